@@ -1,0 +1,215 @@
+package limiters
+
+import (
+	"errors"
+	"math/bits"
+)
+
+// funnel holds up to a capacity and leaks the maximum per window, continuously: the leaky bucket as a meter, or GCRA
+// (ITU-T I.371), as redis-cell's CL.THROTTLE has it. What it holds is kept as the time it takes to drain, so the rate is
+// kept exactly: a hit takes window/max to leave, in whole microseconds and a fraction whose denominator is the limit's.
+type funnel struct {
+	at    int64  // when the rest was true
+	whole int64  // µs to drain
+	frac  uint32 // and frac/per of a microsecond
+	per   uint32
+}
+
+// maxDrain bounds the time to drain a full funnel, in µs: about 71 years. Twice that beyond any time is still exact in
+// a double.
+const maxDrain = 1 << 51
+
+// mostHeld is the most that a funnel is told to hold: twice the largest capacity.
+const mostHeld = 1 << 33
+
+var errSlow = errors.New("a funnel this large at this rate takes more than 71 years to drain: " +
+	"want a smaller capacity or a higher rate")
+
+var funnelAlgorithm = algorithm{
+	name: "funnel",
+	tag:  func(*Limit) string { return "f" },
+	check: func(l *Limit) error {
+		if l.spec.FirstHit {
+			return errFirstHit
+		}
+		if l.spec.Max == 0 {
+			if l.spec.Capacity != 0 {
+				return errors.New("a funnel that leaks nothing has no use for a capacity: a maximum of 0 denies every hit")
+			}
+			return nil
+		}
+		g := gcd(l.spec.Max, l.window)
+		d := &l.drain
+		d.num, d.den = uint64(l.window/g), uint64(l.spec.Max/g)
+		if hi, lo := bits.Mul64(uint64(l.capacity), d.num); hi >= d.den || quotient(hi, lo, d.den) > maxDrain {
+			return errSlow
+		}
+		d.full = d.of(l.capacity)
+		d.debt = d.of(2 * l.capacity)
+		return nil
+	},
+	params: func(l *Limit) []int64 {
+		d := l.drain
+		if d.den == 0 {
+			return []int64{0, l.window, flag(l.spec.CountDenied), 0, 0, 0, 1}
+		}
+		return []int64{
+			l.spec.Max, l.window, flag(l.spec.CountDenied), l.capacity,
+			int64(d.num / d.den), int64(d.num % d.den), int64(d.den),
+		}
+	},
+	state: func() State { return &funnel{} },
+}
+
+// drain is the time that hits take to leave: num/den µs each, in lowest terms.
+type drain struct {
+	num, den   uint64
+	full, debt span // of the capacity, and of twice the capacity
+}
+
+// A span is whole + frac/den µs, with the den of the drain it belongs to.
+type span struct {
+	whole int64
+	frac  uint64
+}
+
+// of is how long k hits take to leave. The result fits for k up to twice the capacity, and for any k of no more hits
+// than a funnel of this rate holds.
+func (d *drain) of(k int64) span {
+	hi, lo := bits.Mul64(uint64(k), d.num)
+	whole, frac := bits.Div64(hi, lo, d.den)
+	return span{int64(whole), frac}
+}
+
+// hits is how many hits take s to leave, rounded up, and mostHeld where it is more: a state written under a far slower
+// rate may say so.
+func (d *drain) hits(s span) int64 {
+	hi, lo := bits.Mul64(uint64(s.whole), d.den)
+	lo, carry := bits.Add64(lo, s.frac, 0)
+	if hi += carry; hi >= d.num {
+		return mostHeld
+	}
+	n, rest := bits.Div64(hi, lo, d.num)
+	if n >= mostHeld {
+		return mostHeld
+	}
+	if rest > 0 {
+		n++
+	}
+	return int64(n)
+}
+
+func (d *drain) add(a, b span) span {
+	s := span{a.whole + b.whole, a.frac + b.frac}
+	if s.frac >= d.den {
+		s.whole, s.frac = s.whole+1, s.frac-d.den
+	}
+	return s
+}
+
+// sub is a - b, or nothing where b is more.
+func (d *drain) sub(a, b span) span {
+	if !b.less(a) {
+		return span{}
+	}
+	if a.frac < b.frac {
+		a.whole, a.frac = a.whole-1, a.frac+d.den
+	}
+	return span{a.whole - b.whole, a.frac - b.frac}
+}
+
+func (a span) less(b span) bool { return a.whole < b.whole || a.whole == b.whole && a.frac < b.frac }
+
+// up is a in whole microseconds, rounded up.
+func (a span) up() int64 {
+	if a.frac > 0 {
+		return a.whole + 1
+	}
+	return a.whole
+}
+
+// held is how long the funnel takes to drain at the time that counts, which is told too.
+func (f *funnel) held(l *Limit, now int64) (held span, at int64) {
+	if f.at-now > l.window {
+		return span{}, now
+	}
+	at = max(now, f.at)
+	held = span{f.whole, uint64(f.frac)}
+	if uint64(f.per) != l.drain.den && f.frac > 0 {
+		// Written under a limit of another rate.
+		held = span{f.whole + 1, 0}
+	}
+	if held.whole -= at - f.at; held.whole < 0 {
+		return span{}, at
+	}
+	return held, at
+}
+
+func (f *funnel) judge(l *Limit, now, n int64) (bool, int64) {
+	n = max(n, 1)
+	if n > l.capacity || l.spec.Max == 0 {
+		return false, -1
+	}
+	held, at := f.held(l, now)
+	after := l.drain.add(held, l.drain.of(n))
+	if !l.drain.full.less(after) {
+		return true, 0
+	}
+	return false, l.drain.sub(after, l.drain.full).up() + at - now
+}
+
+func (f *funnel) charge(l *Limit, now, n int64) {
+	if l.spec.Max == 0 {
+		return
+	}
+	d := &l.drain
+	held, at := f.held(l, now)
+	if n > 0 {
+		most := d.debt
+		if most.less(held) {
+			// More than the capacity allows, from before the capacity was lowered: what is held stays.
+			most = held
+		}
+		held = d.add(held, d.of(min(n, 2*l.capacity)))
+		if most.less(held) {
+			held = most
+		}
+	} else {
+		if held == (span{}) {
+			return
+		}
+		held = d.sub(held, d.of(min(-n, d.hits(held))))
+	}
+	if held == (span{}) {
+		*f = funnel{}
+		return
+	}
+	*f = funnel{at: at, whole: held.whole, frac: uint32(held.frac), per: uint32(d.den)}
+}
+
+func (f *funnel) usage(l *Limit, now int64) (used, reset int64) {
+	if l.spec.Max == 0 {
+		return 0, 0
+	}
+	held, at := f.held(l, now)
+	if held == (span{}) {
+		return 0, 0
+	}
+	return l.drain.hits(held), held.up() + at - now
+}
+
+func (f *funnel) fresh() bool { return *f == funnel{} }
+
+func (f *funnel) size() int { return 24 }
+
+func quotient(hi, lo, den uint64) uint64 {
+	q, _ := bits.Div64(hi, lo, den)
+	return q
+}
+
+func gcd(a, b int64) int64 {
+	for b > 0 {
+		a, b = b, a%b
+	}
+	return a
+}

@@ -1,0 +1,132 @@
+package limiters
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// MaxWindow is the longest window of a limit.
+const MaxWindow = 10 * 365 * 24 * time.Hour
+
+// MaxPerWindow is the largest maximum, and the largest capacity, of a limit: what Envoy can express in 32 bits.
+const MaxPerWindow = 1<<32 - 1
+
+// A Spec describes a limit.
+type Spec struct {
+	Algorithm string        // one of [Algorithms]
+	Max       int64         // hits per window, 0 to MaxPerWindow; 0 denies every hit
+	Window    time.Duration // whole microseconds, up to MaxWindow
+	Capacity  int64         // funnel only: what it holds, 1 to MaxPerWindow; 0 stands for Max
+	FirstHit  bool          // fixed_window only: a window starts with a key's first hit, not by the clock
+	// CountDenied makes denied hits count. It is what lets a gateway look first and charge the true cost afterwards.
+	CountDenied bool
+}
+
+// A Limit is a Spec that was found good, with what its algorithm wants computed once. It does not change and may be
+// shared.
+type Limit struct {
+	spec     Spec
+	kind     *algorithm
+	id       string
+	window   int64 // µs
+	capacity int64 // what a key can hold at most: Max, or the capacity of a funnel
+	drain    drain // funnel only
+	params   string
+}
+
+// An algorithm is a line of the table that this package, and nothing outside it, chooses by.
+type algorithm struct {
+	name string
+	// tag is the algorithm's name in keys. It never changes, for a key of another meaning must have another name.
+	tag func(*Limit) string
+	// check completes a limit and tells what is wrong with it. The limit's window and capacity are set.
+	check func(*Limit) error
+	// params are the arguments of the algorithm's twin in Lua, whose header names them.
+	params func(*Limit) []int64
+	state  func() State
+	// grows tells that a state takes memory with the hits it holds.
+	grows bool
+}
+
+var algorithms = []*algorithm{&fixedWindowAlgorithm, &slidingLogAlgorithm, &funnelAlgorithm}
+
+// Algorithms are the names that a Spec may use.
+func Algorithms() []string {
+	names := make([]string, len(algorithms))
+	for i, a := range algorithms {
+		names[i] = a.name
+	}
+	return names
+}
+
+// New makes a Limit of a Spec. The error tells everything that is wrong with it.
+func New(spec Spec) (*Limit, error) {
+	i := slices.IndexFunc(algorithms, func(a *algorithm) bool { return a.name == spec.Algorithm })
+	if i < 0 {
+		return nil, fmt.Errorf("unknown algorithm %q: want one of %q", spec.Algorithm, Algorithms())
+	}
+	l := &Limit{spec: spec, kind: algorithms[i], window: spec.Window.Microseconds(), capacity: spec.Max}
+	if spec.Capacity != 0 {
+		l.capacity = spec.Capacity
+	}
+	errs := []error{checkRange("maximum", spec.Max, 0), checkWindow(spec.Window)}
+	if spec.Capacity != 0 {
+		errs = append(errs, checkRange("capacity", spec.Capacity, 1))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if err := l.kind.check(l); err != nil {
+		return nil, err
+	}
+	l.id = l.kind.tag(l) + strconv.FormatInt(l.window, 10)
+	l.params = l.kind.name
+	for _, p := range l.kind.params(l) {
+		l.params += " " + strconv.FormatInt(p, 10)
+	}
+	return l, nil
+}
+
+func checkRange(what string, n, least int64) error {
+	if n < least || n > MaxPerWindow {
+		return fmt.Errorf("a %s of %d is out of range: want %d to %d", what, n, least, int64(MaxPerWindow))
+	}
+	return nil
+}
+
+func checkWindow(w time.Duration) error {
+	if w < time.Microsecond || w > MaxWindow || w%time.Microsecond != 0 {
+		return fmt.Errorf("a window of %v is out of range: want whole microseconds, up to 10 years", w)
+	}
+	return nil
+}
+
+var (
+	errCapacity = errors.New("a capacity has a meaning for the funnel only")
+	errFirstHit = errors.New("the start of a window has a meaning for the fixed window only")
+)
+
+// Spec is what the limit was made of.
+func (l *Limit) Spec() Spec { return l.spec }
+
+// ID names the limit's algorithm and window: keys of the same name and ID share a state, in any store. It has no braces.
+func (l *Limit) ID() string { return l.id }
+
+// Params is the limit as the batch script in pkg/redisscripts takes it: the algorithm's name and its numbers.
+func (l *Limit) Params() string { return l.params }
+
+// Grows tells whether the state of a key takes memory with the hits that it holds.
+func (l *Limit) Grows() bool { return l.kind.grows }
+
+// NewState is the state of a key never seen.
+func (l *Limit) NewState() State { return l.kind.state() }
+
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}

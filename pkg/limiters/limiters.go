@@ -1,0 +1,203 @@
+// Package limiters is the core of Weir: what a limit is, and whether a hit fits under it.
+//
+// A [Hit] asks to charge a number of hits to a key under a [Limit]; a [Store] keeps the state of every key and answers
+// each hit with a [Verdict]. Each algorithm stands once in this package, in a file of its own, as a pure function of a
+// small [State], the time and the number of hits, and once in Lua (pkg/redisscripts), for the store on Redis. The suite
+// in limiterstest holds every store to the functions here, verdict by verdict.
+//
+// Time is integer microseconds since 1970, and all arithmetic is in integers, so two implementations agree exactly or
+// one of them is wrong. A key's time never runs back: an algorithm counts from the later of now and the newest time in
+// the key's state. A state more than a window ahead of now, left by a clock that jumped and was put right, counts as
+// absent.
+package limiters
+
+import (
+	"context"
+	"time"
+)
+
+// MaxHits is the largest number of hits that is told from a larger one: an addend above it is read as it, and a count
+// stops there. Sums of two such numbers are exact in a double, which is what Lua counts with.
+const MaxHits = 1 << 52
+
+// A Hit asks to charge N to Key under Limit. N > 0 charges, 0 looks, < 0 gives back.
+type Hit struct {
+	// Key names who is limited. Its state belongs to the limit's algorithm and window too: the same Key under another
+	// algorithm or another window is another state, and under another maximum the same.
+	Key   string
+	Limit *Limit
+	N     int64
+	// Group ties hits of one Take together: those with the same Group != 0 are charged only if all of them are
+	// allowed, and are decided together at the place of the first. Positive hits of one group on the same key are
+	// judged by their sum. In a group that is denied, the hits that deny are counted if their limit counts denied
+	// hits, and nothing else is charged or given back.
+	Group uint16
+}
+
+// A Verdict answers one Hit.
+type Verdict struct {
+	Allowed    bool
+	Used       int64         // what the key holds after this hit
+	Remaining  int64         // what would still fit
+	RetryAfter time.Duration // of a denied hit: until it would fit, were nothing else to come; < 0: never fits
+	ResetAfter time.Duration // until the key is as good as new
+	Err        error         // this hit could not be decided; the others stand
+}
+
+// Store charges hits. It is safe for concurrent use.
+type Store interface {
+	// Take charges hits in order, all at one now, and writes one verdict per hit to out, which is as long as hits. A
+	// zero now means the store's own clock; another must lie after 1970, and is cut to whole microseconds.
+	// A hit whose verdict carries an error may or may not have been charged; no hit is ever charged twice.
+	// An error returned means that no hit was decided. Take uses neither hits nor out after it has returned.
+	Take(ctx context.Context, now time.Time, hits []Hit, out []Verdict) error
+}
+
+// A State is what an algorithm remembers of one key. Its zero form, made by [Limit.NewState], is a key never seen.
+// A State is not safe for concurrent use.
+type State interface {
+	// judge tells whether n >= 0 hits fit at now, 0 meaning a look, and if not, after how long they would (< 0: never).
+	judge(l *Limit, now, n int64) (ok bool, retry int64)
+	// charge records n > 0 hits, or gives back -n. It does not ask whether they fit.
+	charge(l *Limit, now, n int64)
+	// usage tells what the key holds at now, and how long until it is as good as new.
+	usage(l *Limit, now int64) (used, reset int64)
+	// fresh tells whether the state is that of a key never seen.
+	fresh() bool
+	// size is the memory that the state takes, in bytes.
+	size() int
+}
+
+// Size is the memory that s takes, in bytes.
+func Size(s State) int { return s.size() }
+
+// Fresh tells whether s is the state of a key never seen, which a store need not keep.
+func Fresh(s State) bool { return s.fresh() }
+
+// Usage tells how many hits the key holds at now (µs since 1970), and how many microseconds until it is as good as new.
+func Usage(l *Limit, s State, now int64) (used, reset int64) { return s.usage(l, now) }
+
+// Denying tells whether one more hit would be denied at now (µs since 1970).
+func Denying(l *Limit, s State, now int64) bool {
+	ok, _ := s.judge(l, now, 1)
+	return !ok
+}
+
+// Decide charges hits in order at now (µs since 1970) to their states and writes their verdicts to out: it is a
+// [Store] without the storage. Hits on one key share one State. A hit whose state is nil is undecided: its verdict is
+// left as it is, and a group it belongs to is not charged.
+func Decide(now int64, hits []Hit, states []State, out []Verdict) {
+	for i := range hits {
+		switch {
+		case hits[i].Group == 0:
+			if states[i] != nil {
+				decideOne(now, &hits[i], states[i], &out[i])
+			}
+		case firstOfGroup(hits, i):
+			decideGroup(now, hits, states, out, i)
+		}
+	}
+}
+
+func decideOne(now int64, h *Hit, s State, v *Verdict) {
+	n, l := clampHits(h.N), h.Limit
+	ok, retry := true, int64(0)
+	if n >= 0 {
+		ok, retry = s.judge(l, now, n)
+	}
+	switch {
+	case n < 0 || n > 0 && ok:
+		s.charge(l, now, n)
+	case n > 0:
+		retry = chargeDenied(now, l, s, n, n, retry)
+	}
+	tell(now, l, s, ok, retry, v)
+}
+
+// chargeDenied records n denied hits, if l counts such, and tells how long it then takes until fit hits would: who waits
+// as long as told gets in, with what the denied hits took.
+func chargeDenied(now int64, l *Limit, s State, n, fit, retry int64) int64 {
+	// A limit of 0 writes nothing, ever.
+	if !l.spec.CountDenied || l.spec.Max == 0 {
+		return retry
+	}
+	s.charge(l, now, n)
+	_, retry = s.judge(l, now, fit)
+	return retry
+}
+
+func firstOfGroup(hits []Hit, i int) bool {
+	for j := range i {
+		if hits[j].Group == hits[i].Group {
+			return false
+		}
+	}
+	return true
+}
+
+// decideGroup decides the group whose first hit is hits[first]. It judges every hit before it charges any: what a
+// verdict says of a group that is not charged is what the states held before it.
+func decideGroup(now int64, hits []Hit, states []State, out []Verdict, first int) {
+	g := hits[first].Group
+	all := true
+	for i := first; i < len(hits); i++ {
+		if hits[i].Group != g {
+			continue
+		}
+		if states[i] == nil {
+			all = false
+			continue
+		}
+		ok, retry := true, int64(0)
+		if hits[i].N >= 0 {
+			ok, retry = states[i].judge(hits[i].Limit, now, groupSum(hits, states, first, i))
+		}
+		out[i].Allowed, out[i].RetryAfter = ok, micros(retry)
+		all = all && ok
+	}
+	for i := first; i < len(hits); i++ {
+		if hits[i].Group != g || states[i] == nil {
+			continue
+		}
+		n, l, s := clampHits(hits[i].N), hits[i].Limit, states[i]
+		ok, retry := out[i].Allowed, out[i].RetryAfter.Microseconds()
+		switch {
+		case n != 0 && all:
+			s.charge(l, now, n)
+		case n > 0 && !ok:
+			retry = chargeDenied(now, l, s, n, groupSum(hits, states, first, i), retry)
+		}
+		tell(now, l, s, ok, retry, &out[i])
+	}
+}
+
+// groupSum is how many hits the group of hits[i] would charge to the key of hits[i].
+func groupSum(hits []Hit, states []State, first, i int) int64 {
+	sum := int64(0)
+	for j := first; j < len(hits); j++ {
+		if hits[j].Group == hits[i].Group && states[j] == states[i] && hits[j].N > 0 {
+			sum = min(sum+clampHits(hits[j].N), MaxHits)
+		}
+	}
+	return sum
+}
+
+func tell(now int64, l *Limit, s State, ok bool, retry int64, v *Verdict) {
+	used, reset := s.usage(l, now)
+	*v = Told(l, ok, used, retry, reset)
+}
+
+// Told is the verdict that says ok of a key that holds used hits of l, with the times in microseconds.
+func Told(l *Limit, ok bool, used, retry, reset int64) Verdict {
+	return Verdict{
+		Allowed:    ok,
+		Used:       used,
+		Remaining:  max(0, l.capacity-used),
+		RetryAfter: micros(retry),
+		ResetAfter: micros(reset),
+	}
+}
+
+func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+
+func clampHits(n int64) int64 { return max(-MaxHits, min(n, MaxHits)) }

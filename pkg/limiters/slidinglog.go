@@ -1,0 +1,151 @@
+package limiters
+
+import (
+	"fmt"
+	"sort"
+)
+
+// LogMax is the largest maximum of a sliding log. A log remembers every hit, so beyond it the funnel, whose state is
+// constant, is the better limiter.
+const LogMax = 1_000_000
+
+// slidingLog remembers when each hit was accepted, and allows what fits with those of the last window, (t - window, t]:
+// no window of that length, wherever it begins, ever sees more than the maximum. The article that Weir began from keeps
+// the same log in a sorted set, refused tries included; here those are logged only if the limit counts denied hits, and
+// then at most twice the maximum is kept.
+//
+// Hits of one microsecond share an entry. An entry carries the count of all hits up to it, so how many lie between two
+// times is a difference, and every question is a binary search.
+type slidingLog struct {
+	entries deque
+	base    uint32 // the count before the first entry
+}
+
+// An entry says that up to and with time at, sum hits were logged, modulo 2^32.
+type entry struct {
+	at  int64
+	sum uint32
+}
+
+var slidingLogAlgorithm = algorithm{
+	name: "sliding_log",
+	tag:  func(*Limit) string { return "l" },
+	check: func(l *Limit) error {
+		switch {
+		case l.spec.Capacity != 0:
+			return errCapacity
+		case l.spec.FirstHit:
+			return errFirstHit
+		case l.spec.Max > LogMax:
+			return fmt.Errorf("a sliding log of %d hits is too large: want at most %d, or the algorithm funnel, "+
+				"which needs no memory per hit", l.spec.Max, LogMax)
+		}
+		return nil
+	},
+	params: func(l *Limit) []int64 {
+		return []int64{l.spec.Max, l.window, flag(l.spec.CountDenied)}
+	},
+	state: func() State { return &slidingLog{} },
+	grows: true,
+}
+
+// A stretch is the part of a log that counts at a time.
+type stretch struct {
+	at    int64  // the time that counts
+	first int    // the first entry within the window
+	base  uint32 // the count before it
+	used  int64
+}
+
+func (s *slidingLog) live(l *Limit, now int64) stretch {
+	n := s.entries.len()
+	if n == 0 {
+		return stretch{at: now}
+	}
+	newest := s.entries.get(n - 1)
+	if newest.at-now > l.window {
+		return stretch{at: now, first: n, base: newest.sum}
+	}
+	v := stretch{at: max(now, newest.at), base: s.base}
+	if s.entries.get(0).at <= v.at-l.window {
+		v.first = sort.Search(n, func(i int) bool { return s.entries.get(i).at > v.at-l.window })
+		v.base = s.entries.get(v.first - 1).sum
+	}
+	v.used = int64(newest.sum - v.base)
+	return v
+}
+
+// upTo is the first entry of v by which n hits were logged.
+func (s *slidingLog) upTo(v stretch, n int64) int {
+	return v.first + sort.Search(s.entries.len()-v.first, func(i int) bool {
+		return int64(s.entries.get(v.first+i).sum-v.base) >= n
+	})
+}
+
+func (s *slidingLog) judge(l *Limit, now, n int64) (bool, int64) {
+	n = max(n, 1)
+	if n > l.spec.Max {
+		return false, -1
+	}
+	v := s.live(l, now)
+	if v.used+n <= l.spec.Max {
+		return true, 0
+	}
+	leaves := s.entries.get(s.upTo(v, v.used+n-l.spec.Max))
+	return false, leaves.at + l.window - now
+}
+
+func (s *slidingLog) charge(l *Limit, now, n int64) {
+	v := s.live(l, now)
+	if n < 0 {
+		s.giveBack(v, min(-n, v.used))
+		return
+	}
+	n = min(n, 2*l.spec.Max)
+	s.entries.dropFront(v.first)
+	s.base = v.base
+	if over := v.used + n - 2*l.spec.Max; over > 0 {
+		// Only denied hits come this far: the oldest leave, in part if need be.
+		v.first = 0
+		over = min(over, v.used)
+		s.entries.dropFront(s.upTo(v, over+1))
+		s.base += uint32(over)
+	}
+	sum := s.base + uint32(n)
+	if m := s.entries.len(); m > 0 {
+		last := s.entries.last()
+		if sum = last.sum + uint32(n); last.at == v.at {
+			last.sum = sum
+			return
+		}
+	}
+	s.entries.push(entry{v.at, sum})
+}
+
+// giveBack takes the newest n hits out of the log.
+func (s *slidingLog) giveBack(v stretch, n int64) {
+	switch {
+	case n == 0:
+		return
+	case n == v.used:
+		*s = slidingLog{}
+		return
+	}
+	last := s.upTo(v, v.used-n)
+	s.entries.dropBack(s.entries.len() - 1 - last)
+	s.entries.last().sum = v.base + uint32(v.used-n)
+	s.entries.dropFront(v.first)
+	s.base = v.base
+}
+
+func (s *slidingLog) usage(l *Limit, now int64) (used, reset int64) {
+	v := s.live(l, now)
+	if v.used == 0 {
+		return 0, 0
+	}
+	return v.used, s.entries.last().at + l.window - now
+}
+
+func (s *slidingLog) fresh() bool { return s.entries.len() == 0 }
+
+func (s *slidingLog) size() int { return 40 + s.entries.size() }
