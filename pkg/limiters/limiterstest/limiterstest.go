@@ -1,0 +1,134 @@
+// Package limiterstest is the suite that every limiters.Store passes. A new store's test is [Run] with a way to open it;
+// a bug found in one store becomes a trace here, and so a test of all.
+//
+// Its first part is traces, in testdata, written to be read aloud:
+//
+//	+7s take 1 => ok used=3 remaining=2 reset=53s
+//
+// Its second compares a store with [Reference], verdict by verdict and field by field, over long random sequences with
+// clocks that stand still, jump and step back. The reference itself is held to the traces, and to models that are naive
+// on purpose: a list of every hit, a fraction of big integers.
+package limiterstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// Run runs the suite on the stores that open makes. Each is empty when it is made, and is closed by open's own cleanup.
+func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
+	t.Run("traces", func(t *testing.T) { Traces(t, open(t)) })
+	t.Run("random", func(t *testing.T) { Random(t, open(t)) })
+	t.Run("races", func(t *testing.T) {
+		store := open(t)
+		Races(t, []limiters.Store{store, store, store})
+	})
+	t.Run("canceled", func(t *testing.T) { canceled(t, open(t)) })
+	t.Run("own clock", func(t *testing.T) { ownClock(t, open(t)) })
+}
+
+// canceled: a call whose context has ended decides nothing and says so.
+func canceled(t *testing.T, store limiters.Store) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
+	hits := []limiters.Hit{{Key: "k", Limit: limit, N: 1}}
+	out := make([]limiters.Verdict, 1)
+	if err := store.Take(ctx, time.Time{}, hits, out); !errors.Is(err, context.Canceled) {
+		t.Fatalf("Take of a canceled context: %v, want %v", err, context.Canceled)
+	}
+	if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil || out[0].Err != nil {
+		t.Fatal(err, out[0].Err)
+	}
+	if !out[0].Allowed {
+		t.Fatal("the canceled call charged its hit")
+	}
+}
+
+// ownClock: with no now given, the store's clock moves by itself, and all times of a verdict come from it.
+func ownClock(t *testing.T, store limiters.Store) {
+	for _, name := range limiters.Algorithms() {
+		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour})
+		hits := []limiters.Hit{{Key: "k", Limit: limit, N: 2}, {Key: "k", Limit: limit, N: 1}}
+		out := make([]limiters.Verdict, 2)
+		if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil {
+			t.Fatal(name, err)
+		}
+		if !out[0].Allowed || out[1].Allowed {
+			t.Errorf("%s: 2 and 1 of 2 an hour: %+v", name, out)
+		}
+		if out[0].ResetAfter <= 0 || out[0].ResetAfter > time.Hour {
+			t.Errorf("%s: reset %v, want at most the window", name, out[0].ResetAfter)
+		}
+		if out[1].RetryAfter <= 0 || out[1].RetryAfter > out[1].ResetAfter {
+			t.Errorf("%s: retry %v, want at most the reset, %v", name, out[1].RetryAfter, out[1].ResetAfter)
+		}
+	}
+}
+
+// Races spends one key of each algorithm from 64 goroutines on each store of replicas, which share their state: what is
+// admitted is the limit, exactly, for no window turns over meanwhile.
+func Races(t *testing.T, replicas []limiters.Store) {
+	const goroutines, most = 64, 500
+	for _, name := range limiters.Algorithms() {
+		// A day by the clock might end meanwhile; a day from the first hit does not. The funnel leaks one in half a day.
+		spec := limiters.Spec{Algorithm: name, Max: most, Window: 24 * time.Hour, FirstHit: name == "fixed_window"}
+		if name == "funnel" {
+			spec.Max, spec.Capacity = 2, most
+		}
+		limit := MustLimit(spec)
+		t.Run(name, func(t *testing.T) {
+			var admitted, weight atomic.Int64
+			var wg sync.WaitGroup
+			for _, store := range replicas {
+				for g := range goroutines {
+					wg.Go(func() {
+						for i := range 12 {
+							n := int64(1 + (g+i)%3)
+							hits := []limiters.Hit{{Key: "spent", Limit: limit, N: n}}
+							out := make([]limiters.Verdict, 1)
+							if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil || out[0].Err != nil {
+								t.Errorf("take: %v %v", err, out[0].Err)
+								return
+							}
+							if out[0].Allowed {
+								admitted.Add(n)
+							}
+							weight.Add(n)
+						}
+					})
+				}
+			}
+			wg.Wait()
+			// What is left is less than the largest hit, so one of 1 fits as often as something is left.
+			hits, out := []limiters.Hit{{Key: "spent", Limit: limit, N: 1}}, make([]limiters.Verdict, 1)
+			for range 3 {
+				if err := replicas[0].Take(context.Background(), time.Time{}, hits, out); err != nil {
+					t.Fatal(err)
+				}
+				if out[0].Allowed {
+					admitted.Add(1)
+				}
+			}
+			if got := admitted.Load(); got != most {
+				t.Errorf("%d hits of %d were admitted, want exactly %d", got, weight.Load(), most)
+			}
+		})
+	}
+}
+
+// MustLimit makes a limit of a spec that is known to be good.
+func MustLimit(spec limiters.Spec) *limiters.Limit {
+	l, err := limiters.New(spec)
+	if err != nil {
+		panic(fmt.Sprintf("limiterstest: %+v: %v", spec, err))
+	}
+	return l
+}

@@ -1,0 +1,42 @@
+package limiterstest
+
+import (
+	"flag"
+	"io/fs"
+	"os"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata as the reference answers; review the diff")
+
+func TestReferencePassesTheSuite(t *testing.T) {
+	Run(t, func(*testing.T) limiters.Store { return NewReference() })
+}
+
+func TestUpdate(t *testing.T) {
+	names, err := fs.Glob(traceFiles, "testdata/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		text, err := traceFiles.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		quiet := t
+		if *update {
+			quiet = &testing.T{}
+		}
+		got, err := replay(quiet, NewReference(), name, string(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *update {
+			if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

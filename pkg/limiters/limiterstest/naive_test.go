@@ -1,0 +1,251 @@
+package limiterstest
+
+import (
+	"context"
+	"math/big"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// The models here are the definitions of the algorithms written down as plainly as they can be: windows as an integer
+// division, a log as a list with an element a hit, a funnel as a fraction of big integers. The core is held to them.
+
+// A model decides hits of one key, under one limit, at times in µs.
+type model interface{ take(now, n int64) limiters.Verdict }
+
+func TestTheCoreAgreesWithNaiveModels(t *testing.T) {
+	models := map[string]func(limiters.Spec) model{
+		"fixed_window": func(s limiters.Spec) model { return &naiveWindow{Spec: s} },
+		"sliding_log":  func(s limiters.Spec) model { return &naiveLog{Spec: s} },
+		"funnel":       func(s limiters.Spec) model { return newRational(s) },
+	}
+	for _, name := range limiters.Algorithms() {
+		t.Run(name, func(t *testing.T) {
+			ops := 0
+			for seed := uint64(1000); ops < 30_000; seed++ {
+				g := NewGenerator(name, seed)
+				// One limit and one key: the rest is the stores' business. A list of hits has to stay short.
+				g.limits = g.limits[:1]
+				spec := g.limits[0].Spec()
+				if name == "sliding_log" && spec.Max > 200 {
+					continue
+				}
+				m, core := models[name](spec), NewReference()
+				var told []string
+				for range 80 {
+					now, hits := g.Next()
+					ops++
+					hits = []limiters.Hit{{Key: "k", Limit: g.limits[0], N: hits[0].N}}
+					out := make([]limiters.Verdict, 1)
+					if err := core.Take(context.Background(), now, hits, out); err != nil {
+						t.Fatal(err)
+					}
+					want := m.take(now.UnixMicro(), hits[0].N)
+					told = append(told, now.Format(time.RFC3339Nano)+" "+Tell(want))
+					if out[0] != want {
+						t.Fatalf("seed %d, %+v, n=%d:\n%s\n got %s\nwant %s", seed, spec, hits[0].N,
+							told[max(0, len(told)-10):], Tell(out[0]), Tell(want))
+					}
+					g.Saw(out)
+				}
+			}
+		})
+	}
+}
+
+func clamp(n int64) int64 { return max(-limiters.MaxHits, min(n, limiters.MaxHits)) }
+
+type naiveWindow struct {
+	limiters.Spec
+	open         bool
+	start, count int64
+}
+
+func (w *naiveWindow) take(now, n int64) limiters.Verdict {
+	n = clamp(n)
+	window, at := w.Window.Microseconds(), now
+	start, count, open := w.start, w.count, w.open
+	if start-now > window {
+		start, count, open = 0, 0, false
+	}
+	if open {
+		at = max(at, start)
+	}
+	switch {
+	case !w.FirstHit:
+		current := at / window * window
+		if !open || start != current {
+			start, count = current, 0
+		}
+		open = true
+	case open && at >= start+window:
+		open, count = false, 0
+	}
+	ok := n < 0 || n > 0 && count+n <= w.Max || n == 0 && (count < w.Max || w.CountDenied && count == w.Max)
+	retry := int64(0)
+	if !ok {
+		if retry = -1; max(n, 1) <= w.Max {
+			retry = start + window - now
+		}
+	}
+	if n < 0 && count > 0 || n > 0 && (ok || w.CountDenied && w.Max > 0) {
+		if !open {
+			open, start = true, at
+		}
+		count = max(0, min(count+n, limiters.MaxHits))
+		w.open, w.start, w.count = true, start, count
+	}
+	reset := int64(0)
+	if open {
+		reset = start + window - now
+	}
+	return verdict(ok, count, w.Max, retry, reset)
+}
+
+type naiveLog struct {
+	limiters.Spec
+	hits []int64 // when, one for each
+}
+
+func (l *naiveLog) take(now, n int64) limiters.Verdict {
+	n = clamp(n)
+	window := l.Window.Microseconds()
+	live, at := l.live(now)
+	ok := n < 0 || int64(len(live))+max(n, 1) <= l.Max
+	switch {
+	case n < 0 && len(live) > 0:
+		l.hits = slices.Clone(live[:max(0, len(live)+int(max(n, -1e6)))])
+	case n > 0 && (ok || l.CountDenied && l.Max > 0):
+		l.hits = slices.Clone(live)
+		for range min(n, 2*l.Max) {
+			l.hits = append(l.hits, at)
+		}
+		if !ok {
+			l.hits = l.hits[max(0, len(l.hits)-int(2*l.Max)):]
+		}
+	}
+	live, _ = l.live(now)
+	retry := int64(0)
+	if !ok {
+		// The first moment at which enough has left, tried out.
+		retry = -1
+		for left := 0; left <= len(live) && max(n, 1) <= l.Max; left++ {
+			if int64(len(live)-left)+max(n, 1) <= l.Max {
+				retry = live[left-1] + window - now
+				break
+			}
+		}
+	}
+	reset := int64(0)
+	if len(live) > 0 {
+		reset = live[len(live)-1] + window - now
+	}
+	return verdict(ok, int64(len(live)), l.Max, retry, reset)
+}
+
+func (l *naiveLog) live(now int64) (live []int64, at int64) {
+	if len(l.hits) == 0 {
+		return nil, now
+	}
+	newest, window := l.hits[len(l.hits)-1], l.Window.Microseconds()
+	if newest-now > window {
+		return nil, now
+	}
+	at = max(now, newest)
+	i := slices.IndexFunc(l.hits, func(t int64) bool { return t > at-window })
+	if i < 0 {
+		return nil, at
+	}
+	return l.hits[i:], at
+}
+
+// rational is the funnel in exact fractions: what it holds, in hits, at a time.
+type rational struct {
+	limiters.Spec
+	capacity int64
+	at       int64
+	held     *big.Rat
+}
+
+func newRational(s limiters.Spec) *rational {
+	r := &rational{Spec: s, capacity: s.Max, held: new(big.Rat)}
+	if s.Capacity != 0 {
+		r.capacity = s.Capacity
+	}
+	return r
+}
+
+func (r *rational) take(now, n int64) limiters.Verdict {
+	n = clamp(n)
+	if r.Max == 0 {
+		if n < 0 {
+			return verdict(true, 0, 0, 0, 0)
+		}
+		return verdict(false, 0, 0, -1, 0)
+	}
+	window := r.Window.Microseconds()
+	held, at := new(big.Rat).Set(r.held), now
+	if r.at-now > window {
+		held = new(big.Rat)
+	} else {
+		at = max(now, r.at)
+		held.Sub(held, big.NewRat(r.Max, window).Mul(big.NewRat(r.Max, window), new(big.Rat).SetInt64(at-r.at)))
+		if held.Sign() < 0 {
+			held.SetInt64(0)
+		}
+	}
+	capacity, twice := new(big.Rat).SetInt64(r.capacity), new(big.Rat).SetInt64(2*r.capacity)
+	k := new(big.Rat).SetInt64(max(n, 1))
+	after := new(big.Rat).Add(held, k)
+	ok := n < 0 || max(n, 1) <= r.capacity && after.Cmp(capacity) <= 0
+	if write := n > 0 && (ok || r.CountDenied) || n < 0 && held.Sign() > 0; write {
+		if n > 0 {
+			held = after
+		} else {
+			held.Add(held, new(big.Rat).SetInt64(n))
+		}
+		if held.Cmp(twice) > 0 {
+			held = twice
+		}
+		if held.Sign() < 0 {
+			held.SetInt64(0)
+		}
+		r.at, r.held = at, new(big.Rat).Set(held)
+		if held.Sign() == 0 {
+			r.at = 0
+		}
+	}
+	micros := func(hits *big.Rat) int64 { // how long hits take to leave, rounded up
+		return ceil(new(big.Rat).Mul(hits, big.NewRat(window, r.Max)))
+	}
+	retry := int64(0)
+	if !ok {
+		retry = -1
+		if max(n, 1) <= r.capacity {
+			retry = micros(new(big.Rat).Sub(new(big.Rat).Add(held, k), capacity)) + at - now
+		}
+	}
+	reset := int64(0)
+	if held.Sign() > 0 {
+		reset = micros(held) + at - now
+	}
+	return verdict(ok, ceil(held), r.capacity, retry, reset)
+}
+
+func ceil(r *big.Rat) int64 {
+	q, rest := new(big.Int).QuoRem(r.Num(), r.Denom(), new(big.Int))
+	if rest.Sign() > 0 {
+		q.Add(q, big.NewInt(1))
+	}
+	return q.Int64()
+}
+
+func verdict(ok bool, used, capacity, retry, reset int64) limiters.Verdict {
+	return limiters.Verdict{
+		Allowed: ok, Used: used, Remaining: max(0, capacity-used),
+		RetryAfter: time.Duration(retry) * time.Microsecond, ResetAfter: time.Duration(reset) * time.Microsecond,
+	}
+}

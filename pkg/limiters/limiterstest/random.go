@@ -1,0 +1,183 @@
+package limiterstest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// sequences is how many random sequences Random runs for each algorithm, and steps how many calls are in one.
+const sequences, steps = 60, 60
+
+// Random compares a store with the reference over random sequences: calls of several hits, some in groups, on a few
+// keys, under limits whose maximum changes as a reload would change it, at times that stand still, go on to an edge,
+// jump ahead and step back.
+func Random(t *testing.T, store limiters.Store) {
+	for _, name := range limiters.Algorithms() {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(sequences) {
+				g := NewGenerator(name, seed)
+				if !agree(t, g, store, NewReference()) {
+					t.Fatalf("seed %d of %s: the stores disagree", seed, name)
+				}
+			}
+		})
+	}
+}
+
+func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
+	var told []string
+	for range steps {
+		now, hits := g.Next()
+		want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+		if err := reference.Take(context.Background(), now, hits, want); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Take(context.Background(), now, hits, got); err != nil {
+			t.Fatal(err)
+		}
+		for i, h := range hits {
+			line := fmt.Sprintf("%d %s %+v n=%d group=%d => %s", now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Group, Tell(want[i]))
+			told = append(told, line)
+			if got[i] != want[i] {
+				for _, line := range told[max(0, len(told)-12):] {
+					t.Log(line)
+				}
+				t.Errorf("got %s\nwant %s", Tell(got[i]), Tell(want[i]))
+				return false
+			}
+		}
+		g.Saw(want)
+	}
+	return true
+}
+
+// A Generator makes a random sequence of calls, the same for the same seed.
+type Generator struct {
+	rnd    *rand.Rand
+	prefix string
+	limits []*limiters.Limit // of one ID; the first is the usual one
+	now    int64
+	last   []limiters.Verdict
+}
+
+// NewGenerator makes the sequence of a seed for an algorithm.
+func NewGenerator(algorithm string, seed uint64) *Generator {
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	spec := randomSpec(rnd, algorithm)
+	g := &Generator{
+		rnd: rnd, prefix: fmt.Sprintf("%s %d ", algorithm, seed),
+		limits: []*limiters.Limit{MustLimit(spec)},
+		now:    traceStart.UnixMicro() + rnd.Int64N(1e12),
+	}
+	for range 3 {
+		other := spec
+		other.Max = pick(rnd, 0, 1, spec.Max/2, spec.Max+1, 2*spec.Max, 5)
+		if spec.Capacity != 0 {
+			other.Capacity = pick(rnd, 1, spec.Capacity/2+1, spec.Capacity+3)
+		}
+		if other.Max == 0 {
+			other.Capacity = 0
+		}
+		if l, err := limiters.New(other); err == nil {
+			g.limits = append(g.limits, l)
+		}
+	}
+	return g
+}
+
+func randomSpec(rnd *rand.Rand, algorithm string) limiters.Spec {
+	for {
+		spec := limiters.Spec{
+			Algorithm: algorithm,
+			Max:       pick(rnd, 0, 1, 1, 2, 3, 5, 7, 10, 30, 97, 1000, 1237, 100_003, 1_000_000, rnd.Int64N(1_000_000)),
+			Window: time.Duration(pick(rnd, 1, 7, 1000, 1e6, 1e6, 6e7, 6e7, 36e8, 864e8, 7*864e8, 30*864e8, 365*864e8,
+				3650*864e8)) * time.Microsecond,
+			CountDenied: rnd.IntN(2) == 0,
+			FirstHit:    algorithm == "fixed_window" && rnd.IntN(2) == 0,
+		}
+		if algorithm == "funnel" && spec.Max > 0 {
+			spec.Max = pick(rnd, spec.Max, spec.Max, 3_599_999_999, limiters.MaxPerWindow)
+			spec.Capacity = pick(rnd, 0, 1, 15, spec.Max/2+1, 4_000_000, rnd.Int64N(1_000_000)+1)
+		}
+		if _, err := limiters.New(spec); err == nil {
+			return spec
+		}
+	}
+}
+
+func pick[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }
+
+// Next is the next call.
+func (g *Generator) Next() (time.Time, []limiters.Hit) {
+	g.now = max(1, g.now+g.step())
+	limit := g.limits[0]
+	if g.rnd.IntN(12) == 0 {
+		limit = pick(g.rnd, g.limits...)
+	}
+	hits := make([]limiters.Hit, pick(g.rnd, 1, 1, 1, 1, 2, 3, 5))
+	grouped := g.rnd.IntN(3) == 0
+	for i := range hits {
+		hits[i] = limiters.Hit{Key: g.prefix + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
+		if grouped {
+			hits[i].Group = pick[uint16](g.rnd, 0, 1, 1, 1, 2)
+		}
+	}
+	return time.UnixMicro(g.now), hits
+}
+
+// Saw tells the generator what the last call was answered, so that it can aim at the edges.
+func (g *Generator) Saw(verdicts []limiters.Verdict) { g.last = verdicts }
+
+func (g *Generator) step() int64 {
+	window := g.limits[0].Spec().Window.Microseconds()
+	switch g.rnd.IntN(16) {
+	case 0, 1, 2, 3:
+		return 0
+	case 4, 5, 6:
+		return g.rnd.Int64N(3)
+	case 7, 8:
+		return g.rnd.Int64N(window/3 + 1)
+	case 9:
+		return window - 1 + g.rnd.Int64N(3)
+	case 10:
+		return -g.rnd.Int64N(min(window+3, g.now))
+	case 11:
+		return pick(g.rnd, -window, -window-1, 2*window, -1, 2*window+1) % g.now
+	}
+	for _, v := range g.last {
+		// Who waits as long as told gets in, and a microsecond sooner does not.
+		if v.RetryAfter > 0 {
+			return v.RetryAfter.Microseconds() - g.rnd.Int64N(2)
+		}
+		if v.ResetAfter > 0 && g.rnd.IntN(4) == 0 {
+			return v.ResetAfter.Microseconds() - g.rnd.Int64N(2)
+		}
+	}
+	return 1
+}
+
+func (g *Generator) hits(l *limiters.Limit) int64 {
+	most := max(l.Spec().Max, l.Spec().Capacity, 1)
+	switch g.rnd.IntN(20) {
+	case 0, 1:
+		return 0
+	case 2:
+		return g.rnd.Int64N(most) + 1
+	case 3:
+		return g.rnd.Int64N(3*most) + 1
+	case 4:
+		return -g.rnd.Int64N(most) - 1
+	case 5:
+		return -1
+	case 6:
+		return pick[int64](g.rnd, most, most+1, -3*most, limiters.MaxHits, 1<<62, -1<<63, 2*most)
+	case 7:
+		return g.rnd.Int64N(max(1, most/2)) + 1
+	}
+	return pick[int64](g.rnd, 1, 1, 1, 1, 2)
+}

@@ -1,0 +1,209 @@
+package limiterstest
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+//go:embed testdata/*.txt
+var traceFiles embed.FS
+
+// traceStart is when every trace begins: a multiple of a day.
+var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
+
+// Traces runs the traces of testdata on a store. Each trace has keys of its own.
+//
+//	trace NAME                                  begins a trace, at traceStart
+//	limit [NAME] ALGORITHM max=N window=D ...   sets the limit that hits are under; capacity=N, first_hit, count_denied
+//	[+D|-D] HIT => VERDICT                      moves the clock, takes a hit, expects a verdict
+//	[+D|-D] HIT, HIT => VERDICT, VERDICT        two hits of one call
+//	[+D|-D] HIT & HIT => VERDICT, VERDICT       two hits of one group
+//
+// A HIT is "take N", "look" or "give back N", with "of KEY" and "under LIMIT" where it is not the usual one. A VERDICT is
+// "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry may be "never".
+func Traces(t *testing.T, store limiters.Store) {
+	names, err := fs.Glob(traceFiles, "testdata/*.txt")
+	if err != nil || len(names) == 0 {
+		t.Fatal("no traces", err)
+	}
+	for _, name := range names {
+		text, err := traceFiles.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := replay(t, store, name, string(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// replay runs the traces of a file, reports each verdict that differs, and returns the text as it would have to be.
+func replay(t *testing.T, store limiters.Store, file, text string) (string, error) {
+	var out []string
+	r := replayer{store: store, prefix: file}
+	for i, line := range strings.Split(text, "\n") {
+		got, err := r.line(line)
+		if err != nil {
+			return "", fmt.Errorf("%s:%d: %q: %w", file, i+1, line, err)
+		}
+		if got != line {
+			t.Errorf("%s:%d: trace %s\n got %s\nwant %s", file, i+1, r.trace, got, line)
+		}
+		out = append(out, got)
+	}
+	return strings.Join(out, "\n"), nil
+}
+
+type replayer struct {
+	store         limiters.Store
+	prefix, trace string
+	now           time.Time
+	limits        map[string]*limiters.Limit
+	usual         *limiters.Limit
+}
+
+// line carries out a line and returns it as it should read.
+func (r *replayer) line(line string) (string, error) {
+	words := strings.Fields(line)
+	switch {
+	case len(words) == 0 || strings.HasPrefix(words[0], "#"):
+		return line, nil
+	case words[0] == "trace":
+		r.trace, r.now, r.limits = strings.Join(words[1:], " "), traceStart, map[string]*limiters.Limit{}
+		return line, nil
+	case words[0] == "limit":
+		return line, r.limit(words[1:])
+	}
+	step, _, found := strings.Cut(line, "=>")
+	if !found {
+		return "", fmt.Errorf("want a hit, =>, and its verdict")
+	}
+	step = strings.TrimRight(step, " ")
+	verdicts, err := r.step(strings.Fields(step))
+	return step + " => " + verdicts, err
+}
+
+func (r *replayer) limit(words []string) error {
+	var name string
+	if len(words) > 1 && !strings.Contains(words[1], "=") {
+		name, words = words[0], words[1:]
+	}
+	spec := limiters.Spec{Algorithm: words[0]}
+	for _, word := range words[1:] {
+		key, value, _ := strings.Cut(word, "=")
+		var err error
+		switch key {
+		case "max":
+			spec.Max, err = strconv.ParseInt(value, 10, 64)
+		case "capacity":
+			spec.Capacity, err = strconv.ParseInt(value, 10, 64)
+		case "window":
+			spec.Window, err = time.ParseDuration(value)
+		case "first_hit":
+			spec.FirstHit = true
+		case "count_denied":
+			spec.CountDenied = true
+		default:
+			err = fmt.Errorf("unknown word %q", word)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	l, err := limiters.New(spec)
+	r.limits[name], r.usual = l, l
+	return err
+}
+
+func (r *replayer) step(words []string) (string, error) {
+	if len(words) > 0 && strings.ContainsAny(words[0][:1], "+-") {
+		d, err := time.ParseDuration(words[0])
+		if err != nil {
+			return "", err
+		}
+		r.now, words = r.now.Add(d), words[1:]
+	}
+	text := strings.Join(words, " ")
+	group := uint16(0)
+	if strings.Contains(text, " & ") {
+		group = 1
+	}
+	var hits []limiters.Hit
+	for _, part := range strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == '&' }) {
+		hit, err := r.hit(strings.Fields(part))
+		if err != nil {
+			return "", err
+		}
+		hit.Group = group
+		hits = append(hits, hit)
+	}
+	out := make([]limiters.Verdict, len(hits))
+	if err := r.store.Take(context.Background(), r.now, hits, out); err != nil {
+		return "", err
+	}
+	told := make([]string, len(out))
+	for i, v := range out {
+		told[i] = Tell(v)
+	}
+	return strings.Join(told, ", "), nil
+}
+
+func (r *replayer) hit(words []string) (limiters.Hit, error) {
+	h := limiters.Hit{Key: r.prefix + "/" + r.trace + "/", Limit: r.usual}
+	sign := int64(1)
+	for len(words) > 0 {
+		switch {
+		case words[0] == "look":
+			words = words[1:]
+		case words[0] == "give" && len(words) > 2:
+			sign, words = -1, words[1:]
+		case (words[0] == "take" || words[0] == "back") && len(words) > 1:
+			n, err := strconv.ParseInt(words[1], 10, 64)
+			if err != nil {
+				return h, err
+			}
+			h.N, words = sign*n, words[2:]
+		case words[0] == "of" && len(words) > 1:
+			h.Key, words = h.Key+words[1], words[2:]
+		case words[0] == "under" && len(words) > 1:
+			h.Limit, words = r.limits[words[1]], words[2:]
+		default:
+			return h, fmt.Errorf("unknown words %q", words)
+		}
+	}
+	if h.Limit == nil {
+		return h, fmt.Errorf("no such limit")
+	}
+	return h, nil
+}
+
+// Tell is a verdict as the traces write it.
+func Tell(v limiters.Verdict) string {
+	if v.Err != nil {
+		return "error " + v.Err.Error()
+	}
+	said := fmt.Sprintf("ok used=%d remaining=%d", v.Used, v.Remaining)
+	switch {
+	case v.Allowed:
+	case v.RetryAfter < 0:
+		said = fmt.Sprintf("denied used=%d remaining=%d retry=never", v.Used, v.Remaining)
+	default:
+		said = fmt.Sprintf("denied used=%d remaining=%d retry=%s", v.Used, v.Remaining, span(v.RetryAfter))
+	}
+	return said + " reset=" + span(v.ResetAfter)
+}
+
+func span(d time.Duration) string {
+	if d%time.Second == 0 {
+		return strconv.FormatInt(int64(d/time.Second), 10) + "s"
+	}
+	return d.String()
+}
