@@ -1,0 +1,195 @@
+package memstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+func TestStorePassesTheSuite(t *testing.T) {
+	limiterstest.Run(t, func(*testing.T) limiters.Store { return New(Options{}) })
+}
+
+func hit(t *testing.T, s *Store, key string, n int64, spec limiters.Spec) limiters.Verdict {
+	t.Helper()
+	hits, out := []limiters.Hit{{Key: key, Limit: limiterstest.MustLimit(spec), N: n}}, make([]limiters.Verdict, 1)
+	if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+		t.Fatal(err)
+	}
+	return out[0]
+}
+
+var hourly = limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: time.Hour, FirstHit: true}
+
+func TestKeysAsGoodAsNewAreDroppedByTheTrafficThatPasses(t *testing.T) {
+	s := New(Options{})
+	for i := range 1000 {
+		hit(t, s, fmt.Sprint("old ", i), 1, hourly)
+	}
+	if got := s.Stats(); got.Keys != 1000 || got.Bytes <= 0 {
+		t.Fatalf("after 1000 keys: %+v", got)
+	}
+	later := hourly
+	later.Window = 3 * time.Hour
+	advance(s, 2*time.Hour)
+	for i := range 2000 {
+		hit(t, s, fmt.Sprint("new ", i), 1, later)
+	}
+	if got := s.Stats(); got.Keys > 2010 || got.Dropped != 0 {
+		t.Errorf("2000 hits after the 1000 keys had ended: %+v, want the 2000 new keys alone", got)
+	}
+}
+
+// advance lets d pass on the store's clock.
+func advance(s *Store, d time.Duration) {
+	s.passed = func(since time.Time) time.Duration { return time.Since(since) + d }
+}
+
+func TestLooksAndRefundsOfUnknownKeysTakeNoMemory(t *testing.T) {
+	s := New(Options{})
+	for i, name := range limiters.Algorithms() {
+		spec := limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour}
+		hit(t, s, fmt.Sprint("look ", i), 0, spec)
+		hit(t, s, fmt.Sprint("refund ", i), -2, spec)
+		hit(t, s, fmt.Sprint("too much ", i), 4, spec)
+		hit(t, s, fmt.Sprint("spent and given back ", i), 3, spec)
+		if name != "fixed_window" { // whose window stays open
+			hit(t, s, fmt.Sprint("spent and given back ", i), -3, spec)
+		}
+	}
+	if got := s.Stats(); got.Keys != 1 {
+		t.Errorf("%+v, want one key", got)
+	}
+}
+
+func TestAtTheBound(t *testing.T) {
+	denying := hourly
+	denying.Max = 1
+
+	t.Run("keys that are not denying make room", func(t *testing.T) {
+		s := New(Options{MaxKeys: 100})
+		for i := range 300 {
+			if v := hit(t, s, fmt.Sprint(i), 1, hourly); v.Err != nil {
+				t.Fatal(i, v.Err)
+			}
+		}
+		if got := s.Stats(); got.Keys > 100 || got.Dropped != 200 || got.Refused != 0 {
+			t.Errorf("%+v, want 100 keys, 200 dropped, none refused", got)
+		}
+	})
+	t.Run("a key that is denying is never dropped, and the new one is refused", func(t *testing.T) {
+		s := New(Options{MaxKeys: 100})
+		for i := range 100 {
+			hit(t, s, fmt.Sprint(i), 1, denying)
+		}
+		for i := range 100 {
+			if v := hit(t, s, fmt.Sprint("new ", i), 1, denying); !errors.Is(v.Err, ErrFull) {
+				t.Fatalf("new key %d: %+v, want ErrFull", i, v)
+			}
+		}
+		for i := range 100 {
+			if v := hit(t, s, fmt.Sprint(i), 1, denying); v.Allowed || v.Err != nil {
+				t.Fatalf("key %d was let back in: %+v", i, v)
+			}
+		}
+	})
+	t.Run("bytes are bounded too, a log's entries among them", func(t *testing.T) {
+		s := New(Options{MaxBytes: 1 << 20})
+		log := limiters.Spec{Algorithm: "sliding_log", Max: 100_000, Window: time.Hour}
+		for i := range 200_000 {
+			hit(t, s, fmt.Sprint(i%20), 1, log)
+		}
+		if got := s.Stats(); got.Bytes > 1<<20+1<<14 || got.Dropped == 0 {
+			t.Errorf("%+v, want at most a chunk of a log above 1 MiB, and keys dropped for it", got)
+		}
+	})
+	t.Run("what the call at hand holds is not dropped for its own next hit", func(t *testing.T) {
+		s := New(Options{MaxKeys: 1})
+		limit := limiterstest.MustLimit(hourly)
+		hits := []limiters.Hit{{Key: "a", Limit: limit, N: 1}, {Key: "b", Limit: limit, N: 1}, {Key: "a", Limit: limit, N: 1}}
+		out := make([]limiters.Verdict, 3)
+		if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+			t.Fatal(err)
+		}
+		if out[0].Err != nil || out[2].Used != 2 {
+			t.Errorf("%+v, want a charged twice", out)
+		}
+	})
+	t.Run("a group with a key that finds no room is not charged", func(t *testing.T) {
+		s := New(Options{MaxKeys: 1})
+		hit(t, s, "a", 1, denying)
+		roomy := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 9, Window: time.Hour, FirstHit: true})
+		hits := []limiters.Hit{{Key: "a", Limit: roomy, N: 1, Group: 1}, {Key: "b", Limit: roomy, N: 1, Group: 1}}
+		out := make([]limiters.Verdict, 2)
+		if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(out[1].Err, ErrFull) || out[0].Err != nil || out[0].Used != 1 {
+			t.Errorf("%+v, want b refused and a not charged", out)
+		}
+	})
+}
+
+func TestBytesAreAccountedToTheLast(t *testing.T) {
+	s := New(Options{MaxKeys: 50})
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 2000 {
+				spec := limiters.Spec{Algorithm: limiters.Algorithms()[(g+i)%3], Max: 20, Window: time.Hour}
+				limit := limiterstest.MustLimit(spec)
+				hits := []limiters.Hit{{Key: fmt.Sprint(i % 70), Limit: limit, N: 1}, {Key: fmt.Sprint(i % 7), Limit: limit, N: -1}}
+				_ = s.Take(context.Background(), time.Time{}, hits, make([]limiters.Verdict, 2))
+			}
+		})
+	}
+	wg.Wait()
+	var keys, bytes int64
+	for i := range s.shards {
+		for _, e := range s.shards[i].list {
+			keys++
+			bytes += int64(e.size())
+		}
+		chained := 0
+		for _, e := range s.shards[i].entries {
+			for ; e != nil; e = e.next {
+				chained++
+			}
+		}
+		if chained != len(s.shards[i].list) {
+			t.Errorf("shard %d: %d entries in the map, %d in the list", i, chained, len(s.shards[i].list))
+		}
+	}
+	if got := s.Stats(); got.Keys != keys || got.Bytes != bytes {
+		t.Errorf("accounted %+v, held %d keys of %d bytes", got, keys, bytes)
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	for _, name := range limiters.Algorithms() {
+		b.Run(name, func(b *testing.B) {
+			s := New(Options{})
+			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: time.Minute})
+			keys := make([]string, 10_000)
+			for i := range keys {
+				keys[i] = fmt.Sprintf("3:ugc 7:user_id=12:user%08d 6:action=4:post", i)
+			}
+			hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				hits[0] = limiters.Hit{Key: keys[i%len(keys)], Limit: limit, N: 1}
+				if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+					b.Fatal(err)
+				}
+				i++
+			}
+		})
+	}
+}
