@@ -1,0 +1,87 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/redisscripts"
+)
+
+// format is the version of what keys hold. Another one reads nothing of this one's.
+const format = "w1"
+
+// A batch is hits as the script takes them; its header names the arguments.
+type batch struct {
+	hits []limiters.Hit
+	keys []string
+	args []any
+}
+
+func newBatch(prefix string, now time.Time, hits []limiters.Hit) *batch {
+	b := &batch{hits: hits, keys: make([]string, len(hits)), args: make([]any, 2, 3+3*len(hits))}
+	b.args[0] = ""
+	if !now.IsZero() {
+		b.args[0] = now.UnixMicro()
+	}
+	var limits []*limiters.Limit
+	index := make([]int, len(hits))
+	for i := range hits {
+		l := hits[i].Limit
+		j := 0
+		for j < len(limits) && limits[j] != l {
+			j++
+		}
+		if j == len(limits) {
+			limits = append(limits, l)
+			b.args = append(b.args, l.Params())
+		}
+		index[i] = j + 1
+	}
+	b.args[1] = len(limits)
+	for i := range hits {
+		h := &hits[i]
+		b.keys[i] = keyOf(prefix, h)
+		n := max(-limiters.MaxHits, min(h.N, limiters.MaxHits))
+		b.args = append(b.args, index[i], n, int(h.Group))
+	}
+	return b
+}
+
+// keyOf is where a hit's state is. The key's own text is the hash tag of a cluster, so that limits of one key are on one
+// node; braces in it change nothing, for the first is ours and the text, which decides the tag, is the same for all.
+func keyOf(prefix string, h *limiters.Hit) string {
+	return prefix + format + "{" + h.Key + "}" + h.Limit.ID()
+}
+
+// read writes what the script replied to the verdicts of the batch's hits.
+func (b *batch) read(reply any, out []limiters.Verdict) error {
+	values, ok := reply.([]any)
+	if !ok || len(values) != redisscripts.ReplyFields*len(b.hits) {
+		return fmt.Errorf("want %d values, got %T of %d", redisscripts.ReplyFields*len(b.hits), reply, len(values))
+	}
+	for i := range b.hits {
+		v, err := b.verdict(i, values[redisscripts.ReplyFields*i:])
+		if err != nil {
+			return err
+		}
+		out[i] = v
+	}
+	return nil
+}
+
+func (b *batch) verdict(i int, values []any) (limiters.Verdict, error) {
+	if text, failed := values[0].(string); failed {
+		return limiters.Verdict{Err: fmt.Errorf("redisstore: key %q: %w", b.keys[i], errors.New(text))}, nil
+	}
+	var n [redisscripts.ReplyFields]int64
+	for j := range n {
+		var ok bool
+		if n[j], ok = values[j].(int64); !ok {
+			return limiters.Verdict{}, errors.New("want integers, got " + strconv.Quote(fmt.Sprint(values[j])))
+		}
+	}
+	return limiters.Told(b.hits[i].Limit, n[0] == 1, n[1], n[2], n[3]), nil
+}

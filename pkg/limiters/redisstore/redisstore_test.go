@@ -1,0 +1,268 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// patience is longer than any call takes on a busy machine: these tests are not about time.
+const patience = 10 * time.Second
+
+func open(t *testing.T, server *redistest.Server) *Store {
+	t.Helper()
+	s := New(Options{Addr: server.Addr, Timeout: patience})
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestStorePassesTheSuite(t *testing.T) {
+	server := redistest.Start(t)
+	limiterstest.Run(t, func(t *testing.T) limiters.Store {
+		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		return open(t, server)
+	})
+}
+
+func TestThreeReplicasAdmitExactlyTheLimit(t *testing.T) {
+	server := redistest.Start(t)
+	limiterstest.Races(t, []limiters.Store{open(t, server), open(t, server), open(t, server)})
+}
+
+var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 100, Window: time.Hour, FirstHit: true})
+
+func take(t *testing.T, s *Store, hits ...limiters.Hit) ([]limiters.Verdict, error) {
+	t.Helper()
+	out := make([]limiters.Verdict, len(hits))
+	return out, s.Take(context.Background(), time.Time{}, hits, out)
+}
+
+func TestAFlushedScriptIsSentAgain(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	for used := int64(1); used <= 3; used++ {
+		out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
+		if err != nil || out[0].Used != used {
+			t.Fatalf("take %d: %+v, %v", used, out[0], err)
+		}
+		if err := server.Client(t).ScriptFlush(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestABadKeyFailsAlone(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	ctx := context.Background()
+	for _, name := range limiters.Algorithms() {
+		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
+		hit := func(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: limit, N: 1} }
+		wrong, unreadable, half := hit("wrong type"), hit("unreadable"), hit("good")
+		half.Key = "unreadable records"
+		c.HSet(ctx, keyOf("", &wrong), "a", "b")
+		if name == "sliding_log" {
+			c.RPush(ctx, keyOf("", &unreadable), "12345")
+			// What is read first is in order, what is read next is not.
+			c.RPush(ctx, keyOf("", &half), "\x00\x00\x00\x00\x00\x00\x00\x00\x00", "12345")
+		} else {
+			c.Set(ctx, keyOf("", &unreadable), "12345", 0)
+			c.Set(ctx, keyOf("", &half), "99999999999999999999 1 1 1", 0)
+		}
+		out, err := take(t, s, hit("good"), wrong, hit("good"), unreadable, half, hit("good"))
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		for i, v := range out {
+			bad := i == 1 || i == 3 || i == 4
+			if bad != (v.Err != nil) {
+				t.Errorf("%s hit %d: %+v", name, i, v)
+			}
+			if bad && !strings.Contains(v.Err.Error(), "w1{") {
+				t.Errorf("%s hit %d: the error does not name the key: %v", name, i, v.Err)
+			}
+		}
+		if out[5].Used != 3 {
+			t.Errorf("%s: the good key holds %d, want 3", name, out[5].Used)
+		}
+		if typ := c.Type(ctx, keyOf("", &wrong)).Val(); typ != "hash" {
+			t.Errorf("%s: the key of a wrong type was overwritten with a %s", name, typ)
+		}
+	}
+}
+
+func TestAGroupWithABadKeyIsNotCharged(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	bad := limiters.Hit{Key: "bad", Limit: hourly, N: 1, Group: 7}
+	c.HSet(context.Background(), keyOf("", &bad), "a", "b")
+	out, err := take(t, s, limiters.Hit{Key: "good", Limit: hourly, N: 1, Group: 7}, bad)
+	if err != nil || out[0].Err != nil || out[0].Used != 0 || out[1].Err == nil {
+		t.Errorf("%+v, %v: want the good hit undenied and uncharged, and an error for the bad", out, err)
+	}
+}
+
+func TestAFullRedisFailsTheHitsThatWouldWrite(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	s, c := open(t, server), server.Client(t)
+	if out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); err != nil || out[0].Err != nil {
+		t.Fatal(out, err)
+	}
+	c.ConfigSet(context.Background(), "maxmemory", "1")
+	out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 0}, limiters.Hit{Key: "other", Limit: hourly, N: 1})
+	if err == nil && (out[0].Err != nil || out[0].Used != 1 || out[1].Err == nil || !strings.Contains(out[1].Err.Error(), "OOM")) {
+		t.Errorf("%+v, %v: want a look that is answered and a charge that fails with OOM", out, err)
+	}
+	c.ConfigSet(context.Background(), "maxmemory", "0")
+	if out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 0}); err != nil || out[0].Used != 1 {
+		t.Errorf("afterwards: %+v, %v", out, err)
+	}
+}
+
+// Every key has an expiry, and never one before the key is as good as new.
+func TestNoKeyIsWithoutAnExpiry(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	ctx := context.Background()
+	for i, name := range limiters.Algorithms() {
+		for _, firstHit := range []bool{false, name == "fixed_window"} {
+			limit := limiterstest.MustLimit(limiters.Spec{
+				Algorithm: name, Max: 5, Window: time.Minute, CountDenied: true, FirstHit: firstHit,
+			})
+			for _, n := range []int64{1, 3, 4, -2, 0, -1, 9, 5, -100, 2} {
+				out, err := take(t, s, limiters.Hit{Key: fmt.Sprint(i, firstHit), Limit: limit, N: n})
+				if err != nil || out[0].Err != nil {
+					t.Fatal(out, err)
+				}
+				for _, key := range c.Keys(ctx, "*").Val() {
+					ttl := c.PTTL(ctx, key).Val()
+					if ttl <= 0 || ttl > 10*time.Minute+2*time.Second {
+						t.Fatalf("after %s n=%d: %q expires in %v", name, n, key, ttl)
+					}
+				}
+				hit := limiters.Hit{Key: fmt.Sprint(i, firstHit), Limit: limit}
+				if ttl := c.PTTL(ctx, keyOf("", &hit)).Val(); ttl > 0 && ttl < out[0].ResetAfter-time.Second/2 {
+					t.Fatalf("%s n=%d: expires in %v, good as new in %v", name, n, ttl, out[0].ResetAfter)
+				}
+			}
+		}
+	}
+}
+
+func TestBracesInAKeyDoNotMoveItToAnotherSlot(t *testing.T) {
+	long := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
+	tag := func(key string) string {
+		_, rest, _ := strings.Cut(key, "{")
+		tag, _, _ := strings.Cut(rest, "}")
+		return tag
+	}
+	for _, key := range []string{"k", "1}", "1{}2", "{", "1:}{a}", "1}}"} {
+		a, b := keyOf("eg:rl:", &limiters.Hit{Key: key, Limit: hourly}), keyOf("eg:rl:", &limiters.Hit{Key: key, Limit: long})
+		if a == b || tag(a) != tag(b) || tag(a) == "" {
+			t.Errorf("%q: %q and %q have the hash tags %q and %q", key, a, b, tag(a), tag(b))
+		}
+	}
+}
+
+func TestARedisThatIsNotThereIsAnErrorThatNamesIt(t *testing.T) {
+	addr := redistest.FreeAddr(t)
+	s := New(Options{Addr: addr, Timeout: time.Second})
+	defer s.Close()
+	out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
+	if err == nil || !strings.Contains(err.Error(), addr) {
+		t.Errorf("%+v, %v: want an error that names %s", out, err, addr)
+	}
+	if err := s.Ping(context.Background()); err == nil || !strings.Contains(err.Error(), addr) {
+		t.Errorf("ping: %v: want an error that names %s", err, addr)
+	}
+}
+
+// A server that accepts and never answers costs a call its timeout and no more, and no hit is sent a second time.
+func TestASilentRedisCostsTheTimeoutAndIsAskedOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	asked := make(chan int, 16)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				buf := make([]byte, 1<<16)
+				for {
+					n, err := conn.Read(buf)
+					if err != nil {
+						return
+					}
+					if scripts := strings.Count(strings.ToLower(string(buf[:n])), "evalsha"); scripts > 0 {
+						asked <- scripts
+					} else if _, err := conn.Write([]byte("-ERR unknown command\r\n")); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	s := New(Options{Addr: l.Addr().String(), Timeout: 100 * time.Millisecond})
+	defer s.Close()
+	start := time.Now()
+	_, err = take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
+	if took := time.Since(start); err == nil || took > 5*time.Second {
+		t.Fatalf("%v after %v, want an error after 100 ms", err, took)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "timeout") {
+		t.Errorf("%v: want a deadline", err)
+	}
+	_ = s.Close()
+	total := 0
+	for len(asked) > 0 {
+		total += <-asked
+	}
+	if total != 1 {
+		t.Errorf("the script was asked for %d times, want once", total)
+	}
+}
+
+func TestParseURL(t *testing.T) {
+	for _, c := range []struct {
+		network, text string
+		want          Options
+		err           string
+	}{
+		{"tcp", "localhost:6379", Options{Network: "tcp", Addr: "localhost:6379"}, ""},
+		{"", "redis://:secret@h:1/3", Options{Network: "tcp", Addr: "h:1", Password: "secret", DB: 3}, ""},
+		{"tcp", "redis://me:secret@h:1", Options{Network: "tcp", Addr: "h:1", Username: "me", Password: "secret"}, ""},
+		{"unix", "run/redis.sock", Options{Network: "unix", Addr: "run/redis.sock"}, ""},
+		{"tcp", "/run/redis.sock", Options{Network: "unix", Addr: "/run/redis.sock"}, ""},
+		{"tcp", "", Options{}, "empty address"},
+		{"tcp", "redis://me:secret@h:1/x", Options{}, "not the address"},
+		{"tcp", "rediss://h:1", Options{}, "not supported yet"},
+	} {
+		got, err := ParseURL(c.network, c.text)
+		if c.err == "" && (err != nil || got != c.want) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+			t.Errorf("ParseURL(%q, %q) = %+v, %v; want %+v, %q", c.network, c.text, got, err, c.want, c.err)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("ParseURL(%q): the error shows the password: %v", c.text, err)
+		}
+	}
+}
+
+var _ redis.Cmder = command{}
