@@ -1,0 +1,77 @@
+// Command weir is a rate limit service for Envoy.
+//
+//	weir [serve] --config rules.yaml     answers Envoy on :8081 (gRPC); /healthcheck and /metrics on :8080
+//	weir check rules.yaml                prints every fault of rules, or one line that says there is none
+//	weir version
+//
+// weir serve --help lists every setting, as a flag and as an environment variable. SIGTERM ends the server once proxies have
+// turned away, SIGINT at once, and SIGHUP makes it read its rules again. It keeps nothing on disk.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/weir-rls/weir/internal/settings"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+type commands struct {
+	Serve   serve   `cmd:"" default:"withargs" help:"Answer Envoy (the default command)."`
+	Check   check   `cmd:"" help:"Print every fault of rules."`
+	Version version `cmd:"" help:"Print the version."`
+}
+
+// streams are where a command writes.
+type streams struct{ out, err io.Writer }
+
+// errSaid ends a command that has said itself what is wrong.
+var errSaid = errors.New("said")
+
+// run carries out a command and returns its exit code: 0, 1 where it failed, 2 where it was not understood.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var cli commands
+	exited := -1
+	parser, err := kong.New(&cli,
+		kong.Name("weir"),
+		kong.Description("A rate limit service for Envoy."),
+		kong.UsageOnError(),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { exited = code }),
+		kong.Vars{"redis_socket": settings.RedisSocket},
+		kong.ExplicitGroups([]kong.Group{
+			{Key: "rules", Title: "Rules:"}, {Key: "listeners", Title: "Listeners:"},
+			{Key: "store", Title: "Store:"}, {Key: "process", Title: "Process:"},
+		}),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(streams{stdout, stderr}),
+	)
+	if err != nil {
+		fmt.Fprintln(stderr, "weir:", err)
+		return 2
+	}
+	command, err := parser.Parse(args)
+	if exited >= 0 {
+		return exited
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "weir: %v\nweir serve --help lists the settings\n", err)
+		return 2
+	}
+	switch err := command.Run(); {
+	case errors.Is(err, errSaid):
+		return 1
+	case err != nil:
+		fmt.Fprintln(stderr, "weir:", err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,103 @@
+// Package weir holds no code: it is the root of the module, and of the rules that hold for all of it.
+package weir
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/weir-rls/weir/"
+
+// mayImport is the house: each package, the packages of this module that it may import, and the reason. An arrow that is
+// not here is a fault, and so is a package.
+var mayImport = []struct{ pkg, may, why string }{
+	{"pkg/limiters", "", "the core: the decision is a pure function, and can be read alone"},
+	{"pkg/limiters/memstore", "pkg/limiters", "a store keeps states and decides nothing"},
+	{"pkg/redisscripts", "", "Lua, embedded"},
+	{"pkg/limiters/redisstore", "pkg/limiters pkg/redisscripts", "a store keeps states and decides nothing"},
+	{"pkg/limiters/limiterstest", "pkg/limiters", "the suite knows no store"},
+	{"pkg/descriptors", "pkg/limiters", "a rule is a limit with a place"},
+	{"pkg/descriptors/sources", "pkg/descriptors", "a source hands files on"},
+	{"pkg/rls", "pkg/descriptors pkg/limiters", "one request, one direction; it never sees which store there is"},
+	{"internal/settings", "", "a table"},
+	{"internal/telemetry", "pkg/descriptors pkg/limiters pkg/limiters/memstore pkg/rls", "it reads what others have decided"},
+	{"internal/redistest", "", "real Redis servers, for tests alone"},
+	{"cmd/server", "internal/settings internal/telemetry pkg/descriptors pkg/descriptors/sources pkg/limiters " +
+		"pkg/limiters/memstore pkg/limiters/redisstore pkg/rls", "the only place that knows every package"},
+	{"e2e/harness", "", "processes, known by their command lines alone"},
+	{"e2e/demo", "e2e/harness internal/redistest", "what make demo runs"},
+	{"e2e/seeds", "", "tests alone"},
+	{"tools/faults", "", "checks the suite"},
+}
+
+// heavy are the libraries that only some packages may see, and the reason.
+var heavy = []struct{ prefix, only, why string }{
+	{"google.golang.org/grpc", "pkg/rls internal/telemetry cmd/server", "the wire stops at the door"},
+	{"google.golang.org/protobuf", "pkg/rls", "the wire stops at the door"},
+	{"github.com/envoyproxy/", "pkg/rls cmd/server", "the wire stops at the door"},
+	{"github.com/redis/", "pkg/limiters/redisstore internal/redistest", "one client, in one room"},
+	{"go.yaml.in/", "pkg/descriptors e2e/harness", "YAML stops where it is parsed"},
+	{"go.uber.org/zap", "internal/settings internal/telemetry cmd/server", "packages return errors; the process logs"},
+	{"github.com/prometheus/", "internal/telemetry cmd/server", "packages return values; the process measures"},
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+func packages(t *testing.T) []listed {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []listed
+	decoder := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p listed
+		switch err := decoder.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			return all
+		case err != nil:
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	known := map[string]string{}
+	for _, line := range mayImport {
+		known[line.pkg] = line.may
+	}
+	for _, p := range packages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		may, found := known[name]
+		if !found && name+"/" != module && len(p.Imports) > 0 {
+			t.Errorf("%s is not in the table: say what it is for, and what it may import", name)
+		}
+		for _, imported := range p.Imports {
+			if inner, ours := strings.CutPrefix(imported, module); ours && !slices.Contains(strings.Fields(may), inner) {
+				t.Errorf("%s may not import %s", name, inner)
+			}
+			for _, h := range heavy {
+				if strings.HasPrefix(imported, h.prefix) && !slices.Contains(strings.Fields(h.only), name) {
+					t.Errorf("%s may not import %s: %s", name, imported, h.why)
+				}
+			}
+		}
+		if strings.HasPrefix(name, "pkg/limiters") && name != "pkg/limiters/redisstore" {
+			for _, imported := range p.Imports {
+				if first, _, _ := strings.Cut(imported, "/"); strings.Contains(first, ".") && !strings.HasPrefix(imported, module) {
+					t.Errorf("%s may not import %s: the core sees the standard library", name, imported)
+				}
+			}
+		}
+	}
+}

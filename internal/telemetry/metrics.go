@@ -1,0 +1,158 @@
+// Package telemetry is what Weir tells of itself: metrics and the log. It reads both off values that others hand it when
+// they are done, and decides nothing. Label values come from the rules, never from a request, so they are bounded.
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"google.golang.org/grpc/codes"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// Metrics are the metrics of a process.
+type Metrics struct {
+	Registry *prometheus.Registry
+
+	requests *prometheus.CounterVec
+	took     prometheus.Histogram
+	store    prometheus.Histogram
+	hits     *prometheus.CounterVec
+	loads    *prometheus.CounterVec
+	loaded   prometheus.Gauge
+	rules    prometheus.Gauge
+	panics   prometheus.Counter
+
+	previous *descriptors.Rules // what Loaded was last told
+}
+
+var seconds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1}
+
+// NewMetrics makes the metrics and registers them.
+func NewMetrics(version string) *Metrics {
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_requests_total", Help: "Requests answered, by gRPC code; those of OK by overall code.",
+		}, []string{"code", "overall"}),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "weir_request_duration_seconds", Help: "From the decoded request to its answer.", Buckets: seconds,
+		}),
+		store: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "weir_store_duration_seconds", Help: "Calls of the store.", Buckets: seconds,
+		}),
+		hits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_hits_total",
+			Help: "Hits by rule and verdict: allowed, denied, or error where the store could not decide. " +
+				"Looks and refunds are no hits.",
+		}, []string{"domain", "rule", "verdict"}),
+		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_rules_loads_total", Help: "Times that rules were read, by result: ok, or error (the old ones stay).",
+		}, []string{"result"}),
+		loaded: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_rules_loaded_timestamp_seconds", Help: "When the rules in force were loaded.",
+		}),
+		rules: prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_rules", Help: "Rules in force."}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_panics_total", Help: "Requests that met a bug and were answered INTERNAL. Please report it.",
+		}),
+	}
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_build_info", Help: "Always 1."}, []string{"version"})
+	build.WithLabelValues(version).Set(1)
+	m.Registry.MustRegister(m.requests, m.took, m.store, m.hits, m.loads, m.loaded, m.rules, m.panics, build,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.loads.WithLabelValues("ok")
+	m.loads.WithLabelValues("error")
+	return m
+}
+
+// Answered counts an answer.
+func (m *Metrics) Answered(a *rls.Answer) {
+	overall := ""
+	switch {
+	case a.Code != codes.OK:
+	case a.Denied:
+		overall = "over_limit"
+	default:
+		overall = "ok"
+	}
+	m.requests.WithLabelValues(a.Code.String(), overall).Inc()
+	m.took.Observe(a.Took.Seconds())
+	if a.StoreTook > 0 {
+		m.store.Observe(a.StoreTook.Seconds())
+	}
+	for i := range a.Decisions {
+		d := &a.Decisions[i]
+		if d.Hits <= 0 {
+			continue
+		}
+		verdict := "allowed"
+		switch {
+		case d.Verdict.Err != nil:
+			verdict = "error"
+		case !d.Verdict.Allowed:
+			verdict = "denied"
+		}
+		m.hits.WithLabelValues(d.Domain, d.Rule, verdict).Add(float64(d.Hits))
+	}
+}
+
+// Loaded counts an attempt to load rules. After one that succeeded, the series of rules that are gone are dropped. It is
+// for one caller at a time.
+func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
+	if err != nil {
+		m.loads.WithLabelValues("error").Inc()
+		return
+	}
+	m.loads.WithLabelValues("ok").Inc()
+	m.loaded.Set(float64(now.UnixNano()) / 1e9)
+	_, n := rules.Counts()
+	m.rules.Set(float64(n))
+	m.forgetGone(rules)
+}
+
+// forgetGone drops the series of rules that were and are no more, so that reloads do not add up.
+func (m *Metrics) forgetGone(rules *descriptors.Rules) {
+	type series struct{ domain, rule string }
+	kept := map[series]bool{}
+	for r := range rules.All() {
+		kept[series{r.Domain, r.Name}] = true
+		kept[series{r.Domain, ""}] = true
+	}
+	for r := range m.previous.All() {
+		for _, s := range []series{{r.Domain, r.Name}, {r.Domain, ""}} {
+			if !kept[s] {
+				m.hits.DeletePartialMatch(prometheus.Labels{"domain": s.domain, "rule": s.rule})
+			}
+		}
+	}
+	m.previous = rules
+}
+
+// Panicked counts a request that met a bug.
+func (m *Metrics) Panicked() { m.panics.Inc() }
+
+// Memory tells of the store in memory.
+func (m *Metrics) Memory(stats func() memstore.Stats) {
+	gauge := func(name, help string, value func(memstore.Stats) int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+			func() float64 { return float64(value(stats())) })
+	}
+	counter := func(name, help string, value func(memstore.Stats) int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
+			func() float64 { return float64(value(stats())) })
+	}
+	m.Registry.MustRegister(
+		gauge("weir_memory_keys", "Keys in memory.", func(s memstore.Stats) int64 { return s.Keys }),
+		gauge("weir_memory_bytes", "About the bytes that keys in memory take.",
+			func(s memstore.Stats) int64 { return s.Bytes }),
+		counter("weir_memory_dropped_keys_total", "Keys dropped for room that were not yet as good as new.",
+			func(s memstore.Stats) int64 { return s.Dropped }),
+		counter("weir_memory_refused_hits_total", "Hits that failed since there was no room.",
+			func(s memstore.Stats) int64 { return s.Refused }),
+	)
+}

@@ -1,0 +1,358 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+const rules = `
+domain: ugc
+descriptors:
+  - key: user_id
+    descriptors:
+      - {key: action, value: login, rate_limit: {unit: minute, requests_per_unit: 3}}
+      - {key: action, value: reply, rate_limit: {algorithm: sliding_log, unit: second, unit_multiplier: 5, requests_per_unit: 3}}
+      - {key: action, value: post, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 30, capacity: 2}}
+      - {key: action, value: never, rate_limit: {unit: week, requests_per_unit: 0}}
+      - key: action
+        value: search
+        rate_limits:
+          - {unit: second, requests_per_unit: 2, count_denied: false}
+          - {unit: hour, unit_multiplier: 6, requests_per_unit: 5, count_denied: false}
+`
+
+// A clocked store decides at the time that the test sets. Some of its keys may fail.
+type clocked struct {
+	limiters.Store
+	now  time.Time
+	fail func(key string) error
+	err  error
+}
+
+func (c *clocked) Take(ctx context.Context, _ time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	if c.err != nil {
+		return c.err
+	}
+	err := c.Store.Take(ctx, c.now, hits, out)
+	for i := range hits {
+		if c.fail != nil && c.fail(hits[i].Key) != nil {
+			out[i] = limiters.Verdict{Err: c.fail(hits[i].Key)}
+		}
+	}
+	return err
+}
+
+type fixture struct {
+	*Service
+	store   *clocked
+	answers []*Answer
+}
+
+// start is a Friday: the week of the limits has begun on Thursday.
+var start = time.Date(2025, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	var live descriptors.Live
+	if err := live.Load([]descriptors.File{{Name: "rules.yaml", Data: []byte(rules)}}); err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{store: &clocked{Store: limiterstest.NewReference(), now: start}}
+	f.Service = New(live.Rules, f.store, func(a *Answer) { f.answers = append(f.answers, a) })
+	return f
+}
+
+func (f *fixture) ask(t *testing.T, request string) (*ratelimitv3.RateLimitResponse, error) {
+	t.Helper()
+	var r ratelimitv3.RateLimitRequest
+	if err := prototext.Unmarshal([]byte(request), &r); err != nil {
+		t.Fatal(err)
+	}
+	return f.ShouldRateLimit(context.Background(), &r)
+}
+
+func does(action string) string {
+	return `{entries {key: "user_id" value: "alice"} entries {key: "action" value: "` + action + `"}}`
+}
+
+const once = `domain: "ugc" descriptors `
+
+// The steps of a case are asked one after another of one service: wait, request, expected response.
+func TestShouldRateLimit(t *testing.T) {
+	type step struct {
+		wait          time.Duration
+		request, want string
+	}
+	for name, steps := range map[string][]step{
+		"a fixed window: what is left, and whole seconds to its end, rounded up": {
+			{0, once + does("login"), `overall_code: OK statuses {code: OK current_limit {requests_per_unit: 3 unit: MINUTE}
+				limit_remaining: 2 duration_until_reset {seconds: 60}}`},
+			{0, once + does("login") + ` hits_addend: 2`, `overall_code: OK statuses {code: OK
+				current_limit {requests_per_unit: 3 unit: MINUTE} duration_until_reset {seconds: 60}}`},
+			{30 * time.Second, once + does("login"), `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
+				current_limit {requests_per_unit: 3 unit: MINUTE} duration_until_reset {seconds: 30}}`},
+			{29400 * time.Millisecond, once + does("login"), `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
+				current_limit {requests_per_unit: 3 unit: MINUTE} duration_until_reset {seconds: 1}}`},
+			{600 * time.Millisecond, once + does("login"), `overall_code: OK statuses {code: OK
+				current_limit {requests_per_unit: 3 unit: MINUTE} limit_remaining: 2 duration_until_reset {seconds: 60}}`},
+		},
+		"a sliding log: a multiplier is told, a denied hit is told its wait": {
+			{0, once + does("reply"), `overall_code: OK statuses {code: OK
+				current_limit {requests_per_unit: 3 unit: SECOND unit_multiplier {value: 5}}
+				limit_remaining: 2 duration_until_reset {seconds: 5}}`},
+			{2900 * time.Millisecond, once + does("reply") + ` hits_addend: 2`, `overall_code: OK statuses {code: OK
+				current_limit {requests_per_unit: 3 unit: SECOND unit_multiplier {value: 5}} duration_until_reset {seconds: 5}}`},
+			{0, once + does("reply"), `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
+				current_limit {requests_per_unit: 3 unit: SECOND unit_multiplier {value: 5}} duration_until_reset {seconds: 3}}`},
+		},
+		"a funnel: the limit told is the rate, not the capacity": {
+			{0, once + does("post") + ` hits_addend: 2`, `overall_code: OK statuses {code: OK
+				current_limit {requests_per_unit: 30 unit: MINUTE} duration_until_reset {seconds: 4}}`},
+			{time.Millisecond, once + does("post"), `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
+				current_limit {requests_per_unit: 30 unit: MINUTE} duration_until_reset {seconds: 2}}`},
+			{0, once + does("post") + ` hits_addend: 9`, `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
+				current_limit {requests_per_unit: 30 unit: MINUTE} duration_until_reset {seconds: 4}}`},
+		},
+		"a limit of nothing": {
+			{0, once + does("never"), `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
+				current_limit {unit: WEEK} duration_until_reset {seconds: 475200}}`},
+		},
+		"a descriptor's own addend goes before the request's, and 0 looks": {
+			{0, once + `{entries {key: "user_id" value: "a"} entries {key: "action" value: "login"} hits_addend {value: 0}}
+				hits_addend: 3`, `overall_code: OK statuses {code: OK current_limit {requests_per_unit: 3 unit: MINUTE}
+				limit_remaining: 3 duration_until_reset {seconds: 60}}`},
+			{0, once + `{entries {key: "user_id" value: "a"} entries {key: "action" value: "login"} hits_addend {value: 2}}
+				hits_addend: 9`, `overall_code: OK statuses {code: OK current_limit {requests_per_unit: 3 unit: MINUTE}
+				limit_remaining: 1 duration_until_reset {seconds: 60}}`},
+			{0, once + `{entries {key: "user_id" value: "a"} entries {key: "action" value: "login"}
+				hits_addend {value: 18446744073709551615}}`, `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
+				current_limit {requests_per_unit: 3 unit: MINUTE} duration_until_reset {seconds: 60}}`},
+		},
+		"negative hits give back, and are always OK": {
+			{0, once + does("post") + ` hits_addend: 2`, `overall_code: OK statuses {code: OK
+				current_limit {requests_per_unit: 30 unit: MINUTE} duration_until_reset {seconds: 4}}`},
+			{0, once + `{entries {key: "user_id" value: "alice"} entries {key: "action" value: "post"} is_negative_hits: true}`,
+				`overall_code: OK statuses {code: OK current_limit {requests_per_unit: 30 unit: MINUTE}
+				limit_remaining: 1 duration_until_reset {seconds: 2}}`},
+			{0, once + `{entries {key: "user_id" value: "alice"} entries {key: "action" value: "post"}
+				is_negative_hits: true hits_addend {value: 18446744073709551615}}`,
+				`overall_code: OK statuses {code: OK current_limit {requests_per_unit: 30 unit: MINUTE}
+				limit_remaining: 2 duration_until_reset {}}`},
+		},
+		"an override replaces the rate and keeps the algorithm and the count": {
+			{0, once + does("reply"), `overall_code: OK statuses {code: OK
+				current_limit {requests_per_unit: 3 unit: SECOND unit_multiplier {value: 5}}
+				limit_remaining: 2 duration_until_reset {seconds: 5}}`},
+			{time.Second, once + `{entries {key: "user_id" value: "alice"} entries {key: "action" value: "reply"}
+				limit {requests_per_unit: 2 unit: SECOND unit_multiplier {value: 5}}}`, `overall_code: OK statuses {code: OK
+				current_limit {requests_per_unit: 2 unit: SECOND unit_multiplier {value: 5}} duration_until_reset {seconds: 5}}`},
+			{0, once + `{entries {key: "user_id" value: "alice"} entries {key: "action" value: "reply"}
+				limit {requests_per_unit: 2 unit: SECOND unit_multiplier {value: 5}}}`, `overall_code: OVER_LIMIT
+				statuses {code: OVER_LIMIT current_limit {requests_per_unit: 2 unit: SECOND unit_multiplier {value: 5}}
+				duration_until_reset {seconds: 4}}`},
+		},
+		"an override without a rule is a fixed window": {
+			{0, once + `{entries {key: "tenant" value: "t"} limit {requests_per_unit: 1 unit: HOUR}}`, `overall_code: OK
+				statuses {code: OK current_limit {requests_per_unit: 1 unit: HOUR} duration_until_reset {seconds: 3600}}`},
+			{0, once + `{entries {key: "tenant" value: "t"} limit {requests_per_unit: 1 unit: HOUR}}`, `overall_code: OVER_LIMIT
+				statuses {code: OVER_LIMIT current_limit {requests_per_unit: 1 unit: HOUR} duration_until_reset {seconds: 3600}}`},
+		},
+		"several limits of a descriptor: the one with least left is told, or the denial with the longest wait": {
+			{0, once + does("search") + ` hits_addend: 2`, `overall_code: OK statuses {code: OK
+				current_limit {requests_per_unit: 2 unit: SECOND} duration_until_reset {seconds: 1}}`},
+			{0, once + does("search"), `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
+				current_limit {requests_per_unit: 2 unit: SECOND} duration_until_reset {seconds: 1}}`},
+			{time.Second, once + does("search") + ` hits_addend: 2`, `overall_code: OK statuses {code: OK
+				current_limit {requests_per_unit: 2 unit: SECOND} duration_until_reset {seconds: 1}}`},
+			{time.Second, once + does("search") + ` hits_addend: 2`, `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
+				current_limit {requests_per_unit: 5 unit: HOUR unit_multiplier {value: 6}}
+				limit_remaining: 1 duration_until_reset {seconds: 21598}}`},
+			{0, once + does("search"), `overall_code: OK statuses {code: OK
+				current_limit {requests_per_unit: 5 unit: HOUR unit_multiplier {value: 6}} duration_until_reset {seconds: 21598}}`},
+		},
+		"one status for each descriptor, in order, and the worst is the overall code": {
+			{0, once + does("post") + ` descriptors ` + does("unknown") + ` descriptors ` + does("never") + ` descriptors {}`,
+				`overall_code: OVER_LIMIT
+				statuses {code: OK current_limit {requests_per_unit: 30 unit: MINUTE} limit_remaining: 1
+					duration_until_reset {seconds: 2}}
+				statuses {code: OK}
+				statuses {code: OVER_LIMIT current_limit {unit: WEEK} duration_until_reset {seconds: 475200}}
+				statuses {code: OK}`},
+		},
+		"two descriptors on one key are charged one after the other": {
+			{0, once + does("login") + ` descriptors ` + does("login"), `overall_code: OK
+				statuses {code: OK current_limit {requests_per_unit: 3 unit: MINUTE} limit_remaining: 2 duration_until_reset {seconds: 60}}
+				statuses {code: OK current_limit {requests_per_unit: 3 unit: MINUTE} limit_remaining: 1 duration_until_reset {seconds: 60}}`},
+		},
+		"an unknown domain limits nothing, overrides included": {
+			{0, `domain: "other" descriptors ` + does("never"), `overall_code: OK statuses {code: OK}`},
+			{0, `domain: "other" descriptors {entries {key: "a"} limit {unit: DAY}}`, `overall_code: OK statuses {code: OK}`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			for i, s := range steps {
+				f.store.now = f.store.now.Add(s.wait)
+				got, err := f.ask(t, s.request)
+				if err != nil {
+					t.Fatalf("step %d: %v", i, err)
+				}
+				var want ratelimitv3.RateLimitResponse
+				if err := prototext.Unmarshal([]byte(s.want), &want); err != nil {
+					t.Fatalf("step %d: %v", i, err)
+				}
+				if !proto.Equal(got, &want) {
+					t.Errorf("step %d:\n got %v\nwant %v", i, got, &want)
+				}
+			}
+		})
+	}
+}
+
+func TestARequestThatCannotBeMeantIsInvalidArgumentAndSaysWhy(t *testing.T) {
+	for request, want := range map[string]string{
+		`descriptors {entries {key: "a"}}`: "domain must not be empty",
+		`domain: "ugc"`:                    "descriptor list must not be empty",
+		once + `{entries {value: "v"}}`:    "descriptors[0]: entries[0]: the key must not be empty",
+		once + does("post") + ` descriptors {entries {key: "a"} limit {}}`:                                                      "descriptors[1]: limit: unknown unit UNKNOWN",
+		once + `{entries {key: "a"} limit {unit: 77}}`:                                                                          "descriptors[0]: limit: unknown unit 77",
+		once + `{entries {key: "a"} limit {unit: DAY unit_multiplier {}}}`:                                                      "unit_multiplier must be greater than 0",
+		once + `{entries {key: "a"} limit {unit: YEAR unit_multiplier {value: 11}}}`:                                            "want at most 10",
+		once + `{entries {key: "user_id"} entries {key: "action" value: "reply"} limit {unit: DAY requests_per_unit: 1000001}}`: "funnel",
+		`domain: "ugc"` + strings.Repeat(" descriptors {}", 1001):                                                               "at most 1000",
+	} {
+		f := newFixture(t)
+		response, err := f.ask(t, request)
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) || response != nil {
+			t.Errorf("%.80s: %v, %v\nwant INVALID_ARGUMENT that says %q", request, response, err, want)
+		}
+		if len(f.answers) != 1 || f.answers[0].Code != codes.InvalidArgument {
+			t.Errorf("%.80s: observed %+v", request, f.answers)
+		}
+	}
+}
+
+func TestNoRulesLimitNothing(t *testing.T) {
+	s := New(func() *descriptors.Rules { return nil }, limiterstest.NewReference(), nil)
+	r := &ratelimitv3.RateLimitRequest{}
+	if err := prototext.Unmarshal([]byte(once+does("never")), r); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.ShouldRateLimit(context.Background(), r); err != nil || got.GetOverallCode() != ratelimitv3.RateLimitResponse_OK {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestAStoreThatFailsIsUnavailableAndItsWordsStayInside(t *testing.T) {
+	secret := errors.New("dial tcp 10.0.0.1: key alice")
+	t.Run("as a whole", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.err = secret
+		_, err := f.ask(t, once+does("post"))
+		if status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "alice") {
+			t.Errorf("%v, want UNAVAILABLE without the store's words", err)
+		}
+		if a := f.answers[0]; !errors.Is(a.Err, secret) || a.Code != codes.Unavailable {
+			t.Errorf("observed %+v, want the store's own error", a)
+		}
+	})
+	failsReplies := func(key string) error {
+		if strings.Contains(key, "reply") {
+			return secret
+		}
+		return nil
+	}
+	t.Run("in one key, where nothing denies", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.fail = failsReplies
+		_, err := f.ask(t, once+does("post")+` descriptors `+does("reply"))
+		if status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "alice") || !errors.Is(f.answers[0].Err, secret) {
+			t.Errorf("%v, observed %v", err, f.answers[0].Err)
+		}
+	})
+	t.Run("in one key, where another denies, and the answer is sure", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.fail = failsReplies
+		got, err := f.ask(t, once+does("reply")+` descriptors `+does("never"))
+		if err != nil || got.GetOverallCode() != ratelimitv3.RateLimitResponse_OVER_LIMIT ||
+			got.GetStatuses()[0].GetCode() != ratelimitv3.RateLimitResponse_UNKNOWN {
+			t.Errorf("%v, %v", got, err)
+		}
+	})
+	t.Run("since the client has gone", func(t *testing.T) {
+		f := newFixture(t)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		var r ratelimitv3.RateLimitRequest
+		if err := prototext.Unmarshal([]byte(once+does("post")), &r); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.ShouldRateLimit(ctx, &r); status.Code(err) != codes.Canceled {
+			t.Errorf("%v, want CANCELED", err)
+		}
+	})
+}
+
+func TestAnAnswerTellsWhatWasDecided(t *testing.T) {
+	f := newFixture(t)
+	if _, err := f.ask(t, once+does("never")+` descriptors `+does("search")+` descriptors {entries {key: "t"} limit {unit: DAY}} hits_addend: 2`); err != nil {
+		t.Fatal(err)
+	}
+	a := f.answers[0]
+	if !a.Denied || a.Code != codes.OK || a.Err != nil || a.Took <= 0 {
+		t.Errorf("%+v", a)
+	}
+	var told []string
+	for _, d := range a.Decisions {
+		told = append(told, d.Domain+" "+d.Rule+" "+limiterstest.Tell(d.Verdict))
+		if d.Hits != 2 {
+			t.Errorf("%+v: want 2 hits", d)
+		}
+	}
+	if len(told) != 4 || !strings.HasPrefix(told[0], "ugc user_id.action=never denied") ||
+		!strings.HasPrefix(told[1], "ugc user_id.action=search ok") || !strings.HasPrefix(told[3], "ugc  denied") {
+		t.Errorf("%q", told)
+	}
+}
+
+// Any bytes that are a request get an answer or an error, never a panic.
+func FuzzShouldRateLimit(f *testing.F) {
+	for _, text := range []string{once + does("post"), once + `{entries {key: "a"} limit {unit: 77}}`, `domain: "ugc"`,
+		once + `{entries {key: "user_id"} entries {key: "action" value: "search"} is_negative_hits: true hits_addend {value: 1}}`} {
+		var r ratelimitv3.RateLimitRequest
+		if err := prototext.Unmarshal([]byte(text), &r); err != nil {
+			f.Fatal(err)
+		}
+		wire, err := proto.Marshal(&r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(wire)
+	}
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		var r ratelimitv3.RateLimitRequest
+		if proto.Unmarshal(wire, &r) != nil {
+			return
+		}
+		got, err := newFixture(t).ShouldRateLimit(context.Background(), &r)
+		switch {
+		case err != nil && status.Code(err) != codes.InvalidArgument:
+			t.Errorf("%v: %v", &r, err)
+		case err == nil && len(got.GetStatuses()) != len(r.GetDescriptors()):
+			t.Errorf("%v: %d statuses for %d descriptors", &r, len(got.GetStatuses()), len(r.GetDescriptors()))
+		}
+	})
+}
