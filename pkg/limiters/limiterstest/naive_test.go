@@ -14,7 +14,9 @@ import (
 // division, a log as a list with an element a hit, a funnel as a fraction of big integers. The core is held to them.
 
 // A model decides hits of one key, under one limit, at times in µs.
-type model interface{ take(now, n int64) limiters.Verdict }
+type model interface {
+	take(now, n int64) limiters.Verdict
+}
 
 func TestTheCoreAgreesWithNaiveModels(t *testing.T) {
 	models := map[string]func(limiters.Spec) model{

@@ -12,6 +12,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -43,14 +44,22 @@ func New(o Options) *Store {
 // Close closes the connections.
 func (s *Store) Close() error { return s.client.Close() }
 
-// Ping asks whether Redis answers.
-func (s *Store) Ping(ctx context.Context) error {
+// EvictionPolicy is Redis' maxmemory-policy, "" where it does not tell. Any but noeviction may drop counters. The error
+// says that Redis does not answer.
+func (s *Store) EvictionPolicy(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if err := s.client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("redisstore: redis at %s: %w", s.client.Options().Addr, err)
+		return "", fmt.Errorf("redisstore: redis at %s: %w", s.client.Options().Addr, err)
 	}
-	return nil
+	// An ACL may well deny this, which is no reason not to serve.
+	info, err := s.client.Info(ctx, "memory").Result()
+	if err != nil {
+		return "", nil
+	}
+	_, rest, _ := strings.Cut(info, "maxmemory_policy:")
+	policy, _, _ := strings.Cut(rest, "\r\n")
+	return policy, nil
 }
 
 // Take implements limiters.Store. It waits for the timeout of Options at most.

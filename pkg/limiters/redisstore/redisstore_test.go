@@ -184,8 +184,15 @@ func TestARedisThatIsNotThereIsAnErrorThatNamesIt(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), addr) {
 		t.Errorf("%+v, %v: want an error that names %s", out, err, addr)
 	}
-	if err := s.Ping(context.Background()); err == nil || !strings.Contains(err.Error(), addr) {
-		t.Errorf("ping: %v: want an error that names %s", err, addr)
+	if _, err := s.EvictionPolicy(context.Background()); err == nil || !strings.Contains(err.Error(), addr) {
+		t.Errorf("policy: %v: want an error that names %s", err, addr)
+	}
+}
+
+func TestTheEvictionPolicyIsTold(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
+	if policy, err := open(t, server).EvictionPolicy(context.Background()); err != nil || policy != "allkeys-lru" {
+		t.Errorf("%q, %v, want allkeys-lru", policy, err)
 	}
 }
 

@@ -1,0 +1,45 @@
+package descriptors
+
+import "strings"
+
+// A glob is a pattern in which each '*' stands for any characters, or none. It matches in one pass: what lies between
+// the stars is taken at its first place, and no choice is ever revised.
+type glob struct {
+	prefix, suffix string
+	middle         []string
+	star           bool // without one, the prefix is all
+}
+
+func newGlob(pattern string) glob {
+	parts := strings.Split(pattern, "*")
+	last := len(parts) - 1
+	g := glob{prefix: parts[0]}
+	if last == 0 {
+		return g
+	}
+	g.star, g.suffix = true, parts[last]
+	for _, p := range parts[1:last] {
+		if p != "" {
+			g.middle = append(g.middle, p)
+		}
+	}
+	return g
+}
+
+func (g *glob) match(s string) bool {
+	if !g.star {
+		return s == g.prefix
+	}
+	if len(s) < len(g.prefix)+len(g.suffix) || !strings.HasPrefix(s, g.prefix) || !strings.HasSuffix(s, g.suffix) {
+		return false
+	}
+	s = s[len(g.prefix) : len(s)-len(g.suffix)]
+	for _, m := range g.middle {
+		i := strings.Index(s, m)
+		if i < 0 {
+			return false
+		}
+		s = s[i+len(m):]
+	}
+	return true
+}

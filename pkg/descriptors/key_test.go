@@ -1,0 +1,192 @@
+package descriptors_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Limit.Spec()) }
+
+func TestKey(t *testing.T) {
+	rules := parse(t, tree("user_id\n  action=reply!\n  action=s*!\n  x-*!\n  a*=b!"))
+	hash := "#" + strings.Repeat("0123456789abcdef", 4)
+	for _, tt := range []struct {
+		entries []descriptors.Entry
+		want    string
+	}{
+		{entries("user_id=alice action=reply"), "1:d|7:user_id*5:alice|6:action=5:reply"},
+		{entries("user_id=alice action=search"), "1:d|7:user_id*5:alice|6:action~6:action=2:s*=6:search"},
+		{entries("user_id=alice action=s*"), "1:d|7:user_id*5:alice|6:action~6:action=2:s*=2:s*"},
+		{entries("user_id= x-y=}{"), "1:d|7:user_id*0:|3:x-y~3:x-*=0:=2:}{"},
+		{entries("user_id=1 ab=b"), "1:d|7:user_id*1:1|2:ab~2:a*=1:b=1:b"},
+		{entries("other=alice"), "1:d|5:other?5:alice"},
+		{nil, "1:d"},
+		{entries("k=" + hash), "1:d|1:k?65:" + hash},
+		{entries("k=" + strings.Repeat("x", 129)),
+			"1:d|1:k?#0ec9eb33e74510bcdd1f2ea55206e82f21649c5c2becbf2b433eb475b34c01bd"},
+	} {
+		if got := descriptors.Key("d", rules.Match("d", tt.entries), tt.entries); got != tt.want {
+			t.Errorf("%v\ngot  %s\nwant %s", tt.entries, got, tt.want)
+		}
+	}
+}
+
+func TestKeyIsStableOverReloads(t *testing.T) {
+	request := entries("a=1 b=2")
+	before := parse(t, tree("a\n  b!"))
+	after := parse(t, tree("z=*!\na\n  c=*!\n  b!\n  d!"))
+	k1 := descriptors.Key("d", before.Match("d", request), request)
+	k2 := descriptors.Key("d", after.Match("d", request), request)
+	if k1 != k2 {
+		t.Errorf("%s became %s", k1, k2)
+	}
+}
+
+func TestKeyIsBounded(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	rules := parse(t, tree("k="+long+"*!"))
+	es := []descriptors.Entry{{Key: "k", Value: long + "y"}}
+	if k := descriptors.Key(long, rules.Match("d", es), es); len(k) > 250 {
+		t.Errorf("%d bytes", len(k))
+	}
+}
+
+func TestKeyAllocatesItsResult(t *testing.T) {
+	rules, request := parse(t, design), entries("user_id=alice action=reply")
+	rule := rules.Match("ugc", request)
+	if n := testing.AllocsPerRun(100, func() { _ = descriptors.Key("ugc", rule, request) }); n > 1 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// A part is a level of a key, as decoded.
+type part struct {
+	how                byte
+	key, value         string
+	ruleKey, ruleValue string
+}
+
+// decode is the way back from a key. It knows nothing of how one is made but its grammar.
+func decode(t *testing.T, key string) (domain string, parts []part, hashed bool) {
+	text := func() string {
+		if rest, ok := strings.CutPrefix(key, "#"); ok {
+			hashed = true
+			key = rest[64:]
+			return "#" + rest[:64]
+		}
+		digits, rest, ok := strings.Cut(key, ":")
+		n, err := strconv.Atoi(digits)
+		if !ok || err != nil || n > len(rest) || n > 128 {
+			t.Fatalf("not a text: %q", key)
+		}
+		key = rest[n:]
+		return rest[:n]
+	}
+	take := func() byte {
+		if key == "" {
+			t.Fatal("cut short")
+		}
+		c := key[0]
+		key = key[1:]
+		return c
+	}
+	domain = text()
+	for key != "" {
+		if take() != '|' {
+			t.Fatalf("not a level: %q", key)
+		}
+		p := part{key: text(), how: take()}
+		if p.how == '~' {
+			p.ruleKey, _ = text(), take()
+			p.ruleValue, _ = text(), take()
+		}
+		p.value = text()
+		parts = append(parts, p)
+	}
+	return domain, parts, hashed
+}
+
+// FuzzKey finds two requests with one key, if there are any, and keys that do not say what they are made of.
+func FuzzKey(f *testing.F) {
+	f.Add("d", "a", "b", "a", "b", "d", "a", "b", "a|1:b", "")
+	f.Add("d", "k*", "", "kx", "v", "d", "k", "v*", "k", "vw")
+	f.Add("}", "#", ":", "=", "~", "", "*", "*", strings.Repeat("x", 200), "#"+strings.Repeat("0", 64))
+	f.Fuzz(func(t *testing.T, d1, rk1, rv1, k1, v1, d2, rk2, rv2, k2, v2 string) {
+		a, b := newSubject(d1, rk1, rv1, k1, v1), newSubject(d2, rk2, rv2, k2, v2)
+		a.check(t)
+		b.check(t)
+		if (a.key() == b.key()) != a.same(b) {
+			t.Fatalf("%q\n%q\nfrom\n%+v\n%+v", a.key(), b.key(), a, b)
+		}
+	})
+}
+
+// A subject is a request under a file with one rule, which may match both its entries, or neither.
+type subject struct {
+	domain   string
+	rule     descriptors.Entry
+	entries  []descriptors.Entry
+	matching *descriptors.Rule
+}
+
+func newSubject(domain, ruleKey, ruleValue, key, value string) *subject {
+	s := &subject{domain, descriptors.Entry{Key: ruleKey, Value: ruleValue},
+		[]descriptors.Entry{{Key: key, Value: value}, {Key: value, Value: key}}, nil}
+	text := fmt.Sprintf("domain: d\ndescriptors: [{key: %s, descriptors: [{key: %s, value: %s, rate_limit: {unit: day, "+
+		"requests_per_unit: 1}}]}]", strconv.Quote(key), strconv.Quote(ruleKey), strconv.Quote(ruleValue))
+	if !utf8.ValidString(key + ruleKey + ruleValue) {
+		return s // not YAML
+	}
+	if rules, err := descriptors.Parse(descriptors.File{Data: []byte(text)}); err == nil {
+		s.matching = rules.Match("d", s.entries)
+	}
+	return s
+}
+
+func (s *subject) key() string { return descriptors.Key(s.domain, s.matching, s.entries) }
+
+// same tells whether two subjects are one: the key of the first level is the rule's in both.
+func (s *subject) same(o *subject) bool {
+	ruled := (s.matching == nil) == (o.matching == nil)
+	if s.matching != nil && o.matching != nil {
+		ruled = s.rule == o.rule
+	}
+	return s.domain == o.domain && slices.Equal(s.entries, o.entries) && ruled
+}
+
+func (s *subject) check(t *testing.T) {
+	key := s.key()
+	if c := key[0]; c != '#' && (c < '0' || c > '9') {
+		t.Fatalf("%q begins with %q", key, c)
+	}
+	domain, parts, hashed := decode(t, key)
+	if hashed {
+		return
+	}
+	if domain != s.domain || len(parts) != len(s.entries) {
+		t.Fatalf("%q decodes to %q, %v", key, domain, parts)
+	}
+	for i, p := range parts {
+		if p.key != s.entries[i].Key || p.value != s.entries[i].Value || (p.how == '?') != (s.matching == nil) {
+			t.Fatalf("%q decodes to %q, %+v", key, domain, parts)
+		}
+	}
+	if p := parts[1]; p.how == '~' && (p.ruleKey != s.rule.Key || p.ruleValue != s.rule.Value) {
+		t.Fatalf("%q decodes to %q, %+v", key, domain, parts)
+	}
+}
+
+func BenchmarkKey(b *testing.B) {
+	rules, request := parse(b, design), entries("user_id=alice action=reply")
+	rule := rules.Match("ugc", request)
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = descriptors.Key("ugc", rule, request)
+	}
+}

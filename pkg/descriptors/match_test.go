@@ -1,0 +1,194 @@
+package descriptors_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// entries reads "k=v k=v".
+func entries(text string) []descriptors.Entry {
+	var es []descriptors.Entry
+	for _, e := range strings.Fields(text) {
+		k, v, _ := strings.Cut(e, "=")
+		es = append(es, descriptors.Entry{Key: k, Value: v})
+	}
+	return es
+}
+
+// tree writes rules from lines of "k=v k=v", one level per entry and two blanks of indent: a '!' after an entry gives
+// it a limit.
+func tree(lines string) string {
+	var b strings.Builder
+	b.WriteString("domain: d\n")
+	last := -1
+	for line := range strings.Lines(lines) {
+		trimmed := strings.TrimLeft(strings.TrimRight(line, "\n"), " ")
+		if trimmed == "" {
+			continue
+		}
+		depth := (len(strings.TrimRight(line, "\n")) - len(trimmed)) / 2
+		pad := strings.Repeat("    ", depth)
+		if depth > last {
+			b.WriteString(pad + "descriptors:\n")
+		}
+		last = depth
+		entry, limited := strings.CutSuffix(trimmed, "!")
+		k, v, _ := strings.Cut(entry, "=")
+		b.WriteString(pad + "  - key: '" + k + "'\n" + pad + "    value: '" + v + "'\n")
+		if limited {
+			b.WriteString(pad + "    rate_limit: {unit: day, requests_per_unit: 1}\n")
+		}
+	}
+	return b.String()
+}
+
+func TestMatch(t *testing.T) {
+	for _, tt := range []struct {
+		name, rules string
+		want        map[string]string // entries: the rule's name, "" for none
+	}{
+		{"a value before a pattern before the key alone", "k!\nk=v*!\nk=vw!", map[string]string{
+			"k=vw": "k=vw", "k=vx": "k=v*", "k=v": "k=v*", "k=x": "k", "k=": "k", "x=vw": "", "": "",
+		}},
+		{"patterns in file order, not the most specific", "k=a*!\nk=ab*!\nk=*c!", map[string]string{
+			"k=abc": "k=a*", "k=ab": "k=a*", "k=xc": "k=*c", "k=x": "",
+		}},
+		{"a pattern's own text is a value like any other", "k=*!\nk=a*!", map[string]string{
+			"k=a*": "k=a*", "k=ab": "k=*", "k=*": "k=*", "k=": "k=*",
+		}},
+		{"stars anywhere, each zero or more", "k=/api/*/users/*!\nk=*x*y*!\nk=a**b!", map[string]string{
+			"k=/api/v1/users/7": "k=/api/*/users/*", "k=/api//users/": "k=/api/*/users/*", "k=/api/users/": "",
+			"k=xy": "k=*x*y*", "k=1x2y3": "k=*x*y*", "k=yx": "", "k=ab": "k=a**b", "k=a_b": "k=a**b", "k=a": "",
+		}},
+		{"prefix and suffix do not overlap", "k=aba*aba!", map[string]string{
+			"k=aba": "", "k=ababa": "", "k=abaaba": "k=aba*aba",
+		}},
+		{"a pattern in the key", "x-*!\nx-*=on!\nx-a!", map[string]string{
+			"x-a=on": "x-*", "x-b=off": "x-*", "x-=": "x-*", "y=on": "",
+		}},
+		{"a pattern in the key with a value", "x-*=on!\nx-a!", map[string]string{
+			"x-a=on": "x-*=on", "x-a=off": "x-a", "x-b=off": "", "x-*=on": "x-*=on",
+		}},
+		{"the last entry must reach the rule", "a!\n  b!\n    c\n      d!", map[string]string{
+			"a=1": "a", "a=1 b=2": "a.b", "a=1 b=2 c=3": "", "a=1 b=2 c=3 d=4": "a.b.c.d",
+			"a=1 b=2 c=3 d=4 e=5": "", "b=2": "", "a=1 a=1": "",
+		}},
+		{"no way back from a choice", "k=v\n  x!\nk\n  y!", map[string]string{
+			"k=v x=1": "k=v.x", "k=v y=1": "", "k=w y=1": "k.y", "k=v": "",
+		}},
+		{"pairs, not joined text", "a=b_c!\na_b=c!\na_b!\nq=*!", map[string]string{
+			"a=b_c": "a=b_c", "a_b=c": "a_b=c", "a_b=d": "a_b", "a_b_c=": "", "q_x=y": "", "q=": "q=*",
+		}},
+		{"a value does not hide in the key", "path=/a!", map[string]string{"path_/a=": "", "path=/a": "path=/a"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rules := parse(t, tree(tt.rules))
+			for es, want := range tt.want {
+				got := ""
+				if r := rules.Match("d", entries(es)); r != nil {
+					got = r.Name
+				}
+				if got != want {
+					t.Errorf("%q: rule %q, want %q", es, got, want)
+				}
+				if rules.Match("e", entries(es)) != nil {
+					t.Errorf("%q matches in another domain", es)
+				}
+			}
+		})
+	}
+}
+
+func TestNoRules(t *testing.T) {
+	for _, rules := range []*descriptors.Rules{nil, {}} {
+		for r := range rules.All() {
+			t.Errorf("a rule: %+v", r)
+		}
+		if rules.Match("d", nil) != nil || rules.HasDomain("") || rules.Warnings() != nil {
+			t.Error("rules from nowhere")
+		}
+		if d, n := rules.Counts(); d+n > 0 {
+			t.Errorf("counts %d, %d", d, n)
+		}
+	}
+}
+
+func TestNameIsBounded(t *testing.T) {
+	long := strings.Repeat("é", 300)
+	rules := parse(t, tree("k="+long+"1!\nk="+long+"2!"))
+	names := map[string]bool{}
+	for r := range rules.All() {
+		names[r.Name] = true
+		if len(r.Name) > 200 || strings.ToValidUTF8(r.Name, "") != r.Name {
+			t.Errorf("%d bytes: %q", len(r.Name), r.Name)
+		}
+	}
+	if len(names) != 2 {
+		t.Errorf("%v", names)
+	}
+}
+
+func TestOverride(t *testing.T) {
+	limits := map[string]string{
+		"none":    "",
+		"fixed":   "{unit: day, requests_per_unit: 1, window_start: first_hit, count_denied: false}",
+		"log":     "{unit: day, requests_per_unit: 1, algorithm: sliding_log, count_denied: true}",
+		"funnel":  "{unit: day, requests_per_unit: 9, algorithm: funnel, capacity: 3}",
+		"default": "{unit: day, requests_per_unit: 9, algorithm: funnel}",
+	}
+	for _, tt := range []struct {
+		rule       string
+		requests   uint32
+		unit       descriptors.Unit
+		multiplier uint32
+		want       string // the spec, or the error
+	}{
+		{"none", 5, descriptors.Minute, 0, "{fixed_window 5 1m0s 0 false true}"},
+		{"none", 5, descriptors.Month, 121, "{fixed_window 5 87120h0m0s 0 false true}"},
+		{"none", 5, descriptors.Month, 122, "a unit_multiplier of 122 is too large for the unit month: want at most 121"},
+		{"none", 5, descriptors.Year, 1<<32 - 1, "a unit_multiplier of 4294967295 is too large"},
+		{"none", 5, descriptors.UnitUnknown, 1, "invalid rate limit unit 'unknown': want one of second, minute"},
+		{"none", 5, 200, 1, "invalid rate limit unit 'unknown'"},
+		{"fixed", 5, descriptors.Second, 3, "{fixed_window 5 3s 0 true false}"},
+		{"log", 5, descriptors.Week, 1, "{sliding_log 5 168h0m0s 0 false true}"},
+		{"log", 2_000_000, descriptors.Week, 1, "a sliding log of 2000000 hits is too large"},
+		{"funnel", 5, descriptors.Hour, 1, "{funnel 5 1h0m0s 3 false false}"},
+		{"funnel", 0, descriptors.Hour, 1, "{funnel 0 1h0m0s 0 false false}"},
+		{"default", 5, descriptors.Hour, 1, "{funnel 5 1h0m0s 0 false false}"},
+	} {
+		var rule *descriptors.Rule
+		if text := limits[tt.rule]; text != "" {
+			rule = parse(t, "domain: d\ndescriptors: [{key: k, rate_limit: "+text+"}]").Match("d", entries("k=v"))
+		}
+		l, err := rule.Override(tt.requests, tt.unit, tt.multiplier)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		} else {
+			got = sprint(l)
+		}
+		if !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%+v: got %s", tt, got)
+		}
+	}
+}
+
+func TestMatchAllocatesNothing(t *testing.T) {
+	rules := parse(t, design+"      - {key: action, value: 'a*b*c', rate_limit: {unit: day, requests_per_unit: 1}}\n")
+	for _, action := range []string{"reply", "axxbxxc", "none"} {
+		request := entries("user_id=alice action=" + action)
+		if n := testing.AllocsPerRun(100, func() { rules.Match("ugc", request) }); n != 0 {
+			t.Errorf("%s: %v allocations", action, n)
+		}
+	}
+}
+
+func BenchmarkMatch(b *testing.B) {
+	rules, request := parse(b, design), entries("user_id=alice action=reply")
+	b.ReportAllocs()
+	for b.Loop() {
+		rules.Match("ugc", request)
+	}
+}

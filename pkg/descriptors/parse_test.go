@@ -1,0 +1,355 @@
+package descriptors_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+func parse(t testing.TB, texts ...string) *descriptors.Rules {
+	t.Helper()
+	rules, err := descriptors.Parse(files(texts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+// files are named a.yaml, b.yaml, ...
+func files(texts ...string) []descriptors.File {
+	fs := make([]descriptors.File, len(texts))
+	for i, text := range texts {
+		fs[i] = descriptors.File{Name: string(rune('a'+i)) + ".yaml", Data: []byte(text)}
+	}
+	return fs
+}
+
+// TestDesign parses the example of DESIGN.md.
+func TestDesign(t *testing.T) {
+	rules := parse(t, design)
+	var got []string
+	for r := range rules.All() {
+		line := r.Domain + " " + r.Name
+		for _, l := range r.Limits {
+			line += fmt.Sprintf(" [%d per %d %v: %+v]", l.RequestsPerUnit, l.UnitMultiplier, l.Unit, l.Limit.Spec())
+		}
+		got = append(got, line)
+	}
+	want := []string{
+		"ugc user_id.action=reply [5 per 1 minute: " +
+			"{Algorithm:sliding_log Max:5 Window:1m0s Capacity:0 FirstHit:false CountDenied:false}]",
+		"ugc user_id.action=post [30 per 1 minute: " +
+			"{Algorithm:funnel Max:30 Window:1m0s Capacity:15 FirstHit:false CountDenied:false}]",
+		"ugc user_id.action=search [5 per 1 second: " +
+			"{Algorithm:fixed_window Max:5 Window:1s Capacity:0 FirstHit:false CountDenied:true}] [1000 per 6 hour: " +
+			"{Algorithm:fixed_window Max:1000 Window:6h0m0s Capacity:0 FirstHit:false CountDenied:true}]",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if w := rules.Warnings(); len(w) > 0 {
+		t.Errorf("warnings: %v", w)
+	}
+	if d, n := rules.Counts(); d != 1 || n != 3 {
+		t.Errorf("counts %d, %d", d, n)
+	}
+}
+
+const design = `domain: ugc
+descriptors:
+  - key: user_id
+    descriptors:
+      - key: action
+        value: reply
+        rate_limit:
+          algorithm: sliding_log        # fixed_window (default) | sliding_log | funnel
+          unit: minute
+          requests_per_unit: 5
+      - key: action
+        value: post
+        rate_limit:
+          algorithm: funnel
+          unit: minute
+          requests_per_unit: 30         # leaks 30 a minute
+          capacity: 15                  # and holds 15
+      - key: action
+        value: search
+        rate_limits:                    # several at once
+          - {unit: second, requests_per_unit: 5}
+          - {unit: hour, unit_multiplier: 6, requests_per_unit: 1000}    # 1000 in six hours
+`
+
+func TestAllFaultsAtOnce(t *testing.T) {
+	_, err := descriptors.Parse(files(`domain: d
+limits: []
+descriptors:
+  - key: a
+    ratelimit: {}
+  - value: b
+  - key: ""
+  - key: c
+    value: 1.5
+  - key: x
+    descriptors:
+      - {key: k, value: v}
+      - {key: k, value: v}
+  - key: d
+    rate_limit: {unit: fortnight, requests_per_unit: -1}
+  - key: e
+    rate_limit: {unit: day, requests_per_unit: 5000000, algorithm: sliding_log}
+  - key: f
+    rate_limit: {unit: day, requests_per_unit: 1, capacity: 2, window_start: noon}
+  - key: g
+    algorithm: funnel
+    rate_limits:
+      - {unit: hour, requests_per_unit: 1}
+      - {unit: minute, unit_multiplier: 60, requests_per_unit: 2}
+      - second
+`, "domain: d\n", "", "domain: [\n")...)
+	golden(t, err, `
+a.yaml:2:1: config error, unknown key 'limits': want one of domain, descriptors
+a.yaml:5:5: config error, unknown key 'ratelimit': want one of key, value, rate_limit, descriptors, rate_limits
+a.yaml:6:5: descriptor has empty key: want 'key: <name>'
+a.yaml:7:10: descriptor has empty key: want 'key: <name>'
+a.yaml:9:12: error checking config: value is the float 1.5: write it in quotes, '1.5', to make it text
+a.yaml:13:10: duplicate descriptor composite key 'd.x.k_v': line 12 has it too; put what they hold in one
+a.yaml:15:24: invalid rate limit unit 'fortnight': want one of second, minute, hour, day, week, month, year
+a.yaml:15:54: error loading config file: cannot unmarshal !!int `+"`-1`"+` into uint32: requests_per_unit wants `+
+		`a whole number from 0 to 4294967295
+a.yaml:17:17: a sliding log of 5000000 hits is too large: want at most 1000000, or the algorithm funnel, `+
+		`which needs no memory per hit
+a.yaml:19:51: capacity has no meaning for the algorithm fixed_window: remove it, or set algorithm: funnel
+a.yaml:19:78: unknown window_start 'noon': want one of clock, first_hit
+a.yaml:21:5: config error, unknown key 'algorithm' in a descriptor: it belongs in a rate_limit
+a.yaml:24:9: duplicate limit in rate_limits: it would share a counter with one above of the same algorithm `+
+		`and window; keep the lower, or change the unit or the unit_multiplier
+a.yaml:25:9: config error, yaml file contains list of type other than map: second: `+
+		`rate_limits wants a map after each '-'
+b.yaml:1:9: duplicate domain 'd' in config file: a.yaml has it too; put all its descriptors in one file
+c.yaml:1:1: config file cannot have empty domain: want 'domain: <name>' at the top
+d.yaml:1:1: error loading config file: yaml: line 1: did not find expected node content
+`)
+}
+
+func golden(t *testing.T, err error, want string) {
+	t.Helper()
+	if want = strings.TrimSpace(want); err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+// TestFaults holds one fault per row: what is wrong in the body of a rate_limit, a descriptor or a file.
+func TestFaults(t *testing.T) {
+	limit := func(s string) string {
+		return "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, " + s + "}}]\n"
+	}
+	descriptor := func(s string) string { return "domain: d\ndescriptors: [{key: a, " + s + "}]\n" }
+	for _, tt := range []struct{ text, want string }{
+		{limit("requests_per_unit: 1.5"), "2:67: error checking config: 1.5 is a float"},
+		{limit("requests_per_unit: 1e3"), "2:67: error checking config: 1e3 is a float"},
+		{limit("requests_per_unit: 4294967296"), "2:67: error loading config file: cannot unmarshal !!int `4294967296`"},
+		{limit("requests_per_unit: x"), "2:67: error loading config file: cannot unmarshal !!str `x` into uint32"},
+		{limit("requests_per_unit: '5'"), "2:67: error loading config file: cannot unmarshal !!str `5` into uint32"},
+		{limit("requests_per_unit: ~"), "2:67: empty value: requests_per_unit wants a whole number"},
+		{limit("requests_per_unit: [1]"), "2:67: error loading config file: cannot unmarshal !!seq into uint32"},
+		{limit("unit_multiplier: 0"), "2:65: value 0 is too small: unit_multiplier wants a whole number from 1"},
+		{limit("unit_multiplier: 3651"), "2:36: a unit_multiplier of 3651 is too large for the unit day: want at most 3650"},
+		{limit("algorithm: sliding_window"),
+			"2:59: unknown algorithm 'sliding_window': want one of fixed_window, sliding_log, funnel"},
+		{limit("algorithm: ~"), "2:59: unknown algorithm 'null'"},
+		{limit("algorithm: funnel, window_start: clock"), "2:67: window_start has no meaning for the algorithm funnel"},
+		{limit("algorithm: funnel, capacity: 0"), "2:77: value 0 is too small: capacity wants a whole number from 1"},
+		{limit("algorithm: funnel, capacity: 2"), "2:36: a funnel that leaks nothing has no use for a capacity"},
+		{limit("count_denied: yes"), "2:62: cannot read !!str `yes`: count_denied wants true or false"},
+		{limit("unlimited: true"), "2:48: config error, unknown key 'unlimited'"},
+		{limit("<<: 3"), "2:52: error loading config file: cannot unmarshal !!int `3` into a map"},
+		{descriptor("rate_limit: {requests_per_unit: 1}"), "2:36: invalid rate limit unit ''"},
+		{descriptor("rate_limit: {unit: unknown}"), "2:43: invalid rate limit unit 'unknown'"},
+		{descriptor("rate_limit: 5"), "2:36: error loading config file: cannot unmarshal !!int `5` into a map: want"},
+		{descriptor("rate_limit: [{unit: day}]"), "2:36: error loading config file: cannot unmarshal !!seq into a map"},
+		{descriptor("rate_limits: []"), "2:37: rate_limits is empty: want at least one limit"},
+		{descriptor("rate_limits: ~"), "2:37: error loading config file: cannot unmarshal !!null `null` into a list"},
+		{descriptor("rate_limit: {unit: day, requests_per_unit: 1}, rate_limits: [{unit: hour, requests_per_unit: 1}]"),
+			"2:71: rate_limits stands in place of rate_limit"},
+		{descriptor("value: [x]"), "2:31: error loading config file: cannot unmarshal !!seq into string: value wants a text"},
+		{descriptor("value: !!binary aGk="), "2:31: error loading config file: cannot unmarshal !!binary"},
+		{descriptor("shadow_mode: true"), "2:24: config error, unknown key 'shadow_mode'"},
+		{descriptor("0.25: x"), "2:24: config error, key is not of type string: 0.25"},
+		{descriptor("? [x] : y"), "2:26: config error, key is not of type string: a seq"},
+		{descriptor(`"a\nb": x`), "2:24: config error, unknown key 'a\uFFFDb'"},
+		{descriptor("descriptors: {key: b}"), "2:37: error loading config file: cannot unmarshal !!map into a list"},
+		{descriptor("descriptors: [~]"), "2:38: config error, yaml file contains list of type other than map: null"},
+		{"x-anchors: 1\ndomain: d\n", "1:1: config error, unknown key 'x-anchors'"},
+		{"just text", "1:1: error loading config file: cannot unmarshal !!str `just text` into a map"},
+		{"domain: ''\n", "1:9: config file cannot have empty domain"},
+		{"descriptors: []\n", "1:1: config file cannot have empty domain"},
+		{"# nothing\n", "1:1: config file cannot have empty domain"},
+		{"--- ~\n", "1:5: config file cannot have empty domain"},
+		{"domain: d\n\tx: 1\n", "2:1: error loading config file: yaml: line 2: found a tab character"},
+		{"domain: *nope\n", "1:1: error loading config file: yaml: unknown anchor 'nope'"},
+		{"domain: d\ndescriptors: &a [{key: k, descriptors: *a}]\n", "2:19: nested too deeply"},
+		{"domain: d\n<<: &a {<<: *a}\n", "2:9: nested too deeply"},
+		{bomb(), "4:15: the file is too large"},
+	} {
+		_, err := descriptors.Parse(files(tt.text)...)
+		var faults descriptors.Faults
+		if !errors.As(err, &faults) || len(faults) != 1 || !strings.HasPrefix(faults[0].String(), "a.yaml:"+tt.want) {
+			t.Errorf("%s\ngot  %v\nwant a.yaml:%s", tt.text, err, tt.want)
+		}
+	}
+}
+
+// bomb is a billion maps behind aliases, but for the bound.
+func bomb() string {
+	text := "domain: d\ndescriptors:\n- key: a\n  rate_limit: &l0 {unit: day, requests_per_unit: 1}\n"
+	for i := range 9 {
+		aliases := strings.Repeat(fmt.Sprintf(", *l%d", i), 10)
+		text += fmt.Sprintf("- {key: k%d, rate_limit: &l%d {<<: [%s]}}\n", i, i+1, aliases[2:])
+	}
+	return text
+}
+
+func TestWarnings(t *testing.T) {
+	rules := parse(t, `domain: d
+unit: day
+descriptors:
+  - key: a
+    key: b
+    unit: second
+    rate_limit: {unit: day, unit: hour}
+  - key: c
+    rate_limit:
+    descriptors: ~
+---
+domain: [
+`, "domain: e\n--- 7\n")
+	var got []string
+	for _, w := range rules.Warnings() {
+		got = append(got, w.String())
+	}
+	want := []string{
+		"a.yaml:2:1: key 'unit' has no effect in the file: it belongs in a rate_limit",
+		"a.yaml:5:5: key 'key' is given twice in one map: only the last counts",
+		"a.yaml:6:5: key 'unit' has no effect in a descriptor: it belongs in a rate_limit",
+		"a.yaml:7:17: requests_per_unit is missing: it is 0, which denies every hit",
+		"a.yaml:7:29: key 'unit' is given twice in one map: only the last counts",
+		"a.yaml:9:5: key 'rate_limit' has no value, and so no effect",
+		"a.yaml:10:5: key 'descriptors' has no value, and so no effect",
+		"b.yaml:2:1: the file has several YAML documents: only the first counts; put each in a file of its own",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if r := rules.Match("d", entries("b=x")); r == nil || r.Limits[0].Unit != descriptors.Hour {
+		t.Errorf("the last of two does not count: %+v", r)
+	}
+}
+
+// TestText holds what is the same text to the incumbent.
+func TestText(t *testing.T) {
+	for text, want := range map[string]string{
+		"123": "123", "true": "true", "'1.5'": "1.5", "2020-01-01": "2020-01-01", "yes": "yes", "0x10": "0x10",
+		"!!str 1.5": "1.5", "'<<'": "<<", `""`: "", "~": "", "": "", "null": "",
+	} {
+		rules := parse(t, "domain: d\ndescriptors:\n- key: k\n  value: "+text+
+			"\n  rate_limit: {unit: DAY, requests_per_unit: 0x10}\n")
+		wantName := "k=" + want
+		if want == "" {
+			wantName = "k"
+		}
+		for r := range rules.All() {
+			if r.Name != wantName || r.Limits[0].RequestsPerUnit != 16 {
+				t.Errorf("%q: %+v, want %s", text, r, wantName)
+			}
+		}
+	}
+}
+
+func TestMerge(t *testing.T) {
+	rules := parse(t, `domain: d
+descriptors:
+  - &first {key: a, value: b, rate_limit: &limit {unit: day, requests_per_unit: 1}}
+  - <<: *first
+    key: c
+    rate_limit: {<<: [*limit, {unit: year, unit_multiplier: 2}], requests_per_unit: 3}
+`)
+	r := rules.Match("d", entries("c=b"))
+	if r == nil {
+		t.Fatal("no rule")
+	}
+	if l := r.Limits[0]; l.Unit != descriptors.Day || l.UnitMultiplier != 2 || l.RequestsPerUnit != 3 {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestLive(t *testing.T) {
+	var live descriptors.Live
+	if live.Rules().Match("ugc", entries("user_id=1")) != nil || live.Rules().HasDomain("ugc") {
+		t.Error("rules from nowhere")
+	}
+	if err := live.Load(files(design)); err != nil {
+		t.Fatal(err)
+	}
+	old := live.Rules()
+	var faults descriptors.Faults
+	if err := live.Load(files("domain: other\n", "")); !errors.As(err, &faults) || len(faults) != 1 {
+		t.Errorf("got %v", err)
+	}
+	if live.Rules() != old || !live.Rules().HasDomain("ugc") {
+		t.Error("a fault changed the rules")
+	}
+	if err := live.Load(nil); err != nil || live.Rules().HasDomain("ugc") {
+		t.Errorf("no files are no rules: %v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(design), []byte("domain: x\n"))
+	f.Add([]byte("domain: d\ndescriptors: [{key: a, <<: &b {rate_limits: [{unit: day, capacity: 1}]}}, *b]\n"),
+		[]byte{0xff})
+	f.Add([]byte("domain: d\ndescriptors: &a [{key: k*, <<: {value: '*'}, descriptors: *a}]\n"),
+		[]byte("--- !!x\n? [*a]\n"))
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		var live descriptors.Live
+		if err := live.Load(files(design)); err != nil {
+			t.Fatal(err)
+		}
+		old := live.Rules()
+		err := live.Load(files(string(a), string(b)))
+		if err != nil {
+			var faults descriptors.Faults
+			if !errors.As(err, &faults) || len(faults) == 0 || live.Rules() != old {
+				t.Fatalf("%T %v", err, err)
+			}
+			for _, fault := range faults {
+				if fault.Line < 1 || fault.Column < 1 || strings.Contains(fault.Message, "\n") {
+					t.Fatalf("%+v", fault)
+				}
+			}
+			return
+		}
+		usable(t, live.Rules())
+	})
+}
+
+func usable(t *testing.T, rules *descriptors.Rules) {
+	n := 0
+	for r := range rules.All() {
+		n++
+		if len(r.Limits) == 0 || !rules.HasDomain(r.Domain) || r.Name == "" || len(r.Name) > 200 {
+			t.Fatalf("%+v", r)
+		}
+		for _, l := range r.Limits {
+			if l.Limit == nil || l.Unit.Duration() == 0 || l.UnitMultiplier == 0 {
+				t.Fatalf("%+v", l)
+			}
+		}
+	}
+	if _, counted := rules.Counts(); counted != n {
+		t.Fatalf("counts %d of %d", counted, n)
+	}
+}

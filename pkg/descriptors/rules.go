@@ -1,0 +1,104 @@
+package descriptors
+
+import (
+	"iter"
+	"slices"
+)
+
+// Rules are what a set of files says. They do not change and may be shared; nil and the zero value are no rules.
+type Rules struct {
+	domains  map[string]*node
+	rules    []*Rule // in file order
+	warnings Faults
+}
+
+// A node is a place in the tree of one domain.
+type node struct {
+	rule   *Rule // nil: no limit here
+	exact  map[Entry]*node
+	wild   []wild // in file order
+	byName map[string]*node
+}
+
+type wild struct {
+	key, value glob
+	anyValue   bool
+	node       *node
+}
+
+// Match finds the rule for entries, nil if there is none. At each level an entry takes the descriptor with its key and
+// value, else the first in the file whose wildcards fit, else the one with its key and no value; a choice is never
+// revised. The rule counts if the last entry reaches it. Match allocates nothing.
+func (r *Rules) Match(domain string, entries []Entry) *Rule {
+	if r == nil {
+		return nil
+	}
+	n := r.domains[domain]
+	for i := 0; n != nil && i < len(entries); i++ {
+		n = n.next(entries[i])
+	}
+	if n == nil {
+		return nil
+	}
+	return n.rule
+}
+
+func (n *node) next(e Entry) *node {
+	if child := n.exact[e]; child != nil {
+		return child
+	}
+	for i := range n.wild {
+		if w := &n.wild[i]; w.key.match(e.Key) && (w.anyValue || w.value.match(e.Value)) {
+			return w.node
+		}
+	}
+	return n.byName[e.Key]
+}
+
+func (n *node) add(s step, child *node) {
+	if s.how == wildcard {
+		n.wild = append(n.wild, wild{newGlob(s.key), newGlob(s.value), s.value == "", child})
+	}
+	switch {
+	case s.value != "":
+		// The pattern itself is also a value like any other, and then goes before the patterns above it.
+		if n.exact == nil {
+			n.exact = map[Entry]*node{}
+		}
+		n.exact[Entry{s.key, s.value}] = child
+	case s.how == keyOnly:
+		if n.byName == nil {
+			n.byName = map[string]*node{}
+		}
+		n.byName[s.key] = child
+	}
+}
+
+// HasDomain tells whether a file has this domain.
+func (r *Rules) HasDomain(domain string) bool {
+	return r != nil && r.domains[domain] != nil
+}
+
+// Warnings tell what loads but is probably not what was meant, by file, line and column.
+func (r *Rules) Warnings() []Fault {
+	if r == nil {
+		return nil
+	}
+	return slices.Clone(r.warnings)
+}
+
+// All gives every rule in the order of the files.
+func (r *Rules) All() iter.Seq[*Rule] {
+	if r == nil {
+		r = &Rules{}
+	}
+	return slices.Values(r.rules)
+}
+
+// Counts tells how many domains there are, and how many rules in them.
+func (r *Rules) Counts() (domains, rules int) {
+	if r == nil {
+		return 0, 0
+	}
+	return len(r.domains), len(r.rules)
+}

@@ -1,0 +1,129 @@
+package sources_test
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/sources"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write makes a file, in folders that it makes too.
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// link makes or swaps a symbolic link, as ln -sfn and Kubernetes do: by a rename.
+func link(t testing.TB, target, path string) {
+	t.Helper()
+	must(t, os.Symlink(target, path+".new"))
+	must(t, os.Rename(path+".new", path))
+}
+
+// told is "name=text name=text".
+func told(files []descriptors.File) string {
+	var parts []string
+	for _, f := range files {
+		parts = append(parts, f.Name+"="+string(f.Data))
+	}
+	return strings.Join(parts, " ")
+}
+
+func TestReadFolder(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	write(t, dir+"/b.yaml", "1")
+	write(t, dir+"/a/z.yaml", "2")
+	write(t, dir+"/a.txt", "3")
+	write(t, dir+"/.hidden", "no")
+	write(t, dir+"/..2024/c.yaml", "4")
+	link(t, "..2024", dir+"/..data")
+	link(t, "..data/c.yaml", dir+"/c.yaml")
+	write(t, other+"/deep/d.yaml", "5")
+	link(t, other, dir+"/linked")
+	must(t, syscall.Mkfifo(dir+"/pipe", 0o600))
+	files, err := (&sources.File{Path: dir}).Read()
+	if want := "a.txt=3 a/z.yaml=2 b.yaml=1 c.yaml=4 linked/deep/d.yaml=5"; err != nil || told(files) != want {
+		t.Errorf("got %q, %v\nwant %q", told(files), err, want)
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/real", "1")
+	link(t, "real", dir+"/rules.yaml")
+	files, err := (&sources.File{Path: dir + "/rules.yaml"}).Read()
+	if want := dir + "/rules.yaml=1"; err != nil || told(files) != want {
+		t.Errorf("got %q, %v\nwant %q", told(files), err, want)
+	}
+}
+
+func TestReadErrorsNameThePath(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		make func(t *testing.T, dir string)
+		want string // with the path of the folder left out
+	}{
+		{"missing", func(t *testing.T, dir string) { must(t, os.Remove(dir)) }, "stat : no such file or directory"},
+		{"empty", func(*testing.T, string) {}, "read : a folder without a file of rules"},
+		{"only hidden", func(t *testing.T, dir string) { write(t, dir+"/.a", "") },
+			"read : a folder without a file of rules"},
+		{"dangling", func(t *testing.T, dir string) {
+			write(t, dir+"/b", "")
+			link(t, "nowhere", dir+"/a")
+		}, "stat /a: no such file or directory"},
+		{"circle", func(t *testing.T, dir string) {
+			write(t, dir+"/a/b", "")
+			link(t, "..", dir+"/a/up")
+		}, "read /a/up: a symbolic link to a folder that it lies in"},
+		{"not a file", func(t *testing.T, dir string) {
+			must(t, os.Remove(dir))
+			must(t, syscall.Mkfifo(dir, 0o600))
+		}, "read : neither a file nor a folder"},
+		{"large", func(t *testing.T, dir string) {
+			write(t, dir+"/a", "")
+			must(t, os.Truncate(dir+"/a", sources.MaxFileSize+1))
+		}, "read /a: larger than 16777216 bytes, the most for a file of rules"},
+		{"many", func(t *testing.T, dir string) {
+			write(t, dir+"/0/file", "")
+			for i := range 5 {
+				// Each doubles what lies below it: 2^14 ways to the file.
+				must(t, os.Mkdir(dir+"/"+string(rune('1'+i)), 0o755))
+				for j := range 8 {
+					link(t, "../"+string(rune('0'+i)), dir+"/"+string(rune('1'+i))+"/"+string(rune('a'+j)))
+				}
+			}
+		}, "more than 10000 files and folders of rules"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir() + "/rules"
+			must(t, os.Mkdir(dir, 0o755))
+			tt.make(t, dir)
+			files, err := (&sources.File{Path: dir}).Read()
+			if err == nil || files != nil || !strings.Contains(strings.ReplaceAll(err.Error(), dir, ""), tt.want) {
+				t.Errorf("got %v, %v\nwant %s", told(files), err, tt.want)
+			}
+		})
+	}
+}
+
+func goroutines() []string {
+	buf := make([]byte, 1<<20)
+	stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+	return slices.DeleteFunc(stacks, func(s string) bool {
+		return !strings.Contains(s, "fsnotify") && !strings.Contains(s, "sources.(*File)")
+	})
+}

@@ -1,0 +1,340 @@
+package sources_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/sources"
+)
+
+// never is a poll that does not come: what shows, shows by notification.
+const never = time.Hour
+
+// A watch is a Watch that runs, and what it told.
+type watch struct {
+	t    *testing.T
+	seen chan string
+}
+
+// start watches until the test ends. It returns once Watch has looked at the files.
+func start(t *testing.T, f *sources.File) *watch {
+	w := &watch{t, make(chan string, 100)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- f.Watch(ctx, func(files []descriptors.File, err error) {
+			if err != nil {
+				w.seen <- "error " + err.Error()
+				return
+			}
+			w.seen <- told(files)
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Watch: %v", err)
+		}
+		left, deadline := goroutines(), time.Now().Add(time.Second)
+		for len(left) > 0 && time.Now().Before(deadline) {
+			runtime.Gosched() // one may be on its last instruction
+			left = goroutines()
+		}
+		if len(left) > 0 {
+			t.Errorf("left behind:\n%s", strings.Join(left, "\n\n"))
+		}
+	})
+	return w
+}
+
+// await waits for want. What comes before must be one of the passing states.
+func (w *watch) await(want string, passing ...string) {
+	w.t.Helper()
+	deadline := time.After(10 * time.Second)
+	for {
+		select {
+		case got := <-w.seen:
+			if strings.Contains(got, want) {
+				return
+			}
+			if !contains(passing, got) {
+				w.t.Fatalf("got %q, want %q", got, want)
+			}
+		case <-deadline:
+			w.t.Fatalf("nothing came, want %q", want)
+		}
+	}
+}
+
+func contains(passing []string, got string) bool {
+	for _, p := range passing {
+		if strings.Contains(got, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestWatchWithoutRead(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a", "1")
+	start(t, &sources.File{Path: dir, Poll: never}).await("a=1")
+}
+
+func TestNothingIsMissedBetweenReadAndWatch(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a", "1")
+	f := &sources.File{Path: dir, Poll: never}
+	_, err := f.Read()
+	must(t, err)
+	write(t, dir+"/a", "2")
+	w := start(t, f)
+	w.await("a=2")
+	// A Read by somebody else hides no change from Watch.
+	write(t, dir+"/a", "3")
+	_, err = f.Read()
+	must(t, err)
+	w.await("a=3")
+}
+
+func TestOnlyChangesAreTold(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a", "1")
+	f := &sources.File{Path: dir, Poll: time.Millisecond}
+	_, err := f.Read()
+	must(t, err)
+	w := start(t, f)
+	must(t, os.Chmod(dir+"/a", 0o644))
+	move := func(name, text string) {
+		other := t.TempDir() + "/" + name
+		write(t, other, text)
+		must(t, os.Rename(other, dir+"/"+name))
+	}
+	move("a", "1")
+	f.Reload()
+	move("b", "2")
+	w.await("a=1 b=2")
+}
+
+func TestWatch(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		setup func(t *testing.T, dir string)
+		path  string // in dir
+		// change is told as want, perhaps after one of passing.
+		change  func(t *testing.T, dir string)
+		want    string
+		passing []string
+	}{
+		{
+			name:   "a file is written in place",
+			setup:  func(t *testing.T, dir string) { write(t, dir+"/rules.yaml", "1") },
+			path:   "rules.yaml",
+			change: func(t *testing.T, dir string) { write(t, dir+"/rules.yaml", "2") },
+			want:   "rules.yaml=2",
+		},
+		{
+			name:  "a file is replaced by a rename",
+			setup: func(t *testing.T, dir string) { write(t, dir+"/rules.yaml", "1") },
+			path:  "rules.yaml",
+			change: func(t *testing.T, dir string) {
+				write(t, dir+"/tmp", "2")
+				must(t, os.Rename(dir+"/tmp", dir+"/rules.yaml"))
+			},
+			want: "rules.yaml=2",
+		},
+		{
+			name:   "a new file in a folder below",
+			setup:  func(t *testing.T, dir string) { write(t, dir+"/rules/x/y/a", "1") },
+			path:   "rules",
+			change: func(t *testing.T, dir string) { write(t, dir+"/rules/x/y/b", "2") },
+			want:   "x/y/a=1 x/y/b=2",
+		},
+		{
+			name:   "a new folder",
+			setup:  func(t *testing.T, dir string) { write(t, dir+"/rules/a", "1") },
+			path:   "rules",
+			change: func(t *testing.T, dir string) { write(t, dir+"/rules/x/y/b", "2") },
+			want:   "a=1 x/y/b=2",
+		},
+		{
+			name:   "a file leaves",
+			setup:  func(t *testing.T, dir string) { write(t, dir+"/rules/a", "1"); write(t, dir+"/rules/b", "2") },
+			path:   "rules",
+			change: func(t *testing.T, dir string) { must(t, os.Remove(dir+"/rules/a")) },
+			want:   "b=2",
+		},
+		{
+			name: "a mounted ConfigMap is swapped",
+			setup: func(t *testing.T, dir string) {
+				write(t, dir+"/rules/..1/a.yaml", "1")
+				link(t, "..1", dir+"/rules/..data")
+				link(t, "..data/a.yaml", dir+"/rules/a.yaml")
+			},
+			path: "rules",
+			change: func(t *testing.T, dir string) {
+				write(t, dir+"/rules/..2/a.yaml", "2")
+				link(t, "..2", dir+"/rules/..data")
+				must(t, os.RemoveAll(dir+"/rules/..1"))
+			},
+			want: "a.yaml=2",
+		},
+		{
+			name: "one file of a mounted ConfigMap is the path",
+			setup: func(t *testing.T, dir string) {
+				write(t, dir+"/rules/..1/a.yaml", "1")
+				link(t, "..1", dir+"/rules/..data")
+				link(t, "..data/a.yaml", dir+"/rules/a.yaml")
+			},
+			path: "rules/a.yaml",
+			change: func(t *testing.T, dir string) {
+				write(t, dir+"/rules/..2/a.yaml", "2")
+				link(t, "..2", dir+"/rules/..data")
+			},
+			want: "a.yaml=2",
+		},
+		{
+			name: "a link on the way is swapped, as RUNTIME_ROOT is",
+			setup: func(t *testing.T, dir string) {
+				write(t, dir+"/v1/sub/config/a", "1")
+				write(t, dir+"/v2/sub/config/a", "2")
+				link(t, "v1", dir+"/current")
+			},
+			path:   "current/sub/config",
+			change: func(t *testing.T, dir string) { link(t, "v2", dir+"/current") },
+			want:   "a=2",
+		},
+		{
+			name: "a link behind a link is swapped",
+			setup: func(t *testing.T, dir string) {
+				write(t, dir+"/far/v1/a", "1")
+				write(t, dir+"/far/v2/a", "2")
+				link(t, "v1", dir+"/far/current")
+				link(t, dir+"/far/../far/current", dir+"/rules")
+			},
+			path:   "rules",
+			change: func(t *testing.T, dir string) { link(t, "v2", dir+"/far/current") },
+			want:   "a=2",
+		},
+		{
+			name: "what a link in the folder leads to is written",
+			setup: func(t *testing.T, dir string) {
+				write(t, dir+"/far/file", "1")
+				write(t, dir+"/far/folder/file", "1")
+				write(t, dir+"/rules/own", "1")
+				link(t, "../far/file", dir+"/rules/a")
+				link(t, "../far/folder", dir+"/rules/b")
+			},
+			path:    "rules",
+			change:  func(t *testing.T, dir string) { write(t, dir+"/far/file", "2"); write(t, dir+"/far/folder/file", "3") },
+			want:    "a=2 b/file=3 own=1",
+			passing: []string{"a=2"},
+		},
+		{
+			name:   "the path vanishes",
+			setup:  func(t *testing.T, dir string) { write(t, dir+"/x/rules/a", "1") },
+			path:   "x/rules",
+			change: func(t *testing.T, dir string) { must(t, os.RemoveAll(dir+"/x")) },
+			want:   "no such file or directory", passing: []string{"without a file"},
+		},
+		{
+			name:   "the path comes up",
+			setup:  func(*testing.T, string) {},
+			path:   "x/y/rules",
+			change: func(t *testing.T, dir string) { write(t, dir+"/x/y/rules/a", "1") },
+			want:   "a=1", passing: []string{"without a file", "a="},
+		},
+		{
+			name:  "a folder on the way is replaced",
+			setup: func(t *testing.T, dir string) { write(t, dir+"/x/rules/a", "1"); write(t, dir+"/y/rules/a", "2") },
+			path:  "x/rules",
+			change: func(t *testing.T, dir string) {
+				must(t, os.Rename(dir+"/x", dir+"/z"))
+				must(t, os.Rename(dir+"/y", dir+"/x"))
+			},
+			want: "a=2", passing: []string{"no such file"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			tt.setup(t, dir)
+			w := start(t, &sources.File{Path: dir + "/" + tt.path, Poll: never})
+			// Without a Read, the first look is told, and the places are watched by then.
+			w.await("")
+			tt.change(t, dir)
+			w.await(tt.want, tt.passing...)
+		})
+	}
+}
+
+func TestVanishedIsToldOnce(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a", "1")
+	w := start(t, &sources.File{Path: dir + "/a", Poll: time.Millisecond})
+	w.await("a=1")
+	must(t, os.Remove(dir+"/a"))
+	w.await("error stat " + dir + "/a: no such file")
+	must(t, os.WriteFile(dir+"/b", []byte("1"), 0o600))
+	must(t, os.Rename(dir+"/b", dir+"/a"))
+	w.await("a=1")
+}
+
+// hidden gives a file, and a way to change it that makes no notification: by another name of it, in another folder.
+func hidden(t *testing.T) (path string, change func(text string)) {
+	t.Helper()
+	dir, other := t.TempDir(), t.TempDir()
+	write(t, dir+"/a", "1")
+	if err := os.Link(dir+"/a", other+"/b"); err != nil {
+		t.Skip(err)
+	}
+	return dir + "/a", func(text string) { write(t, other+"/b", text) }
+}
+
+func TestPoll(t *testing.T) {
+	path, change := hidden(t)
+	w := start(t, &sources.File{Path: path, Poll: time.Millisecond})
+	w.await("a=1")
+	change("2")
+	w.await("a=2", "a=")
+}
+
+func TestReload(t *testing.T) {
+	path, change := hidden(t)
+	f := &sources.File{Path: path, Poll: never}
+	w := start(t, f)
+	w.await("a=1")
+	change("2")
+	f.Reload()
+	w.await("a=2")
+}
+
+// TestBusy holds that a write in pieces is read once it is whole, and one that never ends all the same.
+func TestBusy(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a", "1")
+	w := start(t, &sources.File{Path: dir, Poll: never})
+	w.await("a=1")
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				_ = os.WriteFile(dir+"/.noise", nil, 0o600)
+			}
+		}
+	}()
+	defer func() { close(stop); <-stopped }()
+	write(t, dir+"/a", "2")
+	w.await("a=2")
+}

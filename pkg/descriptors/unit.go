@@ -1,0 +1,88 @@
+package descriptors
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A Unit is the unit of time of a rate.
+type Unit uint8
+
+// The units of Envoy. A Month has 30 days and a Year 365, always.
+const (
+	UnitUnknown Unit = iota
+	Second
+	Minute
+	Hour
+	Day
+	Week
+	Month
+	Year
+)
+
+const day = 24 * time.Hour
+
+var units = [...]struct {
+	name     string
+	duration time.Duration
+}{
+	{"unknown", 0},
+	{"second", time.Second},
+	{"minute", time.Minute},
+	{"hour", time.Hour},
+	{"day", day},
+	{"week", 7 * day},
+	{"month", 30 * day},
+	{"year", 365 * day},
+}
+
+// unitNames lists what a rule may say, for faults.
+var unitNames = func() string {
+	var names []string
+	for _, u := range units[Second:] {
+		names = append(names, u.name)
+	}
+	return strings.Join(names, ", ")
+}()
+
+// String is the unit as rules write it, or "unknown".
+func (u Unit) String() string {
+	if int(u) >= len(units) {
+		u = UnitUnknown
+	}
+	return units[u].name
+}
+
+// Duration is the length of the unit, 0 if it is unknown.
+func (u Unit) Duration() time.Duration {
+	if int(u) >= len(units) {
+		u = UnitUnknown
+	}
+	return units[u].duration
+}
+
+// parseUnit ignores case. It gives UnitUnknown for what is not a unit.
+func parseUnit(s string) Unit {
+	for u := Second; u <= Year; u++ {
+		if strings.EqualFold(s, units[u].name) {
+			return u
+		}
+	}
+	return UnitUnknown
+}
+
+// times is how long a window of multiplier units is.
+func (u Unit) times(multiplier uint32) (time.Duration, error) {
+	length := u.Duration()
+	if length == 0 {
+		return 0, fmt.Errorf("invalid rate limit unit '%v': want one of %s", u, unitNames)
+	}
+	if most := limiters.MaxWindow / length; int64(multiplier) > int64(most) {
+		return 0, fmt.Errorf("a unit_multiplier of %d is too large for the unit %v: want at most %d, which is 10 years",
+			multiplier, u, int64(most))
+	}
+	return time.Duration(multiplier) * length, nil
+}
