@@ -137,9 +137,9 @@ func (r *ruleSource) loaded() {
 	for _, w := range rules.Warnings() {
 		r.log.Warn("suspicious rule", zap.Stringer("at", w))
 	}
+	r.metrics.Loaded(rules, time.Now(), nil)
 	domains, n := rules.Counts()
 	r.log.Info("rules loaded", zap.Int("domains", domains), zap.Int("rules", n))
-	r.metrics.Loaded(rules, time.Now(), nil)
 }
 
 // watch loads the rules when they change, until ctx ends. Rules with a fault change nothing.

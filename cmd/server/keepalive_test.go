@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/net/http2"
+
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// A proxy that pings its idle connection every five seconds keeps it, for as long as it likes; grpc-go alone would end it
+// with GOAWAY too_many_pings. One that pings all the time is cut off, so the first is not allowed for want of a limit.
+func TestAnIdleConnectionThatPingsIsNotCutOff(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		every time.Duration
+		ended bool
+	}{
+		{"every 5 s", 5 * time.Second, false},
+		{"every second", time.Second, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
+				service := rls.New(func() *descriptors.Rules { return nil }, limiterstest.NewReference(), nil)
+				server := newGRPC(service, newReadiness(), zap.NewNop(), telemetry.NewMetrics("test"))
+				served := make(chan error, 1)
+				go func() { served <- server.Serve(&l) }()
+				proxy, theirs := net.Pipe()
+				l.conns <- theirs
+				if ended := pingsAreRefused(t, proxy, c.every, 100); ended != c.ended {
+					t.Errorf("cut off: %v, want %v", ended, c.ended)
+				}
+				_ = proxy.Close()
+				server.Stop()
+				<-served
+			})
+		})
+	}
+}
+
+// pingsAreRefused pings over a connection without streams, and tells whether it was answered with GOAWAY.
+func pingsAreRefused(t *testing.T, conn net.Conn, every time.Duration, times int) bool {
+	t.Helper()
+	refused := make(chan bool, 1)
+	framer := http2.NewFramer(conn, conn)
+	var writing sync.Mutex
+	write := func(f func() error) error {
+		writing.Lock()
+		defer writing.Unlock()
+		return f()
+	}
+	go func() {
+		pongs := 0
+		for pongs < times {
+			frame, err := framer.ReadFrame()
+			if err != nil {
+				refused <- true
+				return
+			}
+			switch frame := frame.(type) {
+			case *http2.GoAwayFrame:
+				refused <- true
+				return
+			case *http2.SettingsFrame:
+				if !frame.IsAck() {
+					go func() { _ = write(framer.WriteSettingsAck) }()
+				}
+			case *http2.PingFrame:
+				if frame.IsAck() {
+					pongs++
+				}
+			}
+		}
+		refused <- false
+	}()
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(func() error { return framer.WriteSettings() }); err != nil {
+		t.Fatal(err)
+	}
+	for range times {
+		time.Sleep(every) // in the bubble's time
+		if write(func() error { return framer.WritePing(false, [8]byte{1}) }) != nil {
+			break
+		}
+	}
+	return <-refused
+}
+
+// pipes is a listener of connections in memory.
+type pipes struct {
+	conns  chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, errors.New("closed")
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }

@@ -1,0 +1,414 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// TestMain makes the test binary the server itself where it is asked to, so that signals can be sent to it.
+func TestMain(m *testing.M) {
+	if os.Getenv("WEIR_TEST_AS_SERVER") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+const rules = `
+domain: ugc
+descriptors:
+  - key: user_id
+    rate_limit: {unit: year, requests_per_unit: 2}
+`
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	good, bad, odd := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "odd.yaml")
+	write(t, good, rules)
+	write(t, bad, "domain: ''\ndescriptors:\n  - key: a\n    rate_limit: {unit: fortnight, requests_per_unit: -1}\n    limits: 3\n")
+	write(t, odd, "domain: odd\nunit: day\n")
+	for _, c := range []struct {
+		args     string
+		code     int
+		out, err []string
+	}{
+		{"check " + good, 0, []string{"ok: rules 1, domains 1, files 1\n"}, nil},
+		{"check " + odd + " " + good, 0, []string{"ok: rules 1, domains 2, files 2\n"}, []string{"warning: " + odd + ":2:1: "}},
+		{"check --strict " + odd, 1, nil, []string{"warning: " + odd}},
+		{"check " + bad, 1, nil, []string{
+			bad + ":1:9: config file cannot have empty domain", bad + ":4:24: invalid rate limit unit 'fortnight'",
+			bad + ":4:54: ", bad + ":5:5: config error, unknown key 'limits'",
+		}},
+		{"check " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file"}},
+		{"check", 2, nil, []string{"path"}},
+		{"version", 0, []string{"weir "}, nil},
+		{"--no-such-flag", 2, nil, []string{"no-such-flag"}},
+		{"--port=70000 --config " + good, 2, nil, []string{"port"}},
+		{"--backend-type=memcache --log-level=loud --store-timeout=0s --config " + good, 2, nil,
+			[]string{"BACKEND_TYPE: memcache is not carried over", `LOG_LEVEL: unknown level "loud"`, "STORE_TIMEOUT: want more than 0"}},
+		{"--config " + bad, 1, nil, []string{"have faults:\n", bad + ":1:9: ", bad + ":5:5: "}},
+		{"--config " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file", "--config"}},
+		{"--backend-type=redis --redis-url=redis://me:secret@h:1/x --config " + good, 1, nil, []string{"REDIS_URL: not the address"}},
+	} {
+		var out, err bytes.Buffer
+		code := run(context.Background(), strings.Fields(c.args), &out, &err)
+		if code != c.code {
+			t.Errorf("%s: exit code %d, want %d\n%s%s", c.args, code, c.code, &out, &err)
+		}
+		for _, want := range c.out {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: printed %q, want %q", c.args, &out, want)
+			}
+		}
+		for _, want := range c.err {
+			if !strings.Contains(err.String(), want) {
+				t.Errorf("%s: said %q, want %q", c.args, &err, want)
+			}
+		}
+		if strings.Contains(err.String(), "secret") {
+			t.Errorf("%s: showed a password: %s", c.args, &err)
+		}
+	}
+}
+
+// A server is a child process that serves on ports of its own choice.
+type server struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	log      lines
+	client   ratelimitv3.RateLimitServiceClient
+	health   healthv1.HealthClient
+	httpAddr string
+}
+
+// lines collects log lines, and tells who waits for one.
+type lines struct {
+	mu   sync.Mutex
+	all  []string
+	more chan struct{}
+}
+
+func (l *lines) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, line)
+	close(l.more)
+	l.more = make(chan struct{})
+}
+
+// await returns the first line, not before the nth, that contains text, and the index behind it.
+func (l *lines) await(t *testing.T, n int, text string) (string, int) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	for {
+		l.mu.Lock()
+		more, all := l.more, l.all
+		l.mu.Unlock()
+		for ; n < len(all); n++ {
+			if strings.Contains(all[n], text) {
+				return all[n], n + 1
+			}
+		}
+		select {
+		case <-more:
+		case <-deadline:
+			t.Fatalf("no line with %q in the log:\n%s", text, strings.Join(all, "\n"))
+		}
+	}
+}
+
+func serving(t *testing.T, settings ...string) *server {
+	t.Helper()
+	s := &server{t: t, cmd: exec.Command(os.Args[0])}
+	s.log.more = make(chan struct{})
+	s.cmd.Env = append([]string{
+		"WEIR_TEST_AS_SERVER=1", "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
+		"LOG_FORMAT=json", "DRAIN_DELAY=0s", "STORE_TIMEOUT=5s", "PATH=" + os.Getenv("PATH"),
+	}, settings...)
+	r, w := io.Pipe()
+	s.cmd.Stderr = w
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		decoder := json.NewDecoder(r)
+		for {
+			var line json.RawMessage
+			if decoder.Decode(&line) != nil {
+				_, _ = io.Copy(io.Discard, r)
+				return
+			}
+			s.log.add(string(line))
+		}
+	}()
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+		_ = w.Close()
+		<-read
+	})
+	line, _ := s.log.await(t, 0, `"listening"`)
+	var addrs struct{ GRPC, HTTP string }
+	if err := json.Unmarshal([]byte(line), &addrs); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(addrs.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	s.client, s.health = ratelimitv3.NewRateLimitServiceClient(conn), healthv1.NewHealthClient(conn)
+	s.httpAddr = addrs.HTTP
+	return s
+}
+
+func (s *server) ask(user string) (*ratelimitv3.RateLimitResponse, error) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return s.client.ShouldRateLimit(ctx, &ratelimitv3.RateLimitRequest{Domain: "ugc", Descriptors: []*commonv3.RateLimitDescriptor{
+		{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "user_id", Value: user}}},
+	}})
+}
+
+// left is what is left for a user of the limit, before this request.
+func (s *server) left(user string) uint32 {
+	s.t.Helper()
+	r, err := s.ask(user)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if r.GetOverallCode() == ratelimitv3.RateLimitResponse_OVER_LIMIT {
+		return 0
+	}
+	return r.GetStatuses()[0].GetLimitRemaining() + 1
+}
+
+func (s *server) get(path string) (int, string) {
+	s.t.Helper()
+	r, err := http.Get("http://" + s.httpAddr + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r.StatusCode, string(body)
+}
+
+func (s *server) healthy(service string) bool {
+	s.t.Helper()
+	r, err := s.health.Check(context.Background(), &healthv1.HealthCheckRequest{Service: service})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r.GetStatus() == healthv1.HealthCheckResponse_SERVING
+}
+
+// stopped waits for the end and returns the exit code.
+func (s *server) stopped() int {
+	s.t.Helper()
+	timer := time.AfterFunc(30*time.Second, func() { _ = s.cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = s.cmd.Wait()
+	return s.cmd.ProcessState.ExitCode()
+}
+
+func TestServeOnMemory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rules)
+	s := serving(t, "CONFIG_PATH="+path)
+
+	if code, body := s.get("/healthcheck"); code != 200 || body != "OK" {
+		t.Errorf("/healthcheck: %d %q", code, body)
+	}
+	if !s.healthy("") || !s.healthy("ratelimit") {
+		t.Error("gRPC health: not serving")
+	}
+	for want := uint32(2); want > 0; want-- {
+		if got := s.left("alice"); got != want {
+			t.Errorf("alice has %d left, want %d", got, want)
+		}
+	}
+	if s.left("alice") != 0 || s.left("bob") != 2 {
+		t.Error("want alice denied, and bob with 2 left")
+	}
+	if _, err := s.client.ShouldRateLimit(context.Background(), &ratelimitv3.RateLimitRequest{}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("an empty request: %v", err)
+	}
+	_, metrics := s.get("/metrics")
+	for _, want := range []string{
+		`weir_hits_total{domain="ugc",rule="user_id",verdict="allowed"} 3`,
+		`weir_hits_total{domain="ugc",rule="user_id",verdict="denied"} 1`,
+		`weir_requests_total{code="OK",overall="over_limit"} 1`,
+		`weir_requests_total{code="InvalidArgument",overall=""} 1`,
+		`weir_memory_keys 2`, `weir_rules 1`, `weir_panics_total 0`,
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+	if strings.Contains(metrics, "alice") {
+		t.Error("/metrics holds a value of a request")
+	}
+}
+
+func TestRulesAreReloaded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rules)
+	s := serving(t, "CONFIG_PATH="+path)
+	_, seen := s.log.await(t, 0, "rules loaded")
+	if got := s.left("alice"); got != 2 {
+		t.Fatalf("%d left, want 2", got)
+	}
+
+	write(t, path, strings.Replace(rules, "requests_per_unit: 2", "requests_per_unit: 5", 1))
+	_, seen = s.log.await(t, seen, "rules loaded")
+	if got := s.left("alice"); got != 4 {
+		t.Errorf("after the limit was raised from 2 to 5: %d left, want 4, for the count stays", got)
+	}
+
+	write(t, path, "domain: ugc\nlimits: []\n")
+	line, seen := s.log.await(t, seen, "rules not loaded")
+	if !strings.Contains(line, path+":2:1: ") {
+		t.Errorf("the fault is logged without its place: %s", line)
+	}
+	if got := s.left("alice"); got != 3 {
+		t.Errorf("after a bad file: %d left, want 3 by the old rules", got)
+	}
+
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	_, seen = s.log.await(t, seen, "no such file")
+	if got := s.left("alice"); got != 2 {
+		t.Errorf("after the file vanished: %d left, want 2 by the old rules", got)
+	}
+	if _, metrics := s.get("/metrics"); !strings.Contains(metrics, `weir_rules_loads_total{result="error"} 2`) {
+		t.Error("/metrics does not count the two failures")
+	}
+
+	write(t, path, strings.Replace(rules, "user_id", "tenant", 1))
+	_, _ = s.log.await(t, seen, "rules loaded")
+	if r, err := s.ask("alice"); err != nil || r.GetStatuses()[0].GetCurrentLimit() != nil {
+		t.Errorf("after the rule went: %v, %v", r, err)
+	}
+	if _, metrics := s.get("/metrics"); strings.Contains(metrics, `rule="user_id"`) {
+		t.Error("/metrics keeps the series of a rule that is gone")
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := s.get("/healthcheck"); got != 200 {
+		t.Error("SIGHUP stopped the server")
+	}
+}
+
+func TestSIGTERMDrainsAndEndsWithZero(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rules)
+	s := serving(t, "CONFIG_PATH="+path, "DRAIN_DELAY=1h")
+	watch, err := s.health.Watch(context.Background(), &healthv1.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		t.Fatal(r, err)
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
+		t.Fatalf("%v, %v: want a server that drains to be not serving", r, err)
+	}
+	if code, _ := s.get("/healthcheck"); code != 500 {
+		t.Errorf("/healthcheck while draining: %d, want 500", code)
+	}
+	if got := s.left("alice"); got != 2 {
+		t.Errorf("a server that drains does not answer: %d", got)
+	}
+	// The second signal ends the drain.
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := s.stopped(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+func TestARedisThatIsNotThereAtStart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rules)
+	addr := redistest.FreeAddr(t)
+	s := serving(t, "CONFIG_PATH="+path, "REDIS_URL="+addr)
+	line, _ := s.log.await(t, 0, "redis does not answer")
+	if !strings.Contains(line, addr) {
+		t.Errorf("the log does not name %s: %s", addr, line)
+	}
+	if code, _ := s.get("/healthcheck"); code != 500 {
+		t.Errorf("/healthcheck without Redis: %d, want 500", code)
+	}
+	if s.healthy("") || s.healthy("ratelimit") {
+		t.Error("gRPC health without Redis: serving")
+	}
+	if _, err := s.ask("alice"); status.Code(err) != codes.Unavailable {
+		t.Errorf("%v, want UNAVAILABLE", err)
+	}
+
+	redis, err := redistest.Run(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(redis.Stop)
+	s.log.await(t, 0, "redis answers")
+	if got := s.left("alice"); got != 2 {
+		t.Errorf("%d left, want 2", got)
+	}
+	watch, err := s.health.Watch(context.Background(), &healthv1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		r, err := watch.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.GetStatus() == healthv1.HealthCheckResponse_SERVING {
+			break
+		}
+	}
+	if code, _ := s.get("/healthcheck"); code != 200 {
+		t.Errorf("/healthcheck with Redis: %d, want 200", code)
+	}
+}
