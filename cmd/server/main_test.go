@@ -339,7 +339,9 @@ func TestSIGTERMDrainsAndEndsWithZero(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
 	s := serving(t, "CONFIG_PATH="+path, "DRAIN_DELAY=1h")
-	watch, err := s.health.Watch(context.Background(), &healthv1.HealthCheckRequest{Service: "ratelimit"})
+	ctx, unwatch := context.WithCancel(context.Background())
+	defer unwatch()
+	watch, err := s.health.Watch(ctx, &healthv1.HealthCheckRequest{Service: "ratelimit"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +360,8 @@ func TestSIGTERMDrainsAndEndsWithZero(t *testing.T) {
 	if got := s.left("alice"); got != 2 {
 		t.Errorf("a server that drains does not answer: %d", got)
 	}
-	// The second signal ends the drain.
+	// The second signal ends the drain. What is under way would be waited for.
+	unwatch()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,312 @@
+package seeds
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// start is when every trace starts: a whole minute, so that windows by the clock begin with it.
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// A try is a line of a trace: at this long after start, key asks for n.
+type try struct {
+	at  time.Duration
+	key string
+	n   int64
+}
+
+func (y try) millis() int64    { return start.Add(y.at).UnixMilli() }
+func (y try) seconds() float64 { return float64(start.Add(y.at).UnixMicro()) / 1e6 }
+
+// tries is a trace of one user who asks for 1 at each time.
+func tries(at ...time.Duration) []try {
+	trace := make([]try, len(at))
+	for i := range at {
+		trace[i] = try{at[i], "laoqian", 1}
+	}
+	return trace
+}
+
+// times is n times the same time.
+func times(n int, at time.Duration) []time.Duration {
+	return slices.Repeat([]time.Duration{at}, n)
+}
+
+// traffic is a random trace of three users. From try to try a number of ticks goes by, drawn from busy, or now and then
+// from idle: times on a coarse grid meet the edges of windows often.
+func traffic(seed uint64, tick time.Duration, busy, idle []int) []try {
+	r := rand.New(rand.NewPCG(seed, 0))
+	users := []string{"laoqian", "liziba", "peter"}
+	trace := make([]try, 3000)
+	var at time.Duration
+	for i := range trace {
+		gaps := busy
+		if r.IntN(40) == 0 {
+			gaps = idle
+		}
+		at += time.Duration(gaps[r.IntN(len(gaps))]) * tick
+		trace[i] = try{at, users[r.IntN(len(users))], 1}
+	}
+	return trace
+}
+
+// A limiter tells whether a try passes. Tries come in the order of time.
+type limiter func(try) bool
+
+func play(trace []try, l limiter) []bool {
+	verdicts := make([]bool, len(trace))
+	for i, y := range trace {
+		verdicts[i] = l(y)
+	}
+	return verdicts
+}
+
+// same wants two limiters to agree on every try, and the trace to have made them say both yes and no often.
+func same(t *testing.T, trace []try, oracle, weir []bool) {
+	t.Helper()
+	if yes, few := admitted(oracle), len(trace)/50+1; yes < few || yes > len(trace)-few {
+		t.Fatalf("the trace proves little: the oracle admitted %d of %d", yes, len(trace))
+	}
+	differ := 0
+	for i := range trace {
+		if oracle[i] != weir[i] {
+			if differ == 0 {
+				t.Errorf("try %d, %+v: the oracle says %v, Weir %v", i, trace[i], oracle[i], weir[i])
+			}
+			differ++
+		}
+	}
+	if differ > 0 {
+		t.Errorf("%d verdicts of %d differ", differ, len(trace))
+	}
+}
+
+// want wants the verdicts to be as written: a letter each, y or n.
+func want(t *testing.T, who string, verdicts []bool, written string) {
+	t.Helper()
+	got := make([]byte, len(verdicts))
+	for i, ok := range verdicts {
+		got[i] = 'n'
+		if ok {
+			got[i] = 'y'
+		}
+	}
+	if string(got) != written {
+		t.Errorf("%s: %s, want %s", who, got, written)
+	}
+}
+
+func admitted(verdicts []bool) int {
+	n := 0
+	for _, ok := range verdicts {
+		if ok {
+			n++
+		}
+	}
+	return n
+}
+
+// differences counts the tries that only one of the two admits.
+func differences(oracle, weir []bool) (onlyOracle, onlyWeir int) {
+	for i := range oracle {
+		switch {
+		case oracle[i] && !weir[i]:
+			onlyOracle++
+		case weir[i] && !oracle[i]:
+			onlyWeir++
+		}
+	}
+	return onlyOracle, onlyWeir
+}
+
+// most is the largest number of tries that one user had admitted within any (t - window, t].
+func most(trace []try, verdicts []bool, window time.Duration) int {
+	passed := map[string][]time.Duration{}
+	worst := 0
+	for i, y := range trace {
+		if !verdicts[i] {
+			continue
+		}
+		log := append(passed[y.key], y.at)
+		for log[0] <= y.at-window {
+			log = log[1:]
+		}
+		passed[y.key] = log
+		worst = max(worst, len(log))
+	}
+	return worst
+}
+
+// Weir's side.
+
+func newLimit(t *testing.T, spec limiters.Spec) *limiters.Limit {
+	t.Helper()
+	limit, err := limiters.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limit
+}
+
+func take(t *testing.T, store limiters.Store, limit *limiters.Limit, y try) limiters.Verdict {
+	t.Helper()
+	var out [1]limiters.Verdict
+	hits := []limiters.Hit{{Key: y.key, Limit: limit, N: y.n}}
+	if err := errors.Join(store.Take(t.Context(), start.Add(y.at), hits, out[:]), out[0].Err); err != nil {
+		t.Fatalf("%+v: %v", y, err)
+	}
+	return out[0]
+}
+
+// weir is Weir as a limiter, with nothing charged yet.
+func weir(t *testing.T, open func(*testing.T) limiters.Store, spec limiters.Spec) limiter {
+	store, limit := open(t), newLimit(t, spec)
+	return func(y try) bool {
+		t.Helper()
+		return take(t, store, limit, y).Allowed
+	}
+}
+
+// onEach runs a test over every store that Weir has.
+func onEach(t *testing.T, test func(t *testing.T, open func(*testing.T) limiters.Store)) {
+	for _, s := range stores {
+		t.Run(s.name, func(t *testing.T) { test(t, s.open) })
+	}
+}
+
+// parity wants Weir to give the oracle's verdicts, over every store.
+func parity(t *testing.T, spec limiters.Spec, trace []try, oracle []bool) {
+	onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		same(t, trace, oracle, play(trace, weir(t, open, spec)))
+	})
+}
+
+// atOnce sends n tries from as many callers at the same moment and wants just so many to be admitted. It is what
+// stands against an oracle whose callers were interleaved by hand: one Take has no inside to come between.
+func atOnce(t *testing.T, spec limiters.Spec, n, want int) {
+	onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		store, limit := open(t), newLimit(t, spec)
+		var passed atomic.Int64
+		var callers sync.WaitGroup
+		for range n {
+			callers.Go(func() {
+				var out [1]limiters.Verdict
+				hits := []limiters.Hit{{Key: "laoqian", Limit: limit, N: 1}}
+				if err := errors.Join(store.Take(t.Context(), start, hits, out[:]), out[0].Err); err != nil {
+					t.Error(err)
+				}
+				if out[0].Allowed {
+					passed.Add(1)
+				}
+			})
+		}
+		callers.Wait()
+		if got := passed.Load(); got != int64(want) {
+			t.Errorf("Weir admitted %d of %d callers at once, want %d", got, n, want)
+		}
+	})
+}
+
+// The oracles' side.
+
+// An oracle is a real Redis that runs an article's commands at the time that the trace tells.
+//
+// The articles let Redis' TTLs decide. To move their time without waiting and without any real time in it, the harness
+// takes each TTL over as soon as it is set: behind an article's commands it sends, in the same transaction, PTTL and
+// PERSIST. A transaction happens at one instant, so the TTL it reads is the whole one; it is kept in a table in the
+// trace's time, and the key is deleted when the trace gets there. None of the articles' commands look at a TTL, so they
+// run unchanged and do what they would have done. (In Redis itself a key lives on through the millisecond in which it
+// ends. Here it has ended then.)
+type oracle struct {
+	t     *testing.T
+	redis *redis.Client
+	now   time.Duration
+	ends  map[string]time.Duration
+}
+
+type command []any
+
+func newOracle(t *testing.T) *oracle {
+	return &oracle{t: t, redis: redistest.Start(t).Client(t), ends: map[string]time.Duration{}}
+}
+
+// moveTo moves the oracle's time.
+func (o *oracle) moveTo(at time.Duration) {
+	o.t.Helper()
+	o.now = at
+	for key, end := range o.ends {
+		if end <= at {
+			if err := o.redis.Del(o.t.Context(), key).Err(); err != nil {
+				o.t.Fatal(err)
+			}
+			delete(o.ends, key)
+		}
+	}
+}
+
+// do runs one step of an article: a command, or those of a MULTI. All are on key.
+func (o *oracle) do(key string, commands ...command) []any {
+	o.t.Helper()
+	var ttl *redis.DurationCmd
+	replies, err := o.redis.TxPipelined(o.t.Context(), func(p redis.Pipeliner) error {
+		for _, c := range commands {
+			p.Do(o.t.Context(), c...)
+		}
+		ttl = p.PTTL(o.t.Context(), key)
+		p.Persist(o.t.Context(), key)
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		o.t.Fatalf("%v: %v", commands, err)
+	}
+	switch left := ttl.Val(); {
+	case left > 0:
+		// The articles' TTLs are whole seconds; PTTL may have lost the first millisecond.
+		o.ends[key] = o.now + (left + time.Second - 1).Truncate(time.Second)
+	case left == -2:
+		delete(o.ends, key)
+	}
+	vals := make([]any, len(commands))
+	for i := range vals {
+		vals[i] = replies[i].(*redis.Cmd).Val()
+	}
+	return vals
+}
+
+func (o *oracle) int(key string, c command) int64 {
+	o.t.Helper()
+	n, ok := o.do(key, c)[0].(int64)
+	if !ok {
+		o.t.Fatalf("%v: not an integer", c)
+	}
+	return n
+}
+
+// lives tells whether key exists, and whether it will ever end.
+func (o *oracle) lives(key string) (exists, ends bool) {
+	o.t.Helper()
+	exists = o.int(key, command{"EXISTS", key}) == 1
+	_, ends = o.ends[key]
+	return exists, ends
+}
+
+func must[T any](t *testing.T, cmd interface {
+	Result() (T, error)
+}) T {
+	t.Helper()
+	v, err := cmd.Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

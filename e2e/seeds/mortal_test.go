@@ -1,0 +1,197 @@
+package seeds
+
+import (
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore"
+)
+
+// A mortal is a wire to a Redis on which a client dies when it has said so many bytes, be it in the middle of a
+// command. Redis gets these, and then the end of the connection.
+type mortal struct {
+	listener net.Listener
+	redis    string
+	pumps    sync.WaitGroup
+
+	mu   sync.Mutex
+	dies bool
+	left int // bytes until then
+	said int // bytes in all
+}
+
+func newMortal(t *testing.T, redis string) *mortal {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &mortal{listener: listener, redis: redis}
+	m.pumps.Go(m.accept)
+	t.Cleanup(m.close)
+	return m
+}
+
+func (m *mortal) addr() string { return m.listener.Addr().String() }
+
+// close ends the wire. The client must be closed.
+func (m *mortal) close() {
+	_ = m.listener.Close()
+	m.pumps.Wait()
+}
+
+// after lets the client die after so many more bytes.
+func (m *mortal) after(bytes int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dies, m.left = true, bytes
+}
+
+func (m *mortal) saidSoFar() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.said
+}
+
+// lets tells how many of n bytes the client still lives to say, and whether it lives on.
+func (m *mortal) lets(n int) (int, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.said += n
+	if !m.dies {
+		return n, true
+	}
+	n = min(n, m.left)
+	m.left -= n
+	return n, m.left > 0
+}
+
+func (m *mortal) accept() {
+	for {
+		client, err := m.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", m.redis)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		m.pumps.Go(func() { m.listen(client, server) })
+		m.pumps.Go(func() {
+			_, _ = io.Copy(client, server)
+			_, _ = io.Copy(io.Discard, server)
+			_ = server.Close()
+		})
+	}
+}
+
+// listen passes on what the client says while it lives. Closing one half only, it lets Redis read to the end.
+func (m *mortal) listen(client, server net.Conn) {
+	buf := make([]byte, 4096)
+	for lives := true; lives; {
+		n, err := client.Read(buf)
+		if err != nil {
+			break
+		}
+		n, lives = m.lets(n)
+		if _, err := server.Write(buf[:n]); err != nil {
+			break
+		}
+	}
+	_ = client.Close()
+	_ = server.(*net.TCPConn).CloseWrite()
+}
+
+// TestNoKeyIsEverWithoutAnEnd is the answer to S9: wherever in a call the client dies, either nothing is written or a
+// key that has an end.
+func TestNoKeyIsEverWithoutAnEnd(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	server := redistest.Start(t)
+	specs := []limiters.Spec{
+		firstHit(10, day),
+		byTheClock(10, day),
+		{Algorithm: "sliding_log", Max: 10, Window: day},
+		{Algorithm: "funnel", Max: 10, Window: day},
+	}
+	hitsOn := func(key string) []limiters.Hit {
+		hits := make([]limiters.Hit, len(specs))
+		for i, spec := range specs {
+			hits[i] = limiters.Hit{Key: key, Limit: newLimit(t, spec), N: 1}
+		}
+		return hits
+	}
+	// One call, on one connection, by Redis' own clock as in production.
+	call := func(key string, arm func(*mortal)) error {
+		wire := newMortal(t, server.Addr)
+		defer wire.close()
+		store := redisstore.New(redisstore.Options{Addr: wire.addr(), Timeout: time.Minute})
+		defer store.Close()
+		out := make([]limiters.Verdict, len(specs))
+		if err := store.Take(t.Context(), time.Time{}, hitsOn("warm"), out); err != nil {
+			t.Fatal(err)
+		}
+		arm(wire)
+		return store.Take(t.Context(), time.Time{}, hitsOn(key), out)
+	}
+
+	var wire *mortal
+	before := 0
+	if err := call("all", func(m *mortal) { wire, before = m, m.saidSoFar() }); err != nil {
+		t.Fatal(err)
+	}
+	length := wire.saidSoFar() - before
+	for cut := range length {
+		if call("cut", func(m *mortal) { m.after(cut) }) == nil {
+			t.Fatalf("a client that died %d bytes into %d had an answer", cut, length)
+		}
+	}
+
+	watch := server.Client(t)
+	ends := func() int {
+		t.Helper()
+		// Redis hears of a client's end after all that it has said.
+		for clients := 0; clients != 1; {
+			clients = strings.Count(must(t, watch.ClientList(t.Context())), "\n")
+		}
+		keys := must(t, watch.Keys(t.Context(), "*"))
+		for _, key := range keys {
+			if must(t, watch.PTTL(t.Context(), key)) < 0 {
+				t.Errorf("%q has no end", key)
+			}
+		}
+		return len(keys)
+	}
+	if got, want := ends(), 2*len(specs); got != want {
+		t.Errorf("%d keys, want %d: half a call writes nothing", got, want)
+	}
+	// With the last byte the call is made, though nobody hears the answer.
+	_ = call("cut", func(m *mortal) { m.after(length) })
+	if got, want := ends(), 3*len(specs); got != want {
+		t.Errorf("%d keys, want %d: a whole call writes all of them", got, want)
+	}
+}
+
+// dieBeforeExpire is S9's client, dead between its two commands.
+func dieBeforeExpire(t *testing.T, addr, key string) {
+	t.Helper()
+	wire := newMortal(t, addr)
+	client := redis.NewClient(&redis.Options{Addr: wire.addr(), MaxRetries: -1})
+	defer client.Close()
+	if n := must(t, client.Incr(t.Context(), key)); n != 1 {
+		t.Fatalf("INCR says %d", n)
+	}
+	wire.after(0)
+	if err := client.Expire(t.Context(), key, time.Second).Err(); err == nil {
+		t.Fatal("the client lives")
+	}
+}

@@ -1,0 +1,26 @@
+package seeds
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore"
+)
+
+// stores are the stores that Weir has, each opened empty.
+var stores = []struct {
+	name string
+	open func(*testing.T) limiters.Store
+}{
+	{"memory", func(*testing.T) limiters.Store { return memstore.New(memstore.Options{}) }},
+	{"redis", func(t *testing.T) limiters.Store { return openRedis(t, redistest.Start(t)) }},
+}
+
+func openRedis(t *testing.T, server *redistest.Server) limiters.Store {
+	store := redisstore.New(redisstore.Options{Addr: server.Addr, Timeout: time.Minute})
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}

@@ -1,0 +1,205 @@
+package seeds
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// zset is S2: a sorted set of the milliseconds of all tries, in one pipelined transaction. Its parts can be mended one
+// by one.
+type zset struct {
+	*oracle
+	period, max int64
+	unique      bool // mended: a member of its own for each try, also within a millisecond
+	forget      bool // mended: a refused try is taken out again
+	java        bool // period * 1000 is computed in 32 bits
+
+	seq int
+}
+
+func (z *zset) allow(y try) bool {
+	z.moveTo(y.at)
+	now := y.millis()
+	member := any(now)
+	if z.unique {
+		z.seq++
+		member = fmt.Sprint(now, "-", z.seq)
+	}
+	window := z.period * 1000
+	if z.java {
+		window = int64(int32(z.period) * 1000)
+	}
+	count := z.do(y.key,
+		command{"ZADD", y.key, now, member},
+		command{"ZREMRANGEBYSCORE", y.key, 0, now - window},
+		command{"ZCARD", y.key},
+		command{"EXPIRE", y.key, z.period + 1},
+	)[2].(int64)
+	if count > z.max && z.forget {
+		z.do(y.key, command{"ZREM", y.key, member})
+	}
+	return count <= z.max
+}
+
+// zsetLua is S3, letter by letter.
+const zsetLua = "redis.call('ZADD', KEYS[1], tonumber(ARGV[1]), ARGV[1])" +
+	"\nlocal c" +
+	"\nc = redis.call('ZCARD', KEYS[1])" +
+	"\nredis.call('ZREMRANGEBYSCORE', KEYS[1], 0, tonumber(ARGV[2]))" +
+	"\nredis.call('EXPIRE', KEYS[1], tonumber(ARGV[3]))" +
+	"\nreturn c;"
+
+// zsetLuaMended has ZCARD and ZREMRANGEBYSCORE in the other order.
+const zsetLuaMended = "redis.call('ZADD', KEYS[1], tonumber(ARGV[1]), ARGV[1])" +
+	"\nlocal c" +
+	"\nredis.call('ZREMRANGEBYSCORE', KEYS[1], 0, tonumber(ARGV[2]))" +
+	"\nc = redis.call('ZCARD', KEYS[1])" +
+	"\nredis.call('EXPIRE', KEYS[1], tonumber(ARGV[3]))" +
+	"\nreturn c;"
+
+func lua(o *oracle, script string, period, maxCount int64) limiter {
+	return func(y try) bool {
+		o.moveTo(y.at)
+		now := y.millis()
+		return o.int(y.key, command{"EVAL", script, 1, y.key, now, now - period*1000, period}) <= maxCount
+	}
+}
+
+var (
+	// five a minute, as the articles' example has it.
+	fiveAMinute = limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Minute}
+	// with refused tries logged too, as the articles have it.
+	fiveAMinuteDeniedToo = limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Minute, CountDenied: true}
+
+	// apart has no two tries in one millisecond, together has many.
+	apart    = traffic(2, 2*time.Second, []int{1, 1, 2, 3}, []int{29, 30, 31})
+	together = traffic(3, 2*time.Second, []int{0, 0, 1, 1, 2, 3, 5}, []int{29, 30, 31})
+)
+
+func TestS2ZsetLog(t *testing.T) {
+	t.Parallel()
+	newZset := func(t *testing.T) *zset { return &zset{oracle: newOracle(t), period: 60, max: 5} }
+
+	t.Run("the article's example: five of twenty tries pass", func(t *testing.T) {
+		var at []time.Duration
+		for i := range 20 {
+			at = append(at, time.Duration(i)*time.Millisecond)
+		}
+		trace := tries(at...)
+		oracle := play(trace, newZset(t).allow)
+		want(t, "the article", oracle, "yyyyynnnnnnnnnnnnnnn")
+		parity(t, fiveAMinute, trace, oracle)
+	})
+
+	t.Run("flaw: refused tries starve a user who keeps trying", func(t *testing.T) {
+		// One try every ten seconds, for ten minutes: each minute sees six tries and five are allowed.
+		var at []time.Duration
+		for i := range 60 {
+			at = append(at, time.Duration(i)*10*time.Second)
+		}
+		trace := tries(at...)
+		want(t, "the article", play(trace, newZset(t).allow),
+			"yyyyynnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn")
+		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+			want(t, "Weir", play(trace, weir(t, open, fiveAMinute)),
+				"yyyyynyyyyynyyyyynyyyyynyyyyynyyyyynyyyyynyyyyynyyyyynyyyyyn")
+		})
+	})
+
+	t.Run("that refused tries are logged is the only difference", func(t *testing.T) {
+		oracle := play(apart, newZset(t).allow)
+		t.Run("Weir told to log them agrees", func(t *testing.T) {
+			parity(t, fiveAMinuteDeniedToo, apart, oracle)
+		})
+		t.Run("the article with a ZREM agrees", func(t *testing.T) {
+			mended := newZset(t)
+			mended.forget = true
+			parity(t, fiveAMinute, apart, play(apart, mended.allow))
+		})
+		t.Run("it only ever refuses more", func(t *testing.T) {
+			onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+				onlyOracle, onlyWeir := differences(oracle, play(apart, weir(t, open, fiveAMinute)))
+				if onlyOracle != 0 || onlyWeir == 0 {
+					t.Errorf("%d tries pass with the article alone, want 0; %d with Weir alone, want some", onlyOracle, onlyWeir)
+				}
+			})
+		})
+	})
+
+	t.Run("flaw: two hits in one millisecond are one member", func(t *testing.T) {
+		// As in the article's own run, where ten of fifteen passed: two tries in each millisecond.
+		var at []time.Duration
+		for i := range 15 {
+			at = append(at, time.Duration(i/2)*time.Millisecond)
+		}
+		trace := tries(at...)
+		want(t, "the article", play(trace, newZset(t).allow), "yyyyyyyyyynnnnn")
+		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+			want(t, "Weir", play(trace, weir(t, open, fiveAMinute)), "yyyyynnnnnnnnnn")
+		})
+	})
+
+	t.Run("that hits of one millisecond are one is the only other difference", func(t *testing.T) {
+		if got := most(together, play(together, newZset(t).allow), time.Minute); got <= 5 {
+			t.Errorf("the article admitted %d at most in a minute: the trace proves nothing", got)
+		}
+		t.Run("with members of their own it agrees", func(t *testing.T) {
+			mended := newZset(t)
+			mended.forget, mended.unique = true, true
+			parity(t, fiveAMinute, together, play(together, mended.allow))
+		})
+		t.Run("with members of their own it agrees, refused tries logged", func(t *testing.T) {
+			mended := newZset(t)
+			mended.unique = true
+			parity(t, fiveAMinuteDeniedToo, together, play(together, mended.allow))
+		})
+	})
+
+	t.Run("flaw: the Java version limits nothing over 24 days", func(t *testing.T) {
+		// period * 1000 overflows an int: the end of what is removed lies in the future.
+		const day = 24 * time.Hour
+		month := &zset{oracle: newOracle(t), period: int64(30 * day / time.Second), max: 5, java: true}
+		trace := tries(0, day, 2*day, 3*day, 4*day, 5*day, 6*day, 30*day)
+		want(t, "the article", play(trace, month.allow), "yyyyyyyy")
+		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+			spec := limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: 30 * day}
+			want(t, "Weir", play(trace, weir(t, open, spec)), "yyyyynny")
+		})
+	})
+}
+
+func TestS3ZsetLogInLua(t *testing.T) {
+	t.Parallel()
+	t.Run("flaw: it counts before it removes", func(t *testing.T) {
+		// The last try has a minute of its own but for one, and is refused for what the script has yet to remove.
+		trace := tries(0, 1*time.Second, 2*time.Second, 3*time.Second, 50*time.Second, 100*time.Second)
+		want(t, "the article", play(trace, lua(newOracle(t), zsetLua, 60, 5)), "yyyyyn")
+		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+			want(t, "Weir", play(trace, weir(t, open, fiveAMinute)), "yyyyyy")
+		})
+	})
+
+	t.Run("with the two lines in order it is S2, in every verdict", func(t *testing.T) {
+		for _, trace := range [][]try{apart, together} {
+			s2 := &zset{oracle: newOracle(t), period: 60, max: 5}
+			same(t, trace, play(trace, s2.allow), play(trace, lua(newOracle(t), zsetLuaMended, 60, 5)))
+		}
+	})
+
+	t.Run("that order, and logging what it refuses, are the only differences", func(t *testing.T) {
+		parity(t, fiveAMinuteDeniedToo, apart, play(apart, lua(newOracle(t), zsetLuaMended, 60, 5)))
+	})
+
+	t.Run("as written it only ever refuses more", func(t *testing.T) {
+		oracle := play(apart, lua(newOracle(t), zsetLua, 60, 5))
+		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+			onlyOracle, onlyWeir := differences(oracle, play(apart, weir(t, open, fiveAMinuteDeniedToo)))
+			if onlyOracle != 0 || onlyWeir == 0 {
+				t.Errorf("%d tries pass with the article alone, want 0; %d with Weir alone, want some", onlyOracle, onlyWeir)
+			}
+		})
+	})
+}

@@ -1,0 +1,191 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+const million = 1_000_000
+
+var (
+	millionAMinute = limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: million, Window: time.Minute})
+	logStart       = time.Date(2025, 11, 21, 12, 0, 0, 0, time.UTC)
+)
+
+// record is a hit of the log as the header of sliding_log.lua describes it.
+func record(at time.Time, sum int) string {
+	t := uint64(at.UnixMicro()) % (1 << 51)
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:], t%(1<<48))
+	binary.BigEndian.PutUint64(b[8:], t>>48<<21|uint64(sum))
+	return string(b[2:8]) + string(b[13:16])
+}
+
+// fill writes a log of n hits of 1, 50 µs apart from logStart on, to the key of a hit.
+func fill(tb testing.TB, c *redis.Client, key string, n int) {
+	tb.Helper()
+	ctx := context.Background()
+	records := make([]any, 0, 10_000)
+	c.Del(ctx, key)
+	for i := -1; i < n; i++ {
+		records = append(records, record(logStart.Add(time.Duration(i)*50*time.Microsecond), i+1))
+		if len(records) == cap(records) || i == n-1 {
+			if err := c.RPush(ctx, key, records...).Err(); err != nil {
+				tb.Fatal(err)
+			}
+			records = records[:0]
+		}
+	}
+}
+
+// What fill writes is what the script itself would have written.
+func TestTheLogIsWrittenAsItsHeaderSays(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	hit := limiters.Hit{Key: "k", Limit: millionAMinute, N: 1}
+	for i := range 100 {
+		out := make([]limiters.Verdict, 1)
+		now := logStart.Add(time.Duration(i) * 50 * time.Microsecond)
+		if err := s.Take(context.Background(), now, []limiters.Hit{hit}, out); err != nil || out[0].Err != nil {
+			t.Fatal(err, out[0].Err)
+		}
+	}
+	got := c.LRange(context.Background(), keyOf("", &hit), 0, -1).Val()
+	fill(t, c, "filled", 100)
+	want := c.LRange(context.Background(), "filled", 0, -1).Val()
+	if len(got) != 101 || !slices.Equal(got[1:], want[1:]) {
+		t.Errorf("%d records, not the 101 that the header describes", len(got))
+	}
+}
+
+// A step on a full log of a million hits, that span 50 s: what is asked, when, and what has to come of it.
+var logSteps = []struct {
+	name  string
+	after time.Duration // after the last hit
+	n     int64
+	want  string
+}{
+	{"one more, nothing has left", 0, 1, "denied used=1000000 remaining=0 retry=10.00005s reset=60s"},
+	{"all of it at once, nothing has left", 0, million, "denied used=1000000 remaining=0 retry=60s reset=60s"},
+	{"more than ever fits", 0, limiters.MaxHits, "denied used=1000000 remaining=0 retry=never reset=60s"},
+	{"a look", 0, 0, "denied used=1000000 remaining=0 retry=10.00005s reset=60s"},
+	{"one, when one has left", 10*time.Second + 50*time.Microsecond, 1, "ok used=1000000 remaining=0 reset=60s"},
+	{"half of it, when half has left", 35 * time.Second, million / 2, "ok used=1000000 remaining=0 reset=60s"},
+	{"one, when nearly all has left", 59 * time.Second, 1, "ok used=20001 remaining=979999 reset=60s"},
+	{"one, when all has left", 60 * time.Second, 1, "ok used=1 remaining=999999 reset=60s"},
+	{"all of it, when all has left", 60 * time.Second, million, "ok used=1000000 remaining=0 reset=60s"},
+	{"one given back", 0, -1, "ok used=999999 remaining=1 reset=59.99995s"},
+	{"half given back", 0, -million / 2, "ok used=500000 remaining=500000 reset=35s"},
+	{"all given back", 0, -million, "ok used=0 remaining=1000000 reset=0s"},
+	{"one, when the clock steps back", -30 * time.Second, 1, "denied used=1000000 remaining=0 retry=40.00005s reset=90s"},
+}
+
+func stepOn(tb testing.TB, s *Store, n int64, after time.Duration) string {
+	tb.Helper()
+	now := logStart.Add((million-1)*50*time.Microsecond + after)
+	out := make([]limiters.Verdict, 1)
+	if err := s.Take(context.Background(), now, []limiters.Hit{{Key: "k", Limit: millionAMinute, N: n}}, out); err != nil {
+		tb.Fatal(err)
+	}
+	return limiterstest.Tell(out[0])
+}
+
+// A call on a log of a million hits runs a bounded number of commands, none of which takes time with the hits it charges,
+// gives back or drops, whatever has expired and however large n is. How long that is, the benchmark below tells.
+func TestALogOfAMillionIsWorkOfFewCommands(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	ctx := context.Background()
+	key := keyOf("", &limiters.Hit{Key: "k", Limit: millionAMinute})
+	fill(t, c, "full", million)
+	if bytes := c.MemoryUsage(ctx, "full", 0).Val(); bytes > 12*million {
+		t.Errorf("a million hits of 1 take %d bytes, want at most 12 each", bytes)
+	}
+	for _, step := range logSteps {
+		c.Copy(ctx, "full", key, 0, true)
+		if err := c.ConfigResetStat(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got := stepOn(t, s, step.n, step.after); got != step.want {
+			t.Errorf("%s:\n got %s\nwant %s", step.name, got, step.want)
+		}
+		for command, calls := range commands(t, c) {
+			most, expected := map[string]int{
+				"evalsha": 1, "eval": 1, "llen": 1, "lindex": 70, "ltrim": 1, "lset": 1, "rpush": 1, "del": 1, "pexpire": 1, "time": 1,
+				"config|resetstat": 1, "hello": 1, // not of the call
+			}[command]
+			if !expected || calls > most {
+				t.Errorf("%s: %d calls of %s, want at most %d", step.name, calls, command, most)
+			}
+		}
+		if n := c.LLen(ctx, key).Val(); n > million+3 {
+			t.Errorf("%s: %d records", step.name, n)
+		}
+	}
+}
+
+// commands tells how often each command has run since the statistics were reset.
+func commands(tb testing.TB, c *redis.Client) map[string]int {
+	tb.Helper()
+	calls := map[string]int{}
+	for _, line := range strings.Split(c.Info(context.Background(), "commandstats").Val(), "\r\n") {
+		name, stats, found := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		if !found {
+			continue
+		}
+		n, _, _ := strings.Cut(stats, ",")
+		var err error
+		if calls[name], err = strconv.Atoi(n); err != nil {
+			tb.Fatal(line)
+		}
+	}
+	return calls
+}
+
+// BenchmarkALogOfAMillion tells how long a call holds Redis, by Redis' own slow log.
+func BenchmarkALogOfAMillion(b *testing.B) {
+	server := redistest.Start(b)
+	s := New(Options{Addr: server.Addr, Timeout: patience})
+	defer s.Close()
+	c, ctx := server.Client(b), context.Background()
+	key := keyOf("", &limiters.Hit{Key: "k", Limit: millionAMinute})
+	fill(b, c, "full", million)
+	b.Logf("bytes a hit: %.2f", float64(c.MemoryUsage(ctx, "full", 0).Val())/million)
+	for _, step := range logSteps {
+		b.Run(strings.ReplaceAll(step.name, " ", "_"), func(b *testing.B) {
+			var held []time.Duration
+			for range b.N {
+				b.StopTimer()
+				c.Copy(ctx, "full", key, 0, true)
+				c.ConfigSet(ctx, "slowlog-log-slower-than", "0")
+				c.SlowLogReset(ctx)
+				b.StartTimer()
+				stepOn(b, s, step.n, step.after)
+				b.StopTimer()
+				for _, entry := range c.SlowLogGet(ctx, -1).Val() {
+					if strings.HasPrefix(entry.Args[0], "eval") {
+						held = append(held, entry.Duration)
+					}
+				}
+				b.StartTimer()
+			}
+			if len(held) == 0 {
+				b.Fatal("no call in the slow log")
+			}
+			slices.Sort(held)
+			b.ReportMetric(float64(held[len(held)/2].Microseconds()), "median-redis-µs")
+			b.ReportMetric(float64(held[len(held)-1].Microseconds()), "most-redis-µs")
+		})
+	}
+}
