@@ -189,3 +189,26 @@ func BenchmarkALogOfAMillion(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkMemoryPerKey asks Redis what a key of 40 bytes takes, with three hits at three times.
+func BenchmarkMemoryPerKey(b *testing.B) {
+	server := redistest.Start(b)
+	s := New(Options{Addr: server.Addr, Timeout: patience})
+	defer s.Close()
+	c, ctx := server.Client(b), context.Background()
+	for _, name := range limiters.Algorithms() {
+		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
+		b.Run(name, func(b *testing.B) {
+			hit := limiters.Hit{Key: strings.Repeat("k", 40), Limit: limit, N: 1}
+			for b.Loop() {
+				for i := range 3 {
+					now := logStart.Add(time.Duration(i) * time.Second)
+					if err := s.Take(ctx, now, []limiters.Hit{hit}, make([]limiters.Verdict, 1)); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(c.MemoryUsage(ctx, keyOf("", &hit), 0).Val()), "bytes/key")
+			}
+		})
+	}
+}

@@ -1,0 +1,60 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// BenchmarkMemoryPerKey measures the heap that a key of 40 bytes takes, and how near to it the accounting is.
+func BenchmarkMemoryPerKey(b *testing.B) {
+	const keys = 200_000
+	for _, name := range limiters.Algorithms() {
+		b.Run(name, func(b *testing.B) {
+			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
+			for b.Loop() {
+				before, s := heap(), New(Options{})
+				hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
+				for i := range keys {
+					hits[0] = limiters.Hit{Key: fmt.Sprintf("%040d", i), Limit: limit, N: 1}
+					if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(heap()-before)/keys, "bytes/key")
+				b.ReportMetric(float64(s.Stats().Bytes)/keys, "accounted/key")
+				runtime.KeepAlive(s)
+			}
+		})
+	}
+}
+
+// BenchmarkMemoryOfALogOfAMillion measures the heap that a hit of 1 takes in a full log.
+func BenchmarkMemoryOfALogOfAMillion(b *testing.B) {
+	const million = 1_000_000
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: million, Window: time.Minute})
+	for b.Loop() {
+		before, s := heap(), New(Options{})
+		hits, out := []limiters.Hit{{Key: "k", Limit: limit, N: 1}}, make([]limiters.Verdict, 1)
+		for i := range million {
+			now := time.UnixMicro(1_763_683_200_000_000 + int64(i)*50)
+			if err := s.Take(context.Background(), now, hits, out); err != nil || !out[0].Allowed {
+				b.Fatal(err, out[0])
+			}
+		}
+		b.ReportMetric(float64(heap()-before)/million, "bytes/hit")
+		runtime.KeepAlive(s)
+	}
+}
