@@ -42,9 +42,12 @@ type clocked struct {
 	err  error
 }
 
-func (c *clocked) Take(ctx context.Context, _ time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+func (c *clocked) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
 	if c.err != nil {
 		return c.err
+	}
+	if !now.IsZero() {
+		return errors.New("the service brought a clock of its own: the times of a verdict come from the store's")
 	}
 	err := c.Store.Take(ctx, c.now, hits, out)
 	for i := range hits {
