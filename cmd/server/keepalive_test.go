@@ -43,7 +43,7 @@ func TestAnIdleConnectionThatPingsIsNotCutOff(t *testing.T) {
 				}
 				_ = proxy.Close()
 				server.Stop()
-				<-served
+				_ = <-served
 			})
 		})
 	}

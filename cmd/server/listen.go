@@ -79,15 +79,14 @@ func newGRPC(service *rls.Service, ready *readiness, log *zap.Logger, metrics *t
 	ratelimitv3.RegisterRateLimitServiceServer(server, service)
 	checks := health.NewServer()
 	healthv1.RegisterHealthServer(server, checks)
-	ready.change = func(ready bool) {
+	ready.onChange(func(ready bool) {
 		serving := healthv1.HealthCheckResponse_NOT_SERVING
 		if ready {
 			serving = healthv1.HealthCheckResponse_SERVING
 		}
 		checks.SetServingStatus("", serving)
 		checks.SetServingStatus(serviceName, serving)
-	}
-	ready.change(false)
+	})
 	return server
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"sync/atomic"
+	"sync"
 	"syscall"
 	"time"
 
@@ -175,20 +175,37 @@ func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal) error {
 
 // readiness tells whether the server wants requests: once its store has answered, until it stops.
 type readiness struct {
-	ready, stopped atomic.Bool
-	change         func(ready bool)
+	mu             sync.Mutex
+	ready, stopped bool
+	changed        func(ready bool) // called with every change, before is tells it
 }
 
-func newReadiness() *readiness { return &readiness{change: func(bool) {}} }
+func newReadiness() *readiness { return &readiness{changed: func(bool) {}} }
+
+// onChange calls f now, and from now on with every change.
+func (r *readiness) onChange(f func(ready bool)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed = f
+	f(r.ready && !r.stopped)
+}
 
 func (r *readiness) set() {
-	r.ready.Store(true)
-	r.change(r.is())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed(!r.stopped)
+	r.ready = true
 }
 
 func (r *readiness) stop() {
-	r.stopped.Store(true)
-	r.change(false)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed(false)
+	r.stopped = true
 }
 
-func (r *readiness) is() bool { return r.ready.Load() && !r.stopped.Load() }
+func (r *readiness) is() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready && !r.stopped
+}

@@ -52,7 +52,7 @@ func Run(addr string, settings ...string) (*Server, error) {
 	s := &Server{Addr: addr, cmd: exec.Command(path, args...), done: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("no redis-server (install Debian's redis-server, or name one in $REDIS_SERVER): %w", err)
+		return nil, fmt.Errorf("no redis-server (make test installs one; $REDIS_SERVER names one that is not on PATH): %w", err)
 	}
 	go func() {
 		_ = s.cmd.Wait()

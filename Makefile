@@ -1,0 +1,35 @@
+# Weir. What a target needs and the machine lacks is put into .tools/ by tools/ensure, which says what it does.
+SHELL    := bash
+STORE    ?= memory
+ARGS     ?=
+FUZZTIME ?= 10s
+
+.PHONY: help build demo test fuzz faults lint check
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build the server: ./weir
+	go build -o weir ./cmd/server
+
+demo: ## see it work with a real Envoy; STORE=redis: on a real Redis; ARGS=--once: ends by itself
+	@env=$$(tools/ensure envoy $(filter redis,$(STORE))) && eval "$$env" && \
+	go build -o bin/demo ./e2e/demo && exec bin/demo --store=$(STORE) $(ARGS)
+
+test: ## vet, then every test with the race detector, a real Envoy and a real Redis
+	@env=$$(tools/ensure envoy redis cc) && eval "$$env" && \
+	go vet ./... && go test -race -shuffle=on ./...
+
+fuzz: ## every fuzz test for FUZZTIME (10s)
+	@tools/fuzz $(FUZZTIME)
+
+faults: ## seed known faults into the core, one at a time: the suite must see each
+	@env=$$(tools/ensure redis) && eval "$$env" && go run ./tools/faults
+
+lint: ## golangci-lint, by .golangci.yml
+	@env=$$(tools/ensure lint) && eval "$$env" && "$$GOLANGCI_LINT" run
+
+check: ## what needs no server: formatting, go.mod, the rules in envoy/
+	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "gofmt -w" $$unformatted; exit 1; }
+	go mod tidy -diff
+	go run ./cmd/server check envoy/rules.yaml

@@ -1,0 +1,142 @@
+// Package e2e_test is the specification that a user of Envoy can see: a real Envoy, with the files in envoy/, in front of a
+// real Weir, on each store. It has no fakes and skips nothing: `make test` installs what it needs.
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+const (
+	patience = 10 * time.Second // far above what is needed: a busy machine must not look like a fault
+	window   = 3                // requests_per_unit of each rule in envoy/rules.yaml
+)
+
+// stores are the places where Weir can keep its counters. redis returns the address of a server, or "" for memory.
+var stores = []struct {
+	name  string
+	redis func(*testing.T) string
+}{
+	{"memory", func(*testing.T) string { return "" }},
+	{"redis", func(t *testing.T) string { return redistest.Start(t).Addr }},
+}
+
+// startWeir starts Weir and stops it with the test; it must end well.
+func startWeir(t *testing.T, redis, rules string) *harness.Weir {
+	t.Helper()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
+		Binary: bin, Rules: rules, Dir: t.TempDir(), Redis: redis, Env: []string{"STORE_TIMEOUT=5s"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mustEndWell(t, "weir", w.Process) })
+	return w
+}
+
+// startEnvoy starts Envoy in front of Weir and stops it with the test; it must end well.
+func startEnvoy(t *testing.T, bootstrap string, w *harness.Weir) *client {
+	t.Helper()
+	e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+		Bootstrap: filepath.Join("..", "envoy", bootstrap), Weir: w.GRPC, Dir: t.TempDir(), Timeout: patience,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mustEndWell(t, "envoy", e.Process) })
+	return &client{e}
+}
+
+func mustEndWell(t *testing.T, name string, p *harness.Process) {
+	t.Helper()
+	code, err := p.Stop()
+	if err != nil {
+		t.Error(err)
+	}
+	if code != 0 {
+		t.Errorf("%s: exit code %d after SIGTERM, want 0", name, code)
+	}
+	if t.Failed() {
+		t.Logf("the end of the log of %s:\n%s", name, p.Tail())
+	}
+}
+
+// A client sends requests through Envoy.
+type client struct{ envoy *harness.Envoy }
+
+func (c *client) do(t *testing.T, user, action string) harness.Answer {
+	t.Helper()
+	a, err := c.envoy.Do(t.Context(), user, action)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// allowed sends n requests that must pass.
+func (c *client) allowed(t *testing.T, n int, user, action string) {
+	t.Helper()
+	for i := range n {
+		if a := c.do(t, user, action); a.Status != 200 {
+			t.Fatalf("%s %s, request %d of %d: %+v, want 200", user, action, i+1, n, a)
+		}
+	}
+}
+
+// denied sends a request that must not pass.
+func (c *client) denied(t *testing.T, user, action string) harness.Answer {
+	t.Helper()
+	a := c.do(t, user, action)
+	if a.Status != 429 {
+		t.Fatalf("%s %s: %+v, want 429", user, action, a)
+	}
+	return a
+}
+
+// until polls ok, which has no other way to be told, and fails the test when it takes too long.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("not in %v: %s", patience, what)
+		case <-tick.C:
+		}
+	}
+}
+
+// hourly is a rules file with windows that do not turn over while a test runs: limit an hour for each user and action, with
+// two actions for each algorithm.
+func hourly(limit int) string {
+	rule := func(action, algorithm string) string {
+		return fmt.Sprintf("      - {key: action, value: %s, rate_limit: {algorithm: %s, unit: hour, requests_per_unit: %d}}\n",
+			action, algorithm, limit)
+	}
+	const firstHit = "fixed_window, window_start: first_hit"
+	return "domain: weir\ndescriptors:\n  - key: user_id\n    descriptors:\n" +
+		rule("login", firstHit) + rule("signup", firstHit) +
+		rule("reply", "sliding_log") + rule("comment", "sliding_log") +
+		rule("post", "funnel") + rule("upload", "funnel")
+}
+
+// write writes a rules file as an editor does and returns its path.
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

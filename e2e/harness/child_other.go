@@ -1,0 +1,8 @@
+//go:build !linux
+
+package harness
+
+import "syscall"
+
+// childAttr gives a server a process group of its own, so that Ctrl-C reaches only its parent, which then stops it in order.
+func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -1,0 +1,230 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// The ports that the files in envoy/ name.
+const (
+	IngressPort = 10000
+	stubPort    = 10001
+	adminPort   = 9901
+	weirPort    = 8081
+)
+
+// FindEnvoy is the path of Envoy: $ENVOY, or envoy on PATH.
+func FindEnvoy() (string, error) {
+	name := os.Getenv("ENVOY")
+	if name == "" {
+		name = "envoy"
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("no Envoy: `make test` and `make demo` install one, or name its binary in $ENVOY: %w", err)
+	}
+	return path, nil
+}
+
+// EnvoyOptions say how to start Envoy. Bootstrap, Weir and Dir are required.
+type EnvoyOptions struct {
+	Bootstrap string // a file like envoy/bootstrap.yaml
+	Weir      string // host:port of the RateLimitService
+	Dir       string // where the log and the file with its real ports go
+	Port      int    // where clients come in; 0: a free one
+	// How long Envoy waits for Weir; 0: what the file says. A test on a busy machine needs longer than a user does:
+	// Envoy lets a request pass when the time is over.
+	Timeout time.Duration
+}
+
+// An Envoy is a running proxy.
+type Envoy struct {
+	*Process
+	URL   string // where clients come in
+	Admin string // the URL of its admin page
+}
+
+// StartEnvoy starts Envoy and returns once it takes requests.
+func StartEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
+	return retryInUse(func() (*Envoy, error) { return startEnvoy(ctx, o) })
+}
+
+func startEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
+	path, err := FindEnvoy()
+	if err != nil {
+		return nil, err
+	}
+	p, err := FreePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	if o.Port != 0 {
+		p[0] = o.Port
+	}
+	_, weir, err := net.SplitHostPort(o.Weir)
+	if err != nil {
+		return nil, fmt.Errorf("address of weir: %w", err)
+	}
+	conf := filepath.Join(o.Dir, "envoy.yaml")
+	err = rewrite(o.Bootstrap, conf, o.Timeout, map[int]string{
+		IngressPort: strconv.Itoa(p[0]), stubPort: strconv.Itoa(p[1]), adminPort: strconv.Itoa(p[2]), weirPort: weir,
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Without hot restart, Envoys on one machine share nothing.
+	cmd := exec.Command(path, "-c", conf, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning")
+	e := &Envoy{URL: "http://" + loopback(p[0]), Admin: "http://" + loopback(p[2])}
+	e.Process, err = start(ctx, cmd, filepath.Join(o.Dir, "envoy.log"), func(ctx context.Context) error {
+		return get200(ctx, e.Admin+"/ready")
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Validate asks Envoy whether it accepts a bootstrap file.
+func Validate(ctx context.Context, bootstrap string) error {
+	path, err := FindEnvoy()
+	if err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, path, "--mode", "validate", "--log-level", "warning", "-c", bootstrap).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("envoy refuses %s: %w\n%s", bootstrap, err, out)
+	}
+	return nil
+}
+
+// rewrite copies a bootstrap file with other ports. The file must have exactly these ports: any other is one that nobody has
+// seen to be free.
+func rewrite(from, to string, timeout time.Duration, ports map[int]string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(b, &doc); err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	found := map[int]bool{}
+	var strange error
+	walk(&doc, func(key string, v *yaml.Node, siblings map[string]*yaml.Node) {
+		switch {
+		case key == "port_value":
+			old, _ := strconv.Atoi(v.Value)
+			port, ok := ports[old]
+			if !ok {
+				strange = fmt.Errorf("%s:%d: port %s is not one that the harness knows", from, v.Line, v.Value)
+			}
+			v.Value, found[old] = port, true
+		case key == "timeout" && siblings["rate_limit_service"] != nil && timeout > 0:
+			v.Value = fmt.Sprintf("%gs", timeout.Seconds())
+		}
+	})
+	if strange != nil {
+		return strange
+	}
+	for port := range ports {
+		if !found[port] {
+			return fmt.Errorf("%s: no port_value %d to replace", from, port)
+		}
+	}
+	if b, err = yaml.Marshal(&doc); err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o600)
+}
+
+// walk calls f for each key of each mapping under n.
+func walk(n *yaml.Node, f func(key string, v *yaml.Node, siblings map[string]*yaml.Node)) {
+	if n.Kind == yaml.MappingNode {
+		siblings := map[string]*yaml.Node{}
+		for i := 0; i < len(n.Content); i += 2 {
+			siblings[n.Content[i].Value] = n.Content[i+1]
+		}
+		for i := 0; i < len(n.Content); i += 2 {
+			f(n.Content[i].Value, n.Content[i+1], siblings)
+		}
+	}
+	for _, c := range n.Content {
+		walk(c, f)
+	}
+}
+
+// An Answer is what a client sees through Envoy.
+type Answer struct {
+	Status     int
+	Limited    bool   // x-envoy-ratelimited
+	Limit      string // x-ratelimit-limit, like "3, 3;w=5"; empty when no rule matched
+	Remaining  int    // x-ratelimit-remaining; -1: not there
+	Reset      int    // x-ratelimit-reset, seconds; -1: not there
+	RetryAfter int    // retry-after, seconds; -1: not there
+}
+
+// Do sends one request of user for action through Envoy. An empty user or action leaves its header out.
+func (e *Envoy) Do(ctx context.Context, user, action string) (Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL, nil)
+	if err != nil {
+		return Answer{}, err
+	}
+	if user != "" {
+		req.Header.Set("x-user-id", user)
+	}
+	if action != "" {
+		req.Header.Set("x-action", action)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return Answer{}, err
+	}
+	_, err = io.Copy(io.Discard, res.Body)
+	err = errors.Join(err, res.Body.Close())
+	a := Answer{
+		Status:  res.StatusCode,
+		Limited: res.Header.Get("x-envoy-ratelimited") == "true",
+		Limit:   res.Header.Get("x-ratelimit-limit"),
+	}
+	for name, v := range map[string]*int{
+		"x-ratelimit-remaining": &a.Remaining, "x-ratelimit-reset": &a.Reset, "retry-after": &a.RetryAfter,
+	} {
+		*v = -1
+		if s := res.Header.Get(name); s != "" {
+			n, bad := strconv.Atoi(s)
+			if bad != nil {
+				err = errors.Join(err, fmt.Errorf("header %s: %w", name, bad))
+			}
+			*v = n
+		}
+	}
+	return a, err
+}
+
+// Wait waits out what a denied client was told, on the machine's own clock.
+func (a Answer) Wait(ctx context.Context) error {
+	if a.RetryAfter < 1 {
+		return fmt.Errorf("no retry-after to wait for in %+v", a)
+	}
+	t := time.NewTimer(time.Duration(a.RetryAfter) * time.Second)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

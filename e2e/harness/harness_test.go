@@ -1,0 +1,99 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A start that fails says why: with the exit code and what the process wrote.
+func TestStartFails(t *testing.T) {
+	t.Parallel()
+	never := func(context.Context) error { return errors.New("nobody listens") }
+	_, err := start(t.Context(), exec.Command("sh", "-c", "echo no such rule; exit 3"), filepath.Join(t.TempDir(), "log"), never)
+	if err == nil || !strings.Contains(err.Error(), "exit code 3") || !strings.Contains(err.Error(), "no such rule") {
+		t.Errorf("got %v, want the exit code and the log", err)
+	}
+}
+
+// A start that is given up leaves no process behind.
+func TestStartCancelled(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := exec.Command("sleep", "60")
+	_, err := start(ctx, cmd, filepath.Join(t.TempDir(), "log"), func(context.Context) error {
+		cancel()
+		return errors.New("nobody listens")
+	})
+	if !errors.Is(err, context.Canceled) && (err == nil || !strings.Contains(err.Error(), "nobody listens")) {
+		t.Errorf("got %v, want that it was not ready", err)
+	}
+	if cmd.ProcessState == nil {
+		t.Error("the process is still there")
+	}
+}
+
+// Stop returns the exit code, as often as it is called.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	log := filepath.Join(t.TempDir(), "log")
+	script := `trap 'kill $!; exit 4' TERM; sleep 60 & echo ready; wait`
+	p, err := start(t.Context(), exec.Command("sh", "-c", script), log, func(context.Context) error {
+		b, err := os.ReadFile(log)
+		if err == nil && string(b) != "ready\n" {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if code, err := p.Stop(); code != 4 || err != nil {
+			t.Errorf("Stop: %d, %v, want 4", code, err)
+		}
+	}
+}
+
+// A bootstrap file whose ports are not the known ones would start on ports that belong to somebody else.
+func TestRewriteRefusesUnknownPorts(t *testing.T) {
+	t.Parallel()
+	known := map[int]string{10000: "7", 8081: "8"}
+	for _, c := range []struct{ ports, fault string }{
+		{"[{port_value: 10000}, {port_value: 8081}]", ""},
+		{"[{port_value: 10000}]", "no port_value 8081"},
+		{"[{port_value: 10000}, {port_value: 8081}, {port_value: 1}]", "port 1 is not one"},
+	} {
+		dir := t.TempDir()
+		from := filepath.Join(dir, "from.yaml")
+		if err := os.WriteFile(from, []byte(c.ports), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := rewrite(from, filepath.Join(dir, "to.yaml"), 0, known)
+		if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
+			t.Errorf("%s: got %v, want %q", c.ports, err, c.fault)
+		}
+	}
+}
+
+// No port is given twice.
+func TestFreePorts(t *testing.T) {
+	t.Parallel()
+	seen := map[int]bool{}
+	for range 20 {
+		ports, err := FreePorts(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range ports {
+			if seen[p] {
+				t.Errorf("port %d twice", p)
+			}
+			seen[p] = true
+		}
+	}
+}

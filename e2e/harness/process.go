@@ -1,0 +1,164 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	startTimeout = 60 * time.Second // a machine that runs the race detector on every core is slow
+	stopTimeout  = 20 * time.Second
+	pollEvery    = 20 * time.Millisecond
+	logTail      = 4 << 10 // bytes
+)
+
+// A Process is a running server that writes its log to a file.
+type Process struct {
+	name string
+	log  string // path
+	cmd  *exec.Cmd
+	done chan struct{} // closed once it has ended
+	code int           // valid once done is closed
+}
+
+// start runs cmd with its output in the file log and waits until ready returns nil.
+func start(ctx context.Context, cmd *exec.Cmd, log string, ready func(context.Context) error) (*Process, error) {
+	f, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	cmd.Stdout, cmd.Stderr = f, f
+	cmd.SysProcAttr = childAttr()
+	p := &Process{name: cmd.Args[0], log: log, cmd: cmd, done: make(chan struct{})}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.name, err)
+	}
+	go func() {
+		_ = cmd.Wait() // the exit code says it all
+		p.code = cmd.ProcessState.ExitCode()
+		close(p.done)
+	}()
+	if err := p.await(ctx, ready); err != nil {
+		p.kill()
+		return nil, fmt.Errorf("%s: %w; the end of its log:\n%s", p.name, err, p.Tail())
+	}
+	return p, nil
+}
+
+// await polls ready until it returns nil, the process ends or the time is over.
+func (p *Process) await(ctx context.Context, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("ended with exit code %d before it was ready", p.code)
+		case <-ctx.Done():
+			return fmt.Errorf("not ready in time: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+// Stop asks the process to end with SIGTERM and returns its exit code. A process that does not end is killed, which is an
+// error. Stop may be called again: it then returns the same code.
+func (p *Process) Stop() (int, error) {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // an error means that it has ended
+	select {
+	case <-p.done:
+		return p.code, nil
+	case <-time.After(stopTimeout):
+		p.kill()
+		return p.code, fmt.Errorf("%s: still there %v after SIGTERM; the end of its log:\n%s", p.name, stopTimeout, p.Tail())
+	}
+}
+
+func (p *Process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// Done is closed once the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Log is everything that the process has written so far.
+func (p *Process) Log() string {
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// Tail is the end of the log.
+func (p *Process) Tail() string {
+	s := p.Log()
+	if len(s) > logTail {
+		s = s[len(s)-logTail:]
+		s = s[strings.IndexByte(s, '\n')+1:]
+	}
+	return s
+}
+
+// retryInUse calls f again while it fails because a port that was free a moment ago is taken.
+func retryInUse[T any](f func() (T, error)) (T, error) {
+	for try := 1; ; try++ {
+		v, err := f()
+		if err == nil || try == 3 || !strings.Contains(strings.ToLower(err.Error()), "address already in use") {
+			return v, err
+		}
+	}
+}
+
+var ports struct {
+	sync.Mutex
+	given map[int]bool
+}
+
+// FreePorts returns n loopback ports that nothing listens on, and that it has not returned before: Envoy would share a
+// port with another Envoy in silence.
+func FreePorts(n int) ([]int, error) {
+	ports.Lock()
+	defer ports.Unlock()
+	if ports.given == nil {
+		ports.given = map[int]bool{}
+	}
+	var free []int
+	for range 100 * n {
+		if len(free) == n {
+			return free, nil
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		if p := l.Addr().(*net.TCPAddr).Port; !ports.given[p] {
+			ports.given[p] = true
+			free = append(free, p)
+		}
+	}
+	if len(free) == n {
+		return free, nil
+	}
+	return nil, errors.New("no free ports left")
+}
+
+// loopback is the address of a port of this machine.
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -1,0 +1,116 @@
+// Package harness starts real servers for the demo and for the end-to-end tests: Weir, built from this tree, and Envoy with
+// the files in envoy/. All of them listen on loopback only, on ports that were free, and end with whoever started them.
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+)
+
+// Root is the folder of the repository: the nearest one upwards that holds go.mod.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", errors.New("no go.mod here or above: run this in the repository")
+		}
+		dir = up
+	}
+}
+
+// BuildWeir builds the server into dir and returns the path of the binary.
+func BuildWeir(ctx context.Context, dir string) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "weir")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/server")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build weir: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// WeirOptions say how to start Weir. Binary, Rules and Dir are required.
+type WeirOptions struct {
+	Binary string   // as BuildWeir returned it
+	Rules  string   // a rules file, or a folder of them
+	Dir    string   // where the log goes
+	Redis  string   // host:port; empty: the memory store
+	Env    []string // further settings, "NAME=value"
+	Port   int      // of gRPC; 0: a free one
+}
+
+// A Weir is a running server.
+type Weir struct {
+	*Process
+	GRPC string // host:port of Envoy's RateLimitService
+	HTTP string // the URL of /healthcheck and /metrics, without the path
+}
+
+// StartWeir starts Weir and returns once it is ready.
+func StartWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
+	return retryInUse(func() (*Weir, error) { return startWeir(ctx, o) })
+}
+
+func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
+	p, err := FreePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	if o.Port != 0 {
+		p[0] = o.Port
+	}
+	cmd := exec.Command(o.Binary, "serve", "--config", o.Rules)
+	cmd.Env = append(os.Environ(),
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+		"GRPC_PORT="+strconv.Itoa(p[0]), "PORT="+strconv.Itoa(p[1]), "DEBUG_PORT="+strconv.Itoa(p[2]),
+		"BACKEND_TYPE=memory", "LOG_LEVEL=info",
+		"DRAIN_DELAY=0s") // no proxy that is yet to turn away
+	if o.Redis != "" {
+		cmd.Env = append(cmd.Env, "BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+o.Redis)
+	}
+	cmd.Env = append(cmd.Env, o.Env...)
+	w := &Weir{GRPC: loopback(p[0]), HTTP: "http://" + loopback(p[1])}
+	w.Process, err = start(ctx, cmd, filepath.Join(o.Dir, "weir.log"), func(ctx context.Context) error {
+		return get200(ctx, w.HTTP+"/healthcheck")
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// client never keeps a connection: a poll must not hold up a server that drains.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+func get200(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, res.Status)
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package e2e_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+// New rules hold without a restart, and keep what is counted; rules with a fault change nothing.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	for _, store := range stores {
+		t.Run(store.name, func(t *testing.T) {
+			t.Parallel()
+			path := write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(3))
+			w := startWeir(t, store.redis(t), path)
+			c := startEnvoy(t, "bootstrap.yaml", w)
+			c.allowed(t, 3, "alice", "reply")
+			c.denied(t, "alice", "reply")
+
+			write(t, path, hourly(5))
+			until(t, "the limit is 5", func() bool { return c.do(t, "bob", "reply").Limit == "5, 5;w=3600" })
+			c.allowed(t, 2, "alice", "reply") // 3 of 5 were spent
+			c.denied(t, "alice", "reply")
+
+			write(t, path, strings.ReplaceAll(hourly(9), "requests_per_unit", "requests_per_unti"))
+			until(t, "the fault is in the log", func() bool { return strings.Contains(w.Log(), "requests_per_unti") })
+			if a := c.do(t, "carol", "reply"); a.Status != 200 || a.Limit != "5, 5;w=3600" {
+				t.Errorf("after a bad file: %+v, want the limit of 5 that was there", a)
+			}
+			c.denied(t, "alice", "reply")
+
+			write(t, path, hourly(7))
+			until(t, "the limit is 7", func() bool { return c.do(t, "bob", "reply").Limit == "7, 7;w=3600" })
+			c.allowed(t, 2, "alice", "reply") // 5 of 7 were spent
+		})
+	}
+}
+
+// Weir ends with 0 on SIGTERM, and Envoy then does what failure_mode_deny: false says: it lets requests pass.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	for _, store := range stores {
+		t.Run(store.name, func(t *testing.T) {
+			t.Parallel()
+			w := startWeir(t, store.redis(t), write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(3)))
+			c := startEnvoy(t, "bootstrap.yaml", w)
+			c.allowed(t, 3, "alice", "login")
+			c.denied(t, "alice", "login")
+			mustEndWell(t, "weir", w.Process)
+			want := harness.Answer{Status: 200, Remaining: -1, Reset: -1, RetryAfter: -1}
+			if a := c.do(t, "alice", "login"); a != want {
+				t.Errorf("without Weir: %+v, want %+v", a, want)
+			}
+		})
+	}
+}
+
+// Envoy accepts every bootstrap in envoy/ as it is.
+func TestBootstrapsAreValid(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join("..", "envoy", "bootstrap*.yaml"))
+	if err != nil || len(files) < 2 {
+		t.Fatalf("found %q, %v", files, err)
+	}
+	for _, f := range files {
+		if err := harness.Validate(t.Context(), f); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Weir accepts the rules in envoy/ as they are.
+func TestRulesAreValid(t *testing.T) {
+	t.Parallel()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), bin, "check", rulesFile).CombinedOutput(); err != nil {
+		t.Errorf("weir check: %v\n%s", err, out)
+	}
+}

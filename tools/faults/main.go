@@ -1,0 +1,121 @@
+// Command faults checks the suite: it seeds the faults of faults.txt into the code, one at a time, runs the tests of
+// pkg/limiters on each, and expects them to fail. The tree itself is not touched: a fault is an overlay of go test.
+package main
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+//go:embed faults.txt
+var list string
+
+// tested are the packages whose tests have to see a fault.
+const tested = "./pkg/limiters/..."
+
+type fault struct{ what, file, old, new string }
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	faults, err := parse(list)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "faults")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if out, err := exec.Command("go", "test", tested).CombinedOutput(); err != nil {
+		return fmt.Errorf("the tests fail as it is: %s", out)
+	}
+	unseen := 0
+	for i, f := range faults {
+		seen, err := f.seen(dir)
+		if err != nil {
+			return fmt.Errorf("%s: %s: %w", f.file, f.what, err)
+		}
+		verdict := "seen  "
+		if !seen {
+			verdict = "UNSEEN"
+			unseen++
+		}
+		fmt.Printf("%2d/%d %s %s: %s\n", i+1, len(faults), verdict, f.file, f.what)
+	}
+	if unseen > 0 {
+		return fmt.Errorf("%d faults passed the suite", unseen)
+	}
+	return nil
+}
+
+// parse reads paragraphs: a comment, a file, and as many lines to be replaced as lines to replace them by.
+func parse(text string) ([]fault, error) {
+	var faults []fault
+	for _, paragraph := range strings.Split(text, "\n\n") {
+		lines := strings.Split(strings.TrimRight(paragraph, "\n"), "\n")
+		what := ""
+		for len(lines) > 0 && strings.HasPrefix(lines[0], "#") {
+			what, lines = strings.TrimPrefix(lines[0], "# "), lines[1:]
+		}
+		if len(lines) == 0 {
+			continue
+		}
+		f := fault{what: what, file: lines[0]}
+		body := lines[1:]
+		half := (len(body) + 1) / 2
+		f.old, f.new = strings.Join(body[:half], "\n"), strings.Join(body[half:], "\n")
+		if len(body) < 2 {
+			return nil, fmt.Errorf("%s: want what is there and what to put in its place", what)
+		}
+		faults = append(faults, f)
+	}
+	return faults, nil
+}
+
+// seen tells whether the tests fail with the fault in the code.
+func (f fault) seen(dir string) (bool, error) {
+	path, err := filepath.Abs(f.file)
+	if err != nil {
+		return false, err
+	}
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return false, err
+	}
+	if n := strings.Count(string(source), f.old); n != 1 {
+		return false, fmt.Errorf("%q is there %d times, want once", f.old, n)
+	}
+	faulty := filepath.Join(dir, "faulty")
+	if err := os.WriteFile(faulty, []byte(strings.Replace(string(source), f.old, f.new, 1)), 0o600); err != nil {
+		return false, err
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: faulty}})
+	if err != nil {
+		return false, err
+	}
+	overlayFile := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
+		return false, err
+	}
+	if out, err := exec.Command("go", "vet", "-overlay", overlayFile, tested).CombinedOutput(); err != nil {
+		return false, fmt.Errorf("the fault does not compile: %s", out)
+	}
+	err = exec.Command("go", "test", "-overlay", overlayFile, "-failfast", tested).Run()
+	var failed *exec.ExitError
+	if err != nil && !errors.As(err, &failed) {
+		return false, err
+	}
+	return err != nil, nil
+}
