@@ -43,7 +43,9 @@ func TestAnIdleConnectionThatPingsIsNotCutOff(t *testing.T) {
 				}
 				_ = proxy.Close()
 				server.Stop()
-				_ = <-served
+				if err := <-served; err != nil {
+					t.Error(err)
+				}
 			})
 		})
 	}
