@@ -1,0 +1,138 @@
+package limiters
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestWhatALimitMayBe(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for _, c := range []struct {
+		spec Spec
+		err  string // "": it is good
+	}{
+		{Spec{Algorithm: "fixed_window", Max: MaxPerWindow, Window: 10 * year, FirstHit: true}, ""},
+		{Spec{Algorithm: "fixed_window", Window: time.Microsecond, CountDenied: true}, ""},
+		{Spec{Algorithm: "fixed_window", Max: -1, Window: time.Second}, "maximum of -1 is out of range"},
+		{Spec{Algorithm: "fixed_window", Max: MaxPerWindow + 1, Window: time.Second}, "maximum of 4294967296 is out of range"},
+		{Spec{Algorithm: "fixed_window", Max: 1}, "window of 0s is out of range"},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Nanosecond}, "whole microseconds"},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: 10*year + time.Microsecond}, "up to 10 years"},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Second, Capacity: 1}, "for the funnel only"},
+		{Spec{Algorithm: "fixed_window", Max: -1}, "maximum of -1 is out of range: want 0 to 4294967295\na window of 0s"},
+		{Spec{Algorithm: "sliding_log", Max: LogMax, Window: time.Minute}, ""},
+		{Spec{Algorithm: "sliding_log", Max: LogMax + 1, Window: time.Minute}, "the algorithm funnel"},
+		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, FirstHit: true}, "for the fixed window only"},
+		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Capacity: 2}, "for the funnel only"},
+		{Spec{Algorithm: "funnel", Max: 1, Window: year}, ""},
+		{Spec{Algorithm: "funnel", Max: 1_000_000, Window: time.Second, Capacity: 4_000_000}, ""},
+		{Spec{Algorithm: "funnel", Max: 3_599_999_999, Window: time.Hour, Capacity: 4_000_000}, ""},
+		{Spec{Algorithm: "funnel", Max: MaxPerWindow, Window: time.Second}, ""},
+		{Spec{Algorithm: "funnel", Max: 1, Window: year, Capacity: 71}, ""},
+		{Spec{Algorithm: "funnel", Max: 1, Window: year, Capacity: 72}, "more than 71 years"},
+		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Capacity: -1}, "capacity of -1 is out of range"},
+		{Spec{Algorithm: "funnel", Max: 0, Window: time.Second}, ""},
+		{Spec{Algorithm: "funnel", Max: 0, Window: time.Second, Capacity: 1}, "no use for a capacity"},
+		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, FirstHit: true}, "for the fixed window only"},
+		{Spec{Algorithm: "sliding_window", Max: 1, Window: time.Second}, `unknown algorithm "sliding_window": want one of`},
+	} {
+		l, err := New(c.spec)
+		switch {
+		case c.err == "" && (err != nil || l.Spec() != c.spec):
+			t.Errorf("%+v: %v, want it to be good", c.spec, err)
+		case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
+			t.Errorf("%+v: %v, want %q", c.spec, err, c.err)
+		}
+	}
+}
+
+// Limits share a state if nothing but how much they allow is another.
+func TestTheIDOfALimit(t *testing.T) {
+	base := Spec{Algorithm: "fixed_window", Max: 5, Window: time.Minute}
+	id := func(change func(*Spec)) string {
+		s := base
+		change(&s)
+		l, err := New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.ID()
+	}
+	same := id(func(*Spec) {})
+	for what, change := range map[string]func(*Spec){
+		"maximum":      func(s *Spec) { s.Max = 9 },
+		"count_denied": func(s *Spec) { s.CountDenied = true },
+	} {
+		if got := id(change); got != same {
+			t.Errorf("another %s: %q, want %q", what, got, same)
+		}
+	}
+	for what, change := range map[string]func(*Spec){
+		"window":       func(s *Spec) { s.Window = time.Hour },
+		"window_start": func(s *Spec) { s.FirstHit = true },
+		"algorithm":    func(s *Spec) { s.Algorithm = "sliding_log" },
+	} {
+		if got := id(change); got == same || strings.ContainsAny(got, "{}") {
+			t.Errorf("another %s: %q, want another than %q", what, got, same)
+		}
+	}
+}
+
+// The queue of a log against a slice.
+func TestDeque(t *testing.T) {
+	for seed := range uint64(40) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		var d deque
+		var want []entry
+		most := []int{3, 40, 700, 3000}[seed%4]
+		for step := range 400 {
+			n := rnd.IntN(most)
+			switch rnd.IntN(4) {
+			case 0, 1:
+				for i := range n {
+					e := entry{at: int64(step), sum: uint32(i)}
+					d.push(e)
+					want = append(want, e)
+				}
+			case 2:
+				n = min(n, len(want))
+				d.dropFront(n)
+				want = want[n:]
+			case 3:
+				n = min(n, len(want))
+				d.dropBack(n)
+				want = want[:len(want)-n]
+			}
+			if d.len() != len(want) {
+				t.Fatalf("seed %d: %d entries, want %d", seed, d.len(), len(want))
+			}
+			for i := range want {
+				if d.get(i) != want[i] {
+					t.Fatalf("seed %d: entry %d is %v, want %v", seed, i, d.get(i), want[i])
+				}
+			}
+			if len(want) > 0 && *d.last() != want[len(want)-1] {
+				t.Fatalf("seed %d: the last is %v", seed, *d.last())
+			}
+			if most := (len(want)*2 + 3*chunkLen) * entrySize * 2; d.size() > most {
+				t.Fatalf("seed %d: %d entries take %d bytes", seed, len(want), d.size())
+			}
+		}
+	}
+}
+
+// A log that is used for ever without growing takes no more memory than it needs.
+func TestAShortLogStaysSmall(t *testing.T) {
+	var d deque
+	for i := range 100_000 {
+		d.push(entry{at: int64(i)})
+		if d.len() > 5 {
+			d.dropFront(1)
+		}
+	}
+	if d.size() > 16*entrySize+24 {
+		t.Errorf("5 entries take %d bytes", d.size())
+	}
+}

@@ -1,0 +1,49 @@
+package redisscripts
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+func TestEveryAlgorithmHasItsTwin(t *testing.T) {
+	var names []string
+	for _, a := range Algorithms {
+		names = append(names, a.Name)
+	}
+	if want := limiters.Algorithms(); !slices.Equal(names, want) {
+		t.Errorf("scripts for %q, want %q", names, want)
+	}
+}
+
+// What a reader has to know before the first line of code stands above it.
+func TestEveryScriptHasAHeader(t *testing.T) {
+	sources := map[string]string{"batch": driver}
+	for _, a := range Algorithms {
+		sources[a.Name] = a.Source
+	}
+	for name, source := range sources {
+		header, _, _ := strings.Cut(source, "\nlocal ")
+		for _, want := range []string{"-- " + name + ": ", "KEYS", "ARGV", "units", "reply"} {
+			if !strings.Contains(header, want) {
+				t.Errorf("%s: the header lacks %q", name, want)
+			}
+		}
+	}
+}
+
+// Lua writes 1763683200000001 as 1.7636832e+15 unless it is told how; and only the driver reads a clock.
+func TestNoScriptLosesDigitsOrBringsAClock(t *testing.T) {
+	loses := regexp.MustCompile(`tostring\(|cjson|[^.]\.\.[^.]`)
+	for _, a := range Algorithms {
+		for i, line := range strings.Split(a.Source, "\n") {
+			code, _, _ := strings.Cut(line, "--")
+			if loses.MatchString(code) || strings.Contains(code, "'TIME'") {
+				t.Errorf("%s.lua:%d: %s", a.Name, i+1, line)
+			}
+		}
+	}
+}
