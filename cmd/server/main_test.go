@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -24,6 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // TestMain makes the test binary the server itself where it is asked to, so that signals can be sent to it.
@@ -95,6 +97,21 @@ func TestCheck(t *testing.T) {
 		if strings.Contains(err.String(), "secret") {
 			t.Errorf("%s: showed a password: %s", c.args, &err)
 		}
+	}
+}
+
+func TestTheLogTellsTheFirstOfManyFaults(t *testing.T) {
+	_, err := descriptors.Parse(descriptors.File{Name: "f", Data: []byte("domain: d\n" + strings.Repeat("x: 1\n", 5))})
+	if got := brief(err); got != err.Error() {
+		t.Errorf("of few faults: %q, want %q", got, err)
+	}
+	text := "domain: d\n"
+	for i := range 50 {
+		text += fmt.Sprintf("x%d: 1\n", i)
+	}
+	_, err = descriptors.Parse(descriptors.File{Name: "f", Data: []byte(text)})
+	if got := brief(err); strings.Count(got, "\n") != 20 || !strings.HasSuffix(got, "and 30 more: weir check prints them all") {
+		t.Errorf("of many faults: %q", got)
 	}
 }
 

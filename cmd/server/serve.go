@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -51,9 +52,10 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	defer store.close()
 
 	ready := newReadiness()
+	logAnswer := telemetry.AnswerLog(log)
 	service := rls.New(rules.live.Rules, store, func(a *rls.Answer) {
 		metrics.Answered(a)
-		telemetry.LogAnswer(log, a)
+		logAnswer(a)
 	})
 	listeners, err := listen(&s.Serve)
 	if err != nil {
@@ -160,7 +162,7 @@ func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal) error {
 			err = r.live.Load(files)
 		}
 		if err != nil {
-			r.log.Error("rules not loaded, the old ones stay", zap.String("path", r.file.Path), zap.Error(err))
+			r.log.Error("rules not loaded, the old ones stay", zap.String("path", r.file.Path), zap.String("error", brief(err)))
 			r.metrics.Loaded(nil, time.Now(), err)
 			return
 		}
@@ -171,6 +173,16 @@ func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal) error {
 		return nil
 	}
 	return named("rules", err)
+}
+
+// brief is an error for the log, which tells the first of many faults.
+func brief(err error) string {
+	const most = 20
+	var faults descriptors.Faults
+	if !errors.As(err, &faults) || len(faults) <= most {
+		return err.Error()
+	}
+	return fmt.Sprintf("%v\nand %d more: weir check prints them all", faults[:most], len(faults)-most)
 }
 
 // readiness tells whether the server wants requests: once its store has answered, until it stops.

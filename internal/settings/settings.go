@@ -55,6 +55,7 @@ const (
 
 // Validate completes the settings, and tells everything that is wrong with them. It is called by kong.
 func (s *Serve) Validate() error {
+	s.BackendType, s.RedisSocketType = strings.ToLower(s.BackendType), strings.ToLower(s.RedisSocketType)
 	if s.BackendType == "" {
 		s.BackendType = Memory
 		if s.RedisURL != "" {
@@ -68,15 +69,14 @@ func (s *Serve) Validate() error {
 	fault := func(variable, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: "+format, append([]any{variable}, args...)...))
 	}
-	switch strings.ToLower(s.BackendType) {
+	switch s.BackendType {
 	case Memory, Redis:
 	case "memcache":
 		fault("BACKEND_TYPE", "memcache is not carried over: want redis, or memory for a single replica")
 	default:
 		fault("BACKEND_TYPE", "unknown store %q: want memory or redis", s.BackendType)
 	}
-	s.BackendType = strings.ToLower(s.BackendType)
-	switch strings.ToLower(s.RedisSocketType) {
+	switch s.RedisSocketType {
 	case "", "tcp", "unix":
 	default:
 		fault("REDIS_SOCKET_TYPE", "unknown socket type %q: want tcp or unix", s.RedisSocketType)
@@ -111,16 +111,16 @@ func (s *Serve) Rules() string {
 
 // Level is the level of the log. The names that envoyproxy/ratelimit knows beside zap's are taken for the nearest.
 func (s *Serve) Level() (zapcore.Level, error) {
-	switch name := strings.ToLower(s.LogLevel); name {
-	case "trace":
+	switch strings.ToLower(s.LogLevel) {
+	case "trace", "debug":
 		return zapcore.DebugLevel, nil
-	case "warning":
+	case "info":
+		return zapcore.InfoLevel, nil
+	case "warn", "warning":
 		return zapcore.WarnLevel, nil
+	case "error", "fatal", "panic":
+		return zapcore.ErrorLevel, nil
 	default:
-		level, err := zapcore.ParseLevel(name)
-		if err != nil || name == "" {
-			return level, fmt.Errorf("unknown level %q: want debug, info, warn or error", s.LogLevel)
-		}
-		return level, nil
+		return 0, fmt.Errorf("unknown level %q: want debug, info, warn or error", s.LogLevel)
 	}
 }

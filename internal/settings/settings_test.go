@@ -21,6 +21,7 @@ func TestTheStoreIsMemoryUnlessARedisIsNamed(t *testing.T) {
 		{"", "", "memory", ""},
 		{"", "localhost:6379", "redis", "localhost:6379"},
 		{"redis", "", "redis", RedisSocket},
+		{"REDIS", "", "redis", RedisSocket},
 		{"Redis", "localhost:6379", "redis", "localhost:6379"},
 		{"memory", "localhost:6379", "memory", "localhost:6379"},
 	} {
@@ -61,6 +62,7 @@ func TestLevelsOfTheIncumbentAreTakenForTheNearest(t *testing.T) {
 	for name, want := range map[string]zapcore.Level{
 		"debug": zapcore.DebugLevel, "trace": zapcore.DebugLevel, "INFO": zapcore.InfoLevel,
 		"warn": zapcore.WarnLevel, "Warning": zapcore.WarnLevel, "error": zapcore.ErrorLevel,
+		"fatal": zapcore.ErrorLevel, "panic": zapcore.ErrorLevel,
 	} {
 		if got, err := (&Serve{LogLevel: name}).Level(); err != nil || got != want {
 			t.Errorf("%s: %v, %v", name, got, err)

@@ -92,18 +92,42 @@ func TestSeriesOfRulesThatAreGoneAreDropped(t *testing.T) {
 func TestAStoreThatIsGoneDoesNotDrownTheLog(t *testing.T) {
 	var out bytes.Buffer
 	log := NewLog(&out, zapcore.InfoLevel, "json")
+	answered := AnswerLog(log)
 	for range 1000 {
-		LogAnswer(log, &rls.Answer{Code: codes.Unavailable, Err: errors.New("no redis")})
-		LogAnswer(log, &rls.Answer{})
+		answered(&rls.Answer{Code: codes.InvalidArgument, Err: errors.New("bad client")})
 	}
-	lines := strings.Count(out.String(), "\n")
+	for range 1000 {
+		answered(&rls.Answer{Code: codes.Unavailable, Err: errors.New("no redis")})
+		answered(&rls.Answer{})
+	}
 	// The test may run across the end of a second.
-	if lines < 5 || lines > 20 {
-		t.Errorf("%d lines for 1000 equal failures, want 5 a second", lines)
+	if lines := strings.Count(out.String(), `"error":"no redis"`); lines < 5 || lines > 20 {
+		t.Errorf("%d lines for 1000 equal failures, want 5 a second, whatever else fails", lines)
 	}
-	for _, want := range []string{`"@timestamp":`, `"@message":"request not decided"`, `"code":"Unavailable"`, `"error":"no redis"`} {
+	for _, want := range []string{`"@timestamp":`, `"@message":"not decided: Unavailable"`, `"@message":"not decided: InvalidArgument"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the log lacks %s: %.200s", want, &out)
+		}
+	}
+	out.Reset()
+	for range 100 {
+		log.Warn("suspicious rule")
+	}
+	if lines := strings.Count(out.String(), "\n"); lines != 100 {
+		t.Errorf("%d lines of 100 warnings that are not of answers", lines)
+	}
+}
+
+type keyError struct{ error }
+
+func (keyError) StoreKey() string { return "w1{alice}" }
+
+func TestAKeyIsLoggedForThoseAloneWhoLookForIt(t *testing.T) {
+	for level, shown := range map[zapcore.Level]bool{zapcore.InfoLevel: false, zapcore.DebugLevel: true} {
+		var out bytes.Buffer
+		AnswerLog(NewLog(&out, level, "text"))(&rls.Answer{Err: keyError{errors.New("WRONGTYPE")}})
+		if got := strings.Contains(out.String(), "alice"); got != shown || !strings.Contains(out.String(), "WRONGTYPE") {
+			t.Errorf("at level %v: %s", level, &out)
 		}
 	}
 }

@@ -150,6 +150,7 @@ func TestFaults(t *testing.T) {
 	descriptor := func(s string) string { return "domain: d\ndescriptors: [{key: a, " + s + "}]\n" }
 	for _, tt := range []struct{ text, want string }{
 		{limit("requests_per_unit: 1.5"), "2:67: error checking config: 1.5 is a float"},
+		{limit("requests_per_unit: 99999999999999999999"), "2:67: error checking config: 99999999999999999999 is too large"},
 		{limit("requests_per_unit: 1e3"), "2:67: error checking config: 1e3 is a float"},
 		{limit("requests_per_unit: 4294967296"), "2:67: error loading config file: cannot unmarshal !!int `4294967296`"},
 		{limit("requests_per_unit: x"), "2:67: error loading config file: cannot unmarshal !!str `x` into uint32"},

@@ -208,6 +208,9 @@ func (r *reader) number(f field, least, otherwise uint32) uint32 {
 	}
 	problem := "error loading config file: cannot unmarshal " + shape(n) + " into uint32"
 	switch {
+	case n.ShortTag() == "!!float" && strings.Trim(n.Value, "0123456789") == "":
+		// YAML takes what no integer can hold for a float.
+		problem = "error checking config: " + quoted(n) + " is too large"
 	case n.ShortTag() == "!!float":
 		problem = "error checking config: " + quoted(n) + " is a float"
 	case n.ShortTag() == "!!null":

@@ -91,6 +91,8 @@ func (w *fixedWindow) usage(l *Limit, now int64) (used, reset int64) {
 	return count, start + l.window - now
 }
 
+func (w *fixedWindow) until(l *Limit) int64 { return w.start + l.window }
+
 func (w *fixedWindow) fresh() bool { return *w == fixedWindow{} }
 
 func (w *fixedWindow) size() int { return 16 }

@@ -198,6 +198,8 @@ func (f *funnel) usage(l *Limit, now int64) (used, reset int64) {
 	return l.drain.hits(held), held.up() + at - now
 }
 
+func (f *funnel) until(*Limit) int64 { return f.at + span{f.whole, uint64(f.frac)}.up() }
+
 func (f *funnel) fresh() bool { return *f == funnel{} }
 
 func (f *funnel) size() int { return 24 }

@@ -124,6 +124,12 @@ func (l *Limit) Grows() bool { return l.kind.grows }
 // NewState is the state of a key never seen.
 func (l *Limit) NewState() State { return l.kind.state() }
 
+// countsDenied tells whether a denied hit is charged all the same. A limit of 0 writes nothing, ever.
+func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }
+
+// Capacity is what a key can hold at most: the maximum, or what a funnel holds.
+func (l *Limit) Capacity() int64 { return l.capacity }
+
 func flag(b bool) int64 {
 	if b {
 		return 1

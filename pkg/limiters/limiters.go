@@ -62,6 +62,8 @@ type State interface {
 	charge(l *Limit, now, n int64)
 	// usage tells what the key holds at now, and how long until it is as good as new.
 	usage(l *Limit, now int64) (used, reset int64)
+	// until is when the state is as good as new, whatever the maximum.
+	until(l *Limit) int64
 	// fresh tells whether the state is that of a key never seen.
 	fresh() bool
 	// size is the memory that the state takes, in bytes.
@@ -74,13 +76,23 @@ func Size(s State) int { return s.size() }
 // Fresh tells whether s is the state of a key never seen, which a store need not keep.
 func Fresh(s State) bool { return s.fresh() }
 
-// Usage tells how many hits the key holds at now (µs since 1970), and how many microseconds until it is as good as new.
-func Usage(l *Limit, s State, now int64) (used, reset int64) { return s.usage(l, now) }
+// Until is when s is as good as new, in µs since 1970, whatever the maximum of l: a store need not keep it any longer.
+func Until(l *Limit, s State) int64 { return s.until(l) }
 
-// Denying tells whether one more hit would be denied at now (µs since 1970).
-func Denying(l *Limit, s State, now int64) bool {
-	ok, _ := s.judge(l, now, 1)
-	return !ok
+// Writes tells whether n hits of l at now (µs since 1970), by themselves, would change s to hold more.
+func Writes(l *Limit, s State, now, n int64) bool {
+	if n <= 0 || l.spec.Max == 0 {
+		return false
+	}
+	ok, _ := s.judge(l, now, clampHits(n))
+	return ok || l.spec.CountDenied
+}
+
+// Denial is the verdict of n hits at now (µs since 1970) that would be denied, were they not even counted. It tells
+// whether they would.
+func Denial(l *Limit, s State, now, n int64) (Verdict, bool) {
+	ok, retry := s.judge(l, now, max(0, clampHits(n)))
+	return tell(now, l, s, ok, retry), !ok
 }
 
 // Decide charges hits in order at now (µs since 1970) to their states and writes their verdicts to out: it is a
@@ -108,22 +120,12 @@ func decideOne(now int64, h *Hit, s State, v *Verdict) {
 	switch {
 	case n < 0 || n > 0 && ok:
 		s.charge(l, now, n)
-	case n > 0:
-		retry = chargeDenied(now, l, s, n, n, retry)
+	case n > 0 && l.countsDenied():
+		s.charge(l, now, n)
+		// Who waits as long as told gets in, with what this hit took.
+		_, retry = s.judge(l, now, n)
 	}
-	tell(now, l, s, ok, retry, v)
-}
-
-// chargeDenied records n denied hits, if l counts such, and tells how long it then takes until fit hits would: who waits
-// as long as told gets in, with what the denied hits took.
-func chargeDenied(now int64, l *Limit, s State, n, fit, retry int64) int64 {
-	// A limit of 0 writes nothing, ever.
-	if !l.spec.CountDenied || l.spec.Max == 0 {
-		return retry
-	}
-	s.charge(l, now, n)
-	_, retry = s.judge(l, now, fit)
-	return retry
+	*v = tell(now, l, s, ok, retry)
 }
 
 func firstOfGroup(hits []Hit, i int) bool {
@@ -159,15 +161,26 @@ func decideGroup(now int64, hits []Hit, states []State, out []Verdict, first int
 		if hits[i].Group != g || states[i] == nil {
 			continue
 		}
-		n, l, s := clampHits(hits[i].N), hits[i].Limit, states[i]
-		ok, retry := out[i].Allowed, out[i].RetryAfter.Microseconds()
-		switch {
-		case n != 0 && all:
-			s.charge(l, now, n)
-		case n > 0 && !ok:
-			retry = chargeDenied(now, l, s, n, groupSum(hits, states, first, i), retry)
+		n, l, v := clampHits(hits[i].N), hits[i].Limit, &out[i]
+		if all && n != 0 || n > 0 && !v.Allowed && l.countsDenied() {
+			states[i].charge(l, now, n)
 		}
-		tell(now, l, s, ok, retry, &out[i])
+		if all {
+			*v = tell(now, l, states[i], true, 0)
+		}
+	}
+	if all {
+		return
+	}
+	for i := first; i < len(hits); i++ {
+		if hits[i].Group != g || states[i] == nil {
+			continue
+		}
+		l, v, retry := hits[i].Limit, &out[i], out[i].RetryAfter.Microseconds()
+		if !v.Allowed && l.countsDenied() {
+			_, retry = states[i].judge(l, now, groupSum(hits, states, first, i))
+		}
+		*v = tell(now, l, states[i], v.Allowed, retry)
 	}
 }
 
@@ -182,9 +195,9 @@ func groupSum(hits []Hit, states []State, first, i int) int64 {
 	return sum
 }
 
-func tell(now int64, l *Limit, s State, ok bool, retry int64, v *Verdict) {
+func tell(now int64, l *Limit, s State, ok bool, retry int64) Verdict {
 	used, reset := s.usage(l, now)
-	*v = Told(l, ok, used, retry, reset)
+	return Told(l, ok, used, retry, reset)
 }
 
 // Told is the verdict that says ok of a key that holds used hits of l, with the times in microseconds.

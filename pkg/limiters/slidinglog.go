@@ -146,6 +146,13 @@ func (s *slidingLog) usage(l *Limit, now int64) (used, reset int64) {
 	return v.used, s.entries.last().at + l.window - now
 }
 
+func (s *slidingLog) until(l *Limit) int64 {
+	if s.fresh() {
+		return 0
+	}
+	return s.entries.last().at + l.window
+}
+
 func (s *slidingLog) fresh() bool { return s.entries.len() == 0 }
 
 func (s *slidingLog) size() int { return 40 + s.entries.size() }

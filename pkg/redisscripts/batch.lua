@@ -31,11 +31,13 @@ end
 
 local states, hits = {}, {}
 
+local function text_of(problem) return type(problem) == 'table' and problem.err or tostring(problem) end
+
 -- Runs f for a hit; an error in it fails the hit's key, and so every hit on it, and no other.
 local function guarded(hit, f, ...)
   local ok, a, b = pcall(f, ...)
   if ok then return a, b end
-  hit.state.failed = type(a) == 'table' and a.err or tostring(a)
+  hit.state.failed = text_of(a)
 end
 
 for i, key in ipairs(KEYS) do
@@ -56,25 +58,36 @@ local function judge(hit, n)
   end
 end
 
+local function rejudge(hit, n)
+  local state = hit.state
+  if state.failed then return end
+  local _, retry = guarded(hit, hit.limit.algorithm.judge, state.data, hit.limit, now, n)
+  hit.retry = retry
+end
+
 local function charge(hit)
   local state, limit = hit.state, hit.limit
   if state.failed then return end
   if guarded(hit, limit.algorithm.charge, state.data, limit, now, hit.n) then state.charged = limit end
 end
 
--- Records denied hits, if their limit counts such: who waits as long as told gets in, with what they took.
-local function charge_denied(hit, n)
-  if not hit.limit.count_denied or hit.limit.max == 0 or hit.state.failed then return end
-  charge(hit)
-  if hit.state.failed then return end
-  local _, retry = guarded(hit, hit.limit.algorithm.judge, hit.state.data, hit.limit, now, n)
-  hit.retry = retry
-end
+local function counts_denied(hit) return hit.limit.count_denied and hit.limit.max > 0 end
 
 local function tell(hit)
   local state, limit = hit.state, hit.limit
   if state.failed then return end
   hit.used, hit.reset = guarded(hit, limit.algorithm.usage, state.data, limit, now)
+end
+
+local function decide_one(hit)
+  judge(hit, hit.n)
+  if hit.n < 0 or hit.n > 0 and hit.allowed then charge(hit)
+  elseif hit.n > 0 and counts_denied(hit) then
+    charge(hit)
+    -- Who waits as long as told gets in, with what this hit took.
+    rejudge(hit, hit.n)
+  end
+  tell(hit)
 end
 
 local function decide_group(group)
@@ -87,8 +100,13 @@ local function decide_group(group)
     all = all and hit.allowed and not hit.state.failed
   end
   for _, hit in ipairs(group) do
-    if hit.n ~= 0 and all then charge(hit)
-    elseif hit.n > 0 and not hit.allowed then charge_denied(hit, sums[hit.state]) end
+    hit.state.tied = group
+    if all and hit.n ~= 0 or hit.n > 0 and not hit.allowed and counts_denied(hit) then charge(hit) end
+    if all then tell(hit) end
+  end
+  if all then return end
+  for _, hit in ipairs(group) do
+    if not hit.allowed and counts_denied(hit) then rejudge(hit, sums[hit.state]) end
     tell(hit)
   end
 end
@@ -102,10 +120,7 @@ for _, hit in ipairs(hits) do
 end
 for _, hit in ipairs(hits) do
   if hit.group == '0' then
-    judge(hit, hit.n)
-    if hit.n < 0 or hit.n > 0 and hit.allowed then charge(hit)
-    elseif hit.n > 0 then charge_denied(hit, hit.n) end
-    tell(hit)
+    decide_one(hit)
   elseif groups[hit.group] then
     decide_group(groups[hit.group])
     groups[hit.group] = nil
@@ -119,16 +134,29 @@ local function save(state)
   algorithm.save(state.key, state.data, math.max(math.ceil(reset / 1000) + 1000, soonest))
 end
 
+-- Saves what was charged, once. Where Redis refuses it (it is full, or a replica), what was to be charged is an error, and
+-- so is the rest of its group, of which nothing has been written yet: only the first write of a script is refused.
+local function save_charged(hit)
+  local state = hit.state
+  if not state.charged or state.failed or state.unsaved or state.saved then return end
+  local tied = state.tied or {}
+  if not tied.unsaved then
+    local ok, problem = pcall(save, state)
+    state.saved = ok
+    if ok then return end
+    tied.unsaved = text_of(problem)
+  end
+  state.unsaved = tied.unsaved
+end
+
 local reply = {}
 for _, hit in ipairs(hits) do
-  local state = hit.state
-  if state.charged and not state.failed and not state.saved then
-    state.saved = true
-    guarded(hit, save, state)
-  end
-  local at = #reply
-  if state.failed then
-    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = state.failed, 0, 0, 0
+  save_charged(hit)
+  local state, at = hit.state, #reply
+  -- A denial stands whether or not it could be counted.
+  local problem = state.failed or hit.allowed and state.unsaved
+  if problem then
+    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = problem, 0, 0, 0
   else
     reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = hit.allowed and 1 or 0, hit.used, hit.retry, hit.reset
   end

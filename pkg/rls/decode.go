@@ -12,8 +12,13 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// maxDescriptors bounds the descriptors of a request. Envoy sends one for each entry of rate_limits on a route.
-const maxDescriptors = 1000
+// What a request may hold. Envoy sends a descriptor for each entry of rate_limits on a route, and an entry for each of its
+// actions. One call of the store decides all limits of a request, and may not take it for long.
+const (
+	maxDescriptors = 100
+	maxEntries     = 64
+	maxLimits      = 100
+)
 
 // asking is a request in this program's words.
 type asking struct {
@@ -57,6 +62,9 @@ func decode(request *ratelimitv3.RateLimitRequest) (asking, error) {
 }
 
 func decodeDescriptor(d *commonv3.RateLimitDescriptor, addend uint32) (descriptor, error) {
+	if n := len(d.GetEntries()); n > maxEntries {
+		return descriptor{}, fmt.Errorf("%d entries are too many: want at most %d", n, maxEntries)
+	}
 	out := descriptor{entries: make([]descriptors.Entry, len(d.GetEntries())), hits: max(1, int64(addend))}
 	for i, e := range d.GetEntries() {
 		if e.GetKey() == "" {

@@ -13,8 +13,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// encode makes one status for each descriptor, in order; the worst of them is the overall code. A descriptor that the
-// store could not decide fails the whole, unless another denies: then the answer is sure whatever it would have said.
+// encode makes one status for each descriptor, in order; the worst of them is the overall code. The error tells of a
+// descriptor that the store could not decide. It fails the whole, and there is no response, unless another denies: then
+// the answer is sure, whatever that one would have said.
 func encode(p planned) (*ratelimitv3.RateLimitResponse, error) {
 	response := &ratelimitv3.RateLimitResponse{
 		OverallCode: ratelimitv3.RateLimitResponse_OK,
@@ -26,7 +27,7 @@ func encode(p planned) (*ratelimitv3.RateLimitResponse, error) {
 		verdicts := p.of(m)
 		for j := range verdicts {
 			if err := verdicts[j].Err; err != nil && failed == nil {
-				failed = fmt.Errorf("descriptors[%d]: %w: %w", i, errUndecided, err)
+				failed = fmt.Errorf("descriptors[%d]: %s: %w", i, m.name(), err)
 			}
 		}
 		s := encodeStatus(m.limits, verdicts)
@@ -38,27 +39,26 @@ func encode(p planned) (*ratelimitv3.RateLimitResponse, error) {
 	if failed != nil && response.OverallCode == ratelimitv3.RateLimitResponse_OK {
 		return nil, failed
 	}
-	return response, nil
+	return response, failed
 }
 
 func encodeStatus(
 	limits []descriptors.RateLimit, verdicts []limiters.Verdict,
 ) *ratelimitv3.RateLimitResponse_DescriptorStatus {
 	s := &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: ratelimitv3.RateLimitResponse_OK}
-	i := telling(verdicts)
-	if i < 0 {
-		if len(verdicts) > 0 {
-			s.Code = ratelimitv3.RateLimitResponse_UNKNOWN
-		}
+	if len(verdicts) == 0 {
 		return s
 	}
+	i := telling(verdicts)
 	v, limit := &verdicts[i], &limits[i]
+	if v.Err != nil {
+		s.Code = ratelimitv3.RateLimitResponse_UNKNOWN
+		return s
+	}
 	wait := v.ResetAfter
 	if !v.Allowed {
 		s.Code = ratelimitv3.RateLimitResponse_OVER_LIMIT
-		if v.RetryAfter >= 0 {
-			wait = v.RetryAfter
-		}
+		wait = waitOf(v, limit)
 	}
 	s.CurrentLimit = &ratelimitv3.RateLimitResponse_RateLimit{
 		RequestsPerUnit: limit.RequestsPerUnit,
@@ -73,12 +73,25 @@ func encodeStatus(
 	return s
 }
 
-// telling is the verdict that a status shows: the denial with the longest wait, else the one with the least left, the
-// first of equals; -1 if none was decided.
+// waitOf is how long a denied client is told to wait. What never fits has no wait; but a client that is told none comes
+// back at once, so it is told to wait until the key is as good as new, or where it is, for a window.
+func waitOf(v *limiters.Verdict, limit *descriptors.RateLimit) time.Duration {
+	switch {
+	case v.RetryAfter >= 0:
+		return v.RetryAfter
+	case v.ResetAfter > 0:
+		return v.ResetAfter
+	default:
+		return limit.Limit.Spec().Window
+	}
+}
+
+// telling is the verdict that a status shows, the first of equals: the denial with the longest wait, else one that could
+// not be decided, else the one with the least left.
 func telling(verdicts []limiters.Verdict) int {
-	best := -1
+	best := 0
 	for i := range verdicts {
-		if verdicts[i].Err == nil && (best < 0 || tellsMore(&verdicts[i], &verdicts[best])) {
+		if tellsMore(&verdicts[i], &verdicts[best]) {
 			best = i
 		}
 	}
@@ -86,14 +99,31 @@ func telling(verdicts []limiters.Verdict) int {
 }
 
 func tellsMore(a, b *limiters.Verdict) bool {
-	switch {
-	case a.Allowed != b.Allowed:
-		return !a.Allowed
-	case a.Allowed:
-		return a.Remaining < b.Remaining
-	default:
+	switch ra, rb := rank(a), rank(b); {
+	case ra != rb:
+		return ra > rb
+	case ra == denied:
 		// As unsigned numbers, "never" is the longest wait.
 		return uint64(a.RetryAfter) > uint64(b.RetryAfter)
+	default:
+		return a.Remaining < b.Remaining
+	}
+}
+
+const (
+	allowed = iota
+	undecidable
+	denied
+)
+
+func rank(v *limiters.Verdict) int {
+	switch {
+	case v.Err != nil:
+		return undecidable
+	case v.Allowed:
+		return allowed
+	default:
+		return denied
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // planned is what a request comes to: the hits of all its descriptors, which one call of the store decides.
 type planned struct {
-	err      error // an override that cannot be
+	err      error // what the request asks for cannot be
 	matches  []match
 	hits     []limiters.Hit
 	verdicts []limiters.Verdict
@@ -22,9 +22,18 @@ type match struct {
 	first  int
 }
 
+// name is the name of the rule, "" for an override that no rule matches.
+func (m *match) name() string {
+	if m.rule == nil {
+		return ""
+	}
+	return m.rule.Name
+}
+
 // plan matches each descriptor to its limits. Several limits of one descriptor are a group: none is charged unless all
 // allow. A domain without rules limits nothing, overrides included.
-func plan(rules *descriptors.Rules, asked asking) planned {
+func (s *Service) plan(asked asking) planned {
+	rules := s.rules()
 	p := planned{matches: make([]match, len(asked.descriptors))}
 	if !rules.HasDomain(asked.domain) {
 		return p
@@ -41,7 +50,7 @@ func plan(rules *descriptors.Rules, asked asking) planned {
 			m.limits = m.rule.Limits
 		}
 		if o := d.override; o != nil {
-			limit, err := m.rule.Override(o.requestsPerUnit, o.unit, o.multiplier)
+			limit, err := s.overrides.limit(m.rule, *o)
 			if err != nil {
 				p.err = fmt.Errorf("descriptors[%d]: limit: %w", i, err)
 				return p
@@ -51,7 +60,10 @@ func plan(rules *descriptors.Rules, asked asking) planned {
 		if len(m.limits) == 0 {
 			continue
 		}
-		m.first = len(p.hits)
+		if m.first = len(p.hits); m.first+len(m.limits) > maxLimits {
+			p.err = fmt.Errorf("descriptors[%d]: the descriptors are under more than %d limits together", i, maxLimits)
+			return p
+		}
 		key, group := descriptors.Key(asked.domain, m.rule, d.entries), uint16(0)
 		if len(m.limits) > 1 {
 			group = uint16(i + 1)
@@ -71,12 +83,8 @@ func (p *planned) decisions(asked asking) []Decision {
 	made := make([]Decision, 0, len(p.hits))
 	for i := range p.matches {
 		m := &p.matches[i]
-		name := ""
-		if m.rule != nil {
-			name = m.rule.Name
-		}
 		for _, v := range p.of(m) {
-			made = append(made, Decision{asked.domain, name, asked.descriptors[i].hits, v})
+			made = append(made, Decision{asked.domain, m.name(), asked.descriptors[i].hits, v})
 		}
 	}
 	return made

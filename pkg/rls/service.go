@@ -4,7 +4,6 @@ package rls
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -19,9 +18,10 @@ import (
 type Service struct {
 	ratelimitv3.UnimplementedRateLimitServiceServer
 
-	rules   func() *descriptors.Rules
-	store   limiters.Store
-	observe func(*Answer)
+	rules     func() *descriptors.Rules
+	store     limiters.Store
+	observe   func(*Answer)
+	overrides overrides
 }
 
 // New makes a Service. It asks rules once per request. After each answer it calls observe, if that is not nil, with a
@@ -36,7 +36,7 @@ func New(rules func() *descriptors.Rules, store limiters.Store, observe func(*An
 // An Answer is what became of a request, for metrics and logs.
 type Answer struct {
 	Code      codes.Code
-	Err       error // why Code is not OK, with what is not for the client to read
+	Err       error // why Code is not OK, or a descriptor is undecided, with what is not for the client to read
 	Denied    bool  // the overall code is OVER_LIMIT
 	Took      time.Duration
 	StoreTook time.Duration // 0: the store was not asked
@@ -76,7 +76,7 @@ func (s *Service) answer(
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	p := plan(s.rules(), asked)
+	p := s.plan(asked)
 	if p.err != nil {
 		return nil, status.Error(codes.InvalidArgument, p.err.Error())
 	}
@@ -91,8 +91,8 @@ func (s *Service) answer(
 	}
 	a.Decisions = p.decisions(asked)
 	response, err := encode(p)
-	if err != nil {
-		a.Err = err
+	a.Err = err
+	if response == nil {
 		return nil, undecided(ctx, "the store could not decide every descriptor")
 	}
 	a.Denied = response.GetOverallCode() == ratelimitv3.RateLimitResponse_OVER_LIMIT
@@ -107,5 +107,3 @@ func undecided(ctx context.Context, why string) error {
 	}
 	return status.Error(codes.Unavailable, why)
 }
-
-var errUndecided = errors.New("undecided")

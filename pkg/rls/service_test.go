@@ -40,6 +40,8 @@ type clocked struct {
 	now  time.Time
 	fail func(key string) error
 	err  error
+
+	failed int // calls of fail, for one that has to count them
 }
 
 func (c *clocked) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
@@ -51,8 +53,11 @@ func (c *clocked) Take(ctx context.Context, now time.Time, hits []limiters.Hit, 
 	}
 	err := c.Store.Take(ctx, c.now, hits, out)
 	for i := range hits {
-		if c.fail != nil && c.fail(hits[i].Key) != nil {
-			out[i] = limiters.Verdict{Err: c.fail(hits[i].Key)}
+		if c.fail == nil {
+			continue
+		}
+		if err := c.fail(hits[i].Key); err != nil {
+			out[i] = limiters.Verdict{Err: err}
 		}
 	}
 	return err
@@ -128,6 +133,11 @@ func TestShouldRateLimit(t *testing.T) {
 				current_limit {requests_per_unit: 30 unit: MINUTE} duration_until_reset {seconds: 2}}`},
 			{0, once + does("post") + ` hits_addend: 9`, `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
 				current_limit {requests_per_unit: 30 unit: MINUTE} duration_until_reset {seconds: 4}}`},
+		},
+		"what never fits an unused key is told a wait all the same, lest it comes back at once": {
+			{0, once + does("reply") + ` hits_addend: 4`, `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
+				current_limit {requests_per_unit: 3 unit: SECOND unit_multiplier {value: 5}} limit_remaining: 3
+				duration_until_reset {seconds: 5}}`},
 		},
 		"a limit of nothing": {
 			{0, once + does("never"), `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
@@ -235,7 +245,9 @@ func TestARequestThatCannotBeMeantIsInvalidArgumentAndSaysWhy(t *testing.T) {
 		once + `{entries {key: "a"} limit {unit: DAY unit_multiplier {}}}`:                                                      "unit_multiplier must be greater than 0",
 		once + `{entries {key: "a"} limit {unit: YEAR unit_multiplier {value: 11}}}`:                                            "want at most 10",
 		once + `{entries {key: "user_id"} entries {key: "action" value: "reply"} limit {unit: DAY requests_per_unit: 1000001}}`: "funnel",
-		`domain: "ugc"` + strings.Repeat(" descriptors {}", 1001):                                                               "at most 1000",
+		`domain: "ugc"` + strings.Repeat(" descriptors {}", 101):                                                                "at most 100",
+		once + "{" + strings.Repeat(`entries {key: "a"}`, 65) + "}":                                                             "descriptors[0]: 65 entries are too many: want at most 64",
+		`domain: "ugc"` + strings.Repeat(" descriptors "+does("search"), 51):                                                    "descriptors[50]: the descriptors are under more than 100 limits",
 	} {
 		f := newFixture(t)
 		response, err := f.ask(t, request)
@@ -293,6 +305,19 @@ func TestAStoreThatFailsIsUnavailableAndItsWordsStayInside(t *testing.T) {
 		if err != nil || got.GetOverallCode() != ratelimitv3.RateLimitResponse_OVER_LIMIT ||
 			got.GetStatuses()[0].GetCode() != ratelimitv3.RateLimitResponse_UNKNOWN {
 			t.Errorf("%v, %v", got, err)
+		}
+	})
+	t.Run("in one of two limits of a descriptor", func(t *testing.T) {
+		f := newFixture(t)
+		f.store.fail = func(key string) error {
+			if f.store.failed++; strings.Contains(key, "search") && f.store.failed%2 == 1 {
+				return secret
+			}
+			return nil
+		}
+		got, err := f.ask(t, once+does("search")+` descriptors `+does("never"))
+		if err != nil || got.GetStatuses()[0].GetCode() != ratelimitv3.RateLimitResponse_UNKNOWN || !errors.Is(f.answers[0].Err, secret) {
+			t.Errorf("%v, %v, observed %v", got, err, f.answers[0].Err)
 		}
 	})
 	t.Run("since the client has gone", func(t *testing.T) {

@@ -83,36 +83,39 @@ func (s *Store) Take(ctx context.Context, now time.Time, hits []limiters.Hit, ou
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t := take{store: s, hits: hits}
+	t := take{store: s, hits: hits, out: out}
 	var entries [8]*entry
 	var states [8]limiters.State
 	t.entries, t.states = append(entries[:0], make([]*entry, len(hits))...), append(states[:0], make([]limiters.State, len(hits))...)
 
 	shards := t.lock()
 	defer t.unlock(shards)
-	own := s.clock()
-	at, keep := own, int64(0)
+	t.own = s.clock()
+	t.now = t.own
 	if !now.IsZero() {
-		at, keep = now.UnixMicro(), callerKeep
+		t.now, t.keep = now.UnixMicro(), callerKeep
 	}
 	for i := range hits {
-		out[i] = limiters.Verdict{}
-		t.find(i, own, &out[i])
+		t.find(i)
 	}
-	limiters.Decide(at, hits, t.states, out)
-	t.settle(at, own, keep)
+	limiters.Decide(t.now, hits, t.states, out)
+	t.settle()
 	for rest := shards; rest != 0; rest &= rest - 1 {
-		s.sweep(&s.shards[bits.TrailingZeros64(rest)], own)
+		s.sweep(&s.shards[bits.TrailingZeros64(rest)], t.own)
 	}
 	return nil
 }
 
-// A take is one call of Take: the entry and the state of each hit.
+// A take is one call of Take: the entry and the state of each hit, and the times, in µs since 1970.
 type take struct {
 	store   *Store
 	hits    []limiters.Hit
+	out     []limiters.Verdict
 	entries []*entry
 	states  []limiters.State
+	now     int64 // at which hits are decided
+	own     int64 // by the store's clock
+	keep    int64 // how much longer than its state says a key is kept
 }
 
 func (s *Store) shardOf(key string) int { return int(maphash.String(s.seed, key) % shardCount) }
@@ -134,9 +137,11 @@ func (t *take) unlock(shards uint64) {
 	}
 }
 
-// find finds the state of hit i. A hit that may need memory gets room in the store, or ErrFull.
-func (t *take) find(i int, own int64, v *limiters.Verdict) {
-	h := &t.hits[i]
+// find finds the state of hit i, and makes room in the store for what the hit will write. Where there is none the hit has
+// no state and fails with ErrFull; but one that would be denied is denied, counted or not.
+func (t *take) find(i int) {
+	h, v := &t.hits[i], &t.out[i]
+	*v = limiters.Verdict{}
 	shard := &t.store.shards[t.store.shardOf(h.Key)]
 	e := shard.find(h)
 	for j := 0; e == nil && j < i; j++ {
@@ -148,10 +153,10 @@ func (t *take) find(i int, own int64, v *limiters.Verdict) {
 		e = &entry{key: h.Key, limit: h.Limit, state: h.Limit.NewState(), place: nowhere}
 	}
 	t.entries[i], e.taken = e, true
-	if isNew := e.place == nowhere; h.N > 0 && (isNew || h.Limit.Grows()) {
-		if !t.store.room(shard, own, isNew) {
-			t.store.refused.Add(1)
-			v.Err = ErrFull
+	isNew := e.place == nowhere
+	if (isNew || h.Limit.Grows()) && limiters.Writes(h.Limit, e.state, t.now, h.N) {
+		if !t.store.room(shard, t.own, isNew) {
+			t.refuse(e, h, v)
 			return
 		}
 		if isNew {
@@ -161,13 +166,18 @@ func (t *take) find(i int, own int64, v *limiters.Verdict) {
 	t.states[i] = e.state
 }
 
-// settle writes down, of each entry that was charged or looked at, when it will be as good as new, and drops those that
-// are as if never seen.
-func (t *take) settle(at, own, keep int64) {
+func (t *take) refuse(e *entry, h *limiters.Hit, v *limiters.Verdict) {
+	if denial, sure := limiters.Denial(h.Limit, e.state, t.now, h.N); sure {
+		*v = denial
+		return
+	}
+	t.store.refused.Add(1)
+	v.Err = ErrFull
+}
+
+// settle drops the entries that are as if never seen, and writes down when the others will be as good as new.
+func (t *take) settle() {
 	for i, e := range t.entries {
-		if e == nil {
-			continue
-		}
 		e.taken = false
 		if e.place == nowhere {
 			continue
@@ -176,9 +186,8 @@ func (t *take) settle(at, own, keep int64) {
 			t.store.remove(&t.store.shards[t.store.shardOf(e.key)], e)
 			continue
 		}
-		e.limit = t.hits[i].Limit
-		_, reset := limiters.Usage(e.limit, e.state, at)
-		e.due = own + reset + keep
+		e.tighten(t.hits[i].Limit)
+		e.due = t.own + max(0, limiters.Until(e.limit, e.state)-t.now) + t.keep
 		bytes := e.size()
 		t.store.bytes.Add(int64(bytes) - int64(e.bytes))
 		e.bytes = bytes

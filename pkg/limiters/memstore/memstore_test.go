@@ -68,6 +68,56 @@ func TestLooksAndRefundsOfUnknownKeysTakeNoMemory(t *testing.T) {
 	}
 }
 
+// On its own clock, with nothing kept longer than it must be, the store says what the reference says.
+func TestExpiryDecidesNothing(t *testing.T) {
+	for _, name := range limiters.Algorithms() {
+		for seed := range uint64(300) {
+			g, reference, s := limiterstest.NewGenerator(name, seed), limiterstest.NewReference(), New(Options{})
+			var now time.Time
+			s.passed = func(since time.Time) time.Duration { return now.Sub(since) }
+			s.start = time.Unix(1_700_000_000, 0)
+			for range 60 {
+				next, hits := g.Next()
+				if next.After(now) {
+					now = next
+				}
+				want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+				if err := reference.Take(context.Background(), now, hits, want); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Take(context.Background(), time.Time{}, hits, got); err != nil {
+					t.Fatal(err)
+				}
+				for i := range hits {
+					if got[i] != want[i] {
+						t.Fatalf("%s, seed %d: %+v of %+v\n got %s\nwant %s", name, seed, hits[i], hits[i].Limit.Spec(),
+							limiterstest.Tell(got[i]), limiterstest.Tell(want[i]))
+					}
+				}
+				g.Saw(want)
+			}
+		}
+	}
+}
+
+func TestALimitOfNothingForgetsNothing(t *testing.T) {
+	for _, name := range limiters.Algorithms() {
+		s := New(Options{})
+		spec := limiters.Spec{Algorithm: name, Max: 3, Window: 24 * 365 * time.Hour}
+		nothing := spec
+		nothing.Max = 0
+		hit(t, s, "k", 3, spec)
+		for range 10 {
+			if v := hit(t, s, "k", 1, nothing); v.Allowed {
+				t.Errorf("%s: a limit of 0 allows: %+v", name, v)
+			}
+		}
+		if v := hit(t, s, "k", 3, spec); v.Allowed {
+			t.Errorf("%s: what was spent is forgotten: %+v", name, v)
+		}
+	}
+}
+
 func TestAtTheBound(t *testing.T) {
 	denying := hourly
 	denying.Max = 1
@@ -97,6 +147,56 @@ func TestAtTheBound(t *testing.T) {
 			if v := hit(t, s, fmt.Sprint(i), 1, denying); v.Allowed || v.Err != nil {
 				t.Fatalf("key %d was let back in: %+v", i, v)
 			}
+		}
+	})
+	t.Run("nor is one that was looked at under a wider limit meanwhile", func(t *testing.T) {
+		s := New(Options{MaxKeys: 50})
+		wide := denying
+		wide.Max = 1000
+		hit(t, s, "mallory", 1, denying)
+		hit(t, s, "mallory", 0, wide)
+		for i := range 5000 {
+			hit(t, s, fmt.Sprint(i), 1, hourly)
+		}
+		if v := hit(t, s, "mallory", 1, denying); v.Allowed {
+			t.Errorf("mallory was let back in: %+v", v)
+		}
+	})
+	t.Run("what is denied in any case is denied, and makes no room that it does not use", func(t *testing.T) {
+		s := New(Options{MaxKeys: 100})
+		for i := range 100 {
+			hit(t, s, fmt.Sprint(i), 1, hourly)
+		}
+		nothing, funnel := hourly, limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour}
+		nothing.Max = 0
+		counting := funnel
+		counting.CountDenied = true
+		for i := range 100 {
+			for j, v := range []limiters.Verdict{
+				hit(t, s, fmt.Sprint("new ", i), 1, nothing), hit(t, s, fmt.Sprint("new ", i), 6, funnel),
+			} {
+				if v.Allowed || v.Err != nil {
+					t.Fatalf("%d: %+v, want a denial", j, v)
+				}
+			}
+		}
+		if got := s.Stats(); got.Keys != 100 || got.Dropped != 0 || got.Refused != 0 {
+			t.Errorf("%+v, want the 100 keys untouched", got)
+		}
+		full := New(Options{MaxBytes: 1})
+		hit(t, full, "first", 1, denying)
+		if v := hit(t, full, "second", 6, counting); v.Allowed || v.Err != nil || v.RetryAfter >= 0 {
+			t.Errorf("without room to count it: %+v, want a denial for ever", v)
+		}
+	})
+	t.Run("a full log denies on, without room to grow", func(t *testing.T) {
+		s := New(Options{MaxBytes: 4096})
+		log := limiters.Spec{Algorithm: "sliding_log", Max: 3, Window: time.Hour}
+		for i := range 1000 {
+			hit(t, s, fmt.Sprint(i%100), 3, log)
+		}
+		if v := hit(t, s, "0", 1, log); v.Allowed || v.Err != nil {
+			t.Errorf("%+v, want a denial", v)
 		}
 	})
 	t.Run("bytes are bounded too, a log's entries among them", func(t *testing.T) {

@@ -18,7 +18,7 @@ type shard struct {
 
 type entry struct {
 	key   string
-	limit *limiters.Limit // under which the key was last hit
+	limit *limiters.Limit // the tightest that the key was hit under
 	state limiters.State
 	next  *entry
 	due   int64 // when the key is as good as new, by the store's clock
@@ -36,6 +36,13 @@ func (e *entry) size() int { return perEntry + len(e.key) + limiters.Size(e.stat
 
 func (e *entry) is(h *limiters.Hit) bool {
 	return e.key == h.Key && (e.limit == h.Limit || e.limit.ID() == h.Limit.ID())
+}
+
+// tighten makes sure that whoever is denied under any limit of the key counts as denied. A limit of 0 is none to protect.
+func (e *entry) tighten(l *limiters.Limit) {
+	if l.Capacity() > 0 && (e.limit.Capacity() == 0 || l.Capacity() < e.limit.Capacity()) {
+		e.limit = l
+	}
 }
 
 func (sh *shard) find(h *limiters.Hit) *entry {
@@ -140,7 +147,10 @@ func (s *Store) dropOne(sh *shard, own int64) bool {
 			best = e
 			break
 		}
-		if (best == nil || e.due < best.due) && !limiters.Denying(e.limit, e.state, own) {
+		if best != nil && e.due >= best.due {
+			continue
+		}
+		if _, denying := limiters.Denial(e.limit, e.state, own, 1); !denying {
 			best = e
 		}
 	}

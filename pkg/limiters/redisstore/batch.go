@@ -74,7 +74,7 @@ func (b *batch) read(reply any, out []limiters.Verdict) error {
 
 func (b *batch) verdict(i int, values []any) (limiters.Verdict, error) {
 	if text, failed := values[0].(string); failed {
-		return limiters.Verdict{Err: fmt.Errorf("redisstore: key %q: %w", b.keys[i], errors.New(text))}, nil
+		return limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: text}}, nil
 	}
 	var n [redisscripts.ReplyFields]int64
 	for j := range n {
@@ -85,3 +85,15 @@ func (b *batch) verdict(i int, values []any) (limiters.Verdict, error) {
 	}
 	return limiters.Told(b.hits[i].Limit, n[0] == 1, n[1], n[2], n[3]), nil
 }
+
+// A KeyError says why Redis could not decide the hits on one key. Its text does not show the key, which holds what users
+// sent.
+type KeyError struct {
+	Key   string // in Redis
+	Reply string // what Redis, or the script, said
+}
+
+func (e *KeyError) Error() string { return "redisstore: a key that cannot be decided: " + e.Reply }
+
+// StoreKey is the key in Redis, for whoever may see it.
+func (e *KeyError) StoreKey() string { return e.Key }

@@ -30,6 +30,10 @@ func ParseURL(network, text string) (Options, error) {
 		return Options{}, fmt.Errorf("an empty address: want host:port, redis://host:port/db or the path of a socket")
 	case network == "unix" || strings.HasPrefix(text, "/"):
 		return Options{Network: "unix", Addr: text}, nil
+	case strings.Contains(text, ","):
+		return Options{}, fmt.Errorf("several addresses: Sentinel and Cluster are not supported yet: want one address")
+	case strings.Contains(text, "?"):
+		return Options{}, fmt.Errorf("an address has no parameters: want redis://user:password@host:port/db")
 	case strings.HasPrefix(text, "rediss://"):
 		return Options{}, fmt.Errorf("rediss:// is not supported yet: want redis:// or host:port")
 	case !strings.HasPrefix(text, "redis://"):
