@@ -97,7 +97,7 @@ func (m *Metrics) Answered(a *rls.Answer) {
 		case !d.Verdict.Allowed:
 			verdict = "denied"
 		}
-		m.hits.WithLabelValues(d.Domain, d.Rule, verdict).Add(float64(d.Hits))
+		m.hits.WithLabelValues(d.Domain, d.RuleName(), verdict).Add(float64(d.Hits))
 	}
 }
 

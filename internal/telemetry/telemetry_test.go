@@ -30,7 +30,7 @@ func loaded(t *testing.T, text string) *descriptors.Rules {
 func TestMetricsAreWellFormed(t *testing.T) {
 	m := NewMetrics("test")
 	m.Memory(func() memstore.Stats { return memstore.Stats{} })
-	m.Answered(&rls.Answer{Decisions: []rls.Decision{{Domain: "d", Rule: "r", Hits: 1}}})
+	m.Answered(&rls.Answer{Decisions: []rls.Decision{{Domain: "d", Rule: &descriptors.Rule{Name: "r"}, Hits: 1}}})
 	problems, err := testutil.GatherAndLint(m.Registry)
 	if err != nil {
 		t.Fatal(err)
@@ -45,11 +45,11 @@ func TestMetricsAreWellFormed(t *testing.T) {
 func TestHitsAreCountedByRuleAndVerdict(t *testing.T) {
 	m := NewMetrics("test")
 	m.Answered(&rls.Answer{Code: codes.OK, Denied: true, Decisions: []rls.Decision{
-		{Domain: "d", Rule: "a", Hits: 3, Verdict: limiters.Verdict{Allowed: true}},
-		{Domain: "d", Rule: "a", Hits: 2},
-		{Domain: "d", Rule: "a", Hits: 5, Verdict: limiters.Verdict{Err: errors.New("broken")}},
-		{Domain: "d", Rule: "a", Hits: 0},
-		{Domain: "d", Rule: "a", Hits: -4, Verdict: limiters.Verdict{Allowed: true}},
+		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Hits: 3, Verdict: limiters.Verdict{Allowed: true}},
+		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Hits: 2},
+		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Hits: 5, Verdict: limiters.Verdict{Err: errors.New("broken")}},
+		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Hits: 0},
+		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Hits: -4, Verdict: limiters.Verdict{Allowed: true}},
 	}})
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
 # HELP weir_hits_total Hits by rule and verdict: allowed, denied, or error where the store could not decide. Looks and refunds are no hits.
@@ -68,7 +68,7 @@ weir_requests_total{code="OK",overall="over_limit"} 1
 func TestSeriesOfRulesThatAreGoneAreDropped(t *testing.T) {
 	m := NewMetrics("test")
 	hit := func(rule string) {
-		m.Answered(&rls.Answer{Decisions: []rls.Decision{{Domain: "d", Rule: rule, Hits: 1}}})
+		m.Answered(&rls.Answer{Decisions: []rls.Decision{{Domain: "d", Rule: &descriptors.Rule{Name: rule}, Hits: 1}}})
 	}
 	const limit = `, rate_limit: {unit: day, requests_per_unit: 1}}`
 	m.Loaded(loaded(t, "domain: d\ndescriptors: [{key: a"+limit+", {key: b"+limit+"]"), time.Now(), nil)

@@ -82,9 +82,12 @@ func (p *planned) of(m *match) []limiters.Verdict { return p.verdicts[m.first : 
 func (p *planned) decisions(asked asking) []Decision {
 	made := make([]Decision, 0, len(p.hits))
 	for i := range p.matches {
-		m := &p.matches[i]
-		for _, v := range p.of(m) {
-			made = append(made, Decision{asked.domain, m.name(), asked.descriptors[i].hits, v})
+		m, d := &p.matches[i], &asked.descriptors[i]
+		for j, v := range p.of(m) {
+			made = append(made, Decision{
+				Domain: asked.domain, Rule: m.rule, Entries: d.entries, Override: d.override != nil,
+				Limit: m.limits[j], Hits: d.hits, Verdict: v,
+			})
 		}
 	}
 	return made

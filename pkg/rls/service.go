@@ -45,10 +45,21 @@ type Answer struct {
 
 // A Decision is what one limit said of one descriptor.
 type Decision struct {
-	Domain  string // one that the rules have
-	Rule    string // the name of the rule, "" for an override that no rule matches
-	Hits    int64
-	Verdict limiters.Verdict
+	Domain   string            // one that the rules have
+	Rule     *descriptors.Rule // nil for an override that no rule matches
+	Entries  []descriptors.Entry
+	Override bool // the limit came with the request
+	Limit    descriptors.RateLimit
+	Hits     int64 // > 0 charged, 0 looked, < 0 given back
+	Verdict  limiters.Verdict
+}
+
+// RuleName is the name of the rule, "" without one.
+func (d *Decision) RuleName() string {
+	if d.Rule == nil {
+		return ""
+	}
+	return d.Rule.Name
 }
 
 // ShouldRateLimit implements Envoy's RateLimitService. Its errors are INVALID_ARGUMENT for a request that cannot be
