@@ -7,7 +7,7 @@
 //	rules, err := descriptors.Parse(files...)      // all faults at once, each with file, line and column
 //	rule := rules.Match(domain, entries)           // nil: nothing limits these entries
 //	key := descriptors.Key(domain, rule, entries)  // names the counter that a limiters.Store keeps
-//	for _, l := range rule.Limits { ... }          // each a hit on that key, under l.Limit
+//	for _, l := range rule.Limits { ... }          // each a hit on that key, under l.Limit; none if rule.Unlimited
 //
 // [Rules] do not change once parsed; [Live] holds the current ones and swaps them whole. Where rules come from is the
 // matter of the package sources.

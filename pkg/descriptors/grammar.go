@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -9,236 +10,171 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A section is a kind of map in a file, and the keys it may have. The incumbent takes its own keys in any map, where
-// they then mean nothing: for those, a wrong place is no fault here either. The keys that are new are strict.
+// A section is a kind of map in a file, and the keys it may have. From these tables come what the parser takes, what it
+// says of the rest, and the JSON Schema. The incumbent takes its own keys in any map, where they then mean nothing: for
+// those, a wrong place is no fault here either, but in a strict section, which the incumbent does not have.
 type section struct {
-	name      string
-	keys, new []string
+	id, name string // in the schema, and in messages
+	about    string
+	keys     []key
+	strict   bool
 }
+
+// A key is one that a section may have, with what an editor is told of it.
+type key struct {
+	name  string
+	value schema
+	about string
+	new   bool // Weir's own: strict in every way
+}
+
+const anyUint32 = math.MaxUint32
 
 var (
-	top          = &section{"the file", []string{"domain", "descriptors"}, nil}
-	inDescriptor = &section{
-		"a descriptor",
-		[]string{"key", "value", "rate_limit", "descriptors"},
-		[]string{"rate_limits"},
+	top = &section{"file", "the file", "Rules of Weir: the limits of one domain.", []key{
+		{"domain", nonEmptyText, "The domain that Envoy's filter names.", false},
+		{"descriptors", listOf("descriptor"), "What is limited; the order matters to wildcards.", false},
+	}, false}
+	inDescriptor = &section{"descriptor", "a descriptor", "An entry to match, its limit, and what may follow it.", []key{
+		{"key", nonEmptyText, "The key of an entry; '*' stands for any characters.", false},
+		{"value", text, "Its value; '*' stands for any characters. Without it any value matches, each on its own.", false},
+		{"rate_limit", refTo("rate_limit"), "The limit of requests whose last entry is this one.", false},
+		{"descriptors", listOf("descriptor"), "The entries that may follow.", false},
+		{"rate_limits", nonEmptyListOf("limit"), "Several limits at once: none is charged unless all allow.", true},
+		{"shadow_mode", boolean, "Count and report what is over the limit, but allow it.", false},
+		{"quota_mode", boolean, "Being over denies only if every quota of the request is over.", false},
+		{"detailed_metric", boolean, "Metrics by the value of each entry. Mind how many there are.", false},
+		{"value_to_metric", boolean, "This entry's value in the names of metrics.", false},
+		{"share_threshold", boolean, "One counter for all that the wildcard matches.", false},
+		{"metadata", anyMap, "Given to Envoy as dynamic metadata when the request passes.", false},
+	}, false}
+	inRateLimit = &section{"rate_limit", "a rate_limit", "A limit, or none on purpose.", slices.Concat(rate, []key{
+		{"unlimited", boolean, "Always allowed, never counted.", false},
+		{"replaces", listOf("replaces"), "Limits that do not count for a request that falls under this one.", false},
+	}, policyKeys), false}
+	inRateLimits = &section{"limit", "a limit of rate_limits", "One of several.", slices.Concat(rate, policyKeys), true}
+	inReplaces   = &section{"replaces", "an item of replaces", "A limit that is replaced.", []key{
+		{"name", nonEmptyText, "The name of another limit in the domain.", false},
+	}, false}
+
+	rate = []key{
+		{"unit", unitText, "The unit of time.", false},
+		{"requests_per_unit", wholeNumber(0, anyUint32), "How many per window; 0 denies all.", false},
+		{"name", text, "What replaces refers to; Envoy is told it as the name of the limit.", false},
+		{"unit_multiplier", wholeNumber(1, anyUint32), "Units per window.", true},
 	}
-	inRateLimit = &section{
-		"a rate_limit",
-		[]string{"unit", "requests_per_unit"},
-		[]string{"unit_multiplier", "algorithm", "window_start", "capacity", "count_denied"},
+	policyKeys = []key{
+		{"algorithm", words(limiters.Algorithms()...), "fixed_window if absent.", true},
+		{"window_start", words(windowStarts...), "fixed_window: windows by the clock, or from a key's first hit.", true},
+		{"capacity", wholeNumber(1, anyUint32), "funnel: how much it holds; requests_per_unit if absent.", true},
+		{"count_denied", strictBoolean, "Whether denied hits count; if absent, true for fixed_window alone.", true},
 	}
+	windowStarts = []string{"clock", "first_hit"}
 )
 
-func (s *section) has(key string) bool {
-	return slices.Contains(s.keys, key) || slices.Contains(s.new, key)
+// sections are those of a file of rules, in the order in which the right place of a key is looked for.
+var sections = []*section{top, inDescriptor, inRateLimit, inRateLimits, inReplaces}
+
+func (s *section) key(name string) *key {
+	for i := range s.keys {
+		if s.keys[i].name == name {
+			return &s.keys[i]
+		}
+	}
+	return nil
 }
 
-func (s *section) String() string { return strings.Join(slices.Concat(s.keys, s.new), ", ") }
+// String lists the keys of s.
+func (s *section) String() string {
+	names := make([]string, len(s.keys))
+	for i, k := range s.keys {
+		names[i] = k.name
+	}
+	return strings.Join(names, ", ")
+}
 
 // knows tells whether key may stand in a map of this section, and if not, what is wrong with it.
-func (r *reader) knows(key *yaml.Node, in *section) bool {
+func (r *reader) knows(key, value *yaml.Node, in *section) bool {
 	switch {
 	case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
 		r.fault(key, "config error, key is not of type string: %s: want one of %s", quoted(key), in)
 		return false
-	case in.has(key.Value):
+	case in.key(key.Value) != nil:
 		return true
+	case in == inRateLimits && inRateLimit.key(key.Value) != nil:
+		r.fault(key, "%s cannot be used inside rate_limits: use a rate_limit for it", key.Value)
+		return false
+	case in.strict:
+		r.fault(key, "config error, unknown key '%s' in %s: want one of %s", short(key.Value), in.name, in)
+		return false
 	}
-	for _, other := range []*section{top, inDescriptor, inRateLimit} {
-		switch {
-		case slices.Contains(other.keys, key.Value):
-			r.warn(key, "key '%s' has no effect in %s: it belongs in %s", key.Value, in.name, other.name)
-			return false
-		case slices.Contains(other.new, key.Value):
-			r.fault(key, "config error, unknown key '%s' in %s: it belongs in %s", key.Value, in.name, other.name)
-			return false
-		}
-	}
-	r.fault(key, "config error, unknown key '%s': want one of %s", short(key.Value), in)
+	r.misplaced(key, value, in)
 	return false
 }
 
-const noDomain = "config file cannot have empty domain: want 'domain: <name>' at the top"
+func (r *reader) misplaced(key, value *yaml.Node, in *section) {
+	for _, other := range sections {
+		k := other.key(key.Value)
+		switch {
+		case k == nil:
+			continue
+		case k.new:
+			r.fault(key, "config error, unknown key '%s' in %s: it belongs in %s", k.name, in.name, other.name)
+			return
+		}
+		r.warn(key, "key '%s' has no effect in %s: it belongs in %s", k.name, in.name, other.name)
+		if k.name != "metadata" {
+			r.ignored(value, in)
+		}
+		return
+	}
+	r.fault(key, "config error, unknown key '%s': want one of %s", short(key.Value), in)
+}
 
-func (p *parser) top(root *yaml.Node) {
-	f, ok := p.fields(root, top)
+// ignored looks at what stands under a key that has no effect, as far as the incumbent does: what it refuses anywhere
+// is no better here.
+func (r *reader) ignored(n *yaml.Node, in *section) {
+	n, ok := r.visit(n)
 	if !ok {
 		return
 	}
-	domain, ok := p.text(f["domain"])
-	tree := &node{}
-	switch home, taken := p.homes[domain]; {
-	case !ok:
-	case domain == "":
-		p.fault(f["domain"].value, noDomain)
-	case taken:
-		p.fault(f["domain"].value, "duplicate domain '%s' in config file: %s has it too; put all its descriptors in one file",
-			short(domain), home)
+	r.depth++
+	defer func() { r.depth-- }()
+	switch n.Kind {
+	case yaml.MappingNode:
+		r.ignoredMap(n, in)
+	case yaml.SequenceNode:
+		for _, item := range n.Content {
+			if item, ok = r.visit(item); ok && item.Kind != yaml.MappingNode {
+				r.fault(item, "config error, yaml file contains list of type other than map: %s", quoted(item))
+				continue
+			}
+			r.ignored(item, in)
+		}
 	default:
-		p.homes[domain] = p.file
-		p.rules.domains[domain] = tree
-	}
-	p.descriptors(f["descriptors"], place{node: tree, domain: domain})
-}
-
-// A place is a node of the tree with the way to it.
-type place struct {
-	node   *node
-	domain string
-	path   []step
-}
-
-// composite is the incumbent's name of a place, which its messages tell.
-func (at place) composite() string {
-	text := at.domain
-	for _, s := range at.path {
-		text += "." + s.key
-		if s.value != "" {
-			text += "_" + s.value
+		if n.ShortTag() == "!!float" {
+			r.fault(n, "error checking config: %s is a float", quoted(n))
 		}
 	}
-	return short(text)
 }
 
-func (p *parser) descriptors(f field, at place) {
-	if p.empty(f) {
-		return
-	}
-	taken := map[step]*yaml.Node{}
-	for _, n := range p.maps(f) {
-		p.descriptor(n, at, taken)
-	}
-}
-
-func (p *parser) descriptor(n *yaml.Node, at place, taken map[step]*yaml.Node) {
-	f, ok := p.fields(n, inDescriptor)
-	if !ok {
-		return
-	}
-	key, keyOK := p.text(f["key"])
-	value, valueOK := p.text(f["value"])
-	if keyOK && key == "" {
-		where := n
-		if f["key"].value != nil {
-			where = f["key"].value
-		}
-		p.fault(where, "descriptor has empty key: want 'key: <name>'")
-	}
-	s := newStep(Entry{key, value})
-	child := place{&node{}, at.domain, append(slices.Clip(at.path), s)}
-	p.visits += len(child.path)
-	p.depth++
-	defer func() { p.depth-- }()
-	if keyOK && valueOK && key != "" {
-		if first := taken[s]; first != nil {
-			p.fault(f["key"].key, "duplicate descriptor composite key '%s': line %d has it too; put what they hold in one",
-				child.composite(), first.Line)
-		} else {
-			taken[s] = f["key"].key
-		}
-		at.node.add(s, child.node)
-	}
-	if limits := p.limits(f); len(limits) > 0 {
-		child.node.rule = &Rule{at.domain, name(child.path), limits, child.path}
-		p.rules.rules = append(p.rules.rules, child.node.rule)
-	}
-	p.descriptors(f["descriptors"], child)
-}
-
-func (p *parser) limits(f fields) []RateLimit {
-	one, many := f["rate_limit"], f["rate_limits"]
-	if one.key != nil && many.key != nil {
-		p.fault(many.key, "rate_limits stands in place of rate_limit: put that limit in the list too")
-	}
-	var limits []RateLimit
-	if !p.empty(one) {
-		if l, ok := p.limit(one.value); ok {
-			limits = append(limits, l)
-		}
-	}
-	if many.key == nil {
-		return limits
-	}
-	if n, ok := p.visit(many.value); ok && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		p.fault(n, "rate_limits is empty: want at least one limit")
-	}
-	return append(limits, p.list(many)...)
-}
-
-// list reads limits that are one group: no two may share a counter.
-func (p *parser) list(f field) []RateLimit {
-	var limits []RateLimit
-	ids := map[string]bool{}
-	for _, n := range p.maps(f) {
-		l, ok := p.limit(n)
-		if !ok {
+func (r *reader) ignoredMap(n *yaml.Node, in *section) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, ok := r.visit(n.Content[i])
+		known := func(s *section) bool { return s.key(key.Value) != nil && !s.key(key.Value).new }
+		switch {
+		case !ok:
+			return
+		case key.ShortTag() == "!!merge":
+		case key.ShortTag() != "!!str":
+			r.fault(key, "config error, key is not of type string: %s", quoted(key))
+			continue
+		case key.Value == "metadata":
+			continue
+		case !slices.ContainsFunc(sections, known):
+			r.fault(key, "config error, unknown key '%s'", short(key.Value))
 			continue
 		}
-		if ids[l.Limit.ID()] {
-			p.fault(n, "duplicate limit in rate_limits: it would share a counter with one above of the same algorithm and "+
-				"window; keep the lower, or change the unit or the unit_multiplier")
-		}
-		ids[l.Limit.ID()] = true
-		limits = append(limits, l)
-	}
-	return limits
-}
-
-const (
-	defaultAlgorithm = "fixed_window"
-	funnelAlgorithm  = "funnel"
-)
-
-func (p *parser) limit(n *yaml.Node) (RateLimit, bool) {
-	before := len(p.faults)
-	f, ok := p.fields(n, inRateLimit)
-	if !ok {
-		return RateLimit{}, false
-	}
-	unit := p.unit(n, f["unit"])
-	multiplier := p.number(f["unit_multiplier"], 1, 1)
-	requests := p.number(f["requests_per_unit"], 0, 0)
-	if f["requests_per_unit"].key == nil {
-		p.warn(n, "requests_per_unit is missing: it is 0, which denies every hit")
-	}
-	spec := p.spec(f)
-	if len(p.faults) > before || p.stopped {
-		return RateLimit{}, false
-	}
-	l, err := newRateLimit(spec, requests, unit, multiplier)
-	if err != nil {
-		p.fault(n, "%v", err)
-	}
-	return l, err == nil
-}
-
-func (p *parser) unit(limit *yaml.Node, f field) Unit {
-	text, ok := p.text(f)
-	unit := parseUnit(text)
-	if ok && unit == UnitUnknown {
-		if f.value != nil {
-			limit = f.value
-		}
-		p.fault(limit, "invalid rate limit unit '%s': want one of %s", short(text), unitNames)
-	}
-	return unit
-}
-
-// spec reads all of a limit that is not its rate.
-func (p *parser) spec(f fields) limiters.Spec {
-	algorithms := limiters.Algorithms()
-	algorithm, known := p.word(f["algorithm"], algorithms...)
-	for name, only := range map[string]string{"window_start": defaultAlgorithm, "capacity": funnelAlgorithm} {
-		if key := f[name].key; key != nil && known && algorithm != only {
-			p.fault(key, "%s has no meaning for the algorithm %s: remove it, or set algorithm: %s", name, algorithm, only)
-		}
-	}
-	start, _ := p.word(f["window_start"], "clock", "first_hit")
-	return limiters.Spec{
-		Algorithm:   algorithm,
-		Capacity:    int64(p.number(f["capacity"], 1, 0)),
-		FirstHit:    start == "first_hit",
-		CountDenied: p.boolean(f["count_denied"], algorithm == defaultAlgorithm),
+		r.ignored(n.Content[i+1], in)
 	}
 }

@@ -9,25 +9,44 @@ import (
 // maxComponent is the longest text, in bytes, that a key holds as it is.
 const maxComponent = 128
 
+// sharedMark stands in a key where a wildcard with share_threshold matched.
+const sharedMark = '^'
+
 // Key names the counter of entries under rule: nil, or what [Rules.Match] gave for them. A nil rule is for an override
 // that no rule matches. It reads like
 //
 //	3:ugc|7:user_id*5:alice|6:action=5:reply
 //
 // Every text has its length before it, and between key and value stands how the rule matched: "=" exactly, "*" by the
-// key alone, "~" by a pattern (which follows, as key=value=), "?" without a rule. So no two domains, rules or entries
-// share a key, and a key stays the same over a reload whatever else has moved in the file. A text longer than 128 bytes
+// key alone, "~" by a pattern (which follows, as key=value=), "^" by one with share_threshold (which follows in place
+// of the value), "?" without a rule. So no two domains, rules or entries share a key but by share_threshold, and a key
+// stays the same over a reload whatever else has moved in the file. A text longer than 128 bytes
 // is replaced by "#" and its SHA-256, which bounds a key by its number of entries. A key begins with a digit or "#".
 func Key(domain string, rule *Rule, entries []Entry) string {
+	return counter(domain, rule, entries, true)
+}
+
+// OverrideKey is the Key of entries that bring a limit of their own: share_threshold is not for them.
+func OverrideKey(domain string, rule *Rule, entries []Entry) string {
+	return counter(domain, rule, entries, false)
+}
+
+func counter(domain string, rule *Rule, entries []Entry, share bool) string {
 	var stack [256]byte
 	b := appendText(stack[:0], domain)
 	for i, e := range entries {
 		s := step{how: unruled}
+		shared := false
 		if rule != nil && i < len(rule.path) {
-			s = rule.path[i]
+			s, shared = rule.path[i].step, share && rule.path[i].share
 		}
 		b = append(b, '|')
 		b = appendText(b, e.Key)
+		if shared {
+			b = append(appendText(append(b, sharedMark), s.key), '=')
+			b = appendText(b, s.value)
+			continue
+		}
 		b = append(b, byte(s.how))
 		if s.how == wildcard {
 			b = append(appendText(b, s.key), '=')

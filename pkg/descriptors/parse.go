@@ -9,49 +9,91 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// Options say how files are read.
+type Options struct {
+	// MergeDomains lets several files have one domain: the descriptors of a later file come after those of an earlier.
+	MergeDomains bool
+	// Overlay says what limits leave open of algorithm, capacity and policy. It may be nil.
+	Overlay *Overlay
+}
+
 // Parse reads files, one domain each. The error is [Faults]: everything that is wrong with them.
-func Parse(files ...File) (*Rules, error) {
-	rules := &Rules{domains: map[string]*node{}}
-	homes := map[string]string{}
+func Parse(files ...File) (*Rules, error) { return ParseWith(Options{}, files...) }
+
+// ParseWith is Parse with options. The order of files is that of their rules, and of wildcards in a domain of several.
+func ParseWith(o Options, files ...File) (*Rules, error) {
+	b := &build{
+		options: o, rules: &Rules{domains: map[string]*node{}}, homes: map[string]*home{}, names: map[nameIn]spot{},
+		applied: map[*policy]bool{},
+	}
+	parsers := make([]*parser, len(files))
 	var faults Faults
-	for _, f := range files {
-		p := parser{reader: reader{file: f.Name}, rules: rules, homes: homes}
-		p.parse(f.Data)
-		faults = append(faults, p.faults...)
-		rules.warnings = append(rules.warnings, p.warnings...)
+	for i, f := range files {
+		parsers[i] = &parser{reader{file: f.Name}, b}
+		parsers[i].parse(f.Data)
+		faults = append(faults, parsers[i].faults...)
 	}
 	if len(faults) > 0 {
 		faults.sort()
 		return nil, faults
 	}
-	rules.warnings.sort()
-	return rules, nil
+	for _, check := range b.checks {
+		check()
+	}
+	for _, p := range parsers {
+		b.rules.warnings = append(b.rules.warnings, p.warnings...)
+	}
+	b.rules.warnings = append(b.rules.warnings, o.Overlay.warn(b.applied)...)
+	b.rules.warnings.sort()
+	return b.rules, nil
 }
+
+// A build is what all files add to.
+type build struct {
+	options Options
+	rules   *Rules
+	homes   map[string]*home // of each domain
+	names   map[nameIn]spot  // of limits, where first met
+	applied map[*policy]bool // what of the overlay some rule has matched
+	checks  []func()         // for warnings that only the whole can tell
+}
+
+// A nameIn is the name of a limit in a domain.
+type nameIn struct{ domain, name string }
 
 // A parser adds what one file says to rules.
 type parser struct {
 	reader
-	rules *Rules
-	homes map[string]string // the file of each domain
+	*build
 }
 
+// later has check run when every file is read.
+func (p *parser) later(check func()) { p.checks = append(p.checks, check) }
+
 func (p *parser) parse(data []byte) {
+	if root := p.root(data); root != nil {
+		p.top(root)
+	}
+}
+
+// root is the root of the first document, nil where it told a fault.
+func (r *reader) root(data []byte) *yaml.Node {
 	root, more, err := decode(data)
 	if err != nil {
 		line := 1
 		// The library tells a place in its text alone. Where it tells none, the place is the first line.
 		_, _ = fmt.Sscanf(err.Error(), "yaml: line %d:", &line)
-		p.fault(&yaml.Node{Line: line, Column: 1}, "error loading config file: %v", err)
-		return
+		r.fault(&yaml.Node{Line: line, Column: 1}, "error loading config file: %v", err)
+		return nil
 	}
 	if more != nil {
-		p.warn(more, "the file has several YAML documents: only the first counts; put each in a file of its own")
+		r.warn(more, "the file has several YAML documents: only the first counts; put each in a file of its own")
 	}
 	if root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
-		p.fault(root, noDomain)
-		return
+		r.fault(root, noDomain)
+		return nil
 	}
-	p.top(root)
+	return root
 }
 
 // decode gives the root of the first document, nil if there is none, and where another begins, nil if nowhere.

@@ -112,7 +112,8 @@ descriptors:
 `, "domain: d\n", "", "domain: [\n")...)
 	golden(t, err, `
 a.yaml:2:1: config error, unknown key 'limits': want one of domain, descriptors
-a.yaml:5:5: config error, unknown key 'ratelimit': want one of key, value, rate_limit, descriptors, rate_limits
+a.yaml:5:5: config error, unknown key 'ratelimit': want one of key, value, rate_limit, descriptors, `+
+		`rate_limits, shadow_mode, quota_mode, detailed_metric, value_to_metric, share_threshold, metadata
 a.yaml:6:5: descriptor has empty key: want 'key: <name>'
 a.yaml:7:10: descriptor has empty key: want 'key: <name>'
 a.yaml:9:12: error checking config: value is the float 1.5: write it in quotes, '1.5', to make it text
@@ -129,7 +130,8 @@ a.yaml:24:9: duplicate limit in rate_limits: it would share a counter with one a
 		`and window; keep the lower, or change the unit or the unit_multiplier
 a.yaml:25:9: config error, yaml file contains list of type other than map: second: `+
 		`rate_limits wants a map after each '-'
-b.yaml:1:9: duplicate domain 'd' in config file: a.yaml has it too; put all its descriptors in one file
+b.yaml:1:9: duplicate domain 'd' in config file: a.yaml has it too; put all its descriptors in one file, `+
+		`or set MERGE_DOMAIN_CONFIG
 c.yaml:1:1: config file cannot have empty domain: want 'domain: <name>' at the top
 d.yaml:1:1: error loading config file: yaml: line 1: did not find expected node content
 `)
@@ -155,7 +157,7 @@ func TestFaults(t *testing.T) {
 		{limit("requests_per_unit: 4294967296"), "2:67: error loading config file: cannot unmarshal !!int `4294967296`"},
 		{limit("requests_per_unit: x"), "2:67: error loading config file: cannot unmarshal !!str `x` into uint32"},
 		{limit("requests_per_unit: '5'"), "2:67: error loading config file: cannot unmarshal !!str `5` into uint32"},
-		{limit("requests_per_unit: ~"), "2:67: empty value: requests_per_unit wants a whole number"},
+		{limit("unit_multiplier: ~"), "2:65: empty value: unit_multiplier wants a whole number"},
 		{limit("requests_per_unit: [1]"), "2:67: error loading config file: cannot unmarshal !!seq into uint32"},
 		{limit("unit_multiplier: 0"), "2:65: value 0 is too small: unit_multiplier wants a whole number from 1"},
 		{limit("unit_multiplier: 3651"), "2:36: a unit_multiplier of 3651 is too large for the unit day: want at most 3650"},
@@ -166,7 +168,7 @@ func TestFaults(t *testing.T) {
 		{limit("algorithm: funnel, capacity: 0"), "2:77: value 0 is too small: capacity wants a whole number from 1"},
 		{limit("algorithm: funnel, capacity: 2"), "2:36: a funnel that leaks nothing has no use for a capacity"},
 		{limit("count_denied: yes"), "2:62: cannot read !!str `yes`: count_denied wants true or false"},
-		{limit("unlimited: true"), "2:48: config error, unknown key 'unlimited'"},
+		{limit("on_store_error: deny"), "2:48: config error, unknown key 'on_store_error'"},
 		{limit("<<: 3"), "2:52: error loading config file: cannot unmarshal !!int `3` into a map"},
 		{descriptor("rate_limit: {requests_per_unit: 1}"), "2:36: invalid rate limit unit ''"},
 		{descriptor("rate_limit: {unit: unknown}"), "2:43: invalid rate limit unit 'unknown'"},
@@ -178,7 +180,6 @@ func TestFaults(t *testing.T) {
 			"2:71: rate_limits stands in place of rate_limit"},
 		{descriptor("value: [x]"), "2:31: error loading config file: cannot unmarshal !!seq into string: value wants a text"},
 		{descriptor("value: !!binary aGk="), "2:31: error loading config file: cannot unmarshal !!binary"},
-		{descriptor("shadow_mode: true"), "2:24: config error, unknown key 'shadow_mode'"},
 		{descriptor("0.25: x"), "2:24: config error, key is not of type string: 0.25"},
 		{descriptor("? [x] : y"), "2:26: config error, key is not of type string: a seq"},
 		{descriptor(`"a\nb": x`), "2:24: config error, unknown key 'a\uFFFDb'"},
@@ -238,6 +239,8 @@ domain: [
 		"a.yaml:6:5: key 'unit' has no effect in a descriptor: it belongs in a rate_limit",
 		"a.yaml:7:17: requests_per_unit is missing: it is 0, which denies every hit",
 		"a.yaml:7:29: key 'unit' is given twice in one map: only the last counts",
+		"a.yaml:8:5: the descriptor has neither a limit nor descriptors, and no effect: " +
+			"nothing else at its level matches the same",
 		"a.yaml:9:5: key 'rate_limit' has no value, and so no effect",
 		"a.yaml:10:5: key 'descriptors' has no value, and so no effect",
 		"b.yaml:2:1: the file has several YAML documents: only the first counts; put each in a file of its own",
@@ -314,12 +317,17 @@ func FuzzParse(f *testing.F) {
 		[]byte{0xff})
 	f.Add([]byte("domain: d\ndescriptors: &a [{key: k*, <<: {value: '*'}, descriptors: *a}]\n"),
 		[]byte("--- !!x\n? [*a]\n"))
+	f.Add([]byte("domain: d\ndescriptors: [{key: k, value: '*', share_threshold: on, quota_mode: n, "+
+		"rate_limit: {unlimited: y, name: a, replaces: [{name: b}]}, "+
+		"metadata: {a: [1, .5, ~, !!binary aGk=, {<<: {true: &c x}}], 2: *c}}]\n"),
+		[]byte("domain: d\nunit: {metadata: [1.5], name: [{unit: 1}]}\ndescriptors: [{key: k, value: b*}]\n"))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		var live descriptors.Live
 		if err := live.Load(files(design)); err != nil {
 			t.Fatal(err)
 		}
 		old := live.Rules()
+		live.SetOptions(descriptors.Options{MergeDomains: len(a)%2 == 0})
 		err := live.Load(files(string(a), string(b)))
 		if err != nil {
 			var faults descriptors.Faults
@@ -341,8 +349,14 @@ func usable(t *testing.T, rules *descriptors.Rules) {
 	n := 0
 	for r := range rules.All() {
 		n++
-		if len(r.Limits) == 0 || !rules.HasDomain(r.Domain) || r.Name == "" || len(r.Name) > 200 {
+		if (len(r.Limits) == 0) != r.Unlimited || !rules.HasDomain(r.Domain) || r.Name == "" || len(r.Name) > 200 {
 			t.Fatalf("%+v", r)
+		}
+		if levels := r.AppendStatLevels(nil, entries("a=b c")); len(levels) != 2 {
+			t.Fatalf("%+v: levels %q", r, levels)
+		}
+		if !plain(r.Metadata) {
+			t.Fatalf("metadata %#v", r.Metadata)
 		}
 		for _, l := range r.Limits {
 			if l.Limit == nil || l.Unit.Duration() == 0 || l.UnitMultiplier == 0 {

@@ -24,6 +24,7 @@ type reader struct {
 	faults   Faults
 	warnings Faults
 	told     map[Fault]bool // what lies behind an alias is read many times, and told once
+	found    int            // faults, those told before too
 	visits   int
 	depth    int
 	stopped  bool // a bound was reached
@@ -34,7 +35,10 @@ type field struct{ key, value *yaml.Node }
 
 type fields map[string]field
 
-func (r *reader) fault(n *yaml.Node, format string, args ...any) { r.tell(&r.faults, n, format, args) }
+func (r *reader) fault(n *yaml.Node, format string, args ...any) {
+	r.found++
+	r.tell(&r.faults, n, format, args)
+}
 
 func (r *reader) warn(n *yaml.Node, format string, args ...any) { r.tell(&r.warnings, n, format, args) }
 
@@ -106,7 +110,7 @@ func (r *reader) collect(n *yaml.Node, in *section, into fields) bool {
 			return false
 		case key.ShortTag() == "!!merge":
 			merged = append(merged, n.Content[i+1])
-		case r.knows(key, in):
+		case r.knows(key, n.Content[i+1], in):
 			if _, twice := own[key.Value]; twice {
 				r.warn(key, "key '%s' is given twice in one map: only the last counts", key.Value)
 			}
@@ -239,6 +243,40 @@ func (r *reader) boolean(f field, otherwise bool) bool {
 	return v
 }
 
+// flag reads true or false as the incumbent does. What is absent or has no value is false.
+func (r *reader) flag(f field) bool {
+	if r.empty(f) {
+		return false
+	}
+	n, ok := r.visit(f.value)
+	if !ok {
+		return false
+	}
+	v, ok := truth(n)
+	switch {
+	case ok:
+	case n.ShortTag() == "!!float":
+		r.fault(n, "error checking config: %s is a float: %s wants true or false", quoted(n), f.key.Value)
+	default:
+		r.fault(n, "error loading config file: cannot unmarshal %s into bool: %s wants true or false", shape(n), f.key.Value)
+	}
+	return v
+}
+
+// truth reads the words that YAML 1.1 has for true and false, as the incumbent does.
+func truth(n *yaml.Node) (value, ok bool) {
+	if n.Kind != yaml.ScalarNode || n.Style != 0 && n.ShortTag() != "!!bool" {
+		return false, false
+	}
+	switch n.Value {
+	case "y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON":
+		return true, true
+	case "n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF":
+		return false, true
+	}
+	return false, false
+}
+
 // word reads one of words, the first if absent. It is false where it told a fault.
 func (r *reader) word(f field, words ...string) (string, bool) {
 	if f.value == nil {
@@ -270,6 +308,15 @@ func (r *reader) empty(f field) bool {
 	return true
 }
 
+// null tells whether a key is absent or has no value.
+func (r *reader) null(f field) bool {
+	if f.value == nil {
+		return true
+	}
+	n, ok := r.visit(f.value)
+	return !ok || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
+}
+
 // shape is what YAML takes n for, in the words of its errors.
 func shape(n *yaml.Node) string {
 	if n.Kind != yaml.ScalarNode {
@@ -291,6 +338,10 @@ func quoted(n *yaml.Node) string {
 
 func short(s string) string {
 	const most = 100
+	return cut(s, most)
+}
+
+func cut(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

@@ -3,6 +3,7 @@ package descriptors
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -14,17 +15,55 @@ type RateLimit struct {
 	UnitMultiplier  uint32 // units per window, from 1
 	RequestsPerUnit uint32 // per window, that is; 0 denies every hit
 	Limit           *limiters.Limit
+	Name            string // as the rules give it, for Envoy to tell and for replaces; "" if they give none
 }
 
-// A Rule is a descriptor of the rules that has limits. It does not change and may be shared.
+// A Rule is a descriptor of the rules that has limits, or none on purpose. It does not change and may be shared.
 type Rule struct {
 	Domain string
 	// Name is the way to the rule, such as "user_id.action=reply", for metric labels and logs: valid UTF-8 of at most
 	// 200 bytes, longer ones cut and told apart by a hash. It says nothing of a request. Keys with dots or equals signs
 	// may give two rules one name.
-	Name   string
-	Limits []RateLimit // at least one, no two with the same Limit.ID; all are charged or none
-	path   []step
+	Name string
+	// Limits are all charged or none. No two have the same Limit.ID. There are none if the rule is unlimited, else at
+	// least one.
+	Limits []RateLimit
+	// Unlimited allows every hit, and counts none.
+	Unlimited bool
+	// LimitName is the name of the rate_limit, or of the first of several that has one; "" without.
+	LimitName string
+	// Replaces names limits of the domain that a request under this rule is not under, see HasName.
+	Replaces []string
+	// ShadowMode counts and reports what is over the limit, and allows it.
+	ShadowMode bool
+	// QuotaMode lets a descriptor be over its limit without denying the request, unless all such of it are.
+	QuotaMode bool
+	// Metadata is told to Envoy with a hit that passes: nil, or values of the types string, float64, bool, nil, []any and
+	// map[string]any, as in JSON. It may not be changed.
+	Metadata map[string]any
+
+	path     []level
+	detailed bool // detailed_metric
+	shares   bool // a level has share_threshold
+}
+
+// HasName tells whether a limit of r has the name, which is what takes all of r out of a request that replaces it.
+func (r *Rule) HasName(name string) bool {
+	has := func(l RateLimit) bool { return l.Name == name }
+	return name != "" && (r.LimitName == name || slices.ContainsFunc(r.Limits, has))
+}
+
+// A level is a step of a rule, with what is told of it.
+type level struct {
+	step
+	share         bool   // share_threshold: one counter for all that the wildcard matches
+	valueToMetric bool   // value_to_metric
+	text          string // of the step
+}
+
+func newLevel(e Entry) level {
+	s := newStep(e)
+	return level{step: s, text: s.composite()}
 }
 
 // A step is how a level of a rule matches an entry: part of what a rule is, whatever stands beside it in the file.
@@ -54,12 +93,15 @@ func newStep(e Entry) step {
 	return s
 }
 
+// composite is the step as the incumbent writes it.
+func (s step) composite() string { return Entry{s.key, s.value}.joined() }
+
 const (
 	maxName  = 200
 	nameHash = 8 // bytes
 )
 
-func name(path []step) string {
+func name(path []level) string {
 	var b strings.Builder
 	for i, s := range path {
 		if i > 0 {
@@ -82,9 +124,9 @@ func name(path []step) string {
 
 // Override is the limit of a request that brings its own. It takes the place of unit, multiplier and requests per unit;
 // the algorithm, whether denied hits count and where a window starts are those of r, the rule that would match (of its
-// first limit, if it has several), and so is a capacity that r sets. A nil r gives a fixed window that counts denied
-// hits. A multiplier of 0 means 1. The error tells what cannot be: an unknown unit, a window above 10 years, or a
-// number beyond what the algorithm takes.
+// first limit, if it has several), and so is a capacity that r sets. A nil or unlimited r gives a fixed window that
+// counts denied hits. A multiplier of 0 means 1. The error tells what cannot be: an unknown unit, a window above 10
+// years, or a number beyond what the algorithm takes.
 func (r *Rule) Override(requestsPerUnit uint32, unit Unit, multiplier uint32) (RateLimit, error) {
 	spec := limiters.Spec{Algorithm: defaultAlgorithm, CountDenied: true}
 	if r != nil && len(r.Limits) > 0 {
@@ -108,5 +150,5 @@ func newRateLimit(spec limiters.Spec, requests uint32, unit Unit, multiplier uin
 	if err != nil {
 		return RateLimit{}, err
 	}
-	return RateLimit{unit, multiplier, requests, limit}, nil
+	return RateLimit{Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: requests, Limit: limit}, nil
 }

@@ -14,7 +14,8 @@ type Rules struct {
 
 // A node is a place in the tree of one domain.
 type node struct {
-	rule   *Rule // nil: no limit here
+	rule   *Rule   // nil: no limit here
+	policy *policy // in the tree of an overlay; nil: nothing is said here
 	exact  map[Entry]*node
 	wild   []wild // in file order
 	byName map[string]*node
@@ -28,7 +29,7 @@ type wild struct {
 
 // Match finds the rule for entries, nil if there is none. At each level an entry takes the descriptor with its key and
 // value, else the first in the file whose wildcards fit, else the one with its key and no value; a choice is never
-// revised. The rule counts if the last entry reaches it. Match allocates nothing.
+// revised. The rule counts if the last entry reaches it; it may be unlimited. Match allocates nothing.
 func (r *Rules) Match(domain string, entries []Entry) *Rule {
 	if r == nil {
 		return nil
@@ -54,6 +55,9 @@ func (n *node) next(e Entry) *node {
 	}
 	return n.byName[e.Key]
 }
+
+// inner tells whether something follows.
+func (n *node) inner() bool { return len(n.exact)+len(n.wild)+len(n.byName) > 0 }
 
 func (n *node) add(s step, child *node) {
 	if s.how == wildcard {
@@ -87,7 +91,7 @@ func (r *Rules) Warnings() []Fault {
 	return slices.Clone(r.warnings)
 }
 
-// All gives every rule in the order of the files.
+// All gives every rule in the order of the files, unlimited ones too.
 func (r *Rules) All() iter.Seq[*Rule] {
 	if r == nil {
 		r = &Rules{}

@@ -40,13 +40,15 @@ var units = [...]struct {
 }
 
 // unitNames lists what a rule may say, for faults.
-var unitNames = func() string {
+var unitNames = strings.Join(unitWords(), ", ")
+
+func unitWords() []string {
 	var names []string
 	for _, u := range units[Second:] {
 		names = append(names, u.name)
 	}
-	return strings.Join(names, ", ")
-}()
+	return names
+}
 
 // String is the unit as rules write it, or "unknown".
 func (u Unit) String() string {

@@ -1,0 +1,68 @@
+package descriptors_test
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// TestDocs parses every example of docs/rules.md, and looks for every key of the grammar in a table and in an example.
+func TestDocs(t *testing.T) {
+	text, err := os.ReadFile(root + "docs/rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var examples strings.Builder
+	for _, m := range regexp.MustCompile("(?ms)^```yaml([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		example := descriptors.File{Name: "example", Data: []byte(m[2])}
+		examples.WriteString(m[2])
+		if strings.TrimSpace(m[1]) == "overlay" {
+			if _, err := descriptors.ParseOverlay(example); err != nil {
+				t.Errorf("%s\n%v", m[2], err)
+			}
+			continue
+		}
+		rules, err := descriptors.Parse(example)
+		if err != nil || len(rules.Warnings()) > 0 {
+			t.Errorf("%s\n%v %v", m[2], err, rules.Warnings())
+		}
+		if err := validate(t, m[2]); err != nil {
+			t.Errorf("%s\nagainst the schema: %v", m[2], err)
+		}
+	}
+	for _, key := range keys(t) {
+		if !strings.Contains(string(text), "| `"+key+"` |") {
+			t.Errorf("%s is in no table of docs/rules.md", key)
+		}
+		if !regexp.MustCompile(`(?m)(^|[ {])` + key + `:( |$)`).MatchString(examples.String()) {
+			t.Errorf("%s is in no example of docs/rules.md", key)
+		}
+	}
+}
+
+// keys are those of the grammar.
+func keys(t *testing.T) []string {
+	t.Helper()
+	var schema struct {
+		Defs map[string]struct {
+			Properties map[string]any `json:"properties"`
+		} `json:"$defs"`
+	}
+	if err := json.Unmarshal(descriptors.Schema(), &schema); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, def := range schema.Defs {
+		for key := range def.Properties {
+			all = append(all, key)
+		}
+	}
+	if len(all) < 20 {
+		t.Fatalf("only %d keys", len(all))
+	}
+	return all
+}

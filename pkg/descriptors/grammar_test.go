@@ -1,0 +1,321 @@
+package descriptors_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// TestWhatTheIncumbentRefuses holds its validation: the files it calls bad, and the text that our fault contains. A "|"
+// parts two files.
+func TestWhatTheIncumbentRefuses(t *testing.T) {
+	limit := func(s string) string {
+		return "domain: test-domain\ndescriptors:\n- key: key1\n  value: value1\n" +
+			"  descriptors:\n  - key: subkey1\n    rate_limit: {" + s + "}\n"
+	}
+	descriptor := func(s string) string {
+		return "domain: test-domain\ndescriptors:\n- {" + s + ", rate_limit: {unit: day, requests_per_unit: 1}}\n"
+	}
+	for _, tt := range []struct{ text, want string }{
+		{"'''\n", "error loading config file: yaml: line 2: found unexpected end of stream"},
+		{limit("unit: day, requests_per_unit: -1"), "cannot unmarshal !!int `-1` into uint32"},
+		{"0.25: test-domain\ndomain: d\n", "config error, key is not of type string: 0.25"},
+		{"domain: d\ndescriptors: [{key: k, ratelimit: {unit: day}}]", "config error, unknown key 'ratelimit'"},
+		{limit("unit: day, requestsperunit: 5"), "config error, unknown key 'requestsperunit'"},
+		{"domain: d\ndescriptors: [a]\n", "config error, yaml file contains list of type other than map: a"},
+		{limit("unit: day, replaces: [a]"), "config error, yaml file contains list of type other than map: a"},
+		{descriptor("key: k, value: 1.5"), "error checking config"},
+		{descriptor("key: k, shadow_mode: 1.5"), "error checking config"},
+		{limit("unit: day, requests_per_unit: 18446744073709551615"), "error loading config file"},
+		{limit("unit: day, requests_per_unit: 5.5"), "error checking config"},
+		{descriptor("key: k, quota_mode: maybe"), "cannot unmarshal !!str `maybe` into bool"},
+		{descriptor("key: k, detailed_metric: 'true'"), "cannot unmarshal !!str `true` into bool"},
+		{"descriptors:\n", "config file cannot have empty domain"},
+		{"domain: d\n|domain: d\ndescriptors:\n", "duplicate domain 'd' in config file"},
+		{"domain: test-domain\ndescriptors: [{value: value1}]", "descriptor has empty key"},
+		{"domain: test-domain\ndescriptors: [{key: key1, value: value1}, {key: key1, value: value1}]",
+			"duplicate descriptor composite key 'test-domain.key1_value1'"},
+		{"domain: domain\ndescriptors: [{key: k, value: v, descriptors: [{key: k2}, {key: k2}]}]",
+			"duplicate descriptor composite key 'domain.k_v.k2'"},
+		{limit("unit: foo, requests_per_unit: 5"), "invalid rate limit unit 'foo'"},
+		{limit("unit: unknown, requests_per_unit: 5"), "invalid rate limit unit 'unknown'"},
+		{limit("requests_per_unit: 5"), "invalid rate limit unit ''"},
+		{limit("unlimited: false"), "invalid rate limit unit ''"},
+		{limit("unlimited: true, unit: Day, requests_per_unit: 25"), "should not specify rate limit unit when unlimited"},
+		{limit("name: self, replaces: [{name: }], unit: second"), "should not have an empty replaces entry"},
+		{limit("replaces: [{}], unit: second"), "should not have an empty replaces entry"},
+		{limit("name: self, replaces: [{name: self}], unit: second"), "replaces should not contain name of same descriptor"},
+		{descriptor("key: k, value: v, share_threshold: true"),
+			"share_threshold can only be used with wildcard values (containing '*'), but found key 'k_v'"},
+		{descriptor("key: k, share_threshold: yes"),
+			"share_threshold can only be used with wildcard values (containing '*'), but found key 'k'"},
+		{descriptor("key: k, metadata: {a: .inf}"), "error parsing metadata: "},
+		{descriptor("key: k, metadata: {a: [.nan]}"), "error parsing metadata: "},
+		{descriptor("key: k, metadata: {a: !!binary /w==}"), "error parsing metadata: "},
+		{descriptor("key: k, metadata: {[a]: b}"), "error parsing metadata: "},
+		{descriptor("key: k, metadata: 7"), "error loading config file: cannot unmarshal !!int `7` into a map"},
+		// Under a key that has no effect where it stands, too.
+		{"domain: d\nrate_limit: {limits: 5}\n", "config error, unknown key 'limits'"},
+		{"domain: d\nkey: [a]\n", "config error, yaml file contains list of type other than map: a"},
+		{"domain: d\nname: [{unit: 1.5}]\n", "error checking config"},
+		{"domain: d\nunit: {1: x}\n", "config error, key is not of type string: 1"},
+		{"domain: d\nunit: {capacity: 1}\n", "config error, unknown key 'capacity'"},
+	} {
+		_, err := descriptors.Parse(files(strings.Split(tt.text, "|")...)...)
+		var faults descriptors.Faults
+		if !errors.As(err, &faults) || len(faults) != 1 || !strings.Contains(faults[0].Message, tt.want) {
+			t.Errorf("%s\ngot  %v\nwant %s", tt.text, err, tt.want)
+		}
+	}
+}
+
+// TestWhatIsOursIsStrict holds the faults of what the incumbent does not know.
+func TestWhatIsOursIsStrict(t *testing.T) {
+	const two = "rate_limits: [{unit: day, requests_per_unit: 1}, "
+	for _, tt := range []struct{ descriptor, want string }{
+		{two + "{unit: hour, unlimited: true}]", "unlimited cannot be used inside rate_limits: use a rate_limit for it"},
+		{two + "{unit: hour, replaces: []}]", "replaces cannot be used inside rate_limits: use a rate_limit for it"},
+		{two + "{unit: hour, shadow_mode: true}]", "config error, unknown key 'shadow_mode' in a limit of rate_limits"},
+		{"rate_limit: {unlimited: true, algorithm: funnel}", "algorithm has no meaning when unlimited"},
+		{"rate_limit: {unlimited: true, count_denied: true}", "count_denied has no meaning when unlimited"},
+		{"rate_limit: {unlimited: true, unit_multiplier: 2}", "unit_multiplier has no meaning when unlimited"},
+		{"algorithm: {unit: 1}", "config error, unknown key 'algorithm' in a descriptor: it belongs in a rate_limit"},
+		{"rate_limit: {unit: day, rate_limits: []}", "unknown key 'rate_limits' in a rate_limit: it belongs in a descriptor"},
+	} {
+		_, err := descriptors.Parse(files("domain: d\ndescriptors: [{key: k, " + tt.descriptor + "}]\n")...)
+		var faults descriptors.Faults
+		if !errors.As(err, &faults) || len(faults) != 1 || !strings.Contains(faults[0].Message, tt.want) {
+			t.Errorf("%s\ngot  %v\nwant %s", tt.descriptor, err, tt.want)
+		}
+	}
+}
+
+// TestTolerated holds what loads though it is odd, and the warning. A '-' wants none.
+func TestTolerated(t *testing.T) {
+	limit := func(s string) string { return "[{key: k, rate_limit: {" + s + "}}]" }
+	const day = "rate_limit: {unit: day, requests_per_unit: 1}"
+	for _, tt := range []struct{ descriptors, want string }{
+		{limit("unlimited: true"), "-"},
+		{limit("unlimited: on, unit: unknown, requests_per_unit: 0"), "-"},
+		{limit("unlimited: true, unit: fortnight"), "2:54: unit 'fortnight' is none, and has no effect when unlimited"},
+		{limit("unlimited: true, requests_per_unit: 5"), "2:54: requests_per_unit has no effect when unlimited"},
+		{limit("unit: day, requests_per_unit: ~"), "2:48: requests_per_unit is missing: it is 0, which denies every hit"},
+		{limit("unit: day, requests_per_unit: 1, unlimited: ~"), "2:70: key 'unlimited' has no value, and so no effect"},
+		{limit("unit: day, requests_per_unit: 1, name: n, replaces: [{name: m}]"),
+			"2:97: replaces names 'm', which no limit of the domain 'd' has"},
+		{"[{key: k, rate_limit: {unlimited: true, name: n}}, {key: l, rate_limit: {unlimited: true, replaces: [{name: n}]}}]",
+			"-"},
+		{"[{key: k, rate_limit: {unlimited: true, name: n}}, {key: l, rate_limit: {unlimited: true, name: n}}]",
+			"2:104: name 'n' is that of another limit too, at a.yaml:2: what replaces it replaces both"},
+		{"[{key: a, " + day + ", shadow_mode: true, quota_mode: yes, detailed_metric: on, value_to_metric: y}]", "-"},
+		{"[{key: a, shadow_mode: true, descriptors: [{key: b, " + day + "}]}]",
+			"2:24: shadow_mode has no effect without a rate_limit beside it"},
+		{"[{key: a, quota_mode: true, descriptors: [{key: b, " + day + "}]}]", "2:24: quota_mode has no effect without"},
+		{"[{key: a, detailed_metric: true, descriptors: [{key: b, " + day + "}]}]",
+			"2:24: detailed_metric has no effect without"},
+		{"[{key: a, metadata: {x: y}, descriptors: [{key: b, " + day + "}]}]", "2:24: metadata has no effect without"},
+		{"[{key: a, shadow_mode: off, descriptors: [{key: b, " + day + "}]}]", "-"},
+		{"[{key: a, value: b}]", "2:15: the descriptor has neither a limit nor descriptors, and no effect"},
+		{"[{key: a, descriptors: []}]", "2:15: the descriptor has neither a limit nor descriptors, and no effect"},
+		{"[{key: a, value: b}, {key: a, " + day + "}]", "-"},
+		{"[{key: a, value: b}, {key: a, value: '*', " + day + "}]", "-"},
+		{"[{key: a, value: b}, {key: b, " + day + "}]", "2:15: the descriptor has neither"},
+		{"[{key: a_b, " + day + "}, {key: a, value: b, " + day + "}]",
+			"2:75: envoyproxy/ratelimit refuses this as a duplicate of line 2"},
+		{"[{key: generic_key_login, " + day + "}]", "2:16: a key that begins with 'generic_key_' does not match the key " +
+			"'generic_key' with a value, as it does in envoyproxy/ratelimit: write 'key: generic_key' and 'value: login'"},
+		{"[{key: 'a*b', " + day + "}]", "2:16: the pattern 'a*b' is matched against keys alone"},
+		{"[{key: 'a*', value: 'b', share_threshold: true, " + day + "}]", "-"},
+		{"[{key: a, " + day + ", metadata: {1: x}}]", "2:82: the key 1 in metadata is not a text: it is taken as '1'"},
+		{"[{key: a, " + day + ", metadata: {x: 1, x: 2}}]", "2:88: key 'x' is given twice in one map: only the last counts"},
+		{"[{key: a, " + day + ", name: {metadata: [1.5], unit: 1}}]", "2:71: key 'name' has no effect in a descriptor"},
+	} {
+		rules, err := descriptors.Parse(files("domain: d\ndescriptors: " + tt.descriptors + "\n")...)
+		if err != nil {
+			t.Errorf("%s\n%v", tt.descriptors, err)
+			continue
+		}
+		w := rules.Warnings()
+		if tt.want == "-" && len(w) == 0 {
+			continue
+		}
+		if len(w) != 1 || !strings.HasPrefix(w[0].String(), "a.yaml:"+tt.want) {
+			t.Errorf("%s\ngot  %v\nwant a.yaml:%s", tt.descriptors, w, tt.want)
+		}
+	}
+}
+
+func TestModifiers(t *testing.T) {
+	rules := parse(t, `domain: d
+descriptors:
+- key: a
+  shadow_mode: true
+  rate_limit: {unit: WEEK, requests_per_unit: 3, name: one, replaces: [{name: two}, {name: 3}]}
+- key: b
+  quota_mode: true
+  rate_limit: {unlimited: true, name: two}
+- key: c
+  detailed_metric: true
+  rate_limits: [{unit: hour, requests_per_unit: 1}, {unit: day, requests_per_unit: 2, name: 3}]
+- key: e
+  rate_limit: {unlimited: false, unit: day, requests_per_unit: 1}
+`)
+	got := map[string]string{}
+	for r := range rules.All() {
+		got[r.Name] = fmt.Sprintln(len(r.Limits), r.Unlimited, r.ShadowMode, r.QuotaMode, r.Replaces, r.LimitName)
+		for _, l := range r.Limits {
+			got[r.Name] += "[" + l.Name + "]"
+		}
+	}
+	want := map[string]string{
+		"a": "1 false true false [two 3] one\n[one]",
+		"b": "0 true false true [] two\n",
+		"c": "2 false false false [] 3\n[][3]",
+		"e": "1 false false false [] \n[]",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	if d, n := rules.Counts(); d != 1 || n != 4 {
+		t.Errorf("counts %d, %d", d, n)
+	}
+	if w := rules.Warnings(); len(w) > 0 {
+		t.Errorf("warnings: %v", w)
+	}
+	rule := rules.Match("d", entries("c=1"))
+	if !rule.HasName("3") || rule.HasName("") || rule.HasName("one") {
+		t.Error("HasName")
+	}
+	unlimited := rules.Match("d", entries("b=1"))
+	if unlimited == nil || !unlimited.HasName("two") {
+		t.Fatalf("%+v", unlimited)
+	}
+	l, err := unlimited.Override(5, descriptors.Minute, 0)
+	if err != nil || sprint(l) != "{fixed_window 5 1m0s 0 false true}" {
+		t.Errorf("%v %v", l, err)
+	}
+}
+
+func TestMetadata(t *testing.T) {
+	rules := parse(t, `domain: d
+descriptors:
+- key: a
+  rate_limit: {unlimited: true}
+  metadata: &m
+    text: x
+    number: 0x10
+    large: 18446744073709551615
+    float: 1.5
+    yes: no
+    none: ~
+    date: 2020-01-01
+    binary: !!binary aGk=
+    list: [1, {k: [v]}]
+    map: {<<: {a: 1, b: 2}, b: 3}
+- key: b
+  rate_limit: {unlimited: true}
+  metadata: {<<: [*m, {text: y, more: z}], map: {}}
+- key: c
+  rate_limit: {unlimited: true}
+`)
+	for _, tt := range []struct{ entry, want string }{
+		{"a=1", `{"binary":"hi","date":"2020-01-01","float":1.5,"large":18446744073709552000,"list":[1,{"k":["v"]}],` +
+			`"map":{"a":1,"b":3},"none":null,"number":16,"text":"x","yes":false}`},
+		{"b=1", `{"binary":"hi","date":"2020-01-01","float":1.5,"large":18446744073709552000,"list":[1,{"k":["v"]}],` +
+			`"map":{},"more":"z","none":null,"number":16,"text":"x","yes":false}`},
+		{"c=1", "null"},
+	} {
+		rule := rules.Match("d", entries(tt.entry))
+		got, err := json.Marshal(rule.Metadata)
+		if err != nil || string(got) != tt.want || !plain(rule.Metadata) {
+			t.Errorf("%s: got %s, %v", tt.entry, got, err)
+		}
+	}
+}
+
+// plain tells whether v is what google.protobuf.Struct can hold.
+func plain(v any) bool {
+	switch v := v.(type) {
+	case nil, string, float64, bool:
+		return true
+	case []any:
+		return !slices.ContainsFunc(v, func(v any) bool { return !plain(v) })
+	case map[string]any:
+		for _, v := range v {
+			if !plain(v) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+func TestMergeDomains(t *testing.T) {
+	const rest = ", rate_limit: {unit: day, requests_per_unit: 1}}\n"
+	merge := descriptors.Options{MergeDomains: true}
+	a := "domain: d\ndescriptors:\n- {key: k, value: 'a*'" + rest + "- {key: x, value: y" + rest
+	b := "domain: d\ndescriptors:\n- {key: k, value: '*b'" + rest
+	for _, tt := range []struct {
+		files []string
+		want  string // what k=ab comes under
+	}{{[]string{a, b}, "k=a*"}, {[]string{b, "domain: e\n", a}, "k=*b"}} {
+		rules, err := descriptors.ParseWith(merge, files(tt.files...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := rules.Match("d", entries("k=ab")).Name; got != tt.want {
+			t.Errorf("got %s, want %s", got, tt.want)
+		}
+		if rules.Match("d", entries("x=y")) == nil || rules.Match("d", entries("k=b")) == nil {
+			t.Error("a rule is lost")
+		}
+		if _, n := rules.Counts(); n != 3 {
+			t.Errorf("%d rules", n)
+		}
+	}
+	_, err := descriptors.ParseWith(merge, files(a, b, "domain: d\ndescriptors:\n- {key: x, value: y"+rest)...)
+	golden(t, err,
+		"c.yaml:3:4: duplicate descriptor composite key 'd.x_y': a.yaml:4 has it too; put what they hold in one")
+	_, err = descriptors.ParseWith(merge, files("descriptors: []\n", "domain: ''\n")...)
+	golden(t, err, "a.yaml:1:1: config file cannot have empty domain: want 'domain: <name>' at the top\n"+
+		"b.yaml:1:9: config file cannot have empty domain: want 'domain: <name>' at the top")
+
+	// Names are those of the domain, wherever they stand.
+	rules, err := descriptors.ParseWith(merge, files(
+		"domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, replaces: [{name: n}]}}]\n",
+		"domain: d\ndescriptors: [{key: b, rate_limit: {unlimited: true, name: n}}]\n",
+		"domain: e\ndescriptors: [{key: b, rate_limit: {unlimited: true, name: n}}]\n")...)
+	if err != nil || len(rules.Warnings()) > 0 {
+		t.Errorf("%v %v", err, rules.Warnings())
+	}
+}
+
+func TestLiveLoadsWithOptions(t *testing.T) {
+	var live descriptors.Live
+	if err := live.Load(files("domain: d\n", "domain: d\n")); err == nil {
+		t.Error("merged without being asked to")
+	}
+	live.SetOptions(descriptors.Options{MergeDomains: true})
+	if err := live.Load(files("domain: d\n", "domain: d\n")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestManyWildcardsLoadInTime is a file that would be slow if each descriptor were compared with each.
+func TestManyWildcardsLoadInTime(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("domain: d\ndescriptors:\n")
+	for i := range 50_000 {
+		fmt.Fprintf(&b, "- {key: k, value: '*%d'}\n", i)
+	}
+	if w := parse(t, b.String()).Warnings(); len(w) > 0 {
+		t.Errorf("%d warnings", len(w))
+	}
+}

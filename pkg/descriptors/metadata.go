@@ -1,0 +1,124 @@
+package descriptors
+
+import (
+	"math"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// metadata reads a map of anything that google.protobuf.Struct can hold. Nothing is nil.
+func (r *reader) metadata(f field) map[string]any {
+	if r.empty(f) {
+		return nil
+	}
+	n, ok := r.visit(f.value)
+	if !ok {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		r.fault(n, "error loading config file: cannot unmarshal %s into a map: metadata wants a map", shape(n))
+		return nil
+	}
+	m := map[string]any{}
+	r.object(n, m)
+	return m
+}
+
+// object reads a map into m, where a key that is there stays: those of the map itself go before merged ones.
+func (r *reader) object(n *yaml.Node, m map[string]any) {
+	r.depth++
+	defer func() { r.depth-- }()
+	own, merged := map[string]any{}, []*yaml.Node(nil)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, ok := r.visit(n.Content[i])
+		switch {
+		case !ok:
+			return
+		case key.ShortTag() == "!!merge":
+			merged = append(merged, n.Content[i+1])
+			continue
+		case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!null" || key.ShortTag() == "!!binary":
+			r.fault(key, "error parsing metadata: %s is no key: want a text", quoted(key))
+			continue
+		case key.ShortTag() != "!!str":
+			r.warn(key, "the key %s in metadata is not a text: it is taken as '%s'", quoted(key), quoted(key))
+		}
+		if _, twice := own[key.Value]; twice {
+			r.warn(key, "key '%s' is given twice in one map: only the last counts", short(key.Value))
+		}
+		own[key.Value] = r.value(n.Content[i+1])
+	}
+	for k, v := range own {
+		if _, set := m[k]; !set {
+			m[k] = v
+		}
+	}
+	for _, n := range merged {
+		r.mergeObject(n, m)
+	}
+}
+
+func (r *reader) mergeObject(n *yaml.Node, m map[string]any) {
+	n, ok := r.visit(n)
+	switch {
+	case !ok:
+	case n.Kind == yaml.MappingNode:
+		r.object(n, m)
+	case n.Kind == yaml.SequenceNode:
+		r.depth++
+		defer func() { r.depth-- }()
+		for _, item := range n.Content {
+			r.mergeObject(item, m)
+		}
+	default:
+		r.fault(n, "error loading config file: cannot unmarshal %s into a map: '<<' wants a map, or a list of maps", shape(n))
+	}
+}
+
+func (r *reader) value(n *yaml.Node) any {
+	n, ok := r.visit(n)
+	if !ok {
+		return nil
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := map[string]any{}
+		r.object(n, m)
+		return m
+	case yaml.SequenceNode:
+		r.depth++
+		defer func() { r.depth-- }()
+		list := make([]any, 0, len(n.Content))
+		for _, item := range n.Content {
+			list = append(list, r.value(item))
+		}
+		return list
+	}
+	return r.scalar(n)
+}
+
+func (r *reader) scalar(n *yaml.Node) any {
+	if b, ok := truth(n); ok {
+		return b
+	}
+	switch n.ShortTag() {
+	case "!!null":
+		return nil
+	case "!!int", "!!float":
+		var f float64
+		if err := n.Decode(&f); err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+			r.fault(n, "error parsing metadata: the number %s cannot be told to Envoy: want a finite one", quoted(n))
+			return nil
+		}
+		return f
+	case "!!binary":
+		var s string
+		if err := n.Decode(&s); err != nil || !utf8.ValidString(s) {
+			r.fault(n, "error parsing metadata: !!binary that is not text cannot be told to Envoy: want text")
+			return nil
+		}
+		return s
+	}
+	return n.Value
+}

@@ -1,0 +1,168 @@
+package descriptors_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// overlaid parses an overlay and rules, each in a file.
+func overlaid(overlay, rules string) (*descriptors.Rules, error) {
+	o, err := descriptors.ParseOverlay(descriptors.File{Name: "o.yaml", Data: []byte(overlay)})
+	if err != nil {
+		return nil, err
+	}
+	return descriptors.ParseWith(descriptors.Options{Overlay: o}, files(rules)...)
+}
+
+const arriving = `domain: d
+descriptors:
+- {key: k, value: v, rate_limit: &l {unit: minute, requests_per_unit: 5}}
+- {key: k, value: 'vw', rate_limit: *l}
+- {key: k, value: 'x', rate_limit: *l}
+- {key: k, value: 'p*', rate_limit: *l}
+- key: k
+  rate_limit: *l
+  descriptors:
+  - {key: deep, rate_limit: *l}
+- {key: own, rate_limit: {unit: minute, requests_per_unit: 5, algorithm: funnel, count_denied: true}}
+- {key: none, rate_limit: {unlimited: true}}
+- {key: many, rate_limits: [*l]}
+`
+
+func TestOverlay(t *testing.T) {
+	rules, err := overlaid(`domain: d
+descriptors:
+- {key: k, value: v, rate_limit: {algorithm: sliding_log}}
+- {key: k, value: 'v*', rate_limit: {algorithm: funnel, capacity: 3}}
+- {key: 'k*', value: 'p*', rate_limit: {window_start: first_hit}}
+- key: k
+  rate_limit: {count_denied: false}
+  descriptors:
+  - {key: '*', rate_limit: {algorithm: sliding_log, count_denied: true}}
+- {key: own, rate_limit: {capacity: 2, count_denied: false}}
+- {key: none, rate_limit: {algorithm: funnel}}
+- {key: many, rate_limit: {algorithm: funnel}}
+- {key: nobody, rate_limit: {algorithm: funnel}}
+`, arriving)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for request, want := range map[string]string{
+		"k=v":        "{sliding_log 5 1m0s 0 false false}",
+		"k=vw":       "{funnel 5 1m0s 3 false false}",
+		"k=x":        "{fixed_window 5 1m0s 0 false false}",
+		"k=p1":       "{fixed_window 5 1m0s 0 true true}",
+		"k=1":        "{fixed_window 5 1m0s 0 false false}",
+		"k=1 deep=1": "{sliding_log 5 1m0s 0 false true}",
+		"own=1":      "{funnel 5 1m0s 2 false true}", // what the rule says, stands
+		"many=1":     "{fixed_window 5 1m0s 0 false true}",
+	} {
+		if got := sprint(rules.Match("d", entries(request)).Limits[0]); got != want {
+			t.Errorf("%s: got %s, want %s", request, got, want)
+		}
+	}
+	var got []string
+	for _, w := range rules.Warnings() {
+		got = append(got, w.String())
+	}
+	want := "o.yaml:11:27: the overlay has no effect here: it matches no rate_limit of the rules\n" +
+		"o.yaml:12:27: the overlay has no effect here: it matches no rate_limit of the rules\n" +
+		"o.yaml:13:29: the overlay has no effect here: it matches no rate_limit of the rules"
+	if strings.Join(got, "\n") != want {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
+	}
+}
+
+// TestOverlayMatchesAsRequestsDo holds the order: exact, wildcards in file order, the key alone, and no way back.
+func TestOverlayMatchesAsRequestsDo(t *testing.T) {
+	for _, tt := range []struct{ overlay, want string }{
+		{"[{key: k, rate_limit: {algorithm: funnel}}, {key: k, value: v, rate_limit: {algorithm: sliding_log}}]",
+			"sliding_log"},
+		{"[{key: k, value: '*', rate_limit: {algorithm: funnel}}, {key: k, value: v*, rate_limit: {algorithm: sliding_log}}]",
+			"funnel"},
+		{"[{key: k, rate_limit: {algorithm: funnel}}, {key: k, value: x*, rate_limit: {algorithm: sliding_log}}]", "funnel"},
+		{"[{key: k, rate_limit: {algorithm: funnel}}, {key: k, value: v*}]", "fixed_window"},
+		{"[]", "fixed_window"},
+	} {
+		rules, err := overlaid("domain: d\ndescriptors: "+tt.overlay+"\n",
+			"domain: d\ndescriptors: [{key: k, value: v, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if got := rules.Match("d", entries("k=v")).Limits[0].Limit.Spec().Algorithm; got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.overlay, got, tt.want)
+		}
+	}
+}
+
+func TestAFaultNamesTheOverlayToo(t *testing.T) {
+	for _, tt := range []struct{ overlay, limit, want string }{
+		{"{algorithm: sliding_log}", "requests_per_unit: 5000000",
+			"a.yaml:2:36: a sliding log of 5000000 hits is too large: want at most 1000000, or the algorithm funnel, " +
+				"which needs no memory per hit (the overlay sets algorithm, at o.yaml:2:37)"},
+		{"{capacity: 5}", "requests_per_unit: 1",
+			"a.yaml:2:36: capacity has no meaning for the algorithm fixed_window: remove it, or set algorithm: funnel " +
+				"(the overlay sets capacity, at o.yaml:2:37)"},
+		{"{algorithm: funnel, count_denied: true}", "requests_per_unit: 1, window_start: clock",
+			"a.yaml:2:70: window_start has no meaning for the algorithm funnel: remove it, or set algorithm: fixed_window " +
+				"(the overlay sets algorithm, count_denied, at o.yaml:2:37)"},
+		{"{algorithm: funnel}", "requests_per_unit: -1",
+			"a.yaml:2:67: error loading config file: cannot unmarshal !!int `-1` into uint32: requests_per_unit wants a whole " +
+				"number from 0 to 4294967295"},
+	} {
+		_, err := overlaid("domain: d\ndescriptors: [{key: k, rate_limit: "+tt.overlay+"}]\n",
+			"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, "+tt.limit+"}}]\n")
+		golden(t, err, tt.want)
+	}
+}
+
+func TestOverlayFaults(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"", "a.yaml:1:1: config file cannot have empty domain"},
+		{"domain: d\n|domain: e\n|domain: d\n", "c.yaml:1:9: duplicate domain 'd' in overlay: a.yaml has it too"},
+		{"domain: d\nunit: day\n", "a.yaml:2:1: config error, unknown key 'unit' in an overlay: want one of domain"},
+		{"domain: d\ndescriptors: [{key: k, shadow_mode: true}]",
+			"a.yaml:2:24: config error, unknown key 'shadow_mode' in a descriptor of an overlay: want one of key, value"},
+		{"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day}}]",
+			"a.yaml:2:37: config error, unknown key 'unit' in a rate_limit of an overlay: want one of algorithm, window_start"},
+		{"domain: d\ndescriptors: [{key: k, rate_limits: []}]", "a.yaml:2:24: config error, unknown key 'rate_limits'"},
+		{"domain: d\ndescriptors: [{value: k}]", "a.yaml:2:15: descriptor has empty key"},
+		{"domain: d\ndescriptors: [{key: k}, {key: k}]", "a.yaml:2:26: duplicate descriptor 'k': line 2 has it too"},
+		{"domain: d\ndescriptors: [{key: k, rate_limit: {algorithm: x}}]", "a.yaml:2:48: unknown algorithm 'x'"},
+		{"domain: d\ndescriptors: [{key: k, rate_limit: {algorithm: sliding_log, capacity: 3}}]",
+			"a.yaml:2:61: capacity has no meaning for the algorithm sliding_log"},
+		{"domain: d\ndescriptors: [{key: k, rate_limit: {capacity: 0}}]", "a.yaml:2:47: value 0 is too small"},
+		{"domain: d\ndescriptors: [{key: k, rate_limit: {count_denied: yes}}]", "a.yaml:2:51: cannot read !!str `yes`"},
+		{"domain: d\ndescriptors: &a [{key: k, descriptors: *a}]", "a.yaml:2:19: nested too deeply"},
+		{": [\n", "a.yaml:1:1: error loading config file: yaml: "},
+	} {
+		o, err := descriptors.ParseOverlay(files(strings.Split(tt.text, "|")...)...)
+		var faults descriptors.Faults
+		if o != nil || !errors.As(err, &faults) || len(faults) != 1 || !strings.HasPrefix(faults[0].String(), tt.want) {
+			t.Errorf("%s\ngot  %v\nwant %s", tt.text, err, tt.want)
+		}
+	}
+}
+
+func FuzzOverlay(f *testing.F) {
+	f.Add([]byte("domain: d\ndescriptors: [{key: 'k*', value: '*', rate_limit: {algorithm: funnel, capacity: 2}}]\n"),
+		[]byte(arriving))
+	f.Add([]byte("domain: d\ndescriptors: &a [{key: k, rate_limit: &l {count_denied: false}, "+
+		"descriptors: [{key: x, rate_limit: *l}]}]"),
+		[]byte(arriving))
+	f.Fuzz(func(t *testing.T, overlay, text []byte) {
+		o, err := descriptors.ParseOverlay(descriptors.File{Name: "o", Data: overlay})
+		if err != nil {
+			return
+		}
+		rules, err := descriptors.ParseWith(descriptors.Options{Overlay: o}, files(string(text))...)
+		if err == nil {
+			usable(t, rules)
+		}
+		rules.Warnings()
+	})
+}

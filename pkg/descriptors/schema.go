@@ -1,0 +1,125 @@
+package descriptors
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// A schema is what JSON Schema says of a value.
+type schema map[string]any
+
+var (
+	nonEmptyText = schema{"type": []string{"string", "integer", "boolean"}, "minLength": 1}
+	// YAML takes 123 and true for something else than text; to the rules they are text as they are written.
+	text = schema{"type": []string{"string", "integer", "boolean", "null"}}
+	// YAML 1.1, which the incumbent reads, has more words for true and false.
+	boolean       = schema{"anyOf": []schema{{"type": []string{"boolean", "null"}}, words("yes", "no", "on", "off")}}
+	strictBoolean = schema{"type": "boolean"}
+	anyMap        = schema{"type": []string{"object", "null"}}
+	unitText      = schema{"anyOf": []schema{{"enum": unitWords()}, {"type": "string", "pattern": anyCase(unitWords())}}}
+)
+
+func words(w ...string) schema { return schema{"enum": w} }
+
+func wholeNumber(least, most int64) schema {
+	return schema{"type": "integer", "minimum": least, "maximum": most}
+}
+
+func refTo(section string) schema { return schema{"anyOf": []schema{ref(section), {"type": "null"}}} }
+
+func listOf(section string) schema {
+	return schema{"type": []string{"array", "null"}, "items": ref(section)}
+}
+
+func nonEmptyListOf(section string) schema {
+	return schema{"type": "array", "items": ref(section), "minItems": 1}
+}
+
+func ref(section string) schema { return schema{"$ref": "#/$defs/" + section} }
+
+// anyCase is a pattern of the words, in whatever case: JSON Schema's patterns know no flag for it.
+func anyCase(words []string) string {
+	var b strings.Builder
+	for i, w := range words {
+		b.WriteString([]string{"|", "^("}[btoi(i == 0)])
+		for _, c := range w {
+			fmt.Fprintf(&b, "[%c%c]", c, c-'a'+'A')
+		}
+	}
+	return b.String() + ")$"
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Schema is a JSON Schema (draft 2020-12) of the rules, for editors. It is stricter than [Parse] where Parse but warns:
+// a key where it has no effect is unknown to it. What spans several places (duplicates, names) it cannot say.
+func Schema() []byte {
+	defs := schema{}
+	for _, s := range sections {
+		defs[s.id] = s.schema()
+	}
+	require(defs, "file", "domain")
+	require(defs, "descriptor", "key")
+	require(defs, "limit", "unit")
+	require(defs, "replaces", "name")
+	defs["descriptor"].(schema)["not"] = schema{"required": []string{"rate_limit", "rate_limits"}}
+	isUnlimited := schema{"properties": schema{"unlimited": schema{"enum": []any{true, "yes", "on"}}},
+		"required": []string{"unlimited"}}
+	nothing := schema{"unit": false}
+	for _, k := range policyKeys {
+		nothing[k.name] = false
+	}
+	nothing["unit_multiplier"] = false
+	for _, id := range []string{"rate_limit", "limit"} {
+		defs[id].(schema)["allOf"] = meaning()
+	}
+	limit := defs["rate_limit"].(schema)
+	limit["if"], limit["then"] = isUnlimited, schema{"properties": nothing}
+	limit["else"] = schema{"required": []string{"unit"}}
+
+	out, err := json.MarshalIndent(schema{
+		"$schema": "https://json-schema.org/draft/2020-12/schema",
+		"title":   "Weir rules",
+		"$ref":    "#/$defs/file",
+		"$defs":   defs,
+	}, "", "  ")
+	if err != nil {
+		panic(err) // of tables that do not change: a test has seen them
+	}
+	return append(out, '\n')
+}
+
+func require(defs schema, section string, keys ...string) {
+	defs[section].(schema)["required"] = keys
+}
+
+func (s *section) schema() schema {
+	properties := schema{}
+	for _, k := range s.keys {
+		property := schema{"description": k.about}
+		for word, v := range k.value {
+			property[word] = v
+		}
+		properties[k.name] = property
+	}
+	return schema{"type": "object", "description": s.about, "properties": properties, "additionalProperties": false}
+}
+
+// meaning says which keys need which algorithm.
+func meaning() []schema {
+	all := make([]schema, len(meanings))
+	for i, m := range meanings {
+		then := schema{"properties": schema{"algorithm": schema{"const": m.algorithm}}}
+		if m.algorithm != defaultAlgorithm {
+			then["required"] = []string{"algorithm"}
+		}
+		all[i] = schema{"if": schema{"required": []string{m.key}}, "then": then}
+	}
+	return all
+}
