@@ -4,6 +4,7 @@ package redistest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -20,10 +21,11 @@ import (
 type Server struct {
 	Addr string // host:port
 
-	cmd  *exec.Cmd
-	log  bytes.Buffer
-	done chan struct{}
-	stop sync.Once
+	login redis.Options // how to reach it: user, password, TLS
+	cmd   *exec.Cmd
+	log   bytes.Buffer
+	done  chan struct{}
+	stop  sync.Once
 }
 
 // Start starts a Redis that keeps nothing on disk and ends with the test. Further settings are arguments of
@@ -44,12 +46,21 @@ func Run(addr string, settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	return launch(redis.Options{Addr: addr}, append([]string{"--bind", host, "--port", port}, withoutDisk(settings)...))
+}
+
+func withoutDisk(settings []string) []string {
+	return append([]string{"--save", "", "--appendonly", "no"}, settings...)
+}
+
+// launch starts a redis-server and returns once it answers to whoever logs in so.
+func launch(login redis.Options, args []string) (*Server, error) {
 	path := os.Getenv("REDIS_SERVER")
 	if path == "" {
 		path = "redis-server"
 	}
-	args := append([]string{"--bind", host, "--port", port, "--save", "", "--appendonly", "no"}, settings...)
-	s := &Server{Addr: addr, cmd: exec.Command(path, args...), done: make(chan struct{})}
+	login.MaxRetries = -1
+	s := &Server{Addr: login.Addr, login: login, cmd: exec.Command(path, args...), done: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("no redis-server (make test installs one; $REDIS_SERVER names one that is not on PATH): %w", err)
@@ -65,33 +76,98 @@ func Run(addr string, settings ...string) (*Server, error) {
 	return s, nil
 }
 
+// patience is longer than anything here takes on a busy machine.
+const patience = 30 * time.Second
+
 func (s *Server) awaitPong() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	c := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1})
+	c := s.newClient()
 	defer c.Close()
+	err := await(func(ctx context.Context) error {
+		select {
+		case <-s.done:
+			return fatal{fmt.Errorf("ended: %s", s.log.String())}
+		default:
+		}
+		err := c.Ping(ctx).Err()
+		if redis.HasErrorPrefix(err, "NOAUTH") {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("redis-server on %s: %w", s.Addr, err)
+	}
+	return nil
+}
+
+// A fatal error is not to be waited for.
+type fatal struct{ error }
+
+// await asks until there is no error, for as long as patience is.
+func await(ask func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if c.Ping(ctx).Err() == nil {
-			return nil
+		err := ask(ctx)
+		if err == nil || errors.As(err, new(fatal)) {
+			return err
 		}
 		select {
-		case <-s.done:
-			return fmt.Errorf("redis-server on %s ended: %s", s.Addr, s.log.String())
 		case <-ctx.Done():
-			return fmt.Errorf("redis-server on %s does not answer", s.Addr)
+			return fmt.Errorf("not within %v: %w", patience, err)
 		case <-tick.C:
 		}
 	}
 }
 
+// Await asks until there is no error, and fails the test where there still is one after half a minute.
+func Await(tb testing.TB, what string, ask func(ctx context.Context) error) {
+	tb.Helper()
+	if err := await(ask); err != nil {
+		tb.Fatalf("redistest: %s: %v", what, err)
+	}
+}
+
+func (s *Server) newClient() *redis.Client {
+	login := s.login
+	return redis.NewClient(&login)
+}
+
 // Client is a plain client of the server, closed with the test.
 func (s *Server) Client(tb testing.TB) *redis.Client {
 	tb.Helper()
-	c := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1})
+	c := s.newClient()
 	tb.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// Login is who Client is from now on.
+func (s *Server) Login(user, password string) { s.login.Username, s.login.Password = user, password }
+
+// SetUser makes a user: rules are those of ACL SETUSER.
+func (s *Server) SetUser(tb testing.TB, name string, rules ...string) {
+	tb.Helper()
+	args := []any{"acl", "setuser", name}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	s.do(tb, args...)
+}
+
+// do sends the server a command that has to succeed.
+func (s *Server) do(tb testing.TB, args ...any) any {
+	tb.Helper()
+	c := s.newClient()
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	reply, err := c.Do(ctx, args...).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		tb.Fatalf("redistest: %v at %s: %v", args, s.Addr, err)
+	}
+	return reply
 }
 
 // Signal sends a signal to the server: SIGSTOP freezes it.

@@ -10,18 +10,16 @@ import (
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
-// format is the version of what keys hold. Another one reads nothing of this one's.
-const format = "w1"
-
 // A batch is hits as the script takes them; its header names the arguments.
 type batch struct {
 	hits []limiters.Hit
 	keys []string
 	args []any
+	at   []int // which verdict is of which hit; nil: they stand in the same order
 }
 
-func newBatch(prefix string, now time.Time, hits []limiters.Hit) *batch {
-	b := &batch{hits: hits, keys: make([]string, len(hits)), args: make([]any, 2, 3+3*len(hits))}
+func newBatch(now time.Time, hits []limiters.Hit, keys []string) *batch {
+	b := &batch{hits: hits, keys: keys, args: make([]any, 2, 3+3*len(hits))}
 	b.args[0] = ""
 	if !now.IsZero() {
 		b.args[0] = now.UnixMicro()
@@ -43,17 +41,10 @@ func newBatch(prefix string, now time.Time, hits []limiters.Hit) *batch {
 	b.args[1] = len(limits)
 	for i := range hits {
 		h := &hits[i]
-		b.keys[i] = keyOf(prefix, h)
 		n := max(-limiters.MaxHits, min(h.N, limiters.MaxHits))
 		b.args = append(b.args, index[i], n, int(h.Group))
 	}
 	return b
-}
-
-// keyOf is where a hit's state is. The key's own text is the hash tag of a cluster, so that limits of one key are on one
-// node; braces in it change nothing, for the first is ours and the text, which decides the tag, is the same for all.
-func keyOf(prefix string, h *limiters.Hit) string {
-	return prefix + format + "{" + h.Key + "}" + h.Limit.ID()
 }
 
 // read writes what the script replied to the verdicts of the batch's hits.
@@ -67,9 +58,17 @@ func (b *batch) read(reply any, out []limiters.Verdict) error {
 		if err != nil {
 			return err
 		}
-		out[i] = v
+		out[b.place(i)] = v
 	}
 	return nil
+}
+
+// place is where the verdict of hit i goes.
+func (b *batch) place(i int) int {
+	if b.at == nil {
+		return i
+	}
+	return b.at[i]
 }
 
 func (b *batch) verdict(i int, values []any) (limiters.Verdict, error) {

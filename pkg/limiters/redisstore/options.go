@@ -2,49 +2,52 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
-	"strings"
+	"crypto/tls"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// Options say where Redis is. Addr is required; a zero elsewhere stands for the default.
+// A Type is how many Redis there are, and who says which of them to ask.
+type Type string
+
+// The types. An empty one is Single.
+const (
+	Single   Type = "single"   // one Redis
+	Sentinel Type = "sentinel" // a master and its replicas; Sentinels know which is the master
+	Cluster  Type = "cluster"  // a Redis Cluster
+)
+
+// Options say where Redis is. Addr is required, or Addrs for a Sentinel and a Cluster; a zero elsewhere stands for the
+// default.
 type Options struct {
-	Network  string // tcp (the default) or unix
-	Addr     string // host:port, or the path of a socket
+	Type     Type
+	Network  string   // of a single Redis: tcp (the default) or unix
+	Addr     string   // of a single Redis: host:port, or the path of a socket
+	Addrs    []string // host:port of the Sentinels, or of any nodes of the cluster
+	Master   string   // the name by which the Sentinels know the master
 	Username string
 	Password string
-	DB       int
-	Prefix   string        // before every key
-	Timeout  time.Duration // of a call, connecting included; default 15 ms, below the 20 ms that Envoy waits by default
-	PoolSize int           // connections; default 10
-}
+	DB       int // not of a cluster
 
-// ParseURL reads an address as envoyproxy/ratelimit takes it: host:port, redis://user:password@host:port/db, or the path
-// of a unix socket where the network is unix or the path begins with a slash. Errors do not show a password.
-func ParseURL(network, text string) (Options, error) {
-	switch {
-	case text == "":
-		return Options{}, fmt.Errorf("an empty address: want host:port, redis://host:port/db or the path of a socket")
-	case network == "unix" || strings.HasPrefix(text, "/"):
-		return Options{Network: "unix", Addr: text}, nil
-	case strings.Contains(text, ","):
-		return Options{}, fmt.Errorf("several addresses: Sentinel and Cluster are not supported yet: want one address")
-	case strings.Contains(text, "?"):
-		return Options{}, fmt.Errorf("an address has no parameters: want redis://user:password@host:port/db")
-	case strings.HasPrefix(text, "rediss://"):
-		return Options{}, fmt.Errorf("rediss:// is not supported yet: want redis:// or host:port")
-	case !strings.HasPrefix(text, "redis://"):
-		text = "redis://" + text
-	}
-	o, err := redis.ParseURL(text)
-	if err != nil {
-		return Options{}, fmt.Errorf("not the address of a redis: want host:port, redis://user:password@host:port/db " +
-			"or the path of a socket")
-	}
-	return Options{Network: o.Network, Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB}, nil
+	SentinelUsername string // who Weir is to the Sentinels
+	SentinelPassword string
+
+	// TLS is for every connection, to Sentinels too; nil is for none. TLSFiles makes one.
+	TLS *tls.Config
+
+	Prefix string // before every key
+	// Tag tells which part of a hit's key decides its slot in a cluster; nil, or an empty answer, is for all of the key.
+	// A group that is charged over several keys needs one that is the same for all of these. A key with another tag is
+	// another key in Redis, of any type.
+	Tag func(key string) string
+
+	Timeout time.Duration // of a call, connecting included; default 15 ms, below the 20 ms that Envoy waits by default
+	// DialTimeout is of an attempt to connect, default 1 s. A call waits no longer than Timeout for it, but what it has
+	// begun goes on and serves those after it: a connection over TLS and far away takes longer than a call may.
+	DialTimeout time.Duration
+	PoolSize    int // connections to each node; default 10
 }
 
 // quiet keeps go-redis from logging by itself what it also returns.
@@ -55,8 +58,14 @@ type silence struct{}
 func (silence) Printf(context.Context, string, ...any) {}
 
 func (o Options) withDefaults() Options {
+	if o.Type == "" {
+		o.Type = Single
+	}
 	if o.Timeout == 0 {
 		o.Timeout = 15 * time.Millisecond
+	}
+	if o.DialTimeout == 0 {
+		o.DialTimeout = max(time.Second, o.Timeout)
 	}
 	if o.PoolSize == 0 {
 		o.PoolSize = 10
@@ -64,21 +73,66 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func (o Options) client() *redis.Options {
+// What the clients of the three types have in common:
+//   - MaxRetries -1, and DialerRetries 1: at most once. See command.NoRetry too.
+//   - ContextTimeoutEnabled: the context of a call bounds all of it: waiting for a connection, writing and reading.
+//   - Protocol 2, DisableIdentity: Weir uses nothing of RESP3, and asks nothing of a server that an ACL might deny.
+//   - PipelinePoolSize -1: a pipeline takes one of the PoolSize connections and none beside them.
+
+func (o Options) single() *redis.Options {
 	return &redis.Options{
-		Network: o.Network, Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB,
-		// At most once: see command.NoRetry too.
-		MaxRetries:    -1,
-		DialerRetries: 1,
-		PoolSize:      o.PoolSize,
-		// The context of a call bounds all of it: waiting for a connection, dialing, writing and reading.
+		Network: o.Network, Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLS,
+		MaxRetries:            -1,
+		DialerRetries:         1,
+		PoolSize:              o.PoolSize,
+		PipelinePoolSize:      -1,
 		ContextTimeoutEnabled: true,
-		DialTimeout:           o.Timeout,
+		DialTimeout:           o.DialTimeout,
 		ReadTimeout:           o.Timeout,
 		WriteTimeout:          o.Timeout,
 		PoolTimeout:           o.Timeout,
-		// Weir uses nothing of RESP3, and asks nothing of a server that an ACL might deny.
-		Protocol:        2,
-		DisableIdentity: true,
+		Protocol:              2,
+		DisableIdentity:       true,
+	}
+}
+
+// sentinel leaves DialTimeout to what go-redis does by itself, asking Sentinels; each call is bounded by its context.
+func (o Options) sentinel() *redis.FailoverOptions {
+	return &redis.FailoverOptions{
+		MasterName: o.Master, SentinelAddrs: o.Addrs,
+		SentinelUsername: o.SentinelUsername, SentinelPassword: o.SentinelPassword,
+		Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLS,
+		MaxRetries:            -1,
+		DialerRetries:         1,
+		PoolSize:              o.PoolSize,
+		PipelinePoolSize:      -1,
+		ContextTimeoutEnabled: true,
+		DialTimeout:           o.DialTimeout,
+		ReadTimeout:           o.DialTimeout,
+		WriteTimeout:          o.DialTimeout,
+		PoolTimeout:           o.Timeout,
+		Protocol:              2,
+		DisableIdentity:       true,
+	}
+}
+
+// cluster leaves DialTimeout to what go-redis does by itself, asking for the slots, as sentinel does. MaxRedirects is
+// for MOVED and ASK alone, as the commands say NoRetry; without its routing policies a command goes where its key is.
+func (o Options) cluster() *redis.ClusterOptions {
+	return &redis.ClusterOptions{
+		Addrs: o.Addrs, Username: o.Username, Password: o.Password, TLSConfig: o.TLS,
+		MaxRedirects:           3,
+		MaxRetries:             -1,
+		DialerRetries:          1,
+		PoolSize:               o.PoolSize,
+		PipelinePoolSize:       -1,
+		ContextTimeoutEnabled:  true,
+		DialTimeout:            o.DialTimeout,
+		ReadTimeout:            o.DialTimeout,
+		WriteTimeout:           o.DialTimeout,
+		PoolTimeout:            o.Timeout,
+		Protocol:               2,
+		DisableIdentity:        true,
+		DisableRoutingPolicies: true,
 	}
 }

@@ -26,6 +26,9 @@ func open(t *testing.T, server *redistest.Server) *Store {
 	return s
 }
 
+// keyOf is where a hit's state is.
+func keyOf(prefix string, h *limiters.Hit) string { return naming{prefix: prefix}.key(h) }
+
 func TestStorePassesTheSuite(t *testing.T) {
 	server := redistest.Start(t)
 	limiterstest.Run(t, func(t *testing.T) limiters.Store {
@@ -243,6 +246,30 @@ func TestBracesInAKeyDoNotMoveItToAnotherSlot(t *testing.T) {
 	}
 }
 
+// A tag decides the slot, and no two keys with tags are one key.
+func TestATagDecidesTheSlot(t *testing.T) {
+	funnel := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
+	seen := map[string]string{}
+	for _, tag := range []string{"", "a", "a}a", "3:ugc", "1:}", "{", "1:a"} {
+		names := naming{"p:", func(string) string { return tag }}
+		slot := -1
+		for _, key := range []string{"k", "a}k", "}k", "a", "a}a}k", "}a}k"} {
+			for _, limit := range []*limiters.Limit{hourly, funnel} {
+				name := names.key(&limiters.Hit{Key: key, Limit: limit})
+				what := fmt.Sprintf("%q of %q %s", tag, key, limit.ID())
+				if seen[name] != "" {
+					t.Errorf("%s and %s are both %q", seen[name], what, name)
+				}
+				seen[name] = what
+				if got := int(slotOf(name)); tag != "" && slot >= 0 && got != slot {
+					t.Errorf("%s is in slot %d, others of its tag in %d", what, got, slot)
+				}
+				slot = int(slotOf(name))
+			}
+		}
+	}
+}
+
 func TestARedisThatIsNotThereIsAnErrorThatNamesIt(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	s := New(Options{Addr: addr, Timeout: time.Second})
@@ -311,33 +338,6 @@ func TestASilentRedisCostsTheTimeoutAndIsAskedOnce(t *testing.T) {
 	}
 	if total != 1 {
 		t.Errorf("the script was asked for %d times, want once", total)
-	}
-}
-
-func TestParseURL(t *testing.T) {
-	for _, c := range []struct {
-		network, text string
-		want          Options
-		err           string
-	}{
-		{"tcp", "localhost:6379", Options{Network: "tcp", Addr: "localhost:6379"}, ""},
-		{"", "redis://:secret@h:1/3", Options{Network: "tcp", Addr: "h:1", Password: "secret", DB: 3}, ""},
-		{"tcp", "redis://me:secret@h:1", Options{Network: "tcp", Addr: "h:1", Username: "me", Password: "secret"}, ""},
-		{"unix", "run/redis.sock", Options{Network: "unix", Addr: "run/redis.sock"}, ""},
-		{"tcp", "/run/redis.sock", Options{Network: "unix", Addr: "/run/redis.sock"}, ""},
-		{"tcp", "", Options{}, "empty address"},
-		{"tcp", "redis://me:secret@h:1/x", Options{}, "not the address"},
-		{"tcp", "redis://me:secret@h:1?db=1", Options{}, "no parameters"},
-		{"tcp", "master,s1:26379,s2:26379", Options{}, "one address"},
-		{"tcp", "rediss://h:1", Options{}, "not supported yet"},
-	} {
-		got, err := ParseURL(c.network, c.text)
-		if c.err == "" && (err != nil || got != c.want) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
-			t.Errorf("ParseURL(%q, %q) = %+v, %v; want %+v, %q", c.network, c.text, got, err, c.want, c.err)
-		}
-		if err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("ParseURL(%q): the error shows the password: %v", c.text, err)
-		}
 	}
 }
 

@@ -1,0 +1,156 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// slots is how many slots a cluster has.
+const slots = 16384
+
+// A Nodes is a Redis Cluster of masters, each with an equal part of the slots.
+type Nodes struct {
+	Servers []*Server
+	ids     []string
+}
+
+// StartCluster starts a cluster of so many nodes, which ends with the test, and returns once every node knows all slots.
+// Further settings are arguments of each redis-server.
+func StartCluster(tb testing.TB, nodes int, settings ...string) *Nodes {
+	tb.Helper()
+	return StartClusterBehind(tb, nodes, func(addr string) string { return addr }, settings...)
+}
+
+// StartClusterBehind starts a cluster whose nodes tell clients of another address than theirs, of a proxy in front of
+// each: behind is given the node's and returns the one to tell.
+func StartClusterBehind(tb testing.TB, nodes int, behind func(addr string) string, settings ...string) *Nodes {
+	tb.Helper()
+	c := &Nodes{}
+	var bus []string
+	for range nodes {
+		addr := FreeAddr(tb)
+		_, busPort, _ := net.SplitHostPort(FreeAddr(tb))
+		_, told, err := net.SplitHostPort(behind(addr))
+		if err != nil {
+			tb.Fatalf("redistest: %v", err)
+		}
+		s, err := Run(addr, append([]string{
+			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--dir", tb.TempDir(),
+			"--cluster-port", busPort, "--cluster-announce-port", told, "--cluster-node-timeout", "5000",
+		}, settings...)...)
+		if err != nil {
+			tb.Fatalf("redistest: %v", err)
+		}
+		tb.Cleanup(s.Stop)
+		c.Servers, bus = append(c.Servers, s), append(bus, busPort)
+	}
+	for i, s := range c.Servers {
+		s.do(tb, "cluster", "set-config-epoch", i+1)
+		s.do(tb, "cluster", "addslotsrange", i*slots/nodes, (i+1)*slots/nodes-1)
+		c.ids = append(c.ids, fmt.Sprint(s.do(tb, "cluster", "myid")))
+		host, port, _ := net.SplitHostPort(s.Addr)
+		c.Servers[0].do(tb, "cluster", "meet", host, port, bus[i])
+	}
+	for _, s := range c.Servers {
+		Await(tb, "cluster at "+s.Addr, func(ctx context.Context) error { return s.clusterIsOK(ctx, nodes) })
+	}
+	return c
+}
+
+func (s *Server) clusterIsOK(ctx context.Context, nodes int) error {
+	c := s.newClient()
+	defer c.Close()
+	info, err := c.ClusterInfo(ctx).Result()
+	if err != nil {
+		return err
+	}
+	for _, want := range []string{
+		"cluster_state:ok\r\n", fmt.Sprintf("cluster_slots_ok:%d\r\n", slots),
+		fmt.Sprintf("cluster_known_nodes:%d\r\n", nodes),
+	} {
+		if !strings.Contains(info, want) {
+			return fmt.Errorf("want %q in %q", want, info)
+		}
+	}
+	return nil
+}
+
+// Addrs are the addresses of all nodes.
+func (c *Nodes) Addrs() []string {
+	addrs := make([]string, len(c.Servers))
+	for i, s := range c.Servers {
+		addrs[i] = s.Addr
+	}
+	return addrs
+}
+
+// Slot is the slot of a key, as the cluster says.
+func (c *Nodes) Slot(tb testing.TB, key string) int {
+	tb.Helper()
+	slot, _ := c.Servers[0].do(tb, "cluster", "keyslot", key).(int64)
+	return int(slot)
+}
+
+// Owner is the node that had a slot in the beginning, by its place among Servers.
+func (c *Nodes) Owner(slot int) int {
+	for i := range c.Servers {
+		if slot < (i+1)*slots/len(c.Servers) {
+			return i
+		}
+	}
+	return -1
+}
+
+// FlushAll drops all keys of all nodes.
+func (c *Nodes) FlushAll(tb testing.TB) {
+	tb.Helper()
+	for _, s := range c.Servers {
+		s.do(tb, "flushall")
+	}
+}
+
+// Open lets a slot begin to move from one node to another: the first answers ASK for keys that it does not have.
+func (c *Nodes) Open(tb testing.TB, slot, from, to int) {
+	tb.Helper()
+	c.Servers[to].do(tb, "cluster", "setslot", slot, "importing", c.ids[from])
+	c.Servers[from].do(tb, "cluster", "setslot", slot, "migrating", c.ids[to])
+}
+
+// Move moves the keys of a slot that is open, each by itself, until there are none left.
+func (c *Nodes) Move(tb testing.TB, slot, from, to int) {
+	tb.Helper()
+	host, port, _ := net.SplitHostPort(c.Servers[to].Addr)
+	for {
+		keys, _ := c.Servers[from].do(tb, "cluster", "getkeysinslot", slot, 10).([]any)
+		if len(keys) == 0 {
+			return
+		}
+		for _, key := range keys {
+			c.Servers[from].do(tb, "migrate", host, port, key, 0, patience.Milliseconds())
+		}
+	}
+}
+
+// Settle gives a slot to the node that has its keys: all others answer MOVED from now on.
+func (c *Nodes) Settle(tb testing.TB, slot, to int) {
+	tb.Helper()
+	c.Servers[to].do(tb, "cluster", "setslot", slot, "node", c.ids[to])
+	for i, s := range c.Servers {
+		if i != to {
+			s.do(tb, "cluster", "setslot", slot, "node", c.ids[to])
+		}
+	}
+}
+
+// Client is a client of the cluster, closed with the test.
+func (c *Nodes) Client(tb testing.TB) *redis.ClusterClient {
+	tb.Helper()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}

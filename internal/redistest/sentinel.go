@@ -1,0 +1,107 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Watched is a master with a replica, and the Sentinels that watch them.
+type Watched struct {
+	Name            string // of the master, for Sentinels
+	Master, Replica *Server
+	Sentinels       []*Server
+}
+
+// Secrets are the passwords of a Watched; none where they are empty.
+type Secrets struct{ Redis, Sentinel string }
+
+// StartSentinels starts a master, a replica and so many Sentinels, who agree by majority. It returns once every Sentinel
+// knows the replica and the others. All end with the test.
+func StartSentinels(tb testing.TB, name string, sentinels int, secrets Secrets) *Watched {
+	tb.Helper()
+	var settings []string
+	if secrets.Redis != "" {
+		settings = append(settings, "--requirepass", secrets.Redis, "--masterauth", secrets.Redis)
+	}
+	redisWith := func(more ...string) *Server {
+		args := append([]string{"--dir", tb.TempDir(), "--repl-diskless-sync-delay", "0"}, settings...)
+		s := Start(tb, append(args, more...)...)
+		s.Login("", secrets.Redis)
+		return s
+	}
+	w := &Watched{Name: name, Master: redisWith()}
+	host, port, _ := net.SplitHostPort(w.Master.Addr)
+	w.Replica = redisWith("--replicaof", host, port)
+	Await(tb, "replication", func(ctx context.Context) error {
+		c := w.Replica.newClient()
+		defer c.Close()
+		info, err := c.Info(ctx, "replication").Result()
+		if err == nil && !strings.Contains(info, "master_link_status:up") {
+			err = fmt.Errorf("no link: %q", info)
+		}
+		return err
+	})
+	for range sentinels {
+		w.Sentinels = append(w.Sentinels, startSentinel(tb, w, sentinels/2+1, secrets))
+	}
+	for _, s := range w.Sentinels {
+		Await(tb, "Sentinel at "+s.Addr, func(ctx context.Context) error { return s.seesAll(ctx, name, sentinels-1) })
+	}
+	return w
+}
+
+func startSentinel(tb testing.TB, w *Watched, quorum int, secrets Secrets) *Server {
+	tb.Helper()
+	addr, dir := FreeAddr(tb), tb.TempDir()
+	host, port, _ := net.SplitHostPort(addr)
+	masterHost, masterPort, _ := net.SplitHostPort(w.Master.Addr)
+	conf := fmt.Sprintf("bind %s\nport %s\ndir %s\nsentinel monitor %s %s %s %d\n"+
+		"sentinel down-after-milliseconds %[4]s 1000\nsentinel failover-timeout %[4]s 5000\n",
+		host, port, dir, w.Name, masterHost, masterPort, quorum)
+	if secrets.Redis != "" {
+		conf += fmt.Sprintf("sentinel auth-pass %s %q\n", w.Name, secrets.Redis)
+	}
+	if secrets.Sentinel != "" {
+		conf += fmt.Sprintf("requirepass %q\nsentinel sentinel-pass %[1]q\n", secrets.Sentinel)
+	}
+	path := filepath.Join(dir, "sentinel.conf")
+	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	s, err := launch(redis.Options{Addr: addr, Password: secrets.Sentinel}, []string{path, "--sentinel"})
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+func (s *Server) seesAll(ctx context.Context, name string, others int) error {
+	login := s.login
+	c := redis.NewSentinelClient(&login)
+	defer c.Close()
+	master, err := c.Master(ctx, name).Result()
+	if err != nil {
+		return err
+	}
+	if master["flags"] != "master" || master["num-slaves"] != "1" || master["num-other-sentinels"] != fmt.Sprint(others) {
+		return fmt.Errorf("it sees %q", master)
+	}
+	return nil
+}
+
+// Addrs are the addresses of the Sentinels.
+func (w *Watched) Addrs() []string {
+	addrs := make([]string, len(w.Sentinels))
+	for i, s := range w.Sentinels {
+		addrs[i] = s.Addr
+	}
+	return addrs
+}

@@ -1,0 +1,115 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// aclRules are all that Weir has to be allowed, of a single Redis; of a cluster also clusterRules.
+var (
+	aclRules = []string{
+		"on", ">secret", "~weir:*", "+eval", "+evalsha", "+time", "+get", "+set", "+del", "+pexpire", "+lindex", "+llen",
+		"+lset", "+ltrim", "+rpush", "+ping", "+select",
+	}
+	clusterRules = []string{"+cluster|slots", "+asking"}
+)
+
+func TestAURLPassesTheSuite(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "secret")
+	server.Login("", "secret")
+	limiterstest.Run(t, func(t *testing.T) limiters.Store {
+		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		o, err := ParseURL(Single, "tcp", "redis://:secret@"+server.Addr+"/2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return openAt(t, o)
+	})
+	if n := server.Client(t).DBSize(context.Background()).Val(); n != 0 {
+		t.Errorf("%d keys in the database 0, want all in 2", n)
+	}
+}
+
+func TestAUserOfTheACLPassesTheSuite(t *testing.T) {
+	server := redistest.Start(t)
+	server.SetUser(t, "weir", aclRules...)
+	limiterstest.Run(t, func(t *testing.T) limiters.Store {
+		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		o, err := ParseURL(Single, "tcp", server.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Prefix = "weir:"
+		o.SetAuth("weir:secret")
+		return openAt(t, o)
+	})
+	s := openAt(t, Options{Addr: server.Addr, Username: "weir", Password: "secret", Prefix: "weir:"})
+	if policy, err := s.EvictionPolicy(t.Context()); policy != "" || err != nil {
+		t.Errorf("%q, %v: want neither a policy, which the ACL does not show, nor an error", policy, err)
+	}
+}
+
+func TestAnErrorOfAuthShowsNoPassword(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "other")
+	for _, auth := range []string{"", "secret", "me:secret"} {
+		o := Options{Addr: server.Addr}
+		o.SetAuth(auth)
+		_, err := take(t, openAt(t, o), limiters.Hit{Key: "k", Limit: hourly, N: 1})
+		if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), server.Addr) {
+			t.Errorf("%q: %v: want an error that names %s and no password", auth, err, server.Addr)
+		}
+	}
+}
+
+func TestSentinelPassesTheSuite(t *testing.T) {
+	w := redistest.StartSentinels(t, "mymaster", 3, redistest.Secrets{Redis: "of redis", Sentinel: "of sentinel"})
+	url := "mymaster," + strings.Join(w.Addrs(), ",")
+	open := func(t *testing.T, url string) *Store {
+		t.Helper()
+		o, err := ParseURL(Sentinel, "", url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.SetAuth("of redis")
+		o.SetSentinelAuth("of sentinel")
+		return openAt(t, o)
+	}
+	limiterstest.Run(t, func(t *testing.T) limiters.Store {
+		if err := w.Master.Client(t).FlushAll(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		return open(t, url)
+	})
+	limiterstest.Races(t, []limiters.Store{open(t, url), open(t, url), open(t, url)})
+	if policy, err := open(t, url).EvictionPolicy(t.Context()); err != nil || policy != noEviction {
+		t.Errorf("policy: %q, %v", policy, err)
+	}
+	// One Sentinel that is there is enough.
+	gone := redistest.FreeAddr(t)
+	if _, err := take(t, open(t, "mymaster,"+gone+","+w.Sentinels[0].Addr), hitsOf("one")...); err != nil {
+		t.Error(err)
+	}
+	for name, text := range map[string]string{
+		"nobody": "the Sentinels know no master of that name", "mymaster": gone,
+	} {
+		at := w.Sentinels[0].Addr
+		if name == "mymaster" {
+			at = gone
+		}
+		_, err := take(t, open(t, name+","+at), limiters.Hit{Key: "k", Limit: hourly, N: 1})
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("the master %s of the Sentinels %s", name, at)) ||
+			!strings.Contains(err.Error(), text) {
+			t.Errorf("%v: want it to name %s, %s, and to say %q", err, name, at, text)
+		}
+	}
+}

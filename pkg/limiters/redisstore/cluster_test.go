@@ -1,0 +1,213 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+func openCluster(t *testing.T, c *redistest.Nodes, change ...func(*Options)) *Store {
+	t.Helper()
+	o, err := ParseURL(Cluster, "", strings.Join(c.Addrs(), ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	return openAt(t, o)
+}
+
+func oneSlot(o *Options) { o.Tag = func(string) string { return "tag" } }
+
+// keysOn are so many keys in slots of their own, all of one node, by its place in the cluster.
+func keysOn(c *redistest.Nodes, node, count int) []string {
+	var keys []string
+	seen := map[uint16]bool{}
+	for i := 0; len(keys) < count; i++ {
+		hit := limiters.Hit{Key: fmt.Sprint("k", i), Limit: hourly}
+		slot := slotOf(keyOf("", &hit))
+		if c.Owner(int(slot)) == node && !seen[slot] {
+			seen[slot], keys = true, append(keys, hit.Key)
+		}
+	}
+	return keys
+}
+
+func hitsOf(keys ...string) []limiters.Hit {
+	hits := make([]limiters.Hit, len(keys))
+	for i, key := range keys {
+		hits[i] = limiters.Hit{Key: key, Limit: hourly, N: 1}
+	}
+	return hits
+}
+
+func TestCluster(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	// Groups are over several keys: the tag puts them into one slot.
+	t.Run("suite", func(t *testing.T) {
+		limiterstest.Run(t, func(t *testing.T) limiters.Store {
+			c.FlushAll(t)
+			return openCluster(t, c, oneSlot)
+		})
+	})
+	t.Run("random over all slots", func(t *testing.T) { c.FlushAll(t); randomWithoutGroups(t, openCluster(t, c)) })
+	t.Run("races", func(t *testing.T) {
+		c.FlushAll(t)
+		limiterstest.Races(t, []limiters.Store{openCluster(t, c), openCluster(t, c), openCluster(t, c)})
+	})
+	t.Run("slots", func(t *testing.T) { slotsAreThoseOfRedis(t, c) })
+	t.Run("group over slots", func(t *testing.T) { aGroupOverSlotsIsNotCharged(t, c) })
+	t.Run("wrong type", func(t *testing.T) { aBadKeyFailsAloneInACluster(t, c) })
+	t.Run("scripts flushed", func(t *testing.T) { aNodeThatForgotTheScriptIsSentIt(t, c) })
+	t.Run("acl", func(t *testing.T) { aUserOfTheACL(t, c) })
+	t.Run("policy", func(t *testing.T) { theWorstPolicyIsTold(t, c) })
+}
+
+func randomWithoutGroups(t *testing.T, store limiters.Store) {
+	for _, name := range limiters.Algorithms() {
+		for seed := range uint64(20) {
+			g, reference := limiterstest.NewGenerator(name, seed), limiterstest.NewReference()
+			for range 60 {
+				now, hits := g.Next()
+				for i := range hits {
+					hits[i].Group = 0
+				}
+				want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+				err := reference.Take(t.Context(), now, hits, want)
+				if err = errors.Join(err, store.Take(t.Context(), now, hits, got)); err != nil {
+					t.Fatal(err)
+				}
+				for i := range hits {
+					if got[i] != want[i] {
+						t.Fatalf("seed %d of %s, %+v: got %s, want %s", seed, name, hits[i],
+							limiterstest.Tell(got[i]), limiterstest.Tell(want[i]))
+					}
+				}
+				g.Saw(want)
+			}
+		}
+	}
+}
+
+func slotsAreThoseOfRedis(t *testing.T, c *redistest.Nodes) {
+	for _, key := range []string{
+		"", "123456789", "a", "{a}b", "b{a}", "{}a", "a{}{b}", "{a", "a}", "{{a}}", "}{a}", "ä{ö}",
+		"w1{3:ugc|7:user_id=5:alice}h60",
+	} {
+		if got, want := int(slotOf(key)), c.Slot(t, key); got != want {
+			t.Errorf("%q: slot %d, want %d", key, got, want)
+		}
+	}
+}
+
+func aGroupOverSlotsIsNotCharged(t *testing.T, c *redistest.Nodes) {
+	c.FlushAll(t)
+	s := openCluster(t, c)
+	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 2)...)
+	hits := hitsOf(keys[0], keys[1], keys[2], keys[3], keys[0], keys[0])
+	hits[0].Group, hits[2].Group = 1, 1
+	// A group over one key is in one slot, whatever limits it has.
+	hits[4].Group, hits[5].Group = 2, 2
+	hits[5].Limit = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour})
+	out, err := take(t, s, hits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range out {
+		spans := i == 0 || i == 2
+		if spans != errors.Is(v.Err, ErrGroupSpansSlots) || !spans && (v.Err != nil || v.Used != 1) {
+			t.Errorf("hit %d: %+v", i, v)
+		}
+	}
+	if out, err := take(t, s, hits[0], hits[2]); err != nil || out[0].Err == nil || out[1].Err == nil {
+		t.Errorf("nothing else: %+v, %v", out, err)
+	}
+	tagged := openCluster(t, c, oneSlot)
+	for used := int64(1); used <= 2; used++ {
+		if out, err := take(t, tagged, hits[0], hits[2]); err != nil || out[0].Used != used || out[1].Used != used {
+			t.Errorf("with a tag: %+v, %v", out, err)
+		}
+	}
+}
+
+func aBadKeyFailsAloneInACluster(t *testing.T, c *redistest.Nodes) {
+	c.FlushAll(t)
+	s := openCluster(t, c)
+	keys := append(keysOn(c, 0, 2), keysOn(c, 2, 1)...)
+	hits := hitsOf(append(keys, keys[0])...)
+	c.Client(t).HSet(t.Context(), keyOf("", &hits[1]), "a", "b")
+	out, err := take(t, s, hits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var key *KeyError
+	if !errors.As(out[1].Err, &key) || key.Key != keyOf("", &hits[1]) {
+		t.Errorf("%+v: want an error of the key", out[1])
+	}
+	for i, used := range map[int]int64{0: 1, 2: 1, 3: 2} {
+		if out[i].Err != nil || out[i].Used != used {
+			t.Errorf("hit %d: %+v, want %d used", i, out[i], used)
+		}
+	}
+}
+
+func aNodeThatForgotTheScriptIsSentIt(t *testing.T, c *redistest.Nodes) {
+	c.FlushAll(t)
+	s := openCluster(t, c)
+	keys := append(append(keysOn(c, 0, 3), keysOn(c, 1, 3)...), keysOn(c, 2, 1)...)
+	for used := int64(1); used <= 4; used++ {
+		c.Servers[used%3].Client(t).ScriptFlush(t.Context())
+		out, err := take(t, s, hitsOf(keys...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range out {
+			if v.Err != nil || v.Used != used {
+				t.Errorf("take %d of %s: %+v", used, keys[i], v)
+			}
+		}
+	}
+}
+
+func aUserOfTheACL(t *testing.T, c *redistest.Nodes) {
+	c.FlushAll(t)
+	for _, server := range c.Servers {
+		server.SetUser(t, "weir", append(aclRules, clusterRules...)...)
+	}
+	s := openCluster(t, c, func(o *Options) { o.Prefix = "weir:"; o.SetAuth("weir:secret") })
+	out, err := take(t, s, hitsOf("a", "b", "c", "d", "e", "f")...)
+	for i, v := range out {
+		if err != nil || v.Err != nil || v.Used != 1 {
+			t.Errorf("hit %d: %+v, %v", i, v, err)
+		}
+	}
+}
+
+func theWorstPolicyIsTold(t *testing.T, c *redistest.Nodes) {
+	for _, want := range []string{noEviction, "allkeys-lru"} {
+		if err := c.Servers[1].Client(t).ConfigSet(t.Context(), "maxmemory-policy", want).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := openCluster(t, c).EvictionPolicy(t.Context()); err != nil || got != want {
+			t.Errorf("%q, %v, want %q", got, err, want)
+		}
+	}
+}
+
+func TestOneRedisIsNoCluster(t *testing.T) {
+	server := redistest.Start(t)
+	s := openAt(t, Options{Type: Cluster, Addrs: []string{server.Addr}})
+	if _, err := take(t, s, hitsOf("a", "b")...); err == nil || !strings.Contains(err.Error(), "cluster support disabled") {
+		t.Errorf("take: %v", err)
+	}
+	if _, err := s.EvictionPolicy(t.Context()); err == nil || !strings.Contains(err.Error(), server.Addr) {
+		t.Errorf("policy: %v", err)
+	}
+}

@@ -1,0 +1,270 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// theSlot is the slot of all keys with the tag of oneSlot, and the node that has it.
+func theSlot(c *redistest.Nodes) (slot, home int) {
+	hit := limiters.Hit{Limit: hourly}
+	slot = int(slotOf(naming{tag: func(string) string { return "tag" }}.key(&hit)))
+	return slot, c.Owner(slot)
+}
+
+// A slot moves away while hits arrive from three replicas, of which one has never heard of the node it goes to: no hit
+// fails, none is lost, and none is charged twice. A call has keys that are at home, keys that have moved and new ones.
+func TestASlotThatMovesLosesNoHit(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	slot, home := theSlot(c)
+	away := (home + 1) % 3
+	many := limiterstest.MustLimit(limiters.Spec{
+		Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, FirstHit: true,
+	})
+	hit := func(key any) limiters.Hit { return limiters.Hit{Key: fmt.Sprint(key), Limit: many, N: 1} }
+
+	const shared = 40
+	var stop atomic.Bool
+	var calls atomic.Int64
+	var charged [shared]atomic.Int64
+	var callers sync.WaitGroup
+	defer callers.Wait()
+	defer stop.Store(true)
+	for range 3 {
+		s := openCluster(t, c, oneSlot)
+		for range 2 {
+			callers.Go(func() {
+				for !stop.Load() {
+					n := int(calls.Add(1))
+					keys := []int{n % shared, n * 7 % shared, n % shared}
+					hits := []limiters.Hit{hit(keys[0]), hit(keys[1]), hit(keys[2]), hit(fmt.Sprint("new ", n))}
+					if n%3 == 0 {
+						hits, keys = hits[:1], keys[:1]
+					}
+					out := make([]limiters.Verdict, len(hits))
+					if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+						t.Errorf("take: %v", err)
+						return
+					}
+					for i, v := range out {
+						if v.Err != nil || i == 3 && v.Used != 1 {
+							t.Errorf("hit on %s: %+v", hits[i].Key, v)
+							return
+						}
+					}
+					for _, key := range keys {
+						charged[key].Add(1)
+					}
+				}
+			})
+		}
+	}
+	goOn := func() {
+		target := calls.Load() + 200
+		redistest.Await(t, "calls", func(context.Context) error {
+			if n := calls.Load(); n < target && !t.Failed() {
+				return fmt.Errorf("%d calls, want %d", n, target)
+			}
+			return nil
+		})
+	}
+	for _, step := range []func(){
+		func() { c.Open(t, slot, home, away) },
+		func() { c.Move(t, slot, home, away) },
+		func() { c.Settle(t, slot, away) },
+		func() { c.Open(t, slot, away, home); c.Move(t, slot, away, home); c.Settle(t, slot, home) },
+	} {
+		goOn()
+		step()
+	}
+	goOn()
+	stop.Store(true)
+	callers.Wait()
+	s := openCluster(t, c, oneSlot)
+	for key := range shared {
+		look := hit(key)
+		look.N = 0
+		if out, err := take(t, s, look); err != nil || out[0].Err != nil || out[0].Used != charged[key].Load() {
+			t.Errorf("%s: %+v, %v, want %d used", look.Key, out[0], err, charged[key].Load())
+		}
+	}
+}
+
+func TestWhatIsRefusedWhileASlotMoves(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	slot, home := theSlot(c)
+	away := (home + 1) % 3
+	s := openCluster(t, c, oneSlot)
+	want := func(out []limiters.Verdict, err error, used ...int64) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range out {
+			refused := used[i] < 0
+			if refused != redis.IsTryAgainError(v.Err) || !refused && (v.Err != nil || v.Used != used[i]) {
+				t.Errorf("hit %d: %+v, want %d used", i, v, used[i])
+			}
+		}
+	}
+	group := func(keys ...string) []limiters.Hit {
+		hits := hitsOf(keys...)
+		for i := range hits {
+			hits[i].Group = 1
+		}
+		return hits
+	}
+	out, err := take(t, s, hitsOf("old")...)
+	want(out, err, 1)
+	c.Open(t, slot, home, away)
+	// Of the keys that are one group some are here and some nowhere: no node can decide it. All else can be.
+	out, err = take(t, s, append(group("old", "new"), hitsOf("old too", "alone", "alone")...)...)
+	want(out, err, -1, -1, 1, 1, 2)
+	out, err = take(t, s, group("old")...)
+	want(out, err, 2)
+	// In a call over several slots it is the same. A hit on a key of the group is decided with it, or not.
+	untagged := openCluster(t, c, func(o *Options) {
+		o.Tag = func(key string) string {
+			if strings.HasPrefix(key, "k") {
+				return key
+			}
+			return "tag"
+		}
+	})
+	keys := keysOn(c, home, 2)
+	out, err = take(t, untagged, append(group("old", "new"), hitsOf(keys[0], "alone", keys[1], "old", "other")...)...)
+	want(out, err, -1, -1, 1, 3, 1, -1, 1)
+	// If nothing else is in the call, it is the call that fails.
+	if _, err = take(t, s, group("old", "new")...); !redis.IsTryAgainError(err) {
+		t.Errorf("%v, want TRYAGAIN", err)
+	}
+	c.Move(t, slot, home, away)
+	// One of the slots of a pipeline is answered with ASK, and then with MOVED.
+	out, err = take(t, untagged, hitsOf(keys[0], "alone", keys[1])...)
+	want(out, err, 2, 4, 2)
+	c.Settle(t, slot, away)
+	out, err = take(t, untagged, hitsOf(keys[0], "alone", keys[1])...)
+	want(out, err, 3, 5, 3)
+	out, err = take(t, s, group("old", "new")...)
+	want(out, err, 3, 1)
+}
+
+// behindWires is a cluster, each node behind a wire, and a store that has asked every node once.
+func behindWires(t *testing.T) (*redistest.Nodes, []*redistest.Wire, *Store) {
+	t.Helper()
+	var wires []*redistest.Wire
+	c := redistest.StartClusterBehind(t, 3, func(addr string) string {
+		w := redistest.NewWire(t)
+		w.To(addr)
+		wires = append(wires, w)
+		return w.Addr
+	})
+	s := openAt(t, Options{Type: Cluster, Addrs: []string{wires[0].Addr, wires[1].Addr}})
+	out, err := take(t, s, hitsOf(keysOn(c, 0, 1)[0], keysOn(c, 1, 1)[0], keysOn(c, 2, 1)[0])...)
+	for _, v := range out {
+		if err != nil || v.Err != nil {
+			t.Fatal(out, err)
+		}
+	}
+	return c, wires, s
+}
+
+// The answer of a node is lost: what it has charged is charged once, its hits alone have errors, and nothing is resent.
+func TestALostConnectionNeverResends(t *testing.T) {
+	c, wires, s := behindWires(t)
+	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 1)...)
+	look := func(want ...int64) {
+		t.Helper()
+		hits := hitsOf(keys...)
+		for i := range hits {
+			hits[i].N = 0
+		}
+		out, err := take(t, s, hits...)
+		for i, v := range out {
+			if err != nil || v.Err != nil || v.Used != want[i] {
+				t.Fatalf("%s: %+v, %v, want %d used", keys[i], v, err, want[i])
+			}
+		}
+	}
+	look(1, 0, 1)
+	wires[0].Cut(true)
+	before := wires[0].Calls()
+	out, err := take(t, s, hitsOf(keys...)...)
+	if err != nil || out[0].Err == nil || out[1].Err == nil || out[2].Err != nil || out[2].Used != 2 {
+		t.Errorf("%+v, %v: want errors of the first two, and the last to stand", out, err)
+	}
+	if sent := wires[0].Calls() - before; sent != 2 {
+		t.Errorf("%d scripts were sent for two slots", sent)
+	}
+	before = wires[0].Calls()
+	if _, err := take(t, s, hitsOf(keys[0])...); err == nil {
+		t.Error("one slot: no error")
+	}
+	if sent := wires[0].Calls() - before; sent != 1 {
+		t.Errorf("%d scripts were sent for one slot", sent)
+	}
+	before = wires[0].Calls()
+	if _, err := take(t, s, hitsOf(keys[:2]...)...); err == nil || !strings.Contains(err.Error(), "take of 2 hits") {
+		t.Errorf("two slots of one node: %v, want the error of Take", err)
+	}
+	if sent := wires[0].Calls() - before; sent != 2 {
+		t.Errorf("%d scripts were sent for two slots", sent)
+	}
+	wires[0].Cut(false)
+	look(4, 2, 2)
+}
+
+// A node that is gone takes its own slots with it and no others, and nobody waits for it.
+func TestANodeThatIsGoneFailsItsOwnSlots(t *testing.T) {
+	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
+	s := openCluster(t, c)
+	keys := append(append(keysOn(c, 0, 2), keysOn(c, 1, 2)...), keysOn(c, 2, 1)...)
+	if _, err := take(t, s, hitsOf(keys...)...); err != nil {
+		t.Fatal(err)
+	}
+	c.Servers[1].Stop()
+	out, err := take(t, s, hitsOf(keys...)...)
+	for i, v := range out {
+		gone := i == 2 || i == 3
+		if err != nil || gone != (v.Err != nil) || !gone && v.Used != 2 {
+			t.Errorf("hit %d: %+v, %v", i, v, err)
+		}
+	}
+	if _, err := take(t, s, hitsOf(keys[2:4]...)...); err == nil {
+		t.Error("of nothing but the node that is gone: no error")
+	}
+	// One that is there and does not answer is waited for until the deadline; the others are not held up.
+	hurried := openCluster(t, c, func(o *Options) { o.Timeout = time.Second })
+	if _, err := hurried.EvictionPolicy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := c.Servers[0].Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	out, err = take(t, hurried, hitsOf(keys[0], keys[4])...)
+	if err != nil || !errors.Is(out[0].Err, context.DeadlineExceeded) && !strings.Contains(fmt.Sprint(out[0].Err), "timeout") ||
+		out[1].Err != nil || out[1].Used != 3 {
+		t.Errorf("%+v, %v: want a deadline that passed, and three used", out, err)
+	}
+	if err := c.Servers[0].Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Take(ctx, time.Time{}, hitsOf(keys[:2]...), out); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want %v", err, context.Canceled)
+	}
+}

@@ -1,0 +1,70 @@
+package redisstore
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// TLSFiles are the files, in PEM, of a TLS connection to Redis. All may be empty.
+type TLSFiles struct {
+	Cert, Key string // who Weir is; both or none
+	CA        string // whom Weir believes; the system's authorities if empty
+	// SkipHostname believes a certificate of these authorities whatever name it is for.
+	SkipHostname bool
+}
+
+// Config makes the configuration of TLS. The certificate is read here, so that a fault in it shows at the start, and
+// again whenever Redis asks for it on a new connection, so that a new one needs no restart.
+func (f TLSFiles) Config() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.CA != "" {
+		pem, err := os.ReadFile(f.CA)
+		if err != nil {
+			return nil, fmt.Errorf("certificate authorities: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("certificate authorities: no certificate in %s", f.CA)
+		}
+	}
+	switch {
+	case f.Cert == "" && f.Key != "":
+		return nil, fmt.Errorf("the key %s has no client certificate: want both or none", f.Key)
+	case f.Cert != "" && f.Key == "":
+		return nil, fmt.Errorf("the client certificate %s has no key: want both or none", f.Cert)
+	case f.Cert != "":
+		if _, err := f.certificate(nil); err != nil {
+			return nil, err
+		}
+		c.GetClientCertificate = f.certificate
+	}
+	if f.SkipHostname {
+		// InsecureSkipVerify alone would believe anyone.
+		c.InsecureSkipVerify = true
+		c.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s, c.RootCAs) }
+	}
+	return c, nil
+}
+
+func (f TLSFiles) certificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	if err != nil {
+		return nil, fmt.Errorf("client certificate %s with the key %s: %w", f.Cert, f.Key, err)
+	}
+	return &pair, nil
+}
+
+func verifyChain(s tls.ConnectionState, roots *x509.CertPool) error {
+	if len(s.PeerCertificates) == 0 {
+		return errors.New("redis shows no certificate")
+	}
+	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
+	for _, c := range s.PeerCertificates[1:] {
+		options.Intermediates.AddCert(c)
+	}
+	_, err := s.PeerCertificates[0].Verify(options)
+	return err
+}

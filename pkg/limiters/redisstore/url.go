@@ -1,0 +1,230 @@
+package redisstore
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// ParseType reads a type in any case. Empty is Single.
+func ParseType(text string) (Type, error) {
+	switch t := Type(strings.ToLower(text)); t {
+	case "":
+		return Single, nil
+	case Single, Sentinel, Cluster:
+		return t, nil
+	}
+	return "", fmt.Errorf("unknown type %q: want %s, %s or %s", text, Single, Sentinel, Cluster)
+}
+
+// ParseURL reads where Redis is as envoyproxy/ratelimit takes it.
+//
+//   - single: host:port, redis://user:password@host:port/db, or the path of a unix socket where the network is unix or
+//     the path begins with a slash
+//   - sentinel: the name of the master, and then the Sentinels: master,host:port,host:port
+//   - cluster: any nodes of it: host:port,host:port
+//
+// In place of host:port may stand a redis://, or a rediss:// for TLS. Errors do not show any of the text, for there may
+// be a password in it.
+func ParseURL(t Type, network, text string) (Options, error) {
+	parse := parseSingle
+	switch t {
+	case "", Single:
+		if network == "unix" || strings.HasPrefix(text, "/") {
+			parse = parseSocket
+		}
+	case Sentinel:
+		parse = parseSentinel
+	case Cluster:
+		parse = parseCluster
+	default:
+		_, err := ParseType(string(t))
+		return Options{}, err
+	}
+	if strings.TrimSpace(text) == "" {
+		return Options{}, errors.New("an empty address: want host:port, redis://host:port/db or the path of a socket")
+	}
+	o, err := parse(text)
+	if err != nil {
+		return Options{}, err
+	}
+	return o, nil
+}
+
+// SetAuth takes who Weir is from REDIS_AUTH: password, or user:password. As with envoyproxy/ratelimit it goes before
+// what the URL says, and what it does not say is left.
+func (o *Options) SetAuth(text string) { setAuth(&o.Username, &o.Password, text) }
+
+// SetSentinelAuth is SetAuth, of REDIS_SENTINEL_AUTH, for who Weir is to the Sentinels.
+func (o *Options) SetSentinelAuth(text string) {
+	setAuth(&o.SentinelUsername, &o.SentinelPassword, text)
+}
+
+func setAuth(username, password *string, text string) {
+	user, secret, both := strings.Cut(text, ":")
+	if !both {
+		user, secret = "", text
+	}
+	if user != "" {
+		*username = user
+	}
+	if secret != "" {
+		*password = secret
+	}
+}
+
+func parseSocket(text string) (Options, error) {
+	if strings.Contains(text, "://") {
+		return Options{}, errors.New("a URL is no socket: want the path of a socket, or tcp as the type of socket")
+	}
+	return Options{Type: Single, Network: "unix", Addr: text}, nil
+}
+
+func parseSingle(text string) (Options, error) {
+	if strings.Contains(text, ",") {
+		return Options{}, errors.New("several addresses: want one address, or the type sentinel or cluster")
+	}
+	n, err := parseNode(text, "6379")
+	if err != nil {
+		return Options{}, fmt.Errorf("the address %w", err)
+	}
+	return Options{
+		Type: Single, Network: "tcp", Addr: n.addr, Username: n.username, Password: n.password, DB: n.db, TLS: n.tls(),
+	}, nil
+}
+
+func parseSentinel(text string) (Options, error) {
+	const want = "want the name of the master and then the Sentinels, as in master,host:port,host:port"
+	name, sentinels, several := strings.Cut(text, ",")
+	name = strings.TrimSpace(name)
+	switch {
+	case strings.ContainsAny(name, ":/"):
+		return Options{}, errors.New("an address where the name of the master should be: " + want)
+	case name == "":
+		return Options{}, errors.New("no name of a master: " + want)
+	case !several:
+		return Options{}, errors.New("no Sentinels: " + want)
+	}
+	o := Options{Type: Sentinel, Master: name}
+	all, err := o.parseNodes(sentinels, "26379", 2)
+	if err != nil {
+		return Options{}, err
+	}
+	if all.db != 0 {
+		return Options{}, errors.New("a Sentinel has no databases: want an address without a number at its end")
+	}
+	o.SentinelUsername, o.SentinelPassword = all.username, all.password
+	return o, nil
+}
+
+func parseCluster(text string) (Options, error) {
+	o := Options{Type: Cluster}
+	all, err := o.parseNodes(text, "6379", 1)
+	if err != nil {
+		return Options{}, err
+	}
+	if all.db != 0 {
+		return Options{}, errors.New("a cluster has the database 0 alone: want an address without a number at its end")
+	}
+	o.Username, o.Password = all.username, all.password
+	return o, nil
+}
+
+// parseNodes reads a list of addresses, of which the first is number first of the text. It returns what they have in
+// common.
+func (o *Options) parseNodes(list, port string, first int) (all node, err error) {
+	for i, text := range strings.Split(list, ",") {
+		n, err := parseNode(strings.TrimSpace(text), port)
+		if err != nil {
+			return node{}, fmt.Errorf("number %d of the list %w", first+i, err)
+		}
+		if n.password != "" && all.password != "" && (n.username != all.username || n.password != all.password) {
+			return node{}, fmt.Errorf("number %d of the list has another user or password: want one for all", first+i)
+		}
+		if n.password != "" {
+			all.username, all.password = n.username, n.password
+		}
+		all.db, all.secure = max(all.db, n.db), all.secure || n.secure
+		o.Addrs = append(o.Addrs, n.addr)
+	}
+	o.TLS = all.tls()
+	return all, nil
+}
+
+// A node is one address.
+type node struct {
+	addr               string
+	username, password string
+	db                 int
+	secure             bool
+}
+
+func (n node) tls() *tls.Config {
+	if !n.secure {
+		return nil
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12}
+}
+
+const wantNode = "want host:port or redis://user:password@host:port/db"
+
+// parseNode reads one address. Its errors go on where a sentence about the address begins.
+func parseNode(text, port string) (node, error) {
+	if text == "" {
+		return node{}, errors.New("is empty: " + wantNode)
+	}
+	scheme, _, found := strings.Cut(text, "://")
+	if !found {
+		scheme, text = "redis", "redis://"+text
+	}
+	u, err := url.Parse(text)
+	switch {
+	case scheme != "redis" && scheme != "rediss":
+		return node{}, errors.New("has an unknown scheme: " + wantNode + ", or rediss:// for TLS")
+	case err != nil || u.Opaque != "" || u.Fragment != "":
+		// The error of net/url shows what it stumbled over, which may be a password.
+		return node{}, errors.New("is not an address of Redis: " + wantNode +
+			"; of a special character in a password, want its %XX")
+	}
+	n := node{username: u.User.Username(), secure: scheme == "rediss"}
+	n.password, _ = u.User.Password()
+	query := u.Query()
+	for name := range query {
+		switch name {
+		case "username", "password", "db":
+		default:
+			return node{}, errors.New("has an unknown parameter: want username, password or db, or none")
+		}
+	}
+	if n.username == "" {
+		n.username = query.Get("username")
+	}
+	if n.password == "" {
+		n.password = query.Get("password")
+	}
+	db := strings.Trim(u.Path, "/")
+	if db == "" {
+		db = query.Get("db")
+	}
+	if db != "" {
+		if n.db, err = strconv.Atoi(db); err != nil || n.db < 0 {
+			return node{}, errors.New("names a database that is not a number: " + wantNode)
+		}
+	}
+	host := u.Hostname()
+	if host == "" {
+		host = "localhost"
+	}
+	if u.Port() != "" {
+		port = u.Port()
+	}
+	if p, err := strconv.ParseUint(port, 10, 16); err != nil || p == 0 {
+		return node{}, errors.New("has a port that is out of range: want 1 to 65535")
+	}
+	n.addr = net.JoinHostPort(host, port)
+	return n, nil
+}

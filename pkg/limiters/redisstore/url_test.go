@@ -1,0 +1,122 @@
+package redisstore
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestParseType(t *testing.T) {
+	for text, want := range map[string]Type{
+		"": Single, "SINGLE": Single, "single": Single, "Sentinel": Sentinel, "CLUSTER": Cluster, "ring": "",
+	} {
+		if got, err := ParseType(text); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
+		}
+	}
+	_, err := ParseType("ring")
+	if err == nil || !strings.Contains(err.Error(), `"ring": want single, sentinel or cluster`) {
+		t.Errorf("%v: want the type that is unknown, and those that are known", err)
+	}
+}
+
+func TestParseURL(t *testing.T) {
+	for _, c := range []struct {
+		kind          Type
+		network, text string
+		want          Options
+		err           string
+		tls           bool
+	}{
+		{"", "tcp", "localhost:6379", Options{Type: Single, Network: "tcp", Addr: "localhost:6379"}, "", false},
+		{"", "tcp", "redis_cache", Options{Type: Single, Network: "tcp", Addr: "redis_cache:6379"}, "", false},
+		{"", "tcp", ":6380", Options{Type: Single, Network: "tcp", Addr: "localhost:6380"}, "", false},
+		{Single, "tcp", "[::1]:6379", Options{Type: Single, Network: "tcp", Addr: "[::1]:6379"}, "", false},
+		{Single, "", "redis://:secret@h:1/3", Options{
+			Type: Single, Network: "tcp", Addr: "h:1", Password: "secret", DB: 3,
+		}, "", false},
+		{Single, "tcp", "redis://me:secret@h:1", Options{
+			Type: Single, Network: "tcp", Addr: "h:1", Username: "me", Password: "secret",
+		}, "", false},
+		{Single, "tcp", "redis://me:sec%2Fret%40@h:1/", Options{
+			Type: Single, Network: "tcp", Addr: "h:1", Username: "me", Password: "sec/ret@",
+		}, "", false},
+		{Single, "tcp", "redis://h:1?db=4&username=me&password=secret", Options{
+			Type: Single, Network: "tcp", Addr: "h:1", Username: "me", Password: "secret", DB: 4,
+		}, "", false},
+		{Single, "tcp", "rediss://h:1", Options{Type: Single, Network: "tcp", Addr: "h:1"}, "", true},
+		{"", "unix", "run/redis.sock", Options{Type: Single, Network: "unix", Addr: "run/redis.sock"}, "", false},
+		{"", "tcp", "/run/redis.sock", Options{Type: Single, Network: "unix", Addr: "/run/redis.sock"}, "", false},
+		{"", "tcp", "", Options{}, "empty address", false},
+		{"", "unix", "", Options{}, "empty address", false},
+		{"", "unix", "redis://:secret@h:1", Options{}, "tcp as the type of socket", false},
+		{"", "tcp", "redis://me:secret@h:1/x", Options{}, "database that is not a number", false},
+		{"", "tcp", "redis://me:secret@h:1/-1", Options{}, "database that is not a number", false},
+		{"", "tcp", "redis://me:secret@h:1?secret=1", Options{}, "unknown parameter", false},
+		{"", "tcp", "redis://me:sec/secret@h:1", Options{}, "want its %XX", false},
+		{"", "tcp", "redis://me:sec#secret@h:1", Options{}, "want its %XX", false},
+		{"", "tcp", "redis://me:secret@h:x", Options{}, "want its %XX", false},
+		{"", "tcp", "redis://me:secret@h:70000", Options{}, "port that is out of range", false},
+		{"", "tcp", "me:secret://h", Options{}, "unknown scheme", false},
+		{"", "tcp", "http://h:1", Options{}, "unknown scheme", false},
+		{"", "tcp", "master,secret:26379,s2:26379", Options{}, "type sentinel or cluster", false},
+
+		{Sentinel, "unix", "master,s1:26379, s2", Options{
+			Type: Sentinel, Master: "master", Addrs: []string{"s1:26379", "s2:26379"},
+		}, "", false},
+		{Sentinel, "", "m,rediss://me:secret@s1:1,s2:2", Options{
+			Type: Sentinel, Master: "m", Addrs: []string{"s1:1", "s2:2"},
+			SentinelUsername: "me", SentinelPassword: "secret",
+		}, "", true},
+		{Sentinel, "", "s1:26379,s2:26379", Options{}, "name of the master should be", false},
+		{Sentinel, "", "master", Options{}, "no Sentinels", false},
+		{Sentinel, "", "master,", Options{}, "number 2 of the list is empty", false},
+		{Sentinel, "", ",s1:26379", Options{}, "no name of a master", false},
+		{Sentinel, "", "master,redis://s1:26379/1", Options{}, "no databases", false},
+
+		{Cluster, "", "a:1", Options{Type: Cluster, Addrs: []string{"a:1"}}, "", false},
+		{Cluster, "unix", "a:1,redis://me:secret@b:2, c:3", Options{
+			Type: Cluster, Addrs: []string{"a:1", "b:2", "c:3"}, Username: "me", Password: "secret",
+		}, "", false},
+		{Cluster, "", "rediss://a:1,rediss://b:2", Options{Type: Cluster, Addrs: []string{"a:1", "b:2"}}, "", true},
+		{Cluster, "", "a:1,,b:2", Options{}, "number 2 of the list is empty", false},
+		{Cluster, "", "a:1,b:secret", Options{}, "number 2 of the list is not an address", false},
+		{Cluster, "", "redis://a:1/2", Options{}, "database 0 alone", false},
+		{Cluster, "", "redis://:secret@a:1,redis://:secret2@b:1", Options{}, "another user or password", false},
+		{"ring", "", "a:1", Options{}, `unknown type "ring"`, false},
+	} {
+		got, err := ParseURL(c.kind, c.network, c.text)
+		if (got.TLS != nil) != c.tls {
+			t.Errorf("ParseURL(%q, %q, %q): TLS %v, want %v", c.kind, c.network, c.text, got.TLS != nil, c.tls)
+		}
+		got.TLS = nil
+		if c.err == "" && (err != nil || !reflect.DeepEqual(got, c.want)) ||
+			c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+			t.Errorf("ParseURL(%q, %q, %q) = %+v, %v; want %+v, %q", c.kind, c.network, c.text, got, err, c.want, c.err)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("ParseURL(%q): the error shows the password: %v", c.text, err)
+		}
+	}
+}
+
+func TestSetAuth(t *testing.T) {
+	for _, c := range []struct{ text, user, password string }{
+		{"", "of the url", "of the url"},
+		{"secret", "of the url", "secret"},
+		{"me:secret", "me", "secret"},
+		{"me:sec:ret", "me", "sec:ret"},
+		{":secret", "of the url", "secret"},
+	} {
+		o := Options{Username: "of the url", Password: "of the url"}
+		o.SentinelUsername, o.SentinelPassword = o.Username, o.Password
+		o.SetAuth(c.text)
+		o.SetSentinelAuth(c.text)
+		if o.Username != c.user || o.Password != c.password {
+			t.Errorf("%q: %q and %q, want %q and %q", c.text, o.Username, o.Password, c.user, c.password)
+		}
+		if o.SentinelUsername != c.user || o.SentinelPassword != c.password {
+			t.Errorf("%q, of a Sentinel: %q and %q", c.text, o.SentinelUsername, o.SentinelPassword)
+		}
+	}
+}
