@@ -1,6 +1,9 @@
 package settings
 
 import (
+	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -8,11 +11,18 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
+// usual are settings as they are with nothing set, as far as they must not be empty.
 func usual() Serve {
 	return Serve{
-		LogLevel: "info", LogFormat: "text", StoreTimeout: time.Second, StopTimeout: time.Second,
-		RedisPoolSize: 1, MemoryMaxKeys: 1, MemoryMaxBytes: 1,
-		RuntimeRoot: "/data", RuntimeSubdirectory: "ratelimit", RuntimeAppdirectory: "config",
+		Rules:     Rules{ConfigType: FromFiles, RuntimeRoot: "/data", RuntimeSubdirectory: "ratelimit", RuntimeAppdirectory: "config"},
+		XDS:       XDS{ConnectRetry: time.Second, BackoffMax: time.Minute},
+		Listeners: Listeners{MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Hour},
+		Store:     Store{RedisType: "SINGLE", StoreTimeout: time.Second, RedisTimeout: time.Second, RedisPoolSize: 1, MemoryMaxKeys: 1, MemoryMaxBytes: 1},
+		PerSecond: PerSecond{Type: "SINGLE", PoolSize: 1, Timeout: time.Second},
+		Answers:   Answers{NearLimitRatio: .8, LimitHeader: "a", RemainingHeader: "b", ResetHeader: "c"},
+		Stats:     Stats{StatsdProtocol: "tcp", FlushInterval: time.Second, PrometheusPath: "/metrics"},
+		Tracing:   Tracing{TracingExporterProtocol: "http", TracingSamplingRate: 1},
+		Process:   Process{LogLevel: "info", LogFormat: "text", StopTimeout: time.Second},
 	}
 }
 
@@ -33,27 +43,76 @@ func TestTheStoreIsMemoryUnlessARedisIsNamed(t *testing.T) {
 	}
 }
 
-func TestAllFaultsAreToldAtOnceWithTheirVariables(t *testing.T) {
-	s := Serve{BackendType: "disk", RedisSocketType: "carrier pigeon", LogLevel: "loud", LogFormat: "xml", DrainDelay: -1}
-	err := s.Validate()
-	if err == nil {
-		t.Fatal("no fault was found")
+func TestWhatIsWrongIsToldWithItsVariable(t *testing.T) {
+	for variable, spoil := range map[string]func(*Serve){
+		"CONFIG_TYPE":                      func(s *Serve) { s.ConfigType = "ZOOKEEPER" },
+		"XDS_CLIENT_BACKOFF_MAX_INTERVAL":  func(s *Serve) { s.ConfigType, s.BackoffMax = FromXDS, time.Millisecond },
+		"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES": func(s *Serve) { s.ConfigType, s.MaxMessageSize = FromXDS, -1 },
+		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT":  func(s *Serve) { s.ConfigType, s.XDS.ClientCert = FromXDS, "cert" },
+		"CONFIG_GRPC_XDS_NODE_METADATA":    func(s *Serve) { s.ConfigType, s.NodeMetadata = FromXDS, "a=b,c" },
+		"GRPC_MAX_CONNECTION_AGE":          func(s *Serve) { s.MaxConnectionAge = 0 },
+		"GRPC_SERVER_USE_TLS":              func(s *Serve) { s.ServerUseTLS = true },
+		"GRPC_CLIENT_TLS_SAN":              func(s *Serve) { s.ClientSAN = "envoy" },
+		"BACKEND_TYPE":                     func(s *Serve) { s.BackendType = "disk" },
+		"REDIS_TYPE":                       func(s *Serve) { s.RedisType = "RING" },
+		"REDIS_SOCKET_TYPE":                func(s *Serve) { s.RedisSocketType = "carrier pigeon" },
+		"REDIS_TLS_CLIENT_CERT":            func(s *Serve) { s.RedisCert = "cert" },
+		"STORE_TIMEOUT":                    func(s *Serve) { s.StoreTimeout = 0 },
+		"REDIS_TIMEOUT":                    func(s *Serve) { s.RedisTimeout = 0 },
+		"REDIS_PERSECOND_TIMEOUT":          func(s *Serve) { s.PerSecond.Timeout = -1 },
+		"REDIS_POOL_SIZE":                  func(s *Serve) { s.RedisPoolSize = 0 },
+		"MEMORY_MAX_KEYS":                  func(s *Serve) { s.MemoryMaxKeys = 0 },
+		"MEMORY_MAX_BYTES":                 func(s *Serve) { s.MemoryMaxBytes = -1 },
+		"REDIS_PERSECOND":                  func(s *Serve) { s.RedisPerSecond = true },
+		"REDIS_PERSECOND_TYPE":             func(s *Serve) { s.PerSecond.Type = "RING" },
+		"REDIS_PERSECOND_SOCKET_TYPE":      func(s *Serve) { s.SocketType = "x" },
+		"REDIS_PERSECOND_POOL_SIZE":        func(s *Serve) { s.PoolSize = 0 },
+		"NEAR_LIMIT_RATIO":                 func(s *Serve) { s.NearLimitRatio = 1.5 },
+		"LIMIT_RESET_HEADER":               func(s *Serve) { s.ResetHeader = "" },
+		"STATSD_PROTOCOL":                  func(s *Serve) { s.StatsdProtocol = "sctp" },
+		"STATS_FLUSH_INTERVAL":             func(s *Serve) { s.FlushInterval = 0 },
+		"USE_STATSD":                       func(s *Serve) { s.UseStatsd, s.UseDogStatsd = true, true },
+		"PROMETHEUS_PATH":                  func(s *Serve) { s.PrometheusPath = "metrics" },
+		"EXTRA_TAGS":                       func(s *Serve) { s.ExtraTags = "a" },
+		"TRACING_EXPORTER_PROTOCOL":        func(s *Serve) { s.TracingExporterProtocol = "smtp" },
+		"TRACING_SAMPLING_RATE":            func(s *Serve) { s.TracingSamplingRate = 2 },
+		"LOG_LEVEL":                        func(s *Serve) { s.LogLevel = "loud" },
+		"LOG_FORMAT":                       func(s *Serve) { s.LogFormat = "xml" },
+		"STOP_TIMEOUT":                     func(s *Serve) { s.StopTimeout = 0 },
+		"DRAIN_DELAY":                      func(s *Serve) { s.DrainDelay = -1 },
+		"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": func(s *Serve) {
+			s.StopCacheKeyIncrementWhenOverlimit, s.RedisPerSecond, s.BackendType = true, true, Redis
+		},
+	} {
+		s := usual()
+		if err := s.Validate(); err != nil {
+			t.Fatalf("unspoilt: %v", err)
+		}
+		spoil(&s)
+		if err := s.Validate(); err == nil || !strings.HasPrefix(err.Error(), variable+": ") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", variable, err)
+		}
 	}
-	for _, variable := range []string{"BACKEND_TYPE", "REDIS_SOCKET_TYPE", "LOG_LEVEL", "LOG_FORMAT", "STORE_TIMEOUT", "STOP_TIMEOUT",
-		"REDIS_POOL_SIZE", "MEMORY_MAX_KEYS", "MEMORY_MAX_BYTES", "DRAIN_DELAY"} {
-		if strings.Count(err.Error(), variable+": ") != 1 {
-			t.Errorf("%s is not told once in\n%v", variable, err)
+}
+
+func TestAllFaultsAreToldAtOnce(t *testing.T) {
+	s := usual()
+	s.BackendType, s.LogLevel, s.StoreTimeout = "memcache", "loud", 0
+	err := s.Validate()
+	for _, want := range []string{"BACKEND_TYPE: memcache is not carried over", "LOG_LEVEL: ", "STORE_TIMEOUT: "} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v lacks %q", err, want)
 		}
 	}
 }
 
 func TestWhereTheRulesLie(t *testing.T) {
 	s := usual()
-	if got := s.Rules(); got != "/data/ratelimit/config" {
+	if got := s.Path(); got != "/data/ratelimit/config" {
 		t.Errorf("%q", got)
 	}
 	s.Config = "rules.yaml"
-	if got := s.Rules(); got != "rules.yaml" {
+	if got := s.Path(); got != "rules.yaml" {
 		t.Errorf("with --config: %q", got)
 	}
 }
@@ -64,13 +123,97 @@ func TestLevelsOfTheIncumbentAreTakenForTheNearest(t *testing.T) {
 		"warn": zapcore.WarnLevel, "Warning": zapcore.WarnLevel, "error": zapcore.ErrorLevel,
 		"fatal": zapcore.ErrorLevel, "panic": zapcore.ErrorLevel,
 	} {
-		if got, err := (&Serve{LogLevel: name}).Level(); err != nil || got != want {
+		if got, err := (&Process{LogLevel: name}).Level(); err != nil || got != want {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
 	for _, name := range []string{"", "loud"} {
-		if _, err := (&Serve{LogLevel: name}).Level(); err == nil {
+		if _, err := (&Process{LogLevel: name}).Level(); err == nil {
 			t.Errorf("%q is taken for a level", name)
 		}
+	}
+}
+
+// variables are those of all fields.
+func variables() []string {
+	var found []string
+	for i := range reflect.TypeFor[Serve]().NumField() {
+		group := reflect.TypeFor[Serve]().Field(i).Type
+		for j := range group.NumField() {
+			found = append(found, group.Field(j).Tag.Get("env"))
+		}
+	}
+	return found
+}
+
+// incumbent are the variables of envoyproxy/ratelimit (settings.go), those of memcache and of its libraries left out.
+var incumbent = strings.Fields(`
+	HOST PORT DEBUG_HOST DEBUG_PORT GRPC_HOST GRPC_PORT GRPC_UDS GRPC_MAX_CONNECTION_AGE GRPC_MAX_CONNECTION_AGE_GRACE
+	GRPC_SERVER_USE_TLS GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY GRPC_CLIENT_TLS_CACERT GRPC_CLIENT_TLS_SAN
+	LOG_LEVEL LOG_FORMAT CONFIG_TYPE FORCE_START_WITHOUT_INITIAL_CONFIG
+	CONFIG_GRPC_XDS_NODE_ID CONFIG_GRPC_XDS_NODE_METADATA CONFIG_GRPC_XDS_SERVER_URL
+	CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS CONFIG_GRPC_XDS_SERVER_USE_TLS
+	CONFIG_GRPC_XDS_CLIENT_TLS_CERT CONFIG_GRPC_XDS_CLIENT_TLS_KEY CONFIG_GRPC_XDS_SERVER_TLS_CACERT
+	CONFIG_GRPC_XDS_SERVER_TLS_SAN XDS_CLIENT_BACKOFF_INITIAL_INTERVAL XDS_CLIENT_BACKOFF_MAX_INTERVAL
+	XDS_CLIENT_BACKOFF_RANDOM_FACTOR XDS_CLIENT_BACKOFF_JITTER XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES
+	USE_STATSD STATSD_HOST STATSD_PORT STATSD_PROTOCOL USE_DOG_STATSD USE_DOG_STATSD_MOGRIFIERS
+	USE_PROMETHEUS PROMETHEUS_ADDR PROMETHEUS_PATH PROMETHEUS_MAPPER_YAML PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS
+	EXTRA_TAGS STATS_FLUSH_INTERVAL DISABLE_STATS
+	RUNTIME_ROOT RUNTIME_SUBDIRECTORY RUNTIME_APPDIRECTORY RUNTIME_IGNOREDOTFILES RUNTIME_WATCH_ROOT
+	BACKEND_TYPE EXPIRATION_JITTER_MAX_SECONDS LOCAL_CACHE_SIZE_IN_BYTES NEAR_LIMIT_RATIO CACHE_KEY_PREFIX
+	STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT LIMIT_RESPONSE_HEADERS_ENABLED LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER
+	LIMIT_RESET_HEADER HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED
+	REDIS_SOCKET_TYPE REDIS_TYPE REDIS_URL REDIS_POOL_SIZE REDIS_AUTH REDIS_SENTINEL_AUTH REDIS_TLS REDIS_TLS_CLIENT_CERT
+	REDIS_TLS_CLIENT_KEY REDIS_TLS_CACERT REDIS_TLS_SKIP_HOSTNAME_VERIFICATION REDIS_PIPELINE_WINDOW REDIS_PIPELINE_LIMIT
+	REDIS_CLUSTER_PIPELINE_PARALLELISM REDIS_HEALTH_CHECK_ACTIVE_CONNECTION REDIS_TIMEOUT REDIS_POOL_ON_EMPTY_BEHAVIOR
+	REDIS_STARTUP_INITIAL_INTERVAL REDIS_STARTUP_MAX_INTERVAL REDIS_STARTUP_MAX_ELAPSED_TIME
+	REDIS_PERSECOND REDIS_PERSECOND_SOCKET_TYPE REDIS_PERSECOND_TYPE REDIS_PERSECOND_URL REDIS_PERSECOND_POOL_SIZE
+	REDIS_PERSECOND_AUTH REDIS_PERSECOND_SENTINEL_AUTH REDIS_PERSECOND_TLS REDIS_PERSECOND_PIPELINE_WINDOW
+	REDIS_PERSECOND_PIPELINE_LIMIT REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM REDIS_PERSECOND_TIMEOUT
+	REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR
+	SHADOW_MODE QUOTA_MODE RESPONSE_DYNAMIC_METADATA MERGE_DOMAIN_CONFIG
+	TRACING_ENABLED TRACING_SERVICE_NAME TRACING_SERVICE_NAMESPACE TRACING_SERVICE_INSTANCE_ID TRACING_EXPORTER_PROTOCOL
+	TRACING_SAMPLING_RATE GRPC_SERVER_TLS_CA_CERT
+`)
+
+func TestEveryVariableOfTheIncumbentIsTakenOrHasAReason(t *testing.T) {
+	taken := variables()
+	for _, v := range Inert {
+		if slices.Contains(taken, v.Variable) {
+			t.Errorf("%s is a setting and has no effect", v.Variable)
+		}
+		if v.Why == "" {
+			t.Errorf("%s: no reason", v.Variable)
+		}
+		taken = append(taken, v.Variable)
+	}
+	for _, v := range incumbent {
+		if !slices.Contains(taken, v) {
+			t.Errorf("%s is not taken, and nothing says why", v)
+		}
+	}
+	seen := map[string]bool{}
+	for _, v := range taken {
+		if v == "" || seen[v] {
+			t.Errorf("%q is no name, or there twice", v)
+		}
+		seen[v] = true
+	}
+}
+
+func TestWhatHasNoEffectIsSaid(t *testing.T) {
+	for _, v := range Inert {
+		_ = os.Unsetenv(v.Variable)
+	}
+	t.Setenv("EXPIRATION_JITTER_MAX_SECONDS", "300")
+	t.Setenv("REDIS_PIPELINE_WINDOW", "")
+	lines, err := InertSet()
+	if err != nil || len(lines) != 1 || !strings.HasPrefix(lines[0], "EXPIRATION_JITTER_MAX_SECONDS has no effect: ") {
+		t.Errorf("%q, %v", lines, err)
+	}
+	t.Setenv("REDIS_PIPELINE_WINDOW", "soon")
+	t.Setenv("RUNTIME_WATCH_ROOT", "perhaps")
+	if _, err := InertSet(); err == nil || err.Error() != "RUNTIME_WATCH_ROOT: cannot read \"perhaps\"\nREDIS_PIPELINE_WINDOW: cannot read \"soon\"" {
+		t.Errorf("%v", err)
 	}
 }

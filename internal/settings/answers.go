@@ -1,0 +1,29 @@
+package settings
+
+// Answers say what is answered, beside what the rules say.
+type Answers struct {
+	ShadowMode              bool    `env:"SHADOW_MODE" help:"Count, and deny nothing."`
+	QuotaMode               bool    `env:"QUOTA_MODE" help:"Every descriptor is in quota mode: a request is denied if all of them are over."`
+	NearLimitRatio          float32 `env:"NEAR_LIMIT_RATIO" default:"0.8" help:"From which part of a limit on hits count as near_limit."`
+	ResponseDynamicMetadata bool    `env:"RESPONSE_DYNAMIC_METADATA" help:"Tell Envoy domain, descriptors and the metadata of rules as dynamic metadata."`
+
+	ResponseHeaders bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED" name:"limit-response-headers-enabled" help:"Add headers about the limit to the response, whatever Envoy adds."`
+	LimitHeader     string `env:"LIMIT_LIMIT_HEADER" name:"limit-limit-header" default:"RateLimit-Limit" help:"The name of the one that tells the limit."`
+	RemainingHeader string `env:"LIMIT_REMAINING_HEADER" name:"limit-remaining-header" default:"RateLimit-Remaining" help:"The name of the one that tells what is left."`
+	ResetHeader     string `env:"LIMIT_RESET_HEADER" name:"limit-reset-header" default:"RateLimit-Reset" help:"The name of the one that tells when, in seconds."`
+
+	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"A request that one of its limits denies is charged to none of the others."`
+}
+
+func (a *Answers) complete(f *faults) {
+	if a.NearLimitRatio < 0 || a.NearLimitRatio > 1 {
+		f.tell("NEAR_LIMIT_RATIO", "want 0 to 1")
+	}
+	for variable, name := range map[string]string{
+		"LIMIT_LIMIT_HEADER": a.LimitHeader, "LIMIT_REMAINING_HEADER": a.RemainingHeader, "LIMIT_RESET_HEADER": a.ResetHeader,
+	} {
+		if name == "" {
+			f.tell(variable, "a header wants a name")
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package settings
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+)
+
+// A kind is how envoyproxy/ratelimit reads a variable.
+type kind func(string) error
+
+func text(string) error { return nil }
+
+func whole(s string) error {
+	_, err := strconv.Atoi(s)
+	return err
+}
+
+func truth(s string) error {
+	_, err := strconv.ParseBool(s)
+	return err
+}
+
+func span(s string) error {
+	_, err := time.ParseDuration(s)
+	return err
+}
+
+func number(s string) error {
+	_, err := strconv.ParseFloat(s, 64)
+	return err
+}
+
+// Inert are the variables of envoyproxy/ratelimit that have nothing left to set, and why. One that is set is accepted, if
+// its value is one, and said at start.
+var Inert = []struct {
+	Variable, Why string
+	kind          kind
+}{
+	{"RUNTIME_WATCH_ROOT", "the root being replaced is seen as well as a file in the folder being changed", truth},
+	{"RUNTIME_IGNOREDOTFILES", "names that begin with a dot are always passed over, such as the ..data of a ConfigMap", truth},
+	{"EXPIRATION_JITTER_MAX_SECONDS", "keys expire when they are as good as new; nothing is written at the end of a window", whole},
+	{"LOCAL_CACHE_SIZE_IN_BYTES", "there is no local cache yet: every decision asks the store", whole},
+	{"REDIS_PIPELINE_WINDOW", "a request is one call; nothing waits for others", span},
+	{"REDIS_PIPELINE_LIMIT", "a request is one call; nothing waits for others", whole},
+	{"REDIS_CLUSTER_PIPELINE_PARALLELISM", "the nodes of a cluster are always asked at once", whole},
+	{"REDIS_POOL_ON_EMPTY_BEHAVIOR", "a request waits for a connection, at most STORE_TIMEOUT", text},
+	{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "a lost connection is made again by the next request", truth},
+	{"REDIS_STARTUP_INITIAL_INTERVAL", "the server starts at once, and is ready when Redis has answered", span},
+	{"REDIS_STARTUP_MAX_INTERVAL", "the server starts at once, and is ready when Redis has answered", span},
+	{"REDIS_STARTUP_MAX_ELAPSED_TIME", "the server starts at once, and is ready when Redis has answered", span},
+	{"REDIS_PERSECOND_PIPELINE_WINDOW", "a request is one call; nothing waits for others", span},
+	{"REDIS_PERSECOND_PIPELINE_LIMIT", "a request is one call; nothing waits for others", whole},
+	{"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "the nodes of a cluster are always asked at once", whole},
+	{"REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "a request waits for a connection, at most STORE_TIMEOUT", text},
+	{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "waits double, and are spread over all of their length", number},
+	{"PROMETHEUS_MAPPER_YAML", "metrics have the names that the usual mapping gives, without a mapping", text},
+	{"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "times are in seconds, as the name of the metric says", truth},
+	{"GRPC_SERVER_TLS_CA_CERT", "as in envoyproxy/ratelimit, it does not check clients: GRPC_CLIENT_TLS_CACERT does", text},
+	{"MEMCACHE_HOST_PORT", "memcache is not carried over", text},
+	{"MEMCACHE_MAX_IDLE_CONNS", "memcache is not carried over", whole},
+	{"MEMCACHE_SRV", "memcache is not carried over", text},
+	{"MEMCACHE_SRV_REFRESH", "memcache is not carried over", span},
+	{"MEMCACHE_TLS", "memcache is not carried over", truth},
+	{"MEMCACHE_TLS_CLIENT_CERT", "memcache is not carried over", text},
+	{"MEMCACHE_TLS_CLIENT_KEY", "memcache is not carried over", text},
+	{"MEMCACHE_TLS_CACERT", "memcache is not carried over", text},
+	{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "memcache is not carried over", truth},
+}
+
+// InertSet tells which inert variables are set, each in a line with the reason; or what is wrong with their values.
+func InertSet() (lines []string, err error) {
+	var f faults
+	for _, v := range Inert {
+		value, set := os.LookupEnv(v.Variable)
+		if !set || value == "" {
+			continue
+		}
+		if v.kind(value) != nil {
+			f.tell(v.Variable, "cannot read %q", value)
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%s has no effect: %s", v.Variable, v.Why))
+	}
+	if len(f) > 0 {
+		return nil, f
+	}
+	return lines, nil
+}
+
+// Error tells all faults.
+func (f faults) Error() string {
+	text := ""
+	for i, err := range f {
+		if i > 0 {
+			text += "\n"
+		}
+		text += err.Error()
+	}
+	return text
+}

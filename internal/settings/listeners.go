@@ -1,0 +1,34 @@
+package settings
+
+import "time"
+
+// Listeners say what the process listens on.
+type Listeners struct {
+	Host      string `env:"HOST" default:"0.0.0.0" help:"Address of /json, /healthcheck and /metrics."`
+	Port      uint16 `env:"PORT" default:"8080" help:"Port of /json, /healthcheck and /metrics."`
+	GRPCHost  string `env:"GRPC_HOST" name:"grpc-host" default:"0.0.0.0" help:"Address of the rate limit service."`
+	GRPCPort  uint16 `env:"GRPC_PORT" name:"grpc-port" default:"8081" help:"Port of the rate limit service."`
+	GRPCUDS   string `env:"GRPC_UDS" name:"grpc-uds" placeholder:"PATH" help:"A unix socket for the rate limit service, in place of host and port."`
+	DebugHost string `env:"DEBUG_HOST" default:"127.0.0.1" help:"Address of the debug pages. Not everyone should read them."`
+	DebugPort uint16 `env:"DEBUG_PORT" default:"6070" help:"Port of the debug pages."`
+
+	MaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE" name:"grpc-max-connection-age" default:"24h" help:"After about this long a connection is asked to end, so that proxies find new replicas."`
+	MaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE" name:"grpc-max-connection-age-grace" default:"1h" help:"How long it has for that."`
+
+	ServerUseTLS bool   `env:"GRPC_SERVER_USE_TLS" name:"grpc-server-use-tls" help:"Serve the rate limit service by TLS."`
+	ServerCert   string `env:"GRPC_SERVER_TLS_CERT" name:"grpc-server-cert" placeholder:"FILE" help:"The certificate, read again when it changes."`
+	ServerKey    string `env:"GRPC_SERVER_TLS_KEY" name:"grpc-server-key" placeholder:"FILE" help:"Its key."`
+	ClientCA     string `env:"GRPC_CLIENT_TLS_CACERT" name:"grpc-client-ca" placeholder:"FILE" help:"Clients must show a certificate of this CA."`
+	ClientSAN    string `env:"GRPC_CLIENT_TLS_SAN" name:"grpc-client-san" help:"And one for this DNS name."`
+}
+
+func (l *Listeners) complete(f *faults) {
+	positive(f, "GRPC_MAX_CONNECTION_AGE", int64(l.MaxConnectionAge))
+	positive(f, "GRPC_MAX_CONNECTION_AGE_GRACE", int64(l.MaxConnectionAgeGrace))
+	if l.ServerUseTLS && (l.ServerCert == "" || l.ServerKey == "") {
+		f.tell("GRPC_SERVER_USE_TLS", "want GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too")
+	}
+	if l.ClientSAN != "" && l.ClientCA == "" {
+		f.tell("GRPC_CLIENT_TLS_SAN", "want GRPC_CLIENT_TLS_CACERT too, to check the certificate with")
+	}
+}

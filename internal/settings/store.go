@@ -1,0 +1,93 @@
+package settings
+
+import (
+	"strings"
+	"time"
+)
+
+// Store says where the counters are.
+type Store struct {
+	BackendType string `env:"BACKEND_TYPE" placeholder:"memory|redis" help:"Where the counters are. Default: redis if REDIS_URL is given, else memory."`
+
+	RedisType         string        `env:"REDIS_TYPE" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"What is at REDIS_URL."`
+	RedisURL          string        `env:"REDIS_URL" name:"redis-url" placeholder:"URL" help:"host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket; several hosts, parted by commas, of a cluster; the master's name and the sentinels. Default: ${redis_socket}."`
+	RedisSocketType   string        `env:"REDIS_SOCKET_TYPE" placeholder:"tcp|unix" help:"Default: unix if REDIS_URL begins with a slash, else tcp."`
+	RedisTimeout      time.Duration `env:"REDIS_TIMEOUT" default:"10s" help:"The longest wait for a connection to Redis to be made. A request waits for STORE_TIMEOUT at most; a connection that takes longer serves those after it."`
+	RedisPoolSize     int           `env:"REDIS_POOL_SIZE" default:"10" help:"Connections to each Redis."`
+	RedisAuth         string        `env:"REDIS_AUTH" placeholder:"[USER:]PASSWORD" help:"Who this is to Redis."`
+	RedisSentinelAuth string        `env:"REDIS_SENTINEL_AUTH" placeholder:"[USER:]PASSWORD" help:"Who this is to the sentinels."`
+	RedisTLS          bool          `env:"REDIS_TLS" name:"redis-tls" help:"Connect to Redis by TLS."`
+	RedisCert         string        `env:"REDIS_TLS_CLIENT_CERT" name:"redis-tls-client-cert" placeholder:"FILE" help:"This client's certificate."`
+	RedisKey          string        `env:"REDIS_TLS_CLIENT_KEY" name:"redis-tls-client-key" placeholder:"FILE" help:"Its key."`
+	RedisCA           string        `env:"REDIS_TLS_CACERT" name:"redis-tls-cacert" placeholder:"FILE" help:"The CA of Redis. Default: the system's."`
+	RedisSkipHostname bool          `env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" name:"redis-tls-skip-hostname-verification" help:"Take a certificate of the CA whatever its name."`
+	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"Before every key in Redis."`
+	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait for Redis. Envoy itself waits 20 ms by default."`
+
+	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory."`
+	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"4294967296" help:"About the most bytes that keys in memory may take."`
+}
+
+// RedisSocket is where Redis is if it is asked for without an address, as in envoyproxy/ratelimit.
+const RedisSocket = "/var/run/nutcracker/ratelimit.sock"
+
+// The stores.
+const (
+	Memory = "memory"
+	Redis  = "redis"
+)
+
+func (s *Store) complete(f *faults) {
+	s.BackendType, s.RedisSocketType = strings.ToLower(s.BackendType), strings.ToLower(s.RedisSocketType)
+	s.RedisType = strings.ToUpper(s.RedisType)
+	if s.BackendType == "" {
+		s.BackendType = Memory
+		if s.RedisURL != "" {
+			s.BackendType = Redis
+		}
+	}
+	if s.BackendType == Redis && s.RedisURL == "" {
+		s.RedisURL = RedisSocket
+	}
+	switch s.BackendType {
+	case Memory, Redis:
+	case "memcache":
+		f.tell("BACKEND_TYPE", "memcache is not carried over: want redis, or memory for a single replica")
+	default:
+		f.tell("BACKEND_TYPE", "unknown store %q: want memory or redis", s.BackendType)
+	}
+	f.oneOf("REDIS_TYPE", s.RedisType, "SINGLE", "CLUSTER", "SENTINEL")
+	f.oneOf("REDIS_SOCKET_TYPE", s.RedisSocketType, "", "tcp", "unix")
+	if (s.RedisCert == "") != (s.RedisKey == "") {
+		f.tell("REDIS_TLS_CLIENT_CERT", "want both it and REDIS_TLS_CLIENT_KEY, or neither")
+	}
+	positive(f, "STORE_TIMEOUT", int64(s.StoreTimeout))
+	positive(f, "REDIS_TIMEOUT", int64(s.RedisTimeout))
+	positive(f, "REDIS_POOL_SIZE", s.RedisPoolSize)
+	positive(f, "MEMORY_MAX_KEYS", s.MemoryMaxKeys)
+	positive(f, "MEMORY_MAX_BYTES", s.MemoryMaxBytes)
+}
+
+// PerSecond is a second Redis, for windows of one second. Prefix, timeout and certificates are those of the first.
+type PerSecond struct {
+	RedisPerSecond bool          `env:"REDIS_PERSECOND" name:"redis-persecond" help:"Limits by the second are counted on a Redis of their own."`
+	Type           string        `env:"REDIS_PERSECOND_TYPE" name:"redis-persecond-type" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"What is at REDIS_PERSECOND_URL."`
+	URL            string        `env:"REDIS_PERSECOND_URL" name:"redis-persecond-url" default:"/var/run/nutcracker/ratelimitpersecond.sock" help:"As REDIS_URL."`
+	SocketType     string        `env:"REDIS_PERSECOND_SOCKET_TYPE" name:"redis-persecond-socket-type" placeholder:"tcp|unix" help:"As REDIS_SOCKET_TYPE."`
+	PoolSize       int           `env:"REDIS_PERSECOND_POOL_SIZE" name:"redis-persecond-pool-size" default:"10" help:"As REDIS_POOL_SIZE."`
+	Auth           string        `env:"REDIS_PERSECOND_AUTH" name:"redis-persecond-auth" placeholder:"[USER:]PASSWORD" help:"As REDIS_AUTH."`
+	SentinelAuth   string        `env:"REDIS_PERSECOND_SENTINEL_AUTH" name:"redis-persecond-sentinel-auth" placeholder:"[USER:]PASSWORD" help:"As REDIS_SENTINEL_AUTH."`
+	Timeout        time.Duration `env:"REDIS_PERSECOND_TIMEOUT" name:"redis-persecond-timeout" default:"10s" help:"As REDIS_TIMEOUT."`
+	TLS            bool          `env:"REDIS_PERSECOND_TLS" name:"redis-persecond-tls" help:"As REDIS_TLS."`
+}
+
+func (p *PerSecond) complete(f *faults, store *Store) {
+	p.Type, p.SocketType = strings.ToUpper(p.Type), strings.ToLower(p.SocketType)
+	f.oneOf("REDIS_PERSECOND_TYPE", p.Type, "SINGLE", "CLUSTER", "SENTINEL")
+	f.oneOf("REDIS_PERSECOND_SOCKET_TYPE", p.SocketType, "", "tcp", "unix")
+	positive(f, "REDIS_PERSECOND_POOL_SIZE", p.PoolSize)
+	positive(f, "REDIS_PERSECOND_TIMEOUT", int64(p.Timeout))
+	if p.RedisPerSecond && store.BackendType == Memory {
+		f.tell("REDIS_PERSECOND", "the counters are in memory: want BACKEND_TYPE=redis and REDIS_URL too")
+	}
+}

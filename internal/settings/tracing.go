@@ -1,0 +1,18 @@
+package settings
+
+// Tracing says where traces go.
+type Tracing struct {
+	TracingEnabled           bool    `env:"TRACING_ENABLED" help:"Send traces by OTLP."`
+	TracingServiceName       string  `env:"TRACING_SERVICE_NAME" default:"RateLimit" help:"service.name of the traces."`
+	TracingServiceNamespace  string  `env:"TRACING_SERVICE_NAMESPACE" help:"service.namespace of the traces."`
+	TracingServiceInstanceID string  `env:"TRACING_SERVICE_INSTANCE_ID" help:"service.instance.id of the traces. Default: a random one."`
+	TracingExporterProtocol  string  `env:"TRACING_EXPORTER_PROTOCOL" default:"http" placeholder:"http|grpc" help:"OTLP by HTTP or gRPC."`
+	TracingSamplingRate      float64 `env:"TRACING_SAMPLING_RATE" default:"1" help:"The part of traces that is sent, where the caller has not decided."`
+}
+
+func (t *Tracing) complete(f *faults) {
+	f.oneOf("TRACING_EXPORTER_PROTOCOL", t.TracingExporterProtocol, "http", "grpc")
+	if t.TracingSamplingRate < 0 || t.TracingSamplingRate > 1 {
+		f.tell("TRACING_SAMPLING_RATE", "want 0 to 1")
+	}
+}

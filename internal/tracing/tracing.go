@@ -1,0 +1,114 @@
+// Package tracing sends traces by OpenTelemetry's protocol, where it is asked to: a span for each request, of grpc-go's
+// own instrumentation, and in it one for the call of the store. Where it is not asked to, none of it runs.
+package tracing
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/contrib/propagators/b3"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+
+	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// Tracing is what a process traces with. A nil one traces nothing.
+type Tracing struct {
+	provider    *sdk.TracerProvider
+	propagators propagation.TextMapPropagator
+}
+
+// Start makes the exporter that the settings and the variables of OpenTelemetry (OTEL_EXPORTER_OTLP_*) ask for; nil if
+// they ask for none. An exporter that cannot reach its collector costs spans, and nothing else; failed is told.
+func Start(ctx context.Context, s settings.Tracing, failed func(error)) (*Tracing, error) {
+	if !s.TracingEnabled {
+		return nil, nil
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
+	newExporter := func(ctx context.Context) (*otlptrace.Exporter, error) { return otlptracehttp.New(ctx) }
+	if s.TracingExporterProtocol == "grpc" {
+		newExporter = func(ctx context.Context) (*otlptrace.Exporter, error) { return otlptracegrpc.New(ctx) }
+	}
+	exporter, err := newExporter(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	if s.TracingServiceInstanceID == "" {
+		var id [16]byte
+		_, _ = rand.Read(id[:])
+		s.TracingServiceInstanceID = hex.EncodeToString(id[:])
+	}
+	about := resource.NewSchemaless(
+		attribute.String("service.name", s.TracingServiceName),
+		attribute.String("service.namespace", s.TracingServiceNamespace),
+		attribute.String("service.instance.id", s.TracingServiceInstanceID),
+	)
+	return &Tracing{
+		provider: sdk.NewTracerProvider(
+			sdk.WithBatcher(exporter),
+			sdk.WithResource(about),
+			sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(s.TracingSamplingRate))),
+		),
+		propagators: propagation.NewCompositeTextMapPropagator(
+			propagation.TraceContext{}, b3.New(b3.WithInjectEncoding(b3.B3MultipleHeader)), propagation.Baggage{}),
+	}, nil
+}
+
+// Stop sends what has not been sent, for five seconds at most.
+func (t *Tracing) Stop() error {
+	if t == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return t.provider.Shutdown(ctx)
+}
+
+// GRPC are the options of a gRPC server that traces its requests.
+func (t *Tracing) GRPC() []grpc.ServerOption {
+	if t == nil {
+		return nil
+	}
+	return []grpc.ServerOption{grpc.StatsHandler(otelgrpc.NewServerHandler(
+		otelgrpc.WithTracerProvider(t.provider), otelgrpc.WithPropagators(t.propagators)))}
+}
+
+// Store traces the calls of a store, as parts of the requests that make them.
+func (t *Tracing) Store(inner limiters.Store) limiters.Store {
+	if t == nil {
+		return inner
+	}
+	return &store{inner, t.provider.Tracer("github.com/weir-rls/weir")}
+}
+
+type store struct {
+	limiters.Store
+	tracer trace.Tracer
+}
+
+// Take implements limiters.Store.
+func (s *store) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	ctx, span := s.tracer.Start(ctx, "store take", trace.WithAttributes(attribute.Int("weir.hits", len(hits))))
+	defer span.End()
+	err := s.Store.Take(ctx, now, hits, out)
+	if err != nil {
+		// Not its words: they may name what users sent.
+		span.SetStatus(codes.Error, "the store did not answer")
+	}
+	return err
+}

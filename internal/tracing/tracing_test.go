@@ -1,0 +1,124 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// A collector takes spans by OTLP over HTTP.
+func collector(t *testing.T) (url string, received func() []*collectorv1.ExportTraceServiceRequest) {
+	t.Helper()
+	got := make(chan *collectorv1.ExportTraceServiceRequest, 16)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var request collectorv1.ExportTraceServiceRequest
+		if err != nil || proto.Unmarshal(body, &request) != nil {
+			t.Error("not a request of OTLP")
+			return
+		}
+		got <- &request
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, func() (all []*collectorv1.ExportTraceServiceRequest) {
+		for len(got) > 0 {
+			all = append(all, <-got)
+		}
+		return all
+	}
+}
+
+var enabled = settings.Tracing{
+	TracingEnabled: true, TracingServiceName: "RateLimit", TracingExporterProtocol: "http", TracingSamplingRate: 1,
+}
+
+func TestTheCallOfTheStoreIsAPartOfTheRequest(t *testing.T) {
+	url, received := collector(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+	tracing, err := Start(context.Background(), enabled, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, request := tracing.provider.Tracer("test").Start(context.Background(), "request")
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Second})
+	hits, out := []limiters.Hit{{Key: "alice", Limit: limit, N: 1}}, make([]limiters.Verdict, 1)
+	if err := tracing.Store(limiterstest.NewReference()).Take(ctx, time.Time{}, hits, out); err != nil || !out[0].Allowed {
+		t.Fatal(err, out)
+	}
+	request.End()
+	if err := tracing.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	parents := map[string]string{}
+	for _, r := range received() {
+		for _, of := range r.GetResourceSpans() {
+			for _, a := range of.GetResource().GetAttributes() {
+				if name := a.GetValue().GetStringValue(); a.GetKey() == "service.name" && name != "RateLimit" {
+					t.Errorf("service.name %q", name)
+				}
+			}
+			for _, scope := range of.GetScopeSpans() {
+				for _, span := range scope.GetSpans() {
+					parents[span.GetName()] = string(span.GetParentSpanId())
+					if id := request.SpanContext().SpanID(); span.GetName() == "store take" && string(span.GetParentSpanId()) != string(id[:]) {
+						t.Error("the call of the store stands apart from the request")
+					}
+				}
+			}
+		}
+	}
+	if len(parents) != 2 {
+		t.Errorf("spans %v, want two", parents)
+	}
+}
+
+func TestWithoutTracesNothingRuns(t *testing.T) {
+	tracing, err := Start(context.Background(), settings.Tracing{}, nil)
+	if err != nil || tracing != nil {
+		t.Fatal(tracing, err)
+	}
+	reference := limiterstest.NewReference()
+	if tracing.Store(reference) != limiters.Store(reference) || tracing.GRPC() != nil || tracing.Stop() != nil {
+		t.Error("something runs")
+	}
+}
+
+func TestACollectorThatIsGoneCostsSpansAlone(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "100")
+	for _, protocol := range []string{"http", "grpc"} {
+		s := enabled
+		s.TracingExporterProtocol = protocol
+		told := make(chan error, 16)
+		tracing, err := Start(context.Background(), s, func(err error) { told <- err })
+		if err != nil {
+			t.Fatal(err)
+		}
+		failing := tracing.Store(failing{})
+		if err := failing.Take(context.Background(), time.Time{}, nil, nil); !errors.Is(err, errFailing) {
+			t.Errorf("%s: %v", protocol, err)
+		}
+		if err := tracing.Stop(); err == nil && len(told) == 0 {
+			t.Errorf("%s: nobody is told that spans are lost", protocol)
+		}
+	}
+}
+
+var errFailing = errors.New("failing")
+
+type failing struct{}
+
+func (failing) Take(context.Context, time.Time, []limiters.Hit, []limiters.Verdict) error {
+	return errFailing
+}
