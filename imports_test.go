@@ -20,15 +20,21 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"pkg/limiters/memstore", "pkg/limiters", "a store keeps states and decides nothing"},
 	{"pkg/redisscripts", "", "Lua, embedded"},
 	{"pkg/limiters/redisstore", "pkg/limiters pkg/redisscripts", "a store keeps states and decides nothing"},
+	{"pkg/limiters/persecond", "pkg/limiters", "a store of two stores"},
 	{"pkg/limiters/limiterstest", "pkg/limiters", "the suite knows no store"},
 	{"pkg/descriptors", "pkg/limiters", "a rule is a limit with a place"},
 	{"pkg/descriptors/sources", "pkg/descriptors", "a source hands files on"},
+	{"pkg/descriptors/sources/xds", "pkg/descriptors pkg/descriptors/sources/xds/ratelimitconfigv3", "a source hands files on"},
+	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "", "generated"},
 	{"pkg/rls", "pkg/descriptors pkg/limiters", "one request, one direction; it never sees which store there is"},
 	{"internal/settings", "", "a table"},
+	{"internal/listeners", "", "sockets and certificates"},
+	{"internal/tracing", "internal/settings pkg/limiters", "a store that is traced is a store"},
 	{"internal/telemetry", "pkg/descriptors pkg/limiters pkg/limiters/memstore pkg/rls", "it reads what others have decided"},
 	{"internal/redistest", "", "real Redis servers, for tests alone"},
-	{"cmd/server", "internal/settings internal/telemetry pkg/descriptors pkg/descriptors/sources pkg/limiters " +
-		"pkg/limiters/memstore pkg/limiters/redisstore pkg/rls", "the only place that knows every package"},
+	{"cmd/server", "internal/listeners internal/settings internal/telemetry internal/tracing pkg/descriptors " +
+		"pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters pkg/limiters/memstore pkg/limiters/persecond " +
+		"pkg/limiters/redisstore pkg/rls", "the only place that knows every package"},
 	{"e2e/harness", "", "processes, known by their command lines alone"},
 	{"e2e/demo", "e2e/harness internal/redistest", "what make demo runs"},
 	{"e2e/seeds", "", "tests alone"},
@@ -37,11 +43,14 @@ var mayImport = []struct{ pkg, may, why string }{
 
 // heavy are the libraries that only some packages may see, and the reason.
 var heavy = []struct{ prefix, only, why string }{
-	{"google.golang.org/grpc", "pkg/rls internal/telemetry cmd/server", "the wire stops at the door"},
-	{"google.golang.org/protobuf", "pkg/rls", "the wire stops at the door"},
-	{"github.com/envoyproxy/", "pkg/rls cmd/server", "the wire stops at the door"},
+	{"google.golang.org/grpc", "pkg/rls pkg/descriptors/sources/xds internal/telemetry internal/tracing cmd/server",
+		"the wire stops at the door"},
+	{"google.golang.org/protobuf", "pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
+		"the wire stops at the door"},
+	{"github.com/envoyproxy/", "pkg/rls pkg/descriptors/sources/xds cmd/server", "the wire stops at the door"},
+	{"go.opentelemetry.io/", "internal/tracing", "who traces is one room"},
 	{"github.com/redis/", "pkg/limiters/redisstore internal/redistest", "one client, in one room"},
-	{"go.yaml.in/", "pkg/descriptors e2e/harness", "YAML stops where it is parsed"},
+	{"go.yaml.in/", "pkg/descriptors pkg/descriptors/sources/xds e2e/harness", "YAML stops where it is parsed"},
 	{"go.uber.org/zap", "internal/settings internal/telemetry cmd/server", "packages return errors; the process logs"},
 	{"github.com/prometheus/", "internal/telemetry cmd/server", "packages return values; the process measures"},
 }

@@ -10,12 +10,25 @@ import (
 
 // check finds the faults of rules without serving them.
 type check struct {
-	Strict bool     `help:"Fail on warnings too."`
-	Paths  []string `arg:"" name:"path" help:"YAML files, or folders of them. All that is named is checked together."`
+	Strict  bool     `help:"Fail on warnings too."`
+	Merge   bool     `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
+	Overlay string   `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"The overlay that the rules are to be served with."`
+	Paths   []string `arg:"" name:"path" help:"YAML files, or folders of them. All that is named is checked together."`
 }
 
 // Run prints every fault, and fails if there is one.
 func (c *check) Run(to streams) error {
+	options := descriptors.Options{MergeDomains: c.Merge}
+	if c.Overlay != "" {
+		files, err := (&sources.File{Path: c.Overlay}).Read()
+		if err != nil {
+			return err
+		}
+		if options.Overlay, err = descriptors.ParseOverlay(files...); err != nil {
+			fmt.Fprintln(to.err, err)
+			return errSaid
+		}
+	}
 	var files []descriptors.File
 	for _, path := range c.Paths {
 		found, err := (&sources.File{Path: path}).Read()
@@ -24,7 +37,7 @@ func (c *check) Run(to streams) error {
 		}
 		files = append(files, found...)
 	}
-	rules, err := descriptors.Parse(files...)
+	rules, err := descriptors.ParseWith(options, files...)
 	if err != nil {
 		fmt.Fprintln(to.err, err)
 		return errSaid

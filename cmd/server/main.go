@@ -14,6 +14,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
+	"strconv"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -40,17 +43,9 @@ var errSaid = errors.New("said")
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var cli commands
 	exited := -1
-	parser, err := kong.New(&cli,
-		kong.Name("weir"),
-		kong.Description("A rate limit service for Envoy."),
-		kong.UsageOnError(),
+	parser, err := newParser(&cli,
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { exited = code }),
-		kong.Vars{"redis_socket": settings.RedisSocket},
-		kong.ExplicitGroups([]kong.Group{
-			{Key: "rules", Title: "Rules:"}, {Key: "listeners", Title: "Listeners:"},
-			{Key: "store", Title: "Store:"}, {Key: "process", Title: "Process:"},
-		}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(streams{stdout, stderr}),
 	)
@@ -63,7 +58,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "weir: %v\nweir serve --help lists the settings\n", err)
+		// kong puts the name of the command before what Validate says.
+		fmt.Fprintf(stderr, "weir: %s\nweir --help tells how\n", strings.TrimPrefix(err.Error(), "serve: "))
 		return 2
 	}
 	switch err := command.Run(); {
@@ -75,3 +71,43 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	return 0
 }
+
+func newParser(cli *commands, options ...kong.Option) (*kong.Kong, error) {
+	return kong.New(cli, append([]kong.Option{
+		kong.Name("weir"),
+		kong.Description("A rate limit service for Envoy."),
+		kong.UsageOnError(),
+		kong.Vars{"redis_socket": settings.RedisSocket},
+		kong.ExplicitGroups(groups()),
+		kong.KindMapper(reflect.Bool, truth{}),
+	}, options...)...)
+}
+
+func groups() []kong.Group {
+	var all []kong.Group
+	for _, g := range settings.Groups {
+		all = append(all, kong.Group{Key: g.Key, Title: g.Title})
+	}
+	return all
+}
+
+// truth reads what strconv.ParseBool does, as envoyproxy/ratelimit does, and no more.
+type truth struct{}
+
+func (truth) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	if ctx.Scan.Peek().Type != kong.FlagValueToken {
+		// A flag without a value.
+		target.SetBool(true)
+		return nil
+	}
+	text := fmt.Sprint(ctx.Scan.Pop().Value)
+	value, err := strconv.ParseBool(text)
+	if err != nil {
+		return fmt.Errorf("cannot read %q: want true or false", text)
+	}
+	target.SetBool(value)
+	return nil
+}
+
+// IsBool tells kong that the flag needs no value.
+func (truth) IsBool() bool { return true }

@@ -77,7 +77,7 @@ func TestCheck(t *testing.T) {
 			[]string{"BACKEND_TYPE: memcache is not carried over", `LOG_LEVEL: unknown level "loud"`, "STORE_TIMEOUT: want more than 0"}},
 		{"--config " + bad, 1, nil, []string{"have faults:\n", bad + ":1:9: ", bad + ":5:5: "}},
 		{"--config " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file", "--config"}},
-		{"--backend-type=redis --redis-url=redis://me:secret@h:1/x --config " + good, 1, nil, []string{"REDIS_URL: not the address"}},
+		{"--backend-type=redis --redis-url=redis://me:secret@h:1/x --config " + good, 1, nil, []string{"REDIS_URL: the address names a database that is not a number"}},
 	} {
 		var out, err bytes.Buffer
 		code := run(context.Background(), strings.Fields(c.args), &out, &err)
@@ -314,6 +314,8 @@ func TestServeOnMemory(t *testing.T) {
 		`weir_hits_total{domain="ugc",rule="user_id",verdict="denied"} 1`,
 		`weir_requests_total{code="OK",overall="over_limit"} 1`,
 		`weir_requests_total{code="InvalidArgument",overall=""} 1`,
+		`ratelimit_service_rate_limit_total_hits{domain="ugc",key1="user_id"} 4`,
+		`ratelimit_service_rate_limit_over_limit{domain="ugc",key1="user_id"} 1`,
 		`weir_memory_keys 2`, `weir_rules 1`, `weir_panics_total 0`,
 	} {
 		if !strings.Contains(metrics, want+"\n") {

@@ -2,21 +2,22 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
-	"sync"
+	"strconv"
 	"syscall"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
-	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/sources"
+	"github.com/weir-rls/weir/internal/tracing"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -32,17 +33,30 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	}
 	log := telemetry.NewLog(to.err, level, s.LogFormat)
 	defer func() { _ = log.Sync() }()
+	inert, err := settings.InertSet()
+	if err != nil {
+		return err
+	}
+	for _, line := range inert {
+		log.Info(line)
+	}
 
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
-	defer signal.Stop(stop)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
 
-	metrics := telemetry.NewMetrics(versionOf())
-	rules := &ruleSource{file: &sources.File{Path: s.Rules()}, log: log, metrics: metrics}
-	if err := rules.load(); err != nil {
+	metrics := telemetry.NewMetrics(versionOf(), telemetry.NearLimitRatio(s.NearLimitRatio))
+	sender, err := newSender(&s.Stats, metrics, log)
+	if err != nil {
+		return err
+	}
+	ready := newReadiness()
+	rulesThere, storeAnswered := ready.need(), ready.need()
+	rules, err := newRuleSource(&s.Serve, log, metrics, rulesThere)
+	if err != nil {
 		return err
 	}
 	store, err := openStore(&s.Serve, log, metrics)
@@ -50,44 +64,43 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 		return err
 	}
 	defer store.close()
-
-	ready := newReadiness()
-	logAnswer := telemetry.AnswerLog(log)
-	service := rls.New(rules.live.Rules, store, func(a *rls.Answer) {
-		metrics.Answered(a)
-		logAnswer(a)
-	})
-	listeners, err := listen(&s.Serve)
+	traces, err := tracing.Start(ctx, s.Tracing, func(err error) { log.Warn("traces", zap.Error(err)) })
 	if err != nil {
 		return err
 	}
-	grpcServer := newGRPC(service, ready, log, metrics)
-	httpServer, debugServer := newHTTP(ready, metrics), newDebug()
-	log.Info("listening", zap.Stringer("grpc", listeners.grpc.Addr()), zap.Stringer("http", listeners.http.Addr()),
-		zap.Stringer("debug", listeners.debug.Addr()), zap.String("store", s.BackendType), zap.String("rules", s.Rules()))
+	defer func() {
+		if err := traces.Stop(); err != nil {
+			log.Warn("traces not sent", zap.Error(err))
+		}
+	}()
+	store.Store = traces.Store(store.Store)
+	p, err := newServers(&s.Serve, rules, store, ready, log, metrics, traces.GRPC()...)
+	if err != nil {
+		return err
+	}
 
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, running := errgroup.WithContext(running)
-	group.Go(func() error { return named("grpc", grpcServer.Serve(listeners.grpc)) })
-	group.Go(func() error { return serveHTTP("http", httpServer, listeners.http) })
-	group.Go(func() error { return serveHTTP("debug", debugServer, listeners.debug) })
+	p.serve(group)
+	if sender != nil {
+		group.Go(func() error { sender.Run(running); return nil })
+	}
 	group.Go(func() error { return rules.watch(running, reload) })
-	group.Go(func() error { store.await(running, ready.set); return nil })
+	group.Go(func() error { store.await(running, storeAnswered); return nil })
 	group.Go(func() error {
 		var how os.Signal
 		select {
-		case how = <-stop:
+		case how = <-signals:
 			log.Info("stopping", zap.Stringer("signal", how))
 		case <-running.Done():
 		}
 		// In order: turn the proxies away, let what they asked for end, then end the rest.
 		ready.stop()
 		if how == syscall.SIGTERM {
-			drain(s.DrainDelay, stop)
+			drain(s.DrainDelay, signals)
 		}
-		stopGRPC(grpcServer, s.StopTimeout)
-		stopHTTP(s.StopTimeout, httpServer, debugServer)
+		p.stop(s.StopTimeout)
 		cancel()
 		return nil
 	})
@@ -96,13 +109,106 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	return err
 }
 
+// newSender is what sends metrics to statsd or dogstatsd; nil if nothing does.
+func newSender(s *settings.Stats, metrics *telemetry.Metrics, log *zap.Logger) (*telemetry.Sender, error) {
+	if s.DisableStats || !s.UseStatsd && !s.UseDogStatsd {
+		return nil, nil
+	}
+	tags, err := s.Tags()
+	if err != nil {
+		return nil, fmt.Errorf("EXTRA_TAGS: %w", err)
+	}
+	to := telemetry.Destination{
+		Network: s.StatsdProtocol, Address: net.JoinHostPort(s.StatsdHost, strconv.Itoa(int(s.StatsdPort))),
+		Every: s.FlushInterval, Tags: tags,
+	}
+	if s.UseDogStatsd {
+		to.Network, to.Dog, to.DogTags = "udp", true, telemetry.DogTags(os.Getenv)
+		if to.Mogrifiers, err = telemetry.Mogrifiers(s.Mogrifiers, os.Getenv); err != nil {
+			return nil, err
+		}
+	}
+	return metrics.NewSender(to, log), nil
+}
+
 // drain lets time pass in which the server still answers. Another signal cuts it short.
-func drain(d time.Duration, stop <-chan os.Signal) {
+func drain(d time.Duration, signals <-chan os.Signal) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-stop:
+	case <-signals:
+	}
+}
+
+// servers are what listens.
+type servers struct {
+	grpc         *grpc.Server
+	grpcListener net.Listener
+	http         []httpServer
+}
+
+type httpServer struct {
+	name     string
+	server   *http.Server
+	listener net.Listener
+}
+
+func newServers(
+	s *settings.Serve, rules *ruleSource, store *store, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
+	traces ...grpc.ServerOption,
+) (*servers, error) {
+	logAnswer := telemetry.AnswerLog(log)
+	options := rls.Options{
+		Observe: func(a *rls.Answer) {
+			metrics.Answered(a)
+			logAnswer(a)
+		},
+		ShadowMode: s.ShadowMode, QuotaMode: s.QuotaMode, DynamicMetadata: s.ResponseDynamicMetadata,
+		AllOrNothing: s.StopCacheKeyIncrementWhenOverlimit,
+	}
+	if s.ResponseHeaders {
+		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
+	}
+	service := rls.New(rules.live.Rules, store, options)
+	grpcOptions, err := grpcOptions(&s.Listeners, log)
+	if err != nil {
+		return nil, err
+	}
+	l, err := listen(s)
+	if err != nil {
+		return nil, err
+	}
+	all := &servers{
+		grpc: newGRPC(service, ready, log, metrics, append(grpcOptions, traces...)...), grpcListener: l.grpc,
+		http: []httpServer{
+			{"http", newHTTP(service, ready, metrics), l.http},
+			{"debug", newDebug(rules.live.Rules), l.debug},
+		},
+	}
+	if l.prometheus != nil {
+		all.http = append(all.http, httpServer{"prometheus", newPrometheus(s.PrometheusPath, metrics), l.prometheus})
+	}
+	fields := []zap.Field{zap.Stringer("grpc", l.grpc.Addr())}
+	for _, one := range all.http {
+		fields = append(fields, zap.Stringer(one.name, one.listener.Addr()))
+	}
+	log.Info("listening", append(fields, zap.String("store", s.BackendType), zap.String("rules", rules.from))...)
+	return all, nil
+}
+
+func (s *servers) serve(group *errgroup.Group) {
+	group.Go(func() error { return named("grpc", s.grpc.Serve(s.grpcListener)) })
+	for _, one := range s.http {
+		group.Go(func() error { return serveHTTP(one.name, one.server, one.listener) })
+	}
+}
+
+// stop ends all servers, each after at most that long.
+func (s *servers) stop(most time.Duration) {
+	stopGRPC(s.grpc, most)
+	for _, one := range s.http {
+		stopHTTP(most, one.server)
 	}
 }
 
@@ -111,113 +217,4 @@ func named(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
-}
-
-// ruleSource keeps the rules of the moment in step with the files.
-type ruleSource struct {
-	file    *sources.File
-	live    descriptors.Live
-	log     *zap.Logger
-	metrics *telemetry.Metrics
-}
-
-// load reads the rules at start, when there are no old ones to keep.
-func (r *ruleSource) load() error {
-	files, err := r.file.Read()
-	if err != nil {
-		return fmt.Errorf("no rules: %w (--config or CONFIG_PATH names the file or folder)", err)
-	}
-	if err := r.live.Load(files); err != nil {
-		return fmt.Errorf("the rules of %s have faults:\n%w", r.file.Path, err)
-	}
-	r.loaded()
-	return nil
-}
-
-func (r *ruleSource) loaded() {
-	rules := r.live.Rules()
-	for _, w := range rules.Warnings() {
-		r.log.Warn("suspicious rule", zap.Stringer("at", w))
-	}
-	r.metrics.Loaded(rules, time.Now(), nil)
-	domains, n := rules.Counts()
-	r.log.Info("rules loaded", zap.Int("domains", domains), zap.Int("rules", n))
-}
-
-// watch loads the rules when they change, until ctx ends. Rules with a fault change nothing.
-func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal) error {
-	var group errgroup.Group
-	group.Go(func() error {
-		for {
-			select {
-			case <-reload:
-				r.file.Reload()
-			case <-ctx.Done():
-				return nil
-			}
-		}
-	})
-	err := r.file.Watch(ctx, func(files []descriptors.File, err error) {
-		if err == nil {
-			err = r.live.Load(files)
-		}
-		if err != nil {
-			r.log.Error("rules not loaded, the old ones stay", zap.String("path", r.file.Path), zap.String("error", brief(err)))
-			r.metrics.Loaded(nil, time.Now(), err)
-			return
-		}
-		r.loaded()
-	})
-	_ = group.Wait()
-	if ctx.Err() != nil {
-		return nil
-	}
-	return named("rules", err)
-}
-
-// brief is an error for the log, which tells the first of many faults.
-func brief(err error) string {
-	const most = 20
-	var faults descriptors.Faults
-	if !errors.As(err, &faults) || len(faults) <= most {
-		return err.Error()
-	}
-	return fmt.Sprintf("%v\nand %d more: weir check prints them all", faults[:most], len(faults)-most)
-}
-
-// readiness tells whether the server wants requests: once its store has answered, until it stops.
-type readiness struct {
-	mu             sync.Mutex
-	ready, stopped bool
-	changed        func(ready bool) // called with every change, before is tells it
-}
-
-func newReadiness() *readiness { return &readiness{changed: func(bool) {}} }
-
-// onChange calls f now, and from now on with every change.
-func (r *readiness) onChange(f func(ready bool)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.changed = f
-	f(r.ready && !r.stopped)
-}
-
-func (r *readiness) set() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.changed(!r.stopped)
-	r.ready = true
-}
-
-func (r *readiness) stop() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.changed(false)
-	r.stopped = true
-}
-
-func (r *readiness) is() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.ready && !r.stopped
 }

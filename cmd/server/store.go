@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -11,6 +13,7 @@ import (
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/limiters/persecond"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
 )
 
@@ -27,21 +30,86 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 		metrics.Memory(m.Stats)
 		return &store{m, func(_ context.Context, ready func()) { ready() }, func() {}}, nil
 	}
-	o, err := redisstore.ParseURL(s.RedisSocketType, s.RedisURL)
-	if err != nil {
-		return nil, fmt.Errorf("REDIS_URL: %w", err)
+	main, err := openRedis(s, where{
+		prefix: "REDIS", kind: s.RedisType, socket: s.RedisSocketType, url: s.RedisURL,
+		auth: s.RedisAuth, sentinelAuth: s.RedisSentinelAuth, tls: s.RedisTLS, pool: s.RedisPoolSize, dial: s.RedisTimeout,
+	}, log)
+	if err != nil || !s.RedisPerSecond {
+		return main, err
 	}
-	o.Prefix, o.Timeout, o.PoolSize = s.CacheKeyPrefix, s.StoreTimeout, s.RedisPoolSize
+	p := &s.PerSecond
+	second, err := openRedis(s, where{
+		prefix: "REDIS_PERSECOND", kind: p.Type, socket: p.SocketType, url: p.URL,
+		auth: p.Auth, sentinelAuth: p.SentinelAuth, tls: p.TLS, pool: p.PoolSize, dial: p.Timeout,
+	}, log)
+	if err != nil {
+		main.close()
+		return nil, err
+	}
+	return &store{
+		Store: persecond.New(main, second),
+		await: func(ctx context.Context, ready func()) {
+			main.await(ctx, func() { second.await(ctx, ready) })
+		},
+		close: func() {
+			main.close()
+			second.close()
+		},
+	}, nil
+}
+
+// where is what the variables that begin with prefix say of a Redis.
+type where struct {
+	prefix, kind, socket, url, auth, sentinelAuth string
+	tls                                           bool
+	pool                                          int
+	dial                                          time.Duration
+}
+
+func openRedis(s *settings.Serve, w where, log *zap.Logger) (*store, error) {
+	kind, err := redisstore.ParseType(w.kind)
+	if err != nil {
+		return nil, fmt.Errorf("%s_TYPE: %w", w.prefix, err)
+	}
+	o, err := redisstore.ParseURL(kind, w.socket, w.url)
+	if err != nil {
+		return nil, fmt.Errorf("%s_URL: %w", w.prefix, err)
+	}
+	o.SetAuth(w.auth)
+	o.SetSentinelAuth(w.sentinelAuth)
+	if w.tls || o.TLS != nil {
+		files := redisstore.TLSFiles{Cert: s.RedisCert, Key: s.RedisKey, CA: s.RedisCA, SkipHostname: s.RedisSkipHostname}
+		if o.TLS, err = files.Config(); err != nil {
+			return nil, fmt.Errorf("%s_TLS: %w", w.prefix, err)
+		}
+	}
+	o.Prefix, o.Timeout, o.DialTimeout, o.PoolSize = s.CacheKeyPrefix, s.StoreTimeout, w.dial, w.pool
+	if s.StopCacheKeyIncrementWhenOverlimit && kind == redisstore.Cluster {
+		// What is charged whole or not at all has to be on one node of a cluster.
+		o.Tag = domainOf
+	}
 	r := redisstore.New(o)
 	return &store{
 		Store: r,
-		await: func(ctx context.Context, ready func()) { awaitRedis(ctx, r, log, ready) },
+		await: func(ctx context.Context, ready func()) {
+			awaitRedis(ctx, r, log.With(zap.String("redis", w.prefix)), ready)
+		},
 		close: func() {
 			if err := r.Close(); err != nil {
 				log.Warn("redis not closed", zap.Error(err))
 			}
 		},
 	}, nil
+}
+
+// domainOf is the part of a key that descriptors.Key begins with: the domain.
+func domainOf(key string) string {
+	length, _, _ := strings.Cut(key, ":")
+	if n, err := strconv.Atoi(length); err == nil && len(length)+1+n <= len(key) {
+		return key[:len(length)+1+n]
+	}
+	domain, _, _ := strings.Cut(key, "|")
+	return domain
 }
 
 // awaitRedis asks until Redis answers, less and less often.

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/redistest"
@@ -102,7 +103,11 @@ func run(ctx context.Context, store string, once bool) (err error) {
 	}
 	defer func() { err = errors.Join(err, stopped("envoy", envoy.Process)) }()
 
-	fmt.Printf("Envoy  %s\nWeir   %s, %s\nRules  envoy/rules.yaml\n", envoy.URL, weir.GRPC, where)
+	fmt.Printf("Envoy    %s\nWeir     gRPC %s, %s\nMetrics  %s/metrics\nRules    envoy/rules.yaml\n",
+		envoy.URL, weir.GRPC, where, weir.HTTP)
+	if !strings.HasSuffix(envoy.URL, ":"+strconv.Itoa(harness.IngressPort)) {
+		fmt.Printf("Port %d is taken, so Envoy listens on another one.\n", harness.IngressPort)
+	}
 	for _, a := range acts {
 		if err := a.play(ctx, envoy); err != nil {
 			return fmt.Errorf("%s: %w", a.action, err)
@@ -117,16 +122,25 @@ Now you: a few times in a row, as alice or as anybody else, with the action logi
 
   curl -i -H 'x-user-id: alice' -H 'x-action: login' %s
 
-Change a limit in envoy/rules.yaml and it holds at once. Ctrl-C ends the demo.
+Change a limit in envoy/rules.yaml and it holds at once; what Weir says of it comes here. Ctrl-C ends the demo.
+
 `, envoy.URL)
-	select {
-	case <-ctx.Done():
-		fmt.Println()
-		return nil
-	case <-weir.Done():
-		return fmt.Errorf("weir has ended; the end of its log:\n%s", weir.Tail())
-	case <-envoy.Done():
-		return fmt.Errorf("envoy has ended; the end of its log:\n%s", envoy.Tail())
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for said := len(weir.Log()); ; {
+		select {
+		case <-ctx.Done():
+			fmt.Println()
+			return nil
+		case <-weir.Done():
+			return fmt.Errorf("weir has ended; the end of its log:\n%s", weir.Tail())
+		case <-envoy.Done():
+			return fmt.Errorf("envoy has ended; the end of its log:\n%s", envoy.Tail())
+		case <-tick.C:
+			log := weir.Log()
+			fmt.Print(log[min(said, len(log)):])
+			said = len(log)
+		}
 	}
 }
 
@@ -140,7 +154,8 @@ func (a act) play(ctx context.Context, envoy *harness.Envoy) error {
 			return err
 		}
 		if got.Status != 200 || got.Limit != a.limit || got.Remaining != burst-1-i {
-			return fmt.Errorf("request %d of %d: want 200 with limit %q and %d remaining", i+1, burst, a.limit, burst-1-i)
+			return fmt.Errorf("request %d of %d: got %d with limit %q and %d remaining, want 200 with limit %q and %d remaining; "+
+				"was envoy/rules.yaml changed?", i+1, burst, got.Status, got.Limit, got.Remaining, a.limit, burst-1-i)
 		}
 	}
 	denied, err := a.send(ctx, envoy)

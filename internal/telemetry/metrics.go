@@ -1,8 +1,11 @@
-// Package telemetry is what Weir tells of itself: metrics and the log. It reads both off values that others hand it when
-// they are done, and decides nothing. Label values come from the rules, never from a request, so they are bounded.
+// Package telemetry is what Weir tells of itself: metrics and the log. It reads both off values that others hand it
+// when they are done, and decides nothing. Label values come from the rules, so they are bounded; those that come from
+// requests are in a table with a bound.
 package telemetry
 
 import (
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +22,7 @@ type Metrics struct {
 	Registry *prometheus.Registry
 
 	requests *prometheus.CounterVec
+	ok, over prometheus.Counter // of requests
 	took     prometheus.Histogram
 	store    prometheus.Histogram
 	hits     *prometheus.CounterVec
@@ -26,16 +30,20 @@ type Metrics struct {
 	loaded   prometheus.Gauge
 	rules    prometheus.Gauge
 	panics   prometheus.Counter
+	nobody   *prometheus.CounterVec // descriptors that no rule limits
 
-	previous *descriptors.Rules // what Loaded was last told
+	incumbent *incumbent
+	ruleHits  atomic.Pointer[ruleHits]
+	previous  *descriptors.Rules // what Loaded was last told
 }
 
 var seconds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1}
 
 // NewMetrics makes the metrics and registers them.
-func NewMetrics(version string) *Metrics {
+func NewMetrics(version string, with ...Option) *Metrics {
 	m := &Metrics{
-		Registry: prometheus.NewRegistry(),
+		Registry:  prometheus.NewRegistry(),
+		incumbent: newIncumbent(newOptions(with)),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_requests_total", Help: "Requests answered, by gRPC code; those of OK by overall code.",
 		}, []string{"code", "overall"}),
@@ -61,10 +69,18 @@ func NewMetrics(version string) *Metrics {
 			Name: "weir_panics_total", Help: "Requests that met a bug and were answered INTERNAL. Please report it.",
 		}),
 	}
+	m.nobody = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_unmatched_descriptors_total",
+		Help: "Descriptors of a domain that the rules have, which none of its rules limits. LOG_LEVEL=debug shows them.",
+	}, []string{"domain"})
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_build_info", Help: "Always 1."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
-	m.Registry.MustRegister(m.requests, m.took, m.store, m.hits, m.loads, m.loaded, m.rules, m.panics, build,
+	m.Registry.MustRegister(m.requests, m.took, m.store, m.hits, m.loads, m.loaded, m.rules, m.panics, m.nobody, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.incumbent.register(m.Registry)
+	m.ok = m.requests.WithLabelValues(codes.OK.String(), "ok")
+	m.over = m.requests.WithLabelValues(codes.OK.String(), "over_limit")
+	m.ruleHits.Store(&ruleHits{})
 	m.loads.WithLabelValues("ok")
 	m.loads.WithLabelValues("error")
 	return m
@@ -72,15 +88,18 @@ func NewMetrics(version string) *Metrics {
 
 // Answered counts an answer.
 func (m *Metrics) Answered(a *rls.Answer) {
-	overall := ""
+	m.incumbent.answered(a)
 	switch {
 	case a.Code != codes.OK:
+		m.requests.WithLabelValues(a.Code.String(), "").Inc()
 	case a.Denied:
-		overall = "over_limit"
+		m.over.Inc()
 	default:
-		overall = "ok"
+		m.ok.Inc()
 	}
-	m.requests.WithLabelValues(a.Code.String(), overall).Inc()
+	if n := len(a.Unmatched); n > 0 {
+		m.nobody.WithLabelValues(a.Domain).Add(float64(n))
+	}
 	m.took.Observe(a.Took.Seconds())
 	if a.StoreTook > 0 {
 		m.store.Observe(a.StoreTook.Seconds())
@@ -90,29 +109,56 @@ func (m *Metrics) Answered(a *rls.Answer) {
 		if d.Hits <= 0 {
 			continue
 		}
-		verdict := "allowed"
+		verdict := hitAllowed
 		switch {
 		case d.Verdict.Err != nil:
-			verdict = "error"
+			verdict = hitError
 		case !d.Verdict.Allowed:
-			verdict = "denied"
+			verdict = hitDenied
 		}
-		m.hits.WithLabelValues(d.Domain, d.RuleName(), verdict).Add(float64(d.Hits))
+		m.hitsOf(d, verdict).Add(float64(d.Hits))
 	}
 }
 
-// Loaded counts an attempt to load rules. After one that succeeded, the series of rules that are gone are dropped. It is
-// for one caller at a time.
+const (
+	hitAllowed = iota
+	hitDenied
+	hitError
+	hitVerdicts
+)
+
+var verdictNames = [hitVerdicts]string{"allowed", "denied", "error"}
+
+// ruleHits remembers the counters of each rule, as ruleSeries does.
+type ruleHits [hitVerdicts]sync.Map // *descriptors.Rule -> prometheus.Counter
+
+func (m *Metrics) hitsOf(d *rls.Decision, verdict int) prometheus.Counter {
+	known := &m.ruleHits.Load()[verdict]
+	if found, ok := known.Load(d.Rule); ok && d.Rule != nil {
+		return found.(prometheus.Counter)
+	}
+	c := m.hits.WithLabelValues(d.Domain, d.RuleName(), verdictNames[verdict])
+	if d.Rule != nil {
+		known.Store(d.Rule, c)
+	}
+	return c
+}
+
+// Loaded counts an attempt to load rules. After one that succeeded, the series of rules that are gone are dropped. It
+// is for one caller at a time.
 func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	if err != nil {
 		m.loads.WithLabelValues("error").Inc()
+		m.incumbent.configFailed.n.Add(1)
 		return
 	}
 	m.loads.WithLabelValues("ok").Inc()
 	m.loaded.Set(float64(now.UnixNano()) / 1e9)
 	_, n := rules.Counts()
 	m.rules.Set(float64(n))
+	m.ruleHits.Store(&ruleHits{})
 	m.forgetGone(rules)
+	m.incumbent.loaded(rules)
 }
 
 // forgetGone drops the series of rules that were and are no more, so that reloads do not add up.

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -9,7 +10,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -30,14 +33,25 @@ func loaded(t *testing.T, text string) *descriptors.Rules {
 func TestMetricsAreWellFormed(t *testing.T) {
 	m := NewMetrics("test")
 	m.Memory(func() memstore.Stats { return memstore.Stats{} })
-	m.Answered(&rls.Answer{Decisions: []rls.Decision{{Domain: "d", Rule: &descriptors.Rule{Name: "r"}, Hits: 1}}})
+	m.NewSender(Destination{Network: "udp"}, zap.NewNop())
+	if _, err := m.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/grpc.health.v1.Health/Check"},
+		func(context.Context, any) (any, error) { return nil, nil }); err != nil {
+		t.Fatal(err)
+	}
+	m.Answered(&rls.Answer{Decisions: []rls.Decision{
+		{Domain: "d", Rule: &descriptors.Rule{Name: "r"}, Limit: tenADay, Hits: 1},
+	}})
 	problems, err := testutil.GatherAndLint(m.Registry)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range problems {
-		if strings.HasPrefix(p.Metric, "weir_") {
-			t.Errorf("%s: %s", p.Metric, promlint.Problem(p).Text)
+		text := promlint.Problem(p).Text
+		ours := strings.HasPrefix(p.Metric, "weir_")
+		// The incumbent's names are its own. All that is wrong with them is that its counters do not say so.
+		theirs := strings.HasPrefix(p.Metric, "ratelimit_") && text != `counter metrics should have "_total" suffix`
+		if ours || theirs {
+			t.Errorf("%s: %s", p.Metric, text)
 		}
 	}
 }
@@ -45,11 +59,11 @@ func TestMetricsAreWellFormed(t *testing.T) {
 func TestHitsAreCountedByRuleAndVerdict(t *testing.T) {
 	m := NewMetrics("test")
 	m.Answered(&rls.Answer{Code: codes.OK, Denied: true, Decisions: []rls.Decision{
-		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Hits: 3, Verdict: limiters.Verdict{Allowed: true}},
-		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Hits: 2},
-		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Hits: 5, Verdict: limiters.Verdict{Err: errors.New("broken")}},
-		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Hits: 0},
-		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Hits: -4, Verdict: limiters.Verdict{Allowed: true}},
+		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Limit: tenADay, Hits: 3, Verdict: limiters.Verdict{Allowed: true}},
+		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Limit: tenADay, Hits: 2},
+		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Limit: tenADay, Hits: 5, Verdict: limiters.Verdict{Err: errors.New("broken")}},
+		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Limit: tenADay, Hits: 0},
+		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Limit: tenADay, Hits: -4, Verdict: limiters.Verdict{Allowed: true}},
 	}})
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
 # HELP weir_hits_total Hits by rule and verdict: allowed, denied, or error where the store could not decide. Looks and refunds are no hits.
@@ -59,6 +73,7 @@ weir_hits_total{domain="d",rule="a",verdict="denied"} 2
 weir_hits_total{domain="d",rule="a",verdict="error"} 5
 # HELP weir_requests_total Requests answered, by gRPC code; those of OK by overall code.
 # TYPE weir_requests_total counter
+weir_requests_total{code="OK",overall="ok"} 0
 weir_requests_total{code="OK",overall="over_limit"} 1
 `), "weir_hits_total", "weir_requests_total"); err != nil {
 		t.Error(err)
@@ -68,7 +83,9 @@ weir_requests_total{code="OK",overall="over_limit"} 1
 func TestSeriesOfRulesThatAreGoneAreDropped(t *testing.T) {
 	m := NewMetrics("test")
 	hit := func(rule string) {
-		m.Answered(&rls.Answer{Decisions: []rls.Decision{{Domain: "d", Rule: &descriptors.Rule{Name: rule}, Hits: 1}}})
+		m.Answered(&rls.Answer{Decisions: []rls.Decision{
+			{Domain: "d", Rule: &descriptors.Rule{Name: rule}, Limit: tenADay, Hits: 1},
+		}})
 	}
 	const limit = `, rate_limit: {unit: day, requests_per_unit: 1}}`
 	m.Loaded(loaded(t, "domain: d\ndescriptors: [{key: a"+limit+", {key: b"+limit+"]"), time.Now(), nil)
@@ -101,8 +118,8 @@ func TestAStoreThatIsGoneDoesNotDrownTheLog(t *testing.T) {
 		answered(&rls.Answer{})
 	}
 	// The test may run across the end of a second.
-	if lines := strings.Count(out.String(), `"error":"no redis"`); lines < 5 || lines > 20 {
-		t.Errorf("%d lines for 1000 equal failures, want 5 a second, whatever else fails", lines)
+	if lines := strings.Count(out.String(), `"error":"no redis"`); lines < 1 || lines > 5 {
+		t.Errorf("%d lines for 1000 equal failures, want one a second, whatever else fails", lines)
 	}
 	for _, want := range []string{`"@timestamp":`, `"@message":"not decided: Unavailable"`, `"@message":"not decided: InvalidArgument"`} {
 		if !strings.Contains(out.String(), want) {
@@ -129,5 +146,48 @@ func TestAKeyIsLoggedForThoseAloneWhoLookForIt(t *testing.T) {
 		if got := strings.Contains(out.String(), "alice"); got != shown || !strings.Contains(out.String(), "WRONGTYPE") {
 			t.Errorf("at level %v: %s", level, &out)
 		}
+	}
+}
+
+var tenADay = func() descriptors.RateLimit {
+	l, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true})
+	if err != nil {
+		panic(err)
+	}
+	return descriptors.RateLimit{Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10, Limit: l}
+}()
+
+func TestTheLogTellsWhenTheStoreIsLostAndWhenItIsBack(t *testing.T) {
+	var out bytes.Buffer
+	answered := AnswerLog(NewLog(&out, zapcore.InfoLevel, "text"))
+	gone := &rls.Answer{Code: codes.Unavailable, Err: errors.New("no redis"), StoreTook: 1}
+	for _, a := range []*rls.Answer{{StoreTook: 1}, gone, gone, {}, gone, {StoreTook: 1}, {StoreTook: 1}, gone} {
+		answered(a)
+	}
+	if lost, back := strings.Count(out.String(), "does not answer"), strings.Count(out.String(), "answers again"); lost != 2 || back != 1 {
+		t.Errorf("lost %d times and back %d times, want 2 and 1:\n%s", lost, back, &out)
+	}
+}
+
+func TestWhatNoRuleLimitsIsCountedAndShownToWhoeverLooks(t *testing.T) {
+	var out bytes.Buffer
+	m, answered := NewMetrics("test"), AnswerLog(NewLog(&out, zapcore.DebugLevel, "text"))
+	for _, a := range []*rls.Answer{
+		{Domain: "d", Unmatched: [][]descriptors.Entry{{{Key: "user", Value: "alice"}, {Key: "action"}}}},
+		{Domain: "typo", DomainNotFound: true},
+	} {
+		m.Answered(a)
+		answered(a)
+	}
+	if got := testutil.ToFloat64(m.nobody.WithLabelValues("d")); got != 1 || testutil.CollectAndCount(m.nobody) != 1 {
+		t.Errorf("%v descriptors, want 1 of d alone", got)
+	}
+	for _, want := range []string{"user", "action", "typo"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the log lacks %s: %s", want, &out)
+		}
+	}
+	if strings.Contains(out.String(), "alice") {
+		t.Errorf("the log shows what a user sent: %s", &out)
 	}
 }

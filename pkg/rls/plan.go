@@ -2,6 +2,7 @@ package rls
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -9,63 +10,66 @@ import (
 
 // planned is what a request comes to: the hits of all its descriptors, which one call of the store decides.
 type planned struct {
-	err      error // what the request asks for cannot be
-	matches  []match
-	hits     []limiters.Hit
-	verdicts []limiters.Verdict
+	domainNotFound bool
+	matches        []match
+	hits           []limiters.Hit
+	verdicts       []limiters.Verdict
 }
 
-// A match is the limits that a descriptor is under, none for one that no rule limits. Its hits are those from first on.
+// A match is the limits that a descriptor is under, none for one that nothing limits. Its hits are those from first on.
 type match struct {
-	rule   *descriptors.Rule
-	limits []descriptors.RateLimit
-	first  int
+	rule      *descriptors.Rule
+	override  bool
+	unlimited bool
+	limits    []descriptors.RateLimit
+	first     int
 }
 
-// name is the name of the rule, "" for an override that no rule matches.
-func (m *match) name() string {
-	if m.rule == nil {
-		return ""
-	}
-	return m.rule.Name
+// inShadow tells whether a denial is told as OK. An override has no modes.
+func (m *match) inShadow() bool { return m.rule != nil && m.rule.ShadowMode && !m.override }
+
+func (m *match) inQuota() bool {
+	return m.rule != nil && m.rule.QuotaMode && !m.override && len(m.limits) > 0
 }
+
+func (m *match) key(domain string, entries []descriptors.Entry) string {
+	if m.override {
+		return descriptors.OverrideKey(domain, m.rule, entries)
+	}
+	return descriptors.Key(domain, m.rule, entries)
+}
+
+// everything is the group of a request that is charged whole or not at all.
+const everything = maxDescriptors + 1
 
 // plan matches each descriptor to its limits. Several limits of one descriptor are a group: none is charged unless all
-// allow. A domain without rules limits nothing, overrides included.
-func (s *Service) plan(asked asking) planned {
-	rules := s.rules()
+// allow. A domain without rules limits nothing, overrides included. The error is for the client to read.
+func (s *Service) plan(rules *descriptors.Rules, asked asking) (planned, error) {
 	p := planned{matches: make([]match, len(asked.descriptors))}
 	if !rules.HasDomain(asked.domain) {
-		return p
+		p.domainNotFound = true
+		return p, nil
 	}
+	for i := range asked.descriptors {
+		if err := s.match(rules, asked.domain, &asked.descriptors[i], &p.matches[i]); err != nil {
+			return p, fmt.Errorf("descriptors[%d]: limit: %w", i, err)
+		}
+	}
+	dropReplaced(p.matches)
 	p.hits = make([]limiters.Hit, 0, len(asked.descriptors))
 	for i := range asked.descriptors {
 		d, m := &asked.descriptors[i], &p.matches[i]
-		if len(d.entries) == 0 {
-			// Envoy sends such when all actions of a descriptor were skipped.
-			continue
-		}
-		m.rule = rules.Match(asked.domain, d.entries)
-		if m.rule != nil {
-			m.limits = m.rule.Limits
-		}
-		if o := d.override; o != nil {
-			limit, err := s.overrides.limit(m.rule, *o)
-			if err != nil {
-				p.err = fmt.Errorf("descriptors[%d]: limit: %w", i, err)
-				return p
-			}
-			m.limits = []descriptors.RateLimit{limit}
-		}
 		if len(m.limits) == 0 {
 			continue
 		}
 		if m.first = len(p.hits); m.first+len(m.limits) > maxLimits {
-			p.err = fmt.Errorf("descriptors[%d]: the descriptors are under more than %d limits together", i, maxLimits)
-			return p
+			return p, fmt.Errorf("descriptors[%d]: the descriptors are under more than %d limits together", i, maxLimits)
 		}
-		key, group := descriptors.Key(asked.domain, m.rule, d.entries), uint16(0)
-		if len(m.limits) > 1 {
+		key, group := m.key(asked.domain, d.entries), uint16(0)
+		switch {
+		case s.options.AllOrNothing:
+			group = everything
+		case len(m.limits) > 1:
 			group = uint16(i + 1)
 		}
 		for j := range m.limits {
@@ -73,11 +77,52 @@ func (s *Service) plan(asked asking) planned {
 		}
 	}
 	p.verdicts = make([]limiters.Verdict, len(p.hits))
-	return p
+	return p, nil
+}
+
+func (s *Service) match(rules *descriptors.Rules, domain string, d *descriptor, m *match) error {
+	if len(d.entries) == 0 {
+		// Envoy sends such when all actions of a descriptor were skipped.
+		return nil
+	}
+	m.rule = rules.Match(domain, d.entries)
+	if d.override != nil {
+		limit, err := s.overrides.limit(m.rule, *d.override)
+		m.override, m.limits = true, []descriptors.RateLimit{limit}
+		return err
+	}
+	if m.rule != nil {
+		m.unlimited, m.limits = m.rule.Unlimited, m.rule.Limits
+	}
+	return nil
+}
+
+// dropReplaced drops the limits of rules that a matched rule replaces by name, whether or not it is replaced itself. An
+// unlimited rule replaces others and is not replaced.
+func dropReplaced(matches []match) {
+	var names []string
+	for i := range matches {
+		if m := &matches[i]; m.rule != nil && !m.override {
+			names = append(names, m.rule.Replaces...)
+		}
+	}
+	for i := range matches {
+		m := &matches[i]
+		if m.rule != nil && !m.override && !m.unlimited && slices.ContainsFunc(names, m.rule.HasName) {
+			m.limits = nil
+		}
+	}
 }
 
 // of are the verdicts of a match, one for each of its limits.
 func (p *planned) of(m *match) []limiters.Verdict { return p.verdicts[m.first : m.first+len(m.limits)] }
+
+// fail says of every hit that the store could not decide it.
+func (p *planned) fail(err error) {
+	for i := range p.verdicts {
+		p.verdicts[i] = limiters.Verdict{Err: err}
+	}
+}
 
 func (p *planned) decisions(asked asking) []Decision {
 	made := make([]Decision, 0, len(p.hits))
@@ -85,10 +130,22 @@ func (p *planned) decisions(asked asking) []Decision {
 		m, d := &p.matches[i], &asked.descriptors[i]
 		for j, v := range p.of(m) {
 			made = append(made, Decision{
-				Domain: asked.domain, Rule: m.rule, Entries: d.entries, Override: d.override != nil,
-				Limit: m.limits[j], Hits: d.hits, Verdict: v,
+				Domain: asked.domain, Rule: m.rule, Entries: d.entries, Override: m.override,
+				Limit: m.limits[j], Hits: d.hits, Shadowed: m.inShadow(), Verdict: v,
 			})
 		}
 	}
 	return made
+}
+
+func (p *planned) unmatched(asked asking) (found [][]descriptors.Entry) {
+	if p.domainNotFound {
+		return nil
+	}
+	for i := range p.matches {
+		if d := &asked.descriptors[i]; len(d.entries) > 0 && p.matches[i].rule == nil && !p.matches[i].override {
+			found = append(found, d.entries)
+		}
+	}
+	return found
 }

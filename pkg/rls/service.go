@@ -20,51 +20,40 @@ type Service struct {
 
 	rules     func() *descriptors.Rules
 	store     limiters.Store
-	observe   func(*Answer)
+	options   Options
 	overrides overrides
 }
 
-// New makes a Service. It asks rules once per request. After each answer it calls observe, if that is not nil, with a
-// value that is not used afterwards.
-func New(rules func() *descriptors.Rules, store limiters.Store, observe func(*Answer)) *Service {
-	if observe == nil {
-		observe = func(*Answer) {}
+// Options are what may be otherwise. The zero value is how Weir is without being told.
+type Options struct {
+	// Observe is called after each answer, with a value that is not used afterwards.
+	Observe func(*Answer)
+	// ShadowMode answers OK whatever the statuses say.
+	ShadowMode bool
+	// QuotaMode makes every descriptor one in quota mode, those that no rule limits too.
+	QuotaMode bool
+	// AllOrNothing charges a request whole or not at all: what its limits allow is not charged if one of them denies.
+	AllOrNothing bool
+	// DynamicMetadata tells Envoy the descriptors, and the metadata of the rules that let them pass.
+	DynamicMetadata bool
+	// Headers are names of response headers; an empty Limit is none of them.
+	Headers Headers
+}
+
+// Headers name the response headers that tell a limit, what remains of it, and the seconds until its reset.
+type Headers struct{ Limit, Remaining, Reset string }
+
+// New makes a Service. It asks rules once per request; nil rules are rules that have not come yet.
+func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Service {
+	if o.Observe == nil {
+		o.Observe = func(*Answer) {}
 	}
-	return &Service{rules: rules, store: store, observe: observe}
-}
-
-// An Answer is what became of a request, for metrics and logs.
-type Answer struct {
-	Code      codes.Code
-	Err       error // why Code is not OK, or a descriptor is undecided, with what is not for the client to read
-	Denied    bool  // the overall code is OVER_LIMIT
-	Took      time.Duration
-	StoreTook time.Duration // 0: the store was not asked
-	Decisions []Decision
-}
-
-// A Decision is what one limit said of one descriptor.
-type Decision struct {
-	Domain   string            // one that the rules have
-	Rule     *descriptors.Rule // nil for an override that no rule matches
-	Entries  []descriptors.Entry
-	Override bool // the limit came with the request
-	Limit    descriptors.RateLimit
-	Hits     int64 // > 0 charged, 0 looked, < 0 given back
-	Verdict  limiters.Verdict
-}
-
-// RuleName is the name of the rule, "" without one.
-func (d *Decision) RuleName() string {
-	if d.Rule == nil {
-		return ""
-	}
-	return d.Rule.Name
+	return &Service{rules: rules, store: store, options: o}
 }
 
 // ShouldRateLimit implements Envoy's RateLimitService. Its errors are INVALID_ARGUMENT for a request that cannot be
-// meant, UNAVAILABLE where the store could not decide, and those of a context that ended; with any of them Envoy does
-// what its failure_mode_deny says.
+// meant, UNAVAILABLE where the store could not decide or no rules have come yet, and those of a context that ended; with
+// any of them Envoy does what its failure_mode_deny says.
 func (s *Service) ShouldRateLimit(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest,
 ) (*ratelimitv3.RateLimitResponse, error) {
@@ -76,7 +65,7 @@ func (s *Service) ShouldRateLimit(
 	if err != nil && a.Err == nil {
 		a.Err = err
 	}
-	s.observe(a)
+	s.options.Observe(a)
 	return response, err
 }
 
@@ -87,27 +76,34 @@ func (s *Service) answer(
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	p := s.plan(asked)
-	if p.err != nil {
-		return nil, status.Error(codes.InvalidArgument, p.err.Error())
+	a.Domain = asked.domain
+	rules := s.rules()
+	if rules == nil {
+		return nil, status.Error(codes.Unavailable, "no rate limit configuration loaded")
 	}
+	p, err := s.plan(rules, asked)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	a.DomainNotFound, a.Unmatched = p.domainNotFound, p.unmatched(asked)
 	if len(p.hits) > 0 {
 		start := time.Now()
 		err := s.store.Take(ctx, time.Time{}, p.hits, p.verdicts)
 		a.StoreTook = time.Since(start)
 		if err != nil {
-			a.Err = err
+			p.fail(err)
+			a.Err, a.Decisions = err, p.decisions(asked)
 			return nil, undecided(ctx, "the store did not answer")
 		}
 	}
 	a.Decisions = p.decisions(asked)
-	response, err := encode(p)
+	statuses, err := p.statuses()
 	a.Err = err
-	if response == nil {
+	a.Denied, a.GlobalShadow = s.overall(p, statuses)
+	if err != nil && !a.Denied && !a.GlobalShadow {
 		return nil, undecided(ctx, "the store could not decide every descriptor")
 	}
-	a.Denied = response.GetOverallCode() == ratelimitv3.RateLimitResponse_OVER_LIMIT
-	return response, nil
+	return s.response(request, p, statuses, a.Denied), nil
 }
 
 // undecided is the error of a request that the store could not decide. What the store said is for the log: it may name

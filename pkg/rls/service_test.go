@@ -79,7 +79,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{store: &clocked{Store: limiterstest.NewReference(), now: start}}
-	f.Service = New(live.Rules, f.store, func(a *Answer) { f.answers = append(f.answers, a) })
+	f.Service = New(live.Rules, f.store, Options{Observe: func(a *Answer) { f.answers = append(f.answers, a) }})
 	return f
 }
 
@@ -260,14 +260,15 @@ func TestARequestThatCannotBeMeantIsInvalidArgumentAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestNoRulesLimitNothing(t *testing.T) {
-	s := New(func() *descriptors.Rules { return nil }, limiterstest.NewReference(), nil)
+func TestRulesThatHaveNotComeAreUnavailable(t *testing.T) {
+	s := New(func() *descriptors.Rules { return nil }, limiterstest.NewReference(), Options{})
 	r := &ratelimitv3.RateLimitRequest{}
 	if err := prototext.Unmarshal([]byte(once+does("never")), r); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.ShouldRateLimit(context.Background(), r); err != nil || got.GetOverallCode() != ratelimitv3.RateLimitResponse_OK {
-		t.Errorf("%v, %v", got, err)
+	if _, err := s.ShouldRateLimit(context.Background(), r); status.Code(err) != codes.Unavailable ||
+		!strings.Contains(err.Error(), "no rate limit configuration loaded") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+func rulesFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rules)
+	return path
+}
+
+// address is where one of the server's listeners is.
+func (s *server) address(name string) string {
+	s.t.Helper()
+	line, _ := s.log.await(s.t, 0, `"listening"`)
+	var addrs map[string]any
+	if err := json.Unmarshal([]byte(line), &addrs); err != nil {
+		s.t.Fatal(err)
+	}
+	return fmt.Sprint(addrs[name])
+}
+
+func fetch(t *testing.T, method, url, body string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var text strings.Builder
+	buffer := make([]byte, 1<<16)
+	for {
+		n, err := response.Body.Read(buffer)
+		text.Write(buffer[:n])
+		if err != nil {
+			return response.StatusCode, text.String()
+		}
+	}
+}
+
+func TestEndpointsOfTheIncumbent(t *testing.T) {
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/prom",
+		"EXPIRATION_JITTER_MAX_SECONDS=300", "LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=x-reset")
+	s.log.await(t, 0, "EXPIRATION_JITTER_MAX_SECONDS has no effect: ")
+	const ask = `{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"carol"}]}]}`
+	for i, want := range []int{200, 200, 429} {
+		if code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json", ask); code != want || !strings.Contains(body, `"overallCode"`) {
+			t.Errorf("/json, request %d: %d %s, want %d", i+1, code, body, want)
+		}
+	}
+	r, err := s.ask("dave")
+	if err != nil || len(r.GetResponseHeadersToAdd()) != 3 || r.GetResponseHeadersToAdd()[2].GetKey() != "x-reset" {
+		t.Errorf("response headers: %v, %v", r.GetResponseHeadersToAdd(), err)
+	}
+	debug := "http://" + s.address("debug")
+	for path, want := range map[string]string{
+		"/":                    "/rlconfig",
+		"/rlconfig":            "ugc.user_id: unit=YEAR requests_per_unit=2, shadow_mode: false, quota_mode: false",
+		"/stats":               "memstats",
+		"/debug/pprof/":        "goroutine",
+		"/debug/pprof/cmdline": "server.test",
+	} {
+		if code, body := fetch(t, "GET", debug+path, ""); code != 200 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %.200s, want %q", path, code, body, want)
+		}
+	}
+	if code, body := fetch(t, "GET", "http://"+s.address("prometheus")+"/prom", ""); code != 200 || !strings.Contains(body, "weir_rules 1") {
+		t.Errorf("PROMETHEUS_ADDR: %d %.100s", code, body)
+	}
+	if host, _, _ := net.SplitHostPort(s.address("debug")); host != "127.0.0.1" {
+		t.Errorf("the debug port is open to all: %s", host)
+	}
+}
+
+func checkHealth(t *testing.T, target string, creds credentials.TransportCredentials) error {
+	t.Helper()
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	_, err = healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: "ratelimit"})
+	return err
+}
+
+func TestServeByTLS(t *testing.T) {
+	ca := redistest.NewAuthority(t)
+	pair, client := ca.Issue(t, "weir"), ca.Issue(t, "envoy")
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+pair.Cert,
+		"GRPC_SERVER_TLS_KEY="+pair.Key, "GRPC_CLIENT_TLS_CACERT="+ca.File, "GRPC_CLIENT_TLS_SAN=envoy")
+	pem, err := os.ReadFile(ca.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	cert, err := tls.LoadX509KeyPair(client.Cert, client.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := s.address("grpc")
+	with := credentials.NewTLS(&tls.Config{RootCAs: roots, ServerName: "weir", Certificates: []tls.Certificate{cert}})
+	if err := checkHealth(t, addr, with); err != nil {
+		t.Errorf("with a certificate: %v", err)
+	}
+	if err := checkHealth(t, addr, credentials.NewTLS(&tls.Config{RootCAs: roots, ServerName: "weir"})); err == nil {
+		t.Error("a client without a certificate was let in")
+	}
+	if err := checkHealth(t, addr, insecure.NewCredentials()); err == nil {
+		t.Error("a client without TLS was let in")
+	}
+}
+
+func TestServeOnAUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_UDS="+path)
+	if err := checkHealth(t, "unix://"+path, insecure.NewCredentials()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestALimitByTheSecondIsOnARedisOfItsOwn(t *testing.T) {
+	main, second := redistest.Start(t), redistest.Start(t)
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unit: year, requests_per_unit: 2}}\n"+
+		"  - {key: user_id, value: hasty, rate_limit: {unit: second, requests_per_unit: 1000}}\n")
+	s := serving(t, "CONFIG_PATH="+path, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+main.Addr, "REDIS_PERSECOND=true",
+		"REDIS_PERSECOND_SOCKET_TYPE=tcp", "REDIS_PERSECOND_URL="+second.Addr)
+	s.left("alice")
+	s.left("hasty")
+	for server, want := range map[*redistest.Server]string{main: "5:alice", second: "5:hasty"} {
+		keys := server.Client(t).Keys(context.Background(), "*").Val()
+		if len(keys) != 1 || !strings.Contains(keys[0], want) {
+			t.Errorf("%q, want one key of %s", keys, want)
+		}
+	}
+}
+
+// Without files, and told to start all the same, the server answers that there are no rules until there are.
+func TestStartWithoutRules(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	s := serving(t, "CONFIG_PATH="+path, "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")
+	if _, err := s.ask("alice"); err == nil || !strings.Contains(err.Error(), "no rate limit configuration loaded") {
+		t.Errorf("%v", err)
+	}
+	if code, _ := s.get("/healthcheck"); code != 500 {
+		t.Errorf("/healthcheck without rules: %d", code)
+	}
+	write(t, path, rules)
+	s.log.await(t, 0, "rules loaded")
+	s.awaitHealthy()
+	if got := s.left("alice"); got != 2 {
+		t.Errorf("%d left, want 2", got)
+	}
+}
+
+func TestAnOverlaySetsTheAlgorithm(t *testing.T) {
+	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
+	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 1}}\n")
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+overlay)
+	_, seen := s.log.await(t, 0, "rules loaded")
+	if got := s.left("alice"); got != 1 {
+		t.Errorf("%d left of a funnel that holds 1", got)
+	}
+	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 9}}\n")
+	_, seen = s.log.await(t, seen, "rules loaded")
+	if got := s.left("bob"); got != 9 {
+		t.Errorf("%d left of a funnel that holds 9", got)
+	}
+	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unit: day}}\n")
+	s.log.await(t, seen, "rules not loaded, the old ones stay")
+	if got := s.left("carol"); got != 9 {
+		t.Errorf("%d left of a funnel that holds 9, after an overlay with a fault", got)
+	}
+}

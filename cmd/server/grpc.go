@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-rls/weir/internal/listeners"
+	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// serviceName is the name that health checks know the service by, as in envoyproxy/ratelimit.
+const serviceName = "ratelimit"
+
+// pingsAllowed: proxies ping idle connections, and grpc-go's default answers those who do with GOAWAY too_many_pings.
+var pingsAllowed = keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}
+
+// maxStreams is how many requests a connection may have under way: as many as Envoy opens on one by default.
+const maxStreams = 1024
+
+// grpcOptions are what the settings say of the gRPC server.
+func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, error) {
+	options := []grpc.ServerOption{
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge: s.MaxConnectionAge, MaxConnectionAgeGrace: s.MaxConnectionAgeGrace,
+		}),
+	}
+	if !s.ServerUseTLS {
+		return options, nil
+	}
+	files := listeners.TLS{Cert: s.ServerCert, Key: s.ServerKey, ClientCA: s.ClientCA, ClientSAN: s.ClientSAN}
+	config, err := files.Config(func(err error) { log.Error("certificates not read again, the old ones stay", zap.Error(err)) })
+	if err != nil {
+		return nil, fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err)
+	}
+	return append(options, grpc.Creds(credentials.NewTLS(config))), nil
+}
+
+func newGRPC(
+	service *rls.Service, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics, options ...grpc.ServerOption,
+) *grpc.Server {
+	server := grpc.NewServer(append(options,
+		grpc.KeepaliveEnforcementPolicy(pingsAllowed),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ChainUnaryInterceptor(metrics.Unary, recovering(log, metrics)),
+	)...)
+	ratelimitv3.RegisterRateLimitServiceServer(server, service)
+	checks := health.NewServer()
+	healthv1.RegisterHealthServer(server, checks)
+	reflection.Register(server)
+	ready.onChange(func(ready bool) {
+		serving := healthv1.HealthCheckResponse_NOT_SERVING
+		if ready {
+			serving = healthv1.HealthCheckResponse_SERVING
+		}
+		checks.SetServingStatus("", serving)
+		checks.SetServingStatus(serviceName, serving)
+	})
+	return server
+}
+
+// recovering turns a bug of ours, met by one request, into an error of that request alone.
+func recovering(log *zap.Logger, metrics *telemetry.Metrics) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				metrics.Panicked()
+				log.Error("a bug of weir's: please report it", zap.String("method", info.FullMethod), zap.Any("panic", p),
+					zap.ByteString("stack", debug.Stack()))
+				reply, err = nil, status.Error(codes.Internal, "internal error")
+			}
+		}()
+		return handler(ctx, req)
+	}
+}
+
+// stopGRPC turns connections away, and ends those that have not ended in time.
+func stopGRPC(server *grpc.Server, most time.Duration) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ended := make(chan struct{})
+	wg.Go(func() {
+		server.GracefulStop()
+		close(ended)
+	})
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		server.Stop()
+	}
+}

@@ -1,0 +1,96 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// A Mogrifier makes tags of a part of a name, for dogstatsd.
+type Mogrifier struct {
+	pattern *regexp.Regexp
+	name    string
+	tags    [][2]string
+}
+
+// Mogrifiers reads the mogrifiers of USE_DOG_STATSD_MOGRIFIERS, a list with commas, from the variables
+// DOG_STATSD_MOGRIFIER_<NAME>_PATTERN, _NAME and _TAGS. The first whose pattern matches a name makes another of it. The
+// error tells all that is wrong with them.
+func Mogrifiers(list string, getenv func(string) string) ([]Mogrifier, error) {
+	var made []Mogrifier
+	var errs []error
+	for _, name := range strings.Split(list, ",") {
+		if name = strings.TrimSpace(name); name == "" {
+			continue
+		}
+		m, err := newMogrifier(name, getenv)
+		made, errs = append(made, m), append(errs, err)
+	}
+	return made, errors.Join(errs...)
+}
+
+func newMogrifier(name string, getenv func(string) string) (m Mogrifier, err error) {
+	variable := "DOG_STATSD_MOGRIFIER_" + strings.ToUpper(name)
+	pattern := getenv(variable + "_PATTERN")
+	if pattern == "" {
+		return m, fmt.Errorf("no PATTERN specified for mogrifier %s: %s_PATTERN is empty", name, variable)
+	}
+	if m.pattern, err = regexp.Compile(pattern); err != nil {
+		return m, fmt.Errorf("failed to compile pattern for %s: %s: %w", name, pattern, err)
+	}
+	if m.name = getenv(variable + "_NAME"); m.name == "" {
+		return m, fmt.Errorf("no NAME specified for mogrifier %s: %s_NAME is empty", name, variable)
+	}
+	templates := []string{m.name}
+	if tags := getenv(variable + "_TAGS"); strings.TrimSpace(tags) != "" {
+		for _, pair := range strings.Split(tags, ",") {
+			key, value, found := strings.Cut(pair, ":")
+			switch {
+			case !found || strings.Contains(value, ":"):
+				return m, fmt.Errorf("failed to load mogrifier %s: invalid map item: %q: want key:value", name, pair)
+			case key == "":
+				return m, fmt.Errorf("no key specified for tag %s for mogrifier %s", key, name)
+			case value == "":
+				return m, fmt.Errorf("no value specified for tag %s for mogrifier %s", key, name)
+			}
+			m.tags = append(m.tags, [2]string{key, value})
+			templates = append(templates, value)
+		}
+	}
+	for _, template := range templates {
+		for _, group := range groups.FindAllString(template, -1) {
+			if n, err := strconv.Atoi(group[1:]); err != nil || n > m.pattern.NumSubexp() {
+				return m, fmt.Errorf("%s for mogrifier %s: the pattern has %d groups", group, name, m.pattern.NumSubexp())
+			}
+		}
+	}
+	return m, nil
+}
+
+var groups = regexp.MustCompile(`\$\d+`)
+
+// mogrify is the name and the tags that the first of the mogrifiers makes of a name.
+func mogrify(mogrifiers []Mogrifier, name string) (string, []string) {
+	for i := range mogrifiers {
+		m := &mogrifiers[i]
+		found := m.pattern.FindStringSubmatch(name)
+		if found == nil {
+			continue
+		}
+		expand := func(template string) string {
+			return groups.ReplaceAllStringFunc(template, func(group string) string {
+				n, _ := strconv.Atoi(group[1:])
+				return found[n]
+			})
+		}
+		var tags []string
+		for _, t := range m.tags {
+			// A comma would begin a tag that a value makes up.
+			tags = append(tags, t[0]+":"+strings.ReplaceAll(expand(t[1]), ",", "_"))
+		}
+		return expand(m.name), tags
+	}
+	return name, nil
+}

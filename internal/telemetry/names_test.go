@@ -1,0 +1,66 @@
+package telemetry
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The incumbent's own words for what it replaces.
+var addresses = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
+
+func incumbents(s string) string {
+	s = strings.NewReplacer(":", "_", "|", "_").Replace(s)
+	return addresses.ReplaceAllStringFunc(s, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })
+}
+
+func TestNamesAreCleanAsTheIncumbentsAre(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":                                 "plain",
+		"a:b|c":                                 "a_b_c",
+		"www.example.com":                       "www.example.com",
+		"masked_remote_address_0.0.0.0/0":       "masked_remote_address_0_0_0_0/0",
+		"x_invert:192.0.2.0/24":                 "x_invert_192_0_2_0/24",
+		"1.2.3":                                 "1.2.3",
+		"1234.1.1.1":                            "1234_1_1_1",
+		"1.2.3.4.5.6.7.8.9":                     "1_2_3_4.5_6_7_8.9",
+		"1.2.3.45678.9.1.2":                     "1_2_3_45678_9_1_2",
+		"1.2.3.4567":                            "1_2_3_4567",
+		"a\nratelimit.service.evil:1|c\x00\x7f": "a_ratelimit.service.evil_1_c__",
+		"key_route_api/*":                       "key_route_api/*",
+		"ключ":                                  "ключ",
+	} {
+		if got := string(appendClean(nil, in)); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzNamesAreCleanAsTheIncumbentsAre(f *testing.F) {
+	f.Add("1.22.333.4444")
+	f.Add("0.0.0.0.0.0.0.0..1.1.1.1")
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, c := range s {
+			if c < ' ' || c == 0x7f {
+				t.Skip("control characters are ours")
+			}
+		}
+		if got, want := string(appendClean(nil, s)), incumbents(s); got != want {
+			t.Errorf("%q: %q, want %q", s, got, want)
+		}
+	})
+}
+
+func TestALongTextIsCutAndStaysItself(t *testing.T) {
+	long := strings.Repeat("ж", 1000)
+	a, b := bounded(long+"a"), bounded(long+"b")
+	if len(a) > maxText || a == b || !strings.HasPrefix(a, "жжж") || strings.Contains(a, "\uFFFD") {
+		t.Errorf("%q and %q", a, b)
+	}
+	if got := bounded("\xff\xfe"); got != "\uFFFD" {
+		t.Errorf("%q", got)
+	}
+	if s := strings.Repeat("x", maxText); bounded(s) != s {
+		t.Error("a text of the largest length was cut")
+	}
+}

@@ -1,0 +1,81 @@
+package xds
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
+)
+
+const (
+	// maxText is the most bytes that a resource may have as YAML: as much as a file of rules.
+	maxText = 16 << 20
+	// maxNesting is how many messages may lie in one another. It is above what Parse takes, whose fault tells more.
+	maxNesting = 250
+)
+
+// convert makes files of a push, sorted by name. The error tells of every resource that cannot be read.
+func convert(push *discovery.DiscoveryResponse) ([]descriptors.File, error) {
+	if url := push.GetTypeUrl(); url != TypeURL {
+		return nil, fmt.Errorf("the push is of type %.200q: want %s", url, TypeURL)
+	}
+	var errs []error
+	files := make([]descriptors.File, 0, len(push.GetResources()))
+	for i, resource := range push.GetResources() {
+		file, err := toFile(resource)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("resource %d of %d: %w", i+1, len(push.GetResources()), err))
+		}
+		files = append(files, file)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	slices.SortFunc(files, func(a, b descriptors.File) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.Data, b.Data))
+	})
+	return files, nil
+}
+
+func toFile(resource *anypb.Any) (descriptors.File, error) {
+	if url := resource.GetTypeUrl(); url != TypeURL {
+		return descriptors.File{}, fmt.Errorf("it is of type %.200q: want %s", url, TypeURL)
+	}
+	config := &conf.RateLimitConfig{}
+	if err := (proto.UnmarshalOptions{RecursionLimit: maxNesting}).Unmarshal(resource.GetValue(), config); err != nil {
+		return descriptors.File{}, fmt.Errorf("it is no RateLimitConfig: %w", err)
+	}
+	// Two resources may have one name, or none; a fault in them is then told by the domain.
+	name := cmp.Or(config.GetName(), config.GetDomain(), "unnamed")
+	text := yamlOf(config)
+	if len(text) > maxText {
+		return descriptors.File{}, fmt.Errorf("%.200q is too large: want at most %d bytes as YAML", name, maxText)
+	}
+	return descriptors.File{Name: name, Data: text}, nil
+}
+
+// fingerprint tells one set of files from another. It is never "".
+func fingerprint(files []descriptors.File) string {
+	h := sha256.New()
+	part := func(b []byte) {
+		var length [8]byte
+		binary.LittleEndian.PutUint64(length[:], uint64(len(b)))
+		h.Write(length[:])
+		h.Write(b)
+	}
+	for _, file := range files {
+		part([]byte(file.Name))
+		part(file.Data)
+	}
+	return string(h.Sum(nil))
+}

@@ -1,0 +1,125 @@
+package xds_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
+)
+
+// A watch is a Watch that runs, the rules it keeps, and what it told.
+type watch struct {
+	t      *testing.T
+	source *xds.Source
+	live   descriptors.Live
+	events chan xds.Event
+	loads  chan []descriptors.File // before each try to load them
+	stop   func()
+}
+
+// quick is a backoff for tests.
+var quick = xds.Backoff{Initial: time.Millisecond, Max: 20 * time.Millisecond, Jitter: 1}
+
+// start watches until the test ends, or stop. It sets what the source does not have.
+func start(t *testing.T, source *xds.Source) *watch {
+	t.Helper()
+	w := &watch{t: t, source: source, events: make(chan xds.Event, 10_000), loads: make(chan []descriptors.File, 100)}
+	if source.Backoff == (xds.Backoff{}) {
+		source.Backoff = quick
+	}
+	source.Notify = func(e xds.Event) { w.events <- e }
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- source.Watch(ctx, func(files []descriptors.File) error {
+			w.loads <- files
+			return w.live.Load(files)
+		})
+	}()
+	stopped := false
+	w.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := receive(t, done, "the end of Watch"); !errors.Is(err, context.Canceled) {
+			t.Errorf("Watch: %v", err)
+		}
+		if source.Status().Connected {
+			t.Error("connected after the end of Watch")
+		}
+		nothingLeft(t)
+	}
+	t.Cleanup(w.stop)
+	return w
+}
+
+// nothingLeft fails the test if a goroutine of a client is there.
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	left, deadline := goroutines(), time.Now().Add(soon)
+	for len(left) > 0 && time.Now().Before(deadline) {
+		runtime.Gosched() // one may be on its last instruction
+		left = goroutines()
+	}
+	if len(left) > 0 {
+		t.Errorf("left behind:\n%s", strings.Join(left, "\n\n"))
+	}
+}
+
+func goroutines() []string {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	var left []string
+	for _, g := range strings.Split(string(stacks), "\n\n") {
+		for _, of := range []string{"xds.(*", "transport.(*http2Client)", "grpc.(*ClientConn)", "grpc.(*addrConn)"} {
+			if strings.Contains(g, of) && !strings.Contains(g, "xds_test.goroutines") {
+				left = append(left, g)
+				break
+			}
+		}
+	}
+	return left
+}
+
+// await waits for an event of a kind; others may come before.
+func (w *watch) await(kind xds.Kind) xds.Event {
+	w.t.Helper()
+	for {
+		if e := receive(w.t, w.events, kind.String()); e.Kind == kind {
+			return e
+		}
+	}
+}
+
+// next waits for the next event, which must be of the kind.
+func (w *watch) next(kind xds.Kind) xds.Event {
+	w.t.Helper()
+	e := receive(w.t, w.events, kind.String())
+	if e.Kind != kind {
+		w.t.Fatalf("%v came, with %v, want %v", e.Kind, e.Err, kind)
+	}
+	return e
+}
+
+// limit is how many a minute the rules allow a user of domain, -1 without a rule.
+func (w *watch) limit(domain string) int {
+	rule := w.live.Rules().Match(domain, []descriptors.Entry{{Key: "user", Value: "alice"}})
+	if rule == nil {
+		return -1
+	}
+	return int(rule.Limits[0].RequestsPerUnit)
+}
+
+func (w *watch) wantLimit(domain string, want int) {
+	w.t.Helper()
+	if got := w.limit(domain); got != want {
+		w.t.Errorf("%s allows %d a minute, want %d", domain, got, want)
+	}
+}

@@ -1,0 +1,441 @@
+package xds_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
+	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
+)
+
+func TestTheServerSeesWhoAsksAndForWhat(t *testing.T) {
+	s := serve(t, "127.0.0.1:0")
+	start(t, &xds.Source{
+		Server: s.address, NodeID: "envoy-ratelimit",
+		NodeMetadata: map[string]string{"zone": "a", "tier": "1=2"},
+		Headers:      map[string]string{"X-Token": "secret"},
+	})
+	st, first := s.accept()
+	node := first.GetNode()
+	fields := node.GetMetadata().GetFields()
+	if node.GetId() != "envoy-ratelimit" || len(fields) != 2 || fields["zone"].GetStringValue() != "a" ||
+		fields["tier"].GetStringValue() != "1=2" {
+		t.Errorf("node %v", node)
+	}
+	if got := st.headers.Get("x-token"); len(got) != 1 || got[0] != "secret" {
+		t.Errorf("headers %v", st.headers)
+	}
+	if first.GetTypeUrl() != xds.TypeURL || len(first.GetResourceNames()) != 0 || first.GetVersionInfo() != "" ||
+		first.GetResponseNonce() != "" || first.GetErrorDetail() != nil {
+		t.Errorf("the first request is %v", first)
+	}
+}
+
+func TestPushes(t *testing.T) {
+	s := serve(t, "127.0.0.1:0")
+	w := start(t, &xds.Source{Server: s.address})
+	st, _ := s.accept()
+	w.next(xds.Connected)
+
+	acknowledged(t, st.send("1", domain(t, "b", 2), domain(t, "a", 1)), "1")
+	if e := w.next(xds.Accepted); e.Version != "1" || e.Files != 2 {
+		t.Errorf("the event is %+v", e)
+	}
+	if files := receive(t, w.loads, "rules"); len(files) != 2 || files[0].Name != "a" || files[1].Name != "b" {
+		t.Errorf("files %v, want a and b", files)
+	}
+	w.wantLimit("a", 1)
+	w.wantLimit("b", 2)
+	rules := w.live.Rules()
+
+	for version, resources := range map[string][]*anypb.Any{
+		"2": {domain(t, "b", 2), domain(t, "a", 1)},
+		"3": {domain(t, "a", 1), domain(t, "b", 2)},
+	} {
+		acknowledged(t, st.send(version, resources...), version)
+		w.next(xds.Unchanged)
+		none(t, w.loads, "rules that are the same were loaded")
+	}
+	if w.live.Rules() != rules {
+		t.Error("the rules are others, want the same")
+	}
+
+	acknowledged(t, st.send("4", domain(t, "a", 10), domain(t, "b", 2)), "4")
+	w.next(xds.Accepted)
+	w.wantLimit("a", 10)
+	acknowledged(t, st.send("5", domain(t, "b", 2)), "5")
+	w.next(xds.Accepted)
+	w.wantLimit("a", -1)
+	w.wantLimit("b", 2)
+
+	acknowledged(t, st.send("6"), "6")
+	w.next(xds.Accepted)
+	if domains, n := w.live.Rules().Counts(); domains != 0 || n != 0 {
+		t.Errorf("%d domains, %d rules after an empty push", domains, n)
+	}
+	got := w.source.Status()
+	want := xds.Status{Connected: true, Version: "6", Connections: 1, Accepted: 4, Unchanged: 2}
+	if got != want {
+		t.Errorf("status %+v, want %+v", got, want)
+	}
+}
+
+func TestAnEmptyFirstPushIsRulesToo(t *testing.T) {
+	s := serve(t, "127.0.0.1:0")
+	w := start(t, &xds.Source{Server: s.address})
+	st, _ := s.accept()
+	acknowledged(t, st.send("1"), "1")
+	w.await(xds.Accepted)
+	if w.live.Rules() == nil {
+		t.Error("no rules were loaded, want none of them")
+	}
+	acknowledged(t, st.send("2"), "2")
+	w.next(xds.Unchanged)
+}
+
+func TestBadRulesAreRefusedAndChangeNothing(t *testing.T) {
+	s := serve(t, "127.0.0.1:0")
+	w := start(t, &xds.Source{Server: s.address})
+	st, _ := s.accept()
+	reason := refused(t, st.send("1", broken(t, "ugc")), "")
+	if want := "invalid rate limit unit '99'"; !strings.Contains(reason, want) {
+		t.Errorf("the server is told %q, want %q in it", reason, want)
+	}
+	acknowledged(t, st.send("2", domain(t, "ugc", 5)), "2")
+	w.await(xds.Accepted)
+
+	reason = refused(t, st.send("3", broken(t, "ugc"), broken(t, "other")), "2")
+	for _, want := range []string{"ugc:3:", "other:3:", "invalid rate limit unit '99'"} {
+		if !strings.Contains(reason, want) {
+			t.Errorf("the server is told %q, want %q in it", reason, want)
+		}
+	}
+	if e := w.next(xds.Rejected); e.Version != "3" || e.Err == nil || e.Err.Error() != reason {
+		t.Errorf("the event is %+v", e)
+	}
+	w.wantLimit("ugc", 5)
+	if got := w.source.Status(); got.Version != "2" || got.Err == nil || got.Rejected != 2 || got.Accepted != 1 {
+		t.Errorf("status %+v", got)
+	}
+
+	// What was accepted last is what the rules still are.
+	loads := len(w.loads)
+	acknowledged(t, st.send("4", domain(t, "ugc", 5)), "4")
+	w.next(xds.Unchanged)
+	if len(w.loads) != loads {
+		t.Error("the rules were loaded again")
+	}
+	if got := w.source.Status(); got.Err != nil {
+		t.Errorf("error %v after rules that are well", got.Err)
+	}
+}
+
+func TestGarbage(t *testing.T) {
+	s := serve(t, "127.0.0.1:0")
+	w := start(t, &xds.Source{Server: s.address})
+	st, _ := s.accept()
+	acknowledged(t, st.send("good", domain(t, "ugc", 5)), "good")
+	deep := &conf.RateLimitDescriptor{Key: "k"}
+	for range 1000 {
+		deep = &conf.RateLimitDescriptor{Key: "k", Descriptors: []*conf.RateLimitDescriptor{deep}}
+	}
+	for name, c := range map[string]struct {
+		resources []*anypb.Any
+		want      string
+	}{
+		"no message": {[]*anypb.Any{{TypeUrl: xds.TypeURL, Value: []byte("\xff\xff")}},
+			"resource 1 of 1: it is no RateLimitConfig"},
+		"no UTF-8": {[]*anypb.Any{{TypeUrl: xds.TypeURL, Value: []byte("\x12\x01\xff")}}, "UTF-8"},
+		"another type": {[]*anypb.Any{{TypeUrl: "type.googleapis.com/envoy.Cluster"}},
+			`it is of type "type.googleapis.com/envoy.Cluster"`},
+		"no type": {[]*anypb.Any{{}}, `it is of type ""`},
+		"too deep": {[]*anypb.Any{pack(t, &conf.RateLimitConfig{Descriptors: []*conf.RateLimitDescriptor{deep}})},
+			"recursion"},
+		"no domain": {[]*anypb.Any{pack(t, &conf.RateLimitConfig{Name: "n"})},
+			"n:1:9: config file cannot have empty domain"},
+		"the same twice": {[]*anypb.Any{domain(t, "ugc", 5), domain(t, "ugc", 5)},
+			"duplicate domain 'ugc'"},
+		"one of two": {[]*anypb.Any{domain(t, "ugc", 6), {TypeUrl: "x"}}, "resource 2 of 2"},
+	} {
+		if reason := refused(t, st.send(name, c.resources...), "good"); !strings.Contains(reason, c.want) {
+			t.Errorf("%s: the server is told %q, want %q in it", name, reason, c.want)
+		}
+	}
+	other := &discovery.DiscoveryResponse{VersionInfo: "other", TypeUrl: "type.googleapis.com/envoy.Cluster"}
+	if reason := refused(t, st.sendPush(other), "good"); !strings.Contains(reason, "the push is of type") {
+		t.Errorf("the server is told %q", reason)
+	}
+	w.wantLimit("ugc", 5)
+}
+
+func TestTheReasonIsBounded(t *testing.T) {
+	s := serve(t, "127.0.0.1:0")
+	start(t, &xds.Source{Server: s.address})
+	st, _ := s.accept()
+	var all []*anypb.Any
+	for i := range 1000 {
+		all = append(all, broken(t, fmt.Sprintf("dömäin %d", i)))
+	}
+	reason := refused(t, st.send("1", all...), "")
+	if len(reason) > 4096 || len(reason) < 4000 || !strings.HasSuffix(reason, "\n...") {
+		t.Errorf("the server is told %d bytes that end in %q", len(reason), reason[max(0, len(reason)-20):])
+	}
+}
+
+// A server that answers a refusal by the same push must not have both run at full speed.
+func TestARepeatedRefusalWaits(t *testing.T) {
+	s := serve(t, "127.0.0.1:0")
+	w := start(t, &xds.Source{Server: s.address})
+	st, _ := s.accept()
+	for version, push := range map[string]*anypb.Any{"bad": broken(t, "ugc"), "garbage": {}} {
+		began := time.Now()
+		for range 3 {
+			refused(t, st.send(version, push), "")
+		}
+		if took := time.Since(began); took < 300*time.Millisecond {
+			t.Errorf("%s: three refusals in %v, want 0.1 s and 0.2 s between them", version, took)
+		}
+	}
+	acknowledged(t, st.send("1", domain(t, "ugc", 5)), "1")
+	w.await(xds.Accepted)
+	w.wantLimit("ugc", 5)
+	// The end does not wait for the pause.
+	for range 2 {
+		refused(t, st.send("2", broken(t, "ugc")), "1")
+	}
+	st.pushes <- &discovery.DiscoveryResponse{
+		VersionInfo: "2", TypeUrl: xds.TypeURL, Resources: []*anypb.Any{broken(t, "ugc")},
+	}
+	w.stop()
+}
+
+func TestAnOutageChangesNothing(t *testing.T) {
+	s := serve(t, "127.0.0.1:0")
+	w := start(t, &xds.Source{Server: s.address, NodeID: "me"})
+	st, _ := s.accept()
+	acknowledged(t, st.send("7", domain(t, "ugc", 5)), "7")
+	w.await(xds.Accepted)
+	s.stop()
+	for range 5 {
+		if e := w.await(xds.Disconnected); e.Err == nil || e.Retry > quick.Max {
+			t.Errorf("the event is %+v", e)
+		}
+	}
+	w.wantLimit("ugc", 5)
+	if got := w.source.Status(); got.Connected || got.Err == nil || got.Version != "7" || got.Failures < 5 {
+		t.Errorf("status %+v", got)
+	}
+
+	back := serve(t, s.address)
+	st, first := back.accept()
+	w.await(xds.Connected)
+	if first.GetVersionInfo() != "7" || first.GetResponseNonce() != "" || first.GetNode().GetId() != "me" {
+		t.Errorf("the first request of a new stream is %v", first)
+	}
+	loads := len(w.loads)
+	acknowledged(t, st.send("8", domain(t, "ugc", 5)), "8")
+	w.next(xds.Unchanged)
+	if len(w.loads) != loads {
+		t.Error("the same rules were loaded again")
+	}
+	acknowledged(t, st.send("9", domain(t, "ugc", 6)), "9")
+	w.next(xds.Accepted)
+	w.wantLimit("ugc", 6)
+}
+
+// Envoy Gateway counts its versions anew when it starts, and go-control-plane up to 0.13 says nothing to who has the
+// version that it has.
+func TestTheSameVersionOfAnotherServerIsNotTrusted(t *testing.T) {
+	xds.SetSilence(t, 10*time.Millisecond)
+	s := serve(t, "127.0.0.1:0")
+	w := start(t, &xds.Source{Server: s.address})
+	st, _ := s.accept()
+	acknowledged(t, st.send("3", domain(t, "ugc", 5)), "3")
+	w.await(xds.Accepted)
+	s.stop()
+	st, first := serve(t, s.address).accept()
+	if first.GetVersionInfo() != "3" {
+		t.Errorf("the first request of a new stream is %v", first)
+	}
+	second := st.request()
+	if second.GetVersionInfo() != "3?" || second.GetResponseNonce() != "" || second.GetTypeUrl() != xds.TypeURL ||
+		second.GetErrorDetail() != nil {
+		t.Errorf("the second request is %v, want one for everything", second)
+	}
+	acknowledged(t, st.send("3", domain(t, "ugc", 6)), "3")
+	w.await(xds.Accepted)
+	w.wantLimit("ugc", 6)
+}
+
+func TestWhoHasSpokenIsNotAskedAgain(t *testing.T) {
+	xds.SetSilence(t, 500*time.Millisecond)
+	s := serve(t, "127.0.0.1:0")
+	w := start(t, &xds.Source{Server: s.address})
+	st, _ := s.accept()
+	acknowledged(t, st.send("3", domain(t, "ugc", 5)), "3")
+	s.stop()
+	st, _ = serve(t, s.address).accept()
+	acknowledged(t, st.send("4", domain(t, "ugc", 5)), "4")
+	select {
+	case request := <-st.requests:
+		t.Errorf("asked once more: %v", request)
+	case <-time.After(600 * time.Millisecond):
+	}
+	w.stop()
+}
+
+func TestAStreamThatEndsIsOpenedAgain(t *testing.T) {
+	s := serve(t, "127.0.0.1:0")
+	w := start(t, &xds.Source{Server: s.address})
+	for _, end := range []error{nil, status.Error(codes.PermissionDenied, "not you")} {
+		st, _ := s.accept()
+		w.await(xds.Connected)
+		select {
+		case st.end <- end:
+		case <-time.After(soon):
+			t.Fatal("the stream does not end")
+		}
+		e := w.next(xds.Disconnected)
+		want := "the server ended the stream"
+		if end != nil {
+			want = "not you"
+		}
+		if e.Err == nil || !strings.Contains(e.Err.Error(), want) || !strings.Contains(e.Err.Error(), s.address) {
+			t.Errorf("the stream ended by %v, want %q and the server in it", e.Err, want)
+		}
+	}
+	st, _ := s.accept()
+	acknowledged(t, st.send("1", domain(t, "ugc", 5)), "1")
+}
+
+func TestTheWaitGrowsUntilAStreamIsOfUse(t *testing.T) {
+	s := serve(t, "127.0.0.1:0")
+	w := start(t, &xds.Source{Server: s.address, Backoff: xds.Backoff{Initial: time.Millisecond, Max: time.Minute}})
+	for _, want := range []time.Duration{1, 2, 4, 8, 0, 2, 4} {
+		st, _ := s.accept()
+		if want == 0 {
+			acknowledged(t, st.send("1", domain(t, "ugc", 5)), "1")
+			want = 1
+		}
+		select {
+		case st.end <- nil:
+		case <-time.After(soon):
+			t.Fatal("the stream does not end")
+		}
+		if e := w.await(xds.Disconnected); e.Retry != want*time.Millisecond {
+			t.Errorf("the wait is %v, want %v", e.Retry, want*time.Millisecond)
+		}
+	}
+}
+
+func TestASilentServerIsNotWaitedForForever(t *testing.T) {
+	xds.SetPatience(t, 50*time.Millisecond)
+	// The kernel takes connections, and nobody ever says a word.
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer func() { _ = listener.Close() }()
+	w := start(t, &xds.Source{Server: listener.Addr().String()})
+	for range 2 {
+		if e := w.next(xds.Disconnected); e.Err == nil {
+			t.Error("no error")
+		}
+	}
+}
+
+// A nowhere is a resolver of names that never finds one.
+type nowhere struct{}
+
+func init() { resolver.Register(nowhere{}) }
+
+func (nowhere) Build(resolver.Target, resolver.ClientConn, resolver.BuildOptions) (resolver.Resolver, error) {
+	return nowhere{}, nil
+}
+func (nowhere) Scheme() string                        { return "nowhere" }
+func (nowhere) ResolveNow(resolver.ResolveNowOptions) {}
+func (nowhere) Close()                                {}
+
+func TestANameThatIsNotFoundIsNotWaitedForForever(t *testing.T) {
+	xds.SetPatience(t, 50*time.Millisecond)
+	w := start(t, &xds.Source{Server: "nowhere:///server"})
+	for range 2 {
+		if e := w.next(xds.Disconnected); e.Err == nil || !strings.Contains(e.Err.Error(), "no stream within 50ms") {
+			t.Errorf("the error is %v", e.Err)
+		}
+	}
+}
+
+func TestWatchEndsWhereverItIs(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer func() { _ = listener.Close() }()
+	t.Run("connecting", func(t *testing.T) {
+		w := start(t, &xds.Source{Server: listener.Addr().String()})
+		conn, err := listener.Accept()
+		must(t, err)
+		defer func() { _ = conn.Close() }()
+		w.stop()
+		if e := w.next(xds.Disconnected); e.Err != nil {
+			t.Errorf("an end that was wanted is told as %v", e.Err)
+		}
+	})
+	t.Run("waiting", func(t *testing.T) {
+		w := start(t, &xds.Source{Server: "127.0.0.1:1", Backoff: xds.Backoff{Initial: time.Hour, Max: time.Hour}})
+		if e := w.next(xds.Disconnected); e.Retry != time.Hour {
+			t.Errorf("the event is %+v", e)
+		}
+		w.stop()
+	})
+	t.Run("connected", func(t *testing.T) {
+		s := serve(t, "127.0.0.1:0")
+		w := start(t, &xds.Source{Server: s.address})
+		s.accept()
+		w.next(xds.Connected)
+		w.stop()
+		if got := w.source.Status(); got.Failures != 0 {
+			t.Errorf("status %+v", got)
+		}
+	})
+}
+
+func TestHugeMessages(t *testing.T) {
+	const descriptors = 6_000
+	push := huge(t, descriptors)
+	if len(push.GetValue()) < 5<<20 {
+		t.Fatalf("%d bytes are not huge", len(push.GetValue()))
+	}
+	s := serve(t, "127.0.0.1:0")
+	w := start(t, &xds.Source{Server: s.address})
+	st, _ := s.accept()
+	w.next(xds.Connected)
+	st.pushes <- &discovery.DiscoveryResponse{VersionInfo: "1", TypeUrl: xds.TypeURL, Resources: []*anypb.Any{push}}
+	e := w.next(xds.Disconnected)
+	if status.Code(errors.Unwrap(e.Err)) != codes.ResourceExhausted {
+		t.Errorf("the stream ended by %v", e.Err)
+	}
+	w.stop()
+
+	s = serve(t, "127.0.0.1:0")
+	w = start(t, &xds.Source{Server: s.address, MaxMessageSize: 20 << 20})
+	st, _ = s.accept()
+	acknowledged(t, st.send("1", push), "1")
+	if _, n := w.live.Rules().Counts(); n != descriptors {
+		t.Errorf("%d rules, want %d", n, descriptors)
+	}
+}
+
+func TestAServerThatIsNoneIsAnError(t *testing.T) {
+	w := start(t, &xds.Source{Server: "unix:"})
+	if e := w.next(xds.Disconnected); e.Err == nil {
+		t.Error("no error")
+	}
+}
