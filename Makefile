@@ -18,7 +18,7 @@ demo: ## see it work with a real Envoy; STORE=redis: on a real Redis; ARGS=--onc
 
 test: ## vet, then every test with the race detector, a real Envoy and a real Redis
 	@env=$$(tools/ensure envoy redis cc) && eval "$$env" && \
-	go vet ./... && go test -race -shuffle=on ./...
+	go vet ./... && go test -race -shuffle=on ./... && cd e2e/xds && go vet ./... && go test -race -shuffle=on ./...
 
 fuzz: ## every fuzz test for FUZZTIME (10s)
 	@tools/fuzz $(FUZZTIME)
@@ -31,5 +31,5 @@ lint: ## golangci-lint, by .golangci.yml
 
 check: ## what needs no server: formatting, go.mod, the rules in envoy/
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "gofmt -w" $$unformatted; exit 1; }
-	go mod tidy -diff
+	go mod tidy -diff && (cd e2e/xds && go mod tidy -diff)
 	go run ./cmd/server check envoy/rules.yaml

@@ -50,7 +50,7 @@ var heavy = []struct{ prefix, only, why string }{
 	{"github.com/envoyproxy/", "pkg/rls pkg/descriptors/sources/xds cmd/server", "the wire stops at the door"},
 	{"go.opentelemetry.io/", "internal/tracing", "who traces is one room"},
 	{"github.com/redis/", "pkg/limiters/redisstore internal/redistest", "one client, in one room"},
-	{"go.yaml.in/", "pkg/descriptors pkg/descriptors/sources/xds e2e/harness", "YAML stops where it is parsed"},
+	{"go.yaml.in/", "pkg/descriptors e2e/harness", "YAML stops where it is parsed"},
 	{"go.uber.org/zap", "internal/settings internal/telemetry cmd/server", "packages return errors; the process logs"},
 	{"github.com/prometheus/", "internal/telemetry cmd/server", "packages return values; the process measures"},
 }

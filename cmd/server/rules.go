@@ -33,6 +33,7 @@ type ruleSource struct {
 	mu      sync.Mutex
 	options descriptors.Options
 	files   []descriptors.File // that the rules were made of, or last could not be
+	said    string             // why they last could not, lest it be said again and again
 }
 
 // newRuleSource reads the rules that lie in files. Rules that cannot be read, or have faults, are an error, unless the
@@ -53,8 +54,9 @@ func newRuleSource(
 	}
 	if s.ConfigType == settings.FromXDS {
 		r.from = s.ServerURL
-		r.xds = newXDS(&s.XDS, log)
-		return r, nil
+		var err error
+		r.xds, err = newXDS(&s.XDS, log)
+		return r, err
 	}
 	r.file = &sources.File{Path: s.Path()}
 	files, err := r.file.Read()
@@ -72,11 +74,10 @@ func newRuleSource(
 	return r, nil
 }
 
-func newXDS(s *settings.XDS, log *zap.Logger) *xds.Source {
+func newXDS(s *settings.XDS, log *zap.Logger) (*xds.Source, error) {
 	metadata, err := s.Metadata()
 	if err != nil {
-		// Validate has read it.
-		metadata = nil
+		return nil, fmt.Errorf("CONFIG_GRPC_XDS_NODE_METADATA: %w", err)
 	}
 	source := &xds.Source{
 		Server: s.ServerURL, NodeID: s.NodeID, NodeMetadata: metadata, Headers: s.AdditionalHeaders,
@@ -94,7 +95,7 @@ func newXDS(s *settings.XDS, log *zap.Logger) *xds.Source {
 			case xds.Accepted, xds.Unchanged:
 				log.Debug("xds: "+e.Kind.String(), append(fields, zap.String("version", e.Version))...)
 			case xds.Rejected:
-				log.Warn("xds: rejected", append(fields, zap.String("version", e.Version))...)
+				log.Debug("xds: rejected", append(fields, zap.String("version", e.Version), zap.Error(e.Err))...)
 			}
 		},
 	}
@@ -102,9 +103,13 @@ func newXDS(s *settings.XDS, log *zap.Logger) *xds.Source {
 		source.Backoff.Jitter = 1
 	}
 	if s.UseTLS {
-		source.TLS = xds.TLSFiles{Cert: s.ClientCert, Key: s.ClientKey, CA: s.ServerCA, ServerName: s.ServerSAN}.Config
+		files := xds.TLSFiles{Cert: s.ClientCert, Key: s.ClientKey, CA: s.ServerCA, ServerName: s.ServerSAN}
+		if _, err := files.Config(); err != nil {
+			return nil, fmt.Errorf("CONFIG_GRPC_XDS_SERVER_USE_TLS: %w", err)
+		}
+		source.TLS = files.Config
 	}
-	return source
+	return source, nil
 }
 
 // load takes rules that have come, or why they have not, and tells what became of them. The error is of rules with
@@ -146,6 +151,7 @@ func (r *ruleSource) readOverlay(files []descriptors.File, err error) error {
 }
 
 func (r *ruleSource) loaded() {
+	r.said = ""
 	rules := r.live.Rules()
 	for _, w := range rules.Warnings() {
 		r.log.Warn("suspicious rule", zap.Stringer("at", w))
@@ -162,7 +168,10 @@ func (r *ruleSource) failed(err error) {
 	if r.live.Rules() == nil {
 		what = "rules not loaded, there are none"
 	}
-	r.log.Error(what, zap.String("from", r.from), zap.String("error", brief(err)))
+	if text := brief(err); text != r.said {
+		r.said = text
+		r.log.Error(what, zap.String("from", r.from), zap.String("error", text))
+	}
 }
 
 // watch takes rules, and the overlay, whenever they change, until ctx ends.
