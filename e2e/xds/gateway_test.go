@@ -1,0 +1,161 @@
+package xds_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// writePair writes a certificate and its key as Kubernetes mounts them, and the CA beside them.
+func writePair(t *testing.T, dir string, pair tls.Certificate, ca []byte) {
+	t.Helper()
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	must(t, err)
+	for name, block := range map[string]*pem.Block{
+		"tls.crt": {Type: "CERTIFICATE", Bytes: pair.Certificate[0]},
+		"tls.key": {Type: "PRIVATE KEY", Bytes: key},
+		"ca.crt":  {Type: "CERTIFICATE", Bytes: ca},
+	} {
+		must(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
+	}
+}
+
+// eventually polls until ok, which has to come within half a minute.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+func get(url string) (int, string) {
+	r, err := http.Get(url)
+	if err != nil {
+		return 0, ""
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return 0, ""
+	}
+	return r.StatusCode, string(body)
+}
+
+// Weir is started as Envoy Gateway starts envoyproxy/ratelimit: /bin/ratelimit without arguments, with its variables, its
+// certificates and its mapping file that is not there, before the gateway answers. Only the ports and paths are the test's.
+func TestEnvoyGatewayStartsWeirAsTheIncumbent(t *testing.T) {
+	a := newAuthority(t)
+	dir := t.TempDir()
+	writePair(t, dir, a.sign(t, "envoy-ratelimit"), a.cert.Raw)
+	binary := filepath.Join(dir, "ratelimit")
+	build := exec.Command("go", "build", "-o", binary, "./cmd/server")
+	build.Dir = filepath.Join("..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	xdsAddr, redis := redistest.FreeAddr(t), redistest.Start(t)
+	port := func() string {
+		_, port, err := net.SplitHostPort(redistest.FreeAddr(t))
+		must(t, err)
+		return port
+	}
+	grpcPort, httpPort, promPort := port(), port(), port()
+
+	cmd := exec.Command(binary)
+	var log strings.Builder
+	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.Env = []string{
+		"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_IGNOREDOTFILES=true", "RUNTIME_WATCH_ROOT=false",
+		"LOG_LEVEL=info", "USE_STATSD=false", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + xdsAddr,
+		"CONFIG_GRPC_XDS_NODE_ID=" + nodeID, "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + dir + "/tls.crt",
+		"GRPC_SERVER_TLS_KEY=" + dir + "/tls.key", "GRPC_SERVER_TLS_CA_CERT=" + dir + "/ca.crt",
+		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=" + dir + "/tls.crt",
+		"CONFIG_GRPC_XDS_CLIENT_TLS_KEY=" + dir + "/tls.key", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=" + dir + "/ca.crt",
+		"FORCE_START_WITHOUT_INITIAL_CONFIG=true", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr,
+		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:" + promPort, "PROMETHEUS_MAPPER_YAML=/etc/statsd-exporter/conf.yaml",
+		// The test's own:
+		"HOST=127.0.0.1", "PORT=" + httpPort, "GRPC_HOST=127.0.0.1", "GRPC_PORT=" + grpcPort, "DEBUG_PORT=0",
+		"CONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway", "STORE_TIMEOUT=5s", "DRAIN_DELAY=0s",
+		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms",
+	}
+	must(t, cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		if t.Failed() {
+			<-ended
+			t.Log(log.String())
+		}
+	})
+	eventually(t, "/healthcheck is 200 before the gateway answers", func() bool {
+		code, body := get("http://127.0.0.1:" + httpPort + "/healthcheck")
+		return code == 200 && body == "OK"
+	})
+
+	conn, err := grpc.NewClient("127.0.0.1:"+grpcPort, grpc.WithTransportCredentials(credentials.NewTLS(
+		&tls.Config{RootCAs: a.pool(), ServerName: "envoy-ratelimit"})))
+	must(t, err)
+	defer conn.Close()
+	service := ratelimitv3.NewRateLimitServiceClient(conn)
+	ask := func() (string, error) {
+		r, err := service.ShouldRateLimit(t.Context(), &ratelimitv3.RateLimitRequest{
+			Domain: "default/eg/http", Descriptors: []*commonv3.RateLimitDescriptor{
+				{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "user", Value: "alice"}}},
+			},
+		})
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprint(r.GetOverallCode(), " of ", r.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit()), nil
+	}
+	if got, err := ask(); err == nil || !strings.Contains(err.Error(), "no rate limit configuration loaded") {
+		t.Errorf("before the rules came: %q, %v", got, err)
+	}
+
+	gateway := newServer(t)
+	gateway.set("1", config("default/eg/http", 2))
+	gateway.serve(xdsAddr, secure(t, a))
+	gateway.request() // the subscription
+	gateway.acknowledged("1")
+	for i, want := range []string{"OK of 2", "OK of 2", "OVER_LIMIT of 2"} {
+		if got, err := ask(); err != nil || got != want {
+			t.Errorf("request %d: %q, %v, want %q", i+1, got, err, want)
+		}
+	}
+	gateway.set("2", config("default/eg/http", 9))
+	gateway.acknowledged("2")
+	if got, err := ask(); err != nil || got != "OK of 9" {
+		t.Errorf("after a change: %q, %v", got, err)
+	}
+	if _, metrics := get("http://127.0.0.1:" + promPort + "/metrics"); !strings.Contains(metrics,
+		`ratelimit_service_rate_limit_over_limit{domain="default/eg/http",key1="user"} 1`) {
+		t.Error("the gateway's dashboard would not find over_limit")
+	}
+	must(t, cmd.Process.Signal(syscall.SIGTERM))
+	if err := receive(t, ended, "the end after SIGTERM"); err != nil {
+		t.Errorf("SIGTERM: %v", err)
+	}
+}
