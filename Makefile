@@ -17,7 +17,7 @@ demo: ## see it work with a real Envoy; STORE=redis: on a real Redis; ARGS=--onc
 	go build -o bin/demo ./e2e/demo && exec bin/demo --store=$(STORE) $(ARGS)
 
 test: ## vet, then every test with the race detector, a real Envoy and a real Redis
-	@env=$$(tools/ensure envoy redis cc) && eval "$$env" && \
+	@env=$$(tools/ensure envoy redis cc incumbent) && eval "$$env" && \
 	go vet ./... && go test -race -shuffle=on ./... && cd e2e/xds && go vet ./... && go test -race -shuffle=on ./...
 
 fuzz: ## every fuzz test for FUZZTIME (10s)

@@ -111,7 +111,7 @@ func TestAFaultNamesTheOverlayToo(t *testing.T) {
 			"a.yaml:2:70: window_start has no meaning for the algorithm funnel: remove it, or set algorithm: fixed_window " +
 				"(the overlay sets algorithm, count_denied, at o.yaml:2:37)"},
 		{"{algorithm: funnel}", "requests_per_unit: -1",
-			"a.yaml:2:67: error loading config file: cannot unmarshal !!int `-1` into uint32: requests_per_unit wants a whole " +
+			"a.yaml:2:67: error loading config file: yaml: unmarshal errors:\n  line 2: cannot unmarshal !!int `-1` into uint32: requests_per_unit wants a whole " +
 				"number from 0 to 4294967295"},
 	} {
 		_, err := overlaid("domain: d\ndescriptors: [{key: k, rate_limit: "+tt.overlay+"}]\n",

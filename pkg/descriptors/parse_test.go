@@ -119,7 +119,8 @@ a.yaml:7:10: descriptor has empty key: want 'key: <name>'
 a.yaml:9:12: error checking config: value is the float 1.5: write it in quotes, '1.5', to make it text
 a.yaml:13:10: duplicate descriptor composite key 'd.x.k_v': line 12 has it too; put what they hold in one
 a.yaml:15:24: invalid rate limit unit 'fortnight': want one of second, minute, hour, day, week, month, year
-a.yaml:15:54: error loading config file: cannot unmarshal !!int `+"`-1`"+` into uint32: requests_per_unit wants `+
+a.yaml:15:54: error loading config file: yaml: unmarshal errors:
+  line 15: cannot unmarshal !!int `+"`-1`"+` into uint32: requests_per_unit wants `+
 		`a whole number from 0 to 4294967295
 a.yaml:17:17: a sliding log of 5000000 hits is too large: want at most 1000000, or the algorithm funnel, `+
 		`which needs no memory per hit
@@ -154,11 +155,11 @@ func TestFaults(t *testing.T) {
 		{limit("requests_per_unit: 1.5"), "2:67: error checking config: 1.5 is a float"},
 		{limit("requests_per_unit: 99999999999999999999"), "2:67: error checking config: 99999999999999999999 is too large"},
 		{limit("requests_per_unit: 1e3"), "2:67: error checking config: 1e3 is a float"},
-		{limit("requests_per_unit: 4294967296"), "2:67: error loading config file: cannot unmarshal !!int `4294967296`"},
-		{limit("requests_per_unit: x"), "2:67: error loading config file: cannot unmarshal !!str `x` into uint32"},
-		{limit("requests_per_unit: '5'"), "2:67: error loading config file: cannot unmarshal !!str `5` into uint32"},
+		{limit("requests_per_unit: 4294967296"), "2:67: error loading config file: yaml: unmarshal errors:\n  line 2: cannot unmarshal !!int `4294967296`"},
+		{limit("requests_per_unit: x"), "2:67: error loading config file: yaml: unmarshal errors:\n  line 2: cannot unmarshal !!str `x` into uint32"},
+		{limit("requests_per_unit: '5'"), "2:67: error loading config file: yaml: unmarshal errors:\n  line 2: cannot unmarshal !!str `5` into uint32"},
 		{limit("unit_multiplier: ~"), "2:65: empty value: unit_multiplier wants a whole number"},
-		{limit("requests_per_unit: [1]"), "2:67: error loading config file: cannot unmarshal !!seq into uint32"},
+		{limit("requests_per_unit: [1]"), "2:67: error loading config file: yaml: unmarshal errors:\n  line 2: cannot unmarshal !!seq into uint32"},
 		{limit("unit_multiplier: 0"), "2:65: value 0 is too small: unit_multiplier wants a whole number from 1"},
 		{limit("unit_multiplier: 3651"), "2:36: a unit_multiplier of 3651 is too large for the unit day: want at most 3650"},
 		{limit("algorithm: sliding_window"),
@@ -178,8 +179,8 @@ func TestFaults(t *testing.T) {
 		{descriptor("rate_limits: ~"), "2:37: error loading config file: cannot unmarshal !!null `null` into a list"},
 		{descriptor("rate_limit: {unit: day, requests_per_unit: 1}, rate_limits: [{unit: hour, requests_per_unit: 1}]"),
 			"2:71: rate_limits stands in place of rate_limit"},
-		{descriptor("value: [x]"), "2:31: error loading config file: cannot unmarshal !!seq into string: value wants a text"},
-		{descriptor("value: !!binary aGk="), "2:31: error loading config file: cannot unmarshal !!binary"},
+		{descriptor("value: [x]"), "2:31: error loading config file: yaml: unmarshal errors:\n  line 2: cannot unmarshal !!seq into string: value wants a text"},
+		{descriptor("value: !!binary aGk="), "2:31: error loading config file: yaml: unmarshal errors:\n  line 2: cannot unmarshal !!binary"},
 		{descriptor("0.25: x"), "2:24: config error, key is not of type string: 0.25"},
 		{descriptor("? [x] : y"), "2:26: config error, key is not of type string: a seq"},
 		{descriptor(`"a\nb": x`), "2:24: config error, unknown key 'a\uFFFDb'"},

@@ -44,7 +44,15 @@ func (r *reader) warn(n *yaml.Node, format string, args ...any) { r.tell(&r.warn
 
 // tell points to the start of the file where n is nil.
 func (r *reader) tell(to *Faults, n *yaml.Node, format string, args []any) {
-	f := Fault{r.file, 1, 1, strings.Map(printable, fmt.Sprintf(format, args...))}
+	for i := range args {
+		switch arg := args[i].(type) {
+		case string:
+			args[i] = strings.Map(printable, arg)
+		case error:
+			args[i] = strings.Map(printable, arg.Error())
+		}
+	}
+	f := Fault{r.file, 1, 1, fmt.Sprintf(format, args...)}
 	if n != nil && n.Line > 0 {
 		f.Line, f.Column = n.Line, n.Column
 	}
@@ -58,7 +66,7 @@ func (r *reader) tell(to *Faults, n *yaml.Node, format string, args []any) {
 	*to = append(*to, f)
 }
 
-// printable keeps a message on its line.
+// printable keeps what a file holds on its line.
 func printable(c rune) rune {
 	if unicode.IsControl(c) {
 		return unicode.ReplacementChar
@@ -192,9 +200,13 @@ func (r *reader) text(f field) (string, bool) {
 			f.key.Value, quoted(n), quoted(n))
 		return "", false
 	}
-	r.fault(n, "error loading config file: cannot unmarshal %s into string: %s wants a text", shape(n), f.key.Value)
+	r.fault(n, mismatch+": %s wants a text", n.Line, shape(n), "string", f.key.Value)
 	return "", false
 }
+
+// mismatch is how the incumbent, and its YAML library, say that a value is of another type: in two lines. Its arguments
+// are the line, the value and the type.
+const mismatch = "error loading config file: yaml: unmarshal errors:\n  line %d: cannot unmarshal %s into %s"
 
 // number reads a whole number from least to the largest uint32. An absent one is what otherwise says.
 func (r *reader) number(f field, least, otherwise uint32) uint32 {
@@ -210,7 +222,8 @@ func (r *reader) number(f field, least, otherwise uint32) uint32 {
 	if whole && v >= least {
 		return v
 	}
-	problem := "error loading config file: cannot unmarshal " + shape(n) + " into uint32"
+	const want = ": %s wants a whole number from %d to 4294967295"
+	var problem string
 	switch {
 	case n.ShortTag() == "!!float" && strings.Trim(n.Value, "0123456789") == "":
 		// YAML takes what no integer can hold for a float.
@@ -221,8 +234,11 @@ func (r *reader) number(f field, least, otherwise uint32) uint32 {
 		problem = "empty value"
 	case whole:
 		problem = "value " + quoted(n) + " is too small"
+	default:
+		r.fault(n, mismatch+want, n.Line, shape(n), "uint32", f.key.Value, least)
+		return otherwise
 	}
-	r.fault(n, "%s: %s wants a whole number from %d to 4294967295", problem, f.key.Value, least)
+	r.fault(n, "%s"+want, problem, f.key.Value, least)
 	return otherwise
 }
 
@@ -258,7 +274,7 @@ func (r *reader) flag(f field) bool {
 	case n.ShortTag() == "!!float":
 		r.fault(n, "error checking config: %s is a float: %s wants true or false", quoted(n), f.key.Value)
 	default:
-		r.fault(n, "error loading config file: cannot unmarshal %s into bool: %s wants true or false", shape(n), f.key.Value)
+		r.fault(n, mismatch+": %s wants true or false", n.Line, shape(n), "bool", f.key.Value)
 	}
 	return v
 }

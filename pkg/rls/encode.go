@@ -120,12 +120,13 @@ func (m *match) status(verdicts []limiters.Verdict) *descriptorStatus {
 }
 
 // headers tell the limit of the last descriptor that is denied by itself, else of the one with the least left, the first
-// of equals; none if nothing is limited.
+// of equals; none if nothing is limited, or as good as not.
 func (s *Service) headers(p planned, statuses []*descriptorStatus) []*corev3.HeaderValue {
 	var told *descriptorStatus
+	least := uint32(math.MaxUint32)
 	for _, status := range statuses {
-		if status.CurrentLimit != nil && (told == nil || status.LimitRemaining < told.LimitRemaining) {
-			told = status
+		if status.CurrentLimit != nil && status.LimitRemaining < least {
+			told, least = status, status.LimitRemaining
 		}
 	}
 	for i, status := range statuses {

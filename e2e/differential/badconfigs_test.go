@@ -1,0 +1,194 @@
+package differential
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	loads = "" // as the text that is wanted: none
+	begin = "domain: d\ndescriptors:\n"
+)
+
+// configs are files with what is wrong in them: want is the incumbent's text, which Weir's contains. Where they differ,
+// ours or theirs says so, and why tells the reason.
+var configs = []struct {
+	name, text   string
+	want         string
+	ours, theirs string // "": as want; "loads" that it does
+	why          string
+	env          string
+	more         string // another file
+	off          bool   // Weir does not have it yet
+}{
+	{name: "broken YAML", text: "domain: d\ndescriptors: [", want: "error loading config file: yaml: line "},
+	{name: "a list at the top", text: "- a\n", want: "error loading config file: "},
+	{name: "negative requests", text: begin + "  - {key: k, rate_limit: {unit: day, requests_per_unit: -1}}\n",
+		want: "error loading config file: yaml: unmarshal errors:\n  line 3: cannot unmarshal !!int `-1` into uint32"},
+	{name: "requests above 32 bits",
+		text: begin + "  - {key: k, rate_limit: {unit: day, requests_per_unit: 4294967296}}\n",
+		want: "error loading config file: yaml: unmarshal errors:\n" +
+			"  line 3: cannot unmarshal !!int `4294967296` into uint32"},
+	{name: "requests in words", text: begin + "  - {key: k, rate_limit: {unit: day, requests_per_unit: many}}\n",
+		want: "error loading config file: yaml: unmarshal errors:\n  line 3: cannot unmarshal !!str `many` into uint32"},
+	{name: "a number as key", text: "domain: d\n0.25: x\n", want: "config error, key is not of type string: 0.25"},
+	{name: "an unknown key",
+		text: begin + "  - {key: k, ratelimit: {unit: day}}\n", want: "config error, unknown key 'ratelimit'"},
+	{name: "an anchor's own key", text: "x-anchors: 1\n" + begin, want: "config error, unknown key 'x-anchors'"},
+	{name: "a list of text", text: "domain: d\ndescriptors: [a]\n",
+		want: "config error, yaml file contains list of type other than map: a"},
+	{name: "a fraction as value", text: begin + "  - {key: k, value: 1.5}\n", want: "error checking config"},
+	{name: "no domain", text: "descriptors: [{key: k}]\n", want: "config file cannot have empty domain"},
+	{name: "an empty file", text: "", want: "config file cannot have empty domain"},
+	{name: "an empty domain", text: "domain: ''\n", want: "config file cannot have empty domain"},
+	{name: "a domain twice", text: "domain: d\n", more: "domain: d\n", want: "duplicate domain 'd' in config file"},
+	{name: "no key", text: begin + "  - {value: v}\n", want: "descriptor has empty key"},
+	{name: "an empty key", text: begin + "  - {key: '', value: v}\n", want: "descriptor has empty key"},
+	{name: "a key twice",
+		text: begin + "  - {key: k}\n  - {key: k}\n", want: "duplicate descriptor composite key 'd.k'"},
+	{name: "a value twice", text: begin + "  - {key: k, value: v}\n  - {key: k, value: v}\n",
+		want: "duplicate descriptor composite key 'd.k_v'"},
+	{name: "a value twice, deeper",
+		text: begin + "  - {key: k, value: v, descriptors: [{key: x, value: '1'}, {key: x, value: '1'}]}\n",
+		want: "duplicate descriptor composite key 'd.k_v.x_1'"},
+	{name: "the same text from other pairs", text: begin + "  - {key: a, value: b}\n  - {key: a_b}\n",
+		want: "duplicate descriptor composite key 'd.a_b'", ours: "loads", why: "DESIGN.md, Settings: matching by pairs"},
+	{name: "no unit",
+		text: begin + "  - {key: k, rate_limit: {requests_per_unit: 1}}\n", want: "invalid rate limit unit ''"},
+	{name: "a bad unit", text: begin + "  - {key: k, rate_limit: {unit: foo, requests_per_unit: 1}}\n",
+		want: "invalid rate limit unit 'foo'"},
+	{name: "the unknown unit", text: begin + "  - {key: k, rate_limit: {unit: unknown, requests_per_unit: 1}}\n",
+		want: "invalid rate limit unit 'unknown'"},
+	{name: "unlimited with a unit", off: !landed.unlimited,
+		text: begin + "  - {key: k, rate_limit: {unlimited: true, unit: day}}\n",
+		want: "should not specify rate limit unit when unlimited"},
+	{name: "an empty replaces", off: !landed.names,
+		text: begin + "  - {key: k, rate_limit: {unit: day, replaces: [{name: ''}]}}\n",
+		want: "should not have an empty replaces entry"},
+	{name: "replaces itself", off: !landed.names,
+		text: begin + "  - {key: k, rate_limit: {unit: day, name: n, replaces: [{name: n}]}}\n",
+		want: "replaces should not contain name of same descriptor"},
+	{name: "share_threshold without a star", off: !landed.share,
+		text:   begin + "  - {key: k, value: v, share_threshold: true}\n",
+		want:   "share_threshold can only be used with wildcard values (containing '*'), but found key 'k_v'",
+		theirs: "share_threshold can only be used with wildcard values (ending with '*'), but found key 'k_v'",
+		why:    "July's text"},
+	{name: "share_threshold with a star inside", off: !landed.share,
+		text:   begin + "  - {key: k, value: v*w, share_threshold: true}\n",
+		want:   loads,
+		theirs: "share_threshold can only be used with wildcard values (ending with '*'), but found key 'k_v*w'",
+		why:    "July: wildcards anywhere"},
+	{name: "metadata", off: !landed.metadata,
+		text: begin + "  - {key: k, rate_limit: {unit: day}, metadata: {a: {b: [1, x]}}}\n",
+		want: loads, theirs: "config error, unknown key 'metadata'", why: "July has metadata"},
+	{name: "a key twice in merged domains", off: !landed.merge,
+		text: begin + "  - {key: k}\n", more: begin + "  - {key: k}\n",
+		env: "MERGE_DOMAIN_CONFIG=true", want: "duplicate descriptor composite key 'd.k'"},
+
+	{name: "a domain twice, merged", off: !landed.merge, text: begin + "  - {key: k}\n", more: begin + "  - {key: l}\n",
+		env: "MERGE_DOMAIN_CONFIG=true", want: loads},
+	{name: "a key of a map twice", text: begin + "  - {key: k, value: a, value: b}\n", want: loads},
+	{name: "keys in strange places", text: "domain: d\nunit: day\ndescriptors: [{key: k, domain: x}]\n", want: loads},
+	{name: "a second document", text: begin + "  - {key: k}\n---\ndomain: [\n", want: loads},
+	{name: "a header and anchors",
+		text: "---\n" + begin + "  - &a {key: k, rate_limit: &l {unit: day}}\n  - {<<: *a, key: m}\n", want: loads},
+	{name: "numbers and truths as values",
+		text: begin + "  - {key: k, value: 1}\n  - {key: k, value: true}\n", want: loads},
+	{name: "nothing in it", text: "domain: d\ndescriptors:\n", want: loads},
+	{name: "units in capitals",
+		text: begin + "  - {key: k, rate_limit: {unit: WeeK, requests_per_unit: 0}}\n", want: loads},
+	{name: "unlimited with no real unit", off: !landed.unlimited,
+		text: begin + "  - {key: k, rate_limit: {unlimited: true, unit: foo, requests_per_unit: 3}}\n", want: loads},
+	{name: "replaces nobody", off: !landed.names,
+		text: begin + "  - {key: k, rate_limit: {unit: day, replaces: [{name: nobody}]}}\n", want: loads},
+	{name: "modes without a limit", off: !landed.shadow,
+		text: begin + "  - {key: k, shadow_mode: true, quota_mode: true, detailed_metric: true}\n",
+		want: loads},
+	{name: "unlimited with children", off: !landed.unlimited,
+		text: begin + "  - {key: k, rate_limit: {unlimited: true}, descriptors: [{key: l}]}\n",
+		want: loads},
+	{name: "null where a limit stands", text: begin + "  - {key: k, value: null, rate_limit: null}\n", want: loads},
+}
+
+// TestConfigs holds `weir check`, and the incumbent, to what they say of a config. The text of weir check contains the
+// incumbent's; what the incumbent takes loads.
+func TestConfigs(t *testing.T) {
+	t.Parallel()
+	binary, err := weirBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range configs {
+		files := []file{{"a.yaml", c.text}}
+		if c.more != "" {
+			files = append(files, file{"b.yaml", c.more})
+		}
+		t.Run("weir/"+c.name, func(t *testing.T) {
+			if c.off {
+				t.Skip("NOT COMPARED: switched off in the table landed")
+			}
+			dir := t.TempDir()
+			for _, f := range files {
+				if err := os.WriteFile(filepath.Join(dir, f.name), []byte(f.text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cmd := exec.Command(binary, "check", dir)
+			cmd.Env = append(os.Environ(), c.env)
+			out, err := cmd.CombinedOutput()
+			judge(t, expected(c.want, c.ours), string(out), err == nil)
+		})
+		t.Run("incumbent/"+c.name, func(t *testing.T) {
+			t.Parallel()
+			said := firstLoad(t, incumbentBinary(t), files, c.env)
+			judge(t, expected(c.want, c.theirs), said, strings.Contains(said, loaded))
+		})
+	}
+}
+
+func expected(want, own string) string {
+	switch own {
+	case "":
+		return want
+	case "loads":
+		return loads
+	default:
+		return own
+	}
+}
+
+func judge(t *testing.T, want, said string, loaded bool) {
+	t.Helper()
+	switch {
+	case want == loads && !loaded:
+		t.Errorf("it does not load: %s", said)
+	case want != loads && loaded:
+		t.Errorf("it loads, want %s", want)
+	case !strings.Contains(said, want):
+		t.Errorf("said %s\nwant %s", said, want)
+	}
+}
+
+const loaded = "Successfully loaded new configuration"
+
+// firstLoad is what the incumbent logs of the first config that it sees.
+func firstLoad(t *testing.T, binary string, files []file, env string) string {
+	t.Helper()
+	s, _, _ := runSide(t, binary, files, "LOG_LEVEL=info", env)
+	for range 3000 {
+		// Text in a log is quoted.
+		if log := s.log.String(); strings.Contains(log, loaded) || strings.Contains(log, "Error loading new configuration") {
+			return unquoted.Replace(log)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal(fmt.Sprint("the incumbent loads nothing and tells no error:\n", s.log))
+	return ""
+}
+
+var unquoted = strings.NewReplacer(`\n`, "\n", `\"`, `"`, "\\`", "`")

@@ -1,0 +1,288 @@
+package differential
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// The shares of requests that may be lost to the clock, and to exceptions about counters, before a run says too little.
+const (
+	mostDiscarded = 0.2
+	mostExcepted  = 0.35
+)
+
+// mostReported differences are told of one run.
+const mostReported = 3
+
+// A comparison asks both sides the same, one request after another.
+type comparison struct {
+	theirs, ours *side
+	settings     settings
+
+	lost map[string]string // why a counter is the same on both sides no longer, by the incumbent's name of it
+	unit map[string]string // the unit that a counter was first asked under
+	full map[string]uint32 // the limit that a counter was over, and so is in the incumbent's local cache
+
+	past                               map[string][]string // what was asked of a counter, for the report of a difference
+	asked, turned, excepted, different int
+	used                               map[string]int // how often an exception held
+	overs, errors, limited             int
+}
+
+func newComparison(theirs, ours *side, s settings) *comparison {
+	return &comparison{
+		theirs: theirs, ours: ours, settings: s,
+		lost: map[string]string{}, unit: map[string]string{}, full: map[string]uint32{},
+		past: map[string][]string{}, used: map[string]int{},
+	}
+}
+
+// A pair is the answers to one request, and when it was asked.
+type pair struct {
+	request      *request
+	theirs, ours answer
+	from, to     time.Time
+	settings     settings
+}
+
+func (c *comparison) ask(ctx context.Context, r *request) pair {
+	p := pair{request: r, settings: c.settings}
+	ours := make(chan answer, 1)
+	p.from = time.Now()
+	go func() { ours <- c.ours.ask(ctx, r) }()
+	p.theirs = c.theirs.ask(ctx, r)
+	p.ours = <-ours
+	p.to = time.Now()
+	return p
+}
+
+// counters are the incumbent's names of what the request was counted on, "" where there was none: the text that it
+// makes a key of, but with the rule's name for a counter that is shared; at a time within that counter's window.
+func (p *pair) counters(at time.Time) []string {
+	names := make([]string, len(p.request.GetDescriptors()))
+	for i, s := range p.theirs.response.GetStatuses() {
+		l := s.GetCurrentLimit()
+		if l == nil {
+			continue
+		}
+		text := entriesText(p.request.GetDescriptors()[i])
+		if strings.Contains(l.GetName(), shareName) {
+			text = l.GetName() + "_" + l.GetUnit().String()
+		}
+		window := seconds[l.GetUnit()]
+		names[i] = fmt.Sprint(p.request.GetDomain(), "_", text, at.Unix()/window*window)
+	}
+	return names
+}
+
+const day = 24 * 60 * 60
+
+var seconds = map[ratelimitv3.RateLimitResponse_RateLimit_Unit]int64{
+	ratelimitv3.RateLimitResponse_RateLimit_SECOND: 1,
+	ratelimitv3.RateLimitResponse_RateLimit_MINUTE: 60,
+	ratelimitv3.RateLimitResponse_RateLimit_HOUR:   60 * 60,
+	ratelimitv3.RateLimitResponse_RateLimit_DAY:    day,
+	ratelimitv3.RateLimitResponse_RateLimit_WEEK:   7 * day,
+	ratelimitv3.RateLimitResponse_RateLimit_MONTH:  30 * day,
+	ratelimitv3.RateLimitResponse_RateLimit_YEAR:   365 * day,
+}
+
+// compare asks one request and reports a difference.
+func (c *comparison) compare(t *testing.T, r *request) {
+	t.Helper()
+	p := c.ask(t.Context(), r)
+	c.asked++
+	before, after := p.counters(p.from), p.counters(p.to)
+	why := c.drop(&p, before, after)
+	for i, name := range after {
+		if name != "" {
+			c.past[name] = append(c.past[name], fmt.Sprintf("%v [%d] -> %s", p.request, i, p.theirs.brief()))
+		}
+	}
+	switch {
+	case p.from.Unix() != p.to.Unix():
+		c.turned++
+		return
+	case why == windowTurned:
+		c.turned++
+		return
+	case why != "":
+		c.excepted++
+		return
+	}
+	switch {
+	case p.theirs.err != nil:
+		c.errors++
+	case p.theirs.response.GetOverallCode() == ratelimitv3.RateLimitResponse_OVER_LIMIT:
+		c.overs++
+	}
+	for _, name := range after {
+		if name != "" {
+			c.limited++
+			break
+		}
+	}
+	if same, used := agree(&p); same {
+		for _, name := range used {
+			c.used[name]++
+		}
+		return
+	}
+	c.different++
+	if c.different <= mostReported {
+		c.report(t, &p, after)
+	}
+}
+
+// drop notes which counters the two sides may no longer have alike, and tells why a pair is not compared, "" if it is.
+func (c *comparison) drop(p *pair, before, after []string) (why string) {
+	seen := map[string]bool{}
+	for i, name := range after {
+		if name == "" {
+			continue
+		}
+		l := p.theirs.response.GetStatuses()[i].GetCurrentLimit()
+		if before[i] != name {
+			// One side may have counted in the window before.
+			c.lost[name] = windowTurned
+		}
+		unit := l.GetUnit().String()
+		if first, known := c.unit[name]; known && first != unit {
+			c.lost[name] = unitNotInKey
+		} else {
+			c.unit[name] = unit
+		}
+		if c.settings.cached {
+			if max, known := c.full[name]; known && max < l.GetRequestsPerUnit() {
+				c.lost[name] = cachedOverrides
+			}
+			s := p.theirs.response.GetStatuses()[i]
+			// A rule in shadow mode is over without saying so.
+			hidden := strings.Contains(l.GetName(), shadowName) && s.GetLimitRemaining() == 0
+			if _, known := c.full[name]; !known && (hidden || s.GetCode() == over || s.GetDurationUntilReset() == nil) {
+				c.full[name] = l.GetRequestsPerUnit()
+			}
+		}
+		if reason := c.lost[name]; reason != "" && why == "" {
+			why = reason
+			c.used[reason]++
+		}
+		if l.GetRequestsPerUnit() == 0 && c.lost[name] == "" {
+			c.lost[name] = zeroCounts // from the next hit on: this one both deny
+			if seen[name] {
+				why = zeroCounts
+			}
+		}
+		if c.settings.stops && seen[name] && why == "" {
+			why = askedTwice
+			c.used[why]++
+		}
+		seen[name] = true
+	}
+	for name := range seen {
+		// Where one that is over stops the others, what cannot be told of one counter cannot be told of the others.
+		if c.settings.stops && why != "" && c.lost[name] == "" {
+			c.lost[name] = why
+		}
+	}
+	return why
+}
+
+// agree holds ours to what the incumbent of July would have answered, and tells which exceptions that took.
+func agree(p *pair) (same bool, used []string) {
+	if p.theirs.String() == p.ours.String() {
+		return true, nil
+	}
+	if p.theirs.err != nil || p.ours.err != nil {
+		return false, nil
+	}
+	theirs, ours := proto.CloneOf(p.theirs.response), proto.CloneOf(p.ours.response)
+	for _, e := range exceptions {
+		if e.rewrite != nil && e.rewrite(p, theirs, ours) {
+			used = append(used, e.name)
+		}
+	}
+	return canonical(theirs) == canonical(ours), used
+}
+
+// report prints all that it takes to see a difference again.
+func (c *comparison) report(t *testing.T, p *pair, counters []string) {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "request %d at %v: domain %q, hits_addend %d\n", c.asked, p.from.Format(time.StampMicro),
+		p.request.GetDomain(), p.request.GetHitsAddend())
+	theirs, ours := p.theirs.response.GetStatuses(), p.ours.response.GetStatuses()
+	for i, d := range p.request.GetDescriptors() {
+		fmt.Fprintf(&b, "descriptors[%d] %v\n", i, d)
+		if len(theirs) > i && len(ours) > i && !proto.Equal(theirs[i], ours[i]) {
+			fmt.Fprintf(&b, "  incumbent: %v\n  weir:      %v\n", theirs[i], ours[i])
+		}
+	}
+	fmt.Fprintf(&b, "incumbent: %v %s\nweir:      %v %s\n", p.theirs, errorText(p.theirs), p.ours, errorText(p.ours))
+	for i, name := range counters {
+		past := c.past[name]
+		if name == "" || len(past) < 2 {
+			continue
+		}
+		past = past[:len(past)-1]
+		fmt.Fprintf(&b, "asked of the counter of descriptors[%d] before, %d times:\n", i, len(past))
+		for _, line := range past[max(0, len(past)-8):] {
+			b.WriteString("  " + line + "\n")
+		}
+	}
+	t.Error(b.String())
+}
+
+func errorText(a answer) string {
+	if a.err == nil {
+		return ""
+	}
+	return status.Convert(a.err).String()
+}
+
+// counted is how often each exception held in all runs.
+var counted struct {
+	sync.Mutex
+	of map[string]int
+}
+
+func count(name string, n int) {
+	counted.Lock()
+	defer counted.Unlock()
+	if counted.of == nil {
+		counted.of = map[string]int{}
+	}
+	counted.of[name] += n
+}
+
+// sum prints what a run was worth.
+func (c *comparison) sum(t *testing.T) {
+	t.Helper()
+	share := func(n int) float64 { return float64(n) / float64(max(1, c.asked)) }
+	t.Logf("%d requests: %d under a limit, %d over one, %d errors; discarded %.1f %% because a window turned, "+
+		"%.1f %% by exceptions about counters", c.asked, c.limited, c.overs, c.errors,
+		100*share(c.turned), 100*share(c.excepted))
+	for name, n := range c.used {
+		t.Logf("  %d by the exception %q", n, name)
+		count(name, n)
+	}
+	if c.different > 0 {
+		t.Errorf("%d answers differ (seed %d)", c.different, *seed)
+	}
+	if share(c.turned) > mostDiscarded || share(c.excepted) > mostExcepted {
+		t.Errorf("too many were discarded: at most %.0f %% may be because a window turned, %.0f %% by exceptions",
+			100*mostDiscarded, 100*mostExcepted)
+	}
+	if 3*c.limited < c.asked || 20*c.overs < c.asked && !c.settings.neverOver {
+		t.Errorf("%d requests, but %d were under a limit and %d over one: the generator misses the rules",
+			c.asked, c.limited, c.overs)
+	}
+}

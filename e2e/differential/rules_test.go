@@ -1,0 +1,187 @@
+package differential
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// landed is what of the incumbent's grammar and settings Weir has: random rules hold it, and its configurations run.
+var landed = struct {
+	unlimited, names, shadow, quota, metrics, share, metadata, merge bool
+
+	headers, dynamicMetadata, globalShadow, globalQuota, stopIncrement, perSecond bool
+}{
+	true, true, true, true, true, true, true, true,
+	true, true, true, true, true, true,
+}
+
+// A rule is a descriptor of a file of rules.
+type rule struct {
+	Key            string  `yaml:"key"`
+	Value          string  `yaml:"value,omitempty"`
+	RateLimit      *limit  `yaml:"rate_limit,omitempty"`
+	ShadowMode     bool    `yaml:"shadow_mode,omitempty"`
+	QuotaMode      bool    `yaml:"quota_mode,omitempty"`
+	DetailedMetric bool    `yaml:"detailed_metric,omitempty"`
+	ValueToMetric  bool    `yaml:"value_to_metric,omitempty"`
+	ShareThreshold bool    `yaml:"share_threshold,omitempty"`
+	Descriptors    []*rule `yaml:"descriptors,omitempty"`
+}
+
+type limit struct {
+	Unit            string    `yaml:"unit,omitempty"`
+	RequestsPerUnit uint32    `yaml:"requests_per_unit,omitempty"`
+	Unlimited       bool      `yaml:"unlimited,omitempty"`
+	Name            string    `yaml:"name,omitempty"`
+	Replaces        []replace `yaml:"replaces,omitempty"`
+}
+
+type replace struct {
+	Name string `yaml:"name"`
+}
+
+// A domain is what one file holds; a domain in two files is two of them.
+type domain struct {
+	Domain      string  `yaml:"domain"`
+	Descriptors []*rule `yaml:"descriptors"`
+}
+
+// The names of limits tell the comparison what no answer tells: that the rule is a quota or in shadow mode, or that its
+// counter is shared.
+const (
+	quotaName  = "quota"
+	shadowName = "shadow"
+	shareName  = "share"
+)
+
+type generator struct {
+	*rand.Rand
+	names int
+	// Where a counter that is over stops the others of its request, what is an exception about one is soon about all:
+	// rules and requests then make few of them, with no shared counter, no limit of 0, and no descriptor twice.
+	calm bool
+}
+
+func newGenerator(stream uint64) *generator {
+	return &generator{Rand: rand.New(rand.NewPCG(*seed, stream))}
+}
+
+func one[T any](g *generator, from ...T) T { return from[g.IntN(len(from))] }
+
+// percent is true in p of 100.
+func (g *generator) percent(p int) bool { return g.IntN(100) < p }
+
+// domains are three of them, one with nothing in it now and then. Merged, the first is in two files; which of the two
+// comes first is random in the incumbent, so they share no key, and no wildcard stands in a key at their top.
+func (g *generator) domains(merged bool) []*domain {
+	keys := []string{"k0", "k1", "k2", "k3"}
+	ds := []*domain{
+		{"d0", g.level(keys, 1, false, !merged)},
+		{"d1", g.level(keys, 1, false, true)},
+		{"d2", nil},
+	}
+	if merged {
+		ds = append(ds, &domain{"d0", g.level([]string{"m0", "m1"}, 1, false, false)})
+	}
+	return ds
+}
+
+func (g *generator) level(keys []string, depth int, shared, wildKeys bool) []*rule {
+	n := 1 + g.IntN(3)
+	if depth == 1 {
+		n = 6 + g.IntN(6)
+	}
+	var rules []*rule
+	taken := map[string]bool{}
+	for range n {
+		r := g.place(keys, wildKeys)
+		if composite := r.Key + "_" + r.Value; taken[composite] {
+			continue // a fault in both
+		} else {
+			taken[composite] = true
+		}
+		// What follows a key that is a pattern need not have a value; a share_threshold wants a star anywhere.
+		wild := strings.Contains(r.Key+r.Value, "*")
+		r.ShareThreshold = landed.share && !g.calm && wild && g.percent(50)
+		r.ValueToMetric = landed.metrics && g.percent(20)
+		below := shared || r.ShareThreshold
+		if depth < 4 && g.percent(50) {
+			r.Descriptors = g.level(keys, depth+1, below, true)
+		}
+		if len(r.Descriptors) == 0 && g.percent(90) || g.percent(75) {
+			g.limit(r, below)
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// place is a key with a value, with a pattern or alone. No key has a "_": the incumbent joins key and value with it,
+// and two ways to read one text are in the table differences.
+func (g *generator) place(keys []string, wildKeys bool) *rule {
+	r := &rule{Key: one(g, keys...)}
+	switch p := g.IntN(100); {
+	case p < 45:
+		r.Value = one(g, "a", "b", "ab", "abc", "b c", "x_y", "10.0.0.1", "ü", "true", "123", "{h}", "a:b|c")
+	case p < 70:
+		r.Value = one(g, "*", "a*", "ab*", "x_*", "1*", "{*")
+	case p < 76 && wildKeys:
+		r.Key = one(g, "k*", r.Key+"*", "*")
+	}
+	return r
+}
+
+func (g *generator) limit(r *rule, shared bool) {
+	l := &limit{
+		Unit:            one(g, "second", "minute", "hour", "day", "week", "month", "year", "Minute", "HOUR"),
+		RequestsPerUnit: one[uint32](g, 0, 1, 1, 2, 2, 3, 3, 5, 5, 8, 8, 13, 20, 100, 4294967295),
+	}
+	if g.calm {
+		l.RequestsPerUnit = max(1, l.RequestsPerUnit)
+	}
+	r.RateLimit = l
+	r.ShadowMode = landed.shadow && g.percent(15)
+	r.QuotaMode = landed.quota && g.percent(20)
+	r.DetailedMetric = landed.metrics && g.percent(15)
+	if landed.unlimited && g.percent(8) {
+		*l = limit{Unlimited: true, Unit: one(g, "", "fortnight"), RequestsPerUnit: one[uint32](g, 0, 3)}
+	}
+	if !landed.names {
+		return
+	}
+	for name, is := range map[string]bool{quotaName: r.QuotaMode, shadowName: r.ShadowMode, shareName: shared} {
+		if is {
+			l.Name += name
+		}
+	}
+	switch {
+	case l.Name != "":
+		g.names++
+		l.Name += fmt.Sprint(g.names)
+	case g.percent(50):
+		l.Name = one(g, "n0", "n1", "n2", "n3")
+	}
+	for _, other := range []string{"n0", "n1", "n2", "nobody"} {
+		if other != l.Name && g.percent(8) {
+			l.Replaces = append(l.Replaces, replace{other})
+		}
+	}
+}
+
+// filesOf writes each domain to a file.
+func filesOf(t testing.TB, ds []*domain) []file {
+	t.Helper()
+	var fs []file
+	for i, d := range ds {
+		b, err := yaml.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fs = append(fs, file{fmt.Sprintf("rules%d.yaml", i), string(b)})
+	}
+	return fs
+}

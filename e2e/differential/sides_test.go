@@ -1,0 +1,197 @@
+package differential
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// A file of rules, by its name.
+type file struct{ name, text string }
+
+// A side is one of the two servers.
+type side struct {
+	client ratelimitv3.RateLimitServiceClient
+	conn   *grpc.ClientConn
+	log    *syncBuffer
+	done   chan struct{}
+	dir    string // of its rules
+	cmd    *exec.Cmd
+}
+
+// startIncumbent starts the incumbent, and startWeir Weir, with files and env on a Redis of its own. Both get the same
+// environment, but for what only Weir knows and what has no answer in it: how long a test waits.
+func startIncumbent(t *testing.T, files []file, env ...string) *side {
+	t.Helper()
+	return startSide(t, incumbentBinary(t), files, env...)
+}
+
+func startWeir(t *testing.T, files []file, env ...string) *side {
+	t.Helper()
+	binary, err := weirBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startSide(t, binary, files, append(env, "STORE_TIMEOUT=10s", "DRAIN_DELAY=0s")...)
+}
+
+func startSide(t *testing.T, binary string, files []file, env ...string) *side {
+	t.Helper()
+	s, grpcAddr, httpAddr := runSide(t, binary, files, env...)
+	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		select {
+		case <-s.done:
+			t.Fatalf("%s ended:\n%s", filepath.Base(binary), s.log)
+		default:
+		}
+		res, err := http.Get("http://" + httpAddr + "/healthcheck")
+		if err == nil {
+			_ = res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				break
+			}
+		}
+		if time.Since(start) > time.Minute {
+			t.Fatalf("%s is not ready in a minute (%v):\n%s", filepath.Base(binary), err, s.log)
+		}
+	}
+	conn, err := grpc.NewClient(grpcAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	s.conn, s.client = conn, ratelimitv3.NewRateLimitServiceClient(conn)
+	return s
+}
+
+// runSide starts a server that ends with the test, and does not wait for it.
+func runSide(t *testing.T, binary string, files []file, env ...string) (s *side, grpcAddr, httpAddr string) {
+	t.Helper()
+	ports, err := harness.FreePorts(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := func(i int) string { return strconv.Itoa(ports[i]) }
+	root := t.TempDir()
+	s = &side{log: &syncBuffer{}, done: make(chan struct{}), dir: filepath.Join(root, "ratelimit", "config")}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		s.write(t, f)
+	}
+	s.cmd = exec.Command(binary)
+	s.cmd.Env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+		"GRPC_PORT=" + port(0), "PORT=" + port(1), "DEBUG_PORT=" + port(2),
+		"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=ratelimit",
+		"RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redistest.Start(t).Addr,
+		"USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=warn",
+	}, env...)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	s.cmd.SysProcAttr = childAttr()
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = s.cmd.Wait() // the log says why
+		close(s.done)
+	}()
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		<-s.done
+	})
+	return s, net.JoinHostPort("127.0.0.1", port(0)), net.JoinHostPort("127.0.0.1", port(1))
+}
+
+// write puts a file of rules in place at once: a server that watches never sees half of it.
+func (s *side) write(t *testing.T, f file) {
+	t.Helper()
+	aside := filepath.Join(filepath.Dir(s.dir), f.name)
+	if err := os.WriteFile(aside, []byte(f.text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(aside, filepath.Join(s.dir, f.name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ends asks the server to stop. It must still be there, and end in order.
+func (s *side) ends(t *testing.T) {
+	t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Errorf("SIGTERM: %v\n%s", err, s.log)
+	}
+	select {
+	case <-s.done:
+		if code := s.cmd.ProcessState.ExitCode(); code != 0 {
+			t.Errorf("exit code %d:\n%s", code, s.log)
+		}
+	case <-time.After(20 * time.Second):
+		t.Errorf("still there 20 s after SIGTERM:\n%s", s.log)
+	}
+}
+
+func (s *side) ask(ctx context.Context, request *ratelimitv3.RateLimitRequest) answer {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	response, err := s.client.ShouldRateLimit(ctx, request)
+	return answer{response, err}
+}
+
+// weirHelp lists the settings of Weir.
+var weirHelp = sync.OnceValues(func() (string, error) {
+	binary, err := weirBinary()
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command(binary, "serve", "--help").CombinedOutput()
+	return string(out), err
+})
+
+// weirKnows tells whether Weir has a setting.
+func weirKnows(t *testing.T, variable string) bool {
+	t.Helper()
+	help, err := weirHelp()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(help, "$"+variable) // lines are broken, words are not
+}
+
+// A syncBuffer is the log of a process that is still running.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
