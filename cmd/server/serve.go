@@ -48,7 +48,8 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
 
-	metrics := telemetry.NewMetrics(versionOf(), telemetry.NearLimitRatio(s.NearLimitRatio))
+	metrics := telemetry.NewMetrics(versionOf(), telemetry.NearLimitRatio(s.NearLimitRatio),
+		telemetry.ResponseTimeInMilliseconds(s.PrometheusMillis))
 	sender, err := newSender(&s.Stats, metrics, log)
 	if err != nil {
 		return err

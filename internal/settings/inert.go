@@ -56,7 +56,6 @@ var Inert = []struct {
 	{"REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "a request waits for a connection, at most STORE_TIMEOUT", text},
 	{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "waits double, and are spread over all of their length", number},
 	{"PROMETHEUS_MAPPER_YAML", "metrics have the names that the usual mapping gives, without a mapping", text},
-	{"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "times are in seconds, as the name of the metric says", truth},
 	{"GRPC_SERVER_TLS_CA_CERT", "as in envoyproxy/ratelimit, it does not check clients: GRPC_CLIENT_TLS_CACERT does", text},
 	{"MEMCACHE_HOST_PORT", "memcache is not carried over", text},
 	{"MEMCACHE_MAX_IDLE_CONNS", "memcache is not carried over", whole},

@@ -7,9 +7,10 @@ import (
 
 // Stats say to whom the process tells what it counts, beside /metrics.
 type Stats struct {
-	UsePrometheus  bool   `env:"USE_PROMETHEUS" help:"Serve metrics on PROMETHEUS_ADDR too. They are always on /metrics of PORT."`
-	PrometheusAddr string `env:"PROMETHEUS_ADDR" default:":9090" help:"Where."`
-	PrometheusPath string `env:"PROMETHEUS_PATH" default:"/metrics" help:"Under which path."`
+	UsePrometheus    bool   `env:"USE_PROMETHEUS" help:"Serve metrics on PROMETHEUS_ADDR too. They are always on /metrics of PORT."`
+	PrometheusAddr   string `env:"PROMETHEUS_ADDR" default:":9090" help:"Where."`
+	PrometheusMillis bool   `env:"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS" name:"prometheus-response-time-as-milliseconds" help:"Tell ratelimit_service_response_time_seconds in milliseconds, whatever its name says."`
+	PrometheusPath   string `env:"PROMETHEUS_PATH" default:"/metrics" help:"Under which path."`
 
 	UseStatsd      bool   `env:"USE_STATSD" help:"Send metrics to a statsd server."`
 	StatsdHost     string `env:"STATSD_HOST" default:"localhost" help:"Its host, and a dogstatsd server's."`
