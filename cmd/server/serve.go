@@ -90,24 +90,29 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	group.Go(func() error { return rules.watch(running, reload) })
 	group.Go(func() error { store.await(running, storeAnswered); return nil })
 	group.Go(func() error {
-		var how os.Signal
-		select {
-		case how = <-signals:
-			log.Info("stopping", zap.Stringer("signal", how))
-		case <-running.Done():
-		}
-		// In order: turn the proxies away, let what they asked for end, then end the rest.
-		ready.stop()
-		if how == syscall.SIGTERM {
-			drain(s.DrainDelay, signals)
-		}
-		p.stop(s.StopTimeout)
+		s.stopOn(running, signals, ready, p, log)
 		cancel()
 		return nil
 	})
 	err = group.Wait()
 	log.Info("stopped")
 	return err
+}
+
+// stopOn waits for a signal, or for a server that failed, and stops the servers in order: it turns the proxies away, lets
+// what they asked for end, and then ends the rest.
+func (s *serve) stopOn(ctx context.Context, signals <-chan os.Signal, ready *readiness, p *servers, log *zap.Logger) {
+	var how os.Signal
+	select {
+	case how = <-signals:
+		log.Info("stopping", zap.Stringer("signal", how))
+	case <-ctx.Done():
+	}
+	ready.stop()
+	if how == syscall.SIGTERM {
+		drain(s.DrainDelay, signals)
+	}
+	p.stop(s.StopTimeout)
 }
 
 // newSender is what sends metrics to statsd or dogstatsd; nil if nothing does.

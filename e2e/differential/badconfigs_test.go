@@ -24,7 +24,6 @@ var configs = []struct {
 	why          string
 	env          string
 	more         string // another file
-	off          bool   // Weir does not have it yet
 }{
 	{name: "broken YAML", text: "domain: d\ndescriptors: [", want: "error loading config file: yaml: line "},
 	{name: "a list at the top", text: "- a\n", want: "error loading config file: "},
@@ -64,33 +63,33 @@ var configs = []struct {
 		want: "invalid rate limit unit 'foo'"},
 	{name: "the unknown unit", text: begin + "  - {key: k, rate_limit: {unit: unknown, requests_per_unit: 1}}\n",
 		want: "invalid rate limit unit 'unknown'"},
-	{name: "unlimited with a unit", off: !landed.unlimited,
+	{name: "unlimited with a unit",
 		text: begin + "  - {key: k, rate_limit: {unlimited: true, unit: day}}\n",
 		want: "should not specify rate limit unit when unlimited"},
-	{name: "an empty replaces", off: !landed.names,
+	{name: "an empty replaces",
 		text: begin + "  - {key: k, rate_limit: {unit: day, replaces: [{name: ''}]}}\n",
 		want: "should not have an empty replaces entry"},
-	{name: "replaces itself", off: !landed.names,
+	{name: "replaces itself",
 		text: begin + "  - {key: k, rate_limit: {unit: day, name: n, replaces: [{name: n}]}}\n",
 		want: "replaces should not contain name of same descriptor"},
-	{name: "share_threshold without a star", off: !landed.share,
+	{name: "share_threshold without a star",
 		text:   begin + "  - {key: k, value: v, share_threshold: true}\n",
 		want:   "share_threshold can only be used with wildcard values (containing '*'), but found key 'k_v'",
 		theirs: "share_threshold can only be used with wildcard values (ending with '*'), but found key 'k_v'",
 		why:    "July's text"},
-	{name: "share_threshold with a star inside", off: !landed.share,
+	{name: "share_threshold with a star inside",
 		text:   begin + "  - {key: k, value: v*w, share_threshold: true}\n",
 		want:   loads,
 		theirs: "share_threshold can only be used with wildcard values (ending with '*'), but found key 'k_v*w'",
 		why:    "July: wildcards anywhere"},
-	{name: "metadata", off: !landed.metadata,
+	{name: "metadata",
 		text: begin + "  - {key: k, rate_limit: {unit: day}, metadata: {a: {b: [1, x]}}}\n",
 		want: loads, theirs: "config error, unknown key 'metadata'", why: "July has metadata"},
-	{name: "a key twice in merged domains", off: !landed.merge,
+	{name: "a key twice in merged domains",
 		text: begin + "  - {key: k}\n", more: begin + "  - {key: k}\n",
 		env: "MERGE_DOMAIN_CONFIG=true", want: "duplicate descriptor composite key 'd.k'"},
 
-	{name: "a domain twice, merged", off: !landed.merge, text: begin + "  - {key: k}\n", more: begin + "  - {key: l}\n",
+	{name: "a domain twice, merged", text: begin + "  - {key: k}\n", more: begin + "  - {key: l}\n",
 		env: "MERGE_DOMAIN_CONFIG=true", want: loads},
 	{name: "a key of a map twice", text: begin + "  - {key: k, value: a, value: b}\n", want: loads},
 	{name: "keys in strange places", text: "domain: d\nunit: day\ndescriptors: [{key: k, domain: x}]\n", want: loads},
@@ -102,14 +101,14 @@ var configs = []struct {
 	{name: "nothing in it", text: "domain: d\ndescriptors:\n", want: loads},
 	{name: "units in capitals",
 		text: begin + "  - {key: k, rate_limit: {unit: WeeK, requests_per_unit: 0}}\n", want: loads},
-	{name: "unlimited with no real unit", off: !landed.unlimited,
+	{name: "unlimited with no real unit",
 		text: begin + "  - {key: k, rate_limit: {unlimited: true, unit: foo, requests_per_unit: 3}}\n", want: loads},
-	{name: "replaces nobody", off: !landed.names,
+	{name: "replaces nobody",
 		text: begin + "  - {key: k, rate_limit: {unit: day, replaces: [{name: nobody}]}}\n", want: loads},
-	{name: "modes without a limit", off: !landed.shadow,
+	{name: "modes without a limit",
 		text: begin + "  - {key: k, shadow_mode: true, quota_mode: true, detailed_metric: true}\n",
 		want: loads},
-	{name: "unlimited with children", off: !landed.unlimited,
+	{name: "unlimited with children",
 		text: begin + "  - {key: k, rate_limit: {unlimited: true}, descriptors: [{key: l}]}\n",
 		want: loads},
 	{name: "null where a limit stands", text: begin + "  - {key: k, value: null, rate_limit: null}\n", want: loads},
@@ -129,9 +128,6 @@ func TestConfigs(t *testing.T) {
 			files = append(files, file{"b.yaml", c.more})
 		}
 		t.Run("weir/"+c.name, func(t *testing.T) {
-			if c.off {
-				t.Skip("NOT COMPARED: switched off in the table landed")
-			}
 			dir := t.TempDir()
 			for _, f := range files {
 				if err := os.WriteFile(filepath.Join(dir, f.name), []byte(f.text), 0o600); err != nil {

@@ -7,7 +7,7 @@
 // 2026; the judge is what it did in July (DESIGN.md and the notes on its behaviour), so a part of both tables is its
 // own change.
 //
-// What the random rules may hold is the table landed. INCUMBENT names the binary; `tools/ensure incumbent` builds it.
+// INCUMBENT names the binary; `tools/ensure incumbent` builds it.
 package differential
 
 import (

@@ -34,9 +34,6 @@ const (
 // merged, the first value wins (ratelimit.md 2.6). Its bugs stay behind: what one request merged is not in the next
 // one's (§8, 3), and what a detailed_metric has is not lost (§8, 4).
 func TestMetadata(t *testing.T) {
-	if !landed.metadata || !landed.dynamicMetadata {
-		t.Skip("NOT TESTED: switched off in the table landed")
-	}
 	weir := startWeir(t, []file{{"meta.yaml", metadataRules}}, "RESPONSE_DYNAMIC_METADATA=true")
 	cases := []struct {
 		ask  *request

@@ -9,16 +9,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// landed is what of the incumbent's grammar and settings Weir has: random rules hold it, and its configurations run.
-var landed = struct {
-	unlimited, names, shadow, quota, metrics, share, metadata, merge bool
-
-	headers, dynamicMetadata, globalShadow, globalQuota, stopIncrement, perSecond bool
-}{
-	true, true, true, true, true, true, true, true,
-	true, true, true, true, true, true,
-}
-
 // A rule is a descriptor of a file of rules.
 type rule struct {
 	Key            string  `yaml:"key"`
@@ -106,8 +96,8 @@ func (g *generator) level(keys []string, depth int, shared, wildKeys bool) []*ru
 		}
 		// What follows a key that is a pattern need not have a value; a share_threshold wants a star anywhere.
 		wild := strings.Contains(r.Key+r.Value, "*")
-		r.ShareThreshold = landed.share && !g.calm && wild && g.percent(50)
-		r.ValueToMetric = landed.metrics && g.percent(20)
+		r.ShareThreshold = !g.calm && wild && g.percent(50)
+		r.ValueToMetric = g.percent(20)
 		below := shared || r.ShareThreshold
 		if depth < 4 && g.percent(50) {
 			r.Descriptors = g.level(keys, depth+1, below, true)
@@ -144,14 +134,11 @@ func (g *generator) limit(r *rule, shared bool) {
 		l.RequestsPerUnit = max(1, l.RequestsPerUnit)
 	}
 	r.RateLimit = l
-	r.ShadowMode = landed.shadow && g.percent(15)
-	r.QuotaMode = landed.quota && g.percent(20)
-	r.DetailedMetric = landed.metrics && g.percent(15)
-	if landed.unlimited && g.percent(8) {
+	r.ShadowMode = g.percent(15)
+	r.QuotaMode = g.percent(20)
+	r.DetailedMetric = g.percent(15)
+	if g.percent(8) {
 		*l = limit{Unlimited: true, Unit: one(g, "", "fortnight"), RequestsPerUnit: one[uint32](g, 0, 3)}
-	}
-	if !landed.names {
-		return
 	}
 	for name, is := range map[string]bool{quotaName: r.QuotaMode, shadowName: r.ShadowMode, shareName: shared} {
 		if is {
