@@ -97,12 +97,10 @@ func serveHTTP(what string, server *http.Server, l net.Listener) error {
 	return nil
 }
 
-func stopHTTP(most time.Duration, servers ...*http.Server) {
+func stopHTTP(most time.Duration, s *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
-	for _, s := range servers {
-		if s.Shutdown(ctx) != nil {
-			_ = s.Close()
-		}
+	if s.Shutdown(ctx) != nil {
+		_ = s.Close()
 	}
 }

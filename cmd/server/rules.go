@@ -79,8 +79,12 @@ func newXDS(s *settings.XDS, log *zap.Logger) (*xds.Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CONFIG_GRPC_XDS_NODE_METADATA: %w", err)
 	}
+	headers, err := s.Headers()
+	if err != nil {
+		return nil, fmt.Errorf("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: %w", err)
+	}
 	source := &xds.Source{
-		Server: s.ServerURL, NodeID: s.NodeID, NodeMetadata: metadata, Headers: s.AdditionalHeaders,
+		Server: s.ServerURL, NodeID: s.NodeID, NodeMetadata: metadata, Headers: headers,
 		MaxMessageSize: s.MaxMessageSize,
 		Backoff:        xds.Backoff{Initial: s.BackoffInitial, Max: s.BackoffMax},
 		Notify: func(e xds.Event) {
@@ -90,7 +94,7 @@ func newXDS(s *settings.XDS, log *zap.Logger) (*xds.Source, error) {
 				log.Info("xds: connected", fields...)
 			case xds.Disconnected:
 				if e.Err != nil {
-					log.Error("xds: not connected, the rules stay", append(fields, zap.Error(e.Err), zap.Duration("next try in", e.Retry))...)
+					log.Error("xds: not connected, rules stay as they are", append(fields, zap.Error(e.Err), zap.Duration("next try in", e.Retry))...)
 				}
 			case xds.Accepted, xds.Unchanged:
 				log.Debug("xds: "+e.Kind.String(), append(fields, zap.String("version", e.Version))...)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -112,6 +113,8 @@ func (s *serve) stopOn(ctx context.Context, signals <-chan os.Signal, ready *rea
 	if how == syscall.SIGTERM {
 		drain(s.DrainDelay, signals)
 	}
+	// One more signal now ends the process as it would any other.
+	signal.Reset(syscall.SIGTERM, syscall.SIGINT)
 	p.stop(s.StopTimeout)
 }
 
@@ -210,12 +213,14 @@ func (s *servers) serve(group *errgroup.Group) {
 	}
 }
 
-// stop ends all servers, each after at most that long.
+// stop ends all servers at once, after at most that long.
 func (s *servers) stop(most time.Duration) {
-	stopGRPC(s.grpc, most)
+	var all sync.WaitGroup
+	all.Go(func() { stopGRPC(s.grpc, most) })
 	for _, one := range s.http {
-		stopHTTP(most, one.server)
+		all.Go(func() { stopHTTP(most, one.server) })
 	}
+	all.Wait()
 }
 
 func named(what string, err error) error {

@@ -128,7 +128,7 @@ func awaitRedis(ctx context.Context, r *redisstore.Store, log *zap.Logger, ready
 		if ctx.Err() != nil {
 			return
 		}
-		log.Error("redis does not answer, not ready", zap.Error(err), zap.Duration("next try in", wait))
+		log.Error("redis does not answer within STORE_TIMEOUT, not ready", zap.Error(err), zap.Duration("next try in", wait))
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

@@ -7,11 +7,16 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 )
 
 // TCP listens on a host, of either family, and a port.
 func TCP(host string, port uint16) (net.Listener, error) {
+	// An address of the later family may stand in brackets, as it would before a port.
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		host = strings.TrimSuffix(inner, "]")
+	}
 	return net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
 }
 

@@ -150,6 +150,10 @@ func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
 
 	write(t, files.Cert, []byte("half a certifica"))
 	expect("first")
+	expect("first")
+	if len(failures) != 1 {
+		t.Errorf("told %d times of one bad file", len(failures))
+	}
 	if err := <-failures; !strings.Contains(err.Error(), files.Cert) {
 		t.Errorf("%v: does not name the file", err)
 	}
@@ -214,6 +218,14 @@ func TestWhatCannotBeServedIsAnErrorThatNamesIt(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", files, err, want)
 		}
 	}
+}
+
+func TestAHostMayStandInBrackets(t *testing.T) {
+	l, err := TCP("[::1]", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
 }
 
 func TestAUnixSocketThatWasLeftBehindIsReplaced(t *testing.T) {

@@ -77,6 +77,8 @@ type reloading struct {
 
 	mu     sync.Mutex
 	seen   [3]stamp
+	bad    [3]stamp // of files that could not be read, lest it is told with each handshake
+	missed bool     // a file was not there, and it was told
 	config *tls.Config
 }
 
@@ -104,15 +106,19 @@ func (r *reloading) current() *tls.Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seen, err := r.look()
-	if err == nil && seen == r.seen {
+	switch {
+	case err != nil && r.missed, err == nil && (seen == r.seen || seen == r.bad):
 		return r.config
-	}
-	if err == nil {
+	case err != nil:
+		r.missed = true
+	default:
+		r.missed = false
 		var c *tls.Config
 		if c, err = r.files.load(); err == nil {
 			r.config, r.seen = c, seen
 			return c
 		}
+		r.bad = seen
 	}
 	r.failed(err)
 	return r.config

@@ -12,7 +12,7 @@ type Listeners struct {
 	DebugHost string `env:"DEBUG_HOST" default:"127.0.0.1" help:"Address of the debug pages. Not everyone should read them."`
 	DebugPort uint16 `env:"DEBUG_PORT" default:"6070" help:"Port of the debug pages."`
 
-	MaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE" name:"grpc-max-connection-age" default:"24h" help:"After about this long a connection is asked to end, so that proxies find new replicas."`
+	MaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE" name:"grpc-max-connection-age" default:"24h" help:"After about this long a connection is asked to end, so that proxies find new replicas; 0: never."`
 	MaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE" name:"grpc-max-connection-age-grace" default:"1h" help:"How long it has for that."`
 
 	ServerUseTLS bool   `env:"GRPC_SERVER_USE_TLS" name:"grpc-server-use-tls" help:"Serve the rate limit service by TLS."`
@@ -23,12 +23,13 @@ type Listeners struct {
 }
 
 func (l *Listeners) complete(f *faults) {
-	positive(f, "GRPC_MAX_CONNECTION_AGE", int64(l.MaxConnectionAge))
-	positive(f, "GRPC_MAX_CONNECTION_AGE_GRACE", int64(l.MaxConnectionAgeGrace))
+	if l.MaxConnectionAge < 0 || l.MaxConnectionAgeGrace < 0 {
+		f.tell("GRPC_MAX_CONNECTION_AGE", "want 0, which is for ever, or more, and so of its grace")
+	}
 	if l.ServerUseTLS && (l.ServerCert == "" || l.ServerKey == "") {
 		f.tell("GRPC_SERVER_USE_TLS", "want GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too")
 	}
-	if l.ClientSAN != "" && l.ClientCA == "" {
+	if l.ServerUseTLS && l.ClientSAN != "" && l.ClientCA == "" {
 		f.tell("GRPC_CLIENT_TLS_SAN", "want GRPC_CLIENT_TLS_CACERT too, to check the certificate with")
 	}
 }

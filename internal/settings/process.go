@@ -18,6 +18,8 @@ type Process struct {
 }
 
 func (p *Process) complete(f *faults) {
+	orDefault(&p.LogLevel, "info")
+	orDefault(&p.LogFormat, "text")
 	if _, err := p.Level(); err != nil {
 		f.tell("LOG_LEVEL", "%w", err)
 	}

@@ -69,6 +69,13 @@ func (f *faults) oneOf(variable, value string, allowed ...string) {
 	}
 }
 
+// orDefault stands for what a variable that is set and empty leaves out.
+func orDefault(value *string, otherwise string) {
+	if *value == "" {
+		*value = otherwise
+	}
+}
+
 func positive[T int | int64 | uint | uint64 | ~float64](f *faults, variable string, n T) {
 	if n <= 0 {
 		f.tell(variable, "want more than 0")

@@ -45,41 +45,41 @@ func TestTheStoreIsMemoryUnlessARedisIsNamed(t *testing.T) {
 
 func TestWhatIsWrongIsToldWithItsVariable(t *testing.T) {
 	for variable, spoil := range map[string]func(*Serve){
-		"CONFIG_TYPE":                      func(s *Serve) { s.ConfigType = "ZOOKEEPER" },
-		"XDS_CLIENT_BACKOFF_MAX_INTERVAL":  func(s *Serve) { s.ConfigType, s.BackoffMax = FromXDS, time.Millisecond },
-		"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES": func(s *Serve) { s.ConfigType, s.MaxMessageSize = FromXDS, -1 },
-		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT":  func(s *Serve) { s.ConfigType, s.XDS.ClientCert = FromXDS, "cert" },
-		"CONFIG_GRPC_XDS_NODE_METADATA":    func(s *Serve) { s.ConfigType, s.NodeMetadata = FromXDS, "a=b,c" },
-		"GRPC_MAX_CONNECTION_AGE":          func(s *Serve) { s.MaxConnectionAge = 0 },
-		"GRPC_SERVER_USE_TLS":              func(s *Serve) { s.ServerUseTLS = true },
-		"GRPC_CLIENT_TLS_SAN":              func(s *Serve) { s.ClientSAN = "envoy" },
-		"BACKEND_TYPE":                     func(s *Serve) { s.BackendType = "disk" },
-		"REDIS_TYPE":                       func(s *Serve) { s.RedisType = "RING" },
-		"REDIS_SOCKET_TYPE":                func(s *Serve) { s.RedisSocketType = "carrier pigeon" },
-		"REDIS_TLS_CLIENT_CERT":            func(s *Serve) { s.RedisCert = "cert" },
-		"STORE_TIMEOUT":                    func(s *Serve) { s.StoreTimeout = 0 },
-		"REDIS_TIMEOUT":                    func(s *Serve) { s.RedisTimeout = 0 },
-		"REDIS_PERSECOND_TIMEOUT":          func(s *Serve) { s.PerSecond.Timeout = -1 },
-		"REDIS_POOL_SIZE":                  func(s *Serve) { s.RedisPoolSize = 0 },
-		"MEMORY_MAX_KEYS":                  func(s *Serve) { s.MemoryMaxKeys = 0 },
-		"MEMORY_MAX_BYTES":                 func(s *Serve) { s.MemoryMaxBytes = -1 },
-		"REDIS_PERSECOND":                  func(s *Serve) { s.RedisPerSecond = true },
-		"REDIS_PERSECOND_TYPE":             func(s *Serve) { s.PerSecond.Type = "RING" },
-		"REDIS_PERSECOND_SOCKET_TYPE":      func(s *Serve) { s.SocketType = "x" },
-		"REDIS_PERSECOND_POOL_SIZE":        func(s *Serve) { s.PoolSize = 0 },
-		"NEAR_LIMIT_RATIO":                 func(s *Serve) { s.NearLimitRatio = 1.5 },
-		"LIMIT_RESET_HEADER":               func(s *Serve) { s.ResetHeader = "" },
-		"STATSD_PROTOCOL":                  func(s *Serve) { s.StatsdProtocol = "sctp" },
-		"STATS_FLUSH_INTERVAL":             func(s *Serve) { s.FlushInterval = 0 },
-		"USE_STATSD":                       func(s *Serve) { s.UseStatsd, s.UseDogStatsd = true, true },
-		"PROMETHEUS_PATH":                  func(s *Serve) { s.PrometheusPath = "metrics" },
-		"EXTRA_TAGS":                       func(s *Serve) { s.ExtraTags = "a" },
-		"TRACING_EXPORTER_PROTOCOL":        func(s *Serve) { s.TracingExporterProtocol = "smtp" },
-		"TRACING_SAMPLING_RATE":            func(s *Serve) { s.TracingSamplingRate = 2 },
-		"LOG_LEVEL":                        func(s *Serve) { s.LogLevel = "loud" },
-		"LOG_FORMAT":                       func(s *Serve) { s.LogFormat = "xml" },
-		"STOP_TIMEOUT":                     func(s *Serve) { s.StopTimeout = 0 },
-		"DRAIN_DELAY":                      func(s *Serve) { s.DrainDelay = -1 },
+		"CONFIG_TYPE":                               func(s *Serve) { s.ConfigType = "ZOOKEEPER" },
+		"XDS_CLIENT_BACKOFF_MAX_INTERVAL":           func(s *Serve) { s.ConfigType, s.BackoffMax = FromXDS, -1 },
+		"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES":          func(s *Serve) { s.ConfigType, s.MaxMessageSize = FromXDS, -1 },
+		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT":           func(s *Serve) { s.ConfigType, s.XDS.ClientCert = FromXDS, "cert" },
+		"CONFIG_GRPC_XDS_NODE_METADATA":             func(s *Serve) { s.ConfigType, s.NodeMetadata = FromXDS, "a=b,c" },
+		"GRPC_MAX_CONNECTION_AGE":                   func(s *Serve) { s.MaxConnectionAge = -1 },
+		"GRPC_SERVER_USE_TLS":                       func(s *Serve) { s.ServerUseTLS = true },
+		"GRPC_CLIENT_TLS_SAN":                       func(s *Serve) { s.ServerUseTLS, s.ServerCert, s.ServerKey, s.ClientSAN = true, "c", "k", "envoy" },
+		"BACKEND_TYPE":                              func(s *Serve) { s.BackendType = "disk" },
+		"REDIS_TYPE":                                func(s *Serve) { s.RedisType = "RING" },
+		"REDIS_SOCKET_TYPE":                         func(s *Serve) { s.RedisSocketType = "carrier pigeon" },
+		"REDIS_TLS_CLIENT_CERT":                     func(s *Serve) { s.RedisTLS, s.RedisCert = true, "cert" },
+		"STORE_TIMEOUT":                             func(s *Serve) { s.StoreTimeout = 0 },
+		"REDIS_TIMEOUT":                             func(s *Serve) { s.RedisTimeout = -1 },
+		"REDIS_PERSECOND_TIMEOUT":                   func(s *Serve) { s.PerSecond.Timeout = -1 },
+		"REDIS_POOL_SIZE":                           func(s *Serve) { s.RedisPoolSize = 0 },
+		"MEMORY_MAX_KEYS":                           func(s *Serve) { s.MemoryMaxKeys = 0 },
+		"MEMORY_MAX_BYTES":                          func(s *Serve) { s.MemoryMaxBytes = -1 },
+		"REDIS_PERSECOND":                           func(s *Serve) { s.RedisPerSecond = true },
+		"REDIS_PERSECOND_TYPE":                      func(s *Serve) { s.PerSecond.Type = "RING" },
+		"REDIS_PERSECOND_SOCKET_TYPE":               func(s *Serve) { s.SocketType = "x" },
+		"REDIS_PERSECOND_POOL_SIZE":                 func(s *Serve) { s.PoolSize = 0 },
+		"NEAR_LIMIT_RATIO":                          func(s *Serve) { s.NearLimitRatio = 1.5 },
+		"LIMIT_RESET_HEADER":                        func(s *Serve) { s.ResetHeader = "" },
+		"STATSD_PROTOCOL":                           func(s *Serve) { s.StatsdProtocol = "sctp" },
+		"STATS_FLUSH_INTERVAL":                      func(s *Serve) { s.FlushInterval = 0 },
+		"USE_STATSD":                                func(s *Serve) { s.UseStatsd, s.UseDogStatsd = true, true },
+		"PROMETHEUS_PATH":                           func(s *Serve) { s.PrometheusPath = "metrics" },
+		"EXTRA_TAGS":                                func(s *Serve) { s.ExtraTags = "a" },
+		"TRACING_EXPORTER_PROTOCOL":                 func(s *Serve) { s.TracingExporterProtocol = "smtp" },
+		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS": func(s *Serve) { s.ConfigType, s.AdditionalHeaders = FromXDS, "a:b,s3cret" },
+		"LOG_LEVEL":                                 func(s *Serve) { s.LogLevel = "loud" },
+		"LOG_FORMAT":                                func(s *Serve) { s.LogFormat = "xml" },
+		"STOP_TIMEOUT":                              func(s *Serve) { s.StopTimeout = 0 },
+		"DRAIN_DELAY":                               func(s *Serve) { s.DrainDelay = -1 },
 		"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": func(s *Serve) {
 			s.StopCacheKeyIncrementWhenOverlimit, s.RedisPerSecond, s.BackendType = true, true, Redis
 		},
@@ -89,9 +89,29 @@ func TestWhatIsWrongIsToldWithItsVariable(t *testing.T) {
 			t.Fatalf("unspoilt: %v", err)
 		}
 		spoil(&s)
-		if err := s.Validate(); err == nil || !strings.HasPrefix(err.Error(), variable+": ") || strings.Contains(err.Error(), "\n") {
+		if err := s.Validate(); err == nil || !strings.HasPrefix(err.Error(), variable+": ") ||
+			strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", variable, err)
 		}
+	}
+}
+
+// Charts render variables that are empty, and the incumbent's libraries take what is out of their range for its end.
+func TestWhatIsOddAndMeansSomethingIsTaken(t *testing.T) {
+	s := usual()
+	s.ConfigType, s.RedisType, s.PerSecond.Type, s.LogLevel, s.LogFormat = "", "", "", "", ""
+	s.StatsdProtocol, s.PrometheusPath, s.TracingExporterProtocol = "", "", ""
+	s.MaxConnectionAge, s.RedisTimeout, s.TracingSamplingRate, s.ClientSAN = 0, 0, 100, "envoy"
+	if err := s.Validate(); err != nil {
+		t.Error(err)
+	}
+	if s.ConfigType != FromFiles || s.TracingSamplingRate != 1 || s.PrometheusPath != "/metrics" {
+		t.Errorf("%+v", s)
+	}
+	s = usual()
+	s.ConfigType, s.ConnectRetry, s.BackoffMax = FromXDS, 3*time.Second, 2*time.Second
+	if err := s.Validate(); err != nil || s.BackoffInitial != 2*time.Second {
+		t.Errorf("a first wait of 3 s and a longest of 2 s: %v, %v", s.BackoffInitial, err)
 	}
 }
 

@@ -26,6 +26,8 @@ type Stats struct {
 
 func (s *Stats) complete(f *faults) {
 	s.StatsdProtocol = strings.ToLower(s.StatsdProtocol)
+	orDefault(&s.StatsdProtocol, "tcp")
+	orDefault(&s.PrometheusPath, "/metrics")
 	f.oneOf("STATSD_PROTOCOL", s.StatsdProtocol, "tcp", "udp")
 	positive(f, "STATS_FLUSH_INTERVAL", int64(s.FlushInterval))
 	if s.UseStatsd && s.UseDogStatsd && !s.DisableStats {

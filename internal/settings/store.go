@@ -40,6 +40,7 @@ const (
 func (s *Store) complete(f *faults) {
 	s.BackendType, s.RedisSocketType = strings.ToLower(s.BackendType), strings.ToLower(s.RedisSocketType)
 	s.RedisType = strings.ToUpper(s.RedisType)
+	orDefault(&s.RedisType, "SINGLE")
 	if s.BackendType == "" {
 		s.BackendType = Memory
 		if s.RedisURL != "" {
@@ -58,11 +59,13 @@ func (s *Store) complete(f *faults) {
 	}
 	f.oneOf("REDIS_TYPE", s.RedisType, "SINGLE", "CLUSTER", "SENTINEL")
 	f.oneOf("REDIS_SOCKET_TYPE", s.RedisSocketType, "", "tcp", "unix")
-	if (s.RedisCert == "") != (s.RedisKey == "") {
+	if s.RedisTLS && (s.RedisCert == "") != (s.RedisKey == "") {
 		f.tell("REDIS_TLS_CLIENT_CERT", "want both it and REDIS_TLS_CLIENT_KEY, or neither")
 	}
 	positive(f, "STORE_TIMEOUT", int64(s.StoreTimeout))
-	positive(f, "REDIS_TIMEOUT", int64(s.RedisTimeout))
+	if s.RedisTimeout < 0 {
+		f.tell("REDIS_TIMEOUT", "want 0, which is the default, or more")
+	}
 	positive(f, "REDIS_POOL_SIZE", s.RedisPoolSize)
 	positive(f, "MEMORY_MAX_KEYS", s.MemoryMaxKeys)
 	positive(f, "MEMORY_MAX_BYTES", s.MemoryMaxBytes)
@@ -83,10 +86,13 @@ type PerSecond struct {
 
 func (p *PerSecond) complete(f *faults, store *Store) {
 	p.Type, p.SocketType = strings.ToUpper(p.Type), strings.ToLower(p.SocketType)
+	orDefault(&p.Type, "SINGLE")
 	f.oneOf("REDIS_PERSECOND_TYPE", p.Type, "SINGLE", "CLUSTER", "SENTINEL")
 	f.oneOf("REDIS_PERSECOND_SOCKET_TYPE", p.SocketType, "", "tcp", "unix")
 	positive(f, "REDIS_PERSECOND_POOL_SIZE", p.PoolSize)
-	positive(f, "REDIS_PERSECOND_TIMEOUT", int64(p.Timeout))
+	if p.Timeout < 0 {
+		f.tell("REDIS_PERSECOND_TIMEOUT", "want 0, which is the default, or more")
+	}
 	if p.RedisPerSecond && store.BackendType == Memory {
 		f.tell("REDIS_PERSECOND", "the counters are in memory: want BACKEND_TYPE=redis and REDIS_URL too")
 	}

@@ -11,8 +11,8 @@ type Tracing struct {
 }
 
 func (t *Tracing) complete(f *faults) {
+	orDefault(&t.TracingExporterProtocol, "http")
 	f.oneOf("TRACING_EXPORTER_PROTOCOL", t.TracingExporterProtocol, "http", "grpc")
-	if t.TracingSamplingRate < 0 || t.TracingSamplingRate > 1 {
-		f.tell("TRACING_SAMPLING_RATE", "want 0 to 1")
-	}
+	// More than all is all, as OpenTelemetry has it.
+	t.TracingSamplingRate = max(0, min(t.TracingSamplingRate, 1))
 }
