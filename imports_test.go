@@ -31,7 +31,8 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"internal/listeners", "", "sockets and certificates"},
 	{"internal/tracing", "internal/settings pkg/limiters", "a store that is traced is a store"},
 	{"internal/telemetry", "pkg/descriptors pkg/limiters pkg/limiters/memstore pkg/rls", "it reads what others have decided"},
-	{"internal/redistest", "", "real Redis servers, for tests alone"},
+	{"internal/certtest", "", "certificates, for tests alone"},
+	{"internal/redistest", "internal/certtest", "real Redis servers, for tests alone"},
 	{"cmd/server", "internal/listeners internal/settings internal/telemetry internal/tracing pkg/descriptors " +
 		"pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters pkg/limiters/memstore pkg/limiters/persecond " +
 		"pkg/limiters/redisstore pkg/rls", "the only place that knows every package"},

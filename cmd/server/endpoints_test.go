@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -110,26 +109,16 @@ func checkHealth(t *testing.T, target string, creds credentials.TransportCredent
 }
 
 func TestServeByTLS(t *testing.T) {
-	ca := redistest.NewAuthority(t)
+	ca := certtest.New(t)
 	pair, client := ca.Issue(t, "weir"), ca.Issue(t, "envoy")
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+pair.Cert,
 		"GRPC_SERVER_TLS_KEY="+pair.Key, "GRPC_CLIENT_TLS_CACERT="+ca.File, "GRPC_CLIENT_TLS_SAN=envoy")
-	pem, err := os.ReadFile(ca.File)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(pem)
-	cert, err := tls.LoadX509KeyPair(client.Cert, client.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := s.address("grpc")
-	with := credentials.NewTLS(&tls.Config{RootCAs: roots, ServerName: "weir", Certificates: []tls.Certificate{cert}})
+	addr, certs := s.address("grpc"), []tls.Certificate{client.Load(t)}
+	with := credentials.NewTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "weir", Certificates: certs})
 	if err := checkHealth(t, addr, with); err != nil {
 		t.Errorf("with a certificate: %v", err)
 	}
-	if err := checkHealth(t, addr, credentials.NewTLS(&tls.Config{RootCAs: roots, ServerName: "weir"})); err == nil {
+	if err := checkHealth(t, addr, credentials.NewTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "weir"})); err == nil {
 		t.Error("a client without a certificate was let in")
 	}
 	if err := checkHealth(t, addr, insecure.NewCredentials()); err == nil {

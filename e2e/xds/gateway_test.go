@@ -2,13 +2,10 @@ package xds_test
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -21,22 +18,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/redistest"
 )
-
-// writePair writes a certificate and its key as Kubernetes mounts them, and the CA beside them.
-func writePair(t *testing.T, dir string, pair tls.Certificate, ca []byte) {
-	t.Helper()
-	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	must(t, err)
-	for name, block := range map[string]*pem.Block{
-		"tls.crt": {Type: "CERTIFICATE", Bytes: pair.Certificate[0]},
-		"tls.key": {Type: "PRIVATE KEY", Bytes: key},
-		"ca.crt":  {Type: "CERTIFICATE", Bytes: ca},
-	} {
-		must(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
-	}
-}
 
 // eventually polls until ok, which has to come within half a minute.
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -66,10 +50,9 @@ func get(url string) (int, string) {
 // Weir is started as Envoy Gateway starts envoyproxy/ratelimit: /bin/ratelimit without arguments, with its variables, its
 // certificates and its mapping file that is not there, before the gateway answers. Only the ports and paths are the test's.
 func TestEnvoyGatewayStartsWeirAsTheIncumbent(t *testing.T) {
-	a := newAuthority(t)
-	dir := t.TempDir()
-	writePair(t, dir, a.sign(t, "envoy-ratelimit"), a.cert.Raw)
-	binary := filepath.Join(dir, "ratelimit")
+	a := certtest.New(t)
+	own := a.Issue(t, "envoy-ratelimit")
+	binary := filepath.Join(t.TempDir(), "ratelimit")
 	build := exec.Command("go", "build", "-o", binary, "./cmd/server")
 	build.Dir = filepath.Join("..", "..")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -89,10 +72,10 @@ func TestEnvoyGatewayStartsWeirAsTheIncumbent(t *testing.T) {
 	cmd.Env = []string{
 		"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_IGNOREDOTFILES=true", "RUNTIME_WATCH_ROOT=false",
 		"LOG_LEVEL=info", "USE_STATSD=false", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + xdsAddr,
-		"CONFIG_GRPC_XDS_NODE_ID=" + nodeID, "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + dir + "/tls.crt",
-		"GRPC_SERVER_TLS_KEY=" + dir + "/tls.key", "GRPC_SERVER_TLS_CA_CERT=" + dir + "/ca.crt",
-		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=" + dir + "/tls.crt",
-		"CONFIG_GRPC_XDS_CLIENT_TLS_KEY=" + dir + "/tls.key", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=" + dir + "/ca.crt",
+		"CONFIG_GRPC_XDS_NODE_ID=" + nodeID, "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + own.Cert,
+		"GRPC_SERVER_TLS_KEY=" + own.Key, "GRPC_SERVER_TLS_CA_CERT=" + a.File,
+		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=" + own.Cert,
+		"CONFIG_GRPC_XDS_CLIENT_TLS_KEY=" + own.Key, "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=" + a.File,
 		"FORCE_START_WITHOUT_INITIAL_CONFIG=true", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr,
 		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:" + promPort, "PROMETHEUS_MAPPER_YAML=/etc/statsd-exporter/conf.yaml",
 		// The test's own:
@@ -116,7 +99,7 @@ func TestEnvoyGatewayStartsWeirAsTheIncumbent(t *testing.T) {
 	})
 
 	conn, err := grpc.NewClient("127.0.0.1:"+grpcPort, grpc.WithTransportCredentials(credentials.NewTLS(
-		&tls.Config{RootCAs: a.pool(), ServerName: "envoy-ratelimit"})))
+		&tls.Config{RootCAs: a.Pool(), ServerName: "envoy-ratelimit"})))
 	must(t, err)
 	defer conn.Close()
 	service := ratelimitv3.NewRateLimitServiceClient(conn)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/weir-rls/weir/internal/certtest"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
 
@@ -115,7 +116,8 @@ func config(name string, perMinute uint32) *conf.RateLimitConfig {
 	}}}
 }
 
-func secure(t *testing.T, a *authority) grpc.ServerOption {
+// secure is TLS as Envoy Gateway speaks it.
+func secure(t *testing.T, a *certtest.Authority) grpc.ServerOption {
 	t.Helper()
-	return grpc.Creds(credentials.NewTLS(a.server(t)))
+	return grpc.Creds(credentials.NewTLS(a.Server(t, "envoy-gateway")))
 }

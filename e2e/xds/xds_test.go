@@ -2,12 +2,12 @@ package xds_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
@@ -68,11 +68,13 @@ func broken(name string) *conf.RateLimitConfig {
 }
 
 func TestALife(t *testing.T) {
-	a := newAuthority(t)
+	a := certtest.New(t)
+	own := a.Issue(t, "envoy-ratelimit")
+	files := xds.TLSFiles{CA: a.File, Cert: own.Cert, Key: own.Key, ServerName: "envoy-gateway"}
 	s := newServer(t)
 	s.set("1", config("b", 2), config("a", 1))
 	s.serve("127.0.0.1:0", secure(t, a))
-	w := start(t, &xds.Source{Server: s.address, TLS: func() (*tls.Config, error) { return a.client(t), nil }})
+	w := start(t, &xds.Source{Server: s.address, TLS: files.Config})
 
 	// First config.
 	if first := s.request(); first.GetNode().GetId() != nodeID || first.GetVersionInfo() != "" {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -32,7 +33,7 @@ func openAt(t *testing.T, o Options) *Store {
 }
 
 func TestTLSWithAClientCertificatePassesTheSuite(t *testing.T) {
-	authority := redistest.NewAuthority(t)
+	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
 	own := authority.Issue(t, "weir")
 	limiterstest.Run(t, func(t *testing.T) limiters.Store {
@@ -44,7 +45,7 @@ func TestTLSWithAClientCertificatePassesTheSuite(t *testing.T) {
 }
 
 func TestWhomTLSBelieves(t *testing.T) {
-	authority, other := redistest.NewAuthority(t), redistest.NewAuthority(t)
+	authority, other := certtest.New(t), certtest.New(t)
 	here := redistest.StartTLS(t, authority, "127.0.0.1")
 	elsewhere := redistest.StartTLS(t, authority, "elsewhere.test")
 	own, foreign := authority.Issue(t, "weir"), other.Issue(t, "weir")
@@ -77,9 +78,9 @@ func TestWhomTLSBelieves(t *testing.T) {
 
 // A certificate that was renewed is shown from the next connection on.
 func TestACertificateIsReadAgainForEachConnection(t *testing.T) {
-	authority := redistest.NewAuthority(t)
+	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
-	own := redistest.NewAuthority(t).Issue(t, "weir")
+	own := certtest.New(t).Issue(t, "weir")
 	s := openTLS(t, server, TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File})
 	if _, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); err == nil {
 		t.Fatal("a stranger got in")
@@ -91,7 +92,7 @@ func TestACertificateIsReadAgainForEachConnection(t *testing.T) {
 }
 
 func TestFaultsInTLSFiles(t *testing.T) {
-	authority := redistest.NewAuthority(t)
+	authority := certtest.New(t)
 	own, other := authority.Issue(t, "weir"), authority.Issue(t, "weir")
 	junk := filepath.Join(t.TempDir(), "junk.pem")
 	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {

@@ -1,0 +1,137 @@
+// Package certtest makes certificates for tests, for a day.
+package certtest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// An Authority signs certificates. All authorities have one name, so that no client keeps its certificate back from a
+// server that asks for another authority's.
+type Authority struct {
+	File string // its own certificate, in PEM
+
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// New makes an authority, whose file ends with the test.
+func New(tb testing.TB) *Authority {
+	tb.Helper()
+	a := &Authority{File: filepath.Join(tb.TempDir(), "ca.pem"), key: newKey(tb)}
+	der := a.sign(tb, &x509.Certificate{
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "authority"},
+	}, &a.key.PublicKey)
+	cert, err := x509.ParseCertificate(der)
+	check(tb, err)
+	a.cert = cert
+	writePEM(tb, a.File, "CERTIFICATE", der)
+	return a
+}
+
+// Pool is the authority alone, for who trusts nobody else.
+func (a *Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// Server is how a server speaks TLS that is strict: TLS 1.3 alone, with a certificate for these hosts, and with clients
+// that show one of the same authority.
+func (a *Authority) Server(tb testing.TB, hosts ...string) *tls.Config {
+	tb.Helper()
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{a.Issue(tb, hosts...).Load(tb)},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: a.Pool(),
+	}
+}
+
+// A Pair is the files of a certificate and of its key, in PEM.
+type Pair struct{ Cert, Key string }
+
+// Load reads the files.
+func (p Pair) Load(tb testing.TB) tls.Certificate {
+	tb.Helper()
+	pair, err := tls.LoadX509KeyPair(p.Cert, p.Key)
+	check(tb, err)
+	return pair
+}
+
+// Issue makes a certificate for these hosts and addresses, which is one of a client's too, in files of its own.
+func (a *Authority) Issue(tb testing.TB, hosts ...string) Pair {
+	tb.Helper()
+	dir := tb.TempDir()
+	p := Pair{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
+	a.IssueTo(tb, p, hosts...)
+	return p
+}
+
+// IssueTo is Issue to given files, which are replaced: first the key, then the certificate.
+func (a *Authority) IssueTo(tb testing.TB, p Pair, hosts ...string) {
+	tb.Helper()
+	template := &x509.Certificate{
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		Subject:     pkix.Name{CommonName: "certificate"},
+	}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	key := newKey(tb)
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	check(tb, err)
+	writePEM(tb, p.Key, "PRIVATE KEY", der)
+	writePEM(tb, p.Cert, "CERTIFICATE", a.sign(tb, template, &key.PublicKey))
+}
+
+func (a *Authority) sign(tb testing.TB, template *x509.Certificate, key *ecdsa.PublicKey) []byte {
+	tb.Helper()
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	check(tb, err)
+	template.SerialNumber = serial
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+	parent := a.cert
+	if parent == nil {
+		parent = template
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key, a.key)
+	check(tb, err)
+	return der
+}
+
+func newKey(tb testing.TB) *ecdsa.PrivateKey {
+	tb.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	check(tb, err)
+	return key
+}
+
+// writePEM replaces a file by a rename, as a mounted Secret does it: no reader sees half of one.
+func writePEM(tb testing.TB, path, kind string, der []byte) {
+	tb.Helper()
+	check(tb, os.WriteFile(path+".new", pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+	check(tb, os.Rename(path+".new", path))
+}
+
+func check(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatalf("certtest: %v", err)
+	}
+}
