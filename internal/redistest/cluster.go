@@ -81,13 +81,7 @@ func (s *Server) clusterIsOK(ctx context.Context, nodes int) error {
 }
 
 // Addrs are the addresses of all nodes.
-func (c *Nodes) Addrs() []string {
-	addrs := make([]string, len(c.Servers))
-	for i, s := range c.Servers {
-		addrs[i] = s.Addr
-	}
-	return addrs
-}
+func (c *Nodes) Addrs() []string { return addrs(c.Servers) }
 
 // Slot is the slot of a key, as the cluster says.
 func (c *Nodes) Slot(tb testing.TB, key string) int {

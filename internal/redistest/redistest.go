@@ -181,6 +181,14 @@ func (s *Server) Stop() {
 	})
 }
 
+func addrs(servers []*Server) []string {
+	all := make([]string, len(servers))
+	for i, s := range servers {
+		all[i] = s.Addr
+	}
+	return all
+}
+
 // FreeAddr is a loopback address that nothing listens on.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()

@@ -98,10 +98,4 @@ func (s *Server) seesAll(ctx context.Context, name string, others int) error {
 }
 
 // Addrs are the addresses of the Sentinels.
-func (w *Watched) Addrs() []string {
-	addrs := make([]string, len(w.Sentinels))
-	for i, s := range w.Sentinels {
-		addrs[i] = s.Addr
-	}
-	return addrs
-}
+func (w *Watched) Addrs() []string { return addrs(w.Sentinels) }
