@@ -3,14 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/persecond"
@@ -86,7 +85,7 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger) (*store, error) {
 	o.Prefix, o.Timeout, o.DialTimeout, o.PoolSize = s.CacheKeyPrefix, s.StoreTimeout, w.dial, w.pool
 	if s.StopCacheKeyIncrementWhenOverlimit && kind == redisstore.Cluster {
 		// What is charged whole or not at all has to be on one node of a cluster.
-		o.Tag = domainOf
+		o.Tag = descriptors.DomainOf
 	}
 	r := redisstore.New(o)
 	return &store{
@@ -100,16 +99,6 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger) (*store, error) {
 			}
 		},
 	}, nil
-}
-
-// domainOf is the part of a key that descriptors.Key begins with: the domain.
-func domainOf(key string) string {
-	length, _, _ := strings.Cut(key, ":")
-	if n, err := strconv.Atoi(length); err == nil && len(length)+1+n <= len(key) {
-		return key[:len(length)+1+n]
-	}
-	domain, _, _ := strings.Cut(key, "|")
-	return domain
 }
 
 // awaitRedis asks until Redis answers, less and less often.

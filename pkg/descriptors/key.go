@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
+	"strings"
 )
 
 // maxComponent is the longest text, in bytes, that a key holds as it is.
@@ -29,6 +30,17 @@ func Key(domain string, rule *Rule, entries []Entry) string {
 // OverrideKey is the Key of entries that bring a limit of their own: share_threshold is not for them.
 func OverrideKey(domain string, rule *Rule, entries []Entry) string {
 	return counter(domain, rule, entries, false)
+}
+
+// DomainOf is how a Key begins, in 3:ugc|6:action=5:reply the 3:ugc: the same for all keys of a domain, and for those of
+// no other.
+func DomainOf(key string) string {
+	length, _, _ := strings.Cut(key, ":")
+	if n, err := strconv.ParseUint(length, 10, 8); err == nil && len(length)+1+int(n) <= len(key) {
+		return key[:len(length)+1+int(n)]
+	}
+	hash, _, _ := strings.Cut(key, "|")
+	return hash
 }
 
 func counter(domain string, rule *Rule, entries []Entry, share bool) string {

@@ -37,6 +37,20 @@ func TestKey(t *testing.T) {
 	}
 }
 
+func TestDomainOfAKey(t *testing.T) {
+	for _, domain := range []string{"ugc", "", "a|b", "3:d", "12", "#", strings.Repeat("x", 128), strings.Repeat("x|:", 99)} {
+		whole := descriptors.Key(domain, nil, nil)
+		if got := descriptors.DomainOf(descriptors.Key(domain, nil, entries("k=v action=reply"))); got != whole {
+			t.Errorf("%q of %q, want %q", got, domain, whole)
+		}
+	}
+	for _, key := range []string{"", ":", "|", "k", "9:short", "-9:d", "9223372036854775807:d", "a|b"} { // no Keys
+		if got := descriptors.DomainOf(key); !strings.HasPrefix(key, got) {
+			t.Errorf("%q of %q", got, key)
+		}
+	}
+}
+
 func TestKeyIsStableOverReloads(t *testing.T) {
 	request := entries("a=1 b=2")
 	before := parse(t, tree("a\n  b!"))
@@ -164,6 +178,9 @@ func (s *subject) check(t *testing.T) {
 	key := s.key()
 	if c := key[0]; c != '#' && (c < '0' || c > '9') {
 		t.Fatalf("%q begins with %q", key, c)
+	}
+	if got, want := descriptors.DomainOf(key), descriptors.Key(s.domain, nil, nil); got != want {
+		t.Fatalf("%q begins with %q, want %q", key, got, want)
 	}
 	domain, parts, hashed := decode(t, key)
 	if hashed {
