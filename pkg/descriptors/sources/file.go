@@ -1,8 +1,6 @@
 package sources
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -100,16 +98,5 @@ func fingerprint(files []descriptors.File, err error) string {
 	if err != nil {
 		return "error: " + err.Error()
 	}
-	h := sha256.New()
-	var length [8]byte
-	part := func(b []byte) {
-		binary.LittleEndian.PutUint64(length[:], uint64(len(b)))
-		h.Write(length[:])
-		h.Write(b)
-	}
-	for _, file := range files {
-		part([]byte(file.Name))
-		part(file.Data)
-	}
-	return "files: " + string(h.Sum(nil))
+	return "files: " + descriptors.Fingerprint(files)
 }

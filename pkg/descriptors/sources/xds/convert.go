@@ -3,8 +3,6 @@ package xds
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -62,20 +60,4 @@ func toFile(resource *anypb.Any) (descriptors.File, error) {
 		return descriptors.File{}, fmt.Errorf("%.200q is too large: want at most %d bytes as YAML", name, maxText)
 	}
 	return descriptors.File{Name: name, Data: text}, nil
-}
-
-// fingerprint tells one set of files from another. It is never "".
-func fingerprint(files []descriptors.File) string {
-	h := sha256.New()
-	part := func(b []byte) {
-		var length [8]byte
-		binary.LittleEndian.PutUint64(length[:], uint64(len(b)))
-		h.Write(length[:])
-		h.Write(b)
-	}
-	for _, file := range files {
-		part([]byte(file.Name))
-		part(file.Data)
-	}
-	return string(h.Sum(nil))
 }

@@ -84,7 +84,7 @@ func (w *watch) connection(ctx context.Context) (useful bool, err error) {
 func (w *watch) answer(ctx context.Context, push *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
 	version := push.GetVersionInfo()
 	files, err := convert(push)
-	switch now := fingerprint(files); {
+	switch now := descriptors.Fingerprint(files); {
 	case err != nil:
 		w.hold(ctx, version)
 		w.reject(version, err)
