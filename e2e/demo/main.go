@@ -55,6 +55,7 @@ func main() {
 	}
 }
 
+// run plays all acts in servers of its own, and ends these.
 func run(ctx context.Context, store string, once bool) (err error) {
 	root, err := harness.Root()
 	if err != nil {
@@ -65,26 +66,11 @@ func run(ctx context.Context, store string, once bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-
-	where := "counters in memory"
-	var redis string
-	switch store {
-	case "memory":
-	case "redis":
-		addr, err := redistest.Free()
-		if err != nil {
-			return err
-		}
-		server, err := redistest.Run(addr)
-		if err != nil {
-			return err
-		}
-		defer server.Stop()
-		redis, where = addr, "counters in Redis at "+addr
-	default:
-		return fmt.Errorf("no store %q: memory or redis", store)
+	redis, stopRedis, err := startStore(store)
+	if err != nil {
+		return err
 	}
-
+	defer stopRedis()
 	binary, err := harness.BuildWeir(ctx, dir)
 	if err != nil {
 		return err
@@ -103,11 +89,7 @@ func run(ctx context.Context, store string, once bool) (err error) {
 	}
 	defer func() { err = errors.Join(err, stopped("envoy", envoy.Process)) }()
 
-	fmt.Printf("Envoy    %s\nWeir     gRPC %s, %s\nMetrics  %s/metrics\nRules    envoy/rules.yaml\n",
-		envoy.URL, weir.GRPC, where, weir.HTTP)
-	if !strings.HasSuffix(envoy.URL, ":"+strconv.Itoa(harness.IngressPort)) {
-		fmt.Printf("Port %d is taken, so Envoy listens on another one.\n", harness.IngressPort)
-	}
+	introduce(weir, envoy, redis)
 	for _, a := range acts {
 		if err := a.play(ctx, envoy); err != nil {
 			return fmt.Errorf("%s: %w", a.action, err)
@@ -117,6 +99,43 @@ func run(ctx context.Context, store string, once bool) (err error) {
 	if once {
 		return nil
 	}
+	return stay(ctx, weir, envoy)
+}
+
+// startStore starts a Redis where the store is one. Its address is "" for the memory store.
+func startStore(store string) (addr string, stop func(), err error) {
+	switch store {
+	case "memory":
+		return "", func() {}, nil
+	case "redis":
+		if addr, err = redistest.Free(); err != nil {
+			return "", nil, err
+		}
+		server, err := redistest.Run(addr)
+		if err != nil {
+			return "", nil, err
+		}
+		return addr, server.Stop, nil
+	default:
+		return "", nil, fmt.Errorf("no store %q: memory or redis", store)
+	}
+}
+
+// introduce prints who listens where.
+func introduce(weir *harness.Weir, envoy *harness.Envoy, redis string) {
+	where := "counters in memory"
+	if redis != "" {
+		where = "counters in Redis at " + redis
+	}
+	fmt.Printf("Envoy    %s\nWeir     gRPC %s, %s\nMetrics  %s/metrics\nRules    envoy/rules.yaml\n",
+		envoy.URL, weir.GRPC, where, weir.HTTP)
+	if !strings.HasSuffix(envoy.URL, ":"+strconv.Itoa(harness.IngressPort)) {
+		fmt.Printf("Port %d is taken, so Envoy listens on another one.\n", harness.IngressPort)
+	}
+}
+
+// stay prints what Weir says until ctx ends, which is as it should be, or a server does.
+func stay(ctx context.Context, weir *harness.Weir, envoy *harness.Envoy) error {
 	fmt.Printf(`
 Now you: a few times in a row, as alice or as anybody else, with the action login, reply or post
 
