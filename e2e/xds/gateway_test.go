@@ -85,12 +85,11 @@ func TestEnvoyGatewayStartsWeirAsTheIncumbent(t *testing.T) {
 	}
 	must(t, cmd.Start())
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	go func() { ended <- cmd.Wait(); close(ended) }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		if t.Failed() {
-			<-ended
-			t.Log(log.String())
+		if end := <-ended; t.Failed() {
+			t.Log(end, log.String())
 		}
 	})
 	eventually(t, "/healthcheck is 200 before the gateway answers", func() bool {
