@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -83,10 +84,11 @@ func New(spec Spec) (*Limit, error) {
 		return nil, err
 	}
 	l.id = l.kind.tag(l) + strconv.FormatInt(l.window, 10)
-	l.params = l.kind.name
+	params := append([]byte(l.kind.name), 0)
 	for _, p := range l.kind.params(l) {
-		l.params += " " + strconv.FormatInt(p, 10)
+		params = binary.BigEndian.AppendUint64(params, uint64(p))
 	}
+	l.params = string(params)
 	return l, nil
 }
 
@@ -115,7 +117,8 @@ func (l *Limit) Spec() Spec { return l.spec }
 // ID names the limit's algorithm and window: keys of the same name and ID share a state, in any store. It has no braces.
 func (l *Limit) ID() string { return l.id }
 
-// Params is the limit as the batch script in pkg/redisscripts takes it: the algorithm's name and its numbers.
+// Params is the limit as the batch script in pkg/redisscripts takes it: the algorithm's name, a zero byte, and its numbers
+// as big-endian integers of 8 bytes.
 func (l *Limit) Params() string { return l.params }
 
 // Grows tells whether the state of a key takes memory with the hits that it holds.

@@ -2,163 +2,189 @@
 -- twin of limiters.Decide, and knows no algorithm: those before it have each given a function of their own name that
 -- returns limit, load, judge, charge, usage and save.
 --
--- KEYS[i]  the key of hit i; hits on one key share its text
--- ARGV[1]  now, in µs since 1970; '' = this server's TIME
--- ARGV[2]  how many limits follow
--- ARGV[3]  and on: the limits, "<algorithm> <number> ...", as the header of <algorithm>.lua names the numbers;
---          behind them three for each hit: the index of its limit from 1, n, and its group, 0 = none
--- units    times in µs since 1970, durations in µs
--- reply    four for each hit: allowed (0|1), used, retry (-1 = never), reset; or an error's text and three zeros
-local now, soonest = ARGV[1], 0
-if now == '' then
-  local time = redis.call('TIME')
-  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-else
-  -- A clock of the caller's may stand still, or be far from this server's, which frees the keys.
-  now, soonest = tonumber(now), 3600000
-end
+-- KEYS    the keys, each once
+-- ARGV[1] 16 bytes: now, 0 = this server's TIME; and not_after, by this server's TIME, 0 = none: a call that comes to run
+--         later charges nothing
+-- ARGV[2] and on: the limits, "<algorithm>\0" and its numbers, as the header of <algorithm>.lua names them
+-- ARGV[#] the hits, in runs of 17 bytes: how many; the key of the first, from 1; 1 if each is of the next key, 0 if all
+--         are of one; their limit, from 1; their group, 0 = none; and n, with its sign
+-- units   times in µs since 1970, durations in µs
+-- reply   1: this server's time, 8 bytes, and 25 for each hit: 0 = denied, 1 = allowed, 2 = failed; used, or of a failed
+--         one which of the texts that follow says why; retry (-1 = never); reset. No hits: it was too late
+--         2 and on: the texts
+local now, not_after = struct.unpack('>I8I8', ARGV[1])
+local time = call('TIME')
+local server = time[1] * 1000000 + time[2]
+if not_after > 0 and server > not_after then return { pack('>I8', server) } end
+-- A clock of the caller's may stand still, or be far from this server's, which frees the keys.
+local soonest = 0
+if now == 0 then now = server else soonest = 3600000 end
 
 local modules, limits = {}, {}
-for i = 1, tonumber(ARGV[2]) do
-  local name, text = string.match(ARGV[2 + i], '^(%S+)(.*)$')
-  local params = {}
-  for number in string.gmatch(text, '%S+') do params[#params + 1] = tonumber(number) end
+for i = 2, #ARGV - 1 do
+  local name, at = struct.unpack('s', ARGV[i])
   modules[name] = modules[name] or algorithms[name]()
-  local limit = modules[name].limit(params)
-  limit.algorithm = modules[name]
-  limits[i] = limit
+  local algorithm, limit = modules[name], modules[name].limit(ARGV[i], at)
+  limit.load, limit.judge, limit.charge = algorithm.load, algorithm.judge, algorithm.charge
+  limit.usage, limit.save = algorithm.usage, algorithm.save
+  limit.counts_denied = limit.count_denied and limit.max > 0
+  limits[i - 1] = limit
 end
 
-local states, hits = {}, {}
+-- What is known of each key: its state, the limit it was charged under and when it is as good as new, or why it failed.
+local states, charged, resets, failed = {}, {}, {}, {}
+
+-- The runs of hits, and by the number of its group each hit that has one.
+local runs, groups = {}, nil
+do
+  local text, at, i = ARGV[#ARGV], 1, 0
+  while at <= #text do
+    local run = { first = i + 1 }
+    run.times, run.key, run.step, run.limit, run.group, run.n, at = struct.unpack('>I2I2I1I2I2i8', text, at)
+    run.limit = limits[run.limit]
+    runs[#runs + 1] = run
+    if run.group > 0 then
+      groups = groups or {}
+      local group = groups[run.group] or {}
+      groups[run.group] = group
+      for t = 0, run.times - 1 do
+        group[#group + 1] = { i = run.first + t, key = run.key + t * run.step, limit = run.limit, n = run.n }
+      end
+    end
+    i = i + run.times
+  end
+end
 
 local function text_of(problem) return type(problem) == 'table' and problem.err or tostring(problem) end
 
--- Runs f for a hit; an error in it fails the hit's key, and so every hit on it, and no other.
-local function guarded(hit, f, ...)
-  local ok, a, b = pcall(f, ...)
-  if ok then return a, b end
-  hit.state.failed = text_of(a)
-end
-
-for i, key in ipairs(KEYS) do
-  local arg = 3 * i + #limits
-  local hit = { limit = limits[tonumber(ARGV[arg])], n = tonumber(ARGV[arg + 1]), group = ARGV[arg + 2] }
-  hit.state = states[key] or { key = key }
-  if not states[key] then
-    states[key] = hit.state
-    hit.state.data = guarded(hit, hit.limit.algorithm.load, key, now)
+local function state_of(key, limit)
+  local s = states[key]
+  if not s then
+    s = limit.load(KEYS[key], limit, now)
+    states[key] = s
   end
-  hits[i] = hit
+  return s
 end
 
-local function judge(hit, n)
+local function charge(key, s, limit, n)
+  if limit.charge(s, limit, now, n) then charged[key] = limit end
+end
+
+local function tell(key, s, limit, allowed, retry)
+  local used, reset = limit.usage(s, limit, now)
+  if charged[key] == limit then resets[key] = reset end
+  return pack('>I1i8i8i8', allowed and 1 or 0, used, retry, reset)
+end
+
+local function decide(key, limit, n)
+  local s, allowed, retry = state_of(key, limit), true, 0
+  if n >= 0 then allowed, retry = limit.judge(s, limit, now, n) end
+  if n ~= 0 and allowed then
+    charge(key, s, limit, n)
+  elseif n ~= 0 and limit.counts_denied then
+    charge(key, s, limit, n)
+    -- Who waits as long as told gets in, with what the hit took.
+    local _
+    _, retry = limit.judge(s, limit, now, n)
+  end
+  return tell(key, s, limit, allowed, retry)
+end
+
+local told = {}
+
+-- Runs f; an error in it fails the key, and so every hit on it, and no other.
+local function guarded(key, f, ...)
+  if failed[key] then return end
+  local ok, answer = pcall(f, key, ...)
+  if ok then return answer end
+  failed[key] = text_of(answer)
+end
+
+local function judge_in_group(key, hit, sum)
+  local s = state_of(key, hit.limit)
   hit.allowed, hit.retry = true, 0
-  if hit.n >= 0 and not hit.state.failed then
-    hit.allowed, hit.retry = guarded(hit, hit.limit.algorithm.judge, hit.state.data, hit.limit, now, n)
-  end
+  if hit.n >= 0 then hit.allowed, hit.retry = hit.limit.judge(s, hit.limit, now, sum) end
 end
 
-local function rejudge(hit, n)
-  local state = hit.state
-  if state.failed then return end
-  local _, retry = guarded(hit, hit.limit.algorithm.judge, state.data, hit.limit, now, n)
-  hit.retry = retry
-end
+local function charge_in_group(key, hit) charge(key, states[key], hit.limit, hit.n) end
 
-local function charge(hit)
-  local state, limit = hit.state, hit.limit
-  if state.failed then return end
-  if guarded(hit, limit.algorithm.charge, state.data, limit, now, hit.n) then state.charged = limit end
-end
+local function tell_in_group(key, hit) return tell(key, states[key], hit.limit, hit.allowed, hit.retry) end
 
-local function counts_denied(hit) return hit.limit.count_denied and hit.limit.max > 0 end
-
-local function tell(hit)
-  local state, limit = hit.state, hit.limit
-  if state.failed then return end
-  hit.used, hit.reset = guarded(hit, limit.algorithm.usage, state.data, limit, now)
-end
-
-local function decide_one(hit)
-  judge(hit, hit.n)
-  if hit.n < 0 or hit.n > 0 and hit.allowed then charge(hit)
-  elseif hit.n > 0 and counts_denied(hit) then
-    charge(hit)
-    -- Who waits as long as told gets in, with what this hit took.
-    rejudge(hit, hit.n)
-  end
-  tell(hit)
-end
+local ties = {}
 
 local function decide_group(group)
   local all, sums = true, {}
   for _, hit in ipairs(group) do
-    sums[hit.state] = math.min((sums[hit.state] or 0) + math.max(hit.n, 0), MAX_HITS)
+    sums[hit.key] = math.min((sums[hit.key] or 0) + math.max(hit.n, 0), MAX_HITS)
+    ties[hit.key] = group
   end
   for _, hit in ipairs(group) do
-    judge(hit, sums[hit.state])
-    all = all and hit.allowed and not hit.state.failed
+    guarded(hit.key, judge_in_group, hit, sums[hit.key])
+    all = all and hit.allowed and not failed[hit.key]
   end
+  local function counts(hit) return hit.n > 0 and not hit.allowed and hit.limit.counts_denied end
   for _, hit in ipairs(group) do
-    hit.state.tied = group
-    if all and hit.n ~= 0 or hit.n > 0 and not hit.allowed and counts_denied(hit) then charge(hit) end
-    if all then tell(hit) end
+    if all and hit.n ~= 0 or counts(hit) then guarded(hit.key, charge_in_group, hit) end
+    if all then told[hit.i] = guarded(hit.key, tell_in_group, hit) end
   end
   if all then return end
   for _, hit in ipairs(group) do
-    if not hit.allowed and counts_denied(hit) then rejudge(hit, sums[hit.state]) end
-    tell(hit)
+    local allowed = hit.allowed
+    if not allowed and hit.limit.counts_denied then guarded(hit.key, judge_in_group, hit, sums[hit.key]) end
+    hit.allowed = allowed
+    told[hit.i] = guarded(hit.key, tell_in_group, hit)
   end
 end
 
-local groups = {}
-for _, hit in ipairs(hits) do
-  if hit.group ~= '0' then
-    groups[hit.group] = groups[hit.group] or {}
-    table.insert(groups[hit.group], hit)
-  end
-end
-for _, hit in ipairs(hits) do
-  if hit.group == '0' then
-    decide_one(hit)
-  elseif groups[hit.group] then
-    decide_group(groups[hit.group])
-    groups[hit.group] = nil
+for _, run in ipairs(runs) do
+  local key, step, limit, n = run.key, run.step, run.limit, run.n
+  if run.group == 0 then
+    for i = run.first, run.first + run.times - 1 do
+      if not failed[key] then
+        local ok, answer = pcall(decide, key, limit, n)
+        if ok then told[i] = answer else failed[key] = text_of(answer) end
+      end
+      key = key + step
+    end
+  elseif groups[run.group] then
+    decide_group(groups[run.group])
+    groups[run.group] = nil
   end
 end
 
-local function save(state)
-  local algorithm = state.charged.algorithm
-  local _, reset = algorithm.usage(state.data, state.charged, now)
-  -- A second more than is needed: the expiry frees memory and decides nothing.
-  algorithm.save(state.key, state.data, math.max(math.ceil(reset / 1000) + 1000, soonest))
-end
-
--- Saves what was charged, once. Where Redis refuses it (it is full, or a replica), what was to be charged is an error, and
--- so is the rest of its group, of which nothing has been written yet: only the first write of a script is refused.
-local function save_charged(hit)
-  local state = hit.state
-  if not state.charged or state.failed or state.unsaved or state.saved then return end
-  local tied = state.tied or {}
-  if not tied.unsaved then
-    local ok, problem = pcall(save, state)
-    state.saved = ok
-    if ok then return end
-    tied.unsaved = text_of(problem)
-  end
-  state.unsaved = tied.unsaved
-end
-
-local reply = {}
-for _, hit in ipairs(hits) do
-  save_charged(hit)
-  local state, at = hit.state, #reply
-  -- A denial stands whether or not it could be counted.
-  local problem = state.failed or hit.allowed and state.unsaved
-  if problem then
-    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = problem, 0, 0, 0
+-- Saves what was charged. Where Redis refuses it (it is full, or a replica), what was to be charged is an error, and so is
+-- the rest of its group, of which nothing has been written yet: only the first write of a script is refused.
+local unsaved = {}
+for key, limit in pairs(charged) do
+  local tie = ties[key]
+  if failed[key] then
+    -- is left as it is
+  elseif tie and tie.unsaved then
+    unsaved[key] = tie.unsaved
   else
-    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = hit.allowed and 1 or 0, hit.used, hit.retry, hit.reset
+    -- A second more than is needed: the expiry frees memory and decides nothing.
+    local px = math.max(math.ceil(resets[key] / 1000) + 1000, soonest)
+    local ok, problem = pcall(limit.save, KEYS[key], states[key], px, limit, server, now)
+    if not ok then
+      unsaved[key] = text_of(problem)
+      if tie then tie.unsaved = unsaved[key] end
+    end
   end
 end
+
+local reply = { '' }
+if next(failed) or next(unsaved) then
+  for _, run in ipairs(runs) do
+    for t = 0, run.times - 1 do
+      local key, i = run.key + t * run.step, run.first + t
+      -- A denial stands whether or not it could be counted.
+      local problem = failed[key] or unsaved[key] and string.byte(told[i]) == 1 and unsaved[key]
+      if problem then
+        reply[#reply + 1] = problem
+        told[i] = pack('>I1i8i8i8', 2, #reply - 1, 0, 0)
+      end
+    end
+  end
+end
+reply[1] = pack('>I8', server) .. table.concat(told)
 return reply

@@ -1,62 +1,63 @@
 -- fixed_window: hits counted in windows that do not overlap. Twin of pkg/limiters/fixedwindow.go.
 --
--- KEYS    one string: "<start> <count>", the start of a window in µs since 1970 and what was counted in it
+-- KEYS    one string of 16 bytes: the start of a window in µs since 1970, and what was counted in it
 -- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), first_hit (0|1)
 -- units   times in µs since 1970, durations in µs
 -- reply   judge: fits (boolean), retry (-1 = never); usage: used, reset
+--
+-- A state is the window at now. With first_hit a start of 0 means that none is open.
 local M = {}
 
-function M.limit(p)
-  return { max = p[1], window = p[2], count_denied = p[3] == 1, first_hit = p[4] == 1 }
+function M.limit(text, at)
+  local max, window, count_denied, first_hit = struct.unpack('>I8I8I8I8', text, at)
+  return { max = max, window = window, count_denied = count_denied == 1, first_hit = first_hit == 1 }
 end
 
-function M.load(key)
-  local v = redis.call('GET', key)
-  if not v then return { start = 0, count = 0 } end
-  local start, count = numbers(v, '^(%d+) (%d+)$')
-  return { start = start, count = count }
-end
-
-local function at(s, l, now)
-  local start, count = s.start, s.count
+function M.load(key, l, now)
+  local v, stored, count = call('GET', key), 0, 0
+  if v then stored, count = whole_numbers(v, 16, '>I8I8') end
+  local start = stored
   if start - now > l.window then start, count = 0, 0 end
   if start > now then now = start end
   if l.first_hit then
-    if now - start >= l.window then return 0, 0 end
-    return start, count
+    if now - start >= l.window then start, count = 0, 0 end
+  else
+    local current = now - now % l.window
+    if current ~= start then start, count = current, 0 end
   end
-  local current = now - now % l.window
-  if current ~= start then count = 0 end
-  return current, count
+  return { start = start, count = count, stored = stored }
 end
 
 function M.judge(s, l, now, n)
-  local start, count = at(s, l, now)
   local fits
-  if n > 0 then fits = count + n <= l.max
-  elseif l.count_denied then fits = count <= l.max
-  else fits = count < l.max end
+  if n > 0 then fits = s.count + n <= l.max
+  elseif l.count_denied then fits = s.count <= l.max
+  else fits = s.count < l.max end
   if fits then return true, 0 end
-  if math.max(n, 1) > l.max then return false, -1 end
-  return false, start + l.window - now
+  if n > l.max or l.max == 0 then return false, -1 end
+  return false, s.start + l.window - now
 end
 
 function M.charge(s, l, now, n)
-  local start, count = at(s, l, now)
+  local count = s.count
   if n < 0 and count == 0 then return false end
-  if start == 0 and l.first_hit then start = now end
-  s.start, s.count = start, math.max(0, math.min(count + n, MAX_HITS))
+  if s.start == 0 and l.first_hit then s.start = now end
+  count = count + n
+  if count < 0 then count = 0 elseif count > MAX_HITS then count = MAX_HITS end
+  s.count = count
   return true
 end
 
 function M.usage(s, l, now)
-  local start, count = at(s, l, now)
-  if start == 0 and l.first_hit then return 0, 0 end
-  return count, start + l.window - now
+  if s.start == 0 and l.first_hit then return 0, 0 end
+  return s.count, s.start + l.window - now
 end
 
+-- The key of a window expires when the window has ended: only another window needs another expiry. To write over what is
+-- there costs half as much as to set it.
 function M.save(key, s, px)
-  redis.call('SET', key, string.format('%d %d', s.start, s.count), 'PX', px)
+  local value = pack('>I8I8', s.start, s.count)
+  if s.stored == s.start then call('SETRANGE', key, '0', value) else call('SET', key, value, 'PX', digits(px)) end
 end
 
 return M

@@ -1,15 +1,17 @@
 -- funnel: holds up to a capacity and leaks max per window, continuously. Twin of pkg/limiters/funnel.go.
 --
--- KEYS    one string: "<at> <whole> <frac> <den>": at time at (µs since 1970) it took whole + frac/den µs to drain
+-- KEYS    one string of 28 bytes: at, whole, frac, den: at time at (µs since 1970) it took whole + frac/den µs to drain; and
+--         until when the key is kept, in s since 1970 by this server's clock
 -- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), capacity, and the time one hit takes to leave:
 --         p + r/den µs, in lowest terms
 -- units   times in µs since 1970, durations in µs
 -- reply   judge: fits (boolean), retry (-1 = never); usage: used, reset
 local M = {}
-local floor = math.floor
+local floor, ceil = math.floor, math.ceil
 
 -- What would pass 2^53 is split: a number of hits k is up to 2^33, and r and den are under 2^32.
 local function of(l, k)
+  if l.r == 0 then return k * l.p, 0 end
   local high = floor(k / 65536)
   local x = high * l.r
   local y = x % l.den * 65536 + (k - high * 65536) * l.r
@@ -52,42 +54,44 @@ local function hits(l, a, af)
   return math.min(n, MOST_HELD)
 end
 
-function M.limit(p)
-  local l = { max = p[1], window = p[2], count_denied = p[3] == 1, capacity = p[4], p = p[5], r = p[6], den = p[7] }
+function M.limit(text, at)
+  local max, window, count_denied, capacity, p, r, den = struct.unpack('>I8I8I8I8I8I8I8', text, at)
+  local l = { max = max, window = window, count_denied = count_denied == 1, capacity = capacity, p = p, r = r, den = den }
   l.full, l.full_f = of(l, l.capacity)
   l.debt, l.debt_f = of(l, 2 * l.capacity)
   return l
 end
 
-function M.load(key)
-  local v = redis.call('GET', key)
-  if not v then return { at = 0, whole = 0, frac = 0, den = 1 } end
-  local at, whole, frac, den = numbers(v, '^(%d+) (%d+) (%d+) (%d+)$')
-  return { at = at, whole = whole, frac = frac, den = den }
+function M.load(key, l, now)
+  local v, at, a, af, den, kept = call('GET', key), 0, 0, 0, 1, 0
+  if v then at, a, af, den, kept = whole_numbers(v, 28, '>I8I8I4I4I4') end
+  if at - now > l.window then at, a, af = now, 0, 0 end
+  if at < now then
+    a = a - (now - at)
+    at = now
+    if a < 0 then a, af = 0, 0 end
+  end
+  return { at = at, whole = a, frac = af, den = den, kept = kept }
 end
 
-local function held(s, l, now)
-  if s.at - now > l.window then return 0, 0, now end
-  local at = math.max(now, s.at)
-  local a, af = s.whole, s.frac
-  if s.den ~= l.den and af > 0 then a, af = a + 1, 0 end
-  a = a - (at - s.at)
-  if a < 0 then return 0, 0, at end
-  return a, af, at
+-- What is held, of the limit's fractions.
+local function held(s, l)
+  if s.den ~= l.den and s.frac > 0 then return s.whole + 1, 0 end
+  return s.whole, s.frac
 end
 
 function M.judge(s, l, now, n)
-  n = math.max(n, 1)
+  if n == 0 then n = 1 end
   if n > l.capacity or l.max == 0 then return false, -1 end
-  local a, af, at = held(s, l, now)
+  local a, af = held(s, l)
   a, af = add(l, a, af, of(l, n))
   if not less(l.full, l.full_f, a, af) then return true, 0 end
-  return false, up(sub(l, a, af, l.full, l.full_f)) + at - now
+  return false, up(sub(l, a, af, l.full, l.full_f)) + s.at - now
 end
 
 function M.charge(s, l, now, n)
   if l.max == 0 then return false end
-  local a, af, at = held(s, l, now)
+  local a, af = held(s, l)
   if n > 0 then
     local most, most_f = l.debt, l.debt_f
     if less(most, most_f, a, af) then most, most_f = a, af end
@@ -97,23 +101,32 @@ function M.charge(s, l, now, n)
     if a == 0 and af == 0 then return false end
     a, af = sub(l, a, af, of(l, math.min(-n, hits(l, a, af))))
   end
-  s.at, s.whole, s.frac, s.den = at, a, af, l.den
-  if a == 0 and af == 0 then s.at, s.den = 0, 1 end
+  s.whole, s.frac, s.den = a, af, l.den
+  if a == 0 and af == 0 then s.at, s.den = now, 1 end
   return true
 end
 
 function M.usage(s, l, now)
   if l.max == 0 then return 0, 0 end
-  local a, af, at = held(s, l, now)
+  local a, af = held(s, l)
   if a == 0 and af == 0 then return 0, 0 end
-  return hits(l, a, af), up(a, af) + at - now
+  return hits(l, a, af), up(a, af) + s.at - now
 end
 
-function M.save(key, s, px)
+-- An expiry costs more than all else: it is set for a quarter longer than is needed, and again when that is no longer enough.
+function M.save(key, s, px, _, server)
   if s.whole == 0 and s.frac == 0 then
-    redis.call('DEL', key)
+    call('DEL', key)
+    return
+  end
+  local kept = s.kept
+  local keep = server / 1000000 + px / 1000
+  if kept < keep then kept = floor(keep + px / 4000) end
+  local value = pack('>I8I8I4I4I4', s.at, s.whole, s.frac, s.den, kept)
+  if kept == s.kept then
+    call('SETRANGE', key, '0', value)
   else
-    redis.call('SET', key, string.format('%d %d %d %d', s.at, s.whole, s.frac, s.den), 'PX', px)
+    call('SET', key, value, 'PX', digits(ceil(kept * 1000 - server / 1000)))
   end
 end
 

@@ -1,13 +1,14 @@
--- What every algorithm may use. MAX_HITS and MOST_HELD are those of pkg/limiters.
+-- What every algorithm may use. MAX_HITS and MOST_HELD are those of pkg/limiters. A number passed to redis.call as a number
+-- costs as much as the call itself: digits() writes a whole number, and no digit is lost.
 local MAX_HITS, MOST_HELD = 2 ^ 52, 2 ^ 33
+local call, pack = redis.call, struct.pack
 
--- numbers reads a value that consists of whole numbers as the pattern finds them. A value that does not is an error.
-local function numbers(value, pattern)
-  local found = { string.match(value, pattern) }
-  if #found == 0 then error('an unreadable value', 0) end
-  for i, digits in ipairs(found) do
-    found[i] = tonumber(digits)
-    if found[i] > 2 ^ 53 then error('an unreadable value', 0) end
-  end
-  return unpack(found)
+local function digits(n) return string.format('%d', n) end
+
+-- whole_numbers reads a value that is so many bytes, as the format says. Any other is an error.
+local function whole_numbers(value, bytes, format)
+  if #value ~= bytes then error('an unreadable value', 0) end
+  local a, b, c, d, e = struct.unpack(format, value)
+  if a > 2 ^ 53 or b > 2 ^ 53 then error('an unreadable value', 0) end
+  return a, b, c, d, e
 end

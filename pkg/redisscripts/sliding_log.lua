@@ -1,171 +1,224 @@
 -- sliding_log: allowed is what fits with the hits of the last window, (t - window, t]. Twin of pkg/limiters/slidinglog.go.
 --
--- KEYS    one list of records of 9 bytes, in the order of time. A record (at, sum) says that up to and with time at
---         (µs since 1970, modulo 2^51) sum hits were logged (modulo 2^21, more than twice the largest max). Record 0 is
---         no hit: its sum is the count before the first, its time means nothing.
+-- KEYS    records of 9 bytes, in the order of time: in a string, one after the other, or once there are more than SHORT, in
+--         a list, until it is gone. A record (at, sum) says that up to and with time at (µs since 1970, modulo 2^51) sum
+--         hits were logged (modulo 2^21, more than twice the largest max). Record 0 is no hit: its sum is the count before
+--         the first, its time means nothing.
 -- ARGV    the limit's numbers: max, window (µs), count_denied (0|1)
 -- units   times in µs since 1970, durations in µs
 -- reply   judge: fits (boolean), retry (-1 = never); usage: used, reset
 --
--- No command here takes time with the number of hits charged; what has left goes in one LTRIM, and what is asked of the
--- log is a binary search by LINDEX.
+-- No command here takes time with the number of hits charged; what has left a list goes in one LTRIM, and what is asked of
+-- it is a binary search by LINDEX.
 --
--- A state: records first..tail of the list stand, those of pend follow, base is the sum before the first. To let the
--- oldest go is therefore to trim the list to the last one that left, which becomes record 0.
+-- A state: of the records stored, first..tail stand, those of pend follow, base is the sum before the first, used what they
+-- hold, newest the time of the last. To let the oldest go is to trim the log to the last one that left, which becomes
+-- record 0.
 local M = {}
 local floor, max, min = math.floor, math.max, math.min
 local SUMS, TIMES, HALF = 2 ^ 21, 2 ^ 51, 2 ^ 50
+local SHORT, SIZE = 64, 9
 
-local function pack(at, sum)
+local function record_of(at, sum)
   at = at % TIMES
-  return struct.pack('>I6I3', at % 2 ^ 48, floor(at / 2 ^ 48) * SUMS + sum)
+  return pack('>I6I3', at % 2 ^ 48, floor(at / 2 ^ 48) * SUMS + sum)
 end
 
--- The time told is the one nearest to now of those that the record may mean.
-local function unpack_record(v, now)
-  if #v ~= 9 then error('an unreadable record in the log', 0) end
-  local low, rest = struct.unpack('>I6I3', v)
-  local at = floor(rest / SUMS) * 2 ^ 48 + low
-  return now + (at - now % TIMES + TIMES + HALF) % TIMES - HALF, rest % SUMS
-end
-
-function M.limit(p)
-  return { max = p[1], window = p[2], count_denied = p[3] == 1 }
-end
-
-function M.load(key, now)
-  local n = redis.call('LLEN', key)
-  local s = { key = key, now = now, listed = n, first = 1, tail = max(n - 1, 0), pend = {}, base = 0, records = {} }
-  if n > 0 then
-    local _, base = unpack_record(redis.call('LINDEX', key, 0), now)
-    s.base, s.listed_base = base, base
+-- The time and the sum of record i. Its time is the one nearest to now of those that it may mean.
+local function record(s, i, now)
+  if i > s.tail then
+    local r = s.pend[i - s.tail]
+    return r.at, r.sum
   end
-  return s
+  local text, from = s.text, i * SIZE + 1
+  if not text then
+    text, from = s.list.records[i], 1
+    if not text then
+      text = call('LINDEX', s.list.key, digits(i))
+      if #text ~= SIZE then error('an unreadable record in the log', 0) end
+      s.list.records[i] = text
+    end
+  end
+  local low, rest = struct.unpack('>I6I3', text, from)
+  local sum = rest % SUMS
+  local at = (rest - sum) / SUMS * 2 ^ 48 + low
+  return now + (at - now % TIMES + TIMES + HALF) % TIMES - HALF, sum
 end
 
 local function last(s) return s.tail + #s.pend end
 
-local function record(s, i)
-  if i > s.tail then return s.pend[i - s.tail] end
-  local r = s.records[i]
-  if r then return r end
-  local at, sum = unpack_record(redis.call('LINDEX', s.key, i), s.now)
-  r = { at = at, sum = sum }
-  s.records[i] = r
-  return r
-end
-
--- The first index from low on for which found holds; it holds for all after the first. high + 1 if for none.
-local function search(low, high, found)
+-- The first index from low to high of which f(s, time, sum, x) is true; it is of all after it. high + 1 if of none.
+local function search(s, low, high, now, f, x)
   while low <= high do
     local mid = floor((low + high) / 2)
-    if found(mid) then high = mid - 1 else low = mid + 1 end
+    local at, sum = record(s, mid, now)
+    if f(s, at, sum, x) then high = mid - 1 else low = mid + 1 end
   end
   return low
 end
 
--- What counts at now: the time that counts, the first index within the window, the sum before it, how many hits.
-local function live(s, l, now)
-  local n = last(s)
-  if n < s.first then return now, s.first, s.base, 0 end
-  local newest = record(s, n)
-  if newest.at - now > l.window then return now, n + 1, newest.sum, 0 end
-  local at, first, base = max(now, newest.at), s.first, s.base
-  if record(s, first).at <= at - l.window then
-    first = search(first + 1, n, function(i) return record(s, i).at > at - l.window end)
-    base = record(s, first - 1).sum
-  end
-  return at, first, base, (newest.sum - base + SUMS) % SUMS
+local function is_after(_, at, _, edge) return at > edge end
+
+local function reaches(s, _, sum, n) return (sum - s.base + SUMS) % SUMS >= n end
+
+-- The first record with which n hits, counted from the oldest, have been logged.
+local function up_to(s, now, n) return search(s, s.first, last(s), now, reaches, n) end
+
+function M.limit(text, at)
+  local max, window, count_denied = struct.unpack('>I8I8I8', text, at)
+  return { max = max, window = window, count_denied = count_denied == 1 }
 end
 
-local function up_to(s, first, base, n)
-  return search(first, last(s), function(i) return (record(s, i).sum - base + SUMS) % SUMS >= n end)
+function M.load(key, l, now)
+  local text = redis.pcall('GET', key)
+  if not text then
+    return { text = '', stored = 0, first = 1, tail = 0, pend = {}, base = 0, used = 0, newest = 0 }
+  end
+  local s = { text = text, stored = 0, first = 1, tail = 0, pend = {}, base = 0, used = 0, newest = 0 }
+  if type(text) == 'table' then
+    s.text, s.list, s.stored = nil, { key = key, records = {} }, call('LLEN', key)
+  else
+    s.stored = #text / SIZE
+    if s.stored % 1 > 0 then error('an unreadable log', 0) end
+  end
+  local _, sum
+  s.tail = s.stored - 1
+  _, s.base = record(s, 0, now)
+  if s.tail == 0 then return s end
+  s.newest, sum = record(s, s.tail, now)
+  if s.newest - now > l.window then
+    s.first, s.base, s.newest = s.stored, sum, 0
+    return s
+  end
+  local edge = max(now, s.newest) - l.window
+  if record(s, 1, now) <= edge then
+    s.first = search(s, 2, s.tail, now, is_after, edge)
+    _, s.base = record(s, s.first - 1, now)
+  end
+  s.used = (sum - s.base + SUMS) % SUMS
+  return s
 end
 
 function M.judge(s, l, now, n)
-  n = max(n, 1)
+  if n == 0 then n = 1 end
   if n > l.max then return false, -1 end
-  local _, first, base, used = live(s, l, now)
-  if used + n <= l.max then return true, 0 end
-  return false, record(s, up_to(s, first, base, used + n - l.max)).at + l.window - now
+  if s.used + n <= l.max then return true, 0 end
+  return false, record(s, up_to(s, now, s.used + n - l.max), now) + l.window - now
 end
 
--- Takes the last record out of the list, into pend, so that it can be changed.
-local function pull_last(s)
+-- Takes the last record out of what is stored, into pend, so that it can be changed.
+local function pull_last(s, now)
   if #s.pend == 0 then
-    s.pend[1] = record(s, s.tail)
+    local at, sum = record(s, s.tail, now)
+    s.pend[1] = { at = at, sum = sum }
     s.tail = s.tail - 1
   end
   return s.pend[#s.pend]
 end
 
-local function drop_front(s, first, base)
-  s.first, s.base = first, base
-  if first > s.tail + 1 then
-    for _ = 1, first - s.tail - 1 do table.remove(s.pend, 1) end
+-- Lets go of what stands in pend before the first.
+local function drop_front(s)
+  if s.first > s.tail + 1 then
+    for _ = 1, s.first - s.tail - 1 do table.remove(s.pend, 1) end
     s.tail, s.first = 0, 1
   end
 end
 
-local function give_back(s, first, base, used, n)
-  if n == used then
-    s.first, s.tail, s.pend, s.base = 1, 0, {}, 0
+local function give_back(s, now, n)
+  if n == s.used then
+    s.first, s.tail, s.pend, s.base, s.used, s.newest = 1, 0, {}, 0, 0, 0
     return
   end
-  local keep = up_to(s, first, base, used - n)
+  local keep = up_to(s, now, s.used - n)
   while last(s) > keep and #s.pend > 0 do table.remove(s.pend) end
   if s.tail > keep then s.tail = keep end
-  pull_last(s).sum = (base + used - n) % SUMS
-  drop_front(s, first, base)
+  s.used = s.used - n
+  local newest = pull_last(s, now)
+  newest.sum = (s.base + s.used) % SUMS
+  s.newest = newest.at
+  drop_front(s)
 end
 
 function M.charge(s, l, now, n)
-  local at, first, base, used = live(s, l, now)
   if n < 0 then
-    n = min(-n, used)
-    if n > 0 then give_back(s, first, base, used, n) end
+    n = min(-n, s.used)
+    if n > 0 then give_back(s, now, n) end
     return n > 0
   end
   n = min(n, 2 * l.max)
-  local over = min(used + n - 2 * l.max, used)
+  local over = min(s.used + n - 2 * l.max, s.used)
   if over > 0 then
-    first = up_to(s, first, base, over + 1)
-    base = (base + over) % SUMS
+    s.first = up_to(s, now, over + 1)
+    s.base = (s.base + over) % SUMS
+    s.used = s.used - over
   end
-  drop_front(s, first, base)
-  local sum = base
-  if last(s) >= s.first then
-    local newest = record(s, last(s))
-    sum = newest.sum
-    if newest.at == at then
-      pull_last(s).sum = (sum + n) % SUMS
-      return true
-    end
+  drop_front(s)
+  local at = max(now, s.newest)
+  local same = s.newest == at and s.used > 0
+  s.used = s.used + n
+  local sum = (s.base + s.used) % SUMS
+  if same then
+    pull_last(s, now).sum = sum
+  else
+    s.pend[#s.pend + 1] = { at = at, sum = sum }
   end
-  s.pend[#s.pend + 1] = { at = at, sum = (sum + n) % SUMS }
+  s.newest = at
   return true
 end
 
 function M.usage(s, l, now)
-  local _, _, _, used = live(s, l, now)
-  if used == 0 then return 0, 0 end
-  return used, record(s, last(s)).at + l.window - now
+  if s.used == 0 then return 0, 0 end
+  return s.used, s.newest + l.window - now
 end
 
-function M.save(key, s, px)
-  local rest = {}
-  for i, r in ipairs(s.pend) do rest[i] = pack(r.at, r.sum) end
-  if s.tail < s.first then
-    if s.listed > 0 then redis.call('DEL', key) end
-    if #rest == 0 then return end
-    table.insert(rest, 1, pack(0, s.base))
-  else
-    local base = s.first > 1 and record(s, s.first - 1).sum or s.listed_base
-    if s.first > 1 or s.tail < s.listed - 1 then redis.call('LTRIM', key, s.first - 1, s.tail) end
-    if s.base ~= base then redis.call('LSET', key, 0, pack(0, s.base)) end
+-- The expiry is set for a quarter of a window longer than is needed, by the first hit of each quarter.
+local function keeps(s, l, now)
+  if s.stored < 2 or s.first > 1 or s.tail == 0 then return false end
+  local quarter = l.window / 4
+  return floor(record(s, s.tail, now) / quarter) == floor(s.newest / quarter)
+end
+
+local function is_untouched(s, now)
+  if s.stored == 0 or s.first > 1 or s.tail < s.stored - 1 then return false end
+  local _, base = record(s, 0, now)
+  return base == s.base
+end
+
+local function save_text(key, s, rest, px, l, now)
+  if is_untouched(s, now) and keeps(s, l, now) then
+    call('APPEND', key, table.concat(rest))
+    return
   end
-  if #rest > 0 then redis.call('RPUSH', key, unpack(rest)) end
-  redis.call('PEXPIRE', key, px)
+  local standing = string.sub(s.text, s.first * SIZE + 1, (s.tail + 1) * SIZE)
+  call('SET', key, table.concat({ record_of(0, s.base), standing, table.concat(rest) }), 'PX', digits(px))
+end
+
+local function save_list(key, s, rest, px, l, now)
+  if s.text or s.tail < s.first then
+    for i = s.tail, s.first, -1 do table.insert(rest, 1, record_of(record(s, i, now))) end
+    table.insert(rest, 1, record_of(0, s.base))
+    if s.stored > 0 then call('DEL', key) end
+  else
+    local _, base = record(s, s.first - 1, now)
+    if s.first > 1 or s.tail < s.stored - 1 then call('LTRIM', key, digits(s.first - 1), digits(s.tail)) end
+    if s.base ~= base then call('LSET', key, '0', record_of(0, s.base)) end
+  end
+  if #rest > 0 then call('RPUSH', key, unpack(rest)) end
+  if not keeps(s, l, now) then call('PEXPIRE', key, digits(px)) end
+end
+
+function M.save(key, s, px, l, _, now)
+  px = px + floor(l.window / 4000)
+  local rest, standing = {}, max(s.tail - s.first + 1, 0)
+  for i, r in ipairs(s.pend) do rest[i] = record_of(r.at, r.sum) end
+  if standing + #rest == 0 then
+    call('DEL', key)
+  elseif standing + #rest > SHORT or s.list and standing > 0 then
+    save_list(key, s, rest, px, l, now)
+  else
+    if s.list then call('DEL', key) end
+    save_text(key, s, rest, px, l, now)
+  end
 end
 
 return M

@@ -14,7 +14,7 @@ import (
 // aclRules are all that Weir has to be allowed, of a single Redis; of a cluster also clusterRules.
 var (
 	aclRules = []string{
-		"on", ">secret", "~weir:*", "+eval", "+evalsha", "+time", "+get", "+set", "+del", "+pexpire", "+lindex", "+llen",
+		"on", ">secret", "~weir:*", "+eval", "+evalsha", "+time", "+get", "+set", "+setrange", "+append", "+del", "+pexpire", "+lindex", "+llen",
 		"+lset", "+ltrim", "+rpush", "+ping", "+select",
 	}
 	clusterRules = []string{"+cluster|slots", "+asking"}

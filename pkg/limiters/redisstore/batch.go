@@ -1,62 +1,190 @@
 package redisstore
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"strconv"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
-// A batch is hits as the script takes them; its header names the arguments.
+// A batch is hits as the script takes them; the header of batch.lua names what is sent and what comes back.
 type batch struct {
+	now  time.Time
 	hits []limiters.Hit
-	keys []string
-	args []any
-	at   []int // which verdict is of which hit; nil: they stand in the same order
+	keys []string // of the hits, in Redis
+	at   []int    // which verdict is of which hit; nil: they stand in the same order
+
+	distinct []string // of keys
+	limits   []*limiters.Limit
+	runs     []byte
+	times    [2 * wordSize]byte
 }
 
+const (
+	wordSize    = 8
+	verdictSize = 1 + 3*wordSize // what, used, retry, reset
+	// mostHits is how many hits a batch may have: an index of one has two bytes.
+	mostHits = math.MaxUint16
+)
+
+// What a verdict begins with.
+const (
+	wireDenied = iota
+	wireAllowed
+	wireFailed
+)
+
 func newBatch(now time.Time, hits []limiters.Hit, keys []string) *batch {
-	b := &batch{hits: hits, keys: keys, args: make([]any, 2, 3+3*len(hits))}
-	b.args[0] = ""
-	if !now.IsZero() {
-		b.args[0] = now.UnixMicro()
-	}
-	var limits []*limiters.Limit
-	index := make([]int, len(hits))
-	for i := range hits {
-		l := hits[i].Limit
-		j := 0
-		for j < len(limits) && limits[j] != l {
-			j++
-		}
-		if j == len(limits) {
-			limits = append(limits, l)
-			b.args = append(b.args, l.Params())
-		}
-		index[i] = j + 1
-	}
-	b.args[1] = len(limits)
-	for i := range hits {
-		h := &hits[i]
-		n := max(-limiters.MaxHits, min(h.N, limiters.MaxHits))
-		b.args = append(b.args, index[i], n, int(h.Group))
-	}
+	b := &batch{now: now, hits: hits, keys: keys}
+	b.encode()
 	return b
 }
 
+// encode makes runs of hits that differ in nothing but their keys: these are one, or each the next that was not there yet.
+func (b *batch) encode() {
+	known := make(map[string]int, len(b.keys))
+	var last run
+	for i := range b.hits {
+		next := run{
+			times: 1,
+			key:   b.indexOf(known, b.keys[i]),
+			limit: b.limitIndex(b.hits[i].Limit),
+			group: b.hits[i].Group,
+			n:     max(-limiters.MaxHits, min(b.hits[i].N, limiters.MaxHits)),
+		}
+		if !last.join(next) {
+			b.runs = last.append(b.runs)
+			last = next
+		}
+	}
+	b.runs = last.append(b.runs)
+}
+
+func (b *batch) indexOf(known map[string]int, key string) int {
+	i, found := known[key]
+	if !found {
+		b.distinct = append(b.distinct, key)
+		i = len(b.distinct)
+		known[key] = i
+	}
+	return i
+}
+
+func (b *batch) limitIndex(l *limiters.Limit) int {
+	if i := slices.Index(b.limits, l); i >= 0 {
+		return i + 1
+	}
+	b.limits = append(b.limits, l)
+	return len(b.limits)
+}
+
+// A run is equal hits on one key, or on keys that follow one another. Indices count from 1.
+type run struct {
+	times, key, step, limit int
+	group                   uint16
+	n                       int64
+}
+
+// join makes next a part of the run, if it is.
+func (r *run) join(next run) bool {
+	step := next.key - r.key
+	if r.times > 1 {
+		step = r.step
+	}
+	if r.times == 0 || step < 0 || step > 1 || next.key != r.key+step*r.times ||
+		next.limit != r.limit || next.group != r.group || next.n != r.n {
+		return false
+	}
+	r.step = step
+	r.times++
+	return true
+}
+
+func (r *run) append(to []byte) []byte {
+	if r.times == 0 {
+		return to
+	}
+	to = binary.BigEndian.AppendUint16(to, uint16(r.times))
+	to = binary.BigEndian.AppendUint16(to, uint16(r.key))
+	to = append(to, byte(r.step))
+	to = binary.BigEndian.AppendUint16(to, uint16(r.limit))
+	to = binary.BigEndian.AppendUint16(to, r.group)
+	return binary.BigEndian.AppendUint64(to, uint64(r.n))
+}
+
+// args are the command that runs the batch, and not after a time of the server's.
+func (b *batch) args(name, text string, notAfter int64) []any {
+	args := make([]any, 0, 3+len(b.distinct)+2+len(b.limits))
+	args = append(args, name, text, len(b.distinct))
+	for i := range b.distinct {
+		args = append(args, &b.distinct[i])
+	}
+	now := int64(0)
+	if !b.now.IsZero() {
+		now = b.now.UnixMicro()
+	}
+	binary.BigEndian.PutUint64(b.times[:], uint64(now))
+	binary.BigEndian.PutUint64(b.times[wordSize:], uint64(notAfter))
+	args = append(args, b.times[:])
+	for _, l := range b.limits {
+		args = append(args, l.Params())
+	}
+	return append(args, b.runs)
+}
+
+// errLate says that a call came to run after the time that it was to run at the latest, and charged nothing.
+var errLate = errors.New("the call came to run too late, and charged nothing")
+
+// A reply is what the script answers: the server's time, the verdicts, and why some hits failed.
+type reply struct {
+	server   int64 // µs since 1970
+	verdicts string
+	texts    []any
+}
+
+func readReply(value any) (reply, error) {
+	values, _ := value.([]any)
+	if len(values) == 0 {
+		return reply{}, fmt.Errorf("want an array, got %T", value)
+	}
+	text, _ := values[0].(string)
+	if len(text) < wordSize {
+		return reply{}, fmt.Errorf("want at least %d bytes, got %d", wordSize, len(text))
+	}
+	return reply{server: word(text), verdicts: text[wordSize:], texts: values[1:]}, nil
+}
+
+// late tells that the call came to run too late.
+func (r reply) late() bool { return r.verdicts == "" }
+
+// text is why a hit failed: that of the texts, counted from 1.
+func (r reply) text(i int64) string {
+	if i < 1 || i > int64(len(r.texts)) {
+		return "for a reason that the script does not give"
+	}
+	return fmt.Sprint(r.texts[i-1])
+}
+
+func word(s string) int64 { return int64(binary.BigEndian.Uint64([]byte(s))) }
+
 // read writes what the script replied to the verdicts of the batch's hits.
-func (b *batch) read(reply any, out []limiters.Verdict) error {
-	values, ok := reply.([]any)
-	if !ok || len(values) != redisscripts.ReplyFields*len(b.hits) {
-		return fmt.Errorf("want %d values, got %T of %d", redisscripts.ReplyFields*len(b.hits), reply, len(values))
+func (b *batch) read(r reply, out []limiters.Verdict) error {
+	if r.late() {
+		return errLate
+	}
+	if len(r.verdicts) != verdictSize*len(b.hits) {
+		return fmt.Errorf("want %d verdicts of %d bytes, got %d bytes", len(b.hits), verdictSize, len(r.verdicts))
 	}
 	for i := range b.hits {
-		v, err := b.verdict(i, values[redisscripts.ReplyFields*i:])
-		if err != nil {
-			return err
+		text := r.verdicts[verdictSize*i:]
+		used, retry, reset := word(text[1:]), word(text[1+wordSize:]), word(text[1+2*wordSize:])
+		v := limiters.Told(b.hits[i].Limit, text[0] == wireAllowed, used, retry, reset)
+		if text[0] == wireFailed {
+			v = limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
 		}
 		out[b.place(i)] = v
 	}
@@ -69,20 +197,6 @@ func (b *batch) place(i int) int {
 		return i
 	}
 	return b.at[i]
-}
-
-func (b *batch) verdict(i int, values []any) (limiters.Verdict, error) {
-	if text, failed := values[0].(string); failed {
-		return limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: text}}, nil
-	}
-	var n [redisscripts.ReplyFields]int64
-	for j := range n {
-		var ok bool
-		if n[j], ok = values[j].(int64); !ok {
-			return limiters.Verdict{}, errors.New("want integers, got " + strconv.Quote(fmt.Sprint(values[j])))
-		}
-	}
-	return limiters.Told(b.hits[i].Limit, n[0] == 1, n[1], n[2], n[3]), nil
 }
 
 // A KeyError says why Redis could not decide the hits on one key. Its text does not show the key, which holds what users

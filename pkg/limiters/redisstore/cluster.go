@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,12 +24,12 @@ var ErrGroupSpansSlots = errors.New("redisstore: a group over several slots of t
 // verdicts of the other parts stand.
 type part struct {
 	*batch
-	reply any
+	reply reply
 	err   error
 }
 
-func (p *part) run(ctx context.Context, s script, c processor) {
-	p.reply, p.err = s.run(ctx, c, p.batch)
+func (p *part) run(ctx context.Context, s script, c processor, clock *clock) {
+	p.reply, p.err = s.run(ctx, c, clock, p.batch)
 }
 
 func sameSlot(keys []string) bool {
@@ -43,20 +45,140 @@ func sameSlot(keys []string) bool {
 	return true
 }
 
-// takeSlots decides the hits of each slot by a call of their own.
-func (s *Store) takeSlots(
-	ctx context.Context, now time.Time, hits []limiters.Hit, keys []string, out []limiters.Verdict,
-) error {
-	slot := make([]int, len(hits))
+// nodes are the nodes of a cluster, each with a lane of its own: one that is slow or gone holds up its own hits and no
+// others.
+type nodes struct {
+	store   *Store
+	newLane func(decide) *lane
+
+	mu    sync.Mutex
+	lanes map[string]*lane // by address
+}
+
+// mostNodes is how many addresses are remembered. Nodes come and go, a cluster has a thousand of them at most, and the lane
+// of one that is forgotten is made anew.
+const mostNodes = 1024
+
+// take decides hits on the nodes that have their slots.
+func (n *nodes) take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	keys := n.store.names.keys(hits)
+	slot, home := make([]int, len(hits)), make([]int, len(hits))
 	for i, key := range keys {
 		slot[i] = int(slotOf(key))
 	}
-	for i, spans := range spanning(hits, slot) {
-		if spans {
-			slot[i], out[i] = -1, limiters.Verdict{Err: ErrGroupSpansSlots}
+	spans := spanning(hits, slot)
+	var lanes []*lane
+	for i, key := range keys {
+		if spans != nil && spans[i] {
+			home[i], out[i] = -1, limiters.Verdict{Err: ErrGroupSpansSlots}
+			continue
+		}
+		if j := slices.Index(slot[:i], slot[i]); j >= 0 && home[j] >= 0 {
+			home[i] = home[j] // and so in order
+			continue
+		}
+		l, err := n.laneOf(ctx, key)
+		if err != nil {
+			// Nobody knows the slots: nothing is sent.
+			return err
+		}
+		if home[i] = slices.Index(lanes, l); home[i] < 0 {
+			home[i] = len(lanes)
+			lanes = append(lanes, l)
 		}
 	}
-	return s.takeParts(ctx, now, split(now, hits, keys, slot), out)
+	if len(lanes) == 1 && spans == nil {
+		return lanes[0].take(ctx, now, hits, out)
+	}
+	return takeApart(ctx, now, hits, out, home, lanes)
+}
+
+// takeApart decides each hit in the lane that it belongs to, or none where that is -1. The error says that all failed.
+func takeApart(
+	ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, home []int, lanes []*lane,
+) error {
+	failed := make([]error, len(lanes))
+	var calls sync.WaitGroup
+	for j, l := range lanes {
+		var part []limiters.Hit
+		var at []int
+		for i := range hits {
+			if home[i] == j {
+				part, at = append(part, hits[i]), append(at, i)
+			}
+		}
+		calls.Go(func() {
+			verdicts := make([]limiters.Verdict, len(part))
+			failed[j] = l.take(ctx, now, part, verdicts)
+			for k, i := range at {
+				out[i] = verdicts[k]
+				if failed[j] != nil {
+					out[i] = limiters.Verdict{Err: failed[j]}
+				}
+			}
+		})
+	}
+	calls.Wait()
+	if len(lanes) == 0 || slices.Contains(failed, nil) {
+		return nil
+	}
+	return failed[0]
+}
+
+// laneOf is the lane of the node that has a key.
+func (n *nodes) laneOf(ctx context.Context, key string) (*lane, error) {
+	node, err := n.store.cluster.MasterForKey(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	addr := node.Options().Addr
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.lanes[addr]
+	if l == nil {
+		if len(n.lanes) >= mostNodes {
+			maps.DeleteFunc(n.lanes, func(_ string, l *lane) bool { return l.idle() })
+		}
+		clock := newClock()
+		l = n.newLane(func(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+			return n.decide(ctx, clock, now, hits, out)
+		})
+		n.lanes[addr] = l
+	}
+	return l, nil
+}
+
+// wait waits until no lane is at work.
+func (n *nodes) wait() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.lanes {
+		l.served.Wait()
+	}
+}
+
+// decide decides hits, those of each slot by a call of their own.
+func (n *nodes) decide(
+	ctx context.Context, clock *clock, now time.Time, hits []limiters.Hit, out []limiters.Verdict,
+) error {
+	s := n.store
+	keys := s.names.keys(hits)
+	if !sameSlot(keys) {
+		slot := make([]int, len(hits))
+		for i, key := range keys {
+			slot[i] = int(slotOf(key))
+		}
+		return s.takeParts(ctx, clock, split(now, hits, keys, slot), out)
+	}
+	b := newBatch(now, hits, keys)
+	r, err := s.script.run(ctx, s.cluster, clock, b)
+	if redis.IsTryAgainError(err) {
+		return s.takeParts(ctx, clock, ties(b), out)
+	}
+	if err != nil {
+		return err
+	}
+	return b.read(r, out)
 }
 
 // spanning tells which hits are of a group over several slots; nil if none is.
@@ -117,7 +239,7 @@ func split(now time.Time, hits []limiters.Hit, keys []string, class []int) []*pa
 }
 
 // ties makes a part of each key of b, and of all keys that groups tie together.
-func ties(now time.Time, b *batch) []*part {
+func ties(b *batch) []*part {
 	class := make([]int, len(b.hits))
 	join := func(i, j int) {
 		from, to := class[i], class[j]
@@ -145,7 +267,7 @@ func ties(now time.Time, b *batch) []*part {
 			groups[g] = i
 		}
 	}
-	parts := split(now, b.hits, b.keys, class)
+	parts := split(b.now, b.hits, b.keys, class)
 	for _, p := range parts {
 		for i := range p.at {
 			p.at[i] = b.place(p.at[i])
@@ -155,13 +277,12 @@ func ties(now time.Time, b *batch) []*part {
 }
 
 // takeParts decides parts and writes their verdicts. The error says that all of them failed.
-func (s *Store) takeParts(ctx context.Context, now time.Time, parts []*part, out []limiters.Verdict) error {
-	s.send(ctx, parts)
-	parts = s.sendApart(ctx, now, parts)
-	hits, decided := 0, false
+func (s *Store) takeParts(ctx context.Context, clock *clock, parts []*part, out []limiters.Verdict) error {
+	s.send(ctx, clock, parts)
+	parts = s.sendApart(ctx, clock, parts)
+	decided := false
 	var failed error
 	for _, p := range parts {
-		hits += len(p.hits)
 		if p.err == nil {
 			p.err = p.read(p.reply, out)
 		}
@@ -180,16 +301,16 @@ func (s *Store) takeParts(ctx context.Context, now time.Time, parts []*part, out
 	if decided || failed == nil {
 		return nil
 	}
-	return s.failed(hits, failed)
+	return failed
 }
 
 // sendApart sends those parts that were refused with TRYAGAIN once more, a call for each key or tied keys: while a slot
 // moves, a node decides one key if it has it, and sends the caller on if not, but not several of which it has some.
-func (s *Store) sendApart(ctx context.Context, now time.Time, parts []*part) []*part {
+func (s *Store) sendApart(ctx context.Context, clock *clock, parts []*part) []*part {
 	var all, again []*part
 	for _, p := range parts {
 		if redis.IsTryAgainError(p.err) {
-			again = append(again, ties(now, p.batch)...)
+			again = append(again, ties(p.batch)...)
 		} else {
 			all = append(all, p)
 		}
@@ -197,12 +318,12 @@ func (s *Store) sendApart(ctx context.Context, now time.Time, parts []*part) []*
 	if len(again) == 0 {
 		return parts
 	}
-	s.send(ctx, again)
+	s.send(ctx, clock, again)
 	return append(all, again...)
 }
 
 // send sends each part in a call of its own: to one node all in one pipeline, to several nodes side by side.
-func (s *Store) send(ctx context.Context, parts []*part) {
+func (s *Store) send(ctx context.Context, clock *clock, parts []*part) {
 	nodes := map[*redis.Client][]*part{}
 	for _, p := range parts {
 		node, err := s.cluster.MasterForKey(ctx, p.keys[0])
@@ -217,7 +338,7 @@ func (s *Store) send(ctx context.Context, parts []*part) {
 	}
 	var calls sync.WaitGroup
 	for node, parts := range nodes {
-		calls.Go(func() { s.sendTo(ctx, node, parts) })
+		calls.Go(func() { s.sendTo(ctx, clock, node, parts) })
 	}
 	calls.Wait()
 }
@@ -225,21 +346,21 @@ func (s *Store) send(ctx context.Context, parts []*part) {
 // sendTo sends parts to the node that should have them. Those that did not run there are sent by the cluster's client,
 // which follows MOVED and ASK. It is not the cluster's client that makes the pipeline: where a node cannot be reached it
 // would wait for it, and when the deadline has passed overwrite what the others have answered.
-func (s *Store) sendTo(ctx context.Context, node *redis.Client, parts []*part) {
+func (s *Store) sendTo(ctx context.Context, clock *clock, node *redis.Client, parts []*part) {
 	if len(parts) == 1 {
-		parts[0].run(ctx, s.script, s.cluster)
+		parts[0].run(ctx, s.script, s.cluster, clock)
 		return
 	}
 	pipe := node.Pipeline()
 	commands := make([]command, len(parts))
 	for i, p := range parts {
-		commands[i] = newCommand(ctx, "evalsha", s.script.digest, p.batch)
+		commands[i] = newCommand(ctx, clock, "evalsha", s.script.digest, p.batch)
 		_ = pipe.Process(ctx, commands[i]) // is queued, no more
 	}
 	_, _ = pipe.Exec(ctx) // tells the first of the errors that the commands have
 	for i, p := range parts {
-		if p.reply, p.err = commands[i].Result(); didNotRun(p.err) {
-			p.run(ctx, s.script, s.cluster)
+		if p.reply, p.err = commands[i].reply(clock); didNotRun(p.err) || p.err == nil && p.reply.late() {
+			p.run(ctx, s.script, s.cluster, clock)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func randomWithoutGroups(t *testing.T, store limiters.Store) {
 func slotsAreThoseOfRedis(t *testing.T, c *redistest.Nodes) {
 	for _, key := range []string{
 		"", "123456789", "a", "{a}b", "b{a}", "{}a", "a{}{b}", "{a", "a}", "{{a}}", "}{a}", "ä{ö}",
-		"w1{3:ugc|7:user_id=5:alice}h60",
+		"w2{3:ugc|7:user_id=5:alice}h60",
 	} {
 		if got, want := int(slotOf(key)), c.Slot(t, key); got != want {
 			t.Errorf("%q: slot %d, want %d", key, got, want)

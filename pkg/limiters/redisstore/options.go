@@ -48,6 +48,13 @@ type Options struct {
 	// begun goes on and serves those after it: a connection over TLS and far away takes longer than a call may.
 	DialTimeout time.Duration
 	PoolSize    int // connections to each node; default 10
+
+	// MaxBatch is how many hits of several Takes may be in one call, which holds Redis for a microsecond or two for each;
+	// default 256. The hits of one Take are never parted.
+	MaxBatch int
+	// MaxWaiting is how many hits may wait for the call under way, for each node; default 16,384. Those past it fail with
+	// ErrBusy.
+	MaxWaiting int
 }
 
 // quiet keeps go-redis from logging by itself what it also returns.
@@ -66,6 +73,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.DialTimeout == 0 {
 		o.DialTimeout = max(time.Second, o.Timeout)
+	}
+	if o.MaxBatch == 0 {
+		o.MaxBatch = 256
+	}
+	if o.MaxWaiting == 0 {
+		o.MaxWaiting = 16_384
 	}
 	if o.PoolSize == 0 {
 		o.PoolSize = 10

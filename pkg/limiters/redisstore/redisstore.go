@@ -6,9 +6,11 @@
 // an ASK and a TRYAGAIN; after a lost connection or a deadline that passed, the hits are answered with an error and may
 // have been charged.
 //
+// Who comes while a call is under way goes in the next one, together with all others who do: see lane. A call carries its
+// deadline by the server's clock and charges nothing when it comes to run later: see clock.
+//
 // The store knows no algorithm: a limit names its own and gives its numbers, and the script of pkg/redisscripts does the
-// rest. What it builds and reads is a batch of hits; that a batch is one Take is the business of Take alone, so that
-// batches across requests need no change elsewhere.
+// rest.
 package redisstore
 
 import (
@@ -31,7 +33,10 @@ type Store struct {
 	where   string               // for errors
 	script  script
 	names   naming
-	timeout time.Duration // of a call
+	lane    *lane  // of a single Redis, or of a master
+	clock   *clock // its
+	nodes   *nodes // of a cluster
+	counts  counts
 	connect time.Duration // of what may have to connect first, and is in no hurry
 }
 
@@ -43,7 +48,7 @@ func New(o Options) *Store {
 		where:   o.Addr,
 		script:  newScript(redisscripts.Batch(redisscripts.Algorithms...)),
 		names:   naming{o.Prefix, o.Tag},
-		timeout: o.Timeout,
+		clock:   newClock(),
 		connect: max(o.Timeout, o.DialTimeout),
 	}
 	switch o.Type {
@@ -57,39 +62,64 @@ func New(o Options) *Store {
 	default:
 		s.client = redis.NewClient(o.single())
 	}
+	newLane := func(d decide) *lane {
+		return &lane{decide: d, timeout: o.Timeout, most: o.MaxBatch, bound: o.MaxWaiting, counts: &s.counts}
+	}
+	s.lane = newLane(s.decide)
+	s.nodes = &nodes{store: s, newLane: newLane, lanes: map[string]*lane{}}
 	return s
 }
 
 // Close closes the connections.
-func (s *Store) Close() error { return s.client.Close() }
+func (s *Store) Close() error {
+	s.lane.served.Wait()
+	s.nodes.wait()
+	return s.client.Close()
+}
 
 // Take implements limiters.Store. It waits for the timeout of Options at most.
 func (s *Store) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
 	if len(hits) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	keys := s.names.keys(hits)
-	if s.cluster != nil && !sameSlot(keys) {
-		return s.takeSlots(ctx, now, hits, keys, out)
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	b := newBatch(now, hits, keys)
-	reply, err := s.script.run(ctx, s.client, b)
+	var err error
+	if s.cluster != nil {
+		err = s.nodes.take(ctx, now, hits, out)
+	} else {
+		err = s.lane.take(ctx, now, hits, out)
+	}
 	if err != nil {
-		if s.cluster != nil && redis.IsTryAgainError(err) {
-			return s.takeParts(ctx, now, ties(now, b), out)
-		}
-		return s.failed(len(hits), err)
-	}
-	if err := b.read(reply, out); err != nil {
-		return fmt.Errorf("redisstore: reply of %s: %w", s.where, err)
+		return fmt.Errorf("redisstore: take of %d hits at %s: %w", len(hits), s.where, explained(err))
 	}
 	return nil
 }
 
-func (s *Store) failed(hits int, err error) error {
-	return fmt.Errorf("redisstore: take of %d hits at %s: %w", hits, s.where, explained(err))
+// Stats are what a Store has done.
+type Stats struct {
+	Calls, Hits int64 // made, and the hits in them: how many requests travel together is their ratio
+	Refused     int64 // hits that failed with ErrBusy
+	Left        int64 // hits whose Take gave up waiting before they were sent, uncharged
+}
+
+// Stats tells what the store has done.
+func (s *Store) Stats() Stats {
+	return Stats{
+		Calls: s.counts.calls.Load(), Hits: s.counts.hits.Load(),
+		Refused: s.counts.refused.Load(), Left: s.counts.left.Load(),
+	}
+}
+
+// decide decides hits by one call of the only Redis there is.
+func (s *Store) decide(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	b := newBatch(now, hits, s.names.keys(hits))
+	r, err := s.script.run(ctx, s.client, s.clock, b)
+	if err != nil {
+		return err
+	}
+	return b.read(r, out)
 }
 
 // explained says in words what go-redis says with an empty answer: only Sentinels give one.

@@ -94,7 +94,7 @@ func TestABadKeyFailsAlone(t *testing.T) {
 				t.Errorf("%s hit %d: %+v", name, i, v)
 			}
 			var key *KeyError
-			if bad && (!errors.As(v.Err, &key) || !strings.HasPrefix(key.Key, "w1{") || strings.Contains(v.Err.Error(), "w1{")) {
+			if bad && (!errors.As(v.Err, &key) || !strings.HasPrefix(key.Key, "w2{") || strings.Contains(v.Err.Error(), "w2{")) {
 				t.Errorf("%s hit %d: the error has to know the key and not to show it: %v", name, i, v.Err)
 			}
 		}

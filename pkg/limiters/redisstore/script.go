@@ -16,21 +16,30 @@ func newScript(source string) script {
 	return script{source, hex.EncodeToString(sum[:])}
 }
 
-// run runs the script by its digest. A server that does not know it has run nothing, and is sent the source.
-func (s script) run(ctx context.Context, c processor, b *batch) (any, error) {
-	reply, err := call(ctx, c, "evalsha", s.digest, b)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = call(ctx, c, "eval", s.source, b)
+// run runs the script for a batch, not after the deadline of ctx by the clock. What has not run is sent again, once: to a
+// server that does not know the script with its source, and to one whose time was not known with its time.
+func (s script) run(ctx context.Context, c processor, clock *clock, b *batch) (reply, error) {
+	r, err := s.once(ctx, c, clock, b)
+	if err == nil && r.late() {
+		return s.once(ctx, c, clock, b)
 	}
-	return reply, err
+	return r, err
 }
 
-func call(ctx context.Context, c processor, name, text string, b *batch) (any, error) {
-	cmd := newCommand(ctx, name, text, b)
-	if err := c.Process(ctx, cmd); err != nil {
-		return nil, err
+func (s script) once(ctx context.Context, c processor, clock *clock, b *batch) (reply, error) {
+	r, err := call(ctx, c, clock, "evalsha", s.digest, b)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return call(ctx, c, clock, "eval", s.source, b)
 	}
-	return cmd.Result()
+	return r, err
+}
+
+func call(ctx context.Context, c processor, clock *clock, name, text string, b *batch) (reply, error) {
+	cmd := newCommand(ctx, clock, name, text, b)
+	if err := c.Process(ctx, cmd); err != nil {
+		return reply{}, err
+	}
+	return cmd.reply(clock)
 }
 
 // A processor sends a command to one Redis, or to the node of a cluster that has the command's keys.
@@ -41,14 +50,22 @@ type processor interface {
 // A command charges hits, so it is sent once.
 type command struct{ *redis.Cmd }
 
-func newCommand(ctx context.Context, name, text string, b *batch) command {
-	args := make([]any, 0, 3+len(b.keys)+len(b.args))
-	args = append(args, name, text, len(b.keys))
-	for _, key := range b.keys {
-		args = append(args, key)
-	}
-	return command{redis.NewCmd(ctx, append(args, b.args...)...)}
+func newCommand(ctx context.Context, clock *clock, name, text string, b *batch) command {
+	return command{redis.NewCmd(ctx, b.args(name, text, clock.notAfter(ctx))...)}
 }
 
 // NoRetry tells go-redis, whose cluster client would otherwise resend after a lost connection or a time-out.
 func (command) NoRetry() bool { return true }
+
+// reply is what came back, from which the clock learns.
+func (c command) reply(clock *clock) (reply, error) {
+	value, err := c.Result()
+	if err != nil {
+		return reply{}, err
+	}
+	r, err := readReply(value)
+	if err == nil {
+		clock.learn(r.server)
+	}
+	return r, err
+}

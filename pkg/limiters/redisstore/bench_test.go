@@ -1,0 +1,72 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// cpu is the processor time that the server has taken.
+func cpu(b *testing.B, c redis.UniversalClient) time.Duration {
+	b.Helper()
+	info, err := c.Info(context.Background(), "cpu").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var sum float64
+	for line := range strings.SplitSeq(info, "\r\n") {
+		name, value, _ := strings.Cut(line, ":")
+		if name == "used_cpu_sys" || name == "used_cpu_user" {
+			seconds, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			sum += seconds
+		}
+	}
+	return time.Duration(sum * float64(time.Second))
+}
+
+// BenchmarkCall measures what a hit costs Redis and Weir when a call decides so many of them, each for one of 10,000
+// users.
+func BenchmarkCall(b *testing.B) {
+	for _, name := range limiters.Algorithms() {
+		for _, size := range []int{1, 16, 32, 64, 256} {
+			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
+				server := redistest.Start(b)
+				s := New(Options{Addr: server.Addr, Timeout: time.Second})
+				defer s.Close()
+				limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 10, Window: time.Minute})
+				keys := make([]string, 10_000)
+				for i := range keys {
+					keys[i] = fmt.Sprintf("3:ugc 7:user_id=12:user%08d 6:action=4:post", i)
+				}
+				hits, out := make([]limiters.Hit, size), make([]limiters.Verdict, size)
+				b.ReportAllocs()
+				before := cpu(b, s.client)
+				calls := 0
+				for b.Loop() {
+					for i := range hits {
+						hits[i] = limiters.Hit{Key: keys[rand.IntN(len(keys))], Limit: limit, N: 1}
+					}
+					if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+						b.Fatal(err)
+					}
+					calls++
+				}
+				b.ReportMetric(float64(cpu(b, s.client)-before)/float64(calls*size), "redis-ns/hit")
+				b.ReportMetric(float64(b.Elapsed())/float64(calls*size), "ns/hit")
+			})
+		}
+	}
+}

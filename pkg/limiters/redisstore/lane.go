@@ -1,0 +1,244 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// ErrBusy is the error of a Take that is turned away at once: as many hits wait for the calls under way as may.
+var ErrBusy = errors.New("redisstore: too many hits are waiting for Redis")
+
+// errWaited is the error of a Take that waited for a call of its own until its time was up. It has charged nothing.
+var errWaited = errors.New("the calls before it took all its time")
+
+// errTimeout is the error of a Take whose call has not come back in time. It may have charged.
+var errTimeout = errors.New("no answer in time")
+
+// A decide decides hits by one call. It uses neither hits nor out after it has returned.
+type decide func(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error
+
+// A lane takes hits to one Redis, a call at a time. Who comes while a call is under way waits, together with all others
+// that do, and they go in the next call: there is no timer, and nobody waits who comes while there is none.
+//
+// A Take that meets no other makes its call itself. After a call that others have waited for, a goroutine of the lane
+// makes the next ones, until nobody waits.
+type lane struct {
+	decide  decide
+	timeout time.Duration // of a Take, and of a call
+	most    int           // hits in a call, if they are of several Takes
+	bound   int           // hits that may wait
+	counts  *counts
+
+	mu      sync.Mutex
+	busy    bool
+	queue   []*ticket
+	waiting int // hits in the queue
+
+	served sync.WaitGroup
+	load   load
+}
+
+// counts are what the lanes of a store have done.
+type counts struct {
+	calls, hits   atomic.Int64
+	refused, left atomic.Int64
+}
+
+// A load is the hits of several tickets, in one call. Only the lane's goroutine touches it.
+type load struct {
+	tickets  []*ticket
+	hits     []limiters.Hit
+	verdicts []limiters.Verdict
+	groups   uint16
+}
+
+// A ticket is a Take that waits: its hits, and what has become of them.
+type ticket struct {
+	now      time.Time
+	hits     []limiters.Hit
+	verdicts []limiters.Verdict
+	err      error
+	state    atomic.Int32
+	done     chan struct{}
+	timer    *time.Timer
+}
+
+const (
+	waiting = iota
+	sent
+	left
+)
+
+var tickets = sync.Pool{New: func() any {
+	t := &ticket{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	t.timer.Stop()
+	return t
+}}
+
+// take decides hits, alone or with those of others.
+func (l *lane) take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	l.mu.Lock()
+	if !l.busy {
+		l.busy = true
+		l.mu.Unlock()
+		return l.alone(ctx, now, hits, out)
+	}
+	if l.waiting+len(hits) > l.bound {
+		l.mu.Unlock()
+		l.counts.refused.Add(int64(len(hits)))
+		return ErrBusy
+	}
+	t := tickets.Get().(*ticket)
+	t.now, t.hits, t.verdicts = now, append(t.hits[:0], hits...), slices.Grow(t.verdicts[:0], len(hits))[:len(hits)]
+	t.state.Store(waiting)
+	l.queue = append(l.queue, t)
+	l.waiting += len(hits)
+	l.mu.Unlock()
+	return l.await(ctx, t, out)
+}
+
+func (l *lane) alone(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	defer l.next()
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	l.count(len(hits))
+	return l.decide(ctx, now, hits, out)
+}
+
+func (l *lane) count(hits int) {
+	l.counts.calls.Add(1)
+	l.counts.hits.Add(int64(hits))
+}
+
+// await waits for a ticket's verdicts. Who does not wait any longer leaves it: uncharged if it has not been sent.
+func (l *lane) await(ctx context.Context, t *ticket, out []limiters.Verdict) error {
+	t.timer.Reset(l.timeout)
+	var why error
+	select {
+	case <-t.done:
+		t.timer.Stop()
+		err := t.err
+		copy(out, t.verdicts)
+		t.forget()
+		return err
+	case <-ctx.Done():
+		t.timer.Stop()
+		why = ctx.Err()
+	case <-t.timer.C:
+	}
+	// It is not used again: whoever has it may still write to it.
+	if t.state.CompareAndSwap(waiting, left) {
+		l.counts.left.Add(int64(len(t.hits)))
+		return errors.Join(errWaited, why)
+	}
+	return errors.Join(errTimeout, why)
+}
+
+// forget gives the ticket back, without what it holds.
+func (t *ticket) forget() {
+	clear(t.hits)
+	clear(t.verdicts)
+	t.err = nil
+	tickets.Put(t)
+}
+
+// next passes the lane on to those who wait.
+func (l *lane) next() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) == 0 {
+		l.busy = false
+		return
+	}
+	l.served.Go(l.serve)
+}
+
+func (l *lane) idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.busy
+}
+
+// serve makes calls until nobody waits.
+func (l *lane) serve() {
+	for l.collect() {
+		l.call()
+	}
+}
+
+// collect takes those who wait from the queue, as many as a call may have and as are of one time. It tells whether there
+// are any; if not, the lane is free.
+func (l *lane) collect() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := &l.load
+	d.tickets, d.hits, d.groups = d.tickets[:0], d.hits[:0], 0
+	taken := 0
+	for _, t := range l.queue {
+		if len(d.tickets) > 0 && (len(d.hits)+len(t.hits) > l.most || !t.now.Equal(d.tickets[0].now)) {
+			break
+		}
+		taken++
+		l.waiting -= len(t.hits)
+		if t.state.CompareAndSwap(waiting, sent) {
+			d.add(t)
+		}
+	}
+	l.queue = slices.Delete(l.queue, 0, taken)
+	l.busy = len(d.tickets) > 0
+	return l.busy
+}
+
+// add adds the hits of a ticket. Groups of several tickets may have one number: they get their own.
+func (d *load) add(t *ticket) {
+	d.tickets = append(d.tickets, t)
+	first := len(d.hits)
+	d.hits = append(d.hits, t.hits...)
+	for i := range t.hits {
+		if t.hits[i].Group == 0 {
+			continue
+		}
+		same := func(h limiters.Hit) bool { return h.Group == t.hits[i].Group }
+		if j := slices.IndexFunc(t.hits[:i], same); j >= 0 {
+			d.hits[first+i].Group = d.hits[first+j].Group
+			continue
+		}
+		d.groups++
+		d.hits[first+i].Group = d.groups
+	}
+}
+
+func (l *lane) call() {
+	d := &l.load
+	d.verdicts = slices.Grow(d.verdicts[:0], len(d.hits))[:len(d.hits)]
+	l.count(len(d.hits))
+	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
+	defer cancel()
+	err := l.guarded(ctx)
+	from := 0
+	for _, t := range d.tickets {
+		t.err = err
+		copy(t.verdicts, d.verdicts[from:])
+		from += len(t.hits)
+		t.done <- struct{}{}
+	}
+	clear(d.verdicts)
+}
+
+// guarded makes a panic, which is a bug of ours, an error of those who wait: it is none of the process.
+func (l *lane) guarded(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("redisstore: a bug, please report it: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return l.decide(ctx, l.load.tickets[0].now, l.load.hits, l.load.verdicts)
+}
