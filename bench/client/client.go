@@ -32,6 +32,9 @@ type Options struct {
 	// then counts from when the request was due. 0: the next request is sent when one is answered.
 	Rate float64
 
+	// Count is how many requests to send, shared among the connections; then the run ends. 0: until Duration is over.
+	Count uint64
+
 	WarmUp   time.Duration // not measured
 	Duration time.Duration // measured
 

@@ -47,6 +47,7 @@ type conn struct {
 	out    []byte
 	random *rand.PCG
 	due    time.Duration // when the next request is, if there is a rate
+	most   uint32        // requests to send
 
 	// Of both.
 	writing  sync.Mutex
@@ -76,6 +77,10 @@ func dial(ctx context.Context, o *Options, base time.Time, number int, phase *at
 	c := &conn{
 		o: o, net: nc, phase: phase, base: base,
 		in: make([]byte, 4*maxFrame), headers: newHeaders(), out: make([]byte, 0, 1<<16), random: rand.NewPCG(uint64(number), 1),
+		most: maxStream / 2,
+	}
+	if o.Count > 0 {
+		c.most = uint32(min((o.Count+uint64(o.Conns)-1)/uint64(o.Conns), uint64(c.most)))
 	}
 	c.window.Store(defaultWindow)
 	deadline, _ := ctx.Deadline()
@@ -117,7 +122,7 @@ func (c *conn) run() {
 func (c *conn) serve() error {
 	for {
 		if c.o.Rate == 0 {
-			c.finished.Store(c.phase.Load() == stopping)
+			c.finished.Store(c.phase.Load() == stopping || c.sent.Load() == c.most)
 			if err := c.refill(); err != nil {
 				return err
 			}
@@ -171,7 +176,7 @@ func (c *conn) refill() error {
 func (c *conn) mayOpen() bool {
 	n := c.sent.Load()
 	return n-c.answered.Load() < uint32(c.o.InFlight) && c.window.Load() >= int64(c.o.Request.later.data) &&
-		c.slot(2*n+1).number.Load() == 0 && n < maxStream/2
+		c.slot(2*n+1).number.Load() == 0 && n < c.most
 }
 
 // slot is where a stream is kept.

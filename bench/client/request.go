@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -20,6 +21,8 @@ type Request struct {
 
 	first, later template // the first of a connection puts its headers into HPACK's table: later ones are a byte each
 	byStatus     bool     // the HTTP status is the answer
+	domain       string
+	actions      []string
 }
 
 type template struct {
@@ -42,7 +45,7 @@ func Decide(domain string, actions ...string) *Request {
 	data := binary.BigEndian.AppendUint32(make([]byte, 1), uint32(len(message)))
 	data = append(data, message...)
 
-	r, block := &Request{}, newBlock()
+	r, block := &Request{domain: domain, actions: actions}, newBlock()
 	for _, t := range []*template{&r.first, &r.later} {
 		t.frame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, block.of(
 			":method", "POST", ":scheme", "http", ":path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
@@ -51,6 +54,13 @@ func Decide(domain string, actions ...string) *Request {
 		t.data = len(data)
 	}
 	return r
+}
+
+// Repeated is a call with the descriptors of r so many times, each of a user of its own.
+func (r *Request) Repeated(times int) *Request {
+	more := Decide(r.domain, slices.Repeat(r.actions, times)...)
+	more.Spread = true
+	return more
 }
 
 // Get is a GET of / by a user, named in the header x-user-id, for an action, in x-action. The answer is the status: 200 or 429.
