@@ -19,7 +19,7 @@ func publish(r *results, docs string) error {
 		return err
 	}
 	parts := map[string]string{
-		"targets": targetTable(r), "machine": machines(r), "incumbent": "`" + strings.Join(incumbentBest, "` `") + "`",
+		"targets": targetTable(r), "machine": machines(r), "incumbent": "`" + strings.Join(incumbentSettings[0].env, "` `") + "`",
 		"gogc": fmt.Sprint(bareGOGC),
 	}
 	for name, all := range map[string][]row{"rows": rows(), "scale": scaleRows()} {

@@ -87,6 +87,10 @@ func scaleRows() []row {
 		}
 		return cases
 	}
+	var settings []subject
+	for _, known := range incumbentSettings {
+		settings = append(settings, known.name)
+	}
 	return []row{
 		{
 			name: "keys", title: "The number of keys", x: "keys", subjects: few[:2],
@@ -108,6 +112,8 @@ func scaleRows() []row {
 		}, {
 			name: "skew", title: "The skew of users: Zipf's exponent, from all alike (0) to as good as one (10)", x: "exponent", subjects: few,
 			cases: across([]float64{0, 0.9, 1.2, 10}, func(l *load, x float64) { l.users = client.Zipf(tenThousand, x) }),
+		}, {
+			name: "settings", title: "The incumbent's settings", subjects: settings, cases: []load{asked(nil)},
 		}, {
 			name: "match", title: "A match, by the number of rules", x: "rules",
 			gobench: &gobench{pkg: "./bench", pattern: "^BenchmarkMatch$", unit: "ns/op"},

@@ -18,30 +18,36 @@ import (
 // bareGOGC is what Weir sets for itself.
 const bareGOGC = 400
 
-// incumbentBest are the settings with which the incumbent decides most a second: of statistics off, Prometheus, a local
-// cache or none, pools of 1 to 64, pipelines in a cluster of one node, these. A large local cache spares it collections of
-// garbage as well.
-var incumbentBest = []string{"DISABLE_STATS=true", "LOCAL_CACHE_SIZE_IN_BYTES=67108864"}
+// The settings of the incumbent. The first are those with which it decides most a second, of those that row "settings" tries:
+// statistics off, and a large local cache, which spares it collections of garbage as well. REDIS_PIPELINE_WINDOW has an
+// effect on clusters alone.
+var incumbentSettings = []struct {
+	name subject
+	env  []string
+}{
+	{incumbent, []string{"DISABLE_STATS=true", bigCache}},
+	{"incumbent/no cache", []string{"DISABLE_STATS=true"}},
+	{"incumbent/Prometheus", []string{"USE_PROMETHEUS=true"}},
+	{"incumbent/Prometheus, cache", []string{"USE_PROMETHEUS=true", bigCache}},
+	{"incumbent/pool of 2", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=2"}},
+	{"incumbent/pool of 40", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=40"}},
+	{"incumbent/pipeline", []string{"DISABLE_STATS=true", bigCache, "REDIS_PIPELINE_WINDOW=150us", "REDIS_PIPELINE_LIMIT=16"}},
+	{"incumbent/GOGC=400", []string{"DISABLE_STATS=true", bigCache, "GOGC=400"}}, // Go's, not its own
+}
 
-// weirCache gives Weir's deny cache as much.
-const weirCache = "LOCAL_CACHE_SIZE_IN_BYTES=67108864"
+// bigCache is the incumbent's local cache, and as much for Weir's.
+const bigCache = "LOCAL_CACHE_SIZE_IN_BYTES=67108864"
 
 // mergeFiles lets a domain stand in several files.
 const mergeFiles = "MERGE_DOMAIN_CONFIG=true"
 
-// A subject is a server to measure: bare, memory/ALGORITHM, redis/ALGORITHM or incumbent.
+// A subject is a server to measure: bare, memory/ALGORITHM, redis/ALGORITHM, incumbent or incumbent/SETTINGS.
 type subject string
 
 const (
 	bare      subject = "bare"
 	incumbent subject = "incumbent"
 )
-
-// split is where a Weir counts and by which algorithm.
-func (s subject) split() (store, algorithm string) {
-	store, algorithm, _ = strings.Cut(string(s), "/")
-	return store, algorithm
-}
 
 // binaries are the paths of what is started.
 type binaries struct{ weir, bare, incumbent, redis string }
@@ -58,7 +64,7 @@ type setup struct {
 type options struct {
 	users int      // with rules of their own
 	proxy bool     // behind Envoy
-	env   []string // of the server
+	env   []string // of Weir
 }
 
 // startSubject starts a subject in an empty folder.
@@ -69,13 +75,16 @@ func startSubject(ctx context.Context, b binaries, s subject, o options, dir str
 			err = errors.Join(fmt.Errorf("%s: %w", s, err), up.stop())
 		}
 	}()
-	store, algorithm := s.split()
+	store, algorithm, _ := strings.Cut(string(s), "/")
+	if store == string(incumbent) {
+		algorithm = "" // it knows one
+	}
 	rules, err := writeRules(dir, algorithm, o.users)
 	if err != nil {
 		return nil, err
 	}
 	redis := ""
-	if store == "redis" || s == incumbent {
+	if store != string(bare) && store != "memory" {
 		if redis, err = up.startRedis(ctx, b, dir); err != nil {
 			return nil, err
 		}
@@ -83,12 +92,12 @@ func startSubject(ctx context.Context, b binaries, s subject, o options, dir str
 	switch {
 	case s == bare:
 		err = up.startBare(ctx, b, dir)
-	case s == incumbent:
-		err = up.startIncumbent(ctx, b, dir, redis, o.env)
+	case store == string(incumbent):
+		err = up.startIncumbent(ctx, b, s, dir, redis)
 	default:
 		var w *harness.Weir
 		w, err = harness.StartWeir(ctx, harness.WeirOptions{
-			Binary: b.weir, Rules: rules, Dir: dir, Redis: redis, Env: append([]string{"LOG_LEVEL=warn", weirCache, mergeFiles}, o.env...),
+			Binary: b.weir, Rules: rules, Dir: dir, Redis: redis, Env: append([]string{"LOG_LEVEL=warn", bigCache, mergeFiles}, o.env...),
 		})
 		if err == nil {
 			up.server, up.addr, up.metrics = w.Process, w.GRPC, w.HTTP+"/metrics"
@@ -136,20 +145,26 @@ func (up *setup) startBare(ctx context.Context, b binaries, dir string) error {
 	return err
 }
 
-func (up *setup) startIncumbent(ctx context.Context, b binaries, dir, redis string, env []string) error {
-	ports, err := harness.FreePorts(3)
+func (up *setup) startIncumbent(ctx context.Context, b binaries, s subject, dir, redis string) error {
+	var settings []string
+	for _, known := range incumbentSettings {
+		if known.name == s {
+			settings = known.env
+		}
+	}
+	ports, err := harness.FreePorts(4)
 	if err != nil {
 		return err
 	}
 	port := func(i int) string { return strconv.Itoa(ports[i]) }
 	cmd := exec.Command(b.incumbent)
-	cmd.Env = append(append([]string{
+	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
 		"GRPC_PORT=" + port(0), "PORT=" + port(1), "DEBUG_PORT=" + port(2),
-		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
+		"PROMETHEUS_ADDR=127.0.0.1:" + port(3), "RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis, "USE_STATSD=false", "LOG_LEVEL=warn", mergeFiles,
-	}, incumbentBest...), env...)
+	}, settings...)
 	up.addr, up.metrics = "127.0.0.1:"+port(0), "http://127.0.0.1:"+port(2)+"/stats"
 	// It listens once it has its rules and its Redis.
 	up.server, err = harness.Start(ctx, cmd, filepath.Join(dir, "incumbent.log"), listens(up.addr))

@@ -188,23 +188,29 @@ func TestUsersComeAsOftenAsTheyShould(t *testing.T) {
 // A server that answers errors is not a fast one: errors are counted as such, with what the first one said.
 func TestErrorsAreCounted(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(user string) (ratelimitv3.RateLimitResponse_Code, error) {
-		switch user {
-		case "user-00000001":
-			return 0, status.Error(codes.Unavailable, "no store")
-		case "user-00000002":
-			return ratelimitv3.RateLimitResponse_UNKNOWN, nil
+	for _, c := range []struct {
+		code ratelimitv3.RateLimitResponse_Code
+		err  error
+		want string
+	}{
+		{0, status.Error(codes.Unavailable, "no store"), "grpc-status: 14 grpc-message: no store"},
+		{ratelimitv3.RateLimitResponse_UNKNOWN, nil, "neither OK nor OVER_LIMIT"},
+	} {
+		s := start(t, func(user string) (ratelimitv3.RateLimitResponse_Code, error) {
+			if user == "user-00000001" {
+				return c.code, c.err
+			}
+			return ratelimitv3.RateLimitResponse_OK, nil
+		})
+		r := load(t, client.Options{
+			Addr: s.addr, Request: client.Decide("d", "a"), Users: client.InTurn(2), InFlight: 4, Duration: 200 * time.Millisecond,
+		})
+		if d := int64(r.OK - r.Errors); r.OK == 0 || d < -8 || d > 8 {
+			t.Errorf("%d OK, %d errors, want as many", r.OK, r.Errors)
 		}
-		return ratelimitv3.RateLimitResponse_OK, nil
-	})
-	r := load(t, client.Options{
-		Addr: s.addr, Request: client.Decide("d", "a"), Users: client.InTurn(4), InFlight: 4, Duration: 200 * time.Millisecond,
-	})
-	if d := int64(r.OK - r.Errors); r.OK == 0 || d < -8 || d > 8 {
-		t.Errorf("%d OK, %d errors, want as many", r.OK, r.Errors)
-	}
-	if !strings.Contains(r.Error, "grpc-status: 14") || !strings.Contains(r.Error, "no store") {
-		t.Errorf("the first error is %q", r.Error)
+		if !strings.Contains(r.Error, c.want) {
+			t.Errorf("the first error is %q, want %q", r.Error, c.want)
+		}
 	}
 }
 

@@ -329,9 +329,10 @@ func (c *conn) answer(number uint32, s *stream, now time.Duration) {
 	switch {
 	case err != nil:
 		c.errors++
-		if c.err == nil {
-			c.err = fmt.Errorf("%w %s", err, c.headers.complaint)
+		if errors.Is(err, errFailed) && c.err == nil {
+			err = fmt.Errorf("%w: %s", err, c.headers.complaint)
 		}
+		c.fail(err)
 	case c.phase.Load() != measuring:
 	case verdict == ok:
 		c.ok++
@@ -353,7 +354,8 @@ const (
 
 var (
 	errReset  = errors.New("the server has reset a stream")
-	errFailed = errors.New("an answer that is an error:")
+	errFailed = errors.New("an answer that is an error")
+	errCode   = errors.New("an answer that is neither OK nor OVER_LIMIT")
 )
 
 // verdict is what was answered, ok or over.
@@ -367,10 +369,12 @@ func (s *stream) verdict(byStatus bool) (byte, error) {
 		return ok, nil
 	case byStatus && s.said == status429:
 		return over, nil
-	case !byStatus && s.said == status200|grpcOK && s.n > code && s.head[tag] == 1<<3 && (s.head[code] == ok || s.head[code] == over):
+	case byStatus || s.said != status200|grpcOK:
+		return 0, errFailed
+	case s.n > code && s.head[tag] == 1<<3 && (s.head[code] == ok || s.head[code] == over):
 		return s.head[code], nil
 	}
-	return 0, errFailed
+	return 0, errCode
 }
 
 func appendWindow(b []byte, bytes uint32) []byte {
