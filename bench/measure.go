@@ -128,12 +128,12 @@ func measure(ctx context.Context, b binaries, s subject, l load, rate float64, d
 	return m, err
 }
 
-// fill lets each user come once, so many in a request.
+// fill lets users come in turn, some in each request.
 func fill(ctx context.Context, addr string, l load) error {
 	const at = 20
 	r, err := client.Run(ctx, client.Options{
 		Addr: addr, Request: l.request.Repeated(at), Users: client.InTurn(l.fill), Conns: 4, InFlight: 4,
-		Count: uint64(l.fill+at-1) / at, Duration: 10 * time.Minute,
+		Count: uint64(l.fill*max(l.times, 1)+at-1) / at, Duration: 10 * time.Minute,
 	})
 	if err == nil && r.Errors > 0 {
 		err = fmt.Errorf("%d errors: %s", r.Errors, r.Error)

@@ -19,7 +19,8 @@ type load struct {
 	conns    int
 	inflight int
 	atBest   bool // as many requests a second as the incumbent decides in the row "one", however long answers take
-	fill     int  // users who come once before anything is measured
+	fill     int  // so many users come before anything is measured
+	times    int  // and so often; 0: once
 	options  options
 }
 
@@ -53,8 +54,8 @@ func rows() []row {
 		}, {
 			name: "over", title: "All over limit", subjects: both,
 			cases: single(func(l *load) {
-				// Each user has done it once, which is all that is allowed.
-				l.request, l.fill = client.Decide(domain, once), tenThousand
+				// Each user has done it once, which is all that is allowed, and has been told so once.
+				l.request, l.fill, l.times = client.Decide(domain, once), tenThousand, 2
 			}),
 		}, {
 			name: "hot", title: "One hot key", subjects: both,

@@ -67,6 +67,8 @@ func serve(address, metrics string) error {
 
 type bare struct{}
 
+var allowed = &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: ratelimitv3.RateLimitResponse_OK}
+
 // ShouldRateLimit allows everything.
 func (bare) ShouldRateLimit(_ context.Context, r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
 	a := &ratelimitv3.RateLimitResponse{
@@ -74,7 +76,7 @@ func (bare) ShouldRateLimit(_ context.Context, r *ratelimitv3.RateLimitRequest) 
 		Statuses:    make([]*ratelimitv3.RateLimitResponse_DescriptorStatus, len(r.GetDescriptors())),
 	}
 	for i := range a.Statuses {
-		a.Statuses[i] = &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: ratelimitv3.RateLimitResponse_OK}
+		a.Statuses[i] = allowed
 	}
 	return a, nil
 }
