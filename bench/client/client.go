@@ -32,7 +32,8 @@ type Options struct {
 	// then counts from when the request was due. 0: the next request is sent when one is answered.
 	Rate float64
 
-	// Count is how many requests to send, shared among the connections; then the run ends. 0: until Duration is over.
+	// Count is how many requests to send, shared among the connections; then the run ends. 0: until Duration is over. Not with
+	// a Rate.
 	Count uint64
 
 	WarmUp   time.Duration // not measured
@@ -91,18 +92,13 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		}
 		conns[i] = c
 	}
-	ticks, err := newTicker(tick)
-	if err != nil {
-		return nil, err
-	}
-	defer ticks.stop()
 	var all sync.WaitGroup
 	for _, c := range conns {
 		all.Go(c.run)
 	}
 	var pacing error
 	if o.Rate > 0 {
-		all.Go(func() { pacing = pace(conns, ticks) })
+		all.Go(func() { pacing = pace(conns) })
 	}
 	ended := make(chan struct{})
 	go func() {

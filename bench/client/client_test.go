@@ -231,16 +231,49 @@ func TestAConnectionThatEndsIsAnError(t *testing.T) {
 	}
 }
 
-// A proxy is asked for /, by headers, and answers by its status.
-func TestAProxyIsAsked(t *testing.T) {
+// Who keeps a rate notices that a server stands still: requests that were due meanwhile have waited, sent or not.
+func TestALatencyCountsFromWhenARequestWasDue(t *testing.T) {
 	t.Parallel()
+	const pause = 400 * time.Millisecond
+	var began time.Time
+	var once sync.Once
+	s := start(t, func(string) (ratelimitv3.RateLimitResponse_Code, error) {
+		once.Do(func() { began = time.Now() })
+		time.Sleep(pause - time.Since(began)) // all that come within the pause
+		return ratelimitv3.RateLimitResponse_OK, nil
+	})
+	r := load(t, client.Options{
+		Addr: s.addr, Request: client.Decide("d", "a"), Rate: 500, InFlight: 2, Duration: 2 * pause,
+	})
+	if p75 := r.Latency.Quantile(0.75); p75 < pause/4 {
+		t.Errorf("p75 is %v, where the server stood still for half of the time, %v", p75, pause)
+	}
+}
+
+// serveHTTP is an HTTP/2 server without TLS.
+func serveHTTP(t *testing.T, h http.HandlerFunc) (addr string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := &http.Server{Protocols: &http.Protocols{}, Handler: h}
+	s.Protocols.SetUnencryptedHTTP2(true)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(l) })
+	t.Cleanup(func() {
+		_ = s.Close()
+		serving.Wait()
+	})
+	return l.Addr().String()
+}
+
+// A proxy is asked for /, by headers, and answers by its status.
+func TestAProxyIsAsked(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	asked := map[string]int{}
-	h := &http.Server{Protocols: &http.Protocols{}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	addr := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
 		user := r.Header.Get("x-user-id")
 		mu.Lock()
 		asked[r.Method+" "+r.URL.Path+" "+user+" "+r.Header.Get("x-action")]++
@@ -255,20 +288,31 @@ func TestAProxyIsAsked(t *testing.T) {
 			w.WriteHeader(http.StatusBadGateway)
 		}
 		fmt.Fprintln(w, "an answer")
-	})}
-	h.Protocols.SetUnencryptedHTTP2(true)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = h.Serve(l) })
-	defer serving.Wait()
-	defer h.Close()
+	})
 	r := load(t, client.Options{
-		Addr: l.Addr().String(), Request: client.Get("login"), Users: client.InTurn(4), InFlight: 4, Duration: 200 * time.Millisecond,
+		Addr: addr, Request: client.Get("login"), Users: client.InTurn(4), InFlight: 4, Duration: 200 * time.Millisecond,
 	})
 	if r.Over == 0 || r.Errors == 0 || r.OK < r.Over || !strings.Contains(r.Error, ":status: 502") {
 		t.Errorf("%d OK, %d over limit, %d errors (%q)", r.OK, r.Over, r.Errors, r.Error)
 	}
 	if asked["GET / user-00000003 login"] == 0 || len(asked) != 5 {
 		t.Errorf("asked %v", asked)
+	}
+}
+
+// A stream that the server resets is an error, and the others of its connection go on.
+func TestAStreamThatIsResetIsAnError(t *testing.T) {
+	t.Parallel()
+	addr := serveHTTP(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("x-user-id") == "user-00000001" {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	r := load(t, client.Options{
+		Addr: addr, Request: client.Get("login"), Users: client.InTurn(2), InFlight: 4, Duration: 200 * time.Millisecond,
+	})
+	if d := int64(r.OK - r.Errors); r.OK == 0 || d < -8 || d > 8 || !strings.Contains(r.Error, "reset") {
+		t.Errorf("%d OK, %d errors (%q), want as many", r.OK, r.Errors, r.Error)
 	}
 }
 

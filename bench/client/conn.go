@@ -182,6 +182,14 @@ func (c *conn) mayOpen() bool {
 // slot is where a stream is kept.
 func (c *conn) slot(stream uint32) *stream { return &c.streams[stream/2%maxInFlight] }
 
+// underWay is a stream that is; nil of one that has ended.
+func (c *conn) underWay(number uint32) *stream {
+	if s := c.slot(number); s.number.Load() == number {
+		return s
+	}
+	return nil
+}
+
 // open adds a request that started then to what is to be sent.
 func (c *conn) open(start time.Duration) {
 	n, r := c.sent.Load(), c.o.Request
@@ -259,10 +267,11 @@ func (c *conn) frame(kind http2.FrameType, flags http2.Flags, stream uint32, pay
 		if err != nil {
 			return err
 		}
-		s := c.slot(stream)
-		s.n += copy(s.head[s.n:], payload)
-		if flags.Has(http2.FlagDataEndStream) {
-			c.answer(stream, s, now)
+		if s := c.underWay(stream); s != nil {
+			s.n += copy(s.head[s.n:], payload)
+			if flags.Has(http2.FlagDataEndStream) {
+				c.answer(s, now)
+			}
 		}
 	case http2.FrameHeaders:
 		payload, err := unpadded(kind, flags, payload)
@@ -276,15 +285,17 @@ func (c *conn) frame(kind http2.FrameType, flags http2.Flags, stream uint32, pay
 		if err != nil {
 			return err
 		}
-		s := c.slot(stream)
-		s.said |= said
-		if flags.Has(http2.FlagHeadersEndStream) {
-			c.answer(stream, s, now)
+		if s := c.underWay(stream); s != nil {
+			s.said |= said
+			if flags.Has(http2.FlagHeadersEndStream) {
+				c.answer(s, now)
+			}
 		}
 	case http2.FrameRSTStream:
-		s := c.slot(stream)
-		s.reset = true
-		c.answer(stream, s, now)
+		if s := c.underWay(stream); s != nil {
+			s.reset = true
+			c.answer(s, now)
+		}
 	case http2.FrameSettings:
 		if flags.Has(http2.FlagSettingsAck) {
 			return nil
@@ -321,10 +332,7 @@ func (c *conn) settings(payload []byte) error {
 }
 
 // answer counts a request that has ended.
-func (c *conn) answer(number uint32, s *stream, now time.Duration) {
-	if s.number.Load() != number {
-		return // the end of one that has ended
-	}
+func (c *conn) answer(s *stream, now time.Duration) {
 	verdict, err := s.verdict(c.o.Request.byStatus)
 	switch {
 	case err != nil:

@@ -6,7 +6,12 @@ import "time"
 const tick = 200 * time.Microsecond
 
 // pace sends each request when it is due, or as soon after as its connection takes it, until the run stops.
-func pace(conns []*conn, ticks ticker) error {
+func pace(conns []*conn) error {
+	ticks, err := newTicker(tick)
+	if err != nil {
+		return err
+	}
+	defer ticks.stop()
 	every := time.Duration(float64(time.Second) / conns[0].o.Rate * float64(len(conns)))
 	for i, c := range conns {
 		c.due = c.now() + every*time.Duration(i)/time.Duration(len(conns)) // they take turns
