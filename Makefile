@@ -3,11 +3,14 @@ SHELL    := bash
 STORE    ?= memory
 ARGS     ?=
 FUZZTIME ?= 10s
+ROWS     ?=
+ROUNDS   ?= 3
+SECONDS  ?= 3
 
-.PHONY: help build demo test fuzz faults lint check
+.PHONY: help build demo test fuzz faults bench bench-scale lint check
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build the server: ./weir
 	go build -o weir ./cmd/server
@@ -25,6 +28,15 @@ fuzz: ## every fuzz test for FUZZTIME (10s)
 
 faults: ## seed known faults into the core, one at a time: the suite must see each
 	@env=$$(tools/ensure redis) && eval "$$env" && go run ./tools/faults
+
+bench bench-scale: BENCH = @env=$$(tools/ensure envoy redis incumbent) && eval "$$env" && \
+	go run ./bench -rows='$(ROWS)' -rounds=$(ROUNDS) -seconds=$(SECONDS)
+
+bench: ## Weir beside a bare server and the incumbent, into docs/benchmarks.md: ROWS='one|five' ROUNDS=3 SECONDS=3
+	$(BENCH)
+
+bench-scale: ## the long rows: by the number of keys, of rules, of descriptors, by the skew of users
+	$(BENCH) -scale
 
 lint: ## golangci-lint, by .golangci.yml
 	@env=$$(tools/ensure lint) && eval "$$env" && "$$GOLANGCI_LINT" run

@@ -39,21 +39,25 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"e2e/harness", "", "processes, known by their command lines alone"},
 	{"e2e/demo", "e2e/harness internal/redistest", "what make demo runs"},
 	{"e2e/seeds", "", "tests alone"},
+	{"bench", "bench/client e2e/harness", "processes, known by their command lines alone"},
+	{"bench/client", "", "it knows the wire, and no server"},
+	{"bench/bare", "", "what Weir is measured against is none of it"},
+	{"bench/load", "bench/client", "the client by itself"},
 	{"tools/faults", "", "checks the suite"},
 }
 
 // heavy are the libraries that only some packages may see, and the reason.
 var heavy = []struct{ prefix, only, why string }{
-	{"google.golang.org/grpc", "pkg/rls pkg/descriptors/sources/xds internal/telemetry internal/tracing cmd/server",
+	{"google.golang.org/grpc", "pkg/rls pkg/descriptors/sources/xds internal/telemetry internal/tracing cmd/server bench/bare",
 		"the wire stops at the door"},
 	{"google.golang.org/protobuf", "pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
 		"the wire stops at the door"},
-	{"github.com/envoyproxy/", "pkg/rls pkg/descriptors/sources/xds cmd/server", "the wire stops at the door"},
+	{"github.com/envoyproxy/", "pkg/rls pkg/descriptors/sources/xds cmd/server bench/bare", "the wire stops at the door"},
 	{"go.opentelemetry.io/", "internal/tracing", "who traces is one room"},
 	{"github.com/redis/", "pkg/limiters/redisstore internal/redistest", "one client, in one room"},
 	{"go.yaml.in/", "pkg/descriptors e2e/harness", "YAML stops where it is parsed"},
 	{"go.uber.org/zap", "internal/settings internal/telemetry cmd/server", "packages return errors; the process logs"},
-	{"github.com/prometheus/", "internal/telemetry cmd/server", "packages return values; the process measures"},
+	{"github.com/prometheus/", "internal/telemetry cmd/server bench/bare", "packages return values; the process measures"},
 }
 
 type listed struct {

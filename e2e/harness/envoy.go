@@ -86,7 +86,7 @@ func startEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
 	// Without hot restart, Envoys on one machine share nothing.
 	cmd := exec.Command(path, "-c", conf, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning")
 	e := &Envoy{URL: "http://" + loopback(p[0]), Admin: "http://" + loopback(p[2])}
-	e.Process, err = start(ctx, cmd, filepath.Join(o.Dir, "envoy.log"), func(ctx context.Context) error {
+	e.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "envoy.log"), func(ctx context.Context) error {
 		return get200(ctx, e.Admin+"/ready")
 	})
 	if err != nil {

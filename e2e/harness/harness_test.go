@@ -14,7 +14,7 @@ import (
 func TestStartFails(t *testing.T) {
 	t.Parallel()
 	never := func(context.Context) error { return errors.New("nobody listens") }
-	_, err := start(t.Context(), exec.Command("sh", "-c", "echo no such rule; exit 3"), filepath.Join(t.TempDir(), "log"), never)
+	_, err := Start(t.Context(), exec.Command("sh", "-c", "echo no such rule; exit 3"), filepath.Join(t.TempDir(), "log"), never)
 	if err == nil || !strings.Contains(err.Error(), "exit code 3") || !strings.Contains(err.Error(), "no such rule") {
 		t.Errorf("got %v, want the exit code and the log", err)
 	}
@@ -25,7 +25,7 @@ func TestStartCancelled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := exec.Command("sleep", "60")
-	_, err := start(ctx, cmd, filepath.Join(t.TempDir(), "log"), func(context.Context) error {
+	_, err := Start(ctx, cmd, filepath.Join(t.TempDir(), "log"), func(context.Context) error {
 		cancel()
 		return errors.New("nobody listens")
 	})
@@ -42,7 +42,7 @@ func TestStop(t *testing.T) {
 	t.Parallel()
 	log := filepath.Join(t.TempDir(), "log")
 	script := `trap 'kill $!; exit 4' TERM; sleep 60 & echo ready; wait`
-	p, err := start(t.Context(), exec.Command("sh", "-c", script), log, func(context.Context) error {
+	p, err := Start(t.Context(), exec.Command("sh", "-c", script), log, func(context.Context) error {
 		b, err := os.ReadFile(log)
 		if err == nil && string(b) != "ready\n" {
 			err = errors.New("not yet")

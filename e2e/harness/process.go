@@ -30,8 +30,8 @@ type Process struct {
 	code int           // valid once done is closed
 }
 
-// start runs cmd with its output in the file log and waits until ready returns nil.
-func start(ctx context.Context, cmd *exec.Cmd, log string, ready func(context.Context) error) (*Process, error) {
+// Start runs cmd with its output in the file log and waits until ready returns nil. The process ends with this one, on Linux.
+func Start(ctx context.Context, cmd *exec.Cmd, log string, ready func(context.Context) error) (*Process, error) {
 	f, err := os.Create(log)
 	if err != nil {
 		return nil, err
@@ -93,6 +93,9 @@ func (p *Process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
 }
+
+// PID is its number.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Done is closed once the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }

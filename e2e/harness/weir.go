@@ -87,7 +87,7 @@ func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 	}
 	cmd.Env = append(cmd.Env, o.Env...)
 	w := &Weir{GRPC: loopback(p[0]), HTTP: "http://" + loopback(p[1])}
-	w.Process, err = start(ctx, cmd, filepath.Join(o.Dir, "weir.log"), func(ctx context.Context) error {
+	w.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "weir.log"), func(ctx context.Context) error {
 		return get200(ctx, w.HTTP+"/healthcheck")
 	})
 	if err != nil {

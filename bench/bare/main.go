@@ -1,0 +1,82 @@
+// Command bare is a grpc-go server that decides nothing: each descriptor is OK. It is the yardstick of what a rate limit
+// service in Go can reach, so it has the options of Weir's own server and nothing else.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+func main() {
+	address := flag.String("listen", "127.0.0.1:8081", "where to listen")
+	metrics := flag.String("metrics", "", "where to serve /metrics")
+	gogc := flag.Int("gogc", 400, "the garbage collector's GOGC")
+	flag.Parse()
+	debug.SetGCPercent(*gogc)
+	if err := serve(*address, *metrics); err != nil {
+		fmt.Fprintln(os.Stderr, "bare:", err)
+		os.Exit(1)
+	}
+}
+
+// options are those of cmd/server/grpc.go. They stand here once more because a command cannot be imported: whoever changes
+// them there changes them here.
+var options = []grpc.ServerOption{
+	grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 24 * time.Hour, MaxConnectionAgeGrace: time.Hour}),
+	grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	grpc.MaxConcurrentStreams(1024),
+}
+
+func serve(address, metrics string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	if metrics != "" {
+		m, err := net.Listen("tcp", metrics)
+		if err != nil {
+			return err
+		}
+		h := &http.Server{Handler: promhttp.Handler(), ReadHeaderTimeout: time.Second}
+		defer h.Close()
+		go func() { _ = h.Serve(m) }() // ends with the process
+	}
+	server := grpc.NewServer(options...)
+	ratelimitv3.RegisterRateLimitServiceServer(server, bare{})
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		<-signals
+		server.Stop()
+	}()
+	return server.Serve(l)
+}
+
+type bare struct{}
+
+var allowed = &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: ratelimitv3.RateLimitResponse_OK}
+
+// ShouldRateLimit allows everything.
+func (bare) ShouldRateLimit(_ context.Context, r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
+	a := &ratelimitv3.RateLimitResponse{
+		OverallCode: ratelimitv3.RateLimitResponse_OK,
+		Statuses:    make([]*ratelimitv3.RateLimitResponse_DescriptorStatus, len(r.GetDescriptors())),
+	}
+	for i := range a.Statuses {
+		a.Statuses[i] = allowed
+	}
+	return a, nil
+}

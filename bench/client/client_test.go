@@ -1,0 +1,338 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-rls/weir/bench/client"
+)
+
+// A server is an ordinary grpc-go server that keeps what it was asked, by user.
+type server struct {
+	addr   string
+	grpc   *grpc.Server
+	answer func(user string) (ratelimitv3.RateLimitResponse_Code, error)
+
+	mu       sync.Mutex
+	requests map[string]uint64
+	last     *ratelimitv3.RateLimitRequest
+}
+
+func (s *server) ShouldRateLimit(_ context.Context, r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
+	user := r.GetDescriptors()[0].GetEntries()[0].GetValue()
+	s.mu.Lock()
+	s.requests[user]++
+	s.last = r
+	s.mu.Unlock()
+	code, err := s.answer(user)
+	if err != nil {
+		return nil, err
+	}
+	a := &ratelimitv3.RateLimitResponse{OverallCode: code}
+	for range r.GetDescriptors() {
+		a.Statuses = append(a.Statuses, &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: code, LimitRemaining: 7})
+	}
+	return a, nil
+}
+
+func start(t *testing.T, answer func(user string) (ratelimitv3.RateLimitResponse_Code, error)) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{addr: l.Addr().String(), grpc: grpc.NewServer(), answer: answer, requests: map[string]uint64{}}
+	ratelimitv3.RegisterRateLimitServiceServer(s.grpc, s)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.grpc.Serve(l) })
+	t.Cleanup(func() {
+		s.grpc.Stop()
+		serving.Wait()
+	})
+	return s
+}
+
+func (s *server) total() (n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, count := range s.requests {
+		n += count
+	}
+	return n
+}
+
+func allow(string) (ratelimitv3.RateLimitResponse_Code, error) {
+	return ratelimitv3.RateLimitResponse_OK, nil
+}
+
+// evens allows even users and denies odd ones.
+func evens(user string) (ratelimitv3.RateLimitResponse_Code, error) {
+	if strings.ContainsAny(user[len(user)-1:], "13579") {
+		return ratelimitv3.RateLimitResponse_OVER_LIMIT, nil
+	}
+	return ratelimitv3.RateLimitResponse_OK, nil
+}
+
+func load(t *testing.T, o client.Options) *client.Result {
+	t.Helper()
+	r, err := client.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// What is counted is what was answered, whether the client waits for answers or keeps a rate.
+func TestEveryAnswerIsCounted(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []float64{0, 2000} {
+		t.Run(fmt.Sprintf("rate %v", rate), func(t *testing.T) {
+			t.Parallel()
+			s := start(t, evens)
+			r := load(t, client.Options{
+				Addr: s.addr, Request: client.Decide("d", "a"), Users: client.InTurn(10),
+				Conns: 3, InFlight: 8, Rate: rate, Duration: 500 * time.Millisecond,
+			})
+			// At the end, what is under way is answered and not counted.
+			if total := s.total(); r.Errors != 0 || r.Requests() == 0 || r.Requests() > total || total-r.Requests() > 3*8 {
+				t.Errorf("counted %d and %d errors (%s), the server %d", r.Requests(), r.Errors, r.Error, total)
+			}
+			if d := int64(r.OK - r.Over); d < -24 || d > 24 {
+				t.Errorf("%d OK, %d over limit, of as many even users as odd ones", r.OK, r.Over)
+			}
+			if p50, p99 := r.Latency.Quantile(0.5), r.Latency.Quantile(0.99); p50 <= 0 || p50 > p99 || p99 > time.Second {
+				t.Errorf("latencies: p50 %v, p99 %v", p50, p99)
+			}
+		})
+	}
+}
+
+// The rate is kept, not just not passed.
+func TestTheRateIsKept(t *testing.T) {
+	t.Parallel()
+	s := start(t, allow)
+	const rate, seconds = 1000, 1
+	r := load(t, client.Options{Addr: s.addr, Request: client.Decide("d", "a"), Conns: 2, Rate: rate, Duration: seconds * time.Second})
+	if n := r.Requests(); n < rate*seconds*8/10 || n > rate*seconds*12/10 {
+		t.Errorf("%d requests in %d s, want %d", n, seconds, rate*seconds)
+	}
+}
+
+// A request is what it says: its domain, its descriptors, the user in each.
+func TestWhatIsAsked(t *testing.T) {
+	t.Parallel()
+	for _, spread := range []bool{false, true} {
+		s := start(t, allow)
+		request := client.Decide("a domain", "read", "write", strings.Repeat("long ", 60))
+		request.Spread = spread
+		load(t, client.Options{Addr: s.addr, Request: request, Users: client.InTurn(3), Duration: 20 * time.Millisecond})
+		var got []string
+		for _, d := range s.last.GetDescriptors() {
+			e := d.GetEntries()
+			got = append(got, e[0].GetKey()+" "+e[0].GetValue()+" "+e[1].GetKey()+" "+e[1].GetValue())
+		}
+		first := s.last.GetDescriptors()[0].GetEntries()[0].GetValue()
+		users := []string{first, first, first}
+		if spread {
+			users = []string{"user-00000000", "user-00000001", "user-00000002"}
+		}
+		want := []string{
+			"user_id " + users[0] + " action read", "user_id " + users[1] + " action write",
+			"user_id " + users[2] + " action " + strings.Repeat("long ", 60),
+		}
+		if s.last.GetDomain() != "a domain" || !slices.Equal(got, want) {
+			t.Errorf("asked %q: %q, want %q", s.last.GetDomain(), got, want)
+		}
+	}
+}
+
+// Each of many users comes, and more often where the law says so.
+func TestUsersComeAsOftenAsTheyShould(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		users    *client.Users
+		min, max float64 // of the first user's part
+	}{
+		{"alike", client.Uniform(10), 0.08, 0.12},
+		{"in turn", client.InTurn(10), 0.09, 0.11},
+		{"Zipf 1", client.Zipf(10, 1), 0.31, 0.37}, // 1 / (1 + 1/2 + ... + 1/10) = 0.341
+		{"one", client.Uniform(1), 1, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, allow)
+			load(t, client.Options{
+				Addr: s.addr, Request: client.Decide("d", "a"), Users: c.users, InFlight: 32, Duration: time.Second,
+			})
+			part := float64(s.requests["user-00000000"]) / float64(s.total())
+			if part < c.min || part > c.max {
+				t.Errorf("of %d requests, %.3f are of the first user, want %v to %v", s.total(), part, c.min, c.max)
+			}
+		})
+	}
+}
+
+// A server that answers errors is not a fast one: errors are counted as such, with what the first one said.
+func TestErrorsAreCounted(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code ratelimitv3.RateLimitResponse_Code
+		err  error
+		want string
+	}{
+		{0, status.Error(codes.Unavailable, "no store"), "grpc-status: 14 grpc-message: no store"},
+		{ratelimitv3.RateLimitResponse_UNKNOWN, nil, "neither OK nor OVER_LIMIT"},
+	} {
+		s := start(t, func(user string) (ratelimitv3.RateLimitResponse_Code, error) {
+			if user == "user-00000001" {
+				return c.code, c.err
+			}
+			return ratelimitv3.RateLimitResponse_OK, nil
+		})
+		r := load(t, client.Options{
+			Addr: s.addr, Request: client.Decide("d", "a"), Users: client.InTurn(2), InFlight: 4, Duration: 200 * time.Millisecond,
+		})
+		if d := int64(r.OK - r.Errors); r.OK == 0 || d < -8 || d > 8 {
+			t.Errorf("%d OK, %d errors, want as many", r.OK, r.Errors)
+		}
+		if !strings.Contains(r.Error, c.want) {
+			t.Errorf("the first error is %q, want %q", r.Error, c.want)
+		}
+	}
+}
+
+// A server that goes away ends the run of its connections, with an error, not the client.
+func TestAConnectionThatEndsIsAnError(t *testing.T) {
+	t.Parallel()
+	var s *server
+	var once sync.Once
+	s = start(t, func(string) (ratelimitv3.RateLimitResponse_Code, error) {
+		if s.total() > 100 {
+			once.Do(func() { go s.grpc.Stop() })
+		}
+		return ratelimitv3.RateLimitResponse_OK, nil
+	})
+	r := load(t, client.Options{Addr: s.addr, Request: client.Decide("d", "a"), InFlight: 4, Duration: 10 * time.Second})
+	if r.OK == 0 || r.Errors == 0 || r.Error == "" || r.Elapsed > 8*time.Second {
+		t.Errorf("%d OK, %d errors (%q) in %v", r.OK, r.Errors, r.Error, r.Elapsed)
+	}
+}
+
+// Who keeps a rate notices that a server stands still: requests that were due meanwhile have waited, sent or not.
+func TestALatencyCountsFromWhenARequestWasDue(t *testing.T) {
+	t.Parallel()
+	const pause = 400 * time.Millisecond
+	var began time.Time
+	var once sync.Once
+	s := start(t, func(string) (ratelimitv3.RateLimitResponse_Code, error) {
+		once.Do(func() { began = time.Now() })
+		time.Sleep(pause - time.Since(began)) // all that come within the pause
+		return ratelimitv3.RateLimitResponse_OK, nil
+	})
+	r := load(t, client.Options{
+		Addr: s.addr, Request: client.Decide("d", "a"), Rate: 500, InFlight: 2, Duration: 2 * pause,
+	})
+	if p75 := r.Latency.Quantile(0.75); p75 < pause/4 {
+		t.Errorf("p75 is %v, where the server stood still for half of the time, %v", p75, pause)
+	}
+}
+
+// serveHTTP is an HTTP/2 server without TLS.
+func serveHTTP(t *testing.T, h http.HandlerFunc) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Protocols: &http.Protocols{}, Handler: h}
+	s.Protocols.SetUnencryptedHTTP2(true)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(l) })
+	t.Cleanup(func() {
+		_ = s.Close()
+		serving.Wait()
+	})
+	return l.Addr().String()
+}
+
+// A proxy is asked for /, by headers, and answers by its status.
+func TestAProxyIsAsked(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	asked := map[string]int{}
+	addr := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		user := r.Header.Get("x-user-id")
+		mu.Lock()
+		asked[r.Method+" "+r.URL.Path+" "+user+" "+r.Header.Get("x-action")]++
+		n := asked["n"]
+		asked["n"]++
+		mu.Unlock()
+		w.Header().Set("x-request", fmt.Sprint(n)) // headers that are never the same
+		switch user {
+		case "user-00000001":
+			w.WriteHeader(http.StatusTooManyRequests)
+		case "user-00000002":
+			w.WriteHeader(http.StatusBadGateway)
+		}
+		fmt.Fprintln(w, "an answer")
+	})
+	r := load(t, client.Options{
+		Addr: addr, Request: client.Get("login"), Users: client.InTurn(4), InFlight: 4, Duration: 200 * time.Millisecond,
+	})
+	if r.Over == 0 || r.Errors == 0 || r.OK < r.Over || !strings.Contains(r.Error, ":status: 502") {
+		t.Errorf("%d OK, %d over limit, %d errors (%q)", r.OK, r.Over, r.Errors, r.Error)
+	}
+	if asked["GET / user-00000003 login"] == 0 || len(asked) != 5 {
+		t.Errorf("asked %v", asked)
+	}
+}
+
+// A stream that the server resets is an error, and the others of its connection go on.
+func TestAStreamThatIsResetIsAnError(t *testing.T) {
+	t.Parallel()
+	addr := serveHTTP(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("x-user-id") == "user-00000001" {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	r := load(t, client.Options{
+		Addr: addr, Request: client.Get("login"), Users: client.InTurn(2), InFlight: 4, Duration: 200 * time.Millisecond,
+	})
+	if d := int64(r.OK - r.Errors); r.OK == 0 || d < -8 || d > 8 || !strings.Contains(r.Error, "reset") {
+		t.Errorf("%d OK, %d errors (%q), want as many", r.OK, r.Errors, r.Error)
+	}
+}
+
+// Who is not there, or speaks no HTTP/2, is an error at once.
+func TestNobodyToAsk(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			fmt.Fprint(c, "HTTP/1.1 400 Bad Request\r\n\r\n")
+			_ = c.Close()
+		}
+	}()
+	for _, addr := range []string{l.Addr().String(), "127.0.0.1:1"} {
+		if r, err := client.Run(t.Context(), client.Options{Addr: addr, Request: client.Get("a"), Duration: time.Second}); err == nil {
+			t.Errorf("%s: %+v, want an error", addr, r)
+		}
+	}
+}

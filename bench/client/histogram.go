@@ -1,0 +1,55 @@
+package client
+
+import (
+	"math/bits"
+	"time"
+)
+
+// Each power of two nanoseconds has this many buckets: a quantile is at most 1/64 too high.
+const perPower = 64
+
+// A Histogram counts durations. The zero value is empty.
+type Histogram struct {
+	counts [(64 - 5) * perPower]uint64
+	n      uint64
+}
+
+func bucket(ns uint64) int {
+	if ns < perPower {
+		return int(ns)
+	}
+	power := bits.Len64(ns) - 7 // so that ns>>power is in [perPower, 2*perPower)
+	return power*perPower + int(ns>>power)
+}
+
+// upper is the largest duration of a bucket.
+func upper(bucket int) time.Duration {
+	if bucket < 2*perPower {
+		return time.Duration(bucket)
+	}
+	power := bucket/perPower - 1
+	return time.Duration(uint64(bucket-power*perPower+1)<<power - 1)
+}
+
+func (h *Histogram) record(d time.Duration) {
+	h.counts[bucket(uint64(max(d, 0)))]++
+	h.n++
+}
+
+func (h *Histogram) add(other *Histogram) {
+	for i, n := range other.counts {
+		h.counts[i] += n
+	}
+	h.n += other.n
+}
+
+// Quantile is a duration that the part q of all durations does not exceed; 0 if there are none.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	rank, seen := uint64(q*float64(h.n)), uint64(0)
+	for i, n := range h.counts {
+		if seen += n; n > 0 && seen >= rank {
+			return upper(i)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,18 @@
+//go:build !linux
+
+package client
+
+import "time"
+
+// A ticker is a timer.
+type ticker struct{ *time.Ticker }
+
+func newTicker(every time.Duration) (ticker, error) { return ticker{time.NewTicker(every)}, nil }
+
+// wait returns at the next tick, at once if it has passed.
+func (t ticker) wait() error {
+	<-t.C
+	return nil
+}
+
+func (t ticker) stop() { t.Stop() }

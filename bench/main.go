@@ -1,0 +1,191 @@
+// Command bench measures Weir beside a bare grpc-go server and envoyproxy/ratelimit, the incumbent, each as a process on
+// loopback, in turns, and writes what it saw into docs/benchmarks.md.
+//
+//	make bench                                  every row, at most 20 minutes
+//	make bench ROWS='one|five' ROUNDS=5 SECONDS=5
+//	make bench-scale                            the long ones
+//	go run ./bench -render                      docs/benchmarks.md from the results there are
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+func main() {
+	runtime.GOMAXPROCS(1) // what one thread gathers goes in fewer writes, and the other cores are the server's
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	scale := flag.Bool("scale", false, "the long rows")
+	only := flag.String("rows", "", "a regular expression: the rows to measure")
+	rounds := flag.Int("rounds", 3, "how often each is measured; medians are told")
+	seconds := flag.Float64("seconds", 3, "how long each time, after a second that is not measured")
+	render := flag.Bool("render", false, "measure nothing")
+	flag.Parse()
+	if *rounds < 1 || *seconds <= 0 || flag.NArg() > 0 {
+		return errors.New("want at least one round and some seconds, and no arguments")
+	}
+	pattern, err := regexp.Compile("^(" + *only + ")$")
+	if err != nil {
+		return err
+	}
+	root, err := harness.Root()
+	if err != nil {
+		return err
+	}
+	r, err := readResults(filepath.Join(root, "bench", "results.jsonl"))
+	if err != nil {
+		return err
+	}
+	if !*render {
+		all := rows()
+		if *scale {
+			all = scaleRows()
+		}
+		d := span{warmUp: time.Second, duration: time.Duration(*seconds * float64(time.Second))}
+		if err := measureRows(ctx, all, func(name string) bool { return *only == "" || pattern.MatchString(name) }, *rounds, d, r); err != nil {
+			return err
+		}
+	}
+	return publish(r, filepath.Join(root, "docs"))
+}
+
+func measureRows(ctx context.Context, all []row, wanted func(string) bool, rounds int, d span, r *results) (err error) {
+	dir, err := os.MkdirTemp("", "weir-bench-bin-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	b, err := build(ctx, dir)
+	if err != nil {
+		return err
+	}
+	began, machine, some := time.Now().UTC().Format(time.RFC3339), describe(ctx, b), false
+	fmt.Println(machine)
+	for _, row := range all {
+		if !wanted(row.name) {
+			continue
+		}
+		some = true
+		seen, err := measureRow(ctx, b, &row, rounds, d, r, func(m *measurement) {
+			m.Run, m.Machine, m.Row = began, machine, row.name
+			fmt.Println(m)
+		})
+		if err != nil {
+			return fmt.Errorf("row %s: %w", row.name, err)
+		}
+		if err := r.replace(row.name, seen); err != nil {
+			return err
+		}
+	}
+	if !some {
+		return errors.New("there is no such row")
+	}
+	return nil
+}
+
+// measureRow measures a row in turns: all subjects, then all once more.
+func measureRow(
+	ctx context.Context, b binaries, row *row, rounds int, d span, r *results, saw func(*measurement),
+) (seen []*measurement, err error) {
+	for round := 1; round <= rounds; round++ {
+		add := func(m *measurement) {
+			m.Round = round
+			saw(m)
+			seen = append(seen, m)
+		}
+		if row.gobench != nil {
+			lines, err := row.gobench.run(ctx)
+			if err != nil {
+				return nil, err
+			}
+			for _, m := range lines {
+				add(m)
+			}
+		}
+		for _, l := range row.cases {
+			rate := 0.0
+			if l.atBest {
+				best, found := r.median("one", incumbent, 0, perSecond)
+				if !found {
+					return nil, errors.New(`the incumbent's highest rate is that of row "one": measure that first`)
+				}
+				rate = best
+			}
+			for _, s := range row.subjects {
+				m, err := measure(ctx, b, s, l, rate, d)
+				if err != nil {
+					return nil, err
+				}
+				add(m)
+			}
+		}
+	}
+	return seen, nil
+}
+
+// build builds what is measured, and finds the rest where make has put it.
+func build(ctx context.Context, dir string) (binaries, error) {
+	b := binaries{bare: filepath.Join(dir, "bare"), incumbent: os.Getenv("INCUMBENT"), redis: os.Getenv("REDIS_SERVER")}
+	if b.incumbent == "" || b.redis == "" {
+		return b, errors.New(`no $INCUMBENT or no $REDIS_SERVER: run make bench, or eval "$(tools/ensure envoy redis incumbent)"`)
+	}
+	var err error
+	if b.weir, err = harness.BuildWeir(ctx, dir); err != nil {
+		return b, err
+	}
+	root, err := harness.Root()
+	if err != nil {
+		return b, err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", b.bare, "./bench/bare")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return b, fmt.Errorf("build bare: %w\n%s", err, out)
+	}
+	return b, nil
+}
+
+// describe says what it was measured on.
+func describe(ctx context.Context, b binaries) string {
+	cpu := "CPU"
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(info)) {
+			if name, found := strings.CutPrefix(line, "model name"); found {
+				cpu = strings.TrimLeft(strings.TrimSpace(name), ": \t")
+				break
+			}
+		}
+	}
+	said := func(name string, args ...string) string {
+		out, err := exec.CommandContext(ctx, name, args...).Output()
+		if err != nil {
+			return name + "?"
+		}
+		return strings.TrimSpace(string(out))
+	}
+	redis := regexp.MustCompile(`v=(\S+)`).FindStringSubmatch(said(b.redis, "--version"))
+	return fmt.Sprintf("%d cores of %s, Linux %s, %s, Redis %s, Weir %s", runtime.NumCPU(), cpu, said("uname", "-r"),
+		runtime.Version(), strings.Join(redis[min(1, len(redis)):], ""), said("git", "describe", "--always", "--dirty"))
+}

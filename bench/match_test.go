@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// BenchmarkMatch finds the rule of a request of two entries among many: the same one each time, and each of them in no order,
+// as a cache of the processor sees them.
+func BenchmarkMatch(b *testing.B) {
+	for _, among := range []string{"one", "all"} {
+		for _, n := range []int{10, 100, 1_000, 10_000, 100_000} {
+			b.Run(fmt.Sprintf("%s/%d", among, n), func(b *testing.B) {
+				rules, err := readRules(b.TempDir(), n)
+				if err != nil {
+					b.Fatal(err)
+				}
+				// The names lie one after the other, as fresh as those of a request: what is not at hand is the rule's own.
+				const length = len("user-00000000")
+				names := &strings.Builder{}
+				for _, user := range rand.Perm(n) {
+					fmt.Fprintf(names, "user-%08d", user)
+				}
+				all := names.String()
+				if among == "one" {
+					all = all[:length]
+				}
+				request := []descriptors.Entry{{Key: "user_id"}, {Key: "action", Value: action(0)}}
+				b.ReportAllocs()
+				at := 0
+				for b.Loop() {
+					request[0].Value = all[at : at+length]
+					if rules.Match(domain, request) == nil {
+						b.Fatal("no rule")
+					}
+					if at += length; at == len(all) {
+						at = 0
+					}
+				}
+			})
+		}
+	}
+}
+
+func readRules(dir string, users int) (*descriptors.Rules, error) {
+	folder, err := writeRules(dir, "fixed_window", users)
+	if err != nil {
+		return nil, err
+	}
+	names, err := filepath.Glob(filepath.Join(folder, "*"))
+	if err != nil {
+		return nil, err
+	}
+	var files []descriptors.File
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, descriptors.File{Name: name, Data: data})
+	}
+	return descriptors.ParseWith(descriptors.Options{MergeDomains: true}, files...)
+}

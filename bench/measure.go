@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/weir-rls/weir/bench/client"
+)
+
+// A measurement is one subject under one load, once. Times of CPU are user and system, per request.
+type measurement struct {
+	Run       string  `json:"run"` // when it began
+	Machine   string  `json:"machine"`
+	Row       string  `json:"row"`
+	Subject   subject `json:"subject"`
+	X         float64 `json:"x"`
+	Round     int     `json:"round"`
+	PerSecond float64 `json:"per_second"`
+	ServerCPU float64 `json:"server_cpu_us"`
+	RedisCPU  float64 `json:"redis_cpu_us"`
+	EnvoyCPU  float64 `json:"envoy_cpu_us"`
+	ClientCPU float64 `json:"client_cpu_us"`
+	P50       float64 `json:"p50_us"`
+	P99       float64 `json:"p99_us"`
+	P999      float64 `json:"p99_9_us"`
+	Allocs    float64 `json:"allocs"`
+	ServerMB  float64 `json:"server_mb"` // resident at the end
+	RedisMB   float64 `json:"redis_mb"`
+	OverPart  float64 `json:"over_part"` // of all answers
+	Errors    uint64  `json:"errors"`
+	Error     string  `json:"error,omitempty"`
+	Value     float64 `json:"value"` // of a Go benchmark, and nothing else
+}
+
+// String is the line that is printed for each.
+func (m *measurement) String() string {
+	s := fmt.Sprintf("%-8s %-20s", m.Row, m.Subject)
+	if m.X != 0 {
+		s += fmt.Sprintf(" %8g", m.X)
+	}
+	if m.PerSecond == 0 {
+		return s + fmt.Sprintf("  %.1f", m.Value)
+	}
+	s += fmt.Sprintf("  %7.0f/s  CPU %5.1f + Redis %4.1f + Envoy %4.1f µs  p50 %6.0f  p99 %6.0f  p99.9 %6.0f µs  "+
+		"%5.1f allocs  %4.0f + %3.0f MB  over %3.0f %%  client %.1f µs",
+		m.PerSecond, m.ServerCPU, m.RedisCPU, m.EnvoyCPU, m.P50, m.P99, m.P999, m.Allocs, m.ServerMB, m.RedisMB,
+		100*m.OverPart, m.ClientCPU)
+	if m.Errors > 0 {
+		s += fmt.Sprintf("  %d ERRORS: %s", m.Errors, m.Error)
+	}
+	return s
+}
+
+// span is how long to measure.
+type span struct{ warmUp, duration time.Duration }
+
+// usage is what processes have taken so far.
+type usage struct {
+	server, redis, envoy time.Duration
+	allocs               float64
+}
+
+func (up *setup) usage(ctx context.Context) (u usage, err error) {
+	var errs [4]error
+	u.server, errs[0] = cpuOf(up.server)
+	u.redis, errs[1] = cpuOf(up.redis)
+	u.envoy, errs[2] = cpuOf(up.envoy)
+	u.allocs, errs[3] = allocations(ctx, up.metrics)
+	return u, errors.Join(errs[:]...)
+}
+
+// measure starts a subject, loads it, and stops it.
+func measure(ctx context.Context, b binaries, s subject, l load, rate float64, d span) (m *measurement, err error) {
+	dir, err := os.MkdirTemp("", "weir-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	up, err := startSubject(ctx, b, s, l.options, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, up.stop()) }()
+	if l.fill > 0 {
+		if err := fill(ctx, up.addr, l); err != nil {
+			return nil, fmt.Errorf("%s: fill: %w", s, err)
+		}
+	}
+	var before, after usage
+	var beforeErr, afterErr error
+	r, err := client.Run(ctx, client.Options{
+		Addr: up.addr, Request: l.request, Users: l.users, Conns: l.conns, InFlight: l.inflight, Rate: rate,
+		WarmUp: d.warmUp, Duration: d.duration,
+		Begin: func() { before, beforeErr = up.usage(ctx) },
+		End:   func() { after, afterErr = up.usage(ctx) },
+	})
+	if err := errors.Join(err, beforeErr, afterErr, ctx.Err()); err != nil {
+		return nil, fmt.Errorf("%s: %w", s, err)
+	}
+	m = &measurement{
+		Subject: s, X: l.x, PerSecond: r.PerSecond(), OverPart: float64(r.Over) / float64(r.Requests()), Errors: r.Errors, Error: r.Error,
+		P50: micros(r.Latency.Quantile(0.5)), P99: micros(r.Latency.Quantile(0.99)), P999: micros(r.Latency.Quantile(0.999)),
+	}
+	requests := float64(r.Requests())
+	m.ServerCPU = micros(after.server-before.server) / requests
+	m.RedisCPU = micros(after.redis-before.redis) / requests
+	m.EnvoyCPU = micros(after.envoy-before.envoy) / requests
+	m.ClientCPU = micros(r.CPU) / requests
+	m.Allocs = (after.allocs - before.allocs) / requests
+	if up.envoy != nil {
+		passed, err := notAsked(ctx, up.envoyAdmin)
+		if err != nil {
+			return nil, err
+		}
+		if m.Errors += passed; passed > 0 {
+			m.Error = "Envoy let them pass without an answer"
+		}
+	}
+	server, err := residentOf(up.server)
+	if err != nil {
+		return nil, err
+	}
+	redis, err := residentOf(up.redis)
+	m.ServerMB, m.RedisMB = float64(server)/1e6, float64(redis)/1e6
+	return m, err
+}
+
+// fill lets users come in turn, some in each request.
+func fill(ctx context.Context, addr string, l load) error {
+	const at = 20
+	r, err := client.Run(ctx, client.Options{
+		Addr: addr, Request: l.request.Repeated(at), Users: client.InTurn(l.fill), Conns: 4, InFlight: 4,
+		Count: uint64(l.fill*max(l.times, 1)+at-1) / at, Duration: 10 * time.Minute,
+	})
+	if err == nil && r.Errors > 0 {
+		err = fmt.Errorf("%d errors: %s", r.Errors, r.Error)
+	}
+	return err
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

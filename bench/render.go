@@ -1,0 +1,183 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+//go:embed page.md
+var page string
+
+// publish writes docs/benchmarks.md and its pictures from what there is. {{NAME}} in page.md is where a part goes.
+func publish(r *results, docs string) error {
+	pictures := filepath.Join(docs, "benchmarks")
+	if err := os.MkdirAll(pictures, 0o755); err != nil {
+		return err
+	}
+	parts := map[string]string{
+		"targets": targetTable(r), "machine": machines(r), "incumbent": "`" + strings.Join(incumbentSettings[0].env, "` `") + "`",
+		"gogc": fmt.Sprint(bareGOGC),
+	}
+	for name, all := range map[string][]row{"rows": rows(), "scale": scaleRows()} {
+		b := &strings.Builder{}
+		for _, row := range all {
+			if !slices.ContainsFunc(r.all, func(m *measurement) bool { return m.Row == row.name }) {
+				continue
+			}
+			fmt.Fprintf(b, "### %s\n\n%s\n", row.title, table(r, &row))
+			picture := draw(r, &row)
+			if picture == "" {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(pictures, row.name+".svg"), []byte(picture), 0o644); err != nil {
+				return err
+			}
+			fmt.Fprintf(b, "![%s](benchmarks/%s.svg)\n\n", row.title, row.name)
+		}
+		if parts[name] = b.String(); b.Len() == 0 {
+			parts[name] = "Not measured yet.\n"
+		}
+	}
+	text := page
+	for name, part := range parts {
+		text = strings.ReplaceAll(text, "{{"+name+"}}", strings.TrimSpace(part))
+	}
+	return os.WriteFile(filepath.Join(docs, "benchmarks.md"), []byte(text), 0o644)
+}
+
+// machines says on what and when each row was measured: rows of one run in one line.
+func machines(r *results) string {
+	var runs []string
+	seen := map[string][]string{}
+	for _, m := range r.all {
+		key := m.Run[:10] + ": " + m.Machine
+		if !slices.Contains(runs, key) {
+			runs = append(runs, key)
+		}
+		if !slices.Contains(seen[key], m.Row) {
+			seen[key] = append(seen[key], m.Row)
+		}
+	}
+	b := &strings.Builder{}
+	for _, key := range runs {
+		fmt.Fprintf(b, "- %s (%s)\n", key, strings.Join(seen[key], ", "))
+	}
+	return b.String()
+}
+
+// A column of a table.
+type column struct {
+	name string
+	of   value
+}
+
+var columns = []column{
+	{"/s", perSecond},
+	{"CPU server", serverCPU},
+	{"CPU Redis", redisCPU},
+	{"CPU Envoy", func(m *measurement) float64 { return m.EnvoyCPU }},
+	{"p50", p50}, {"p99", p99},
+	{"p99.9", func(m *measurement) float64 { return m.P999 }},
+	{"allocations", func(m *measurement) float64 { return m.Allocs }},
+	{"MB server", func(m *measurement) float64 { return m.ServerMB }},
+	{"MB Redis", func(m *measurement) float64 { return m.RedisMB }},
+	{"over limit", func(m *measurement) float64 { return m.OverPart }},
+	{"errors", func(m *measurement) float64 { return float64(m.Errors) }},
+	{"CPU client", func(m *measurement) float64 { return m.ClientCPU }},
+	{"value", benched},
+}
+
+// table is the medians of a row. A column that is 0 everywhere is left out.
+func table(r *results, row *row) string {
+	type entry struct {
+		s subject
+		x float64
+	}
+	var entries []entry
+	for _, m := range r.all {
+		if e := (entry{m.Subject, m.X}); m.Row == row.name && !slices.Contains(entries, e) {
+			entries = append(entries, e)
+		}
+	}
+	slices.SortStableFunc(entries, func(a, b entry) int {
+		if row.x == "" || a.s == b.s {
+			return 0
+		}
+		return strings.Compare(string(a.s), string(b.s))
+	})
+	used := slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
+		return !slices.ContainsFunc(entries, func(e entry) bool {
+			v, _ := r.median(row.name, e.s, e.x, c.of)
+			return v > 0
+		})
+	})
+	b := &strings.Builder{}
+	head, dashes := "| |", "|---|"
+	if row.x != "" {
+		head, dashes = head+" "+row.x+" |", dashes+"---|"
+	}
+	for _, c := range used {
+		name := c.name
+		if row.gobench != nil {
+			name = row.gobench.unit
+		}
+		head, dashes = head+" "+name+" |", dashes+"---|"
+	}
+	fmt.Fprintf(b, "%s\n%s\n", head, dashes)
+	for _, e := range entries {
+		fmt.Fprintf(b, "| %s |", e.s)
+		if row.x != "" {
+			fmt.Fprintf(b, " %g |", e.x)
+		}
+		for _, c := range used {
+			v, _ := r.median(row.name, e.s, e.x, c.of)
+			fmt.Fprintf(b, " %s |", short(v))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// draw is the picture of a row; none if there is none to draw.
+func draw(r *results, row *row) string {
+	if row.gobench != nil && row.x == "" {
+		return ""
+	}
+	if row.x == "" {
+		var all []bar
+		for _, s := range row.subjects {
+			server, found := r.median(row.name, s, 0, serverCPU)
+			redis, _ := r.median(row.name, s, 0, redisCPU)
+			if found {
+				all = append(all, bar{string(s), []float64{server, redis}})
+			}
+		}
+		return bars(row.title+": CPU per request, µs", all, "server", "Redis")
+	}
+	of, what := value(allCPU), "CPU of server and Redis per request, µs"
+	if row.gobench != nil {
+		of, what = benched, row.gobench.unit
+	}
+	var all []line
+	for _, m := range r.all {
+		if m.Row != row.name || m.X <= 0 {
+			continue
+		}
+		k := slices.IndexFunc(all, func(l line) bool { return l.name == string(m.Subject) })
+		if k < 0 {
+			k, all = len(all), append(all, line{name: string(m.Subject)})
+		}
+		if !slices.Contains(all[k].x, m.X) {
+			v, _ := r.median(row.name, m.Subject, m.X, of)
+			all[k].x, all[k].y = append(all[k].x, m.X), append(all[k].y, v)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return lines(row.title+": "+what, row.x, all)
+}

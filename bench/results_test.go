@@ -1,0 +1,113 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What is measured again takes the place of what was, row by row; the rest stays, in the file too.
+func TestARowTakesThePlaceOfTheLast(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.jsonl")
+	r, err := readResults(path)
+	if err != nil || len(r.all) != 0 {
+		t.Fatal(r, err)
+	}
+	for _, row := range []string{"one", "five", "one"} {
+		again := float64(len(r.all))
+		if err := r.replace(row, []*measurement{{Row: row, Subject: bare, PerSecond: again}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, err = readResults(path); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range r.all {
+		got = append(got, m.Row+" "+short(m.PerSecond))
+	}
+	if want := []string{"five 1.00", "one 2.00"}; !slices.Equal(got, want) {
+		t.Errorf("there is %q, want %q", got, want)
+	}
+	if err := os.WriteFile(path, []byte("{\"row\": \"one\"}\nnothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readResults(path); err == nil {
+		t.Error("a file that is none is read")
+	}
+}
+
+// A ratio is of what was measured in the same round: a machine that is slow for a while changes nothing.
+func TestARatioIsOfTheSameRound(t *testing.T) {
+	r := &results{}
+	for round, slow := range []float64{1, 3, 9} {
+		r.all = append(r.all,
+			&measurement{Row: "one", Subject: "memory/funnel", Round: round, PerSecond: 90 / slow},
+			&measurement{Row: "one", Subject: bare, Round: round, PerSecond: 100 / slow})
+	}
+	if got, found := r.ratio("one", perSecond, "memory/funnel", 0, bare, 0); !found || got < 0.899 || got > 0.901 {
+		t.Errorf("the ratio is %v (%v), want 0.9", got, found)
+	}
+	if _, found := r.ratio("five", perSecond, "memory/funnel", 0, bare, 0); found {
+		t.Error("a ratio of what was not measured")
+	}
+}
+
+// The table says what is met, what is not, and what nobody has measured.
+func TestTheTableOfTargets(t *testing.T) {
+	r := &results{}
+	for _, m := range []measurement{
+		{Subject: bare, PerSecond: 100, ServerCPU: 10},
+		{Subject: "memory/fixed_window", PerSecond: 95, ServerCPU: 11},
+		{Subject: "memory/sliding_log", PerSecond: 91, ServerCPU: 12},
+		{Subject: "memory/funnel", PerSecond: 90, ServerCPU: 9},
+	} {
+		m.Row = "one"
+		r.all = append(r.all, &m)
+	}
+	got := targetTable(r)
+	for _, want := range []string{
+		"| memory: decisions/s, to the bare server's | ≥ 0.9 | fixed_window 0.95, sliding_log 0.91, funnel 0.90 | met |",
+		"| memory: CPU per decision, to the bare server's | ≤ 1.15 | fixed_window 1.10, sliding_log 1.20, funnel 0.90 | **not met** by 1 of 3 |",
+		"| Redis: decisions/s, to the incumbent's | ≥ 2.8, 2.4 | fixed_window –, sliding_log –, funnel – | not measured |",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the table has no line\n%s\nbut\n%s", want, got)
+		}
+	}
+}
+
+// The page can be written from nothing, and from any row.
+func TestThePage(t *testing.T) {
+	docs := t.TempDir()
+	r := &results{}
+	for round := range 2 {
+		if err := publish(r, docs); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(docs, "benchmarks.md"))
+		if err != nil || strings.Contains(string(b), "{{") {
+			t.Errorf("%v: not all parts are there:\n%s", err, b)
+		}
+		for _, row := range append(rows(), scaleRows()...) {
+			_, err := os.Stat(filepath.Join(docs, "benchmarks", row.name+".svg"))
+			if drawn := row.gobench == nil || row.x != ""; round == 1 && drawn && err != nil {
+				t.Error(err)
+			}
+			for _, s := range append(row.subjects, "a benchmark") {
+				for i := range max(1, len(row.cases)) {
+					x := 0.0
+					if row.x != "" {
+						x = float64(i + 1)
+					}
+					r.all = append(r.all, &measurement{
+						Run: "2026-01-02T03:04:05Z", Machine: "a machine", Row: row.name, Subject: s, X: x,
+						PerSecond: 1, ServerCPU: 10, RedisCPU: 2, Value: 3,
+					})
+				}
+			}
+		}
+	}
+}

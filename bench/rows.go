@@ -1,0 +1,126 @@
+package main
+
+import "github.com/weir-rls/weir/bench/client"
+
+// A row is one question put to several servers.
+type row struct {
+	name, title string
+	subjects    []subject
+	cases       []load // one, or in a row of scale one for each x
+	x           string // what x is, in a row of scale
+	gobench     *gobench
+}
+
+// A load is what is asked of each subject.
+type load struct {
+	x        float64
+	request  *client.Request
+	users    *client.Users
+	conns    int
+	inflight int
+	atBest   bool // as many requests a second as the incumbent decides in the row "one", however long answers take
+	fill     int  // so many users come before anything is measured
+	times    int  // and so often; 0: once
+	options  options
+}
+
+var (
+	memory = []subject{"memory/fixed_window", "memory/sliding_log", "memory/funnel"}
+	redis  = []subject{"redis/fixed_window", "redis/sliding_log", "redis/funnel"}
+	both   = append(append([]subject{bare}, memory...), append(redis, incumbent)...)
+	few    = []subject{"memory/fixed_window", "redis/fixed_window", incumbent}
+)
+
+const tenThousand = 10_000
+
+// asked is the load of the first row: 4 connections with 16 requests under way on each, one descriptor of two entries, 10,000
+// users, all alike. Other rows change one thing.
+func asked(change func(l *load)) load {
+	l := load{request: client.Decide(domain, action(0)), users: client.Uniform(tenThousand), conns: 4, inflight: 16}
+	if change != nil {
+		change(&l)
+	}
+	return l
+}
+
+func rows() []row {
+	single := func(change func(l *load)) []load { return []load{asked(change)} }
+	return []row{
+		{
+			name: "one", title: "One descriptor", subjects: both, cases: single(nil),
+		}, {
+			name: "five", title: "Five descriptors", subjects: both,
+			cases: single(func(l *load) { l.request = client.Decide(domain, firstActions(5)...) }),
+		}, {
+			name: "over", title: "All over limit", subjects: both,
+			cases: single(func(l *load) {
+				// Each user has done it once, which is all that is allowed, and has been told so once.
+				l.request, l.fill, l.times = client.Decide(domain, once), tenThousand, 2
+			}),
+		}, {
+			name: "hot", title: "One hot key", subjects: both,
+			cases: single(func(l *load) { l.users = client.Uniform(1) }),
+		}, {
+			name: "zipf", title: "A Zipf mix: the exponent is 1", subjects: both,
+			cases: single(func(l *load) { l.users = client.Zipf(tenThousand, 1) }),
+		}, {
+			name: "single", title: "One at a time", subjects: both,
+			cases: single(func(l *load) { l.conns, l.inflight = 1, 1 }),
+		}, {
+			name: "paced", title: "At the rate that is the incumbent's highest", subjects: append(redis, incumbent),
+			cases: single(func(l *load) { l.atBest, l.inflight = true, 0 }),
+		}, {
+			name: "envoy", title: "Through a real Envoy with one worker", subjects: append([]subject{bare}, few...),
+			cases: single(func(l *load) {
+				l.request, l.inflight, l.options.proxy = client.Get(action(0)), 8, true
+			}),
+		},
+	}
+}
+
+func scaleRows() []row {
+	across := func(values []float64, change func(l *load, x float64)) (cases []load) {
+		for _, x := range values {
+			cases = append(cases, asked(func(l *load) {
+				l.x = x
+				change(l, x)
+			}))
+		}
+		return cases
+	}
+	var settings []subject
+	for _, known := range incumbentSettings {
+		settings = append(settings, known.name)
+	}
+	return []row{
+		{
+			name: "keys", title: "The number of keys", x: "keys", subjects: few[:2],
+			cases: across([]float64{1e3, 1e4, 1e5, 1e6, 1e7}, func(l *load, x float64) {
+				l.request, l.fill, l.users = client.Decide(domain, daily), int(x), client.Uniform(int(x))
+				// Weir's own bounds are above what is measured, and a heap that grows fast stays within the machine.
+				l.options.env = []string{"MEMORY_MAX_KEYS=20000000", "MEMORY_MAX_BYTES=17179869184", "GOMEMLIMIT=6GiB"}
+			}),
+		}, {
+			name: "rules", title: "The number of rules", x: "rules", subjects: few,
+			cases: across([]float64{10, 1e2, 1e3, 1e4, 1e5}, func(l *load, x float64) {
+				l.users, l.options.users = client.Uniform(1e5), int(x)
+			}),
+		}, {
+			name: "descriptors", title: "The number of descriptors", x: "descriptors", subjects: few,
+			cases: across([]float64{1, 2, 5, 10, 20}, func(l *load, x float64) {
+				l.request = client.Decide(domain, firstActions(int(x))...)
+			}),
+		}, {
+			name: "skew", title: "The skew of users: Zipf's exponent, from all alike (0) to as good as one (10)", x: "exponent", subjects: few,
+			cases: across([]float64{0, 0.9, 1.2, 10}, func(l *load, x float64) { l.users = client.Zipf(tenThousand, x) }),
+		}, {
+			name: "settings", title: "The incumbent's settings", subjects: settings, cases: []load{asked(nil)},
+		}, {
+			name: "match", title: "A match, by the number of rules", x: "rules",
+			gobench: &gobench{pkg: "./bench", pattern: "^BenchmarkMatch$", unit: "ns/op"},
+		}, {
+			name: "memory", title: "Memory for a key of 40 bytes",
+			gobench: &gobench{pkg: "./pkg/limiters/memstore", pattern: "^BenchmarkMemoryPerKey$", unit: "bytes/key"},
+		},
+	}
+}

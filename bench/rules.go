@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	domain  = "weir" // that of envoy/bootstrap.yaml
+	actions = 20
+	once    = "once"  // an action that every user may do once an hour
+	daily   = "daily" // one whose counters stay for a day
+)
+
+// action is the name of an action that nobody does too often.
+func action(i int) string { return fmt.Sprintf("a%02d", i) }
+
+// firstActions are so many of them.
+func firstActions(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = action(i)
+	}
+	return names
+}
+
+// usersPerFile keeps a file within what Weir takes as one.
+const usersPerFile = 20_000
+
+// writeRules writes rules into a new folder below root, laid out as the incumbent wants it, and returns the folder. So many
+// users have rules of their own, beside those that hold for all; the more there are, the more files. No algorithm: a fixed
+// window, which the incumbent knows.
+func writeRules(root, algorithm string, users int) (string, error) {
+	dir := filepath.Join(root, "ratelimit", "config")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	b := &rulesFile{algorithm: algorithm}
+	b.begin()
+	b.WriteString("  - key: user_id\n    descriptors:\n")
+	for _, name := range firstActions(actions) {
+		b.limit(name, "minute", 1_000_000)
+	}
+	b.limit(daily, "day", 1_000_000)
+	b.limit(once, "hour", 1)
+	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(b.String()), 0o600); err != nil {
+		return "", err
+	}
+	for first := 0; first < users; first += usersPerFile {
+		b.begin()
+		for user := first; user < min(users, first+usersPerFile); user++ {
+			fmt.Fprintf(b, "  - key: user_id\n    value: user-%08d\n    descriptors:\n", user)
+			b.limit(action(0), "minute", 1_000_000)
+		}
+		name := filepath.Join(dir, fmt.Sprintf("users%d.yaml", first))
+		if err := os.WriteFile(name, []byte(b.String()), 0o600); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+type rulesFile struct {
+	strings.Builder
+	algorithm string
+}
+
+func (b *rulesFile) begin() {
+	b.Reset()
+	fmt.Fprintf(b, "domain: %s\ndescriptors:\n", domain)
+}
+
+// limit is a rule for what a user does.
+func (b *rulesFile) limit(action, unit string, requests int) {
+	fmt.Fprintf(b, "      - key: action\n        value: %s\n        rate_limit: {unit: %s, requests_per_unit: %d", action, unit, requests)
+	if b.algorithm != "" {
+		fmt.Fprintf(b, ", algorithm: %s", b.algorithm)
+	}
+	b.WriteString("}\n")
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+// bareGOGC is what Weir sets for itself.
+const bareGOGC = 400
+
+// The settings of the incumbent. The first are those with which it decides most a second, of those that row "settings" tries:
+// statistics off, a pool so small that requests share writes to Redis, and a large local cache, which spares it collections
+// of garbage as well. REDIS_PIPELINE_WINDOW has an effect on clusters alone, and on one of a node it is no faster.
+var incumbentSettings = []struct {
+	name subject
+	env  []string
+}{
+	{incumbent, []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=2"}},
+	{"incumbent/pool of 1", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=1"}},
+	{"incumbent/pool of 4", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=4"}},
+	{"incumbent/pool of 10", []string{"DISABLE_STATS=true", bigCache}},
+	{"incumbent/pool of 40", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=40"}},
+	{"incumbent/no cache", []string{"DISABLE_STATS=true", "REDIS_POOL_SIZE=2"}},
+	{"incumbent/Prometheus", []string{"USE_PROMETHEUS=true", bigCache, "REDIS_POOL_SIZE=2"}},
+	{"incumbent/pipeline", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=2", "REDIS_PIPELINE_WINDOW=150us", "REDIS_PIPELINE_LIMIT=16"}},
+	{"incumbent/GOGC=400", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=2", "GOGC=400"}}, // Go's, not its own
+}
+
+// bigCache is the incumbent's local cache, and as much for Weir's.
+const bigCache = "LOCAL_CACHE_SIZE_IN_BYTES=67108864"
+
+// patience makes an answer of Redis that comes late a latency, as it is with the incumbent, and not an error.
+const patience = "STORE_TIMEOUT=1s"
+
+// mergeFiles lets a domain stand in several files.
+const mergeFiles = "MERGE_DOMAIN_CONFIG=true"
+
+// A subject is a server to measure: bare, memory/ALGORITHM, redis/ALGORITHM, incumbent or incumbent/SETTINGS.
+type subject string
+
+const (
+	bare      subject = "bare"
+	incumbent subject = "incumbent"
+)
+
+// binaries are the paths of what is started.
+type binaries struct{ weir, bare, incumbent, redis string }
+
+// A setup is a subject with what it needs, running.
+type setup struct {
+	addr                 string // where the load goes
+	server, redis, envoy *harness.Process
+	envoyAdmin           string
+	metrics              string // a URL that tells how often the server allocated
+}
+
+// options of a setup.
+type options struct {
+	users int      // with rules of their own
+	proxy bool     // behind Envoy
+	env   []string // of Weir
+}
+
+// startSubject starts a subject in an empty folder.
+func startSubject(ctx context.Context, b binaries, s subject, o options, dir string) (_ *setup, err error) {
+	up := &setup{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("%s: %w", s, err), up.stop())
+		}
+	}()
+	store, algorithm, _ := strings.Cut(string(s), "/")
+	if store == string(incumbent) {
+		algorithm = "" // it knows one
+	}
+	rules, err := writeRules(dir, algorithm, o.users)
+	if err != nil {
+		return nil, err
+	}
+	redis := ""
+	if store != string(bare) && store != "memory" {
+		if redis, err = up.startRedis(ctx, b, dir); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case s == bare:
+		err = up.startBare(ctx, b, dir)
+	case store == string(incumbent):
+		err = up.startIncumbent(ctx, b, s, dir, redis)
+	default:
+		var w *harness.Weir
+		w, err = harness.StartWeir(ctx, harness.WeirOptions{
+			Binary: b.weir, Rules: rules, Dir: dir, Redis: redis, Env: append([]string{"LOG_LEVEL=warn", bigCache, mergeFiles, patience}, o.env...),
+		})
+		if err == nil {
+			up.server, up.addr, up.metrics = w.Process, w.GRPC, w.HTTP+"/metrics"
+		}
+	}
+	if err != nil || !o.proxy {
+		return up, err
+	}
+	root, err := harness.Root()
+	if err != nil {
+		return nil, err
+	}
+	envoy, err := harness.StartEnvoy(ctx, harness.EnvoyOptions{
+		Bootstrap: filepath.Join(root, "envoy", "bootstrap.yaml"), Weir: up.addr, Dir: dir,
+	})
+	if err != nil {
+		return nil, err
+	}
+	up.envoy, up.addr, up.envoyAdmin = envoy.Process, envoy.URL[len("http://"):], envoy.Admin
+	return up, nil
+}
+
+func (up *setup) startRedis(ctx context.Context, b binaries, dir string) (string, error) {
+	addr, port, err := freeAddr()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command(b.redis, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", dir)
+	up.redis, err = harness.Start(ctx, cmd, filepath.Join(dir, "redis.log"), listens(addr))
+	return addr, err
+}
+
+func (up *setup) startBare(ctx context.Context, b binaries, dir string) error {
+	addr, _, err := freeAddr()
+	if err != nil {
+		return err
+	}
+	metrics, _, err := freeAddr()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(b.bare, "-listen", addr, "-metrics", metrics, "-gogc", strconv.Itoa(bareGOGC))
+	up.addr, up.metrics = addr, "http://"+metrics+"/metrics"
+	up.server, err = harness.Start(ctx, cmd, filepath.Join(dir, "bare.log"), listens(addr))
+	return err
+}
+
+func (up *setup) startIncumbent(ctx context.Context, b binaries, s subject, dir, redis string) error {
+	var settings []string
+	for _, known := range incumbentSettings {
+		if known.name == s {
+			settings = known.env
+		}
+	}
+	ports, err := harness.FreePorts(4)
+	if err != nil {
+		return err
+	}
+	port := func(i int) string { return strconv.Itoa(ports[i]) }
+	cmd := exec.Command(b.incumbent)
+	cmd.Env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+		"GRPC_PORT=" + port(0), "PORT=" + port(1), "DEBUG_PORT=" + port(2),
+		"PROMETHEUS_ADDR=127.0.0.1:" + port(3), "RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis, "USE_STATSD=false", "LOG_LEVEL=warn", mergeFiles,
+	}, settings...)
+	up.addr, up.metrics = "127.0.0.1:"+port(0), "http://127.0.0.1:"+port(2)+"/stats"
+	// It listens once it has its rules and its Redis.
+	up.server, err = harness.Start(ctx, cmd, filepath.Join(dir, "incumbent.log"), listens(up.addr))
+	return err
+}
+
+// stop ends all that was started.
+func (up *setup) stop() error {
+	var errs []error
+	for _, p := range []*harness.Process{up.envoy, up.server, up.redis} {
+		if p != nil {
+			_, err := p.Stop()
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func freeAddr() (addr, port string, err error) {
+	ports, err := harness.FreePorts(1)
+	if err != nil {
+		return "", "", err
+	}
+	port = strconv.Itoa(ports[0])
+	return net.JoinHostPort("127.0.0.1", port), port, nil
+}
+
+// listens tells whether somebody does on addr.
+func listens(addr string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	}
+}

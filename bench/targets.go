@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A target is a ratio that Weir is to reach, of two values that were measured in one row, in turns.
+type target struct {
+	what  string
+	least bool // the ratio is to be at least the bound; else at most
+	cases []bound
+}
+
+// A bound is a target for one thing: an algorithm, or a store.
+type bound struct {
+	name  string
+	limit float64
+	ratio func(r *results) (float64, bool)
+}
+
+var algorithms = []string{"fixed_window", "sliding_log", "funnel"}
+
+func targets() []target {
+	// each compares each algorithm on a store with another subject.
+	each := func(store, row string, of value, to subject, limits ...float64) (all []bound) {
+		for i, algorithm := range algorithms {
+			all = append(all, bound{algorithm, limits[min(i, len(limits)-1)], func(r *results) (float64, bool) {
+				return r.ratio(row, of, subject(store+"/"+algorithm), 0, to, 0)
+			}})
+		}
+		return all
+	}
+	// grown compares a subject with itself, at one x and at another.
+	grown := func(name, row string, of value, s subject, x, to, limit float64) bound {
+		return bound{name, limit, func(r *results) (float64, bool) { return r.ratio(row, of, s, x, s, to) }}
+	}
+	var memoryPerKey []bound
+	for _, algorithm := range algorithms {
+		memoryPerKey = append(memoryPerKey, bound{algorithm, 160, func(r *results) (float64, bool) {
+			return r.median("memory", subject(algorithm), 0, benched)
+		}})
+	}
+	return []target{
+		{"memory: decisions/s, to the bare server's", true, each("memory", "one", perSecond, bare, 0.90)},
+		{"memory: CPU per decision, to the bare server's", false, each("memory", "one", serverCPU, bare, 1.15)},
+		{"Redis: decisions/s, to the incumbent's", true, each("redis", "one", perSecond, incumbent, 2.8, 2.4)},
+		{"Redis: CPU of Weir per decision, to the incumbent's", false, each("redis", "one", serverCPU, incumbent, 0.35)},
+		{"Redis: CPU of Redis per decision, to that under the incumbent", false, each("redis", "one", redisCPU, incumbent, 0.28, 0.35)},
+		{"Redis, five descriptors: requests/s, to the incumbent's", true, each("redis", "five", perSecond, incumbent, 2.8)},
+		{"memory, all over limit: decisions/s, to the bare server's", true, each("memory", "over", perSecond, bare, 0.90)},
+		{"Redis, all over limit: decisions/s, to the bare server's", true, each("redis", "over", perSecond, bare, 0.90)},
+		{"Redis: p99 at the incumbent's highest rate, to the incumbent's", false, pacedP99()},
+		{"Redis, one at a time: p50, to the incumbent's", false, each("redis", "single", p50, incumbent, 1)},
+		{"10^7 keys to 10^4: CPU per decision", false, []bound{
+			grown("memory", "keys", allCPU, "memory/fixed_window", 1e7, 1e4, 1.3),
+			grown("redis", "keys", allCPU, "redis/fixed_window", 1e7, 1e4, 1.3),
+		}},
+		{"10^5 rules to 10: a match by itself", false, []bound{
+			grown("the same rule each time", "match", benched, "one", 1e5, 10, 1.2),
+			grown("all rules in no order", "match", benched, "all", 1e5, 10, 1.2),
+		}},
+		{"10^5 rules to 10: CPU per decision", false, []bound{
+			grown("memory", "rules", allCPU, "memory/fixed_window", 1e5, 10, 1.2),
+		}},
+		{"memory: bytes for a key of 40", false, memoryPerKey},
+	}
+}
+
+// pacedP99 is kind to the incumbent: its own p99 is the lower one of that at this rate and that when each of its clients waits
+// for an answer before it asks again.
+func pacedP99() (all []bound) {
+	for _, algorithm := range algorithms {
+		all = append(all, bound{algorithm, 0.3, func(r *results) (float64, bool) {
+			own, found := r.median("paced", subject("redis/"+algorithm), 0, p99)
+			theirs, one := r.median("paced", incumbent, 0, p99)
+			waiting, two := r.median("one", incumbent, 0, p99)
+			return own / min(theirs, waiting), found && one && two
+		}})
+	}
+	return all
+}
+
+// ratio is the median over all rounds of the ratio of two values in the same round; false if there is none.
+func (r *results) ratio(row string, of value, a subject, ax float64, b subject, bx float64) (float64, bool) {
+	var ratios []float64
+	for _, m := range r.of(row, a, ax) {
+		for _, to := range r.of(row, b, bx) {
+			if to.Round == m.Round && of(to) > 0 {
+				ratios = append(ratios, of(m)/of(to))
+			}
+		}
+	}
+	if len(ratios) == 0 {
+		return 0, false
+	}
+	return medianOf(ratios), true
+}
+
+// targetTable is the table of all targets, met and not.
+func targetTable(r *results) string {
+	b := &strings.Builder{}
+	b.WriteString("| | target | measured | |\n|---|---|---|---|\n")
+	for _, t := range targets() {
+		sign, met, missing := "≤", 0, 0
+		if t.least {
+			sign = "≥"
+		}
+		var limits, values []string
+		for _, c := range t.cases {
+			if limit := fmt.Sprint(c.limit); len(limits) == 0 || limits[len(limits)-1] != limit {
+				limits = append(limits, limit)
+			}
+			ratio, found := c.ratio(r)
+			switch {
+			case !found:
+				missing++
+				values = append(values, c.name+" –")
+				continue
+			case t.least && ratio >= c.limit, !t.least && ratio <= c.limit:
+				met++
+			}
+			values = append(values, fmt.Sprintf("%s %s", c.name, short(ratio)))
+		}
+		verdict := "**not met**"
+		switch {
+		case missing > 0:
+			verdict = "not measured"
+		case met == len(t.cases):
+			verdict = "met"
+		case met > 0:
+			verdict = fmt.Sprintf("**not met** by %d of %d", len(t.cases)-met, len(t.cases))
+		}
+		fmt.Fprintf(b, "| %s | %s %s | %s | %s |\n", t.what, sign, strings.Join(limits, ", "), strings.Join(values, ", "), verdict)
+	}
+	return b.String()
+}
+
+// short writes a number with three digits that count, or all before the point.
+func short(x float64) string {
+	switch {
+	case x >= 100:
+		return fmt.Sprintf("%.0f", x)
+	case x >= 10:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}
