@@ -216,7 +216,10 @@ function M.save(key, s, px, l, _, now)
   elseif standing + #rest > SHORT or s.list and standing > 0 then
     save_list(key, s, rest, px, l, now)
   else
-    if s.list then call('DEL', key) end
+    if s.list then
+      call('DEL', key)
+      s.text = ''
+    end
     save_text(key, s, rest, px, l, now)
   end
 end
