@@ -58,11 +58,13 @@ type load struct {
 	hits     []limiters.Hit
 	verdicts []limiters.Verdict
 	groups   uint16
+	deadline time.Time // the latest of the tickets': nobody waits any longer
 }
 
 // A ticket is a Take that waits: its hits, and what has become of them.
 type ticket struct {
 	now      time.Time
+	deadline time.Time
 	hits     []limiters.Hit
 	verdicts []limiters.Verdict
 	err      error
@@ -98,6 +100,10 @@ func (l *lane) take(ctx context.Context, now time.Time, hits []limiters.Hit, out
 	}
 	t := tickets.Get().(*ticket)
 	t.now, t.hits, t.verdicts = now, append(t.hits[:0], hits...), slices.Grow(t.verdicts[:0], len(hits))[:len(hits)]
+	t.deadline = time.Now().Add(l.timeout)
+	if own, bounded := ctx.Deadline(); bounded && own.Before(t.deadline) {
+		t.deadline = own
+	}
 	t.state.Store(waiting)
 	l.queue = append(l.queue, t)
 	l.waiting += len(hits)
@@ -180,7 +186,7 @@ func (l *lane) collect() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := &l.load
-	d.tickets, d.hits, d.groups = d.tickets[:0], d.hits[:0], 0
+	d.tickets, d.hits, d.groups, d.deadline = d.tickets[:0], d.hits[:0], 0, time.Time{}
 	taken := 0
 	for _, t := range l.queue {
 		if len(d.tickets) > 0 && (len(d.hits)+len(t.hits) > l.most || !t.now.Equal(d.tickets[0].now)) {
@@ -200,6 +206,9 @@ func (l *lane) collect() bool {
 // add adds the hits of a ticket. Groups of several tickets may have one number: they get their own.
 func (d *load) add(t *ticket) {
 	d.tickets = append(d.tickets, t)
+	if t.deadline.After(d.deadline) {
+		d.deadline = t.deadline
+	}
 	first := len(d.hits)
 	d.hits = append(d.hits, t.hits...)
 	for i := range t.hits {
@@ -220,7 +229,7 @@ func (l *lane) call() {
 	d := &l.load
 	d.verdicts = slices.Grow(d.verdicts[:0], len(d.hits))[:len(d.hits)]
 	l.count(len(d.hits))
-	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
+	ctx, cancel := context.WithDeadline(context.Background(), d.deadline)
 	defer cancel()
 	err := l.guarded(ctx)
 	from := 0

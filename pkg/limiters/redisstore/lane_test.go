@@ -1,0 +1,342 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// waits tells how many hits wait in the lane.
+func (l *lane) waits() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting
+}
+
+// A queue is a Redis that stands still, and Takes that arrive there one after another.
+type queue struct {
+	t      *testing.T
+	server *redistest.Server
+	store  *Store
+	takes  sync.WaitGroup
+}
+
+// standStill stops the server with a call under way: who comes now waits.
+func standStill(t *testing.T, server *redistest.Server, s *Store) *queue {
+	t.Helper()
+	if _, err := take(t, s, limiters.Hit{Key: "first", Limit: hourly}); err != nil {
+		t.Fatal(err)
+	}
+	q := &queue{t: t, server: server, store: s}
+	q.signal(syscall.SIGSTOP)
+	t.Cleanup(func() { q.signal(syscall.SIGCONT) })
+	q.takes.Go(func() { _, _ = take(t, s, limiters.Hit{Key: "first", Limit: hourly}) })
+	redistest.Await(t, "the call under way", func(context.Context) error {
+		if s.lane.idle() {
+			return errors.New("the lane is idle")
+		}
+		return nil
+	})
+	return q
+}
+
+func (q *queue) signal(s syscall.Signal) {
+	q.t.Helper()
+	if err := q.server.Signal(s); err != nil {
+		q.t.Fatal(err)
+	}
+}
+
+// join makes a Take that waits behind those before it.
+func (q *queue) join(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, err *error) {
+	q.t.Helper()
+	before := q.store.lane.waits()
+	q.takes.Go(func() { *err = q.store.Take(ctx, now, hits, out) })
+	redistest.Await(q.t, "a Take to wait", func(context.Context) error {
+		if n := q.store.lane.waits(); n != before+len(hits) {
+			return fmt.Errorf("%d hits wait", n)
+		}
+		return nil
+	})
+}
+
+func (q *queue) goOn() {
+	q.t.Helper()
+	q.signal(syscall.SIGCONT)
+	q.takes.Wait()
+}
+
+// What has waited goes in one call, in the order of arrival, and each Take is told what it would have been told alone.
+func TestWhatHasWaitedGoesInOneCall(t *testing.T) {
+	server := redistest.Start(t)
+	for _, name := range limiters.Algorithms() {
+		s := open(t, server)
+		q := standStill(t, server, s)
+		generator, reference := limiterstest.NewGenerator(name, 7), limiterstest.NewReference()
+		now, _ := generator.Next()
+		const takes = 60
+		var hits [takes][]limiters.Hit
+		var want, got [takes][]limiters.Verdict
+		var failed [takes]error
+		calls := s.Stats().Calls
+		sum := 0
+		for i := range takes {
+			if _, hits[i] = generator.Next(); sum+len(hits[i]) > 250 {
+				hits[i] = nil
+				continue
+			}
+			sum += len(hits[i])
+			want[i], got[i] = make([]limiters.Verdict, len(hits[i])), make([]limiters.Verdict, len(hits[i]))
+			if err := reference.Take(t.Context(), now, hits[i], want[i]); err != nil {
+				t.Fatal(err)
+			}
+			q.join(t.Context(), now, hits[i], got[i], &failed[i])
+		}
+		q.goOn()
+		for i := range takes {
+			if failed[i] != nil || !slices.Equal(got[i], want[i]) {
+				t.Fatalf("%s: take %d of %+v: %v\n got %+v\nwant %+v", name, i, hits[i], failed[i], got[i], want[i])
+			}
+		}
+		if n := s.Stats().Calls - calls; n != 1 {
+			t.Errorf("%s: %d calls for all that waited, want 1", name, n)
+		}
+	}
+}
+
+func TestTakesOfSeveralTimesAndTooManyHitsGoInSeveralCalls(t *testing.T) {
+	server := redistest.Start(t)
+	s := New(Options{Addr: server.Addr, Timeout: patience, MaxBatch: 4})
+	defer s.Close()
+	q := standStill(t, server, s)
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 1000, Window: time.Hour})
+	now := time.Now().Truncate(time.Microsecond)
+	var failed [12]error
+	var got [12][]limiters.Verdict
+	for i := range failed {
+		// Two hits each: three Takes of one time, three of the next.
+		at := now.Add(time.Duration(i/3) * time.Second)
+		got[i] = make([]limiters.Verdict, 2)
+		hit := limiters.Hit{Key: "k", Limit: limit, N: 1}
+		q.join(t.Context(), at, []limiters.Hit{hit, hit}, got[i], &failed[i])
+	}
+	before := s.Stats().Calls
+	q.goOn()
+	for i := range failed {
+		if failed[i] != nil || got[i][1].Used != int64(2*i+2) {
+			t.Errorf("take %d: %+v, %v, want %d used", i, got[i], failed[i], 2*i+2)
+		}
+	}
+	if n := s.Stats().Calls - before; n != 8 {
+		t.Errorf("%d calls, want 8: two Takes at most, of one time", n)
+	}
+}
+
+// Groups are numbered by each Take for itself.
+func TestGroupsOfSeveralTakesAreNotOne(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	q := standStill(t, server, s)
+	one := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, FirstHit: true})
+	var failed [3]error
+	var got [3][]limiters.Verdict
+	for i, n := range []int64{2, 1, 1} {
+		got[i] = make([]limiters.Verdict, 2)
+		q.join(t.Context(), time.Time{}, []limiters.Hit{
+			{Key: fmt.Sprint("a", i), Limit: one, N: n, Group: 9}, {Key: fmt.Sprint("b", i), Limit: one, N: 1, Group: 9},
+		}, got[i], &failed[i])
+	}
+	q.goOn()
+	for i := range got {
+		denied := i == 0
+		if failed[i] != nil || got[i][0].Allowed == denied || (got[i][1].Used == 0) != denied {
+			t.Errorf("take %d: %+v, %v", i, got[i], failed[i])
+		}
+	}
+}
+
+func TestWhoGivesUpWaitingIsNotCharged(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	q := standStill(t, server, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	var gone, stays error
+	hits := []limiters.Hit{{Key: "k", Limit: hourly, N: 1}}
+	out := make([]limiters.Verdict, 1)
+	q.join(ctx, time.Time{}, hits, make([]limiters.Verdict, 1), &gone)
+	q.join(t.Context(), time.Time{}, hits, out, &stays)
+	cancel()
+	redistest.Await(t, "the Take to leave", func(context.Context) error {
+		if n := s.Stats().Left; n != 1 {
+			return fmt.Errorf("%d hits have left", n)
+		}
+		return nil
+	})
+	q.goOn()
+	if !errors.Is(gone, context.Canceled) || !errors.Is(gone, errWaited) {
+		t.Errorf("who left is told %v", gone)
+	}
+	if stays != nil || out[0].Used != 1 {
+		t.Errorf("who stayed is told %+v, %v, want one hit, its own", out[0], stays)
+	}
+}
+
+func TestPastTheBoundIsRefusedAtOnce(t *testing.T) {
+	server := redistest.Start(t)
+	s := New(Options{Addr: server.Addr, Timeout: patience, MaxWaiting: 2})
+	defer s.Close()
+	q := standStill(t, server, s)
+	var failed error
+	out := make([]limiters.Verdict, 2)
+	q.join(t.Context(), time.Time{}, hitsOf("a", "b"), out, &failed)
+	if _, err := take(t, s, hitsOf("c")...); !errors.Is(err, ErrBusy) {
+		t.Errorf("%v, want %v", err, ErrBusy)
+	}
+	q.goOn()
+	if failed != nil || out[1].Used != 1 || s.Stats().Refused != 1 {
+		t.Errorf("%v, %+v, %+v", failed, out, s.Stats())
+	}
+	if out, err := take(t, s, hitsOf("c")...); err != nil || out[0].Used != 1 {
+		t.Errorf("afterwards: %+v, %v", out, err)
+	}
+}
+
+// A Redis that was frozen runs what it was sent when it thaws: by then those who asked have been told that it failed.
+func TestALateCallChargesNothing(t *testing.T) {
+	server := redistest.Start(t)
+	s := New(Options{Addr: server.Addr, Timeout: 200 * time.Millisecond})
+	defer s.Close()
+	redistest.Await(t, "a first answer", func(context.Context) error {
+		_, err := take(t, s, hitsOf("k")...)
+		return err
+	})
+	before := lookAt(t, open(t, server), "k")
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var takes sync.WaitGroup
+	for range 20 {
+		takes.Go(func() {
+			if _, err := take(t, s, hitsOf("k")...); err == nil {
+				t.Error("a frozen Redis has answered")
+			}
+		})
+	}
+	takes.Wait()
+	if err := server.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	// A call on a connection of its own is run after what lies in the others: they were there before.
+	redistest.Await(t, "the calls to have run", func(context.Context) error {
+		if n := commands(t, server.Client(t))["evalsha"]; n < 3 {
+			return fmt.Errorf("%d calls have run", n)
+		}
+		return nil
+	})
+	if used := lookAt(t, open(t, server), "k"); used != before {
+		t.Errorf("%d hits were charged that were answered with an error", used-before)
+	}
+}
+
+func lookAt(t *testing.T, s *Store, key string) int64 {
+	t.Helper()
+	out, err := take(t, s, limiters.Hit{Key: key, Limit: hourly})
+	if err != nil || out[0].Err != nil {
+		t.Fatal(out, err)
+	}
+	return out[0].Used
+}
+
+// Whatever was thought of the server's clock, a call that was late for its sake is made again, and charges once.
+func TestAClockThatIsSetIsLearntAgain(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	for i, offset := range []time.Duration{-time.Hour, time.Hour, -24 * 365 * time.Hour, 0} {
+		s.clock.offset.Store(s.clock.offset.Load() + offset.Microseconds())
+		if out, err := take(t, s, hitsOf("k")...); err != nil || out[0].Used != int64(i+1) {
+			t.Errorf("off by %v: %+v, %v, want %d used", offset, out, err, i+1)
+		}
+	}
+}
+
+func TestABugIsAnErrorOfThoseWhoWait(t *testing.T) {
+	under, goOn := make(chan struct{}), make(chan struct{})
+	l := &lane{timeout: patience, most: 10, bound: 10, counts: &counts{}}
+	l.decide = func(_ context.Context, _ time.Time, hits []limiters.Hit, _ []limiters.Verdict) error {
+		if hits[0].Key == "first" {
+			close(under)
+			<-goOn
+			return nil
+		}
+		panic("a bug")
+	}
+	var takes sync.WaitGroup
+	takeOf := func(key string) error {
+		return l.take(t.Context(), time.Time{}, hitsOf(key), make([]limiters.Verdict, 1))
+	}
+	takes.Go(func() { _ = takeOf("first") })
+	<-under
+	var failed error
+	takes.Go(func() { failed = takeOf("second") })
+	redistest.Await(t, "the second to wait", func(context.Context) error {
+		if l.waits() != 1 {
+			return errors.New("nobody waits")
+		}
+		return nil
+	})
+	close(goOn)
+	takes.Wait()
+	l.served.Wait()
+	if failed == nil || !strings.Contains(failed.Error(), "a bug") {
+		t.Errorf("%v", failed)
+	}
+	if !l.idle() {
+		t.Error("the lane is not free")
+	}
+}
+
+// Runs say what the hits are, whatever follows what.
+func TestRunsAreTheHits(t *testing.T) {
+	limits := []*limiters.Limit{hourly, millionAMinute}
+	for range 2000 {
+		hits := make([]limiters.Hit, 1+rand.IntN(12))
+		keys := make([]string, len(hits))
+		for i := range hits {
+			hits[i] = limiters.Hit{Limit: limits[rand.IntN(5)/4], N: rand.Int64N(3) - 1, Group: uint16(rand.IntN(4) / 3)}
+			keys[i] = fmt.Sprint(rand.IntN(5))
+			if i > 0 && rand.IntN(2) == 0 {
+				hits[i] = hits[i-1]
+			}
+		}
+		b := newBatch(time.Time{}, hits, keys)
+		var got []limiters.Hit
+		for runs := b.runs; len(runs) > 0; runs = runs[17:] {
+			key := int(binary.BigEndian.Uint16(runs[2:]))
+			for range binary.BigEndian.Uint16(runs) {
+				got = append(got, limiters.Hit{
+					Key: b.distinct[key-1], Limit: b.limits[binary.BigEndian.Uint16(runs[5:])-1],
+					Group: binary.BigEndian.Uint16(runs[7:]), N: int64(binary.BigEndian.Uint64(runs[9:])),
+				})
+				key += int(runs[4])
+			}
+		}
+		for i := range hits {
+			hits[i].Key = keys[i]
+		}
+		if !slices.Equal(got, hits) {
+			t.Fatalf("\n got %+v\nwant %+v", got, hits)
+		}
+	}
+}
