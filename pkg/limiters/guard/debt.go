@@ -78,6 +78,8 @@ const (
 	// debtsInCall is how many debts go to the store in one call, and patience how long that may take.
 	debtsInCall = 50
 	patience    = time.Second
+	// shortest is the least that the cache sleeps, however small Max is.
+	shortest = int64(time.Millisecond)
 )
 
 // run forgets what is old and sends what has been owed for the longest that it may, until ctx ends. It sleeps until the
@@ -95,10 +97,10 @@ func (c *DenyCache) run(ctx context.Context) {
 		now := c.clock()
 		// What is nearly due goes along, so that it wakes at most sixteen times in Max.
 		next, err := c.flush(ctx, now-c.max+c.max/16)
-		wait := max(0, min(next, now)+c.max-c.clock())
+		wait := max(shortest, min(next, now)+c.max-c.clock())
 		if err != nil {
 			// What was sent is lost; the rest waits for a store that answers.
-			wait = c.max / 4
+			wait = max(shortest, c.max/4)
 		}
 		timer.Reset(time.Duration(wait))
 	}

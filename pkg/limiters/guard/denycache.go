@@ -73,6 +73,7 @@ func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 	if o.Max == 0 {
 		o.Max = time.Second
 	}
+	o.Max = min(o.Max, limiters.MaxWindow) // and no sum of times is too large
 	shards := 1
 	for shards < mostShards && o.Bytes/int64(2*shards) >= leastShard {
 		shards *= 2
@@ -141,12 +142,14 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, hits []limiters.Hit
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// What is below passes these four separately: as a struct they would not stay on the stack.
+	// These are passed one by one: in a struct with hits they would not stay on the stack.
 	var few [8]place
-	places, debts, asks, from := few[:0], []debt(nil), 0, c.clock()
-	if places = few[:min(len(hits), len(few))]; len(hits) > len(few) {
+	places := few[:min(len(hits), len(few))]
+	if len(hits) > len(few) {
 		places = make([]place, len(hits))
 	}
+	var debts []debt
+	from, asks := c.clock(), 0
 	c.see(hits, places)
 	for i := range hits {
 		if !c.answer(from, hits, places, i, &out[i], &debts) {

@@ -274,6 +274,21 @@ func TestARefundDropsADenialOfACallUnderWay(t *testing.T) {
 	})
 }
 
+// While a refund is on its way nobody knows what is left, but the store.
+func TestWhileARefundIsUnderWayItsKeyAsksTheStore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.line.set(10*time.Millisecond, 50*time.Millisecond, nil)
+		go a.take("k", twoALog, -1, "ok used=1 remaining=1 reset=59.99s")
+		time.Sleep(20 * time.Millisecond)
+		a.line.set(0, 0, nil)
+		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+		time.Sleep(time.Second)
+	})
+}
+
 // A hit comes and is denied while a refund is on its way: when the refund is done, nothing of it is remembered.
 func TestARefundDropsADenialFromWhileItWasUnderWay(t *testing.T) {
 	for _, unheard := range []bool{false, true} {
