@@ -216,6 +216,24 @@ func TestWhatAnotherReplicaGivesBackIsSeenAfterMax(t *testing.T) {
 	})
 }
 
+// What was summed until then is counted only while the key is over its limit.
+func TestASumOfAKeyThatIsNoLongerOverIsNotCounted(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.replica(defaults), w.replica(defaults)
+		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 9, "remembered: denied used=13 remaining=0 retry=never reset=60s")
+		a.take("idle", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.take("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		b.take("k", counted, -2, "ok used=2 remaining=0 reset=60s") // just full
+		time.Sleep(3 * time.Second)
+		w.holds("k", counted, 2)
+		if got := a.Stats(); got.Entries != 0 || got.Sent != 9 {
+			t.Errorf("%+v, want what is old to be forgotten", got)
+		}
+	})
+}
+
 func TestWhatTheStoreLosesIsSeenAfterMax(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
@@ -455,8 +473,12 @@ func TestAGroupOfSeveralAsksTheStore(t *testing.T) {
 			"denied used=6 remaining=0 retry=60s reset=60s",
 			"ok used=0 remaining=2 reset=60s",
 			"ok used=1 remaining=1 reset=60s")
+		a.take("full", counted, 1, "remembered: denied used=6 remaining=0 retry=60s reset=60s") // and the one of the group
+		raised := limit(limiters.Spec{Max: 20, CountDenied: true})
+		w.takes(a, []limiters.Hit{{Key: "full", Limit: raised, N: 1, Group: 65535}, {Key: "third", Limit: raised, N: 1, Group: 65535}},
+			"ok used=8 remaining=12 reset=60s", "ok used=1 remaining=19 reset=60s")
 		// The group is decided at the place of its first hit, and what is on its keys, after it.
-		w.takes(a, []limiters.Hit{in("free", 1), in("full", 0), {Key: "full", Limit: counted, N: -6, Group: 1}},
+		w.takes(a, []limiters.Hit{in("free", 1), in("full", 0), {Key: "full", Limit: counted, N: -8, Group: 1}},
 			"ok used=1 remaining=1 reset=60s",
 			"ok used=1 remaining=1 reset=60s",
 			"ok used=0 remaining=2 reset=60s")
