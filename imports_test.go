@@ -21,6 +21,7 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"pkg/redisscripts", "", "Lua, embedded"},
 	{"pkg/limiters/redisstore", "pkg/limiters pkg/redisscripts", "a store keeps states and decides nothing"},
 	{"pkg/limiters/persecond", "pkg/limiters", "a store of two stores"},
+	{"pkg/limiters/guard", "pkg/limiters", "it stands before a store and knows none"},
 	{"pkg/limiters/limiterstest", "pkg/limiters", "the suite knows no store"},
 	{"pkg/descriptors", "pkg/limiters", "a rule is a limit with a place"},
 	{"pkg/descriptors/sources", "pkg/descriptors", "a source hands files on"},
@@ -30,12 +31,12 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"internal/settings", "", "a table"},
 	{"internal/listeners", "", "sockets and certificates"},
 	{"internal/tracing", "internal/settings pkg/limiters", "a store that is traced is a store"},
-	{"internal/telemetry", "pkg/descriptors pkg/limiters pkg/limiters/memstore pkg/rls", "it reads what others have decided"},
+	{"internal/telemetry", "pkg/descriptors pkg/limiters pkg/limiters/guard pkg/limiters/memstore pkg/rls", "it reads what others have decided"},
 	{"internal/certtest", "", "certificates, for tests alone"},
 	{"internal/redistest", "internal/certtest", "real Redis servers, for tests alone"},
 	{"cmd/server", "internal/listeners internal/settings internal/telemetry internal/tracing pkg/descriptors " +
-		"pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters pkg/limiters/memstore pkg/limiters/persecond " +
-		"pkg/limiters/redisstore pkg/rls", "the only place that knows every package"},
+		"pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard pkg/limiters/memstore " +
+		"pkg/limiters/persecond pkg/limiters/redisstore pkg/rls", "the only place that knows every package"},
 	{"e2e/harness", "", "processes, known by their command lines alone"},
 	{"e2e/demo", "e2e/harness internal/redistest", "what make demo runs"},
 	{"e2e/seeds", "", "tests alone"},

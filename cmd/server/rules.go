@@ -25,6 +25,8 @@ type ruleSource struct {
 	log     *zap.Logger
 	metrics *telemetry.Metrics
 	there   func() // rules have come
+	// replaced is called when rules have taken the place of others; nil until there is somebody to tell.
+	replaced func()
 
 	file    *sources.File // nil where rules come by xDS
 	xds     *xds.Source
@@ -156,6 +158,9 @@ func (r *ruleSource) readOverlay(files []descriptors.File, err error) error {
 
 func (r *ruleSource) loaded() {
 	r.said = ""
+	if r.replaced != nil {
+		r.replaced()
+	}
 	rules := r.live.Rules()
 	for _, w := range rules.Warnings() {
 		r.log.Warn("suspicious rule", zap.Stringer("at", w))

@@ -75,7 +75,10 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 			log.Warn("traces not sent", zap.Error(err))
 		}
 	}()
-	store.Store = traces.Store(store.Store)
+	// The cache stands before what is traced: a trace shows what Redis was asked.
+	remembering, drop, forget := remember(&s.Serve, traces.Store(store.Store), log, metrics)
+	defer forget()
+	store.Store, rules.replaced = remembering, drop
 	p, err := newServers(&s.Serve, rules, store, ready, log, metrics, traces.GRPC()...)
 	if err != nil {
 		return err

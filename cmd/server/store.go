@@ -11,6 +11,7 @@ import (
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/persecond"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
@@ -55,6 +56,25 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 			second.close()
 		},
 	}, nil
+}
+
+// remember puts a deny cache before a store on Redis. Nothing else needs one: then it is the store that it was given, and
+// drop does nothing. What is summed is sent when it is closed, before the store is.
+func remember(
+	s *settings.Serve, inner limiters.Store, log *zap.Logger, metrics *telemetry.Metrics,
+) (outer limiters.Store, drop, stop func()) {
+	if s.BackendType != settings.Redis || s.LocalCacheSize == 0 {
+		return inner, func() {}, func() {}
+	}
+	cache := guard.NewDenyCache(inner, guard.DenyOptions{Bytes: s.LocalCacheSize, Max: s.DenyCacheMax})
+	metrics.DenyCache(cache.Stats)
+	return cache, cache.Drop, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := cache.Close(ctx); err != nil {
+			log.Warn("not all denied hits were counted", zap.Error(err))
+		}
+	}
 }
 
 // where is what the variables that begin with prefix say of a Redis.

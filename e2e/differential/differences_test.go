@@ -228,7 +228,7 @@ func TestDifferences(t *testing.T) {
 			settings = []string{env}
 		}
 		theirs := startIncumbent(t, files, settings...)
-		ours := startWeir(t, files, withoutUnknown(t, settings)...)
+		ours := startWeir(t, files, settings...)
 		for _, d := range differences {
 			if d.env != env {
 				continue

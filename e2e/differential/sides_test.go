@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -156,26 +155,6 @@ func (s *side) ask(ctx context.Context, request *ratelimitv3.RateLimitRequest) a
 	defer cancel()
 	response, err := s.client.ShouldRateLimit(ctx, request)
 	return answer{response, err}
-}
-
-// weirHelp lists the settings of Weir.
-var weirHelp = sync.OnceValues(func() (string, error) {
-	binary, err := weirBinary()
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command(binary, "serve", "--help").CombinedOutput()
-	return string(out), err
-})
-
-// weirKnows tells whether Weir has a setting.
-func weirKnows(t *testing.T, variable string) bool {
-	t.Helper()
-	help, err := weirHelp()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Contains(help, "$"+variable) // lines are broken, words are not
 }
 
 // A syncBuffer is the log of a process that is still running.

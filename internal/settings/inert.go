@@ -41,7 +41,6 @@ var Inert = []struct {
 	{"RUNTIME_WATCH_ROOT", "the root being replaced is seen as well as a file in the folder being changed", truth},
 	{"RUNTIME_IGNOREDOTFILES", "names that begin with a dot are always passed over, such as the ..data of a ConfigMap", truth},
 	{"EXPIRATION_JITTER_MAX_SECONDS", "keys expire when they are as good as new; nothing is written at the end of a window", whole},
-	{"LOCAL_CACHE_SIZE_IN_BYTES", "there is no local cache yet: every decision asks the store", whole},
 	{"REDIS_PIPELINE_WINDOW", "a request is one call; nothing waits for others", span},
 	{"REDIS_PIPELINE_LIMIT", "a request is one call; nothing waits for others", whole},
 	{"REDIS_CLUSTER_PIPELINE_PARALLELISM", "the nodes of a cluster are always asked at once", whole},

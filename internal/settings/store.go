@@ -24,6 +24,9 @@ type Store struct {
 	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"Before every key in Redis."`
 	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait for Redis. Envoy itself waits 20 ms by default."`
 
+	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"About the most bytes that remembered denials may take: who is over a limit is denied without asking Redis. 0: every decision asks Redis. Counters in memory need no cache."`
+	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest that a denial is remembered, and that hits so denied wait to be counted in Redis: what another replica gives back, or Redis loses, is seen after that."`
+
 	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory."`
 	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"4294967296" help:"About the most bytes that keys in memory may take."`
 }
@@ -67,6 +70,10 @@ func (s *Store) complete(f *faults) {
 		f.tell("REDIS_TIMEOUT", "want 0, which is the default, or more")
 	}
 	positive(f, "REDIS_POOL_SIZE", s.RedisPoolSize)
+	if s.LocalCacheSize < 0 {
+		f.tell("LOCAL_CACHE_SIZE_IN_BYTES", "want 0, which is no cache, or more")
+	}
+	positive(f, "DENY_CACHE_MAX", int64(s.DenyCacheMax))
 	positive(f, "MEMORY_MAX_KEYS", s.MemoryMaxKeys)
 	positive(f, "MEMORY_MAX_BYTES", s.MemoryMaxBytes)
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -101,7 +102,7 @@ func (m *Metrics) Answered(a *rls.Answer) {
 		m.nobody.WithLabelValues(a.Domain).Add(float64(n))
 	}
 	m.took.Observe(a.Took.Seconds())
-	if a.StoreTook > 0 {
+	if a.StoreTook > 0 && !remembered(a.Decisions) {
 		m.store.Observe(a.StoreTook.Seconds())
 	}
 	for i := range a.Decisions {
@@ -118,6 +119,16 @@ func (m *Metrics) Answered(a *rls.Answer) {
 		}
 		m.hitsOf(d, verdict).Add(float64(d.Hits))
 	}
+}
+
+// remembered tells whether the deny cache answered all, so that the store was not asked.
+func remembered(decisions []rls.Decision) bool {
+	for i := range decisions {
+		if !decisions[i].Verdict.Cached {
+			return false
+		}
+	}
+	return len(decisions) > 0
 }
 
 const (
@@ -181,6 +192,32 @@ func (m *Metrics) forgetGone(rules *descriptors.Rules) {
 
 // Panicked counts a request that met a bug.
 func (m *Metrics) Panicked() { m.panics.Inc() }
+
+// DenyCache tells of the cache of denials.
+func (m *Metrics) DenyCache(stats func() guard.DenyStats) {
+	gauge := func(name, help string, value func(guard.DenyStats) int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+			func() float64 { return float64(value(stats())) })
+	}
+	counter := func(name, help string, value func(guard.DenyStats) int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
+			func() float64 { return float64(value(stats())) })
+	}
+	m.Registry.MustRegister(
+		gauge("weir_deny_cache_entries", "Denials remembered.", func(s guard.DenyStats) int64 { return s.Entries }),
+		gauge("weir_deny_cache_bytes", "About the bytes that they take.", func(s guard.DenyStats) int64 { return s.Bytes }),
+		counter("weir_deny_cache_asked_total", "Decisions that the deny cache was asked for. Refunds are none.",
+			func(s guard.DenyStats) int64 { return s.Asked }),
+		counter("weir_deny_cache_answered_total", "Of these, those that it answered: the store was spared them.",
+			func(s guard.DenyStats) int64 { return s.Answered }),
+		counter("weir_deny_cache_refused_total", "Denials not remembered, since there was no room.",
+			func(s guard.DenyStats) int64 { return s.Refused }),
+		counter("weir_deny_cache_sent_hits_total", "Hits that it denied and sent to be counted later.",
+			func(s guard.DenyStats) int64 { return s.Sent }),
+		counter("weir_deny_cache_lost_hits_total", "Hits that it denied and sent in calls that failed: they may not have been counted.",
+			func(s guard.DenyStats) int64 { return s.Lost }),
+	)
+}
 
 // Memory tells of the store in memory.
 func (m *Metrics) Memory(stats func() memstore.Stats) {

@@ -16,7 +16,7 @@ const (
 	nearLimit
 	withinLimit
 	shadowMode
-	overLimitWithLocalCache // 0 until there is a deny cache to count
+	overLimitWithLocalCache
 	totalNegativeHits
 	counters
 )
@@ -50,6 +50,8 @@ var counterHelp = [counters]string{
 // says how full it is. A denied hit that is not counted has taken no part of what was left, so all of it is over_limit
 // and none is near_limit. Where a log or a funnel is full of denied hits, and drops some, all of a hit is over_limit.
 //
+// What the deny cache answered was over the limit before: all of it is over_limit, and over_limit_with_local_cache.
+//
 // A look is 0 hits, and adds 0. A refund is total_negative_hits alone. What the store could not decide is counted as
 // asked for, and that is all: nobody knows whether it was charged.
 func tallyOf(d *rls.Decision, ratio float32) (t tally) {
@@ -60,6 +62,13 @@ func tallyOf(d *rls.Decision, ratio float32) (t tally) {
 	}
 	t[totalHits] = uint64(n)
 	if v.Err != nil || n == 0 {
+		return t
+	}
+	if v.Cached {
+		t[overLimit], t[overLimitWithLocalCache] = uint64(n), uint64(n)
+		if d.Shadowed {
+			t[shadowMode] = uint64(n)
+		}
 		return t
 	}
 	limit := d.Limit.Limit.Capacity()

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,10 +77,16 @@ func TestATallyIsTheIncumbents(t *testing.T) {
 		{"a log is full", log, .8, 1, 10, false, false, tally{totalHits: 1, overLimit: 1}},
 		{"a log that counts, across", logged, .8, 3, 12, false, false, tally{totalHits: 3, overLimit: 2, nearLimit: 1}},
 		{"a log full of denied hits", logged, .8, 3, 20, false, false, tally{totalHits: 3, overLimit: 3}},
+		{"from the deny cache", fixed(10), .8, 3, 14, false, false, tally{totalHits: 3, overLimit: 3, overLimitWithLocalCache: 3}},
+		{"from the deny cache, not counted", notCounted, .8, 3, 9, false, false,
+			tally{totalHits: 3, overLimit: 3, overLimitWithLocalCache: 3}},
+		{"from the deny cache, in shadow", fixed(10), .8, 3, 14, false, true,
+			tally{totalHits: 3, overLimit: 3, overLimitWithLocalCache: 3, shadowMode: 3}},
+		{"a look, from the deny cache", fixed(10), .8, 0, 14, false, false, tally{}},
 		{"denied by its group", fixed(10), .8, 3, 5, false, false, tally{totalHits: 3, overLimit: 3}},
 	} {
 		d := &rls.Decision{Hits: c.n, Limit: limitOf(t, c.spec), Shadowed: c.shadowed,
-			Verdict: limiters.Verdict{Used: c.used, Allowed: c.allowed}}
+			Verdict: limiters.Verdict{Used: c.used, Allowed: c.allowed, Cached: strings.Contains(c.name, "from the deny cache")}}
 		if got := tallyOf(d, c.ratio); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}

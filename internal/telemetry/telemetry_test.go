@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -33,6 +34,7 @@ func loaded(t *testing.T, text string) *descriptors.Rules {
 func TestMetricsAreWellFormed(t *testing.T) {
 	m := NewMetrics("test")
 	m.Memory(func() memstore.Stats { return memstore.Stats{} })
+	m.DenyCache(func() guard.DenyStats { return guard.DenyStats{} })
 	m.NewSender(Destination{Network: "udp"}, zap.NewNop())
 	if _, err := m.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/grpc.health.v1.Health/Check"},
 		func(context.Context, any) (any, error) { return nil, nil }); err != nil {

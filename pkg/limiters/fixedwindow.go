@@ -27,7 +27,9 @@ var fixedWindowAlgorithm = algorithm{
 	params: func(l *Limit) []int64 {
 		return []int64{l.spec.Max, l.window, flag(l.spec.CountDenied), flag(l.spec.FirstHit)}
 	},
-	state: func() State { return &fixedWindow{} },
+	state:  func() State { return &fixedWindow{} },
+	more:   func(*Limit, int64) int64 { return 0 },
+	steady: true,
 }
 
 // at is the window at now: its start and what it counts. With FirstHit a start of 0 means that none is open.

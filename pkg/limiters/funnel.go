@@ -59,6 +59,7 @@ var funnelAlgorithm = algorithm{
 		}
 	},
 	state: func() State { return &funnel{} },
+	more:  func(l *Limit, hits int64) int64 { return l.drain.of(hits).up() },
 }
 
 // drain is the time that hits take to leave: num/den µs each, in lowest terms.

@@ -50,6 +50,11 @@ type algorithm struct {
 	state  func() State
 	// grows tells that a state takes memory with the hits it holds.
 	grows bool
+	// more is how much longer than n hits of a key, at most, n and so many more wait, in µs; nil: no more is known than that
+	// they fit when the key is as good as new.
+	more func(l *Limit, hits int64) int64
+	// steady tells that denied hits that count put off nothing: whoever waits, waits for the same moment.
+	steady bool
 }
 
 var algorithms = []*algorithm{&fixedWindowAlgorithm, &slidingLogAlgorithm, &funnelAlgorithm}

@@ -42,6 +42,9 @@ type Verdict struct {
 	RetryAfter time.Duration // of a denied hit: until it would fit, were nothing else to come; < 0: never fits
 	ResetAfter time.Duration // until the key is as good as new
 	Err        error         // this hit could not be decided; the others stand
+	// Cached tells a denial that a cache in this process remembered: the store was not asked. No store sets it. What it
+	// tells of the key is from when the store was asked; of that time, RetryAfter is no shorter than it had to be.
+	Cached bool
 }
 
 // Store charges hits. It is safe for concurrent use.

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// counter is the value of a metric without labels, or with those that name brings.
+func (s *server) counter(name string) string {
+	s.t.Helper()
+	_, metrics := s.get("/metrics")
+	for line := range strings.Lines(metrics) {
+		if value, found := strings.CutPrefix(line, name+" "); found {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "none"
+}
+
+// Before Redis, who is over is denied from memory: by the default settings, until the rules change, and what was not counted
+// yet is when the server ends.
+func TestTheDenyCacheStandsBeforeRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rules)
+	// An hour, so that nothing is too old meanwhile.
+	s := serving(t, "CONFIG_PATH="+path, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "DENY_CACHE_MAX=1h")
+	_, seen := s.log.await(t, 0, "rules loaded")
+	for i := range 7 {
+		if got, want := s.left("alice"), uint32(max(0, 2-i)); got != want {
+			t.Errorf("request %d: %d left, want %d", i, got, want)
+		}
+	}
+	held := func(want string) {
+		t.Helper()
+		client, ctx := redis.Client(t), context.Background()
+		for _, key := range client.Keys(ctx, "*").Val() {
+			if got := client.Get(ctx, key).Val(); !strings.HasSuffix(got, " "+want) {
+				t.Errorf("redis holds %q, want a count of %s", got, want)
+			}
+		}
+	}
+	held("3")
+	for name, want := range map[string]string{
+		"weir_deny_cache_asked_total": "7", "weir_deny_cache_answered_total": "4", "weir_deny_cache_entries": "1",
+		"weir_store_duration_seconds_count":                                                     "3",
+		`ratelimit_service_rate_limit_over_limit_with_local_cache{domain="ugc",key1="user_id"}`: "4",
+		`ratelimit_service_rate_limit_over_limit{domain="ugc",key1="user_id"}`:                  "5",
+	} {
+		if got := s.counter(name); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+
+	write(t, path, strings.Replace(rules, "{unit", "{name: again, unit", 1))
+	s.log.await(t, seen, "rules loaded")
+	s.left("alice") // and what was summed before it
+	held("8")
+	s.left("alice")
+	held("8")
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := s.stopped(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	held("9")
+}
+
+func TestTheDenyCacheCanBeTurnedOff(t *testing.T) {
+	redis := redistest.Start(t)
+	for _, with := range []string{"LOCAL_CACHE_SIZE_IN_BYTES=0", "BACKEND_TYPE=memory"} {
+		s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, with)
+		for range 5 {
+			s.left("alice")
+		}
+		if got := s.counter("weir_deny_cache_asked_total") + s.counter("weir_store_duration_seconds_count"); got != fmt.Sprint("none", 5) {
+			t.Errorf("%s: %s", with, got)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package limiters
+
+import (
+	"testing"
+	"time"
+)
+
+func TestWhatADenialForetells(t *testing.T) {
+	log, counting := Spec{Algorithm: "sliding_log", Max: 5}, Spec{Algorithm: "fixed_window", Max: 5, CountDenied: true}
+	logged := log
+	logged.CountDenied = true
+	for what, c := range map[string]struct {
+		spec  Spec
+		n     int64
+		v     Verdict
+		least int64 // 0: nothing
+	}{
+		"a denial":                         {log, 3, Verdict{Used: 4, RetryAfter: 1}, 3},
+		"a look":                           {log, 0, Verdict{Used: 5, RetryAfter: 1}, 1},
+		"allowed":                          {log, 3, Verdict{Allowed: true, Used: 3}, 0},
+		"never":                            {log, 6, Verdict{RetryAfter: -1}, 0},
+		"undecided":                        {log, 3, Verdict{Err: errCapacity, RetryAfter: 1}, 0},
+		"denied hits lengthen the wait":    {logged, 3, Verdict{Used: 6, RetryAfter: 1}, 0},
+		"a window that counts":             {counting, 3, Verdict{Used: 6, RetryAfter: 1}, 1},
+		"a window that could not count":    {counting, 3, Verdict{Used: 5, RetryAfter: 1}, 0},
+		"more than the window ever allows": {counting, 6, Verdict{Used: 6, RetryAfter: -1}, 0},
+	} {
+		c.spec.Window = time.Minute
+		l, err := New(c.spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if least, ok := l.Foretells(c.n, &c.v); ok != (c.least > 0) || ok && least != c.least {
+			t.Errorf("%s: %d, %v, want %d", what, least, ok, c.least)
+		}
+	}
+}

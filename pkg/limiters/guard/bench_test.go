@@ -1,0 +1,94 @@
+package guard_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+// allows is a store that costs nothing, so that a miss costs what the cache adds.
+type allows struct{}
+
+func (allows) Take(_ context.Context, _ time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	for i := range hits {
+		out[i] = limiters.Verdict{Allowed: true}
+	}
+	return nil
+}
+
+func BenchmarkDenyCache(b *testing.B) {
+	counts := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: 24 * time.Hour, FirstHit: true, CountDenied: true})
+	log := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
+	const keys = 1000
+	full := func(b *testing.B, limit *limiters.Limit) (*guard.DenyCache, [][]limiters.Hit) {
+		// Long enough that nothing ends while it is measured.
+		c := guard.NewDenyCache(memstore.New(memstore.Options{}), guard.DenyOptions{Max: time.Hour})
+		b.Cleanup(func() { _ = c.Close(context.Background()) })
+		all := make([][]limiters.Hit, keys)
+		for i := range all {
+			all[i] = []limiters.Hit{{Key: fmt.Sprintf("4:shop|user_id=%030d", i), Limit: limit, N: 1}}
+			for range 2 {
+				take(b, c, all[i]...)
+			}
+		}
+		return c, all
+	}
+	for name, limit := range map[string]*limiters.Limit{"hit/log": log, "hit/counted": counts} {
+		b.Run(name, func(b *testing.B) {
+			c, all := full(b, limit)
+			out := make([]limiters.Verdict, 1)
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				if _ = c.Take(context.Background(), time.Time{}, all[i%keys], out); !out[0].Cached {
+					b.Fatal("not from the cache")
+				}
+				i++
+			}
+		})
+		b.Run(name+" in parallel", func(b *testing.B) {
+			c, all := full(b, limit)
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				out := make([]limiters.Verdict, 1)
+				for i := 0; pb.Next(); i++ {
+					_ = c.Take(context.Background(), time.Time{}, all[i%keys], out)
+				}
+			})
+		})
+		b.Run(name+" of one key in parallel", func(b *testing.B) {
+			c, all := full(b, limit)
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				out := make([]limiters.Verdict, 1)
+				for pb.Next() {
+					_ = c.Take(context.Background(), time.Time{}, all[0], out)
+				}
+			})
+		})
+	}
+	b.Run("miss", func(b *testing.B) {
+		c := guard.NewDenyCache(allows{}, guard.DenyOptions{})
+		b.Cleanup(func() { _ = c.Close(context.Background()) })
+		hits, out := []limiters.Hit{{Key: fmt.Sprintf("4:shop|user_id=%030d", 1), Limit: log, N: 1}}, make([]limiters.Verdict, 1)
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = c.Take(context.Background(), time.Time{}, hits, out)
+		}
+	})
+}
+
+func take(tb testing.TB, store limiters.Store, hits ...limiters.Hit) []limiters.Verdict {
+	tb.Helper()
+	out := make([]limiters.Verdict, len(hits))
+	if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil {
+		tb.Fatal(err)
+	}
+	return out
+}

@@ -1,0 +1,550 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+)
+
+var (
+	defaults = guard.DenyOptions{}
+	twoALog  = limit(limiters.Spec{Algorithm: "sliding_log", Max: 2})
+	// counted is what rules make of a fixed window by default: denied hits count.
+	counted = limit(limiters.Spec{Max: 2, CountDenied: true})
+)
+
+func TestWhoIsDeniedIsDeniedFromMemory(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
+		time.Sleep(300*time.Millisecond + 1)
+		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=59.7s reset=59.7s") // rounded up
+		time.Sleep(700*time.Millisecond - 2)
+		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
+		time.Sleep(time.Nanosecond) // it is as old as it may be
+		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=59s reset=59s")
+		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=59s reset=59s")
+		a.take("other", twoALog, 1, "ok used=1 remaining=1 reset=60s")
+		if got := a.line.calls.Load(); got != 4 {
+			t.Errorf("the store was asked %d times, want 4", got)
+		}
+	})
+}
+
+func TestADenialIsOfSoManyHitsOrMore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, five := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 5})
+		a.take("k", five, 3, "ok used=3 remaining=2 reset=60s")
+		time.Sleep(10 * time.Second)
+		a.take("k", five, 1, "ok used=4 remaining=1 reset=60s")
+		a.take("k", five, 3, "denied used=4 remaining=1 retry=50s reset=60s")
+		a.take("k", five, 3, "remembered: denied used=4 remaining=1 retry=50s reset=60s")
+		// Only the log knows how long more wait: no longer than this.
+		a.take("k", five, 4, "remembered: denied used=4 remaining=1 retry=60s reset=60s")
+		a.take("k", five, 6, "remembered: denied used=4 remaining=1 retry=never reset=60s")
+		a.take("k", five, 2, "denied used=4 remaining=1 retry=50s reset=60s")
+		a.take("k", five, 2, "remembered: denied used=4 remaining=1 retry=50s reset=60s")
+		a.take("k", five, 0, "ok used=4 remaining=1 reset=60s") // two do not fit: a look asks for one
+		a.take("k", five, 1, "ok used=5 remaining=0 reset=60s")
+		a.take("k", five, 0, "denied used=5 remaining=0 retry=50s reset=60s")
+		a.take("k", five, 0, "remembered: denied used=5 remaining=0 retry=50s reset=60s")
+		a.take("k", five, 1, "remembered: denied used=5 remaining=0 retry=50s reset=60s")
+		// More than is denied does not forget that less is.
+		a.take("k", five, 5, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+	})
+}
+
+func TestTheWaitOfMoreHitsOfAFunnel(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		funnel := limit(limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Second, Capacity: 5}) // one in 142857.14 µs
+		a.take("k", funnel, 5, "ok used=5 remaining=0 reset=714.286ms")
+		a.take("k", funnel, 1, "denied used=5 remaining=0 retry=142.858ms reset=714.286ms")
+		time.Sleep(100 * time.Millisecond)
+		a.take("k", funnel, 1, "remembered: denied used=5 remaining=0 retry=42.858ms reset=614.286ms")
+		a.take("k", funnel, 3, "remembered: denied used=5 remaining=0 retry=328.573ms reset=614.286ms")
+		a.take("k", funnel, 5, "remembered: denied used=5 remaining=0 retry=614.286ms reset=614.286ms")
+		a.take("k", funnel, 6, "remembered: denied used=5 remaining=0 retry=never reset=614.286ms")
+		time.Sleep(42858 * time.Microsecond)
+		a.take("k", funnel, 1, "ok used=5 remaining=0 reset=714.285ms")
+	})
+}
+
+// A call takes 100 ms to the store and 200 ms back. Who was denied comes back no later than he may, and is told to wait no
+// shorter than he must.
+func TestUntilCountsFromBeforeTheCallAndTheWaitFromAfter(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: time.Second})
+		a.line.set(100*time.Millisecond, 200*time.Millisecond, nil)
+		a.take("k", one, 1, "ok used=1 remaining=0 reset=1s")                                // at 0.1: it leaves at 1.1
+		a.take("k", one, 1, "denied used=1 remaining=0 retry=700ms reset=700ms")             // asked at 0.3, heard at 0.6
+		time.Sleep(300 * time.Millisecond)                                                   // 0.9
+		a.take("k", one, 1, "remembered: denied used=1 remaining=0 retry=400ms reset=400ms") // at 1.3 it surely fits
+		time.Sleep(100*time.Millisecond - 1001)
+		a.take("k", one, 1, "remembered: denied used=1 remaining=0 retry=300.002ms reset=300.002ms")
+		time.Sleep(time.Nanosecond) // the store's clock is of whole microseconds: 1.0 less one
+		a.take("k", one, 1, "denied used=1 remaining=0 retry=1µs reset=1µs")
+	})
+}
+
+func TestAFixedWindowThatCountsDeniedHitsAnswersAnyNumber(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.replica(defaults), w.replica(defaults)
+		time.Sleep(100 * time.Millisecond)
+		a.take("k", counted, 2, "ok used=2 remaining=0 reset=59.9s")
+		a.take("k", counted, 2, "denied used=4 remaining=0 retry=59.9s reset=59.9s")
+		time.Sleep(100 * time.Millisecond)
+		a.take("k", counted, 1, "remembered: denied used=5 remaining=0 retry=59.8s reset=59.8s")
+		a.take("k", counted, 5, "remembered: denied used=10 remaining=0 retry=never reset=59.8s") // more than it ever allows
+		a.take("k", counted, 0, "remembered: denied used=10 remaining=0 retry=59.8s reset=59.8s")
+		w.holds("k", counted, 4)
+		b.take("k", counted, 1, "denied used=5 remaining=0 retry=59.8s reset=59.8s") // which has not heard of them
+		time.Sleep(900 * time.Millisecond)
+		a.take("k", counted, 1, "denied used=12 remaining=0 retry=58.9s reset=58.9s") // and before it the sum, of 6
+		b.take("k", counted, 1, "remembered: denied used=6 remaining=0 retry=58.9s reset=58.9s")
+		w.holds("k", counted, 12)
+		if got := a.Stats(); got.Sent != 6 || got.Lost != 0 || got.Asked != 6 || got.Answered != 3 || got.Entries != 1 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestALookThatIsDeniedIsRememberedToo(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.replica(defaults), w.replica(defaults)
+		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		b.take("k", counted, 0, "denied used=3 remaining=0 retry=60s reset=60s")
+		b.take("k", counted, 0, "remembered: denied used=3 remaining=0 retry=60s reset=60s")
+		b.take("k", counted, 7, "remembered: denied used=10 remaining=0 retry=never reset=60s")
+		_ = b.Close(w.Context())
+		w.holds("k", counted, 10)
+	})
+}
+
+// A key that is never asked for again: what was summed is in the store when it has waited for Max.
+func TestSumsAreSentThoughNobodyComes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(guard.DenyOptions{Max: 2 * time.Second})
+		for i := range 200 {
+			key := fmt.Sprint(i)
+			take(t, a, limiters.Hit{Key: key, Limit: counted, N: 2}, limiters.Hit{Key: key, Limit: counted, N: 2})
+		}
+		time.Sleep(1500 * time.Millisecond)
+		for i := range 200 {
+			a.take(fmt.Sprint(i), counted, 1, "remembered: denied used=5 remaining=0 retry=58.5s reset=58.5s")
+		}
+		calls := a.line.calls.Load()
+		time.Sleep(2 * time.Second)
+		for i := range 200 {
+			w.holds(fmt.Sprint(i), counted, 5)
+		}
+		if got := a.line.calls.Load() - calls; got != 4 {
+			t.Errorf("%d calls, want 4, of 50 keys each", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := a.Stats(); got.Entries != 0 || got.Bytes != 0 || got.Sent != 200 {
+			t.Errorf("when all is over: %+v", got)
+		}
+	})
+}
+
+// The sum is on its way when the window ends. It must not spend the next.
+func TestASumIsNotCountedInTheNextWindow(t *testing.T) {
+	for name, key := range map[string]limiters.Spec{
+		"by the clock":       {Max: 1000, CountDenied: true},
+		"from the first hit": {Max: 1000, CountDenied: true, FirstHit: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				a, most, more := w.replica(defaults), limit(key), key
+				more.Max++
+				take(w, a, limiters.Hit{Key: "k", Limit: most, N: 1000})
+				time.Sleep(59900 * time.Millisecond)
+				a.take("k", most, 1, "denied used=1001 remaining=0 retry=100ms reset=100ms")
+				for range 7 {
+					take(w, a, limiters.Hit{Key: "k", Limit: most, N: 400})
+				}
+				a.line.set(150*time.Millisecond, 0, nil)
+				v := take(w, a, limiters.Hit{Key: "k", Limit: limit(more), N: 1})[0] // and with it the sum
+				if !v.Allowed || v.Used != 1 {
+					t.Errorf("in the next window: %s, want that it is empty", tell(v))
+				}
+				if got := a.Stats(); got.Sent != 2800 {
+					t.Errorf("%+v: the sum was not sent", got)
+				}
+				time.Sleep(5 * time.Second)
+				w.holds("k", most, 1)
+			})
+		})
+	}
+}
+
+func TestASumWhoseWindowHasEndedIsNotSent(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		time.Sleep(59900 * time.Millisecond)
+		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=100ms")
+		a.take("k", counted, 1, "denied used=4 remaining=0 retry=100ms reset=100ms")
+		a.take("k", counted, 9, "remembered: denied used=13 remaining=0 retry=never reset=100ms")
+		calls := a.line.calls.Load()
+		time.Sleep(time.Minute)
+		if got := a.Stats(); got.Sent != 0 || got.Entries != 0 || a.line.calls.Load() != calls {
+			t.Errorf("%+v, and %d calls", got, a.line.calls.Load()-calls)
+		}
+		a.take("k", counted, 1, "ok used=1 remaining=1 reset=100ms")
+	})
+}
+
+func TestWhatAnotherReplicaGivesBackIsSeenAfterMax(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.replica(defaults), w.replica(defaults)
+		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		b.take("k", twoALog, -1, "ok used=1 remaining=1 reset=60s")
+		time.Sleep(time.Second - 1)
+		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
+		time.Sleep(time.Nanosecond)
+		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+	})
+}
+
+// What was summed until then is counted only while the key is over its limit.
+func TestASumOfAKeyThatIsNoLongerOverIsNotCounted(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.replica(defaults), w.replica(defaults)
+		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 9, "remembered: denied used=13 remaining=0 retry=never reset=60s")
+		a.take("idle", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.take("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		b.take("k", counted, -2, "ok used=2 remaining=0 reset=60s") // just full
+		time.Sleep(3 * time.Second)
+		w.holds("k", counted, 2)
+		if got := a.Stats(); got.Entries != 0 || got.Sent != 9 {
+			t.Errorf("%+v, want what is old to be forgotten", got)
+		}
+	})
+}
+
+func TestWhatTheStoreLosesIsSeenAfterMax(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		w.store.lose()
+		time.Sleep(time.Second - 1)
+		a.take("k", counted, 1, "remembered: denied used=6 remaining=0 retry=59.000001s reset=59.000001s")
+		time.Sleep(time.Nanosecond)
+		a.take("k", counted, 1, "ok used=1 remaining=1 reset=59s") // nor is what was summed of the lost counted
+	})
+}
+
+// A reload raises the limit in one replica: there it is another limit at once. The other denies under its own.
+func TestARaisedLimitIsAnotherLimit(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b, raised := w.replica(defaults), w.replica(defaults), limit(limiters.Spec{Max: 20, CountDenied: true})
+		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 6, "remembered: denied used=10 remaining=0 retry=never reset=60s")
+		b.take("k", raised, 1, "ok used=5 remaining=15 reset=60s")
+		a.take("k", raised, 1, "ok used=12 remaining=8 reset=60s") // what was summed goes before it
+		a.take("k", counted, 1, "remembered: denied used=11 remaining=0 retry=60s reset=60s")
+		// The same numbers are the same limit, whoever made it.
+		a.take("k", limit(limiters.Spec{Max: 2, CountDenied: true}), 1, "remembered: denied used=12 remaining=0 retry=60s reset=60s")
+	})
+}
+
+func TestARefundDropsWhatIsRememberedOfItsKey(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, day := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
+		a.take("k", counted, 2, "ok used=2 remaining=0 reset=60s")
+		a.take("k", counted, 1, "denied used=3 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 1, "remembered: denied used=4 remaining=0 retry=60s reset=60s")
+		a.take("k", day, 1, "ok used=1 remaining=0 reset=86400s")
+		a.take("k", day, 1, "denied used=1 remaining=0 retry=86400s reset=86400s")
+		a.take("k", counted, -3, "ok used=1 remaining=1 reset=60s") // of 4: what was summed counts before it
+		a.take("k", counted, 1, "ok used=2 remaining=0 reset=60s")
+		a.take("k", day, 1, "denied used=1 remaining=0 retry=86400s reset=86400s") // asked again
+	})
+}
+
+// The hit is denied in the store, then comes the refund, then the answer to the hit is heard: it is from before.
+func TestARefundDropsADenialOfACallUnderWay(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.line.set(10*time.Millisecond, 50*time.Millisecond, nil)
+		go a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=59.99s reset=59.99s")
+		time.Sleep(20 * time.Millisecond)
+		a.line.set(0, 0, nil)
+		a.take("k", twoALog, -1, "ok used=1 remaining=1 reset=59.98s")
+		time.Sleep(100 * time.Millisecond) // both are heard
+		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+	})
+}
+
+// While a refund is on its way nobody knows what is left, but the store.
+func TestWhileARefundIsUnderWayItsKeyAsksTheStore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.line.set(10*time.Millisecond, 50*time.Millisecond, nil)
+		go a.take("k", twoALog, -1, "ok used=1 remaining=1 reset=59.99s")
+		time.Sleep(20 * time.Millisecond)
+		a.line.set(0, 0, nil)
+		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+		time.Sleep(time.Second)
+	})
+}
+
+// A hit comes and is denied while a refund is on its way: when the refund is done, nothing of it is remembered.
+func TestARefundDropsADenialFromWhileItWasUnderWay(t *testing.T) {
+	for _, unheard := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			a := w.replica(defaults)
+			a.take("k", counted, 2, "ok used=2 remaining=0 reset=60s")
+			a.line.set(50*time.Millisecond, 10*time.Millisecond, nil)
+			if unheard {
+				a.line.hears(errBroken)
+			}
+			go func() {
+				out := make([]limiters.Verdict, 1)
+				if err := a.Take(w.Context(), time.Time{}, []limiters.Hit{{Key: "k", Limit: counted, N: -2}}, out); unheard != (err != nil) {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+			a.line.set(0, 0, nil)
+			time.Sleep(10 * time.Millisecond)
+			a.take("k", counted, 1, "denied used=3 remaining=0 retry=59.99s reset=59.99s")
+			a.take("k", counted, 4, "remembered: denied used=7 remaining=0 retry=never reset=59.99s")
+			time.Sleep(60 * time.Millisecond) // of 3 two are given back, and of what was summed nothing is taken
+			a.take("k", counted, 1, "ok used=2 remaining=0 reset=59.93s")
+			a.take("k", counted, 1, "denied used=3 remaining=0 retry=59.93s reset=59.93s")
+		})
+	}
+}
+
+func TestDropForgetsAll(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		a.take("idle", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.take("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.take("under way", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.line.set(0, 50*time.Millisecond, nil)
+		go a.take("under way", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		synctest.Wait()
+		a.line.set(0, 0, nil)
+		a.Drop()
+		if got := a.Stats(); got.Entries != 1 {
+			t.Errorf("%+v, want what owes", got)
+		}
+		a.take("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		time.Sleep(60 * time.Millisecond)
+		a.take("under way", counted, 1, "denied used=5 remaining=0 retry=59.94s reset=59.94s")
+		time.Sleep(940 * time.Millisecond)
+		w.holds("k", counted, 5)
+		a.take("k", counted, 1, "denied used=6 remaining=0 retry=59s reset=59s")
+	})
+}
+
+func TestWhatIsNotRemembered(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		a.take("never", twoALog, 3, "denied used=0 remaining=2 retry=never reset=0s")
+		a.take("never", twoALog, 3, "denied used=0 remaining=2 retry=never reset=0s")
+		zero := limit(limiters.Spec{Max: 0, CountDenied: true})
+		a.take("zero", zero, 1, "denied used=0 remaining=0 retry=never reset=60s")
+		a.take("zero", zero, 1, "denied used=0 remaining=0 retry=never reset=60s")
+		for _, name := range []string{"sliding_log", "funnel"} {
+			l := limit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, CountDenied: true})
+			for i := range 5 {
+				if v := take(t, a, limiters.Hit{Key: name, Limit: l, N: 1})[0]; v.Allowed != (i < 2) || v.Cached {
+					t.Errorf("hit %d of a %s: %s", i, name, tell(v))
+				}
+			}
+		}
+		if got := a.Stats(); got.Entries != 0 {
+			t.Errorf("%+v", got)
+		}
+		// More than a sum can be of: it goes to the store, and what was summed before it.
+		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, limiters.MaxPerWindow-3, "remembered: denied used=4294967296 remaining=0 retry=never reset=60s")
+		a.take("k", counted, 1, "remembered: denied used=4294967297 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 1, "denied used=4294967298 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 1<<40, "denied used=1103806595074 remaining=0 retry=never reset=60s")
+	})
+}
+
+func TestACallersTimePassesItBy(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		hits, out := []limiters.Hit{{Key: "k", Limit: twoALog, N: 2}}, make([]limiters.Verdict, 1)
+		for i := range 4 {
+			if err := a.Take(w.Context(), time.Now(), hits, out); err != nil || out[0].Allowed != (i == 0) || out[0].Cached {
+				t.Errorf("%s, %v", tell(out[0]), err)
+			}
+		}
+		if got := a.Stats(); got != (guard.DenyStats{}) {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestHitsOfOneCallAreDecidedInOrder(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		hit := func(key string, n int64) limiters.Hit { return limiters.Hit{Key: key, Limit: twoALog, N: n} }
+		w.takes(a, []limiters.Hit{hit("k", 1), hit("k", 2), hit("k", 1)},
+			"ok used=1 remaining=1 reset=60s",
+			"denied used=1 remaining=1 retry=60s reset=60s",
+			"ok used=2 remaining=0 reset=60s")
+		// One of them is asked for: so are all on the key.
+		w.takes(a, []limiters.Hit{hit("k", 1), hit("k", 2)},
+			"denied used=2 remaining=0 retry=60s reset=60s",
+			"denied used=2 remaining=0 retry=60s reset=60s")
+		w.takes(a, []limiters.Hit{hit("k", 1), hit("k", 2)},
+			"remembered: denied used=2 remaining=0 retry=60s reset=60s",
+			"remembered: denied used=2 remaining=0 retry=60s reset=60s")
+		w.takes(a, []limiters.Hit{hit("k", 1), hit("k", -1), hit("k", 1)},
+			"denied used=2 remaining=0 retry=60s reset=60s",
+			"ok used=1 remaining=1 reset=60s",
+			"ok used=2 remaining=0 reset=60s")
+	})
+}
+
+func TestOfACallOnlyWhatIsNotRememberedAsksTheStore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		full, free := limiters.Hit{Key: "full", Limit: counted, N: 3}, limiters.Hit{Key: "free", Limit: twoALog, N: 1}
+		over, one := limiters.Hit{Key: "over", Limit: counted, N: 3}, limiters.Hit{Key: "over", Limit: counted, N: 1}
+		take(t, a, full, over)
+		full.N = 1
+		take(t, a, full, one)
+		hits := a.line.hits.Load()
+		w.takes(a, []limiters.Hit{full, free, one, free, full},
+			"remembered: denied used=5 remaining=0 retry=60s reset=60s",
+			"ok used=1 remaining=1 reset=60s",
+			"remembered: denied used=5 remaining=0 retry=60s reset=60s",
+			"ok used=2 remaining=0 reset=60s",
+			"remembered: denied used=6 remaining=0 retry=60s reset=60s")
+		if got := a.line.hits.Load() - hits; got != 2 {
+			t.Errorf("the store was asked %d hits, want 2", got)
+		}
+		// Where the store fails, a denial stands; if all is undecided, the call is.
+		a.line.set(0, 0, errBroken)
+		w.takes(a, []limiters.Hit{{Key: "new", Limit: counted, N: 1}, full},
+			"error broken", "remembered: denied used=7 remaining=0 retry=60s reset=60s")
+		out := make([]limiters.Verdict, 2)
+		if err := a.Take(w.Context(), time.Time{}, []limiters.Hit{free, free}, out); !errors.Is(err, errBroken) {
+			t.Errorf("%v, want %v", err, errBroken)
+		}
+	})
+}
+
+var errBroken = errors.New("broken")
+
+// A group is charged whole or not at all, so the store decides all of it; a group of one is none.
+func TestAGroupOfSeveralAsksTheStore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		in := func(key string, group uint16) limiters.Hit {
+			return limiters.Hit{Key: key, Limit: counted, N: 1, Group: group}
+		}
+		a.take("full", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		w.takes(a, []limiters.Hit{in("full", 1)}, "denied used=4 remaining=0 retry=60s reset=60s")
+		w.takes(a, []limiters.Hit{in("full", 1)}, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		// What was summed goes along, in a group that nobody has.
+		w.takes(a, []limiters.Hit{in("full", 65535), in("free", 65535), in("other", 65534)},
+			"denied used=6 remaining=0 retry=60s reset=60s",
+			"ok used=0 remaining=2 reset=60s",
+			"ok used=1 remaining=1 reset=60s")
+		a.take("full", counted, 1, "remembered: denied used=6 remaining=0 retry=60s reset=60s") // and the one of the group
+		raised := limit(limiters.Spec{Max: 20, CountDenied: true})
+		w.takes(a, []limiters.Hit{{Key: "full", Limit: raised, N: 1, Group: 65535}, {Key: "third", Limit: raised, N: 1, Group: 65535}},
+			"ok used=8 remaining=12 reset=60s", "ok used=1 remaining=19 reset=60s")
+		// The group is decided at the place of its first hit, and what is on its keys, after it.
+		w.takes(a, []limiters.Hit{in("free", 1), in("full", 0), {Key: "full", Limit: counted, N: -8, Group: 1}},
+			"ok used=1 remaining=1 reset=60s",
+			"ok used=1 remaining=1 reset=60s",
+			"ok used=0 remaining=2 reset=60s")
+	})
+}
+
+// It may have been counted, so it is not sent again.
+func TestASumIsSentAtMostOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		for _, key := range []string{"with a call", "by itself"} {
+			a.take(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+			a.take(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+			a.take(key, counted, 9, "remembered: denied used=13 remaining=0 retry=never reset=60s")
+		}
+		a.line.set(0, 0, errBroken)
+		out := make([]limiters.Verdict, 1)
+		if err := a.Take(w.Context(), time.Time{}, []limiters.Hit{{Key: "with a call", Limit: counted, N: -1}}, out); !errors.Is(err, errBroken) {
+			t.Fatal(err)
+		}
+		time.Sleep(1100 * time.Millisecond)
+		a.line.set(0, 0, nil)
+		time.Sleep(5 * time.Second)
+		w.holds("with a call", counted, 4)
+		w.holds("by itself", counted, 4)
+		if got := a.Stats(); got.Lost != 18 || got.Sent != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestCloseSendsWhatIsSummed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		for i := range 120 {
+			key := fmt.Sprint(i)
+			take(t, a, limiters.Hit{Key: key, Limit: counted, N: 2}, limiters.Hit{Key: key, Limit: counted, N: 2})
+			a.take(key, counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		}
+		if err := a.Close(w.Context()); err != nil {
+			t.Error(err)
+		}
+		for i := range 120 {
+			w.holds(fmt.Sprint(i), counted, 5)
+		}
+		b := w.replica(defaults)
+		b.take("0", counted, 1, "denied used=6 remaining=0 retry=60s reset=60s")
+		b.take("0", counted, 1, "remembered: denied used=7 remaining=0 retry=60s reset=60s")
+		b.line.set(0, 0, errBroken)
+		if err := b.Close(w.Context()); !errors.Is(err, errBroken) {
+			t.Errorf("%v, want %v", err, errBroken)
+		}
+	})
+}
+
+func TestWhoHasLeftIsNotAnswered(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		ctx, cancel := context.WithCancel(w.Context())
+		cancel()
+		out := make([]limiters.Verdict, 1)
+		if err := a.Take(ctx, time.Time{}, []limiters.Hit{{Key: "k", Limit: counted, N: 1}}, out); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want %v", err, context.Canceled)
+		}
+		a.take("k", counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+	})
+}

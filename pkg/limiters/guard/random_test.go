@@ -1,0 +1,83 @@
+package guard_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+// With one replica, a store with a cache before it allows and denies just what the store by itself does: over random calls
+// of hits, looks, refunds and groups, under limits that change as a reload changes them. What the keys hold is the same too,
+// once the sums are sent; and who waits as long as he is told gets in, but for what was charged since his like was denied.
+func TestACacheChangesNoDecision(t *testing.T) {
+	answered, denied := int64(0), 0
+	for _, name := range limiters.Algorithms() {
+		for seed := range uint64(400) {
+			synctest.Test(t, func(t *testing.T) {
+				bare := memstore.New(memstore.Options{})
+				g := limiterstest.NewGenerator(name, seed)
+				last, hits := g.Next()
+				window := hits[0].Limit.Spec().Window
+				// Of long windows denials are kept longer, so that the cache does not wake each second of a year.
+				o := guard.DenyOptions{Max: max(time.Second, window/10), Bytes: 64 << 10}
+				c := cached(t, memstore.New(memstore.Options{}), o)
+				start, held := time.Now(), map[string]limiters.Hit{}
+				charged := map[string]time.Time{}
+				for range 150 {
+					now, hits := g.Next()
+					if d := min(now.Sub(last), 3*window); d > 0 && time.Since(start) < 100*365*24*time.Hour { // then clocks end
+						time.Sleep(d)
+					}
+					last = now
+					want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+					if err := bare.Take(context.Background(), time.Time{}, hits, want); err != nil {
+						t.Fatal(err)
+					}
+					if err := c.Take(context.Background(), time.Time{}, hits, got); err != nil {
+						t.Fatal(err)
+					}
+					for i, h := range hits {
+						held[h.Key] = h
+						if !want[i].Allowed {
+							denied++
+						}
+						if h.N > 0 && got[i].Allowed {
+							charged[h.Key] = time.Now()
+						}
+						never := want[i].RetryAfter < 0
+						switch {
+						case !got[i].Cached && got[i] != want[i]:
+						case got[i].Allowed != want[i].Allowed || never != (got[i].RetryAfter < 0):
+						case got[i].Cached && !never && time.Since(charged[h.Key]) >= o.Max && got[i].RetryAfter < want[i].RetryAfter:
+						case got[i].Cached && h.Limit.Spec().CountDenied && got[i].ResetAfter != want[i].ResetAfter:
+						default:
+							continue
+						}
+						t.Fatalf("seed %d of %s: hit %d of %+v under %+v:\n got %s\nwant %s", seed, name, i, hits, h.Limit.Spec(), tell(got[i]), tell(want[i]))
+					}
+					g.Saw(want)
+				}
+				if err := c.Close(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				for _, h := range held {
+					h.N = 0
+					if want, got := take(t, bare, h)[0], take(t, c, h)[0]; !got.Cached && got != want {
+						t.Fatalf("seed %d of %s: %q in the end:\n got %s\nwant %s", seed, name, h.Key, tell(got), tell(want))
+					}
+				}
+				answered += c.Stats().Answered
+			})
+		}
+	}
+	t.Logf("%d denied, of which %d from memory", denied, answered)
+	if answered < int64(denied)/20 {
+		t.Error("too few to be a test")
+	}
+}

@@ -1,0 +1,237 @@
+package guard_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore"
+)
+
+func cached(t testing.TB, store limiters.Store, o guard.DenyOptions) *guard.DenyCache {
+	t.Helper()
+	c := guard.NewDenyCache(store, o)
+	t.Cleanup(func() {
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func onRedis(t testing.TB, server *redistest.Server) limiters.Store {
+	t.Helper()
+	s := redisstore.New(redisstore.Options{Addr: server.Addr, Timeout: 10 * time.Second})
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestACacheBeforeAStorePassesTheSuite(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		limiterstest.Run(t, func(t *testing.T) limiters.Store {
+			return cached(t, memstore.New(memstore.Options{}), guard.DenyOptions{})
+		})
+	})
+	t.Run("redis", func(t *testing.T) {
+		server := redistest.Start(t)
+		limiterstest.Run(t, func(t *testing.T) limiters.Store {
+			if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			return cached(t, onRedis(t, server), guard.DenyOptions{})
+		})
+	})
+}
+
+func TestThreeReplicasWithCachesAdmitExactlyTheLimit(t *testing.T) {
+	server := redistest.Start(t)
+	replica := func() limiters.Store { return cached(t, onRedis(t, server), guard.DenyOptions{}) }
+	limiterstest.Races(t, []limiters.Store{replica(), replica(), replica()})
+}
+
+// Whatever comes at once, no denied hit is counted twice, and none is forgotten: a day's window that is full is what it was
+// asked.
+func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
+	server := redistest.Start(t)
+	for name, store := range map[string]limiters.Store{
+		"memory": memstore.New(memstore.Options{}), "redis": onRedis(t, server),
+	} {
+		t.Run(name, func(t *testing.T) {
+			day := limit(limiters.Spec{Max: 3, Window: 24 * time.Hour, FirstHit: true, CountDenied: true})
+			o := guard.DenyOptions{Max: 30 * time.Millisecond} // so that much is sent
+			replicas := []*guard.DenyCache{guard.NewDenyCache(store, o), guard.NewDenyCache(store, o)}
+			var want [4]atomic.Int64
+			var wg sync.WaitGroup
+			for g := range 64 {
+				wg.Go(func() {
+					rnd := rand.New(rand.NewPCG(uint64(g), 0))
+					out := make([]limiters.Verdict, 3)
+					for range 200 {
+						hits := make([]limiters.Hit, 1+rnd.IntN(3))
+						for i := range hits {
+							k, n := rnd.IntN(len(want)), rnd.Int64N(4)
+							hits[i] = limiters.Hit{Key: fmt.Sprint(k), Limit: day, N: n}
+							want[k].Add(n)
+						}
+						if err := replicas[g%2].Take(context.Background(), time.Time{}, hits, out[:len(hits)]); err != nil {
+							t.Error(err)
+						}
+						if rnd.IntN(1000) == 0 {
+							replicas[g%2].Drop()
+						}
+					}
+				})
+			}
+			wg.Wait()
+			var answered int64
+			for _, c := range replicas {
+				if err := c.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+				answered += c.Stats().Answered
+			}
+			for k := range want {
+				if v := take(t, store, limiters.Hit{Key: fmt.Sprint(k), Limit: day})[0]; v.Used != want[k].Load() {
+					t.Errorf("key %d holds %d, want %d", k, v.Used, want[k].Load())
+				}
+			}
+			if answered < 1000 {
+				t.Errorf("%d hits were answered from memory: this tests nothing", answered)
+			}
+		})
+	}
+}
+
+// Refunds, hits, looks, groups and reloads at once, for the race detector.
+func TestAllAtOnce(t *testing.T) {
+	c := cached(t, memstore.New(memstore.Options{}), guard.DenyOptions{Max: 2 * time.Millisecond, Bytes: 40 << 10})
+	limits := []*limiters.Limit{counted, twoALog, limit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Second})}
+	var wg sync.WaitGroup
+	for g := range 64 {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(g), 1))
+			for range 300 {
+				hits := make([]limiters.Hit, 1+rnd.IntN(12))
+				for i := range hits {
+					hits[i] = limiters.Hit{
+						Key: fmt.Sprint(rnd.IntN(200)), Limit: limits[rnd.IntN(3)], N: rnd.Int64N(5) - 1, Group: uint16(rnd.IntN(9) / 7),
+					}
+				}
+				for _, v := range take(t, c, hits...) {
+					if v.Cached && (v.Allowed || v.RetryAfter == 0 || v.ResetAfter <= 0 || v.Err != nil) {
+						t.Errorf("%+v", v)
+					}
+				}
+				switch rnd.IntN(100) {
+				case 0:
+					c.Drop()
+				case 1:
+					c.Stats()
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// What Redis loses, and what another replica gives back there, is seen soon.
+func TestRedisIsAskedAgain(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := cached(t, onRedis(t, server), guard.DenyOptions{Max: 20 * time.Millisecond}), cached(t, onRedis(t, server), guard.DenyOptions{})
+	day := limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
+	for _, again := range []func(){
+		func() { server.Client(t).FlushAll(context.Background()) },
+		func() { take(t, b, limiters.Hit{Key: "k", Limit: day, N: -1}) },
+	} {
+		take(t, a, limiters.Hit{Key: "k", Limit: day, N: 1})
+		if v := take(t, a, limiters.Hit{Key: "k", Limit: day, N: 1})[0]; v.Allowed {
+			t.Fatal("a second of one a day")
+		}
+		again()
+		start := time.Now()
+		for !take(t, a, limiters.Hit{Key: "k", Limit: day, N: 1})[0].Allowed {
+			if time.Since(start) > 10*time.Second {
+				t.Fatal("it is not seen")
+			}
+		}
+		take(t, a, limiters.Hit{Key: "k", Limit: day, N: -1})
+	}
+}
+
+// A million users, all over their limit, in a cache of 4 MiB. What it says it takes is what it takes.
+func TestTheCacheIsBounded(t *testing.T) {
+	const most = 4 << 20
+	c := cached(t, denies{}, guard.DenyOptions{Bytes: most, Max: time.Hour})
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	day := limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
+	before := heap()
+	hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
+	for i := range 1_000_000 {
+		hits[0] = limiters.Hit{Key: fmt.Sprintf("4:shop|user_id=%08d", i), Limit: day, N: 1}
+		if err := c.Take(context.Background(), time.Time{}, hits, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken, stats := heap()-before, c.Stats()
+	runtime.KeepAlive(c)
+	t.Logf("%d entries, %d bytes by its account, %d of the heap", stats.Entries, stats.Bytes, taken)
+	if stats.Bytes > most || stats.Bytes < most*9/10 || stats.Entries < 10_000 || stats.Refused != 0 {
+		t.Errorf("%+v", stats)
+	}
+	if taken > most*5/4 || taken < most/2 {
+		t.Errorf("%d bytes of the heap, and %d by its own account", taken, stats.Bytes)
+	}
+	// The last are remembered, the first are not.
+	if v := take(t, c, hits...)[0]; !v.Cached {
+		t.Error("the last to be denied is not remembered")
+	}
+}
+
+// denies is a store that denies all.
+type denies struct{}
+
+func (denies) Take(_ context.Context, _ time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	for i, h := range hits {
+		out[i] = limiters.Verdict{Used: h.Limit.Capacity() + 1, RetryAfter: time.Hour, ResetAfter: time.Hour}
+	}
+	return nil
+}
+
+// What owes is not dropped for room: what comes then is not remembered.
+func TestWhatOwesStaysUntilItIsSent(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(guard.DenyOptions{Bytes: 16 << 10})
+		const keys = 500
+		for i := range keys {
+			take(w, a, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 2}, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 2})
+			take(w, a, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 1})
+		}
+		full := a.Stats()
+		if full.Bytes > 16<<10 || full.Refused < 100 || full.Answered != full.Entries {
+			t.Errorf("%+v", full)
+		}
+		time.Sleep(time.Second)
+		for i := range keys {
+			w.holds(fmt.Sprint(i), counted, 5)
+		}
+		time.Sleep(time.Second)
+		take(w, a, limiters.Hit{Key: "late", Limit: counted, N: 2}, limiters.Hit{Key: "late", Limit: counted, N: 2})
+		a.take("late", counted, 1, "remembered: denied used=5 remaining=0 retry=58s reset=58s")
+	})
+}

@@ -1,0 +1,134 @@
+package guard_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+// A world is a store that replicas share, at a midnight, in time that passes when everybody waits.
+type world struct {
+	*testing.T
+	store *line
+}
+
+func inWorld(t *testing.T, f func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f(&world{t, &line{inner: memstore.New(memstore.Options{})}})
+	})
+}
+
+// A line is a store that is far away, or fails, and counts what it is asked.
+type line struct {
+	mu    sync.Mutex
+	inner limiters.Store
+	there time.Duration // until a call reaches the store
+	back  time.Duration // until its answer is heard
+	err   error         // a call does not reach the store
+	lost  error         // its answer is not heard
+
+	calls, hits atomic.Int64
+}
+
+func (l *line) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	l.calls.Add(1)
+	l.hits.Add(int64(len(hits)))
+	l.mu.Lock()
+	inner, there, back, err, lost := l.inner, l.there, l.back, l.err, l.lost
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	time.Sleep(there)
+	err = inner.Take(ctx, now, hits, out)
+	time.Sleep(back)
+	if lost != nil {
+		return lost
+	}
+	return err
+}
+
+func (l *line) set(there, back time.Duration, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.there, l.back, l.err, l.lost = there, back, err, nil
+}
+
+// hears makes the answers of calls unheard, or heard again.
+func (l *line) hears(lost error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = lost
+}
+
+func (l *line) lose() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inner = memstore.New(memstore.Options{})
+}
+
+// A replica is a cache before the store of the world, on a line of its own.
+type replica struct {
+	*guard.DenyCache
+	w    *world
+	line *line
+}
+
+func (w *world) replica(o guard.DenyOptions) *replica {
+	l := &line{inner: w.store}
+	r := &replica{guard.NewDenyCache(l, o), w, l}
+	w.Cleanup(func() { _ = r.Close(context.Background()) })
+	return r
+}
+
+// tell is a verdict as the traces write it, and whether it was remembered.
+func tell(v limiters.Verdict) string {
+	if v.Cached {
+		return "remembered: " + limiterstest.Tell(v)
+	}
+	return limiterstest.Tell(v)
+}
+
+// takes takes hits in one call and expects their verdicts.
+func (w *world) takes(store limiters.Store, hits []limiters.Hit, want ...string) {
+	w.Helper()
+	for i, v := range take(w, store, hits...) {
+		if got := tell(v); got != want[i] {
+			w.Errorf("at %v: hit %d of %d, of %q:\n got %s\nwant %s", time.Now().Format("15:04:05.999999"), i, hits[i].N, hits[i].Key, got, want[i])
+		}
+	}
+}
+
+// take takes n hits of a key under a limit, alone.
+func (r *replica) take(key string, limit *limiters.Limit, n int64, want string) {
+	r.w.Helper()
+	r.w.takes(r, []limiters.Hit{{Key: key, Limit: limit, N: n}}, want)
+}
+
+// holds expects what the store itself holds of a key, whatever the replicas remember.
+func (w *world) holds(key string, limit *limiters.Limit, want int64) {
+	w.Helper()
+	synctest.Wait()
+	if got := take(w, w.store.inner, limiters.Hit{Key: key, Limit: limit})[0].Used; got != want {
+		w.Errorf("at %v: the store holds %d of %q, want %d", time.Now().Format("15:04:05.999999"), got, key, want)
+	}
+}
+
+func limit(spec limiters.Spec) *limiters.Limit {
+	if spec.Algorithm == "" {
+		spec.Algorithm = "fixed_window"
+	}
+	if spec.Window == 0 {
+		spec.Window = time.Minute
+	}
+	return limiterstest.MustLimit(spec)
+}
