@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"time"
 
@@ -16,23 +17,23 @@ type measurement struct {
 	Machine   string  `json:"machine"`
 	Row       string  `json:"row"`
 	Subject   subject `json:"subject"`
-	X         float64 `json:"x"`
+	X         float64 `json:"x,omitempty"`
 	Round     int     `json:"round"`
-	PerSecond float64 `json:"per_second"`
-	ServerCPU float64 `json:"server_cpu_us"`
-	RedisCPU  float64 `json:"redis_cpu_us"`
-	EnvoyCPU  float64 `json:"envoy_cpu_us"`
-	ClientCPU float64 `json:"client_cpu_us"`
-	P50       float64 `json:"p50_us"`
-	P99       float64 `json:"p99_us"`
-	P999      float64 `json:"p99_9_us"`
-	Allocs    float64 `json:"allocs"`
-	ServerMB  float64 `json:"server_mb"` // resident at the end
-	RedisMB   float64 `json:"redis_mb"`
-	OverPart  float64 `json:"over_part"` // of all answers
-	Errors    uint64  `json:"errors"`
+	PerSecond float64 `json:"per_second,omitempty"`
+	ServerCPU float64 `json:"server_cpu_us,omitempty"`
+	RedisCPU  float64 `json:"redis_cpu_us,omitempty"`
+	EnvoyCPU  float64 `json:"envoy_cpu_us,omitempty"`
+	ClientCPU float64 `json:"client_cpu_us,omitempty"`
+	P50       float64 `json:"p50_us,omitempty"`
+	P99       float64 `json:"p99_us,omitempty"`
+	P999      float64 `json:"p99_9_us,omitempty"`
+	Allocs    float64 `json:"allocs,omitempty"`
+	ServerMB  float64 `json:"server_mb,omitempty"` // resident at the end
+	RedisMB   float64 `json:"redis_mb,omitempty"`
+	OverPart  float64 `json:"over_part,omitempty"` // of all answers
+	Errors    uint64  `json:"errors,omitempty"`
 	Error     string  `json:"error,omitempty"`
-	Value     float64 `json:"value"` // of a Go benchmark, and nothing else
+	Value     float64 `json:"value,omitempty"` // of a Go benchmark, and nothing else
 }
 
 // String is the line that is printed for each.
@@ -54,6 +55,16 @@ func (m *measurement) String() string {
 	return s
 }
 
+// round drops digits that mean nothing.
+func (m *measurement) round() {
+	for _, v := range []*float64{
+		&m.PerSecond, &m.ServerCPU, &m.RedisCPU, &m.EnvoyCPU, &m.ClientCPU, &m.P50, &m.P99, &m.P999, &m.Allocs, &m.ServerMB, &m.RedisMB,
+		&m.OverPart,
+	} {
+		*v = math.Round(*v*1000) / 1000
+	}
+}
+
 // span is how long to measure.
 type span struct{ warmUp, duration time.Duration }
 
@@ -63,12 +74,30 @@ type usage struct {
 	allocs               float64
 }
 
-func (up *setup) usage(ctx context.Context) (u usage, err error) {
-	var errs [4]error
+// begin and end read it so that reading is no part of what is between.
+func (up *setup) begin(ctx context.Context) (u usage, err error) {
+	allocs, err := allocations(ctx, up.debug)
+	if err != nil {
+		return u, err
+	}
+	u, err = up.cpu()
+	u.allocs = allocs
+	return u, err
+}
+
+func (up *setup) end(ctx context.Context) (u usage, err error) {
+	if u, err = up.cpu(); err != nil {
+		return u, err
+	}
+	u.allocs, err = allocations(ctx, up.debug)
+	return u, err
+}
+
+func (up *setup) cpu() (u usage, err error) {
+	var errs [3]error
 	u.server, errs[0] = cpuOf(up.server)
 	u.redis, errs[1] = cpuOf(up.redis)
 	u.envoy, errs[2] = cpuOf(up.envoy)
-	u.allocs, errs[3] = allocations(ctx, up.metrics)
 	return u, errors.Join(errs[:]...)
 }
 
@@ -94,8 +123,8 @@ func measure(ctx context.Context, b binaries, s subject, l load, rate float64, d
 	r, err := client.Run(ctx, client.Options{
 		Addr: up.addr, Request: l.request, Users: l.users, Conns: l.conns, InFlight: l.inflight, Rate: rate,
 		WarmUp: d.warmUp, Duration: d.duration,
-		Begin: func() { before, beforeErr = up.usage(ctx) },
-		End:   func() { after, afterErr = up.usage(ctx) },
+		Begin: func() { before, beforeErr = up.begin(ctx) },
+		End:   func() { after, afterErr = up.end(ctx) },
 	})
 	if err := errors.Join(err, beforeErr, afterErr, ctx.Err()); err != nil {
 		return nil, fmt.Errorf("%s: %w", s, err)
@@ -125,20 +154,26 @@ func measure(ctx context.Context, b binaries, s subject, l load, rate float64, d
 	}
 	redis, err := residentOf(up.redis)
 	m.ServerMB, m.RedisMB = float64(server)/1e6, float64(redis)/1e6
+	m.round()
 	return m, err
 }
 
 // fill lets users come in turn, some in each request.
 func fill(ctx context.Context, addr string, l load) error {
-	const at = 20
+	const at, most = 20, 30 * time.Minute
 	r, err := client.Run(ctx, client.Options{
 		Addr: addr, Request: l.request.Repeated(at), Users: client.InTurn(l.fill), Conns: 4, InFlight: 4,
-		Count: uint64(l.fill*max(l.times, 1)+at-1) / at, Duration: 10 * time.Minute,
+		Count: uint64(l.fill*max(l.times, 1)+at-1) / at, Duration: most,
 	})
-	if err == nil && r.Errors > 0 {
-		err = fmt.Errorf("%d errors: %s", r.Errors, r.Error)
+	switch {
+	case err != nil:
+		return err
+	case r.Errors > 0:
+		return fmt.Errorf("%d errors: %s", r.Errors, r.Error)
+	case r.Elapsed >= most:
+		return fmt.Errorf("not done in %v", most)
 	}
-	return err
+	return ctx.Err()
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

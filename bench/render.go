@@ -135,6 +135,10 @@ func table(r *results, row *row) string {
 		}
 		for _, c := range used {
 			v, _ := r.median(row.name, e.s, e.x, c.of)
+			if v == 0 {
+				b.WriteString(" |")
+				continue
+			}
 			fmt.Fprintf(b, " %s |", short(v))
 		}
 		b.WriteString("\n")

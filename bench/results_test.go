@@ -47,6 +47,8 @@ func TestARatioIsOfTheSameRound(t *testing.T) {
 			&measurement{Row: "one", Subject: "memory/funnel", Round: round, PerSecond: 90 / slow},
 			&measurement{Row: "one", Subject: bare, Round: round, PerSecond: 100 / slow})
 	}
+	// One that has no counterpart counts for nothing.
+	r.all = append(r.all, &measurement{Row: "one", Subject: "memory/funnel", Round: 3, PerSecond: 1})
 	if got, found := r.ratio("one", perSecond, "memory/funnel", 0, bare, 0); !found || got < 0.899 || got > 0.901 {
 		t.Errorf("the ratio is %v (%v), want 0.9", got, found)
 	}

@@ -98,7 +98,7 @@ func scaleRows() []row {
 			cases: across([]float64{1e3, 1e4, 1e5, 1e6, 1e7}, func(l *load, x float64) {
 				l.request, l.fill, l.users = client.Decide(domain, daily), int(x), client.Uniform(int(x))
 				// Weir's own bounds are above what is measured, and a heap that grows fast stays within the machine.
-				l.options.env = []string{"MEMORY_MAX_KEYS=20000000", "MEMORY_MAX_BYTES=17179869184", "GOMEMLIMIT=6GiB"}
+				l.options.env = []string{"MEMORY_MAX_KEYS=20000000", "MEMORY_MAX_BYTES=17179869184", "GOMEMLIMIT=8GiB"}
 			}),
 		}, {
 			name: "rules", title: "The number of rules", x: "rules", subjects: few,

@@ -61,7 +61,7 @@ type setup struct {
 	addr                 string // where the load goes
 	server, redis, envoy *harness.Process
 	envoyAdmin           string
-	metrics              string // a URL that tells how often the server allocated
+	debug                string // host:port of the server's profiler
 }
 
 // options of a setup.
@@ -99,13 +99,7 @@ func startSubject(ctx context.Context, b binaries, s subject, o options, dir str
 	case store == string(incumbent):
 		err = up.startIncumbent(ctx, b, s, dir, redis)
 	default:
-		var w *harness.Weir
-		w, err = harness.StartWeir(ctx, harness.WeirOptions{
-			Binary: b.weir, Rules: rules, Dir: dir, Redis: redis, Env: append([]string{"LOG_LEVEL=warn", bigCache, mergeFiles, patience}, o.env...),
-		})
-		if err == nil {
-			up.server, up.addr, up.metrics = w.Process, w.GRPC, w.HTTP+"/metrics"
-		}
+		err = up.startWeir(ctx, b, rules, dir, redis, o.env)
 	}
 	if err != nil || !o.proxy {
 		return up, err
@@ -124,6 +118,21 @@ func startSubject(ctx context.Context, b binaries, s subject, o options, dir str
 	return up, nil
 }
 
+func (up *setup) startWeir(ctx context.Context, b binaries, rules, dir, redis string, env []string) error {
+	debug, port, err := freeAddr()
+	if err != nil {
+		return err
+	}
+	w, err := harness.StartWeir(ctx, harness.WeirOptions{
+		Binary: b.weir, Rules: rules, Dir: dir, Redis: redis,
+		Env: append([]string{"LOG_LEVEL=warn", "DEBUG_PORT=" + port, bigCache, mergeFiles, patience}, env...),
+	})
+	if err == nil {
+		up.server, up.addr, up.debug = w.Process, w.GRPC, debug
+	}
+	return err
+}
+
 func (up *setup) startRedis(ctx context.Context, b binaries, dir string) (string, error) {
 	addr, port, err := freeAddr()
 	if err != nil {
@@ -139,12 +148,12 @@ func (up *setup) startBare(ctx context.Context, b binaries, dir string) error {
 	if err != nil {
 		return err
 	}
-	metrics, _, err := freeAddr()
+	debug, _, err := freeAddr()
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(b.bare, "-listen", addr, "-metrics", metrics, "-gogc", strconv.Itoa(bareGOGC))
-	up.addr, up.metrics = addr, "http://"+metrics+"/metrics"
+	cmd := exec.Command(b.bare, "-listen", addr, "-debug", debug, "-gogc", strconv.Itoa(bareGOGC))
+	up.addr, up.debug = addr, debug
 	up.server, err = harness.Start(ctx, cmd, filepath.Join(dir, "bare.log"), listens(addr))
 	return err
 }
@@ -169,7 +178,7 @@ func (up *setup) startIncumbent(ctx context.Context, b binaries, s subject, dir,
 		"PROMETHEUS_ADDR=127.0.0.1:" + port(3), "RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis, "USE_STATSD=false", "LOG_LEVEL=warn", mergeFiles,
 	}, settings...)
-	up.addr, up.metrics = "127.0.0.1:"+port(0), "http://127.0.0.1:"+port(2)+"/stats"
+	up.addr, up.debug = "127.0.0.1:"+port(0), "127.0.0.1:"+port(2)
 	// It listens once it has its rules and its Redis.
 	up.server, err = harness.Start(ctx, cmd, filepath.Join(dir, "incumbent.log"), listens(up.addr))
 	return err

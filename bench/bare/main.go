@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	_ "net/http/pprof" // what is profiled beside Weir
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -15,18 +16,17 @@ import (
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 )
 
 func main() {
 	address := flag.String("listen", "127.0.0.1:8081", "where to listen")
-	metrics := flag.String("metrics", "", "where to serve /metrics")
+	profiler := flag.String("debug", "", "where to serve /debug/pprof")
 	gogc := flag.Int("gogc", 400, "the garbage collector's GOGC")
 	flag.Parse()
 	debug.SetGCPercent(*gogc)
-	if err := serve(*address, *metrics); err != nil {
+	if err := serve(*address, *profiler); err != nil {
 		fmt.Fprintln(os.Stderr, "bare:", err)
 		os.Exit(1)
 	}
@@ -40,19 +40,19 @@ var options = []grpc.ServerOption{
 	grpc.MaxConcurrentStreams(1024),
 }
 
-func serve(address, metrics string) error {
+func serve(address, profiler string) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
-	if metrics != "" {
-		m, err := net.Listen("tcp", metrics)
+	if profiler != "" {
+		d, err := net.Listen("tcp", profiler)
 		if err != nil {
 			return err
 		}
-		h := &http.Server{Handler: promhttp.Handler(), ReadHeaderTimeout: time.Second}
+		h := &http.Server{ReadHeaderTimeout: time.Second}
 		defer h.Close()
-		go func() { _ = h.Serve(m) }() // ends with the process
+		go func() { _ = h.Serve(d) }() // ends with the process
 	}
 	server := grpc.NewServer(options...)
 	ratelimitv3.RegisterRateLimitServiceServer(server, bare{})

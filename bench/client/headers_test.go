@@ -1,0 +1,27 @@
+package client
+
+import (
+	"bytes"
+	"testing"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+// A reference means what the table says now, not what it said when it was last read.
+func TestReferencesFollowTheTable(t *testing.T) {
+	var b bytes.Buffer
+	encoder, h := hpack.NewEncoder(&b), newHeaders()
+	for i, status := range []string{"0", "0", "0", "14", "14", "0"} {
+		b.Reset()
+		if err := encoder.WriteField(hpack.HeaderField{Name: "grpc-status", Value: status}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := h.read(b.Bytes())
+		if err != nil || (got == grpcOK) != (status == "0") {
+			t.Errorf("%d: status %s in %x is read as %v (%v)", i, status, b.Bytes(), got, err)
+		}
+	}
+	if _, err := h.read([]byte{0xff, 0xff}); err == nil {
+		t.Error("half a reference is read")
+	}
+}
