@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -57,9 +56,10 @@ func newGRPC(
 	server := grpc.NewServer(append(options,
 		grpc.KeepaliveEnforcementPolicy(pingsAllowed),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.ChainUnaryInterceptor(metrics.Unary, recovering(log, metrics)),
 	)...)
-	ratelimitv3.RegisterRateLimitServiceServer(server, service)
+	service.Register(server)
 	checks := health.NewServer()
 	healthv1.RegisterHealthServer(server, checks)
 	reflection.Register(server)

@@ -23,7 +23,7 @@ func Parse(files ...File) (*Rules, error) { return ParseWith(Options{}, files...
 // ParseWith is Parse with options. The order of files is that of their rules, and of wildcards in a domain of several.
 func ParseWith(o Options, files ...File) (*Rules, error) {
 	b := &build{
-		options: o, rules: &Rules{domains: map[string]*node{}}, homes: map[string]*home{}, names: map[nameIn]spot{},
+		options: o, rules: &Rules{domains: map[string]*Domain{}}, homes: map[string]*home{}, names: map[nameIn]spot{},
 		applied: map[*policy]bool{},
 	}
 	parsers := make([]*parser, len(files))

@@ -49,7 +49,7 @@ func (p *parser) top(root *yaml.Node) {
 		p.fault(f["domain"].value, noDomain)
 	case first == nil:
 		p.homes[domain] = to
-		p.rules.domains[domain] = to.tree
+		p.rules.domains[domain] = &Domain{domain, to.tree}
 	case p.options.MergeDomains:
 		to = first
 	default:
