@@ -48,7 +48,7 @@ func NewMetrics(version string, with ...Option) *Metrics {
 			Name: "weir_requests_total", Help: "Requests answered, by gRPC code; those of OK by overall code.",
 		}, []string{"code", "overall"}),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_request_duration_seconds", Help: "From the decoded request to its answer.", Buckets: seconds,
+			Name: "weir_request_duration_seconds", Help: "From the decoded request until it was decided.", Buckets: seconds,
 		}),
 		store: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_store_duration_seconds", Help: "Calls of the store.", Buckets: seconds,
@@ -181,6 +181,13 @@ func (m *Metrics) forgetGone(rules *descriptors.Rules) {
 
 // Panicked counts a request that met a bug.
 func (m *Metrics) Panicked() { m.panics.Inc() }
+
+// PanickedAsked counts a call of the rate limit service that met a bug, and that Answered was not told of. What it took
+// says nothing of how fast answers are.
+func (m *Metrics) PanickedAsked() {
+	m.Panicked()
+	m.incumbent.methods.asked.calls.n.Add(1)
+}
 
 // Memory tells of the store in memory.
 func (m *Metrics) Memory(stats func() memstore.Stats) {

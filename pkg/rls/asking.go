@@ -59,21 +59,20 @@ type override struct {
 	multiplier      uint32 // 0: none given
 }
 
-// next is the descriptor after those that are there.
+// next is the descriptor after those that are there. Past them are cleared ones.
 func (a *asking) next() *descriptor {
 	a.sent++
-	d, n := &a.spare, len(a.descriptors)
+	n := len(a.descriptors)
 	switch {
 	case n >= maxDescriptors:
+		a.spare.clear()
+		return &a.spare
 	case n < cap(a.descriptors):
 		a.descriptors = a.descriptors[:n+1]
-		d = &a.descriptors[n]
 	default:
 		a.descriptors = append(a.descriptors, descriptor{})
-		d = &a.descriptors[n]
 	}
-	*d = descriptor{entries: d.entries[:0]}
-	return d
+	return &a.descriptors[n]
 }
 
 func (d *descriptor) add(e descriptors.Entry) {

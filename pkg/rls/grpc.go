@@ -34,7 +34,7 @@ func shouldRateLimit(
 		c.release()
 		return nil, err
 	}
-	c.start = now()
+	c.start, c.answer.GRPC = now(), true
 	if intercept == nil {
 		return s.serve(ctx, c)
 	}

@@ -14,6 +14,7 @@ type planned struct {
 	matches        []match
 	hits           []limiters.Hit
 	verdicts       []limiters.Verdict
+	key            []byte // the last one
 }
 
 // A match is the limits that a descriptor is under, none for one that nothing limits. Its hits are those from first on.
@@ -33,11 +34,11 @@ func (m *match) inQuota() bool {
 	return m.rule != nil && m.rule.QuotaMode && !m.override && len(m.limits) > 0
 }
 
-func (m *match) key(domain string, entries []descriptors.Entry) string {
+func (m *match) appendKey(dst []byte, domain string, entries []descriptors.Entry) []byte {
 	if m.override {
-		return descriptors.OverrideKey(domain, m.rule, entries)
+		return descriptors.AppendOverrideKey(dst, domain, m.rule, entries)
 	}
-	return descriptors.Key(domain, m.rule, entries)
+	return descriptors.AppendKey(dst, domain, m.rule, entries)
 }
 
 // everything is the group of a request that is charged whole or not at all.
@@ -46,7 +47,7 @@ const everything = maxDescriptors + 1
 // plan matches each descriptor to its limits. Several limits of one descriptor are a group: none is charged unless all
 // allow. A domain without rules limits nothing, overrides included. The error is for the client to read.
 func (p *planned) plan(s *Service, rules *descriptors.Rules, asked *asking) error {
-	p.matches = cleared(p.matches, len(asked.descriptors))
+	p.matches = zeroes(p.matches, len(asked.descriptors))
 	domain := rules.Domain(asked.domain)
 	if domain == nil {
 		p.domainNotFound = true
@@ -72,7 +73,8 @@ func (p *planned) plan(s *Service, rules *descriptors.Rules, asked *asking) erro
 		if m.first = len(p.hits); m.first+len(m.limits) > maxLimits {
 			return fmt.Errorf("descriptors[%d]: the descriptors are under more than %d limits together", i, maxLimits)
 		}
-		key, group := m.key(asked.domain, d.entries), uint16(0)
+		p.key = m.appendKey(p.key[:0], asked.domain, d.entries)
+		key, group := string(p.key), uint16(0)
 		switch {
 		case s.options.AllOrNothing:
 			group = everything
@@ -83,18 +85,16 @@ func (p *planned) plan(s *Service, rules *descriptors.Rules, asked *asking) erro
 			p.hits = append(p.hits, limiters.Hit{Key: key, Limit: m.limits[j].Limit, N: d.hits, Group: group})
 		}
 	}
-	p.verdicts = cleared(p.verdicts, len(p.hits))
+	p.verdicts = zeroes(p.verdicts, len(p.hits))
 	return nil
 }
 
-// cleared is a slice of n zeroes, in the room of s if it is enough.
-func cleared[T any](s []T, n int) []T {
+// zeroes is a slice of n of them, in the room of s if it is enough: past the end of s there are none but zeroes.
+func zeroes[T any](s []T, n int) []T {
 	if n > cap(s) {
 		return make([]T, n)
 	}
-	s = s[:n]
-	clear(s)
-	return s
+	return s[:n]
 }
 
 func (m *match) match(s *Service, domain *descriptors.Domain, d *descriptor) error {
@@ -176,5 +176,5 @@ func (p *planned) clear() {
 	clear(p.matches)
 	clear(p.hits)
 	clear(p.verdicts)
-	*p = planned{matches: p.matches[:0], hits: p.hits[:0], verdicts: p.verdicts[:0]}
+	*p = planned{matches: p.matches[:0], hits: p.hits[:0], verdicts: p.verdicts[:0], key: p.key[:0]}
 }

@@ -56,9 +56,15 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Serv
 // any of them Envoy does what its failure_mode_deny says.
 func (s *Service) ShouldRateLimit(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest,
+) (*ratelimitv3.RateLimitResponse, error) {
+	return s.ask(ctx, request, true)
+}
+
+func (s *Service) ask(
+	ctx context.Context, request *ratelimitv3.RateLimitRequest, byGRPC bool,
 ) (response *ratelimitv3.RateLimitResponse, err error) {
 	c := newCall()
-	c.start = now()
+	c.start, c.answer.GRPC = now(), byGRPC
 	c.asked.read(request)
 	if err = s.answer(ctx, c); err == nil {
 		response = s.response(c)
@@ -86,7 +92,8 @@ func (s *Service) answer(ctx context.Context, c *call) error {
 	if len(p.hits) > 0 {
 		start := now()
 		err := s.store.Take(ctx, time.Time{}, p.hits, p.verdicts)
-		a.StoreTook = now() - start
+		c.decided = now()
+		a.StoreTook = c.decided - start
 		if err != nil {
 			p.fail(err)
 			a.Err, a.Decisions = err, p.decisions(a.Decisions, &c.asked)
@@ -107,7 +114,10 @@ func (s *Service) answer(ctx context.Context, c *call) error {
 // observe tells of a call whose answer is ready.
 func (s *Service) observe(c *call, err error) {
 	a := &c.answer
-	a.Took = now() - c.start
+	if c.decided == 0 {
+		c.decided = now()
+	}
+	a.Took = c.decided - c.start
 	if err != nil {
 		a.Code = status.Code(err)
 		if a.Err == nil {

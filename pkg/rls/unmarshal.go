@@ -37,32 +37,35 @@ const (
 	tagWrapped = 1<<3 | uint64(protowire.VarintType)
 )
 
-// wire reads a message off the wire. All text that is read are parts of one string: a copy of the message, made once.
+// wire reads a message off the wire, and the messages in it one by one: at and end are those of the one it is in. All
+// text that is read are parts of one string: a copy of the message, made once.
 type wire struct {
 	bytes   []byte
 	text    string // the same
 	at, end int
+	bad     bool // it is no message: all that is read from now on is nothing
 }
 
 // unmarshal fills an empty asking from the wire. It takes what proto.Unmarshal takes, and to the same effect: of a field
 // that is there twice the last counts, or of a message both, and what is not known is passed over.
 func (a *asking) unmarshal(bytes []byte) error {
-	w := wire{bytes, string(bytes), 0, len(bytes)}
+	w := wire{bytes: bytes, text: string(bytes), end: len(bytes)}
 	for w.at < w.end {
-		var err error
 		switch tag := w.varint(); tag {
 		case tagDomain:
-			err = w.string(&a.domain)
+			if err := w.string(&a.domain); err != nil {
+				return err
+			}
 		case tagDescriptors:
-			inner := w.message()
-			err = a.next().unmarshal(&inner)
+			rest := w.enter()
+			if err := a.next().unmarshal(&w); err != nil {
+				return err
+			}
+			w.end = rest
 		case tagHitsAddend:
 			a.addend = uint32(w.varint())
 		default:
 			w.skip(tag)
-		}
-		if err != nil {
-			return err
 		}
 	}
 	return w.err()
@@ -73,18 +76,19 @@ func (d *descriptor) unmarshal(w *wire) error {
 		var err error
 		switch tag := w.varint(); tag {
 		case tagEntries:
-			inner := w.message()
+			rest := w.enter()
 			var e descriptors.Entry
-			e, err = entry(&inner)
+			err = unmarshalEntry(&e, w)
 			d.add(e)
+			w.end = rest
 		case tagLimit:
-			inner := w.message()
 			d.limited = true
-			err = d.limit.unmarshal(&inner)
+			rest := w.enter()
+			err = d.limit.unmarshal(w)
+			w.end = rest
 		case tagDescriptorAddend:
-			inner := w.message()
 			d.addended = true
-			err = inner.wrapped(&d.addend)
+			err = w.wrapped(&d.addend)
 		case tagIsNegativeHits:
 			d.givesBack = protowire.DecodeBool(w.varint())
 		default:
@@ -97,7 +101,7 @@ func (d *descriptor) unmarshal(w *wire) error {
 	return w.err()
 }
 
-func entry(w *wire) (e descriptors.Entry, err error) {
+func unmarshalEntry(e *descriptors.Entry, w *wire) (err error) {
 	for w.at < w.end {
 		switch tag := w.varint(); tag {
 		case tagKey:
@@ -108,10 +112,10 @@ func entry(w *wire) (e descriptors.Entry, err error) {
 			w.skip(tag)
 		}
 		if err != nil {
-			return e, err
+			return err
 		}
 	}
-	return e, w.err()
+	return w.err()
 }
 
 func (l *sentLimit) unmarshal(w *wire) error {
@@ -122,10 +126,9 @@ func (l *sentLimit) unmarshal(w *wire) error {
 		case tagOverrideUnit:
 			l.unit = typev3.RateLimitUnit(int32(w.varint()))
 		case tagOverrideMultiplier:
-			inner := w.message()
 			l.multiplied = true
 			n := uint64(l.multiplier)
-			if err := inner.wrapped(&n); err != nil {
+			if err := w.wrapped(&n); err != nil {
 				return err
 			}
 			l.multiplier = uint32(n)
@@ -138,6 +141,7 @@ func (l *sentLimit) unmarshal(w *wire) error {
 
 // wrapped reads a UInt32Value or a UInt64Value, to which an empty one adds nothing.
 func (w *wire) wrapped(n *uint64) error {
+	rest := w.enter()
 	for w.at < w.end {
 		switch tag := w.varint(); tag {
 		case tagWrapped:
@@ -146,15 +150,15 @@ func (w *wire) wrapped(n *uint64) error {
 			w.skip(tag)
 		}
 	}
+	w.end = rest
 	return w.err()
 }
 
-// What follows leaves w past its end where the message is not one, which ends every loop above.
-
-func (w *wire) fail() { w.at, w.end = 1, 0 }
+// fail ends every loop above.
+func (w *wire) fail() { w.at, w.bad = w.end, true }
 
 func (w *wire) err() error {
-	if w.at > w.end {
+	if w.bad {
 		return errMalformed
 	}
 	return nil
@@ -169,9 +173,6 @@ func (w *wire) varint() uint64 {
 }
 
 func (w *wire) longVarint() uint64 {
-	if w.at > w.end {
-		return 0
-	}
 	v, n := protowire.ConsumeVarint(w.bytes[w.at:w.end])
 	if n < 0 {
 		w.fail()
@@ -181,33 +182,36 @@ func (w *wire) longVarint() uint64 {
 	return v
 }
 
-// message is what a field of the wire type for bytes holds.
-func (w *wire) message() wire {
+// enter goes into the message that a field holds, and tells the end to go back to: where the one around it ends.
+func (w *wire) enter() (rest int) {
 	n := w.varint()
-	if w.at > w.end || n > uint64(w.end-w.at) {
+	rest = w.end
+	if n > uint64(w.end-w.at) {
 		w.fail()
-		return *w
+		return rest
 	}
-	inner := wire{w.bytes, w.text, w.at, w.at + int(n)}
-	w.at = inner.end
-	return inner
+	w.end = w.at + int(n)
+	return rest
 }
 
 func (w *wire) string(s *string) error {
-	inner := w.message()
-	if inner.at > inner.end {
+	n := w.varint()
+	if w.bad || n > uint64(w.end-w.at) {
 		return errMalformed
 	}
-	if *s = w.text[inner.at:inner.end]; !utf8.ValidString(*s) {
+	text := w.text[w.at : w.at+int(n)]
+	w.at += int(n)
+	if !utf8.ValidString(text) {
 		return errNotUTF8
 	}
+	*s = text
 	return nil
 }
 
 // skip passes over a field that is not known. One whose number cannot be is no field.
 func (w *wire) skip(tag uint64) {
 	number := tag >> 3
-	if w.at > w.end || number < uint64(protowire.MinValidNumber) || number > uint64(protowire.MaxValidNumber) {
+	if number < uint64(protowire.MinValidNumber) || number > uint64(protowire.MaxValidNumber) {
 		w.fail()
 		return
 	}
