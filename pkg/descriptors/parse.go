@@ -24,7 +24,7 @@ func Parse(files ...File) (*Rules, error) { return ParseWith(Options{}, files...
 func ParseWith(o Options, files ...File) (*Rules, error) {
 	b := &build{
 		options: o, rules: &Rules{domains: map[string]*Domain{}}, homes: map[string]*home{}, names: map[nameIn]spot{},
-		applied: map[*policy]bool{},
+		applied: map[*policy]bool{}, shared: newShared(),
 	}
 	parsers := make([]*parser, len(files))
 	var faults Faults
@@ -56,6 +56,7 @@ type build struct {
 	names   map[nameIn]spot  // of limits, where first met
 	applied map[*policy]bool // what of the overlay some rule has matched
 	checks  []func()         // for warnings that only the whole can tell
+	shared  shared
 }
 
 // A nameIn is the name of a limit in a domain.
