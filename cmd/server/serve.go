@@ -41,6 +41,7 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	for _, line := range inert {
 		log.Info(line)
 	}
+	limitMemory(log)
 
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -88,6 +89,7 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	defer cancel()
 	group, running := errgroup.WithContext(running)
 	p.serve(group)
+	group.Go(func() error { tuneGC(running); return nil })
 	if sender != nil {
 		group.Go(func() error { sender.Run(running); return nil })
 	}

@@ -88,6 +88,9 @@ func (in *incumbent) register(registry *prometheus.Registry) {
 
 // answered counts an answer. Several limits of one descriptor are one hit.
 func (in *incumbent) answered(a *rls.Answer) {
+	if a.GRPC {
+		in.methods.count(in.methods.asked, a.Took)
+	}
 	switch {
 	case a.Code == codes.OK || a.Code == codes.Canceled: // who no longer waits has not met an error
 	case len(a.Decisions) > 0:

@@ -18,6 +18,7 @@ type methods struct {
 	unit    time.Duration // what took observes in
 	sending *atomic.Bool  // somebody sends times
 	m       *sync.Map     // name -> *method; those of one name in two services are one
+	asked   *method       // ShouldRateLimit
 }
 
 type method struct {
@@ -47,11 +48,12 @@ func newMethods(milliseconds bool) methods {
 		}, []string{"grpc_method"}),
 		unit: unit, sending: &atomic.Bool{}, m: &sync.Map{},
 	}
-	m.of("ShouldRateLimit") // so that it is there before the first call
+	m.asked = m.of("ShouldRateLimit") // there before the first call
 	return m
 }
 
-// Unary is an interceptor that counts calls, and how long they took. It wants to be the outermost.
+// Unary is an interceptor that counts calls, and how long they took. It wants to be the outermost. Calls that Answered
+// is told of are counted there, and may not come by here too.
 func (m *Metrics) Unary(
 	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
 ) (any, error) {
@@ -61,8 +63,9 @@ func (m *Metrics) Unary(
 	return response, err
 }
 
-func (m *methods) called(full string, took time.Duration) {
-	one := m.of(full)
+func (m *methods) called(full string, took time.Duration) { m.count(m.of(full), took) }
+
+func (m *methods) count(one *method, took time.Duration) {
 	one.calls.n.Add(1)
 	one.took.Observe(float64(took) / float64(m.unit))
 	if m.sending.Load() {

@@ -49,7 +49,7 @@ func NewMetrics(version string, with ...Option) *Metrics {
 			Name: "weir_requests_total", Help: "Requests answered, by gRPC code; those of OK by overall code.",
 		}, []string{"code", "overall"}),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_request_duration_seconds", Help: "From the decoded request to its answer.", Buckets: seconds,
+			Name: "weir_request_duration_seconds", Help: "From the decoded request until it was decided.", Buckets: seconds,
 		}),
 		store: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_store_duration_seconds", Help: "Calls of the store.", Buckets: seconds,
@@ -217,6 +217,13 @@ func (m *Metrics) DenyCache(stats func() guard.DenyStats) {
 		counter("weir_deny_cache_lost_hits_total", "Hits that it denied and sent in calls that failed: they may not have been counted.",
 			func(s guard.DenyStats) int64 { return s.Lost }),
 	)
+}
+
+// PanickedAsked counts a call of the rate limit service that met a bug, and that Answered was not told of. What it took
+// says nothing of how fast answers are.
+func (m *Metrics) PanickedAsked() {
+	m.Panicked()
+	m.incumbent.methods.asked.calls.n.Add(1)
 }
 
 // Memory tells of the store in memory.

@@ -108,6 +108,7 @@ func (t *table) find(name []byte, domain string) *series {
 }
 
 func (t *table) insert(name string, by owner) *series {
+	by.domain = strings.Clone(by.domain) // it may be a part of a request, and hold all of it
 	s := &series{labels: strings.Split(name, string([]byte{levelEnd})), owners: []owner{by}, since: t.now()}
 	t.series[name] = s
 	return s

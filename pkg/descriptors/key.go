@@ -24,12 +24,14 @@ const sharedMark = '^'
 // stays the same over a reload whatever else has moved in the file. A text longer than 128 bytes
 // is replaced by "#" and its SHA-256, which bounds a key by its number of entries. A key begins with a digit or "#".
 func Key(domain string, rule *Rule, entries []Entry) string {
-	return counter(domain, rule, entries, true)
+	var stack [256]byte
+	return string(AppendKey(stack[:0], domain, rule, entries))
 }
 
 // OverrideKey is the Key of entries that bring a limit of their own: share_threshold is not for them.
 func OverrideKey(domain string, rule *Rule, entries []Entry) string {
-	return counter(domain, rule, entries, false)
+	var stack [256]byte
+	return string(AppendOverrideKey(stack[:0], domain, rule, entries))
 }
 
 // DomainOf is how a Key begins, in 3:ugc|6:action=5:reply the 3:ugc: the same for all keys of a domain, and for those of
@@ -43,9 +45,18 @@ func DomainOf(key string) string {
 	return hash
 }
 
-func counter(domain string, rule *Rule, entries []Entry, share bool) string {
-	var stack [256]byte
-	b := appendText(stack[:0], domain)
+// AppendKey appends the [Key] to dst.
+func AppendKey(dst []byte, domain string, rule *Rule, entries []Entry) []byte {
+	return appendKey(dst, domain, rule, entries, true)
+}
+
+// AppendOverrideKey appends the [OverrideKey] to dst.
+func AppendOverrideKey(dst []byte, domain string, rule *Rule, entries []Entry) []byte {
+	return appendKey(dst, domain, rule, entries, false)
+}
+
+func appendKey(b []byte, domain string, rule *Rule, entries []Entry, share bool) []byte {
+	b = appendText(b, domain)
 	for i, e := range entries {
 		s := step{how: unruled}
 		shared := false
@@ -66,7 +77,7 @@ func counter(domain string, rule *Rule, entries []Entry, share bool) string {
 		}
 		b = appendText(b, e.Value)
 	}
-	return string(b)
+	return b
 }
 
 func appendText(b []byte, s string) []byte {

@@ -115,8 +115,10 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy) (RateLimit, bool
 	l, err := newRateLimit(sum.spec(), requests, unit, multiplier)
 	if err != nil {
 		p.fault(n, "%v%s", err, from)
+		return l, false
 	}
-	return l, err == nil
+	l.Limit = p.shared.limit(l.Limit)
+	return l, true
 }
 
 func (p *parser) unit(limit *yaml.Node, f field) Unit {

@@ -23,8 +23,8 @@ func Parse(files ...File) (*Rules, error) { return ParseWith(Options{}, files...
 // ParseWith is Parse with options. The order of files is that of their rules, and of wildcards in a domain of several.
 func ParseWith(o Options, files ...File) (*Rules, error) {
 	b := &build{
-		options: o, rules: &Rules{domains: map[string]*node{}}, homes: map[string]*home{}, names: map[nameIn]spot{},
-		applied: map[*policy]bool{},
+		options: o, rules: &Rules{domains: map[string]*Domain{}}, homes: map[string]*home{}, names: map[nameIn]spot{},
+		applied: map[*policy]bool{}, shared: newShared(),
 	}
 	parsers := make([]*parser, len(files))
 	var faults Faults
@@ -56,6 +56,7 @@ type build struct {
 	names   map[nameIn]spot  // of limits, where first met
 	applied map[*policy]bool // what of the overlay some rule has matched
 	checks  []func()         // for warnings that only the whole can tell
+	shared  shared
 }
 
 // A nameIn is the name of a limit in a domain.

@@ -7,9 +7,15 @@ import (
 
 // Rules are what a set of files says. They do not change and may be shared; nil and the zero value are no rules.
 type Rules struct {
-	domains  map[string]*node
+	domains  map[string]*Domain
 	rules    []*Rule // in file order
 	warnings Faults
+}
+
+// A Domain is what the files say of one domain. It does not change and may be shared; nil is a domain that no file has.
+type Domain struct {
+	name string
+	root *node
 }
 
 // A node is a place in the tree of one domain.
@@ -27,14 +33,28 @@ type wild struct {
 	node       *node
 }
 
-// Match finds the rule for entries, nil if there is none. At each level an entry takes the descriptor with its key and
-// value, else the first in the file whose wildcards fit, else the one with its key and no value; a choice is never
-// revised. The rule counts if the last entry reaches it; it may be unlimited. Match allocates nothing.
-func (r *Rules) Match(domain string, entries []Entry) *Rule {
+// Domain is the domain of that name, nil if no file has it.
+func (r *Rules) Domain(name string) *Domain {
 	if r == nil {
 		return nil
 	}
-	n := r.domains[domain]
+	return r.domains[name]
+}
+
+// Name is the name as the rules have it: unlike the text of a request, it is held anyway.
+func (d *Domain) Name() string { return d.name }
+
+// Match is [Domain.Match] in the domain of that name.
+func (r *Rules) Match(domain string, entries []Entry) *Rule { return r.Domain(domain).Match(entries) }
+
+// Match finds the rule for entries, nil if there is none. At each level an entry takes the descriptor with its key and
+// value, else the first in the file whose wildcards fit, else the one with its key and no value; a choice is never
+// revised. The rule counts if the last entry reaches it; it may be unlimited. Match allocates nothing.
+func (d *Domain) Match(entries []Entry) *Rule {
+	if d == nil {
+		return nil
+	}
+	n := d.root
 	for i := 0; n != nil && i < len(entries); i++ {
 		n = n.next(entries[i])
 	}
@@ -80,7 +100,7 @@ func (n *node) add(s step, child *node) {
 
 // HasDomain tells whether a file has this domain.
 func (r *Rules) HasDomain(domain string) bool {
-	return r != nil && r.domains[domain] != nil
+	return r.Domain(domain) != nil
 }
 
 // Warnings tell what loads but is probably not what was meant, by file, line and column.

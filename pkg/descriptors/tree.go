@@ -49,7 +49,7 @@ func (p *parser) top(root *yaml.Node) {
 		p.fault(f["domain"].value, noDomain)
 	case first == nil:
 		p.homes[domain] = to
-		p.rules.domains[domain] = to.tree
+		p.rules.domains[domain] = &Domain{domain, to.tree}
 	case p.options.MergeDomains:
 		to = first
 	default:
@@ -99,7 +99,7 @@ func (p *parser) descriptor(n *yaml.Node, at place, taken siblings) {
 		}
 		p.fault(where, "descriptor has empty key: want 'key: <name>'")
 	}
-	l := newLevel(Entry{key, value})
+	l := newLevel(Entry{p.shared.key(key), value})
 	l.share, l.valueToMetric = p.flag(f["share_threshold"]), p.flag(f["value_to_metric"])
 	child := place{&node{}, at.domain, append(slices.Clip(at.path), l)}
 	p.visits += len(child.path)
@@ -130,6 +130,9 @@ func (p *parser) rule(f fields, at place) {
 		shares:   slices.ContainsFunc(at.path, func(l level) bool { return l.share }),
 	}
 	if p.limits(f, rule) {
+		if len(rule.Limits) == 1 {
+			rule.Limits = p.shared.only(rule.Limits[0])
+		}
 		at.node.rule = rule
 		p.rules.rules = append(p.rules.rules, rule)
 		return

@@ -11,10 +11,11 @@ import (
 
 // An Answer is what became of a request, for metrics and logs.
 type Answer struct {
+	GRPC      bool // asked by gRPC, not as JSON
 	Code      codes.Code
-	Err       error // why Code is not OK, or a descriptor is undecided, with what is not for the client to read
-	Denied    bool  // the overall code is OVER_LIMIT
-	Took      time.Duration
+	Err       error         // why Code is not OK, or a descriptor is undecided, with what is not for the client to read
+	Denied    bool          // the overall code is OVER_LIMIT
+	Took      time.Duration // from the decoded request until it was decided
 	StoreTook time.Duration // 0: the store was not asked
 
 	Domain         string // as asked for

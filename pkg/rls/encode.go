@@ -15,7 +15,13 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-type descriptorStatus = ratelimitv3.RateLimitResponse_DescriptorStatus
+// A descriptorStatus is what a descriptor is told.
+type descriptorStatus struct {
+	code      ratelimitv3.RateLimitResponse_Code
+	limit     *descriptors.RateLimit // nil: no limit is told, and no reset
+	remaining uint32
+	reset     int64 // seconds
+}
 
 const (
 	codeUnknown   = ratelimitv3.RateLimitResponse_UNKNOWN
@@ -23,10 +29,9 @@ const (
 	codeOverLimit = ratelimitv3.RateLimitResponse_OVER_LIMIT
 )
 
-// statuses makes one status for each descriptor, in order. The error tells of a descriptor that the store could not
-// decide, whose status is UNKNOWN.
-func (p *planned) statuses() ([]*descriptorStatus, error) {
-	all := make([]*descriptorStatus, len(p.matches))
+// statuses appends to all one status for each descriptor, in order. The error tells of a descriptor that the store could
+// not decide, whose status is UNKNOWN.
+func (p *planned) statuses(all []descriptorStatus) ([]descriptorStatus, error) {
 	var failed error
 	for i := range p.matches {
 		m := &p.matches[i]
@@ -36,14 +41,14 @@ func (p *planned) statuses() ([]*descriptorStatus, error) {
 				failed = fmt.Errorf("descriptors[%d]: %s: %w", i, nameOf(m.rule), err)
 			}
 		}
-		all[i] = m.status(verdicts)
+		all = append(all, m.status(verdicts))
 	}
 	return all, failed
 }
 
 // overall tells whether the request is denied: if a descriptor is, or, of those in quota mode, all are. What would be is
 // told apart where shadow mode for all lets everything pass.
-func (s *Service) overall(p planned, statuses []*descriptorStatus) (denied, shadowed bool) {
+func (s *Service) overall(p *planned, statuses []descriptorStatus) (denied, shadowed bool) {
 	quotas, over := 0, 0
 	for i := range p.matches {
 		m := &p.matches[i]
@@ -54,7 +59,7 @@ func (s *Service) overall(p planned, statuses []*descriptorStatus) (denied, shad
 		if quota {
 			quotas++
 		}
-		if statuses[i].GetCode() != codeOverLimit {
+		if statuses[i].code != codeOverLimit {
 			continue
 		}
 		if quota {
@@ -67,71 +72,97 @@ func (s *Service) overall(p planned, statuses []*descriptorStatus) (denied, shad
 	return denied && !s.options.ShadowMode, denied && s.options.ShadowMode
 }
 
-func (s *Service) response(
-	request *ratelimitv3.RateLimitRequest, p planned, statuses []*descriptorStatus, denied bool,
-) *ratelimitv3.RateLimitResponse {
-	r := &ratelimitv3.RateLimitResponse{OverallCode: codeOK, Statuses: statuses}
-	if denied {
-		r.OverallCode = codeOverLimit
-	}
-	if s.options.Headers.Limit != "" {
-		r.ResponseHeadersToAdd = s.headers(p, statuses)
-	}
-	if s.options.DynamicMetadata {
-		r.DynamicMetadata = dynamicMetadata(request, p, statuses)
-	}
-	return r
-}
-
-func (m *match) status(verdicts []limiters.Verdict) *descriptorStatus {
-	s := &descriptorStatus{Code: codeOK}
+func (m *match) status(verdicts []limiters.Verdict) descriptorStatus {
 	if m.unlimited {
-		s.LimitRemaining = math.MaxUint32
-		return s
+		return descriptorStatus{code: codeOK, remaining: math.MaxUint32}
 	}
 	if len(verdicts) == 0 {
-		return s
+		return descriptorStatus{code: codeOK}
 	}
 	i := telling(verdicts)
 	v, limit := &verdicts[i], &m.limits[i]
 	if v.Err != nil {
-		s.Code = codeUnknown
-		return s
+		return descriptorStatus{code: codeUnknown}
 	}
-	wait := v.ResetAfter
+	code, wait := codeOK, v.ResetAfter
 	if !v.Allowed {
 		wait = waitOf(v, limit)
 		if !m.inShadow() {
-			s.Code = codeOverLimit
+			code = codeOverLimit
 		}
 	}
-	s.CurrentLimit = &ratelimitv3.RateLimitResponse_RateLimit{
-		RequestsPerUnit: limit.RequestsPerUnit,
-		Unit:            unitsOfLimits[limit.Unit],
-		Name:            limit.Name,
+	return descriptorStatus{
+		code, limit, uint32(min(v.Remaining, math.MaxUint32)),
+		// Envoy drops the fraction: rounded up, no one comes back too early.
+		int64((wait + time.Second - 1) / time.Second),
 	}
-	if limit.UnitMultiplier > 1 {
-		s.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(limit.UnitMultiplier)
+}
+
+// response is what a call has come to, as a message.
+func (s *Service) response(c *call) *ratelimitv3.RateLimitResponse {
+	r := s.extras(c)
+	if r == nil {
+		r = &ratelimitv3.RateLimitResponse{}
 	}
-	s.LimitRemaining = uint32(min(v.Remaining, math.MaxUint32))
-	// Envoy drops the fraction: rounded up, no one comes back too early.
-	s.DurationUntilReset = &durationpb.Duration{Seconds: int64((wait + time.Second - 1) / time.Second)}
-	return s
+	r.OverallCode, r.Statuses = c.overallCode(), make([]*ratelimitv3.RateLimitResponse_DescriptorStatus, len(c.statuses))
+	for i := range c.statuses {
+		r.Statuses[i] = c.statuses[i].message()
+	}
+	return r
+}
+
+func (c *call) overallCode() ratelimitv3.RateLimitResponse_Code {
+	if c.answer.Denied {
+		return codeOverLimit
+	}
+	return codeOK
+}
+
+func (s *descriptorStatus) message() *ratelimitv3.RateLimitResponse_DescriptorStatus {
+	m := &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: s.code, LimitRemaining: s.remaining}
+	if s.limit == nil {
+		return m
+	}
+	m.CurrentLimit = &ratelimitv3.RateLimitResponse_RateLimit{
+		RequestsPerUnit: s.limit.RequestsPerUnit,
+		Unit:            unitsOfLimits[s.limit.Unit],
+		Name:            s.limit.Name,
+	}
+	if s.limit.UnitMultiplier > 1 {
+		m.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(s.limit.UnitMultiplier)
+	}
+	m.DurationUntilReset = &durationpb.Duration{Seconds: s.reset}
+	return m
+}
+
+// extras are the parts of a response that have to be asked for; nil where none are.
+func (s *Service) extras(c *call) *ratelimitv3.RateLimitResponse {
+	if s.options.Headers.Limit == "" && !s.options.DynamicMetadata {
+		return nil
+	}
+	r := &ratelimitv3.RateLimitResponse{}
+	if s.options.Headers.Limit != "" {
+		r.ResponseHeadersToAdd = s.headers(&c.planned, c.statuses)
+	}
+	if s.options.DynamicMetadata {
+		r.DynamicMetadata = dynamicMetadata(&c.asked, &c.planned, c.statuses)
+	}
+	return r
 }
 
 // headers tell the limit of the last descriptor that is denied by itself, else of the one with the least left, the first
 // of equals; none if nothing is limited, or as good as not.
-func (s *Service) headers(p planned, statuses []*descriptorStatus) []*corev3.HeaderValue {
+func (s *Service) headers(p *planned, statuses []descriptorStatus) []*corev3.HeaderValue {
 	var told *descriptorStatus
 	least := uint32(math.MaxUint32)
-	for _, status := range statuses {
-		if status.CurrentLimit != nil && status.LimitRemaining < least {
-			told, least = status, status.LimitRemaining
+	for i := range statuses {
+		if status := &statuses[i]; status.limit != nil && status.remaining < least {
+			told, least = status, status.remaining
 		}
 	}
-	for i, status := range statuses {
-		if status.Code == codeOverLimit && !s.options.QuotaMode && !p.matches[i].inQuota() {
-			told = status
+	for i := range statuses {
+		if statuses[i].code == codeOverLimit && !s.options.QuotaMode && !p.matches[i].inQuota() {
+			told = &statuses[i]
 		}
 	}
 	if told == nil {
@@ -142,9 +173,9 @@ func (s *Service) headers(p planned, statuses []*descriptorStatus) []*corev3.Hea
 	}
 	h := s.options.Headers
 	return []*corev3.HeaderValue{
-		header(h.Limit, int64(told.GetCurrentLimit().GetRequestsPerUnit())),
-		header(h.Remaining, int64(told.GetLimitRemaining())),
-		header(h.Reset, told.GetDurationUntilReset().GetSeconds()),
+		header(h.Limit, int64(told.limit.RequestsPerUnit)),
+		header(h.Remaining, int64(told.remaining)),
+		header(h.Reset, told.reset),
 	}
 }
 
@@ -202,7 +233,7 @@ func rank(v *limiters.Verdict) int {
 	}
 }
 
-var unitsOfLimits = map[descriptors.Unit]ratelimitv3.RateLimitResponse_RateLimit_Unit{
+var unitsOfLimits = [...]ratelimitv3.RateLimitResponse_RateLimit_Unit{
 	descriptors.Second: ratelimitv3.RateLimitResponse_RateLimit_SECOND,
 	descriptors.Minute: ratelimitv3.RateLimitResponse_RateLimit_MINUTE,
 	descriptors.Hour:   ratelimitv3.RateLimitResponse_RateLimit_HOUR,

@@ -22,7 +22,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Bad Request", http.StatusBadRequest)
 		return
 	}
-	response, err := s.ShouldRateLimit(r.Context(), &request)
+	response, err := s.ask(r.Context(), &request, false)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.InvalidArgument:

@@ -14,6 +14,7 @@ type planned struct {
 	matches        []match
 	hits           []limiters.Hit
 	verdicts       []limiters.Verdict
+	key            []byte // the last one
 }
 
 // A match is the limits that a descriptor is under, none for one that nothing limits. Its hits are those from first on.
@@ -22,6 +23,7 @@ type match struct {
 	override  bool
 	unlimited bool
 	limits    []descriptors.RateLimit
+	own       [1]descriptors.RateLimit // limits, where the request brought it along
 	first     int
 }
 
@@ -32,11 +34,11 @@ func (m *match) inQuota() bool {
 	return m.rule != nil && m.rule.QuotaMode && !m.override && len(m.limits) > 0
 }
 
-func (m *match) key(domain string, entries []descriptors.Entry) string {
+func (m *match) appendKey(dst []byte, domain string, entries []descriptors.Entry) []byte {
 	if m.override {
-		return descriptors.OverrideKey(domain, m.rule, entries)
+		return descriptors.AppendOverrideKey(dst, domain, m.rule, entries)
 	}
-	return descriptors.Key(domain, m.rule, entries)
+	return descriptors.AppendKey(dst, domain, m.rule, entries)
 }
 
 // everything is the group of a request that is charged whole or not at all.
@@ -44,28 +46,35 @@ const everything = maxDescriptors + 1
 
 // plan matches each descriptor to its limits. Several limits of one descriptor are a group: none is charged unless all
 // allow. A domain without rules limits nothing, overrides included. The error is for the client to read.
-func (s *Service) plan(rules *descriptors.Rules, asked asking) (planned, error) {
-	p := planned{matches: make([]match, len(asked.descriptors))}
-	if !rules.HasDomain(asked.domain) {
+func (p *planned) plan(s *Service, rules *descriptors.Rules, asked *asking) error {
+	p.matches = zeroes(p.matches, len(asked.descriptors))
+	domain := rules.Domain(asked.domain)
+	if domain == nil {
 		p.domainNotFound = true
-		return p, nil
+		return nil
 	}
+	asked.domain = domain.Name()
+	replaces := false
 	for i := range asked.descriptors {
-		if err := s.match(rules, asked.domain, &asked.descriptors[i], &p.matches[i]); err != nil {
-			return p, fmt.Errorf("descriptors[%d]: limit: %w", i, err)
+		m := &p.matches[i]
+		if err := m.match(s, domain, &asked.descriptors[i]); err != nil {
+			return fmt.Errorf("descriptors[%d]: limit: %w", i, err)
 		}
+		replaces = replaces || m.replaces()
 	}
-	dropReplaced(p.matches)
-	p.hits = make([]limiters.Hit, 0, len(asked.descriptors))
+	if replaces {
+		dropReplaced(p.matches)
+	}
 	for i := range asked.descriptors {
 		d, m := &asked.descriptors[i], &p.matches[i]
 		if len(m.limits) == 0 {
 			continue
 		}
 		if m.first = len(p.hits); m.first+len(m.limits) > maxLimits {
-			return p, fmt.Errorf("descriptors[%d]: the descriptors are under more than %d limits together", i, maxLimits)
+			return fmt.Errorf("descriptors[%d]: the descriptors are under more than %d limits together", i, maxLimits)
 		}
-		key, group := m.key(asked.domain, d.entries), uint16(0)
+		p.key = m.appendKey(p.key[:0], asked.domain, d.entries)
+		key, group := string(p.key), uint16(0)
 		switch {
 		case s.options.AllOrNothing:
 			group = everything
@@ -76,19 +85,28 @@ func (s *Service) plan(rules *descriptors.Rules, asked asking) (planned, error) 
 			p.hits = append(p.hits, limiters.Hit{Key: key, Limit: m.limits[j].Limit, N: d.hits, Group: group})
 		}
 	}
-	p.verdicts = make([]limiters.Verdict, len(p.hits))
-	return p, nil
+	p.verdicts = zeroes(p.verdicts, len(p.hits))
+	return nil
 }
 
-func (s *Service) match(rules *descriptors.Rules, domain string, d *descriptor, m *match) error {
+// zeroes is a slice of n of them, in the room of s if it is enough: past the end of s there are none but zeroes.
+func zeroes[T any](s []T, n int) []T {
+	if n > cap(s) {
+		return make([]T, n)
+	}
+	return s[:n]
+}
+
+func (m *match) match(s *Service, domain *descriptors.Domain, d *descriptor) error {
 	if len(d.entries) == 0 {
 		// Envoy sends such when all actions of a descriptor were skipped.
 		return nil
 	}
-	m.rule = rules.Match(domain, d.entries)
-	if d.override != nil {
-		limit, err := s.overrides.limit(m.rule, *d.override)
-		m.override, m.limits = true, []descriptors.RateLimit{limit}
+	m.rule = domain.Match(d.entries)
+	if d.limited {
+		limit, err := s.overrides.limit(m.rule, d.override)
+		m.override, m.own[0] = true, limit
+		m.limits = m.own[:]
 		return err
 	}
 	if m.rule != nil {
@@ -97,12 +115,14 @@ func (s *Service) match(rules *descriptors.Rules, domain string, d *descriptor, 
 	return nil
 }
 
+func (m *match) replaces() bool { return m.rule != nil && !m.override && len(m.rule.Replaces) > 0 }
+
 // dropReplaced drops the limits of rules that a matched rule replaces by name, whether or not it is replaced itself. An
 // unlimited rule replaces others and is not replaced.
 func dropReplaced(matches []match) {
 	var names []string
 	for i := range matches {
-		if m := &matches[i]; m.rule != nil && !m.override {
+		if m := &matches[i]; m.replaces() {
 			names = append(names, m.rule.Replaces...)
 		}
 	}
@@ -124,8 +144,8 @@ func (p *planned) fail(err error) {
 	}
 }
 
-func (p *planned) decisions(asked asking) []Decision {
-	made := make([]Decision, 0, len(p.hits))
+// decisions appends to made what was decided.
+func (p *planned) decisions(made []Decision, asked *asking) []Decision {
 	for i := range p.matches {
 		m, d := &p.matches[i], &asked.descriptors[i]
 		for j, v := range p.of(m) {
@@ -138,9 +158,10 @@ func (p *planned) decisions(asked asking) []Decision {
 	return made
 }
 
-func (p *planned) unmatched(asked asking) (found [][]descriptors.Entry) {
+// unmatched appends to found the entries of descriptors that no rule limits.
+func (p *planned) unmatched(found [][]descriptors.Entry, asked *asking) [][]descriptors.Entry {
 	if p.domainNotFound {
-		return nil
+		return found
 	}
 	for i := range p.matches {
 		if d := &asked.descriptors[i]; len(d.entries) > 0 && p.matches[i].rule == nil && !p.matches[i].override {
@@ -148,4 +169,12 @@ func (p *planned) unmatched(asked asking) (found [][]descriptors.Entry) {
 		}
 	}
 	return found
+}
+
+// clear forgets what was planned, and keeps the room for it.
+func (p *planned) clear() {
+	clear(p.matches)
+	clear(p.hits)
+	clear(p.verdicts)
+	*p = planned{matches: p.matches[:0], hits: p.hits[:0], verdicts: p.verdicts[:0], key: p.key[:0]}
 }

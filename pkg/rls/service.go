@@ -26,7 +26,7 @@ type Service struct {
 
 // Options are what may be otherwise. The zero value is how Weir is without being told.
 type Options struct {
-	// Observe is called after each answer, with a value that is not used afterwards.
+	// Observe is called after each answer. It keeps neither the Answer nor any slice in it: they are for the next.
 	Observe func(*Answer)
 	// ShadowMode answers OK whatever the statuses say.
 	ShadowMode bool
@@ -57,53 +57,74 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Serv
 func (s *Service) ShouldRateLimit(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest,
 ) (*ratelimitv3.RateLimitResponse, error) {
-	start := time.Now()
-	a := &Answer{}
-	response, err := s.answer(ctx, request, a)
-	a.Took = time.Since(start)
-	a.Code = status.Code(err)
-	if err != nil && a.Err == nil {
-		a.Err = err
+	return s.ask(ctx, request, true)
+}
+
+func (s *Service) ask(
+	ctx context.Context, request *ratelimitv3.RateLimitRequest, byGRPC bool,
+) (response *ratelimitv3.RateLimitResponse, err error) {
+	c := newCall()
+	c.start, c.answer.GRPC = now(), byGRPC
+	c.asked.read(request)
+	if err = s.answer(ctx, c); err == nil {
+		response = s.response(c)
 	}
-	s.options.Observe(a)
+	s.observe(c, err)
+	c.release()
 	return response, err
 }
 
-func (s *Service) answer(
-	ctx context.Context, request *ratelimitv3.RateLimitRequest, a *Answer,
-) (*ratelimitv3.RateLimitResponse, error) {
-	asked, err := decode(request)
-	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+// answer decides a call. An error is a status.
+func (s *Service) answer(ctx context.Context, c *call) error {
+	a, p := &c.answer, &c.planned
+	if err := c.asked.validate(); err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	a.Domain = asked.domain
+	a.Domain = c.asked.domain
 	rules := s.rules()
 	if rules == nil {
-		return nil, status.Error(codes.Unavailable, "no rate limit configuration loaded")
+		return status.Error(codes.Unavailable, "no rate limit configuration loaded")
 	}
-	p, err := s.plan(rules, asked)
-	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+	if err := p.plan(s, rules, &c.asked); err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	a.DomainNotFound, a.Unmatched = p.domainNotFound, p.unmatched(asked)
+	a.Domain, a.DomainNotFound, a.Unmatched = c.asked.domain, p.domainNotFound, p.unmatched(a.Unmatched, &c.asked)
 	if len(p.hits) > 0 {
-		start := time.Now()
+		start := now()
 		err := s.store.Take(ctx, time.Time{}, p.hits, p.verdicts)
-		a.StoreTook = time.Since(start)
+		c.decided = now()
+		a.StoreTook = c.decided - start
 		if err != nil {
 			p.fail(err)
-			a.Err, a.Decisions = err, p.decisions(asked)
-			return nil, undecided(ctx, "the store did not answer")
+			a.Err, a.Decisions = err, p.decisions(a.Decisions, &c.asked)
+			return undecided(ctx, "the store did not answer")
 		}
 	}
-	a.Decisions = p.decisions(asked)
-	statuses, err := p.statuses()
+	a.Decisions = p.decisions(a.Decisions, &c.asked)
+	var err error
+	c.statuses, err = p.statuses(c.statuses)
 	a.Err = err
-	a.Denied, a.GlobalShadow = s.overall(p, statuses)
+	a.Denied, a.GlobalShadow = s.overall(p, c.statuses)
 	if err != nil && !a.Denied && !a.GlobalShadow {
-		return nil, undecided(ctx, "the store could not decide every descriptor")
+		return undecided(ctx, "the store could not decide every descriptor")
 	}
-	return s.response(request, p, statuses, a.Denied), nil
+	return nil
+}
+
+// observe tells of a call whose answer is ready.
+func (s *Service) observe(c *call, err error) {
+	a := &c.answer
+	if c.decided == 0 {
+		c.decided = now()
+	}
+	a.Took = c.decided - c.start
+	if err != nil {
+		a.Code = status.Code(err)
+		if a.Err == nil {
+			a.Err = err
+		}
+	}
+	s.options.Observe(a)
 }
 
 // undecided is the error of a request that the store could not decide. What the store said is for the log: it may name

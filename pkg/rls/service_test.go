@@ -3,6 +3,7 @@ package rls
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,7 +80,11 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{store: &clocked{Store: limiterstest.NewReference(), now: start}}
-	f.Service = New(live.Rules, f.store, Options{Observe: func(a *Answer) { f.answers = append(f.answers, a) }})
+	f.Service = New(live.Rules, f.store, Options{Observe: func(a *Answer) {
+		kept := *a
+		kept.Unmatched, kept.Decisions = slices.Clone(a.Unmatched), slices.Clone(a.Decisions)
+		f.answers = append(f.answers, &kept)
+	}})
 	return f
 }
 

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"math"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+	"go.uber.org/zap"
+)
+
+// memoryRatio is the part of a cgroup's memory that the collector tries to stay below.
+const memoryRatio = 0.9
+
+// limitMemory has the collector work harder before the cgroup's limit ends the process. GOMEMLIMIT goes before it.
+func limitMemory(log *zap.Logger) {
+	limit, err := memlimit.Set(memlimit.WithRatio(memoryRatio), memlimit.WithProvider(memlimit.FromCgroup))
+	switch {
+	case err != nil:
+		log.Debug("no memory limit taken from a cgroup", zap.Error(err))
+	case limit < math.MaxInt64:
+		log.Info("memory limit", zap.Int64("bytes", limit))
+	}
+}
+
+// gcPercent is how much garbage may lie beside live bytes before it is collected. Requests are small and short-lived: at
+// Go's own 100 % collecting takes a third of their CPU. Many keys in memory are long-lived, and four times as much
+// garbage beside them would be dear: it is a gigabyte at most, or as much as is live.
+func gcPercent(live uint64) int {
+	switch {
+	case live <= 256<<20:
+		return 400
+	case live <= 512<<20:
+		return 200
+	default:
+		return 100
+	}
+}
+
+// tuneGC keeps the collector at gcPercent until ctx ends, unless GOGC says otherwise.
+func tuneGC(ctx context.Context) {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	percent := gcPercent(0)
+	before := debug.SetGCPercent(percent)
+	defer func() { debug.SetGCPercent(before) }()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		// Setting it stops the world, so only what changes is set.
+		if metrics.Read(live); gcPercent(live[0].Value.Uint64()) != percent {
+			percent = gcPercent(live[0].Value.Uint64())
+			debug.SetGCPercent(percent)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package descriptors_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// manyRules are n rules, each below a value of its own, as gateways make them of routes.
+func manyRules(tb testing.TB, n int) *descriptors.Rules {
+	tb.Helper()
+	const perFile = 20_000
+	var files []descriptors.File
+	for first := 0; first < n; first += perFile {
+		var text strings.Builder
+		text.WriteString("domain: many\ndescriptors:\n")
+		for i := first; i < min(first+perFile, n); i++ {
+			fmt.Fprintf(&text, "- {key: route, value: httproute/ns/%06d, rate_limit: {unit: hour, requests_per_unit: 9}}\n", i)
+		}
+		files = append(files, descriptors.File{Name: fmt.Sprintf("many-%d.yaml", first), Data: []byte(text.String())})
+	}
+	rules, err := descriptors.ParseWith(descriptors.Options{MergeDomains: true}, files...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return rules
+}
+
+// Requests go over the rules at random, so that among many each match finds the caches cold. The text of a request is
+// made on the spot, as a server has it from the wire: what is cold is the rules alone.
+func BenchmarkMatchAmong(b *testing.B) {
+	for _, n := range []int{10, 1000, 100_000} {
+		domain := manyRules(b, n).Domain("many")
+		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
+			random := rand.New(rand.NewPCG(3, 4))
+			text := []byte("httproute/ns/000000")
+			entries := []descriptors.Entry{{Key: "route"}}
+			b.ReportAllocs()
+			for b.Loop() {
+				for i, rest := len(text)-1, random.IntN(n); i >= len(text)-6; i, rest = i-1, rest/10 {
+					text[i] = '0' + byte(rest%10)
+				}
+				entries[0].Value = string(text)
+				if rule := domain.Match(entries); rule == nil || rule.Limits[0].Limit == nil {
+					b.Fatal("no rule")
+				}
+			}
+		})
+	}
+}
+
+func TestWhatRulesHaveInCommonIsHeldOnce(t *testing.T) {
+	rules := parse(t, `
+domain: d
+descriptors:
+  - {key: a, value: one, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: a, value: two, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: a, value: named, rate_limit: {unit: day, requests_per_unit: 1, name: n}}
+  - {key: a, value: more, rate_limit: {unit: day, requests_per_unit: 2}}
+  - {key: a, value: both, rate_limits: [{unit: day, requests_per_unit: 1}, {unit: hour, requests_per_unit: 1}]}
+`)
+	of := func(value string) []descriptors.RateLimit {
+		return rules.Match("d", []descriptors.Entry{{Key: "a", Value: value}}).Limits
+	}
+	if &of("one")[0] != &of("two")[0] || of("one")[0].Limit != of("named")[0].Limit || of("one")[0].Limit != of("both")[0].Limit {
+		t.Error("equal limits are held more than once")
+	}
+	if of("one")[0].Name != "" || of("named")[0].Name != "n" || of("more")[0].RequestsPerUnit != 2 || len(of("both")) != 2 {
+		t.Errorf("limits that differ are one: %v %v %v %v", of("one"), of("named"), of("more"), of("both"))
+	}
+}

@@ -1,0 +1,65 @@
+package rls_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// A request from its bytes to the bytes of its answer, as gRPC hands them over, with the store in memory: "wire" is what
+// the server does, "messages" the same by way of Envoy's generated types.
+func BenchmarkRequest(b *testing.B) {
+	var live descriptors.Live
+	if err := live.Load([]descriptors.File{{Name: "rules.yaml", Data: []byte(`
+domain: ugc
+descriptors:
+  - key: user_id
+    descriptors:
+      - {key: action, value: reply, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
+`)}}); err != nil {
+		b.Fatal(err)
+	}
+	for _, n := range []int{1, 5} {
+		request := &ratelimitv3.RateLimitRequest{Domain: "ugc"}
+		for i := range n {
+			request.Descriptors = append(request.Descriptors, &commonv3.RateLimitDescriptor{
+				Entries: []*commonv3.RateLimitDescriptor_Entry{
+					{Key: "user_id", Value: fmt.Sprintf("user-%06d", i)}, {Key: "action", Value: "reply"},
+				},
+			})
+		}
+		wire, err := proto.Marshal(request)
+		if err != nil {
+			b.Fatal(err)
+		}
+		data, codec := mem.BufferSlice{mem.SliceBuffer(wire)}, rls.Codec()
+		for name, desc := range map[string]*grpc.ServiceDesc{
+			"wire": rls.ServiceDesc(), "messages": &ratelimitv3.RateLimitService_ServiceDesc,
+		} {
+			b.Run(fmt.Sprintf("%s/descriptors=%d", name, n), func(b *testing.B) {
+				service := rls.New(live.Rules, memstore.New(memstore.Options{}), rls.Options{})
+				handle, decode := desc.Methods[0].Handler, func(into any) error { return codec.Unmarshal(data, into) }
+				b.ReportAllocs()
+				for b.Loop() {
+					reply, err := handle(service, context.Background(), decode, nil)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if _, err := codec.Marshal(reply); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
