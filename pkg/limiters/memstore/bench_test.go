@@ -149,6 +149,7 @@ func BenchmarkFiveHits(b *testing.B) {
 func BenchmarkHotKey(b *testing.B) {
 	s := New(Options{})
 	b.ReportAllocs()
+	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		hits, out := []limiters.Hit{{Key: newKey().of(1), Limit: benchWindow, N: 1}}, make([]limiters.Verdict, 1)
 		for pb.Next() {
@@ -183,6 +184,7 @@ func BenchmarkManyKeys(b *testing.B) {
 	s := New(Options{})
 	fill(b, s, keys)
 	b.ReportAllocs()
+	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
 		r := rand.New(rand.NewPCG(rand.Uint64(), 0))
