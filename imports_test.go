@@ -31,7 +31,8 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"internal/settings", "", "a table"},
 	{"internal/listeners", "", "sockets and certificates"},
 	{"internal/tracing", "internal/settings pkg/limiters", "a store that is traced is a store"},
-	{"internal/telemetry", "pkg/descriptors pkg/limiters pkg/limiters/guard pkg/limiters/memstore pkg/rls", "it reads what others have decided"},
+	{"internal/telemetry", "pkg/descriptors pkg/limiters pkg/limiters/guard pkg/limiters/memstore " +
+		"pkg/limiters/redisstore pkg/rls", "it reads what others have decided"},
 	{"internal/certtest", "", "certificates, for tests alone"},
 	{"internal/redistest", "internal/certtest", "real Redis servers, for tests alone"},
 	{"cmd/server", "internal/listeners internal/settings internal/telemetry internal/tracing pkg/descriptors " +

@@ -33,7 +33,7 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 	main, err := openRedis(s, where{
 		prefix: "REDIS", kind: s.RedisType, socket: s.RedisSocketType, url: s.RedisURL,
 		auth: s.RedisAuth, sentinelAuth: s.RedisSentinelAuth, tls: s.RedisTLS, pool: s.RedisPoolSize, dial: s.RedisTimeout,
-	}, log)
+	}, log, metrics)
 	if err != nil || !s.RedisPerSecond {
 		return main, err
 	}
@@ -41,7 +41,7 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 	second, err := openRedis(s, where{
 		prefix: "REDIS_PERSECOND", kind: p.Type, socket: p.SocketType, url: p.URL,
 		auth: p.Auth, sentinelAuth: p.SentinelAuth, tls: p.TLS, pool: p.PoolSize, dial: p.Timeout,
-	}, log)
+	}, log, metrics)
 	if err != nil {
 		main.close()
 		return nil, err
@@ -85,7 +85,7 @@ type where struct {
 	dial                                          time.Duration
 }
 
-func openRedis(s *settings.Serve, w where, log *zap.Logger) (*store, error) {
+func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.Metrics) (*store, error) {
 	kind, err := redisstore.ParseType(w.kind)
 	if err != nil {
 		return nil, fmt.Errorf("%s_TYPE: %w", w.prefix, err)
@@ -108,6 +108,7 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger) (*store, error) {
 		o.Tag = descriptors.DomainOf
 	}
 	r := redisstore.New(o)
+	metrics.Redis(w.prefix, r.Stats)
 	return &store{
 		Store: r,
 		await: func(ctx context.Context, ready func()) {

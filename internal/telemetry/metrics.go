@@ -15,6 +15,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -224,6 +225,25 @@ func (m *Metrics) DenyCache(stats func() guard.DenyStats) {
 func (m *Metrics) PanickedAsked() {
 	m.Panicked()
 	m.incumbent.methods.asked.calls.n.Add(1)
+}
+
+// Redis tells of the store on Redis; which tells it from another, if there are two.
+func (m *Metrics) Redis(which string, stats func() redisstore.Stats) {
+	counter := func(name, help string, value func(redisstore.Stats) int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: name, Help: help, ConstLabels: prometheus.Labels{"redis": which},
+		}, func() float64 { return float64(value(stats())) })
+	}
+	m.Registry.MustRegister(
+		counter("weir_redis_calls_total", "Calls of Redis. Requests that come while one is under way travel together in the next.",
+			func(s redisstore.Stats) int64 { return s.Calls }),
+		counter("weir_redis_hits_total", "Hits in these calls: by the number of calls, what a call decides on average.",
+			func(s redisstore.Stats) int64 { return s.Hits }),
+		counter("weir_redis_refused_hits_total", "Hits that failed at once, since too many were waiting.",
+			func(s redisstore.Stats) int64 { return s.Refused }),
+		counter("weir_redis_left_hits_total", "Hits that failed after they had waited for their time, and were not charged.",
+			func(s redisstore.Stats) int64 { return s.Left }),
+	)
 }
 
 // Memory tells of the store in memory.

@@ -120,13 +120,13 @@ func TestATallyNeverUnderflows(t *testing.T) {
 // The sums over a window are what one would say of it: all hits are within or over but for what the crossing hit took.
 func TestTalliesAddUp(t *testing.T) {
 	limit := limitOf(t, fixed(100))
-	state := limit.Limit.NewState()
+	states := make([]limiters.State, 1)
 	var sum tally
 	for range 50 {
 		d := &rls.Decision{Hits: 3, Limit: limit}
 		out := make([]limiters.Verdict, 1)
 		limiters.Decide(1_700_000_000_000_000, []limiters.Hit{{Key: "k", Limit: limit.Limit, N: 3}},
-			[]limiters.State{state}, out)
+			[]int{0}, states, out)
 		d.Verdict = out[0]
 		for i, n := range tallyOf(d, .8) {
 			sum[i] += n

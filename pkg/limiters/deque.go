@@ -5,7 +5,7 @@ import "unsafe"
 // deque is a queue of log entries in chunks: it grows and shrinks without ever moving more than one chunk, so that a
 // log of a million entries makes no call wait for a copy.
 type deque struct {
-	chunks [][]entry // all of chunkLen but a first one, alone, that is still growing
+	chunks [][]entry // all of chunkLen but a first one, alone, that is still growing; the last may be empty
 	head   int       // of the first entry, in chunks[0]
 	n      int
 }
@@ -13,6 +13,7 @@ type deque struct {
 const (
 	chunkLen  = 512
 	firstLen  = 4
+	keptLen   = 64 // of a chunk that an empty log keeps, at most
 	entrySize = int(unsafe.Sizeof(entry{}))
 )
 
@@ -58,18 +59,29 @@ func (d *deque) room(end int) int {
 	return d.head + d.n
 }
 
+// dropFront drops the oldest. What they took is kept for those to come where it is little: a log that is in use, and
+// does not grow, takes no new memory.
 func (d *deque) dropFront(n int) {
 	d.head += n
 	d.n -= n
 	if d.n == 0 {
-		*d = deque{}
+		if len(d.chunks) > 1 || len(d.chunks) == 1 && len(d.chunks[0]) > keptLen {
+			*d = deque{}
+		}
 		return
 	}
-	if gone := d.head / chunkLen; gone > 0 {
-		clear(d.chunks[:gone])
-		d.chunks = d.chunks[gone:]
-		d.head -= gone * chunkLen
+	gone := d.head / chunkLen
+	if gone == 0 {
+		return
 	}
+	spare, hasSpare := d.chunks[0], d.head+d.n <= chunkLen*(len(d.chunks)-1)
+	left := copy(d.chunks, d.chunks[gone:])
+	clear(d.chunks[left:])
+	d.chunks = d.chunks[:left]
+	if !hasSpare {
+		d.chunks = append(d.chunks, spare)
+	}
+	d.head -= gone * chunkLen
 }
 
 func (d *deque) dropBack(n int) {

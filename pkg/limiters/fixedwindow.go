@@ -27,13 +27,22 @@ var fixedWindowAlgorithm = algorithm{
 	params: func(l *Limit) []int64 {
 		return []int64{l.spec.Max, l.window, flag(l.spec.CountDenied), flag(l.spec.FirstHit)}
 	},
-	state:  func() State { return &fixedWindow{} },
+	words: 2,
+	judge: func(l *Limit, s State, now, n int64) (bool, int64) { return windowOf(s).judge(l, now, n) },
+	charge: func(l *Limit, s State, now, n int64) State {
+		w := windowOf(s).charge(l, now, n)
+		return State{A: w.start, B: w.count}
+	},
+	usage:  func(l *Limit, s State, now int64) (used, reset int64) { return windowOf(s).usage(l, now) },
+	until:  func(l *Limit, s State) int64 { return windowOf(s).start + l.window },
 	more:   func(*Limit, int64) int64 { return 0 },
 	steady: true,
 }
 
+func windowOf(s State) fixedWindow { return fixedWindow{start: s.A, count: s.B} }
+
 // at is the window at now: its start and what it counts. With FirstHit a start of 0 means that none is open.
-func (w *fixedWindow) at(l *Limit, now int64) (start, count int64) {
+func (w fixedWindow) at(l *Limit, now int64) (start, count int64) {
 	start, count = w.start, w.count
 	if start-now > l.window {
 		start, count = 0, 0
@@ -52,7 +61,7 @@ func (w *fixedWindow) at(l *Limit, now int64) (start, count int64) {
 	return current, count
 }
 
-func (w *fixedWindow) judge(l *Limit, now, n int64) (bool, int64) {
+func (w fixedWindow) judge(l *Limit, now, n int64) (bool, int64) {
 	start, count := w.at(l, now)
 	var ok bool
 	switch {
@@ -74,27 +83,21 @@ func (w *fixedWindow) judge(l *Limit, now, n int64) (bool, int64) {
 	}
 }
 
-func (w *fixedWindow) charge(l *Limit, now, n int64) {
+func (w fixedWindow) charge(l *Limit, now, n int64) fixedWindow {
 	start, count := w.at(l, now)
 	if n < 0 && count == 0 {
-		return
+		return w
 	}
 	if start == 0 && l.spec.FirstHit {
 		start = now
 	}
-	w.start, w.count = start, max(0, min(count+n, MaxHits))
+	return fixedWindow{start, max(0, min(count+n, MaxHits))}
 }
 
-func (w *fixedWindow) usage(l *Limit, now int64) (used, reset int64) {
+func (w fixedWindow) usage(l *Limit, now int64) (used, reset int64) {
 	start, count := w.at(l, now)
 	if start == 0 && l.spec.FirstHit {
 		return 0, 0
 	}
 	return count, start + l.window - now
 }
-
-func (w *fixedWindow) until(l *Limit) int64 { return w.start + l.window }
-
-func (w *fixedWindow) fresh() bool { return *w == fixedWindow{} }
-
-func (w *fixedWindow) size() int { return 16 }

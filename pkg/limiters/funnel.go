@@ -58,8 +58,19 @@ var funnelAlgorithm = algorithm{
 			int64(d.num / d.den), int64(d.num % d.den), int64(d.den),
 		}
 	},
-	state: func() State { return &funnel{} },
+	words: 3,
+	judge: func(l *Limit, s State, now, n int64) (bool, int64) { return funnelOf(s).judge(l, now, n) },
+	charge: func(l *Limit, s State, now, n int64) State {
+		f := funnelOf(s).charge(l, now, n)
+		return State{A: f.at, B: f.whole, C: int64(f.frac)<<32 | int64(f.per)}
+	},
+	usage: func(l *Limit, s State, now int64) (used, reset int64) { return funnelOf(s).usage(l, now) },
+	until: func(_ *Limit, s State) int64 { return funnelOf(s).until() },
 	more:  func(l *Limit, hits int64) int64 { return l.drain.of(hits).up() },
+}
+
+func funnelOf(s State) funnel {
+	return funnel{at: s.A, whole: s.B, frac: uint32(s.C >> 32), per: uint32(s.C)}
 }
 
 // drain is the time that hits take to leave: num/den µs each, in lowest terms.
@@ -130,7 +141,7 @@ func (a span) up() int64 {
 }
 
 // held is how long the funnel takes to drain at the time that counts, which is told too.
-func (f *funnel) held(l *Limit, now int64) (held span, at int64) {
+func (f funnel) held(l *Limit, now int64) (held span, at int64) {
 	if f.at-now > l.window {
 		return span{}, now
 	}
@@ -146,7 +157,7 @@ func (f *funnel) held(l *Limit, now int64) (held span, at int64) {
 	return held, at
 }
 
-func (f *funnel) judge(l *Limit, now, n int64) (bool, int64) {
+func (f funnel) judge(l *Limit, now, n int64) (bool, int64) {
 	n = max(n, 1)
 	if n > l.capacity || l.spec.Max == 0 {
 		return false, -1
@@ -159,9 +170,9 @@ func (f *funnel) judge(l *Limit, now, n int64) (bool, int64) {
 	return false, l.drain.sub(after, l.drain.full).up() + at - now
 }
 
-func (f *funnel) charge(l *Limit, now, n int64) {
+func (f funnel) charge(l *Limit, now, n int64) funnel {
 	if l.spec.Max == 0 {
-		return
+		return f
 	}
 	d := &l.drain
 	held, at := f.held(l, now)
@@ -177,18 +188,17 @@ func (f *funnel) charge(l *Limit, now, n int64) {
 		}
 	} else {
 		if held == (span{}) {
-			return
+			return f
 		}
 		held = d.sub(held, d.of(min(-n, d.hits(held))))
 	}
 	if held == (span{}) {
-		*f = funnel{}
-		return
+		return funnel{}
 	}
-	*f = funnel{at: at, whole: held.whole, frac: uint32(held.frac), per: uint32(d.den)}
+	return funnel{at: at, whole: held.whole, frac: uint32(held.frac), per: uint32(d.den)}
 }
 
-func (f *funnel) usage(l *Limit, now int64) (used, reset int64) {
+func (f funnel) usage(l *Limit, now int64) (used, reset int64) {
 	if l.spec.Max == 0 {
 		return 0, 0
 	}
@@ -199,11 +209,7 @@ func (f *funnel) usage(l *Limit, now int64) (used, reset int64) {
 	return l.drain.hits(held), held.up() + at - now
 }
 
-func (f *funnel) until(*Limit) int64 { return f.at + span{f.whole, uint64(f.frac)}.up() }
-
-func (f *funnel) fresh() bool { return *f == funnel{} }
-
-func (f *funnel) size() int { return 24 }
+func (f funnel) until() int64 { return f.at + span{f.whole, uint64(f.frac)}.up() }
 
 func quotient(hi, lo, den uint64) uint64 {
 	q, _ := bits.Div64(hi, lo, den)

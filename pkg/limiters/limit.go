@@ -47,9 +47,18 @@ type algorithm struct {
 	check func(*Limit) error
 	// params are the arguments of the algorithm's twin in Lua, whose header names them.
 	params func(*Limit) []int64
-	state  func() State
-	// grows tells that a state takes memory with the hits it holds.
+	words  int // of a State that it uses
+	// grows tells that a state takes memory with the hits it holds: it has a log.
 	grows bool
+
+	// judge tells whether n >= 0 hits fit at now, 0 meaning a look, and if not, after how long they would (< 0: never).
+	judge func(l *Limit, s State, now, n int64) (ok bool, retry int64)
+	// charge records n > 0 hits, or gives back -n, and tells what the state is then. It does not ask whether they fit.
+	charge func(l *Limit, s State, now, n int64) State
+	// usage tells what the key holds at now, and how long until it is as good as new.
+	usage func(l *Limit, s State, now int64) (used, reset int64)
+	// until is when the state is as good as new, whatever the maximum.
+	until func(l *Limit, s State) int64
 	// more is how much longer than n hits of a key, at most, n and so many more wait, in µs; nil: no more is known than that
 	// they fit when the key is as good as new.
 	more func(l *Limit, hits int64) int64
@@ -129,8 +138,11 @@ func (l *Limit) Params() string { return l.params }
 // Grows tells whether the state of a key takes memory with the hits that it holds.
 func (l *Limit) Grows() bool { return l.kind.grows }
 
-// NewState is the state of a key never seen.
-func (l *Limit) NewState() State { return l.kind.state() }
+// Words is how many words of a State the limit's algorithm uses, of A, B and C in this order. The others are 0.
+func (l *Limit) Words() int { return l.kind.words }
+
+// Window is how long it takes until a hit counts no longer, for a funnel that holds its maximum or less.
+func (l *Limit) Window() time.Duration { return l.spec.Window }
 
 // countsDenied tells whether a denied hit is charged all the same. A limit of 0 writes nothing, ever.
 func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }

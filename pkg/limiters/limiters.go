@@ -56,77 +56,73 @@ type Store interface {
 	Take(ctx context.Context, now time.Time, hits []Hit, out []Verdict) error
 }
 
-// A State is what an algorithm remembers of one key. Its zero form, made by [Limit.NewState], is a key never seen.
-// A State is not safe for concurrent use.
-type State interface {
-	// judge tells whether n >= 0 hits fit at now, 0 meaning a look, and if not, after how long they would (< 0: never).
-	judge(l *Limit, now, n int64) (ok bool, retry int64)
-	// charge records n > 0 hits, or gives back -n. It does not ask whether they fit.
-	charge(l *Limit, now, n int64)
-	// usage tells what the key holds at now, and how long until it is as good as new.
-	usage(l *Limit, now int64) (used, reset int64)
-	// until is when the state is as good as new, whatever the maximum.
-	until(l *Limit) int64
-	// fresh tells whether the state is that of a key never seen.
-	fresh() bool
-	// size is the memory that the state takes, in bytes.
-	size() int
+// A State is what an algorithm remembers of one key: a few words, whose meaning is the algorithm's, and a log where it
+// keeps one. The zero State is a key never seen. A store may keep the words in any form, as long as it keeps them all;
+// how many there are, [Limit.Words] tells. A State is not safe for concurrent use.
+type State struct {
+	A, B, C int64
+	Log     *Log // changed in place; nil where nothing is logged
 }
 
-// Size is the memory that s takes, in bytes.
-func Size(s State) int { return s.size() }
+// Size is the memory that s takes beside its words, in bytes.
+func Size(s *State) int {
+	if s.Log == nil {
+		return 0
+	}
+	return s.Log.size()
+}
 
 // Fresh tells whether s is the state of a key never seen, which a store need not keep.
-func Fresh(s State) bool { return s.fresh() }
+func Fresh(s *State) bool { return *s == State{} }
 
 // Until is when s is as good as new, in µs since 1970, whatever the maximum of l: a store need not keep it any longer.
-func Until(l *Limit, s State) int64 { return s.until(l) }
+func Until(l *Limit, s *State) int64 { return l.kind.until(l, *s) }
 
 // Writes tells whether n hits of l at now (µs since 1970), by themselves, would change s to hold more.
-func Writes(l *Limit, s State, now, n int64) bool {
+func Writes(l *Limit, s *State, now, n int64) bool {
 	if n <= 0 || l.spec.Max == 0 {
 		return false
 	}
-	ok, _ := s.judge(l, now, clampHits(n))
+	ok, _ := l.kind.judge(l, *s, now, clampHits(n))
 	return ok || l.spec.CountDenied
 }
 
 // Denial is the verdict of n hits at now (µs since 1970) that would be denied, were they not even counted. It tells
 // whether they would.
-func Denial(l *Limit, s State, now, n int64) (Verdict, bool) {
-	ok, retry := s.judge(l, now, max(0, clampHits(n)))
+func Denial(l *Limit, s *State, now, n int64) (Verdict, bool) {
+	ok, retry := l.kind.judge(l, *s, now, max(0, clampHits(n)))
 	return tell(now, l, s, ok, retry), !ok
 }
 
-// Decide charges hits in order at now (µs since 1970) to their states and writes their verdicts to out: it is a
-// [Store] without the storage. Hits on one key share one State. A hit whose state is nil is undecided: its verdict is
-// left as it is, and a group it belongs to is not charged.
-func Decide(now int64, hits []Hit, states []State, out []Verdict) {
+// Decide charges hits in order at now (µs since 1970) and writes their verdicts to out: it is a [Store] without the
+// storage. The state of hits[i] is states[of[i]]; hits on one key share one. A hit whose of is negative is undecided:
+// its verdict is left as it is, and a group it belongs to is not charged. Decide allocates nothing but what logs do.
+func Decide(now int64, hits []Hit, of []int, states []State, out []Verdict) {
 	for i := range hits {
 		switch {
 		case hits[i].Group == 0:
-			if states[i] != nil {
-				decideOne(now, &hits[i], states[i], &out[i])
+			if of[i] >= 0 {
+				decideOne(now, &hits[i], &states[of[i]], &out[i])
 			}
 		case firstOfGroup(hits, i):
-			decideGroup(now, hits, states, out, i)
+			decideGroup(now, hits, of, states, out, i)
 		}
 	}
 }
 
-func decideOne(now int64, h *Hit, s State, v *Verdict) {
+func decideOne(now int64, h *Hit, s *State, v *Verdict) {
 	n, l := clampHits(h.N), h.Limit
 	ok, retry := true, int64(0)
 	if n >= 0 {
-		ok, retry = s.judge(l, now, n)
+		ok, retry = l.kind.judge(l, *s, now, n)
 	}
 	switch {
 	case n < 0 || n > 0 && ok:
-		s.charge(l, now, n)
+		*s = l.kind.charge(l, *s, now, n)
 	case n > 0 && l.countsDenied():
-		s.charge(l, now, n)
+		*s = l.kind.charge(l, *s, now, n)
 		// Who waits as long as told gets in, with what this hit took.
-		_, retry = s.judge(l, now, n)
+		_, retry = l.kind.judge(l, *s, now, n)
 	}
 	*v = tell(now, l, s, ok, retry)
 }
@@ -142,64 +138,65 @@ func firstOfGroup(hits []Hit, i int) bool {
 
 // decideGroup decides the group whose first hit is hits[first]. It judges every hit before it charges any: what a
 // verdict says of a group that is not charged is what the states held before it.
-func decideGroup(now int64, hits []Hit, states []State, out []Verdict, first int) {
+func decideGroup(now int64, hits []Hit, of []int, states []State, out []Verdict, first int) {
 	g := hits[first].Group
 	all := true
 	for i := first; i < len(hits); i++ {
 		if hits[i].Group != g {
 			continue
 		}
-		if states[i] == nil {
+		if of[i] < 0 {
 			all = false
 			continue
 		}
 		ok, retry := true, int64(0)
 		if hits[i].N >= 0 {
-			ok, retry = states[i].judge(hits[i].Limit, now, groupSum(hits, states, first, i))
+			l := hits[i].Limit
+			ok, retry = l.kind.judge(l, states[of[i]], now, groupSum(hits, of, first, i))
 		}
 		out[i].Allowed, out[i].RetryAfter = ok, micros(retry)
 		all = all && ok
 	}
 	for i := first; i < len(hits); i++ {
-		if hits[i].Group != g || states[i] == nil {
+		if hits[i].Group != g || of[i] < 0 {
 			continue
 		}
 		n, l, v := clampHits(hits[i].N), hits[i].Limit, &out[i]
 		if all && n != 0 || n > 0 && !v.Allowed && l.countsDenied() {
-			states[i].charge(l, now, n)
+			states[of[i]] = l.kind.charge(l, states[of[i]], now, n)
 		}
 		if all {
-			*v = tell(now, l, states[i], true, 0)
+			*v = tell(now, l, &states[of[i]], true, 0)
 		}
 	}
 	if all {
 		return
 	}
 	for i := first; i < len(hits); i++ {
-		if hits[i].Group != g || states[i] == nil {
+		if hits[i].Group != g || of[i] < 0 {
 			continue
 		}
 		l, v, retry := hits[i].Limit, &out[i], out[i].RetryAfter.Microseconds()
 		if !v.Allowed && l.countsDenied() {
-			_, retry = states[i].judge(l, now, groupSum(hits, states, first, i))
+			_, retry = l.kind.judge(l, states[of[i]], now, groupSum(hits, of, first, i))
 		}
-		*v = tell(now, l, states[i], v.Allowed, retry)
+		*v = tell(now, l, &states[of[i]], v.Allowed, retry)
 	}
 }
 
 // groupSum is how many hits the group of hits[i] would charge to the key of hits[i].
-func groupSum(hits []Hit, states []State, first, i int) int64 {
+func groupSum(hits []Hit, of []int, first, i int) int64 {
 	sum := int64(0)
 	for j := first; j < len(hits); j++ {
-		if hits[j].Group == hits[i].Group && states[j] == states[i] && hits[j].N > 0 {
+		if hits[j].Group == hits[i].Group && of[j] == of[i] && hits[j].N > 0 {
 			sum = min(sum+clampHits(hits[j].N), MaxHits)
 		}
 	}
 	return sum
 }
 
-func tell(now int64, l *Limit, s State, ok bool, retry int64) Verdict {
-	used, reset := s.usage(l, now)
+func tell(now int64, l *Limit, s *State, ok bool, retry int64) Verdict {
+	used, reset := l.kind.usage(l, *s, now)
 	return Told(l, ok, used, retry, reset)
 }
 

@@ -9,14 +9,14 @@ import (
 // constant, is the better limiter.
 const LogMax = 1_000_000
 
-// slidingLog remembers when each hit was accepted, and allows what fits with those of the last window, (t - window, t]:
+// A Log remembers when each hit was accepted, and allows what fits with those of the last window, (t - window, t]:
 // no window of that length, wherever it begins, ever sees more than the maximum. The article that Weir began from keeps
 // the same log in a sorted set, refused tries included; here those are logged only if the limit counts denied hits, and
 // then at most twice the maximum is kept.
 //
 // Hits of one microsecond share an entry. An entry carries the count of all hits up to it, so how many lie between two
 // times is a difference, and every question is a binary search.
-type slidingLog struct {
+type Log struct {
 	entries deque
 	base    uint32 // the count before the first entry
 }
@@ -45,8 +45,32 @@ var slidingLogAlgorithm = algorithm{
 	params: func(l *Limit) []int64 {
 		return []int64{l.spec.Max, l.window, flag(l.spec.CountDenied)}
 	},
-	state: func() State { return &slidingLog{} },
 	grows: true,
+	judge: func(l *Limit, s State, now, n int64) (bool, int64) { return logOf(s).judge(l, now, n) },
+	charge: func(l *Limit, s State, now, n int64) State {
+		switch {
+		case s.Log == nil && n < 0:
+			return s
+		case s.Log == nil:
+			s.Log = &Log{}
+		}
+		if s.Log.charge(l, now, n); s.Log.entries.len() == 0 {
+			return State{}
+		}
+		return s
+	},
+	usage: func(l *Limit, s State, now int64) (used, reset int64) { return logOf(s).usage(l, now) },
+	until: func(l *Limit, s State) int64 { return logOf(s).until(l) },
+}
+
+// nothingLogged is read in place of a log that is not there.
+var nothingLogged Log
+
+func logOf(s State) *Log {
+	if s.Log == nil {
+		return &nothingLogged
+	}
+	return s.Log
 }
 
 // A stretch is the part of a log that counts at a time.
@@ -57,7 +81,7 @@ type stretch struct {
 	used  int64
 }
 
-func (s *slidingLog) live(l *Limit, now int64) stretch {
+func (s *Log) live(l *Limit, now int64) stretch {
 	n := s.entries.len()
 	if n == 0 {
 		return stretch{at: now}
@@ -76,13 +100,13 @@ func (s *slidingLog) live(l *Limit, now int64) stretch {
 }
 
 // upTo is the first entry of v by which n hits were logged.
-func (s *slidingLog) upTo(v stretch, n int64) int {
+func (s *Log) upTo(v stretch, n int64) int {
 	return v.first + sort.Search(s.entries.len()-v.first, func(i int) bool {
 		return int64(s.entries.get(v.first+i).sum-v.base) >= n
 	})
 }
 
-func (s *slidingLog) judge(l *Limit, now, n int64) (bool, int64) {
+func (s *Log) judge(l *Limit, now, n int64) (bool, int64) {
 	n = max(n, 1)
 	if n > l.spec.Max {
 		return false, -1
@@ -95,7 +119,7 @@ func (s *slidingLog) judge(l *Limit, now, n int64) (bool, int64) {
 	return false, leaves.at + l.window - now
 }
 
-func (s *slidingLog) charge(l *Limit, now, n int64) {
+func (s *Log) charge(l *Limit, now, n int64) {
 	v := s.live(l, now)
 	if n < 0 {
 		s.giveBack(v, min(-n, v.used))
@@ -123,12 +147,12 @@ func (s *slidingLog) charge(l *Limit, now, n int64) {
 }
 
 // giveBack takes the newest n hits out of the log.
-func (s *slidingLog) giveBack(v stretch, n int64) {
+func (s *Log) giveBack(v stretch, n int64) {
 	switch {
 	case n == 0:
 		return
 	case n == v.used:
-		*s = slidingLog{}
+		*s = Log{}
 		return
 	}
 	last := s.upTo(v, v.used-n)
@@ -138,7 +162,7 @@ func (s *slidingLog) giveBack(v stretch, n int64) {
 	s.base = v.base
 }
 
-func (s *slidingLog) usage(l *Limit, now int64) (used, reset int64) {
+func (s *Log) usage(l *Limit, now int64) (used, reset int64) {
 	v := s.live(l, now)
 	if v.used == 0 {
 		return 0, 0
@@ -146,13 +170,12 @@ func (s *slidingLog) usage(l *Limit, now int64) (used, reset int64) {
 	return v.used, s.entries.last().at + l.window - now
 }
 
-func (s *slidingLog) until(l *Limit) int64 {
-	if s.fresh() {
+func (s *Log) until(l *Limit) int64 {
+	if s.entries.len() == 0 {
 		return 0
 	}
 	return s.entries.last().at + l.window
 }
 
-func (s *slidingLog) fresh() bool { return s.entries.len() == 0 }
-
-func (s *slidingLog) size() int { return 40 + s.entries.size() }
+// size is the memory of the log, in bytes: itself, and what it points to.
+func (s *Log) size() int { return 48 + s.entries.size() }

@@ -12,11 +12,12 @@ import (
 // every store has to answer. It wants a now with each call.
 type Reference struct {
 	mu     sync.Mutex
-	states map[[2]string]limiters.State
+	of     map[[2]string]int
+	states []limiters.State
 }
 
 // NewReference makes an empty Reference.
-func NewReference() *Reference { return &Reference{states: make(map[[2]string]limiters.State)} }
+func NewReference() *Reference { return &Reference{of: make(map[[2]string]int)} }
 
 // Take implements limiters.Store.
 func (r *Reference) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
@@ -28,14 +29,16 @@ func (r *Reference) Take(ctx context.Context, now time.Time, hits []limiters.Hit
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	states := make([]limiters.State, len(hits))
+	of := make([]int, len(hits))
 	for i, h := range hits {
 		id := [2]string{h.Key, h.Limit.ID()}
-		if r.states[id] == nil {
-			r.states[id] = h.Limit.NewState()
+		n, found := r.of[id]
+		if !found {
+			n = len(r.states)
+			r.of[id], r.states = n, append(r.states, limiters.State{})
 		}
-		states[i] = r.states[id]
+		of[i] = n
 	}
-	limiters.Decide(now.UnixMicro(), hits, states, out)
+	limiters.Decide(now.UnixMicro(), hits, of, r.states, out)
 	return nil
 }

@@ -162,6 +162,23 @@ func TestAtTheBound(t *testing.T) {
 			t.Errorf("mallory was let back in: %+v", v)
 		}
 	})
+	t.Run("nor is one that was denied in the call that it came with", func(t *testing.T) {
+		s := New(Options{MaxKeys: 50})
+		wide := denying
+		wide.Max = 1000
+		hits := []limiters.Hit{
+			{Key: "mallory", Limit: limiterstest.MustLimit(wide), N: 1}, {Key: "mallory", Limit: limiterstest.MustLimit(denying), N: 1},
+		}
+		if err := s.Take(context.Background(), time.Time{}, hits, make([]limiters.Verdict, 2)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 5000 {
+			hit(t, s, fmt.Sprint(i), 1, hourly)
+		}
+		if v := hit(t, s, "mallory", 1, denying); v.Allowed {
+			t.Errorf("mallory was let back in: %+v", v)
+		}
+	})
 	t.Run("what is denied in any case is denied, and makes no room that it does not use", func(t *testing.T) {
 		s := New(Options{MaxKeys: 100})
 		for i := range 100 {
@@ -221,6 +238,23 @@ func TestAtTheBound(t *testing.T) {
 			t.Errorf("%+v, want a charged twice", out)
 		}
 	})
+	t.Run("what moves to where another was dropped is charged where it is now", func(t *testing.T) {
+		limit := limiterstest.MustLimit(hourly)
+		for range 20 {
+			s := New(Options{MaxKeys: 10})
+			keys := keysOf(s, 11, limit)
+			for _, key := range keys[:10] {
+				hit(t, s, key, 1, hourly)
+			}
+			hits, out := []limiters.Hit{{Key: keys[9], Limit: limit, N: 1}, {Key: keys[10], Limit: limit, N: 1}}, make([]limiters.Verdict, 2)
+			if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil || out[1].Err != nil {
+				t.Fatal(err, out)
+			}
+			if v, w := hit(t, s, keys[9], 0, hourly), hit(t, s, keys[10], 0, hourly); v.Used != 2 || w.Used != 1 {
+				t.Fatalf("%+v, %+v: want 2 and 1 used", v, w)
+			}
+		}
+	})
 	t.Run("a group with a key that finds no room is not charged", func(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		hit(t, s, "a", 1, denying)
@@ -234,6 +268,15 @@ func TestAtTheBound(t *testing.T) {
 			t.Errorf("%+v, want b refused and a not charged", out)
 		}
 	})
+}
+
+func (sh *shard) each(f func(record)) {
+	for i := range sh.pages.table.items {
+		g := &sh.pages.table.items[i]
+		for slot := range int(g.n) {
+			f(g.record(slot))
+		}
+	}
 }
 
 func TestBytesAreAccountedToTheLast(t *testing.T) {
@@ -252,44 +295,48 @@ func TestBytesAreAccountedToTheLast(t *testing.T) {
 	wg.Wait()
 	var keys, bytes int64
 	for i := range s.shards {
-		for _, e := range s.shards[i].list {
-			keys++
-			bytes += int64(e.size())
+		sh := &s.shards[i]
+		n := int(sh.live.Load())
+		indexed := 0
+		for j := range sh.index {
+			indexed += sh.index[j].n
 		}
-		chained := 0
-		for _, e := range s.shards[i].entries {
-			for ; e != nil; e = e.next {
-				chained++
-			}
+		if indexed != n {
+			t.Errorf("shard %d: %d records, %d in the index", i, n, indexed)
 		}
-		if chained != len(s.shards[i].list) {
-			t.Errorf("shard %d: %d entries in the map, %d in the list", i, chained, len(s.shards[i].list))
+		keys += int64(n)
+		sh.each(func(r record) {
+			n--
+			bytes += int64(sh.size(r))
+		})
+		if n != 0 {
+			t.Errorf("shard %d: %d records that are not in a page", i, n)
 		}
+		bytes += int64(perLimit * len(sh.limits.of))
 	}
 	if got := s.Stats(); got.Keys != keys || got.Bytes != bytes {
 		t.Errorf("accounted %+v, held %d keys of %d bytes", got, keys, bytes)
 	}
 }
 
-func BenchmarkTake(b *testing.B) {
+// Between reading the clock and having the lock, a Take may wait for longer than a window, while others charge the key.
+func TestATakeThatHadToWaitIsNotOfThePast(t *testing.T) {
 	for _, name := range limiters.Algorithms() {
-		b.Run(name, func(b *testing.B) {
-			s := New(Options{})
-			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: time.Minute})
-			keys := make([]string, 10_000)
-			for i := range keys {
-				keys[i] = fmt.Sprintf("3:ugc 7:user_id=12:user%08d 6:action=4:post", i)
-			}
-			hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
-			b.ReportAllocs()
-			i := 0
-			for b.Loop() {
-				hits[0] = limiters.Hit{Key: keys[i%len(keys)], Limit: limit, N: 1}
-				if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
-					b.Fatal(err)
+		s := New(Options{})
+		spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Millisecond, FirstHit: name == "fixed_window"}
+		waiting := true
+		s.passed = func(time.Time) time.Duration {
+			if waiting {
+				waiting = false
+				if v := hit(t, s, "k", 1, spec); !v.Allowed {
+					t.Errorf("%s: the first hit: %+v", name, v)
 				}
-				i++
+				return time.Second
 			}
-		})
+			return time.Minute
+		}
+		if v := hit(t, s, "k", 1, spec); v.Allowed || v.RetryAfter > time.Millisecond {
+			t.Errorf("%s: the hit that was late: %+v, want it denied", name, v)
+		}
 	}
 }

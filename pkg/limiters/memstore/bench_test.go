@@ -1,0 +1,300 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// WEIR_BENCH_KEYS is how many keys the benchmarks of large stores hold at most: 10 million take about a gigabyte.
+func mostKeys(b *testing.B) int {
+	n := 1_000_000
+	if text := os.Getenv("WEIR_BENCH_KEYS"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return n
+}
+
+// A keyOf is a key of 40 bytes, to be written anew: the cost of its text, which comes with a request and is in a cache,
+// is not the store's.
+type keyOf [40]byte
+
+func newKey() *keyOf {
+	k := new(keyOf)
+	copy(k[:], "3:ugc 7:user_id=12:user        6:action=")
+	return k
+}
+
+func (k *keyOf) of(i int) string {
+	for at := 30; at >= 23; at-- {
+		k[at] = byte('0' + i%10)
+		i /= 10
+	}
+	return unsafe.String(&k[0], len(k))
+}
+
+func charge(b *testing.B, s *Store, hits []limiters.Hit, out []limiters.Verdict) {
+	if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil || out[0].Err != nil {
+		b.Fatal(err, out[0].Err)
+	}
+}
+
+// fill charges each of n keys, every eighth under a funnel.
+func fill(b *testing.B, s *Store, n int) {
+	hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
+	for i := range n {
+		hits[0] = limiters.Hit{Key: string([]byte(k.of(i))), Limit: limitOf(i), N: 1}
+		charge(b, s, hits, out)
+	}
+}
+
+var (
+	benchWindow = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 100, Window: 24 * time.Hour, CountDenied: true})
+	benchFunnel = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 100, Window: 24 * time.Hour})
+)
+
+func limitOf(i int) *limiters.Limit {
+	if i%8 == 0 {
+		return benchFunnel
+	}
+	return benchWindow
+}
+
+// BenchmarkTake is a hit on a known key.
+func BenchmarkTake(b *testing.B) {
+	for _, name := range limiters.Algorithms() {
+		b.Run(name, func(b *testing.B) {
+			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: time.Minute})
+			s, k := New(Options{}), newKey()
+			hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
+			for i := range 10_000 {
+				hits[0] = limiters.Hit{Key: string([]byte(k.of(i))), Limit: limit, N: 1}
+				charge(b, s, hits, out)
+			}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				hits[0] = limiters.Hit{Key: k.of(i), Limit: limit, N: 1}
+				charge(b, s, hits, out)
+				if i++; i == 10_000 {
+					i = 0
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkTakeOfALogThatMoves is a hit on a known log in which hits pass and leave.
+func BenchmarkTakeOfALogThatMoves(b *testing.B) {
+	for _, held := range []int{1, 5, 2000} {
+		b.Run(strconv.Itoa(held), func(b *testing.B) {
+			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 5000, Window: time.Second})
+			s := New(Options{})
+			hits, out := []limiters.Hit{{Key: "k", Limit: limit, N: 1}}, make([]limiters.Verdict, 1)
+			now := time.UnixMicro(1_763_683_200_000_000)
+			b.ReportAllocs()
+			for b.Loop() {
+				now = now.Add(time.Second / time.Duration(held))
+				if err := s.Take(context.Background(), now, hits, out); err != nil || !out[0].Allowed {
+					b.Fatal(err, out[0])
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkFiveHits is one call with five known keys, alone and as a group.
+func BenchmarkFiveHits(b *testing.B) {
+	for _, group := range []uint16{0, 1} {
+		b.Run(fmt.Sprint("group ", group), func(b *testing.B) {
+			s := New(Options{})
+			fill(b, s, 10_000)
+			hits, out := make([]limiters.Hit, 5), make([]limiters.Verdict, 5)
+			var keys [5]*keyOf
+			for j := range keys {
+				keys[j] = newKey()
+			}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				for j := range hits {
+					hits[j] = limiters.Hit{Key: keys[j].of(i), Limit: limitOf(i), N: 1, Group: group}
+					if i++; i == 10_000 {
+						i = 0
+					}
+				}
+				charge(b, s, hits, out)
+			}
+		})
+	}
+}
+
+// BenchmarkHotKey is one key of all goroutines: what is measured is how long a Take holds the lock of a shard.
+func BenchmarkHotKey(b *testing.B) {
+	s := New(Options{})
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		hits, out := []limiters.Hit{{Key: newKey().of(1), Limit: benchWindow, N: 1}}, make([]limiters.Verdict, 1)
+		for pb.Next() {
+			charge(b, s, hits, out)
+		}
+	})
+}
+
+// BenchmarkLock is a Take that finds, decides and writes nothing: what is beside it in a Take is how long a lock is held.
+func BenchmarkLock(b *testing.B) {
+	for _, n := range []int{1, 5} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			s := New(Options{})
+			hits, out, k := make([]limiters.Hit, n), make([]limiters.Verdict, n), newKey()
+			for i := range hits {
+				hits[i] = limiters.Hit{Key: string([]byte(k.of(i))), Limit: benchWindow, N: 1}
+			}
+			for b.Loop() {
+				t := takes.Get().(*take)
+				t.begin(s, hits, out)
+				t.lock(time.Time{})
+				t.unlock()
+				t.done()
+			}
+		})
+	}
+}
+
+// BenchmarkManyKeys is a hundred thousand keys, hit by all goroutines.
+func BenchmarkManyKeys(b *testing.B) {
+	const keys = 100_000
+	s := New(Options{})
+	fill(b, s, keys)
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
+		r := rand.New(rand.NewPCG(rand.Uint64(), 0))
+		for pb.Next() {
+			i := r.IntN(keys)
+			hits[0] = limiters.Hit{Key: k.of(i), Limit: limitOf(i), N: 1}
+			charge(b, s, hits, out)
+		}
+	})
+}
+
+// BenchmarkKeysHeld is a hit on one of many keys, drawn evenly, which no cache helps, and as traffic is: by Zipf.
+func BenchmarkKeysHeld(b *testing.B) {
+	for n := 10_000; n <= mostKeys(b); n *= 10 {
+		s := New(Options{MaxKeys: int64(n)})
+		fill(b, s, n)
+		runtime.GC()
+		r := rand.New(rand.NewPCG(1, 2))
+		zipf := rand.NewZipf(r, 1.1, 1, uint64(n-1))
+		for _, draw := range []struct {
+			name string
+			next func() int
+		}{
+			{"even", func() int { return r.IntN(n) }},
+			{"zipf", func() int { return int(zipf.Uint64()) }},
+		} {
+			drawn := make([]int32, 1<<20)
+			for i := range drawn {
+				drawn[i] = int32(draw.next())
+			}
+			at := 0 // over all runs: none finds the keys of the one before in a cache
+			b.Run(fmt.Sprintf("%s/%d", draw.name, n), func(b *testing.B) {
+				hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
+				b.ReportAllocs()
+				for b.Loop() {
+					i := int(drawn[at%len(drawn)])
+					at++
+					hits[0] = limiters.Hit{Key: k.of(i), Limit: limitOf(i), N: 1}
+					charge(b, s, hits, out)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkTail is the longest that a Take takes, and the tails, while a store grows to its size, and on its keys while
+// the collector runs all the time; and of the same loop without a store, which is what the machine adds.
+func BenchmarkTail(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(30))
+	n := mostKeys(b)
+	s := New(Options{MaxKeys: int64(n)})
+	hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
+	b.Run("growing", func(b *testing.B) {
+		times := make([]int32, n)
+		for b.Loop() {
+			s = New(Options{MaxKeys: int64(n)})
+			for i := range n {
+				hits[0] = limiters.Hit{Key: string([]byte(k.of(i))), Limit: limitOf(i), N: 1}
+				since := time.Now()
+				charge(b, s, hits, out)
+				times[i] = int32(time.Since(since))
+			}
+		}
+		tails(b, times)
+	})
+	for _, c := range []struct {
+		name string
+		hits []limiters.Hit
+	}{{"collecting", hits}, {"collecting without a store", nil}} {
+		b.Run(c.name, func(b *testing.B) {
+			times := make([]int32, 2_000_000)
+			var collecting sync.WaitGroup
+			var stop atomic.Bool
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			collecting.Go(func() {
+				for !stop.Load() {
+					runtime.GC()
+				}
+			})
+			r := rand.New(rand.NewPCG(1, 2))
+			for b.Loop() {
+				for at := range times {
+					i := r.IntN(n)
+					hits[0] = limiters.Hit{Key: k.of(i), Limit: limitOf(i), N: 1}
+					since := time.Now()
+					if c.hits != nil {
+						charge(b, s, c.hits, out)
+					}
+					times[at] = int32(time.Since(since))
+				}
+			}
+			stop.Store(true)
+			collecting.Wait()
+			runtime.ReadMemStats(&after)
+			cycles := after.NumGC - before.NumGC
+			b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(cycles), "ms/cycle")
+			b.ReportMetric(float64(after.PauseTotalNs-before.PauseTotalNs)/float64(cycles)/1000, "stop-µs/cycle")
+			tails(b, times)
+		})
+	}
+	runtime.KeepAlive(s)
+}
+
+func tails(b *testing.B, times []int32) {
+	slices.Sort(times)
+	at := func(q float64) float64 { return float64(times[int(q*float64(len(times)-1))]) / 1000 }
+	b.ReportMetric(at(.5), "p50-µs")
+	b.ReportMetric(at(.99), "p99-µs")
+	b.ReportMetric(at(.999), "p99.9-µs")
+	b.ReportMetric(at(.9999), "p99.99-µs")
+	b.ReportMetric(at(1), "max-µs")
+}

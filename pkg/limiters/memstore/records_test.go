@@ -1,0 +1,414 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// The index against a map, while keys come, move and go, with hashes of which many are the same.
+func TestIndex(t *testing.T) {
+	for seed := range uint64(30) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		var x index
+		want := map[place]uint32{}
+		var places []place
+		hashes := []uint32{1, 20, 3000, 1 << 31}[seed%4]
+		for step := range 6000 {
+			grow := step%3000 < 1000 // and then shrink
+			switch p := place(rnd.Uint32N(1<<20) + 1); {
+			case len(places) == 0 || rnd.IntN(10) < 8 == grow:
+				if _, found := want[p]; !found {
+					// Hashes at both ends: where the slots wrap around.
+					hash := rnd.Uint32N(hashes) * (1 - 2*rnd.Uint32N(2))
+					x.add(hash, p)
+					want[p], places = hash, append(places, p)
+				}
+			case rnd.IntN(3) == 0:
+				i := rnd.IntN(len(places))
+				if _, found := want[p]; !found {
+					x.moved(want[places[i]], places[i], p)
+					want[p] = want[places[i]]
+					delete(want, places[i])
+					places[i] = p
+				}
+			default:
+				i := rnd.IntN(len(places))
+				x.remove(want[places[i]], places[i])
+				delete(want, places[i])
+				places[i] = places[len(places)-1]
+				places = places[:len(places)-1]
+			}
+			if step%100 == 0 {
+				checkIndex(t, &x, want)
+			}
+		}
+	}
+}
+
+func checkIndex(t *testing.T, x *index, want map[place]uint32) {
+	t.Helper()
+	if x.n != len(want) {
+		t.Fatalf("%d keys, want %d", x.n, len(want))
+	}
+	if len(x.slots) > max(4*leastSlots, 4*x.n) || x.n*5 > len(x.slots)*4 {
+		t.Fatalf("%d keys in %d slots", x.n, len(x.slots))
+	}
+	held := 0
+	for _, slot := range x.slots {
+		if slot != 0 {
+			held++
+		}
+	}
+	if held != len(want) {
+		t.Fatalf("%d slots are taken, by %d keys", held, len(want))
+	}
+	for p, hash := range want {
+		i := x.home(hash)
+		for x.slots[i] != uint64(hash)<<32|uint64(p) {
+			if x.slots[i] == 0 {
+				t.Fatalf("%d of hash %d is not found", p, hash)
+			}
+			i = x.next(i)
+		}
+	}
+}
+
+// A shard against a map, with keys of all lengths, on every algorithm: what is written is there, to the last byte, and
+// whatever goes, in any order, leaves nothing behind.
+func TestShard(t *testing.T) {
+	type known struct {
+		p     place
+		state limiters.State
+	}
+	var limits []*limiters.Limit
+	for _, name := range limiters.Algorithms() {
+		for _, window := range []time.Duration{time.Minute, time.Hour} {
+			limits = append(limits, limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 9, Window: window}))
+		}
+	}
+	for seed := range uint64(8) {
+		rnd := rand.New(rand.NewPCG(seed, 2))
+		s := New(Options{})
+		sh := &s.shards[0]
+		type id struct {
+			key   string
+			limit *limiters.Limit
+		}
+		want := map[id]*known{}
+		// All keys have one of a few hashes: what tells them apart is their text and their limit alone.
+		hash := func(k id) uint32 { return uint32(len(k.key)%3) << 30 }
+		for step := range 4000 {
+			k := id{strings.Repeat(string(rune('a'+rnd.IntN(3))), rnd.IntN(300)), limits[rnd.IntN(len(limits))]}
+			w := want[k]
+			if p := sh.find(hash(k), k.key, k.limit); (p == 0) != (w == nil) {
+				t.Fatalf("seed %d, step %d: key of %d bytes: found at %d, known: %v", seed, step, len(k.key), p, w)
+			} else if w != nil {
+				w.p = p
+			}
+			switch {
+			case w == nil && (step < 3000 || rnd.IntN(4) == 0):
+				p, ok := s.insert(sh, hash(k), k.key, k.limit)
+				if !ok {
+					t.Fatal("no room")
+				}
+				w = &known{p: p}
+				want[k] = w
+				fallthrough
+			case w != nil && rnd.IntN(2) == 0:
+				r := sh.record(w.p)
+				var got limiters.State
+				if sh.load(r, &got); got != w.state {
+					t.Fatalf("seed %d, step %d: %+v, want %+v", seed, step, got, w.state)
+				}
+				words := [3]int64{rnd.Int64() - 1<<62, rnd.Int64(), rnd.Int64()}
+				clear(words[k.limit.Words():])
+				w.state = limiters.State{A: words[0], B: words[1], C: words[2]}
+				if k.limit.Grows() {
+					w.state.Log = &limiters.Log{}
+				}
+				s.bytes.Add(int64(limiters.Size(&w.state) - limiters.Size(&got)))
+				sh.save(r, &w.state)
+			case w != nil:
+				s.remove(sh, w.p)
+				delete(want, k)
+			}
+		}
+		if got := s.Stats().Keys; got != int64(len(want)) {
+			t.Fatalf("%d keys, want %d", got, len(want))
+		}
+		for k, w := range want {
+			var got limiters.State
+			p := sh.find(hash(k), k.key, k.limit)
+			if p == 0 {
+				t.Fatalf("seed %d: a key of %d bytes is gone", seed, len(k.key))
+			}
+			if sh.load(sh.record(p), &got); got != w.state {
+				t.Fatalf("seed %d: %+v, want %+v", seed, got, w.state)
+			}
+			s.remove(sh, p)
+		}
+		if got := s.Stats(); got.Keys != 0 || got.Bytes != 0 {
+			t.Errorf("seed %d: all are gone, and %+v is left", seed, got)
+		}
+		used := 0
+		for i := range sh.pages.table.items {
+			used += len(sh.pages.table.items[i].bytes)
+		}
+		if used > lengths*pageLen(0) || len(sh.limits.of)+len(sh.logs.items)+len(sh.texts.items)+len(sh.limits.table.items) > 0 {
+			t.Errorf("seed %d: all are gone, and %d bytes of pages, %d limits, %d logs, %d texts are left", seed, used,
+				len(sh.limits.of), len(sh.logs.items), len(sh.texts.items))
+		}
+	}
+}
+
+// Pages are used again, however keys come and go.
+func TestPagesAreUsedAgain(t *testing.T) {
+	s := New(Options{})
+	pages := func() (n int) {
+		for i := range s.shards {
+			for j := range s.shards[i].pages.table.items {
+				n += len(s.shards[i].pages.table.items[j].bytes)
+			}
+		}
+		return n
+	}
+	const keys = 20_000
+	most := 0
+	for round := range 10 {
+		for i := range keys {
+			hit(t, s, fmt.Sprintf("round %d %05d", round, i), 1, hourly)
+		}
+		if most == 0 {
+			most = pages()
+		}
+		advance(s, time.Duration(round+1)*2*time.Hour)
+	}
+	if got := pages(); got > 2*most {
+		t.Errorf("%d bytes of pages for %d keys in ten rounds, and %d in one", got, s.Stats().Keys, most)
+	}
+}
+
+// Limits are made anew by every reload. The store keeps one of each kind, and none that no key is under.
+func TestManyReloads(t *testing.T) {
+	s := New(Options{})
+	take := func(key string, max int64) {
+		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: max, Window: time.Hour, FirstHit: true})
+		if err := s.Take(context.Background(), time.Time{}, []limiters.Hit{{Key: key, Limit: limit, N: 1}},
+			make([]limiters.Verdict, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := func() (n, table int) {
+		for i := range s.shards {
+			n += len(s.shards[i].limits.of)
+			table += len(s.shards[i].limits.table.items)
+		}
+		return n, table
+	}
+	const keys = 50
+	for reload := range int64(400) {
+		for k := range keys {
+			take(fmt.Sprint(k), 10) // as it was
+			// Another maximum each time: the tightest is the newest.
+			take(fmt.Sprint("tightened ", k), 1_000_000-reload)
+		}
+	}
+	if n, table := kept(); n > 2*keys || table > 4*keys {
+		t.Errorf("after 400 reloads %d limits are kept for %d keys, in tables of %d", n, 2*keys, table)
+	}
+	advance(s, 3*time.Hour)
+	for i := range 5000 {
+		take(fmt.Sprint("later ", i), 7)
+	}
+	if n, _ := kept(); n > shardCount {
+		t.Errorf("all keys are under one limit now, and %d are kept", n)
+	}
+}
+
+// The text of a key may be a part of a message that is to be freed, or written over.
+func TestTheTextOfAKeyIsCopied(t *testing.T) {
+	s := New(Options{})
+	limit := limiterstest.MustLimit(hourly)
+	for _, n := range []int{0, 1, 40, longest - 1, longest, longest + 1, 5000} {
+		message := newMessage(n)
+		take := func(key string) limiters.Verdict {
+			out := make([]limiters.Verdict, 1)
+			if err := s.Take(context.Background(), time.Time{}, []limiters.Hit{{Key: key, Limit: limit, N: 1}}, out); err != nil {
+				t.Fatal(err)
+			}
+			return out[0]
+		}
+		take(message.key())
+		message.overwrite()
+		if v := take(newMessage(n).key()); v.Used != 2 {
+			t.Errorf("a key of %d bytes after its message was overwritten: %+v, want the second hit", n, v)
+		}
+	}
+}
+
+// A known key makes no garbage, alone, in a group, or among many.
+func TestAKnownKeyMakesNoGarbage(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	s := New(Options{})
+	for _, count := range []int{1, 5, 8, 100} {
+		for _, group := range []uint16{0, 1} {
+			hits, out := make([]limiters.Hit, count), make([]limiters.Verdict, count)
+			for i := range hits {
+				spec := limiters.Spec{Algorithm: limiters.Algorithms()[i%3], Max: 100_000, Window: time.Millisecond}
+				hits[i] = limiters.Hit{Key: fmt.Sprint("key ", i), Limit: limiterstest.MustLimit(spec), N: 1, Group: group}
+			}
+			now := time.Now()
+			take := func() {
+				now = now.Add(200 * time.Microsecond)
+				if err := s.Take(ctx, now, hits, out); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 20 {
+				take()
+			}
+			// The race detector empties a sync.Pool at random: now and then there is garbage all the same.
+			n := testing.AllocsPerRun(3, take)
+			for range 20 {
+				n = min(n, testing.AllocsPerRun(3, take))
+			}
+			if n > 0 {
+				t.Errorf("%d hits, group %d: %v allocations", count, group, n)
+			}
+		}
+	}
+}
+
+// What a key of 40 bytes takes, in the heap and as accounted.
+func TestMemoryOfAKey(t *testing.T) {
+	const keys, most = 200_000, 120
+	for _, name := range []string{"fixed_window", "funnel"} {
+		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
+		before, s := heap(), New(Options{})
+		hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
+		for i := range keys {
+			hits[0] = limiters.Hit{Key: fmt.Sprintf("%040d", i), Limit: limit, N: 1}
+			if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+				t.Fatal(err)
+			}
+		}
+		took := int64(heap() - before)
+		if took > keys*most {
+			t.Errorf("%s: %d bytes a key, want at most %d", name, took/keys, most)
+		}
+		if accounted := s.Stats().Bytes; accounted < took*8/10 || accounted > took*11/10 {
+			t.Errorf("%s: %d bytes a key are accounted, %d taken", name, accounted/keys, took/keys)
+		}
+		runtime.KeepAlive(s)
+	}
+}
+
+// keysOf are keys whose records under the limits are all in the first shard.
+func keysOf(s *Store, n int, l *limiters.Limit) (keys []string) {
+	for i := 0; len(keys) < n; i++ {
+		key := fmt.Sprintf("%d%s", i, strings.Repeat("-", i%9))
+		if s.hash(&limiters.Hit{Key: key, Limit: l})%shardCount == 0 {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// What a sweep passes over without a look at it is never due: neither a page, nor a shard. What is due goes in the end,
+// and then the sweep rests.
+func TestASweepOverlooksNothing(t *testing.T) {
+	for seed := range uint64(20) {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		s := New(Options{})
+		sh := &s.shards[0]
+		passed := time.Duration(0)
+		s.passed = func(time.Time) time.Duration { return passed }
+		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 100, Window: 1000 * time.Second})
+		keys := keysOf(s, 400, limit)
+		out := make([]limiters.Verdict, 1)
+		take := func(key string, n int64) {
+			if err := s.Take(context.Background(), time.Time{}, []limiters.Hit{{Key: key, Limit: limit, N: n}}, out); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for step := range 3000 {
+			// Each hit takes ten seconds to leave.
+			take(keys[rnd.IntN(len(keys))], rnd.Int64N(40)-10)
+			passed += time.Duration(rnd.Int64N(3)) * time.Second * time.Duration(1+step/300%2*5)
+			checkSweep(t, sh, seed, step)
+		}
+		passed += time.Hour
+		for range 2 * len(keys) {
+			take(keys[0], 1)
+			take(keys[0], -1)
+			checkSweep(t, sh, seed, -1)
+		}
+		take(keys[0], 1)
+		if n := sh.live.Load(); n != 1 || sh.cursor.sweeping || sh.soonest <= s.clock() {
+			t.Errorf("seed %d: %d keys are left, want one; sweeping: %v, until %d, at %d", seed, n, sh.cursor.sweeping,
+				sh.soonest, s.clock())
+		}
+	}
+}
+
+func checkSweep(t *testing.T, sh *shard, seed uint64, step int) {
+	t.Helper()
+	c := &sh.cursor
+	for i := range sh.pages.table.items {
+		g := &sh.pages.table.items[i]
+		for slot := range int(g.n) {
+			page, all := g.soonest, sh.soonest
+			at := uint32(i)
+			switch {
+			case !c.sweeping:
+			case at < c.page:
+				all = min(all, c.soonest)
+			case at == c.page && c.begun && slot < int(c.slot):
+				page = min(page, c.inPage)
+				all = page
+			case at == c.page && c.begun:
+				continue // the sweep comes to it
+			default:
+				all = page
+			}
+			if due := g.record(slot).due(); due < page || due < all {
+				t.Fatalf("seed %d, step %d: record %d of page %d is due at %d, and would be looked at from %d on, %d; %+v",
+					seed, step, slot, i, due, page, all, *c)
+			}
+		}
+	}
+}
+
+// Keys whose hashes are the same are told apart by the limit, too: also in one call.
+func TestAlgorithmsOfOneWindowShareNothing(t *testing.T) {
+	s := New(Options{})
+	var hits []limiters.Hit
+	for _, name := range limiters.Algorithms() {
+		hits = append(hits, limiters.Hit{Key: "k", N: 1,
+			Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour})})
+	}
+	hits = append(hits, limiters.Hit{Key: "k", N: 1, Limit: limiterstest.MustLimit(hourly)})
+	for i := range int64(3) {
+		out := make([]limiters.Verdict, len(hits))
+		if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+			t.Fatal(err)
+		}
+		for j, v := range out {
+			if want := min(i+1, hits[j].Limit.Capacity()); v.Used != want {
+				t.Errorf("call %d, %s: %+v, want %d used", i, hits[j].Limit.ID(), v, want)
+			}
+		}
+	}
+	if got := s.Stats().Keys; got != 4 {
+		t.Errorf("%d keys, want 4", got)
+	}
+}
