@@ -11,6 +11,7 @@ import (
 	_ "net/http/pprof" // what is profiled beside Weir
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -37,7 +38,8 @@ func main() {
 var options = []grpc.ServerOption{
 	grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 24 * time.Hour, MaxConnectionAgeGrace: time.Hour}),
 	grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	grpc.MaxConcurrentStreams(1024),
+	grpc.MaxConcurrentStreams(128),
+	grpc.NumStreamWorkers(uint32(32 * runtime.GOMAXPROCS(0))),
 }
 
 func serve(address, profiler string) error {

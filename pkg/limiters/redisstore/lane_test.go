@@ -18,13 +18,6 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// waits tells how many hits wait in the lane.
-func (l *lane) waits() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.waiting
-}
-
 // A queue is a Redis that stands still, and Takes that arrive there one after another.
 type queue struct {
 	t      *testing.T
