@@ -6,8 +6,9 @@
 -- ARGV[1] 16 bytes: now, 0 = this server's TIME; and not_after, by this server's TIME, 0 = none: a call that comes to run
 --         later charges nothing
 -- ARGV[2] and on: the limits, "<algorithm>\0" and its numbers, as the header of <algorithm>.lua names them
--- ARGV[#] the hits, in runs of 17 bytes: how many; the key of the first, from 1; 1 if each is of the next key, 0 if all
---         are of one; their limit, from 1; their group, 0 = none; and n, with its sign
+-- ARGV[#] the hits, in runs of 17 bytes: how many; the key of the first, from 1; 0 if all are of this key, 1 if each is of
+--         the next, 2 if also these have no other hits, and no group; their limit, from 1; their group, 0 = none; and n,
+--         with its sign
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, and 25 for each hit: 0 = denied, 1 = allowed, 2 = failed; used, or of a failed
 --         one which of the texts that follow says why; retry (-1 = never); reset. No hits: it was too late
@@ -17,7 +18,6 @@ local time = call('TIME')
 local server = time[1] * 1000000 + time[2]
 if not_after > 0 and server > not_after then return { pack('>I8', server) } end
 -- A clock of the caller's may stand still, or be far from this server's, which frees the keys.
-local soonest = 0
 if now == 0 then now = server else soonest = 3600000 end
 
 local modules, limits = {}, {}
@@ -35,13 +35,13 @@ end
 local states, charged, resets, failed = {}, {}, {}, {}
 
 -- The runs of hits, and by the number of its group each hit that has one.
-local runs, groups = {}, nil
+local runs, groups, count = {}, nil, 0
 do
-  local text, at, i = ARGV[#ARGV], 1, 0
+  local text, at = ARGV[#ARGV], 1
   while at <= #text do
-    local run = { first = i + 1 }
-    run.times, run.key, run.step, run.limit, run.group, run.n, at = struct.unpack('>I2I2I1I2I2i8', text, at)
-    run.limit = limits[run.limit]
+    local run = { first = count + 1 }
+    run.times, run.key, run.kind, run.limit, run.group, run.n, at = struct.unpack('>I2I2I1I2I2i8', text, at)
+    run.limit, run.step = limits[run.limit], math.min(run.kind, 1)
     runs[#runs + 1] = run
     if run.group > 0 then
       groups = groups or {}
@@ -51,7 +51,7 @@ do
         group[#group + 1] = { i = run.first + t, key = run.key + t * run.step, limit = run.limit, n = run.n }
       end
     end
-    i = i + run.times
+    count = count + run.times
   end
 end
 
@@ -66,38 +66,67 @@ local function state_of(key, limit)
   return s
 end
 
+-- The answers, four numbers for each hit.
+local told = {}
+
+local function answer(i, what, used, retry, reset)
+  i = 4 * i
+  told[i - 3], told[i - 2], told[i - 1], told[i] = what, used, retry, reset
+end
+
+local function judge_and_charge(s, limit, n)
+  local allowed, retry, charges = true, 0, false
+  if n >= 0 then allowed, retry = limit.judge(s, limit, now, n) end
+  if n ~= 0 and (allowed or limit.counts_denied) then
+    charges = limit.charge(s, limit, now, n)
+    if not allowed then
+      -- Who waits as long as told gets in, with what the hit took.
+      local _
+      _, retry = limit.judge(s, limit, now, n)
+    end
+  end
+  return allowed, retry, charges
+end
+
+-- Decides the only hit on its key, and saves the key at once.
+local function decide_alone(i, key, limit, n)
+  key = KEYS[key]
+  local s = limit.load(key, limit, now)
+  local allowed, retry, charges = judge_and_charge(s, limit, n)
+  local used, reset = limit.usage(s, limit, now)
+  if charges then
+    if allowed then
+      limit.save(key, s, limit, reset, now, server)
+    else
+      -- A denial stands whether or not it could be counted.
+      pcall(limit.save, key, s, limit, reset, now, server)
+    end
+  end
+  answer(i, allowed and 1 or 0, used, retry, reset)
+end
+
 local function charge(key, s, limit, n)
   if limit.charge(s, limit, now, n) then charged[key] = limit end
 end
 
-local function tell(key, s, limit, allowed, retry)
+local function tell(i, key, s, limit, allowed, retry)
   local used, reset = limit.usage(s, limit, now)
   if charged[key] == limit then resets[key] = reset end
-  return pack('>I1i8i8i8', allowed and 1 or 0, used, retry, reset)
+  answer(i, allowed and 1 or 0, used, retry, reset)
 end
 
-local function decide(key, limit, n)
-  local s, allowed, retry = state_of(key, limit), true, 0
-  if n >= 0 then allowed, retry = limit.judge(s, limit, now, n) end
-  if n ~= 0 and allowed then
-    charge(key, s, limit, n)
-  elseif n ~= 0 and limit.counts_denied then
-    charge(key, s, limit, n)
-    -- Who waits as long as told gets in, with what the hit took.
-    local _
-    _, retry = limit.judge(s, limit, now, n)
-  end
-  return tell(key, s, limit, allowed, retry)
+local function decide(key, i, limit, n)
+  local s = state_of(key, limit)
+  local allowed, retry, charges = judge_and_charge(s, limit, n)
+  if charges then charged[key] = limit end
+  tell(i, key, s, limit, allowed, retry)
 end
-
-local told = {}
 
 -- Runs f; an error in it fails the key, and so every hit on it, and no other.
 local function guarded(key, f, ...)
   if failed[key] then return end
-  local ok, answer = pcall(f, key, ...)
-  if ok then return answer end
-  failed[key] = text_of(answer)
+  local ok, problem = pcall(f, key, ...)
+  if not ok then failed[key] = text_of(problem) end
 end
 
 local function judge_in_group(key, hit, sum)
@@ -108,7 +137,7 @@ end
 
 local function charge_in_group(key, hit) charge(key, states[key], hit.limit, hit.n) end
 
-local function tell_in_group(key, hit) return tell(key, states[key], hit.limit, hit.allowed, hit.retry) end
+local function tell_in_group(key, hit) tell(hit.i, key, states[key], hit.limit, hit.allowed, hit.retry) end
 
 local ties = {}
 
@@ -125,26 +154,36 @@ local function decide_group(group)
   local function counts(hit) return hit.n > 0 and not hit.allowed and hit.limit.counts_denied end
   for _, hit in ipairs(group) do
     if all and hit.n ~= 0 or counts(hit) then guarded(hit.key, charge_in_group, hit) end
-    if all then told[hit.i] = guarded(hit.key, tell_in_group, hit) end
+    if all then guarded(hit.key, tell_in_group, hit) end
   end
   if all then return end
   for _, hit in ipairs(group) do
     local allowed = hit.allowed
     if not allowed and hit.limit.counts_denied then guarded(hit.key, judge_in_group, hit, sums[hit.key]) end
     hit.allowed = allowed
-    told[hit.i] = guarded(hit.key, tell_in_group, hit)
+    guarded(hit.key, tell_in_group, hit)
   end
 end
 
+local reply = { '' }
+
+local function fail(i, problem)
+  reply[#reply + 1] = text_of(problem)
+  answer(i, 2, #reply - 1, 0, 0)
+end
+
 for _, run in ipairs(runs) do
-  local key, step, limit, n = run.key, run.step, run.limit, run.n
-  if run.group == 0 then
+  local key, limit, n = run.key, run.limit, run.n
+  if run.kind == 2 then
     for i = run.first, run.first + run.times - 1 do
-      if not failed[key] then
-        local ok, answer = pcall(decide, key, limit, n)
-        if ok then told[i] = answer else failed[key] = text_of(answer) end
-      end
-      key = key + step
+      local ok, problem = pcall(decide_alone, i, key, limit, n)
+      if not ok then fail(i, problem) end
+      key = key + 1
+    end
+  elseif run.group == 0 then
+    for i = run.first, run.first + run.times - 1 do
+      guarded(key, decide, i, limit, n)
+      key = key + run.step
     end
   elseif groups[run.group] then
     decide_group(groups[run.group])
@@ -162,9 +201,7 @@ for key, limit in pairs(charged) do
   elseif tie and tie.unsaved then
     unsaved[key] = tie.unsaved
   else
-    -- A second more than is needed: the expiry frees memory and decides nothing.
-    local px = math.max(math.ceil(resets[key] / 1000) + 1000, soonest)
-    local ok, problem = pcall(limit.save, KEYS[key], states[key], px, limit, server, now)
+    local ok, problem = pcall(limit.save, KEYS[key], states[key], limit, resets[key], now, server)
     if not ok then
       unsaved[key] = text_of(problem)
       if tie then tie.unsaved = unsaved[key] end
@@ -172,19 +209,22 @@ for key, limit in pairs(charged) do
   end
 end
 
-local reply = { '' }
 if next(failed) or next(unsaved) then
   for _, run in ipairs(runs) do
     for t = 0, run.times - 1 do
       local key, i = run.key + t * run.step, run.first + t
       -- A denial stands whether or not it could be counted.
-      local problem = failed[key] or unsaved[key] and string.byte(told[i]) == 1 and unsaved[key]
-      if problem then
-        reply[#reply + 1] = problem
-        told[i] = pack('>I1i8i8i8', 2, #reply - 1, 0, 0)
-      end
+      local problem = failed[key] or unsaved[key] and told[4 * i - 3] == 1 and unsaved[key]
+      if problem then fail(i, problem) end
     end
   end
 end
-reply[1] = pack('>I8', server) .. table.concat(told)
+
+-- Packed many at a time: a string for each would cost more than the numbers.
+local parts = { pack('>I8', server) }
+for from = 1, 4 * count, 256 do
+  local to = math.min(from + 255, 4 * count)
+  parts[#parts + 1] = pack('>' .. string.rep('I1i8i8i8', (to - from + 1) / 4), unpack(told, from, to))
+end
+reply[1] = table.concat(parts)
 return reply

@@ -55,9 +55,9 @@ end
 
 -- The key of a window expires when the window has ended: only another window needs another expiry. To write over what is
 -- there costs half as much as to set it.
-function M.save(key, s, px)
+function M.save(key, s, _, reset)
   local value = pack('>I8I8', s.start, s.count)
-  if s.stored == s.start then call('SETRANGE', key, '0', value) else call('SET', key, value, 'PX', digits(px)) end
+  if s.stored == s.start then call('SETRANGE', key, '0', value) else call('SET', key, value, 'PX', digits(expiry(reset))) end
 end
 
 return M

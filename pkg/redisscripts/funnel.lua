@@ -114,12 +114,12 @@ function M.usage(s, l, now)
 end
 
 -- An expiry costs more than all else: it is set for a quarter longer than is needed, and again when that is no longer enough.
-function M.save(key, s, px, _, server)
+function M.save(key, s, _, reset, _, server)
   if s.whole == 0 and s.frac == 0 then
     call('DEL', key)
     return
   end
-  local kept = s.kept
+  local kept, px = s.kept, expiry(reset)
   local keep = server / 1000000 + px / 1000
   if kept < keep then kept = floor(keep + px / 4000) end
   local value = pack('>I8I8I4I4I4', s.at, s.whole, s.frac, s.den, kept)

@@ -3,6 +3,11 @@
 local MAX_HITS, MOST_HELD = 2 ^ 52, 2 ^ 33
 local call, pack = redis.call, struct.pack
 
+-- The least expiry, in ms, and the time for which a key is kept that is as good as new in reset µs: a second more than is
+-- needed, for the expiry frees memory and decides nothing.
+local soonest = 0
+local function expiry(reset) return math.max(math.ceil(reset / 1000) + 1000, soonest) end
+
 local function digits(n) return string.format('%d', n) end
 
 -- whole_numbers reads a value that is so many bytes, as the format says. Any other is an error.

@@ -18,6 +18,7 @@ local M = {}
 local floor, max, min = math.floor, math.max, math.min
 local SUMS, TIMES, HALF = 2 ^ 21, 2 ^ 51, 2 ^ 50
 local SHORT, SIZE = 64, 9
+local NONE = {}
 
 local function record_of(at, sum)
   at = at % TIMES
@@ -72,9 +73,9 @@ end
 function M.load(key, l, now)
   local text = redis.pcall('GET', key)
   if not text then
-    return { text = '', stored = 0, first = 1, tail = 0, pend = {}, base = 0, used = 0, newest = 0 }
+    return { text = '', stored = 0, first = 1, tail = 0, pend = NONE, base = 0, used = 0, newest = 0 }
   end
-  local s = { text = text, stored = 0, first = 1, tail = 0, pend = {}, base = 0, used = 0, newest = 0 }
+  local s = { text = text, stored = 0, first = 1, tail = 0, pend = NONE, base = 0, used = 0, newest = 0 }
   if type(text) == 'table' then
     s.text, s.list, s.stored = nil, { key = key, records = {} }, call('LLEN', key)
   else
@@ -106,11 +107,15 @@ function M.judge(s, l, now, n)
   return false, record(s, up_to(s, now, s.used + n - l.max), now) + l.window - now
 end
 
+local function add(s, at, sum)
+  local r = { at = at, sum = sum }
+  if s.pend == NONE then s.pend = { r } else s.pend[#s.pend + 1] = r end
+end
+
 -- Takes the last record out of what is stored, into pend, so that it can be changed.
 local function pull_last(s, now)
   if #s.pend == 0 then
-    local at, sum = record(s, s.tail, now)
-    s.pend[1] = { at = at, sum = sum }
+    add(s, record(s, s.tail, now))
     s.tail = s.tail - 1
   end
   return s.pend[#s.pend]
@@ -126,7 +131,7 @@ end
 
 local function give_back(s, now, n)
   if n == s.used then
-    s.first, s.tail, s.pend, s.base, s.used, s.newest = 1, 0, {}, 0, 0, 0
+    s.first, s.tail, s.pend, s.base, s.used, s.newest = 1, 0, NONE, 0, 0, 0
     return
   end
   local keep = up_to(s, now, s.used - n)
@@ -160,7 +165,7 @@ function M.charge(s, l, now, n)
   if same then
     pull_last(s, now).sum = sum
   else
-    s.pend[#s.pend + 1] = { at = at, sum = sum }
+    add(s, at, sum)
   end
   s.newest = at
   return true
@@ -184,11 +189,7 @@ local function is_untouched(s, now)
   return base == s.base
 end
 
-local function save_text(key, s, rest, px, l, now)
-  if is_untouched(s, now) and keeps(s, l, now) then
-    call('APPEND', key, table.concat(rest))
-    return
-  end
+local function save_text(key, s, rest, px)
   local standing = string.sub(s.text, s.first * SIZE + 1, (s.tail + 1) * SIZE)
   call('SET', key, table.concat({ record_of(0, s.base), standing, table.concat(rest) }), 'PX', digits(px))
 end
@@ -207,8 +208,12 @@ local function save_list(key, s, rest, px, l, now)
   if not keeps(s, l, now) then call('PEXPIRE', key, digits(px)) end
 end
 
-function M.save(key, s, px, l, _, now)
-  px = px + floor(l.window / 4000)
+function M.save(key, s, l, reset, now)
+  if #s.pend == 1 and s.text and is_untouched(s, now) and s.stored < SHORT and keeps(s, l, now) then
+    call('APPEND', key, record_of(s.pend[1].at, s.pend[1].sum))
+    return
+  end
+  local px = expiry(reset) + floor(l.window / 4000)
   local rest, standing = {}, max(s.tail - s.first + 1, 0)
   for i, r in ipairs(s.pend) do rest[i] = record_of(r.at, r.sum) end
   if standing + #rest == 0 then
@@ -220,7 +225,7 @@ function M.save(key, s, px, l, _, now)
       call('DEL', key)
       s.text = ''
     end
-    save_text(key, s, rest, px, l, now)
+    save_text(key, s, rest, px)
   end
 end
 

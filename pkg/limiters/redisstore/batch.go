@@ -46,12 +46,25 @@ func newBatch(now time.Time, hits []limiters.Hit, keys []string) *batch {
 
 // encode makes runs of hits that differ in nothing but their keys: these are one, or each the next that was not there yet.
 func (b *batch) encode() {
+	index := make([]int, len(b.hits)) // of a hit's key, from 1
+	times := make([]int, 1, 1+len(b.hits))
 	known := make(map[string]int, len(b.keys))
+	for i, key := range b.keys {
+		j, found := known[key]
+		if !found {
+			b.distinct, times = append(b.distinct, key), append(times, 0)
+			j = len(b.distinct)
+			known[key] = j
+		}
+		index[i] = j
+		times[j]++
+	}
 	var last run
 	for i := range b.hits {
 		next := run{
 			times: 1,
-			key:   b.indexOf(known, b.keys[i]),
+			key:   index[i],
+			alone: times[index[i]] == 1 && b.hits[i].Group == 0,
 			limit: b.limitIndex(b.hits[i].Limit),
 			group: b.hits[i].Group,
 			n:     max(-limiters.MaxHits, min(b.hits[i].N, limiters.MaxHits)),
@@ -62,16 +75,6 @@ func (b *batch) encode() {
 		}
 	}
 	b.runs = last.append(b.runs)
-}
-
-func (b *batch) indexOf(known map[string]int, key string) int {
-	i, found := known[key]
-	if !found {
-		b.distinct = append(b.distinct, key)
-		i = len(b.distinct)
-		known[key] = i
-	}
-	return i
 }
 
 func (b *batch) limitIndex(l *limiters.Limit) int {
@@ -85,9 +88,17 @@ func (b *batch) limitIndex(l *limiters.Limit) int {
 // A run is equal hits on one key, or on keys that follow one another. Indices count from 1.
 type run struct {
 	times, key, step, limit int
+	alone                   bool // the key of each has no other hit in the batch, and it no group
 	group                   uint16
 	n                       int64
 }
+
+// What the keys of a run are.
+const (
+	_ = iota // one key
+	_        // each the next
+	kindAlone
+)
 
 // join makes next a part of the run, if it is.
 func (r *run) join(next run) bool {
@@ -96,7 +107,7 @@ func (r *run) join(next run) bool {
 		step = r.step
 	}
 	if r.times == 0 || step < 0 || step > 1 || next.key != r.key+step*r.times ||
-		next.limit != r.limit || next.group != r.group || next.n != r.n {
+		next.limit != r.limit || next.group != r.group || next.n != r.n || next.alone != r.alone {
 		return false
 	}
 	r.step = step
@@ -110,7 +121,11 @@ func (r *run) append(to []byte) []byte {
 	}
 	to = binary.BigEndian.AppendUint16(to, uint16(r.times))
 	to = binary.BigEndian.AppendUint16(to, uint16(r.key))
-	to = append(to, byte(r.step))
+	kind := byte(r.step) // kindOneKey, kindNextKeys
+	if r.alone {
+		kind = kindAlone
+	}
+	to = append(to, kind)
 	to = binary.BigEndian.AppendUint16(to, uint16(r.limit))
 	to = binary.BigEndian.AppendUint16(to, r.group)
 	return binary.BigEndian.AppendUint64(to, uint64(r.n))

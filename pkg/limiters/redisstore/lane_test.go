@@ -315,18 +315,27 @@ func TestRunsAreTheHits(t *testing.T) {
 		}
 		b := newBatch(time.Time{}, hits, keys)
 		var got []limiters.Hit
+		var kinds []byte
 		for runs := b.runs; len(runs) > 0; runs = runs[17:] {
 			key := int(binary.BigEndian.Uint16(runs[2:]))
 			for range binary.BigEndian.Uint16(runs) {
+				kinds = append(kinds, runs[4])
 				got = append(got, limiters.Hit{
 					Key: b.distinct[key-1], Limit: b.limits[binary.BigEndian.Uint16(runs[5:])-1],
 					Group: binary.BigEndian.Uint16(runs[7:]), N: int64(binary.BigEndian.Uint64(runs[9:])),
 				})
-				key += int(runs[4])
+				key += min(1, int(runs[4]))
 			}
 		}
+		times := map[string]int{}
 		for i := range hits {
 			hits[i].Key = keys[i]
+			times[keys[i]]++
+		}
+		for i, kind := range kinds {
+			if alone := times[keys[i]] == 1 && hits[i].Group == 0; alone != (kind == kindAlone) {
+				t.Fatalf("hit %d of %+v is of kind %d", i, hits, kind)
+			}
 		}
 		if !slices.Equal(got, hits) {
 			t.Fatalf("\n got %+v\nwant %+v", got, hits)
