@@ -68,7 +68,7 @@ func rows() []row {
 			cases: single(func(l *load) { l.conns, l.inflight = 1, 1 }),
 		}, {
 			name: "paced", title: "At the rate that is the incumbent's highest", subjects: append(redis, incumbent),
-			cases: single(func(l *load) { l.atBest, l.inflight = true, 0 }),
+			cases: single(func(l *load) { l.atBest, l.inflight = true, 128 }),
 		}, {
 			name: "envoy", title: "Through a real Envoy with one worker", subjects: append([]subject{bare}, few...),
 			cases: single(func(l *load) {
