@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -22,6 +23,13 @@ type batch struct {
 	limits   []*limiters.Limit
 	runs     []byte
 	times    [2 * wordSize]byte
+
+	room keyRoom
+	// What encode needs: the place of each key, and for each hit and each key by its place, from 1.
+	known     map[string]int
+	index     []int
+	counts    []int
+	arguments []any
 }
 
 const (
@@ -39,32 +47,55 @@ const (
 )
 
 func newBatch(now time.Time, hits []limiters.Hit, keys []string) *batch {
-	b := &batch{now: now, hits: hits, keys: keys}
+	b := &batch{now: now, hits: hits, keys: keys, known: map[string]int{}}
 	b.encode()
 	return b
 }
 
+var batches = sync.Pool{New: func() any { return &batch{known: map[string]int{}} }}
+
+// borrowBatch makes a batch in memory that is used again. Give it back when its verdicts are read.
+func borrowBatch(now time.Time, hits []limiters.Hit, names naming) *batch {
+	b := batches.Get().(*batch)
+	b.now, b.hits, b.keys = now, hits, names.keysIn(&b.room, hits)
+	b.encode()
+	return b
+}
+
+// giveBack gives the memory back, without what is not ours, unless it is more than batches take as a rule.
+func (b *batch) giveBack() {
+	if len(b.hits) > 4096 {
+		return
+	}
+	clear(b.known)
+	clear(b.room.keys)
+	clear(b.distinct)
+	clear(b.limits)
+	clear(b.arguments)
+	b.hits, b.keys = nil, nil
+	b.distinct, b.limits, b.runs = b.distinct[:0], b.limits[:0], b.runs[:0]
+	batches.Put(b)
+}
+
 // encode makes runs of hits that differ in nothing but their keys: these are one, or each the next that was not there yet.
 func (b *batch) encode() {
-	index := make([]int, len(b.hits)) // of a hit's key, from 1
-	times := make([]int, 1, 1+len(b.hits))
-	known := make(map[string]int, len(b.keys))
-	for i, key := range b.keys {
-		j, found := known[key]
+	b.index, b.counts = b.index[:0], append(b.counts[:0], 0)
+	for _, key := range b.keys {
+		i, found := b.known[key]
 		if !found {
-			b.distinct, times = append(b.distinct, key), append(times, 0)
-			j = len(b.distinct)
-			known[key] = j
+			b.distinct, b.counts = append(b.distinct, key), append(b.counts, 0)
+			i = len(b.distinct)
+			b.known[key] = i
 		}
-		index[i] = j
-		times[j]++
+		b.index = append(b.index, i)
+		b.counts[i]++
 	}
 	var last run
 	for i := range b.hits {
 		next := run{
 			times: 1,
-			key:   index[i],
-			alone: times[index[i]] == 1 && b.hits[i].Group == 0,
+			key:   b.index[i],
+			alone: b.counts[b.index[i]] == 1 && b.hits[i].Group == 0,
 			limit: b.limitIndex(b.hits[i].Limit),
 			group: b.hits[i].Group,
 			n:     max(-limiters.MaxHits, min(b.hits[i].N, limiters.MaxHits)),
@@ -133,8 +164,7 @@ func (r *run) append(to []byte) []byte {
 
 // args are the command that runs the batch, and not after a time of the server's.
 func (b *batch) args(name, text string, notAfter int64) []any {
-	args := make([]any, 0, 3+len(b.distinct)+2+len(b.limits))
-	args = append(args, name, text, len(b.distinct))
+	args := append(b.arguments[:0], name, text, len(b.distinct))
 	for i := range b.distinct {
 		args = append(args, &b.distinct[i])
 	}
@@ -148,7 +178,8 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	for _, l := range b.limits {
 		args = append(args, l.Params())
 	}
-	return append(args, b.runs)
+	b.arguments = append(args, b.runs)
+	return b.arguments
 }
 
 // errLate says that a call came to run after the time that it was to run at the latest, and charged nothing.

@@ -42,16 +42,28 @@ func (n naming) key(h *limiters.Hit) string { return string(n.append(nil, h)) }
 
 // keys are those of hits, all in one piece of memory.
 func (n naming) keys(hits []limiters.Hit) []string {
-	keys, ends := make([]string, len(hits)), make([]int, len(hits))
-	text := make([]byte, 0, 96*len(hits))
+	var room keyRoom
+	return n.keysIn(&room, hits)
+}
+
+// A keyRoom is memory to make keys in, again and again.
+type keyRoom struct {
+	text []byte
+	ends []int
+	keys []string
+}
+
+// keysIn are the keys of hits, until the room is used again; their text stays.
+func (n naming) keysIn(r *keyRoom, hits []limiters.Hit) []string {
+	r.text, r.ends, r.keys = r.text[:0], r.ends[:0], r.keys[:0]
 	for i := range hits {
-		text = n.append(text, &hits[i])
-		ends[i] = len(text)
+		r.text = n.append(r.text, &hits[i])
+		r.ends = append(r.ends, len(r.text))
 	}
-	all, from := string(text), 0
-	for i, end := range ends {
-		keys[i] = all[from:end]
+	all, from := string(r.text), 0
+	for _, end := range r.ends {
+		r.keys = append(r.keys, all[from:end])
 		from = end
 	}
-	return keys
+	return r.keys
 }

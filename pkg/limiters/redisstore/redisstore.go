@@ -82,6 +82,9 @@ func (s *Store) Take(ctx context.Context, now time.Time, hits []limiters.Hit, ou
 	if len(hits) == 0 {
 		return nil
 	}
+	if len(hits) > mostHits {
+		return fmt.Errorf("redisstore: %d hits in one call: want at most %d", len(hits), mostHits)
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -114,7 +117,8 @@ func (s *Store) Stats() Stats {
 
 // decide decides hits by one call of the only Redis there is.
 func (s *Store) decide(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-	b := newBatch(now, hits, s.names.keys(hits))
+	b := borrowBatch(now, hits, s.names)
+	defer b.giveBack()
 	r, err := s.script.run(ctx, s.client, s.clock, b)
 	if err != nil {
 		return err

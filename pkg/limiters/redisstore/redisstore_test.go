@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -342,3 +343,19 @@ func TestASilentRedisCostsTheTimeoutAndIsAskedOnce(t *testing.T) {
 }
 
 var _ redis.Cmder = command{}
+
+// An index in what is sent has two bytes.
+func TestAsManyHitsAsAnIndexHasAreTakenAndNoMore(t *testing.T) {
+	s := open(t, redistest.Start(t))
+	hits := make([]limiters.Hit, mostHits)
+	for i := range hits {
+		hits[i] = limiters.Hit{Key: strconv.Itoa(i), Limit: hourly, N: 1}
+	}
+	out, err := take(t, s, hits...)
+	if err != nil || out[0].Used != 1 || out[mostHits-1].Used != 1 {
+		t.Errorf("%v", err)
+	}
+	if _, err := take(t, s, append(hits, hits[0])...); err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("one more: %v", err)
+	}
+}
