@@ -24,9 +24,8 @@ local modules, limits = {}, {}
 for i = 2, #ARGV - 1 do
   local name, at = struct.unpack('s', ARGV[i])
   modules[name] = modules[name] or algorithms[name]()
-  local algorithm, limit = modules[name], modules[name].limit(ARGV[i], at)
-  limit.load, limit.judge, limit.charge = algorithm.load, algorithm.judge, algorithm.charge
-  limit.usage, limit.save = algorithm.usage, algorithm.save
+  local limit = modules[name].limit(ARGV[i], at)
+  limit.algorithm = modules[name]
   limit.counts_denied = limit.count_denied and limit.max > 0
   limits[i - 1] = limit
 end
@@ -60,7 +59,7 @@ local function text_of(problem) return type(problem) == 'table' and problem.err 
 local function state_of(key, limit)
   local s = states[key]
   if not s then
-    s = limit.load(KEYS[key], limit, now)
+    s = limit.algorithm.load(KEYS[key], limit, now)
     states[key] = s
   end
   return s
@@ -75,14 +74,14 @@ local function answer(i, what, used, retry, reset)
 end
 
 local function judge_and_charge(s, limit, n)
-  local allowed, retry, charges = true, 0, false
-  if n >= 0 then allowed, retry = limit.judge(s, limit, now, n) end
+  local algorithm, allowed, retry, charges = limit.algorithm, true, 0, false
+  if n >= 0 then allowed, retry = algorithm.judge(s, limit, now, n) end
   if n ~= 0 and (allowed or limit.counts_denied) then
-    charges = limit.charge(s, limit, now, n)
+    charges = algorithm.charge(s, limit, now, n)
     if not allowed then
       -- Who waits as long as told gets in, with what the hit took.
       local _
-      _, retry = limit.judge(s, limit, now, n)
+      _, retry = algorithm.judge(s, limit, now, n)
     end
   end
   return allowed, retry, charges
@@ -91,26 +90,23 @@ end
 -- Decides the only hit on its key, and saves the key at once.
 local function decide_alone(i, key, limit, n)
   key = KEYS[key]
-  local s = limit.load(key, limit, now)
+  local algorithm = limit.algorithm
+  local s = algorithm.load(key, limit, now)
   local allowed, retry, charges = judge_and_charge(s, limit, n)
-  local used, reset = limit.usage(s, limit, now)
+  local used, reset = algorithm.usage(s, limit, now)
   if charges then
     if allowed then
-      limit.save(key, s, limit, reset, now, server)
+      algorithm.save(key, s, limit, reset, now, server)
     else
       -- A denial stands whether or not it could be counted.
-      pcall(limit.save, key, s, limit, reset, now, server)
+      pcall(algorithm.save, key, s, limit, reset, now, server)
     end
   end
   answer(i, allowed and 1 or 0, used, retry, reset)
 end
 
-local function charge(key, s, limit, n)
-  if limit.charge(s, limit, now, n) then charged[key] = limit end
-end
-
 local function tell(i, key, s, limit, allowed, retry)
-  local used, reset = limit.usage(s, limit, now)
+  local used, reset = limit.algorithm.usage(s, limit, now)
   if charged[key] == limit then resets[key] = reset end
   answer(i, allowed and 1 or 0, used, retry, reset)
 end
@@ -129,39 +125,41 @@ local function guarded(key, f, ...)
   if not ok then failed[key] = text_of(problem) end
 end
 
-local function judge_in_group(key, hit, sum)
-  local s = state_of(key, hit.limit)
-  hit.allowed, hit.retry = true, 0
-  if hit.n >= 0 then hit.allowed, hit.retry = hit.limit.judge(s, hit.limit, now, sum) end
-end
-
-local function charge_in_group(key, hit) charge(key, states[key], hit.limit, hit.n) end
-
-local function tell_in_group(key, hit) tell(hit.i, key, states[key], hit.limit, hit.allowed, hit.retry) end
-
 local ties = {}
 
+-- Decides hits that are charged only if all of them are allowed.
 local function decide_group(group)
+  local function judge(key, hit, sum)
+    local s = state_of(key, hit.limit)
+    hit.allowed, hit.retry = true, 0
+    if hit.n >= 0 then hit.allowed, hit.retry = hit.limit.algorithm.judge(s, hit.limit, now, sum) end
+  end
+  local function charge(key, hit)
+    if hit.limit.algorithm.charge(states[key], hit.limit, now, hit.n) then charged[key] = hit.limit end
+  end
+  local function tell_of(key, hit) tell(hit.i, key, states[key], hit.limit, hit.allowed, hit.retry) end
+  local function counts(hit) return hit.n > 0 and not hit.allowed and hit.limit.counts_denied end
+
   local all, sums = true, {}
   for _, hit in ipairs(group) do
     sums[hit.key] = math.min((sums[hit.key] or 0) + math.max(hit.n, 0), MAX_HITS)
     ties[hit.key] = group
   end
   for _, hit in ipairs(group) do
-    guarded(hit.key, judge_in_group, hit, sums[hit.key])
+    guarded(hit.key, judge, hit, sums[hit.key])
     all = all and hit.allowed and not failed[hit.key]
   end
-  local function counts(hit) return hit.n > 0 and not hit.allowed and hit.limit.counts_denied end
   for _, hit in ipairs(group) do
-    if all and hit.n ~= 0 or counts(hit) then guarded(hit.key, charge_in_group, hit) end
-    if all then guarded(hit.key, tell_in_group, hit) end
+    if all and hit.n ~= 0 or counts(hit) then guarded(hit.key, charge, hit) end
+    if all then guarded(hit.key, tell_of, hit) end
   end
   if all then return end
   for _, hit in ipairs(group) do
-    local allowed = hit.allowed
-    if not allowed and hit.limit.counts_denied then guarded(hit.key, judge_in_group, hit, sums[hit.key]) end
-    hit.allowed = allowed
-    guarded(hit.key, tell_in_group, hit)
+    if not hit.allowed and hit.limit.counts_denied then
+      guarded(hit.key, judge, hit, sums[hit.key])
+      hit.allowed = false
+    end
+    guarded(hit.key, tell_of, hit)
   end
 end
 
@@ -201,7 +199,7 @@ for key, limit in pairs(charged) do
   elseif tie and tie.unsaved then
     unsaved[key] = tie.unsaved
   else
-    local ok, problem = pcall(limit.save, KEYS[key], states[key], limit, resets[key], now, server)
+    local ok, problem = pcall(limit.algorithm.save, KEYS[key], states[key], limit, resets[key], now, server)
     if not ok then
       unsaved[key] = text_of(problem)
       if tie then tie.unsaved = unsaved[key] end
