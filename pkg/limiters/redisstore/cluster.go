@@ -61,6 +61,9 @@ const mostNodes = 1024
 
 // take decides hits on the nodes that have their slots.
 func (n *nodes) take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	// Who has to learn the slots first waits for that too.
+	ctx, cancel := context.WithTimeout(ctx, n.store.lane.timeout)
+	defer cancel()
 	keys := n.store.names.keys(hits)
 	slot, home := make([]int, len(hits)), make([]int, len(hits))
 	for i, key := range keys {

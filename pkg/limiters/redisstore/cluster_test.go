@@ -3,6 +3,7 @@ package redisstore
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -209,5 +210,23 @@ func TestOneRedisIsNoCluster(t *testing.T) {
 	}
 	if _, err := s.EvictionPolicy(t.Context()); err == nil || !strings.Contains(err.Error(), server.Addr) {
 		t.Errorf("policy: %v", err)
+	}
+}
+
+// A Take that has to learn the slots first waits for that within its time, however slow the nodes are.
+func TestAClusterOfWhichNothingIsKnownCostsTheTimeout(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	s := New(Options{
+		Type: Cluster, Addrs: []string{silent.Addr().String()}, Timeout: 50 * time.Millisecond, DialTimeout: patience,
+	})
+	defer s.Close()
+	start := time.Now()
+	_, err = take(t, s, hitsOf("k")...)
+	if took := time.Since(start); err == nil || took > patience/2 {
+		t.Errorf("%v after %v, want an error after 50 ms", err, took)
 	}
 }
