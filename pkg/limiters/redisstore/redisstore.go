@@ -77,6 +77,9 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
+// ErrTooMany is the error of a Take of more hits than a call can carry.
+var ErrTooMany = fmt.Errorf("redisstore: more than %d hits in one Take", mostHits)
+
 // Take implements limiters.Store. It waits for the timeout of Options at most.
 func (s *Store) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
 	if len(hits) == 0 {
@@ -84,6 +87,9 @@ func (s *Store) Take(ctx context.Context, now time.Time, hits []limiters.Hit, ou
 	}
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if len(hits) > mostHits {
+		return ErrTooMany
 	}
 	var err error
 	if s.cluster != nil {

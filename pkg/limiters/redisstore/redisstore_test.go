@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,20 @@ func TestAFlushedScriptIsSentAgain(t *testing.T) {
 		if err := server.Client(t).ScriptFlush(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Indices in a call have two bytes.
+func TestATakeOfTooManyHitsChargesNone(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	most := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 20, Window: time.Hour, FirstHit: true})
+	hits := slices.Repeat([]limiters.Hit{{Key: "k", Limit: most, N: 1}}, 1<<16)
+	if _, err := take(t, s, hits...); !errors.Is(err, ErrTooMany) {
+		t.Errorf("%d hits: %v, want %v", len(hits), err, ErrTooMany)
+	}
+	if out, err := take(t, s, hits[1:]...); err != nil || out[len(out)-1].Used != 1<<16-1 {
+		t.Errorf("one fewer: %v, want all charged, and none of the others", err)
 	}
 }
 
