@@ -54,7 +54,14 @@ do
   end
 end
 
-local function text_of(problem) return type(problem) == 'table' and problem.err or tostring(problem) end
+-- Whether this is a replica: then nothing was written, and nothing will be.
+local is_replica = false
+
+local function text_of(problem)
+  local text = type(problem) == 'table' and problem.err or tostring(problem)
+  is_replica = is_replica or string.find(text, 'READONLY', 1, true) ~= nil
+  return text
+end
 
 local function state_of(key, limit)
   local s = states[key]
@@ -99,7 +106,8 @@ local function decide_alone(i, key, limit, n)
       algorithm.save(key, s, limit, reset, now, server)
     else
       -- A denial stands whether or not it could be counted.
-      pcall(algorithm.save, key, s, limit, reset, now, server)
+      local ok, problem = pcall(algorithm.save, key, s, limit, reset, now, server)
+      if not ok then text_of(problem) end
     end
   end
   answer(i, allowed and 1 or 0, used, retry, reset)
@@ -206,6 +214,9 @@ for key, limit in pairs(charged) do
     end
   end
 end
+
+-- A client leaves its connection to what is no master any more if the call itself says so.
+if is_replica then return redis.error_reply('READONLY a read only replica') end
 
 if next(failed) or next(unsaved) then
   for _, run in ipairs(runs) do

@@ -14,9 +14,11 @@ function M.limit(text, at)
 end
 
 function M.load(key, l, now)
-  local v, stored, count = call('GET', key), 0, 0
-  if v then stored, count = whole_numbers(v, 16, '>I8I8') end
-  local start = stored
+  local v, start, count, stored = call('GET', key), 0, 0
+  if v then
+    start, count = whole_numbers(v, 16, '>I8I8')
+    stored = start
+  end
   if start - now > l.window then start, count = 0, 0 end
   if start > now then now = start end
   if l.first_hit then

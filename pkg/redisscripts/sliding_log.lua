@@ -195,7 +195,10 @@ local function save_text(key, s, rest, px)
 end
 
 local function save_list(key, s, rest, px, l, now)
+  local kept = keeps(s, l, now)
   if s.text or s.tail < s.first then
+    -- Another key than there was, without its expiry.
+    kept = false
     for i = s.tail, s.first, -1 do table.insert(rest, 1, record_of(record(s, i, now))) end
     table.insert(rest, 1, record_of(0, s.base))
     if s.stored > 0 then call('DEL', key) end
@@ -205,7 +208,7 @@ local function save_list(key, s, rest, px, l, now)
     if s.base ~= base then call('LSET', key, '0', record_of(0, s.base)) end
   end
   if #rest > 0 then call('RPUSH', key, unpack(rest)) end
-  if not keeps(s, l, now) then call('PEXPIRE', key, digits(px)) end
+  if not kept then call('PEXPIRE', key, digits(px)) end
 end
 
 function M.save(key, s, l, reset, now)

@@ -61,6 +61,9 @@ const mostNodes = 1024
 
 // take decides hits on the nodes that have their slots.
 func (n *nodes) take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	// Who has to learn the slots first waits for that too.
+	ctx, cancel := context.WithTimeout(ctx, n.store.lane.timeout)
+	defer cancel()
 	keys := n.store.names.keys(hits)
 	slot, home := make([]int, len(hits)), make([]int, len(hits))
 	for i, key := range keys {
@@ -343,14 +346,26 @@ func (s *Store) send(ctx context.Context, clock *clock, parts []*part) {
 	calls.Wait()
 }
 
-// sendTo sends parts to the node that should have them. Those that did not run there are sent by the cluster's client,
-// which follows MOVED and ASK. It is not the cluster's client that makes the pipeline: where a node cannot be reached it
-// would wait for it, and when the deadline has passed overwrite what the others have answered.
+// sendTo sends parts to the node that should have them. Those that did not run there are sent again: the first by itself,
+// which brings the node the script, or us its time, and the others once more together. What is still left, the cluster's
+// client sends, which follows MOVED and ASK.
 func (s *Store) sendTo(ctx context.Context, clock *clock, node *redis.Client, parts []*part) {
-	if len(parts) == 1 {
-		parts[0].run(ctx, s.script, s.cluster, clock)
-		return
+	if len(parts) > 1 {
+		parts = s.sendTogether(ctx, clock, node, parts)
 	}
+	if len(parts) > 2 {
+		parts[0].run(ctx, s.script, s.cluster, clock)
+		parts = s.sendTogether(ctx, clock, node, parts[1:])
+	}
+	for _, p := range parts {
+		p.run(ctx, s.script, s.cluster, clock)
+	}
+}
+
+// sendTogether sends parts to a node in one pipeline, and tells which of them did not run. It is not the cluster's client
+// that makes the pipeline: where a node cannot be reached it would wait for it, and when the deadline has passed overwrite
+// what the others have answered.
+func (s *Store) sendTogether(ctx context.Context, clock *clock, node *redis.Client, parts []*part) (rest []*part) {
 	pipe := node.Pipeline()
 	commands := make([]command, len(parts))
 	for i, p := range parts {
@@ -360,9 +375,10 @@ func (s *Store) sendTo(ctx context.Context, clock *clock, node *redis.Client, pa
 	_, _ = pipe.Exec(ctx) // tells the first of the errors that the commands have
 	for i, p := range parts {
 		if p.reply, p.err = commands[i].reply(clock); didNotRun(p.err) || p.err == nil && p.reply.late() {
-			p.run(ctx, s.script, s.cluster, clock)
+			rest = append(rest, p)
 		}
 	}
+	return rest
 }
 
 // didNotRun tells whether a node said that it has not run a command, and who will.

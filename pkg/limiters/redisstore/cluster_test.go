@@ -3,6 +3,7 @@ package redisstore
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -209,5 +210,59 @@ func TestOneRedisIsNoCluster(t *testing.T) {
 	}
 	if _, err := s.EvictionPolicy(t.Context()); err == nil || !strings.Contains(err.Error(), server.Addr) {
 		t.Errorf("policy: %v", err)
+	}
+}
+
+// A Take that has to learn the slots first waits for that within its time, however slow the nodes are.
+func TestAClusterOfWhichNothingIsKnownCostsTheTimeout(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	s := New(Options{
+		Type: Cluster, Addrs: []string{silent.Addr().String()}, Timeout: 50 * time.Millisecond, DialTimeout: patience,
+	})
+	defer s.Close()
+	start := time.Now()
+	_, err = take(t, s, hitsOf("k")...)
+	if took := time.Since(start); err == nil || took > patience/2 {
+		t.Errorf("%v after %v, want an error after 50 ms", err, took)
+	}
+}
+
+// A node that does not know the script yet, or whose time is not known, costs a few round trips more, however many slots
+// are asked of it.
+func TestManySlotsAreFewRoundTrips(t *testing.T) {
+	nodes := redistest.StartCluster(t, 1)
+	keys := make([]string, 100)
+	for i := range keys {
+		keys[i] = fmt.Sprint("key ", i)
+	}
+	s, c := openCluster(t, nodes), nodes.Servers[0].Client(t)
+	reads := func() (n int) {
+		_, text, _ := strings.Cut(c.Info(t.Context(), "stats").Val(), "total_reads_processed:")
+		if _, err := fmt.Sscan(text, &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for used, what := range []string{"the time is not known", "all is known", "the script is not known"} {
+		if used == 2 {
+			c.ScriptFlush(t.Context())
+		}
+		before := reads()
+		out, err := take(t, s, hitsOf(keys...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range out {
+			if v.Err != nil || v.Used != int64(used+1) {
+				t.Fatalf("%s: %+v, want %d used", what, v, used+1)
+			}
+		}
+		if n := reads() - before; n > len(keys)/2 {
+			t.Errorf("%s: %d reads for %d slots", what, n, len(keys))
+		}
 	}
 }

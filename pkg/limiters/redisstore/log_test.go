@@ -3,6 +3,9 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -154,6 +157,55 @@ func commands(tb testing.TB, c *redis.Client) map[string]int {
 		}
 	}
 	return calls
+}
+
+// A log that becomes a list, and a string again, and so on: the sequences of the suite are too short for that.
+func TestALongLogIsAsTheReferenceHasIt(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	for seed := range uint64(6) {
+		rnd, reference := rand.New(rand.NewPCG(seed, 3)), limiterstest.NewReference()
+		var limits []*limiters.Limit
+		for _, most := range []int64{300, 300, 300, 90, 70, 1000} {
+			limits = append(limits, limiterstest.MustLimit(limiters.Spec{
+				Algorithm: "sliding_log", Max: most, Window: time.Minute, CountDenied: seed%2 == 1,
+			}))
+		}
+		now := logStart
+		for step := range 1200 {
+			hits := make([]limiters.Hit, 1+rnd.IntN(2))
+			for i := range hits {
+				n := int64(1)
+				switch rnd.IntN(60) {
+				case 0:
+					n = -rnd.Int64N(250)
+				case 1, 2:
+					n = 1 - rnd.Int64N(4)
+				case 3:
+					n = rnd.Int64N(120)
+				}
+				hits[i] = limiters.Hit{Key: fmt.Sprint("long ", seed), Limit: limits[0], N: n}
+				if rnd.IntN(30) == 0 {
+					hits[i].Limit = limits[rnd.IntN(len(limits))]
+				}
+			}
+			switch rnd.IntN(200) {
+			case 0:
+				now = now.Add(time.Duration(rnd.Int64N(int64(2 * time.Minute)))).Truncate(time.Microsecond)
+			case 1:
+				now = now.Add(-time.Duration(rnd.Int64N(int64(2 * time.Minute)))).Truncate(time.Microsecond)
+			default:
+				now = now.Add(time.Duration(rnd.Int64N(300_000)) * time.Microsecond)
+			}
+			got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+			if err := errors.Join(s.Take(t.Context(), now, hits, got), reference.Take(t.Context(), now, hits, want)); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("seed %d, step %d, %+v:\n got %+v\nwant %+v", seed, step, hits, got, want)
+			}
+		}
+	}
 }
 
 // BenchmarkALogOfAMillion tells how long a call holds Redis, by Redis' own slow log.

@@ -77,16 +77,19 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
+// ErrTooMany is the error of a Take of more hits than a call can carry.
+var ErrTooMany = fmt.Errorf("redisstore: more than %d hits in one Take", mostHits)
+
 // Take implements limiters.Store. It waits for the timeout of Options at most.
 func (s *Store) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
 	if len(hits) == 0 {
 		return nil
 	}
-	if len(hits) > mostHits {
-		return fmt.Errorf("redisstore: %d hits in one call: want at most %d", len(hits), mostHits)
-	}
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if len(hits) > mostHits {
+		return ErrTooMany
 	}
 	var err error
 	if s.cluster != nil {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +64,46 @@ func TestAFlushedScriptIsSentAgain(t *testing.T) {
 		if err := server.Client(t).ScriptFlush(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Behind one name there may be another master tomorrow, while the one of today still answers as its replica.
+func TestAMasterThatBecomesAReplicaIsLeft(t *testing.T) {
+	old, master := redistest.Start(t), redistest.Start(t)
+	name := redistest.NewWire(t)
+	name.To(old.Addr)
+	s := New(Options{Addr: name.Addr, Timeout: patience})
+	defer s.Close()
+	if _, err := take(t, s, hitsOf("k")...); err != nil {
+		t.Fatal(err)
+	}
+	host, port, err := net.SplitHostPort(master.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Client(t).SlaveOf(context.Background(), host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	name.To(master.Addr)
+	if _, err := take(t, s, hitsOf("k")...); err == nil || !strings.Contains(err.Error(), "READONLY") {
+		t.Errorf("of the replica: %v, want READONLY", err)
+	}
+	if out, err := take(t, s, hitsOf("k")...); err != nil || out[0].Err != nil || out[0].Used != 1 {
+		t.Errorf("of the new master: %+v, %v", out, err)
+	}
+}
+
+// Indices in a call have two bytes.
+func TestATakeOfTooManyHitsChargesNone(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	most := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 20, Window: time.Hour, FirstHit: true})
+	hits := slices.Repeat([]limiters.Hit{{Key: "k", Limit: most, N: 1}}, 1<<16)
+	if _, err := take(t, s, hits...); !errors.Is(err, ErrTooMany) {
+		t.Errorf("%d hits: %v, want %v", len(hits), err, ErrTooMany)
+	}
+	if out, err := take(t, s, hits[1:]...); err != nil || out[len(out)-1].Used != 1<<16-1 {
+		t.Errorf("one fewer: %v, want all charged, and none of the others", err)
 	}
 }
 
@@ -343,19 +383,3 @@ func TestASilentRedisCostsTheTimeoutAndIsAskedOnce(t *testing.T) {
 }
 
 var _ redis.Cmder = command{}
-
-// An index in what is sent has two bytes.
-func TestAsManyHitsAsAnIndexHasAreTakenAndNoMore(t *testing.T) {
-	s := open(t, redistest.Start(t))
-	hits := make([]limiters.Hit, mostHits)
-	for i := range hits {
-		hits[i] = limiters.Hit{Key: strconv.Itoa(i), Limit: hourly, N: 1}
-	}
-	out, err := take(t, s, hits...)
-	if err != nil || out[0].Used != 1 || out[mostHits-1].Used != 1 {
-		t.Errorf("%v", err)
-	}
-	if _, err := take(t, s, append(hits, hits[0])...); err == nil || !strings.Contains(err.Error(), "at most") {
-		t.Errorf("one more: %v", err)
-	}
-}

@@ -1,0 +1,129 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// A world is a Redis whose clock goes as the caller's: expiries come nearer, and go farther, with every step of it.
+type world struct {
+	t    *testing.T
+	c    *redis.Client
+	ends map[string]time.Time // when each key expires
+}
+
+// setTo sets the clock: what has expired by then is gone.
+func (w *world) setTo(now time.Time) {
+	ctx := context.Background()
+	for key, end := range w.ends {
+		left := end.Sub(now)
+		if left <= 0 {
+			w.c.Del(ctx, key)
+			delete(w.ends, key)
+			continue
+		}
+		w.c.PExpire(ctx, key, left)
+		// A funnel knows its expiry, in whole seconds of the server's clock.
+		if v := w.c.Get(ctx, key).Val(); len(v) == 28 && key[len(key)-1] != 'l' {
+			kept := binary.BigEndian.AppendUint32(nil, uint32(time.Now().Add(left).Unix()))
+			w.c.SetRange(ctx, key, 24, string(kept))
+		}
+	}
+}
+
+// has looks at the key of a hit at now: it has an expiry, and none before it is as good as new.
+func (w *world) has(s *Store, now time.Time, hit limiters.Hit) {
+	w.t.Helper()
+	hit.N, hit.Group = 0, 0
+	out := make([]limiters.Verdict, 1)
+	if err := s.Take(context.Background(), now, []limiters.Hit{hit}, out); err != nil || out[0].Err != nil {
+		w.t.Fatal(err, out[0].Err)
+	}
+	key := keyOf("", &hit)
+	left := w.c.PTTL(context.Background(), key).Val()
+	if left == -2 {
+		delete(w.ends, key)
+		return
+	}
+	const slow = time.Second / 2 // the machine's
+	if left < 0 || out[0].Used > 0 && left+slow < out[0].ResetAfter {
+		w.t.Fatalf("%+v at %d: expires in %v, %s", hit.Limit.Spec(), now.UnixMicro(), left, limiterstest.Tell(out[0]))
+	}
+	w.ends[key] = now.Add(left)
+}
+
+// Every key has an expiry, and never one before the key is as good as new: whatever is charged, given back and changed,
+// and however the clock goes.
+func TestAKeyIsKeptUntilItIsAsGoodAsNew(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	for _, name := range limiters.Algorithms() {
+		for seed, runs := uint64(0), 0; runs < 30; seed++ {
+			g := limiterstest.NewGenerator(name, seed)
+			now, hits := g.Next()
+			usual := hits[0].Limit
+			if usual.Spec().Window < 24*time.Hour || usual.Spec().Max == 0 {
+				continue
+			}
+			runs++
+			w := &world{t: t, c: server.Client(t), ends: map[string]time.Time{}}
+			for range 40 {
+				if now.UnixMicro() > 1<<52 {
+					break
+				}
+				w.setTo(now)
+				out := make([]limiters.Verdict, len(hits))
+				if err := s.Take(context.Background(), now, hits, out); err != nil {
+					t.Fatal(err)
+				}
+				for _, hit := range hits {
+					w.has(s, now, limiters.Hit{Key: hit.Key, Limit: usual})
+				}
+				g.Saw(out)
+				now, hits = g.Next()
+			}
+		}
+	}
+}
+
+// A log of many times is a list: another key than the string it was.
+func TestALogThatBecomesAListExpires(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 1000, Window: 24 * time.Hour})
+	w := &world{t: t, c: server.Client(t), ends: map[string]time.Time{}}
+	now := logStart
+	for i := range 300 {
+		n := int64(1)
+		if i%150 == 149 {
+			n = -140
+		}
+		hit := limiters.Hit{Key: "k", Limit: limit, N: n}
+		w.setTo(now)
+		if err := s.Take(context.Background(), now, []limiters.Hit{hit}, make([]limiters.Verdict, 1)); err != nil {
+			t.Fatal(err)
+		}
+		w.has(s, now, hit)
+		now = now.Add(time.Duration(i) * time.Second)
+	}
+}
+
+// A key is new however early it is.
+func TestTheFirstWindowOfAllExpires(t *testing.T) {
+	server := redistest.Start(t)
+	w := &world{t: t, c: server.Client(t), ends: map[string]time.Time{}}
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour})
+	s, hit, now := open(t, server), limiters.Hit{Key: "k", Limit: limit, N: 1}, time.UnixMicro(5)
+	if err := s.Take(context.Background(), now, []limiters.Hit{hit}, make([]limiters.Verdict, 1)); err != nil {
+		t.Fatal(err)
+	}
+	w.has(s, now, hit)
+}
