@@ -47,7 +47,7 @@ func New(o Options) *Store {
 	s := &Store{
 		where:   o.Addr,
 		script:  newScript(redisscripts.Batch(redisscripts.Algorithms...)),
-		names:   naming{o.Prefix, o.Tag},
+		names:   naming{o.Prefix, o.Tag, newHider(o.KeySecret)},
 		clock:   newClock(),
 		connect: max(o.Timeout, o.DialTimeout),
 	}
