@@ -71,6 +71,28 @@ func TestAnErrorOfAuthShowsNoPassword(t *testing.T) {
 	}
 }
 
+// A Redis, or what stands before one, repeats the arguments of a command that it does not know.
+func TestARedisThatRepeatsWhatItWasSentIsNotRepeated(t *testing.T) {
+	for _, unknown := range []string{"AUTH", "EVALSHA"} {
+		server := redistest.Start(t, "--rename-command", unknown, "")
+		o := Options{Addr: server.Addr}
+		if unknown == "AUTH" {
+			o.SetAuth("me:secret")
+		}
+		s := openAt(t, o)
+		_, err := take(t, s, limiters.Hit{Key: "alice", Limit: hourly, N: 1})
+		_, policy := s.EvictionPolicy(t.Context())
+		if err == nil || !strings.Contains(strings.ToUpper(err.Error()), "UNKNOWN COMMAND '"+unknown) {
+			t.Errorf("%v: want an error that names the command", err)
+		}
+		for _, said := range []string{"secret", "alice"} {
+			if strings.Contains(fmt.Sprint(err, policy), said) {
+				t.Errorf("%v, %v: want an error without %s", err, policy, said)
+			}
+		}
+	}
+}
+
 func TestSentinelPassesTheSuite(t *testing.T) {
 	w := redistest.StartSentinels(t, "mymaster", 3, redistest.Secrets{Redis: "of redis", Sentinel: "of sentinel"})
 	url := "mymaster," + strings.Join(w.Addrs(), ",")
