@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-rls/weir/e2e/harness"
 )
@@ -91,6 +93,25 @@ func TestHostileRequests(t *testing.T) {
 					t.Errorf("%s: %.200v, want %v", what, err, c.code)
 				}
 			}
+			for hits, want := range map[uint64]ratelimitv3.RateLimitResponse_Code{
+				1: ratelimitv3.RateLimitResponse_OK, 1 << 52: ratelimitv3.RateLimitResponse_OVER_LIMIT, math.MaxUint64: ratelimitv3.RateLimitResponse_OVER_LIMIT,
+			} {
+				r, err := ask("user_id", fmt.Sprint("greedy for ", hits), hits)
+				if err != nil || r.GetOverallCode() != want || r.GetStatuses()[0].GetLimitRemaining() != 0 {
+					t.Errorf("%d hits: %v, %v, want %v", hits, r, err, want)
+				}
+			}
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.HTTP+"/healthcheck", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("x-huge", huge)
+			if res, err := http.DefaultClient.Do(req); err == nil {
+				_ = res.Body.Close()
+				if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+					t.Errorf("a header of a megabyte: %s", res.Status)
+				}
+			}
 			mustBeWell(t, w)
 		})
 	}
@@ -131,7 +152,7 @@ func TestGiantValuesAreNotKept(t *testing.T) {
 }
 
 // asking calls Weir without an Envoy between.
-func asking(t *testing.T, w *harness.Weir) func(key, value string) (*ratelimitv3.RateLimitResponse, error) {
+func asking(t *testing.T, w *harness.Weir) func(key, value string, hits ...uint64) (*ratelimitv3.RateLimitResponse, error) {
 	t.Helper()
 	conn, err := grpc.NewClient(w.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -139,12 +160,16 @@ func asking(t *testing.T, w *harness.Weir) func(key, value string) (*ratelimitv3
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	client := ratelimitv3.NewRateLimitServiceClient(conn)
-	return func(key, value string) (*ratelimitv3.RateLimitResponse, error) {
+	return func(key, value string, hits ...uint64) (*ratelimitv3.RateLimitResponse, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 		defer cancel()
-		return client.ShouldRateLimit(ctx, &ratelimitv3.RateLimitRequest{Domain: "weir", Descriptors: []*commonv3.RateLimitDescriptor{
-			{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: key, Value: value}}},
-		}})
+		d := &commonv3.RateLimitDescriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: key, Value: value}}}
+		for _, n := range hits {
+			d.HitsAddend = wrapperspb.UInt64(n)
+		}
+		return client.ShouldRateLimit(ctx, &ratelimitv3.RateLimitRequest{
+			Domain: "weir", Descriptors: []*commonv3.RateLimitDescriptor{d},
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -56,6 +57,21 @@ func TestAUserOfTheACLPassesTheSuite(t *testing.T) {
 	s := openAt(t, Options{Addr: server.Addr, Username: "weir", Password: "secret", Prefix: "weir:"})
 	if policy, err := s.EvictionPolicy(t.Context()); policy != "" || err != nil {
 		t.Errorf("%q, %v: want neither a policy, which the ACL does not show, nor an error", policy, err)
+	}
+}
+
+// SECURITY.md tells users of ACLs what these tests need.
+func TestTheACLThatIsToldIsTheOneThatIsTested(t *testing.T) {
+	text, err := os.ReadFile("../../../SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"ACL SETUSER weir on >PASSWORD " + strings.Join(aclRules[2:], " ") + "\n", "`" + strings.Join(clusterRules, " ") + "`",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("SECURITY.md does not say %q", want)
+		}
 	}
 }
 
