@@ -7,7 +7,7 @@ ROWS     ?=
 ROUNDS   ?= 3
 SECONDS  ?= 3
 
-.PHONY: help build demo test fuzz faults bench bench-scale lint check
+.PHONY: help build demo test fuzz faults bench bench-scale lint vuln check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ bench-scale: ## the long rows: by the number of keys, of rules, of descriptors, 
 
 lint: ## golangci-lint, by .golangci.yml
 	@env=$$(tools/ensure lint) && eval "$$env" && "$$GOLANGCI_LINT" run
+
+vuln: ## govulncheck: known vulnerabilities of what is linked in. It asks vuln.go.dev, so CI does not run it
+	@env=$$(tools/ensure vuln) && eval "$$env" && "$$GOVULNCHECK" ./... && cd e2e/xds && "$$GOVULNCHECK" -test ./...
 
 check: ## what needs no server: formatting, go.mod, the rules in envoy/
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "gofmt -w" $$unformatted; exit 1; }

@@ -24,7 +24,10 @@ import (
 )
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	args := os.Args[1:]
+	// The debug pages show the command line, and a flag may hold a password.
+	os.Args = os.Args[:1]
+	os.Exit(run(context.Background(), args, os.Stdout, os.Stderr))
 }
 
 type commands struct {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -120,6 +121,7 @@ type server struct {
 	t        *testing.T
 	cmd      *exec.Cmd
 	log      lines
+	said     output // all that it has written, of the log too
 	client   ratelimitv3.RateLimitServiceClient
 	health   healthv1.HealthClient
 	httpAddr string
@@ -161,6 +163,28 @@ func (l *lines) await(t *testing.T, n int, text string) (string, int) {
 	}
 }
 
+// output is what a process has written.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func isFlag(setting string) bool     { return strings.HasPrefix(setting, "--") }
+func isVariable(setting string) bool { return !isFlag(setting) }
+
+// serving starts a server with settings, which are variables, or flags.
 func serving(t *testing.T, settings ...string) *server {
 	t.Helper()
 	s := &server{t: t, cmd: exec.Command(os.Args[0])}
@@ -168,9 +192,10 @@ func serving(t *testing.T, settings ...string) *server {
 	s.cmd.Env = append([]string{
 		"WEIR_TEST_AS_SERVER=1", "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
 		"LOG_FORMAT=json", "DRAIN_DELAY=0s", "STORE_TIMEOUT=5s", "PATH=" + os.Getenv("PATH"),
-	}, settings...)
+	}, slices.DeleteFunc(slices.Clone(settings), isFlag)...)
+	s.cmd.Args = append(s.cmd.Args, slices.DeleteFunc(slices.Clone(settings), isVariable)...)
 	r, w := io.Pipe()
-	s.cmd.Stderr = w
+	s.cmd.Stdout, s.cmd.Stderr = &s.said, io.MultiWriter(&s.said, w)
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -102,7 +102,8 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.M
 			return nil, fmt.Errorf("%s_TLS: %w", w.prefix, err)
 		}
 	}
-	o.Prefix, o.Timeout, o.DialTimeout, o.PoolSize = s.CacheKeyPrefix, s.StoreTimeout, w.dial, w.pool
+	o.Prefix, o.KeySecret = s.CacheKeyPrefix, s.KeyHashSecret
+	o.Timeout, o.DialTimeout, o.PoolSize = s.StoreTimeout, w.dial, w.pool
 	if s.StopCacheKeyIncrementWhenOverlimit && kind == redisstore.Cluster {
 		// What is charged whole or not at all has to be on one node of a cluster.
 		o.Tag = descriptors.DomainOf

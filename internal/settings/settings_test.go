@@ -58,6 +58,7 @@ func TestWhatIsWrongIsToldWithItsVariable(t *testing.T) {
 		"REDIS_SOCKET_TYPE":                         func(s *Serve) { s.RedisSocketType = "carrier pigeon" },
 		"REDIS_TLS_CLIENT_CERT":                     func(s *Serve) { s.RedisTLS, s.RedisCert = true, "cert" },
 		"STORE_TIMEOUT":                             func(s *Serve) { s.StoreTimeout = 0 },
+		"KEY_HASH_SECRET":                           func(s *Serve) { s.KeyHashSecret = "s3cret" },
 		"REDIS_TIMEOUT":                             func(s *Serve) { s.RedisTimeout = -1 },
 		"REDIS_PERSECOND_TIMEOUT":                   func(s *Serve) { s.PerSecond.Timeout = -1 },
 		"REDIS_POOL_SIZE":                           func(s *Serve) { s.RedisPoolSize = 0 },

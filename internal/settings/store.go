@@ -22,6 +22,7 @@ type Store struct {
 	RedisCA           string        `env:"REDIS_TLS_CACERT" name:"redis-tls-cacert" placeholder:"FILE" help:"The CA of Redis. Default: the system's."`
 	RedisSkipHostname bool          `env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" name:"redis-tls-skip-hostname-verification" help:"Take a certificate of the CA whatever its name."`
 	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"Before every key in Redis."`
+	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"Hide in Redis what users sent: keys are HMAC-SHA256 under this secret, of 16 bytes or more, the same for all replicas. Another secret, and none, begins all counters anew."`
 	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait for Redis. Envoy itself waits 20 ms by default."`
 
 	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"About the most bytes that remembered denials may take: who is over a limit is denied without asking Redis. 0: every decision asks Redis. Counters in memory need no cache."`
@@ -39,6 +40,9 @@ const (
 	Memory = "memory"
 	Redis  = "redis"
 )
+
+// leastSecret is how many bytes a secret has at least: as many as are kept of what is made under it.
+const leastSecret = 16
 
 func (s *Store) complete(f *faults) {
 	s.BackendType, s.RedisSocketType = strings.ToLower(s.BackendType), strings.ToLower(s.RedisSocketType)
@@ -64,6 +68,9 @@ func (s *Store) complete(f *faults) {
 	f.oneOf("REDIS_SOCKET_TYPE", s.RedisSocketType, "", "tcp", "unix")
 	if s.RedisTLS && (s.RedisCert == "") != (s.RedisKey == "") {
 		f.tell("REDIS_TLS_CLIENT_CERT", "want both it and REDIS_TLS_CLIENT_KEY, or neither")
+	}
+	if s.KeyHashSecret != "" && len(s.KeyHashSecret) < leastSecret {
+		f.tell("KEY_HASH_SECRET", "want at least %d bytes, or who can read Redis finds it by trying", leastSecret)
 	}
 	positive(f, "STORE_TIMEOUT", int64(s.StoreTimeout))
 	if s.RedisTimeout < 0 {

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"encoding/hex"
 	"errors"
 	"unicode/utf8"
 
@@ -47,7 +48,8 @@ type wire struct {
 }
 
 // unmarshal fills an empty asking from the wire. It takes what proto.Unmarshal takes, and to the same effect: of a field
-// that is there twice the last counts, or of a message both, and what is not known is passed over.
+// that is there twice the last counts, or of a message both, and what is not known is passed over. Beyond that it takes
+// values that are no UTF-8.
 func (a *asking) unmarshal(bytes []byte) error {
 	w := wire{bytes: bytes, text: string(bytes), end: len(bytes)}
 	for w.at < w.end {
@@ -107,7 +109,7 @@ func unmarshalEntry(e *descriptors.Entry, w *wire) (err error) {
 		case tagKey:
 			err = w.string(&e.Key)
 		case tagValue:
-			err = w.string(&e.Value)
+			err = w.anyText(&e.Value)
 		default:
 			w.skip(tag)
 		}
@@ -195,17 +197,56 @@ func (w *wire) enter() (rest int) {
 }
 
 func (w *wire) string(s *string) error {
-	n := w.varint()
-	if w.bad || n > uint64(w.end-w.at) {
-		return errMalformed
+	text, err := w.chunk()
+	if err == nil && !utf8.ValidString(text) {
+		err = errNotUTF8
 	}
-	text := w.text[w.at : w.at+int(n)]
-	w.at += int(n)
-	if !utf8.ValidString(text) {
-		return errNotUTF8
+	if err != nil {
+		return err
 	}
 	*s = text
 	return nil
+}
+
+// chunk reads what a field of that many bytes holds.
+func (w *wire) chunk() (string, error) {
+	n := w.varint()
+	if w.bad || n > uint64(w.end-w.at) {
+		return "", errMalformed
+	}
+	w.at += int(n)
+	return w.text[w.at-int(n) : w.at], nil
+}
+
+// anyText reads the value of an entry, which may be a header as a client sent it. Envoy hands on what is no UTF-8, and lets
+// a request pass that it gets an error for: who may not be limited would only have to send a byte. Each such byte becomes
+// U+FFFD and its two hexadecimal digits, so that everything behind sees text, and patterns match the rest of it.
+func (w *wire) anyText(s *string) error {
+	text, err := w.chunk()
+	if err != nil {
+		return err
+	}
+	if !utf8.ValidString(text) {
+		text = readable(text)
+	}
+	*s = text
+	return nil
+}
+
+// readable is text with what is no UTF-8 spelt out.
+func readable(text string) string {
+	b := make([]byte, 0, len(text)+4)
+	for i := 0; i < len(text); {
+		_, n := utf8.DecodeRuneInString(text[i:])
+		if part := text[i : i+n]; utf8.ValidString(part) {
+			b = append(b, part...)
+		} else {
+			b = utf8.AppendRune(b, utf8.RuneError)
+			b = hex.AppendEncode(b, []byte(part))
+		}
+		i += n
+	}
+	return string(b)
 }
 
 // skip passes over a field that is not known. One whose number cannot be is no field.

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -59,6 +60,21 @@ func TestAUserOfTheACLPassesTheSuite(t *testing.T) {
 	}
 }
 
+// SECURITY.md tells users of ACLs what these tests need.
+func TestTheACLThatIsToldIsTheOneThatIsTested(t *testing.T) {
+	text, err := os.ReadFile("../../../SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"ACL SETUSER weir on >PASSWORD " + strings.Join(aclRules[2:], " ") + "\n", "`" + strings.Join(clusterRules, " ") + "`",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("SECURITY.md does not say %q", want)
+		}
+	}
+}
+
 func TestAnErrorOfAuthShowsNoPassword(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "other")
 	for _, auth := range []string{"", "secret", "me:secret"} {
@@ -67,6 +83,28 @@ func TestAnErrorOfAuthShowsNoPassword(t *testing.T) {
 		_, err := take(t, openAt(t, o), limiters.Hit{Key: "k", Limit: hourly, N: 1})
 		if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), server.Addr) {
 			t.Errorf("%q: %v: want an error that names %s and no password", auth, err, server.Addr)
+		}
+	}
+}
+
+// A Redis, or what stands before one, repeats the arguments of a command that it does not know.
+func TestARedisThatRepeatsWhatItWasSentIsNotRepeated(t *testing.T) {
+	for _, unknown := range []string{"AUTH", "EVALSHA"} {
+		server := redistest.Start(t, "--rename-command", unknown, "")
+		o := Options{Addr: server.Addr}
+		if unknown == "AUTH" {
+			o.SetAuth("me:secret")
+		}
+		s := openAt(t, o)
+		_, err := take(t, s, limiters.Hit{Key: "alice", Limit: hourly, N: 1})
+		_, policy := s.EvictionPolicy(t.Context())
+		if err == nil || !strings.Contains(strings.ToUpper(err.Error()), "UNKNOWN COMMAND '"+unknown) {
+			t.Errorf("%v: want an error that names the command", err)
+		}
+		for _, said := range []string{"secret", "alice"} {
+			if strings.Contains(fmt.Sprint(err, policy), said) {
+				t.Errorf("%v, %v: want an error without %s", err, policy, said)
+			}
 		}
 	}
 }

@@ -202,6 +202,27 @@ func theWorstPolicyIsTold(t *testing.T, c *redistest.Nodes) {
 	}
 }
 
+func TestNodesThatRepeatWhatTheyWereSentAreNotRepeated(t *testing.T) {
+	c := redistest.StartCluster(t, 2, "--rename-command", "EVALSHA", "")
+	s := openCluster(t, c)
+	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 2)...)
+	hits := hitsOf(keys...)
+	hits[0].Group, hits[2].Group = 1, 1 // over two slots, which fails by itself
+	out, err := take(t, s, hits...)
+	said := fmt.Sprint(err)
+	for _, v := range out {
+		said += fmt.Sprint(v.Err)
+	}
+	if !strings.Contains(strings.ToLower(said), "unknown command 'evalsha'") {
+		t.Errorf("%s: want errors that name the command", said)
+	}
+	for _, key := range keys {
+		if strings.Contains(said, "{"+key+"}") {
+			t.Errorf("%s: want errors without %s", said, key)
+		}
+	}
+}
+
 func TestOneRedisIsNoCluster(t *testing.T) {
 	server := redistest.Start(t)
 	s := openAt(t, Options{Type: Cluster, Addrs: []string{server.Addr}})

@@ -13,11 +13,13 @@ const format = "w2"
 type naming struct {
 	prefix string
 	tag    func(key string) string
+	hider  *hider // nil: texts are shown
 }
 
 // append appends the key of a hit's state to text. The hit's own key is the hash tag of a cluster, so that limits of one
 // key are on one node; braces in it change nothing, for the first is ours and the text, which decides the tag, is the same
 // for all. A tag of the caller's stands before the text, and its length before that, so that no two texts run together.
+// A hider's letters stand in the places of both.
 func (n naming) append(text []byte, h *limiters.Hit) []byte {
 	tag := ""
 	if n.tag != nil {
@@ -25,15 +27,19 @@ func (n naming) append(text []byte, h *limiters.Hit) []byte {
 	}
 	text = append(text, n.prefix...)
 	text = append(text, format...)
-	if tag != "" {
+	switch {
+	case n.hider != nil:
+		text = n.hider.append(text, tag, h.Key)
+	case tag != "":
 		text = strconv.AppendInt(text, int64(len(tag)), 10)
 		text = append(text, '{')
 		text = append(text, tag...)
 		text = append(text, '}')
-	} else {
+		text = append(text, h.Key...)
+	default:
 		text = append(text, '{')
+		text = append(text, h.Key...)
 	}
-	text = append(text, h.Key...)
 	text = append(text, '}')
 	return append(text, h.Limit.ID()...)
 }

@@ -38,6 +38,9 @@ type Options struct {
 	TLS *tls.Config
 
 	Prefix string // before every key
+	// KeySecret hides what hits' keys and tags say: their HMAC-SHA256 under it stands in Redis. An empty one shows them.
+	// Under another secret every key is another.
+	KeySecret string
 	// Tag tells which part of a hit's key decides its slot in a cluster; nil, or an empty answer, is for all of the key.
 	// A group that is charged over several keys needs one that is the same for all of these. A key with another tag is
 	// another key in Redis, of any type.

@@ -47,7 +47,7 @@ func New(o Options) *Store {
 	s := &Store{
 		where:   o.Addr,
 		script:  newScript(redisscripts.Batch(redisscripts.Algorithms...)),
-		names:   naming{o.Prefix, o.Tag},
+		names:   naming{o.Prefix, o.Tag, newHider(o.KeySecret)},
 		clock:   newClock(),
 		connect: max(o.Timeout, o.DialTimeout),
 	}
@@ -94,6 +94,9 @@ func (s *Store) Take(ctx context.Context, now time.Time, hits []limiters.Hit, ou
 	var err error
 	if s.cluster != nil {
 		err = s.nodes.take(ctx, now, hits, out)
+		for i := range hits {
+			out[i].Err = explained(out[i].Err)
+		}
 	} else {
 		err = s.lane.take(ctx, now, hits, out)
 	}
@@ -129,10 +132,26 @@ func (s *Store) decide(ctx context.Context, now time.Time, hits []limiters.Hit, 
 	return b.read(r, out)
 }
 
-// explained says in words what go-redis says with an empty answer: only Sentinels give one.
+// explained is what an error says to people. Of go-redis some say nothing: only Sentinels give an empty answer. Of Redis some
+// say too much: a command that it does not know, AUTH or a script, it repeats with the password, or the keys.
 func explained(err error) error {
+	if err == nil {
+		return nil
+	}
 	if errors.Is(err, redis.Nil) {
 		return fmt.Errorf("the Sentinels know no master of that name: %w", err)
 	}
+	if text, _, more := strings.Cut(err.Error(), ", with args beginning with"); more {
+		return &cutError{text, err}
+	}
 	return err
 }
+
+// A cutError is an error that shows less of itself.
+type cutError struct {
+	text string
+	err  error
+}
+
+func (e *cutError) Error() string { return e.text }
+func (e *cutError) Unwrap() error { return e.err }

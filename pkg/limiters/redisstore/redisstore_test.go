@@ -292,7 +292,7 @@ func TestATagDecidesTheSlot(t *testing.T) {
 	funnel := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
 	seen := map[string]string{}
 	for _, tag := range []string{"", "a", "a}a", "3:ugc", "1:}", "{", "1:a"} {
-		names := naming{"p:", func(string) string { return tag }}
+		names := naming{prefix: "p:", tag: func(string) string { return tag }}
 		slot := -1
 		for _, key := range []string{"k", "a}k", "}k", "a", "a}a}k", "}a}k"} {
 			for _, limit := range []*limiters.Limit{hourly, funnel} {

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// The secrets of these tests. None of them may be read anywhere but where it was set.
+const (
+	inURL      = "UrlPassword1"
+	inAuth     = "AuthPassword2"
+	inSentinel = "SentinelPassword3"
+	inSecond   = "SecondPassword4"
+	inHash     = "HashSecret5-HashSecret5"
+	inHeader   = "HeaderToken6"
+)
+
+// secretive are settings with all of the secrets, for a Redis by TLS at addr. Flags take them as variables do.
+func secretive(addr string, files certtest.Pair, ca string) []string {
+	return []string{
+		"REDIS_URL=rediss://me:" + inURL + "@" + addr, "REDIS_AUTH=" + inAuth, "REDIS_SENTINEL_AUTH=" + inSentinel,
+		"REDIS_PERSECOND_AUTH=" + inSecond, "KEY_HASH_SECRET=" + inHash,
+		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:" + inHeader,
+		"REDIS_TLS=true", "REDIS_TLS_CLIENT_CERT=" + files.Cert, "REDIS_TLS_CLIENT_KEY=" + files.Key, "REDIS_TLS_CACERT=" + ca,
+	}
+}
+
+// secretsOf are the secrets, and a line of the key of a certificate.
+func secretsOf(t *testing.T, files certtest.Pair) []string {
+	t.Helper()
+	pem, err := os.ReadFile(files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{inURL, inAuth, inSentinel, inSecond, inHash, inHeader, strings.Split(string(pem), "\n")[1]}
+}
+
+func mustNotShow(t *testing.T, secrets []string, what, text string) {
+	t.Helper()
+	for _, secret := range secrets {
+		if at := strings.Index(text, secret); at >= 0 {
+			t.Errorf("%s shows %s: …%s", what, secret, text[max(0, at-200):at+len(secret)])
+		}
+	}
+}
+
+// shown is all that the server shows to whoever asks, by what was asked for.
+func (s *server) shown() map[string]string {
+	s.t.Helper()
+	const ask = `{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"carol"}]}]}`
+	all := map[string]string{"the log": s.said.String()}
+	for _, page := range []string{"/metrics", "/healthcheck"} {
+		_, all[page] = s.get(page)
+	}
+	for _, body := range []string{ask, "{", `{"domain":"ugc"}`} {
+		_, all["/json of "+body] = fetch(s.t, "POST", "http://"+s.httpAddr+"/json", body)
+	}
+	for _, page := range []string{
+		"/", "/rlconfig", "/stats", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2",
+		"/debug/pprof/heap?debug=1", "/debug/pprof/symbol",
+	} {
+		_, all[page] = fetch(s.t, "GET", "http://"+s.address("debug")+page, "")
+	}
+	for _, user := range []string{"alice", ""} {
+		r, err := s.ask(user)
+		all["the answer to "+user] = r.String()
+		if err != nil {
+			all["the answer to "+user] = err.Error()
+		}
+	}
+	return all
+}
+
+func TestNoSecretIsShown(t *testing.T) {
+	authority := certtest.New(t)
+	files := authority.Issue(t, "weir")
+	secrets := secretsOf(t, files)
+	redis := redistest.StartTLS(t, authority, "127.0.0.1")
+	redis.SetUser(t, "me", "on", ">"+inAuth, "~*", "+@all")
+	open := redistest.StartTLS(t, authority, "127.0.0.1") // knows no such user, and says so
+	path := rulesFile(t)
+
+	for name, addr := range map[string]string{
+		"a Redis that answers": redis.Addr, "a Redis that refuses": open.Addr, "no Redis": redistest.FreeAddr(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serving(t, append(secretive(addr, files, authority.File), "CONFIG_PATH="+path, "LOG_LEVEL=debug")...)
+			answers := name == "a Redis that answers"
+			if answers {
+				s.awaitHealthy()
+			} else {
+				s.log.await(t, 0, "redis does not answer")
+			}
+			if _, err := s.ask("alice"); (err == nil) != answers || err != nil && status.Code(err) != codes.Unavailable {
+				t.Errorf("%v", err)
+			}
+			for what, text := range s.shown() {
+				mustNotShow(t, secrets, what, text)
+			}
+			if answers {
+				// Of a key that cannot be read the debug log tells the name: it is hidden.
+				c := redis.Client(t)
+				for _, key := range c.Keys(t.Context(), "*").Val() {
+					c.Del(t.Context(), key)
+					c.HSet(t.Context(), key, "a", "b")
+					mustNotShow(t, []string{"alice", "carol", "user_id", "ugc"}, "Redis", key)
+				}
+				_, _ = s.ask("alice")
+				s.log.await(t, 0, "a key that cannot be decided")
+				redis.Stop()
+				_, _ = s.ask("alice")
+				s.log.await(t, 0, "the store does not answer")
+			}
+			write(t, path, strings.Replace(rules, "year", "fortnight", 1))
+			if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+			s.log.await(t, 0, "rules not loaded")
+			write(t, path, rules)
+			for what, text := range s.shown() {
+				mustNotShow(t, secrets, what, text)
+			}
+			if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			if code := s.stopped(); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			mustNotShow(t, secrets, "the log, at the end", s.said.String())
+		})
+	}
+}
+
+// The debug pages tell of the command line no more than the program.
+func TestASecretInAFlagIsNotShown(t *testing.T) {
+	s := serving(t, "--config="+rulesFile(t), "--redis-url=me:"+inURL+"@"+redistest.FreeAddr(t), "--redis-auth="+inAuth,
+		"--key-hash-secret="+inHash, "--log-level=debug")
+	s.log.await(t, 0, "redis does not answer")
+	for what, text := range s.shown() {
+		mustNotShow(t, []string{inURL, inAuth, inHash}, what, text)
+	}
+}
+
+// Help, and what is said of settings that are wrong, beside secrets that are right.
+func TestNoSecretIsShownByHelpAndFaults(t *testing.T) {
+	authority := certtest.New(t)
+	files := authority.Issue(t, "weir")
+	for _, variable := range secretive("localhost:1", files, authority.File) {
+		name, value, _ := strings.Cut(variable, "=")
+		t.Setenv(name, value)
+	}
+	config := "--config=" + rulesFile(t)
+	for _, args := range [][]string{
+		{"--help"}, {"serve", "--help"}, {"check", "--help"}, {"version"}, {"--no-such-flag"}, {config, "--port=70000"},
+		{config, "--log-level=loud"}, {config, "--redis-type=ring", "--redis-pool-size=x", "--store-timeout=0s"},
+		{config, "--redis-url=redis://me:" + inURL + "@h:1/x"}, {config, "--redis-url=redis://me:" + inURL + "@h:port"},
+		{config, "--redis-url=redis://me:" + inURL + "%zz@h:1"}, {config, "--redis-url=http://me:" + inURL + "@h:1"},
+		{config, "--redis-type=sentinel", "--redis-url=me:" + inURL + "@h:1"},
+		{config, "--key-hash-secret=" + inHash[:9]}, {config, "--redis-tls-client-key="}, {config, "--redis-tls-client-key=" + files.Cert},
+		{config, "--config-type=GRPC_XDS_SOTW", "--xds-additional-headers=" + inHeader},
+	} {
+		var out, err bytes.Buffer
+		code := run(context.Background(), args, &out, &err)
+		said := out.String() + err.String()
+		if good := args[len(args)-1] == "--help" || args[0] == "version"; good != (code == 0) || said == "" {
+			t.Errorf("%s: exit code %d, %s", args, code, said)
+		}
+		mustNotShow(t, append(secretsOf(t, files), inHash[:9]), strings.Join(args, " "), said)
+	}
+}

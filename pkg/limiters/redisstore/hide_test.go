@@ -1,0 +1,172 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+const secret = "0123456789abcdef0123456789abcdef"
+
+// spokenBy is a hit for each algorithm, on keys that name a user.
+func spokenBy(user string) []limiters.Hit {
+	var hits []limiters.Hit
+	for _, name := range limiters.Algorithms() {
+		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
+		hits = append(hits,
+			limiters.Hit{Key: "5:realm|4:user=5:" + user, Limit: limit, N: 1},
+			limiters.Hit{Key: "5:realm|5:email=17:" + user + "@example.org", Limit: limit, N: 1})
+	}
+	return hits
+}
+
+func domainOfKey(key string) string {
+	domain, _, _ := strings.Cut(key, "|")
+	return domain
+}
+
+func TestStorePassesTheSuiteWithHiddenKeys(t *testing.T) {
+	server := redistest.Start(t)
+	opened := func(t *testing.T) limiters.Store { return openAt(t, Options{Addr: server.Addr, KeySecret: secret}) }
+	limiterstest.Run(t, func(t *testing.T) limiters.Store {
+		if err := server.Client(t).FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		return opened(t)
+	})
+	limiterstest.Races(t, []limiters.Store{opened(t), opened(t), opened(t)})
+}
+
+func TestNothingThatUsersSentIsInRedis(t *testing.T) {
+	server := redistest.Start(t)
+	c := server.Client(t)
+	for _, tag := range []func(string) string{nil, domainOfKey} {
+		s := openAt(t, Options{Addr: server.Addr, Prefix: "weir:", Tag: tag, KeySecret: secret})
+		for _, user := range []string{"alice", "carol"} {
+			if _, err := take(t, s, spokenBy(user)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	keys := c.Keys(t.Context(), "*").Val()
+	if want := 2 * (len(spokenBy("alice")) + len(spokenBy("carol"))); len(keys) != want {
+		t.Errorf("%d keys, want %d: one for each limit, user and way of placing", len(keys), want)
+	}
+	for _, key := range keys {
+		held := key + c.Dump(t.Context(), key).Val()
+		for _, said := range []string{"alice", "carol", "user", "email", "example.org", "realm", secret} {
+			if strings.Contains(held, said) {
+				t.Errorf("%q holds %q", held, said)
+			}
+		}
+		if !strings.HasPrefix(key, "weir:"+format+"h{") {
+			t.Errorf("%q has lost its prefix or its format", key)
+		}
+	}
+}
+
+func TestAnotherSecretIsAnotherKeySpace(t *testing.T) {
+	server := redistest.Start(t)
+	hits := spokenBy("alice")
+	for _, with := range []string{"", secret, secret[1:] + "x", strings.ToUpper(secret), secret + "\x01"} {
+		for used := int64(1); used <= 2; used++ {
+			out, err := take(t, openAt(t, Options{Addr: server.Addr, KeySecret: with}), hits...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, v := range out {
+				if v.Used != used {
+					t.Errorf("secret %q, take %d of %s: %d used, want %d", with, used, hits[i].Limit.ID(), v.Used, used)
+				}
+			}
+		}
+	}
+}
+
+// Hidden, a key still has the limit in it, decides its slot by itself or by its tag, and is no key that is shown.
+func TestAHiddenKeyKeepsItsSlot(t *testing.T) {
+	funnel := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
+	seen := map[string]string{}
+	for _, tag := range []string{"", "a", "a}a", "3:ugc", "{"} {
+		slotOfTag := -1
+		for _, key := range []string{"", "k", "a}k", "}k", "a", "a}a}k", "{k", strings.Repeat("k", 10_000)} {
+			names := naming{prefix: "p:", tag: func(string) string { return tag }, hider: newHider(secret)}
+			slot := -1
+			for _, limit := range []*limiters.Limit{hourly, funnel} {
+				hit := limiters.Hit{Key: key, Limit: limit}
+				shown, hidden := naming{prefix: "p:", tag: names.tag}.key(&hit), names.key(&hit)
+				what := fmt.Sprintf("%.20q of %q %s", key, tag, limit.ID())
+				for _, name := range []string{shown, hidden} {
+					if seen[name] != "" {
+						t.Errorf("%s and %s are both %.80q", seen[name], what, name)
+					}
+					seen[name] = what
+				}
+				if !strings.HasSuffix(hidden, "}"+limit.ID()) || len(hidden) > 80 {
+					t.Errorf("%s is %q", what, hidden)
+				}
+				if got := int(slotOf(hidden)); slot >= 0 && got != slot {
+					t.Errorf("%s is in slot %d, another limit of its key in %d", what, got, slot)
+				}
+				slot = int(slotOf(hidden))
+			}
+			if tag != "" && slotOfTag >= 0 && slot != slotOfTag {
+				t.Errorf("%.20q of %q is in slot %d, others of its tag in %d", key, tag, slot, slotOfTag)
+			}
+			slotOfTag = slot
+		}
+	}
+}
+
+func TestAnErrorOfAHiddenKeyShowsNothing(t *testing.T) {
+	server := redistest.Start(t)
+	s := openAt(t, Options{Addr: server.Addr, KeySecret: secret})
+	hit := limiters.Hit{Key: "4:user=5:alice", Limit: hourly, N: 1}
+	server.Client(t).HSet(t.Context(), s.names.key(&hit), "a", "b")
+	out, err := take(t, s, hit)
+	var key *KeyError
+	if err != nil || !errors.As(out[0].Err, &key) {
+		t.Fatalf("%+v, %v: want an error of the key", out[0], err)
+	}
+	if said := fmt.Sprintf("%+v %s", key, key.StoreKey()); strings.Contains(said, "alice") ||
+		strings.Contains(said, secret) {
+		t.Errorf("the error shows what is hidden: %s", said)
+	}
+}
+
+// The pool that MACs come from is left out: the race detector makes it forget at random.
+func TestHidingAllocatesNothing(t *testing.T) {
+	m := newHider(secret).macs.Get().(*mac)
+	key, text := spokenBy("alice")[0].Key, make([]byte, 0, 1024)
+	if got := testing.AllocsPerRun(1000, func() { m.append(text, key) }); got > 0 {
+		t.Errorf("%v allocations a key", got)
+	}
+}
+
+// BenchmarkKeys measures what a name in Redis costs, shown and hidden, by itself and in a domain's slot.
+func BenchmarkKeys(b *testing.B) {
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 10, Window: time.Minute})
+	for _, size := range []int{1, 16} {
+		hits := make([]limiters.Hit, size)
+		for i := range hits {
+			hits[i] = limiters.Hit{Key: fmt.Sprintf("3:ugc|7:user_id*12:user%08d|6:action=4:post", i), Limit: limit, N: 1}
+		}
+		for name, n := range map[string]naming{
+			"shown": {}, "hidden": {hider: newHider(secret)}, "hidden with a tag": {tag: domainOfKey, hider: newHider(secret)},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					n.keys(hits)
+				}
+				b.ReportMetric(float64(b.Elapsed())/float64(b.N*size), "ns/hit")
+			})
+		}
+	}
+}
