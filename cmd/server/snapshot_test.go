@@ -153,6 +153,12 @@ func TestWhatIsNoFileIsLeftAlone(t *testing.T) {
 	if _, err := os.Stat(within); err != nil {
 		t.Error(err)
 	}
+	s.log.await(t, 0, `"stopped"`)
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	if log := strings.Join(s.log.all, ""); strings.Contains(log, "counters are not saved") {
+		t.Errorf("tried to save all the same: %s", log)
+	}
 }
 
 func TestAServerThatCannotSaveRunsOn(t *testing.T) {
