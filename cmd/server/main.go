@@ -5,7 +5,8 @@
 //	weir version
 //
 // weir serve --help lists every setting, as a flag and as an environment variable. SIGTERM ends the server once proxies have
-// turned away, SIGINT at once, and SIGHUP makes it read its rules again. It keeps nothing on disk.
+// turned away, SIGINT at once, and SIGHUP makes it read its rules again. It keeps nothing on disk
+// but what MEMORY_SNAPSHOT names.
 package main
 
 import (

@@ -101,6 +101,7 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 		return nil
 	})
 	err = group.Wait()
+	store.stopped()
 	log.Info("stopped")
 	return err
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
-	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/persecond"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
 )
@@ -20,15 +19,24 @@ import (
 // A store is a limiters.Store with what the process has to do for it.
 type store struct {
 	limiters.Store
-	await func(ctx context.Context, ready func()) // calls ready once the store has answered, or returns when ctx ends
-	close func()
+	// await calls ready once the store has answered, does what is to be done from time to time, and returns when ctx ends at
+	// the latest.
+	await   func(ctx context.Context, ready func())
+	stopped func() // called when all servers have stopped, if they ever ran
+	close   func()
 }
 
 func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (*store, error) {
 	if s.BackendType == settings.Memory {
-		m := memstore.New(memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: s.MemoryMaxBytes})
-		metrics.Memory(m.Stats)
-		return &store{m, func(_ context.Context, ready func()) { ready() }, func() {}}, nil
+		m := openMemory(s, log)
+		metrics.Memory(m.store.Stats)
+		if m.path != "" {
+			metrics.Snapshot(m.statsNow)
+		}
+		return &store{Store: m.store, await: m.await, stopped: m.stopped, close: func() {}}, nil
+	}
+	if s.MemorySnapshot != "" {
+		log.Warn("MEMORY_SNAPSHOT has no effect: the counters are in Redis, which keeps them", zap.String("snapshot", s.MemorySnapshot))
 	}
 	main, err := openRedis(s, where{
 		prefix: "REDIS", kind: s.RedisType, socket: s.RedisSocketType, url: s.RedisURL,
@@ -51,6 +59,7 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 		await: func(ctx context.Context, ready func()) {
 			main.await(ctx, func() { second.await(ctx, ready) })
 		},
+		stopped: func() {},
 		close: func() {
 			main.close()
 			second.close()
@@ -115,6 +124,7 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.M
 		await: func(ctx context.Context, ready func()) {
 			awaitRedis(ctx, r, log.With(zap.String("redis", w.prefix)), ready)
 		},
+		stopped: func() {},
 		close: func() {
 			if err := r.Close(); err != nil {
 				log.Warn("redis not closed", zap.Error(err))

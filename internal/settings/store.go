@@ -30,6 +30,9 @@ type Store struct {
 
 	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory."`
 	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"4294967296" help:"About the most bytes that keys in memory may take."`
+
+	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT" placeholder:"FILE" help:"Counters in memory are saved to this file at stop and every MEMORY_SNAPSHOT_INTERVAL, and loaded from it at start: a restart forgets nothing, and a crash what came since the last save. The file belongs to one process, and holds what users sent. Default: none, and a restart forgets all."`
+	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL" default:"1m" help:"How often."`
 }
 
 // RedisSocket is where Redis is if it is asked for without an address, as in envoyproxy/ratelimit.
@@ -83,6 +86,7 @@ func (s *Store) complete(f *faults) {
 	positive(f, "DENY_CACHE_MAX", int64(s.DenyCacheMax))
 	positive(f, "MEMORY_MAX_KEYS", s.MemoryMaxKeys)
 	positive(f, "MEMORY_MAX_BYTES", s.MemoryMaxBytes)
+	positive(f, "MEMORY_SNAPSHOT_INTERVAL", int64(s.MemorySnapshotInterval))
 }
 
 // PerSecond is a second Redis, for windows of one second. Prefix, timeout and certificates are those of the first.

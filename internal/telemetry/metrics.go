@@ -266,3 +266,33 @@ func (m *Metrics) Memory(stats func() memstore.Stats) {
 			func(s memstore.Stats) int64 { return s.Refused }),
 	)
 }
+
+// SnapshotStats tell of the file that the counters in memory are kept in.
+type SnapshotStats struct {
+	SavedAt       time.Time // for the last time; zero: not yet
+	Saved, Loaded int64     // keys: the last time, and at start
+	Failures      int64     // of saving
+}
+
+// Snapshot tells of the snapshot of the store in memory.
+func (m *Metrics) Snapshot(stats func() SnapshotStats) {
+	gauge := func(name, help string, value func(SnapshotStats) float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(stats()) })
+	}
+	m.Registry.MustRegister(
+		gauge("weir_memory_snapshot_timestamp_seconds", "When the keys in memory were saved for the last time; 0: not yet.",
+			func(s SnapshotStats) float64 {
+				if s.SavedAt.IsZero() {
+					return 0
+				}
+				return float64(s.SavedAt.UnixMilli()) / 1000
+			}),
+		gauge("weir_memory_snapshot_saved_keys", "Keys that were saved the last time.",
+			func(s SnapshotStats) float64 { return float64(s.Saved) }),
+		gauge("weir_memory_snapshot_loaded_keys", "Keys that were loaded at start.",
+			func(s SnapshotStats) float64 { return float64(s.Loaded) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "weir_memory_snapshot_failures_total", Help: "How often the keys in memory could not be saved.",
+		}, func() float64 { return float64(stats().Failures) }),
+	)
+}

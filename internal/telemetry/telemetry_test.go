@@ -34,6 +34,7 @@ func loaded(t *testing.T, text string) *descriptors.Rules {
 func TestMetricsAreWellFormed(t *testing.T) {
 	m := NewMetrics("test")
 	m.Memory(func() memstore.Stats { return memstore.Stats{} })
+	m.Snapshot(func() SnapshotStats { return SnapshotStats{} })
 	m.DenyCache(func() guard.DenyStats { return guard.DenyStats{} })
 	m.NewSender(Destination{Network: "udp"}, zap.NewNop())
 	if _, err := m.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/grpc.health.v1.Health/Check"},

@@ -1,6 +1,9 @@
 package limiters
 
-import "unsafe"
+import (
+	"iter"
+	"unsafe"
+)
 
 // deque is a queue of log entries in chunks: it grows and shrinks without ever moving more than one chunk, so that a
 // log of a million entries makes no call wait for a copy.
@@ -24,6 +27,19 @@ func (d *deque) get(i int) entry { return *d.at(i) }
 func (d *deque) at(i int) *entry {
 	i += d.head
 	return &d.chunks[i/chunkLen][i%chunkLen]
+}
+
+// all yields the entries in order, a stretch of them at a time.
+func (d *deque) all() iter.Seq[[]entry] {
+	return func(yield func([]entry) bool) {
+		head, left := d.head, d.n
+		for _, c := range d.chunks {
+			c = c[head:min(len(c), head+left)]
+			if head, left = 0, left-len(c); len(c) > 0 && !yield(c) {
+				return
+			}
+		}
+	}
 }
 
 // last is the newest entry, to be changed in place. There must be one.

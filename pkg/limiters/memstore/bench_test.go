@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -297,4 +298,89 @@ func tails(b *testing.B, times []int32) {
 	b.ReportMetric(at(.999), "p99.9-µs")
 	b.ReportMetric(at(.9999), "p99.99-µs")
 	b.ReportMetric(at(1), "max-µs")
+}
+
+// BenchmarkSave is a snapshot of many keys, and of one log of a million entries: how long and large it is, and how long
+// a lock is held at most, with what the machine adds.
+func BenchmarkSave(b *testing.B) {
+	n := mostKeys(b)
+	many, log := New(Options{}), New(Options{})
+	fill(b, many, n)
+	hits, out := []limiters.Hit{{Key: "k", Limit: benchLog, N: 1}}, make([]limiters.Verdict, 1)
+	for i := range limiters.LogMax {
+		now := time.Now().Add(time.Duration(i) * time.Microsecond)
+		if err := log.Take(context.Background(), now, hits, out); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		store *Store
+	}{{fmt.Sprint(n, " keys"), many}, {"one log", log}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			var size counter
+			for b.Loop() {
+				size = 0
+				if _, err := c.store.Save(&size); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(size), "bytes")
+			holds := holdsOf(c.store)
+			slices.Sort(holds)
+			b.ReportMetric(float64(holds[len(holds)*999/1000])/1000, "hold-p99.9-µs")
+			b.ReportMetric(float64(holds[len(holds)-1])/1000, "hold-max-µs")
+		})
+	}
+}
+
+var benchLog = limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: limiters.LogMax, Window: 24 * time.Hour})
+
+// holdsOf tells how long each hold of a lock takes in a Save, in ns: of each hold the shortest of three Saves, for the
+// machine is shared.
+func holdsOf(s *Store) []int64 {
+	var holds []int64
+	for range 3 {
+		c := copier{names: limiters.Algorithms(), own: s.clock()}
+		var b []byte
+		at := 0
+		for i := range s.shards {
+			for words := range lengths {
+				c.begin(words)
+				for more := true; more; at++ {
+					b = slices.Grow(b[:0], max(c.wants, 2*perHold))
+					since := time.Now()
+					b, more = c.copy(&s.shards[i], b)
+					took := int64(time.Since(since))
+					if at == len(holds) {
+						holds = append(holds, took)
+					}
+					holds[at] = min(holds[at], took)
+				}
+			}
+		}
+	}
+	return holds
+}
+
+type counter int64
+
+func (c *counter) Write(b []byte) (int, error) {
+	*c += counter(len(b))
+	return len(b), nil
+}
+
+// BenchmarkLoad makes a store of a snapshot of many keys.
+func BenchmarkLoad(b *testing.B) {
+	n := mostKeys(b)
+	s := New(Options{})
+	fill(b, s, n)
+	snapshot := saved(b, s)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, told, err := Load(bytes.NewReader(snapshot), Options{}); err != nil || told.Keys != int64(n) {
+			b.Fatal(told, err)
+		}
+	}
 }

@@ -1,5 +1,5 @@
 // Package memstore is a limiters.Store in the memory of this process: exact, and as fast as a map behind a lock. It
-// forgets when the process ends, and knows nothing of other replicas.
+// forgets when the process ends, unless it is saved ([Store.Save], [Load]), and knows nothing of other replicas.
 //
 // Keys are spread over shards, each with a lock of its own. A Take holds the locks of all its keys at once, so that its
 // hits are decided at one moment. Keys that are as good as new are dropped by the traffic that passes: every Take looks

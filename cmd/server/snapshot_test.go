@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// snapshotting starts a server whose counters are kept in a file of a folder.
+func snapshotting(t *testing.T, dir string, settings ...string) *server {
+	t.Helper()
+	path := filepath.Join(dir, "rules.yaml")
+	write(t, path, rules)
+	s := serving(t, append([]string{"CONFIG_PATH=" + path, "MEMORY_SNAPSHOT=" + filepath.Join(dir, "snapshot")}, settings...)...)
+	s.awaitHealthy()
+	return s
+}
+
+func (s *server) term() {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Fatal(err)
+	}
+	if code := s.stopped(); code != 0 {
+		s.t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+func (s *server) metric(name string) string {
+	s.t.Helper()
+	_, all := s.get("/metrics")
+	for line := range strings.Lines(all) {
+		if value, found := strings.CutPrefix(line, name+" "); found {
+			return strings.TrimSpace(value)
+		}
+	}
+	s.t.Fatalf("/metrics lacks %s", name)
+	return ""
+}
+
+func TestARestartIsNoAmnesty(t *testing.T) {
+	dir := t.TempDir()
+	s := snapshotting(t, dir)
+	s.left("alice")
+	s.left("alice")
+	s.left("bob")
+	s.term()
+	info, err := os.Stat(filepath.Join(dir, "snapshot"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v; want a file of its owner alone", info, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "snapshot.tmp")); err == nil {
+		t.Error("the file that was written is still there")
+	}
+
+	s = snapshotting(t, dir)
+	if alice, bob, carol := s.left("alice"), s.left("bob"), s.left("carol"); alice != 0 || bob != 1 || carol != 2 {
+		t.Errorf("after a restart alice has %d left, bob %d, carol %d; want 0, 1, 2", alice, bob, carol)
+	}
+	if got := s.metric("weir_memory_snapshot_loaded_keys"); got != "2" {
+		t.Errorf("%s keys loaded, want 2", got)
+	}
+}
+
+func TestAKilledServerForgetsWhatCameSinceItSaved(t *testing.T) {
+	dir := t.TempDir()
+	s := snapshotting(t, dir, "MEMORY_SNAPSHOT_INTERVAL=10ms")
+	s.left("alice")
+	s.left("alice")
+	// The first save after these may have begun before them.
+	const savedAt = "weir_memory_snapshot_timestamp_seconds"
+	for range 2 {
+		before := s.metric(savedAt)
+		for deadline := time.Now().Add(20 * time.Second); s.metric(savedAt) == before; {
+			if time.Now().After(deadline) {
+				t.Fatal("nothing is saved")
+			}
+		}
+	}
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.stopped()
+
+	s = snapshotting(t, dir, "MEMORY_SNAPSHOT_INTERVAL=1h")
+	if got := s.left("alice"); got != 0 {
+		t.Errorf("alice has %d left, want 0", got)
+	}
+	s.left("bob")
+	s.left("bob")
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.stopped()
+	s = snapshotting(t, dir)
+	if alice, bob := s.left("alice"), s.left("bob"); alice != 0 || bob != 2 {
+		t.Errorf("alice has %d left, bob %d; want 0, for it was saved, and 2, for it was not", alice, bob)
+	}
+}
+
+func TestASnapshotThatIsRefusedIsKeptAside(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "snapshot")
+	s := snapshotting(t, dir)
+	s.left("alice")
+	s.left("alice")
+	s.term()
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := bytes.Clone(good)
+	newer[8]++
+	for why, b := range map[string][]byte{
+		"torn": good[:len(good)-1], "not a snapshot": []byte("dear diary"), "another version": newer,
+	} {
+		write(t, path, string(b))
+		s := snapshotting(t, dir)
+		if line, _ := s.log.await(t, 0, why); !strings.Contains(line, "kept aside") || !strings.Contains(line, path+".refused") {
+			t.Errorf("%s: said %s", why, line)
+		}
+		if got := s.left("alice"); got != 2 {
+			t.Errorf("%s: alice has %d left, want 2", why, got)
+		}
+		s.term()
+		if kept, err := os.ReadFile(path + ".refused"); err != nil || !bytes.Equal(kept, b) {
+			t.Errorf("%s: kept %q, %v", why, kept, err)
+		}
+		s = snapshotting(t, dir)
+		if got := s.left("alice"); got != 1 {
+			t.Errorf("%s: after one more restart alice has %d left, want 1", why, got)
+		}
+		s.term()
+	}
+}
+
+func TestWhatIsNoFileIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	within := filepath.Join(dir, "snapshot", "within")
+	if err := os.MkdirAll(within, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := snapshotting(t, dir)
+	s.log.await(t, 0, "none will be saved")
+	s.left("alice")
+	s.term()
+	if _, err := os.Stat(within); err != nil {
+		t.Error(err)
+	}
+	s.log.await(t, 0, `"stopped"`)
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	if log := strings.Join(s.log.all, ""); strings.Contains(log, "counters are not saved") {
+		t.Errorf("tried to save all the same: %s", log)
+	}
+}
+
+func TestAServerThatCannotSaveRunsOn(t *testing.T) {
+	dir := t.TempDir()
+	s := snapshotting(t, dir, "MEMORY_SNAPSHOT="+filepath.Join(dir, "none", "snapshot"), "MEMORY_SNAPSHOT_INTERVAL=10ms")
+	s.log.await(t, 0, "counters are not saved")
+	if got := s.left("alice"); got != 2 {
+		t.Errorf("alice has %d left, want 2", got)
+	}
+	if s.metric("weir_memory_snapshot_failures_total") == "0" || s.metric("weir_memory_snapshot_timestamp_seconds") != "0" {
+		t.Error("/metrics does not tell of it")
+	}
+	s.term()
+}
+
+func TestRedisNeedsNoSnapshot(t *testing.T) {
+	dir := t.TempDir()
+	s := snapshotting(t, dir, "REDIS_URL="+redistest.Start(t).Addr)
+	s.log.await(t, 0, "MEMORY_SNAPSHOT has no effect")
+	s.term()
+	if _, err := os.Stat(filepath.Join(dir, "snapshot")); err == nil {
+		t.Error("a snapshot was saved")
+	}
+}

@@ -1,0 +1,169 @@
+package memstore
+
+import (
+	"encoding/binary"
+	"hash/crc64"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A snapshot is, in little endian, with a u for a varint:
+//
+//	magic, 8 bytes; version, 4; when it was saved by the store's clock, 8; the names of the algorithms: how many, 1, and
+//	each, 1 and its bytes
+//	for each key: the length of what follows, 4; when it is due, 8; its limit: algorithm by number, 1, flags, 1,
+//	maximum, window in µs and capacity, u each; its length, u, and text; its state, as limiters.AppendState writes it
+//	0, 4; how many keys, 8; the CRC-64 (ECMA) of all that is before, 8
+//
+// Times are µs since 1970. A change that an older reader would misread has another version.
+const (
+	magic   = "weir\r\nM\x1a"
+	version = 1
+
+	flagFirstHit    = 1
+	flagCountDenied = 2
+
+	// mostRecord bounds what a key takes in a snapshot, in bytes: the largest log takes 24 MB.
+	mostRecord = 64 << 20
+	// perHold is about how many bytes are copied while the lock of a shard is held, and one log more.
+	perHold = 16 << 10
+)
+
+var crcTable = crc64.MakeTable(crc64.ECMA)
+
+// Save writes all keys that are not as good as new to w, for [Load], and tells how many. It runs beside Takes, and holds
+// the lock of one shard at a time, for a few microseconds and what it takes to copy one log; it never holds one while it
+// writes. Each key is written as it stood at a moment while Save ran, and not all at the same one.
+func (s *Store) Save(w io.Writer) (keys int64, err error) {
+	out := &sum{to: w}
+	b := append(make([]byte, 0, 2*perHold), magic...)
+	b = binary.LittleEndian.AppendUint32(b, version)
+	own := s.clock()
+	b = binary.LittleEndian.AppendUint64(b, uint64(own))
+	names := limiters.Algorithms()
+	b = append(b, byte(len(names)))
+	for _, name := range names {
+		b = append(append(b, byte(len(name))), name...)
+	}
+	c := copier{names: names, own: own}
+	for i := range s.shards {
+		for words := range lengths {
+			c.begin(words)
+			for more := true; more; b = b[:0] {
+				if c.wants > cap(b)-len(b) {
+					// Touched, too, before a lock is held.
+					b = slices.Grow(b, c.wants)
+					clear(b[len(b):cap(b)])
+				}
+				b, more = c.copy(&s.shards[i], b)
+				if err := out.write(b); err != nil {
+					return 0, err
+				}
+			}
+		}
+	}
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	b = binary.LittleEndian.AppendUint64(b, uint64(c.keys))
+	if err := out.write(b); err != nil {
+		return 0, err
+	}
+	return c.keys, out.write(binary.LittleEndian.AppendUint64(nil, out.crc))
+}
+
+// A sum is the checksum of what passes.
+type sum struct {
+	to  io.Writer
+	crc uint64
+}
+
+func (s *sum) write(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	s.crc = crc64.Update(s.crc, crcTable, b)
+	_, err := s.to.Write(b)
+	return err
+}
+
+// A copier copies the records of one length in a shard, a few at a time, from the last to the first: a record that moves
+// meanwhile moves towards the first, so it is met once more, and never missed.
+type copier struct {
+	names []string
+	own   int64
+	keys  int64
+
+	words int
+	page  int // of those of the length
+	slot  int // the records of the page before it are still to be copied
+	wants int // room for a log that is next, so that memory is not made under the lock
+}
+
+func (c *copier) begin(words int) {
+	c.words, c.page, c.slot, c.wants = words, math.MaxInt, math.MaxInt, 0
+}
+
+// copy appends some records to b, and tells whether there are more.
+func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	of := &sh.pages.of[c.words]
+	if c.page >= len(of.pages) {
+		c.page, c.slot = len(of.pages)-1, math.MaxInt
+	}
+	for passed := 0; c.page >= 0; c.page, c.slot = c.page-1, math.MaxInt {
+		g := &sh.pages.table.items[of.pages[c.page]]
+		for c.slot = min(c.slot, int(g.n)); c.slot > 0; c.slot-- {
+			// One that is skipped takes time too.
+			if passed++; len(b) >= perHold || passed > perHold/64 {
+				return b, true
+			}
+			r := g.record(c.slot - 1)
+			if r.due() <= c.own {
+				continue
+			}
+			var state limiters.State
+			sh.load(r, &state)
+			limit := sh.limits.get(r.limit())
+			if n := limiters.StateLen(limit, &state); n > perHold && n > cap(b)-len(b)-perHold && c.wants < n+2*perHold {
+				c.wants = n + 2*perHold
+				return b, true
+			}
+			b = c.append(b, sh, r, limit, &state)
+		}
+	}
+	return b, false
+}
+
+func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state *limiters.State) []byte {
+	start := len(b)
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.due()))
+	spec := l.Spec()
+	flags := byte(0)
+	if spec.FirstHit {
+		flags |= flagFirstHit
+	}
+	if spec.CountDenied {
+		flags |= flagCountDenied
+	}
+	b = append(b, byte(slices.Index(c.names, spec.Algorithm)), flags)
+	b = binary.AppendUvarint(b, uint64(spec.Max))
+	b = binary.AppendUvarint(b, uint64(spec.Window.Microseconds()))
+	b = binary.AppendUvarint(b, uint64(spec.Capacity))
+	if n := r.textLen(); n == elsewhere {
+		text := sh.texts.items[r.word(headLen)]
+		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
+	} else {
+		b = append(binary.AppendUvarint(b, uint64(n)), r[headLen:headLen+n]...)
+	}
+	b = limiters.AppendState(b, l, state)
+	if len(b)-start-4 > mostRecord {
+		return b[:start]
+	}
+	binary.LittleEndian.PutUint32(b[start:], uint32(len(b)-start-4))
+	c.keys++
+	return b
+}

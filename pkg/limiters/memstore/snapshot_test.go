@@ -1,0 +1,498 @@
+package memstore
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc64"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+func saved(t testing.TB, s *Store) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if _, err := s.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// at makes a store whose clock says now.
+func at(now *time.Time) *Store {
+	s := New(Options{})
+	s.start = time.Unix(1_700_000_000, 0)
+	s.passed = func(since time.Time) time.Duration { return now.Sub(since) }
+	return s
+}
+
+func reload(t *testing.T, from *Store, o Options) (*Store, Loaded) {
+	t.Helper()
+	to := New(o)
+	to.seed, to.start, to.passed = from.seed, from.start, from.passed
+	told, err := to.load(bytes.NewReader(saved(t, from)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to, told
+}
+
+// Half of a random sequence before a restart and half after it, and the reference that never restarts: not a verdict
+// differs, and the accounts are those of the store that was saved.
+func TestARestartIsNoAmnesty(t *testing.T) {
+	for _, name := range limiters.Algorithms() {
+		for seed := range uint64(150) {
+			g, reference := limiterstest.NewGenerator(name, seed), limiterstest.NewReference()
+			var now time.Time
+			s := at(&now)
+			for step := range 60 {
+				if step == 30 {
+					before := s
+					s, _ = reload(t, before, Options{})
+					again, told := reload(t, s, Options{})
+					if a, b := s.Stats(), again.Stats(); a != b || told.Keys != a.Keys || told.LeftOut+told.Ended != 0 {
+						t.Fatalf("%s, seed %d: loaded %+v of %+v, saved again it is %+v", name, seed, told, a, b)
+					}
+				}
+				next, hits := g.Next()
+				if next.After(now) {
+					now = next
+				}
+				want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+				if err := errors.Join(reference.Take(context.Background(), now, hits, want),
+					s.Take(context.Background(), time.Time{}, hits, got)); err != nil {
+					t.Fatal(err)
+				}
+				for i := range hits {
+					if got[i] != want[i] {
+						t.Fatalf("%s, seed %d, step %d: %+v of %+v\n got %s\nwant %s", name, seed, step, hits[i], hits[i].Limit.Spec(),
+							limiterstest.Tell(got[i]), limiterstest.Tell(want[i]))
+					}
+				}
+				g.Saw(want)
+			}
+		}
+	}
+}
+
+// some is a store with a few keys of each kind, of short and long texts.
+func some(t testing.TB) *Store {
+	t.Helper()
+	s := New(Options{})
+	for i, name := range limiters.Algorithms() {
+		for _, key := range []string{"", "short", strings.Repeat("long ", 60)} {
+			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour, CountDenied: i == 1})
+			hits, out := []limiters.Hit{{Key: key, Limit: limit, N: 2}, {Key: key, Limit: limit, N: 2}}, make([]limiters.Verdict, 2)
+			if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil || !out[0].Allowed || out[1].Allowed {
+				t.Fatal(err, out)
+			}
+		}
+	}
+	return s
+}
+
+func refused(t *testing.T, b []byte, want error, what string) {
+	t.Helper()
+	if s, told, err := Load(bytes.NewReader(b), Options{}); !errors.Is(err, want) || s != nil || told != (Loaded{}) {
+		t.Fatalf("%s: %v, %+v, %v; want %v and no store", what, s != nil, told, err, want)
+	}
+}
+
+func TestATornSnapshotIsRefused(t *testing.T) {
+	b := saved(t, some(t))
+	if s, told, err := Load(bytes.NewReader(b), Options{}); err != nil || told.Keys != 9 || s.Stats().Keys != 9 {
+		t.Fatalf("the whole one: %+v, %v", told, err)
+	}
+	for n := range b {
+		want := ErrTorn
+		if n < len(magic) {
+			want = ErrForeign
+		}
+		refused(t, b[:n], want, fmt.Sprint("the first ", n, " bytes"))
+	}
+	for i := range b {
+		want := ErrTorn
+		switch {
+		case i < len(magic):
+			want = ErrForeign
+		case i < len(magic)+4:
+			want = ErrVersion
+		}
+		flipped := bytes.Clone(b)
+		flipped[i] ^= 1 << (i % 8)
+		refused(t, flipped, want, fmt.Sprintf("bit %d of byte %d flipped", i%8, i))
+	}
+	refused(t, append(bytes.Clone(b), 0), ErrTorn, "a byte more")
+	refused(t, append(bytes.Clone(b), b...), ErrTorn, "two in one")
+}
+
+func TestAForeignOrNewerSnapshotIsRefused(t *testing.T) {
+	refused(t, []byte("#!/bin/sh\necho this is something else\n"), ErrForeign, "a script")
+	refused(t, nil, ErrForeign, "an empty file")
+	b := saved(t, some(t))
+	binary.LittleEndian.PutUint32(b[len(magic):], version+1)
+	refused(t, signed(b), ErrVersion, "a newer one")
+	broken := errors.New("broken disk")
+	if _, _, err := Load(io.MultiReader(bytes.NewReader(b[:4]), iotest.ErrReader(broken)), Options{}); !errors.Is(err, broken) {
+		t.Errorf("%v, want what the reader says", err)
+	}
+}
+
+// signed gives a snapshot that was changed the checksum of what it now says.
+func signed(b []byte) []byte {
+	if len(b) < 8 {
+		return b
+	}
+	b = bytes.Clone(b)
+	binary.LittleEndian.PutUint64(b[len(b)-8:], crc64.Checksum(b[:len(b)-8], crcTable))
+	return b
+}
+
+func TestALengthThatPromisesMuchTakesNoMemory(t *testing.T) {
+	b := saved(t, New(Options{}))
+	b = binary.LittleEndian.AppendUint32(b[:len(b)-20], mostRecord)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	refused(t, b, ErrTorn, "64 MiB that do not come")
+	runtime.ReadMemStats(&after)
+	if made := after.TotalAlloc - before.TotalAlloc; made > 8<<20 {
+		t.Errorf("%d bytes were made for them", made)
+	}
+	b = binary.LittleEndian.AppendUint32(b[:len(b)-4], mostRecord+1)
+	refused(t, b, ErrTorn, "more than a key may take")
+}
+
+func TestALimitThisVersionDoesNotKnowIsLeftOut(t *testing.T) {
+	b := bytes.Replace(saved(t, some(t)), []byte("sliding_log"), []byte("sliding_hog"), 1)
+	s, told, err := Load(bytes.NewReader(signed(b)), Options{})
+	if err != nil || told.Keys != 6 || told.LeftOut != 3 || s.Stats().Keys != 6 {
+		t.Errorf("%+v, %v; want 6 keys of 9", told, err)
+	}
+}
+
+// The tightest limit of a key is known after a restart too: who is denied under it is not dropped for room.
+func TestADenialUnderATighterLimitSurvivesARestart(t *testing.T) {
+	tight, wide := hourly, hourly
+	tight.Max, wide.Max = 1, 1000
+	s := New(Options{})
+	hit(t, s, "denied", 1, tight)
+	hit(t, s, "denied", 1, wide)
+	s, told := reload(t, s, Options{MaxKeys: 20})
+	if told.Keys != 1 {
+		t.Fatalf("%+v", told)
+	}
+	for i := range 500 {
+		hit(t, s, fmt.Sprint(i), 1, wide)
+	}
+	if v := hit(t, s, "denied", 1, tight); v.Allowed {
+		t.Error("the key was dropped")
+	}
+}
+
+func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
+	tight := hourly
+	tight.Max = 1
+	full := New(Options{})
+	for i := range 600 {
+		if i%6 == 0 {
+			hit(t, full, fmt.Sprint(i), 1, tight)
+		} else {
+			hit(t, full, fmt.Sprint(i), 1, hourly)
+		}
+	}
+	for _, o := range []Options{{MaxKeys: 200}, {MaxBytes: full.Stats().Bytes / 2}} {
+		s, told := reload(t, full, o)
+		held := s.Stats()
+		if held.Keys != told.Keys || told.Keys+told.LeftOut != 600 || told.Keys < 100 || told.Keys > 350 || held.Bytes > full.Stats().Bytes*6/10 {
+			t.Fatalf("%+v: loaded %+v, held %+v", o, told, held)
+		}
+		// A few may meet samples of keys that deny alone.
+		denied := 0
+		for i := 0; i < 600; i += 6 {
+			if !hit(t, s, fmt.Sprint(i), 0, tight).Allowed {
+				denied++
+			}
+		}
+		if denied < 90 {
+			t.Errorf("%+v: of 100 keys that denied %d do", o, denied)
+		}
+	}
+}
+
+func TestTheWallClockGoesOnWhileNothingRuns(t *testing.T) {
+	for _, c := range []struct {
+		what        string
+		set         time.Duration
+		keys, ended int64
+		allowed     bool
+	}{
+		{"down for less than the window", time.Hour - 1, 1, 0, false},
+		{"down for the window", time.Hour, 0, 1, true},
+		{"set back by less than the window", -time.Hour + time.Second, 1, 0, false},
+		{"set back by more", -time.Hour - time.Second, 0, 1, true},
+		{"set back by years", -9 * 365 * 24 * time.Hour, 0, 1, true},
+	} {
+		for _, name := range limiters.Algorithms() {
+			spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Hour, FirstHit: name == "fixed_window"}
+			now := time.Unix(1_760_000_000, 0)
+			s := at(&now)
+			hit(t, s, "k", 1, spec)
+			b := saved(t, s)
+			now = now.Add(c.set)
+			s = at(&now)
+			if told, err := s.load(bytes.NewReader(b)); err != nil || told.Keys != c.keys || told.Ended != c.ended {
+				t.Errorf("%s, %s: %+v, %v", c.what, name, told, err)
+			}
+			if v := hit(t, s, "k", 1, spec); v.Allowed != c.allowed {
+				t.Errorf("%s, %s: %+v, want allowed: %v", c.what, name, v, c.allowed)
+			}
+		}
+	}
+}
+
+// A save beside Takes that make records come, move and go: every key that was there before and stays is in the snapshot.
+func TestSaveBesideTakes(t *testing.T) {
+	s := New(Options{})
+	stay := limiters.Spec{Algorithm: "sliding_log", Max: 1_000_000, Window: time.Hour}
+	other := limiters.Spec{Algorithm: "sliding_log", Max: 1_000_000, Window: 30 * time.Minute}
+	for i := range 3000 {
+		hit(t, s, fmt.Sprintf("stay %5d", i), 2, stay)
+		hit(t, s, fmt.Sprintf("goes %5d", i), 1, other)
+	}
+	var takers sync.WaitGroup
+	stop := make(chan struct{})
+	for n := range 8 {
+		takers.Go(func() {
+			for i := n; ; i += 8 {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				i %= 3000
+				hit(t, s, fmt.Sprintf("goes %5d", i), []int64{-1, 1}[i/8%2], other)
+				hit(t, s, fmt.Sprintf("stay %5d", i), 1, stay)
+			}
+		})
+	}
+	for range 4 {
+		b := saved(t, s)
+		loaded, told, err := Load(bytes.NewReader(b), Options{})
+		if err != nil || told.Keys < 3000 || told.LeftOut+told.Ended != 0 {
+			t.Fatalf("%+v, %v", told, err)
+		}
+		for i := range 3000 {
+			if v := hit(t, loaded, fmt.Sprintf("stay %5d", i), 0, stay); v.Used < 2 {
+				t.Fatalf("key %d is missing: %+v", i, v)
+			}
+		}
+	}
+	close(stop)
+	takers.Wait()
+	if got, want := mustLoad(t, saved(t, s)).Stats(), s.Stats().Keys; got.Keys != want {
+		t.Errorf("%d keys of %d", got.Keys, want)
+	}
+}
+
+func mustLoad(t *testing.T, b []byte) *Store {
+	t.Helper()
+	s, _, err := Load(bytes.NewReader(b), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Whatever is in a file, even with the right checksum: it is refused, or what was loaded can be decided on, and saved.
+func FuzzLoad(f *testing.F) {
+	b := saved(f, some(f))
+	f.Add(b)
+	f.Add(b[:len(b)-1])
+	f.Add([]byte(magic))
+	f.Add(saved(f, New(Options{})))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, b := range [][]byte{b, signed(b)} {
+			s, told, err := Load(bytes.NewReader(b), Options{MaxKeys: 100})
+			if err != nil {
+				continue
+			}
+			if got := s.Stats(); got.Keys != told.Keys || got.Bytes < 0 {
+				t.Fatalf("%+v, %+v", told, got)
+			}
+			for i, name := range limiters.Algorithms() {
+				for _, key := range []string{"", "short", strings.Repeat("long ", 60)} {
+					limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour, CountDenied: i == 1})
+					hits, out := make([]limiters.Hit, 4), make([]limiters.Verdict, 4)
+					for j, n := range []int64{0, 1, 4, -1} {
+						hits[j] = limiters.Hit{Key: key, Limit: limit, N: n}
+					}
+					if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if _, err := s.Save(io.Discard); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// Records of one length in one shard that come, move and go between two holds of its lock: those that stay are copied,
+// as they were then or are now, and of one that was copied twice the later is loaded.
+func TestARecordThatMovesWhileItIsSavedIsNotMissed(t *testing.T) {
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, FirstHit: true})
+	for seed := range uint64(20) {
+		rnd := rand.New(rand.NewPCG(seed, 4))
+		s := New(Options{})
+		sh := &s.shards[0]
+		hash := func(key string) uint32 { return uint32(s.hash(&limiters.Hit{Key: key, Limit: limit}) >> 32) }
+		set := func(key string, count int64) {
+			p := sh.find(hash(key), key, limit)
+			if p == 0 {
+				p, _ = s.insert(sh, hash(key), key, limit)
+			}
+			sh.save(sh.record(p), &limiters.State{A: s.clock(), B: count})
+			sh.due(p, s.clock()+limit.Window().Microseconds())
+		}
+		var goes []string
+		for i := range 2000 {
+			if rnd.IntN(2) == 0 {
+				set(fmt.Sprintf("stay %5d", i), 1)
+			} else {
+				goes = append(goes, fmt.Sprintf("goes %5d", i))
+				set(goes[len(goes)-1], 1)
+			}
+		}
+		names := limiters.Algorithms()
+		b := saved(t, New(Options{}))
+		b = b[:len(b)-4-8-8]
+		c := copier{names: names, own: s.clock()}
+		c.begin(recordLen("stay 00000", limit))
+		copied, holds, count := map[string]bool{}, 0, int64(1)
+		for more := true; more; holds++ {
+			var part []byte
+			part, more = c.copy(sh, nil)
+			b = append(b, part...)
+			count++
+			for range 40 {
+				if len(goes) > 0 {
+					i := rnd.IntN(len(goes))
+					key := goes[i]
+					goes[i], goes = goes[len(goes)-1], goes[:len(goes)-1]
+					s.remove(sh, sh.find(hash(key), key, limit))
+				}
+			}
+			for i := range 2000 {
+				if key := fmt.Sprintf("stay %5d", i); rnd.IntN(4) == 0 && sh.find(hash(key), key, limit) != 0 {
+					set(key, count)
+				}
+			}
+			set(fmt.Sprintf("come %5d", holds), 1)
+		}
+		if holds < 5 {
+			t.Fatalf("copied in %d holds", holds)
+		}
+		b = binary.LittleEndian.AppendUint32(b, 0)
+		b = binary.LittleEndian.AppendUint64(b, uint64(c.keys))
+		loaded, told, err := Load(bytes.NewReader(signed(append(b, make([]byte, 8)...))), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := map[string]int64{}
+		for key, count := range counts(t, bytes.NewReader(b), limit) {
+			copied[key], last[key] = true, count
+		}
+		if told.Keys != int64(len(last)) {
+			t.Fatalf("seed %d: %d keys loaded of %d", seed, told.Keys, len(last))
+		}
+		for key := range counts(t, bytes.NewReader(saved(t, s)), limit) {
+			if strings.HasPrefix(key, "stay") && !copied[key] {
+				t.Fatalf("seed %d: %q is missing", seed, key)
+			}
+		}
+		for key, count := range counts(t, bytes.NewReader(saved(t, loaded)), limit) {
+			if count != last[key] {
+				t.Fatalf("seed %d: %q counts %d, want the later, %d", seed, key, count, last[key])
+			}
+		}
+	}
+}
+
+// counts reads what the keys of a snapshot under a fixed window count; of one that is there twice, the later.
+func counts(t *testing.T, r io.Reader, limit *limiters.Limit) map[string]int64 {
+	t.Helper()
+	in, all := &source{from: bufio.NewReader(r)}, map[string]int64{}
+	if _, _, err := in.head(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		n, err := in.next(4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		length := int(binary.LittleEndian.Uint32(n))
+		if length == 0 {
+			return all
+		}
+		b, err := in.next(length)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &fields{b: b[10:]}
+		f.uvarint()
+		f.uvarint()
+		f.uvarint()
+		key := string(f.bytes(f.uvarint()))
+		state, err := limiters.ReadState(limit, f.b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[key] = state.B
+	}
+}
+
+// specs are the limits that the keys of a store are under, and how many.
+func specs(s *Store) map[limiters.Spec]int {
+	all := map[limiters.Spec]int{}
+	for i := range s.shards {
+		for _, used := range s.shards[i].limits.table.items {
+			if used.limit != nil {
+				all[used.limit.Spec()] += used.records
+			}
+		}
+	}
+	return all
+}
+
+func TestLimitsAndAccountsAreThoseThatWereSaved(t *testing.T) {
+	s := New(Options{})
+	for _, spec := range []limiters.Spec{
+		{Algorithm: "fixed_window", Max: 1, Window: time.Hour, FirstHit: true},
+		{Algorithm: "fixed_window", Max: limiters.MaxPerWindow, Window: time.Hour, CountDenied: true},
+		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow, Capacity: 3},
+		{Algorithm: "sliding_log", Max: limiters.LogMax, Window: time.Hour, CountDenied: true},
+	} {
+		hit(t, s, "k", 1, spec)
+	}
+	loaded, _ := reload(t, s, Options{})
+	if got, want := specs(loaded), specs(s); !maps.Equal(got, want) {
+		t.Errorf("loaded %v\nof %v", got, want)
+	}
+	if got, want := loaded.Stats(), s.Stats(); got != want {
+		t.Errorf("loaded %+v of %+v", got, want)
+	}
+}
