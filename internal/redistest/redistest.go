@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -199,12 +200,17 @@ func FreeAddr(tb testing.TB) string {
 	return addr
 }
 
-// Free is a loopback address that nothing listens on.
+// Free is a loopback address that nothing listens on. Its port is below those that outgoing connections are given, of
+// which one of another test might take it meanwhile.
 func Free() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	const first, end = 10_000, 32_000
+	var err error
+	for range 100 {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(end-first)))
+		var l net.Listener
+		if l, err = net.Listen("tcp", addr); err == nil {
+			return addr, l.Close()
+		}
 	}
-	defer l.Close()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port)), nil
+	return "", err
 }
