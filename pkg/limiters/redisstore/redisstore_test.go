@@ -81,7 +81,7 @@ func TestAMasterThatBecomesAReplicaIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := old.Client(t).SlaveOf(context.Background(), host, port).Err(); err != nil {
+	if err := old.Client(t).Do(context.Background(), "replicaof", host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
 	name.To(master.Addr)
