@@ -44,6 +44,17 @@ func startWeir(t *testing.T, redis, rules string) *harness.Weir {
 	return w
 }
 
+// onEachStore runs f with a Weir of these rules on each of the stores, side by side.
+func onEachStore(t *testing.T, rules string, f func(t *testing.T, w *harness.Weir)) {
+	t.Parallel()
+	for _, store := range stores {
+		t.Run(store.name, func(t *testing.T) {
+			t.Parallel()
+			f(t, startWeir(t, store.redis(t), write(t, filepath.Join(t.TempDir(), "rules.yaml"), rules)))
+		})
+	}
+}
+
 // startEnvoy starts Envoy in front of Weir and stops it with the test; it must end well.
 func startEnvoy(t *testing.T, bootstrap string, w *harness.Weir) *client {
 	t.Helper()

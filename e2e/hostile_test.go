@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,116 +38,100 @@ func hostile() []string {
 	}
 }
 
+const onceAYear = "domain: weir\ndescriptors:\n" +
+	"  - {key: user_id, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 1}}\n"
+
 // Through Envoy each value has a counter of its own: it is let through once, and then no more.
 func TestHostileHeaders(t *testing.T) {
-	t.Parallel()
-	for _, store := range stores {
-		t.Run(store.name, func(t *testing.T) {
-			t.Parallel()
-			w := startWeir(t, store.redis(t), write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(1)))
-			c := startEnvoy(t, "bootstrap.yaml", w)
-			for round, want := range []int{200, 429} {
-				for _, value := range hostile() {
-					if a := c.do(t, value, "reply"); a.Status != want || a.Limit == "" {
-						t.Errorf("round %d of %.60q: %+v, want %d by a limit", round+1, value, a, want)
-					}
+	onEachStore(t, hourly(1), func(t *testing.T, w *harness.Weir) {
+		c := startEnvoy(t, "bootstrap.yaml", w)
+		for round, want := range []int{200, 429} {
+			for _, value := range hostile() {
+				if a := c.do(t, value, "reply"); a.Status != want || a.Limit == "" {
+					t.Errorf("round %d of %.60q: %+v, want %d by a limit", round+1, value, a, want)
 				}
 			}
-			mustBeWell(t, w)
-		})
-	}
+		}
+		mustBeWell(t, w)
+	})
 }
 
 // What Envoy would not let through, from whoever can reach Weir itself.
 func TestHostileRequests(t *testing.T) {
-	t.Parallel()
-	rules := "domain: weir\ndescriptors:\n" +
-		"  - {key: user_id, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 1}}\n"
-	for _, store := range stores {
-		t.Run(store.name, func(t *testing.T) {
-			t.Parallel()
-			w := startWeir(t, store.redis(t), write(t, filepath.Join(t.TempDir(), "rules.yaml"), rules))
-			ask := asking(t, w)
-			huge := strings.Repeat("x", 1<<20)
-			// The client's own codec keeps back what is no UTF-8.
-			noUTF8 := func(value string) bool { return !utf8.ValidString(value) }
-			values := append(slices.DeleteFunc(hostile(), noUTF8), "\x00", "alice\x00", "\x00alice", "a\nb", "a\r\nb", "\x1b[2J", "", " ", "alice ", " alice", huge, huge+"y")
-			for round, want := range []ratelimitv3.RateLimitResponse_Code{ratelimitv3.RateLimitResponse_OK, ratelimitv3.RateLimitResponse_OVER_LIMIT} {
-				for _, value := range values {
-					r, err := ask("user_id", value)
-					if err != nil || r.GetOverallCode() != want || r.GetStatuses()[0].GetCurrentLimit() == nil {
-						t.Errorf("round %d of %.60q: %.200v, %v, want %v by a limit", round+1, value, r, err, want)
-					}
+	onEachStore(t, onceAYear, func(t *testing.T, w *harness.Weir) {
+		ask := asking(t, w)
+		huge := strings.Repeat("x", 1<<20)
+		// The client's own codec keeps back what is no UTF-8.
+		noUTF8 := func(value string) bool { return !utf8.ValidString(value) }
+		values := append(slices.DeleteFunc(hostile(), noUTF8), "\x00", "alice\x00", "\x00alice", "a\nb", "a\r\nb", "\x1b[2J", "", " ", "alice ", " alice", huge, huge+"y")
+		for round, want := range []ratelimitv3.RateLimitResponse_Code{ratelimitv3.RateLimitResponse_OK, ratelimitv3.RateLimitResponse_OVER_LIMIT} {
+			for _, value := range values {
+				r, err := ask("user_id", value)
+				if err != nil || r.GetOverallCode() != want || r.GetStatuses()[0].GetCurrentLimit() == nil {
+					t.Errorf("round %d of %.60q: %.200v, %v, want %v by a limit", round+1, value, r, err, want)
 				}
 			}
-			for what, c := range map[string]struct {
-				key, value string
-				code       codes.Code
-			}{
-				"no key":            {"", "alice", codes.InvalidArgument},
-				"more than 4 MiB":   {"user_id", strings.Repeat("x", 4<<20), codes.ResourceExhausted},
-				"a key that is big": {huge, "alice", codes.OK},
-			} {
-				if _, err := ask(c.key, c.value); status.Code(err) != c.code {
-					t.Errorf("%s: %.200v, want %v", what, err, c.code)
-				}
+		}
+		for what, c := range map[string]struct {
+			key, value string
+			code       codes.Code
+		}{
+			"no key":            {"", "alice", codes.InvalidArgument},
+			"more than 4 MiB":   {"user_id", strings.Repeat("x", 4<<20), codes.ResourceExhausted},
+			"a key that is big": {huge, "alice", codes.OK},
+		} {
+			if _, err := ask(c.key, c.value); status.Code(err) != c.code {
+				t.Errorf("%s: %.200v, want %v", what, err, c.code)
 			}
-			for hits, want := range map[uint64]ratelimitv3.RateLimitResponse_Code{
-				1: ratelimitv3.RateLimitResponse_OK, 1 << 52: ratelimitv3.RateLimitResponse_OVER_LIMIT, math.MaxUint64: ratelimitv3.RateLimitResponse_OVER_LIMIT,
-			} {
-				r, err := ask("user_id", fmt.Sprint("greedy for ", hits), hits)
-				if err != nil || r.GetOverallCode() != want || r.GetStatuses()[0].GetLimitRemaining() != 0 {
-					t.Errorf("%d hits: %v, %v, want %v", hits, r, err, want)
-				}
+		}
+		for hits, want := range map[uint64]ratelimitv3.RateLimitResponse_Code{
+			1: ratelimitv3.RateLimitResponse_OK, 1 << 52: ratelimitv3.RateLimitResponse_OVER_LIMIT, math.MaxUint64: ratelimitv3.RateLimitResponse_OVER_LIMIT,
+		} {
+			r, err := ask("user_id", fmt.Sprint("greedy for ", hits), hits)
+			if err != nil || r.GetOverallCode() != want || r.GetStatuses()[0].GetLimitRemaining() != 0 {
+				t.Errorf("%d hits: %v, %v, want %v", hits, r, err, want)
 			}
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.HTTP+"/healthcheck", nil)
-			if err != nil {
-				t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.HTTP+"/healthcheck", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("x-huge", huge)
+		if res, err := http.DefaultClient.Do(req); err == nil {
+			_ = res.Body.Close()
+			if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+				t.Errorf("a header of a megabyte: %s", res.Status)
 			}
-			req.Header.Set("x-huge", huge)
-			if res, err := http.DefaultClient.Do(req); err == nil {
-				_ = res.Body.Close()
-				if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-					t.Errorf("a header of a megabyte: %s", res.Status)
-				}
-			}
-			mustBeWell(t, w)
-		})
-	}
+		}
+		mustBeWell(t, w)
+	})
 }
 
 // Ten thousand users whose names are 50 KB long take the room of ten thousand users.
 func TestGiantValuesAreNotKept(t *testing.T) {
-	t.Parallel()
-	rules := "domain: weir\ndescriptors:\n" +
-		"  - {key: user_id, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 1}}\n"
-	for _, store := range stores {
-		t.Run(store.name, func(t *testing.T) {
-			t.Parallel()
-			w := startWeir(t, store.redis(t), write(t, filepath.Join(t.TempDir(), "rules.yaml"), rules))
-			ask := asking(t, w)
-			const size, first, all = 50_000, 2_000, 10_000
-			giant := strings.Repeat("g", size)
-			from := 0
-			for i := range all {
-				if r, err := ask("user_id", giant+strconv.Itoa(i)); err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OK {
-					t.Fatalf("value %d: %v, %v", i, r, err)
-				}
-				if i == first {
-					from = metric(t, w, "process_resident_memory_bytes")
-				}
+	onEachStore(t, onceAYear, func(t *testing.T, w *harness.Weir) {
+		ask := asking(t, w)
+		const size, first, all = 50_000, 2_000, 10_000
+		giant := strings.Repeat("g", size)
+		from := 0
+		for i := range all {
+			if r, err := ask("user_id", giant+strconv.Itoa(i)); err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OK {
+				t.Fatalf("value %d: %v, %v", i, r, err)
 			}
-			grown, values := metric(t, w, "process_resident_memory_bytes")-from, (all-first)*size
-			t.Logf("%d MiB, and %d MiB more after %d MiB of values", from>>20, grown>>20, values>>20)
-			if grown > values/4 {
-				t.Errorf("%d bytes of values took %d bytes", values, grown)
+			if i == first {
+				from = metric(t, w, "process_resident_memory_bytes")
 			}
-			if strings.Contains(get(t, w.HTTP+"/metrics"), giant[:1000]) {
-				t.Error("/metrics shows a giant as it is")
-			}
-			mustBeWell(t, w)
-		})
-	}
+		}
+		grown, values := metric(t, w, "process_resident_memory_bytes")-from, (all-first)*size
+		t.Logf("%d MiB, and %d MiB more after %d MiB of values", from>>20, grown>>20, values>>20)
+		if grown > values/4 {
+			t.Errorf("%d bytes of values took %d bytes", values, grown)
+		}
+		if strings.Contains(get(t, w.HTTP+"/metrics"), giant[:1000]) {
+			t.Error("/metrics shows a giant as it is")
+		}
+		mustBeWell(t, w)
+	})
 }
 
 // asking calls Weir without an Envoy between.

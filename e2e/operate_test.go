@@ -42,21 +42,16 @@ func TestReload(t *testing.T) {
 
 // Weir ends with 0 on SIGTERM, and Envoy then does what failure_mode_deny: false says: it lets requests pass.
 func TestStop(t *testing.T) {
-	t.Parallel()
-	for _, store := range stores {
-		t.Run(store.name, func(t *testing.T) {
-			t.Parallel()
-			w := startWeir(t, store.redis(t), write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(3)))
-			c := startEnvoy(t, "bootstrap.yaml", w)
-			c.allowed(t, 3, "alice", "login")
-			c.denied(t, "alice", "login")
-			mustEndWell(t, "weir", w.Process)
-			want := harness.Answer{Status: 200, Remaining: -1, Reset: -1, RetryAfter: -1}
-			if a := c.do(t, "alice", "login"); a != want {
-				t.Errorf("without Weir: %+v, want %+v", a, want)
-			}
-		})
-	}
+	onEachStore(t, hourly(3), func(t *testing.T, w *harness.Weir) {
+		c := startEnvoy(t, "bootstrap.yaml", w)
+		c.allowed(t, 3, "alice", "login")
+		c.denied(t, "alice", "login")
+		mustEndWell(t, "weir", w.Process)
+		want := harness.Answer{Status: 200, Remaining: -1, Reset: -1, RetryAfter: -1}
+		if a := c.do(t, "alice", "login"); a != want {
+			t.Errorf("without Weir: %+v, want %+v", a, want)
+		}
+	})
 }
 
 // Envoy accepts every bootstrap in envoy/ as it is.

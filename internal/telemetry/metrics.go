@@ -196,14 +196,7 @@ func (m *Metrics) Panicked() { m.panics.Inc() }
 
 // DenyCache tells of the cache of denials.
 func (m *Metrics) DenyCache(stats func() guard.DenyStats) {
-	gauge := func(name, help string, value func(guard.DenyStats) int64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
-			func() float64 { return float64(value(stats())) })
-	}
-	counter := func(name, help string, value func(guard.DenyStats) int64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
-			func() float64 { return float64(value(stats())) })
-	}
+	gauge, counter := readBy(stats, nil)
 	m.Registry.MustRegister(
 		gauge("weir_deny_cache_entries", "Denials remembered.", func(s guard.DenyStats) int64 { return s.Entries }),
 		gauge("weir_deny_cache_bytes", "About the bytes that they take.", func(s guard.DenyStats) int64 { return s.Bytes }),
@@ -229,11 +222,7 @@ func (m *Metrics) PanickedAsked() {
 
 // Redis tells of the store on Redis; which tells it from another, if there are two.
 func (m *Metrics) Redis(which string, stats func() redisstore.Stats) {
-	counter := func(name, help string, value func(redisstore.Stats) int64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: name, Help: help, ConstLabels: prometheus.Labels{"redis": which},
-		}, func() float64 { return float64(value(stats())) })
-	}
+	_, counter := readBy(stats, prometheus.Labels{"redis": which})
 	m.Registry.MustRegister(
 		counter("weir_redis_calls_total", "Calls of Redis. Requests that come while one is under way travel together in the next.",
 			func(s redisstore.Stats) int64 { return s.Calls }),
@@ -248,14 +237,7 @@ func (m *Metrics) Redis(which string, stats func() redisstore.Stats) {
 
 // Memory tells of the store in memory.
 func (m *Metrics) Memory(stats func() memstore.Stats) {
-	gauge := func(name, help string, value func(memstore.Stats) int64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
-			func() float64 { return float64(value(stats())) })
-	}
-	counter := func(name, help string, value func(memstore.Stats) int64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
-			func() float64 { return float64(value(stats())) })
-	}
+	gauge, counter := readBy(stats, nil)
 	m.Registry.MustRegister(
 		gauge("weir_memory_keys", "Keys in memory.", func(s memstore.Stats) int64 { return s.Keys }),
 		gauge("weir_memory_bytes", "About the bytes that keys in memory take.",
@@ -276,23 +258,36 @@ type SnapshotStats struct {
 
 // Snapshot tells of the snapshot of the store in memory.
 func (m *Metrics) Snapshot(stats func() SnapshotStats) {
-	gauge := func(name, help string, value func(SnapshotStats) float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(stats()) })
-	}
+	gauge, counter := readBy(stats, nil)
 	m.Registry.MustRegister(
-		gauge("weir_memory_snapshot_timestamp_seconds", "When the keys in memory were saved for the last time; 0: not yet.",
-			func(s SnapshotStats) float64 {
-				if s.SavedAt.IsZero() {
-					return 0
-				}
-				return float64(s.SavedAt.UnixMilli()) / 1000
-			}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "weir_memory_snapshot_timestamp_seconds", Help: "When the keys in memory were saved for the last time; 0: not yet.",
+		}, func() float64 {
+			at := stats().SavedAt
+			if at.IsZero() {
+				return 0
+			}
+			return float64(at.UnixMilli()) / 1000
+		}),
 		gauge("weir_memory_snapshot_saved_keys", "Keys that were saved the last time.",
-			func(s SnapshotStats) float64 { return float64(s.Saved) }),
+			func(s SnapshotStats) int64 { return s.Saved }),
 		gauge("weir_memory_snapshot_loaded_keys", "Keys that were loaded at start.",
-			func(s SnapshotStats) float64 { return float64(s.Loaded) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "weir_memory_snapshot_failures_total", Help: "How often the keys in memory could not be saved.",
-		}, func() float64 { return float64(stats().Failures) }),
+			func(s SnapshotStats) int64 { return s.Loaded }),
+		counter("weir_memory_snapshot_failures_total", "How often the keys in memory could not be saved.",
+			func(s SnapshotStats) int64 { return s.Failures }),
 	)
+}
+
+// readBy makes gauges and counters of what stats tells, read whenever they are asked for.
+func readBy[S any](stats func() S, labels prometheus.Labels) (
+	gauge, counter func(name, help string, value func(S) int64) prometheus.Collector,
+) {
+	read := func(value func(S) int64) func() float64 { return func() float64 { return float64(value(stats())) } }
+	gauge = func(name, help string, value func(S) int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, read(value))
+	}
+	counter = func(name, help string, value func(S) int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, read(value))
+	}
+	return gauge, counter
 }

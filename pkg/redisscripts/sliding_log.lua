@@ -72,10 +72,8 @@ end
 
 function M.load(key, l, now)
   local text = redis.pcall('GET', key)
-  if not text then
-    return { text = '', stored = 0, first = 1, tail = 0, pend = NONE, base = 0, used = 0, newest = 0 }
-  end
-  local s = { text = text, stored = 0, first = 1, tail = 0, pend = NONE, base = 0, used = 0, newest = 0 }
+  local s = { text = text or '', stored = 0, first = 1, tail = 0, pend = NONE, base = 0, used = 0, newest = 0 }
+  if not text then return s end
   if type(text) == 'table' then
     s.text, s.list, s.stored = nil, { key = key, records = {} }, call('LLEN', key)
   else

@@ -318,16 +318,8 @@ func TestAResponseIsWrittenAsProtobufReadsIt(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			data, err := Codec().Marshal(reply)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got ratelimitv3.RateLimitResponse
-			if err := proto.Unmarshal(data.Materialize(), &got); err != nil {
-				t.Fatal(err)
-			}
-			if want := s.response(&c); !proto.Equal(&got, want) {
-				t.Fatalf("%+v:\n got %v\nwant %v", c.statuses, &got, want)
+			if got, want := received(t, reply), s.response(&c); !proto.Equal(got, want) {
+				t.Fatalf("%+v:\n got %v\nwant %v", c.statuses, got, want)
 			}
 		}
 	}
@@ -387,6 +379,12 @@ func overTheWire(t testing.TB, s *Service, wire []byte) *ratelimitv3.RateLimitRe
 	if err != nil {
 		t.Fatal(err)
 	}
+	return received(t, reply)
+}
+
+// received is a reply as a client of Envoy's types has it.
+func received(t testing.TB, reply any) *ratelimitv3.RateLimitResponse {
+	t.Helper()
 	data, err := Codec().Marshal(reply)
 	if err != nil {
 		t.Fatal(err)

@@ -126,10 +126,21 @@ type run struct {
 
 // What the keys of a run are.
 const (
-	_ = iota // one key
-	_        // each the next
+	kindOneKey = iota
+	kindNextKeys
 	kindAlone
 )
+
+func (r *run) kind() byte {
+	switch {
+	case r.alone:
+		return kindAlone
+	case r.step == 1:
+		return kindNextKeys
+	default:
+		return kindOneKey
+	}
+}
 
 // join makes next a part of the run, if it is.
 func (r *run) join(next run) bool {
@@ -152,11 +163,7 @@ func (r *run) append(to []byte) []byte {
 	}
 	to = binary.BigEndian.AppendUint16(to, uint16(r.times))
 	to = binary.BigEndian.AppendUint16(to, uint16(r.key))
-	kind := byte(r.step) // kindOneKey, kindNextKeys
-	if r.alone {
-		kind = kindAlone
-	}
-	to = append(to, kind)
+	to = append(to, r.kind())
 	to = binary.BigEndian.AppendUint16(to, uint16(r.limit))
 	to = binary.BigEndian.AppendUint16(to, r.group)
 	return binary.BigEndian.AppendUint64(to, uint64(r.n))

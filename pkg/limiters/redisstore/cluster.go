@@ -32,17 +32,16 @@ func (p *part) run(ctx context.Context, s script, c processor, clock *clock) {
 	p.reply, p.err = s.run(ctx, c, clock, p.batch)
 }
 
-func sameSlot(keys []string) bool {
-	if len(keys) == 1 {
-		return true
+func slotsOf(keys []string) []int {
+	slot := make([]int, len(keys))
+	for i, key := range keys {
+		slot[i] = int(slotOf(key))
 	}
-	first := slotOf(keys[0])
-	for _, key := range keys[1:] {
-		if slotOf(key) != first {
-			return false
-		}
-	}
-	return true
+	return slot
+}
+
+func areEqual(slot []int) bool {
+	return !slices.ContainsFunc(slot, func(s int) bool { return s != slot[0] })
 }
 
 // nodes are the nodes of a cluster, each with a lane of its own: one that is slow or gone holds up its own hits and no
@@ -62,13 +61,10 @@ const mostNodes = 1024
 // take decides hits on the nodes that have their slots.
 func (n *nodes) take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
 	// Who has to learn the slots first waits for that too.
-	ctx, cancel := context.WithTimeout(ctx, n.store.lane.timeout)
+	ctx, cancel := context.WithTimeout(ctx, n.store.timeout)
 	defer cancel()
 	keys := n.store.names.keys(hits)
-	slot, home := make([]int, len(hits)), make([]int, len(hits))
-	for i, key := range keys {
-		slot[i] = int(slotOf(key))
-	}
+	slot, home := slotsOf(keys), make([]int, len(hits))
 	spans := spanning(hits, slot)
 	var lanes []*lane
 	for i, key := range keys {
@@ -166,11 +162,7 @@ func (n *nodes) decide(
 ) error {
 	s := n.store
 	keys := s.names.keys(hits)
-	if !sameSlot(keys) {
-		slot := make([]int, len(hits))
-		for i, key := range keys {
-			slot[i] = int(slotOf(key))
-		}
+	if slot := slotsOf(keys); !areEqual(slot) {
 		return s.takeParts(ctx, clock, split(now, hits, keys, slot), out)
 	}
 	b := newBatch(now, hits, keys)

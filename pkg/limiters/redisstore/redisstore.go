@@ -37,6 +37,7 @@ type Store struct {
 	clock   *clock // its
 	nodes   *nodes // of a cluster
 	counts  counts
+	timeout time.Duration // of a Take
 	connect time.Duration // of what may have to connect first, and is in no hurry
 }
 
@@ -49,6 +50,7 @@ func New(o Options) *Store {
 		script:  newScript(redisscripts.Batch(redisscripts.Algorithms...)),
 		names:   naming{o.Prefix, o.Tag, newHider(o.KeySecret)},
 		clock:   newClock(),
+		timeout: o.Timeout,
 		connect: max(o.Timeout, o.DialTimeout),
 	}
 	switch o.Type {
@@ -63,7 +65,7 @@ func New(o Options) *Store {
 		s.client = redis.NewClient(o.single())
 	}
 	newLane := func(d decide) *lane {
-		return &lane{decide: d, timeout: o.Timeout, most: o.MaxBatch, bound: o.MaxWaiting, counts: &s.counts}
+		return &lane{decide: d, timeout: s.timeout, most: o.MaxBatch, bound: o.MaxWaiting, counts: &s.counts}
 	}
 	s.lane = newLane(s.decide)
 	s.nodes = &nodes{store: s, newLane: newLane, lanes: map[string]*lane{}}
