@@ -230,6 +230,8 @@ func (m *Metrics) Redis(which string, stats func() redisstore.Stats) {
 			func(s redisstore.Stats) int64 { return s.Hits }),
 		counter("weir_redis_refused_hits_total", "Hits that failed at once, since too many were waiting.",
 			func(s redisstore.Stats) int64 { return s.Refused }),
+		counter("weir_redis_broken_hits_total", "Hits that failed at once, since the calls before them had all failed.",
+			func(s redisstore.Stats) int64 { return s.Broken }),
 		counter("weir_redis_left_hits_total", "Hits that failed after they had waited for their time, and were not charged.",
 			func(s redisstore.Stats) int64 { return s.Left }),
 	)
