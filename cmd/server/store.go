@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -12,6 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/persecond"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
 )
@@ -84,6 +86,33 @@ func remember(
 			log.Warn("not all denied hits were counted", zap.Error(err))
 		}
 	}
+}
+
+// fallBack puts what decides when a store fails before it, by the rules of the moment. What it decides by its share it
+// keeps in a memory of its own; a store in memory has no other.
+func fallBack(
+	s *settings.Serve, inner limiters.Store, r *replicas, rules *ruleSource, log *zap.Logger, metrics *telemetry.Metrics,
+) *guard.Fallback {
+	o := guard.FallbackOptions{Replicas: r.now, FalseLimit: s.LocalFalseLimit, Changed: telemetry.StoreLog(log)}
+	if s.BackendType == settings.Redis {
+		o.Local = memstore.New(memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: s.MemoryMaxBytes})
+	}
+	f := guard.NewFallback(inner, o)
+	metrics.Fallback(f.Stats, rules.live.Rules)
+	return f
+}
+
+// canDoWithout tells whether no request fails while the store does.
+func canDoWithout(rules *descriptors.Rules) bool {
+	if rules == nil {
+		return false
+	}
+	for d := range rules.Domains() {
+		if slices.Contains(d.OnErrors(), limiters.OnErrorFail) {
+			return false
+		}
+	}
+	return true
 }
 
 // where is what the variables that begin with prefix say of a Redis.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
@@ -125,7 +126,7 @@ func (m *Metrics) Answered(a *rls.Answer) {
 // remembered tells whether the deny cache answered all, so that the store was not asked.
 func remembered(decisions []rls.Decision) bool {
 	for i := range decisions {
-		if !decisions[i].Verdict.Cached {
+		if decisions[i].Verdict.By != limiters.ByCache {
 			return false
 		}
 	}
