@@ -80,7 +80,7 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	remembering, drop, forget := remember(&s.Serve, traces.Store(store.Store), log, metrics)
 	defer forget()
 	sharing := newReplicas(&s.Serve, log)
-	fallback := fallBack(&s.Serve, remembering, sharing, rules, log, metrics)
+	fallback, tidy := fallBack(&s.Serve, remembering, sharing, rules, log, metrics)
 	store.Store = fallback
 	rules.replaced = func() {
 		drop()
@@ -105,6 +105,7 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	group.Go(func() error { return rules.watch(running, reload) })
 	group.Go(func() error { store.await(running, storeAnswered); return nil })
 	group.Go(func() error { sharing.watch(running); return nil })
+	group.Go(func() error { tidy(running); return nil })
 	if canDoWithout(rules.live.Rules()) {
 		storeAnswered()
 	}

@@ -89,17 +89,34 @@ func remember(
 }
 
 // fallBack puts what decides when a store fails before it, by the rules of the moment. What it decides by its share it
-// keeps in a memory of its own; a store in memory has no other.
+// keeps in a memory of its own, which tidy keeps from growing old until ctx ends; a store in memory has no other.
 func fallBack(
 	s *settings.Serve, inner limiters.Store, r *replicas, rules *ruleSource, log *zap.Logger, metrics *telemetry.Metrics,
-) *guard.Fallback {
+) (f *guard.Fallback, tidy func(ctx context.Context)) {
 	o := guard.FallbackOptions{Replicas: r.now, FalseLimit: s.LocalFalseLimit, Changed: telemetry.StoreLog(log)}
+	tidy = func(context.Context) {}
 	if s.BackendType == settings.Redis {
-		o.Local = memstore.New(memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: s.MemoryMaxBytes})
+		local := memstore.New(memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: s.MemoryMaxBytes})
+		metrics.Memory(local.Stats)
+		o.Local, tidy = local, func(ctx context.Context) { sweep(ctx, local) }
 	}
-	f := guard.NewFallback(inner, o)
+	f = guard.NewFallback(inner, o)
 	metrics.Fallback(f.Stats, rules.live.Rules)
-	return f
+	return f, tidy
+}
+
+// sweep drops from time to time what is as good as new: nobody asks a local store once the other is back.
+func sweep(ctx context.Context, local *memstore.Store) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			local.Sweep()
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // canDoWithout tells whether no request fails while the store does.

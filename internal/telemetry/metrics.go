@@ -242,7 +242,7 @@ func (m *Metrics) Redis(which string, stats func() redisstore.Stats) {
 func (m *Metrics) Memory(stats func() memstore.Stats) {
 	gauge, counter := readBy(stats, nil)
 	m.Registry.MustRegister(
-		gauge("weir_memory_keys", "Keys in memory.", func(s memstore.Stats) int64 { return s.Keys }),
+		gauge("weir_memory_keys", "Keys in memory: of the store, or of on_store_error: local.", func(s memstore.Stats) int64 { return s.Keys }),
 		gauge("weir_memory_bytes", "About the bytes that keys in memory take.",
 			func(s memstore.Stats) int64 { return s.Bytes }),
 		counter("weir_memory_dropped_keys_total", "Keys dropped for room that were not yet as good as new.",
