@@ -78,6 +78,8 @@ func TestCheck(t *testing.T) {
 			[]string{"BACKEND_TYPE: memcache is not carried over", `LOG_LEVEL: unknown level "loud"`, "STORE_TIMEOUT: want more than 0"}},
 		{"--config " + bad, 1, nil, []string{"have faults:\n", bad + ":1:9: ", bad + ":5:5: "}},
 		{"--config " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file", "--config"}},
+		{"--grpc-server-use-tls --grpc-server-cert=c --grpc-server-key=k --grpc-client-ca=ca --grpc-client-san=envoy,*.edge --config " + good, 1, nil,
+			[]string{`GRPC_CLIENT_TLS_SAN: "*.edge": want whole names, without a wildcard`}},
 		{"--backend-type=redis --redis-url=redis://me:secret@h:1/x --config " + good, 1, nil, []string{"REDIS_URL: the address names a database that is not a number"}},
 	} {
 		var out, err bytes.Buffer
