@@ -172,6 +172,25 @@ func TestAReplicaWithoutItsMasterIsLeft(t *testing.T) {
 	l.settle()
 }
 
+// A master that shall not go on without its replica (min-replicas-to-write) refuses what would write, and denies all the same.
+func TestAMasterWithoutItsReplicaChargesNothing(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	one := limiters.Hit{Key: "k", Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour}), N: 1}
+	if _, err := take(t, s, one); err != nil {
+		t.Fatal(err)
+	}
+	c.ConfigSet(t.Context(), "min-replicas-to-write", "1")
+	out, err := take(t, s, one, hitsOf("other")[0])
+	if err != nil || out[0].Err != nil || out[0].Allowed || out[1].Err == nil || !strings.Contains(out[1].Err.Error(), "NOREPLICAS") {
+		t.Errorf("%+v, %v: want a denial, and NOREPLICAS", out, err)
+	}
+	c.ConfigSet(t.Context(), "min-replicas-to-write", "0")
+	if out, err := take(t, s, hitsOf("other")...); err != nil || out[0].Used != 1 {
+		t.Errorf("afterwards: %+v, %v", out, err)
+	}
+}
+
 // Another client's script holds Redis: calls fail at their deadline, and after busy-reply-threshold with BUSY, until it ends
 // or is killed. None of them is charged.
 func TestARedisThatIsBusyIsBackWhenTheScriptIsKilled(t *testing.T) {
