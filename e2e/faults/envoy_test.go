@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ func TestWeirKilledBehindEnvoy(t *testing.T) {
 				Port:  ports[0],
 			}
 			w := launchWeir(t, o)
-			e := startEnvoy(t, w, deny)
+			e := startEnvoy(t, w, deny, 5*time.Second)
 
 			seen := e.browse(t, 8)
 			sleep(t, either(500*time.Millisecond, 3*time.Second))
@@ -78,10 +79,37 @@ func TestWeirKilledBehindEnvoy(t *testing.T) {
 	}
 }
 
+// Envoy waits less long than Weir: its user waits as long as Envoy does, and what it gave up on is not charged when Redis
+// goes on.
+func TestEnvoyGivesUpFirst(t *testing.T) {
+	redis := redistest.Start(t)
+	w := startWeir(t, strings.Replace(rules(many), domain, "weir", 1), append(onRedis(redis.Addr), "STORE_TIMEOUT=30s")...)
+	e := startEnvoy(t, w, false, 300*time.Millisecond)
+	until(t, "a limit is told", func() bool { return e.ask(t.Context(), userName(0), "first").limit })
+	signal(t, redis, syscall.SIGSTOP)
+	t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
+	for n := range 5 {
+		v := e.ask(t.Context(), userName(1+n), "first")
+		if v.err != nil || v.status != 200 || v.limit {
+			t.Errorf("while Redis stood still: %+v, want 200 without a limit", v)
+		}
+		if took := v.end.Sub(v.begin); took > 10*time.Second {
+			t.Errorf("an answer took %v", took)
+		}
+	}
+	signal(t, redis, syscall.SIGCONT)
+	until(t, "a limit is told again", func() bool { return e.ask(t.Context(), userName(99), "first").limit })
+	for c, n := range held(t, redis.Addr) {
+		if c.user > 0 && c.user < 99 {
+			t.Errorf("%v: charged %d times, and Envoy had let it pass without", c, n)
+		}
+	}
+}
+
 // An envoy is a real one before a Weir.
 type envoy struct{ *harness.Envoy }
 
-func startEnvoy(t *testing.T, w *harness.Weir, deny bool) *envoy {
+func startEnvoy(t *testing.T, w *harness.Weir, deny bool, timeout time.Duration) *envoy {
 	t.Helper()
 	if _, err := harness.FindEnvoy(); err != nil {
 		t.Fatal(err)
@@ -95,7 +123,7 @@ func startEnvoy(t *testing.T, w *harness.Weir, deny bool) *envoy {
 		t.Fatal("no failure_mode_deny in envoy/bootstrap.yaml")
 	}
 	e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-		Bootstrap: writeFile(t, filepath.Join(t.TempDir(), "bootstrap.yaml"), text), Weir: w.GRPC, Dir: t.TempDir(), Timeout: 5 * time.Second,
+		Bootstrap: writeFile(t, filepath.Join(t.TempDir(), "bootstrap.yaml"), text), Weir: w.GRPC, Dir: t.TempDir(), Timeout: timeout,
 	})
 	if err != nil {
 		t.Fatal(err)
