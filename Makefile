@@ -47,7 +47,7 @@ bench-scale: ## the long rows: by the number of keys, of rules, of descriptors, 
 lint: ## golangci-lint, by .golangci.yml
 	@env=$$(tools/ensure lint) && eval "$$env" && "$$GOLANGCI_LINT" run
 
-vuln: ## govulncheck: known vulnerabilities of what is linked in. It asks vuln.go.dev, so CI does not run it
+vuln: ## govulncheck: known vulnerabilities of what is linked in. It asks vuln.go.dev; CI runs it where that answers
 	@env=$$(tools/ensure vuln) && eval "$$env" && "$$GOVULNCHECK" ./... && cd e2e/xds && "$$GOVULNCHECK" -test ./...
 
 check: ## what needs no server: formatting, go.mod, the rules in envoy/

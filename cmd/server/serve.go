@@ -79,7 +79,16 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	// The cache stands before what is traced: a trace shows what Redis was asked.
 	remembering, drop, forget := remember(&s.Serve, traces.Store(store.Store), log, metrics)
 	defer forget()
-	store.Store, rules.replaced = remembering, drop
+	sharing := newReplicas(&s.Serve, log)
+	fallback, tidy := fallBack(&s.Serve, remembering, sharing, rules, log, metrics)
+	store.Store = fallback
+	rules.replaced = func() {
+		drop()
+		fallback.Forget()
+		if canDoWithout(rules.live.Rules()) {
+			storeAnswered()
+		}
+	}
 	p, err := newServers(&s.Serve, rules, store, ready, log, metrics, traces.GRPC()...)
 	if err != nil {
 		return err
@@ -95,6 +104,11 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	}
 	group.Go(func() error { return rules.watch(running, reload) })
 	group.Go(func() error { store.await(running, storeAnswered); return nil })
+	group.Go(func() error { sharing.watch(running); return nil })
+	group.Go(func() error { tidy(running); return nil })
+	if canDoWithout(rules.live.Rules()) {
+		storeAnswered()
+	}
 	group.Go(func() error {
 		s.stopOn(running, signals, ready, p, log)
 		cancel()

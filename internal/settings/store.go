@@ -25,6 +25,10 @@ type Store struct {
 	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"Hide in Redis what users sent: keys are HMAC-SHA256 under this secret, of 16 bytes or more, the same for all replicas. Another secret, and none, begins all counters anew."`
 	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait for Redis. Envoy itself waits 20 ms by default."`
 
+	Replicas        int     `env:"REPLICAS" default:"1" help:"How many replicas of Weir share the limits. on_store_error: local takes this replica's share by it."`
+	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"Count the addresses of this name instead, every 10 s: that of a headless Kubernetes service of the replicas. As long as it has none, REPLICAS counts."`
+	LocalFalseLimit float64 `env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" help:"The share that on_store_error: local takes is so large that a client that uses a limit whole is denied by some replica with this probability."`
+
 	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"About the most bytes that remembered denials may take: who is over a limit is denied without asking Redis. 0: every decision asks Redis. Counters in memory need no cache."`
 	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest that a denial is remembered, and that hits so denied wait to be counted in Redis: what another replica gives back, or Redis loses, is seen after that."`
 
@@ -80,6 +84,10 @@ func (s *Store) complete(f *faults) {
 		f.tell("REDIS_TIMEOUT", "want 0, which is the default, or more")
 	}
 	positive(f, "REDIS_POOL_SIZE", s.RedisPoolSize)
+	positive(f, "REPLICAS", s.Replicas)
+	if !(s.LocalFalseLimit > 0 && s.LocalFalseLimit < 1) {
+		f.tell("LOCAL_FALSE_LIMIT_PROBABILITY", "want more than 0 and less than 1")
+	}
 	if s.LocalCacheSize < 0 {
 		f.tell("LOCAL_CACHE_SIZE_IN_BYTES", "want 0, which is no cache, or more")
 	}

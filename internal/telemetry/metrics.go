@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
@@ -125,7 +126,7 @@ func (m *Metrics) Answered(a *rls.Answer) {
 // remembered tells whether the deny cache answered all, so that the store was not asked.
 func remembered(decisions []rls.Decision) bool {
 	for i := range decisions {
-		if !decisions[i].Verdict.Cached {
+		if decisions[i].Verdict.By != limiters.ByCache {
 			return false
 		}
 	}
@@ -230,6 +231,8 @@ func (m *Metrics) Redis(which string, stats func() redisstore.Stats) {
 			func(s redisstore.Stats) int64 { return s.Hits }),
 		counter("weir_redis_refused_hits_total", "Hits that failed at once, since too many were waiting.",
 			func(s redisstore.Stats) int64 { return s.Refused }),
+		counter("weir_redis_broken_hits_total", "Hits that failed at once, since the calls before them had all failed.",
+			func(s redisstore.Stats) int64 { return s.Broken }),
 		counter("weir_redis_left_hits_total", "Hits that failed after they had waited for their time, and were not charged.",
 			func(s redisstore.Stats) int64 { return s.Left }),
 	)
@@ -239,7 +242,7 @@ func (m *Metrics) Redis(which string, stats func() redisstore.Stats) {
 func (m *Metrics) Memory(stats func() memstore.Stats) {
 	gauge, counter := readBy(stats, nil)
 	m.Registry.MustRegister(
-		gauge("weir_memory_keys", "Keys in memory.", func(s memstore.Stats) int64 { return s.Keys }),
+		gauge("weir_memory_keys", "Keys in memory: of the store, or of on_store_error: local.", func(s memstore.Stats) int64 { return s.Keys }),
 		gauge("weir_memory_bytes", "About the bytes that keys in memory take.",
 			func(s memstore.Stats) int64 { return s.Bytes }),
 		counter("weir_memory_dropped_keys_total", "Keys dropped for room that were not yet as good as new.",

@@ -40,6 +40,8 @@ func ParseWith(o Options, files ...File) (*Rules, error) {
 	for _, check := range b.checks {
 		check()
 	}
+	o.Overlay.settle(b.rules)
+	b.rules.settle()
 	for _, p := range parsers {
 		b.rules.warnings = append(b.rules.warnings, p.warnings...)
 	}

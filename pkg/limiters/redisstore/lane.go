@@ -23,6 +23,9 @@ var errWaited = errors.New("the calls before it took all its time")
 // errTimeout is the error of a Take whose call has not come back in time. It may have charged.
 var errTimeout = errors.New("no answer in time")
 
+// errBug is the error of Takes that met a panic.
+var errBug = errors.New("redisstore: a bug, please report it")
+
 // A decide decides hits by one call. It uses neither hits nor out after it has returned.
 type decide func(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error
 
@@ -30,7 +33,7 @@ type decide func(ctx context.Context, now time.Time, hits []limiters.Hit, out []
 // that do, and they go in the next call: there is no timer, and nobody waits who comes while there is none.
 //
 // A Take that meets no other makes its call itself. After a call that others have waited for, a goroutine of the lane
-// makes the next ones, until nobody waits.
+// makes the next ones, until nobody waits. After calls that failed it turns hits away for a while: see breaker.
 type lane struct {
 	decide  decide
 	timeout time.Duration // of a Take, and of a call
@@ -39,6 +42,7 @@ type lane struct {
 	counts  *counts
 
 	mu      sync.Mutex
+	breaker breaker
 	busy    bool
 	queue   []*ticket
 	waiting int // hits in the queue
@@ -51,6 +55,7 @@ type lane struct {
 type counts struct {
 	calls, hits   atomic.Int64
 	refused, left atomic.Int64
+	broken        atomic.Int64
 }
 
 // A load is the hits of several tickets, in one call. Only the lane's goroutine touches it.
@@ -89,6 +94,11 @@ var tickets = sync.Pool{New: func() any {
 // take decides hits, alone or with those of others.
 func (l *lane) take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
 	l.mu.Lock()
+	if l.breaker.refuses(l.busy) {
+		l.mu.Unlock()
+		l.counts.broken.Add(int64(len(hits)))
+		return ErrBroken
+	}
 	if !l.busy {
 		l.busy = true
 		l.mu.Unlock()
@@ -113,11 +123,18 @@ func (l *lane) take(ctx context.Context, now time.Time, hits []limiters.Hit, out
 }
 
 func (l *lane) alone(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-	defer l.next()
+	o := saysNothing // of a panic
+	defer func() { l.next(o) }()
+	had := l.timeout
+	if own, bounded := ctx.Deadline(); bounded {
+		had = min(had, time.Until(own))
+	}
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	l.count(len(hits))
-	return l.decide(ctx, now, hits, out)
+	err := l.decide(ctx, now, hits, out)
+	o = judge(err, had, l.timeout)
+	return err
 }
 
 func (l *lane) count(hits int) {
@@ -157,15 +174,34 @@ func (t *ticket) forget() {
 	tickets.Put(t)
 }
 
-// next passes the lane on to those who wait.
-func (l *lane) next() {
+// next passes the lane on to those who wait, after a call that was the only one.
+func (l *lane) next(o outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.queue) == 0 {
+	if l.ended(o); len(l.queue) == 0 {
 		l.busy = false
 		return
 	}
 	l.served.Go(l.serve)
+}
+
+// ended tells the breaker of a call. If it is broken now, nobody waits any longer. The lock is held.
+func (l *lane) ended(o outcome) {
+	l.breaker.record(o)
+	if !l.breaker.broken() {
+		return
+	}
+	var told []*ticket
+	for _, t := range l.queue {
+		if t.state.CompareAndSwap(waiting, sent) {
+			t.err = ErrBroken
+			told = append(told, t)
+			l.counts.broken.Add(int64(len(t.hits)))
+		}
+	}
+	clear(l.queue)
+	l.queue, l.waiting = l.queue[:0], 0
+	l.deliver(told)
 }
 
 func (l *lane) idle() bool {
@@ -246,9 +282,13 @@ func (l *lane) call() {
 	d := &l.load
 	d.verdicts = slices.Grow(d.verdicts[:0], len(d.hits))[:len(d.hits)]
 	l.count(len(d.hits))
+	had := time.Until(d.deadline)
 	ctx, cancel := context.WithDeadline(context.Background(), d.deadline)
 	defer cancel()
 	err := l.guarded(ctx)
+	l.mu.Lock()
+	l.ended(judge(err, had, l.timeout))
+	l.mu.Unlock()
 	from := 0
 	for _, t := range d.tickets {
 		t.err = err
@@ -272,7 +312,7 @@ func (l *lane) deliver(told []*ticket) {
 func (l *lane) guarded(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("redisstore: a bug, please report it: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("%w: %v\n%s", errBug, p, debug.Stack())
 		}
 	}()
 	return l.decide(ctx, l.load.tickets[0].now, l.load.hits, l.load.verdicts)

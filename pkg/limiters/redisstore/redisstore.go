@@ -113,6 +113,7 @@ type Stats struct {
 	Calls, Hits int64 // made, and the hits in them: how many requests travel together is their ratio
 	Refused     int64 // hits that failed with ErrBusy
 	Left        int64 // hits whose Take gave up waiting before they were sent, uncharged
+	Broken      int64 // hits that failed with ErrBroken
 }
 
 // Stats tells what the store has done.
@@ -120,6 +121,7 @@ func (s *Store) Stats() Stats {
 	return Stats{
 		Calls: s.counts.calls.Load(), Hits: s.counts.hits.Load(),
 		Refused: s.counts.refused.Load(), Left: s.counts.left.Load(),
+		Broken: s.counts.broken.Load(),
 	}
 }
 

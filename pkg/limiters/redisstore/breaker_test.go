@@ -1,0 +1,179 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// breakLane fails as often as it takes to break the lane.
+func breakLane(t *testing.T, s *Store) {
+	t.Helper()
+	for i := range failuresToBreak {
+		_, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
+		if err == nil || errors.Is(err, ErrBroken) {
+			t.Fatalf("call %d of a Redis that does not answer: %v", i, err)
+		}
+	}
+}
+
+func answersAgain(t *testing.T, s *Store) {
+	t.Helper()
+	redistest.Await(t, "Redis to be asked again", func(context.Context) error {
+		_, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
+		return err
+	})
+}
+
+func TestABrokenRedisIsNotWaitedFor(t *testing.T) {
+	server := redistest.Start(t)
+	s := New(Options{Addr: server.Addr, Timeout: 50 * time.Millisecond})
+	defer s.Close()
+	answersAgain(t, s) // and is connected
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	breakLane(t, s)
+	// The pause lasts longer than this takes, unless the machine stands still.
+	calls := s.Stats().Calls
+	const many = 100
+	for range many {
+		if _, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); !errors.Is(err, ErrBroken) && s.Stats().Calls == calls {
+			t.Fatalf("got %v, want ErrBroken", err)
+		}
+	}
+	if stats := s.Stats(); stats.Broken < many/2 || stats.Calls > calls+1 {
+		t.Errorf("%d turned away and %d calls made in the pause", stats.Broken, stats.Calls-calls)
+	}
+	if err := server.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	answersAgain(t, s)
+	if _, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); err != nil {
+		t.Errorf("after one that went well: %v", err)
+	}
+}
+
+// One call is tried when the pause is over, and nobody joins it.
+func TestOneCallIsTriedAtATime(t *testing.T) {
+	l := &lane{timeout: time.Second, most: 10, bound: 10, counts: &counts{}}
+	trying, goOn := make(chan struct{}), make(chan error)
+	l.decide = func(context.Context, time.Time, []limiters.Hit, []limiters.Verdict) error {
+		trying <- struct{}{}
+		return <-goOn
+	}
+	l.breaker = breaker{failed: failuresToBreak, until: time.Now().Add(-time.Millisecond)}
+	hit, verdict := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
+	attempt := func() error { return l.take(t.Context(), time.Time{}, hit, verdict) }
+	for _, answer := range []error{errors.New("no route"), context.Canceled, nil} {
+		tried := make(chan error)
+		go func() { tried <- attempt() }()
+		<-trying
+		if err := l.take(t.Context(), time.Time{}, hit, make([]limiters.Verdict, 1)); !errors.Is(err, ErrBroken) {
+			t.Errorf("beside the one that is tried: %v", err)
+		}
+		goOn <- answer
+		if err := <-tried; !errors.Is(err, answer) {
+			t.Errorf("got %v, want %v", err, answer)
+		}
+		l.breaker.until = time.Now().Add(-time.Millisecond)
+	}
+	if l.breaker.broken() {
+		t.Error("it is broken after a call that went well")
+	}
+}
+
+// Whoever waits when the last of the calls fails is told so at once, and has charged nothing.
+func TestWhoWaitsIsTurnedAwayToo(t *testing.T) {
+	l := &lane{timeout: time.Minute, most: 10, bound: 10, counts: &counts{}}
+	calling, goOn := make(chan struct{}), make(chan struct{})
+	l.decide = func(context.Context, time.Time, []limiters.Hit, []limiters.Verdict) error {
+		calling <- struct{}{}
+		<-goOn
+		return errors.New("no route")
+	}
+	l.breaker.failed = failuresToBreak - 2
+	var takes sync.WaitGroup
+	var failed [4]error
+	attempt := func(i int) {
+		takes.Go(func() {
+			failed[i] = l.take(t.Context(), time.Time{}, make([]limiters.Hit, 1), make([]limiters.Verdict, 1))
+		})
+	}
+	waiting := func(n int) {
+		redistest.Await(t, "Takes to wait", func(context.Context) error {
+			if got := l.waits(); got != n {
+				return fmt.Errorf("%d hits wait, want %d", got, n)
+			}
+			return nil
+		})
+	}
+	attempt(0)
+	<-calling
+	attempt(1) // goes in the next call, which is the last that is tried
+	waiting(1)
+	goOn <- struct{}{}
+	<-calling
+	attempt(2)
+	attempt(3)
+	waiting(2)
+	goOn <- struct{}{}
+	takes.Wait()
+	l.served.Wait()
+	for i, err := range failed {
+		if broken := errors.Is(err, ErrBroken); broken != (i >= 2) {
+			t.Errorf("take %d: %v", i, err)
+		}
+	}
+	if !l.idle() || l.waits() != 0 || l.counts.broken.Load() != 2 {
+		t.Errorf("idle %v, %d wait, %d turned away", l.idle(), l.waits(), l.counts.broken.Load())
+	}
+}
+
+// A client that gives Redis no time, or goes away, cannot turn the others away.
+func TestWhatACallSaysOfRedis(t *testing.T) {
+	const timeout = 15 * time.Millisecond
+	wire := func(text string) error { return fmt.Errorf("take: %w", redisError(text)) }
+	for _, c := range []struct {
+		err  error
+		had  time.Duration
+		want outcome
+	}{
+		{nil, timeout, wentWell},
+		{nil, time.Microsecond, wentWell},
+		{context.DeadlineExceeded, timeout, wentWrong},
+		{context.DeadlineExceeded, timeout / 2, wentWrong},
+		{context.DeadlineExceeded, time.Millisecond, saysNothing},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, timeout, wentWrong},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, time.Millisecond, saysNothing},
+		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, time.Millisecond, wentWrong},
+		{context.Canceled, timeout, saysNothing},
+		{wire("LOADING Redis is loading the dataset in memory"), timeout, wentWrong},
+		{wire("READONLY You can't write against a read only replica."), timeout, wentWrong},
+		{wire("CLUSTERDOWN The cluster is down"), timeout, wentWrong},
+		{wire("ERR value is not an integer"), timeout, saysNothing},
+		{fmt.Errorf("%w: of ours", errBug), timeout, saysNothing},
+	} {
+		if got := judge(c.err, c.had, timeout); got != c.want {
+			t.Errorf("%v within %v: got %v, want %v", c.err, c.had, got, c.want)
+		}
+	}
+}
+
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+func (redisError) RedisError()     {}
+
+var _ redis.Error = redisError("")
