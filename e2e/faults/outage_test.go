@@ -25,10 +25,11 @@ type outage struct {
 	mine  func(who counter) bool // nil: every counter was at the master that fails
 	after time.Duration          // after which there are no more errors, once there is a master; 0: a second
 	end   func() map[counter]int // what is counted in the end
+	local int                    // what on_store_error: local admits besides, of each counter
 }
 
 // A machine of the outage: users with a limit that is half spent when the store fails, and spent in the end.
-const outageLimit = 40
+const outageLimit = policyLimit
 
 // run puts a load on the servers, lets the store fail in the middle of it, and holds what was admitted against what was
 // counted. It returns how many charges were acknowledged and lost.
@@ -52,9 +53,12 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 	}
 	failedAt := time.Now()
 	o.fail()
+	diedAt := time.Now()
 	counted := o.held()
 	acknowledged := map[counter]int{}
-	l.soFar(func(all answers) { acknowledged = all.of(allowed).by() })
+	l.soFar(func(all answers) {
+		acknowledged = all.of(allowed).that(func(a *answer) bool { return o.local == 0 || a.end.Before(diedAt) }).by()
+	})
 	backAt := o.back()
 	sleep(t, either(2*time.Second, 8*time.Second))
 	all := l.end()
@@ -69,10 +73,10 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 	spent := spend(t, l.clients, all)
 	admitted, unknown, over := spent.of(allowed).by(), spent.of(failed).by(), 0
 	for c := range spent.by() {
-		if n := admitted[c]; n > outageLimit+lost[c] {
-			t.Errorf("%v: %d were admitted, of %d; %d charges were lost", c, n, outageLimit, lost[c])
+		if n := admitted[c]; n > outageLimit+lost[c]+o.local {
+			t.Errorf("%v: %d were admitted, of %d and %d locally; %d charges were lost", c, n, outageLimit, o.local, lost[c])
 		}
-		if n := admitted[c] + unknown[c]; n < outageLimit {
+		if n := admitted[c] + unknown[c]; n < outageLimit && o.local == 0 {
 			t.Errorf("%v: %d were admitted in the end, and %d failed, of %d", c, admitted[c], unknown[c], outageLimit)
 		}
 		over += max(0, admitted[c]-outageLimit)
@@ -168,31 +172,40 @@ func TestRedisKilledAndRestarted(t *testing.T) {
 
 // A master is killed, and Sentinels make its replica one, which lacks what was not yet replicated.
 func TestSentinelFailover(t *testing.T) {
-	var before *wire
-	s := redistest.StartSentinelsBehind(t, "limits", 3, redistest.Secrets{}, func(addr string) string {
-		before = newWire(t, addr)
-		return before.addr
-	})
-	env := []string{
-		"BACKEND_TYPE=redis", "REDIS_TYPE=SENTINEL", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=limits," + strings.Join(s.Addrs(), ","),
-	}
-	o := &outage{
-		name:  "Sentinel failover, replication half a second behind",
-		weirs: []*harness.Weir{startWeir(t, rules(outageLimit), env...), startWeir(t, rules(outageLimit), env...)},
-		lag:   before.forgetReplicas,
-		fail:  s.Master.Stop,
-		held: func() map[counter]int {
-			s.Replica.Await(t, "master_link_status:down")
-			return held(t, s.Replica.Addr)
-		},
-		back: func() time.Time {
-			s.Replica.Await(t, "role:master")
-			return time.Now()
-		},
-		end: func() map[counter]int { return held(t, s.Replica.Addr) },
-	}
-	if lost := o.run(t); lost == 0 {
-		t.Error("nothing was lost: the replica was not behind, and this test shows nothing")
+	for _, policy := range []string{"error", "local"} {
+		t.Run(policy, func(t *testing.T) {
+			var before *wire
+			s := redistest.StartSentinelsBehind(t, "limits", 3, redistest.Secrets{}, func(addr string) string {
+				before = newWire(t, addr)
+				return before.addr
+			})
+			env := []string{
+				"BACKEND_TYPE=redis", "REDIS_TYPE=SENTINEL", "REDIS_SOCKET_TYPE=tcp",
+				"REDIS_URL=limits," + strings.Join(s.Addrs(), ","), "REPLICAS=2",
+			}
+			text := rules(outageLimit, "on_store_error: "+policy+"\n")
+			o := &outage{
+				name:  "Sentinel failover, replication half a second behind, on_store_error: " + policy,
+				weirs: []*harness.Weir{startWeir(t, text, env...), startWeir(t, text, env...)},
+				lag:   before.forgetReplicas,
+				fail:  s.Master.Stop,
+				held: func() map[counter]int {
+					s.Replica.Await(t, "master_link_status:down")
+					return held(t, s.Replica.Addr)
+				},
+				back: func() time.Time {
+					s.Replica.Await(t, "role:master")
+					return time.Now()
+				},
+				end: func() map[counter]int { return held(t, s.Replica.Addr) },
+			}
+			if policy == "local" {
+				o.local = 2 * shareOf2
+			}
+			if lost := o.run(t); lost == 0 {
+				t.Error("nothing was lost: the replica was not behind, and this test shows nothing")
+			}
+		})
 	}
 }
 
