@@ -14,6 +14,7 @@ import (
 // Clients that say half of what they begin, and clients that read nothing of what they are answered, hold up nobody else;
 // and when they are gone nothing of theirs is left.
 func TestSlowClients(t *testing.T) {
+	t.Parallel()
 	w := startWeir(t, rules(many))
 	c := dial(t, w.GRPC)
 	if v, err := c.ask(t.Context(), counter{"first", 0}); v != allowed {

@@ -19,6 +19,7 @@ import (
 // Weir is killed and started again in front of a real Envoy, whose user sees what failure_mode_deny says, and no more:
 // requests pass, or are answered with 500. When Weir is back, limits hold as they did.
 func TestWeirKilledBehindEnvoy(t *testing.T) {
+	t.Parallel()
 	for _, deny := range []bool{false, true} {
 		t.Run(fmt.Sprintf("failure_mode_deny %v", deny), func(t *testing.T) {
 			t.Parallel()
@@ -82,6 +83,7 @@ func TestWeirKilledBehindEnvoy(t *testing.T) {
 // Envoy waits less long than Weir: its user waits as long as Envoy does, and what it gave up on is not charged when Redis
 // goes on.
 func TestEnvoyGivesUpFirst(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	w := startWeir(t, strings.Replace(rules(many), domain, "weir", 1), append(onRedis(redis.Addr), "STORE_TIMEOUT=30s")...)
 	e := startEnvoy(t, w, false, 300*time.Millisecond)

@@ -13,6 +13,7 @@ import (
 // A process with its counters in memory is killed, and another takes its place. Without a snapshot it knows nothing, so
 // that every limit may be spent once more; with one it knows what was charged until the last was saved.
 func TestMemoryKilledAndRestarted(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name      string
 		snapshots bool

@@ -11,6 +11,7 @@ import (
 // Three replicas reach one Redis over networks that delay, cut and halve what they say and hear: whatever is lost, of no
 // counter more is admitted than its limit, and no hit counts twice.
 func TestFaultyNetwork(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	var wires []*wire
 	var faults []*faultyNetwork

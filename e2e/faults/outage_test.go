@@ -129,6 +129,7 @@ func spend(t *testing.T, clients []*client, all answers) answers {
 
 // A Redis is killed and comes back with what it had on disk.
 func TestRedisKilledAndRestarted(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		settings []string
@@ -172,6 +173,7 @@ func TestRedisKilledAndRestarted(t *testing.T) {
 
 // A master is killed, and Sentinels make its replica one, which lacks what was not yet replicated.
 func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []string{"error", "local"} {
 		t.Run(policy, func(t *testing.T) {
 			var before *wire
@@ -211,6 +213,7 @@ func TestSentinelFailover(t *testing.T) {
 
 // A master of a cluster is killed, and the others make its replica one.
 func TestClusterFailover(t *testing.T) {
+	t.Parallel()
 	var wires []*wire
 	c := redistest.StartClusterBehind(t, 3, func(addr string) string {
 		wires = append(wires, newWire(t, addr))
@@ -263,6 +266,7 @@ func TestClusterFailover(t *testing.T) {
 
 // Slots move to another node under load: nothing fails, nothing is lost, and nobody gets in.
 func TestClusterResharding(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	env := []string{
 		"BACKEND_TYPE=redis", "REDIS_TYPE=CLUSTER", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + strings.Join(c.Addrs(), ","),

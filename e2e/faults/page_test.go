@@ -17,6 +17,7 @@ type row struct {
 	outage     time.Duration // from when it began until the last error
 	size       size          // at most
 	lost, over string        // charges that were acknowledged and lost; admitted above a limit
+	late       string        // charges of hits that had been answered with an error long before
 	errors     string        // if they are not counted from the answers
 }
 
@@ -36,8 +37,8 @@ func tell(r row) {
 const (
 	begin = "<!-- measured: make chaos -->\n"
 	end   = "<!-- end -->\n"
-	head  = "| fault | requests/s | errors | answered meanwhile: 99.9 % within | the longest | errors for | charges lost | over a limit | goroutines | memory |\n" +
-		"|---|---|---|---|---|---|---|---|---|---|\n"
+	head  = "| fault | requests/s | errors | answered meanwhile: 99.9 % within | the longest | errors for | charged after the error | charges lost | over a limit | goroutines | memory |\n" +
+		"|---|---|---|---|---|---|---|---|---|---|---|\n"
 )
 
 func (r *row) String() string {
@@ -50,8 +51,8 @@ func (r *row) String() string {
 	if r.errors == "" && len(r.of) > 0 {
 		r.errors = fmt.Sprintf("%d of %d", len(r.of.of(failed)), len(r.of))
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", r.fault, none(int64(r.rate), ""), r.errors,
-		short(r.while.within(.999)), short(r.of.within(1)), short(r.outage), r.lost, r.over,
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", r.fault, none(int64(r.rate), ""), r.errors,
+		short(r.while.within(.999)), short(r.of.within(1)), short(r.outage), r.late, r.lost, r.over,
 		none(int64(r.size.goroutines), ""), none(r.size.resident>>20, " MB"))
 }
 

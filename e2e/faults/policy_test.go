@@ -19,6 +19,7 @@ const (
 // Two replicas lose their Redis under load. Nobody is told of an error: who is to pass passes, who is to be denied is denied,
 // and who is limited locally passes no more often than the shares say. When Redis is back it decides again, by itself.
 func TestOnStoreErrorUnderLoad(t *testing.T) {
+	t.Parallel()
 	policies := []string{"allow", "deny", "local"}
 	text := &strings.Builder{}
 	fmt.Fprintf(text, "domain: %s\ndescriptors:\n  - key: user_id\n    descriptors:\n", domain)

@@ -15,6 +15,7 @@ import (
 // A day in some minutes: all algorithms, ever new users, windows that end, rules that are read again, connections that come
 // and go, a Redis that is restarted. What Weir holds in the end is what it held at first: memory, goroutines and files.
 func TestSoak(t *testing.T) {
+	t.Parallel()
 	for _, store := range []string{"redis", "memory"} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
