@@ -6,8 +6,10 @@ FUZZTIME ?= 10s
 ROWS     ?=
 ROUNDS   ?= 3
 SECONDS  ?= 3
+RUN      ?=
+SOAK     ?= 10m
 
-.PHONY: help build demo test fuzz faults bench bench-scale lint vuln check
+.PHONY: help build demo test fuzz faults chaos bench bench-scale lint vuln check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +30,10 @@ fuzz: ## every fuzz test for FUZZTIME (10s)
 
 faults: ## seed known faults into the core, one at a time: the suite must see each
 	@env=$$(tools/ensure redis) && eval "$$env" && go run ./tools/faults
+
+chaos: ## kill, freeze and cut off what Weir stands on, at full length (half an hour), into docs/failure-modes.md: RUN=Frozen SOAK=10m
+	@env=$$(tools/ensure envoy redis incumbent) && eval "$$env" && \
+	go test ./e2e/faults -count=1 -timeout=5h -parallel=1 -v -run='$(RUN)' -full -soak=$(SOAK) -page=$(CURDIR)/docs/failure-modes.md
 
 bench bench-scale: BENCH = @env=$$(tools/ensure envoy redis incumbent) && eval "$$env" && \
 	go run ./bench -rows='$(ROWS)' -rounds=$(ROUNDS) -seconds=$(SECONDS)
