@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -71,7 +72,8 @@ func TestCheck(t *testing.T) {
 		}},
 		{"check " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file"}},
 		{"check", 2, nil, []string{"path"}},
-		{"version", 0, []string{"weir "}, nil},
+		{"version", 0, []string{"weir ", " " + runtime.Version() + "\n"}, nil},
+		{"/bin/ratelimit check " + good, 0, []string{"ok: rules 1, domains 1, files 1\n"}, nil},
 		{"--no-such-flag", 2, nil, []string{"no-such-flag"}},
 		{"--port=70000 --config " + good, 2, nil, []string{"port"}},
 		{"--backend-type=memcache --log-level=loud --store-timeout=0s --config " + good, 2, nil,
