@@ -338,7 +338,9 @@ func TestAlertsAreRaisedWhenTheyShould(t *testing.T) {
 			t.Errorf("%s is not raised by %s", a.Alert, series)
 		}
 		// Rules that are gone differ from those of the others too.
-		got = slices.DeleteFunc(got, func(other string) bool { return other == a.Alert || a.Alert == "WeirNoRules" && other == "WeirRulesDiffer" })
+		got = slices.DeleteFunc(got, func(other string) bool {
+			return other == a.Alert || a.Alert == "WeirNoRules" && other == "WeirRulesDiffer"
+		})
 		if len(got) > 0 {
 			t.Errorf("%s raises %v too", series, got)
 		}
