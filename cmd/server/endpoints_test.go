@@ -167,6 +167,9 @@ func TestStartWithoutRules(t *testing.T) {
 	if code, _ := s.get("/healthcheck"); code != 500 {
 		t.Errorf("/healthcheck without rules: %d", code)
 	}
+	if code, _ := s.get("/livez"); code != 200 {
+		t.Errorf("/livez without rules: %d: who is not ready is alive", code)
+	}
 	write(t, path, rules)
 	s.log.await(t, 0, "rules loaded")
 	s.awaitHealthy()
