@@ -73,7 +73,7 @@ func TestOneCallIsTriedAtATime(t *testing.T) {
 		trying <- struct{}{}
 		return <-goOn
 	}
-	l.breaker = breaker{failed: failuresToBreak, until: time.Now().Add(-time.Millisecond)}
+	l.breaker = breaker{failed: failuresToBreak, last: time.Now().Add(-pauseOfBroken)}
 	hit, verdict := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
 	attempt := func() error { return l.take(t.Context(), time.Time{}, hit, verdict) }
 	for _, answer := range []error{errors.New("no route"), context.Canceled, nil} {
@@ -87,7 +87,7 @@ func TestOneCallIsTriedAtATime(t *testing.T) {
 		if err := <-tried; !errors.Is(err, answer) {
 			t.Errorf("got %v, want %v", err, answer)
 		}
-		l.breaker.until = time.Now().Add(-time.Millisecond)
+		l.breaker.last = time.Now().Add(-pauseOfBroken)
 	}
 	if l.breaker.broken() {
 		t.Error("it is broken after a call that went well")
@@ -159,6 +159,8 @@ func TestWhatACallSaysOfRedis(t *testing.T) {
 		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, time.Millisecond, saysNothing},
 		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, time.Millisecond, wentWrong},
 		{context.Canceled, timeout, saysNothing},
+		{fmt.Errorf("take: %w", errLate), timeout, wentWrong},
+		{fmt.Errorf("take: %w", errLate), time.Millisecond, saysNothing},
 		{wire("LOADING Redis is loading the dataset in memory"), timeout, wentWrong},
 		{wire("READONLY You can't write against a read only replica."), timeout, wentWrong},
 		{wire("CLUSTERDOWN The cluster is down"), timeout, wentWrong},
@@ -168,6 +170,35 @@ func TestWhatACallSaysOfRedis(t *testing.T) {
 		if got := judge(c.err, c.had, timeout); got != c.want {
 			t.Errorf("%v within %v: got %v, want %v", c.err, c.had, got, c.want)
 		}
+	}
+}
+
+// Under a load of which a call takes but a small part, those who go next have waited nearly as long as they may: the little
+// that is left of their time says as much of Redis as all of it.
+func TestALoadedRedisThatStandsStillBreaks(t *testing.T) {
+	const timeout = 60 * time.Millisecond
+	l := &lane{timeout: timeout, most: 5, bound: 10_000, counts: &counts{}}
+	l.decide = func(ctx context.Context, _ time.Time, _ []limiters.Hit, _ []limiters.Verdict) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	var takes sync.WaitGroup
+	defer takes.Wait()
+	begun := time.Now()
+	for l.counts.broken.Load() == 0 {
+		if time.Since(begun) > 10*timeout {
+			t.Fatalf("after %d calls that failed nobody is turned away", l.counts.calls.Load())
+		}
+		for range 4 {
+			takes.Go(func() {
+				_ = l.take(t.Context(), time.Time{}, make([]limiters.Hit, 1), make([]limiters.Verdict, 1))
+			})
+		}
+		time.Sleep(time.Millisecond)
+	}
+	// It is not a pause of Redis, shorter than a call may take, that breaks it.
+	if took := time.Since(begun); took < 2*timeout {
+		t.Errorf("it is broken after %v", took)
 	}
 }
 
