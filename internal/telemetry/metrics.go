@@ -196,6 +196,19 @@ func (m *Metrics) Redis(which string, stats func() redisstore.Stats) {
 	)
 }
 
+// Load is how many requests there are.
+type Load struct{ InFlight, Refused int64 }
+
+// Load tells of the requests that are being decided.
+func (m *Metrics) Load(stats func() Load) {
+	gauge, counter := readBy(stats, nil)
+	m.Registry.MustRegister(
+		gauge("weir_requests_in_flight", "Requests that are being decided.", func(l Load) int64 { return l.InFlight }),
+		counter("weir_refused_requests_total", "Requests refused at once, since MAX_IN_FLIGHT were being decided. They are not in weir_requests_total.",
+			func(l Load) int64 { return l.Refused }),
+	)
+}
+
 // Memory tells of the store in memory.
 func (m *Metrics) Memory(stats func() memstore.Stats) {
 	gauge, counter := readBy(stats, nil)

@@ -339,7 +339,9 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%T %v", err, err)
 			}
 			for _, fault := range faults {
-				if fault.Line < 1 || fault.Column < 1 || strings.Contains(fault.Message, "\n") {
+				// Of envoyproxy/ratelimit's own words some are two lines; what a file says never begins one.
+				message := strings.Replace(fault.Message, "yaml: unmarshal errors:\n  line ", "", 1)
+				if fault.Line < 1 || fault.Column < 1 || strings.Contains(message, "\n") {
 					t.Fatalf("%+v", fault)
 				}
 			}
