@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -33,15 +34,14 @@ func StartClusterBehind(tb testing.TB, nodes int, behind func(addr string) strin
 	c := &Nodes{}
 	var bus []string
 	for range nodes {
-		addr := FreeAddr(tb)
-		_, busPort, _ := net.SplitHostPort(FreeAddr(tb))
+		addr, busPort := freeForCluster(tb)
 		_, told, err := net.SplitHostPort(behind(addr))
 		if err != nil {
 			tb.Fatalf("redistest: %v", err)
 		}
 		s, err := Run(addr, append([]string{
 			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--dir", tb.TempDir(),
-			"--cluster-port", busPort, "--cluster-announce-port", told, "--cluster-node-timeout", "5000",
+			"--cluster-announce-port", told, "--cluster-announce-bus-port", busPort, "--cluster-node-timeout", "5000",
 		}, settings...)...)
 		if err != nil {
 			tb.Fatalf("redistest: %v", err)
@@ -51,7 +51,7 @@ func StartClusterBehind(tb testing.TB, nodes int, behind func(addr string) strin
 	}
 	for i, s := range c.Servers {
 		s.do(tb, "cluster", "set-config-epoch", i+1)
-		s.do(tb, "cluster", "addslotsrange", i*slots/nodes, (i+1)*slots/nodes-1)
+		s.do(tb, addSlots(i*slots/nodes, (i+1)*slots/nodes)...)
 		c.ids = append(c.ids, fmt.Sprint(s.do(tb, "cluster", "myid")))
 		host, port, _ := net.SplitHostPort(s.Addr)
 		c.Servers[0].do(tb, "cluster", "meet", host, port, bus[i])
@@ -60,6 +60,37 @@ func StartClusterBehind(tb testing.TB, nodes int, behind func(addr string) strin
 		Await(tb, "cluster at "+s.Addr, func(ctx context.Context) error { return s.clusterIsOK(ctx, nodes) })
 	}
 	return c
+}
+
+// freeForCluster is a free address for a node, and the port that other nodes speak to it on: before Redis 7 that is always
+// so many above its own.
+func freeForCluster(tb testing.TB) (addr, bus string) {
+	tb.Helper()
+	const above, last = 10_000, 22_000
+	for range 1000 {
+		addr := FreeAddr(tb)
+		host, text, _ := net.SplitHostPort(addr)
+		port, err := strconv.Atoi(text)
+		if err != nil || port >= last {
+			continue
+		}
+		bus := strconv.Itoa(port + above)
+		if l, err := net.Listen("tcp", net.JoinHostPort(host, bus)); err == nil {
+			_ = l.Close()
+			return addr, bus
+		}
+	}
+	tb.Fatal("redistest: no address for a node is free")
+	return "", ""
+}
+
+// addSlots is the command for the slots from first to before end, as Redis 6.2 knows it.
+func addSlots(first, end int) []any {
+	command := []any{"cluster", "addslots"}
+	for slot := first; slot < end; slot++ {
+		command = append(command, slot)
+	}
+	return command
 }
 
 func (s *Server) clusterIsOK(ctx context.Context, nodes int) error {
