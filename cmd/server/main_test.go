@@ -59,6 +59,8 @@ func TestCheck(t *testing.T) {
 	write(t, good, rules)
 	write(t, bad, "domain: ''\ndescriptors:\n  - key: a\n    rate_limit: {unit: fortnight, requests_per_unit: -1}\n    limits: 3\n")
 	write(t, odd, "domain: odd\nunit: day\n")
+	empty := filepath.Join(dir, "empty")
+	write(t, empty, "\n")
 	for _, c := range []struct {
 		args     string
 		code     int
@@ -84,6 +86,10 @@ func TestCheck(t *testing.T) {
 		{"--grpc-server-use-tls --grpc-server-cert=c --grpc-server-key=k --grpc-client-ca=ca --grpc-client-san=envoy,*.edge --config " + good, 1, nil,
 			[]string{`GRPC_CLIENT_TLS_SAN: "*.edge": want whole names, without a wildcard`}},
 		{"--backend-type=redis --redis-url=redis://me:secret@h:1/x --config " + good, 1, nil, []string{"REDIS_URL: the address names a database that is not a number"}},
+		{"--backend-type=redis --redis-auth=secret --redis-auth-file=" + empty + " --config " + good, 2, nil, []string{"REDIS_AUTH_FILE: not together with REDIS_AUTH"}},
+		{"--backend-type=redis --redis-auth-file=" + empty + " --config " + good, 1, nil, []string{"REDIS_AUTH_FILE: ", empty + " is empty"}},
+		{"--backend-type=redis --redis-sentinel-auth-file=" + dir + " --config " + good, 1, nil, []string{"REDIS_SENTINEL_AUTH_FILE: ", dir + " is no file"}},
+		{"--backend-type=redis --redis-persecond --redis-persecond-auth-file=/none --config " + good, 1, nil, []string{"REDIS_PERSECOND_AUTH_FILE: ", "/none: no such file"}},
 	} {
 		var out, err bytes.Buffer
 		code := run(context.Background(), strings.Fields(c.args), &out, &err)

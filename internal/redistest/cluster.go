@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -39,7 +40,7 @@ func StartClusterBehind(tb testing.TB, nodes int, behind func(addr string) strin
 	}
 	for i, s := range c.Servers {
 		s.do(tb, "cluster", "set-config-epoch", i+1)
-		s.do(tb, "cluster", "addslotsrange", i*slots/nodes, (i+1)*slots/nodes-1)
+		s.do(tb, addSlots(i*slots/nodes, (i+1)*slots/nodes)...)
 		c.ids = append(c.ids, fmt.Sprint(s.do(tb, "cluster", "myid")))
 		c.meet(tb, s, c.bus[i])
 	}
@@ -49,17 +50,16 @@ func StartClusterBehind(tb testing.TB, nodes int, behind func(addr string) strin
 	return c
 }
 
-func startNode(tb testing.TB, behind func(addr string) string, settings ...string) (s *Server, bus string) {
+func startNode(tb testing.TB, behind func(addr string) string, settings ...string) (*Server, string) {
 	tb.Helper()
-	addr := FreeAddr(tb)
-	_, bus, _ = net.SplitHostPort(FreeAddr(tb))
+	addr, bus := freeForCluster(tb)
 	_, told, err := net.SplitHostPort(behind(addr))
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
-	s, err = Run(addr, append([]string{
+	s, err := Run(addr, append([]string{
 		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--dir", tb.TempDir(),
-		"--cluster-port", bus, "--cluster-announce-port", told, "--cluster-node-timeout", "5000",
+		"--cluster-announce-port", told, "--cluster-announce-bus-port", bus, "--cluster-node-timeout", "5000",
 		"--repl-diskless-sync-delay", "0",
 	}, settings...)...)
 	if err != nil {
@@ -113,6 +113,37 @@ func (c *Nodes) Replicate(tb testing.TB, settings ...string) []*Server {
 		})
 	}
 	return replicas
+}
+
+// freeForCluster is a free address for a node, and the port that other nodes speak to it on: before Redis 7 that is always
+// so many above its own.
+func freeForCluster(tb testing.TB) (addr, bus string) {
+	tb.Helper()
+	const above, last = 10_000, 22_000
+	for range 1000 {
+		addr := FreeAddr(tb)
+		host, text, _ := net.SplitHostPort(addr)
+		port, err := strconv.Atoi(text)
+		if err != nil || port >= last {
+			continue
+		}
+		bus := strconv.Itoa(port + above)
+		if l, err := net.Listen("tcp", net.JoinHostPort(host, bus)); err == nil {
+			_ = l.Close()
+			return addr, bus
+		}
+	}
+	tb.Fatal("redistest: no address for a node is free")
+	return "", ""
+}
+
+// addSlots is the command for the slots from first to before end, as Redis 6.2 knows it.
+func addSlots(first, end int) []any {
+	command := []any{"cluster", "addslots"}
+	for slot := first; slot < end; slot++ {
+		command = append(command, slot)
+	}
+	return command
 }
 
 func (s *Server) clusterIsOK(ctx context.Context, nodes int) error {

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -12,11 +13,10 @@ import (
 // knows it.
 func (c *Nodes) AddReplica(tb testing.TB, of int, settings ...string) *Server {
 	tb.Helper()
-	addr := FreeAddr(tb)
-	_, bus, _ := net.SplitHostPort(FreeAddr(tb))
+	addr, bus := freeForCluster(tb)
 	s, err := Run(addr, append([]string{
 		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--dir", tb.TempDir(),
-		"--cluster-port", bus, "--cluster-node-timeout", "5000", "--repl-diskless-sync-delay", "0",
+		"--cluster-node-timeout", "5000", "--repl-diskless-sync-delay", "0",
 	}, settings...)...)
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
@@ -25,22 +25,25 @@ func (c *Nodes) AddReplica(tb testing.TB, of int, settings ...string) *Server {
 	host, port, _ := net.SplitHostPort(addr)
 	c.Servers[of].do(tb, "cluster", "meet", host, port, bus)
 	id := fmt.Sprint(s.do(tb, "cluster", "myid"))
-	ask := func(server *Server, want string, command ...any) {
+	// ask waits until a server tells, in a line that begins so, what it shall.
+	ask := func(server *Server, line, want string, command ...any) {
 		Await(tb, want+" at "+server.Addr, func(ctx context.Context) error {
 			client := server.newClient()
 			defer client.Close()
 			text, err := client.Do(ctx, command...).Text()
-			if err == nil && !strings.Contains(text, want) {
-				err = fmt.Errorf("want %q in %q", want, text)
+			for told := range strings.Lines(text) {
+				if strings.HasPrefix(told, line) && strings.Contains(told, want) {
+					return nil
+				}
 			}
-			return err
+			return errors.Join(err, fmt.Errorf("want %q in %q", want, text))
 		})
 	}
-	ask(s, c.ids[of], "cluster", "nodes")
+	ask(s, c.ids[of], "master", "cluster", "nodes")
 	s.do(tb, "cluster", "replicate", c.ids[of])
-	ask(s, "master_link_status:up", "info", "replication")
+	ask(s, "master_link_status", ":up", "info", "replication")
 	for _, server := range c.Servers {
-		ask(server, id+" "+addr+"@"+bus+" slave", "cluster", "nodes")
+		ask(server, id, " slave "+c.ids[of], "cluster", "nodes")
 	}
 	return s
 }

@@ -13,7 +13,7 @@ type Store struct {
 	RedisURL          string        `env:"REDIS_URL" name:"redis-url" placeholder:"URL" help:"host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket; several hosts, parted by commas, of a cluster; the master's name and the sentinels. Default: ${redis_socket}."`
 	RedisSocketType   string        `env:"REDIS_SOCKET_TYPE" placeholder:"tcp|unix" help:"Default: unix if REDIS_URL begins with a slash, else tcp."`
 	RedisTimeout      time.Duration `env:"REDIS_TIMEOUT" default:"10s" help:"The longest wait for a connection to Redis to be made. A request waits for STORE_TIMEOUT at most; a connection that takes longer serves those after it."`
-	RedisPoolSize     int           `env:"REDIS_POOL_SIZE" default:"10" help:"Connections to each Redis."`
+	RedisPoolSize     int           `env:"REDIS_POOL_SIZE" default:"10" help:"The most connections to each Redis, or node of a cluster. Calls use one at a time, and two are kept."`
 	RedisAuth         string        `env:"REDIS_AUTH" placeholder:"[USER:]PASSWORD" help:"Who this is to Redis."`
 	RedisSentinelAuth string        `env:"REDIS_SENTINEL_AUTH" placeholder:"[USER:]PASSWORD" help:"Who this is to the sentinels."`
 	RedisAuthFile     string        `env:"REDIS_AUTH_FILE" placeholder:"FILE" help:"A file with what REDIS_AUTH would be, in its place: it is read again for each new connection, so that a new password needs no restart."`

@@ -98,7 +98,7 @@ func TestARedisThatRepeatsWhatItWasSentIsNotRepeated(t *testing.T) {
 		s := openAt(t, o)
 		_, err := take(t, s, limiters.Hit{Key: "alice", Limit: hourly, N: 1})
 		_, policy := s.EvictionPolicy(t.Context())
-		if err == nil || !strings.Contains(strings.ToUpper(err.Error()), "UNKNOWN COMMAND '"+unknown) {
+		if err == nil || !unknownCommand(err.Error(), unknown) {
 			t.Errorf("%v: want an error that names the command", err)
 		}
 		for _, said := range []string{"secret", "alice"} {
@@ -107,6 +107,12 @@ func TestARedisThatRepeatsWhatItWasSentIsNotRepeated(t *testing.T) {
 			}
 		}
 	}
+}
+
+// unknownCommand tells whether an error says that a command is not known, quoted as one Redis or another does.
+func unknownCommand(text, command string) bool {
+	_, rest, found := strings.Cut(strings.ToUpper(text), "UNKNOWN COMMAND ")
+	return found && strings.HasPrefix(strings.TrimLeft(rest, "'`"), command)
 }
 
 func TestSentinelPassesTheSuite(t *testing.T) {

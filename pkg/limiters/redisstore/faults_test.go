@@ -166,6 +166,7 @@ func TestAReplicaWithoutItsMasterIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.refused("MASTERDOWN Link with MASTER is down")
+	s.recoveries.Wait()
 	name.To(master.Addr)
 	l.told = 0 // the new one has nothing of the old
 	l.back()
@@ -191,10 +192,10 @@ func TestAMasterWithoutItsReplicaChargesNothing(t *testing.T) {
 	}
 }
 
-// Another client's script holds Redis: calls fail at their deadline, and after busy-reply-threshold with BUSY, until it ends
+// Another client's script holds Redis: calls fail at their deadline, and after busy-reply-threshold, formerly lua-time-limit, with BUSY, until it ends
 // or is killed. None of them is charged.
 func TestARedisThatIsBusyIsBackWhenTheScriptIsKilled(t *testing.T) {
-	server := redistest.Start(t, "--busy-reply-threshold", "200")
+	server := redistest.Start(t, "--lua-time-limit", "200")
 	l := newLedger(t, openAt(t, Options{Addr: server.Addr, Timeout: 100 * time.Millisecond}), "k")
 	l.back()
 	var slow sync.WaitGroup
@@ -226,7 +227,7 @@ func TestARedisThatIsBusyIsBackWhenTheScriptIsKilled(t *testing.T) {
 // A script of ours that takes so long that somebody kills it charges nothing, fails the hits of that call, and no others. It
 // can be killed as long as it has written nothing.
 func TestACallThatIsKilledChargesNothing(t *testing.T) {
-	server := redistest.Start(t, "--busy-reply-threshold", "1")
+	server := redistest.Start(t, "--lua-time-limit", "1")
 	s := open(t, server)
 	l := newLedger(t, s, "k")
 	l.back()

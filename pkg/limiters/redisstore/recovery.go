@@ -23,7 +23,7 @@ type recovery struct {
 // after does so while calls go on, unless it is being done. A server that answered has lost nothing, unless it says that
 // it is none to ask.
 func (r *recovery) after(err error, c redis.UniversalClient) {
-	leave := redis.IsMasterDownError(err) || redis.IsLoadingError(err)
+	leave := redis.IsMasterDownError(err)
 	if answer := redis.Error(nil); errors.As(err, &answer) && !leave || !r.busy.CompareAndSwap(false, true) {
 		return
 	}

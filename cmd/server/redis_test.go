@@ -1,0 +1,126 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+func TestTheServerIsReadyWhenRedisIsThere(t *testing.T) {
+	addr := redistest.FreeAddr(t)
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+addr)
+	s.log.await(t, 0, "redis does not answer, not ready")
+	if code, _ := s.get("/healthcheck"); code != 500 {
+		t.Errorf("/healthcheck is %d while there is no Redis, want 500", code)
+	}
+	redis, err := redistest.Run(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(redis.Stop)
+	s.awaitHealthy()
+	if got := s.left("alice"); got != 2 {
+		t.Errorf("%d left, want 2", got)
+	}
+}
+
+// A Redis that is further away than a request may wait is no Redis to be ready with: the log says how far, and what to set.
+func TestARedisThatIsTooFarAwayIsTold(t *testing.T) {
+	redis := redistest.Start(t)
+	far := redistest.Far(t, redis.Addr, 50*time.Millisecond)
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+far, "STORE_TIMEOUT=20ms")
+	line, _ := s.log.await(t, 0, "redis answers too late, not ready")
+	for _, want := range []string{"it answers in ", "STORE_TIMEOUT is 20ms", "raise STORE_TIMEOUT", "Envoy"} {
+		if !strings.Contains(line, want) {
+			t.Errorf("the log does not say %q: %s", want, line)
+		}
+	}
+	if code, _ := s.get("/healthcheck"); code != 500 {
+		t.Errorf("/healthcheck is %d, want 500", code)
+	}
+	near := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+far, "STORE_TIMEOUT=1s")
+	near.awaitHealthy()
+	if got := near.left("alice"); got != 2 {
+		t.Errorf("%d left, want 2", got)
+	}
+}
+
+// Past STORE_MAX_WAITING a hit is refused at once, and not when the others are.
+func TestWhoWaitsForRedisIsBounded(t *testing.T) {
+	redis := redistest.Start(t)
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_MAX_WAITING=1")
+	s.awaitHealthy()
+	if err := redis.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan error, 3)
+	for _, user := range []string{"a", "b", "c"} {
+		go func() {
+			_, err := s.ask(user)
+			refused <- err
+		}()
+	}
+	err := <-refused
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("%v, want one of three to be refused", err)
+	}
+	s.log.await(t, 0, "too many hits are waiting for Redis")
+	if err := redis.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	<-refused
+	<-refused
+}
+
+// The password is changed in Redis and in the file, and the server goes on.
+func TestThePasswordIsReadFromAFile(t *testing.T) {
+	const first, second = "first-secret", "second-secret"
+	redis := redistest.Start(t)
+	redis.SetUser(t, "weir", "on", ">"+first, "~*", "+@all")
+	secret := filepath.Join(t.TempDir(), "auth")
+	write(t, secret, "weir:"+first+"\n")
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "REDIS_AUTH_FILE="+secret, "LOG_LEVEL=debug")
+	s.awaitHealthy()
+	if got := s.left("alice"); got != 2 {
+		t.Errorf("%d left, want 2", got)
+	}
+	end := func() {
+		t.Helper()
+		if err := redis.Client(t).Do(t.Context(), "client", "kill", "user", "weir").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	redis.SetUser(t, "weir", "resetpass", ">"+second)
+	end()
+	if _, err := s.ask("bob"); err == nil {
+		t.Error("the old password is taken")
+	}
+	s.log.await(t, 0, "WRONGPASS")
+	if err := os.Remove(secret); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ask("bob"); err == nil {
+		t.Error("no password is taken")
+	}
+	write(t, secret, "weir:"+second)
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		if _, err := s.ask("bob"); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the new password is not taken")
+		}
+	}
+	if got := s.left("alice"); got != 1 {
+		t.Errorf("%d left, want 1", got)
+	}
+	mustNotShow(t, []string{first, second}, "the log", s.said.String())
+}
