@@ -49,7 +49,7 @@ func (p *parser) top(root *yaml.Node) {
 		p.fault(f["domain"].value, noDomain)
 	case first == nil:
 		p.homes[domain] = to
-		p.rules.domains[domain] = &Domain{domain, to.tree}
+		p.rules.domains[domain] = &Domain{name: domain}
 	case p.options.MergeDomains:
 		to = first
 	default:
@@ -129,12 +129,17 @@ func (p *parser) rule(f fields, at place) {
 		detailed: p.flag(f["detailed_metric"]),
 		shares:   slices.ContainsFunc(at.path, func(l level) bool { return l.share }),
 	}
+	for i := range min(len(rule.path), len(rule.plain)) {
+		if l := &rule.path[i]; l.how != wildcard && !l.share {
+			rule.plain[i] = byte(l.how)
+		}
+	}
 	if p.limits(f, rule) {
 		if len(rule.Limits) == 1 {
 			rule.Limits = p.shared.only(rule.Limits[0])
 		}
-		at.node.rule = rule
-		p.rules.rules = append(p.rules.rules, rule)
+		at.node.rule = p.chunks.keep(rule)
+		p.rules.rules = append(p.rules.rules, at.node.rule)
 		return
 	}
 	if f["rate_limit"].key != nil || f["rate_limits"].key != nil {
