@@ -49,6 +49,8 @@ type Rule struct {
 	// the rule says, and for one observer alone.
 	Note atomic.Value
 
+	number   uint32  // see chunks
+	plain    [8]byte // how the first levels match, for those that are neither wildcards nor shared; else 0
 	path     []level
 	detailed bool // detailed_metric
 	shares   bool // a level has share_threshold

@@ -19,18 +19,20 @@ type Rules struct {
 // A Domain is what the files say of one domain. It does not change and may be shared; nil is a domain that no file has.
 type Domain struct {
 	name    string
-	root    *node
+	index   *index
 	onError limiters.OnError
 	modes   []limiters.OnError // of its limits
 }
 
-// A node is a place in the tree of one domain.
+// A node is a place in the tree of one domain, as it is read.
 type node struct {
 	rule   *Rule   // nil: no limit here
 	policy *policy // in the tree of an overlay; nil: nothing is said here
 	exact  map[Entry]*node
 	wild   []wild // in file order
 	byName map[string]*node
+
+	at uint32 // in an index; 0: it is in none yet
 }
 
 type wild struct {
@@ -83,14 +85,7 @@ func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil
 	}
-	n := d.root
-	for i := 0; n != nil && i < len(entries); i++ {
-		n = n.next(entries[i])
-	}
-	if n == nil {
-		return nil
-	}
-	return n.rule
+	return d.index.find(entries)
 }
 
 func (n *node) next(e Entry) *node {

@@ -16,6 +16,7 @@ const noDomain = "config file cannot have empty domain: want 'domain: <name>' at
 type home struct {
 	file    string
 	domain  *Domain
+	tree    *node
 	taken   siblings
 	onError spot // where the domain's on_store_error stands
 }
@@ -45,7 +46,7 @@ func (p *parser) top(root *yaml.Node) {
 	}
 	domain, ok := p.text(f["domain"])
 	// What is read under a bad domain goes into a tree that nobody sees.
-	to := &home{p.file, &Domain{name: domain, root: &node{}}, newSiblings(), spot{}}
+	to := &home{p.file, &Domain{name: domain}, &node{}, newSiblings(), spot{}}
 	switch first := p.homes[domain]; {
 	case !ok:
 	case domain == "":
@@ -60,7 +61,7 @@ func (p *parser) top(root *yaml.Node) {
 			"file, or set MERGE_DOMAIN_CONFIG", short(domain), first.file)
 	}
 	p.onErrorOf(f["on_store_error"], to)
-	p.descriptors(f["descriptors"], place{node: to.domain.root, domain: domain}, to.taken)
+	p.descriptors(f["descriptors"], place{node: to.tree, domain: domain}, to.taken)
 }
 
 // onErrorOf reads what a domain says of a store that fails. Its files may not disagree.
@@ -146,12 +147,17 @@ func (p *parser) rule(f fields, at place) {
 		detailed: p.flag(f["detailed_metric"]),
 		shares:   slices.ContainsFunc(at.path, func(l level) bool { return l.share }),
 	}
+	for i := range min(len(rule.path), len(rule.plain)) {
+		if l := &rule.path[i]; l.how != wildcard && !l.share {
+			rule.plain[i] = byte(l.how)
+		}
+	}
 	if p.limits(f, rule) {
 		if len(rule.Limits) == 1 {
 			rule.Limits = p.shared.only(rule.Limits[0])
 		}
-		at.node.rule = rule
-		p.rules.rules = append(p.rules.rules, rule)
+		at.node.rule = p.chunks.keep(rule)
+		p.rules.rules = append(p.rules.rules, at.node.rule)
 		return
 	}
 	if f["rate_limit"].key != nil || f["rate_limits"].key != nil {
