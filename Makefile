@@ -23,7 +23,9 @@ demo: ## see it work with a real Envoy; STORE=redis: on a real Redis; ARGS=--onc
 
 test: ## vet, then every test with the race detector, a real Envoy and a real Redis
 	@env=$$(tools/ensure envoy redis cc incumbent) && eval "$$env" && \
-	go vet ./... && go test -race -shuffle=on ./... && cd e2e/xds && go vet ./... && go test -race -shuffle=on ./...
+	go vet ./... && go test -race -shuffle=on ./... && \
+	(cd e2e/xds && go vet ./... && go test -race -shuffle=on ./...) && \
+	(cd e2e/manifests && go vet ./... && go test -shuffle=on ./...) # nothing of ours runs at once there, and it is long to build
 
 fuzz: ## every fuzz test for FUZZTIME (10s)
 	@tools/fuzz $(FUZZTIME)
@@ -48,9 +50,10 @@ lint: ## golangci-lint, by .golangci.yml
 	@env=$$(tools/ensure lint) && eval "$$env" && "$$GOLANGCI_LINT" run
 
 vuln: ## govulncheck: known vulnerabilities of what is linked in. It asks vuln.go.dev; CI runs it where that answers
-	@env=$$(tools/ensure vuln) && eval "$$env" && "$$GOVULNCHECK" ./... && cd e2e/xds && "$$GOVULNCHECK" -test ./...
+	@env=$$(tools/ensure vuln) && eval "$$env" && "$$GOVULNCHECK" ./... && (cd e2e/xds && "$$GOVULNCHECK" -test ./...) && \
+	cd e2e/manifests && "$$GOVULNCHECK" -test ./...
 
-check: ## what needs no server: formatting, go.mod, the rules in envoy/
+check: ## what needs no server: formatting, go.mod, the rules in envoy/ and deploy/
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "gofmt -w" $$unformatted; exit 1; }
-	go mod tidy -diff && (cd e2e/xds && go mod tidy -diff)
-	go run ./cmd/server check envoy/rules.yaml
+	go mod tidy -diff && (cd e2e/xds && go mod tidy -diff) && (cd e2e/manifests && go mod tidy -diff)
+	go run ./cmd/server check envoy/rules.yaml && go run ./cmd/server check --strict deploy/k8s/base/rules.yaml

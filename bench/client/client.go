@@ -28,8 +28,8 @@ type Options struct {
 	Conns    int // connections; 0: 1
 	InFlight int // requests under way on each, 0: 1; with a Rate, the most that may be: 0: 1024
 
-	// Rate is how many requests a second become due on all connections, whether or not the server keeps up; a latency
-	// then counts from when the request was due. 0: the next request is sent when one is answered.
+	// Rate is how many requests a second come on all connections, whether or not the server keeps up, in bunches: one each
+	// millisecond on each. A latency then counts from when the bunch came. 0: the next request is sent when one is answered.
 	Rate float64
 
 	// Count is how many requests to send, shared among the connections; then the run ends. 0: until Duration is over. Not with

@@ -46,8 +46,8 @@ type conn struct {
 	// The sender's.
 	out    []byte
 	random *rand.PCG
-	due    time.Duration // when the next request is, if there is a rate
-	most   uint32        // requests to send
+	times  timetable // if there is a rate
+	most   uint32    // requests to send
 
 	// Of both.
 	writing  sync.Mutex
@@ -60,7 +60,7 @@ type conn struct {
 // A stream is a request under way.
 type stream struct {
 	number atomic.Uint32 // 0: none
-	start  time.Duration // when it was sent or due, since base
+	start  time.Duration // when it was sent, or came, since base
 	said   said
 	reset  bool
 	head   [8]byte // how the answer begins

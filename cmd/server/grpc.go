@@ -50,7 +50,11 @@ func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, e
 	if !s.ServerUseTLS {
 		return options, nil
 	}
-	files := listeners.TLS{Cert: s.ServerCert, Key: s.ServerKey, ClientCA: s.ClientCA, ClientSAN: s.ClientSAN}
+	clients, err := listeners.ParseNames(s.ClientSAN)
+	if err != nil {
+		return nil, fmt.Errorf("GRPC_CLIENT_TLS_SAN: %w", err)
+	}
+	files := listeners.TLS{Cert: s.ServerCert, Key: s.ServerKey, ClientCA: s.ClientCA, Clients: clients}
 	config, err := files.Config(func(err error) { log.Error("certificates not read again, the old ones stay", zap.Error(err)) })
 	if err != nil {
 		return nil, fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err)

@@ -27,6 +27,8 @@ func newHTTP(service *rls.Service, ready *readiness, metrics *telemetry.Metrics)
 		}
 		_, _ = w.Write([]byte("OK"))
 	})
+	// Not ready is no reason to be started again: this says that the process answers, and nothing else.
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("OK")) })
 	mux.Handle("/json", service)
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
 	return bounded(mux, 10*time.Second)

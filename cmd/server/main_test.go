@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -71,13 +72,16 @@ func TestCheck(t *testing.T) {
 		}},
 		{"check " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file"}},
 		{"check", 2, nil, []string{"path"}},
-		{"version", 0, []string{"weir "}, nil},
+		{"version", 0, []string{"weir ", " " + runtime.Version() + "\n"}, nil},
+		{"/bin/ratelimit check " + good, 0, []string{"ok: rules 1, domains 1, files 1\n"}, nil},
 		{"--no-such-flag", 2, nil, []string{"no-such-flag"}},
 		{"--port=70000 --config " + good, 2, nil, []string{"port"}},
 		{"--backend-type=memcache --log-level=loud --store-timeout=0s --config " + good, 2, nil,
 			[]string{"BACKEND_TYPE: memcache is not carried over", `LOG_LEVEL: unknown level "loud"`, "STORE_TIMEOUT: want more than 0"}},
 		{"--config " + bad, 1, nil, []string{"have faults:\n", bad + ":1:9: ", bad + ":5:5: "}},
 		{"--config " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file", "--config"}},
+		{"--grpc-server-use-tls --grpc-server-cert=c --grpc-server-key=k --grpc-client-ca=ca --grpc-client-san=envoy,*.edge --config " + good, 1, nil,
+			[]string{`GRPC_CLIENT_TLS_SAN: "*.edge": want whole names, without a wildcard`}},
 		{"--backend-type=redis --redis-url=redis://me:secret@h:1/x --config " + good, 1, nil, []string{"REDIS_URL: the address names a database that is not a number"}},
 	} {
 		var out, err bytes.Buffer

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -42,7 +43,8 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 	}
 	main, err := openRedis(s, where{
 		prefix: "REDIS", kind: s.RedisType, socket: s.RedisSocketType, url: s.RedisURL,
-		auth: s.RedisAuth, sentinelAuth: s.RedisSentinelAuth, tls: s.RedisTLS, pool: s.RedisPoolSize, dial: s.RedisTimeout,
+		auth: s.RedisAuth, sentinelAuth: s.RedisSentinelAuth, authFile: s.RedisAuthFile, sentinelFile: s.RedisSentinelFile,
+		tls: s.RedisTLS, pool: s.RedisPoolSize, dial: s.RedisTimeout,
 	}, log, metrics)
 	if err != nil || !s.RedisPerSecond {
 		return main, err
@@ -50,7 +52,8 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 	p := &s.PerSecond
 	second, err := openRedis(s, where{
 		prefix: "REDIS_PERSECOND", kind: p.Type, socket: p.SocketType, url: p.URL,
-		auth: p.Auth, sentinelAuth: p.SentinelAuth, tls: p.TLS, pool: p.PoolSize, dial: p.Timeout,
+		auth: p.Auth, sentinelAuth: p.SentinelAuth, authFile: p.AuthFile, sentinelFile: p.SentinelFile,
+		tls: p.TLS, pool: p.PoolSize, dial: p.Timeout,
 	}, log, metrics)
 	if err != nil {
 		main.close()
@@ -134,10 +137,12 @@ func canDoWithout(rules *descriptors.Rules) bool {
 
 // where is what the variables that begin with prefix say of a Redis.
 type where struct {
-	prefix, kind, socket, url, auth, sentinelAuth string
-	tls                                           bool
-	pool                                          int
-	dial                                          time.Duration
+	prefix, kind, socket, url string
+	auth, sentinelAuth        string
+	authFile, sentinelFile    string // in the place of auth and sentinelAuth
+	tls                       bool
+	pool                      int
+	dial                      time.Duration
 }
 
 func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.Metrics) (*store, error) {
@@ -151,6 +156,9 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.M
 	}
 	o.SetAuth(w.auth)
 	o.SetSentinelAuth(w.sentinelAuth)
+	if err := w.files(&o); err != nil {
+		return nil, err
+	}
 	if w.tls || o.TLS != nil {
 		files := redisstore.TLSFiles{Cert: s.RedisCert, Key: s.RedisKey, CA: s.RedisCA, SkipHostname: s.RedisSkipHostname}
 		if o.TLS, err = files.Config(); err != nil {
@@ -159,6 +167,7 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.M
 	}
 	o.Prefix, o.KeySecret = s.CacheKeyPrefix, s.KeyHashSecret
 	o.Timeout, o.DialTimeout, o.PoolSize = s.StoreTimeout, w.dial, w.pool
+	o.MaxBatch, o.MaxWaiting = s.StoreMaxBatch, s.StoreMaxWaiting
 	if s.StopCacheKeyIncrementWhenOverlimit && kind == redisstore.Cluster {
 		// What is charged whole or not at all has to be on one node of a cluster.
 		o.Tag = descriptors.DomainOf
@@ -168,7 +177,7 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.M
 	return &store{
 		Store: r,
 		await: func(ctx context.Context, ready func()) {
-			awaitRedis(ctx, r, log.With(zap.String("redis", w.prefix)), ready)
+			awaitRedis(ctx, r, s.StoreTimeout, log.With(zap.String("redis", w.prefix)), ready)
 		},
 		stopped: func() {},
 		close: func() {
@@ -179,27 +188,62 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.M
 	}, nil
 }
 
-// awaitRedis asks until Redis answers, less and less often.
-func awaitRedis(ctx context.Context, r *redisstore.Store, log *zap.Logger, ready func()) {
+// files reads the files with who this is.
+func (w where) files(o *redisstore.Options) error {
+	if w.authFile != "" {
+		if err := o.SetAuthFile(w.authFile); err != nil {
+			return fmt.Errorf("%s_AUTH_FILE: %w", w.prefix, err)
+		}
+	}
+	if w.sentinelFile != "" {
+		if err := o.SetSentinelAuthFile(w.sentinelFile); err != nil {
+			return fmt.Errorf("%s_SENTINEL_AUTH_FILE: %w", w.prefix, err)
+		}
+	}
+	return nil
+}
+
+// awaitRedis asks until Redis answers, and so fast that requests can be decided, less and less often.
+func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration, log *zap.Logger, ready func()) {
 	const most = 5 * time.Second
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, most) {
-		policy, err := r.EvictionPolicy(ctx)
+		policy, took, err := askRedis(ctx, r, timeout)
 		if err == nil {
 			if policy != "" && policy != "noeviction" {
 				log.Warn("redis may drop counters: set its maxmemory-policy to noeviction", zap.String("policy", policy))
 			}
-			log.Info("redis answers")
+			log.Info("redis answers", zap.Duration("in", took))
 			ready()
 			return
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		log.Error("redis does not answer within STORE_TIMEOUT, not ready", zap.Error(err), zap.Duration("next try in", wait))
+		text := "redis does not answer, not ready"
+		if errors.Is(err, errTooFar) {
+			text = "redis answers too late, not ready"
+		}
+		log.Error(text, zap.Error(err), zap.Duration("next try in", wait))
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+var errTooFar = errors.New("every request would fail: raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter above it")
+
+func askRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration) (policy string, took time.Duration, err error) {
+	if policy, err = r.EvictionPolicy(ctx); err != nil {
+		return "", 0, err
+	}
+	if took, err = r.RoundTrip(ctx); err != nil {
+		return "", 0, err
+	}
+	took = took.Round(10 * time.Microsecond)
+	if took >= timeout {
+		return "", 0, fmt.Errorf("it answers in %v, and STORE_TIMEOUT is %v: %w", took, timeout, errTooFar)
+	}
+	return policy, took, nil
 }

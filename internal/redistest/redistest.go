@@ -51,12 +51,21 @@ func Run(addr string, settings ...string) (*Server, error) {
 	return launch(redis.Options{Addr: addr}, append([]string{"--bind", host, "--port", port}, withoutDisk(settings)...))
 }
 
+// RunLoading is Run, and returns as soon as it answers that it is loading what it has on disk.
+func RunLoading(addr string, settings ...string) (*Server, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	return launch(redis.Options{Addr: addr}, append([]string{"--bind", host, "--port", port}, withoutDisk(settings)...), "LOADING")
+}
+
 func withoutDisk(settings []string) []string {
 	return append([]string{"--save", "", "--appendonly", "no"}, settings...)
 }
 
-// launch starts a redis-server and returns once it answers to whoever logs in so.
-func launch(login redis.Options, args []string) (*Server, error) {
+// launch starts a redis-server and returns once it answers to whoever logs in so, be it with one of these errors.
+func launch(login redis.Options, args []string, answers ...string) (*Server, error) {
 	path := os.Getenv("REDIS_SERVER")
 	if path == "" {
 		path = "redis-server"
@@ -71,7 +80,7 @@ func launch(login redis.Options, args []string) (*Server, error) {
 		_ = s.cmd.Wait()
 		close(s.done)
 	}()
-	if err := s.awaitPong(); err != nil {
+	if err := s.awaitPong(append(answers, "NOAUTH")); err != nil {
 		s.Stop()
 		return nil, err
 	}
@@ -81,7 +90,7 @@ func launch(login redis.Options, args []string) (*Server, error) {
 // patience is longer than anything here takes on a busy machine.
 const patience = 30 * time.Second
 
-func (s *Server) awaitPong() error {
+func (s *Server) awaitPong(answers []string) error {
 	c := s.newClient()
 	defer c.Close()
 	err := await(func(ctx context.Context) error {
@@ -91,8 +100,10 @@ func (s *Server) awaitPong() error {
 		default:
 		}
 		err := c.Ping(ctx).Err()
-		if redis.HasErrorPrefix(err, "NOAUTH") {
-			return nil
+		for _, answer := range answers {
+			if redis.HasErrorPrefix(err, answer) {
+				return nil
+			}
 		}
 		return err
 	})

@@ -69,6 +69,13 @@ func (f *faults) oneOf(variable, value string, allowed ...string) {
 	}
 }
 
+// oneOfBoth tells of a variable that is set beside the file that would be in its place.
+func (f *faults) oneOfBoth(variable, value, file string) {
+	if value != "" && file != "" {
+		f.tell(variable+"_FILE", "not together with %s: want one of them", variable)
+	}
+}
+
 // orDefault stands for what a variable that is set and empty leaves out.
 func orDefault(value *string, otherwise string) {
 	if *value == "" {

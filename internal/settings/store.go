@@ -16,6 +16,8 @@ type Store struct {
 	RedisPoolSize     int           `env:"REDIS_POOL_SIZE" default:"10" help:"Connections to each Redis."`
 	RedisAuth         string        `env:"REDIS_AUTH" placeholder:"[USER:]PASSWORD" help:"Who this is to Redis."`
 	RedisSentinelAuth string        `env:"REDIS_SENTINEL_AUTH" placeholder:"[USER:]PASSWORD" help:"Who this is to the sentinels."`
+	RedisAuthFile     string        `env:"REDIS_AUTH_FILE" placeholder:"FILE" help:"A file with what REDIS_AUTH would be, in its place: it is read again for each new connection, so that a new password needs no restart."`
+	RedisSentinelFile string        `env:"REDIS_SENTINEL_AUTH_FILE" name:"redis-sentinel-auth-file" placeholder:"FILE" help:"The same for REDIS_SENTINEL_AUTH."`
 	RedisTLS          bool          `env:"REDIS_TLS" name:"redis-tls" help:"Connect to Redis by TLS."`
 	RedisCert         string        `env:"REDIS_TLS_CLIENT_CERT" name:"redis-tls-client-cert" placeholder:"FILE" help:"This client's certificate."`
 	RedisKey          string        `env:"REDIS_TLS_CLIENT_KEY" name:"redis-tls-client-key" placeholder:"FILE" help:"Its key."`
@@ -24,6 +26,8 @@ type Store struct {
 	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"Before every key in Redis."`
 	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"Hide in Redis what users sent: keys are HMAC-SHA256 under this secret, of 16 bytes or more, the same for all replicas. Another secret, and none, begins all counters anew."`
 	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait for Redis. Envoy itself waits 20 ms by default."`
+	StoreMaxBatch     int           `env:"STORE_MAX_BATCH" default:"256" help:"The most hits of several requests in one call, which holds Redis for a microsecond or two for each. Calls to a Redis are made one after another: where it is far away this, by the calls of a second, is what a replica can ask at most."`
+	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most hits that wait for the call under way, for each Redis. Those past it are answered UNAVAILABLE at once."`
 
 	Replicas        int     `env:"REPLICAS" default:"1" help:"How many replicas of Weir share the limits. on_store_error: local takes this replica's share by it."`
 	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"Count the addresses of this name instead, every 10 s: that of a headless Kubernetes service of the replicas. As long as it has none, REPLICAS counts."`
@@ -79,7 +83,11 @@ func (s *Store) complete(f *faults) {
 	if s.KeyHashSecret != "" && len(s.KeyHashSecret) < leastSecret {
 		f.tell("KEY_HASH_SECRET", "want at least %d bytes, or who can read Redis finds it by trying", leastSecret)
 	}
+	f.oneOfBoth("REDIS_AUTH", s.RedisAuth, s.RedisAuthFile)
+	f.oneOfBoth("REDIS_SENTINEL_AUTH", s.RedisSentinelAuth, s.RedisSentinelFile)
 	positive(f, "STORE_TIMEOUT", int64(s.StoreTimeout))
+	positive(f, "STORE_MAX_BATCH", s.StoreMaxBatch)
+	positive(f, "STORE_MAX_WAITING", s.StoreMaxWaiting)
 	if s.RedisTimeout < 0 {
 		f.tell("REDIS_TIMEOUT", "want 0, which is the default, or more")
 	}
@@ -106,6 +114,8 @@ type PerSecond struct {
 	PoolSize       int           `env:"REDIS_PERSECOND_POOL_SIZE" name:"redis-persecond-pool-size" default:"10" help:"As REDIS_POOL_SIZE."`
 	Auth           string        `env:"REDIS_PERSECOND_AUTH" name:"redis-persecond-auth" placeholder:"[USER:]PASSWORD" help:"As REDIS_AUTH."`
 	SentinelAuth   string        `env:"REDIS_PERSECOND_SENTINEL_AUTH" name:"redis-persecond-sentinel-auth" placeholder:"[USER:]PASSWORD" help:"As REDIS_SENTINEL_AUTH."`
+	AuthFile       string        `env:"REDIS_PERSECOND_AUTH_FILE" name:"redis-persecond-auth-file" placeholder:"FILE" help:"As REDIS_AUTH_FILE."`
+	SentinelFile   string        `env:"REDIS_PERSECOND_SENTINEL_AUTH_FILE" name:"redis-persecond-sentinel-auth-file" placeholder:"FILE" help:"As REDIS_SENTINEL_AUTH_FILE."`
 	Timeout        time.Duration `env:"REDIS_PERSECOND_TIMEOUT" name:"redis-persecond-timeout" default:"10s" help:"As REDIS_TIMEOUT."`
 	TLS            bool          `env:"REDIS_PERSECOND_TLS" name:"redis-persecond-tls" help:"As REDIS_TLS."`
 }
@@ -115,6 +125,8 @@ func (p *PerSecond) complete(f *faults, store *Store) {
 	orDefault(&p.Type, "SINGLE")
 	f.oneOf("REDIS_PERSECOND_TYPE", p.Type, "SINGLE", "CLUSTER", "SENTINEL")
 	f.oneOf("REDIS_PERSECOND_SOCKET_TYPE", p.SocketType, "", "tcp", "unix")
+	f.oneOfBoth("REDIS_PERSECOND_AUTH", p.Auth, p.AuthFile)
+	f.oneOfBoth("REDIS_PERSECOND_SENTINEL_AUTH", p.SentinelAuth, p.SentinelFile)
 	positive(f, "REDIS_PERSECOND_POOL_SIZE", p.PoolSize)
 	if p.Timeout < 0 {
 		f.tell("REDIS_PERSECOND_TIMEOUT", "want 0, which is the default, or more")

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -43,6 +44,10 @@ type Rule struct {
 	// Metadata is told to Envoy with a hit that passes: nil, or values of the types string, float64, bool, nil, []any and
 	// map[string]any, as in JSON. It may not be changed.
 	Metadata map[string]any
+
+	// Note is for who observes what rules decide: what it looked up for this rule, to have it at hand. It is no part of what
+	// the rule says, and for one observer alone.
+	Note atomic.Value
 
 	path     []level
 	detailed bool // detailed_metric

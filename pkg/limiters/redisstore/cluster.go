@@ -139,12 +139,33 @@ func (n *nodes) laneOf(ctx context.Context, key string) (*lane, error) {
 			maps.DeleteFunc(n.lanes, func(_ string, l *lane) bool { return l.idle() })
 		}
 		clock := newClock()
+		way := n.store.newRecovery()
 		l = n.newLane(func(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-			return n.decide(ctx, clock, now, hits, out)
+			err := n.decide(ctx, clock, now, hits, out)
+			if err != nil {
+				n.recover(ctx, way, &hits[0], err)
+			}
+			return err
 		})
 		n.lanes[addr] = l
 	}
 	return l, nil
+}
+
+// recover does, after a call that failed, what the next needs. The node is asked for anew: it may have come and gone.
+func (n *nodes) recover(ctx context.Context, way *recovery, hit *limiters.Hit, err error) {
+	n.store.slotsFailed(err)
+	if node, err2 := n.store.cluster.MasterForKey(ctx, n.store.names.key(hit)); err2 == nil {
+		way.after(err, node)
+	}
+}
+
+// slotsFailed has the slots asked for anew, while calls go on, where an error may mean that another node has them by now.
+// By itself go-redis does so every minute, and when a node sends it on.
+func (s *Store) slotsFailed(err error) {
+	if err != nil && slotsAreElsewhere(err) {
+		s.cluster.ReloadState(context.Background())
+	}
 }
 
 // wait waits until no lane is at work.
@@ -288,6 +309,7 @@ func (s *Store) takeParts(ctx context.Context, clock *clock, parts []*part, out 
 		if failed == nil {
 			failed = p.err
 		}
+		s.slotsFailed(p.err)
 		err := fmt.Errorf("redisstore: slot %d of %s: %w", slotOf(p.keys[0]), s.where, p.err)
 		for i := range p.hits {
 			out[p.place(i)] = limiters.Verdict{Err: err}

@@ -34,6 +34,10 @@ type Options struct {
 	SentinelUsername string // who Weir is to the Sentinels
 	SentinelPassword string
 
+	// Credentials and SentinelCredentials, where they are not nil, go before the names and passwords above. SetAuthFile
+	// makes one.
+	Credentials, SentinelCredentials Credentials
+
 	// TLS is for every connection, to Sentinels too; nil is for none. TLSFiles makes one.
 	TLS *tls.Config
 
@@ -95,61 +99,77 @@ func (o Options) withDefaults() Options {
 //   - ContextTimeoutEnabled: the context of a call bounds all of it: waiting for a connection, writing and reading.
 //   - Protocol 2, DisableIdentity: Weir uses nothing of RESP3, and asks nothing of a server that an ACL might deny.
 //   - PipelinePoolSize -1: a pipeline takes one of the PoolSize connections and none beside them.
+//   - MaxIdleConns: a lane makes one call at a time. What was connected beside that, while a network was cut, does not wait
+//     for a failover to fail one call each.
+//   - ReadTimeout, WriteTimeout: see asking.
+
+// idle is how many connections to a node are kept: one for its lane, and one for those of others that are sent on to it.
+const idle = 2
+
+// asking is how long Redis has for what is asked of it apart from calls, which are bounded by their own context: who this
+// is on a new connection, where the master is, which slots are where. It is well below DialTimeout, within which go-redis
+// goes on to the next Sentinel when one does not answer, and not at all at its end.
+func (o Options) asking() time.Duration { return max(o.Timeout, min(o.DialTimeout/4, time.Second)) }
 
 func (o Options) single() *redis.Options {
 	return &redis.Options{
 		Network: o.Network, Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLS,
-		MaxRetries:            -1,
-		DialerRetries:         1,
-		PoolSize:              o.PoolSize,
-		PipelinePoolSize:      -1,
-		ContextTimeoutEnabled: true,
-		DialTimeout:           o.DialTimeout,
-		ReadTimeout:           o.Timeout,
-		WriteTimeout:          o.Timeout,
-		PoolTimeout:           o.Timeout,
-		Protocol:              2,
-		DisableIdentity:       true,
+		CredentialsProviderContext: o.Credentials.provider(),
+		MaxRetries:                 -1,
+		DialerRetries:              1,
+		PoolSize:                   o.PoolSize,
+		MaxIdleConns:               min(idle, o.PoolSize),
+		PipelinePoolSize:           -1,
+		ContextTimeoutEnabled:      true,
+		DialTimeout:                o.DialTimeout,
+		ReadTimeout:                o.asking(),
+		WriteTimeout:               o.asking(),
+		PoolTimeout:                o.Timeout,
+		Protocol:                   2,
+		DisableIdentity:            true,
 	}
 }
 
-// sentinel leaves DialTimeout to what go-redis does by itself, asking Sentinels; each call is bounded by its context.
 func (o Options) sentinel() *redis.FailoverOptions {
 	return &redis.FailoverOptions{
 		MasterName: o.Master, SentinelAddrs: o.Addrs,
 		SentinelUsername: o.SentinelUsername, SentinelPassword: o.SentinelPassword,
 		Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLS,
+		CredentialsProviderContext: o.Credentials.provider(), OnConnect: o.SentinelCredentials.toSentinels(),
 		MaxRetries:            -1,
 		DialerRetries:         1,
 		PoolSize:              o.PoolSize,
+		MaxIdleConns:          min(idle, o.PoolSize),
 		PipelinePoolSize:      -1,
 		ContextTimeoutEnabled: true,
 		DialTimeout:           o.DialTimeout,
-		ReadTimeout:           o.DialTimeout,
-		WriteTimeout:          o.DialTimeout,
+		ReadTimeout:           o.asking(),
+		WriteTimeout:          o.asking(),
 		PoolTimeout:           o.Timeout,
 		Protocol:              2,
 		DisableIdentity:       true,
 	}
 }
 
-// cluster leaves DialTimeout to what go-redis does by itself, asking for the slots, as sentinel does. MaxRedirects is
-// for MOVED and ASK alone, as the commands say NoRetry; without its routing policies a command goes where its key is.
+// MaxRedirects is for MOVED and ASK alone, as the commands say NoRetry; without its routing policies a command goes where
+// its key is.
 func (o Options) cluster() *redis.ClusterOptions {
 	return &redis.ClusterOptions{
 		Addrs: o.Addrs, Username: o.Username, Password: o.Password, TLSConfig: o.TLS,
-		MaxRedirects:           3,
-		MaxRetries:             -1,
-		DialerRetries:          1,
-		PoolSize:               o.PoolSize,
-		PipelinePoolSize:       -1,
-		ContextTimeoutEnabled:  true,
-		DialTimeout:            o.DialTimeout,
-		ReadTimeout:            o.DialTimeout,
-		WriteTimeout:           o.DialTimeout,
-		PoolTimeout:            o.Timeout,
-		Protocol:               2,
-		DisableIdentity:        true,
-		DisableRoutingPolicies: true,
+		CredentialsProviderContext: o.Credentials.provider(),
+		MaxRedirects:               3,
+		MaxRetries:                 -1,
+		DialerRetries:              1,
+		PoolSize:                   o.PoolSize,
+		MaxIdleConns:               min(idle, o.PoolSize),
+		PipelinePoolSize:           -1,
+		ContextTimeoutEnabled:      true,
+		DialTimeout:                o.DialTimeout,
+		ReadTimeout:                o.asking(),
+		WriteTimeout:               o.asking(),
+		PoolTimeout:                o.Timeout,
+		Protocol:                   2,
+		DisableIdentity:            true,
+		DisableRoutingPolicies:     true,
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,8 +38,13 @@ type Store struct {
 	clock   *clock // its
 	nodes   *nodes // of a cluster
 	counts  counts
+	way     *recovery     // of the lane
 	timeout time.Duration // of a Take
 	connect time.Duration // of what may have to connect first, and is in no hurry
+
+	life       context.Context // until Close
+	end        context.CancelFunc
+	recoveries sync.WaitGroup
 }
 
 // New makes a Store. It does not connect: the first call does. Close it when no call is under way any more.
@@ -53,6 +59,8 @@ func New(o Options) *Store {
 		timeout: o.Timeout,
 		connect: max(o.Timeout, o.DialTimeout),
 	}
+	s.life, s.end = context.WithCancel(context.Background())
+	s.way = s.newRecovery()
 	switch o.Type {
 	case Sentinel:
 		s.where = "the master " + o.Master + " of the Sentinels " + strings.Join(o.Addrs, ",")
@@ -60,6 +68,7 @@ func New(o Options) *Store {
 	case Cluster:
 		s.where = "the cluster of " + strings.Join(o.Addrs, ",")
 		s.cluster = redis.NewClusterClient(o.cluster())
+		s.cluster.OnNewNode(func(node *redis.Client) { node.AddHook(bounded(o.asking())) })
 		s.client = s.cluster
 	default:
 		s.client = redis.NewClient(o.single())
@@ -72,10 +81,16 @@ func New(o Options) *Store {
 	return s
 }
 
+func (s *Store) newRecovery() *recovery {
+	return &recovery{life: s.life, done: &s.recoveries, connect: s.connect}
+}
+
 // Close closes the connections.
 func (s *Store) Close() error {
 	s.lane.served.Wait()
 	s.nodes.wait()
+	s.end()
+	s.recoveries.Wait()
 	return s.client.Close()
 }
 
@@ -131,6 +146,7 @@ func (s *Store) decide(ctx context.Context, now time.Time, hits []limiters.Hit, 
 	defer b.giveBack()
 	r, err := s.script.run(ctx, s.client, s.clock, b)
 	if err != nil {
+		s.way.after(err, s.client)
 		return err
 	}
 	return b.read(r, out)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -32,6 +33,15 @@ func (s script) once(ctx context.Context, c processor, clock *clock, b *batch) (
 		return call(ctx, c, clock, "eval", s.source, b)
 	}
 	return r, err
+}
+
+// greet runs the script for no hits, and tells how long it took: what a call takes at least, unless the connection had to be
+// made, or the script to be sent.
+func (s script) greet(ctx context.Context, c processor, clock *clock) (time.Duration, error) {
+	b := newBatch(time.Time{}, nil, nil)
+	start := time.Now()
+	_, err := s.once(ctx, c, clock, b)
+	return time.Since(start), err
 }
 
 func call(ctx context.Context, c processor, clock *clock, name, text string, b *batch) (reply, error) {

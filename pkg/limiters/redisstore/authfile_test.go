@@ -1,0 +1,254 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// A mounted is a Secret as Kubernetes mounts it: the file is a link into a folder that is swapped as a whole.
+type mounted struct {
+	t       *testing.T
+	dir     string
+	version int
+}
+
+func mount(t *testing.T, text string) *mounted {
+	t.Helper()
+	m := &mounted{t: t, dir: t.TempDir()}
+	m.rotate(text)
+	if err := os.Symlink(filepath.Join("..data", "auth"), m.path()); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (m *mounted) path() string { return filepath.Join(m.dir, "auth") }
+
+func (m *mounted) rotate(text string) {
+	m.t.Helper()
+	m.version++
+	name := fmt.Sprint("..", m.version)
+	next := filepath.Join(m.dir, name)
+	link := filepath.Join(m.dir, "..tmp")
+	err := os.Mkdir(next, 0o700)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(next, "auth"), []byte(text), 0o600)
+	}
+	if err == nil {
+		err = os.Symlink(name, link)
+	}
+	if err == nil {
+		err = os.Rename(link, filepath.Join(m.dir, "..data"))
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// disconnect ends all connections to a server but the one that says so.
+func disconnect(t *testing.T, server *redistest.Server) {
+	t.Helper()
+	if err := server.Client(t).Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitAnswer fails the test if the store does not answer within what a Redis that is back may take to be noticed. It
+// returns what is used of a key that it has charged once.
+func awaitAnswer(t *testing.T, s *Store, key string) int64 {
+	t.Helper()
+	var used int64
+	redistest.Await(t, "an answer", func(context.Context) error {
+		out, err := take(t, s, hitsOf(key)...)
+		if err == nil {
+			err = out[0].Err
+		}
+		used = out[0].Used
+		return err
+	})
+	return used
+}
+
+// A password is rotated while hits arrive: connections that are there live on, new ones are made with the new password,
+// and no hit fails.
+func TestAPasswordIsRotatedUnderTraffic(t *testing.T) {
+	server := redistest.Start(t)
+	server.SetUser(t, "weir", aclRules...)
+	secret := mount(t, "weir:secret\n")
+	o := Options{Addr: server.Addr, Prefix: "weir:"}
+	if err := o.SetAuthFile(secret.path()); err != nil {
+		t.Fatal(err)
+	}
+	s := openAt(t, o)
+	used := int64(0)
+	goOn := func() {
+		t.Helper()
+		for range 5 {
+			used++
+			if out, err := take(t, s, hitsOf("k")...); err != nil || out[0].Err != nil || out[0].Used != used {
+				t.Fatalf("%+v, %v, want %d used", out, err, used)
+			}
+		}
+	}
+	goOn()
+	for i := range 3 {
+		next := fmt.Sprint("next", i)
+		server.SetUser(t, "weir", "resetpass", ">"+next)
+		goOn()
+		secret.rotate("weir:" + next)
+		goOn()
+		disconnect(t, server)
+		goOn()
+	}
+}
+
+// Between a password that Redis has and one that the file has there is none that is right: then the error says so, shows
+// neither, and ends when both are one.
+func TestAPasswordThatIsNotRedisYetIsAnErrorThatShowsNone(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "secret-of-redis")
+	server.Login("", "secret-of-redis")
+	secret := mount(t, "secret-of-file\r\n")
+	o := Options{Addr: server.Addr}
+	if err := o.SetAuthFile(secret.path()); err != nil {
+		t.Fatal(err)
+	}
+	s := openAt(t, o)
+	wrong := func(want string) {
+		t.Helper()
+		_, err := take(t, s, hitsOf("k")...)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret-of") {
+			t.Errorf("%v: want %q and no password", err, want)
+		}
+	}
+	wrong("WRONGPASS")
+	secret.rotate("")
+	wrong(secret.path() + " is empty")
+	if err := os.Remove(secret.path()); err != nil {
+		t.Fatal(err)
+	}
+	wrong(secret.path() + ": no such file")
+	if err := os.WriteFile(secret.path(), []byte("secret-of-redis"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if used := awaitAnswer(t, s, "k"); used != 1 {
+		t.Errorf("%d used, want 1: no call that failed has charged", used)
+	}
+}
+
+func TestClusterAndSentinelsReadThePasswordForEachConnection(t *testing.T) {
+	t.Run("cluster", func(t *testing.T) {
+		c := redistest.StartCluster(t, 3)
+		for _, server := range c.Servers {
+			server.SetUser(t, "weir", append(append([]string{}, aclRules...), clusterRules...)...)
+		}
+		secret := mount(t, "weir:secret")
+		s := openCluster(t, c, func(o *Options) {
+			o.Prefix = "weir:"
+			if err := o.SetAuthFile(secret.path()); err != nil {
+				t.Fatal(err)
+			}
+		})
+		keys := append(append(keysOn(c, 0, 2), keysOn(c, 1, 2)...), keysOn(c, 2, 2)...)
+		for used := int64(1); used <= 3; used++ {
+			out, err := take(t, s, hitsOf(keys...)...)
+			for i, v := range out {
+				if err != nil || v.Err != nil || v.Used != used {
+					t.Fatalf("hit %d: %+v, %v, want %d used", i, v, err, used)
+				}
+			}
+			next := fmt.Sprint("next", used)
+			for _, server := range c.Servers {
+				server.SetUser(t, "weir", "resetpass", ">"+next)
+				disconnect(t, server)
+			}
+			secret.rotate("weir:" + next)
+		}
+	})
+	t.Run("sentinels", func(t *testing.T) {
+		w := redistest.StartSentinels(t, "mymaster", 3, redistest.Secrets{Redis: "of redis", Sentinel: "of sentinel"})
+		rotate := func(redisUser, sentinelUser string) {
+			for _, server := range append([]*redistest.Server{w.Master}, w.Sentinels...) {
+				server.SetUser(t, "weir", "reset", "on", ">"+redisUser, "~*", "&*", "+@all")
+				if server != w.Master {
+					server.SetUser(t, "weir", "resetpass", ">"+sentinelUser)
+				}
+				disconnect(t, server)
+			}
+		}
+		rotate("r1", "s1")
+		redis, sentinel := mount(t, "weir:r1\n"), mount(t, "weir:s1\n")
+		o := Options{Type: Sentinel, Master: "mymaster", Addrs: w.Addrs()}
+		if err := o.SetAuthFile(redis.path()); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.SetSentinelAuthFile(sentinel.path()); err != nil {
+			t.Fatal(err)
+		}
+		s := openAt(t, o)
+		if used := awaitAnswer(t, s, "k"); used != 1 {
+			t.Errorf("%d used, want 1", used)
+		}
+		rotate("r2", "s2")
+		redis.rotate("weir:r2\n")
+		sentinel.rotate("weir:s2\n")
+		disconnect(t, w.Master)
+		if used := awaitAnswer(t, s, "k"); used != 2 {
+			t.Errorf("%d used, want 2", used)
+		}
+		sentinel.rotate("weir:wrong")
+		rotate("r2", "s2")
+		_, err := take(t, s, hitsOf("k")...)
+		if err == nil || !strings.Contains(err.Error(), "WRONGPASS") || strings.Contains(err.Error(), "weir:") {
+			t.Errorf("%v: want it to say WRONGPASS", err)
+		}
+	})
+}
+
+func TestFaultsInAFileWithAPassword(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for path, want := range map[string]string{
+		filepath.Join(dir, "none"):        "none: no such file",
+		dir:                               dir + " is no file",
+		file("empty", ""):                 "is empty",
+		file("newline", "\n"):             "is empty",
+		file("user", "s3cret:"):           "has a user and no password",
+		file("lines", "s3cret\ns3cret\n"): "has several lines",
+		file("large", strings.Repeat("s3cret", 20_000)): "is too large: want at most 65536 bytes",
+	} {
+		for name, set := range map[string]func(*Options, string) error{"redis": (*Options).SetAuthFile, "sentinel": (*Options).SetSentinelAuthFile} {
+			var o Options
+			err := set(&o, path)
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("%s, %s: %v, want %q", name, path, err, want)
+			}
+		}
+	}
+}
+
+func TestWhatAFileWithAPasswordSays(t *testing.T) {
+	for text, want := range map[string][2]string{
+		"secret": {"of-url", "secret"}, "secret\n": {"of-url", "secret"}, "me:se:cret\r\n": {"me", "se:cret"}, ":secret": {"of-url", "secret"},
+		" spaces stay ": {"of-url", " spaces stay "},
+	} {
+		o := Options{Username: "of-url", Password: "of-url"}
+		if err := o.SetAuthFile(mount(t, text).path()); err != nil {
+			t.Fatal(err)
+		}
+		if user, password, err := o.Credentials(); err != nil || user != want[0] || password != want[1] {
+			t.Errorf("%q: %q, %q, %v, want %q", text, user, password, err, want)
+		}
+	}
+}

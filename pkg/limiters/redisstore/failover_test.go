@@ -1,0 +1,361 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A stream is hits that arrive from several callers without an end, each on a key of its own: what has become of each can be
+// told afterwards, exactly.
+type stream struct {
+	t     *testing.T
+	store *Store
+	next  atomic.Int64
+	stop  atomic.Bool
+	runs  sync.WaitGroup
+
+	mu    sync.Mutex
+	told  map[int64]bool // by number: whether the hit's Take was told that it is charged
+	since time.Time      // the time of the last error
+	first time.Time      // the first answer after that
+	errs  map[string]int
+}
+
+func flow(t *testing.T, s *Store) *stream {
+	f := &stream{t: t, store: s, told: map[int64]bool{}, errs: map[string]int{}}
+	for range 4 {
+		f.runs.Go(f.run)
+	}
+	t.Cleanup(f.end)
+	return f
+}
+
+func (f *stream) run() {
+	for !f.stop.Load() {
+		n := f.next.Add(1)
+		out := make([]limiters.Verdict, 1)
+		err := f.store.Take(context.Background(), time.Time{}, hitsOf(fmt.Sprint("hit ", n)), out)
+		if err == nil {
+			err = out[0].Err
+		}
+		f.tell(n, err)
+		if err != nil {
+			// As who is refused does.
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+func (f *stream) tell(n int64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.told[n] = err == nil
+	switch {
+	case err != nil:
+		f.errs[kindOf(err)]++
+		f.since, f.first = time.Now(), time.Time{}
+	case f.first.IsZero():
+		f.first = time.Now()
+	}
+}
+
+// kindOf is an error without what differs from one to the next.
+func kindOf(err error) string {
+	if errors.Is(err, ErrBroken) {
+		return "turned away"
+	}
+	_, text, _ := strings.Cut(err.Error(), ": ")
+	return text[max(0, len(text)-60):]
+}
+
+// answered waits until so many more hits are answered without an error between them.
+func (f *stream) answered(many int64) {
+	f.t.Helper()
+	f.mu.Lock()
+	begin := time.Now()
+	f.mu.Unlock()
+	target := f.next.Load() + many
+	redistest.Await(f.t, "answers", func(context.Context) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.since.After(begin) {
+			begin, target = f.since, f.next.Load()+many
+		}
+		if f.first.IsZero() || f.next.Load() < target {
+			return fmt.Errorf("%d hits, %v", f.next.Load(), f.errs)
+		}
+		return nil
+	})
+}
+
+func (f *stream) failures() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for _, told := range f.told {
+		if !told {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *stream) end() {
+	f.stop.Store(true)
+	f.runs.Wait()
+}
+
+// settle ends the stream, requires that no hit was charged twice, and tells how many that were told to be charged are not:
+// what a master takes with it that it has not given its replica.
+func (f *stream) settle() (lost int) {
+	f.t.Helper()
+	f.end()
+	const many = 1000
+	numbers := make([]int64, 0, many)
+	for n := int64(1); n <= f.next.Load(); n++ {
+		if numbers = append(numbers, n); len(numbers) < many && n < f.next.Load() {
+			continue
+		}
+		hits, out := make([]limiters.Hit, len(numbers)), make([]limiters.Verdict, len(numbers))
+		for i, n := range numbers {
+			hits[i] = limiters.Hit{Key: fmt.Sprint("hit ", n), Limit: hourly}
+		}
+		if err := f.store.Take(context.Background(), time.Time{}, hits, out); err != nil {
+			f.t.Fatal(err)
+		}
+		for i, n := range numbers {
+			switch v := out[i]; {
+			case v.Err != nil:
+				f.t.Fatal(v.Err)
+			case v.Used > 1:
+				f.t.Errorf("hit %d was charged %d times", n, v.Used)
+			case f.told[n] && v.Used == 0:
+				lost++
+			}
+		}
+		numbers = numbers[:0]
+	}
+	f.t.Logf("%d hits, %d failed, %d lost; errors: %v", f.next.Load(), f.failures(), lost, f.errs)
+	return lost
+}
+
+// backAfter is how long after a time the answers were back.
+func (f *stream) backAfter(start time.Time) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(0, f.first.Sub(start))
+}
+
+func awaitMaster(t *testing.T, server *redistest.Server) time.Time {
+	t.Helper()
+	redistest.Await(t, "the replica to be the master", server.IsMaster)
+	return time.Now()
+}
+
+// A master dies with calls in flight. Sentinels make its replica the master; the store follows as soon as they say so.
+func TestASentinelFailoverIsFollowed(t *testing.T) {
+	for name, fail := range map[string]func(t *testing.T, w *redistest.Watched){
+		"killed": func(_ *testing.T, w *redistest.Watched) { w.Master.Stop() },
+		// It still answers: as a replica, when the Sentinels have told it so.
+		"asked for": func(t *testing.T, w *redistest.Watched) {
+			if err := w.Sentinels[0].Client(t).Do(t.Context(), "sentinel", "failover", w.Name).Err(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		// It says nothing, and neither does a Sentinel.
+		"frozen": func(t *testing.T, w *redistest.Watched) {
+			for _, server := range []*redistest.Server{w.Master, w.Sentinels[0]} {
+				if err := server.Signal(syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := redistest.StartSentinels(t, "mymaster", 3, redistest.Secrets{})
+			f := flow(t, openAt(t, Options{
+				Type: Sentinel, Master: w.Name, Addrs: w.Addrs()[:1], Timeout: 100 * time.Millisecond, DialTimeout: 10 * time.Second,
+			}))
+			f.answered(200)
+			if n := f.failures(); n > 0 && name != "asked for" {
+				t.Logf("%d failed before: %v", n, f.errs)
+			}
+			fail(t, w)
+			promoted := awaitMaster(t, w.Replica)
+			// The store asks one of them. Each knows it when the others have told it so.
+			asked := w.Sentinels
+			if name == "frozen" {
+				asked = asked[1:]
+			}
+			for _, sentinel := range asked {
+				c := redis.NewSentinelClient(&redis.Options{Addr: sentinel.Addr})
+				redistest.Await(t, "the Sentinel to say so", func(ctx context.Context) error {
+					master, err := c.GetMasterAddrByName(ctx, w.Name).Result()
+					if err == nil && strings.Join(master, ":") != w.Replica.Addr {
+						err = fmt.Errorf("it says %s", master)
+					}
+					return err
+				})
+				_ = c.Close()
+			}
+			said := time.Now()
+			// Until then a master that has been demoted and not been told goes on answering, and what it charges is lost.
+			after, there := f.next.Load()+1, w.Replica.Client(t)
+			redistest.Await(t, "a hit at the new master", func(ctx context.Context) error {
+				for n := after; n <= f.next.Load(); n++ {
+					key := keyOf("", &limiters.Hit{Key: fmt.Sprint("hit ", n), Limit: hourly})
+					if there.Exists(ctx, key).Val() == 1 {
+						return nil
+					}
+				}
+				return errors.New("none")
+			})
+			if took := time.Since(said); took > soon && name == "asked for" {
+				t.Errorf("the old master was left %v after the Sentinels had named the new one", took)
+			}
+			f.answered(200)
+			most := soon
+			if name == "frozen" {
+				most = 5 * time.Second // a Sentinel that does not answer is asked three times before it is left
+			}
+			t.Logf("back %v after the promotion, %v after the Sentinels said so", f.backAfter(promoted), f.backAfter(said))
+			if took := f.backAfter(said); took > most {
+				t.Errorf("back %v after the Sentinels had named the master", took)
+			}
+			f.settle()
+		})
+	}
+}
+
+// A master of a cluster dies, or hands over, with calls in flight: the store follows its replica.
+func TestAClusterFailoverIsFollowed(t *testing.T) {
+	for name, fail := range map[string]func(t *testing.T, master, replica *redistest.Server){
+		"killed": func(_ *testing.T, master, _ *redistest.Server) { master.Stop() },
+		"frozen": func(t *testing.T, master, _ *redistest.Server) {
+			if err := master.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"handed over": func(t *testing.T, _, replica *redistest.Server) {
+			if err := replica.Client(t).ClusterFailover(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			quick := []string{"--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"}
+			c := redistest.StartCluster(t, 3, quick...)
+			replica := c.AddReplica(t, 1, quick...)
+			s := openCluster(t, c, func(o *Options) { o.Timeout, o.DialTimeout = 200*time.Millisecond, 10*time.Second })
+			f := flow(t, s)
+			f.answered(200)
+			before := f.failures()
+			fail(t, c.Servers[1], replica)
+			promoted := awaitMaster(t, replica)
+			f.answered(200)
+			t.Logf("back %v after the promotion", f.backAfter(promoted))
+			most := 2 * soon // the nodes have to agree, and the slots are asked for every 200 ms
+			if name == "frozen" {
+				most += soon // of the node that is frozen, too
+			}
+			if took := f.backAfter(promoted); took > most {
+				t.Errorf("back %v after the replica was the master", took)
+			}
+			lost := f.settle()
+			if n := f.failures() - before; name == "handed over" && (n > 0 || lost > 0) {
+				t.Errorf("%d hits failed and %d were lost while the master handed over: %v", n, lost, f.errs)
+			}
+		})
+	}
+}
+
+// A node that has not all slots served says CLUSTERDOWN for its own, and is back when it has.
+func TestAClusterThatIsDownIsBackWhenItIsUp(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	s := openCluster(t, c, func(o *Options) { o.Timeout = time.Second })
+	mine, other := newLedger(t, s, keysOn(c, 1, 1)[0]), newLedger(t, s, keysOn(c, 2, 1)[0])
+	slot := int(slotOf(keyOf("", &limiters.Hit{Key: keysOn(c, 1, 2)[1], Limit: hourly})))
+	for _, l := range []*ledger{mine, other} {
+		if err := l.hit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node := c.Servers[1].Client(t)
+	if err := node.ClusterDelSlots(t.Context(), slot).Err(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Await(t, "CLUSTERDOWN", func(context.Context) error {
+		if err := mine.hit(); !redis.IsClusterDownError(err) {
+			return fmt.Errorf("%v, want CLUSTERDOWN", err)
+		}
+		return nil
+	})
+	mine.refused("CLUSTERDOWN")
+	if err := other.hit(); err != nil {
+		t.Errorf("of another node: %v", err)
+	}
+	if err := node.ClusterAddSlots(t.Context(), slot).Err(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Await(t, "the cluster", func(ctx context.Context) error {
+		info, err := node.ClusterInfo(ctx).Result()
+		if err == nil && !strings.Contains(info, "cluster_state:ok") {
+			err = errors.New("it is down")
+		}
+		return err
+	})
+	mine.back()
+	mine.settle()
+	other.settle()
+}
+
+// Connections that were begun while nothing answered are not kept for a failover to fail one call each.
+func TestConnectionsThatCameTooLateAreNotKept(t *testing.T) {
+	authority := certtest.New(t)
+	server := redistest.StartTLS(t, authority, "127.0.0.1")
+	own := authority.Issue(t, "weir")
+	config, err := TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File}.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := openAt(t, Options{Addr: server.Addr, TLS: config, Timeout: 100 * time.Millisecond, DialTimeout: patience, PoolSize: 10})
+	l := newLedger(t, s, "k")
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Await(t, "connections to be begun", func(context.Context) error {
+		if err := l.hit(); err == nil {
+			t.Fatal("a frozen Redis has answered")
+		}
+		if n := s.client.PoolStats().TotalConns; s.Stats().Calls < 10 {
+			return fmt.Errorf("%d calls, %d connections", s.Stats().Calls, n)
+		}
+		return nil
+	})
+	if err := server.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	l.back()
+	for range 20 {
+		if err := l.hit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.client.PoolStats().IdleConns; n > idle {
+		t.Errorf("%d connections are kept, want %d", n, idle)
+	}
+	l.settle()
+}

@@ -1,0 +1,190 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// zone is a DNS server on loopback that all of this process asks, and what it answers.
+type zone struct {
+	mu    sync.Mutex
+	addrs map[string]string
+}
+
+// newZone takes the place of the resolver until the test ends. No test of this package runs beside another.
+func newZone(t *testing.T) *zone {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := &zone{addrs: map[string]string{}}
+	var serving sync.WaitGroup
+	serving.Go(func() { z.serve(conn) })
+	was := net.DefaultResolver
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp", conn.LocalAddr().String())
+	}}
+	t.Cleanup(func() {
+		net.DefaultResolver = was
+		_ = conn.Close()
+		serving.Wait()
+	})
+	return z
+}
+
+// set says which address a name has; none if it is empty.
+func (z *zone) set(name, addr string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.addrs[name] = addr
+}
+
+func (z *zone) serve(conn net.PacketConn) {
+	buf := make([]byte, 1<<12)
+	for {
+		n, from, err := conn.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		if answer := z.answer(buf[:n]); answer != nil {
+			_, _ = conn.WriteTo(answer, from)
+		}
+	}
+}
+
+// answer answers the only question of a query, as RFC 1035 has it.
+func (z *zone) answer(query []byte) []byte {
+	const header = 12
+	var labels []string
+	at := header
+	for at < len(query) && query[at] != 0 {
+		end := at + 1 + int(query[at])
+		if end > len(query) {
+			return nil
+		}
+		labels = append(labels, string(query[at+1:end]))
+		at = end
+	}
+	if at+5 > len(query) {
+		return nil
+	}
+	question := query[header : at+5]
+	kind := binary.BigEndian.Uint16(query[at+1:])
+	z.mu.Lock()
+	addr := net.ParseIP(z.addrs[strings.Join(labels, ".")]).To4()
+	z.mu.Unlock()
+	answer := append([]byte{query[0], query[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, question...)
+	switch {
+	case addr == nil:
+		answer[3] |= 3 // no such name
+	case kind == 1: // A
+		answer[7] = 1
+		answer = append(answer, 0xc0, header, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4)
+		answer = append(answer, addr...)
+	}
+	return answer
+}
+
+// A name that leads elsewhere is asked for anew as soon as a connection has to be made, and nothing is remembered of it.
+func TestANameIsResolvedForEachConnection(t *testing.T) {
+	z := newZone(t)
+	old := redistest.Start(t)
+	_, port, _ := net.SplitHostPort(old.Addr)
+	next, err := redistest.Run(net.JoinHostPort("127.0.0.2", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(next.Stop)
+	z.set("redis.weir.test", "127.0.0.1")
+	l := newLedger(t, openAt(t, Options{Addr: "redis.weir.test:" + port, Timeout: time.Second}), "k")
+	if err := l.hit(); err != nil {
+		t.Fatal(err)
+	}
+	z.set("redis.weir.test", "127.0.0.2")
+	// A connection that is there lives on: the name is no reason to leave a Redis that answers.
+	if err := l.hit(); err != nil || l.last != 2 {
+		t.Errorf("%v, %d used, want 2", err, l.last)
+	}
+	old.Stop()
+	l.back()
+	if l.last != 1 {
+		t.Errorf("%d used, want 1: this is another Redis", l.last)
+	}
+	// A name that is gone for a while fails the calls that have to connect, and is found again.
+	z.set("redis.weir.test", "")
+	disconnect(t, next)
+	_ = l.hit()
+	l.refused("no such host")
+	z.set("redis.weir.test", "127.0.0.2")
+	l.told = 1
+	l.back()
+	l.settle()
+}
+
+// Nodes of a cluster that tell their names, not their addresses, are found by these, wherever they lead.
+func TestNamesThatNodesTellAreResolvedForEachConnection(t *testing.T) {
+	z := newZone(t)
+	c := redistest.StartCluster(t, 3, "--cluster-preferred-endpoint-type", "hostname")
+	for i, server := range c.Servers {
+		name := fmt.Sprintf("node%d.weir.test", i)
+		z.set(name, "127.0.0.1")
+		if err := server.Client(t).ConfigSet(t.Context(), "cluster-announce-hostname", name).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, server := range c.Servers {
+		redistest.Await(t, "the names", func(ctx context.Context) error {
+			slots, err := server.Client(t).Do(ctx, "cluster", "slots").Result()
+			if text := fmt.Sprint(slots); err == nil && strings.Count(text, "weir.test") < 3 {
+				err = fmt.Errorf("they are not known: %s", text)
+			}
+			return err
+		})
+	}
+	s := openCluster(t, c, func(o *Options) { o.Timeout = time.Second })
+	l := newLedger(t, s, keysOn(c, 1, 1)[0])
+	if err := l.hit(); err != nil {
+		t.Fatal(err)
+	}
+	z.set("node1.weir.test", "127.0.0.3") // nobody is there
+	disconnect(t, c.Servers[1])
+	_ = l.hit()
+	l.refused("connection refused")
+	z.set("node1.weir.test", "127.0.0.1")
+	l.back()
+	l.settle()
+}
+
+// Sentinels that name the master by its name are believed, wherever it leads.
+func TestANameThatSentinelsTellIsResolved(t *testing.T) {
+	w := redistest.StartSentinels(t, "mymaster", 1, redistest.Secrets{})
+	_, port, _ := net.SplitHostPort(w.Master.Addr)
+	sentinel := w.Sentinels[0].Client(t)
+	for _, command := range [][]any{
+		{"sentinel", "config", "set", "resolve-hostnames", "yes"},
+		{"sentinel", "config", "set", "announce-hostnames", "yes"},
+		{"sentinel", "monitor", "named", "localhost", port, 1},
+	} {
+		if err := sentinel.Do(t.Context(), command...).Err(); err != nil {
+			t.Fatalf("%v: %v", command, err)
+		}
+	}
+	if master, err := sentinel.Do(t.Context(), "sentinel", "get-master-addr-by-name", "named").StringSlice(); err != nil || master[0] != "localhost" {
+		t.Fatalf("the Sentinel says %q, %v", master, err)
+	}
+	l := newLedger(t, openAt(t, Options{Type: Sentinel, Master: "named", Addrs: w.Addrs(), Timeout: time.Second}), "k")
+	for range 3 {
+		l.back()
+		disconnect(t, w.Master)
+	}
+	l.settle()
+}

@@ -1,0 +1,69 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A recovery makes, after a call that lost its connection, the next one, in the time that connecting takes and a call has
+// not: a Redis that is nearly as far away as a call may take would else be lost for good with the first connection that is.
+// There is one for each lane.
+type recovery struct {
+	life    context.Context // of the store
+	done    *sync.WaitGroup // what the store waits for
+	connect time.Duration
+	busy    atomic.Bool
+}
+
+// after does so while calls go on, unless it is being done. A server that answered has lost nothing, unless it says that
+// it is none to ask.
+func (r *recovery) after(err error, c redis.UniversalClient) {
+	leave := redis.IsMasterDownError(err) || redis.IsLoadingError(err)
+	if answer := redis.Error(nil); errors.As(err, &answer) && !leave || !r.busy.CompareAndSwap(false, true) {
+		return
+	}
+	r.done.Go(func() {
+		defer r.busy.Store(false)
+		ctx, cancel := context.WithTimeout(r.life, r.connect)
+		defer cancel()
+		if leave {
+			// Behind the name there may be another by now. READONLY go-redis leaves by itself.
+			_ = c.Do(ctx, "quit").Err()
+		}
+		_ = c.Ping(ctx).Err()
+	})
+}
+
+// slotsAreElsewhere tells whether an error of a node may mean that another has its slots by now. Who is sent on to another
+// needs no such hint: go-redis takes it.
+func slotsAreElsewhere(err error) bool {
+	answer := redis.Error(nil)
+	return !errors.As(err, &answer) || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
+		redis.IsMasterDownError(err) || redis.IsLoadingError(err)
+}
+
+// bounded gives a deadline to what go-redis asks of a node by itself, the slots, for which it has none: a node that is gone
+// without a word would else keep it from asking the next for as long as connecting may take.
+type bounded time.Duration
+
+func (bounded) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (bounded) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (b bounded) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if _, has := ctx.Deadline(); has {
+			return next(ctx, cmd)
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(b))
+		defer cancel()
+		return next(ctx, cmd)
+	}
+}
