@@ -231,15 +231,28 @@ func (all answers) within(q float64) time.Duration {
 	return took[min(int(q*float64(len(took))), len(took)-1)]
 }
 
-// last is when the last of them was due.
-func (all answers) last() time.Time {
-	var last time.Time
+// failing is how long after a time more than that part of what was due failed: on a busy machine an answer is late now and
+// then at any time.
+func (all answers) failing(from time.Time, part float64) (d time.Duration) {
+	slice := either(500*time.Millisecond, 100*time.Millisecond)
+	var failures, n []int
 	for i := range all {
-		if all[i].due.After(last) {
-			last = all[i].due
+		if at := int(all[i].due.Sub(from) / slice); all[i].due.After(from) {
+			for len(n) <= at {
+				failures, n = append(failures, 0), append(n, 0)
+			}
+			n[at]++
+			if all[i].verdict == failed {
+				failures[at]++
+			}
 		}
 	}
-	return last
+	for at := range n {
+		if float64(failures[at]) > part*float64(n[at]) {
+			d = time.Duration(at+1) * slice
+		}
+	}
+	return d
 }
 
 // codes tells how often each gRPC code came.

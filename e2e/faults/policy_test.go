@@ -28,7 +28,7 @@ func TestOnStoreErrorUnderLoad(t *testing.T) {
 			"requests_per_unit: %d, on_store_error: %s}}\n", p, policyLimit, p)
 	}
 	redis := redistest.Start(t)
-	env := append(onRedis(redis.Addr), "REPLICAS=2")
+	env := patiently(append(onRedis(redis.Addr), "REPLICAS=2")...)
 	l := &load{rate: either(600, 3000)}
 	users := l.rate / 60
 	l.pick = func(n int) counter { return counter{policies[n/2%3], n / 6 % users} } // each user at both replicas

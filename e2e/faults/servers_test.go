@@ -88,6 +88,10 @@ func onRedis(addr string) []string {
 	return []string{"BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + addr}
 }
 
+// patiently are the settings of a Weir on a machine that has much else to do: there Redis takes longer than 15 ms now and
+// then, which is not the fault that is tried.
+func patiently(env ...string) []string { return either(append(env, "STORE_TIMEOUT=150ms"), env) }
+
 // kill ends a process as if it had never been told to.
 func kill(t *testing.T, p *harness.Process) {
 	t.Helper()

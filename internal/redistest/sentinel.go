@@ -102,3 +102,20 @@ func (s *Server) seesAll(ctx context.Context, name string, others int) error {
 
 // Addrs are the addresses of the Sentinels.
 func (w *Watched) Addrs() []string { return addrs(w.Sentinels) }
+
+// AwaitMaster waits until every Sentinel says that a server is the master.
+func (w *Watched) AwaitMaster(tb testing.TB, s *Server) {
+	tb.Helper()
+	for _, sentinel := range w.Sentinels {
+		Await(tb, s.Addr+" to be the master", func(ctx context.Context) error {
+			login := sentinel.login
+			c := redis.NewSentinelClient(&login)
+			defer c.Close()
+			at, err := c.GetMasterAddrByName(ctx, w.Name).Result()
+			if err == nil && (len(at) != 2 || net.JoinHostPort(at[0], at[1]) != s.Addr) {
+				err = fmt.Errorf("%s says that %q is", sentinel.Addr, at)
+			}
+			return err
+		})
+	}
+}
