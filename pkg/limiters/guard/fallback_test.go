@@ -157,6 +157,23 @@ func TestGoingBackIsAutomaticAndTold(t *testing.T) {
 	}
 }
 
+// What a cache before the store still knows says nothing of the store.
+func TestWhatACacheAnswersDoesNotFindTheStore(t *testing.T) {
+	store := &flaky{Store: memory()}
+	cache := guard.NewDenyCache(store, guard.DenyOptions{})
+	defer cache.Close(t.Context())
+	f := guard.NewFallback(cache, guard.FallbackOptions{})
+	once := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, FirstHit: true})
+	over := limiters.Hit{Key: "over", Limit: once, N: 1, OnError: limiters.OnErrorAllow}
+	take(t, f, over)
+	take(t, f, over)
+	store.gone = true
+	take(t, f, hit("new", limiters.OnErrorAllow))
+	if v := take(t, f, over)[0]; v.Allowed || v.By != limiters.ByCache || !f.Stats().Lost {
+		t.Errorf("%+v, lost: %v", v, f.Stats().Lost)
+	}
+}
+
 // Whatever the algorithm, whatever the size of hits, each replica admits its share and no more; and of a limit that is used
 // whole, by hits that come to replicas by turns, nothing is denied.
 func TestReplicasAdmitTheirShares(t *testing.T) {
@@ -207,11 +224,11 @@ func TestSharesFollowTheNumberOfReplicas(t *testing.T) {
 	f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return replicas }})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, CountDenied: true})
 	var got []int64
-	for _, replicas = range []int{1, 10, 3, 1} {
+	for _, replicas = range []int{1, 10, 3, 10, 1} {
 		v := take(t, f, limiters.Hit{Key: "k", Limit: limit, OnError: limiters.OnErrorLocal})[0]
 		got = append(got, v.Remaining)
 	}
-	if want := []int64{1000, 137, 385, 1000}; !slices.Equal(got, want) {
+	if want := []int64{1000, 137, 385, 137, 1000}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
