@@ -221,7 +221,8 @@ func tellsMore(a, b *limiters.Verdict) bool {
 }
 
 const (
-	allowed = iota
+	unknown = iota // allowed, without a word of what is left
+	allowed
 	undecidable
 	denied
 )
@@ -230,6 +231,8 @@ func rank(v *limiters.Verdict) int {
 	switch {
 	case v.Err != nil:
 		return undecidable
+	case v.Allowed && v.By == limiters.ByPolicy:
+		return unknown
 	case v.Allowed:
 		return allowed
 	default:

@@ -30,6 +30,10 @@ descriptors:
     rate_limits:
       - {unit: minute, requests_per_unit: 5}
       - {unit: hour, requests_per_unit: 3, on_store_error: local}
+  - key: known
+    rate_limits:
+      - {unit: minute, requests_per_unit: 5}
+      - {unit: hour, requests_per_unit: 30, on_store_error: local}
 `
 
 // What a response says of a hit that the store has not decided: no limit and no reset where nobody knows them.
@@ -42,8 +46,9 @@ func TestAnswersWithoutAStore(t *testing.T) {
 		"unsaid": "overall_code: OK " + noLimit, "unsaid!": "overall_code: OK " + noLimit, "free!": "overall_code: OK " + noLimit,
 		"nobody!": "overall_code: OK " + noLimit, "denied": overLimit, "denied!": overLimit, "shadowed": "overall_code: OK " + noLimit,
 		"local": "overall_code: OK statuses {code: OK current_limit {requests_per_unit: 5 unit: HOUR} limit_remaining: 4 duration_until_reset {seconds: 3600}}",
-		// The limit with the least left tells, and the other knows nothing.
+		// The limit that a policy allows knows nothing, and the other tells.
 		"mixed":         "overall_code: OK statuses {code: OK current_limit {requests_per_unit: 3 unit: HOUR} limit_remaining: 2 duration_until_reset {seconds: 3600}}",
+		"known":         "overall_code: OK statuses {code: OK current_limit {requests_per_unit: 30 unit: HOUR} limit_remaining: 29 duration_until_reset {seconds: 3600}}",
 		"unsaid denied": "overall_code: OVER_LIMIT statuses {code: OK} statuses {code: OVER_LIMIT}",
 		// A denial stands, whatever else could not be decided.
 		"failing denied": "overall_code: OVER_LIMIT statuses {} statuses {code: OVER_LIMIT}",

@@ -105,11 +105,57 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, hits []limiters.Hit,
 			out[i] = limiters.Verdict{Err: err}
 		}
 	}
+	rest := tiedToFailed(hits, out)
 	f.decide(ctx, now, hits, out)
+	f.takeRest(ctx, now, hits, out, rest)
 	if err != nil && allFailed(out) {
 		return err
 	}
 	return nil
+}
+
+// tiedToFailed are the hits that the store has decided of groups of which it has not decided all: it has charged none of them.
+func tiedToFailed(hits []limiters.Hit, out []limiters.Verdict) (rest []int) {
+	failed := func(j int) bool { return out[j].Err != nil }
+	for i := range hits {
+		if out[i].Err == nil && tied(hits, i, failed) {
+			rest = append(rest, i)
+		}
+	}
+	return rest
+}
+
+// takeRest takes again the rest of groups that pass otherwise: who has room under a limit does not pass for free because
+// another limit could not be decided.
+func (f *Fallback) takeRest(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, rest []int) {
+	stops := func(j int) bool { return out[j].Err != nil || !out[j].Allowed }
+	rest = slices.DeleteFunc(rest, func(i int) bool { return stops(i) || tied(hits, i, stops) })
+	if len(rest) == 0 {
+		return
+	}
+	again, verdicts := make([]limiters.Hit, len(rest)), make([]limiters.Verdict, len(rest))
+	for j, i := range rest {
+		again[j] = hits[i]
+	}
+	if err := f.store.Take(ctx, now, again, verdicts); err != nil {
+		for j := range verdicts {
+			verdicts[j] = limiters.Verdict{Err: err}
+		}
+	}
+	f.decide(ctx, now, again, verdicts)
+	for j, i := range rest {
+		out[i] = verdicts[j]
+	}
+}
+
+// tied tells whether hit i is in a group with another for which is says so.
+func tied(hits []limiters.Hit, i int, is func(j int) bool) bool {
+	for j := range hits {
+		if j != i && hits[i].Group != 0 && hits[j].Group == hits[i].Group && is(j) {
+			return true
+		}
+	}
+	return false
 }
 
 // found notes that the store is back, if it was lost and has decided any of this.
@@ -145,7 +191,17 @@ func (f *Fallback) decide(ctx context.Context, now time.Time, hits []limiters.Hi
 	}
 }
 
-// decideLocally decides hits by this process's share. Where that fails too, the error is the store's.
+// nothing is denied to everybody: in a group it keeps the others from being charged, and is not written itself.
+var nothing = func() *limiters.Limit {
+	l, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Window: time.Second})
+	if err != nil {
+		panic(err)
+	}
+	return l
+}()
+
+// decideLocally decides hits by this process's share. Where that fails too, the error is the store's. Nothing is charged for
+// a group that does not pass by what is said of its other hits.
 func (f *Fallback) decideLocally(
 	ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, local []int,
 ) {
@@ -160,12 +216,20 @@ func (f *Fallback) decideLocally(
 		}
 		own, at = append(own, h), append(at, i)
 	}
-	verdicts := make([]limiters.Verdict, len(own))
 	if len(own) == 0 {
 		return
 	}
+	stops := func(j int) bool {
+		return out[j].Err != nil && hits[j].OnError != limiters.OnErrorLocal || out[j].Err == nil && !out[j].Allowed
+	}
+	for _, i := range at {
+		if tied(hits, i, stops) {
+			own = append(own, limiters.Hit{Key: hits[i].Key, Limit: nothing, Group: hits[i].Group})
+		}
+	}
+	verdicts := make([]limiters.Verdict, len(own))
 	if f.options.Local.Take(ctx, now, own, verdicts) != nil {
-		f.decided[limiters.OnErrorFail].Add(int64(len(own)))
+		f.decided[limiters.OnErrorFail].Add(int64(len(at)))
 		return
 	}
 	for j, i := range at {
@@ -197,7 +261,7 @@ func (f *Fallback) share(l *limiters.Limit, n int64) (*limiters.Limit, error) {
 	part := func(whole int64) int64 {
 		p := f.options.FalseLimit
 		if of.n > whole {
-			return share(whole, replicas, p) // it never fits, whatever the share
+			return whole // it never fits; or a funnel holds it that leaks less in a window, for one hit in several
 		}
 		return max(share(whole, replicas, p), of.n*share(whole/of.n, replicas, p))
 	}

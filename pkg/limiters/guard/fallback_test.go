@@ -157,6 +157,23 @@ func TestGoingBackIsAutomaticAndTold(t *testing.T) {
 	}
 }
 
+// What a cache before the store still knows says nothing of the store.
+func TestWhatACacheAnswersDoesNotFindTheStore(t *testing.T) {
+	store := &flaky{Store: memory()}
+	cache := guard.NewDenyCache(store, guard.DenyOptions{})
+	defer cache.Close(t.Context())
+	f := guard.NewFallback(cache, guard.FallbackOptions{})
+	once := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, FirstHit: true})
+	over := limiters.Hit{Key: "over", Limit: once, N: 1, OnError: limiters.OnErrorAllow}
+	take(t, f, over)
+	take(t, f, over)
+	store.gone = true
+	take(t, f, hit("new", limiters.OnErrorAllow))
+	if v := take(t, f, over)[0]; v.Allowed || v.By != limiters.ByCache || !f.Stats().Lost {
+		t.Errorf("%+v, lost: %v", v, f.Stats().Lost)
+	}
+}
+
 // Whatever the algorithm, whatever the size of hits, each replica admits its share and no more; and of a limit that is used
 // whole, by hits that come to replicas by turns, nothing is denied.
 func TestReplicasAdmitTheirShares(t *testing.T) {
@@ -207,11 +224,11 @@ func TestSharesFollowTheNumberOfReplicas(t *testing.T) {
 	f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return replicas }})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, CountDenied: true})
 	var got []int64
-	for _, replicas = range []int{1, 10, 3, 1} {
+	for _, replicas = range []int{1, 10, 3, 10, 1} {
 		v := take(t, f, limiters.Hit{Key: "k", Limit: limit, OnError: limiters.OnErrorLocal})[0]
 		got = append(got, v.Remaining)
 	}
-	if want := []int64{1000, 137, 385, 1000}; !slices.Equal(got, want) {
+	if want := []int64{1000, 137, 385, 137, 1000}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -232,5 +249,71 @@ func TestAFallbackIsSafeForConcurrentUse(t *testing.T) {
 	all.Wait()
 	if n := f.Stats().Decided[limiters.OnErrorLocal]; n != 1600 {
 		t.Errorf("%d decided, want 1600", n)
+	}
+}
+
+// A store charges nothing of a group that it cannot decide as a whole. Who has room in it must not pass for free because
+// another has none: keys that find no room are easily made.
+func TestAHitThatFailsLeavesTheOthersOfItsGroupCharged(t *testing.T) {
+	store := memstore.New(memstore.Options{MaxKeys: 1})
+	take(t, store, hit("k", limiters.OnErrorFail))
+	for range 5 {
+		take(t, store, hit("k", limiters.OnErrorFail)) // is full, of a key that denies
+	}
+	larger := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 8, Window: time.Hour, CountDenied: true})
+	group := func(key string, l *limiters.Limit, on limiters.OnError) limiters.Hit {
+		return limiters.Hit{Key: key, Limit: l, N: 1, Group: 3, OnError: on}
+	}
+	f := guard.NewFallback(store, guard.FallbackOptions{})
+	var got []string
+	for _, on := range []limiters.OnError{
+		limiters.OnErrorDeny, limiters.OnErrorFail, limiters.OnErrorAllow, limiters.OnErrorAllow, limiters.OnErrorAllow,
+	} {
+		v := take(t, f, group("k", larger, on), group("new", hourly, on))
+		got = append(got, fmt.Sprint(v[0].Used, v[0].Allowed, v[0].By == limiters.ByStore, v[1].Allowed, v[1].Err != nil))
+	}
+	if want := []string{
+		"6 true true false false", "6 true true false true", // nobody is charged to it
+		"7 true true true false", "8 true true true false", "9 false true true false",
+	}; !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// What is denied, or fails, in a group is charged to no share either.
+func TestAShareIsNotChargedForAGroupThatDoesNotPass(t *testing.T) {
+	local := memory()
+	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: local})
+	tied := func(on limiters.OnError, group uint16) limiters.Hit {
+		h := hit(fmt.Sprint(on), on)
+		h.Group = group
+		return h
+	}
+	for _, c := range []struct {
+		with  limiters.OnError
+		group uint16
+		want  int64
+	}{
+		{limiters.OnErrorDeny, 1, 0}, {limiters.OnErrorFail, 1, 0}, {limiters.OnErrorDeny, 2, 1}, {limiters.OnErrorAllow, 1, 2},
+	} {
+		v := take(t, f, tied(limiters.OnErrorLocal, 1), tied(c.with, c.group))
+		if !v[0].Allowed || v[0].By != limiters.ByShare || v[0].Used != c.want {
+			t.Errorf("with %q: %+v, want %d used", c.with, v[0], c.want)
+		}
+	}
+}
+
+// A funnel may hold more than it leaks in a window: a hit of that size keeps to the limit if it comes seldom, and then may
+// come to one replica twice running.
+func TestAHitLargerThanARateHasAllOfIt(t *testing.T) {
+	f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 10 }})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Capacity: 600, Window: time.Minute})
+	now := time.Now()
+	for i := range 3 {
+		var v [1]limiters.Verdict
+		h := limiters.Hit{Key: "k", Limit: limit, N: 600, OnError: limiters.OnErrorLocal}
+		if err := f.Take(t.Context(), now.Add(time.Duration(i)*10*time.Minute), []limiters.Hit{h}, v[:]); err != nil || !v[0].Allowed {
+			t.Errorf("hit %d: %+v, %v", i, v, err)
+		}
 	}
 }
