@@ -106,44 +106,52 @@ func TestWhoHasNotWaitedIsNotDecided(t *testing.T) {
 // answered, or a while has passed. Others are read as ever.
 func TestAConnectionIsReadAtThePaceOfTheAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bound := &inFlight{most: 4}
+		bound := &inFlight{most: 100}
 		crowd := newCrowd(bound, 100) // goroutines of the test are no requests
+		crowd.conns.Add(1)
 		here, there := net.Pipe()
 		defer here.Close()
 		c := &pacedConn{Conn: there, crowd: crowd}
-		defer c.Close()
-		buffer := make([]byte, 4096)
-		read := func(sent int) (n int, took time.Duration) {
+		buffer := make([]byte, 1<<15)
+		// read returns the most bytes that were read at a time, and how long it took until all had been.
+		read := func(sent int) (most int, took time.Duration) {
 			go func() { _, _ = here.Write(make([]byte, sent)) }()
 			start := time.Now()
-			least := sent
-			for got := 0; got < sent; got += n {
-				var err error
-				if n, err = c.Read(buffer); err != nil {
+			for got := 0; got < sent; {
+				n, err := c.Read(buffer)
+				if err != nil {
 					t.Fatal(err)
 				}
-				least = min(least, n)
+				got, most = got+n, max(most, n)
 			}
-			return least, time.Since(start)
+			return most, time.Since(start)
 		}
-		if n, took := read(2000); n != 2000 || took != 0 {
-			t.Errorf("without requests: the least read had %d bytes, after %v", n, took)
+		if n, took := read(5000); n != 5000 || took != 0 {
+			t.Errorf("without requests: %d bytes at a time, in %v", n, took)
 		}
-		bound.now.Store(3)
+		bound.now.Store(100)
+		if n, took := read(20); n != 20 || took != 0 {
+			t.Errorf("with little to say: %d bytes at a time, in %v", n, took)
+		}
+		if n, took := read(3 * leastRead); n != leastRead || took < patience || took > 3*patience {
+			t.Errorf("with none answered: %d bytes at a time, in %v", n, took)
+		}
+		time.Sleep(2 * patience)
+		if n, took := read(20); n != 20 || took != 0 {
+			t.Errorf("with little to say again: %d bytes at a time, in %v", n, took)
+		}
+		read(leastRead)
 		go func() {
 			time.Sleep(10 * lookAgain)
 			bound.now.Store(0)
 		}()
-		if n, took := read(crowdedRead + 1000); n != crowdedRead || took > 11*lookAgain || took < 9*lookAgain {
-			t.Errorf("until some are answered: the least read had %d bytes, after %v", n, took)
+		if n, took := read(5000); n != 5000 || took < 9*lookAgain || took > 11*lookAgain {
+			t.Errorf("until some are answered: %d bytes at a time, in %v", n, took)
 		}
-		bound.now.Store(3)
-		if n, took := read(crowdedRead); n != crowdedRead || took != patience {
-			t.Errorf("with none answered: the least read had %d bytes, after %v", n, took)
-		}
-		read(20)
-		if n, took := read(20); n != 20 || took != 0 {
-			t.Errorf("a connection with little to say: the least read had %d bytes, after %v", n, took)
+		_ = c.Close()
+		_ = c.Close()
+		if n := crowd.conns.Load(); n != 0 {
+			t.Errorf("%d connections", n)
 		}
 	})
 }

@@ -13,9 +13,10 @@ import (
 // way, connections are read little by little, and what they send waits in the sockets, which costs nobody anything.
 
 const (
-	crowdedRead = 512                    // bytes: a few requests
-	lookAgain   = time.Millisecond       // after which a connection that waits looks whether it may be read
-	patience    = 100 * time.Millisecond // after which it is read all the same: it may say that it ends
+	leastRead  = 512                    // bytes: a few requests
+	perRequest = 64                     // bytes: few requests are shorter
+	lookAgain  = time.Millisecond       // after which a connection that waits looks whether it may be read
+	patience   = 100 * time.Millisecond // after which it is read all the same: it may say that it ends
 )
 
 // The goroutines that gRPC has for a connection: to read, to write, and to look whether it still lives.
@@ -32,10 +33,17 @@ func newCrowd(bound *inFlight, workers int) *crowd {
 	return &crowd{bound: bound, usual: int64(runtime.NumGoroutine() + workers)}
 }
 
-// is tells whether half of MAX_IN_FLIGHT are being decided, or wait for their turn: each has a goroutine.
-func (c *crowd) is() bool {
-	most := c.bound.most / 2
-	return c.bound.now.Load() > most || int64(runtime.NumGoroutine())-c.usual-perConn*c.conns.Load() > most
+// now is how many requests are being decided, or wait for their turn: each has a goroutine.
+func (c *crowd) now() int64 {
+	return max(c.bound.now.Load(), int64(runtime.NumGoroutine())-c.usual-perConn*c.conns.Load())
+}
+
+// is tells whether there are more than half of MAX_IN_FLIGHT.
+func (c *crowd) is() bool { return c.now() > c.bound.most/2 }
+
+// share is how many bytes a connection may bring.
+func (c *crowd) share() int64 {
+	return max(leastRead, (c.bound.most-c.now())*perRequest/max(1, c.conns.Load()))
 }
 
 // A pacedListener accepts connections that are read at the pace of the answers.
@@ -56,20 +64,26 @@ func (l pacedListener) Accept() (net.Conn, error) {
 type pacedConn struct {
 	net.Conn
 	crowd   *crowd
-	many    bool // the last that was read was more than a few requests
+	since   time.Time // for patience from here on, it has brought so many bytes into a crowd
+	brought int
 	closing sync.Once
 }
 
 // Read implements net.Conn. A connection with little to say, such as one of health checks, does not wait.
 func (c *pacedConn) Read(b []byte) (int, error) {
-	if c.crowd.is() {
-		if c.many {
+	crowded := c.crowd.is()
+	if crowded {
+		if now := time.Now(); now.Sub(c.since) > patience {
+			c.since, c.brought = now, 0
+		}
+		if c.brought >= leastRead {
 			c.wait()
 		}
-		b = b[:min(len(b), crowdedRead)]
 	}
-	n, err := c.Conn.Read(b)
-	c.many = n >= crowdedRead/2
+	n, err := c.Conn.Read(b[:min(int64(len(b)), c.crowd.share())])
+	if crowded {
+		c.brought += n
+	}
 	return n, err
 }
 

@@ -227,7 +227,7 @@ func newServers(
 	if err != nil {
 		return nil, err
 	}
-	bound := &inFlight{most: int64(s.MaxInFlight)}
+	bound := newInFlight(s.MaxInFlight)
 	metrics.Load(bound.stats)
 	l, err := listen(s)
 	if err != nil {

@@ -63,6 +63,8 @@ type Weir struct {
 	*Process
 	GRPC string // host:port of Envoy's RateLimitService
 	HTTP string // the URL of /healthcheck and /metrics, without the path
+	// Debug is the URL of the debug pages, without the path, unless Env says otherwise.
+	Debug string
 }
 
 // StartWeir starts Weir and returns once it is ready.
@@ -91,7 +93,7 @@ func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 		cmd.Env = append(cmd.Env, "BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+o.Redis)
 	}
 	cmd.Env = append(cmd.Env, o.Env...)
-	w := &Weir{GRPC: net.JoinHostPort(o.Host, strconv.Itoa(p[0])), HTTP: "http://" + loopback(p[1])}
+	w := &Weir{GRPC: net.JoinHostPort(o.Host, strconv.Itoa(p[0])), HTTP: "http://" + loopback(p[1]), Debug: "http://" + loopback(p[2])}
 	w.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "weir.log"), func(ctx context.Context) error {
 		return get200(ctx, w.HTTP+"/healthcheck")
 	})

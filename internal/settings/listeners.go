@@ -12,7 +12,7 @@ type Listeners struct {
 	DebugHost string `env:"DEBUG_HOST" default:"127.0.0.1" help:"Address of the debug pages. Not everyone should read them."`
 	DebugPort uint16 `env:"DEBUG_PORT" default:"6070" help:"Port of the debug pages."`
 
-	MaxInFlight int `env:"MAX_IN_FLIGHT" default:"1024" help:"The most requests that are decided at a time, by gRPC and /json together. Those past it are refused at once: RESOURCE_EXHAUSTED, and 503."`
+	MaxInFlight int `env:"MAX_IN_FLIGHT" default:"0" help:"The most requests that are decided at a time, by gRPC and /json together. Those past it are refused at once: RESOURCE_EXHAUSTED, and 503. 0: 256 for each CPU, which it answers in some ten milliseconds; whoever waits for more than that, Envoy gives up."`
 
 	MaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE" name:"grpc-max-connection-age" default:"24h" help:"After about this long a connection is asked to end, so that proxies find new replicas; 0: never."`
 	MaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE" name:"grpc-max-connection-age-grace" default:"1h" help:"How long it has for that."`
@@ -25,7 +25,9 @@ type Listeners struct {
 }
 
 func (l *Listeners) complete(f *faults) {
-	positive(f, "MAX_IN_FLIGHT", int64(l.MaxInFlight))
+	if l.MaxInFlight < 0 {
+		f.tell("MAX_IN_FLIGHT", "want 0, which is 256 for each CPU, or more")
+	}
 	if l.MaxConnectionAge < 0 || l.MaxConnectionAgeGrace < 0 {
 		f.tell("GRPC_MAX_CONNECTION_AGE", "want 0, which is for ever, or more, and so of its grace")
 	}
