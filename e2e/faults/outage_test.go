@@ -34,7 +34,7 @@ const outageLimit = policyLimit
 // counted. It returns how many charges were acknowledged and lost.
 func (o *outage) run(t *testing.T) (lostAll int) {
 	t.Helper()
-	rate := either(400, 5000)
+	rate := either(400, 2000)
 	users := rate * 3 / outageLimit * 2 // so the limits are half spent in three seconds
 	l := &load{rate: rate, pick: func(n int) counter { return counter{"first", n % users} }}
 	for _, w := range o.weirs {
