@@ -41,6 +41,7 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"e2e/harness", "", "processes, known by their command lines alone"},
 	{"e2e/demo", "e2e/harness internal/redistest", "what make demo runs"},
 	{"e2e/seeds", "", "tests alone"},
+	{"e2e/faults", "", "tests alone"},
 	{"bench", "bench/client e2e/harness", "processes, known by their command lines alone"},
 	{"bench/client", "", "it knows the wire, and no server"},
 	{"bench/bare", "", "what Weir is measured against is none of it"},

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -54,7 +55,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// Envoy accepts every bootstrap in envoy/ as it is.
+// Envoy accepts every bootstrap in envoy/ as it is, and serves its admin page to this machine alone.
 func TestBootstrapsAreValid(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join("..", "envoy", "bootstrap*.yaml"))
@@ -64,6 +65,10 @@ func TestBootstrapsAreValid(t *testing.T) {
 	for _, f := range files {
 		if err := harness.Validate(t.Context(), f); err != nil {
 			t.Error(err)
+		}
+		text, err := os.ReadFile(f)
+		if err != nil || !strings.Contains(string(text), "\nadmin:\n  address: {socket_address: {address: 127.0.0.1, ") {
+			t.Errorf("%s: the admin page is not on loopback (%v)", f, err)
 		}
 	}
 }

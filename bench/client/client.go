@@ -28,9 +28,12 @@ type Options struct {
 	Conns    int // connections; 0: 1
 	InFlight int // requests under way on each, 0: 1; with a Rate, the most that may be: 0: 1024
 
-	// Rate is how many requests a second become due on all connections, whether or not the server keeps up; a latency
-	// then counts from when the request was due. 0: the next request is sent when one is answered.
+	// Rate is how many requests a second come on all connections, whether or not the server keeps up, in bunches: one each
+	// millisecond on each. A latency then counts from when the bunch came. 0: the next request is sent when one is answered.
 	Rate float64
+
+	// Backoff is how long a client waits that was refused (RESOURCE_EXHAUSTED) before it asks again. Not with a Rate.
+	Backoff time.Duration
 
 	// Count is how many requests to send, shared among the connections; then the run ends. 0: until Duration is over. Not with
 	// a Rate.
@@ -48,6 +51,7 @@ type Result struct {
 	Elapsed time.Duration
 	OK      uint64 // answers with code OK
 	Over    uint64 // answers with code OVER_LIMIT
+	Refused uint64 // answers of RESOURCE_EXHAUSTED, if there is a Backoff; else they are Errors
 	Errors  uint64 // answers that were none: a gRPC or HTTP error, a stream that was reset, a connection that ended
 	Error   string // the first of them
 	Latency Histogram
@@ -55,7 +59,7 @@ type Result struct {
 }
 
 // Requests is how many were answered.
-func (r *Result) Requests() uint64 { return r.OK + r.Over + r.Errors }
+func (r *Result) Requests() uint64 { return r.OK + r.Over + r.Refused + r.Errors }
 
 // PerSecond is the rate of answers that are no errors.
 func (r *Result) PerSecond() float64 { return float64(r.OK+r.Over) / r.Elapsed.Seconds() }
@@ -121,8 +125,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 
 	for _, c := range conns {
-		// What is under way is answered, or given up.
-		_ = c.net.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = c.net.SetDeadline(time.Now().Add(lastAnswers))
 	}
 	<-ended
 	if pacing != nil {
@@ -132,6 +135,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		_ = c.net.Close()
 		r.OK += c.ok
 		r.Over += c.over
+		r.Refused += c.refused
 		r.Errors += c.errors
 		if c.err != nil {
 			r.Errors += uint64(c.sent.Load() - c.answered.Load()) // lost with their connection, if it was lost

@@ -50,12 +50,38 @@ func (s *server) ShouldRateLimit(_ context.Context, r *ratelimitv3.RateLimitRequ
 	return a, nil
 }
 
+// A countingListener counts what its connections read: as often as a client has written, or less.
+type countingListener struct {
+	net.Listener
+	reads *atomic.Int64
+}
+
+func (l countingListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return countingConn{c, l.reads}, err
+}
+
+type countingConn struct {
+	net.Conn
+	reads *atomic.Int64
+}
+
+func (c countingConn) Read(b []byte) (int, error) {
+	c.reads.Add(1)
+	return c.Conn.Read(b)
+}
+
 func start(t *testing.T, answer func(user string) (ratelimitv3.RateLimitResponse_Code, error)) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startOn(t, l, answer)
+}
+
+func startOn(t *testing.T, l net.Listener, answer func(user string) (ratelimitv3.RateLimitResponse_Code, error)) *server {
+	t.Helper()
 	s := &server{addr: l.Addr().String(), grpc: grpc.NewServer(), answer: answer, requests: map[string]uint64{}}
 	ratelimitv3.RegisterRateLimitServiceServer(s.grpc, s)
 	var serving sync.WaitGroup
@@ -130,6 +156,21 @@ func TestTheRateIsKept(t *testing.T) {
 	r := load(t, client.Options{Addr: s.addr, Request: client.Decide("d", "a"), Conns: 2, Rate: rate, Duration: seconds * time.Second})
 	if n := r.Requests(); n < rate*seconds/2 || n > rate*seconds*3/2 {
 		t.Errorf("%d requests in %d s, want %d", n, seconds, rate*seconds)
+	}
+}
+
+// Requests at a rate come in bunches, a write for each: a client that wakes for each request takes the cores from the server.
+func TestRequestsAtARateShareWrites(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads := &atomic.Int64{}
+	s := startOn(t, countingListener{l, reads}, allow)
+	r := load(t, client.Options{Addr: s.addr, Request: client.Decide("d", "a"), Rate: 20_000, Duration: 500 * time.Millisecond})
+	if n := reads.Load(); r.Errors > 0 || uint64(n) > s.total()/4 {
+		t.Errorf("%d requests in %d writes or more, want at least 4 in each; %d errors (%s)", s.total(), n, r.Errors, r.Error)
 	}
 }
 

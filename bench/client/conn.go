@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +23,8 @@ const (
 	maxWindow     = 1<<31 - 1
 	giveBack      = 1 << 29 // bytes: the window of the connection is given back in lumps, as proxies do
 	maxStream     = 1<<31 - 1
-	minTable      = 1 << 10 // bytes: no template takes more of HPACK's table
+	lastAnswers   = 5 * time.Second // what is under way is answered within it, or given up
+	minTable      = 1 << 10         // bytes: no template takes more of HPACK's table
 )
 
 // A conn is a connection. A goroutine of its own receives, and sends too unless there is a rate: then pace does, for all.
@@ -38,6 +40,8 @@ type conn struct {
 	acks             []byte
 	headers          *headers
 	consumed         uint32 // bytes of DATA that are not given back yet
+	resting          rest
+	refused          uint64
 	streams          [maxInFlight]stream
 	ok, over, errors uint64
 	err              error // the first one
@@ -46,8 +50,8 @@ type conn struct {
 	// The sender's.
 	out    []byte
 	random *rand.PCG
-	due    time.Duration // when the next request is, if there is a rate
-	most   uint32        // requests to send
+	times  timetable // if there is a rate
+	most   uint32    // requests to send
 
 	// Of both.
 	writing  sync.Mutex
@@ -60,7 +64,7 @@ type conn struct {
 // A stream is a request under way.
 type stream struct {
 	number atomic.Uint32 // 0: none
-	start  time.Duration // when it was sent or due, since base
+	start  time.Duration // when it was sent, or came, since base
 	said   said
 	reset  bool
 	head   [8]byte // how the answer begins
@@ -166,6 +170,7 @@ func (c *conn) refill() error {
 	c.out = append(c.out, c.acks...)
 	c.acks = c.acks[:0]
 	now := c.now()
+	c.resting.wake(now)
 	for !c.finished.Load() && c.mayOpen() {
 		c.open(now)
 	}
@@ -175,7 +180,7 @@ func (c *conn) refill() error {
 // mayOpen tells whether one more request may be under way.
 func (c *conn) mayOpen() bool {
 	n := c.sent.Load()
-	return n-c.answered.Load() < uint32(c.o.InFlight) && c.window.Load() >= int64(c.o.Request.later.data) &&
+	return n-c.answered.Load()+uint32(c.resting.n) < uint32(c.o.InFlight) && c.window.Load() >= int64(c.o.Request.later.data) &&
 		c.slot(2*n+1).number.Load() == 0 && n < c.most
 }
 
@@ -226,7 +231,23 @@ func (c *conn) now() time.Duration { return time.Since(c.base) }
 
 // receive waits for frames and reads those that are there.
 func (c *conn) receive() error {
+	if c.o.Backoff > 0 {
+		// Whoever rests is woken in time.
+		until := time.Time{}
+		switch {
+		case c.phase.Load() == stopping:
+			until = time.Now().Add(lastAnswers)
+		case c.resting.n > 0:
+			until = c.base.Add(c.resting.first())
+		}
+		if err := c.net.SetReadDeadline(until); err != nil {
+			return err
+		}
+	}
 	n, err := c.net.Read(c.in[c.end:])
+	if c.resting.n > 0 && c.phase.Load() != stopping && errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -335,6 +356,11 @@ func (c *conn) settings(payload []byte) error {
 func (c *conn) answer(s *stream, now time.Duration) {
 	verdict, err := s.verdict(c.o.Request.byStatus)
 	switch {
+	case c.o.Backoff > 0 && s.said&grpcExhausted != 0 && !s.reset:
+		c.resting.add(now + c.o.Backoff)
+		if c.phase.Load() == measuring {
+			c.refused++
+		}
 	case err != nil:
 		c.errors++
 		if errors.Is(err, errFailed) && c.err == nil {
@@ -402,4 +428,24 @@ func unpadded(kind http2.FrameType, flags http2.Flags, payload []byte) ([]byte, 
 		return nil, errors.New("a frame that is nothing but padding")
 	}
 	return payload[:len(payload)-padding], nil
+}
+
+// rest is when clients that were refused ask again, the first first.
+type rest struct {
+	until   [maxInFlight]time.Duration
+	from, n int
+}
+
+func (r *rest) first() time.Duration { return r.until[r.from%maxInFlight] }
+
+func (r *rest) add(until time.Duration) {
+	r.until[(r.from+r.n)%maxInFlight] = until
+	r.n++
+}
+
+func (r *rest) wake(now time.Duration) {
+	for r.n > 0 && r.first() <= now {
+		r.from++
+		r.n--
+	}
 }

@@ -16,6 +16,7 @@ const (
 	status200 said = 1 << iota
 	status429
 	grpcOK
+	grpcExhausted
 )
 
 // headers reads blocks of headers. Servers say the same again and again, as references to HPACK's table: what such a block
@@ -49,6 +50,9 @@ func newHeaders() *headers {
 			h.said |= status429
 		case f.Name == "grpc-status" && f.Value == "0":
 			h.said |= grpcOK
+		case f.Name == "grpc-status" && f.Value == "8":
+			h.said |= grpcExhausted
+			fallthrough
 		case f.Value != "" && (f.Name == ":status" || strings.HasPrefix(f.Name, "grpc-")):
 			fmt.Fprintf(&h.text, "%s: %s ", f.Name, f.Value)
 		}
@@ -82,7 +86,7 @@ func (h *headers) read(block []byte) (said, error) {
 	if h.complaint == "" && h.text.Len() > 0 {
 		h.complaint = h.text.String()
 	}
-	if references && h.text.Len() == 0 && len(h.known) < maxKnown {
+	if references && (h.text.Len() == 0 || h.said&grpcExhausted != 0) && len(h.known) < maxKnown {
 		h.known = append(h.known, known{bytes.Clone(block), h.said})
 	}
 	return h.said, nil

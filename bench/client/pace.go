@@ -2,24 +2,49 @@ package client
 
 import "time"
 
-// tick is how often pace looks for what is due. It is a part of every latency: half of it, in the mean.
-const tick = 200 * time.Microsecond
+// Requests at a rate come in bunches, as those do that a proxy finds when it looks at its sockets: on each connection one
+// every so often, in one write, the connections in turn. A client that wakes for each request costs more than the server.
+const (
+	bunch   = time.Millisecond
+	minTick = 100 * time.Microsecond
+)
 
-// pace sends each request when it is due, or as soon after as its connection takes it, until the run stops.
+// A timetable says when the requests of a connection come.
+type timetable struct {
+	begin time.Duration // of the first bunch
+	every float64       // ns: as long as a request takes of the rate
+	n     float64       // requests that have come
+}
+
+// next is when the next request comes: with the first bunch that is not before its turn.
+func (t *timetable) next() time.Duration {
+	turn := time.Duration(t.n * t.every)
+	return t.begin + (turn+bunch-1)/bunch*bunch
+}
+
+// pace sends each request when it comes, or as soon after as its connection takes it, until the run stops.
 func pace(conns []*conn) error {
+	tick := max(bunch/time.Duration(len(conns)), minTick)
+	begin := conns[0].now()
 	ticks, err := newTicker(tick)
 	if err != nil {
 		return err
 	}
 	defer ticks.stop()
-	every := time.Duration(float64(time.Second) / conns[0].o.Rate * float64(len(conns)))
+	every := float64(time.Second) / conns[0].o.Rate * float64(len(conns))
 	for i, c := range conns {
-		c.due = c.now() + every*time.Duration(i)/time.Duration(len(conns)) // they take turns
+		c.times = timetable{begin: begin + bunch*time.Duration(i)/time.Duration(len(conns)), every: every}
 	}
 	for conns[0].phase.Load() != stopping {
 		for _, c := range conns {
-			for now := c.now(); c.due <= now && c.mayOpen(); c.due += every {
-				c.open(c.due)
+			now := c.now()
+			for c.mayOpen() {
+				due := c.times.next()
+				if due > now {
+					break
+				}
+				c.open(due)
+				c.times.n++
 			}
 			_ = c.send() // the receiver fails too, and says why
 		}

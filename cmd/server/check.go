@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"runtime"
 	"runtime/debug"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -56,9 +57,9 @@ func (c *check) Run(to streams) error {
 
 type version struct{}
 
-// Run prints the version.
+// Run prints the version, the commit and the version of Go.
 func (version) Run(to streams) error {
-	_, err := fmt.Fprintln(to.out, "weir", versionOf())
+	_, err := fmt.Fprintln(to.out, "weir", versionOf(), runtime.Version())
 	return err
 }
 

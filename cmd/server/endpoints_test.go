@@ -112,11 +112,17 @@ func TestServeByTLS(t *testing.T) {
 	ca := certtest.New(t)
 	pair, client := ca.Issue(t, "weir"), ca.Issue(t, "envoy")
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+pair.Cert,
-		"GRPC_SERVER_TLS_KEY="+pair.Key, "GRPC_CLIENT_TLS_CACERT="+ca.File, "GRPC_CLIENT_TLS_SAN=envoy")
+		"GRPC_SERVER_TLS_KEY="+pair.Key, "GRPC_CLIENT_TLS_CACERT="+ca.File, "GRPC_CLIENT_TLS_SAN=spiffe://cluster.local/ns/edge/sa/envoy, envoy")
 	addr, certs := s.address("grpc"), []tls.Certificate{client.Load(t)}
 	with := credentials.NewTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "weir", Certificates: certs})
 	if err := checkHealth(t, addr, with); err != nil {
 		t.Errorf("with a certificate: %v", err)
+	}
+	other := credentials.NewTLS(&tls.Config{
+		RootCAs: ca.Pool(), ServerName: "weir", Certificates: []tls.Certificate{ca.Issue(t, "mallory").Load(t)},
+	})
+	if err := checkHealth(t, addr, other); err == nil {
+		t.Error("a client with another name was let in")
 	}
 	if err := checkHealth(t, addr, credentials.NewTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "weir"})); err == nil {
 		t.Error("a client without a certificate was let in")
@@ -160,6 +166,9 @@ func TestStartWithoutRules(t *testing.T) {
 	}
 	if code, _ := s.get("/healthcheck"); code != 500 {
 		t.Errorf("/healthcheck without rules: %d", code)
+	}
+	if code, _ := s.get("/livez"); code != 200 {
+		t.Errorf("/livez without rules: %d: who is not ready is alive", code)
 	}
 	write(t, path, rules)
 	s.log.await(t, 0, "rules loaded")

@@ -40,6 +40,8 @@ const maxStreams = 128
 // requests get goroutines of their own.
 const workersPerCPU = 32
 
+func workers() int { return workersPerCPU * runtime.GOMAXPROCS(0) }
+
 // grpcOptions are what the settings say of the gRPC server.
 func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, error) {
 	options := []grpc.ServerOption{
@@ -50,7 +52,11 @@ func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, e
 	if !s.ServerUseTLS {
 		return options, nil
 	}
-	files := listeners.TLS{Cert: s.ServerCert, Key: s.ServerKey, ClientCA: s.ClientCA, ClientSAN: s.ClientSAN}
+	clients, err := listeners.ParseNames(s.ClientSAN)
+	if err != nil {
+		return nil, fmt.Errorf("GRPC_CLIENT_TLS_SAN: %w", err)
+	}
+	files := listeners.TLS{Cert: s.ServerCert, Key: s.ServerKey, ClientCA: s.ClientCA, Clients: clients}
 	config, err := files.Config(func(err error) { log.Error("certificates not read again, the old ones stay", zap.Error(err)) })
 	if err != nil {
 		return nil, fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err)
@@ -59,16 +65,16 @@ func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, e
 }
 
 func newGRPC(
-	service *rls.Service, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics, options ...grpc.ServerOption,
+	service *rls.Service, bound *inFlight, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics, options ...grpc.ServerOption,
 ) *grpc.Server {
 	server := grpc.NewServer(append(options,
 		grpc.KeepaliveEnforcementPolicy(pingsAllowed),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ForceServerCodecV2(rls.Codec()),
-		grpc.NumStreamWorkers(uint32(workersPerCPU*runtime.GOMAXPROCS(0))),
+		grpc.NumStreamWorkers(uint32(workers())),
 		grpc.ChainUnaryInterceptor(metrics.Unary, recovering(log, metrics)),
 	)...)
-	server.RegisterService(watched(rls.ServiceDesc(), log, metrics), service)
+	server.RegisterService(watched(rls.ServiceDesc(), bound, log, metrics), service)
 	checks := health.NewServer()
 	healthv1.RegisterHealthServer(server, checks)
 	reflection.Register(server)
@@ -84,15 +90,19 @@ func newGRPC(
 }
 
 // watched is desc without interceptors, which cost the one method that is called all day some closures a call. Its calls
-// are counted as they are answered.
-func watched(desc *grpc.ServiceDesc, log *zap.Logger, metrics *telemetry.Metrics) *grpc.ServiceDesc {
+// are counted as they are answered, and bounded before they are decoded.
+func watched(desc *grpc.ServiceDesc, bound *inFlight, log *zap.Logger, metrics *telemetry.Metrics) *grpc.ServiceDesc {
 	for i := range desc.Methods {
 		m := &desc.Methods[i]
 		name, handle := "/"+desc.ServiceName+"/"+m.MethodName, m.Handler
 		m.Handler = func(
 			service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
 		) (reply any, err error) {
+			if err := bound.enter(ctx); err != nil {
+				return nil, err
+			}
 			defer func() {
+				bound.leave()
 				if p := recover(); p != nil {
 					metrics.PanickedAsked()
 					reply, err = nil, bug(log, name, p)
@@ -124,8 +134,8 @@ func bug(log *zap.Logger, method string, p any) error {
 	return status.Error(codes.Internal, "internal error")
 }
 
-// stopGRPC turns connections away, and ends those that have not ended in time.
-func stopGRPC(server *grpc.Server, most time.Duration) {
+// stopGRPC turns connections away, and ends those that have not ended with ctx.
+func stopGRPC(ctx context.Context, server *grpc.Server) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ended := make(chan struct{})
@@ -133,11 +143,9 @@ func stopGRPC(server *grpc.Server, most time.Duration) {
 		server.GracefulStop()
 		close(ended)
 	})
-	timer := time.NewTimer(most)
-	defer timer.Stop()
 	select {
 	case <-ended:
-	case <-timer.C:
+	case <-ctx.Done():
 		server.Stop()
 	}
 }

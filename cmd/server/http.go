@@ -15,10 +15,9 @@ import (
 
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/rls"
 )
 
-func newHTTP(service *rls.Service, ready *readiness, metrics *telemetry.Metrics) *http.Server {
+func newHTTP(service http.Handler, ready *readiness, metrics *telemetry.Metrics) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
 		if !ready.is() {
@@ -27,6 +26,8 @@ func newHTTP(service *rls.Service, ready *readiness, metrics *telemetry.Metrics)
 		}
 		_, _ = w.Write([]byte("OK"))
 	})
+	// Not ready is no reason to be started again: this says that the process answers, and nothing else.
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("OK")) })
 	mux.Handle("/json", service)
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
 	return bounded(mux, 10*time.Second)
@@ -97,9 +98,8 @@ func serveHTTP(what string, server *http.Server, l net.Listener) error {
 	return nil
 }
 
-func stopHTTP(most time.Duration, s *http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), most)
-	defer cancel()
+// stopHTTP waits for the requests under way, and ends those that have not ended with ctx.
+func stopHTTP(ctx context.Context, s *http.Server) {
 	if s.Shutdown(ctx) != nil {
 		_ = s.Close()
 	}

@@ -45,6 +45,10 @@ var errSaid = errors.New("said")
 
 // run carries out a command and returns its exit code: 0, 1 where it failed, 2 where it was not understood.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	// Who runs envoyproxy/ratelimit by docker-compose says `command: /bin/ratelimit`, for its image has no entry point. Ours has.
+	if len(args) > 0 && args[0] == "/bin/ratelimit" {
+		args = args[1:]
+	}
 	var cli commands
 	exited := -1
 	parser, err := newParser(&cli,

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -73,13 +75,16 @@ func TestCheck(t *testing.T) {
 		}},
 		{"check " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file"}},
 		{"check", 2, nil, []string{"path"}},
-		{"version", 0, []string{"weir "}, nil},
+		{"version", 0, []string{"weir ", " " + runtime.Version() + "\n"}, nil},
+		{"/bin/ratelimit check " + good, 0, []string{"ok: rules 1, domains 1, files 1\n"}, nil},
 		{"--no-such-flag", 2, nil, []string{"no-such-flag"}},
 		{"--port=70000 --config " + good, 2, nil, []string{"port"}},
 		{"--backend-type=memcache --log-level=loud --store-timeout=0s --config " + good, 2, nil,
 			[]string{"BACKEND_TYPE: memcache is not carried over", `LOG_LEVEL: unknown level "loud"`, "STORE_TIMEOUT: want more than 0"}},
 		{"--config " + bad, 1, nil, []string{"have faults:\n", bad + ":1:9: ", bad + ":5:5: "}},
 		{"--config " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file", "--config"}},
+		{"--grpc-server-use-tls --grpc-server-cert=c --grpc-server-key=k --grpc-client-ca=ca --grpc-client-san=envoy,*.edge --config " + good, 1, nil,
+			[]string{`GRPC_CLIENT_TLS_SAN: "*.edge": want whole names, without a wildcard`}},
 		{"--backend-type=redis --redis-url=redis://me:secret@h:1/x --config " + good, 1, nil, []string{"REDIS_URL: the address names a database that is not a number"}},
 		{"--backend-type=redis --redis-auth=secret --redis-auth-file=" + empty + " --config " + good, 2, nil, []string{"REDIS_AUTH_FILE: not together with REDIS_AUTH"}},
 		{"--backend-type=redis --redis-auth-file=" + empty + " --config " + good, 1, nil, []string{"REDIS_AUTH_FILE: ", empty + " is empty"}},
@@ -440,6 +445,146 @@ func TestSIGTERMDrainsAndEndsWithZero(t *testing.T) {
 	if code := s.stopped(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
+}
+
+// terminate sends SIGTERM, n times, one after the other has been seen or not.
+func (s *server) terminate(n int) {
+	s.t.Helper()
+	for range n {
+		if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// However often SIGTERM comes, the server ends with 0, and saves its counters. Each one ends a wait: the first, to be
+// wanted; the second, for proxies to turn away; the third, for what is under way.
+func TestEachSIGTERMEndsAWait(t *testing.T) {
+	snapshot := filepath.Join(t.TempDir(), "snapshot")
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1h", "MEMORY_SNAPSHOT="+snapshot)
+	// A stream that never ends by itself.
+	watch, err := s.health.Watch(context.Background(), &healthv1.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitServing(t, watch)
+	s.left("alice")
+	s.terminate(1)
+	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
+		t.Fatalf("%v, %v: want a server that drains to be not serving", r, err)
+	}
+	s.left("alice") // it answers
+	s.terminate(1)
+	s.awaitClosed()
+	s.terminate(1)
+	if code := s.stopped(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if again := serving(t, "CONFIG_PATH="+rulesFile(t), "MEMORY_SNAPSHOT="+snapshot).left("alice"); again != 0 {
+		t.Errorf("%d left of 2 after 2 were spent: what was counted is lost", again)
+	}
+}
+
+// Whenever SIGTERM comes, the server ends with 0: also before it has begun to serve what it listens on.
+func TestSIGTERMAtStartEndsWithZero(t *testing.T) {
+	path := rulesFile(t)
+	for range 5 {
+		s := serving(t, "CONFIG_PATH="+path) // returns as soon as the log says that it listens
+		s.terminate(1)
+		if code := s.stopped(); code != 0 {
+			t.Errorf("exit code %d, want 0", code)
+		}
+	}
+}
+
+func TestManySIGTERMsAtOnceEndWithZero(t *testing.T) {
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1s")
+	s.terminate(10)
+	for range 3 { // those that came at once may have been taken for one
+		time.AfterFunc(100*time.Millisecond, func() { _ = s.cmd.Process.Signal(syscall.SIGTERM) })
+	}
+	if code := s.stopped(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+// awaitClosed returns once nobody can connect any more.
+func (s *server) awaitClosed() {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		c, err := net.DialTimeout("tcp", s.address("grpc"), time.Second)
+		if err != nil {
+			return
+		}
+		_ = c.Close()
+		if time.Now().After(deadline) {
+			s.t.Fatal("a server that stops still listens")
+		}
+	}
+}
+
+// SIGTERM ends a server with 0 within STOP_TIMEOUT, about, though it was never ready, or its store hangs.
+func TestAServerThatWaitsForAnotherEnds(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	nobody := redistest.FreeAddr(t)
+	path := rulesFile(t)
+	for name, c := range map[string]struct {
+		settings []string
+		freeze   bool // Redis, with a request under way
+	}{
+		"no Redis":                 {settings: []string{"CONFIG_PATH=" + path, "REDIS_URL=" + nobody}},
+		"a Redis that is silent":   {settings: []string{"CONFIG_PATH=" + path, "REDIS_URL=" + silent.Addr().String(), "STORE_TIMEOUT=1h"}},
+		"a Redis that freezes":     {settings: []string{"CONFIG_PATH=" + path, "STORE_TIMEOUT=1h"}, freeze: true},
+		"no control plane":         {settings: []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + nobody}},
+		"a control plane, silent":  {settings: []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + silent.Addr().String()}},
+		"a collector of no traces": {settings: []string{"CONFIG_PATH=" + path, "TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=http://" + silent.Addr().String()}},
+		"a statsd that is silent":  {settings: []string{"CONFIG_PATH=" + path, "USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + port(silent)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var redis *redistest.Server
+			if c.freeze {
+				redis = redistest.Start(t)
+				c.settings = append(c.settings, "REDIS_URL="+redis.Addr)
+			}
+			s := serving(t, append(c.settings, "STOP_TIMEOUT=500ms")...)
+			asked := make(chan error, 1)
+			if c.freeze {
+				s.left("alice")
+				if err := redis.Signal(syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
+				go func() {
+					_, err := s.ask("bob")
+					asked <- err
+				}()
+				s.awaitUnderWay("1")
+			}
+			start := time.Now()
+			s.terminate(1)
+			if code := s.stopped(); code != 0 {
+				t.Errorf("exit code %d, want 0", code)
+			}
+			if took := time.Since(start); took > 15*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if c.freeze {
+				if err := <-asked; err == nil {
+					t.Error("a request that Redis did not decide was answered")
+				}
+			}
+		})
+	}
+}
+
+func port(l net.Listener) string {
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
 }
 
 func TestARedisThatIsNotThereAtStart(t *testing.T) {

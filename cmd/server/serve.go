@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -66,6 +67,7 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	if err != nil {
 		return err
 	}
+	store.close = sync.OnceFunc(store.close)
 	defer store.close()
 	traces, err := tracing.Start(ctx, s.Tracing, func(err error) { log.Warn("traces", zap.Error(err)) })
 	if err != nil {
@@ -79,7 +81,16 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	// The cache stands before what is traced: a trace shows what Redis was asked.
 	remembering, drop, forget := remember(&s.Serve, traces.Store(store.Store), log, metrics)
 	defer forget()
-	store.Store, rules.replaced = remembering, drop
+	sharing := newReplicas(&s.Serve, log)
+	fallback, tidy := fallBack(&s.Serve, remembering, sharing, rules, log, metrics)
+	store.Store = fallback
+	rules.replaced = func() {
+		drop()
+		fallback.Forget()
+		if canDoWithout(rules.live.Rules()) {
+			storeAnswered()
+		}
+	}
 	p, err := newServers(&s.Serve, rules, store, ready, log, metrics, traces.GRPC()...)
 	if err != nil {
 		return err
@@ -87,6 +98,12 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// What has not ended when that is over is given up: a store that hangs is closed under those who wait for it.
+	stopping, giveUp := context.WithCancel(context.Background())
+	defer giveUp()
+	keepStore := context.AfterFunc(stopping, store.close)
+	ended := make(chan struct{})
+	var hurrying sync.WaitGroup
 	group, running := errgroup.WithContext(running)
 	p.serve(group)
 	group.Go(func() error { tuneGC(running); return nil })
@@ -95,20 +112,29 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	}
 	group.Go(func() error { return rules.watch(running, reload) })
 	group.Go(func() error { store.await(running, storeAnswered); return nil })
+	group.Go(func() error { sharing.watch(running); return nil })
+	group.Go(func() error { tidy(running); return nil })
+	if canDoWithout(rules.live.Rules()) {
+		storeAnswered()
+	}
 	group.Go(func() error {
-		s.stopOn(running, signals, ready, p, log)
+		s.stopOn(running, signals, ready, log)
+		hurrying.Go(func() { s.hurry(ended, signals, giveUp) })
+		p.stop(stopping)
 		cancel()
 		return nil
 	})
 	err = group.Wait()
+	close(ended)
+	hurrying.Wait()
+	keepStore()
 	store.stopped()
 	log.Info("stopped")
 	return err
 }
 
-// stopOn waits for a signal, or for a server that failed, and stops the servers in order: it turns the proxies away, lets
-// what they asked for end, and then ends the rest.
-func (s *serve) stopOn(ctx context.Context, signals <-chan os.Signal, ready *readiness, p *servers, log *zap.Logger) {
+// stopOn waits for a signal, or for a server that failed, and turns the proxies away.
+func (s *serve) stopOn(ctx context.Context, signals <-chan os.Signal, ready *readiness, log *zap.Logger) {
 	var how os.Signal
 	select {
 	case how = <-signals:
@@ -119,9 +145,20 @@ func (s *serve) stopOn(ctx context.Context, signals <-chan os.Signal, ready *rea
 	if how == syscall.SIGTERM {
 		drain(s.DrainDelay, signals)
 	}
-	// One more signal now ends the process as it would any other.
-	signal.Reset(syscall.SIGTERM, syscall.SIGINT)
-	p.stop(s.StopTimeout)
+}
+
+// hurry gives up what has not ended after STOP_TIMEOUT, or with one more signal. No signal ends the process itself: what
+// remains is short, and saves the counters.
+func (s *serve) hurry(ended <-chan struct{}, signals <-chan os.Signal, giveUp func()) {
+	timer := time.NewTimer(s.StopTimeout)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return
+	case <-signals:
+	case <-timer.C:
+	}
+	giveUp()
 }
 
 // newSender is what sends metrics to statsd or dogstatsd; nil if nothing does.
@@ -190,14 +227,16 @@ func newServers(
 	if err != nil {
 		return nil, err
 	}
+	bound := newInFlight(s.MaxInFlight)
+	metrics.Load(bound.stats)
 	l, err := listen(s)
 	if err != nil {
 		return nil, err
 	}
 	all := &servers{
-		grpc: newGRPC(service, ready, log, metrics, append(grpcOptions, traces...)...), grpcListener: l.grpc,
+		grpc: newGRPC(service, bound, ready, log, metrics, append(grpcOptions, traces...)...), grpcListener: pacedListener{l.grpc, newCrowd(bound, workers())},
 		http: []httpServer{
-			{"http", newHTTP(service, ready, metrics), l.http},
+			{"http", newHTTP(bound.bounding(service), ready, metrics), l.http},
 			{"debug", newDebug(rules.live.Rules), l.debug},
 		},
 	}
@@ -213,18 +252,24 @@ func newServers(
 }
 
 func (s *servers) serve(group *errgroup.Group) {
-	group.Go(func() error { return named("grpc", s.grpc.Serve(s.grpcListener)) })
+	group.Go(func() error {
+		err := s.grpc.Serve(s.grpcListener)
+		if errors.Is(err, grpc.ErrServerStopped) {
+			return nil // told to stop before it began
+		}
+		return named("grpc", err)
+	})
 	for _, one := range s.http {
 		group.Go(func() error { return serveHTTP(one.name, one.server, one.listener) })
 	}
 }
 
-// stop ends all servers at once, after at most that long.
-func (s *servers) stop(most time.Duration) {
+// stop waits for what is under way, and ends what has not ended with ctx.
+func (s *servers) stop(ctx context.Context) {
 	var all sync.WaitGroup
-	all.Go(func() { stopGRPC(s.grpc, most) })
+	all.Go(func() { stopGRPC(ctx, s.grpc) })
 	for _, one := range s.http {
-		all.Go(func() { stopHTTP(most, one.server) })
+		all.Go(func() { stopHTTP(ctx, one.server) })
 	}
 	all.Wait()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -13,6 +14,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/persecond"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
 )
@@ -87,6 +89,50 @@ func remember(
 			log.Warn("not all denied hits were counted", zap.Error(err))
 		}
 	}
+}
+
+// fallBack puts what decides when a store fails before it, by the rules of the moment. What it decides by its share it
+// keeps in a memory of its own, which tidy keeps from growing old until ctx ends; a store in memory has no other.
+func fallBack(
+	s *settings.Serve, inner limiters.Store, r *replicas, rules *ruleSource, log *zap.Logger, metrics *telemetry.Metrics,
+) (f *guard.Fallback, tidy func(ctx context.Context)) {
+	o := guard.FallbackOptions{Replicas: r.now, FalseLimit: s.LocalFalseLimit, Changed: telemetry.StoreLog(log)}
+	tidy = func(context.Context) {}
+	if s.BackendType == settings.Redis {
+		local := memstore.New(memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: s.MemoryMaxBytes})
+		metrics.Memory(local.Stats)
+		o.Local, tidy = local, func(ctx context.Context) { sweep(ctx, local) }
+	}
+	f = guard.NewFallback(inner, o)
+	metrics.Fallback(f.Stats, rules.live.Rules)
+	return f, tidy
+}
+
+// sweep drops from time to time what is as good as new: nobody asks a local store once the other is back.
+func sweep(ctx context.Context, local *memstore.Store) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			local.Sweep()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// canDoWithout tells whether no request fails while the store does.
+func canDoWithout(rules *descriptors.Rules) bool {
+	if rules == nil {
+		return false
+	}
+	for d := range rules.Domains() {
+		if slices.Contains(d.OnErrors(), limiters.OnErrorFail) {
+			return false
+		}
+	}
+	return true
 }
 
 // where is what the variables that begin with prefix say of a Redis.

@@ -43,9 +43,12 @@ type EnvoyOptions struct {
 	Weir      string // host:port of the RateLimitService
 	Dir       string // where the log and the file with its real ports go
 	Port      int    // where clients come in; 0: a free one
-	// How long Envoy waits for Weir; 0: what the file says. A test on a busy machine needs longer than a user does:
+	// How long Envoy waits for Weir, and for a connection; 0: what the file says. A test on a busy machine needs longer than a user does:
 	// Envoy lets a request pass when the time is over.
 	Timeout time.Duration
+	// Edit, if given, changes the text of the file. The ports that it brings in beside those of the file are in Ports.
+	Edit  func(text string) string
+	Ports []int
 }
 
 // An Envoy is a running proxy.
@@ -77,10 +80,20 @@ func startEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
 		return nil, fmt.Errorf("address of weir: %w", err)
 	}
 	conf := filepath.Join(o.Dir, "envoy.yaml")
-	err = rewrite(o.Bootstrap, conf, o.Timeout, map[int]string{
+	ports := map[int]string{
 		IngressPort: strconv.Itoa(p[0]), stubPort: strconv.Itoa(p[1]), adminPort: strconv.Itoa(p[2]), weirPort: weir,
-	})
+	}
+	for _, port := range o.Ports {
+		ports[port] = strconv.Itoa(port)
+	}
+	text, err := os.ReadFile(o.Bootstrap)
 	if err != nil {
+		return nil, err
+	}
+	if o.Edit != nil {
+		text = []byte(o.Edit(string(text)))
+	}
+	if err := rewrite(text, o.Bootstrap, conf, o.Timeout, ports); err != nil {
 		return nil, err
 	}
 	// Without hot restart, Envoys on one machine share nothing.
@@ -108,15 +121,11 @@ func Validate(ctx context.Context, bootstrap string) error {
 	return nil
 }
 
-// rewrite copies a bootstrap file with other ports. The file must have exactly these ports: any other is one that nobody has
-// seen to be free.
-func rewrite(from, to string, timeout time.Duration, ports map[int]string) error {
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
+// rewrite writes the text of a bootstrap file with other ports. It must have exactly these ports: any other is one that nobody
+// has seen to be free.
+func rewrite(text []byte, from, to string, timeout time.Duration, ports map[int]string) error {
 	var doc yaml.Node
-	if err := yaml.Unmarshal(b, &doc); err != nil {
+	if err := yaml.Unmarshal(text, &doc); err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	found := map[int]bool{}
@@ -130,7 +139,7 @@ func rewrite(from, to string, timeout time.Duration, ports map[int]string) error
 				strange = fmt.Errorf("%s:%d: port %s is not one that the harness knows", from, v.Line, v.Value)
 			}
 			v.Value, found[old] = port, true
-		case key == "timeout" && siblings["rate_limit_service"] != nil && timeout > 0:
+		case timeout > 0 && (key == "connect_timeout" || key == "timeout" && siblings["rate_limit_service"] != nil):
 			v.Value = fmt.Sprintf("%gs", timeout.Seconds())
 		}
 	})
@@ -142,7 +151,8 @@ func rewrite(from, to string, timeout time.Duration, ports map[int]string) error
 			return fmt.Errorf("%s: no port_value %d to replace", from, port)
 		}
 	}
-	if b, err = yaml.Marshal(&doc); err != nil {
+	b, err := yaml.Marshal(&doc)
+	if err != nil {
 		return err
 	}
 	return os.WriteFile(to, b, 0o600)

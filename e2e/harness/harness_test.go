@@ -68,12 +68,7 @@ func TestRewriteRefusesUnknownPorts(t *testing.T) {
 		{"[{port_value: 10000}]", "no port_value 8081"},
 		{"[{port_value: 10000}, {port_value: 8081}, {port_value: 1}]", "port 1 is not one"},
 	} {
-		dir := t.TempDir()
-		from := filepath.Join(dir, "from.yaml")
-		if err := os.WriteFile(from, []byte(c.ports), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		err := rewrite(from, filepath.Join(dir, "to.yaml"), 0, known)
+		err := rewrite([]byte(c.ports), "from.yaml", filepath.Join(t.TempDir(), "to.yaml"), 0, known)
 		if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
 			t.Errorf("%s: got %v, want %q", c.ports, err, c.fault)
 		}

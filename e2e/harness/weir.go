@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -53,6 +54,7 @@ type WeirOptions struct {
 	Dir    string   // where the log goes
 	Redis  string   // host:port; empty: the memory store
 	Env    []string // further settings, "NAME=value"
+	Host   string   // of gRPC; empty: 127.0.0.1
 	Port   int      // of gRPC; 0: a free one
 }
 
@@ -61,6 +63,8 @@ type Weir struct {
 	*Process
 	GRPC string // host:port of Envoy's RateLimitService
 	HTTP string // the URL of /healthcheck and /metrics, without the path
+	// Debug is the URL of the debug pages, without the path, unless Env says otherwise.
+	Debug string
 }
 
 // StartWeir starts Weir and returns once it is ready.
@@ -76,9 +80,12 @@ func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 	if o.Port != 0 {
 		p[0] = o.Port
 	}
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
+	}
 	cmd := exec.Command(o.Binary, "serve", "--config", o.Rules)
 	cmd.Env = append(os.Environ(),
-		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+		"HOST=127.0.0.1", "GRPC_HOST="+o.Host, "DEBUG_HOST=127.0.0.1",
 		"GRPC_PORT="+strconv.Itoa(p[0]), "PORT="+strconv.Itoa(p[1]), "DEBUG_PORT="+strconv.Itoa(p[2]),
 		"BACKEND_TYPE=memory", "LOG_LEVEL=info",
 		"DRAIN_DELAY=0s") // no proxy that is yet to turn away
@@ -86,7 +93,7 @@ func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 		cmd.Env = append(cmd.Env, "BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+o.Redis)
 	}
 	cmd.Env = append(cmd.Env, o.Env...)
-	w := &Weir{GRPC: loopback(p[0]), HTTP: "http://" + loopback(p[1])}
+	w := &Weir{GRPC: net.JoinHostPort(o.Host, strconv.Itoa(p[0])), HTTP: "http://" + loopback(p[1]), Debug: "http://" + loopback(p[2])}
 	w.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "weir.log"), func(ctx context.Context) error {
 		return get200(ctx, w.HTTP+"/healthcheck")
 	})

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/weir-rls/weir/e2e/xds/envoygateway"
 	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/redistest"
 )
@@ -69,20 +70,15 @@ func TestEnvoyGatewayStartsWeirAsTheIncumbent(t *testing.T) {
 	cmd := exec.Command(binary)
 	var log strings.Builder
 	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.Env = []string{
-		"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_IGNOREDOTFILES=true", "RUNTIME_WATCH_ROOT=false",
-		"LOG_LEVEL=info", "USE_STATSD=false", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + xdsAddr,
-		"CONFIG_GRPC_XDS_NODE_ID=" + nodeID, "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=" + own.Cert,
-		"GRPC_SERVER_TLS_KEY=" + own.Key, "GRPC_SERVER_TLS_CA_CERT=" + a.File,
-		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT=" + own.Cert,
-		"CONFIG_GRPC_XDS_CLIENT_TLS_KEY=" + own.Key, "CONFIG_GRPC_XDS_SERVER_TLS_CACERT=" + a.File,
-		"FORCE_START_WITHOUT_INITIAL_CONFIG=true", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr,
-		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:" + promPort, "PROMETHEUS_MAPPER_YAML=/etc/statsd-exporter/conf.yaml",
-		// The test's own:
-		"HOST=127.0.0.1", "PORT=" + httpPort, "GRPC_HOST=127.0.0.1", "GRPC_PORT=" + grpcPort, "DEBUG_PORT=0",
-		"CONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway", "STORE_TIMEOUT=5s", "DRAIN_DELAY=0s",
-		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms",
+	for name, value := range envoygateway.Environment(envoygateway.Place{
+		Gateway: xdsAddr, Redis: redis.Addr, Prometheus: "127.0.0.1:" + promPort, Cert: own.Cert, Key: own.Key, CACert: a.File,
+	}) {
+		cmd.Env = append(cmd.Env, name+"="+value)
 	}
+	cmd.Env = append(cmd.Env, // the test's own
+		"HOST=127.0.0.1", "PORT="+httpPort, "GRPC_HOST=127.0.0.1", "GRPC_PORT="+grpcPort, "DEBUG_PORT=0",
+		"CONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway", "STORE_TIMEOUT=5s", "DRAIN_DELAY=0s",
+		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms")
 	must(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait(); close(ended) }()

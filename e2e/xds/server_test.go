@@ -3,84 +3,56 @@
 package xds_test
 
 import (
-	"context"
 	"net"
 	"testing"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	control "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/weir-rls/weir/e2e/xds/envoygateway"
 	"github.com/weir-rls/weir/internal/certtest"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
 
-const nodeID = "envoy-ratelimit"
+const nodeID = envoygateway.NodeID
 
 // A server is put together as Envoy Gateway's is.
 type server struct {
-	t        *testing.T
-	address  string
-	cache    cache.SnapshotCache
-	requests chan *discovery.DiscoveryRequest
-	stop     func()
+	*envoygateway.Server
+	t       *testing.T
+	address string
 }
 
-func newServer(t *testing.T) *server {
-	return &server{
-		t: t, cache: cache.NewSnapshotCache(false, cache.IDHash{}, nil),
-		requests: make(chan *discovery.DiscoveryRequest, 1000),
-	}
-}
+func newServer(t *testing.T) *server { return &server{Server: envoygateway.NewServer(), t: t} }
 
 // serve serves at address until the test ends, or stop.
 func (s *server) serve(address string, options ...grpc.ServerOption) {
-	t := s.t
-	t.Helper()
+	s.t.Helper()
 	listener, err := net.Listen("tcp", address)
-	must(t, err)
+	must(s.t, err)
 	s.address = listener.Addr().String()
-	ctx, cancel := context.WithCancel(context.Background())
-	callbacks := control.CallbackFuncs{StreamRequestFunc: func(_ int64, r *discovery.DiscoveryRequest) error {
-		s.requests <- r
-		return nil
-	}}
-	g := grpc.NewServer(options...)
-	discovery.RegisterAggregatedDiscoveryServiceServer(g, control.NewServer(ctx, s.cache, callbacks))
 	done := make(chan error, 1)
-	go func() { done <- g.Serve(listener) }()
-	s.stop = func() {
-		cancel()
-		g.Stop()
-	}
-	t.Cleanup(func() {
+	go func() { done <- s.Serve(listener, options...) }()
+	s.t.Cleanup(func() {
 		s.stop()
-		must(t, <-done)
+		must(s.t, <-done)
 	})
 }
 
-// set makes configs what the server has. Without any there is no such type in its snapshot, as in Envoy Gateway, and
-// the version is then "".
+func (s *server) stop() { s.Stop() }
+
+// set makes configs what the server has.
 func (s *server) set(version string, configs ...*conf.RateLimitConfig) {
 	s.t.Helper()
-	resources := map[resource.Type][]types.Resource{}
-	for _, c := range configs {
-		resources[resource.RateLimitConfigType] = append(resources[resource.RateLimitConfigType], c)
-	}
-	snapshot, err := cache.NewSnapshot(version, resources)
-	must(s.t, err)
-	must(s.t, s.cache.SetSnapshot(s.t.Context(), nodeID, snapshot))
+	must(s.t, s.Set(s.t.Context(), version, configs...))
 }
 
 // request waits for the next request.
 func (s *server) request() *discovery.DiscoveryRequest {
 	s.t.Helper()
-	return receive(s.t, s.requests, "a request")
+	return receive(s.t, s.Requests, "a request")
 }
 
 // acknowledged waits for a version to be taken.

@@ -11,8 +11,10 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -69,7 +71,7 @@ func (p Pair) Load(tb testing.TB) tls.Certificate {
 	return pair
 }
 
-// Issue makes a certificate for these hosts and addresses, which is one of a client's too, in files of its own.
+// Issue makes a certificate for these hosts, addresses and URIs, which is one of a client's too, in files of its own.
 func (a *Authority) Issue(tb testing.TB, hosts ...string) Pair {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -87,9 +89,14 @@ func (a *Authority) IssueTo(tb testing.TB, p Pair, hosts ...string) {
 		Subject:     pkix.Name{CommonName: "certificate"},
 	}
 	for _, host := range hosts {
-		if ip := net.ParseIP(host); ip != nil {
+		switch ip := net.ParseIP(host); {
+		case ip != nil:
 			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
+		case strings.Contains(host, "://"):
+			u, err := url.Parse(host)
+			check(tb, err)
+			template.URIs = append(template.URIs, u)
+		default:
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}

@@ -2,6 +2,7 @@ package listeners
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"os"
@@ -97,36 +98,90 @@ func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
 }
 
 func TestClientsMustShowWhoTheyAre(t *testing.T) {
-	ca, other := certtest.New(t), certtest.New(t)
+	const spiffe, other = "spiffe://cluster.local/ns/edge/sa/envoy", "spiffe://cluster.local/ns/edge/sa/mallory"
+	ca, stranger := certtest.New(t), certtest.New(t)
 	pair := ca.Issue(t, "weir")
-	files := TLS{Cert: pair.Cert, Key: pair.Key, ClientCA: ca.File, ClientSAN: "envoy"}
-	config, err := files.Config(func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := serve(t, config)
-	for _, c := range []struct {
-		who  string
+	for names, clients := range map[string][]struct {
+		who  string // the names in a certificate
 		by   *certtest.Authority
 		want bool
 	}{
-		{"envoy", ca, true}, {"mallory", ca, false}, {"envoy", other, false}, {"", nil, false},
+		"": {{"mallory", ca, true}, {other, ca, true}, {"envoy", stranger, false}, {"", nil, false}},
+		"envoy": {
+			{"envoy", ca, true}, {"ENVOY", ca, true}, {"mallory envoy", ca, true}, {"mallory", ca, false}, {spiffe, ca, false},
+			{"10.0.0.7", ca, false}, {"envoy", stranger, false}, {"", nil, false},
+		},
+		"a.edge.example, envoy": {{"*.edge.example", ca, true}, {"b.edge.example", ca, false}, {"envoy", ca, true}},
+		spiffe: {
+			{spiffe, ca, true}, {"envoy " + spiffe, ca, true}, {other, ca, false}, {spiffe + "/more", ca, false},
+			{"cluster.local", ca, false}, {spiffe, stranger, false},
+		},
+		"10.0.0.7,[fd00::7]": {{"10.0.0.7", ca, true}, {"fd00::7", ca, true}, {"10.0.0.8", ca, false}, {"envoy", ca, false}},
+		"envoy," + spiffe + ",10.0.0.7": {
+			{"envoy", ca, true}, {spiffe, ca, true}, {"10.0.0.7", ca, true}, {"mallory 10.0.0.8 " + other, ca, false},
+		},
 	} {
-		client := &tls.Config{RootCAs: ca.Pool(), ServerName: "weir", NextProtos: []string{"h2"}}
-		if c.by != nil {
-			client.Certificates = []tls.Certificate{c.by.Issue(t, c.who).Load(t)}
+		parsed, err := ParseNames(names)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if _, err := greet(addr, client); (err == nil) != c.want {
-			t.Errorf("%q: %v, want let in: %v", c.who, err, c.want)
+		files := TLS{Cert: pair.Cert, Key: pair.Key, ClientCA: ca.File, Clients: parsed}
+		config, err := files.Config(func(err error) { t.Error(err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := serve(t, config)
+		for _, c := range clients {
+			client := &tls.Config{RootCAs: ca.Pool(), ServerName: "weir", NextProtos: []string{"h2"}}
+			if c.by != nil {
+				client.Certificates = []tls.Certificate{c.by.Issue(t, strings.Fields(c.who)...).Load(t)}
+			}
+			if _, err := greet(addr, client); (err == nil) != c.want {
+				t.Errorf("%q, where %q may come: %v, want let in: %v", c.who, names, err, c.want)
+			}
 		}
 	}
+}
+
+func TestANameThatNoClientCanHaveIsAnError(t *testing.T) {
+	for _, text := range []string{
+		"envoy,", ",envoy", "envoy,,mallory", " ", "*.edge.example", "two words", "envoy;mallory", "-envoy", "a..b", "alicé", "10.0.0.0/8",
+		"envoy:8081", "spiffe://", "spiffe:///ns/edge", "https://a b", "://envoy", "spiffe://a\x00b", "\x00", strings.Repeat("a", 64),
+		strings.Repeat("a.", 127) + "aa",
+	} {
+		if names, err := ParseNames(text); err == nil || names != nil {
+			t.Errorf("%q: %v, %v, want an error", text, names, err)
+		}
+	}
+}
+
+func FuzzNames(f *testing.F) {
+	for _, seed := range []string{"", "envoy", "a.example, b.example", "spiffe://cluster.local/ns/edge/sa/envoy,10.0.0.7,[fd00::7]", "*.a", "a://"} {
+		f.Add(seed)
+	}
+	nobody, somebody := &x509.Certificate{}, &x509.Certificate{DNSNames: []string{"envoy"}}
+	f.Fuzz(func(t *testing.T, list string) {
+		names, err := ParseNames(list)
+		if err != nil {
+			return
+		}
+		if (list == "") != (len(names) == 0) || len(names) > 1+strings.Count(list, ",") {
+			t.Errorf("%q is %d names", list, len(names))
+		}
+		if len(names) > 0 && names.check(nobody) == nil {
+			t.Errorf("%q lets in a certificate for nobody", list)
+		}
+		if names.check(somebody) == nil && len(names) > 0 && !strings.Contains(strings.ToLower(list), "envoy") {
+			t.Errorf("%q lets in envoy", list)
+		}
+	})
 }
 
 func TestWhatCannotBeServedIsAnErrorThatNamesIt(t *testing.T) {
 	pair, dir := certtest.New(t).Issue(t, "weir"), t.TempDir()
 	for want, files := range map[string]TLS{
 		"both a certificate and a key": {Cert: pair.Cert},
-		"wants a CA":                   {Cert: pair.Cert, Key: pair.Key, ClientSAN: "envoy"},
+		"wants a CA":                   {Cert: pair.Cert, Key: pair.Key, Clients: Names{{host: "envoy"}}},
 		"none.crt":                     {Cert: dir + "/none.crt", Key: pair.Key},
 		pair.Key:                       {Cert: pair.Key, Key: pair.Key},
 		"none.pem":                     {Cert: pair.Cert, Key: pair.Key, ClientCA: dir + "/none.pem"},

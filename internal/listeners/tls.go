@@ -16,7 +16,7 @@ import (
 type TLS struct {
 	Cert, Key string // PEM, of the server
 	ClientCA  string // PEM; if given, clients must show a certificate of it
-	ClientSAN string // if given, that certificate must be for this DNS name
+	Clients   Names  // if given, that certificate must be for one of these
 }
 
 // Config is the configuration of a server that speaks HTTP/2. A client that connects gets the certificates of the moment:
@@ -26,7 +26,7 @@ func (t TLS) Config(failed func(error)) (*tls.Config, error) {
 	if t.Cert == "" || t.Key == "" {
 		return nil, errors.New("TLS wants both a certificate and a key")
 	}
-	if t.ClientSAN != "" && t.ClientCA == "" {
+	if len(t.Clients) > 0 && t.ClientCA == "" {
 		return nil, errors.New("a name that client certificates must have wants a CA to check them with")
 	}
 	r := &reloading{files: t, failed: failed}
@@ -62,10 +62,8 @@ func (t TLS) load() (*tls.Config, error) {
 	if !c.ClientCAs.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("the CA of clients: %s holds no PEM certificate", t.ClientCA)
 	}
-	if t.ClientSAN != "" {
-		c.VerifyConnection = func(s tls.ConnectionState) error {
-			return s.PeerCertificates[0].VerifyHostname(t.ClientSAN)
-		}
+	if len(t.Clients) > 0 {
+		c.VerifyConnection = func(s tls.ConnectionState) error { return t.Clients.check(s.PeerCertificates[0]) }
 	}
 	return c, nil
 }

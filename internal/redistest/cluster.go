@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ const slots = 16384
 type Nodes struct {
 	Servers []*Server
 	ids     []string
+	bus     []string // the ports by which nodes speak with one another
 }
 
 // StartCluster starts a cluster of so many nodes, which ends with the test, and returns once every node knows all slots.
@@ -32,34 +34,85 @@ func StartCluster(tb testing.TB, nodes int, settings ...string) *Nodes {
 func StartClusterBehind(tb testing.TB, nodes int, behind func(addr string) string, settings ...string) *Nodes {
 	tb.Helper()
 	c := &Nodes{}
-	var bus []string
 	for range nodes {
-		addr, busPort := freeForCluster(tb)
-		_, told, err := net.SplitHostPort(behind(addr))
-		if err != nil {
-			tb.Fatalf("redistest: %v", err)
-		}
-		s, err := Run(addr, append([]string{
-			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--dir", tb.TempDir(),
-			"--cluster-announce-port", told, "--cluster-announce-bus-port", busPort, "--cluster-node-timeout", "5000",
-		}, settings...)...)
-		if err != nil {
-			tb.Fatalf("redistest: %v", err)
-		}
-		tb.Cleanup(s.Stop)
-		c.Servers, bus = append(c.Servers, s), append(bus, busPort)
+		s, bus := startNode(tb, behind, settings...)
+		c.Servers, c.bus = append(c.Servers, s), append(c.bus, bus)
 	}
 	for i, s := range c.Servers {
 		s.do(tb, "cluster", "set-config-epoch", i+1)
 		s.do(tb, addSlots(i*slots/nodes, (i+1)*slots/nodes)...)
 		c.ids = append(c.ids, fmt.Sprint(s.do(tb, "cluster", "myid")))
-		host, port, _ := net.SplitHostPort(s.Addr)
-		c.Servers[0].do(tb, "cluster", "meet", host, port, bus[i])
+		c.meet(tb, s, c.bus[i])
 	}
 	for _, s := range c.Servers {
 		Await(tb, "cluster at "+s.Addr, func(ctx context.Context) error { return s.clusterIsOK(ctx, nodes) })
 	}
 	return c
+}
+
+func startNode(tb testing.TB, behind func(addr string) string, settings ...string) (*Server, string) {
+	tb.Helper()
+	addr, bus := freeForCluster(tb)
+	_, told, err := net.SplitHostPort(behind(addr))
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	s, err := Run(addr, append([]string{
+		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--dir", tb.TempDir(),
+		"--cluster-announce-port", told, "--cluster-announce-bus-port", bus, "--cluster-node-timeout", "5000",
+		"--repl-diskless-sync-delay", "0",
+	}, settings...)...)
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	tb.Cleanup(s.Stop)
+	return s, bus
+}
+
+func (c *Nodes) meet(tb testing.TB, s *Server, bus string) {
+	tb.Helper()
+	host, port, _ := net.SplitHostPort(s.Addr)
+	c.Servers[0].do(tb, "cluster", "meet", host, port, bus)
+}
+
+// Replicate gives each master a replica and returns these, in the order of the masters, once they have what their
+// masters have and all nodes know of them.
+func (c *Nodes) Replicate(tb testing.TB, settings ...string) []*Server {
+	tb.Helper()
+	var replicas []*Server
+	for range c.Servers {
+		s, bus := startNode(tb, func(addr string) string { return addr }, settings...)
+		c.meet(tb, s, bus)
+		replicas = append(replicas, s)
+	}
+	for i, s := range replicas {
+		Await(tb, "replica at "+s.Addr, func(ctx context.Context) error {
+			client := s.newClient()
+			defer client.Close()
+			return client.ClusterReplicate(ctx, c.ids[i]).Err()
+		})
+		s.Await(tb, "master_link_status:up")
+	}
+	for _, s := range append(replicas, c.Servers...) {
+		Await(tb, "cluster at "+s.Addr, func(ctx context.Context) error { return s.clusterIsOK(ctx, 2*len(c.Servers)) })
+	}
+	for i, s := range c.Servers {
+		Await(tb, "replica of "+s.Addr, func(ctx context.Context) error {
+			for _, other := range c.Servers {
+				client := other.newClient()
+				defer client.Close()
+				known, err := client.Do(ctx, "cluster", "replicas", c.ids[i]).StringSlice()
+				if err == nil && len(known) != 1 {
+					err = fmt.Errorf("%s knows %q", other.Addr, known)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return replicas
 }
 
 // freeForCluster is a free address for a node, and the port that other nodes speak to it on: before Redis 7 that is always
@@ -129,6 +182,19 @@ func (c *Nodes) Owner(slot int) int {
 		}
 	}
 	return -1
+}
+
+// SlotsWithKeys are the slots of which a node holds keys.
+func (c *Nodes) SlotsWithKeys(tb testing.TB, node int) []int {
+	tb.Helper()
+	keys, _ := c.Servers[node].do(tb, "keys", "*").([]any)
+	var all []int
+	for _, key := range keys {
+		if slot := c.Slot(tb, fmt.Sprint(key)); !slices.Contains(all, slot) {
+			all = append(all, slot)
+		}
+	}
+	return all
 }
 
 // FlushAll drops all keys of all nodes.

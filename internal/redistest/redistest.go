@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -142,6 +143,20 @@ func Await(tb testing.TB, what string, ask func(ctx context.Context) error) {
 	}
 }
 
+// Await waits until the server says so of its replication, such as "role:master".
+func (s *Server) Await(tb testing.TB, says string) {
+	tb.Helper()
+	Await(tb, s.Addr+" to be "+says, func(ctx context.Context) error {
+		c := s.newClient()
+		defer c.Close()
+		info, err := c.Info(ctx, "replication").Result()
+		if err == nil && !strings.Contains(info, says) {
+			err = fmt.Errorf("it says %q", info)
+		}
+		return err
+	})
+}
+
 func (s *Server) newClient() *redis.Client {
 	login := s.login
 	return redis.NewClient(&login)
@@ -184,6 +199,9 @@ func (s *Server) do(tb testing.TB, args ...any) any {
 
 // Signal sends a signal to the server: SIGSTOP freezes it.
 func (s *Server) Signal(sig os.Signal) error { return s.cmd.Process.Signal(sig) }
+
+// PID is the number of its process.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
 
 // Stop kills the server and waits until it is gone. It may be called twice.
 func (s *Server) Stop() {

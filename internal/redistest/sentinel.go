@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -17,6 +16,8 @@ type Watched struct {
 	Name            string // of the master, for Sentinels
 	Master, Replica *Server
 	Sentinels       []*Server
+
+	told string // the master's address, as others know it
 }
 
 // Secrets are the passwords of a Watched; none where they are empty.
@@ -25,6 +26,15 @@ type Secrets struct{ Redis, Sentinel string }
 // StartSentinels starts a master, a replica and so many Sentinels, who agree by majority. It returns once every Sentinel
 // knows the replica and the others. All end with the test.
 func StartSentinels(tb testing.TB, name string, sentinels int, secrets Secrets) *Watched {
+	tb.Helper()
+	return StartSentinelsBehind(tb, name, sentinels, secrets, func(addr string) string { return addr })
+}
+
+// StartSentinelsBehind starts a master that its replica, and Sentinels, reach by another address than its own, of a proxy
+// in front of it: behind is given the master's and returns the one to tell.
+func StartSentinelsBehind(
+	tb testing.TB, name string, sentinels int, secrets Secrets, behind func(addr string) string,
+) *Watched {
 	tb.Helper()
 	var settings []string
 	if secrets.Redis != "" {
@@ -37,17 +47,10 @@ func StartSentinels(tb testing.TB, name string, sentinels int, secrets Secrets) 
 		return s
 	}
 	w := &Watched{Name: name, Master: redisWith()}
-	host, port, _ := net.SplitHostPort(w.Master.Addr)
+	w.told = behind(w.Master.Addr)
+	host, port, _ := net.SplitHostPort(w.told)
 	w.Replica = redisWith("--replicaof", host, port)
-	Await(tb, "replication", func(ctx context.Context) error {
-		c := w.Replica.newClient()
-		defer c.Close()
-		info, err := c.Info(ctx, "replication").Result()
-		if err == nil && !strings.Contains(info, "master_link_status:up") {
-			err = fmt.Errorf("no link: %q", info)
-		}
-		return err
-	})
+	w.Replica.Await(tb, "master_link_status:up")
 	for range sentinels {
 		w.Sentinels = append(w.Sentinels, startSentinel(tb, w, sentinels/2+1, secrets))
 	}
@@ -61,7 +64,7 @@ func startSentinel(tb testing.TB, w *Watched, quorum int, secrets Secrets) *Serv
 	tb.Helper()
 	addr, dir := FreeAddr(tb), tb.TempDir()
 	host, port, _ := net.SplitHostPort(addr)
-	masterHost, masterPort, _ := net.SplitHostPort(w.Master.Addr)
+	masterHost, masterPort, _ := net.SplitHostPort(w.told)
 	conf := fmt.Sprintf("bind %s\nport %s\ndir %s\nsentinel monitor %s %s %s %d\n"+
 		"sentinel down-after-milliseconds %[4]s 1000\nsentinel failover-timeout %[4]s 5000\n",
 		host, port, dir, w.Name, masterHost, masterPort, quorum)
@@ -99,3 +102,20 @@ func (s *Server) seesAll(ctx context.Context, name string, others int) error {
 
 // Addrs are the addresses of the Sentinels.
 func (w *Watched) Addrs() []string { return addrs(w.Sentinels) }
+
+// AwaitMaster waits until every Sentinel says that a server is the master.
+func (w *Watched) AwaitMaster(tb testing.TB, s *Server) {
+	tb.Helper()
+	for _, sentinel := range w.Sentinels {
+		Await(tb, s.Addr+" to be the master", func(ctx context.Context) error {
+			login := sentinel.login
+			c := redis.NewSentinelClient(&login)
+			defer c.Close()
+			at, err := c.GetMasterAddrByName(ctx, w.Name).Result()
+			if err == nil && (len(at) != 2 || net.JoinHostPort(at[0], at[1]) != s.Addr) {
+				err = fmt.Errorf("%s says that %q is", sentinel.Addr, at)
+			}
+			return err
+		})
+	}
+}

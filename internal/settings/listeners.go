@@ -12,6 +12,8 @@ type Listeners struct {
 	DebugHost string `env:"DEBUG_HOST" default:"127.0.0.1" help:"Address of the debug pages. Not everyone should read them."`
 	DebugPort uint16 `env:"DEBUG_PORT" default:"6070" help:"Port of the debug pages."`
 
+	MaxInFlight int `env:"MAX_IN_FLIGHT" default:"0" help:"The most requests that are decided at a time, by gRPC and /json together. Those past it are refused at once: RESOURCE_EXHAUSTED, and 503. 0: 256 for each CPU, which it answers in some ten milliseconds; whoever waits for more than that, Envoy gives up."`
+
 	MaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE" name:"grpc-max-connection-age" default:"24h" help:"After about this long a connection is asked to end, so that proxies find new replicas; 0: never."`
 	MaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE" name:"grpc-max-connection-age-grace" default:"1h" help:"How long it has for that."`
 
@@ -19,10 +21,13 @@ type Listeners struct {
 	ServerCert   string `env:"GRPC_SERVER_TLS_CERT" name:"grpc-server-cert" placeholder:"FILE" help:"The certificate, read again when it changes."`
 	ServerKey    string `env:"GRPC_SERVER_TLS_KEY" name:"grpc-server-key" placeholder:"FILE" help:"Its key."`
 	ClientCA     string `env:"GRPC_CLIENT_TLS_CACERT" name:"grpc-client-ca" placeholder:"FILE" help:"Clients must show a certificate of this CA."`
-	ClientSAN    string `env:"GRPC_CLIENT_TLS_SAN" name:"grpc-client-san" help:"And one for this DNS name."`
+	ClientSAN    string `env:"GRPC_CLIENT_TLS_SAN" name:"grpc-client-san" placeholder:"NAME,..." help:"And one for any of these: DNS names, addresses, or URIs such as spiffe://cluster.local/ns/edge/sa/envoy, with commas between."`
 }
 
 func (l *Listeners) complete(f *faults) {
+	if l.MaxInFlight < 0 {
+		f.tell("MAX_IN_FLIGHT", "want 0, which is 256 for each CPU, or more")
+	}
 	if l.MaxConnectionAge < 0 || l.MaxConnectionAgeGrace < 0 {
 		f.tell("GRPC_MAX_CONNECTION_AGE", "want 0, which is for ever, or more, and so of its grace")
 	}

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"math"
 	"os"
 	"reflect"
 	"slices"
@@ -17,7 +18,7 @@ func usual() Serve {
 		Rules:     Rules{ConfigType: FromFiles, RuntimeRoot: "/data", RuntimeSubdirectory: "ratelimit", RuntimeAppdirectory: "config"},
 		XDS:       XDS{ConnectRetry: time.Second, BackoffMax: time.Minute},
 		Listeners: Listeners{MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Hour},
-		Store:     Store{RedisType: "SINGLE", StoreTimeout: time.Second, StoreMaxBatch: 1, StoreMaxWaiting: 1, RedisTimeout: time.Second, RedisPoolSize: 1, MemoryMaxKeys: 1, MemoryMaxBytes: 1, MemorySnapshotInterval: time.Minute, DenyCacheMax: time.Second},
+		Store:     Store{RedisType: "SINGLE", StoreTimeout: time.Second, StoreMaxBatch: 1, StoreMaxWaiting: 1, RedisTimeout: time.Second, RedisPoolSize: 1, MemoryMaxKeys: 1, MemoryMaxBytes: 1, MemorySnapshotInterval: time.Minute, DenyCacheMax: time.Second, Replicas: 1, LocalFalseLimit: .001},
 		PerSecond: PerSecond{Type: "SINGLE", PoolSize: 1, Timeout: time.Second},
 		Answers:   Answers{NearLimitRatio: .8, LimitHeader: "a", RemainingHeader: "b", ResetHeader: "c"},
 		Stats:     Stats{StatsdProtocol: "tcp", FlushInterval: time.Second, PrometheusPath: "/metrics"},
@@ -50,6 +51,7 @@ func TestWhatIsWrongIsToldWithItsVariable(t *testing.T) {
 		"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES":          func(s *Serve) { s.ConfigType, s.MaxMessageSize = FromXDS, -1 },
 		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT":           func(s *Serve) { s.ConfigType, s.XDS.ClientCert = FromXDS, "cert" },
 		"CONFIG_GRPC_XDS_NODE_METADATA":             func(s *Serve) { s.ConfigType, s.NodeMetadata = FromXDS, "a=b,c" },
+		"MAX_IN_FLIGHT":                             func(s *Serve) { s.MaxInFlight = -1 },
 		"GRPC_MAX_CONNECTION_AGE":                   func(s *Serve) { s.MaxConnectionAge = -1 },
 		"GRPC_SERVER_USE_TLS":                       func(s *Serve) { s.ServerUseTLS = true },
 		"GRPC_CLIENT_TLS_SAN":                       func(s *Serve) { s.ServerUseTLS, s.ServerCert, s.ServerKey, s.ClientSAN = true, "c", "k", "envoy" },
@@ -73,6 +75,8 @@ func TestWhatIsWrongIsToldWithItsVariable(t *testing.T) {
 		"MEMORY_SNAPSHOT_INTERVAL":                  func(s *Serve) { s.MemorySnapshotInterval = 0 },
 		"LOCAL_CACHE_SIZE_IN_BYTES":                 func(s *Serve) { s.LocalCacheSize = -1 },
 		"DENY_CACHE_MAX":                            func(s *Serve) { s.DenyCacheMax = 0 },
+		"REPLICAS":                                  func(s *Serve) { s.Replicas = 0 },
+		"LOCAL_FALSE_LIMIT_PROBABILITY":             func(s *Serve) { s.LocalFalseLimit = math.NaN() },
 		"REDIS_PERSECOND":                           func(s *Serve) { s.RedisPerSecond = true },
 		"REDIS_PERSECOND_TYPE":                      func(s *Serve) { s.PerSecond.Type = "RING" },
 		"REDIS_PERSECOND_SOCKET_TYPE":               func(s *Serve) { s.SocketType = "x" },

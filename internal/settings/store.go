@@ -29,6 +29,10 @@ type Store struct {
 	StoreMaxBatch     int           `env:"STORE_MAX_BATCH" default:"256" help:"The most hits of several requests in one call, which holds Redis for a microsecond or two for each. Calls to a Redis are made one after another: where it is far away this, by the calls of a second, is what a replica can ask at most."`
 	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most hits that wait for the call under way, for each Redis. Those past it are answered UNAVAILABLE at once."`
 
+	Replicas        int     `env:"REPLICAS" default:"1" help:"How many replicas of Weir share the limits. on_store_error: local takes this replica's share by it."`
+	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"Count the addresses of this name instead, every 10 s: that of a headless Kubernetes service of the replicas. As long as it has none, REPLICAS counts."`
+	LocalFalseLimit float64 `env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" help:"The share that on_store_error: local takes is so large that a client that uses a limit whole is denied by some replica with this probability."`
+
 	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"About the most bytes that remembered denials may take: who is over a limit is denied without asking Redis. 0: every decision asks Redis. Counters in memory need no cache."`
 	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest that a denial is remembered, and that hits so denied wait to be counted in Redis: what another replica gives back, or Redis loses, is seen after that."`
 
@@ -88,6 +92,10 @@ func (s *Store) complete(f *faults) {
 		f.tell("REDIS_TIMEOUT", "want 0, which is the default, or more")
 	}
 	positive(f, "REDIS_POOL_SIZE", s.RedisPoolSize)
+	positive(f, "REPLICAS", s.Replicas)
+	if !(s.LocalFalseLimit > 0 && s.LocalFalseLimit < 1) {
+		f.tell("LOCAL_FALSE_LIMIT_PROBABILITY", "want more than 0 and less than 1")
+	}
 	if s.LocalCacheSize < 0 {
 		f.tell("LOCAL_CACHE_SIZE_IN_BYTES", "want 0, which is no cache, or more")
 	}

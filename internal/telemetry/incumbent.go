@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"strconv"
-	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,7 +16,6 @@ type incumbent struct {
 	ratio   float32
 	rates   table // by rule
 	domains table // hits of domains that no file has, as totalHits
-	rules   atomic.Pointer[ruleSeries]
 
 	configLoaded, configFailed scalar
 	redisErrors, serviceErrors scalar
@@ -62,7 +60,6 @@ func newIncumbent(o *options) *incumbent {
 		shadowed:      scalar{statsd: "ratelimit.service.global_shadow_mode"},
 		methods:       newMethods(o.milliseconds),
 	}
-	in.rules.Store(&ruleSeries{})
 	return in
 }
 
@@ -87,7 +84,8 @@ func (in *incumbent) register(registry *prometheus.Registry) {
 }
 
 // answered counts an answer. Several limits of one descriptor are one hit.
-func (in *incumbent) answered(a *rls.Answer) {
+func (m *Metrics) answered(a *rls.Answer) {
+	in := m.incumbent
 	if a.GRPC {
 		in.methods.count(in.methods.asked, a.Took)
 	}
@@ -111,49 +109,56 @@ func (in *incumbent) answered(a *rls.Answer) {
 			t = worse(t, tallyOf(&a.Decisions[i], in.ratio))
 		}
 		if t != (tally{}) {
-			in.of(d).add(&t)
+			in.of(d, m.noteOf(d)).add(&t)
 		}
 	}
 }
 
-// ruleSeries remembers a series for each rule, so that counting is a few atomic additions. A reload brings new rules,
-// and begins a new one.
-type ruleSeries struct{ m sync.Map } // *descriptors.Rule -> *firstSeries
-
-// firstSeries is the first series that a rule counted on: the only one, but for rules whose names hold runtime values.
-type firstSeries struct {
-	levels []string
-	series *series
-}
-
-// of finds the series of a decision.
-func (in *incumbent) of(d *rls.Decision) *series {
+// of finds the series of a decision, and notes it with the rule. What a rule without runtime values in its names counts on
+// is found without a look at them.
+func (in *incumbent) of(d *rls.Decision, known *note) *series {
+	own := d.Override || known == nil
+	if !own && known.levels == nil && in.holds(known) {
+		return known.series
+	}
 	var stack [16]string
 	levels := appendLevels(stack[:0], d)
-	if d.Override || d.Rule == nil {
+	if own {
 		return in.rates.get(d.Domain, levels, owner{domain: d.Domain})
 	}
-	rules := in.rules.Load()
-	found, _ := rules.m.Load(d.Rule)
-	first, _ := found.(*firstSeries)
-	if first != nil && !first.series.gone.Load() && sameTexts(first.levels, levels) {
-		return first.series
+	if sameTexts(known.levels, levels) && in.holds(known) {
+		return known.series
 	}
-	by := owner{d.Domain, d.Rule.Name}
+	by, drops := owner{d.Domain, d.Rule.Name}, in.rates.drops.Load()
 	s := in.rates.get(d.Domain, levels, by)
-	if first == nil || first.series.gone.Load() {
-		if !s.other {
+	if known.series == nil || known.series.gone.Load() || known.series.other {
+		next := *known
+		next.series, next.drops, next.levels = s, drops, nil
+		switch {
+		case !s.other:
 			in.rates.own(s, by)
-			rules.m.Store(d.Rule, &firstSeries{cloned(levels), s})
+		case !d.Rule.HasFixedStatLevels():
+			return s // it may have been the only one without room
 		}
+		if !d.Rule.HasFixedStatLevels() {
+			next.levels = cloned(levels)
+		}
+		d.Rule.Note.CompareAndSwap(known, &next)
 	}
 	return s
+}
+
+// holds tells whether what a rule counted on before is what it counts on now.
+func (in *incumbent) holds(n *note) bool {
+	if n.series == nil || n.series.gone.Load() {
+		return false
+	}
+	return !n.series.other || in.rates.isFullAsOf(n.drops)
 }
 
 // loaded counts a load of rules, and drops the series of rules that are gone.
 func (in *incumbent) loaded(rules *descriptors.Rules) {
 	in.configLoaded.n.Add(1)
-	in.rules.Store(&ruleSeries{})
 	kept := map[owner]bool{}
 	for r := range rules.All() {
 		kept[owner{r.Domain, r.Name}] = true

@@ -4,12 +4,10 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -27,24 +25,33 @@ func NewLog(w io.Writer, level zapcore.Level, format string) *zap.Logger {
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
 }
 
-// AnswerLog makes, of a log, one for answers: of each code it writes the first line of a second, for a store that is gone
-// must not drown the log, and a line when the store is lost and when it is back. With debug it tells of descriptors that
-// no rule limits.
-func AnswerLog(log *zap.Logger) func(*rls.Answer) {
-	sampled := log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
+// oncePerSecond is log but for lines that are there already in the same second.
+func oncePerSecond(log *zap.Logger) *zap.Logger {
+	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(core, time.Second, 1, 0)
 	}))
-	var lost atomic.Bool
+}
+
+// StoreLog makes, of a log, one for a store that is lost and found. One that goes to and fro, as a cluster of which a part is
+// gone, does not drown it.
+func StoreLog(log *zap.Logger) func(lost bool, why error) {
+	sampled := oncePerSecond(log)
+	return func(lost bool, why error) {
+		if lost {
+			sampled.Error("the store does not answer: on_store_error says what becomes of hits", zap.Error(why))
+		} else {
+			sampled.Info("the store answers again")
+		}
+	}
+}
+
+// AnswerLog makes, of a log, one for answers: of each code it writes the first line of a second, for a store that is gone
+// must not drown the log. With debug it tells of descriptors that no rule limits.
+func AnswerLog(log *zap.Logger) func(*rls.Answer) {
+	sampled := oncePerSecond(log)
 	return func(a *rls.Answer) {
 		if a.DomainNotFound || len(a.Unmatched) > 0 {
 			tellUnmatched(sampled, a)
-		}
-		asked := a.StoreTook > 0
-		switch {
-		case asked && a.Code == codes.Unavailable && !lost.Swap(true):
-			log.Error("the store does not answer", zap.Error(a.Err))
-		case asked && a.Err == nil && lost.Load() && lost.Swap(false):
-			log.Info("the store answers again")
 		}
 		if a.Err == nil {
 			return

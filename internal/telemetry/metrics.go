@@ -4,8 +4,6 @@
 package telemetry
 
 import (
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
@@ -27,7 +26,7 @@ type Metrics struct {
 	ok, over prometheus.Counter // of requests
 	took     prometheus.Histogram
 	store    prometheus.Histogram
-	hits     *prometheus.CounterVec
+	hits     *hits
 	loads    *prometheus.CounterVec
 	loaded   prometheus.Gauge
 	rules    prometheus.Gauge
@@ -35,8 +34,6 @@ type Metrics struct {
 	nobody   *prometheus.CounterVec // descriptors that no rule limits
 
 	incumbent *incumbent
-	ruleHits  atomic.Pointer[ruleHits]
-	previous  *descriptors.Rules // what Loaded was last told
 }
 
 var seconds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1}
@@ -55,11 +52,7 @@ func NewMetrics(version string, with ...Option) *Metrics {
 		store: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_store_duration_seconds", Help: "Calls of the store.", Buckets: seconds,
 		}),
-		hits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_hits_total",
-			Help: "Hits by rule and verdict: allowed, denied, or error where the store could not decide. " +
-				"Looks and refunds are no hits.",
-		}, []string{"domain", "rule", "verdict"}),
+		hits: newHits(),
 		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_rules_loads_total", Help: "Times that rules were read, by result: ok, or error (the old ones stay).",
 		}, []string{"result"}),
@@ -82,7 +75,6 @@ func NewMetrics(version string, with ...Option) *Metrics {
 	m.incumbent.register(m.Registry)
 	m.ok = m.requests.WithLabelValues(codes.OK.String(), "ok")
 	m.over = m.requests.WithLabelValues(codes.OK.String(), "over_limit")
-	m.ruleHits.Store(&ruleHits{})
 	m.loads.WithLabelValues("ok")
 	m.loads.WithLabelValues("error")
 	return m
@@ -90,7 +82,7 @@ func NewMetrics(version string, with ...Option) *Metrics {
 
 // Answered counts an answer.
 func (m *Metrics) Answered(a *rls.Answer) {
-	m.incumbent.answered(a)
+	m.answered(a)
 	switch {
 	case a.Code != codes.OK:
 		m.requests.WithLabelValues(a.Code.String(), "").Inc()
@@ -118,42 +110,18 @@ func (m *Metrics) Answered(a *rls.Answer) {
 		case !d.Verdict.Allowed:
 			verdict = hitDenied
 		}
-		m.hitsOf(d, verdict).Add(float64(d.Hits))
+		m.hitsOf(d)[verdict].Add(uint64(d.Hits))
 	}
 }
 
 // remembered tells whether the deny cache answered all, so that the store was not asked.
 func remembered(decisions []rls.Decision) bool {
 	for i := range decisions {
-		if !decisions[i].Verdict.Cached {
+		if decisions[i].Verdict.By != limiters.ByCache {
 			return false
 		}
 	}
 	return len(decisions) > 0
-}
-
-const (
-	hitAllowed = iota
-	hitDenied
-	hitError
-	hitVerdicts
-)
-
-var verdictNames = [hitVerdicts]string{"allowed", "denied", "error"}
-
-// ruleHits remembers the counters of each rule, as ruleSeries does.
-type ruleHits [hitVerdicts]sync.Map // *descriptors.Rule -> prometheus.Counter
-
-func (m *Metrics) hitsOf(d *rls.Decision, verdict int) prometheus.Counter {
-	known := &m.ruleHits.Load()[verdict]
-	if found, ok := known.Load(d.Rule); ok && d.Rule != nil {
-		return found.(prometheus.Counter)
-	}
-	c := m.hits.WithLabelValues(d.Domain, d.RuleName(), verdictNames[verdict])
-	if d.Rule != nil {
-		known.Store(d.Rule, c)
-	}
-	return c
 }
 
 // Loaded counts an attempt to load rules. After one that succeeded, the series of rules that are gone are dropped. It
@@ -168,27 +136,18 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.loaded.Set(float64(now.UnixNano()) / 1e9)
 	_, n := rules.Counts()
 	m.rules.Set(float64(n))
-	m.ruleHits.Store(&ruleHits{})
 	m.forgetGone(rules)
 	m.incumbent.loaded(rules)
 }
 
 // forgetGone drops the series of rules that were and are no more, so that reloads do not add up.
 func (m *Metrics) forgetGone(rules *descriptors.Rules) {
-	type series struct{ domain, rule string }
-	kept := map[series]bool{}
+	kept := map[owner]bool{}
 	for r := range rules.All() {
-		kept[series{r.Domain, r.Name}] = true
-		kept[series{r.Domain, ""}] = true
+		kept[owner{r.Domain, r.Name}] = true
+		kept[owner{r.Domain, ""}] = true
 	}
-	for r := range m.previous.All() {
-		for _, s := range []series{{r.Domain, r.Name}, {r.Domain, ""}} {
-			if !kept[s] {
-				m.hits.DeletePartialMatch(prometheus.Labels{"domain": s.domain, "rule": s.rule})
-			}
-		}
-	}
-	m.previous = rules
+	m.hits.keep(func(o owner) bool { return kept[o] })
 }
 
 // Panicked counts a request that met a bug.
@@ -237,11 +196,24 @@ func (m *Metrics) Redis(which string, stats func() redisstore.Stats) {
 	)
 }
 
+// Load is how many requests there are.
+type Load struct{ InFlight, Refused int64 }
+
+// Load tells of the requests that are being decided.
+func (m *Metrics) Load(stats func() Load) {
+	gauge, counter := readBy(stats, nil)
+	m.Registry.MustRegister(
+		gauge("weir_requests_in_flight", "Requests that are being decided.", func(l Load) int64 { return l.InFlight }),
+		counter("weir_refused_requests_total", "Requests refused at once, since MAX_IN_FLIGHT were being decided. They are not in weir_requests_total.",
+			func(l Load) int64 { return l.Refused }),
+	)
+}
+
 // Memory tells of the store in memory.
 func (m *Metrics) Memory(stats func() memstore.Stats) {
 	gauge, counter := readBy(stats, nil)
 	m.Registry.MustRegister(
-		gauge("weir_memory_keys", "Keys in memory.", func(s memstore.Stats) int64 { return s.Keys }),
+		gauge("weir_memory_keys", "Keys in memory: of the store, or of on_store_error: local.", func(s memstore.Stats) int64 { return s.Keys }),
 		gauge("weir_memory_bytes", "About the bytes that keys in memory take.",
 			func(s memstore.Stats) int64 { return s.Bytes }),
 		counter("weir_memory_dropped_keys_total", "Keys dropped for room that were not yet as good as new.",

@@ -51,11 +51,12 @@ type table struct {
 	other func(domain string) (string, []string) // the name for those past the bound
 
 	overflows atomic.Uint64 // times that a name went to the other series
+	drops     atomic.Uint64 // times that series went
+	swept     atomic.Int64  // the last time that a full table was searched for idle ones: ns since 1970
 
 	mu     sync.RWMutex
 	series map[string]*series
-	others int       // of series, those that stand for names past the bound
-	swept  time.Time // the last time that a full table was searched for idle ones
+	others int // of series, those that stand for names past the bound
 
 	sending bool      // somebody sends differences, and wants to know of the last ones
 	retired []*series // gone, with differences not yet sent
@@ -96,7 +97,7 @@ func (t *table) find(name []byte, domain string) *series {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	s := t.series[string(name)]
-	if s != nil || len(t.series)-t.others < t.max || t.now().Sub(t.swept) >= sweepEvery {
+	if s != nil || len(t.series)-t.others < t.max || t.mayMakeRoom(t.now()) {
 		return s
 	}
 	domain, levels := t.other(domain)
@@ -123,12 +124,25 @@ func (t *table) own(s *series, by owner) {
 	}
 }
 
-func (t *table) makeRoom() bool {
-	now := t.now()
-	if now.Sub(t.swept) < sweepEvery {
+// isFullAsOf tells whether a name for which there was no room still has none, as long as drops were as many; and counts it.
+func (t *table) isFullAsOf(drops uint64) bool {
+	if t.drops.Load() != drops || t.mayMakeRoom(t.now()) {
 		return false
 	}
-	t.swept = now
+	t.overflows.Add(1)
+	return true
+}
+
+func (t *table) mayMakeRoom(now time.Time) bool {
+	return now.UnixNano()-t.swept.Load() >= int64(sweepEvery)
+}
+
+func (t *table) makeRoom() bool {
+	now := t.now()
+	if !t.mayMakeRoom(now) {
+		return false
+	}
+	t.swept.Store(now.UnixNano())
 	t.drop(func(s *series) bool { return s.isIdle(now, t.idle) })
 	return len(t.series)-t.others < t.max
 }
@@ -170,6 +184,7 @@ func (t *table) drop(which func(*series) bool) {
 		}
 		delete(t.series, name)
 		s.gone.Store(true)
+		t.drops.Add(1)
 		if s.other {
 			t.others--
 		}

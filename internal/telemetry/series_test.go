@@ -3,6 +3,7 @@ package telemetry
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -117,6 +118,51 @@ func TestWhatIsIdleMakesRoom(t *testing.T) {
 	m.Answered(hit(nil, "d", "new=1"))
 	if got := total(m, "d", "new_1"); got != 1 {
 		t.Errorf("new %d, want 1", got)
+	}
+}
+
+const dayLimit = `rate_limit: {unit: day, requests_per_unit: 1000000}`
+
+// A rule for whose series there is no room counts with others, each time as if it were the first.
+func TestARuleGetsItsSeriesWhenThereIsRoom(t *testing.T) {
+	time_ := newFakeClock()
+	m := NewMetrics("test", MaxSeries(1), SeriesIdle(time.Hour), clock(time_.Now))
+	rules := loaded(t, "domain: d\ndescriptors: [{key: a, "+dayLimit+"}, {key: b, "+dayLimit+"}]")
+	m.Loaded(rules, time_.Now(), nil)
+	for range 3 {
+		m.Answered(hit(rules, "d", "a=1"))
+		m.Answered(hit(rules, "d", "b=1"))
+	}
+	if a, b, other, over := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "other"), m.incumbent.rates.overflows.Load(); a != 3 ||
+		b != -1 || other != 3 || over != 3 {
+		t.Errorf("a %d, b %d, other %d, %d overflows, want 3, none, 3 and 3", a, b, other, over)
+	}
+	m.incumbent.rates.sweep() // sees what a has come to
+	for range 3 {
+		time_.advance(20 * time.Minute)
+		m.Answered(hit(rules, "d", "b=1"))
+	}
+	if a, b, other := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "other"); a != -1 || b != 1 || other != 5 {
+		t.Errorf("a %d, b %d, other %d, want none, 1 and 5", a, b, other)
+	}
+	m.Answered(hit(rules, "d", "b=1"))
+	if b := total(m, "d", "b"); b != 2 {
+		t.Errorf("b %d, want 2", b)
+	}
+}
+
+// What one Metrics noted of a rule is not another's.
+func TestTwoMetricsCountTheSameRules(t *testing.T) {
+	rules := loaded(t, "domain: d\ndescriptors: [{key: a, "+dayLimit+"}]")
+	one, two := NewMetrics("test"), NewMetrics("test")
+	for range 3 {
+		one.Answered(hit(rules, "d", "a=1"))
+		two.Answered(hit(rules, "d", "a=1"))
+	}
+	for _, m := range []*Metrics{one, two} {
+		if n := measured(t, m, "weir_hits_total")["domain=d"].count; total(m, "d", "a") != 3 || n != 3 {
+			t.Errorf("%d, and %v hits, want 3", total(m, "d", "a"), n)
+		}
 	}
 }
 
@@ -344,6 +390,39 @@ func BenchmarkAnswered(b *testing.B) {
 					m.Answered(a)
 				}
 			})
+		})
+	}
+}
+
+// BenchmarkAnsweredByManyRules is of a request of each of so many rules, in no order.
+func BenchmarkAnsweredByManyRules(b *testing.B) {
+	for _, n := range []int{10, 1_000, 9_000, 100_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			m, answers := NewMetrics("test"), make([]rls.Answer, n)
+			text := &strings.Builder{}
+			text.WriteString("domain: d\ndescriptors:\n")
+			var files []descriptors.File
+			for i := range n {
+				fmt.Fprintf(text, "- {key: user, value: u%d, %s}\n", i, dayLimit)
+				if i%10_000 == 9_999 || i == n-1 {
+					files = append(files, descriptors.File{Name: strconv.Itoa(i), Data: []byte(text.String())})
+					text.Reset()
+					text.WriteString("domain: d\ndescriptors:\n")
+				}
+			}
+			rules, err := descriptors.ParseWith(descriptors.Options{MergeDomains: true}, files...)
+			if err != nil {
+				b.Fatal(err)
+			}
+			m.Loaded(rules, time.Now(), nil)
+			for i, at := range rand.Perm(n) {
+				answers[at] = *hit(rules, "d", fmt.Sprintf("user=u%d", i))
+				m.Answered(&answers[at])
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				m.Answered(&answers[i%n])
+			}
 		})
 	}
 }

@@ -64,7 +64,7 @@ func tallyOf(d *rls.Decision, ratio float32) (t tally) {
 	if v.Err != nil || n == 0 {
 		return t
 	}
-	if v.Cached {
+	if v.By == limiters.ByCache {
 		t[overLimit], t[overLimitWithLocalCache] = uint64(n), uint64(n)
 		if d.Shadowed {
 			t[shadowMode] = uint64(n)

@@ -85,8 +85,12 @@ func TestATallyIsTheIncumbents(t *testing.T) {
 		{"a look, from the deny cache", fixed(10), .8, 0, 14, false, false, tally{}},
 		{"denied by its group", fixed(10), .8, 3, 5, false, false, tally{totalHits: 3, overLimit: 3}},
 	} {
+		by := limiters.ByStore
+		if strings.Contains(c.name, "from the deny cache") {
+			by = limiters.ByCache
+		}
 		d := &rls.Decision{Hits: c.n, Limit: limitOf(t, c.spec), Shadowed: c.shadowed,
-			Verdict: limiters.Verdict{Used: c.used, Allowed: c.allowed, Cached: strings.Contains(c.name, "from the deny cache")}}
+			Verdict: limiters.Verdict{Used: c.used, Allowed: c.allowed, By: by}}
 		if got := tallyOf(d, c.ratio); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}

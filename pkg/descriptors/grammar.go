@@ -34,6 +34,7 @@ var (
 	top = &section{"file", "the file", "Rules of Weir: the limits of one domain.", []key{
 		{"domain", nonEmptyText, "The domain that Envoy's filter names.", false},
 		{"descriptors", listOf("descriptor"), "What is limited; the order matters to wildcards.", false},
+		{"on_store_error", words(limiters.OnErrors()...), "As in a rate_limit, for all that say nothing of it.", true},
 	}, false}
 	inDescriptor = &section{"descriptor", "a descriptor", "An entry to match, its limit, and what may follow it.", []key{
 		{"key", nonEmptyText, "The key of an entry; '*' stands for any characters.", false},
@@ -68,12 +69,14 @@ var (
 		{"window_start", words(windowStarts...), "fixed_window: windows by the clock, or from a key's first hit.", true},
 		{"capacity", wholeNumber(1, anyUint32), "funnel: how much it holds; requests_per_unit if absent.", true},
 		{"count_denied", strictBoolean, "Whether denied hits count; if absent, true for fixed_window alone.", true},
+		{"on_store_error", words(limiters.OnErrors()...), "What becomes of a hit that the store cannot decide: error leaves it to Envoy's " +
+			"failure_mode_deny, local decides in this process by its share. If absent, as the file says, or error.", true},
 	}
 	windowStarts = []string{"clock", "first_hit"}
 )
 
 // sections are those of a file of rules, in the order in which the right place of a key is looked for.
-var sections = []*section{top, inDescriptor, inRateLimit, inRateLimits, inReplaces}
+var sections = []*section{inDescriptor, inRateLimit, inRateLimits, inReplaces, top}
 
 func (s *section) key(name string) *key {
 	for i := range s.keys {

@@ -57,7 +57,16 @@ func AppendOverrideKey(dst []byte, domain string, rule *Rule, entries []Entry) [
 
 func appendKey(b []byte, domain string, rule *Rule, entries []Entry, share bool) []byte {
 	b = appendText(b, domain)
+	var plain [len(rule.plain)]byte
+	if rule != nil {
+		plain = rule.plain
+	}
 	for i, e := range entries {
+		if i < len(plain) && plain[i] > 0 { // the path is memory that no cache may hold
+			b = append(appendText(append(b, '|'), e.Key), plain[i])
+			b = appendText(b, e.Value)
+			continue
+		}
 		s := step{how: unruled}
 		shared := false
 		if rule != nil && i < len(rule.path) {

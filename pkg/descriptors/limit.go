@@ -117,7 +117,7 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy) (RateLimit, bool
 		p.fault(n, "%v%s", err, from)
 		return l, false
 	}
-	l.Limit = p.shared.limit(l.Limit)
+	l.Limit, l.OnError = p.shared.limit(l.Limit), sum.onError
 	return l, true
 }
 

@@ -1,15 +1,19 @@
 package descriptors
 
 import (
+	"cmp"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // An Overlay says how limits are kept that arrive without a word about it: rules by xDS have no field for an algorithm.
 // It does not change and may be shared; nil says nothing.
 type Overlay struct {
 	domains  map[string]*node
+	onError  map[string]limiters.OnError // of domains
 	policies []*policy
 	warnings Faults
 }
@@ -25,9 +29,9 @@ var (
 )
 
 // ParseOverlay reads files, one domain each. They have the shape of rules, but a rate_limit may hold algorithm,
-// window_start, capacity and count_denied alone. The error is [Faults].
+// window_start, capacity, count_denied and on_store_error alone. The error is [Faults].
 func ParseOverlay(files ...File) (*Overlay, error) {
-	o := &Overlay{domains: map[string]*node{}}
+	o := &Overlay{domains: map[string]*node{}, onError: map[string]limiters.OnError{}}
 	homes := map[string]string{}
 	var faults Faults
 	for _, f := range files {
@@ -58,6 +62,18 @@ func (o *Overlay) match(domain string, path []level) *policy {
 		return nil
 	}
 	return n.policy
+}
+
+// settle says of domains what their rules leave open.
+func (o *Overlay) settle(rules *Rules) {
+	if o == nil {
+		return
+	}
+	for name, onError := range o.onError {
+		if d := rules.Domain(name); d != nil {
+			d.onError = cmp.Or(d.onError, onError)
+		}
+	}
 }
 
 // warn tells what was odd about the overlay, and what of it no rule has matched.
@@ -98,6 +114,7 @@ func (p *overlayParser) top(root *yaml.Node) {
 			short(domain), first)
 	default:
 		p.homes[domain], p.overlay.domains[domain] = p.file, tree
+		p.overlay.onError[domain] = p.onError(f["on_store_error"])
 	}
 	p.descriptors(f["descriptors"], tree)
 }

@@ -24,7 +24,7 @@ func Parse(files ...File) (*Rules, error) { return ParseWith(Options{}, files...
 func ParseWith(o Options, files ...File) (*Rules, error) {
 	b := &build{
 		options: o, rules: &Rules{domains: map[string]*Domain{}}, homes: map[string]*home{}, names: map[nameIn]spot{},
-		applied: map[*policy]bool{}, shared: newShared(),
+		applied: map[*policy]bool{}, shared: newShared(), chunks: &chunks{},
 	}
 	parsers := make([]*parser, len(files))
 	var faults Faults
@@ -40,8 +40,13 @@ func ParseWith(o Options, files ...File) (*Rules, error) {
 	for _, check := range b.checks {
 		check()
 	}
+	o.Overlay.settle(b.rules)
+	b.rules.settle()
 	for _, p := range parsers {
 		b.rules.warnings = append(b.rules.warnings, p.warnings...)
+	}
+	for name, domain := range b.rules.domains {
+		domain.index = newIndex(b.homes[name].tree, b.chunks)
 	}
 	b.rules.warnings = append(b.rules.warnings, o.Overlay.warn(b.applied)...)
 	b.rules.warnings.sort()
@@ -57,6 +62,7 @@ type build struct {
 	applied map[*policy]bool // what of the overlay some rule has matched
 	checks  []func()         // for warnings that only the whole can tell
 	shared  shared
+	chunks  *chunks
 }
 
 // A nameIn is the name of a limit in a domain.

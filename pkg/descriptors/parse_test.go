@@ -111,7 +111,7 @@ descriptors:
       - second
 `, "domain: d\n", "", "domain: [\n")...)
 	golden(t, err, `
-a.yaml:2:1: config error, unknown key 'limits': want one of domain, descriptors
+a.yaml:2:1: config error, unknown key 'limits': want one of domain, descriptors, on_store_error
 a.yaml:5:5: config error, unknown key 'ratelimit': want one of key, value, rate_limit, descriptors, `+
 		`rate_limits, shadow_mode, quota_mode, detailed_metric, value_to_metric, share_threshold, metadata
 a.yaml:6:5: descriptor has empty key: want 'key: <name>'
@@ -169,7 +169,10 @@ func TestFaults(t *testing.T) {
 		{limit("algorithm: funnel, capacity: 0"), "2:77: value 0 is too small: capacity wants a whole number from 1"},
 		{limit("algorithm: funnel, capacity: 2"), "2:36: a funnel that leaks nothing has no use for a capacity"},
 		{limit("count_denied: yes"), "2:62: cannot read !!str `yes`: count_denied wants true or false"},
-		{limit("on_store_error: deny"), "2:48: config error, unknown key 'on_store_error'"},
+		{limit("on_store_error: retry"), "2:64: unknown on_store_error 'retry': want one of error, allow, deny, local"},
+		{descriptor("rate_limit: {unlimited: true, on_store_error: deny}"), "2:54: on_store_error has no meaning when unlimited"},
+		{descriptor("on_store_error: deny"), "2:24: config error, unknown key 'on_store_error' in a descriptor: it belongs in a rate_limit"},
+		{"domain: d\non_store_error:\n", "2:16: unknown on_store_error 'null'"},
 		{limit("<<: 3"), "2:52: error loading config file: cannot unmarshal !!int `3` into a map"},
 		{descriptor("rate_limit: {requests_per_unit: 1}"), "2:36: invalid rate limit unit ''"},
 		{descriptor("rate_limit: {unit: unknown}"), "2:43: invalid rate limit unit 'unknown'"},
@@ -336,7 +339,9 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%T %v", err, err)
 			}
 			for _, fault := range faults {
-				if fault.Line < 1 || fault.Column < 1 || strings.Contains(fault.Message, "\n") {
+				// Of envoyproxy/ratelimit's own words some are two lines; what a file says never begins one.
+				message := strings.Replace(fault.Message, "yaml: unmarshal errors:\n  line ", "", 1)
+				if fault.Line < 1 || fault.Column < 1 || strings.Contains(message, "\n") {
 					t.Fatalf("%+v", fault)
 				}
 			}

@@ -26,6 +26,7 @@ type policy struct {
 	start       string
 	capacity    uint32
 	countDenied bool
+	onError     limiters.OnError
 }
 
 func (r *reader) policy(n *yaml.Node, f fields) *policy {
@@ -39,7 +40,17 @@ func (r *reader) policy(n *yaml.Node, f fields) *policy {
 	p.start, _ = r.word(f["window_start"], windowStarts...)
 	p.capacity = r.number(f["capacity"], 1, 0)
 	p.countDenied = r.boolean(f["count_denied"], false)
+	p.onError = r.onError(f["on_store_error"])
 	return p
+}
+
+// onError is what an on_store_error says, nothing if it is absent.
+func (r *reader) onError(f field) limiters.OnError {
+	if f.key == nil {
+		return limiters.OnErrorUnsaid
+	}
+	name, _ := r.word(f, limiters.OnErrors()...)
+	return limiters.OnErrorOf(name)
 }
 
 // over is p where it says something, else under, and which keys are under's. A nil under says nothing.
@@ -71,6 +82,8 @@ func (p *policy) take(key string, from *policy) {
 		p.capacity = from.capacity
 	case "count_denied":
 		p.countDenied = from.countDenied
+	case "on_store_error":
+		p.onError = from.onError
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -16,6 +17,8 @@ type RateLimit struct {
 	RequestsPerUnit uint32 // per window, that is; 0 denies every hit
 	Limit           *limiters.Limit
 	Name            string // as the rules give it, for Envoy to tell and for replaces; "" if they give none
+	// OnError is what becomes of a hit that the store cannot decide; unsaid, it is what the Domain says.
+	OnError limiters.OnError
 }
 
 // A Rule is a descriptor of the rules that has limits, or none on purpose. It does not change and may be shared.
@@ -42,6 +45,12 @@ type Rule struct {
 	// map[string]any, as in JSON. It may not be changed.
 	Metadata map[string]any
 
+	// Note is for who observes what rules decide: what it looked up for this rule, to have it at hand. It is no part of what
+	// the rule says, and for one observer alone.
+	Note atomic.Value
+
+	number   uint32  // see chunks
+	plain    [8]byte // how the first levels match, for those that are neither wildcards nor shared; else 0
 	path     []level
 	detailed bool // detailed_metric
 	shares   bool // a level has share_threshold
@@ -123,20 +132,22 @@ func name(path []level) string {
 }
 
 // Override is the limit of a request that brings its own. It takes the place of unit, multiplier and requests per unit;
-// the algorithm, whether denied hits count and where a window starts are those of r, the rule that would match (of its
+// the algorithm, whether denied hits count, where a window starts and what a failure of the store means are those of r, the rule that would match (of its
 // first limit, if it has several), and so is a capacity that r sets. A nil or unlimited r gives a fixed window that
 // counts denied hits. A multiplier of 0 means 1. The error tells what cannot be: an unknown unit, a window above 10
 // years, or a number beyond what the algorithm takes.
 func (r *Rule) Override(requestsPerUnit uint32, unit Unit, multiplier uint32) (RateLimit, error) {
-	spec := limiters.Spec{Algorithm: defaultAlgorithm, CountDenied: true}
+	spec, onError := limiters.Spec{Algorithm: defaultAlgorithm, CountDenied: true}, limiters.OnErrorUnsaid
 	if r != nil && len(r.Limits) > 0 {
-		spec = r.Limits[0].Limit.Spec()
+		spec, onError = r.Limits[0].Limit.Spec(), r.Limits[0].OnError
 	}
 	if requestsPerUnit == 0 {
 		// Denies everything, whatever the capacity of the rule; a funnel does not take both.
 		spec.Capacity = 0
 	}
-	return newRateLimit(spec, requestsPerUnit, unit, max(multiplier, 1))
+	l, err := newRateLimit(spec, requestsPerUnit, unit, max(multiplier, 1))
+	l.OnError = onError
+	return l, err
 }
 
 // newRateLimit completes spec with the rate.

@@ -1,8 +1,12 @@
 package descriptors
 
 import (
+	"cmp"
 	"iter"
+	"maps"
 	"slices"
+
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // Rules are what a set of files says. They do not change and may be shared; nil and the zero value are no rules.
@@ -14,17 +18,21 @@ type Rules struct {
 
 // A Domain is what the files say of one domain. It does not change and may be shared; nil is a domain that no file has.
 type Domain struct {
-	name string
-	root *node
+	name    string
+	index   *index
+	onError limiters.OnError
+	modes   []limiters.OnError // of its limits
 }
 
-// A node is a place in the tree of one domain.
+// A node is a place in the tree of one domain, as it is read.
 type node struct {
 	rule   *Rule   // nil: no limit here
 	policy *policy // in the tree of an overlay; nil: nothing is said here
 	exact  map[Entry]*node
 	wild   []wild // in file order
 	byName map[string]*node
+
+	at uint32 // in an index; 0: it is in none yet
 }
 
 type wild struct {
@@ -44,6 +52,29 @@ func (r *Rules) Domain(name string) *Domain {
 // Name is the name as the rules have it: unlike the text of a request, it is held anyway.
 func (d *Domain) Name() string { return d.name }
 
+// OnError is what becomes of a hit that the store cannot decide, where its limit says nothing of it.
+func (d *Domain) OnError() limiters.OnError { return d.onError }
+
+// OnErrors are what becomes, when the store cannot decide, of the hits of its limits: each policy once, OnErrorUnsaid
+// never, and none if it limits nothing.
+func (d *Domain) OnErrors() []limiters.OnError { return slices.Clone(d.modes) }
+
+// settle notes the policies of all domains.
+func (r *Rules) settle() {
+	for _, rule := range r.rules {
+		d := r.domains[rule.Domain]
+		for i := range rule.Limits {
+			policy := cmp.Or(rule.Limits[i].OnError, d.onError, limiters.OnErrorFail)
+			if !slices.Contains(d.modes, policy) {
+				d.modes = append(d.modes, policy)
+			}
+		}
+	}
+	for _, d := range r.domains {
+		slices.Sort(d.modes)
+	}
+}
+
 // Match is [Domain.Match] in the domain of that name.
 func (r *Rules) Match(domain string, entries []Entry) *Rule { return r.Domain(domain).Match(entries) }
 
@@ -54,14 +85,7 @@ func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil
 	}
-	n := d.root
-	for i := 0; n != nil && i < len(entries); i++ {
-		n = n.next(entries[i])
-	}
-	if n == nil {
-		return nil
-	}
-	return n.rule
+	return d.index.find(entries)
 }
 
 func (n *node) next(e Entry) *node {
@@ -95,6 +119,21 @@ func (n *node) add(s step, child *node) {
 			n.byName = map[string]*node{}
 		}
 		n.byName[s.key] = child
+	}
+}
+
+// Domains gives every domain, in the order of their names.
+func (r *Rules) Domains() iter.Seq[*Domain] {
+	if r == nil {
+		r = &Rules{}
+	}
+	names := slices.Sorted(maps.Keys(r.domains))
+	return func(yield func(*Domain) bool) {
+		for _, name := range names {
+			if !yield(r.domains[name]) {
+				return
+			}
+		}
 	}
 }
 

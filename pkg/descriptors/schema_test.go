@@ -117,6 +117,7 @@ func TestSchema(t *testing.T) {
 		{descriptor("rate_limit: {" + day + "}, rate_limits: [{" + day + "}]"), "it must not"},
 		{descriptor("metadata: 5"), "is not of type"},
 		{descriptor("on_store_error: deny"), "on_store_error is unknown"},
+		{"domain: d\non_store_error: retry\n", "on_store_error"},
 		{limit("requests_per_unit: 5"), "unit is missing"},
 		{limit("unit: days"), "none of"},
 		{limit("unlimited: true, unit: day"), "unit is not allowed"},

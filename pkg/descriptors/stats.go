@@ -1,5 +1,7 @@
 package descriptors
 
+import "slices"
+
 // AppendStatLevels appends to dst the names of entries, which r matches, in metrics: one for each, as they are and not
 // fit for any system of metrics yet. A name is
 //
@@ -22,6 +24,13 @@ func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
 		}
 	}
 	return dst
+}
+
+// HasFixedStatLevels tells whether [Rule.AppendStatLevels] says the same of all entries that r matches.
+func (r *Rule) HasFixedStatLevels() bool {
+	return !r.detailed && len(r.path) > 0 && !slices.ContainsFunc(r.path, func(l level) bool {
+		return l.how == wildcard || l.valueToMetric && l.how != exact
+	})
 }
 
 func (r *Rule) statLevel(l *level, e Entry) string {

@@ -75,6 +75,11 @@ func TestStatLevels(t *testing.T) {
 		if want := append([]string{"first"}, strings.Fields(tt.want)...); !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, want)
 		}
+		// Those whose names a request has no part in are known beforehand.
+		fixed := slices.Contains([]string{"k_v", "k", "e plain"}, tt.want)
+		if got := rule.HasFixedStatLevels(); got != fixed {
+			t.Errorf("%s: fixed %v, want %v", tt.name, got, fixed)
+		}
 	}
 }
 

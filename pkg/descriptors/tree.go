@@ -6,15 +6,19 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 const noDomain = "config file cannot have empty domain: want 'domain: <name>' at the top"
 
 // A home is where a domain was first met, with the tree that it has.
 type home struct {
-	file  string
-	tree  *node
-	taken siblings
+	file    string
+	domain  *Domain
+	tree    *node
+	taken   siblings
+	onError spot // where the domain's on_store_error stands
 }
 
 // siblings are the descriptors of one level: the steps that are taken, and the incumbent's names for them.
@@ -42,21 +46,35 @@ func (p *parser) top(root *yaml.Node) {
 	}
 	domain, ok := p.text(f["domain"])
 	// What is read under a bad domain goes into a tree that nobody sees.
-	to := &home{p.file, &node{}, newSiblings()}
+	to := &home{p.file, &Domain{name: domain}, &node{}, newSiblings(), spot{}}
 	switch first := p.homes[domain]; {
 	case !ok:
 	case domain == "":
 		p.fault(f["domain"].value, noDomain)
 	case first == nil:
 		p.homes[domain] = to
-		p.rules.domains[domain] = &Domain{domain, to.tree}
+		p.rules.domains[domain] = to.domain
 	case p.options.MergeDomains:
 		to = first
 	default:
 		p.fault(f["domain"].value, "duplicate domain '%s' in config file: %s has it too; put all its descriptors in one "+
 			"file, or set MERGE_DOMAIN_CONFIG", short(domain), first.file)
 	}
+	p.onErrorOf(f["on_store_error"], to)
 	p.descriptors(f["descriptors"], place{node: to.tree, domain: domain}, to.taken)
+}
+
+// onErrorOf reads what a domain says of a store that fails. Its files may not disagree.
+func (p *parser) onErrorOf(f field, of *home) {
+	said := p.onError(f)
+	if said == limiters.OnErrorUnsaid {
+		return
+	}
+	if d := of.domain; d.onError != limiters.OnErrorUnsaid && d.onError != said {
+		p.fault(f.key, "on_store_error '%s' is not what %s says of the domain, '%s': want it once", said, p.where(of.onError), d.onError)
+		return
+	}
+	of.domain.onError, of.onError = said, p.spot(f.key)
 }
 
 // A place is a node of the tree with the way to it.
@@ -129,12 +147,17 @@ func (p *parser) rule(f fields, at place) {
 		detailed: p.flag(f["detailed_metric"]),
 		shares:   slices.ContainsFunc(at.path, func(l level) bool { return l.share }),
 	}
+	for i := range min(len(rule.path), len(rule.plain)) {
+		if l := &rule.path[i]; l.how != wildcard && !l.share {
+			rule.plain[i] = byte(l.how)
+		}
+	}
 	if p.limits(f, rule) {
 		if len(rule.Limits) == 1 {
 			rule.Limits = p.shared.only(rule.Limits[0])
 		}
-		at.node.rule = rule
-		p.rules.rules = append(p.rules.rules, rule)
+		at.node.rule = p.chunks.keep(rule)
+		p.rules.rules = append(p.rules.rules, at.node.rule)
 		return
 	}
 	if f["rate_limit"].key != nil || f["rate_limits"].key != nil {

@@ -32,19 +32,19 @@ type Hit struct {
 	// judged by their sum. In a group that is denied, the hits that deny are counted if their limit counts denied
 	// hits, and nothing else is charged or given back.
 	Group uint16
+	// OnError is for whoever stands before the store: what becomes of the hit if the store fails.
+	OnError OnError
 }
 
 // A Verdict answers one Hit.
 type Verdict struct {
 	Allowed    bool
+	By         Source        // who decided it
 	Used       int64         // what the key holds after this hit
 	Remaining  int64         // what would still fit
 	RetryAfter time.Duration // of a denied hit: until it would fit, were nothing else to come; < 0: never fits
 	ResetAfter time.Duration // until the key is as good as new
 	Err        error         // this hit could not be decided; the others stand
-	// Cached tells a denial that a cache in this process remembered: the store was not asked. No store sets it. What it
-	// tells of the key is from when the store was asked; of that time, RetryAfter is no shorter than it had to be.
-	Cached bool
 }
 
 // Store charges hits. It is safe for concurrent use.

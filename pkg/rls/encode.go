@@ -91,6 +91,10 @@ func (m *match) status(verdicts []limiters.Verdict) descriptorStatus {
 			code = codeOverLimit
 		}
 	}
+	if v.By == limiters.ByPolicy {
+		// Nobody knows what is left, or when.
+		return descriptorStatus{code: code}
+	}
 	return descriptorStatus{
 		code, limit, uint32(min(v.Remaining, math.MaxUint32)),
 		// Envoy drops the fraction: rounded up, no one comes back too early.
@@ -165,7 +169,7 @@ func (s *Service) headers(p *planned, statuses []descriptorStatus) []*corev3.Hea
 			told = &statuses[i]
 		}
 	}
-	if told == nil {
+	if told == nil || told.limit == nil {
 		return nil
 	}
 	header := func(name string, n int64) *corev3.HeaderValue {
@@ -217,7 +221,8 @@ func tellsMore(a, b *limiters.Verdict) bool {
 }
 
 const (
-	allowed = iota
+	unknown = iota // allowed, without a word of what is left
+	allowed
 	undecidable
 	denied
 )
@@ -226,6 +231,8 @@ func rank(v *limiters.Verdict) int {
 	switch {
 	case v.Err != nil:
 		return undecidable
+	case v.Allowed && v.By == limiters.ByPolicy:
+		return unknown
 	case v.Allowed:
 		return allowed
 	default:

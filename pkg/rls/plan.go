@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -82,7 +83,10 @@ func (p *planned) plan(s *Service, rules *descriptors.Rules, asked *asking) erro
 			group = uint16(i + 1)
 		}
 		for j := range m.limits {
-			p.hits = append(p.hits, limiters.Hit{Key: key, Limit: m.limits[j].Limit, N: d.hits, Group: group})
+			l := &m.limits[j]
+			p.hits = append(p.hits, limiters.Hit{
+				Key: key, Limit: l.Limit, N: d.hits, Group: group, OnError: cmp.Or(l.OnError, domain.OnError()),
+			})
 		}
 	}
 	p.verdicts = zeroes(p.verdicts, len(p.hits))

@@ -46,7 +46,7 @@ func BenchmarkDenyCache(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				if _ = c.Take(context.Background(), time.Time{}, all[i%keys], out); !out[0].Cached {
+				if _ = c.Take(context.Background(), time.Time{}, all[i%keys], out); out[0].By != limiters.ByCache {
 					b.Fatal("not from the cache")
 				}
 				i++

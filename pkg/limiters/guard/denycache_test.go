@@ -372,7 +372,7 @@ func TestWhatIsNotRemembered(t *testing.T) {
 		for _, name := range []string{"sliding_log", "funnel"} {
 			l := limit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, CountDenied: true})
 			for i := range 5 {
-				if v := take(t, a, limiters.Hit{Key: name, Limit: l, N: 1})[0]; v.Allowed != (i < 2) || v.Cached {
+				if v := take(t, a, limiters.Hit{Key: name, Limit: l, N: 1})[0]; v.Allowed != (i < 2) || v.By == limiters.ByCache {
 					t.Errorf("hit %d of a %s: %s", i, name, tell(v))
 				}
 			}
@@ -395,7 +395,7 @@ func TestACallersTimePassesItBy(t *testing.T) {
 		a := w.replica(defaults)
 		hits, out := []limiters.Hit{{Key: "k", Limit: twoALog, N: 2}}, make([]limiters.Verdict, 1)
 		for i := range 4 {
-			if err := a.Take(w.Context(), time.Now(), hits, out); err != nil || out[0].Allowed != (i == 0) || out[0].Cached {
+			if err := a.Take(w.Context(), time.Now(), hits, out); err != nil || out[0].Allowed != (i == 0) || out[0].By == limiters.ByCache {
 				t.Errorf("%s, %v", tell(out[0]), err)
 			}
 		}

@@ -98,7 +98,7 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 		Remaining:  max(0, h.Limit.Capacity()-used),
 		RetryAfter: h.Limit.RetryOf(n, d.least, retry, reset),
 		ResetAfter: reset,
-		Cached:     true,
+		By:         limiters.ByCache,
 	}
 	return true
 }

@@ -128,7 +128,7 @@ func TestAllAtOnce(t *testing.T) {
 					}
 				}
 				for _, v := range take(t, c, hits...) {
-					if v.Cached && (v.Allowed || v.RetryAfter == 0 || v.ResetAfter <= 0 || v.Err != nil) {
+					if v.By == limiters.ByCache && (v.Allowed || v.RetryAfter == 0 || v.ResetAfter <= 0 || v.Err != nil) {
 						t.Errorf("%+v", v)
 					}
 				}
@@ -198,7 +198,7 @@ func TestTheCacheIsBounded(t *testing.T) {
 		t.Errorf("%d bytes of the heap, and %d by its own account", taken, stats.Bytes)
 	}
 	// The last are remembered, the first are not.
-	if v := take(t, c, hits...)[0]; !v.Cached {
+	if v := take(t, c, hits...)[0]; v.By != limiters.ByCache {
 		t.Error("the last to be denied is not remembered")
 	}
 }

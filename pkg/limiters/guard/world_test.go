@@ -92,7 +92,7 @@ func (w *world) replica(o guard.DenyOptions) *replica {
 
 // tell is a verdict as the traces write it, and whether it was remembered.
 func tell(v limiters.Verdict) string {
-	if v.Cached {
+	if v.By == limiters.ByCache {
 		return "remembered: " + limiterstest.Tell(v)
 	}
 	return limiterstest.Tell(v)

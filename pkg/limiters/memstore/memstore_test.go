@@ -340,3 +340,32 @@ func TestATakeThatHadToWaitIsNotOfThePast(t *testing.T) {
 		}
 	}
 }
+
+// A store that is asked no more gives its memory back.
+func TestSweep(t *testing.T) {
+	s, passed := New(Options{}), time.Duration(0)
+	s.passed = func(time.Time) time.Duration { return passed }
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 10, Window: time.Minute})
+	later := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 10, Window: time.Hour})
+	var out [1]limiters.Verdict
+	const keys = 50_000
+	for i := range keys {
+		h := limiters.Hit{Key: fmt.Sprint(i), Limit: limit, N: 1}
+		if i == 0 {
+			h.Limit = later
+		}
+		if err := s.Take(t.Context(), time.Time{}, []limiters.Hit{h}, out[:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Sweep()
+	if n := s.Stats().Keys; n != keys {
+		t.Fatalf("%d keys are left of %d that all count", n, keys)
+	}
+	passed = 2 * time.Minute
+	full := s.Stats().Bytes
+	s.Sweep()
+	if stats := s.Stats(); stats.Keys != 1 || stats.Bytes > full/100 {
+		t.Errorf("%d keys are left, in %d bytes of %d, want one", stats.Keys, stats.Bytes, full)
+	}
+}

@@ -210,6 +210,28 @@ type cursor struct {
 // the sweep keeps up while one in eight is due.
 const sweepPerTake = 8
 
+// Sweep drops what is as good as new, as far as it gets: some of each shard. Takes do so by themselves; but a store that is
+// asked no more would keep what it has.
+func (s *Store) Sweep() {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		if sh.live.Load() == 0 {
+			continue
+		}
+		sh.mu.Lock()
+		sh.latest = s.clock()
+		for range sweepsPerSweep {
+			if s.sweep(sh, sh.latest); !sh.cursor.sweeping {
+				break
+			}
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// sweepsPerSweep is how much of a shard Sweep looks at: a lock is held for some 10 µs.
+const sweepsPerSweep = 64
+
 // sweep drops what it meets that is as good as new. A page where nothing is due costs a look, and a shard none.
 func (s *Store) sweep(sh *shard, own int64) {
 	c := &sh.cursor

@@ -28,24 +28,26 @@ const (
 // It is part of a lane, which makes one call at a time, and is guarded by the lane's lock.
 type breaker struct {
 	failed int       // calls in succession
-	until  time.Time // when the next is tried
+	last   time.Time // when the last of them had failed
 }
 
 func (b *breaker) broken() bool { return b.failed >= failuresToBreak }
 
 // refuses tells whether a hit is turned away; busy is whether a call is under way.
 func (b *breaker) refuses(busy bool) bool {
-	return b.broken() && (busy || time.Now().Before(b.until))
+	return b.broken() && (busy || time.Since(b.last) < pauseOfBroken)
 }
 
-// record tells of a call that has ended.
-func (b *breaker) record(o outcome) {
-	switch o {
+// record tells of a call that has ended with err, and of how long those had in all, of the timeout, who waited for it. They
+// may have waited for other calls first, and under load they have: so of calls that are short for that, each a time-out, one
+// counts when as much time has passed without an answer as it would have needed by itself.
+func (b *breaker) record(err error, had, timeout time.Duration) {
+	switch judge(err, min(had, time.Since(b.last)), timeout) {
 	case wentWell:
 		b.failed = 0
 	case wentWrong:
 		b.failed++
-		b.until = time.Now().Add(pauseOfBroken)
+		b.last = time.Now()
 	}
 }
 
@@ -82,8 +84,9 @@ func isAnswer(err error) bool {
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "ERR ")
 }
 
+// isTimeout tells of errLate too: Redis says it to a call that had no time to get there.
 func isTimeout(err error) bool {
 	var n net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
+	return errors.Is(err, errLate) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
 		errors.As(err, &n) && n.Timeout()
 }

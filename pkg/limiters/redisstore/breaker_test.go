@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
@@ -73,7 +74,7 @@ func TestOneCallIsTriedAtATime(t *testing.T) {
 		trying <- struct{}{}
 		return <-goOn
 	}
-	l.breaker = breaker{failed: failuresToBreak, until: time.Now().Add(-time.Millisecond)}
+	l.breaker = breaker{failed: failuresToBreak, last: time.Now().Add(-pauseOfBroken)}
 	hit, verdict := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
 	attempt := func() error { return l.take(t.Context(), time.Time{}, hit, verdict) }
 	for _, answer := range []error{errors.New("no route"), context.Canceled, nil} {
@@ -87,7 +88,7 @@ func TestOneCallIsTriedAtATime(t *testing.T) {
 		if err := <-tried; !errors.Is(err, answer) {
 			t.Errorf("got %v, want %v", err, answer)
 		}
-		l.breaker.until = time.Now().Add(-time.Millisecond)
+		l.breaker.last = time.Now().Add(-pauseOfBroken)
 	}
 	if l.breaker.broken() {
 		t.Error("it is broken after a call that went well")
@@ -159,6 +160,8 @@ func TestWhatACallSaysOfRedis(t *testing.T) {
 		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, time.Millisecond, saysNothing},
 		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, time.Millisecond, wentWrong},
 		{context.Canceled, timeout, saysNothing},
+		{fmt.Errorf("take: %w", errLate), timeout, wentWrong},
+		{fmt.Errorf("take: %w", errLate), time.Millisecond, saysNothing},
 		{wire("LOADING Redis is loading the dataset in memory"), timeout, wentWrong},
 		{wire("READONLY You can't write against a read only replica."), timeout, wentWrong},
 		{wire("CLUSTERDOWN The cluster is down"), timeout, wentWrong},
@@ -167,6 +170,139 @@ func TestWhatACallSaysOfRedis(t *testing.T) {
 	} {
 		if got := judge(c.err, c.had, timeout); got != c.want {
 			t.Errorf("%v within %v: got %v, want %v", c.err, c.had, got, c.want)
+		}
+	}
+}
+
+// Under a load of which a call takes but a small part, those who go next have waited nearly as long as they may: the little
+// that is left of their time says as much of Redis as all of it.
+func TestALoadedRedisThatStandsStillBreaks(t *testing.T) {
+	const timeout = 60 * time.Millisecond
+	l := &lane{timeout: timeout, most: 5, bound: 10_000, counts: &counts{}}
+	l.decide = func(ctx context.Context, _ time.Time, _ []limiters.Hit, _ []limiters.Verdict) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	var takes sync.WaitGroup
+	defer takes.Wait()
+	begun := time.Now()
+	for l.counts.broken.Load() == 0 {
+		if time.Since(begun) > 10*timeout {
+			t.Fatalf("after %d calls that failed nobody is turned away", l.counts.calls.Load())
+		}
+		for range 4 {
+			takes.Go(func() {
+				_ = l.take(t.Context(), time.Time{}, make([]limiters.Hit, 1), make([]limiters.Verdict, 1))
+			})
+		}
+		time.Sleep(time.Millisecond)
+	}
+	// It is not a pause of Redis, shorter than a call may take, that breaks it.
+	if took := time.Since(begun); took < 2*timeout {
+		t.Errorf("it is broken after %v", took)
+	}
+}
+
+// Whatever calls come to, in any order: who is turned away has charged nothing, who is told a verdict is told its own and has
+// charged once, everybody is told in time, and the lane goes on.
+func TestALaneWhoseCallsFailAtRandom(t *testing.T) {
+	const timeout, clients, each = 5 * time.Millisecond, 24, 60
+	for seed := range uint64(6) {
+		l := &lane{timeout: timeout, most: 7, bound: 12, counts: &counts{}}
+		var mu sync.Mutex
+		rnd, charged, well := rand.New(rand.NewPCG(seed, 0)), map[string]int{}, false
+		l.decide = func(ctx context.Context, _ time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+			mu.Lock()
+			what := rnd.IntN(8)
+			if seed%2 == 1 { // mostly broken
+				what = rnd.IntN(24)
+			}
+			if well {
+				what = 0
+			}
+			for i := range hits {
+				if what < 7 || what > 7 && i%2 == 0 {
+					charged[hits[i].Key]++
+				}
+				out[i] = limiters.Verdict{Used: hits[i].N}
+			}
+			mu.Unlock()
+			switch what {
+			case 0, 1, 2:
+				return nil
+			case 3, 4:
+				<-ctx.Done()
+				return ctx.Err()
+			case 5:
+				panic("of a test")
+			case 6:
+				return redisError("ERR of this call")
+			default:
+				return errors.New("no route")
+			}
+		}
+		attempt := func(key string, n int64, hits int, within time.Duration) (err error) {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			asked, out := make([]limiters.Hit, hits), make([]limiters.Verdict, hits)
+			for i := range asked {
+				asked[i] = limiters.Hit{Key: fmt.Sprint(key, " ", i), N: n + int64(i)}
+			}
+			defer func() {
+				if p := recover(); p != nil {
+					err = errBug
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for i := range asked {
+					times := charged[asked[i].Key]
+					uncharged := errors.Is(err, ErrBroken) || errors.Is(err, ErrBusy) || errors.Is(err, errWaited)
+					switch {
+					case times > 1, times > 0 && uncharged, err == nil && (times != 1 || out[i].Used != asked[i].N):
+						t.Errorf("seed %d, %s: charged %d times, %+v, %v", seed, key, times, out[i], err)
+					}
+				}
+			}()
+			return l.take(ctx, time.Time{}, asked, out)
+		}
+		var all sync.WaitGroup
+		for c := range clients {
+			own := rand.New(rand.NewPCG(seed, uint64(c+1)))
+			all.Go(func() {
+				for i := range each {
+					within := time.Hour
+					if own.IntN(4) == 0 {
+						within = time.Duration(own.IntN(int(timeout)))
+					}
+					begun := time.Now()
+					_ = attempt(fmt.Sprint(c, " ", i), int64(c*each+i), 1+own.IntN(3), within)
+					if took := time.Since(begun); took > 5*time.Second {
+						t.Errorf("seed %d: a Take took %v", seed, took)
+					}
+					if own.IntN(3) == 0 {
+						time.Sleep(time.Duration(own.IntN(int(2 * timeout))))
+					}
+				}
+			})
+		}
+		all.Wait()
+		l.served.Wait()
+		if !l.idle() || l.waits() != 0 {
+			t.Errorf("seed %d: idle %v, %d wait", seed, l.idle(), l.waits())
+		}
+		mu.Lock()
+		well = true
+		mu.Unlock()
+		begun := time.Now()
+		for i := 0; ; i++ {
+			err := attempt(fmt.Sprint("again ", i), 1, 1, time.Hour)
+			if err == nil {
+				break
+			}
+			if time.Since(begun) > 10*time.Second {
+				t.Fatalf("seed %d: it does not come back: %v", seed, err)
+			}
+			time.Sleep(time.Millisecond)
 		}
 	}
 }

@@ -64,12 +64,14 @@ type load struct {
 	hits     []limiters.Hit
 	verdicts []limiters.Verdict
 	groups   uint16
-	deadline time.Time // the latest of the tickets': nobody waits any longer
+	deadline time.Time     // the latest of the tickets': nobody waits any longer
+	had      time.Duration // the most that one of them had, from when it came
 }
 
 // A ticket is a Take that waits: its hits, and what has become of them.
 type ticket struct {
 	now      time.Time
+	had      time.Duration // from when it came to its deadline
 	deadline time.Time
 	hits     []limiters.Hit
 	verdicts []limiters.Verdict
@@ -111,10 +113,8 @@ func (l *lane) take(ctx context.Context, now time.Time, hits []limiters.Hit, out
 	}
 	t := tickets.Get().(*ticket)
 	t.now, t.hits, t.verdicts = now, append(t.hits[:0], hits...), slices.Grow(t.verdicts[:0], len(hits))[:len(hits)]
-	t.deadline = time.Now().Add(l.timeout)
-	if own, bounded := ctx.Deadline(); bounded && own.Before(t.deadline) {
-		t.deadline = own
-	}
+	t.had = l.has(ctx)
+	t.deadline = time.Now().Add(t.had)
 	t.state.Store(waiting)
 	l.queue = append(l.queue, t)
 	l.waiting += len(hits)
@@ -123,18 +123,21 @@ func (l *lane) take(ctx context.Context, now time.Time, hits []limiters.Hit, out
 }
 
 func (l *lane) alone(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-	o := saysNothing // of a panic
-	defer func() { l.next(o) }()
-	had := l.timeout
-	if own, bounded := ctx.Deadline(); bounded {
-		had = min(had, time.Until(own))
-	}
+	had, err := l.has(ctx), errBug // unless it returns
+	defer func() { l.next(err, had) }()
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	l.count(len(hits))
-	err := l.decide(ctx, now, hits, out)
-	o = judge(err, had, l.timeout)
+	err = l.decide(ctx, now, hits, out)
 	return err
+}
+
+// has is how long a Take has.
+func (l *lane) has(ctx context.Context) time.Duration {
+	if own, bounded := ctx.Deadline(); bounded {
+		return min(l.timeout, time.Until(own))
+	}
+	return l.timeout
 }
 
 func (l *lane) count(hits int) {
@@ -175,10 +178,10 @@ func (t *ticket) forget() {
 }
 
 // next passes the lane on to those who wait, after a call that was the only one.
-func (l *lane) next(o outcome) {
+func (l *lane) next(err error, had time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended(o); len(l.queue) == 0 {
+	if l.ended(err, had); len(l.queue) == 0 {
 		l.busy = false
 		return
 	}
@@ -186,9 +189,9 @@ func (l *lane) next(o outcome) {
 }
 
 // ended tells the breaker of a call. If it is broken now, nobody waits any longer. The lock is held.
-func (l *lane) ended(o outcome) {
-	l.breaker.record(o)
-	if !l.breaker.broken() {
+func (l *lane) ended(err error, had time.Duration) {
+	l.breaker.record(err, had, l.timeout)
+	if !l.breaker.broken() || len(l.queue) == 0 {
 		return
 	}
 	var told []*ticket
@@ -239,7 +242,7 @@ func (l *lane) collect() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := &l.load
-	d.tickets, d.hits, d.groups, d.deadline = d.tickets[:0], d.hits[:0], 0, time.Time{}
+	d.tickets, d.hits, d.groups, d.deadline, d.had = d.tickets[:0], d.hits[:0], 0, time.Time{}, 0
 	taken := 0
 	for _, t := range l.queue {
 		if len(d.tickets) > 0 && (len(d.hits)+len(t.hits) > l.most || !t.now.Equal(d.tickets[0].now)) {
@@ -262,6 +265,7 @@ func (d *load) add(t *ticket) {
 	if t.deadline.After(d.deadline) {
 		d.deadline = t.deadline
 	}
+	d.had = max(d.had, t.had)
 	first := len(d.hits)
 	d.hits = append(d.hits, t.hits...)
 	for i := range t.hits {
@@ -282,12 +286,11 @@ func (l *lane) call() {
 	d := &l.load
 	d.verdicts = slices.Grow(d.verdicts[:0], len(d.hits))[:len(d.hits)]
 	l.count(len(d.hits))
-	had := time.Until(d.deadline)
 	ctx, cancel := context.WithDeadline(context.Background(), d.deadline)
 	defer cancel()
 	err := l.guarded(ctx)
 	l.mu.Lock()
-	l.ended(judge(err, had, l.timeout))
+	l.ended(err, d.had)
 	l.mu.Unlock()
 	from := 0
 	for _, t := range d.tickets {

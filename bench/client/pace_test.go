@@ -1,0 +1,23 @@
+package client
+
+import (
+	"testing"
+	"time"
+)
+
+// As many requests come as the rate says, each within a bunch's time of its turn and none before it.
+func TestATimetableKeepsTheRate(t *testing.T) {
+	t.Parallel()
+	const begin = 7 * time.Millisecond
+	for _, rate := range []float64{3, 999, 1000, 10_500, 250_000.5} {
+		table := timetable{begin: begin, every: float64(time.Second) / rate}
+		for i := range 100_000 {
+			turn := begin + time.Duration(float64(i)*table.every)
+			came := table.next()
+			if late := came - turn; late < 0 || late >= bunch || (came-begin)%bunch != 0 {
+				t.Fatalf("rate %v: request %d, whose turn is %v, comes at %v", rate, i, turn, came)
+			}
+			table.n++
+		}
+	}
+}

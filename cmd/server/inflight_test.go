@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// awaitUnderWay returns once so many requests are being decided.
+func (s *server) awaitUnderWay(n string) {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		_, metrics := s.get("/metrics")
+		if strings.Contains(metrics, "\nweir_requests_in_flight "+n+"\n") {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("not %s requests under way", n)
+		}
+	}
+}
+
+// Past MAX_IN_FLIGHT requests are refused at once, whichever way they come; health checks never are. When Redis answers
+// again, so does the server.
+func TestPastTheBoundRequestsAreRefusedAtOnce(t *testing.T) {
+	redis := redistest.Start(t)
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_TIMEOUT=1m", "MAX_IN_FLIGHT=2")
+	s.awaitHealthy()
+	s.left("alice")
+	if err := redis.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	thaw := func() { _ = redis.Signal(syscall.SIGCONT) }
+	t.Cleanup(thaw)
+	answers := make(chan error, 2)
+	for _, user := range []string{"bob", "carol"} {
+		go func() {
+			_, err := s.ask(user)
+			answers <- err
+		}()
+	}
+	s.awaitUnderWay("2")
+	if _, err := s.ask("dave"); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one too many by gRPC: %v, want RESOURCE_EXHAUSTED", err)
+	}
+	const ask = `{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"dave"}]}]}`
+	if code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json", ask); code != 503 {
+		t.Errorf("one too many by /json: %d %s, want 503", code, body)
+	}
+	if code, _ := s.get("/healthcheck"); code != 200 || !s.healthy("ratelimit") {
+		t.Errorf("/healthcheck: %d; want both health checks to be answered", code)
+	}
+	if _, metrics := s.get("/metrics"); !strings.Contains(metrics, "\nweir_refused_requests_total 2\n") {
+		t.Error("/metrics does not count 2 refused requests")
+	}
+	thaw()
+	for range 2 {
+		if err := <-answers; err != nil {
+			t.Errorf("one within the bound: %v", err)
+		}
+	}
+	s.awaitUnderWay("0")
+	if got := s.left("dave"); got != 2 {
+		t.Errorf("dave has %d left of 2: what was refused was charged", got)
+	}
+}
+
+// A request whose time is over, or whose client has gone, is not even decoded.
+func TestWhoHasNotWaitedIsNotDecided(t *testing.T) {
+	service := rls.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), rls.Options{})
+	bound := &inFlight{most: 1}
+	handle := watched(rls.ServiceDesc(), bound, zap.NewNop(), telemetry.NewMetrics("test")).Methods[0].Handler
+	late, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
+	defer cancel()
+	gone, leave := context.WithCancel(context.Background())
+	leave()
+	for ctx, want := range map[context.Context]codes.Code{late: codes.DeadlineExceeded, gone: codes.Canceled} {
+		_, err := handle(service, ctx, func(any) error {
+			t.Error("it was decoded")
+			return nil
+		}, nil)
+		if status.Code(err) != want {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	if n := bound.now.Load(); n != 0 {
+		t.Errorf("%d requests under way", n)
+	}
+}
+
+// While many requests are under way a connection that brings many is read little by little, and not before some of them are
+// answered, or a while has passed. Others are read as ever.
+func TestAConnectionIsReadAtThePaceOfTheAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bound := &inFlight{most: 100}
+		crowd := newCrowd(bound, 100) // goroutines of the test are no requests
+		crowd.conns.Add(1)
+		here, there := net.Pipe()
+		defer here.Close()
+		c := &pacedConn{Conn: there, crowd: crowd}
+		buffer := make([]byte, 1<<15)
+		// read returns the most bytes that were read at a time, and how long it took until all had been.
+		read := func(sent int) (most int, took time.Duration) {
+			go func() { _, _ = here.Write(make([]byte, sent)) }()
+			start := time.Now()
+			for got := 0; got < sent; {
+				n, err := c.Read(buffer)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, most = got+n, max(most, n)
+			}
+			return most, time.Since(start)
+		}
+		if n, took := read(5000); n != 5000 || took != 0 {
+			t.Errorf("without requests: %d bytes at a time, in %v", n, took)
+		}
+		bound.now.Store(100)
+		if n, took := read(20); n != 20 || took != 0 {
+			t.Errorf("with little to say: %d bytes at a time, in %v", n, took)
+		}
+		if n, took := read(3 * leastRead); n != leastRead || took < patience || took > 3*patience {
+			t.Errorf("with none answered: %d bytes at a time, in %v", n, took)
+		}
+		time.Sleep(2 * patience)
+		if n, took := read(20); n != 20 || took != 0 {
+			t.Errorf("with little to say again: %d bytes at a time, in %v", n, took)
+		}
+		read(leastRead)
+		go func() {
+			time.Sleep(10 * lookAgain)
+			bound.now.Store(0)
+		}()
+		if n, took := read(5000); n != 5000 || took < 9*lookAgain || took > 11*lookAgain {
+			t.Errorf("until some are answered: %d bytes at a time, in %v", n, took)
+		}
+		_ = c.Close()
+		_ = c.Close()
+		if n := crowd.conns.Load(); n != 0 {
+			t.Errorf("%d connections", n)
+		}
+	})
+}
+
+func BenchmarkBound(b *testing.B) {
+	f, ctx := &inFlight{most: 1}, context.Background()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for b.Loop() {
+		if f.enter(ctx) == nil {
+			f.leave()
+		}
+	}
+}
+
+func BenchmarkCrowd(b *testing.B) {
+	c := newCrowd(&inFlight{most: 1}, 0)
+	for b.Loop() {
+		c.is()
+	}
+}

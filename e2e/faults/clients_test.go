@@ -1,0 +1,98 @@
+package faults
+
+import (
+	"bytes"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/proto"
+)
+
+// Clients that say half of what they begin, and clients that read nothing of what they are answered, hold up nobody else;
+// and when they are gone nothing of theirs is left.
+func TestSlowClients(t *testing.T) {
+	t.Parallel()
+	w := startWeir(t, rules(many))
+	c := dial(t, w.GRPC)
+	if v, err := c.ask(t.Context(), counter{"first", 0}); v != allowed {
+		t.Fatal(v, err)
+	}
+	before, err := sizeOf(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const each = 50
+	said := wholeRequests(t, 100)
+	var slow []net.Conn
+	for range each {
+		for _, say := range [][]byte{nil, said[:10], said[:len(http2.ClientPreface)+20], said[:len(said)/2], said} {
+			conn, err := net.Dial("tcp", w.GRPC)
+			if err != nil {
+				t.Fatal(err)
+			}
+			slow = append(slow, conn)
+			_ = conn.SetWriteDeadline(time.Now().Add(10 * time.Second))
+			if _, err := conn.Write(say); err != nil {
+				t.Logf("not all was taken: %v", err) // Weir has had enough of it
+			}
+		}
+	}
+	for n := range 500 {
+		begin := time.Now()
+		if v, err := c.ask(t.Context(), counter{"first", n}); v != allowed {
+			t.Fatalf("while others were slow: %v, %v", v, err)
+		}
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("an answer took %v while others were slow", took)
+		}
+	}
+	during, err := sizeOf(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A connection has a handful of goroutines, and each of its 128 requests one.
+	if grown := during.resident - before.resident; grown > 256<<20 || during.goroutines > before.goroutines+len(slow)*140 {
+		t.Errorf("from %+v to %+v for %d connections", before, during, len(slow))
+	}
+	for _, conn := range slow {
+		_ = conn.Close()
+	}
+	until(t, "their connections are gone", func() bool {
+		after, err := sizeOf(t.Context(), w)
+		return err == nil && after.goroutines <= before.goroutines+10 && after.files <= before.files+10
+	})
+}
+
+// wholeRequests is what a client says that asks so many times and takes no byte of an answer.
+func wholeRequests(t *testing.T, times int) []byte {
+	t.Helper()
+	var said, block bytes.Buffer
+	said.WriteString(http2.ClientPreface)
+	framer, headers := http2.NewFramer(&said, nil), hpack.NewEncoder(&block)
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	message, err := proto.Marshal(counter{"first", 0}.request())
+	must(err)
+	data := append([]byte{0, 0, 0, byte(len(message) >> 8), byte(len(message))}, message...)
+	for n := range times {
+		block.Reset()
+		for _, f := range []hpack.HeaderField{
+			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "weir"},
+			{Name: ":path", Value: "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"},
+			{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+		} {
+			must(headers.WriteField(f))
+		}
+		stream := uint32(2*n + 1)
+		must(framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true}))
+		must(framer.WriteData(stream, true, data))
+	}
+	return said.Bytes()
+}

@@ -1,0 +1,187 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// Weir is killed and started again in front of a real Envoy, whose user sees what failure_mode_deny says, and no more:
+// requests pass, or are answered with 500. When Weir is back, limits hold as they did.
+func TestWeirKilledBehindEnvoy(t *testing.T) {
+	t.Parallel()
+	for _, deny := range []bool{false, true} {
+		t.Run(fmt.Sprintf("failure_mode_deny %v", deny), func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t)
+			ports, err := harness.FreePorts(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := harness.WeirOptions{
+				Rules: writeFile(t, filepath.Join(t.TempDir(), "rules.yaml"), strings.Replace(rules(many), domain, "weir", 1)),
+				Env:   append(onRedis(redis.Addr), "STORE_TIMEOUT=5s"), // only Weir fails here
+				Port:  ports[0],
+			}
+			w := launchWeir(t, o)
+			e := startEnvoy(t, w, deny, 5*time.Second)
+
+			seen := e.browse(t, 8)
+			sleep(t, either(500*time.Millisecond, 3*time.Second))
+			killed := time.Now()
+			kill(t, w.Process)
+			sleep(t, either(time.Second, 5*time.Second))
+			back := time.Now()
+			w = launchWeir(t, o)
+			t.Cleanup(func() { _, _ = w.Stop() })
+			ready := time.Now()
+			limited := until(t, "limits are told again", func() bool { return e.ask(t.Context(), "last", "first").limit })
+			sleep(t, either(200*time.Millisecond, 3*time.Second))
+			pages := seen()
+
+			want, errs := "200", 0
+			if deny {
+				want = "500"
+			}
+			for _, p := range pages {
+				switch {
+				case p.err != nil:
+					t.Fatalf("Envoy did not answer: %v", p.err)
+				case p.end.Before(killed) && (p.status != 200 || !p.limit):
+					t.Fatalf("before Weir was killed: %+v", p)
+				case !p.limit && strconv.Itoa(p.status) != want:
+					t.Fatalf("while Weir was away: %+v, want %s", p, want)
+				case p.begin.After(limited.Add(time.Second)) && !p.limit && *full:
+					t.Errorf("a second after limits were told again: %+v", p)
+				case !p.limit:
+					errs++
+				}
+			}
+			if errs == 0 {
+				t.Error("nobody saw that Weir was away: this test shows nothing")
+			}
+			t.Logf("away for %v, ready after %v, limits told again %v after that; %d of %d pages were without",
+				back.Sub(killed), ready.Sub(back), limited.Sub(ready), errs, len(pages))
+			tell(row{
+				fault:  fmt.Sprintf("Weir killed behind Envoy, failure_mode_deny %v: %d of %d requests were answered %s, unlimited", deny, errs, len(pages), want),
+				outage: limited.Sub(killed),
+			})
+		})
+	}
+}
+
+// Envoy waits less long than Weir: its user waits as long as Envoy does, and what it gave up on is not charged when Redis
+// goes on.
+func TestEnvoyGivesUpFirst(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	w := startWeir(t, strings.Replace(rules(many), domain, "weir", 1), append(onRedis(redis.Addr), "STORE_TIMEOUT=30s")...)
+	e := startEnvoy(t, w, false, 300*time.Millisecond)
+	until(t, "a limit is told", func() bool { return e.ask(t.Context(), userName(0), "first").limit })
+	signal(t, redis, syscall.SIGSTOP)
+	t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
+	for n := range 5 {
+		v := e.ask(t.Context(), userName(1+n), "first")
+		if v.err != nil || v.status != 200 || v.limit {
+			t.Errorf("while Redis stood still: %+v, want 200 without a limit", v)
+		}
+		if took := v.end.Sub(v.begin); took > 10*time.Second {
+			t.Errorf("an answer took %v", took)
+		}
+	}
+	signal(t, redis, syscall.SIGCONT)
+	until(t, "a limit is told again", func() bool { return e.ask(t.Context(), userName(99), "first").limit })
+	for c, n := range held(t, redis.Addr) {
+		if c.user > 0 && c.user < 99 {
+			t.Errorf("%v: charged %d times, and Envoy had let it pass without", c, n)
+		}
+	}
+}
+
+// An envoy is a real one before a Weir.
+type envoy struct{ *harness.Envoy }
+
+func startEnvoy(t *testing.T, w *harness.Weir, deny bool, timeout time.Duration) *envoy {
+	t.Helper()
+	if _, err := harness.FindEnvoy(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join("..", "..", "envoy", "bootstrap.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(string(b), "failure_mode_deny: false", fmt.Sprint("failure_mode_deny: ", deny), 1)
+	if deny && text == string(b) {
+		t.Fatal("no failure_mode_deny in envoy/bootstrap.yaml")
+	}
+	e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+		Bootstrap: writeFile(t, filepath.Join(t.TempDir(), "bootstrap.yaml"), text), Weir: w.GRPC, Dir: t.TempDir(), Timeout: timeout,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if code, err := e.Stop(); err != nil || code != 0 {
+			t.Errorf("envoy: exit code %d, %v", code, err)
+		}
+	})
+	return &envoy{e}
+}
+
+// A visit is what a user saw: limit tells whether Weir was asked.
+type visit struct {
+	begin, end time.Time
+	status     int
+	limit      bool
+	err        error
+}
+
+func (e *envoy) ask(ctx context.Context, user, action string) visit {
+	v := visit{begin: time.Now()}
+	a, err := e.Do(ctx, user, action)
+	v.status, v.limit, v.err, v.end = a.Status, a.Limit != "", err, time.Now()
+	return v
+}
+
+// browse sends requests of so many users, one after the other each, until what it returns is called.
+func (e *envoy) browse(t *testing.T, users int) (stop func() []visit) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var mu sync.Mutex
+	var all []visit
+	var running sync.WaitGroup
+	for n := range users {
+		running.Go(func() {
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				v := e.ask(context.Background(), userName(n), "first")
+				mu.Lock()
+				all = append(all, v)
+				mu.Unlock()
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+			}
+		})
+	}
+	end := sync.OnceValue(func() []visit {
+		cancel()
+		running.Wait()
+		return all
+	})
+	t.Cleanup(func() { end() })
+	return end
+}

@@ -1,0 +1,225 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// A frozen run is a load before, while and after its Redis stands still.
+type frozenRun struct {
+	all              answers
+	stopped, goesOn  time.Time
+	before, frozen   answers // due before, and while it stood still
+	afterwards       answers // due after, and a second more
+	back             time.Duration
+	unsent           int64
+	size             size
+	charged          map[counter]int
+	late             int // hits that were charged long after they had been answered with an error
+	secondsOfSilence time.Duration
+}
+
+// The users of a phase are its own, so that what Redis holds in the end tells when it was charged.
+const (
+	beforeUsers = 0
+	frozenUsers = 100_000
+	afterUsers  = 900_000
+)
+
+// freeze puts a load on a server, and stops its Redis with SIGSTOP for a time.
+func freeze(t *testing.T, clients []*client, redis *redistest.Server, weir *harness.Weir) *frozenRun {
+	t.Helper()
+	calm, silence := either(time.Second, 5*time.Second), either(2*time.Second, 30*time.Second)
+	var phase atomic.Int64
+	l := &load{clients: clients, rate: either(500, 5000), pick: func(n int) counter {
+		if p := int(phase.Load()); p != frozenUsers {
+			return counter{"first", p + n%1000}
+		}
+		return counter{"first", frozenUsers + n%(afterUsers-frozenUsers)}
+	}}
+	r := &frozenRun{secondsOfSilence: silence}
+	var seen *watch
+	if weir != nil {
+		seen = watchWeir(t, weir, 250*time.Millisecond)
+	}
+	phase.Store(beforeUsers)
+	l.start(t)
+	sleep(t, calm)
+	signal(t, redis, syscall.SIGSTOP)
+	t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
+	r.stopped = time.Now()
+	phase.Store(frozenUsers)
+	sleep(t, silence)
+	r.goesOn = time.Now()
+	phase.Store(afterUsers)
+	signal(t, redis, syscall.SIGCONT)
+	sleep(t, calm+time.Second)
+	r.all = l.end()
+	r.unsent = l.unsent.Load()
+	if seen != nil {
+		r.size = most(seen.end())
+	}
+	r.before, r.frozen = r.all.between(time.Time{}, r.stopped), r.all.between(r.stopped, r.goesOn)
+	r.afterwards = r.all.between(r.goesOn.Add(time.Second), r.goesOn.Add(time.Hour))
+	r.back = r.all.failing(r.goesOn, .05)
+	r.charged = held(t, redis.Addr)
+	acknowledged := r.all.of(allowed).by()
+	longBefore := r.frozen.of(failed).that(func(a *answer) bool { return a.end.Before(r.goesOn.Add(-100 * time.Millisecond)) })
+	for c := range longBefore.by() {
+		r.late += max(0, r.charged[c]-acknowledged[c])
+	}
+	return r
+}
+
+// signal stops a server, or lets it go on, and returns once it does.
+func signal(t *testing.T, s *redistest.Server, sig syscall.Signal) {
+	t.Helper()
+	if err := s.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+	until(t, fmt.Sprint(sig, " has reached Redis"), func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, state, _ := strings.Cut(string(b), ") ")
+		return strings.HasPrefix(state, "T") == (sig == syscall.SIGSTOP)
+	})
+}
+
+// Redis stands still: every answer comes in time, nothing grows, and what is answered is what is charged.
+func TestRedisFrozen(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	w := startWeir(t, rules(many), patiently(onRedis(redis.Addr)...)...)
+	r := freeze(t, []*client{dial(t, w.GRPC)}, redis, w)
+
+	if n := len(r.before.of(failed)); *full && n > len(r.before)/10 {
+		t.Fatalf("%d of %d requests failed before: this machine is too busy to tell", n, len(r.before))
+	}
+	if n := len(r.frozen.of(denied)) + len(r.frozen.of(allowed)); n > either(len(r.frozen)/2, 5) {
+		t.Errorf("%d of %d requests were decided by a Redis that stood still", n, len(r.frozen))
+	}
+	if got := r.frozen.of(failed).codes(); got != fmt.Sprintf("map[Unavailable:%d]", len(r.frozen.of(failed))) {
+		t.Errorf("answers were %s, want all UNAVAILABLE", got)
+	}
+	// Nothing waits for Redis: on a busy machine answers are late, but none is as late as Redis.
+	if *full {
+		if p := r.all.between(r.stopped, r.goesOn.Add(time.Hour)).within(.999); p > 25*time.Millisecond {
+			t.Errorf("99.9 %% of answers came within %v, want 25ms", p)
+		}
+		if r.back > time.Second {
+			t.Errorf("errors until %v after Redis went on, want 1s", r.back)
+		}
+		if p := r.afterwards.within(.999); p > 25*time.Millisecond {
+			t.Errorf("a second later 99.9 %% of answers came within %v", p)
+		}
+	}
+	if longest := r.frozen.within(.99); longest > r.secondsOfSilence/2 {
+		t.Errorf("an answer took %v: it waited for Redis", longest)
+	}
+	if n := len(r.afterwards.of(failed)); n > len(r.afterwards)/2 {
+		t.Errorf("%d of %d requests failed later than a second after Redis went on: %s", n, len(r.afterwards), r.afterwards.codes())
+	}
+	if r.unsent > 0 {
+		t.Errorf("%d requests could not be sent: 4096 were under way", r.unsent)
+	}
+	if r.size.goroutines > 3000 || r.size.resident > 256<<20 {
+		t.Errorf("at most %+v", r.size)
+	}
+	if got, want := mustMetrics(t, w)[`weir_requests_total{code="Unavailable",overall=""}`], len(r.all.of(failed)); int(got) != want {
+		t.Errorf("weir_requests_total counts %v Unavailable, want %d", got, want)
+	}
+
+	acknowledged, unknown := r.all.of(allowed).by(), r.all.of(failed).by()
+	for c, n := range r.charged {
+		if n > acknowledged[c]+unknown[c] {
+			t.Errorf("%v: %d were charged, of %d allowed and %d failed: a hit counts twice", c, n, acknowledged[c], unknown[c])
+		}
+	}
+	for c, n := range acknowledged {
+		if r.charged[c] < n {
+			t.Errorf("%v: %d were charged, and %d allowed", c, r.charged[c], n)
+		}
+	}
+	if r.late > 0 {
+		t.Errorf("%d hits were charged on the thaw, that had been answered with an error long before", r.late)
+	}
+	tell(row{
+		fault: fmt.Sprintf("Redis frozen for %v", r.secondsOfSilence), rate: either(500, 5000), of: r.all, while: r.frozen,
+		outage: r.back + r.secondsOfSilence, size: r.size, late: fmt.Sprint(r.late),
+	})
+}
+
+// The same on the incumbent, for the table: with a client that waits, and with one that waits 20 ms as Envoy does.
+func TestRedisFrozenBehindTheIncumbent(t *testing.T) {
+	t.Parallel()
+	path := os.Getenv("INCUMBENT")
+	if !*full || path == "" {
+		t.Skip("the incumbent is measured by make chaos alone")
+	}
+	for _, wait := range []time.Duration{patience, 20 * time.Millisecond} {
+		redis := redistest.Start(t)
+		p, addr := startIncumbent(t, path, redis.Addr)
+		c := dial(t, addr)
+		c.patience = wait
+		r := freeze(t, []*client{c}, redis, nil)
+		resident, err := residentOf(p.PID())
+		if err != nil {
+			t.Error(err)
+		}
+		name := fmt.Sprintf("the same behind the incumbent, asked by who waits %v", wait)
+		if wait == patience {
+			name = "the same behind the incumbent, asked by who waits, with 4096 requests under way at most"
+		}
+		t.Logf("%s: %d not sent; errors %s; back after %v", name, r.unsent, r.all.codes(), r.back)
+		tell(row{
+			fault: name, rate: 5000, of: r.all, while: r.frozen, outage: r.back + r.secondsOfSilence,
+			size: size{resident: resident}, late: fmt.Sprint(r.late),
+		})
+	}
+}
+
+func startIncumbent(t *testing.T, path, redis string) (*harness.Process, string) {
+	t.Helper()
+	dir := t.TempDir()
+	folder := filepath.Join(dir, "ratelimit", "config")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(folder, "rules.yaml"), fmt.Sprintf("domain: %s\ndescriptors:\n  - key: user_id\n    descriptors:\n"+
+		"      - {key: action, value: first, rate_limit: {unit: day, requests_per_unit: %d}}\n", domain, many))
+	ports, err := harness.FreePorts(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := func(i int) string { return strconv.Itoa(ports[i]) }
+	cmd := exec.Command(path)
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+		"GRPC_PORT=" + port(0), "PORT=" + port(1), "DEBUG_PORT=" + port(2),
+		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis, "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",
+	}
+	p, err := harness.Start(t.Context(), cmd, filepath.Join(dir, "incumbent.log"), listens("127.0.0.1:"+port(0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := p.Stop(); err != nil {
+			t.Log(err)
+		}
+	})
+	return p, "127.0.0.1:" + port(0)
+}

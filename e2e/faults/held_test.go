@@ -1,0 +1,60 @@
+package faults
+
+import (
+	"context"
+	"encoding/binary"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// held is what a Redis has counted for each user of the actions window and first, read from its keys themselves. It
+// asks the server alone that it is given, be it a replica or a node of a cluster.
+func held(tb testing.TB, addr string) map[counter]int {
+	tb.Helper()
+	c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn := c.Conn()
+	defer conn.Close()
+	_ = conn.ReadOnly(ctx).Err() // a replica of a cluster answers then; any other refuses the command
+	all := map[counter]int{}
+	var cursor uint64
+	for {
+		keys, next, err := conn.Scan(ctx, cursor, "*", 1000).Result()
+		if err != nil {
+			tb.Fatalf("%s: %v", addr, err)
+		}
+		for _, key := range keys {
+			who := user.FindStringSubmatch(key)
+			if who == nil {
+				tb.Fatalf("%s: what is the key %q?", addr, key)
+			}
+			state, err := conn.Get(ctx, key).Result()
+			count, bad := strconv.Atoi(state) // the incumbent's
+			if len(state) == 16 {
+				count, bad = int(binary.BigEndian.Uint64([]byte(state)[8:])), nil
+			}
+			if err != nil || bad != nil {
+				tb.Fatalf("%s: %q is %q, %v, and no window's state", addr, key, state, err)
+			}
+			n, _ := strconv.Atoi(who[1])
+			all[counter{who[2], n}] += count
+		}
+		if cursor = next; cursor == 0 {
+			return all
+		}
+	}
+}
+
+var user = regexp.MustCompile(`user-(\d{6}).*(window|first)`)
+
+func sum(n map[counter]int) (all int) {
+	for _, one := range n {
+		all += one
+	}
+	return all
+}

@@ -1,0 +1,265 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+// A client asks one server. It waits for an answer as long as patience is, far longer than Envoy: how long the server
+// takes is to be seen.
+type client struct {
+	conns    []ratelimitv3.RateLimitServiceClient
+	closers  []*grpc.ClientConn
+	next     atomic.Uint32
+	patience time.Duration
+}
+
+const patience = time.Minute
+
+// dial connects to a server until the test ends.
+func dial(tb testing.TB, addr string) *client {
+	tb.Helper()
+	c := dialFor(tb, addr, 4) // a connection has 128 requests under way at most
+	tb.Cleanup(c.close)
+	return c
+}
+
+func dialFor(tb testing.TB, addr string, conns int) *client {
+	tb.Helper()
+	c := &client{patience: patience}
+	for range conns {
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		c.conns, c.closers = append(c.conns, ratelimitv3.NewRateLimitServiceClient(conn)), append(c.closers, conn)
+	}
+	return c
+}
+
+func (c *client) close() {
+	for _, conn := range c.closers {
+		_ = conn.Close()
+	}
+}
+
+// A counter is what a request charges: that of a user, for an action.
+type counter struct {
+	action string
+	user   int
+}
+
+func (c counter) String() string { return c.action + " of " + userName(c.user) }
+
+func userName(n int) string { return fmt.Sprintf("user-%06d", n) }
+
+func (c counter) request() *ratelimitv3.RateLimitRequest {
+	return &ratelimitv3.RateLimitRequest{Domain: domain, Descriptors: []*commonv3.RateLimitDescriptor{{
+		Entries: []*commonv3.RateLimitDescriptor_Entry{
+			{Key: "user_id", Value: userName(c.user)}, {Key: "action", Value: c.action},
+		},
+	}}}
+}
+
+// A verdict is how a request was answered.
+type verdict uint8
+
+const (
+	allowed verdict = iota
+	denied
+	failed
+)
+
+// ask charges a counter once.
+func (c *client) ask(ctx context.Context, what counter) (verdict, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	conn := c.conns[int(c.next.Add(1))%len(c.conns)]
+	res, err := conn.ShouldRateLimit(ctx, what.request())
+	switch {
+	case err != nil:
+		return failed, err
+	case res.OverallCode == ratelimitv3.RateLimitResponse_OK:
+		return allowed, nil
+	default:
+		return denied, nil
+	}
+}
+
+// An answer is what became of a request.
+type answer struct {
+	counter
+	due, end time.Time // when it was to be sent, and when it was answered
+	verdict  verdict
+	code     codes.Code
+}
+
+func (a *answer) took() time.Duration { return a.end.Sub(a.due) }
+
+// answers are those of a load, in no order.
+type answers []answer
+
+// A load asks for decisions at a rate, whether or not they are answered.
+type load struct {
+	clients []*client           // in turn
+	rate    int                 // a second, together
+	most    int                 // under way at once; past it a request is not sent, but counted
+	pick    func(n int) counter // what request n charges
+	forget  bool                // keep no answers, but count them
+
+	unsent  atomic.Int64
+	mu      sync.Mutex
+	all     answers
+	counted [failed + 1]int
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// start begins to ask. The load ends with the test at the latest.
+func (l *load) start(t *testing.T) {
+	t.Helper()
+	if l.most == 0 {
+		l.most = 4096
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	l.stop = cancel
+	l.running.Go(func() { l.run(ctx) })
+	t.Cleanup(func() { l.end() })
+}
+
+// end stops asking, waits for what is under way, and returns all answers.
+func (l *load) end() answers {
+	l.stop()
+	l.running.Wait()
+	return l.all
+}
+
+func (l *load) run(ctx context.Context) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	under := make(chan struct{}, l.most)
+	every := time.Second / time.Duration(l.rate)
+	due := time.Now()
+	for n := 0; ; {
+		for ; !due.After(time.Now()); due = due.Add(every) {
+			select {
+			case under <- struct{}{}:
+			default:
+				l.unsent.Add(1)
+				continue
+			}
+			at, what, c := due, l.pick(n), l.clients[n%len(l.clients)]
+			n++
+			l.running.Go(func() {
+				v, err := c.ask(context.Background(), what)
+				a := answer{counter: what, due: at, end: time.Now(), verdict: v, code: status.Code(err)}
+				<-under
+				l.mu.Lock()
+				l.counted[v]++
+				if !l.forget {
+					l.all = append(l.all, a)
+				}
+				l.mu.Unlock()
+			})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// soFar calls f with the answers there are.
+func (l *load) soFar(f func(answers)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f(l.all)
+}
+
+// that are the answers of which f is true.
+func (all answers) that(f func(a *answer) bool) answers {
+	var some answers
+	for i := range all {
+		if f(&all[i]) {
+			some = append(some, all[i])
+		}
+	}
+	return some
+}
+
+// between are the answers to what was due in that time.
+func (all answers) between(from, to time.Time) answers {
+	return all.that(func(a *answer) bool { return !a.due.Before(from) && a.due.Before(to) })
+}
+
+func (all answers) of(v verdict) answers {
+	return all.that(func(a *answer) bool { return a.verdict == v })
+}
+
+// by counts them by what they charge.
+func (all answers) by() map[counter]int {
+	n := map[counter]int{}
+	for i := range all {
+		n[all[i].counter]++
+	}
+	return n
+}
+
+// within is the time that the part q of all did not exceed.
+func (all answers) within(q float64) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	took := make([]time.Duration, len(all))
+	for i := range all {
+		took[i] = all[i].took()
+	}
+	slices.Sort(took)
+	return took[min(int(q*float64(len(took))), len(took)-1)]
+}
+
+// failing is how long after a time more than that part of what was due failed: on a busy machine an answer is late now and
+// then at any time.
+func (all answers) failing(from time.Time, part float64) (d time.Duration) {
+	slice := either(500*time.Millisecond, 100*time.Millisecond)
+	var failures, n []int
+	for i := range all {
+		if at := int(all[i].due.Sub(from) / slice); all[i].due.After(from) {
+			for len(n) <= at {
+				failures, n = append(failures, 0), append(n, 0)
+			}
+			n[at]++
+			if all[i].verdict == failed {
+				failures[at]++
+			}
+		}
+	}
+	for at := range n {
+		if float64(failures[at]) > part*float64(n[at]) {
+			d = time.Duration(at+1) * slice
+		}
+	}
+	return d
+}
+
+// codes tells how often each gRPC code came.
+func (all answers) codes() string {
+	n := map[codes.Code]int{}
+	for i := range all {
+		n[all[i].code]++
+	}
+	return fmt.Sprint(n)
+}

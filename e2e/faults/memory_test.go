@@ -1,0 +1,72 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+// A process with its counters in memory is killed, and another takes its place. Without a snapshot it knows nothing, so
+// that every limit may be spent once more; with one it knows what was charged until the last was saved.
+func TestMemoryKilledAndRestarted(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name      string
+		snapshots bool
+	}{{"no MEMORY_SNAPSHOT", false}, {"MEMORY_SNAPSHOT every second", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			o := harness.WeirOptions{Rules: writeFile(t, filepath.Join(t.TempDir(), "rules.yaml"), rules(outageLimit))}
+			file := filepath.Join(t.TempDir(), "snapshot")
+			if c.snapshots {
+				o.Env = []string{"MEMORY_SNAPSHOT=" + file, "MEMORY_SNAPSHOT_INTERVAL=1s"}
+			}
+			w := launchWeir(t, o)
+			users := 60
+			l := &load{rate: 400, clients: []*client{dial(t, w.GRPC)}, pick: func(n int) counter {
+				return counter{actions[n%len(actions)].name, n / len(actions) % (users / len(actions))}
+			}}
+			l.start(t)
+			half := func() bool {
+				done := false
+				l.soFar(func(all answers) { done = len(all) >= users*outageLimit/2 })
+				return done
+			}
+			until(t, "half of all is spent", half)
+			kill(t, w.Process)
+			before := l.end()
+			saved := time.Time{}
+			if c.snapshots {
+				info, err := os.Stat(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				saved = info.ModTime()
+			}
+			again := launchWeir(t, o)
+			t.Cleanup(func() { _, _ = again.Stop() })
+
+			// What was acknowledged and not saved. A save looks at one key after another, and takes a while until it is there.
+			lost := before.of(allowed).that(func(a *answer) bool { return a.end.After(saved.Add(-500 * time.Millisecond)) }).by()
+			all := spend(t, []*client{dial(t, again.GRPC)}, before)
+			admitted, over := all.of(allowed).by(), 0
+			for counter, n := range admitted {
+				if n > outageLimit+lost[counter] {
+					t.Errorf("%v: %d were admitted, of %d, and %d were not saved", counter, n, outageLimit, lost[counter])
+				}
+				over += max(0, n-outageLimit)
+			}
+			if over == 0 && !c.snapshots {
+				t.Error("nothing was admitted over the limit: this test shows nothing")
+			}
+			tell(row{
+				fault: "Weir on memory killed and restarted: " + c.name, rate: 400, of: before, while: before,
+				lost: fmt.Sprintf("%d of %d", over, len(before.of(allowed))), over: fmt.Sprint(over),
+			})
+		})
+	}
+}

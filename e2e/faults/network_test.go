@@ -1,0 +1,69 @@
+package faults
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// Three replicas reach one Redis over networks that delay, cut and halve what they say and hear: whatever is lost, of no
+// counter more is admitted than its limit, and no hit counts twice.
+func TestFaultyNetwork(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	var wires []*wire
+	var faults []*faultyNetwork
+	l := &load{rate: either(600, 3000)}
+	const limit = 30
+	users := l.rate / 100
+	// Each is asked for half as much again as it may, and then others come: whoever is denied asks Redis no more.
+	round := users * len(actions) * limit * 3 / 2
+	l.pick = func(n int) counter {
+		return counter{actions[n%len(actions)].name, n/round*users + n/len(actions)%users}
+	}
+	for i := range 3 {
+		wires = append(wires, newWire(t, redis.Addr))
+		faults = append(faults, newFaultyNetwork(uint64(i)))
+		l.clients = append(l.clients, dial(t, startWeir(t, rules(limit), onRedis(wires[i].addr)...).GRPC))
+	}
+	l.start(t)
+	for i, f := range faults {
+		wires[i].suffer(f)
+	}
+	sleep(t, either(3*time.Second, 30*time.Second))
+	for _, w := range wires {
+		w.suffer(nil)
+	}
+	suffered := l.end()
+	all := spend(t, l.clients, suffered)
+
+	// Denied hits count in a window, so what it holds may be more; the other actions hold what was admitted, and at most
+	// what failed besides.
+	admitted, unknown, over := all.of(allowed).by(), all.of(failed).by(), 0
+	for c := range all.by() {
+		if n := admitted[c]; n > limit {
+			t.Errorf("%v: %d were admitted, of %d", c, n, limit)
+			over += n - limit
+		}
+		if n := admitted[c] + unknown[c]; n < limit {
+			t.Errorf("%v: %d were admitted and %d failed, and then it was denied at a limit of %d", c, admitted[c], unknown[c], limit)
+		}
+	}
+	befell := map[string]int{}
+	for _, f := range faults {
+		for what, n := range f.counts() {
+			befell[what] += n
+			if n == 0 {
+				t.Errorf("nothing was %s: this test shows nothing", what)
+			}
+		}
+	}
+	t.Logf("%v; %d answers, of which %d failed", befell, len(suffered), len(suffered.of(failed)))
+	tell(row{
+		fault: fmt.Sprintf("3 replicas, all algorithms, a network that delays (%.0f %%), cuts (%.1f %%) and halves (%.1f %%) what passes",
+			100*faults[0].delays, 100*faults[0].cuts, 100*faults[0].halves),
+		rate: l.rate, of: suffered, while: suffered, lost: "0", over: fmt.Sprint(over),
+	})
+}

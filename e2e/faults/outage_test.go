@@ -1,0 +1,312 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// An outage is a store that fails under load, and what comes after.
+type outage struct {
+	name  string
+	weirs []*harness.Weir
+	fail  func()                 // there is no master any more
+	held  func() map[counter]int // what its successor has counted, before it serves
+	back  func() time.Time       // there is one again
+	lag   func()                 // if given, half a second before it fails: its successor falls behind
+	mine  func(who counter) bool // nil: every counter was at the master that fails
+	end   func() map[counter]int // what is counted in the end
+	local int                    // what on_store_error: local admits besides, of each counter
+}
+
+// A machine of the outage: users with a limit that is half spent when the store fails, and spent in the end.
+const outageLimit = policyLimit
+
+// run puts a load on the servers, lets the store fail in the middle of it, and holds what was admitted against what was
+// counted. It returns how many charges were acknowledged and lost.
+func (o *outage) run(t *testing.T) (lostAll int) {
+	t.Helper()
+	rate := either(400, 2000)
+	users := rate * 3 / outageLimit * 2 // so the limits are half spent in three seconds
+	l := &load{rate: rate, pick: func(n int) counter { return counter{"first", n % users} }}
+	for _, w := range o.weirs {
+		l.clients = append(l.clients, dial(t, w.GRPC))
+	}
+	l.start(t)
+	until(t, "half of all is spent", func() bool {
+		half := false
+		l.soFar(func(all answers) { half = len(all) >= users*outageLimit/2 })
+		return half
+	})
+	if o.lag != nil {
+		o.lag()
+		sleep(t, 500*time.Millisecond)
+	}
+	failedAt := time.Now()
+	o.fail()
+	diedAt := time.Now()
+	counted := o.held()
+	servesAt := time.Now()
+	backAt := o.back()
+	sleep(t, either(5*time.Second, 10*time.Second))
+	all := l.end()
+
+	// What was answered before the successor served was acknowledged by the one that died; and so was what was due while it
+	// lived, of which a busy client may only hear later.
+	early := all.of(allowed).that(func(a *answer) bool {
+		if o.local > 0 {
+			return a.end.Before(diedAt)
+		}
+		return a.end.Before(servesAt)
+	})
+	dueBefore := all.of(allowed).that(func(a *answer) bool { return a.due.Before(diedAt) }).by()
+	lost, acknowledged := map[counter]int{}, early.by()
+	for c, n := range acknowledged {
+		if o.mine == nil || o.mine(c) {
+			lostAll += max(0, n-counted[c])
+			lost[c] = max(0, n-counted[c], dueBefore[c]-counted[c])
+		}
+	}
+	spent := spend(t, l.clients, all)
+	admitted, unknown, over := spent.of(allowed).by(), spent.of(failed).by(), 0
+	for c := range spent.by() {
+		if n := admitted[c]; n > outageLimit+lost[c]+o.local {
+			t.Errorf("%v: %d were admitted, of %d and %d locally; %d charges were lost", c, n, outageLimit, o.local, lost[c])
+		}
+		if n := admitted[c] + unknown[c]; n < outageLimit && o.local == 0 {
+			t.Errorf("%v: %d were admitted in the end, and %d failed, of %d", c, admitted[c], unknown[c], outageLimit)
+		}
+		over += max(0, admitted[c]-outageLimit)
+	}
+	for c, n := range o.end() {
+		if n > outageLimit {
+			t.Errorf("%v: %d are counted, of %d", c, n, outageLimit)
+		}
+	}
+
+	errs := all.of(failed)
+	before := errs.that(func(a *answer) bool { return a.end.Before(failedAt) })
+	slack := all.failing(backAt, either(.2, .05))
+	took := backAt.Sub(failedAt) + slack
+	if len(errs) == 0 {
+		took = 0
+	}
+	if want := either(4*time.Second, time.Second); slack > want {
+		t.Errorf("errors until %v after there was a master again, want %v", slack, want)
+	}
+	if *full && len(before) > 0 {
+		t.Errorf("%d errors before there was no master", len(before))
+	}
+	t.Logf("%s: no master for %v; errors for %v; %d charges lost of %d; %d admitted over the limit; %d errors: %s",
+		o.name, backAt.Sub(failedAt), took, lostAll, sum(acknowledged), over, len(errs), errs.codes())
+	tell(row{
+		fault: o.name, rate: rate, of: all, while: all.between(failedAt, backAt), outage: took,
+		lost: fmt.Sprintf("%d of %d", lostAll, sum(acknowledged)), over: fmt.Sprint(over),
+	})
+	return lostAll
+}
+
+// spend asks for each counter until it is denied, and returns these answers too.
+func spend(t *testing.T, clients []*client, all answers) answers {
+	t.Helper()
+	for c := range all.by() {
+		for begin, tries := time.Now(), 0; ; tries++ {
+			due := time.Now()
+			v, err := clients[tries%len(clients)].ask(t.Context(), c)
+			all = append(all, answer{counter: c, due: due, end: time.Now(), verdict: v})
+			if v == denied {
+				break
+			}
+			if time.Since(begin) > patience {
+				t.Fatalf("%v: not denied in %v: %v", c, patience, err)
+			}
+			if v == failed {
+				sleep(t, 20*time.Millisecond) // Weir does not ask Redis again before that
+			}
+		}
+	}
+	return all
+}
+
+// A Redis is killed and comes back with what it had on disk.
+func TestRedisKilledAndRestarted(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		settings []string
+		keeps    bool // all that it acknowledged
+	}{
+		{"no AOF", []string{"--appendonly", "no"}, false},
+		{"AOF, appendfsync everysec", []string{"--appendonly", "yes", "--appendfsync", "everysec"}, false},
+		{"AOF, appendfsync always", []string{"--appendonly", "yes", "--appendfsync", "always"}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			server := redistest.Start(t, append(c.settings, "--dir", dir)...)
+			o := &outage{name: "Redis killed and restarted: " + c.name}
+			o.weirs = []*harness.Weir{startWeir(t, rules(outageLimit), patiently(onRedis(server.Addr)...)...)}
+			o.fail = server.Stop
+			o.held = func() map[counter]int {
+				// What it will know: another Redis reads a copy of its disk.
+				copied := t.TempDir()
+				if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+					t.Fatal(err)
+				}
+				reader := redistest.Start(t, append(c.settings, "--dir", copied)...)
+				defer reader.Stop()
+				return held(t, reader.Addr)
+			}
+			o.back = func() time.Time {
+				again, err := redistest.Run(server.Addr, append(c.settings, "--dir", dir)...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(again.Stop)
+				return time.Now()
+			}
+			o.end = func() map[counter]int { return held(t, server.Addr) }
+			if lost := o.run(t); c.keeps && lost > 0 {
+				t.Errorf("%d charges were lost, want none", lost)
+			}
+		})
+	}
+}
+
+// A master is killed, and Sentinels make its replica one, which lacks what was not yet replicated.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"error", "local"} {
+		t.Run(policy, func(t *testing.T) {
+			var before *wire
+			s := redistest.StartSentinelsBehind(t, "limits", 3, redistest.Secrets{}, func(addr string) string {
+				before = newWire(t, addr)
+				return before.addr
+			})
+			env := patiently(
+				"BACKEND_TYPE=redis", "REDIS_TYPE=SENTINEL", "REDIS_SOCKET_TYPE=tcp",
+				"REDIS_URL=limits,"+strings.Join(s.Addrs(), ","), "REPLICAS=2",
+			)
+			text := rules(outageLimit, "on_store_error: "+policy+"\n")
+			o := &outage{
+				name:  "Sentinel failover, replication half a second behind, on_store_error: " + policy,
+				weirs: []*harness.Weir{startWeir(t, text, env...), startWeir(t, text, env...)},
+				lag:   before.forgetReplicas,
+				fail:  s.Master.Stop,
+				held: func() map[counter]int {
+					s.Replica.Await(t, "master_link_status:down")
+					return held(t, s.Replica.Addr)
+				},
+				back: func() time.Time {
+					s.AwaitMaster(t, s.Replica)
+					return time.Now()
+				},
+				end: func() map[counter]int { return held(t, s.Replica.Addr) },
+			}
+			if policy == "local" {
+				o.local = 2 * shareOf2
+			}
+			if lost := o.run(t); lost == 0 {
+				t.Error("nothing was lost: the replica was not behind, and this test shows nothing")
+			}
+		})
+	}
+}
+
+// A master of a cluster is killed, and the others make its replica one.
+func TestClusterFailover(t *testing.T) {
+	t.Parallel()
+	var wires []*wire
+	c := redistest.StartClusterBehind(t, 3, func(addr string) string {
+		wires = append(wires, newWire(t, addr))
+		return wires[len(wires)-1].addr
+	})
+	replicas := c.Replicate(t)
+	env := patiently(
+		"BACKEND_TYPE=redis", "REDIS_TYPE=CLUSTER", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+strings.Join(c.Addrs(), ","),
+	)
+	survivors := append([]*redistest.Server{replicas[0]}, c.Servers[1:]...)
+	var mine map[counter]int
+	o := &outage{
+		name:  "cluster failover, replication half a second behind",
+		weirs: []*harness.Weir{startWeir(t, rules(outageLimit), env...), startWeir(t, rules(outageLimit), env...)},
+		lag:   wires[0].forgetReplicas,
+		mine:  func(who counter) bool { return mine[who] > 0 },
+		held: func() map[counter]int {
+			replicas[0].Await(t, "master_link_status:down")
+			return held(t, replicas[0].Addr)
+		},
+		back: func() time.Time {
+			replicas[0].Await(t, "role:master")
+			for _, s := range survivors {
+				redistest.Await(t, "the cluster as "+s.Addr+" sees it", func(ctx context.Context) error {
+					info, err := s.Client(t).ClusterInfo(ctx).Result()
+					if err == nil && !strings.Contains(info, "cluster_state:ok") {
+						err = errors.New(info)
+					}
+					return err
+				})
+			}
+			return time.Now()
+		},
+		end: func() map[counter]int {
+			all := map[counter]int{}
+			for _, s := range survivors {
+				maps.Copy(all, held(t, s.Addr))
+			}
+			return all
+		},
+	}
+	o.fail = func() {
+		mine = held(t, c.Servers[0].Addr)
+		c.Servers[0].Stop()
+	}
+	if lost := o.run(t); lost == 0 {
+		t.Error("nothing was lost: the replica was not behind, and this test shows nothing")
+	}
+}
+
+// Slots move to another node under load: nothing fails, nothing is lost, and nobody gets in.
+func TestClusterResharding(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	env := patiently(
+		"BACKEND_TYPE=redis", "REDIS_TYPE=CLUSTER", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+strings.Join(c.Addrs(), ","),
+	)
+	moved := 0
+	o := &outage{
+		name:  "cluster resharding",
+		weirs: []*harness.Weir{startWeir(t, rules(outageLimit), env...), startWeir(t, rules(outageLimit), env...)},
+		mine:  func(counter) bool { return false },
+		held:  func() map[counter]int { return nil },
+	}
+	o.fail = func() {
+		// Half of the first node's slots that have keys.
+		for _, slot := range c.SlotsWithKeys(t, 0) {
+			if moved++; moved%2 == 0 {
+				c.Open(t, slot, 0, 1)
+				c.Move(t, slot, 0, 1)
+				c.Settle(t, slot, 1)
+			}
+		}
+	}
+	o.back = time.Now
+	o.end = func() map[counter]int {
+		all := map[counter]int{}
+		for _, s := range c.Servers {
+			maps.Copy(all, held(t, s.Addr))
+		}
+		return all
+	}
+	o.run(t)
+	if moved < 10 {
+		t.Errorf("%d slots: this test shows nothing", moved)
+	}
+}

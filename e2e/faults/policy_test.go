@@ -1,0 +1,93 @@
+package faults
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// What on_store_error: local admits in one replica of two, of a limit of 60: docs/rules.md has the table.
+const (
+	policyLimit = 60
+	shareOf2    = 43
+)
+
+// Two replicas lose their Redis under load. Nobody is told of an error: who is to pass passes, who is to be denied is denied,
+// and who is limited locally passes no more often than the shares say. When Redis is back it decides again, by itself.
+func TestOnStoreErrorUnderLoad(t *testing.T) {
+	t.Parallel()
+	policies := []string{"allow", "deny", "local"}
+	text := &strings.Builder{}
+	fmt.Fprintf(text, "domain: %s\ndescriptors:\n  - key: user_id\n    descriptors:\n", domain)
+	for _, p := range policies {
+		fmt.Fprintf(text, "      - {key: action, value: %s, rate_limit: {unit: day, window_start: first_hit, count_denied: false, "+
+			"requests_per_unit: %d, on_store_error: %s}}\n", p, policyLimit, p)
+	}
+	redis := redistest.Start(t)
+	env := patiently(append(onRedis(redis.Addr), "REPLICAS=2")...)
+	l := &load{rate: either(600, 3000)}
+	users := l.rate / 60
+	l.pick = func(n int) counter { return counter{policies[n/2%3], n / 6 % users} } // each user at both replicas
+	first := startWeir(t, text.String(), env...)
+	l.clients = []*client{dial(t, first.GRPC), dial(t, startWeir(t, text.String(), env...).GRPC)}
+	mode := func(name string) float64 {
+		return mustMetrics(t, first)[fmt.Sprintf(`weir_domain_mode{domain="%s",mode="%s"}`, domain, name)]
+	}
+	l.start(t)
+	sleep(t, either(time.Second, 3*time.Second))
+	signal(t, redis, syscall.SIGSTOP)
+	t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
+	sleep(t, 100*time.Millisecond)
+	frozen := time.Now()
+	until(t, "the mode is told", func() bool { return mode("local") == 1 && mode("store") == 0 })
+	sleep(t, either(6*time.Second, 30*time.Second))
+	thaw := time.Now()
+	signal(t, redis, syscall.SIGCONT)
+	until(t, "Redis decides again", func() bool { return mode("store") == 1 && mode("local") == 0 })
+	back := time.Since(thaw)
+	sleep(t, time.Second)
+	all := l.end()
+
+	if errs := all.of(failed); len(errs) > 0 {
+		t.Errorf("%d requests of %d failed: %s", len(errs), len(all), errs.codes())
+	}
+	while := all.between(frozen, thaw)
+	if p := while.within(.999); *full && p > 25*time.Millisecond {
+		t.Errorf("99.9 %% of answers came within %v, want 25ms", p)
+	}
+	// What was under way when Redis stopped may still be Redis' own.
+	if n := len(while.that(func(a *answer) bool { return a.action == "allow" && a.verdict == denied })); n > users {
+		t.Errorf("%d were denied that were to pass", n)
+	}
+	if n := len(while.that(func(a *answer) bool { return a.action == "deny" && a.verdict == allowed })); n > users {
+		t.Errorf("%d passed that were to be denied", n)
+	}
+	over, shared := 0, 0
+	for c, n := range all.of(allowed).by() {
+		if c.action != "local" {
+			continue
+		}
+		if n > policyLimit+2*shareOf2 {
+			t.Errorf("%v: %d were admitted, of %d and two shares of %d", c, n, policyLimit, shareOf2)
+		}
+		over += max(0, n-policyLimit)
+	}
+	for c, n := range while.of(allowed).by() {
+		if c.action == "local" {
+			shared = max(shared, n)
+		}
+	}
+	if shared < shareOf2 {
+		t.Errorf("nobody passed more than %d times locally: this test shows nothing", shared)
+	}
+	t.Logf("Redis decides again after %v; locally one user passed %d times at most", back, shared)
+	tell(row{
+		fault: fmt.Sprintf("Redis frozen for %v, on_store_error allow, deny and local; 2 replicas, a limit of %d, shares of %d",
+			thaw.Sub(frozen).Round(time.Second), policyLimit, shareOf2),
+		rate: l.rate, of: all, while: while, outage: 0, lost: "0", over: fmt.Sprintf("%d of %d users, by local", over, users),
+	})
+}

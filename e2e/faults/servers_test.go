@@ -1,0 +1,268 @@
+package faults
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+const domain = "faults"
+
+// The actions that rules know. Their windows do not turn over while a test runs.
+var actions = []struct{ name, rule string }{
+	{"window", "algorithm: fixed_window, unit: year"},
+	{"first", "algorithm: fixed_window, unit: day, window_start: first_hit, count_denied: false"},
+	{"log", "algorithm: sliding_log, unit: day"},
+	{"funnel", "algorithm: funnel, unit: year"},
+}
+
+// rules limits each user to so many a day or year of each action. what is YAML that goes before its descriptors.
+func rules(limit int, what ...string) string {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "domain: %s\n%sdescriptors:\n  - key: user_id\n    descriptors:\n", domain, strings.Join(what, ""))
+	for _, a := range actions {
+		fmt.Fprintf(b, "      - {key: action, value: %s, rate_limit: {%s, requests_per_unit: %d}}\n", a.name, a.rule, limit)
+	}
+	return b.String()
+}
+
+// many is a limit that no test reaches.
+const many = 1_000_000
+
+func writeFile(tb testing.TB, path, text string) string {
+	tb.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+// startWeir starts Weir with such rules, and stops it with the test: it must end well. env is as it is run, but for what
+// names its store: by default all settings are Weir's own defaults.
+func startWeir(t *testing.T, rules string, env ...string) *harness.Weir {
+	t.Helper()
+	w := launchWeir(t, harness.WeirOptions{
+		Rules: writeFile(t, filepath.Join(t.TempDir(), "rules.yaml"), rules), Env: env,
+	})
+	t.Cleanup(func() {
+		if code, err := w.Stop(); err != nil || code != 0 {
+			t.Errorf("weir: exit code %d, %v, want 0", code, err)
+		}
+		if t.Failed() {
+			t.Logf("the end of its log:\n%s", w.Tail())
+		}
+	})
+	return w
+}
+
+func launchWeir(t *testing.T, o harness.WeirOptions) *harness.Weir {
+	t.Helper()
+	var err error
+	if o.Binary, err = weirBinary(); err != nil {
+		t.Fatal(err)
+	}
+	o.Dir = t.TempDir()
+	w, err := harness.StartWeir(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// onRedis are the settings of a Weir on a Redis.
+func onRedis(addr string) []string {
+	return []string{"BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + addr}
+}
+
+// patiently are the settings of a Weir on a machine that has much else to do: there Redis takes longer than 15 ms now and
+// then, which is not the fault that is tried.
+func patiently(env ...string) []string { return either(append(env, "STORE_TIMEOUT=150ms"), env) }
+
+// kill ends a process as if it had never been told to.
+func kill(t *testing.T, p *harness.Process) {
+	t.Helper()
+	if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+}
+
+// metrics are those of a Weir, by name and labels as they stand on its page.
+func metrics(ctx context.Context, w *harness.Weir) (map[string]float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.HTTP+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	all := map[string]float64{}
+	lines := bufio.NewScanner(io.LimitReader(res.Body, 16<<20))
+	for lines.Scan() {
+		if at := strings.LastIndexByte(lines.Text(), ' '); at > 0 && lines.Text()[0] != '#' {
+			if v, err := strconv.ParseFloat(lines.Text()[at+1:], 64); err == nil {
+				all[lines.Text()[:at]] = v
+			}
+		}
+	}
+	return all, lines.Err()
+}
+
+func mustMetrics(t *testing.T, w *harness.Weir) map[string]float64 {
+	t.Helper()
+	m, err := metrics(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A size is what a process holds.
+type size struct {
+	goroutines, files int
+	resident          int64 // bytes
+	heap              int64 // bytes in use
+}
+
+// sizeOf is what a Weir holds now, by its own account and the kernel's.
+func sizeOf(ctx context.Context, w *harness.Weir) (size, error) {
+	m, err := metrics(ctx, w)
+	if err != nil {
+		return size{}, err
+	}
+	s := size{goroutines: int(m["go_goroutines"]), heap: int64(m["go_memstats_heap_inuse_bytes"])}
+	s.resident, err = residentOf(w.PID())
+	if err != nil {
+		return size{}, err
+	}
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.PID()))
+	s.files = len(files)
+	return s, err
+}
+
+// residentOf is the memory that a process has, in bytes.
+func residentOf(pid int) (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0, err
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
+	return pages * int64(os.Getpagesize()), err
+}
+
+// A watch looks at the size of a Weir from time to time.
+type watch struct {
+	stop context.CancelFunc
+	done sync.WaitGroup
+	seen []size
+}
+
+func watchWeir(t *testing.T, w *harness.Weir, every time.Duration) *watch {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &watch{stop: cancel}
+	s.done.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			if now, err := sizeOf(ctx, w); err == nil {
+				s.seen = append(s.seen, now)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	t.Cleanup(func() { s.end() })
+	return s
+}
+
+// end stops looking and returns what was seen.
+func (s *watch) end() []size {
+	s.stop()
+	s.done.Wait()
+	return s.seen
+}
+
+// most is the largest of each.
+func most(seen []size) size {
+	var m size
+	for _, s := range seen {
+		m.goroutines, m.files = max(m.goroutines, s.goroutines), max(m.files, s.files)
+		m.resident, m.heap = max(m.resident, s.resident), max(m.heap, s.heap)
+	}
+	return m
+}
+
+// median is the median of each.
+func median(seen []size) size {
+	of := func(f func(s size) int64) int64 {
+		all := make([]int64, len(seen))
+		for i, s := range seen {
+			all[i] = f(s)
+		}
+		slices.Sort(all)
+		return all[len(all)/2]
+	}
+	return size{
+		goroutines: int(of(func(s size) int64 { return int64(s.goroutines) })), files: int(of(func(s size) int64 { return int64(s.files) })),
+		resident: of(func(s size) int64 { return s.resident }), heap: of(func(s size) int64 { return s.heap }),
+	}
+}
+
+// sleep lets time pass, which is what a fault that lasts, and a load, are about.
+func sleep(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+		t.Fatal("the test is over")
+	}
+}
+
+// until polls ok and tells when it was true for the first time.
+func until(t *testing.T, what string, ok func() bool) time.Time {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("not in %v: %s", patience, what)
+		case <-tick.C:
+		}
+	}
+	return time.Now()
+}
+
+// listens tells whether somebody does on addr.
+func listens(addr string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	}
+}

@@ -1,0 +1,157 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// A day in some minutes: all algorithms, ever new users, windows that end, rules that are read again, connections that come
+// and go, a Redis that is restarted. What Weir holds in the end is what it held at first: memory, goroutines and files.
+func TestSoak(t *testing.T) {
+	t.Parallel()
+	for _, store := range []string{"redis", "memory"} {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			s := &soaked{path: filepath.Join(t.TempDir(), "rules.yaml")}
+			var redis *redistest.Server
+			var env []string
+			if store == "redis" {
+				redis = redistest.Start(t)
+				env = onRedis(redis.Addr)
+			} else {
+				env = []string{"MEMORY_SNAPSHOT=" + filepath.Join(t.TempDir(), "snapshot"), "MEMORY_SNAPSHOT_INTERVAL=1s"}
+			}
+			s.reload(t, 0)
+			s.weir = launchWeir(t, harness.WeirOptions{Rules: s.path, Env: append(env, "GOGC=50")})
+			t.Cleanup(func() {
+				if code, err := s.weir.Stop(); err != nil || code != 0 {
+					t.Errorf("weir: exit code %d, %v", code, err)
+				}
+			})
+			length := either(6*time.Second, *soak)
+			s.run(t, length, redis)
+		})
+	}
+}
+
+type soaked struct {
+	weir *harness.Weir
+	path string // of the rules
+}
+
+// reload writes rules with other limits, and with a rule that comes and goes.
+func (s *soaked) reload(t *testing.T, n int) {
+	t.Helper()
+	text := fmt.Sprintf("domain: %s\ndescriptors:\n  - key: user_id\n    detailed_metric: true\n    descriptors:\n", domain)
+	for _, a := range []string{"fixed_window", "sliding_log", "funnel"} {
+		text += fmt.Sprintf("      - {key: action, value: %s, rate_limit: {algorithm: %s, unit: second, unit_multiplier: 2, requests_per_unit: %d}}\n",
+			a, a, 2+n%3)
+	}
+	if n%2 == 1 {
+		text += fmt.Sprintf("      - {key: action, value: of-reload-%d, rate_limit: {unit: hour, requests_per_unit: 1}}\n", n)
+	}
+	if n%5 == 4 {
+		text += "      - {key: action, rate_limit: {unit: fortnight}}\n" // a fault: the old rules stay
+	}
+	next := s.path + ".next"
+	writeFile(t, next, text)
+	if err := os.Rename(next, s.path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server) {
+	t.Helper()
+	algorithms := []string{"fixed_window", "sliding_log", "funnel", "nobody-limits-this"}
+	rate := either(300, 1500)
+	perSecond := rate / 2 // users: each asks a few times while its window is open, and then never again
+	l := &load{rate: rate, clients: []*client{dial(t, s.weir.GRPC)}, forget: true, pick: func(n int) counter {
+		return counter{algorithms[n%len(algorithms)], n/(4*perSecond)*perSecond/4 + n/len(algorithms)%(perSecond/4)}
+	}}
+	l.start(t)
+	var churn sync.WaitGroup
+	defer churn.Wait()
+	stop := make(chan struct{})
+	defer close(stop)
+	churn.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			s.comeAndGo(t, n)
+		}
+	})
+
+	// The first fifth is warming up; what it holds then is held against the last.
+	seen := watchWeir(t, s.weir, length/100)
+	begin, reloads, restarts := time.Now(), 0, 0
+	var current *redistest.Server
+	for time.Since(begin) < length {
+		sleep(t, min(length/20, time.Second))
+		reloads++
+		s.reload(t, reloads)
+		if part := int(time.Since(begin) * 5 / length); redis != nil && part > restarts && part < 4 {
+			restarts++
+			if current != nil {
+				current.Stop()
+			} else {
+				redis.Stop()
+			}
+			again, err := redistest.Run(redis.Addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(again.Stop)
+			current = again
+		}
+	}
+	sizes := seen.end()
+	l.end()
+	n := len(sizes)
+	if n < 20 {
+		t.Fatalf("seen %d times only", n)
+	}
+	early, late := sizes[n/5:2*n/5], sizes[n-n/5:]
+	before, after := median(early), median(late)
+	t.Logf("%d answers, %d failed, %d reloads, %d restarts of Redis; from %+v to %+v; at most %+v",
+		l.counted[allowed]+l.counted[denied]+l.counted[failed], l.counted[failed], reloads, restarts, before, after, most(sizes))
+	if after.goroutines > before.goroutines+50 {
+		t.Errorf("goroutines grew from %d to %d", before.goroutines, after.goroutines)
+	}
+	if after.files > before.files+20 {
+		t.Errorf("open files grew from %d to %d", before.files, after.files)
+	}
+	if *full && after.resident > before.resident*5/4+16<<20 {
+		t.Errorf("memory grew from %d MB to %d MB", before.resident>>20, after.resident>>20)
+	}
+	store := "memory"
+	if redis != nil {
+		store = "Redis"
+	}
+	tell(row{
+		fault: fmt.Sprintf("soak of %v on %s: %d reloads, %d restarts of Redis, from %d goroutines, %d files and %d MB to %d, %d and %d",
+			length, store, reloads, restarts, before.goroutines, before.files, before.resident>>20, after.goroutines, after.files, after.resident>>20),
+		rate: rate, size: most(sizes), errors: fmt.Sprintf("%d of %d", l.counted[failed], l.counted[allowed]+l.counted[denied]+l.counted[failed]),
+	})
+}
+
+// comeAndGo connects, asks, and leaves, every other time before it is answered.
+func (s *soaked) comeAndGo(t *testing.T, n int) {
+	t.Helper()
+	c := dialFor(t, s.weir.GRPC, 1)
+	defer c.close()
+	c.patience = 5 * time.Second
+	if n%2 == 0 {
+		c.patience = 100 * time.Microsecond
+	}
+	_, _ = c.ask(t.Context(), counter{"fixed_window", 999_000 + n%100}) // whoever does not wait is told nothing
+}

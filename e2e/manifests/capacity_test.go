@@ -1,0 +1,57 @@
+package manifests
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// docs/capacity.md is from docs/benchmarks.md, which is measured anew now and then: what people plan with is not far from it.
+func TestCapacityIsWhatWasMeasured(t *testing.T) {
+	capacity, measured := readFile(t, root+"/docs/capacity.md"), readFile(t, root+"/docs/benchmarks.md")
+	one := chapter(t, measured, "### One descriptor")
+	cpu := chapter(t, capacity, "## CPU")
+	memory := chapter(t, measured, "### Memory for a key of 40 bytes")
+	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
+		said := row(t, cpu, algorithm)
+		inMemory, onRedis := row(t, one, "memory/"+algorithm), row(t, one, "redis/"+algorithm)
+		near(t, algorithm+": Weir in memory", said[0], inMemory[1])
+		near(t, algorithm+": Weir on Redis", said[1], onRedis[1])
+		near(t, algorithm+": Redis", said[2], onRedis[2])
+		near(t, algorithm+": bytes a key", row(t, chapter(t, capacity, "## Memory"), algorithm)[0], row(t, memory, algorithm)[0])
+	}
+}
+
+func chapter(t *testing.T, text, title string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(text, "\n"+title+"\n")
+	if !found {
+		t.Fatalf("no chapter %q", title)
+	}
+	if end := regexp.MustCompile(`(?m)^##`).FindStringIndex(rest); end != nil {
+		rest = rest[:end[0]]
+	}
+	return rest
+}
+
+// row is the numbers of a line of a table; a cell without one is 0.
+func row(t *testing.T, text, name string) (numbers []float64) {
+	t.Helper()
+	line := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(name) + `[^|]*\|(.+)\|$`).FindStringSubmatch(text)
+	if line == nil {
+		t.Fatalf("no row %s in\n%s", name, text)
+	}
+	for cell := range strings.SplitSeq(line[1], "|") {
+		n, _ := strconv.ParseFloat(strings.TrimSpace(cell), 64)
+		numbers = append(numbers, n)
+	}
+	return numbers
+}
+
+func near(t *testing.T, what string, said, measured float64) {
+	t.Helper()
+	if measured == 0 || said < measured/1.5 || said > measured*1.5 {
+		t.Errorf("%s: docs/capacity.md says %v, measured are %v: write it anew", what, said, measured)
+	}
+}

@@ -1,0 +1,261 @@
+package manifests
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	gatewayv1alpha1 "github.com/envoyproxy/gateway/api/v1alpha1"
+	"github.com/envoyproxy/gateway/api/v1alpha1/validation"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
+	contour "github.com/projectcontour/contour/pkg/config"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	istioapi "istio.io/api/networking/v1alpha3"
+	istiov1alpha3 "istio.io/client-go/pkg/apis/networking/v1alpha3"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+// envoyGateway is the configuration that the overlay gives Envoy Gateway.
+func envoyGateway(t *testing.T) *gatewayv1alpha1.EnvoyGateway {
+	t.Helper()
+	all := build(t, k8s+"/overlays/envoy-gateway")
+	config := &gatewayv1alpha1.EnvoyGateway{}
+	fromYAML(t, named[*corev1.ConfigMap](all, "envoy-gateway-config").Data["envoy-gateway.yaml"], config)
+	return config
+}
+
+func TestEnvoyGatewayTakesItsConfiguration(t *testing.T) {
+	config := envoyGateway(t)
+	if err := validation.ValidateEnvoyGateway(config); err != nil {
+		t.Error(err)
+	}
+	if config.RateLimit.Timeout == nil || config.RateLimit.Backend.Type != gatewayv1alpha1.RedisBackendType {
+		t.Errorf("%+v", config.RateLimit)
+	}
+	atLeast(t, string(*config.RateLimit.Timeout))
+	all := build(t, k8s+"/overlays/envoy-gateway")
+	deployment := config.Provider.Kubernetes.RateLimitDeployment
+	for _, e := range deployment.Container.Env {
+		if _, known := knownSettings(t)[e.Name]; !known {
+			t.Errorf("%s is no setting of Weir's", e.Name)
+		}
+		if e.Name == "CONFIG_OVERLAY" && e.Value != deployment.Container.VolumeMounts[0].MountPath {
+			t.Errorf("the overlay is at %v, Weir looks in %s", deployment.Container.VolumeMounts, e.Value)
+		}
+	}
+	volume := deployment.Pod.Volumes[0]
+	if volume.Name != deployment.Container.VolumeMounts[0].Name || named[*corev1.ConfigMap](all, volume.ConfigMap.Name) == nil {
+		t.Errorf("%+v", volume)
+	}
+}
+
+// atLeast wants Envoy to wait longer than Weir waits for its store, so that Weir can say why.
+func atLeast(t *testing.T, timeout string) {
+	t.Helper()
+	got, err := time.ParseDuration(timeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := time.ParseDuration(knownSettings(t)["STORE_TIMEOUT"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got <= store {
+		t.Errorf("the proxy waits %v, Weir waits for its store %v", got, store)
+	}
+}
+
+func contourConfig(t *testing.T, all overlay) *contour.Parameters {
+	t.Helper()
+	config, err := contour.Parse(strings.NewReader(named[*corev1.ConfigMap](all, "contour").Data["contour.yaml"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+func TestContourTakesItsConfiguration(t *testing.T) {
+	all := build(t, k8s+"/overlays/contour")
+	config := contourConfig(t, all)
+	if err := config.Validate(); err != nil {
+		t.Error(err)
+	}
+	for _, d := range config.RateLimitService.DefaultGlobalRateLimitPolicy.Descriptors {
+		for _, e := range d.Entries {
+			if e.RemoteAddress == nil {
+				t.Errorf("no rule is for %+v", e)
+			}
+		}
+	}
+	if got := domainOf(t, all); config.RateLimitService.Domain != got {
+		t.Errorf("Contour asks for the domain %s, the rules are for %s", config.RateLimitService.Domain, got)
+	}
+}
+
+// domainOf is the domain of the rules of an overlay.
+func domainOf(t *testing.T, all overlay) string {
+	t.Helper()
+	var rules struct{ Domain string }
+	if err := yaml.Unmarshal([]byte(all.generated(t, "weir-rules").Data["rules.yaml"]), &rules); err != nil {
+		t.Fatal(err)
+	}
+	return rules.Domain
+}
+
+// istioPatches are the filter and the part of a virtual host that an EnvoyFilter brings, as Envoy's own types.
+func istioPatches(t *testing.T, f *istiov1alpha3.EnvoyFilter) (*ratelimitv3.RateLimit, *routev3.VirtualHost) {
+	t.Helper()
+	filter, host := &ratelimitv3.RateLimit{}, &routev3.VirtualHost{}
+	for _, p := range f.Spec.ConfigPatches {
+		value := p.GetPatch().GetValue()
+		switch p.GetApplyTo() {
+		case istioapi.EnvoyFilter_HTTP_FILTER:
+			typed := value.GetFields()["typed_config"].GetStructValue()
+			if got := typed.GetFields()["@type"].GetStringValue(); got != "type.googleapis.com/"+string(filter.ProtoReflect().Descriptor().FullName()) {
+				t.Fatalf("%s", got)
+			}
+			delete(typed.Fields, "@type")
+			recode(t, typed, filter)
+		case istioapi.EnvoyFilter_VIRTUAL_HOST:
+			recode(t, value, host)
+		default:
+			t.Fatalf("a patch of %v: this test does not know such", p.GetApplyTo())
+		}
+	}
+	return filter, host
+}
+
+func recode(t *testing.T, from, into proto.Message) {
+	t.Helper()
+	text, err := protojson.Marshal(from)
+	if err == nil {
+		err = protojson.Unmarshal(text, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Istio hands the patches to Envoy as they are: they are put into envoy/bootstrap.yaml, in the places where Istio puts them.
+func TestEnvoyTakesWhatIstioIsGiven(t *testing.T) {
+	all := build(t, k8s+"/overlays/istio")
+	filter, host := istioPatches(t, named[*istiov1alpha3.EnvoyFilter](all, "weir"))
+	if got := domainOf(t, all); filter.GetDomain() != got {
+		t.Errorf("Envoy asks for the domain %s, the rules are for %s", filter.GetDomain(), got)
+	}
+	atLeast(t, filter.GetTimeout().AsDuration().String())
+	filter.RateLimitService.GetGrpcService().GetEnvoyGrpc().ClusterName = "weir" // which the bootstrap has
+	validate(t, func(bootstrap map[string]any) {
+		manager := managerOf(bootstrap)
+		first := manager["http_filters"].([]any)[0].(map[string]any)
+		typed := asMap(t, filter)
+		typed["@type"] = first["typed_config"].(map[string]any)["@type"]
+		first["typed_config"] = typed
+		virtual := manager["route_config"].(map[string]any)["virtual_hosts"].([]any)[0].(map[string]any)
+		virtual["rate_limits"] = asMap(t, host)["rateLimits"]
+	})
+}
+
+func asMap(t *testing.T, m proto.Message) map[string]any {
+	t.Helper()
+	text, err := protojson.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]any
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// managerOf is the HTTP connection manager of the listener that clients come in by.
+func managerOf(bootstrap map[string]any) map[string]any {
+	listener := bootstrap["static_resources"].(map[string]any)["listeners"].([]any)[0].(map[string]any)
+	filters := listener["filter_chains"].([]any)[0].(map[string]any)["filters"].([]any)
+	return filters[0].(map[string]any)["typed_config"].(map[string]any)
+}
+
+// validate asks a real Envoy whether it takes envoy/bootstrap.yaml with a change.
+func validate(t *testing.T, change func(bootstrap map[string]any)) {
+	t.Helper()
+	bootstrap := map[string]any{}
+	fromYAML(t, readFile(t, root+"/envoy/bootstrap.yaml"), &bootstrap)
+	change(bootstrap)
+	text, err := yaml.Marshal(bootstrap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "bootstrap.yaml")
+	write(t, path, string(text))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := harness.Validate(ctx, path); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEnvoyTakesTheFilesInEnvoy(t *testing.T) {
+	files, err := filepath.Glob(root + "/envoy/bootstrap*.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, f := range files {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if err := harness.Validate(ctx, f); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	}
+}
+
+// The overlay for Envoy Gateway, over a rule as Envoy Gateway makes it, names an algorithm for it.
+func TestTheOverlayIsOneForRulesOfEnvoyGateway(t *testing.T) {
+	dir := t.TempDir()
+	all := build(t, k8s+"/overlays/envoy-gateway")
+	over := filepath.Join(dir, "overlay.yaml")
+	write(t, over, named[*corev1.ConfigMap](all, "weir-overlay").Data["overlay.yaml"])
+	const rules = `
+domain: default/eg/http
+descriptors:
+  - key: httproute/default/backend/rule/0/match/0/www_weir_test
+    value: httproute/default/backend/rule/0/match/0/www_weir_test
+    descriptors:
+      - key: rule-0-match-0
+        value: rule-0-match-0
+        rate_limit: {unit: hour, requests_per_unit: 3}
+  - key: httproute/default/backend/rule/1/match/0/*
+    value: httproute/default/backend/rule/1/match/0/*
+    descriptors:
+      - key: rule-0-match-0
+        rate_limit: {unit: hour, requests_per_unit: %s}
+`
+	file := filepath.Join(dir, "rules.yaml")
+	write(t, file, strings.ReplaceAll(rules, "%s", "3"))
+	if out, err := weirCommand(t, "check", "--strict", "--overlay", over, file); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	// A sliding log cannot be that large: if this is a fault, the rule is one.
+	for _, line := range []string{"3}", "%s}"} {
+		write(t, file, strings.ReplaceAll(strings.Replace(rules, line, "2000000}", 1), "%s", "3"))
+		if out, err := weirCommand(t, "check", "--overlay", over, file); err == nil || !strings.Contains(out, "the overlay sets algorithm") {
+			t.Errorf("the overlay does not reach the rule with %s: %v\n%s", line, err, out)
+		}
+	}
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}

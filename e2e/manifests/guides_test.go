@@ -1,0 +1,410 @@
+package manifests
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gatewayv1alpha1 "github.com/envoyproxy/gateway/api/v1alpha1"
+	contourv1 "github.com/projectcontour/contour/apis/projectcontour/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/kubectl/pkg/cmd"
+	"mvdan.cc/sh/v3/syntax"
+	"sigs.k8s.io/yaml"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/certtest"
+)
+
+// A page is one of those for people who run Weir. Every block in them says what it is, and is run or checked by that.
+type page struct {
+	path, text string
+}
+
+func pages(t *testing.T) []page {
+	t.Helper()
+	guides, err := filepath.Glob(root + "/docs/deploy/*.md")
+	if err != nil || len(guides) < 4 {
+		t.Fatalf("%v, %v", guides, err)
+	}
+	var all []page
+	for _, path := range append(guides, root+"/docs/capacity.md", root+"/docs/upgrade.md", root+"/docs/runbooks.md", k8s+"/README.md") {
+		all = append(all, page{path, readFile(t, path)})
+	}
+	return all
+}
+
+// A block is fenced, with what its first line says.
+type block struct{ page, info, text string }
+
+var fence = regexp.MustCompile("(?ms)^( *)```([^\n]*)\n(.*?)^ *```$")
+
+func blocks(t *testing.T, info string) []block {
+	t.Helper()
+	var all []block
+	for _, p := range pages(t) {
+		for _, b := range fence.FindAllStringSubmatch(p.text, -1) {
+			if b[2] == info {
+				all = append(all, block{p.path, b[2], regexp.MustCompile("(?m)^"+b[1]).ReplaceAllString(b[3], "")})
+			}
+		}
+	}
+	if len(all) == 0 {
+		t.Fatalf("no block %q: this test has gone blind", info)
+	}
+	return all
+}
+
+func TestEveryBlockIsChecked(t *testing.T) {
+	known := []string{"sh run", "sh demo", "sh cluster", "yaml kustomization", "yaml apply", "yaml envoy-cluster", "yaml envoy-tls", "yaml envoy-rate-limits"}
+	for _, p := range pages(t) {
+		for _, b := range fence.FindAllStringSubmatch(p.text, -1) {
+			if !slices.Contains(known, b[2]) {
+				t.Errorf("%s: nobody checks a block %q:\n%s", p.path, b[2], b[3])
+			}
+		}
+	}
+}
+
+// script runs a block as a reader would, at the root of the repository, with weir and envoy on PATH.
+func script(t *testing.T, text string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", text)
+	c.Dir = root
+	c.Env = append(os.Environ(), "PATH="+filepath.Dir(weirBinary(t))+":"+os.Getenv("PATH"))
+	var out, failed bytes.Buffer
+	c.Stdout, c.Stderr = &out, &failed
+	if err := c.Run(); err != nil {
+		return out.String(), fmt.Errorf("%w\n%s", err, failed.String())
+	}
+	return out.String(), nil
+}
+
+func TestCommandsOfTheGuidesRun(t *testing.T) {
+	for _, b := range blocks(t, "sh run") {
+		if out, err := script(t, b.text); err != nil {
+			t.Errorf("%s:\n%s%s%v", b.page, b.text, out, err)
+		}
+	}
+}
+
+// The curls of the guide for plain Envoy, on what the overlay runs, behind a real Envoy with the file that the guide names.
+func TestTheGuideForPlainEnvoyEndsWithA429(t *testing.T) {
+	all := build(t, k8s+"/overlays/redis")
+	p := run(t, all, storeOf(t, all))
+	envoy, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+		Bootstrap: root + "/envoy/bootstrap.yaml", Weir: "127.0.0.1:" + p.ports["grpc"], Dir: t.TempDir(), Timeout: 5 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = envoy.Stop() })
+	for _, b := range blocks(t, "sh demo") {
+		if !strings.Contains(b.text, "localhost:10000") {
+			t.Fatalf("%s asks nobody:\n%s", b.page, b.text)
+		}
+		out, err := script(t, strings.ReplaceAll(b.text, "localhost:10000", envoy.URL))
+		if want := "200\n200\n200\n200\n200\n429\n"; err != nil || out != want {
+			t.Errorf("%s: %q, want %q, %v", b.page, out, want, err)
+		}
+	}
+}
+
+// Commands that need a cluster: kubectl's own parser takes them, and what they name is there.
+func TestCommandsForAClusterNameWhatThereIs(t *testing.T) {
+	there := knownObjects(t)
+	n := 0
+	for _, b := range blocks(t, "sh cluster") {
+		n += there.checkShell(t, b.page, b.text)
+	}
+	inline := regexp.MustCompile("`((?:kubectl|weir) [^`]+)`")
+	for _, p := range pages(t) {
+		for _, code := range inline.FindAllStringSubmatch(p.text, -1) {
+			n += there.checkShell(t, p.path, code[1])
+		}
+	}
+	if n < 40 {
+		t.Errorf("%d commands: this test has gone blind", n)
+	}
+}
+
+// objects are those that commands may name, as "namespace kind/name".
+type objects map[string]bool
+
+func knownObjects(t *testing.T) objects {
+	t.Helper()
+	there := objects{
+		// What Envoy Gateway, Istio and Contour have made before Weir comes.
+		"envoy-gateway-system deployment/envoy-gateway": true, "envoy-gateway-system deployment/envoy-ratelimit": true,
+		"istio-system service/istio-ingressgateway": true, "projectcontour deployment/contour": true,
+		"projectcontour service/envoy": true, " namespace/default": true,
+	}
+	for _, dir := range overlayDirs(t) {
+		for _, o := range build(t, dir).objects {
+			kind := strings.ToLower(o.kind)
+			if kind == "horizontalpodautoscaler" {
+				kind = "hpa"
+			}
+			there[o.namespace+" "+kind+"/"+o.name] = true
+		}
+	}
+	return there
+}
+
+// checkShell checks every command of a script, those inside of others too, and returns how many there are.
+func (there objects) checkShell(t *testing.T, where, text string) (n int) {
+	t.Helper()
+	file, err := syntax.NewParser().Parse(strings.NewReader(text), where)
+	if err != nil {
+		t.Errorf("%s: %v in\n%s", where, err, text)
+		return 0
+	}
+	syntax.Walk(file, func(node syntax.Node) bool {
+		call, is := node.(*syntax.CallExpr)
+		if !is || len(call.Args) == 0 {
+			return true
+		}
+		n++
+		var words []string
+		for _, w := range call.Args {
+			words = append(words, word(w))
+		}
+		switch words[0] {
+		case "kubectl":
+			there.checkKubectl(t, where, words[1:])
+		case "envoy":
+			if _, err := os.Stat(filepath.Join(root, words[len(words)-1])); err != nil {
+				t.Errorf("%s: %v: %v", where, words, err)
+			}
+		case "weir":
+			checkWeir(t, where, words[1:])
+		case "curl", "grep", "cut", "sort", "uniq", "seq", "redis-cli":
+		default:
+			t.Errorf("%s: nobody checks %s", where, words[0])
+		}
+		return true
+	})
+	return n
+}
+
+// word is a word of a command; what only a shell can tell is "?".
+func word(w *syntax.Word) string {
+	var b strings.Builder
+	for _, part := range w.Parts {
+		switch part := part.(type) {
+		case *syntax.Lit:
+			b.WriteString(part.Value)
+		case *syntax.SglQuoted:
+			b.WriteString(part.Value)
+		default:
+			b.WriteString("?")
+		}
+	}
+	return b.String()
+}
+
+func (there objects) checkKubectl(t *testing.T, where string, args []string) {
+	t.Helper()
+	whole := strings.Join(args, " ")
+	kubectl := cmd.NewKubectlCommand(cmd.KubectlOptions{IOStreams: genericiooptions.NewTestIOStreamsDiscard()})
+	command, rest, err := kubectl.Find(args)
+	if err == nil && command == kubectl {
+		err = fmt.Errorf("no such command")
+	}
+	if err == nil {
+		err = command.ParseFlags(rest)
+	}
+	if err != nil {
+		t.Errorf("%s: kubectl %s: %v", where, whole, err)
+		return
+	}
+	flags, value := command.Flags(), func(name string) string {
+		if f := command.Flags().Lookup(name); f != nil {
+			return f.Value.String()
+		}
+		return ""
+	}
+	if dir := value("kustomize"); dir != "" {
+		if _, err := os.Stat(filepath.Join(root, dir, "kustomization.yaml")); err != nil || !slices.Contains(overlayDirs(t), filepath.Join(root, dir)) {
+			t.Errorf("%s: kubectl %s: no overlay %s: %v", where, whole, dir, err)
+		}
+	}
+	namespace, names := value("namespace"), flags.Args()
+	if at := flags.ArgsLenAtDash(); at >= 0 {
+		names = names[:at] // what follows is for the container
+	}
+	for i, name := range names {
+		kind, _, both := strings.Cut(name, "/")
+		if !both && i+1 < len(names) && slices.Contains([]string{"get", "delete", "label", "describe"}, command.Name()) && i == 0 {
+			name, both = kind+"/"+names[i+1], true
+		}
+		if kind == "namespace" {
+			namespace = ""
+		}
+		if both && command.Name() != "create" && !strings.ContainsAny(name, "?=") && !regexp.MustCompile(`/[A-Z]+$`).MatchString(name) && !there[namespace+" "+name] {
+			t.Errorf("%s: kubectl %s: nobody makes %s in %q", where, whole, name, namespace)
+		}
+	}
+}
+
+// checkWeir wants the command, and the flags, to be in the help.
+func checkWeir(t *testing.T, where string, args []string) {
+	t.Helper()
+	help, err := weirCommand(t, args[0], "--help")
+	if err != nil {
+		t.Errorf("%s: weir %s: %v", where, args[0], err)
+	}
+	for _, a := range args[1:] {
+		if flag, _, _ := strings.Cut(a, "="); strings.HasPrefix(a, "-") && !strings.Contains(help, flag) {
+			t.Errorf("%s: weir %s has no %s", where, args[0], flag)
+		}
+	}
+}
+
+func TestTheKustomizationOfOnesOwnIsBuilt(t *testing.T) {
+	for _, b := range blocks(t, "yaml kustomization") {
+		dir := t.TempDir()
+		whole, err := filepath.Abs(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(whole, filepath.Join(dir, "weir")); err != nil {
+			t.Fatal(err)
+		}
+		const rules = "domain: mine\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 7}}\n"
+		write(t, filepath.Join(dir, "mine", "kustomization.yaml"), b.text)
+		write(t, filepath.Join(dir, "mine", "rules.yaml"), rules)
+		all := build(t, filepath.Join(dir, "mine"))
+		if got := named[*corev1.ConfigMap](all, "weir-rules"); got == nil || got.Data["rules.yaml"] != rules {
+			t.Errorf("the rules are %v", got)
+		}
+		weir := weirOf(t, all)
+		set := settingsOf(t, all, weir)
+		if set["LOG_LEVEL"] != "debug" || !strings.HasPrefix(set["REDIS_URL"], "redis-0.redis.data:6379,") || set["REDIS_TYPE"] != "CLUSTER" {
+			t.Errorf("%v", set)
+		}
+		if image := weir.Spec.Template.Spec.Containers[0].Image; image != "registry.internal/weir-rls/weir:v0.1.0" {
+			t.Errorf("the image is %s", image)
+		}
+		if set["GRPC_SERVER_USE_TLS"] != "true" || len(of[*appsv1.Deployment](all)) != 1 {
+			t.Errorf("the components are not there: %v", all.objects)
+		}
+	}
+}
+
+func init() {
+	for _, err := range []error{gatewayv1alpha1.AddToScheme(kinds), contourv1.AddToScheme(kinds)} {
+		if err != nil {
+			panic(err)
+		}
+	}
+}
+
+func TestManifestsOfTheGuidesAreOfTheirKinds(t *testing.T) {
+	for _, b := range blocks(t, "yaml apply") {
+		if _, err := decode([]byte(b.text)); err != nil {
+			t.Errorf("%s: %v in\n%s", b.page, err, b.text)
+		}
+	}
+}
+
+func TestEnvoyTakesThePiecesOfTheGuides(t *testing.T) {
+	replaced := func(b block) any {
+		var piece any
+		fromYAML(t, b.text, &piece)
+		return piece
+	}
+	clusterOf := func(bootstrap map[string]any) map[string]any {
+		clusters := bootstrap["static_resources"].(map[string]any)["clusters"].([]any)
+		i := slices.IndexFunc(clusters, func(c any) bool { return c.(map[string]any)["name"] == "weir" })
+		return clusters[i].(map[string]any)
+	}
+	cluster := blocks(t, "yaml envoy-cluster")[0]
+	validate(t, func(bootstrap map[string]any) {
+		c := clusterOf(bootstrap)
+		clear(c)
+		for key, value := range replaced(cluster).(map[string]any) {
+			c[key] = value
+		}
+	})
+	a := certtest.New(t)
+	pair := a.Issue(t, "weir-client")
+	for _, b := range blocks(t, "yaml envoy-tls") {
+		b.text = strings.NewReplacer("/etc/envoy/weir/tls.crt", pair.Cert, "/etc/envoy/weir/tls.key", pair.Key, "/etc/envoy/weir/ca.crt", a.File).Replace(b.text)
+		validate(t, func(bootstrap map[string]any) { clusterOf(bootstrap)["transport_socket"] = replaced(b) })
+	}
+	for _, b := range blocks(t, "yaml envoy-rate-limits") {
+		validate(t, func(bootstrap map[string]any) {
+			host := managerOf(bootstrap)["route_config"].(map[string]any)["virtual_hosts"].([]any)[0].(map[string]any)
+			host["rate_limits"] = replaced(b)
+		})
+	}
+	// The headless Service is there, by that name.
+	var c struct {
+		LoadAssignment struct {
+			Endpoints []struct {
+				LbEndpoints []struct {
+					Endpoint struct {
+						Address struct {
+							SocketAddress struct {
+								Address   string `json:"address"`
+								PortValue int32  `json:"port_value"`
+							} `json:"socket_address"`
+						}
+					}
+				} `json:"lb_endpoints"`
+			}
+		} `json:"load_assignment"`
+	}
+	if err := yaml.Unmarshal([]byte(cluster.text), &c); err != nil {
+		t.Fatal(err)
+	}
+	to := c.LoadAssignment.Endpoints[0].LbEndpoints[0].Endpoint.Address.SocketAddress
+	service := named[*corev1.Service](build(t, k8s+"/overlays/redis"), "weir-headless")
+	if want := service.Name + "." + service.Namespace + ".svc.cluster.local"; to.Address != want || to.PortValue != service.Spec.Ports[0].Port {
+		t.Errorf("Envoy asks %+v, the Service is %s", to, want)
+	}
+}
+
+// Links to files, and to chapters of them, lead somewhere.
+func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)\s]+))?\)`)
+	all := append(pages(t), page{root + "/README.md", readFile(t, root+"/README.md")})
+	for _, p := range all {
+		for _, l := range link.FindAllStringSubmatch(p.text, -1) {
+			target := p.path
+			if l[1] != "" {
+				target = filepath.Join(filepath.Dir(p.path), l[1])
+			}
+			info, err := os.Stat(target)
+			if err != nil {
+				t.Errorf("%s: %v", p.path, err)
+				continue
+			}
+			if l[2] != "" && !info.IsDir() && !slices.Contains(anchors(readFile(t, target)), l[2]) {
+				t.Errorf("%s: %s has no chapter #%s", p.path, target, l[2])
+			}
+		}
+	}
+}
+
+// anchors are what GitHub makes of headings.
+func anchors(text string) (all []string) {
+	for _, h := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
+		kept := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(h[1]), "")
+		all = append(all, strings.ReplaceAll(kept, " ", "-"))
+	}
+	return all
+}

@@ -1,0 +1,395 @@
+package manifests
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/promqltest"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// A query is an expression, and where it is.
+type query struct{ where, expr string }
+
+type panel struct {
+	ID          int
+	Type, Title string
+	GridPos     struct{ X, Y, W, H int }
+	Datasource  *struct{ Type, UID string }
+	Targets     []struct {
+		Expr, LegendFormat string
+		Datasource         struct{ UID string }
+	}
+}
+
+type dashboard struct {
+	UID, Title string
+	Templating struct {
+		List []struct{ Name, Type, Definition string }
+	}
+	Panels []panel
+}
+
+func theDashboard(t *testing.T) dashboard {
+	t.Helper()
+	maps := named[*corev1.ConfigMap](build(t, k8s+"/overlays/monitoring"), "weir-dashboard")
+	if maps.Labels["grafana_dashboard"] != "1" {
+		t.Errorf("Grafana's sidecar does not see it: %v", maps.Labels)
+	}
+	var d dashboard
+	if err := json.Unmarshal([]byte(maps.Data["weir.json"]), &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func theAlerts(t *testing.T) []monitoringv1.Rule {
+	t.Helper()
+	var all []monitoringv1.Rule
+	for _, r := range of[*monitoringv1.PrometheusRule](build(t, k8s+"/overlays/monitoring")) {
+		for _, g := range r.Spec.Groups {
+			all = append(all, g.Rules...)
+		}
+	}
+	if len(all) < 10 {
+		t.Fatalf("%d alerts: this test has gone blind", len(all))
+	}
+	return all
+}
+
+// variables are what Grafana puts in the place of those of the dashboard.
+var variables = strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$namespace", ".*", "$job", ".*", "$domain", ".*")
+
+func queries(t *testing.T) []query {
+	t.Helper()
+	var all []query
+	for _, p := range theDashboard(t).Panels {
+		for _, target := range p.Targets {
+			all = append(all, query{"panel " + p.Title, variables.Replace(target.Expr)})
+		}
+	}
+	if len(all) < 30 {
+		t.Fatalf("%d queries of panels: this test has gone blind", len(all))
+	}
+	for _, a := range theAlerts(t) {
+		all = append(all, query{"alert " + a.Alert, a.Expr.String()})
+	}
+	return all
+}
+
+// seen are the values of each label of each metric that servers have shown; the labels of buckets and quantiles are with the
+// names that Prometheus stores them under.
+type seen map[string]map[string]map[string]bool
+
+func (s seen) add(name string, pairs []*dto.LabelPair) {
+	if s[name] == nil {
+		s[name] = map[string]map[string]bool{}
+	}
+	for _, p := range pairs {
+		if s[name][p.GetName()] == nil {
+			s[name][p.GetName()] = map[string]bool{}
+		}
+		s[name][p.GetName()][p.GetValue()] = true
+	}
+}
+
+// scrape adds what a pod shows on the port that Prometheus scrapes.
+func (s seen) scrape(t *testing.T, p *pod) {
+	t.Helper()
+	_, text := p.get("metrics", "/metrics")
+	exposition := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := exposition.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	le := model.BucketLabel
+	for name, f := range families {
+		for _, m := range f.Metric {
+			if f.GetType() != dto.MetricType_HISTOGRAM && f.GetType() != dto.MetricType_SUMMARY {
+				s.add(name, m.Label)
+				continue
+			}
+			s.add(name+"_sum", m.Label)
+			s.add(name+"_count", m.Label)
+			for _, b := range m.GetHistogram().GetBucket() {
+				value := fmt.Sprint(b.GetUpperBound())
+				s.add(name+"_bucket", append(slices.Clone(m.Label), &dto.LabelPair{Name: &le, Value: &value}))
+			}
+		}
+	}
+}
+
+// drive has a server on Redis and one in memory do all that their metrics tell of, and returns what they show.
+func drive(t *testing.T) seen {
+	t.Helper()
+	all := seen{}
+	overlay := build(t, k8s+"/overlays/redis")
+	redis := redistest.Start(t)
+	p := run(t, overlay, map[string]string{"REDIS_URL": redis.Addr, "STORE_TIMEOUT": "500ms"})
+	p.asked(9, "weir", "user_id=alice", "action=login")
+	p.ask("weir", "user_id=alice", "action=reply")
+	p.ask("weir", "unknown=x")
+	p.ask("elsewhere", "user_id=alice")
+	p.ask("weir", "=a key that is empty")
+	redis.Stop()
+	p.ask("weir", "user_id=alice", "action=reply")
+	p.mount("/etc/weir/rules", map[string]string{"rules.yaml": "domain: weir\ndescriptors: 7\n"})
+	await(t, "rules with a fault", func() bool { return strings.Contains(p.Log(), "rules not loaded") })
+	all.scrape(t, p)
+
+	p = run(t, build(t, k8s+"/overlays/memory"), nil)
+	p.asked(9, "weir", "user_id=alice", "action=login")
+	all.scrape(t, p)
+	return all
+}
+
+// ofTheTarget are labels that Prometheus gives to all that it scrapes.
+var ofTheTarget = []string{"job", "namespace", "pod", "instance", "service", "container", "endpoint"}
+
+// What the dashboard and the alerts ask for is there: every metric, every label, and every value that is asked for by name.
+// A label key3 is there when a rule has three levels.
+func TestEveryQueryAsksForWhatThereIs(t *testing.T) {
+	there := drive(t)
+	for _, q := range queries(t) {
+		expr, err := parser.NewParser(parser.Options{}).ParseExpr(q.expr)
+		if err != nil {
+			t.Errorf("%s: %v in %s", q.where, err, q.expr)
+			continue
+		}
+		parser.Inspect(expr, func(n parser.Node, path []parser.Node) error {
+			switch n := n.(type) {
+			case *parser.VectorSelector:
+				there.checkSelector(t, q, n)
+			case *parser.AggregateExpr:
+				there.checkGrouping(t, q, n)
+			}
+			return nil
+		})
+	}
+}
+
+func (s seen) checkSelector(t *testing.T, q query, v *parser.VectorSelector) {
+	t.Helper()
+	if v.Name == "up" { // Prometheus' own
+		return
+	}
+	labelsOf, found := s[v.Name]
+	if !found {
+		t.Errorf("%s: no server shows %s", q.where, v.Name)
+		return
+	}
+	for _, m := range v.LabelMatchers {
+		if m.Name == model.MetricNameLabel || slices.Contains(ofTheTarget, m.Name) {
+			continue
+		}
+		values, found := labelsOf[m.Name]
+		switch {
+		case !found:
+			t.Errorf("%s: %s has no label %s, but %v", q.where, v.Name, m.Name, slices.Sorted(maps.Keys(labelsOf)))
+		case m.Type == labels.MatchEqual && !values[m.Value]:
+			t.Errorf("%s: %s has no %s=%q, but %v", q.where, v.Name, m.Name, m.Value, slices.Sorted(maps.Keys(values)))
+		}
+	}
+}
+
+// checkGrouping wants what is summed by a label to have it, in some metric of those that are summed.
+func (s seen) checkGrouping(t *testing.T, q query, a *parser.AggregateExpr) {
+	t.Helper()
+	for _, label := range a.Grouping {
+		found := slices.Contains(ofTheTarget, label) || label == "key3"
+		parser.Inspect(a.Expr, func(n parser.Node, _ []parser.Node) error {
+			if v, is := n.(*parser.VectorSelector); is {
+				found = found || s[v.Name][label] != nil
+			}
+			return nil
+		})
+		if !found {
+			t.Errorf("%s: nothing has the label %s in %s", q.where, label, a)
+		}
+	}
+}
+
+func TestTheDashboardIsWhole(t *testing.T) {
+	d := theDashboard(t)
+	declared := map[string]bool{"__rate_interval": true, "__range": true}
+	for _, v := range d.Templating.List {
+		declared[v.Name] = true
+	}
+	used := regexp.MustCompile(`\$\{?(\w+)`)
+	ids, cells := map[int]string{}, map[[2]int]string{}
+	for _, p := range d.Panels {
+		if other, found := ids[p.ID]; found {
+			t.Errorf("%q and %q have one id", p.Title, other)
+		}
+		ids[p.ID] = p.Title
+		if p.GridPos.X+p.GridPos.W > 24 || p.GridPos.H == 0 {
+			t.Errorf("%q is at %+v", p.Title, p.GridPos)
+		}
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other, found := cells[[2]int{x, y}]; found {
+					t.Fatalf("%q lies on %q", p.Title, other)
+				}
+				cells[[2]int{x, y}] = p.Title
+			}
+		}
+		if p.Type != "row" && (len(p.Targets) == 0 || p.Datasource == nil) {
+			t.Errorf("%q shows nothing", p.Title)
+		}
+		for _, target := range p.Targets {
+			if target.Datasource.UID != "${datasource}" {
+				t.Errorf("%q asks %q, which is on one Grafana alone", p.Title, target.Datasource.UID)
+			}
+			for _, v := range used.FindAllStringSubmatch(target.Expr, -1) {
+				if !declared[v[1]] {
+					t.Errorf("%q: no variable %s", p.Title, v[1])
+				}
+			}
+		}
+	}
+}
+
+// calm are the series of a server that is well, by the minute.
+const calm = `
+	up{job="weir", namespace="weir", pod="a"} 1x60
+	weir_requests_total{namespace="weir", pod="a", code="OK", overall="ok"} 0+6000x60
+	weir_requests_total{namespace="weir", pod="a", code="Unavailable"} 0x60
+	weir_requests_total{namespace="weir", pod="a", code="InvalidArgument"} 0x60
+	weir_rules{namespace="weir", pod="a"} 3x60
+	weir_rules{namespace="weir", pod="b"} 3x60
+	weir_panics_total{namespace="weir", pod="a"} 0x60
+	weir_request_duration_seconds_bucket{namespace="weir", pod="a", le="0.001"} 0+6000x60
+	weir_request_duration_seconds_bucket{namespace="weir", pod="a", le="0.05"} 0+6000x60
+	weir_request_duration_seconds_bucket{namespace="weir", pod="a", le="+Inf"} 0+6000x60
+	weir_store_duration_seconds_bucket{namespace="weir", pod="a", le="0.001"} 0+6000x60
+	weir_store_duration_seconds_bucket{namespace="weir", pod="a", le="0.05"} 0+6000x60
+	weir_store_duration_seconds_bucket{namespace="weir", pod="a", le="+Inf"} 0+6000x60
+	weir_redis_refused_hits_total{namespace="weir", pod="a", redis="main"} 0x60
+	weir_redis_left_hits_total{namespace="weir", pod="a", redis="main"} 0x60
+	weir_memory_dropped_keys_total{namespace="weir", pod="a"} 0x60
+	weir_memory_refused_hits_total{namespace="weir", pod="a"} 0x60
+	process_resident_memory_bytes{job="weir", namespace="weir", pod="a"} 50000000x60
+	go_gc_gomemlimit_bytes{job="weir", namespace="weir", pod="a"} 480000000x60
+	process_open_fds{job="weir", namespace="weir", pod="a"} 100x60
+	process_max_fds{job="weir", namespace="weir", pod="a"} 1024x60
+	weir_rules_loads_total{namespace="weir", pod="a", result="error"} 1x60
+	weir_memory_snapshot_failures_total{namespace="weir", pod="a"} 0x60
+	weir_hits_total{namespace="weir", pod="a", domain="weir", rule="r", verdict="allowed"} 0+6000x60
+	weir_hits_total{namespace="weir", pod="a", domain="weir", rule="r", verdict="denied"} 0+60x60
+	weir_metrics_overflow_total{namespace="weir", pod="a"} 0x60
+`
+
+// raised is, for each alert, what changes when it is to be raised: series in the place of those of calm.
+var raised = map[string]string{
+	"WeirDown":            `up{job="weir", namespace="weir", pod="a"} 0x60`,
+	"WeirStoreFails":      `weir_requests_total{namespace="weir", pod="a", code="Unavailable"} 0+120x60`,
+	"WeirNoRules":         `weir_rules{namespace="weir", pod="b"} 0x60`,
+	"WeirPanics":          `weir_panics_total{namespace="weir", pod="a"} 0x55 1x5`,
+	"WeirSlow":            `weir_request_duration_seconds_bucket{namespace="weir", pod="a", le="0.001"} 0+5000x60`,
+	"WeirStoreSlow":       `weir_store_duration_seconds_bucket{namespace="weir", pod="a", le="0.001"} 0+5000x60`,
+	"WeirQueueFull":       `weir_redis_left_hits_total{namespace="weir", pod="a", redis="main"} 0+2x60`,
+	"WeirMemoryFull":      `weir_memory_refused_hits_total{namespace="weir", pod="a"} 0+2x60`,
+	"WeirMemoryTight":     `process_resident_memory_bytes{job="weir", namespace="weir", pod="a"} 470000000x60`,
+	"WeirFilesShort":      `process_open_fds{job="weir", namespace="weir", pod="a"} 1000x60`,
+	"WeirRulesRefused":    `weir_rules_loads_total{namespace="weir", pod="a", result="error"} 0x40 1x20`,
+	"WeirRulesDiffer":     `weir_rules{namespace="weir", pod="b"} 4x60`,
+	"WeirDomainUnknown":   `ratelimit_service_rate_limit_domain_not_found{namespace="weir", pod="a", domain="x"} 0+1x60`,
+	"WeirRequestsRefused": `weir_requests_total{namespace="weir", pod="a", code="InvalidArgument"} 0+120x60`,
+	"WeirSnapshotFails":   `weir_memory_snapshot_failures_total{namespace="weir", pod="a"} 0x55 1x5`,
+	"WeirDeniesMost":      `weir_hits_total{namespace="weir", pod="a", domain="weir", rule="r", verdict="denied"} 0+9000x60`,
+	"WeirSeriesFull":      `weir_metrics_overflow_total{namespace="weir", pod="a"} 0+1x60`,
+}
+
+// Each alert is raised by what it is for, and by nothing else that is here. Prometheus' own engine judges.
+func TestAlertsAreRaisedWhenTheyShould(t *testing.T) {
+	alerts := theAlerts(t)
+	if got := firing(t, alerts, calm); len(got) > 0 {
+		t.Errorf("all is well, and raised are %v", got)
+	}
+	for _, a := range alerts {
+		series, found := raised[a.Alert]
+		if !found {
+			t.Errorf("%s: nobody has said when it is to be raised", a.Alert)
+			continue
+		}
+		name, _, _ := strings.Cut(series, "}")
+		var lines []string
+		for line := range strings.Lines(calm) {
+			if !strings.HasPrefix(strings.TrimSpace(line), name+"}") {
+				lines = append(lines, line)
+			}
+		}
+		got := firing(t, alerts, strings.Join(lines, "")+"\t"+series+"\n")
+		if !slices.Contains(got, a.Alert) {
+			t.Errorf("%s is not raised by %s", a.Alert, series)
+		}
+		// Rules that are gone differ from those of the others too.
+		got = slices.DeleteFunc(got, func(other string) bool {
+			return other == a.Alert || a.Alert == "WeirNoRules" && other == "WeirRulesDiffer"
+		})
+		if len(got) > 0 {
+			t.Errorf("%s raises %v too", series, got)
+		}
+	}
+}
+
+// firing are the alerts that hold at the end of an hour of these series.
+func firing(t *testing.T, alerts []monitoringv1.Rule, series string) (names []string) {
+	t.Helper()
+	storage := promqltest.LoadedStorage(t, "load 1m\n"+strings.TrimPrefix(series, "\n"))
+	defer storage.Close()
+	engine := promqltest.NewTestEngine(t, false, 0, 10000)
+	for _, a := range alerts {
+		asked, err := engine.NewInstantQuery(t.Context(), storage, nil, a.Expr.String(), time.Unix(3600, 0))
+		if err != nil {
+			t.Fatalf("%s: %v", a.Alert, err)
+		}
+		result := asked.Exec(t.Context())
+		found, err := result.Vector()
+		if err != nil {
+			t.Fatalf("%s: %v", a.Alert, err)
+		}
+		if len(found) > 0 {
+			names = append(names, a.Alert)
+		}
+		asked.Close()
+	}
+	return names
+}
+
+func TestEveryAlertHasARunbook(t *testing.T) {
+	runbooks := readFile(t, root+"/docs/runbooks.md")
+	chapters := map[string]bool{}
+	for _, title := range regexp.MustCompile(`(?m)^## (\w+)$`).FindAllStringSubmatch(runbooks, -1) {
+		chapters[title[1]] = true
+	}
+	for _, a := range theAlerts(t) {
+		if !chapters[a.Alert] {
+			t.Errorf("docs/runbooks.md has no chapter %s", a.Alert)
+		}
+		delete(chapters, a.Alert)
+		if url := a.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/runbooks.md#"+strings.ToLower(a.Alert)) {
+			t.Errorf("%s: %s", a.Alert, url)
+		}
+		if a.Annotations["summary"] == "" || a.Annotations["description"] == "" || a.Labels["severity"] == "" {
+			t.Errorf("%s: %v, %v", a.Alert, a.Annotations, a.Labels)
+		}
+	}
+	for left := range chapters {
+		t.Errorf("docs/runbooks.md has a chapter for %s, which is no alert", left)
+	}
+}

@@ -1,0 +1,345 @@
+package manifests
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// built is the server, built once from this tree.
+var built struct {
+	once      sync.Once
+	dir, path string
+	err       error
+}
+
+func weirBinary(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "weir-manifests"); built.err != nil {
+			return
+		}
+		built.path = filepath.Join(built.dir, "weir")
+		cmd := exec.Command("go", "build", "-o", built.path, "./cmd/server")
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("%w\n%s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.path
+}
+
+// weirCommand runs weir with arguments, and returns what it prints.
+func weirCommand(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, weirBinary(t), args...).CombinedOutput()
+	return string(out), err
+}
+
+func TestTheShippedRulesAreWithoutFault(t *testing.T) {
+	eachOverlay(t, func(t *testing.T, all overlay) {
+		if weirOf(t, all) == nil {
+			return
+		}
+		dir := t.TempDir()
+		for name, text := range all.generated(t, "weir-rules").Data {
+			write(t, filepath.Join(dir, name), text)
+		}
+		if out, err := weirCommand(t, "check", "--strict", dir); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+}
+
+// A pod is the container of an overlay's Deployment, run here as a process: with its variables, its files below a folder of
+// this test in the layout of a mounted ConfigMap, and ports and addresses that are the test's.
+type pod struct {
+	*harness.Process
+	t          *testing.T
+	ports      map[string]string // by name
+	mounts     string            // the folder that stands for /
+	generation int
+}
+
+// run starts a pod and returns when its probes say that it is ready.
+func run(t *testing.T, all overlay, env map[string]string) *pod {
+	t.Helper()
+	p := &pod{t: t, ports: map[string]string{}, mounts: t.TempDir()}
+	deployment := weirOf(t, all)
+	c := deployment.Spec.Template.Spec.Containers[0]
+	free, err := harness.FreePorts(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, port := range c.Ports {
+		p.ports[port.Name] = fmt.Sprint(free[i])
+	}
+	for _, v := range deployment.Spec.Template.Spec.Volumes {
+		for _, m := range c.VolumeMounts {
+			switch {
+			case m.Name != v.Name:
+			case v.ConfigMap != nil:
+				p.mount(m.MountPath, named[*corev1.ConfigMap](all, v.ConfigMap.Name).Data)
+			case v.EmptyDir != nil:
+				if err := os.MkdirAll(p.mounts+m.MountPath, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	set := environment(t, all, deployment)
+	for name, value := range set {
+		for _, m := range c.VolumeMounts {
+			if strings.HasPrefix(value, m.MountPath) {
+				set[name] = p.mounts + value
+			}
+		}
+	}
+	maps.Copy(set, map[string]string{
+		"HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "DEBUG_PORT": fmt.Sprint(free[3]), "PORT": p.ports["http"],
+		"GRPC_PORT": p.ports["grpc"], "PROMETHEUS_ADDR": "127.0.0.1:" + p.ports["metrics"], "DRAIN_DELAY": "0s",
+		"STORE_TIMEOUT": "5s", // this machine may be busy with other tests
+	})
+	maps.Copy(set, env)
+	cmd := exec.Command(weirBinary(t))
+	for name, value := range set {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	p.Process, err = harness.Start(t.Context(), cmd, filepath.Join(t.TempDir(), "log"), func(context.Context) error {
+		for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
+			if code, _ := p.get(probe.HTTPGet.Port.StrVal, probe.HTTPGet.Path); code != 200 {
+				return fmt.Errorf("%s is %d", probe.HTTPGet.Path, code)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if code, err := p.Stop(); err != nil || code != 0 {
+			t.Errorf("it ends with %d, %v", code, err)
+		}
+		if t.Failed() {
+			t.Log(p.Tail())
+		}
+	})
+	return p
+}
+
+// mount writes files as the kubelet does: into a folder of their own, to which ..data is then pointed in one step.
+func (p *pod) mount(path string, files map[string]string) {
+	p.t.Helper()
+	p.generation++
+	dir, version := p.mounts+path, fmt.Sprintf("..%d", p.generation)
+	for name, text := range files {
+		write(p.t, filepath.Join(dir, version, name), text)
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil && !os.IsExist(err) {
+			p.t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(version, filepath.Join(dir, "..data_tmp")); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// client keeps no connection, which would hold up a server that stops.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+
+func (p *pod) get(port, path string) (int, string) {
+	r, err := client.Get("http://127.0.0.1:" + p.ports[port] + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return r.StatusCode, string(body)
+}
+
+// ask asks for one hit of a tuple of "key=value", and returns 200 or 429.
+func (p *pod) ask(domain string, entries ...string) int {
+	p.t.Helper()
+	var pairs []string
+	for _, e := range entries {
+		key, value, _ := strings.Cut(e, "=")
+		pairs = append(pairs, fmt.Sprintf(`{"key":%q,"value":%q}`, key, value))
+	}
+	body := fmt.Sprintf(`{"domain":%q,"descriptors":[{"entries":[%s]}]}`, domain, strings.Join(pairs, ","))
+	r, err := client.Post("http://127.0.0.1:"+p.ports["http"]+"/json", "application/json", strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	return r.StatusCode
+}
+
+// asked is how many of so many hits are allowed, if all that are allowed come first.
+func (p *pod) asked(times int, domain string, entries ...string) (allowed int) {
+	p.t.Helper()
+	for i := range times {
+		switch code := p.ask(domain, entries...); {
+		case code == 200 && allowed == i:
+			allowed++
+		case code != 429:
+			p.t.Fatalf("hit %d: %d", i, code)
+		}
+	}
+	return allowed
+}
+
+// storeOf starts what an overlay's Weir counts on, of the type that the overlay says, and returns where it is.
+func storeOf(t *testing.T, all overlay) map[string]string {
+	t.Helper()
+	set := settingsOf(t, all, weirOf(t, all))
+	if set["BACKEND_TYPE"] == "memory" {
+		return nil
+	}
+	switch set["REDIS_TYPE"] {
+	case "CLUSTER":
+		return map[string]string{"REDIS_URL": redistest.StartCluster(t, 3).Addrs()[0]}
+	case "SENTINEL":
+		name, _, _ := strings.Cut(set["REDIS_URL"], ",")
+		return map[string]string{"REDIS_URL": name + "," + redistest.StartSentinels(t, name, 3, redistest.Secrets{}).Addrs()[0]}
+	default:
+		return map[string]string{"REDIS_URL": redistest.Start(t).Addr}
+	}
+}
+
+// certificates are what cert-manager would make, for the names that the overlay asks for; nothing without any.
+func certificates(t *testing.T, all overlay) (map[string]string, *tls.Config) {
+	t.Helper()
+	if settingsOf(t, all, weirOf(t, all))["GRPC_SERVER_USE_TLS"] != "true" {
+		return nil, nil
+	}
+	a := certtest.New(t)
+	server, client := a.Issue(t, "weir.weir.svc"), a.Issue(t, "weir-client")
+	return map[string]string{"GRPC_SERVER_TLS_CERT": server.Cert, "GRPC_SERVER_TLS_KEY": server.Key, "GRPC_CLIENT_TLS_CACERT": a.File},
+		&tls.Config{RootCAs: a.Pool(), ServerName: "weir.weir.svc", NextProtos: []string{"h2"}, Certificates: []tls.Certificate{client.Load(t)}}
+}
+
+func TestWhatTheManifestsRunBecomesReadyAndAnswers(t *testing.T) {
+	eachOverlay(t, func(t *testing.T, all overlay) {
+		if weirOf(t, all) == nil {
+			return
+		}
+		env, trusted := certificates(t, all)
+		if env == nil {
+			env = map[string]string{}
+		}
+		maps.Copy(env, storeOf(t, all))
+		p := run(t, all, env)
+		if got := p.asked(7, domainOf(t, all), "user_id=alice", "action=login"); got != 5 {
+			t.Errorf("%d logins in a minute, of 5", got)
+		}
+		if _, text := p.get("metrics", "/metrics"); !strings.Contains(text, `weir_hits_total{domain="weir"`) {
+			t.Errorf("/metrics: %.300s", text)
+		}
+		if strings.Contains(p.Log(), "has no effect") {
+			t.Errorf("a setting has no effect:\n%s", p.Log())
+		}
+		if trusted != nil {
+			checkTLS(t, p, trusted)
+		}
+	})
+}
+
+// checkTLS wants those alone to be served who show the certificate that the overlay makes for Envoy.
+func checkTLS(t *testing.T, p *pod, trusted *tls.Config) {
+	t.Helper()
+	stranger := trusted.Clone()
+	stranger.Certificates = nil
+	if err := handshake(p, trusted); err != nil {
+		t.Errorf("with the certificate for Envoy: %v", err)
+	}
+	if err := handshake(p, stranger); err == nil {
+		t.Error("a client without a certificate was let in")
+	}
+}
+
+// handshake connects, and reads what an HTTP/2 server sends first: with TLS 1.3 a client learns only then that it is refused.
+func handshake(p *pod, config *tls.Config) error {
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", "127.0.0.1:"+p.ports["grpc"], config)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(conn, make([]byte, 9))
+	return err
+}
+
+func TestAChangeOfRulesReachesAPodThatRuns(t *testing.T) {
+	all := build(t, k8s+"/overlays/memory")
+	p := run(t, all, nil)
+	rules := all.generated(t, "weir-rules").Data["rules.yaml"]
+	if got := p.asked(6, "weir", "user_id=bob", "action=login"); got != 5 {
+		t.Errorf("%d logins, of 5", got)
+	}
+	changed := strings.Replace(rules, "requests_per_unit: 5}", "requests_per_unit: 8}", 1)
+	p.mount("/etc/weir/rules", map[string]string{"rules.yaml": changed})
+	await(t, "the change of rules", func() bool { return strings.Count(p.Log(), "rules loaded") == 2 })
+	if got := p.asked(9, "weir", "user_id=carol", "action=login"); got != 8 {
+		t.Errorf("%d logins, of 8", got)
+	}
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); !is(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// Each replica has its counters where the others have theirs.
+func TestTwoReplicasCountTogether(t *testing.T) {
+	all := build(t, k8s+"/overlays/redis")
+	store := storeOf(t, all)
+	replicas := []*pod{run(t, all, store), run(t, all, store)}
+	allowed := 0
+	for i := range 8 {
+		if replicas[i%2].ask("weir", "user_id=dave", "action=login") == 200 {
+			allowed++
+		}
+	}
+	if allowed != 5 {
+		t.Errorf("%d logins at two replicas, of 5", allowed)
+	}
+	if addrs := slices.Collect(maps.Values(store)); len(addrs) != 1 {
+		t.Errorf("%v", addrs)
+	}
+}

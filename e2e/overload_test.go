@@ -1,0 +1,73 @@
+package e2e_test
+
+import (
+	"flag"
+	"path/filepath"
+	"testing"
+	"time"
+
+	load "github.com/weir-rls/weir/bench/client"
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+var overloadFor = flag.Duration("overload-for", 300*time.Millisecond, "how long each load of TestOverload lasts")
+
+// Under three and ten times as many clients as MAX_IN_FLIGHT, each of which asks again a millisecond after it was refused,
+// all that is not decided is refused, none of it is charged, and memory stays what it is. How much is decided is logged: to
+// compare it, let it last, on a machine that does nothing else.
+func TestOverload(t *testing.T) {
+	t.Parallel()
+	const bound, streams = 64, 128
+	for _, store := range stores {
+		t.Run(store.name, func(t *testing.T) {
+			t.Parallel()
+			bin, err := binary()
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
+				Binary: bin, Rules: write(t, filepath.Join(t.TempDir(), "rules.yaml"), hourly(1_000_000)), Dir: t.TempDir(), Redis: store.redis(t),
+				Env: []string{"STORE_TIMEOUT=5s", "MAX_IN_FLIGHT=64"},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { mustEndWell(t, "weir", w.Process) })
+			var peak float64
+			var decided, refused uint64
+			memory := 0
+			for _, clients := range []int{bound, bound, 3 * bound, 10 * bound, 3 * bound, 10 * bound} {
+				conns := (clients + streams - 1) / streams
+				r, err := load.Run(t.Context(), load.Options{
+					Addr: w.GRPC, Request: load.Decide("weir", "login"), Users: load.Uniform(1000), Conns: max(conns, 2), InFlight: clients / max(conns, 2),
+					Backoff: time.Millisecond, Duration: *overloadFor,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				resident := metric(t, w, "process_resident_memory_bytes")
+				peak = max(peak, r.PerSecond())
+				decided, refused = decided+r.OK+r.Over, refused+r.Refused
+				t.Logf("%4d clients: %6.0f decided a second, %3.0f %% of the most, %6d refused; p99 %v; %d MB resident",
+					clients, r.PerSecond(), 100*r.PerSecond()/peak, r.Refused, r.Latency.Quantile(0.99), resident/1e6)
+				if r.Errors > 0 {
+					t.Errorf("%d clients: %d errors: %s", clients, r.Errors, r.Error)
+				}
+				if clients == bound {
+					memory = max(memory, resident)
+				} else if resident > memory+64<<20 {
+					t.Errorf("%d clients: %d bytes of memory, after %d", clients, resident, memory)
+				}
+			}
+			until(t, "nothing is under way", func() bool { return metric(t, w, "weir_requests_in_flight") == 0 })
+			// What was asked at the ends of a load is answered and not counted by the client.
+			if n := uint64(metric(t, w, "weir_refused_requests_total")); n < refused {
+				t.Errorf("the server counts %d refused, the clients %d", n, refused)
+			}
+			if decided == 0 {
+				t.Error("nothing was decided")
+			}
+			mustBeWell(t, w)
+		})
+	}
+}

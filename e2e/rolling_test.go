@@ -1,0 +1,463 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/dns/dnsmessage"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	load "github.com/weir-rls/weir/bench/client"
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+var rollingRate = flag.Int("rolling-rate", 200, "requests a second through each Envoy while replicas are replaced")
+
+const (
+	rollingUser  = "user-00000000"
+	rollingLimit = 1_000_000
+	checkEvery   = 100 * time.Millisecond
+)
+
+// Two replicas are replaced one after the other, under load, and nobody notices: each request is decided, once. It is so
+// however Envoy finds them, as long as it, or who stands between, turns away from a replica that is not ready within
+// DRAIN_DELAY, here its default. Less than a second is not enough for health checks: Envoy delivers changes that follow one
+// another closely once a second (update_merge_window).
+func TestARollingRestartLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	for _, find := range []struct {
+		how string
+		by  func(*testing.T, *replicas) finding
+	}{
+		{"a Service", byService}, {"DNS", byDNS}, {"health checks", byHealthChecks},
+		{"two addresses and retries", byRetries},
+	} {
+		for _, store := range stores {
+			t.Run(find.how+"/"+store.name, func(t *testing.T) {
+				t.Parallel()
+				r := startReplicas(t, store.redis(t))
+				f := find.by(t, r)
+				if f.weir == "" {
+					f.weir = r.all[0].GRPC
+				}
+				e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+					Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: f.weir, Dir: t.TempDir(), Timeout: patience,
+					Edit: f.edit, Ports: f.ports,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { mustEndWell(t, "envoy", e.Process) })
+				until(t, "Envoy finds both replicas", func() bool { return f.found(t, e) == len(r.all) })
+
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				ended := make(chan *load.Result, 1)
+				go func() {
+					r, err := load.Run(ctx, load.Options{
+						Addr: strings.TrimPrefix(e.URL, "http://"), Request: load.Get("login"), Conns: 2, InFlight: 100,
+						Rate: float64(*rollingRate), Duration: time.Minute,
+					})
+					if err != nil {
+						t.Error(err)
+					}
+					ended <- r
+				}()
+				for i := range r.all {
+					until(t, "some requests are answered", func() bool { return r.decided(t, i) > 0 || f.oneAtATime })
+					r.replace(t, i)
+					until(t, "Envoy finds the new replica", func() bool { return f.found(t, e) == len(r.all) })
+				}
+				stop()
+				seen := <-ended
+				if seen == nil {
+					return
+				}
+				until(t, "nothing is under way", func() bool { return stat(t, e, "http.ingress.downstream_rq_active") == 0 })
+				asked, ok := stat(t, e, "http.ingress.downstream_rq_total"), stat(t, e, "cluster.backend.ratelimit.ok")
+				failed, passed := stat(t, e, "cluster.backend.ratelimit.error"), stat(t, e, "cluster.backend.ratelimit.failure_mode_allowed")
+				t.Logf("%d requests, p50 %v, p99.9 %v", asked, seen.Latency.Quantile(0.5), seen.Latency.Quantile(0.999))
+				if seen.Errors != 0 || failed != 0 || passed != 0 || ok != asked {
+					t.Errorf("of %d requests %d were decided, %d not, %d were let pass undecided; the client saw %d errors (%s)",
+						asked, ok, failed, passed, seen.Errors, seen.Error)
+				}
+				if asked < *rollingRate {
+					t.Errorf("%d requests are no load", asked)
+				}
+				if charged := r.charged(t); charged != asked {
+					t.Errorf("%d requests were charged %d times", asked, charged)
+				}
+			})
+		}
+	}
+}
+
+// replicas are two of Weir, with one Redis, or each with its own memory, which outlives a restart in a snapshot.
+type replicas struct {
+	options []harness.WeirOptions
+	mu      sync.Mutex
+	all     []*harness.Weir
+	shared  bool
+}
+
+// startReplicas starts them on 127.0.0.2 and 127.0.0.3, on one port: a name in DNS tells no ports.
+func startReplicas(t *testing.T, redis string) *replicas {
+	t.Helper()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports, err := harness.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replicas{shared: redis != ""}
+	rules := write(t, filepath.Join(t.TempDir(), "rules.yaml"), strings.ReplaceAll(hourly(rollingLimit), "unit: hour", "unit: year"))
+	for _, host := range []string{"127.0.0.2", "127.0.0.3"} {
+		dir := t.TempDir()
+		o := harness.WeirOptions{
+			Binary: bin, Rules: rules, Dir: dir, Redis: redis, Host: host, Port: ports[0],
+			Env: []string{"STORE_TIMEOUT=5s", "DRAIN_DELAY=2s"},
+		}
+		if !r.shared {
+			o.Env = append(o.Env, "MEMORY_SNAPSHOT="+filepath.Join(dir, "snapshot"))
+		}
+		w, err := harness.StartWeir(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.options, r.all = append(r.options, o), append(r.all, w)
+	}
+	t.Cleanup(func() {
+		for i := range r.all {
+			mustEndWell(t, "weir", r.get(i).Process)
+		}
+	})
+	return r
+}
+
+func (r *replicas) get(i int) *harness.Weir {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all[i]
+}
+
+// replace ends a replica, and starts another in its place.
+func (r *replicas) replace(t *testing.T, i int) {
+	t.Helper()
+	mustEndWell(t, "weir", r.get(i).Process)
+	w, err := harness.StartWeir(t.Context(), r.options[i])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all[i] = w
+}
+
+// ready tells whether a replica says that it is.
+func (r *replicas) ready(i int) bool {
+	res, err := http.Get(r.get(i).HTTP + "/healthcheck")
+	if err != nil {
+		return false
+	}
+	_ = res.Body.Close()
+	return res.StatusCode == http.StatusOK
+}
+
+// decided is how many requests a replica has answered since it started.
+func (r *replicas) decided(t *testing.T, i int) (n int) {
+	t.Helper()
+	for line := range strings.Lines(get(t, r.get(i).HTTP+"/metrics")) {
+		if value, found := strings.CutPrefix(line, `weir_requests_total{code="OK",overall="ok"} `); found {
+			n, _ = strconv.Atoi(strings.TrimSpace(value))
+		}
+	}
+	return n
+}
+
+// charged is what all requests were charged.
+func (r *replicas) charged(t *testing.T) (sum int) {
+	t.Helper()
+	for i := range r.all {
+		sum += charged(t, r.get(i))
+		if r.shared {
+			break
+		}
+	}
+	return sum
+}
+
+// charged looks at what the user of the load has spent.
+func charged(t *testing.T, w *harness.Weir) int {
+	t.Helper()
+	conn, err := grpc.NewClient(w.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &ratelimitv3.RateLimitRequest{
+		Domain: "weir", Descriptors: []*commonv3.RateLimitDescriptor{{
+			Entries:    []*commonv3.RateLimitDescriptor_Entry{{Key: "user_id", Value: rollingUser}, {Key: "action", Value: "login"}},
+			HitsAddend: wrapperspb.UInt64(0), // a look
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rollingLimit - int(r.GetStatuses()[0].GetLimitRemaining())
+}
+
+// A finding is how Envoy finds the replicas.
+type finding struct {
+	edit       func(bootstrap string) string
+	ports      []int                                // beside those of the file
+	weir       string                               // host:port; empty: a replica's
+	found      func(*testing.T, *harness.Envoy) int // how many of them Envoy would ask now
+	oneAtATime bool                                 // it asks one of them alone
+}
+
+// Parts of envoy/bootstrap.yaml.
+const (
+	aStaticCluster = "type: STATIC # STRICT_DNS for a host name\n"
+	theEndpoint    = "              - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 8081}}}\n"
+	theService     = "grpc_service: {envoy_grpc: {cluster_name: weir}}"
+	healthChecks   = `
+      health_checks:
+        - timeout: 5s
+          interval: 0.1s
+          no_traffic_interval: 0.1s # else the second check comes a minute after the first
+          unhealthy_threshold: 2
+          healthy_threshold: 1
+          grpc_health_check: {service_name: ratelimit}
+`
+)
+
+// edits replaces parts of a text, each of which is there once.
+func edits(t *testing.T, oldnew ...string) func(string) string {
+	t.Helper()
+	return func(text string) string {
+		for i := 0; i < len(oldnew); i += 2 {
+			if strings.Count(text, oldnew[i]) != 1 {
+				t.Fatalf("bootstrap.yaml: want once: %q", oldnew[i])
+			}
+			text = strings.Replace(text, oldnew[i], oldnew[i+1], 1)
+		}
+		return text
+	}
+}
+
+func endpoint(host string, port any) string {
+	return fmt.Sprintf("              - endpoint: {address: {socket_address: {address: %s, port_value: %v}}}\n", host, port)
+}
+
+func healthy(t *testing.T, e *harness.Envoy) int {
+	t.Helper()
+	return stat(t, e, "cluster.weir.membership_healthy")
+}
+
+// byHealthChecks: Envoy knows both addresses, and checks them.
+func byHealthChecks(t *testing.T, r *replicas) finding {
+	t.Helper()
+	both := endpoint("127.0.0.2", 8081) + endpoint("127.0.0.3", 8081)
+	return finding{edit: edits(t, aStaticCluster, aStaticCluster+healthChecks, theEndpoint, both), found: healthy}
+}
+
+// byRetries: Envoy knows both addresses, does not check them, and asks another one where nobody listens.
+func byRetries(t *testing.T, r *replicas) finding {
+	t.Helper()
+	both := endpoint("127.0.0.2", 8081) + endpoint("127.0.0.3", 8081)
+	return finding{
+		edit: edits(t, theEndpoint, both, "max_requests: 65536}", "max_requests: 65536, max_retries: 65536}", theService, `grpc_service:
+                          envoy_grpc:
+                            cluster_name: weir
+                          retry_policy:
+                            retry_on: "connect-failure,refused-stream"
+                            num_retries: 3
+                            host_selection_retry_max_attempts: 5
+                            retry_host_predicate:
+                              - name: envoy.retry_host_predicates.previous_hosts
+                                typed_config:
+                                  "@type": type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate`),
+		found: healthy,
+	}
+}
+
+// byDNS: Envoy asks for a name again and again, of which DNS tells the ready replicas, as of a headless Service.
+func byDNS(t *testing.T, r *replicas) finding {
+	t.Helper()
+	cluster, server := dnsCluster(t, r)
+	return finding{edit: edits(t, cluster...), ports: []int{server}, found: healthy}
+}
+
+func dnsCluster(t *testing.T, r *replicas) (oldnew []string, server int) {
+	t.Helper()
+	server = serveDNS(t, r)
+	return []string{aStaticCluster, fmt.Sprintf(`type: STRICT_DNS
+      dns_lookup_family: V4_ONLY
+      dns_refresh_rate: 0.1s
+      typed_dns_resolver_config:
+        name: envoy.network.dns_resolver.cares
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig
+          resolvers: [{socket_address: {address: 127.0.0.1, port_value: %d}}]
+          dns_resolver_options: {no_default_search_domain: true}
+`, server), theEndpoint, endpoint("weir.test", 8081)}, server
+}
+
+// byService: all connections go to one address, where each new one is handed to a replica that is ready, as by a Service of
+// Kubernetes. Envoy has one connection, so it asks one replica until that turns it away.
+func byService(t *testing.T, r *replicas) finding {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ready [2]atomic.Bool
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	all.Go(func() {
+		tick := time.NewTicker(checkEvery)
+		defer tick.Stop()
+		for {
+			for i := range ready {
+				ready[i].Store(r.ready(i))
+			}
+			select {
+			case <-tick.C:
+			case <-stop:
+				return
+			}
+		}
+	})
+	all.Go(func() {
+		for turn := 0; ; {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if turn++; !ready[turn%2].Load() {
+				turn++
+			}
+			all.Go(func() { relay(c, r.get(turn%2).GRPC) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		close(stop)
+		all.Wait()
+	})
+	return finding{
+		edit: edits(t), weir: l.Addr().String(), oneAtATime: true,
+		found: func(*testing.T, *harness.Envoy) (n int) {
+			for i := range ready {
+				if ready[i].Load() {
+					n++
+				}
+			}
+			return n
+		},
+	}
+}
+
+func relay(from net.Conn, to string) {
+	defer from.Close()
+	c, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	var back sync.WaitGroup
+	back.Go(func() {
+		_, _ = io.Copy(from, c)
+		_ = from.Close()
+	})
+	_, _ = io.Copy(c, from)
+	_ = c.Close()
+	back.Wait()
+}
+
+// stat is one of Envoy's counters or gauges; 0 before it is there.
+func stat(t *testing.T, e *harness.Envoy, name string) int {
+	t.Helper()
+	for line := range strings.Lines(get(t, e.Admin+"/stats?filter=^"+strings.ReplaceAll(name, ".", `\.`)+"$")) {
+		if _, value, found := strings.Cut(line, ": "); found {
+			n, err := strconv.Atoi(strings.TrimSpace(value))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// serveDNS answers each question for A with the replicas that are ready, until the test ends. It returns its port.
+func serveDNS(t *testing.T, r *replicas) int {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		buffer := make([]byte, 1500)
+		for {
+			n, from, err := conn.ReadFrom(buffer)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if answer := r.resolve(buffer[:n]); err == nil && answer != nil {
+				_, _ = conn.WriteTo(answer, from)
+			}
+		}
+	})
+	t.Cleanup(func() {
+		_ = conn.Close()
+		serving.Wait()
+	})
+	return conn.LocalAddr().(*net.UDPAddr).Port
+}
+
+// resolve answers a question; nil if it is none.
+func (r *replicas) resolve(question []byte) []byte {
+	var m dnsmessage.Message
+	if m.Unpack(question) != nil || len(m.Questions) != 1 {
+		return nil
+	}
+	q := m.Questions[0]
+	answer := dnsmessage.Message{
+		Header: dnsmessage.Header{ID: m.ID, Response: true, Authoritative: true}, Questions: m.Questions,
+	}
+	for i := range r.all {
+		if q.Type != dnsmessage.TypeA || !r.ready(i) {
+			continue
+		}
+		answer.Answers = append(answer.Answers, dnsmessage.Resource{
+			Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
+			Body:   &dnsmessage.AResource{A: [4]byte{127, 0, 0, byte(2 + i)}},
+		})
+	}
+	packed, err := answer.Pack()
+	if err != nil {
+		return nil
+	}
+	return packed
+}

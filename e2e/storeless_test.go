@@ -1,0 +1,99 @@
+package e2e_test
+
+import (
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+const whenLost = `domain: weir
+on_store_error: local
+descriptors:
+- {key: unsaid, rate_limit: {unit: year, requests_per_unit: 1000}}
+- {key: allow, rate_limit: {unit: year, requests_per_unit: 1, on_store_error: allow}}
+- {key: deny, rate_limit: {unit: year, requests_per_unit: 1000, on_store_error: deny}}
+`
+
+// What a hit is told while Redis stands still, by its rule's on_store_error; and that all is as before when it goes on.
+func TestOnStoreError(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	w := startWeirWith(t, server.Addr, whenLost+
+		"- {key: error, rate_limit: {unit: year, requests_per_unit: 1000, on_store_error: error}}\n", "REPLICAS=10")
+	ask := asking(t, w)
+	code := func(key string) string {
+		r, err := ask(key, "alice")
+		if err != nil {
+			return status.Code(err).String()
+		}
+		return r.GetOverallCode().String()
+	}
+	mode := func(name string) int { return metric(t, w, `weir_domain_mode{domain="weir",mode="`+name+`"}`) }
+	codesOf := func() string {
+		return strings.Join([]string{code("unsaid"), code("allow"), code("allow"), code("deny"), code("error")}, " ")
+	}
+	if got := codesOf(); got != "OK OK OVER_LIMIT OK OK" || mode("store") != 1 || mode("local") != 0 {
+		t.Fatalf("while Redis is there: %s", got)
+	}
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a failure", func() bool { return code("error") == codes.Unavailable.String() })
+	if got := codesOf(); got != "OK OK OK OVER_LIMIT Unavailable" {
+		t.Errorf("while Redis stands still: %s", got)
+	}
+	if mode("store") != 0 || mode("local") != 1 || mode("error") != 1 {
+		t.Errorf("the modes are not told:\n%s", get(t, w.HTTP+"/metrics"))
+	}
+	// The share of one in ten of 1000 is 137, of which some are taken.
+	r, err := ask("unsaid", "bob", 137)
+	if err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OK {
+		t.Errorf("a share: %v, %v", r, err)
+	}
+	if r, err = ask("unsaid", "bob", 1); err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("more than a share: %v, %v", r, err)
+	}
+	if err := server.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "Redis to be asked again", func() bool { return code("error") == "OK" })
+	if got := codesOf(); got != "OK OK OVER_LIMIT OK OK" && got != "OK OVER_LIMIT OVER_LIMIT OK OK" || mode("store") != 1 {
+		t.Errorf("when Redis is back: %s", got)
+	}
+}
+
+// A Weir whose rules all say what to do without Redis needs none to be ready; one whose rules do not, does.
+func TestReadyWithoutAStore(t *testing.T) {
+	t.Parallel()
+	nobody := redistest.FreeAddr(t)
+	w := startWeirWith(t, nobody, whenLost)
+	if r, err := asking(t, w)("unsaid", "alice"); err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OK {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
+// startWeirWith is startWeir with rules as text, settings, and a STORE_TIMEOUT that passes in a test.
+func startWeirWith(t *testing.T, redis, rules string, env ...string) *harness.Weir {
+	t.Helper()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
+		Binary: bin, Rules: write(t, filepath.Join(t.TempDir(), "rules.yaml"), rules), Dir: t.TempDir(), Redis: redis,
+		Env: append([]string{"STORE_TIMEOUT=500ms"}, env...),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mustEndWell(t, "weir", w.Process) })
+	return w
+}

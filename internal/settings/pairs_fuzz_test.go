@@ -1,0 +1,32 @@
+package settings
+
+import (
+	"strings"
+	"testing"
+)
+
+// Lists of pairs are read whole or refused, and what refuses them does not repeat a value.
+func FuzzPairs(f *testing.F) {
+	for _, seed := range []string{"", "a=b", "a=b,c=d", "authorization:Bearer x,y:z", ",,", "=", "a", "a=b=c", " a = b ", "\x00=\xff"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, sep := range []string{"=", ":"} {
+			found, err := pairs(text, sep)
+			if err != nil {
+				if found != nil || len(text) > 60 && strings.Contains(err.Error(), text) {
+					t.Errorf("%q: %v, %v", text, found, err)
+				}
+				continue
+			}
+			if len(found) > 1+strings.Count(text, ",") {
+				t.Errorf("%q: %v", text, found)
+			}
+			for key, value := range found {
+				if key == "" || !strings.Contains(text, key+sep+value) {
+					t.Errorf("%q: %q %q", text, key, value)
+				}
+			}
+		}
+	})
+}

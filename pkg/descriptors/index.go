@@ -1,0 +1,214 @@
+package descriptors
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/maphash"
+	"math/bits"
+)
+
+// An index is the tree of a domain as requests go through it. Of a hundred thousand rules a request needs one that no cache
+// holds, and each line of memory on the way to it costs more than all else does: a map in each node took a dozen of them.
+// Here a step is a slot and a record with the texts in it; and an only child, which most users' rules are, is found right
+// behind its parent. It holds no pointers for the garbage collector to follow.
+//
+// A record is at a multiple of 8 bytes, its place, and told from others by it:
+//
+//	4 bytes  the rule, from 1; 0: no limit here
+//	4        what there is beside exact children, from 1; 0: nothing
+//	4        the place of the only exact child; 0: none; hashed: they are in slots
+//	4        the parent's place
+//	4, 4     the length of the key, and of the value
+//	         the key and the value
+//
+// A slot is a place below as many bits of its hash.
+type index struct {
+	seed    maphash.Seed
+	records []byte
+	slots   []uint64 // a power of two of them, at least half of them 0
+	rest    []rest
+	rules   *chunks
+	root    uint32
+}
+
+const (
+	alignment    = 8
+	recordHeader = 24
+	hashed       = 1<<32 - 1
+)
+
+// A rest is what a node has beside exact children.
+type rest struct {
+	wild   []wildAt
+	byName map[string]uint32
+}
+
+type wildAt struct {
+	key, value glob
+	anyValue   bool
+	at         uint32
+}
+
+// A step that is found by its hash.
+type hashedStep struct {
+	parent uint32
+	entry  Entry
+	at     uint32
+}
+
+func newIndex(root *node, rules *chunks) *index {
+	x := &index{seed: maphash.MakeSeed(), rules: rules, records: make([]byte, alignment)}
+	var steps []hashedStep
+	x.root = x.add(root, 0, Entry{}, &steps)
+	x.records = bytes.Clone(x.records) // without the room to grow
+	x.slots = make([]uint64, 1<<bits.Len(uint(2*len(steps))))
+	for i := range steps {
+		x.insert(&steps[i])
+	}
+	return x
+}
+
+// add adds a node and all below it, and tells its place. One that is met again, as a pattern and by its own text, is there.
+func (x *index) add(n *node, parent uint32, e Entry, steps *[]hashedStep) uint32 {
+	if n.at > 0 {
+		return n.at
+	}
+	n.at = uint32(len(x.records) / alignment)
+	start := len(x.records)
+	x.records = append(x.records, make([]byte, recordHeader)...)
+	x.records = append(append(x.records, e.Key...), e.Value...)
+	for len(x.records)%alignment > 0 {
+		x.records = append(x.records, 0)
+	}
+	child, more := uint32(0), uint32(0)
+	for own, c := range n.exact {
+		if child = x.add(c, n.at, own, steps); len(n.exact) > 1 {
+			*steps = append(*steps, hashedStep{n.at, own, child})
+			child = hashed
+		}
+	}
+	if len(n.wild)+len(n.byName) > 0 {
+		r := rest{byName: make(map[string]uint32, len(n.byName))}
+		for i := range n.wild {
+			w := &n.wild[i]
+			r.wild = append(r.wild, wildAt{w.key, w.value, w.anyValue, x.add(w.node, n.at, Entry{}, steps)})
+		}
+		for key, c := range n.byName {
+			r.byName[key] = x.add(c, n.at, Entry{}, steps)
+		}
+		x.rest = append(x.rest, r)
+		more = uint32(len(x.rest))
+	}
+	header := x.records[start:]
+	if n.rule != nil {
+		binary.LittleEndian.PutUint32(header, n.rule.number)
+	}
+	for i, field := range []uint32{more, child, parent, uint32(len(e.Key)), uint32(len(e.Value))} {
+		binary.LittleEndian.PutUint32(header[4*(i+1):], field)
+	}
+	return n.at
+}
+
+func (x *index) insert(s *hashedStep) {
+	h := x.hash(s.parent, &s.entry)
+	mask := uint64(len(x.slots) - 1)
+	i := h & mask
+	for x.slots[i] > 0 {
+		i = (i + 1) & mask
+	}
+	x.slots[i] = h>>32<<32 | uint64(s.at)
+}
+
+func (x *index) hash(parent uint32, e *Entry) uint64 {
+	high, low := bits.Mul64(maphash.String(x.seed, e.Value)^uint64(parent)*0x9e3779b97f4a7c15, maphash.String(x.seed, e.Key)|1)
+	return high ^ low
+}
+
+// find is the rule that entries reach, by the choices that Match tells of.
+func (x *index) find(entries []Entry) *Rule {
+	at := x.root
+	for i := range entries {
+		if at = x.next(at, &entries[i]); at == 0 {
+			return nil
+		}
+	}
+	return x.rules.at(binary.LittleEndian.Uint32(x.record(at)))
+}
+
+// next is the place of the child that an entry takes; 0: it has none.
+func (x *index) next(at uint32, e *Entry) uint32 {
+	r := x.record(at)
+	switch child := binary.LittleEndian.Uint32(r[8:]); child {
+	case 0:
+	case hashed:
+		if child = x.lookUp(at, e); child > 0 {
+			return child
+		}
+	default:
+		if x.is(child, at, e) {
+			return child
+		}
+	}
+	more := binary.LittleEndian.Uint32(r[4:])
+	if more == 0 {
+		return 0
+	}
+	rest := &x.rest[more-1]
+	for i := range rest.wild {
+		if w := &rest.wild[i]; w.key.match(e.Key) && (w.anyValue || w.value.match(e.Value)) {
+			return w.at
+		}
+	}
+	return rest.byName[e.Key]
+}
+
+func (x *index) lookUp(parent uint32, e *Entry) uint32 {
+	h := x.hash(parent, e)
+	mask := uint64(len(x.slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		switch slot := x.slots[i]; {
+		case slot == 0:
+			return 0
+		case slot>>32 == h>>32 && x.is(uint32(slot), parent, e):
+			return uint32(slot)
+		}
+	}
+}
+
+// is tells whether a place is that of the parent's child for e.
+func (x *index) is(at, parent uint32, e *Entry) bool {
+	r := x.record(at)
+	key, value := int(binary.LittleEndian.Uint32(r[16:])), int(binary.LittleEndian.Uint32(r[20:]))
+	return key == len(e.Key) && value == len(e.Value) && binary.LittleEndian.Uint32(r[12:]) == parent &&
+		string(r[recordHeader+key:recordHeader+key+value]) == e.Value && string(r[recordHeader:recordHeader+key]) == e.Key
+}
+
+func (x *index) record(at uint32) []byte { return x.records[int(at)*alignment:] }
+
+// chunks are rules side by side, so that a number leads to one without another line of memory.
+type chunks struct {
+	of [][]Rule
+	n  uint32
+}
+
+const perChunk = 64
+
+// keep copies a rule to its place, and numbers it from 1.
+func (c *chunks) keep(r *Rule) *Rule {
+	if c.n%perChunk == 0 {
+		c.of = append(c.of, make([]Rule, perChunk))
+	}
+	place := &c.of[c.n/perChunk][c.n%perChunk]
+	c.n++
+	*place = *r
+	place.number = c.n
+	return place
+}
+
+// at is the rule of a number, nil of 0.
+func (c *chunks) at(number uint32) *Rule {
+	if number == 0 {
+		return nil
+	}
+	return &c.of[(number-1)/perChunk][(number-1)%perChunk]
+}

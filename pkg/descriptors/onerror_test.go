@@ -1,0 +1,97 @@
+package descriptors_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+const whenLost = `domain: d
+on_store_error: allow
+descriptors:
+- {key: unsaid, rate_limit: {unit: minute, requests_per_unit: 5}}
+- {key: said, rate_limit: {unit: minute, requests_per_unit: 5, on_store_error: local}}
+- {key: free, rate_limit: {unlimited: true}}
+- key: many
+  rate_limits:
+  - {unit: minute, requests_per_unit: 5, on_store_error: deny}
+  - {unit: hour, requests_per_unit: 5}
+`
+
+func modes(rules *descriptors.Rules) string {
+	var all []string
+	for d := range rules.Domains() {
+		all = append(all, fmt.Sprint(d.Name(), " ", d.OnError(), " ", d.OnErrors()))
+	}
+	return strings.Join(all, "; ")
+}
+
+func TestWhatBecomesOfAHitWhenTheStoreFails(t *testing.T) {
+	rules, err := descriptors.Parse(files(whenLost, "domain: e\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n", "domain: none\n")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := modes(rules), "d allow [allow deny local]; e  [error]; none  []"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for request, want := range map[string][]limiters.OnError{
+		"unsaid=1": {limiters.OnErrorUnsaid}, "said=1": {limiters.OnErrorLocal},
+		"many=1": {limiters.OnErrorDeny, limiters.OnErrorUnsaid},
+	} {
+		for i, l := range rules.Match("d", entries(request)).Limits {
+			if l.OnError != want[i] {
+				t.Errorf("%s: got %q, want %q", request, l.OnError, want[i])
+			}
+		}
+	}
+	for request, want := range map[string]limiters.OnError{
+		"unsaid=1": limiters.OnErrorUnsaid, "said=1": limiters.OnErrorLocal, "free=1": limiters.OnErrorUnsaid,
+		"many=1": limiters.OnErrorDeny, "nobody=1": limiters.OnErrorUnsaid,
+	} {
+		if l, err := rules.Match("d", entries(request)).Override(7, descriptors.Hour, 1); err != nil || l.OnError != want {
+			t.Errorf("an override of %s: got %q, %v, want %q", request, l.OnError, err, want)
+		}
+	}
+}
+
+func TestFilesOfOneDomainMayNotDisagreeOnStoreErrors(t *testing.T) {
+	const more = "domain: d\non_store_error: %s\ndescriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 1}}]\n"
+	merge := descriptors.Options{MergeDomains: true}
+	rules, err := descriptors.ParseWith(merge, files("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n",
+		fmt.Sprintf(more, "deny"))...)
+	if err != nil || modes(rules) != "d deny [deny]" {
+		t.Errorf("said in the second file: %q, %v", modes(rules), err)
+	}
+	if _, err = descriptors.ParseWith(merge, files(whenLost, fmt.Sprintf(more, "allow"))...); err != nil {
+		t.Errorf("said twice and the same: %v", err)
+	}
+	_, err = descriptors.ParseWith(merge, files(whenLost, fmt.Sprintf(more, "deny"))...)
+	if err == nil || !strings.HasPrefix(err.Error(), "b.yaml:2:1: on_store_error 'deny' is not what a.yaml:2 says of the domain, 'allow'") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnOverlaySaysWhatBecomesOfAHitWhenTheStoreFails(t *testing.T) {
+	rules, err := overlaid(`domain: d
+on_store_error: deny
+descriptors:
+- {key: k, value: v, rate_limit: {on_store_error: local}}
+- {key: own, rate_limit: {on_store_error: allow}}
+`, arriving)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := modes(rules), "d deny [allow deny local]"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if l := rules.Match("d", entries("k=v")).Limits[0]; l.OnError != limiters.OnErrorLocal {
+		t.Errorf("got %q", l.OnError)
+	}
+	rules, err = overlaid("domain: d\non_store_error: deny\n", whenLost)
+	if err != nil || rules.Domain("d").OnError() != limiters.OnErrorAllow {
+		t.Errorf("what the rules say does not stand: %q, %v", modes(rules), err)
+	}
+}

@@ -1,0 +1,299 @@
+package guard
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A Fallback is a Store that decides what another could not, as each hit's OnError says: it allows, it denies, or it
+// decides in this process by its share of the limit. It goes back by itself: every hit is the other store's first.
+//
+// What it decides the other store never hears of. Of each limit a process admits its share at most while the store is
+// gone, whatever it admitted before: so in any one window replicas admit max together through the store, and
+// replicas*share by themselves. The share is reckoned for hits of the hit's own size: five hits of 100 fall on replicas more
+// unevenly than five hundred of 1.
+//
+// Who has gone away is owed no decision: where the context of a Take has ended, its error stands.
+type Fallback struct {
+	store   limiters.Store
+	options FallbackOptions
+
+	lost    atomic.Bool
+	decided [limiters.OnErrorLocal + 1]atomic.Int64
+
+	mu       sync.RWMutex
+	replicas int64 // that shares are for
+	shares   map[shareOf]*limiters.Limit
+}
+
+// FallbackOptions are what a Fallback is told. A zero stands for the default.
+type FallbackOptions struct {
+	// Local decides by this process's share; nil: a hit of OnErrorLocal fails.
+	Local limiters.Store
+	// Replicas is how many processes share a limit just now; default one.
+	Replicas func() int
+	// FalseLimit is the probability that a client that uses a limit whole is limited falsely by some replica; default 0.001.
+	FalseLimit float64
+	// Changed is called when the store is lost, with the reason, and when it is back. It may be called by several at once.
+	Changed func(lost bool, why error)
+}
+
+// FallbackStats tell what a Fallback has done.
+type FallbackStats struct {
+	Lost    bool                             // the store failed when it was last asked
+	Decided [limiters.OnErrorLocal + 1]int64 // hits that the store failed to decide, by what became of them
+}
+
+// A shareOf is what a share is reckoned for: a limit, and hits of n.
+type shareOf struct {
+	limit *limiters.Limit
+	n     int64
+}
+
+// mostShares bounds what is remembered; past it all is forgotten and reckoned anew.
+const mostShares = 10_000
+
+// NewFallback makes a Fallback before a store. It owns neither that store nor the local one.
+func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
+	if o.Replicas == nil {
+		o.Replicas = func() int { return 1 }
+	}
+	if o.FalseLimit == 0 {
+		o.FalseLimit = 0.001
+	}
+	if o.Changed == nil {
+		o.Changed = func(bool, error) {}
+	}
+	return &Fallback{store: store, options: o, shares: map[shareOf]*limiters.Limit{}}
+}
+
+// Stats tells what it has done.
+func (f *Fallback) Stats() FallbackStats {
+	s := FallbackStats{Lost: f.lost.Load()}
+	for i := range s.Decided {
+		s.Decided[i] = f.decided[i].Load()
+	}
+	return s
+}
+
+// Forget forgets the shares of limits, for rules that have been replaced.
+func (f *Fallback) Forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.shares)
+}
+
+// Take implements limiters.Store.
+func (f *Fallback) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	err := f.store.Take(ctx, now, hits, out)
+	switch {
+	case err == nil && !anyFailed(out):
+		f.found(out)
+		return nil
+	case ctx.Err() != nil:
+		return err
+	case err != nil:
+		if f.lost.CompareAndSwap(false, true) {
+			f.options.Changed(true, err)
+		}
+		for i := range hits {
+			out[i] = limiters.Verdict{Err: err}
+		}
+	}
+	rest := tiedToFailed(hits, out)
+	f.decide(ctx, now, hits, out)
+	f.takeRest(ctx, now, hits, out, rest)
+	if err != nil && allFailed(out) {
+		return err
+	}
+	return nil
+}
+
+// tiedToFailed are the hits that the store has decided of groups of which it has not decided all: it has charged none of them.
+func tiedToFailed(hits []limiters.Hit, out []limiters.Verdict) (rest []int) {
+	failed := func(j int) bool { return out[j].Err != nil }
+	for i := range hits {
+		if out[i].Err == nil && tied(hits, i, failed) {
+			rest = append(rest, i)
+		}
+	}
+	return rest
+}
+
+// takeRest takes again the rest of groups that pass otherwise: who has room under a limit does not pass for free because
+// another limit could not be decided.
+func (f *Fallback) takeRest(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, rest []int) {
+	stops := func(j int) bool { return out[j].Err != nil || !out[j].Allowed }
+	rest = slices.DeleteFunc(rest, func(i int) bool { return stops(i) || tied(hits, i, stops) })
+	if len(rest) == 0 {
+		return
+	}
+	again, verdicts := make([]limiters.Hit, len(rest)), make([]limiters.Verdict, len(rest))
+	for j, i := range rest {
+		again[j] = hits[i]
+	}
+	if err := f.store.Take(ctx, now, again, verdicts); err != nil {
+		for j := range verdicts {
+			verdicts[j] = limiters.Verdict{Err: err}
+		}
+	}
+	f.decide(ctx, now, again, verdicts)
+	for j, i := range rest {
+		out[i] = verdicts[j]
+	}
+}
+
+// tied tells whether hit i is in a group with another for which is says so.
+func tied(hits []limiters.Hit, i int, is func(j int) bool) bool {
+	for j := range hits {
+		if j != i && hits[i].Group != 0 && hits[j].Group == hits[i].Group && is(j) {
+			return true
+		}
+	}
+	return false
+}
+
+// found notes that the store is back, if it was lost and has decided any of this.
+func (f *Fallback) found(out []limiters.Verdict) {
+	byStore := func(v limiters.Verdict) bool { return v.By == limiters.ByStore }
+	if f.lost.Load() && slices.ContainsFunc(out, byStore) && f.lost.CompareAndSwap(true, false) {
+		f.options.Changed(false, nil)
+	}
+}
+
+// decide decides the hits whose verdicts are errors.
+func (f *Fallback) decide(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) {
+	var local []int
+	for i := range hits {
+		if out[i].Err == nil {
+			continue
+		}
+		h := &hits[i]
+		switch h.OnError {
+		case limiters.OnErrorAllow:
+			out[i] = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy}
+		case limiters.OnErrorDeny:
+			// Gives nothing back and denies nobody a refund, as any limit.
+			out[i] = limiters.Verdict{Allowed: h.N < 0, By: limiters.ByPolicy}
+		case limiters.OnErrorLocal:
+			local = append(local, i)
+			continue
+		}
+		f.decided[max(h.OnError, limiters.OnErrorFail)].Add(1)
+	}
+	if len(local) > 0 {
+		f.decideLocally(ctx, now, hits, out, local)
+	}
+}
+
+// nothing is denied to everybody: in a group it keeps the others from being charged, and is not written itself.
+var nothing = func() *limiters.Limit {
+	l, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Window: time.Second})
+	if err != nil {
+		panic(err)
+	}
+	return l
+}()
+
+// decideLocally decides hits by this process's share. Where that fails too, the error is the store's. Nothing is charged for
+// a group that does not pass by what is said of its other hits.
+func (f *Fallback) decideLocally(
+	ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, local []int,
+) {
+	own := make([]limiters.Hit, 0, len(local))
+	at := make([]int, 0, len(local))
+	for _, i := range local {
+		h := hits[i]
+		var err error
+		if h.Limit, err = f.share(h.Limit, h.N); f.options.Local == nil || err != nil {
+			f.decided[limiters.OnErrorFail].Add(1)
+			continue
+		}
+		own, at = append(own, h), append(at, i)
+	}
+	if len(own) == 0 {
+		return
+	}
+	stops := func(j int) bool {
+		return out[j].Err != nil && hits[j].OnError != limiters.OnErrorLocal || out[j].Err == nil && !out[j].Allowed
+	}
+	for _, i := range at {
+		if tied(hits, i, stops) {
+			own = append(own, limiters.Hit{Key: hits[i].Key, Limit: nothing, Group: hits[i].Group})
+		}
+	}
+	verdicts := make([]limiters.Verdict, len(own))
+	if f.options.Local.Take(ctx, now, own, verdicts) != nil {
+		f.decided[limiters.OnErrorFail].Add(int64(len(at)))
+		return
+	}
+	for j, i := range at {
+		if verdicts[j].Err != nil {
+			f.decided[limiters.OnErrorFail].Add(1)
+			continue
+		}
+		out[i] = verdicts[j]
+		out[i].By = limiters.ByShare
+		f.decided[limiters.OnErrorLocal].Add(1)
+	}
+}
+
+// share is this process's share of a limit, for hits of n.
+func (f *Fallback) share(l *limiters.Limit, n int64) (*limiters.Limit, error) {
+	replicas := int64(max(1, f.options.Replicas()))
+	if replicas == 1 {
+		return l, nil
+	}
+	of := shareOf{l, max(n, 1)}
+	f.mu.RLock()
+	own, found := f.shares[of]
+	found = found && f.replicas == replicas
+	f.mu.RUnlock()
+	if found {
+		return own, nil
+	}
+	spec := l.Spec()
+	part := func(whole int64) int64 {
+		p := f.options.FalseLimit
+		if of.n > whole {
+			return whole // it never fits; or a funnel holds it that leaks less in a window, for one hit in several
+		}
+		return max(share(whole, replicas, p), of.n*share(whole/of.n, replicas, p))
+	}
+	spec.Max, spec.Capacity = part(spec.Max), part(spec.Capacity)
+	own, err := limiters.New(spec)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.replicas != replicas || len(f.shares) >= mostShares {
+		clear(f.shares)
+		f.replicas = replicas
+	}
+	f.shares[of] = own
+	return own, nil
+}
+
+func anyFailed(out []limiters.Verdict) bool {
+	for i := range out {
+		if out[i].Err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func allFailed(out []limiters.Verdict) bool {
+	for i := range out {
+		if out[i].Err == nil {
+			return false
+		}
+	}
+	return true
+}

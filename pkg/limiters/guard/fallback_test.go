@@ -1,0 +1,319 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+var errGone = errors.New("the store is gone")
+
+// A flaky store is another one, but for when it fails: as a whole, or for some keys.
+type flaky struct {
+	limiters.Store
+	gone bool
+	bad  string // keys with it fail
+}
+
+func (f *flaky) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if f.gone {
+		return errGone
+	}
+	err := f.Store.Take(ctx, now, hits, out)
+	for i := range hits {
+		if f.bad != "" && strings.Contains(hits[i].Key, f.bad) {
+			out[i] = limiters.Verdict{Err: errGone}
+		}
+	}
+	return err
+}
+
+func memory() limiters.Store { return memstore.New(memstore.Options{}) }
+
+var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour, CountDenied: true})
+
+func hit(key string, on limiters.OnError) limiters.Hit {
+	return limiters.Hit{Key: key, Limit: hourly, N: 1, OnError: on}
+}
+
+func TestAFallbackBeforeAStorePassesTheSuite(t *testing.T) {
+	limiterstest.Run(t, func(*testing.T) limiters.Store {
+		return guard.NewFallback(memory(), guard.FallbackOptions{Local: memory()})
+	})
+}
+
+// A local store behind a store that is always gone is a store, by its whole share of one replica.
+func TestWhatIsDecidedLocallyPassesTheSuite(t *testing.T) {
+	limiterstest.Run(t, func(*testing.T) limiters.Store {
+		return sole{guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: memory()})}
+	})
+}
+
+// sole sends hits to be decided locally, and hides that they were.
+type sole struct{ limiters.Store }
+
+func (s sole) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	hits = slices.Clone(hits)
+	for i := range hits {
+		hits[i].OnError = limiters.OnErrorLocal
+	}
+	err := s.Store.Take(ctx, now, hits, out)
+	for i := range out {
+		out[i].By = limiters.ByStore
+	}
+	return err
+}
+
+func TestEachHitIsDecidedAsItSays(t *testing.T) {
+	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: memory()})
+	hits := []limiters.Hit{
+		hit("a", limiters.OnErrorAllow), hit("d", limiters.OnErrorDeny), hit("l", limiters.OnErrorLocal),
+		hit("f", limiters.OnErrorFail), hit("u", limiters.OnErrorUnsaid),
+		{Key: "d", Limit: hourly, N: -1, OnError: limiters.OnErrorDeny}, {Key: "d", Limit: hourly, OnError: limiters.OnErrorDeny},
+	}
+	got := make([]limiters.Verdict, len(hits))
+	if err := f.Take(t.Context(), time.Time{}, hits, got); err != nil {
+		t.Fatal(err)
+	}
+	got[2].ResetAfter = 0 // the clock's
+	if want := []limiters.Verdict{
+		{Allowed: true, Remaining: 5, By: limiters.ByPolicy}, {By: limiters.ByPolicy},
+		{Allowed: true, Used: 1, Remaining: 4, By: limiters.ByShare}, {Err: errGone}, {Err: errGone},
+		{Allowed: true, By: limiters.ByPolicy}, {By: limiters.ByPolicy},
+	}; !slices.Equal(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if got, want := f.Stats(), (guard.FallbackStats{Lost: true, Decided: [5]int64{0, 2, 1, 3, 1}}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// Where nothing can be decided, the Take fails as the store did, and so it does for who has gone away.
+func TestWhatNobodyDecidesFails(t *testing.T) {
+	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{})
+	out := make([]limiters.Verdict, 2)
+	hits := []limiters.Hit{hit("a", limiters.OnErrorFail), hit("b", limiters.OnErrorLocal)}
+	if err := f.Take(t.Context(), time.Time{}, hits, out); !errors.Is(err, errGone) {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.Take(ctx, time.Time{}, []limiters.Hit{hit("a", limiters.OnErrorAllow)}, out[:1]); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestHitsThatTheStoreDecidedStand(t *testing.T) {
+	store := &flaky{Store: memory(), bad: "bad"}
+	f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
+	hits := []limiters.Hit{hit("good", limiters.OnErrorDeny), hit("bad", limiters.OnErrorDeny), hit("bad2", limiters.OnErrorFail)}
+	out := make([]limiters.Verdict, 3)
+	if err := f.Take(t.Context(), time.Time{}, hits, out); err != nil {
+		t.Fatal(err)
+	}
+	if !out[0].Allowed || out[0].By != limiters.ByStore || out[1].Allowed || out[1].By != limiters.ByPolicy || out[2].Err == nil {
+		t.Errorf("got %+v", out)
+	}
+	if f.Stats().Lost {
+		t.Error("a store with a bad key is not lost")
+	}
+}
+
+func TestGoingBackIsAutomaticAndTold(t *testing.T) {
+	store := &flaky{Store: memory()}
+	var told []string
+	f := guard.NewFallback(store, guard.FallbackOptions{
+		Local: memory(), Changed: func(lost bool, why error) { told = append(told, fmt.Sprint(lost, " ", why)) },
+	})
+	used := func() (int64, limiters.Source) {
+		v := take(t, f, hit("k", limiters.OnErrorLocal))[0]
+		return v.Used, v.By
+	}
+	var got []string
+	for _, gone := range []bool{false, true, true, false, false, true} {
+		store.gone = gone
+		n, by := used()
+		got = append(got, fmt.Sprintf("%d %t %t", n, by == limiters.ByShare, f.Stats().Lost))
+	}
+	// The local counts go on where they were.
+	if want := []string{"1 false false", "1 true true", "2 true true", "2 false false", "3 false false", "3 true true"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if want := []string{"true the store is gone", "false <nil>", "true the store is gone"}; !slices.Equal(told, want) {
+		t.Errorf("told %q", told)
+	}
+}
+
+// What a cache before the store still knows says nothing of the store.
+func TestWhatACacheAnswersDoesNotFindTheStore(t *testing.T) {
+	store := &flaky{Store: memory()}
+	cache := guard.NewDenyCache(store, guard.DenyOptions{})
+	defer cache.Close(t.Context())
+	f := guard.NewFallback(cache, guard.FallbackOptions{})
+	once := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, FirstHit: true})
+	over := limiters.Hit{Key: "over", Limit: once, N: 1, OnError: limiters.OnErrorAllow}
+	take(t, f, over)
+	take(t, f, over)
+	store.gone = true
+	take(t, f, hit("new", limiters.OnErrorAllow))
+	if v := take(t, f, over)[0]; v.Allowed || v.By != limiters.ByCache || !f.Stats().Lost {
+		t.Errorf("%+v, lost: %v", v, f.Stats().Lost)
+	}
+}
+
+// Whatever the algorithm, whatever the size of hits, each replica admits its share and no more; and of a limit that is used
+// whole, by hits that come to replicas by turns, nothing is denied.
+func TestReplicasAdmitTheirShares(t *testing.T) {
+	const replicas = 4
+	for _, spec := range []limiters.Spec{
+		{Algorithm: "fixed_window", Max: 200, Window: time.Hour, CountDenied: true},
+		{Algorithm: "sliding_log", Max: 200, Window: time.Hour},
+		{Algorithm: "funnel", Max: 200, Capacity: 100, Window: time.Hour},
+	} {
+		limit := limiterstest.MustLimit(spec)
+		for _, n := range []int64{1, 7, 60, 100, 101} {
+			whole := limit.Capacity() / n * n
+			var admitted, falsely int64
+			for range replicas {
+				f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{
+					Local: memory(), Replicas: func() int { return replicas },
+				})
+				now := time.Now()
+				for i := range int64(400) {
+					h := limiters.Hit{Key: "k", Limit: limit, N: n, OnError: limiters.OnErrorLocal}
+					var out [1]limiters.Verdict
+					if err := f.Take(t.Context(), now, []limiters.Hit{h}, out[:]); err != nil {
+						t.Fatal(err)
+					}
+					if out[0].Allowed {
+						admitted += n
+					} else if i < whole/n/replicas {
+						falsely++
+					}
+				}
+			}
+			if admitted < whole || admitted > replicas*whole {
+				t.Errorf("%s, hits of %d: %d admitted of %d", spec.Algorithm, n, admitted, whole)
+			}
+			if falsely > 0 {
+				t.Errorf("%s, hits of %d: %d were denied of a client that keeps to the limit", spec.Algorithm, n, falsely)
+			}
+			if n == 1 && admitted == replicas*whole {
+				t.Errorf("%s: each replica admits all", spec.Algorithm)
+			}
+		}
+	}
+}
+
+// More replicas are noticed, and so are fewer.
+func TestSharesFollowTheNumberOfReplicas(t *testing.T) {
+	replicas := 1
+	f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return replicas }})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, CountDenied: true})
+	var got []int64
+	for _, replicas = range []int{1, 10, 3, 10, 1} {
+		v := take(t, f, limiters.Hit{Key: "k", Limit: limit, OnError: limiters.OnErrorLocal})[0]
+		got = append(got, v.Remaining)
+	}
+	if want := []int64{1000, 137, 385, 137, 1000}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestAFallbackIsSafeForConcurrentUse(t *testing.T) {
+	f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 2 }})
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for j := range 200 {
+				take(t, f, limiters.Hit{Key: "k", Limit: hourly, N: int64(j % 5), OnError: limiters.OnErrorLocal})
+				if i == 0 {
+					f.Forget()
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := f.Stats().Decided[limiters.OnErrorLocal]; n != 1600 {
+		t.Errorf("%d decided, want 1600", n)
+	}
+}
+
+// A store charges nothing of a group that it cannot decide as a whole. Who has room in it must not pass for free because
+// another has none: keys that find no room are easily made.
+func TestAHitThatFailsLeavesTheOthersOfItsGroupCharged(t *testing.T) {
+	store := memstore.New(memstore.Options{MaxKeys: 1})
+	take(t, store, hit("k", limiters.OnErrorFail))
+	for range 5 {
+		take(t, store, hit("k", limiters.OnErrorFail)) // is full, of a key that denies
+	}
+	larger := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 8, Window: time.Hour, CountDenied: true})
+	group := func(key string, l *limiters.Limit, on limiters.OnError) limiters.Hit {
+		return limiters.Hit{Key: key, Limit: l, N: 1, Group: 3, OnError: on}
+	}
+	f := guard.NewFallback(store, guard.FallbackOptions{})
+	var got []string
+	for _, on := range []limiters.OnError{
+		limiters.OnErrorDeny, limiters.OnErrorFail, limiters.OnErrorAllow, limiters.OnErrorAllow, limiters.OnErrorAllow,
+	} {
+		v := take(t, f, group("k", larger, on), group("new", hourly, on))
+		got = append(got, fmt.Sprint(v[0].Used, v[0].Allowed, v[0].By == limiters.ByStore, v[1].Allowed, v[1].Err != nil))
+	}
+	if want := []string{
+		"6 true true false false", "6 true true false true", // nobody is charged to it
+		"7 true true true false", "8 true true true false", "9 false true true false",
+	}; !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// What is denied, or fails, in a group is charged to no share either.
+func TestAShareIsNotChargedForAGroupThatDoesNotPass(t *testing.T) {
+	local := memory()
+	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: local})
+	tied := func(on limiters.OnError, group uint16) limiters.Hit {
+		h := hit(fmt.Sprint(on), on)
+		h.Group = group
+		return h
+	}
+	for _, c := range []struct {
+		with  limiters.OnError
+		group uint16
+		want  int64
+	}{
+		{limiters.OnErrorDeny, 1, 0}, {limiters.OnErrorFail, 1, 0}, {limiters.OnErrorDeny, 2, 1}, {limiters.OnErrorAllow, 1, 2},
+	} {
+		v := take(t, f, tied(limiters.OnErrorLocal, 1), tied(c.with, c.group))
+		if !v[0].Allowed || v[0].By != limiters.ByShare || v[0].Used != c.want {
+			t.Errorf("with %q: %+v, want %d used", c.with, v[0], c.want)
+		}
+	}
+}
+
+// A funnel may hold more than it leaks in a window: a hit of that size keeps to the limit if it comes seldom, and then may
+// come to one replica twice running.
+func TestAHitLargerThanARateHasAllOfIt(t *testing.T) {
+	f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 10 }})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Capacity: 600, Window: time.Minute})
+	now := time.Now()
+	for i := range 3 {
+		var v [1]limiters.Verdict
+		h := limiters.Hit{Key: "k", Limit: limit, N: 600, OnError: limiters.OnErrorLocal}
+		if err := f.Take(t.Context(), now.Add(time.Duration(i)*10*time.Minute), []limiters.Hit{h}, v[:]); err != nil || !v[0].Allowed {
+			t.Errorf("hit %d: %+v, %v", i, v, err)
+		}
+	}
+}

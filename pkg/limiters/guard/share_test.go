@@ -1,0 +1,137 @@
+package guard
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the shares into docs/rules.md")
+
+// exceeded is the probability that of n trials more than m succeed, by exact fractions.
+func exceeded(n, m, replicas int64) float64 {
+	q := big.NewRat(1, replicas)
+	sum := new(big.Rat)
+	for k := m + 1; k <= n; k++ {
+		mass := new(big.Rat).SetInt(new(big.Int).Binomial(n, k))
+		for range k {
+			mass.Mul(mass, q)
+		}
+		for range n - k {
+			mass.Mul(mass, new(big.Rat).Sub(big.NewRat(1, 1), q))
+		}
+		sum.Add(sum, mass)
+	}
+	f, _ := sum.Float64()
+	return f
+}
+
+func TestAShareIsTheLeastThatIsExceededRarelyEnough(t *testing.T) {
+	for _, replicas := range []int64{2, 3, 10, 100} {
+		for _, p := range []float64{0.1, 0.001, 1e-9} {
+			for _, n := range []int64{1, 2, 3, 5, 10, 30, 60} {
+				m, most := share(n, replicas, p), p/float64(replicas)
+				if over := exceeded(n, m, replicas); over > most*(1+1e-9) {
+					t.Errorf("%d of %d by %d replicas is exceeded with %g, want at most %g", m, n, replicas, over, most)
+				}
+				if m > n/replicas && m > 0 && exceeded(n, m-1, replicas) <= most*(1-1e-9) {
+					t.Errorf("%d of %d by %d replicas: one less would do for %g", m, n, replicas, most)
+				}
+			}
+		}
+	}
+}
+
+// Large limits, where no exact sum can be had: the normal distribution is near.
+func TestSharesOfLargeLimits(t *testing.T) {
+	for _, n := range []int64{1e6, 1e9, math.MaxUint32} {
+		for _, replicas := range []int64{2, 50, 1000} {
+			q := 1 / float64(replicas)
+			mean, deviation := float64(n)*q, math.Sqrt(float64(n)*q*(1-q))
+			z := math.Sqrt2 * math.Erfinv(1-2*0.001/float64(replicas))
+			if got := (float64(share(n, replicas, 0.001)) - mean) / deviation; math.Abs(got-z) > 0.2 {
+				t.Errorf("%d by %d: %.3f deviations above the mean, want about %.3f", n, replicas, got, z)
+			}
+		}
+	}
+}
+
+func TestSharesOfExtremes(t *testing.T) {
+	for _, c := range []struct {
+		n, replicas int64
+		p           float64
+		want        int64
+	}{
+		{100, 1, 0.001, 100}, {100, 0, 0.001, 100}, {0, 5, 0.001, 0}, {1, 5, 0.001, 1}, {2, 1_000_000, 1e-12, 2}, {5, 3, 1e-300, 5},
+	} {
+		if got := share(c.n, c.replicas, c.p); got != c.want {
+			t.Errorf("share of %d by %d for %g: got %d, want %d", c.n, c.replicas, c.p, got, c.want)
+		}
+	}
+}
+
+// A client that uses its limit whole, its requests falling on replicas at random, is limited falsely as seldom as was asked.
+func TestAClientAtItsLimitIsSeldomLimited(t *testing.T) {
+	const n, replicas, p, clients = 50, 4, 0.01, 200_000
+	m, limited := share(n, replicas, p), 0
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range clients {
+		var got [replicas]int64
+		over := false
+		for range n {
+			i := rnd.IntN(replicas)
+			got[i]++
+			over = over || got[i] > m
+		}
+		if over {
+			limited++
+		}
+	}
+	if rate := float64(limited) / clients; rate > p || rate < p/10 {
+		t.Errorf("%.4f of the clients are limited, want at most %g, and not much less", rate, p)
+	}
+}
+
+// The table of docs/rules.md.
+func TestSharesAreInTheDocs(t *testing.T) {
+	const path, begin, end = "../../../docs/rules.md", " -update -->\n", "<!-- end -->"
+	limits, replicas := []int64{5, 60, 1000, 100_000}, []int64{2, 3, 10, 100}
+	var b strings.Builder
+	b.WriteString("| limit |")
+	for _, r := range replicas {
+		fmt.Fprintf(&b, " %d replicas |", r)
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(replicas)) + "\n")
+	for _, n := range limits {
+		fmt.Fprintf(&b, "| %d |", n)
+		for _, r := range replicas {
+			m := share(n, r, 0.001)
+			fmt.Fprintf(&b, " %d each, %.2f |", m, float64(m*r)/float64(n))
+		}
+		b.WriteString("\n")
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(file), begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		t.Fatal("docs/rules.md has no place for shares")
+	}
+	want := before + begin + b.String() + end + after
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if want != string(file) {
+		t.Errorf("docs/rules.md has other shares: go test ./pkg/limiters/guard -run Shares -update\n%s", &b)
+	}
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+const (
+	// user is nobody, as a number: Kubernetes can tell that it is not root. Nothing in the image belongs to it.
+	user   = "65534:65534"
+	source = "https://github.com/weir-rls/weir"
+
+	emptyJSON types.MediaType = "application/vnd.oci.empty.v1+json"
+)
+
+// A platformImage is the image of one architecture, with the list of what is in it.
+type platformImage struct {
+	platform v1.Platform
+	image    v1.Image
+	sbom     []byte
+}
+
+func newPlatformImage(b *build) (platformImage, error) {
+	one := platformImage{platform: v1.Platform{OS: "linux", Architecture: b.arch}}
+	files, err := fileSystem(b)
+	if err != nil {
+		return one, err
+	}
+	layer, err := tarball.LayerFromOpener(
+		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil },
+		// gzip, for Docker before 23 takes nothing else.
+		tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
+	if err != nil {
+		return one, err
+	}
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err = mutate.ConfigFile(image, &v1.ConfigFile{
+		OS: one.platform.OS, Architecture: one.platform.Architecture, Created: v1.Time{Time: b.date},
+		RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{
+			User:       user,
+			Entrypoint: []string{"/bin/weir"},
+			Cmd:        []string{"serve"},
+			Env:        []string{"PATH=/bin"},
+			WorkingDir: "/",
+			// HTTP and gRPC. The debug port is on loopback.
+			ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8081/tcp": {}},
+			Labels:       labels(b),
+		},
+	})
+	if err != nil {
+		return one, err
+	}
+	image, err = mutate.Append(image, mutate.Addendum{
+		Layer: layer, History: v1.History{Created: v1.Time{Time: b.date}, CreatedBy: "make image", Comment: b.version},
+	})
+	if err != nil {
+		return one, err
+	}
+	one.image = mutate.Annotations(image, labels(b)).(v1.Image)
+	one.sbom, err = billOfMaterials(b)
+	return one, err
+}
+
+// labels are of the configuration; manifests and the index have them as annotations.
+func labels(b *build) map[string]string {
+	all := map[string]string{
+		"org.opencontainers.image.title":         "Weir",
+		"org.opencontainers.image.description":   "A rate limit service for Envoy.",
+		"org.opencontainers.image.source":        source,
+		"org.opencontainers.image.documentation": source,
+		"org.opencontainers.image.licenses":      "Apache-2.0",
+		"org.opencontainers.image.version":       b.version,
+		"org.opencontainers.image.created":       b.date.Format(time.RFC3339),
+	}
+	if b.revision != "" {
+		all["org.opencontainers.image.revision"] = b.revision
+	}
+	return all
+}
+
+// fileSystem is everything in the image, as a tar archive. ratelimit is a hard link: it takes no room, and who copies
+// it out of the image gets the binary.
+func fileSystem(b *build) ([]byte, error) {
+	dir := tar.Header{Typeflag: tar.TypeDir, Mode: 0o755}
+	program := tar.Header{Typeflag: tar.TypeReg, Mode: 0o755}
+	file := tar.Header{Typeflag: tar.TypeReg, Mode: 0o644}
+	link := tar.Header{Typeflag: tar.TypeLink, Mode: 0o755, Linkname: "bin/weir"}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for _, one := range []struct {
+		header tar.Header
+		name   string
+		data   []byte
+	}{
+		{dir, "bin/", nil},
+		{program, "bin/weir", b.binary},
+		{link, "bin/ratelimit", nil},
+		{dir, "etc/", nil},
+		{dir, "etc/ssl/", nil},
+		{dir, "etc/ssl/certs/", nil},
+		{file, "etc/ssl/certs/ca-certificates.crt", roots()},
+	} {
+		h := one.header // of root, like all of the image
+		h.Name, h.Size, h.ModTime, h.Format = one.name, int64(len(one.data)), b.date, tar.FormatUSTAR
+		if err := w.WriteHeader(&h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(one.data); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return archive.Bytes(), err
+}
+
+func emptyIndex() v1.ImageIndex { return mutate.IndexMediaType(empty.Index, types.OCIImageIndex) }
+
+// newIndex is the image of all architectures. The bills of materials are entries of it, so that they travel with it
+// whatever tool pushes it; a registry tells them as referrers of the images. Their platform is one that no client wants.
+func newIndex(b *build, all []platformImage) (v1.ImageIndex, error) {
+	index := emptyIndex()
+	for _, one := range all {
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add: one.image, Descriptor: v1.Descriptor{Platform: &one.platform},
+		})
+	}
+	for _, one := range all {
+		bill, err := newReferrer(one)
+		if err != nil {
+			return nil, err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: bill, Descriptor: v1.Descriptor{
+			ArtifactType: cycloneDX, Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"},
+		}})
+	}
+	return mutate.Annotations(index, labels(b)).(v1.ImageIndex), nil
+}
+
+// A referrer is an artifact that tells something of an image.
+type referrer struct {
+	manifest []byte
+	content  v1.Layer
+}
+
+func newReferrer(of platformImage) (v1.Image, error) {
+	subject, err := partial.Descriptor(of.image)
+	if err != nil {
+		return nil, err
+	}
+	content := static.NewLayer(of.sbom, cycloneDX)
+	layer, err := partial.Descriptor(content)
+	if err != nil {
+		return nil, err
+	}
+	config := static.NewLayer([]byte("{}"), emptyJSON)
+	empty, err := partial.Descriptor(config)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := json.Marshal(v1.Manifest{
+		SchemaVersion: 2, MediaType: types.OCIManifestSchema1, ArtifactType: cycloneDX,
+		Config: *empty, Layers: []v1.Descriptor{*layer},
+		Subject: &v1.Descriptor{MediaType: subject.MediaType, Digest: subject.Digest, Size: subject.Size},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return partial.CompressedToImage(&referrer{manifest, content})
+}
+
+// RawConfigFile is that of an artifact which needs none.
+func (r *referrer) RawConfigFile() ([]byte, error) { return []byte("{}"), nil }
+
+// MediaType is that of its manifest.
+func (r *referrer) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+
+// RawManifest is its manifest.
+func (r *referrer) RawManifest() ([]byte, error) { return r.manifest, nil }
+
+// LayerByDigest is what it tells.
+func (r *referrer) LayerByDigest(v1.Hash) (partial.CompressedLayer, error) { return r.content, nil }
