@@ -42,6 +42,8 @@ func (c *Nodes) AddReplica(tb testing.TB, of int, settings ...string) *Server {
 	ask(s, c.ids[of], "master", "cluster", "nodes")
 	s.do(tb, "cluster", "replicate", c.ids[of])
 	ask(s, "master_link_status", ":up", "info", "replication")
+	// One that does not know that all slots are served would not serve its own.
+	ask(s, "cluster_state", ":ok", "cluster", "info")
 	for _, server := range c.Servers {
 		ask(server, id, " slave "+c.ids[of], "cluster", "nodes")
 	}

@@ -58,6 +58,9 @@ func TestAUserOfTheACLPassesTheSuite(t *testing.T) {
 	if policy, err := s.EvictionPolicy(t.Context()); policy != "" || err != nil {
 		t.Errorf("%q, %v: want neither a policy, which the ACL does not show, nor an error", policy, err)
 	}
+	if took, err := s.RoundTrip(t.Context()); took <= 0 || err != nil {
+		t.Errorf("a call takes %v, %v", took, err)
+	}
 }
 
 // SECURITY.md tells users of ACLs what these tests need.

@@ -189,6 +189,9 @@ func aUserOfTheACL(t *testing.T, c *redistest.Nodes) {
 			t.Errorf("hit %d: %+v, %v", i, v, err)
 		}
 	}
+	if took, err := s.RoundTrip(t.Context()); took <= 0 || err != nil {
+		t.Errorf("a call takes %v, %v", took, err)
+	}
 }
 
 func theWorstPolicyIsTold(t *testing.T, c *redistest.Nodes) {
