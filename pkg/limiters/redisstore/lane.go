@@ -106,7 +106,7 @@ func (l *lane) take(ctx context.Context, now time.Time, hits []limiters.Hit, out
 		l.mu.Unlock()
 		return l.alone(ctx, now, hits, out)
 	}
-	if l.waiting+len(hits) > l.bound {
+	if l.waiting > 0 && l.waiting+len(hits) > l.bound {
 		l.mu.Unlock()
 		l.counts.refused.Add(int64(len(hits)))
 		return ErrBusy

@@ -60,7 +60,7 @@ type Options struct {
 	// default 256. The hits of one Take are never parted.
 	MaxBatch int
 	// MaxWaiting is how many hits may wait for the call under way, for each node; default 16,384. Those past it fail with
-	// ErrBusy.
+	// ErrBusy, but for a Take that would wait alone.
 	MaxWaiting int
 }
 
