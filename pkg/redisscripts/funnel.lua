@@ -62,8 +62,10 @@ function M.limit(text, at)
   return l
 end
 
-function M.load(key, l, now)
-  local v, at, a, af, den, kept = call('GET', key), 0, 0, 0, 1, 0
+-- v is what the key holds, s a state to use again, where there are such.
+function M.load(key, l, now, v, s)
+  local at, a, af, den, kept = 0, 0, 0, 1, 0
+  v = v or call('GET', key)
   if v then at, a, af, den, kept = whole_numbers(v, 28, '>I8I8I4I4I4') end
   if at - now > l.window then at, a, af = now, 0, 0 end
   if at < now then
@@ -71,7 +73,9 @@ function M.load(key, l, now)
     at = now
     if a < 0 then a, af = 0, 0 end
   end
-  return { at = at, whole = a, frac = af, den = den, kept = kept }
+  if not s then return { at = at, whole = a, frac = af, den = den, kept = kept } end
+  s.at, s.whole, s.frac, s.den, s.kept = at, a, af, den, kept
+  return s
 end
 
 -- What is held, of the limit's fractions.
