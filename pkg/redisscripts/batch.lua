@@ -103,9 +103,9 @@ local function decide_alone(run, to, values, from)
   local limit, n = run.limit, run.n
   local algorithm, counts_denied = limit.algorithm, limit.counts_denied
   local load, judge, charge, usage, save = algorithm.load, algorithm.judge, algorithm.charge, algorithm.usage, algorithm.save
-  local first, place, s = run.first, run.key - 1
+  local first, place, keys, answers, s = run.first, run.key - 1, KEYS, told
   while at <= to do
-    local key = KEYS[place + at]
+    local key = keys[place + at]
     s = load(key, limit, now, values[at - from], s)
     local allowed, retry, charges = true, 0, false
     if n >= 0 then allowed, retry = judge(s, limit, now, n) end
@@ -129,7 +129,7 @@ local function decide_alone(run, to, values, from)
       end
     end
     local i = 4 * (first + at)
-    told[i - 7], told[i - 6], told[i - 5], told[i - 4] = what, used, retry, reset
+    answers[i - 7], answers[i - 6], answers[i - 5], answers[i - 4] = what, used, retry, reset
     at = at + 1
   end
 end

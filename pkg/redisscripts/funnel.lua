@@ -39,6 +39,8 @@ end
 
 -- How many hits take that long to leave, rounded up. The quotient of doubles is off by one at most, and of() is exact.
 local function hits(l, a, af)
+  -- Below 2^53 a quotient that is not whole is not rounded to a whole one.
+  if l.r == 0 and af == 0 then return math.min(ceil(a / l.p), MOST_HELD) end
   local n = floor((a + af / l.den) / (l.p + l.r / l.den))
   if n >= MOST_HELD then return MOST_HELD end
   local b, bf = of(l, n)

@@ -40,7 +40,7 @@ local function record(s, i, now)
       s.list.records[i] = text
     end
   end
-  local low, rest = struct.unpack('>I6I3', text, from)
+  local low, rest = unpacked('>I6I3', text, from)
   local sum = rest % SUMS
   local at = (rest - sum) / SUMS * 2 ^ 48 + low
   return now + (at - now % TIMES + TIMES + HALF) % TIMES - HALF, sum
