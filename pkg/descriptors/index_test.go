@@ -54,14 +54,12 @@ func match(all []described, entries []descriptors.Entry) string {
 			chosen = d
 		}
 	}
-	step := e.Key
-	switch {
-	case chosen == nil:
+	if chosen == nil {
 		return ""
-	case chosen.value != "":
-		step = chosen.key + "=" + chosen.value
-	default:
-		step = chosen.key
+	}
+	step := chosen.key
+	if chosen.value != "" {
+		step += "=" + chosen.value
 	}
 	if len(rest) == 0 {
 		if chosen.limited {

@@ -13,8 +13,10 @@ function M.limit(text, at)
   return { max = max, window = window, count_denied = count_denied == 1, first_hit = first_hit == 1 }
 end
 
-function M.load(key, l, now)
-  local v, start, count, stored = call('GET', key), 0, 0
+-- v is what the key holds, s a state to use again, where there are such.
+function M.load(key, l, now, v, s)
+  local start, count, stored = 0, 0
+  v = v or call('GET', key)
   if v then
     start, count = whole_numbers(v, 16, '>I8I8')
     stored = start
@@ -27,7 +29,9 @@ function M.load(key, l, now)
     local current = now - now % l.window
     if current ~= start then start, count = current, 0 end
   end
-  return { start = start, count = count, stored = stored }
+  if not s then return { start = start, count = count, stored = stored } end
+  s.start, s.count, s.stored = start, count, stored
+  return s
 end
 
 function M.judge(s, l, now, n)

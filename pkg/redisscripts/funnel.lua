@@ -39,6 +39,8 @@ end
 
 -- How many hits take that long to leave, rounded up. The quotient of doubles is off by one at most, and of() is exact.
 local function hits(l, a, af)
+  -- Below 2^53 a quotient that is not whole is not rounded to a whole one.
+  if l.r == 0 and af == 0 then return math.min(ceil(a / l.p), MOST_HELD) end
   local n = floor((a + af / l.den) / (l.p + l.r / l.den))
   if n >= MOST_HELD then return MOST_HELD end
   local b, bf = of(l, n)
@@ -62,8 +64,10 @@ function M.limit(text, at)
   return l
 end
 
-function M.load(key, l, now)
-  local v, at, a, af, den, kept = call('GET', key), 0, 0, 0, 1, 0
+-- v is what the key holds, s a state to use again, where there are such.
+function M.load(key, l, now, v, s)
+  local at, a, af, den, kept = 0, 0, 0, 1, 0
+  v = v or call('GET', key)
   if v then at, a, af, den, kept = whole_numbers(v, 28, '>I8I8I4I4I4') end
   if at - now > l.window then at, a, af = now, 0, 0 end
   if at < now then
@@ -71,7 +75,9 @@ function M.load(key, l, now)
     at = now
     if a < 0 then a, af = 0, 0 end
   end
-  return { at = at, whole = a, frac = af, den = den, kept = kept }
+  if not s then return { at = at, whole = a, frac = af, den = den, kept = kept } end
+  s.at, s.whole, s.frac, s.den, s.kept = at, a, af, den, kept
+  return s
 end
 
 -- What is held, of the limit's fractions.

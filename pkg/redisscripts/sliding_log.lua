@@ -40,7 +40,7 @@ local function record(s, i, now)
       s.list.records[i] = text
     end
   end
-  local low, rest = struct.unpack('>I6I3', text, from)
+  local low, rest = unpacked('>I6I3', text, from)
   local sum = rest % SUMS
   local at = (rest - sum) / SUMS * 2 ^ 48 + low
   return now + (at - now % TIMES + TIMES + HALF) % TIMES - HALF, sum
@@ -70,8 +70,9 @@ function M.limit(text, at)
   return { max = max, window = window, count_denied = count_denied == 1 }
 end
 
-function M.load(key, l, now)
-  local text = redis.pcall('GET', key)
+-- text is what the key holds, where that is known.
+function M.load(key, l, now, text)
+  text = text or redis.pcall('GET', key)
   local s = { text = text or '', stored = 0, first = 1, tail = 0, pend = NONE, base = 0, used = 0, newest = 0 }
   if not text then return s end
   if type(text) == 'table' then

@@ -15,8 +15,8 @@ import (
 // aclRules are all that Weir has to be allowed, of a single Redis; of a cluster also clusterRules.
 var (
 	aclRules = []string{
-		"on", ">secret", "~weir:*", "+eval", "+evalsha", "+time", "+get", "+set", "+setrange", "+append", "+del", "+pexpire", "+lindex", "+llen",
-		"+lset", "+ltrim", "+rpush", "+ping", "+select",
+		"on", ">secret", "~weir:*", "+eval", "+evalsha", "+time", "+get", "+mget", "+set", "+setrange", "+append", "+del", "+pexpire", "+lindex",
+		"+llen", "+lset", "+ltrim", "+rpush", "+ping", "+select",
 	}
 	clusterRules = []string{"+cluster|slots", "+asking"}
 )

@@ -1,0 +1,40 @@
+package redisstore
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A user who may not use MGET, as those of before it was used, is served: each key is then read by itself.
+func TestMGETIsNotNeeded(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.SetUser(t, "weir", slices.DeleteFunc(slices.Clone(aclRules), func(rule string) bool { return rule == "+mget" })...)
+	s := openAt(t, Options{Addr: server.Addr, Username: "weir", Password: "secret", Prefix: "weir:"})
+	now := time.Unix(1_700_000_000, 0)
+	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
+		limit, err := limiters.New(limiters.Spec{Algorithm: algorithm, Max: 3, Window: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hits, verdicts := make([]limiters.Hit, 600), make([]limiters.Verdict, 600) // more than are read at once
+		for i := range hits {
+			hits[i] = limiters.Hit{Key: fmt.Sprint(algorithm, i), Limit: limit, N: 1}
+		}
+		for used := int64(1); used <= 4; used++ {
+			if err := s.Take(t.Context(), now, hits, verdicts); err != nil {
+				t.Fatal(err)
+			}
+			for i, v := range verdicts {
+				if v.Err != nil || v.Allowed != (used <= 3) || v.Used != min(used, 3) {
+					t.Fatalf("%s, hit %d of key %d: %+v", algorithm, used, i, v)
+				}
+			}
+		}
+	}
+}
