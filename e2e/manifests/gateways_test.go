@@ -2,7 +2,6 @@ package manifests
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -250,12 +249,4 @@ descriptors:
 			t.Errorf("the overlay does not reach the rule with %s: %v\n%s", line, err, out)
 		}
 	}
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir)
-	}
-	os.Exit(code)
 }

@@ -24,21 +24,30 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// built is the server, built once from this tree.
+// built is the server, built once from this tree, by the first test that needs it.
 var built struct {
-	once      sync.Once
-	dir, path string
-	err       error
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "weir-manifests")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	built.dir = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
 }
 
 func weirBinary(t *testing.T) string {
 	t.Helper()
+	path := filepath.Join(built.dir, "weir")
 	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "weir-manifests"); built.err != nil {
-			return
-		}
-		built.path = filepath.Join(built.dir, "weir")
-		cmd := exec.Command("go", "build", "-o", built.path, "./cmd/server")
+		cmd := exec.Command("go", "build", "-o", path, "./cmd/server")
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil {
 			built.err = fmt.Errorf("%w\n%s", err, out)
@@ -47,7 +56,7 @@ func weirBinary(t *testing.T) string {
 	if built.err != nil {
 		t.Fatal(built.err)
 	}
-	return built.path
+	return path
 }
 
 // weirCommand runs weir with arguments, and returns what it prints.

@@ -1,0 +1,101 @@
+package manifests
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"sigs.k8s.io/yaml"
+)
+
+// definitions are the files with the definitions of others' kinds, in their own modules. The Prometheus operator's module of
+// types has none.
+var definitions = map[string]string{
+	"github.com/cert-manager/cert-manager": "deploy/crds/cert-manager.io_*.yaml",
+	"github.com/projectcontour/contour":    "examples/contour/01-crds.yaml",
+	"istio.io/api":                         "kubernetes/customresourcedefinitions.gen.yaml",
+	"github.com/envoyproxy/gateway":        "charts/gateway-helm/charts/crds/crds/generated/*.yaml",
+}
+
+// schemas are what an API server holds objects to, by "apiVersion kind".
+func schemas(t *testing.T) map[string]validation.SchemaCreateValidator {
+	t.Helper()
+	all := map[string]validation.SchemaCreateValidator{}
+	for module, pattern := range definitions {
+		dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", module, err)
+		}
+		files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s has no %s: %v", module, pattern, err)
+		}
+		for _, f := range files {
+			for document := range strings.SplitSeq(readFile(t, f), "\n---\n") {
+				define(t, all, document)
+			}
+		}
+	}
+	return all
+}
+
+func define(t *testing.T, all map[string]validation.SchemaCreateValidator, document string) {
+	t.Helper()
+	var d apiextensionsv1.CustomResourceDefinition
+	if err := yaml.Unmarshal([]byte(document), &d); err != nil {
+		t.Fatal(err)
+	}
+	if d.Kind != "CustomResourceDefinition" {
+		return
+	}
+	for _, v := range d.Spec.Versions {
+		var schema apiextensions.JSONSchemaProps
+		if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, &schema, nil); err != nil {
+			t.Fatalf("%s: %v", d.Name, err)
+		}
+		validator, _, err := validation.NewSchemaValidator(&schema)
+		if err != nil {
+			t.Fatalf("%s: %v", d.Name, err)
+		}
+		all[d.Spec.Group+"/"+v.Name+" "+d.Spec.Names.Kind] = validator
+	}
+}
+
+// Objects of others' kinds have the values that those kinds allow: enumerations, patterns, what is required.
+func TestObjectsOfOthersKindsAreAsTheirDefinitionsWant(t *testing.T) {
+	all, n := schemas(t), 0
+	check := func(where string, text []byte) {
+		t.Helper()
+		var object map[string]any
+		if err := yaml.Unmarshal(text, &object); err != nil {
+			t.Fatal(err)
+		}
+		kind := object["apiVersion"].(string) + " " + object["kind"].(string)
+		schema, found := all[kind]
+		if !found {
+			if group, _, _ := strings.Cut(kind, "/"); strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") && group != "monitoring.coreos.com" {
+				t.Errorf("%s: nobody defines %s", where, kind)
+			}
+			return
+		}
+		n++
+		for _, fault := range validation.ValidateCustomResource(nil, object, schema) {
+			t.Errorf("%s: %s: %v", where, kind, fault)
+		}
+	}
+	for _, dir := range overlayDirs(t) {
+		for _, o := range build(t, dir).objects {
+			check(dir, o.yaml)
+		}
+	}
+	for _, b := range blocks(t, "yaml apply") {
+		check(b.page, []byte(b.text))
+	}
+	if n < 8 {
+		t.Errorf("%d objects: this test has gone blind", n)
+	}
+}
