@@ -163,7 +163,7 @@ func checkFiles(t *testing.T, image v1.Image, date time.Time) (binary []byte) {
 	var got []string
 	for archive := tar.NewReader(content); ; {
 		h, err := archive.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		must(t, err)
