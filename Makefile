@@ -8,24 +8,43 @@ ROUNDS   ?= 3
 SECONDS  ?= 3
 RUN      ?=
 SOAK     ?= 10m
+IMAGE    ?= weir
+TAG      ?=
 
-.PHONY: help build demo test fuzz faults chaos bench bench-scale lint vuln check
+# The modules beside the product's own.
+MODULES := e2e/xds e2e/manifests e2e/containers tools/image
+
+.PHONY: help build image image-load demo test e2e fuzz faults chaos bench bench-scale lint vuln check
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build the server: ./weir
 	go build -o weir ./cmd/server
+
+image: ## the image, for amd64 and arm64, into dist/, without a daemon or a registry: IMAGE=weir TAG=(the version)
+	@cd tools/image && go run . -root=../.. -out=../../dist -name='$(IMAGE)' -tag='$(TAG)'
+
+image-load: image ## and into the Docker that runs here
+	@env=$$(tools/ensure docker) && eval "$$env" && "$$DOCKER" load -i dist/weir-linux-$$(go env GOARCH).tar
 
 demo: ## see it work with a real Envoy; STORE=redis: on a real Redis; ARGS=--once: ends by itself
 	@env=$$(tools/ensure envoy $(filter redis,$(STORE))) && eval "$$env" && \
 	go build -o bin/demo ./e2e/demo && exec bin/demo --store=$(STORE) $(ARGS)
 
-test: ## vet, then every test with the race detector, a real Envoy and a real Redis
-	@env=$$(tools/ensure envoy redis cc incumbent) && eval "$$env" && \
+test: ## vet, then every test with the race detector, a real Envoy and a real Redis; then in containers, where Docker can be
+	@env=$$(tools/ensure envoy redis cc incumbent docker) && eval "$$env" && \
 	go vet ./... && go test -race -shuffle=on ./... && \
 	(cd e2e/xds && go vet ./... && go test -race -shuffle=on ./...) && \
-	(cd e2e/manifests && go vet ./... && go test -shuffle=on ./...) # nothing of ours runs at once there, and it is long to build
+	(cd e2e/manifests && go vet ./... && go test -shuffle=on ./...) && \
+	(cd tools/image && go vet ./... && go test -shuffle=on ./...) && \
+	$(CONTAINERS)
+
+# -count=1: what is in the image is nothing that go test knows of.
+CONTAINERS = tools/with-docker $(SHELL) -c 'cd e2e/containers && go vet ./... && go test -count=1 -shuffle=on ./...'
+
+e2e: ## the image, Redis and Envoy in containers. A Docker daemon is found, or started for the time: see tools/with-docker
+	@env=$$(tools/ensure envoy redis incumbent docker) && eval "$$env" && CONTAINERS_REQUIRED=1 $(CONTAINERS)
 
 fuzz: ## every fuzz test for FUZZTIME (10s)
 	@tools/fuzz $(FUZZTIME)
@@ -47,13 +66,14 @@ bench-scale: ## the long rows: by the number of keys, of rules, of descriptors, 
 	$(BENCH) -scale
 
 lint: ## golangci-lint, by .golangci.yml
-	@env=$$(tools/ensure lint) && eval "$$env" && "$$GOLANGCI_LINT" run
+	@env=$$(tools/ensure lint) && eval "$$env" && "$$GOLANGCI_LINT" run && \
+	for m in $(MODULES); do (cd $$m && "$$GOLANGCI_LINT" run --config=$(CURDIR)/.golangci.yml) || exit; done
 
 vuln: ## govulncheck: known vulnerabilities of what is linked in. It asks vuln.go.dev; CI runs it where that answers
-	@env=$$(tools/ensure vuln) && eval "$$env" && "$$GOVULNCHECK" ./... && (cd e2e/xds && "$$GOVULNCHECK" -test ./...) && \
-	cd e2e/manifests && "$$GOVULNCHECK" -test ./...
+	@env=$$(tools/ensure vuln) && eval "$$env" && "$$GOVULNCHECK" ./... && \
+	for m in $(MODULES); do (cd $$m && "$$GOVULNCHECK" -test ./...) || exit; done
 
 check: ## what needs no server: formatting, go.mod, the rules in envoy/ and deploy/
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "gofmt -w" $$unformatted; exit 1; }
-	go mod tidy -diff && (cd e2e/xds && go mod tidy -diff) && (cd e2e/manifests && go mod tidy -diff)
+	go mod tidy -diff && for m in $(MODULES); do (cd $$m && go mod tidy -diff) || exit; done
 	go run ./cmd/server check envoy/rules.yaml && go run ./cmd/server check --strict deploy/k8s/base/rules.yaml

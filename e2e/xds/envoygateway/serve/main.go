@@ -2,6 +2,7 @@
 // certificate of the CA alone, by TLS 1.3. What it serves is set by HTTP on :18000, where every request is answered in the
 // order of events, for one client:
 //
+//	GET /ready              once it is there
 //	PUT /rules?version=V    the body is a list of RateLimitConfig, as JSON
 //	GET /request            waits for the next request of the service, and tells its version and error
 package main
@@ -66,6 +67,7 @@ func run(certs string) error {
 
 func handler(s *envoygateway.Server) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("PUT /rules", func(w http.ResponseWriter, r *http.Request) {
 		if err := set(s, r); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)

@@ -1,0 +1,78 @@
+package containers_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+)
+
+// Weir outlives its Redis. While it does not answer, hangs or not, requests are told so in time, and Envoy lets them pass; when
+// it is back, limits hold again, with what was counted if Redis kept it.
+func TestRedisLostAndBack(t *testing.T) {
+	t.Parallel()
+	for _, how := range []struct {
+		name       string
+		keeps      bool
+		lose, back func(*testing.T, *service)
+	}{
+		{"hangs", true,
+			func(t *testing.T, redis *service) {
+				_, err := docker.ContainerPause(t.Context(), redis.GetContainerID(), client.ContainerPauseOptions{})
+				must(t, err)
+			},
+			func(t *testing.T, redis *service) {
+				_, err := docker.ContainerUnpause(t.Context(), redis.GetContainerID(), client.ContainerUnpauseOptions{})
+				must(t, err)
+			},
+		},
+		{"stops", false,
+			func(t *testing.T, redis *service) {
+				most := 10 * time.Second
+				must(t, redis.Stop(context.Background(), &most))
+			},
+			func(t *testing.T, redis *service) { must(t, redis.Start(t.Context())) },
+		},
+	} {
+		t.Run(how.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStack(t)
+			redis := s.redis()
+			// Denials that are remembered would answer for a Redis that is not there.
+			weir := s.weir(rules(t, hourly(3)).dir, onRedis, map[string]string{"STORE_TIMEOUT": "1s", "LOCAL_CACHE_SIZE_IN_BYTES": "0"})
+			c := s.envoy(bootstrap(t))
+			c.heard("login")
+			for _, action := range actions {
+				c.allowed(3, "alice", action)
+				c.denied("alice", action)
+			}
+			how.lose(t, redis)
+			for _, action := range actions {
+				began := time.Now()
+				if a := c.do("alice", action); a.Status != 200 || a.Limit != "" {
+					t.Errorf("%s without Redis: %+v, want that it passes unlimited", action, a)
+				}
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("%s was told after %v", action, took)
+				}
+			}
+			if n := c.stat("cluster.backend.ratelimit.failure_mode_allowed"); n < len(actions) {
+				t.Errorf("Envoy let %d pass, want %d or more", n, len(actions))
+			}
+			if body := get(t, "http://"+weir.address(8080)+"/healthcheck"); body != "OK" {
+				t.Errorf("/healthcheck without Redis: %q; all replicas would leave at once", body)
+			}
+			how.back(t, redis)
+			c.heard("login")
+			for _, action := range actions {
+				if how.keeps {
+					c.denied("alice", action)
+				}
+				c.allowed(3, "bob", action)
+				c.denied("bob", action)
+			}
+			weir.end()
+		})
+	}
+}

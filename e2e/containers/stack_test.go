@@ -1,0 +1,281 @@
+package containers_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	"github.com/testcontainers/testcontainers-go"
+	tcnetwork "github.com/testcontainers/testcontainers-go/network"
+	"github.com/testcontainers/testcontainers-go/wait"
+
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+const patience = 30 * time.Second // far above what is needed: a busy machine must not look like a fault
+
+// A stack is a network of its own, on which containers find each other by name.
+type stack struct {
+	t   *testing.T
+	net *testcontainers.DockerNetwork
+}
+
+func newStack(t *testing.T) *stack {
+	t.Helper()
+	net, err := tcnetwork.New(t.Context())
+	must(t, err)
+	t.Cleanup(func() { must(t, net.Remove(context.Background())) })
+	return &stack{t, net}
+}
+
+// A recipe says how to run an image.
+type recipe struct {
+	image      image
+	alias      string // on the network
+	entrypoint []string
+	args       []string
+	env        map[string]string
+	mounts     map[string]string // a folder or file of this machine, by the path in the container; read only
+	port       int               // that is published, and answers ready
+	more       []int             // that are published as well
+	ready      wait.Strategy
+	user       string
+	restricted bool // as Kubernetes' restricted standard and Envoy Gateway have it
+}
+
+// A service is a running container.
+type service struct {
+	*testcontainers.DockerContainer
+	t *testing.T
+}
+
+func (s *stack) start(r recipe) *service {
+	t := s.t
+	t.Helper()
+	bindings := network.PortMap{}
+	var exposed []string
+	for _, port := range append([]int{r.port}, r.more...) {
+		name := fmt.Sprintf("%d/tcp", port)
+		exposed = append(exposed, name)
+		bindings[network.MustParsePort(name)] = []network.PortBinding{{HostIP: netip.MustParseAddr("127.0.0.1")}}
+	}
+	c, err := testcontainers.GenericContainer(t.Context(), testcontainers.GenericContainerRequest{
+		Started: true,
+		ContainerRequest: testcontainers.ContainerRequest{
+			Image: r.image.name, Entrypoint: r.entrypoint, Cmd: r.args, Env: r.env, ExposedPorts: exposed,
+			Networks: []string{s.net.Name}, NetworkAliases: map[string][]string{s.net.Name: {r.alias}},
+			WaitingFor: r.ready,
+			ConfigModifier: func(c *container.Config) {
+				if r.user != "" {
+					c.User = r.user
+				}
+			},
+			HostConfigModifier: func(h *container.HostConfig) {
+				h.PortBindings = bindings
+				for inside, outside := range r.mounts {
+					h.Binds = append(h.Binds, outside+":"+inside+":ro")
+				}
+				if r.restricted {
+					h.ReadonlyRootfs, h.CapDrop, h.SecurityOpt = true, []string{"ALL"}, []string{"no-new-privileges"}
+				}
+			},
+		},
+	})
+	if c == nil {
+		t.Fatal(err)
+	}
+	one := &service{c.(*testcontainers.DockerContainer), t}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the log of %s (%s):\n%s", r.alias, r.image.name, one.log())
+		}
+		must(t, one.Terminate(context.Background(), testcontainers.StopTimeout(0)))
+	})
+	must(t, err)
+	return one
+}
+
+// log is the end of what it has written.
+func (s *service) log() string {
+	r, err := s.Logs(context.Background())
+	if err != nil {
+		return err.Error()
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return err.Error()
+	}
+	text := string(b)
+	return text[max(0, len(text)-8000):]
+}
+
+// address is where a port of it is published now: it may be another one after every start.
+func (s *service) address(port int) string {
+	s.t.Helper()
+	mapped, err := s.MappedPort(context.Background(), fmt.Sprintf("%d/tcp", port))
+	must(s.t, err)
+	return fmt.Sprintf("127.0.0.1:%d", mapped.Num())
+}
+
+// end stops it as Kubernetes does, and wants exit code 0.
+func (s *service) end() {
+	s.t.Helper()
+	most := 20 * time.Second
+	must(s.t, s.Stop(context.Background(), &most))
+	state, err := s.State(context.Background())
+	must(s.t, err)
+	if state.ExitCode != 0 || state.OOMKilled {
+		s.t.Errorf("exit code %d after SIGTERM, want 0\n%s", state.ExitCode, s.log())
+	}
+}
+
+func (s *stack) redis() *service {
+	s.t.Helper()
+	return s.start(recipe{
+		image: images.redis, alias: "redis", port: 6379, entrypoint: []string{images.redis.program},
+		args:  []string{"--save", "", "--protected-mode", "no"},
+		ready: wait.ForLog("Ready to accept connections").WithStartupTimeout(patience),
+	})
+}
+
+// onRedis are the settings of a Weir that counts on the redis of its network.
+var onRedis = map[string]string{"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis:6379"}
+
+// weir starts the image as it is, as nobody, without rights, with rules at /etc/weir. Its own settings are those that make
+// a busy machine look like an idle one.
+func (s *stack) weir(rules string, env ...map[string]string) *service {
+	s.t.Helper()
+	return s.weirNamed("weir", rules, env...)
+}
+
+func (s *stack) weirNamed(alias, rules string, env ...map[string]string) *service {
+	s.t.Helper()
+	settings := map[string]string{"CONFIG_PATH": "/etc/weir", "STORE_TIMEOUT": "5s", "DRAIN_DELAY": "0s"}
+	for _, one := range env {
+		maps.Copy(settings, one)
+	}
+	mounts := map[string]string{"/etc/weir": rules}
+	if dir := settings["CERTS"]; dir != "" {
+		mounts["/certs"] = dir
+		delete(settings, "CERTS")
+	}
+	return s.start(recipe{
+		image: images.weir, alias: alias, port: 8080, more: []int{8081}, env: settings, mounts: mounts, restricted: true,
+		ready: wait.ForHTTP("/healthcheck").WithPort("8080/tcp").WithStartupTimeout(patience),
+	})
+}
+
+// envoy starts Envoy with a bootstrap, and returns what sends requests through it.
+func (s *stack) envoy(bootstrap string, mounts ...map[string]string) *proxy {
+	s.t.Helper()
+	path := filepath.Join(s.t.TempDir(), "envoy.yaml")
+	must(s.t, os.WriteFile(path, []byte(bootstrap), 0o644))
+	all := map[string]string{"/etc/envoy/envoy.yaml": path}
+	for _, one := range mounts {
+		maps.Copy(all, one)
+	}
+	e := s.start(recipe{
+		image: images.envoy, alias: "envoy", port: 9901, more: []int{10000}, mounts: all,
+		entrypoint: []string{images.envoy.program}, user: "0",
+		args:  []string{"-c", "/etc/envoy/envoy.yaml", "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"},
+		ready: wait.ForHTTP("/ready").WithPort("9901/tcp").WithStartupTimeout(patience),
+	})
+	return &proxy{s.t, &harness.Envoy{URL: "http://" + e.address(10000), Admin: "http://" + e.address(9901)}}
+}
+
+// A proxy sends requests through Envoy.
+type proxy struct {
+	t     *testing.T
+	envoy *harness.Envoy
+}
+
+func (c *proxy) do(user, action string) harness.Answer {
+	c.t.Helper()
+	a, err := c.envoy.Do(c.t.Context(), user, action)
+	must(c.t, err)
+	return a
+}
+
+// allowed sends n requests that must pass, and of which Weir must have known.
+func (c *proxy) allowed(n int, user, action string) {
+	c.t.Helper()
+	for i := range n {
+		if a := c.do(user, action); a.Status != 200 || a.Limit == "" {
+			c.t.Fatalf("%s %s, request %d of %d: %+v, want 200 and a limit", user, action, i+1, n, a)
+		}
+	}
+}
+
+// denied sends a request that must not pass.
+func (c *proxy) denied(user, action string) harness.Answer {
+	c.t.Helper()
+	a := c.do(user, action)
+	if a.Status != 429 || !a.Limited {
+		c.t.Fatalf("%s %s: %+v, want 429", user, action, a)
+	}
+	return a
+}
+
+// heard waits until Envoy has found who answers: it asks for names from time to time.
+func (c *proxy) heard(action string) {
+	c.t.Helper()
+	until(c.t, "Envoy reaches a rate limit service", func() bool { return c.do("nobody", action).Limit != "" })
+}
+
+// stat is one number of Envoy's statistics; 0 if there is none yet.
+func (c *proxy) stat(name string) (n int) {
+	c.t.Helper()
+	for line := range strings.Lines(get(c.t, c.envoy.Admin+"/stats")) {
+		if text, ok := strings.CutPrefix(line, name+": "); ok {
+			_, err := fmt.Sscan(text, &n)
+			must(c.t, err)
+		}
+	}
+	return n
+}
+
+// web never keeps a connection: a container that is started again may be elsewhere.
+var web = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	r, err := web.Get(url)
+	must(t, err)
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	must(t, err)
+	if r.StatusCode != 200 {
+		t.Fatalf("%s: %s\n%s", url, r.Status, body)
+	}
+	return string(body)
+}
+
+// until polls ok, which has no other way to be told, and fails the test when it takes too long.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in %v: %s", patience, what)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,90 @@
+package containers_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/testcontainers/testcontainers-go/wait"
+)
+
+// The image of envoyproxy/ratelimit is replaced by Weir's, and put back: the same command, environment and ConfigMap, the
+// same Redis, and an Envoy that knows of nothing. docker-compose says the command as arguments, Kubernetes in place of the entry
+// point; both start the server.
+func TestSwitchFromTheIncumbentAndBack(t *testing.T) {
+	t.Parallel()
+	if images.incumbent.name == "" {
+		if os.Getenv("INCUMBENT_REQUIRED") == "1" {
+			t.Fatal("INCUMBENT_REQUIRED is 1, and INCUMBENT is not set")
+		}
+		t.Skip("INCUMBENT is not set: envoyproxy/ratelimit could not be built here")
+	}
+	const limits = `
+domain: weir
+descriptors:
+  - key: user_id
+    descriptors:
+      - {key: action, value: login, rate_limit: {unit: day, requests_per_unit: 3}}
+      - {key: action, value: reply, rate_limit: {unit: hour, requests_per_unit: 5}}
+`
+	for _, how := range []struct {
+		name             string
+		entrypoint, args []string
+	}{
+		{"docker-compose", nil, []string{"/bin/ratelimit"}},
+		{"Kubernetes", []string{"/bin/ratelimit"}, nil},
+	} {
+		t.Run(how.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStack(t)
+			s.redis()
+			m := rules(t, limits)
+			start := func(image image) *service {
+				t.Helper()
+				r := recipe{
+					image: image, alias: "weir", port: 8080, more: []int{8081}, user: "65534:65534", restricted: true,
+					entrypoint: how.entrypoint, args: how.args,
+					env: map[string]string{
+						"RUNTIME_ROOT": "/data", "RUNTIME_SUBDIRECTORY": "ratelimit", "RUNTIME_WATCH_ROOT": "false",
+						"RUNTIME_IGNOREDOTFILES": "true", "USE_STATSD": "false", "LOG_LEVEL": "info",
+						"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis:6379",
+					},
+					mounts: map[string]string{"/data/ratelimit/config": m.dir},
+					ready:  wait.ForHTTP("/healthcheck").WithPort("8080/tcp").WithStartupTimeout(patience),
+				}
+				if image == images.incumbent {
+					// The public image has no entry point; ours of its binary has.
+					r.entrypoint, r.args = []string{"/bin/ratelimit"}, nil
+				}
+				return s.start(r)
+			}
+			incumbent := start(images.incumbent)
+			c := s.envoy(bootstrap(t))
+			c.heard("login")
+			holds := func(who string) {
+				t.Helper()
+				for action, limit := range map[string]int{"login": 3, "reply": 5} {
+					c.allowed(limit, who, action)
+					if a := c.denied(who, action); a.Remaining != 0 {
+						t.Errorf("%s %s: %+v", who, action, a)
+					}
+				}
+			}
+			holds("alice, of the incumbent")
+			most := patience
+			must(t, incumbent.Stop(t.Context(), &most))
+
+			weir := start(images.weir)
+			c.heard("login")
+			holds("bob, of Weir")
+			weir.end()
+
+			must(t, incumbent.Start(t.Context()))
+			c.heard("login")
+			holds("carol, of the incumbent again")
+			c.denied("alice, of the incumbent", "login")
+			if n := c.stat("cluster.backend.ratelimit.over_limit"); n < 7 {
+				t.Errorf("Envoy was told %d times that it is over, want 7", n)
+			}
+		})
+	}
+}
