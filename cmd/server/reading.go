@@ -17,6 +17,7 @@ const (
 	perRequest = 64                     // bytes: few requests are shorter
 	lookAgain  = time.Millisecond       // after which a connection that waits looks whether it may be read
 	patience   = 100 * time.Millisecond // after which it is read all the same: it may say that it ends
+	ofLate     = 20 * time.Millisecond
 )
 
 // The goroutines that gRPC has for a connection: to read, to write, and to look whether it still lives.
@@ -27,15 +28,26 @@ type crowd struct {
 	bound *inFlight
 	conns atomic.Int64
 	usual int64 // goroutines, without connections and requests
+
+	start  time.Time
+	waited atomic.Int64 // when a quarter of MAX_IN_FLIGHT were being decided for the last time, since start
 }
 
 func newCrowd(bound *inFlight, workers int) *crowd {
-	return &crowd{bound: bound, usual: int64(runtime.NumGoroutine() + workers)}
+	return &crowd{bound: bound, usual: int64(runtime.NumGoroutine() + workers), start: time.Now()}
 }
 
-// now is how many requests are being decided, or wait for their turn: each has a goroutine.
+// now is how many requests are being decided, or wait for their turn: each has a goroutine. Where only few have been decided
+// at a time of late, nobody waits for a store, and the others only for a CPU, which to read them more slowly would not give
+// them.
 func (c *crowd) now() int64 {
-	return max(c.bound.now.Load(), int64(runtime.NumGoroutine())-c.usual-perConn*c.conns.Load())
+	deciding, at := c.bound.now.Load(), int64(time.Since(c.start))
+	if 4*deciding >= c.bound.most {
+		c.waited.Store(at)
+	} else if at-c.waited.Load() > int64(ofLate) {
+		return deciding
+	}
+	return max(deciding, int64(runtime.NumGoroutine())-c.usual-perConn*c.conns.Load())
 }
 
 // is tells whether there are more than half of MAX_IN_FLIGHT.

@@ -291,6 +291,9 @@ const calm = `
 	weir_hits_total{namespace="weir", pod="a", domain="weir", rule="r", verdict="allowed"} 0+6000x60
 	weir_hits_total{namespace="weir", pod="a", domain="weir", rule="r", verdict="denied"} 0+60x60
 	weir_metrics_overflow_total{namespace="weir", pod="a"} 0x60
+	weir_fallback_hits_total{namespace="weir", pod="a", mode="local"} 0x60
+	weir_fallback_hits_total{namespace="weir", pod="a", mode="error"} 0+1x60
+	weir_refused_requests_total{namespace="weir", pod="a"} 0x60
 `
 
 // raised is, for each alert, what changes when it is to be raised: series in the place of those of calm.
@@ -311,6 +314,8 @@ var raised = map[string]string{
 	"WeirRequestsRefused": `weir_requests_total{namespace="weir", pod="a", code="InvalidArgument"} 0+120x60`,
 	"WeirSnapshotFails":   `weir_memory_snapshot_failures_total{namespace="weir", pod="a"} 0x55 1x5`,
 	"WeirDeniesMost":      `weir_hits_total{namespace="weir", pod="a", domain="weir", rule="r", verdict="denied"} 0+9000x60`,
+	"WeirFallback":        `weir_fallback_hits_total{namespace="weir", pod="a", mode="local"} 0+2x60`,
+	"WeirOverloaded":      `weir_refused_requests_total{namespace="weir", pod="a"} 0+2x60`,
 	"WeirSeriesFull":      `weir_metrics_overflow_total{namespace="weir", pod="a"} 0+1x60`,
 }
 
