@@ -170,6 +170,6 @@ func BenchmarkBound(b *testing.B) {
 func BenchmarkCrowd(b *testing.B) {
 	c := newCrowd(&inFlight{most: 1}, 0)
 	for b.Loop() {
-		c.is()
+		c.is(c.now())
 	}
 }

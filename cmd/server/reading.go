@@ -30,32 +30,38 @@ type crowd struct {
 	usual int64 // goroutines, without connections and requests
 
 	start  time.Time
-	waited atomic.Int64 // when a quarter of MAX_IN_FLIGHT were being decided for the last time, since start
+	waited atomic.Int64 // when a quarter of MAX_IN_FLIGHT were being decided for the last time, since start; 0: not of late
 }
 
 func newCrowd(bound *inFlight, workers int) *crowd {
-	return &crowd{bound: bound, usual: int64(runtime.NumGoroutine() + workers), start: time.Now()}
+	return &crowd{bound: bound, usual: int64(runtime.NumGoroutine() + workers), start: time.Now().Add(-time.Second)}
 }
 
 // now is how many requests are being decided, or wait for their turn: each has a goroutine. Where only few have been decided
 // at a time of late, nobody waits for a store, and the others only for a CPU, which to read them more slowly would not give
 // them.
 func (c *crowd) now() int64 {
-	deciding, at := c.bound.now.Load(), int64(time.Since(c.start))
-	if 4*deciding >= c.bound.most {
+	deciding, waited := c.bound.now.Load(), c.waited.Load()
+	many := 4*deciding >= c.bound.most
+	if !many && waited == 0 {
+		return deciding // as nearly always: without a look at the clock, which costs more than all else here
+	}
+	switch at := int64(time.Since(c.start)); {
+	case many:
 		c.waited.Store(at)
-	} else if at-c.waited.Load() > int64(ofLate) {
+	case at-waited > int64(ofLate):
+		c.waited.CompareAndSwap(waited, 0)
 		return deciding
 	}
 	return max(deciding, int64(runtime.NumGoroutine())-c.usual-perConn*c.conns.Load())
 }
 
-// is tells whether there are more than half of MAX_IN_FLIGHT.
-func (c *crowd) is() bool { return c.now() > c.bound.most/2 }
+// is tells whether n are more than half of MAX_IN_FLIGHT.
+func (c *crowd) is(n int64) bool { return n > c.bound.most/2 }
 
-// share is how many bytes a connection may bring.
-func (c *crowd) share() int64 {
-	return max(leastRead, (c.bound.most-c.now())*perRequest/max(1, c.conns.Load()))
+// share is how many bytes a connection may bring while n are under way.
+func (c *crowd) share(n int64) int64 {
+	return max(leastRead, (c.bound.most-n)*perRequest/max(1, c.conns.Load()))
 }
 
 // A pacedListener accepts connections that are read at the pace of the answers.
@@ -83,16 +89,18 @@ type pacedConn struct {
 
 // Read implements net.Conn. A connection with little to say, such as one of health checks, does not wait.
 func (c *pacedConn) Read(b []byte) (int, error) {
-	crowded := c.crowd.is()
+	under := c.crowd.now()
+	crowded := c.crowd.is(under)
 	if crowded {
 		if now := time.Now(); now.Sub(c.since) > patience {
 			c.since, c.brought = now, 0
 		}
 		if c.brought >= leastRead {
 			c.wait()
+			under = c.crowd.now()
 		}
 	}
-	n, err := c.Conn.Read(b[:min(int64(len(b)), c.crowd.share())])
+	n, err := c.Conn.Read(b[:min(int64(len(b)), c.crowd.share(under))])
 	if crowded {
 		c.brought += n
 	}
@@ -104,7 +112,7 @@ func (c *pacedConn) wait() {
 	defer tick.Stop()
 	for range patience / lookAgain {
 		<-tick.C
-		if !c.crowd.is() {
+		if !c.crowd.is(c.crowd.now()) {
 			return
 		}
 	}
