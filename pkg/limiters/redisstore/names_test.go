@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +20,22 @@ type zone struct {
 	addrs map[string]string
 }
 
-// newZone takes the place of the resolver until the test ends. No test of this package runs beside another.
+// zoneAsked is the address of the zone that answers just now; empty: the machine's own servers do.
+var zoneAsked atomic.Value
+
+// The resolver takes the place of the usual one before any test runs: connections of a test that has ended may still be
+// made while the next one begins.
+func init() {
+	zoneAsked.Store("")
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if zone := zoneAsked.Load().(string); zone != "" {
+			network, addr = "udp", zone
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}}
+}
+
+// newZone answers in the place of the machine's own servers until the test ends. No test of this package runs beside another.
 func newZone(t *testing.T) *zone {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -29,12 +45,9 @@ func newZone(t *testing.T) *zone {
 	z := &zone{addrs: map[string]string{}}
 	var serving sync.WaitGroup
 	serving.Go(func() { z.serve(conn) })
-	was := net.DefaultResolver
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "udp", conn.LocalAddr().String())
-	}}
+	zoneAsked.Store(conn.LocalAddr().String())
 	t.Cleanup(func() {
-		net.DefaultResolver = was
+		zoneAsked.Store("")
 		_ = conn.Close()
 		serving.Wait()
 	})
