@@ -140,7 +140,7 @@ type faultyNetwork struct {
 
 func newFaultyNetwork(seed uint64) *faultyNetwork {
 	return &faultyNetwork{
-		delays: .02, cuts: .005, halves: .005, longest: 40 * time.Millisecond,
+		delays: .02, cuts: .005, halves: .005, longest: either(400*time.Millisecond, 40*time.Millisecond),
 		random: rand.New(rand.NewPCG(seed, 1)), n: map[string]int{},
 	}
 }
