@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
 )
@@ -139,7 +138,7 @@ func (up *setup) startRedis(ctx context.Context, b binaries, dir string) (string
 		return "", err
 	}
 	cmd := exec.Command(b.redis, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", dir)
-	up.redis, err = harness.Start(ctx, cmd, filepath.Join(dir, "redis.log"), listens(addr))
+	up.redis, err = harness.Start(ctx, cmd, filepath.Join(dir, "redis.log"), harness.Listens(addr))
 	return addr, err
 }
 
@@ -154,7 +153,7 @@ func (up *setup) startBare(ctx context.Context, b binaries, dir string) error {
 	}
 	cmd := exec.Command(b.bare, "-listen", addr, "-debug", debug, "-gogc", strconv.Itoa(bareGOGC))
 	up.addr, up.debug = addr, debug
-	up.server, err = harness.Start(ctx, cmd, filepath.Join(dir, "bare.log"), listens(addr))
+	up.server, err = harness.Start(ctx, cmd, filepath.Join(dir, "bare.log"), harness.Listens(addr))
 	return err
 }
 
@@ -180,7 +179,7 @@ func (up *setup) startIncumbent(ctx context.Context, b binaries, s subject, dir,
 	}, settings...)
 	up.addr, up.debug = "127.0.0.1:"+port(0), "127.0.0.1:"+port(2)
 	// It listens once it has its rules and its Redis.
-	up.server, err = harness.Start(ctx, cmd, filepath.Join(dir, "incumbent.log"), listens(up.addr))
+	up.server, err = harness.Start(ctx, cmd, filepath.Join(dir, "incumbent.log"), harness.Listens(up.addr))
 	return err
 }
 
@@ -203,15 +202,4 @@ func freeAddr() (addr, port string, err error) {
 	}
 	port = strconv.Itoa(ports[0])
 	return net.JoinHostPort("127.0.0.1", port), port, nil
-}
-
-// listens tells whether somebody does on addr.
-func listens(addr string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
-		if err != nil {
-			return err
-		}
-		return c.Close()
-	}
 }

@@ -84,12 +84,15 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	sharing := newReplicas(&s.Serve, log)
 	fallback, tidy := fallBack(&s.Serve, remembering, sharing, rules, log, metrics)
 	store.Store = fallback
-	rules.replaced = func() {
-		drop()
-		fallback.Forget()
+	doWithout := func() {
 		if canDoWithout(rules.live.Rules()) {
 			storeAnswered()
 		}
+	}
+	rules.replaced = func() {
+		drop()
+		fallback.Forget()
+		doWithout()
 	}
 	p, err := newServers(&s.Serve, rules, store, ready, log, metrics, traces.GRPC()...)
 	if err != nil {
@@ -114,9 +117,7 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	group.Go(func() error { store.await(running, storeAnswered); return nil })
 	group.Go(func() error { sharing.watch(running); return nil })
 	group.Go(func() error { tidy(running); return nil })
-	if canDoWithout(rules.live.Rules()) {
-		storeAnswered()
-	}
+	doWithout()
 	group.Go(func() error {
 		s.stopOn(running, signals, ready, log)
 		hurrying.Go(func() { s.hurry(ended, signals, giveUp) })

@@ -11,12 +11,10 @@
 package differential
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
-	"sync"
 	"testing"
 
 	"github.com/weir-rls/weir/e2e/harness"
@@ -28,15 +26,16 @@ var (
 	weir     = flag.String("weir", "", "a binary of Weir in place of the one built from this tree")
 )
 
-var buildDir string // where the binary of Weir goes; gone when the tests are over
+// built is Weir, built once for all tests.
+var built, removeBuilt = harness.BuildOnce()
 
-// weirBinary is Weir, built once for all tests.
-var weirBinary = sync.OnceValues(func() (string, error) {
+// weirBinary is the Weir that is tested.
+func weirBinary() (string, error) {
 	if *weir != "" {
 		return *weir, nil
 	}
-	return harness.BuildWeir(context.Background(), buildDir)
-})
+	return built()
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -44,13 +43,11 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	var err error
-	if buildDir, err = os.MkdirTemp("", "weir-differential-"); err != nil {
-		fmt.Fprintln(os.Stderr, "differential:", err)
-		return 1
-	}
-	defer os.RemoveAll(buildDir)
 	code := m.Run()
+	if err := removeBuilt(); err != nil {
+		fmt.Fprintln(os.Stderr, "differential:", err)
+		code = 1
+	}
 	if _, missing := findIncumbent(); missing != nil {
 		// A skipped test is silent unless somebody asks with -v. This is not to go unseen.
 		fmt.Fprintln(os.Stderr, "differential: THE COMPARISON WITH THE INCUMBENT DID NOT RUN:", missing)

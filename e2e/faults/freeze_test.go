@@ -212,7 +212,7 @@ func startIncumbent(t *testing.T, path, redis string) (*harness.Process, string)
 		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis, "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",
 	}
-	p, err := harness.Start(t.Context(), cmd, filepath.Join(dir, "incumbent.log"), listens("127.0.0.1:"+port(0)))
+	p, err := harness.Start(t.Context(), cmd, filepath.Join(dir, "incumbent.log"), harness.Listens("127.0.0.1:"+port(0)))
 	if err != nil {
 		t.Fatal(err)
 	}

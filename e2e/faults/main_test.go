@@ -6,12 +6,10 @@
 package faults
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,15 +23,16 @@ var (
 	soak = flag.Duration("soak", 10*time.Minute, "the length of the soak, with -full")
 )
 
-var buildDir string // where the binary of Weir goes; gone when the tests are over
+// built is Weir, built once for all tests.
+var built, removeBuilt = harness.BuildOnce()
 
-// weirBinary is Weir, built once for all tests.
-var weirBinary = sync.OnceValues(func() (string, error) {
+// weirBinary is the Weir that is tested.
+func weirBinary() (string, error) {
 	if *weir != "" {
 		return *weir, nil
 	}
-	return harness.BuildWeir(context.Background(), buildDir)
-})
+	return built()
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -46,10 +45,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	if buildDir, err = os.MkdirTemp("", "weir-faults-"); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(buildDir)) }()
+	defer func() { err = errors.Join(err, removeBuilt()) }()
 	return m.Run(), publish()
 }
 

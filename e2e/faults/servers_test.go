@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -254,15 +253,4 @@ func until(t *testing.T, what string, ok func() bool) time.Time {
 		}
 	}
 	return time.Now()
-}
-
-// listens tells whether somebody does on addr.
-func listens(addr string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
-		if err != nil {
-			return err
-		}
-		return c.Close()
-	}
 }

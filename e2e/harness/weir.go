@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
+	"time"
 )
 
 // Root is the folder of the repository: the nearest one upwards that holds go.mod.
@@ -45,6 +47,30 @@ func BuildWeir(ctx context.Context, dir string) (string, error) {
 		return "", fmt.Errorf("build weir: %w\n%s", err, out)
 	}
 	return path, nil
+}
+
+// BuildOnce is BuildWeir for all tests of a package, when the first asks for it: into a folder of its own, which remove
+// removes when they are over.
+func BuildOnce() (binary func() (string, error), remove func() error) {
+	dir := ""
+	binary = sync.OnceValues(func() (path string, err error) {
+		if dir, err = os.MkdirTemp("", "weir-"); err != nil {
+			return "", err
+		}
+		return BuildWeir(context.Background(), dir)
+	})
+	return binary, func() error { return os.RemoveAll(dir) }
+}
+
+// Listens tells whether somebody does on addr.
+func Listens(addr string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	}
 }
 
 // WeirOptions say how to start Weir. Binary, Rules and Dir are required.

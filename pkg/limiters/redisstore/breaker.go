@@ -80,8 +80,15 @@ func judge(err error, had, timeout time.Duration) outcome {
 }
 
 func isAnswer(err error) bool {
+	answer := answerOf(err)
+	return answer != nil && strings.HasPrefix(answer.Error(), "ERR ")
+}
+
+// answerOf is the answer of Redis that an error is, nil if none came.
+func answerOf(err error) redis.Error {
 	var answer redis.Error
-	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "ERR ")
+	errors.As(err, &answer)
+	return answer
 }
 
 // isTimeout tells of errLate too: Redis says it to a call that had no time to get there.

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +23,7 @@ type recovery struct {
 // it is none to ask.
 func (r *recovery) after(err error, c redis.UniversalClient) {
 	leave := redis.IsMasterDownError(err)
-	if answer := redis.Error(nil); errors.As(err, &answer) && !leave || !r.busy.CompareAndSwap(false, true) {
+	if answerOf(err) != nil && !leave || !r.busy.CompareAndSwap(false, true) {
 		return
 	}
 	r.done.Go(func() {
@@ -42,8 +41,7 @@ func (r *recovery) after(err error, c redis.UniversalClient) {
 // slotsAreElsewhere tells whether an error of a node may mean that another has its slots by now. Who is sent on to another
 // needs no such hint: go-redis takes it.
 func slotsAreElsewhere(err error) bool {
-	answer := redis.Error(nil)
-	return !errors.As(err, &answer) || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
+	return answerOf(err) == nil || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
 		redis.IsMasterDownError(err) || redis.IsLoadingError(err)
 }
 
