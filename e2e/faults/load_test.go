@@ -121,7 +121,7 @@ type load struct {
 
 	unsent  atomic.Int64
 	mu      sync.Mutex
-	all     answers
+	parts   []answers // each of as many: one that grew would be copied, and everybody waits meanwhile
 	counted [failed + 1]int
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -143,7 +143,17 @@ func (l *load) start(t *testing.T) {
 func (l *load) end() answers {
 	l.stop()
 	l.running.Wait()
-	return l.all
+	return slices.Concat(l.parts...)
+}
+
+// keep adds an answer. The lock is held.
+func (l *load) keep(a answer) {
+	const each = 4096
+	last := len(l.parts) - 1
+	if last < 0 || len(l.parts[last]) == each {
+		l.parts, last = append(l.parts, make(answers, 0, each)), last+1
+	}
+	l.parts[last] = append(l.parts[last], a)
 }
 
 func (l *load) run(ctx context.Context) {
@@ -169,7 +179,7 @@ func (l *load) run(ctx context.Context) {
 				l.mu.Lock()
 				l.counted[v]++
 				if !l.forget {
-					l.all = append(l.all, a)
+					l.keep(a)
 				}
 				l.mu.Unlock()
 			})
@@ -182,11 +192,15 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// soFar calls f with the answers there are.
-func (l *load) soFar(f func(answers)) {
+// answered is how many answers there are.
+func (l *load) answered() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f(l.all)
+	n := 0
+	for _, p := range l.parts {
+		n += len(p)
+	}
+	return n
 }
 
 // that are the answers of which f is true.

@@ -31,12 +31,7 @@ func TestMemoryKilledAndRestarted(t *testing.T) {
 				return counter{actions[n%len(actions)].name, n / len(actions) % (users / len(actions))}
 			}}
 			l.start(t)
-			half := func() bool {
-				done := false
-				l.soFar(func(all answers) { done = len(all) >= users*outageLimit/2 })
-				return done
-			}
-			until(t, "half of all is spent", half)
+			until(t, "half of all is spent", func() bool { return l.answered() >= users*outageLimit/2 })
 			kill(t, w.Process)
 			before := l.end()
 			saved := time.Time{}

@@ -41,11 +41,7 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 		l.clients = append(l.clients, dial(t, w.GRPC))
 	}
 	l.start(t)
-	until(t, "half of all is spent", func() bool {
-		half := false
-		l.soFar(func(all answers) { half = len(all) >= users*outageLimit/2 })
-		return half
-	})
+	until(t, "half of all is spent", func() bool { return l.answered() >= users*outageLimit/2 })
 	if o.lag != nil {
 		o.lag()
 		sleep(t, 500*time.Millisecond)
