@@ -16,8 +16,10 @@ import (
 // whoever waits for too much waits for nothing, and keeps others waiting.
 type inFlight struct {
 	most    int64
+	many    int64 // of them, so that connections are read at the pace of the answers: see crowd
 	now     atomic.Int64
 	refused atomic.Int64
+	room    chan struct{} // tells one who waits that they are no longer many
 }
 
 // perCPU is the default bound for each CPU: what it decides in about ten milliseconds, on Redis (22,000 a second) or in half
@@ -29,7 +31,7 @@ func newInFlight(most int) *inFlight {
 	if most == 0 {
 		most = perCPU * runtime.GOMAXPROCS(0)
 	}
-	return &inFlight{most: int64(most)}
+	return &inFlight{most: int64(most), many: int64(most) * 3 / 4, room: make(chan struct{})}
 }
 
 var errTooMany = status.Error(codes.ResourceExhausted, "too many requests under way")
@@ -48,7 +50,15 @@ func (f *inFlight) enter(ctx context.Context) error {
 	return nil
 }
 
-func (f *inFlight) leave() { f.now.Add(-1) }
+func (f *inFlight) leave() {
+	if f.now.Add(-1) > f.many {
+		return
+	}
+	select {
+	case f.room <- struct{}{}:
+	default:
+	}
+}
 
 func (f *inFlight) stats() telemetry.Load {
 	return telemetry.Load{InFlight: f.now.Load(), Refused: f.refused.Load()}

@@ -82,7 +82,7 @@ func TestPastTheBoundRequestsAreRefusedAtOnce(t *testing.T) {
 // A request whose time is over, or whose client has gone, is not even decoded.
 func TestWhoHasNotWaitedIsNotDecided(t *testing.T) {
 	service := rls.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), rls.Options{})
-	bound := &inFlight{most: 1}
+	bound := newInFlight(1)
 	handle := watched(rls.ServiceDesc(), bound, zap.NewNop(), telemetry.NewMetrics("test")).Methods[0].Handler
 	late, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancel()
@@ -106,8 +106,8 @@ func TestWhoHasNotWaitedIsNotDecided(t *testing.T) {
 // answered, or a while has passed. Others are read as ever.
 func TestAConnectionIsReadAtThePaceOfTheAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bound := &inFlight{most: 100}
-		crowd := newCrowd(bound, 100) // goroutines of the test are no requests
+		bound := newInFlight(100)
+		crowd := &crowd{bound: bound}
 		crowd.conns.Add(1)
 		here, there := net.Pipe()
 		defer here.Close()
@@ -148,6 +148,17 @@ func TestAConnectionIsReadAtThePaceOfTheAnswers(t *testing.T) {
 		if n, took := read(5000); n != 5000 || took < 9*lookAgain || took > 11*lookAgain {
 			t.Errorf("until some are answered: %d bytes at a time, in %v", n, took)
 		}
+		bound.now.Store(100)
+		read(leastRead)
+		go func() {
+			time.Sleep(lookAgain / 2)
+			for bound.now.Load() > 0 {
+				bound.leave()
+			}
+		}()
+		if _, took := read(5000); took != lookAgain/2 {
+			t.Errorf("once they are answered: %v, want no wait for the next look", took)
+		}
 		_ = c.Close()
 		_ = c.Close()
 		if n := crowd.conns.Load(); n != 0 {
@@ -157,7 +168,7 @@ func TestAConnectionIsReadAtThePaceOfTheAnswers(t *testing.T) {
 }
 
 func BenchmarkBound(b *testing.B) {
-	f, ctx := &inFlight{most: 1}, context.Background()
+	f, ctx := newInFlight(1), context.Background()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for b.Loop() {
@@ -168,7 +179,7 @@ func BenchmarkBound(b *testing.B) {
 }
 
 func BenchmarkCrowd(b *testing.B) {
-	c := newCrowd(&inFlight{most: 1}, 0)
+	c := &crowd{bound: newInFlight(1)}
 	for b.Loop() {
 		c.is(c.now())
 	}

@@ -15,49 +15,25 @@ import (
 const (
 	leastRead  = 512                    // bytes: a few requests
 	perRequest = 64                     // bytes: few requests are shorter
-	lookAgain  = time.Millisecond       // after which a connection that waits looks whether it may be read
+	lookAgain  = time.Millisecond       // after which a connection that waits looks whether it may be read, if nobody has told it
 	patience   = 100 * time.Millisecond // after which it is read all the same: it may say that it ends
-	ofLate     = 20 * time.Millisecond
 )
 
-// The goroutines that gRPC has for a connection: to read, to write, and to look whether it still lives.
-const perConn = 3
-
-// A crowd tells whether many requests are under way. It costs a request nothing.
+// A crowd tells whether many requests are under way.
 type crowd struct {
 	bound *inFlight
 	conns atomic.Int64
-	usual int64 // goroutines, without connections and requests
-
-	start  time.Time
-	waited atomic.Int64 // when a quarter of MAX_IN_FLIGHT were being decided for the last time, since start; 0: not of late
 }
 
-func newCrowd(bound *inFlight, workers int) *crowd {
-	return &crowd{bound: bound, usual: int64(runtime.NumGoroutine() + workers), start: time.Now().Add(-time.Second)}
-}
-
-// now is how many requests are being decided, or wait for their turn: each has a goroutine. Where only few have been decided
-// at a time of late, nobody waits for a store, and the others only for a CPU, which to read them more slowly would not give
-// them.
+// now is how many requests are being decided. Those that have been read begin before it looks: who reads on while they do not
+// count yet reads far more than there is room for.
 func (c *crowd) now() int64 {
-	deciding, waited := c.bound.now.Load(), c.waited.Load()
-	many := 4*deciding >= c.bound.most
-	if !many && waited == 0 {
-		return deciding // as nearly always: without a look at the clock, which costs more than all else here
-	}
-	switch at := int64(time.Since(c.start)); {
-	case many:
-		c.waited.Store(at)
-	case at-waited > int64(ofLate):
-		c.waited.CompareAndSwap(waited, 0)
-		return deciding
-	}
-	return max(deciding, int64(runtime.NumGoroutine())-c.usual-perConn*c.conns.Load())
+	runtime.Gosched()
+	return c.bound.now.Load()
 }
 
-// is tells whether n are more than half of MAX_IN_FLIGHT.
-func (c *crowd) is(n int64) bool { return n > c.bound.most/2 }
+// is tells whether n are many.
+func (c *crowd) is(n int64) bool { return n > c.bound.many }
 
 // share is how many bytes a connection may bring while n are under way.
 func (c *crowd) share(n int64) int64 {
@@ -110,10 +86,10 @@ func (c *pacedConn) Read(b []byte) (int, error) {
 func (c *pacedConn) wait() {
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
-	for range patience / lookAgain {
-		<-tick.C
-		if !c.crowd.is(c.crowd.now()) {
-			return
+	for end := time.Now().Add(patience); c.crowd.is(c.crowd.now()) && time.Now().Before(end); {
+		select {
+		case <-c.crowd.bound.room:
+		case <-tick.C:
 		}
 	}
 }

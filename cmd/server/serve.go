@@ -235,7 +235,7 @@ func newServers(
 		return nil, err
 	}
 	all := &servers{
-		grpc: newGRPC(service, bound, ready, log, metrics, append(grpcOptions, traces...)...), grpcListener: pacedListener{l.grpc, newCrowd(bound, workers())},
+		grpc: newGRPC(service, bound, ready, log, metrics, append(grpcOptions, traces...)...), grpcListener: pacedListener{l.grpc, &crowd{bound: bound}},
 		http: []httpServer{
 			{"http", newHTTP(bound.bounding(service), ready, metrics), l.http},
 			{"debug", newDebug(rules.live.Rules), l.debug},
