@@ -13,7 +13,7 @@
 -- reply   1: this server's time, 8 bytes, and 25 for each hit: 0 = denied, 1 = allowed, 2 = failed; used, or of a failed
 --         one which of the texts that follow says why; retry (-1 = never); reset. No hits: it was too late
 --         2 and on: the texts
-local now, not_after = struct.unpack('>I8I8', ARGV[1])
+local now, not_after = unpacked('>I8I8', ARGV[1])
 local time = call('TIME')
 local server = time[1] * 1000000 + time[2]
 if not_after > 0 and server > not_after then return { pack('>I8', server) } end
@@ -22,35 +22,30 @@ if now == 0 then now = server else soonest = 3600000 end
 
 local modules, limits = {}, {}
 for i = 2, #ARGV - 1 do
-  local name, at = struct.unpack('s', ARGV[i])
-  modules[name] = modules[name] or algorithms[name]()
-  local limit = modules[name].limit(ARGV[i], at)
-  limit.algorithm = modules[name]
-  limit.counts_denied = limit.count_denied and limit.max > 0
-  limits[i - 1] = limit
+  local name, at = unpacked('s', ARGV[i])
+  local algorithm = modules[name] or algorithm_of(name)
+  local limit = algorithm.limit(ARGV[i], at)
+  limit.algorithm, limit.counts_denied = algorithm, limit.count_denied and limit.max > 0
+  modules[name], limits[i - 1] = algorithm, limit
 end
-
--- What is known of each key: its state, the limit it was charged under and when it is as good as new, or why it failed.
-local states, charged, resets, failed = {}, {}, {}, {}
 
 -- The runs of hits, and by the number of its group each hit that has one.
 local runs, groups, count = {}, nil, 0
 do
   local text, at = ARGV[#ARGV], 1
   while at <= #text do
-    local run = { first = count + 1 }
-    run.times, run.key, run.kind, run.limit, run.group, run.n, at = struct.unpack('>I2I2I1I2I2i8', text, at)
-    run.limit, run.step = limits[run.limit], math.min(run.kind, 1)
-    runs[#runs + 1] = run
-    if run.group > 0 then
+    local times, key, kind, limit, group, n
+    times, key, kind, limit, group, n, at = unpacked('>I2I2I1I2I2i8', text, at)
+    local first, step = count + 1, math.min(kind, 1)
+    limit = limits[limit]
+    runs[#runs + 1] = { first = first, times = times, key = key, step = step, kind = kind, limit = limit, group = group, n = n }
+    if group > 0 then
       groups = groups or {}
-      local group = groups[run.group] or {}
-      groups[run.group] = group
-      for t = 0, run.times - 1 do
-        group[#group + 1] = { i = run.first + t, key = run.key + t * run.step, limit = run.limit, n = run.n }
-      end
+      local those = groups[group] or {}
+      groups[group] = those
+      for t = 0, times - 1 do those[#those + 1] = { i = first + t, key = key + t * step, limit = limit, n = n } end
     end
-    count = count + run.times
+    count = count + times
   end
 end
 
@@ -63,35 +58,17 @@ local function text_of(problem)
   return text
 end
 
-local function state_of(key, limit)
-  local s = states[key]
-  if not s then
-    s = limit.algorithm.load(KEYS[key], limit, now)
-    states[key] = s
-  end
-  return s
-end
-
--- The answers, four numbers for each hit.
-local told = {}
+-- The answers, four numbers for each hit; and the reply, which has why hits failed after the first.
+local told, reply = {}, { '' }
 
 local function answer(i, what, used, retry, reset)
   i = 4 * i
   told[i - 3], told[i - 2], told[i - 1], told[i] = what, used, retry, reset
 end
 
-local function judge_and_charge(s, limit, n)
-  local algorithm, allowed, retry, charges = limit.algorithm, true, 0, false
-  if n >= 0 then allowed, retry = algorithm.judge(s, limit, now, n) end
-  if n ~= 0 and (allowed or limit.counts_denied) then
-    charges = algorithm.charge(s, limit, now, n)
-    if not allowed then
-      -- Who waits as long as told gets in, with what the hit took.
-      local _
-      _, retry = algorithm.judge(s, limit, now, n)
-    end
-  end
-  return allowed, retry, charges
+local function fail(i, problem)
+  reply[#reply + 1] = text_of(problem)
+  answer(i, 2, #reply - 1, 0, 0)
 end
 
 -- Which hit of a run decide_alone is at, from 1: those before it are decided.
@@ -134,74 +111,141 @@ local function decide_alone(run, to, values, from)
   end
 end
 
-local function tell(i, key, s, limit, allowed, retry)
-  local used, reset = limit.algorithm.usage(s, limit, now)
-  if charged[key] == limit then resets[key] = reset end
-  answer(i, allowed and 1 or 0, used, retry, reset)
-end
+-- sharing makes what decides the hits that share a key or are of a group, run by run, and what saves their keys in the end. It
+-- is made where there are such: in Lua a function costs something by being there.
+local function sharing()
+  -- What is known of each key: its state, the limit it was charged under and when it is as good as new, why it failed, and the
+  -- group it is charged with.
+  local states, charged, resets, failed, ties = {}, {}, {}, {}, {}
 
-local function decide(key, i, limit, n)
-  local s = state_of(key, limit)
-  local allowed, retry, charges = judge_and_charge(s, limit, n)
-  if charges then charged[key] = limit end
-  tell(i, key, s, limit, allowed, retry)
-end
-
--- Runs f; an error in it fails the key, and so every hit on it, and no other.
-local function guarded(key, f, ...)
-  if failed[key] then return end
-  local ok, problem = pcall(f, key, ...)
-  if not ok then failed[key] = text_of(problem) end
-end
-
-local ties = {}
-
--- Decides hits that are charged only if all of them are allowed.
-local function decide_group(group)
-  local function judge(key, hit, sum)
-    local s = state_of(key, hit.limit)
-    hit.allowed, hit.retry = true, 0
-    if hit.n >= 0 then hit.allowed, hit.retry = hit.limit.algorithm.judge(s, hit.limit, now, sum) end
-  end
-  local function charge(key, hit)
-    if hit.limit.algorithm.charge(states[key], hit.limit, now, hit.n) then charged[key] = hit.limit end
-  end
-  local function tell_of(key, hit) tell(hit.i, key, states[key], hit.limit, hit.allowed, hit.retry) end
-  local function counts(hit) return hit.n > 0 and not hit.allowed and hit.limit.counts_denied end
-
-  local all, sums = true, {}
-  for _, hit in ipairs(group) do
-    sums[hit.key] = math.min((sums[hit.key] or 0) + math.max(hit.n, 0), MAX_HITS)
-    ties[hit.key] = group
-  end
-  for _, hit in ipairs(group) do
-    guarded(hit.key, judge, hit, sums[hit.key])
-    all = all and hit.allowed and not failed[hit.key]
-  end
-  for _, hit in ipairs(group) do
-    if all and hit.n ~= 0 or counts(hit) then guarded(hit.key, charge, hit) end
-    if all then guarded(hit.key, tell_of, hit) end
-  end
-  if all then return end
-  for _, hit in ipairs(group) do
-    if not hit.allowed and hit.limit.counts_denied then
-      guarded(hit.key, judge, hit, sums[hit.key])
-      hit.allowed = false
+  local function state_of(key, limit)
+    local s = states[key]
+    if not s then
+      s = limit.algorithm.load(KEYS[key], limit, now)
+      states[key] = s
     end
-    guarded(hit.key, tell_of, hit)
+    return s
   end
+
+  local function judge_and_charge(s, limit, n)
+    local algorithm, allowed, retry, charges = limit.algorithm, true, 0, false
+    if n >= 0 then allowed, retry = algorithm.judge(s, limit, now, n) end
+    if n ~= 0 and (allowed or limit.counts_denied) then
+      charges = algorithm.charge(s, limit, now, n)
+      if not allowed then
+        -- Who waits as long as told gets in, with what the hit took.
+        local _
+        _, retry = algorithm.judge(s, limit, now, n)
+      end
+    end
+    return allowed, retry, charges
+  end
+
+  local function tell(i, key, s, limit, allowed, retry)
+    local used, reset = limit.algorithm.usage(s, limit, now)
+    if charged[key] == limit then resets[key] = reset end
+    answer(i, allowed and 1 or 0, used, retry, reset)
+  end
+
+  local function decide(key, i, limit, n)
+    local s = state_of(key, limit)
+    local allowed, retry, charges = judge_and_charge(s, limit, n)
+    if charges then charged[key] = limit end
+    tell(i, key, s, limit, allowed, retry)
+  end
+
+  -- Runs f; an error in it fails the key, and so every hit on it, and no other.
+  local function guarded(key, f, ...)
+    if failed[key] then return end
+    local ok, problem = pcall(f, key, ...)
+    if not ok then failed[key] = text_of(problem) end
+  end
+
+  -- Decides hits that are charged only if all of them are allowed.
+  local function decide_group(group)
+    local function judge(key, hit, sum)
+      local s = state_of(key, hit.limit)
+      hit.allowed, hit.retry = true, 0
+      if hit.n >= 0 then hit.allowed, hit.retry = hit.limit.algorithm.judge(s, hit.limit, now, sum) end
+    end
+    local function charge(key, hit)
+      if hit.limit.algorithm.charge(states[key], hit.limit, now, hit.n) then charged[key] = hit.limit end
+    end
+    local function tell_of(key, hit) tell(hit.i, key, states[key], hit.limit, hit.allowed, hit.retry) end
+    local function counts(hit) return hit.n > 0 and not hit.allowed and hit.limit.counts_denied end
+
+    local all, sums = true, {}
+    for _, hit in ipairs(group) do
+      sums[hit.key] = math.min((sums[hit.key] or 0) + math.max(hit.n, 0), MAX_HITS)
+      ties[hit.key] = group
+    end
+    for _, hit in ipairs(group) do
+      guarded(hit.key, judge, hit, sums[hit.key])
+      all = all and hit.allowed and not failed[hit.key]
+    end
+    for _, hit in ipairs(group) do
+      if all and hit.n ~= 0 or counts(hit) then guarded(hit.key, charge, hit) end
+      if all then guarded(hit.key, tell_of, hit) end
+    end
+    if all then return end
+    for _, hit in ipairs(group) do
+      if not hit.allowed and hit.limit.counts_denied then
+        guarded(hit.key, judge, hit, sums[hit.key])
+        hit.allowed = false
+      end
+      guarded(hit.key, tell_of, hit)
+    end
+  end
+
+  local function decide_run(run)
+    local key = run.key
+    if run.group == 0 then
+      for i = run.first, run.first + run.times - 1 do
+        guarded(key, decide, i, run.limit, run.n)
+        key = key + run.step
+      end
+    elseif groups[run.group] then
+      decide_group(groups[run.group])
+      groups[run.group] = nil
+    end
+  end
+
+  -- Saves what was charged. Where Redis refuses it (it is full, or a replica), what was to be charged is an error, and so is
+  -- the rest of its group, of which nothing has been written yet: only the first write of a script is refused.
+  local function finish()
+    local unsaved = {}
+    for key, limit in pairs(charged) do
+      local tie = ties[key]
+      if failed[key] then
+        -- is left as it is
+      elseif tie and tie.unsaved then
+        unsaved[key] = tie.unsaved
+      else
+        local ok, problem = pcall(limit.algorithm.save, KEYS[key], states[key], limit, resets[key], now, server)
+        if not ok then
+          unsaved[key] = text_of(problem)
+          if tie then tie.unsaved = unsaved[key] end
+        end
+      end
+    end
+    if not next(failed) and not next(unsaved) then return end
+    for _, run in ipairs(runs) do
+      for t = 0, run.times - 1 do
+        local key, i = run.key + t * run.step, run.first + t
+        -- A denial stands whether or not it could be counted.
+        local problem = failed[key] or unsaved[key] and told[4 * i - 3] == 1 and unsaved[key]
+        if problem then fail(i, problem) end
+      end
+    end
+  end
+
+  return decide_run, finish
 end
 
-local reply = { '' }
-
-local function fail(i, problem)
-  reply[#reply + 1] = text_of(problem)
-  answer(i, 2, #reply - 1, 0, 0)
-end
-
+local decide_run, finish
 for _, run in ipairs(runs) do
-  local key, limit, n = run.key, run.limit, run.n
   if run.kind == 2 then
+    local key = run.key
     -- Many are read at once, which costs a third of a GET for each. What that does not give, for it is not there, is no string,
     -- or the user may not use MGET, is asked for by itself.
     for from = 0, run.times - 1, 256 do
@@ -216,54 +260,26 @@ for _, run in ipairs(runs) do
         end
       end
     end
-  elseif run.group == 0 then
-    for i = run.first, run.first + run.times - 1 do
-      guarded(key, decide, i, limit, n)
-      key = key + run.step
-    end
-  elseif groups[run.group] then
-    decide_group(groups[run.group])
-    groups[run.group] = nil
-  end
-end
-
--- Saves what was charged. Where Redis refuses it (it is full, or a replica), what was to be charged is an error, and so is
--- the rest of its group, of which nothing has been written yet: only the first write of a script is refused.
-local unsaved = {}
-for key, limit in pairs(charged) do
-  local tie = ties[key]
-  if failed[key] then
-    -- is left as it is
-  elseif tie and tie.unsaved then
-    unsaved[key] = tie.unsaved
   else
-    local ok, problem = pcall(limit.algorithm.save, KEYS[key], states[key], limit, resets[key], now, server)
-    if not ok then
-      unsaved[key] = text_of(problem)
-      if tie then tie.unsaved = unsaved[key] end
-    end
+    if not finish then decide_run, finish = sharing() end
+    decide_run(run)
   end
 end
+if finish then finish() end
 
 -- A client leaves its connection to what is no master any more if the call itself says so.
 if is_replica then return redis.error_reply('READONLY a read only replica') end
 
-if next(failed) or next(unsaved) then
-  for _, run in ipairs(runs) do
-    for t = 0, run.times - 1 do
-      local key, i = run.key + t * run.step, run.first + t
-      -- A denial stands whether or not it could be counted.
-      local problem = failed[key] or unsaved[key] and told[4 * i - 3] == 1 and unsaved[key]
-      if problem then fail(i, problem) end
-    end
-  end
-end
-
 -- Packed many at a time: a string for each would cost more than the numbers.
-local parts = { pack('>I8', server) }
-for from = 1, 4 * count, 256 do
-  local to = math.min(from + 255, 4 * count)
-  parts[#parts + 1] = pack('>' .. string.rep('I1i8i8i8', (to - from + 1) / 4), unpack(told, from, to))
+local most, numbers = 4 * PACKED, 4 * count
+local to = math.min(numbers, most)
+reply[1] = pack(string.sub(FORMAT, 1, 3 + 2 * to), server, unpack(told, 1, to))
+if numbers > most then
+  local parts = { reply[1] }
+  for from = most + 1, numbers, most do
+    to = math.min(from + most - 1, numbers)
+    parts[#parts + 1] = pack('>' .. string.sub(FORMAT, 4, 3 + 2 * (to - from + 1)), unpack(told, from, to))
+  end
+  reply[1] = table.concat(parts)
 end
-reply[1] = table.concat(parts)
 return reply

@@ -6,10 +6,10 @@
 -- reply   judge: fits (boolean), retry (-1 = never); usage: used, reset
 --
 -- A state is the window at now. With first_hit a start of 0 means that none is open.
-local M = {}
+local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0 }
 
 function M.limit(text, at)
-  local max, window, count_denied, first_hit = struct.unpack('>I8I8I8I8', text, at)
+  local max, window, count_denied, first_hit = unpacked('>I8I8I8I8', text, at)
   return { max = max, window = window, count_denied = count_denied == 1, first_hit = first_hit == 1 }
 end
 

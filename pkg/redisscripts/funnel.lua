@@ -6,7 +6,7 @@
 --         p + r/den µs, in lowest terms
 -- units   times in µs since 1970, durations in µs
 -- reply   judge: fits (boolean), retry (-1 = never); usage: used, reset
-local M = {}
+local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0 }
 local floor, ceil = math.floor, math.ceil
 
 -- What would pass 2^53 is split: a number of hits k is up to 2^33, and r and den are under 2^32.

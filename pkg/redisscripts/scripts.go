@@ -7,6 +7,7 @@ package redisscripts
 
 import (
 	_ "embed"
+	"fmt"
 	"strings"
 )
 
@@ -39,15 +40,20 @@ var Algorithms = []Algorithm{
 // ReplyFields is how many elements of the reply belong to one hit.
 const ReplyFields = 4
 
+// packed is how many hits' answers are packed at a time: each is 4 values on Lua's stack.
+const packed = 64
+
 // Batch is the source of the one script, made of the driver and of algorithms.
 func Batch(algorithms ...Algorithm) string {
 	var b strings.Builder
 	b.WriteString(prelude)
-	b.WriteString("local algorithms = {}\n")
+	// How the driver packs its reply. To make a string costs Lua as much as it is long, and one of the source is made once.
+	fmt.Fprintf(&b, "local PACKED, FORMAT = %d, '>I8%s'\n", packed, strings.Repeat("I1i8i8i8", packed))
+	// One function for all: in Lua each costs something by being there, and a batch uses one algorithm as a rule.
+	b.WriteString("local function algorithm_of(name)\n")
 	for _, a := range algorithms {
-		// A function each, called by the driver for those a batch uses: the others cost it nothing.
-		b.WriteString("algorithms['" + a.Name + "'] = function()\n" + a.Source + "end\n")
+		b.WriteString("if name == '" + a.Name + "' then\n" + a.Source + "end\n")
 	}
-	b.WriteString(driver)
+	b.WriteString("end\n" + driver)
 	return b.String()
 }

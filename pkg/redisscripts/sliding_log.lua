@@ -14,7 +14,7 @@
 -- A state: of the records stored, first..tail stand, those of pend follow, base is the sum before the first, used what they
 -- hold, newest the time of the last. To let the oldest go is to trim the log to the last one that left, which becomes
 -- record 0.
-local M = {}
+local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0 }
 local floor, max, min = math.floor, math.max, math.min
 local SUMS, TIMES, HALF = 2 ^ 21, 2 ^ 51, 2 ^ 50
 local SHORT, SIZE = 64, 9
