@@ -7,8 +7,8 @@
 --         later charges nothing
 -- ARGV[2] and on: the limits, "<algorithm>\0" and its numbers, as the header of <algorithm>.lua names them
 -- ARGV[#] the hits, in runs of 17 bytes: how many; the key of the first, from 1; 0 if all are of this key, 1 if each is of
---         the next, 2 if also these have no other hits, and no group; their limit, from 1; their group, 0 = none; and n,
---         with its sign
+--         the next, 2 if also these have no other hits, and no group, 3 if besides each has a limit and an n of its own;
+--         their limit, from 1; their group, 0 = none; and n, with its sign. After a run of 3: limit and n of each, 10 bytes
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, and 25 for each hit: 0 = denied, 1 = allowed, 2 = failed; used, or of a failed
 --         one which of the texts that follow says why; retry (-1 = never); reset. No hits: it was too late
@@ -31,20 +31,23 @@ end
 
 -- The runs of hits, and by the number of its group each hit that has one.
 local runs, groups, count = {}, nil, 0
+local text = ARGV[#ARGV]
 do
-  local text, at = ARGV[#ARGV], 1
+  local at = 1
   while at <= #text do
     local times, key, kind, limit, group, n
     times, key, kind, limit, group, n, at = unpacked('>I2I2I1I2I2i8', text, at)
     local first, step = count + 1, math.min(kind, 1)
     limit = limits[limit]
-    runs[#runs + 1] = { first = first, times = times, key = key, step = step, kind = kind, limit = limit, group = group, n = n }
+    local run = { first = first, times = times, key = key, step = step, kind = kind, limit = limit, group = group, n = n }
+    runs[#runs + 1] = run
     if group > 0 then
       groups = groups or {}
       local those = groups[group] or {}
       groups[group] = those
       for t = 0, times - 1 do those[#those + 1] = { i = first + t, key = key + t * step, limit = limit, n = n } end
     end
+    if kind == 3 then run.each, at = at, at + 10 * times end
     count = count + times
   end
 end
@@ -77,16 +80,26 @@ local at
 -- Decides hits of a run that are the only ones on their keys, from at to another, and saves each key at once. values are what
 -- the keys after from hold, where that is known.
 local function decide_alone(run, to, values, from)
-  local limit, n = run.limit, run.n
-  local algorithm, counts_denied = limit.algorithm, limit.counts_denied
-  local load, judge, charge, usage, save = algorithm.load, algorithm.judge, algorithm.charge, algorithm.usage, algorithm.save
+  local its, n, each = run.limit, run.n, run.each
+  local limit, algorithm, load, judge, charge, usage, save
   local first, place, keys, answers, s = run.first, run.key - 1, KEYS, told
   while at <= to do
+    if each then
+      its, n = unpacked('>I2i8', text, each + 10 * (at - 1))
+      its = limits[its]
+    end
+    if its ~= limit then
+      limit = its
+      if limit.algorithm ~= algorithm then
+        algorithm, s = limit.algorithm, nil
+        load, judge, charge, usage, save = algorithm.load, algorithm.judge, algorithm.charge, algorithm.usage, algorithm.save
+      end
+    end
     local key = keys[place + at]
     s = load(key, limit, now, values[at - from], s)
     local allowed, retry, charges = true, 0, false
     if n >= 0 then allowed, retry = judge(s, limit, now, n) end
-    if n ~= 0 and (allowed or counts_denied) then
+    if n ~= 0 and (allowed or limit.counts_denied) then
       charges = charge(s, limit, now, n)
       if not allowed then
         local _
@@ -244,7 +257,7 @@ end
 
 local decide_run, finish
 for _, run in ipairs(runs) do
-  if run.kind == 2 then
+  if run.kind >= 2 then
     local key = run.key
     -- Many are read at once, which costs a third of a GET for each. What that does not give, for it is not there, is no string,
     -- or the user may not use MGET, is asked for by itself.

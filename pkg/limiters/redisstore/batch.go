@@ -21,6 +21,7 @@ type batch struct {
 
 	distinct []string // of keys
 	limits   []*limiters.Limit
+	limitOf  []int // of each hit, from 1
 	runs     []byte
 	times    [2 * wordSize]byte
 
@@ -73,11 +74,12 @@ func (b *batch) giveBack() {
 	clear(b.limits)
 	clear(b.arguments)
 	b.hits, b.keys = nil, nil
-	b.distinct, b.limits, b.runs = b.distinct[:0], b.limits[:0], b.runs[:0]
+	b.distinct, b.limits, b.limitOf, b.runs = b.distinct[:0], b.limits[:0], b.limitOf[:0], b.runs[:0]
 	batches.Put(b)
 }
 
-// encode makes runs of hits that differ in nothing but their keys: these are one, or each the next that was not there yet.
+// encode makes runs of hits that differ in nothing but their keys: these are one, or each the next that was not there yet. Hits
+// that are alone on their keys may differ in their limits and in how many they are.
 func (b *batch) encode() {
 	b.index, b.counts = b.index[:0], append(b.counts[:0], 0)
 	for _, key := range b.keys {
@@ -92,21 +94,26 @@ func (b *batch) encode() {
 	}
 	var last run
 	for i := range b.hits {
+		b.limitOf = append(b.limitOf, b.limitIndex(b.hits[i].Limit))
 		next := run{
+			first: i,
 			times: 1,
 			key:   b.index[i],
 			alone: b.counts[b.index[i]] == 1 && b.hits[i].Group == 0,
-			limit: b.limitIndex(b.hits[i].Limit),
+			limit: b.limitOf[i],
 			group: b.hits[i].Group,
-			n:     max(-limiters.MaxHits, min(b.hits[i].N, limiters.MaxHits)),
+			n:     b.count(i),
 		}
 		if !last.join(next) {
-			b.runs = last.append(b.runs)
+			b.appendRun(&last)
 			last = next
 		}
 	}
-	b.runs = last.append(b.runs)
+	b.appendRun(&last)
 }
+
+// count is how many hits the script is told that hit i is.
+func (b *batch) count(i int) int64 { return max(-limiters.MaxHits, min(b.hits[i].N, limiters.MaxHits)) }
 
 func (b *batch) limitIndex(l *limiters.Limit) int {
 	if i := slices.Index(b.limits, l); i >= 0 {
@@ -116,10 +123,12 @@ func (b *batch) limitIndex(l *limiters.Limit) int {
 	return len(b.limits)
 }
 
-// A run is equal hits on one key, or on keys that follow one another. Indices count from 1.
+// A run is hits on one key, or on keys that follow one another. Indices in the batch's lists count from 1.
 type run struct {
+	first                   int // of the hits, from 0
 	times, key, step, limit int
 	alone                   bool // the key of each has no other hit in the batch, and it no group
+	mixed                   bool // they are alone, and each has a limit and a count of its own
 	group                   uint16
 	n                       int64
 }
@@ -129,10 +138,17 @@ const (
 	kindOneKey = iota
 	kindNextKeys
 	kindAlone
+	kindMixed
 )
+
+// longRun is how many equal hits are not worth to be mixed with others: a run costs the script as much as a few hits, and each
+// hit of a mixed one a little more.
+const longRun = 8
 
 func (r *run) kind() byte {
 	switch {
+	case r.mixed:
+		return kindMixed
 	case r.alone:
 		return kindAlone
 	case r.step == 1:
@@ -148,25 +164,37 @@ func (r *run) join(next run) bool {
 	if r.times > 1 {
 		step = r.step
 	}
-	if r.times == 0 || step < 0 || step > 1 || next.key != r.key+step*r.times ||
-		next.limit != r.limit || next.group != r.group || next.n != r.n || next.alone != r.alone {
+	if r.times == 0 || step < 0 || step > 1 || next.key != r.key+step*r.times || next.alone != r.alone || next.group != r.group {
 		return false
+	}
+	if r.mixed || next.limit != r.limit || next.n != r.n {
+		if !r.alone || !r.mixed && r.times >= longRun {
+			return false
+		}
+		r.mixed = true
 	}
 	r.step = step
 	r.times++
 	return true
 }
 
-func (r *run) append(to []byte) []byte {
+func (b *batch) appendRun(r *run) {
 	if r.times == 0 {
-		return to
+		return
 	}
-	to = binary.BigEndian.AppendUint16(to, uint16(r.times))
+	to := binary.BigEndian.AppendUint16(b.runs, uint16(r.times))
 	to = binary.BigEndian.AppendUint16(to, uint16(r.key))
 	to = append(to, r.kind())
 	to = binary.BigEndian.AppendUint16(to, uint16(r.limit))
 	to = binary.BigEndian.AppendUint16(to, r.group)
-	return binary.BigEndian.AppendUint64(to, uint64(r.n))
+	to = binary.BigEndian.AppendUint64(to, uint64(r.n))
+	if r.mixed {
+		for i := r.first; i < r.first+r.times; i++ {
+			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
+			to = binary.BigEndian.AppendUint64(to, uint64(b.count(i)))
+		}
+	}
+	b.runs = to
 }
 
 // args are the command that runs the batch, and not after a time of the server's.

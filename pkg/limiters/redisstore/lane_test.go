@@ -307,25 +307,31 @@ func TestRunsAreTheHits(t *testing.T) {
 	for range 2000 {
 		hits := make([]limiters.Hit, 1+rand.IntN(12))
 		keys := make([]string, len(hits))
+		known, groups := 1+rand.IntN(3)*rand.IntN(50), 1+rand.IntN(2)
 		for i := range hits {
-			hits[i] = limiters.Hit{Limit: limits[rand.IntN(5)/4], N: rand.Int64N(3) - 1, Group: uint16(rand.IntN(4) / 3)}
-			keys[i] = fmt.Sprint(rand.IntN(5))
-			if i > 0 && rand.IntN(2) == 0 {
+			hits[i] = limiters.Hit{Limit: limits[rand.IntN(5)/4], N: rand.Int64N(3) - 1, Group: uint16(rand.IntN(4) / 3 * (groups - 1))}
+			keys[i] = fmt.Sprint(rand.IntN(known))
+			if i > 0 && rand.IntN(5) > 0 {
 				hits[i] = hits[i-1]
 			}
 		}
 		b := newBatch(time.Time{}, hits, keys)
 		var got []limiters.Hit
 		var kinds []byte
-		for runs := b.runs; len(runs) > 0; runs = runs[17:] {
-			key := int(binary.BigEndian.Uint16(runs[2:]))
-			for range binary.BigEndian.Uint16(runs) {
-				kinds = append(kinds, runs[4])
+		for runs := b.runs; len(runs) > 0; {
+			run := runs[:17]
+			runs = runs[17:]
+			key, limitAndN := int(binary.BigEndian.Uint16(run[2:])), slices.Concat(run[5:7], run[9:])
+			for range binary.BigEndian.Uint16(run) {
+				if run[4] == kindMixed {
+					limitAndN, runs = runs[:10], runs[10:]
+				}
+				kinds = append(kinds, run[4])
 				got = append(got, limiters.Hit{
-					Key: b.distinct[key-1], Limit: b.limits[binary.BigEndian.Uint16(runs[5:])-1],
-					Group: binary.BigEndian.Uint16(runs[7:]), N: int64(binary.BigEndian.Uint64(runs[9:])),
+					Key: b.distinct[key-1], Limit: b.limits[binary.BigEndian.Uint16(limitAndN)-1],
+					Group: binary.BigEndian.Uint16(run[7:]), N: int64(binary.BigEndian.Uint64(limitAndN[2:])),
 				})
-				key += min(1, int(runs[4]))
+				key += min(1, int(run[4]))
 			}
 		}
 		times := map[string]int{}
@@ -334,12 +340,55 @@ func TestRunsAreTheHits(t *testing.T) {
 			times[keys[i]]++
 		}
 		for i, kind := range kinds {
-			if alone := times[keys[i]] == 1 && hits[i].Group == 0; alone != (kind == kindAlone) {
+			if alone := times[keys[i]] == 1 && hits[i].Group == 0; alone != (kind >= kindAlone) {
 				t.Fatalf("hit %d of %+v is of kind %d", i, hits, kind)
 			}
 		}
 		if !slices.Equal(got, hits) {
 			t.Fatalf("\n got %+v\nwant %+v", got, hits)
+		}
+	}
+}
+
+// Hits that are alone on their keys are decided each by its own limit and count, many or few, and one that fails fails alone.
+func TestHitsOfManyLimitsTravelTogether(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s, reference := openAt(t, Options{Addr: server.Addr}), limiterstest.NewReference()
+	var limits []*limiters.Limit
+	for _, algorithm := range limiters.Algorithms() {
+		for most := range int64(3) {
+			limits = append(limits, limiterstest.MustLimit(limiters.Spec{Algorithm: algorithm, Max: most + 1, Window: time.Hour}))
+		}
+	}
+	now := time.Unix(1_700_000_000, 0)
+	random := rand.New(rand.NewPCG(1, 2))
+	hits := make([]limiters.Hit, 600)
+	for i := range hits {
+		hits[i] = limiters.Hit{Key: fmt.Sprint("key", i), Limit: limits[random.IntN(len(limits))]}
+		if random.IntN(3) == 0 && i > 20 {
+			hits[i].Limit = hits[i-1].Limit
+		}
+	}
+	const foreign = 300
+	if err := s.client.HSet(t.Context(), s.names.keysIn(&keyRoom{}, hits)[foreign], "a", "hash").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 6 {
+		for i := range hits {
+			hits[i].N = random.Int64N(4) - 1
+		}
+		got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+		if err := errors.Join(s.Take(t.Context(), now, hits, got), reference.Take(t.Context(), now, hits, want)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range hits {
+			switch failed := got[i].Err != nil; {
+			case failed != (i == foreign):
+				t.Errorf("hit %d of %+v: %v", i, hits[i], got[i].Err)
+			case !failed && got[i] != want[i]:
+				t.Errorf("hit %d of %+v:\n got %+v\nwant %+v", i, hits[i], got[i], want[i])
+			}
 		}
 	}
 }
