@@ -31,7 +31,7 @@ func newInFlight(most int) *inFlight {
 	if most == 0 {
 		most = perCPU * runtime.GOMAXPROCS(0)
 	}
-	return &inFlight{most: int64(most), many: int64(most) * 3 / 4, room: make(chan struct{})}
+	return &inFlight{most: int64(most), many: int64(most - most/4), room: make(chan struct{})}
 }
 
 var errTooMany = status.Error(codes.ResourceExhausted, "too many requests under way")

@@ -1,6 +1,9 @@
 package settings
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Listeners say what the process listens on.
 type Listeners struct {
@@ -24,9 +27,12 @@ type Listeners struct {
 	ClientSAN    string `env:"GRPC_CLIENT_TLS_SAN" name:"grpc-client-san" placeholder:"NAME,..." help:"And one for any of these: DNS names, addresses, or URIs such as spiffe://cluster.local/ns/edge/sa/envoy, with commas between."`
 }
 
+// mostInFlight is more than a machine can hold.
+const mostInFlight = 1 << 30
+
 func (l *Listeners) complete(f *faults) {
-	if l.MaxInFlight < 0 {
-		f.tell("MAX_IN_FLIGHT", "want 0, which is 256 for each CPU, or more")
+	if l.MaxInFlight < 0 || l.MaxInFlight > mostInFlight {
+		f.tell("MAX_IN_FLIGHT", fmt.Sprintf("want 0, which is 256 for each CPU, to %d", mostInFlight))
 	}
 	if l.MaxConnectionAge < 0 || l.MaxConnectionAgeGrace < 0 {
 		f.tell("GRPC_MAX_CONNECTION_AGE", "want 0, which is for ever, or more, and so of its grace")

@@ -44,6 +44,16 @@ func TestTheStoreIsMemoryUnlessARedisIsNamed(t *testing.T) {
 	}
 }
 
+func TestMoreInFlightThanAnyMachineHolds(t *testing.T) {
+	s := usual()
+	if s.MaxInFlight = 1 << 30; s.Validate() != nil {
+		t.Errorf("%d: %v", s.MaxInFlight, s.Validate())
+	}
+	if s.MaxInFlight = math.MaxInt; s.Validate() == nil {
+		t.Errorf("%d is taken", s.MaxInFlight)
+	}
+}
+
 func TestWhatIsWrongIsToldWithItsVariable(t *testing.T) {
 	for variable, spoil := range map[string]func(*Serve){
 		"CONFIG_TYPE":                               func(s *Serve) { s.ConfigType = "ZOOKEEPER" },

@@ -1,6 +1,6 @@
 -- batch: the driver. It decides many hits at one now, in order, each key's state read once and written once. It is the
--- twin of limiters.Decide, and knows no algorithm: those before it have each given a function of their own name that
--- returns limit, load, judge, charge, usage and save.
+-- twin of limiters.Decide, and knows no algorithm: algorithm_of, which stands before it, makes what one does by its name:
+-- limit, load, judge, charge, usage and save.
 --
 -- KEYS    the keys, each once
 -- ARGV[1] 16 bytes: now, 0 = this server's TIME; and not_after, by this server's TIME, 0 = none: a call that comes to run

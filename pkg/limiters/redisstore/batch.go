@@ -141,8 +141,8 @@ const (
 	kindMixed
 )
 
-// longRun is how many equal hits are not worth to be mixed with others: a run costs the script as much as a few hits, and each
-// hit of a mixed one a little more.
+// longRun is how many equal hits are not made part of a mixed run by one that differs: a run costs the script as much as a few
+// hits, and each hit of a mixed one a little more.
 const longRun = 8
 
 func (r *run) kind() byte {

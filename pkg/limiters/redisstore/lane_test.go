@@ -304,6 +304,7 @@ func TestABugIsAnErrorOfThoseWhoWait(t *testing.T) {
 // Runs say what the hits are, whatever follows what.
 func TestRunsAreTheHits(t *testing.T) {
 	limits := []*limiters.Limit{hourly, millionAMinute}
+	var seen [kindMixed + 1]int
 	for range 2000 {
 		hits := make([]limiters.Hit, 1+rand.IntN(12))
 		keys := make([]string, len(hits))
@@ -340,6 +341,7 @@ func TestRunsAreTheHits(t *testing.T) {
 			times[keys[i]]++
 		}
 		for i, kind := range kinds {
+			seen[kind]++
 			if alone := times[keys[i]] == 1 && hits[i].Group == 0; alone != (kind >= kindAlone) {
 				t.Fatalf("hit %d of %+v is of kind %d", i, hits, kind)
 			}
@@ -347,6 +349,9 @@ func TestRunsAreTheHits(t *testing.T) {
 		if !slices.Equal(got, hits) {
 			t.Fatalf("\n got %+v\nwant %+v", got, hits)
 		}
+	}
+	if slices.Contains(seen[:], 0) {
+		t.Errorf("hits of each kind: %v", seen)
 	}
 }
 
