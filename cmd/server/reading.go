@@ -72,8 +72,7 @@ func (c *pacedConn) Read(b []byte) (int, error) {
 			c.since, c.brought = now, 0
 		}
 		if c.brought >= leastRead {
-			c.wait()
-			under = c.crowd.now()
+			under = c.wait()
 		}
 	}
 	n, err := c.Conn.Read(b[:min(int64(len(b)), c.crowd.share(under))])
@@ -83,10 +82,14 @@ func (c *pacedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *pacedConn) wait() {
+// wait waits until few are under way, or for as long as patience is, and returns how many there are.
+func (c *pacedConn) wait() int64 {
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
-	for end := time.Now().Add(patience); c.crowd.is(c.crowd.now()) && time.Now().Before(end); {
+	for end := time.Now().Add(patience); ; {
+		if under := c.crowd.now(); !c.crowd.is(under) || !time.Now().Before(end) {
+			return under
+		}
 		select {
 		case <-c.crowd.bound.room:
 		case <-tick.C:
