@@ -19,7 +19,7 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"pkg/limiters", "", "the core: the decision is a pure function, and can be read alone"},
 	{"pkg/limiters/memstore", "pkg/limiters", "a store keeps states and decides nothing"},
 	{"pkg/redisscripts", "", "Lua, embedded"},
-	{"pkg/limiters/redisstore", "pkg/limiters pkg/redisscripts", "a store keeps states and decides nothing"},
+	{"pkg/limiters/redisstore", "internal/socket pkg/limiters pkg/redisscripts", "a store keeps states and decides nothing"},
 	{"pkg/limiters/persecond", "pkg/limiters", "a store of two stores"},
 	{"pkg/limiters/guard", "pkg/limiters", "it stands before a store and knows none"},
 	{"pkg/limiters/limiterstest", "pkg/limiters", "the suite knows no store"},
@@ -29,13 +29,14 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "", "generated"},
 	{"pkg/rls", "pkg/descriptors pkg/limiters", "one request, one direction; it never sees which store there is"},
 	{"internal/settings", "", "a table"},
+	{"internal/socket", "", "one system call"},
 	{"internal/listeners", "", "sockets and certificates"},
 	{"internal/tracing", "internal/settings pkg/limiters", "a store that is traced is a store"},
 	{"internal/telemetry", "pkg/descriptors pkg/limiters pkg/limiters/guard pkg/limiters/memstore " +
 		"pkg/limiters/redisstore pkg/rls", "it reads what others have decided"},
 	{"internal/certtest", "", "certificates, for tests alone"},
 	{"internal/redistest", "internal/certtest", "real Redis servers, for tests alone"},
-	{"cmd/server", "internal/listeners internal/settings internal/telemetry internal/tracing pkg/descriptors " +
+	{"cmd/server", "internal/listeners internal/settings internal/socket internal/telemetry internal/tracing pkg/descriptors " +
 		"pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard pkg/limiters/memstore " +
 		"pkg/limiters/persecond pkg/limiters/redisstore pkg/rls", "the only place that knows every package"},
 	{"e2e/harness", "", "processes, known by their command lines alone"},
@@ -43,7 +44,7 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"e2e/seeds", "", "tests alone"},
 	{"e2e/faults", "", "tests alone"},
 	{"bench", "bench/client e2e/harness", "processes, known by their command lines alone"},
-	{"bench/client", "", "it knows the wire, and no server"},
+	{"bench/client", "internal/socket", "it knows the wire, and no server"},
 	{"bench/bare", "", "what Weir is measured against is none of it"},
 	{"bench/load", "bench/client", "the client by itself"},
 	{"tools/faults", "", "checks the suite"},

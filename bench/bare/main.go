@@ -39,6 +39,8 @@ var options = []grpc.ServerOption{
 	grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 24 * time.Hour, MaxConnectionAgeGrace: time.Hour}),
 	grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	grpc.MaxConcurrentStreams(128),
+	grpc.StaticStreamWindowSize(1 << 20),
+	grpc.StaticConnWindowSize(1 << 20),
 	grpc.NumStreamWorkers(uint32(32 * runtime.GOMAXPROCS(0))),
 }
 

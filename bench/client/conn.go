@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/weir-rls/weir/internal/socket"
 )
 
 const (
@@ -79,7 +81,7 @@ func dial(ctx context.Context, o *Options, base time.Time, number int, phase *at
 		return nil, err
 	}
 	c := &conn{
-		o: o, net: nc, phase: phase, base: base,
+		o: o, net: socket.Quick(nc), phase: phase, base: base,
 		in: make([]byte, 4*maxFrame), headers: newHeaders(), out: make([]byte, 0, 1<<16), random: rand.NewPCG(uint64(number), 1),
 		most: maxStream / 2,
 	}

@@ -34,6 +34,10 @@ var pingsAllowed = keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitW
 // 128 requests keep busy: past them Envoy does better to open another, which another CPU, or replica, can serve.
 const maxStreams = 128
 
+// windowSize is how many bytes a stream, and a connection, may send before they are read. grpc-go would rather find out by a
+// PING each round trip, and its answer, which is worth something for streams alone.
+const windowSize = 1 << 20
+
 // workersPerCPU is how many goroutines wait for requests, for each CPU. A new goroutine grows its stack several times
 // before its request is answered, which is a fifth of what the request costs; these have grown theirs. More of them than
 // requests at once would be none the better: they take turns, and the caches forget the stack of each. Where all are busy
@@ -70,6 +74,8 @@ func newGRPC(
 	server := grpc.NewServer(append(options,
 		grpc.KeepaliveEnforcementPolicy(pingsAllowed),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.StaticStreamWindowSize(windowSize),
+		grpc.StaticConnWindowSize(windowSize),
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.NumStreamWorkers(uint32(workers())),
 		grpc.ChainUnaryInterceptor(metrics.Unary, recovering(log, metrics)),

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-rls/weir/internal/socket"
 )
 
 // To refuse a request costs half of what it costs to answer one, and those that have been read and wait for a CPU make the
@@ -52,7 +54,7 @@ func (l pacedListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	l.crowd.conns.Add(1)
-	return &pacedConn{Conn: c, crowd: l.crowd}, nil
+	return &pacedConn{Conn: socket.Quick(c), crowd: l.crowd}, nil
 }
 
 type pacedConn struct {

@@ -102,6 +102,7 @@ func (o Options) withDefaults() Options {
 //   - MaxIdleConns: a lane makes one call at a time. What was connected beside that, while a network was cut, does not wait
 //     for a failover to fail one call each.
 //   - ReadTimeout, WriteTimeout: see asking.
+//   - Dialer: see dialer.
 
 // idle is how many connections to a node are kept: one for its lane, and one for those of others that are sent on to it.
 const idle = 2
@@ -115,6 +116,7 @@ func (o Options) single() *redis.Options {
 	return &redis.Options{
 		Network: o.Network, Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLS,
 		CredentialsProviderContext: o.Credentials.provider(),
+		Dialer:                     o.dialer(),
 		MaxRetries:                 -1,
 		DialerRetries:              1,
 		PoolSize:                   o.PoolSize,
@@ -136,6 +138,7 @@ func (o Options) sentinel() *redis.FailoverOptions {
 		SentinelUsername: o.SentinelUsername, SentinelPassword: o.SentinelPassword,
 		Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLS,
 		CredentialsProviderContext: o.Credentials.provider(), OnConnect: o.SentinelCredentials.toSentinels(),
+		Dialer:                o.dialer(),
 		MaxRetries:            -1,
 		DialerRetries:         1,
 		PoolSize:              o.PoolSize,
@@ -157,6 +160,7 @@ func (o Options) cluster() *redis.ClusterOptions {
 	return &redis.ClusterOptions{
 		Addrs: o.Addrs, Username: o.Username, Password: o.Password, TLSConfig: o.TLS,
 		CredentialsProviderContext: o.Credentials.provider(),
+		Dialer:                     o.dialer(),
 		MaxRedirects:               3,
 		MaxRetries:                 -1,
 		DialerRetries:              1,

@@ -1,0 +1,176 @@
+package socket_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/nettest"
+
+	"github.com/weir-rls/weir/internal/socket"
+)
+
+// pair is a connection and its other side.
+func pair(network, address string) (a, b net.Conn, err error) {
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	var accepting sync.WaitGroup
+	var refused error
+	accepting.Go(func() { b, refused = l.Accept() })
+	a, err = net.Dial(network, l.Addr().String())
+	accepting.Wait()
+	return a, b, errors.Join(err, refused)
+}
+
+func tcp(t *testing.T) (quick, other net.Conn) {
+	t.Helper()
+	a, b, err := pair("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = a.Close()
+		_ = b.Close()
+	})
+	return socket.Quick(a), b
+}
+
+// It is a net.Conn as any other: deadlines, what ends while it is read, what is done at once.
+func TestAConnection(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ network, address string }{
+		{"tcp", "127.0.0.1:0"},
+		{"unix", filepath.Join(t.TempDir(), "socket")},
+	} {
+		t.Run(c.network, func(t *testing.T) {
+			nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
+				a, b, err := pair(c.network, c.address)
+				if err != nil {
+					return nil, nil, nil, err
+				}
+				a, b = socket.Quick(a), socket.Quick(b)
+				return a, b, func() {
+					_ = a.Close()
+					_ = b.Close()
+				}, nil
+			})
+		})
+	}
+}
+
+// What does not fit in the socket at once is written as it is read.
+func TestALongWrite(t *testing.T) {
+	t.Parallel()
+	c, other := tcp(t)
+	const size = 64 << 20
+	var got int64
+	var reading sync.WaitGroup
+	reading.Go(func() { got, _ = io.Copy(io.Discard, other) })
+	n, err := c.Write(make([]byte, size))
+	_ = c.Close()
+	if reading.Wait(); err != nil || n != size || got != size {
+		t.Errorf("wrote %d bytes (%v), %d came, want %d", n, err, got, size)
+	}
+}
+
+// An error says what was done, and is the one that package net would return.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	t.Run("the other side has ended", func(t *testing.T) {
+		t.Parallel()
+		c, other := tcp(t)
+		_ = other.Close()
+		if n, err := c.Read(make([]byte, 8)); n != 0 || err != io.EOF { //nolint:errorlint // as io.Reader says
+			t.Errorf("%d, %v, want EOF", n, err)
+		}
+	})
+	t.Run("the other side has been cut", func(t *testing.T) {
+		t.Parallel()
+		c, other := tcp(t)
+		_ = other.(*net.TCPConn).SetLinger(0)
+		_ = other.Close()
+		for _, call := range []func([]byte) (int, error){c.Read, c.Write} {
+			var op *net.OpError
+			_, err := call(make([]byte, 8))
+			if !errors.As(err, &op) || op.Addr.String() != c.RemoteAddr().String() ||
+				!errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+				t.Errorf("%v (%T), want a reset of the connection to %v", err, err, c.RemoteAddr())
+			}
+		}
+	})
+	t.Run("closed", func(t *testing.T) {
+		t.Parallel()
+		c, _ := tcp(t)
+		_ = c.Close()
+		for _, call := range []func([]byte) (int, error){c.Read, c.Write} {
+			if _, err := call(make([]byte, 8)); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("%v, want %v", err, net.ErrClosed)
+			}
+		}
+	})
+}
+
+// looks looks at a connection as go-redis does before a call: -1 if there is nothing to read, 0 if the other side has ended it.
+func looks(t *testing.T, c net.Conn) (n int) {
+	t.Helper()
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n = -1
+	if err := raw.Read(func(fd uintptr) bool {
+		n, _, _ = syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Who looks whether the other side has ended the connection sees it, and that there is something to read.
+func TestWhoLooks(t *testing.T) {
+	t.Parallel()
+	c, other := tcp(t)
+	if n := looks(t, c); n != -1 {
+		t.Errorf("%d bytes, want nothing", n)
+	}
+	if _, err := other.Write([]byte("word")); err != nil {
+		t.Fatal(err)
+	}
+	sees := func(want int) {
+		t.Helper()
+		for deadline := time.Now().Add(5 * time.Second); looks(t, c) != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d, want %d", looks(t, c), want)
+			}
+		}
+	}
+	sees(1)
+	if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	if n := looks(t, c); n != -1 {
+		t.Errorf("%d bytes, want nothing", n)
+	}
+	_ = other.Close()
+	sees(0)
+}
+
+// What is no socket stays as it is.
+func TestNoSocket(t *testing.T) {
+	t.Parallel()
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	if c := socket.Quick(a); c != a {
+		t.Errorf("%T, want %T", c, a)
+	}
+}
