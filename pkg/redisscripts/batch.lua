@@ -1,6 +1,7 @@
 -- batch: the driver. It decides many hits at one now, in order, each key's state read once and written once. It is the
 -- twin of limiters.Decide, and knows no algorithm: algorithm_of, which stands before it, makes what one does by its name:
--- limit, load, judge, charge, usage and save.
+-- limit, load, judge, charge, usage and save. Besides, for what happens nearly always, quick: hits of which there is one at
+-- least, on a key that holds something, are allowed, charged and saved, and it returns used and reset; or it does nothing.
 --
 -- KEYS    the keys, each once
 -- ARGV[1] 16 bytes: now, 0 = this server's TIME; and not_after, by this server's TIME, 0 = none: a call that comes to run
@@ -78,10 +79,10 @@ end
 local at
 
 -- Decides hits of a run that are the only ones on their keys, from at to another, and saves each key at once. values are what
--- the keys after from hold, where that is known.
+-- the keys after from hold, where that is known, or why it is not to be known.
 local function decide_alone(run, to, values, from)
   local its, n, each = run.limit, run.n, run.each
-  local limit, algorithm, load, judge, charge, usage, save
+  local limit, algorithm, load, judge, charge, usage, save, quick
   local first, place, keys, answers, s = run.first, run.key - 1, KEYS, told
   while at <= to do
     if each then
@@ -93,29 +94,32 @@ local function decide_alone(run, to, values, from)
       if limit.algorithm ~= algorithm then
         algorithm, s = limit.algorithm, nil
         load, judge, charge, usage, save = algorithm.load, algorithm.judge, algorithm.charge, algorithm.usage, algorithm.save
+        quick = algorithm.quick
       end
     end
-    local key = keys[place + at]
-    s = load(key, limit, now, values[at - from], s)
-    local allowed, retry, charges = true, 0, false
-    if n >= 0 then allowed, retry = judge(s, limit, now, n) end
-    if n ~= 0 and (allowed or limit.counts_denied) then
-      charges = charge(s, limit, now, n)
-      if not allowed then
-        local _
-        _, retry = judge(s, limit, now, n)
+    local key, value, what, retry, used, reset = keys[place + at], values[at - from], 1, 0
+    if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
+    if not used then
+      s = load(key, limit, now, value, s)
+      local allowed, charges = true, false
+      if n >= 0 then allowed, retry = judge(s, limit, now, n) end
+      if n ~= 0 and (allowed or limit.counts_denied) then
+        charges = charge(s, limit, now, n)
+        if not allowed then
+          local _
+          _, retry = judge(s, limit, now, n)
+        end
       end
-    end
-    local used, reset = usage(s, limit, now)
-    local what = 1
-    if not allowed then what = 0 end
-    if charges then
-      if allowed then
-        save(key, s, limit, reset, now, server)
-      else
-        -- A denial stands whether or not it could be counted.
-        local ok, problem = pcall(save, key, s, limit, reset, now, server)
-        if not ok then text_of(problem) end
+      used, reset = usage(s, limit, now)
+      if not allowed then what = 0 end
+      if charges then
+        if allowed then
+          save(key, s, limit, reset, now, server)
+        else
+          -- A denial stands whether or not it could be counted.
+          local ok, problem = pcall(save, key, s, limit, reset, now, server)
+          if not ok then text_of(problem) end
+        end
       end
     end
     local i = 4 * (first + at)
@@ -263,7 +267,11 @@ for _, run in ipairs(runs) do
     -- or the user may not use MGET, is asked for by itself.
     for from = 0, run.times - 1, 256 do
       local to, values = math.min(from + 256, run.times), {}
-      if to - from > 1 then values = redis.pcall('MGET', unpack(KEYS, key + from, key + to - 1)) end
+      if to - from > 1 then
+        values = redis.pcall('MGET', unpack(KEYS, key + from, key + to - 1))
+      else
+        values[1] = redis.pcall('GET', KEYS[key + from])
+      end
       at = from + 1
       while at <= to do
         local ok, problem = pcall(decide_alone, run, to, values, from)

@@ -6,7 +6,7 @@
 -- reply   judge: fits (boolean), retry (-1 = never); usage: used, reset
 --
 -- A state is the window at now. With first_hit a start of 0 means that none is open.
-local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0 }
+local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 
 function M.limit(text, at)
   local max, window, count_denied, first_hit = unpacked('>I8I8I8I8', text, at)
@@ -64,6 +64,18 @@ end
 function M.save(key, s, _, reset)
   local value = pack('>I8I8', s.start, s.count)
   if s.stored == s.start then call('SETRANGE', key, '0', value) else call('SET', key, value, 'PX', digits(expiry(reset))) end
+end
+
+-- The window that the key holds is the one at now, and the hits fit in it.
+function M.quick(key, l, now, v, n)
+  if #v ~= 16 then return end
+  local start, count = unpacked('>I8I8', v)
+  local open
+  if l.first_hit then open = start <= now and now - start < l.window else open = start == now - now % l.window end
+  count = count + n
+  if not open or count > l.max then return end
+  call('SETRANGE', key, '0', pack('>I8I8', start, count))
+  return count, start + l.window - now
 end
 
 return M

@@ -6,7 +6,7 @@
 --         p + r/den µs, in lowest terms
 -- units   times in µs since 1970, durations in µs
 -- reply   judge: fits (boolean), retry (-1 = never); usage: used, reset
-local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0 }
+local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 local floor, ceil = math.floor, math.ceil
 
 -- What would pass 2^53 is split: a number of hits k is up to 2^33, and r and den are under 2^32.
@@ -119,21 +119,36 @@ function M.usage(s, l, now)
   return hits(l, a, af), up(a, af) + s.at - now
 end
 
+-- Until when a key is kept at least that is as good as new in reset µs, in s since 1970 by this server's clock.
+local function keep(reset, server) return (server / 1000 + expiry(reset)) / 1000 end
+
 -- An expiry costs more than all else: it is set for a quarter longer than is needed, and again when that is no longer enough.
 function M.save(key, s, _, reset, _, server)
   if s.whole == 0 and s.frac == 0 then
     call('DEL', key)
     return
   end
-  local kept, px = s.kept, expiry(reset)
-  local keep = server / 1000000 + px / 1000
-  if kept < keep then kept = floor(keep + px / 4000) end
+  local kept, least = s.kept, keep(reset, server)
+  if kept < least then kept = floor(least + expiry(reset) / 4000) end
   local value = pack('>I8I8I4I4I4', s.at, s.whole, s.frac, s.den, kept)
   if kept == s.kept then
     call('SETRANGE', key, '0', value)
   else
     call('SET', key, value, 'PX', digits(ceil(kept * 1000 - server / 1000)))
   end
+end
+
+-- A hit takes whole µs to leave, the hits fit, and the key is kept for long enough.
+function M.quick(key, l, now, v, n, server)
+  if l.r > 0 or n > l.capacity or #v ~= 28 then return end
+  local at, a, af, _, kept = unpacked('>I8I8I4I4I4', v)
+  if at > now or af > 0 then return end
+  a = a - (now - at)
+  if a < 0 then a = 0 end
+  a = a + n * l.p
+  if a > l.full or kept < keep(a, server) then return end
+  call('SETRANGE', key, '0', pack('>I8I8I4I4I4', now, a, 0, 1, kept))
+  return ceil(a / l.p), a
 end
 
 return M

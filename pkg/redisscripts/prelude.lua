@@ -10,9 +10,9 @@ local function expiry(reset) return math.max(math.ceil(reset / 1000) + 1000, soo
 
 local function digits(n) return string.format('%d', n) end
 
--- whole_numbers reads a value that is so many bytes, as the format says. Any other is an error.
+-- whole_numbers reads a value that is so many bytes, as the format says. Any other is an error, as is what is one already.
 local function whole_numbers(value, bytes, format)
-  if #value ~= bytes then error('an unreadable value', 0) end
+  if #value ~= bytes then error(value.err or 'an unreadable value', 0) end
   local a, b, c, d, e = unpacked(format, value)
   if a > 2 ^ 53 or b > 2 ^ 53 then error('an unreadable value', 0) end
   return a, b, c, d, e

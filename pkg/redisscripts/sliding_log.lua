@@ -14,7 +14,7 @@
 -- A state: of the records stored, first..tail stand, those of pend follow, base is the sum before the first, used what they
 -- hold, newest the time of the last. To let the oldest go is to trim the log to the last one that left, which becomes
 -- record 0.
-local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0 }
+local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 local floor, max, min = math.floor, math.max, math.min
 local SUMS, TIMES, HALF = 2 ^ 21, 2 ^ 51, 2 ^ 50
 local SHORT, SIZE = 64, 9
@@ -25,7 +25,15 @@ local function record_of(at, sum)
   return pack('>I6I3', at % 2 ^ 48, floor(at / 2 ^ 48) * SUMS + sum)
 end
 
--- The time and the sum of record i. Its time is the one nearest to now of those that it may mean.
+-- The time and the sum of the record at from. Its time is the one nearest to now of those that it may mean.
+local function read(text, from, now)
+  local low, rest = unpacked('>I6I3', text, from)
+  local sum = rest % SUMS
+  local at = (rest - sum) / SUMS * 2 ^ 48 + low
+  return now + (at - now % TIMES + TIMES + HALF) % TIMES - HALF, sum
+end
+
+-- The time and the sum of record i.
 local function record(s, i, now)
   if i > s.tail then
     local r = s.pend[i - s.tail]
@@ -40,10 +48,7 @@ local function record(s, i, now)
       s.list.records[i] = text
     end
   end
-  local low, rest = unpacked('>I6I3', text, from)
-  local sum = rest % SUMS
-  local at = (rest - sum) / SUMS * 2 ^ 48 + low
-  return now + (at - now % TIMES + TIMES + HALF) % TIMES - HALF, sum
+  return read(text, from, now)
 end
 
 local function last(s) return s.tail + #s.pend end
@@ -70,7 +75,7 @@ function M.limit(text, at)
   return { max = max, window = window, count_denied = count_denied == 1 }
 end
 
--- text is what the key holds, where that is known.
+-- text is what the key holds, where that is known; a list is an error to who asks for a string.
 function M.load(key, l, now, text)
   text = text or redis.pcall('GET', key)
   local s = { text = text or '', stored = 0, first = 1, tail = 0, pend = NONE, base = 0, used = 0, newest = 0 }
@@ -229,6 +234,19 @@ function M.save(key, s, l, reset, now)
     end
     save_text(key, s, rest, px)
   end
+end
+
+-- The log is short, all that it holds is of the window, the hits fit, and the expiry stands for this quarter of a window too.
+function M.quick(key, l, now, v, n)
+  local size = #v
+  if size < 2 * SIZE or size >= SHORT * SIZE or size % SIZE > 0 then return end
+  local newest, sum = read(v, size - SIZE + 1, now)
+  if newest >= now or read(v, SIZE + 1, now) <= now - l.window then return end
+  local _, base = read(v, 1, now)
+  local used, quarter = (sum - base + SUMS) % SUMS + n, l.window / 4
+  if used > l.max or floor(newest / quarter) ~= floor(now / quarter) then return end
+  call('APPEND', key, record_of(now, (base + used) % SUMS))
+  return used, l.window
 end
 
 return M

@@ -84,21 +84,30 @@ func parse(text string) ([]fault, error) {
 	return faults, nil
 }
 
+// seeded is the file with the fault in it.
+func (f fault) seeded(root string) (string, error) {
+	source, err := os.ReadFile(filepath.Join(root, f.file))
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(source), f.old); n != 1 {
+		return "", fmt.Errorf("%q is there %d times, want once", f.old, n)
+	}
+	return strings.Replace(string(source), f.old, f.new, 1), nil
+}
+
 // seen tells whether the tests fail with the fault in the code.
 func (f fault) seen(dir string) (bool, error) {
 	path, err := filepath.Abs(f.file)
 	if err != nil {
 		return false, err
 	}
-	source, err := os.ReadFile(path)
+	source, err := f.seeded(".")
 	if err != nil {
 		return false, err
 	}
-	if n := strings.Count(string(source), f.old); n != 1 {
-		return false, fmt.Errorf("%q is there %d times, want once", f.old, n)
-	}
 	faulty := filepath.Join(dir, "faulty")
-	if err := os.WriteFile(faulty, []byte(strings.Replace(string(source), f.old, f.new, 1)), 0o600); err != nil {
+	if err := os.WriteFile(faulty, []byte(source), 0o600); err != nil {
 		return false, err
 	}
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: faulty}})

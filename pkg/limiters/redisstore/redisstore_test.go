@@ -198,11 +198,16 @@ func TestAFullRedisStillDenies(t *testing.T) {
 			t.Fatal(err)
 		}
 		full(t, c, true)
-		out, err := take(t, s, limiters.Hit{Key: "spent", Limit: limit, N: 1})
-		full(t, c, false)
-		if err != nil || out[0].Err != nil || out[0].Allowed || out[0].RetryAfter <= 0 {
-			t.Errorf("%s: %+v, %v, want a denial", name, out, err)
+		one := limiters.Hit{Key: "spent", Limit: limit, N: 1}
+		for _, hits := range [][]limiters.Hit{{one}, {one, one}} {
+			out, err := take(t, s, hits...)
+			for _, v := range out {
+				if err != nil || v.Err != nil || v.Allowed || v.RetryAfter <= 0 {
+					t.Errorf("%s: %+v, %v, want denials", name, out, err)
+				}
+			}
 		}
+		full(t, c, false)
 	}
 }
 
@@ -211,7 +216,7 @@ func TestAFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
 	limit := func(name string) *limiters.Limit {
-		return limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Minute, FirstHit: name == "fixed_window"})
+		return limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 200, Window: time.Minute, FirstHit: name == "fixed_window"})
 	}
 	take := func(now time.Time, n int64, group uint16) []limiters.Verdict {
 		t.Helper()
@@ -224,7 +229,9 @@ func TestAFullRedisChargesNoPartOfAGroup(t *testing.T) {
 		}
 		return out
 	}
-	take(logStart, 1, 1)
+	for i := range 100 { // a log that is a list
+		take(logStart.Add(time.Duration(i)*time.Microsecond), 1, 1)
+	}
 	// By now all has left. Dropping the old log is a write that a full Redis lets through, and after it all others.
 	later := logStart.Add(2 * time.Minute)
 	full(t, c, true)
