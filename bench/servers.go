@@ -14,8 +14,8 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-// bareGOGC is what Weir sets for itself.
-const bareGOGC = 400
+// bareGOGC is what Weir sets for itself while it holds little.
+const bareGOGC = 1600
 
 // The settings of the incumbent. The first are those with which it decides most a second, of those that row "settings" tries:
 // statistics off, a pool so small that requests share writes to Redis, and a large local cache, which spares it collections

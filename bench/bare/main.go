@@ -24,7 +24,7 @@ import (
 func main() {
 	address := flag.String("listen", "127.0.0.1:8081", "where to listen")
 	profiler := flag.String("debug", "", "where to serve /debug/pprof")
-	gogc := flag.Int("gogc", 400, "the garbage collector's GOGC")
+	gogc := flag.Int("gogc", 1600, "the garbage collector's GOGC")
 	flag.Parse()
 	debug.SetGCPercent(*gogc)
 	if err := serve(*address, *profiler); err != nil {

@@ -21,8 +21,10 @@ func TestGarbageIsBoundedHoweverMuchIsLive(t *testing.T) {
 			t.Fatalf("%d bytes live: %d %%, %d bytes of garbage", live, percent, garbage)
 		}
 	}
-	if p := gcPercent(100 << 20); p != 400 {
-		t.Errorf("%d %% with little live, want 400", p)
+	for live, want := range map[uint64]int{5 << 20: 1600, 12 << 20: 800, 100 << 20: 400} {
+		if p := gcPercent(live); p != want {
+			t.Errorf("%d bytes live: %d %%, want %d", live, p, want)
+		}
 	}
 }
 
@@ -32,11 +34,11 @@ func TestTheCollectorIsTuned(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { tuneGC(ctx); close(ended) }()
-	for patience := time.Now().Add(10 * time.Second); percentNow() != 400 && time.Now().Before(patience); {
+	for patience := time.Now().Add(10 * time.Second); percentNow() != 1600 && time.Now().Before(patience); {
 		time.Sleep(time.Millisecond)
 	}
-	if got := percentNow(); got != 400 {
-		t.Errorf("%d %%, want 400", got)
+	if got := percentNow(); got != 1600 {
+		t.Errorf("%d %%, want 1600", got)
 	}
 	cancel()
 	<-ended
