@@ -122,14 +122,15 @@ end
 -- Until when a key is kept at least that is as good as new in reset µs, in s since 1970 by this server's clock.
 local function keep(reset, server) return (server / 1000 + expiry(reset)) / 1000 end
 
--- An expiry costs more than all else: it is set for a quarter longer than is needed, and again when that is no longer enough.
+-- An expiry costs more than all else: it is set for a quarter longer than is needed, in whole seconds, and again when that is
+-- no longer enough.
 function M.save(key, s, _, reset, _, server)
   if s.whole == 0 and s.frac == 0 then
     call('DEL', key)
     return
   end
   local kept, least = s.kept, keep(reset, server)
-  if kept < least then kept = floor(least + expiry(reset) / 4000) end
+  if kept < least then kept = ceil(least + expiry(reset) / 4000) end
   local value = pack('>I8I8I4I4I4', s.at, s.whole, s.frac, s.den, kept)
   if kept == s.kept then
     call('SETRANGE', key, '0', value)
