@@ -34,7 +34,7 @@ demo: ## see it work with a real Envoy; STORE=redis: on a real Redis; ARGS=--onc
 
 test: ## vet, then every test with the race detector, a real Envoy and a real Redis; then in containers, where Docker can be
 	@env=$$(tools/ensure envoy redis cc incumbent docker) && eval "$$env" && \
-	go vet ./... && go test -race -shuffle=on ./... && \
+	go vet ./... && go test -race -shuffle=on ./... && go test -shuffle=on ./internal/socket && \
 	(cd e2e/xds && go vet ./... && go test -race -shuffle=on ./...) && \
 	(cd e2e/manifests && go vet ./... && go test -shuffle=on ./...) && \
 	(cd tools/image && go vet ./... && go test -shuffle=on ./...) && \

@@ -34,8 +34,8 @@ var pingsAllowed = keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitW
 // 128 requests keep busy: past them Envoy does better to open another, which another CPU, or replica, can serve.
 const maxStreams = 128
 
-// windowSize is how many bytes a stream, and a connection, may send before they are read. grpc-go would rather find out by a
-// PING each round trip, and its answer, which is worth something for streams alone.
+// windowSize is how many bytes of a stream, and of a connection, may be on their way. grpc-go would rather find out by a PING each
+// round trip, and its answer, which is worth something for long streams alone.
 const windowSize = 1 << 20
 
 // workersPerCPU is how many goroutines wait for requests, for each CPU. A new goroutine grows its stack several times

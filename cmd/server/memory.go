@@ -50,12 +50,13 @@ func tuneGC(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	percent := gcPercent(0)
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	percent := gcPercent(live[0].Value.Uint64())
 	before := debug.SetGCPercent(percent)
 	defer func() { debug.SetGCPercent(before) }()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	for {
 		select {
 		case <-ctx.Done():

@@ -11,13 +11,18 @@ import (
 
 // Quick returns c as a connection whose Read and Write are one system call each, that the scheduler does not see, as long as
 // the socket has something to read or room to write; else they wait as those of c do, and no longer than its deadlines. A c
-// that is no socket, such as one of TLS, is returned as it is.
+// that is no socket of package net is returned as it is: what others put before one, such as TLS, is not to be gone around.
 func Quick(c net.Conn) net.Conn {
-	s, is := c.(syscall.Conn)
-	if !is {
+	var raw syscall.RawConn
+	var err error
+	switch s := c.(type) {
+	case *net.TCPConn:
+		raw, err = s.SyscallConn()
+	case *net.UnixConn:
+		raw, err = s.SyscallConn()
+	default:
 		return c
 	}
-	raw, err := s.SyscallConn()
 	if err != nil {
 		return c // it is closed, as whoever uses it will be told
 	}
@@ -113,7 +118,11 @@ func (c *conn) Write(b []byte) (int, error) {
 // error is err as package net would say it.
 func (c *conn) error(call string, err error) error {
 	var no syscall.Errno
-	if errors.As(err, &no) {
+	var op *net.OpError // of a wait: raw-read or raw-write
+	switch {
+	case errors.As(err, &op):
+		op.Op = call
+	case errors.As(err, &no):
 		err = &net.OpError{Op: call, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError(call, no)}
 	}
 	return err

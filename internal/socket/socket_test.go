@@ -97,10 +97,10 @@ func TestErrors(t *testing.T) {
 		c, other := tcp(t)
 		_ = other.(*net.TCPConn).SetLinger(0)
 		_ = other.Close()
-		for _, call := range []func([]byte) (int, error){c.Read, c.Write} {
+		for name, call := range map[string]func([]byte) (int, error){"read": c.Read, "write": c.Write} {
 			var op *net.OpError
 			_, err := call(make([]byte, 8))
-			if !errors.As(err, &op) || op.Addr.String() != c.RemoteAddr().String() ||
+			if !errors.As(err, &op) || op.Op != name || op.Addr.String() != c.RemoteAddr().String() ||
 				!errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
 				t.Errorf("%v (%T), want a reset of the connection to %v", err, err, c.RemoteAddr())
 			}
@@ -110,9 +110,10 @@ func TestErrors(t *testing.T) {
 		t.Parallel()
 		c, _ := tcp(t)
 		_ = c.Close()
-		for _, call := range []func([]byte) (int, error){c.Read, c.Write} {
-			if _, err := call(make([]byte, 8)); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("%v, want %v", err, net.ErrClosed)
+		for name, call := range map[string]func([]byte) (int, error){"read": c.Read, "write": c.Write} {
+			var op *net.OpError
+			if _, err := call(make([]byte, 8)); !errors.As(err, &op) || op.Op != name || !errors.Is(err, net.ErrClosed) {
+				t.Errorf("%v, want %s: %v", err, name, net.ErrClosed)
 			}
 		}
 	})
@@ -170,7 +171,10 @@ func TestNoSocket(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	if c := socket.Quick(a); c != a {
-		t.Errorf("%T, want %T", c, a)
+	quick, _ := tcp(t)
+	for _, c := range []net.Conn{a, quick, struct{ net.Conn }{quick}} {
+		if got := socket.Quick(c); got != c {
+			t.Errorf("%T, want %T", got, c)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"time"
 
@@ -12,10 +11,12 @@ import (
 
 // dialer connects as go-redis does by itself, but to a socket.Quick one, and not longer than ctx with TLS either.
 func (o Options) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
-	tcp := &net.Dialer{Timeout: o.DialTimeout, KeepAliveConfig: net.KeepAliveConfig{
+	tcp := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3,
 	}}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)
+		defer cancel()
 		c, err := tcp.DialContext(ctx, network, addr)
 		if err != nil {
 			return nil, err
@@ -39,10 +40,9 @@ func (o Options) encrypted(ctx context.Context, c net.Conn, addr string) (net.Co
 		config.ServerName = host
 	}
 	t := tls.Client(c, config)
-	ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)
-	defer cancel()
 	if err := t.HandshakeContext(ctx); err != nil {
-		return nil, errors.Join(err, c.Close())
+		_ = c.Close() // the handshake's error is the one
+		return nil, err
 	}
 	return t, nil
 }
