@@ -79,7 +79,8 @@ end
 local at
 
 -- Decides hits of a run that are the only ones on their keys, from at to another, and saves each key at once. values are what
--- the keys after from hold, where that is known, or why it is not to be known.
+-- the keys after from hold, where that is known, or why it is not to be known; values.absent is false if those that are not
+-- there are known, too.
 local function decide_alone(run, to, values, from)
   local its, n, each = run.limit, run.n, run.each
   local limit, algorithm, load, judge, charge, usage, save, quick
@@ -98,6 +99,7 @@ local function decide_alone(run, to, values, from)
       end
     end
     local key, value, what, retry, used, reset = keys[place + at], values[at - from], 1, 0
+    if not value then value = values.absent end
     if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
     if not used then
       s = load(key, limit, now, value, s)
@@ -270,7 +272,7 @@ for _, run in ipairs(runs) do
       if to - from > 1 then
         values = redis.pcall('MGET', unpack(KEYS, key + from, key + to - 1))
       else
-        values[1] = redis.pcall('GET', KEYS[key + from])
+        values = { redis.pcall('GET', KEYS[key + from]), absent = false }
       end
       at = from + 1
       while at <= to do

@@ -13,10 +13,10 @@ function M.limit(text, at)
   return { max = max, window = window, count_denied = count_denied == 1, first_hit = first_hit == 1 }
 end
 
--- v is what the key holds, s a state to use again, where there are such.
+-- v is what the key holds, false for nothing, s a state to use again, where there are such.
 function M.load(key, l, now, v, s)
   local start, count, stored = 0, 0
-  v = v or call('GET', key)
+  if v == nil then v = call('GET', key) end
   if v then
     start, count = whole_numbers(v, 16, '>I8I8')
     stored = start

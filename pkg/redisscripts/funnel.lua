@@ -64,10 +64,10 @@ function M.limit(text, at)
   return l
 end
 
--- v is what the key holds, s a state to use again, where there are such.
+-- v is what the key holds, false for nothing, s a state to use again, where there are such.
 function M.load(key, l, now, v, s)
   local at, a, af, den, kept = 0, 0, 0, 1, 0
-  v = v or call('GET', key)
+  if v == nil then v = call('GET', key) end
   if v then at, a, af, den, kept = whole_numbers(v, 28, '>I8I8I4I4I4') end
   if at - now > l.window then at, a, af = now, 0, 0 end
   if at < now then

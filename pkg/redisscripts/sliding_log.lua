@@ -75,9 +75,9 @@ function M.limit(text, at)
   return { max = max, window = window, count_denied = count_denied == 1 }
 end
 
--- text is what the key holds, where that is known; a list is an error to who asks for a string.
+-- text is what the key holds, false for nothing, where that is known; a list is an error to who asks for a string.
 function M.load(key, l, now, text)
-  text = text or redis.pcall('GET', key)
+  if text == nil then text = redis.pcall('GET', key) end
   local s = { text = text or '', stored = 0, first = 1, tail = 0, pend = NONE, base = 0, used = 0, newest = 0 }
   if not text then return s end
   if type(text) == 'table' then
