@@ -51,8 +51,11 @@ func tuneGC(ctx context.Context) {
 		return
 	}
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(live)
-	percent := gcPercent(live[0].Value.Uint64())
+	wanted := func() int {
+		metrics.Read(live)
+		return gcPercent(live[0].Value.Uint64())
+	}
+	percent := wanted()
 	before := debug.SetGCPercent(percent)
 	defer func() { debug.SetGCPercent(before) }()
 	tick := time.NewTicker(time.Second)
@@ -64,8 +67,8 @@ func tuneGC(ctx context.Context) {
 		case <-tick.C:
 		}
 		// Setting it stops the world, so only what changes is set.
-		if metrics.Read(live); gcPercent(live[0].Value.Uint64()) != percent {
-			percent = gcPercent(live[0].Value.Uint64())
+		if now := wanted(); now != percent {
+			percent = now
 			debug.SetGCPercent(percent)
 		}
 	}
