@@ -1,18 +1,20 @@
 package client
 
 import (
+	"io"
 	"os"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-rls/weir/internal/socket"
 )
 
 // A ticker is a timer of the kernel: the runtime's own wakes up on whole milliseconds where nothing else runs.
 type ticker struct {
-	file *os.File
-	raw  syscall.RawConn
+	file   *os.File
+	reader io.Reader
+	passed []byte // how many ticks, which nobody asks for
 }
 
 func newTicker(every time.Duration) (ticker, error) {
@@ -20,11 +22,13 @@ func newTicker(every time.Duration) (ticker, error) {
 	if err != nil {
 		return ticker{}, os.NewSyscallError("timerfd_create", err)
 	}
-	t := ticker{file: os.NewFile(uintptr(fd), "timer")}
-	if t.raw, err = t.file.SyscallConn(); err != nil {
+	t := ticker{file: os.NewFile(uintptr(fd), "timer"), passed: make([]byte, 8)}
+	raw, err := t.file.SyscallConn()
+	if err != nil {
 		t.stop()
 		return ticker{}, err
 	}
+	t.reader = socket.Reader(raw)
 	interval := unix.NsecToTimespec(int64(every))
 	if err := unix.TimerfdSettime(fd, 0, &unix.ItimerSpec{Interval: interval, Value: interval}, nil); err != nil {
 		t.stop()
@@ -35,15 +39,7 @@ func newTicker(every time.Duration) (ticker, error) {
 
 // wait returns at the next tick, at once if it has passed.
 func (t ticker) wait() error {
-	var passed [8]byte
-	var no syscall.Errno
-	err := t.raw.Read(func(fd uintptr) bool {
-		_, _, no = syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(&passed)), uintptr(len(passed)))
-		return no != syscall.EAGAIN
-	})
-	if err == nil && no != 0 {
-		return os.NewSyscallError("read", no)
-	}
+	_, err := t.reader.Read(t.passed)
 	return err
 }
 

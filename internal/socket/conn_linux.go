@@ -32,6 +32,22 @@ func Quick(c net.Conn) net.Conn {
 	return q
 }
 
+// Reader reads raw, which does not block, such as a timer of the kernel, by one system call as [Quick]'s Read does, and waits
+// where there is nothing to read.
+func Reader(raw syscall.RawConn) io.Reader {
+	t := &transfer{call: read}
+	t.try = t.once
+	return reader{t, raw}
+}
+
+type reader struct {
+	*transfer
+	raw syscall.RawConn
+}
+
+// Read implements io.Reader.
+func (r reader) Read(b []byte) (int, error) { return r.read(r.raw, b) }
+
 type conn struct {
 	net.Conn
 	raw              syscall.RawConn
@@ -57,6 +73,20 @@ func (t *transfer) run(wait func(func(uintptr) bool) error, b []byte) (int, erro
 		err = t.err
 	}
 	return t.n, err
+}
+
+// read moves what there is to read, or waits for it. EOF is no byte of some that were asked for.
+func (t *transfer) read(raw syscall.RawConn, b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	t.Lock()
+	defer t.Unlock()
+	n, err := t.run(raw.Read, b)
+	if n == 0 && err == nil {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // once moves what can be moved at once. It is not done if that is nothing.
@@ -89,19 +119,11 @@ func (t *transfer) all(fd uintptr) (done bool) {
 
 // Read implements net.Conn.
 func (c *conn) Read(b []byte) (int, error) {
-	if len(b) == 0 {
-		return 0, nil
+	n, err := c.reading.read(c.raw, b)
+	if err != nil {
+		err = c.error("read", err)
 	}
-	c.reading.Lock()
-	defer c.reading.Unlock()
-	n, err := c.reading.run(c.raw.Read, b)
-	switch {
-	case err != nil:
-		return 0, c.error("read", err)
-	case n == 0:
-		return 0, io.EOF
-	}
-	return n, nil
+	return n, err
 }
 
 // Write implements net.Conn.
@@ -110,9 +132,9 @@ func (c *conn) Write(b []byte) (int, error) {
 	defer c.writing.Unlock()
 	n, err := c.writing.run(c.raw.Write, b)
 	if err != nil {
-		return n, c.error("write", err)
+		err = c.error("write", err)
 	}
-	return n, nil
+	return n, err
 }
 
 // error is err as package net would say it.

@@ -1,4 +1,4 @@
-// Package socket makes connections that are read and written without a word to Go's scheduler.
+// Package socket makes connections and readers that say nothing to Go's scheduler.
 //
 // Go expects of a system call that it may take long: it notes when one begins, a thread looks every 20 µs how long it has
 // taken, and where others wait gives its processor to another thread, which has to be woken. A socket that never blocks needs
