@@ -45,8 +45,7 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	limitMemory(log)
 
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	defer signal.Stop(signals)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT) // for good: one that comes after the end is not to kill what ends by itself
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
