@@ -50,8 +50,8 @@ func settingsTable(t *testing.T) string {
 	b := &strings.Builder{}
 	fmt.Fprint(b, "# Settings\n\n<!-- Made of internal/settings by a test: go test ./cmd/server -run Table -update -->\n\n"+
 		"Each is an environment variable, and a flag of `weir serve`. The flag goes before the variable.\n"+
-		"The Go runtime's own variables work as ever. Without `GOGC` garbage may be 128 MB or four times what is live, but not\n"+
-		"above a gigabyte unless more is live than that; without `GOMEMLIMIT` the limit is nine tenths of the cgroup's, if it has one\n"+
+		"The Go runtime's own variables work as ever. Without `GOGC` garbage may be 128 MB or twice what is live, but not\n"+
+		"above 512 MB, or half of what is live; without `GOMEMLIMIT` the limit is nine tenths of the cgroup's, if it has one\n"+
 		"(`AUTOMEMLIMIT` sets another part, or `off`).\n")
 	for _, g := range settings.Groups {
 		fmt.Fprintf(b, "\n## %s\n\n| variable | flag | default | |\n|---|---|---|---|\n", strings.TrimSuffix(g.Title, ":"))

@@ -27,21 +27,24 @@ func limitMemory(log *zap.Logger) {
 }
 
 // gcPercent is how much garbage may lie beside live bytes before it is collected. Requests are small and short-lived: at
-// Go's own 100 % collecting takes a third of their CPU, and where next to nothing is live a sixth at 400 % too. Many keys
-// in memory are long-lived, and four times as much garbage beside them would be dear: it is a gigabyte at most, or as much
-// as is live.
+// Go's own 100 % collecting takes a third of their CPU, and where next to nothing is live a sixth at 400 % too. Keys and
+// rules in memory are long-lived, and more garbage beside them saves no CPU: what is written then is memory that no cache
+// holds, and for the first seconds memory that the kernel has yet to give. It is half a gigabyte at most, or half of what
+// is live; with less there are as many collections of a gigabyte of keys as one in a thousand requests feels.
 func gcPercent(live uint64) int {
 	switch {
 	case live <= 8<<20:
 		return 1600
 	case live <= 16<<20:
 		return 800
-	case live <= 256<<20:
+	case live <= 32<<20:
 		return 400
-	case live <= 512<<20:
+	case live <= 256<<20:
 		return 200
-	default:
+	case live <= 512<<20:
 		return 100
+	default:
+		return 50
 	}
 }
 

@@ -185,13 +185,14 @@ func (x *index) is(at, parent uint32, e *Entry) bool {
 
 func (x *index) record(at uint32) []byte { return x.records[int(at)*alignment:] }
 
-// chunks are rules side by side, so that a number leads to one without another line of memory.
+// chunks are rules side by side, so that a number leads to one without another line of memory. A chunk is so large that Go
+// has it begin with a page, and each rule with a line.
 type chunks struct {
 	of [][]Rule
 	n  uint32
 }
 
-const perChunk = 64
+const perChunk = 256
 
 // keep copies a rule to its place, and numbers it from 1.
 func (c *chunks) keep(r *Rule) *Rule {

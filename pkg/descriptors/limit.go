@@ -30,6 +30,7 @@ func (p *parser) single(n *yaml.Node, rule *Rule) bool {
 	}
 	rule.LimitName = p.name(f["name"], rule.Domain)
 	rule.Replaces = p.replaces(f["replaces"], rule)
+	rule.replacing = len(rule.Replaces) > 0
 	if rule.Unlimited = p.flag(f["unlimited"]); rule.Unlimited {
 		return p.unlimited(f)
 	}

@@ -3,6 +3,7 @@ package descriptors_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -49,6 +50,25 @@ func BenchmarkMatchAmong(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// Of many rules the one that is asked for is memory that no cache holds, which a processor reads by lines of 64 bytes.
+func TestWhatARequestReadsOfARuleIsOneLine(t *testing.T) {
+	const line = 64
+	rule := reflect.TypeFor[descriptors.Rule]()
+	for _, name := range []string{"Limits", "Note", "Metadata", "plain", "Unlimited", "ShadowMode", "QuotaMode", "replacing"} {
+		if f, _ := rule.FieldByName(name); f.Type == nil || f.Offset+f.Type.Size() > line {
+			t.Errorf("%s is not in the first line of a rule: %+v", name, f)
+		}
+	}
+	if rule.Size()%line != 0 {
+		t.Errorf("a rule is %d bytes, which is no number of lines", rule.Size())
+	}
+	for r := range manyRules(t, 1000).All() {
+		if at := reflect.ValueOf(r).Pointer(); at%line != 0 {
+			t.Fatalf("a rule at %#x begins within a line", at)
+		}
 	}
 }
 

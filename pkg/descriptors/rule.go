@@ -23,38 +23,44 @@ type RateLimit struct {
 
 // A Rule is a descriptor of the rules that has limits, or none on purpose. It does not change and may be shared.
 type Rule struct {
-	Domain string
-	// Name is the way to the rule, such as "user_id.action=reply", for metric labels and logs: valid UTF-8 of at most
-	// 200 bytes, longer ones cut and told apart by a hash. It says nothing of a request. Keys with dots or equals signs
-	// may give two rules one name.
-	Name string
+	// What each request reads comes first, in one line of memory: of many rules no cache holds the one that is asked for.
+
 	// Limits are all charged or none. No two have the same Limit.ID. There are none if the rule is unlimited, else at
 	// least one.
 	Limits []RateLimit
+	// Note is for who observes what rules decide: what it looked up for this rule, to have it at hand. It is no part of what
+	// the rule says, and for one observer alone.
+	Note atomic.Value
+	// Metadata is told to Envoy with a hit that passes: nil, or values of the types string, float64, bool, nil, []any and
+	// map[string]any, as in JSON. It may not be changed.
+	Metadata map[string]any
+	plain    [8]byte // how the first levels match, for those that are neither wildcards nor shared; else 0
 	// Unlimited allows every hit, and counts none.
 	Unlimited bool
-	// LimitName is the name of the rate_limit, or of the first of several that has one; "" without.
-	LimitName string
-	// Replaces names limits of the domain that a request under this rule is not under, see HasName.
-	Replaces []string
 	// ShadowMode counts and reports what is over the limit, and allows it.
 	ShadowMode bool
 	// QuotaMode lets a descriptor be over its limit without denying the request, unless all such of it are.
 	QuotaMode bool
-	// Metadata is told to Envoy with a hit that passes: nil, or values of the types string, float64, bool, nil, []any and
-	// map[string]any, as in JSON. It may not be changed.
-	Metadata map[string]any
+	replacing bool // there are Replaces
 
-	// Note is for who observes what rules decide: what it looked up for this rule, to have it at hand. It is no part of what
-	// the rule says, and for one observer alone.
-	Note atomic.Value
-
-	number   uint32  // see chunks
-	plain    [8]byte // how the first levels match, for those that are neither wildcards nor shared; else 0
+	detailed bool   // detailed_metric
+	shares   bool   // a level has share_threshold
+	number   uint32 // see chunks
+	Domain   string
+	// Name is the way to the rule, such as "user_id.action=reply", for metric labels and logs: valid UTF-8 of at most
+	// 200 bytes, longer ones cut and told apart by a hash. It says nothing of a request. Keys with dots or equals signs
+	// may give two rules one name.
+	Name string
+	// LimitName is the name of the rate_limit, or of the first of several that has one; "" without.
+	LimitName string
+	// Replaces names limits of the domain that a request under this rule is not under, see HasName.
+	Replaces []string
 	path     []level
-	detailed bool // detailed_metric
-	shares   bool // a level has share_threshold
+	_        [24]byte // to a multiple of 64
 }
+
+// IsReplacing tells whether there are Replaces.
+func (r *Rule) IsReplacing() bool { return r.replacing }
 
 // HasName tells whether a limit of r has the name, which is what takes all of r out of a request that replaces it.
 func (r *Rule) HasName(name string) bool {
@@ -70,9 +76,9 @@ type level struct {
 	text          string // of the step
 }
 
-func newLevel(e Entry) level {
-	s := newStep(e)
-	return level{step: s, text: s.composite()}
+func (p *parser) level(key, value string) level {
+	s := newStep(Entry{p.shared.key(key), p.shared.text(value)})
+	return level{step: s, text: p.shared.text(s.composite())}
 }
 
 // A step is how a level of a rule matches an entry: part of what a rule is, whatever stands beside it in the file.

@@ -117,7 +117,7 @@ func (p *parser) descriptor(n *yaml.Node, at place, taken siblings) {
 		}
 		p.fault(where, "descriptor has empty key: want 'key: <name>'")
 	}
-	l := newLevel(Entry{p.shared.key(key), value})
+	l := p.level(key, value)
 	l.share, l.valueToMetric = p.flag(f["share_threshold"]), p.flag(f["value_to_metric"])
 	child := place{&node{}, at.domain, append(slices.Clip(at.path), l)}
 	p.visits += len(child.path)
@@ -142,7 +142,7 @@ func (p *parser) descriptor(n *yaml.Node, at place, taken siblings) {
 // rule reads what a descriptor says of the requests that end there.
 func (p *parser) rule(f fields, at place) {
 	rule := &Rule{
-		Domain: at.domain, Name: name(at.path), path: at.path,
+		Domain: at.domain, Name: p.shared.text(name(at.path)), path: p.shared.path(at.path),
 		ShadowMode: p.flag(f["shadow_mode"]), QuotaMode: p.flag(f["quota_mode"]), Metadata: p.metadata(f["metadata"]),
 		detailed: p.flag(f["detailed_metric"]),
 		shares:   slices.ContainsFunc(at.path, func(l level) bool { return l.share }),

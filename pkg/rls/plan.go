@@ -119,7 +119,7 @@ func (m *match) match(s *Service, domain *descriptors.Domain, d *descriptor) err
 	return nil
 }
 
-func (m *match) replaces() bool { return m.rule != nil && !m.override && len(m.rule.Replaces) > 0 }
+func (m *match) replaces() bool { return m.rule != nil && !m.override && m.rule.IsReplacing() }
 
 // dropReplaced drops the limits of rules that a matched rule replaces by name, whether or not it is replaced itself. An
 // unlimited rule replaces others and is not replaced.
