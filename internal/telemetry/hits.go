@@ -1,12 +1,12 @@
 package telemetry
 
 import (
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -26,15 +26,20 @@ type hits struct {
 
 	mu    sync.RWMutex
 	rules map[owner]*ruleHits // overrides that no rule matches have no name
+	room  []ruleHits          // for those that come, side by side
 }
 
 // ruleHits are the hits of a rule, by verdict, in a cache line of their own: what rules are hit by is unlike among cores.
 type ruleHits struct {
 	counts
-	_ [64 - 8*hitVerdicts]byte
+	of *hits
+	_  [64 - 8*hitVerdicts - 8]byte
 }
 
 type counts [hitVerdicts]atomic.Uint64
+
+// roomFor is how many have their room at once. More than 32 KB begin with a page, and so each with a line.
+const roomFor = 1024
 
 func newHits() *hits {
 	return &hits{
@@ -55,21 +60,31 @@ func (h *hits) of(o owner) *ruleHits {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if found = h.rules[o]; found == nil {
-		found = &ruleHits{}
-		h.rules[owner{strings.Clone(o.domain), strings.Clone(o.rule)}] = found // the texts are a part of rules that will go
+		if len(h.room) == 0 {
+			h.room = make([]ruleHits, roomFor)
+		}
+		found, h.room = &h.room[0], h.room[1:]
+		found.of = h
+		h.rules[o] = found
 	}
 	return found
 }
 
-// keep drops what is no longer to be told.
-func (h *hits) keep(which func(owner) bool) {
+// keep drops what rules no longer have, and the texts of the rules before them with it.
+func (h *hits) keep(rules *descriptors.Rules) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for o := range h.rules {
-		if !which(o) {
-			delete(h.rules, o)
+	kept := make(map[owner]*ruleHits, len(h.rules))
+	keep := func(o owner) {
+		if found := h.rules[o]; found != nil {
+			kept[o] = found
 		}
 	}
+	for r := range rules.All() {
+		keep(ownerOf(r))
+		keep(owner{domain: r.Domain})
+	}
+	h.rules = kept
 }
 
 // Describe implements prometheus.Collector.
@@ -92,32 +107,21 @@ func (h *hits) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// A note is what a rule holds of where its decisions are counted, so that counting is a few atomic additions. It does not
-// change: another one takes its place. It goes with its rule.
-type note struct {
-	of     *Metrics
-	hits   *ruleHits
-	series *series  // the first that the rule counted on, the only one but for rules whose names hold runtime values
-	levels []string // of series; nil if all decisions of the rule are
-	drops  uint64   // of the table, when there was no room and series stood for all names past the bound
-}
-
-// noteOf is the note of the rule of a decision, nil without a rule.
-func (m *Metrics) noteOf(d *rls.Decision) *note {
-	if d.Rule == nil {
-		return nil
-	}
-	n, _ := d.Rule.Note.Load().(*note)
-	if n == nil || n.of != m {
-		n = &note{of: m, hits: m.hits.of(owner{d.Domain, d.RuleName()})}
-		d.Rule.Note.Store(n)
-	}
-	return n
-}
+// A rule has two notes of where its decisions are counted, so that counting is a few atomic additions. They go with it.
+const (
+	noteHits   = iota // *ruleHits
+	noteSeries        // *counting
+)
 
 func (m *Metrics) hitsOf(d *rls.Decision) *counts {
-	if n := m.noteOf(d); n != nil {
-		return &n.hits.counts
+	if d.Rule == nil {
+		return &m.hits.of(owner{domain: d.Domain}).counts
 	}
-	return &m.hits.of(owner{d.Domain, d.RuleName()}).counts
+	note := &d.Rule.Notes[noteHits]
+	found, _ := note.Load().(*ruleHits)
+	if found == nil || found.of != m.hits {
+		found = m.hits.of(ownerOf(d.Rule))
+		note.Store(found)
+	}
+	return &found.counts
 }

@@ -109,51 +109,49 @@ func (m *Metrics) answered(a *rls.Answer) {
 			t = worse(t, tallyOf(&a.Decisions[i], in.ratio))
 		}
 		if t != (tally{}) {
-			in.of(d, m.noteOf(d)).add(&t)
+			in.of(d).add(&t)
 		}
 	}
 }
 
 // of finds the series of a decision, and notes it with the rule. What a rule without runtime values in its names counts on
 // is found without a look at them.
-func (in *incumbent) of(d *rls.Decision, known *note) *series {
-	own := d.Override || known == nil
-	if !own && known.levels == nil && in.holds(known) {
-		return known.series
-	}
+func (in *incumbent) of(d *rls.Decision) *series {
 	var stack [16]string
-	levels := appendLevels(stack[:0], d)
-	if own {
-		return in.rates.get(d.Domain, levels, owner{domain: d.Domain})
+	if d.Override || d.Rule == nil {
+		return in.rates.get(d.Domain, appendLevels(stack[:0], d), owner{domain: d.Domain})
 	}
-	if sameTexts(known.levels, levels) && in.holds(known) {
+	note := d.Rule.Notes[noteSeries].Load()
+	known, _ := note.(*counting)
+	if known != nil && known.of != &in.rates {
+		known = nil
+	}
+	if known != nil && known.levels == nil && known.holds() {
 		return known.series
 	}
-	by, drops := owner{d.Domain, d.Rule.Name}, in.rates.drops.Load()
+	levels := appendLevels(stack[:0], d)
+	if known != nil && sameTexts(known.levels, levels) && known.holds() {
+		return known.series
+	}
+	by, drops := ownerOf(d.Rule), in.rates.drops.Load()
 	s := in.rates.get(d.Domain, levels, by)
-	if known.series == nil || known.series.gone.Load() || known.series.other {
-		next := *known
-		next.series, next.drops, next.levels = s, drops, nil
-		switch {
-		case !s.other:
-			in.rates.own(s, by)
-		case !d.Rule.HasFixedStatLevels():
-			return s // it may have been the only one without room
-		}
-		if !d.Rule.HasFixedStatLevels() {
-			next.levels = cloned(levels)
-		}
-		d.Rule.Note.CompareAndSwap(known, &next)
+	if known != nil && !known.series.gone.Load() && !known.series.other {
+		return s // the rule has noted one that stays, of other values
 	}
+	if !s.other {
+		in.rates.own(s, by)
+	}
+	next := &s.alone
+	switch fixed := d.Rule.HasFixedStatLevels(); {
+	case !fixed && s.other:
+		return s // it may have been the only one without room
+	case !fixed:
+		next = &counting{of: &in.rates, series: s, levels: cloned(levels)}
+	case s.other:
+		next = s.fullAsOf(drops)
+	}
+	d.Rule.Notes[noteSeries].CompareAndSwap(note, next)
 	return s
-}
-
-// holds tells whether what a rule counted on before is what it counts on now.
-func (in *incumbent) holds(n *note) bool {
-	if n.series == nil || n.series.gone.Load() {
-		return false
-	}
-	return !n.series.other || in.rates.isFullAsOf(n.drops)
 }
 
 // loaded counts a load of rules, and drops the series of rules that are gone.

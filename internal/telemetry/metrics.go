@@ -136,18 +136,8 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.loaded.Set(float64(now.UnixNano()) / 1e9)
 	_, n := rules.Counts()
 	m.rules.Set(float64(n))
-	m.forgetGone(rules)
+	m.hits.keep(rules)
 	m.incumbent.loaded(rules)
-}
-
-// forgetGone drops the series of rules that were and are no more, so that reloads do not add up.
-func (m *Metrics) forgetGone(rules *descriptors.Rules) {
-	kept := map[owner]bool{}
-	for r := range rules.All() {
-		kept[owner{r.Domain, r.Name}] = true
-		kept[owner{r.Domain, ""}] = true
-	}
-	m.hits.keep(func(o owner) bool { return kept[o] })
 }
 
 // Panicked counts a request that met a bug.

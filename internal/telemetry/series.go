@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // A series is the counters of one domain and one list of levels.
@@ -14,6 +16,9 @@ type series struct {
 	gone   atomic.Bool // no longer in its table: whoever remembers it must look again
 	labels []string    // the domain, then the levels
 	other  bool        // it stands for the names past the bound
+	alone  counting    // of a rule whose decisions are all counted here
+
+	full atomic.Pointer[counting] // the last one of rules without room, where it is other
 
 	owners []owner   // whose it is; under the table's lock
 	seen   uint64    // the sum of the counts when they last changed, as far as sweep knows
@@ -25,6 +30,21 @@ type series struct {
 
 // An owner is a rule by its name, which a reload does not change. Overrides are owned by the domain alone.
 type owner struct{ domain, rule string }
+
+func ownerOf(r *descriptors.Rule) owner { return owner{r.Domain, r.Name} }
+
+// A counting is the series that a rule counts on. It does not change: another one takes its place.
+type counting struct {
+	of     *table
+	series *series
+	levels []string // of the series, where not all decisions of the rule are of one; else nil
+	drops  uint64   // of the table, when there was no room and series stood for all names past the bound
+}
+
+// holds tells whether what a rule counted on before is what it counts on now.
+func (c *counting) holds() bool {
+	return !c.series.gone.Load() && (!c.series.other || c.of.isFullAsOf(c.drops))
+}
 
 func (s *series) add(t *tally) {
 	for i := range t {
@@ -39,6 +59,16 @@ func (s *series) load() (t tally) {
 		t[i] = s.counts[i].Load()
 	}
 	return t
+}
+
+// fullAsOf is the counting of a rule that s stands for since there is no room, as of so many drops.
+func (s *series) fullAsOf(drops uint64) *counting {
+	if c := s.full.Load(); c != nil && c.drops == drops {
+		return c
+	}
+	c := &counting{of: s.alone.of, series: s, drops: drops}
+	s.full.Store(c)
+	return c
 }
 
 // A table holds series, and no more than max of them: some are named by what requests say. Past the bound a new name
@@ -111,6 +141,7 @@ func (t *table) find(name []byte, domain string) *series {
 func (t *table) insert(name string, by owner) *series {
 	by.domain = strings.Clone(by.domain) // it may be a part of a request, and hold all of it
 	s := &series{labels: strings.Split(name, string([]byte{levelEnd})), owners: []owner{by}, since: t.now()}
+	s.alone = counting{of: t, series: s}
 	t.series[name] = s
 	return s
 }

@@ -43,7 +43,7 @@ func TestMetricsAreWellFormed(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Answered(&rls.Answer{Decisions: []rls.Decision{
-		{Domain: "d", Rule: &descriptors.Rule{Name: "r"}, Limit: tenADay, Hits: 1},
+		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "r"}, Limit: tenADay, Hits: 1},
 	}})
 	problems, err := testutil.GatherAndLint(m.Registry)
 	if err != nil {
@@ -63,11 +63,11 @@ func TestMetricsAreWellFormed(t *testing.T) {
 func TestHitsAreCountedByRuleAndVerdict(t *testing.T) {
 	m := NewMetrics("test")
 	m.Answered(&rls.Answer{Code: codes.OK, Denied: true, Decisions: []rls.Decision{
-		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Limit: tenADay, Hits: 3, Verdict: limiters.Verdict{Allowed: true}},
-		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Limit: tenADay, Hits: 2},
-		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Limit: tenADay, Hits: 5, Verdict: limiters.Verdict{Err: errors.New("broken")}},
-		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Limit: tenADay, Hits: 0},
-		{Domain: "d", Rule: &descriptors.Rule{Name: "a"}, Limit: tenADay, Hits: -4, Verdict: limiters.Verdict{Allowed: true}},
+		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limit: tenADay, Hits: 3, Verdict: limiters.Verdict{Allowed: true}},
+		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limit: tenADay, Hits: 2},
+		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limit: tenADay, Hits: 5, Verdict: limiters.Verdict{Err: errors.New("broken")}},
+		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limit: tenADay, Hits: 0},
+		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limit: tenADay, Hits: -4, Verdict: limiters.Verdict{Allowed: true}},
 	}})
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
 # HELP weir_hits_total Hits by rule and verdict: allowed, denied, or error where the store could not decide. Looks and refunds are no hits.
@@ -88,7 +88,7 @@ func TestSeriesOfRulesThatAreGoneAreDropped(t *testing.T) {
 	m := NewMetrics("test")
 	hit := func(rule string) {
 		m.Answered(&rls.Answer{Decisions: []rls.Decision{
-			{Domain: "d", Rule: &descriptors.Rule{Name: rule}, Limit: tenADay, Hits: 1},
+			{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: rule}, Limit: tenADay, Hits: 1},
 		}})
 	}
 	const limit = `, rate_limit: {unit: day, requests_per_unit: 1}}`

@@ -28,13 +28,10 @@ type Rule struct {
 	// Limits are all charged or none. No two have the same Limit.ID. There are none if the rule is unlimited, else at
 	// least one.
 	Limits []RateLimit
-	// Note is for who observes what rules decide: what it looked up for this rule, to have it at hand. It is no part of what
-	// the rule says, and for one observer alone.
-	Note atomic.Value
-	// Metadata is told to Envoy with a hit that passes: nil, or values of the types string, float64, bool, nil, []any and
-	// map[string]any, as in JSON. It may not be changed.
-	Metadata map[string]any
-	plain    [8]byte // how the first levels match, for those that are neither wildcards nor shared; else 0
+	// Notes are for who observes what rules decide: what it looked up for this rule, to have it at hand. They are no part of
+	// what the rule says, and for one observer alone.
+	Notes [2]atomic.Value
+	plain [4]byte // how the first levels match, for those that are neither wildcards nor shared; else 0
 	// Unlimited allows every hit, and counts none.
 	Unlimited bool
 	// ShadowMode counts and reports what is over the limit, and allows it.
@@ -43,6 +40,9 @@ type Rule struct {
 	QuotaMode bool
 	replacing bool // there are Replaces
 
+	// Metadata is told to Envoy with a hit that passes: nil, or values of the types string, float64, bool, nil, []any and
+	// map[string]any, as in JSON. It may not be changed.
+	Metadata map[string]any
 	detailed bool   // detailed_metric
 	shares   bool   // a level has share_threshold
 	number   uint32 // see chunks
@@ -56,7 +56,7 @@ type Rule struct {
 	// Replaces names limits of the domain that a request under this rule is not under, see HasName.
 	Replaces []string
 	path     []level
-	_        [24]byte // to a multiple of 64
+	_        [16]byte // to a multiple of 64
 }
 
 // IsReplacing tells whether there are Replaces.
