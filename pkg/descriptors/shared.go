@@ -26,7 +26,7 @@ func newShared() shared {
 
 const (
 	textBlock  = 32 << 10 // bytes
-	levelBlock = 512
+	levelBlock = 1024
 )
 
 // text is a copy of s in a block of texts.

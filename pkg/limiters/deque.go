@@ -7,10 +7,14 @@ import (
 
 // deque is a queue of log entries in chunks: it grows and shrinks without ever moving more than one chunk, so that a
 // log of a million entries makes no call wait for a copy.
+//
+// What a hit reads of a log that drops nothing is here: of many logs each line of memory that no cache holds costs more
+// than all that is done with it.
 type deque struct {
-	chunks [][]entry // all of chunkLen but a first one, alone, that is still growing; the last may be empty
-	head   int       // of the first entry, in chunks[0]
-	n      int
+	chunks  [][]entry // all of chunkLen but a first one, alone, that is still growing; the last may be empty
+	head, n int32     // head: of the first entry, in chunks[0]
+	oldest  int64     // when the first entry was
+	newest  entry     // the last one
 }
 
 const (
@@ -20,19 +24,19 @@ const (
 	entrySize = int(unsafe.Sizeof(entry{}))
 )
 
-func (d *deque) len() int { return d.n }
+func (d *deque) len() int { return int(d.n) }
 
 func (d *deque) get(i int) entry { return *d.at(i) }
 
 func (d *deque) at(i int) *entry {
-	i += d.head
+	i += int(d.head)
 	return &d.chunks[i/chunkLen][i%chunkLen]
 }
 
 // all yields the entries in order, a stretch of them at a time.
 func (d *deque) all() iter.Seq[[]entry] {
 	return func(yield func([]entry) bool) {
-		head, left := d.head, d.n
+		head, left := int(d.head), int(d.n)
 		for _, c := range d.chunks {
 			c = c[head:min(len(c), head+left)]
 			if head, left = 0, left-len(c); len(c) > 0 && !yield(c) {
@@ -42,11 +46,14 @@ func (d *deque) all() iter.Seq[[]entry] {
 	}
 }
 
-// last is the newest entry, to be changed in place. There must be one.
-func (d *deque) last() *entry { return d.at(d.n - 1) }
+// setSum changes the sum of the newest entry. There must be one.
+func (d *deque) setSum(sum uint32) {
+	d.newest.sum = sum
+	d.at(d.len() - 1).sum = sum
+}
 
 func (d *deque) push(e entry) {
-	end := d.head + d.n
+	end := int(d.head + d.n)
 	switch {
 	case len(d.chunks) == 0:
 		d.chunks = [][]entry{make([]entry, firstLen)}
@@ -54,14 +61,17 @@ func (d *deque) push(e entry) {
 		end = d.room(end)
 	}
 	d.chunks[end/chunkLen][end%chunkLen] = e
-	d.n++
+	if d.n++; d.n == 1 {
+		d.oldest = e.at
+	}
+	d.newest = e
 }
 
 // room makes room for an entry behind the last chunk, which is full, and tells where it now goes.
 func (d *deque) room(end int) int {
 	c := d.chunks[0]
 	switch {
-	case len(d.chunks) == 1 && d.n <= len(c)/2:
+	case len(d.chunks) == 1 && d.len() <= len(c)/2:
 		// A short log that has moved through its chunk goes back to the start of it.
 		copy(c, c[d.head:end])
 		d.head = 0
@@ -72,41 +82,49 @@ func (d *deque) room(end int) int {
 	default:
 		d.chunks = append(d.chunks, make([]entry, chunkLen))
 	}
-	return d.head + d.n
+	return int(d.head + d.n)
 }
 
 // dropFront drops the oldest. What they took is kept for those to come where it is little: a log that is in use, and
 // does not grow, takes no new memory.
 func (d *deque) dropFront(n int) {
-	d.head += n
-	d.n -= n
+	if n == 0 {
+		return
+	}
+	d.head += int32(n)
+	d.n -= int32(n)
 	if d.n == 0 {
-		if len(d.chunks) > 1 || len(d.chunks) == 1 && len(d.chunks[0]) > keptLen {
+		if len(d.chunks) > 1 || len(d.chunks[0]) > keptLen {
 			*d = deque{}
 		}
 		return
 	}
-	gone := d.head / chunkLen
+	d.oldest = d.get(0).at
+	gone := int(d.head) / chunkLen
 	if gone == 0 {
 		return
 	}
-	spare, hasSpare := d.chunks[0], d.head+d.n <= chunkLen*(len(d.chunks)-1)
+	spare, hasSpare := d.chunks[0], int(d.head+d.n) <= chunkLen*(len(d.chunks)-1)
 	left := copy(d.chunks, d.chunks[gone:])
 	clear(d.chunks[left:])
 	d.chunks = d.chunks[:left]
 	if !hasSpare {
 		d.chunks = append(d.chunks, spare)
 	}
-	d.head -= gone * chunkLen
+	d.head -= int32(gone * chunkLen)
 }
 
 func (d *deque) dropBack(n int) {
-	d.n -= n
+	if n == 0 {
+		return
+	}
+	d.n -= int32(n)
 	if d.n == 0 {
 		*d = deque{}
 		return
 	}
-	used := (d.head + d.n + chunkLen - 1) / chunkLen
+	d.newest = d.get(d.len() - 1)
+	used := (int(d.head+d.n) + chunkLen - 1) / chunkLen
 	clear(d.chunks[used:])
 	d.chunks = d.chunks[:used]
 }

@@ -89,7 +89,7 @@ func TestDeque(t *testing.T) {
 		most := []int{3, 40, 700, 3000}[seed%4]
 		for step := range 400 {
 			n := rnd.IntN(most)
-			switch rnd.IntN(4) {
+			switch rnd.IntN(5) {
 			case 0, 1:
 				for i := range n {
 					e := entry{at: int64(step), sum: uint32(i)}
@@ -104,6 +104,11 @@ func TestDeque(t *testing.T) {
 				n = min(n, len(want))
 				d.dropBack(n)
 				want = want[:len(want)-n]
+			case 4:
+				if len(want) > 0 {
+					d.setSum(uint32(n))
+					want[len(want)-1].sum = uint32(n)
+				}
 			}
 			if d.len() != len(want) {
 				t.Fatalf("seed %d: %d entries, want %d", seed, d.len(), len(want))
@@ -113,8 +118,8 @@ func TestDeque(t *testing.T) {
 					t.Fatalf("seed %d: entry %d is %v, want %v", seed, i, d.get(i), want[i])
 				}
 			}
-			if len(want) > 0 && *d.last() != want[len(want)-1] {
-				t.Fatalf("seed %d: the last is %v", seed, *d.last())
+			if len(want) > 0 && (d.newest != want[len(want)-1] || d.oldest != want[0].at) {
+				t.Fatalf("seed %d: from %d to %v, want %v to %v", seed, d.oldest, d.newest, want[0], want[len(want)-1])
 			}
 			if most := (len(want)*2 + 3*chunkLen) * entrySize * 2; d.size() > most {
 				t.Fatalf("seed %d: %d entries take %d bytes", seed, len(want), d.size())

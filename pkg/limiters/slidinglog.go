@@ -3,6 +3,7 @@ package limiters
 import (
 	"fmt"
 	"sort"
+	"unsafe"
 )
 
 // LogMax is the largest maximum of a sliding log. A log remembers every hit, so beyond it the funnel, whose state is
@@ -86,12 +87,12 @@ func (s *Log) live(l *Limit, now int64) stretch {
 	if n == 0 {
 		return stretch{at: now}
 	}
-	newest := s.entries.get(n - 1)
+	newest := s.entries.newest
 	if newest.at-now > l.window {
 		return stretch{at: now, first: n, base: newest.sum}
 	}
 	v := stretch{at: max(now, newest.at), base: s.base}
-	if s.entries.get(0).at <= v.at-l.window {
+	if s.entries.oldest <= v.at-l.window {
 		v.first = sort.Search(n, func(i int) bool { return s.entries.get(i).at > v.at-l.window })
 		v.base = s.entries.get(v.first - 1).sum
 	}
@@ -136,10 +137,10 @@ func (s *Log) charge(l *Limit, now, n int64) {
 		s.base += uint32(over)
 	}
 	sum := s.base + uint32(n)
-	if m := s.entries.len(); m > 0 {
-		last := s.entries.last()
+	if s.entries.len() > 0 {
+		last := s.entries.newest
 		if sum = last.sum + uint32(n); last.at == v.at {
-			last.sum = sum
+			s.entries.setSum(sum)
 			return
 		}
 	}
@@ -157,7 +158,7 @@ func (s *Log) giveBack(v stretch, n int64) {
 	}
 	last := s.upTo(v, v.used-n)
 	s.entries.dropBack(s.entries.len() - 1 - last)
-	s.entries.last().sum = v.base + uint32(v.used-n)
+	s.entries.setSum(v.base + uint32(v.used-n))
 	s.entries.dropFront(v.first)
 	s.base = v.base
 }
@@ -167,15 +168,17 @@ func (s *Log) usage(l *Limit, now int64) (used, reset int64) {
 	if v.used == 0 {
 		return 0, 0
 	}
-	return v.used, s.entries.last().at + l.window - now
+	return v.used, s.entries.newest.at + l.window - now
 }
 
 func (s *Log) until(l *Limit) int64 {
 	if s.entries.len() == 0 {
 		return 0
 	}
-	return s.entries.last().at + l.window
+	return s.entries.newest.at + l.window
 }
 
 // size is the memory of the log, in bytes: itself, and what it points to.
-func (s *Log) size() int { return 48 + s.entries.size() }
+func (s *Log) size() int { return logSize + s.entries.size() }
+
+const logSize = int(unsafe.Sizeof(Log{}))
