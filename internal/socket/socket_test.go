@@ -100,7 +100,11 @@ func TestErrors(t *testing.T) {
 			_ = other.(*net.TCPConn).SetLinger(0)
 			_ = other.Close()
 			var op *net.OpError
-			_, err := call(c, make([]byte, 8))
+			_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+			var err error
+			for err == nil { // it may not have come yet when the first bytes are written
+				_, err = call(c, make([]byte, 8))
+			}
 			if !errors.As(err, &op) || op.Op != name || op.Addr.String() != c.RemoteAddr().String() || !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("%v (%T), want a reset of the connection to %v", err, err, c.RemoteAddr())
 			}

@@ -22,27 +22,32 @@ var verdictNames = [hitVerdicts]string{"allowed", "denied", "error"}
 // hits are weir_hits_total: three counters for each rule, by its name, which a reload does not change. A hundred thousand
 // rules are a few MB, where a counter of Prometheus' own for each verdict is a hundred.
 type hits struct {
-	desc *prometheus.Desc
+	desc   *prometheus.Desc
+	number uint64 // among all
 
 	mu    sync.RWMutex
 	rules map[owner]*ruleHits // overrides that no rule matches have no name
+	next  map[owner]*ruleHits // those that will be rules, while keep is at work
 	room  []ruleHits          // for those that come, side by side
 }
 
 // ruleHits are the hits of a rule, by verdict, in a cache line of their own: what rules are hit by is unlike among cores.
 type ruleHits struct {
 	counts
-	of *hits
+	of uint64
 	_  [64 - 8*hitVerdicts - 8]byte
 }
 
 type counts [hitVerdicts]atomic.Uint64
 
-// roomFor is how many have their room at once. More than 32 KB begin with a page, and so each with a line.
-const roomFor = 1024
+// roomFor is how many have their room at once: a page, so that each begins with a line. It stays while one of them does.
+const roomFor = 64
+
+var numbers atomic.Uint64
 
 func newHits() *hits {
 	return &hits{
+		number: numbers.Add(1),
 		desc: prometheus.NewDesc("weir_hits_total", "Hits by rule and verdict: allowed, denied, or error where the store could not "+
 			"decide. Looks and refunds are no hits.", []string{"domain", "rule", "verdict"}, nil),
 		rules: map[owner]*ruleHits{},
@@ -64,27 +69,41 @@ func (h *hits) of(o owner) *ruleHits {
 			h.room = make([]ruleHits, roomFor)
 		}
 		found, h.room = &h.room[0], h.room[1:]
-		found.of = h
+		found.of = h.number
 		h.rules[o] = found
+		if h.next != nil {
+			h.next[o] = found
+		}
 	}
 	return found
 }
 
-// keep drops what rules no longer have, and the texts of the rules before them with it.
+// keepAtOnce is how many rules keep looks at before it lets those in who wait for the lock.
+const keepAtOnce = 1024
+
+// keep drops what rules no longer have, and the texts of the rules before them with it. It is for one caller at a time.
 func (h *hits) keep(rules *descriptors.Rules) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kept := make(map[owner]*ruleHits, len(h.rules))
+	h.next = make(map[owner]*ruleHits, len(h.rules))
 	keep := func(o owner) {
 		if found := h.rules[o]; found != nil {
-			kept[o] = found
+			h.next[o] = found
 		}
 	}
+	n, domain := 0, ""
 	for r := range rules.All() {
+		if n++; n%keepAtOnce == 0 {
+			h.mu.Unlock()
+			h.mu.Lock()
+		}
 		keep(ownerOf(r))
-		keep(owner{domain: r.Domain})
+		if n == 1 || r.Domain != domain {
+			domain = r.Domain
+			keep(owner{domain: domain})
+		}
 	}
-	h.rules = kept
+	h.rules, h.next = h.next, nil
 }
 
 // Describe implements prometheus.Collector.
@@ -119,7 +138,7 @@ func (m *Metrics) hitsOf(d *rls.Decision) *counts {
 	}
 	note := &d.Rule.Notes[noteHits]
 	found, _ := note.Load().(*ruleHits)
-	if found == nil || found.of != m.hits {
+	if found == nil || found.of != m.hits.number {
 		found = m.hits.of(ownerOf(d.Rule))
 		note.Store(found)
 	}

@@ -33,6 +33,9 @@ type owner struct{ domain, rule string }
 
 func ownerOf(r *descriptors.Rule) owner { return owner{r.Domain, r.Name} }
 
+// cloned is o without what its texts are parts of: a request, or rules that will go.
+func (o owner) cloned() owner { return owner{strings.Clone(o.domain), strings.Clone(o.rule)} }
+
 // A counting is the series that a rule counts on. It does not change: another one takes its place.
 type counting struct {
 	of     *table
@@ -139,7 +142,7 @@ func (t *table) find(name []byte, domain string) *series {
 }
 
 func (t *table) insert(name string, by owner) *series {
-	by.domain = strings.Clone(by.domain) // it may be a part of a request, and hold all of it
+	by = by.cloned()
 	s := &series{labels: strings.Split(name, string([]byte{levelEnd})), owners: []owner{by}, since: t.now()}
 	s.alone = counting{of: t, series: s}
 	t.series[name] = s
@@ -151,7 +154,7 @@ func (t *table) own(s *series, by owner) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !slices.Contains(s.owners, by) {
-		s.owners = append(s.owners, by)
+		s.owners = append(s.owners, by.cloned())
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -107,6 +108,44 @@ func TestSeriesOfRulesThatAreGoneAreDropped(t *testing.T) {
 	m.Loaded(loaded(t, "domain: other"), time.Now(), nil)
 	if n := testutil.CollectAndCount(m.hits); n != 0 {
 		t.Errorf("after the domain went %d series, want none", n)
+	}
+}
+
+// Loads while requests are counted lose none of what is counted for rules that stay.
+func TestHitsAreCountedWhileRulesAreLoaded(t *testing.T) {
+	const names, each = 3 * keepAtOnce, 5
+	var text strings.Builder
+	text.WriteString("domain: d\ndescriptors:\n")
+	for i := range names {
+		fmt.Fprintf(&text, "- {key: k%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
+	}
+	h, rules := newHits(), loaded(t, text.String())
+	ended := make(chan struct{})
+	var counting, loading sync.WaitGroup
+	loading.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+				h.keep(rules)
+			}
+		}
+	})
+	for from := range 4 {
+		counting.Go(func() {
+			for i := range names * each {
+				h.of(owner{"d", fmt.Sprintf("k%d", (i+from*names/4)%names)}).counts[hitAllowed].Add(1)
+			}
+		})
+	}
+	counting.Wait()
+	close(ended)
+	loading.Wait()
+	for i := range names {
+		if n := h.of(owner{"d", fmt.Sprintf("k%d", i)}).counts[hitAllowed].Load(); n != 4*each {
+			t.Fatalf("%d hits of k%d, want %d", n, i, 4*each)
+		}
 	}
 }
 

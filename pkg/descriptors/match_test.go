@@ -162,7 +162,7 @@ func TestOverride(t *testing.T) {
 		if text := limits[tt.rule]; text != "" {
 			rule = parse(t, "domain: d\ndescriptors: [{key: k, rate_limit: "+text+"}]").Match("d", entries("k=v"))
 		}
-		l, err := rule.Override(tt.requests, tt.unit, tt.multiplier)
+		l, err := rule.Overridden().By(tt.requests, tt.unit, tt.multiplier)
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -172,6 +172,24 @@ func TestOverride(t *testing.T) {
 		if !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%+v: got %s", tt, got)
 		}
+	}
+}
+
+// Who keeps limits that requests brought keeps nothing of the rules, and the same of the same rules read again.
+func TestWhatAnOverrideTakesOfARuleOutlivesIt(t *testing.T) {
+	const text = "domain: d\ndescriptors:\n" +
+		"- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n" +
+		"- {key: b, rate_limit: {unit: hour, requests_per_unit: 2}}\n" +
+		"- {key: c, rate_limit: {unit: day, requests_per_unit: 1, algorithm: funnel}}\n" +
+		"- {key: d, rate_limit: {unit: day, requests_per_unit: 1, on_store_error: allow}}\n"
+	of := func(key string) descriptors.Overridden {
+		return parse(t, text).Match("d", entries(key+"=1")).Overridden()
+	}
+	if of("a") != of("a") || of("a") != of("b") || of("a") != (*descriptors.Rule)(nil).Overridden() {
+		t.Error("what is the same differs")
+	}
+	if of("a") == of("c") || of("a") == of("d") || of("c") == of("d") {
+		t.Error("what differs is the same")
 	}
 }
 

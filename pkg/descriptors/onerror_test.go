@@ -51,7 +51,7 @@ func TestWhatBecomesOfAHitWhenTheStoreFails(t *testing.T) {
 		"unsaid=1": limiters.OnErrorUnsaid, "said=1": limiters.OnErrorLocal, "free=1": limiters.OnErrorUnsaid,
 		"many=1": limiters.OnErrorDeny, "nobody=1": limiters.OnErrorUnsaid,
 	} {
-		if l, err := rules.Match("d", entries(request)).Override(7, descriptors.Hour, 1); err != nil || l.OnError != want {
+		if l, err := rules.Match("d", entries(request)).Overridden().By(7, descriptors.Hour, 1); err != nil || l.OnError != want {
 			t.Errorf("an override of %s: got %q, %v, want %q", request, l.OnError, err, want)
 		}
 	}

@@ -53,7 +53,7 @@ type Rule struct {
 	Name string
 	// LimitName is the name of the rate_limit, or of the first of several that has one; "" without.
 	LimitName string
-	// Replaces names limits of the domain that a request under this rule is not under, see HasName.
+	// Replaces names limits of the domain that a request under this rule is not under, see HasName and IsReplacing.
 	Replaces []string
 	path     []level
 	_        [16]byte // to a multiple of 64
@@ -137,22 +137,35 @@ func name(path []level) string {
 	return strings.ToValidUTF8(full[:maxName-len(tail)], "") + tail
 }
 
-// Override is the limit of a request that brings its own. It takes the place of unit, multiplier and requests per unit;
-// the algorithm, whether denied hits count, where a window starts and what a failure of the store means are those of r, the rule that would match (of its
-// first limit, if it has several), and so is a capacity that r sets. A nil or unlimited r gives a fixed window that
-// counts denied hits. A multiplier of 0 means 1. The error tells what cannot be: an unknown unit, a window above 10
-// years, or a number beyond what the algorithm takes.
-func (r *Rule) Override(requestsPerUnit uint32, unit Unit, multiplier uint32) (RateLimit, error) {
-	spec, onError := limiters.Spec{Algorithm: defaultAlgorithm, CountDenied: true}, limiters.OnErrorUnsaid
-	if r != nil && len(r.Limits) > 0 {
-		spec, onError = r.Limits[0].Limit.Spec(), r.Limits[0].OnError
+// An Overridden is what a request that brings a limit of its own takes from the rule that would match. It can be compared,
+// and holds nothing of the rule.
+type Overridden struct {
+	spec    limiters.Spec
+	onError limiters.OnError
+}
+
+// Overridden is the algorithm, whether denied hits count, where a window starts, what a failure of the store means, and a
+// capacity that r sets: those of its first limit, if it has several. Of a nil or unlimited r it is a fixed window that counts
+// denied hits.
+func (r *Rule) Overridden() Overridden {
+	if r == nil || len(r.Limits) == 0 {
+		return Overridden{spec: limiters.Spec{Algorithm: defaultAlgorithm, CountDenied: true}}
 	}
+	o := Overridden{r.Limits[0].Limit.Spec(), r.Limits[0].OnError}
+	o.spec.Max, o.spec.Window = 0, 0
+	return o
+}
+
+// By is the limit of the request, in place of unit, multiplier and requests per unit. A multiplier of 0 means 1. The error
+// tells what cannot be: an unknown unit, a window above 10 years, or a number beyond what the algorithm takes.
+func (o Overridden) By(requestsPerUnit uint32, unit Unit, multiplier uint32) (RateLimit, error) {
+	spec := o.spec
 	if requestsPerUnit == 0 {
 		// Denies everything, whatever the capacity of the rule; a funnel does not take both.
 		spec.Capacity = 0
 	}
 	l, err := newRateLimit(spec, requestsPerUnit, unit, max(multiplier, 1))
-	l.OnError = onError
+	l.OnError = o.onError
 	return l, err
 }
 

@@ -142,7 +142,7 @@ func (p *parser) descriptor(n *yaml.Node, at place, taken siblings) {
 // rule reads what a descriptor says of the requests that end there.
 func (p *parser) rule(f fields, at place) {
 	rule := &Rule{
-		Domain: at.domain, Name: p.shared.text(name(at.path)), path: p.shared.path(at.path),
+		Domain: at.domain, Name: name(at.path), path: at.path,
 		ShadowMode: p.flag(f["shadow_mode"]), QuotaMode: p.flag(f["quota_mode"]), Metadata: p.metadata(f["metadata"]),
 		detailed: p.flag(f["detailed_metric"]),
 		shares:   slices.ContainsFunc(at.path, func(l level) bool { return l.share }),
@@ -156,6 +156,7 @@ func (p *parser) rule(f fields, at place) {
 		if len(rule.Limits) == 1 {
 			rule.Limits = p.shared.only(rule.Limits[0])
 		}
+		rule.Name, rule.path = p.shared.text(rule.Name), p.shared.path(rule.path)
 		at.node.rule = p.chunks.keep(rule)
 		p.rules.rules = append(p.rules.rules, at.node.rule)
 		return

@@ -14,22 +14,22 @@ type overrides struct {
 }
 
 type overrideOf struct {
-	rule *descriptors.Rule
+	rule descriptors.Overridden
 	override
 }
 
-// maxOverrides bounds what is kept; past it, and so at some time after a reload, all is forgotten and made again.
+// maxOverrides bounds what is kept; past it all is forgotten and made again.
 const maxOverrides = 10_000
 
 func (o *overrides) limit(rule *descriptors.Rule, asked override) (descriptors.RateLimit, error) {
-	of := overrideOf{rule, asked}
+	of := overrideOf{rule.Overridden(), asked}
 	o.mu.RLock()
 	limit, found := o.limits[of]
 	o.mu.RUnlock()
 	if found {
 		return limit, nil
 	}
-	limit, err := rule.Override(asked.requestsPerUnit, asked.unit, asked.multiplier)
+	limit, err := of.rule.By(asked.requestsPerUnit, asked.unit, asked.multiplier)
 	if err != nil {
 		return limit, err
 	}
