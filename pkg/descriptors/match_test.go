@@ -185,7 +185,7 @@ func TestWhatAnOverrideTakesOfARuleOutlivesIt(t *testing.T) {
 	of := func(key string) descriptors.Overridden {
 		return parse(t, text).Match("d", entries(key+"=1")).Overridden()
 	}
-	if of("a") != of("a") || of("a") != of("b") || of("a") != (*descriptors.Rule)(nil).Overridden() {
+	if again := of("a"); of("a") != again || of("a") != of("b") || of("a") != (*descriptors.Rule)(nil).Overridden() {
 		t.Error("what is the same differs")
 	}
 	if of("a") == of("c") || of("a") == of("d") || of("c") == of("d") {
