@@ -34,7 +34,7 @@ type hits struct {
 // ruleHits are the hits of a rule, by verdict, in a cache line of their own: what rules are hit by is unlike among cores.
 type ruleHits struct {
 	counts
-	of uint64
+	of uint64 // the number of its hits, so that there is no pointer to follow in a room
 	_  [64 - 8*hitVerdicts - 8]byte
 }
 

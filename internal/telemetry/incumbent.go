@@ -159,7 +159,7 @@ func (in *incumbent) loaded(rules *descriptors.Rules) {
 	in.configLoaded.n.Add(1)
 	kept := map[owner]bool{}
 	for r := range rules.All() {
-		kept[owner{r.Domain, r.Name}] = true
+		kept[ownerOf(r)] = true
 	}
 	in.rates.forget(func(o owner) bool {
 		if o.rule == "" {

@@ -38,9 +38,7 @@ type Decision struct {
 	Verdict  limiters.Verdict
 }
 
-// RuleName is the name of the rule, "" without one.
-func (d *Decision) RuleName() string { return nameOf(d.Rule) }
-
+// nameOf is the name of a rule, "" without one.
 func nameOf(r *descriptors.Rule) string {
 	if r == nil {
 		return ""

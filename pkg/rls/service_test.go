@@ -351,7 +351,7 @@ func TestAnAnswerTellsWhatWasDecided(t *testing.T) {
 	}
 	var told []string
 	for _, d := range a.Decisions {
-		told = append(told, d.Domain+" "+d.RuleName()+" "+limiterstest.Tell(d.Verdict))
+		told = append(told, d.Domain+" "+nameOf(d.Rule)+" "+limiterstest.Tell(d.Verdict))
 		if d.Hits != 2 {
 			t.Errorf("%+v: want 2 hits", d)
 		}
