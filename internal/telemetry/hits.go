@@ -91,17 +91,16 @@ func (h *hits) keep(rules *descriptors.Rules) {
 			h.next[o] = found
 		}
 	}
-	n, domain := 0, ""
+	for d := range rules.Domains() {
+		keep(owner{domain: d.Name()})
+	}
+	n := 0
 	for r := range rules.All() {
 		if n++; n%keepAtOnce == 0 {
 			h.mu.Unlock()
 			h.mu.Lock()
 		}
 		keep(ownerOf(r))
-		if n == 1 || r.Domain != domain {
-			domain = r.Domain
-			keep(owner{domain: domain})
-		}
 	}
 	h.rules, h.next = h.next, nil
 }

@@ -105,6 +105,10 @@ func TestSeriesOfRulesThatAreGoneAreDropped(t *testing.T) {
 	if n := testutil.CollectAndCount(m.hits); n != 2 {
 		t.Errorf("after rule a went %d series, want those of b and of overrides", n)
 	}
+	m.Loaded(loaded(t, "domain: d"), time.Now(), nil)
+	if n := testutil.CollectAndCount(m.hits); n != 1 {
+		t.Errorf("after the last rule of the domain went %d series, want that of overrides", n)
+	}
 	m.Loaded(loaded(t, "domain: other"), time.Now(), nil)
 	if n := testutil.CollectAndCount(m.hits); n != 0 {
 		t.Errorf("after the domain went %d series, want none", n)
