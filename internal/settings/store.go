@@ -34,7 +34,7 @@ type Store struct {
 	LocalFalseLimit float64 `env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" help:"The share that on_store_error: local takes is so large that a client that uses a limit whole is denied by some replica with this probability."`
 
 	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"About the most bytes that remembered denials may take: who is over a limit is denied without asking Redis. 0: every decision asks Redis. Counters in memory need no cache."`
-	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest that a denial is remembered, and that hits so denied wait to be counted in Redis: what another replica gives back, or Redis loses, is seen after that."`
+	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest that a denial is remembered without Redis: what another replica gives back, or Redis loses, is seen after that. After half of it, hits so denied are counted in Redis, and who goes on asking is asked for again."`
 
 	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory."`
 	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"4294967296" help:"About the most bytes that keys in memory may take."`

@@ -27,6 +27,9 @@ type Hit struct {
 	Key   string
 	Limit *Limit
 	N     int64
+	// Denied, of a look outside of groups, are hits that the caller has denied already, since it remembers that they would be.
+	// If the look is denied and its limit counts denied hits, they are counted; else nothing is. It is at least 0.
+	Denied int64
 	// Group ties hits of one Take together: those with the same Group != 0 are charged only if all of them are
 	// allowed, and are decided together at the place of the first. Positive hits of one group on the same key are
 	// judged by their sum. In a group that is denied, the hits that deny are counted if their limit counts denied
@@ -78,13 +81,14 @@ func Fresh(s *State) bool { return *s == State{} }
 // Until is when s is as good as new, in µs since 1970, whatever the maximum of l: a store need not keep it any longer.
 func Until(l *Limit, s *State) int64 { return l.kind.until(l, *s) }
 
-// Writes tells whether n hits of l at now (µs since 1970), by themselves, would change s to hold more.
-func Writes(l *Limit, s *State, now, n int64) bool {
-	if n <= 0 || l.spec.Max == 0 {
+// Writes tells whether h at now (µs since 1970), by itself, would change s to hold more.
+func Writes(h *Hit, s *State, now int64) bool {
+	l, n := h.Limit, clampHits(h.N)
+	if n < 0 || n == 0 && h.owed() == 0 || l.spec.Max == 0 {
 		return false
 	}
-	ok, _ := l.kind.judge(l, *s, now, clampHits(n))
-	return ok || l.spec.CountDenied
+	ok, _ := l.kind.judge(l, *s, now, n)
+	return ok && n > 0 || !ok && l.spec.CountDenied
 }
 
 // Denial is the verdict of n hits at now (µs since 1970) that would be denied, were they not even counted. It tells
@@ -116,15 +120,28 @@ func decideOne(now int64, h *Hit, s *State, v *Verdict) {
 	if n >= 0 {
 		ok, retry = l.kind.judge(l, *s, now, n)
 	}
+	counted := n
+	if n == 0 && !ok {
+		counted = h.owed()
+	}
 	switch {
-	case n < 0 || n > 0 && ok:
-		*s = l.kind.charge(l, *s, now, n)
-	case n > 0 && l.countsDenied():
-		*s = l.kind.charge(l, *s, now, n)
+	case counted == 0:
+	case ok:
+		*s = l.kind.charge(l, *s, now, counted)
+	case l.countsDenied():
+		*s = l.kind.charge(l, *s, now, counted)
 		// Who waits as long as told gets in, with what this hit took.
 		_, retry = l.kind.judge(l, *s, now, n)
 	}
 	*v = tell(now, l, s, ok, retry)
+}
+
+// owed is what a look has to count if it is denied.
+func (h *Hit) owed() int64 {
+	if h.N != 0 || h.Group != 0 {
+		return 0
+	}
+	return clampHits(max(0, h.Denied))
 }
 
 func firstOfGroup(hits []Hit, i int) bool {

@@ -9,7 +9,8 @@
 -- ARGV[2] and on: the limits, "<algorithm>\0" and its numbers, as the header of <algorithm>.lua names them
 -- ARGV[#] the hits, in runs of 17 bytes: how many; the key of the first, from 1; 0 if all are of this key, 1 if each is of
 --         the next, 2 if also these have no other hits, and no group, 3 if besides each has a limit and an n of its own;
---         their limit, from 1; their group, 0 = none; and n, with its sign. After a run of 3: limit and n of each, 10 bytes
+--         their limit, from 1; their group, 0 = none; and n, with its sign, or past MAX_HITS: a look, and by how much, so many
+--         hits were denied elsewhere, to be counted if it is denied too. After a run of 3: limit and n of each, 10 bytes
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, and 25 for each hit: 0 = denied, 1 = allowed, 2 = failed; used, or of a failed
 --         one which of the texts that follow says why; retry (-1 = never); reset. No hits: it was too late
@@ -102,15 +103,17 @@ local function decide_alone(run, to, values, from)
     if not value then value = values.absent end
     if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
     if not used then
+      local hits, counted = n, n
+      if n > MAX_HITS then hits, counted = 0, n - MAX_HITS end
       s = load(key, limit, now, value, s)
       local allowed, charges = true, false
-      if n >= 0 then allowed, retry = judge(s, limit, now, n) end
-      if n ~= 0 and (allowed or limit.counts_denied) then
-        charges = charge(s, limit, now, n)
-        if not allowed then
-          local _
-          _, retry = judge(s, limit, now, n)
-        end
+      if hits >= 0 then allowed, retry = judge(s, limit, now, hits) end
+      if allowed then
+        if hits ~= 0 then charges = charge(s, limit, now, hits) end
+      elseif counted > 0 and limit.counts_denied then
+        charges = charge(s, limit, now, counted)
+        local _
+        _, retry = judge(s, limit, now, hits)
       end
       used, reset = usage(s, limit, now)
       if not allowed then what = 0 end
@@ -147,15 +150,16 @@ local function sharing()
   end
 
   local function judge_and_charge(s, limit, n)
-    local algorithm, allowed, retry, charges = limit.algorithm, true, 0, false
+    local algorithm, allowed, retry, charges, counted = limit.algorithm, true, 0, false, n
+    if n > MAX_HITS then n, counted = 0, n - MAX_HITS end
     if n >= 0 then allowed, retry = algorithm.judge(s, limit, now, n) end
-    if n ~= 0 and (allowed or limit.counts_denied) then
-      charges = algorithm.charge(s, limit, now, n)
-      if not allowed then
-        -- Who waits as long as told gets in, with what the hit took.
-        local _
-        _, retry = algorithm.judge(s, limit, now, n)
-      end
+    if allowed then
+      if n ~= 0 then charges = algorithm.charge(s, limit, now, n) end
+    elseif counted > 0 and limit.counts_denied then
+      charges = algorithm.charge(s, limit, now, counted)
+      -- Who waits as long as told gets in, with what the hit took.
+      local _
+      _, retry = algorithm.judge(s, limit, now, n)
     end
     return allowed, retry, charges
   end

@@ -9,67 +9,49 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A debt is hits that the cache denied and the store has not counted yet.
+// A debt is hits that the cache denied and the store has not counted yet; or none, where denied hits do not count.
 //
 // They must not be counted if the window they belong to has ended by the time they get there: they would deny their owner
-// the next. Nobody but the store knows which window it is in, so a debt is put so that it is counted if the key is over
-// its limit, and else not. It is a group of two hits on the key. One is the debt, under the limit with a maximum that is
-// larger by just the debt: so it is denied, and counted, if the key holds more than the limit, and would be allowed if not.
-// The other is a look under a maximum of 0, which is denied always, so that the group never allows and what would be
-// allowed is not charged.
+// the next. Nobody but the store knows which window it is in, so it looks whether the key is over its limit, and counts
+// them if it is. What the look says renews the denial.
 type debt struct {
 	key   string
 	limit *limiters.Limit
-	n     int64 // 1 to limiters.MaxPerWindow less the limit's maximum
+	n     int64
+	place place // of the key, when it was taken from the shard
 }
 
-// hitsOfDebt is how many hits a debt is.
-const hitsOfDebt = 2
+// mostOwed is how many hits a debt is at most: a sum of two is far from limiters.MaxHits.
+const mostOwed = limiters.MaxPerWindow
 
-// appendDebts appends the hits of debts, in groups that are none of others'.
-func appendDebts(to []limiters.Hit, debts []debt, others []limiters.Hit) []limiters.Hit {
-	group := uint16(math.MaxUint16)
+func appendDebts(to []limiters.Hit, debts []debt) []limiters.Hit {
 	for i := range debts {
-		for taken(group, others) {
-			group--
-		}
-		d := &debts[i]
-		to = append(to,
-			limiters.Hit{Key: d.key, Limit: withMax(d.limit, d.limit.Spec().Max+d.n), N: d.n, Group: group},
-			limiters.Hit{Key: d.key, Limit: withMax(d.limit, 0), Group: group})
-		group--
+		to = append(to, limiters.Hit{Key: debts[i].key, Limit: debts[i].limit, Denied: debts[i].n})
 	}
 	return to
-}
-
-func taken(group uint16, by []limiters.Hit) bool {
-	for i := range by {
-		if by[i].Group == group {
-			return true
-		}
-	}
-	return false
-}
-
-// withMax is a limit of the same state with another maximum, which is in range.
-func withMax(l *limiters.Limit, most int64) *limiters.Limit {
-	spec := l.Spec()
-	spec.Max = most
-	other, err := limiters.New(spec)
-	if err != nil {
-		panic(fmt.Sprintf("guard: a limit of %d: %v", most, err)) // a bug: most is bounded by limiters.MaxPerWindow
-	}
-	return other
 }
 
 // settled notes what became of debts that were sent.
 func (c *DenyCache) settled(debts []debt, out []limiters.Verdict, err error) {
 	for i := range debts {
-		if err != nil || out[hitsOfDebt*i].Err != nil {
+		if err != nil || out[i].Err != nil {
 			c.lost.Add(debts[i].n)
 		} else {
 			c.sent.Add(debts[i].n)
 		}
+	}
+}
+
+// renew makes denials younger, by the verdicts of their debts, of a call that began at from; or it forgets them.
+func (c *DenyCache) renew(from int64, debts []debt, out []limiters.Verdict) {
+	now := c.clock()
+	for i := range debts {
+		d, v := &debts[i], &out[i]
+		if v.Err != nil {
+			continue
+		}
+		what, sure := c.denied(from, now, d.limit, 0, v)
+		c.shard(d.place.hash).renew(d, what, sure && what.until > now)
 	}
 }
 
@@ -82,11 +64,14 @@ const (
 	shortest = int64(time.Millisecond)
 )
 
-// run forgets what is old and sends what has been owed for the longest that it may, until ctx ends. It sleeps until the
-// next is due; what comes to be owed meanwhile is due later.
+// owedFor is how long a debt waits, of the Max that a denial is remembered: it is renewed before it is too old.
+func (c *DenyCache) owedFor() int64 { return c.max / 2 }
+
+// run forgets what is old and sends what has been owed for long enough, until ctx ends. It sleeps until the next is due;
+// what comes to be owed meanwhile is due later.
 func (c *DenyCache) run(ctx context.Context) {
 	defer close(c.stopped)
-	timer := time.NewTimer(time.Duration(c.max))
+	timer := time.NewTimer(time.Duration(c.owedFor()))
 	defer timer.Stop()
 	for {
 		select {
@@ -96,8 +81,8 @@ func (c *DenyCache) run(ctx context.Context) {
 		}
 		now := c.clock()
 		// What is nearly due goes along, so that it wakes at most sixteen times in Max.
-		next, err := c.flush(ctx, now-c.max+c.max/16)
-		wait := max(shortest, min(next, now)+c.max-c.clock())
+		next, err := c.flush(ctx, now-c.owedFor()+c.max/16)
+		wait := max(shortest, min(next, now)+c.owedFor()-c.clock())
 		if err != nil {
 			// What was sent is lost; the rest waits for a store that answers.
 			wait = max(shortest, c.max/4)
@@ -144,12 +129,14 @@ func (c *DenyCache) send(ctx context.Context, debts []debt) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	hits := appendDebts(make([]limiters.Hit, 0, hitsOfDebt*len(debts)), debts, nil)
+	hits := appendDebts(make([]limiters.Hit, 0, len(debts)), debts)
 	out := make([]limiters.Verdict, len(hits))
+	from := c.clock()
 	err := c.store.Take(ctx, time.Time{}, hits, out)
 	c.settled(debts, out, err)
 	if err != nil {
 		return fmt.Errorf("guard: denied hits of %d keys that may not have been counted: %w", len(debts), err)
 	}
+	c.renew(from, debts, out)
 	return nil
 }

@@ -14,9 +14,12 @@ import (
 //
 // It remembers that n hits of a key were denied under a limit, and until when. Until then it answers n hits or more, and a
 // look if n is 1. Where denied hits count, as in a fixed window by default, it answers any number, and sums what it has
-// answered so: the sum goes to the store with the next call for the key, before it, and at the latest Max after the first
-// of it, by a goroutine of the cache's own. What "until" is counts from before the call that was denied, the wait that is
-// told from after it.
+// answered so: the sum goes to the store with the next call for the key, before it, or by a goroutine of the cache's own,
+// half of Max after the first of it. What "until" is counts from before the call that was denied, the wait that is told from
+// after it.
+//
+// The same goroutine asks the store, of many keys at once, whether denials that have answered would still be denied: who goes on
+// asking is told so from memory for as long as it is true.
 //
 // What it does not remember: a hit that never fits; a log or a funnel that counts denied hits, where each makes the wait
 // longer; a group of several hits, which the store decides as a whole. A hit goes to the store if a hit on its key that
@@ -46,7 +49,7 @@ type DenyCache struct {
 // DenyOptions bound a DenyCache. A zero stands for the default.
 type DenyOptions struct {
 	Bytes int64         // about how many bytes it may take; default 16 MiB
-	Max   time.Duration // the longest that a denial is remembered, and that a sum waits; default 1 s
+	Max   time.Duration // the longest that a denial is remembered after the store said it; default 1 s
 }
 
 // DenyStats tell what a DenyCache holds and what it has done.
@@ -95,6 +98,7 @@ func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 func (c *DenyCache) Close(ctx context.Context) error {
 	c.stop()
 	<-c.stopped
+	c.Drop()
 	_, err := c.flush(ctx, forever)
 	return err
 }
@@ -185,13 +189,14 @@ type place struct {
 	tied       bool   // it is in a group of several
 }
 
-// see hashes the keys, and finds the hits that go to the store whatever is remembered: refunds and groups of several.
+// see hashes the keys, and finds the hits that go to the store whatever is remembered: refunds, groups of several, and looks
+// that bring what is to be counted.
 func (c *DenyCache) see(hits []limiters.Hit, places []place) {
 	for i := range hits {
 		h, p := &hits[i], &places[i]
 		p.hash = maphash.String(c.seed, h.Key)
 		p.tied = h.Group != 0 && inGroupOfSeveral(hits, i)
-		p.asks = h.N < 0 || p.tied
+		p.asks = h.N < 0 || p.tied || h.N == 0 && h.Denied > 0
 	}
 }
 
@@ -242,7 +247,7 @@ func (c *DenyCache) answer(
 func (c *DenyCache) ask(
 	ctx context.Context, hits []limiters.Hit, places []place, out []limiters.Verdict, debts []debt,
 ) error {
-	all := appendDebts(make([]limiters.Hit, 0, hitsOfDebt*len(debts)+len(hits)), debts, hits)
+	all := appendDebts(make([]limiters.Hit, 0, len(debts)+len(hits)), debts)
 	owed := len(all)
 	for i := range hits {
 		if places[i].asks {
@@ -281,20 +286,24 @@ func (c *DenyCache) learn(from int64, hits []limiters.Hit, places []place, out [
 		if v.Allowed || v.Err != nil || !p.asks || p.tied {
 			continue
 		}
-		least, sure := h.Limit.Foretells(h.N, v)
-		if !sure {
-			continue
-		}
 		if after == 0 {
 			after = c.clock()
 		}
-		c.remember(p, h, denied{
-			least: least, used: v.Used,
-			// The store's clock is cut to whole microseconds, so its times are up to one earlier than they are told.
-			until:   from + min(int64(v.RetryAfter-time.Microsecond), c.max),
-			retryAt: after + int64(v.RetryAfter), resetAt: after + int64(v.ResetAfter),
-		}, after)
+		if what, sure := c.denied(from, after, h.Limit, h.N, v); sure {
+			c.remember(p, h, what, after)
+		}
 	}
+}
+
+// denied is what is to be remembered of a verdict of n hits, of a call that began at from and ended at after.
+func (c *DenyCache) denied(from, after int64, l *limiters.Limit, n int64, v *limiters.Verdict) (what denied, sure bool) {
+	least, sure := l.Foretells(n, v)
+	return denied{
+		least: least, used: v.Used,
+		// The store's clock is cut to whole microseconds, so its times are up to one earlier than they are told.
+		until:   from + min(int64(v.RetryAfter-time.Microsecond), c.max),
+		retryAt: after + int64(v.RetryAfter), resetAt: after + int64(v.ResetAfter),
+	}, sure
 }
 
 // gaveBack drops what is remembered of a key, and what calls that are under way will hear of it.

@@ -27,15 +27,121 @@ func TestWhoIsDeniedIsDeniedFromMemory(t *testing.T) {
 		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
 		time.Sleep(300*time.Millisecond + 1)
 		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=59.7s reset=59.7s") // rounded up
-		time.Sleep(700*time.Millisecond - 2)
+		a.take("other", twoALog, 1, "ok used=1 remaining=1 reset=60s")
+		if got := a.line.calls.Load(); got != 3 {
+			t.Errorf("the store was asked %d times, want 3", got)
+		}
+	})
+}
+
+func TestADenialIsRememberedForMax(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		time.Sleep(time.Second - 1)
 		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
 		time.Sleep(time.Nanosecond) // it is as old as it may be
 		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=59s reset=59s")
 		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=59s reset=59s")
-		a.take("other", twoALog, 1, "ok used=1 remaining=1 reset=60s")
-		if got := a.line.calls.Load(); got != 4 {
-			t.Errorf("the store was asked %d times, want 4", got)
-		}
+	})
+}
+
+// Of who goes on asking, the store is asked before the denial is too old: no request waits for it, and what another
+// replica gives back is seen all the same.
+func TestADenialThatAnswersIsRenewed(t *testing.T) {
+	for name, l := range map[string]*limiters.Limit{
+		"a log": twoALog, "a funnel": limit(limiters.Spec{Algorithm: "funnel", Max: 2, Window: time.Hour, Capacity: 2}), "a window that counts": counted,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				const every, keys = 70 * time.Millisecond, 40
+				a, b := w.replica(defaults), w.replica(defaults)
+				hits := func(n int64) (all []limiters.Hit) {
+					for i := range keys {
+						all = append(all, limiters.Hit{Key: fmt.Sprint(i), Limit: l, N: n})
+					}
+					return all
+				}
+				take(t, a, hits(2)...)
+				take(t, a, hits(1)...)
+				calls, asked := a.line.calls.Load(), a.line.hits.Load()
+				for range int(20 * time.Second / every) {
+					time.Sleep(every)
+					for i, v := range take(t, a, hits(1)...) {
+						if v.Allowed || v.By != limiters.ByCache {
+							t.Fatalf("at %v: key %d: %s", time.Now().Format("05.000"), i, tell(v))
+						}
+					}
+				}
+				calls, asked = a.line.calls.Load()-calls, a.line.hits.Load()-asked
+				if each := asked / keys; each < 20 || each > 46 || calls > asked/4 {
+					t.Errorf("the store was asked %d times of each key, in %d calls, want once or twice a second, of many at once", each, calls)
+				}
+				for _, v := range take(t, b, hits(-300)...) {
+					if !v.Allowed {
+						t.Errorf("a refund: %s", tell(v))
+					}
+				}
+				time.Sleep(time.Second)
+				for i, v := range take(t, a, hits(1)...) {
+					if !v.Allowed {
+						t.Errorf("key %d, a second after it was given back: %s", i, tell(v))
+					}
+				}
+			})
+		})
+	}
+}
+
+// A look can tell nothing of three hits when one fits.
+func TestADenialOfSeveralHitsIsNotRenewed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		a.take("k", twoALog, 1, "ok used=1 remaining=1 reset=60s")
+		a.take("k", twoALog, 2, "denied used=1 remaining=1 retry=60s reset=60s")
+		a.take("k", twoALog, 2, "remembered: denied used=1 remaining=1 retry=60s reset=60s")
+		time.Sleep(999 * time.Millisecond)
+		a.take("k", twoALog, 2, "remembered: denied used=1 remaining=1 retry=59.001s reset=59.001s")
+		time.Sleep(time.Millisecond)
+		a.take("k", twoALog, 2, "denied used=1 remaining=1 retry=59s reset=59s")
+	})
+}
+
+// A renewal that is not denied ends the denial at once.
+func TestADenialThatIsNotRenewedEnds(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.replica(defaults), w.replica(defaults)
+		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
+		time.Sleep(300 * time.Millisecond)
+		b.take("k", twoALog, -1, "ok used=1 remaining=1 reset=59.7s")
+		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=59.7s reset=59.7s")
+		time.Sleep(300 * time.Millisecond)
+		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+	})
+}
+
+// While a denial is being renewed something is given back here, or the rules are replaced: what the store said is from before.
+func TestWhatIsDroppedIsNotRenewed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.take("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.take("k", twoALog, 1, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
+		a.take("owes", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.take("owes", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.take("owes", counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		a.line.set(0, 100*time.Millisecond, nil)
+		time.Sleep(550 * time.Millisecond) // the store has said that they are denied, and is not heard yet
+		a.line.set(0, 0, nil)
+		a.take("k", twoALog, -1, "ok used=1 remaining=1 reset=59.45s")
+		a.take("owes", counted, 1, "remembered: denied used=6 remaining=0 retry=59.45s reset=59.45s")
+		a.Drop()
+		time.Sleep(100 * time.Millisecond)
+		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+		a.take("owes", counted, 1, "denied used=7 remaining=0 retry=59.35s reset=59.35s")
 	})
 }
 
@@ -107,11 +213,15 @@ func TestAFixedWindowThatCountsDeniedHitsAnswersAnyNumber(t *testing.T) {
 		a.take("k", counted, 0, "remembered: denied used=10 remaining=0 retry=59.8s reset=59.8s")
 		w.holds("k", counted, 4)
 		b.take("k", counted, 1, "denied used=5 remaining=0 retry=59.8s reset=59.8s") // which has not heard of them
+		a.take("k", counted, -1, "ok used=10 remaining=0 reset=59.8s")               // and before it the sum, of 6
+		w.holds("k", counted, 10)
+		a.take("k", counted, 1, "denied used=11 remaining=0 retry=59.8s reset=59.8s")
+		a.take("k", counted, 2, "remembered: denied used=13 remaining=0 retry=59.8s reset=59.8s")
 		time.Sleep(900 * time.Millisecond)
-		a.take("k", counted, 1, "denied used=12 remaining=0 retry=58.9s reset=58.9s") // and before it the sum, of 6
+		w.holds("k", counted, 13) // by itself
+		a.take("k", counted, 1, "remembered: denied used=14 remaining=0 retry=58.9s reset=58.9s")
 		b.take("k", counted, 1, "remembered: denied used=6 remaining=0 retry=58.9s reset=58.9s")
-		w.holds("k", counted, 12)
-		if got := a.Stats(); got.Sent != 6 || got.Lost != 0 || got.Asked != 6 || got.Answered != 3 || got.Entries != 1 {
+		if got := a.Stats(); got.Sent != 8 || got.Lost != 0 || got.Asked != 8 || got.Answered != 5 || got.Entries != 1 {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -237,14 +347,17 @@ func TestASumOfAKeyThatIsNoLongerOverIsNotCounted(t *testing.T) {
 func TestWhatTheStoreLosesIsSeenAfterMax(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
-		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		for _, key := range []string{"quiet", "busy"} {
+			a.take(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+			a.take(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		}
+		a.take("busy", counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
 		w.store.lose()
 		time.Sleep(time.Second - 1)
-		a.take("k", counted, 1, "remembered: denied used=6 remaining=0 retry=59.000001s reset=59.000001s")
+		a.take("quiet", counted, 1, "remembered: denied used=5 remaining=0 retry=59.000001s reset=59.000001s")
 		time.Sleep(time.Nanosecond)
-		a.take("k", counted, 1, "ok used=1 remaining=1 reset=59s") // nor is what was summed of the lost counted
+		a.take("quiet", counted, 1, "ok used=1 remaining=1 reset=59s")
+		a.take("busy", counted, 1, "ok used=1 remaining=1 reset=59s") // nor is what was summed of the lost counted
 	})
 }
 
@@ -383,10 +496,10 @@ func TestWhatIsNotRemembered(t *testing.T) {
 		// More than a sum can be of: it goes to the store, and what was summed before it.
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, limiters.MaxPerWindow-3, "remembered: denied used=4294967296 remaining=0 retry=never reset=60s")
-		a.take("k", counted, 1, "remembered: denied used=4294967297 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 1, "denied used=4294967298 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, 1<<40, "denied used=1103806595074 remaining=0 retry=never reset=60s")
+		a.take("k", counted, limiters.MaxPerWindow-1, "remembered: denied used=4294967298 remaining=0 retry=never reset=60s")
+		a.take("k", counted, 1, "remembered: denied used=4294967299 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 1, "denied used=4294967300 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 1<<40, "denied used=1103806595076 remaining=0 retry=never reset=60s")
 	})
 }
 

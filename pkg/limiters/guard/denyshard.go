@@ -10,7 +10,8 @@ import (
 )
 
 // A denyShard holds the denials of some keys. Those whose keys have one hash, as those of one key under several limits,
-// are a chain. Each is in one of two lists: those that may go, the oldest first, and those that owe, by since when.
+// are a chain. Each is in one of two lists: those that may go, the oldest first, and those that the store is to be asked of
+// again, by since when.
 type denyShard struct {
 	mu         sync.Mutex
 	generation uint32 // changes when something is given back: what was denied before is not remembered after
@@ -32,9 +33,10 @@ type denial struct {
 	hash  uint64
 	chain *denial
 
-	sum   int64 // hits answered that the store has not counted yet
-	most  int64 // that sum may be; 0 where denied hits do not count
-	since int64 // when the first of sum was answered
+	owes   bool  // it has answered hits since the store was asked
+	since  int64 // when the first of them
+	counts bool  // denied hits count
+	sum    int64 // of those answered, the ones that the store has to count
 
 	before, after *denial // in its list
 }
@@ -80,16 +82,16 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 	if d == nil || now >= d.until || n < d.least {
 		return false
 	}
-	if d.most > 0 && h.N > 0 {
-		if h.N > d.most-d.sum {
+	if d.counts && h.N > 0 {
+		if h.N > mostOwed-d.sum {
 			return false
 		}
-		if d.sum == 0 {
-			d.since = now
-			d.unlink()
-			d.link(&s.owe)
-		}
 		d.sum += h.N
+	}
+	// A look can renew no denial of several hits: one may fit.
+	if !d.owes && d.least == 1 {
+		d.owes, d.since = true, now
+		d.move(&s.owe)
 	}
 	retry, reset := up(d.retryAt-now), up(d.resetAt-now)
 	used := min(d.used+d.sum, limiters.MaxHits)
@@ -121,23 +123,32 @@ func (s *denyShard) remember(now int64, hash uint64, h *limiters.Hit, what denie
 	}
 	d.denied = what
 	if d.sum == 0 {
-		d.unlink()
-		d.link(&s.idle)
+		d.owes = false
+		d.move(&s.idle)
+	}
+}
+
+// renew takes what the store said of a debt: it may be that of a denial that has gone, or changed.
+func (s *denyShard) renew(debt *debt, what denied, denied bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.find(debt.place.hash, &limiters.Hit{Key: debt.key, Limit: debt.limit})
+	switch {
+	case d == nil || s.generation != debt.place.generation:
+	case !denied:
+		s.end(d)
+	case d.least == what.least && d.until < what.until:
+		d.denied = what
 	}
 }
 
 func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, what denied, budget int64) {
-	d := &denial{denied: what, limit: h.Limit, hash: hash}
-	if spec := h.Limit.Spec(); spec.CountDenied {
-		if d.most = limiters.MaxPerWindow - spec.Max; d.most == 0 {
-			return
-		}
-	}
+	d := &denial{denied: what, limit: h.Limit, hash: hash, counts: h.Limit.Spec().CountDenied}
 	size := d.size() + int64(len(h.Key))
 	for s.bytes+size > budget {
 		oldest := s.idle.after
 		if oldest == &s.idle {
-			s.refused++ // the others owe
+			s.refused++ // of the others the store is to be asked
 			return
 		}
 		s.remove(oldest)
@@ -206,19 +217,18 @@ func (s *denyShard) settle(now int64, hash uint64, key string, debts []debt) []d
 	return debts
 }
 
-// pay appends what d owes, unless its window has ended since.
+// pay appends what d owes, unless its window has ended since; or, of no hits, it is too old to be renewed.
 func (s *denyShard) pay(now int64, d *denial, debts []debt) []debt {
-	if now < d.resetAt {
-		debts = append(debts, debt{d.key, d.limit, d.sum})
+	if d.sum > 0 && now < d.resetAt || now < d.until {
+		debts = append(debts, debt{d.key, d.limit, d.sum, place{hash: d.hash, generation: s.generation}})
 	}
 	d.used = min(d.used+d.sum, limiters.MaxHits)
-	d.sum = 0
+	d.sum, d.owes = 0, false
 	if now >= d.until {
 		s.remove(d)
 		return debts
 	}
-	d.unlink()
-	d.link(&s.idle)
+	d.move(&s.idle)
 	return debts
 }
 
@@ -240,6 +250,8 @@ func (s *denyShard) due(now, before int64, most int, debts []debt) ([]debt, int6
 	}
 	return debts, forever
 }
+
+func (d *denial) move(to *denial) { d.unlink(); d.link(to) }
 
 func (d *denial) unlink() { d.before.after, d.after.before = d.after, d.before }
 

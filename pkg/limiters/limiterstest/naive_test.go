@@ -15,7 +15,7 @@ import (
 
 // A model decides hits of one key, under one limit, at times in µs.
 type model interface {
-	take(now, n int64) limiters.Verdict
+	take(now, n, denied int64) limiters.Verdict // denied: see limiters.Hit
 }
 
 func TestTheCoreAgreesWithNaiveModels(t *testing.T) {
@@ -40,15 +40,15 @@ func TestTheCoreAgreesWithNaiveModels(t *testing.T) {
 				for range 80 {
 					now, hits := g.Next()
 					ops++
-					hits = []limiters.Hit{{Key: "k", Limit: g.limits[0], N: hits[0].N}}
+					hits = []limiters.Hit{{Key: "k", Limit: g.limits[0], N: hits[0].N, Denied: hits[0].Denied}}
 					out := make([]limiters.Verdict, 1)
 					if err := core.Take(context.Background(), now, hits, out); err != nil {
 						t.Fatal(err)
 					}
-					want := m.take(now.UnixMicro(), hits[0].N)
+					want := m.take(now.UnixMicro(), hits[0].N, hits[0].Denied)
 					told = append(told, now.Format(time.RFC3339Nano)+" "+Tell(want))
 					if out[0] != want {
-						t.Fatalf("seed %d, %+v, n=%d:\n%s\n got %s\nwant %s", seed, spec, hits[0].N,
+						t.Fatalf("seed %d, %+v, n=%d denied=%d:\n%s\n got %s\nwant %s", seed, spec, hits[0].N, hits[0].Denied,
 							told[max(0, len(told)-10):], Tell(out[0]), Tell(want))
 					}
 					g.Saw(out)
@@ -66,8 +66,8 @@ type naiveWindow struct {
 	start, count int64
 }
 
-func (w *naiveWindow) take(now, n int64) limiters.Verdict {
-	n = clamp(n)
+func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
+	n, denied = clamp(n), clamp(denied)
 	window, at := w.Window.Microseconds(), now
 	start, count, open := w.start, w.count, w.open
 	if start-now > window {
@@ -100,6 +100,10 @@ func (w *naiveWindow) take(now, n int64) limiters.Verdict {
 		count = max(0, min(count+n, limiters.MaxHits))
 		w.open, w.start, w.count = true, start, count
 	}
+	if n == 0 && !ok && w.CountDenied && w.Max > 0 && denied > 0 {
+		count = min(count+denied, limiters.MaxHits)
+		w.open, w.start, w.count = true, start, count
+	}
 	reset := int64(0)
 	if open {
 		reset = start + window - now
@@ -112,8 +116,8 @@ type naiveLog struct {
 	hits []int64 // when, one for each
 }
 
-func (l *naiveLog) take(now, n int64) limiters.Verdict {
-	n = clamp(n)
+func (l *naiveLog) take(now, n, denied int64) limiters.Verdict {
+	n, denied = clamp(n), clamp(denied)
 	window := l.Window.Microseconds()
 	live, at := l.live(now)
 	ok := n < 0 || int64(len(live))+max(n, 1) <= l.Max
@@ -128,6 +132,12 @@ func (l *naiveLog) take(now, n int64) limiters.Verdict {
 		if !ok {
 			l.hits = l.hits[max(0, len(l.hits)-int(2*l.Max)):]
 		}
+	case n == 0 && !ok && l.CountDenied && denied > 0:
+		l.hits = slices.Clone(live)
+		for range min(denied, 2*l.Max) {
+			l.hits = append(l.hits, at)
+		}
+		l.hits = l.hits[max(0, len(l.hits)-int(2*l.Max)):]
 	}
 	live, _ = l.live(now)
 	retry := int64(0)
@@ -180,8 +190,8 @@ func newRational(s limiters.Spec) *rational {
 	return r
 }
 
-func (r *rational) take(now, n int64) limiters.Verdict {
-	n = clamp(n)
+func (r *rational) take(now, n, denied int64) limiters.Verdict {
+	n, denied = clamp(n), clamp(denied)
 	if r.Max == 0 {
 		if n < 0 {
 			return verdict(true, 0, 0, 0, 0)
@@ -203,8 +213,11 @@ func (r *rational) take(now, n int64) limiters.Verdict {
 	k := new(big.Rat).SetInt64(max(n, 1))
 	after := new(big.Rat).Add(held, k)
 	ok := n < 0 || max(n, 1) <= r.capacity && after.Cmp(capacity) <= 0
-	if write := n > 0 && (ok || r.CountDenied) || n < 0 && held.Sign() > 0; write {
-		if n > 0 {
+	counts := n == 0 && !ok && r.CountDenied && denied > 0
+	if write := n > 0 && (ok || r.CountDenied) || n < 0 && held.Sign() > 0 || counts; write {
+		if counts {
+			held.Add(held, new(big.Rat).SetInt64(denied))
+		} else if n > 0 {
 			held = after
 		} else {
 			held.Add(held, new(big.Rat).SetInt64(n))

@@ -41,7 +41,7 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 			t.Fatal(err)
 		}
 		for i, h := range hits {
-			line := fmt.Sprintf("%d %s %+v n=%d group=%d => %s", now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Group, Tell(want[i]))
+			line := fmt.Sprintf("%d %s %+v n=%d denied=%d group=%d => %s", now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Denied, h.Group, Tell(want[i]))
 			told = append(told, line)
 			if got[i] != want[i] {
 				for _, line := range told[max(0, len(told)-12):] {
@@ -123,6 +123,9 @@ func (g *Generator) Next() (time.Time, []limiters.Hit) {
 	grouped := g.rnd.IntN(3) == 0
 	for i := range hits {
 		hits[i] = limiters.Hit{Key: g.prefix + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
+		if g.rnd.IntN(3) == 0 {
+			hits[i].Denied = max(0, g.hits(limit)) // of no meaning, unless this is a look and alone
+		}
 		if grouped {
 			hits[i].Group = pick[uint16](g.rnd, 0, 1, 1, 1, 2)
 		}
@@ -164,7 +167,7 @@ func (g *Generator) step() int64 {
 func (g *Generator) hits(l *limiters.Limit) int64 {
 	most := max(l.Spec().Max, l.Spec().Capacity, 1)
 	switch g.rnd.IntN(20) {
-	case 0, 1:
+	case 0, 1, 8:
 		return 0
 	case 2:
 		return g.rnd.Int64N(most) + 1

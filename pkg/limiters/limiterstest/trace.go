@@ -27,7 +27,7 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 //	[+D|-D] HIT, HIT => VERDICT, VERDICT        two hits of one call
 //	[+D|-D] HIT & HIT => VERDICT, VERDICT       two hits of one group
 //
-// A HIT is "take N", "look" or "give back N", with "of KEY" and "under LIMIT" where it is not the usual one. A VERDICT is
+// A HIT is "take N", "look", "look for N denied" or "give back N", with "of KEY" and "under LIMIT" where it is not the usual one. A VERDICT is
 // "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry may be "never".
 func Traces(t *testing.T, store limiters.Store) {
 	names, err := fs.Glob(traceFiles, "testdata/*.txt")
@@ -161,6 +161,12 @@ func (r *replayer) hit(words []string) (limiters.Hit, error) {
 	sign := int64(1)
 	for len(words) > 0 {
 		switch {
+		case words[0] == "look" && len(words) > 3 && words[1] == "for" && words[3] == "denied":
+			n, err := strconv.ParseInt(words[2], 10, 64)
+			if err != nil {
+				return h, err
+			}
+			h.Denied, words = n, words[4:]
 		case words[0] == "look":
 			words = words[1:]
 		case words[0] == "give" && len(words) > 2:

@@ -118,7 +118,7 @@ func (t *take) find(i int) {
 	o, s := &t.slots[first], &t.states[first]
 	*v, t.of[i] = limiters.Verdict{}, first
 	isNew := o.place == 0
-	if (isNew || h.Limit.Grows()) && limiters.Writes(h.Limit, s, t.now, h.N) {
+	if (isNew || h.Limit.Grows()) && limiters.Writes(h, s, t.now) {
 		room := t.room(o.shard, isNew)
 		if room && isNew {
 			o.place, room = t.store.insert(o.shard, o.hash, h.Key, h.Limit)

@@ -112,8 +112,14 @@ func (b *batch) encode() {
 	b.appendRun(&last)
 }
 
-// count is how many hits the script is told that hit i is.
-func (b *batch) count(i int) int64 { return max(-limiters.MaxHits, min(b.hits[i].N, limiters.MaxHits)) }
+// count is how many hits the script is told that hit i is; of a look that brings denied ones, MaxHits more than these.
+func (b *batch) count(i int) int64 {
+	h := &b.hits[i]
+	if h.N == 0 && h.Group == 0 && h.Denied > 0 {
+		return limiters.MaxHits + min(h.Denied, limiters.MaxHits)
+	}
+	return max(-limiters.MaxHits, min(h.N, limiters.MaxHits))
+}
 
 func (b *batch) limitIndex(l *limiters.Limit) int {
 	if i := slices.Index(b.limits, l); i >= 0 {
