@@ -73,7 +73,8 @@ func TestWeirKilledBehindEnvoy(t *testing.T) {
 			t.Logf("away for %v, ready after %v, limits told again %v after that; %d of %d pages were without",
 				back.Sub(killed), ready.Sub(back), limited.Sub(ready), errs, len(pages))
 			tell(row{
-				fault:  fmt.Sprintf("Weir killed behind Envoy, failure_mode_deny %v: %d of %d requests were answered %s", deny, errs, len(pages), want),
+				fault:  fmt.Sprintf("Weir killed behind Envoy, failure_mode_deny %v", deny),
+				saw:    fmt.Sprintf("%d of %d requests were answered %s", errs, len(pages), want),
 				outage: limited.Sub(killed),
 			})
 		})

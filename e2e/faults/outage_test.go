@@ -148,7 +148,11 @@ func TestRedisKilledAndRestarted(t *testing.T) {
 			dir := t.TempDir()
 			server := redistest.Start(t, append(c.settings, "--dir", dir)...)
 			o := &outage{name: "Redis killed and restarted: " + c.name}
-			o.weirs = []*harness.Weir{startWeir(t, rules(outageLimit), patiently(onRedis(server.Addr)...)...)}
+			env := patiently(onRedis(server.Addr)...)
+			if c.keeps {
+				env = append(onRedis(server.Addr), "STORE_TIMEOUT=150ms") // each answer waits for the disk
+			}
+			o.weirs = []*harness.Weir{startWeir(t, rules(outageLimit), env...)}
 			o.fail = server.Stop
 			o.held = func() map[counter]int {
 				// What it will know: another Redis reads a copy of its disk.

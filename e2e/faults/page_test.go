@@ -11,7 +11,8 @@ import (
 
 // A row is what was measured of a fault.
 type row struct {
-	fault      string
+	fault      string // a run replaces the row of the same
+	saw        string // what has no column
 	rate       int
 	of, while  answers       // all, and those due while it lasted
 	outage     time.Duration // from when it began until the last error
@@ -51,7 +52,11 @@ func (r *row) String() string {
 	if r.errors == "" && len(r.of) > 0 {
 		r.errors = fmt.Sprintf("%d of %d", len(r.of.of(failed)), len(r.of))
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", r.fault, none(int64(r.rate), ""), r.errors,
+	name := r.fault
+	if r.saw != "" {
+		name += besides + r.saw
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", name, none(int64(r.rate), ""), r.errors,
 		short(r.while.within(.999)), short(r.of.within(1)), short(r.outage), r.late, r.lost, r.over,
 		none(int64(r.size.goroutines), ""), none(r.size.resident>>20, " MB"))
 }
@@ -93,7 +98,10 @@ func publish() error {
 	return os.WriteFile(*page, []byte(text), 0o644)
 }
 
-// replaced is a page with these lines in the place of those that begin as they do, or after them.
+// besides parts the name of a fault from what is told of it in words.
+const besides = " — "
+
+// replaced is a page with these lines in the place of those of the same faults, or after them.
 func replaced(text string, lines []string) (string, error) {
 	before, rest, found := strings.Cut(text, begin)
 	old, after, ends := strings.Cut(rest, end)
@@ -117,5 +125,6 @@ func replaced(text string, lines []string) (string, error) {
 
 func fault(line string) string {
 	fields := strings.SplitN(line, "|", 3)
-	return fields[min(1, len(fields)-1)]
+	name, _, _ := strings.Cut(fields[min(1, len(fields)-1)], besides)
+	return strings.TrimSpace(name)
 }

@@ -138,8 +138,9 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 		store = "Redis"
 	}
 	tell(row{
-		fault: fmt.Sprintf("soak of %v on %s: %d reloads, %d restarts of Redis, from %d goroutines, %d files and %d MB to %d, %d and %d",
-			length, store, reloads, restarts, before.goroutines, before.files, before.resident>>20, after.goroutines, after.files, after.resident>>20),
+		fault: "soak on " + store,
+		saw: fmt.Sprintf("in %v %d reloads, %d restarts of Redis, from %d goroutines, %d files and %d MB to %d, %d and %d",
+			length, reloads, restarts, before.goroutines, before.files, before.resident>>20, after.goroutines, after.files, after.resident>>20),
 		rate: rate, size: most(sizes), errors: fmt.Sprintf("%d of %d", l.counted[failed], l.counted[allowed]+l.counted[denied]+l.counted[failed]),
 	})
 }
