@@ -18,8 +18,8 @@ import (
 // half of Max after the first of it. What "until" is counts from before the call that was denied, the wait that is told from
 // after it.
 //
-// The same goroutine asks the store, of many keys at once, whether denials that have answered would still be denied: who goes on
-// asking is told so from memory for as long as it is true.
+// The same goroutine asks the store, of many keys at once, whether denials that have answered would still be denied: who asks
+// more often than once in Max hardly ever waits for the store.
 //
 // What it does not remember: a hit that never fits; a log or a funnel that counts denied hits, where each makes the wait
 // longer; a group of several hits, which the store decides as a whole. A hit goes to the store if a hit on its key that
@@ -88,7 +88,7 @@ func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 		stop: stop, stopped: make(chan struct{}),
 	}
 	for i := range c.shards {
-		c.shards[i].init()
+		c.shards[i].init(c.max)
 	}
 	go c.run(ctx)
 	return c

@@ -123,6 +123,113 @@ func TestADenialThatIsNotRenewedEnds(t *testing.T) {
 	})
 }
 
+// Who asks a little more often than once in Max: each denial has answered once, late, when it is looked at.
+func TestWhoAsksMoreOftenThanOnceInMaxWaitsOnce(t *testing.T) {
+	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				a := w.replica(defaults)
+				take(t, a, limiters.Hit{Key: "k", Limit: l, N: 2})
+				for i := range 50 {
+					v := take(t, a, limiters.Hit{Key: "k", Limit: l, N: 1})[0]
+					if v.Allowed || (v.By == limiters.ByCache) != (i > 0) {
+						t.Errorf("at %v: %s", time.Now().Format("05.000"), tell(v))
+					}
+					time.Sleep(900 * time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+// What a look says is true of when it was asked: here of 1.4 s, and it is heard at 1.7.
+func TestUntilCountsFromBeforeTheLook(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 2 * time.Second})
+		a.take("k", one, 1, "ok used=1 remaining=0 reset=2s")
+		time.Sleep(900 * time.Millisecond)
+		a.take("k", one, 1, "denied used=1 remaining=0 retry=1.1s reset=1.1s")
+		a.take("k", one, 1, "remembered: denied used=1 remaining=0 retry=1.1s reset=1.1s")
+		a.line.set(0, 300*time.Millisecond, nil)
+		time.Sleep(800 * time.Millisecond)
+		a.line.set(0, 0, nil)
+		time.Sleep(300 * time.Millisecond)
+		a.take("k", one, 1, "ok used=1 remaining=0 reset=2s")
+	})
+}
+
+func TestADenialThatIsOverIsNotLookedAt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 300 * time.Millisecond})
+		a.take("k", one, 1, "ok used=1 remaining=0 reset=300ms")
+		a.take("k", one, 1, "denied used=1 remaining=0 retry=300ms reset=300ms")
+		a.take("k", one, 1, "remembered: denied used=1 remaining=0 retry=300ms reset=300ms")
+		calls := a.line.calls.Load()
+		time.Sleep(2 * time.Second)
+		if got := a.Stats(); a.line.calls.Load() != calls || got.Entries != 0 {
+			t.Errorf("%d calls, %+v", a.line.calls.Load()-calls, got)
+		}
+	})
+}
+
+// A key that cannot be decided says nothing of its denial, and its sum may not have been counted.
+func TestALookThatFailsEndsNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		for _, key := range []string{"bad", "good"} {
+			a.take(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+			a.take(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+			a.take(key, counted, 2, "remembered: denied used=6 remaining=0 retry=60s reset=60s")
+		}
+		a.line.fails("bad")
+		time.Sleep(900 * time.Millisecond)
+		a.take("bad", counted, 1, "remembered: denied used=7 remaining=0 retry=59.1s reset=59.1s")
+		if got := a.Stats(); got.Sent != 2 || got.Lost != 2 {
+			t.Errorf("%+v, want two hits sent, and two lost", got)
+		}
+	})
+}
+
+func TestCloseLooksAtNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		for i := range 120 {
+			key := fmt.Sprint(i)
+			take(t, a, limiters.Hit{Key: key, Limit: twoALog, N: 2}, limiters.Hit{Key: key, Limit: twoALog, N: 1})
+			a.take(key, twoALog, 1, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
+		}
+		calls := a.line.calls.Load()
+		if err := a.Close(w.Context()); err != nil || a.line.calls.Load() != calls {
+			t.Errorf("%v, %d calls", err, a.line.calls.Load()-calls)
+		}
+	})
+}
+
+// What has answered, and is over, makes room before it is looked at.
+func TestDenialsThatAreOverMakeRoom(t *testing.T) {
+	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				a := w.replica(guard.DenyOptions{Bytes: 16 << 10, Max: time.Hour})
+				for i := range 500 {
+					hit := limiters.Hit{Key: fmt.Sprint(i), Limit: l, N: 1}
+					take(t, a, hit, hit, hit)
+					take(t, a, hit)
+				}
+				if got := a.Stats(); got.Refused == 0 {
+					t.Fatalf("%+v: it is not full", got)
+				}
+				time.Sleep(2 * time.Minute)
+				late := limiters.Hit{Key: "late", Limit: l, N: 1}
+				take(t, a, late, late, late)
+				if v := take(t, a, late)[0]; v.By != limiters.ByCache {
+					t.Errorf("%s, want that it is remembered", tell(v))
+				}
+			})
+		})
+	}
+}
+
 // While a denial is being renewed something is given back here, or the rules are replaced: what the store said is from before.
 func TestWhatIsDroppedIsNotRenewed(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -239,7 +346,7 @@ func TestALookThatIsDeniedIsRememberedToo(t *testing.T) {
 	})
 }
 
-// A key that is never asked for again: what was summed is in the store when it has waited for Max.
+// A key that is never asked for again: what was summed is in the store when it has waited for half of Max.
 func TestSumsAreSentThoughNobodyComes(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(guard.DenyOptions{Max: 2 * time.Second})
@@ -581,7 +688,7 @@ func TestAGroupOfSeveralAsksTheStore(t *testing.T) {
 		a.take("full", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		w.takes(a, []limiters.Hit{in("full", 1)}, "denied used=4 remaining=0 retry=60s reset=60s")
 		w.takes(a, []limiters.Hit{in("full", 1)}, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
-		// What was summed goes along, in a group that nobody has.
+		// What was summed goes before it.
 		w.takes(a, []limiters.Hit{in("full", 65535), in("free", 65535), in("other", 65534)},
 			"denied used=6 remaining=0 retry=60s reset=60s",
 			"ok used=0 remaining=2 reset=60s",

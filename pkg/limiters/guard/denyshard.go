@@ -17,6 +17,7 @@ type denyShard struct {
 	generation uint32 // changes when something is given back: what was denied before is not remembered after
 	entries    map[uint64]*denial
 	idle, owe  denial // heads of the lists
+	max        int64  // see DenyOptions, in ns
 	bytes      int64
 	count      int64
 
@@ -56,8 +57,8 @@ const perDenial = int64(unsafe.Sizeof(denial{})) + 48
 
 func (d *denial) size() int64 { return perDenial + int64(len(d.key)) }
 
-func (s *denyShard) init() {
-	s.entries = make(map[uint64]*denial)
+func (s *denyShard) init(longest int64) {
+	s.entries, s.max = make(map[uint64]*denial), longest
 	for _, list := range []*denial{&s.idle, &s.owe} {
 		list.before, list.after = list, list
 	}
@@ -146,9 +147,9 @@ func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, what denied,
 	d := &denial{denied: what, limit: h.Limit, hash: hash, counts: h.Limit.Spec().CountDenied}
 	size := d.size() + int64(len(h.Key))
 	for s.bytes+size > budget {
-		oldest := s.idle.after
-		if oldest == &s.idle {
-			s.refused++ // of the others the store is to be asked
+		oldest := s.dispensable(now)
+		if oldest == nil {
+			s.refused++
 			return
 		}
 		s.remove(oldest)
@@ -161,7 +162,18 @@ func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, what denied,
 	s.count++
 }
 
-// remove forgets a denial that owes nothing.
+// dispensable is the denial to forget first, nil if all are to be asked of the store again.
+func (s *denyShard) dispensable(now int64) *denial {
+	if d := s.idle.after; d != &s.idle {
+		return d
+	}
+	if d := s.owe.after; d != &s.owe && now >= d.until && !s.asks(d, now) {
+		return d
+	}
+	return nil
+}
+
+// remove forgets a denial, and what it owes.
 func (s *denyShard) remove(d *denial) {
 	d.unlink()
 	if head := s.entries[d.hash]; head != d {
@@ -198,8 +210,11 @@ func (s *denyShard) dropAll() {
 	}
 }
 
+// ended is until when a denial holds that was dropped, and still owes hits.
+const ended = 0
+
 func (s *denyShard) end(d *denial) {
-	d.until = 0
+	d.until = ended
 	if d.sum == 0 {
 		s.remove(d)
 	}
@@ -217,14 +232,21 @@ func (s *denyShard) settle(now int64, hash uint64, key string, debts []debt) []d
 	return debts
 }
 
-// pay appends what d owes, unless its window has ended since; or, of no hits, it is too old to be renewed.
+// asks tells whether the store is to be asked of d: for hits of a window that may be open, or since it may still hold and
+// somebody asked not long ago.
+func (s *denyShard) asks(d *denial, now int64) bool {
+	return d.sum > 0 && now < d.resetAt || now < d.retryAt && now-d.since < s.max
+}
+
+// pay appends what d owes, if the store is to be asked. One that is too old to answer waits for what it says.
 func (s *denyShard) pay(now int64, d *denial, debts []debt) []debt {
-	if d.sum > 0 && now < d.resetAt || now < d.until {
+	asks := s.asks(d, now)
+	if asks {
 		debts = append(debts, debt{d.key, d.limit, d.sum, place{hash: d.hash, generation: s.generation}})
 	}
 	d.used = min(d.used+d.sum, limiters.MaxHits)
 	d.sum, d.owes = 0, false
-	if now >= d.until {
+	if !asks || d.until == ended {
 		s.remove(d)
 		return debts
 	}

@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,6 +36,7 @@ type line struct {
 	back  time.Duration // until its answer is heard
 	err   error         // a call does not reach the store
 	lost  error         // its answer is not heard
+	bad   string        // a key that fails
 
 	calls, hits atomic.Int64
 }
@@ -43,13 +45,18 @@ func (l *line) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out
 	l.calls.Add(1)
 	l.hits.Add(int64(len(hits)))
 	l.mu.Lock()
-	inner, there, back, err, lost := l.inner, l.there, l.back, l.err, l.lost
+	inner, there, back, err, lost, bad := l.inner, l.there, l.back, l.err, l.lost, l.bad
 	l.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	time.Sleep(there)
 	err = inner.Take(ctx, now, hits, out)
+	for i := range hits {
+		if bad != "" && hits[i].Key == bad {
+			out[i] = limiters.Verdict{Err: errors.New("a bad key")}
+		}
+	}
 	time.Sleep(back)
 	if lost != nil {
 		return lost
@@ -68,6 +75,13 @@ func (l *line) hears(lost error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lost = lost
+}
+
+// fails makes a key one that cannot be decided.
+func (l *line) fails(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bad = key
 }
 
 func (l *line) lose() {
