@@ -1,15 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // inFlight bounds the requests that are being decided, of gRPC and of /json together. One past the bound is refused at once:
@@ -64,14 +68,41 @@ func (f *inFlight) stats() telemetry.Load {
 	return telemetry.Load{InFlight: f.now.Load(), Refused: f.refused.Load()}
 }
 
-// bounding refuses by HTTP what is too much: 503, for 429 is a decision there.
+// bodyWithin is how long the body of a request by HTTP may take to arrive.
+const bodyWithin = 2 * time.Second
+
+// bounding refuses by HTTP what is too much: 503, for 429 is a decision there. A request counts as under way once it is there:
+// who sends half of one takes no place from Envoy. Those that are being read are counted for themselves.
 func (f *inFlight) bounding(next http.Handler) http.Handler {
+	refuse := func(w http.ResponseWriter, code int) {
+		w.Header().Set("Connection", "close") // else the server waits for the body before it answers
+		http.Error(w, http.StatusText(code), code)
+	}
+	reading := make(chan struct{}, f.most)
+	read := func(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+		defer func() { <-reading }()
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyWithin)) // else the server's own stands
+		return io.ReadAll(http.MaxBytesReader(w, r.Body, rls.MaxRequest))
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case reading <- struct{}{}:
+		default:
+			f.refused.Add(1)
+			refuse(w, http.StatusServiceUnavailable)
+			return
+		}
+		body, err := read(w, r)
+		if err != nil {
+			refuse(w, http.StatusBadRequest)
+			return
+		}
 		if err := f.enter(r.Context()); err != nil {
-			http.Error(w, "Service Unavailable", http.StatusServiceUnavailable)
+			refuse(w, http.StatusServiceUnavailable)
 			return
 		}
 		defer f.leave()
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		next.ServeHTTP(w, r)
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"net"
 	"strings"
@@ -76,6 +77,46 @@ func TestPastTheBoundRequestsAreRefusedAtOnce(t *testing.T) {
 	s.awaitUnderWay("0")
 	if got := s.left("dave"); got != 2 {
 		t.Errorf("dave has %d left of 2: what was refused was charged", got)
+	}
+}
+
+// Who begins requests by HTTP and does not end them holds up others like him, and nobody else.
+func TestHalfOfARequestByHTTPTakesNoPlace(t *testing.T) {
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "MAX_IN_FLIGHT=2")
+	s.awaitHealthy()
+	const head = "POST /json HTTP/1.1\r\nHost: weir\r\nContent-Length: 1000\r\n\r\n{"
+	var slow []net.Conn
+	for range 8 {
+		conn, err := net.Dial("tcp", s.httpAddr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte(head)); err != nil {
+			t.Fatal(err)
+		}
+		slow = append(slow, conn)
+	}
+	// Six are refused, and two wait for what does not come.
+	for range 20 {
+		if _, err := s.ask("alice"); err != nil {
+			t.Fatalf("by gRPC, meanwhile: %v", err)
+		}
+	}
+	codes := map[string]int{}
+	for _, conn := range slow {
+		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		codes[strings.TrimSpace(line)]++
+	}
+	if codes["HTTP/1.1 503 Service Unavailable"] != 6 || codes["HTTP/1.1 400 Bad Request"] != 2 {
+		t.Errorf("%v, want 6 that are refused and 2 whose time is up", codes)
+	}
+	if code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json", `{"domain":"ugc"}`); code == 503 {
+		t.Errorf("afterwards: %d %s", code, body)
 	}
 }
 

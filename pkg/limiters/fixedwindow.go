@@ -68,8 +68,9 @@ func (w fixedWindow) judge(l *Limit, now, n int64) (bool, int64) {
 	case n > 0:
 		ok = min(count+n, MaxHits) <= l.spec.Max
 	case l.spec.CountDenied:
-		// Not "would one more fit": the incumbent's look, on which gateways that charge afterwards rely.
-		ok = count <= l.spec.Max
+		// Not "would one more fit": the incumbent's look, on which gateways that charge afterwards rely. A limit of 0 counts nothing
+		// that such a look could see.
+		ok = count <= l.spec.Max && l.spec.Max > 0
 	default:
 		ok = count < l.spec.Max
 	}

@@ -37,7 +37,7 @@ end
 function M.judge(s, l, now, n)
   local fits
   if n > 0 then fits = s.count + n <= l.max
-  elseif l.count_denied then fits = s.count <= l.max
+  elseif l.count_denied then fits = s.count <= l.max and l.max > 0
   else fits = s.count < l.max end
   if fits then return true, 0 end
   if n > l.max or l.max == 0 then return false, -1 end

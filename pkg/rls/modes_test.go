@@ -192,7 +192,7 @@ func TestJSON(t *testing.T) {
 		{`{"domain":"modes","descriptors":[{"entries":[{"key":"free"}], "hits_addend": "3"}]}`, 200, `"limitRemaining":97`},
 		{`{"domain":"modes","nonsense":1}`, 400, "BadRequest"},
 		{`{"domain":""}`, 400, "BadRequest"},
-		{`{"domain":"` + strings.Repeat("x", maxBody) + `"}`, 400, "BadRequest"},
+		{`{"domain":"` + strings.Repeat("x", MaxRequest) + `"}`, 400, "BadRequest"},
 		{``, 400, "BadRequest"},
 	} {
 		w := httptest.NewRecorder()

@@ -86,7 +86,7 @@ func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
 	case open && at >= start+window:
 		open, count = false, 0
 	}
-	ok := n < 0 || n > 0 && count+n <= w.Max || n == 0 && (count < w.Max || w.CountDenied && count == w.Max)
+	ok := n < 0 || n > 0 && count+n <= w.Max || n == 0 && (count < w.Max || w.CountDenied && w.Max > 0 && count == w.Max)
 	retry := int64(0)
 	if !ok {
 		if retry = -1; max(n, 1) <= w.Max {
