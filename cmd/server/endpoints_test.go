@@ -197,3 +197,24 @@ func TestAnOverlaySetsTheAlgorithm(t *testing.T) {
 		t.Errorf("%d left of a funnel that holds 9, after an overlay with a fault", got)
 	}
 }
+
+// A ConfigMap that is optional, and not there, is an empty folder.
+func TestAnOverlayMayComeLater(t *testing.T) {
+	dir := t.TempDir()
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+dir)
+	s.log.await(t, 0, "no overlay yet")
+	_, seen := s.log.await(t, 0, "rules loaded")
+	if got := s.left("alice"); got != 2 {
+		t.Errorf("%d left of 3", got)
+	}
+	write(t, filepath.Join(dir, "overlay.yaml"), "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 9}}\n")
+	s.log.await(t, seen, "rules loaded")
+	if got := s.left("bob"); got != 9 {
+		t.Errorf("%d left of a funnel that holds 9", got)
+	}
+}
+
+func TestACertificateThatIsNotUsedIsTold(t *testing.T) {
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_TLS_CERT=/nowhere")
+	s.log.await(t, 0, "GRPC_SERVER_TLS_CERT has no effect")
+}

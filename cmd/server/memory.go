@@ -26,6 +26,21 @@ func limitMemory(log *zap.Logger) {
 	}
 }
 
+// mostKeyBytes is what keys in memory may take where nothing says less.
+const mostKeyBytes = 4 << 30
+
+// keyBytes is what keys in memory may take: as set, or 0: half of what the process may, as limit tells, if it does. The other half
+// is for what the collector has not collected, rules, connections and requests.
+func keyBytes(set int64, limit memlimit.Provider) int64 {
+	if set > 0 {
+		return set
+	}
+	if all, err := limit(); err == nil && all/2 < mostKeyBytes {
+		return max(1, int64(all/2))
+	}
+	return mostKeyBytes
+}
+
 // gcPercent is how much garbage may lie beside live bytes before it is collected. Requests are small and short-lived: at
 // Go's own 100 % collecting takes a third of their CPU, and where next to nothing is live a sixth at 400 % too. Keys and
 // rules in memory are long-lived, and more garbage beside them saves no CPU: what is written then is memory that no cache

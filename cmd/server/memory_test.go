@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"math"
 	"runtime/metrics"
 	"testing"
 	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
 // percentNow is what the collector is set to.
@@ -54,5 +57,24 @@ func TestGOGCIsTheUsersToSet(t *testing.T) {
 	tuneGC(ctx)
 	if ctx.Err() != nil {
 		t.Error("the collector was tuned all the same")
+	}
+}
+
+func TestKeysTakeHalfOfAContainersMemoryAtMost(t *testing.T) {
+	of := func(bytes uint64, err error) memlimit.Provider { return func() (uint64, error) { return bytes, err } }
+	for name, c := range map[string]struct {
+		set   int64
+		limit memlimit.Provider
+		want  int64
+	}{
+		"as set":           {1 << 20, of(1<<29, nil), 1 << 20},
+		"a small one":      {0, of(1<<29, nil), 1 << 28},
+		"a large one":      {0, of(64<<30, nil), 4 << 30},
+		"none":             {0, of(0, memlimit.ErrNoLimit), 4 << 30},
+		"one that is none": {0, of(math.MaxUint64, nil), 4 << 30},
+	} {
+		if got := keyBytes(c.set, c.limit); got != c.want {
+			t.Errorf("%s: %d bytes, want %d", name, got, c.want)
+		}
 	}
 }

@@ -47,7 +47,12 @@ func newRuleSource(
 	r.options.MergeDomains = s.MergeDomainConfig
 	if s.Overlay != "" {
 		r.overlay = &sources.File{Path: s.Overlay}
-		if err := r.readOverlay(r.overlay.Read()); err != nil {
+		files, err := r.overlay.Read()
+		if errors.Is(err, sources.ErrNoFile) {
+			log.Warn("no overlay yet: every rule counts as it says itself", zap.Error(err))
+			err = nil
+		}
+		if err := r.readOverlay(files, err); err != nil {
 			return nil, err
 		}
 	}

@@ -42,6 +42,9 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	for _, line := range inert {
 		log.Info(line)
 	}
+	for _, line := range s.Idle() {
+		log.Warn(line)
+	}
 	limitMemory(log)
 
 	signals := make(chan os.Signal, 1)

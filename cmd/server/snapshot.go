@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/settings"
@@ -29,10 +30,14 @@ type snapshot struct {
 	stats telemetry.SnapshotStats
 }
 
+func memoryOptions(s *settings.Serve) memstore.Options {
+	return memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: keyBytes(s.MemoryMaxBytes, memlimit.FromCgroup)}
+}
+
 // openMemory makes the store in memory, of its snapshot if there is one. One that cannot be used is kept aside, under
 // another name, and the store is empty: a server that limits anew is better than none.
 func openMemory(s *settings.Serve, log *zap.Logger) *snapshot {
-	o := memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: s.MemoryMaxBytes}
+	o := memoryOptions(s)
 	snap := &snapshot{path: s.MemorySnapshot, every: s.MemorySnapshotInterval}
 	if snap.path == "" {
 		snap.store = memstore.New(o)

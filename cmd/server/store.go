@@ -99,7 +99,7 @@ func fallBack(
 	o := guard.FallbackOptions{Replicas: r.now, FalseLimit: s.LocalFalseLimit, Changed: telemetry.StoreLog(log)}
 	tidy = func(context.Context) {}
 	if s.BackendType == settings.Redis {
-		local := memstore.New(memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: s.MemoryMaxBytes})
+		local := memstore.New(memoryOptions(s))
 		metrics.Memory(local.Stats)
 		o.Local, tidy = local, func(ctx context.Context) { sweep(ctx, local) }
 	}

@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"context"
+	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,7 +17,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	istioapi "istio.io/api/networking/v1alpha3"
 	istiov1alpha3 "istio.io/client-go/pkg/apis/networking/v1alpha3"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
 
 	"github.com/weir-rls/weir/e2e/harness"
@@ -54,6 +58,52 @@ func TestEnvoyGatewayTakesItsConfiguration(t *testing.T) {
 	if volume.Name != deployment.Container.VolumeMounts[0].Name || named[*corev1.ConfigMap](all, volume.ConfigMap.Name) == nil {
 		t.Errorf("%+v", volume)
 	}
+}
+
+// Envoy Gateway's probes all ask /healthcheck. A pod that waits for Redis is not ready, and no more than that; and it counts
+// its like by the labels that Envoy Gateway gives them.
+func TestEnvoyGatewaysPodsAreNotStartedAgainForWantOfRedis(t *testing.T) {
+	config, all := envoyGateway(t), build(t, k8s+"/overlays/envoy-gateway")
+	health := func() *corev1.Probe {
+		return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthcheck", Port: intstr.FromInt32(8080)}}, PeriodSeconds: 10}
+	}
+	// As internal/infrastructure/kubernetes/ratelimit of Envoy Gateway makes it.
+	theirs := appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{
+		{Name: "envoy-ratelimit", Image: "weir", StartupProbe: health(), ReadinessProbe: health(), LivenessProbe: health()},
+	}}}}}
+	text, err := json.Marshal(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err = strategicpatch.StrategicMergePatch(text, config.Provider.Kubernetes.RateLimitDeployment.Patch.Value.Raw, theirs); err != nil {
+		t.Fatal(err)
+	}
+	var patched appsv1.Deployment
+	if err := json.Unmarshal(text, &patched); err != nil {
+		t.Fatal(err)
+	}
+	containers := patched.Spec.Template.Spec.Containers
+	if len(containers) != 1 || containers[0].Image != "weir" {
+		t.Fatalf("%+v", containers)
+	}
+	for what, p := range map[string]struct {
+		probe *corev1.Probe
+		path  string
+	}{"startup": {containers[0].StartupProbe, "/livez"}, "liveness": {containers[0].LivenessProbe, "/livez"}, "readiness": {containers[0].ReadinessProbe, "/healthcheck"}} {
+		if get := p.probe.HTTPGet; get.Path != p.path || get.Port.IntValue() != 8080 || p.probe.PeriodSeconds != 10 {
+			t.Errorf("%s: %+v", what, p.probe)
+		}
+	}
+	for _, e := range config.Provider.Kubernetes.RateLimitDeployment.Container.Env {
+		if e.Name == "REPLICAS_DNS" {
+			service := named[*corev1.Service](all, e.Value)
+			if service == nil || service.Spec.ClusterIP != "None" || service.Spec.Selector["app.kubernetes.io/name"] != "envoy-ratelimit" {
+				t.Errorf("%+v does not tell how many pods there are", service)
+			}
+			return
+		}
+	}
+	t.Error("a pod does not know how many there are")
 }
 
 // atLeast wants Envoy to wait longer than Weir waits for its store, so that Weir can say why.

@@ -64,6 +64,7 @@ func TestWhatIsWrongIsToldWithItsVariable(t *testing.T) {
 		"MAX_IN_FLIGHT":                             func(s *Serve) { s.MaxInFlight = -1 },
 		"GRPC_MAX_CONNECTION_AGE":                   func(s *Serve) { s.MaxConnectionAge = -1 },
 		"GRPC_SERVER_USE_TLS":                       func(s *Serve) { s.ServerUseTLS = true },
+		"GRPC_CLIENT_TLS_CACERT":                    func(s *Serve) { s.ClientCA = "ca" },
 		"GRPC_CLIENT_TLS_SAN":                       func(s *Serve) { s.ServerUseTLS, s.ServerCert, s.ServerKey, s.ClientSAN = true, "c", "k", "envoy" },
 		"BACKEND_TYPE":                              func(s *Serve) { s.BackendType = "disk" },
 		"REDIS_TYPE":                                func(s *Serve) { s.RedisType = "RING" },
@@ -128,6 +129,9 @@ func TestWhatIsOddAndMeansSomethingIsTaken(t *testing.T) {
 	s.MaxConnectionAge, s.RedisTimeout, s.TracingSamplingRate, s.ClientSAN = 0, 0, 100, "envoy"
 	if err := s.Validate(); err != nil {
 		t.Error(err)
+	}
+	if idle := s.Idle(); len(idle) != 1 || !strings.HasPrefix(idle[0], "GRPC_CLIENT_TLS_SAN has no effect: ") {
+		t.Errorf("%q", idle)
 	}
 	if s.ConfigType != FromFiles || s.TracingSamplingRate != 1 || s.PrometheusPath != "/metrics" {
 		t.Errorf("%+v", s)

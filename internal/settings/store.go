@@ -37,7 +37,7 @@ type Store struct {
 	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest that a denial is remembered without Redis: what another replica gives back, or Redis loses, is seen after that. After half of it, hits so denied are counted in Redis, and who goes on asking is asked for again."`
 
 	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory."`
-	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"4294967296" help:"About the most bytes that keys in memory may take."`
+	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"0" help:"About the most bytes that keys in memory may take. 0: 4 GiB, or half of the memory of the container where that is less."`
 
 	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT" placeholder:"FILE" help:"Counters in memory are saved to this file at stop and every MEMORY_SNAPSHOT_INTERVAL, and loaded from it at start: a restart forgets nothing, and a crash what came since the last save. The file belongs to one process, and holds what users sent. Default: none, and a restart forgets all."`
 	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL" default:"1m" help:"How often."`
@@ -101,7 +101,9 @@ func (s *Store) complete(f *faults) {
 	}
 	positive(f, "DENY_CACHE_MAX", int64(s.DenyCacheMax))
 	positive(f, "MEMORY_MAX_KEYS", s.MemoryMaxKeys)
-	positive(f, "MEMORY_MAX_BYTES", s.MemoryMaxBytes)
+	if s.MemoryMaxBytes < 0 {
+		f.tell("MEMORY_MAX_BYTES", "want 0, which is 4 GiB or half of the container's memory, or more")
+	}
 	positive(f, "MEMORY_SNAPSHOT_INTERVAL", int64(s.MemorySnapshotInterval))
 }
 

@@ -2,6 +2,7 @@ package sources
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,6 +20,9 @@ type listing struct {
 	entries int
 }
 
+// ErrNoFile is the error of a folder that is there, and empty.
+var ErrNoFile = errors.New("a folder without a file of rules")
+
 // list is as complete as can be even with an error, for what is there is worth watching.
 func list(path string) (*listing, error) {
 	l := &listing{}
@@ -34,7 +38,7 @@ func list(path string) (*listing, error) {
 	}
 	err = l.folder(path, "", []os.FileInfo{info})
 	if err == nil && len(l.files) == 0 {
-		err = fmt.Errorf("read %s: a folder without a file of rules", path)
+		err = fmt.Errorf("read %s: %w", path, ErrNoFile)
 	}
 	slices.SortFunc(l.files, func(a, b listed) int { return cmp.Compare(a.name, b.name) })
 	return l, err
