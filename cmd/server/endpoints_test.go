@@ -218,3 +218,13 @@ func TestACertificateThatIsNotUsedIsTold(t *testing.T) {
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_TLS_CERT=/nowhere")
 	s.log.await(t, 0, "GRPC_SERVER_TLS_CERT has no effect")
 }
+
+func TestJSONCanBeTurnedOff(t *testing.T) {
+	for _, setting := range []string{"JSON_ENABLED=false", "--no-json"} {
+		s := serving(t, "CONFIG_PATH="+rulesFile(t), setting)
+		s.awaitHealthy()
+		if code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json", `{"domain":"ugc"}`); code != 404 {
+			t.Errorf("%s: %d %s, want 404", setting, code, body)
+		}
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
+// newHTTP serves what service answers, unless it is nil, and how the process is.
 func newHTTP(service http.Handler, ready *readiness, metrics *telemetry.Metrics) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
@@ -28,7 +29,9 @@ func newHTTP(service http.Handler, ready *readiness, metrics *telemetry.Metrics)
 	})
 	// Not ready is no reason to be started again: this says that the process answers, and nothing else.
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("OK")) })
-	mux.Handle("/json", service)
+	if service != nil {
+		mux.Handle("/json", service)
+	}
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
 	return bounded(mux, 10*time.Second)
 }

@@ -236,10 +236,14 @@ func newServers(
 	if err != nil {
 		return nil, err
 	}
+	var byHTTP http.Handler
+	if s.JSON {
+		byHTTP = bound.bounding(service)
+	}
 	all := &servers{
 		grpc: newGRPC(service, bound, ready, log, metrics, append(grpcOptions, traces...)...), grpcListener: pacedListener{l.grpc, &crowd{bound: bound}},
 		http: []httpServer{
-			{"http", newHTTP(bound.bounding(service), ready, metrics), l.http},
+			{"http", newHTTP(byHTTP, ready, metrics), l.http},
 			{"debug", newDebug(rules.live.Rules), l.debug},
 		},
 	}

@@ -180,8 +180,8 @@ func (c *comparison) drop(p *pair, before, after []string) (why string) {
 			c.used[reason]++
 		}
 		if l.GetRequestsPerUnit() == 0 && c.lost[name] == "" {
-			c.lost[name] = zeroCounts // from the next hit on: this one both deny
-			if seen[name] {
+			c.lost[name] = zeroCounts // from the next hit on: this one both deny, unless it is a look
+			if n := p.request.GetDescriptors()[i].GetHitsAddend(); seen[name] || n != nil && n.GetValue() == 0 {
 				why = zeroCounts
 			}
 		}

@@ -185,6 +185,30 @@ var differences = []difference{
 		},
 	},
 	{
+		name: "a rule on trial and a request that stops", env: stopOn, domain: "trial",
+		reason: "what is over in shadow mode denies nothing; theirs charges nothing else while it is over, and so lets all pass. OPEN",
+		rules: `[{key: trial, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}},
+			{key: real, rate_limit: {unit: year, requests_per_unit: 2}}]`,
+		steps: []step{
+			{ask("trial", desc("trial", "v"), desc("real", "v")), "OK: OK 1/YEAR left 0 | OK 2/YEAR left 1", "OK: OK 1/YEAR left 0 | OK 2/YEAR left 1"},
+			{ask("trial", desc("trial", "v"), desc("real", "v")), "OK: OK 1/YEAR left 0 | OK 2/YEAR left 1", "OK: OK 1/YEAR left 0 | OK 2/YEAR left 0"},
+			{ask("trial", desc("trial", "v"), desc("real", "v")), "OK: OK 1/YEAR left 0 | OK 2/YEAR left 1",
+				"OVER_LIMIT: OK 1/YEAR left 0 | OVER_LIMIT 2/YEAR left 0"},
+		},
+	},
+	{
+		name: "quotas and a request that stops", env: stopOn, domain: "quotas",
+		reason: "a quota that is over denies nothing while another has room; theirs charges nothing else while it is over. OPEN",
+		rules: `[{key: q, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 1}},
+			{key: p, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2}}]`,
+		steps: []step{
+			{ask("quotas", desc("q", "v"), desc("p", "v")), "OK: OK 1/YEAR left 0 | OK 2/YEAR left 1", "OK: OK 1/YEAR left 0 | OK 2/YEAR left 1"},
+			{ask("quotas", desc("q", "v"), desc("p", "v")), "OK: OK 1/YEAR left 0 | OK 2/YEAR left 1", "OK: OVER_LIMIT 1/YEAR left 0 | OK 2/YEAR left 0"},
+			{ask("quotas", desc("q", "v"), desc("p", "v")), "OK: OK 1/YEAR left 0 | OK 2/YEAR left 1",
+				"OVER_LIMIT: OVER_LIMIT 1/YEAR left 0 | OVER_LIMIT 2/YEAR left 0"},
+		},
+	},
+	{
 		name: "a counter twice in one request that stops", env: stopOn, domain: "twice",
 		reason: "theirs holds each to the count before the request, which is not atomic (ratelimit.md §8, 14). " +
 			"OPEN: that Weir tells the first, which alone would fit, as over",

@@ -50,7 +50,7 @@ var exceptions = []struct {
 	},
 	{
 		name: zeroCounts,
-		reason: "the incumbent counts what a limit of 0 denies, and then denies looks, and a larger override starts from " +
+		reason: "the incumbent counts what a limit of 0 denies, and only then denies looks, and a larger override starts from " +
 			"there; DESIGN.md, The algorithms: max 0 denies every n > 0 and writes nothing. OPEN",
 	},
 	{

@@ -9,6 +9,7 @@ import (
 type Listeners struct {
 	Host      string `env:"HOST" default:"0.0.0.0" help:"Address of /json, /healthcheck and /metrics."`
 	Port      uint16 `env:"PORT" default:"8080" help:"Port of /json, /healthcheck and /metrics."`
+	JSON      bool   `env:"JSON_ENABLED" name:"json" default:"true" negatable:"" help:"Answer /json, which charges like gRPC and has no TLS: whoever reaches the port may ask. false: 404."`
 	GRPCHost  string `env:"GRPC_HOST" name:"grpc-host" default:"0.0.0.0" help:"Address of the rate limit service."`
 	GRPCPort  uint16 `env:"GRPC_PORT" name:"grpc-port" default:"8081" help:"Port of the rate limit service."`
 	GRPCUDS   string `env:"GRPC_UDS" name:"grpc-uds" placeholder:"PATH" help:"A unix socket for the rate limit service, in place of host and port."`

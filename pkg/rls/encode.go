@@ -30,20 +30,21 @@ const (
 )
 
 // statuses appends to all one status for each descriptor, in order. The error tells of a descriptor that the store could
-// not decide, whose status is UNKNOWN.
-func (p *planned) statuses(all []descriptorStatus) ([]descriptorStatus, error) {
-	var failed error
+// not decide; whether that matters: the status of one in shadow mode, which denies nothing, is OK, and of others UNKNOWN.
+func (p *planned) statuses(all []descriptorStatus) (_ []descriptorStatus, matters bool, failed error) {
 	for i := range p.matches {
 		m := &p.matches[i]
 		verdicts := p.of(m)
 		for j := range verdicts {
-			if err := verdicts[j].Err; err != nil && failed == nil {
+			err := verdicts[j].Err
+			if err != nil && failed == nil {
 				failed = fmt.Errorf("descriptors[%d]: %s: %w", i, nameOf(m.rule), err)
 			}
+			matters = matters || err != nil && !m.inShadow()
 		}
 		all = append(all, m.status(verdicts))
 	}
-	return all, failed
+	return all, matters, failed
 }
 
 // overall tells whether the request is denied: if a descriptor is, or, of those in quota mode, all are. What would be is
@@ -81,7 +82,10 @@ func (m *match) status(verdicts []limiters.Verdict) descriptorStatus {
 	}
 	i := telling(verdicts)
 	v, limit := &verdicts[i], &m.limits[i]
-	if v.Err != nil {
+	switch {
+	case v.Err != nil && m.inShadow():
+		return descriptorStatus{code: codeOK}
+	case v.Err != nil:
 		return descriptorStatus{code: codeUnknown}
 	}
 	code, wait := codeOK, v.ResetAfter

@@ -2,17 +2,22 @@ package rls
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
@@ -35,6 +40,15 @@ descriptors:
 // asking for several descriptors of one key each, and an override of it behind a "!".
 func ask(t *testing.T, s *Service, keys string) *ratelimitv3.RateLimitResponse {
 	t.Helper()
+	got, err := s.ShouldRateLimit(context.Background(), request(t, keys))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func request(t *testing.T, keys string) *ratelimitv3.RateLimitRequest {
+	t.Helper()
 	text := `domain: "modes" `
 	for _, key := range strings.Fields(keys) {
 		key, overridden := strings.CutSuffix(key, "!")
@@ -48,11 +62,7 @@ func ask(t *testing.T, s *Service, keys string) *ratelimitv3.RateLimitResponse {
 	if err := prototext.Unmarshal([]byte(text), &r); err != nil {
 		t.Fatal(err)
 	}
-	got, err := s.ShouldRateLimit(context.Background(), &r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
+	return &r
 }
 
 func serviceOf(t *testing.T, text string, o Options) *Service {
@@ -129,6 +139,74 @@ func TestAllOrNothingChargesNothingOfARequestThatIsDenied(t *testing.T) {
 		ask(t, s, "free full")
 		if got := short(ask(t, s, "free full")); got != want {
 			t.Errorf("%v: %s, want %s", allOrNothing, got, want)
+		}
+	}
+}
+
+// A rule that denies no request must not keep the others from being charged: for as long as it was over, nothing would be limited.
+func TestAllOrNothingIsOfWhatCanDenyTheRequest(t *testing.T) {
+	for _, c := range []struct {
+		options    Options
+		keys, want string // what the second is told
+	}{
+		{Options{}, "free shadowed", "ok: ok98/100free ok/"},
+		{Options{}, "quota_full quota_free free", "ok: over/ ok98/100 ok98/100free"},
+		{Options{}, "quota_free full free", "over: ok98/100 over/ ok100/100free"},
+		{Options{ShadowMode: true}, "full free", "ok: over/ ok98/100free"},
+		{Options{QuotaMode: true}, "full free", "ok: over/ ok98/100free"},
+	} {
+		c.options.AllOrNothing = true
+		s := serviceOf(t, modes, c.options)
+		ask(t, s, c.keys)
+		if got := short(ask(t, s, c.keys)); got != c.want {
+			t.Errorf("%+v %s:\n got %s\nwant %s", c.options, c.keys, got, c.want)
+		}
+	}
+}
+
+// partial is a store that cannot decide hits whose keys have a text in them.
+type partial struct {
+	limiters.Store
+	fails string
+}
+
+func (p partial) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+	err := p.Store.Take(ctx, now, hits, out)
+	for i := range hits {
+		if strings.Contains(hits[i].Key, p.fails) {
+			out[i] = limiters.Verdict{Err: errors.New("a full store")}
+		}
+	}
+	return err
+}
+
+// A rule on trial, in shadow mode, fails no request.
+func TestWhatIsInShadowFailsNoRequest(t *testing.T) {
+	for _, c := range []struct {
+		options           Options
+		fails, keys, want string
+	}{
+		{Options{}, "shadowed", "free shadowed", "ok: ok99/100free ok"},
+		{Options{}, "shadowed", "full shadowed", "over: over/ ok"},
+		{Options{}, "shadowed", "shadowed", "ok: ok"},
+		{Options{}, "free", "free shadowed", "Unavailable"},
+		{Options{}, "free", "full free", "over: over/ unknown"},
+		{Options{ShadowMode: true}, "free", "free", "ok: unknown"},
+	} {
+		var live descriptors.Live
+		if err := live.Load([]descriptors.File{{Name: "rules.yaml", Data: []byte(modes)}}); err != nil {
+			t.Fatal(err)
+		}
+		var told []error
+		c.options.Observe = func(a *Answer) { told = append(told, a.Err) }
+		s := New(live.Rules, partial{&clocked{Store: limiterstest.NewReference(), now: start}, c.fails}, c.options)
+		got, err := s.ShouldRateLimit(context.Background(), request(t, c.keys))
+		said := "Unavailable"
+		if status.Code(err) != codes.Unavailable {
+			said = short(got)
+		}
+		if said != c.want || len(told) != 1 || told[0] == nil {
+			t.Errorf("%+v %s: %s %v, want %s, and that the error is observed", c.options, c.keys, said, told, c.want)
 		}
 	}
 }

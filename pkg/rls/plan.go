@@ -31,6 +31,11 @@ type match struct {
 // inShadow tells whether a denial is told as OK. An override has no modes.
 func (m *match) inShadow() bool { return m.rule != nil && m.rule.ShadowMode && !m.override }
 
+// denies tells whether a denial of one of its limits denies the request, whatever the others say.
+func (m *match) denies(o *Options) bool {
+	return !o.ShadowMode && !o.QuotaMode && !m.inShadow() && !m.inQuota()
+}
+
 func (m *match) inQuota() bool {
 	return m.rule != nil && m.rule.QuotaMode && !m.override && len(m.limits) > 0
 }
@@ -42,7 +47,8 @@ func (m *match) appendKey(dst []byte, domain string, entries []descriptors.Entry
 	return descriptors.AppendKey(dst, domain, m.rule, entries)
 }
 
-// everything is the group of a request that is charged whole or not at all.
+// everything is the group of a request that is charged whole or not at all. What cannot deny it by itself is no part of it: a
+// rule in shadow mode that is over would let all that come pass, and charge nothing to the limits that are to stop them.
 const everything = maxDescriptors + 1
 
 // plan matches each descriptor to its limits. Several limits of one descriptor are a group: none is charged unless all
@@ -77,7 +83,7 @@ func (p *planned) plan(s *Service, rules *descriptors.Rules, asked *asking) erro
 		p.key = m.appendKey(p.key[:0], asked.domain, d.entries)
 		key, group := string(p.key), uint16(0)
 		switch {
-		case s.options.AllOrNothing:
+		case s.options.AllOrNothing && m.denies(&s.options):
 			group = everything
 		case len(m.limits) > 1:
 			group = uint16(i + 1)

@@ -32,7 +32,8 @@ type Options struct {
 	ShadowMode bool
 	// QuotaMode makes every descriptor one in quota mode, those that no rule limits too.
 	QuotaMode bool
-	// AllOrNothing charges a request whole or not at all: what its limits allow is not charged if one of them denies.
+	// AllOrNothing charges a request whole or not at all: what its limits allow is not charged if one of them denies it. Rules in
+	// shadow and in quota mode, none of which does so by itself, are charged apart.
 	AllOrNothing bool
 	// DynamicMetadata tells Envoy the descriptors, and the metadata of the rules that let them pass.
 	DynamicMetadata bool
@@ -89,6 +90,7 @@ func (s *Service) answer(ctx context.Context, c *call) error {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	a.Domain, a.DomainNotFound, a.Unmatched = c.asked.domain, p.domainNotFound, p.unmatched(a.Unmatched, &c.asked)
+	why := "the store could not decide every descriptor"
 	if len(p.hits) > 0 {
 		start := now()
 		err := s.store.Take(ctx, time.Time{}, p.hits, p.verdicts)
@@ -96,17 +98,15 @@ func (s *Service) answer(ctx context.Context, c *call) error {
 		a.StoreTook = c.decided - start
 		if err != nil {
 			p.fail(err)
-			a.Err, a.Decisions = err, p.decisions(a.Decisions, &c.asked)
-			return undecided(ctx, "the store did not answer")
+			why = "the store did not answer"
 		}
 	}
 	a.Decisions = p.decisions(a.Decisions, &c.asked)
-	var err error
-	c.statuses, err = p.statuses(c.statuses)
-	a.Err = err
+	var matters bool
+	c.statuses, matters, a.Err = p.statuses(c.statuses)
 	a.Denied, a.GlobalShadow = s.overall(p, c.statuses)
-	if err != nil && !a.Denied && !a.GlobalShadow {
-		return undecided(ctx, "the store could not decide every descriptor")
+	if matters && !a.Denied && !s.options.ShadowMode {
+		return undecided(ctx, why)
 	}
 	return nil
 }
