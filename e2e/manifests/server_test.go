@@ -17,6 +17,11 @@ import (
 	"testing"
 	"time"
 
+	extratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/weir-rls/weir/e2e/harness"
@@ -90,6 +95,7 @@ type pod struct {
 	t          *testing.T
 	ports      map[string]string // by name
 	mounts     string            // the folder that stands for /
+	trusted    *tls.Config       // of who may ask; nil: anybody
 	generation int
 }
 
@@ -194,32 +200,39 @@ func (p *pod) get(port, path string) (int, string) {
 	return r.StatusCode, string(body)
 }
 
-// ask asks for one hit of a tuple of "key=value", and returns 200 or 429.
-func (p *pod) ask(domain string, entries ...string) int {
+// ask asks as Envoy does for one hit of a tuple of "key=value".
+func (p *pod) ask(domain string, entries ...string) (rlsv3.RateLimitResponse_Code, error) {
 	p.t.Helper()
-	var pairs []string
+	tuple := &extratelimitv3.RateLimitDescriptor{}
 	for _, e := range entries {
 		key, value, _ := strings.Cut(e, "=")
-		pairs = append(pairs, fmt.Sprintf(`{"key":%q,"value":%q}`, key, value))
+		tuple.Entries = append(tuple.Entries, &extratelimitv3.RateLimitDescriptor_Entry{Key: key, Value: value})
 	}
-	body := fmt.Sprintf(`{"domain":%q,"descriptors":[{"entries":[%s]}]}`, domain, strings.Join(pairs, ","))
-	r, err := client.Post("http://127.0.0.1:"+p.ports["http"]+"/json", "application/json", strings.NewReader(body))
+	trust := insecure.NewCredentials()
+	if p.trusted != nil {
+		trust = credentials.NewTLS(p.trusted.Clone())
+	}
+	conn, err := grpc.NewClient("127.0.0.1:"+p.ports["grpc"], grpc.WithTransportCredentials(trust))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer r.Body.Close()
-	return r.StatusCode
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(p.t.Context(), 10*time.Second)
+	defer cancel()
+	request := &rlsv3.RateLimitRequest{Domain: domain, Descriptors: []*extratelimitv3.RateLimitDescriptor{tuple}}
+	r, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, request)
+	return r.GetOverallCode(), err
 }
 
 // asked is how many of so many hits are allowed, if all that are allowed come first.
 func (p *pod) asked(times int, domain string, entries ...string) (allowed int) {
 	p.t.Helper()
 	for i := range times {
-		switch code := p.ask(domain, entries...); {
-		case code == 200 && allowed == i:
+		switch code, err := p.ask(domain, entries...); {
+		case err == nil && code == rlsv3.RateLimitResponse_OK && allowed == i:
 			allowed++
-		case code != 429:
-			p.t.Fatalf("hit %d: %d", i, code)
+		case err != nil || code != rlsv3.RateLimitResponse_OVER_LIMIT:
+			p.t.Fatalf("hit %d: %v, %v", i, code, err)
 		}
 	}
 	return allowed
@@ -266,6 +279,7 @@ func TestWhatTheManifestsRunBecomesReadyAndAnswers(t *testing.T) {
 		}
 		maps.Copy(env, storeOf(t, all))
 		p := run(t, all, env)
+		p.trusted = trusted
 		if got := p.asked(7, domainOf(t, all), "user_id=alice", "action=login"); got != 5 {
 			t.Errorf("%d logins in a minute, of 5", got)
 		}
@@ -341,7 +355,7 @@ func TestTwoReplicasCountTogether(t *testing.T) {
 	replicas := []*pod{run(t, all, store), run(t, all, store)}
 	allowed := 0
 	for i := range 8 {
-		if replicas[i%2].ask("weir", "user_id=dave", "action=login") == 200 {
+		if code, err := replicas[i%2].ask("weir", "user_id=dave", "action=login"); err == nil && code == rlsv3.RateLimitResponse_OK {
 			allowed++
 		}
 	}
