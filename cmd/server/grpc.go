@@ -74,7 +74,6 @@ func newGRPC(
 	server := grpc.NewServer(append(options,
 		grpc.KeepaliveEnforcementPolicy(pingsAllowed),
 		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.MaxRecvMsgSize(rls.MaxRequest),
 		grpc.StaticStreamWindowSize(windowSize),
 		grpc.StaticConnWindowSize(windowSize),
 		grpc.ForceServerCodecV2(rls.Codec()),

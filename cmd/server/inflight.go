@@ -82,13 +82,12 @@ func (f *inFlight) bounding(next http.Handler) http.Handler {
 	read := func(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		defer func() { <-reading }()
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyWithin)) // else the server's own stands
-		return io.ReadAll(http.MaxBytesReader(w, r.Body, rls.MaxRequest))
+		return io.ReadAll(http.MaxBytesReader(w, r.Body, rls.MaxBody))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case reading <- struct{}{}:
 		default:
-			f.refused.Add(1)
 			refuse(w, http.StatusServiceUnavailable)
 			return
 		}

@@ -1,6 +1,8 @@
 package differential
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,13 +43,23 @@ var badRequests = []struct {
 		ask("bad", refund(desc("k", "refund"), 1<<64-1)), "OK: OK 1000/YEAR left 1000"},
 	{"ten thousand descriptors", ask("bad", many(10_000)...), "InvalidArgument"},
 	{"ten thousand entries", ask("bad", desc(make([]string, 20_000)...)), "InvalidArgument"},
-	{"a value that is nearly a whole request", ask("bad", desc("k", strings.Repeat("v", 255<<10))), "OK: OK 1000/YEAR left 999"},
-	{"a domain that is", ask(strings.Repeat("d", 255<<10), desc("k", "v")), "OK: OK"},
-	{"more than a request may hold", ask("bad", desc("k", strings.Repeat("v", 256<<10))), "ResourceExhausted"},
-	{"more than gRPC's own bound", ask("bad", desc("k", strings.Repeat("v", 8<<20))), "ResourceExhausted"},
+	{"a value of a megabyte", ask("bad", desc("k", strings.Repeat("v", 1<<20))), "OK: OK 1000/YEAR left 999"},
+	{"a domain of a megabyte", ask(strings.Repeat("d", 1<<20), desc("k", "v")), "OK: OK"},
+	{"a header of 60 KiB in each of fifty descriptors", ask("bad", slices.Repeat([]*descriptor{desc("k", strings.Repeat("w", 60<<10))}, 50)...),
+		"OK: " + fifty()},
+	{"more than a message may hold", ask("bad", desc("k", strings.Repeat("v", 8<<20))), "ResourceExhausted"},
 	{"what ends a line in Redis", ask("bad", desc("k", "\r\n*1\r\n$8\r\nFLUSHALL\r\n")), "OK: OK 1000/YEAR left 999"},
 	{"a null byte", ask("bad", desc("k", "\x00")), "OK: OK 1000/YEAR left 999"},
 	{"braces", ask("bad", desc("k", "}{")), "OK: OK 1000/YEAR left 999"},
+}
+
+// fifty is what fifty descriptors of one tuple are told, the first time.
+func fifty() string {
+	var told []string
+	for i := range 50 {
+		told = append(told, fmt.Sprintf("OK 1000/YEAR left %d", 999-i))
+	}
+	return strings.Join(told, " | ")
 }
 
 func many(n int) (ds []*descriptor) {

@@ -69,7 +69,7 @@ func TestEnvoyGatewaysPodsAreNotStartedAgainForWantOfRedis(t *testing.T) {
 	}
 	// As internal/infrastructure/kubernetes/ratelimit of Envoy Gateway makes it.
 	theirs := appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{
-		{Name: "envoy-ratelimit", Image: "weir", StartupProbe: health(), ReadinessProbe: health(), LivenessProbe: health()},
+		{Name: "envoy-ratelimit", Image: "weir", StartupProbe: health(), ReadinessProbe: health()}, // some versions bring no liveness probe
 	}}}}}
 	text, err := json.Marshal(theirs)
 	if err != nil {
@@ -90,7 +90,7 @@ func TestEnvoyGatewaysPodsAreNotStartedAgainForWantOfRedis(t *testing.T) {
 		probe *corev1.Probe
 		path  string
 	}{"startup": {containers[0].StartupProbe, "/livez"}, "liveness": {containers[0].LivenessProbe, "/livez"}, "readiness": {containers[0].ReadinessProbe, "/healthcheck"}} {
-		if get := p.probe.HTTPGet; get.Path != p.path || get.Port.IntValue() != 8080 || p.probe.PeriodSeconds != 10 {
+		if get := p.probe.HTTPGet; get.Path != p.path || get.Port.IntValue() != 8080 {
 			t.Errorf("%s: %+v", what, p.probe)
 		}
 	}

@@ -24,7 +24,7 @@ type Listeners struct {
 	ServerUseTLS bool   `env:"GRPC_SERVER_USE_TLS" name:"grpc-server-use-tls" help:"Serve the rate limit service by TLS."`
 	ServerCert   string `env:"GRPC_SERVER_TLS_CERT" name:"grpc-server-cert" placeholder:"FILE" help:"The certificate, read again when it changes."`
 	ServerKey    string `env:"GRPC_SERVER_TLS_KEY" name:"grpc-server-key" placeholder:"FILE" help:"Its key."`
-	ClientCA     string `env:"GRPC_CLIENT_TLS_CACERT" name:"grpc-client-ca" placeholder:"FILE" help:"Clients must show a certificate of this CA."`
+	ClientCA     string `env:"GRPC_CLIENT_TLS_CACERT" name:"grpc-client-ca" placeholder:"FILE" help:"Clients must show a certificate of this CA. It needs GRPC_SERVER_USE_TLS."`
 	ClientSAN    string `env:"GRPC_CLIENT_TLS_SAN" name:"grpc-client-san" placeholder:"NAME,..." help:"And one for any of these: DNS names, addresses, or URIs such as spiffe://cluster.local/ns/edge/sa/envoy, with commas between."`
 }
 

@@ -10,14 +10,14 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// MaxRequest is how large a request may be, in bytes, by gRPC or by HTTP: Envoy's come of the headers of one request, of which
-// it takes 60 KiB by default.
-const MaxRequest = 256 << 10
+// MaxBody bounds the body of a request by HTTP, in bytes. It is no bound for Envoy's own, by gRPC: these hold what a client sent
+// once for each descriptor, and who sends too much must not pass for it.
+const MaxBody = 256 << 10
 
 // ServeHTTP answers a RateLimitRequest in JSON with a RateLimitResponse in JSON, as envoyproxy/ratelimit does under /json:
 // 200 for OK, 429 for OVER_LIMIT. A request that cannot be meant is 400; a store that does not answer is 503.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequest))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	var request ratelimitv3.RateLimitRequest
 	if err != nil || protojson.Unmarshal(body, &request) != nil {
 		http.Error(w, "Bad Request", http.StatusBadRequest)

@@ -151,7 +151,9 @@ func TestAllOrNothingIsOfWhatCanDenyTheRequest(t *testing.T) {
 	}{
 		{Options{}, "free shadowed", "ok: ok98/100free ok/"},
 		{Options{}, "quota_full quota_free free", "ok: over/ ok98/100 ok98/100free"},
-		{Options{}, "quota_free full free", "over: ok98/100 over/ ok100/100free"},
+		{Options{}, "quota_free full free", "over: ok100/100 over/ ok100/100free"},
+		{Options{}, "quota_full free", "over: over/ ok100/100free"},
+		{Options{}, "quota_full quota_free full free", "over: over/ ok98/100 over/ ok100/100free"},
 		{Options{ShadowMode: true}, "full free", "ok: over/ ok98/100free"},
 		{Options{QuotaMode: true}, "full free", "ok: over/ ok98/100free"},
 	} {
@@ -270,7 +272,7 @@ func TestJSON(t *testing.T) {
 		{`{"domain":"modes","descriptors":[{"entries":[{"key":"free"}], "hits_addend": "3"}]}`, 200, `"limitRemaining":97`},
 		{`{"domain":"modes","nonsense":1}`, 400, "BadRequest"},
 		{`{"domain":""}`, 400, "BadRequest"},
-		{`{"domain":"` + strings.Repeat("x", MaxRequest) + `"}`, 400, "BadRequest"},
+		{`{"domain":"` + strings.Repeat("x", MaxBody) + `"}`, 400, "BadRequest"},
 		{``, 400, "BadRequest"},
 	} {
 		w := httptest.NewRecorder()

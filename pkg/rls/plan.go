@@ -31,11 +31,6 @@ type match struct {
 // inShadow tells whether a denial is told as OK. An override has no modes.
 func (m *match) inShadow() bool { return m.rule != nil && m.rule.ShadowMode && !m.override }
 
-// denies tells whether a denial of one of its limits denies the request, whatever the others say.
-func (m *match) denies(o *Options) bool {
-	return !o.ShadowMode && !o.QuotaMode && !m.inShadow() && !m.inQuota()
-}
-
 func (m *match) inQuota() bool {
 	return m.rule != nil && m.rule.QuotaMode && !m.override && len(m.limits) > 0
 }
@@ -50,6 +45,21 @@ func (m *match) appendKey(dst []byte, domain string, entries []descriptors.Entry
 // everything is the group of a request that is charged whole or not at all. What cannot deny it by itself is no part of it: a
 // rule in shadow mode that is over would let all that come pass, and charge nothing to the limits that are to stop them.
 const everything = maxDescriptors + 1
+
+// denies tells whether a denial of one of m's limits denies the request, whatever the others say.
+func (p *planned) denies(m *match, o *Options) bool {
+	return !o.ShadowMode && !o.QuotaMode && !m.inShadow() && (!m.inQuota() || p.quotas() == 1)
+}
+
+// quotas are how many descriptors are under rules in quota mode, all of which have to be over.
+func (p *planned) quotas() (n int) {
+	for i := range p.matches {
+		if m := &p.matches[i]; m.inQuota() && !m.unlimited {
+			n++
+		}
+	}
+	return n
+}
 
 // plan matches each descriptor to its limits. Several limits of one descriptor are a group: none is charged unless all
 // allow. A domain without rules limits nothing, overrides included. The error is for the client to read.
@@ -83,7 +93,7 @@ func (p *planned) plan(s *Service, rules *descriptors.Rules, asked *asking) erro
 		p.key = m.appendKey(p.key[:0], asked.domain, d.entries)
 		key, group := string(p.key), uint16(0)
 		switch {
-		case s.options.AllOrNothing && m.denies(&s.options):
+		case s.options.AllOrNothing && p.denies(m, &s.options):
 			group = everything
 		case len(m.limits) > 1:
 			group = uint16(i + 1)

@@ -33,7 +33,7 @@ type Options struct {
 	// QuotaMode makes every descriptor one in quota mode, those that no rule limits too.
 	QuotaMode bool
 	// AllOrNothing charges a request whole or not at all: what its limits allow is not charged if one of them denies it. Rules in
-	// shadow and in quota mode, none of which does so by itself, are charged apart.
+	// shadow mode are charged apart, and those in quota mode where there are several: none of them denies it by itself.
 	AllOrNothing bool
 	// DynamicMetadata tells Envoy the descriptors, and the metadata of the rules that let them pass.
 	DynamicMetadata bool
