@@ -55,7 +55,7 @@ func TestOverload(t *testing.T) {
 				}
 				if clients == bound {
 					memory = max(memory, resident)
-				} else if resident > memory+64<<20 {
+				} else if resident > memory+160<<20 { // where little is live, 128 MB may be garbage
 					t.Errorf("%d clients: %d bytes of memory, after %d", clients, resident, memory)
 				}
 			}

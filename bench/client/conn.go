@@ -233,12 +233,13 @@ func (c *conn) now() time.Duration { return time.Since(c.base) }
 
 // receive waits for frames and reads those that are there.
 func (c *conn) receive() error {
-	if c.o.Backoff > 0 {
+	last := c.o.Backoff == 0 // whether the end of a wait is the end of all
+	if !last {
 		// Whoever rests is woken in time.
 		until := time.Time{}
 		switch {
 		case c.phase.Load() == stopping:
-			until = time.Now().Add(lastAnswers)
+			until, last = time.Now().Add(lastAnswers), true
 		case c.resting.n > 0:
 			until = c.base.Add(c.resting.first())
 		}
@@ -247,8 +248,8 @@ func (c *conn) receive() error {
 		}
 	}
 	n, err := c.net.Read(c.in[c.end:])
-	if c.resting.n > 0 && c.phase.Load() != stopping && errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil
+	if !last && errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil // also of a wait that began before the load was to stop
 	}
 	if err != nil {
 		return err
