@@ -4,6 +4,7 @@
 //	make bench                                  every row, at most 20 minutes
 //	make bench ROWS='one|five' ROUNDS=5 SECONDS=5
 //	make bench-scale                            the long ones
+//	go run ./bench -before=PATH -rounds=10      this tree against another binary of Weir, in alternating pairs
 //	go run ./bench -render                      docs/benchmarks.md from the results there are
 package main
 
@@ -42,6 +43,7 @@ func run(ctx context.Context) error {
 	rounds := flag.Int("rounds", 3, "how often each is measured; medians are told")
 	seconds := flag.Float64("seconds", 3, "how long each time, after a second that is not measured")
 	render := flag.Bool("render", false, "measure nothing")
+	before := flag.String("before", "", "a binary of Weir: compare this tree with it, in alternating pairs, and print a table")
 	flag.Parse()
 	if *rounds < 1 || *seconds <= 0 || flag.NArg() > 0 {
 		return errors.New("want at least one round and some seconds, and no arguments")
@@ -54,24 +56,32 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	d := span{warmUp: time.Second, duration: time.Duration(*seconds * float64(time.Second))}
+	wanted := func(name string) bool { return *only == "" || pattern.MatchString(name) }
+	all := rows()
+	if *scale {
+		all = scaleRows()
+	}
+	if *before != "" {
+		return withBinaries(ctx, func(b binaries) error {
+			return comparePairs(ctx, os.Stdout, b, *before, all, wanted, *rounds, d)
+		})
+	}
 	r, err := readResults(filepath.Join(root, "bench", "results.jsonl"))
 	if err != nil {
 		return err
 	}
 	if !*render {
-		all := rows()
-		if *scale {
-			all = scaleRows()
-		}
-		d := span{warmUp: time.Second, duration: time.Duration(*seconds * float64(time.Second))}
-		if err := measureRows(ctx, all, func(name string) bool { return *only == "" || pattern.MatchString(name) }, *rounds, d, r); err != nil {
+		err := withBinaries(ctx, func(b binaries) error { return measureRows(ctx, b, all, wanted, *rounds, d, r) })
+		if err != nil {
 			return err
 		}
 	}
 	return publish(r, filepath.Join(root, "docs"))
 }
 
-func measureRows(ctx context.Context, all []row, wanted func(string) bool, rounds int, d span, r *results) (err error) {
+// withBinaries calls f with the servers to measure, built into a folder that it removes afterwards.
+func withBinaries(ctx context.Context, f func(binaries) error) (err error) {
 	dir, err := os.MkdirTemp("", "weir-bench-bin-")
 	if err != nil {
 		return err
@@ -81,6 +91,12 @@ func measureRows(ctx context.Context, all []row, wanted func(string) bool, round
 	if err != nil {
 		return err
 	}
+	return f(b)
+}
+
+func measureRows(
+	ctx context.Context, b binaries, all []row, wanted func(string) bool, rounds int, d span, r *results,
+) (err error) {
 	began, machine, some := time.Now().UTC().Format(time.RFC3339), describe(ctx, b), false
 	fmt.Println(machine)
 	for _, row := range all {

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+)
+
+// A pair holds one figure of two builds, measured one directly after the other.
+type pair struct{ before, after float64 }
+
+// comparePairs measures Weir as built from this tree against another binary of it, before. For each row, case and subject it
+// measures both builds in alternating order, rounds times, and writes a line with the ratios of CPU per decision.
+func comparePairs(
+	ctx context.Context, out io.Writer, b binaries, before string, all []row, wanted func(string) bool, rounds int, d span,
+) error {
+	fmt.Fprintf(out, "| row | subject | x | CPU of Weir, after to before (95 %% interval) | CPU of Redis | decisions/s |\n|---|---|---|---|---|---|\n")
+	for _, row := range all {
+		if !wanted(row.name) || row.gobench != nil {
+			continue
+		}
+		for _, l := range row.cases {
+			l.atBest = false // a rate would need the row of envoyproxy/ratelimit; CPU per decision does not
+			for _, s := range row.subjects {
+				if store, _, _ := strings.Cut(string(s), "/"); store != "memory" && store != "redis" {
+					continue
+				}
+				if err := compareSubject(ctx, out, b, before, row.name, l, s, rounds, d); err != nil {
+					return fmt.Errorf("row %s: %w", row.name, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func compareSubject(
+	ctx context.Context, out io.Writer, b binaries, before, row string, l load, s subject, rounds int, d span,
+) error {
+	var server, redis, rate []pair
+	for round := range rounds {
+		old := b
+		old.weir = before
+		order := []binaries{old, b}
+		if round%2 == 1 {
+			order[0], order[1] = order[1], order[0]
+		}
+		measured := map[string]*measurement{}
+		for _, build := range order {
+			m, err := measure(ctx, build, s, l, 0, d)
+			if err != nil {
+				return err
+			}
+			m.Row = row
+			fmt.Fprintln(os.Stderr, m)
+			measured[build.weir] = m
+		}
+		was, is := measured[before], measured[b.weir]
+		server = append(server, pair{was.ServerCPU, is.ServerCPU})
+		redis = append(redis, pair{was.RedisCPU, is.RedisCPU})
+		rate = append(rate, pair{was.PerSecond, is.PerSecond})
+	}
+	x := ""
+	if l.x != 0 {
+		x = fmt.Sprint(l.x)
+	}
+	_, err := fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s |\n", row, s, x, ratioOf(server), ratioOf(redis), ratioOf(rate))
+	return err
+}
+
+// A ratio is the geometric mean of after/before over all pairs, with its 95 % confidence interval by Student's t on logarithms.
+type ratio struct{ mean, low, high float64 }
+
+func (r ratio) String() string {
+	if r.mean == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.3f (%.3f to %.3f)", r.mean, r.low, r.high)
+}
+
+// ratioOf needs at least two pairs for an interval. It returns the zero ratio if a figure is missing.
+func ratioOf(pairs []pair) ratio {
+	n := float64(len(pairs))
+	sum, squares := 0.0, 0.0
+	for _, p := range pairs {
+		if p.before <= 0 || p.after <= 0 {
+			return ratio{}
+		}
+		l := math.Log(p.after / p.before)
+		sum += l
+		squares += l * l
+	}
+	mean := sum / n
+	if n < 2 {
+		return ratio{math.Exp(mean), 0, math.Inf(1)}
+	}
+	deviation := math.Sqrt(math.Max(0, squares-n*mean*mean) / (n - 1))
+	half := studentT(len(pairs)-1) * deviation / math.Sqrt(n)
+	return ratio{math.Exp(mean), math.Exp(mean - half), math.Exp(mean + half)}
+}
+
+// studentT returns the two-sided 95 % quantile of Student's t for the given degrees of freedom, at least 1.
+func studentT(degrees int) float64 {
+	table := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131}
+	if degrees <= len(table) {
+		return table[degrees-1]
+	}
+	return 1.960 + 2.5/float64(degrees) // within 1 % above 15 degrees
+}
