@@ -44,6 +44,7 @@ func run(ctx context.Context) error {
 	seconds := flag.Float64("seconds", 3, "how long each time, after a second that is not measured")
 	render := flag.Bool("render", false, "measure nothing")
 	before := flag.String("before", "", "a binary of Weir: compare this tree with it, in alternating pairs, and print a table")
+	who := flag.String("subjects", "", "a regular expression: with -before, the subjects to compare")
 	flag.Parse()
 	if *rounds < 1 || *seconds <= 0 || flag.NArg() > 0 {
 		return errors.New("want at least one round and some seconds, and no arguments")
@@ -56,6 +57,10 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	subjects, err := regexp.Compile("^(" + *who + ")$")
+	if err != nil {
+		return err
+	}
 	d := span{warmUp: time.Second, duration: time.Duration(*seconds * float64(time.Second))}
 	wanted := func(name string) bool { return *only == "" || pattern.MatchString(name) }
 	all := rows()
@@ -64,7 +69,8 @@ func run(ctx context.Context) error {
 	}
 	if *before != "" {
 		return withBinaries(ctx, func(b binaries) error {
-			return comparePairs(ctx, os.Stdout, b, *before, all, wanted, *rounds, d)
+			c := comparison{out: os.Stdout, binaries: b, before: *before, rounds: *rounds, duration: d}
+			return c.rows(ctx, all, wanted, func(s subject) bool { return *who == "" || subjects.MatchString(string(s)) })
 		})
 	}
 	r, err := readResults(filepath.Join(root, "bench", "results.jsonl"))

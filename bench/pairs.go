@@ -12,12 +12,18 @@ import (
 // A pair holds one figure of two builds, measured one directly after the other.
 type pair struct{ before, after float64 }
 
-// comparePairs measures Weir as built from this tree against another binary of it, before. For each row, case and subject it
-// measures both builds in alternating order, rounds times, and writes a line with the ratios of CPU per decision.
-func comparePairs(
-	ctx context.Context, out io.Writer, b binaries, before string, all []row, wanted func(string) bool, rounds int, d span,
-) error {
-	fmt.Fprintf(out, "| row | subject | x | CPU of Weir, after to before (95 %% interval) | CPU of Redis | decisions/s |\n|---|---|---|---|---|---|\n")
+// A comparison measures Weir as built from this tree against another binary of Weir: before.
+type comparison struct {
+	out      io.Writer
+	binaries binaries
+	before   string // a path
+	rounds   int
+	duration span
+}
+
+// rows measures both builds in alternating order for each row, case and subject, and prints a line with the ratios.
+func (c *comparison) rows(ctx context.Context, all []row, wanted func(string) bool, compared func(subject) bool) error {
+	fmt.Fprintf(c.out, "| row | subject | x | CPU of Weir, after to before (95 %% interval) | CPU of Redis | decisions/s |\n|---|---|---|---|---|---|\n")
 	for _, row := range all {
 		if !wanted(row.name) || row.gobench != nil {
 			continue
@@ -25,10 +31,11 @@ func comparePairs(
 		for _, l := range row.cases {
 			l.atBest = false // a rate would need the row of envoyproxy/ratelimit; CPU per decision does not
 			for _, s := range row.subjects {
-				if store, _, _ := strings.Cut(string(s), "/"); store != "memory" && store != "redis" {
+				store, _, _ := strings.Cut(string(s), "/")
+				if store != "memory" && store != "redis" || !compared(s) {
 					continue
 				}
-				if err := compareSubject(ctx, out, b, before, row.name, l, s, rounds, d); err != nil {
+				if err := c.subject(ctx, row.name, l, s); err != nil {
 					return fmt.Errorf("row %s: %w", row.name, err)
 				}
 			}
@@ -37,20 +44,18 @@ func comparePairs(
 	return nil
 }
 
-func compareSubject(
-	ctx context.Context, out io.Writer, b binaries, before, row string, l load, s subject, rounds int, d span,
-) error {
+func (c *comparison) subject(ctx context.Context, row string, l load, s subject) error {
 	var server, redis, rate []pair
-	for round := range rounds {
-		old := b
-		old.weir = before
-		order := []binaries{old, b}
+	for round := range c.rounds {
+		old := c.binaries
+		old.weir = c.before
+		order := []binaries{old, c.binaries}
 		if round%2 == 1 {
 			order[0], order[1] = order[1], order[0]
 		}
 		measured := map[string]*measurement{}
 		for _, build := range order {
-			m, err := measure(ctx, build, s, l, 0, d)
+			m, err := measure(ctx, build, s, l, 0, c.duration)
 			if err != nil {
 				return err
 			}
@@ -58,7 +63,7 @@ func compareSubject(
 			fmt.Fprintln(os.Stderr, m)
 			measured[build.weir] = m
 		}
-		was, is := measured[before], measured[b.weir]
+		was, is := measured[c.before], measured[c.binaries.weir]
 		server = append(server, pair{was.ServerCPU, is.ServerCPU})
 		redis = append(redis, pair{was.RedisCPU, is.RedisCPU})
 		rate = append(rate, pair{was.PerSecond, is.PerSecond})
@@ -67,7 +72,7 @@ func compareSubject(
 	if l.x != 0 {
 		x = fmt.Sprint(l.x)
 	}
-	_, err := fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s |\n", row, s, x, ratioOf(server), ratioOf(redis), ratioOf(rate))
+	_, err := fmt.Fprintf(c.out, "| %s | %s | %s | %s | %s | %s |\n", row, s, x, ratioOf(server), ratioOf(redis), ratioOf(rate))
 	return err
 }
 
