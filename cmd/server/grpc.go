@@ -18,9 +18,9 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
-	"github.com/weir-rls/weir/internal/listeners"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -56,11 +56,11 @@ func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, e
 	if !s.ServerUseTLS {
 		return options, nil
 	}
-	clients, err := listeners.ParseNames(s.ClientSAN)
+	clients, err := tlsfiles.ParseNames(s.ClientSAN)
 	if err != nil {
 		return nil, fmt.Errorf("GRPC_CLIENT_TLS_SAN: %w", err)
 	}
-	files := listeners.TLS{Cert: s.ServerCert, Key: s.ServerKey, ClientCA: s.ClientCA, Clients: clients}
+	files := tlsfiles.Server{Cert: s.ServerCert, Key: s.ServerKey, ClientCA: s.ClientCA, Clients: clients}
 	config, err := files.Config(func(err error) { log.Error("certificates not read again, the old ones stay", zap.Error(err)) })
 	if err != nil {
 		return nil, fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err)

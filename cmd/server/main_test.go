@@ -84,7 +84,7 @@ func TestCheck(t *testing.T) {
 		{"--config " + bad, 1, nil, []string{"have faults:\n", bad + ":1:9: ", bad + ":5:5: "}},
 		{"--config " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file", "--config"}},
 		{"--grpc-server-use-tls --grpc-server-cert=c --grpc-server-key=k --grpc-client-ca=ca --grpc-client-san=envoy,*.edge --config " + good, 1, nil,
-			[]string{`GRPC_CLIENT_TLS_SAN: "*.edge": want whole names, without a wildcard`}},
+			[]string{`GRPC_CLIENT_TLS_SAN: "*.edge": write the whole name, without a wildcard`}},
 		{"--backend-type=redis --redis-url=redis://me:secret@h:1/x --config " + good, 1, nil, []string{"REDIS_URL: the address names a database that is not a number"}},
 		{"--backend-type=redis --redis-auth=secret --redis-auth-file=" + empty + " --config " + good, 2, nil, []string{"REDIS_AUTH_FILE: not together with REDIS_AUTH"}},
 		{"--backend-type=redis --redis-auth-file=" + empty + " --config " + good, 1, nil, []string{"REDIS_AUTH_FILE: ", empty + " is empty"}},

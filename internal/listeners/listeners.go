@@ -1,3 +1,4 @@
+// Package listeners opens TCP and unix listeners.
 package listeners
 
 import (

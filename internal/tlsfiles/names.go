@@ -1,4 +1,4 @@
-package listeners
+package tlsfiles
 
 import (
 	"crypto/x509"
@@ -9,17 +9,19 @@ import (
 	"strings"
 )
 
-// Names are who may connect: a certificate is let in that is for any of them. No names let in every certificate.
+// Names are the names of clients that may connect. A client's certificate must have at least one of them. An empty list
+// accepts every certificate.
 type Names []name
 
-// A name is what a certificate may be for: a host or an address, or a URI.
+// A name is one name that a certificate can have: a host, an IP address or a URI.
 type name struct {
-	host string // as x509 writes it; empty: a URI
+	host string // a DNS name or an IP address; empty: uri is set
 	uri  string
 }
 
-// ParseNames reads names with commas between: DNS names, addresses, and URIs such as spiffe://cluster.local/ns/edge/sa/envoy.
-// A name is that of one client, so none has a wildcard; a certificate for *.edge.example is for each DNS name below it.
+// ParseNames reads names separated by commas: DNS names, IP addresses, and URIs such as
+// spiffe://cluster.local/ns/edge/sa/envoy. A name must not contain a wildcard. A certificate for *.edge.example has every
+// DNS name one level below edge.example.
 func ParseNames(list string) (Names, error) {
 	if list == "" {
 		return nil, nil
@@ -39,27 +41,27 @@ func parseName(text string) (name, error) {
 	inner := strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
 	switch {
 	case text == "":
-		return name{}, errors.New("an empty name: want DNS names, addresses or URIs with commas between")
+		return name{}, errors.New("a name is empty: write DNS names, addresses or URIs with one comma between two of them")
 	case strings.Contains(text, "://"):
 		u, err := url.Parse(text)
 		if err != nil {
-			return name{}, fmt.Errorf("%q is no URI: %w", text, errors.Unwrap(err))
+			return name{}, fmt.Errorf("%q is not a URI: %w", text, errors.Unwrap(err))
 		}
 		if u.Host == "" || u.String() != text {
-			return name{}, fmt.Errorf("%q is no URI that a certificate can be for: want one like spiffe://cluster.local/ns/edge/sa/envoy", text)
+			return name{}, fmt.Errorf("%q is not a URI that a certificate can have: write one like spiffe://cluster.local/ns/edge/sa/envoy", text)
 		}
 		return name{uri: text}, nil
 	case net.ParseIP(inner) != nil:
 		return name{host: inner}, nil
 	case strings.Contains(text, "*"):
-		return name{}, fmt.Errorf("%q: want whole names, without a wildcard", text)
+		return name{}, fmt.Errorf("%q: write the whole name, without a wildcard", text)
 	case !isHost(text):
-		return name{}, fmt.Errorf("%q is neither a DNS name, nor an address, nor a URI", text)
+		return name{}, fmt.Errorf("%q is not a DNS name, an address or a URI", text)
 	}
 	return name{host: text}, nil
 }
 
-// isHost tells whether x509 compares text as a name of a host.
+// isHost reports whether x509 compares text as the name of a host.
 func isHost(text string) bool {
 	text = strings.TrimSuffix(text, ".")
 	if len(text) > 253 {
@@ -79,21 +81,21 @@ func isHost(text string) bool {
 	return true
 }
 
-// check tells why a certificate is for none of the names.
+// check returns an error if the certificate has none of the names.
 func (n Names) check(cert *x509.Certificate) error {
 	if len(n) == 0 {
 		return nil
 	}
 	for _, one := range n {
-		if one.of(cert) {
+		if one.matches(cert) {
 			return nil
 		}
 	}
-	return fmt.Errorf("a certificate for none of the names that clients may have: DNS names %q, addresses %v, URIs %v",
+	return fmt.Errorf("the client's certificate has none of the accepted names: it has DNS names %q, addresses %v, URIs %v",
 		cert.DNSNames, cert.IPAddresses, cert.URIs)
 }
 
-func (n name) of(cert *x509.Certificate) bool {
+func (n name) matches(cert *x509.Certificate) bool {
 	if n.uri == "" {
 		return cert.VerifyHostname(n.host) == nil
 	}

@@ -1,0 +1,106 @@
+package tlsfiles
+
+import (
+	"crypto/tls"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/certtest"
+)
+
+// connect makes one connection to a server that requires client certificates of authority, and reads one byte from it.
+func connect(t *testing.T, authority *certtest.Authority, serverName string, config *tls.Config) error {
+	t.Helper()
+	server := authority.Server(t, serverName)
+	server.NextProtos = nil
+	addr := serve(t, server)
+	config = config.Clone()
+	if config.ServerName == "" {
+		config.ServerName = "127.0.0.1"
+	}
+	c, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", addr, config)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Read(make([]byte, 1))
+	return err
+}
+
+func TestClientVerifiesTheServer(t *testing.T) {
+	authority, stranger := certtest.New(t), certtest.New(t)
+	own, foreign := authority.Issue(t, "weir"), stranger.Issue(t, "weir")
+	right := Client{Cert: own.Cert, Key: own.Key, CA: authority.File}
+	for _, c := range []struct {
+		name, server string
+		change       func(*Client)
+		err          string // " ": any. With TLS 1.3 a client that is refused sees only the end of the connection.
+	}{
+		{"everything matches", "127.0.0.1", func(*Client) {}, ""},
+		{"a server name", "redis.example", func(c *Client) { c.ServerName = "redis.example" }, ""},
+		{"another server name", "127.0.0.1", func(c *Client) { c.ServerName = "redis.example" }, "redis.example"},
+		{"another host", "redis.example", func(*Client) {}, "127.0.0.1"},
+		{"another host, not verified", "redis.example", func(c *Client) { c.SkipHostname = true }, ""},
+		{"an unknown authority", "127.0.0.1", func(c *Client) { c.CA = stranger.File }, "unknown authority"},
+		{"an unknown authority and no verified host", "127.0.0.1", func(c *Client) { c.CA, c.SkipHostname = stranger.File, true }, "unknown authority"},
+		{"the authorities of the system", "127.0.0.1", func(c *Client) { c.CA = "" }, "unknown authority"},
+		{"no client certificate", "127.0.0.1", func(c *Client) { c.Cert, c.Key = "", "" }, " "},
+		{"a stranger's certificate", "127.0.0.1", func(c *Client) { c.Cert, c.Key = foreign.Cert, foreign.Key }, " "},
+	} {
+		files := right
+		c.change(&files)
+		config, err := files.Config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = connect(t, authority, c.server, config)
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.err)
+		}
+	}
+}
+
+func TestClientReloadsItsCertificate(t *testing.T) {
+	authority := certtest.New(t)
+	own := certtest.New(t).Issue(t, "weir")
+	config, err := Client{Cert: own.Cert, Key: own.Key, CA: authority.File}.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if connect(t, authority, "127.0.0.1", config) == nil {
+		t.Fatal("the server accepted a certificate of another authority")
+	}
+	authority.IssueTo(t, own, "weir")
+	if err := connect(t, authority, "127.0.0.1", config); err != nil {
+		t.Errorf("with the renewed certificate: %v", err)
+	}
+}
+
+func TestClientConfigErrorsNameTheFile(t *testing.T) {
+	authority := certtest.New(t)
+	own, other := authority.Issue(t, "weir"), authority.Issue(t, "weir")
+	junk := filepath.Join(t.TempDir(), "junk.pem")
+	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		files Client
+		err   string
+	}{
+		{Client{Cert: own.Cert}, own.Cert + " has no key"},
+		{Client{Key: own.Key}, own.Key + " has no certificate"},
+		{Client{Cert: own.Cert, Key: other.Key}, "private key does not match"},
+		{Client{Cert: junk, Key: own.Key}, junk},
+		{Client{Cert: own.Cert, Key: junk + "x"}, junk + "x: no such file"},
+		{Client{CA: junk}, junk + ": no PEM certificate"},
+		{Client{CA: junk + "x"}, junk + "x: no such file"},
+	} {
+		if _, err := c.files.Config(); err == nil || !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%+v: %v, want %q", c.files, err, c.err)
+		}
+	}
+}

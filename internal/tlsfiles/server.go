@@ -1,0 +1,114 @@
+package tlsfiles
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+)
+
+// Server names the PEM files of a TLS server.
+type Server struct {
+	Cert, Key string // the server's certificate and its key
+	ClientCA  string // if set, clients must have a certificate that this CA signed
+	Clients   Names  // if set, the client's certificate must have one of these names
+}
+
+// Config returns the configuration of a server that speaks HTTP/2. Each handshake checks whether the files have changed,
+// and reads them again if they have. While changed files cannot be used, the last good configuration stays, and each
+// handshake tries them again. Config passes the error to failed, once until the error changes. The error of Config itself
+// names the file that cannot be used now.
+func (s Server) Config(failed func(error)) (*tls.Config, error) {
+	if s.Cert == "" || s.Key == "" {
+		return nil, errors.New("a server needs both a certificate and a key")
+	}
+	if len(s.Clients) > 0 && s.ClientCA == "" {
+		return nil, errors.New("names of client certificates need a CA that signs those certificates")
+	}
+	r := &reloader{files: s, failed: failed}
+	if err := r.load(); err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		NextProtos:         []string{"h2"},
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.current(), nil },
+	}, nil
+}
+
+func (s Server) read() (*tls.Config, error) {
+	pair, err := readPair(s.Cert, s.Key)
+	if err != nil {
+		return nil, err
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{pair}}
+	if s.ClientCA == "" {
+		return c, nil
+	}
+	if c.ClientCAs, err = readCA(s.ClientCA); err != nil {
+		return nil, err
+	}
+	c.ClientAuth = tls.RequireAndVerifyClientCert
+	if len(s.Clients) > 0 {
+		c.VerifyConnection = func(state tls.ConnectionState) error { return s.Clients.check(state.PeerCertificates[0]) }
+	}
+	return c, nil
+}
+
+// A reloader holds the last good configuration of a Server.
+type reloader struct {
+	files  Server
+	failed func(error)
+
+	mu       sync.Mutex
+	config   *tls.Config
+	versions [3]fs.FileInfo // of the files that config was read from
+	reported string         // the error passed to failed last; empty once a load succeeds
+}
+
+func (r *reloader) current() *tls.Config {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.load()
+	switch {
+	case err == nil:
+		r.reported = ""
+	case err.Error() != r.reported:
+		r.reported = err.Error()
+		r.failed(err)
+	}
+	return r.config
+}
+
+// load reads the files unless they are those that config was read from. Their versions are taken before they are read: a
+// file that changes in between is read again by the next handshake.
+func (r *reloader) load() error {
+	var found [3]fs.FileInfo
+	changed := false
+	for i, name := range []string{r.files.Cert, r.files.Key, r.files.ClientCA} {
+		if name == "" {
+			continue
+		}
+		info, err := os.Stat(name)
+		if err != nil {
+			return fmt.Errorf("TLS: %w", err)
+		}
+		found[i] = info
+		changed = changed || !sameVersion(r.versions[i], info)
+	}
+	if !changed {
+		return nil
+	}
+	config, err := r.files.read()
+	if err != nil {
+		return err
+	}
+	r.config, r.versions = config, found
+	return nil
+}
+
+func sameVersion(a, b fs.FileInfo) bool {
+	return a != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}

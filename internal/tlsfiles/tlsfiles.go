@@ -1,0 +1,38 @@
+// Package tlsfiles makes TLS configurations from PEM files. Certificates are read again when their files change, so
+// renewing one needs no restart.
+package tlsfiles
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+)
+
+// readPair reads a certificate with its key.
+func readPair(cert, key string) (tls.Certificate, error) {
+	switch {
+	case key == "":
+		return tls.Certificate{}, fmt.Errorf("the certificate %s has no key: set both", cert)
+	case cert == "":
+		return tls.Certificate{}, fmt.Errorf("the key %s has no certificate: set both", key)
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("the certificate %s with the key %s: %w", cert, key, err)
+	}
+	return pair, nil
+}
+
+// readCA reads certificates of authorities.
+func readCA(path string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("the CA file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("the CA file %s: no PEM certificate in it", path)
+	}
+	return pool, nil
+}
