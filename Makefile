@@ -65,9 +65,10 @@ bench: ## Weir beside a bare server and the incumbent, into docs/benchmarks.md: 
 bench-scale: ## the long rows: by the number of keys, of rules, of descriptors, by the skew of users
 	$(BENCH) -scale
 
-lint: ## golangci-lint, by .golangci.yml
-	@env=$$(tools/ensure lint) && eval "$$env" && "$$GOLANGCI_LINT" run && \
-	for m in $(MODULES); do (cd $$m && "$$GOLANGCI_LINT" run --config=$(CURDIR)/.golangci.yml) || exit; done
+lint: ## golangci-lint by .golangci.yml, and tools/prose: the English of Markdown and comments
+	@env=$$(tools/ensure lint prose) && eval "$$env" && "$$GOLANGCI_LINT" run && \
+	for m in $(MODULES); do (cd $$m && "$$GOLANGCI_LINT" run --config=$(CURDIR)/.golangci.yml) || exit; done && \
+	"$$PROSE_PYTHON" tools/prose --test && "$$PROSE_PYTHON" tools/prose
 
 vuln: ## govulncheck: known vulnerabilities of what is linked in. It asks vuln.go.dev; CI runs it where that answers
 	@env=$$(tools/ensure vuln) && eval "$$env" && "$$GOVULNCHECK" ./... && \

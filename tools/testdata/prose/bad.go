@@ -1,0 +1,8 @@
+// Package bad tells whether its prose is as
+// good as new.
+package bad
+
+// A comment of one paragraph goes over several lines, and so does the sentence in it, which is
+// longer than thirty words because it says the same thing again and again until nobody listens.
+var a = 1 // whoever asks
+/* It stands before the store, and gives hits back in vain. */

@@ -1,0 +1,2 @@
+#!/bin/bash
+# It is in vain: the lane is gone.

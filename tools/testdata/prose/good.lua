@@ -1,0 +1,2 @@
+-- Returns the usage of a key, in hits.
+local s = "-- whoever"

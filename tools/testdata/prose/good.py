@@ -1,0 +1,4 @@
+"""A module whose docstring has no findings."""
+x = """
+whoever: a string that is not a docstring
+"""

@@ -1,0 +1,3 @@
+#!/bin/bash
+# shellcheck disable=SC2034
+echo "${a#whoever}" '# anew'
