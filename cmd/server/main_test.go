@@ -88,7 +88,7 @@ func TestCheck(t *testing.T) {
 		{"--backend-type=redis --redis-url=redis://me:secret@h:1/x --config " + good, 1, nil, []string{"REDIS_URL: the address names a database that is not a number"}},
 		{"--backend-type=redis --redis-auth=secret --redis-auth-file=" + empty + " --config " + good, 2, nil, []string{"REDIS_AUTH_FILE: not together with REDIS_AUTH"}},
 		{"--backend-type=redis --redis-auth-file=" + empty + " --config " + good, 1, nil, []string{"REDIS_AUTH_FILE: ", empty + " is empty"}},
-		{"--backend-type=redis --redis-sentinel-auth-file=" + dir + " --config " + good, 1, nil, []string{"REDIS_SENTINEL_AUTH_FILE: ", dir + " is no file"}},
+		{"--backend-type=redis --redis-sentinel-auth-file=" + dir + " --config " + good, 1, nil, []string{"REDIS_SENTINEL_AUTH_FILE: ", dir + " is not a regular file"}},
 		{"--backend-type=redis --redis-persecond --redis-persecond-auth-file=/none --config " + good, 1, nil, []string{"REDIS_PERSECOND_AUTH_FILE: ", "/none: no such file"}},
 	} {
 		var out, err bytes.Buffer

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/persecond"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // A store is a limiters.Store with what the process has to do for it.
@@ -146,33 +147,34 @@ type where struct {
 }
 
 func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.Metrics) (*store, error) {
-	kind, err := redisstore.ParseType(w.kind)
+	kind, err := connect.ParseType(w.kind)
 	if err != nil {
 		return nil, fmt.Errorf("%s_TYPE: %w", w.prefix, err)
 	}
-	o, err := redisstore.ParseURL(kind, w.socket, w.url)
+	c, err := connect.ParseURL(kind, w.socket, w.url)
 	if err != nil {
 		return nil, fmt.Errorf("%s_URL: %w", w.prefix, err)
 	}
-	o.SetAuth(w.auth)
-	o.SetSentinelAuth(w.sentinelAuth)
-	if err := w.files(&o); err != nil {
+	c.SetAuth(w.auth)
+	c.SetSentinelAuth(w.sentinelAuth)
+	if err := w.files(&c); err != nil {
 		return nil, err
 	}
-	if w.tls || o.TLS != nil {
-		files := redisstore.TLSFiles{Cert: s.RedisCert, Key: s.RedisKey, CA: s.RedisCA, SkipHostname: s.RedisSkipHostname}
-		if o.TLS, err = files.Config(); err != nil {
+	if w.tls || c.TLS != nil {
+		files := connect.TLSFiles{Cert: s.RedisCert, Key: s.RedisKey, CA: s.RedisCA, SkipHostname: s.RedisSkipHostname}
+		if c.TLS, err = files.Config(); err != nil {
 			return nil, fmt.Errorf("%s_TLS: %w", w.prefix, err)
 		}
 	}
-	o.Prefix, o.KeySecret = s.CacheKeyPrefix, s.KeyHashSecret
-	o.Timeout, o.DialTimeout, o.PoolSize = s.StoreTimeout, w.dial, w.pool
-	o.MaxBatch, o.MaxWaiting = s.StoreMaxBatch, s.StoreMaxWaiting
-	if s.StopCacheKeyIncrementWhenOverlimit && kind == redisstore.Cluster {
-		// What is charged whole or not at all has to be on one node of a cluster.
+	c.Timeout, c.DialTimeout, c.PoolSize = s.StoreTimeout, w.dial, w.pool
+	o := redisstore.Options{
+		Prefix: s.CacheKeyPrefix, KeySecret: s.KeyHashSecret, MaxBatch: s.StoreMaxBatch, MaxWaiting: s.StoreMaxWaiting,
+	}
+	if s.StopCacheKeyIncrementWhenOverlimit && kind == connect.Cluster {
+		// The keys of a group must be on one node of a cluster.
 		o.Tag = descriptors.DomainOf
 	}
-	r := redisstore.New(o)
+	r := redisstore.New(c, o)
 	metrics.Redis(w.prefix, r.Stats)
 	return &store{
 		Store: r,
@@ -189,14 +191,14 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.M
 }
 
 // files reads the files with who this is.
-func (w where) files(o *redisstore.Options) error {
+func (w where) files(c *connect.Options) error {
 	if w.authFile != "" {
-		if err := o.SetAuthFile(w.authFile); err != nil {
+		if err := c.SetAuthFile(w.authFile); err != nil {
 			return fmt.Errorf("%s_AUTH_FILE: %w", w.prefix, err)
 		}
 	}
 	if w.sentinelFile != "" {
-		if err := o.SetSentinelAuthFile(w.sentinelFile); err != nil {
+		if err := c.SetSentinelAuthFile(w.sentinelFile); err != nil {
 			return fmt.Errorf("%s_SENTINEL_AUTH_FILE: %w", w.prefix, err)
 		}
 	}

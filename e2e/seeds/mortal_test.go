@@ -13,6 +13,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // A mortal is a wire to a Redis on which a client dies when it has said so many bytes, be it in the middle of a
@@ -134,7 +135,7 @@ func TestNoKeyIsEverWithoutAnEnd(t *testing.T) {
 	call := func(key string, arm func(*mortal)) error {
 		wire := newMortal(t, server.Addr)
 		defer wire.close()
-		store := redisstore.New(redisstore.Options{Addr: wire.addr(), Timeout: time.Minute})
+		store := redisstore.New(connect.Options{Addr: wire.addr(), Timeout: time.Minute}, redisstore.Options{})
 		defer store.Close()
 		out := make([]limiters.Verdict, len(specs))
 		if err := store.Take(t.Context(), time.Time{}, hitsOn("warm"), out); err != nil {

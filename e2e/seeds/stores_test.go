@@ -8,6 +8,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // stores are the stores that Weir has, each opened empty.
@@ -20,7 +21,7 @@ var stores = []struct {
 }
 
 func openRedis(t *testing.T, server *redistest.Server) limiters.Store {
-	store := redisstore.New(redisstore.Options{Addr: server.Addr, Timeout: time.Minute})
+	store := redisstore.New(connect.Options{Addr: server.Addr, Timeout: time.Minute}, redisstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
 	return store
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 func cached(t testing.TB, store limiters.Store, o guard.DenyOptions) *guard.DenyCache {
@@ -31,7 +32,7 @@ func cached(t testing.TB, store limiters.Store, o guard.DenyOptions) *guard.Deny
 
 func onRedis(t testing.TB, server *redistest.Server) limiters.Store {
 	t.Helper()
-	s := redisstore.New(redisstore.Options{Addr: server.Addr, Timeout: 10 * time.Second})
+	s := redisstore.New(connect.Options{Addr: server.Addr, Timeout: 10 * time.Second}, redisstore.Options{})
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // aclRules are all that Weir has to be allowed, of a single Redis; of a cluster also clusterRules.
@@ -28,7 +29,7 @@ func TestAURLPassesTheSuite(t *testing.T) {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		o, err := ParseURL(Single, "tcp", "redis://:secret@"+server.Addr+"/2")
+		o, err := connect.ParseURL(connect.Single, "tcp", "redis://:secret@"+server.Addr+"/2")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,15 +47,14 @@ func TestAUserOfTheACLPassesTheSuite(t *testing.T) {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		o, err := ParseURL(Single, "tcp", server.Addr)
+		o, err := connect.ParseURL(connect.Single, "tcp", server.Addr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Prefix = "weir:"
 		o.SetAuth("weir:secret")
-		return openAt(t, o)
+		return openAt(t, o, Options{Prefix: "weir:"})
 	})
-	s := openAt(t, Options{Addr: server.Addr, Username: "weir", Password: "secret", Prefix: "weir:"})
+	s := openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
 	if policy, err := s.EvictionPolicy(t.Context()); policy != "" || err != nil {
 		t.Errorf("%q, %v: want neither a policy, which the ACL does not show, nor an error", policy, err)
 	}
@@ -81,7 +81,7 @@ func TestTheACLThatIsToldIsTheOneThatIsTested(t *testing.T) {
 func TestAnErrorOfAuthShowsNoPassword(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "other")
 	for _, auth := range []string{"", "secret", "me:secret"} {
-		o := Options{Addr: server.Addr}
+		o := connect.Options{Addr: server.Addr}
 		o.SetAuth(auth)
 		_, err := take(t, openAt(t, o), limiters.Hit{Key: "k", Limit: hourly, N: 1})
 		if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), server.Addr) {
@@ -94,7 +94,7 @@ func TestAnErrorOfAuthShowsNoPassword(t *testing.T) {
 func TestARedisThatRepeatsWhatItWasSentIsNotRepeated(t *testing.T) {
 	for _, unknown := range []string{"AUTH", "EVALSHA"} {
 		server := redistest.Start(t, "--rename-command", unknown, "")
-		o := Options{Addr: server.Addr}
+		o := connect.Options{Addr: server.Addr}
 		if unknown == "AUTH" {
 			o.SetAuth("me:secret")
 		}
@@ -123,7 +123,7 @@ func TestSentinelPassesTheSuite(t *testing.T) {
 	url := "mymaster," + strings.Join(w.Addrs(), ",")
 	open := func(t *testing.T, url string) *Store {
 		t.Helper()
-		o, err := ParseURL(Sentinel, "", url)
+		o, err := connect.ParseURL(connect.Sentinel, "", url)
 		if err != nil {
 			t.Fatal(err)
 		}

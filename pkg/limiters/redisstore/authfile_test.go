@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // A mounted is a Secret as Kubernetes mounts it: the file is a link into a folder that is swapped as a whole.
@@ -81,11 +82,11 @@ func TestAPasswordIsRotatedUnderTraffic(t *testing.T) {
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", aclRules...)
 	secret := mount(t, "weir:secret\n")
-	o := Options{Addr: server.Addr, Prefix: "weir:"}
+	o := connect.Options{Addr: server.Addr}
 	if err := o.SetAuthFile(secret.path()); err != nil {
 		t.Fatal(err)
 	}
-	s := openAt(t, o)
+	s := openAt(t, o, Options{Prefix: "weir:"})
 	used := int64(0)
 	goOn := func() {
 		t.Helper()
@@ -114,7 +115,7 @@ func TestAPasswordThatIsNotRedisYetIsAnErrorThatShowsNone(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "secret-of-redis")
 	server.Login("", "secret-of-redis")
 	secret := mount(t, "secret-of-file\r\n")
-	o := Options{Addr: server.Addr}
+	o := connect.Options{Addr: server.Addr}
 	if err := o.SetAuthFile(secret.path()); err != nil {
 		t.Fatal(err)
 	}
@@ -148,9 +149,9 @@ func TestClusterAndSentinelsReadThePasswordForEachConnection(t *testing.T) {
 			server.SetUser(t, "weir", append(append([]string{}, aclRules...), clusterRules...)...)
 		}
 		secret := mount(t, "weir:secret")
-		s := openCluster(t, c, func(o *Options) {
+		s := openCluster(t, c, func(c *connect.Options, o *Options) {
 			o.Prefix = "weir:"
-			if err := o.SetAuthFile(secret.path()); err != nil {
+			if err := c.SetAuthFile(secret.path()); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -183,7 +184,7 @@ func TestClusterAndSentinelsReadThePasswordForEachConnection(t *testing.T) {
 		}
 		rotate("r1", "s1")
 		redis, sentinel := mount(t, "weir:r1\n"), mount(t, "weir:s1\n")
-		o := Options{Type: Sentinel, Master: "mymaster", Addrs: w.Addrs()}
+		o := connect.Options{Type: connect.Sentinel, Master: "mymaster", Addrs: w.Addrs()}
 		if err := o.SetAuthFile(redis.path()); err != nil {
 			t.Fatal(err)
 		}
@@ -208,47 +209,4 @@ func TestClusterAndSentinelsReadThePasswordForEachConnection(t *testing.T) {
 			t.Errorf("%v: want it to say WRONGPASS", err)
 		}
 	})
-}
-
-func TestFaultsInAFileWithAPassword(t *testing.T) {
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	for path, want := range map[string]string{
-		filepath.Join(dir, "none"):        "none: no such file",
-		dir:                               dir + " is no file",
-		file("empty", ""):                 "is empty",
-		file("newline", "\n"):             "is empty",
-		file("user", "s3cret:"):           "has a user and no password",
-		file("lines", "s3cret\ns3cret\n"): "has several lines",
-		file("large", strings.Repeat("s3cret", 20_000)): "is too large: want at most 65536 bytes",
-	} {
-		for name, set := range map[string]func(*Options, string) error{"redis": (*Options).SetAuthFile, "sentinel": (*Options).SetSentinelAuthFile} {
-			var o Options
-			err := set(&o, path)
-			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
-				t.Errorf("%s, %s: %v, want %q", name, path, err, want)
-			}
-		}
-	}
-}
-
-func TestWhatAFileWithAPasswordSays(t *testing.T) {
-	for text, want := range map[string][2]string{
-		"secret": {"of-url", "secret"}, "secret\n": {"of-url", "secret"}, "me:se:cret\r\n": {"me", "se:cret"}, ":secret": {"of-url", "secret"},
-		" spaces stay ": {"of-url", " spaces stay "},
-	} {
-		o := Options{Username: "of-url", Password: "of-url"}
-		if err := o.SetAuthFile(mount(t, text).path()); err != nil {
-			t.Fatal(err)
-		}
-		if user, password, err := o.Credentials(); err != nil || user != want[0] || password != want[1] {
-			t.Errorf("%q: %q, %q, %v, want %q", text, user, password, err, want)
-		}
-	}
 }

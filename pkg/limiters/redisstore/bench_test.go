@@ -14,6 +14,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // cpu is the processor time that the server has taken.
@@ -44,7 +45,7 @@ func BenchmarkCall(b *testing.B) {
 		for _, size := range []int{1, 16, 32, 64, 256} {
 			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
 				server := redistest.Start(b)
-				s := New(Options{Addr: server.Addr, Timeout: time.Second})
+				s := New(connect.Options{Addr: server.Addr, Timeout: time.Second}, Options{})
 				defer s.Close()
 				limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 10, Window: time.Minute})
 				keys := make([]string, 10_000)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // breakLane fails as often as it takes to break the lane.
@@ -39,7 +40,7 @@ func answersAgain(t *testing.T, s *Store) {
 
 func TestABrokenRedisIsNotWaitedFor(t *testing.T) {
 	server := redistest.Start(t)
-	s := New(Options{Addr: server.Addr, Timeout: 50 * time.Millisecond})
+	s := New(connect.Options{Addr: server.Addr, Timeout: 50 * time.Millisecond}, Options{})
 	defer s.Close()
 	answersAgain(t, s) // and is connected
 	if err := server.Signal(syscall.SIGSTOP); err != nil {

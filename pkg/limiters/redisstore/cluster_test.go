@@ -11,21 +11,23 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-func openCluster(t *testing.T, c *redistest.Nodes, change ...func(*Options)) *Store {
+func openCluster(t *testing.T, c *redistest.Nodes, change ...func(*connect.Options, *Options)) *Store {
 	t.Helper()
-	o, err := ParseURL(Cluster, "", strings.Join(c.Addrs(), ","))
+	at, err := connect.ParseURL(connect.Cluster, "", strings.Join(c.Addrs(), ","))
 	if err != nil {
 		t.Fatal(err)
 	}
+	var o Options
 	for _, f := range change {
-		f(&o)
+		f(&at, &o)
 	}
-	return openAt(t, o)
+	return openAt(t, at, o)
 }
 
-func oneSlot(o *Options) { o.Tag = func(string) string { return "tag" } }
+func oneSlot(_ *connect.Options, o *Options) { o.Tag = func(string) string { return "tag" } }
 
 // keysOn are so many keys in slots of their own, all of one node, by its place in the cluster.
 func keysOn(c *redistest.Nodes, node, count int) []string {
@@ -182,7 +184,7 @@ func aUserOfTheACL(t *testing.T, c *redistest.Nodes) {
 	for _, server := range c.Servers {
 		server.SetUser(t, "weir", append(aclRules, clusterRules...)...)
 	}
-	s := openCluster(t, c, func(o *Options) { o.Prefix = "weir:"; o.SetAuth("weir:secret") })
+	s := openCluster(t, c, func(c *connect.Options, o *Options) { o.Prefix = "weir:"; c.SetAuth("weir:secret") })
 	out, err := take(t, s, hitsOf("a", "b", "c", "d", "e", "f")...)
 	for i, v := range out {
 		if err != nil || v.Err != nil || v.Used != 1 {
@@ -228,7 +230,7 @@ func TestNodesThatRepeatWhatTheyWereSentAreNotRepeated(t *testing.T) {
 
 func TestOneRedisIsNoCluster(t *testing.T) {
 	server := redistest.Start(t)
-	s := openAt(t, Options{Type: Cluster, Addrs: []string{server.Addr}})
+	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{server.Addr}})
 	if _, err := take(t, s, hitsOf("a", "b")...); err == nil || !strings.Contains(err.Error(), "cluster support disabled") {
 		t.Errorf("take: %v", err)
 	}
@@ -244,9 +246,9 @@ func TestAClusterOfWhichNothingIsKnownCostsTheTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	s := New(Options{
-		Type: Cluster, Addrs: []string{silent.Addr().String()}, Timeout: 50 * time.Millisecond, DialTimeout: patience,
-	})
+	s := New(connect.Options{
+		Type: connect.Cluster, Addrs: []string{silent.Addr().String()}, Timeout: 50 * time.Millisecond, DialTimeout: patience,
+	}, Options{})
 	defer s.Close()
 	start := time.Now()
 	_, err = take(t, s, hitsOf("k")...)

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // soon is how late a Redis that is back may be noticed: a pause of the breaker, or two, and what a busy machine adds. What is
@@ -86,7 +87,7 @@ func (l *ledger) back() {
 // used looks at what is charged.
 func (l *ledger) used() int64 {
 	l.t.Helper()
-	out, err := take(l.t, openAt(l.t, Options{Addr: l.store.where}), limiters.Hit{Key: l.key, Limit: many})
+	out, err := take(l.t, openAt(l.t, connect.Options{Addr: l.store.where}), limiters.Hit{Key: l.key, Limit: many})
 	if err != nil || out[0].Err != nil {
 		l.t.Fatal(out, err)
 	}
@@ -117,7 +118,7 @@ func TestARedisThatLoadsIsWaitedForByNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	l := newLedger(t, openAt(t, Options{Addr: addr}), "k")
+	l := newLedger(t, openAt(t, connect.Options{Addr: addr}), "k")
 	if err := l.hit(); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +168,7 @@ func behindName(t *testing.T, to string) (*Store, *redistest.Wire) {
 	t.Helper()
 	name := redistest.NewWire(t)
 	name.To(to)
-	return openAt(t, Options{Addr: name.Addr, Timeout: time.Second}), name
+	return openAt(t, connect.Options{Addr: name.Addr, Timeout: time.Second}), name
 }
 
 // A replica that serves nothing while it has no master says MASTERDOWN. Its connection is left, for the name may by now lead
@@ -214,7 +215,7 @@ func TestAMasterWithoutItsReplicaChargesNothing(t *testing.T) {
 // BUSY, until it ends or is killed. None of them is charged.
 func TestARedisThatIsBusyIsBackWhenTheScriptIsKilled(t *testing.T) {
 	server := redistest.Start(t, "--lua-time-limit", "200")
-	l := newLedger(t, openAt(t, Options{Addr: server.Addr, Timeout: 100 * time.Millisecond}), "k")
+	l := newLedger(t, openAt(t, connect.Options{Addr: server.Addr, Timeout: 100 * time.Millisecond}), "k")
 	l.back()
 	before := l.used()
 	var slow sync.WaitGroup
@@ -315,7 +316,7 @@ func TestScriptsThatAreFlushedUnderTrafficCostNoHit(t *testing.T) {
 
 func TestARedisThatIsAbsentAtFirstIsFound(t *testing.T) {
 	addr := redistest.FreeAddr(t)
-	l := newLedger(t, openAt(t, Options{Addr: addr, Timeout: 100 * time.Millisecond}), "k")
+	l := newLedger(t, openAt(t, connect.Options{Addr: addr, Timeout: 100 * time.Millisecond}), "k")
 	for range 2 * failuresToBreak {
 		l.refused("connection refused")
 	}
@@ -341,7 +342,7 @@ func TestAUnixSocketPassesTheSuite(t *testing.T) {
 		return server
 	}
 	server := start()
-	o, err := ParseURL(Single, "unix", socket)
+	o, err := connect.ParseURL(connect.Single, "unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +379,7 @@ func TestARedisThatIsFarAwayIsBackWhenAConnectionIsLost(t *testing.T) {
 	server := redistest.Start(t)
 	const roundTrip, timeout = 60 * time.Millisecond, 100 * time.Millisecond
 	far := redistest.Far(t, server.Addr, roundTrip)
-	l := newLedger(t, openAt(t, Options{Addr: far, Timeout: timeout}), "k")
+	l := newLedger(t, openAt(t, connect.Options{Addr: far, Timeout: timeout}), "k")
 	redistest.Await(t, "a first answer", func(context.Context) error { return l.hit() })
 	if took, err := l.store.RoundTrip(t.Context()); err != nil || took < roundTrip || took > roundTrip+soon {
 		t.Errorf("%v, %v: want the %v that it takes", took, err, roundTrip)

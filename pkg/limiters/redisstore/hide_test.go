@@ -10,6 +10,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 const secret = "0123456789abcdef0123456789abcdef"
@@ -33,7 +34,9 @@ func domainOfKey(key string) string {
 
 func TestStorePassesTheSuiteWithHiddenKeys(t *testing.T) {
 	server := redistest.Start(t)
-	opened := func(t *testing.T) limiters.Store { return openAt(t, Options{Addr: server.Addr, KeySecret: secret}) }
+	opened := func(t *testing.T) limiters.Store {
+		return openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: secret})
+	}
 	limiterstest.Run(t, func(t *testing.T) limiters.Store {
 		if err := server.Client(t).FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
@@ -47,7 +50,7 @@ func TestNothingThatUsersSentIsInRedis(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client(t)
 	for _, tag := range []func(string) string{nil, domainOfKey} {
-		s := openAt(t, Options{Addr: server.Addr, Prefix: "weir:", Tag: tag, KeySecret: secret})
+		s := openAt(t, connect.Options{Addr: server.Addr}, Options{Prefix: "weir:", Tag: tag, KeySecret: secret})
 		for _, user := range []string{"alice", "carol"} {
 			if _, err := take(t, s, spokenBy(user)...); err != nil {
 				t.Fatal(err)
@@ -76,7 +79,7 @@ func TestAnotherSecretIsAnotherKeySpace(t *testing.T) {
 	hits := spokenBy("alice")
 	for _, with := range []string{"", secret, secret[1:] + "x", strings.ToUpper(secret), secret + "\x01"} {
 		for used := int64(1); used <= 2; used++ {
-			out, err := take(t, openAt(t, Options{Addr: server.Addr, KeySecret: with}), hits...)
+			out, err := take(t, openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: with}), hits...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +129,7 @@ func TestAHiddenKeyKeepsItsSlot(t *testing.T) {
 
 func TestAnErrorOfAHiddenKeyShowsNothing(t *testing.T) {
 	server := redistest.Start(t)
-	s := openAt(t, Options{Addr: server.Addr, KeySecret: secret})
+	s := openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: secret})
 	hit := limiters.Hit{Key: "4:user=5:alice", Limit: hourly, N: 1}
 	server.Client(t).HSet(t.Context(), s.names.key(&hit), "a", "b")
 	out, err := take(t, s, hit)

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // A queue is a Redis that stands still, and Takes that arrive there one after another.
@@ -111,7 +112,7 @@ func TestWhatHasWaitedGoesInOneCall(t *testing.T) {
 
 func TestTakesOfSeveralTimesAndTooManyHitsGoInSeveralCalls(t *testing.T) {
 	server := redistest.Start(t)
-	s := New(Options{Addr: server.Addr, Timeout: patience, MaxBatch: 4})
+	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{MaxBatch: 4})
 	defer s.Close()
 	q := standStill(t, server, s)
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 1000, Window: time.Hour})
@@ -188,7 +189,7 @@ func TestWhoGivesUpWaitingIsNotCharged(t *testing.T) {
 
 func TestPastTheBoundIsRefusedAtOnce(t *testing.T) {
 	server := redistest.Start(t)
-	s := New(Options{Addr: server.Addr, Timeout: patience, MaxWaiting: 1})
+	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{MaxWaiting: 1})
 	defer s.Close()
 	q := standStill(t, server, s)
 	var failed error
@@ -210,7 +211,7 @@ func TestPastTheBoundIsRefusedAtOnce(t *testing.T) {
 // A Redis that was frozen runs what it was sent when it thaws: by then those who asked have been told that it failed.
 func TestALateCallChargesNothing(t *testing.T) {
 	server := redistest.Start(t)
-	s := New(Options{Addr: server.Addr, Timeout: 200 * time.Millisecond})
+	s := New(connect.Options{Addr: server.Addr, Timeout: 200 * time.Millisecond}, Options{})
 	defer s.Close()
 	redistest.Await(t, "a first answer", func(context.Context) error {
 		_, err := take(t, s, hitsOf("k")...)
@@ -359,7 +360,7 @@ func TestRunsAreTheHits(t *testing.T) {
 func TestHitsOfManyLimitsTravelTogether(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s, reference := openAt(t, Options{Addr: server.Addr}), limiterstest.NewReference()
+	s, reference := openAt(t, connect.Options{Addr: server.Addr}), limiterstest.NewReference()
 	var limits []*limiters.Limit
 	for _, algorithm := range limiters.Algorithms() {
 		for most := range int64(3) {

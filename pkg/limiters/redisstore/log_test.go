@@ -17,6 +17,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 const million = 1_000_000
@@ -211,7 +212,7 @@ func TestALongLogIsAsTheReferenceHasIt(t *testing.T) {
 // BenchmarkALogOfAMillion tells how long a call holds Redis, by Redis' own slow log.
 func BenchmarkALogOfAMillion(b *testing.B) {
 	server := redistest.Start(b)
-	s := New(Options{Addr: server.Addr, Timeout: patience})
+	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{})
 	defer s.Close()
 	c, ctx := server.Client(b), context.Background()
 	key := keyOf("", &limiters.Hit{Key: "k", Limit: millionAMinute})
@@ -248,7 +249,7 @@ func BenchmarkALogOfAMillion(b *testing.B) {
 // BenchmarkMemoryPerKey asks Redis what a key of 40 bytes takes, with three hits at three times.
 func BenchmarkMemoryPerKey(b *testing.B) {
 	server := redistest.Start(b)
-	s := New(Options{Addr: server.Addr, Timeout: patience})
+	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{})
 	defer s.Close()
 	c, ctx := server.Client(b), context.Background()
 	for _, name := range limiters.Algorithms() {

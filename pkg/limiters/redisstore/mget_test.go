@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // A user who may not use MGET, as those of before it was used, is served: each key is then read by itself.
@@ -15,7 +16,7 @@ func TestMGETIsNotNeeded(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", slices.DeleteFunc(slices.Clone(aclRules), func(rule string) bool { return rule == "+mget" })...)
-	s := openAt(t, Options{Addr: server.Addr, Username: "weir", Password: "secret", Prefix: "weir:"})
+	s := openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
 	now := time.Unix(1_700_000_000, 0)
 	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
 		limit, err := limiters.New(limiters.Spec{Algorithm: algorithm, Max: 3, Window: time.Hour})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // zone is a DNS server on loopback that all of this process asks, and what it answers.
@@ -118,7 +119,7 @@ func TestANameIsResolvedForEachConnection(t *testing.T) {
 	}
 	t.Cleanup(next.Stop)
 	z.set("redis.weir.test", "127.0.0.1")
-	l := newLedger(t, openAt(t, Options{Addr: "redis.weir.test:" + port, Timeout: time.Second}), "k")
+	l := newLedger(t, openAt(t, connect.Options{Addr: "redis.weir.test:" + port, Timeout: time.Second}), "k")
 	if err := l.hit(); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func TestNamesThatNodesTellAreResolvedForEachConnection(t *testing.T) {
 			return err
 		})
 	}
-	s := openCluster(t, c, func(o *Options) { o.Timeout = time.Second })
+	s := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout = time.Second })
 	l := newLedger(t, s, keysOn(c, 1, 1)[0])
 	if err := l.hit(); err != nil {
 		t.Fatal(err)
@@ -194,7 +195,7 @@ func TestANameThatSentinelsTellIsResolved(t *testing.T) {
 	if master, err := sentinel.Do(t.Context(), "sentinel", "get-master-addr-by-name", "named").StringSlice(); err != nil || master[0] != "localhost" {
 		t.Fatalf("the Sentinel says %q, %v", master, err)
 	}
-	l := newLedger(t, openAt(t, Options{Type: Sentinel, Master: "named", Addrs: w.Addrs(), Timeout: time.Second}), "k")
+	l := newLedger(t, openAt(t, connect.Options{Type: connect.Sentinel, Master: "named", Addrs: w.Addrs(), Timeout: time.Second}), "k")
 	for range 3 {
 		l.back()
 		disconnect(t, w.Master)

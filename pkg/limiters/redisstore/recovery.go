@@ -44,24 +44,3 @@ func slotsAreElsewhere(err error) bool {
 	return answerOf(err) == nil || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
 		redis.IsMasterDownError(err) || redis.IsLoadingError(err)
 }
-
-// bounded gives a deadline to what go-redis asks of a node by itself, the slots, for which it has none: a node that is gone
-// without a word would else keep it from asking the next for as long as connecting may take.
-type bounded time.Duration
-
-func (bounded) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (bounded) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (b bounded) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if _, has := ctx.Deadline(); has {
-			return next(ctx, cmd)
-		}
-		ctx, cancel := context.WithTimeout(ctx, time.Duration(b))
-		defer cancel()
-		return next(ctx, cmd)
-	}
-}

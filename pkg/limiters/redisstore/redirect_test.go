@@ -16,6 +16,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // theSlot is the slot of all keys with the tag of oneSlot, and the node that has it.
@@ -136,7 +137,7 @@ func TestWhatIsRefusedWhileASlotMoves(t *testing.T) {
 	out, err = take(t, s, group("old")...)
 	want(out, err, 2)
 	// In a call over several slots it is the same. A hit on a key of the group is decided with it, or not.
-	untagged := openCluster(t, c, func(o *Options) {
+	untagged := openCluster(t, c, func(c *connect.Options, o *Options) {
 		o.Tag = func(key string) string {
 			if strings.HasPrefix(key, "k") {
 				return key
@@ -172,7 +173,7 @@ func behindWires(t *testing.T) (*redistest.Nodes, []*redistest.Wire, *Store) {
 		wires = append(wires, w)
 		return w.Addr
 	})
-	s := openAt(t, Options{Type: Cluster, Addrs: []string{wires[0].Addr, wires[1].Addr}})
+	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{wires[0].Addr, wires[1].Addr}})
 	out, err := take(t, s, hitsOf(keysOn(c, 0, 1)[0], keysOn(c, 1, 1)[0], keysOn(c, 2, 1)[0])...)
 	for _, v := range out {
 		if err != nil || v.Err != nil {
@@ -247,7 +248,7 @@ func TestANodeThatIsGoneFailsItsOwnSlots(t *testing.T) {
 		t.Error("of nothing but the node that is gone: no error")
 	}
 	// One that is there and does not answer is waited for until the deadline; the others are not held up.
-	hurried := openCluster(t, c, func(o *Options) { o.Timeout = time.Second })
+	hurried := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout = time.Second })
 	if _, err := hurried.EvictionPolicy(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
@@ -48,31 +49,20 @@ type Store struct {
 }
 
 // New makes a Store. It does not connect: the first call does. Close it when no call is under way any more.
-func New(o Options) *Store {
-	quiet()
-	o = o.withDefaults()
+func New(c connect.Options, o Options) *Store {
+	c, o = c.WithDefaults(), o.withDefaults()
 	s := &Store{
-		where:   o.Addr,
+		client:  c.Open(),
+		where:   c.String(),
 		script:  newScript(redisscripts.Batch(redisscripts.Algorithms...)),
 		names:   naming{o.Prefix, o.Tag, newHider(o.KeySecret)},
 		clock:   newClock(),
-		timeout: o.Timeout,
-		connect: max(o.Timeout, o.DialTimeout),
+		timeout: c.Timeout,
+		connect: max(c.Timeout, c.DialTimeout),
 	}
+	s.cluster, _ = s.client.(*redis.ClusterClient)
 	s.life, s.end = context.WithCancel(context.Background())
 	s.way = s.newRecovery()
-	switch o.Type {
-	case Sentinel:
-		s.where = "the master " + o.Master + " of the Sentinels " + strings.Join(o.Addrs, ",")
-		s.client = redis.NewFailoverClient(o.sentinel())
-	case Cluster:
-		s.where = "the cluster of " + strings.Join(o.Addrs, ",")
-		s.cluster = redis.NewClusterClient(o.cluster())
-		s.cluster.OnNewNode(func(node *redis.Client) { node.AddHook(bounded(o.asking())) })
-		s.client = s.cluster
-	default:
-		s.client = redis.NewClient(o.single())
-	}
 	newLane := func(d decide) *lane {
 		return &lane{decide: d, timeout: s.timeout, most: o.MaxBatch, bound: o.MaxWaiting, counts: &s.counts}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // patience is longer than any call takes on a busy machine: these tests are not about time.
@@ -22,7 +23,7 @@ const patience = 10 * time.Second
 
 func open(t *testing.T, server *redistest.Server) *Store {
 	t.Helper()
-	s := New(Options{Addr: server.Addr, Timeout: patience})
+	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{})
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -72,7 +73,7 @@ func TestAMasterThatBecomesAReplicaIsLeft(t *testing.T) {
 	old, master := redistest.Start(t), redistest.Start(t)
 	name := redistest.NewWire(t)
 	name.To(old.Addr)
-	s := New(Options{Addr: name.Addr, Timeout: patience})
+	s := New(connect.Options{Addr: name.Addr, Timeout: patience}, Options{})
 	defer s.Close()
 	if _, err := take(t, s, hitsOf("k")...); err != nil {
 		t.Fatal(err)
@@ -320,7 +321,7 @@ func TestATagDecidesTheSlot(t *testing.T) {
 
 func TestARedisThatIsNotThereIsAnErrorThatNamesIt(t *testing.T) {
 	addr := redistest.FreeAddr(t)
-	s := New(Options{Addr: addr, Timeout: time.Second})
+	s := New(connect.Options{Addr: addr, Timeout: time.Second}, Options{})
 	defer s.Close()
 	out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
 	if err == nil || !strings.Contains(err.Error(), addr) {
@@ -369,7 +370,7 @@ func TestASilentRedisCostsTheTimeoutAndIsAskedOnce(t *testing.T) {
 			}()
 		}
 	}()
-	s := New(Options{Addr: l.Addr().String(), Timeout: 100 * time.Millisecond})
+	s := New(connect.Options{Addr: l.Addr().String(), Timeout: 100 * time.Millisecond}, Options{})
 	defer s.Close()
 	start := time.Now()
 	_, err = take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})

@@ -2,8 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,23 +9,25 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-func openTLS(t *testing.T, server *redistest.Server, files TLSFiles) *Store {
+func openTLS(t *testing.T, server *redistest.Server, files connect.TLSFiles) *Store {
 	t.Helper()
 	config, err := files.Config()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return openAt(t, Options{Addr: server.Addr, TLS: config})
+	return openAt(t, connect.Options{Addr: server.Addr, TLS: config})
 }
 
-func openAt(t *testing.T, o Options) *Store {
+// openAt opens a store, by default with a timeout that no call exceeds on a busy machine.
+func openAt(t *testing.T, c connect.Options, o ...Options) *Store {
 	t.Helper()
-	if o.Timeout == 0 {
-		o.Timeout = patience
+	if c.Timeout == 0 {
+		c.Timeout = patience
 	}
-	s := New(o)
+	s := New(c, append(o, Options{})[0])
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -40,7 +40,7 @@ func TestTLSWithAClientCertificatePassesTheSuite(t *testing.T) {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		return openTLS(t, server, TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File})
+		return openTLS(t, server, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File})
 	})
 }
 
@@ -52,17 +52,17 @@ func TestWhomTLSBelieves(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		server *redistest.Server
-		files  TLSFiles
+		files  connect.TLSFiles
 		err    string // " " is any: of TLS 1.3 the client hears only that the connection has ended
 	}{
-		{"all is right", here, TLSFiles{own.Cert, own.Key, authority.File, false}, ""},
-		{"no client certificate", here, TLSFiles{"", "", authority.File, false}, " "},
-		{"a stranger's certificate", here, TLSFiles{foreign.Cert, foreign.Key, authority.File, false}, " "},
-		{"a wrong authority", here, TLSFiles{own.Cert, own.Key, other.File, false}, "unknown authority"},
-		{"the system's authorities", here, TLSFiles{own.Cert, own.Key, "", false}, "unknown authority"},
-		{"another name", elsewhere, TLSFiles{own.Cert, own.Key, authority.File, false}, "127.0.0.1"},
-		{"another name, which does not matter", elsewhere, TLSFiles{own.Cert, own.Key, authority.File, true}, ""},
-		{"a wrong authority, whatever the name", here, TLSFiles{own.Cert, own.Key, other.File, true}, "unknown authority"},
+		{"all is right", here, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File}, ""},
+		{"no client certificate", here, connect.TLSFiles{CA: authority.File}, " "},
+		{"a stranger's certificate", here, connect.TLSFiles{Cert: foreign.Cert, Key: foreign.Key, CA: authority.File}, " "},
+		{"a wrong authority", here, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: other.File}, "unknown authority"},
+		{"the system's authorities", here, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: ""}, "unknown authority"},
+		{"another name", elsewhere, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File}, "127.0.0.1"},
+		{"another name, which does not matter", elsewhere, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File, SkipHostname: true}, ""},
+		{"a wrong authority, whatever the name", here, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: other.File, SkipHostname: true}, "unknown authority"},
 	} {
 		out, err := take(t, openTLS(t, c.server, c.files), limiters.Hit{Key: c.name, Limit: hourly, N: 1})
 		if c.err == "" && (err != nil || out[0].Used != 1) ||
@@ -70,7 +70,7 @@ func TestWhomTLSBelieves(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %q", c.name, out[0], err, c.err)
 		}
 	}
-	plain := openAt(t, Options{Addr: here.Addr})
+	plain := openAt(t, connect.Options{Addr: here.Addr})
 	if _, err := take(t, plain, limiters.Hit{Key: "k", Limit: hourly, N: 1}); err == nil {
 		t.Error("no TLS, and no error")
 	}
@@ -81,36 +81,12 @@ func TestACertificateIsReadAgainForEachConnection(t *testing.T) {
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
 	own := certtest.New(t).Issue(t, "weir")
-	s := openTLS(t, server, TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File})
+	s := openTLS(t, server, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File})
 	if _, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); err == nil {
 		t.Fatal("a stranger got in")
 	}
 	authority.IssueTo(t, own, "weir")
 	if out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); err != nil || out[0].Used != 1 {
 		t.Errorf("%+v, %v", out, err)
-	}
-}
-
-func TestFaultsInTLSFiles(t *testing.T) {
-	authority := certtest.New(t)
-	own, other := authority.Issue(t, "weir"), authority.Issue(t, "weir")
-	junk := filepath.Join(t.TempDir(), "junk.pem")
-	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		files TLSFiles
-		err   string
-	}{
-		{TLSFiles{Cert: own.Cert}, own.Cert + " has no key"},
-		{TLSFiles{Key: own.Key}, own.Key + " has no client certificate"},
-		{TLSFiles{Cert: own.Cert, Key: other.Key}, "private key does not match"},
-		{TLSFiles{Cert: junk, Key: own.Key}, junk},
-		{TLSFiles{CA: junk}, "no certificate in " + junk},
-		{TLSFiles{CA: junk + "x"}, "no such file"},
-	} {
-		if _, err := c.files.Config(); err == nil || !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%+v: %v, want %q", c.files, err, c.err)
-		}
 	}
 }

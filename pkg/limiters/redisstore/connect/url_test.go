@@ -1,4 +1,4 @@
-package redisstore
+package connect
 
 import (
 	"reflect"
@@ -53,9 +53,9 @@ func TestParseURL(t *testing.T) {
 		{"", "tcp", "redis://me:secret@h:1/x", Options{}, "database that is not a number", false},
 		{"", "tcp", "redis://me:secret@h:1/-1", Options{}, "database that is not a number", false},
 		{"", "tcp", "redis://me:secret@h:1?secret=1", Options{}, "unknown parameter", false},
-		{"", "tcp", "redis://me:sec/secret@h:1", Options{}, "want its %XX", false},
-		{"", "tcp", "redis://me:sec#secret@h:1", Options{}, "want its %XX", false},
-		{"", "tcp", "redis://me:secret@h:x", Options{}, "want its %XX", false},
+		{"", "tcp", "redis://me:sec/secret@h:1", Options{}, "as %XX", false},
+		{"", "tcp", "redis://me:sec#secret@h:1", Options{}, "as %XX", false},
+		{"", "tcp", "redis://me:secret@h:x", Options{}, "as %XX", false},
 		{"", "tcp", "redis://me:secret@h:70000", Options{}, "port that is out of range", false},
 		{"", "tcp", "me:secret://h", Options{}, "unknown scheme", false},
 		{"", "tcp", "http://h:1", Options{}, "unknown scheme", false},
@@ -70,7 +70,7 @@ func TestParseURL(t *testing.T) {
 		}, "", true},
 		{Sentinel, "", "s1:26379,s2:26379", Options{}, "name of the master should be", false},
 		{Sentinel, "", "master", Options{}, "no Sentinels", false},
-		{Sentinel, "", "master,", Options{}, "number 2 of the list is empty", false},
+		{Sentinel, "", "master,", Options{}, "address 2 of the list is empty", false},
 		{Sentinel, "", ",s1:26379", Options{}, "no name of a master", false},
 		{Sentinel, "", "master,redis://s1:26379/1", Options{}, "no databases", false},
 
@@ -79,9 +79,9 @@ func TestParseURL(t *testing.T) {
 			Type: Cluster, Addrs: []string{"a:1", "b:2", "c:3"}, Username: "me", Password: "secret",
 		}, "", false},
 		{Cluster, "", "rediss://a:1,rediss://b:2", Options{Type: Cluster, Addrs: []string{"a:1", "b:2"}}, "", true},
-		{Cluster, "", "a:1,,b:2", Options{}, "number 2 of the list is empty", false},
-		{Cluster, "", "a:1,b:secret", Options{}, "number 2 of the list is not an address", false},
-		{Cluster, "", "redis://a:1/2", Options{}, "database 0 alone", false},
+		{Cluster, "", "a:1,,b:2", Options{}, "address 2 of the list is empty", false},
+		{Cluster, "", "a:1,b:secret", Options{}, "address 2 of the list is not an address", false},
+		{Cluster, "", "redis://a:1/2", Options{}, "only database 0", false},
 		{Cluster, "", "redis://:secret@a:1,redis://:secret2@b:1", Options{}, "another user or password", false},
 		{"ring", "", "a:1", Options{}, `unknown type "ring"`, false},
 	} {
@@ -96,27 +96,6 @@ func TestParseURL(t *testing.T) {
 		}
 		if err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("ParseURL(%q): the error shows the password: %v", c.text, err)
-		}
-	}
-}
-
-func TestSetAuth(t *testing.T) {
-	for _, c := range []struct{ text, user, password string }{
-		{"", "of the url", "of the url"},
-		{"secret", "of the url", "secret"},
-		{"me:secret", "me", "secret"},
-		{"me:sec:ret", "me", "sec:ret"},
-		{":secret", "of the url", "secret"},
-	} {
-		o := Options{Username: "of the url", Password: "of the url"}
-		o.SentinelUsername, o.SentinelPassword = o.Username, o.Password
-		o.SetAuth(c.text)
-		o.SetSentinelAuth(c.text)
-		if o.Username != c.user || o.Password != c.password {
-			t.Errorf("%q: %q and %q, want %q and %q", c.text, o.Username, o.Password, c.user, c.password)
-		}
-		if o.SentinelUsername != c.user || o.SentinelPassword != c.password {
-			t.Errorf("%q, of a Sentinel: %q and %q", c.text, o.SentinelUsername, o.SentinelPassword)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package redisstore
+package connect
 
 import (
 	"context"
@@ -9,7 +9,8 @@ import (
 	"github.com/weir-rls/weir/internal/socket"
 )
 
-// dialer connects as go-redis does by itself, but to a socket.Quick one, and not longer than ctx with TLS either.
+// dialer returns a dial function that differs from that of go-redis in two points: it returns a [socket.Quick]
+// connection, and ctx bounds the TLS handshake too.
 func (o Options) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
 	tcp := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3,
@@ -21,15 +22,16 @@ func (o Options) dialer() func(ctx context.Context, network, addr string) (net.C
 		if err != nil {
 			return nil, err
 		}
-		if c = socket.Quick(c); o.TLS == nil {
+		c = socket.Quick(c)
+		if o.TLS == nil {
 			return c, nil
 		}
-		return o.encrypted(ctx, c, addr)
+		return o.encrypt(ctx, c, addr)
 	}
 }
 
-// encrypted is c with TLS. A certificate is to be for the host of addr, unless the options name another.
-func (o Options) encrypted(ctx context.Context, c net.Conn, addr string) (net.Conn, error) {
+// encrypt adds TLS to c. The certificate must be valid for the host of addr, unless o.TLS has a ServerName.
+func (o Options) encrypt(ctx context.Context, c net.Conn, addr string) (net.Conn, error) {
 	config := o.TLS
 	if config.ServerName == "" {
 		host, _, err := net.SplitHostPort(addr)
@@ -41,7 +43,7 @@ func (o Options) encrypted(ctx context.Context, c net.Conn, addr string) (net.Co
 	}
 	t := tls.Client(c, config)
 	if err := t.HandshakeContext(ctx); err != nil {
-		_ = c.Close() // the handshake's error is the one
+		_ = c.Close() // the handshake's error is the useful one
 		return nil, err
 	}
 	return t, nil

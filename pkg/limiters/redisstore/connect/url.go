@@ -1,4 +1,4 @@
-package redisstore
+package connect
 
 import (
 	"crypto/tls"
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ParseType reads a type in any case. Empty is Single.
+// ParseType parses a type, ignoring case. The empty text is Single.
 func ParseType(text string) (Type, error) {
 	switch t := Type(strings.ToLower(text)); t {
 	case "":
@@ -21,15 +21,15 @@ func ParseType(text string) (Type, error) {
 	return "", fmt.Errorf("unknown type %q: want %s, %s or %s", text, Single, Sentinel, Cluster)
 }
 
-// ParseURL reads where Redis is as envoyproxy/ratelimit takes it.
+// ParseURL parses the address of Redis in the forms that envoyproxy/ratelimit accepts:
 //
-//   - single: host:port, redis://user:password@host:port/db, or the path of a unix socket where the network is unix or
-//     the path begins with a slash
-//   - sentinel: the name of the master, and then the Sentinels: master,host:port,host:port
-//   - cluster: any nodes of it: host:port,host:port
+//   - single: host:port, redis://user:password@host:port/db, or the path of a unix socket if the network is unix or the
+//     path begins with a slash
+//   - sentinel: the name of the master, then the Sentinels: master,host:port,host:port
+//   - cluster: some of its nodes: host:port,host:port
 //
-// In place of host:port may stand a redis://, or a rediss:// for TLS. Errors do not show any of the text, for there may
-// be a password in it.
+// Each host:port may also be a redis:// URL, or a rediss:// URL for TLS. Errors do not show the text, because it may hold
+// a password.
 func ParseURL(t Type, network, text string) (Options, error) {
 	parse := parseSingle
 	switch t {
@@ -48,38 +48,12 @@ func ParseURL(t Type, network, text string) (Options, error) {
 	if strings.TrimSpace(text) == "" {
 		return Options{}, errors.New("an empty address: want host:port, redis://host:port/db or the path of a socket")
 	}
-	o, err := parse(text)
-	if err != nil {
-		return Options{}, err
-	}
-	return o, nil
-}
-
-// SetAuth takes who Weir is from REDIS_AUTH: password, or user:password. As with envoyproxy/ratelimit it goes before
-// what the URL says, and what it does not say is left.
-func (o *Options) SetAuth(text string) { setAuth(&o.Username, &o.Password, text) }
-
-// SetSentinelAuth is SetAuth, of REDIS_SENTINEL_AUTH, for who Weir is to the Sentinels.
-func (o *Options) SetSentinelAuth(text string) {
-	setAuth(&o.SentinelUsername, &o.SentinelPassword, text)
-}
-
-func setAuth(username, password *string, text string) {
-	user, secret, both := strings.Cut(text, ":")
-	if !both {
-		user, secret = "", text
-	}
-	if user != "" {
-		*username = user
-	}
-	if secret != "" {
-		*password = secret
-	}
+	return parse(text)
 }
 
 func parseSocket(text string) (Options, error) {
 	if strings.Contains(text, "://") {
-		return Options{}, errors.New("a URL is no socket: want the path of a socket, or tcp as the type of socket")
+		return Options{}, errors.New("a URL where the path of a socket should be: want a path, or tcp as the type of socket")
 	}
 	return Options{Type: Single, Network: "unix", Addr: text}, nil
 }
@@ -115,7 +89,7 @@ func parseSentinel(text string) (Options, error) {
 		return Options{}, err
 	}
 	if all.db != 0 {
-		return Options{}, errors.New("a Sentinel has no databases: want an address without a number at its end")
+		return Options{}, errors.New("a Sentinel has no databases: want an address without a database number")
 	}
 	o.SentinelUsername, o.SentinelPassword = all.username, all.password
 	return o, nil
@@ -128,22 +102,22 @@ func parseCluster(text string) (Options, error) {
 		return Options{}, err
 	}
 	if all.db != 0 {
-		return Options{}, errors.New("a cluster has the database 0 alone: want an address without a number at its end")
+		return Options{}, errors.New("a cluster has only database 0: want an address without a database number")
 	}
 	o.Username, o.Password = all.username, all.password
 	return o, nil
 }
 
-// parseNodes reads a list of addresses, of which the first is number first of the text. It returns what they have in
-// common.
+// parseNodes parses a list of addresses into o.Addrs and returns their common settings. Errors count the addresses from
+// first.
 func (o *Options) parseNodes(list, port string, first int) (all node, err error) {
 	for i, text := range strings.Split(list, ",") {
 		n, err := parseNode(strings.TrimSpace(text), port)
 		if err != nil {
-			return node{}, fmt.Errorf("number %d of the list %w", first+i, err)
+			return node{}, fmt.Errorf("address %d of the list %w", first+i, err)
 		}
 		if n.password != "" && all.password != "" && (n.username != all.username || n.password != all.password) {
-			return node{}, fmt.Errorf("number %d of the list has another user or password: want one for all", first+i)
+			return node{}, fmt.Errorf("address %d of the list has another user or password: want the same for all", first+i)
 		}
 		if n.password != "" {
 			all.username, all.password = n.username, n.password
@@ -155,7 +129,7 @@ func (o *Options) parseNodes(list, port string, first int) (all node, err error)
 	return all, nil
 }
 
-// A node is one address.
+// A node is one parsed address.
 type node struct {
 	addr               string
 	username, password string
@@ -172,7 +146,7 @@ func (n node) tls() *tls.Config {
 
 const wantNode = "want host:port or redis://user:password@host:port/db"
 
-// parseNode reads one address. Its errors go on where a sentence about the address begins.
+// parseNode parses one address. Its errors continue a sentence whose subject is the address.
 func parseNode(text, port string) (node, error) {
 	if text == "" {
 		return node{}, errors.New("is empty: " + wantNode)
@@ -186,9 +160,9 @@ func parseNode(text, port string) (node, error) {
 	case scheme != "redis" && scheme != "rediss":
 		return node{}, errors.New("has an unknown scheme: " + wantNode + ", or rediss:// for TLS")
 	case err != nil || u.Opaque != "" || u.Fragment != "":
-		// The error of net/url shows what it stumbled over, which may be a password.
+		// The error of net/url quotes the text, which may hold a password.
 		return node{}, errors.New("is not an address of Redis: " + wantNode +
-			"; of a special character in a password, want its %XX")
+			"; write special characters of a password as %XX")
 	}
 	n := node{username: u.User.Username(), secure: scheme == "rediss"}
 	n.password, _ = u.User.Password()
@@ -197,7 +171,7 @@ func parseNode(text, port string) (node, error) {
 		switch name {
 		case "username", "password", "db":
 		default:
-			return node{}, errors.New("has an unknown parameter: want username, password or db, or none")
+			return node{}, errors.New("has an unknown parameter: want only username, password or db")
 		}
 	}
 	if n.username == "" {

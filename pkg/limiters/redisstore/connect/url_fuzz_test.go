@@ -1,11 +1,11 @@
-package redisstore
+package connect
 
 import (
 	"strings"
 	"testing"
 )
 
-// Whatever an address is, it is read or refused, and what refuses it does not repeat a password.
+// FuzzParseURL checks that every text is parsed or rejected, and that no error shows a password.
 func FuzzParseURL(f *testing.F) {
 	const password = "correct-horse"
 	for _, seed := range []string{

@@ -1,4 +1,4 @@
-package redisstore
+package connect
 
 import (
 	"crypto/tls"
@@ -8,16 +8,16 @@ import (
 	"os"
 )
 
-// TLSFiles are the files, in PEM, of a TLS connection to Redis. All may be empty.
+// TLSFiles name the PEM files of TLS connections to Redis. All may be empty.
 type TLSFiles struct {
-	Cert, Key string // who Weir is; both or none
-	CA        string // whom Weir believes; the system's authorities if empty
-	// SkipHostname believes a certificate of these authorities whatever name it is for.
+	Cert, Key string // the client certificate and its key: both or none
+	CA        string // the accepted authorities; empty means those of the system
+	// SkipHostname accepts a certificate of these authorities for any host name.
 	SkipHostname bool
 }
 
-// Config makes the configuration of TLS. The certificate is read here, so that a fault in it shows at the start, and
-// again whenever Redis asks for it on a new connection, so that a new one needs no restart.
+// Config returns the TLS configuration. It reads the client certificate at once, to report errors early, and again for
+// each new connection, so a renewed certificate needs no restart.
 func (f TLSFiles) Config() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CA != "" {
@@ -42,7 +42,7 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 		c.GetClientCertificate = f.certificate
 	}
 	if f.SkipHostname {
-		// InsecureSkipVerify alone would believe anyone.
+		// InsecureSkipVerify alone would accept any certificate.
 		c.InsecureSkipVerify = true
 		c.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s, c.RootCAs) }
 	}
@@ -59,7 +59,7 @@ func (f TLSFiles) certificate(*tls.CertificateRequestInfo) (*tls.Certificate, er
 
 func verifyChain(s tls.ConnectionState, roots *x509.CertPool) error {
 	if len(s.PeerCertificates) == 0 {
-		return errors.New("redis shows no certificate")
+		return errors.New("redis sent no certificate")
 	}
 	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
 	for _, c := range s.PeerCertificates[1:] {

@@ -1,0 +1,80 @@
+package connect
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestSetAuth(t *testing.T) {
+	for _, c := range []struct{ text, user, password string }{
+		{"", "of the url", "of the url"},
+		{"secret", "of the url", "secret"},
+		{"me:secret", "me", "secret"},
+		{"me:sec:ret", "me", "sec:ret"},
+		{":secret", "of the url", "secret"},
+	} {
+		o := Options{Username: "of the url", Password: "of the url"}
+		o.SentinelUsername, o.SentinelPassword = o.Username, o.Password
+		o.SetAuth(c.text)
+		o.SetSentinelAuth(c.text)
+		if o.Username != c.user || o.Password != c.password {
+			t.Errorf("%q: %q and %q, want %q and %q", c.text, o.Username, o.Password, c.user, c.password)
+		}
+		if o.SentinelUsername != c.user || o.SentinelPassword != c.password {
+			t.Errorf("%q, of a Sentinel: %q and %q", c.text, o.SentinelUsername, o.SentinelPassword)
+		}
+	}
+}
+
+func TestAuthFileErrors(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for path, want := range map[string]string{
+		filepath.Join(dir, "none"):        "none: no such file",
+		dir:                               dir + " is not a regular file",
+		file("empty", ""):                 "is empty",
+		file("newline", "\n"):             "is empty",
+		file("user", "s3cret:"):           "has a user and no password",
+		file("lines", "s3cret\ns3cret\n"): "has several lines",
+		file("large", strings.Repeat("s3cret", 20_000)): "is too large: want at most 65536 bytes",
+	} {
+		for name, set := range map[string]func(*Options, string) error{"redis": (*Options).SetAuthFile, "sentinel": (*Options).SetSentinelAuthFile} {
+			var o Options
+			err := set(&o, path)
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("%s, %s: %v, want %q", name, path, err, want)
+			}
+		}
+	}
+}
+
+func TestAuthFileFormat(t *testing.T) {
+	file := func(t *testing.T, text string) string {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "auth")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for text, want := range map[string][2]string{
+		"secret": {"of-url", "secret"}, "secret\n": {"of-url", "secret"}, "me:se:cret\r\n": {"me", "se:cret"}, ":secret": {"of-url", "secret"},
+		" spaces stay ": {"of-url", " spaces stay "},
+	} {
+		o := Options{Username: "of-url", Password: "of-url"}
+		if err := o.SetAuthFile(file(t, text)); err != nil {
+			t.Fatal(err)
+		}
+		if user, password, err := o.Credentials(); err != nil || user != want[0] || password != want[1] {
+			t.Errorf("%q: %q, %q, %v, want %q", text, user, password, err, want)
+		}
+	}
+}
