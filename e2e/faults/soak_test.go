@@ -46,7 +46,7 @@ type soaked struct {
 	path string // of the rules
 }
 
-// reload writes rules with other limits, and with a rule that comes and goes.
+// reload writes rules with other limits, adds or removes a rule, and has Weir load them.
 func (s *soaked) reload(t *testing.T, n int) {
 	t.Helper()
 	text := fmt.Sprintf("domain: %s\ndescriptors:\n  - key: user_id\n    detailed_metric: true\n    descriptors:\n", domain)
@@ -63,6 +63,12 @@ func (s *soaked) reload(t *testing.T, n int) {
 	next := s.path + ".next"
 	writeFile(t, next, text)
 	if err := os.Rename(next, s.path); err != nil {
+		t.Fatal(err)
+	}
+	if s.weir == nil {
+		return
+	}
+	if err := s.weir.Hangup(); err != nil {
 		t.Fatal(err)
 	}
 }

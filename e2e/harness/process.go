@@ -89,6 +89,9 @@ func (p *Process) Stop() (int, error) {
 	}
 }
 
+// Hangup sends SIGHUP, on which Weir loads its rules at once.
+func (p *Process) Hangup() error { return p.cmd.Process.Signal(syscall.SIGHUP) }
+
 func (p *Process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done

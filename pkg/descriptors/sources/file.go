@@ -11,44 +11,56 @@ import (
 )
 
 const (
-	// MaxFileSize is the most bytes that a file of rules may have.
+	// MaxFileSize is the maximum size of a rules file, in bytes.
 	MaxFileSize = 16 << 20
-	// MaxFiles is the most files and folders that may lie below a folder of rules.
+	// MaxFiles is the maximum number of files and folders below a folder of rules.
 	MaxFiles = 10_000
-	// DefaultPoll is how often a File looks for what no notification told.
+	// DefaultPoll is the default of File.Poll.
 	DefaultPoll = 5 * time.Second
+	// DefaultStable is the default of File.Stable.
+	DefaultStable = time.Second
 )
 
-// A File is a file of rules, or a folder with every file below it. Set the fields before use. Its methods are safe for
-// concurrent use, but Watch runs once at a time.
+// A File is a rules file, or a folder of them. Set the fields before use. Its methods are safe for concurrent use, but
+// only one Watch may run at a time.
 type File struct {
 	Path string
-	Poll time.Duration // between looks at the files themselves; 0 or less stands for DefaultPoll
+	// Poll is the interval at which Watch reads the files without a notification. If Poll is 0 or negative, Watch uses
+	// DefaultPoll.
+	Poll time.Duration
+	// Stable is how long files must stay unchanged before Watch reports them. If Stable is 0 or negative, Watch uses
+	// DefaultStable.
+	Stable time.Duration
 
 	once   sync.Once
 	reload chan struct{}
 
 	mu       sync.Mutex
 	watching bool
-	seen     string // the fingerprint of what was read last, "" for nothing yet
+	loaded   string // fingerprint of the files returned or reported last, "" before the first
+
+	afterRead func() // set by tests: Watch has read the files and decided
+	pollOnly  bool   // set by tests: Watch uses no notifications
 }
 
-// Read reads the file, which then has Path for its name; or the regular files below the folder, sorted by their names,
-// which are relative to it. Symbolic links are followed, to files and to folders. What has a name that begins with a
-// dot is passed over, such as the ..data of a mounted ConfigMap. The error names the path it is about: of what cannot
-// be read, a folder without a file, a file above [MaxFileSize], more than [MaxFiles]. One bad path fails the whole, for
-// rules that silently lack a file are worse than old ones.
+// Read returns the file under the name Path, or the regular files below the folder, sorted by their names relative to
+// the folder. Read follows symbolic links and skips names that begin with a dot, such as the ..data of a mounted
+// ConfigMap. Read does not wait for a file that is being written.
+//
+// If one file cannot be read, Read returns no files: rules that lack a file are worse than the previous rules. Read also
+// fails for a folder without files ([ErrNoFile]), a file above [MaxFileSize] and a folder above [MaxFiles]. The error
+// names the path.
 func (f *File) Read() ([]descriptors.File, error) {
-	files, err := read(f.Path)
+	r := read(f.Path)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.watching {
-		f.seen = fingerprint(files, err)
+		f.loaded = r.content()
 	}
-	return files, err
+	return r.files, r.err
 }
 
-// Reload makes Watch look at the files now.
+// Reload makes Watch read the files now and report a change at once, without waiting for Stable.
 func (f *File) Reload() {
 	select {
 	case f.reloads() <- struct{}{}:
@@ -61,20 +73,28 @@ func (f *File) reloads() chan struct{} {
 	return f.reload
 }
 
-func read(path string) ([]descriptors.File, error) {
+// A reading is the result of reading a path once.
+type reading struct {
+	files  []descriptors.File
+	err    error
+	stamps string // size and modification time of each file
+}
+
+func read(path string) reading {
 	found, err := list(path)
 	if err != nil {
-		return nil, err
+		return reading{err: err}
 	}
-	files := make([]descriptors.File, len(found.files))
+	r := reading{files: make([]descriptors.File, len(found.files))}
 	for i, l := range found.files {
 		data, err := readFile(l.path)
 		if err != nil {
-			return nil, err
+			return reading{err: err}
 		}
-		files[i] = descriptors.File{Name: l.name, Data: data}
+		r.files[i] = descriptors.File{Name: l.name, Data: data}
+		r.stamps += fmt.Sprintf("%d %d;", l.size, l.modified.UnixNano())
 	}
-	return files, nil
+	return r
 }
 
 func readFile(path string) ([]byte, error) {
@@ -88,15 +108,15 @@ func readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > MaxFileSize {
-		return nil, fmt.Errorf("read %s: larger than %d bytes, the most for a file of rules", path, MaxFileSize)
+		return nil, fmt.Errorf("read %s: larger than %d bytes, the maximum for a rules file: split it", path, MaxFileSize)
 	}
 	return data, nil
 }
 
-// fingerprint tells one result of read from another. It is never "".
-func fingerprint(files []descriptors.File, err error) string {
-	if err != nil {
-		return "error: " + err.Error()
+// content identifies the names and contents of the files, or the error. It is never "".
+func (r reading) content() string {
+	if r.err != nil {
+		return "error: " + r.err.Error()
 	}
-	return "files: " + descriptors.Fingerprint(files)
+	return "files: " + descriptors.Fingerprint(r.files)
 }

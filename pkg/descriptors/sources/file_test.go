@@ -20,22 +20,22 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// write makes a file, in folders that it makes too.
+// write writes a file and creates its folders.
 func write(t testing.TB, path, text string) {
 	t.Helper()
 	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// link makes or swaps a symbolic link, as ln -sfn and Kubernetes do: by a rename.
+// link creates or replaces a symbolic link by a rename, as ln -sfn and Kubernetes do.
 func link(t testing.TB, target, path string) {
 	t.Helper()
 	must(t, os.Symlink(target, path+".new"))
 	must(t, os.Rename(path+".new", path))
 }
 
-// told is "name=text name=text".
-func told(files []descriptors.File) string {
+// text returns "name=text name=text".
+func text(files []descriptors.File) string {
 	var parts []string
 	for _, f := range files {
 		parts = append(parts, f.Name+"="+string(f.Data))
@@ -56,8 +56,8 @@ func TestReadFolder(t *testing.T) {
 	link(t, other, dir+"/linked")
 	must(t, syscall.Mkfifo(dir+"/pipe", 0o600))
 	files, err := (&sources.File{Path: dir}).Read()
-	if want := "a.txt=3 a/z.yaml=2 b.yaml=1 c.yaml=4 linked/deep/d.yaml=5"; err != nil || told(files) != want {
-		t.Errorf("got %q, %v\nwant %q", told(files), err, want)
+	if want := "a.txt=3 a/z.yaml=2 b.yaml=1 c.yaml=4 linked/deep/d.yaml=5"; err != nil || text(files) != want {
+		t.Errorf("got %q, %v\nwant %q", text(files), err, want)
 	}
 }
 
@@ -66,8 +66,8 @@ func TestReadFile(t *testing.T) {
 	write(t, dir+"/real", "1")
 	link(t, "real", dir+"/rules.yaml")
 	files, err := (&sources.File{Path: dir + "/rules.yaml"}).Read()
-	if want := dir + "/rules.yaml=1"; err != nil || told(files) != want {
-		t.Errorf("got %q, %v\nwant %q", told(files), err, want)
+	if want := dir + "/rules.yaml=1"; err != nil || text(files) != want {
+		t.Errorf("got %q, %v\nwant %q", text(files), err, want)
 	}
 }
 
@@ -78,9 +78,9 @@ func TestReadErrorsNameThePath(t *testing.T) {
 		want string // with the path of the folder left out
 	}{
 		{"missing", func(t *testing.T, dir string) { must(t, os.Remove(dir)) }, "stat : no such file or directory"},
-		{"empty", func(*testing.T, string) {}, "read : a folder without a file of rules"},
+		{"empty", func(*testing.T, string) {}, "read : no rules file in this folder"},
 		{"only hidden", func(t *testing.T, dir string) { write(t, dir+"/.a", "") },
-			"read : a folder without a file of rules"},
+			"read : no rules file in this folder"},
 		{"dangling", func(t *testing.T, dir string) {
 			write(t, dir+"/b", "")
 			link(t, "nowhere", dir+"/a")
@@ -88,7 +88,7 @@ func TestReadErrorsNameThePath(t *testing.T) {
 		{"circle", func(t *testing.T, dir string) {
 			write(t, dir+"/a/b", "")
 			link(t, "..", dir+"/a/up")
-		}, "read /a/up: a symbolic link to a folder that it lies in"},
+		}, "read /a/up: a symbolic link to one of its own parent folders"},
 		{"not a file", func(t *testing.T, dir string) {
 			must(t, os.Remove(dir))
 			must(t, syscall.Mkfifo(dir, 0o600))
@@ -96,17 +96,17 @@ func TestReadErrorsNameThePath(t *testing.T) {
 		{"large", func(t *testing.T, dir string) {
 			write(t, dir+"/a", "")
 			must(t, os.Truncate(dir+"/a", sources.MaxFileSize+1))
-		}, "read /a: larger than 16777216 bytes, the most for a file of rules"},
+		}, "read /a: larger than 16777216 bytes, the maximum for a rules file: split it"},
 		{"many", func(t *testing.T, dir string) {
 			write(t, dir+"/0/file", "")
 			for i := range 5 {
-				// Each doubles what lies below it: 2^14 ways to the file.
+				// Eight links a level: 8^5 paths to the file.
 				must(t, os.Mkdir(dir+"/"+string(rune('1'+i)), 0o755))
 				for j := range 8 {
 					link(t, "../"+string(rune('0'+i)), dir+"/"+string(rune('1'+i))+"/"+string(rune('a'+j)))
 				}
 			}
-		}, "more than 10000 files and folders of rules"},
+		}, "more than 10000 files and folders"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir() + "/rules"
@@ -114,7 +114,7 @@ func TestReadErrorsNameThePath(t *testing.T) {
 			tt.make(t, dir)
 			files, err := (&sources.File{Path: dir}).Read()
 			if err == nil || files != nil || !strings.Contains(strings.ReplaceAll(err.Error(), dir, ""), tt.want) {
-				t.Errorf("got %v, %v\nwant %s", told(files), err, tt.want)
+				t.Errorf("got %v, %v\nwant %s", text(files), err, tt.want)
 			}
 		})
 	}

@@ -8,22 +8,28 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
-// A listed file has a name to be told and a path to be opened.
-type listed struct{ name, path string }
+// A listed file is a regular file to read.
+type listed struct {
+	name     string // for faults
+	path     string // to open
+	size     int64
+	modified time.Time
+}
 
-// A listing is what lies at a path, or below it.
+// A listing is the result of listing a path: itself if it is a file, or the files below it.
 type listing struct {
 	files   []listed
 	folders []string
 	entries int
 }
 
-// ErrNoFile is the error of a folder that is there, and empty.
-var ErrNoFile = errors.New("a folder without a file of rules")
+// ErrNoFile is the error of an empty folder.
+var ErrNoFile = errors.New("no rules file in this folder")
 
-// list is as complete as can be even with an error, for what is there is worth watching.
+// list lists a path. With an error the listing holds what was found before and after it, so that Watch can watch it.
 func list(path string) (*listing, error) {
 	l := &listing{}
 	info, err := os.Stat(path)
@@ -31,7 +37,7 @@ func list(path string) (*listing, error) {
 	case err != nil:
 		return l, err
 	case info.Mode().IsRegular():
-		l.files = []listed{{path, path}}
+		l.files = []listed{{path, path, info.Size(), info.ModTime()}}
 		return l, nil
 	case !info.IsDir():
 		return l, fmt.Errorf("read %s: neither a file nor a folder", path)
@@ -44,9 +50,9 @@ func list(path string) (*listing, error) {
 	return l, err
 }
 
-// folder lists path, which is called name. The last of above is path itself. It goes on after an error, and gives the
-// first.
-func (l *listing) folder(path, name string, above []os.FileInfo) error {
+// folder lists the folder path under name. The last of parents is path itself. After an error it continues with the next
+// entry. It returns the first error.
+func (l *listing) folder(path, name string, parents []os.FileInfo) error {
 	l.folders = append(l.folders, path)
 	entries, first := os.ReadDir(path)
 	for _, e := range entries {
@@ -54,27 +60,28 @@ func (l *listing) folder(path, name string, above []os.FileInfo) error {
 			continue
 		}
 		if l.entries++; l.entries > MaxFiles {
-			return fmt.Errorf("read %s: more than %d files and folders of rules", path, MaxFiles)
+			return fmt.Errorf("read %s: more than %d files and folders", path, MaxFiles)
 		}
-		if err := l.entry(filepath.Join(path, e.Name()), filepath.Join(name, e.Name()), above); err != nil && first == nil {
+		err := l.entry(filepath.Join(path, e.Name()), filepath.Join(name, e.Name()), parents)
+		if err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
 }
 
-func (l *listing) entry(path, name string, above []os.FileInfo) error {
+func (l *listing) entry(path, name string, parents []os.FileInfo) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return err
 	case info.Mode().IsRegular():
-		l.files = append(l.files, listed{name, path})
+		l.files = append(l.files, listed{name, path, info.Size(), info.ModTime()})
 	case info.IsDir():
-		if slices.ContainsFunc(above, func(a os.FileInfo) bool { return os.SameFile(a, info) }) {
-			return fmt.Errorf("read %s: a symbolic link to a folder that it lies in", path)
+		if slices.ContainsFunc(parents, func(p os.FileInfo) bool { return os.SameFile(p, info) }) {
+			return fmt.Errorf("read %s: a symbolic link to one of its own parent folders", path)
 		}
-		return l.folder(path, name, append(slices.Clip(above), info))
+		return l.folder(path, name, append(slices.Clip(parents), info))
 	}
 	return nil
 }

@@ -1,9 +1,8 @@
-// Package sources brings rules from where they are kept to who parses them. A source hands on files as they are, an
-// error when it cannot read them, and nothing when nothing has changed:
+// Package sources reads rules from files and folders and reports when they change. It does not parse them.
 //
 //	source := &sources.File{Path: "/etc/weir/rules"}
-//	files, err := source.Read()                 // at start
+//	files, err := source.Read() // at start
 //	err = source.Watch(ctx, func(files []descriptors.File, err error) {
-//		// from now on, after each change
+//		// called after each change
 //	})
 package sources

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -10,33 +11,43 @@ import (
 )
 
 const (
-	// quiet is how long nothing may happen before the files are read: whoever writes them is then done.
+	// quiet is the pause in notifications after which the files are read.
 	quiet = 100 * time.Millisecond
-	// patience is how long that is waited for.
-	patience = time.Second
-	// rounds bounds how often in a row new places are looked for: each may show others, as long as they change.
-	rounds = 8
+	// maxQuiet is how long to wait for that pause.
+	maxQuiet = time.Second
+	// maxRewatch bounds the consecutive updates of the watched folders. Each update may reveal further folders.
+	maxRewatch = 8
 )
 
-// Watch calls apply after each change, until ctx ends; the error is that of ctx. A change is one from what Read gave
-// last before Watch, so that none is missed between them; without a Read, the first thing read is a change. Files that
-// cannot be read are a change to (nil, error), told once for as long as the error stays the same. What is there again,
-// or has changed back, is a change too. It calls apply from one goroutine, its own, and leaves none behind.
+// Watch calls apply after each change until ctx ends, and returns the error of ctx. It calls apply from its own
+// goroutine and leaves no goroutine behind.
 //
-// Changes show within about 100 ms by notification, including those of symbolic links on the way, such as a mounted
-// ConfigMap's; and where there is none, as on some network file systems, after File.Poll.
+// A change is a difference from the files that Read returned last or that Watch reported last, so no change is missed
+// between Read and Watch. Without an earlier Read, the first reading is a change. If files cannot be read, Watch calls
+// apply with the error once, until the error changes or the files can be read again.
+//
+// A change is reported when two readings, at least File.Stable apart, agree on the contents, sizes and modification
+// times. A file that is written in place is therefore reported whole, unless its writer pauses for longer than that.
+// [File.Reload] reports a change at once. If files keep changing for a minute, Watch reports an error.
+//
+// Watch learns of changes by notification, including changes of symbolic links on the path, such as those of a mounted
+// ConfigMap. Where there are no notifications, as on some network file systems, it reads the files every File.Poll.
 func (f *File) Watch(ctx context.Context, apply func([]descriptors.File, error)) error {
 	f.setWatching(true)
 	defer f.setWatching(false)
 	w := f.watcher()
 	defer w.close()
+	var pending change
+	reload := false
 	for ctx.Err() == nil {
-		w.arm(f.Path)
-		files, err := read(f.Path)
-		if f.differs(files, err) && ctx.Err() == nil {
-			apply(files, err)
+		w.update(f.Path)
+		if r, ok := f.report(&pending, read(f.Path), reload); ok && ctx.Err() == nil {
+			apply(r.files, r.err)
 		}
-		w.wait(ctx, f.reloads())
+		if f.afterRead != nil {
+			f.afterRead()
+		}
+		reload = w.wait(ctx, f.reloads(), f.untilStable(&pending))
 	}
 	return ctx.Err()
 }
@@ -47,37 +58,61 @@ func (f *File) setWatching(on bool) {
 	f.watching = on
 }
 
-func (f *File) differs(files []descriptors.File, err error) bool {
-	now := fingerprint(files, err)
+// report returns the reading to report, if any. With now, it does not wait until the files are stable.
+func (f *File) report(pending *change, r reading, now bool) (reading, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	old := f.seen
-	f.seen = now
-	return old != now
+	content := r.content()
+	if content == f.loaded {
+		*pending = change{}
+		return reading{}, false
+	}
+	if f.loaded == "" || pending.add(content+r.stamps, time.Now(), f.stable()) || now {
+		*pending = change{}
+		f.loaded = content
+		return r, true
+	}
+	r = reading{err: pending.tooLong(f.Path, time.Now())}
+	if r.err == nil || r.content() == f.loaded {
+		return reading{}, false
+	}
+	f.loaded = r.content()
+	return r, true
 }
 
-// A watcher waits for something to happen. Without notifications, which the system may refuse, it polls.
+func (f *File) stable() time.Duration {
+	return cmp.Or(max(f.Stable, 0), DefaultStable)
+}
+
+// untilStable returns a channel that is ready once a pending change may be stable; nil if no change is pending.
+func (f *File) untilStable(pending *change) <-chan time.Time {
+	if !pending.pending {
+		return nil
+	}
+	return time.After(time.Until(pending.since.Add(f.stable())))
+}
+
+// A watcher waits for a reason to read the files: a notification, a tick of the poll, or a reload.
 type watcher struct {
-	*fsnotify.Watcher
-	events chan fsnotify.Event
-	errors chan error
-	poll   *time.Ticker
-	places *places
+	*fsnotify.Watcher // nil if the system refuses notifications
+	events            chan fsnotify.Event
+	errors            chan error
+	poll              *time.Ticker
+	set               *watchSet
 }
 
 func (f *File) watcher() *watcher {
-	every := f.Poll
-	if every <= 0 {
-		every = DefaultPoll
+	w := &watcher{poll: time.NewTicker(cmp.Or(max(f.Poll, 0), DefaultPoll))}
+	if f.pollOnly {
+		return w
 	}
-	w := &watcher{poll: time.NewTicker(every)}
 	if n, err := fsnotify.NewWatcher(); err == nil {
 		w.Watcher, w.events, w.errors = n, n.Events, n.Errors
 	}
 	return w
 }
 
-// close returns when the goroutine behind the notifications has ended, whose last deed is to close its events.
+// close stops the notifications and waits for the goroutine behind them, which closes events when it ends.
 func (w *watcher) close() {
 	w.poll.Stop()
 	if w.Watcher == nil {
@@ -89,67 +124,69 @@ func (w *watcher) close() {
 	}
 }
 
-// arm sees to it that what changes from now on is told. It looks again after it has begun to watch a place, for
-// others may have come up before.
-func (w *watcher) arm(path string) {
+// update watches the folders that matter to path. It checks again after each update, because a folder may have appeared
+// before it was watched.
+func (w *watcher) update(path string) {
 	if w.Watcher == nil {
 		return
 	}
-	w.places = watched(path)
-	for range rounds {
-		w.places.arm(w.Watcher)
-		now := watched(path)
-		if w.places.covers(now) {
+	w.set = watchSetOf(path)
+	for range maxRewatch {
+		w.set.apply(w.Watcher)
+		now := watchSetOf(path)
+		if w.set.covers(now) {
 			return
 		}
-		w.places = now
+		w.set = now
 	}
 }
 
-// wait returns when it is time to look again.
-func (w *watcher) wait(ctx context.Context, reload <-chan struct{}) {
+// wait returns when the files should be read. It reports whether a reload was requested.
+func (w *watcher) wait(ctx context.Context, reload <-chan struct{}, stable <-chan time.Time) bool {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-reload:
-			return
+			return true
 		case <-w.poll.C:
-			return
+			return false
+		case <-stable:
+			return false
 		case err := <-w.errors:
-			if err != nil { // events were lost
-				w.settle(ctx)
+			if err != nil { // notifications were lost
+				w.waitQuiet(ctx)
 			}
-			return
+			return false
 		case e := <-w.events:
-			if w.places.concerns(e) {
-				w.settle(ctx)
-				return
+			if w.set.concerns(e) {
+				w.waitQuiet(ctx)
+				return false
 			}
 		}
 	}
 }
 
-// settle waits until no event comes any more.
-func (w *watcher) settle(ctx context.Context) {
-	still, enough := time.NewTimer(quiet), time.NewTimer(patience)
-	defer still.Stop()
+// waitQuiet waits for a pause in the notifications, so that a burst of them causes one reading.
+func (w *watcher) waitQuiet(ctx context.Context) {
+	pause, enough := time.NewTimer(quiet), time.NewTimer(maxQuiet)
+	defer pause.Stop()
 	defer enough.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-still.C:
+		case <-pause.C:
 			return
 		case <-enough.C:
 			return
 		case err := <-w.errors:
 			if err != nil {
-				still.Reset(quiet)
+				pause.Reset(quiet)
 			}
 		case e := <-w.events:
-			if w.places.concerns(e) {
-				still.Reset(quiet)
+			if w.set.concerns(e) {
+				pause.Reset(quiet)
 			}
 		}
 	}

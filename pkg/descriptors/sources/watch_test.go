@@ -13,27 +13,30 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
-// never is a poll that does not come: what shows, shows by notification.
+// never is an interval that no test reaches.
 const never = time.Hour
 
-// A watch is a Watch that runs, and what it told.
+// A watch is a running Watch and its reports.
 type watch struct {
-	t    *testing.T
-	seen chan string
+	t       *testing.T
+	reports chan string
 }
 
-// start watches until the test ends. It returns once Watch has looked at the files.
+// start watches until the test ends. If f.Stable is 0, start sets it to 20 ms.
 func start(t *testing.T, f *sources.File) *watch {
 	w := &watch{t, make(chan string, 100)}
+	if f.Stable == 0 {
+		f.Stable = 20 * time.Millisecond
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
 		done <- f.Watch(ctx, func(files []descriptors.File, err error) {
 			if err != nil {
-				w.seen <- "error " + err.Error()
+				w.reports <- "error " + err.Error()
 				return
 			}
-			w.seen <- told(files)
+			w.reports <- text(files)
 		})
 	}()
 	t.Cleanup(func() {
@@ -43,7 +46,7 @@ func start(t *testing.T, f *sources.File) *watch {
 		}
 		left, deadline := goroutines(), time.Now().Add(time.Second)
 		for len(left) > 0 && time.Now().Before(deadline) {
-			runtime.Gosched() // one may be on its last instruction
+			runtime.Gosched() // a goroutine may be about to end
 			left = goroutines()
 		}
 		if len(left) > 0 {
@@ -53,13 +56,13 @@ func start(t *testing.T, f *sources.File) *watch {
 	return w
 }
 
-// await waits for want. What comes before must be one of the passing states.
+// await waits for a report that contains want. Every earlier report must contain one of passing.
 func (w *watch) await(want string, passing ...string) {
 	w.t.Helper()
 	deadline := time.After(10 * time.Second)
 	for {
 		select {
-		case got := <-w.seen:
+		case got := <-w.reports:
 			if strings.Contains(got, want) {
 				return
 			}
@@ -67,7 +70,7 @@ func (w *watch) await(want string, passing ...string) {
 				w.t.Fatalf("got %q, want %q", got, want)
 			}
 		case <-deadline:
-			w.t.Fatalf("nothing came, want %q", want)
+			w.t.Fatalf("no report, want %q", want)
 		}
 	}
 }
@@ -87,7 +90,7 @@ func TestWatchWithoutRead(t *testing.T) {
 	start(t, &sources.File{Path: dir, Poll: never}).await("a=1")
 }
 
-func TestNothingIsMissedBetweenReadAndWatch(t *testing.T) {
+func TestWatchReportsChangesAfterRead(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a", "1")
 	f := &sources.File{Path: dir, Poll: never}
@@ -96,14 +99,14 @@ func TestNothingIsMissedBetweenReadAndWatch(t *testing.T) {
 	write(t, dir+"/a", "2")
 	w := start(t, f)
 	w.await("a=2")
-	// A Read by somebody else hides no change from Watch.
+	// A Read during Watch does not hide a change from Watch.
 	write(t, dir+"/a", "3")
 	_, err = f.Read()
 	must(t, err)
 	w.await("a=3")
 }
 
-func TestOnlyChangesAreTold(t *testing.T) {
+func TestWatchReportsOnlyChanges(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a", "1")
 	f := &sources.File{Path: dir, Poll: time.Millisecond}
@@ -127,7 +130,7 @@ func TestWatch(t *testing.T) {
 		name  string
 		setup func(t *testing.T, dir string)
 		path  string // in dir
-		// change is told as want, perhaps after one of passing.
+		// After change, Watch reports want, possibly after some of passing.
 		change  func(t *testing.T, dir string)
 		want    string
 		passing []string
@@ -164,14 +167,14 @@ func TestWatch(t *testing.T) {
 			want:   "a=1 x/y/b=2",
 		},
 		{
-			name:   "a file leaves",
+			name:   "a file is removed",
 			setup:  func(t *testing.T, dir string) { write(t, dir+"/rules/a", "1"); write(t, dir+"/rules/b", "2") },
 			path:   "rules",
 			change: func(t *testing.T, dir string) { must(t, os.Remove(dir+"/rules/a")) },
 			want:   "b=2",
 		},
 		{
-			name: "a mounted ConfigMap is swapped",
+			name: "a mounted ConfigMap is replaced",
 			setup: func(t *testing.T, dir string) {
 				write(t, dir+"/rules/..1/a.yaml", "1")
 				link(t, "..1", dir+"/rules/..data")
@@ -200,7 +203,7 @@ func TestWatch(t *testing.T) {
 			want: "a.yaml=2",
 		},
 		{
-			name: "a link on the way is swapped, as RUNTIME_ROOT is",
+			name: "a symbolic link on the path is replaced, as RUNTIME_ROOT is",
 			setup: func(t *testing.T, dir string) {
 				write(t, dir+"/v1/sub/config/a", "1")
 				write(t, dir+"/v2/sub/config/a", "2")
@@ -211,7 +214,7 @@ func TestWatch(t *testing.T) {
 			want:   "a=2",
 		},
 		{
-			name: "a link behind a link is swapped",
+			name: "the target of a symbolic link is a link that is replaced",
 			setup: func(t *testing.T, dir string) {
 				write(t, dir+"/far/v1/a", "1")
 				write(t, dir+"/far/v2/a", "2")
@@ -223,7 +226,7 @@ func TestWatch(t *testing.T) {
 			want:   "a=2",
 		},
 		{
-			name: "what a link in the folder leads to is written",
+			name: "the target of a symbolic link in the folder is written",
 			setup: func(t *testing.T, dir string) {
 				write(t, dir+"/far/file", "1")
 				write(t, dir+"/far/folder/file", "1")
@@ -237,21 +240,21 @@ func TestWatch(t *testing.T) {
 			passing: []string{"a=2"},
 		},
 		{
-			name:   "the path vanishes",
+			name:   "the path is removed",
 			setup:  func(t *testing.T, dir string) { write(t, dir+"/x/rules/a", "1") },
 			path:   "x/rules",
 			change: func(t *testing.T, dir string) { must(t, os.RemoveAll(dir+"/x")) },
-			want:   "no such file or directory", passing: []string{"without a file"},
+			want:   "no such file or directory", passing: []string{"no rules file"},
 		},
 		{
-			name:   "the path comes up",
+			name:   "the path appears",
 			setup:  func(*testing.T, string) {},
 			path:   "x/y/rules",
 			change: func(t *testing.T, dir string) { write(t, dir+"/x/y/rules/a", "1") },
-			want:   "a=1", passing: []string{"without a file", "a="},
+			want:   "a=1", passing: []string{"no rules file", "a="},
 		},
 		{
-			name:  "a folder on the way is replaced",
+			name:  "a folder on the path is replaced",
 			setup: func(t *testing.T, dir string) { write(t, dir+"/x/rules/a", "1"); write(t, dir+"/y/rules/a", "2") },
 			path:  "x/rules",
 			change: func(t *testing.T, dir string) {
@@ -265,7 +268,7 @@ func TestWatch(t *testing.T) {
 			dir := t.TempDir()
 			tt.setup(t, dir)
 			w := start(t, &sources.File{Path: dir + "/" + tt.path, Poll: never})
-			// Without a Read, the first look is told, and the places are watched by then.
+			// Without a Read, Watch reports the first reading. By then it watches the folders.
 			w.await("")
 			tt.change(t, dir)
 			w.await(tt.want, tt.passing...)
@@ -273,7 +276,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-func TestVanishedIsToldOnce(t *testing.T) {
+func TestWatchReportsAMissingFileOnce(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a", "1")
 	w := start(t, &sources.File{Path: dir + "/a", Poll: time.Millisecond})
@@ -285,7 +288,8 @@ func TestVanishedIsToldOnce(t *testing.T) {
 	w.await("a=1")
 }
 
-// hidden gives a file, and a way to change it that makes no notification: by another name of it, in another folder.
+// hidden returns a file, and a function that changes the file without a notification: through a hard link in another
+// folder.
 func hidden(t *testing.T) (path string, change func(text string)) {
 	t.Helper()
 	dir, other := t.TempDir(), t.TempDir()
@@ -296,7 +300,7 @@ func hidden(t *testing.T) (path string, change func(text string)) {
 	return dir + "/a", func(text string) { write(t, other+"/b", text) }
 }
 
-func TestPoll(t *testing.T) {
+func TestPollFindsChangesWithoutNotifications(t *testing.T) {
 	path, change := hidden(t)
 	w := start(t, &sources.File{Path: path, Poll: time.Millisecond})
 	w.await("a=1")
@@ -304,9 +308,9 @@ func TestPoll(t *testing.T) {
 	w.await("a=2", "a=")
 }
 
-func TestReload(t *testing.T) {
+func TestReloadReportsAChangeAtOnce(t *testing.T) {
 	path, change := hidden(t)
-	f := &sources.File{Path: path, Poll: never}
+	f := &sources.File{Path: path, Poll: never, Stable: never}
 	w := start(t, f)
 	w.await("a=1")
 	change("2")
@@ -314,8 +318,8 @@ func TestReload(t *testing.T) {
 	w.await("a=2")
 }
 
-// TestBusy holds that a write in pieces is read once it is whole, and one that never ends all the same.
-func TestBusy(t *testing.T) {
+// TestWatchDuringConstantNotifications creates a notification every 10 ms, so that there is never a pause in them.
+func TestWatchDuringConstantNotifications(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a", "1")
 	w := start(t, &sources.File{Path: dir, Poll: never})
