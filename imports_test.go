@@ -25,8 +25,9 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"pkg/limiters/guard", "pkg/limiters", "it stands before a store and knows none"},
 	{"pkg/limiters/limiterstest", "pkg/limiters", "the suite knows no store"},
 	{"pkg/descriptors", "pkg/limiters", "a rule is a limit with a place"},
-	{"pkg/descriptors/sources", "pkg/descriptors", "a source hands files on"},
-	{"pkg/descriptors/sources/xds", "pkg/descriptors pkg/descriptors/sources/xds/ratelimitconfigv3", "a source hands files on"},
+	{"pkg/descriptors/rulesfile", "pkg/descriptors pkg/limiters", "YAML in, rules out"},
+	{"pkg/descriptors/sources", "pkg/descriptors/rulesfile", "a source hands files on"},
+	{"pkg/descriptors/sources/xds", "pkg/descriptors/rulesfile pkg/descriptors/sources/xds/ratelimitconfigv3", "a source hands files on"},
 	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "", "generated"},
 	{"pkg/rls", "pkg/descriptors pkg/limiters", "one request, one direction; it never sees which store there is"},
 	{"internal/settings", "", "a table"},
@@ -40,7 +41,7 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"internal/certtest", "", "certificates, for tests alone"},
 	{"internal/redistest", "internal/certtest", "real Redis servers, for tests alone"},
 	{"cmd/server", "internal/listeners internal/settings internal/socket internal/telemetry internal/tlsfiles internal/tracing pkg/descriptors " +
-		"pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard pkg/limiters/memstore " +
+		"pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard pkg/limiters/memstore " +
 		"pkg/limiters/persecond pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/rls", "the only place that knows every package"},
 	{"e2e/harness", "", "processes, known by their command lines alone"},
 	{"e2e/demo", "e2e/harness internal/redistest", "what make demo runs"},
@@ -62,7 +63,7 @@ var heavy = []struct{ prefix, only, why string }{
 	{"github.com/envoyproxy/", "pkg/rls pkg/descriptors/sources/xds cmd/server bench/bare", "the wire stops at the door"},
 	{"go.opentelemetry.io/", "internal/tracing", "who traces is one room"},
 	{"github.com/redis/", "pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest", "one client, in one room"},
-	{"go.yaml.in/", "pkg/descriptors e2e/harness", "YAML stops where it is parsed"},
+	{"go.yaml.in/", "pkg/descriptors/rulesfile e2e/harness", "YAML stops where it is parsed"},
 	{"go.uber.org/zap", "internal/settings internal/telemetry cmd/server", "packages return errors; the process logs"},
 	{"github.com/prometheus/", "internal/telemetry cmd/server", "packages return values; the process measures"},
 }

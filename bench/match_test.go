@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // BenchmarkMatch finds the rule of a request of two entries among many: the same one each time, and each of them in no order,
@@ -57,13 +58,14 @@ func readRules(dir string, users int) (*descriptors.Rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	var files []descriptors.File
+	var files []rulesfile.File
 	for _, name := range names {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, descriptors.File{Name: name, Data: data})
+		files = append(files, rulesfile.File{Name: name, Data: data})
 	}
-	return descriptors.ParseWith(descriptors.Options{MergeDomains: true}, files...)
+	rules, _, err := rulesfile.ParseWith(rulesfile.Options{MergeDomains: true}, files...)
+	return rules, err
 }

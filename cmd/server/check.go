@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
-	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
@@ -19,18 +19,18 @@ type check struct {
 
 // Run prints every fault, and fails if there is one.
 func (c *check) Run(to streams) error {
-	options := descriptors.Options{MergeDomains: c.Merge}
+	options := rulesfile.Options{MergeDomains: c.Merge}
 	if c.Overlay != "" {
 		files, err := (&sources.File{Path: c.Overlay}).Read()
 		if err != nil {
 			return err
 		}
-		if options.Overlay, err = descriptors.ParseOverlay(files...); err != nil {
+		if options.Overlay, err = rulesfile.ParseOverlay(files...); err != nil {
 			fmt.Fprintln(to.err, err)
 			return errSaid
 		}
 	}
-	var files []descriptors.File
+	var files []rulesfile.File
 	for _, path := range c.Paths {
 		found, err := (&sources.File{Path: path}).Read()
 		if err != nil {
@@ -38,12 +38,11 @@ func (c *check) Run(to streams) error {
 		}
 		files = append(files, found...)
 	}
-	rules, err := descriptors.ParseWith(options, files...)
+	rules, warnings, err := rulesfile.ParseWith(options, files...)
 	if err != nil {
 		fmt.Fprintln(to.err, err)
 		return errSaid
 	}
-	warnings := rules.Warnings()
 	for _, w := range warnings {
 		fmt.Fprintf(to.err, "warning: %v\n", w)
 	}

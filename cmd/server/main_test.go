@@ -28,7 +28,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/redistest"
-	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // TestMain makes the test binary the server itself where it is asked to, so that signals can be sent to it.
@@ -113,7 +113,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestTheLogTellsTheFirstOfManyFaults(t *testing.T) {
-	_, err := descriptors.Parse(descriptors.File{Name: "f", Data: []byte("domain: d\n" + strings.Repeat("x: 1\n", 5))})
+	_, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte("domain: d\n" + strings.Repeat("x: 1\n", 5))})
 	if got := brief(err); got != err.Error() {
 		t.Errorf("of few faults: %q, want %q", got, err)
 	}
@@ -121,7 +121,7 @@ func TestTheLogTellsTheFirstOfManyFaults(t *testing.T) {
 	for i := range 50 {
 		text += fmt.Sprintf("x%d: 1\n", i)
 	}
-	_, err = descriptors.Parse(descriptors.File{Name: "f", Data: []byte(text)})
+	_, err = rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(text)})
 	if got := brief(err); strings.Count(got, "\n") != 20 || !strings.HasSuffix(got, "and 30 more: weir check prints them all") {
 		t.Errorf("of many faults: %q", got)
 	}

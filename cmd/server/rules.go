@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,6 +15,7 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
 )
@@ -21,7 +23,7 @@ import (
 // ruleSource keeps the rules of the moment in step with where they come from, and with the overlay.
 type ruleSource struct {
 	from    string
-	live    descriptors.Live
+	live    atomic.Pointer[descriptors.Rules]
 	log     *zap.Logger
 	metrics *telemetry.Metrics
 	there   func() // rules have come
@@ -33,9 +35,11 @@ type ruleSource struct {
 	overlay *sources.File // nil without one
 
 	mu      sync.Mutex
-	options descriptors.Options
-	files   []descriptors.File // that the rules were made of, or last could not be
-	said    string             // why they last could not, lest it be said again and again
+	options rulesfile.Options
+	files   []rulesfile.File // that the rules were made of, or last could not be
+	// warnings are those of the rules of the moment.
+	warnings rulesfile.Faults
+	said     string // why they last could not, lest it be said again and again
 }
 
 // newRuleSource reads the rules that lie in files. Rules that cannot be read, or have faults, are an error, unless the
@@ -125,7 +129,7 @@ func newXDS(s *settings.XDS, log *zap.Logger) (*xds.Source, error) {
 
 // load takes rules that have come, or why they have not, and tells what became of them. The error is of rules with
 // faults, which change nothing.
-func (r *ruleSource) load(files []descriptors.File, err error) error {
+func (r *ruleSource) load(files []rulesfile.File, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err = r.take(files, err); err != nil {
@@ -136,23 +140,25 @@ func (r *ruleSource) load(files []descriptors.File, err error) error {
 	return nil
 }
 
-func (r *ruleSource) take(files []descriptors.File, err error) error {
+func (r *ruleSource) take(files []rulesfile.File, err error) error {
 	if err != nil {
 		return err
 	}
 	r.files = files
-	r.live.SetOptions(r.options)
-	if err := r.live.Load(files); err != nil {
+	rules, warnings, err := rulesfile.ParseWith(r.options, files...)
+	if err != nil {
 		return fmt.Errorf("the rules of %s have faults:\n%w", r.from, err)
 	}
+	r.live.Store(rules)
+	r.warnings = warnings
 	return nil
 }
 
 // readOverlay takes an overlay; one with faults changes nothing.
-func (r *ruleSource) readOverlay(files []descriptors.File, err error) error {
-	var overlay *descriptors.Overlay
+func (r *ruleSource) readOverlay(files []rulesfile.File, err error) error {
+	var overlay *rulesfile.Overlay
 	if err == nil {
-		overlay, err = descriptors.ParseOverlay(files...)
+		overlay, err = rulesfile.ParseOverlay(files...)
 	}
 	if err != nil {
 		return fmt.Errorf("the overlay %s: %w", r.overlay.Path, err)
@@ -166,8 +172,8 @@ func (r *ruleSource) loaded() {
 	if r.replaced != nil {
 		r.replaced()
 	}
-	rules := r.live.Rules()
-	for _, w := range rules.Warnings() {
+	rules := r.live.Load()
+	for _, w := range r.warnings {
 		r.log.Warn("suspicious rule", zap.Stringer("at", w))
 	}
 	r.metrics.Loaded(rules, time.Now(), nil)
@@ -179,7 +185,7 @@ func (r *ruleSource) loaded() {
 func (r *ruleSource) failed(err error) {
 	r.metrics.Loaded(nil, time.Now(), err)
 	what := "rules not loaded, the old ones stay"
-	if r.live.Rules() == nil {
+	if r.live.Load() == nil {
 		what = "rules not loaded, there are none"
 	}
 	if text := brief(err); text != r.said {
@@ -211,9 +217,9 @@ func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal) error {
 	}
 	group.Go(func() error {
 		if r.xds != nil {
-			return r.xds.Watch(ctx, func(files []descriptors.File) error { return r.load(files, nil) })
+			return r.xds.Watch(ctx, func(files []rulesfile.File) error { return r.load(files, nil) })
 		}
-		return r.file.Watch(ctx, func(files []descriptors.File, err error) { _ = r.load(files, err) })
+		return r.file.Watch(ctx, func(files []rulesfile.File, err error) { _ = r.load(files, err) })
 	})
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
 		return named("rules", err)
@@ -222,7 +228,7 @@ func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal) error {
 }
 
 // overlayChanged reads the rules again under another overlay.
-func (r *ruleSource) overlayChanged(files []descriptors.File, err error) {
+func (r *ruleSource) overlayChanged(files []rulesfile.File, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.options
@@ -242,7 +248,7 @@ func (r *ruleSource) overlayChanged(files []descriptors.File, err error) {
 // brief is an error for the log, which tells the first of many faults.
 func brief(err error) string {
 	const most = 20
-	var faults descriptors.Faults
+	var faults rulesfile.Faults
 	if !errors.As(err, &faults) || len(faults) <= most {
 		return err.Error()
 	}

@@ -87,7 +87,7 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	fallback, tidy := fallBack(&s.Serve, remembering, sharing, rules, log, metrics)
 	store.Store = fallback
 	doWithout := func() {
-		if canDoWithout(rules.live.Rules()) {
+		if canDoWithout(rules.live.Load()) {
 			storeAnswered()
 		}
 	}
@@ -225,7 +225,7 @@ func newServers(
 	if s.ResponseHeaders {
 		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
 	}
-	service := rls.New(rules.live.Rules, store, options)
+	service := rls.New(rules.live.Load, store, options)
 	grpcOptions, err := grpcOptions(&s.Listeners, log)
 	if err != nil {
 		return nil, err
@@ -244,7 +244,7 @@ func newServers(
 		grpc: newGRPC(service, bound, ready, log, metrics, append(grpcOptions, traces...)...), grpcListener: pacedListener{l.grpc, &crowd{bound: bound}},
 		http: []httpServer{
 			{"http", newHTTP(byHTTP, ready, metrics), l.http},
-			{"debug", newDebug(rules.live.Rules), l.debug},
+			{"debug", newDebug(rules.live.Load), l.debug},
 		},
 	}
 	if l.prometheus != nil {

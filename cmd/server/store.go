@@ -105,7 +105,7 @@ func fallBack(
 		o.Local, tidy = local, func(ctx context.Context) { sweep(ctx, local) }
 	}
 	f = guard.NewFallback(inner, o)
-	metrics.Fallback(f.Stats, rules.live.Rules)
+	metrics.Fallback(f.Stats, rules.live.Load)
 	return f, tidy
 }
 

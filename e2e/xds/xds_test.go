@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
@@ -17,7 +19,7 @@ import (
 type watch struct {
 	t      *testing.T
 	source *xds.Source
-	live   descriptors.Live
+	rules  atomic.Pointer[descriptors.Rules]
 	events chan xds.Event
 }
 
@@ -29,7 +31,7 @@ func start(t *testing.T, source *xds.Source) *watch {
 	source.Notify = func(e xds.Event) { w.events <- e }
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- source.Watch(ctx, w.live.Load) }()
+	go func() { done <- source.Watch(ctx, w.load) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := receive(t, done, "the end of Watch"); !errors.Is(err, context.Canceled) {
@@ -37,6 +39,15 @@ func start(t *testing.T, source *xds.Source) *watch {
 		}
 	})
 	return w
+}
+
+// load puts the rules of files in force. On an error the old ones stay.
+func (w *watch) load(files []rulesfile.File) error {
+	rules, err := rulesfile.Parse(files...)
+	if err == nil {
+		w.rules.Store(rules)
+	}
+	return err
 }
 
 // await waits for an event of a kind; others may come before.
@@ -52,7 +63,7 @@ func (w *watch) await(kind xds.Kind) xds.Event {
 func (w *watch) wantLimit(domain string, want int) {
 	w.t.Helper()
 	got := -1
-	if rule := w.live.Rules().Match(domain, []descriptors.Entry{{Key: "user", Value: "alice"}}); rule != nil {
+	if rule := w.rules.Load().Match(domain, []descriptors.Entry{{Key: "user", Value: "alice"}}); rule != nil {
 		got = int(rule.Limits[0].RequestsPerUnit)
 	}
 	if got != want {
@@ -90,11 +101,11 @@ func TestALife(t *testing.T) {
 	w.wantLimit("a", 10)
 
 	// The same under another version.
-	rules := w.live.Rules()
+	rules := w.rules.Load()
 	s.set("3", config("b", 2), config("a", 10))
 	s.acknowledged("3")
 	w.await(xds.Unchanged)
-	if w.live.Rules() != rules {
+	if w.rules.Load() != rules {
 		t.Error("the rules are others, want the same")
 	}
 
@@ -146,7 +157,7 @@ func TestALife(t *testing.T) {
 	// Nothing is left.
 	back.set("6")
 	back.acknowledged("")
-	if domains, _ := w.live.Rules().Counts(); domains != 0 {
+	if domains, _ := w.rules.Load().Counts(); domains != 0 {
 		t.Errorf("%d domains are left", domains)
 	}
 	back.set("7", config("a", 14))
@@ -174,7 +185,7 @@ func TestTheLastRulesGoWhileTheServerIsAway(t *testing.T) {
 	w.wantLimit("a", 1)
 	back.set("1")
 	back.acknowledged("")
-	if domains, _ := w.live.Rules().Counts(); domains != 0 {
+	if domains, _ := w.rules.Load().Counts(); domains != 0 {
 		t.Errorf("%d domains are left", domains)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -371,7 +372,7 @@ func TestCountingWhileSeriesComeAndGo(t *testing.T) {
 
 func BenchmarkAnswered(b *testing.B) {
 	const limit = `rate_limit: {unit: day, requests_per_unit: 1000000}`
-	rules, err := descriptors.Parse(descriptors.File{Name: "f", Data: []byte(
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(
 		"domain: d\ndescriptors: [{key: plain, descriptors: [{key: action, value: post, " + limit + "}]}]")})
 	if err != nil {
 		b.Fatal(err)
@@ -401,16 +402,16 @@ func BenchmarkAnsweredByManyRules(b *testing.B) {
 			m, answers := NewMetrics("test"), make([]rls.Answer, n)
 			text := &strings.Builder{}
 			text.WriteString("domain: d\ndescriptors:\n")
-			var files []descriptors.File
+			var files []rulesfile.File
 			for i := range n {
 				fmt.Fprintf(text, "- {key: user, value: u%d, %s}\n", i, dayLimit)
 				if i%10_000 == 9_999 || i == n-1 {
-					files = append(files, descriptors.File{Name: strconv.Itoa(i), Data: []byte(text.String())})
+					files = append(files, rulesfile.File{Name: strconv.Itoa(i), Data: []byte(text.String())})
 					text.Reset()
 					text.WriteString("domain: d\ndescriptors:\n")
 				}
 			}
-			rules, err := descriptors.ParseWith(descriptors.Options{MergeDomains: true}, files...)
+			rules, _, err := rulesfile.ParseWith(rulesfile.Options{MergeDomains: true}, files...)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
@@ -26,7 +27,7 @@ import (
 
 func loaded(t *testing.T, text string) *descriptors.Rules {
 	t.Helper()
-	rules, err := descriptors.Parse(descriptors.File{Name: "f", Data: []byte(text)})
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(text)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,10 +220,10 @@ func TestTheLogTellsWhenTheStoreIsLostAndWhenItIsBack(t *testing.T) {
 }
 
 func TestTheModeOfADomain(t *testing.T) {
-	rules, err := descriptors.Parse(descriptors.File{Name: "d", Data: []byte("domain: d\non_store_error: local\ndescriptors:\n" +
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "d", Data: []byte("domain: d\non_store_error: local\ndescriptors:\n" +
 		"- {key: k, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: l, rate_limit: {unit: day, requests_per_unit: 1, on_store_error: deny}}\n")},
-		descriptors.File{Name: "e", Data: []byte("domain: e\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n")},
-		descriptors.File{Name: "f", Data: []byte("domain: nothing\n")})
+		rulesfile.File{Name: "e", Data: []byte("domain: e\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n")},
+		rulesfile.File{Name: "f", Data: []byte("domain: nothing\n")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,9 +44,8 @@ type rest struct {
 }
 
 type wildAt struct {
-	key, value glob
-	anyValue   bool
-	at         uint32
+	pattern pattern
+	at      uint32
 }
 
 // A step that is found by its hash.
@@ -56,7 +55,7 @@ type hashedStep struct {
 	at     uint32
 }
 
-func newIndex(root *node, rules *chunks) *index {
+func newIndex(root *Node, rules *chunks) *index {
 	x := &index{seed: maphash.MakeSeed(), rules: rules, records: make([]byte, alignment)}
 	var steps []hashedStep
 	x.root = x.add(root, 0, Entry{}, &steps)
@@ -69,7 +68,7 @@ func newIndex(root *node, rules *chunks) *index {
 }
 
 // add adds a node and all below it, and tells its place. One that is met again, as a pattern and by its own text, is there.
-func (x *index) add(n *node, parent uint32, e Entry, steps *[]hashedStep) uint32 {
+func (x *index) add(n *Node, parent uint32, e Entry, steps *[]hashedStep) uint32 {
 	if n.at > 0 {
 		return n.at
 	}
@@ -91,7 +90,7 @@ func (x *index) add(n *node, parent uint32, e Entry, steps *[]hashedStep) uint32
 		r := rest{byName: make(map[string]uint32, len(n.byName))}
 		for i := range n.wild {
 			w := &n.wild[i]
-			r.wild = append(r.wild, wildAt{w.key, w.value, w.anyValue, x.add(w.node, n.at, Entry{}, steps)})
+			r.wild = append(r.wild, wildAt{w.pattern, x.add(w.node, n.at, Entry{}, steps)})
 		}
 		for key, c := range n.byName {
 			r.byName[key] = x.add(c, n.at, Entry{}, steps)
@@ -155,7 +154,7 @@ func (x *index) next(at uint32, e *Entry) uint32 {
 	}
 	rest := &x.rest[more-1]
 	for i := range rest.wild {
-		if w := &rest.wild[i]; w.key.match(e.Key) && (w.anyValue || w.value.match(e.Value)) {
+		if w := &rest.wild[i]; w.pattern.matches(*e) {
 			return w.at
 		}
 	}

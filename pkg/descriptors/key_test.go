@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Limit.Spec()) }
@@ -72,7 +73,7 @@ func TestKeyIsBounded(t *testing.T) {
 }
 
 func TestKeyAllocatesItsResult(t *testing.T) {
-	rules, request := parse(t, design), entries("user_id=alice action=reply")
+	rules, request := parse(t, example), entries("user_id=alice action=reply")
 	rule := rules.Match("ugc", request)
 	if n := testing.AllocsPerRun(100, func() { _ = descriptors.Key("ugc", rule, request) }); n > 1 {
 		t.Errorf("%v allocations", n)
@@ -157,7 +158,7 @@ func newSubject(domain, ruleKey, ruleValue, key, value string) *subject {
 	if !utf8.ValidString(key + ruleKey + ruleValue) {
 		return s // not YAML
 	}
-	if rules, err := descriptors.Parse(descriptors.File{Data: []byte(text)}); err == nil {
+	if rules, err := rulesfile.Parse(rulesfile.File{Data: []byte(text)}); err == nil {
 		s.matching = rules.Match("d", s.entries)
 	}
 	return s
@@ -200,7 +201,7 @@ func (s *subject) check(t *testing.T) {
 }
 
 func BenchmarkKey(b *testing.B) {
-	rules, request := parse(b, design), entries("user_id=alice action=reply")
+	rules, request := parse(b, example), entries("user_id=alice action=reply")
 	rule := rules.Match("ugc", request)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -8,22 +8,23 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // manyRules are n rules, each below a value of its own, as gateways make them of routes.
 func manyRules(tb testing.TB, n int) *descriptors.Rules {
 	tb.Helper()
 	const perFile = 20_000
-	var files []descriptors.File
+	var files []rulesfile.File
 	for first := 0; first < n; first += perFile {
 		var text strings.Builder
 		text.WriteString("domain: many\ndescriptors:\n")
 		for i := first; i < min(first+perFile, n); i++ {
 			fmt.Fprintf(&text, "- {key: route, value: httproute/ns/%06d, rate_limit: {unit: hour, requests_per_unit: 9}}\n", i)
 		}
-		files = append(files, descriptors.File{Name: fmt.Sprintf("many-%d.yaml", first), Data: []byte(text.String())})
+		files = append(files, rulesfile.File{Name: fmt.Sprintf("many-%d.yaml", first), Data: []byte(text.String())})
 	}
-	rules, err := descriptors.ParseWith(descriptors.Options{MergeDomains: true}, files...)
+	rules, _, err := rulesfile.ParseWith(rulesfile.Options{MergeDomains: true}, files...)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -5,7 +5,25 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
+
+func parse(t testing.TB, text string) *descriptors.Rules {
+	t.Helper()
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+const example = `domain: ugc
+descriptors:
+  - key: user_id
+    descriptors:
+      - {key: action, value: reply, rate_limit: {algorithm: sliding_log, unit: minute, requests_per_unit: 5}}
+      - {key: action, value: post, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 30, capacity: 15}}
+`
 
 // entries reads "k=v k=v".
 func entries(text string) []descriptors.Entry {
@@ -106,7 +124,7 @@ func TestNoRules(t *testing.T) {
 		for r := range rules.All() {
 			t.Errorf("a rule: %+v", r)
 		}
-		if rules.Match("d", nil) != nil || rules.HasDomain("") || rules.Warnings() != nil {
+		if rules.Match("d", nil) != nil || rules.HasDomain("") {
 			t.Error("rules from nowhere")
 		}
 		if d, n := rules.Counts(); d+n > 0 {
@@ -194,7 +212,7 @@ func TestWhatAnOverrideTakesOfARuleOutlivesIt(t *testing.T) {
 }
 
 func TestMatchAllocatesNothing(t *testing.T) {
-	rules := parse(t, design+"      - {key: action, value: 'a*b*c', rate_limit: {unit: day, requests_per_unit: 1}}\n")
+	rules := parse(t, example+"      - {key: action, value: 'a*b*c', rate_limit: {unit: day, requests_per_unit: 1}}\n")
 	for _, action := range []string{"reply", "axxbxxc", "none"} {
 		request := entries("user_id=alice action=" + action)
 		if n := testing.AllocsPerRun(100, func() { rules.Match("ugc", request) }); n != 0 {
@@ -204,7 +222,7 @@ func TestMatchAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkMatch(b *testing.B) {
-	rules, request := parse(b, design), entries("user_id=alice action=reply")
+	rules, request := parse(b, example), entries("user_id=alice action=reply")
 	b.ReportAllocs()
 	for b.Loop() {
 		rules.Match("ugc", request)

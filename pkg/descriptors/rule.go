@@ -43,10 +43,11 @@ type Rule struct {
 	// Metadata is told to Envoy with a hit that passes: nil, or values of the types string, float64, bool, nil, []any and
 	// map[string]any, as in JSON. It may not be changed.
 	Metadata map[string]any
-	detailed bool   // detailed_metric
-	shares   bool   // a level has share_threshold
-	number   uint32 // see chunks
-	Domain   string
+	// DetailedMetric puts the value of every entry into the names of metrics.
+	DetailedMetric bool
+	shares         bool   // a level has share_threshold
+	number         uint32 // see chunks
+	Domain         string
 	// Name is the way to the rule, such as "user_id.action=reply", for metric labels and logs: valid UTF-8 of at most
 	// 200 bytes, longer ones cut and told apart by a hash. It says nothing of a request. Keys with dots or equals signs
 	// may give two rules one name.
@@ -76,11 +77,6 @@ type level struct {
 	text          string // of the step
 }
 
-func (p *parser) level(key, value string) level {
-	s := newStep(Entry{p.shared.key(key), p.shared.text(value)})
-	return level{step: s, text: p.shared.text(s.composite())}
-}
-
 // A step is how a level of a rule matches an entry: part of what a rule is, whatever stands beside it in the file.
 type step struct {
 	how        matching
@@ -108,8 +104,7 @@ func newStep(e Entry) step {
 	return s
 }
 
-// composite is the step as the incumbent writes it.
-func (s step) composite() string { return Entry{s.key, s.value}.joined() }
+func (s step) entry() Entry { return Entry{s.key, s.value} }
 
 const (
 	maxName  = 200
@@ -149,7 +144,7 @@ type Overridden struct {
 // denied hits.
 func (r *Rule) Overridden() Overridden {
 	if r == nil || len(r.Limits) == 0 {
-		return Overridden{spec: limiters.Spec{Algorithm: defaultAlgorithm, CountDenied: true}}
+		return Overridden{spec: limiters.Spec{Algorithm: "fixed_window", CountDenied: true}}
 	}
 	o := Overridden{r.Limits[0].Limit.Spec(), r.Limits[0].OnError}
 	o.spec.Max, o.spec.Window = 0, 0
@@ -164,13 +159,13 @@ func (o Overridden) By(requestsPerUnit uint32, unit Unit, multiplier uint32) (Ra
 		// Denies everything, whatever the capacity of the rule; a funnel does not take both.
 		spec.Capacity = 0
 	}
-	l, err := newRateLimit(spec, requestsPerUnit, unit, max(multiplier, 1))
+	l, err := NewRateLimit(spec, requestsPerUnit, unit, max(multiplier, 1))
 	l.OnError = o.onError
 	return l, err
 }
 
-// newRateLimit completes spec with the rate.
-func newRateLimit(spec limiters.Spec, requests uint32, unit Unit, multiplier uint32) (RateLimit, error) {
+// NewRateLimit returns a limit of requests in a window of multiplier units. It sets the Max and the Window of spec.
+func NewRateLimit(spec limiters.Spec, requests uint32, unit Unit, multiplier uint32) (RateLimit, error) {
 	window, err := unit.times(multiplier)
 	if err != nil {
 		return RateLimit{}, err

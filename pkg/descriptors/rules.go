@@ -11,9 +11,8 @@ import (
 
 // Rules are what a set of files says. They do not change and may be shared; nil and the zero value are no rules.
 type Rules struct {
-	domains  map[string]*Domain
-	rules    []*Rule // in file order
-	warnings Faults
+	domains map[string]*Domain
+	rules   []*Rule // in file order
 }
 
 // A Domain is what the files say of one domain. It does not change and may be shared; nil is a domain that no file has.
@@ -22,23 +21,6 @@ type Domain struct {
 	index   *index
 	onError limiters.OnError
 	modes   []limiters.OnError // of its limits
-}
-
-// A node is a place in the tree of one domain, as it is read.
-type node struct {
-	rule   *Rule   // nil: no limit here
-	policy *policy // in the tree of an overlay; nil: nothing is said here
-	exact  map[Entry]*node
-	wild   []wild // in file order
-	byName map[string]*node
-
-	at uint32 // in an index; 0: it is in none yet
-}
-
-type wild struct {
-	key, value glob
-	anyValue   bool
-	node       *node
 }
 
 // Domain is the domain of that name, nil if no file has it.
@@ -59,8 +41,8 @@ func (d *Domain) OnError() limiters.OnError { return d.onError }
 // never, and none if it limits nothing.
 func (d *Domain) OnErrors() []limiters.OnError { return slices.Clone(d.modes) }
 
-// settle notes the policies of all domains.
-func (r *Rules) settle() {
+// noteOnErrors notes the policies of all domains.
+func (r *Rules) noteOnErrors() {
 	for _, rule := range r.rules {
 		d := r.domains[rule.Domain]
 		for i := range rule.Limits {
@@ -88,40 +70,6 @@ func (d *Domain) Match(entries []Entry) *Rule {
 	return d.index.find(entries)
 }
 
-func (n *node) next(e Entry) *node {
-	if child := n.exact[e]; child != nil {
-		return child
-	}
-	for i := range n.wild {
-		if w := &n.wild[i]; w.key.match(e.Key) && (w.anyValue || w.value.match(e.Value)) {
-			return w.node
-		}
-	}
-	return n.byName[e.Key]
-}
-
-// inner tells whether something follows.
-func (n *node) inner() bool { return len(n.exact)+len(n.wild)+len(n.byName) > 0 }
-
-func (n *node) add(s step, child *node) {
-	if s.how == wildcard {
-		n.wild = append(n.wild, wild{newGlob(s.key), newGlob(s.value), s.value == "", child})
-	}
-	switch {
-	case s.value != "":
-		// The pattern itself is also a value like any other, and then goes before the patterns above it.
-		if n.exact == nil {
-			n.exact = map[Entry]*node{}
-		}
-		n.exact[Entry{s.key, s.value}] = child
-	case s.how == keyOnly:
-		if n.byName == nil {
-			n.byName = map[string]*node{}
-		}
-		n.byName[s.key] = child
-	}
-}
-
 // Domains gives every domain, in the order of their names.
 func (r *Rules) Domains() iter.Seq[*Domain] {
 	if r == nil {
@@ -140,14 +88,6 @@ func (r *Rules) Domains() iter.Seq[*Domain] {
 // HasDomain tells whether a file has this domain.
 func (r *Rules) HasDomain(domain string) bool {
 	return r.Domain(domain) != nil
-}
-
-// Warnings tell what loads but is probably not what was meant, by file, line and column.
-func (r *Rules) Warnings() []Fault {
-	if r == nil {
-		return nil
-	}
-	return slices.Clone(r.warnings)
 }
 
 // All gives every rule in the order of the files, unlimited ones too.

@@ -20,7 +20,7 @@ func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
 		if i < len(r.path) {
 			dst = append(dst, r.statLevel(&r.path[i], e))
 		} else {
-			dst = append(dst, e.joined())
+			dst = append(dst, e.Joined())
 		}
 	}
 	return dst
@@ -28,7 +28,7 @@ func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
 
 // HasFixedStatLevels tells whether [Rule.AppendStatLevels] says the same of all entries that r matches.
 func (r *Rule) HasFixedStatLevels() bool {
-	return !r.detailed && len(r.path) > 0 && !slices.ContainsFunc(r.path, func(l level) bool {
+	return !r.DetailedMetric && len(r.path) > 0 && !slices.ContainsFunc(r.path, func(l level) bool {
 		return l.how == wildcard || l.valueToMetric && l.how != exact
 	})
 }
@@ -37,10 +37,10 @@ func (r *Rule) statLevel(l *level, e Entry) string {
 	switch {
 	case l.share:
 		return l.pattern(e.Key)
-	case r.detailed && !r.shares:
+	case r.DetailedMetric && !r.shares:
 		return e.Key + "_" + e.Value // an empty value too: so does the incumbent
-	case r.detailed, l.valueToMetric && l.how != exact:
-		return e.joined()
+	case r.DetailedMetric, l.valueToMetric && l.how != exact:
+		return e.Joined()
 	case l.how == wildcard:
 		return l.pattern(e.Key)
 	}
@@ -55,8 +55,8 @@ func (l *level) pattern(key string) string {
 	return key + "_" + l.text
 }
 
-// joined is the key, and the value if there is one.
-func (e Entry) joined() string {
+// Joined returns the key, or key_value if there is a value: the form in which envoyproxy/ratelimit compares entries.
+func (e Entry) Joined() string {
 	if e.Value == "" {
 		return e.Key
 	}
@@ -67,7 +67,7 @@ func (e Entry) joined() string {
 // each, or the key where the value is empty. They are without bound.
 func OverrideStatLevels(dst []string, entries []Entry) []string {
 	for _, e := range entries {
-		dst = append(dst, e.joined())
+		dst = append(dst, e.Joined())
 	}
 	return dst
 }

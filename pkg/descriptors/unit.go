@@ -39,10 +39,10 @@ var units = [...]struct {
 	{"year", 365 * day},
 }
 
-// unitNames lists what a rule may say, for faults.
-var unitNames = strings.Join(unitWords(), ", ")
+var unitNames = strings.Join(UnitNames(), ", ")
 
-func unitWords() []string {
+// UnitNames returns what a rule may write as its unit.
+func UnitNames() []string {
 	var names []string
 	for _, u := range units[Second:] {
 		names = append(names, u.name)
@@ -66,8 +66,8 @@ func (u Unit) Duration() time.Duration {
 	return units[u].duration
 }
 
-// parseUnit ignores case. It gives UnitUnknown for what is not a unit.
-func parseUnit(s string) Unit {
+// ParseUnit ignores case. It returns UnitUnknown for what is not a unit.
+func ParseUnit(s string) Unit {
 	for u := Second; u <= Year; u++ {
 		if strings.EqualFold(s, units[u].name) {
 			return u

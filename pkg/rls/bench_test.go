@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -19,14 +20,14 @@ import (
 // A request from its bytes to the bytes of its answer, as gRPC hands them over, with the store in memory: "wire" is what
 // the server does, "messages" the same by way of Envoy's generated types.
 func BenchmarkRequest(b *testing.B) {
-	var live descriptors.Live
-	if err := live.Load([]descriptors.File{{Name: "rules.yaml", Data: []byte(`
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(`
 domain: ugc
 descriptors:
   - key: user_id
     descriptors:
       - {key: action, value: reply, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
-`)}}); err != nil {
+`)})
+	if err != nil {
 		b.Fatal(err)
 	}
 	for _, n := range []int{1, 5} {
@@ -47,7 +48,7 @@ descriptors:
 			"wire": rls.ServiceDesc(), "messages": &ratelimitv3.RateLimitService_ServiceDesc,
 		} {
 			b.Run(fmt.Sprintf("%s/descriptors=%d", name, n), func(b *testing.B) {
-				service := rls.New(live.Rules, memstore.New(memstore.Options{}), rls.Options{})
+				service := rls.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), rls.Options{})
 				handle, decode := desc.Methods[0].Handler, func(into any) error { return codec.Unmarshal(data, into) }
 				b.ReportAllocs()
 				for b.Loop() {

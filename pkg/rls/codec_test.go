@@ -327,11 +327,7 @@ func TestAResponseIsWrittenAsProtobufReadsIt(t *testing.T) {
 
 // Calls are used again: what one request said is not in the answer to the next.
 func TestManyRequestsAtOnceAreNotMixedUp(t *testing.T) {
-	var live descriptors.Live
-	if err := live.Load([]descriptors.File{{Name: "rules.yaml", Data: []byte(rules)}}); err != nil {
-		t.Fatal(err)
-	}
-	s := New(live.Rules, limiterstest.NewReference(), Options{})
+	s := New(parsed(t, rules), limiterstest.NewReference(), Options{})
 	t.Run("at once", func(t *testing.T) {
 		for worker := range 8 {
 			t.Run("", func(t *testing.T) {

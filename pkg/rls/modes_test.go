@@ -67,11 +67,7 @@ func request(t *testing.T, keys string) *ratelimitv3.RateLimitRequest {
 
 func serviceOf(t *testing.T, text string, o Options) *Service {
 	t.Helper()
-	var live descriptors.Live
-	if err := live.Load([]descriptors.File{{Name: "rules.yaml", Data: []byte(text)}}); err != nil {
-		t.Fatal(err)
-	}
-	return New(live.Rules, &clocked{Store: limiterstest.NewReference(), now: start}, o)
+	return New(parsed(t, text), &clocked{Store: limiterstest.NewReference(), now: start}, o)
 }
 
 // A response in short: the overall code, and each status as ok or over, with the limit and what is left of it.
@@ -195,13 +191,9 @@ func TestWhatIsInShadowFailsNoRequest(t *testing.T) {
 		{Options{}, "free", "full free", "over: over/ unknown"},
 		{Options{ShadowMode: true}, "free", "free", "ok: unknown"},
 	} {
-		var live descriptors.Live
-		if err := live.Load([]descriptors.File{{Name: "rules.yaml", Data: []byte(modes)}}); err != nil {
-			t.Fatal(err)
-		}
 		var told []error
 		c.options.Observe = func(a *Answer) { told = append(told, a.Err) }
-		s := New(live.Rules, partial{&clocked{Store: limiterstest.NewReference(), now: start}, c.fails}, c.options)
+		s := New(parsed(t, modes), partial{&clocked{Store: limiterstest.NewReference(), now: start}, c.fails}, c.options)
 		got, err := s.ShouldRateLimit(context.Background(), request(t, c.keys))
 		said := "Unavailable"
 		if status.Code(err) != codes.Unavailable {

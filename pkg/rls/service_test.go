@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
@@ -75,17 +76,23 @@ var start = time.Date(2025, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	var live descriptors.Live
-	if err := live.Load([]descriptors.File{{Name: "rules.yaml", Data: []byte(rules)}}); err != nil {
-		t.Fatal(err)
-	}
 	f := &fixture{store: &clocked{Store: limiterstest.NewReference(), now: start}}
-	f.Service = New(live.Rules, f.store, Options{Observe: func(a *Answer) {
+	f.Service = New(parsed(t, rules), f.store, Options{Observe: func(a *Answer) {
 		kept := *a
 		kept.Unmatched, kept.Decisions = slices.Clone(a.Unmatched), slices.Clone(a.Decisions)
 		f.answers = append(f.answers, &kept)
 	}})
 	return f
+}
+
+// parsed returns what New wants of the rules in text.
+func parsed(t *testing.T, text string) func() *descriptors.Rules {
+	t.Helper()
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() *descriptors.Rules { return rules }
 }
 
 func (f *fixture) ask(t *testing.T, request string) (*ratelimitv3.RateLimitResponse, error) {

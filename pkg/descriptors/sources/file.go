@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 const (
@@ -50,7 +50,7 @@ type File struct {
 // If one file cannot be read, Read returns no files: rules that lack a file are worse than the previous rules. Read also
 // fails for a folder without files ([ErrNoFile]), a file above [MaxFileSize] and a folder above [MaxFiles]. The error
 // names the path.
-func (f *File) Read() ([]descriptors.File, error) {
+func (f *File) Read() ([]rulesfile.File, error) {
 	r := read(f.Path)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,7 +75,7 @@ func (f *File) reloads() chan struct{} {
 
 // A reading is the result of reading a path once.
 type reading struct {
-	files  []descriptors.File
+	files  []rulesfile.File
 	err    error
 	stamps string // size and modification time of each file
 }
@@ -85,13 +85,13 @@ func read(path string) reading {
 	if err != nil {
 		return reading{err: err}
 	}
-	r := reading{files: make([]descriptors.File, len(found.files))}
+	r := reading{files: make([]rulesfile.File, len(found.files))}
 	for i, l := range found.files {
 		data, err := readFile(l.path)
 		if err != nil {
 			return reading{err: err}
 		}
-		r.files[i] = descriptors.File{Name: l.name, Data: data}
+		r.files[i] = rulesfile.File{Name: l.name, Data: data}
 		r.stamps += fmt.Sprintf("%d %d;", l.size, l.modified.UnixNano())
 	}
 	return r
@@ -118,5 +118,5 @@ func (r reading) content() string {
 	if r.err != nil {
 		return "error: " + r.err.Error()
 	}
-	return "files: " + descriptors.Fingerprint(r.files)
+	return "files: " + rulesfile.Fingerprint(r.files)
 }

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
@@ -35,7 +35,7 @@ func link(t testing.TB, target, path string) {
 }
 
 // text returns "name=text name=text".
-func text(files []descriptors.File) string {
+func text(files []rulesfile.File) string {
 	var parts []string
 	for _, f := range files {
 		parts = append(parts, f.Name+"="+string(f.Data))

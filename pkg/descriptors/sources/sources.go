@@ -2,7 +2,7 @@
 //
 //	source := &sources.File{Path: "/etc/weir/rules"}
 //	files, err := source.Read() // at start
-//	err = source.Watch(ctx, func(files []descriptors.File, err error) {
+//	err = source.Watch(ctx, func(files []rulesfile.File, err error) {
 //		// called after each change
 //	})
 package sources

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
@@ -131,7 +131,7 @@ func virtualWatch(t *testing.T, f *sources.File, do func(*recorder)) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = f.Watch(ctx, func(files []descriptors.File, err error) {
+			_ = f.Watch(ctx, func(files []rulesfile.File, err error) {
 				if err != nil {
 					w.reports = append(w.reports, err.Error())
 					return

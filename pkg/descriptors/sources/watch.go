@@ -7,7 +7,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 //
 // Watch learns of changes by notification, including changes of symbolic links on the path, such as those of a mounted
 // ConfigMap. Where there are no notifications, as on some network file systems, it reads the files every File.Poll.
-func (f *File) Watch(ctx context.Context, apply func([]descriptors.File, error)) error {
+func (f *File) Watch(ctx context.Context, apply func([]rulesfile.File, error)) error {
 	f.setWatching(true)
 	defer f.setWatching(false)
 	w := f.watcher()

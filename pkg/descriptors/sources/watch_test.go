@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
@@ -31,7 +31,7 @@ func start(t *testing.T, f *sources.File) *watch {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- f.Watch(ctx, func(files []descriptors.File, err error) {
+		done <- f.Watch(ctx, func(files []rulesfile.File, err error) {
 			if err != nil {
 				w.reports <- "error " + err.Error()
 				return

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
 
@@ -23,12 +23,12 @@ const (
 )
 
 // convert makes files of a push, sorted by name. The error tells of every resource that cannot be read.
-func convert(push *discovery.DiscoveryResponse) ([]descriptors.File, error) {
+func convert(push *discovery.DiscoveryResponse) ([]rulesfile.File, error) {
 	if url := push.GetTypeUrl(); url != TypeURL {
 		return nil, fmt.Errorf("the push is of type %.200q: want %s", url, TypeURL)
 	}
 	var errs []error
-	files := make([]descriptors.File, 0, len(push.GetResources()))
+	files := make([]rulesfile.File, 0, len(push.GetResources()))
 	for i, resource := range push.GetResources() {
 		file, err := toFile(resource)
 		if err != nil {
@@ -39,25 +39,25 @@ func convert(push *discovery.DiscoveryResponse) ([]descriptors.File, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	slices.SortFunc(files, func(a, b descriptors.File) int {
+	slices.SortFunc(files, func(a, b rulesfile.File) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.Data, b.Data))
 	})
 	return files, nil
 }
 
-func toFile(resource *anypb.Any) (descriptors.File, error) {
+func toFile(resource *anypb.Any) (rulesfile.File, error) {
 	if url := resource.GetTypeUrl(); url != TypeURL {
-		return descriptors.File{}, fmt.Errorf("it is of type %.200q: want %s", url, TypeURL)
+		return rulesfile.File{}, fmt.Errorf("it is of type %.200q: want %s", url, TypeURL)
 	}
 	config := &conf.RateLimitConfig{}
 	if err := (proto.UnmarshalOptions{RecursionLimit: maxNesting}).Unmarshal(resource.GetValue(), config); err != nil {
-		return descriptors.File{}, fmt.Errorf("it is no RateLimitConfig: %w", err)
+		return rulesfile.File{}, fmt.Errorf("it is no RateLimitConfig: %w", err)
 	}
 	// Two resources may have one name, or none; a fault in them is then told by the domain.
 	name := cmp.Or(config.GetName(), config.GetDomain(), "unnamed")
 	text := yamlOf(config)
 	if len(text) > maxText {
-		return descriptors.File{}, fmt.Errorf("%.200q is too large: want at most %d bytes as YAML", name, maxText)
+		return rulesfile.File{}, fmt.Errorf("%.200q is too large: want at most %d bytes as YAML", name, maxText)
 	}
-	return descriptors.File{Name: name, Data: text}, nil
+	return rulesfile.File{Name: name, Data: text}, nil
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
 
@@ -75,7 +76,7 @@ func TestEveryUnitIsParsed(t *testing.T) {
 	} {
 		text := yamlOf(&conf.RateLimitConfig{Domain: "d", Descriptors: []*conf.RateLimitDescriptor{
 			{Key: "k", RateLimit: &conf.RateLimitPolicy{Unit: unit, RequestsPerUnit: 3}}}})
-		rules, err := descriptors.Parse(descriptors.File{Name: "f", Data: text})
+		rules, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: text})
 		if err != nil {
 			t.Error(err)
 			continue
@@ -89,11 +90,11 @@ func TestEveryUnitIsParsed(t *testing.T) {
 
 func parse(t *testing.T, json string) *descriptors.Rules {
 	t.Helper()
-	rules, err := descriptors.Parse(descriptors.File{Name: "f", Data: yamlOf(configOf(t, json))})
+	rules, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "f", Data: yamlOf(configOf(t, json))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range rules.Warnings() {
+	for _, w := range warnings {
 		t.Errorf("warning: %v", w)
 	}
 	return rules
@@ -223,7 +224,7 @@ func FuzzConvert(f *testing.F) {
 			return
 		}
 		again, err := convert(push)
-		if err != nil || descriptors.Fingerprint(again) != descriptors.Fingerprint(files) {
+		if err != nil || rulesfile.Fingerprint(again) != rulesfile.Fingerprint(files) {
 			t.Fatalf("converted again: %v\n%s\n%s", err, files[0].Data, again[0].Data)
 		}
 		var got tree
@@ -234,8 +235,8 @@ func FuzzConvert(f *testing.F) {
 			t.Fatalf("domain %q, want %q", got.Domain, c.GetDomain())
 		}
 		compare(t, got.Descriptors, c.GetDescriptors())
-		var faults descriptors.Faults
-		if _, err := descriptors.Parse(files...); err != nil && (!errors.As(err, &faults) || len(faults) == 0) {
+		var faults rulesfile.Faults
+		if _, err := rulesfile.Parse(files...); err != nil && (!errors.As(err, &faults) || len(faults) == 0) {
 			t.Fatalf("Parse: %v", err)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // maxDetail is the longest text, in bytes, that a server is told of what is wrong with its push.
@@ -26,7 +26,7 @@ var again = Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
 // A watch is what one Watch knows.
 type watch struct {
 	*Source
-	apply func([]descriptors.File) error
+	apply func([]rulesfile.File) error
 	long  time.Duration // how long a silent stream must last to have been useful
 
 	version  string // accepted last
@@ -84,7 +84,7 @@ func (w *watch) connection(ctx context.Context) (useful bool, err error) {
 func (w *watch) answer(ctx context.Context, push *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
 	version := push.GetVersionInfo()
 	files, err := convert(push)
-	switch now := descriptors.Fingerprint(files); {
+	switch now := rulesfile.Fingerprint(files); {
 	case err != nil:
 		w.hold(ctx, version)
 		w.reject(version, err)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
 )
 
@@ -16,9 +18,9 @@ import (
 type watch struct {
 	t      *testing.T
 	source *xds.Source
-	live   descriptors.Live
+	rules  atomic.Pointer[descriptors.Rules]
 	events chan xds.Event
-	loads  chan []descriptors.File // before each try to load them
+	loads  chan []rulesfile.File // before each try to load them
 	stop   func()
 }
 
@@ -28,7 +30,7 @@ var quick = xds.Backoff{Initial: time.Millisecond, Max: 20 * time.Millisecond, J
 // start watches until the test ends, or stop. It sets what the source does not have.
 func start(t *testing.T, source *xds.Source) *watch {
 	t.Helper()
-	w := &watch{t: t, source: source, events: make(chan xds.Event, 10_000), loads: make(chan []descriptors.File, 100)}
+	w := &watch{t: t, source: source, events: make(chan xds.Event, 10_000), loads: make(chan []rulesfile.File, 100)}
 	if source.Backoff == (xds.Backoff{}) {
 		source.Backoff = quick
 	}
@@ -36,9 +38,9 @@ func start(t *testing.T, source *xds.Source) *watch {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- source.Watch(ctx, func(files []descriptors.File) error {
+		done <- source.Watch(ctx, func(files []rulesfile.File) error {
 			w.loads <- files
-			return w.live.Load(files)
+			return w.load(files)
 		})
 	}()
 	stopped := false
@@ -58,6 +60,15 @@ func start(t *testing.T, source *xds.Source) *watch {
 	}
 	t.Cleanup(w.stop)
 	return w
+}
+
+// load puts the rules of files in force. On an error the old ones stay.
+func (w *watch) load(files []rulesfile.File) error {
+	rules, err := rulesfile.Parse(files...)
+	if err == nil {
+		w.rules.Store(rules)
+	}
+	return err
 }
 
 // nothingLeft fails the test if a goroutine of a client is there.
@@ -110,7 +121,7 @@ func (w *watch) next(kind xds.Kind) xds.Event {
 
 // limit is how many a minute the rules allow a user of domain, -1 without a rule.
 func (w *watch) limit(domain string) int {
-	rule := w.live.Rules().Match(domain, []descriptors.Entry{{Key: "user", Value: "alice"}})
+	rule := w.rules.Load().Match(domain, []descriptors.Entry{{Key: "user", Value: "alice"}})
 	if rule == nil {
 		return -1
 	}

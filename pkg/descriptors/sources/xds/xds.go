@@ -3,7 +3,7 @@
 // ratelimit.config.ratelimit.v3, and arrives here as a file of YAML:
 //
 //	source := &xds.Source{Server: "envoy-gateway:18001", NodeID: "envoy-ratelimit"}
-//	err := source.Watch(ctx, live.Load) // nil from Load acknowledges a push, an error refuses it
+//	err := source.Watch(ctx, load) // nil from load acknowledges a push, an error refuses it
 //
 // The name of the resource is the name of the file; line and column in a fault are those of the YAML. What a control
 // plane can say is what the messages have fields for: no algorithm, value_to_metric or share_threshold.
@@ -14,7 +14,7 @@ import (
 	"crypto/tls"
 	"sync"
 
-	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // TypeURL is the type of the resources.
@@ -50,7 +50,7 @@ type Source struct {
 //
 // A connection that ends changes no rules, and what turns out to be the same afterwards is acknowledged without a call
 // of apply.
-func (s *Source) Watch(ctx context.Context, apply func([]descriptors.File) error) error {
+func (s *Source) Watch(ctx context.Context, apply func([]rulesfile.File) error) error {
 	backoff := s.Backoff.orDefault()
 	w := &watch{Source: s, apply: apply, long: backoff.Max}
 	for failures := 0; ; failures++ {

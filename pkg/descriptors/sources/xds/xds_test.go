@@ -56,7 +56,7 @@ func TestPushes(t *testing.T) {
 	}
 	w.wantLimit("a", 1)
 	w.wantLimit("b", 2)
-	rules := w.live.Rules()
+	rules := w.rules.Load()
 
 	for version, resources := range map[string][]*anypb.Any{
 		"2": {domain(t, "b", 2), domain(t, "a", 1)},
@@ -66,7 +66,7 @@ func TestPushes(t *testing.T) {
 		w.next(xds.Unchanged)
 		none(t, w.loads, "rules that are the same were loaded")
 	}
-	if w.live.Rules() != rules {
+	if w.rules.Load() != rules {
 		t.Error("the rules are others, want the same")
 	}
 
@@ -80,7 +80,7 @@ func TestPushes(t *testing.T) {
 
 	acknowledged(t, st.send("6"), "6")
 	w.next(xds.Accepted)
-	if domains, n := w.live.Rules().Counts(); domains != 0 || n != 0 {
+	if domains, n := w.rules.Load().Counts(); domains != 0 || n != 0 {
 		t.Errorf("%d domains, %d rules after an empty push", domains, n)
 	}
 	got := w.source.Status()
@@ -96,7 +96,7 @@ func TestAnEmptyFirstPushIsRulesToo(t *testing.T) {
 	st, _ := s.accept()
 	acknowledged(t, st.send("1"), "1")
 	w.await(xds.Accepted)
-	if w.live.Rules() == nil {
+	if w.rules.Load() == nil {
 		t.Error("no rules were loaded, want none of them")
 	}
 	acknowledged(t, st.send("2"), "2")
@@ -428,7 +428,7 @@ func TestHugeMessages(t *testing.T) {
 	w = start(t, &xds.Source{Server: s.address, MaxMessageSize: 20 << 20})
 	st, _ = s.accept()
 	acknowledged(t, st.send("1", push), "1")
-	if _, n := w.live.Rules().Counts(); n != descriptors {
+	if _, n := w.rules.Load().Counts(); n != descriptors {
 		t.Errorf("%d rules, want %d", n, descriptors)
 	}
 }

@@ -1,4 +1,4 @@
-package descriptors_test
+package rulesfile_test
 
 import (
 	"errors"
@@ -8,29 +8,48 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 func parse(t testing.TB, texts ...string) *descriptors.Rules {
 	t.Helper()
-	rules, err := descriptors.Parse(files(texts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules, _ := parseWarned(t, texts...)
 	return rules
 }
 
+func parseWarned(t testing.TB, texts ...string) (*descriptors.Rules, rulesfile.Faults) {
+	t.Helper()
+	rules, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, files(texts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules, warnings
+}
+
+func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Limit.Spec()) }
+
+// entries reads "k=v k=v".
+func entries(text string) []descriptors.Entry {
+	var es []descriptors.Entry
+	for _, e := range strings.Fields(text) {
+		k, v, _ := strings.Cut(e, "=")
+		es = append(es, descriptors.Entry{Key: k, Value: v})
+	}
+	return es
+}
+
 // files are named a.yaml, b.yaml, ...
-func files(texts ...string) []descriptors.File {
-	fs := make([]descriptors.File, len(texts))
+func files(texts ...string) []rulesfile.File {
+	fs := make([]rulesfile.File, len(texts))
 	for i, text := range texts {
-		fs[i] = descriptors.File{Name: string(rune('a'+i)) + ".yaml", Data: []byte(text)}
+		fs[i] = rulesfile.File{Name: string(rune('a'+i)) + ".yaml", Data: []byte(text)}
 	}
 	return fs
 }
 
 // TestDesign parses the example of DESIGN.md.
 func TestDesign(t *testing.T) {
-	rules := parse(t, design)
+	rules, w := parseWarned(t, design)
 	var got []string
 	for r := range rules.All() {
 		line := r.Domain + " " + r.Name
@@ -51,7 +70,7 @@ func TestDesign(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if w := rules.Warnings(); len(w) > 0 {
+	if len(w) > 0 {
 		t.Errorf("warnings: %v", w)
 	}
 	if d, n := rules.Counts(); d != 1 || n != 3 {
@@ -84,7 +103,7 @@ descriptors:
 `
 
 func TestAllFaultsAtOnce(t *testing.T) {
-	_, err := descriptors.Parse(files(`domain: d
+	_, err := rulesfile.Parse(files(`domain: d
 limits: []
 descriptors:
   - key: a
@@ -201,8 +220,8 @@ func TestFaults(t *testing.T) {
 		{"domain: d\n<<: &a {<<: *a}\n", "2:9: nested too deeply"},
 		{bomb(), "4:15: the file is too large"},
 	} {
-		_, err := descriptors.Parse(files(tt.text)...)
-		var faults descriptors.Faults
+		_, err := rulesfile.Parse(files(tt.text)...)
+		var faults rulesfile.Faults
 		if !errors.As(err, &faults) || len(faults) != 1 || !strings.HasPrefix(faults[0].String(), "a.yaml:"+tt.want) {
 			t.Errorf("%s\ngot  %v\nwant a.yaml:%s", tt.text, err, tt.want)
 		}
@@ -220,7 +239,7 @@ func bomb() string {
 }
 
 func TestWarnings(t *testing.T) {
-	rules := parse(t, `domain: d
+	rules, warnings := parseWarned(t, `domain: d
 unit: day
 descriptors:
   - key: a
@@ -234,7 +253,7 @@ descriptors:
 domain: [
 `, "domain: e\n--- 7\n")
 	var got []string
-	for _, w := range rules.Warnings() {
+	for _, w := range warnings {
 		got = append(got, w.String())
 	}
 	want := []string{
@@ -294,27 +313,6 @@ descriptors:
 	}
 }
 
-func TestLive(t *testing.T) {
-	var live descriptors.Live
-	if live.Rules().Match("ugc", entries("user_id=1")) != nil || live.Rules().HasDomain("ugc") {
-		t.Error("rules from nowhere")
-	}
-	if err := live.Load(files(design)); err != nil {
-		t.Fatal(err)
-	}
-	old := live.Rules()
-	var faults descriptors.Faults
-	if err := live.Load(files("domain: other\n", "")); !errors.As(err, &faults) || len(faults) != 1 {
-		t.Errorf("got %v", err)
-	}
-	if live.Rules() != old || !live.Rules().HasDomain("ugc") {
-		t.Error("a fault changed the rules")
-	}
-	if err := live.Load(nil); err != nil || live.Rules().HasDomain("ugc") {
-		t.Errorf("no files are no rules: %v", err)
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(design), []byte("domain: x\n"))
 	f.Add([]byte("domain: d\ndescriptors: [{key: a, <<: &b {rate_limits: [{unit: day, capacity: 1}]}}, *b]\n"),
@@ -326,16 +324,11 @@ func FuzzParse(f *testing.F) {
 		"metadata: {a: [1, .5, ~, !!binary aGk=, {<<: {true: &c x}}], 2: *c}}]\n"),
 		[]byte("domain: d\nunit: {metadata: [1.5], name: [{unit: 1}]}\ndescriptors: [{key: k, value: b*}]\n"))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		var live descriptors.Live
-		if err := live.Load(files(design)); err != nil {
-			t.Fatal(err)
-		}
-		old := live.Rules()
-		live.SetOptions(descriptors.Options{MergeDomains: len(a)%2 == 0})
-		err := live.Load(files(string(a), string(b)))
+		o := rulesfile.Options{MergeDomains: len(a)%2 == 0}
+		rules, _, err := rulesfile.ParseWith(o, files(string(a), string(b))...)
 		if err != nil {
-			var faults descriptors.Faults
-			if !errors.As(err, &faults) || len(faults) == 0 || live.Rules() != old {
+			var faults rulesfile.Faults
+			if !errors.As(err, &faults) || len(faults) == 0 || rules != nil {
 				t.Fatalf("%T %v", err, err)
 			}
 			for _, fault := range faults {
@@ -347,7 +340,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		usable(t, live.Rules())
+		usable(t, rules)
 	})
 }
 

@@ -1,9 +1,11 @@
-package descriptors
+package rulesfile
 
 import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // A schema is what JSON Schema says of a value.
@@ -17,7 +19,7 @@ var (
 	boolean       = schema{"anyOf": []schema{{"type": []string{"boolean", "null"}}, words("yes", "no", "on", "off")}}
 	strictBoolean = schema{"type": "boolean"}
 	anyMap        = schema{"type": []string{"object", "null"}}
-	unitText      = schema{"anyOf": []schema{{"enum": unitWords()}, {"type": "string", "pattern": anyCase(unitWords())}}}
+	unitText      = schema{"anyOf": []schema{{"enum": descriptors.UnitNames()}, {"type": "string", "pattern": anyCase(descriptors.UnitNames())}}}
 )
 
 func words(w ...string) schema { return schema{"enum": w} }

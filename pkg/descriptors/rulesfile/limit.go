@@ -1,40 +1,41 @@
-package descriptors
+package rulesfile
 
 import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // limits reads the limits of a descriptor into rule, and tells whether there are any, or none on purpose.
-func (p *parser) limits(f fields, rule *Rule) bool {
+func (p *parser) limits(f fields, at location, rule *descriptors.Rule) bool {
 	one, many := f["rate_limit"], f["rate_limits"]
 	if one.key != nil && many.key != nil {
 		p.fault(many.key, "rate_limits stands in place of rate_limit: put that limit in the list too")
 	}
-	some := !p.empty(one) && p.single(one.value, rule)
+	some := !p.empty(one) && p.single(one.value, at, rule)
 	if many.key == nil {
 		return some
 	}
 	if n, ok := p.visit(many.value); ok && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		p.fault(n, "rate_limits is empty: want at least one limit")
 	}
-	return p.list(many, rule) || some
+	return p.list(many, at, rule) || some
 }
 
 // single reads a rate_limit.
-func (p *parser) single(n *yaml.Node, rule *Rule) bool {
+func (p *parser) single(n *yaml.Node, at location, rule *descriptors.Rule) bool {
 	f, ok := p.fields(n, inRateLimit)
 	if !ok {
 		return false
 	}
-	rule.LimitName = p.name(f["name"], rule.Domain)
-	rule.Replaces = p.replaces(f["replaces"], rule)
-	rule.replacing = len(rule.Replaces) > 0
+	rule.LimitName = p.name(f["name"], at.domain)
+	rule.Replaces = p.replaces(f["replaces"], at.domain, rule.LimitName)
 	if rule.Unlimited = p.flag(f["unlimited"]); rule.Unlimited {
 		return p.unlimited(f)
 	}
-	l, ok := p.limit(n, f, p.overlay(rule))
+	l, ok := p.limit(n, f, p.overlay(at))
 	if l.Name = rule.LimitName; ok {
 		rule.Limits = append(rule.Limits, l)
 	}
@@ -44,9 +45,9 @@ func (p *parser) single(n *yaml.Node, rule *Rule) bool {
 // unlimited tells what has no place beside it.
 func (p *parser) unlimited(f fields) bool {
 	before := p.found
-	if unit, _ := p.text(f["unit"]); parseUnit(unit) != UnitUnknown {
+	if unit, _ := p.text(f["unit"]); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
 		p.fault(f["unit"].key, "should not specify rate limit unit when unlimited: remove the one or the other")
-	} else if unit != "" && !strings.EqualFold(unit, UnitUnknown.String()) {
+	} else if unit != "" && !strings.EqualFold(unit, descriptors.UnitUnknown.String()) {
 		p.warn(f["unit"].key, "unit '%s' is none, and has no effect when unlimited", short(unit))
 	}
 	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, 0) > 0 {
@@ -61,14 +62,14 @@ func (p *parser) unlimited(f fields) bool {
 }
 
 // list reads limits that are one group: no two may share a counter.
-func (p *parser) list(f field, rule *Rule) bool {
+func (p *parser) list(f field, at location, rule *descriptors.Rule) bool {
 	ids := map[string]bool{}
 	for _, n := range p.maps(f) {
 		f, ok := p.fields(n, inRateLimits)
 		if !ok {
 			continue
 		}
-		name := p.name(f["name"], rule.Domain)
+		name := p.name(f["name"], at.domain)
 		l, ok := p.limit(n, f, nil)
 		if !ok {
 			continue
@@ -87,7 +88,7 @@ func (p *parser) list(f field, rule *Rule) bool {
 }
 
 // limit reads a limit of its map n with the fields f. What it leaves open, the overlay may say.
-func (p *parser) limit(n *yaml.Node, f fields, overlay *policy) (RateLimit, bool) {
+func (p *parser) limit(n *yaml.Node, f fields, overlay *policy) (descriptors.RateLimit, bool) {
 	before := p.found
 	unit := p.unit(n, f["unit"])
 	multiplier := p.number(f["unit_multiplier"], 1, 1)
@@ -111,25 +112,25 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy) (RateLimit, bool
 		p.fault(where, "%s%s", problem, from)
 	}
 	if p.found > before || p.stopped {
-		return RateLimit{}, false
+		return descriptors.RateLimit{}, false
 	}
-	l, err := newRateLimit(sum.spec(), requests, unit, multiplier)
+	l, err := descriptors.NewRateLimit(sum.spec(), requests, unit, multiplier)
 	if err != nil {
 		p.fault(n, "%v%s", err, from)
 		return l, false
 	}
-	l.Limit, l.OnError = p.shared.limit(l.Limit), sum.onError
+	l.OnError = sum.onError
 	return l, true
 }
 
-func (p *parser) unit(limit *yaml.Node, f field) Unit {
+func (p *parser) unit(limit *yaml.Node, f field) descriptors.Unit {
 	text, ok := p.text(f)
-	unit := parseUnit(text)
-	if ok && unit == UnitUnknown {
+	unit := descriptors.ParseUnit(text)
+	if ok && unit == descriptors.UnitUnknown {
 		if f.value != nil {
 			limit = f.value
 		}
-		p.fault(limit, "invalid rate limit unit '%s': want one of %s", short(text), unitNames)
+		p.fault(limit, "invalid rate limit unit '%s': want one of %s", short(text), strings.Join(descriptors.UnitNames(), ", "))
 	}
 	return unit
 }
@@ -151,8 +152,8 @@ func (p *parser) name(f field, domain string) string {
 	return name
 }
 
-// replaces reads the names of the limits that rule takes the place of.
-func (p *parser) replaces(f field, rule *Rule) []string {
+// replaces reads the names of the limits that the limit named own replaces.
+func (p *parser) replaces(f field, domain, own string) []string {
 	if p.empty(f) {
 		return nil
 	}
@@ -171,13 +172,13 @@ func (p *parser) replaces(f field, rule *Rule) []string {
 		case !ok:
 		case name == "":
 			p.fault(where, "should not have an empty replaces entry: want '- name: <the name of another limit>'")
-		case name == rule.LimitName:
+		case name == own:
 			p.fault(where, "replaces should not contain name of same descriptor: '%s' is its own", short(name))
 		default:
 			names = append(names, name)
 			p.later(func() {
-				if _, known := p.names[nameIn{rule.Domain, name}]; !known {
-					p.warn(where, "replaces names '%s', which no limit of the domain '%s' has", short(name), short(rule.Domain))
+				if _, known := p.names[nameIn{domain, name}]; !known {
+					p.warn(where, "replaces names '%s', which no limit of the domain '%s' has", short(name), short(domain))
 				}
 			})
 		}
@@ -185,9 +186,9 @@ func (p *parser) replaces(f field, rule *Rule) []string {
 	return names
 }
 
-// overlay is what the overlay says of rule, nil for nothing.
-func (p *parser) overlay(rule *Rule) *policy {
-	o := p.options.Overlay.match(rule.Domain, rule.path)
+// overlay returns what the overlay says of the rule at a location; nil for nothing.
+func (p *parser) overlay(at location) *policy {
+	o := p.options.Overlay.match(at.domain, at.path)
 	if o != nil {
 		p.applied[o] = true
 	}

@@ -1,19 +1,19 @@
-package descriptors_test
+package rulesfile_test
 
 import (
 	"testing"
 
-	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 func TestFingerprintsTellSetsApart(t *testing.T) {
-	file := func(name, data string) descriptors.File { return descriptors.File{Name: name, Data: []byte(data)} }
+	file := func(name, data string) rulesfile.File { return rulesfile.File{Name: name, Data: []byte(data)} }
 	seen := map[string]int{}
-	for i, files := range [][]descriptors.File{
+	for i, files := range [][]rulesfile.File{
 		nil, {file("", "")}, {file("a", "")}, {file("", "a")}, {file("a", "b")}, {file("ab", "")},
 		{file("a", "b"), file("c", "d")}, {file("a", "bc"), file("", "d")},
 	} {
-		print := descriptors.Fingerprint(files)
+		print := rulesfile.Fingerprint(files)
 		if j, ok := seen[print]; ok {
 			t.Errorf("sets %d and %d have one fingerprint", i, j)
 		}

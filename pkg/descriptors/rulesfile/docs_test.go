@@ -1,4 +1,4 @@
-package descriptors_test
+package rulesfile_test
 
 import (
 	"encoding/json"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // TestDocs parses every example of docs/rules.md, and looks for every key of the grammar in a table and in an example.
@@ -18,17 +18,17 @@ func TestDocs(t *testing.T) {
 	}
 	var examples strings.Builder
 	for _, m := range regexp.MustCompile("(?ms)^```yaml([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
-		example := descriptors.File{Name: "example", Data: []byte(m[2])}
+		example := rulesfile.File{Name: "example", Data: []byte(m[2])}
 		examples.WriteString(m[2])
 		if strings.TrimSpace(m[1]) == "overlay" {
-			if _, err := descriptors.ParseOverlay(example); err != nil {
+			if _, err := rulesfile.ParseOverlay(example); err != nil {
 				t.Errorf("%s\n%v", m[2], err)
 			}
 			continue
 		}
-		rules, err := descriptors.Parse(example)
-		if err != nil || len(rules.Warnings()) > 0 {
-			t.Errorf("%s\n%v %v", m[2], err, rules.Warnings())
+		_, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, example)
+		if err != nil || len(warnings) > 0 {
+			t.Errorf("%s\n%v %v", m[2], err, warnings)
 		}
 		if err := validate(t, m[2]); err != nil {
 			t.Errorf("%s\nagainst the schema: %v", m[2], err)
@@ -52,7 +52,7 @@ func keys(t *testing.T) []string {
 			Properties map[string]any `json:"properties"`
 		} `json:"$defs"`
 	}
-	if err := json.Unmarshal(descriptors.Schema(), &schema); err != nil {
+	if err := json.Unmarshal(rulesfile.Schema(), &schema); err != nil {
 		t.Fatal(err)
 	}
 	var all []string

@@ -1,4 +1,4 @@
-package descriptors
+package rulesfile
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // Options say how files are read.
@@ -17,14 +19,19 @@ type Options struct {
 	Overlay *Overlay
 }
 
-// Parse reads files, one domain each. The error is [Faults]: everything that is wrong with them.
-func Parse(files ...File) (*Rules, error) { return ParseWith(Options{}, files...) }
+// Parse is [ParseWith] with default options, and drops the warnings.
+func Parse(files ...File) (*descriptors.Rules, error) {
+	rules, _, err := ParseWith(Options{}, files...)
+	return rules, err
+}
 
-// ParseWith is Parse with options. The order of files is that of their rules, and of wildcards in a domain of several.
-func ParseWith(o Options, files ...File) (*Rules, error) {
+// ParseWith reads files, one domain each unless o merges domains. The order of files is the order of their rules, and of
+// the wildcards in a domain of several files. The warnings name what loads but is probably a mistake, sorted by file, line
+// and column. The error is [Faults]: every fault of the files.
+func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings Faults, err error) {
 	b := &build{
-		options: o, rules: &Rules{domains: map[string]*Domain{}}, homes: map[string]*home{}, names: map[nameIn]spot{},
-		applied: map[*policy]bool{}, shared: newShared(), chunks: &chunks{},
+		options: o, builder: descriptors.NewBuilder(), homes: map[string]*home{}, names: map[nameIn]spot{},
+		applied: map[*policy]bool{},
 	}
 	parsers := make([]*parser, len(files))
 	var faults Faults
@@ -35,34 +42,30 @@ func ParseWith(o Options, files ...File) (*Rules, error) {
 	}
 	if len(faults) > 0 {
 		faults.sort()
-		return nil, faults
+		return nil, nil, faults
 	}
 	for _, check := range b.checks {
 		check()
 	}
-	o.Overlay.settle(b.rules)
-	b.rules.settle()
+	for domain := range b.homes {
+		o.Overlay.completeDomain(domain, b.builder)
+	}
 	for _, p := range parsers {
-		b.rules.warnings = append(b.rules.warnings, p.warnings...)
+		warnings = append(warnings, p.warnings...)
 	}
-	for name, domain := range b.rules.domains {
-		domain.index = newIndex(b.homes[name].tree, b.chunks)
-	}
-	b.rules.warnings = append(b.rules.warnings, o.Overlay.warn(b.applied)...)
-	b.rules.warnings.sort()
-	return b.rules, nil
+	warnings = append(warnings, o.Overlay.warn(b.applied)...)
+	warnings.sort()
+	return b.builder.Build(), warnings, nil
 }
 
 // A build is what all files add to.
 type build struct {
 	options Options
-	rules   *Rules
-	homes   map[string]*home // of each domain
+	builder *descriptors.Builder
+	homes   map[string]*home // by domain
 	names   map[nameIn]spot  // of limits, where first met
-	applied map[*policy]bool // what of the overlay some rule has matched
-	checks  []func()         // for warnings that only the whole can tell
-	shared  shared
-	chunks  *chunks
+	applied map[*policy]bool // parts of the overlay that matched a rule
+	checks  []func()         // for warnings that need all files
 }
 
 // A nameIn is the name of a limit in a domain.

@@ -1,4 +1,4 @@
-package descriptors_test
+package rulesfile_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -30,7 +31,7 @@ func modes(rules *descriptors.Rules) string {
 }
 
 func TestWhatBecomesOfAHitWhenTheStoreFails(t *testing.T) {
-	rules, err := descriptors.Parse(files(whenLost, "domain: e\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n", "domain: none\n")...)
+	rules, err := rulesfile.Parse(files(whenLost, "domain: e\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n", "domain: none\n")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,16 +60,16 @@ func TestWhatBecomesOfAHitWhenTheStoreFails(t *testing.T) {
 
 func TestFilesOfOneDomainMayNotDisagreeOnStoreErrors(t *testing.T) {
 	const more = "domain: d\non_store_error: %s\ndescriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 1}}]\n"
-	merge := descriptors.Options{MergeDomains: true}
-	rules, err := descriptors.ParseWith(merge, files("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n",
+	merge := rulesfile.Options{MergeDomains: true}
+	rules, _, err := rulesfile.ParseWith(merge, files("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n",
 		fmt.Sprintf(more, "deny"))...)
 	if err != nil || modes(rules) != "d deny [deny]" {
 		t.Errorf("said in the second file: %q, %v", modes(rules), err)
 	}
-	if _, err = descriptors.ParseWith(merge, files(whenLost, fmt.Sprintf(more, "allow"))...); err != nil {
+	if _, _, err = rulesfile.ParseWith(merge, files(whenLost, fmt.Sprintf(more, "allow"))...); err != nil {
 		t.Errorf("said twice and the same: %v", err)
 	}
-	_, err = descriptors.ParseWith(merge, files(whenLost, fmt.Sprintf(more, "deny"))...)
+	_, _, err = rulesfile.ParseWith(merge, files(whenLost, fmt.Sprintf(more, "deny"))...)
 	if err == nil || !strings.HasPrefix(err.Error(), "b.yaml:2:1: on_store_error 'deny' is not what a.yaml:2 says of the domain, 'allow'") {
 		t.Errorf("got %v", err)
 	}

@@ -1,4 +1,4 @@
-package descriptors_test
+package rulesfile_test
 
 import (
 	"encoding/json"
@@ -18,23 +18,23 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 var update = flag.Bool("update", false, "write docs/rules.schema.json")
 
-const root = "../../"
+const root = "../../../"
 
 func TestSchemaIsInTheDocs(t *testing.T) {
 	const path = root + "docs/rules.schema.json"
 	if *update {
-		if err := os.WriteFile(path, descriptors.Schema(), 0o644); err != nil {
+		if err := os.WriteFile(path, rulesfile.Schema(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, err := os.ReadFile(path)
-	if err != nil || string(got) != string(descriptors.Schema()) {
-		t.Errorf("%s is not what the code says (%v): go test ./pkg/descriptors -run Schema -update", path, err)
+	if err != nil || string(got) != string(rulesfile.Schema()) {
+		t.Errorf("%s is not what the code says (%v): go test ./pkg/descriptors/rulesfile -run Schema -update", path, err)
 	}
 }
 
@@ -43,8 +43,8 @@ func TestSchemaIsInTheDocs(t *testing.T) {
 func TestSchemaTakesEveryRulesFile(t *testing.T) {
 	n := 0
 	for name, text := range rulesFiles(t) {
-		rules, err := descriptors.Parse(descriptors.File{Name: name, Data: []byte(text)})
-		if err != nil || len(rules.Warnings()) > 0 {
+		_, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: name, Data: []byte(text)})
+		if err != nil || len(warnings) > 0 {
 			continue // an overlay, or a file that is wrong on purpose
 		}
 		n++
@@ -57,9 +57,19 @@ func TestSchemaTakesEveryRulesFile(t *testing.T) {
 	}
 }
 
+const modifiers = `domain: d
+descriptors:
+- {key: k, value: v, value_to_metric: true, rate_limit: &l {unit: day, requests_per_unit: 1}}
+- {key: w, value: 'c*', share_threshold: true, value_to_metric: true, detailed_metric: true, rate_limit: *l}
+- key: 'x-*'
+  rate_limit: *l
+  descriptors:
+  - {key: a, value: b, rate_limit: *l}
+`
+
 func rulesFiles(t *testing.T) map[string]string {
 	all := map[string]string{
-		"design": design, "stats": statRules, "tree": tree("k!\nk=v*!\nx-*!\n  a=b!"), "arriving": arriving,
+		"design": design, "modifiers": modifiers, "arriving": arriving,
 	}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -137,7 +147,7 @@ func TestSchema(t *testing.T) {
 		if tt.want == "" || err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s\ngot  %v\nwant %s", tt.text, err, tt.want)
 		}
-		if _, parsed := descriptors.Parse(descriptors.File{Data: []byte(tt.text)}); tt.want == "" && parsed != nil {
+		if _, parsed := rulesfile.Parse(rulesfile.File{Data: []byte(tt.text)}); tt.want == "" && parsed != nil {
 			t.Errorf("%s\n%v", tt.text, parsed)
 		}
 	}
@@ -146,7 +156,7 @@ func TestSchema(t *testing.T) {
 func validate(t *testing.T, text string) error {
 	t.Helper()
 	var schema map[string]any
-	if err := json.Unmarshal(descriptors.Schema(), &schema); err != nil {
+	if err := json.Unmarshal(rulesfile.Schema(), &schema); err != nil {
 		t.Fatal(err)
 	}
 	var value any

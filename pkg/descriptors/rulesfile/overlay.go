@@ -1,20 +1,20 @@
-package descriptors
+package rulesfile
 
 import (
-	"cmp"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // An Overlay says how limits are kept that arrive without a word about it: rules by xDS have no field for an algorithm.
 // It does not change and may be shared; nil says nothing.
 type Overlay struct {
-	domains  map[string]*node
-	onError  map[string]limiters.OnError // of domains
-	policies []*policy
+	rules    *descriptors.Rules // they find the policies, and limit nothing
+	policies map[*descriptors.Rule]*policy
+	onError  map[string]limiters.OnError // by domain
 	warnings Faults
 }
 
@@ -31,11 +31,11 @@ var (
 // ParseOverlay reads files, one domain each. They have the shape of rules, but a rate_limit may hold algorithm,
 // window_start, capacity, count_denied and on_store_error alone. The error is [Faults].
 func ParseOverlay(files ...File) (*Overlay, error) {
-	o := &Overlay{domains: map[string]*node{}, onError: map[string]limiters.OnError{}}
-	homes := map[string]string{}
+	o := &Overlay{policies: map[*descriptors.Rule]*policy{}, onError: map[string]limiters.OnError{}}
+	builder, homes := descriptors.NewBuilder(), map[string]string{}
 	var faults Faults
 	for _, f := range files {
-		p := overlayParser{reader{file: f.Name}, o, homes}
+		p := overlayParser{reader{file: f.Name}, o, builder, homes}
 		if root := p.root(f.Data); root != nil {
 			p.top(root)
 		}
@@ -46,33 +46,23 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 		faults.sort()
 		return nil, faults
 	}
+	o.rules = builder.Build()
 	return o, nil
 }
 
-// match finds what the overlay says of a rule: by the rule's own keys and values, as a request finds a rule.
-func (o *Overlay) match(domain string, path []level) *policy {
+// match returns what the overlay says of the rule at path; nil for nothing. It matches the keys and values of the rule as
+// if they were a request.
+func (o *Overlay) match(domain string, path []descriptors.Entry) *policy {
 	if o == nil {
 		return nil
 	}
-	n := o.domains[domain]
-	for i := 0; n != nil && i < len(path); i++ {
-		n = n.next(Entry{path[i].key, path[i].value})
-	}
-	if n == nil {
-		return nil
-	}
-	return n.policy
+	return o.policies[o.rules.Match(domain, path)]
 }
 
-// settle says of domains what their rules leave open.
-func (o *Overlay) settle(rules *Rules) {
-	if o == nil {
-		return
-	}
-	for name, onError := range o.onError {
-		if d := rules.Domain(name); d != nil {
-			d.onError = cmp.Or(d.onError, onError)
-		}
+// completeDomain sets the on_store_error of a domain whose rules have none.
+func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
+	if o != nil && b.OnError(domain) == limiters.OnErrorUnsaid {
+		b.SetOnError(domain, o.onError[domain])
 	}
 }
 
@@ -95,7 +85,8 @@ func (o *Overlay) warn(applied map[*policy]bool) Faults {
 type overlayParser struct {
 	reader
 	overlay *Overlay
-	homes   map[string]string
+	builder *descriptors.Builder
+	homes   map[string]string // the file of each domain
 }
 
 func (p *overlayParser) top(root *yaml.Node) {
@@ -104,7 +95,6 @@ func (p *overlayParser) top(root *yaml.Node) {
 		return
 	}
 	domain, ok := p.text(f["domain"])
-	tree := &node{}
 	switch first, taken := p.homes[domain]; {
 	case !ok:
 	case domain == "":
@@ -113,42 +103,42 @@ func (p *overlayParser) top(root *yaml.Node) {
 		p.fault(f["domain"].value, "duplicate domain '%s' in overlay: %s has it too; put all its descriptors in one file",
 			short(domain), first)
 	default:
-		p.homes[domain], p.overlay.domains[domain] = p.file, tree
+		p.homes[domain] = p.file
 		p.overlay.onError[domain] = p.onError(f["on_store_error"])
 	}
-	p.descriptors(f["descriptors"], tree)
+	p.descriptors(f["descriptors"], p.builder.Domain(domain))
 }
 
-func (p *overlayParser) descriptors(f field, at *node) {
+func (p *overlayParser) descriptors(f field, at *descriptors.Node) {
 	if p.empty(f) {
 		return
 	}
 	p.depth++
 	defer func() { p.depth-- }()
-	taken := map[step]int{}
+	taken := map[descriptors.Entry]int{}
 	for _, n := range p.maps(f) {
 		p.descriptor(n, at, taken)
 	}
 }
 
-func (p *overlayParser) descriptor(n *yaml.Node, at *node, taken map[step]int) {
+func (p *overlayParser) descriptor(n *yaml.Node, at *descriptors.Node, taken map[descriptors.Entry]int) {
 	f, ok := p.fields(n, overlayDescriptor)
 	if !ok {
 		return
 	}
 	key, keyOK := p.text(f["key"])
 	value, valueOK := p.text(f["value"])
-	s, child := newStep(Entry{key, value}), &node{}
-	switch first := taken[s]; {
+	e := descriptors.Entry{Key: key, Value: value}
+	child := at.Add(descriptors.Level{Entry: e})
+	switch first := taken[e]; {
 	case !keyOK || !valueOK:
 	case key == "":
 		p.fault(n, "descriptor has empty key: want 'key: <name>'")
 	case first > 0:
 		p.fault(f["key"].key, "duplicate descriptor '%s': line %d has it too; put what they hold in one",
-			short(s.composite()), first)
+			short(e.Joined()), first)
 	default:
-		taken[s] = f["key"].key.Line
-		at.add(s, child)
+		taken[e] = f["key"].key.Line
 	}
 	if !p.empty(f["rate_limit"]) {
 		p.limit(f["rate_limit"].value, child)
@@ -156,17 +146,17 @@ func (p *overlayParser) descriptor(n *yaml.Node, at *node, taken map[step]int) {
 	p.descriptors(f["descriptors"], child)
 }
 
-func (p *overlayParser) limit(n *yaml.Node, at *node) {
+func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
 	f, ok := p.fields(n, overlayLimit)
 	if !ok {
 		return
 	}
-	at.policy = p.policy(n, f)
-	p.overlay.policies = append(p.overlay.policies, at.policy)
-	if at.policy.says["algorithm"] == nil {
+	policy := p.policy(n, f)
+	p.overlay.policies[at.SetRule(descriptors.Rule{Unlimited: true})] = policy
+	if policy.says["algorithm"] == nil {
 		return // the rules may say which
 	}
-	for key, problem := range at.policy.strays() {
-		p.fault(at.policy.says[key], "%s", problem)
+	for key, problem := range policy.strays() {
+		p.fault(policy.says[key], "%s", problem)
 	}
 }

@@ -1,4 +1,4 @@
-package descriptors_test
+package rulesfile_test
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // TestWhatTheIncumbentRefuses holds its validation: the files it calls bad, and the text that our fault contains. A "|"
@@ -67,8 +68,8 @@ func TestWhatTheIncumbentRefuses(t *testing.T) {
 		{"domain: d\nunit: {1: x}\n", "config error, key is not of type string: 1"},
 		{"domain: d\nunit: {capacity: 1}\n", "config error, unknown key 'capacity'"},
 	} {
-		_, err := descriptors.Parse(files(strings.Split(tt.text, "|")...)...)
-		var faults descriptors.Faults
+		_, err := rulesfile.Parse(files(strings.Split(tt.text, "|")...)...)
+		var faults rulesfile.Faults
 		if !errors.As(err, &faults) || len(faults) != 1 || !strings.Contains(faults[0].Message, tt.want) {
 			t.Errorf("%s\ngot  %v\nwant %s", tt.text, err, tt.want)
 		}
@@ -88,8 +89,8 @@ func TestWhatIsOursIsStrict(t *testing.T) {
 		{"algorithm: {unit: 1}", "config error, unknown key 'algorithm' in a descriptor: it belongs in a rate_limit"},
 		{"rate_limit: {unit: day, rate_limits: []}", "unknown key 'rate_limits' in a rate_limit: it belongs in a descriptor"},
 	} {
-		_, err := descriptors.Parse(files("domain: d\ndescriptors: [{key: k, " + tt.descriptor + "}]\n")...)
-		var faults descriptors.Faults
+		_, err := rulesfile.Parse(files("domain: d\ndescriptors: [{key: k, " + tt.descriptor + "}]\n")...)
+		var faults rulesfile.Faults
 		if !errors.As(err, &faults) || len(faults) != 1 || !strings.Contains(faults[0].Message, tt.want) {
 			t.Errorf("%s\ngot  %v\nwant %s", tt.descriptor, err, tt.want)
 		}
@@ -136,12 +137,11 @@ func TestTolerated(t *testing.T) {
 		{"[{key: a, " + day + ", metadata: {x: 1, x: 2}}]", "2:88: key 'x' is given twice in one map: only the last counts"},
 		{"[{key: a, " + day + ", name: {metadata: [1.5], unit: 1}}]", "2:71: key 'name' has no effect in a descriptor"},
 	} {
-		rules, err := descriptors.Parse(files("domain: d\ndescriptors: " + tt.descriptors + "\n")...)
+		_, w, err := rulesfile.ParseWith(rulesfile.Options{}, files("domain: d\ndescriptors: "+tt.descriptors+"\n")...)
 		if err != nil {
 			t.Errorf("%s\n%v", tt.descriptors, err)
 			continue
 		}
-		w := rules.Warnings()
 		if tt.want == "-" && len(w) == 0 {
 			continue
 		}
@@ -152,7 +152,7 @@ func TestTolerated(t *testing.T) {
 }
 
 func TestModifiers(t *testing.T) {
-	rules := parse(t, `domain: d
+	rules, w := parseWarned(t, `domain: d
 descriptors:
 - key: a
   shadow_mode: true
@@ -185,7 +185,7 @@ descriptors:
 	if d, n := rules.Counts(); d != 1 || n != 4 {
 		t.Errorf("counts %d, %d", d, n)
 	}
-	if w := rules.Warnings(); len(w) > 0 {
+	if len(w) > 0 {
 		t.Errorf("warnings: %v", w)
 	}
 	rule := rules.Match("d", entries("c=1"))
@@ -259,14 +259,14 @@ func plain(v any) bool {
 
 func TestMergeDomains(t *testing.T) {
 	const rest = ", rate_limit: {unit: day, requests_per_unit: 1}}\n"
-	merge := descriptors.Options{MergeDomains: true}
+	merge := rulesfile.Options{MergeDomains: true}
 	a := "domain: d\ndescriptors:\n- {key: k, value: 'a*'" + rest + "- {key: x, value: y" + rest
 	b := "domain: d\ndescriptors:\n- {key: k, value: '*b'" + rest
 	for _, tt := range []struct {
 		files []string
 		want  string // what k=ab comes under
 	}{{[]string{a, b}, "k=a*"}, {[]string{b, "domain: e\n", a}, "k=*b"}} {
-		rules, err := descriptors.ParseWith(merge, files(tt.files...)...)
+		rules, _, err := rulesfile.ParseWith(merge, files(tt.files...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,31 +280,20 @@ func TestMergeDomains(t *testing.T) {
 			t.Errorf("%d rules", n)
 		}
 	}
-	_, err := descriptors.ParseWith(merge, files(a, b, "domain: d\ndescriptors:\n- {key: x, value: y"+rest)...)
+	_, _, err := rulesfile.ParseWith(merge, files(a, b, "domain: d\ndescriptors:\n- {key: x, value: y"+rest)...)
 	golden(t, err,
 		"c.yaml:3:4: duplicate descriptor composite key 'd.x_y': a.yaml:4 has it too; put what they hold in one")
-	_, err = descriptors.ParseWith(merge, files("descriptors: []\n", "domain: ''\n")...)
+	_, _, err = rulesfile.ParseWith(merge, files("descriptors: []\n", "domain: ''\n")...)
 	golden(t, err, "a.yaml:1:1: config file cannot have empty domain: want 'domain: <name>' at the top\n"+
 		"b.yaml:1:9: config file cannot have empty domain: want 'domain: <name>' at the top")
 
 	// Names are those of the domain, wherever they stand.
-	rules, err := descriptors.ParseWith(merge, files(
+	_, warnings, err := rulesfile.ParseWith(merge, files(
 		"domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, replaces: [{name: n}]}}]\n",
 		"domain: d\ndescriptors: [{key: b, rate_limit: {unlimited: true, name: n}}]\n",
 		"domain: e\ndescriptors: [{key: b, rate_limit: {unlimited: true, name: n}}]\n")...)
-	if err != nil || len(rules.Warnings()) > 0 {
-		t.Errorf("%v %v", err, rules.Warnings())
-	}
-}
-
-func TestLiveLoadsWithOptions(t *testing.T) {
-	var live descriptors.Live
-	if err := live.Load(files("domain: d\n", "domain: d\n")); err == nil {
-		t.Error("merged without being asked to")
-	}
-	live.SetOptions(descriptors.Options{MergeDomains: true})
-	if err := live.Load(files("domain: d\n", "domain: d\n")); err != nil {
-		t.Error(err)
+	if err != nil || len(warnings) > 0 {
+		t.Errorf("%v %v", err, warnings)
 	}
 }
 
@@ -315,7 +304,7 @@ func TestManyWildcardsLoadInTime(t *testing.T) {
 	for i := range 50_000 {
 		fmt.Fprintf(&b, "- {key: k, value: '*%d'}\n", i)
 	}
-	if w := parse(t, b.String()).Warnings(); len(w) > 0 {
+	if _, w := parseWarned(t, b.String()); len(w) > 0 {
 		t.Errorf("%d warnings", len(w))
 	}
 }

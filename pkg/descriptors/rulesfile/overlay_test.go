@@ -1,4 +1,4 @@
-package descriptors_test
+package rulesfile_test
 
 import (
 	"errors"
@@ -6,15 +6,21 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // overlaid parses an overlay and rules, each in a file.
 func overlaid(overlay, rules string) (*descriptors.Rules, error) {
-	o, err := descriptors.ParseOverlay(descriptors.File{Name: "o.yaml", Data: []byte(overlay)})
+	parsed, _, err := overlaidWarned(overlay, rules)
+	return parsed, err
+}
+
+func overlaidWarned(overlay, rules string) (*descriptors.Rules, rulesfile.Faults, error) {
+	o, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o.yaml", Data: []byte(overlay)})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return descriptors.ParseWith(descriptors.Options{Overlay: o}, files(rules)...)
+	return rulesfile.ParseWith(rulesfile.Options{Overlay: o}, files(rules)...)
 }
 
 const arriving = `domain: d
@@ -33,7 +39,7 @@ descriptors:
 `
 
 func TestOverlay(t *testing.T) {
-	rules, err := overlaid(`domain: d
+	rules, warnings, err := overlaidWarned(`domain: d
 descriptors:
 - {key: k, value: v, rate_limit: {algorithm: sliding_log}}
 - {key: k, value: 'v*', rate_limit: {algorithm: funnel, capacity: 3}}
@@ -65,7 +71,7 @@ descriptors:
 		}
 	}
 	var got []string
-	for _, w := range rules.Warnings() {
+	for _, w := range warnings {
 		got = append(got, w.String())
 	}
 	want := "o.yaml:11:27: the overlay has no effect here: it matches no rate_limit of the rules\n" +
@@ -140,8 +146,8 @@ func TestOverlayFaults(t *testing.T) {
 		{"domain: d\ndescriptors: &a [{key: k, descriptors: *a}]", "a.yaml:2:19: nested too deeply"},
 		{": [\n", "a.yaml:1:1: error loading config file: yaml: "},
 	} {
-		o, err := descriptors.ParseOverlay(files(strings.Split(tt.text, "|")...)...)
-		var faults descriptors.Faults
+		o, err := rulesfile.ParseOverlay(files(strings.Split(tt.text, "|")...)...)
+		var faults rulesfile.Faults
 		if o != nil || !errors.As(err, &faults) || len(faults) != 1 || !strings.HasPrefix(faults[0].String(), tt.want) {
 			t.Errorf("%s\ngot  %v\nwant %s", tt.text, err, tt.want)
 		}
@@ -155,14 +161,13 @@ func FuzzOverlay(f *testing.F) {
 		"descriptors: [{key: x, rate_limit: *l}]}]"),
 		[]byte(arriving))
 	f.Fuzz(func(t *testing.T, overlay, text []byte) {
-		o, err := descriptors.ParseOverlay(descriptors.File{Name: "o", Data: overlay})
+		o, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o", Data: overlay})
 		if err != nil {
 			return
 		}
-		rules, err := descriptors.ParseWith(descriptors.Options{Overlay: o}, files(string(text))...)
+		rules, _, err := rulesfile.ParseWith(rulesfile.Options{Overlay: o}, files(string(text))...)
 		if err == nil {
 			usable(t, rules)
 		}
-		rules.Warnings()
 	})
 }
