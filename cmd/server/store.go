@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
@@ -161,7 +162,7 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.M
 		return nil, err
 	}
 	if w.tls || c.TLS != nil {
-		files := connect.TLSFiles{Cert: s.RedisCert, Key: s.RedisKey, CA: s.RedisCA, SkipHostname: s.RedisSkipHostname}
+		files := tlsfiles.Client{Cert: s.RedisCert, Key: s.RedisKey, CA: s.RedisCA, SkipHostname: s.RedisSkipHostname}
 		if c.TLS, err = files.Config(); err != nil {
 			return nil, fmt.Errorf("%s_TLS: %w", w.prefix, err)
 		}

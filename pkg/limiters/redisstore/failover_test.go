@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
@@ -326,7 +327,7 @@ func TestConnectionsThatCameTooLateAreNotKept(t *testing.T) {
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
 	own := authority.Issue(t, "weir")
-	config, err := connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File}.Config()
+	config, err := tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: authority.File}.Config()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,12 +7,13 @@ import (
 
 	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-func openTLS(t *testing.T, server *redistest.Server, files connect.TLSFiles) *Store {
+func openTLS(t *testing.T, server *redistest.Server, files tlsfiles.Client) *Store {
 	t.Helper()
 	config, err := files.Config()
 	if err != nil {
@@ -40,7 +41,7 @@ func TestTLSWithAClientCertificatePassesTheSuite(t *testing.T) {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		return openTLS(t, server, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File})
+		return openTLS(t, server, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: authority.File})
 	})
 }
 
@@ -52,17 +53,17 @@ func TestWhomTLSBelieves(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		server *redistest.Server
-		files  connect.TLSFiles
+		files  tlsfiles.Client
 		err    string // " " is any: of TLS 1.3 the client hears only that the connection has ended
 	}{
-		{"all is right", here, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File}, ""},
-		{"no client certificate", here, connect.TLSFiles{CA: authority.File}, " "},
-		{"a stranger's certificate", here, connect.TLSFiles{Cert: foreign.Cert, Key: foreign.Key, CA: authority.File}, " "},
-		{"a wrong authority", here, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: other.File}, "unknown authority"},
-		{"the system's authorities", here, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: ""}, "unknown authority"},
-		{"another name", elsewhere, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File}, "127.0.0.1"},
-		{"another name, which does not matter", elsewhere, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File, SkipHostname: true}, ""},
-		{"a wrong authority, whatever the name", here, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: other.File, SkipHostname: true}, "unknown authority"},
+		{"all is right", here, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: authority.File}, ""},
+		{"no client certificate", here, tlsfiles.Client{CA: authority.File}, " "},
+		{"a stranger's certificate", here, tlsfiles.Client{Cert: foreign.Cert, Key: foreign.Key, CA: authority.File}, " "},
+		{"a wrong authority", here, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: other.File}, "unknown authority"},
+		{"the system's authorities", here, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: ""}, "unknown authority"},
+		{"another name", elsewhere, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: authority.File}, "127.0.0.1"},
+		{"another name, which does not matter", elsewhere, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: authority.File, SkipHostname: true}, ""},
+		{"a wrong authority, whatever the name", here, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: other.File, SkipHostname: true}, "unknown authority"},
 	} {
 		out, err := take(t, openTLS(t, c.server, c.files), limiters.Hit{Key: c.name, Limit: hourly, N: 1})
 		if c.err == "" && (err != nil || out[0].Used != 1) ||
@@ -81,7 +82,7 @@ func TestACertificateIsReadAgainForEachConnection(t *testing.T) {
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
 	own := certtest.New(t).Issue(t, "weir")
-	s := openTLS(t, server, connect.TLSFiles{Cert: own.Cert, Key: own.Key, CA: authority.File})
+	s := openTLS(t, server, tlsfiles.Client{Cert: own.Cert, Key: own.Key, CA: authority.File})
 	if _, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); err == nil {
 		t.Fatal("a stranger got in")
 	}

@@ -1,4 +1,4 @@
-// Package connect opens connections to Redis: it reads URLs, passwords and TLS files, and makes a go-redis client whose
+// Package connect opens connections to Redis: it reads URLs and passwords, and makes a go-redis client whose
 // timeouts and retries suit a limiter.
 //
 // The client sends a command at most once, and a context bounds everything that a command waits for. See [Options.Open].
