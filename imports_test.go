@@ -27,7 +27,7 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"pkg/descriptors", "pkg/limiters", "a rule is a limit with a place"},
 	{"pkg/descriptors/rulesfile", "pkg/descriptors pkg/limiters", "YAML in, rules out"},
 	{"pkg/descriptors/sources", "pkg/descriptors/rulesfile", "a source hands files on"},
-	{"pkg/descriptors/sources/xds", "pkg/descriptors/rulesfile pkg/descriptors/sources/xds/ratelimitconfigv3", "a source hands files on"},
+	{"pkg/descriptors/sources/xds", "internal/backoff pkg/descriptors/rulesfile pkg/descriptors/sources/xds/ratelimitconfigv3", "a source hands files on"},
 	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "", "generated"},
 	{"pkg/rls", "pkg/descriptors pkg/limiters", "one request, one direction; it never sees which store there is"},
 	{"internal/settings", "", "a table"},
@@ -40,7 +40,7 @@ var mayImport = []struct{ pkg, may, why string }{
 		"pkg/limiters/redisstore pkg/rls", "it reads what others have decided"},
 	{"internal/certtest", "", "certificates, for tests alone"},
 	{"internal/redistest", "internal/certtest", "real Redis servers, for tests alone"},
-	{"cmd/server", "internal/listeners internal/settings internal/socket internal/telemetry internal/tlsfiles internal/tracing pkg/descriptors " +
+	{"cmd/server", "internal/backoff internal/listeners internal/settings internal/socket internal/telemetry internal/tlsfiles internal/tracing pkg/descriptors " +
 		"pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard pkg/limiters/memstore " +
 		"pkg/limiters/persecond pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/rls", "the only place that knows every package"},
 	{"e2e/harness", "", "processes, known by their command lines alone"},

@@ -12,8 +12,10 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
@@ -97,7 +99,7 @@ func newXDS(s *settings.XDS, log *zap.Logger) (*xds.Source, error) {
 	source := &xds.Source{
 		Server: s.ServerURL, NodeID: s.NodeID, NodeMetadata: metadata, Headers: headers,
 		MaxMessageSize: s.MaxMessageSize,
-		Backoff:        xds.Backoff{Initial: s.BackoffInitial, Max: s.BackoffMax},
+		Backoff:        backoff.Backoff{Initial: s.BackoffInitial, Max: s.BackoffMax},
 		Notify: func(e xds.Event) {
 			fields := []zap.Field{zap.String("server", s.ServerURL)}
 			switch e.Kind {
@@ -118,7 +120,7 @@ func newXDS(s *settings.XDS, log *zap.Logger) (*xds.Source, error) {
 		source.Backoff.Jitter = 1
 	}
 	if s.UseTLS {
-		files := xds.TLSFiles{Cert: s.ClientCert, Key: s.ClientKey, CA: s.ServerCA, ServerName: s.ServerSAN}
+		files := tlsfiles.Client{Cert: s.ClientCert, Key: s.ClientKey, CA: s.ServerCA, ServerName: s.ServerSAN}
 		if _, err := files.Config(); err != nil {
 			return nil, fmt.Errorf("CONFIG_GRPC_XDS_SERVER_USE_TLS: %w", err)
 		}

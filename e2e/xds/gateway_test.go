@@ -50,7 +50,7 @@ func get(url string) (int, string) {
 
 // Weir is started as Envoy Gateway starts envoyproxy/ratelimit: /bin/ratelimit without arguments, with its variables, its
 // certificates and its mapping file that is not there, before the gateway answers. Only the ports and paths are the test's.
-func TestEnvoyGatewayStartsWeirAsTheIncumbent(t *testing.T) {
+func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 	a := certtest.New(t)
 	own := a.Issue(t, "envoy-ratelimit")
 	binary := filepath.Join(t.TempDir(), "ratelimit")

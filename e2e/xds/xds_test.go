@@ -8,14 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
 
-// A watch is a Watch that runs, the rules it keeps, and what it told.
+// A watch is a running Watch, its rules and its events.
 type watch struct {
 	t      *testing.T
 	source *xds.Source
@@ -27,7 +29,7 @@ func start(t *testing.T, source *xds.Source) *watch {
 	t.Helper()
 	w := &watch{t: t, source: source, events: make(chan xds.Event, 10_000)}
 	source.NodeID = nodeID
-	source.Backoff = xds.Backoff{Initial: time.Millisecond, Max: 20 * time.Millisecond, Jitter: 1}
+	source.Backoff = backoff.Backoff{Initial: time.Millisecond, Max: 20 * time.Millisecond, Jitter: 1}
 	source.Notify = func(e xds.Event) { w.events <- e }
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -41,7 +43,7 @@ func start(t *testing.T, source *xds.Source) *watch {
 	return w
 }
 
-// load puts the rules of files in force. On an error the old ones stay.
+// load puts the rules of files in force. On an error the old rules stay.
 func (w *watch) load(files []rulesfile.File) error {
 	rules, err := rulesfile.Parse(files...)
 	if err == nil {
@@ -50,7 +52,7 @@ func (w *watch) load(files []rulesfile.File) error {
 	return err
 }
 
-// await waits for an event of a kind; others may come before.
+// await waits for an event of a kind. Other events may come before it.
 func (w *watch) await(kind xds.Kind) xds.Event {
 	w.t.Helper()
 	for {
@@ -71,17 +73,17 @@ func (w *watch) wantLimit(domain string, want int) {
 	}
 }
 
-// broken has a unit that there is not.
+// broken returns a config with an unknown unit.
 func broken(name string) *conf.RateLimitConfig {
 	c := config(name, 1)
 	c.Descriptors[0].RateLimit.Unit = 99
 	return c
 }
 
-func TestALife(t *testing.T) {
+func TestXDSLifecycle(t *testing.T) {
 	a := certtest.New(t)
 	own := a.Issue(t, "envoy-ratelimit")
-	files := xds.TLSFiles{CA: a.File, Cert: own.Cert, Key: own.Key, ServerName: "envoy-gateway"}
+	files := tlsfiles.Client{CA: a.File, Cert: own.Cert, Key: own.Key, ServerName: "envoy-gateway"}
 	s := newServer(t)
 	s.set("1", config("b", 2), config("a", 1))
 	s.serve("127.0.0.1:0", secure(t, a))
@@ -165,8 +167,8 @@ func TestALife(t *testing.T) {
 	w.wantLimit("a", 14)
 }
 
-// A gateway that comes up says nothing for a while, and then perhaps that there are no rules any more.
-func TestTheLastRulesGoWhileTheServerIsAway(t *testing.T) {
+// A gateway that restarts sends nothing at first, and then possibly a push without rules.
+func TestRulesRemovedDuringXDSOutage(t *testing.T) {
 	s := newServer(t)
 	s.set("1", config("a", 1))
 	s.serve("127.0.0.1:0")

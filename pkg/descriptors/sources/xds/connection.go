@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -16,18 +17,16 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// patience is how long a connection may take until its stream is open. Tests shorten it.
-var patience = 10 * time.Second
-
-// pingAfter is the silence after which HTTP/2 asks whether the server is there. It is above the 5 minutes that a server
-// built with grpc-go, such as Envoy Gateway, asks of its clients: who pings more often is cut off.
+// pingAfter is the silence after which the client sends an HTTP/2 ping. It must be above 5 minutes: a server built with
+// grpc-go, such as Envoy Gateway, closes connections that ping more often.
 const pingAfter = 6 * time.Minute
 
-// alive has the kernel ask whether the other side is there: a machine that vanished shows within a minute.
-var alive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
+// keepAlive makes the kernel probe an idle connection, so that the loss of the server's machine is noticed within a
+// minute.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
 
-// open prepares a connection of its own for each stream: grpc-go's waits between attempts then do not come on top of
-// ours, and names and certificates are looked up anew.
+// open prepares a new connection. Each stream has its own connection: grpc-go then adds no waits of its own, and names and
+// certificates are read again.
 func (s *Source) open() (*grpc.ClientConn, error) {
 	secure := insecure.NewCredentials()
 	if s.TLS != nil {
@@ -40,7 +39,7 @@ func (s *Source) open() (*grpc.ClientConn, error) {
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(secure),
 		grpc.WithContextDialer(dial),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: patience}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: cmp.Or(s.connectTimeout, defaultConnectTimeout)}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter}),
 		grpc.WithDisableServiceConfig(),
 	}
@@ -54,17 +53,17 @@ func (s *Source) open() (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// dial connects to what grpc-go has resolved. It passes by the proxies of the environment, which are not meant for a
-// control plane in the same cluster.
+// dial connects to an address that grpc-go has resolved. It ignores the proxies in the environment: the control plane is
+// usually in the same cluster.
 func dial(ctx context.Context, address string) (net.Conn, error) {
-	dialer := net.Dialer{KeepAliveConfig: alive}
+	dialer := net.Dialer{KeepAliveConfig: keepAlive}
 	if path, ok := strings.CutPrefix(address, "unix:///"); ok {
 		return dialer.DialContext(ctx, "unix", path)
 	}
 	return dialer.DialContext(ctx, "tcp", address)
 }
 
-// node says who asks.
+// node identifies this client.
 func (s *Source) node() *core.Node {
 	n := &core.Node{Id: s.NodeID, UserAgentName: "weir"}
 	if len(s.NodeMetadata) > 0 {

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// maxText is the most bytes that a resource may have as YAML: as much as a file of rules.
+	// maxText is the maximum size of a resource as YAML, in bytes: that of a rules file.
 	maxText = 16 << 20
-	// maxNesting is how many messages may lie in one another. It is above what Parse takes, whose fault tells more.
+	// maxNesting is the maximum nesting of messages. The parser of rules has a lower bound and a better error.
 	maxNesting = 250
 )
 
-// convert makes files of a push, sorted by name. The error tells of every resource that cannot be read.
+// convert returns the resources of a push as files, sorted by name. The error names every resource that cannot be read.
 func convert(push *discovery.DiscoveryResponse) ([]rulesfile.File, error) {
 	if url := push.GetTypeUrl(); url != TypeURL {
-		return nil, fmt.Errorf("the push is of type %.200q: want %s", url, TypeURL)
+		return nil, fmt.Errorf("the push has type %.200q, want %s", url, TypeURL)
 	}
 	var errs []error
 	files := make([]rulesfile.File, 0, len(push.GetResources()))
@@ -47,17 +47,17 @@ func convert(push *discovery.DiscoveryResponse) ([]rulesfile.File, error) {
 
 func toFile(resource *anypb.Any) (rulesfile.File, error) {
 	if url := resource.GetTypeUrl(); url != TypeURL {
-		return rulesfile.File{}, fmt.Errorf("it is of type %.200q: want %s", url, TypeURL)
+		return rulesfile.File{}, fmt.Errorf("it has type %.200q, want %s", url, TypeURL)
 	}
 	config := &conf.RateLimitConfig{}
 	if err := (proto.UnmarshalOptions{RecursionLimit: maxNesting}).Unmarshal(resource.GetValue(), config); err != nil {
-		return rulesfile.File{}, fmt.Errorf("it is no RateLimitConfig: %w", err)
+		return rulesfile.File{}, fmt.Errorf("it is not a RateLimitConfig: %w", err)
 	}
-	// Two resources may have one name, or none; a fault in them is then told by the domain.
+	// Two resources may have the same name, or none. The domain then distinguishes their faults.
 	name := cmp.Or(config.GetName(), config.GetDomain(), "unnamed")
 	text := yamlOf(config)
 	if len(text) > maxText {
-		return rulesfile.File{}, fmt.Errorf("%.200q is too large: want at most %d bytes as YAML", name, maxText)
+		return rulesfile.File{}, fmt.Errorf("%.200q is too large: at most %d bytes as YAML are allowed, use several resources", name, maxText)
 	}
 	return rulesfile.File{Name: name, Data: text}, nil
 }

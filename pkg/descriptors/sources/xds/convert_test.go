@@ -58,7 +58,7 @@ func configOf(t testing.TB, json string) *conf.RateLimitConfig {
 	return c
 }
 
-func TestEveryFieldHasItsPlace(t *testing.T) {
+func TestYAMLHasEveryField(t *testing.T) {
 	if got := string(yamlOf(configOf(t, everything))); got != everythingYAML {
 		t.Errorf("got\n%s\nwant\n%s", got, everythingYAML)
 	}
@@ -119,7 +119,7 @@ func TestEveryModifierIsParsed(t *testing.T) {
 }
 
 // What Envoy Gateway makes of a policy: chains of a route and what a rule selects, shadow_mode all along them.
-func TestWhatAGatewayServesIsNotSuspicious(t *testing.T) {
+func TestEnvoyGatewayRulesHaveNoWarnings(t *testing.T) {
 	rules := parse(t, `{"name": "default/eg/http", "domain": "default/eg/http", "descriptors": [
 		{"key": "httproute/default/r/rule/0/match/0/www_example_com",
 		 "value": "httproute/default/r/rule/0/match/0/www_example_com", "shadowMode": true, "descriptors": [
@@ -138,7 +138,7 @@ func TestWhatAGatewayServesIsNotSuspicious(t *testing.T) {
 }
 
 // The numbers are the wire format: what a gateway's own build of the messages writes must be read as it was meant.
-func TestTheNumbersOfTheFields(t *testing.T) {
+func TestFieldNumbers(t *testing.T) {
 	wire := "\n\x01n" + "\x12\x01d" + "\x1a\x28" + // name, domain, descriptors:
 		"\n\x01k" + "\x12\x01v" + // key, value
 		"\x1a\x13" + "\x08\x07" + "\x10\x2a" + "\x18\x01" + "\x22\x03new" + "\x2a\x06\n\x04" + "old!" + // rate_limit
@@ -168,7 +168,7 @@ func TestTheNumbersOfTheFields(t *testing.T) {
 	}
 }
 
-func TestAnyTextIsItself(t *testing.T) {
+func TestTextsSurviveConversion(t *testing.T) {
 	for _, text := range []string{
 		"true", "123", "1.5", "null", "~", "- a", "a: b", "#", "<<", "*", "&a", "!!int 1", "'", `"`, `\`, "{", "}", "[",
 		",", " a ", "\n", "\r\n", "\t", "\x00", "\x01\x1f\x7f", "\u0085", "\u00a0", "\u00ad", "\u2028", "\u2029", "\ufeff",
@@ -190,7 +190,7 @@ func TestAnyTextIsItself(t *testing.T) {
 	}
 }
 
-func TestTooLarge(t *testing.T) {
+func TestResourceAboveMaxTextIsRefused(t *testing.T) {
 	value, err := proto.Marshal(&conf.RateLimitConfig{Name: "n", Domain: strings.Repeat("\x01", maxText/4)})
 	if err != nil {
 		t.Fatal(err)

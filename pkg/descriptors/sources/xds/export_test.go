@@ -1,20 +1,8 @@
 package xds
 
-import (
-	"testing"
-	"time"
-)
+import "time"
 
-// SetPatience shortens, for a test, how long a connection may take.
-func SetPatience(t *testing.T, d time.Duration) {
-	before := patience
-	patience = d
-	t.Cleanup(func() { patience = before })
-}
-
-// SetSilence shortens, for a test, how long a server may say nothing to a version.
-func SetSilence(t *testing.T, d time.Duration) {
-	before := silence
-	silence = d
-	t.Cleanup(func() { silence = before })
+// SetTimeouts sets the timeouts of connecting and of the first reply; 0 means the default.
+func (s *Source) SetTimeouts(connect, reply time.Duration) {
+	s.connectTimeout, s.replyTimeout = connect, reply
 }

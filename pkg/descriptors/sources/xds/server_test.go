@@ -17,7 +17,7 @@ import (
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
 
-// soon is how long a test waits for what must come.
+// soon is how long a test waits for an event.
 const soon = 30 * time.Second
 
 func receive[T any](t *testing.T, from <-chan T, what string) T {
@@ -47,7 +47,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A server is a control plane that says what a test tells it to, message by message.
+// A server is a control plane whose test sends each message.
 type server struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	t       *testing.T
@@ -56,7 +56,7 @@ type server struct {
 	streams chan *stream
 }
 
-// A stream is one that a client opened.
+// A stream is a stream that a client opened.
 type stream struct {
 	t        *testing.T
 	headers  metadata.MD
@@ -66,7 +66,7 @@ type stream struct {
 	nonce    int
 }
 
-// serve serves at address until the test ends, or stop.
+// serve serves at address until the test ends or calls stop.
 func serve(t *testing.T, address string, options ...grpc.ServerOption) *server {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
@@ -132,13 +132,13 @@ func (st *stream) request() *discovery.DiscoveryRequest {
 	return receive(st.t, st.requests, "a request")
 }
 
-// send pushes resources, and gives the answer.
+// send pushes resources and returns the client's request in reply.
 func (st *stream) send(version string, resources ...*anypb.Any) *discovery.DiscoveryRequest {
 	st.t.Helper()
 	return st.sendPush(&discovery.DiscoveryResponse{VersionInfo: version, TypeUrl: xds.TypeURL, Resources: resources})
 }
 
-// sendPush numbers the push, and gives the answer, which must be to it.
+// sendPush pushes with a new nonce and returns the client's request in reply, which must have the same nonce.
 func (st *stream) sendPush(push *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
 	st.t.Helper()
 	st.nonce++
@@ -155,7 +155,7 @@ func (st *stream) sendPush(push *discovery.DiscoveryResponse) *discovery.Discove
 	return answer
 }
 
-// acknowledged fails the test unless the answer takes a version.
+// acknowledged fails the test unless the request acknowledges the version.
 func acknowledged(t *testing.T, answer *discovery.DiscoveryRequest, version string) {
 	t.Helper()
 	if answer.GetVersionInfo() != version || answer.GetErrorDetail() != nil {
@@ -163,7 +163,7 @@ func acknowledged(t *testing.T, answer *discovery.DiscoveryRequest, version stri
 	}
 }
 
-// refused fails the test unless the answer refuses a push and keeps the version. It gives the reason.
+// refused fails the test unless the request refuses a push and keeps the version. It returns the error text.
 func refused(t *testing.T, answer *discovery.DiscoveryRequest, kept string) string {
 	t.Helper()
 	if answer.GetVersionInfo() != kept || answer.GetErrorDetail() == nil {
@@ -179,7 +179,7 @@ func pack(t *testing.T, m proto.Message) *anypb.Any {
 	return &anypb.Any{TypeUrl: xds.TypeURL, Value: value}
 }
 
-// domain is a resource that limits user to perMinute.
+// domain returns a resource that limits each user to perMinute.
 func domain(t *testing.T, name string, perMinute uint32) *anypb.Any {
 	t.Helper()
 	return pack(t, &conf.RateLimitConfig{Name: name, Domain: name, Descriptors: []*conf.RateLimitDescriptor{{
@@ -188,7 +188,7 @@ func domain(t *testing.T, name string, perMinute uint32) *anypb.Any {
 	}}})
 }
 
-// broken is a resource that Parse refuses.
+// broken returns a resource with a fault.
 func broken(t *testing.T, name string) *anypb.Any {
 	t.Helper()
 	return pack(t, &conf.RateLimitConfig{Name: name, Domain: name, Descriptors: []*conf.RateLimitDescriptor{{

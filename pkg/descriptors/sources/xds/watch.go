@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,85 +14,99 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// maxDetail is the longest text, in bytes, that a server is told of what is wrong with its push.
+// maxDetail is the maximum length of the error text that a server is sent, in bytes.
 const maxDetail = 4096
 
-// again is how long a refusal is held back if the push has been refused before. A server may answer a refusal with the
-// same push at once, as go-control-plane does, and the two would keep each other busy for as long as the rules are bad.
-var again = Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
+// refusalWaits are the waits before a push is refused again. A server such as go-control-plane may answer a refusal with
+// the same push at once. Without a wait, client and server would run at full speed for as long as the rules are bad.
+var refusalWaits = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
 
-// A watch is what one Watch knows.
+// A watch is the state of one Watch.
 type watch struct {
 	*Source
 	apply func([]rulesfile.File) error
-	long  time.Duration // how long a silent stream must last to have been useful
+	waits backoff.Backoff
 
 	version  string // accepted last
-	accepted string // the fingerprint of what it held, "" for nothing yet
+	accepted string // fingerprint of the files accepted last, "" before the first
 
 	refused  string // the version refused last
-	refusals int    // of it in a row
+	refusals int    // of that version in a row
 }
 
-// connection is one stream from its begin to its end, and tells whether it was of use: it delivered something, or was
-// there for long.
-func (w *watch) connection(ctx context.Context) (useful bool, err error) {
+// An outcome is the result of a connection.
+type outcome int
+
+const (
+	unreachable outcome = iota // no stream was opened
+	silent                     // a stream was opened, and ended soon without a push
+	useful                     // a stream brought a push, or lasted longer than the maximum wait
+)
+
+// connection opens one stream and handles its pushes until it ends.
+func (w *watch) connection(ctx context.Context) (outcome, error) {
 	conn, err := w.open()
 	if err != nil {
-		return false, err
+		return unreachable, err
 	}
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	late := time.AfterFunc(patience, func() { cancel(fmt.Errorf("no stream within %v", patience)) })
+	timeout := cmp.Or(w.connectTimeout, defaultConnectTimeout)
+	late := time.AfterFunc(timeout, func() { cancel(fmt.Errorf("no stream within %v", timeout)) })
 	defer late.Stop()
-	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).
+	client, err := discovery.NewAggregatedDiscoveryServiceClient(conn).
 		StreamAggregatedResources(metadata.NewOutgoingContext(ctx, metadata.New(w.Headers)))
 	if !late.Stop() {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return false, fmt.Errorf("xDS server %q: %w", w.Server, err)
+		return unreachable, fmt.Errorf("xDS server %q: %w", w.Server, err)
 	}
-	w.happened(Event{Kind: Connected})
+	w.notify(Event{Kind: Connected})
 	opened := time.Now()
-	to := &conversation{stream: stream}
-	to.send(&discovery.DiscoveryRequest{Node: w.node(), TypeUrl: TypeURL, VersionInfo: w.version})
+	s := &stream{AggregatedDiscoveryService_StreamAggregatedResourcesClient: client}
+	s.send(&discovery.DiscoveryRequest{Node: w.node(), TypeUrl: TypeURL, VersionInfo: w.version})
 	if w.version != "" {
-		stop := to.askAgain(w.version)
+		stop := s.requestAll(w.version, cmp.Or(w.replyTimeout, defaultReplyTimeout))
 		defer func() {
-			cancel(nil) // so that nothing it sends can last
+			cancel(nil) // ends a Send that blocks
 			stop()
 		}()
 	}
+	result := silent
 	for {
-		push, err := to.receive()
+		push, err := s.receive()
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the server ended the stream")
 		}
 		if err != nil {
-			return useful || time.Since(opened) > w.long, fmt.Errorf("xDS server %q: %w", w.Server, err)
+			if time.Since(opened) > w.waits.Max {
+				result = useful
+			}
+			return result, fmt.Errorf("xDS server %q: %w", w.Server, err)
 		}
-		useful = true
-		to.send(w.answer(ctx, push))
+		result = useful
+		s.send(w.handle(ctx, push))
 	}
 }
 
-// answer acknowledges a push, or refuses it.
-func (w *watch) answer(ctx context.Context, push *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
+// handle applies a push and returns the request that acknowledges or refuses it.
+func (w *watch) handle(ctx context.Context, push *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
 	version := push.GetVersionInfo()
 	files, err := convert(push)
 	switch now := rulesfile.Fingerprint(files); {
 	case err != nil:
-		w.hold(ctx, version)
+		w.waitBeforeRepeat(ctx, version)
 		w.reject(version, err)
 	case now == w.accepted:
 		w.accept(Event{Kind: Unchanged, Version: version, Files: len(files)}, now)
 	default:
-		w.hold(ctx, version)
+		w.waitBeforeRepeat(ctx, version)
 		if err = w.apply(files); err != nil {
 			w.reject(version, err)
 			break
@@ -105,10 +120,10 @@ func (w *watch) answer(ctx context.Context, push *discovery.DiscoveryResponse) *
 	return request
 }
 
-// hold lets time pass before a push that was refused already is looked at once more.
-func (w *watch) hold(ctx context.Context, version string) {
+// waitBeforeRepeat waits if the version was refused before.
+func (w *watch) waitBeforeRepeat(ctx context.Context, version string) {
 	if w.refusals > 0 && w.refused == version {
-		_ = sleep(ctx, again.wait(w.refusals-1))
+		_ = backoff.Sleep(ctx, refusalWaits.Wait(w.refusals-1))
 	}
 }
 
@@ -117,16 +132,16 @@ func (w *watch) reject(version string, err error) {
 		w.refused, w.refusals = version, 0
 	}
 	w.refusals++
-	w.happened(Event{Kind: Rejected, Version: version, Err: err})
+	w.notify(Event{Kind: Rejected, Version: version, Err: err})
 }
 
 func (w *watch) accept(e Event, fingerprint string) {
 	w.version, w.accepted = e.Version, fingerprint
 	w.refused, w.refusals = "", 0
-	w.happened(e)
+	w.notify(e)
 }
 
-// detail is an error as a server is told: valid in a message, and bounded.
+// detail returns the text of err as valid UTF-8 of at most maxDetail bytes.
 func detail(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
 	if len(text) <= maxDetail {

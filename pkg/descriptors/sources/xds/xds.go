@@ -1,71 +1,105 @@
-// Package xds brings rules from a control plane, such as Envoy Gateway, that serves them by Envoy's discovery protocol:
-// aggregated (ADS), state of the world. Each resource is a RateLimitConfig of the proto package
-// ratelimit.config.ratelimit.v3, and arrives here as a file of YAML:
+// Package xds receives rules from a control plane, such as Envoy Gateway, by Envoy's aggregated discovery service (ADS)
+// in its state-of-the-world form. Each resource is a RateLimitConfig of the proto package
+// ratelimit.config.ratelimit.v3. The package converts it to a rules file in YAML:
 //
 //	source := &xds.Source{Server: "envoy-gateway:18001", NodeID: "envoy-ratelimit"}
-//	err := source.Watch(ctx, load) // nil from load acknowledges a push, an error refuses it
+//	err := source.Watch(ctx, load) // a nil error of load acknowledges a push, an error refuses it
 //
-// The name of the resource is the name of the file; line and column in a fault are those of the YAML. What a control
-// plane can say is what the messages have fields for: no algorithm, value_to_metric or share_threshold.
+// The name of the resource is the name of the file. Line and column of a fault refer to the YAML. RateLimitConfig has no
+// field for Weir's own keys, such as algorithm, and none for value_to_metric and share_threshold.
 package xds
 
 import (
 	"context"
 	"crypto/tls"
-	"sync"
+	"time"
 
+	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // TypeURL is the type of the resources.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// A Source is a control plane that serves rules. Set the fields before use. Its methods are safe for concurrent use,
-// but Watch runs once at a time.
-type Source struct {
-	Server string // host:port, or any target that grpc-go knows, such as unix:///path
+const (
+	// DefaultMaxWait is the default of Source.Backoff.Max.
+	DefaultMaxWait = 10 * time.Second
+	// defaultConnectTimeout bounds the time until a stream is open.
+	defaultConnectTimeout = 10 * time.Second
+	// defaultReplyTimeout is how long a server may leave the version of a request unanswered.
+	defaultReplyTimeout = 2 * time.Second
+	// quickWait is the maximum first wait after a connection that was useful.
+	quickWait = time.Second
+)
 
-	NodeID       string            // by which the control plane knows whose rules to serve
-	NodeMetadata map[string]string // told beside it
+// A Source is a control plane. Set the fields before use. Only one Watch may run at a time.
+type Source struct {
+	Server string // host:port, or another target of grpc-go, such as unix:///path
+
+	NodeID       string            // identifies this client to the control plane
+	NodeMetadata map[string]string // sent with NodeID
 	Headers      map[string]string // sent as gRPC metadata with each stream
 
-	// TLS is asked before each connection, so that certificates that were replaced count from the next one on; an error
-	// is that of a connection. [TLSFiles.Config] is one. Nil is cleartext.
+	// TLS returns the configuration of the next connection. Source calls it before each connection, so that replaced
+	// certificates take effect. Its error counts as a failed connection. If TLS is nil, connections are in cleartext.
 	TLS func() (*tls.Config, error)
 
-	MaxMessageSize int     // bytes of the largest push; 0 or less stands for grpc-go's 4 MiB
-	Backoff        Backoff // between connections; the zero value stands for DefaultBackoff
+	MaxMessageSize int // in bytes; if 0 or negative, grpc-go's default of 4 MiB
 
-	// Notify is told what happens, from the goroutine of Watch, if it is not nil.
+	// Backoff sets the waits between connections. A wait counts from the begin of the attempt that failed. Rules therefore
+	// arrive at most Backoff.Max, or 10 s if that is longer, after the server is reachable again. The zero value is 1 s
+	// to DefaultMaxWait with full jitter.
+	Backoff backoff.Backoff
+
+	// Notify, if not nil, receives each event in the goroutine of Watch.
 	Notify func(Event)
 
-	mu     sync.Mutex
-	status Status
+	connectTimeout, replyTimeout time.Duration // set by tests; 0: the default
 }
 
-// Watch keeps a stream to the server until ctx ends; the error is that of ctx. Each push that differs from the one
-// accepted last goes to apply as files, sorted by name; none at all are no rules. An error of apply, as of a push that
-// cannot be read, refuses the push: the server is told the text, and the old rules are to stay. Watch calls apply and
-// Notify from one goroutine, its own, and leaves none behind.
+// Watch keeps a stream to the server until ctx ends, and returns the error of ctx. It passes each push that differs from
+// the one accepted last to apply, as files sorted by name. A push without resources is an empty list: no rules. If apply
+// returns an error, or a resource cannot be read, Watch refuses the push and sends the server the text of the error.
+// Watch calls apply and Notify from its own goroutine and leaves no goroutine behind.
 //
-// A connection that ends changes no rules, and what turns out to be the same afterwards is acknowledged without a call
-// of apply.
+// When a connection ends the rules stay in force. A push that repeats them is acknowledged without a call of apply.
 func (s *Source) Watch(ctx context.Context, apply func([]rulesfile.File) error) error {
-	backoff := s.Backoff.orDefault()
-	w := &watch{Source: s, apply: apply, long: backoff.Max}
-	for failures := 0; ; failures++ {
-		useful, err := w.connection(ctx)
+	w := &watch{Source: s, apply: apply, waits: s.Backoff}
+	if w.waits == (backoff.Backoff{}) {
+		w.waits = backoff.Backoff{Initial: time.Second, Max: DefaultMaxWait, Jitter: 1}
+	}
+	failures := 0
+	for {
+		began := time.Now()
+		result, err := w.connection(ctx)
 		if ctx.Err() != nil {
-			s.happened(Event{Kind: Disconnected})
+			s.notify(Event{Kind: Disconnected})
 			return ctx.Err()
 		}
-		if useful {
+		if result == useful {
 			failures = 0
 		}
-		retry := backoff.wait(failures)
-		s.happened(Event{Kind: Disconnected, Err: err, Retry: retry})
-		if sleep(ctx, retry) != nil {
+		wait := w.wait(result, failures, time.Since(began))
+		if result != useful {
+			failures++
+		}
+		s.notify(Event{Kind: Disconnected, Err: err, Retry: wait})
+		if backoff.Sleep(ctx, wait) != nil {
 			return ctx.Err()
 		}
+	}
+}
+
+// wait returns the wait after a connection that lasted for took, with the number of consecutive failures before it.
+func (w *watch) wait(result outcome, failures int, took time.Duration) time.Duration {
+	switch result {
+	case useful:
+		first := w.waits
+		first.Initial = min(first.Initial, quickWait)
+		return first.Wait(0)
+	case unreachable:
+		return max(w.waits.Wait(failures)-took, 0)
+	default:
+		return w.waits.Wait(failures)
 	}
 }

@@ -12,15 +12,15 @@ import (
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
 
-// yamlOf writes a config as a file of rules, a line for each descriptor:
+// yamlOf returns a config as a rules file with one line for each descriptor:
 //
 //	domain: "ugc"
 //	descriptors: [
 //	 {key: "user_id", descriptors: [
 //	  {key: "action", value: "reply", rate_limit: {unit: "MINUTE", requests_per_unit: 5}}]}]
 //
-// It is a few times as long as the message, whatever that holds: indented blocks would let a small message that is
-// deep grow beyond measure. The text is always the same for the same config.
+// Its length is at most a small multiple of the message's. Indented blocks would not have this bound for deep messages.
+// Equal configs give equal texts.
 func yamlOf(c *conf.RateLimitConfig) []byte {
 	y := &yaml{}
 	y.add("domain: ").text(c.GetDomain()).add("\n")
@@ -28,7 +28,7 @@ func yamlOf(c *conf.RateLimitConfig) []byte {
 	return y.add("\n").b
 }
 
-// maxIndent bounds the spaces before a line.
+// maxIndent is the maximum number of spaces before a line.
 const maxIndent = 16
 
 type yaml struct{ b []byte }
@@ -38,8 +38,7 @@ func (y *yaml) add(s string) *yaml {
 	return y
 }
 
-// text adds a text in quotes, so that nothing in it is taken for anything else. Go's escapes are YAML's, as long as the
-// text is valid UTF-8, which protobuf sees to.
+// text adds a quoted text. Go's escapes are valid in YAML for valid UTF-8, which protobuf guarantees.
 func (y *yaml) text(s string) *yaml {
 	y.b = strconv.AppendQuote(y.b, s)
 	return y
@@ -78,7 +77,7 @@ func (y *yaml) descriptor(d *conf.RateLimitDescriptor, depth int) {
 		y.add(", rate_limit: ")
 		y.policy(d.GetRateLimit())
 	}
-	// Envoy Gateway sets it all the way down to a limit. Without one it means nothing, and is not worth a warning each.
+	// Envoy Gateway also sets shadow_mode on the parents of a limit. There it has no effect and would cause a warning.
 	y.flag("shadow_mode", d.GetShadowMode() && d.GetRateLimit() != nil)
 	y.flag("detailed_metric", d.GetDetailedMetric())
 	y.flag("quota_mode", d.GetQuotaMode())
@@ -93,7 +92,7 @@ func (y *yaml) descriptor(d *conf.RateLimitDescriptor, depth int) {
 	y.add("}")
 }
 
-// policy writes the name of a unit that has none as its number, which Parse then tells to be none.
+// policy adds a rate_limit. An unknown unit is written as its number, for which the parser reports a fault.
 func (y *yaml) policy(p *conf.RateLimitPolicy) {
 	y.add("{")
 	if p.GetUnlimited() {
@@ -120,7 +119,7 @@ func (y *yaml) policy(p *conf.RateLimitPolicy) {
 	y.add("}")
 }
 
-// maxSimpleKey is below the length, 1024, from which on YAML takes a key for one only after a question mark.
+// maxSimpleKey is the maximum length of a key without a question mark. YAML's own limit is 1024.
 const maxSimpleKey = 1000
 
 func (y *yaml) fields(s *structpb.Struct) {

@@ -1,0 +1,47 @@
+package xds
+
+import "time"
+
+// A Kind is a kind of [Event].
+type Kind int
+
+// The kinds of events.
+const (
+	Connected    Kind = iota // a stream is open
+	Disconnected             // the stream ended or could not be opened; Err is nil only at the end of Watch
+	Accepted                 // a push was applied
+	Unchanged                // a push repeated the one accepted last
+	Rejected                 // a push was refused
+)
+
+// String returns the kind in one lower-case word.
+func (k Kind) String() string {
+	switch k {
+	case Connected:
+		return "connected"
+	case Disconnected:
+		return "disconnected"
+	case Accepted:
+		return "accepted"
+	case Unchanged:
+		return "unchanged"
+	case Rejected:
+		return "rejected"
+	}
+	return "unknown"
+}
+
+// An Event is a change of the connection, or a push.
+type Event struct {
+	Kind    Kind
+	Version string        // of a push, as the server names it
+	Files   int           // of Accepted and Unchanged: the number of resources
+	Err     error         // of Disconnected and Rejected
+	Retry   time.Duration // of Disconnected: the wait before the next connection
+}
+
+func (s *Source) notify(e Event) {
+	if s.Notify != nil {
+		s.Notify(e)
+	}
+}
