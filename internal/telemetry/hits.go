@@ -23,7 +23,7 @@ var verdictNames = [hitVerdicts]string{"allowed", "denied", "error"}
 // rules are a few MB, where a counter of Prometheus' own for each verdict is a hundred.
 type hits struct {
 	desc   *prometheus.Desc
-	number uint64 // among all
+	byRule descriptors.PerRule[ruleHits]
 
 	mu    sync.RWMutex
 	rules map[owner]*ruleHits // overrides that no rule matches have no name
@@ -34,8 +34,7 @@ type hits struct {
 // ruleHits are the hits of a rule, by verdict, in a cache line of their own: what rules are hit by is unlike among cores.
 type ruleHits struct {
 	counts
-	of uint64 // the number of its hits, so that there is no pointer to follow in a room
-	_  [64 - 8*hitVerdicts - 8]byte
+	_ [64 - 8*hitVerdicts]byte
 }
 
 type counts [hitVerdicts]atomic.Uint64
@@ -43,11 +42,8 @@ type counts [hitVerdicts]atomic.Uint64
 // roomFor is how many have their room at once: a page, so that each begins with a line. It stays while one of them does.
 const roomFor = 64
 
-var numbers atomic.Uint64
-
 func newHits() *hits {
 	return &hits{
-		number: numbers.Add(1),
 		desc: prometheus.NewDesc("weir_hits_total", "Hits by rule and verdict: allowed, denied, or error where the store could not "+
 			"decide. Looks and refunds are no hits.", []string{"domain", "rule", "verdict"}, nil),
 		rules: map[owner]*ruleHits{},
@@ -69,7 +65,6 @@ func (h *hits) of(o owner) *ruleHits {
 			h.room = make([]ruleHits, roomFor)
 		}
 		found, h.room = &h.room[0], h.room[1:]
-		found.of = h.number
 		h.rules[o] = found
 		if h.next != nil {
 			h.next[o] = found
@@ -103,6 +98,7 @@ func (h *hits) keep(rules *descriptors.Rules) {
 		keep(ownerOf(r))
 	}
 	h.rules, h.next = h.next, nil
+	h.byRule.Reset(rules)
 }
 
 // Describe implements prometheus.Collector.
@@ -125,21 +121,18 @@ func (h *hits) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// A rule has two notes of where its decisions are counted, so that counting is a few atomic additions. They go with it.
-const (
-	noteHits   = iota // *ruleHits
-	noteSeries        // *counting
-)
-
 func (m *Metrics) hitsOf(d *rls.Decision) *counts {
 	if d.Rule == nil {
 		return &m.hits.of(owner{domain: d.Domain}).counts
 	}
-	note := &d.Rule.Notes[noteHits]
-	found, _ := note.Load().(*ruleHits)
-	if found == nil || found.of != m.hits.number {
+	cached := m.hits.byRule.Of(d.Rule)
+	if cached == nil {
+		return &m.hits.of(ownerOf(d.Rule)).counts // of rules that have just been replaced
+	}
+	found := cached.Load()
+	if found == nil {
 		found = m.hits.of(ownerOf(d.Rule))
-		note.Store(found)
+		cached.Store(found)
 	}
 	return &found.counts
 }

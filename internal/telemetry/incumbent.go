@@ -15,6 +15,7 @@ import (
 type incumbent struct {
 	ratio   float32
 	rates   table // by rule
+	byRule  descriptors.PerRule[counting]
 	domains table // hits of domains that no file has, as totalHits
 
 	configLoaded, configFailed scalar
@@ -121,11 +122,15 @@ func (in *incumbent) of(d *rls.Decision) *series {
 	if d.Override || d.Rule == nil {
 		return in.rates.get(d.Domain, appendLevels(stack[:0], d), owner{domain: d.Domain})
 	}
-	note := d.Rule.Notes[noteSeries].Load()
-	known, _ := note.(*counting)
-	if known != nil && known.of != &in.rates {
-		known = nil
+	cached := in.byRule.Of(d.Rule)
+	if cached == nil { // of rules that have just been replaced
+		s := in.rates.get(d.Domain, appendLevels(stack[:0], d), ownerOf(d.Rule))
+		if !s.other {
+			in.rates.own(s, ownerOf(d.Rule))
+		}
+		return s
 	}
+	known := cached.Load()
 	if known != nil && known.levels == nil && known.holds() {
 		return known.series
 	}
@@ -146,11 +151,11 @@ func (in *incumbent) of(d *rls.Decision) *series {
 	case !fixed && s.other:
 		return s // it may have been the only one without room
 	case !fixed:
-		next = &counting{of: &in.rates, series: s, levels: cloned(levels)}
+		next = &counting{series: s, levels: cloned(levels)}
 	case s.other:
 		next = s.fullAsOf(drops)
 	}
-	d.Rule.Notes[noteSeries].CompareAndSwap(note, next)
+	cached.CompareAndSwap(known, next)
 	return s
 }
 
@@ -167,6 +172,7 @@ func (in *incumbent) loaded(rules *descriptors.Rules) {
 		}
 		return !kept[o]
 	})
+	in.byRule.Reset(rules)
 	in.domains.forget(func(o owner) bool { return rules.HasDomain(o.domain) })
 }
 

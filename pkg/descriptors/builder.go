@@ -11,7 +11,6 @@ import (
 type Builder struct {
 	domains map[string]*Domain
 	roots   map[string]*Node
-	rules   []*Rule
 	intern  intern
 	chunks  *chunks
 }
@@ -46,7 +45,7 @@ func (b *Builder) OnError(domain string) limiters.OnError {
 
 // Build returns the rules added so far. The Builder must not be used afterwards.
 func (b *Builder) Build() *Rules {
-	rules := &Rules{domains: b.domains, rules: b.rules}
+	rules := &Rules{domains: b.domains, chunks: b.chunks}
 	rules.noteOnErrors()
 	for name, root := range b.roots {
 		rules.domains[name].index = newIndex(root, b.chunks)
@@ -132,7 +131,6 @@ func (n *Node) SetRule(r Rule) *Rule {
 		r.Limits = b.intern.only(r.Limits[0])
 	}
 	n.rule = b.chunks.keep(&r)
-	b.rules = append(b.rules, n.rule)
 	return n.rule
 }
 

@@ -205,9 +205,9 @@ func (c *chunks) keep(r *Rule) *Rule {
 	return place
 }
 
-// at is the rule of a number, nil of 0.
+// at returns the rule of a number; nil if there is none.
 func (c *chunks) at(number uint32) *Rule {
-	if number == 0 {
+	if number == 0 || number > c.n {
 		return nil
 	}
 	return &c.of[(number-1)/perChunk][(number-1)%perChunk]

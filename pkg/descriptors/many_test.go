@@ -58,7 +58,7 @@ func BenchmarkMatchAmong(b *testing.B) {
 func TestWhatARequestReadsOfARuleIsOneLine(t *testing.T) {
 	const line = 64
 	rule := reflect.TypeFor[descriptors.Rule]()
-	for _, name := range []string{"Limits", "Notes", "plain", "Unlimited", "ShadowMode", "QuotaMode", "replacing"} {
+	for _, name := range []string{"Limits", "number", "plain", "Unlimited", "ShadowMode", "QuotaMode", "replacing"} {
 		if f, _ := rule.FieldByName(name); f.Type == nil || f.Offset+f.Type.Size() > line {
 			t.Errorf("%s is not in the first line of a rule: %+v", name, f)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -28,10 +27,8 @@ type Rule struct {
 	// Limits are all charged or none. No two have the same Limit.ID. There are none if the rule is unlimited, else at
 	// least one.
 	Limits []RateLimit
-	// Notes are for who observes what rules decide: what it looked up for this rule, to have it at hand. They are no part of
-	// what the rule says, and for one observer alone.
-	Notes [2]atomic.Value
-	plain [4]byte // how the first levels match, for those that are neither wildcards nor shared; else 0
+	number uint32  // from 1, see chunks and PerRule
+	plain  [4]byte // how the first levels match, for those that are neither wildcards nor shared; else 0
 	// Unlimited allows every hit, and counts none.
 	Unlimited bool
 	// ShadowMode counts and reports what is over the limit, and allows it.
@@ -45,8 +42,7 @@ type Rule struct {
 	Metadata map[string]any
 	// DetailedMetric puts the value of every entry into the names of metrics.
 	DetailedMetric bool
-	shares         bool   // a level has share_threshold
-	number         uint32 // see chunks
+	shares         bool // a level has share_threshold
 	Domain         string
 	// Name is the way to the rule, such as "user_id.action=reply", for metric labels and logs: valid UTF-8 of at most
 	// 200 bytes, longer ones cut and told apart by a hash. It says nothing of a request. Keys with dots or equals signs
@@ -57,7 +53,7 @@ type Rule struct {
 	// Replaces names limits of the domain that a request under this rule is not under, see HasName and IsReplacing.
 	Replaces []string
 	path     []level
-	_        [16]byte // to a multiple of 64
+	_        [40]byte // to a multiple of 64
 }
 
 // IsReplacing tells whether there are Replaces.

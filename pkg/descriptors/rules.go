@@ -12,7 +12,7 @@ import (
 // Rules are what a set of files says. They do not change and may be shared; nil and the zero value are no rules.
 type Rules struct {
 	domains map[string]*Domain
-	rules   []*Rule // in file order
+	chunks  *chunks // of the rules, in file order
 }
 
 // A Domain is what the files say of one domain. It does not change and may be shared; nil is a domain that no file has.
@@ -43,7 +43,7 @@ func (d *Domain) OnErrors() []limiters.OnError { return slices.Clone(d.modes) }
 
 // noteOnErrors notes the policies of all domains.
 func (r *Rules) noteOnErrors() {
-	for _, rule := range r.rules {
+	for rule := range r.All() {
 		d := r.domains[rule.Domain]
 		for i := range rule.Limits {
 			policy := cmp.Or(rule.Limits[i].OnError, d.onError, limiters.OnErrorFail)
@@ -92,16 +92,20 @@ func (r *Rules) HasDomain(domain string) bool {
 
 // All gives every rule in the order of the files, unlimited ones too.
 func (r *Rules) All() iter.Seq[*Rule] {
-	if r == nil {
-		r = &Rules{}
+	return func(yield func(*Rule) bool) {
+		_, n := r.Counts()
+		for number := range uint32(n) {
+			if !yield(r.chunks.at(number + 1)) {
+				return
+			}
+		}
 	}
-	return slices.Values(r.rules)
 }
 
 // Counts tells how many domains there are, and how many rules in them.
 func (r *Rules) Counts() (domains, rules int) {
-	if r == nil {
+	if r == nil || r.chunks == nil {
 		return 0, 0
 	}
-	return len(r.domains), len(r.rules)
+	return len(r.domains), int(r.chunks.n)
 }
