@@ -179,9 +179,9 @@ func TestRedisFrozenBehindTheIncumbent(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		name := fmt.Sprintf("the same behind the incumbent, asked by who waits %v", wait)
+		name := fmt.Sprintf("the same behind envoyproxy/ratelimit, clients that wait %v", wait)
 		if wait == patience {
-			name = "the same behind the incumbent, asked by who waits, with 4096 requests under way at most"
+			name = "the same behind envoyproxy/ratelimit, clients that wait, at most 4096 requests in flight"
 		}
 		t.Logf("%s: %d not sent; errors %s; back after %v", name, r.unsent, r.all.codes(), r.back)
 		tell(row{
