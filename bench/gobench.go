@@ -10,10 +10,10 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-// A gobench is a benchmark of `go test`: what needs no server is measured without one.
+// A gobench is a benchmark of `go test`, for figures that need no server.
 type gobench struct{ pkg, pattern, unit string }
 
-// run runs it once, and returns a measurement for each line: Benchmark/SUBJECT, or Benchmark/SUBJECT/X.
+// run runs the benchmark once and returns a measurement for each line: Benchmark/SUBJECT or Benchmark/SUBJECT/X.
 func (g *gobench) run(ctx context.Context) ([]*measurement, error) {
 	root, err := harness.Root()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command bench measures Weir beside a bare grpc-go server and envoyproxy/ratelimit, the incumbent, each as a process on
-// loopback, in turns, and writes what it saw into docs/benchmarks.md.
+// Command bench measures Weir, a bare grpc-go server and envoyproxy/ratelimit in turns, each as a process on loopback. It
+// writes docs/benchmarks.md.
 //
 //	make bench                                  every row, at most 20 minutes
 //	make bench ROWS='one|five' ROUNDS=5 SECONDS=5
@@ -27,7 +27,7 @@ import (
 )
 
 func main() {
-	runtime.GOMAXPROCS(1) // what one thread gathers goes in fewer writes, and the other cores are the server's
+	runtime.GOMAXPROCS(1) // one thread sends larger writes, and the other cores stay free for the server
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
 	stop()
@@ -38,16 +38,16 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	scale := flag.Bool("scale", false, "the long rows")
+	scale := flag.Bool("scale", false, "measure the long rows")
 	only := flag.String("rows", "", "a regular expression: the rows to measure")
-	rounds := flag.Int("rounds", 3, "how often each is measured; medians are told")
-	seconds := flag.Float64("seconds", 3, "how long each time, after a second that is not measured")
-	render := flag.Bool("render", false, "measure nothing")
+	rounds := flag.Int("rounds", 3, "the number of rounds; tables show medians")
+	seconds := flag.Float64("seconds", 3, "the length of a measurement, after one second of warm-up")
+	render := flag.Bool("render", false, "write docs/benchmarks.md from earlier results and measure nothing")
 	before := flag.String("before", "", "a binary of Weir: compare this tree with it, in alternating pairs, and print a table")
 	who := flag.String("subjects", "", "a regular expression: with -before, the subjects to compare")
 	flag.Parse()
 	if *rounds < 1 || *seconds <= 0 || flag.NArg() > 0 {
-		return errors.New("want at least one round and some seconds, and no arguments")
+		return errors.New("-rounds must be at least 1 and -seconds above 0; arguments are not allowed")
 	}
 	pattern, err := regexp.Compile("^(" + *only + ")$")
 	if err != nil {
@@ -122,12 +122,12 @@ func measureRows(
 		}
 	}
 	if !some {
-		return errors.New("there is no such row")
+		return errors.New("-rows matches no row: see rows.go")
 	}
 	return nil
 }
 
-// measureRow measures a row in turns: all subjects, then all once more.
+// measureRow measures a row in rounds: each round measures every subject once.
 func measureRow(
 	ctx context.Context, b binaries, row *row, rounds int, d span, r *results, saw func(*measurement),
 ) (seen []*measurement, err error) {
@@ -149,9 +149,9 @@ func measureRow(
 		for _, l := range row.cases {
 			rate := 0.0
 			if l.atBest {
-				best, found := r.median("one", incumbent, 0, perSecond)
+				best, found := r.median("one", ratelimit, 0, perSecond)
 				if !found {
-					return nil, errors.New(`the incumbent's highest rate is that of row "one": measure that first`)
+					return nil, errors.New(`row "paced" needs the highest rate of envoyproxy/ratelimit: measure row "one" first`)
 				}
 				rate = best
 			}
@@ -167,10 +167,10 @@ func measureRow(
 	return seen, nil
 }
 
-// build builds what is measured, and finds the rest where make has put it.
+// build builds Weir and the bare server. make provides the other servers in environment variables.
 func build(ctx context.Context, dir string) (binaries, error) {
-	b := binaries{bare: filepath.Join(dir, "bare"), incumbent: os.Getenv("INCUMBENT"), redis: os.Getenv("REDIS_SERVER")}
-	if b.incumbent == "" || b.redis == "" {
+	b := binaries{bare: filepath.Join(dir, "bare"), ratelimit: os.Getenv("INCUMBENT"), redis: os.Getenv("REDIS_SERVER")}
+	if b.ratelimit == "" || b.redis == "" {
 		return b, errors.New(`no $INCUMBENT or no $REDIS_SERVER: run make bench, or eval "$(tools/ensure envoy redis incumbent)"`)
 	}
 	var err error
@@ -189,7 +189,7 @@ func build(ctx context.Context, dir string) (binaries, error) {
 	return b, nil
 }
 
-// describe says what it was measured on.
+// describe returns the machine and the versions of the servers.
 func describe(ctx context.Context, b binaries) string {
 	cpu := "CPU"
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// BenchmarkMatch finds the rule of a request of two entries among many: the same one each time, and each of them in no order,
-// as a cache of the processor sees them.
+// BenchmarkMatch finds the rule of a request of two entries among many rules. "one" asks for the same rule each time, "all" for all
+// rules in random order.
 func BenchmarkMatch(b *testing.B) {
 	for _, among := range []string{"one", "all"} {
 		for _, n := range []int{10, 100, 1_000, 10_000, 100_000} {
@@ -22,7 +22,7 @@ func BenchmarkMatch(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				// The names lie one after the other, as fresh as those of a request: what is not at hand is the rule's own.
+				// The names are contiguous, like those of a request, so only the rules miss the cache.
 				const length = len("user-00000000")
 				names := &strings.Builder{}
 				for _, user := range rand.Perm(n) {

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/bench/client"
 )
 
-// A measurement is one subject under one load, once. Times of CPU are user and system, per request.
+// A measurement is one run of one subject under one load. CPU times are user and system time per request.
 type measurement struct {
 	Run       string  `json:"run"` // when it began
 	Machine   string  `json:"machine"`
@@ -30,13 +30,13 @@ type measurement struct {
 	Allocs    float64 `json:"allocs,omitempty"`
 	ServerMB  float64 `json:"server_mb,omitempty"` // resident at the end
 	RedisMB   float64 `json:"redis_mb,omitempty"`
-	OverPart  float64 `json:"over_part,omitempty"` // of all answers
+	OverPart  float64 `json:"over_part,omitempty"` // share of all answers
 	Errors    uint64  `json:"errors,omitempty"`
 	Error     string  `json:"error,omitempty"`
-	Value     float64 `json:"value,omitempty"` // of a Go benchmark, and nothing else
+	Value     float64 `json:"value,omitempty"` // of a Go benchmark; the other figures are 0
 }
 
-// String is the line that is printed for each.
+// String returns the line printed for each measurement.
 func (m *measurement) String() string {
 	s := fmt.Sprintf("%-8s %-20s", m.Row, m.Subject)
 	if m.X != 0 {
@@ -55,7 +55,7 @@ func (m *measurement) String() string {
 	return s
 }
 
-// round drops digits that mean nothing.
+// round drops insignificant digits.
 func (m *measurement) round() {
 	for _, v := range []*float64{
 		&m.PerSecond, &m.ServerCPU, &m.RedisCPU, &m.EnvoyCPU, &m.ClientCPU, &m.P50, &m.P99, &m.P999, &m.Allocs, &m.ServerMB, &m.RedisMB,
@@ -65,16 +65,16 @@ func (m *measurement) round() {
 	}
 }
 
-// span is how long to measure.
+// span is the length of a measurement.
 type span struct{ warmUp, duration time.Duration }
 
-// usage is what processes have taken so far.
+// usage is the CPU time and the allocations of the processes so far.
 type usage struct {
 	server, redis, envoy time.Duration
 	allocs               float64
 }
 
-// begin and end read it so that reading is no part of what is between.
+// begin and end order their reads so that reading is not measured.
 func (up *setup) begin(ctx context.Context) (u usage, err error) {
 	allocs, err := allocations(ctx, up.debug)
 	if err != nil {
@@ -101,7 +101,7 @@ func (up *setup) cpu() (u usage, err error) {
 	return u, errors.Join(errs[:]...)
 }
 
-// measure starts a subject, loads it, and stops it.
+// measure starts a subject, sends the load and stops the subject.
 func measure(ctx context.Context, b binaries, s subject, l load, rate float64, d span) (m *measurement, err error) {
 	dir, err := os.MkdirTemp("", "weir-bench-")
 	if err != nil {
@@ -145,7 +145,7 @@ func measure(ctx context.Context, b binaries, s subject, l load, rate float64, d
 			return nil, err
 		}
 		if m.Errors += passed; passed > 0 {
-			m.Error = "Envoy let them pass without an answer"
+			m.Error = "Envoy passed them without an answer"
 		}
 	}
 	server, err := residentOf(up.server)
@@ -158,7 +158,7 @@ func measure(ctx context.Context, b binaries, s subject, l load, rate float64, d
 	return m, err
 }
 
-// fill lets users come in turn, some in each request.
+// fill sends requests of all users in turn, several users in each request.
 func fill(ctx context.Context, addr string, l load) error {
 	const at, most = 20, 30 * time.Minute
 	r, err := client.Run(ctx, client.Options{

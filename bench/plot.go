@@ -16,13 +16,13 @@ const (
 
 var colours = []string{"#3b6ea5", "#d08c2f", "#5a9367", "#a5483b"}
 
-// A bar is a line of a bar chart: its parts are put end to end.
+// A bar is a line of a bar chart, stacked from its parts.
 type bar struct {
 	name  string
 	parts []float64
 }
 
-// bars draws a bar for each name. parts name the parts, if there are several.
+// bars draws one bar for each name. parts names the parts of a bar.
 func bars(title string, all []bar, parts ...string) string {
 	most := 0.0
 	for _, b := range all {
@@ -60,7 +60,7 @@ type line struct {
 	x, y []float64
 }
 
-// lines draws y from 0 over the logarithm of x.
+// lines draws y, from 0, over the logarithm of x.
 func lines(title, xName string, all []line) string {
 	const top, bottom = 60, 300
 	least, most, highest := math.Inf(1), math.Inf(-1), 0.0
@@ -95,7 +95,7 @@ func lines(title, xName string, all []line) string {
 	return s.end()
 }
 
-// An svg is a picture in the making.
+// An svg builds a picture.
 type svg struct{ strings.Builder }
 
 func newSVG(title string, height int) *svg {

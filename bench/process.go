@@ -13,10 +13,10 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-// clockTick is the unit of times in /proc/PID/stat: the kernel tells 100 a second on every machine of today.
+// clockTick is the unit of times in /proc/PID/stat: 100 a second on every current machine.
 const clockTick = 10 * time.Millisecond
 
-// cpuOf is the user and system time that a process has taken; 0 of nil.
+// cpuOf returns the user and system time of a process, or 0 for nil.
 func cpuOf(p *harness.Process) (time.Duration, error) {
 	if p == nil {
 		return 0, nil
@@ -25,7 +25,7 @@ func cpuOf(p *harness.Process) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The name, in brackets, may hold anything; utime and stime are fields 14 and 15.
+	// The name, in brackets, may contain spaces; utime and stime are fields 14 and 15.
 	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 	var ticks int64
 	for _, field := range fields[11:13] {
@@ -38,7 +38,7 @@ func cpuOf(p *harness.Process) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
-// residentOf is the memory that a process has, in bytes; 0 of nil.
+// residentOf returns the resident memory of a process in bytes, or 0 for nil.
 func residentOf(p *harness.Process) (int64, error) {
 	if p == nil {
 		return 0, nil
@@ -51,8 +51,8 @@ func residentOf(p *harness.Process) (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// allocations is how often a server has allocated, as its heap profile says: what costs no more the more rules there are, as
-// a page of metrics does.
+// allocations returns the number of allocations of a server, from its heap profile. Unlike a page of metrics, its cost does not
+// grow with the number of rules.
 func allocations(ctx context.Context, debug string) (float64, error) {
 	text, err := get(ctx, "http://"+debug+"/debug/pprof/heap?debug=1")
 	if err != nil {
@@ -66,7 +66,7 @@ func allocations(ctx context.Context, debug string) (float64, error) {
 	return 0, fmt.Errorf("%s: no count of allocations", debug)
 }
 
-// notAsked is how many requests Envoy let pass because the service did not answer.
+// notAsked returns the number of requests that Envoy passed because the service did not answer.
 func notAsked(ctx context.Context, admin string) (n uint64, err error) {
 	text, err := get(ctx, admin+"/stats?filter=ratelimit.error$")
 	if err != nil {

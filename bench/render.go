@@ -12,14 +12,14 @@ import (
 //go:embed page.md
 var page string
 
-// publish writes docs/benchmarks.md and its pictures from what there is. {{NAME}} in page.md is where a part goes.
+// publish writes docs/benchmarks.md and its pictures from the results. It replaces {{NAME}} in page.md.
 func publish(r *results, docs string) error {
 	pictures := filepath.Join(docs, "benchmarks")
 	if err := os.MkdirAll(pictures, 0o755); err != nil {
 		return err
 	}
 	parts := map[string]string{
-		"targets": targetTable(r), "machine": machines(r), "incumbent": "`" + strings.Join(incumbentSettings[0].env, "` `") + "`",
+		"targets": targetTable(r), "machine": machines(r), "ratelimit": "`" + strings.Join(ratelimitSettings[0].env, "` `") + "`",
 		"gogc": fmt.Sprint(bareGOGC),
 	}
 	for name, all := range map[string][]row{"rows": rows(), "scale": scaleRows()} {
@@ -49,7 +49,7 @@ func publish(r *results, docs string) error {
 	return os.WriteFile(filepath.Join(docs, "benchmarks.md"), []byte(text), 0o644)
 }
 
-// machines says on what and when each row was measured: rows of one run in one line.
+// machines lists the machine, the date and the rows of each run.
 func machines(r *results) string {
 	var runs []string
 	seen := map[string][]string{}
@@ -91,7 +91,7 @@ var columns = []column{
 	{"value", benched},
 }
 
-// table is the medians of a row. A column that is 0 everywhere is left out.
+// table returns the medians of a row, without columns that are 0 everywhere.
 func table(r *results, row *row) string {
 	type entry struct {
 		s subject
@@ -146,7 +146,7 @@ func table(r *results, row *row) string {
 	return b.String()
 }
 
-// draw is the picture of a row; none if there is none to draw.
+// draw returns the SVG of a row, or "" if the row has no picture.
 func draw(r *results, row *row) string {
 	if row.gobench != nil && row.x == "" {
 		return ""

@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// results are the measurements of the last run of each row. The file has one a line.
+// results holds the measurements of the last run of each row. The file has one measurement a line.
 type results struct {
 	path string
 	all  []*measurement
@@ -37,7 +37,7 @@ func readResults(path string) (*results, error) {
 	return r, nil
 }
 
-// replace puts the measurements of a row in the place of the last ones, and writes the file.
+// replace replaces the measurements of a row and writes the file.
 func (r *results) replace(row string, with []*measurement) error {
 	r.all = slices.DeleteFunc(r.all, func(m *measurement) bool { return m.Row == row })
 	r.all = append(r.all, with...)
@@ -56,7 +56,7 @@ func (r *results) replace(row string, with []*measurement) error {
 	return os.Rename(aside, r.path)
 }
 
-// of are the measurements of a subject in a row, at x.
+// of returns the measurements of a subject in a row, at x.
 func (r *results) of(row string, s subject, x float64) (rounds []*measurement) {
 	for _, m := range r.all {
 		if m.Row == row && m.Subject == s && m.X == x {
@@ -69,7 +69,7 @@ func (r *results) of(row string, s subject, x float64) (rounds []*measurement) {
 // A value is one number of a measurement.
 type value func(m *measurement) float64
 
-// median is the median over all rounds; false if there are none.
+// median returns the median over all rounds, or false if there are none.
 func (r *results) median(row string, s subject, x float64, of value) (float64, bool) {
 	rounds := r.of(row, s, x)
 	if len(rounds) == 0 {

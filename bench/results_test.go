@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What is measured again takes the place of what was, row by row; the rest stays, in the file too.
-func TestARowTakesThePlaceOfTheLast(t *testing.T) {
+// A new measurement replaces earlier ones of the same row, in the file too. Other rows stay.
+func TestNewMeasurementReplacesItsRow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "results.jsonl")
 	r, err := readResults(path)
 	if err != nil || len(r.all) != 0 {
@@ -35,30 +35,30 @@ func TestARowTakesThePlaceOfTheLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := readResults(path); err == nil {
-		t.Error("a file that is none is read")
+		t.Error("an invalid results file is accepted")
 	}
 }
 
-// A ratio is of what was measured in the same round: a machine that is slow for a while changes nothing.
-func TestARatioIsOfTheSameRound(t *testing.T) {
+// A ratio compares values of the same round, so a machine that is slow for a while does not change it.
+func TestRatioComparesTheSameRound(t *testing.T) {
 	r := &results{}
 	for round, slow := range []float64{1, 3, 9} {
 		r.all = append(r.all,
 			&measurement{Row: "one", Subject: "memory/funnel", Round: round, PerSecond: 90 / slow},
 			&measurement{Row: "one", Subject: bare, Round: round, PerSecond: 100 / slow})
 	}
-	// One that has no counterpart counts for nothing.
+	// A measurement without a counterpart is ignored.
 	r.all = append(r.all, &measurement{Row: "one", Subject: "memory/funnel", Round: 3, PerSecond: 1})
 	if got, found := r.ratio("one", perSecond, "memory/funnel", 0, bare, 0); !found || got < 0.899 || got > 0.901 {
 		t.Errorf("the ratio is %v (%v), want 0.9", got, found)
 	}
 	if _, found := r.ratio("five", perSecond, "memory/funnel", 0, bare, 0); found {
-		t.Error("a ratio of what was not measured")
+		t.Error("a row that was not measured has a ratio")
 	}
 }
 
-// The table says what is met, what is not, and what nobody has measured.
-func TestTheTableOfTargets(t *testing.T) {
+// The table distinguishes targets that are met, not met, and not measured.
+func TestTargetTable(t *testing.T) {
 	r := &results{}
 	for _, m := range []measurement{
 		{Subject: bare, PerSecond: 100, ServerCPU: 10},
@@ -73,7 +73,7 @@ func TestTheTableOfTargets(t *testing.T) {
 	for _, want := range []string{
 		"| memory: decisions/s, to the bare server's | ≥ 0.9 | fixed_window 0.95, sliding_log 0.91, funnel 0.90 | met |",
 		"| memory: CPU per decision, to the bare server's | ≤ 1.15 | fixed_window 1.10, sliding_log 1.20, funnel 0.90 | **not met** by 1 of 3 |",
-		"| Redis: decisions/s, to the incumbent's | ≥ 2.8, 2.4 | fixed_window –, sliding_log –, funnel – | not measured |",
+		"| Redis: decisions/s, to envoyproxy/ratelimit | ≥ 2.8, 2.4 | fixed_window –, sliding_log –, funnel – | not measured |",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the table has no line\n%s\nbut\n%s", want, got)

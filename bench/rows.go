@@ -2,39 +2,39 @@ package main
 
 import "github.com/weir-rls/weir/bench/client"
 
-// A row is one question put to several servers.
+// A row is one load on several servers.
 type row struct {
 	name, title string
 	subjects    []subject
-	cases       []load // one, or in a row of scale one for each x
-	x           string // what x is, in a row of scale
+	cases       []load // one, or one for each x in a long row
+	x           string // the meaning of x, in a long row
 	gobench     *gobench
 }
 
-// A load is what is asked of each subject.
+// A load describes the requests sent to each subject.
 type load struct {
 	x        float64
 	request  *client.Request
 	users    *client.Users
 	conns    int
 	inflight int
-	atBest   bool // as many requests a second as the incumbent decides in the row "one", however long answers take
-	fill     int  // so many users come before anything is measured
-	times    int  // and so often; 0: once
+	atBest   bool // send at the rate that envoyproxy/ratelimit reaches in row "one", without waiting for answers
+	fill     int  // users that send a request before the measurement
+	times    int  // requests of each of them; 0 means 1
 	options  options
 }
 
 var (
 	memory = []subject{"memory/fixed_window", "memory/sliding_log", "memory/funnel"}
 	redis  = []subject{"redis/fixed_window", "redis/sliding_log", "redis/funnel"}
-	both   = append(append([]subject{bare}, memory...), append(redis, incumbent)...)
-	few    = []subject{"memory/fixed_window", "redis/fixed_window", incumbent}
+	both   = append(append([]subject{bare}, memory...), append(redis, ratelimit)...)
+	few    = []subject{"memory/fixed_window", "redis/fixed_window", ratelimit}
 )
 
 const tenThousand = 10_000
 
-// asked is the load of the first row: 4 connections with 16 requests under way on each, one descriptor of two entries, 10,000
-// users, all alike. Other rows change one thing.
+// asked returns the load of the first row: 4 connections with 16 requests in flight on each, one descriptor of two entries and
+// 10,000 users with equal probability. Other rows change one thing.
 func asked(change func(l *load)) load {
 	l := load{request: client.Decide(domain, action(0)), users: client.Uniform(tenThousand), conns: 4, inflight: 16}
 	if change != nil {
@@ -54,7 +54,7 @@ func rows() []row {
 		}, {
 			name: "over", title: "All over limit", subjects: both,
 			cases: single(func(l *load) {
-				// Each user has done it once, which is all that is allowed, and has been told so once.
+				// Each user has used its one hit and has received one denial.
 				l.request, l.fill, l.times = client.Decide(domain, once), tenThousand, 2
 			}),
 		}, {
@@ -67,7 +67,7 @@ func rows() []row {
 			name: "single", title: "One at a time", subjects: both,
 			cases: single(func(l *load) { l.conns, l.inflight = 1, 1 }),
 		}, {
-			name: "paced", title: "At the rate that is the incumbent's highest", subjects: append(redis, incumbent),
+			name: "paced", title: "At the highest rate of envoyproxy/ratelimit", subjects: append(redis, ratelimit),
 			cases: single(func(l *load) { l.atBest, l.inflight = true, 128 }),
 		}, {
 			name: "envoy", title: "Through a real Envoy with one worker", subjects: append([]subject{bare}, few...),
@@ -89,7 +89,7 @@ func scaleRows() []row {
 		return cases
 	}
 	var settings []subject
-	for _, known := range incumbentSettings {
+	for _, known := range ratelimitSettings {
 		settings = append(settings, known.name)
 	}
 	return []row{
@@ -97,7 +97,7 @@ func scaleRows() []row {
 			name: "keys", title: "The number of keys", x: "keys", subjects: few[:2],
 			cases: across([]float64{1e3, 1e4, 1e5, 1e6, 1e7}, func(l *load, x float64) {
 				l.request, l.fill, l.users = client.Decide(domain, daily), int(x), client.Uniform(int(x))
-				// Weir's own bounds are above what is measured, and a heap that grows fast stays within the machine.
+				// Raise Weir's own bounds above the number of keys, and bound the heap to the machine.
 				l.options.env = []string{"MEMORY_MAX_KEYS=20000000", "MEMORY_MAX_BYTES=17179869184", "GOMEMLIMIT=8GiB"}
 			}),
 		}, {
@@ -111,10 +111,10 @@ func scaleRows() []row {
 				l.request = client.Decide(domain, firstActions(int(x))...)
 			}),
 		}, {
-			name: "skew", title: "The skew of users: Zipf's exponent, from all alike (0) to as good as one (10)", x: "exponent", subjects: few,
+			name: "skew", title: "The skew of users: Zipf's exponent, from uniform (0) to nearly one user (10)", x: "exponent", subjects: few,
 			cases: across([]float64{0, 0.9, 1.2, 10}, func(l *load, x float64) { l.users = client.Zipf(tenThousand, x) }),
 		}, {
-			name: "settings", title: "The incumbent's settings", subjects: settings, cases: []load{asked(nil)},
+			name: "settings", title: "Settings of envoyproxy/ratelimit", subjects: settings, cases: []load{asked(nil)},
 		}, {
 			name: "match", title: "A match, by the number of rules", x: "rules",
 			gobench: &gobench{pkg: "./bench", pattern: "^BenchmarkMatch$", unit: "ns/op"},

@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	domain  = "weir" // that of envoy/bootstrap.yaml
+	domain  = "weir" // the domain of envoy/bootstrap.yaml
 	actions = 20
 	once    = "once"  // an action that every user may do once an hour
-	daily   = "daily" // one whose counters stay for a day
+	daily   = "daily" // an action whose counters live for a day
 )
 
-// action is the name of an action that nobody does too often.
+// action returns the name of an action whose limit is never reached.
 func action(i int) string { return fmt.Sprintf("a%02d", i) }
 
-// firstActions are so many of them.
+// firstActions returns the names of the first n actions.
 func firstActions(n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -26,12 +26,12 @@ func firstActions(n int) []string {
 	return names
 }
 
-// usersPerFile keeps a file within what Weir takes as one.
+// usersPerFile keeps a file within Weir's size limit.
 const usersPerFile = 20_000
 
-// writeRules writes rules into a new folder below root, laid out as the incumbent wants it, and returns the folder. So many
-// users have rules of their own, beside those that hold for all; the more there are, the more files. No algorithm: a fixed
-// window, which the incumbent knows.
+// writeRules writes rules into a new folder below root, in the layout of envoyproxy/ratelimit. It returns the folder. users is the
+// number of users with rules of their own, in addition to the general rules. An empty algorithm means a fixed window, the only
+// algorithm of envoyproxy/ratelimit.
 func writeRules(root, algorithm string, users int) (string, error) {
 	dir := filepath.Join(root, "ratelimit", "config")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

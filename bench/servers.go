@@ -14,50 +14,50 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-// bareGOGC is what Weir sets for itself while it holds little.
+// bareGOGC is the GOGC that Weir sets for itself while it holds few keys.
 const bareGOGC = 1600
 
-// The settings of the incumbent. The first are those with which it decides most a second, of those that row "settings" tries:
-// statistics off, a pool so small that requests share writes to Redis, and a large local cache, which spares it collections
-// of garbage as well. REDIS_PIPELINE_WINDOW has an effect on clusters alone, and on one of a node it is no faster.
-var incumbentSettings = []struct {
+// ratelimitSettings are settings of envoyproxy/ratelimit. Row "settings" found the first to be the fastest. It turns statistics
+// off, has a pool so small that requests share writes to Redis, and a large local cache, which also reduces garbage collections.
+// REDIS_PIPELINE_WINDOW affects only clusters; on a cluster of one node it is no faster.
+var ratelimitSettings = []struct {
 	name subject
 	env  []string
 }{
-	{incumbent, []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=2"}},
-	{"incumbent/pool of 1", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=1"}},
-	{"incumbent/pool of 4", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=4"}},
-	{"incumbent/pool of 10", []string{"DISABLE_STATS=true", bigCache}},
-	{"incumbent/pool of 40", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=40"}},
-	{"incumbent/no cache", []string{"DISABLE_STATS=true", "REDIS_POOL_SIZE=2"}},
-	{"incumbent/Prometheus", []string{"USE_PROMETHEUS=true", bigCache, "REDIS_POOL_SIZE=2"}},
-	{"incumbent/pipeline", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=2", "REDIS_PIPELINE_WINDOW=150us", "REDIS_PIPELINE_LIMIT=16"}},
-	{"incumbent/GOGC=400", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=2", "GOGC=400"}}, // Go's, not its own
+	{ratelimit, []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=2"}},
+	{"ratelimit/pool of 1", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=1"}},
+	{"ratelimit/pool of 4", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=4"}},
+	{"ratelimit/pool of 10", []string{"DISABLE_STATS=true", bigCache}},
+	{"ratelimit/pool of 40", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=40"}},
+	{"ratelimit/no cache", []string{"DISABLE_STATS=true", "REDIS_POOL_SIZE=2"}},
+	{"ratelimit/Prometheus", []string{"USE_PROMETHEUS=true", bigCache, "REDIS_POOL_SIZE=2"}},
+	{"ratelimit/pipeline", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=2", "REDIS_PIPELINE_WINDOW=150us", "REDIS_PIPELINE_LIMIT=16"}},
+	{"ratelimit/GOGC=400", []string{"DISABLE_STATS=true", bigCache, "REDIS_POOL_SIZE=2", "GOGC=400"}}, // a setting of Go's runtime
 }
 
-// bigCache is the incumbent's local cache, and as much for Weir's.
+// bigCache is the size of the local cache, for both services.
 const bigCache = "LOCAL_CACHE_SIZE_IN_BYTES=67108864"
 
-// patience makes an answer of Redis that comes late a latency, as it is with the incumbent, and not an error.
-const patience = "STORE_TIMEOUT=1s"
+// lateIsNoError makes a late answer of Redis count as latency instead of as an error, as in envoyproxy/ratelimit.
+const lateIsNoError = "STORE_TIMEOUT=1s"
 
-// mergeFiles lets a domain stand in several files.
+// mergeFiles allows a domain in several files.
 const mergeFiles = "MERGE_DOMAIN_CONFIG=true"
 
-// A subject is a server to measure: bare, memory/ALGORITHM, redis/ALGORITHM, incumbent or incumbent/SETTINGS.
+// A subject is a server to measure: bare, memory/ALGORITHM, redis/ALGORITHM, ratelimit or ratelimit/SETTINGS.
 type subject string
 
 const (
 	bare      subject = "bare"
-	incumbent subject = "incumbent"
+	ratelimit subject = "ratelimit"
 )
 
-// binaries are the paths of what is started.
-type binaries struct{ weir, bare, incumbent, redis string }
+// binaries holds the paths of the servers' binaries.
+type binaries struct{ weir, bare, ratelimit, redis string }
 
-// A setup is a subject with what it needs, running.
+// A setup is a running subject with the processes that it needs.
 type setup struct {
-	addr                 string // where the load goes
+	addr                 string // the address that receives the load
 	server, redis, envoy *harness.Process
 	envoyAdmin           string
 	debug                string // host:port of the server's profiler
@@ -65,7 +65,7 @@ type setup struct {
 
 // options of a setup.
 type options struct {
-	users int      // with rules of their own
+	users int      // the number of users with rules of their own
 	proxy bool     // behind Envoy
 	env   []string // of Weir
 }
@@ -79,8 +79,8 @@ func startSubject(ctx context.Context, b binaries, s subject, o options, dir str
 		}
 	}()
 	store, algorithm, _ := strings.Cut(string(s), "/")
-	if store == string(incumbent) {
-		algorithm = "" // it knows one
+	if store == string(ratelimit) {
+		algorithm = "" // it has only one
 	}
 	rules, err := writeRules(dir, algorithm, o.users)
 	if err != nil {
@@ -95,8 +95,8 @@ func startSubject(ctx context.Context, b binaries, s subject, o options, dir str
 	switch {
 	case s == bare:
 		err = up.startBare(ctx, b, dir)
-	case store == string(incumbent):
-		err = up.startIncumbent(ctx, b, s, dir, redis)
+	case store == string(ratelimit):
+		err = up.startRatelimit(ctx, b, s, dir, redis)
 	default:
 		err = up.startWeir(ctx, b, rules, dir, redis, o.env)
 	}
@@ -124,7 +124,7 @@ func (up *setup) startWeir(ctx context.Context, b binaries, rules, dir, redis st
 	}
 	w, err := harness.StartWeir(ctx, harness.WeirOptions{
 		Binary: b.weir, Rules: rules, Dir: dir, Redis: redis,
-		Env: append([]string{"LOG_LEVEL=warn", "DEBUG_PORT=" + port, bigCache, mergeFiles, patience}, env...),
+		Env: append([]string{"LOG_LEVEL=warn", "DEBUG_PORT=" + port, bigCache, mergeFiles, lateIsNoError}, env...),
 	})
 	if err == nil {
 		up.server, up.addr, up.debug = w.Process, w.GRPC, debug
@@ -157,9 +157,9 @@ func (up *setup) startBare(ctx context.Context, b binaries, dir string) error {
 	return err
 }
 
-func (up *setup) startIncumbent(ctx context.Context, b binaries, s subject, dir, redis string) error {
+func (up *setup) startRatelimit(ctx context.Context, b binaries, s subject, dir, redis string) error {
 	var settings []string
-	for _, known := range incumbentSettings {
+	for _, known := range ratelimitSettings {
 		if known.name == s {
 			settings = known.env
 		}
@@ -169,7 +169,7 @@ func (up *setup) startIncumbent(ctx context.Context, b binaries, s subject, dir,
 		return err
 	}
 	port := func(i int) string { return strconv.Itoa(ports[i]) }
-	cmd := exec.Command(b.incumbent)
+	cmd := exec.Command(b.ratelimit)
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
@@ -178,12 +178,12 @@ func (up *setup) startIncumbent(ctx context.Context, b binaries, s subject, dir,
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis, "USE_STATSD=false", "LOG_LEVEL=warn", mergeFiles,
 	}, settings...)
 	up.addr, up.debug = "127.0.0.1:"+port(0), "127.0.0.1:"+port(2)
-	// It listens once it has its rules and its Redis.
-	up.server, err = harness.Start(ctx, cmd, filepath.Join(dir, "incumbent.log"), harness.Listens(up.addr))
+	// It listens only after it has loaded rules and reached Redis.
+	up.server, err = harness.Start(ctx, cmd, filepath.Join(dir, "ratelimit.log"), harness.Listens(up.addr))
 	return err
 }
 
-// stop ends all that was started.
+// stop ends all processes of the setup.
 func (up *setup) stop() error {
 	var errs []error
 	for _, p := range []*harness.Process{up.envoy, up.server, up.redis} {

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// A target is a ratio that Weir is to reach, of two values that were measured in one row, in turns.
+// A target is a ratio that Weir should reach between two values of one row.
 type target struct {
 	what  string
-	least bool // the ratio is to be at least the bound; else at most
+	least bool // the ratio must be at least the bound; otherwise at most
 	cases []bound
 }
 
-// A bound is a target for one thing: an algorithm, or a store.
+// A bound is the target of one algorithm or one store.
 type bound struct {
 	name  string
 	limit float64
@@ -44,43 +44,43 @@ func targets() []target {
 	return []target{
 		{"memory: decisions/s, to the bare server's", true, each("memory", "one", perSecond, bare, 0.90)},
 		{"memory: CPU per decision, to the bare server's", false, each("memory", "one", serverCPU, bare, 1.15)},
-		{"Redis: decisions/s, to the incumbent's", true, each("redis", "one", perSecond, incumbent, 2.8, 2.4)},
-		{"Redis: CPU of Weir per decision, to the incumbent's", false, each("redis", "one", serverCPU, incumbent, 0.35)},
-		{"Redis: CPU of Redis per decision, to that under the incumbent", false, each("redis", "one", redisCPU, incumbent, 0.28, 0.35)},
-		{"Redis, five descriptors: requests/s, to the incumbent's", true, each("redis", "five", perSecond, incumbent, 2.8)},
+		{"Redis: decisions/s, to envoyproxy/ratelimit", true, each("redis", "one", perSecond, ratelimit, 2.8, 2.4)},
+		{"Redis: CPU of Weir per decision, to envoyproxy/ratelimit", false, each("redis", "one", serverCPU, ratelimit, 0.35)},
+		{"Redis: CPU of Redis per decision, to that under envoyproxy/ratelimit", false, each("redis", "one", redisCPU, ratelimit, 0.28, 0.35)},
+		{"Redis, five descriptors: requests/s, to envoyproxy/ratelimit", true, each("redis", "five", perSecond, ratelimit, 2.8)},
 		{"memory, all over limit: decisions/s, to the bare server's", true, each("memory", "over", perSecond, bare, 0.90)},
 		{"Redis, all over limit: decisions/s, to the bare server's", true, each("redis", "over", perSecond, bare, 0.90)},
-		{"Redis: p99 at the incumbent's highest rate, to the incumbent's at that rate", false, each("redis", "paced", p99, incumbent, 0.3)},
-		{"Redis: p99 at the incumbent's highest rate, to the incumbent's while its clients wait", false, pacedP99()},
-		{"Redis, one at a time: p50, to the incumbent's", false, each("redis", "single", p50, incumbent, 1)},
+		{"Redis: p99 at the highest rate of envoyproxy/ratelimit, to that of envoyproxy/ratelimit at that rate", false, each("redis", "paced", p99, ratelimit, 0.3)},
+		{"Redis: p99 at the highest rate of envoyproxy/ratelimit, to that of envoyproxy/ratelimit in a closed loop", false, pacedP99()},
+		{"Redis, one at a time: p50, to envoyproxy/ratelimit", false, each("redis", "single", p50, ratelimit, 1)},
 		{"10^7 keys to 10^4: CPU per decision", false, []bound{
 			grown("memory", "keys", allCPU, "memory/fixed_window", 1e7, 1e4, 1.3),
 			grown("redis", "keys", allCPU, "redis/fixed_window", 1e7, 1e4, 1.3),
 		}},
-		{"10^5 rules to 10: a match by itself", false, []bound{
+		{"10^5 rules to 10: ns per match", false, []bound{
 			grown("the same rule each time", "match", benched, "one", 1e5, 10, 1.2),
-			grown("all rules in no order", "match", benched, "all", 1e5, 10, 1.2),
+			grown("all rules, in random order", "match", benched, "all", 1e5, 10, 1.2),
 		}},
 		{"10^5 rules to 10: CPU per decision", false, []bound{
 			grown("memory", "rules", allCPU, "memory/fixed_window", 1e5, 10, 1.2),
 		}},
-		{"memory: bytes for a key of 40", false, memoryPerKey},
+		{"memory: bytes for a key of 40 bytes", false, memoryPerKey},
 	}
 }
 
-// pacedP99 compares with the incumbent's p99 when each of its clients waits for an answer before it asks again.
+// pacedP99 compares with the p99 of envoyproxy/ratelimit in a closed loop: each client waits for an answer.
 func pacedP99() (all []bound) {
 	for _, algorithm := range algorithms {
 		all = append(all, bound{algorithm, 0.3, func(r *results) (float64, bool) {
 			own, found := r.median("paced", subject("redis/"+algorithm), 0, p99)
-			waiting, one := r.median("one", incumbent, 0, p99)
+			waiting, one := r.median("one", ratelimit, 0, p99)
 			return own / waiting, found && one
 		}})
 	}
 	return all
 }
 
-// ratio is the median over all rounds of the ratio of two values in the same round; false if there is none.
+// ratio returns the median over all rounds of the ratio of two values of the same round, or false if no round has both.
 func (r *results) ratio(row string, of value, a subject, ax float64, b subject, bx float64) (float64, bool) {
 	var ratios []float64
 	for _, m := range r.of(row, a, ax) {
@@ -96,7 +96,7 @@ func (r *results) ratio(row string, of value, a subject, ax float64, b subject, 
 	return medianOf(ratios), true
 }
 
-// targetTable is the table of all targets, met and not.
+// targetTable returns the table of all targets, met or not.
 func targetTable(r *results) string {
 	b := &strings.Builder{}
 	b.WriteString("| | target | measured | |\n|---|---|---|---|\n")
@@ -135,7 +135,7 @@ func targetTable(r *results) string {
 	return b.String()
 }
 
-// short writes a number with three digits that count, or all before the point.
+// short formats a number with three significant digits, or all digits before the point.
 func short(x float64) string {
 	switch {
 	case x >= 100:

@@ -1,5 +1,5 @@
-// Command bare is a grpc-go server that decides nothing: each descriptor is OK. It is the yardstick of what a rate limit
-// service in Go can reach, so it has the options of Weir's own server and nothing else.
+// Command bare is a grpc-go server that answers OK to every descriptor. It shows the least that a rate limit service in Go costs,
+// so it has the gRPC options of Weir's own server and nothing else.
 package main
 
 import (
@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	_ "net/http/pprof" // what is profiled beside Weir
+	_ "net/http/pprof" // profiles, to compare with Weir's
 	"os"
 	"os/signal"
 	"runtime"
@@ -33,8 +33,7 @@ func main() {
 	}
 }
 
-// options are those of cmd/server/grpc.go. They stand here once more because a command cannot be imported: whoever changes
-// them there changes them here.
+// options are a copy of those in cmd/server/grpc.go, because a command cannot be imported. Change both together.
 var options = []grpc.ServerOption{
 	grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 24 * time.Hour, MaxConnectionAgeGrace: time.Hour}),
 	grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),

@@ -1,4 +1,4 @@
-// Command load sends load to a rate limit service and prints what it saw, to look at one server by itself:
+// Command load sends load to one rate limit service and prints the rate and the latencies:
 //
 //	go run ./bench/load -addr 127.0.0.1:8081 -duration 20s
 package main
@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	runtime.GOMAXPROCS(1) // what one thread gathers goes in fewer writes, and the other cores are the server's
+	runtime.GOMAXPROCS(1) // one thread sends larger writes, and the other cores stay free for the server
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "load:", err)
 		os.Exit(1)
