@@ -161,8 +161,8 @@ func newLimit(t *testing.T, spec limiters.Spec) *limiters.Limit {
 func take(t *testing.T, store limiters.Store, limit *limiters.Limit, y try) limiters.Verdict {
 	t.Helper()
 	var out [1]limiters.Verdict
-	hits := []limiters.Hit{{Key: y.key, Limit: limit, N: y.n}}
-	if err := errors.Join(store.Take(t.Context(), start.Add(y.at), hits, out[:]), out[0].Err); err != nil {
+	groups := []limiters.Group{{{Key: y.key, Limit: limit, N: y.n}}}
+	if err := errors.Join(store.Take(t.Context(), start.Add(y.at), groups, out[:]), out[0].Err); err != nil {
 		t.Fatalf("%+v: %v", y, err)
 	}
 	return out[0]
@@ -201,8 +201,8 @@ func atOnce(t *testing.T, spec limiters.Spec, n, want int) {
 		for range n {
 			callers.Go(func() {
 				var out [1]limiters.Verdict
-				hits := []limiters.Hit{{Key: "laoqian", Limit: limit, N: 1}}
-				if err := errors.Join(store.Take(t.Context(), start, hits, out[:]), out[0].Err); err != nil {
+				groups := []limiters.Group{{{Key: "laoqian", Limit: limit, N: 1}}}
+				if err := errors.Join(store.Take(t.Context(), start, groups, out[:]), out[0].Err); err != nil {
 					t.Error(err)
 				}
 				if out[0].Allowed {

@@ -124,12 +124,12 @@ func TestNoKeyIsEverWithoutAnEnd(t *testing.T) {
 		{Algorithm: "sliding_log", Max: 10, Window: day},
 		{Algorithm: "funnel", Max: 10, Window: day},
 	}
-	hitsOn := func(key string) []limiters.Hit {
+	hitsOn := func(key string) []limiters.Group {
 		hits := make([]limiters.Hit, len(specs))
 		for i, spec := range specs {
 			hits[i] = limiters.Hit{Key: key, Limit: newLimit(t, spec), N: 1}
 		}
-		return hits
+		return limiters.Singles(hits...)
 	}
 	// One call, on one connection, by Redis' own clock as in production.
 	call := func(key string, arm func(*mortal)) error {

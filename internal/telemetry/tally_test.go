@@ -129,7 +129,7 @@ func TestTalliesAddUp(t *testing.T) {
 	for range 50 {
 		d := &rls.Decision{Hits: 3, Limit: limit}
 		out := make([]limiters.Verdict, 1)
-		limiters.Decide(1_700_000_000_000_000, []limiters.Hit{{Key: "k", Limit: limit.Limit, N: 3}},
+		limiters.Decide(1_700_000_000_000_000, []limiters.Group{{{Key: "k", Limit: limit.Limit, N: 3}}},
 			[]int{0}, states, out)
 		d.Verdict = out[0]
 		for i, n := range tallyOf(d, .8) {

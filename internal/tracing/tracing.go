@@ -102,10 +102,10 @@ type store struct {
 }
 
 // Take implements limiters.Store.
-func (s *store) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-	ctx, span := s.tracer.Start(ctx, "store take", trace.WithAttributes(attribute.Int("weir.hits", len(hits))))
+func (s *store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	ctx, span := s.tracer.Start(ctx, "store take", trace.WithAttributes(attribute.Int("weir.hits", len(out))))
 	defer span.End()
-	err := s.Store.Take(ctx, now, hits, out)
+	err := s.Store.Take(ctx, now, groups, out)
 	if err != nil {
 		// Not its words: they may name what users sent.
 		span.SetStatus(codes.Error, "the store did not answer")

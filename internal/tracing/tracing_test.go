@@ -52,8 +52,8 @@ func TestTheCallOfTheStoreIsAPartOfTheRequest(t *testing.T) {
 	}
 	ctx, request := tracing.provider.Tracer("test").Start(context.Background(), "request")
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Second})
-	hits, out := []limiters.Hit{{Key: "alice", Limit: limit, N: 1}}, make([]limiters.Verdict, 1)
-	if err := tracing.Store(limiterstest.NewReference()).Take(ctx, time.Time{}, hits, out); err != nil || !out[0].Allowed {
+	groups, out := []limiters.Group{{{Key: "alice", Limit: limit, N: 1}}}, make([]limiters.Verdict, 1)
+	if err := tracing.Store(limiterstest.NewReference()).Take(ctx, time.Time{}, groups, out); err != nil || !out[0].Allowed {
 		t.Fatal(err, out)
 	}
 	request.End()
@@ -119,6 +119,6 @@ var errFailing = errors.New("failing")
 
 type failing struct{}
 
-func (failing) Take(context.Context, time.Time, []limiters.Hit, []limiters.Verdict) error {
+func (failing) Take(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 	return errFailing
 }

@@ -20,23 +20,33 @@ import (
 // stops there. Sums of two such numbers are exact in a double, which is what Lua counts with.
 const MaxHits = 1 << 52
 
-// A Hit asks to charge N to Key under Limit. N > 0 charges, 0 looks, < 0 gives back.
+// A Hit asks to charge N to Key under Limit. N > 0 charges, N = 0 peeks (it checks and charges nothing), N < 0 refunds.
 type Hit struct {
-	// Key names who is limited. Its state belongs to the limit's algorithm and window too: the same Key under another
-	// algorithm or another window is another state, and under another maximum the same.
+	// Key names what is limited, such as a user. A key has one state for each algorithm and window: under another maximum
+	// the state is the same.
 	Key   string
 	Limit *Limit
 	N     int64
-	// Denied, of a look outside of groups, are hits that the caller has denied already, since it remembers that they would be.
-	// If the look is denied and its limit counts denied hits, they are counted; else nothing is. It is at least 0.
+	// Denied is the number of hits that the caller has already rejected from its cache. If the peek is denied and its limit
+	// counts denied hits, they are counted; otherwise nothing is. It must be at least 0. Only a peek (N = 0) that is a group
+	// by itself may set it; it is ignored elsewhere.
 	Denied int64
-	// Group ties hits of one Take together: those with the same Group != 0 are charged only if all of them are
-	// allowed, and are decided together at the place of the first. Positive hits of one group on the same key are
-	// judged by their sum. In a group that is denied, the hits that deny are counted if their limit counts denied
-	// hits, and nothing else is charged or given back.
-	Group uint16
-	// OnError is for whoever stands before the store: what becomes of the hit if the store fails.
+	// OnError is what the caller gets if the store fails. A [Store] ignores it; guard.Fallback applies it.
 	OnError OnError
+}
+
+// A Group is hits that are charged together or not at all: they are charged only if each of them is allowed. Positive hits
+// on the same key are checked by their sum. If the group is denied, the hits that deny it are counted where their limit
+// counts denied hits; nothing else is charged or refunded. A group of one hit is that hit by itself. No group is empty.
+type Group []Hit
+
+// Singles returns groups of one hit each, slices of hits.
+func Singles(hits ...Hit) []Group {
+	groups := make([]Group, len(hits))
+	for i := range hits {
+		groups[i] = hits[i : i+1 : i+1]
+	}
+	return groups
 }
 
 // A Verdict answers one Hit.
@@ -52,11 +62,12 @@ type Verdict struct {
 
 // Store charges hits. It is safe for concurrent use.
 type Store interface {
-	// Take charges hits in order, all at one now, and writes one verdict per hit to out, which is as long as hits. A
-	// zero now means the store's own clock; another must lie after 1970, and is cut to whole microseconds.
-	// A hit whose verdict carries an error may or may not have been charged; no hit is ever charged twice.
-	// An error returned means that no hit was decided. Take uses neither hits nor out after it has returned.
-	Take(ctx context.Context, now time.Time, hits []Hit, out []Verdict) error
+	// Take charges groups in order, all at one now. It writes one verdict for each hit to out: the verdicts of the first group
+	// in the order of its hits, then those of the second, and so on. The length of out must be the number of all hits.
+	// If now is zero, the store's own clock counts; otherwise now must be after 1970, and is cut to whole microseconds.
+	// A hit whose verdict has an error may or may not have been charged. No hit is charged twice.
+	// If Take returns an error, no hit was decided. Take does not use groups or out after it has returned.
+	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
 }
 
 // A State is what an algorithm remembers of one key: a few words, whose meaning is the algorithm's, and a log where it
@@ -98,19 +109,19 @@ func Denial(l *Limit, s *State, now, n int64) (Verdict, bool) {
 	return tell(now, l, s, ok, retry), !ok
 }
 
-// Decide charges hits in order at now (µs since 1970) and writes their verdicts to out: it is a [Store] without the
-// storage. The state of hits[i] is states[of[i]]; hits on one key share one. A hit whose of is negative is undecided:
-// its verdict is left as it is, and a group it belongs to is not charged. Decide allocates nothing but what logs do.
-func Decide(now int64, hits []Hit, of []int, states []State, out []Verdict) {
-	for i := range hits {
+// Decide charges groups in order at now (µs since 1970) and writes their verdicts to out: it is a [Store] without the
+// storage. Hits, of and out are numbered through all groups: the state of hit i is states[of[i]], and hits on one key share
+// a state. If of[i] is negative, hit i cannot be decided: its verdict is left as it is, and its group is not charged.
+// Decide allocates only what sliding logs need.
+func Decide(now int64, groups []Group, of []int, states []State, out []Verdict) {
+	for _, g := range groups {
 		switch {
-		case hits[i].Group == 0:
-			if of[i] >= 0 {
-				decideOne(now, &hits[i], &states[of[i]], &out[i])
-			}
-		case firstOfGroup(hits, i):
-			decideGroup(now, hits, of, states, out, i)
+		case len(g) != 1:
+			decideGroup(now, g, of, states, out)
+		case of[0] >= 0:
+			decideOne(now, &g[0], &states[of[0]], &out[0])
 		}
+		of, out = of[len(g):], out[len(g):]
 	}
 }
 
@@ -136,49 +147,35 @@ func decideOne(now int64, h *Hit, s *State, v *Verdict) {
 	*v = tell(now, l, s, ok, retry)
 }
 
-// owed is what a look has to count if it is denied.
+// owed returns the number of hits to count if h, a peek by itself, is denied.
 func (h *Hit) owed() int64 {
-	if h.N != 0 || h.Group != 0 {
+	if h.N != 0 {
 		return 0
 	}
 	return clampHits(max(0, h.Denied))
 }
 
-func firstOfGroup(hits []Hit, i int) bool {
-	for j := range i {
-		if hits[j].Group == hits[i].Group {
-			return false
-		}
-	}
-	return true
-}
-
-// decideGroup decides the group whose first hit is hits[first]. It judges every hit before it charges any: what a
-// verdict says of a group that is not charged is what the states held before it.
-func decideGroup(now int64, hits []Hit, of []int, states []State, out []Verdict, first int) {
-	g := hits[first].Group
+// decideGroup checks every hit of g before it charges any. If g is denied, its verdicts show the states before the call.
+func decideGroup(now int64, g Group, of []int, states []State, out []Verdict) {
 	all := true
-	for i := first; i < len(hits); i++ {
-		if hits[i].Group != g {
-			continue
-		}
+	for i := range g {
 		if of[i] < 0 {
 			all = false
 			continue
 		}
 		ok, retry := true, int64(0)
-		if hits[i].N >= 0 {
-			l := hits[i].Limit
-			ok, retry = l.kind.judge(l, states[of[i]], now, groupSum(hits, of, first, i))
+		if g[i].N >= 0 {
+			l := g[i].Limit
+			ok, retry = l.kind.judge(l, states[of[i]], now, groupSum(g, of, i))
 		}
 		out[i].Allowed, out[i].RetryAfter = ok, micros(retry)
 		all = all && ok
 	}
-	for i := first; i < len(hits); i++ {
-		if hits[i].Group != g || of[i] < 0 {
+	for i := range g {
+		if of[i] < 0 {
 			continue
 		}
-		n, l, v := clampHits(hits[i].N), hits[i].Limit, &out[i]
+		n, l, v := clampHits(g[i].N), g[i].Limit, &out[i]
 		if all && n != 0 || n > 0 && !v.Allowed && l.countsDenied() {
 			states[of[i]] = l.kind.charge(l, states[of[i]], now, n)
 		}
@@ -189,24 +186,24 @@ func decideGroup(now int64, hits []Hit, of []int, states []State, out []Verdict,
 	if all {
 		return
 	}
-	for i := first; i < len(hits); i++ {
-		if hits[i].Group != g || of[i] < 0 {
+	for i := range g {
+		if of[i] < 0 {
 			continue
 		}
-		l, v, retry := hits[i].Limit, &out[i], out[i].RetryAfter.Microseconds()
+		l, v, retry := g[i].Limit, &out[i], out[i].RetryAfter.Microseconds()
 		if !v.Allowed && l.countsDenied() {
-			_, retry = l.kind.judge(l, states[of[i]], now, groupSum(hits, of, first, i))
+			_, retry = l.kind.judge(l, states[of[i]], now, groupSum(g, of, i))
 		}
 		*v = tell(now, l, &states[of[i]], v.Allowed, retry)
 	}
 }
 
-// groupSum is how many hits the group of hits[i] would charge to the key of hits[i].
-func groupSum(hits []Hit, of []int, first, i int) int64 {
+// groupSum returns how many hits g would charge to the key of g[i].
+func groupSum(g Group, of []int, i int) int64 {
 	sum := int64(0)
-	for j := first; j < len(hits); j++ {
-		if hits[j].Group == hits[i].Group && of[j] == of[i] && hits[j].N > 0 {
-			sum = min(sum+clampHits(hits[j].N), MaxHits)
+	for j := range g {
+		if of[j] == of[i] && g[j].N > 0 {
+			sum = min(sum+clampHits(g[j].N), MaxHits)
 		}
 	}
 	return sum

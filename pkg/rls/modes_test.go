@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,10 +169,10 @@ type partial struct {
 	fails string
 }
 
-func (p partial) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-	err := p.Store.Take(ctx, now, hits, out)
-	for i := range hits {
-		if strings.Contains(hits[i].Key, p.fails) {
+func (p partial) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	err := p.Store.Take(ctx, now, groups, out)
+	for i, h := range slices.Concat(groups...) {
+		if strings.Contains(h.Key, p.fails) {
 			out[i] = limiters.Verdict{Err: errors.New("a full store")}
 		}
 	}

@@ -14,6 +14,7 @@ type planned struct {
 	domainNotFound bool
 	matches        []match
 	hits           []limiters.Hit
+	groups         []limiters.Group // slices of hits
 	verdicts       []limiters.Verdict
 	key            []byte // the last one
 }
@@ -42,10 +43,6 @@ func (m *match) appendKey(dst []byte, domain string, entries []descriptors.Entry
 	return descriptors.AppendKey(dst, domain, m.rule, entries)
 }
 
-// everything is the group of a request that is charged whole or not at all. What cannot deny it by itself is no part of it: a
-// rule in shadow mode that is over would let all that come pass, and charge nothing to the limits that are to stop them.
-const everything = maxDescriptors + 1
-
 // denies tells whether a denial of one of m's limits denies the request, whatever the others say.
 func (p *planned) denies(m *match, o *Options) bool {
 	return !o.ShadowMode && !o.QuotaMode && !m.inShadow() && (!m.inQuota() || p.quotas() == 1)
@@ -61,8 +58,7 @@ func (p *planned) quotas() (n int) {
 	return n
 }
 
-// plan matches each descriptor to its limits. Several limits of one descriptor are a group: none is charged unless all
-// allow. A domain without rules limits nothing, overrides included. The error is for the client to read.
+// plan matches each descriptor to its limits. A domain without rules limits nothing, overrides included. The error is for the client to read.
 func (p *planned) plan(s *Service, rules *descriptors.Rules, asked *asking) error {
 	p.matches = zeroes(p.matches, len(asked.descriptors))
 	domain := rules.Domain(asked.domain)
@@ -82,31 +78,57 @@ func (p *planned) plan(s *Service, rules *descriptors.Rules, asked *asking) erro
 	if replaces {
 		dropReplaced(p.matches)
 	}
-	for i := range asked.descriptors {
-		d, m := &asked.descriptors[i], &p.matches[i]
-		if len(m.limits) == 0 {
-			continue
-		}
-		if m.first = len(p.hits); m.first+len(m.limits) > maxLimits {
+	count := 0
+	for i := range p.matches {
+		if count += len(p.matches[i].limits); count > maxLimits {
 			return fmt.Errorf("descriptors[%d]: the descriptors are under more than %d limits together", i, maxLimits)
 		}
-		p.key = m.appendKey(p.key[:0], asked.domain, d.entries)
-		key, group := string(p.key), uint16(0)
-		switch {
-		case s.options.AllOrNothing && p.denies(m, &s.options):
-			group = everything
-		case len(m.limits) > 1:
-			group = uint16(i + 1)
-		}
-		for j := range m.limits {
-			l := &m.limits[j]
-			p.hits = append(p.hits, limiters.Hit{
-				Key: key, Limit: l.Limit, N: d.hits, Group: group, OnError: cmp.Or(l.OnError, domain.OnError()),
-			})
-		}
 	}
+	p.hits = slices.Grow(p.hits, count) // so that it does not move below the groups
+	p.addGroups(asked, domain, &s.options)
 	p.verdicts = zeroes(p.verdicts, len(p.hits))
 	return nil
+}
+
+// addGroups adds the hits of each match. The limits of one descriptor are a group: none is charged unless all allow. With
+// AllOrNothing there is one more group, of all matches that can deny the request by themselves. A rule in shadow mode is no
+// part of it: while it is over its limit, it would let every request pass and keep the other limits from being charged.
+func (p *planned) addGroups(asked *asking, domain *descriptors.Domain, o *Options) {
+	together := false
+	for i := range p.matches {
+		switch m := &p.matches[i]; {
+		case len(m.limits) == 0:
+		case !o.AllOrNothing || !p.denies(m, o):
+			p.endGroup(p.addHits(i, asked, domain))
+		case !together:
+			together = true
+			first := len(p.hits)
+			for j := i; j < len(p.matches); j++ {
+				if m := &p.matches[j]; len(m.limits) > 0 && p.denies(m, o) {
+					p.addHits(j, asked, domain)
+				}
+			}
+			p.endGroup(first)
+		}
+	}
+}
+
+// addHits adds the hits of match i, and returns the index of the first.
+func (p *planned) addHits(i int, asked *asking, domain *descriptors.Domain) int {
+	d, m := &asked.descriptors[i], &p.matches[i]
+	m.first = len(p.hits)
+	p.key = m.appendKey(p.key[:0], asked.domain, d.entries)
+	key := string(p.key)
+	for j := range m.limits {
+		l := &m.limits[j]
+		p.hits = append(p.hits, limiters.Hit{Key: key, Limit: l.Limit, N: d.hits, OnError: cmp.Or(l.OnError, domain.OnError())})
+	}
+	return m.first
+}
+
+// endGroup makes a group of the hits from first on.
+func (p *planned) endGroup(first int) {
+	p.groups = append(p.groups, p.hits[first:len(p.hits):len(p.hits)])
 }
 
 // zeroes is a slice of n of them, in the room of s if it is enough: past the end of s there are none but zeroes.
@@ -195,6 +217,7 @@ func (p *planned) unmatched(found [][]descriptors.Entry, asked *asking) [][]desc
 func (p *planned) clear() {
 	clear(p.matches)
 	clear(p.hits)
+	clear(p.groups)
 	clear(p.verdicts)
-	*p = planned{matches: p.matches[:0], hits: p.hits[:0], verdicts: p.verdicts[:0], key: p.key[:0]}
+	*p = planned{matches: p.matches[:0], hits: p.hits[:0], groups: p.groups[:0], verdicts: p.verdicts[:0], key: p.key[:0]}
 }

@@ -93,7 +93,7 @@ func (s *Service) answer(ctx context.Context, c *call) error {
 	why := "the store could not decide every descriptor"
 	if len(p.hits) > 0 {
 		start := now()
-		err := s.store.Take(ctx, time.Time{}, p.hits, p.verdicts)
+		err := s.store.Take(ctx, time.Time{}, p.groups, p.verdicts)
 		c.decided = now()
 		a.StoreTook = c.decided - start
 		if err != nil {

@@ -46,19 +46,19 @@ type clocked struct {
 	failed int // calls of fail, for one that has to count them
 }
 
-func (c *clocked) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+func (c *clocked) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if c.err != nil {
 		return c.err
 	}
 	if !now.IsZero() {
 		return errors.New("the service brought a clock of its own: the times of a verdict come from the store's")
 	}
-	err := c.Store.Take(ctx, c.now, hits, out)
-	for i := range hits {
+	err := c.Store.Take(ctx, c.now, groups, out)
+	for i, h := range slices.Concat(groups...) {
 		if c.fail == nil {
 			continue
 		}
-		if err := c.fail(hits[i].Key); err != nil {
+		if err := c.fail(h.Key); err != nil {
 			out[i] = limiters.Verdict{Err: err}
 		}
 	}

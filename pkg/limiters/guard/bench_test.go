@@ -3,6 +3,7 @@ package guard_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 // allows is a store that costs nothing, so that a miss costs what the cache adds.
 type allows struct{}
 
-func (allows) Take(_ context.Context, _ time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-	for i := range hits {
+func (allows) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	for i := range out {
 		out[i] = limiters.Verdict{Allowed: true}
 	}
 	return nil
@@ -26,15 +27,15 @@ func BenchmarkDenyCache(b *testing.B) {
 	counts := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: 24 * time.Hour, FirstHit: true, CountDenied: true})
 	log := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
 	const keys = 1000
-	full := func(b *testing.B, limit *limiters.Limit) (*guard.DenyCache, [][]limiters.Hit) {
+	full := func(b *testing.B, limit *limiters.Limit) (*guard.DenyCache, [][]limiters.Group) {
 		// Long enough that nothing ends while it is measured.
 		c := guard.NewDenyCache(memstore.New(memstore.Options{}), guard.DenyOptions{Max: time.Hour})
 		b.Cleanup(func() { _ = c.Close(context.Background()) })
-		all := make([][]limiters.Hit, keys)
+		all := make([][]limiters.Group, keys)
 		for i := range all {
-			all[i] = []limiters.Hit{{Key: fmt.Sprintf("4:shop|user_id=%030d", i), Limit: limit, N: 1}}
+			all[i] = []limiters.Group{{{Key: fmt.Sprintf("4:shop|user_id=%030d", i), Limit: limit, N: 1}}}
 			for range 2 {
-				take(b, c, all[i]...)
+				takeGroups(b, c, all[i]...)
 			}
 		}
 		return c, all
@@ -76,18 +77,24 @@ func BenchmarkDenyCache(b *testing.B) {
 	b.Run("miss", func(b *testing.B) {
 		c := guard.NewDenyCache(allows{}, guard.DenyOptions{})
 		b.Cleanup(func() { _ = c.Close(context.Background()) })
-		hits, out := []limiters.Hit{{Key: fmt.Sprintf("4:shop|user_id=%030d", 1), Limit: log, N: 1}}, make([]limiters.Verdict, 1)
+		groups := []limiters.Group{{{Key: fmt.Sprintf("4:shop|user_id=%030d", 1), Limit: log, N: 1}}}
+		out := make([]limiters.Verdict, 1)
 		b.ReportAllocs()
 		for b.Loop() {
-			_ = c.Take(context.Background(), time.Time{}, hits, out)
+			_ = c.Take(context.Background(), time.Time{}, groups, out)
 		}
 	})
 }
 
 func take(tb testing.TB, store limiters.Store, hits ...limiters.Hit) []limiters.Verdict {
 	tb.Helper()
-	out := make([]limiters.Verdict, len(hits))
-	if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil {
+	return takeGroups(tb, store, limiters.Singles(hits...)...)
+}
+
+func takeGroups(tb testing.TB, store limiters.Store, groups ...limiters.Group) []limiters.Verdict {
+	tb.Helper()
+	out := make([]limiters.Verdict, len(slices.Concat(groups...)))
+	if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil {
 		tb.Fatal(err)
 	}
 	return out

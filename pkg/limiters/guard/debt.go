@@ -24,11 +24,8 @@ type debt struct {
 // mostOwed is how many hits a debt is at most: a sum of two is far from limiters.MaxHits.
 const mostOwed = limiters.MaxPerWindow
 
-func appendDebts(to []limiters.Hit, debts []debt) []limiters.Hit {
-	for i := range debts {
-		to = append(to, limiters.Hit{Key: debts[i].key, Limit: debts[i].limit, Denied: debts[i].n})
-	}
-	return to
+func (d *debt) hit() limiters.Hit {
+	return limiters.Hit{Key: d.key, Limit: d.limit, Denied: d.n}
 }
 
 // settled notes what became of debts that were sent.
@@ -129,10 +126,13 @@ func (c *DenyCache) send(ctx context.Context, debts []debt) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	hits := appendDebts(make([]limiters.Hit, 0, len(debts)), debts)
+	hits := make([]limiters.Hit, len(debts))
+	for i := range debts {
+		hits[i] = debts[i].hit()
+	}
 	out := make([]limiters.Verdict, len(hits))
 	from := c.clock()
-	err := c.store.Take(ctx, time.Time{}, hits, out)
+	err := c.store.Take(ctx, time.Time{}, limiters.Singles(hits...), out)
 	c.settled(debts, out, err)
 	if err != nil {
 		return fmt.Errorf("guard: denied hits of %d keys that may not have been counted: %w", len(debts), err)

@@ -137,46 +137,36 @@ func (c *DenyCache) shard(hash uint64) *denyShard {
 	return &c.shards[hash>>32&uint64(len(c.shards)-1)]
 }
 
-// Take implements limiters.Store. Where the store fails, what was answered from memory stands, and the others carry the
-// error.
-func (c *DenyCache) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+// Take implements limiters.Store. If the store fails, the verdicts from memory stand, and the others carry the error.
+func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if !now.IsZero() {
-		return c.store.Take(ctx, now, hits, out)
+		return c.store.Take(ctx, now, groups, out)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// These are passed one by one: in a struct with hits they would not stay on the stack.
+	// These are passed one by one: in a struct with groups they would not stay on the stack.
 	var few [8]place
-	places := few[:min(len(hits), len(few))]
-	if len(hits) > len(few) {
-		places = make([]place, len(hits))
+	places := few[:min(len(out), len(few))]
+	if len(out) > len(few) {
+		places = make([]place, len(out))
 	}
 	var debts []debt
-	from, asks := c.clock(), 0
-	c.see(hits, places)
-	for i := range hits {
-		if !c.answer(from, hits, places, i, &out[i], &debts) {
-			asks++
-		}
-	}
+	from := c.clock()
+	c.see(groups, places)
+	asks := c.answer(from, groups, places, out, &debts)
 	switch {
 	case asks == 0:
 		return nil
-	case asks == len(hits) && len(debts) == 0:
-		err := c.store.Take(ctx, time.Time{}, hits, out)
-		c.learn(from, hits, places, out, err)
+	case asks == len(out) && len(debts) == 0:
+		err := c.store.Take(ctx, time.Time{}, groups, out)
+		c.learn(from, groups, places, out, err)
 		return err
 	}
-	err := c.ask(ctx, hits, places, out, debts)
-	c.learn(from, hits, places, out, err)
-	if err == nil || asks == len(hits) {
+	err := c.ask(ctx, groups, places, out, debts)
+	c.learn(from, groups, places, out, err)
+	if asks == len(out) {
 		return err
-	}
-	for i := range hits {
-		if places[i].asks {
-			out[i] = limiters.Verdict{Err: err}
-		}
 	}
 	return nil
 }
@@ -186,27 +176,19 @@ type place struct {
 	hash       uint64 // of its key
 	generation uint32 // of its shard, before the store was asked
 	asks       bool   // it goes to the store
-	tied       bool   // it is in a group of several
 }
 
-// see hashes the keys, and finds the hits that go to the store whatever is remembered: refunds, groups of several, and looks
-// that bring what is to be counted.
-func (c *DenyCache) see(hits []limiters.Hit, places []place) {
-	for i := range hits {
-		h, p := &hits[i], &places[i]
-		p.hash = maphash.String(c.seed, h.Key)
-		p.tied = h.Group != 0 && inGroupOfSeveral(hits, i)
-		p.asks = h.N < 0 || p.tied || h.N == 0 && h.Denied > 0
-	}
-}
-
-func inGroupOfSeveral(hits []limiters.Hit, i int) bool {
-	for j := range hits {
-		if j != i && hits[j].Group == hits[i].Group {
-			return true
+// see hashes the keys, and finds the hits that go to the store whatever is remembered: refunds, groups of several hits, and
+// peeks with denied hits to count.
+func (c *DenyCache) see(groups []limiters.Group, places []place) {
+	for _, g := range groups {
+		for i := range g {
+			h, p := &g[i], &places[i]
+			p.hash = maphash.String(c.seed, h.Key)
+			p.asks = h.N < 0 || len(g) > 1 || h.N == 0 && h.Denied > 0
 		}
+		places = places[len(g):]
 	}
-	return false
 }
 
 // keyAsks tells whether place i, or another of its key that was decided upon, goes to the store.
@@ -219,11 +201,26 @@ func keyAsks(places []place, i int) bool {
 	return false
 }
 
-// answer answers hit i from memory; or it notes that the hit goes to the store, and with it what its key owes.
+// answer answers from memory what it can, and returns how many hits go to the store. It adds to debts what their keys owe.
 func (c *DenyCache) answer(
-	now int64, hits []limiters.Hit, places []place, i int, v *limiters.Verdict, debts *[]debt,
+	now int64, groups []limiters.Group, places []place, out []limiters.Verdict, debts *[]debt,
+) (asks int) {
+	first := 0
+	for _, g := range groups {
+		for i := range g {
+			if !c.answerHit(now, &g[i], places, first+i, &out[first+i], debts) {
+				asks++
+			}
+		}
+		first += len(g)
+	}
+	return asks
+}
+
+func (c *DenyCache) answerHit(
+	now int64, h *limiters.Hit, places []place, i int, v *limiters.Verdict, debts *[]debt,
 ) bool {
-	h, p := &hits[i], &places[i]
+	p := &places[i]
 	asks := keyAsks(places, i)
 	s := c.shard(p.hash)
 	s.mu.Lock()
@@ -243,55 +240,49 @@ func (c *DenyCache) answer(
 	return false
 }
 
-// ask asks the store what could not be answered, and brings it before that what is owed.
+// ask has the store decide the hits that memory could not answer, after what their keys owe.
 func (c *DenyCache) ask(
-	ctx context.Context, hits []limiters.Hit, places []place, out []limiters.Verdict, debts []debt,
+	ctx context.Context, groups []limiters.Group, places []place, out []limiters.Verdict, debts []debt,
 ) error {
-	all := appendDebts(make([]limiters.Hit, 0, len(debts)+len(hits)), debts)
-	owed := len(all)
-	for i := range hits {
-		if places[i].asks {
-			all = append(all, hits[i])
+	var part limiters.Part
+	for i := range debts {
+		part.AddHits(limiters.Group{debts[i].hit()}, -1)
+	}
+	first := 0
+	for _, g := range groups {
+		// A group of several hits goes to the store as a whole.
+		if len(g) > 0 && places[first].asks {
+			part.Add(g, first)
 		}
+		first += len(g)
 	}
-	verdicts := make([]limiters.Verdict, len(all))
-	err := c.store.Take(ctx, time.Time{}, all, verdicts)
-	c.settled(debts, verdicts[:owed], err)
-	if err != nil {
-		return err
-	}
-	rest := verdicts[owed:]
-	for i := range hits {
-		if places[i].asks {
-			out[i], rest = rest[0], rest[1:]
-		}
-	}
-	return nil
+	err := part.Take(ctx, c.store, time.Time{})
+	c.settled(debts, part.Verdicts, err)
+	part.Scatter(out, err)
+	return err
 }
 
 // learn drops what refunds made untrue, whether or not they were heard to succeed, and remembers what was denied to a
 // call that began at from.
-func (c *DenyCache) learn(from int64, hits []limiters.Hit, places []place, out []limiters.Verdict, err error) {
-	for i := range hits {
-		if hits[i].N < 0 {
-			c.gaveBack(places[i].hash, hits[i].Key)
+func (c *DenyCache) learn(from int64, groups []limiters.Group, places []place, out []limiters.Verdict, err error) {
+	after, first := int64(0), 0
+	for _, g := range groups {
+		for i := range g {
+			h, p, v := &g[i], &places[first+i], &out[first+i]
+			if h.N < 0 {
+				c.gaveBack(p.hash, h.Key)
+			}
+			if err != nil || v.Allowed || v.Err != nil || !p.asks || len(g) > 1 {
+				continue
+			}
+			if after == 0 {
+				after = c.clock()
+			}
+			if what, sure := c.denied(from, after, h.Limit, h.N, v); sure {
+				c.remember(p, h, what, after)
+			}
 		}
-	}
-	if err != nil {
-		return
-	}
-	after := int64(0)
-	for i := range hits {
-		h, p, v := &hits[i], &places[i], &out[i]
-		if v.Allowed || v.Err != nil || !p.asks || p.tied {
-			continue
-		}
-		if after == 0 {
-			after = c.clock()
-		}
-		if what, sure := c.denied(from, after, h.Limit, h.N, v); sure {
-			c.remember(p, h, what, after)
-		}
+		first += len(g)
 	}
 }
 

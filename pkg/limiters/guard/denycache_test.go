@@ -539,7 +539,7 @@ func TestARefundDropsADenialFromWhileItWasUnderWay(t *testing.T) {
 			}
 			go func() {
 				out := make([]limiters.Verdict, 1)
-				if err := a.Take(w.Context(), time.Time{}, []limiters.Hit{{Key: "k", Limit: counted, N: -2}}, out); unheard != (err != nil) {
+				if err := a.Take(w.Context(), time.Time{}, []limiters.Group{{{Key: "k", Limit: counted, N: -2}}}, out); unheard != (err != nil) {
 					t.Error(err)
 				}
 			}()
@@ -613,9 +613,9 @@ func TestWhatIsNotRemembered(t *testing.T) {
 func TestACallersTimePassesItBy(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
-		hits, out := []limiters.Hit{{Key: "k", Limit: twoALog, N: 2}}, make([]limiters.Verdict, 1)
+		groups, out := []limiters.Group{{{Key: "k", Limit: twoALog, N: 2}}}, make([]limiters.Verdict, 1)
 		for i := range 4 {
-			if err := a.Take(w.Context(), time.Now(), hits, out); err != nil || out[0].Allowed != (i == 0) || out[0].By == limiters.ByCache {
+			if err := a.Take(w.Context(), time.Now(), groups, out); err != nil || out[0].Allowed != (i == 0) || out[0].By == limiters.ByCache {
 				t.Errorf("%s, %v", tell(out[0]), err)
 			}
 		}
@@ -670,7 +670,7 @@ func TestOfACallOnlyWhatIsNotRememberedAsksTheStore(t *testing.T) {
 		w.takes(a, []limiters.Hit{{Key: "new", Limit: counted, N: 1}, full},
 			"error broken", "remembered: denied used=7 remaining=0 retry=60s reset=60s")
 		out := make([]limiters.Verdict, 2)
-		if err := a.Take(w.Context(), time.Time{}, []limiters.Hit{free, free}, out); !errors.Is(err, errBroken) {
+		if err := a.Take(w.Context(), time.Time{}, limiters.Singles(free, free), out); !errors.Is(err, errBroken) {
 			t.Errorf("%v, want %v", err, errBroken)
 		}
 	})
@@ -682,26 +682,24 @@ var errBroken = errors.New("broken")
 func TestAGroupOfSeveralAsksTheStore(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
-		in := func(key string, group uint16) limiters.Hit {
-			return limiters.Hit{Key: key, Limit: counted, N: 1, Group: group}
-		}
+		one := func(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: counted, N: 1} }
 		a.take("full", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		w.takes(a, []limiters.Hit{in("full", 1)}, "denied used=4 remaining=0 retry=60s reset=60s")
-		w.takes(a, []limiters.Hit{in("full", 1)}, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		w.takes(a, []limiters.Hit{one("full")}, "denied used=4 remaining=0 retry=60s reset=60s")
+		w.takes(a, []limiters.Hit{one("full")}, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
 		// What was summed goes before it.
-		w.takes(a, []limiters.Hit{in("full", 65535), in("free", 65535), in("other", 65534)},
+		w.takesGroups(a, []limiters.Group{{one("full"), one("free")}, {one("other")}},
 			"denied used=6 remaining=0 retry=60s reset=60s",
 			"ok used=0 remaining=2 reset=60s",
 			"ok used=1 remaining=1 reset=60s")
 		a.take("full", counted, 1, "remembered: denied used=6 remaining=0 retry=60s reset=60s") // and the one of the group
 		raised := limit(limiters.Spec{Max: 20, CountDenied: true})
-		w.takes(a, []limiters.Hit{{Key: "full", Limit: raised, N: 1, Group: 65535}, {Key: "third", Limit: raised, N: 1, Group: 65535}},
+		w.takesGroups(a, []limiters.Group{{{Key: "full", Limit: raised, N: 1}, {Key: "third", Limit: raised, N: 1}}},
 			"ok used=8 remaining=12 reset=60s", "ok used=1 remaining=19 reset=60s")
-		// The group is decided at the place of its first hit, and what is on its keys, after it.
-		w.takes(a, []limiters.Hit{in("free", 1), in("full", 0), {Key: "full", Limit: counted, N: -8, Group: 1}},
+		// A hit on a key of the group is decided after it.
+		w.takesGroups(a, []limiters.Group{{one("free"), {Key: "full", Limit: counted, N: -8}}, {one("full")}},
 			"ok used=1 remaining=1 reset=60s",
-			"ok used=1 remaining=1 reset=60s",
-			"ok used=0 remaining=2 reset=60s")
+			"ok used=0 remaining=2 reset=60s",
+			"ok used=1 remaining=1 reset=60s")
 	})
 }
 
@@ -716,7 +714,7 @@ func TestASumIsSentAtMostOnce(t *testing.T) {
 		}
 		a.line.set(0, 0, errBroken)
 		out := make([]limiters.Verdict, 1)
-		if err := a.Take(w.Context(), time.Time{}, []limiters.Hit{{Key: "with a call", Limit: counted, N: -1}}, out); !errors.Is(err, errBroken) {
+		if err := a.Take(w.Context(), time.Time{}, []limiters.Group{{{Key: "with a call", Limit: counted, N: -1}}}, out); !errors.Is(err, errBroken) {
 			t.Fatal(err)
 		}
 		time.Sleep(1100 * time.Millisecond)
@@ -762,7 +760,7 @@ func TestWhoHasLeftIsNotAnswered(t *testing.T) {
 		ctx, cancel := context.WithCancel(w.Context())
 		cancel()
 		out := make([]limiters.Verdict, 1)
-		if err := a.Take(ctx, time.Time{}, []limiters.Hit{{Key: "k", Limit: counted, N: 1}}, out); !errors.Is(err, context.Canceled) {
+		if err := a.Take(ctx, time.Time{}, []limiters.Group{{{Key: "k", Limit: counted, N: 1}}}, out); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want %v", err, context.Canceled)
 		}
 		a.take("k", counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")

@@ -89,8 +89,8 @@ func (f *Fallback) Forget() {
 }
 
 // Take implements limiters.Store.
-func (f *Fallback) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-	err := f.store.Take(ctx, now, hits, out)
+func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	err := f.store.Take(ctx, now, groups, out)
 	switch {
 	case err == nil && !anyFailed(out):
 		f.found(out)
@@ -101,61 +101,58 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, hits []limiters.Hit,
 		if f.lost.CompareAndSwap(false, true) {
 			f.options.Changed(true, err)
 		}
-		for i := range hits {
+		for i := range out {
 			out[i] = limiters.Verdict{Err: err}
 		}
 	}
-	rest := tiedToFailed(hits, out)
-	f.decide(ctx, now, hits, out)
-	f.takeRest(ctx, now, hits, out, rest)
+	f.decide(ctx, now, groups, out)
+	f.takeRest(ctx, now, groups, out)
 	if err != nil && allFailed(out) {
 		return err
 	}
 	return nil
 }
 
-// tiedToFailed are the hits that the store has decided of groups of which it has not decided all: it has charged none of them.
-func tiedToFailed(hits []limiters.Hit, out []limiters.Verdict) (rest []int) {
-	failed := func(j int) bool { return out[j].Err != nil }
-	for i := range hits {
-		if out[i].Err == nil && tied(hits, i, failed) {
-			rest = append(rest, i)
+// takeRest takes again what the store has allowed of groups that it could not decide as a whole, and so has not charged.
+// A client below one limit must not pass for free because another limit could not be decided.
+func (f *Fallback) takeRest(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
+	var part limiters.Part
+	forGroups(groups, out, func(first int, g limiters.Group, verdicts []limiters.Verdict) {
+		var rest limiters.Group
+		var at []int
+		for i := range g {
+			if !verdicts[i].Allowed {
+				return
+			}
+			if verdicts[i].By == limiters.ByStore {
+				rest, at = append(rest, g[i]), append(at, first+i)
+			}
 		}
-	}
-	return rest
-}
-
-// takeRest takes again the rest of groups that pass otherwise: who has room under a limit does not pass for free because
-// another limit could not be decided.
-func (f *Fallback) takeRest(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, rest []int) {
-	stops := func(j int) bool { return out[j].Err != nil || !out[j].Allowed }
-	rest = slices.DeleteFunc(rest, func(i int) bool { return stops(i) || tied(hits, i, stops) })
-	if len(rest) == 0 {
+		if len(rest) > 0 && len(rest) < len(g) {
+			part.AddHits(rest, at...)
+		}
+	})
+	if part.Len() == 0 {
 		return
 	}
-	again, verdicts := make([]limiters.Hit, len(rest)), make([]limiters.Verdict, len(rest))
-	for j, i := range rest {
-		again[j] = hits[i]
-	}
-	if err := f.store.Take(ctx, now, again, verdicts); err != nil {
-		for j := range verdicts {
-			verdicts[j] = limiters.Verdict{Err: err}
+	if err := part.Take(ctx, f.store, now); err != nil {
+		for i := range part.Verdicts {
+			part.Verdicts[i] = limiters.Verdict{Err: err}
 		}
 	}
-	f.decide(ctx, now, again, verdicts)
-	for j, i := range rest {
-		out[i] = verdicts[j]
-	}
+	f.decide(ctx, now, part.Groups, part.Verdicts)
+	part.Scatter(out, nil)
 }
 
-// tied tells whether hit i is in a group with another for which is says so.
-func tied(hits []limiters.Hit, i int, is func(j int) bool) bool {
-	for j := range hits {
-		if j != i && hits[i].Group != 0 && hits[j].Group == hits[i].Group && is(j) {
-			return true
-		}
+// forGroups calls do for each group, with the number of its first hit and the verdicts of its hits.
+func forGroups(
+	groups []limiters.Group, out []limiters.Verdict, do func(first int, g limiters.Group, verdicts []limiters.Verdict),
+) {
+	first := 0
+	for _, g := range groups {
+		do(first, g, out[first:first+len(g)])
+		first += len(g)
 	}
-	return false
 }
 
 // found notes that the store is back, if it was lost and has decided any of this.
@@ -167,31 +164,33 @@ func (f *Fallback) found(out []limiters.Verdict) {
 }
 
 // decide decides the hits whose verdicts are errors.
-func (f *Fallback) decide(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) {
-	var local []int
-	for i := range hits {
-		if out[i].Err == nil {
-			continue
+func (f *Fallback) decide(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
+	local := false
+	forGroups(groups, out, func(_ int, g limiters.Group, verdicts []limiters.Verdict) {
+		for i := range g {
+			h, v := &g[i], &verdicts[i]
+			if v.Err == nil {
+				continue
+			}
+			switch h.OnError {
+			case limiters.OnErrorAllow:
+				*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy}
+			case limiters.OnErrorDeny:
+				// Refunds nothing and denies no refund, as any limit.
+				*v = limiters.Verdict{Allowed: h.N < 0, By: limiters.ByPolicy}
+			case limiters.OnErrorLocal:
+				local = true
+				continue
+			}
+			f.decided[max(h.OnError, limiters.OnErrorFail)].Add(1)
 		}
-		h := &hits[i]
-		switch h.OnError {
-		case limiters.OnErrorAllow:
-			out[i] = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy}
-		case limiters.OnErrorDeny:
-			// Gives nothing back and denies nobody a refund, as any limit.
-			out[i] = limiters.Verdict{Allowed: h.N < 0, By: limiters.ByPolicy}
-		case limiters.OnErrorLocal:
-			local = append(local, i)
-			continue
-		}
-		f.decided[max(h.OnError, limiters.OnErrorFail)].Add(1)
-	}
-	if len(local) > 0 {
-		f.decideLocally(ctx, now, hits, out, local)
+	})
+	if local {
+		f.decideLocally(ctx, now, groups, out)
 	}
 }
 
-// nothing is denied to everybody: in a group it keeps the others from being charged, and is not written itself.
+// nothing is a limit that denies every hit and is never stored. In a group it keeps the other hits from being charged.
 var nothing = func() *limiters.Limit {
 	l, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Window: time.Second})
 	if err != nil {
@@ -200,47 +199,52 @@ var nothing = func() *limiters.Limit {
 	return l
 }()
 
-// decideLocally decides hits by this process's share. Where that fails too, the error is the store's. Nothing is charged for
-// a group that does not pass by what is said of its other hits.
-func (f *Fallback) decideLocally(
-	ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, local []int,
-) {
-	own := make([]limiters.Hit, 0, len(local))
-	at := make([]int, 0, len(local))
-	for _, i := range local {
-		h := hits[i]
-		var err error
-		if h.Limit, err = f.share(h.Limit, h.N); f.options.Local == nil || err != nil {
-			f.decided[limiters.OnErrorFail].Add(1)
-			continue
+// decideLocally decides the hits that the store could not, by this process's share. If that fails too, the error is the
+// store's. Nothing is charged for a group that does not pass because of the verdicts of its other hits.
+func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
+	var part limiters.Part
+	forGroups(groups, out, func(first int, g limiters.Group, verdicts []limiters.Verdict) {
+		var own limiters.Group
+		var at []int
+		stopped := false
+		for i, h := range g {
+			if verdicts[i].Err == nil || h.OnError != limiters.OnErrorLocal {
+				stopped = stopped || !verdicts[i].Allowed
+				continue
+			}
+			var err error
+			if h.Limit, err = f.share(h.Limit, h.N); f.options.Local == nil || err != nil {
+				f.decided[limiters.OnErrorFail].Add(1)
+				stopped = true
+				continue
+			}
+			own, at = append(own, h), append(at, first+i)
 		}
-		own, at = append(own, h), append(at, i)
-	}
-	if len(own) == 0 {
+		if stopped && len(own) > 0 {
+			own, at = append(own, limiters.Hit{Key: own[0].Key, Limit: nothing}), append(at, -1)
+		}
+		if len(own) > 0 {
+			part.AddHits(own, at...)
+		}
+	})
+	if part.Len() == 0 {
 		return
 	}
-	stops := func(j int) bool {
-		return out[j].Err != nil && hits[j].OnError != limiters.OnErrorLocal || out[j].Err == nil && !out[j].Allowed
-	}
-	for _, i := range at {
-		if tied(hits, i, stops) {
-			own = append(own, limiters.Hit{Key: hits[i].Key, Limit: nothing, Group: hits[i].Group})
+	err := part.Take(ctx, f.options.Local, now)
+	forGroups(part.Groups, part.Verdicts, func(first int, g limiters.Group, verdicts []limiters.Verdict) {
+		for i := range g {
+			switch {
+			case g[i].Limit == nothing:
+			case err != nil || verdicts[i].Err != nil:
+				f.decided[limiters.OnErrorFail].Add(1)
+				part.Drop(first + i)
+			default:
+				verdicts[i].By = limiters.ByShare
+				f.decided[limiters.OnErrorLocal].Add(1)
+			}
 		}
-	}
-	verdicts := make([]limiters.Verdict, len(own))
-	if f.options.Local.Take(ctx, now, own, verdicts) != nil {
-		f.decided[limiters.OnErrorFail].Add(int64(len(at)))
-		return
-	}
-	for j, i := range at {
-		if verdicts[j].Err != nil {
-			f.decided[limiters.OnErrorFail].Add(1)
-			continue
-		}
-		out[i] = verdicts[j]
-		out[i].By = limiters.ByShare
-		f.decided[limiters.OnErrorLocal].Add(1)
-	}
+	})
+	part.Scatter(out, nil)
 }
 
 // share is this process's share of a limit, for hits of n.

@@ -25,16 +25,16 @@ type flaky struct {
 	bad  string // keys with it fail
 }
 
-func (f *flaky) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+func (f *flaky) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if f.gone {
 		return errGone
 	}
-	err := f.Store.Take(ctx, now, hits, out)
-	for i := range hits {
-		if f.bad != "" && strings.Contains(hits[i].Key, f.bad) {
+	err := f.Store.Take(ctx, now, groups, out)
+	for i, h := range slices.Concat(groups...) {
+		if f.bad != "" && strings.Contains(h.Key, f.bad) {
 			out[i] = limiters.Verdict{Err: errGone}
 		}
 	}
@@ -65,12 +65,15 @@ func TestWhatIsDecidedLocallyPassesTheSuite(t *testing.T) {
 // sole sends hits to be decided locally, and hides that they were.
 type sole struct{ limiters.Store }
 
-func (s sole) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-	hits = slices.Clone(hits)
-	for i := range hits {
-		hits[i].OnError = limiters.OnErrorLocal
+func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	groups = slices.Clone(groups)
+	for i := range groups {
+		groups[i] = slices.Clone(groups[i])
+		for j := range groups[i] {
+			groups[i][j].OnError = limiters.OnErrorLocal
+		}
 	}
-	err := s.Store.Take(ctx, now, hits, out)
+	err := s.Store.Take(ctx, now, groups, out)
 	for i := range out {
 		out[i].By = limiters.ByStore
 	}
@@ -85,7 +88,7 @@ func TestEachHitIsDecidedAsItSays(t *testing.T) {
 		{Key: "d", Limit: hourly, N: -1, OnError: limiters.OnErrorDeny}, {Key: "d", Limit: hourly, OnError: limiters.OnErrorDeny},
 	}
 	got := make([]limiters.Verdict, len(hits))
-	if err := f.Take(t.Context(), time.Time{}, hits, got); err != nil {
+	if err := f.Take(t.Context(), time.Time{}, limiters.Singles(hits...), got); err != nil {
 		t.Fatal(err)
 	}
 	got[2].ResetAfter = 0 // the clock's
@@ -106,12 +109,12 @@ func TestWhatNobodyDecidesFails(t *testing.T) {
 	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
 	hits := []limiters.Hit{hit("a", limiters.OnErrorFail), hit("b", limiters.OnErrorLocal)}
-	if err := f.Take(t.Context(), time.Time{}, hits, out); !errors.Is(err, errGone) {
+	if err := f.Take(t.Context(), time.Time{}, limiters.Singles(hits...), out); !errors.Is(err, errGone) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := f.Take(ctx, time.Time{}, []limiters.Hit{hit("a", limiters.OnErrorAllow)}, out[:1]); !errors.Is(err, context.Canceled) {
+	if err := f.Take(ctx, time.Time{}, limiters.Singles(hit("a", limiters.OnErrorAllow)), out[:1]); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -121,7 +124,7 @@ func TestHitsThatTheStoreDecidedStand(t *testing.T) {
 	f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
 	hits := []limiters.Hit{hit("good", limiters.OnErrorDeny), hit("bad", limiters.OnErrorDeny), hit("bad2", limiters.OnErrorFail)}
 	out := make([]limiters.Verdict, 3)
-	if err := f.Take(t.Context(), time.Time{}, hits, out); err != nil {
+	if err := f.Take(t.Context(), time.Time{}, limiters.Singles(hits...), out); err != nil {
 		t.Fatal(err)
 	}
 	if !out[0].Allowed || out[0].By != limiters.ByStore || out[1].Allowed || out[1].By != limiters.ByPolicy || out[2].Err == nil {
@@ -195,7 +198,7 @@ func TestReplicasAdmitTheirShares(t *testing.T) {
 				for i := range int64(400) {
 					h := limiters.Hit{Key: "k", Limit: limit, N: n, OnError: limiters.OnErrorLocal}
 					var out [1]limiters.Verdict
-					if err := f.Take(t.Context(), now, []limiters.Hit{h}, out[:]); err != nil {
+					if err := f.Take(t.Context(), now, []limiters.Group{{h}}, out[:]); err != nil {
 						t.Fatal(err)
 					}
 					if out[0].Allowed {
@@ -261,15 +264,15 @@ func TestAHitThatFailsLeavesTheOthersOfItsGroupCharged(t *testing.T) {
 		take(t, store, hit("k", limiters.OnErrorFail)) // is full, of a key that denies
 	}
 	larger := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 8, Window: time.Hour, CountDenied: true})
-	group := func(key string, l *limiters.Limit, on limiters.OnError) limiters.Hit {
-		return limiters.Hit{Key: key, Limit: l, N: 1, Group: 3, OnError: on}
+	with := func(key string, l *limiters.Limit, on limiters.OnError) limiters.Hit {
+		return limiters.Hit{Key: key, Limit: l, N: 1, OnError: on}
 	}
 	f := guard.NewFallback(store, guard.FallbackOptions{})
 	var got []string
 	for _, on := range []limiters.OnError{
 		limiters.OnErrorDeny, limiters.OnErrorFail, limiters.OnErrorAllow, limiters.OnErrorAllow, limiters.OnErrorAllow,
 	} {
-		v := take(t, f, group("k", larger, on), group("new", hourly, on))
+		v := takeGroups(t, f, limiters.Group{with("k", larger, on), with("new", hourly, on)})
 		got = append(got, fmt.Sprint(v[0].Used, v[0].Allowed, v[0].By == limiters.ByStore, v[1].Allowed, v[1].Err != nil))
 	}
 	if want := []string{
@@ -284,19 +287,19 @@ func TestAHitThatFailsLeavesTheOthersOfItsGroupCharged(t *testing.T) {
 func TestAShareIsNotChargedForAGroupThatDoesNotPass(t *testing.T) {
 	local := memory()
 	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: local})
-	tied := func(on limiters.OnError, group uint16) limiters.Hit {
-		h := hit(fmt.Sprint(on), on)
-		h.Group = group
-		return h
-	}
 	for _, c := range []struct {
-		with  limiters.OnError
-		group uint16
-		want  int64
+		with     limiters.OnError
+		together bool
+		want     int64
 	}{
-		{limiters.OnErrorDeny, 1, 0}, {limiters.OnErrorFail, 1, 0}, {limiters.OnErrorDeny, 2, 1}, {limiters.OnErrorAllow, 1, 2},
+		{limiters.OnErrorDeny, true, 0}, {limiters.OnErrorFail, true, 0}, {limiters.OnErrorDeny, false, 1}, {limiters.OnErrorAllow, true, 2},
 	} {
-		v := take(t, f, tied(limiters.OnErrorLocal, 1), tied(c.with, c.group))
+		hits := []limiters.Hit{hit("local", limiters.OnErrorLocal), hit(fmt.Sprint(c.with), c.with)}
+		groups := limiters.Singles(hits...)
+		if c.together {
+			groups = []limiters.Group{hits}
+		}
+		v := takeGroups(t, f, groups...)
 		if !v[0].Allowed || v[0].By != limiters.ByShare || v[0].Used != c.want {
 			t.Errorf("with %q: %+v, want %d used", c.with, v[0], c.want)
 		}
@@ -312,7 +315,7 @@ func TestAHitLargerThanARateHasAllOfIt(t *testing.T) {
 	for i := range 3 {
 		var v [1]limiters.Verdict
 		h := limiters.Hit{Key: "k", Limit: limit, N: 600, OnError: limiters.OnErrorLocal}
-		if err := f.Take(t.Context(), now.Add(time.Duration(i)*10*time.Minute), []limiters.Hit{h}, v[:]); err != nil || !v[0].Allowed {
+		if err := f.Take(t.Context(), now.Add(time.Duration(i)*10*time.Minute), []limiters.Group{{h}}, v[:]); err != nil || !v[0].Allowed {
 			t.Errorf("hit %d: %+v, %v", i, v, err)
 		}
 	}

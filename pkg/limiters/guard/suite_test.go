@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -84,7 +85,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 							hits[i] = limiters.Hit{Key: fmt.Sprint(k), Limit: day, N: n}
 							want[k].Add(n)
 						}
-						if err := replicas[g%2].Take(context.Background(), time.Time{}, hits, out[:len(hits)]); err != nil {
+						if err := replicas[g%2].Take(context.Background(), time.Time{}, limiters.Singles(hits...), out[:len(hits)]); err != nil {
 							t.Error(err)
 						}
 						if rnd.IntN(1000) == 0 {
@@ -125,10 +126,14 @@ func TestAllAtOnce(t *testing.T) {
 				hits := make([]limiters.Hit, 1+rnd.IntN(12))
 				for i := range hits {
 					hits[i] = limiters.Hit{
-						Key: fmt.Sprint(rnd.IntN(200)), Limit: limits[rnd.IntN(3)], N: rnd.Int64N(5) - 1, Group: uint16(rnd.IntN(9) / 7),
+						Key: fmt.Sprint(rnd.IntN(200)), Limit: limits[rnd.IntN(3)], N: rnd.Int64N(5) - 1,
 					}
 				}
-				for _, v := range take(t, c, hits...) {
+				groups := limiters.Singles(hits...)
+				if rnd.IntN(3) == 0 {
+					groups = []limiters.Group{hits}
+				}
+				for _, v := range takeGroups(t, c, groups...) {
 					if v.By == limiters.ByCache && (v.Allowed || v.RetryAfter == 0 || v.ResetAfter <= 0 || v.Err != nil) {
 						t.Errorf("%+v", v)
 					}
@@ -185,7 +190,7 @@ func TestTheCacheIsBounded(t *testing.T) {
 	hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
 	for i := range 1_000_000 {
 		hits[0] = limiters.Hit{Key: fmt.Sprintf("4:shop|user_id=%08d", i), Limit: day, N: 1}
-		if err := c.Take(context.Background(), time.Time{}, hits, out); err != nil {
+		if err := c.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -207,8 +212,8 @@ func TestTheCacheIsBounded(t *testing.T) {
 // denies is a store that denies all.
 type denies struct{}
 
-func (denies) Take(_ context.Context, _ time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-	for i, h := range hits {
+func (denies) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	for i, h := range slices.Concat(groups...) {
 		out[i] = limiters.Verdict{Used: h.Limit.Capacity() + 1, RetryAfter: time.Hour, ResetAfter: time.Hour}
 	}
 	return nil

@@ -3,6 +3,7 @@ package guard_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,9 +42,9 @@ type line struct {
 	calls, hits atomic.Int64
 }
 
-func (l *line) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+func (l *line) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	l.calls.Add(1)
-	l.hits.Add(int64(len(hits)))
+	l.hits.Add(int64(len(out)))
 	l.mu.Lock()
 	inner, there, back, err, lost, bad := l.inner, l.there, l.back, l.err, l.lost, l.bad
 	l.mu.Unlock()
@@ -51,9 +52,9 @@ func (l *line) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out
 		return err
 	}
 	time.Sleep(there)
-	err = inner.Take(ctx, now, hits, out)
-	for i := range hits {
-		if bad != "" && hits[i].Key == bad {
+	err = inner.Take(ctx, now, groups, out)
+	for i, h := range slices.Concat(groups...) {
+		if bad != "" && h.Key == bad {
 			out[i] = limiters.Verdict{Err: errors.New("a bad key")}
 		}
 	}
@@ -115,7 +116,13 @@ func tell(v limiters.Verdict) string {
 // takes takes hits in one call and expects their verdicts.
 func (w *world) takes(store limiters.Store, hits []limiters.Hit, want ...string) {
 	w.Helper()
-	for i, v := range take(w, store, hits...) {
+	w.takesGroups(store, limiters.Singles(hits...), want...)
+}
+
+func (w *world) takesGroups(store limiters.Store, groups []limiters.Group, want ...string) {
+	w.Helper()
+	hits := slices.Concat(groups...)
+	for i, v := range takeGroups(w, store, groups...) {
 		if got := tell(v); got != want[i] {
 			w.Errorf("at %v: hit %d of %d, of %q:\n got %s\nwant %s", time.Now().Format("15:04:05.999999"), i, hits[i].N, hits[i].Key, got, want[i])
 		}

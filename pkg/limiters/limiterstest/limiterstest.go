@@ -39,7 +39,7 @@ func canceled(t *testing.T, store limiters.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
-	hits := []limiters.Hit{{Key: "k", Limit: limit, N: 1}}
+	hits := []limiters.Group{{{Key: "k", Limit: limit, N: 1}}}
 	out := make([]limiters.Verdict, 1)
 	if err := store.Take(ctx, time.Time{}, hits, out); !errors.Is(err, context.Canceled) {
 		t.Fatalf("Take of a canceled context: %v, want %v", err, context.Canceled)
@@ -56,7 +56,7 @@ func canceled(t *testing.T, store limiters.Store) {
 func ownClock(t *testing.T, store limiters.Store) {
 	for _, name := range limiters.Algorithms() {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour})
-		hits := []limiters.Hit{{Key: "k", Limit: limit, N: 2}, {Key: "k", Limit: limit, N: 1}}
+		hits := []limiters.Group{{{Key: "k", Limit: limit, N: 2}}, {{Key: "k", Limit: limit, N: 1}}}
 		out := make([]limiters.Verdict, 2)
 		if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil {
 			t.Fatal(name, err)
@@ -92,7 +92,7 @@ func Races(t *testing.T, replicas []limiters.Store) {
 					wg.Go(func() {
 						for i := range 12 {
 							n := int64(1 + (g+i)%3)
-							hits := []limiters.Hit{{Key: "spent", Limit: limit, N: n}}
+							hits := []limiters.Group{{{Key: "spent", Limit: limit, N: n}}}
 							out := make([]limiters.Verdict, 1)
 							if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil || out[0].Err != nil {
 								t.Errorf("take: %v %v", err, out[0].Err)
@@ -108,7 +108,7 @@ func Races(t *testing.T, replicas []limiters.Store) {
 			}
 			wg.Wait()
 			// What is left is less than the largest hit, so one of 1 fits as often as something is left.
-			hits, out := []limiters.Hit{{Key: "spent", Limit: limit, N: 1}}, make([]limiters.Verdict, 1)
+			hits, out := []limiters.Group{{{Key: "spent", Limit: limit, N: 1}}}, make([]limiters.Verdict, 1)
 			for range 3 {
 				if err := replicas[0].Take(context.Background(), time.Time{}, hits, out); err != nil {
 					t.Fatal(err)

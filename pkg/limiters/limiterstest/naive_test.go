@@ -38,17 +38,17 @@ func TestTheCoreAgreesWithNaiveModels(t *testing.T) {
 				m, core := models[name](spec), NewReference()
 				var told []string
 				for range 80 {
-					now, hits := g.Next()
+					now, groups := g.Next()
 					ops++
-					hits = []limiters.Hit{{Key: "k", Limit: g.limits[0], N: hits[0].N, Denied: hits[0].Denied}}
+					h := limiters.Hit{Key: "k", Limit: g.limits[0], N: groups[0][0].N, Denied: groups[0][0].Denied}
 					out := make([]limiters.Verdict, 1)
-					if err := core.Take(context.Background(), now, hits, out); err != nil {
+					if err := core.Take(context.Background(), now, limiters.Singles(h), out); err != nil {
 						t.Fatal(err)
 					}
-					want := m.take(now.UnixMicro(), hits[0].N, hits[0].Denied)
+					want := m.take(now.UnixMicro(), h.N, h.Denied)
 					told = append(told, now.Format(time.RFC3339Nano)+" "+Tell(want))
 					if out[0] != want {
-						t.Fatalf("seed %d, %+v, n=%d denied=%d:\n%s\n got %s\nwant %s", seed, spec, hits[0].N, hits[0].Denied,
+						t.Fatalf("seed %d, %+v, n=%d denied=%d:\n%s\n got %s\nwant %s", seed, spec, h.N, h.Denied,
 							told[max(0, len(told)-10):], Tell(out[0]), Tell(want))
 					}
 					g.Saw(out)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,16 +33,18 @@ func Random(t *testing.T, store limiters.Store) {
 func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 	var told []string
 	for range steps {
-		now, hits := g.Next()
+		now, groups := g.Next()
+		hits := slices.Concat(groups...)
 		want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
-		if err := reference.Take(context.Background(), now, hits, want); err != nil {
+		if err := reference.Take(context.Background(), now, groups, want); err != nil {
 			t.Fatal(err)
 		}
-		if err := store.Take(context.Background(), now, hits, got); err != nil {
+		if err := store.Take(context.Background(), now, groups, got); err != nil {
 			t.Fatal(err)
 		}
+		sizes := sizes(groups)
 		for i, h := range hits {
-			line := fmt.Sprintf("%d %s %+v n=%d denied=%d group=%d => %s", now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Denied, h.Group, Tell(want[i]))
+			line := fmt.Sprintf("%d %s %+v n=%d denied=%d groups of %v => %s", now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Denied, sizes, Tell(want[i]))
 			told = append(told, line)
 			if got[i] != want[i] {
 				for _, line := range told[max(0, len(told)-12):] {
@@ -54,6 +57,15 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 		g.Saw(want)
 	}
 	return true
+}
+
+// sizes returns the number of hits in each group.
+func sizes(groups []limiters.Group) []int {
+	all := make([]int, len(groups))
+	for i, g := range groups {
+		all[i] = len(g)
+	}
+	return all
 }
 
 // A Generator makes a random sequence of calls, the same for the same seed.
@@ -112,25 +124,29 @@ func randomSpec(rnd *rand.Rand, algorithm string) limiters.Spec {
 
 func pick[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }
 
-// Next is the next call.
-func (g *Generator) Next() (time.Time, []limiters.Hit) {
+// Next returns the next call: its time and its groups.
+func (g *Generator) Next() (time.Time, []limiters.Group) {
 	g.now = max(1, g.now+g.step())
 	limit := g.limits[0]
 	if g.rnd.IntN(12) == 0 {
 		limit = pick(g.rnd, g.limits...)
 	}
 	hits := make([]limiters.Hit, pick(g.rnd, 1, 1, 1, 1, 2, 3, 5))
-	grouped := g.rnd.IntN(3) == 0
 	for i := range hits {
 		hits[i] = limiters.Hit{Key: g.prefix + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
 		if g.rnd.IntN(3) == 0 {
-			hits[i].Denied = max(0, g.hits(limit)) // of no meaning, unless this is a look and alone
-		}
-		if grouped {
-			hits[i].Group = pick[uint16](g.rnd, 0, 1, 1, 1, 2)
+			hits[i].Denied = max(0, g.hits(limit)) // of no meaning, unless this is a peek by itself
 		}
 	}
-	return time.UnixMicro(g.now), hits
+	if g.rnd.IntN(3) > 0 {
+		return time.UnixMicro(g.now), limiters.Singles(hits...)
+	}
+	var groups []limiters.Group
+	for len(hits) > 0 {
+		n := min(len(hits), pick(g.rnd, 1, 2, 3, 4))
+		groups, hits = append(groups, hits[:n]), hits[n:]
+	}
+	return time.UnixMicro(g.now), groups
 }
 
 // Saw tells the generator what the last call was answered, so that it can aim at the edges.

@@ -20,7 +20,7 @@ type Reference struct {
 func NewReference() *Reference { return &Reference{of: make(map[[2]string]int)} }
 
 // Take implements limiters.Store.
-func (r *Reference) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -29,16 +29,18 @@ func (r *Reference) Take(ctx context.Context, now time.Time, hits []limiters.Hit
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	of := make([]int, len(hits))
-	for i, h := range hits {
-		id := [2]string{h.Key, h.Limit.ID()}
-		n, found := r.of[id]
-		if !found {
-			n = len(r.states)
-			r.of[id], r.states = n, append(r.states, limiters.State{})
+	of := make([]int, 0, len(out))
+	for _, g := range groups {
+		for _, h := range g {
+			id := [2]string{h.Key, h.Limit.ID()}
+			n, found := r.of[id]
+			if !found {
+				n = len(r.states)
+				r.of[id], r.states = n, append(r.states, limiters.State{})
+			}
+			of = append(of, n)
 		}
-		of[i] = n
 	}
-	limiters.Decide(now.UnixMicro(), hits, of, r.states, out)
+	limiters.Decide(now.UnixMicro(), groups, of, r.states, out)
 	return nil
 }

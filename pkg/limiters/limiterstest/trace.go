@@ -132,21 +132,20 @@ func (r *replayer) step(words []string) (string, error) {
 		r.now, words = r.now.Add(d), words[1:]
 	}
 	text := strings.Join(words, " ")
-	group := uint16(0)
-	if strings.Contains(text, " & ") {
-		group = 1
-	}
 	var hits []limiters.Hit
 	for _, part := range strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == '&' }) {
 		hit, err := r.hit(strings.Fields(part))
 		if err != nil {
 			return "", err
 		}
-		hit.Group = group
 		hits = append(hits, hit)
 	}
+	groups := limiters.Singles(hits...)
+	if strings.Contains(text, " & ") {
+		groups = []limiters.Group{hits}
+	}
 	out := make([]limiters.Verdict, len(hits))
-	if err := r.store.Take(context.Background(), r.now, hits, out); err != nil {
+	if err := r.store.Take(context.Background(), r.now, groups, out); err != nil {
 		return "", err
 	}
 	told := make([]string, len(out))

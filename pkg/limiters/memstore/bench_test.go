@@ -50,8 +50,8 @@ func (k *keyOf) of(i int) string {
 	return unsafe.String(&k[0], len(k))
 }
 
-func charge(b *testing.B, s *Store, hits []limiters.Hit, out []limiters.Verdict) {
-	if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil || out[0].Err != nil {
+func charge(b *testing.B, s *Store, groups []limiters.Group, out []limiters.Verdict) {
+	if err := s.Take(context.Background(), time.Time{}, groups, out); err != nil || out[0].Err != nil {
 		b.Fatal(err, out[0].Err)
 	}
 }
@@ -59,9 +59,10 @@ func charge(b *testing.B, s *Store, hits []limiters.Hit, out []limiters.Verdict)
 // fill charges each of n keys, every eighth under a funnel.
 func fill(b *testing.B, s *Store, n int) {
 	hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
+	groups := limiters.Singles(hits...)
 	for i := range n {
 		hits[0] = limiters.Hit{Key: string([]byte(k.of(i))), Limit: limitOf(i), N: 1}
-		charge(b, s, hits, out)
+		charge(b, s, groups, out)
 	}
 }
 
@@ -84,15 +85,16 @@ func BenchmarkTake(b *testing.B) {
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: time.Minute})
 			s, k := New(Options{}), newKey()
 			hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
+			groups := limiters.Singles(hits...)
 			for i := range 10_000 {
 				hits[0] = limiters.Hit{Key: string([]byte(k.of(i))), Limit: limit, N: 1}
-				charge(b, s, hits, out)
+				charge(b, s, groups, out)
 			}
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
 				hits[0] = limiters.Hit{Key: k.of(i), Limit: limit, N: 1}
-				charge(b, s, hits, out)
+				charge(b, s, groups, out)
 				if i++; i == 10_000 {
 					i = 0
 				}
@@ -107,12 +109,12 @@ func BenchmarkTakeOfALogThatMoves(b *testing.B) {
 		b.Run(strconv.Itoa(held), func(b *testing.B) {
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 5000, Window: time.Second})
 			s := New(Options{})
-			hits, out := []limiters.Hit{{Key: "k", Limit: limit, N: 1}}, make([]limiters.Verdict, 1)
+			groups, out := []limiters.Group{{{Key: "k", Limit: limit, N: 1}}}, make([]limiters.Verdict, 1)
 			now := time.UnixMicro(1_763_683_200_000_000)
 			b.ReportAllocs()
 			for b.Loop() {
 				now = now.Add(time.Second / time.Duration(held))
-				if err := s.Take(context.Background(), now, hits, out); err != nil || !out[0].Allowed {
+				if err := s.Take(context.Background(), now, groups, out); err != nil || !out[0].Allowed {
 					b.Fatal(err, out[0])
 				}
 			}
@@ -122,11 +124,15 @@ func BenchmarkTakeOfALogThatMoves(b *testing.B) {
 
 // BenchmarkFiveHits is one call with five known keys, alone and as a group.
 func BenchmarkFiveHits(b *testing.B) {
-	for _, group := range []uint16{0, 1} {
-		b.Run(fmt.Sprint("group ", group), func(b *testing.B) {
+	for _, together := range []bool{false, true} {
+		b.Run(fmt.Sprint("group ", together), func(b *testing.B) {
 			s := New(Options{})
 			fill(b, s, 10_000)
 			hits, out := make([]limiters.Hit, 5), make([]limiters.Verdict, 5)
+			groups := limiters.Singles(hits...)
+			if together {
+				groups = []limiters.Group{hits}
+			}
 			var keys [5]*keyOf
 			for j := range keys {
 				keys[j] = newKey()
@@ -135,12 +141,12 @@ func BenchmarkFiveHits(b *testing.B) {
 			i := 0
 			for b.Loop() {
 				for j := range hits {
-					hits[j] = limiters.Hit{Key: keys[j].of(i), Limit: limitOf(i), N: 1, Group: group}
+					hits[j] = limiters.Hit{Key: keys[j].of(i), Limit: limitOf(i), N: 1}
 					if i++; i == 10_000 {
 						i = 0
 					}
 				}
-				charge(b, s, hits, out)
+				charge(b, s, groups, out)
 			}
 		})
 	}
@@ -152,9 +158,9 @@ func BenchmarkHotKey(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
-		hits, out := []limiters.Hit{{Key: newKey().of(1), Limit: benchWindow, N: 1}}, make([]limiters.Verdict, 1)
+		groups, out := []limiters.Group{{{Key: newKey().of(1), Limit: benchWindow, N: 1}}}, make([]limiters.Verdict, 1)
 		for pb.Next() {
-			charge(b, s, hits, out)
+			charge(b, s, groups, out)
 		}
 	})
 }
@@ -168,9 +174,10 @@ func BenchmarkLock(b *testing.B) {
 			for i := range hits {
 				hits[i] = limiters.Hit{Key: string([]byte(k.of(i))), Limit: benchWindow, N: 1}
 			}
+			groups := limiters.Singles(hits...)
 			for b.Loop() {
 				t := takes.Get().(*take)
-				t.begin(s, hits, out)
+				t.begin(s, groups, out)
 				t.lock(time.Time{})
 				t.unlock()
 				t.done()
@@ -188,11 +195,12 @@ func BenchmarkManyKeys(b *testing.B) {
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
+		groups := limiters.Singles(hits...)
 		r := rand.New(rand.NewPCG(rand.Uint64(), 0))
 		for pb.Next() {
 			i := r.IntN(keys)
 			hits[0] = limiters.Hit{Key: k.of(i), Limit: limitOf(i), N: 1}
-			charge(b, s, hits, out)
+			charge(b, s, groups, out)
 		}
 	})
 }
@@ -219,12 +227,13 @@ func BenchmarkKeysHeld(b *testing.B) {
 			at := 0 // over all runs: none finds the keys of the one before in a cache
 			b.Run(fmt.Sprintf("%s/%d", draw.name, n), func(b *testing.B) {
 				hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
+				groups := limiters.Singles(hits...)
 				b.ReportAllocs()
 				for b.Loop() {
 					i := int(drawn[at%len(drawn)])
 					at++
 					hits[0] = limiters.Hit{Key: k.of(i), Limit: limitOf(i), N: 1}
-					charge(b, s, hits, out)
+					charge(b, s, groups, out)
 				}
 			})
 		}
@@ -238,6 +247,7 @@ func BenchmarkTail(b *testing.B) {
 	n := mostKeys(b)
 	s := New(Options{MaxKeys: int64(n)})
 	hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
+	groups := limiters.Singles(hits...)
 	b.Run("growing", func(b *testing.B) {
 		times := make([]int32, n)
 		for b.Loop() {
@@ -245,16 +255,16 @@ func BenchmarkTail(b *testing.B) {
 			for i := range n {
 				hits[0] = limiters.Hit{Key: string([]byte(k.of(i))), Limit: limitOf(i), N: 1}
 				since := time.Now()
-				charge(b, s, hits, out)
+				charge(b, s, groups, out)
 				times[i] = int32(time.Since(since))
 			}
 		}
 		tails(b, times)
 	})
 	for _, c := range []struct {
-		name string
-		hits []limiters.Hit
-	}{{"collecting", hits}, {"collecting without a store", nil}} {
+		name   string
+		groups []limiters.Group
+	}{{"collecting", groups}, {"collecting without a store", nil}} {
 		b.Run(c.name, func(b *testing.B) {
 			times := make([]int32, 2_000_000)
 			var collecting sync.WaitGroup
@@ -272,8 +282,8 @@ func BenchmarkTail(b *testing.B) {
 					i := r.IntN(n)
 					hits[0] = limiters.Hit{Key: k.of(i), Limit: limitOf(i), N: 1}
 					since := time.Now()
-					if c.hits != nil {
-						charge(b, s, c.hits, out)
+					if c.groups != nil {
+						charge(b, s, c.groups, out)
 					}
 					times[at] = int32(time.Since(since))
 				}
@@ -306,10 +316,10 @@ func BenchmarkSave(b *testing.B) {
 	n := mostKeys(b)
 	many, log := New(Options{}), New(Options{})
 	fill(b, many, n)
-	hits, out := []limiters.Hit{{Key: "k", Limit: benchLog, N: 1}}, make([]limiters.Verdict, 1)
+	groups, out := []limiters.Group{{{Key: "k", Limit: benchLog, N: 1}}}, make([]limiters.Verdict, 1)
 	for i := range limiters.LogMax {
 		now := time.Now().Add(time.Duration(i) * time.Microsecond)
-		if err := log.Take(context.Background(), now, hits, out); err != nil {
+		if err := log.Take(context.Background(), now, groups, out); err != nil {
 			b.Fatal(err)
 		}
 	}

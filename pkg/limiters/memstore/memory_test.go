@@ -29,7 +29,7 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 				hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
 				for i := range keys {
 					hits[0] = limiters.Hit{Key: fmt.Sprintf("%040d", i), Limit: limit, N: 1}
-					if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -50,7 +50,7 @@ func BenchmarkMemoryOfALogOfAMillion(b *testing.B) {
 		hits, out := []limiters.Hit{{Key: "k", Limit: limit, N: 1}}, make([]limiters.Verdict, 1)
 		for i := range million {
 			now := time.UnixMicro(1_763_683_200_000_000 + int64(i)*50)
-			if err := s.Take(context.Background(), now, hits, out); err != nil || !out[0].Allowed {
+			if err := s.Take(context.Background(), now, limiters.Singles(hits...), out); err != nil || !out[0].Allowed {
 				b.Fatal(err, out[0])
 			}
 		}

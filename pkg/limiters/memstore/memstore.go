@@ -79,19 +79,19 @@ func (s *Store) Stats() Stats {
 func (s *Store) clock() int64 { return s.start.UnixMicro() + s.passed(s.start).Microseconds() }
 
 // Take implements limiters.Store.
-func (s *Store) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	t := takes.Get().(*take)
 	defer t.done()
-	t.begin(s, hits, out)
+	t.begin(s, groups, out)
 	t.lock(now)
 	defer t.unlock()
-	for i := range hits {
+	for i := range t.slots {
 		t.find(i)
 	}
-	limiters.Decide(t.now, hits, t.of, t.states, out)
+	limiters.Decide(t.now, groups, t.of, t.states, out)
 	t.settle()
 	t.sweep()
 	return nil

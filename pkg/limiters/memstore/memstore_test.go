@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ func TestStorePassesTheSuite(t *testing.T) {
 func hit(t *testing.T, s *Store, key string, n int64, spec limiters.Spec) limiters.Verdict {
 	t.Helper()
 	hits, out := []limiters.Hit{{Key: key, Limit: limiterstest.MustLimit(spec), N: n}}, make([]limiters.Verdict, 1)
-	if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+	if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
 		t.Fatal(err)
 	}
 	return out[0]
@@ -77,15 +78,16 @@ func TestExpiryDecidesNothing(t *testing.T) {
 			s.passed = func(since time.Time) time.Duration { return now.Sub(since) }
 			s.start = time.Unix(1_700_000_000, 0)
 			for range 60 {
-				next, hits := g.Next()
+				next, groups := g.Next()
+				hits := slices.Concat(groups...)
 				if next.After(now) {
 					now = next
 				}
 				want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
-				if err := reference.Take(context.Background(), now, hits, want); err != nil {
+				if err := reference.Take(context.Background(), now, groups, want); err != nil {
 					t.Fatal(err)
 				}
-				if err := s.Take(context.Background(), time.Time{}, hits, got); err != nil {
+				if err := s.Take(context.Background(), time.Time{}, groups, got); err != nil {
 					t.Fatal(err)
 				}
 				for i := range hits {
@@ -169,7 +171,7 @@ func TestAtTheBound(t *testing.T) {
 		hits := []limiters.Hit{
 			{Key: "mallory", Limit: limiterstest.MustLimit(wide), N: 1}, {Key: "mallory", Limit: limiterstest.MustLimit(denying), N: 1},
 		}
-		if err := s.Take(context.Background(), time.Time{}, hits, make([]limiters.Verdict, 2)); err != nil {
+		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), make([]limiters.Verdict, 2)); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 5000 {
@@ -231,7 +233,7 @@ func TestAtTheBound(t *testing.T) {
 		limit := limiterstest.MustLimit(hourly)
 		hits := []limiters.Hit{{Key: "a", Limit: limit, N: 1}, {Key: "b", Limit: limit, N: 1}, {Key: "a", Limit: limit, N: 1}}
 		out := make([]limiters.Verdict, 3)
-		if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
 			t.Fatal(err)
 		}
 		if out[0].Err != nil || out[2].Used != 2 {
@@ -247,7 +249,7 @@ func TestAtTheBound(t *testing.T) {
 				hit(t, s, key, 1, hourly)
 			}
 			hits, out := []limiters.Hit{{Key: keys[9], Limit: limit, N: 1}, {Key: keys[10], Limit: limit, N: 1}}, make([]limiters.Verdict, 2)
-			if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil || out[1].Err != nil {
+			if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil || out[1].Err != nil {
 				t.Fatal(err, out)
 			}
 			if v, w := hit(t, s, keys[9], 0, hourly), hit(t, s, keys[10], 0, hourly); v.Used != 2 || w.Used != 1 {
@@ -259,9 +261,9 @@ func TestAtTheBound(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		hit(t, s, "a", 1, denying)
 		roomy := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 9, Window: time.Hour, FirstHit: true})
-		hits := []limiters.Hit{{Key: "a", Limit: roomy, N: 1, Group: 1}, {Key: "b", Limit: roomy, N: 1, Group: 1}}
+		groups := []limiters.Group{{{Key: "a", Limit: roomy, N: 1}, {Key: "b", Limit: roomy, N: 1}}}
 		out := make([]limiters.Verdict, 2)
-		if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+		if err := s.Take(context.Background(), time.Time{}, groups, out); err != nil {
 			t.Fatal(err)
 		}
 		if !errors.Is(out[1].Err, ErrFull) || out[0].Err != nil || out[0].Used != 1 {
@@ -288,7 +290,7 @@ func TestBytesAreAccountedToTheLast(t *testing.T) {
 				spec := limiters.Spec{Algorithm: limiters.Algorithms()[(g+i)%3], Max: 20, Window: time.Hour}
 				limit := limiterstest.MustLimit(spec)
 				hits := []limiters.Hit{{Key: fmt.Sprint(i % 70), Limit: limit, N: 1}, {Key: fmt.Sprint(i % 7), Limit: limit, N: -1}}
-				_ = s.Take(context.Background(), time.Time{}, hits, make([]limiters.Verdict, 2))
+				_ = s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), make([]limiters.Verdict, 2))
 			}
 		})
 	}
@@ -354,7 +356,7 @@ func TestSweep(t *testing.T) {
 		if i == 0 {
 			h.Limit = later
 		}
-		if err := s.Take(t.Context(), time.Time{}, []limiters.Hit{h}, out[:]); err != nil {
+		if err := s.Take(t.Context(), time.Time{}, []limiters.Group{{h}}, out[:]); err != nil {
 			t.Fatal(err)
 		}
 	}

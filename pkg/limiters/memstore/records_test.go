@@ -201,7 +201,7 @@ func TestManyReloads(t *testing.T) {
 	s := New(Options{})
 	take := func(key string, max int64) {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: max, Window: time.Hour, FirstHit: true})
-		if err := s.Take(context.Background(), time.Time{}, []limiters.Hit{{Key: key, Limit: limit, N: 1}},
+		if err := s.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: key, Limit: limit, N: 1}}},
 			make([]limiters.Verdict, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func TestTheTextOfAKeyIsCopied(t *testing.T) {
 		message := newMessage(n)
 		take := func(key string) limiters.Verdict {
 			out := make([]limiters.Verdict, 1)
-			if err := s.Take(context.Background(), time.Time{}, []limiters.Hit{{Key: key, Limit: limit, N: 1}}, out); err != nil {
+			if err := s.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: key, Limit: limit, N: 1}}}, out); err != nil {
 				t.Fatal(err)
 			}
 			return out[0]
@@ -260,16 +260,20 @@ func TestAKnownKeyMakesNoGarbage(t *testing.T) {
 	defer cancel()
 	s := New(Options{})
 	for _, count := range []int{1, 5, 8, 100} {
-		for _, group := range []uint16{0, 1} {
+		for _, together := range []bool{false, true} {
 			hits, out := make([]limiters.Hit, count), make([]limiters.Verdict, count)
 			for i := range hits {
 				spec := limiters.Spec{Algorithm: limiters.Algorithms()[i%3], Max: 100_000, Window: time.Millisecond}
-				hits[i] = limiters.Hit{Key: fmt.Sprint("key ", i), Limit: limiterstest.MustLimit(spec), N: 1, Group: group}
+				hits[i] = limiters.Hit{Key: fmt.Sprint("key ", i), Limit: limiterstest.MustLimit(spec), N: 1}
+			}
+			groups := limiters.Singles(hits...)
+			if together {
+				groups = []limiters.Group{hits}
 			}
 			now := time.Now()
 			take := func() {
 				now = now.Add(200 * time.Microsecond)
-				if err := s.Take(ctx, now, hits, out); err != nil {
+				if err := s.Take(ctx, now, groups, out); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -282,7 +286,7 @@ func TestAKnownKeyMakesNoGarbage(t *testing.T) {
 				n = min(n, testing.AllocsPerRun(3, take))
 			}
 			if n > 0 {
-				t.Errorf("%d hits, group %d: %v allocations", count, group, n)
+				t.Errorf("%d hits, one group: %t: %v allocations", count, together, n)
 			}
 		}
 	}
@@ -297,7 +301,7 @@ func TestMemoryOfAKey(t *testing.T) {
 		hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
 		for i := range keys {
 			hits[0] = limiters.Hit{Key: fmt.Sprintf("%040d", i), Limit: limit, N: 1}
-			if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+			if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -336,7 +340,7 @@ func TestASweepOverlooksNothing(t *testing.T) {
 		keys := keysOf(s, 400, limit)
 		out := make([]limiters.Verdict, 1)
 		take := func(key string, n int64) {
-			if err := s.Take(context.Background(), time.Time{}, []limiters.Hit{{Key: key, Limit: limit, N: n}}, out); err != nil {
+			if err := s.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: key, Limit: limit, N: n}}}, out); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -399,7 +403,7 @@ func TestAlgorithmsOfOneWindowShareNothing(t *testing.T) {
 	hits = append(hits, limiters.Hit{Key: "k", N: 1, Limit: limiterstest.MustLimit(hourly)})
 	for i := range int64(3) {
 		out := make([]limiters.Verdict, len(hits))
-		if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
 			t.Fatal(err)
 		}
 		for j, v := range out {

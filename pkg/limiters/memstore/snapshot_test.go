@@ -12,6 +12,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -67,13 +68,14 @@ func TestARestartIsNoAmnesty(t *testing.T) {
 						t.Fatalf("%s, seed %d: loaded %+v of %+v, saved again it is %+v", name, seed, told, a, b)
 					}
 				}
-				next, hits := g.Next()
+				next, groups := g.Next()
+				hits := slices.Concat(groups...)
 				if next.After(now) {
 					now = next
 				}
 				want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
-				if err := errors.Join(reference.Take(context.Background(), now, hits, want),
-					s.Take(context.Background(), time.Time{}, hits, got)); err != nil {
+				if err := errors.Join(reference.Take(context.Background(), now, groups, want),
+					s.Take(context.Background(), time.Time{}, groups, got)); err != nil {
 					t.Fatal(err)
 				}
 				for i := range hits {
@@ -96,7 +98,7 @@ func some(t testing.TB) *Store {
 		for _, key := range []string{"", "short", strings.Repeat("long ", 60)} {
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour, CountDenied: i == 1})
 			hits, out := []limiters.Hit{{Key: key, Limit: limit, N: 2}, {Key: key, Limit: limit, N: 2}}, make([]limiters.Verdict, 2)
-			if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil || !out[0].Allowed || out[1].Allowed {
+			if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil || !out[0].Allowed || out[1].Allowed {
 				t.Fatal(err, out)
 			}
 		}
@@ -339,7 +341,7 @@ func FuzzLoad(f *testing.F) {
 					for j, n := range []int64{0, 1, 4, -1} {
 						hits[j] = limiters.Hit{Key: key, Limit: limit, N: n}
 					}
-					if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
 						t.Fatal(err)
 					}
 				}

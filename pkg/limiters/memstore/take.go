@@ -12,7 +12,6 @@ import (
 // A take is one call of Take.
 type take struct {
 	store  *Store
-	hits   []limiters.Hit
 	out    []limiters.Verdict
 	slots  []slot           // one for each hit
 	states []limiters.State // the same; that of a key is with its first hit
@@ -29,13 +28,21 @@ var takes = sync.Pool{New: func() any { return &take{} }}
 // mostKept is for how many hits a take that is kept has room at most.
 const mostKept = 256
 
-func (t *take) begin(s *Store, hits []limiters.Hit, out []limiters.Verdict) {
-	t.store, t.hits, t.out = s, hits, out
-	n := len(hits)
+func (t *take) begin(s *Store, groups []limiters.Group, out []limiters.Verdict) {
+	t.store, t.out = s, out
+	n := 0
+	for _, g := range groups {
+		n += len(g)
+	}
 	if n > cap(t.slots) {
 		t.slots, t.states, t.of = make([]slot, n), make([]limiters.State, n), make([]int, n)
 	}
-	t.slots, t.states, t.of = t.slots[:n], t.states[:n], t.of[:n]
+	t.slots, t.states, t.of = t.slots[:0], t.states[:n], t.of[:n]
+	for _, g := range groups {
+		for i := range g {
+			t.slots = append(t.slots, slot{hit: &g[i]})
+		}
+	}
 }
 
 // done forgets all that the take points to.
@@ -45,12 +52,13 @@ func (t *take) done() {
 	}
 	clear(t.slots)
 	clear(t.states)
-	t.store, t.hits, t.out, t.locked = nil, nil, nil, shardSet{}
+	t.store, t.out, t.locked = nil, nil, shardSet{}
 	takes.Put(t)
 }
 
 // A slot is what a take knows of a hit's key.
 type slot struct {
+	hit   *limiters.Hit
 	shard *shard
 	hash  uint32
 	place place // of the record, 0 while there is none
@@ -71,9 +79,9 @@ func (s *Store) hash(h *limiters.Hit) uint64 {
 // be, and takes what the shards know to be later: a Take that had to wait must not find the states of its keys to be
 // from the future, which by more than a window would make them absent.
 func (t *take) lock(now time.Time) {
-	for i := range t.hits {
-		h, o := &t.hits[i], &t.slots[i]
-		hash := t.store.hash(h)
+	for i := range t.slots {
+		o := &t.slots[i]
+		hash := t.store.hash(o.hit)
 		n := hash % shardCount
 		o.shard, o.hash = &t.store.shards[n], uint32(hash>>32)
 		t.locked[n/64] |= 1 << (n % 64)
@@ -114,7 +122,7 @@ func (t *take) sweep() {
 // find finds the state of hit i, and makes room in the store for what the hit will write. Where there is none the hit has
 // no state and fails with ErrFull; but one that would be denied is denied, counted or not.
 func (t *take) find(i int) {
-	h, v, first := &t.hits[i], &t.out[i], t.firstOf(i)
+	h, v, first := t.slots[i].hit, &t.out[i], t.firstOf(i)
 	o, s := &t.slots[first], &t.states[first]
 	*v, t.of[i] = limiters.Verdict{}, first
 	isNew := o.place == 0
@@ -132,10 +140,11 @@ func (t *take) find(i int) {
 
 // firstOf is the first hit of the same key as hit i, whose record and state are read there.
 func (t *take) firstOf(i int) int {
-	h, o := &t.hits[i], &t.slots[i]
+	o := &t.slots[i]
+	h := o.hit
 	for j := range i {
 		e := &t.slots[j]
-		if e.hash == o.hash && e.first == j && t.hits[j].Key == h.Key && sameState(t.hits[j].Limit, h.Limit) {
+		if e.hash == o.hash && e.first == j && e.hit.Key == h.Key && sameState(e.hit.Limit, h.Limit) {
 			o.first = j
 			return j
 		}
@@ -159,8 +168,8 @@ func (t *take) refuse(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
 
 // settle writes the states back, and when they will be as good as new, and drops those that are as if never seen.
 func (t *take) settle() {
-	for i := range t.hits {
-		l, first := t.hits[i].Limit, t.slots[i].first
+	for i := range t.slots {
+		l, first := t.slots[i].hit.Limit, t.slots[i].first
 		o, s := &t.slots[first], &t.states[first]
 		if o.place == 0 {
 			continue

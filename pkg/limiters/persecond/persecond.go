@@ -5,9 +5,7 @@ package persecond
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -21,87 +19,37 @@ type Store struct{ main, second limiters.Store }
 // such a group and now alone is counted in two places.
 func New(main, second limiters.Store) *Store { return &Store{main, second} }
 
-// Take implements limiters.Store. Both stores are asked at the same time; where one fails, the verdicts of the other
-// stand. A zero now is the clock of each, of its own verdicts.
-func (s *Store) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-	seconds, count := choose(hits)
-	switch count {
-	case 0:
-		return s.main.Take(ctx, now, hits, out)
-	case len(hits):
-		return s.second.Take(ctx, now, hits, out)
+// Take implements limiters.Store. Both stores are called at the same time; if one fails, the verdicts of the other stand. If
+// now is zero, each store uses its own clock.
+func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	toMain, toSecond := slices.ContainsFunc(groups, isLonger), slices.ContainsFunc(groups, isBySecond)
+	switch {
+	case !toSecond:
+		return s.main.Take(ctx, now, groups, out)
+	case !toMain:
+		return s.second.Take(ctx, now, groups, out)
 	}
-	main, second := half{store: s.main}, half{store: s.second}
-	for i, h := range hits {
-		if seconds[i] {
-			second.add(i, h)
+	var split limiters.Split
+	first := 0
+	for _, g := range groups {
+		if isBySecond(g) {
+			split.Add(s.second, g, first)
 		} else {
-			main.add(i, h)
+			split.Add(s.main, g, first)
 		}
+		first += len(g)
 	}
-	var both sync.WaitGroup
-	both.Go(func() { second.take(ctx, now) })
-	main.take(ctx, now)
-	both.Wait()
-	if main.err != nil && second.err != nil {
-		return errors.Join(main.err, fmt.Errorf("persecond: %w", second.err))
-	}
-	main.tell(out)
-	second.tell(out)
-	return nil
+	return split.Take(ctx, now, out)
 }
 
-// choose tells which hits go to the store for seconds, and how many they are.
-func choose(hits []limiters.Hit) (seconds []bool, count int) {
-	for i := range hits {
-		if hits[i].Limit.Spec().Window == time.Second {
-			if seconds == nil {
-				seconds = make([]bool, len(hits))
-			}
-			seconds[i] = true
-			count++
+func isLonger(g limiters.Group) bool { return !isBySecond(g) }
+
+// isBySecond reports whether all limits of g have a window of one second.
+func isBySecond(g limiters.Group) bool {
+	for i := range g {
+		if g[i].Limit.Window() != time.Second {
+			return false
 		}
 	}
-	if count == 0 || count == len(hits) {
-		return seconds, count
-	}
-	longer := map[uint16]bool{}
-	for i := range hits {
-		if g := hits[i].Group; g != 0 && !seconds[i] {
-			longer[g] = true
-		}
-	}
-	for i := range hits {
-		if seconds[i] && longer[hits[i].Group] {
-			seconds[i] = false
-			count--
-		}
-	}
-	return seconds, count
-}
-
-// A half is what one of the stores is asked.
-type half struct {
-	store    limiters.Store
-	hits     []limiters.Hit
-	at       []int // where their verdicts go
-	verdicts []limiters.Verdict
-	err      error
-}
-
-func (h *half) add(at int, hit limiters.Hit) { h.hits, h.at = append(h.hits, hit), append(h.at, at) }
-
-func (h *half) take(ctx context.Context, now time.Time) {
-	h.verdicts = make([]limiters.Verdict, len(h.hits))
-	h.err = h.store.Take(ctx, now, h.hits, h.verdicts)
-}
-
-func (h *half) tell(out []limiters.Verdict) {
-	for i, at := range h.at {
-		if h.err != nil {
-			out[at] = limiters.Verdict{Err: h.err}
-		} else {
-			out[at] = h.verdicts[i]
-		}
-	}
+	return true
 }

@@ -3,6 +3,7 @@ package persecond
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,9 +29,9 @@ type asked struct {
 	err   error
 }
 
-func (a *asked) Take(_ context.Context, _ time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+func (a *asked) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	a.calls++
-	for i, h := range hits {
+	for i, h := range slices.Concat(groups...) {
 		a.keys = append(a.keys, h.Key)
 		out[i] = limiters.Verdict{Allowed: true, Used: h.N}
 	}
@@ -44,30 +45,32 @@ func limit(window time.Duration) *limiters.Limit {
 }
 
 func TestWhereHitsGo(t *testing.T) {
-	hit := func(key string, l *limiters.Limit, group uint16) limiters.Hit {
-		return limiters.Hit{Key: key, Limit: l, Group: group}
-	}
+	hit := func(key string, l *limiters.Limit) limiters.Hit { return limiters.Hit{Key: key, Limit: l} }
 	for _, c := range []struct {
 		name              string
-		hits              []limiters.Hit
+		groups            []limiters.Group
 		toMain, toSeconds string
 	}{
 		{"nothing", nil, "", ""},
-		{"no seconds", []limiters.Hit{hit("a", minute, 0), hit("b", twoSeconds, 0)}, "a b", ""},
-		{"only seconds", []limiters.Hit{hit("a", second, 0), hit("b", second, 3)}, "", "a b"},
-		{"both", []limiters.Hit{hit("a", second, 0), hit("b", minute, 0), hit("c", second, 0)}, "b", "a c"},
-		{"a group of both", []limiters.Hit{hit("a", second, 1), hit("b", minute, 1), hit("c", second, 0)}, "a b", "c"},
-		{"all in a group of both", []limiters.Hit{hit("a", second, 1), hit("b", minute, 1)}, "a b", ""},
-		{"groups of their own", []limiters.Hit{
-			hit("a", second, 1), hit("b", minute, 2), hit("c", second, 1), hit("d", minute, 2),
-		}, "b d", "a c"},
+		{"no seconds", limiters.Singles(hit("a", minute), hit("b", twoSeconds)), "a b", ""},
+		{"only seconds", limiters.Singles(hit("a", second), hit("b", second)), "", "a b"},
+		{"both", limiters.Singles(hit("a", second), hit("b", minute), hit("c", second)), "b", "a c"},
+		{"a group of both", []limiters.Group{{hit("a", second), hit("b", minute)}, {hit("c", second)}}, "a b", "c"},
+		{"all in a group of both", []limiters.Group{{hit("a", second), hit("b", minute)}}, "a b", ""},
+		{"groups of their own", []limiters.Group{
+			{hit("a", second), hit("b", second)}, {hit("c", minute), hit("d", minute)},
+		}, "c d", "a b"},
 	} {
 		var main, seconds asked
-		for i := range c.hits {
-			c.hits[i].N = int64(i + 1)
+		n := 0
+		for _, g := range c.groups {
+			for i := range g {
+				n++
+				g[i].N = int64(n)
+			}
 		}
-		out := make([]limiters.Verdict, len(c.hits))
-		if err := New(&main, &seconds).Take(t.Context(), time.Time{}, c.hits, out); err != nil {
+		out := make([]limiters.Verdict, n)
+		if err := New(&main, &seconds).Take(t.Context(), time.Time{}, c.groups, out); err != nil {
 			t.Fatal(c.name, err)
 		}
 		if got := strings.Join(main.keys, " "); got != c.toMain {
@@ -91,15 +94,15 @@ func TestOneStoreThatFailsFailsItsHitsAlone(t *testing.T) {
 	broken := errors.New("broken")
 	hits := []limiters.Hit{{Key: "a", Limit: second, N: 1}, {Key: "b", Limit: minute, N: 2}}
 	out := make([]limiters.Verdict, 2)
-	if err := New(&asked{}, &asked{err: broken}).Take(t.Context(), time.Time{}, hits, out); err != nil ||
+	if err := New(&asked{}, &asked{err: broken}).Take(t.Context(), time.Time{}, limiters.Singles(hits...), out); err != nil ||
 		!errors.Is(out[0].Err, broken) || out[0].Allowed || out[1].Err != nil || out[1].Used != 2 {
 		t.Errorf("%+v, %v: want the first to fail, the second to stand", out, err)
 	}
-	if err := New(&asked{err: broken}, &asked{}).Take(t.Context(), time.Time{}, hits, out); err != nil ||
+	if err := New(&asked{err: broken}, &asked{}).Take(t.Context(), time.Time{}, limiters.Singles(hits...), out); err != nil ||
 		out[0].Err != nil || out[0].Used != 1 || !errors.Is(out[1].Err, broken) {
 		t.Errorf("%+v, %v: want the second to fail, the first to stand", out, err)
 	}
-	err := New(&asked{err: broken}, &asked{err: context.Canceled}).Take(t.Context(), time.Time{}, hits, out)
+	err := New(&asked{err: broken}, &asked{err: context.Canceled}).Take(t.Context(), time.Time{}, limiters.Singles(hits...), out)
 	if !errors.Is(err, broken) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want both errors", err)
 	}

@@ -14,10 +14,10 @@ import (
 
 // A batch is hits as the script takes them; the header of batch.lua names what is sent and what comes back.
 type batch struct {
-	now  time.Time
-	hits []limiters.Hit
-	keys []string // of the hits, in Redis
-	at   []int    // which verdict is of which hit; nil: they stand in the same order
+	now   time.Time
+	hits  []*limiters.Hit
+	group []uint16 // of each hit, from 1; 0: it is a group by itself
+	keys  []string // of the hits, in Redis
 
 	distinct []string // of keys
 	limits   []*limiters.Limit
@@ -47,19 +47,19 @@ const (
 	wireFailed
 )
 
-func newBatch(now time.Time, hits []limiters.Hit, keys []string) *batch {
-	b := &batch{now: now, hits: hits, keys: keys, known: map[string]int{}}
-	b.encode()
+func newBatch(now time.Time, groups []limiters.Group, keys []string) *batch {
+	b := &batch{now: now, keys: keys, known: map[string]int{}}
+	b.encode(groups)
 	return b
 }
 
 var batches = sync.Pool{New: func() any { return &batch{known: map[string]int{}} }}
 
 // borrowBatch makes a batch in memory that is used again. Give it back when its verdicts are read.
-func borrowBatch(now time.Time, hits []limiters.Hit, names naming) *batch {
+func borrowBatch(now time.Time, groups []limiters.Group, names naming) *batch {
 	b := batches.Get().(*batch)
-	b.now, b.hits, b.keys = now, hits, names.keysIn(&b.room, hits)
-	b.encode()
+	b.now, b.keys = now, names.keysIn(&b.room, groups)
+	b.encode(groups)
 	return b
 }
 
@@ -73,14 +73,26 @@ func (b *batch) giveBack() {
 	clear(b.distinct)
 	clear(b.limits)
 	clear(b.arguments)
-	b.hits, b.keys = nil, nil
+	clear(b.hits)
+	b.hits, b.group, b.keys = b.hits[:0], b.group[:0], nil
 	b.distinct, b.limits, b.limitOf, b.runs = b.distinct[:0], b.limits[:0], b.limitOf[:0], b.runs[:0]
 	batches.Put(b)
 }
 
 // encode makes runs of hits that differ in nothing but their keys: these are one, or each the next that was not there yet. Hits
 // that are alone on their keys may differ in their limits and in how many they are.
-func (b *batch) encode() {
+func (b *batch) encode(groups []limiters.Group) {
+	number := uint16(0)
+	for _, g := range groups {
+		own := uint16(0)
+		if len(g) > 1 {
+			number++
+			own = number
+		}
+		for i := range g {
+			b.hits, b.group = append(b.hits, &g[i]), append(b.group, own)
+		}
+	}
 	b.index, b.counts = b.index[:0], append(b.counts[:0], 0)
 	for _, key := range b.keys {
 		i, found := b.known[key]
@@ -99,9 +111,9 @@ func (b *batch) encode() {
 			first: i,
 			times: 1,
 			key:   b.index[i],
-			alone: b.counts[b.index[i]] == 1 && b.hits[i].Group == 0,
+			alone: b.counts[b.index[i]] == 1 && b.group[i] == 0,
 			limit: b.limitOf[i],
-			group: b.hits[i].Group,
+			group: b.group[i],
 			n:     b.count(i),
 		}
 		if !last.join(next) {
@@ -114,8 +126,8 @@ func (b *batch) encode() {
 
 // count is how many hits the script is told that hit i is; of a look that brings denied ones, MaxHits more than these.
 func (b *batch) count(i int) int64 {
-	h := &b.hits[i]
-	if h.N == 0 && h.Group == 0 && h.Denied > 0 {
+	h := b.hits[i]
+	if h.N == 0 && b.group[i] == 0 && h.Denied > 0 {
 		return limiters.MaxHits + min(h.Denied, limiters.MaxHits)
 	}
 	return max(-limiters.MaxHits, min(h.N, limiters.MaxHits))
@@ -273,17 +285,9 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 		if text[0] == wireFailed {
 			v = limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
 		}
-		out[b.place(i)] = v
+		out[i] = v
 	}
 	return nil
-}
-
-// place is where the verdict of hit i goes.
-func (b *batch) place(i int) int {
-	if b.at == nil {
-		return i
-	}
-	return b.at[i]
 }
 
 // A KeyError says why Redis could not decide the hits on one key. Its text does not show the key, which holds what users

@@ -60,7 +60,7 @@ func BenchmarkCall(b *testing.B) {
 					for i := range hits {
 						hits[i] = limiters.Hit{Key: keys[rand.IntN(len(keys))], Limit: limit, N: 1}
 					}
-					if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
 						b.Fatal(err)
 					}
 					calls++

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // ErrBroken is the error of a Take that is turned away at once: the last calls have all failed, and the next is tried a
@@ -67,7 +69,7 @@ func judge(err error, had, timeout time.Duration) outcome {
 	switch {
 	case err == nil:
 		return wentWell
-	case errors.Is(err, context.Canceled), errors.Is(err, errBug):
+	case errors.Is(err, context.Canceled), errors.Is(err, limiters.ErrPanic):
 		return saysNothing
 	case isTimeout(err):
 		if had < timeout/3 {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -71,18 +72,18 @@ func TestABrokenRedisIsNotWaitedFor(t *testing.T) {
 func TestOneCallIsTriedAtATime(t *testing.T) {
 	l := &lane{timeout: time.Second, most: 10, bound: 10, counts: &counts{}}
 	trying, goOn := make(chan struct{}), make(chan error)
-	l.decide = func(context.Context, time.Time, []limiters.Hit, []limiters.Verdict) error {
+	l.decide = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 		trying <- struct{}{}
 		return <-goOn
 	}
 	l.breaker = breaker{failed: failuresToBreak, last: time.Now().Add(-pauseOfBroken)}
-	hit, verdict := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
-	attempt := func() error { return l.take(t.Context(), time.Time{}, hit, verdict) }
+	groups, verdict := []limiters.Group{{{}}}, make([]limiters.Verdict, 1)
+	attempt := func() error { return l.Take(t.Context(), time.Time{}, groups, verdict) }
 	for _, answer := range []error{errors.New("no route"), context.Canceled, nil} {
 		tried := make(chan error)
 		go func() { tried <- attempt() }()
 		<-trying
-		if err := l.take(t.Context(), time.Time{}, hit, make([]limiters.Verdict, 1)); !errors.Is(err, ErrBroken) {
+		if err := l.Take(t.Context(), time.Time{}, groups, make([]limiters.Verdict, 1)); !errors.Is(err, ErrBroken) {
 			t.Errorf("beside the one that is tried: %v", err)
 		}
 		goOn <- answer
@@ -100,7 +101,7 @@ func TestOneCallIsTriedAtATime(t *testing.T) {
 func TestWhoWaitsIsTurnedAwayToo(t *testing.T) {
 	l := &lane{timeout: time.Minute, most: 10, bound: 10, counts: &counts{}}
 	calling, goOn := make(chan struct{}), make(chan struct{})
-	l.decide = func(context.Context, time.Time, []limiters.Hit, []limiters.Verdict) error {
+	l.decide = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
 		<-goOn
 		return errors.New("no route")
@@ -110,7 +111,7 @@ func TestWhoWaitsIsTurnedAwayToo(t *testing.T) {
 	var failed [4]error
 	attempt := func(i int) {
 		takes.Go(func() {
-			failed[i] = l.take(t.Context(), time.Time{}, make([]limiters.Hit, 1), make([]limiters.Verdict, 1))
+			failed[i] = l.Take(t.Context(), time.Time{}, []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
 		})
 	}
 	waiting := func(n int) {
@@ -167,7 +168,7 @@ func TestWhatACallSaysOfRedis(t *testing.T) {
 		{wire("READONLY You can't write against a read only replica."), timeout, wentWrong},
 		{wire("CLUSTERDOWN The cluster is down"), timeout, wentWrong},
 		{wire("ERR value is not an integer"), timeout, saysNothing},
-		{fmt.Errorf("%w: of ours", errBug), timeout, saysNothing},
+		{fmt.Errorf("%w: of ours", limiters.ErrPanic), timeout, saysNothing},
 	} {
 		if got := judge(c.err, c.had, timeout); got != c.want {
 			t.Errorf("%v within %v: got %v, want %v", c.err, c.had, got, c.want)
@@ -180,7 +181,7 @@ func TestWhatACallSaysOfRedis(t *testing.T) {
 func TestALoadedRedisThatStandsStillBreaks(t *testing.T) {
 	const timeout = 60 * time.Millisecond
 	l := &lane{timeout: timeout, most: 5, bound: 10_000, counts: &counts{}}
-	l.decide = func(ctx context.Context, _ time.Time, _ []limiters.Hit, _ []limiters.Verdict) error {
+	l.decide = func(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -193,7 +194,7 @@ func TestALoadedRedisThatStandsStillBreaks(t *testing.T) {
 		}
 		for range 4 {
 			takes.Go(func() {
-				_ = l.take(t.Context(), time.Time{}, make([]limiters.Hit, 1), make([]limiters.Verdict, 1))
+				_ = l.Take(t.Context(), time.Time{}, []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
 			})
 		}
 		time.Sleep(time.Millisecond)
@@ -212,7 +213,8 @@ func TestALaneWhoseCallsFailAtRandom(t *testing.T) {
 		l := &lane{timeout: timeout, most: 7, bound: 12, counts: &counts{}}
 		var mu sync.Mutex
 		rnd, charged, well := rand.New(rand.NewPCG(seed, 0)), map[string]int{}, false
-		l.decide = func(ctx context.Context, _ time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+		l.decide = func(ctx context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+			hits := slices.Concat(groups...)
 			mu.Lock()
 			what := rnd.IntN(8)
 			if seed%2 == 1 { // mostly broken
@@ -251,7 +253,7 @@ func TestALaneWhoseCallsFailAtRandom(t *testing.T) {
 			}
 			defer func() {
 				if p := recover(); p != nil {
-					err = errBug
+					err = limiters.ErrPanic
 				}
 				mu.Lock()
 				defer mu.Unlock()
@@ -264,7 +266,7 @@ func TestALaneWhoseCallsFailAtRandom(t *testing.T) {
 					}
 				}
 			}()
-			return l.take(ctx, time.Time{}, asked, out)
+			return l.Take(ctx, time.Time{}, limiters.Singles(asked...), out)
 		}
 		var all sync.WaitGroup
 		for c := range clients {

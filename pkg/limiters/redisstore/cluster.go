@@ -20,10 +20,11 @@ import (
 var ErrGroupSpansSlots = errors.New("redisstore: a group over several slots of the cluster cannot be charged as one: " +
 	"its keys need a common hash tag")
 
-// A part is those hits of a Take that are decided by one call. Its verdicts are its own: where the call fails, the
-// verdicts of the other parts stand.
+// A part is the hits of a call that are decided by one script call. If that fails, the verdicts of the other parts stand.
 type part struct {
-	*batch
+	limiters.Part
+	keys  []string
+	batch *batch
 	reply reply
 	err   error
 }
@@ -32,16 +33,23 @@ func (p *part) run(ctx context.Context, s script, c processor, clock *clock) {
 	p.reply, p.err = s.run(ctx, c, clock, p.batch)
 }
 
-func slotsOf(keys []string) []int {
-	slot := make([]int, len(keys))
-	for i, key := range keys {
-		slot[i] = int(slotOf(key))
+// slotsOf returns the slot of each group, by its first key.
+func slotsOf(groups []limiters.Group, keys []string) []int {
+	slots, first := make([]int, len(groups)), 0
+	for i, g := range groups {
+		slots[i] = int(slotOf(keys[first]))
+		first += len(g)
 	}
-	return slot
+	return slots
 }
 
-func areEqual(slot []int) bool {
-	return !slices.ContainsFunc(slot, func(s int) bool { return s != slot[0] })
+// spansSlots reports whether the keys of a group are in several slots.
+func spansSlots(keys []string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool { return slotOf(key) != slotOf(keys[0]) })
+}
+
+func areEqual(slots []int) bool {
+	return !slices.ContainsFunc(slots, func(s int) bool { return s != slots[0] })
 }
 
 // nodes are the nodes of a cluster, each with a lane of its own: one that is slow or gone holds up its own hits and no
@@ -59,69 +67,43 @@ type nodes struct {
 const mostNodes = 1024
 
 // take decides hits on the nodes that have their slots.
-func (n *nodes) take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+func (n *nodes) take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	// Who has to learn the slots first waits for that too.
 	ctx, cancel := context.WithTimeout(ctx, n.store.timeout)
 	defer cancel()
-	keys := n.store.names.keys(hits)
-	slot, home := slotsOf(keys), make([]int, len(hits))
-	spans := spanning(hits, slot)
-	var lanes []*lane
-	for i, key := range keys {
-		if spans != nil && spans[i] {
-			home[i], out[i] = -1, limiters.Verdict{Err: ErrGroupSpansSlots}
-			continue
-		}
-		if j := slices.Index(slot[:i], slot[i]); j >= 0 && home[j] >= 0 {
-			home[i] = home[j] // and so in order
-			continue
-		}
-		l, err := n.laneOf(ctx, key)
-		if err != nil {
-			// Nobody knows the slots: nothing is sent.
-			return err
-		}
-		if home[i] = slices.Index(lanes, l); home[i] < 0 {
-			home[i] = len(lanes)
-			lanes = append(lanes, l)
-		}
-	}
-	if len(lanes) == 1 && spans == nil {
-		return lanes[0].take(ctx, now, hits, out)
-	}
-	return takeApart(ctx, now, hits, out, home, lanes)
-}
-
-// takeApart decides each hit in the lane that it belongs to, or none where that is -1. The error says that all failed.
-func takeApart(
-	ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, home []int, lanes []*lane,
-) error {
-	failed := make([]error, len(lanes))
-	var calls sync.WaitGroup
-	for j, l := range lanes {
-		var part []limiters.Hit
-		var at []int
-		for i := range hits {
-			if home[i] == j {
-				part, at = append(part, hits[i]), append(at, i)
+	keys := n.store.names.keys(groups)
+	slots, homes, first, spans := slotsOf(groups, keys), make([]*lane, len(groups)), 0, false
+	for i, g := range groups {
+		own := keys[first : first+len(g)]
+		if len(g) > 1 && spansSlots(own) {
+			spans = true
+			for j := range g {
+				out[first+j] = limiters.Verdict{Err: ErrGroupSpansSlots}
 			}
-		}
-		calls.Go(func() {
-			verdicts := make([]limiters.Verdict, len(part))
-			failed[j] = l.take(ctx, now, part, verdicts)
-			for k, i := range at {
-				out[i] = verdicts[k]
-				if failed[j] != nil {
-					out[i] = limiters.Verdict{Err: failed[j]}
-				}
+		} else if j := slices.Index(slots[:i], slots[i]); j >= 0 && homes[j] != nil {
+			homes[i] = homes[j] // and so in order
+		} else {
+			l, err := n.laneOf(ctx, own[0])
+			if err != nil {
+				// Nobody knows the slots: nothing is sent.
+				return err
 			}
-		})
+			homes[i] = l
+		}
+		first += len(g)
 	}
-	calls.Wait()
-	if len(lanes) == 0 || slices.Contains(failed, nil) {
-		return nil
+	if !spans && !slices.ContainsFunc(homes, func(l *lane) bool { return l != homes[0] }) {
+		return homes[0].Take(ctx, now, groups, out)
 	}
-	return failed[0]
+	var split limiters.Split
+	first = 0
+	for i, g := range groups {
+		if homes[i] != nil {
+			split.Add(homes[i], g, first)
+		}
+		first += len(g)
+	}
+	return split.Take(ctx, now, out)
 }
 
 // laneOf is the lane of the node that has a key.
@@ -140,10 +122,10 @@ func (n *nodes) laneOf(ctx context.Context, key string) (*lane, error) {
 		}
 		clock := newClock()
 		way := n.store.newRecovery()
-		l = n.newLane(func(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-			err := n.decide(ctx, clock, now, hits, out)
+		l = n.newLane(func(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+			err := n.decide(ctx, clock, now, groups, out)
 			if err != nil {
-				n.recover(ctx, way, &hits[0], err)
+				n.recover(ctx, way, &groups[0][0], err)
 			}
 			return err
 		})
@@ -179,17 +161,17 @@ func (n *nodes) wait() {
 
 // decide decides hits, those of each slot by a call of their own.
 func (n *nodes) decide(
-	ctx context.Context, clock *clock, now time.Time, hits []limiters.Hit, out []limiters.Verdict,
+	ctx context.Context, clock *clock, now time.Time, groups []limiters.Group, out []limiters.Verdict,
 ) error {
 	s := n.store
-	keys := s.names.keys(hits)
-	if slot := slotsOf(keys); !areEqual(slot) {
-		return s.takeParts(ctx, clock, split(now, hits, keys, slot), out)
+	keys := s.names.keys(groups)
+	if slots := slotsOf(groups, keys); !areEqual(slots) {
+		return s.takeParts(ctx, clock, split(now, groups, keys, slots, func(hit int) int { return hit }), out)
 	}
-	b := newBatch(now, hits, keys)
+	b := newBatch(now, groups, keys)
 	r, err := s.script.run(ctx, s.cluster, clock, b)
 	if redis.IsTryAgainError(err) {
-		return s.takeParts(ctx, clock, ties(b), out)
+		return s.takeParts(ctx, clock, ties(now, groups, keys, func(hit int) int { return hit }), out)
 	}
 	if err != nil {
 		return err
@@ -197,99 +179,48 @@ func (n *nodes) decide(
 	return b.read(r, out)
 }
 
-// spanning tells which hits are of a group over several slots; nil if none is.
-func spanning(hits []limiters.Hit, slot []int) []bool {
-	var first map[uint16]int
-	var wide map[uint16]bool
-	for i := range hits {
-		g := hits[i].Group
-		if g == 0 {
-			continue
-		}
-		if first == nil {
-			first, wide = map[uint16]int{}, map[uint16]bool{}
-		}
-		if at, known := first[g]; !known {
-			first[g] = slot[i]
-		} else if at != slot[i] {
-			wide[g] = true
-		}
-	}
-	if len(wide) == 0 {
-		return nil
-	}
-	spans := make([]bool, len(hits))
-	for i := range hits {
-		spans[i] = wide[hits[i].Group]
-	}
-	return spans
-}
-
-// split makes a part of the hits of each class, in their order. Hits of class -1 are left out.
-func split(now time.Time, hits []limiters.Hit, keys []string, class []int) []*part {
-	type piece struct {
-		hits []limiters.Hit
-		keys []string
-		at   []int
-	}
-	pieces := map[int]*piece{}
-	var order []*piece
-	for i, c := range class {
-		if c < 0 {
-			continue
-		}
-		p := pieces[c]
+// split makes a part of the groups of each class, in their order. at returns the index in the whole Take of a hit in groups.
+func split(now time.Time, groups []limiters.Group, keys []string, class []int, at func(hit int) int) []*part {
+	byClass, first := map[int]*part{}, 0
+	var parts []*part
+	for i, g := range groups {
+		p := byClass[class[i]]
 		if p == nil {
-			p = &piece{}
-			pieces[c] = p
-			order = append(order, p)
+			p = &part{}
+			byClass[class[i]] = p
+			parts = append(parts, p)
 		}
-		p.hits, p.keys, p.at = append(p.hits, hits[i]), append(p.keys, keys[i]), append(p.at, i)
+		p.Add(g, at(first))
+		p.keys = append(p.keys, keys[first:first+len(g)]...)
+		first += len(g)
 	}
-	parts := make([]*part, len(order))
-	for i, p := range order {
-		parts[i] = &part{batch: newBatch(now, p.hits, p.keys)}
-		parts[i].at = p.at
+	for _, p := range parts {
+		p.batch = newBatch(now, p.Groups, p.keys)
 	}
 	return parts
 }
 
-// ties makes a part of each key of b, and of all keys that groups tie together.
-func ties(b *batch) []*part {
-	class := make([]int, len(b.hits))
-	join := func(i, j int) {
-		from, to := class[i], class[j]
-		for k := range class {
-			if class[k] == from {
-				class[k] = to
+// ties makes a part of each key, with all keys that groups tie to it.
+func ties(now time.Time, groups []limiters.Group, keys []string, at func(hit int) int) []*part {
+	class, byKey, first := make([]int, len(groups)), map[string]int{}, 0
+	for i, g := range groups {
+		class[i] = i
+		for _, key := range keys[first : first+len(g)] {
+			j, known := byKey[key]
+			if !known {
+				byKey[key] = i
+				continue
+			}
+			from, to := class[i], class[j]
+			for k := range class[:i+1] {
+				if class[k] == from {
+					class[k] = to
+				}
 			}
 		}
+		first += len(g)
 	}
-	keys, groups := map[string]int{}, map[uint16]int{}
-	for i := range b.hits {
-		class[i] = i
-		if j, known := keys[b.keys[i]]; known {
-			join(i, j)
-		} else {
-			keys[b.keys[i]] = i
-		}
-		g := b.hits[i].Group
-		if g == 0 {
-			continue
-		}
-		if j, known := groups[g]; known {
-			join(i, j)
-		} else {
-			groups[g] = i
-		}
-	}
-	parts := split(b.now, b.hits, b.keys, class)
-	for _, p := range parts {
-		for i := range p.at {
-			p.at[i] = b.place(p.at[i])
-		}
-	}
-	return parts
+	return split(now, groups, keys, class, at)
 }
 
 // takeParts decides parts and writes their verdicts. The error says that all of them failed.
@@ -299,21 +230,21 @@ func (s *Store) takeParts(ctx context.Context, clock *clock, parts []*part, out 
 	decided := false
 	var failed error
 	for _, p := range parts {
-		if p.err == nil {
-			p.err = p.read(p.reply, out)
+		p.Verdicts = make([]limiters.Verdict, p.Len())
+		err := p.err
+		if err == nil {
+			err = p.batch.read(p.reply, p.Verdicts)
 		}
-		if p.err == nil {
+		if err == nil {
 			decided = true
+			p.Scatter(out, nil)
 			continue
 		}
 		if failed == nil {
-			failed = p.err
+			failed = err
 		}
-		s.slotsFailed(p.err)
-		err := fmt.Errorf("redisstore: slot %d of %s: %w", slotOf(p.keys[0]), s.where, p.err)
-		for i := range p.hits {
-			out[p.place(i)] = limiters.Verdict{Err: err}
-		}
+		s.slotsFailed(err)
+		p.Scatter(out, fmt.Errorf("redisstore: slot %d of %s: %w", slotOf(p.keys[0]), s.where, err))
 	}
 	if decided || failed == nil {
 		return nil
@@ -327,7 +258,7 @@ func (s *Store) sendApart(ctx context.Context, clock *clock, parts []*part) []*p
 	var all, again []*part
 	for _, p := range parts {
 		if redis.IsTryAgainError(p.err) {
-			again = append(again, ties(p.batch)...)
+			again = append(again, ties(p.batch.now, p.Groups, p.keys, p.At)...)
 		} else {
 			all = append(all, p)
 		}

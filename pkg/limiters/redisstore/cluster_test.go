@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,13 +79,11 @@ func randomWithoutGroups(t *testing.T, store limiters.Store) {
 		for seed := range uint64(20) {
 			g, reference := limiterstest.NewGenerator(name, seed), limiterstest.NewReference()
 			for range 60 {
-				now, hits := g.Next()
-				for i := range hits {
-					hits[i].Group = 0
-				}
+				now, groups := g.Next()
+				hits := slices.Concat(groups...)
 				want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
-				err := reference.Take(t.Context(), now, hits, want)
-				if err = errors.Join(err, store.Take(t.Context(), now, hits, got)); err != nil {
+				err := reference.Take(t.Context(), now, limiters.Singles(hits...), want)
+				if err = errors.Join(err, store.Take(t.Context(), now, limiters.Singles(hits...), got)); err != nil {
 					t.Fatal(err)
 				}
 				for i := range hits {
@@ -114,27 +113,26 @@ func aGroupOverSlotsIsNotCharged(t *testing.T, c *redistest.Nodes) {
 	c.FlushAll(t)
 	s := openCluster(t, c)
 	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 2)...)
-	hits := hitsOf(keys[0], keys[1], keys[2], keys[3], keys[0], keys[0])
-	hits[0].Group, hits[2].Group = 1, 1
+	hits := hitsOf(keys[0], keys[2], keys[1], keys[3], keys[0], keys[0])
+	spanning := limiters.Group(hits[:2])
 	// A group over one key is in one slot, whatever limits it has.
-	hits[4].Group, hits[5].Group = 2, 2
 	hits[5].Limit = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour})
-	out, err := take(t, s, hits...)
+	out, err := takeGroups(t, s, spanning, hits[2:3], hits[3:4], hits[4:])
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, v := range out {
-		spans := i == 0 || i == 2
+		spans := i < 2
 		if spans != errors.Is(v.Err, ErrGroupSpansSlots) || !spans && (v.Err != nil || v.Used != 1) {
 			t.Errorf("hit %d: %+v", i, v)
 		}
 	}
-	if out, err := take(t, s, hits[0], hits[2]); err != nil || out[0].Err == nil || out[1].Err == nil {
+	if out, err := takeGroups(t, s, spanning); err != nil || out[0].Err == nil || out[1].Err == nil {
 		t.Errorf("nothing else: %+v, %v", out, err)
 	}
 	tagged := openCluster(t, c, oneSlot)
 	for used := int64(1); used <= 2; used++ {
-		if out, err := take(t, tagged, hits[0], hits[2]); err != nil || out[0].Used != used || out[1].Used != used {
+		if out, err := takeGroups(t, tagged, spanning); err != nil || out[0].Used != used || out[1].Used != used {
 			t.Errorf("with a tag: %+v, %v", out, err)
 		}
 	}
@@ -211,9 +209,9 @@ func TestNodesThatRepeatWhatTheyWereSentAreNotRepeated(t *testing.T) {
 	c := redistest.StartCluster(t, 2, "--rename-command", "EVALSHA", "")
 	s := openCluster(t, c)
 	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 2)...)
-	hits := hitsOf(keys...)
-	hits[0].Group, hits[2].Group = 1, 1 // over two slots, which fails by itself
-	out, err := take(t, s, hits...)
+	overTwoSlots := hitsOf(keys[0], keys[2]) // which fails by itself
+	hits := hitsOf(keys[1], keys[3])
+	out, err := takeGroups(t, s, overTwoSlots, hits[:1], hits[1:])
 	said := fmt.Sprint(err)
 	for _, v := range out {
 		said += fmt.Sprint(v.Err)

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,9 +43,9 @@ func (w *world) setTo(now time.Time) {
 // has looks at the key of a hit at now: it has an expiry, and none before it is as good as new.
 func (w *world) has(s *Store, now time.Time, hit limiters.Hit) {
 	w.t.Helper()
-	hit.N, hit.Group = 0, 0
+	hit.N = 0
 	out := make([]limiters.Verdict, 1)
-	if err := s.Take(context.Background(), now, []limiters.Hit{hit}, out); err != nil || out[0].Err != nil {
+	if err := s.Take(context.Background(), now, []limiters.Group{{hit}}, out); err != nil || out[0].Err != nil {
 		w.t.Fatal(err, out[0].Err)
 	}
 	key := keyOf("", &hit)
@@ -68,8 +69,8 @@ func TestAKeyIsKeptUntilItIsAsGoodAsNew(t *testing.T) {
 	for _, name := range limiters.Algorithms() {
 		for seed, runs := uint64(0), 0; runs < 30; seed++ {
 			g := limiterstest.NewGenerator(name, seed)
-			now, hits := g.Next()
-			usual := hits[0].Limit
+			now, groups := g.Next()
+			usual := groups[0][0].Limit
 			if usual.Spec().Window < 24*time.Hour || usual.Spec().Max == 0 {
 				continue
 			}
@@ -80,15 +81,16 @@ func TestAKeyIsKeptUntilItIsAsGoodAsNew(t *testing.T) {
 					break
 				}
 				w.setTo(now)
+				hits := slices.Concat(groups...)
 				out := make([]limiters.Verdict, len(hits))
-				if err := s.Take(context.Background(), now, hits, out); err != nil {
+				if err := s.Take(context.Background(), now, groups, out); err != nil {
 					t.Fatal(err)
 				}
 				for _, hit := range hits {
 					w.has(s, now, limiters.Hit{Key: hit.Key, Limit: usual})
 				}
 				g.Saw(out)
-				now, hits = g.Next()
+				now, groups = g.Next()
 			}
 		}
 	}
@@ -108,7 +110,7 @@ func TestALogThatBecomesAListExpires(t *testing.T) {
 		}
 		hit := limiters.Hit{Key: "k", Limit: limit, N: n}
 		w.setTo(now)
-		if err := s.Take(context.Background(), now, []limiters.Hit{hit}, make([]limiters.Verdict, 1)); err != nil {
+		if err := s.Take(context.Background(), now, []limiters.Group{{hit}}, make([]limiters.Verdict, 1)); err != nil {
 			t.Fatal(err)
 		}
 		w.has(s, now, hit)
@@ -122,7 +124,7 @@ func TestTheFirstWindowOfAllExpires(t *testing.T) {
 	w := &world{t: t, c: server.Client(t), ends: map[string]time.Time{}}
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour})
 	s, hit, now := open(t, server), limiters.Hit{Key: "k", Limit: limit, N: 1}, time.UnixMicro(5)
-	if err := s.Take(context.Background(), now, []limiters.Hit{hit}, make([]limiters.Verdict, 1)); err != nil {
+	if err := s.Take(context.Background(), now, []limiters.Group{{hit}}, make([]limiters.Verdict, 1)); err != nil {
 		t.Fatal(err)
 	}
 	w.has(s, now, hit)

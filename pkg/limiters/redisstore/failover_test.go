@@ -51,7 +51,7 @@ func (f *stream) run() {
 	for !f.stop.Load() {
 		n := f.next.Add(1)
 		out := make([]limiters.Verdict, 1)
-		err := f.store.Take(context.Background(), time.Time{}, hitsOf(fmt.Sprint("hit ", n)), out)
+		err := f.store.Take(context.Background(), time.Time{}, limiters.Singles(hitsOf(fmt.Sprint("hit ", n))...), out)
 		if err == nil {
 			err = out[0].Err
 		}
@@ -137,7 +137,7 @@ func (f *stream) settle(now *Store) (lost int) {
 		for i, n := range numbers {
 			hits[i] = limiters.Hit{Key: fmt.Sprint("hit ", n), Limit: hourly}
 		}
-		if err := now.Take(context.Background(), time.Time{}, hits, out); err != nil {
+		if err := now.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
 			f.t.Fatal(err)
 		}
 		for i, n := range numbers {

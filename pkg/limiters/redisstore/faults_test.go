@@ -48,7 +48,7 @@ func newLedger(t *testing.T, s *Store, key string) *ledger {
 // hit makes one hit.
 func (l *ledger) hit() error {
 	out := make([]limiters.Verdict, 1)
-	err := l.store.Take(context.Background(), time.Time{}, []limiters.Hit{{Key: l.key, Limit: many, N: 1}}, out)
+	err := l.store.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: l.key, Limit: many, N: 1}}}, out)
 	if err == nil {
 		err = out[0].Err
 	}
@@ -272,7 +272,7 @@ func TestACallThatIsKilledChargesNothing(t *testing.T) {
 				}
 			}
 		})
-		err := s.Take(t.Context(), time.Time{}, looks, make([]limiters.Verdict, len(looks)))
+		err := s.Take(t.Context(), time.Time{}, limiters.Singles(looks...), make([]limiters.Verdict, len(looks)))
 		close(done)
 		kills.Wait()
 		if err != nil {

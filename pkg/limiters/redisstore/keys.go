@@ -46,10 +46,10 @@ func (n naming) append(text []byte, h *limiters.Hit) []byte {
 
 func (n naming) key(h *limiters.Hit) string { return string(n.append(nil, h)) }
 
-// keys are those of hits, all in one piece of memory.
-func (n naming) keys(hits []limiters.Hit) []string {
+// keys returns the keys of all hits in order, in one piece of memory.
+func (n naming) keys(groups []limiters.Group) []string {
 	var room keyRoom
-	return n.keysIn(&room, hits)
+	return n.keysIn(&room, groups)
 }
 
 // A keyRoom is memory to make keys in, again and again.
@@ -59,12 +59,14 @@ type keyRoom struct {
 	keys []string
 }
 
-// keysIn are the keys of hits, until the room is used again; their text stays.
-func (n naming) keysIn(r *keyRoom, hits []limiters.Hit) []string {
+// keysIn returns the keys of all hits in order. The slice is valid until the room is used again, the texts for ever.
+func (n naming) keysIn(r *keyRoom, groups []limiters.Group) []string {
 	r.text, r.ends, r.keys = r.text[:0], r.ends[:0], r.keys[:0]
-	for i := range hits {
-		r.text = n.append(r.text, &hits[i])
-		r.ends = append(r.ends, len(r.text))
+	for _, g := range groups {
+		for i := range g {
+			r.text = n.append(r.text, &g[i])
+			r.ends = append(r.ends, len(r.text))
+		}
 	}
 	all, from := string(r.text), 0
 	for _, end := range r.ends {

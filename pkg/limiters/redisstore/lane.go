@@ -3,9 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,11 +21,8 @@ var errWaited = errors.New("the calls before it took all its time")
 // errTimeout is the error of a Take whose call has not come back in time. It may have charged.
 var errTimeout = errors.New("no answer in time")
 
-// errBug is the error of Takes that met a panic.
-var errBug = errors.New("redisstore: a bug, please report it")
-
-// A decide decides hits by one call. It uses neither hits nor out after it has returned.
-type decide func(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error
+// A decide decides hits by one call. It uses neither groups nor out after it has returned.
+type decide func(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 
 // A lane takes hits to one Redis, a call at a time. Who comes while a call is under way waits, together with all others
 // that do, and they go in the next call: there is no timer, and nobody waits who comes while there is none.
@@ -61,9 +56,9 @@ type counts struct {
 // A load is the hits of several tickets, in one call. Only the lane's goroutine touches it.
 type load struct {
 	tickets  []*ticket
-	hits     []limiters.Hit
+	groups   []limiters.Group // of the tickets
+	hits     int              // in them
 	verdicts []limiters.Verdict
-	groups   uint16
 	deadline time.Time     // the latest of the tickets': nobody waits any longer
 	had      time.Duration // the most that one of them had, from when it came
 }
@@ -74,6 +69,7 @@ type ticket struct {
 	had      time.Duration // from when it came to its deadline
 	deadline time.Time
 	hits     []limiters.Hit
+	groups   []limiters.Group // slices of hits
 	verdicts []limiters.Verdict
 	err      error
 	state    atomic.Int32
@@ -93,42 +89,43 @@ var tickets = sync.Pool{New: func() any {
 	return t
 }}
 
-// take decides hits, alone or with those of others.
-func (l *lane) take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
+// Take decides hits, alone or with those of others.
+func (l *lane) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	l.mu.Lock()
 	if l.breaker.refuses(l.busy) {
 		l.mu.Unlock()
-		l.counts.broken.Add(int64(len(hits)))
+		l.counts.broken.Add(int64(len(out)))
 		return ErrBroken
 	}
 	if !l.busy {
 		l.busy = true
 		l.mu.Unlock()
-		return l.alone(ctx, now, hits, out)
+		return l.alone(ctx, now, groups, out)
 	}
-	if l.waiting > 0 && l.waiting+len(hits) > l.bound {
+	if l.waiting > 0 && l.waiting+len(out) > l.bound {
 		l.mu.Unlock()
-		l.counts.refused.Add(int64(len(hits)))
+		l.counts.refused.Add(int64(len(out)))
 		return ErrBusy
 	}
 	t := tickets.Get().(*ticket)
-	t.now, t.hits, t.verdicts = now, append(t.hits[:0], hits...), slices.Grow(t.verdicts[:0], len(hits))[:len(hits)]
+	t.now = now
+	t.copy(groups, len(out))
 	t.had = l.has(ctx)
 	t.deadline = time.Now().Add(t.had)
 	t.state.Store(waiting)
 	l.queue = append(l.queue, t)
-	l.waiting += len(hits)
+	l.waiting += len(out)
 	l.mu.Unlock()
 	return l.await(ctx, t, out)
 }
 
-func (l *lane) alone(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-	had, err := l.has(ctx), errBug // unless it returns
+func (l *lane) alone(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	had, err := l.has(ctx), limiters.ErrPanic // unless it returns
 	defer func() { l.next(err, had) }()
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	l.count(len(hits))
-	err = l.decide(ctx, now, hits, out)
+	l.count(len(out))
+	err = l.decide(ctx, now, groups, out)
 	return err
 }
 
@@ -169,9 +166,21 @@ func (l *lane) await(ctx context.Context, t *ticket, out []limiters.Verdict) err
 	return errors.Join(errTimeout, why)
 }
 
+// copy copies groups of n hits into the ticket: a Take that gives up waiting must not use its groups any more.
+func (t *ticket) copy(groups []limiters.Group, n int) {
+	t.hits, t.groups = slices.Grow(t.hits[:0], n), t.groups[:0]
+	for _, g := range groups {
+		first := len(t.hits)
+		t.hits = append(t.hits, g...)
+		t.groups = append(t.groups, t.hits[first:])
+	}
+	t.verdicts = slices.Grow(t.verdicts[:0], n)[:n]
+}
+
 // forget gives the ticket back, without what it holds.
 func (t *ticket) forget() {
 	clear(t.hits)
+	clear(t.groups)
 	clear(t.verdicts)
 	t.err = nil
 	tickets.Put(t)
@@ -242,10 +251,11 @@ func (l *lane) collect() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := &l.load
-	d.tickets, d.hits, d.groups, d.deadline, d.had = d.tickets[:0], d.hits[:0], 0, time.Time{}, 0
+	clear(d.groups)
+	d.tickets, d.groups, d.hits, d.deadline, d.had = d.tickets[:0], d.groups[:0], 0, time.Time{}, 0
 	taken := 0
 	for _, t := range l.queue {
-		if len(d.tickets) > 0 && (len(d.hits)+len(t.hits) > l.most || !t.now.Equal(d.tickets[0].now)) {
+		if len(d.tickets) > 0 && (d.hits+len(t.hits) > l.most || !t.now.Equal(d.tickets[0].now)) {
 			break
 		}
 		taken++
@@ -259,33 +269,19 @@ func (l *lane) collect() bool {
 	return l.busy
 }
 
-// add adds the hits of a ticket. Groups of several tickets may have one number: they get their own.
 func (d *load) add(t *ticket) {
 	d.tickets = append(d.tickets, t)
 	if t.deadline.After(d.deadline) {
 		d.deadline = t.deadline
 	}
 	d.had = max(d.had, t.had)
-	first := len(d.hits)
-	d.hits = append(d.hits, t.hits...)
-	for i := range t.hits {
-		if t.hits[i].Group == 0 {
-			continue
-		}
-		same := func(h limiters.Hit) bool { return h.Group == t.hits[i].Group }
-		if j := slices.IndexFunc(t.hits[:i], same); j >= 0 {
-			d.hits[first+i].Group = d.hits[first+j].Group
-			continue
-		}
-		d.groups++
-		d.hits[first+i].Group = d.groups
-	}
+	d.groups, d.hits = append(d.groups, t.groups...), d.hits+len(t.hits)
 }
 
 func (l *lane) call() {
 	d := &l.load
-	d.verdicts = slices.Grow(d.verdicts[:0], len(d.hits))[:len(d.hits)]
-	l.count(len(d.hits))
+	d.verdicts = slices.Grow(d.verdicts[:0], d.hits)[:d.hits]
+	l.count(d.hits)
 	ctx, cancel := context.WithDeadline(context.Background(), d.deadline)
 	defer cancel()
 	err := l.guarded(ctx)
@@ -313,10 +309,6 @@ func (l *lane) deliver(told []*ticket) {
 
 // guarded makes a panic, which is a bug of ours, an error of those who wait: it is none of the process.
 func (l *lane) guarded(ctx context.Context) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v\n%s", errBug, p, debug.Stack())
-		}
-	}()
-	return l.decide(ctx, l.load.tickets[0].now, l.load.hits, l.load.verdicts)
+	defer limiters.RecoverTo(&err)
+	return l.decide(ctx, l.load.tickets[0].now, l.load.groups, l.load.verdicts)
 }

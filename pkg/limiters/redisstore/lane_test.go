@@ -56,10 +56,15 @@ func (q *queue) signal(s syscall.Signal) {
 // join makes a Take that waits behind those before it.
 func (q *queue) join(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, err *error) {
 	q.t.Helper()
+	q.joinGroups(ctx, now, limiters.Singles(hits...), out, err)
+}
+
+func (q *queue) joinGroups(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict, err *error) {
+	q.t.Helper()
 	before := q.store.lane.waits()
-	q.takes.Go(func() { *err = q.store.Take(ctx, now, hits, out) })
+	q.takes.Go(func() { *err = q.store.Take(ctx, now, groups, out) })
 	redistest.Await(q.t, "a Take to wait", func(context.Context) error {
-		if n := q.store.lane.waits(); n != before+len(hits) {
+		if n := q.store.lane.waits(); n != before+len(out) {
 			return fmt.Errorf("%d hits wait", n)
 		}
 		return nil
@@ -81,27 +86,29 @@ func TestWhatHasWaitedGoesInOneCall(t *testing.T) {
 		generator, reference := limiterstest.NewGenerator(name, 7), limiterstest.NewReference()
 		now, _ := generator.Next()
 		const takes = 60
-		var hits [takes][]limiters.Hit
+		var groups [takes][]limiters.Group
 		var want, got [takes][]limiters.Verdict
 		var failed [takes]error
 		calls := s.Stats().Calls
 		sum := 0
 		for i := range takes {
-			if _, hits[i] = generator.Next(); sum+len(hits[i]) > 250 {
-				hits[i] = nil
+			_, groups[i] = generator.Next()
+			n := len(slices.Concat(groups[i]...))
+			if sum+n > 250 {
+				groups[i] = nil
 				continue
 			}
-			sum += len(hits[i])
-			want[i], got[i] = make([]limiters.Verdict, len(hits[i])), make([]limiters.Verdict, len(hits[i]))
-			if err := reference.Take(t.Context(), now, hits[i], want[i]); err != nil {
+			sum += n
+			want[i], got[i] = make([]limiters.Verdict, n), make([]limiters.Verdict, n)
+			if err := reference.Take(t.Context(), now, groups[i], want[i]); err != nil {
 				t.Fatal(err)
 			}
-			q.join(t.Context(), now, hits[i], got[i], &failed[i])
+			q.joinGroups(t.Context(), now, groups[i], got[i], &failed[i])
 		}
 		q.goOn()
 		for i := range takes {
 			if failed[i] != nil || !slices.Equal(got[i], want[i]) {
-				t.Fatalf("%s: take %d of %+v: %v\n got %+v\nwant %+v", name, i, hits[i], failed[i], got[i], want[i])
+				t.Fatalf("%s: take %d of %+v: %v\n got %+v\nwant %+v", name, i, groups[i], failed[i], got[i], want[i])
 			}
 		}
 		if n := s.Stats().Calls - calls; n != 1 {
@@ -138,7 +145,6 @@ func TestTakesOfSeveralTimesAndTooManyHitsGoInSeveralCalls(t *testing.T) {
 	}
 }
 
-// Groups are numbered by each Take for itself.
 func TestGroupsOfSeveralTakesAreNotOne(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -148,9 +154,9 @@ func TestGroupsOfSeveralTakesAreNotOne(t *testing.T) {
 	var got [3][]limiters.Verdict
 	for i, n := range []int64{2, 1, 1} {
 		got[i] = make([]limiters.Verdict, 2)
-		q.join(t.Context(), time.Time{}, []limiters.Hit{
-			{Key: fmt.Sprint("a", i), Limit: one, N: n, Group: 9}, {Key: fmt.Sprint("b", i), Limit: one, N: 1, Group: 9},
-		}, got[i], &failed[i])
+		q.joinGroups(t.Context(), time.Time{}, []limiters.Group{{
+			{Key: fmt.Sprint("a", i), Limit: one, N: n}, {Key: fmt.Sprint("b", i), Limit: one, N: 1},
+		}}, got[i], &failed[i])
 	}
 	q.goOn()
 	for i := range got {
@@ -269,8 +275,8 @@ func TestAClockThatIsSetIsLearntAgain(t *testing.T) {
 func TestABugIsAnErrorOfThoseWhoWait(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
 	l := &lane{timeout: patience, most: 10, bound: 10, counts: &counts{}}
-	l.decide = func(_ context.Context, _ time.Time, hits []limiters.Hit, _ []limiters.Verdict) error {
-		if hits[0].Key == "first" {
+	l.decide = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
+		if groups[0][0].Key == "first" {
 			close(under)
 			<-goOn
 			return nil
@@ -279,7 +285,7 @@ func TestABugIsAnErrorOfThoseWhoWait(t *testing.T) {
 	}
 	var takes sync.WaitGroup
 	takeOf := func(key string) error {
-		return l.take(t.Context(), time.Time{}, hitsOf(key), make([]limiters.Verdict, 1))
+		return l.Take(t.Context(), time.Time{}, limiters.Singles(hitsOf(key)...), make([]limiters.Verdict, 1))
 	}
 	takes.Go(func() { _ = takeOf("first") })
 	<-under
@@ -308,17 +314,25 @@ func TestRunsAreTheHits(t *testing.T) {
 	var seen [kindMixed + 1]int
 	for range 2000 {
 		hits := make([]limiters.Hit, 1+rand.IntN(12))
-		keys := make([]string, len(hits))
-		known, groups := 1+rand.IntN(3)*rand.IntN(50), 1+rand.IntN(2)
+		keys, group := make([]string, len(hits)), make([]uint16, len(hits))
+		known, grouped := 1+rand.IntN(3)*rand.IntN(50), rand.IntN(2) == 0
 		for i := range hits {
-			hits[i] = limiters.Hit{Limit: limits[rand.IntN(5)/4], N: rand.Int64N(3) - 1, Group: uint16(rand.IntN(4) / 3 * (groups - 1))}
+			hits[i] = limiters.Hit{Limit: limits[rand.IntN(5)/4], N: rand.Int64N(3) - 1}
 			keys[i] = fmt.Sprint(rand.IntN(known))
 			if i > 0 && rand.IntN(5) > 0 {
 				hits[i] = hits[i-1]
 			}
 		}
-		b := newBatch(time.Time{}, hits, keys)
+		groups := limiters.Singles(hits...)
+		if n := len(hits) / 2; grouped && n > 1 {
+			groups = append([]limiters.Group{hits[:n]}, groups[n:]...)
+			for i := range n {
+				group[i] = 1
+			}
+		}
+		b := newBatch(time.Time{}, groups, keys)
 		var got []limiters.Hit
+		var gotGroup []uint16
 		var kinds []byte
 		for runs := b.runs; len(runs) > 0; {
 			run := runs[:17]
@@ -331,8 +345,9 @@ func TestRunsAreTheHits(t *testing.T) {
 				kinds = append(kinds, run[4])
 				got = append(got, limiters.Hit{
 					Key: b.distinct[key-1], Limit: b.limits[binary.BigEndian.Uint16(limitAndN)-1],
-					Group: binary.BigEndian.Uint16(run[7:]), N: int64(binary.BigEndian.Uint64(limitAndN[2:])),
+					N: int64(binary.BigEndian.Uint64(limitAndN[2:])),
 				})
+				gotGroup = append(gotGroup, binary.BigEndian.Uint16(run[7:]))
 				key += min(1, int(run[4]))
 			}
 		}
@@ -343,12 +358,12 @@ func TestRunsAreTheHits(t *testing.T) {
 		}
 		for i, kind := range kinds {
 			seen[kind]++
-			if alone := times[keys[i]] == 1 && hits[i].Group == 0; alone != (kind >= kindAlone) {
+			if alone := times[keys[i]] == 1 && group[i] == 0; alone != (kind >= kindAlone) {
 				t.Fatalf("hit %d of %+v is of kind %d", i, hits, kind)
 			}
 		}
-		if !slices.Equal(got, hits) {
-			t.Fatalf("\n got %+v\nwant %+v", got, hits)
+		if !slices.Equal(got, hits) || !slices.Equal(gotGroup, group) {
+			t.Fatalf("\n got %+v %v\nwant %+v %v", got, gotGroup, hits, group)
 		}
 	}
 	if slices.Contains(seen[:], 0) {
@@ -377,7 +392,7 @@ func TestHitsOfManyLimitsTravelTogether(t *testing.T) {
 		}
 	}
 	const foreign = 300
-	if err := s.client.HSet(t.Context(), s.names.keysIn(&keyRoom{}, hits)[foreign], "a", "hash").Err(); err != nil {
+	if err := s.client.HSet(t.Context(), s.names.keys(limiters.Singles(hits...))[foreign], "a", "hash").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for range 6 {
@@ -385,7 +400,7 @@ func TestHitsOfManyLimitsTravelTogether(t *testing.T) {
 			hits[i].N = random.Int64N(4) - 1
 		}
 		got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
-		if err := errors.Join(s.Take(t.Context(), now, hits, got), reference.Take(t.Context(), now, hits, want)); err != nil {
+		if err := errors.Join(s.Take(t.Context(), now, limiters.Singles(hits...), got), reference.Take(t.Context(), now, limiters.Singles(hits...), want)); err != nil {
 			t.Fatal(err)
 		}
 		for i := range hits {

@@ -61,7 +61,7 @@ func TestTheLogIsWrittenAsItsHeaderSays(t *testing.T) {
 	for i := range 100 {
 		out := make([]limiters.Verdict, 1)
 		now := logStart.Add(time.Duration(i) * 50 * time.Microsecond)
-		if err := s.Take(context.Background(), now, []limiters.Hit{hit}, out); err != nil || out[0].Err != nil {
+		if err := s.Take(context.Background(), now, []limiters.Group{{hit}}, out); err != nil || out[0].Err != nil {
 			t.Fatal(err, out[0].Err)
 		}
 	}
@@ -99,7 +99,7 @@ func stepOn(tb testing.TB, s *Store, n int64, after time.Duration) string {
 	tb.Helper()
 	now := logStart.Add((million-1)*50*time.Microsecond + after)
 	out := make([]limiters.Verdict, 1)
-	if err := s.Take(context.Background(), now, []limiters.Hit{{Key: "k", Limit: millionAMinute, N: n}}, out); err != nil {
+	if err := s.Take(context.Background(), now, []limiters.Group{{{Key: "k", Limit: millionAMinute, N: n}}}, out); err != nil {
 		tb.Fatal(err)
 	}
 	return limiterstest.Tell(out[0])
@@ -199,7 +199,7 @@ func TestALongLogIsAsTheReferenceHasIt(t *testing.T) {
 				now = now.Add(time.Duration(rnd.Int64N(300_000)) * time.Microsecond)
 			}
 			got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
-			if err := errors.Join(s.Take(t.Context(), now, hits, got), reference.Take(t.Context(), now, hits, want)); err != nil {
+			if err := errors.Join(s.Take(t.Context(), now, limiters.Singles(hits...), got), reference.Take(t.Context(), now, limiters.Singles(hits...), want)); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Equal(got, want) {
@@ -259,7 +259,7 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 			for b.Loop() {
 				for i := range 3 {
 					now := logStart.Add(time.Duration(i) * time.Second)
-					if err := s.Take(ctx, now, []limiters.Hit{hit}, make([]limiters.Verdict, 1)); err != nil {
+					if err := s.Take(ctx, now, []limiters.Group{{hit}}, make([]limiters.Verdict, 1)); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -28,7 +28,7 @@ func TestMGETIsNotNeeded(t *testing.T) {
 			hits[i] = limiters.Hit{Key: fmt.Sprint(algorithm, i), Limit: limit, N: 1}
 		}
 		for used := int64(1); used <= 4; used++ {
-			if err := s.Take(t.Context(), now, hits, verdicts); err != nil {
+			if err := s.Take(t.Context(), now, limiters.Singles(hits...), verdicts); err != nil {
 				t.Fatal(err)
 			}
 			for i, v := range verdicts {

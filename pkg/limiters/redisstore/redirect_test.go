@@ -56,7 +56,7 @@ func TestASlotThatMovesLosesNoHit(t *testing.T) {
 						hits, keys = hits[:1], keys[:1]
 					}
 					out := make([]limiters.Verdict, len(hits))
-					if err := s.Take(context.Background(), time.Time{}, hits, out); err != nil {
+					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
 						t.Errorf("take: %v", err)
 						return
 					}
@@ -121,20 +121,15 @@ func TestWhatIsRefusedWhileASlotMoves(t *testing.T) {
 			}
 		}
 	}
-	group := func(keys ...string) []limiters.Hit {
-		hits := hitsOf(keys...)
-		for i := range hits {
-			hits[i].Group = 1
-		}
-		return hits
-	}
+	together := func(keys ...string) limiters.Group { return hitsOf(keys...) }
+	alone := func(keys ...string) []limiters.Group { return limiters.Singles(hitsOf(keys...)...) }
 	out, err := take(t, s, hitsOf("old")...)
 	want(out, err, 1)
 	c.Open(t, slot, home, away)
 	// Of the keys that are one group some are here and some nowhere: no node can decide it. All else can be.
-	out, err = take(t, s, append(group("old", "new"), hitsOf("old too", "alone", "alone")...)...)
+	out, err = takeGroups(t, s, append([]limiters.Group{together("old", "new")}, alone("old too", "alone", "alone")...)...)
 	want(out, err, -1, -1, 1, 1, 2)
-	out, err = take(t, s, group("old")...)
+	out, err = takeGroups(t, s, together("old"))
 	want(out, err, 2)
 	// In a call over several slots it is the same. A hit on a key of the group is decided with it, or not.
 	untagged := openCluster(t, c, func(c *connect.Options, o *Options) {
@@ -146,10 +141,10 @@ func TestWhatIsRefusedWhileASlotMoves(t *testing.T) {
 		}
 	})
 	keys := keysOn(c, home, 2)
-	out, err = take(t, untagged, append(group("old", "new"), hitsOf(keys[0], "alone", keys[1], "old", "other")...)...)
+	out, err = takeGroups(t, untagged, append([]limiters.Group{together("old", "new")}, alone(keys[0], "alone", keys[1], "old", "other")...)...)
 	want(out, err, -1, -1, 1, 3, 1, -1, 1)
 	// If nothing else is in the call, it is the call that fails.
-	if _, err = take(t, s, group("old", "new")...); !redis.IsTryAgainError(err) {
+	if _, err = takeGroups(t, s, together("old", "new")); !redis.IsTryAgainError(err) {
 		t.Errorf("%v, want TRYAGAIN", err)
 	}
 	c.Move(t, slot, home, away)
@@ -159,7 +154,7 @@ func TestWhatIsRefusedWhileASlotMoves(t *testing.T) {
 	c.Settle(t, slot, away)
 	out, err = take(t, untagged, hitsOf(keys[0], "alone", keys[1])...)
 	want(out, err, 3, 5, 3)
-	out, err = take(t, s, group("old", "new")...)
+	out, err = takeGroups(t, s, together("old", "new"))
 	want(out, err, 3, 1)
 }
 
@@ -265,7 +260,7 @@ func TestANodeThatIsGoneFailsItsOwnSlots(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Take(ctx, time.Time{}, hitsOf(keys[:2]...), out); !errors.Is(err, context.Canceled) {
+	if err := s.Take(ctx, time.Time{}, limiters.Singles(hitsOf(keys[:2]...)...), out); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want %v", err, context.Canceled)
 	}
 }

@@ -88,27 +88,27 @@ func (s *Store) Close() error {
 var ErrTooMany = fmt.Errorf("redisstore: more than %d hits in one Take", mostHits)
 
 // Take implements limiters.Store. It waits for the timeout of Options at most.
-func (s *Store) Take(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-	if len(hits) == 0 {
+func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	if len(out) == 0 {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if len(hits) > mostHits {
+	if len(out) > mostHits {
 		return ErrTooMany
 	}
 	var err error
 	if s.cluster != nil {
-		err = s.nodes.take(ctx, now, hits, out)
-		for i := range hits {
+		err = s.nodes.take(ctx, now, groups, out)
+		for i := range out {
 			out[i].Err = explained(out[i].Err)
 		}
 	} else {
-		err = s.lane.take(ctx, now, hits, out)
+		err = s.lane.Take(ctx, now, groups, out)
 	}
 	if err != nil {
-		return fmt.Errorf("redisstore: take of %d hits at %s: %w", len(hits), s.where, explained(err))
+		return fmt.Errorf("redisstore: take of %d hits at %s: %w", len(out), s.where, explained(err))
 	}
 	return nil
 }
@@ -131,8 +131,8 @@ func (s *Store) Stats() Stats {
 }
 
 // decide decides hits by one call of the only Redis there is.
-func (s *Store) decide(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict) error {
-	b := borrowBatch(now, hits, s.names)
+func (s *Store) decide(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	b := borrowBatch(now, groups, s.names)
 	defer b.giveBack()
 	r, err := s.script.run(ctx, s.client, s.clock, b)
 	if err != nil {

@@ -50,8 +50,13 @@ var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max
 
 func take(t *testing.T, s *Store, hits ...limiters.Hit) ([]limiters.Verdict, error) {
 	t.Helper()
-	out := make([]limiters.Verdict, len(hits))
-	return out, s.Take(context.Background(), time.Time{}, hits, out)
+	return takeGroups(t, s, limiters.Singles(hits...)...)
+}
+
+func takeGroups(t *testing.T, s *Store, groups ...limiters.Group) ([]limiters.Verdict, error) {
+	t.Helper()
+	out := make([]limiters.Verdict, len(slices.Concat(groups...)))
+	return out, s.Take(context.Background(), time.Time{}, groups, out)
 }
 
 func TestAFlushedScriptIsSentAgain(t *testing.T) {
@@ -152,9 +157,9 @@ func TestABadKeyFailsAlone(t *testing.T) {
 func TestAGroupWithABadKeyIsNotCharged(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	bad := limiters.Hit{Key: "bad", Limit: hourly, N: 1, Group: 7}
+	bad := limiters.Hit{Key: "bad", Limit: hourly, N: 1}
 	c.HSet(context.Background(), keyOf("", &bad), "a", "b")
-	out, err := take(t, s, limiters.Hit{Key: "good", Limit: hourly, N: 1, Group: 7}, bad)
+	out, err := takeGroups(t, s, limiters.Group{{Key: "good", Limit: hourly, N: 1}, bad})
 	if err != nil || out[0].Err != nil || out[0].Used != 0 || out[1].Err == nil {
 		t.Errorf("%+v, %v: want the good hit undenied and uncharged, and an error for the bad", out, err)
 	}
@@ -219,31 +224,31 @@ func TestAFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	limit := func(name string) *limiters.Limit {
 		return limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 200, Window: time.Minute, FirstHit: name == "fixed_window"})
 	}
-	take := func(now time.Time, n int64, group uint16) []limiters.Verdict {
+	take := func(now time.Time, n int64) []limiters.Verdict {
 		t.Helper()
-		hits, out := []limiters.Hit{}, make([]limiters.Verdict, 3)
+		hits, out := limiters.Group{}, make([]limiters.Verdict, 3)
 		for _, name := range []string{"funnel", "sliding_log", "fixed_window"} {
-			hits = append(hits, limiters.Hit{Key: "k", Limit: limit(name), N: n, Group: group})
+			hits = append(hits, limiters.Hit{Key: "k", Limit: limit(name), N: n})
 		}
-		if err := s.Take(context.Background(), now, hits, out); err != nil {
+		if err := s.Take(context.Background(), now, []limiters.Group{hits}, out); err != nil {
 			t.Fatal(err)
 		}
 		return out
 	}
 	for i := range 100 { // a log that is a list
-		take(logStart.Add(time.Duration(i)*time.Microsecond), 1, 1)
+		take(logStart.Add(time.Duration(i)*time.Microsecond), 1)
 	}
 	// By now all has left. Dropping the old log is a write that a full Redis lets through, and after it all others.
 	later := logStart.Add(2 * time.Minute)
 	full(t, c, true)
-	refused := take(later, 1, 1)
+	refused := take(later, 1)
 	full(t, c, false)
 	for i, v := range refused {
 		if v.Err == nil {
 			t.Errorf("hit %d: %+v, want an error", i, v)
 		}
 	}
-	for i, v := range take(later, 0, 0) {
+	for i, v := range take(later, 0) {
 		if v.Used != 0 {
 			t.Errorf("hit %d was charged: %+v", i, v)
 		}

@@ -1,0 +1,117 @@
+package limiters_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// echo is a store whose verdicts have each hit's N as Used.
+type echo struct {
+	err    error
+	panics bool
+	groups []limiters.Group
+}
+
+func (e *echo) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	if e.panics {
+		panic("out of order")
+	}
+	e.groups = groups
+	for i, h := range slices.Concat(groups...) {
+		out[i] = limiters.Verdict{Allowed: true, Used: h.N}
+	}
+	return e.err
+}
+
+func hits(ns ...int64) limiters.Group {
+	var g limiters.Group
+	for _, n := range ns {
+		g = append(g, limiters.Hit{N: n})
+	}
+	return g
+}
+
+// split divides groups of hits 0 1 2, 3, 4 5 and 6 between two stores in turn.
+func split(a, b limiters.Store) ([]limiters.Verdict, error) {
+	var s limiters.Split
+	s.Add(a, hits(0, 1, 2), 0)
+	s.Add(b, hits(3), 3)
+	s.Add(a, hits(4, 5), 4)
+	s.Add(b, hits(6), 6)
+	out := make([]limiters.Verdict, 7)
+	return out, s.Take(context.Background(), time.Time{}, out)
+}
+
+func TestSplitScattersVerdicts(t *testing.T) {
+	var a, b echo
+	out, err := split(&a, &b)
+	if err != nil || len(a.groups) != 2 || len(b.groups) != 2 {
+		t.Fatal(err, a.groups, b.groups)
+	}
+	for i, v := range out {
+		if v.Used != int64(i) || !v.Allowed {
+			t.Errorf("hit %d: %+v", i, v)
+		}
+	}
+}
+
+func TestSplitStoreThatFailsFailsItsHitsOnly(t *testing.T) {
+	broken := errors.New("broken")
+	for _, bad := range []*echo{{err: broken}, {panics: true}} {
+		want := broken
+		if bad.panics {
+			want = limiters.ErrPanic
+		}
+		for _, badIsFirst := range []bool{true, false} {
+			a, b := bad, &echo{}
+			if !badIsFirst {
+				a, b = b, a
+			}
+			out, err := split(a, b)
+			if err != nil {
+				t.Errorf("%v, want no error while one store decides", err)
+			}
+			for i, v := range out {
+				ofBad := (i == 3 || i == 6) != badIsFirst
+				if ofBad != errors.Is(v.Err, want) || ofBad == v.Allowed {
+					t.Errorf("bad first: %t: hit %d: %+v", badIsFirst, i, v)
+				}
+			}
+		}
+		if _, err := split(bad, &echo{err: context.Canceled}); !errors.Is(err, want) || !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want both errors", err)
+		}
+	}
+}
+
+func TestPartOfHitsThatAreNotInTheWhole(t *testing.T) {
+	var p limiters.Part
+	p.AddHits(hits(10, 2, 11), -1, 2, -1)
+	p.Add(hits(0, 1), 0)
+	if err := p.Take(context.Background(), &echo{}, time.Time{}); err != nil || p.Len() != 5 || p.Verdicts[0].Used != 10 {
+		t.Fatal(err, p.Len(), p.Verdicts)
+	}
+	p.Drop(4)
+	out := make([]limiters.Verdict, 3)
+	out[1].Used = 99
+	p.Scatter(out, nil)
+	if out[0].Used != 0 || !out[0].Allowed || out[1].Used != 99 || out[2].Used != 2 {
+		t.Errorf("%+v", out)
+	}
+}
+
+func TestRecoverToKeepsTheStack(t *testing.T) {
+	err := func() (err error) {
+		defer limiters.RecoverTo(&err)
+		panic("out of order")
+	}()
+	if !errors.Is(err, limiters.ErrPanic) || !strings.Contains(err.Error(), "out of order") || !strings.Contains(err.Error(), "split_test.go") {
+		t.Error(err)
+	}
+}
