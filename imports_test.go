@@ -32,7 +32,10 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"pkg/rls", "pkg/descriptors pkg/limiters", "one request, one direction; it never sees which store there is"},
 	{"internal/settings", "", "a table"},
 	{"internal/socket", "", "one system call"},
+	{"internal/admission", "internal/socket", "load shedding knows no protocol but HTTP"},
 	{"internal/backoff", "", "a policy of waits"},
+	{"internal/gctune", "", "settings of the collector"},
+	{"internal/snapshot", "pkg/limiters/memstore", "a file"},
 	{"internal/listeners", "", "sockets"},
 	{"internal/tlsfiles", "", "TLS configurations from PEM files"},
 	{"internal/tracing", "internal/settings pkg/limiters", "a store that is traced is a store"},
@@ -40,7 +43,7 @@ var mayImport = []struct{ pkg, may, why string }{
 		"pkg/limiters/redisstore pkg/rls", "it reads what others have decided"},
 	{"internal/certtest", "", "certificates, for tests alone"},
 	{"internal/redistest", "internal/certtest", "real Redis servers, for tests alone"},
-	{"cmd/server", "internal/backoff internal/listeners internal/settings internal/socket internal/telemetry internal/tlsfiles internal/tracing pkg/descriptors " +
+	{"cmd/server", "internal/admission internal/backoff internal/gctune internal/listeners internal/settings internal/snapshot internal/telemetry internal/tlsfiles internal/tracing pkg/descriptors " +
 		"pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard pkg/limiters/memstore " +
 		"pkg/limiters/persecond pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/rls", "the only place that knows every package"},
 	{"e2e/harness", "", "processes, known by their command lines alone"},

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,7 +19,9 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
+	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
@@ -37,6 +41,10 @@ const maxStreams = 128
 // windowSize is how many bytes of a stream, and of a connection, may be on their way. grpc-go would rather find out by a PING each
 // round trip, and its answer, which is worth something for long streams alone.
 const windowSize = 1 << 20
+
+// maxHeaders is how many bytes the headers of a request may have. Those of Envoy have a few hundred; grpc-go's own limit is
+// 16 MiB, which each of maxStreams may hold.
+const maxHeaders = 64 << 10
 
 // workersPerCPU is how many goroutines wait for requests, for each CPU. A new goroutine grows its stack several times
 // before its request is answered, which is a fifth of what the request costs; these have grown theirs. More of them than
@@ -69,18 +77,21 @@ func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, e
 }
 
 func newGRPC(
-	service *rls.Service, bound *inFlight, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics, options ...grpc.ServerOption,
+	service *rls.Service, requests *admission.InFlight, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics, options ...grpc.ServerOption,
 ) *grpc.Server {
+	arrivals := &admission.Arrivals{}
 	server := grpc.NewServer(append(options,
 		grpc.KeepaliveEnforcementPolicy(pingsAllowed),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StaticStreamWindowSize(windowSize),
 		grpc.StaticConnWindowSize(windowSize),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.InTapHandle(arriving(arrivals)),
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.NumStreamWorkers(uint32(workers())),
 		grpc.ChainUnaryInterceptor(metrics.Unary, recovering(log, metrics)),
 	)...)
-	server.RegisterService(watched(rls.ServiceDesc(), bound, log, metrics), service)
+	server.RegisterService(admitted(rls.ServiceDesc(), requests, arrivals, log, metrics), service)
 	checks := health.NewServer()
 	healthv1.RegisterHealthServer(server, checks)
 	reflection.Register(server)
@@ -95,29 +106,68 @@ func newGRPC(
 	return server
 }
 
-// watched is desc without interceptors, which cost the one method that is called all day some closures a call. Its calls
-// are counted as they are answered, and bounded before they are decoded.
-func watched(desc *grpc.ServiceDesc, bound *inFlight, log *zap.Logger, metrics *telemetry.Metrics) *grpc.ServiceDesc {
+// shouldRateLimit is the method that is called all day.
+const shouldRateLimit = ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName
+
+// arriving bounds the time in which the messages of the rate limit service arrive. It is called with the headers of each
+// request.
+func arriving(arrivals *admission.Arrivals) tap.ServerInHandle {
+	return func(ctx context.Context, info *tap.Info) (context.Context, error) {
+		if info.FullMethodName != shouldRateLimit {
+			return ctx, nil
+		}
+		return arrivals.Context(ctx), nil
+	}
+}
+
+// admitted bounds the methods of desc. A request is admitted once its message has arrived. Interceptors would cost some
+// closures a call.
+func admitted(
+	desc *grpc.ServiceDesc, requests *admission.InFlight, arrivals *admission.Arrivals, log *zap.Logger, metrics *telemetry.Metrics,
+) *grpc.ServiceDesc {
 	for i := range desc.Methods {
 		m := &desc.Methods[i]
 		name, handle := "/"+desc.ServiceName+"/"+m.MethodName, m.Handler
 		m.Handler = func(
 			service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
 		) (reply any, err error) {
-			if err := bound.enter(ctx); err != nil {
-				return nil, err
-			}
+			entered := false
 			defer func() {
-				bound.leave()
+				if entered {
+					requests.Leave()
+				}
 				if p := recover(); p != nil {
 					metrics.PanickedAsked()
 					reply, err = nil, bug(log, name, p)
 				}
 			}()
-			return handle(service, ctx, decode, nil)
+			return handle(service, ctx, func(message any) error {
+				if err := arrivals.Receive(ctx, decode, message); err != nil {
+					return statusOf(err)
+				}
+				if err := requests.Enter(ctx); err != nil {
+					return statusOf(err)
+				}
+				entered = true
+				return nil
+			}, nil)
 		}
 	}
 	return desc
+}
+
+// statusOf is the error that the client gets for a request that was not admitted.
+func statusOf(err error) error {
+	switch {
+	case errors.Is(err, admission.ErrOverloaded):
+		return status.Error(codes.ResourceExhausted, err.Error())
+	case errors.Is(err, admission.ErrLate):
+		return status.Error(codes.DeadlineExceeded, err.Error())
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
+	default:
+		return err
+	}
 }
 
 // recovering turns a bug of ours, met by one request, into an error of that request alone.

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -121,108 +121,25 @@ func TestHalfOfARequestByHTTPTakesNoPlace(t *testing.T) {
 	}
 }
 
-// A request whose time is over, or whose client has gone, is not even decoded.
-func TestWhoHasNotWaitedIsNotDecided(t *testing.T) {
+// A request whose deadline has passed, or whose client has gone, is not even received.
+func TestAnEndedRequestIsNotReceived(t *testing.T) {
 	service := rls.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), rls.Options{})
-	bound := newInFlight(1)
-	handle := watched(rls.ServiceDesc(), bound, zap.NewNop(), telemetry.NewMetrics("test")).Methods[0].Handler
+	requests := admission.NewInFlight(1)
+	handle := admitted(rls.ServiceDesc(), requests, &admission.Arrivals{}, zap.NewNop(), telemetry.NewMetrics("test")).Methods[0].Handler
 	late, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancel()
 	gone, leave := context.WithCancel(context.Background())
 	leave()
 	for ctx, want := range map[context.Context]codes.Code{late: codes.DeadlineExceeded, gone: codes.Canceled} {
 		_, err := handle(service, ctx, func(any) error {
-			t.Error("it was decoded")
+			t.Error("the message was received")
 			return nil
 		}, nil)
 		if status.Code(err) != want {
 			t.Errorf("%v, want %v", err, want)
 		}
 	}
-	if n := bound.now.Load(); n != 0 {
-		t.Errorf("%d requests under way", n)
-	}
-}
-
-// While many requests are under way a connection that brings many is read little by little, and not before some of them are
-// answered, or a while has passed. Others are read as ever.
-func TestAConnectionIsReadAtThePaceOfTheAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bound := newInFlight(100)
-		crowd := &crowd{bound: bound}
-		crowd.conns.Add(1)
-		here, there := net.Pipe()
-		defer here.Close()
-		c := &pacedConn{Conn: there, crowd: crowd}
-		buffer := make([]byte, 1<<15)
-		// read returns the most bytes that were read at a time, and how long it took until all had been.
-		read := func(sent int) (most int, took time.Duration) {
-			go func() { _, _ = here.Write(make([]byte, sent)) }()
-			start := time.Now()
-			for got := 0; got < sent; {
-				n, err := c.Read(buffer)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got, most = got+n, max(most, n)
-			}
-			return most, time.Since(start)
-		}
-		if n, took := read(5000); n != 5000 || took != 0 {
-			t.Errorf("without requests: %d bytes at a time, in %v", n, took)
-		}
-		bound.now.Store(100)
-		if n, took := read(20); n != 20 || took != 0 {
-			t.Errorf("with little to say: %d bytes at a time, in %v", n, took)
-		}
-		if n, took := read(3 * leastRead); n != leastRead || took < patience || took > 3*patience {
-			t.Errorf("with none answered: %d bytes at a time, in %v", n, took)
-		}
-		time.Sleep(2 * patience)
-		if n, took := read(20); n != 20 || took != 0 {
-			t.Errorf("with little to say again: %d bytes at a time, in %v", n, took)
-		}
-		read(leastRead)
-		go func() {
-			time.Sleep(10 * lookAgain)
-			bound.now.Store(0)
-		}()
-		if n, took := read(5000); n != 5000 || took < 9*lookAgain || took > 11*lookAgain {
-			t.Errorf("until some are answered: %d bytes at a time, in %v", n, took)
-		}
-		bound.now.Store(100)
-		read(leastRead)
-		go func() {
-			time.Sleep(lookAgain / 2)
-			for bound.now.Load() > 0 {
-				bound.leave()
-			}
-		}()
-		if _, took := read(5000); took != lookAgain/2 {
-			t.Errorf("once they are answered: %v, want no wait for the next look", took)
-		}
-		_ = c.Close()
-		_ = c.Close()
-		if n := crowd.conns.Load(); n != 0 {
-			t.Errorf("%d connections", n)
-		}
-	})
-}
-
-func BenchmarkBound(b *testing.B) {
-	f, ctx := newInFlight(1), context.Background()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for b.Loop() {
-		if f.enter(ctx) == nil {
-			f.leave()
-		}
-	}
-}
-
-func BenchmarkCrowd(b *testing.B) {
-	c := &crowd{bound: newInFlight(1)}
-	for b.Loop() {
-		c.is(c.now())
+	if n := requests.Stats().InFlight; n != 0 {
+		t.Errorf("%d requests in flight", n)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/net/http2"
 
+	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -33,7 +34,7 @@ func TestAnIdleConnectionThatPingsIsNotCutOff(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
 				service := rls.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), rls.Options{})
-				server := newGRPC(service, newInFlight(1), newReadiness(), zap.NewNop(), telemetry.NewMetrics("test"))
+				server := newGRPC(service, admission.NewInFlight(1), newReadiness(), zap.NewNop(), telemetry.NewMetrics("test"))
 				served := make(chan error, 1)
 				go func() { served <- server.Serve(&l) }()
 				proxy, theirs := net.Pipe()

@@ -2,92 +2,145 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"math"
-	"os"
-	"runtime/debug"
-	"runtime/metrics"
+	"sync"
 	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"go.uber.org/zap"
+
+	"github.com/weir-rls/weir/internal/gctune"
+	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/internal/snapshot"
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// memoryRatio is the part of a cgroup's memory that the collector tries to stay below.
-const memoryRatio = 0.9
-
-// limitMemory has the collector work harder before the cgroup's limit ends the process. GOMEMLIMIT goes before it.
+// limitMemory makes the collector work harder before the cgroup's memory limit ends the process.
 func limitMemory(log *zap.Logger) {
-	limit, err := memlimit.Set(memlimit.WithRatio(memoryRatio), memlimit.WithProvider(memlimit.FromCgroup))
+	limit, err := gctune.LimitMemory()
 	switch {
 	case err != nil:
-		log.Debug("no memory limit taken from a cgroup", zap.Error(err))
+		log.Debug("no memory limit from a cgroup", zap.Error(err))
 	case limit < math.MaxInt64:
-		log.Info("memory limit", zap.Int64("bytes", limit))
+		log.Info("memory limit set", zap.Int64("bytes", limit))
 	}
 }
 
-// mostKeyBytes is what keys in memory may take where nothing says less.
-const mostKeyBytes = 4 << 30
+// maxKeyBytes is the default of MEMORY_MAX_BYTES on a machine with much memory.
+const maxKeyBytes = 4 << 30
 
-// keyBytes is what keys in memory may take: as set, or 0: half of what the process may, as limit tells, if it does. The other half
-// is for what the collector has not collected, rules, connections and requests.
+// keyBytes returns how many bytes the keys in memory may take. The default, 0, is half of the memory that limit returns, at
+// most maxKeyBytes. The other half is for garbage, rules, connections and requests.
 func keyBytes(set int64, limit memlimit.Provider) int64 {
 	if set > 0 {
 		return set
 	}
-	if all, err := limit(); err == nil && all/2 < mostKeyBytes {
+	if all, err := limit(); err == nil && all/2 < maxKeyBytes {
 		return max(1, int64(all/2))
 	}
-	return mostKeyBytes
+	return maxKeyBytes
 }
 
-// gcPercent is how much garbage may lie beside live bytes before it is collected. Requests are small and short-lived: at
-// Go's own 100 % collecting takes a third of their CPU, and where next to nothing is live a sixth at 400 % too. Keys and
-// rules in memory are long-lived, and more garbage beside them saves no CPU: what is written then is memory that no cache
-// holds, and for the first seconds memory that the kernel has yet to give. It is half a gigabyte at most, or half of what
-// is live; with less there are as many collections of a gigabyte of keys as one in a thousand requests feels.
-func gcPercent(live uint64) int {
+func memoryOptions(s *settings.Serve) memstore.Options {
+	return memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: keyBytes(s.MemoryMaxBytes, memlimit.FromCgroup)}
+}
+
+// A memory is the store in memory, with the file that its counters are saved to.
+type memory struct {
+	store *memstore.Store
+	path  string // of the snapshot; empty: none
+	every time.Duration
+	log   *zap.Logger
+
+	mu    sync.Mutex
+	stats telemetry.SnapshotStats
+}
+
+// openMemory makes the store in memory, with the counters of its snapshot if there is one. A snapshot that cannot be loaded
+// is renamed, and the store is empty.
+func openMemory(s *settings.Serve, log *zap.Logger) *memory {
+	m := &memory{path: s.MemorySnapshot, every: s.MemorySnapshotInterval, log: log.With(zap.String("snapshot", s.MemorySnapshot))}
+	if m.path != "" {
+		m.load(memoryOptions(s))
+	}
+	if m.store == nil {
+		m.store = memstore.New(memoryOptions(s))
+	}
+	return m
+}
+
+func (m *memory) load(o memstore.Options) {
+	since := time.Now()
+	store, loaded, err := snapshot.Load(m.path, o)
 	switch {
-	case live <= 8<<20:
-		return 1600
-	case live <= 16<<20:
-		return 800
-	case live <= 32<<20:
-		return 400
-	case live <= 256<<20:
-		return 200
-	case live <= 512<<20:
-		return 100
+	case err == nil:
+		m.store, m.stats.Loaded = store, loaded.Keys
+		m.log.Info("counters loaded", zap.Int64("keys", loaded.Keys), zap.Time("saved_at", loaded.Saved),
+			zap.Int64("expired", loaded.Ended), zap.Int64("left_out", loaded.LeftOut), zap.Duration("took", time.Since(since)))
+	case errors.Is(err, fs.ErrNotExist):
+		m.log.Info("no snapshot yet, counters start at zero")
 	default:
-		return 50
+		m.setAside(err)
 	}
 }
 
-// tuneGC keeps the collector at gcPercent until ctx ends, unless GOGC says otherwise.
-func tuneGC(ctx context.Context) {
-	if os.Getenv("GOGC") != "" {
+func (m *memory) setAside(why error) {
+	aside, err := snapshot.SetAside(m.path)
+	if err != nil {
+		m.log.Error("snapshot not loaded, counters start at zero and will not be saved", zap.Error(why), zap.NamedError("rename_error", err),
+			zap.String("remedy", "set MEMORY_SNAPSHOT to another path, or remove what is there, and start again"))
+		m.path = ""
 		return
 	}
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	wanted := func() int {
-		metrics.Read(live)
-		return gcPercent(live[0].Value.Uint64())
+	m.log.Error("snapshot not loaded, counters start at zero", zap.Error(why), zap.String("kept_as", aside),
+		zap.String("remedy", "if another version of Weir wrote it, stop, rename it back and start that version; otherwise remove it"))
+}
+
+// run saves the counters periodically, until ctx ends. The store is ready at once.
+func (m *memory) run(ctx context.Context, ready func()) {
+	ready()
+	if m.path == "" {
+		return
 	}
-	percent := wanted()
-	before := debug.SetGCPercent(percent)
-	defer func() { debug.SetGCPercent(before) }()
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(m.every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		}
-		// Setting it stops the world, so only what changes is set.
-		if now := wanted(); now != percent {
-			percent = now
-			debug.SetGCPercent(percent)
+			m.save()
 		}
 	}
+}
+
+// stopped saves what the last request has changed.
+func (m *memory) stopped() {
+	if m.path != "" {
+		m.save()
+	}
+}
+
+func (m *memory) save() {
+	since := time.Now()
+	keys, err := snapshot.Save(m.path, m.store)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.stats.Failures++
+		m.log.Error("counters not saved", zap.Error(err),
+			zap.String("remedy", "check that the folder of MEMORY_SNAPSHOT exists, is writable and is not full"))
+		return
+	}
+	m.stats.SavedAt, m.stats.Saved = time.Now(), keys
+	m.log.Debug("counters saved", zap.Int64("keys", keys), zap.Duration("took", time.Since(since)))
+}
+
+func (m *memory) snapshotStats() telemetry.SnapshotStats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stats
 }

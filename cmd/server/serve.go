@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/gctune"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tracing"
@@ -111,7 +113,7 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	var hurrying sync.WaitGroup
 	group, running := errgroup.WithContext(running)
 	p.serve(group)
-	group.Go(func() error { tuneGC(running); return nil })
+	group.Go(func() error { gctune.Run(running); return nil })
 	if sender != nil {
 		group.Go(func() error { sender.Run(running); return nil })
 	}
@@ -230,18 +232,19 @@ func newServers(
 	if err != nil {
 		return nil, err
 	}
-	bound := newInFlight(s.MaxInFlight)
-	metrics.Load(bound.stats)
+	requests := admission.NewInFlight(s.MaxInFlight)
+	metrics.Load(func() telemetry.Load { return telemetry.Load(requests.Stats()) })
 	l, err := listen(s)
 	if err != nil {
 		return nil, err
 	}
 	var byHTTP http.Handler
 	if s.JSON {
-		byHTTP = bound.bounding(service)
+		byHTTP = requests.Handler(service, rls.MaxBody)
 	}
 	all := &servers{
-		grpc: newGRPC(service, bound, ready, log, metrics, append(grpcOptions, traces...)...), grpcListener: pacedListener{l.grpc, &crowd{bound: bound}},
+		grpc:         newGRPC(service, requests, ready, log, metrics, append(grpcOptions, traces...)...),
+		grpcListener: admission.NewListener(l.grpc, requests),
 		http: []httpServer{
 			{"http", newHTTP(byHTTP, ready, metrics), l.http},
 			{"debug", newDebug(rules.live.Load), l.debug},

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
@@ -36,9 +37,9 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 		m := openMemory(s, log)
 		metrics.Memory(m.store.Stats)
 		if m.path != "" {
-			metrics.Snapshot(m.statsNow)
+			metrics.Snapshot(m.snapshotStats)
 		}
-		return &store{Store: m.store, await: m.await, stopped: m.stopped, close: func() {}}, nil
+		return &store{Store: m.store, await: m.run, stopped: m.stopped, close: func() {}}, nil
 	}
 	if s.MemorySnapshot != "" {
 		log.Warn("MEMORY_SNAPSHOT has no effect: the counters are in Redis, which keeps them", zap.String("snapshot", s.MemorySnapshot))
@@ -206,10 +207,12 @@ func (w where) files(c *connect.Options) error {
 	return nil
 }
 
-// awaitRedis asks until Redis answers, and so fast that requests can be decided, less and less often.
+// untilReady are the waits between checks of a Redis that is not ready.
+var untilReady = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
+
+// awaitRedis checks Redis until it answers within timeout, and then calls ready.
 func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration, log *zap.Logger, ready func()) {
-	const most = 5 * time.Second
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, most) {
+	for failures := 0; ; failures++ {
 		policy, took, err := askRedis(ctx, r, timeout)
 		if err == nil {
 			if policy != "" && policy != "noeviction" {
@@ -226,10 +229,9 @@ func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration,
 		if errors.Is(err, errTooFar) {
 			text = "redis answers too late, not ready"
 		}
-		log.Error(text, zap.Error(err), zap.Duration("next try in", wait))
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		wait := untilReady.Wait(failures)
+		log.Error(text, zap.Error(err), zap.Duration("retry_in", wait))
+		if backoff.Sleep(ctx, wait) != nil {
 			return
 		}
 	}

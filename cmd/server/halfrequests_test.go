@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// halfRequests sends the headers of n requests over a new HTTP/2 connection, and no message. The connection stays open
+// until the test ends. resets receives the id of each stream that the server ends.
+func halfRequests(t *testing.T, conn net.Conn, n int, header ...hpack.HeaderField) (resets <-chan uint32) {
+	t.Helper()
+	t.Cleanup(func() { _ = conn.Close() })
+	ended := make(chan uint32, 2*n)
+	var out, block bytes.Buffer
+	out.WriteString(http2.ClientPreface)
+	framer := http2.NewFramer(&out, conn)
+	_ = framer.WriteSettings()
+	encoder := hpack.NewEncoder(&block)
+	for i := range n {
+		block.Reset()
+		for _, f := range append([]hpack.HeaderField{
+			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: shouldRateLimit},
+			{Name: ":authority", Value: "weir"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+		}, header...) {
+			_ = encoder.WriteField(f)
+		}
+		id, all := uint32(2*i+1), block.Bytes()
+		part := all[:min(len(all), 1<<14)]
+		_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: part, EndHeaders: len(part) == len(all)})
+		for rest := all[len(part):]; len(rest) > 0; rest = rest[len(part):] {
+			part = rest[:min(len(rest), 1<<14)]
+			_ = framer.WriteContinuation(id, len(part) == len(rest), part)
+		}
+	}
+	go func() {
+		defer close(ended)
+		for {
+			frame, err := framer.ReadFrame()
+			if err != nil {
+				return
+			}
+			switch frame := frame.(type) {
+			case *http2.RSTStreamFrame:
+				ended <- frame.StreamID
+			case *http2.MetaHeadersFrame, *http2.HeadersFrame:
+				if frame.(interface{ StreamEnded() bool }).StreamEnded() {
+					ended <- frame.Header().StreamID
+				}
+			}
+		}
+	}()
+	if _, err := io.Copy(conn, &out); err != nil && len(header) == 0 {
+		t.Fatal(err)
+	}
+	return ended
+}
+
+// latencies returns the sorted times that n requests took, eight at a time, and fails the test for each that is refused.
+func (s *server) latencies(n int) []time.Duration {
+	s.t.Helper()
+	took := make(chan time.Duration, n)
+	for range 8 {
+		go func() {
+			for range n / 8 {
+				start := time.Now()
+				if _, err := s.ask("alice"); err != nil {
+					s.t.Errorf("a whole request: %v", err)
+				}
+				took <- time.Since(start)
+			}
+		}()
+	}
+	var all []time.Duration
+	for range n / 8 * 8 {
+		all = append(all, <-took)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Requests that have sent only their headers neither refuse nor delay others, as many as they are.
+func TestHalfRequestsRefuseNobody(t *testing.T) {
+	s := serving(t, "CONFIG_PATH="+rulesFile(t))
+	s.awaitHealthy()
+	s.latencies(80)
+	alone := s.latencies(800)
+	const conns, streams = 64, 128
+	for range conns {
+		conn, err := net.Dial("tcp", s.address("grpc"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		halfRequests(t, conn, streams)
+	}
+	beside := s.latencies(800)
+	// The limit is far above what a busy machine adds, and below what a paced connection waits.
+	median := len(alone) / 2
+	if limit := 10*alone[median] + 50*time.Millisecond; beside[median] > limit {
+		t.Errorf("beside %d half requests: median %v, want at most %v; alone it was %v", conns*streams, beside[median], limit, alone[median])
+	}
+	if got := s.metric("weir_refused_requests_total"); got != "0" {
+		t.Errorf("%s requests refused, want none", got)
+	}
+	t.Logf("p99 %v alone, %v beside %d half requests", alone[len(alone)*99/100], beside[len(beside)*99/100], conns*streams)
+}
+
+// The server ends half requests: they hold memory.
+func TestHalfRequestsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
+		service := rls.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), rls.Options{})
+		server := newGRPC(service, admission.NewInFlight(1), newReadiness(), zap.NewNop(), telemetry.NewMetrics("test"))
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(&l) }()
+		client, theirs := net.Pipe()
+		l.conns <- theirs
+		ended := halfRequests(t, client, 128)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		// The first 64 may wait as long as they like: so few hold nothing worth a timer for each request.
+		if n := len(ended); n < 64 {
+			t.Errorf("%d of 128 half requests ended within a minute, want at least 64", n)
+		}
+		_ = client.Close()
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Headers beyond 64 KiB are not kept.
+func TestLargeHeadersAreNotKept(t *testing.T) {
+	s := serving(t, "CONFIG_PATH="+rulesFile(t))
+	s.awaitHealthy()
+	for range 20 {
+		conn, err := net.Dial("tcp", s.address("grpc"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		halfRequests(t, conn, 1, hpack.HeaderField{Name: "x-fill", Value: strings.Repeat("z", 15<<20), Sensitive: true})
+	}
+	if _, err := s.ask("alice"); err != nil {
+		t.Error(err)
+	}
+	if inuse := s.metric("go_memstats_heap_inuse_bytes"); number(t, inuse) > 100<<20 {
+		t.Errorf("%s bytes of heap beside 20 requests with headers of 15 MiB, want less than 100 MiB", inuse)
+	}
+}
+
+func number(t *testing.T, text string) float64 {
+	t.Helper()
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,92 @@
+package admission
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// While many requests are in flight, a connection that sends many is read in small steps: after some are answered, or after
+// maxPause. Other connections are read as always.
+func TestListenerReadsAtThePaceOfTheAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		requests := NewInFlight(100)
+		pacer := &pacer{requests: requests}
+		pacer.conns.Add(1)
+		here, there := net.Pipe()
+		defer here.Close()
+		c := &conn{Conn: there, pacer: pacer}
+		buffer := make([]byte, 1<<15)
+		// read returns the most bytes that were read at a time, and how long it took until all had been.
+		read := func(sent int) (most int, took time.Duration) {
+			go func() { _, _ = here.Write(make([]byte, sent)) }()
+			start := time.Now()
+			for got := 0; got < sent; {
+				n, err := c.Read(buffer)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, most = got+n, max(most, n)
+			}
+			return most, time.Since(start)
+		}
+		if n, took := read(5000); n != 5000 || took != 0 {
+			t.Errorf("without requests: %d bytes at a time, in %v", n, took)
+		}
+		requests.count.Store(100)
+		if n, took := read(20); n != 20 || took != 0 {
+			t.Errorf("with little to send: %d bytes at a time, in %v", n, took)
+		}
+		if n, took := read(3 * minRead); n != minRead || took < maxPause || took > 3*maxPause {
+			t.Errorf("with none answered: %d bytes at a time, in %v", n, took)
+		}
+		time.Sleep(2 * maxPause)
+		if n, took := read(20); n != 20 || took != 0 {
+			t.Errorf("with little to send again: %d bytes at a time, in %v", n, took)
+		}
+		read(minRead)
+		go func() {
+			time.Sleep(10 * checkEvery)
+			requests.count.Store(0)
+		}()
+		if n, took := read(5000); n != 5000 || took < 9*checkEvery || took > 11*checkEvery {
+			t.Errorf("until some are answered: %d bytes at a time, in %v", n, took)
+		}
+		requests.count.Store(100)
+		read(minRead)
+		go func() {
+			time.Sleep(checkEvery / 2)
+			for requests.count.Load() > 0 {
+				requests.Leave()
+			}
+		}()
+		if _, took := read(5000); took != checkEvery/2 {
+			t.Errorf("once they are answered: %v, want no wait for the next check", took)
+		}
+		_ = c.Close()
+		_ = c.Close()
+		if n := pacer.conns.Load(); n != 0 {
+			t.Errorf("%d connections", n)
+		}
+	})
+}
+
+func BenchmarkEnterAndLeave(b *testing.B) {
+	f, ctx := NewInFlight(1), context.Background()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for b.Loop() {
+		if f.Enter(ctx) == nil {
+			f.Leave()
+		}
+	}
+}
+
+func BenchmarkLoad(b *testing.B) {
+	p := &pacer{requests: NewInFlight(1)}
+	for b.Loop() {
+		p.busy(p.load())
+	}
+}

@@ -1,0 +1,58 @@
+package gctune
+
+import (
+	"context"
+	"runtime/metrics"
+	"testing"
+	"time"
+)
+
+// currentPercent returns the GOGC value in effect.
+func currentPercent() int {
+	set := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(set)
+	return int(set[0].Value.Uint64())
+}
+
+func TestGarbageIsBounded(t *testing.T) {
+	for live := uint64(1 << 20); live < 1<<36; live += live/7 + 1 {
+		p := percent(live)
+		if garbage := live * uint64(p) / 100; p < 50 || garbage > max(live/2, 1<<29) {
+			t.Fatalf("%d live bytes: %d %%, %d bytes of garbage", live, p, garbage)
+		}
+	}
+	for live, want := range map[uint64]int{5 << 20: 1600, 12 << 20: 800, 100 << 20: 200, 1 << 30: 50} {
+		if p := percent(live); p != want {
+			t.Errorf("%d live bytes: %d %%, want %d", live, p, want)
+		}
+	}
+}
+
+func TestRunTunesAndRestores(t *testing.T) {
+	t.Setenv("GOGC", "")
+	before := currentPercent()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { Run(ctx); close(ended) }()
+	for deadline := time.Now().Add(10 * time.Second); currentPercent() != 1600 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if got := currentPercent(); got != 1600 {
+		t.Errorf("%d %%, want 1600", got)
+	}
+	cancel()
+	<-ended
+	if got := currentPercent(); got != before {
+		t.Errorf("%d %% afterwards, want %d", got, before)
+	}
+}
+
+func TestRunLeavesGOGCAlone(t *testing.T) {
+	t.Setenv("GOGC", "50")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	Run(ctx)
+	if ctx.Err() != nil {
+		t.Error("Run adjusts GOGC although the environment sets it")
+	}
+}
