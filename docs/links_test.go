@@ -1,0 +1,94 @@
+// Package docs holds the documentation. Its test checks the links of every page of the repository.
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = ".."
+
+func pages(t *testing.T) (all []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (slices.Contains([]string{".git", ".tools", "dist", "testdata"}, d.Name())):
+			return fs.SkipDir
+		case strings.HasSuffix(path, ".md") && !strings.Contains(path, "bench"+string(filepath.Separator)):
+			all = append(all, path)
+		}
+		return nil
+	})
+	if err != nil || len(all) < 20 {
+		t.Fatalf("%d pages, %v", len(all), err)
+	}
+	return all
+}
+
+var (
+	fence   = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	link    = regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)\s]+))?\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors are the names that GitHub gives to headings.
+func anchors(text string) (all []string) {
+	for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		all = append(all, strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
+	}
+	return all
+}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	for _, path := range pages(t) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
+			target := path
+			if l[1] != "" {
+				target = filepath.Join(filepath.Dir(path), l[1])
+			}
+			info, err := os.Stat(target)
+			if err != nil {
+				t.Errorf("%s: %v", path, err)
+				continue
+			}
+			if l[2] == "" || info.IsDir() {
+				continue
+			}
+			there, err := os.ReadFile(target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Contains(anchors(string(there)), l[2]) {
+				t.Errorf("%s: %s has no heading #%s", path, target, l[2])
+			}
+		}
+	}
+}
+
+func TestEveryPageOfThisFolderIsInTheIndex(t *testing.T) {
+	index, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range all {
+		if page != "README.md" && !strings.Contains(string(index), "]("+page+")") {
+			t.Errorf("docs/README.md does not link to %s", page)
+		}
+	}
+}
