@@ -12,40 +12,42 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
-	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
 )
 
-// ruleSource keeps the rules of the moment in step with where they come from, and with the overlay.
+// ruleSource loads the rules and the overlay, and loads them again when they change.
 type ruleSource struct {
 	from    string
 	live    atomic.Pointer[descriptors.Rules]
 	log     *zap.Logger
 	metrics *telemetry.Metrics
-	there   func() // rules have come
-	// replaced is called when rules have taken the place of others; nil until there is somebody to tell.
+	there   func() // called when rules are in force
+	// replaced, if not nil, is called when rules have replaced others.
 	replaced func()
 
-	file    *sources.File // nil where rules come by xDS
+	file    *sources.File // nil if the rules come by xDS
 	xds     *xds.Source
 	overlay *sources.File // nil without one
 
-	mu      sync.Mutex
-	options rulesfile.Options
-	files   []rulesfile.File // that the rules were made of, or last could not be
-	// warnings are those of the rules of the moment.
-	warnings rulesfile.Faults
-	said     string // why they last could not, lest it be said again and again
+	mu         sync.Mutex
+	options    rulesfile.Options
+	overlayErr error            // of an overlay that was faulty at start: without it no rules can be loaded
+	files      []rulesfile.File // offered last, with or without faults
+	// inForce is the fingerprint of the files and the overlay files of the rules in force, "" if there are none or the last
+	// load failed.
+	inForce      string
+	overlayFiles string           // fingerprint of the overlay in options
+	warnings     rulesfile.Faults // of the rules in force
+	logged       string           // the error logged last, which is not logged twice
 }
 
-// newRuleSource reads the rules that lie in files. Rules that cannot be read, or have faults, are an error, unless the
-// settings say to start without. Those that come by xDS come later.
+// newRuleSource loads the rules from files. If rules or overlay cannot be read, or have faults, it returns an error, or
+// starts without rules if the settings allow it. Rules by xDS arrive later.
 func newRuleSource(
 	s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics, there func(),
 ) (*ruleSource, error) {
@@ -55,108 +57,76 @@ func newRuleSource(
 		r.overlay = &sources.File{Path: s.Overlay}
 		files, err := r.overlay.Read()
 		if errors.Is(err, sources.ErrNoFile) {
-			log.Warn("no overlay yet: every rule counts as it says itself", zap.Error(err))
+			log.Warn("no overlay yet", zap.String("overlay", s.Overlay))
 			err = nil
 		}
-		if err := r.readOverlay(files, err); err != nil {
-			return nil, err
+		if r.overlayErr = r.readOverlay(files, err); r.overlayErr != nil && !s.ForceStartWithoutInitialConfig {
+			return nil, r.overlayErr
 		}
 	}
 	if s.ForceStartWithoutInitialConfig && !s.HealthyWithAtLeastOneConfigLoaded {
 		there()
 	}
 	if s.ConfigType == settings.FromXDS {
+		if r.overlayErr != nil {
+			r.failed(r.overlayErr)
+		}
 		r.from = s.ServerURL
 		var err error
-		r.xds, err = newXDS(&s.XDS, log)
+		r.xds, err = newXDS(&s.XDS, log, telemetry.NewXDS(metrics.Registry))
 		return r, err
 	}
 	r.file = &sources.File{Path: s.Path()}
 	files, err := r.file.Read()
 	if err != nil {
-		err = fmt.Errorf("no rules: %w (--config or CONFIG_PATH names the file or folder)", err)
+		err = fmt.Errorf("no rules: %w (set --config or CONFIG_PATH to a file or folder)", err)
 	}
-	switch err = r.take(files, err); {
-	case err == nil:
-		r.loaded()
-	case s.ForceStartWithoutInitialConfig:
+	if err = r.take(files, err); err != nil {
+		if !s.ForceStartWithoutInitialConfig {
+			return nil, err
+		}
 		r.failed(err)
-	default:
-		return nil, err
 	}
 	return r, nil
 }
 
-func newXDS(s *settings.XDS, log *zap.Logger) (*xds.Source, error) {
-	metadata, err := s.Metadata()
-	if err != nil {
-		return nil, fmt.Errorf("CONFIG_GRPC_XDS_NODE_METADATA: %w", err)
-	}
-	headers, err := s.Headers()
-	if err != nil {
-		return nil, fmt.Errorf("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: %w", err)
-	}
-	source := &xds.Source{
-		Server: s.ServerURL, NodeID: s.NodeID, NodeMetadata: metadata, Headers: headers,
-		MaxMessageSize: s.MaxMessageSize,
-		Backoff:        backoff.Backoff{Initial: s.BackoffInitial, Max: s.BackoffMax},
-		Notify: func(e xds.Event) {
-			fields := []zap.Field{zap.String("server", s.ServerURL)}
-			switch e.Kind {
-			case xds.Connected:
-				log.Info("xds: connected", fields...)
-			case xds.Disconnected:
-				if e.Err != nil {
-					log.Error("xds: not connected, rules stay as they are", append(fields, zap.Error(e.Err), zap.Duration("next try in", e.Retry))...)
-				}
-			case xds.Accepted, xds.Unchanged:
-				log.Debug("xds: "+e.Kind.String(), append(fields, zap.String("version", e.Version))...)
-			case xds.Rejected:
-				log.Debug("xds: rejected", append(fields, zap.String("version", e.Version), zap.Error(e.Err))...)
-			}
-		},
-	}
-	if s.BackoffJitter {
-		source.Backoff.Jitter = 1
-	}
-	if s.UseTLS {
-		files := tlsfiles.Client{Cert: s.ClientCert, Key: s.ClientKey, CA: s.ServerCA, ServerName: s.ServerSAN}
-		if _, err := files.Config(); err != nil {
-			return nil, fmt.Errorf("CONFIG_GRPC_XDS_SERVER_USE_TLS: %w", err)
-		}
-		source.TLS = files.Config
-	}
-	return source, nil
-}
-
-// load takes rules that have come, or why they have not, and tells what became of them. The error is of rules with
-// faults, which change nothing.
+// load loads rules that a source has reported, or logs why it could not read them. It returns an error if the rules have
+// faults. The old rules then stay in force.
 func (r *ruleSource) load(files []rulesfile.File, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err = r.take(files, err); err != nil {
 		r.failed(err)
-		return err
 	}
-	r.loaded()
-	return nil
+	return err
 }
 
+// take puts rules in force, unless they are in force already.
 func (r *ruleSource) take(files []rulesfile.File, err error) error {
 	if err != nil {
 		return err
 	}
 	r.files = files
+	if r.overlayErr != nil {
+		return r.overlayErr
+	}
+	fingerprint := rulesfile.Fingerprint(files) + r.overlayFiles
+	if fingerprint == r.inForce {
+		domains, n := r.live.Load().Counts()
+		r.log.Info("rules unchanged", zap.Bool("rules_changed", false), zap.Int("domains", domains), zap.Int("rules", n))
+		return nil
+	}
 	rules, warnings, err := rulesfile.ParseWith(r.options, files...)
 	if err != nil {
 		return fmt.Errorf("the rules of %s have faults:\n%w", r.from, err)
 	}
-	r.live.Store(rules)
-	r.warnings = warnings
+	old := r.live.Swap(rules)
+	r.inForce, r.warnings, r.logged = fingerprint, warnings, ""
+	r.loaded(old)
 	return nil
 }
 
-// readOverlay takes an overlay; one with faults changes nothing.
+// readOverlay parses an overlay. If it has faults, nothing changes.
 func (r *ruleSource) readOverlay(files []rulesfile.File, err error) error {
 	var overlay *rulesfile.Overlay
 	if err == nil {
@@ -165,50 +135,52 @@ func (r *ruleSource) readOverlay(files []rulesfile.File, err error) error {
 	if err != nil {
 		return fmt.Errorf("the overlay %s: %w", r.overlay.Path, err)
 	}
-	r.options.Overlay = overlay
+	r.options.Overlay, r.overlayFiles = overlay, rulesfile.Fingerprint(files)
 	return nil
 }
 
-func (r *ruleSource) loaded() {
-	r.said = ""
+// loaded announces new rules.
+func (r *ruleSource) loaded(old *descriptors.Rules) {
 	if r.replaced != nil {
 		r.replaced()
 	}
 	rules := r.live.Load()
 	for _, w := range r.warnings {
-		r.log.Warn("suspicious rule", zap.Stringer("at", w))
+		r.log.Warn("suspicious rule", zap.Inline(loggedFault(w)))
 	}
 	r.metrics.Loaded(rules, time.Now(), nil)
 	domains, n := rules.Counts()
-	r.log.Info("rules loaded", zap.Int("domains", domains), zap.Int("rules", n))
+	fields := []zap.Field{zap.Int("domains", domains), zap.Int("rules", n)}
+	if old != nil {
+		c := descriptors.Diff(old, rules)
+		fields = append(fields, zap.Bool("rules_changed", c.Any()),
+			zap.Int("domains_added", c.DomainsAdded), zap.Int("domains_removed", c.DomainsRemoved),
+			zap.Int("rules_added", c.RulesAdded), zap.Int("rules_removed", c.RulesRemoved),
+			zap.Int("rules_modified", c.RulesModified), zap.Bool("rules_reordered", c.Reordered))
+	}
+	r.log.Info("rules loaded", fields...)
 	r.there()
 }
 
+// failed counts and logs rules that could not be loaded. It logs each error once.
 func (r *ruleSource) failed(err error) {
+	r.inForce = ""
 	r.metrics.Loaded(nil, time.Now(), err)
-	what := "rules not loaded, the old ones stay"
-	if r.live.Load() == nil {
-		what = "rules not loaded, there are none"
-	}
-	if text := brief(err); text != r.said {
-		r.said = text
-		r.log.Error(what, zap.String("from", r.from), zap.String("error", text))
+	if text := err.Error(); text != r.logged {
+		r.logged = text
+		r.log.Error("rules not loaded", append(faultFields(err), zap.String("source", r.from),
+			zap.Bool("old_rules_stay", r.live.Load() != nil))...)
 	}
 }
 
-// watch takes rules, and the overlay, whenever they change, until ctx ends.
+// watch loads the rules and the overlay when they change, until ctx ends.
 func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		for {
 			select {
 			case <-reload:
-				r.log.Info("SIGHUP: reading the rules again")
-				for _, f := range []*sources.File{r.file, r.overlay} {
-					if f != nil {
-						f.Reload()
-					}
-				}
+				r.reload()
 			case <-ctx.Done():
 				return nil
 			}
@@ -229,30 +201,37 @@ func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal) error {
 	return nil
 }
 
-// overlayChanged reads the rules again under another overlay.
-func (r *ruleSource) overlayChanged(files []rulesfile.File, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	before := r.options
-	if err = r.readOverlay(files, err); err == nil && r.files != nil {
-		err = r.take(r.files, nil)
-	}
-	if err != nil {
-		r.options = before
-		r.failed(err)
+// reload reads the files now. The result is logged even if nothing has changed.
+func (r *ruleSource) reload() {
+	if r.xds != nil && r.overlay == nil {
+		r.log.Info("SIGHUP: nothing to read, the rules come by xDS")
 		return
 	}
-	if r.files != nil {
-		r.loaded()
+	r.log.Info("SIGHUP: reading the rules again")
+	r.mu.Lock()
+	r.logged = "" // an error that remains is logged again
+	r.mu.Unlock()
+	for _, f := range []*sources.File{r.file, r.overlay} {
+		if f != nil {
+			f.Reload()
+		}
 	}
 }
 
-// brief is an error for the log, which tells the first of many faults.
-func brief(err error) string {
-	const most = 20
-	var faults rulesfile.Faults
-	if !errors.As(err, &faults) || len(faults) <= most {
-		return err.Error()
+// overlayChanged loads the last rules again with a new overlay.
+func (r *ruleSource) overlayChanged(files []rulesfile.File, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	options, overlayFiles, overlayErr := r.options, r.overlayFiles, r.overlayErr
+	if err = r.readOverlay(files, err); err == nil {
+		r.overlayErr = nil
+		if r.files == nil {
+			return
+		}
+		err = r.take(r.files, nil)
 	}
-	return fmt.Sprintf("%v\nand %d more: weir check prints them all", faults[:most], len(faults)-most)
+	if err != nil {
+		r.options, r.overlayFiles, r.overlayErr = options, overlayFiles, overlayErr
+		r.failed(err)
+	}
 }

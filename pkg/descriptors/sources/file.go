@@ -60,7 +60,7 @@ func (f *File) Read() ([]rulesfile.File, error) {
 	return r.files, r.err
 }
 
-// Reload makes Watch read the files now and report a change at once, without waiting for Stable.
+// Reload makes Watch read the files and report them at once, changed or not, without waiting for Stable.
 func (f *File) Reload() {
 	select {
 	case f.reloads() <- struct{}{}:

@@ -28,7 +28,7 @@ const (
 //
 // A change is reported when two readings, at least File.Stable apart, agree on the contents, sizes and modification
 // times. A file that is written in place is therefore reported whole, unless its writer pauses for longer than that.
-// [File.Reload] reports a change at once. If files keep changing for a minute, Watch reports an error.
+// [File.Reload] makes Watch report at once, even without a change. If files keep changing for a minute, Watch reports an error.
 //
 // Watch learns of changes by notification, including changes of symbolic links on the path, such as those of a mounted
 // ConfigMap. Where there are no notifications, as on some network file systems, it reads the files every File.Poll.
@@ -58,12 +58,12 @@ func (f *File) setWatching(on bool) {
 	f.watching = on
 }
 
-// report returns the reading to report, if any. With now, it does not wait until the files are stable.
+// report returns the reading to report, if any. If now is set, it reports any reading.
 func (f *File) report(pending *change, r reading, now bool) (reading, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	content := r.content()
-	if content == f.loaded {
+	if content == f.loaded && !now {
 		*pending = change{}
 		return reading{}, false
 	}

@@ -120,7 +120,6 @@ func TestWatchReportsOnlyChanges(t *testing.T) {
 		must(t, os.Rename(other, dir+"/"+name))
 	}
 	move("a", "1")
-	f.Reload()
 	move("b", "2")
 	w.await("a=1 b=2")
 }
@@ -316,6 +315,16 @@ func TestReloadReportsAChangeAtOnce(t *testing.T) {
 	change("2")
 	f.Reload()
 	w.await("a=2")
+}
+
+func TestReloadReportsUnchangedFiles(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a", "1")
+	f := &sources.File{Path: dir, Poll: never, Stable: never}
+	w := start(t, f)
+	w.await("a=1")
+	f.Reload()
+	w.await("a=1")
 }
 
 // TestWatchDuringConstantNotifications creates a notification every 10 ms, so that there is never a pause in them.

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"errors"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+// maxLoggedFaults bounds the faults in one log line.
+const maxLoggedFaults = 20
+
+// faultFields returns the fields of a log line about rules that could not be loaded: an object for each fault, or the
+// error.
+func faultFields(err error) []zap.Field {
+	var faults rulesfile.Faults
+	if !errors.As(err, &faults) {
+		return []zap.Field{zap.Error(err)}
+	}
+	logged := faults[:min(len(faults), maxLoggedFaults)]
+	return []zap.Field{zap.Int("faults_total", len(faults)), zap.Array("faults", loggedFaults(logged))}
+}
+
+type loggedFaults rulesfile.Faults
+
+func (fs loggedFaults) MarshalLogArray(enc zapcore.ArrayEncoder) error {
+	for _, f := range fs {
+		if err := enc.AppendObject(loggedFault(f)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type loggedFault rulesfile.Fault
+
+func (f loggedFault) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	enc.AddString("file", f.File)
+	enc.AddInt("line", f.Line)
+	enc.AddInt("column", f.Column)
+	enc.AddString("message", f.Message)
+	return nil
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"go.uber.org/zap/zapcore"
+
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+func TestAtMost20FaultsAreLogged(t *testing.T) {
+	logged := func(err error) string {
+		var out bytes.Buffer
+		telemetry.NewLog(&out, zapcore.InfoLevel, "json").Error("rules not loaded", faultFields(err)...)
+		return out.String()
+	}
+	text := "domain: d\n"
+	for i := range 50 {
+		text += fmt.Sprintf("x%d: 1\n", i)
+	}
+	_, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(text)})
+	got := logged(err)
+	if !strings.Contains(got, `"faults_total":50`) || strings.Count(got, `"line":`) != 20 ||
+		!strings.Contains(got, `{"file":"f","line":21,"column":1,"message":"`) {
+		t.Errorf("50 faults are logged as %s", got)
+	}
+	if got := logged(errors.New("no such file")); !strings.Contains(got, `"error":"no such file"`) {
+		t.Errorf("an error is logged as %s", got)
+	}
+}
+
+func TestReloadLogsWhatChanged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rules)
+	s := serving(t, "CONFIG_PATH="+path)
+	_, seen := s.log.await(t, 0, "rules loaded")
+	hangup := func() {
+		t.Helper()
+		if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.awaitHealthy()
+	hangup()
+	line, seen := s.log.await(t, seen, "rules unchanged")
+	if !strings.Contains(line, `"rules_changed":false,"domains":1,"rules":1`) {
+		t.Error(line)
+	}
+	write(t, path, strings.Replace(rules, "requests_per_unit: 2", "requests_per_unit: 5", 1)+
+		"  - {key: tenant, rate_limit: {unit: day, requests_per_unit: 1}}\n")
+	hangup()
+	line, seen = s.log.await(t, seen, "rules loaded")
+	if !strings.Contains(line, `"rules_changed":true,"domains_added":0,"domains_removed":0,"rules_added":1,"rules_removed":0,"rules_modified":1`) {
+		t.Error(line)
+	}
+	write(t, path, "domain: [\n")
+	hangup()
+	_, seen = s.log.await(t, seen, "rules not loaded")
+	hangup()
+	s.log.await(t, seen, "rules not loaded") // a second SIGHUP logs the fault that remains
+}
+
+// With FORCE_START_WITHOUT_INITIAL_CONFIG a faulty overlay does not end the server. It does not serve the rules without
+// their overlay either.
+func TestForceStartWithAFaultyOverlay(t *testing.T) {
+	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
+	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unit: day}}\n")
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+overlay, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
+	_, seen := s.log.await(t, 0, "rules not loaded")
+	if _, err := s.ask("alice"); err == nil || !strings.Contains(err.Error(), "no rate limit configuration loaded") {
+		t.Errorf("%v, want no answer before the overlay is correct", err)
+	}
+	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 9}}\n")
+	s.log.await(t, seen, "rules loaded")
+	if got := s.left("alice"); got != 9 {
+		t.Errorf("%d left of a funnel that holds 9", got)
+	}
+}

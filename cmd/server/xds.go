@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/internal/tlsfiles"
+	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
+)
+
+func newXDS(s *settings.XDS, log *zap.Logger, metrics *telemetry.XDS) (*xds.Source, error) {
+	metadata, err := s.Metadata()
+	if err != nil {
+		return nil, fmt.Errorf("CONFIG_GRPC_XDS_NODE_METADATA: %w", err)
+	}
+	headers, err := s.Headers()
+	if err != nil {
+		return nil, fmt.Errorf("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: %w", err)
+	}
+	observer := &xdsObserver{log: log.With(zap.String("server", s.ServerURL)), metrics: metrics}
+	source := &xds.Source{
+		Server: s.ServerURL, NodeID: s.NodeID, NodeMetadata: metadata, Headers: headers,
+		MaxMessageSize: s.MaxMessageSize,
+		Backoff:        backoff.Backoff{Initial: s.BackoffInitial, Max: s.BackoffMax},
+		Notify:         observer.notify,
+	}
+	if s.BackoffJitter {
+		source.Backoff.Jitter = 1
+	}
+	if s.UseTLS {
+		files := tlsfiles.Client{Cert: s.ClientCert, Key: s.ClientKey, CA: s.ServerCA, ServerName: s.ServerSAN}
+		if _, err := files.Config(); err != nil {
+			return nil, fmt.Errorf("CONFIG_GRPC_XDS_SERVER_USE_TLS: %w", err)
+		}
+		source.TLS = files.Config
+	}
+	return source, nil
+}
+
+// An xdsObserver logs and counts the events of one xDS source. Its methods are called from one goroutine.
+type xdsObserver struct {
+	log     *zap.Logger
+	metrics *telemetry.XDS
+
+	lost     time.Time // of the connection; zero while it is up
+	attempts int       // that failed since then
+	logged   string    // the error logged last
+}
+
+func (o *xdsObserver) notify(e xds.Event) {
+	switch e.Kind {
+	case xds.Connected:
+		o.metrics.Connected(true)
+		fields := []zap.Field{}
+		if !o.lost.IsZero() {
+			fields = append(fields, zap.Duration("outage", time.Since(o.lost)), zap.Int("failed_attempts", o.attempts))
+		}
+		o.log.Info("xds: connected", fields...)
+		o.lost, o.attempts, o.logged = time.Time{}, 0, ""
+	case xds.Disconnected:
+		o.metrics.Connected(false)
+		o.disconnected(e)
+	case xds.Rejected:
+		o.metrics.Pushed(e.Kind.String())
+		o.log.Debug("xds: rejected", zap.String("version", e.Version), zap.Error(e.Err))
+	default:
+		o.metrics.Pushed(e.Kind.String())
+		o.log.Debug("xds: "+e.Kind.String(), zap.String("version", e.Version))
+	}
+}
+
+// disconnected logs the first failed attempt of an outage and each new error as an error, the others for debugging.
+func (o *xdsObserver) disconnected(e xds.Event) {
+	if e.Err == nil {
+		return
+	}
+	if o.lost.IsZero() {
+		o.lost = time.Now()
+	}
+	o.attempts++
+	write := o.log.Debug
+	if text := e.Err.Error(); text != o.logged {
+		o.logged, write = text, o.log.Error
+	}
+	write("xds: not connected", zap.Error(e.Err), zap.Duration("retry_in", e.Retry))
+}

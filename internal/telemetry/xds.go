@@ -1,0 +1,38 @@
+package telemetry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// XDS counts the connections to an xDS server and its pushes.
+type XDS struct {
+	connected prometheus.Gauge
+	pushes    *prometheus.CounterVec
+}
+
+// NewXDS returns metrics and registers them.
+func NewXDS(registry prometheus.Registerer) *XDS {
+	x := &XDS{
+		connected: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_xds_connected", Help: "Whether a stream to the xDS server is open: 1 or 0. Without one, the last rules stay in force.",
+		}),
+		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_xds_pushes_total", Help: "Pushes of the xDS server, by result: accepted, unchanged, or rejected (the old rules stay).",
+		}, []string{"result"}),
+	}
+	registry.MustRegister(x.connected, x.pushes)
+	for _, result := range []string{"accepted", "unchanged", "rejected"} {
+		x.pushes.WithLabelValues(result)
+	}
+	return x
+}
+
+// Connected sets whether a stream is open.
+func (x *XDS) Connected(up bool) {
+	if up {
+		x.connected.Set(1)
+	} else {
+		x.connected.Set(0)
+	}
+}
+
+// Pushed counts a push by its result.
+func (x *XDS) Pushed(result string) { x.pushes.WithLabelValues(result).Inc() }
