@@ -39,11 +39,13 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"internal/listeners", "", "sockets"},
 	{"internal/tlsfiles", "", "TLS configurations from PEM files"},
 	{"internal/tracing", "internal/settings pkg/limiters", "a store that is traced is a store"},
-	{"internal/telemetry", "pkg/descriptors pkg/limiters pkg/limiters/guard pkg/limiters/memstore " +
-		"pkg/limiters/redisstore pkg/rls", "it reads what others have decided"},
+	{"internal/telemetry", "pkg/descriptors pkg/limiters pkg/rls", "reads decisions and knows no store"},
+	{"internal/ratelimitstats", "pkg/descriptors pkg/limiters pkg/rls", "the metrics of envoyproxy/ratelimit, from decisions"},
+	{"internal/statsd", "", "sends counters of any source"},
 	{"internal/certtest", "", "certificates, for tests alone"},
 	{"internal/redistest", "internal/certtest", "real Redis servers, for tests alone"},
-	{"cmd/server", "internal/admission internal/backoff internal/gctune internal/listeners internal/settings internal/snapshot internal/telemetry internal/tlsfiles internal/tracing pkg/descriptors " +
+	{"cmd/server", "internal/admission internal/backoff internal/gctune internal/listeners internal/ratelimitstats internal/settings internal/snapshot " +
+		"internal/statsd internal/telemetry internal/tlsfiles internal/tracing pkg/descriptors " +
 		"pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard pkg/limiters/memstore " +
 		"pkg/limiters/persecond pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/rls", "the only place that knows every package"},
 	{"e2e/harness", "", "processes, known by their command lines alone"},
@@ -59,7 +61,7 @@ var mayImport = []struct{ pkg, may, why string }{
 
 // heavy are the libraries that only some packages may see, and the reason.
 var heavy = []struct{ prefix, only, why string }{
-	{"google.golang.org/grpc", "pkg/rls pkg/descriptors/sources/xds internal/telemetry internal/tracing cmd/server bench/bare",
+	{"google.golang.org/grpc", "pkg/rls pkg/descriptors/sources/xds internal/ratelimitstats internal/telemetry internal/tracing cmd/server bench/bare",
 		"the wire stops at the door"},
 	{"google.golang.org/protobuf", "pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
 		"the wire stops at the door"},
@@ -67,8 +69,8 @@ var heavy = []struct{ prefix, only, why string }{
 	{"go.opentelemetry.io/", "internal/tracing", "who traces is one room"},
 	{"github.com/redis/", "pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest", "one client, in one room"},
 	{"go.yaml.in/", "pkg/descriptors/rulesfile e2e/harness", "YAML stops where it is parsed"},
-	{"go.uber.org/zap", "internal/settings internal/telemetry cmd/server", "packages return errors; the process logs"},
-	{"github.com/prometheus/", "internal/telemetry cmd/server", "packages return values; the process measures"},
+	{"go.uber.org/zap", "internal/settings internal/statsd internal/telemetry cmd/server", "packages return errors; the process logs"},
+	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry cmd/server", "packages return values; the process measures"},
 }
 
 type listed struct {

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
@@ -77,7 +78,8 @@ func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, e
 }
 
 func newGRPC(
-	service *rls.Service, requests *admission.InFlight, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics, options ...grpc.ServerOption,
+	service *rls.Service, requests *admission.InFlight, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
+	stats *ratelimitstats.Stats, options ...grpc.ServerOption,
 ) *grpc.Server {
 	arrivals := &admission.Arrivals{}
 	server := grpc.NewServer(append(options,
@@ -89,9 +91,9 @@ func newGRPC(
 		grpc.InTapHandle(arriving(arrivals)),
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.NumStreamWorkers(uint32(workers())),
-		grpc.ChainUnaryInterceptor(metrics.Unary, recovering(log, metrics)),
+		grpc.ChainUnaryInterceptor(stats.Unary, recovering(log, metrics)),
 	)...)
-	server.RegisterService(admitted(rls.ServiceDesc(), requests, arrivals, log, metrics), service)
+	server.RegisterService(admitted(rls.ServiceDesc(), requests, arrivals, log, metrics, stats), service)
 	checks := health.NewServer()
 	healthv1.RegisterHealthServer(server, checks)
 	reflection.Register(server)
@@ -124,6 +126,7 @@ func arriving(arrivals *admission.Arrivals) tap.ServerInHandle {
 // closures a call.
 func admitted(
 	desc *grpc.ServiceDesc, requests *admission.InFlight, arrivals *admission.Arrivals, log *zap.Logger, metrics *telemetry.Metrics,
+	stats *ratelimitstats.Stats,
 ) *grpc.ServiceDesc {
 	for i := range desc.Methods {
 		m := &desc.Methods[i]
@@ -137,7 +140,8 @@ func admitted(
 					requests.Leave()
 				}
 				if p := recover(); p != nil {
-					metrics.PanickedAsked()
+					metrics.Panicked()
+					stats.Panicked()
 					reply, err = nil, bug(log, name, p)
 				}
 			}()

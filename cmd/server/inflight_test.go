@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -124,8 +125,9 @@ func TestHalfOfARequestByHTTPTakesNoPlace(t *testing.T) {
 // A request whose deadline has passed, or whose client has gone, is not even received.
 func TestAnEndedRequestIsNotReceived(t *testing.T) {
 	service := rls.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), rls.Options{})
+	metrics := telemetry.NewMetrics("test")
 	requests := admission.NewInFlight(1)
-	handle := admitted(rls.ServiceDesc(), requests, &admission.Arrivals{}, zap.NewNop(), telemetry.NewMetrics("test")).Methods[0].Handler
+	handle := admitted(rls.ServiceDesc(), requests, &admission.Arrivals{}, zap.NewNop(), metrics, ratelimitstats.New(metrics.Registry, ratelimitstats.Options{})).Methods[0].Handler
 	late, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancel()
 	gone, leave := context.WithCancel(context.Background())

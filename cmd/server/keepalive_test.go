@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -34,7 +35,8 @@ func TestAnIdleConnectionThatPingsIsNotCutOff(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
 				service := rls.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), rls.Options{})
-				server := newGRPC(service, admission.NewInFlight(1), newReadiness(), zap.NewNop(), telemetry.NewMetrics("test"))
+				metrics := telemetry.NewMetrics("test")
+				server := newGRPC(service, admission.NewInFlight(1), newReadiness(), zap.NewNop(), metrics, ratelimitstats.New(metrics.Registry, ratelimitstats.Options{}))
 				served := make(chan error, 1)
 				go func() { served <- server.Serve(&l) }()
 				proxy, theirs := net.Pipe()

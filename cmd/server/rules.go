@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -26,6 +27,7 @@ type ruleSource struct {
 	live    atomic.Pointer[descriptors.Rules]
 	log     *zap.Logger
 	metrics *telemetry.Metrics
+	stats   *ratelimitstats.Stats
 	there   func() // called when rules are in force
 	// replaced, if not nil, is called when rules have replaced others.
 	replaced func()
@@ -49,9 +51,9 @@ type ruleSource struct {
 // newRuleSource loads the rules from files. If rules or overlay cannot be read, or have faults, it returns an error, or
 // starts without rules if the settings allow it. Rules by xDS arrive later.
 func newRuleSource(
-	s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics, there func(),
+	s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics, stats *ratelimitstats.Stats, there func(),
 ) (*ruleSource, error) {
-	r := &ruleSource{from: s.Path(), log: log, metrics: metrics, there: there}
+	r := &ruleSource{from: s.Path(), log: log, metrics: metrics, stats: stats, there: there}
 	r.options.MergeDomains = s.MergeDomainConfig
 	if s.Overlay != "" {
 		r.overlay = &sources.File{Path: s.Overlay}
@@ -149,6 +151,7 @@ func (r *ruleSource) loaded(old *descriptors.Rules) {
 		r.log.Warn("suspicious rule", zap.Inline(loggedFault(w)))
 	}
 	r.metrics.Loaded(rules, time.Now(), nil)
+	r.stats.Loaded(rules, nil)
 	domains, n := rules.Counts()
 	fields := []zap.Field{zap.Int("domains", domains), zap.Int("rules", n)}
 	if old != nil {
@@ -166,6 +169,7 @@ func (r *ruleSource) loaded(old *descriptors.Rules) {
 func (r *ruleSource) failed(err error) {
 	r.inForce = ""
 	r.metrics.Loaded(nil, time.Now(), err)
+	r.stats.Loaded(nil, err)
 	if text := err.Error(); text != r.logged {
 		r.logged = text
 		r.log.Error("rules not loaded", append(faultFields(err), zap.String("source", r.from),

@@ -119,7 +119,7 @@ func TestNoSecretIsShown(t *testing.T) {
 				s.log.await(t, 0, "a key that cannot be decided")
 				redis.Stop()
 				_, _ = s.ask("alice")
-				s.log.await(t, 0, "the store does not answer")
+				s.log.await(t, 0, "store failed")
 			}
 			write(t, path, strings.Replace(rules, "year", "fortnight", 1))
 			if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {

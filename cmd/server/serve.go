@@ -19,7 +19,9 @@ import (
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/gctune"
+	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/internal/statsd"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tracing"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -55,15 +57,17 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
 
-	metrics := telemetry.NewMetrics(versionOf(), telemetry.NearLimitRatio(s.NearLimitRatio),
-		telemetry.ResponseTimeInMilliseconds(s.PrometheusMillis))
-	sender, err := newSender(&s.Stats, metrics, log)
+	metrics := telemetry.NewMetrics(versionOf())
+	stats := ratelimitstats.New(metrics.Registry, ratelimitstats.Options{
+		NearLimitRatio: s.NearLimitRatio, Milliseconds: s.PrometheusMillis,
+	})
+	sender, err := newSender(&s.Stats, stats, metrics, log)
 	if err != nil {
 		return err
 	}
 	ready := newReadiness()
 	rulesThere, storeAnswered := ready.need(), ready.need()
-	rules, err := newRuleSource(&s.Serve, log, metrics, rulesThere)
+	rules, err := newRuleSource(&s.Serve, log, metrics, stats, rulesThere)
 	if err != nil {
 		return err
 	}
@@ -98,7 +102,7 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 		fallback.Forget()
 		doWithout()
 	}
-	p, err := newServers(&s.Serve, rules, store, ready, log, metrics, traces.GRPC()...)
+	p, err := newServers(&s.Serve, rules, store, ready, log, metrics, stats, traces.GRPC()...)
 	if err != nil {
 		return err
 	}
@@ -167,7 +171,9 @@ func (s *serve) hurry(ended <-chan struct{}, signals <-chan os.Signal, giveUp fu
 }
 
 // newSender is what sends metrics to statsd or dogstatsd; nil if nothing does.
-func newSender(s *settings.Stats, metrics *telemetry.Metrics, log *zap.Logger) (*telemetry.Sender, error) {
+func newSender(
+	s *settings.Stats, from statsd.Source, metrics *telemetry.Metrics, log *zap.Logger,
+) (*statsd.Sender, error) {
 	if s.DisableStats || !s.UseStatsd && !s.UseDogStatsd {
 		return nil, nil
 	}
@@ -175,17 +181,17 @@ func newSender(s *settings.Stats, metrics *telemetry.Metrics, log *zap.Logger) (
 	if err != nil {
 		return nil, fmt.Errorf("EXTRA_TAGS: %w", err)
 	}
-	to := telemetry.Destination{
+	to := statsd.Destination{
 		Network: s.StatsdProtocol, Address: net.JoinHostPort(s.StatsdHost, strconv.Itoa(int(s.StatsdPort))),
 		Every: s.FlushInterval, Tags: tags,
 	}
 	if s.UseDogStatsd {
-		to.Network, to.Dog, to.DogTags = "udp", true, telemetry.DogTags(os.Getenv)
-		if to.Mogrifiers, err = telemetry.Mogrifiers(s.Mogrifiers, os.Getenv); err != nil {
+		to.Network, to.Dog, to.DogTags = "udp", true, statsd.DogTags(os.Getenv)
+		if to.Mogrifiers, err = statsd.Mogrifiers(s.Mogrifiers, os.Getenv); err != nil {
 			return nil, err
 		}
 	}
-	return metrics.NewSender(to, log), nil
+	return statsd.New(to, from, metrics.Registry, log), nil
 }
 
 // drain lets time pass in which the server still answers. Another signal cuts it short.
@@ -213,12 +219,13 @@ type httpServer struct {
 
 func newServers(
 	s *settings.Serve, rules *ruleSource, store *store, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
-	traces ...grpc.ServerOption,
+	stats *ratelimitstats.Stats, traces ...grpc.ServerOption,
 ) (*servers, error) {
 	logAnswer := telemetry.AnswerLog(log)
 	options := rls.Options{
 		Observe: func(a *rls.Answer) {
 			metrics.Answered(a)
+			stats.Answered(a)
 			logAnswer(a)
 		},
 		ShadowMode: s.ShadowMode, QuotaMode: s.QuotaMode, DynamicMetadata: s.ResponseDynamicMetadata,
@@ -233,7 +240,7 @@ func newServers(
 		return nil, err
 	}
 	requests := admission.NewInFlight(s.MaxInFlight)
-	metrics.Load(func() telemetry.Load { return telemetry.Load(requests.Stats()) })
+	metrics.Load(func() telemetry.LoadStats { return telemetry.LoadStats(requests.Stats()) })
 	l, err := listen(s)
 	if err != nil {
 		return nil, err
@@ -243,7 +250,7 @@ func newServers(
 		byHTTP = requests.Handler(service, rls.MaxBody)
 	}
 	all := &servers{
-		grpc:         newGRPC(service, requests, ready, log, metrics, append(grpcOptions, traces...)...),
+		grpc:         newGRPC(service, requests, ready, log, metrics, stats, append(grpcOptions, traces...)...),
 		grpcListener: admission.NewListener(l.grpc, requests),
 		http: []httpServer{
 			{"http", newHTTP(byHTTP, ready, metrics), l.http},

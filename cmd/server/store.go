@@ -35,7 +35,7 @@ type store struct {
 func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (*store, error) {
 	if s.BackendType == settings.Memory {
 		m := openMemory(s, log)
-		metrics.Memory(m.store.Stats)
+		metrics.Memory(func() telemetry.MemoryStats { return telemetry.MemoryStats(m.store.Stats()) })
 		if m.path != "" {
 			metrics.Snapshot(m.snapshotStats)
 		}
@@ -84,7 +84,7 @@ func remember(
 		return inner, func() {}, func() {}
 	}
 	cache := guard.NewDenyCache(inner, guard.DenyOptions{Bytes: s.LocalCacheSize, Max: s.DenyCacheMax})
-	metrics.DenyCache(cache.Stats)
+	metrics.DenyCache(func() telemetry.DenyCacheStats { return telemetry.DenyCacheStats(cache.Stats()) })
 	return cache, cache.Drop, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -103,11 +103,11 @@ func fallBack(
 	tidy = func(context.Context) {}
 	if s.BackendType == settings.Redis {
 		local := memstore.New(memoryOptions(s))
-		metrics.Memory(local.Stats)
+		metrics.Memory(func() telemetry.MemoryStats { return telemetry.MemoryStats(local.Stats()) })
 		o.Local, tidy = local, func(ctx context.Context) { sweep(ctx, local) }
 	}
 	f = guard.NewFallback(inner, o)
-	metrics.Fallback(f.Stats, rules.live.Load)
+	metrics.Fallback(func() telemetry.FallbackStats { return telemetry.FallbackStats(f.Stats()) }, rules.live.Load)
 	return f, tidy
 }
 
@@ -177,7 +177,10 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.M
 		o.Tag = descriptors.DomainOf
 	}
 	r := redisstore.New(c, o)
-	metrics.Redis(w.prefix, r.Stats)
+	metrics.Redis(w.prefix, func() telemetry.RedisStats {
+		s := r.Stats()
+		return telemetry.RedisStats{Calls: s.Calls, Hits: s.Hits, Refused: s.Refused, Left: s.Left, Broken: s.Broken}
+	})
 	return &store{
 		Store: r,
 		await: func(ctx context.Context, ready func()) {

@@ -5,23 +5,28 @@ import (
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
-// Fallback tells what decides while the store does not, by the rules of the moment.
-func (m *Metrics) Fallback(stats func() guard.FallbackStats, rules func() *descriptors.Rules) {
+// FallbackStats is what the fallback for a failed store reports.
+type FallbackStats struct {
+	Lost    bool                             // the last call to the store failed
+	Decided [limiters.OnErrorLocal + 1]int64 // hits that the store did not decide, by the policy that did
+}
+
+// Fallback registers the metrics of the fallback. The modes of a domain are those of the rules in force.
+func (m *Metrics) Fallback(stats func() FallbackStats, rules func() *descriptors.Rules) {
 	m.Registry.MustRegister(&fallback{
 		stats: stats, rules: rules,
-		mode: prometheus.NewDesc("weir_domain_mode", "1 for what decides the hits of a domain just now: the store, or, while that "+
-			"fails, what on_store_error says of its limits.", []string{"domain", "mode"}, nil),
-		hits: prometheus.NewDesc("weir_fallback_hits_total", "Decisions that the store failed to make, by what on_store_error made of them.",
+		mode: prometheus.NewDesc("weir_domain_mode", "1 for each mode that decides a domain's hits now: store, or the "+
+			"on_store_error of its limits while the store fails. Else 0.", []string{"domain", "mode"}, nil),
+		hits: prometheus.NewDesc("weir_fallback_hits_total", "Hits that the store failed to decide, by the on_store_error that decided them.",
 			[]string{"mode"}, nil),
 	})
 }
 
-// A fallback is read whenever it is asked for.
+// A fallback collects its metrics at each scrape.
 type fallback struct {
-	stats      func() guard.FallbackStats
+	stats      func() FallbackStats
 	rules      func() *descriptors.Rules
 	mode, hits *prometheus.Desc
 }
@@ -32,12 +37,12 @@ func (f *fallback) Describe(to chan<- *prometheus.Desc) { to <- f.mode; to <- f.
 // Collect implements prometheus.Collector.
 func (f *fallback) Collect(to chan<- prometheus.Metric) {
 	stats := f.stats()
-	gauge := func(domain, mode string, is bool) {
+	gauge := func(domain, mode string, active bool) {
 		value := 0.0
-		if is {
+		if active {
 			value = 1
 		}
-		to <- prometheus.MustNewConstMetric(f.mode, prometheus.GaugeValue, value, domain, mode)
+		to <- constMetric(f.mode, prometheus.GaugeValue, value, domain, mode)
 	}
 	for d := range f.rules().Domains() {
 		modes := d.OnErrors()
@@ -50,6 +55,6 @@ func (f *fallback) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	for mode := limiters.OnErrorFail; mode <= limiters.OnErrorLocal; mode++ {
-		to <- prometheus.MustNewConstMetric(f.hits, prometheus.CounterValue, float64(stats.Decided[mode]), mode.String())
+		to <- constMetric(f.hits, prometheus.CounterValue, float64(stats.Decided[mode]), mode.String())
 	}
 }

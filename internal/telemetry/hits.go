@@ -19,19 +19,24 @@ const (
 
 var verdictNames = [hitVerdicts]string{"allowed", "denied", "error"}
 
-// hits are weir_hits_total: three counters for each rule, by its name, which a reload does not change. A hundred thousand
-// rules are a few MB, where a counter of Prometheus' own for each verdict is a hundred.
+// hits collects weir_hits_total: three counters for each rule, by the rule's name, which a reload does not change. For a
+// hundred thousand rules it takes a few MB; a prometheus.Counter for each verdict would take a hundred.
 type hits struct {
 	desc   *prometheus.Desc
 	byRule descriptors.PerRule[ruleHits]
 
 	mu    sync.RWMutex
-	rules map[owner]*ruleHits // overrides that no rule matches have no name
-	next  map[owner]*ruleHits // those that will be rules, while keep is at work
-	room  []ruleHits          // for those that come, side by side
+	rules map[ruleID]*ruleHits // hits of limits in requests that no rule matches have an empty name
+	next  map[ruleID]*ruleHits // replaces rules once keep has filled it
+	room  []ruleHits           // allocated in advance, side by side
 }
 
-// ruleHits are the hits of a rule, by verdict, in a cache line of their own: what rules are hit by is unlike among cores.
+// A ruleID names a rule across reloads.
+type ruleID struct{ domain, name string }
+
+func ruleIDOf(r *descriptors.Rule) ruleID { return ruleID{r.Domain, r.Name} }
+
+// ruleHits counts the hits of a rule by verdict. It fills a cache line, because several cores count at once.
 type ruleHits struct {
 	counts
 	_ [64 - 8*hitVerdicts]byte
@@ -39,55 +44,55 @@ type ruleHits struct {
 
 type counts [hitVerdicts]atomic.Uint64
 
-// roomFor is how many have their room at once: a page, so that each begins with a line. It stays while one of them does.
+// roomFor is the number of ruleHits allocated at once: a page, so that each starts at a cache line.
 const roomFor = 64
 
 func newHits() *hits {
 	return &hits{
-		desc: prometheus.NewDesc("weir_hits_total", "Hits by rule and verdict: allowed, denied, or error where the store could not "+
-			"decide. Looks and refunds are no hits.", []string{"domain", "rule", "verdict"}, nil),
-		rules: map[owner]*ruleHits{},
+		desc: prometheus.NewDesc("weir_hits_total", "Hits by rule and verdict: allowed, denied, or error if the store could not "+
+			"decide. Peeks and refunds are not counted.", []string{"domain", "rule", "verdict"}, nil),
+		rules: map[ruleID]*ruleHits{},
 	}
 }
 
-// of finds the counters of a rule, or makes them.
-func (h *hits) of(o owner) *ruleHits {
+// of returns the counters of a rule. It creates them if there are none.
+func (h *hits) of(id ruleID) *ruleHits {
 	h.mu.RLock()
-	found := h.rules[o]
+	found := h.rules[id]
 	h.mu.RUnlock()
 	if found != nil {
 		return found
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if found = h.rules[o]; found == nil {
+	if found = h.rules[id]; found == nil {
 		if len(h.room) == 0 {
 			h.room = make([]ruleHits, roomFor)
 		}
 		found, h.room = &h.room[0], h.room[1:]
-		h.rules[o] = found
+		h.rules[id] = found
 		if h.next != nil {
-			h.next[o] = found
+			h.next[id] = found
 		}
 	}
 	return found
 }
 
-// keepAtOnce is how many rules keep looks at before it lets those in who wait for the lock.
+// keepAtOnce is the number of rules that keep visits before it releases the lock for a moment.
 const keepAtOnce = 1024
 
-// keep drops what rules no longer have, and the texts of the rules before them with it. It is for one caller at a time.
+// keep drops the counters of rules that no longer exist. It is for one caller at a time.
 func (h *hits) keep(rules *descriptors.Rules) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.next = make(map[owner]*ruleHits, len(h.rules))
-	keep := func(o owner) {
-		if found := h.rules[o]; found != nil {
-			h.next[o] = found
+	h.next = make(map[ruleID]*ruleHits, len(h.rules))
+	keep := func(id ruleID) {
+		if found := h.rules[id]; found != nil {
+			h.next[id] = found
 		}
 	}
 	for d := range rules.Domains() {
-		keep(owner{domain: d.Name()})
+		keep(ruleID{domain: d.Name()})
 	}
 	n := 0
 	for r := range rules.All() {
@@ -95,7 +100,7 @@ func (h *hits) keep(rules *descriptors.Rules) {
 			h.mu.Unlock()
 			h.mu.Lock()
 		}
-		keep(ownerOf(r))
+		keep(ruleIDOf(r))
 	}
 	h.rules, h.next = h.next, nil
 	h.byRule.Reset(rules)
@@ -104,18 +109,18 @@ func (h *hits) keep(rules *descriptors.Rules) {
 // Describe implements prometheus.Collector.
 func (h *hits) Describe(to chan<- *prometheus.Desc) { to <- h.desc }
 
-// Collect implements prometheus.Collector. What nobody has hit is not told.
+// Collect implements prometheus.Collector. Counters that are 0 are left out.
 func (h *hits) Collect(to chan<- prometheus.Metric) {
 	h.mu.RLock()
 	all := make([]prometheus.Metric, 0, len(h.rules))
-	for o, counted := range h.rules {
+	for id, counted := range h.rules {
 		for verdict := range counted.counts {
 			if n := counted.counts[verdict].Load(); n > 0 {
-				all = append(all, metric(h.desc, n, []string{o.domain, o.rule, verdictNames[verdict]}))
+				all = append(all, constMetric(h.desc, prometheus.CounterValue, float64(n), id.domain, id.name, verdictNames[verdict]))
 			}
 		}
 	}
-	h.mu.RUnlock() // who collects may be slow
+	h.mu.RUnlock() // the receiver may be slow
 	for _, m := range all {
 		to <- m
 	}
@@ -123,15 +128,15 @@ func (h *hits) Collect(to chan<- prometheus.Metric) {
 
 func (m *Metrics) hitsOf(d *rls.Decision) *counts {
 	if d.Rule == nil {
-		return &m.hits.of(owner{domain: d.Domain}).counts
+		return &m.hits.of(ruleID{domain: d.Domain}).counts
 	}
 	cached := m.hits.byRule.Of(d.Rule)
 	if cached == nil {
-		return &m.hits.of(ownerOf(d.Rule)).counts // of rules that have just been replaced
+		return &m.hits.of(ruleIDOf(d.Rule)).counts // the rules were just replaced
 	}
 	found := cached.Load()
 	if found == nil {
-		found = m.hits.of(ownerOf(d.Rule))
+		found = m.hits.of(ruleIDOf(d.Rule))
 		cached.Store(found)
 	}
 	return &found.counts

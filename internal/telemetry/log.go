@@ -8,11 +8,12 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// NewLog makes a log that writes lines of text, or of JSON with the field names that envoyproxy/ratelimit uses.
+// NewLog returns a log that writes to w as text or, if format is json, as JSON with the field names of envoyproxy/ratelimit.
 func NewLog(w io.Writer, level zapcore.Level, format string) *zap.Logger {
 	config := zap.NewProductionEncoderConfig()
 	config.EncodeTime = zapcore.RFC3339NanoTimeEncoder
@@ -25,53 +26,57 @@ func NewLog(w io.Writer, level zapcore.Level, format string) *zap.Logger {
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
 }
 
-// oncePerSecond is log but for lines that are there already in the same second.
+// oncePerSecond returns a log that drops a message that it has logged in the same second.
 func oncePerSecond(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(core, time.Second, 1, 0)
 	}))
 }
 
-// StoreLog makes, of a log, one for a store that is lost and found. One that goes to and fro, as a cluster of which a part is
-// gone, does not drown it.
-func StoreLog(log *zap.Logger) func(lost bool, why error) {
+// StoreLog returns a function that logs when the store fails and when it answers again: at most one line of each a second,
+// because a cluster without one of its nodes may alternate.
+func StoreLog(log *zap.Logger) func(lost bool, err error) {
 	sampled := oncePerSecond(log)
-	return func(lost bool, why error) {
+	return func(lost bool, err error) {
 		if lost {
-			sampled.Error("the store does not answer: on_store_error says what becomes of hits", zap.Error(why))
+			sampled.Error("store failed: on_store_error decides", zap.Error(err))
 		} else {
-			sampled.Info("the store answers again")
+			sampled.Info("store recovered")
 		}
 	}
 }
 
-// AnswerLog makes, of a log, one for answers: of each code it writes the first line of a second, for a store that is gone
-// must not drown the log. With debug it tells of descriptors that no rule limits.
+// AnswerLog returns a function that logs requests that were not decided: at most one line a second for each gRPC code. At
+// level debug it also logs the keys of descriptors that no rule limits.
 func AnswerLog(log *zap.Logger) func(*rls.Answer) {
-	sampled := oncePerSecond(log)
+	unmatched := oncePerSecond(log)
+	var sampled [codes.Unauthenticated + 1]*zap.Logger
+	for code := range sampled {
+		sampled[code] = oncePerSecond(log)
+	}
 	return func(a *rls.Answer) {
 		if a.DomainNotFound || len(a.Unmatched) > 0 {
-			tellUnmatched(sampled, a)
+			logUnmatched(unmatched, a)
 		}
 		if a.Err == nil {
 			return
 		}
-		fields := []zap.Field{zap.Error(a.Err), zap.Duration("took", a.Took)}
-		// A key holds what users sent: it is for those alone who look for it.
+		fields := []zap.Field{zap.Stringer("code", a.Code), zap.Error(a.Err), zap.Duration("took", a.Took)}
+		// A key contains what a user sent: it is logged at level debug only.
 		if keyed := (interface{ StoreKey() string })(nil); log.Core().Enabled(zap.DebugLevel) && errors.As(a.Err, &keyed) {
 			fields = append(fields, zap.String("key", keyed.StoreKey()))
 		}
-		sampled.Warn("not decided: "+a.Code.String(), fields...)
+		sampled[min(a.Code, codes.Unauthenticated)].Warn("request not decided", fields...)
 	}
 }
 
-// tellUnmatched tells the keys of descriptors that nothing limits. Their values are what users sent.
-func tellUnmatched(log *zap.Logger, a *rls.Answer) {
+// logUnmatched logs the keys of descriptors that no rule limits. It omits the values, because users sent them.
+func logUnmatched(log *zap.Logger, a *rls.Answer) {
 	if !log.Core().Enabled(zap.DebugLevel) {
 		return
 	}
 	if a.DomainNotFound {
-		log.Debug("no rules have this domain", zap.String("domain", a.Domain))
+		log.Debug("no rules for this domain", zap.String("domain", a.Domain))
 	}
 	for _, entries := range a.Unmatched {
 		keys := make([]string, len(entries))

@@ -1,15 +1,14 @@
-package telemetry
+package ratelimitstats
 
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// The matrix of names: what each level of a rule is called, from its line of YAML to the label and the name in statsd.
-func TestTheMatrixOfNames(t *testing.T) {
+// Each row is a rule, a request, and the names of the levels in labels and in statsd.
+func TestStatLevelNames(t *testing.T) {
 	const limit = "rate_limit: {unit: day, requests_per_unit: 1}"
 	for _, c := range []struct {
 		descriptors string
@@ -30,12 +29,12 @@ func TestTheMatrixOfNames(t *testing.T) {
 		{"[{key: a, descriptors: [{key: b, value: c, descriptors: [{key: d, " + limit + "}]}]}]",
 			[]string{"a=x", "b=c", "d=z"}, []string{"a", "b_c", "d"}},
 	} {
-		m := NewMetrics("test")
+		m := newStats(Options{})
 		rules := loaded(t, "domain: my.domain\ndescriptors: "+c.descriptors)
 		for range 2 {
 			m.Answered(hit(rules, "my.domain", c.ask...))
 		}
-		if all := m.incumbent.rates.all(); len(all) != 1 {
+		if all := m.rates.all(); len(all) != 1 {
 			t.Errorf("%s: %d series", c.descriptors, len(all))
 		} else if want := append([]string{"my.domain"}, c.want...); !slices.Equal(all[0].labels, want) {
 			t.Errorf("%s: %q, want %q", c.descriptors, all[0].labels, want)
@@ -45,9 +44,9 @@ func TestTheMatrixOfNames(t *testing.T) {
 	}
 }
 
-// A limit of the request's own has the names of the request, whatever rule it takes the place of.
-func TestAnOverrideHasTheNamesOfTheRequest(t *testing.T) {
-	m := NewMetrics("test")
+// A limit in the request uses the names of the request, even if a rule matches.
+func TestOverrideUsesNamesOfRequest(t *testing.T) {
+	m := newStats(Options{})
 	rules := loaded(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]")
 	a := hit(rules, "d", "a=b", "c=")
 	if a.Decisions[0].Rule = rules.Match("d", entriesOf("a=b")); a.Decisions[0].Rule == nil {
@@ -59,12 +58,11 @@ func TestAnOverrideHasTheNamesOfTheRequest(t *testing.T) {
 	}
 }
 
-// Runtime values of one rule are told apart, and each is found again.
-func TestRuntimeValuesAreToldApart(t *testing.T) {
-	m := NewMetrics("test")
+func TestRuntimeValuesHaveTheirOwnSeries(t *testing.T) {
+	m := newStats(Options{})
 	rules := loaded(t,
 		"domain: d\ndescriptors: [{key: a, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}]")
-	m.Loaded(rules, time.Now(), nil)
+	m.Loaded(rules, nil)
 	for _, value := range []string{"1", "2", "1", "3", "2", "1"} {
 		m.Answered(hit(rules, "d", "a="+value))
 	}
@@ -73,8 +71,8 @@ func TestRuntimeValuesAreToldApart(t *testing.T) {
 	}
 }
 
-func TestAPlainRuleCostsNoAllocation(t *testing.T) {
-	m := NewMetrics("test")
+func TestCountingAPlainRuleAllocatesNothing(t *testing.T) {
+	m := newStats(Options{})
 	rules := loaded(t, "domain: d\ndescriptors: "+
 		"[{key: a, descriptors: [{key: b, value: c, rate_limit: {unit: day, requests_per_unit: 1}}]}]")
 	a := hit(rules, "d", "a=x", "b=c")

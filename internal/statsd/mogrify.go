@@ -1,4 +1,4 @@
-package telemetry
+package statsd
 
 import (
 	"errors"
@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// A Mogrifier makes tags of a part of a name, for dogstatsd.
+// A Mogrifier turns parts of a metric's name into tags, for dogstatsd.
 type Mogrifier struct {
 	pattern *regexp.Regexp
 	name    string
 	tags    [][2]string
 }
 
-// Mogrifiers reads the mogrifiers of USE_DOG_STATSD_MOGRIFIERS, a list with commas, from the variables
-// DOG_STATSD_MOGRIFIER_<NAME>_PATTERN, _NAME and _TAGS. The first whose pattern matches a name makes another of it. The
-// error tells all that is wrong with them.
+// Mogrifiers reads the mogrifiers named in list, which is the comma-separated USE_DOG_STATSD_MOGRIFIERS, from the variables
+// DOG_STATSD_MOGRIFIER_<NAME>_PATTERN, _NAME and _TAGS. The first mogrifier whose pattern matches a name rewrites it. The
+// error joins the faults of all mogrifiers.
 func Mogrifiers(list string, getenv func(string) string) ([]Mogrifier, error) {
 	var made []Mogrifier
 	var errs []error
@@ -71,7 +71,7 @@ func newMogrifier(name string, getenv func(string) string) (m Mogrifier, err err
 
 var groups = regexp.MustCompile(`\$\d+`)
 
-// mogrify is the name and the tags that the first of the mogrifiers makes of a name.
+// mogrify returns the name and the tags of the first mogrifier that matches, or the name itself.
 func mogrify(mogrifiers []Mogrifier, name string) (string, []string) {
 	for i := range mogrifiers {
 		m := &mogrifiers[i]
@@ -87,7 +87,7 @@ func mogrify(mogrifiers []Mogrifier, name string) (string, []string) {
 		}
 		var tags []string
 		for _, t := range m.tags {
-			// A comma would begin a tag that a value makes up.
+			// A comma in a value would start another tag.
 			tags = append(tags, t[0]+":"+strings.ReplaceAll(expand(t[1]), ",", "_"))
 		}
 		return expand(m.name), tags

@@ -1,4 +1,4 @@
-package telemetry
+package statsd
 
 import (
 	"maps"
@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A dialect writes lines of statsd: name:value|type, and in dogstatsd tags behind them.
+// A dialect writes lines of statsd, name:value|type, and in dogstatsd the tags after them.
 type dialect struct {
 	dog        bool
-	suffix     string   // of every name: the extra tags in the incumbent's manner for statsd, .__key=value
-	tags       []string // of every line of dogstatsd
+	suffix     string   // of every name in statsd: the tags as envoyproxy/ratelimit writes them, .__key=value
+	tags       []string // of every line in dogstatsd
 	mogrifiers []Mogrifier
 }
 
@@ -39,7 +39,7 @@ func (d *dialect) counter(dst []byte, name string, n uint64) []byte {
 	return d.end(append(dst, "|c"...), tags)
 }
 
-// time writes a time in milliseconds. It stands for as many as 1/rate.
+// time writes a duration in milliseconds that stands for 1/rate durations.
 func (d *dialect) time(dst []byte, name string, took time.Duration, rate float64) []byte {
 	dst, tags := d.name(dst, name)
 	dst = strconv.AppendFloat(append(dst, ':'), float64(took.Microseconds())/1000, 'f', -1, 64)
@@ -69,7 +69,7 @@ func (d *dialect) end(dst []byte, tags []string) []byte {
 	return append(dst, '\n')
 }
 
-// DogTags are the tags that Datadog's own clients give every line: its variables for unified tagging, and the pod.
+// DogTags returns the tags that Datadog's clients add to every line: the pod, and those of unified service tagging.
 func DogTags(getenv func(string) string) []string {
 	var tags []string
 	for _, one := range [][2]string{

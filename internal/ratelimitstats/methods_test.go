@@ -1,4 +1,4 @@
-package telemetry
+package ratelimitstats
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// measured are the metrics of a name by the value of their only label.
-func measured(t *testing.T, m *Metrics, name string) map[string]measure {
+// measured returns the metrics of a name, by their only label.
+func measured(t *testing.T, m *fixture, name string) map[string]measure {
 	t.Helper()
 	families, err := m.Registry.Gather()
 	if err != nil {
@@ -40,7 +40,7 @@ type measure struct {
 }
 
 func TestCallsAreCountedByMethod(t *testing.T) {
-	m := NewMetrics("test")
+	m := newStats(Options{})
 	failed := errors.New("failed")
 	for _, method := range []string{
 		"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", "/grpc.health.v1.Health/Check",
@@ -65,8 +65,8 @@ const shouldRateLimit = "grpc_method=ShouldRateLimit"
 
 func TestResponseTimesAreSeconds(t *testing.T) {
 	for milliseconds, want := range map[bool]float64{false: .25, true: 250} {
-		m := NewMetrics("test", ResponseTimeInMilliseconds(milliseconds))
-		m.incumbent.methods.called("/s/ShouldRateLimit", 250*time.Millisecond)
+		m := newStats(Options{Milliseconds: milliseconds})
+		m.methods.called("/s/ShouldRateLimit", 250*time.Millisecond)
 		h := measured(t, m, "ratelimit_service_response_time_seconds")[shouldRateLimit]
 		if h.sum != want || len(h.buckets) < 16 {
 			t.Errorf("%v, want %v", h, want)
@@ -79,9 +79,9 @@ func TestResponseTimesAreSeconds(t *testing.T) {
 	}
 }
 
-// The incumbent's dashboards name its buckets, which are client_golang's default.
-func TestTheIncumbentsBucketsAreThere(t *testing.T) {
-	m := NewMetrics("test")
+// Dashboards for envoyproxy/ratelimit name its buckets, which are the defaults of client_golang.
+func TestBucketsOfEnvoyRatelimitExist(t *testing.T) {
+	m := newStats(Options{})
 	have := measured(t, m, "ratelimit_service_response_time_seconds")[shouldRateLimit].buckets
 	for _, want := range []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, .0001, .001} {
 		if _, found := have[want]; !found {
@@ -90,19 +90,19 @@ func TestTheIncumbentsBucketsAreThere(t *testing.T) {
 	}
 }
 
-func TestACallCostsNoAllocation(t *testing.T) {
-	m := NewMetrics("test")
-	n := testing.AllocsPerRun(100, func() { m.incumbent.methods.called("/s/ShouldRateLimit", time.Millisecond) })
+func TestCountingACallAllocatesNothing(t *testing.T) {
+	m := newStats(Options{})
+	n := testing.AllocsPerRun(100, func() { m.methods.called("/s/ShouldRateLimit", time.Millisecond) })
 	if n > 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if n := testutil.CollectAndCount(&m.incumbent.methods); n != 1 {
+	if n := testutil.CollectAndCount(&m.methods); n != 1 {
 		t.Errorf("%d methods", n)
 	}
 }
 
-// Of more times than are sent, a part is, and says how many each stands for.
-func TestASampleOfTimesIsFair(t *testing.T) {
+// Of more response times than maxTimes, a uniform sample is kept.
+func TestSampleOfResponseTimesIsFair(t *testing.T) {
 	var s sample
 	const n = 20 * maxTimes
 	for i := range n {

@@ -1,4 +1,4 @@
-package telemetry
+package ratelimitstats
 
 import (
 	"math"
@@ -7,7 +7,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// A tally is what something adds to the counters that envoyproxy/ratelimit has for each rule.
+// A tally is an increment of the counters that envoyproxy/ratelimit keeps for each rule.
 type tally [counters]uint64
 
 const (
@@ -21,7 +21,7 @@ const (
 	counters
 )
 
-// counterNames are the last parts of their names, in statsd and in Prometheus alike.
+// counterNames holds the last part of each counter's name in statsd and in Prometheus.
 var counterNames = [counters]string{
 	totalHits:               "total_hits",
 	overLimit:               "over_limit",
@@ -33,27 +33,27 @@ var counterNames = [counters]string{
 }
 
 var counterHelp = [counters]string{
-	totalHits:               "Hits asked for. Looks and refunds are no hits.",
+	totalHits:               "Hits requested. Peeks and refunds are not counted.",
 	overLimit:               "Hits above the limit.",
-	nearLimit:               "Hits under the limit, but above NEAR_LIMIT_RATIO of it.",
+	nearLimit:               "Hits within the limit but above NEAR_LIMIT_RATIO of it.",
 	withinLimit:             "Hits allowed.",
 	shadowMode:              "Hits above the limit of a rule in shadow mode.",
-	overLimitWithLocalCache: "Hits above the limit that the deny cache answered.",
-	totalNegativeHits:       "Hits given back.",
+	overLimitWithLocalCache: "Hits that the deny cache denied.",
+	totalNegativeHits:       "Hits refunded.",
 }
 
-// tallyOf counts what one limit said. For a fixed window that counts denied hits it is what envoyproxy/ratelimit
-// counts, whose window holds used hits after this one and used - n before. The hit that crosses the limit is split:
-// what lies above it is over_limit, what of it lies between the near limit and the limit is near_limit.
+// tallyOf returns the increment for the decision of one limit.
 //
-// The same holds for the other algorithms, with these readings. The limit of a funnel is what it holds: near_limit
-// says how full it is. A denied hit that is not counted has taken no part of what was left, so all of it is over_limit
-// and none is near_limit. Where a log or a funnel is full of denied hits, and drops some, all of a hit is over_limit.
+// For a fixed window that counts denied hits, it equals what envoyproxy/ratelimit counts. The window holds v.Used hits
+// after this hit of n, and v.Used - n before. A hit that crosses the limit is split: the part above the limit is
+// over_limit, and the part between the near limit and the limit is near_limit.
 //
-// What the deny cache answered was over the limit before: all of it is over_limit, and over_limit_with_local_cache.
+// The other algorithms follow the same rule, with these differences. The limit of a funnel is its capacity. A denied hit
+// that is not counted is over_limit as a whole. So is a denied hit of a log or funnel whose usage already exceeds it.
 //
-// A look is 0 hits, and adds 0. A refund is total_negative_hits alone. What the store could not decide is counted as
-// asked for, and that is all: nobody knows whether it was charged.
+// A hit that the deny cache denied is over_limit and over_limit_with_local_cache as a whole. A peek adds nothing. A
+// refund adds to total_negative_hits only. A hit that the store could not decide adds to total_hits only, because
+// nobody knows whether it was charged.
 func tallyOf(d *rls.Decision, ratio float32) (t tally) {
 	n, v := min(d.Hits, limiters.MaxHits), &d.Verdict
 	if n < 0 {
@@ -96,8 +96,8 @@ func tallyOf(d *rls.Decision, ratio float32) (t tally) {
 	return t
 }
 
-// nearOf is how many hits are not yet near the limit, in the incumbent's arithmetic, which is of 32 bits: it may round
-// up, but here not above the limit.
+// nearOf returns how many hits fit before they count as near the limit. It computes in 32-bit floats, as
+// envoyproxy/ratelimit does, but never rounds above the limit.
 func nearOf(limit int64, ratio float32) int64 {
 	near := math.Floor(float64(float32(limit) * ratio))
 	if !(near > 0) { // nor NaN
@@ -106,8 +106,7 @@ func nearOf(limit int64, ratio float32) int64 {
 	return int64(min(near, float64(limit)))
 }
 
-// worse is the tally of a descriptor that is under several limits: its hits are hits once, and what they came to is
-// what the tightest of the limits said.
+// worse returns the tally of a descriptor under two limits: its hits count once, with the outcome of the tighter limit.
 func worse(a, b tally) tally {
 	for _, by := range []int{overLimit, nearLimit, totalHits} {
 		if a[by] != b[by] {
@@ -120,7 +119,7 @@ func worse(a, b tally) tally {
 	return a
 }
 
-// sameDescriptor tells whether two decisions that follow one another are of one descriptor of the request.
+// sameDescriptor reports whether two consecutive decisions belong to the same descriptor of a request.
 func sameDescriptor(a, b *rls.Decision) bool {
 	return len(a.Entries) > 0 && len(b.Entries) > 0 && &a.Entries[0] == &b.Entries[0]
 }

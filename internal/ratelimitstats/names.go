@@ -1,4 +1,4 @@
-package telemetry
+package ratelimitstats
 
 import (
 	"crypto/sha256"
@@ -7,16 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// A name of series is a domain and the levels of a rule, each made clean, with a byte between them that no text holds.
+// levelEnd separates the domain and the levels in the name of a series. No valid UTF-8 text contains this byte.
 const levelEnd = '\xff'
 
-// maxText bounds a domain and a level, which may hold what a request said. A longer one is cut, and told apart by a
-// hash. The longest that gateways make of the names of their routes are below it.
+// maxText bounds a domain and a level, in bytes: both may come from a request. A longer text is cut and ends with a hash
+// of the whole. The longest names that gateways derive from their routes are shorter.
 const (
 	maxText  = 700
 	textHash = 8 // bytes
 )
 
+// appendName appends the name of a series: the clean domain and levels, separated by levelEnd.
 func appendName(dst []byte, domain string, levels []string) []byte {
 	dst = appendClean(dst, bounded(domain))
 	for _, level := range levels {
@@ -26,6 +27,7 @@ func appendName(dst []byte, domain string, levels []string) []byte {
 	return dst
 }
 
+// bounded returns s as valid UTF-8 of at most maxText bytes.
 func bounded(s string) string {
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, "\uFFFD")
@@ -38,9 +40,9 @@ func bounded(s string) string {
 	return strings.ToValidUTF8(s[:maxText-len(tail)], "") + tail
 }
 
-// appendClean replaces what the text protocol of statsd gives a meaning to, as the incumbent does, whose names are
-// those of dashboards too: colons, bars, and dots within what looks like an IPv4 address. It replaces control
-// characters as well: a value with a line feed in it could say anything.
+// appendClean appends s with an underscore for each character that has a meaning in statsd: colons, bars, and the dots
+// of an IPv4 address. This is how envoyproxy/ratelimit cleans its names, which dashboards use. appendClean also replaces
+// control characters, because a line feed in a value could forge a line of statsd.
 func appendClean(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
@@ -63,7 +65,8 @@ func appendClean(dst []byte, s string) []byte {
 	return dst
 }
 
-// ipv4 is the end of the four numbers of up to three digits that start at i, with dots between; else i + 1.
+// ipv4 returns the end of the IPv4 address that starts at s[i]: four numbers of up to three digits, separated by dots.
+// If there is none it returns i + 1.
 func ipv4(s string, i int) int {
 	at := i
 	for part := range 4 {

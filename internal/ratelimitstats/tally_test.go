@@ -1,4 +1,4 @@
-package telemetry
+package ratelimitstats
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ func fixed(max int64) limiters.Spec {
 	return limiters.Spec{Algorithm: "fixed_window", Max: max, CountDenied: true}
 }
 
-func TestATallyIsTheIncumbents(t *testing.T) {
+func TestTallyMatchesEnvoyRatelimit(t *testing.T) {
 	notCounted := fixed(10)
 	notCounted.CountDenied = false
 	funnel := limiters.Spec{Algorithm: "funnel", Max: 100, Capacity: 10}
@@ -53,22 +53,22 @@ func TestATallyIsTheIncumbents(t *testing.T) {
 		{"across the limit", fixed(10), .8, 3, 12, false, false, tally{totalHits: 3, overLimit: 2, nearLimit: 1}},
 		{"from the limit on", fixed(10), .8, 3, 13, false, false, tally{totalHits: 3, overLimit: 3}},
 		{"far above", fixed(10), .8, 3, 1000, false, false, tally{totalHits: 3, overLimit: 3}},
-		{"nothing is allowed", fixed(0), .8, 3, 0, false, false, tally{totalHits: 3, overLimit: 3}},
+		{"a limit of 0", fixed(0), .8, 3, 0, false, false, tally{totalHits: 3, overLimit: 3}},
 		{"a limit of one", fixed(1), .8, 1, 1, true, false, tally{totalHits: 1, withinLimit: 1, nearLimit: 1}},
 		{"a ratio of 1", fixed(10), 1, 1, 10, true, false, tally{totalHits: 1, withinLimit: 1}},
 		{"a ratio of 1, across", fixed(10), 1, 3, 12, false, false, tally{totalHits: 3, overLimit: 2}},
 		{"a ratio of 0", fixed(10), 0, 4, 4, true, false, tally{totalHits: 4, withinLimit: 4, nearLimit: 4}},
 		{"a ratio above 1", fixed(10), 5, 3, 12, false, false, tally{totalHits: 3, overLimit: 2}},
-		// 100 * 0.29 is 28.999999999999996 in 64 bits, and 29 in the incumbent's 32.
+		// 100 * 0.29 is 28.999999999999996 in 64 bits, and 29 in the 32 bits of envoyproxy/ratelimit.
 		{"32 bits", fixed(100), .29, 30, 30, true, false, tally{totalHits: 30, withinLimit: 30, nearLimit: 1}},
 		{"the largest limit", fixed(limiters.MaxPerWindow), 1, 1, limiters.MaxPerWindow, true, false,
 			tally{totalHits: 1, withinLimit: 1}},
-		{"more than is told apart", fixed(10), .8, limiters.MaxHits, limiters.MaxHits, false, false,
+		{"more than MaxHits", fixed(10), .8, limiters.MaxHits, limiters.MaxHits, false, false,
 			tally{totalHits: limiters.MaxHits, overLimit: limiters.MaxHits - 10, nearLimit: 2}},
 		{"shadow", fixed(10), .8, 3, 12, false, true, tally{totalHits: 3, overLimit: 2, nearLimit: 1, shadowMode: 2}},
 		{"shadow, all above", fixed(10), .8, 3, 15, false, true, tally{totalHits: 3, overLimit: 3, shadowMode: 3}},
 		{"shadow, all below", fixed(10), .8, 3, 9, true, true, tally{totalHits: 3, withinLimit: 3, nearLimit: 1}},
-		{"a look", fixed(10), .8, 0, 12, false, false, tally{}},
+		{"a peek", fixed(10), .8, 0, 12, false, false, tally{}},
 		{"a refund", fixed(10), .8, -4, 6, true, false, tally{totalNegativeHits: 4}},
 		{"denied and not counted", notCounted, .8, 3, 9, false, false, tally{totalHits: 3, overLimit: 3}},
 		{"a funnel fills", funnel, .8, 3, 10, true, false, tally{totalHits: 3, withinLimit: 3, nearLimit: 2}},
@@ -82,7 +82,7 @@ func TestATallyIsTheIncumbents(t *testing.T) {
 			tally{totalHits: 3, overLimit: 3, overLimitWithLocalCache: 3}},
 		{"from the deny cache, in shadow", fixed(10), .8, 3, 14, false, true,
 			tally{totalHits: 3, overLimit: 3, overLimitWithLocalCache: 3, shadowMode: 3}},
-		{"a look, from the deny cache", fixed(10), .8, 0, 14, false, false, tally{}},
+		{"a peek, from the deny cache", fixed(10), .8, 0, 14, false, false, tally{}},
 		{"denied by its group", fixed(10), .8, 3, 5, false, false, tally{totalHits: 3, overLimit: 3}},
 	} {
 		by := limiters.ByStore
@@ -97,7 +97,7 @@ func TestATallyIsTheIncumbents(t *testing.T) {
 	}
 }
 
-func TestWhatWasNotDecidedIsAskedForAlone(t *testing.T) {
+func TestUndecidedHitsCountAsTotalHitsOnly(t *testing.T) {
 	d := &rls.Decision{Hits: 3, Limit: limitOf(t, fixed(10)), Shadowed: true,
 		Verdict: limiters.Verdict{Err: errors.New("broken")}}
 	if got := tallyOf(d, .8); got != (tally{totalHits: 3}) {
@@ -105,8 +105,8 @@ func TestWhatWasNotDecidedIsAskedForAlone(t *testing.T) {
 	}
 }
 
-// Whatever a store says, no counter runs below zero, which would be far above.
-func TestATallyNeverUnderflows(t *testing.T) {
+// No verdict of a store may make a counter underflow.
+func TestTallyNeverUnderflows(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	specs := []limiters.Spec{fixed(0), fixed(1), fixed(10), {Algorithm: "funnel", Max: 3, Capacity: 7},
 		{Algorithm: "sliding_log", Max: 5, CountDenied: true}}
@@ -121,7 +121,7 @@ func TestATallyNeverUnderflows(t *testing.T) {
 	}
 }
 
-// The sums over a window are what one would say of it: all hits are within or over but for what the crossing hit took.
+// Over one window the tallies add up: each hit is within_limit or over_limit, except the part of the crossing hit that fitted.
 func TestTalliesAddUp(t *testing.T) {
 	limit := limitOf(t, fixed(100))
 	states := make([]limiters.State, 1)
@@ -141,7 +141,7 @@ func TestTalliesAddUp(t *testing.T) {
 	}
 }
 
-func TestSeveralLimitsOfADescriptorAreOneHit(t *testing.T) {
+func TestLimitsOfOneDescriptorCountOnce(t *testing.T) {
 	entries := []descriptors.Entry{{Key: "user", Value: "alice"}}
 	rule := &descriptors.Rule{Domain: "d", Name: "user"}
 	of := func(max, used int64, allowed bool) rls.Decision {
@@ -150,12 +150,12 @@ func TestSeveralLimitsOfADescriptorAreOneHit(t *testing.T) {
 	}
 	other := of(10, 4, true)
 	other.Entries = []descriptors.Entry{{Key: "user", Value: "alice"}}
-	m := NewMetrics("test")
+	m := newStats(Options{})
 	m.Answered(&rls.Answer{Decisions: []rls.Decision{
 		of(100, 4, true), of(5, 6, false), of(10, 9, true), // one descriptor: denied, by one hit of its two
 		other, // another of the same entries
 	}})
-	all := m.incumbent.rates.all()
+	all := m.rates.all()
 	if len(all) != 1 {
 		t.Fatalf("%d series", len(all))
 	}

@@ -1,4 +1,4 @@
-package telemetry
+package ratelimitstats
 
 import (
 	"regexp"
@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// The incumbent's own words for what it replaces.
+// The replacements of envoyproxy/ratelimit, written as it writes them.
 var addresses = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
-func incumbents(s string) string {
+func envoyRatelimitName(s string) string {
 	s = strings.NewReplacer(":", "_", "|", "_").Replace(s)
 	return addresses.ReplaceAllStringFunc(s, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })
 }
 
-func TestNamesAreCleanAsTheIncumbentsAre(t *testing.T) {
+func TestCleanNameMatchesEnvoyRatelimit(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain":                                 "plain",
 		"a:b|c":                                 "a_b_c",
@@ -36,22 +36,22 @@ func TestNamesAreCleanAsTheIncumbentsAre(t *testing.T) {
 	}
 }
 
-func FuzzNamesAreCleanAsTheIncumbentsAre(f *testing.F) {
+func FuzzCleanNameMatchesEnvoyRatelimit(f *testing.F) {
 	f.Add("1.22.333.4444")
 	f.Add("0.0.0.0.0.0.0.0..1.1.1.1")
 	f.Fuzz(func(t *testing.T, s string) {
 		for _, c := range s {
 			if c < ' ' || c == 0x7f {
-				t.Skip("control characters are ours")
+				t.Skip("only Weir replaces control characters")
 			}
 		}
-		if got, want := string(appendClean(nil, s)), incumbents(s); got != want {
+		if got, want := string(appendClean(nil, s)), envoyRatelimitName(s); got != want {
 			t.Errorf("%q: %q, want %q", s, got, want)
 		}
 	})
 }
 
-func TestALongTextIsCutAndStaysItself(t *testing.T) {
+func TestLongLabelIsCutWithHash(t *testing.T) {
 	long := strings.Repeat("ж", 1000)
 	a, b := bounded(long+"a"), bounded(long+"b")
 	if len(a) > maxText || a == b || !strings.HasPrefix(a, "жжж") || strings.Contains(a, "\uFFFD") {

@@ -1,4 +1,4 @@
-package telemetry
+package ratelimitstats
 
 import (
 	"context"
@@ -12,13 +12,13 @@ import (
 	"google.golang.org/grpc"
 )
 
-// methods counts gRPC calls by method, as the incumbent does: those that have a handler, so they are few.
+// methods counts gRPC calls by method. Only methods with a handler are counted, so they are few.
 type methods struct {
-	took    *prometheus.HistogramVec
-	unit    time.Duration // what took observes in
-	sending *atomic.Bool  // somebody sends times
-	m       *sync.Map     // name -> *method; those of one name in two services are one
-	asked   *method       // ShouldRateLimit
+	took            *prometheus.HistogramVec
+	unit            time.Duration // of the observations
+	sending         *atomic.Bool  // response times are sampled for statsd
+	byName          *sync.Map     // string -> *method; equal names in two services share one
+	shouldRateLimit *method
 }
 
 type method struct {
@@ -28,7 +28,7 @@ type method struct {
 	times sample
 }
 
-// responseSeconds are the incumbent's buckets from 5 ms on, and some below: that is where an answer should be.
+// responseSeconds holds the buckets of envoyproxy/ratelimit, from 5 ms, and smaller ones for usual response times.
 var responseSeconds = []float64{
 	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10,
 }
@@ -44,22 +44,22 @@ func newMethods(milliseconds bool) methods {
 	m := methods{
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "ratelimit_service_response_time_seconds", Buckets: buckets,
-			Help: "What gRPC calls took, in milliseconds if PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS says so.",
+			Help: "Duration of gRPC calls, in seconds; in milliseconds if PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS is true.",
 		}, []string{"grpc_method"}),
-		unit: unit, sending: &atomic.Bool{}, m: &sync.Map{},
+		unit: unit, sending: &atomic.Bool{}, byName: &sync.Map{},
 	}
-	m.asked = m.of("ShouldRateLimit") // there before the first call
+	m.shouldRateLimit = m.of("ShouldRateLimit") // exists before the first call
 	return m
 }
 
-// Unary is an interceptor that counts calls, and how long they took. It wants to be the outermost. Calls that Answered
-// is told of are counted there, and may not come by here too.
-func (m *Metrics) Unary(
+// Unary is a gRPC interceptor that counts calls and observes their duration. It should be the outermost interceptor.
+// Calls that [Stats.Answered] counts must not pass through it too.
+func (s *Stats) Unary(
 	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
 ) (any, error) {
 	start := time.Now()
 	response, err := handle(ctx, request)
-	m.incumbent.methods.called(info.FullMethod, time.Since(start))
+	s.methods.called(info.FullMethod, time.Since(start))
 	return response, err
 }
 
@@ -75,57 +75,57 @@ func (m *methods) count(one *method, took time.Duration) {
 
 func (m *methods) of(full string) *method {
 	name := full[strings.LastIndexByte(full, '/')+1:]
-	if found, ok := m.m.Load(name); ok {
+	if found, ok := m.byName.Load(name); ok {
 		return found.(*method)
 	}
 	made := &method{
 		name: name, took: m.took.WithLabelValues(name),
 		calls: scalar{statsd: "ratelimit_server." + name + ".total_requests"},
 	}
-	found, _ := m.m.LoadOrStore(name, made)
+	found, _ := m.byName.LoadOrStore(name, made)
 	return found.(*method)
 }
 
-// Describe describes the calls; the times are a metric of their own.
+// Describe implements prometheus.Collector for the numbers of calls. The durations are a collector of their own.
 func (m *methods) Describe(to chan<- *prometheus.Desc) { to <- totalRequests }
 
-var totalRequests = prometheus.NewDesc("ratelimit_service_total_requests", "gRPC calls.", []string{"grpc_method"}, nil)
+var totalRequests = prometheus.NewDesc("ratelimit_service_total_requests", "Calls of the gRPC server, by method.", []string{"grpc_method"}, nil)
 
-// Collect collects the calls.
+// Collect implements prometheus.Collector.
 func (m *methods) Collect(to chan<- prometheus.Metric) {
 	m.each(func(one *method) { to <- metric(totalRequests, one.calls.n.Load(), []string{one.name}) })
 }
 
 func (m *methods) each(do func(*method)) {
-	m.m.Range(func(_, found any) bool { do(found.(*method)); return true })
+	m.byName.Range(func(_, found any) bool { do(found.(*method)); return true })
 }
 
-// A sample is some of the times of a second: all of them while they are few, and else a fair choice.
+// A sample holds the response times since the last take: all of them up to maxTimes, then a uniform choice.
 type sample struct {
 	mu    sync.Mutex
-	seen  int
+	calls int
 	times []time.Duration
 }
 
-// maxTimes bounds the lines that are sent for times: of each method so many in a second.
+// maxTimes bounds the response times that are sent for one method in one interval.
 const maxTimes = 1000
 
 func (s *sample) add(took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen++
+	s.calls++
 	if len(s.times) < maxTimes {
 		s.times = append(s.times, took)
-	} else if i := rand.IntN(s.seen); i < maxTimes {
+	} else if i := rand.IntN(s.calls); i < maxTimes {
 		s.times[i] = took
 	}
 }
 
-// take empties the sample. Each of its times stands for seen/len(times).
-func (s *sample) take() (seen int, times []time.Duration) {
+// take empties the sample. Each of the times stands for calls/len(times) calls.
+func (s *sample) take() (calls int, times []time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seen, times = s.seen, s.times
-	s.seen, s.times = 0, nil
-	return seen, times
+	calls, times = s.calls, s.times
+	s.calls, s.times = 0, nil
+	return calls, times
 }

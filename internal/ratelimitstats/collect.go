@@ -1,0 +1,111 @@
+package ratelimitstats
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A seriesCollector collects the series. A metric has one label for the domain and one for each level: key1, key2 and so
+// on. Prometheus does not distinguish an absent label from an empty one, so this equals the output of
+// envoyproxy/ratelimit. Because the labels vary, the collector describes nothing, which client_golang calls unchecked.
+type seriesCollector struct{ stats *Stats }
+
+// Describe implements prometheus.Collector. It describes nothing.
+func (seriesCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect drops idle series and collects the others. Rare counters are collected only when they are not 0.
+func (c seriesCollector) Collect(to chan<- prometheus.Metric) {
+	c.stats.rates.sweep()
+	c.stats.domains.sweep()
+	descs := map[int]*[counters]*prometheus.Desc{}
+	for _, s := range c.stats.rates.all() {
+		depth := len(s.labels) - 1
+		if descs[depth] == nil {
+			descs[depth] = descsOf(depth)
+		}
+		for i, n := range s.load() {
+			if n > 0 || i < overLimitWithLocalCache {
+				to <- metric(descs[depth][i], n, s.labels)
+			}
+		}
+	}
+	unknown := prometheus.NewDesc("ratelimit_service_rate_limit_domain_not_found",
+		"Requests for a domain that no rules have. At most 100 domains have series of their own.", []string{"domain"}, nil)
+	for _, s := range c.stats.domains.all() {
+		to <- metric(unknown, s.counts[totalHits].Load(), s.labels)
+	}
+}
+
+func metric(desc *prometheus.Desc, n uint64, labels []string) prometheus.Metric {
+	m, err := prometheus.NewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
+	if err != nil {
+		return prometheus.NewInvalidMetric(desc, err)
+	}
+	return m
+}
+
+func descsOf(depth int) *[counters]*prometheus.Desc {
+	labels := []string{"domain"}
+	for i := range depth {
+		labels = append(labels, "key"+strconv.Itoa(i+1))
+	}
+	descs := &[counters]*prometheus.Desc{}
+	for i, name := range counterNames {
+		descs[i] = prometheus.NewDesc("ratelimit_service_rate_limit_"+name, counterHelp[i], labels, nil)
+	}
+	return descs
+}
+
+// KeepForSending makes the Stats collect response times and keep dropped series until [Stats.Counters] has passed on
+// their last counts. Call it before the first answer.
+func (s *Stats) KeepForSending() {
+	for _, t := range []*table{&s.rates, &s.domains} {
+		t.mu.Lock()
+		t.sending = true
+		t.mu.Unlock()
+	}
+	s.methods.sending.Store(true)
+}
+
+// Counters calls send for each counter with its name in statsd, its total, and the part of the total that was sent
+// before. The receiver of send updates that part. Counters is for one caller at a time.
+func (s *Stats) Counters(send func(name string, total uint64, sent *uint64)) {
+	for _, c := range []*scalar{&s.configLoaded, &s.configFailed, &s.redisErrors, &s.serviceErrors, &s.shadowed} {
+		send(c.statsd, c.n.Load(), &c.sent)
+	}
+	s.methods.each(func(m *method) { send(m.calls.statsd, m.calls.n.Load(), &m.calls.sent) })
+	s.rates.counters(counterNames[:], send)
+	s.domains.counters([]string{"domain_not_found"}, send)
+}
+
+// counters sends the counters of a table: names[0] is the name of counts[0], and so on.
+func (t *table) counters(names []string, send func(name string, total uint64, sent *uint64)) {
+	t.sweep()
+	retired := t.takeRetired()
+	for i, s := range append(retired, t.all()...) {
+		if s.statsd == "" {
+			// Each level is clean, but two adjacent levels may look like an IPv4 address.
+			s.statsd = "ratelimit.service.rate_limit." + string(appendClean(nil, strings.Join(s.labels, ".")))
+		}
+		counts, unsent := s.load(), false
+		for j, name := range names {
+			send(s.statsd+"."+name, counts[j], &s.sent[j])
+			unsent = unsent || s.sent[j] != counts[j]
+		}
+		if unsent && i < len(retired) {
+			t.retire(s)
+		}
+	}
+}
+
+// ResponseTimes calls send for each gRPC method with the number of calls since the last time, and with the response
+// times of a fair sample of these calls. ResponseTimes is for one caller at a time.
+func (s *Stats) ResponseTimes(send func(name string, calls int, sample []time.Duration)) {
+	s.methods.each(func(m *method) {
+		calls, sample := m.times.take()
+		send("ratelimit_server."+m.name+".response_time", calls, sample)
+	})
+}

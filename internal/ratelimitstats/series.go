@@ -1,0 +1,264 @@
+package ratelimitstats
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// A series holds the counters of one domain and one list of levels.
+type series struct {
+	counts  [counters]atomic.Uint64
+	dropped atomic.Bool // it left its table: callers that remember it must look it up again
+	labels  []string    // the domain, then the levels
+	other   bool        // it counts for the names past the bound
+	alone   counting    // for rules whose decisions all count here
+
+	full atomic.Pointer[counting] // of an other series: the latest counting of rules without a series of their own
+
+	owners []ruleID  // the rules that count here; guarded by the table's lock
+	seen   uint64    // the sum of the counts when sweep last saw it change
+	since  time.Time // when that was
+
+	statsd string // the name in statsd, set at the first use
+	sent   tally  // how much of counts was sent to statsd
+}
+
+// A ruleID names a rule across reloads. Limits in requests belong to the ruleID of their domain, with an empty name.
+type ruleID struct{ domain, name string }
+
+func ruleIDOf(r *descriptors.Rule) ruleID { return ruleID{r.Domain, r.Name} }
+
+// clone returns an id that does not keep the memory of a request, or of replaced rules, alive.
+func (id ruleID) clone() ruleID { return ruleID{strings.Clone(id.domain), strings.Clone(id.name)} }
+
+// A counting is the series that a rule counts on. It is immutable.
+type counting struct {
+	of     *table
+	series *series
+	levels []string // of the series, if the rule has several; else nil
+	drops  uint64   // for an other series: the table's drops when there was no room
+}
+
+// valid reports whether the rule still counts on this series.
+func (c *counting) valid() bool {
+	return !c.series.dropped.Load() && (!c.series.other || c.of.isFullAsOf(c.drops))
+}
+
+func (s *series) add(t *tally) {
+	for i := range t {
+		if t[i] > 0 {
+			s.counts[i].Add(t[i])
+		}
+	}
+}
+
+func (s *series) load() (t tally) {
+	for i := range t {
+		t[i] = s.counts[i].Load()
+	}
+	return t
+}
+
+// fullAsOf returns the counting of a rule that counts on the other series s because the table was full at drops.
+func (s *series) fullAsOf(drops uint64) *counting {
+	if c := s.full.Load(); c != nil && c.drops == drops {
+		return c
+	}
+	c := &counting{of: s.alone.of, series: s, drops: drops}
+	s.full.Store(c)
+	return c
+}
+
+// A table holds at most max series, because some names come from requests. Past the bound, a new name counts on a shared
+// series; there is one for each domain. A series that has not changed for the time idle is dropped.
+type table struct {
+	max   int
+	idle  time.Duration
+	now   func() time.Time
+	other func(domain string) (string, []string) // the name of the shared series
+
+	overflows atomic.Uint64 // counts that went to a shared series
+	drops     atomic.Uint64 // series dropped
+	swept     atomic.Int64  // when a full table was last searched for idle series: ns since 1970
+
+	mu     sync.RWMutex
+	series map[string]*series
+	others int // shared ones among series
+
+	sending bool      // keep dropped series in retired until their last counts are sent
+	retired []*series // dropped, with counts to send; at most max
+}
+
+// sweepEvery is the least time between two searches of a full table for idle series.
+const sweepEvery = time.Minute
+
+// get returns the series of a name. It creates the series if there is room.
+func (t *table) get(domain string, levels []string, by ruleID) *series {
+	var stack [256]byte
+	name := appendName(stack[:0], domain, levels)
+	if s := t.find(name, domain); s != nil {
+		return s
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.series[string(name)]; s != nil {
+		return s
+	}
+	if len(t.series)-t.others < t.max || t.makeRoom() {
+		return t.insert(string(name), by)
+	}
+	t.overflows.Add(1)
+	domain, levels = t.other(domain)
+	name = appendName(name[:0], domain, levels)
+	if s := t.series[string(name)]; s != nil {
+		return s
+	}
+	s := t.insert(string(name), ruleID{domain: by.domain})
+	s.other = true
+	t.others++
+	return s
+}
+
+// find returns the series of a name, or the shared one if the table is full. It returns nil if get must change the table.
+func (t *table) find(name []byte, domain string) *series {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s := t.series[string(name)]
+	if s != nil || len(t.series)-t.others < t.max || t.mayMakeRoom(t.now()) {
+		return s
+	}
+	domain, levels := t.other(domain)
+	var stack [256]byte
+	if s = t.series[string(appendName(stack[:0], domain, levels))]; s != nil {
+		t.overflows.Add(1)
+	}
+	return s
+}
+
+func (t *table) insert(name string, by ruleID) *series {
+	by = by.clone()
+	s := &series{labels: strings.Split(name, string([]byte{levelEnd})), owners: []ruleID{by}, since: t.now()}
+	s.alone = counting{of: t, series: s}
+	t.series[name] = s
+	return s
+}
+
+// own adds an owner to a series.
+func (t *table) own(s *series, by ruleID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !slices.Contains(s.owners, by) {
+		s.owners = append(s.owners, by.clone())
+	}
+}
+
+// isFullAsOf reports whether a name that had no room at drops still has none, and if so counts an overflow.
+func (t *table) isFullAsOf(drops uint64) bool {
+	if t.drops.Load() != drops || t.mayMakeRoom(t.now()) {
+		return false
+	}
+	t.overflows.Add(1)
+	return true
+}
+
+// mayMakeRoom reports whether the table may be searched for idle series again.
+func (t *table) mayMakeRoom(now time.Time) bool {
+	return now.UnixNano()-t.swept.Load() >= int64(sweepEvery)
+}
+
+func (t *table) makeRoom() bool {
+	now := t.now()
+	if !t.mayMakeRoom(now) {
+		return false
+	}
+	t.swept.Store(now.UnixNano())
+	t.drop(func(s *series) bool { return s.isIdle(now, t.idle) })
+	return len(t.series)-t.others < t.max
+}
+
+// sweep drops idle series.
+func (t *table) sweep() {
+	now := t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drop(func(s *series) bool { return s.isIdle(now, t.idle) })
+}
+
+// isIdle reports whether the counts have not changed for the time idle. It compares sums, so counting needs no clock.
+func (s *series) isIdle(now time.Time, idle time.Duration) bool {
+	sum := uint64(0)
+	for i := range s.counts {
+		sum += s.counts[i].Load()
+	}
+	if sum != s.seen {
+		s.seen, s.since = sum, now
+	}
+	return now.Sub(s.since) >= idle
+}
+
+// forget removes owners, and drops the series that have none left.
+func (t *table) forget(removed func(ruleID) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drop(func(s *series) bool {
+		s.owners = slices.DeleteFunc(s.owners, removed)
+		return len(s.owners) == 0
+	})
+}
+
+func (t *table) drop(which func(*series) bool) {
+	for name, s := range t.series {
+		if !which(s) {
+			continue
+		}
+		delete(t.series, name)
+		s.dropped.Store(true)
+		t.drops.Add(1)
+		if s.other {
+			t.others--
+		}
+		if t.sending && len(t.retired) < t.max {
+			t.retired = append(t.retired, s)
+		}
+	}
+}
+
+// retire keeps a dropped series for the next time that counters are sent.
+func (t *table) retire(s *series) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.retired) < t.max {
+		t.retired = append(t.retired, s)
+	}
+}
+
+// all returns the series at this moment.
+func (t *table) all() []*series {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	all := make([]*series, 0, len(t.series))
+	for _, s := range t.series {
+		all = append(all, s)
+	}
+	return all
+}
+
+// takeRetired returns the dropped series whose last counts are to be sent, and forgets them.
+func (t *table) takeRetired() []*series {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	retired := t.retired
+	t.retired = nil
+	return retired
+}
+
+func (t *table) len() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.series)
+}

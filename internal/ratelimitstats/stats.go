@@ -1,0 +1,227 @@
+// Package ratelimitstats keeps the metrics of envoyproxy/ratelimit under the names that it gives them, so that the
+// dashboards and alerts written for it keep working. Prometheus scrapes them; package statsd sends them.
+//
+// Some label values come from requests. The number of series is bounded, and series that are not used expire.
+package ratelimitstats
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// Stats holds the metrics of one process.
+type Stats struct {
+	nearLimitRatio float32
+	rates          table // by domain and descriptor
+	byRule         descriptors.PerRule[counting]
+	domains        table // domains that no rules have; only totalHits counts
+
+	configLoaded, configFailed scalar
+	redisErrors, serviceErrors scalar
+	shadowed                   scalar
+	methods                    methods
+}
+
+// Options configures Stats.
+type Options struct {
+	// NearLimitRatio is the fraction of a limit, from 0 to 1, above which allowed hits count as near_limit.
+	NearLimitRatio float32
+	// Milliseconds makes ratelimit_service_response_time_seconds observe milliseconds.
+	Milliseconds bool
+
+	maxSeries int              // 0: 10,000
+	idle      time.Duration    // 0: 24 h
+	now       func() time.Time // nil: time.Now
+}
+
+// New returns Stats that are registered with registry.
+func New(registry prometheus.Registerer, o Options) *Stats {
+	if o.maxSeries == 0 {
+		o.maxSeries = 10_000
+	}
+	if o.idle == 0 {
+		o.idle = 24 * time.Hour
+	}
+	if o.now == nil {
+		o.now = time.Now
+	}
+	s := &Stats{
+		nearLimitRatio: o.NearLimitRatio,
+		rates: table{
+			max: o.maxSeries, idle: o.idle, now: o.now, series: map[string]*series{},
+			other: func(domain string) (string, []string) { return domain, []string{"other"} },
+		},
+		domains: table{
+			max: maxDomains, idle: o.idle, now: o.now, series: map[string]*series{},
+			other: func(string) (string, []string) { return "other", nil },
+		},
+		configLoaded:  scalar{statsd: "ratelimit.service.config_load_success"},
+		configFailed:  scalar{statsd: "ratelimit.service.config_load_error"},
+		redisErrors:   scalar{statsd: "ratelimit.service.call.should_rate_limit.redis_error"},
+		serviceErrors: scalar{statsd: "ratelimit.service.call.should_rate_limit.service_error"},
+		shadowed:      scalar{statsd: "ratelimit.service.global_shadow_mode"},
+		methods:       newMethods(o.Milliseconds),
+	}
+	s.register(registry)
+	return s
+}
+
+// A scalar is a counter with constant labels.
+type scalar struct {
+	n      atomic.Uint64
+	statsd string // its name in statsd
+	sent   uint64 // how much of n was sent to statsd
+}
+
+func (s *scalar) counter(name, help string, labels prometheus.Labels) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels},
+		func() float64 { return float64(s.n.Load()) })
+}
+
+// maxDomains bounds the counted domains that no rules have: a client can send any domain.
+const maxDomains = 100
+
+func (s *Stats) register(registry prometheus.Registerer) {
+	const failed = "ratelimit_service_should_rate_limit_error"
+	const help = "Requests that failed. err_type is redis_error if the store failed, else service_error."
+	registry.MustRegister(
+		seriesCollector{s}, &s.methods, s.methods.took,
+		s.configLoaded.counter("ratelimit_service_config_load_success", "Successful loads of rules.", nil),
+		s.configFailed.counter("ratelimit_service_config_load_error", "Failed loads of rules. The previous rules stay in force.", nil),
+		s.redisErrors.counter(failed, help, prometheus.Labels{"err_type": "redis_error"}),
+		s.serviceErrors.counter(failed, help, prometheus.Labels{"err_type": "service_error"}),
+		s.shadowed.counter("ratelimit_service_global_shadow_mode", "Requests over a limit that SHADOW_MODE answered with OK.", nil),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "weir_metrics_overflow_total",
+			Help: `Counts that went to key1="other" or domain="other" because the ratelimit_service series reached their bound.`,
+		}, func() float64 { return float64(s.rates.overflows.Load() + s.domains.overflows.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "weir_metrics_series", Help: "Rules and runtime values with ratelimit_service series of their own. The bound is 10,000.",
+		}, func() float64 { return float64(s.rates.len()) }),
+	)
+}
+
+// Answered counts an answer. The limits of one descriptor count as one hit.
+func (s *Stats) Answered(a *rls.Answer) {
+	if a.GRPC {
+		s.methods.count(s.methods.shouldRateLimit, a.Took)
+	}
+	switch {
+	case a.Code == codes.OK || a.Code == codes.Canceled: // a client that cancelled has not met an error
+	case len(a.Decisions) > 0:
+		s.redisErrors.n.Add(1)
+	default: // the store was not called
+		s.serviceErrors.n.Add(1)
+	}
+	if a.GlobalShadow {
+		s.shadowed.n.Add(1)
+	}
+	if a.DomainNotFound {
+		s.domains.get(a.Domain, nil, ruleID{domain: a.Domain}).counts[totalHits].Add(1)
+	}
+	for i := 0; i < len(a.Decisions); {
+		d := &a.Decisions[i]
+		t := tallyOf(d, s.nearLimitRatio)
+		for i++; i < len(a.Decisions) && sameDescriptor(d, &a.Decisions[i]); i++ {
+			t = worse(t, tallyOf(&a.Decisions[i], s.nearLimitRatio))
+		}
+		if t != (tally{}) {
+			s.of(d).add(&t)
+		}
+	}
+}
+
+// Panicked counts a call of ShouldRateLimit that panicked before Answered could count it. Its duration is not observed.
+func (s *Stats) Panicked() { s.methods.shouldRateLimit.calls.n.Add(1) }
+
+// of returns the series of a decision and caches it by rule. For a rule without runtime values in its names, the next
+// call does not read the descriptor's entries.
+func (s *Stats) of(d *rls.Decision) *series {
+	var stack [16]string
+	if d.Override || d.Rule == nil {
+		return s.rates.get(d.Domain, appendLevels(stack[:0], d), ruleID{domain: d.Domain})
+	}
+	by := ruleIDOf(d.Rule)
+	cached := s.byRule.Of(d.Rule)
+	if cached == nil { // the rules were just replaced
+		found := s.rates.get(d.Domain, appendLevels(stack[:0], d), by)
+		if !found.other {
+			s.rates.own(found, by)
+		}
+		return found
+	}
+	known := cached.Load()
+	if known != nil && known.levels == nil && known.valid() {
+		return known.series
+	}
+	levels := appendLevels(stack[:0], d)
+	if known != nil && slices.Equal(known.levels, levels) && known.valid() {
+		return known.series
+	}
+	drops := s.rates.drops.Load()
+	found := s.rates.get(d.Domain, levels, by)
+	if known != nil && !known.series.dropped.Load() && !known.series.other {
+		return found // the cached series is of other values, and stays cached
+	}
+	if !found.other {
+		s.rates.own(found, by)
+	}
+	next := &found.alone
+	switch fixed := d.Rule.HasFixedStatLevels(); {
+	case !fixed && found.other:
+		return found // other values of this rule may have series of their own
+	case !fixed:
+		next = &counting{series: found, levels: cloneAll(levels)}
+	case found.other:
+		next = found.fullAsOf(drops)
+	}
+	cached.CompareAndSwap(known, next)
+	return found
+}
+
+// appendLevels appends the names of the levels that a decision counts under. A limit in the request uses the names of
+// the request, as envoyproxy/ratelimit does, even if a rule matches.
+func appendLevels(dst []string, d *rls.Decision) []string {
+	if d.Override {
+		return descriptors.OverrideStatLevels(dst, d.Entries)
+	}
+	return d.Rule.AppendStatLevels(dst, d.Entries)
+}
+
+// cloneAll copies texts, so that a series does not keep the memory of a request alive.
+func cloneAll(texts []string) []string {
+	clones := make([]string, len(texts))
+	for i, s := range texts {
+		clones[i] = strings.Clone(s)
+	}
+	return clones
+}
+
+// Loaded counts an attempt to load rules. After a successful load it drops the series of rules that no longer exist.
+func (s *Stats) Loaded(rules *descriptors.Rules, err error) {
+	if err != nil {
+		s.configFailed.n.Add(1)
+		return
+	}
+	s.configLoaded.n.Add(1)
+	kept := map[ruleID]bool{}
+	for r := range rules.All() {
+		kept[ruleIDOf(r)] = true
+	}
+	s.rates.forget(func(id ruleID) bool {
+		if id.name == "" {
+			return !rules.HasDomain(id.domain)
+		}
+		return !kept[id]
+	})
+	s.byRule.Reset(rules)
+	s.domains.forget(func(id ruleID) bool { return rules.HasDomain(id.domain) })
+}

@@ -1,0 +1,93 @@
+package ratelimitstats
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+type fixture struct {
+	*Stats
+	Registry *prometheus.Registry
+}
+
+// newStats returns Stats with a registry of their own. The default near limit ratio is 0.8.
+func newStats(o Options) *fixture {
+	if o.NearLimitRatio == 0 {
+		o.NearLimitRatio = .8
+	}
+	registry := prometheus.NewRegistry()
+	return &fixture{New(registry, o), registry}
+}
+
+func loaded(t *testing.T, text string) *descriptors.Rules {
+	t.Helper()
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+var tenADay = func() descriptors.RateLimit {
+	l, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true})
+	if err != nil {
+		panic(err)
+	}
+	return descriptors.RateLimit{Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10, Limit: l}
+}()
+
+func entriesOf(texts ...string) []descriptors.Entry {
+	var entries []descriptors.Entry
+	for _, text := range texts {
+		key, value, _ := strings.Cut(text, "=")
+		entries = append(entries, descriptors.Entry{Key: key, Value: value})
+	}
+	return entries
+}
+
+// hit returns an answer to one descriptor: one allowed hit under the rule that matches it, or under a limit in the request.
+func hit(rules *descriptors.Rules, domain string, texts ...string) *rls.Answer {
+	d := rls.Decision{Domain: domain, Entries: entriesOf(texts...), Hits: 1, Limit: tenADay,
+		Verdict: limiters.Verdict{Allowed: true, Used: 1}}
+	d.Rule = rules.Match(domain, d.Entries)
+	d.Override = d.Rule == nil
+	return &rls.Answer{Decisions: []rls.Decision{d}}
+}
+
+// total returns the total_hits of the series with these labels, -1 if there is none.
+func total(m *fixture, labels ...string) int {
+	for _, s := range m.rates.all() {
+		if strings.Join(s.labels, "\n") == strings.Join(labels, "\n") {
+			return int(s.counts[totalHits].Load())
+		}
+	}
+	return -1
+}
+
+type fakeClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newFakeClock() *fakeClock { return &fakeClock{now: time.Unix(1_700_000_000, 0)} }
+
+func (c *fakeClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *fakeClock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}

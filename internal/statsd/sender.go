@@ -1,0 +1,306 @@
+// Package statsd sends counters and response times to a server that understands statsd or dogstatsd.
+package statsd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+)
+
+// A Source supplies what a Sender sends.
+type Source interface {
+	// KeepForSending makes the Source sample response times and keep the last counts of dropped series.
+	KeepForSending()
+	// Counters calls send for each counter with its name, its total, and the part of the total that was sent before,
+	// which send updates.
+	Counters(send func(name string, total uint64, sent *uint64))
+	// ResponseTimes calls send for each kind of call with the number of calls since the last time and a sample of their
+	// response times.
+	ResponseTimes(send func(name string, calls int, sample []time.Duration))
+}
+
+// A Destination is a server that understands statsd or dogstatsd.
+type Destination struct {
+	Network    string            // tcp or udp
+	Address    string            // host:port
+	Every      time.Duration     // between two sends of the counters
+	Tags       map[string]string // of every metric
+	Dog        bool              // dogstatsd: tags follow the value instead of the name
+	DogTags    []string          // of every line, as key:value
+	Mogrifiers []Mogrifier       // for dogstatsd
+}
+
+// A Sender sends the increments of counters, and response times, to a Destination. While the server is unreachable no
+// line waits in a queue: increments are sent after the server returns, and response times are dropped.
+type Sender struct {
+	to      Destination
+	from    Source
+	log     *zap.Logger
+	write   dialect
+	limits  limits
+	sent    atomic.Uint64
+	dropped atomic.Uint64
+	up      atomic.Bool
+
+	conn   net.Conn
+	proven bool // something was sent on conn, and no error has come back
+	failed int  // failures in a row
+	next   time.Time
+	left   time.Duration // for writes of the flush under way
+	packet []byte
+	lines  int // in packet
+	burst  int // UDP: packets since the last pause
+	opened time.Time
+}
+
+// limits bounds what a Sender takes.
+type limits struct {
+	wait       time.Duration // for a connection, and for all the writes of one flush together
+	last       time.Duration // for the last flush as a whole
+	first, max time.Duration // between attempts to connect
+	packet     int           // bytes in one write
+	burst      int           // UDP: packets between two pauses, so that they fit the receiver's buffer
+	pause      time.Duration
+	renew      time.Duration // UDP: age after which the name is resolved again, because UDP does not report a moved server
+}
+
+// maxDatagram is the size of the largest line that UDP can carry.
+const maxDatagram = 65_507
+
+// New returns a Sender whose metrics are registered with registry.
+func New(to Destination, from Source, registry prometheus.Registerer, log *zap.Logger) *Sender {
+	s := &Sender{
+		to: to, from: from, log: log, write: newDialect(&to),
+		limits: limits{wait: 2 * time.Second, last: 5 * time.Second, first: time.Second, max: 30 * time.Second, packet: 1 << 15},
+	}
+	if to.Network == "udp" {
+		// Fits one Ethernet frame, with room for the headers of tunnels.
+		s.limits.packet, s.limits.burst, s.limits.pause = 1432, 32, 10*time.Millisecond
+		s.limits.renew = time.Minute
+	}
+	from.KeepForSending()
+	count := func(name, help string, n *atomic.Uint64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
+			func() float64 { return float64(n.Load()) })
+	}
+	registry.MustRegister(
+		count("weir_statsd_sent_lines_total", "Lines sent to the statsd server.", &s.sent),
+		count("weir_statsd_dropped_lines_total", "Lines that the statsd server may not have received.", &s.dropped),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "weir_statsd_up", Help: "1 if the last send to the statsd server succeeded, else 0.",
+		}, func() float64 {
+			if s.up.Load() {
+				return 1
+			}
+			return 0
+		}),
+	)
+	return s
+}
+
+// Run sends until ctx ends, and then once more.
+func (s *Sender) Run(ctx context.Context) {
+	every := min(s.to.Every, time.Second) // response times are many: they are sent at least every second
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	counters := time.Now().Add(s.to.Every)
+	for {
+		select {
+		case now := <-ticker.C:
+			due := !now.Before(counters)
+			if due {
+				counters = now.Add(s.to.Every)
+			}
+			s.flush(ctx, due)
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.last)
+			defer cancel()
+			s.flush(last, true)
+			if last.Err() != nil {
+				s.log.Warn("statsd: stopped before all counters were sent", zap.String("address", s.to.Address))
+			}
+			if s.conn != nil {
+				_ = s.conn.Close()
+			}
+			return
+		}
+	}
+}
+
+// flush sends the response times, and the counters if they are due. If ctx ends, counters that are not sent yet keep
+// their increments for the next flush.
+func (s *Sender) flush(ctx context.Context, counters bool) {
+	s.left = s.limits.wait
+	if !s.connected(ctx) {
+		s.from.ResponseTimes(func(_ string, calls int, _ []time.Duration) { s.dropped.Add(uint64(calls)) })
+		return
+	}
+	before := s.sent.Load()
+	s.from.ResponseTimes(func(name string, calls int, sample []time.Duration) { s.times(ctx, name, calls, sample) })
+	if counters {
+		s.from.Counters(func(name string, total uint64, sent *uint64) { s.counter(ctx, name, total, sent) })
+	}
+	s.send(ctx)
+	if s.conn == nil {
+		return
+	}
+	// UDP reports a missing server only after the first packet.
+	if s.proven = s.proven || s.to.Network == "tcp"; !s.proven {
+		s.proven = s.sent.Load() > before
+		return
+	}
+	if s.failed > 0 {
+		s.log.Info("statsd: connected", zap.String("address", s.to.Address))
+	}
+	s.failed = 0
+	s.up.Store(true)
+}
+
+func (s *Sender) times(ctx context.Context, name string, calls int, sample []time.Duration) {
+	rate := float64(len(sample)) / float64(max(calls, 1))
+	for i, took := range sample {
+		if s.conn == nil {
+			s.dropped.Add(uint64(len(sample) - i))
+			return
+		}
+		s.line(ctx, s.write.time(nil, name, took, rate))
+	}
+}
+
+// counter sends the increment of a counter. If it cannot be sent now, it is part of the next increment.
+func (s *Sender) counter(ctx context.Context, name string, total uint64, sent *uint64) {
+	if s.conn == nil || ctx.Err() != nil || total == *sent {
+		return
+	}
+	s.line(ctx, s.write.counter(nil, name, total-*sent))
+	*sent = total
+}
+
+func (s *Sender) line(ctx context.Context, line []byte) {
+	if s.to.Network == "udp" && len(line) > maxDatagram {
+		s.dropped.Add(1)
+		return
+	}
+	if len(s.packet)+len(line) > s.limits.packet {
+		s.send(ctx)
+	}
+	s.packet = append(s.packet, line...)
+	s.lines++
+}
+
+// send writes the packet. A packet that fails is dropped, because a part of it may have arrived, and the connection is
+// closed.
+func (s *Sender) send(ctx context.Context) {
+	packet, lines := s.packet, s.lines
+	s.packet, s.lines = s.packet[:0], 0
+	if lines == 0 {
+		return
+	}
+	if s.conn == nil {
+		s.dropped.Add(uint64(lines))
+		return
+	}
+	if s.to.Network == "udp" {
+		packet = bytes.TrimSuffix(packet, []byte{'\n'})
+		if s.burst++; s.burst%s.limits.burst == 0 {
+			sleep(ctx, s.limits.pause)
+		}
+	}
+	if err := s.writePacket(packet); err != nil {
+		s.dropped.Add(uint64(lines))
+		s.fail(err)
+		return
+	}
+	s.sent.Add(uint64(lines))
+}
+
+// writePacket writes within the time that is left for the writes of this flush. Only the writes use up that time: pauses
+// between packets say nothing about the server.
+func (s *Sender) writePacket(packet []byte) error {
+	start := time.Now()
+	if err := s.conn.SetWriteDeadline(start.Add(s.left)); err != nil {
+		return err
+	}
+	_, err := s.conn.Write(packet)
+	s.left -= time.Since(start)
+	return err
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// connected reports whether there is a connection. If there is none it tries to connect, unless it just did.
+func (s *Sender) connected(ctx context.Context) bool {
+	if s.conn != nil {
+		err := s.closed()
+		switch {
+		case err != nil:
+			s.fail(err)
+			if s.to.Network == "tcp" {
+				s.next = time.Time{} // a restarted server may accept connections already
+			}
+		case s.limits.renew > 0 && time.Since(s.opened) > s.limits.renew:
+			_ = s.conn.Close()
+			s.conn = nil
+		default:
+			return true
+		}
+	}
+	now := time.Now()
+	if now.Before(s.next) {
+		return false
+	}
+	conn, err := (&net.Dialer{Timeout: s.limits.wait}).DialContext(ctx, s.to.Network, s.to.Address)
+	if err != nil && ctx.Err() != nil {
+		return false // interrupted: no failure of the server
+	}
+	if err != nil {
+		s.fail(err)
+		return false
+	}
+	s.conn, s.proven, s.opened = conn, false, now
+	return true
+}
+
+// closed returns an error if the server has closed the connection. A write would not report this, and its data would be
+// lost.
+func (s *Sender) closed() error {
+	var one [1]byte
+	if err := s.conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		return err
+	}
+	if _, err := s.conn.Read(one[:]); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// fail closes the connection and sets the time of the next attempt.
+func (s *Sender) fail(err error) {
+	if s.conn != nil {
+		_ = s.conn.Close()
+		s.conn = nil
+	}
+	s.up.Store(false)
+	if s.failed == 0 {
+		s.log.Warn("statsd: not connected; counters are kept, response times are dropped",
+			zap.String("address", s.to.Address), zap.Error(err))
+	}
+	wait := min(s.limits.max, s.limits.first<<min(s.failed, 16))
+	s.next = time.Now().Add(wait/2 + rand.N(wait/2+1))
+	s.failed++
+}

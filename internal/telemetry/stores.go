@@ -1,0 +1,152 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// MemoryStats is what a store in memory reports.
+type MemoryStats struct {
+	Keys, Bytes int64
+	Dropped     int64 // keys dropped for room before they expired
+	Refused     int64 // hits that failed because there was no room
+}
+
+// Memory registers the metrics of a store in memory.
+func (m *Metrics) Memory(stats func() MemoryStats) {
+	gauge, counter := readers(stats, nil)
+	m.Registry.MustRegister(
+		gauge("weir_memory_keys", "Keys in memory: of the store, or of the fallback on_store_error: local.",
+			func(s MemoryStats) int64 { return s.Keys }),
+		gauge("weir_memory_bytes", "Approximate memory that these keys use.",
+			func(s MemoryStats) int64 { return s.Bytes }),
+		counter("weir_memory_dropped_keys_total", "Keys dropped for room before they expired.",
+			func(s MemoryStats) int64 { return s.Dropped }),
+		counter("weir_memory_refused_hits_total", "Hits that failed because memory was full and no key could be dropped.",
+			func(s MemoryStats) int64 { return s.Refused }),
+	)
+}
+
+// RedisStats is what a store on Redis reports.
+type RedisStats struct {
+	Calls, Hits int64
+	Refused     int64 // hits that failed because the queue was full
+	Left        int64 // hits that were not sent in time
+	Broken      int64 // hits that failed because the breaker was open
+}
+
+// Redis registers the metrics of a store on Redis. The label redis is name.
+func (m *Metrics) Redis(name string, stats func() RedisStats) {
+	_, counter := readers(stats, prometheus.Labels{"redis": name})
+	m.Registry.MustRegister(
+		counter("weir_redis_calls_total", "Calls of Redis. One call decides all hits that arrived during the previous call.",
+			func(s RedisStats) int64 { return s.Calls }),
+		counter("weir_redis_hits_total", "Hits in these calls. Divided by the calls, it is the mean size of a batch.",
+			func(s RedisStats) int64 { return s.Hits }),
+		counter("weir_redis_refused_hits_total", "Hits that failed at once because the queue for Redis was full.",
+			func(s RedisStats) int64 { return s.Refused }),
+		counter("weir_redis_broken_hits_total", "Hits that failed at once because the breaker was open.",
+			func(s RedisStats) int64 { return s.Broken }),
+		counter("weir_redis_left_hits_total", "Hits that waited in the queue until their timeout. They were not charged.",
+			func(s RedisStats) int64 { return s.Left }),
+	)
+}
+
+// DenyCacheStats is what the deny cache reports.
+type DenyCacheStats struct {
+	Entries, Bytes int64
+	Asked          int64 // hits that it was asked to decide, refunds excluded
+	Answered       int64 // of these, the hits that it denied
+	Refused        int64 // denials not stored because the cache was full
+	Sent           int64 // hits that it denied and sent to the store to be counted
+	Lost           int64 // of these, hits in calls that failed
+}
+
+// DenyCache registers the metrics of the deny cache.
+func (m *Metrics) DenyCache(stats func() DenyCacheStats) {
+	gauge, counter := readers(stats, nil)
+	m.Registry.MustRegister(
+		gauge("weir_deny_cache_entries", "Denials in the deny cache.",
+			func(s DenyCacheStats) int64 { return s.Entries }),
+		gauge("weir_deny_cache_bytes", "Approximate memory that the deny cache uses.",
+			func(s DenyCacheStats) int64 { return s.Bytes }),
+		counter("weir_deny_cache_asked_total", "Hits that the deny cache looked up. Refunds are excluded.",
+			func(s DenyCacheStats) int64 { return s.Asked }),
+		counter("weir_deny_cache_answered_total", "Hits that the deny cache denied without a call to the store.",
+			func(s DenyCacheStats) int64 { return s.Answered }),
+		counter("weir_deny_cache_refused_total", "Denials that were not stored because the deny cache was full.",
+			func(s DenyCacheStats) int64 { return s.Refused }),
+		counter("weir_deny_cache_sent_hits_total", "Hits that the deny cache denied and then sent to the store to be counted.",
+			func(s DenyCacheStats) int64 { return s.Sent }),
+		counter("weir_deny_cache_lost_hits_total", "Hits that the deny cache sent in calls that failed. They may not have been counted.",
+			func(s DenyCacheStats) int64 { return s.Lost }),
+	)
+}
+
+// LoadStats is the number of requests under way and refused.
+type LoadStats struct{ InFlight, Refused int64 }
+
+// Load registers the metrics of load shedding.
+func (m *Metrics) Load(stats func() LoadStats) {
+	gauge, counter := readers(stats, nil)
+	m.Registry.MustRegister(
+		gauge("weir_requests_in_flight", "Requests that are being decided.", func(l LoadStats) int64 { return l.InFlight }),
+		counter("weir_refused_requests_total",
+			"Requests refused because MAX_IN_FLIGHT requests were being decided. weir_requests_total does not include them.",
+			func(l LoadStats) int64 { return l.Refused }),
+	)
+}
+
+// SnapshotStats is what the snapshot of the store in memory reports.
+type SnapshotStats struct {
+	SavedAt       time.Time // of the last save; zero: none yet
+	Saved, Loaded int64     // keys: in the last save, and at start
+	Failures      int64     // of saves
+}
+
+// Snapshot registers the metrics of the snapshot of the store in memory.
+func (m *Metrics) Snapshot(stats func() SnapshotStats) {
+	gauge, counter := readers(stats, nil)
+	m.Registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "weir_memory_snapshot_timestamp_seconds", Help: "When the last snapshot was saved, in Unix time. 0: none yet.",
+		}, func() float64 {
+			at := stats().SavedAt
+			if at.IsZero() {
+				return 0
+			}
+			return float64(at.UnixMilli()) / 1000
+		}),
+		gauge("weir_memory_snapshot_saved_keys", "Keys in the last snapshot.",
+			func(s SnapshotStats) int64 { return s.Saved }),
+		gauge("weir_memory_snapshot_loaded_keys", "Keys loaded from the snapshot at start.",
+			func(s SnapshotStats) int64 { return s.Loaded }),
+		counter("weir_memory_snapshot_failures_total", "Snapshots that could not be saved.",
+			func(s SnapshotStats) int64 { return s.Failures }),
+	)
+}
+
+// readers returns constructors of gauges and counters that read one field of stats at each scrape.
+func readers[S any](stats func() S, labels prometheus.Labels) (
+	gauge, counter func(name, help string, value func(S) int64) prometheus.Collector,
+) {
+	read := func(value func(S) int64) func() float64 { return func() float64 { return float64(value(stats())) } }
+	gauge = func(name, help string, value func(S) int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, read(value))
+	}
+	counter = func(name, help string, value func(S) int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, read(value))
+	}
+	return gauge, counter
+}
+
+// constMetric is [prometheus.NewConstMetric] with an invalid metric instead of an error, so that a bad label fails a scrape
+// and not the process.
+func constMetric(desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) prometheus.Metric {
+	m, err := prometheus.NewConstMetric(desc, kind, value, labels...)
+	if err != nil {
+		return prometheus.NewInvalidMetric(desc, err)
+	}
+	return m
+}
