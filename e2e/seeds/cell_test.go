@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
 // cell is S7: the arithmetic of redis-cell 0.5.0 (src/cell/mod.rs), a module that no ordinary Redis has. Its times are
@@ -105,7 +106,7 @@ type throttle struct {
 
 func newThrottle(t *testing.T, open func(*testing.T) limiters.Store, maxBurst, count, period int64) throttle {
 	return throttle{open(t), newLimit(t, limiters.Spec{
-		Algorithm: "funnel", Max: count, Window: time.Duration(period) * time.Second, Capacity: maxBurst + 1,
+		Algorithm: "funnel", Max: count, Window: time.Duration(period) * time.Second, Params: limiterstest.Capacity(maxBurst + 1),
 	})}
 }
 
@@ -113,7 +114,7 @@ func newThrottle(t *testing.T, open func(*testing.T) limiters.Store, maxBurst, c
 func (w throttle) reply(t *testing.T, y try) reply {
 	t.Helper()
 	v := take(t, w.store, w.limit, y)
-	r := reply{!v.Allowed, w.limit.Spec().Capacity, v.Remaining, -1, v.ResetAfter.Nanoseconds()}
+	r := reply{!v.Allowed, w.limit.Capacity(), v.Remaining, -1, v.ResetAfter.Nanoseconds()}
 	if !v.Allowed && v.RetryAfter >= 0 {
 		r.retry = v.RetryAfter.Nanoseconds()
 	}
@@ -253,7 +254,7 @@ func TestS7Throttle(t *testing.T) {
 		want(t, "redis-cell", last(play(trace, oracle.allow(t))), "yyy")
 		want(t, "redis-cell with an even interval", last(play(trace, even.allow(t))), "yyn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
-			spec := limiters.Spec{Algorithm: "funnel", Max: 3, Window: time.Second, Capacity: 4}
+			spec := limiters.Spec{Algorithm: "funnel", Max: 3, Window: time.Second, Params: "capacity=4"}
 			want(t, "Weir", last(play(trace, weir(t, open, spec))), "yyn")
 		})
 	})

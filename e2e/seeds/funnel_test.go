@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
 // pyFunnel is S5, the class in Python. Its rate is a second's.
@@ -171,7 +172,7 @@ func asking(seed uint64, trace []try, most int64) []try {
 
 // halfASecond is the articles' leaking_rate 0.5 with a capacity: one unit in two seconds.
 func halfASecond(capacity int64) limiters.Spec {
-	return limiters.Spec{Algorithm: "funnel", Max: 1, Window: 2 * time.Second, Capacity: capacity}
+	return limiters.Spec{Algorithm: "funnel", Max: 1, Window: 2 * time.Second, Params: limiterstest.Capacity(capacity)}
 }
 
 // onEighths is on a grid of 1/8 s, on which the floating point of the class is exact: no difference is one of rounding.
@@ -203,7 +204,7 @@ func TestS5FunnelClass(t *testing.T) {
 	t.Run("Java: same verdicts where whole units leak", func(t *testing.T) {
 		// A unit in 512 ms, a rate that float32 has exactly.
 		trace := asking(7, traffic(7, 512*time.Millisecond, []int{0, 0, 0, 1, 1, 2}, []int{5}), 4)
-		spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: 512 * time.Millisecond, Capacity: 3}
+		spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: 512 * time.Millisecond, Params: "capacity=3"}
 		parity(t, spec, trace, play(trace, java(3, 1.0/512).allow))
 	})
 
@@ -244,7 +245,7 @@ func TestS5FunnelClass(t *testing.T) {
 			t.Errorf("the article admitted %d of 1001, want 502", got)
 		}
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
-			spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: 512 * time.Millisecond, Capacity: 2}
+			spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: 512 * time.Millisecond, Params: "capacity=2"}
 			if got := admitted(play(trace, weir(t, open, spec))); got != 752 {
 				t.Errorf("Weir admitted %d of 1001, want 752", got)
 			}
@@ -261,7 +262,7 @@ func TestS5FunnelClass(t *testing.T) {
 			t.Errorf("the article: the guard acted %d times, %d left; want never, and less than nothing", f.guarded, f.leftQuota)
 		}
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
-			spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Millisecond, Capacity: 3}
+			spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Millisecond, Params: "capacity=3"}
 			want(t, "Weir", play(trace, weir(t, open, spec)), "yyyy")
 		})
 	})
@@ -326,7 +327,7 @@ func bucket(capacity int, interval time.Duration) limiter {
 func TestS11LeakyBucket(t *testing.T) {
 	t.Parallel()
 	thirtyAMinute := func(capacity int64) limiters.Spec {
-		return limiters.Spec{Algorithm: "funnel", Max: 30, Window: time.Minute, Capacity: capacity}
+		return limiters.Spec{Algorithm: "funnel", Max: 30, Window: time.Minute, Params: limiterstest.Capacity(capacity)}
 	}
 	trace := traffic(11, 125*time.Millisecond, []int{0, 0, 1, 2, 3, 5, 8}, []int{15, 16, 17, 200})
 

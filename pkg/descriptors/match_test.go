@@ -163,18 +163,18 @@ func TestOverride(t *testing.T) {
 		multiplier uint32
 		want       string // the spec, or the error
 	}{
-		{"none", 5, descriptors.Minute, 0, "{fixed_window 5 1m0s 0 false true}"},
-		{"none", 5, descriptors.Month, 121, "{fixed_window 5 87120h0m0s 0 false true}"},
+		{"none", 5, descriptors.Minute, 0, "{fixed_window 5 1m0s  true}"},
+		{"none", 5, descriptors.Month, 121, "{fixed_window 5 87120h0m0s  true}"},
 		{"none", 5, descriptors.Month, 122, "a unit_multiplier of 122 is too large for the unit month: want at most 121"},
 		{"none", 5, descriptors.Year, 1<<32 - 1, "a unit_multiplier of 4294967295 is too large"},
 		{"none", 5, descriptors.UnitUnknown, 1, "invalid rate limit unit 'unknown': want one of second, minute"},
 		{"none", 5, 200, 1, "invalid rate limit unit 'unknown'"},
-		{"fixed", 5, descriptors.Second, 3, "{fixed_window 5 3s 0 true false}"},
-		{"log", 5, descriptors.Week, 1, "{sliding_log 5 168h0m0s 0 false true}"},
+		{"fixed", 5, descriptors.Second, 3, "{fixed_window 5 3s window_start=first_hit false}"},
+		{"log", 5, descriptors.Week, 1, "{sliding_log 5 168h0m0s  true}"},
 		{"log", 2_000_000, descriptors.Week, 1, "a sliding log of 2000000 hits is too large"},
-		{"funnel", 5, descriptors.Hour, 1, "{funnel 5 1h0m0s 3 false false}"},
-		{"funnel", 0, descriptors.Hour, 1, "{funnel 0 1h0m0s 0 false false}"},
-		{"default", 5, descriptors.Hour, 1, "{funnel 5 1h0m0s 0 false false}"},
+		{"funnel", 5, descriptors.Hour, 1, "{funnel 5 1h0m0s capacity=3 false}"},
+		{"funnel", 0, descriptors.Hour, 1, "{funnel 0 1h0m0s  false}"},
+		{"default", 5, descriptors.Hour, 1, "{funnel 5 1h0m0s  false}"},
 	} {
 		var rule *descriptors.Rule
 		if text := limits[tt.rule]; text != "" {

@@ -140,7 +140,9 @@ type Overridden struct {
 // denied hits.
 func (r *Rule) Overridden() Overridden {
 	if r == nil || len(r.Limits) == 0 {
-		return Overridden{spec: limiters.Spec{Algorithm: "fixed_window", CountDenied: true}}
+		return Overridden{spec: limiters.Spec{
+			Algorithm: limiters.DefaultAlgorithm, CountDenied: limiters.CountsDeniedByDefault(limiters.DefaultAlgorithm),
+		}}
 	}
 	o := Overridden{r.Limits[0].Limit.Spec(), r.Limits[0].OnError}
 	o.spec.Max, o.spec.Window = 0, 0
@@ -153,7 +155,7 @@ func (o Overridden) By(requestsPerUnit uint32, unit Unit, multiplier uint32) (Ra
 	spec := o.spec
 	if requestsPerUnit == 0 {
 		// Denies everything, whatever the capacity of the rule; a funnel does not take both.
-		spec.Capacity = 0
+		spec = spec.Scaled(func(int64) int64 { return 0 })
 	}
 	l, err := NewRateLimit(spec, requestsPerUnit, unit, max(multiplier, 1))
 	l.OnError = o.onError

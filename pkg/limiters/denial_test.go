@@ -19,7 +19,7 @@ func TestWhatADenialForetells(t *testing.T) {
 		"a look":                           {log, 0, Verdict{Used: 5, RetryAfter: 1}, 1},
 		"allowed":                          {log, 3, Verdict{Allowed: true, Used: 3}, 0},
 		"never":                            {log, 6, Verdict{RetryAfter: -1}, 0},
-		"undecided":                        {log, 3, Verdict{Err: errCapacity, RetryAfter: 1}, 0},
+		"undecided":                        {log, 3, Verdict{Err: errSlow, RetryAfter: 1}, 0},
 		"denied hits lengthen the wait":    {logged, 3, Verdict{Used: 6, RetryAfter: 1}, 0},
 		"a window that counts":             {counting, 3, Verdict{Used: 6, RetryAfter: 1}, 1},
 		"a window that could not count":    {counting, 3, Verdict{Used: 5, RetryAfter: 1}, 0},

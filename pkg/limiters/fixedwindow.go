@@ -2,7 +2,7 @@ package limiters
 
 // fixedWindow counts hits in windows that do not overlap. By the clock they start at multiples of the window since
 // 1970, as the users of envoyproxy/ratelimit know them: a week begins on Thursday, a month has 30 days, a year 365.
-// With FirstHit a window starts with the first charge and ends a window later; a hit at its end opens the next.
+// With window_start=first_hit a window starts with the first charge and ends a window later; a hit at its end opens the next.
 //
 // Across a boundary twice the maximum may pass in a moment: the sliding log does not have this, at the price of memory.
 type fixedWindow struct {
@@ -12,20 +12,24 @@ type fixedWindow struct {
 
 var fixedWindowAlgorithm = algorithm{
 	name: "fixed_window",
+	parameters: []Parameter{{
+		Key: "window_start", Type: Word, Words: []string{"clock", "first_hit"},
+		About: "windows by the clock, or from a key's first hit.",
+	}},
+	countsDenied: true,
 	tag: func(l *Limit) string {
-		if l.spec.FirstHit {
+		if fromFirstHit(l) {
 			return "h"
 		}
 		return "w"
 	},
 	check: func(l *Limit) error {
-		if l.spec.Capacity != 0 {
-			return errCapacity
-		}
+		start, _ := l.spec.Params.Cut("window_start")
+		l.own = windowStart(start == "first_hit")
 		return nil
 	},
 	params: func(l *Limit) []int64 {
-		return []int64{l.spec.Max, l.window, flag(l.spec.CountDenied), flag(l.spec.FirstHit)}
+		return []int64{l.spec.Max, l.window, flag(l.spec.CountDenied), flag(fromFirstHit(l))}
 	},
 	words: 2,
 	judge: func(l *Limit, s State, now, n int64) (bool, int64) { return windowOf(s).judge(l, now, n) },
@@ -39,16 +43,21 @@ var fixedWindowAlgorithm = algorithm{
 	steady: true,
 }
 
+// A windowStart is true if a window starts with a key's first hit, and false if it starts by the clock.
+type windowStart bool
+
+func fromFirstHit(l *Limit) bool { return bool(l.own.(windowStart)) }
+
 func windowOf(s State) fixedWindow { return fixedWindow{start: s.A, count: s.B} }
 
-// at is the window at now: its start and what it counts. With FirstHit a start of 0 means that none is open.
+// at is the window at now: its start and what it counts. With window_start=first_hit a start of 0 means that none is open.
 func (w fixedWindow) at(l *Limit, now int64) (start, count int64) {
 	start, count = w.start, w.count
 	if start-now > l.window {
 		start, count = 0, 0
 	}
 	now = max(now, start)
-	if l.spec.FirstHit {
+	if fromFirstHit(l) {
 		if now-start >= l.window {
 			return 0, 0
 		}
@@ -89,7 +98,7 @@ func (w fixedWindow) charge(l *Limit, now, n int64) fixedWindow {
 	if n < 0 && count == 0 {
 		return w
 	}
-	if start == 0 && l.spec.FirstHit {
+	if start == 0 && fromFirstHit(l) {
 		start = now
 	}
 	return fixedWindow{start, max(0, min(count+n, MaxHits))}
@@ -97,7 +106,7 @@ func (w fixedWindow) charge(l *Limit, now, n int64) fixedWindow {
 
 func (w fixedWindow) usage(l *Limit, now int64) (used, reset int64) {
 	start, count := w.at(l, now)
-	if start == 0 && l.spec.FirstHit {
+	if start == 0 && fromFirstHit(l) {
 		return 0, 0
 	}
 	return count, start + l.window - now

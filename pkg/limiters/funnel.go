@@ -27,19 +27,25 @@ var errSlow = errors.New("a funnel this large at this rate takes more than 71 ye
 
 var funnelAlgorithm = algorithm{
 	name: "funnel",
-	tag:  func(*Limit) string { return "f" },
+	parameters: []Parameter{{
+		Key: "capacity", Type: Integer, Min: 1, Max: MaxPerWindow, Hits: true,
+		About: "how much it holds; requests_per_unit if absent.",
+	}},
+	tag: func(*Limit) string { return "f" },
 	check: func(l *Limit) error {
-		if l.spec.FirstHit {
-			return errFirstHit
-		}
+		capacity := l.spec.Params.integer("capacity", 0)
+		d := &drain{}
+		l.own = d
 		if l.spec.Max == 0 {
-			if l.spec.Capacity != 0 {
+			if capacity != 0 {
 				return errors.New("a funnel that leaks nothing has no use for a capacity: a maximum of 0 denies every hit")
 			}
 			return nil
 		}
+		if capacity != 0 {
+			l.capacity = capacity
+		}
 		g := gcd(l.spec.Max, l.window)
-		d := &l.drain
 		d.num, d.den = uint64(l.window/g), uint64(l.spec.Max/g)
 		if hi, lo := bits.Mul64(uint64(l.capacity), d.num); hi >= d.den || quotient(hi, lo, d.den) > maxDrain {
 			return errSlow
@@ -49,7 +55,7 @@ var funnelAlgorithm = algorithm{
 		return nil
 	},
 	params: func(l *Limit) []int64 {
-		d := l.drain
+		d := drainOf(l)
 		if d.den == 0 {
 			return []int64{0, l.window, flag(l.spec.CountDenied), 0, 0, 0, 1}
 		}
@@ -66,8 +72,10 @@ var funnelAlgorithm = algorithm{
 	},
 	usage: func(l *Limit, s State, now int64) (used, reset int64) { return funnelOf(s).usage(l, now) },
 	until: func(_ *Limit, s State) int64 { return funnelOf(s).until() },
-	more:  func(l *Limit, hits int64) int64 { return l.drain.of(hits).up() },
+	more:  func(l *Limit, hits int64) int64 { return drainOf(l).of(hits).up() },
 }
+
+func drainOf(l *Limit) *drain { return l.own.(*drain) }
 
 func funnelOf(s State) funnel {
 	return funnel{at: s.A, whole: s.B, frac: uint32(s.C >> 32), per: uint32(s.C)}
@@ -147,7 +155,7 @@ func (f funnel) held(l *Limit, now int64) (held span, at int64) {
 	}
 	at = max(now, f.at)
 	held = span{f.whole, uint64(f.frac)}
-	if uint64(f.per) != l.drain.den && f.frac > 0 {
+	if uint64(f.per) != drainOf(l).den && f.frac > 0 {
 		// Written under a limit of another rate.
 		held = span{f.whole + 1, 0}
 	}
@@ -163,18 +171,19 @@ func (f funnel) judge(l *Limit, now, n int64) (bool, int64) {
 		return false, -1
 	}
 	held, at := f.held(l, now)
-	after := l.drain.add(held, l.drain.of(n))
-	if !l.drain.full.less(after) {
+	d := drainOf(l)
+	after := d.add(held, d.of(n))
+	if !d.full.less(after) {
 		return true, 0
 	}
-	return false, l.drain.sub(after, l.drain.full).up() + at - now
+	return false, d.sub(after, d.full).up() + at - now
 }
 
 func (f funnel) charge(l *Limit, now, n int64) funnel {
 	if l.spec.Max == 0 {
 		return f
 	}
-	d := &l.drain
+	d := drainOf(l)
 	held, at := f.held(l, now)
 	if n > 0 {
 		most := d.debt
@@ -206,7 +215,7 @@ func (f funnel) usage(l *Limit, now int64) (used, reset int64) {
 	if held == (span{}) {
 		return 0, 0
 	}
-	return l.drain.hits(held), held.up() + at - now
+	return drainOf(l).hits(held), held.up() + at - now
 }
 
 func (f funnel) until() int64 { return f.at + span{f.whole, uint64(f.frac)}.up() }

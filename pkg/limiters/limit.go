@@ -20,8 +20,7 @@ type Spec struct {
 	Algorithm string        // one of [Algorithms]
 	Max       int64         // hits per window, 0 to MaxPerWindow; 0 denies every hit
 	Window    time.Duration // whole microseconds, up to MaxWindow
-	Capacity  int64         // funnel only: what it holds, 1 to MaxPerWindow; 0 stands for Max
-	FirstHit  bool          // fixed_window only: a window starts with a key's first hit, not by the clock
+	Params    Params        // of the algorithm, such as "capacity=15"; see Parameters
 	// CountDenied makes denied hits count. It is what lets a gateway look first and charge the true cost afterwards.
 	CountDenied bool
 }
@@ -34,7 +33,7 @@ type Limit struct {
 	id       string
 	window   int64 // µs
 	capacity int64 // what a key can hold at most: Max, or the capacity of a funnel
-	drain    drain // funnel only
+	own      any   // what the algorithm computed once, of a type of its own
 	params   string
 }
 
@@ -43,7 +42,11 @@ type algorithm struct {
 	name string
 	// tag is the algorithm's name in keys. It never changes, for a key of another meaning must have another name.
 	tag func(*Limit) string
-	// check completes a limit and tells what is wrong with it. The limit's window and capacity are set.
+	// parameters are what the algorithm takes beside the settings of every limit.
+	parameters []Parameter
+	// countsDenied is the default of CountDenied in rules.
+	countsDenied bool
+	// check completes a limit and tells what is wrong with it. The limit's spec, window and capacity are set.
 	check func(*Limit) error
 	// params are the arguments of the algorithm's twin in Lua, whose header names them.
 	params func(*Limit) []int64
@@ -68,6 +71,9 @@ type algorithm struct {
 
 var algorithms = []*algorithm{&fixedWindowAlgorithm, &slidingLogAlgorithm, &funnelAlgorithm}
 
+// DefaultAlgorithm is the algorithm of rules that name none.
+const DefaultAlgorithm = "fixed_window"
+
 // Algorithms are the names that a Spec may use.
 func Algorithms() []string {
 	names := make([]string, len(algorithms))
@@ -77,38 +83,47 @@ func Algorithms() []string {
 	return names
 }
 
+func algorithmOf(name string) *algorithm {
+	i := slices.IndexFunc(algorithms, func(a *algorithm) bool { return a.name == name })
+	if i < 0 {
+		return nil
+	}
+	return algorithms[i]
+}
+
+// CountsDeniedByDefault returns the CountDenied of a limit whose rules do not set it.
+func CountsDeniedByDefault(algorithm string) bool {
+	a := algorithmOf(algorithm)
+	return a != nil && a.countsDenied
+}
+
 // New makes a Limit of a Spec. The error tells everything that is wrong with it.
 func New(spec Spec) (*Limit, error) {
-	i := slices.IndexFunc(algorithms, func(a *algorithm) bool { return a.name == spec.Algorithm })
-	if i < 0 {
+	kind := algorithmOf(spec.Algorithm)
+	if kind == nil {
 		return nil, fmt.Errorf("unknown algorithm %q: want one of %q", spec.Algorithm, Algorithms())
 	}
-	l := &Limit{spec: spec, kind: algorithms[i], window: spec.Window.Microseconds(), capacity: spec.Max}
-	if spec.Capacity != 0 {
-		l.capacity = spec.Capacity
-	}
-	errs := []error{checkRange("maximum", spec.Max, 0), checkWindow(spec.Window)}
-	if spec.Capacity != 0 {
-		errs = append(errs, checkRange("capacity", spec.Capacity, 1))
-	}
-	if err := errors.Join(errs...); err != nil {
+	params, err := kind.canonical(spec.Params)
+	if err := errors.Join(checkRange("maximum", spec.Max, 0, MaxPerWindow), checkWindow(spec.Window), err); err != nil {
 		return nil, err
 	}
+	spec.Params = params
+	l := &Limit{spec: spec, kind: kind, window: spec.Window.Microseconds(), capacity: spec.Max}
 	if err := l.kind.check(l); err != nil {
 		return nil, err
 	}
 	l.id = l.kind.tag(l) + strconv.FormatInt(l.window, 10)
-	params := append([]byte(l.kind.name), 0)
-	for _, p := range l.kind.params(l) {
-		params = binary.BigEndian.AppendUint64(params, uint64(p))
+	wire := append([]byte(l.kind.name), 0)
+	for _, n := range l.kind.params(l) {
+		wire = binary.BigEndian.AppendUint64(wire, uint64(n))
 	}
-	l.params = string(params)
+	l.params = string(wire)
 	return l, nil
 }
 
-func checkRange(what string, n, least int64) error {
-	if n < least || n > MaxPerWindow {
-		return fmt.Errorf("a %s of %d is out of range: want %d to %d", what, n, least, int64(MaxPerWindow))
+func checkRange(what string, n, least, most int64) error {
+	if n < least || n > most {
+		return fmt.Errorf("a %s of %d is out of range: want %d to %d", what, n, least, most)
 	}
 	return nil
 }
@@ -119,11 +134,6 @@ func checkWindow(w time.Duration) error {
 	}
 	return nil
 }
-
-var (
-	errCapacity = errors.New("a capacity has a meaning for the funnel only")
-	errFirstHit = errors.New("the start of a window has a meaning for the fixed window only")
-)
 
 // Spec is what the limit was made of.
 func (l *Limit) Spec() Spec { return l.spec }

@@ -13,29 +13,29 @@ func TestWhatALimitMayBe(t *testing.T) {
 		spec Spec
 		err  string // "": it is good
 	}{
-		{Spec{Algorithm: "fixed_window", Max: MaxPerWindow, Window: 10 * year, FirstHit: true}, ""},
+		{Spec{Algorithm: "fixed_window", Max: MaxPerWindow, Window: 10 * year, Params: "window_start=first_hit"}, ""},
 		{Spec{Algorithm: "fixed_window", Window: time.Microsecond, CountDenied: true}, ""},
 		{Spec{Algorithm: "fixed_window", Max: -1, Window: time.Second}, "maximum of -1 is out of range"},
 		{Spec{Algorithm: "fixed_window", Max: MaxPerWindow + 1, Window: time.Second}, "maximum of 4294967296 is out of range"},
 		{Spec{Algorithm: "fixed_window", Max: 1}, "window of 0s is out of range"},
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Nanosecond}, "whole microseconds"},
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: 10*year + time.Microsecond}, "up to 10 years"},
-		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Second, Capacity: 1}, "for the funnel only"},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Second, Params: "capacity=1"}, `no parameter "capacity"`},
 		{Spec{Algorithm: "fixed_window", Max: -1}, "maximum of -1 is out of range: want 0 to 4294967295\na window of 0s"},
 		{Spec{Algorithm: "sliding_log", Max: LogMax, Window: time.Minute}, ""},
 		{Spec{Algorithm: "sliding_log", Max: LogMax + 1, Window: time.Minute}, "the algorithm funnel"},
-		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, FirstHit: true}, "for the fixed window only"},
-		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Capacity: 2}, "for the funnel only"},
+		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Params: "window_start=first_hit"}, `no parameter "window_start"`},
+		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Params: "capacity=2"}, `no parameter "capacity"`},
 		{Spec{Algorithm: "funnel", Max: 1, Window: year}, ""},
-		{Spec{Algorithm: "funnel", Max: 1_000_000, Window: time.Second, Capacity: 4_000_000}, ""},
-		{Spec{Algorithm: "funnel", Max: 3_599_999_999, Window: time.Hour, Capacity: 4_000_000}, ""},
+		{Spec{Algorithm: "funnel", Max: 1_000_000, Window: time.Second, Params: "capacity=4000000"}, ""},
+		{Spec{Algorithm: "funnel", Max: 3_599_999_999, Window: time.Hour, Params: "capacity=4000000"}, ""},
 		{Spec{Algorithm: "funnel", Max: MaxPerWindow, Window: time.Second}, ""},
-		{Spec{Algorithm: "funnel", Max: 1, Window: year, Capacity: 71}, ""},
-		{Spec{Algorithm: "funnel", Max: 1, Window: year, Capacity: 72}, "more than 71 years"},
-		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Capacity: -1}, "capacity of -1 is out of range"},
+		{Spec{Algorithm: "funnel", Max: 1, Window: year, Params: "capacity=71"}, ""},
+		{Spec{Algorithm: "funnel", Max: 1, Window: year, Params: "capacity=72"}, "more than 71 years"},
+		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: "capacity=-1"}, "capacity of -1 is out of range"},
 		{Spec{Algorithm: "funnel", Max: 0, Window: time.Second}, ""},
-		{Spec{Algorithm: "funnel", Max: 0, Window: time.Second, Capacity: 1}, "no use for a capacity"},
-		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, FirstHit: true}, "for the fixed window only"},
+		{Spec{Algorithm: "funnel", Max: 0, Window: time.Second, Params: "capacity=1"}, "no use for a capacity"},
+		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: "window_start=first_hit"}, `no parameter "window_start"`},
 		{Spec{Algorithm: "sliding_window", Max: 1, Window: time.Second}, `unknown algorithm "sliding_window": want one of`},
 	} {
 		l, err := New(c.spec)
@@ -71,7 +71,7 @@ func TestTheIDOfALimit(t *testing.T) {
 	}
 	for what, change := range map[string]func(*Spec){
 		"window":       func(s *Spec) { s.Window = time.Hour },
-		"window_start": func(s *Spec) { s.FirstHit = true },
+		"window_start": func(s *Spec) { s.Params = "window_start=first_hit" },
 		"algorithm":    func(s *Spec) { s.Algorithm = "sliding_log" },
 	} {
 		if got := id(change); got == same || strings.ContainsAny(got, "{}") {

@@ -32,12 +32,7 @@ var slidingLogAlgorithm = algorithm{
 	name: "sliding_log",
 	tag:  func(*Limit) string { return "l" },
 	check: func(l *Limit) error {
-		switch {
-		case l.spec.Capacity != 0:
-			return errCapacity
-		case l.spec.FirstHit:
-			return errFirstHit
-		case l.spec.Max > LogMax:
+		if l.spec.Max > LogMax {
 			return fmt.Errorf("a sliding log of %d hits is too large: want at most %d, or the algorithm funnel, "+
 				"which needs no memory per hit", l.spec.Max, LogMax)
 		}

@@ -64,15 +64,13 @@ var (
 		{"name", text, "What replaces refers to; Envoy is told it as the name of the limit.", false},
 		{"unit_multiplier", wholeNumber(1, anyUint32), "Units per window.", true},
 	}
-	policyKeys = []key{
+	policyKeys = slices.Concat([]key{
 		{"algorithm", words(limiters.Algorithms()...), "fixed_window if absent.", true},
-		{"window_start", words(windowStarts...), "fixed_window: windows by the clock, or from a key's first hit.", true},
-		{"capacity", wholeNumber(1, anyUint32), "funnel: how much it holds; requests_per_unit if absent.", true},
+	}, parameterKeys(), []key{
 		{"count_denied", strictBoolean, "Whether denied hits count; if absent, true for fixed_window alone.", true},
 		{"on_store_error", words(limiters.OnErrors()...), "What becomes of a hit that the store cannot decide: error leaves it to Envoy's " +
 			"failure_mode_deny, local decides in this process by its share. If absent, as the file says, or error.", true},
-	}
-	windowStarts = []string{"clock", "first_hit"}
+	})
 )
 
 // sections are those of a file of rules, in the order in which the right place of a key is looked for.

@@ -197,7 +197,7 @@ descriptors:
 		t.Fatalf("%+v", unlimited)
 	}
 	l, err := unlimited.Overridden().By(5, descriptors.Minute, 0)
-	if err != nil || sprint(l) != "{fixed_window 5 1m0s 0 false true}" {
+	if err != nil || sprint(l) != "{fixed_window 5 1m0s  true}" {
 		t.Errorf("%v %v", l, err)
 	}
 }

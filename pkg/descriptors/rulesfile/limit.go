@@ -6,6 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // limits reads the limits of a descriptor into rule, and tells whether there are any, or none on purpose.
@@ -50,7 +51,7 @@ func (p *parser) unlimited(f fields) bool {
 	} else if unit != "" && !strings.EqualFold(unit, descriptors.UnitUnknown.String()) {
 		p.warn(f["unit"].key, "unit '%s' is none, and has no effect when unlimited", short(unit))
 	}
-	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, 0) > 0 {
+	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, anyUint32, 0) > 0 {
 		p.warn(f["requests_per_unit"].key, "requests_per_unit has no effect when unlimited")
 	}
 	for _, k := range inRateLimit.keys {
@@ -91,7 +92,7 @@ func (p *parser) list(f field, at location, rule *descriptors.Rule) bool {
 func (p *parser) limit(n *yaml.Node, f fields, overlay *policy) (descriptors.RateLimit, bool) {
 	before := p.found
 	unit := p.unit(n, f["unit"])
-	multiplier := p.number(f["unit_multiplier"], 1, 1)
+	multiplier := uint32(p.number(f["unit_multiplier"], 1, anyUint32, 1))
 	requests := uint32(0)
 	if where := f["requests_per_unit"].key; p.null(f["requests_per_unit"]) {
 		if where == nil {
@@ -99,13 +100,13 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy) (descriptors.Rat
 		}
 		p.warn(where, "requests_per_unit is missing: it is 0, which denies every hit")
 	} else {
-		requests = p.number(f["requests_per_unit"], 0, 0)
+		requests = uint32(p.number(f["requests_per_unit"], 0, anyUint32, 0))
 	}
 	own := p.policy(n, f)
 	sum, borrowed := own.over(overlay)
 	from := blame(overlay, borrowed)
 	for key, problem := range sum.strays() {
-		where := own.says[key]
+		where := own.settings[key].key
 		if where == nil {
 			where = n
 		}
@@ -119,7 +120,7 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy) (descriptors.Rat
 		p.fault(n, "%v%s", err, from)
 		return l, false
 	}
-	l.OnError = sum.onError
+	l.OnError = limiters.OnErrorOf(sum.settings["on_store_error"].value)
 	return l, true
 }
 

@@ -153,10 +153,10 @@ func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
 	}
 	policy := p.policy(n, f)
 	p.overlay.policies[at.SetRule(descriptors.Rule{Unlimited: true})] = policy
-	if policy.says["algorithm"] == nil {
+	if policy.settings["algorithm"].key == nil {
 		return // the rules may say which
 	}
 	for key, problem := range policy.strays() {
-		p.fault(policy.says[key], "%s", problem)
+		p.fault(policy.settings[key].key, "%s", problem)
 	}
 }

@@ -57,14 +57,14 @@ descriptors:
 		t.Fatal(err)
 	}
 	for request, want := range map[string]string{
-		"k=v":        "{sliding_log 5 1m0s 0 false false}",
-		"k=vw":       "{funnel 5 1m0s 3 false false}",
-		"k=x":        "{fixed_window 5 1m0s 0 false false}",
-		"k=p1":       "{fixed_window 5 1m0s 0 true true}",
-		"k=1":        "{fixed_window 5 1m0s 0 false false}",
-		"k=1 deep=1": "{sliding_log 5 1m0s 0 false true}",
-		"own=1":      "{funnel 5 1m0s 2 false true}", // what the rule says, stands
-		"many=1":     "{fixed_window 5 1m0s 0 false true}",
+		"k=v":        "{sliding_log 5 1m0s  false}",
+		"k=vw":       "{funnel 5 1m0s capacity=3 false}",
+		"k=x":        "{fixed_window 5 1m0s  false}",
+		"k=p1":       "{fixed_window 5 1m0s window_start=first_hit true}",
+		"k=1":        "{fixed_window 5 1m0s  false}",
+		"k=1 deep=1": "{sliding_log 5 1m0s  true}",
+		"own=1":      "{funnel 5 1m0s capacity=2 true}", // what the rule says, stands
+		"many=1":     "{fixed_window 5 1m0s  true}",
 	} {
 		if got := sprint(rules.Match("d", entries(request)).Limits[0]); got != want {
 			t.Errorf("%s: got %s, want %s", request, got, want)

@@ -60,12 +60,12 @@ func TestDesign(t *testing.T) {
 	}
 	want := []string{
 		"ugc user_id.action=reply [5 per 1 minute: " +
-			"{Algorithm:sliding_log Max:5 Window:1m0s Capacity:0 FirstHit:false CountDenied:false}]",
+			"{Algorithm:sliding_log Max:5 Window:1m0s Params: CountDenied:false}]",
 		"ugc user_id.action=post [30 per 1 minute: " +
-			"{Algorithm:funnel Max:30 Window:1m0s Capacity:15 FirstHit:false CountDenied:false}]",
+			"{Algorithm:funnel Max:30 Window:1m0s Params:capacity=15 CountDenied:false}]",
 		"ugc user_id.action=search [5 per 1 second: " +
-			"{Algorithm:fixed_window Max:5 Window:1s Capacity:0 FirstHit:false CountDenied:true}] [1000 per 6 hour: " +
-			"{Algorithm:fixed_window Max:1000 Window:6h0m0s Capacity:0 FirstHit:false CountDenied:true}]",
+			"{Algorithm:fixed_window Max:5 Window:1s Params: CountDenied:true}] [1000 per 6 hour: " +
+			"{Algorithm:fixed_window Max:1000 Window:6h0m0s Params: CountDenied:true}]",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -2,6 +2,9 @@ package rulesfile
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -9,38 +12,32 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-const (
-	defaultAlgorithm = "fixed_window"
-	funnelAlgorithm  = "funnel"
-)
-
-// meanings are the keys that only one algorithm knows.
-var meanings = []struct{ key, algorithm string }{{"window_start", defaultAlgorithm}, {"capacity", funnelAlgorithm}}
-
-// A policy is what a limit says beside its rate. What it does not say has no place in says.
+// A policy is what a limit sets beside its rate.
 type policy struct {
-	file        string
-	at          *yaml.Node            // the map it stands in
-	says        map[string]*yaml.Node // its keys
-	algorithm   string                // "" if what it says is no algorithm
-	start       string
-	capacity    uint32
-	countDenied bool
-	onError     limiters.OnError
+	file     string
+	at       *yaml.Node // the map that it stands in
+	settings map[string]setting
+}
+
+// A setting is a key of a policy and its value as text, "" if the value is faulty.
+type setting struct {
+	key   *yaml.Node
+	value string
 }
 
 func (r *reader) policy(n *yaml.Node, f fields) *policy {
-	p := &policy{file: r.file, at: n, says: map[string]*yaml.Node{}}
-	for _, k := range policyKeys {
-		if node := f[k.name].key; node != nil {
-			p.says[k.name] = node
+	p := &policy{file: r.file, at: n, settings: map[string]setting{}}
+	set := func(name string, read func(field) string) {
+		if f[name].key != nil {
+			p.settings[name] = setting{f[name].key, read(f[name])}
 		}
 	}
-	p.algorithm, _ = r.word(f["algorithm"], limiters.Algorithms()...)
-	p.start, _ = r.word(f["window_start"], windowStarts...)
-	p.capacity = r.number(f["capacity"], 1, 0)
-	p.countDenied = r.boolean(f["count_denied"], false)
-	p.onError = r.onError(f["on_store_error"])
+	set("algorithm", func(f field) string { name, _ := r.word(f, limiters.Algorithms()...); return name })
+	for i := range parameters {
+		set(parameters[i].Key, func(f field) string { return r.parameter(f, &parameters[i]) })
+	}
+	set("count_denied", func(f field) string { return strconv.FormatBool(r.boolean(f, false)) })
+	set("on_store_error", func(f field) string { name, _ := r.word(f, limiters.OnErrors()...); return name })
 	return p
 }
 
@@ -53,61 +50,55 @@ func (r *reader) onError(f field) limiters.OnError {
 	return limiters.OnErrorOf(name)
 }
 
-// over is p where it says something, else under, and which keys are under's. A nil under says nothing.
-func (p *policy) over(under *policy) (sum policy, borrowed []string) {
-	sum = *p
+// over returns p, with what it leaves open taken from under, and the keys that were taken. A nil under has no settings.
+func (p *policy) over(under *policy) (sum *policy, borrowed []string) {
 	if under == nil {
-		return sum, nil
+		return p, nil
 	}
-	sum.says = map[string]*yaml.Node{}
+	sum = &policy{file: p.file, at: p.at, settings: maps.Clone(p.settings)}
 	for _, k := range policyKeys {
-		if node := p.says[k.name]; node != nil {
-			sum.says[k.name] = node
-		} else if node := under.says[k.name]; node != nil {
-			sum.says[k.name] = node
+		if _, own := p.settings[k.name]; own {
+			continue
+		}
+		if s, found := under.settings[k.name]; found {
+			sum.settings[k.name] = s
 			borrowed = append(borrowed, k.name)
-			sum.take(k.name, under)
 		}
 	}
 	return sum, borrowed
 }
 
-func (p *policy) take(key string, from *policy) {
-	switch key {
-	case "algorithm":
-		p.algorithm = from.algorithm
-	case "window_start":
-		p.start = from.start
-	case "capacity":
-		p.capacity = from.capacity
-	case "count_denied":
-		p.countDenied = from.countDenied
-	case "on_store_error":
-		p.onError = from.onError
+// algorithm returns the name of the algorithm, "" if it is faulty.
+func (p *policy) algorithm() string {
+	if s, set := p.settings["algorithm"]; set {
+		return s.value
 	}
+	return limiters.DefaultAlgorithm
 }
 
-// strays are what is said and has no meaning for the algorithm, each as a fault would have it.
+// strays returns the parameters that the algorithm does not take, each with the text of the fault.
 func (p *policy) strays() map[string]string {
-	strays := map[string]string{}
-	for _, m := range meanings {
-		if p.says[m.key] != nil && p.algorithm != "" && p.algorithm != m.algorithm {
-			strays[m.key] = fmt.Sprintf("%s has no meaning for the algorithm %s: remove it, or set algorithm: %s",
-				m.key, p.algorithm, m.algorithm)
+	strays, algorithm := map[string]string{}, p.algorithm()
+	for _, known := range parameters {
+		if _, set := p.settings[known.Key]; set && algorithm != "" && !slices.Contains(known.algorithms, algorithm) {
+			strays[known.Key] = fmt.Sprintf("%s has no meaning for the algorithm %s: remove it, or set algorithm: %s",
+				known.Key, algorithm, strings.Join(known.algorithms, " or "))
 		}
 	}
 	return strays
 }
 
 func (p *policy) spec() limiters.Spec {
-	s := limiters.Spec{
-		Algorithm:   p.algorithm,
-		Capacity:    int64(p.capacity),
-		FirstHit:    p.start == windowStarts[1],
-		CountDenied: p.countDenied,
+	s := limiters.Spec{Algorithm: p.algorithm()}
+	for _, known := range parameters {
+		if set := p.settings[known.Key]; set.value != "" {
+			s.Params = s.Params.With(known.Key, set.value)
+		}
 	}
-	if p.says["count_denied"] == nil {
-		s.CountDenied = s.Algorithm == defaultAlgorithm
+	if set, said := p.settings["count_denied"]; said {
+		s.CountDenied = set.value == "true"
+	} else {
+		s.CountDenied = limiters.CountsDeniedByDefault(s.Algorithm)
 	}
 	return s
 }
@@ -117,7 +108,7 @@ func blame(overlay *policy, borrowed []string) string {
 	if len(borrowed) == 0 {
 		return ""
 	}
-	at := overlay.says[borrowed[0]]
+	at := overlay.settings[borrowed[0]].key
 	return fmt.Sprintf(" (the overlay sets %s, at %s:%d:%d)",
 		strings.Join(borrowed, ", "), overlay.file, at.Line, at.Column)
 }

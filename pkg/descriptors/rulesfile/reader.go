@@ -208,8 +208,8 @@ func (r *reader) text(f field) (string, bool) {
 // are the line, the value and the type.
 const mismatch = "error loading config file: yaml: unmarshal errors:\n  line %d: cannot unmarshal %s into %s"
 
-// number reads a whole number from least to the largest uint32. An absent one is what otherwise says.
-func (r *reader) number(f field, least, otherwise uint32) uint32 {
+// number reads a whole number from least to most. It returns otherwise if the key is absent or the value is faulty.
+func (r *reader) number(f field, least, most, otherwise int64) int64 {
 	if f.value == nil {
 		return otherwise
 	}
@@ -219,10 +219,10 @@ func (r *reader) number(f field, least, otherwise uint32) uint32 {
 	}
 	var v uint32
 	whole := n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" && n.Decode(&v) == nil
-	if whole && v >= least {
-		return v
+	if whole && int64(v) >= least && int64(v) <= most {
+		return int64(v)
 	}
-	const want = ": %s wants a whole number from %d to 4294967295"
+	const want = ": %s wants a whole number from %d to %d"
 	var problem string
 	switch {
 	case n.ShortTag() == "!!float" && strings.Trim(n.Value, "0123456789") == "":
@@ -232,13 +232,15 @@ func (r *reader) number(f field, least, otherwise uint32) uint32 {
 		problem = "error checking config: " + quoted(n) + " is a float"
 	case n.ShortTag() == "!!null":
 		problem = "empty value"
+	case whole && int64(v) > most:
+		problem = "value " + quoted(n) + " is too large"
 	case whole:
 		problem = "value " + quoted(n) + " is too small"
 	default:
-		r.fault(n, mismatch+want, n.Line, shape(n), "uint32", f.key.Value, least)
+		r.fault(n, mismatch+want, n.Line, shape(n), "uint32", f.key.Value, least, most)
 		return otherwise
 	}
-	r.fault(n, "%s"+want, problem, f.key.Value, least)
+	r.fault(n, "%s"+want, problem, f.key.Value, least, most)
 	return otherwise
 }
 

@@ -3,9 +3,11 @@ package rulesfile
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // A schema is what JSON Schema says of a value.
@@ -23,6 +25,9 @@ var (
 )
 
 func words(w ...string) schema { return schema{"enum": w} }
+
+// duration has the form of Go's time.ParseDuration.
+var duration = schema{"type": "string", "pattern": `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`}
 
 func wholeNumber(least, most int64) schema {
 	return schema{"type": "integer", "minimum": least, "maximum": most}
@@ -113,15 +118,19 @@ func (s *section) schema() schema {
 	return schema{"type": "object", "description": s.about, "properties": properties, "additionalProperties": false}
 }
 
-// meaning says which keys need which algorithm.
+// meaning requires, for each parameter, an algorithm that takes it.
 func meaning() []schema {
-	all := make([]schema, len(meanings))
-	for i, m := range meanings {
-		then := schema{"properties": schema{"algorithm": schema{"const": m.algorithm}}}
-		if m.algorithm != defaultAlgorithm {
+	all := make([]schema, len(parameters))
+	for i, p := range parameters {
+		algorithm := schema{"enum": p.algorithms}
+		if len(p.algorithms) == 1 {
+			algorithm = schema{"const": p.algorithms[0]}
+		}
+		then := schema{"properties": schema{"algorithm": algorithm}}
+		if !slices.Contains(p.algorithms, limiters.DefaultAlgorithm) {
 			then["required"] = []string{"algorithm"}
 		}
-		all[i] = schema{"if": schema{"required": []string{m.key}}, "then": then}
+		all[i] = schema{"if": schema{"required": []string{p.Key}}, "then": then}
 	}
 	return all
 }

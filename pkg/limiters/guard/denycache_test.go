@@ -51,7 +51,7 @@ func TestADenialIsRememberedForMax(t *testing.T) {
 // replica gives back is seen all the same.
 func TestADenialThatAnswersIsRenewed(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{
-		"a log": twoALog, "a funnel": limit(limiters.Spec{Algorithm: "funnel", Max: 2, Window: time.Hour, Capacity: 2}), "a window that counts": counted,
+		"a log": twoALog, "a funnel": limit(limiters.Spec{Algorithm: "funnel", Max: 2, Window: time.Hour, Params: "capacity=2"}), "a window that counts": counted,
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -278,7 +278,7 @@ func TestADenialIsOfSoManyHitsOrMore(t *testing.T) {
 func TestTheWaitOfMoreHitsOfAFunnel(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
-		funnel := limit(limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Second, Capacity: 5}) // one in 142857.14 µs
+		funnel := limit(limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Second, Params: "capacity=5"}) // one in 142857.14 µs
 		a.take("k", funnel, 5, "ok used=5 remaining=0 reset=714.286ms")
 		a.take("k", funnel, 1, "denied used=5 remaining=0 retry=142.858ms reset=714.286ms")
 		time.Sleep(100 * time.Millisecond)
@@ -377,7 +377,7 @@ func TestSumsAreSentThoughNobodyComes(t *testing.T) {
 func TestASumIsNotCountedInTheNextWindow(t *testing.T) {
 	for name, key := range map[string]limiters.Spec{
 		"by the clock":       {Max: 1000, CountDenied: true},
-		"from the first hit": {Max: 1000, CountDenied: true, FirstHit: true},
+		"from the first hit": {Max: 1000, CountDenied: true, Params: "window_start=first_hit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {

@@ -261,7 +261,6 @@ func (f *Fallback) share(l *limiters.Limit, n int64) (*limiters.Limit, error) {
 	if found {
 		return own, nil
 	}
-	spec := l.Spec()
 	part := func(whole int64) int64 {
 		p := f.options.FalseLimit
 		if of.n > whole {
@@ -269,8 +268,7 @@ func (f *Fallback) share(l *limiters.Limit, n int64) (*limiters.Limit, error) {
 		}
 		return max(share(whole, replicas, p), of.n*share(whole/of.n, replicas, p))
 	}
-	spec.Max, spec.Capacity = part(spec.Max), part(spec.Capacity)
-	own, err := limiters.New(spec)
+	own, err := limiters.New(l.Spec().Scaled(part))
 	if err != nil {
 		return nil, err
 	}

@@ -166,7 +166,7 @@ func TestWhatACacheAnswersDoesNotFindTheStore(t *testing.T) {
 	cache := guard.NewDenyCache(store, guard.DenyOptions{})
 	defer cache.Close(t.Context())
 	f := guard.NewFallback(cache, guard.FallbackOptions{})
-	once := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, FirstHit: true})
+	once := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: "window_start=first_hit"})
 	over := limiters.Hit{Key: "over", Limit: once, N: 1, OnError: limiters.OnErrorAllow}
 	take(t, f, over)
 	take(t, f, over)
@@ -184,7 +184,7 @@ func TestReplicasAdmitTheirShares(t *testing.T) {
 	for _, spec := range []limiters.Spec{
 		{Algorithm: "fixed_window", Max: 200, Window: time.Hour, CountDenied: true},
 		{Algorithm: "sliding_log", Max: 200, Window: time.Hour},
-		{Algorithm: "funnel", Max: 200, Capacity: 100, Window: time.Hour},
+		{Algorithm: "funnel", Max: 200, Params: "capacity=100", Window: time.Hour},
 	} {
 		limit := limiterstest.MustLimit(spec)
 		for _, n := range []int64{1, 7, 60, 100, 101} {
@@ -310,7 +310,7 @@ func TestAShareIsNotChargedForAGroupThatDoesNotPass(t *testing.T) {
 // come to one replica twice running.
 func TestAHitLargerThanARateHasAllOfIt(t *testing.T) {
 	f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 10 }})
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Capacity: 600, Window: time.Minute})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Params: "capacity=600", Window: time.Minute})
 	now := time.Now()
 	for i := range 3 {
 		var v [1]limiters.Verdict

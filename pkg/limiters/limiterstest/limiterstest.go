@@ -79,9 +79,9 @@ func Races(t *testing.T, replicas []limiters.Store) {
 	const goroutines, most = 64, 500
 	for _, name := range limiters.Algorithms() {
 		// A day by the clock might end meanwhile; a day from the first hit does not. The funnel leaks one in half a day.
-		spec := limiters.Spec{Algorithm: name, Max: most, Window: 24 * time.Hour, FirstHit: name == "fixed_window"}
+		spec := limiters.Spec{Algorithm: name, Max: most, Window: 24 * time.Hour, Params: FirstHit(name)}
 		if name == "funnel" {
-			spec.Max, spec.Capacity = 2, most
+			spec.Max, spec.Params = 2, Capacity(most)
 		}
 		limit := MustLimit(spec)
 		t.Run(name, func(t *testing.T) {
@@ -123,6 +123,17 @@ func Races(t *testing.T, replicas []limiters.Store) {
 		})
 	}
 }
+
+// FirstHit returns the parameters with which no window of an algorithm ends by the clock while a test runs.
+func FirstHit(algorithm string) limiters.Params {
+	if algorithm == "fixed_window" {
+		return "window_start=first_hit"
+	}
+	return ""
+}
+
+// Capacity returns the parameters of a funnel that holds n.
+func Capacity(n int64) limiters.Params { return limiters.Params(fmt.Sprint("capacity=", n)) }
 
 // MustLimit makes a limit of a spec that is known to be good.
 func MustLimit(spec limiters.Spec) *limiters.Limit {

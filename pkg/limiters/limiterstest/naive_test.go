@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/big"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -77,7 +78,7 @@ func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
 		at = max(at, start)
 	}
 	switch {
-	case !w.FirstHit:
+	case w.Params != "window_start=first_hit":
 		current := at / window * window
 		if !open || start != current {
 			start, count = current, 0
@@ -184,8 +185,8 @@ type rational struct {
 
 func newRational(s limiters.Spec) *rational {
 	r := &rational{Spec: s, capacity: s.Max, held: new(big.Rat)}
-	if s.Capacity != 0 {
-		r.capacity = s.Capacity
+	if capacity, _ := s.Params.Cut("capacity"); capacity != "" {
+		r.capacity, _ = strconv.ParseInt(capacity, 10, 64)
 	}
 	return r
 }

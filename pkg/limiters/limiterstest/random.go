@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -88,12 +89,12 @@ func NewGenerator(algorithm string, seed uint64) *Generator {
 	}
 	for range 3 {
 		other := spec
-		other.Max = pick(rnd, 0, 1, spec.Max/2, spec.Max+1, 2*spec.Max, 5)
-		if spec.Capacity != 0 {
-			other.Capacity = pick(rnd, 1, spec.Capacity/2+1, spec.Capacity+3)
-		}
-		if other.Max == 0 {
-			other.Capacity = 0
+		if other.Max = pick(rnd, 0, 1, spec.Max/2, spec.Max+1, 2*spec.Max, 5); other.Max == 0 {
+			other = other.Scaled(func(int64) int64 { return 0 })
+		} else {
+			most := other.Max
+			other = other.Scaled(func(n int64) int64 { return pick(rnd, 1, n/2+1, n+3) })
+			other.Max = most
 		}
 		if l, err := limiters.New(other); err == nil {
 			g.limits = append(g.limits, l)
@@ -106,20 +107,34 @@ func randomSpec(rnd *rand.Rand, algorithm string) limiters.Spec {
 	for {
 		spec := limiters.Spec{
 			Algorithm: algorithm,
-			Max:       pick(rnd, 0, 1, 1, 2, 3, 5, 7, 10, 30, 97, 1000, 1237, 100_003, 1_000_000, rnd.Int64N(1_000_000)),
+			Max: pick(rnd, 0, 1, 1, 2, 3, 5, 7, 10, 30, 97, 1000, 1237, 100_003, 1_000_000, rnd.Int64N(1_000_000),
+				3_599_999_999, limiters.MaxPerWindow),
 			Window: time.Duration(pick(rnd, 1, 7, 1000, 1e6, 1e6, 6e7, 6e7, 36e8, 864e8, 7*864e8, 30*864e8, 365*864e8,
 				3650*864e8)) * time.Microsecond,
 			CountDenied: rnd.IntN(2) == 0,
-			FirstHit:    algorithm == "fixed_window" && rnd.IntN(2) == 0,
 		}
-		if algorithm == "funnel" && spec.Max > 0 {
-			spec.Max = pick(rnd, spec.Max, spec.Max, 3_599_999_999, limiters.MaxPerWindow)
-			spec.Capacity = pick(rnd, 0, 1, 15, spec.Max/2+1, 4_000_000, rnd.Int64N(1_000_000)+1)
-		}
+		spec.Params = randomParams(rnd, algorithm, spec.Max)
 		if _, err := limiters.New(spec); err == nil {
 			return spec
 		}
 	}
+}
+
+// randomParams gives each parameter of an algorithm a random value, or none.
+func randomParams(rnd *rand.Rand, algorithm string, most int64) (params limiters.Params) {
+	for _, p := range limiters.Parameters(algorithm) {
+		n := pick(rnd, 0, p.Min, 15, most/2+1, 4_000_000, rnd.Int64N(1_000_000)+1)
+		switch {
+		case p.Type == limiters.Word:
+			params = params.With(p.Key, pick(rnd, p.Words...))
+		case n < p.Min || n > p.Max: // none
+		case p.Type == limiters.Duration:
+			params = params.With(p.Key, (time.Duration(n) * time.Microsecond).String())
+		default:
+			params = params.With(p.Key, strconv.FormatInt(n, 10))
+		}
+	}
+	return params
 }
 
 func pick[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }
@@ -181,7 +196,7 @@ func (g *Generator) step() int64 {
 }
 
 func (g *Generator) hits(l *limiters.Limit) int64 {
-	most := max(l.Spec().Max, l.Spec().Capacity, 1)
+	most := max(l.Spec().Max, l.Capacity(), 1)
 	switch g.rnd.IntN(20) {
 	case 0, 1, 8:
 		return 0

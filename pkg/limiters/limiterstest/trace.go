@@ -22,7 +22,7 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 // Traces runs the traces of testdata on a store. Each trace has keys of its own.
 //
 //	trace NAME                                  begins a trace, at traceStart
-//	limit [NAME] ALGORITHM max=N window=D ...   sets the limit that hits are under; capacity=N, first_hit, count_denied
+//	limit [NAME] ALGORITHM max=N window=D ...   sets the limit that hits are under; count_denied, and the parameters of the algorithm
 //	[+D|-D] HIT => VERDICT                      moves the clock, takes a hit, expects a verdict
 //	[+D|-D] HIT, HIT => VERDICT, VERDICT        two hits of one call
 //	[+D|-D] HIT & HIT => VERDICT, VERDICT       two hits of one group
@@ -103,16 +103,12 @@ func (r *replayer) limit(words []string) error {
 		switch key {
 		case "max":
 			spec.Max, err = strconv.ParseInt(value, 10, 64)
-		case "capacity":
-			spec.Capacity, err = strconv.ParseInt(value, 10, 64)
 		case "window":
 			spec.Window, err = time.ParseDuration(value)
-		case "first_hit":
-			spec.FirstHit = true
 		case "count_denied":
 			spec.CountDenied = true
 		default:
-			err = fmt.Errorf("unknown word %q", word)
+			spec.Params = spec.Params.With(key, value)
 		}
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc64"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -229,9 +230,17 @@ func (l *loader) key(f *fields) error {
 	if name >= len(l.names) || max(most, capacity) > limiters.MaxPerWindow || window > uint64(limiters.MaxWindow.Microseconds()) {
 		return errors.New("a limit out of range")
 	}
+	algorithm, hasText := strings.CutSuffix(l.names[name], extended)
+	var others limiters.Params
+	if hasText {
+		if others = limiters.Params(f.bytes(f.uvarint())); f.failed {
+			return errors.New("a field is missing")
+		}
+	}
 	limit := l.limit(limiters.Spec{
-		Algorithm: l.names[name], Max: int64(most), Window: time.Duration(window) * time.Microsecond, Capacity: int64(capacity),
-		FirstHit: flags&flagFirstHit != 0, CountDenied: flags&flagCountDenied != 0,
+		Algorithm: algorithm, Max: int64(most), Window: time.Duration(window) * time.Microsecond,
+		Params:      paramsOf(capacity, flags&flagFirstHit != 0, others),
+		CountDenied: flags&flagCountDenied != 0,
 	})
 	if limit == nil {
 		l.told.LeftOut++

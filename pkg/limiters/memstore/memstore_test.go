@@ -26,7 +26,7 @@ func hit(t *testing.T, s *Store, key string, n int64, spec limiters.Spec) limite
 	return out[0]
 }
 
-var hourly = limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: time.Hour, FirstHit: true}
+var hourly = limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: time.Hour, Params: "window_start=first_hit"}
 
 func TestKeysAsGoodAsNewAreDroppedByTheTrafficThatPasses(t *testing.T) {
 	s := New(Options{})
@@ -260,7 +260,7 @@ func TestAtTheBound(t *testing.T) {
 	t.Run("a group with a key that finds no room is not charged", func(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		hit(t, s, "a", 1, denying)
-		roomy := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 9, Window: time.Hour, FirstHit: true})
+		roomy := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 9, Window: time.Hour, Params: "window_start=first_hit"})
 		groups := []limiters.Group{{{Key: "a", Limit: roomy, N: 1}, {Key: "b", Limit: roomy, N: 1}}}
 		out := make([]limiters.Verdict, 2)
 		if err := s.Take(context.Background(), time.Time{}, groups, out); err != nil {
@@ -325,7 +325,7 @@ func TestBytesAreAccountedToTheLast(t *testing.T) {
 func TestATakeThatHadToWaitIsNotOfThePast(t *testing.T) {
 	for _, name := range limiters.Algorithms() {
 		s := New(Options{})
-		spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Millisecond, FirstHit: name == "fixed_window"}
+		spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Millisecond, Params: limiterstest.FirstHit(name)}
 		waiting := true
 		s.passed = func(time.Time) time.Duration {
 			if waiting {

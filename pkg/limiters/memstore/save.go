@@ -43,7 +43,7 @@ func (s *Store) Save(w io.Writer) (keys int64, err error) {
 	b = binary.LittleEndian.AppendUint32(b, version)
 	own := s.clock()
 	b = binary.LittleEndian.AppendUint64(b, uint64(own))
-	names := limiters.Algorithms()
+	names := snapshotNames()
 	b = append(b, byte(len(names)))
 	for _, name := range names {
 		b = append(append(b, byte(len(name))), name...)
@@ -143,21 +143,29 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.due()))
 	spec := l.Spec()
 	flags := byte(0)
-	if spec.FirstHit {
+	capacity, firstHit, others := fieldsOf(spec.Params)
+	if firstHit {
 		flags |= flagFirstHit
 	}
 	if spec.CountDenied {
 		flags |= flagCountDenied
 	}
-	b = append(b, byte(slices.Index(c.names, spec.Algorithm)), flags)
+	name := spec.Algorithm
+	if others != "" {
+		name += extended
+	}
+	b = append(b, byte(slices.Index(c.names, name)), flags)
 	b = binary.AppendUvarint(b, uint64(spec.Max))
 	b = binary.AppendUvarint(b, uint64(spec.Window.Microseconds()))
-	b = binary.AppendUvarint(b, uint64(spec.Capacity))
+	b = binary.AppendUvarint(b, capacity)
 	if n := r.textLen(); n == elsewhere {
 		text := sh.texts.items[r.word(headLen)]
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
 	} else {
 		b = append(binary.AppendUvarint(b, uint64(n)), r[headLen:headLen+n]...)
+	}
+	if others != "" {
+		b = append(binary.AppendUvarint(b, uint64(len(others))), others...)
 	}
 	b = limiters.AppendState(b, l, state)
 	if len(b)-start-4 > mostRecord {

@@ -248,7 +248,7 @@ func TestTheWallClockGoesOnWhileNothingRuns(t *testing.T) {
 		{"set back by years", -9 * 365 * 24 * time.Hour, 0, 1, true},
 	} {
 		for _, name := range limiters.Algorithms() {
-			spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Hour, FirstHit: name == "fixed_window"}
+			spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Hour, Params: limiterstest.FirstHit(name)}
 			now := time.Unix(1_760_000_000, 0)
 			s := at(&now)
 			hit(t, s, "k", 1, spec)
@@ -356,7 +356,7 @@ func FuzzLoad(f *testing.F) {
 // Records of one length in one shard that come, move and go between two holds of its lock: those that stay are copied,
 // as they were then or are now, and of one that was copied twice the later is loaded.
 func TestARecordThatMovesWhileItIsSavedIsNotMissed(t *testing.T) {
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, FirstHit: true})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, Params: "window_start=first_hit"})
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
 		s := New(Options{})
@@ -483,9 +483,9 @@ func specs(s *Store) map[limiters.Spec]int {
 func TestLimitsAndAccountsAreThoseThatWereSaved(t *testing.T) {
 	s := New(Options{})
 	for _, spec := range []limiters.Spec{
-		{Algorithm: "fixed_window", Max: 1, Window: time.Hour, FirstHit: true},
+		{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: "window_start=first_hit"},
 		{Algorithm: "fixed_window", Max: limiters.MaxPerWindow, Window: time.Hour, CountDenied: true},
-		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow, Capacity: 3},
+		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow, Params: "capacity=3"},
 		{Algorithm: "sliding_log", Max: limiters.LogMax, Window: time.Hour, CountDenied: true},
 	} {
 		hit(t, s, "k", 1, spec)

@@ -26,7 +26,7 @@ import (
 const soon = 5 * time.Second
 
 // many is a limit that is not reached: what is used of it is what was charged.
-var many = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, FirstHit: true})
+var many = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, Params: "window_start=first_hit"})
 
 // A ledger is hits on one key of a store, and what has become of them.
 type ledger struct {

@@ -149,7 +149,7 @@ func TestGroupsOfSeveralTakesAreNotOne(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	q := standStill(t, server, s)
-	one := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, FirstHit: true})
+	one := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: "window_start=first_hit"})
 	var failed [3]error
 	var got [3][]limiters.Verdict
 	for i, n := range []int64{2, 1, 1} {

@@ -33,7 +33,7 @@ func TestASlotThatMovesLosesNoHit(t *testing.T) {
 	slot, home := theSlot(c)
 	away := (home + 1) % 3
 	many := limiterstest.MustLimit(limiters.Spec{
-		Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, FirstHit: true,
+		Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, Params: "window_start=first_hit",
 	})
 	hit := func(key any) limiters.Hit { return limiters.Hit{Key: fmt.Sprint(key), Limit: many, N: 1} }
 

@@ -46,7 +46,7 @@ func TestThreeReplicasAdmitExactlyTheLimit(t *testing.T) {
 	limiterstest.Races(t, []limiters.Store{open(t, server), open(t, server), open(t, server)})
 }
 
-var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 100, Window: time.Hour, FirstHit: true})
+var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 100, Window: time.Hour, Params: "window_start=first_hit"})
 
 func take(t *testing.T, s *Store, hits ...limiters.Hit) ([]limiters.Verdict, error) {
 	t.Helper()
@@ -103,7 +103,7 @@ func TestAMasterThatBecomesAReplicaIsLeft(t *testing.T) {
 func TestATakeOfTooManyHitsChargesNone(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
-	most := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 20, Window: time.Hour, FirstHit: true})
+	most := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 20, Window: time.Hour, Params: "window_start=first_hit"})
 	hits := slices.Repeat([]limiters.Hit{{Key: "k", Limit: most, N: 1}}, 1<<16)
 	if _, err := take(t, s, hits...); !errors.Is(err, ErrTooMany) {
 		t.Errorf("%d hits: %v, want %v", len(hits), err, ErrTooMany)
@@ -222,7 +222,7 @@ func TestAFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
 	limit := func(name string) *limiters.Limit {
-		return limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 200, Window: time.Minute, FirstHit: name == "fixed_window"})
+		return limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 200, Window: time.Minute, Params: limiterstest.FirstHit(name)})
 	}
 	take := func(now time.Time, n int64) []limiters.Verdict {
 		t.Helper()
@@ -261,12 +261,12 @@ func TestNoKeyIsWithoutAnExpiry(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	ctx := context.Background()
 	for i, name := range limiters.Algorithms() {
-		for _, firstHit := range []bool{false, name == "fixed_window"} {
+		for _, params := range []limiters.Params{"", limiterstest.FirstHit(name)} {
 			limit := limiterstest.MustLimit(limiters.Spec{
-				Algorithm: name, Max: 5, Window: time.Minute, CountDenied: true, FirstHit: firstHit,
+				Algorithm: name, Max: 5, Window: time.Minute, CountDenied: true, Params: params,
 			})
 			for _, n := range []int64{1, 3, 4, -2, 0, -1, 9, 5, -100, 2} {
-				out, err := take(t, s, limiters.Hit{Key: fmt.Sprint(i, firstHit), Limit: limit, N: n})
+				out, err := take(t, s, limiters.Hit{Key: fmt.Sprint(i, params), Limit: limit, N: n})
 				if err != nil || out[0].Err != nil {
 					t.Fatal(out, err)
 				}
@@ -276,7 +276,7 @@ func TestNoKeyIsWithoutAnExpiry(t *testing.T) {
 						t.Fatalf("after %s n=%d: %q expires in %v", name, n, key, ttl)
 					}
 				}
-				hit := limiters.Hit{Key: fmt.Sprint(i, firstHit), Limit: limit}
+				hit := limiters.Hit{Key: fmt.Sprint(i, params), Limit: limit}
 				if ttl := c.PTTL(ctx, keyOf("", &hit)).Val(); ttl > 0 && ttl < out[0].ResetAfter-time.Second/2 {
 					t.Fatalf("%s n=%d: expires in %v, good as new in %v", name, n, ttl, out[0].ResetAfter)
 				}
