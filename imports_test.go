@@ -29,7 +29,8 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"pkg/descriptors/sources", "pkg/descriptors/rulesfile", "a source hands files on"},
 	{"pkg/descriptors/sources/xds", "internal/backoff pkg/descriptors/rulesfile pkg/descriptors/sources/xds/ratelimitconfigv3", "a source hands files on"},
 	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "", "generated"},
-	{"pkg/rls", "pkg/descriptors pkg/limiters", "one request, one direction; it never sees which store there is"},
+	{"pkg/decide", "pkg/descriptors pkg/limiters", "a decision exists without a protocol, and never sees which store there is"},
+	{"pkg/rls", "pkg/decide pkg/descriptors pkg/limiters", "Envoy's protocol: decode, decide, encode"},
 	{"internal/settings", "", "a table"},
 	{"internal/socket", "", "one system call"},
 	{"internal/admission", "internal/socket", "load shedding knows no protocol but HTTP"},
@@ -39,13 +40,13 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"internal/listeners", "", "sockets"},
 	{"internal/tlsfiles", "", "TLS configurations from PEM files"},
 	{"internal/tracing", "internal/settings pkg/limiters", "a store that is traced is a store"},
-	{"internal/telemetry", "pkg/descriptors pkg/limiters pkg/rls", "reads decisions and knows no store"},
-	{"internal/ratelimitstats", "pkg/descriptors pkg/limiters pkg/rls", "the metrics of envoyproxy/ratelimit, from decisions"},
+	{"internal/telemetry", "pkg/decide pkg/descriptors pkg/limiters pkg/rls", "reads decisions and knows no store"},
+	{"internal/ratelimitstats", "pkg/decide pkg/descriptors pkg/limiters pkg/rls", "the metrics of envoyproxy/ratelimit, from decisions"},
 	{"internal/statsd", "", "sends counters of any source"},
 	{"internal/certtest", "", "certificates, for tests alone"},
 	{"internal/redistest", "internal/certtest", "real Redis servers, for tests alone"},
 	{"cmd/server", "internal/admission internal/backoff internal/gctune internal/listeners internal/ratelimitstats internal/settings internal/snapshot " +
-		"internal/statsd internal/telemetry internal/tlsfiles internal/tracing pkg/descriptors " +
+		"internal/statsd internal/telemetry internal/tlsfiles internal/tracing pkg/decide pkg/descriptors " +
 		"pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard pkg/limiters/memstore " +
 		"pkg/limiters/persecond pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/rls", "the only place that knows every package"},
 	{"e2e/harness", "", "processes, known by their command lines alone"},

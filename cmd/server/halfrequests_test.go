@@ -18,6 +18,7 @@ import (
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -126,7 +127,7 @@ func TestHalfRequestsRefuseNobody(t *testing.T) {
 func TestHalfRequestsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
-		service := rls.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), rls.Options{})
+		service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
 		metrics := telemetry.NewMetrics("test")
 		server := newGRPC(service, admission.NewInFlight(1), newReadiness(), zap.NewNop(), metrics, ratelimitstats.New(metrics.Registry, ratelimitstats.Options{}))
 		served := make(chan error, 1)

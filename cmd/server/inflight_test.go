@@ -17,6 +17,7 @@ import (
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -124,7 +125,7 @@ func TestHalfOfARequestByHTTPTakesNoPlace(t *testing.T) {
 
 // A request whose deadline has passed, or whose client has gone, is not even received.
 func TestAnEndedRequestIsNotReceived(t *testing.T) {
-	service := rls.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), rls.Options{})
+	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
 	metrics := telemetry.NewMetrics("test")
 	requests := admission.NewInFlight(1)
 	handle := admitted(rls.ServiceDesc(), requests, &admission.Arrivals{}, zap.NewNop(), metrics, ratelimitstats.New(metrics.Registry, ratelimitstats.Options{})).Methods[0].Handler

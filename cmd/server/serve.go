@@ -24,6 +24,7 @@ import (
 	"github.com/weir-rls/weir/internal/statsd"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tracing"
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -223,18 +224,19 @@ func newServers(
 ) (*servers, error) {
 	logAnswer := telemetry.AnswerLog(log)
 	options := rls.Options{
-		Observe: func(a *rls.Answer) {
-			metrics.Answered(a)
-			stats.Answered(a)
-			logAnswer(a)
+		Observe: func(o *rls.Observation) {
+			metrics.Answered(o)
+			stats.Answered(o)
+			logAnswer(o)
 		},
-		ShadowMode: s.ShadowMode, QuotaMode: s.QuotaMode, DynamicMetadata: s.ResponseDynamicMetadata,
-		AllOrNothing: s.StopCacheKeyIncrementWhenOverlimit,
+		DynamicMetadata: s.ResponseDynamicMetadata,
 	}
 	if s.ResponseHeaders {
 		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
 	}
-	service := rls.New(rules.live.Load, store, options)
+	service := rls.New(decide.New(rules.live.Load, store, decide.Options{
+		ShadowMode: s.ShadowMode, QuotaMode: s.QuotaMode, AllOrNothing: s.StopCacheKeyIncrementWhenOverlimit,
+	}), options)
 	grpcOptions, err := grpcOptions(&s.Listeners, log)
 	if err != nil {
 		return nil, err

@@ -79,5 +79,5 @@ func TestCountingAPlainRuleAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { m.Answered(a) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
-	m.Answered(&rls.Answer{})
+	m.Answered(&rls.Observation{})
 }

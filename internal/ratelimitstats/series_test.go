@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -194,16 +195,16 @@ func TestSharedSeriesStaysWhileOneRuleStays(t *testing.T) {
 func TestErrorsAreRedisErrorOrServiceError(t *testing.T) {
 	m := newStats(Options{})
 	asked := hit(nil, "d", "a=1").Decisions
-	asked[0].Verdict = limiters.Verdict{Err: errors.New("broken")}
+	asked[0].Verdicts = []limiters.Verdict{{Err: errors.New("broken")}}
 	for _, code := range []codes.Code{
 		codes.OK, codes.Canceled, codes.Unavailable, codes.DeadlineExceeded, codes.Unavailable,
 	} {
-		m.Answered(&rls.Answer{Code: code, Decisions: asked})
+		m.Answered(&rls.Observation{Code: code, Result: decide.Result{Decisions: asked, StoreErr: asked[0].Verdicts[0].Err}})
 	}
 	for _, code := range []codes.Code{
 		codes.OK, codes.Canceled, codes.InvalidArgument, codes.Unavailable, codes.Internal, codes.InvalidArgument,
 	} {
-		m.Answered(&rls.Answer{Code: code})
+		m.Answered(&rls.Observation{Code: code})
 	}
 	m.Loaded(nil, errors.New("a bad file"))
 	m.Loaded(nil, nil)
@@ -228,7 +229,7 @@ ratelimit_service_should_rate_limit_error{err_type="service_error"} 4
 func TestUnknownDomainSeriesAreBounded(t *testing.T) {
 	m := newStats(Options{NearLimitRatio: .5})
 	for i := range 3 * maxDomains {
-		m.Answered(&rls.Answer{DomainNotFound: true, Domain: fmt.Sprintf("made up:%03d", i), GlobalShadow: i == 0})
+		m.Answered(&rls.Observation{Result: decide.Result{DomainNotFound: true, Domain: fmt.Sprintf("made up:%03d", i), Shadowed: i == 0}})
 	}
 	all := measured(t, m, "ratelimit_service_rate_limit_domain_not_found")
 	if n := all["domain=made up_007"].count; n != 1 {
@@ -329,7 +330,7 @@ func BenchmarkAnswered(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for name, a := range map[string]*rls.Answer{
+	for name, a := range map[string]*rls.Observation{
 		"plain":    hit(rules, "d", "plain=alice", "action=post"),
 		"override": hit(rules, "d", "user=alice", "action=post"),
 	} {
@@ -351,7 +352,7 @@ func BenchmarkAnswered(b *testing.B) {
 func BenchmarkAnsweredByManyRules(b *testing.B) {
 	for _, n := range []int{10, 1_000, 9_000, 100_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			m, answers := newStats(Options{}), make([]rls.Answer, n)
+			m, answers := newStats(Options{}), make([]rls.Observation, n)
 			text := &strings.Builder{}
 			text.WriteString("domain: d\ndescriptors:\n")
 			var files []rulesfile.File

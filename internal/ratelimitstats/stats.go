@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -109,29 +110,32 @@ func (s *Stats) register(registry prometheus.Registerer) {
 	)
 }
 
-// Answered counts an answer. The limits of one descriptor count as one hit.
-func (s *Stats) Answered(a *rls.Answer) {
+// Answered counts a finished request. The limits of one descriptor count as one hit.
+func (s *Stats) Answered(a *rls.Observation) {
 	if a.GRPC {
 		s.methods.count(s.methods.shouldRateLimit, a.Took)
 	}
 	switch {
 	case a.Code == codes.OK || a.Code == codes.Canceled: // a client that cancelled has not met an error
-	case len(a.Decisions) > 0:
+	case a.StoreErr != nil:
 		s.redisErrors.n.Add(1)
 	default: // the store was not called
 		s.serviceErrors.n.Add(1)
 	}
-	if a.GlobalShadow {
+	if a.Shadowed {
 		s.shadowed.n.Add(1)
 	}
 	if a.DomainNotFound {
 		s.domains.get(a.Domain, nil, ruleID{domain: a.Domain}).counts[totalHits].Add(1)
 	}
-	for i := 0; i < len(a.Decisions); {
+	for i := range a.Decisions {
 		d := &a.Decisions[i]
-		t := tallyOf(d, s.nearLimitRatio)
-		for i++; i < len(a.Decisions) && sameDescriptor(d, &a.Decisions[i]); i++ {
-			t = worse(t, tallyOf(&a.Decisions[i], s.nearLimitRatio))
+		if len(d.Verdicts) == 0 {
+			continue
+		}
+		t := tallyOf(d, 0, s.nearLimitRatio)
+		for j := 1; j < len(d.Verdicts); j++ {
+			t = worse(t, tallyOf(d, j, s.nearLimitRatio))
 		}
 		if t != (tally{}) {
 			s.of(d).add(&t)
@@ -144,7 +148,7 @@ func (s *Stats) Panicked() { s.methods.shouldRateLimit.calls.n.Add(1) }
 
 // of returns the series of a decision and caches it by rule. For a rule without runtime values in its names, the next
 // call does not read the descriptor's entries.
-func (s *Stats) of(d *rls.Decision) *series {
+func (s *Stats) of(d *decide.Decision) *series {
 	var stack [16]string
 	if d.Override || d.Rule == nil {
 		return s.rates.get(d.Domain, appendLevels(stack[:0], d), ruleID{domain: d.Domain})
@@ -189,7 +193,7 @@ func (s *Stats) of(d *rls.Decision) *series {
 
 // appendLevels appends the names of the levels that a decision counts under. A limit in the request uses the names of
 // the request, as envoyproxy/ratelimit does, even if a rule matches.
-func appendLevels(dst []string, d *rls.Decision) []string {
+func appendLevels(dst []string, d *decide.Decision) []string {
 	if d.Override {
 		return descriptors.OverrideStatLevels(dst, d.Entries)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -55,12 +56,12 @@ func entriesOf(texts ...string) []descriptors.Entry {
 }
 
 // hit returns an answer to one descriptor: one allowed hit under the rule that matches it, or under a limit in the request.
-func hit(rules *descriptors.Rules, domain string, texts ...string) *rls.Answer {
-	d := rls.Decision{Domain: domain, Entries: entriesOf(texts...), Hits: 1, Limit: tenADay,
-		Verdict: limiters.Verdict{Allowed: true, Used: 1}}
+func hit(rules *descriptors.Rules, domain string, texts ...string) *rls.Observation {
+	d := decide.Decision{Domain: domain, Entries: entriesOf(texts...), Hits: 1, Limits: []descriptors.RateLimit{tenADay},
+		Verdicts: []limiters.Verdict{{Allowed: true, Used: 1}}}
 	d.Rule = rules.Match(domain, d.Entries)
 	d.Override = d.Rule == nil
-	return &rls.Answer{Decisions: []rls.Decision{d}}
+	return &rls.Observation{Result: decide.Result{Decisions: []decide.Decision{d}}}
 }
 
 // total returns the total_hits of the series with these labels, -1 if there is none.

@@ -3,8 +3,8 @@ package ratelimitstats
 import (
 	"math"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // A tally is an increment of the counters that envoyproxy/ratelimit keeps for each rule.
@@ -42,7 +42,7 @@ var counterHelp = [counters]string{
 	totalNegativeHits:       "Hits refunded.",
 }
 
-// tallyOf returns the increment for the decision of one limit.
+// tallyOf returns the increment for the verdict of the i-th limit of a descriptor.
 //
 // For a fixed window that counts denied hits, it equals what envoyproxy/ratelimit counts. The window holds v.Used hits
 // after this hit of n, and v.Used - n before. A hit that crosses the limit is split: the part above the limit is
@@ -54,8 +54,8 @@ var counterHelp = [counters]string{
 // A hit that the deny cache denied is over_limit and over_limit_with_local_cache as a whole. A peek adds nothing. A
 // refund adds to total_negative_hits only. A hit that the store could not decide adds to total_hits only, because
 // nobody knows whether it was charged.
-func tallyOf(d *rls.Decision, ratio float32) (t tally) {
-	n, v := min(d.Hits, limiters.MaxHits), &d.Verdict
+func tallyOf(d *decide.Decision, i int, ratio float32) (t tally) {
+	n, v, l := min(d.Hits, limiters.MaxHits), &d.Verdicts[i], d.Limits[i].Limit
 	if n < 0 {
 		t[totalNegativeHits] = uint64(-n)
 		return t
@@ -66,12 +66,12 @@ func tallyOf(d *rls.Decision, ratio float32) (t tally) {
 	}
 	if v.By == limiters.ByCache {
 		t[overLimit], t[overLimitWithLocalCache] = uint64(n), uint64(n)
-		if d.Shadowed {
+		if d.Shadow {
 			t[shadowMode] = uint64(n)
 		}
 		return t
 	}
-	limit := d.Limit.Limit.Capacity()
+	limit := l.Capacity()
 	near := nearOf(limit, ratio)
 	after := v.Used
 	before := max(0, after-n)
@@ -82,7 +82,7 @@ func tallyOf(d *rls.Decision, ratio float32) (t tally) {
 		}
 		return t
 	}
-	spec := d.Limit.Limit.Spec()
+	spec := l.Spec()
 	counted := spec.CountDenied && spec.Max > 0
 	if !counted || before >= limit || after <= limit {
 		t[overLimit] = uint64(n)
@@ -90,7 +90,7 @@ func tallyOf(d *rls.Decision, ratio float32) (t tally) {
 		t[overLimit] = uint64(min(n, after-limit))
 		t[nearLimit] = uint64(limit - max(near, before))
 	}
-	if d.Shadowed {
+	if d.Shadow {
 		t[shadowMode] = t[overLimit]
 	}
 	return t
@@ -117,9 +117,4 @@ func worse(a, b tally) tally {
 		}
 	}
 	return a
-}
-
-// sameDescriptor reports whether two consecutive decisions belong to the same descriptor of a request.
-func sameDescriptor(a, b *rls.Decision) bool {
-	return len(a.Entries) > 0 && len(b.Entries) > 0 && &a.Entries[0] == &b.Entries[0]
 }

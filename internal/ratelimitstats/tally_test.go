@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -89,18 +90,18 @@ func TestTallyMatchesEnvoyRatelimit(t *testing.T) {
 		if strings.Contains(c.name, "from the deny cache") {
 			by = limiters.ByCache
 		}
-		d := &rls.Decision{Hits: c.n, Limit: limitOf(t, c.spec), Shadowed: c.shadowed,
-			Verdict: limiters.Verdict{Used: c.used, Allowed: c.allowed, By: by}}
-		if got := tallyOf(d, c.ratio); got != c.want {
+		d := &decide.Decision{Hits: c.n, Limits: []descriptors.RateLimit{limitOf(t, c.spec)}, Shadow: c.shadowed,
+			Verdicts: []limiters.Verdict{{Used: c.used, Allowed: c.allowed, By: by}}}
+		if got := tallyOf(d, 0, c.ratio); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 }
 
 func TestUndecidedHitsCountAsTotalHitsOnly(t *testing.T) {
-	d := &rls.Decision{Hits: 3, Limit: limitOf(t, fixed(10)), Shadowed: true,
-		Verdict: limiters.Verdict{Err: errors.New("broken")}}
-	if got := tallyOf(d, .8); got != (tally{totalHits: 3}) {
+	d := &decide.Decision{Hits: 3, Limits: []descriptors.RateLimit{limitOf(t, fixed(10))}, Shadow: true,
+		Verdicts: []limiters.Verdict{{Err: errors.New("broken")}}}
+	if got := tallyOf(d, 0, .8); got != (tally{totalHits: 3}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -111,9 +112,9 @@ func TestTallyNeverUnderflows(t *testing.T) {
 	specs := []limiters.Spec{fixed(0), fixed(1), fixed(10), {Algorithm: "funnel", Max: 3, Params: "capacity=7"},
 		{Algorithm: "sliding_log", Max: 5, CountDenied: true}}
 	for range 200_000 {
-		d := &rls.Decision{Hits: r.Int64N(30), Limit: limitOf(t, specs[r.IntN(len(specs))]), Shadowed: r.IntN(2) == 0,
-			Verdict: limiters.Verdict{Used: r.Int64N(30), Allowed: r.IntN(2) == 0}}
-		got := tallyOf(d, r.Float32()*1.5)
+		d := &decide.Decision{Hits: r.Int64N(30), Limits: []descriptors.RateLimit{limitOf(t, specs[r.IntN(len(specs))])}, Shadow: r.IntN(2) == 0,
+			Verdicts: []limiters.Verdict{{Used: r.Int64N(30), Allowed: r.IntN(2) == 0}}}
+		got := tallyOf(d, 0, r.Float32()*1.5)
 		n := uint64(d.Hits)
 		if got[totalHits] != n || got[overLimit]+got[withinLimit] > n || got[nearLimit] > n {
 			t.Fatalf("%+v: %v", d, got)
@@ -127,12 +128,12 @@ func TestTalliesAddUp(t *testing.T) {
 	states := make([]limiters.State, 1)
 	var sum tally
 	for range 50 {
-		d := &rls.Decision{Hits: 3, Limit: limit}
+		d := &decide.Decision{Hits: 3, Limits: []descriptors.RateLimit{limit}}
 		out := make([]limiters.Verdict, 1)
 		limiters.Decide(1_700_000_000_000_000, []limiters.Group{{{Key: "k", Limit: limit.Limit, N: 3}}},
 			[]int{0}, states, out)
-		d.Verdict = out[0]
-		for i, n := range tallyOf(d, .8) {
+		d.Verdicts = out
+		for i, n := range tallyOf(d, 0, .8) {
 			sum[i] += n
 		}
 	}
@@ -144,17 +145,15 @@ func TestTalliesAddUp(t *testing.T) {
 func TestLimitsOfOneDescriptorCountOnce(t *testing.T) {
 	entries := []descriptors.Entry{{Key: "user", Value: "alice"}}
 	rule := &descriptors.Rule{Domain: "d", Name: "user"}
-	of := func(max, used int64, allowed bool) rls.Decision {
-		return rls.Decision{Domain: "d", Rule: rule, Entries: entries, Hits: 2, Limit: limitOf(t, fixed(max)),
-			Verdict: limiters.Verdict{Used: used, Allowed: allowed}}
-	}
-	other := of(10, 4, true)
-	other.Entries = []descriptors.Entry{{Key: "user", Value: "alice"}}
+	d := decide.Decision{Domain: "d", Rule: rule, Entries: entries, Hits: 2,
+		Limits: []descriptors.RateLimit{limitOf(t, fixed(100)), limitOf(t, fixed(5)), limitOf(t, fixed(10))},
+		Verdicts: []limiters.Verdict{
+			{Used: 4, Allowed: true}, {Used: 6}, {Used: 9, Allowed: true}, // one of the two hits is over the second limit
+		}}
+	other := d // of the same entries
+	other.Limits, other.Verdicts = []descriptors.RateLimit{limitOf(t, fixed(10))}, []limiters.Verdict{{Used: 4, Allowed: true}}
 	m := newStats(Options{})
-	m.Answered(&rls.Answer{Decisions: []rls.Decision{
-		of(100, 4, true), of(5, 6, false), of(10, 9, true), // one descriptor: denied, by one hit of its two
-		other, // another of the same entries
-	}})
+	m.Answered(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{d, other}}})
 	all := m.rates.all()
 	if len(all) != 1 {
 		t.Fatalf("%d series", len(all))

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/internal/ratelimitstats"
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -34,13 +35,13 @@ func newFixture() *fixture {
 // hit counts one allowed hit under a limit in the request.
 func (f *fixture) hit(domain string, texts ...string) { f.Answered(answerOf(domain, texts...)) }
 
-func answerOf(domain string, texts ...string) *rls.Answer {
-	d := rls.Decision{Domain: domain, Hits: 1, Override: true, Limit: tenADay, Verdict: limiters.Verdict{Allowed: true, Used: 1}}
+func answerOf(domain string, texts ...string) *rls.Observation {
+	d := decide.Decision{Domain: domain, Hits: 1, Override: true, Limits: []descriptors.RateLimit{tenADay}, Verdicts: []limiters.Verdict{{Allowed: true, Used: 1}}}
 	for _, text := range texts {
 		key, value, _ := strings.Cut(text, "=")
 		d.Entries = append(d.Entries, descriptors.Entry{Key: key, Value: value})
 	}
-	return &rls.Answer{Decisions: []rls.Decision{d}}
+	return &rls.Observation{Result: decide.Result{Decisions: []decide.Decision{d}}}
 }
 
 // call counts a gRPC call that takes at least the given time.
@@ -83,9 +84,9 @@ func TestStatsdReceivesCountersAndTimes(t *testing.T) {
 			m.Loaded(nil, nil) // drops the series; its last hit must arrive
 			m.Loaded(nil, errors.New("a bad file"))
 			lost := answerOf("d", "user=lost")
-			lost.Code = codes.Unavailable
+			lost.Code, lost.StoreErr = codes.Unavailable, errors.New("broken")
 			m.Answered(lost)
-			m.Answered(&rls.Answer{DomainNotFound: true, Domain: "unknown"})
+			m.Answered(&rls.Observation{Result: decide.Result{DomainNotFound: true, Domain: "unknown"}})
 			stop()
 			l.until(t, "the last hit", func() bool { return l.sum(total) == 6 })
 			for name, want := range map[string]int{

@@ -6,8 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/rls"
 )
 
 const (
@@ -126,7 +126,7 @@ func (h *hits) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-func (m *Metrics) hitsOf(d *rls.Decision) *counts {
+func (m *Metrics) hitsOf(d *decide.Decision) *counts {
 	if d.Rule == nil {
 		return &m.hits.of(ruleID{domain: d.Domain}).counts
 	}

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -48,14 +49,14 @@ func StoreLog(log *zap.Logger) func(lost bool, err error) {
 
 // AnswerLog returns a function that logs requests that were not decided: at most one line a second for each gRPC code. At
 // level debug it also logs the keys of descriptors that no rule limits.
-func AnswerLog(log *zap.Logger) func(*rls.Answer) {
+func AnswerLog(log *zap.Logger) func(*rls.Observation) {
 	unmatched := oncePerSecond(log)
 	var sampled [codes.Unauthenticated + 1]*zap.Logger
 	for code := range sampled {
 		sampled[code] = oncePerSecond(log)
 	}
-	return func(a *rls.Answer) {
-		if a.DomainNotFound || len(a.Unmatched) > 0 {
+	return func(a *rls.Observation) {
+		if log.Core().Enabled(zap.DebugLevel) {
 			logUnmatched(unmatched, a)
 		}
 		if a.Err == nil {
@@ -71,16 +72,16 @@ func AnswerLog(log *zap.Logger) func(*rls.Answer) {
 }
 
 // logUnmatched logs the keys of descriptors that no rule limits. It omits the values, because users sent them.
-func logUnmatched(log *zap.Logger, a *rls.Answer) {
-	if !log.Core().Enabled(zap.DebugLevel) {
-		return
-	}
+func logUnmatched(log *zap.Logger, a *rls.Observation) {
 	if a.DomainNotFound {
 		log.Debug("no rules for this domain", zap.String("domain", a.Domain))
 	}
-	for _, entries := range a.Unmatched {
-		keys := make([]string, len(entries))
-		for i, e := range entries {
+	for _, d := range a.Decisions {
+		if d.Reason != decide.NoRule {
+			continue
+		}
+		keys := make([]string, len(d.Entries))
+		for i, e := range d.Entries {
 			keys[i] = e.Key
 		}
 		log.Debug("no rule limits this descriptor", zap.String("domain", a.Domain), zap.Strings("keys", keys))

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -77,8 +78,8 @@ func NewMetrics(version string) *Metrics {
 	return m
 }
 
-// Answered counts an answer.
-func (m *Metrics) Answered(a *rls.Answer) {
+// Answered counts a finished request.
+func (m *Metrics) Answered(a *rls.Observation) {
 	switch {
 	case a.Code != codes.OK:
 		m.requests.WithLabelValues(a.Code.String(), "").Inc()
@@ -87,37 +88,51 @@ func (m *Metrics) Answered(a *rls.Answer) {
 	default:
 		m.ok.Inc()
 	}
-	if n := len(a.Unmatched); n > 0 {
-		m.unmatched.WithLabelValues(a.Domain).Add(float64(n))
-	}
 	m.took.Observe(a.Took.Seconds())
 	if a.StoreTook > 0 && !decidedByCache(a.Decisions) {
 		m.store.Observe(a.StoreTook.Seconds())
 	}
+	unmatched := 0
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
-		if d.Hits <= 0 {
-			continue
+		if d.Reason == decide.NoRule {
+			unmatched++
 		}
+		if d.Hits > 0 && len(d.Verdicts) > 0 {
+			m.countHits(d)
+		}
+	}
+	if unmatched > 0 {
+		m.unmatched.WithLabelValues(a.Domain).Add(float64(unmatched))
+	}
+}
+
+// countHits counts the hits of a descriptor once for each of its limits.
+func (m *Metrics) countHits(d *decide.Decision) {
+	counts := m.hitsOf(d)
+	for i := range d.Verdicts {
 		verdict := hitAllowed
-		switch {
-		case d.Verdict.Err != nil:
+		switch v := &d.Verdicts[i]; {
+		case v.Err != nil:
 			verdict = hitError
-		case !d.Verdict.Allowed:
+		case !v.Allowed:
 			verdict = hitDenied
 		}
-		m.hitsOf(d)[verdict].Add(uint64(d.Hits))
+		counts[verdict].Add(uint64(d.Hits))
 	}
 }
 
 // decidedByCache reports whether the deny cache decided everything, so that the store was not called.
-func decidedByCache(decisions []rls.Decision) bool {
+func decidedByCache(decisions []decide.Decision) bool {
+	cached := false
 	for i := range decisions {
-		if decisions[i].Verdict.By != limiters.ByCache {
-			return false
+		for j := range decisions[i].Verdicts {
+			if cached = decisions[i].Verdicts[j].By == limiters.ByCache; !cached {
+				return false
+			}
 		}
 	}
-	return len(decisions) > 0
+	return cached
 }
 
 // Loaded counts an attempt to load rules. After a successful load it drops the series of rules that no longer exist.

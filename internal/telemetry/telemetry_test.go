@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -33,9 +34,9 @@ func TestMetricsAreWellFormed(t *testing.T) {
 	m.Memory(func() MemoryStats { return MemoryStats{} })
 	m.Snapshot(func() SnapshotStats { return SnapshotStats{} })
 	m.DenyCache(func() DenyCacheStats { return DenyCacheStats{} })
-	m.Answered(&rls.Answer{Decisions: []rls.Decision{
-		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "r"}, Limit: tenADay, Hits: 1},
-	}})
+	m.Answered(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{
+		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "r"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 1, Verdicts: []limiters.Verdict{{}}},
+	}}})
 	problems, err := testutil.GatherAndLint(m.Registry)
 	if err != nil {
 		t.Fatal(err)
@@ -49,13 +50,13 @@ func TestMetricsAreWellFormed(t *testing.T) {
 
 func TestHitsAreCountedByRuleAndVerdict(t *testing.T) {
 	m := NewMetrics("test")
-	m.Answered(&rls.Answer{Code: codes.OK, Denied: true, Decisions: []rls.Decision{
-		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limit: tenADay, Hits: 3, Verdict: limiters.Verdict{Allowed: true}},
-		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limit: tenADay, Hits: 2},
-		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limit: tenADay, Hits: 5, Verdict: limiters.Verdict{Err: errors.New("broken")}},
-		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limit: tenADay, Hits: 0},
-		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limit: tenADay, Hits: -4, Verdict: limiters.Verdict{Allowed: true}},
-	}})
+	m.Answered(&rls.Observation{Code: codes.OK, Result: decide.Result{Denied: true, Decisions: []decide.Decision{
+		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 3, Verdicts: []limiters.Verdict{{Allowed: true}}},
+		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 2, Verdicts: []limiters.Verdict{{}}},
+		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 5, Verdicts: []limiters.Verdict{{Err: errors.New("broken")}}},
+		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 0, Verdicts: []limiters.Verdict{{}}},
+		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: -4, Verdicts: []limiters.Verdict{{Allowed: true}}},
+	}}})
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
 # HELP weir_hits_total Hits by rule and verdict: allowed, denied, or error if the store could not decide. Peeks and refunds are not counted.
 # TYPE weir_hits_total counter
@@ -74,9 +75,9 @@ weir_requests_total{code="OK",overall="over_limit"} 1
 func TestSeriesOfRemovedRulesAreDropped(t *testing.T) {
 	m := NewMetrics("test")
 	hit := func(rule string) {
-		m.Answered(&rls.Answer{Decisions: []rls.Decision{
-			{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: rule}, Limit: tenADay, Hits: 1},
-		}})
+		m.Answered(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{
+			{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: rule}, Limits: []descriptors.RateLimit{tenADay}, Hits: 1, Verdicts: []limiters.Verdict{{}}},
+		}}})
 	}
 	const limit = `, rate_limit: {unit: day, requests_per_unit: 1}}`
 	m.Loaded(loaded(t, "domain: d\ndescriptors: [{key: a"+limit+", {key: b"+limit+"]"), time.Now(), nil)
@@ -144,11 +145,11 @@ func TestStoreOutageLogsOncePerSecond(t *testing.T) {
 	log := NewLog(&out, zapcore.InfoLevel, "json")
 	answered := AnswerLog(log)
 	for range 1000 {
-		answered(&rls.Answer{Code: codes.InvalidArgument, Err: errors.New("bad client")})
+		answered(&rls.Observation{Code: codes.InvalidArgument, Err: errors.New("bad client")})
 	}
 	for range 1000 {
-		answered(&rls.Answer{Code: codes.Unavailable, Err: errors.New("no redis")})
-		answered(&rls.Answer{})
+		answered(&rls.Observation{Code: codes.Unavailable, Err: errors.New("no redis")})
+		answered(&rls.Observation{})
 	}
 	// The test may run across the end of a second.
 	if lines := strings.Count(out.String(), `"error":"no redis"`); lines < 1 || lines > 5 {
@@ -175,7 +176,7 @@ func (keyError) StoreKey() string { return "w1{alice}" }
 func TestKeysAreLoggedAtDebugOnly(t *testing.T) {
 	for level, shown := range map[zapcore.Level]bool{zapcore.InfoLevel: false, zapcore.DebugLevel: true} {
 		var out bytes.Buffer
-		AnswerLog(NewLog(&out, level, "text"))(&rls.Answer{Err: keyError{errors.New("WRONGTYPE")}})
+		AnswerLog(NewLog(&out, level, "text"))(&rls.Observation{Err: keyError{errors.New("WRONGTYPE")}})
 		if got := strings.Contains(out.String(), "alice"); got != shown || !strings.Contains(out.String(), "WRONGTYPE") {
 			t.Errorf("at level %v: %s", level, &out)
 		}
@@ -246,10 +247,11 @@ func TestDomainMode(t *testing.T) {
 func TestUnmatchedDescriptorsAreCountedAndLogged(t *testing.T) {
 	var out bytes.Buffer
 	m, answered := NewMetrics("test"), AnswerLog(NewLog(&out, zapcore.DebugLevel, "text"))
-	for _, a := range []*rls.Answer{
-		{Domain: "d", Unmatched: [][]descriptors.Entry{{{Key: "user", Value: "alice"}, {Key: "action"}}}},
-		{Domain: "typo", DomainNotFound: true},
+	for _, r := range []decide.Result{
+		{Domain: "d", Decisions: []decide.Decision{{Reason: decide.NoRule, Entries: []descriptors.Entry{{Key: "user", Value: "alice"}, {Key: "action"}}}}},
+		{Domain: "typo", DomainNotFound: true, Decisions: []decide.Decision{{Reason: decide.UnknownDomain}}},
 	} {
+		a := &rls.Observation{Result: r}
 		m.Answered(a)
 		answered(a)
 	}

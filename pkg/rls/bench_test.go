@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
@@ -48,7 +49,7 @@ descriptors:
 			"wire": rls.ServiceDesc(), "messages": &ratelimitv3.RateLimitService_ServiceDesc,
 		} {
 			b.Run(fmt.Sprintf("%s/descriptors=%d", name, n), func(b *testing.B) {
-				service := rls.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), rls.Options{})
+				service := rls.New(decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{}), rls.Options{})
 				handle, decode := desc.Methods[0].Handler, func(into any) error { return codec.Unmarshal(data, into) }
 				b.ReportAllocs()
 				for b.Loop() {

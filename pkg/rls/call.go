@@ -2,58 +2,44 @@ package rls
 
 import (
 	"sync"
-	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// A call is a request on its way, with all that becomes of it. Calls are used again, as is the memory of their slices:
-// what a call holds goes to nobody who keeps it.
+// A call is one request on its way through the service, with the memory for all of its steps. Calls are pooled: nothing
+// may keep a pointer or a slice into a call after release.
 type call struct {
-	start    time.Duration // by now, which is never 0
-	decided  time.Duration // the same: when the store had answered
-	asked    asking
-	planned  planned
-	statuses []descriptorStatus
-	answer   Answer
+	message     message        // decoded
+	malformed   error          // the gRPC status of a message that could not be decoded
+	request     decide.Request // its meaning
+	observation Observation    // holds the decide.Result
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
 
 func newCall() *call { return calls.Get().(*call) }
 
-// What a call may hold and yet be used again: the few large ones are not to be kept.
+// The largest call that is pooled. Larger ones are few, and their memory is better freed.
 const (
-	maxReusedDescriptors = 16
-	maxReusedEntries     = 16 // of a descriptor
+	maxPooledDescriptors = 16
+	maxPooledEntries     = 16 // of one descriptor
 )
 
-// release gives a call back, which is not used afterwards. One that met a panic is not given back: nobody knows who
-// still uses it.
+// release returns c to the pool. A call that met a panic must not be released: something may still use it.
 func (c *call) release() {
-	if cap(c.asked.descriptors) > maxReusedDescriptors || cap(c.planned.hits) > 2*maxReusedDescriptors {
+	if cap(c.message.descriptors) > maxPooledDescriptors || c.observation.Size() > 2*maxPooledDescriptors {
 		return
 	}
-	for i := range c.asked.descriptors {
-		if cap(c.asked.descriptors[i].entries) > maxReusedEntries {
+	for i := range c.message.descriptors {
+		if cap(c.message.descriptors[i].entries) > maxPooledEntries {
 			return
 		}
 	}
-	c.start, c.decided = 0, 0
-	c.asked.clear()
-	c.planned.clear()
-	clear(c.statuses)
-	c.statuses = c.statuses[:0]
-	c.answer.clear()
+	c.message.clear()
+	c.malformed = nil
+	clear(c.request.Descriptors)
+	c.request = decide.Request{Descriptors: c.request.Descriptors[:0]}
+	c.observation.Reset()
+	c.observation = Observation{Result: c.observation.Result}
 	calls.Put(c)
 }
-
-func (a *Answer) clear() {
-	clear(a.Unmatched)
-	clear(a.Decisions)
-	*a = Answer{Unmatched: a.Unmatched[:0], Decisions: a.Decisions[:0]}
-}
-
-var epoch = time.Now().Add(-time.Second)
-
-// now is a time of this process, for differences alone. It costs half of time.Now, which reads two clocks; yet reading it
-// is among the dearest things that a request does.
-func now() time.Duration { return time.Since(epoch) }

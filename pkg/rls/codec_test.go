@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -17,13 +18,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// What is written here of the wire is what Envoy's own definitions say. A field that a new version of them adds to a
-// request has to be looked at before it is passed over.
-func TestTagsAreThoseOfTheDefinitions(t *testing.T) {
+// If this test fails after an update of go-control-plane, look at the new fields before you list them as unused.
+func TestTagsMatchEnvoysDefinitions(t *testing.T) {
 	request, response := (&ratelimitv3.RateLimitRequest{}).ProtoReflect().Descriptor(),
 		(&ratelimitv3.RateLimitResponse{}).ProtoReflect().Descriptor()
 	descriptor := request.Fields().ByName("descriptors").Message()
@@ -75,59 +76,59 @@ func TestTagsAreThoseOfTheDefinitions(t *testing.T) {
 	}
 }
 
-// message is what was asked as a message, to be compared.
-func (a *asking) message() *ratelimitv3.RateLimitRequest {
-	m := &ratelimitv3.RateLimitRequest{Domain: a.domain, HitsAddend: a.addend}
-	for i := range a.descriptors {
-		d := &a.descriptors[i]
-		sent := &commonv3.RateLimitDescriptor{IsNegativeHits: d.givesBack}
+// proto returns m as Envoy's generated type.
+func (m *message) proto() *ratelimitv3.RateLimitRequest {
+	r := &ratelimitv3.RateLimitRequest{Domain: m.domain, HitsAddend: m.hitsAddend}
+	for i := range m.descriptors {
+		d := &m.descriptors[i]
+		sent := &commonv3.RateLimitDescriptor{IsNegativeHits: d.isNegativeHits}
 		for _, e := range d.entries {
 			sent.Entries = append(sent.Entries, &commonv3.RateLimitDescriptor_Entry{Key: e.Key, Value: e.Value})
 		}
-		if d.limited {
+		if d.hasLimit {
 			sent.Limit = d.limit.message()
 		}
-		if d.addended {
-			sent.HitsAddend = wrapperspb.UInt64(d.addend)
+		if d.hasHitsAddend {
+			sent.HitsAddend = wrapperspb.UInt64(d.hitsAddend)
 		}
-		m.Descriptors = append(m.Descriptors, sent)
+		r.Descriptors = append(r.Descriptors, sent)
 	}
-	return m
+	return r
 }
 
-// sameAsProto reads wire in both ways, into a call that was used before.
-func sameAsProto(t *testing.T, c *call, wire []byte) {
+// testSameAsProto decodes wire with this package, into a call that was used before, and with proto.Unmarshal.
+func testSameAsProto(t *testing.T, c *call, wire []byte) {
 	t.Helper()
 	var want ratelimitv3.RateLimitRequest
 	wantErr := proto.Unmarshal(wire, &want)
-	err := Codec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(wire)}, c)
-	if err == nil && wantErr != nil && strings.Contains(wantErr.Error(), "invalid UTF-8") {
-		return // in values: TestAValueThatIsNoUTF8IsTaken
+	c.malformed = nil
+	if err := Codec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(wire)}, c); err != nil {
+		t.Fatalf("%x: %v, want the error in the call", wire, err)
 	}
-	if (err == nil) != (wantErr == nil) {
-		t.Fatalf("%x: error %v, where proto.Unmarshal has %v", wire, err, wantErr)
+	if c.malformed == nil && wantErr != nil && strings.Contains(wantErr.Error(), "invalid UTF-8") {
+		return // in values: TestValueWithInvalidUTF8IsDecoded
 	}
-	if err != nil {
+	if (c.malformed == nil) != (wantErr == nil) {
+		t.Fatalf("%x: error %v, where proto.Unmarshal has %v", wire, c.malformed, wantErr)
+	}
+	if wantErr != nil {
 		return
 	}
-	if c.asked.sent != len(want.GetDescriptors()) {
-		t.Fatalf("%x: %d descriptors, want %d", wire, c.asked.sent, len(want.GetDescriptors()))
+	// Past the bounds only the fact is kept that there are more.
+	for _, d := range want.GetDescriptors() {
+		d.Entries = d.Entries[:min(len(d.GetEntries()), decide.MaxEntries+1)]
 	}
-	for i, d := range want.GetDescriptors() {
-		if i < maxDescriptors && c.asked.descriptors[i].sent != len(d.GetEntries()) {
-			t.Fatalf("%x: descriptor %d has %d entries, want %d", wire, i, c.asked.descriptors[i].sent, len(d.GetEntries()))
-		}
-		d.Entries = d.Entries[:min(len(d.GetEntries()), maxEntries)]
+	if n := len(want.GetDescriptors()); n > decide.MaxDescriptors {
+		want.Descriptors = append(want.Descriptors[:decide.MaxDescriptors], want.Descriptors[n-1])
 	}
-	want.Descriptors = want.Descriptors[:min(len(want.GetDescriptors()), maxDescriptors)]
 	discardUnknown(want.ProtoReflect())
-	if got := c.asked.message(); !proto.Equal(got, &want) {
+	if got := c.message.proto(); !proto.Equal(got, &want) {
 		t.Fatalf("%x:\n got %v\nwant %v", wire, got, &want)
 	}
-	var read call
-	read.asked.read(&want)
-	if got := read.asked.message(); !proto.Equal(got, &want) {
-		t.Fatalf("read as a message:\n got %v\nwant %v", got, &want)
+	var read message
+	read.read(&want)
+	if got := read.proto(); !proto.Equal(got, &want) {
+		t.Fatalf("read from the generated type:\n got %v\nwant %v", got, &want)
 	}
 }
 
@@ -146,8 +147,8 @@ func discardUnknown(m protoreflect.Message) {
 	})
 }
 
-// randomMessage writes a message that is nearly one: fields that are known and that are not, twice, of a wrong wire type,
-// in long varints, cut short.
+// randomMessage returns bytes that are almost a message: known and unknown fields, repeated, of a wrong wire type, in
+// over-long varints, or truncated.
 func randomMessage(r *rand.Rand, depth int) []byte {
 	var b []byte
 	for range r.IntN(5) {
@@ -185,7 +186,7 @@ func randomMessage(r *rand.Rand, depth int) []byte {
 	return b
 }
 
-// appendVarint appends n, now and then longer than need be.
+// appendVarint appends n, sometimes in an over-long form.
 func appendVarint(r *rand.Rand, b []byte, n uint64) []byte {
 	b = protowire.AppendVarint(b, n)
 	if r.IntN(20) == 0 {
@@ -195,24 +196,24 @@ func appendVarint(r *rand.Rand, b []byte, n uint64) []byte {
 	return b
 }
 
-func TestARequestIsReadAsProtobufReadsIt(t *testing.T) {
+func TestUnmarshalAgreesWithProto(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var c call
 	good := 0
 	for range 50_000 {
 		wire := randomMessage(r, 4)
-		sameAsProto(t, &c, wire)
+		testSameAsProto(t, &c, wire)
 		if proto.Unmarshal(wire, &ratelimitv3.RateLimitRequest{}) == nil {
 			good++
 		}
 	}
 	if good < 5_000 {
-		t.Errorf("only %d of the messages were good: the test has gone blind", good)
+		t.Errorf("only %d of the messages were good: the test no longer tests much", good)
 	}
 }
 
-// Of what clients sent, values are taken as they are; what else is no UTF-8 was written by nobody who meant it.
-func TestAValueThatIsNoUTF8IsTaken(t *testing.T) {
+// Clients choose values, so invalid UTF-8 in a value must not fail the request. Operators choose domains and keys.
+func TestValueWithInvalidUTF8IsDecoded(t *testing.T) {
 	request := func(domain, key, value string) []byte {
 		entry := protowire.AppendString(protowire.AppendVarint(nil, tagKey), key)
 		entry = protowire.AppendString(protowire.AppendVarint(entry, tagValue), value)
@@ -223,19 +224,19 @@ func TestAValueThatIsNoUTF8IsTaken(t *testing.T) {
 	for sent, want := range map[string]string{
 		"alice": "alice", "é\ufffd": "é\ufffd", "\xff": "\ufffdff", "a\xffb": "a\ufffdffb", "a\xc3": "a\ufffdc3", "\xed\xa0\x80é": "\ufffded\ufffda0\ufffd80é",
 	} {
-		var a asking
-		if err := a.unmarshal(request("d", "k", sent)); err != nil || a.descriptors[0].entries[0].Value != want {
-			t.Errorf("%q: %+v, %v, want %q", sent, a.descriptors, err, want)
+		var m message
+		if err := m.unmarshal(request("d", "k", sent)); err != nil || m.descriptors[0].entries[0].Value != want {
+			t.Errorf("%q: %+v, %v, want %q", sent, m.descriptors, err, want)
 		}
 	}
 	for _, c := range [][2]string{{"\xff", "k"}, {"d", "\xff"}} {
-		if err := new(asking).unmarshal(request(c[0], c[1], "v")); !errors.Is(err, errNotUTF8) {
+		if err := new(message).unmarshal(request(c[0], c[1], "v")); !errors.Is(err, errNotUTF8) {
 			t.Errorf("domain %q, key %q: %v, want %v", c[0], c[1], err, errNotUTF8)
 		}
 	}
 }
 
-func TestTooMuchIsCountedAndNotKept(t *testing.T) {
+func TestUnmarshalBoundsMemory(t *testing.T) {
 	var c call
 	one, err := proto.Marshal(&ratelimitv3.RateLimitRequest{Descriptors: []*commonv3.RateLimitDescriptor{{
 		Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}},
@@ -243,19 +244,19 @@ func TestTooMuchIsCountedAndNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sameAsProto(t, &c, []byte(strings.Repeat(string(one), 100_000)))
-	if cap(c.asked.descriptors) > 2*maxDescriptors {
-		t.Errorf("room for %d descriptors", cap(c.asked.descriptors))
+	testSameAsProto(t, &c, []byte(strings.Repeat(string(one), 100_000)))
+	if cap(c.message.descriptors) > 2*decide.MaxDescriptors {
+		t.Errorf("room for %d descriptors", cap(c.message.descriptors))
 	}
 	entries := strings.Repeat("\x0a\x03\x0a\x01k", 100_000)
-	sameAsProto(t, &c, protowire.AppendString([]byte{byte(tagDescriptors)}, entries))
-	if n := cap(c.asked.descriptors[0].entries); n > 2*maxEntries {
+	testSameAsProto(t, &c, protowire.AppendString([]byte{byte(tagDescriptors)}, entries))
+	if n := cap(c.message.descriptors[0].entries); n > 2*decide.MaxEntries {
 		t.Errorf("room for %d entries", n)
 	}
 }
 
-// A string of a request that somebody keeps is not changed by the next request in the same memory.
-func TestTextOutlivesTheBufferAndTheCall(t *testing.T) {
+// The next request in the same memory must not change a string that was kept from an earlier one.
+func TestDecodedTextOutlivesTheCall(t *testing.T) {
 	var c call
 	wire, err := proto.Marshal(&ratelimitv3.RateLimitRequest{Domain: "first", Descriptors: []*commonv3.RateLimitDescriptor{{
 		Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}},
@@ -263,12 +264,12 @@ func TestTextOutlivesTheBufferAndTheCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.asked.unmarshal(wire); err != nil {
+	if err := c.message.unmarshal(wire); err != nil {
 		t.Fatal(err)
 	}
-	domain, key := c.asked.domain, c.asked.descriptors[0].entries[0].Key
+	domain, key := c.message.domain, c.message.descriptors[0].entries[0].Key
 	clear(wire)
-	c.asked.clear()
+	c.message.clear()
 	if domain != "first" || key != "k" {
 		t.Errorf("%q, %q", domain, key)
 	}
@@ -280,54 +281,51 @@ func FuzzUnmarshal(f *testing.F) {
 		f.Add(randomMessage(r, 4))
 	}
 	var c call
-	f.Fuzz(func(t *testing.T, wire []byte) { sameAsProto(t, &c, wire) })
+	f.Fuzz(func(t *testing.T, wire []byte) { testSameAsProto(t, &c, wire) })
 }
 
-func randomStatus(r *rand.Rand, limits []descriptors.RateLimit) descriptorStatus {
-	s := descriptorStatus{code: []ratelimitv3.RateLimitResponse_Code{codeUnknown, codeOK}[r.IntN(2)]}
+func randomDecision(r *rand.Rand, names []string) decide.Decision {
 	number := func() uint32 { return []uint32{0, 1, 127, 128, r.Uint32(), math.MaxUint32}[r.IntN(6)] }
-	s.remaining = number()
+	d := decide.Decision{Outcome: []decide.Outcome{decide.Undecided, decide.Allowed}[r.IntN(2)], Remaining: int64(number())}
 	if r.IntN(4) > 0 {
-		limit := limits[r.IntN(len(limits))]
-		limit.RequestsPerUnit, limit.UnitMultiplier = number(), number()
-		limit.Unit = descriptors.Unit(1 + r.IntN(int(descriptors.Year)))
-		s.limit, s.reset = &limit, int64(number())
+		d.Limit = &descriptors.RateLimit{
+			Name: names[r.IntN(len(names))], RequestsPerUnit: number(), UnitMultiplier: number(),
+			Unit: descriptors.Unit(1 + r.IntN(int(descriptors.Year))),
+		}
+		d.Reset = time.Duration(number()) * time.Second
 		if r.IntN(2) == 0 {
-			s.code = codeOverLimit
+			d.Outcome = decide.Denied
 		}
 	}
-	return s
+	return d
 }
 
-func TestAResponseIsWrittenAsProtobufReadsIt(t *testing.T) {
+func TestEncodedResponseDecodesByProto(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	limits := []descriptors.RateLimit{{}, {Name: "n"}, {Name: strings.Repeat("é", 40)}, {Name: strings.Repeat("long", 100)},
-		{Name: strings.Repeat("longer", 4000)}}
-	plain, full := New(nil, nil, Options{}), New(nil, nil, Options{DynamicMetadata: true, Headers: Headers{"a", "b", "c"}})
+	names := []string{"", "n", strings.Repeat("é", 40), strings.Repeat("long", 100), strings.Repeat("longer", 4000)}
+	plain, full := New(nil, Options{}), New(nil, Options{DynamicMetadata: true, Headers: Headers{"a", "b", "c"}})
 	for range 20_000 {
 		var c call
-		c.asked.domain = "ugc"
-		c.answer.Denied = r.IntN(2) == 0
+		c.observation.Domain, c.observation.Denied = "ugc", r.IntN(2) == 0
 		for range r.IntN(6) {
-			c.statuses = append(c.statuses, randomStatus(r, limits))
-			c.asked.next().add(descriptors.Entry{Key: "k", Value: "v"})
+			c.observation.Decisions = append(c.observation.Decisions, randomDecision(r, names))
+			c.message.next().add(descriptors.Entry{Key: "k", Value: "v"})
 		}
-		c.planned.matches = make([]match, len(c.statuses))
 		for _, s := range []*Service{plain, full} {
-			reply, err := s.reply(&c)
+			encoded, err := s.encode(&c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := received(t, reply), s.response(&c); !proto.Equal(got, want) {
-				t.Fatalf("%+v:\n got %v\nwant %v", c.statuses, got, want)
+			if got, want := received(t, encoded), s.response(&c); !proto.Equal(got, want) {
+				t.Fatalf("%+v:\n got %v\nwant %v", c.observation.Decisions, got, want)
 			}
 		}
 	}
 }
 
-// Calls are used again: what one request said is not in the answer to the next.
-func TestManyRequestsAtOnceAreNotMixedUp(t *testing.T) {
-	s := New(parsed(t, rules), limiterstest.NewReference(), Options{})
+// Calls are pooled: a response must not show anything of another request.
+func TestConcurrentCallsDoNotMix(t *testing.T) {
+	s := New(decide.New(parsed(t, rules), limiterstest.NewReference(), decide.Options{}), Options{})
 	t.Run("at once", func(t *testing.T) {
 		for worker := range 8 {
 			t.Run("", func(t *testing.T) {
@@ -365,7 +363,7 @@ func TestManyRequestsAtOnceAreNotMixedUp(t *testing.T) {
 	})
 }
 
-// overTheWire asks as a gRPC server does.
+// overTheWire serves a request as a gRPC server does.
 func overTheWire(t testing.TB, s *Service, wire []byte) *ratelimitv3.RateLimitResponse {
 	t.Helper()
 	handle := ServiceDesc().Methods[0].Handler
@@ -378,7 +376,7 @@ func overTheWire(t testing.TB, s *Service, wire []byte) *ratelimitv3.RateLimitRe
 	return received(t, reply)
 }
 
-// received is a reply as a client of Envoy's types has it.
+// received decodes a response by Envoy's generated type.
 func received(t testing.TB, reply any) *ratelimitv3.RateLimitResponse {
 	t.Helper()
 	data, err := Codec().Marshal(reply)

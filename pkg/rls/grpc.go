@@ -5,17 +5,19 @@ import (
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 )
 
-// Register registers the service with a gRPC server that was made with [Codec]. It is what
-// ratelimitv3.RegisterRateLimitServiceServer does, but requests and responses are never messages of Envoy's types.
+// Register registers the service with a gRPC server that was made with [Codec]. Unlike
+// ratelimitv3.RegisterRateLimitServiceServer it avoids Envoy's generated types for requests and responses.
 func (s *Service) Register(server grpc.ServiceRegistrar) { server.RegisterService(ServiceDesc(), s) }
 
-// ServiceDesc describes the service to a gRPC server that was made with [Codec]. To interceptors its requests and
-// responses are opaque.
+// ServiceDesc describes the service to a gRPC server that was made with [Codec]. Its requests and responses are opaque to
+// interceptors.
 func ServiceDesc() *grpc.ServiceDesc {
 	file := ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto
 	return &grpc.ServiceDesc{
@@ -34,7 +36,7 @@ func shouldRateLimit(
 		c.release()
 		return nil, err
 	}
-	c.start, c.answer.GRPC = now(), true
+	c.observation.GRPC = true
 	if intercept == nil {
 		return s.serve(ctx, c)
 	}
@@ -44,61 +46,71 @@ func shouldRateLimit(
 
 // serve answers a call off the wire, and releases it.
 func (s *Service) serve(ctx context.Context, c *call) (any, error) {
-	var r *reply
-	err := s.answer(ctx, c)
+	var encoded *encodedResponse
+	err := c.malformed
 	if err == nil {
-		r, err = s.reply(c)
+		err = s.decide(ctx, c)
+	}
+	if err == nil {
+		encoded, err = s.encode(c)
 	}
 	s.observe(c, err)
 	c.release()
 	if err != nil {
 		return nil, err
 	}
-	return r, nil
+	return encoded, nil
 }
 
-// A reply is a response ready for the wire, in one piece of memory, which gRPC holds until it is sent.
-type reply struct {
+// An encodedResponse is a RateLimitResponse in wire format. gRPC holds it until it is sent.
+type encodedResponse struct {
 	buffers [1]mem.Buffer
 	wire    mem.SliceBuffer
-	room    [72]byte
+	memory  [72]byte // of most responses with one descriptor
 }
 
-func (s *Service) reply(c *call) (*reply, error) {
-	r := &reply{}
-	room := r.room[:0]
-	if n := len(c.statuses) * sizeOfStatus; n > cap(room) {
-		room = make([]byte, 0, n)
+func (s *Service) encode(c *call) (*encodedResponse, error) {
+	e := &encodedResponse{}
+	wire := e.memory[:0]
+	if n := len(c.observation.Decisions) * typicalStatusSize; n > cap(wire) {
+		wire = make([]byte, 0, n)
 	}
 	var err error
-	r.wire, err = s.marshal(room, c)
-	r.buffers[0] = &r.wire
-	return r, err
+	e.wire, err = s.marshal(wire, c)
+	e.buffers[0] = &e.wire
+	return e, err
 }
 
-// Codec is what a gRPC server reads and writes this service's requests and responses with, by grpc.ForceServerCodecV2.
-// Any other message goes the ordinary way.
+// Codec returns the codec that a gRPC server needs to serve [ServiceDesc], by grpc.ForceServerCodecV2. It hands the
+// messages of other services to gRPC's own codec.
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 
 type codec struct{ encoding.CodecV2 }
 
-// Unmarshal implements encoding.CodecV2.
+// Unmarshal implements encoding.CodecV2. A malformed request is no error of Unmarshal, because gRPC would answer INTERNAL
+// before the service could count the request: see call.malformed.
 func (o codec) Unmarshal(data mem.BufferSlice, v any) error {
 	c, ours := v.(*call)
 	if !ours {
 		return o.CodecV2.Unmarshal(data, v)
 	}
-	c.asked.clear()
+	c.message.clear()
+	wire := []byte(nil)
 	if len(data) == 1 {
-		return c.asked.unmarshal(data[0].ReadOnlyData())
+		wire = data[0].ReadOnlyData()
+	} else {
+		wire = data.Materialize()
 	}
-	return c.asked.unmarshal(data.Materialize())
+	if err := c.message.unmarshal(wire); err != nil {
+		c.malformed = status.Error(codes.InvalidArgument, "malformed request: "+err.Error())
+	}
+	return nil
 }
 
 // Marshal implements encoding.CodecV2.
 func (o codec) Marshal(v any) (mem.BufferSlice, error) {
-	if r, ours := v.(*reply); ours {
-		return r.buffers[:], nil
+	if e, ours := v.(*encodedResponse); ours {
+		return e.buffers[:], nil
 	}
 	return o.CodecV2.Marshal(v)
 }

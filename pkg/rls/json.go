@@ -23,7 +23,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Bad Request", http.StatusBadRequest)
 		return
 	}
-	response, err := s.ask(r.Context(), &request, false)
+	response, err := s.decideMessage(r.Context(), &request, false)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.InvalidArgument:

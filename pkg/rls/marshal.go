@@ -3,6 +3,8 @@ package rls
 import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-rls/weir/pkg/decide"
 )
 
 // The tags of the fields of a response: number and wire type. All are below 16, and so one byte.
@@ -24,45 +26,46 @@ const (
 	tagSeconds        = 1<<3 | byte(protowire.VarintType)
 )
 
-// sizeOfStatus is the room that most statuses need.
-const sizeOfStatus = 40
+// typicalStatusSize is the size in bytes that most statuses do not exceed.
+const typicalStatusSize = 40
 
-// marshal appends a response to b. What has to be asked for is appended as a message of its own: two messages on the wire
-// are one, with the fields of both.
+// marshal appends the response to a decided call to b. The optional parts follow as a second message: two concatenated
+// messages are one, with the fields of both.
 func (s *Service) marshal(b []byte, c *call) ([]byte, error) {
-	b = appendNumber(b, tagOverallCode, uint64(c.overallCode()))
-	for i := range c.statuses {
-		b = c.statuses[i].marshal(b)
+	result := &c.observation.Result
+	b = appendNumber(b, tagOverallCode, uint64(overallCode(result)))
+	for i := range result.Decisions {
+		b = appendStatus(b, &result.Decisions[i])
 	}
-	if extras := s.extras(c); extras != nil {
-		return proto.MarshalOptions{}.MarshalAppend(b, extras)
+	if optional := s.optional(c); optional != nil {
+		return proto.MarshalOptions{}.MarshalAppend(b, optional)
 	}
 	return b, nil
 }
 
-func (s *descriptorStatus) marshal(b []byte) []byte {
+func appendStatus(b []byte, d *decide.Decision) []byte {
 	b, status := open(b, tagStatuses)
-	b = appendNumber(b, tagCode, uint64(s.code))
-	if s.limit != nil {
+	b = appendNumber(b, tagCode, uint64(codeOf[d.Outcome]))
+	if l := d.Limit; l != nil {
 		var limit int
 		b, limit = open(b, tagCurrentLimit)
-		b = appendNumber(b, tagRequestsPerUnit, uint64(s.limit.RequestsPerUnit))
-		b = appendNumber(b, tagUnit, uint64(unitsOfLimits[s.limit.Unit]))
-		if s.limit.Name != "" {
-			b = protowire.AppendString(append(b, tagName), s.limit.Name)
+		b = appendNumber(b, tagRequestsPerUnit, uint64(l.RequestsPerUnit))
+		b = appendNumber(b, tagUnit, uint64(unitOfLimit[l.Unit]))
+		if l.Name != "" {
+			b = protowire.AppendString(append(b, tagName), l.Name)
 		}
-		if s.limit.UnitMultiplier > 1 {
+		if l.UnitMultiplier > 1 {
 			var multiplier int
 			b, multiplier = open(b, tagUnitMultiplier)
-			b = shut(appendNumber(b, tagValueOfWrapper, uint64(s.limit.UnitMultiplier)), multiplier)
+			b = shut(appendNumber(b, tagValueOfWrapper, uint64(l.UnitMultiplier)), multiplier)
 		}
 		b = shut(b, limit)
 	}
-	b = appendNumber(b, tagLimitRemaining, uint64(s.remaining))
-	if s.limit != nil {
+	b = appendNumber(b, tagLimitRemaining, uint64(remaining(d)))
+	if d.Limit != nil {
 		var reset int
 		b, reset = open(b, tagDurationUntilReset)
-		b = shut(appendNumber(b, tagSeconds, uint64(s.reset)), reset)
+		b = shut(appendNumber(b, tagSeconds, uint64(resetSeconds(d))), reset)
 	}
 	return shut(b, status)
 }

@@ -4,37 +4,26 @@ import (
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// dynamicMetadata tells Envoy what was asked, and the metadata of the rules whose descriptors pass: of a name that two of
-// them give the first counts, and what is a map in both is put together. All of it is made anew for each response: what
-// the rules hold is shared, and is not to be changed.
-func dynamicMetadata(asked *asking, p *planned, statuses []descriptorStatus) *structpb.Struct {
-	told := make([]any, len(asked.descriptors))
-	for i := range asked.descriptors {
-		d := &asked.descriptors[i]
-		entries := make([]any, len(d.entries))
-		for j, e := range d.entries {
-			entries[j] = e.Key + "=" + e.Value
-		}
-		one := map[string]any{"entries": entries}
-		if d.limited {
-			one["limit"] = d.limit.message().String()
-		}
-		if d.addended {
-			one["hitsAddend"] = d.addend
-		}
-		told[i] = one
+// dynamicMetadata reports the request, and the metadata of the rules that allow their descriptors. If two rules use one
+// name the first wins, and maps are merged. All maps are new: those of the rules are shared and must not change.
+func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
+	sent := make([]any, len(m.descriptors))
+	for i := range m.descriptors {
+		sent[i] = m.descriptors[i].metadata()
 	}
-	all := map[string]any{"domain": asked.domain, "descriptors": told}
-	if asked.addend != 0 {
-		all["hitsAddend"] = asked.addend
+	all := map[string]any{"domain": r.Domain, "descriptors": sent}
+	if m.hitsAddend != 0 {
+		all["hitsAddend"] = m.hitsAddend
 	}
 	merged := map[string]any{}
-	for i := range p.matches {
-		m := &p.matches[i]
-		if m.rule != nil && !m.override && !m.unlimited && len(m.limits) > 0 && statuses[i].code == codeOK {
-			mergeInto(merged, m.rule.Metadata)
+	for i := range r.Decisions {
+		d := &r.Decisions[i]
+		if d.Outcome == decide.Allowed && len(d.Limits) > 0 && d.Rule != nil && !d.Override {
+			mergeInto(merged, d.Rule.Metadata)
 		}
 	}
 	if len(merged) > 0 {
@@ -42,21 +31,35 @@ func dynamicMetadata(asked *asking, p *planned, statuses []descriptorStatus) *st
 	}
 	s, err := structpb.NewStruct(all)
 	if err != nil {
-		// Text that is no UTF-8, which protobuf itself would have refused.
-		return nil
+		return nil // invalid UTF-8, which a message cannot hold once it is decoded
 	}
 	return s
 }
 
-func (l *sentLimit) message() *commonv3.RateLimitDescriptor_RateLimitOverride {
+func (d *descriptor) metadata() map[string]any {
+	entries := make([]any, len(d.entries))
+	for j, e := range d.entries {
+		entries[j] = e.Key + "=" + e.Value
+	}
+	m := map[string]any{"entries": entries}
+	if d.hasLimit {
+		m["limit"] = d.limit.message().String()
+	}
+	if d.hasHitsAddend {
+		m["hitsAddend"] = d.hitsAddend
+	}
+	return m
+}
+
+func (l *limitOverride) message() *commonv3.RateLimitDescriptor_RateLimitOverride {
 	m := &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: l.requestsPerUnit, Unit: l.unit}
-	if l.multiplied {
+	if l.hasMultiplier {
 		m.UnitMultiplier = wrapperspb.UInt32(l.multiplier)
 	}
 	return m
 }
 
-// mergeInto adds what from has and into has not. It keeps no map of from's, which would be changed by the next.
+// mergeInto adds to into what from has and into lacks. It copies the maps of from.
 func mergeInto(into, from map[string]any) {
 	for name, value := range from {
 		inner, isMap := value.(map[string]any)

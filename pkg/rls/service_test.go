@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -67,8 +68,8 @@ func (c *clocked) Take(ctx context.Context, now time.Time, groups []limiters.Gro
 
 type fixture struct {
 	*Service
-	store   *clocked
-	answers []*Answer
+	store    *clocked
+	observed []*Observation
 }
 
 // start is a Friday: the week of the limits has begun on Thursday.
@@ -77,10 +78,13 @@ var start = time.Date(2025, 11, 21, 12, 0, 0, 0, time.UTC)
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{store: &clocked{Store: limiterstest.NewReference(), now: start}}
-	f.Service = New(parsed(t, rules), f.store, Options{Observe: func(a *Answer) {
-		kept := *a
-		kept.Unmatched, kept.Decisions = slices.Clone(a.Unmatched), slices.Clone(a.Decisions)
-		f.answers = append(f.answers, &kept)
+	f.Service = New(decide.New(parsed(t, rules), f.store, decide.Options{}), Options{Observe: func(o *Observation) {
+		kept := *o
+		kept.Decisions = slices.Clone(o.Decisions)
+		for i := range kept.Decisions {
+			kept.Decisions[i].Verdicts = slices.Clone(kept.Decisions[i].Verdicts)
+		}
+		f.observed = append(f.observed, &kept)
 	}})
 	return f
 }
@@ -146,10 +150,10 @@ func TestShouldRateLimit(t *testing.T) {
 			{0, once + does("post") + ` hits_addend: 9`, `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
 				current_limit {requests_per_unit: 30 unit: MINUTE} duration_until_reset {seconds: 4}}`},
 		},
-		"what never fits an unused key is told a wait all the same, lest it comes back at once": {
+		"hits that never fit: the reset is that of the key, which is unused": {
 			{0, once + does("reply") + ` hits_addend: 4`, `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
 				current_limit {requests_per_unit: 3 unit: SECOND unit_multiplier {value: 5}} limit_remaining: 3
-				duration_until_reset {seconds: 5}}`},
+				duration_until_reset {}}`},
 		},
 		"a limit of nothing": {
 			{0, once + does("never"), `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
@@ -258,7 +262,7 @@ func TestARequestThatCannotBeMeantIsInvalidArgumentAndSaysWhy(t *testing.T) {
 		once + `{entries {key: "a"} limit {unit: YEAR unit_multiplier {value: 11}}}`:                                            "want at most 10",
 		once + `{entries {key: "user_id"} entries {key: "action" value: "reply"} limit {unit: DAY requests_per_unit: 1000001}}`: "funnel",
 		`domain: "ugc"` + strings.Repeat(" descriptors {}", 101):                                                                "at most 100",
-		once + "{" + strings.Repeat(`entries {key: "a"}`, 65) + "}":                                                             "descriptors[0]: 65 entries are too many: want at most 64",
+		once + "{" + strings.Repeat(`entries {key: "a"}`, 65) + "}":                                                             "descriptors[0]: too many entries: want at most 64",
 		`domain: "ugc"` + strings.Repeat(" descriptors "+does("search"), 51):                                                    "descriptors[50]: the descriptors are under more than 100 limits",
 	} {
 		f := newFixture(t)
@@ -266,14 +270,14 @@ func TestARequestThatCannotBeMeantIsInvalidArgumentAndSaysWhy(t *testing.T) {
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) || response != nil {
 			t.Errorf("%.80s: %v, %v\nwant INVALID_ARGUMENT that says %q", request, response, err, want)
 		}
-		if len(f.answers) != 1 || f.answers[0].Code != codes.InvalidArgument {
-			t.Errorf("%.80s: observed %+v", request, f.answers)
+		if len(f.observed) != 1 || f.observed[0].Code != codes.InvalidArgument {
+			t.Errorf("%.80s: observed %+v", request, f.observed)
 		}
 	}
 }
 
 func TestRulesThatHaveNotComeAreUnavailable(t *testing.T) {
-	s := New(func() *descriptors.Rules { return nil }, limiterstest.NewReference(), Options{})
+	s := New(decide.New(func() *descriptors.Rules { return nil }, limiterstest.NewReference(), decide.Options{}), Options{})
 	r := &ratelimitv3.RateLimitRequest{}
 	if err := prototext.Unmarshal([]byte(once+does("never")), r); err != nil {
 		t.Fatal(err)
@@ -293,7 +297,7 @@ func TestAStoreThatFailsIsUnavailableAndItsWordsStayInside(t *testing.T) {
 		if status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "alice") {
 			t.Errorf("%v, want UNAVAILABLE without the store's words", err)
 		}
-		if a := f.answers[0]; !errors.Is(a.Err, secret) || a.Code != codes.Unavailable {
+		if a := f.observed[0]; !errors.Is(a.Err, secret) || a.Code != codes.Unavailable {
 			t.Errorf("observed %+v, want the store's own error", a)
 		}
 	})
@@ -307,8 +311,8 @@ func TestAStoreThatFailsIsUnavailableAndItsWordsStayInside(t *testing.T) {
 		f := newFixture(t)
 		f.store.fail = failsReplies
 		_, err := f.ask(t, once+does("post")+` descriptors `+does("reply"))
-		if status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "alice") || !errors.Is(f.answers[0].Err, secret) {
-			t.Errorf("%v, observed %v", err, f.answers[0].Err)
+		if status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "alice") || !errors.Is(f.observed[0].Err, secret) {
+			t.Errorf("%v, observed %v", err, f.observed[0].Err)
 		}
 	})
 	t.Run("in one key, where another denies, and the answer is sure", func(t *testing.T) {
@@ -329,8 +333,8 @@ func TestAStoreThatFailsIsUnavailableAndItsWordsStayInside(t *testing.T) {
 			return nil
 		}
 		got, err := f.ask(t, once+does("search")+` descriptors `+does("never"))
-		if err != nil || got.GetStatuses()[0].GetCode() != ratelimitv3.RateLimitResponse_UNKNOWN || !errors.Is(f.answers[0].Err, secret) {
-			t.Errorf("%v, %v, observed %v", got, err, f.answers[0].Err)
+		if err != nil || got.GetStatuses()[0].GetCode() != ratelimitv3.RateLimitResponse_UNKNOWN || !errors.Is(f.observed[0].Err, secret) {
+			t.Errorf("%v, %v, observed %v", got, err, f.observed[0].Err)
 		}
 	})
 	t.Run("since the client has gone", func(t *testing.T) {
@@ -352,13 +356,15 @@ func TestAnAnswerTellsWhatWasDecided(t *testing.T) {
 	if _, err := f.ask(t, once+does("never")+` descriptors `+does("search")+` descriptors {entries {key: "t"} limit {unit: DAY}} hits_addend: 2`); err != nil {
 		t.Fatal(err)
 	}
-	a := f.answers[0]
+	a := f.observed[0]
 	if !a.Denied || a.Code != codes.OK || a.Err != nil || a.Took <= 0 {
 		t.Errorf("%+v", a)
 	}
 	var told []string
 	for _, d := range a.Decisions {
-		told = append(told, d.Domain+" "+nameOf(d.Rule)+" "+limiterstest.Tell(d.Verdict))
+		for _, v := range d.Verdicts {
+			told = append(told, d.Domain+" "+d.RuleName()+" "+limiterstest.Tell(v))
+		}
 		if d.Hits != 2 {
 			t.Errorf("%+v: want 2 hits", d)
 		}

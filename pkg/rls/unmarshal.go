@@ -50,22 +50,22 @@ type wire struct {
 // unmarshal fills an empty asking from the wire. It takes what proto.Unmarshal takes, and to the same effect: of a field
 // that is there twice the last counts, or of a message both, and what is not known is passed over. Beyond that it takes
 // values that are no UTF-8.
-func (a *asking) unmarshal(bytes []byte) error {
+func (m *message) unmarshal(bytes []byte) error {
 	w := wire{bytes: bytes, text: string(bytes), end: len(bytes)}
 	for w.at < w.end {
 		switch tag := w.varint(); tag {
 		case tagDomain:
-			if err := w.string(&a.domain); err != nil {
+			if err := w.string(&m.domain); err != nil {
 				return err
 			}
 		case tagDescriptors:
 			rest := w.enter()
-			if err := a.next().unmarshal(&w); err != nil {
+			if err := m.next().unmarshal(&w); err != nil {
 				return err
 			}
 			w.end = rest
 		case tagHitsAddend:
-			a.addend = uint32(w.varint())
+			m.hitsAddend = uint32(w.varint())
 		default:
 			w.skip(tag)
 		}
@@ -84,15 +84,15 @@ func (d *descriptor) unmarshal(w *wire) error {
 			d.add(e)
 			w.end = rest
 		case tagLimit:
-			d.limited = true
+			d.hasLimit = true
 			rest := w.enter()
 			err = d.limit.unmarshal(w)
 			w.end = rest
 		case tagDescriptorAddend:
-			d.addended = true
-			err = w.wrapped(&d.addend)
+			d.hasHitsAddend = true
+			err = w.wrapped(&d.hitsAddend)
 		case tagIsNegativeHits:
-			d.givesBack = protowire.DecodeBool(w.varint())
+			d.isNegativeHits = protowire.DecodeBool(w.varint())
 		default:
 			w.skip(tag)
 		}
@@ -120,7 +120,7 @@ func unmarshalEntry(e *descriptors.Entry, w *wire) (err error) {
 	return w.err()
 }
 
-func (l *sentLimit) unmarshal(w *wire) error {
+func (l *limitOverride) unmarshal(w *wire) error {
 	for w.at < w.end {
 		switch tag := w.varint(); tag {
 		case tagOverrideRequests:
@@ -128,7 +128,7 @@ func (l *sentLimit) unmarshal(w *wire) error {
 		case tagOverrideUnit:
 			l.unit = typev3.RateLimitUnit(int32(w.varint()))
 		case tagOverrideMultiplier:
-			l.multiplied = true
+			l.hasMultiplier = true
 			n := uint64(l.multiplier)
 			if err := w.wrapped(&n); err != nil {
 				return err

@@ -1,0 +1,128 @@
+// Package decide decides rate limit requests. It takes a domain, descriptors and hits, and returns one [Decision] per descriptor.
+//
+// The package knows no protocol. Envoy's RateLimitService (package rls) and everything else that needs a decision call
+// [Decider.Decide] with plain Go values:
+//
+//	decider := decide.New(rules, store, decide.Options{})
+//	request := decide.Request{Domain: "ugc", Descriptors: []decide.Descriptor{
+//		{Entries: []descriptors.Entry{{Key: "user_id", Value: "alice"}}, Hits: 1},
+//	}}
+//	var result decide.Result
+//	err := decider.Decide(ctx, &request, &result)
+//
+// A decision has four steps: validate the request, match each descriptor to its limits, charge all limits in one call of
+// the store, and combine the verdicts. Only the store does I/O.
+package decide
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A Decider decides requests by the rules in force and the counters in a store. It is safe for concurrent use.
+type Decider struct {
+	rules     func() *descriptors.Rules
+	store     limiters.Store
+	options   Options
+	overrides overrideCache
+}
+
+// Options configures a [Decider]. The zero value is the default configuration.
+type Options struct {
+	// ShadowMode allows every request. The decisions report what would have been denied.
+	ShadowMode bool
+	// QuotaMode treats every descriptor as one of a rule in quota mode, including descriptors without a rule.
+	QuotaMode bool
+	// AllOrNothing charges no limit of a request that one of its limits denies. Rules in shadow mode are charged
+	// independently, because they deny nothing. So are rules in quota mode if the request has more than one of them.
+	AllOrNothing bool
+}
+
+// New returns a Decider. It calls rules once per request; nil rules mean that none have been loaded yet.
+func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Decider {
+	return &Decider{rules: rules, store: store, options: o}
+}
+
+// Decide decides r and writes the outcome to result, which it resets first.
+//
+// The caller owns both values and may use them again for the next call: a reused Result costs no allocation. A Result
+// points into its Request and into its own reusable memory. Copy what must outlive the next call with the same Result.
+//
+// An error is an [*Error], and then no response can be given. Result is still good for metrics and logs.
+func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
+	start := now()
+	result.Reset()
+	err := d.decide(ctx, r, result)
+	if result.decided == 0 {
+		result.decided = now()
+	}
+	result.Took = result.decided - start
+	if err != nil { // a nil *Error in an error is not nil
+		return err
+	}
+	return nil
+}
+
+func (d *Decider) decide(ctx context.Context, r *Request, result *Result) *Error {
+	if err := r.validate(); err != nil {
+		return err
+	}
+	result.Domain = r.Domain
+	rules := d.rules()
+	if rules == nil {
+		return &Error{Kind: NoRules, text: "no rate limit configuration loaded"}
+	}
+	if err := d.plan(rules, r, result); err != nil {
+		result.dropDecisions()
+		return err
+	}
+	why := "the store could not decide every descriptor"
+	if len(result.hits) > 0 {
+		start := now()
+		err := d.store.Take(ctx, r.Now, result.groups, result.verdicts)
+		result.decided = now()
+		result.StoreTook = result.decided - start
+		if err != nil {
+			result.failAll(err)
+			why = "the store did not answer"
+		}
+	}
+	undecided := result.conclude()
+	d.overall(result)
+	if undecided && !result.Denied && !d.options.ShadowMode {
+		return storeError(ctx, why, result.StoreErr)
+	}
+	return nil
+}
+
+// overall decides the request as a whole. It is denied if a descriptor outside of quota mode is denied, or if all
+// descriptors in quota mode are.
+func (d *Decider) overall(result *Result) {
+	quotas, full, denied := 0, 0, false
+	for i := range result.Decisions {
+		one := &result.Decisions[i]
+		over := one.Outcome == Denied
+		switch {
+		case one.Reason == Unlimited:
+		case one.Quota:
+			quotas++
+			if over {
+				full++
+			}
+		default:
+			denied = denied || over
+		}
+	}
+	denied = denied || quotas > 0 && quotas == full
+	result.Denied = denied && !d.options.ShadowMode
+	result.Shadowed = denied && d.options.ShadowMode
+}
+
+var epoch = time.Now().Add(-time.Second)
+
+// now returns the time since a moment before the process started. It is never 0. It reads the monotonic clock only, which
+// costs half of time.Now.
+func now() time.Duration { return time.Since(epoch) }

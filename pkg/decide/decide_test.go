@@ -1,0 +1,481 @@
+package decide
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// Rules in every mode. "full" denies the first hit, "free" allows a hundred.
+const modes = `
+domain: modes
+descriptors:
+  - {key: full, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: free, rate_limit: {unit: hour, requests_per_unit: 100, name: free}, metadata: {tier: gold, limits: {free: 100}}}
+  - {key: shadowed, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: quota_full, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: quota_free, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 100}, metadata: {tier: silver, limits: {quota: 9, free: 1}}}
+  - {key: unlimited, rate_limit: {unlimited: true}}
+  - {key: named, rate_limit: {unit: hour, requests_per_unit: 0, name: small}}
+  - {key: replacing, rate_limit: {unit: hour, requests_per_unit: 50, name: big, replaces: [{name: small}]}}
+  - {key: replacing_replacing, rate_limit: {unit: hour, requests_per_unit: 10, replaces: [{name: big}]}}
+  - {key: unlimited_replacing, rate_limit: {unlimited: true, name: all, replaces: [{name: small}, {name: big}]}}
+`
+
+const onStoreError = `
+domain: modes
+on_store_error: allow
+descriptors:
+  - {key: unsaid, rate_limit: {unit: hour, requests_per_unit: 5}}
+  - {key: denied, rate_limit: {unit: hour, requests_per_unit: 5, on_store_error: deny}}
+  - {key: shadowed, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 5, on_store_error: deny}}
+  - {key: failing, rate_limit: {unit: hour, requests_per_unit: 5, on_store_error: error}}
+  - {key: local, rate_limit: {unit: hour, requests_per_unit: 5, on_store_error: local}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - key: mixed
+    rate_limits:
+      - {unit: minute, requests_per_unit: 5}
+      - {unit: hour, requests_per_unit: 3, on_store_error: local}
+  - key: known
+    rate_limits:
+      - {unit: minute, requests_per_unit: 5}
+      - {unit: hour, requests_per_unit: 30, on_store_error: local}
+`
+
+// A testStore decides at a fixed time. It fails as a whole with err, or for keys that contain failKey.
+type testStore struct {
+	limiters.Store
+	err     error
+	failKey string
+	calls   int
+}
+
+var (
+	start    = time.Date(2025, 11, 21, 12, 0, 0, 0, time.UTC)
+	errStore = errors.New("dial tcp 10.0.0.1: key alice")
+)
+
+func newStore() *testStore { return &testStore{Store: limiterstest.NewReference()} }
+
+func (s *testStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	s.calls++
+	if s.err != nil {
+		return s.err
+	}
+	if now.IsZero() {
+		now = start
+	}
+	err := s.Store.Take(ctx, now, groups, out)
+	for i, hit := range slices.Concat(groups...) {
+		if s.failKey != "" && strings.Contains(hit.Key, s.failKey) {
+			out[i] = limiters.Verdict{Err: errStore}
+		}
+	}
+	return err
+}
+
+func newDeciderOn(t testing.TB, store limiters.Store, rules string, o Options) *Decider {
+	t.Helper()
+	parsed, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(rules)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(func() *descriptors.Rules { return parsed }, store, o)
+}
+
+func newDecider(t testing.TB, rules string, o Options) *Decider {
+	t.Helper()
+	return newDeciderOn(t, newStore(), rules, o)
+}
+
+// request returns a request of one hit for each of keys. A key with a "!" brings a limit of its own, of 0 a day.
+func request(keys string) *Request {
+	r := &Request{Domain: "modes"}
+	for _, key := range strings.Fields(keys) {
+		key, overridden := strings.CutSuffix(key, "!")
+		d := Descriptor{Entries: []descriptors.Entry{{Key: key, Value: "v"}}, Hits: 1}
+		if overridden {
+			d.Override = &Override{Unit: descriptors.Day}
+		}
+		r.Descriptors = append(r.Descriptors, d)
+	}
+	return r
+}
+
+func ask(t testing.TB, d *Decider, keys string) string {
+	t.Helper()
+	var result Result
+	if err := d.Decide(t.Context(), request(keys), &result); err != nil {
+		t.Fatal(err)
+	}
+	return short(&result)
+}
+
+// short returns a result as text: whether it is denied, and of each descriptor the outcome, remaining/limit and name.
+func short(r *Result) string {
+	names := map[Outcome]string{Allowed: "ok", Denied: "over", Undecided: "unknown"}
+	text := "ok:"
+	if r.Denied {
+		text = "over:"
+	}
+	for i := range r.Decisions {
+		d := &r.Decisions[i]
+		text += " " + names[d.Outcome]
+		if d.Limit != nil {
+			text += fmt.Sprintf("%d/%d%s", d.Remaining, d.Limit.RequestsPerUnit, d.Limit.Name)
+		} else if d.Reason == Unlimited {
+			text += "(unlimited)"
+		}
+	}
+	return text
+}
+
+func TestModes(t *testing.T) {
+	for _, c := range []struct {
+		options    Options
+		keys, want string
+	}{
+		{Options{}, "full", "over: over0/0"},
+		{Options{}, "free unknown", "ok: ok99/100free ok"},
+		// Shadow mode: counted, and allowed.
+		{Options{}, "shadowed", "ok: ok0/0"},
+		{Options{}, "shadowed full", "over: ok0/0 over0/0"},
+		{Options{ShadowMode: true}, "full free", "ok: over0/0 ok99/100free"},
+		// Quota mode: denied only if all descriptors in quota mode are.
+		{Options{}, "quota_full", "over: over0/0"},
+		{Options{}, "quota_full quota_free", "ok: over0/0 ok99/100"},
+		{Options{}, "quota_full free", "over: over0/0 ok99/100free"},
+		{Options{}, "quota_full quota_free full", "over: over0/0 ok99/100 over0/0"},
+		{Options{QuotaMode: true}, "full free", "ok: over0/0 ok99/100free"},
+		{Options{QuotaMode: true}, "full quota_full", "over: over0/0 over0/0"},
+		{Options{QuotaMode: true}, "full unknown", "ok: over0/0 ok"},
+		{Options{QuotaMode: true}, "full unlimited", "over: over0/0 ok(unlimited)"},
+		// Unlimited: no limit to show.
+		{Options{}, "unlimited", "ok: ok(unlimited)"},
+		{Options{}, "unlimited full", "over: ok(unlimited) over0/0"},
+		// Replaces: by name, whether or not the replacing rule is replaced. An unlimited rule replaces and is never replaced.
+		{Options{}, "named", "over: over0/0small"},
+		{Options{}, "named replacing", "ok: ok ok49/50big"},
+		{Options{}, "named replacing replacing_replacing", "ok: ok ok ok9/10"},
+		{Options{}, "named unlimited_replacing", "ok: ok ok(unlimited)"},
+		// An override has no name and no mode.
+		{Options{}, "shadowed!", "over: over0/0"},
+		{Options{}, "quota_full! quota_free", "over: over0/0 ok99/100"},
+		{Options{}, "named! replacing", "over: over0/0 ok49/50big"},
+		{Options{}, "unlimited!", "over: over0/0"},
+	} {
+		if got := ask(t, newDecider(t, modes, c.options), c.keys); got != c.want {
+			t.Errorf("%+v %s:\n got %s\nwant %s", c.options, c.keys, got, c.want)
+		}
+	}
+}
+
+func TestAllOrNothingChargesNoLimitOfADeniedRequest(t *testing.T) {
+	for allOrNothing, want := range map[bool]string{false: "over: ok98/100free over0/0", true: "over: ok100/100free over0/0"} {
+		d := newDecider(t, modes, Options{AllOrNothing: allOrNothing})
+		ask(t, d, "free full")
+		if got := ask(t, d, "free full"); got != want {
+			t.Errorf("%v: %s, want %s", allOrNothing, got, want)
+		}
+	}
+}
+
+// A rule that denies no request must not keep the other limits from being charged: while that rule is over its limit, nothing
+// else would be limited.
+func TestAllOrNothingExcludesLimitsThatCannotDeny(t *testing.T) {
+	for _, c := range []struct {
+		options    Options
+		keys, want string // of the second of two equal requests
+	}{
+		{Options{}, "free shadowed", "ok: ok98/100free ok0/0"},
+		{Options{}, "free shadowed full", "over: ok100/100free ok0/0 over0/0"},
+		{Options{}, "quota_full quota_free free", "ok: over0/0 ok98/100 ok98/100free"},
+		{Options{}, "quota_free full free", "over: ok100/100 over0/0 ok100/100free"},
+		{Options{}, "quota_full free", "over: over0/0 ok100/100free"},
+		{Options{}, "quota_full quota_free full free", "over: over0/0 ok98/100 over0/0 ok100/100free"},
+		{Options{ShadowMode: true}, "full free", "ok: over0/0 ok98/100free"},
+		{Options{QuotaMode: true}, "full free", "ok: over0/0 ok98/100free"},
+	} {
+		c.options.AllOrNothing = true
+		d := newDecider(t, modes, c.options)
+		ask(t, d, c.keys)
+		if got := ask(t, d, c.keys); got != c.want {
+			t.Errorf("%+v %s:\n got %s\nwant %s", c.options, c.keys, got, c.want)
+		}
+	}
+}
+
+func TestShadowModeFailsNoRequest(t *testing.T) {
+	for _, c := range []struct {
+		options             Options
+		failKey, keys, want string
+	}{
+		{Options{}, "shadowed", "free shadowed", "ok: ok99/100free ok"},
+		{Options{}, "shadowed", "full shadowed", "over: over0/0 ok"},
+		{Options{}, "shadowed", "shadowed", "ok: ok"},
+		{Options{}, "free", "free shadowed", ""},
+		{Options{}, "free", "full free", "over: over0/0 unknown"},
+		{Options{ShadowMode: true}, "free", "free", "ok: unknown"},
+	} {
+		store := newStore()
+		store.failKey = c.failKey
+		var result Result
+		err := newDeciderOn(t, store, modes, c.options).Decide(t.Context(), request(c.keys), &result)
+		if c.want == "" {
+			if kindOf(err) != StoreFailed {
+				t.Errorf("%+v %s: %v, want StoreFailed", c.options, c.keys, err)
+			}
+		} else if got := short(&result); err != nil || got != c.want {
+			t.Errorf("%+v %s: %s %v, want %s", c.options, c.keys, got, err, c.want)
+		}
+		if !errors.Is(result.StoreErr, errStore) {
+			t.Errorf("%+v %s: StoreErr is %v", c.options, c.keys, result.StoreErr)
+		}
+	}
+}
+
+func kindOf(err error) Kind {
+	var e *Error
+	if !errors.As(err, &e) {
+		return 0
+	}
+	return e.Kind
+}
+
+// Without a limit to show there is no remaining and no reset.
+func TestOnStoreErrorDecides(t *testing.T) {
+	for keys, want := range map[string]string{
+		"unsaid": "ok: ok", "unsaid!": "ok: ok", "free!": "ok: ok", "nobody!": "ok: ok", "shadowed": "ok: ok",
+		"denied": "over: over", "denied!": "over: over", "unsaid denied": "over: ok over",
+		"local": "ok: ok4/5",
+		// The limit that the policy allows shows nothing; the other does.
+		"mixed": "ok: ok2/3", "known": "ok: ok29/30",
+		// A denial stands, whatever else could not be decided.
+		"failing denied": "over: unknown over",
+	} {
+		down := newStore()
+		down.err = errStore
+		d := newDeciderOn(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
+		if got := ask(t, d, keys); got != want {
+			t.Errorf("%s: %s, want %s", keys, got, want)
+		}
+	}
+	down := newStore()
+	down.err = errStore
+	d := newDeciderOn(t, guard.NewFallback(down, guard.FallbackOptions{}), onStoreError, Options{})
+	for _, key := range []string{"failing", "local"} {
+		var result Result
+		if err := d.Decide(t.Context(), request(key), &result); kindOf(err) != StoreFailed {
+			t.Errorf("%s: %v, want StoreFailed", key, err)
+		}
+	}
+}
+
+func TestVerdictNamesItsSource(t *testing.T) {
+	down := newStore()
+	down.err = errStore
+	d := newDeciderOn(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
+	var result Result
+	if err := d.Decide(t.Context(), request("local denied"), &result); err != nil {
+		t.Fatal(err)
+	}
+	local, denied := &result.Decisions[0], &result.Decisions[1]
+	if local.Verdicts[0].By != limiters.ByShare || denied.Verdicts[0].By != limiters.ByPolicy || denied.Reason != StorePolicy {
+		t.Errorf("%+v", result.Decisions)
+	}
+}
+
+func TestReasons(t *testing.T) {
+	const rules = modes + `
+  - {key: log, rate_limit: {algorithm: sliding_log, unit: minute, requests_per_unit: 3}}
+  - {key: failing, rate_limit: {unit: hour, requests_per_unit: 5}}
+`
+	store := newStore()
+	store.failKey = "failing"
+	d := newDeciderOn(t, store, rules, Options{})
+	r := request("nobody unlimited named replacing free full shadowed log log log log log failing")
+	r.Descriptors = append(r.Descriptors, Descriptor{})
+	r.Descriptors[11].Hits = 4 // of 3
+	var result Result
+	if err := d.Decide(t.Context(), r, &result); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for i := range result.Decisions {
+		got = append(got, result.Decisions[i].Reason.String())
+	}
+	want := "no_rule unlimited replaced within_limit within_limit never_fits never_fits within_limit within_limit within_limit " +
+		"over_limit never_fits store_error no_entries"
+	if strings.Join(got, " ") != want {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, " "), want)
+	}
+	r.Domain = "other"
+	if err := d.Decide(t.Context(), r, &result); err != nil || !result.DomainNotFound ||
+		slices.ContainsFunc(result.Decisions, func(d Decision) bool { return d.Reason != UnknownDomain || d.Outcome != Allowed }) {
+		t.Errorf("%v, %+v", err, result)
+	}
+}
+
+// Hits that can never fit have no retry delay. Reset is then the time until the key is empty, 0 for an unused key.
+func TestHitsThatNeverFitAreNotToldToWait(t *testing.T) {
+	const rules = `
+domain: modes
+descriptors:
+  - {key: funnel, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5, capacity: 10}}
+`
+	d := newDecider(t, rules, Options{})
+	var result Result
+	never := request("funnel")
+	never.Descriptors[0].Hits = 15
+	for _, c := range []struct {
+		hits  int64
+		want  Reason
+		reset time.Duration
+	}{
+		{15, NeverFits, 0},
+		{10, WithinLimit, 2 * time.Second},
+		{15, NeverFits, 2 * time.Second},
+		{4, OverLimit, 800 * time.Millisecond},
+	} {
+		r := request("funnel")
+		r.Descriptors[0].Hits = c.hits
+		if err := d.Decide(t.Context(), r, &result); err != nil {
+			t.Fatal(err)
+		}
+		if got := &result.Decisions[0]; got.Reason != c.want || got.Reset != c.reset || got.Limit == nil {
+			t.Errorf("%d hits: %v, reset after %v, want %v and %v", c.hits, got.Reason, got.Reset, c.want, c.reset)
+		}
+	}
+}
+
+func TestInvalidRequests(t *testing.T) {
+	many := func(n int, d Descriptor) (all []Descriptor) {
+		for range n {
+			all = append(all, d)
+		}
+		return all
+	}
+	good := Descriptor{Entries: []descriptors.Entry{{Key: "free"}}, Hits: 1}
+	for want, r := range map[string]*Request{
+		"domain must not be empty":          {Descriptors: []Descriptor{good}},
+		"descriptor list must not be empty": {Domain: "modes"},
+		"want at most 100":                  {Domain: "modes", Descriptors: many(101, good)},
+		"descriptors[1]: entries[0]: the key must not be empty": {Domain: "modes",
+			Descriptors: []Descriptor{good, {Entries: []descriptors.Entry{{Value: "v"}}}}},
+		"descriptors[0]: too many entries: want at most 64": {Domain: "modes",
+			Descriptors: []Descriptor{{Entries: slices.Repeat(good.Entries, 65)}}},
+		"descriptors[0]: limit: ": {Domain: "modes",
+			Descriptors: []Descriptor{{Entries: good.Entries, Override: &Override{Unit: descriptors.Year, UnitMultiplier: 11}}}},
+		"descriptors[50]: the descriptors are under more than 100 limits": {Domain: "modes",
+			Descriptors: many(51, Descriptor{Entries: []descriptors.Entry{{Key: "mixed"}}})},
+	} {
+		store := newStore()
+		d := newDeciderOn(t, store, strings.Replace(onStoreError, "free", "free2", 1)+"  - {key: free, rate_limit: {unlimited: true}}\n", Options{})
+		var result Result
+		err := d.Decide(t.Context(), r, &result)
+		if kindOf(err) != InvalidRequest || !strings.Contains(err.Error(), want) || store.calls > 0 || len(result.Decisions) > 0 {
+			t.Errorf("%q: %v, %d calls, %d decisions", want, err, store.calls, len(result.Decisions))
+		}
+	}
+}
+
+func TestErrorsWithoutADecision(t *testing.T) {
+	var result Result
+	d := New(func() *descriptors.Rules { return nil }, newStore(), Options{})
+	if err := d.Decide(t.Context(), request("free"), &result); kindOf(err) != NoRules {
+		t.Errorf("without rules: %v", err)
+	}
+	store := newStore()
+	store.err = errStore
+	d = newDeciderOn(t, store, modes, Options{})
+	err := d.Decide(t.Context(), request("free"), &result)
+	if kindOf(err) != StoreFailed || strings.Contains(err.Error(), "alice") || !errors.Is(err, errStore) || !errors.Is(result.StoreErr, errStore) {
+		t.Errorf("store down: %v, %v: want the store's words in the cause only", err, result.StoreErr)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	store.err = context.Canceled
+	if err := d.Decide(ctx, request("free"), &result); kindOf(err) != ContextEnded || !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+}
+
+func TestHitsOfARequest(t *testing.T) {
+	d := newDecider(t, modes, Options{})
+	for i, c := range []struct {
+		hits int64
+		want string
+	}{{3, "ok: ok97/100free"}, {0, "ok: ok97/100free"}, {-2, "ok: ok99/100free"}, {-1 << 63, "ok: ok100/100free"}, {1<<63 - 1, "over: over0/100free"}} {
+		r := request("free")
+		r.Descriptors[0].Hits = c.hits
+		var result Result
+		if err := d.Decide(t.Context(), r, &result); err != nil || short(&result) != c.want {
+			t.Errorf("step %d, %d hits: %s, %v, want %s", i, c.hits, short(&result), err, c.want)
+		}
+	}
+}
+
+func TestRequestSetsTheTime(t *testing.T) {
+	d := newDecider(t, modes, Options{})
+	var result Result
+	for i, want := range []int64{99, 98, 99} {
+		r := request("free")
+		r.Now = start.Add(time.Duration(i) * 30 * time.Minute)
+		if err := d.Decide(t.Context(), r, &result); err != nil || result.Decisions[0].Remaining != want {
+			t.Errorf("%v: %d remaining, want %d (%v)", r.Now, result.Decisions[0].Remaining, want, err)
+		}
+	}
+}
+
+// A noStore allows everything and allocates nothing.
+type noStore struct{}
+
+func (noStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
+	for i := range out {
+		out[i] = limiters.Verdict{Allowed: true}
+	}
+	return nil
+}
+
+func TestReusedResultCostsOnlyKeys(t *testing.T) {
+	d := newDeciderOn(t, noStore{}, modes, Options{AllOrNothing: true})
+	r := request("free quota_free named full!")
+	var result Result
+	n := testing.AllocsPerRun(100, func() {
+		if err := d.Decide(t.Context(), r, &result); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > 4 {
+		t.Errorf("%v allocations, want one per key", n)
+	}
+}
+
+// A reused Result must not show anything of the request before.
+func TestReusedResultIsEmptied(t *testing.T) {
+	d := newDecider(t, modes, Options{})
+	var reused Result
+	for _, keys := range []string{"full free unlimited", "nobody nobody", "free! shadowed", "nobody", "full nobody"} {
+		if err := d.Decide(t.Context(), request(keys), &reused); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := len(reused.Decisions), len(strings.Fields(keys)); got != want {
+			t.Errorf("%s: %d decisions, want %d", keys, got, want)
+		}
+		for i := range reused.Decisions {
+			if d := &reused.Decisions[i]; d.Reason == NoRule && (d.Limit != nil || d.Verdicts != nil || d.Limits != nil || d.Outcome != Allowed) {
+				t.Errorf("%s: %+v", keys, d)
+			}
+		}
+	}
+}

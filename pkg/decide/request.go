@@ -1,0 +1,71 @@
+package decide
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// The bounds of a request. Envoy sends one descriptor per entry of rate_limits on a route, and one entry per action. All
+// limits of a request are charged in one call of the store, which must stay short.
+const (
+	MaxDescriptors = 100
+	MaxEntries     = 64  // of one descriptor
+	MaxLimits      = 100 // of all descriptors together
+)
+
+// A Request asks to charge hits to the limits of its descriptors.
+type Request struct {
+	Domain      string
+	Descriptors []Descriptor
+	// Now is the time to decide at. The zero time is the store's own clock.
+	Now time.Time
+}
+
+// A Descriptor is one list of entries, which at most one rule matches.
+type Descriptor struct {
+	Entries []descriptors.Entry
+	// Hits is the number of hits to charge. 0 peeks: it checks without charging. Below 0 it refunds. Its absolute value is
+	// capped at [limiters.MaxHits].
+	Hits int64
+	// Override, if not nil, replaces the limits of the matching rule.
+	Override *Override
+}
+
+// An Override is a limit that a request sets for itself. The matching rule still gives the algorithm.
+type Override struct {
+	RequestsPerUnit uint32
+	Unit            descriptors.Unit
+	UnitMultiplier  uint32 // units per window; 0 means 1
+}
+
+func (r *Request) validate() *Error {
+	switch {
+	case r.Domain == "":
+		return invalid("rate limit domain must not be empty")
+	case len(r.Descriptors) == 0:
+		return invalid("rate limit descriptor list must not be empty")
+	case len(r.Descriptors) > MaxDescriptors:
+		return invalid("too many descriptors: want at most %d", MaxDescriptors)
+	}
+	for i := range r.Descriptors {
+		entries := r.Descriptors[i].Entries
+		if len(entries) > MaxEntries {
+			return invalid("descriptors[%d]: too many entries: want at most %d", i, MaxEntries)
+		}
+		for j := range entries {
+			if entries[j].Key == "" {
+				return invalid("descriptors[%d]: entries[%d]: the key must not be empty", i, j)
+			}
+		}
+	}
+	return nil
+}
+
+func capHits(n int64) int64 { return max(-limiters.MaxHits, min(n, limiters.MaxHits)) }
+
+func invalid(format string, args ...any) *Error {
+	return &Error{Kind: InvalidRequest, text: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,225 @@
+package decide
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A Result is the outcome of a request. The zero Result is ready for [Decider.Decide].
+type Result struct {
+	Domain         string // the request's; empty if the request is invalid
+	DomainNotFound bool   // no rules have the domain: nothing is limited
+	Denied         bool   // the request is over a limit
+	Shadowed       bool   // the request would be Denied without [Options.ShadowMode]
+	// Decisions has one element per descriptor, in the order of the request. It is empty if the request is invalid.
+	Decisions []Decision
+	// StoreErr is the first error of the store, also where the request could be decided without that verdict. It is for
+	// logs only: it may hold keys, which hold what users sent.
+	StoreErr  error
+	Took      time.Duration // from the call of Decide until the store had answered
+	StoreTook time.Duration // 0: no limit had to be charged
+
+	hits     []limiters.Hit
+	groups   []limiters.Group // slices of hits
+	verdicts []limiters.Verdict
+	key      []byte // scratch
+	decided  time.Duration
+}
+
+// A Decision is the outcome of one descriptor.
+type Decision struct {
+	Domain   string
+	Entries  []descriptors.Entry
+	Hits     int64             // > 0 charged, 0 peeked, < 0 refunded
+	Rule     *descriptors.Rule // nil: no rule matches
+	Override bool              // the limit came with the request
+	// Shadow says that the rule is in shadow mode: a verdict that denies leaves the outcome Allowed.
+	Shadow bool
+	// Quota says that the descriptor denies the request only if all others in quota mode are denied, too.
+	Quota bool
+
+	// Limits are the limits that the descriptor is under, and Verdicts what the store said of each, in the same order.
+	Limits   []descriptors.RateLimit
+	Verdicts []limiters.Verdict
+
+	Outcome Outcome
+	Reason  Reason
+	// Limit is the one of Limits that explains the outcome: of those that deny, the one with the longest wait, else the one
+	// with the least remaining. It is nil if nothing is known of a limit: see Reason.
+	Limit *descriptors.RateLimit
+	// Remaining is the number of hits that still fit under Limit.
+	Remaining int64
+	// Reset is the time after which denied hits fit. For [NeverFits], and for allowed hits, it is the time until the key has
+	// fully reset.
+	Reset time.Duration
+
+	first int // of the hits
+}
+
+// An Outcome says whether a descriptor's hits are allowed.
+type Outcome uint8
+
+// The outcomes. A descriptor is Undecided if the store failed and its limit says on_store_error: error.
+const (
+	Allowed Outcome = iota
+	Denied
+	Undecided
+)
+
+// A Reason explains an [Outcome].
+type Reason uint8
+
+// The reasons.
+const (
+	NoEntries     Reason = iota // Allowed: the descriptor is empty. Envoy sends one when it skipped all actions.
+	UnknownDomain               // Allowed: no rules have the domain
+	NoRule                      // Allowed: no rule matches
+	Unlimited                   // Allowed: the rule says unlimited
+	Replaced                    // Allowed: another descriptor's rule replaces this one by name
+	WithinLimit                 // Allowed: the hits fit under every limit
+	OverLimit                   // Denied, or Allowed in shadow mode: the hits fit under Limit after Reset
+	NeverFits                   // as OverLimit, but Limit can never hold that many hits: waiting does not help
+	StorePolicy                 // Allowed or Denied: the store failed and on_store_error decided
+	StoreError                  // Undecided, or Allowed in shadow mode: the store failed
+)
+
+var reasonNames = [...]string{
+	NoEntries: "no_entries", UnknownDomain: "unknown_domain", NoRule: "no_rule", Unlimited: "unlimited", Replaced: "replaced",
+	WithinLimit: "within_limit", OverLimit: "over_limit", NeverFits: "never_fits", StorePolicy: "store_policy",
+	StoreError: "store_error",
+}
+
+// String returns the reason in snake_case.
+func (r Reason) String() string { return reasonNames[r] }
+
+// Reset empties r and keeps its memory.
+func (r *Result) Reset() {
+	r.dropDecisions()
+	clear(r.hits)
+	clear(r.groups)
+	clear(r.verdicts)
+	*r = Result{Decisions: r.Decisions, hits: r.hits[:0], groups: r.groups[:0], verdicts: r.verdicts[:0], key: r.key[:0]}
+}
+
+func (r *Result) dropDecisions() {
+	clear(r.Decisions)
+	r.Decisions = r.Decisions[:0]
+}
+
+// Size returns the number of elements that the memory of r has room for: a pool should not keep large Results.
+func (r *Result) Size() int { return max(cap(r.Decisions), cap(r.hits)) }
+
+func (r *Result) failAll(err error) {
+	for i := range r.verdicts {
+		r.verdicts[i] = limiters.Verdict{Err: err}
+	}
+}
+
+// conclude derives the outcome of each descriptor from its verdicts. It reports whether the store left a descriptor
+// undecided outside of shadow mode.
+func (r *Result) conclude() (undecided bool) {
+	for i := range r.Decisions {
+		d := &r.Decisions[i]
+		if len(d.Limits) == 0 {
+			continue
+		}
+		d.Verdicts = r.verdicts[d.first : d.first+len(d.Limits)]
+		d.conclude()
+		undecided = undecided || d.Outcome == Undecided
+		if r.StoreErr == nil {
+			r.StoreErr = d.storeErr(i)
+		}
+	}
+	return undecided
+}
+
+func (d *Decision) storeErr(i int) error {
+	for j := range d.Verdicts {
+		if err := d.Verdicts[j].Err; err != nil {
+			return fmt.Errorf("descriptors[%d]: %s: %w", i, d.RuleName(), err)
+		}
+	}
+	return nil
+}
+
+// RuleName returns the name of the rule, "" without one.
+func (d *Decision) RuleName() string {
+	if d.Rule == nil {
+		return ""
+	}
+	return d.Rule.Name
+}
+
+func (d *Decision) conclude() {
+	i := explaining(d.Verdicts)
+	v := &d.Verdicts[i]
+	switch {
+	case v.Err != nil:
+		d.Reason = StoreError
+		if !d.Shadow {
+			d.Outcome = Undecided
+		}
+		return
+	case v.Allowed:
+		d.Reason, d.Reset = WithinLimit, v.ResetAfter
+	case v.RetryAfter < 0:
+		d.Reason, d.Reset = NeverFits, v.ResetAfter
+	default:
+		d.Reason, d.Reset = OverLimit, v.RetryAfter
+	}
+	if !v.Allowed && !d.Shadow {
+		d.Outcome = Denied
+	}
+	if v.By == limiters.ByPolicy { // nobody knows what remains, or when it resets
+		d.Reason, d.Reset = StorePolicy, 0
+		return
+	}
+	d.Limit, d.Remaining = &d.Limits[i], v.Remaining
+}
+
+// explaining returns the index of the verdict that explains the outcome, the first of equals: the denial with the longest
+// wait, else a verdict with an error, else the one with the least remaining.
+func explaining(verdicts []limiters.Verdict) int {
+	best := 0
+	for i := range verdicts {
+		if explainsMore(&verdicts[i], &verdicts[best]) {
+			best = i
+		}
+	}
+	return best
+}
+
+func explainsMore(a, b *limiters.Verdict) bool {
+	switch ra, rb := rank(a), rank(b); {
+	case ra != rb:
+		return ra > rb
+	case ra == rankDenied:
+		// As unsigned numbers, a RetryAfter below 0 (never) is the longest wait.
+		return uint64(a.RetryAfter) > uint64(b.RetryAfter)
+	default:
+		return a.Remaining < b.Remaining
+	}
+}
+
+const (
+	rankByPolicy = iota // allowed, with nothing known of what remains
+	rankAllowed
+	rankError
+	rankDenied
+)
+
+func rank(v *limiters.Verdict) int {
+	switch {
+	case v.Err != nil:
+		return rankError
+	case v.Allowed && v.By == limiters.ByPolicy:
+		return rankByPolicy
+	case v.Allowed:
+		return rankAllowed
+	default:
+		return rankDenied
+	}
+}

@@ -1,0 +1,149 @@
+package rls
+
+import (
+	"errors"
+	"fmt"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A message is a RateLimitRequest as decoded from the wire or from Envoy's generated type. It keeps at most one descriptor
+// and one entry beyond the bounds of package decide, which suffices to reject the request.
+type message struct {
+	domain      string
+	hitsAddend  uint32
+	descriptors []descriptor
+}
+
+type descriptor struct {
+	entries        []descriptors.Entry
+	hasLimit       bool
+	limit          limitOverride
+	hasHitsAddend  bool
+	hitsAddend     uint64
+	isNegativeHits bool
+
+	override decide.Override // set by request, if hasLimit
+}
+
+// A limitOverride is a RateLimitDescriptor.RateLimitOverride.
+type limitOverride struct {
+	requestsPerUnit uint32
+	unit            typev3.RateLimitUnit
+	hasMultiplier   bool
+	multiplier      uint32
+}
+
+// next returns an empty descriptor at the end of m. Once there are too many, it returns the last one again.
+func (m *message) next() *descriptor {
+	n := len(m.descriptors)
+	switch {
+	case n > decide.MaxDescriptors:
+		n--
+		m.descriptors[n].clear()
+	case n < cap(m.descriptors): // past the length all are clear
+		m.descriptors = m.descriptors[:n+1]
+	default:
+		m.descriptors = append(m.descriptors, descriptor{})
+	}
+	return &m.descriptors[n]
+}
+
+func (d *descriptor) add(e descriptors.Entry) {
+	if len(d.entries) <= decide.MaxEntries {
+		d.entries = append(d.entries, e)
+	}
+}
+
+// clear empties m and keeps its memory.
+func (m *message) clear() {
+	for i := range m.descriptors {
+		m.descriptors[i].clear()
+	}
+	*m = message{descriptors: m.descriptors[:0]}
+}
+
+func (d *descriptor) clear() {
+	clear(d.entries)
+	*d = descriptor{entries: d.entries[:0]}
+}
+
+// read fills an empty message from Envoy's generated type.
+func (m *message) read(request *ratelimitv3.RateLimitRequest) {
+	m.domain, m.hitsAddend = request.GetDomain(), request.GetHitsAddend()
+	for _, sent := range request.GetDescriptors() {
+		m.next().read(sent)
+	}
+}
+
+func (d *descriptor) read(sent *commonv3.RateLimitDescriptor) {
+	for _, e := range sent.GetEntries() {
+		d.add(descriptors.Entry{Key: e.GetKey(), Value: e.GetValue()})
+	}
+	d.hasHitsAddend, d.hitsAddend = sent.GetHitsAddend() != nil, sent.GetHitsAddend().GetValue()
+	d.isNegativeHits = sent.GetIsNegativeHits()
+	if limit := sent.GetLimit(); limit != nil {
+		d.hasLimit = true
+		d.limit = limitOverride{
+			limit.GetRequestsPerUnit(), limit.GetUnit(),
+			limit.GetUnitMultiplier() != nil, limit.GetUnitMultiplier().GetValue(),
+		}
+	}
+}
+
+// request fills an empty r with the meaning of m. The error is for the client to read.
+func (m *message) request(r *decide.Request) error {
+	r.Domain = m.domain
+	for i := range m.descriptors {
+		d := &m.descriptors[i]
+		asked := decide.Descriptor{Entries: d.entries, Hits: d.hits(m.hitsAddend)}
+		if d.hasLimit {
+			if err := d.limit.override(&d.override); err != nil {
+				return fmt.Errorf("descriptors[%d]: limit: %w", i, err)
+			}
+			asked.Override = &d.override
+		}
+		r.Descriptors = append(r.Descriptors, asked)
+	}
+	return nil
+}
+
+// hits returns the hits to charge. A descriptor's own hits_addend replaces the request's and may be 0, which peeks. The
+// request's counts as 1 if it is 0.
+func (d *descriptor) hits(ofRequest uint32) int64 {
+	hits := max(1, int64(ofRequest))
+	if d.hasHitsAddend {
+		hits = int64(min(d.hitsAddend, limiters.MaxHits))
+	}
+	if d.isNegativeHits {
+		return -hits
+	}
+	return hits
+}
+
+func (l *limitOverride) override(o *decide.Override) error {
+	unit, known := unitOfOverride[l.unit]
+	if !known {
+		return fmt.Errorf("unknown unit %v: want SECOND, MINUTE, HOUR, DAY, MONTH or YEAR", l.unit)
+	}
+	if l.hasMultiplier && l.multiplier == 0 {
+		return errors.New("unit_multiplier must be greater than 0")
+	}
+	*o = decide.Override{RequestsPerUnit: l.requestsPerUnit, Unit: unit, UnitMultiplier: l.multiplier}
+	return nil
+}
+
+var unitOfOverride = map[typev3.RateLimitUnit]descriptors.Unit{
+	typev3.RateLimitUnit_SECOND: descriptors.Second,
+	typev3.RateLimitUnit_MINUTE: descriptors.Minute,
+	typev3.RateLimitUnit_HOUR:   descriptors.Hour,
+	typev3.RateLimitUnit_DAY:    descriptors.Day,
+	typev3.RateLimitUnit_MONTH:  descriptors.Month,
+	typev3.RateLimitUnit_YEAR:   descriptors.Year,
+}
