@@ -1,4 +1,4 @@
-# Weir. What a target needs and the machine lacks is put into .tools/ by tools/ensure, which says what it does.
+# Weir. tools/ensure finds the tools of a target or installs them into .tools/, and prints one line for each.
 SHELL    := bash
 STORE    ?= memory
 ARGS     ?=
@@ -11,7 +11,7 @@ SOAK     ?= 10m
 IMAGE    ?= weir
 TAG      ?=
 
-# The modules beside the product's own.
+# The modules besides the product's own.
 MODULES := e2e/xds e2e/manifests e2e/containers tools/image
 
 .PHONY: help build image image-load demo test e2e fuzz faults chaos bench bench-scale lint vuln check
@@ -22,17 +22,17 @@ help: ## list the targets
 build: ## build the server: ./weir
 	go build -o weir ./cmd/server
 
-image: ## the image, for amd64 and arm64, into dist/, without a daemon or a registry: IMAGE=weir TAG=(the version)
+image: ## build the image for amd64 and arm64 into dist/; needs no daemon and no registry: IMAGE=weir TAG=(the version)
 	@cd tools/image && go run . -root=../.. -out=../../dist -name='$(IMAGE)' -tag='$(TAG)'
 
-image-load: image ## and into the Docker that runs here
+image-load: image ## build the image and load it into the local Docker
 	@env=$$(tools/ensure docker) && eval "$$env" && "$$DOCKER" load -i dist/weir-linux-$$(go env GOARCH).tar
 
-demo: ## see it work with a real Envoy; STORE=redis: on a real Redis; ARGS=--once: ends by itself
+demo: ## show Weir behind a real Envoy; STORE=redis counts in a real Redis; ARGS=--once ends by itself
 	@env=$$(tools/ensure envoy $(filter redis,$(STORE))) && eval "$$env" && \
 	go build -o bin/demo ./e2e/demo && exec bin/demo --store=$(STORE) $(ARGS)
 
-test: ## vet, then every test with the race detector, a real Envoy and a real Redis; then in containers, where Docker can be
+test: ## vet, and run every test with the race detector on a real Envoy and Redis; then in containers if Docker can run
 	@env=$$(tools/ensure envoy redis cc incumbent docker) && eval "$$env" && \
 	go vet ./... && go test -race -shuffle=on ./... && go test -shuffle=on ./internal/socket && \
 	(cd e2e/xds && go vet ./... && go test -race -shuffle=on ./...) && \
@@ -40,41 +40,41 @@ test: ## vet, then every test with the race detector, a real Envoy and a real Re
 	(cd tools/image && go vet ./... && go test -shuffle=on ./...) && \
 	$(CONTAINERS)
 
-# -count=1: what is in the image is nothing that go test knows of.
+# -count=1, because go test does not see that the image has changed.
 CONTAINERS = tools/with-docker $(SHELL) -c 'cd e2e/containers && go vet ./... && go test -count=1 -shuffle=on ./...'
 
-e2e: ## the image, Redis and Envoy in containers. A Docker daemon is found, or started for the time: see tools/with-docker
+e2e: ## test the image, Redis and Envoy in containers; finds or starts a Docker daemon, see tools/with-docker
 	@env=$$(tools/ensure envoy redis incumbent docker) && eval "$$env" && CONTAINERS_REQUIRED=1 $(CONTAINERS)
 
-fuzz: ## every fuzz test for FUZZTIME (10s)
+fuzz: ## run every fuzz test for FUZZTIME (10s)
 	@tools/fuzz $(FUZZTIME)
 
-faults: ## seed known faults into the core, one at a time: the suite must see each
+faults: ## seed known faults into the core, one at a time; the suite must detect each
 	@env=$$(tools/ensure redis) && eval "$$env" && go run ./tools/faults
 
-chaos: ## kill, freeze and cut off what Weir stands on, at full length (half an hour), into docs/failure-modes.md: RUN=Frozen SOAK=10m
+chaos: ## kill, freeze and disconnect servers under load for half an hour, and write docs/failure-modes.md: RUN=Frozen SOAK=10m
 	@env=$$(tools/ensure envoy redis incumbent) && eval "$$env" && \
 	go test ./e2e/faults -count=1 -timeout=5h -parallel=1 -v -run='$(RUN)' -full -soak=$(SOAK) -page=$(CURDIR)/docs/failure-modes.md
 
 bench bench-scale: BENCH = @env=$$(tools/ensure envoy redis incumbent) && eval "$$env" && \
 	go run ./bench -rows='$(ROWS)' -rounds=$(ROUNDS) -seconds=$(SECONDS)
 
-bench: ## Weir beside a bare server and the incumbent, into docs/benchmarks.md: ROWS='one|five' ROUNDS=3 SECONDS=3
+bench: ## measure Weir, a bare server and envoyproxy/ratelimit, and write docs/benchmarks.md: ROWS='one|five' ROUNDS=3 SECONDS=3
 	$(BENCH)
 
-bench-scale: ## the long rows: by the number of keys, of rules, of descriptors, by the skew of users
+bench-scale: ## measure the long rows: number of keys, rules and descriptors, skew of users
 	$(BENCH) -scale
 
-lint: ## golangci-lint by .golangci.yml, and tools/prose: the English of Markdown and comments
+lint: ## run golangci-lint, and tools/prose on the English of Markdown and comments
 	@env=$$(tools/ensure lint prose) && eval "$$env" && "$$GOLANGCI_LINT" run && \
 	for m in $(MODULES); do (cd $$m && "$$GOLANGCI_LINT" run --config=$(CURDIR)/.golangci.yml) || exit; done && \
 	"$$PROSE_PYTHON" tools/prose --test && "$$PROSE_PYTHON" tools/prose
 
-vuln: ## govulncheck: known vulnerabilities of what is linked in. It asks vuln.go.dev; CI runs it where that answers
+vuln: ## run govulncheck for known vulnerabilities; needs vuln.go.dev
 	@env=$$(tools/ensure vuln) && eval "$$env" && "$$GOVULNCHECK" ./... && \
 	for m in $(MODULES); do (cd $$m && "$$GOVULNCHECK" -test ./...) || exit; done
 
-check: ## what needs no server: formatting, go.mod, the rules in envoy/ and deploy/
+check: ## check formatting, go.mod and the rules in envoy/ and deploy/; needs no server
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "gofmt -w" $$unformatted; exit 1; }
 	go mod tidy -diff && for m in $(MODULES); do (cd $$m && go mod tidy -diff) || exit; done
 	go run ./cmd/server check envoy/rules.yaml && go run ./cmd/server check --strict deploy/k8s/base/rules.yaml

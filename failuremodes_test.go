@@ -7,15 +7,14 @@ import (
 	"testing"
 )
 
-// docs/failure-modes.md claims nothing that no test holds: each of its rows, but for those that are measured, names
-// tests, and these are there.
-func TestTheTestsThatTheFailureModesNameAreThere(t *testing.T) {
+// Each row of docs/failure-modes.md, except the measured ones, names tests, and these tests exist.
+func TestFailureModesNameExistingTests(t *testing.T) {
 	b, err := os.ReadFile("docs/failure-modes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	text, _, _ := strings.Cut(string(b), "## Measured")
-	there, rows := declaredTests(t), 0
+	declared, rows := declaredTests(t), 0
 	test := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)\\w+)`")
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "| what fails |") || strings.HasPrefix(line, "|---") {
@@ -27,8 +26,8 @@ func TestTheTestsThatTheFailureModesNameAreThere(t *testing.T) {
 			t.Errorf("no test holds: %s", line)
 		}
 		for _, name := range named {
-			if !there[name[1]] {
-				t.Errorf("the failure modes name %s, which is not there", name[1])
+			if !declared[name[1]] {
+				t.Errorf("the failure modes name %s, which does not exist", name[1])
 			}
 		}
 	}

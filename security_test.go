@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// SECURITY.md claims nothing that no test holds: those that it names are there.
-func TestTheTestsThatSecurityNamesAreThere(t *testing.T) {
+// The tests that SECURITY.md names exist.
+func TestSecurityNamesExistingTests(t *testing.T) {
 	text, err := os.ReadFile("SECURITY.md")
 	if err != nil {
 		t.Fatal(err)
@@ -18,16 +18,16 @@ func TestTheTestsThatSecurityNamesAreThere(t *testing.T) {
 	there := declaredTests(t)
 	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)\\w+)`").FindAllSubmatch(text, -1)
 	if len(named) < 20 {
-		t.Errorf("SECURITY.md names %d tests: this test has gone blind", len(named))
+		t.Errorf("SECURITY.md names only %d tests: the pattern no longer finds them", len(named))
 	}
 	for _, name := range named {
 		if !there[string(name[1])] {
-			t.Errorf("SECURITY.md names %s, which is not there", name[1])
+			t.Errorf("SECURITY.md names %s, which does not exist", name[1])
 		}
 	}
 }
 
-// declaredTests are the tests of this repository, those of other modules in it too, by their names.
+// declaredTests returns the names of the tests of all modules of this repository.
 func declaredTests(t *testing.T) map[string]bool {
 	t.Helper()
 	there := map[string]bool{}

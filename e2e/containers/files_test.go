@@ -11,8 +11,8 @@ import (
 	"github.com/weir-rls/weir/internal/certtest"
 )
 
-// A configMap is a folder as Kubernetes mounts a ConfigMap or a Secret: its files are links into ..data, which is a link to a
-// folder that is replaced as a whole.
+// A configMap is a folder as Kubernetes mounts a ConfigMap or a Secret. Its files are links into ..data, a link to a folder
+// that is replaced as a whole.
 type configMap struct {
 	dir string
 	n   int
@@ -21,7 +21,7 @@ type configMap struct {
 func newConfigMap(t *testing.T, files map[string]string) *configMap {
 	t.Helper()
 	m := &configMap{dir: t.TempDir()}
-	must(t, os.Chmod(m.dir, 0o755)) // not only for who runs the test
+	must(t, os.Chmod(m.dir, 0o755)) // readable by other users too
 	m.replace(t, files)
 	for name := range files {
 		must(t, os.Symlink(filepath.Join("..data", name), filepath.Join(m.dir, name)))
@@ -49,13 +49,13 @@ func (m *configMap) replace(t *testing.T, files map[string]string) {
 	}
 }
 
-// rules is a folder of one file.
+// rules makes a folder with one file.
 func rules(t *testing.T, text string) *configMap {
 	t.Helper()
 	return newConfigMap(t, map[string]string{"rules.yaml": text})
 }
 
-// certificates is a folder with tls.crt and tls.key for these hosts, and ca.crt, as cert-manager and Envoy Gateway make it.
+// certificates makes a folder with tls.crt and tls.key for these hosts, and ca.crt, like cert-manager and Envoy Gateway.
 func certificates(t *testing.T, a *certtest.Authority, hosts ...string) string {
 	t.Helper()
 	pair := a.Issue(t, hosts...)
@@ -68,7 +68,7 @@ func certificates(t *testing.T, a *certtest.Authority, hosts ...string) string {
 	return newConfigMap(t, files).dir
 }
 
-// read is a file of the repository.
+// read returns a file of the repository.
 func read(t *testing.T, path ...string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(append([]string{"..", ".."}, path...)...))
@@ -76,7 +76,7 @@ func read(t *testing.T, path ...string) string {
 	return string(b)
 }
 
-// hourly is a rules file with windows that do not turn over while a test runs: a limit an hour for each user and action.
+// hourly is a rules file with a limit per hour for each user and action, so no window ends during a test.
 func hourly(limit int) string {
 	rule := func(action, algorithm string) string {
 		return fmt.Sprintf("      - {key: action, value: %s, rate_limit: {algorithm: %s, unit: hour, requests_per_unit: %d}}\n",
@@ -86,13 +86,13 @@ func hourly(limit int) string {
 		rule("login", "fixed_window, window_start: first_hit") + rule("reply", "sliding_log") + rule("post", "funnel")
 }
 
-// actions are those of hourly and of envoy/rules.yaml, one for each algorithm.
+// actions are the actions of hourly and of envoy/rules.yaml, one for each algorithm.
 var actions = []string{"login", "reply", "post"}
 
-// A change is one of envoy/bootstrap.yaml. Its text must be there exactly once, so that no change is lost in silence.
+// A change is an edit of envoy/bootstrap.yaml. Its text must occur exactly once, so that no edit is lost silently.
 type change struct{ from, to string }
 
-// bootstrap is envoy/bootstrap.yaml for a container: reached from outside, with the rate limit service found by its name.
+// bootstrap returns envoy/bootstrap.yaml for a container: reachable from outside, and with the rate limit service by name.
 func bootstrap(t *testing.T, changes ...change) string {
 	t.Helper()
 	text := read(t, "envoy", "bootstrap.yaml")
@@ -101,7 +101,7 @@ func bootstrap(t *testing.T, changes ...change) string {
 		{"address: {socket_address: {address: 127.0.0.1, port_value: 10000}}", "address: {socket_address: {address: 0.0.0.0, port_value: 10000}}"},
 		{"type: STATIC # STRICT_DNS for a host name", "type: STRICT_DNS\n      dns_lookup_family: V4_ONLY\n      dns_refresh_rate: 0.25s"},
 		{"{address: 127.0.0.1, port_value: 8081}", "{address: weir, port_value: 8081}"},
-		// A busy machine must not look like a rate limit service that is lost.
+		// A busy machine must not look like a lost rate limit service.
 		{"                      timeout: 0.25s", "                      timeout: 10s"},
 		{"    - name: weir\n", "    - name: weir\n      respect_dns_ttl: false\n"},
 		{"connect_timeout: 0.25s\n      lb_policy", "connect_timeout: 2s\n      lb_policy"},

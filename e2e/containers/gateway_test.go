@@ -15,7 +15,7 @@ import (
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
 
-// The names that Envoy Gateway makes of a listener, of an HTTPRoute and of a rule of its BackendTrafficPolicy.
+// The names that Envoy Gateway gives a listener, an HTTPRoute and a rule of its BackendTrafficPolicy.
 const (
 	listener = "default/eg/http"
 	route    = "httproute/default/backend/rule/0/match/0/*"
@@ -32,12 +32,12 @@ func (s *stack) gateway(certs string) *gateway {
 	s.t.Helper()
 	g := s.start(recipe{
 		image: images.gateway, alias: "envoy-gateway", port: 18000, mounts: map[string]string{"/certs": certs}, restricted: true, user: "65534:65534",
-		ready: wait.ForHTTP("/ready").WithPort("18000/tcp").WithStartupTimeout(patience),
+		ready: wait.ForHTTP("/ready").WithPort("18000/tcp").WithStartupTimeout(startTimeout),
 	})
 	return &gateway{g, "http://" + g.address(18000)}
 }
 
-// set makes the gateway push a limit, in the shape in which Envoy Gateway does.
+// set makes the gateway push a limit in Envoy Gateway's form.
 func (g *gateway) set(version string, perMinute uint32) {
 	g.t.Helper()
 	b, err := protojson.Marshal(&conf.RateLimitConfig{Name: listener, Domain: listener, Descriptors: []*conf.RateLimitDescriptor{{
@@ -56,7 +56,7 @@ func (g *gateway) set(version string, perMinute uint32) {
 	}
 }
 
-// request waits for what the service asks next: the version that it has, and why it refused another.
+// request waits for the service's next request and returns its version and its error.
 func (g *gateway) request() (version, fault string) {
 	g.t.Helper()
 	var q struct{ Node, Version, Error string }
@@ -74,8 +74,8 @@ func (g *gateway) acknowledged(version string) {
 	}
 }
 
-// The image stands in the place of envoyproxy/ratelimit's in the Deployment that Envoy Gateway makes: its command, uid, rights,
-// environment, certificates, probes and ports, and nothing else. It is there before the gateway is.
+// The image replaces envoyproxy/ratelimit in the Deployment that Envoy Gateway creates: with its command, uid, rights,
+// environment, certificates, probes and ports, and nothing else. It starts before the gateway.
 func TestEnvoyGatewayDrivesTheContainer(t *testing.T) {
 	t.Parallel()
 	authority := certtest.New(t)
@@ -87,7 +87,7 @@ func TestEnvoyGatewayDrivesTheContainer(t *testing.T) {
 		// The certificate has the names of the Service, as the gateway issues it.
 		mounts: map[string]string{"/certs": certificates(t, authority, "envoy-ratelimit", "*.envoy-gateway-system")},
 		port:   8080, more: []int{8081, 19001},
-		ready: wait.ForHTTP("/healthcheck").WithPort("8080/tcp").WithStartupTimeout(patience), // all three probes
+		ready: wait.ForHTTP("/healthcheck").WithPort("8080/tcp").WithStartupTimeout(startTimeout), // all three probes
 	})
 	c := s.envoy(read(t, "e2e", "containers", "testdata", "envoy-gateway.yaml"),
 		map[string]string{"/certs": certificates(t, authority, "envoy")})
@@ -110,7 +110,7 @@ func TestEnvoyGatewayDrivesTheContainer(t *testing.T) {
 	answered("alice", 429, "2, 2;w=3600")
 	answered("bob", 200, "2, 2;w=3600")
 
-	// Envoy Gateway pushes a new version whenever anything of it changes.
+	// Envoy Gateway pushes a new version after any change.
 	g.set("2", 2)
 	g.acknowledged("2")
 	answered("alice", 429, "2, 2;w=3600")
@@ -118,7 +118,7 @@ func TestEnvoyGatewayDrivesTheContainer(t *testing.T) {
 	g.acknowledged("3")
 	answered("bob", 200, "4, 4;w=3600")
 
-	// What its dashboard shows.
+	// The figures on Envoy Gateway's dashboard.
 	series := fmt.Sprintf(`ratelimit_service_rate_limit_over_limit{domain=%q,key1=%q,key2=%q}`, listener, route+"_"+route, rule)
 	metrics := get(t, "http://"+weir.address(19001)+"/metrics")
 	if !strings.Contains(metrics, series+" 2\n") {

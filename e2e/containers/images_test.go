@@ -21,13 +21,13 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// An image is a name that the daemon knows, and the path of its program.
+// An image is a name that the daemon knows, with the path of its program.
 type image struct{ name, program string }
 
-// pullTimeout is how long a registry may take before it counts as one that is not there.
+// pullTimeout bounds a pull. A registry that needs longer counts as unreachable.
 const pullTimeout = 2 * time.Minute
 
-// makeImages makes every image that the tests use, and returns what removes those of this run.
+// makeImages makes every image that the tests use, and returns a function that removes them.
 func makeImages(ctx context.Context) (done func(), err error) {
 	temp, err := os.MkdirTemp("", "weir-containers-")
 	if err != nil {
@@ -60,7 +60,7 @@ func makeImages(ctx context.Context) (done func(), err error) {
 	}, nil
 }
 
-// loadWeir builds the image of this tree, as make image does, and loads it.
+// loadWeir builds the image of this tree like make image, and loads it.
 func loadWeir(ctx context.Context, temp string) (image, error) {
 	const name = "weir-e2e"
 	tag := fmt.Sprint(os.Getpid())
@@ -100,8 +100,8 @@ func buildGateway(ctx context.Context, temp string) (image, error) {
 	return buildFrom(ctx, binary, "/bin/envoy-gateway")
 }
 
-// findPullOrBuild is the public image if it is here or can be had, else one of this machine's own binary, which tools/ensure
-// has found or installed. Which it is, it says.
+// findPullOrBuild returns the public image if it is present or can be pulled. Otherwise it builds one from the local binary
+// that tools/ensure found or installed. It logs which.
 func findPullOrBuild(ctx context.Context, public, binary, program string) (image, error) {
 	say := func(what string) { fmt.Fprintf(os.Stderr, "containers: %s %s\n", public, what) }
 	if _, err := docker.ImageInspect(ctx, public); err == nil {
@@ -138,11 +138,11 @@ func pull(ctx context.Context, name string) error {
 	return failed(progress)
 }
 
-// library finds the path of one line of ldd: "libc.so.6 => /lib/libc.so.6 (0x7f)" or "/lib64/ld-linux.so.2 (0x7f)".
+// library matches the path in a line of ldd: "libc.so.6 => /lib/libc.so.6 (0x7f)" or "/lib64/ld-linux.so.2 (0x7f)".
 var library = regexp.MustCompile(`^\s*(?:\S+ => )?(/\S+) \(0x`)
 
-// buildFrom makes an image of nothing but a binary and the libraries that it needs. The name tells the content, and one
-// that is there is not made again.
+// buildFrom makes an image of a binary and its libraries. The name is a hash of the content, and an existing image is
+// reused.
 func buildFrom(ctx context.Context, binary, program string) (image, error) {
 	files := map[string][]byte{}
 	add := func(name, path string) error {
@@ -153,7 +153,7 @@ func buildFrom(ctx context.Context, binary, program string) (image, error) {
 	if err := add(program, binary); err != nil {
 		return image{}, err
 	}
-	// ldd fails on a static program, which needs nothing.
+	// ldd fails on a static program, which needs no libraries.
 	needs, _ := exec.CommandContext(ctx, "ldd", binary).Output()
 	for line := range strings.Lines(string(needs)) {
 		if path := library.FindStringSubmatch(line); path != nil {
@@ -183,7 +183,7 @@ func buildFrom(ctx context.Context, binary, program string) (image, error) {
 	return made, failed(result.Body)
 }
 
-// pack is the same for the same files.
+// pack returns the same bytes for the same files.
 func pack(files map[string][]byte) ([]byte, error) {
 	var names []string
 	for name := range files {
@@ -204,7 +204,7 @@ func pack(files map[string][]byte) ([]byte, error) {
 	return archive.Bytes(), err
 }
 
-// failed reads to its end what the daemon tells of its progress, and returns the error that it tells, if any.
+// failed reads the daemon's progress to its end and returns the error in it, if any.
 func failed(progress io.Reader) error {
 	decoder := json.NewDecoder(progress)
 	for {

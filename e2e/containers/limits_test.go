@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Each algorithm, on each store, through Envoy to a 429; who waits as long as told comes through.
+// Each algorithm, on each store, through Envoy to a 429. A client that waits for the reported time gets in.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"memory", "redis"} {
@@ -21,7 +21,7 @@ func TestLimits(t *testing.T) {
 			c := s.envoy(bootstrap(t))
 			c.heard("login")
 			for _, action := range actions {
-				for try := 0; ; try++ { // a machine too slow for three requests in two seconds says nothing about limits
+				for try := 0; ; try++ { // a machine too slow for three requests in two seconds proves nothing about limits
 					user := strings.Repeat("a", try+1)
 					c.allowed(3, user, action)
 					a := c.do(user, action)
@@ -41,7 +41,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A change of the ConfigMap reaches a running container, with what is counted; one with a fault changes nothing.
+// A change of the ConfigMap reaches a running container, and its counts stay. A change with a fault has no effect.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)

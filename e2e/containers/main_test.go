@@ -1,7 +1,7 @@
-// Package containers_test is the specification that a user with containers can see: the image of Weir, Redis and Envoy, each in
-// a container of its own, on one network. It stands in a module of its own, for the product needs none of it.
+// Package containers_test tests Weir as a user with containers sees it: the image of Weir, Redis and Envoy, each in a
+// container, on one network. It is a module of its own, because the product needs none of its dependencies.
 //
-// It needs a Docker daemon on this machine, which `make e2e` finds or starts. Ports are published on 127.0.0.1 alone.
+// It needs a Docker daemon on this machine, which `make e2e` finds or starts. Ports are published only on 127.0.0.1.
 package containers_test
 
 import (
@@ -16,7 +16,7 @@ import (
 	tclog "github.com/testcontainers/testcontainers-go/log"
 )
 
-// docker is the daemon, and images are what runs on it; there from TestMain on.
+// docker is the daemon, and images are the images that it runs. TestMain sets both.
 var (
 	docker *testcontainers.DockerClient
 	images struct{ weir, redis, envoy, incumbent, gateway image }
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	// The reaper would be one more image. Every container is removed by the test that started it.
+	// The reaper would be one more image. Each test removes the containers that it started.
 	for name, value := range map[string]string{"TESTCONTAINERS_RYUK_DISABLED": "true", "TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1"} {
 		if err := os.Setenv(name, value); err != nil {
 			return 0, err
@@ -57,7 +57,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// quiet says nothing of containers that come and go: what a test needs to tell of them, it tells.
+// quiet silences messages about containers that start and stop; a test logs what it needs.
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}

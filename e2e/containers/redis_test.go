@@ -8,8 +8,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Weir outlives its Redis. While it does not answer, hangs or not, requests are told so in time, and Envoy lets them pass; when
-// it is back, limits hold again, with what was counted if Redis kept it.
+// Weir outlives its Redis. While Redis is down or hangs, requests get an error in time, and Envoy lets them pass. When
+// Redis is back, limits hold again, with the earlier counts if Redis kept them.
 func TestRedisLostAndBack(t *testing.T) {
 	t.Parallel()
 	for _, how := range []struct {
@@ -39,7 +39,7 @@ func TestRedisLostAndBack(t *testing.T) {
 			t.Parallel()
 			s := newStack(t)
 			redis := s.redis()
-			// Denials that are remembered would answer for a Redis that is not there.
+			// Cached denials would answer in place of a missing Redis.
 			weir := s.weir(rules(t, hourly(3)).dir, onRedis, map[string]string{"STORE_TIMEOUT": "1s", "LOCAL_CACHE_SIZE_IN_BYTES": "0"})
 			c := s.envoy(bootstrap(t))
 			c.heard("login")

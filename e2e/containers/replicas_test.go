@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Two replicas behind one Envoy, on one Redis, admit together exactly the limit, and both have worked.
+// Two replicas behind one Envoy, on one Redis, together admit exactly the limit, and both answer requests.
 func TestTwoReplicasAdmitExactlyTheLimit(t *testing.T) {
 	t.Parallel()
 	const limit, requests, workers = 100, 300, 8
@@ -59,7 +59,7 @@ func TestTwoReplicasAdmitExactlyTheLimit(t *testing.T) {
 	}
 }
 
-// answered is how many requests a replica has answered.
+// answered returns the number of requests that a replica has answered.
 func answered(t *testing.T, s *service) (n int) {
 	t.Helper()
 	for line := range strings.Lines(get(t, "http://"+s.address(8080)+"/metrics")) {
@@ -73,14 +73,14 @@ func answered(t *testing.T, s *service) (n int) {
 	return n
 }
 
-// replicas is how many hosts Envoy has that it takes for healthy.
+// replicas returns the number of hosts that Envoy considers healthy.
 func (c *proxy) replicas() (n int) {
 	c.t.Helper()
 	return c.stat("cluster.weir.membership_healthy")
 }
 
-// All replicas are replaced, one by one and under load, as a Deployment is with maxSurge 1 and maxUnavailable 0: a new one is
-// started, and once Envoy knows it an old one is stopped. No request is lost, and each counts once.
+// All replicas are replaced one by one under load, as in a Deployment with maxSurge 1 and maxUnavailable 0. A new replica
+// starts, and once Envoy knows it, an old one stops. No request is lost, and each counts once.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -90,7 +90,7 @@ func TestRollingRestart(t *testing.T) {
 	settings := map[string]string{"DRAIN_DELAY": "2s"}
 	replicas := []*service{s.weir(m.dir, onRedis, settings), s.weir(m.dir, onRedis, settings)}
 	c := s.envoy(bootstrap(t,
-		change{"failure_mode_deny: false", "failure_mode_deny: true"}, // what is lost is a 500
+		change{"failure_mode_deny: false", "failure_mode_deny: true"}, // a lost request becomes a 500
 		change{"      lb_policy: LEAST_REQUEST\n", "      lb_policy: LEAST_REQUEST\n" +
 			"      health_checks:\n        - timeout: 5s\n          interval: 0.25s\n          no_traffic_interval: 0.25s\n" +
 			"          unhealthy_threshold: 1\n          healthy_threshold: 1\n          grpc_health_check: {service_name: ratelimit}\n" +
@@ -128,7 +128,7 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// A running is a light load: a few workers, each of which sends a request, and after its answer waits a little.
+// A running load is a few workers that each send a request, wait for its answer and pause.
 type running struct {
 	stop context.CancelFunc
 	all  sync.WaitGroup
@@ -165,9 +165,9 @@ func load(c *proxy) *running {
 	return r
 }
 
-// one sends a request to the end, whatever else ends meanwhile, and wants an answer that the rate limit service has agreed to.
+// one sends a request to its end, even if the test ends, and expects an answer that the rate limit service approved.
 func one(url string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -189,7 +189,7 @@ func one(url string) error {
 	return nil
 }
 
-// end stops the load once every request that was begun is answered.
+// end stops the load after every started request has an answer.
 func (r *running) end() (sent int, lost []string) {
 	r.stop()
 	r.all.Wait()

@@ -22,7 +22,7 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-const patience = 30 * time.Second // far above what is needed: a busy machine must not look like a fault
+const startTimeout = 30 * time.Second // far above the time needed: a busy machine must not look like a fault
 
 // A stack is a network of its own, on which containers find each other by name.
 type stack struct {
@@ -38,7 +38,7 @@ func newStack(t *testing.T) *stack {
 	return &stack{t, net}
 }
 
-// A recipe says how to run an image.
+// A recipe describes how to run an image.
 type recipe struct {
 	image      image
 	alias      string // on the network
@@ -46,11 +46,11 @@ type recipe struct {
 	args       []string
 	env        map[string]string
 	mounts     map[string]string // a folder or file of this machine, by the path in the container; read only
-	port       int               // that is published, and answers ready
-	more       []int             // that are published as well
+	port       int               // is published, and answers when the container is ready
+	more       []int             // are published too
 	ready      wait.Strategy
 	user       string
-	restricted bool // as Kubernetes' restricted standard and Envoy Gateway have it
+	restricted bool // by Kubernetes' restricted standard, like Envoy Gateway's containers
 }
 
 // A service is a running container.
@@ -105,7 +105,7 @@ func (s *stack) start(r recipe) *service {
 	return one
 }
 
-// log is the end of what it has written.
+// log returns the end of the container's output.
 func (s *service) log() string {
 	r, err := s.Logs(context.Background())
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *service) log() string {
 	return text[max(0, len(text)-8000):]
 }
 
-// address is where a port of it is published now: it may be another one after every start.
+// address returns the current host:port of a published port. It may change at every start.
 func (s *service) address(port int) string {
 	s.t.Helper()
 	mapped, err := s.MappedPort(context.Background(), fmt.Sprintf("%d/tcp", port))
@@ -128,7 +128,7 @@ func (s *service) address(port int) string {
 	return fmt.Sprintf("127.0.0.1:%d", mapped.Num())
 }
 
-// end stops it as Kubernetes does, and wants exit code 0.
+// end stops the container like Kubernetes and expects exit code 0.
 func (s *service) end() {
 	s.t.Helper()
 	most := 20 * time.Second
@@ -145,15 +145,15 @@ func (s *stack) redis() *service {
 	return s.start(recipe{
 		image: images.redis, alias: "redis", port: 6379, entrypoint: []string{images.redis.program},
 		args:  []string{"--save", "", "--protected-mode", "no"},
-		ready: wait.ForLog("Ready to accept connections").WithStartupTimeout(patience),
+		ready: wait.ForLog("Ready to accept connections").WithStartupTimeout(startTimeout),
 	})
 }
 
-// onRedis are the settings of a Weir that counts on the redis of its network.
+// onRedis returns the settings of a Weir that counts on the redis of its network.
 var onRedis = map[string]string{"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis:6379"}
 
-// weir starts the image as it is, as nobody, without rights, with rules at /etc/weir. Its own settings are those that make
-// a busy machine look like an idle one.
+// weir starts the image unchanged, as nobody, without rights, with rules at /etc/weir. Its own settings make timing on a
+// busy machine irrelevant.
 func (s *stack) weir(rules string, env ...map[string]string) *service {
 	s.t.Helper()
 	return s.weirNamed("weir", rules, env...)
@@ -172,11 +172,11 @@ func (s *stack) weirNamed(alias, rules string, env ...map[string]string) *servic
 	}
 	return s.start(recipe{
 		image: images.weir, alias: alias, port: 8080, more: []int{8081}, env: settings, mounts: mounts, restricted: true,
-		ready: wait.ForHTTP("/healthcheck").WithPort("8080/tcp").WithStartupTimeout(patience),
+		ready: wait.ForHTTP("/healthcheck").WithPort("8080/tcp").WithStartupTimeout(startTimeout),
 	})
 }
 
-// envoy starts Envoy with a bootstrap, and returns what sends requests through it.
+// envoy starts Envoy with a bootstrap and returns a proxy that sends requests through it.
 func (s *stack) envoy(bootstrap string, mounts ...map[string]string) *proxy {
 	s.t.Helper()
 	path := filepath.Join(s.t.TempDir(), "envoy.yaml")
@@ -189,7 +189,7 @@ func (s *stack) envoy(bootstrap string, mounts ...map[string]string) *proxy {
 		image: images.envoy, alias: "envoy", port: 9901, more: []int{10000}, mounts: all,
 		entrypoint: []string{images.envoy.program}, user: "0",
 		args:  []string{"-c", "/etc/envoy/envoy.yaml", "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"},
-		ready: wait.ForHTTP("/ready").WithPort("9901/tcp").WithStartupTimeout(patience),
+		ready: wait.ForHTTP("/ready").WithPort("9901/tcp").WithStartupTimeout(startTimeout),
 	})
 	return &proxy{s.t, &harness.Envoy{URL: "http://" + e.address(10000), Admin: "http://" + e.address(9901)}}
 }
@@ -207,7 +207,7 @@ func (c *proxy) do(user, action string) harness.Answer {
 	return a
 }
 
-// allowed sends n requests that must pass, and of which Weir must have known.
+// allowed sends n requests that must pass and that Weir must have decided.
 func (c *proxy) allowed(n int, user, action string) {
 	c.t.Helper()
 	for i := range n {
@@ -227,13 +227,13 @@ func (c *proxy) denied(user, action string) harness.Answer {
 	return a
 }
 
-// heard waits until Envoy has found who answers: it asks for names from time to time.
+// heard waits until Envoy has resolved Weir's name and reached it.
 func (c *proxy) heard(action string) {
 	c.t.Helper()
 	until(c.t, "Envoy reaches a rate limit service", func() bool { return c.do("nobody", action).Limit != "" })
 }
 
-// stat is one number of Envoy's statistics; 0 if there is none yet.
+// stat returns one of Envoy's statistics, or 0 if it does not exist yet.
 func (c *proxy) stat(name string) (n int) {
 	c.t.Helper()
 	for line := range strings.Lines(get(c.t, c.envoy.Admin+"/stats")) {
@@ -245,8 +245,8 @@ func (c *proxy) stat(name string) (n int) {
 	return n
 }
 
-// web never keeps a connection: a container that is started again may be elsewhere.
-var web = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+// web keeps no connection, because a restarted container may have another address.
+var web = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: startTimeout}
 
 func get(t *testing.T, url string) string {
 	t.Helper()
@@ -261,14 +261,14 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-// until polls ok, which has no other way to be told, and fails the test when it takes too long.
+// until polls ok, which has no other signal, and fails the test after the timeout.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
+	for deadline := time.Now().Add(startTimeout); !ok(); <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in %v: %s", patience, what)
+			t.Fatalf("not in %v: %s", startTimeout, what)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-// thousand are 1,000 rules.
+// thousand is a file of 1,000 rules.
 func thousand() string {
 	var text strings.Builder
 	text.WriteString("domain: weir\ndescriptors:\n")
@@ -30,11 +30,11 @@ func thousand() string {
 	return text.String()
 }
 
-// answers asks for the last of the rules until there is an answer, and wants that it is limited by it.
+// answers asks for the last rule until an answer comes, and checks that this rule limits it.
 func answers(b *testing.B, address string) {
 	b.Helper()
 	for {
-		// A dial that fails costs less than grpc-go's waits between its own.
+		// A failing dial costs less than grpc-go's own pauses between dials.
 		c, err := net.DialTimeout("tcp", address, time.Second)
 		if err == nil {
 			_ = c.Close()
@@ -64,8 +64,8 @@ func ask(address string) error {
 	return err
 }
 
-// From the start to the first answer, with 1,000 rules: of the binary as a process, and of a container that is there, with
-// what Docker takes, and from when Docker has started the process. On a busy machine the least is what tells.
+// BenchmarkStart measures the time from the start to the first answer with 1,000 rules. It starts the binary as a process, and in a
+// container with and without Docker's part. On a busy machine the minimum is the useful figure.
 //
 //	tools/with-docker go test -run '^$' -bench Start -benchtime 20x .
 func BenchmarkStart(b *testing.B) {

@@ -7,10 +7,10 @@ import (
 	"github.com/testcontainers/testcontainers-go/wait"
 )
 
-// The image of envoyproxy/ratelimit is replaced by Weir's, and put back: the same command, environment and ConfigMap, the
-// same Redis, and an Envoy that knows of nothing. docker-compose says the command as arguments, Kubernetes in place of the entry
-// point; both start the server.
-func TestSwitchFromTheIncumbentAndBack(t *testing.T) {
+// Weir's image replaces the image of envoyproxy/ratelimit, and is replaced again. Command, environment, ConfigMap, Redis
+// and Envoy stay the same. docker-compose passes the command as arguments, Kubernetes instead of the entry point; both
+// start the server.
+func TestSwitchFromRatelimitAndBack(t *testing.T) {
 	t.Parallel()
 	if images.incumbent.name == "" {
 		if os.Getenv("INCUMBENT_REQUIRED") == "1" {
@@ -49,13 +49,13 @@ descriptors:
 						"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis:6379",
 					},
 					mounts: map[string]string{"/data/ratelimit/config": m.dir},
-					ready:  wait.ForHTTP("/healthcheck").WithPort("8080/tcp").WithStartupTimeout(patience),
+					ready:  wait.ForHTTP("/healthcheck").WithPort("8080/tcp").WithStartupTimeout(startTimeout),
 				}
 				if image == images.incumbent {
-					// The public image has no entry point; ours of its binary has.
+					// The public image has no entry point; the one built here has.
 					r.entrypoint, r.args = []string{"/bin/ratelimit"}, nil
 				} else {
-					// Not part of the switch: Redis beside other tests may take longer than 15 ms.
+					// Not part of the switch: beside other tests, Redis may take longer than 15 ms.
 					r.env["STORE_TIMEOUT"] = "5s"
 				}
 				return s.start(r)
@@ -73,7 +73,7 @@ descriptors:
 				}
 			}
 			holds("alice, of the incumbent")
-			most := patience
+			most := startTimeout
 			must(t, incumbent.Stop(t.Context(), &most))
 
 			weir := start(images.weir)

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-rls/weir/internal/certtest"
 )
 
-// byTLS makes Envoy speak TLS to Weir, as the name that the certificate has, with one of its own if it is to show it.
+// byTLS makes Envoy speak TLS to Weir under the certificate's name, optionally with a client certificate.
 func byTLS(shows bool) change {
 	own := ""
 	if shows {
@@ -23,7 +23,7 @@ func byTLS(shows bool) change {
 		"              match_typed_subject_alt_names:\n                - {san_type: DNS, matcher: {exact: weir}}\n" + before}
 }
 
-// By TLS Envoy is heard; where Weir wants a certificate, only one who shows it.
+// Over TLS Weir answers Envoy. If Weir requires a client certificate, it answers only clients that have one.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	authority := certtest.New(t)
@@ -68,7 +68,7 @@ func TestTLS(t *testing.T) {
 			}
 		})
 	}
-	t.Run("without TLS nobody is heard who wants it", func(t *testing.T) {
+	t.Run("a plain client of a TLS port gets no answer", func(t *testing.T) {
 		t.Parallel()
 		s := newStack(t)
 		s.weir(rules(t, hourly(3)).dir)

@@ -11,14 +11,14 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// cell is S7: the arithmetic of redis-cell 0.5.0 (src/cell/mod.rs), a module that no ordinary Redis has. Its times are
-// integer nanoseconds; with a finer tick the interval between two hits, which redis-cell cuts to whole ones, comes out
-// even. A key ends here when its funnel is empty; redis-cell cuts that time to whole milliseconds.
+// cell is S7: the arithmetic of redis-cell 0.5.0 (src/cell/mod.rs), a module that an ordinary Redis does not have. Its
+// times are integer nanoseconds. A finer tick makes the interval between two hits exact; redis-cell truncates it to whole
+// nanoseconds. A key expires here when its funnel is empty; redis-cell truncates that time to whole milliseconds.
 type cell struct {
 	limit    int64            // max_burst + 1
 	interval int64            // in ticks
-	tick     int64            // so many a nanosecond; redis-cell has 1
-	tat      map[string]int64 // the theoretical arrival time: when the key is empty
+	tick     int64            // ticks per nanosecond; redis-cell has 1
+	tat      map[string]int64 // the theoretical arrival time: the time at which the key is empty
 }
 
 func newCell(maxBurst, count, period int64) *cell {
@@ -30,12 +30,12 @@ func newCell(maxBurst, count, period int64) *cell {
 	}
 }
 
-// newEvenCell is redis-cell with an interval that is not cut.
+// newEvenCell is redis-cell with an exact interval.
 func newEvenCell(maxBurst, count, period int64) *cell {
 	return &cell{limit: maxBurst + 1, interval: period * 1e9, tick: count, tat: map[string]int64{}}
 }
 
-// A reply is redis-cell's, before it is put into whole seconds. The times are in ticks; < 0 is its -1.
+// A reply is redis-cell's reply before rounding to seconds. Times are in ticks; a negative time is redis-cell's -1.
 type reply struct {
 	limited          bool
 	limit, remaining int64
@@ -49,7 +49,7 @@ func (c *cell) throttle(y try) (reply, error) {
 	tolerance := c.interval * c.limit
 	tat, ok := c.tat[y.key]
 	if !ok || tat < now {
-		tat = now // the key has ended
+		tat = now // the key has expired
 	}
 	increment := c.interval * y.n
 	newTat := max(now, tat) + increment
@@ -77,7 +77,7 @@ func (c *cell) throttle(y try) (reply, error) {
 	return r, nil
 }
 
-// seconds is a reply as CL.THROTTLE prints it.
+// seconds formats a reply as CL.THROTTLE prints it.
 func (r reply) seconds() string {
 	limited := 0
 	if r.limited {
@@ -86,7 +86,7 @@ func (r reply) seconds() string {
 	return fmt.Sprint([]int64{int64(limited), r.limit, r.remaining, cellSeconds(r.retry), cellSeconds(r.reset)})
 }
 
-// cellSeconds rounds up, but drops what is less than a millisecond.
+// cellSeconds rounds up to seconds, but drops fractions of a millisecond.
 func cellSeconds(ns int64) int64 {
 	if ns < 0 {
 		return -1
@@ -110,7 +110,7 @@ func newThrottle(t *testing.T, open func(*testing.T) limiters.Store, maxBurst, c
 	})}
 }
 
-// reply is a verdict in redis-cell's terms, in whole microseconds of ns. What was refused for ever has no time to wait.
+// reply returns a verdict in redis-cell's terms, in ns rounded to microseconds. A hit that never fits has no retry delay.
 func (w throttle) reply(t *testing.T, y try) reply {
 	t.Helper()
 	v := take(t, w.store, w.limit, y)
@@ -121,7 +121,7 @@ func (w throttle) reply(t *testing.T, y try) reply {
 	return r
 }
 
-// roundUp is a reply of ticks in whole microseconds, rounded up, as Weir tells times.
+// roundUp returns a reply in whole microseconds, rounded up like Weir's times.
 func (c *cell) roundUp(r reply) reply {
 	up := func(ticks int64) int64 {
 		if ticks < 0 {
@@ -140,7 +140,7 @@ func TestS7Throttle(t *testing.T) {
 		at    time.Duration
 		n     int64
 		reply string // limited, limit, remaining, retry_after, reset_after
-		weir  string // where Weir's differs
+		weir  string // Weir's reply, if it differs
 	}
 	const ms, us = time.Millisecond, time.Microsecond
 	for _, v := range []struct {
@@ -210,7 +210,7 @@ func TestS7Throttle(t *testing.T) {
 				w := newThrottle(t, open, v.maxBurst, v.count, v.period)
 				for i, l := range v.lines {
 					r := w.reply(t, try{l.at, "laoqian", l.n})
-					// Weir's times are told in whole seconds rounded up.
+					// Weir reports whole seconds, rounded up.
 					got := reply{r.limited, r.limit, r.remaining, ceilSeconds(r.retry), ceilSeconds(r.reset)}.seconds()
 					if l.weir == "" {
 						l.weir = l.reply
@@ -231,7 +231,7 @@ func TestS7Throttle(t *testing.T) {
 		})
 	}
 
-	// An interval that is no whole number of nanoseconds, which redis-cell cuts.
+	// This interval is not a whole number of nanoseconds; redis-cell truncates it.
 	for _, v := range []struct{ maxBurst, count, period int64 }{
 		{4, 7, 1}, {2, 3, 1}, {15, 700, 60}, {9, 700_000, 1},
 	} {
@@ -242,7 +242,7 @@ func TestS7Throttle(t *testing.T) {
 	}
 
 	t.Run("flaw: an interval cut to whole nanoseconds lets hits through early", func(t *testing.T) {
-		// Three a second, with one ahead: after 3,000 hits redis-cell is 1 µs ahead of the rate that was asked for.
+		// Three a second, with a burst of one: after 3,000 hits redis-cell is 1 µs ahead of the configured rate.
 		trace := tries(0)
 		for i := range 1000 {
 			trace = append(trace, tries(times(3, time.Duration(i)*time.Second)...)...)
@@ -260,7 +260,7 @@ func TestS7Throttle(t *testing.T) {
 	})
 }
 
-// ceilSeconds is ns rounded up to whole seconds, in ns.
+// ceilSeconds rounds ns up to whole seconds, in ns.
 func ceilSeconds(ns int64) int64 {
 	if ns < 0 {
 		return -1
@@ -278,11 +278,11 @@ func (c *cell) allow(t *testing.T) limiter {
 	}
 }
 
-// cellTraffic compares all figures on a random trace, with looks, refunds and more than ever fits among the tries.
+// cellTraffic compares all figures on a random trace. The trace includes peeks, refunds and hits that never fit.
 func cellTraffic(t *testing.T, maxBurst, count, period int64, model func(maxBurst, count, period int64) *cell) {
 	t.Helper()
 	interval := time.Duration(period) * time.Second / time.Duration(count)
-	// Times in whole eighths of an interval, and now and then some microseconds off them.
+	// Times are multiples of an eighth of an interval, sometimes off by some microseconds.
 	tick := max(interval/8, time.Microsecond).Truncate(time.Microsecond)
 	trace := traffic(uint64(7+count), tick, []int{0, 0, 0, 0, 1, 1, 2, 3, 4, 8}, []int{15, 16, 17})
 	r := rand.New(rand.NewPCG(7, 7))

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// countdown is S1: a string that counts down from the limit and lives for a period from the first hit.
+// countdown is S1: a string that counts down from the limit and expires a period after the first hit.
 func countdown(o *oracle, period, maxCount int64) limiter {
 	return func(y try) bool {
 		o.moveTo(y.at)
@@ -42,8 +42,8 @@ func byTheClock(n int64, window time.Duration) limiters.Spec {
 	return limiters.Spec{Algorithm: "fixed_window", Max: n, Window: window, CountDenied: true}
 }
 
-// minutes is a trace for limits per minute, seconds one for limits per second. Both meet the edges of windows to the
-// millisecond, and neither avoids tries at the same time.
+// minutes is a trace for limits per minute, seconds one for limits per second. Both reach the edges of windows to the
+// millisecond, and both contain tries at the same time.
 var (
 	minutes = traffic(1, 500*time.Millisecond, []int{0, 0, 1, 2, 5}, []int{119, 120, 121, 300})
 	seconds = traffic(8, 10*time.Millisecond, []int{0, 0, 0, 1, 1, 2, 3}, []int{99, 100, 101})
@@ -68,15 +68,15 @@ func TestS1StringWithTTL(t *testing.T) {
 		if one != 1 || two != 1 {
 			t.Fatalf("the callers see %d and %d left, want 1 and 1", one, two)
 		}
-		o.do("laoqian", command{"INCRBY", "laoqian", -1}) // the first passes, the fifth of five
-		o.do("laoqian", command{"INCRBY", "laoqian", -1}) // and so does the second, the sixth
+		o.do("laoqian", command{"INCRBY", "laoqian", -1}) // the first passes: the fifth of five
+		o.do("laoqian", command{"INCRBY", "laoqian", -1}) // the second passes too: the sixth
 		if left := countdownLeft(o, "laoqian"); left != -1 {
 			t.Errorf("the article: %d left, want -1: one more than the limit was admitted", left)
 		}
 		atOnce(t, firstHit(5, time.Minute), 50, 5)
 	})
 
-	t.Run("flaw: the key ends between EXISTS and GET", func(t *testing.T) {
+	t.Run("flaw: the key expires between EXISTS and GET", func(t *testing.T) {
 		o := newOracle(t)
 		want(t, "the article", play(tries(0), countdown(o, 60, 5)), "y")
 		if o.int("laoqian", command{"EXISTS", "laoqian"}) != 1 {
@@ -86,11 +86,11 @@ func TestS1StringWithTTL(t *testing.T) {
 		if got := o.do("laoqian", command{"GET", "laoqian"})[0]; got != nil {
 			t.Errorf("the article: GET says %v, want nothing: int(None) raises", got)
 		}
-		// What the caller meets in Weir at that very moment is a new window.
+		// At that moment Weir starts a new window.
 		parity(t, firstHit(2, time.Minute), tries(0, 0, 0, time.Minute), []bool{true, true, false, true})
 	})
 
-	t.Run("flaw: the key ends between GET and INCRBY, and the user is locked out for ever", func(t *testing.T) {
+	t.Run("flaw: the key expires between GET and INCRBY, and the user is locked out forever", func(t *testing.T) {
 		o := newOracle(t)
 		allow := countdown(o, 60, 5)
 		want(t, "the article", play(tries(0), allow), "y")
@@ -110,7 +110,8 @@ func TestS1StringWithTTL(t *testing.T) {
 	})
 
 	t.Run("flaw: nearly twice the limit passes across a boundary", func(t *testing.T) {
-		// The first opens the window, so it is 2·N - 1 here. Any fixed window has it; the sliding log has not.
+		// The first hit opens the window, so the burst is 2·N - 1 here. Every fixed window has this flaw; a sliding log
+		// does not.
 		at := append(times(1, 0), times(4, time.Minute-time.Millisecond)...)
 		trace := tries(append(at, times(6, time.Minute)...)...)
 		oracle := play(trace, countdown(newOracle(t), 60, 5))
@@ -121,7 +122,7 @@ func TestS1StringWithTTL(t *testing.T) {
 		})
 	})
 
-	t.Run("flaw: a limit of none admits one", func(t *testing.T) {
+	t.Run("flaw: a limit of 0 admits one", func(t *testing.T) {
 		want(t, "the article", play(tries(0, 0), countdown(newOracle(t), 60, 0)), "yn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 			want(t, "Weir", play(tries(0, 0), weir(t, open, firstHit(0, time.Minute))), "nn")
@@ -129,8 +130,8 @@ func TestS1StringWithTTL(t *testing.T) {
 	})
 }
 
-// perMinute is S4: so many in each minute of the clock. The article draws it; the commands are those of S8, which is
-// the same for a second, with the comparison put right.
+// perMinute is S4: a counter per minute of the clock. The article draws it. The commands are those of S8, which does the
+// same per second, with a corrected comparison.
 func perMinute(o *oracle, n int64) limiter {
 	return func(y try) bool {
 		o.moveTo(y.at)
@@ -156,10 +157,10 @@ func TestS4CounterPerWindow(t *testing.T) {
 		if got := most(trace, oracle, 20*time.Millisecond); got != 2000 {
 			t.Errorf("the article admitted %d in 20 ms, want 2000", got)
 		}
-		t.Run("fixed_window has it, as Envoy's users know it", func(t *testing.T) {
+		t.Run("fixed_window has the same flaw", func(t *testing.T) {
 			parity(t, byTheClock(1000, time.Minute), trace, oracle)
 		})
-		t.Run("sliding_log has it not", func(t *testing.T) {
+		t.Run("sliding_log does not", func(t *testing.T) {
 			onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 				spec := limiters.Spec{Algorithm: "sliding_log", Max: 1000, Window: time.Minute}
 				weir := play(trace, weir(t, open, spec))
@@ -185,10 +186,10 @@ func TestS4CounterPerWindow(t *testing.T) {
 // The articles' limit is ten a second, and their check is current > 10, made before the hit is counted.
 func asWritten(current int64) bool { return current > 10 }
 
-// mended is the check that keeps the limit they name.
+// mended is the comparison that enforces the limit the articles name.
 func mended(current int64) bool { return current >= 10 }
 
-// current is what GET says: 0 stands for no key.
+// current is the result of GET: 0 means no key.
 func current(o *oracle, key string) int64 {
 	s, ok := o.do(key, command{"GET", key})[0].(string)
 	if !ok {
@@ -201,7 +202,7 @@ func current(o *oracle, key string) int64 {
 	return n
 }
 
-// perSecond is S8: a counter for each user and second.
+// perSecond is S8: a counter per user and second.
 func perSecond(o *oracle, refuse func(int64) bool) limiter {
 	return func(y try) bool {
 		o.moveTo(y.at)
@@ -225,7 +226,7 @@ func perSecondCount(o *oracle, key string, seen int64) {
 	}
 }
 
-// oneCounter is S9: a counter for each user, which ends a second after it was started.
+// oneCounter is S9: a counter per user that expires a second after its start.
 func oneCounter(o *oracle, refuse func(int64) bool) limiter {
 	return func(y try) bool {
 		o.moveTo(y.at)
@@ -239,7 +240,7 @@ func oneCounter(o *oracle, refuse func(int64) bool) limiter {
 	}
 }
 
-// list is S10: a list for each user, which ends a second after it was started.
+// list is S10: a list per user that expires a second after its start.
 func list(o *oracle, refuse func(int64) bool) limiter {
 	return func(y try) bool {
 		o.moveTo(y.at)
@@ -259,7 +260,8 @@ func listAdd(o *oracle, key string, seen bool) {
 	}
 }
 
-// tenASecond wants an article as written to be Weir with a limit of eleven, and mended to be Weir with one of ten.
+// tenASecond checks that an article as written equals Weir with a limit of eleven, and the corrected article Weir with a
+// limit of ten.
 func tenASecond(
 	t *testing.T, article func(*oracle, func(int64) bool) limiter, spec func(int64, time.Duration) limiters.Spec,
 ) {
@@ -273,7 +275,7 @@ func tenASecond(
 	t.Run("the eleventh is the only difference: as written it is a limit of eleven", func(t *testing.T) {
 		parity(t, spec(11, time.Second), seconds, play(seconds, article(newOracle(t), asWritten)))
 	})
-	t.Run("same verdicts on every try with >= for >", func(t *testing.T) {
+	t.Run("same verdicts on every try with >= instead of >", func(t *testing.T) {
 		parity(t, spec(10, time.Second), seconds, play(seconds, article(newOracle(t), mended)))
 	})
 }
@@ -318,7 +320,7 @@ func TestS9OneCounter(t *testing.T) {
 	t.Parallel()
 	tenASecond(t, oneCounter, firstHit)
 
-	t.Run("flaw: a client that dies between INCR and EXPIRE locks its user out for ever", func(t *testing.T) {
+	t.Run("flaw: a client that dies between INCR and EXPIRE locks its user out forever", func(t *testing.T) {
 		o := newOracle(t)
 		dieBeforeExpire(t, o.redis.Options().Addr, "laoqian")
 		if ttl := must(t, o.redis.PTTL(t.Context(), "laoqian")); ttl != -1 {
@@ -332,7 +334,7 @@ func TestS9OneCounter(t *testing.T) {
 		})
 	})
 
-	t.Run("the article's cure, a script, leaves no such key", func(t *testing.T) {
+	t.Run("the article's remedy, a script, leaves no such key", func(t *testing.T) {
 		o := newOracle(t)
 		const script = `local current
 current = redis.call("incr",KEYS[1])
@@ -364,7 +366,7 @@ func TestS10List(t *testing.T) {
 	tenASecond(t, list, firstHit)
 
 	t.Run("flaw: two callers both create the list, and one more than the limit passes", func(t *testing.T) {
-		// The limit is one here, so that the list's creation is its last place too.
+		// The limit is one, so creating the list also fills it.
 		o := newOracle(t)
 		for range 2 {
 			if n := o.int("laoqian", command{"LLEN", "laoqian"}); n >= 1 {
@@ -412,12 +414,12 @@ func TestS10List(t *testing.T) {
 		atOnce(t, firstHit(10, time.Second), 50, 10)
 	})
 
-	t.Run("flaw: a list that ends before RPUSHX counts nothing", func(t *testing.T) {
+	t.Run("flaw: a list that expires before RPUSHX counts nothing", func(t *testing.T) {
 		o := newOracle(t)
 		play(tries(0), list(o, mended))
 		seen, _ := o.lives("laoqian")
 		o.moveTo(time.Second)
-		listAdd(o, "laoqian", seen) // admitted, and not in the list
+		listAdd(o, "laoqian", seen) // admitted, but not in the list
 		more := tries(times(11, time.Second)...)
 		want(t, "the article, with one admitted already", play(more, list(o, mended)), "yyyyyyyyyyn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {

@@ -1,9 +1,9 @@
 // Package seeds holds Weir to the articles it began from. It has tests only.
 //
-// Each article shows a limiter (S1 to S11 below) and each has a flaw. Here the article's own commands run against a
-// real Redis, and its classes in Go, as the oracle: the oracle and Weir judge the same trace and must give the same
-// verdicts. Where they differ, the flaw has a test of its own that shows the two side by side; and that nothing else
-// differs is shown by taking the flaw, and only it, out of the oracle: then the two agree on every try.
+// Each article shows a limiter (S1 to S11 below), and each limiter has a flaw. The tests run the article's own commands
+// against a real Redis, or its classes in Go, as an oracle. Oracle and Weir judge the same trace and must give the same
+// verdicts. Each flaw has a test that shows both sides. A further test removes only the flaw from the oracle and checks
+// that both then agree on every try.
 //
 //	S1   EXISTS, GET, INCRBY, SETEX          fixed_window from the first hit
 //	S2   a sorted set, pipelined             sliding_log
@@ -17,9 +17,8 @@
 //	S10  a list                              fixed_window from the first hit
 //	S11  the leaky bucket                    funnel, capacity 1 for even spacing
 //
-// Four flaws are in the articles' code and not in what they say of it: S1's user is locked out when the key ends between
-// GET and INCRBY; S2 in Java limits nothing when the period is a month; S3 counts before it removes; and S5's guard in
-// Java never acts.
+// Four flaws are in the articles' code but not in their text. S1 locks a user out if the key expires between GET and
+// INCRBY. S2 in Java limits nothing if the period is a month. S3 counts before it removes. S5's guard in Java never acts.
 //
-// Nothing sleeps: Weir is told the time, and so are the oracles (see oracle in harness_test.go).
+// No test sleeps: Weir and the oracles take the time as an argument (see oracle in harness_test.go).
 package seeds

@@ -12,11 +12,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// pyFunnel is S5, the class in Python. Its rate is a second's.
+// pyFunnel is S5, the class in Python. Its rate is per second.
 type pyFunnel struct {
 	capacity, leakingRate float64
 	leftQuota, leakingTs  float64
-	continuous            bool // mended: what is less than one unit leaks too
+	continuous            bool // mended: fractions of a unit leak too
 }
 
 func newPyFunnel(capacity, leakingRate, now float64) *pyFunnel {
@@ -58,16 +58,16 @@ func python(capacity, leakingRate float64, continuous bool) limiter {
 	}
 }
 
-// javaFunnel is S5, the class in Java. Its rate is a millisecond's, whatever the article takes it for.
+// javaFunnel is S5, the class in Java. Its rate is per millisecond, although the article says otherwise.
 type javaFunnel struct {
 	capacity    int32
 	leakingRate float32
 	leftQuota   int32
 	leakingTs   int64
-	guarded     int // how often the guard against an overflow was of use
+	guarded     int // how often the overflow guard acted
 }
 
-// toInt is Java's (int): what is too large is the largest int, never a negative one (JLS 5.1.3).
+// toInt is Java's (int): a value that is too large becomes the largest int, never a negative one (JLS 5.1.3).
 func toInt(f float32) int32 {
 	switch {
 	case f != f:
@@ -160,7 +160,7 @@ func hashWrite(o *oracle, key string, f *pyFunnel) {
 		"left_quota", f.leftQuota, "leaking_ts", f.leakingTs})
 }
 
-// asking makes every try of a trace ask for one to most units.
+// asking makes every try of a trace request one to most units.
 func asking(seed uint64, trace []try, most int64) []try {
 	r := rand.New(rand.NewPCG(seed, 1))
 	trace = slices.Clone(trace)
@@ -170,12 +170,12 @@ func asking(seed uint64, trace []try, most int64) []try {
 	return trace
 }
 
-// halfASecond is the articles' leaking_rate 0.5 with a capacity: one unit in two seconds.
+// halfASecond is the articles' leaking_rate 0.5: one unit in two seconds.
 func halfASecond(capacity int64) limiters.Spec {
 	return limiters.Spec{Algorithm: "funnel", Max: 1, Window: 2 * time.Second, Params: limiterstest.Capacity(capacity)}
 }
 
-// onEighths is on a grid of 1/8 s, on which the floating point of the class is exact: no difference is one of rounding.
+// onEighths uses a grid of 1/8 s, on which the class's floating point is exact, so no difference comes from rounding.
 var (
 	onEighths = asking(5, traffic(5, 125*time.Millisecond, []int{0, 0, 1, 2, 3, 5, 8, 15, 16, 17}, []int{40}), 4)
 	onUnits   = asking(6, traffic(6, 2*time.Second, []int{0, 0, 0, 1, 1, 2}, []int{5}), 4)
@@ -202,17 +202,17 @@ func TestS5FunnelClass(t *testing.T) {
 	})
 
 	t.Run("Java: same verdicts where whole units leak", func(t *testing.T) {
-		// A unit in 512 ms, a rate that float32 has exactly.
+		// One unit in 512 ms: a rate that float32 represents exactly.
 		trace := asking(7, traffic(7, 512*time.Millisecond, []int{0, 0, 0, 1, 1, 2}, []int{5}), 4)
 		spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: 512 * time.Millisecond, Params: "capacity=3"}
 		parity(t, spec, trace, play(trace, java(3, 1.0/512).allow))
 	})
 
 	t.Run("flaw: Python leaks nothing until a whole unit would leak", func(t *testing.T) {
-		// Emptied at 0 s, it has leaked 1.5 at 3 s and 2 at 4 s: there is room for two in all.
+		// Emptied at 0 s, it has leaked 1.5 units at 3 s and 2 at 4 s, so two fit in all.
 		late := tries(0, 0, 0, 3*time.Second, 4*time.Second)
 		want(t, "the article", play(late, python(3, 0.5, false)), "yyyyn")
-		// Empty and untouched from 2 s, filled at 3.5 s, it leaks at 4 s for the time in which there was nothing to leak.
+		// Empty and unused from 2 s and filled at 3.5 s, it leaks at 4 s for the time in which there was nothing to leak.
 		early := []try{
 			{0, "liziba", 1}, {2 * time.Second, "liziba", 4},
 			{3500 * time.Millisecond, "liziba", 3}, {4 * time.Second, "liziba", 1},
@@ -225,7 +225,7 @@ func TestS5FunnelClass(t *testing.T) {
 		})
 	})
 
-	t.Run("the whole units are the only difference", func(t *testing.T) {
+	t.Run("whole units are the only difference", func(t *testing.T) {
 		written := play(onEighths, python(3, 0.5, false))
 		oracle := play(onEighths, python(3, 0.5, true))
 		if early, late := differences(written, oracle); early == 0 || late == 0 {
@@ -234,8 +234,8 @@ func TestS5FunnelClass(t *testing.T) {
 		parity(t, halfASecond(3), onEighths, oracle)
 	})
 
-	t.Run("flaw: Java throws the rest of a unit away", func(t *testing.T) {
-		// A try each 3/4 of a unit: Java lets one in two pass, where the rate it was given lets three in four.
+	t.Run("flaw: Java discards the rest of a unit", func(t *testing.T) {
+		// One try each 3/4 of a unit: Java admits one in two, but its rate should admit three in four.
 		var at []time.Duration
 		for i := range 1001 {
 			at = append(at, time.Duration(i)*384*time.Millisecond)
@@ -252,7 +252,7 @@ func TestS5FunnelClass(t *testing.T) {
 		})
 	})
 
-	t.Run("flaw: Java's guard against overflow never acts, and long idle users are locked out", func(t *testing.T) {
+	t.Run("flaw: Java's guard against overflow never acts, and users who were idle for long are locked out", func(t *testing.T) {
 		const day = 24 * time.Hour
 		trace := tries(0, 25*day, 25*day+time.Hour, 26*day)
 		j := java(3, 1)
@@ -274,7 +274,7 @@ func TestS5FunnelClass(t *testing.T) {
 
 func TestS6FunnelInAHash(t *testing.T) {
 	t.Parallel()
-	t.Run("it is the class in Python, in every verdict", func(t *testing.T) {
+	t.Run("every verdict equals the class in Python", func(t *testing.T) {
 		same(t, onEighths, play(onEighths, python(3, 0.5, false)), play(onEighths, hash(newOracle(t), 3, 0.5, false)))
 	})
 
@@ -282,11 +282,11 @@ func TestS6FunnelInAHash(t *testing.T) {
 		parity(t, halfASecond(3), onUnits, play(onUnits, hash(newOracle(t), 3, 0.5, false)))
 	})
 
-	t.Run("the whole units are the only difference", func(t *testing.T) {
+	t.Run("whole units are the only difference", func(t *testing.T) {
 		parity(t, halfASecond(3), onEighths, play(onEighths, hash(newOracle(t), 3, 0.5, true)))
 	})
 
-	t.Run("flaw: two callers both take the last place", func(t *testing.T) {
+	t.Run("flaw: two callers both take the last unit", func(t *testing.T) {
 		o := newOracle(t)
 		play(tries(0, 0), hash(o, 3, 0.5, false))
 		last := try{0, "laoqian", 1}
@@ -302,8 +302,8 @@ func TestS6FunnelInAHash(t *testing.T) {
 	})
 }
 
-// bucket is S11 as the article tells it: requests join a queue that is served at a constant rate, and what finds it
-// full overflows.
+// bucket is S11 as the article describes it: requests join a queue that is served at a constant rate, and requests that
+// find it full overflow.
 func bucket(capacity int, interval time.Duration) limiter {
 	leave := map[string][]time.Duration{}
 	return func(y try) bool {
@@ -340,7 +340,7 @@ func TestS11LeakyBucket(t *testing.T) {
 	t.Run("capacity 1 spaces requests evenly", func(t *testing.T) {
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 			store, limit := open(t), newLimit(t, thirtyAMinute(1))
-			// A caller that tries ten times a second, and when told to wait, waits.
+			// The caller tries ten times a second and obeys retry delays.
 			for i := range 100 {
 				at := time.Duration(i) * 2 * time.Second
 				if v := take(t, store, limit, try{at, "laoqian", 1}); !v.Allowed {

@@ -15,10 +15,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// start is when every trace starts: a whole minute, so that windows by the clock begin with it.
+// start is the start of every trace: a whole minute, so that clock windows begin with it.
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// A try is a line of a trace: at this long after start, key asks for n.
+// A try is a line of a trace: this long after start, key requests n.
 type try struct {
 	at  time.Duration
 	key string
@@ -28,7 +28,7 @@ type try struct {
 func (y try) millis() int64    { return start.Add(y.at).UnixMilli() }
 func (y try) seconds() float64 { return float64(start.Add(y.at).UnixMicro()) / 1e6 }
 
-// tries is a trace of one user who asks for 1 at each time.
+// tries returns a trace of one user who requests 1 at each time.
 func tries(at ...time.Duration) []try {
 	trace := make([]try, len(at))
 	for i := range at {
@@ -37,13 +37,13 @@ func tries(at ...time.Duration) []try {
 	return trace
 }
 
-// times is n times the same time.
+// times returns n times the same time.
 func times(n int, at time.Duration) []time.Duration {
 	return slices.Repeat([]time.Duration{at}, n)
 }
 
-// traffic is a random trace of three users. From try to try a number of ticks goes by, drawn from busy, or now and then
-// from idle: times on a coarse grid meet the edges of windows often.
+// traffic returns a random trace of three users. The ticks between tries are drawn from busy, and sometimes from idle.
+// Times on a coarse grid often hit the edges of windows.
 func traffic(seed uint64, tick time.Duration, busy, idle []int) []try {
 	r := rand.New(rand.NewPCG(seed, 0))
 	users := []string{"laoqian", "liziba", "peter"}
@@ -60,7 +60,7 @@ func traffic(seed uint64, tick time.Duration, busy, idle []int) []try {
 	return trace
 }
 
-// A limiter tells whether a try passes. Tries come in the order of time.
+// A limiter reports if a try passes. Tries come in order of time.
 type limiter func(try) bool
 
 func play(trace []try, l limiter) []bool {
@@ -71,7 +71,7 @@ func play(trace []try, l limiter) []bool {
 	return verdicts
 }
 
-// same wants two limiters to agree on every try, and the trace to have made them say both yes and no often.
+// same checks that two limiters agree on every try, and that the trace has many verdicts of both kinds.
 func same(t *testing.T, trace []try, oracle, weir []bool) {
 	t.Helper()
 	if yes, few := admitted(oracle), len(trace)/50+1; yes < few || yes > len(trace)-few {
@@ -91,7 +91,7 @@ func same(t *testing.T, trace []try, oracle, weir []bool) {
 	}
 }
 
-// want wants the verdicts to be as written: a letter each, y or n.
+// want checks the verdicts: one letter each, y or n.
 func want(t *testing.T, who string, verdicts []bool, written string) {
 	t.Helper()
 	got := make([]byte, len(verdicts))
@@ -116,7 +116,7 @@ func admitted(verdicts []bool) int {
 	return n
 }
 
-// differences counts the tries that only one of the two admits.
+// differences counts the tries that only one limiter admits.
 func differences(oracle, weir []bool) (onlyOracle, onlyWeir int) {
 	for i := range oracle {
 		switch {
@@ -129,7 +129,7 @@ func differences(oracle, weir []bool) (onlyOracle, onlyWeir int) {
 	return onlyOracle, onlyWeir
 }
 
-// most is the largest number of tries that one user had admitted within any (t - window, t].
+// most returns the largest number of tries that one user had admitted within any (t - window, t].
 func most(trace []try, verdicts []bool, window time.Duration) int {
 	passed := map[string][]time.Duration{}
 	worst := 0
@@ -168,7 +168,7 @@ func take(t *testing.T, store limiters.Store, limit *limiters.Limit, y try) limi
 	return out[0]
 }
 
-// weir is Weir as a limiter, with nothing charged yet.
+// weir returns Weir as a limiter with empty state.
 func weir(t *testing.T, open func(*testing.T) limiters.Store, spec limiters.Spec) limiter {
 	store, limit := open(t), newLimit(t, spec)
 	return func(y try) bool {
@@ -177,22 +177,22 @@ func weir(t *testing.T, open func(*testing.T) limiters.Store, spec limiters.Spec
 	}
 }
 
-// onEach runs a test over every store that Weir has.
+// onEach runs a test on every store of Weir.
 func onEach(t *testing.T, test func(t *testing.T, open func(*testing.T) limiters.Store)) {
 	for _, s := range stores {
 		t.Run(s.name, func(t *testing.T) { test(t, s.open) })
 	}
 }
 
-// parity wants Weir to give the oracle's verdicts, over every store.
+// parity checks that Weir gives the oracle's verdicts on every store.
 func parity(t *testing.T, spec limiters.Spec, trace []try, oracle []bool) {
 	onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 		same(t, trace, oracle, play(trace, weir(t, open, spec)))
 	})
 }
 
-// atOnce sends n tries from as many callers at the same moment and wants just so many to be admitted. It is what
-// stands against an oracle whose callers were interleaved by hand: one Take has no inside to come between.
+// atOnce sends n tries from as many callers at the same moment and checks how many are admitted. It is Weir's side of an
+// oracle with callers interleaved by hand: nothing can come between the steps of one Take.
 func atOnce(t *testing.T, spec limiters.Spec, n, want int) {
 	onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 		store, limit := open(t), newLimit(t, spec)
@@ -219,14 +219,13 @@ func atOnce(t *testing.T, spec limiters.Spec, n, want int) {
 
 // The oracles' side.
 
-// An oracle is a real Redis that runs an article's commands at the time that the trace tells.
+// An oracle is a real Redis that runs an article's commands at the times of a trace.
 //
-// The articles let Redis' TTLs decide. To move their time without waiting and without any real time in it, the harness
-// takes each TTL over as soon as it is set: behind an article's commands it sends, in the same transaction, PTTL and
-// PERSIST. A transaction happens at one instant, so the TTL it reads is the whole one; it is kept in a table in the
-// trace's time, and the key is deleted when the trace gets there. None of the articles' commands look at a TTL, so they
-// run unchanged and do what they would have done. (In Redis itself a key lives on through the millisecond in which it
-// ends. Here it has ended then.)
+// The articles let Redis' TTLs decide. To move time without waiting, the harness takes over each TTL as soon as a command
+// sets it: in the same transaction it sends PTTL and PERSIST. A transaction runs at one instant, so PTTL returns the whole
+// TTL. The harness keeps the TTL in the trace's time and deletes the key when that time comes. No command of the articles
+// reads a TTL, so the commands run unchanged. (In Redis a key lives through the millisecond in which it expires. Here it
+// has expired then.)
 type oracle struct {
 	t     *testing.T
 	redis *redis.Client
@@ -240,7 +239,7 @@ func newOracle(t *testing.T) *oracle {
 	return &oracle{t: t, redis: redistest.Start(t).Client(t), ends: map[string]time.Duration{}}
 }
 
-// moveTo moves the oracle's time.
+// moveTo sets the oracle's time.
 func (o *oracle) moveTo(at time.Duration) {
 	o.t.Helper()
 	o.now = at
@@ -254,7 +253,7 @@ func (o *oracle) moveTo(at time.Duration) {
 	}
 }
 
-// do runs one step of an article: a command, or those of a MULTI. All are on key.
+// do runs one step of an article: a command, or the commands of a MULTI. All use key.
 func (o *oracle) do(key string, commands ...command) []any {
 	o.t.Helper()
 	var ttl *redis.DurationCmd
@@ -271,7 +270,7 @@ func (o *oracle) do(key string, commands ...command) []any {
 	}
 	switch left := ttl.Val(); {
 	case left > 0:
-		// The articles' TTLs are whole seconds; PTTL may have lost the first millisecond.
+		// The articles' TTLs are whole seconds; PTTL may be one millisecond less.
 		o.ends[key] = o.now + (left + time.Second - 1).Truncate(time.Second)
 	case left == -2:
 		delete(o.ends, key)
@@ -292,7 +291,7 @@ func (o *oracle) int(key string, c command) int64 {
 	return n
 }
 
-// lives tells whether key exists, and whether it will ever end.
+// lives reports if key exists, and if it has an expiry.
 func (o *oracle) lives(key string) (exists, ends bool) {
 	o.t.Helper()
 	exists = o.int(key, command{"EXISTS", key}) == 1

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A mortal is a wire to a Redis on which a client dies when it has said so many bytes, be it in the middle of a
-// command. Redis gets these, and then the end of the connection.
+// A mortal is a connection to Redis whose client dies after a given number of bytes, even in the middle of a command. Redis
+// receives these bytes and then the end of the connection.
 type mortal struct {
 	listener net.Listener
 	redis    string
@@ -25,8 +25,8 @@ type mortal struct {
 
 	mu   sync.Mutex
 	dies bool
-	left int // bytes until then
-	said int // bytes in all
+	left int // bytes until the client dies
+	said int // bytes sent in all
 }
 
 func newMortal(t *testing.T, redis string) *mortal {
@@ -43,13 +43,13 @@ func newMortal(t *testing.T, redis string) *mortal {
 
 func (m *mortal) addr() string { return m.listener.Addr().String() }
 
-// close ends the wire. The client must be closed.
+// close closes the connection. Close the client first.
 func (m *mortal) close() {
 	_ = m.listener.Close()
 	m.pumps.Wait()
 }
 
-// after lets the client die after so many more bytes.
+// after makes the client die after n more bytes.
 func (m *mortal) after(bytes int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +62,7 @@ func (m *mortal) saidSoFar() int {
 	return m.said
 }
 
-// lets tells how many of n bytes the client still lives to say, and whether it lives on.
+// lets returns how many of n bytes the client still sends, and if it survives.
 func (m *mortal) lets(n int) (int, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,7 +95,7 @@ func (m *mortal) accept() {
 	}
 }
 
-// listen passes on what the client says while it lives. Closing one half only, it lets Redis read to the end.
+// listen forwards the client's bytes while it lives. It closes only its own half, so Redis reads to the end.
 func (m *mortal) listen(client, server net.Conn) {
 	buf := make([]byte, 4096)
 	for lives := true; lives; {
@@ -112,9 +112,8 @@ func (m *mortal) listen(client, server net.Conn) {
 	_ = server.(*net.TCPConn).CloseWrite()
 }
 
-// TestNoKeyIsEverWithoutAnEnd is the answer to S9: wherever in a call the client dies, either nothing is written or a
-// key that has an end.
-func TestNoKeyIsEverWithoutAnEnd(t *testing.T) {
+// This is the answer to S9: wherever in a call the client dies, either nothing is written or the key has an expiry.
+func TestEveryKeyHasAnExpiry(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	server := redistest.Start(t)
@@ -131,7 +130,7 @@ func TestNoKeyIsEverWithoutAnEnd(t *testing.T) {
 		}
 		return limiters.Singles(hits...)
 	}
-	// One call, on one connection, by Redis' own clock as in production.
+	// One call on one connection, by Redis' own clock as in production.
 	call := func(key string, arm func(*mortal)) error {
 		wire := newMortal(t, server.Addr)
 		defer wire.close()
@@ -160,7 +159,7 @@ func TestNoKeyIsEverWithoutAnEnd(t *testing.T) {
 	watch := server.Client(t)
 	ends := func() int {
 		t.Helper()
-		// Redis hears of a client's end after all that it has said.
+		// Redis sees the client's end only after all its bytes.
 		for clients := 0; clients != 1; {
 			clients = strings.Count(must(t, watch.ClientList(t.Context())), "\n")
 		}
@@ -175,14 +174,14 @@ func TestNoKeyIsEverWithoutAnEnd(t *testing.T) {
 	if got, want := ends(), 2*len(specs); got != want {
 		t.Errorf("%d keys, want %d: half a call writes nothing", got, want)
 	}
-	// With the last byte the call is made, though nobody hears the answer.
+	// With the last byte the call is complete, although no client reads the reply.
 	_ = call("cut", func(m *mortal) { m.after(length) })
 	if got, want := ends(), 3*len(specs); got != want {
 		t.Errorf("%d keys, want %d: a whole call writes all of them", got, want)
 	}
 }
 
-// dieBeforeExpire is S9's client, dead between its two commands.
+// dieBeforeExpire is S9's client, which dies between its two commands.
 func dieBeforeExpire(t *testing.T, addr, key string) {
 	t.Helper()
 	wire := newMortal(t, addr)

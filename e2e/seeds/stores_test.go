@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// stores are the stores that Weir has, each opened empty.
+// stores lists Weir's stores, each opened empty.
 var stores = []struct {
 	name string
 	open func(*testing.T) limiters.Store

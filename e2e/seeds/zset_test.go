@@ -8,13 +8,13 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// zset is S2: a sorted set of the milliseconds of all tries, in one pipelined transaction. Its parts can be mended one
-// by one.
+// zset is S2: a sorted set of the milliseconds of all tries, in one pipelined transaction. Each flaw can be mended
+// separately.
 type zset struct {
 	*oracle
 	period, max int64
-	unique      bool // mended: a member of its own for each try, also within a millisecond
-	forget      bool // mended: a refused try is taken out again
+	unique      bool // mended: each try has a member of its own, also within a millisecond
+	forget      bool // mended: a denied try is removed
 	java        bool // period * 1000 is computed in 32 bits
 
 	seq int
@@ -44,7 +44,7 @@ func (z *zset) allow(y try) bool {
 	return count <= z.max
 }
 
-// zsetLua is S3, letter by letter.
+// zsetLua is S3, verbatim.
 const zsetLua = "redis.call('ZADD', KEYS[1], tonumber(ARGV[1]), ARGV[1])" +
 	"\nlocal c" +
 	"\nc = redis.call('ZCARD', KEYS[1])" +
@@ -69,12 +69,12 @@ func lua(o *oracle, script string, period, maxCount int64) limiter {
 }
 
 var (
-	// five a minute, as the articles' example has it.
+	// the articles' example: five a minute
 	fiveAMinute = limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Minute}
-	// with refused tries logged too, as the articles have it.
+	// denied tries logged too, as in the articles
 	fiveAMinuteDeniedToo = limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Minute, CountDenied: true}
 
-	// apart has no two tries in one millisecond, together has many.
+	// apart has no two tries in one millisecond; together has many.
 	apart    = traffic(2, 2*time.Second, []int{1, 1, 2, 3}, []int{29, 30, 31})
 	together = traffic(3, 2*time.Second, []int{0, 0, 1, 1, 2, 3, 5}, []int{29, 30, 31})
 )
@@ -94,8 +94,8 @@ func TestS2ZsetLog(t *testing.T) {
 		parity(t, fiveAMinute, trace, oracle)
 	})
 
-	t.Run("flaw: refused tries starve a user who keeps trying", func(t *testing.T) {
-		// One try every ten seconds, for ten minutes: each minute sees six tries and five are allowed.
+	t.Run("flaw: denied tries starve a user who keeps trying", func(t *testing.T) {
+		// One try every ten seconds for ten minutes: each minute has six tries, and five are allowed.
 		var at []time.Duration
 		for i := range 60 {
 			at = append(at, time.Duration(i)*10*time.Second)
@@ -109,9 +109,9 @@ func TestS2ZsetLog(t *testing.T) {
 		})
 	})
 
-	t.Run("that refused tries are logged is the only difference", func(t *testing.T) {
+	t.Run("logging denied tries is the only difference", func(t *testing.T) {
 		oracle := play(apart, newZset(t).allow)
-		t.Run("Weir told to log them agrees", func(t *testing.T) {
+		t.Run("Weir with count_denied agrees", func(t *testing.T) {
 			parity(t, fiveAMinuteDeniedToo, apart, oracle)
 		})
 		t.Run("the article with a ZREM agrees", func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestS2ZsetLog(t *testing.T) {
 			mended.forget = true
 			parity(t, fiveAMinute, apart, play(apart, mended.allow))
 		})
-		t.Run("it only ever refuses more", func(t *testing.T) {
+		t.Run("the article only denies more", func(t *testing.T) {
 			onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 				onlyOracle, onlyWeir := differences(oracle, play(apart, weir(t, open, fiveAMinute)))
 				if onlyOracle != 0 || onlyWeir == 0 {
@@ -130,7 +130,7 @@ func TestS2ZsetLog(t *testing.T) {
 	})
 
 	t.Run("flaw: two hits in one millisecond are one member", func(t *testing.T) {
-		// As in the article's own run, where ten of fifteen passed: two tries in each millisecond.
+		// As in the article's own run, in which ten of fifteen passed: two tries in each millisecond.
 		var at []time.Duration
 		for i := range 15 {
 			at = append(at, time.Duration(i/2)*time.Millisecond)
@@ -142,16 +142,16 @@ func TestS2ZsetLog(t *testing.T) {
 		})
 	})
 
-	t.Run("that hits of one millisecond are one is the only other difference", func(t *testing.T) {
+	t.Run("merging hits of one millisecond is the only other difference", func(t *testing.T) {
 		if got := most(together, play(together, newZset(t).allow), time.Minute); got <= 5 {
 			t.Errorf("the article admitted %d at most in a minute: the trace proves nothing", got)
 		}
-		t.Run("with members of their own it agrees", func(t *testing.T) {
+		t.Run("with unique members it agrees", func(t *testing.T) {
 			mended := newZset(t)
 			mended.forget, mended.unique = true, true
 			parity(t, fiveAMinute, together, play(together, mended.allow))
 		})
-		t.Run("with members of their own it agrees, refused tries logged", func(t *testing.T) {
+		t.Run("with unique members it agrees, denied tries logged", func(t *testing.T) {
 			mended := newZset(t)
 			mended.unique = true
 			parity(t, fiveAMinuteDeniedToo, together, play(together, mended.allow))
@@ -159,7 +159,7 @@ func TestS2ZsetLog(t *testing.T) {
 	})
 
 	t.Run("flaw: the Java version limits nothing over 24 days", func(t *testing.T) {
-		// period * 1000 overflows an int: the end of what is removed lies in the future.
+		// period * 1000 overflows an int, so the end of the removed range lies in the future.
 		const day = 24 * time.Hour
 		month := &zset{oracle: newOracle(t), period: int64(30 * day / time.Second), max: 5, java: true}
 		trace := tries(0, day, 2*day, 3*day, 4*day, 5*day, 6*day, 30*day)
@@ -174,7 +174,8 @@ func TestS2ZsetLog(t *testing.T) {
 func TestS3ZsetLogInLua(t *testing.T) {
 	t.Parallel()
 	t.Run("flaw: it counts before it removes", func(t *testing.T) {
-		// The last try has a minute of its own but for one, and is refused for what the script has yet to remove.
+		// The last try shares its minute with only one other, and is denied because of entries that the script has not
+		// removed yet.
 		trace := tries(0, 1*time.Second, 2*time.Second, 3*time.Second, 50*time.Second, 100*time.Second)
 		want(t, "the article", play(trace, lua(newOracle(t), zsetLua, 60, 5)), "yyyyyn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
@@ -182,18 +183,18 @@ func TestS3ZsetLogInLua(t *testing.T) {
 		})
 	})
 
-	t.Run("with the two lines in order it is S2, in every verdict", func(t *testing.T) {
+	t.Run("with the two lines in order every verdict equals S2", func(t *testing.T) {
 		for _, trace := range [][]try{apart, together} {
 			s2 := &zset{oracle: newOracle(t), period: 60, max: 5}
 			same(t, trace, play(trace, s2.allow), play(trace, lua(newOracle(t), zsetLuaMended, 60, 5)))
 		}
 	})
 
-	t.Run("that order, and logging what it refuses, are the only differences", func(t *testing.T) {
+	t.Run("the order and logging denied tries are the only differences", func(t *testing.T) {
 		parity(t, fiveAMinuteDeniedToo, apart, play(apart, lua(newOracle(t), zsetLuaMended, 60, 5)))
 	})
 
-	t.Run("as written it only ever refuses more", func(t *testing.T) {
+	t.Run("as written it only denies more", func(t *testing.T) {
 		oracle := play(apart, lua(newOracle(t), zsetLua, 60, 5))
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 			onlyOracle, onlyWeir := differences(oracle, play(apart, weir(t, open, fiveAMinuteDeniedToo)))

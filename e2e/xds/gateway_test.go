@@ -23,7 +23,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// eventually polls until ok, which has to come within half a minute.
+// eventually polls until ok, for at most half a minute.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -48,8 +48,8 @@ func get(url string) (int, string) {
 	return r.StatusCode, string(body)
 }
 
-// Weir is started as Envoy Gateway starts envoyproxy/ratelimit: /bin/ratelimit without arguments, with its variables, its
-// certificates and its mapping file that is not there, before the gateway answers. Only the ports and paths are the test's.
+// Weir starts as Envoy Gateway starts envoyproxy/ratelimit: /bin/ratelimit without arguments, with its variables and
+// certificates and without its mapping file, before the gateway answers. Only ports and paths belong to the test.
 func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 	a := certtest.New(t)
 	own := a.Issue(t, "envoy-ratelimit")
@@ -70,7 +70,7 @@ func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 	cmd := exec.Command(binary)
 	var log strings.Builder
 	cmd.Stdout, cmd.Stderr = &log, &log
-	for name, value := range envoygateway.Environment(envoygateway.Place{
+	for name, value := range envoygateway.Environment(envoygateway.Endpoints{
 		Gateway: xdsAddr, Redis: redis.Addr, Prometheus: "127.0.0.1:" + promPort, Cert: own.Cert, Key: own.Key, CACert: a.File,
 	}) {
 		cmd.Env = append(cmd.Env, name+"="+value)

@@ -1,5 +1,5 @@
-// Package xds_test holds Weir's source of rules against the server of go-control-plane, which is the one in Envoy
-// Gateway. It stands in a module of its own, for the product needs none of it.
+// Package xds_test tests Weir's xDS source against go-control-plane's server, which Envoy Gateway uses. It is a module of
+// its own, because the product does not need go-control-plane's server.
 package xds_test
 
 import (
@@ -18,7 +18,7 @@ import (
 
 const nodeID = envoygateway.NodeID
 
-// A server is put together as Envoy Gateway's is.
+// A server is assembled like Envoy Gateway's.
 type server struct {
 	*envoygateway.Server
 	t       *testing.T
@@ -27,7 +27,7 @@ type server struct {
 
 func newServer(t *testing.T) *server { return &server{Server: envoygateway.NewServer(), t: t} }
 
-// serve serves at address until the test ends, or stop.
+// serve serves at address until the test ends or stop is called.
 func (s *server) serve(address string, options ...grpc.ServerOption) {
 	s.t.Helper()
 	listener, err := net.Listen("tcp", address)
@@ -43,7 +43,7 @@ func (s *server) serve(address string, options ...grpc.ServerOption) {
 
 func (s *server) stop() { s.Stop() }
 
-// set makes configs what the server has.
+// set replaces the server's configs.
 func (s *server) set(version string, configs ...*conf.RateLimitConfig) {
 	s.t.Helper()
 	must(s.t, s.Set(s.t.Context(), version, configs...))
@@ -55,7 +55,7 @@ func (s *server) request() *discovery.DiscoveryRequest {
 	return receive(s.t, s.Requests, "a request")
 }
 
-// acknowledged waits for a version to be taken.
+// acknowledged waits for the acknowledgement of a version.
 func (s *server) acknowledged(version string) {
 	s.t.Helper()
 	if r := s.request(); r.GetVersionInfo() != version || r.GetErrorDetail() != nil || r.GetResponseNonce() == "" {
@@ -88,7 +88,7 @@ func config(name string, perMinute uint32) *conf.RateLimitConfig {
 	}}}
 }
 
-// secure is TLS as Envoy Gateway speaks it.
+// secure is TLS with Envoy Gateway's settings.
 func secure(t *testing.T, a *certtest.Authority) grpc.ServerOption {
 	t.Helper()
 	return grpc.Creds(credentials.NewTLS(a.Server(t, "envoy-gateway")))

@@ -17,7 +17,7 @@ import (
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
 
-// A watch is a running Watch, its rules and its events.
+// A watch is a running Watch with its rules and events.
 type watch struct {
 	t      *testing.T
 	source *xds.Source
@@ -43,7 +43,7 @@ func start(t *testing.T, source *xds.Source) *watch {
 	return w
 }
 
-// load puts the rules of files in force. On an error the old rules stay.
+// load puts the rules of files in force. After an error the old rules stay.
 func (w *watch) load(files []rulesfile.File) error {
 	rules, err := rulesfile.Parse(files...)
 	if err == nil {
@@ -52,7 +52,7 @@ func (w *watch) load(files []rulesfile.File) error {
 	return err
 }
 
-// await waits for an event of a kind. Other events may come before it.
+// await waits for an event of a kind. Other events may precede it.
 func (w *watch) await(kind xds.Kind) xds.Event {
 	w.t.Helper()
 	for {
@@ -102,7 +102,7 @@ func TestXDSLifecycle(t *testing.T) {
 	s.acknowledged("2")
 	w.wantLimit("a", 10)
 
-	// The same under another version.
+	// The same config under another version.
 	rules := w.rules.Load()
 	s.set("3", config("b", 2), config("a", 10))
 	s.acknowledged("3")
@@ -111,7 +111,7 @@ func TestXDSLifecycle(t *testing.T) {
 		t.Error("the rules are others, want the same")
 	}
 
-	// Bad config: the old rules stay, and the server is told why. It sends it again at once, and is not answered at once.
+	// Bad config: the old rules stay, and the server receives the reason. It pushes again at once; the answer is delayed.
 	s.set("4", config("a", 11), broken("b"))
 	began := time.Now()
 	for range 3 {
@@ -144,7 +144,7 @@ func TestXDSLifecycle(t *testing.T) {
 	}
 	w.wantLimit("a", 12)
 
-	// Return, with other rules under the same version.
+	// The server returns, with other rules under the same version.
 	back := newServer(t)
 	back.set("5", config("a", 13))
 	back.serve(s.address, secure(t, a))
@@ -156,7 +156,7 @@ func TestXDSLifecycle(t *testing.T) {
 	w.wantLimit("a", 13)
 	w.wantLimit("b", -1)
 
-	// Nothing is left.
+	// No rules remain.
 	back.set("6")
 	back.acknowledged("")
 	if domains, _ := w.rules.Load().Counts(); domains != 0 {
@@ -167,7 +167,7 @@ func TestXDSLifecycle(t *testing.T) {
 	w.wantLimit("a", 14)
 }
 
-// A gateway that restarts sends nothing at first, and then possibly a push without rules.
+// A gateway that restarts first sends nothing, and then possibly a push without rules.
 func TestRulesRemovedDuringXDSOutage(t *testing.T) {
 	s := newServer(t)
 	s.set("1", config("a", 1))

@@ -1,5 +1,5 @@
-// Command faults checks the suite: it seeds the faults of faults.txt into the code, one at a time, runs the tests of
-// pkg/limiters on each, and expects them to fail. The tree itself is not touched: a fault is an overlay of go test.
+// Command faults checks the test suite. It seeds each fault of faults.txt into the code, one at a time, runs the tests of
+// pkg/limiters and expects them to fail. It uses an overlay of go test and does not change the tree.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 //go:embed faults.txt
 var list string
 
-// tested are the packages whose tests have to see a fault.
+// tested are the packages whose tests must detect a fault.
 const tested = "./pkg/limiters/..."
 
 type fault struct{ what, file, old, new string }
@@ -60,7 +60,7 @@ func run() error {
 	return nil
 }
 
-// parse reads paragraphs: a comment, a file, and as many lines to be replaced as lines to replace them by.
+// parse reads paragraphs: a comment, a file, the lines to replace and as many replacement lines.
 func parse(text string) ([]fault, error) {
 	var faults []fault
 	for _, paragraph := range strings.Split(text, "\n\n") {
@@ -84,7 +84,7 @@ func parse(text string) ([]fault, error) {
 	return faults, nil
 }
 
-// seeded is the file with the fault in it.
+// seeded returns the file with the fault in it.
 func (f fault) seeded(root string) (string, error) {
 	source, err := os.ReadFile(filepath.Join(root, f.file))
 	if err != nil {
@@ -96,7 +96,7 @@ func (f fault) seeded(root string) (string, error) {
 	return strings.Replace(string(source), f.old, f.new, 1), nil
 }
 
-// seen tells whether the tests fail with the fault in the code.
+// seen reports if the tests fail with the fault in the code.
 func (f fault) seen(dir string) (bool, error) {
 	path, err := filepath.Abs(f.file)
 	if err != nil {
@@ -121,7 +121,7 @@ func (f fault) seen(dir string) (bool, error) {
 	if out, err := exec.Command("go", "vet", "-overlay", overlayFile, tested).CombinedOutput(); err != nil {
 		return false, fmt.Errorf("the fault does not compile: %s", out)
 	}
-	// Most are seen by the tests beside them, which take less time than all.
+	// The tests nearest to a fault detect most faults, in less time than all tests.
 	for _, tests := range []string{f.beside(), tested} {
 		err := exec.Command("go", "test", "-overlay", overlayFile, "-failfast", tests).Run()
 		var failed *exec.ExitError
@@ -135,11 +135,11 @@ func (f fault) seen(dir string) (bool, error) {
 	return false, nil
 }
 
-// beside is the package of the tests that are nearest to a fault.
+// beside returns the package with the tests nearest to a fault.
 func (f fault) beside() string {
 	switch dir := filepath.ToSlash(filepath.Dir(f.file)); dir {
 	case "pkg/limiters", "pkg/redisscripts":
-		return "./pkg/limiters/limiterstest" // holds the core to traces and models
+		return "./pkg/limiters/limiterstest" // checks the core against traces and models
 	default:
 		return "./" + dir
 	}

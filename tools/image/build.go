@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// A build is a binary, and what it says of itself.
+// A build is a binary with its build information.
 type build struct {
 	binary   []byte
 	info     *debug.BuildInfo
 	arch     string
-	version  string    // as `weir version` has it; "(devel)" outside of a checkout
-	revision string    // the commit; empty outside of a checkout
-	date     time.Time // of the commit; else $SOURCE_DATE_EPOCH, else 1970
+	version  string // as `weir version` prints it; "(devel)" outside a checkout
+	revision string // the commit; empty outside a checkout
+	date     time.Time // the commit's date, else $SOURCE_DATE_EPOCH, else 1970
 }
 
 func readBuild(path string) (*build, error) {
@@ -52,7 +52,7 @@ func readBuild(path string) (*build, error) {
 	return b, nil
 }
 
-// tag is the version as a tag of an image may have it.
+// tag returns the version in the characters that an image tag allows.
 func (b *build) tag() string {
 	if b.version == "(devel)" {
 		return "devel"

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// user is nobody, as a number: Kubernetes can tell that it is not root. Nothing in the image belongs to it.
+	// user is nobody, as a number, so that Kubernetes can verify that it is not root. It owns nothing in the image.
 	user   = "65534:65534"
 	source = "https://github.com/weir-rls/weir"
 
 	emptyJSON types.MediaType = "application/vnd.oci.empty.v1+json"
 )
 
-// A platformImage is the image of one architecture, with the list of what is in it.
+// A platformImage is the image of one architecture with its bill of materials.
 type platformImage struct {
 	platform v1.Platform
 	image    v1.Image
@@ -40,7 +40,7 @@ func newPlatformImage(b *build) (platformImage, error) {
 	}
 	layer, err := tarball.LayerFromOpener(
 		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil },
-		// gzip, for Docker before 23 takes nothing else.
+		// gzip, because Docker before version 23 reads nothing else.
 		tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 	if err != nil {
 		return one, err
@@ -74,7 +74,7 @@ func newPlatformImage(b *build) (platformImage, error) {
 	return one, err
 }
 
-// labels are of the configuration; manifests and the index have them as annotations.
+// labels returns the labels of the configuration. Manifests and the index carry them as annotations.
 func labels(b *build) map[string]string {
 	all := map[string]string{
 		"org.opencontainers.image.title":         "Weir",
@@ -91,8 +91,8 @@ func labels(b *build) map[string]string {
 	return all
 }
 
-// fileSystem is everything in the image, as a tar archive. ratelimit is a hard link: it takes no room, and who copies
-// it out of the image gets the binary.
+// fileSystem returns the image's files as a tar archive. ratelimit is a hard link: it takes no space, and copying it out of
+// the image copies the binary.
 func fileSystem(b *build) ([]byte, error) {
 	dir := tar.Header{Typeflag: tar.TypeDir, Mode: 0o755}
 	program := tar.Header{Typeflag: tar.TypeReg, Mode: 0o755}
@@ -113,7 +113,7 @@ func fileSystem(b *build) ([]byte, error) {
 		{dir, "etc/ssl/certs/", nil},
 		{file, "etc/ssl/certs/ca-certificates.crt", roots()},
 	} {
-		h := one.header // of root, like all of the image
+		h := one.header // owned by root, like all of the image
 		h.Name, h.Size, h.ModTime, h.Format = one.name, int64(len(one.data)), b.date, tar.FormatUSTAR
 		if err := w.WriteHeader(&h); err != nil {
 			return nil, err
@@ -128,8 +128,8 @@ func fileSystem(b *build) ([]byte, error) {
 
 func emptyIndex() v1.ImageIndex { return mutate.IndexMediaType(empty.Index, types.OCIImageIndex) }
 
-// newIndex is the image of all architectures. The bills of materials are entries of it, so that they travel with it
-// whatever tool pushes it; a registry tells them as referrers of the images. Their platform is one that no client wants.
+// newIndex returns the image of all architectures. The bills of materials are entries of it, so every tool that pushes the
+// index pushes them. A registry lists them as referrers of the images. Their platform matches no client.
 func newIndex(b *build, all []platformImage) (v1.ImageIndex, error) {
 	index := emptyIndex()
 	for _, one := range all {
@@ -149,7 +149,7 @@ func newIndex(b *build, all []platformImage) (v1.ImageIndex, error) {
 	return mutate.Annotations(index, labels(b)).(v1.ImageIndex), nil
 }
 
-// A referrer is an artifact that tells something of an image.
+// A referrer is an artifact that describes an image.
 type referrer struct {
 	manifest []byte
 	content  v1.Layer
@@ -181,14 +181,14 @@ func newReferrer(of platformImage) (v1.Image, error) {
 	return partial.CompressedToImage(&referrer{manifest, content})
 }
 
-// RawConfigFile is that of an artifact which needs none.
+// RawConfigFile returns the empty configuration of an artifact.
 func (r *referrer) RawConfigFile() ([]byte, error) { return []byte("{}"), nil }
 
-// MediaType is that of its manifest.
+// MediaType returns the type of its manifest.
 func (r *referrer) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
 
-// RawManifest is its manifest.
+// RawManifest returns its manifest.
 func (r *referrer) RawManifest() ([]byte, error) { return r.manifest, nil }
 
-// LayerByDigest is what it tells.
+// LayerByDigest returns its content.
 func (r *referrer) LayerByDigest(v1.Hash) (partial.CompressedLayer, error) { return r.content, nil }

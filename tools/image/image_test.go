@@ -27,10 +27,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// most is what an image may weigh, in bytes, as it is transferred.
+// most is the largest allowed size of an image in bytes, as transferred.
 const most = 25_000_000
 
-// What is read back is what a registry would get: nothing here asks the code that wrote it.
+// This test reads back the bytes that a registry would receive, without the code that wrote them.
 func TestImage(t *testing.T) {
 	out := t.TempDir()
 	o := options{root: filepath.Join("..", ".."), out: out, name: "registry.example/weir", tag: "v1.2.3", archs: []string{"amd64", "arm64"}}
@@ -84,7 +84,7 @@ func TestImage(t *testing.T) {
 	})
 }
 
-// read opens the one index of a layout.
+// read opens the only index of a layout.
 func read(t *testing.T, dir, tag string) v1.ImageIndex {
 	t.Helper()
 	all, err := layout.ImageIndexFromPath(dir)
@@ -135,7 +135,7 @@ func checkConfig(t *testing.T, image v1.Image, arch string) *v1.ConfigFile {
 	return file
 }
 
-// head is the commit that is checked out; empty outside of a checkout.
+// head returns the checked-out commit, or "" outside a checkout.
 func head(t *testing.T) string {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join("..", "..", ".git")); errors.Is(err, os.ErrNotExist) {
@@ -146,7 +146,7 @@ func head(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// checkFiles holds everything in the image against a list, and returns the binary.
+// checkFiles compares everything in the image with a list and returns the binary.
 func checkFiles(t *testing.T, image v1.Image, date time.Time) (binary []byte) {
 	t.Helper()
 	layers, err := image.Layers()
@@ -199,7 +199,7 @@ func checkRoots(t *testing.T, pem []byte) {
 	t.Helper()
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem)
-	//nolint:staticcheck // deprecated for system pools, which this is not
+	//nolint:staticcheck // deprecated for system pools only
 	subjects := pool.Subjects()
 	if n := bytes.Count(pem, []byte("BEGIN CERTIFICATE")); n < 100 || len(subjects) != n {
 		t.Errorf("%d certificates, of which Go reads %d", n, len(subjects))
@@ -209,7 +209,7 @@ func checkRoots(t *testing.T, pem []byte) {
 	}
 }
 
-// checkBinary wants a static program for this architecture, which says its version if this machine can run it.
+// checkBinary expects a static program for this architecture that prints its version if this machine can run it.
 func checkBinary(t *testing.T, binary []byte, arch string) {
 	t.Helper()
 	machine := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]
@@ -233,8 +233,8 @@ func checkBinary(t *testing.T, binary []byte, arch string) {
 	}
 }
 
-// checkBill wants a CycloneDX document that refers to the image, is the one beside the layout, and lists the module's
-// requirements that are linked in.
+// checkBill expects a CycloneDX document that refers to the image, equals the one beside the layout, and lists the module's
+// linked requirements.
 func checkBill(t *testing.T, index v1.ImageIndex, entry, of v1.Descriptor, beside string) {
 	t.Helper()
 	bill, err := index.Image(entry.Digest)
@@ -278,8 +278,8 @@ func checkBill(t *testing.T, index v1.ImageIndex, entry, of v1.Descriptor, besid
 	}
 }
 
-// Outside of a checkout there is no commit and no date, and still one digest.
-func TestOutsideOfACheckout(t *testing.T) {
+// Outside a checkout there is no commit and no date, but still one digest.
+func TestImageOutsideACheckout(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir")
 	command := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", path, "./cmd/server")
 	command.Dir, command.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")

@@ -1,10 +1,10 @@
-// Command image builds the image of Weir without a daemon and without a registry: into -out it writes
+// Command image builds Weir's image without a daemon and without a registry. It writes into -out:
 //
 //	oci/                       an OCI image layout of all architectures, for skopeo, crane, oras or ctr
 //	weir-linux-ARCH.tar        one architecture, for docker load
-//	weir-linux-ARCH.cdx.json   what the binary was linked from, as CycloneDX; it is in oci/ too, as a referrer
+//	weir-linux-ARCH.cdx.json   the modules linked into the binary, as CycloneDX; also in oci/, as a referrer
 //
-// The same commit, Go version and libraries give the same digests. Version, commit and date are those that the binary has in it.
+// The same commit, Go version and libraries give the same digests. Version, commit and date come from the binary.
 package main
 
 import (
@@ -24,13 +24,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// options say what to build.
+// options configure a build.
 type options struct {
 	root  string   // the repository
 	out   string   // the folder to write to
-	name  string   // of the image, without a tag
+	name  string // the image's name, without a tag
 	tag   string   // empty: the version
-	archs []string // as Go names them
+	archs []string // in Go's names
 }
 
 func main() {
@@ -94,7 +94,7 @@ func run(o options, report io.Writer) error {
 	return writeLayout(filepath.Join(o.out, "oci"), tag, index, report)
 }
 
-// writeLayout replaces the layout in dir. It has one entry, so that tools need not be told which.
+// writeLayout replaces the layout in dir. The layout has one entry, so tools need no name to find it.
 func writeLayout(dir string, tag name.Tag, index v1.ImageIndex, report io.Writer) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -105,7 +105,7 @@ func writeLayout(dir string, tag name.Tag, index v1.ImageIndex, report io.Writer
 	}
 	err = path.AppendIndex(index, layout.WithAnnotations(map[string]string{
 		"org.opencontainers.image.ref.name": tag.TagStr(),
-		// What ctr image import calls it: the short names of Docker Hub have another host there.
+		// The name for ctr image import, which does not know Docker Hub's short names.
 		"io.containerd.image.name": strings.Replace(tag.Name(), "index.docker.io", "docker.io", 1),
 	}))
 	if err != nil {
@@ -119,7 +119,7 @@ func writeLayout(dir string, tag name.Tag, index v1.ImageIndex, report io.Writer
 	return err
 }
 
-// describe prints what one image is and weighs: what is transferred, with manifest and configuration.
+// describe prints the platform, the digest and the transferred size of an image.
 func describe(to io.Writer, tag name.Tag, arch string, image v1.Image) error {
 	manifest, err := image.Manifest()
 	if err != nil {
@@ -141,10 +141,10 @@ func describe(to io.Writer, tag name.Tag, arch string, image v1.Image) error {
 	return err
 }
 
-// compile builds the server for linux and reads back what it says of itself.
+// compile builds the server for linux and reads its build information back.
 func compile(root, dir, arch string) (*build, error) {
 	path := filepath.Join(dir, "weir-"+arch)
-	// auto: with the commit if this is a checkout, whatever GOFLAGS says of that.
+	// auto: with the commit in a checkout, even if GOFLAGS disables it.
 	cmd := exec.Command("go", "build", "-buildvcs=auto", "-trimpath", "-ldflags=-s -w", "-o", path, "./cmd/server")
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOWORK=off")

@@ -7,16 +7,17 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// bundleModule is where the certificates of authorities come from.
+// bundleModule contains the CA certificates.
 const bundleModule = "golang.org/x/crypto/x509roots/fallback"
 
-// roots are the authorities that Mozilla trusts, in PEM, as the Go project hands them on. Their version is in go.mod, so
-// that they are the same on every machine. One that Mozilla trusts only up to a date is left out: a PEM file cannot say so.
+// roots returns the CAs that Mozilla trusts, in PEM, as distributed by the Go project. go.mod pins their version, so they
+// are the same on every machine. A CA that Mozilla trusts only until a date is left out, because a PEM file cannot express
+// that.
 func roots() []byte {
 	var all bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
-			// A bytes.Buffer takes everything.
+			// Writing to a bytes.Buffer cannot fail.
 			_ = pem.Encode(&all, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})
 		}
 	}

@@ -15,8 +15,8 @@ import (
 
 const cycloneDX = "application/vnd.cyclonedx+json"
 
-// billOfMaterials lists what the image was made from: the modules in the binary, as the linker wrote them down, Go's
-// standard library, and the certificates.
+// billOfMaterials lists the content of the image: the modules that the linker recorded in the binary, Go's standard library
+// and the CA certificates.
 func billOfMaterials(b *build) ([]byte, error) {
 	sum := sha256.Sum256(b.binary)
 	weir := cdx.Component{
@@ -53,7 +53,7 @@ func billOfMaterials(b *build) ([]byte, error) {
 		parts, refs = append(parts, c), append(refs, c.BOMRef)
 	}
 	bom := cdx.NewBOM()
-	// A name of this content and of no other, and the same whenever it is made.
+	// A hash of the content: the same for every build of it.
 	bom.SerialNumber = uuid.NewSHA1(uuid.NameSpaceURL, []byte(source+"#"+hex.EncodeToString(sum[:])+authorities.Version)).URN()
 	bom.Metadata = &cdx.Metadata{Timestamp: b.date.Format(time.RFC3339), Component: &weir}
 	bom.Components = &parts
@@ -69,11 +69,11 @@ func packageURL(path, version string) string {
 	if version == "(devel)" {
 		return "pkg:golang/" + path
 	}
-	// What else may be in a path or a version needs no escape.
+	// Other characters of a path or a version need no escape.
 	return "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B")
 }
 
-// ownModule is a module that this program is linked with.
+// ownModule is a module linked into this program.
 func ownModule(path string) (*debug.Module, error) {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {

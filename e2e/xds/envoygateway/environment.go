@@ -1,23 +1,23 @@
 package envoygateway
 
-// A Place is where the service finds what its environment names. Envoy Gateway's own is Pod; a test may need another one.
-type Place struct {
+// Endpoints holds the addresses and files that the environment names. Pod returns those of Envoy Gateway.
+type Endpoints struct {
 	Gateway           string // host:port of the control plane
 	Redis             string
 	Prometheus        string // the address to serve metrics on
 	Cert, Key, CACert string // files
 }
 
-// Pod is the place that Envoy Gateway makes, but for Redis, which is its user's.
-func Pod(redis string) Place {
-	return Place{
+// Pod returns the endpoints in Envoy Gateway's pod, with the user's Redis.
+func Pod(redis string) Endpoints {
+	return Endpoints{
 		Gateway: "envoy-gateway:18001", Redis: redis, Prometheus: ":19001",
 		Cert: "/certs/tls.crt", Key: "/certs/tls.key", CACert: "/certs/ca.crt",
 	}
 }
 
-// Environment is what Envoy Gateway sets, all of it. Nothing lies at /data, and no mapping file is there.
-func Environment(p Place) map[string]string {
+// Environment returns all variables that Envoy Gateway sets. Nothing exists at /data, and there is no mapping file.
+func Environment(p Endpoints) map[string]string {
 	return map[string]string{
 		"RUNTIME_ROOT": "/data", "RUNTIME_SUBDIRECTORY": "ratelimit", "RUNTIME_IGNOREDOTFILES": "true", "RUNTIME_WATCH_ROOT": "false",
 		"LOG_LEVEL": "info", "USE_STATSD": "false",

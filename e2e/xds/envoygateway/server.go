@@ -1,5 +1,5 @@
-// Package envoygateway is what a rate limit service sees of Envoy Gateway: a control plane of go-control-plane, put together as
-// Envoy Gateway's is, and the environment that it gives to the service.
+// Package envoygateway imitates Envoy Gateway towards a rate limit service: a control plane of go-control-plane, assembled
+// like Envoy Gateway's, and the environment that it sets for the service.
 package envoygateway
 
 import (
@@ -18,12 +18,12 @@ import (
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
 
-// NodeID is how the service calls itself.
+// NodeID is the node id that the service sends.
 const NodeID = "envoy-ratelimit"
 
 // A Server serves one set of rules.
 type Server struct {
-	// Requests has what was asked, in order.
+	// Requests receives the service's requests in order.
 	Requests chan *discovery.DiscoveryRequest
 
 	cache cache.SnapshotCache
@@ -31,7 +31,7 @@ type Server struct {
 	stop  []func()
 }
 
-// NewServer returns a server that has no rules and does not listen.
+// NewServer returns a server without rules. It does not listen yet.
 func NewServer() *Server {
 	return &Server{
 		Requests: make(chan *discovery.DiscoveryRequest, 1000),
@@ -39,7 +39,7 @@ func NewServer() *Server {
 	}
 }
 
-// Serve answers on a listener until Stop.
+// Serve accepts connections on l until Stop.
 func (s *Server) Serve(listener net.Listener, options ...grpc.ServerOption) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -59,7 +59,7 @@ func (s *Server) Serve(listener net.Listener, options ...grpc.ServerOption) erro
 	return g.Serve(listener)
 }
 
-// Stop ends all streams, and every Serve that has begun.
+// Stop ends all streams and every Serve.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,8 +69,8 @@ func (s *Server) Stop() {
 	s.stop = nil
 }
 
-// Set makes configs what the server has. Without any there is no such type in its snapshot, as in Envoy Gateway, and
-// the version is then "".
+// Set replaces the server's configs. Without configs, its snapshot lacks the type, as in Envoy Gateway, and the version is
+// "".
 func (s *Server) Set(ctx context.Context, version string, configs ...*conf.RateLimitConfig) error {
 	resources := map[resource.Type][]types.Resource{}
 	for _, c := range configs {

@@ -1,10 +1,10 @@
-// Command serve is Envoy Gateway's control plane for rate limits, in a container. It serves rules on :18001, to clients with a
-// certificate of the CA alone, by TLS 1.3. What it serves is set by HTTP on :18000, where every request is answered in the
-// order of events, for one client:
+// Command serve is Envoy Gateway's control plane for rate limits, in a container. It serves rules on :18001 over TLS 1.3 to
+// clients with a certificate of its CA. HTTP on :18000 sets the rules. One client at a time gets answers in the order of
+// events:
 //
-//	GET /ready              once it is there
+//	GET /ready              answers once the server is ready
 //	PUT /rules?version=V    the body is a list of RateLimitConfig, as JSON
-//	GET /request            waits for the next request of the service, and tells its version and error
+//	GET /request            waits for the service's next request, and returns its version and error
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package ratelimitv3 stands in for the package of go-control-plane that its server names its methods by, without the
-// messages below it, which this repository has in a newer version.
+// Package ratelimitv3 replaces a package of go-control-plane: its server takes the names of its methods from it. This version has
+// no messages, because the repository uses newer ones.
 package ratelimitv3
 
 import (
