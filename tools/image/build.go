@@ -15,8 +15,8 @@ type build struct {
 	binary   []byte
 	info     *debug.BuildInfo
 	arch     string
-	version  string // as `weir version` prints it; "(devel)" outside a checkout
-	revision string // the commit; empty outside a checkout
+	version  string    // as `weir version` prints it; "(devel)" outside a checkout
+	revision string    // the commit; empty outside a checkout
 	date     time.Time // the commit's date, else $SOURCE_DATE_EPOCH, else 1970
 }
 

@@ -28,7 +28,7 @@ import (
 type options struct {
 	root  string   // the repository
 	out   string   // the folder to write to
-	name  string // the image's name, without a tag
+	name  string   // the image's name, without a tag
 	tag   string   // empty: the version
 	archs []string // in Go's names
 }
