@@ -1,4 +1,4 @@
-// Package docs holds the documentation. Its test checks the links of every page of the repository.
+// Package docs holds the documentation. Its tests check the links of every page, the index, and the list of packages.
 package docs
 
 import (
@@ -73,6 +73,31 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			if !slices.Contains(anchors(string(there)), l[2]) {
 				t.Errorf("%s: %s has no heading #%s", path, target, l[2])
 			}
+		}
+	}
+}
+
+// The block of packages in CONTRIBUTING.md names folders that exist.
+func TestPackagesOfContributingExist(t *testing.T) {
+	text, err := os.ReadFile(root + "/CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(text), "## The packages\n\n```\n")
+	block, _, found := strings.Cut(block, "```")
+	if !found {
+		t.Fatal("CONTRIBUTING.md has no block of packages")
+	}
+	var parent string
+	for line := range strings.Lines(block) {
+		name, _, _ := strings.Cut(strings.TrimLeft(line, " "), " ")
+		if strings.HasPrefix(line, " ") {
+			name = parent + name
+		} else {
+			parent = name
+		}
+		if info, err := os.Stat(filepath.Join(root, name)); err != nil || !info.IsDir() {
+			t.Errorf("CONTRIBUTING.md: no folder %s", name)
 		}
 	}
 }
