@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
@@ -32,14 +30,14 @@ func newHTTP(service http.Handler, ready *readiness, metrics *telemetry.Metrics)
 	if service != nil {
 		mux.Handle("/json", service)
 	}
-	mux.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", metrics.Handler())
 	return bounded(mux, 10*time.Second)
 }
 
 // newPrometheus serves metrics alone, where PROMETHEUS_ADDR says.
 func newPrometheus(path string, metrics *telemetry.Metrics) *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle(path, promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
+	mux.Handle(path, metrics.Handler())
 	return bounded(mux, 10*time.Second)
 }
 

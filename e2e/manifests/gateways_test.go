@@ -13,6 +13,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
 	contour "github.com/projectcontour/contour/pkg/config"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	istioapi "istio.io/api/networking/v1alpha3"
@@ -297,6 +298,38 @@ descriptors:
 		write(t, file, strings.ReplaceAll(strings.Replace(rules, line, "2000000}", 1), "%s", "3"))
 		if out, err := weirCommand(t, "check", "--overlay", over, file); err == nil || !strings.Contains(out, "the overlay sets algorithm") {
 			t.Errorf("the overlay does not reach the rule with %s: %v\n%s", line, err, out)
+		}
+	}
+}
+
+// The monitoring component over the overlay for Envoy Gateway scrapes the pods that Envoy Gateway makes, on the port that it
+// tells them to serve metrics on. The alert WeirDown needs the job label "weir", which comes from the Service.
+func TestMonitoringScrapesEnvoyGatewaysPods(t *testing.T) {
+	all := build(t, k8s+"/overlays/envoy-gateway-monitoring")
+	monitors := of[*monitoringv1.ServiceMonitor](all)
+	if len(monitors) != 1 || len(monitors[0].Spec.Endpoints) != 1 {
+		t.Fatalf("ServiceMonitors %+v, want one with one endpoint", monitors)
+	}
+	m := monitors[0]
+	services := scraped(t, all, m, m.Spec.Endpoints[0].Port)
+	if len(services) != 1 {
+		t.Fatalf("%d Services scraped, want 1", len(services))
+	}
+	s := services[0]
+	if got := s.Spec.Selector["app.kubernetes.io/name"]; got != "envoy-ratelimit" {
+		t.Errorf("the Service selects pods named %q, want envoy-ratelimit", got)
+	}
+	if got := s.Labels[m.Spec.JobLabel]; got != "weir" {
+		t.Errorf("the job label is %q, want weir", got)
+	}
+	for _, p := range s.Spec.Ports {
+		if p.Name == m.Spec.Endpoints[0].Port && p.TargetPort.IntValue() != 19001 { // PROMETHEUS_ADDR in Envoy Gateway's pods
+			t.Errorf("metrics are scraped from port %v, want 19001", p.TargetPort.IntValue())
+		}
+	}
+	for _, o := range all.objects {
+		if o.namespace == "weir" {
+			t.Errorf("%v is in the namespace weir, which this overlay does not create", o)
 		}
 	}
 }

@@ -5,10 +5,12 @@
 package telemetry
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -30,7 +32,9 @@ type Metrics struct {
 	loaded    prometheus.Gauge
 	rules     prometheus.Gauge
 	panics    prometheus.Counter
-	unmatched *prometheus.CounterVec
+	unmatched *counterMap
+	denials   *counterMap
+	handler   http.Handler
 }
 
 var seconds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1}
@@ -60,23 +64,29 @@ func NewMetrics(version string) *Metrics {
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_panics_total", Help: "Requests answered INTERNAL because of a bug in Weir. Please report it.",
 		}),
-		unmatched: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_unmatched_descriptors_total",
-			Help: "Descriptors that no rule of their domain limits. LOG_LEVEL=debug logs their keys.",
-		}, []string{"domain"}),
+		unmatched: newCounterMap("weir_unmatched_descriptors_total",
+			"Descriptors that no rule of their domain limits. LOG_LEVEL=debug logs their keys.", "domain"),
+		denials: newDenials(),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_build_info", Help: "Always 1. The label is the version of Weir.",
 	}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
-	m.Registry.MustRegister(m.requests, m.took, m.store, m.hits, m.loads, m.loaded, m.rules, m.panics, m.unmatched, build,
+	m.Registry.MustRegister(m.requests, m.took, m.store, m.hits, m.loads, m.loaded, m.rules, m.panics, m.unmatched, m.denials, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.ok = m.requests.WithLabelValues(codes.OK.String(), "ok")
 	m.over = m.requests.WithLabelValues(codes.OK.String(), "over_limit")
 	m.loads.WithLabelValues("ok")
 	m.loads.WithLabelValues("error")
+	m.handler = promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 	return m
 }
+
+// maxScrapes bounds the scrapes under way, because each of them holds all series in memory. Scrapes beyond it get 503.
+const maxScrapes = 4
+
+// Handler serves the metrics. All its users share one bound on the scrapes under way.
+func (m *Metrics) Handler() http.Handler { return m.handler }
 
 // Answered counts a finished request.
 func (m *Metrics) Answered(a *rls.Observation) {
@@ -101,9 +111,14 @@ func (m *Metrics) Answered(a *rls.Observation) {
 		if d.Hits > 0 && len(d.Verdicts) > 0 {
 			m.countHits(d)
 		}
+		for j := range d.Verdicts {
+			if v := &d.Verdicts[j]; !v.Allowed && v.Err == nil {
+				m.countDenial(d, j, a.Denied && !d.Shadow)
+			}
+		}
 	}
 	if unmatched > 0 {
-		m.unmatched.WithLabelValues(a.Domain).Add(float64(unmatched))
+		m.unmatched.add(labelSet{a.Domain}, uint64(unmatched))
 	}
 }
 
@@ -147,6 +162,8 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	_, n := rules.Counts()
 	m.rules.Set(float64(n))
 	m.hits.keep(rules)
+	m.keepDenials(rules)
+	m.unmatched.drop(func(l labelSet) bool { return !rules.HasDomain(l[0]) })
 }
 
 // Panicked counts a request that panicked.

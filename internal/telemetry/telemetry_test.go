@@ -255,7 +255,7 @@ func TestUnmatchedDescriptorsAreCountedAndLogged(t *testing.T) {
 		m.Answered(a)
 		answered(a)
 	}
-	if got := testutil.ToFloat64(m.unmatched.WithLabelValues("d")); got != 1 || testutil.CollectAndCount(m.unmatched) != 1 {
+	if got := testutil.ToFloat64(m.unmatched); got != 1 || testutil.CollectAndCount(m.unmatched) != 1 {
 		t.Errorf("%v descriptors, want 1 of d alone", got)
 	}
 	for _, want := range []string{"user", "action", "typo"} {

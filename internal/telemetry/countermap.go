@@ -1,0 +1,79 @@
+package telemetry
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A labelSet holds the label values of one counter of a counterMap. Unused elements are empty.
+type labelSet [4]string
+
+// A counterMap collects a counter for each label set that was counted. Unlike a prometheus.CounterVec it can list its label
+// sets, and a lookup allocates nothing.
+type counterMap struct {
+	desc   *prometheus.Desc
+	labels int // used in a labelSet
+
+	mu     sync.RWMutex
+	counts map[labelSet]*atomic.Uint64
+}
+
+func newCounterMap(name, help string, labels ...string) *counterMap {
+	return &counterMap{
+		desc: prometheus.NewDesc(name, help, labels, nil), labels: len(labels), counts: map[labelSet]*atomic.Uint64{},
+	}
+}
+
+func (c *counterMap) add(labels labelSet, n uint64) {
+	c.mu.RLock()
+	count := c.counts[labels]
+	c.mu.RUnlock()
+	if count == nil {
+		count = c.insert(labels)
+	}
+	count.Add(n)
+}
+
+func (c *counterMap) insert(labels labelSet) *atomic.Uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if count := c.counts[labels]; count != nil {
+		return count
+	}
+	for i := range labels {
+		labels[i] = strings.Clone(labels[i]) // rules that are replaced later must not stay in memory
+	}
+	count := &atomic.Uint64{}
+	c.counts[labels] = count
+	return count
+}
+
+// drop deletes the counters for which remove returns true.
+func (c *counterMap) drop(remove func(labelSet) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for labels := range c.counts {
+		if remove(labels) {
+			delete(c.counts, labels)
+		}
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *counterMap) Describe(to chan<- *prometheus.Desc) { to <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c *counterMap) Collect(to chan<- prometheus.Metric) {
+	c.mu.RLock()
+	all := make([]prometheus.Metric, 0, len(c.counts))
+	for labels, count := range c.counts {
+		all = append(all, constMetric(c.desc, prometheus.CounterValue, float64(count.Load()), labels[:c.labels]...))
+	}
+	c.mu.RUnlock() // the receiver may be slow
+	for _, m := range all {
+		to <- m
+	}
+}

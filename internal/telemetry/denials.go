@@ -1,0 +1,65 @@
+package telemetry
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+const denialsHelp = "Denials by limit, peeks included. A request that several limits deny counts once for each. enforced is false " +
+	"if the response was not OVER_LIMIT because of shadow mode or quota mode."
+
+func newDenials() *counterMap {
+	return newCounterMap("weir_denials_total", denialsHelp, "domain", "rule", "limit", "enforced")
+}
+
+// countDenial counts the denial by limit i of a descriptor.
+func (m *Metrics) countDenial(d *decide.Decision, i int, enforced bool) {
+	limit := overrideLimit
+	if !d.Override {
+		limit = limitLabel(d.Limits, i)
+	}
+	m.denials.add(labelSet{d.Domain, d.RuleName(), limit, strconv.FormatBool(enforced)}, 1)
+}
+
+// overrideLimit is the limit label of limits that came with a request.
+const overrideLimit = "override"
+
+// limitLabel returns the name of a rule's limit, or its index from 0 if it has no name.
+func limitLabel(limits []descriptors.RateLimit, i int) string {
+	if name := limits[i].Name; name != "" {
+		if len(name) > maxLimitName {
+			name = strings.ToValidUTF8(name[:maxLimitName], "")
+		}
+		return name
+	}
+	return strconv.Itoa(i)
+}
+
+// maxLimitName bounds the label of a limit, in bytes. The rules do not bound the name.
+const maxLimitName = 200
+
+// keepDenials drops the denials of rules and limits that no longer exist.
+func (m *Metrics) keepDenials(rules *descriptors.Rules) {
+	type limit struct {
+		rule ruleID
+		name string
+	}
+	counted := map[ruleID]bool{}
+	m.denials.drop(func(l labelSet) bool { counted[ruleID{l[0], l[1]}] = true; return false })
+	exist := map[limit]bool{}
+	for d := range rules.Domains() {
+		exist[limit{ruleID{domain: d.Name()}, overrideLimit}] = true
+	}
+	for r := range rules.All() {
+		if id := ruleIDOf(r); counted[id] {
+			exist[limit{id, overrideLimit}] = true
+			for i := range r.Limits {
+				exist[limit{id, limitLabel(r.Limits, i)}] = true
+			}
+		}
+	}
+	m.denials.drop(func(l labelSet) bool { return !exist[limit{ruleID{l[0], l[1]}, l[2]}] })
+}

@@ -1,0 +1,145 @@
+package telemetry
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+const twoLimits = `
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - {name: burst, unit: second, requests_per_unit: 1}
+      - {unit: day, requests_per_unit: 1}
+`
+
+// observed returns the observation of one descriptor under the rule "user", with the verdicts of its limits.
+func observed(rules *descriptors.Rules, hits int64, denied bool, verdicts ...limiters.Verdict) *rls.Observation {
+	rule := rules.Match("d", []descriptors.Entry{{Key: "user", Value: "alice"}})
+	return &rls.Observation{Result: decide.Result{Domain: "d", Denied: denied, Decisions: []decide.Decision{{
+		Domain: "d", Rule: rule, Hits: hits, Limits: rule.Limits, Verdicts: verdicts,
+	}}}}
+}
+
+func expectDenials(t *testing.T, m *Metrics, lines ...string) {
+	t.Helper()
+	want := "# HELP weir_denials_total " + denialsHelp + "\n# TYPE weir_denials_total counter\n" + strings.Join(lines, "\n") + "\n"
+	if len(lines) == 0 {
+		want = ""
+	}
+	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(want), "weir_denials_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A peek charges nothing, so weir_hits_total does not count it, but its response is a 429 like any other.
+func TestDeniedPeeksAreCounted(t *testing.T) {
+	m, rules := NewMetrics("test"), loaded(t, twoLimits)
+	for range 3 {
+		m.Answered(observed(rules, 0, true, limiters.Verdict{Allowed: true}, limiters.Verdict{}))
+	}
+	expectDenials(t, m, `weir_denials_total{domain="d",enforced="true",limit="1",rule="user"} 3`)
+	if n := testutil.CollectAndCount(m.hits); n != 0 {
+		t.Errorf("peeks are in %d series of weir_hits_total", n)
+	}
+}
+
+func TestDenialsNameTheLimit(t *testing.T) {
+	m, rules := NewMetrics("test"), loaded(t, twoLimits)
+	allowed, denied := limiters.Verdict{Allowed: true}, limiters.Verdict{}
+	m.Answered(observed(rules, 1, true, denied, allowed))
+	m.Answered(observed(rules, 1, true, denied, denied))
+	m.Answered(observed(rules, 1, false, allowed, allowed))
+	m.Answered(observed(rules, 1, false, limiters.Verdict{Err: http.ErrAbortHandler}, allowed))
+	override := observed(rules, 1, true, denied)
+	override.Decisions[0].Override = true
+	m.Answered(override)
+	expectDenials(t, m,
+		`weir_denials_total{domain="d",enforced="true",limit="1",rule="user"} 1`,
+		`weir_denials_total{domain="d",enforced="true",limit="burst",rule="user"} 2`,
+		`weir_denials_total{domain="d",enforced="true",limit="override",rule="user"} 1`)
+}
+
+func TestDenialsInShadowModeAreNotEnforced(t *testing.T) {
+	m, rules := NewMetrics("test"), loaded(t, twoLimits)
+	m.Answered(observed(rules, 1, false, limiters.Verdict{}, limiters.Verdict{Allowed: true})) // SHADOW_MODE
+	shadow := observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})    // denied by another rule
+	shadow.Decisions[0].Shadow = true
+	m.Answered(shadow)
+	expectDenials(t, m, `weir_denials_total{domain="d",enforced="false",limit="burst",rule="user"} 2`)
+}
+
+// Series of domains, rules and limits that a reload has removed are dropped, and the others stay.
+func TestReloadDropsSeriesOfRemovedLimitsAndDomains(t *testing.T) {
+	m, rules := NewMetrics("test"), loaded(t, twoLimits)
+	m.Answered(observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{}))
+	unmatched := &rls.Observation{Result: decide.Result{Domain: "d", Decisions: []decide.Decision{{Domain: "d", Reason: decide.NoRule}}}}
+	m.Answered(unmatched)
+
+	m.Loaded(loaded(t, strings.Replace(twoLimits, "name: burst, ", "", 1)), time.Now(), nil)
+	expectDenials(t, m, `weir_denials_total{domain="d",enforced="true",limit="1",rule="user"} 1`)
+	if n := testutil.CollectAndCount(m.unmatched); n != 1 {
+		t.Errorf("%d series of unmatched descriptors, want that of d", n)
+	}
+	m.Loaded(loaded(t, "domain: other"), time.Now(), nil)
+	expectDenials(t, m)
+	if n := testutil.CollectAndCount(m.unmatched); n != 0 {
+		t.Errorf("%d series of unmatched descriptors of a domain without rules", n)
+	}
+}
+
+func TestCountingADenialAllocatesNothing(t *testing.T) {
+	m, rules := NewMetrics("test"), loaded(t, twoLimits)
+	o := observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{})
+	if n := testing.AllocsPerRun(100, func() { m.Answered(o) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// A blocked collector keeps the scrape that called it under way.
+type blocked struct{ entered, release chan struct{} }
+
+func (blocked) Describe(chan<- *prometheus.Desc) {}
+
+func (b blocked) Collect(chan<- prometheus.Metric) {
+	b.entered <- struct{}{}
+	<-b.release
+}
+
+func TestScrapesAreBounded(t *testing.T) {
+	m := NewMetrics("test")
+	b := blocked{make(chan struct{}), make(chan struct{})}
+	m.Registry.MustRegister(b)
+	scrape := func() int {
+		w := httptest.NewRecorder()
+		m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		return w.Code
+	}
+	var under sync.WaitGroup
+	for range maxScrapes {
+		under.Go(func() {
+			if code := scrape(); code != http.StatusOK {
+				t.Errorf("a scrape within the bound: %d", code)
+			}
+		})
+		<-b.entered
+	}
+	if code := scrape(); code != http.StatusServiceUnavailable {
+		t.Errorf("a scrape beyond the bound: %d, want 503", code)
+	}
+	close(b.release)
+	under.Wait()
+}
