@@ -1,4 +1,4 @@
-// Package admission sheds load: it bounds the requests that are decided at the same time, the time in which a request may
+// Package admission sheds load. It bounds the requests that are decided at the same time, the time in which a request may
 // arrive, and the pace at which connections are read.
 package admission
 

@@ -11,8 +11,8 @@ import (
 )
 
 // A refusal costs half as much CPU as an answer. Under clients that retry at once, a server would do little but refuse.
-// So while many requests are in flight, connections are read in small steps. What their clients send meanwhile stays in
-// the sockets, where it costs nothing.
+// So while many requests are in flight, connections are read in small steps. Unread bytes stay in the sockets, where
+// they cost nothing.
 const (
 	minRead    = 512                    // bytes that a connection may always read at a time: a few requests
 	perRequest = 64                     // bytes; few requests are shorter

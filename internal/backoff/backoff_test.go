@@ -42,7 +42,7 @@ func TestJitterSpreadsWaits(t *testing.T) {
 			d := b.Wait(3)
 			low, high = min(low, d), max(high, d)
 		}
-		// Of a thousand draws, some are in the lowest tenth and some in the highest.
+		// Some of a thousand draws are in the lowest tenth and some in the highest.
 		tenth := (c.high - c.low) * time.Second / 10
 		if low < c.low*time.Second || low > c.low*time.Second+tenth ||
 			high > c.high*time.Second || high < c.high*time.Second-tenth {

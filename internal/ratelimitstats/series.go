@@ -248,7 +248,7 @@ func (t *table) all() []*series {
 	return all
 }
 
-// takeRetired returns the dropped series whose last counts are to be sent, and forgets them.
+// takeRetired returns the dropped series whose last counts must still be sent, and forgets them.
 func (t *table) takeRetired() []*series {
 	t.mu.Lock()
 	defer t.mu.Unlock()

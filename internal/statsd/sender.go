@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// A Source supplies what a Sender sends.
+// A Source supplies the metrics of a Sender.
 type Source interface {
 	// KeepForSending makes the Source sample response times and keep the last counts of dropped series.
 	KeepForSending()
@@ -61,7 +61,7 @@ type Sender struct {
 	opened time.Time
 }
 
-// limits bounds what a Sender takes.
+// limits bounds the time and the bytes of a Sender.
 type limits struct {
 	wait       time.Duration // for a connection, and for all the writes of one flush together
 	last       time.Duration // for the last flush as a whole

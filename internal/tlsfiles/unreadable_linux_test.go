@@ -33,7 +33,7 @@ func asNobody(t *testing.T, f func()) {
 	f()
 }
 
-// A renewed key may become readable a moment after it is in its place: chown and chmod change neither its size nor its
+// A renewed key may become readable a moment after it was written: chown and chmod change neither its size nor its
 // modification time.
 func TestServerReloadsAKeyThatWasUnreadable(t *testing.T) {
 	dir, err := os.MkdirTemp("", "tlsfiles")

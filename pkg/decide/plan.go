@@ -134,8 +134,8 @@ func (d *Decider) addGroups(domain *descriptors.Domain, result *Result, quotas i
 }
 
 // inRequestGroup reports whether one is charged together with the others of its request. It must be able to deny the
-// request by itself: a rule in shadow mode that is over its limit would otherwise let everything pass and keep the other
-// limits from being charged.
+// request by itself. A rule in shadow mode that is over its limit would otherwise let everything pass, and the other limits
+// would not be charged.
 func (d *Decider) inRequestGroup(one *Decision, quotas int) bool {
 	return d.options.AllOrNothing && !d.options.ShadowMode && !one.Shadow && (!one.Quota || quotas == 1)
 }

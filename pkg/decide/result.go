@@ -59,7 +59,7 @@ type Decision struct {
 	first int // of the hits
 }
 
-// An Outcome says whether a descriptor's hits are allowed.
+// An Outcome reports whether a descriptor's hits are allowed.
 type Outcome uint8
 
 // The outcomes. A descriptor is Undecided if the store failed and its limit says on_store_error: error.
@@ -180,8 +180,8 @@ func (d *Decision) conclude() {
 	d.Limit, d.Remaining = &d.Limits[i], v.Remaining
 }
 
-// explaining returns the index of the verdict that explains the outcome, the first of equals: the denial with the longest
-// wait, else a verdict with an error, else the one with the least remaining.
+// explaining returns the index of the verdict that explains the outcome: the denial with the longest wait, else a
+// verdict with an error, else the one with the least remaining. Of equal verdicts it is the first.
 func explaining(verdicts []limiters.Verdict) int {
 	best := 0
 	for i := range verdicts {
@@ -205,7 +205,7 @@ func explainsMore(a, b *limiters.Verdict) bool {
 }
 
 const (
-	rankByPolicy = iota // allowed, with nothing known of what remains
+	rankByPolicy = iota // allowed; the remaining hits are unknown
 	rankAllowed
 	rankError
 	rankDenied

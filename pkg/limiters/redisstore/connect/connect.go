@@ -145,8 +145,8 @@ func (o Options) universal() *redis.UniversalOptions {
 	}
 }
 
-// withTimeout is a hook that bounds commands without a deadline. go-redis asks for the slots of a cluster without one, so
-// an unreachable node would delay the question to the next node for as long as connecting may take.
+// withTimeout is a hook that bounds commands without a deadline. go-redis asks for the slots of a cluster without one.
+// An unreachable node would then delay the next node by the whole connect timeout.
 type withTimeout time.Duration
 
 func (withTimeout) DialHook(next redis.DialHook) redis.DialHook { return next }
