@@ -21,7 +21,6 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"pkg/redisscripts", "", "Lua, embedded"},
 	{"pkg/limiters/redisstore", "pkg/limiters pkg/limiters/redisstore/connect pkg/redisscripts", "a store keeps states and decides nothing"},
 	{"pkg/limiters/redisstore/connect", "internal/socket", "connections to Redis: URL, passwords, TLS; it decides nothing"},
-	{"pkg/limiters/persecond", "pkg/limiters", "a store of two stores"},
 	{"pkg/limiters/guard", "pkg/limiters", "it stands before a store and knows none"},
 	{"pkg/limiters/limiterstest", "pkg/limiters", "the suite knows no store"},
 	{"pkg/descriptors", "pkg/limiters", "a rule is a limit with a place"},
@@ -39,7 +38,7 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"internal/snapshot", "pkg/limiters/memstore", "a file"},
 	{"internal/listeners", "", "sockets"},
 	{"internal/tlsfiles", "", "TLS configurations from PEM files"},
-	{"internal/tracing", "internal/settings pkg/limiters", "a store that is traced is a store"},
+	{"internal/tracing", "internal/settings pkg/limiters pkg/limiters/guard", "a store that is traced is a store"},
 	{"internal/telemetry", "pkg/decide pkg/descriptors pkg/limiters pkg/rls", "reads decisions and knows no store"},
 	{"internal/ratelimitstats", "pkg/decide pkg/descriptors pkg/limiters pkg/rls", "the metrics of envoyproxy/ratelimit, from decisions"},
 	{"internal/statsd", "", "sends counters of any source"},
@@ -48,7 +47,7 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"cmd/server", "internal/admission internal/backoff internal/gctune internal/listeners internal/ratelimitstats internal/settings internal/snapshot " +
 		"internal/statsd internal/telemetry internal/tlsfiles internal/tracing pkg/decide pkg/descriptors " +
 		"pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard pkg/limiters/memstore " +
-		"pkg/limiters/persecond pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/rls", "the only place that knows every package"},
+		"pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/rls", "the only place that knows every package"},
 	{"e2e/harness", "", "processes, known by their command lines alone"},
 	{"e2e/demo", "e2e/harness internal/redistest", "what make demo runs"},
 	{"e2e/seeds", "", "tests alone"},

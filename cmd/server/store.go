@@ -17,7 +17,6 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
-	"github.com/weir-rls/weir/pkg/limiters/persecond"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
@@ -63,7 +62,7 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 		return nil, err
 	}
 	return &store{
-		Store: persecond.New(main, second),
+		Store: guard.NewPerSecond(main, second),
 		await: func(ctx context.Context, ready func()) {
 			main.await(ctx, func() { second.await(ctx, ready) })
 		},

@@ -25,6 +25,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
 // Tracing is what a process traces with. A nil one traces nothing.
@@ -93,22 +94,15 @@ func (t *Tracing) Store(inner limiters.Store) limiters.Store {
 	if t == nil {
 		return inner
 	}
-	return &store{inner, t.provider.Tracer("github.com/weir-rls/weir")}
-}
-
-type store struct {
-	limiters.Store
-	tracer trace.Tracer
-}
-
-// Take implements limiters.Store.
-func (s *store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	ctx, span := s.tracer.Start(ctx, "store take", trace.WithAttributes(attribute.Int("weir.hits", len(out))))
-	defer span.End()
-	err := s.Store.Take(ctx, now, groups, out)
-	if err != nil {
-		// Not its words: they may name what users sent.
-		span.SetStatus(codes.Error, "the store did not answer")
-	}
-	return err
+	tracer := t.provider.Tracer("github.com/weir-rls/weir")
+	return &guard.Observed{Store: inner, Start: func(ctx context.Context, hits int) (context.Context, func(error)) {
+		ctx, span := tracer.Start(ctx, "store take", trace.WithAttributes(attribute.Int("weir.hits", hits)))
+		return ctx, func(err error) {
+			if err != nil {
+				// Not the text of err: it may hold keys, which hold what users sent.
+				span.SetStatus(codes.Error, "the store did not answer")
+			}
+			span.End()
+		}
+	}}
 }

@@ -1,4 +1,4 @@
-package persecond
+package guard_test
 
 import (
 	"context"
@@ -9,27 +9,28 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-func TestTwoStoresPassTheSuiteAsOne(t *testing.T) {
+func TestPerSecondPassesTheSuite(t *testing.T) {
 	limiterstest.Run(t, func(*testing.T) limiters.Store {
-		return New(memstore.New(memstore.Options{}), memstore.New(memstore.Options{}))
+		return guard.NewPerSecond(memstore.New(memstore.Options{}), memstore.New(memstore.Options{}))
 	})
 	t.Run("references", func(t *testing.T) {
-		limiterstest.Random(t, New(limiterstest.NewReference(), limiterstest.NewReference()))
+		limiterstest.Random(t, guard.NewPerSecond(limiterstest.NewReference(), limiterstest.NewReference()))
 	})
 }
 
-// asked keeps what it is asked, in order, and answers each hit with its own n.
-type asked struct {
+// A recorder is a store that records the keys of its hits. Its verdicts have each hit's N as Used.
+type recorder struct {
 	keys  []string
 	calls int
 	err   error
 }
 
-func (a *asked) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (a *recorder) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	a.calls++
 	for i, h := range slices.Concat(groups...) {
 		a.keys = append(a.keys, h.Key)
@@ -38,13 +39,13 @@ func (a *asked) Take(_ context.Context, _ time.Time, groups []limiters.Group, ou
 	return a.err
 }
 
-var second, minute, twoSeconds = limit(time.Second), limit(time.Minute), limit(2 * time.Second)
+var (
+	second     = limit(limiters.Spec{Max: 5, Window: time.Second})
+	minute     = limit(limiters.Spec{Max: 5, Window: time.Minute})
+	twoSeconds = limit(limiters.Spec{Max: 5, Window: 2 * time.Second})
+)
 
-func limit(window time.Duration) *limiters.Limit {
-	return limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: window})
-}
-
-func TestWhereHitsGo(t *testing.T) {
+func TestPerSecondDividesHits(t *testing.T) {
 	hit := func(key string, l *limiters.Limit) limiters.Hit { return limiters.Hit{Key: key, Limit: l} }
 	for _, c := range []struct {
 		name              string
@@ -61,7 +62,7 @@ func TestWhereHitsGo(t *testing.T) {
 			{hit("a", second), hit("b", second)}, {hit("c", minute), hit("d", minute)},
 		}, "c d", "a b"},
 	} {
-		var main, seconds asked
+		var main, seconds recorder
 		n := 0
 		for _, g := range c.groups {
 			for i := range g {
@@ -70,7 +71,7 @@ func TestWhereHitsGo(t *testing.T) {
 			}
 		}
 		out := make([]limiters.Verdict, n)
-		if err := New(&main, &seconds).Take(t.Context(), time.Time{}, c.groups, out); err != nil {
+		if err := guard.NewPerSecond(&main, &seconds).Take(t.Context(), time.Time{}, c.groups, out); err != nil {
 			t.Fatal(c.name, err)
 		}
 		if got := strings.Join(main.keys, " "); got != c.toMain {
@@ -90,20 +91,36 @@ func TestWhereHitsGo(t *testing.T) {
 	}
 }
 
-func TestOneStoreThatFailsFailsItsHitsAlone(t *testing.T) {
+func TestPerSecondStoreThatFailsFailsItsHitsOnly(t *testing.T) {
 	broken := errors.New("broken")
 	hits := []limiters.Hit{{Key: "a", Limit: second, N: 1}, {Key: "b", Limit: minute, N: 2}}
 	out := make([]limiters.Verdict, 2)
-	if err := New(&asked{}, &asked{err: broken}).Take(t.Context(), time.Time{}, limiters.Singles(hits...), out); err != nil ||
+	if err := guard.NewPerSecond(&recorder{}, &recorder{err: broken}).Take(t.Context(), time.Time{}, limiters.Singles(hits...), out); err != nil ||
 		!errors.Is(out[0].Err, broken) || out[0].Allowed || out[1].Err != nil || out[1].Used != 2 {
 		t.Errorf("%+v, %v: want the first to fail, the second to stand", out, err)
 	}
-	if err := New(&asked{err: broken}, &asked{}).Take(t.Context(), time.Time{}, limiters.Singles(hits...), out); err != nil ||
+	if err := guard.NewPerSecond(&recorder{err: broken}, &recorder{}).Take(t.Context(), time.Time{}, limiters.Singles(hits...), out); err != nil ||
 		out[0].Err != nil || out[0].Used != 1 || !errors.Is(out[1].Err, broken) {
 		t.Errorf("%+v, %v: want the second to fail, the first to stand", out, err)
 	}
-	err := New(&asked{err: broken}, &asked{err: context.Canceled}).Take(t.Context(), time.Time{}, limiters.Singles(hits...), out)
+	err := guard.NewPerSecond(&recorder{err: broken}, &recorder{err: context.Canceled}).Take(t.Context(), time.Time{}, limiters.Singles(hits...), out)
 	if !errors.Is(err, broken) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want both errors", err)
 	}
+}
+
+// A panic in a store must not end the process: it is an error of that store's hits.
+func TestPerSecondPanicIsAnErrorOfItsHits(t *testing.T) {
+	groups := limiters.Singles(limiters.Hit{Key: "a", Limit: second, N: 1}, limiters.Hit{Key: "b", Limit: minute, N: 2})
+	out := make([]limiters.Verdict, 2)
+	if err := guard.NewPerSecond(&recorder{}, panicking{}).Take(t.Context(), time.Time{}, groups, out); err != nil ||
+		!errors.Is(out[0].Err, limiters.ErrPanic) || out[1].Used != 2 {
+		t.Errorf("%+v, %v: want the first to fail with ErrPanic, the second to stand", out, err)
+	}
+}
+
+type panicking struct{}
+
+func (panicking) Take(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
+	panic("out of order")
 }

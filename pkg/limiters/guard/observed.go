@@ -1,0 +1,25 @@
+package guard
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// Observed is a Store that reports the calls of another, to trace or to time them.
+type Observed struct {
+	Store limiters.Store
+	// Start is called before each Take with the number of its hits. It returns the context of the Take, and a function that
+	// is called with the error of the Take when it returns.
+	Start func(ctx context.Context, hits int) (context.Context, func(error))
+}
+
+// Take implements limiters.Store.
+func (o *Observed) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	ctx, end := o.Start(ctx, len(out))
+	err := limiters.ErrPanic // unless the Take returns
+	defer func() { end(err) }()
+	err = o.Store.Take(ctx, now, groups, out)
+	return err
+}
