@@ -121,9 +121,16 @@ local function decide_alone(run, to, values, from)
         if allowed then
           save(key, s, limit, reset, now, server)
         else
-          -- A denial stands whether or not it could be counted.
+          -- A denial stands whether or not it could be counted. If not, the answer is what the key holds without it: a client's
+          -- deny cache takes it for what Redis holds.
           local ok, problem = pcall(save, key, s, limit, reset, now, server)
-          if not ok then text_of(problem) end
+          if not ok then
+            text_of(problem)
+            s = load(key, limit, now, value)
+            local _
+            _, retry = judge(s, limit, now, hits)
+            used, reset = usage(s, limit, now)
+          end
         end
       end
     end
@@ -233,6 +240,17 @@ local function sharing()
     end
   end
 
+  -- Answers a denied hit on a key that could not be saved by what Redis holds. If the hit would fit there, it was denied
+  -- because of hits that were not charged: that is an error.
+  local function deny_unsaved(key, i, limit, n, unsaved)
+    local s = limit.algorithm.load(KEYS[key], limit, now)
+    if n > MAX_HITS then n = 0 end
+    local allowed, retry = limit.algorithm.judge(s, limit, now, n)
+    if allowed then error(unsaved, 0) end
+    local used, reset = limit.algorithm.usage(s, limit, now)
+    answer(i, 0, used, retry, reset)
+  end
+
   -- Saves what was charged. Where Redis refuses it (it is full, or a replica), what was to be charged is an error, and so is
   -- the rest of its group, of which nothing has been written yet: only the first write of a script is refused.
   local function finish()
@@ -255,8 +273,13 @@ local function sharing()
     for _, run in ipairs(runs) do
       for t = 0, run.times - 1 do
         local key, i = run.key + t * run.step, run.first + t
-        -- A denial stands whether or not it could be counted.
-        local problem = failed[key] or unsaved[key] and told[4 * i - 3] == 1 and unsaved[key]
+        local problem = failed[key] or unsaved[key]
+        if unsaved[key] and not failed[key] and told[4 * i - 3] == 0 then
+          -- A denial stands whether or not it could be counted.
+          local ok
+          ok, problem = pcall(deny_unsaved, key, i, run.limit, run.n, problem)
+          if ok then problem = nil end
+        end
         if problem then fail(i, problem) end
       end
     end

@@ -241,3 +241,35 @@ func TestWhatOwesStaysUntilItIsSent(t *testing.T) {
 		a.take("late", counted, 1, "remembered: denied used=5 remaining=0 retry=58s reset=58s")
 	})
 }
+
+// While Redis is full it denies hits that it cannot count. Such a denial must not make the cache deny hits that fit.
+func TestDenyCacheOfAFullRedisDeniesNothingThatFits(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	client := server.Client(t)
+	setFull := func(bytes string) {
+		t.Helper()
+		if err := client.ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, together := range []bool{false, true} {
+		for _, name := range limiters.Algorithms() {
+			day := limit(limiters.Spec{Algorithm: name, Max: 5, Window: 365 * 24 * time.Hour, CountDenied: name != "sliding_log"})
+			key := fmt.Sprint(name, i)
+			c := cached(t, onRedis(t, server), guard.DenyOptions{Max: time.Hour})
+			of := func(n int64) limiters.Hit { return limiters.Hit{Key: key, Limit: day, N: n} }
+			take(t, c, of(3))
+			setFull("1")
+			if together {
+				// On one key in one call, Redis decides all and then saves once.
+				take(t, c, of(2), of(1))
+			} else {
+				take(t, c, of(3))
+			}
+			setFull("0")
+			if v := take(t, c, of(1))[0]; !v.Allowed || v.Used != 4 {
+				t.Errorf("%s, two hits in a call: %t: 1 more of 5, after 3: %s by %d", name, together, tell(v), v.By)
+			}
+		}
+	}
+}
