@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"runtime"
 	"runtime/debug"
 
@@ -9,15 +12,23 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
-// check finds the faults of rules without serving them.
+// check reports the faults of rules without serving them.
 type check struct {
-	Strict  bool     `help:"Fail on warnings too."`
+	Strict  bool     `help:"Treat warnings as faults."`
 	Merge   bool     `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
-	Overlay string   `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"The overlay that the rules are to be served with."`
-	Paths   []string `arg:"" name:"path" help:"YAML files, or folders of them. All that is named is checked together."`
+	Overlay string   `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"Check the rules with this overlay."`
+	Paths   []string `arg:"" optional:"" name:"path" help:"YAML files, or folders of them, which are checked together. - is standard input."`
 }
 
-// Run prints every fault, and fails if there is one.
+// Validate reports a missing path.
+func (c *check) Validate() error {
+	if len(c.Paths) == 0 {
+		return errors.New("want a file or folder, for example: weir check rules.yaml (- reads standard input)")
+	}
+	return nil
+}
+
+// Run prints every fault. Its error is errSaid if there is one.
 func (c *check) Run(to streams) error {
 	options := rulesfile.Options{MergeDomains: c.Merge}
 	if c.Overlay != "" {
@@ -32,7 +43,7 @@ func (c *check) Run(to streams) error {
 	}
 	var files []rulesfile.File
 	for _, path := range c.Paths {
-		found, err := (&sources.File{Path: path}).Read()
+		found, err := readRules(path)
 		if err != nil {
 			return err
 		}
@@ -43,8 +54,12 @@ func (c *check) Run(to streams) error {
 		fmt.Fprintln(to.err, err)
 		return errSaid
 	}
+	label := "warning: "
+	if c.Strict {
+		label = ""
+	}
 	for _, w := range warnings {
-		fmt.Fprintf(to.err, "warning: %v\n", w)
+		fmt.Fprintf(to.err, "%s%v\n", label, w)
 	}
 	if c.Strict && len(warnings) > 0 {
 		return errSaid
@@ -54,15 +69,30 @@ func (c *check) Run(to streams) error {
 	return nil
 }
 
+// readRules reads a file, a folder, or standard input if path is "-".
+func readRules(path string) ([]rulesfile.File, error) {
+	if path != "-" {
+		return (&sources.File{Path: path}).Read()
+	}
+	data, err := io.ReadAll(io.LimitReader(os.Stdin, sources.MaxFileSize+1))
+	if err == nil && len(data) > sources.MaxFileSize {
+		err = fmt.Errorf("larger than %d bytes, the maximum for a rules file", sources.MaxFileSize)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read standard input: %w", err)
+	}
+	return []rulesfile.File{{Name: "stdin", Data: data}}, nil
+}
+
 type version struct{}
 
-// Run prints the version, the commit and the version of Go.
+// Run prints the version, the commit and the Go version.
 func (version) Run(to streams) error {
 	_, err := fmt.Fprintln(to.out, "weir", versionOf(), runtime.Version())
 	return err
 }
 
-// versionOf is the version that the module was built as, with the commit where the build knows it.
+// versionOf returns the version of the module, and the commit if the build recorded it.
 func versionOf() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -41,5 +41,8 @@ func (f loggedFault) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	enc.AddInt("line", f.Line)
 	enc.AddInt("column", f.Column)
 	enc.AddString("message", f.Message)
+	if f.Remedy != "" {
+		enc.AddString("remedy", f.Remedy)
+	}
 	return nil
 }

@@ -67,13 +67,13 @@ func TestCheck(t *testing.T) {
 	}{
 		{"check " + good, 0, []string{"ok: rules 1, domains 1, files 1\n"}, nil},
 		{"check " + odd + " " + good, 0, []string{"ok: rules 1, domains 2, files 2\n"}, []string{"warning: " + odd + ":2:1: "}},
-		{"check --strict " + odd, 1, nil, []string{"warning: " + odd}},
+		{"check --strict " + odd, 1, nil, []string{odd + ":2:1: key 'unit' has no effect in the file"}},
 		{"check " + bad, 1, nil, []string{
 			bad + ":1:9: config file cannot have empty domain", bad + ":4:24: invalid rate limit unit 'fortnight'",
-			bad + ":4:54: ", bad + ":5:5: config error, unknown key 'limits'",
+			bad + ":4:54: requests_per_unit is -1", bad + ":5:5: unknown key 'limits'",
 		}},
 		{"check " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file"}},
-		{"check", 2, nil, []string{"path"}},
+		{"check", 2, nil, []string{"weir: check: want a file or folder, for example: weir check rules.yaml"}},
 		{"version", 0, []string{"weir ", " " + runtime.Version() + "\n"}, nil},
 		{"/bin/ratelimit check " + good, 0, []string{"ok: rules 1, domains 1, files 1\n"}, nil},
 		{"--no-such-flag", 2, nil, []string{"no-such-flag"}},

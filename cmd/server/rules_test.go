@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -81,5 +82,30 @@ func TestForceStartWithAFaultyOverlay(t *testing.T) {
 	s.log.await(t, seen, "rules loaded")
 	if got := s.left("alice"); got != 9 {
 		t.Errorf("%d left of a funnel that holds 9", got)
+	}
+}
+
+func TestCheckReadsStandardInput(t *testing.T) {
+	before := os.Stdin
+	defer func() { os.Stdin = before }()
+	for text, want := range map[string]struct {
+		code int
+		said string
+	}{
+		rules:           {0, "ok: rules 1, domains 1, files 1\n"},
+		"domian: ugc\n": {1, "stdin:1:1: unknown key 'domian' in the file: did you mean 'domain'?\n"},
+	} {
+		path := filepath.Join(t.TempDir(), "input")
+		write(t, path, text)
+		input, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.Stdin = input
+		var out bytes.Buffer
+		if code := run(t.Context(), []string{"check", "-"}, &out, &out); code != want.code || out.String() != want.said {
+			t.Errorf("%q: exit code %d, %q, want %d, %q", text, code, &out, want.code, want.said)
+		}
+		_ = input.Close()
 	}
 }

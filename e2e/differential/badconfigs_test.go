@@ -13,6 +13,7 @@ import (
 const (
 	loads = "" // as the text that is wanted: none
 	begin = "domain: d\ndescriptors:\n"
+	plain = "plain words, with the remedy"
 )
 
 // configs are files with what is wrong in them: want is the incumbent's text, which Weir's contains. Where they differ,
@@ -25,23 +26,23 @@ var configs = []struct {
 	env          string
 	more         string // another file
 }{
-	{name: "broken YAML", text: "domain: d\ndescriptors: [", want: "error loading config file: yaml: line "},
-	{name: "a list at the top", text: "- a\n", want: "error loading config file: "},
+	{name: "broken YAML", text: "domain: d\ndescriptors: [", want: "error loading config file: yaml: line ", ours: "2:14: '[' is not closed: add ']'", why: plain},
+	{name: "a list at the top", text: "- a\n", want: "error loading config file: ", ours: "1:1: the file is a list, not a map: begin with", why: plain},
 	{name: "negative requests", text: begin + "  - {key: k, rate_limit: {unit: day, requests_per_unit: -1}}\n",
-		want: "error loading config file: yaml: unmarshal errors:\n  line 3: cannot unmarshal !!int `-1` into uint32"},
+		want: "error loading config file: yaml: unmarshal errors:\n  line 3: cannot unmarshal !!int `-1` into uint32", ours: "requests_per_unit is -1: write a whole number", why: plain},
 	{name: "requests above 32 bits",
 		text: begin + "  - {key: k, rate_limit: {unit: day, requests_per_unit: 4294967296}}\n",
 		want: "error loading config file: yaml: unmarshal errors:\n" +
-			"  line 3: cannot unmarshal !!int `4294967296` into uint32"},
+			"  line 3: cannot unmarshal !!int `4294967296` into uint32", ours: "requests_per_unit is 4294967296: write a whole number", why: plain},
 	{name: "requests in words", text: begin + "  - {key: k, rate_limit: {unit: day, requests_per_unit: many}}\n",
-		want: "error loading config file: yaml: unmarshal errors:\n  line 3: cannot unmarshal !!str `many` into uint32"},
-	{name: "a number as key", text: "domain: d\n0.25: x\n", want: "config error, key is not of type string: 0.25"},
+		want: "error loading config file: yaml: unmarshal errors:\n  line 3: cannot unmarshal !!str `many` into uint32", ours: "requests_per_unit is the text 'many': write a whole number", why: plain},
+	{name: "a number as key", text: "domain: d\n0.25: x\n", want: "config error, key is not of type string: 0.25", ours: "the key 0.25 is not a text", why: plain},
 	{name: "an unknown key",
-		text: begin + "  - {key: k, ratelimit: {unit: day}}\n", want: "config error, unknown key 'ratelimit'"},
-	{name: "an anchor's own key", text: "x-anchors: 1\n" + begin, want: "config error, unknown key 'x-anchors'"},
+		text: begin + "  - {key: k, ratelimit: {unit: day}}\n", want: "config error, unknown key 'ratelimit'", ours: "unknown key 'ratelimit' in a descriptor: did you mean 'rate_limit'?", why: plain},
+	{name: "an anchor's own key", text: "x-anchors: 1\n" + begin, want: "config error, unknown key 'x-anchors'", ours: "unknown key 'x-anchors' in the file", why: plain},
 	{name: "a list of text", text: "domain: d\ndescriptors: [a]\n",
-		want: "config error, yaml file contains list of type other than map: a"},
-	{name: "a fraction as value", text: begin + "  - {key: k, value: 1.5}\n", want: "error checking config"},
+		want: "config error, yaml file contains list of type other than map: a", ours: "an item of descriptors is the text 'a', not a map", why: plain},
+	{name: "a fraction as value", text: begin + "  - {key: k, value: 1.5}\n", want: "error checking config", ours: "value is the number 1.5, not a text: quote it: '1.5'", why: plain},
 	{name: "no domain", text: "descriptors: [{key: k}]\n", want: "config file cannot have empty domain"},
 	{name: "an empty file", text: "", want: "config file cannot have empty domain"},
 	{name: "an empty domain", text: "domain: ''\n", want: "config file cannot have empty domain"},

@@ -7,22 +7,27 @@ import (
 	"strings"
 )
 
-// A Fault is something wrong, or suspicious, at a place in a file.
+// A Fault is a mistake in a file, or a probable one.
 type Fault struct {
 	File         string
-	Line, Column int // from 1
-	Message      string
+	Line, Column int    // from 1
+	Message      string // what is wrong, on one line
+	Remedy       string // what to write or do instead, on one line; may be empty
 }
 
-// String is "file:line:column: message".
+// String returns "file:line:column: message: remedy".
 func (f Fault) String() string {
-	return fmt.Sprintf("%s:%d:%d: %s", f.File, f.Line, f.Column, f.Message)
+	text := fmt.Sprintf("%s:%d:%d: %s", f.File, f.Line, f.Column, f.Message)
+	if f.Remedy != "" {
+		text += ": " + f.Remedy
+	}
+	return text
 }
 
-// Faults are all that is wrong with a set of files. It is the error of [Parse], never empty there.
+// Faults are the mistakes in a set of files. [Parse] returns them as its error.
 type Faults []Fault
 
-// Error tells every fault on a line of its own, by file, line and column.
+// Error returns one line for each fault, sorted by file, line and column.
 func (fs Faults) Error() string {
 	sorted := slices.Clone(fs)
 	sorted.sort()

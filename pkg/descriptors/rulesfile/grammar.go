@@ -10,9 +10,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A section is a kind of map in a file, and the keys it may have. From these tables come what the parser takes, what it
-// says of the rest, and the JSON Schema. The incumbent takes its own keys in any map, where they then mean nothing: for
-// those, a wrong place is no fault here either, but in a strict section, which the incumbent does not have.
+// A section is a kind of map in a file, with the keys it may have. The parser, its messages and the JSON Schema use these
+// tables. envoyproxy/ratelimit accepts its own keys in any map and ignores them there. For such a key in the wrong map
+// there is a warning, or a fault in a strict section, which envoyproxy/ratelimit does not have.
 type section struct {
 	id, name string // in the schema, and in messages
 	about    string
@@ -20,12 +20,12 @@ type section struct {
 	strict   bool
 }
 
-// A key is one that a section may have, with what an editor is told of it.
+// A key is a key of a section, with its text in the JSON Schema.
 type key struct {
 	name  string
 	value schema
 	about string
-	new   bool // Weir's own: strict in every way
+	new   bool // Weir's own: in the wrong map it is a fault
 }
 
 const anyUint32 = math.MaxUint32
@@ -73,7 +73,7 @@ var (
 	})
 )
 
-// sections are those of a file of rules, in the order in which the right place of a key is looked for.
+// sections are those of a rules file, in the order in which a misplaced key is searched.
 var sections = []*section{inDescriptor, inRateLimit, inRateLimits, inReplaces, top}
 
 func (s *section) key(name string) *key {
@@ -86,31 +86,47 @@ func (s *section) key(name string) *key {
 }
 
 // String lists the keys of s.
-func (s *section) String() string {
+func (s *section) String() string { return strings.Join(s.names(), ", ") }
+
+func (s *section) names() []string {
 	names := make([]string, len(s.keys))
 	for i, k := range s.keys {
 		names[i] = k.name
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
-// knows tells whether key may stand in a map of this section, and if not, what is wrong with it.
+// knows reports whether a key belongs in a map of this section. If not, it records a fault or a warning.
 func (r *reader) knows(key, value *yaml.Node, in *section) bool {
 	switch {
 	case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
-		r.fault(key, "config error, key is not of type string: %s: want one of %s", quoted(key), in)
+		r.fault(key, "write one of "+in.String(), "the key %s is not a text", quoted(key))
 		return false
 	case in.key(key.Value) != nil:
 		return true
 	case in == inRateLimits && inRateLimit.key(key.Value) != nil:
-		r.fault(key, "%s cannot be used inside rate_limits: use a rate_limit for it", key.Value)
+		r.fault(key, "use a rate_limit for it", "%s is not allowed inside rate_limits", key.Value)
 		return false
 	case in.strict:
-		r.fault(key, "config error, unknown key '%s' in %s: want one of %s", short(key.Value), in.name, in)
+		r.unknown(key, in)
 		return false
 	}
 	r.misplaced(key, value, in)
 	return false
+}
+
+// unknown reports a key that in does not have.
+func (r *reader) unknown(key *yaml.Node, in *section) {
+	remedy, found := nearest(key.Value, in.names())
+	for _, other := range sections {
+		if best := closest(key.Value, other.names()); !found && !in.strict && best != "" {
+			remedy, found = "did you mean '"+best+"'? It belongs in "+other.name, true
+		}
+	}
+	if !found {
+		remedy = "write one of " + in.String()
+	}
+	r.fault(key, remedy, "unknown key '%s' in %s", short(key.Value), in.name)
 }
 
 func (r *reader) misplaced(key, value *yaml.Node, in *section) {
@@ -120,20 +136,19 @@ func (r *reader) misplaced(key, value *yaml.Node, in *section) {
 		case k == nil:
 			continue
 		case k.new:
-			r.fault(key, "config error, unknown key '%s' in %s: it belongs in %s", k.name, in.name, other.name)
+			r.fault(key, "move it into "+other.name, "key '%s' does not belong in %s", k.name, in.name)
 			return
 		}
-		r.warn(key, "key '%s' has no effect in %s: it belongs in %s", k.name, in.name, other.name)
+		r.warn(key, "move it into "+other.name, "key '%s' has no effect in %s", k.name, in.name)
 		if k.name != "metadata" {
 			r.ignored(value, in)
 		}
 		return
 	}
-	r.fault(key, "config error, unknown key '%s': want one of %s", short(key.Value), in)
+	r.unknown(key, in)
 }
 
-// ignored looks at what stands under a key that has no effect, as far as the incumbent does: what it refuses anywhere
-// is no better here.
+// ignored checks the value of a key that has no effect, as far as envoyproxy/ratelimit does.
 func (r *reader) ignored(n *yaml.Node, in *section) {
 	n, ok := r.visit(n)
 	if !ok {
@@ -147,14 +162,14 @@ func (r *reader) ignored(n *yaml.Node, in *section) {
 	case yaml.SequenceNode:
 		for _, item := range n.Content {
 			if item, ok = r.visit(item); ok && item.Kind != yaml.MappingNode {
-				r.fault(item, "config error, yaml file contains list of type other than map: %s", quoted(item))
+				r.fault(item, "write a map after each '- '", "an item of a list is %s, not a map", shape(item))
 				continue
 			}
 			r.ignored(item, in)
 		}
 	default:
 		if n.ShortTag() == "!!float" {
-			r.fault(n, "error checking config: %s is a float", quoted(n))
+			r.fault(n, "write a whole number, or quote it", "%s is not a whole number", quoted(n))
 		}
 	}
 }
@@ -168,12 +183,12 @@ func (r *reader) ignoredMap(n *yaml.Node, in *section) {
 			return
 		case key.ShortTag() == "!!merge":
 		case key.ShortTag() != "!!str":
-			r.fault(key, "config error, key is not of type string: %s", quoted(key))
+			r.fault(key, "quote it", "the key %s is not a text", quoted(key))
 			continue
 		case key.Value == "metadata":
 			continue
 		case !slices.ContainsFunc(sections, known):
-			r.fault(key, "config error, unknown key '%s'", short(key.Value))
+			r.fault(key, "remove it", "unknown key '%s'", short(key.Value))
 			continue
 		}
 		r.ignored(n.Content[i+1], in)

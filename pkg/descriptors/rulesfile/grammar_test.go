@@ -13,9 +13,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// TestWhatTheIncumbentRefuses holds its validation: the files it calls bad, and the text that our fault contains. A "|"
-// parts two files.
-func TestWhatTheIncumbentRefuses(t *testing.T) {
+// TestFaultsOfRatelimit checks the files that envoyproxy/ratelimit refuses. A "|" separates two files.
+func TestFaultsOfRatelimit(t *testing.T) {
 	limit := func(s string) string {
 		return "domain: test-domain\ndescriptors:\n- key: key1\n  value: value1\n" +
 			"  descriptors:\n  - key: subkey1\n    rate_limit: {" + s + "}\n"
@@ -24,19 +23,19 @@ func TestWhatTheIncumbentRefuses(t *testing.T) {
 		return "domain: test-domain\ndescriptors:\n- {" + s + ", rate_limit: {unit: day, requests_per_unit: 1}}\n"
 	}
 	for _, tt := range []struct{ text, want string }{
-		{"'''\n", "error loading config file: yaml: line 2: found unexpected end of stream"},
-		{limit("unit: day, requests_per_unit: -1"), "cannot unmarshal !!int `-1` into uint32"},
-		{"0.25: test-domain\ndomain: d\n", "config error, key is not of type string: 0.25"},
-		{"domain: d\ndescriptors: [{key: k, ratelimit: {unit: day}}]", "config error, unknown key 'ratelimit'"},
-		{limit("unit: day, requestsperunit: 5"), "config error, unknown key 'requestsperunit'"},
-		{"domain: d\ndescriptors: [a]\n", "config error, yaml file contains list of type other than map: a"},
-		{limit("unit: day, replaces: [a]"), "config error, yaml file contains list of type other than map: a"},
-		{descriptor("key: k, value: 1.5"), "error checking config"},
-		{descriptor("key: k, shadow_mode: 1.5"), "error checking config"},
-		{limit("unit: day, requests_per_unit: 18446744073709551615"), "error loading config file"},
-		{limit("unit: day, requests_per_unit: 5.5"), "error checking config"},
-		{descriptor("key: k, quota_mode: maybe"), "cannot unmarshal !!str `maybe` into bool"},
-		{descriptor("key: k, detailed_metric: 'true'"), "cannot unmarshal !!str `true` into bool"},
+		{"'''\n", "''' is not closed"},
+		{limit("unit: day, requests_per_unit: -1"), "requests_per_unit is -1"},
+		{"0.25: test-domain\ndomain: d\n", "the key 0.25 is not a text"},
+		{"domain: d\ndescriptors: [{key: k, ratelimit: {unit: day}}]", "unknown key 'ratelimit' in a descriptor"},
+		{limit("unit: day, requestsperunit: 5"), "unknown key 'requestsperunit' in a rate_limit"},
+		{"domain: d\ndescriptors: [a]\n", "an item of descriptors is the text 'a', not a map"},
+		{limit("unit: day, replaces: [a]"), "an item of replaces is the text 'a', not a map"},
+		{descriptor("key: k, value: 1.5"), "value is the number 1.5, not a text"},
+		{descriptor("key: k, shadow_mode: 1.5"), "shadow_mode is 1.5"},
+		{limit("unit: day, requests_per_unit: 18446744073709551615"), "requests_per_unit is 18446744073709551615"},
+		{limit("unit: day, requests_per_unit: 5.5"), "requests_per_unit is 5.5"},
+		{descriptor("key: k, quota_mode: maybe"), "quota_mode is the text 'maybe'"},
+		{descriptor("key: k, detailed_metric: 'true'"), "detailed_metric is the text 'true'"},
 		{"descriptors:\n", "config file cannot have empty domain"},
 		{"domain: d\n|domain: d\ndescriptors:\n", "duplicate domain 'd' in config file"},
 		{"domain: test-domain\ndescriptors: [{value: value1}]", "descriptor has empty key"},
@@ -56,17 +55,17 @@ func TestWhatTheIncumbentRefuses(t *testing.T) {
 			"share_threshold can only be used with wildcard values (containing '*'), but found key 'k_v'"},
 		{descriptor("key: k, share_threshold: yes"),
 			"share_threshold can only be used with wildcard values (containing '*'), but found key 'k'"},
-		{descriptor("key: k, metadata: {a: .inf}"), "error parsing metadata: "},
-		{descriptor("key: k, metadata: {a: [.nan]}"), "error parsing metadata: "},
-		{descriptor("key: k, metadata: {a: !!binary /w==}"), "error parsing metadata: "},
-		{descriptor("key: k, metadata: {[a]: b}"), "error parsing metadata: "},
-		{descriptor("key: k, metadata: 7"), "error loading config file: cannot unmarshal !!int `7` into a map"},
-		// Under a key that has no effect where it stands, too.
-		{"domain: d\nrate_limit: {limits: 5}\n", "config error, unknown key 'limits'"},
-		{"domain: d\nkey: [a]\n", "config error, yaml file contains list of type other than map: a"},
-		{"domain: d\nname: [{unit: 1.5}]\n", "error checking config"},
-		{"domain: d\nunit: {1: x}\n", "config error, key is not of type string: 1"},
-		{"domain: d\nunit: {capacity: 1}\n", "config error, unknown key 'capacity'"},
+		{descriptor("key: k, metadata: {a: .inf}"), "Envoy cannot receive the number .inf"},
+		{descriptor("key: k, metadata: {a: [.nan]}"), "Envoy cannot receive the number .nan"},
+		{descriptor("key: k, metadata: {a: !!binary /w==}"), "Envoy cannot receive binary data"},
+		{descriptor("key: k, metadata: {[a]: b}"), "a key of metadata is a list"},
+		{descriptor("key: k, metadata: 7"), "metadata is 7, not a map"},
+		// Under a key without effect, too.
+		{"domain: d\nrate_limit: {limits: 5}\n", "unknown key 'limits'"},
+		{"domain: d\nkey: [a]\n", "an item of a list is the text 'a', not a map"},
+		{"domain: d\nname: [{unit: 1.5}]\n", "1.5 is not a whole number"},
+		{"domain: d\nunit: {1: x}\n", "the key 1 is not a text"},
+		{"domain: d\nunit: {capacity: 1}\n", "unknown key 'capacity'"},
 	} {
 		_, err := rulesfile.Parse(files(strings.Split(tt.text, "|")...)...)
 		var faults rulesfile.Faults
@@ -76,18 +75,18 @@ func TestWhatTheIncumbentRefuses(t *testing.T) {
 	}
 }
 
-// TestWhatIsOursIsStrict holds the faults of what the incumbent does not know.
-func TestWhatIsOursIsStrict(t *testing.T) {
+// TestWeirKeysAreStrict checks faults that concern keys of Weir's own.
+func TestWeirKeysAreStrict(t *testing.T) {
 	const two = "rate_limits: [{unit: day, requests_per_unit: 1}, "
 	for _, tt := range []struct{ descriptor, want string }{
-		{two + "{unit: hour, unlimited: true}]", "unlimited cannot be used inside rate_limits: use a rate_limit for it"},
-		{two + "{unit: hour, replaces: []}]", "replaces cannot be used inside rate_limits: use a rate_limit for it"},
-		{two + "{unit: hour, shadow_mode: true}]", "config error, unknown key 'shadow_mode' in a limit of rate_limits"},
+		{two + "{unit: hour, unlimited: true}]", "unlimited is not allowed inside rate_limits"},
+		{two + "{unit: hour, replaces: []}]", "replaces is not allowed inside rate_limits"},
+		{two + "{unit: hour, shadow_mode: true}]", "unknown key 'shadow_mode' in a limit of rate_limits"},
 		{"rate_limit: {unlimited: true, algorithm: funnel}", "algorithm has no meaning when unlimited"},
 		{"rate_limit: {unlimited: true, count_denied: true}", "count_denied has no meaning when unlimited"},
 		{"rate_limit: {unlimited: true, unit_multiplier: 2}", "unit_multiplier has no meaning when unlimited"},
-		{"algorithm: {unit: 1}", "config error, unknown key 'algorithm' in a descriptor: it belongs in a rate_limit"},
-		{"rate_limit: {unit: day, rate_limits: []}", "unknown key 'rate_limits' in a rate_limit: it belongs in a descriptor"},
+		{"algorithm: {unit: 1}", "key 'algorithm' does not belong in a descriptor"},
+		{"rate_limit: {unit: day, rate_limits: []}", "key 'rate_limits' does not belong in a rate_limit"},
 	} {
 		_, err := rulesfile.Parse(files("domain: d\ndescriptors: [{key: k, " + tt.descriptor + "}]\n")...)
 		var faults rulesfile.Faults
@@ -97,23 +96,23 @@ func TestWhatIsOursIsStrict(t *testing.T) {
 	}
 }
 
-// TestTolerated holds what loads though it is odd, and the warning. A '-' wants none.
+// TestTolerated checks files that load with a warning, or without one where the text is '-'.
 func TestTolerated(t *testing.T) {
 	limit := func(s string) string { return "[{key: k, rate_limit: {" + s + "}}]" }
 	const day = "rate_limit: {unit: day, requests_per_unit: 1}"
 	for _, tt := range []struct{ descriptors, want string }{
 		{limit("unlimited: true"), "-"},
 		{limit("unlimited: on, unit: unknown, requests_per_unit: 0"), "-"},
-		{limit("unlimited: true, unit: fortnight"), "2:54: unit 'fortnight' is none, and has no effect when unlimited"},
+		{limit("unlimited: true, unit: fortnight"), "2:54: 'fortnight' is not a unit, and has no effect when unlimited: remove it"},
 		{limit("unlimited: true, requests_per_unit: 5"), "2:54: requests_per_unit has no effect when unlimited"},
-		{limit("unit: day, requests_per_unit: ~"), "2:48: requests_per_unit is missing: it is 0, which denies every hit"},
-		{limit("unit: day, requests_per_unit: 1, unlimited: ~"), "2:70: key 'unlimited' has no value, and so no effect"},
+		{limit("unit: day, requests_per_unit: ~"), "2:48: requests_per_unit is missing, so the limit is 0 and denies every request: set it"},
+		{limit("unit: day, requests_per_unit: 1, unlimited: ~"), "2:70: key 'unlimited' has no value and no effect"},
 		{limit("unit: day, requests_per_unit: 1, name: n, replaces: [{name: m}]"),
-			"2:97: replaces names 'm', which no limit of the domain 'd' has"},
+			"2:97: no limit of the domain 'd' has the name 'm'"},
 		{"[{key: k, rate_limit: {unlimited: true, name: n}}, {key: l, rate_limit: {unlimited: true, replaces: [{name: n}]}}]",
 			"-"},
 		{"[{key: k, rate_limit: {unlimited: true, name: n}}, {key: l, rate_limit: {unlimited: true, name: n}}]",
-			"2:104: name 'n' is that of another limit too, at a.yaml:2: what replaces it replaces both"},
+			"2:104: the limit at a.yaml:2 has the name 'n' too, and 'replaces' replaces both: rename one"},
 		{"[{key: a, " + day + ", shadow_mode: true, quota_mode: yes, detailed_metric: on, value_to_metric: y}]", "-"},
 		{"[{key: a, shadow_mode: true, descriptors: [{key: b, " + day + "}]}]",
 			"2:24: shadow_mode has no effect without a rate_limit beside it"},
@@ -122,8 +121,8 @@ func TestTolerated(t *testing.T) {
 			"2:24: detailed_metric has no effect without"},
 		{"[{key: a, metadata: {x: y}, descriptors: [{key: b, " + day + "}]}]", "2:24: metadata has no effect without"},
 		{"[{key: a, shadow_mode: off, descriptors: [{key: b, " + day + "}]}]", "-"},
-		{"[{key: a, value: b}]", "2:15: the descriptor has neither a limit nor descriptors, and no effect"},
-		{"[{key: a, descriptors: []}]", "2:15: the descriptor has neither a limit nor descriptors, and no effect"},
+		{"[{key: a, value: b}]", "2:15: the descriptor has neither a limit nor descriptors, and exempts nothing"},
+		{"[{key: a, descriptors: []}]", "2:15: the descriptor has neither a limit nor descriptors, and exempts nothing"},
 		{"[{key: a, value: b}, {key: a, " + day + "}]", "-"},
 		{"[{key: a, value: b}, {key: a, value: '*', " + day + "}]", "-"},
 		{"[{key: a, value: b}, {key: b, " + day + "}]", "2:15: the descriptor has neither"},
@@ -131,10 +130,10 @@ func TestTolerated(t *testing.T) {
 			"2:75: envoyproxy/ratelimit refuses this as a duplicate of line 2"},
 		{"[{key: generic_key_login, " + day + "}]", "2:16: a key that begins with 'generic_key_' does not match the key " +
 			"'generic_key' with a value, as it does in envoyproxy/ratelimit: write 'key: generic_key' and 'value: login'"},
-		{"[{key: 'a*b', " + day + "}]", "2:16: the pattern 'a*b' is matched against keys alone"},
+		{"[{key: 'a*b', " + day + "}]", "2:16: the pattern 'a*b' is matched against the key alone"},
 		{"[{key: 'a*', value: 'b', share_threshold: true, " + day + "}]", "-"},
-		{"[{key: a, " + day + ", metadata: {1: x}}]", "2:82: the key 1 in metadata is not a text: it is taken as '1'"},
-		{"[{key: a, " + day + ", metadata: {x: 1, x: 2}}]", "2:88: key 'x' is given twice in one map: only the last counts"},
+		{"[{key: a, " + day + ", metadata: {1: x}}]", "2:82: the key 1 of metadata is not a text, and is read as '1'"},
+		{"[{key: a, " + day + ", metadata: {x: 1, x: 2}}]", "2:88: key 'x' is given twice in one map, and only the last counts"},
 		{"[{key: a, " + day + ", name: {metadata: [1.5], unit: 1}}]", "2:71: key 'name' has no effect in a descriptor"},
 	} {
 		_, w, err := rulesfile.ParseWith(rulesfile.Options{}, files("domain: d\ndescriptors: "+tt.descriptors+"\n")...)
@@ -282,12 +281,12 @@ func TestMergeDomains(t *testing.T) {
 	}
 	_, _, err := rulesfile.ParseWith(merge, files(a, b, "domain: d\ndescriptors:\n- {key: x, value: y"+rest)...)
 	golden(t, err,
-		"c.yaml:3:4: duplicate descriptor composite key 'd.x_y': a.yaml:4 has it too; put what they hold in one")
+		"c.yaml:3:4: duplicate descriptor composite key 'd.x_y': a.yaml:4 has it too: merge them")
 	_, _, err = rulesfile.ParseWith(merge, files("descriptors: []\n", "domain: ''\n")...)
-	golden(t, err, "a.yaml:1:1: config file cannot have empty domain: want 'domain: <name>' at the top\n"+
-		"b.yaml:1:9: config file cannot have empty domain: want 'domain: <name>' at the top")
+	golden(t, err, "a.yaml:1:1: config file cannot have empty domain: write 'domain: <name>' at the top\n"+
+		"b.yaml:1:9: config file cannot have empty domain: write 'domain: <name>' at the top")
 
-	// Names are those of the domain, wherever they stand.
+	// A name counts in all files of its domain.
 	_, warnings, err := rulesfile.ParseWith(merge, files(
 		"domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, replaces: [{name: n}]}}]\n",
 		"domain: d\ndescriptors: [{key: b, rate_limit: {unlimited: true, name: n}}]\n",
@@ -297,7 +296,7 @@ func TestMergeDomains(t *testing.T) {
 	}
 }
 
-// TestManyWildcardsLoadInTime is a file that would be slow if each descriptor were compared with each.
+// TestManyWildcardsLoadInTime would be slow if each descriptor were compared with all others.
 func TestManyWildcardsLoadInTime(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("domain: d\ndescriptors:\n")

@@ -9,24 +9,25 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// limits reads the limits of a descriptor into rule, and tells whether there are any, or none on purpose.
+// limits reads the limits of a descriptor into rule. It reports whether the descriptor has limits or is unlimited.
 func (p *parser) limits(f fields, at location, rule *descriptors.Rule) bool {
 	one, many := f["rate_limit"], f["rate_limits"]
 	if one.key != nil && many.key != nil {
-		p.fault(many.key, "rate_limits stands in place of rate_limit: put that limit in the list too")
+		p.fault(many.key, "move that limit into the list", "rate_limits replaces rate_limit, and both are given")
 	}
 	some := !p.empty(one) && p.single(one.value, at, rule)
 	if many.key == nil {
 		return some
 	}
 	if n, ok := p.visit(many.value); ok && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		p.fault(n, "rate_limits is empty: want at least one limit")
+		p.fault(n, "add a limit", "rate_limits is empty")
 	}
 	return p.list(many, at, rule) || some
 }
 
 // single reads a rate_limit.
 func (p *parser) single(n *yaml.Node, at location, rule *descriptors.Rule) bool {
+	before := p.found
 	f, ok := p.fields(n, inRateLimit)
 	if !ok {
 		return false
@@ -36,48 +37,49 @@ func (p *parser) single(n *yaml.Node, at location, rule *descriptors.Rule) bool 
 	if rule.Unlimited = p.flag(f["unlimited"]); rule.Unlimited {
 		return p.unlimited(f)
 	}
-	l, ok := p.limit(n, f, p.overlay(at))
+	l, ok := p.limit(n, f, p.overlay(at), before)
 	if l.Name = rule.LimitName; ok {
 		rule.Limits = append(rule.Limits, l)
 	}
 	return ok
 }
 
-// unlimited tells what has no place beside it.
+// unlimited reports keys that have no meaning beside it.
 func (p *parser) unlimited(f fields) bool {
 	before := p.found
 	if unit, _ := p.text(f["unit"]); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
-		p.fault(f["unit"].key, "should not specify rate limit unit when unlimited: remove the one or the other")
+		p.fault(f["unit"].key, "remove one of them", "should not specify rate limit unit when unlimited")
 	} else if unit != "" && !strings.EqualFold(unit, descriptors.UnitUnknown.String()) {
-		p.warn(f["unit"].key, "unit '%s' is none, and has no effect when unlimited", short(unit))
+		p.warn(f["unit"].key, "remove it", "'%s' is not a unit, and has no effect when unlimited", short(unit))
 	}
 	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, anyUint32, 0) > 0 {
-		p.warn(f["requests_per_unit"].key, "requests_per_unit has no effect when unlimited")
+		p.warn(f["requests_per_unit"].key, "remove it", "requests_per_unit has no effect when unlimited")
 	}
 	for _, k := range inRateLimit.keys {
 		if key := f[k.name].key; key != nil && k.new {
-			p.fault(key, "%s has no meaning when unlimited: remove the one or the other", k.name)
+			p.fault(key, "remove one of them", "%s has no meaning when unlimited", k.name)
 		}
 	}
 	return p.found == before
 }
 
-// list reads limits that are one group: no two may share a counter.
+// list reads the limits of one group. No two may share a counter.
 func (p *parser) list(f field, at location, rule *descriptors.Rule) bool {
 	ids := map[string]bool{}
 	for _, n := range p.maps(f) {
+		before := p.found
 		f, ok := p.fields(n, inRateLimits)
 		if !ok {
 			continue
 		}
 		name := p.name(f["name"], at.domain)
-		l, ok := p.limit(n, f, nil)
+		l, ok := p.limit(n, f, nil, before)
 		if !ok {
 			continue
 		}
 		if ids[l.Limit.ID()] {
-			p.fault(n, "duplicate limit in rate_limits: it would share a counter with one above of the same algorithm and "+
-				"window; keep the lower, or change the unit or the unit_multiplier")
+			p.fault(n, "keep the lower one, or change unit or unit_multiplier",
+				"duplicate limit in rate_limits: it would share its counter with an earlier one of the same algorithm and window")
 		}
 		ids[l.Limit.ID()] = true
 		if l.Name = name; rule.LimitName == "" {
@@ -88,36 +90,43 @@ func (p *parser) list(f field, at location, rule *descriptors.Rule) bool {
 	return len(rule.Limits) > 0
 }
 
-// limit reads a limit of its map n with the fields f. What it leaves open, the overlay may say.
-func (p *parser) limit(n *yaml.Node, f fields, overlay *policy) (descriptors.RateLimit, bool) {
-	before := p.found
-	unit := p.unit(n, f["unit"])
+// limit reads a limit from its map n with the fields f. The overlay, if not nil, sets what the limit leaves open. If the
+// keys of the map had faults since before, limit does not report faults that follow from them.
+func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (descriptors.RateLimit, bool) {
+	faultyKeys := p.found > before
+	unit := descriptors.UnitUnknown
+	if !faultyKeys || f["unit"].key != nil {
+		unit = p.unit(n, f["unit"])
+	}
 	multiplier := uint32(p.number(f["unit_multiplier"], 1, anyUint32, 1))
 	requests := uint32(0)
 	if where := f["requests_per_unit"].key; p.null(f["requests_per_unit"]) {
 		if where == nil {
 			where = n
 		}
-		p.warn(where, "requests_per_unit is missing: it is 0, which denies every hit")
+		p.warn(where, "set it", "requests_per_unit is missing, so the limit is 0 and denies every request")
 	} else {
 		requests = uint32(p.number(f["requests_per_unit"], 0, anyUint32, 0))
 	}
 	own := p.policy(n, f)
 	sum, borrowed := own.over(overlay)
 	from := blame(overlay, borrowed)
-	for key, problem := range sum.strays() {
+	for key, s := range sum.strays() {
 		where := own.settings[key].key
 		if where == nil {
 			where = n
 		}
-		p.fault(where, "%s%s", problem, from)
+		if !faultyKeys {
+			p.fault(where, s.remedy+from, "%s", s.message)
+		}
 	}
 	if p.found > before || p.stopped {
 		return descriptors.RateLimit{}, false
 	}
 	l, err := descriptors.NewRateLimit(sum.spec(), requests, unit, multiplier)
 	if err != nil {
-		p.fault(n, "%v%s", err, from)
+		message, remedy, _ := strings.Cut(err.Error(), ": ")
+		p.fault(n, remedy+from, "%s", message)
 		return l, false
 	}
 	l.OnError = limiters.OnErrorOf(sum.settings["on_store_error"].value)
@@ -131,12 +140,12 @@ func (p *parser) unit(limit *yaml.Node, f field) descriptors.Unit {
 		if f.value != nil {
 			limit = f.value
 		}
-		p.fault(limit, "invalid rate limit unit '%s': want one of %s", short(text), strings.Join(descriptors.UnitNames(), ", "))
+		p.fault(limit, suggestUnit(text), "invalid rate limit unit '%s'", short(text))
 	}
 	return unit
 }
 
-// name reads the name of a limit. Two limits with one name are replaced together, which is seldom meant.
+// name reads the name of a limit. It warns about a second limit of the same name: both are replaced together.
 func (p *parser) name(f field, domain string) string {
 	name, _ := p.text(f)
 	if name == "" {
@@ -148,7 +157,7 @@ func (p *parser) name(f field, domain string) string {
 	case !taken:
 		p.names[in] = here
 	case first != here: // the same behind an alias is on purpose
-		p.warn(f.key, "name '%s' is that of another limit too, at %v: what replaces it replaces both", short(name), first)
+		p.warn(f.key, "rename one", "the limit at %v has the name '%s' too, and 'replaces' replaces both", first, short(name))
 	}
 	return name
 }
@@ -172,14 +181,15 @@ func (p *parser) replaces(f field, domain, own string) []string {
 		switch {
 		case !ok:
 		case name == "":
-			p.fault(where, "should not have an empty replaces entry: want '- name: <the name of another limit>'")
+			p.fault(where, "write '- name: <the name of another limit>'", "should not have an empty replaces entry")
 		case name == own:
-			p.fault(where, "replaces should not contain name of same descriptor: '%s' is its own", short(name))
+			p.fault(where, "remove it", "replaces should not contain name of same descriptor: '%s' is its own", short(name))
 		default:
 			names = append(names, name)
 			p.later(func() {
 				if _, known := p.names[nameIn{domain, name}]; !known {
-					p.warn(where, "replaces names '%s', which no limit of the domain '%s' has", short(name), short(domain))
+					p.warn(where, "give that limit the name, or remove it", "no limit of the domain '%s' has the name '%s'",
+						short(domain), short(name))
 				}
 			})
 		}
@@ -187,7 +197,7 @@ func (p *parser) replaces(f field, domain, own string) []string {
 	return names
 }
 
-// overlay returns what the overlay says of the rule at a location; nil for nothing.
+// overlay returns the overlay's policy for the rule at a location, nil if it has none.
 func (p *parser) overlay(at location) *policy {
 	o := p.options.Overlay.match(at.domain, at.path)
 	if o != nil {

@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// metadata reads a map of anything that google.protobuf.Struct can hold. Nothing is nil.
+// metadata reads a map of values that google.protobuf.Struct can hold. It returns nil for an absent one.
 func (r *reader) metadata(f field) map[string]any {
 	if r.empty(f) {
 		return nil
@@ -17,7 +17,7 @@ func (r *reader) metadata(f field) map[string]any {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		r.fault(n, "error loading config file: cannot unmarshal %s into a map: metadata wants a map", shape(n))
+		r.fault(n, "write a map", "metadata is %s, not a map", shape(n))
 		return nil
 	}
 	m := map[string]any{}
@@ -25,7 +25,7 @@ func (r *reader) metadata(f field) map[string]any {
 	return m
 }
 
-// object reads a map into m, where a key that is there stays: those of the map itself go before merged ones.
+// object reads a map into m. Keys already in m stay. Keys of the map itself replace merged ones.
 func (r *reader) object(n *yaml.Node, m map[string]any) {
 	r.depth++
 	defer func() { r.depth-- }()
@@ -39,13 +39,13 @@ func (r *reader) object(n *yaml.Node, m map[string]any) {
 			merged = append(merged, n.Content[i+1])
 			continue
 		case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!null" || key.ShortTag() == "!!binary":
-			r.fault(key, "error parsing metadata: %s is no key: want a text", quoted(key))
+			r.fault(key, "write a text", "a key of metadata is %s", shape(key))
 			continue
 		case key.ShortTag() != "!!str":
-			r.warn(key, "the key %s in metadata is not a text: it is taken as '%s'", quoted(key), quoted(key))
+			r.warn(key, "quote it", "the key %s of metadata is not a text, and is read as '%s'", quoted(key), quoted(key))
 		}
 		if _, twice := own[key.Value]; twice {
-			r.warn(key, "key '%s' is given twice in one map: only the last counts", short(key.Value))
+			r.warn(key, "remove one", "key '%s' is given twice in one map, and only the last counts", short(key.Value))
 		}
 		own[key.Value] = r.value(n.Content[i+1])
 	}
@@ -72,7 +72,7 @@ func (r *reader) mergeObject(n *yaml.Node, m map[string]any) {
 			r.mergeObject(item, m)
 		}
 	default:
-		r.fault(n, "error loading config file: cannot unmarshal %s into a map: '<<' wants a map, or a list of maps", shape(n))
+		r.fault(n, "write a map or a list of maps", "'<<' is %s", shape(n))
 	}
 }
 
@@ -99,7 +99,7 @@ func (r *reader) value(n *yaml.Node) any {
 }
 
 func (r *reader) scalar(n *yaml.Node) any {
-	if b, ok := truth(n); ok {
+	if b, ok := parseBool(n); ok {
 		return b
 	}
 	switch n.ShortTag() {
@@ -108,14 +108,14 @@ func (r *reader) scalar(n *yaml.Node) any {
 	case "!!int", "!!float":
 		var f float64
 		if err := n.Decode(&f); err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-			r.fault(n, "error parsing metadata: the number %s cannot be told to Envoy: want a finite one", quoted(n))
+			r.fault(n, "write a finite number", "Envoy cannot receive the number %s in metadata", quoted(n))
 			return nil
 		}
 		return f
 	case "!!binary":
 		var s string
 		if err := n.Decode(&s); err != nil || !utf8.ValidString(s) {
-			r.fault(n, "error parsing metadata: !!binary that is not text cannot be told to Envoy: want text")
+			r.fault(n, "write text", "Envoy cannot receive binary data in metadata")
 			return nil
 		}
 		return s

@@ -70,7 +70,7 @@ func TestFilesOfOneDomainMayNotDisagreeOnStoreErrors(t *testing.T) {
 		t.Errorf("said twice and the same: %v", err)
 	}
 	_, _, err = rulesfile.ParseWith(merge, files(whenLost, fmt.Sprintf(more, "deny"))...)
-	if err == nil || !strings.HasPrefix(err.Error(), "b.yaml:2:1: on_store_error 'deny' is not what a.yaml:2 says of the domain, 'allow'") {
+	if err == nil || !strings.HasPrefix(err.Error(), "b.yaml:2:1: on_store_error is 'deny' here and 'allow' in a.yaml:2: set it once") {
 		t.Errorf("got %v", err)
 	}
 }

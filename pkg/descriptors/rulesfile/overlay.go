@@ -9,8 +9,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// An Overlay says how limits are kept that arrive without a word about it: rules by xDS have no field for an algorithm.
-// It does not change and may be shared; nil says nothing.
+// An Overlay sets the algorithm and policy of limits that have none, such as those by xDS. It is immutable and safe for
+// concurrent use. A nil Overlay sets nothing.
 type Overlay struct {
 	rules    *descriptors.Rules // they find the policies, and limit nothing
 	policies map[*descriptors.Rule]*policy
@@ -66,7 +66,7 @@ func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
 	}
 }
 
-// warn tells what was odd about the overlay, and what of it no rule has matched.
+// warn returns the warnings of the overlay, and one for each of its policies that no rule has matched.
 func (o *Overlay) warn(applied map[*policy]bool) Faults {
 	if o == nil {
 		return nil
@@ -75,7 +75,7 @@ func (o *Overlay) warn(applied map[*policy]bool) Faults {
 	for _, p := range o.policies {
 		if !applied[p] {
 			all = append(all, Fault{p.file, p.at.Line, p.at.Column,
-				"the overlay has no effect here: it matches no rate_limit of the rules"})
+				"the overlay has no effect here, because it matches no rate_limit of the rules", "correct its keys and values, or remove it"})
 		}
 	}
 	return all
@@ -98,9 +98,9 @@ func (p *overlayParser) top(root *yaml.Node) {
 	switch first, taken := p.homes[domain]; {
 	case !ok:
 	case domain == "":
-		p.fault(f["domain"].value, noDomain)
+		p.fault(f["domain"].value, domainRemedy, noDomain)
 	case taken:
-		p.fault(f["domain"].value, "duplicate domain '%s' in overlay: %s has it too; put all its descriptors in one file",
+		p.fault(f["domain"].value, "put all its descriptors in one file", "duplicate domain '%s' in overlay: %s has it too",
 			short(domain), first)
 	default:
 		p.homes[domain] = p.file
@@ -133,10 +133,9 @@ func (p *overlayParser) descriptor(n *yaml.Node, at *descriptors.Node, taken map
 	switch first := taken[e]; {
 	case !keyOK || !valueOK:
 	case key == "":
-		p.fault(n, "descriptor has empty key: want 'key: <name>'")
+		p.fault(n, "write 'key: <name>'", "descriptor has empty key")
 	case first > 0:
-		p.fault(f["key"].key, "duplicate descriptor '%s': line %d has it too; put what they hold in one",
-			short(e.Joined()), first)
+		p.fault(f["key"].key, "merge them", "duplicate descriptor '%s': line %d has it too", short(e.Joined()), first)
 	default:
 		taken[e] = f["key"].key.Line
 	}
@@ -156,7 +155,7 @@ func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
 	if policy.settings["algorithm"].key == nil {
 		return // the rules may say which
 	}
-	for key, problem := range policy.strays() {
-		p.fault(policy.settings[key].key, "%s", problem)
+	for key, s := range policy.strays() {
+		p.fault(policy.settings[key].key, s.remedy, "%s", s.message)
 	}
 }

@@ -74,15 +74,15 @@ descriptors:
 	for _, w := range warnings {
 		got = append(got, w.String())
 	}
-	want := "o.yaml:11:27: the overlay has no effect here: it matches no rate_limit of the rules\n" +
-		"o.yaml:12:27: the overlay has no effect here: it matches no rate_limit of the rules\n" +
-		"o.yaml:13:29: the overlay has no effect here: it matches no rate_limit of the rules"
+	const effect = "the overlay has no effect here, because it matches no rate_limit of the rules: correct its keys and values, " +
+		"or remove it"
+	want := "o.yaml:11:27: " + effect + "\no.yaml:12:27: " + effect + "\no.yaml:13:29: " + effect
 	if strings.Join(got, "\n") != want {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
 	}
 }
 
-// TestOverlayMatchesAsRequestsDo holds the order: exact, wildcards in file order, the key alone, and no way back.
+// TestOverlayMatchesAsRequestsDo checks the order: exact, wildcards in file order, the key alone. A choice is final.
 func TestOverlayMatchesAsRequestsDo(t *testing.T) {
 	for _, tt := range []struct{ overlay, want string }{
 		{"[{key: k, rate_limit: {algorithm: funnel}}, {key: k, value: v, rate_limit: {algorithm: sliding_log}}]",
@@ -117,8 +117,7 @@ func TestAFaultNamesTheOverlayToo(t *testing.T) {
 			"a.yaml:2:70: window_start has no meaning for the algorithm funnel: remove it, or set algorithm: fixed_window " +
 				"(the overlay sets algorithm, count_denied, at o.yaml:2:37)"},
 		{"{algorithm: funnel}", "requests_per_unit: -1",
-			"a.yaml:2:67: error loading config file: yaml: unmarshal errors:\n  line 2: cannot unmarshal !!int `-1` into uint32: requests_per_unit wants a whole " +
-				"number from 0 to 4294967295"},
+			"a.yaml:2:67: requests_per_unit is -1: write a whole number from 0 to 4294967295"},
 	} {
 		_, err := overlaid("domain: d\ndescriptors: [{key: k, rate_limit: "+tt.overlay+"}]\n",
 			"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, "+tt.limit+"}}]\n")
@@ -130,21 +129,21 @@ func TestOverlayFaults(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"", "a.yaml:1:1: config file cannot have empty domain"},
 		{"domain: d\n|domain: e\n|domain: d\n", "c.yaml:1:9: duplicate domain 'd' in overlay: a.yaml has it too"},
-		{"domain: d\nunit: day\n", "a.yaml:2:1: config error, unknown key 'unit' in an overlay: want one of domain"},
+		{"domain: d\nunit: day\n", "a.yaml:2:1: unknown key 'unit' in an overlay: write one of domain"},
 		{"domain: d\ndescriptors: [{key: k, shadow_mode: true}]",
-			"a.yaml:2:24: config error, unknown key 'shadow_mode' in a descriptor of an overlay: want one of key, value"},
+			"a.yaml:2:24: unknown key 'shadow_mode' in a descriptor of an overlay: write one of key, value"},
 		{"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day}}]",
-			"a.yaml:2:37: config error, unknown key 'unit' in a rate_limit of an overlay: want one of algorithm, window_start"},
-		{"domain: d\ndescriptors: [{key: k, rate_limits: []}]", "a.yaml:2:24: config error, unknown key 'rate_limits'"},
+			"a.yaml:2:37: unknown key 'unit' in a rate_limit of an overlay: write one of algorithm, window_start"},
+		{"domain: d\ndescriptors: [{key: k, rate_limits: []}]", "a.yaml:2:24: unknown key 'rate_limits'"},
 		{"domain: d\ndescriptors: [{value: k}]", "a.yaml:2:15: descriptor has empty key"},
 		{"domain: d\ndescriptors: [{key: k}, {key: k}]", "a.yaml:2:26: duplicate descriptor 'k': line 2 has it too"},
 		{"domain: d\ndescriptors: [{key: k, rate_limit: {algorithm: x}}]", "a.yaml:2:48: unknown algorithm 'x'"},
 		{"domain: d\ndescriptors: [{key: k, rate_limit: {algorithm: sliding_log, capacity: 3}}]",
 			"a.yaml:2:61: capacity has no meaning for the algorithm sliding_log"},
-		{"domain: d\ndescriptors: [{key: k, rate_limit: {capacity: 0}}]", "a.yaml:2:47: value 0 is too small"},
-		{"domain: d\ndescriptors: [{key: k, rate_limit: {count_denied: yes}}]", "a.yaml:2:51: cannot read !!str `yes`"},
+		{"domain: d\ndescriptors: [{key: k, rate_limit: {capacity: 0}}]", "a.yaml:2:47: capacity is 0"},
+		{"domain: d\ndescriptors: [{key: k, rate_limit: {count_denied: yes}}]", "a.yaml:2:51: count_denied is the text 'yes'"},
 		{"domain: d\ndescriptors: &a [{key: k, descriptors: *a}]", "a.yaml:2:19: nested too deeply"},
-		{": [\n", "a.yaml:1:1: error loading config file: yaml: "},
+		{": [\n", "a.yaml:1:3: '[' is not closed: add ']'"},
 	} {
 		o, err := rulesfile.ParseOverlay(files(strings.Split(tt.text, "|")...)...)
 		var faults rulesfile.Faults

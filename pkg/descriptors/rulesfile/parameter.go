@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,7 +76,7 @@ func (r *reader) duration(f field, p *parameter) string {
 	least, most := time.Duration(p.Min)*time.Microsecond, time.Duration(p.Max)*time.Microsecond
 	d, err := time.ParseDuration(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || d < least || d > most || d%time.Microsecond != 0 {
-		r.fault(n, "cannot read %s: %s wants a duration from %v to %v, such as 90s or 1h30m", shape(n), p.Key, least, most)
+		r.fault(n, fmt.Sprintf("write a duration from %v to %v, such as 90s or 1h30m", least, most), "%s is %s", p.Key, shape(n))
 		return ""
 	}
 	return d.String()

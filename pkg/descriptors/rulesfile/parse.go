@@ -86,30 +86,56 @@ func (p *parser) parse(data []byte) {
 	}
 }
 
-// root is the root of the first document, nil where it told a fault.
+// root returns the root of the first document, nil if it reported a fault.
 func (r *reader) root(data []byte) *yaml.Node {
 	root, more, err := decode(data)
 	if err != nil {
-		line := 1
-		// The library tells a place in its text alone. Where it tells none, the place is the first line.
-		_, _ = fmt.Sscanf(err.Error(), "yaml: line %d:", &line)
-		r.fault(&yaml.Node{Line: line, Column: 1}, "error loading config file: %v", err)
+		m := explain(data, err)
+		r.fault(&yaml.Node{Line: m.line, Column: m.column}, m.remedy, "%s", m.message)
 		return nil
 	}
 	if more != nil {
-		r.warn(more, "the file has several YAML documents: only the first counts; put each in a file of its own")
+		r.warn(more, "put each document in a file of its own", "only the first YAML document of a file is read, and this one is not")
 	}
 	if root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
-		r.fault(root, noDomain)
+		r.fault(root, domainRemedy, noDomain)
+		return nil
+	}
+	if kind := manifestKind(root); kind != "" {
+		r.fault(root, manifestRemedy(kind), "this is a Kubernetes manifest of the kind %s, not a rules file", short(kind))
 		return nil
 	}
 	return root
 }
 
-// decode gives the root of the first document, nil if there is none, and where another begins, nil if nowhere.
+// manifestKind returns the kind of a Kubernetes manifest, "" for another file.
+func manifestKind(root *yaml.Node) string {
+	kind, version := "", false
+	for i := 0; i+1 < len(root.Content) && root.Kind == yaml.MappingNode; i += 2 {
+		switch root.Content[i].Value {
+		case "kind":
+			kind = root.Content[i+1].Value
+		case "apiVersion":
+			version = true
+		}
+	}
+	if !version {
+		return ""
+	}
+	return kind
+}
+
+func manifestRemedy(kind string) string {
+	if kind == "ConfigMap" {
+		return "put the text of the key under data in a file of its own"
+	}
+	return "write a file that begins with 'domain: <name>'"
+}
+
+// decode returns the root of the first document and the begin of the second. Each is nil if there is none.
 func decode(data []byte) (root, more *yaml.Node, err error) {
 	defer func() {
-		// The library reports what it thinks impossible by a panic. No file may stop the server.
+		// The library panics on input that it considers impossible. No file may stop the server.
 		if p := recover(); p != nil {
 			err = fmt.Errorf("yaml: %v", p)
 		}
@@ -125,7 +151,7 @@ func decode(data []byte) (root, more *yaml.Node, err error) {
 	if len(first.Content) > 0 {
 		root = first.Content[0]
 	}
-	// What follows the first document need not be valid: nothing reads it.
+	// The second document need not be valid: it is not read.
 	if d.Decode(&second) == nil {
 		more = &second
 	}

@@ -130,30 +130,26 @@ descriptors:
       - second
 `, "domain: d\n", "", "domain: [\n")...)
 	golden(t, err, `
-a.yaml:2:1: config error, unknown key 'limits': want one of domain, descriptors, on_store_error
-a.yaml:5:5: config error, unknown key 'ratelimit': want one of key, value, rate_limit, descriptors, `+
-		`rate_limits, shadow_mode, quota_mode, detailed_metric, value_to_metric, share_threshold, metadata
-a.yaml:6:5: descriptor has empty key: want 'key: <name>'
-a.yaml:7:10: descriptor has empty key: want 'key: <name>'
-a.yaml:9:12: error checking config: value is the float 1.5: write it in quotes, '1.5', to make it text
-a.yaml:13:10: duplicate descriptor composite key 'd.x.k_v': line 12 has it too; put what they hold in one
-a.yaml:15:24: invalid rate limit unit 'fortnight': want one of second, minute, hour, day, week, month, year
-a.yaml:15:54: error loading config file: yaml: unmarshal errors:
-  line 15: cannot unmarshal !!int `+"`-1`"+` into uint32: requests_per_unit wants `+
-		`a whole number from 0 to 4294967295
+a.yaml:2:1: unknown key 'limits' in the file: write one of domain, descriptors, on_store_error
+a.yaml:5:5: unknown key 'ratelimit' in a descriptor: did you mean 'rate_limit'?
+a.yaml:6:5: descriptor has empty key: write 'key: <name>'
+a.yaml:7:10: descriptor has empty key: write 'key: <name>'
+a.yaml:9:12: value is the number 1.5, not a text: quote it: '1.5'
+a.yaml:13:10: duplicate descriptor composite key 'd.x.k_v': line 12 has it too: merge them
+a.yaml:15:24: invalid rate limit unit 'fortnight': write one of second, minute, hour, day, week, month, year
+a.yaml:15:54: requests_per_unit is -1: write a whole number from 0 to 4294967295
 a.yaml:17:17: a sliding log of 5000000 hits is too large: want at most 1000000, or the algorithm funnel, `+
 		`which needs no memory per hit
 a.yaml:19:51: capacity has no meaning for the algorithm fixed_window: remove it, or set algorithm: funnel
-a.yaml:19:78: unknown window_start 'noon': want one of clock, first_hit
-a.yaml:21:5: config error, unknown key 'algorithm' in a descriptor: it belongs in a rate_limit
-a.yaml:24:9: duplicate limit in rate_limits: it would share a counter with one above of the same algorithm `+
-		`and window; keep the lower, or change the unit or the unit_multiplier
-a.yaml:25:9: config error, yaml file contains list of type other than map: second: `+
-		`rate_limits wants a map after each '-'
-b.yaml:1:9: duplicate domain 'd' in config file: a.yaml has it too; put all its descriptors in one file, `+
+a.yaml:19:78: unknown window_start 'noon': write one of clock, first_hit
+a.yaml:21:5: key 'algorithm' does not belong in a descriptor: move it into a rate_limit
+a.yaml:24:9: duplicate limit in rate_limits: it would share its counter with an earlier one of the `+
+		`same algorithm and window: keep the lower one, or change unit or unit_multiplier
+a.yaml:25:9: an item of rate_limits is the text 'second', not a map: write a map after each '- '
+b.yaml:1:9: duplicate domain 'd' in config file: a.yaml has it too: put all its descriptors in one file, `+
 		`or set MERGE_DOMAIN_CONFIG
-c.yaml:1:1: config file cannot have empty domain: want 'domain: <name>' at the top
-d.yaml:1:1: error loading config file: yaml: line 1: did not find expected node content
+c.yaml:1:1: config file cannot have empty domain: write 'domain: <name>' at the top
+d.yaml:1:9: '[' is not closed: add ']'
 `)
 }
 
@@ -164,58 +160,58 @@ func golden(t *testing.T, err error, want string) {
 	}
 }
 
-// TestFaults holds one fault per row: what is wrong in the body of a rate_limit, a descriptor or a file.
+// TestFaults checks files with one fault each: in a rate_limit, in a descriptor or at the top.
 func TestFaults(t *testing.T) {
 	limit := func(s string) string {
 		return "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, " + s + "}}]\n"
 	}
 	descriptor := func(s string) string { return "domain: d\ndescriptors: [{key: a, " + s + "}]\n" }
 	for _, tt := range []struct{ text, want string }{
-		{limit("requests_per_unit: 1.5"), "2:67: error checking config: 1.5 is a float"},
-		{limit("requests_per_unit: 99999999999999999999"), "2:67: error checking config: 99999999999999999999 is too large"},
-		{limit("requests_per_unit: 1e3"), "2:67: error checking config: 1e3 is a float"},
-		{limit("requests_per_unit: 4294967296"), "2:67: error loading config file: yaml: unmarshal errors:\n  line 2: cannot unmarshal !!int `4294967296`"},
-		{limit("requests_per_unit: x"), "2:67: error loading config file: yaml: unmarshal errors:\n  line 2: cannot unmarshal !!str `x` into uint32"},
-		{limit("requests_per_unit: '5'"), "2:67: error loading config file: yaml: unmarshal errors:\n  line 2: cannot unmarshal !!str `5` into uint32"},
-		{limit("unit_multiplier: ~"), "2:65: empty value: unit_multiplier wants a whole number"},
-		{limit("requests_per_unit: [1]"), "2:67: error loading config file: yaml: unmarshal errors:\n  line 2: cannot unmarshal !!seq into uint32"},
-		{limit("unit_multiplier: 0"), "2:65: value 0 is too small: unit_multiplier wants a whole number from 1"},
+		{limit("requests_per_unit: 1.5"), "2:67: requests_per_unit is 1.5: write a whole number from 0"},
+		{limit("requests_per_unit: 99999999999999999999"), "2:67: requests_per_unit is 99999999999999999999: write"},
+		{limit("requests_per_unit: 1e3"), "2:67: requests_per_unit is 1e3"},
+		{limit("requests_per_unit: 4294967296"), "2:67: requests_per_unit is 4294967296"},
+		{limit("requests_per_unit: x"), "2:67: requests_per_unit is the text 'x': write a whole number"},
+		{limit("requests_per_unit: '5'"), "2:67: requests_per_unit is the text '5': remove the quotes: 'requests_per_unit: 5'"},
+		{limit("unit_multiplier: ~"), "2:65: unit_multiplier is empty: write a whole number"},
+		{limit("requests_per_unit: [1]"), "2:67: requests_per_unit is a list"},
+		{limit("unit_multiplier: 0"), "2:65: unit_multiplier is 0: write a whole number from 1"},
 		{limit("unit_multiplier: 3651"), "2:36: a unit_multiplier of 3651 is too large for the unit day: want at most 3650"},
 		{limit("algorithm: sliding_window"),
-			"2:59: unknown algorithm 'sliding_window': want one of fixed_window, sliding_log, funnel"},
-		{limit("algorithm: ~"), "2:59: unknown algorithm 'null'"},
+			"2:59: unknown algorithm 'sliding_window': write 'sliding_log'"},
+		{limit("algorithm: ~"), "2:59: algorithm is empty: write one of fixed_window"},
 		{limit("algorithm: funnel, window_start: clock"), "2:67: window_start has no meaning for the algorithm funnel"},
-		{limit("algorithm: funnel, capacity: 0"), "2:77: value 0 is too small: capacity wants a whole number from 1"},
+		{limit("algorithm: funnel, capacity: 0"), "2:77: capacity is 0: write a whole number from 1"},
 		{limit("algorithm: funnel, capacity: 2"), "2:36: a funnel that leaks nothing has no use for a capacity"},
-		{limit("count_denied: yes"), "2:62: cannot read !!str `yes`: count_denied wants true or false"},
-		{limit("on_store_error: retry"), "2:64: unknown on_store_error 'retry': want one of error, allow, deny, local"},
+		{limit("count_denied: yes"), "2:62: count_denied is the text 'yes': write true or false"},
+		{limit("on_store_error: retry"), "2:64: unknown on_store_error 'retry': write one of error, allow, deny, local"},
 		{descriptor("rate_limit: {unlimited: true, on_store_error: deny}"), "2:54: on_store_error has no meaning when unlimited"},
-		{descriptor("on_store_error: deny"), "2:24: config error, unknown key 'on_store_error' in a descriptor: it belongs in a rate_limit"},
-		{"domain: d\non_store_error:\n", "2:16: unknown on_store_error 'null'"},
-		{limit("<<: 3"), "2:52: error loading config file: cannot unmarshal !!int `3` into a map"},
+		{descriptor("on_store_error: deny"), "2:24: key 'on_store_error' does not belong in a descriptor: move it into a rate_limit"},
+		{"domain: d\non_store_error:\n", "2:16: on_store_error is empty: write one of error"},
+		{limit("<<: 3"), "2:52: a rate_limit is 3, not a map"},
 		{descriptor("rate_limit: {requests_per_unit: 1}"), "2:36: invalid rate limit unit ''"},
 		{descriptor("rate_limit: {unit: unknown}"), "2:43: invalid rate limit unit 'unknown'"},
-		{descriptor("rate_limit: 5"), "2:36: error loading config file: cannot unmarshal !!int `5` into a map: want"},
-		{descriptor("rate_limit: [{unit: day}]"), "2:36: error loading config file: cannot unmarshal !!seq into a map"},
-		{descriptor("rate_limits: []"), "2:37: rate_limits is empty: want at least one limit"},
-		{descriptor("rate_limits: ~"), "2:37: error loading config file: cannot unmarshal !!null `null` into a list"},
+		{descriptor("rate_limit: 5"), "2:36: a rate_limit is 5, not a map: write a map with the keys unit,"},
+		{descriptor("rate_limit: [{unit: day}]"), "2:36: rate_limit is a list: use rate_limits for several limits"},
+		{descriptor("rate_limits: []"), "2:37: rate_limits is empty: add a limit"},
+		{descriptor("rate_limits: ~"), "2:37: rate_limits is empty, not a list: begin each item with '- '"},
 		{descriptor("rate_limit: {unit: day, requests_per_unit: 1}, rate_limits: [{unit: hour, requests_per_unit: 1}]"),
-			"2:71: rate_limits stands in place of rate_limit"},
-		{descriptor("value: [x]"), "2:31: error loading config file: yaml: unmarshal errors:\n  line 2: cannot unmarshal !!seq into string: value wants a text"},
-		{descriptor("value: !!binary aGk="), "2:31: error loading config file: yaml: unmarshal errors:\n  line 2: cannot unmarshal !!binary"},
-		{descriptor("0.25: x"), "2:24: config error, key is not of type string: 0.25"},
-		{descriptor("? [x] : y"), "2:26: config error, key is not of type string: a seq"},
-		{descriptor(`"a\nb": x`), "2:24: config error, unknown key 'a\uFFFDb'"},
-		{descriptor("descriptors: {key: b}"), "2:37: error loading config file: cannot unmarshal !!map into a list"},
-		{descriptor("descriptors: [~]"), "2:38: config error, yaml file contains list of type other than map: null"},
-		{"x-anchors: 1\ndomain: d\n", "1:1: config error, unknown key 'x-anchors'"},
-		{"just text", "1:1: error loading config file: cannot unmarshal !!str `just text` into a map"},
+			"2:71: rate_limits replaces rate_limit, and both are given: move that limit into the list"},
+		{descriptor("value: [x]"), "2:31: value is a list, not a text"},
+		{descriptor("value: !!binary aGk="), "2:31: value is binary data, not a text"},
+		{descriptor("0.25: x"), "2:24: the key 0.25 is not a text"},
+		{descriptor("? [x] : y"), "2:26: the key a list is not a text"},
+		{descriptor(`"a\nb": x`), "2:24: unknown key 'a\uFFFDb'"},
+		{descriptor("descriptors: {key: b}"), "2:37: descriptors is a map, not a list: begin each item with '- '"},
+		{descriptor("descriptors: [~]"), "2:38: an item of descriptors is empty, not a map"},
+		{"x-anchors: 1\ndomain: d\n", "1:1: unknown key 'x-anchors'"},
+		{"just text", "1:1: the file is the text 'just text', not a map: begin with"},
 		{"domain: ''\n", "1:9: config file cannot have empty domain"},
 		{"descriptors: []\n", "1:1: config file cannot have empty domain"},
 		{"# nothing\n", "1:1: config file cannot have empty domain"},
 		{"--- ~\n", "1:5: config file cannot have empty domain"},
-		{"domain: d\n\tx: 1\n", "2:1: error loading config file: yaml: line 2: found a tab character"},
-		{"domain: *nope\n", "1:1: error loading config file: yaml: unknown anchor 'nope'"},
+		{"domain: d\n\tx: 1\n", "2:1: a tab indents this line: use spaces"},
+		{"domain: *nope\n", "1:9: the alias '*nope' has no anchor '&nope': quote it if it is text: '*nope'"},
 		{"domain: d\ndescriptors: &a [{key: k, descriptors: *a}]\n", "2:19: nested too deeply"},
 		{"domain: d\n<<: &a {<<: *a}\n", "2:9: nested too deeply"},
 		{bomb(), "4:15: the file is too large"},
@@ -228,7 +224,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// bomb is a billion maps behind aliases, but for the bound.
+// bomb returns a file with a billion maps behind aliases.
 func bomb() string {
 	text := "domain: d\ndescriptors:\n- key: a\n  rate_limit: &l0 {unit: day, requests_per_unit: 1}\n"
 	for i := range 9 {
@@ -257,16 +253,16 @@ domain: [
 		got = append(got, w.String())
 	}
 	want := []string{
-		"a.yaml:2:1: key 'unit' has no effect in the file: it belongs in a rate_limit",
-		"a.yaml:5:5: key 'key' is given twice in one map: only the last counts",
-		"a.yaml:6:5: key 'unit' has no effect in a descriptor: it belongs in a rate_limit",
-		"a.yaml:7:17: requests_per_unit is missing: it is 0, which denies every hit",
-		"a.yaml:7:29: key 'unit' is given twice in one map: only the last counts",
-		"a.yaml:8:5: the descriptor has neither a limit nor descriptors, and no effect: " +
-			"nothing else at its level matches the same",
-		"a.yaml:9:5: key 'rate_limit' has no value, and so no effect",
-		"a.yaml:10:5: key 'descriptors' has no value, and so no effect",
-		"b.yaml:2:1: the file has several YAML documents: only the first counts; put each in a file of its own",
+		"a.yaml:2:1: key 'unit' has no effect in the file: move it into a rate_limit",
+		"a.yaml:5:5: key 'key' is given twice in one map, and only the last counts: remove one",
+		"a.yaml:6:5: key 'unit' has no effect in a descriptor: move it into a rate_limit",
+		"a.yaml:7:17: requests_per_unit is missing, so the limit is 0 and denies every request: set it",
+		"a.yaml:7:29: key 'unit' is given twice in one map, and only the last counts: remove one",
+		"a.yaml:8:5: the descriptor has neither a limit nor descriptors, and exempts nothing at its level: " +
+			"add a rate_limit, or remove it",
+		"a.yaml:9:5: key 'rate_limit' has no value and no effect: remove it, or give it a value",
+		"a.yaml:10:5: key 'descriptors' has no value and no effect: remove it, or give it a value",
+		"b.yaml:2:1: only the first YAML document of a file is read, and this one is not: put each document in a file of its own",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -276,7 +272,7 @@ domain: [
 	}
 }
 
-// TestText holds what is the same text to the incumbent.
+// TestText checks values that envoyproxy/ratelimit reads as texts.
 func TestText(t *testing.T) {
 	for text, want := range map[string]string{
 		"123": "123", "true": "true", "'1.5'": "1.5", "2020-01-01": "2020-01-01", "yes": "yes", "0x10": "0x10",

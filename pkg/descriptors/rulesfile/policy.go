@@ -41,7 +41,7 @@ func (r *reader) policy(n *yaml.Node, f fields) *policy {
 	return p
 }
 
-// onError is what an on_store_error says, nothing if it is absent.
+// onError returns the value of an on_store_error, limiters.OnErrorUnsaid if it is absent.
 func (r *reader) onError(f field) limiters.OnError {
 	if f.key == nil {
 		return limiters.OnErrorUnsaid
@@ -76,13 +76,18 @@ func (p *policy) algorithm() string {
 	return limiters.DefaultAlgorithm
 }
 
-// strays returns the parameters that the algorithm does not take, each with the text of the fault.
-func (p *policy) strays() map[string]string {
-	strays, algorithm := map[string]string{}, p.algorithm()
+// A stray is the fault of a parameter that the algorithm does not take.
+type stray struct{ message, remedy string }
+
+// strays returns the parameters that the algorithm does not take.
+func (p *policy) strays() map[string]stray {
+	strays, algorithm := map[string]stray{}, p.algorithm()
 	for _, known := range parameters {
 		if _, set := p.settings[known.Key]; set && algorithm != "" && !slices.Contains(known.algorithms, algorithm) {
-			strays[known.Key] = fmt.Sprintf("%s has no meaning for the algorithm %s: remove it, or set algorithm: %s",
-				known.Key, algorithm, strings.Join(known.algorithms, " or "))
+			strays[known.Key] = stray{
+				fmt.Sprintf("%s has no meaning for the algorithm %s", known.Key, algorithm),
+				"remove it, or set algorithm: " + strings.Join(known.algorithms, " or "),
+			}
 		}
 	}
 	return strays
@@ -103,7 +108,7 @@ func (p *policy) spec() limiters.Spec {
 	return s
 }
 
-// blame tells which part of a limit is the overlay's, "" if none.
+// blame names the keys of a limit that come from the overlay, "" if there are none.
 func blame(overlay *policy, borrowed []string) string {
 	if len(borrowed) == 0 {
 		return ""

@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// maxVisits bounds the work on one file: the nodes looked at, those behind aliases each time anew.
+	// maxVisits bounds the work on one file: the nodes that are read. A node behind an alias counts each time.
 	maxVisits = 1_000_000
-	// maxDepth bounds how many maps may lie in one another.
+	// maxDepth is the maximum nesting of maps.
 	maxDepth = 100
-	// textPerVisit is how many bytes of text cost as much as a node.
+	// textPerVisit is the length of a text that counts as one more node, in bytes.
 	textPerVisit = 1024
 )
 
-// A reader walks the nodes of one file and collects what is wrong with them. Its methods tell a fault and go on, so
-// that a file is read to its end.
+// A reader reads the nodes of one file and collects faults. Its methods record a fault and continue, so that one pass
+// finds all faults of a file.
 type reader struct {
 	file     string
 	faults   Faults
 	warnings Faults
-	told     map[Fault]bool // what lies behind an alias is read many times, and told once
-	found    int            // faults, those told before too
+	recorded map[Fault]bool // a node behind an alias is read many times, and its faults are recorded once
+	found    int            // number of faults, repeated ones included
 	visits   int
 	depth    int
 	stopped  bool // a bound was reached
@@ -35,38 +35,33 @@ type field struct{ key, value *yaml.Node }
 
 type fields map[string]field
 
-func (r *reader) fault(n *yaml.Node, format string, args ...any) {
+// fault records a fault at n, or at the start of the file if n is nil. The remedy may be empty.
+func (r *reader) fault(n *yaml.Node, remedy, format string, args ...any) {
 	r.found++
-	r.tell(&r.faults, n, format, args)
+	r.record(&r.faults, n, remedy, fmt.Sprintf(format, args...))
 }
 
-func (r *reader) warn(n *yaml.Node, format string, args ...any) { r.tell(&r.warnings, n, format, args) }
+// warn records a warning. Its arguments are those of fault.
+func (r *reader) warn(n *yaml.Node, remedy, format string, args ...any) {
+	r.record(&r.warnings, n, remedy, fmt.Sprintf(format, args...))
+}
 
-// tell points to the start of the file where n is nil.
-func (r *reader) tell(to *Faults, n *yaml.Node, format string, args []any) {
-	for i := range args {
-		switch arg := args[i].(type) {
-		case string:
-			args[i] = strings.Map(printable, arg)
-		case error:
-			args[i] = strings.Map(printable, arg.Error())
-		}
-	}
-	f := Fault{r.file, 1, 1, fmt.Sprintf(format, args...)}
+func (r *reader) record(to *Faults, n *yaml.Node, remedy, message string) {
+	f := Fault{r.file, 1, 1, strings.Map(printable, message), strings.Map(printable, remedy)}
 	if n != nil && n.Line > 0 {
 		f.Line, f.Column = n.Line, n.Column
 	}
-	if r.told[f] {
+	if r.recorded[f] {
 		return
 	}
-	if r.told == nil {
-		r.told = map[Fault]bool{}
+	if r.recorded == nil {
+		r.recorded = map[Fault]bool{}
 	}
-	r.told[f] = true
+	r.recorded[f] = true
 	*to = append(*to, f)
 }
 
-// printable keeps what a file holds on its line.
+// printable replaces control characters, so that a message stays on one line.
 func printable(c rune) rune {
 	if unicode.IsControl(c) {
 		return unicode.ReplacementChar
@@ -74,7 +69,7 @@ func printable(c rune) rune {
 	return c
 }
 
-// visit follows an alias. It is false from the moment on that the file turns out too large or too deep.
+// visit follows an alias. It returns false once the file has turned out to be too large or nested too deeply.
 func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 	if n.Kind == yaml.AliasNode && n.Alias != nil {
 		n = n.Alias
@@ -84,16 +79,17 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 	case r.stopped:
 	case r.visits > maxVisits:
 		r.stopped = true
-		r.fault(n, "the file is too large: want at most %d nodes, counting those behind aliases each time", maxVisits)
+		r.fault(n, "split it, or use fewer aliases", "the file is too large: it has more than %d nodes, counting those behind "+
+			"aliases each time", maxVisits)
 	case r.depth > maxDepth:
 		r.stopped = true
-		r.fault(n, "nested too deeply: want at most %d levels, and no alias to what it is part of", maxDepth)
+		r.fault(n, "remove levels, or an alias that contains itself", "nested too deeply: more than %d levels", maxDepth)
 	}
 	return n, !r.stopped
 }
 
-// fields reads a map by the keys of in. Where a key is there twice the last counts, and a key of the map itself goes
-// before one that is merged in by "<<".
+// fields reads a map with the keys of in. If a key is given twice, the last one counts. A key of the map itself replaces
+// one that is merged by "<<".
 func (r *reader) fields(n *yaml.Node, in *section) (fields, bool) {
 	all := fields{}
 	return all, r.collect(n, in, all)
@@ -105,7 +101,7 @@ func (r *reader) collect(n *yaml.Node, in *section, into fields) bool {
 		return false
 	}
 	if n.Kind != yaml.MappingNode {
-		r.fault(n, "error loading config file: cannot unmarshal %s into a map: want the keys %s", shape(n), in)
+		r.notMap(n, in)
 		return false
 	}
 	r.depth++
@@ -120,7 +116,7 @@ func (r *reader) collect(n *yaml.Node, in *section, into fields) bool {
 			merged = append(merged, n.Content[i+1])
 		case r.knows(key, n.Content[i+1], in):
 			if _, twice := own[key.Value]; twice {
-				r.warn(key, "key '%s' is given twice in one map: only the last counts", key.Value)
+				r.warn(key, "remove one", "key '%s' is given twice in one map, and only the last counts", key.Value)
 			}
 			own[key.Value] = field{key, n.Content[i+1]}
 		}
@@ -138,7 +134,19 @@ func (r *reader) collect(n *yaml.Node, in *section, into fields) bool {
 	return true
 }
 
-// merge reads the value of "<<": a map, or a list of maps of which the first goes before the others.
+// notMap reports a node that should be a map with the keys of in.
+func (r *reader) notMap(n *yaml.Node, in *section) {
+	switch {
+	case in == inRateLimit && n.Kind == yaml.SequenceNode:
+		r.fault(n, "use rate_limits for several limits", "rate_limit is a list")
+	case in.name == top.name || in.name == overlayTop.name:
+		r.fault(n, "begin with 'domain: <name>' and 'descriptors:'", "the file is %s, not a map", shape(n))
+	default:
+		r.fault(n, "write a map with the keys "+in.String(), "%s is %s, not a map", in.name, shape(n))
+	}
+}
+
+// merge reads the value of "<<": a map, or a list of maps. A key of an earlier map replaces that of a later one.
 func (r *reader) merge(n *yaml.Node, in *section, into fields) bool {
 	n, ok := r.visit(n)
 	if !ok || n.Kind != yaml.SequenceNode {
@@ -152,15 +160,14 @@ func (r *reader) merge(n *yaml.Node, in *section, into fields) bool {
 	return true
 }
 
-// maps reads a list of maps, and tells what is not one.
+// maps returns the maps of a list.
 func (r *reader) maps(f field) []*yaml.Node {
 	n, ok := r.visit(f.value)
 	if !ok {
 		return nil
 	}
 	if n.Kind != yaml.SequenceNode {
-		r.fault(n, "error loading config file: cannot unmarshal %s into a list: %s wants a list of maps, each after a '-'",
-			shape(n), f.key.Value)
+		r.fault(n, "begin each item with '- '", "%s is %s, not a list", f.key.Value, shape(n))
 		return nil
 	}
 	var maps []*yaml.Node
@@ -170,8 +177,7 @@ func (r *reader) maps(f field) []*yaml.Node {
 		case !ok:
 			return nil
 		case item.Kind != yaml.MappingNode:
-			r.fault(item, "config error, yaml file contains list of type other than map: %s: %s wants a map after each '-'",
-				quoted(item), f.key.Value)
+			r.fault(item, "write a map after each '- '", "an item of %s is %s, not a map", f.key.Value, shape(item))
 		default:
 			maps = append(maps, item)
 		}
@@ -179,8 +185,8 @@ func (r *reader) maps(f field) []*yaml.Node {
 	return maps
 }
 
-// text reads a text, or a number or a boolean as it is written; nothing at all is "". It is false where it told a
-// fault.
+// text reads a text, or a number or a boolean as it is written. An absent or empty value is "". It returns false if it
+// reported a fault.
 func (r *reader) text(f field) (string, bool) {
 	if f.value == nil {
 		return "", true
@@ -196,17 +202,12 @@ func (r *reader) text(f field) (string, bool) {
 	case tag == "!!null":
 		return "", true
 	case tag == "!!float":
-		r.fault(n, "error checking config: %s is the float %s: write it in quotes, '%s', to make it text",
-			f.key.Value, quoted(n), quoted(n))
+		r.fault(n, "quote it: '"+quoted(n)+"'", "%s is the number %s, not a text", f.key.Value, quoted(n))
 		return "", false
 	}
-	r.fault(n, mismatch+": %s wants a text", n.Line, shape(n), "string", f.key.Value)
+	r.fault(n, "write a text", "%s is %s, not a text", f.key.Value, shape(n))
 	return "", false
 }
-
-// mismatch is how the incumbent, and its YAML library, say that a value is of another type: in two lines. Its arguments
-// are the line, the value and the type.
-const mismatch = "error loading config file: yaml: unmarshal errors:\n  line %d: cannot unmarshal %s into %s"
 
 // number reads a whole number from least to most. It returns otherwise if the key is absent or the value is faulty.
 func (r *reader) number(f field, least, most, otherwise int64) int64 {
@@ -222,29 +223,20 @@ func (r *reader) number(f field, least, most, otherwise int64) int64 {
 	if whole && int64(v) >= least && int64(v) <= most {
 		return int64(v)
 	}
-	const want = ": %s wants a whole number from %d to %d"
-	var problem string
-	switch {
-	case n.ShortTag() == "!!float" && strings.Trim(n.Value, "0123456789") == "":
-		// YAML takes what no integer can hold for a float.
-		problem = "error checking config: " + quoted(n) + " is too large"
-	case n.ShortTag() == "!!float":
-		problem = "error checking config: " + quoted(n) + " is a float"
-	case n.ShortTag() == "!!null":
-		problem = "empty value"
-	case whole && int64(v) > most:
-		problem = "value " + quoted(n) + " is too large"
-	case whole:
-		problem = "value " + quoted(n) + " is too small"
-	default:
-		r.fault(n, mismatch+want, n.Line, shape(n), "uint32", f.key.Value, least, most)
-		return otherwise
-	}
-	r.fault(n, "%s"+want, problem, f.key.Value, least, most)
+	r.fault(n, numberRemedy(n, f.key.Value, least, most), "%s is %s", f.key.Value, shape(n))
 	return otherwise
 }
 
-// boolean reads true or false. An absent one is what otherwise says.
+// numberRemedy returns what to write instead of a value that is not a whole number from least to most.
+func numberRemedy(n *yaml.Node, key string, least, most int64) string {
+	digits := n.Value != "" && strings.Trim(n.Value, "0123456789") == ""
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && digits {
+		return fmt.Sprintf("remove the quotes: '%s: %s'", key, quoted(n))
+	}
+	return fmt.Sprintf("write a whole number from %d to %d", least, most)
+}
+
+// boolean reads true or false. It returns otherwise if the key is absent or the value is faulty.
 func (r *reader) boolean(f field, otherwise bool) bool {
 	if f.value == nil {
 		return otherwise
@@ -255,13 +247,13 @@ func (r *reader) boolean(f field, otherwise bool) bool {
 	}
 	var v bool
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil {
-		r.fault(n, "cannot read %s: %s wants true or false", shape(n), f.key.Value)
+		r.fault(n, "write true or false", "%s is %s", f.key.Value, shape(n))
 		return otherwise
 	}
 	return v
 }
 
-// flag reads true or false as the incumbent does. What is absent or has no value is false.
+// flag reads true or false in the words that envoyproxy/ratelimit accepts. An absent or empty value is false.
 func (r *reader) flag(f field) bool {
 	if r.empty(f) {
 		return false
@@ -270,19 +262,15 @@ func (r *reader) flag(f field) bool {
 	if !ok {
 		return false
 	}
-	v, ok := truth(n)
-	switch {
-	case ok:
-	case n.ShortTag() == "!!float":
-		r.fault(n, "error checking config: %s is a float: %s wants true or false", quoted(n), f.key.Value)
-	default:
-		r.fault(n, mismatch+": %s wants true or false", n.Line, shape(n), "bool", f.key.Value)
+	v, ok := parseBool(n)
+	if !ok {
+		r.fault(n, "write true or false", "%s is %s", f.key.Value, shape(n))
 	}
 	return v
 }
 
-// truth reads the words that YAML 1.1 has for true and false, as the incumbent does.
-func truth(n *yaml.Node) (value, ok bool) {
+// parseBool accepts the words of YAML 1.1 for true and false, as envoyproxy/ratelimit does.
+func parseBool(n *yaml.Node) (value, ok bool) {
 	if n.Kind != yaml.ScalarNode || n.Style != 0 && n.ShortTag() != "!!bool" {
 		return false, false
 	}
@@ -295,7 +283,7 @@ func truth(n *yaml.Node) (value, ok bool) {
 	return false, false
 }
 
-// word reads one of words, the first if absent. It is false where it told a fault.
+// word reads one of words, the first if absent. It returns false if it reported a fault.
 func (r *reader) word(f field, words ...string) (string, bool) {
 	if f.value == nil {
 		return words[0], true
@@ -309,11 +297,15 @@ func (r *reader) word(f field, words ...string) (string, bool) {
 			return w, true
 		}
 	}
-	r.fault(n, "unknown %s '%s': want one of %s", f.key.Value, quoted(n), strings.Join(words, ", "))
+	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+		r.fault(n, suggest("", words), "%s is %s", f.key.Value, shape(n))
+	} else {
+		r.fault(n, suggest(n.Value, words), "unknown %s '%s'", f.key.Value, short(n.Value))
+	}
 	return "", false
 }
 
-// empty tells whether a key has no value: that equals its absence, as in the incumbent, but is worth a warning.
+// empty reports whether a key is absent or has no value. It warns about a key without a value.
 func (r *reader) empty(f field) bool {
 	if f.value == nil {
 		return true
@@ -322,11 +314,11 @@ func (r *reader) empty(f field) bool {
 	if !ok || n.Kind != yaml.ScalarNode || n.ShortTag() != "!!null" {
 		return !ok
 	}
-	r.warn(f.key, "key '%s' has no value, and so no effect", f.key.Value)
+	r.warn(f.key, "remove it, or give it a value", "key '%s' has no value and no effect", f.key.Value)
 	return true
 }
 
-// null tells whether a key is absent or has no value.
+// null reports whether a key is absent or has no value.
 func (r *reader) null(f field) bool {
 	if f.value == nil {
 		return true
@@ -335,21 +327,27 @@ func (r *reader) null(f field) bool {
 	return !ok || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 
-// shape is what YAML takes n for, in the words of its errors.
+// shape describes a value for a message: 5, the text 'x', a list.
 func shape(n *yaml.Node) string {
-	if n.Kind != yaml.ScalarNode {
-		return n.ShortTag()
+	switch {
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case n.Kind == yaml.MappingNode:
+		return "a map"
+	case n.ShortTag() == "!!null":
+		return "empty"
+	case n.ShortTag() == "!!str":
+		return "the text '" + short(n.Value) + "'"
+	case n.ShortTag() == "!!binary":
+		return "binary data"
 	}
-	return n.ShortTag() + " `" + quoted(n) + "`"
+	return short(n.Value)
 }
 
-// quoted is the text of n, or its kind, short enough for a message.
+// quoted returns the text of n, or its kind, short enough for a message.
 func quoted(n *yaml.Node) string {
-	switch {
-	case n.Kind != yaml.ScalarNode:
-		return "a " + strings.TrimPrefix(n.ShortTag(), "!!")
-	case n.ShortTag() == "!!null":
-		return "null"
+	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+		return shape(n)
 	}
 	return short(n.Value)
 }

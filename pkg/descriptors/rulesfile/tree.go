@@ -11,9 +11,12 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-const noDomain = "config file cannot have empty domain: want 'domain: <name>' at the top"
+const (
+	noDomain     = "config file cannot have empty domain"
+	domainRemedy = "write 'domain: <name>' at the top"
+)
 
-// A home is where a domain was first met, with the root of its tree.
+// A home is the file in which a domain was first found, with the root of its tree.
 type home struct {
 	file    string
 	root    location
@@ -21,7 +24,7 @@ type home struct {
 	onError spot // of the domain's on_store_error
 }
 
-// siblings are the descriptors of one level, by their entries and by the names that envoyproxy/ratelimit gives them.
+// siblings are the descriptors of one level, by entry and by the name that envoyproxy/ratelimit uses.
 type siblings struct {
 	entries map[descriptors.Entry]spot
 	names   map[string]spot
@@ -29,7 +32,7 @@ type siblings struct {
 
 func newSiblings() siblings { return siblings{map[descriptors.Entry]spot{}, map[string]spot{}} }
 
-// A spot is where something stands.
+// A spot is a position in a file.
 type spot struct {
 	file         string
 	line, column int
@@ -40,30 +43,32 @@ func (r *reader) spot(n *yaml.Node) spot { return spot{r.file, n.Line, n.Column}
 func (s spot) String() string { return fmt.Sprintf("%s:%d", s.file, s.line) }
 
 func (p *parser) top(root *yaml.Node) {
+	before := p.found
 	f, ok := p.fields(root, top)
 	if !ok {
 		return
 	}
 	domain, ok := p.text(f["domain"])
-	// A fault in the domain does not keep its descriptors from being checked.
+	// After a fault in the domain its descriptors are checked all the same.
 	to := &home{p.file, location{node: p.builder.Domain(domain), domain: domain}, newSiblings(), spot{}}
 	switch first := p.homes[domain]; {
 	case !ok:
+	case domain == "" && f["domain"].key == nil && p.found > before: // probably misspelled
 	case domain == "":
-		p.fault(f["domain"].value, noDomain)
+		p.fault(f["domain"].value, domainRemedy, noDomain)
 	case first == nil:
 		p.homes[domain] = to
 	case p.options.MergeDomains:
 		to = first
 	default:
-		p.fault(f["domain"].value, "duplicate domain '%s' in config file: %s has it too; put all its descriptors in one "+
-			"file, or set MERGE_DOMAIN_CONFIG", short(domain), first.file)
+		p.fault(f["domain"].value, "put all its descriptors in one file, or set MERGE_DOMAIN_CONFIG",
+			"duplicate domain '%s' in config file: %s has it too", short(domain), first.file)
 	}
 	p.onErrorOf(f["on_store_error"], to)
 	p.descriptors(f["descriptors"], to.root, to.taken)
 }
 
-// onErrorOf reads what a domain says of a store that fails. Its files may not disagree.
+// onErrorOf reads the on_store_error of a domain. The files of a domain must agree on it.
 func (p *parser) onErrorOf(f field, of *home) {
 	said := p.onError(f)
 	if said == limiters.OnErrorUnsaid {
@@ -71,7 +76,7 @@ func (p *parser) onErrorOf(f field, of *home) {
 	}
 	domain := of.root.domain
 	if before := p.builder.OnError(domain); before != limiters.OnErrorUnsaid && before != said {
-		p.fault(f.key, "on_store_error '%s' is not what %s says of the domain, '%s': want it once", said, p.where(of.onError), before)
+		p.fault(f.key, "set it once", "on_store_error is '%s' here and '%s' in %s", said, before, p.where(of.onError))
 		return
 	}
 	p.builder.SetOnError(domain, said)
@@ -105,18 +110,20 @@ func (p *parser) descriptors(f field, at location, taken siblings) {
 }
 
 func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
+	before := p.found
 	f, ok := p.fields(n, inDescriptor)
 	if !ok {
 		return
 	}
 	key, keyOK := p.text(f["key"])
 	value, valueOK := p.text(f["value"])
-	if keyOK && key == "" {
+	misspelled := f["key"].key == nil && p.found > before
+	if keyOK && key == "" && !misspelled {
 		where := n
 		if f["key"].value != nil {
 			where = f["key"].value
 		}
-		p.fault(where, "descriptor has empty key: want 'key: <name>'")
+		p.fault(where, "write 'key: <name>'", "descriptor has empty key")
 	}
 	l := descriptors.Level{
 		Entry:          descriptors.Entry{Key: key, Value: value},
@@ -127,8 +134,8 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	p.depth++
 	defer func() { p.depth-- }()
 	if l.ShareThreshold && !l.IsWildcard() {
-		p.fault(f["share_threshold"].key, "share_threshold can only be used with wildcard values (containing '*'), "+
-			"but found key '%s'", short(l.Joined()))
+		p.fault(f["share_threshold"].key, "remove it, or write a '*' in the value",
+			"share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", short(l.Joined()))
 	}
 	if keyOK && valueOK && key != "" {
 		p.take(f["key"].key, child, taken)
@@ -141,7 +148,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	}
 }
 
-// rule reads what a descriptor says of the requests that end there.
+// rule reads the rule of a descriptor: its limits and modifiers.
 func (p *parser) rule(f fields, at location) {
 	rule := &descriptors.Rule{
 		ShadowMode: p.flag(f["shadow_mode"]), QuotaMode: p.flag(f["quota_mode"]), Metadata: p.metadata(f["metadata"]),
@@ -159,29 +166,29 @@ func (p *parser) rule(f fields, at location) {
 		"metadata": len(rule.Metadata) > 0,
 	} {
 		if set {
-			p.warn(f[name].key, "%s has no effect without a rate_limit beside it: descriptors inherit nothing", name)
+			p.warn(f[name].key, "move it beside the rate_limit, descriptors do not inherit it",
+				"%s has no effect without a rate_limit beside it", name)
 		}
 	}
 }
 
-// take tells of a descriptor that is there already.
+// take records a descriptor of a level, and reports a duplicate.
 func (p *parser) take(key *yaml.Node, at location, taken siblings) {
 	e, here := at.path[len(at.path)-1], p.spot(key)
 	if first, twice := taken.entries[e]; twice {
-		p.fault(key, "duplicate descriptor composite key '%s': %s has it too; put what they hold in one",
-			at.composite(), p.where(first))
+		p.fault(key, "merge them", "duplicate descriptor composite key '%s': %s has it too", at.composite(), p.where(first))
 		return
 	}
 	taken.entries[e] = here
 	if first, twice := taken.names[e.Joined()]; twice {
-		p.warn(key, "envoyproxy/ratelimit refuses this as a duplicate of %s, for it joins key and value by '_'; "+
-			"here pairs are compared", p.where(first))
+		p.warn(key, "Weir compares key and value separately, so nothing needs to change",
+			"envoyproxy/ratelimit refuses this as a duplicate of %s, because it joins key and value by '_'", p.where(first))
 		return
 	}
 	taken.names[e.Joined()] = here
 }
 
-// where is a spot as one says it in this file.
+// where names a spot for a message in this file.
 func (p *parser) where(s spot) string {
 	if s.file == p.file {
 		return fmt.Sprintf("line %d", s.line)
@@ -189,32 +196,31 @@ func (p *parser) where(s spot) string {
 	return s.String()
 }
 
-// envoysKeys are those that Envoy's actions give to an entry by themselves.
+// envoysKeys are the keys that Envoy's actions set by default.
 var envoysKeys = []string{"generic_key", "header_match", "query_match", "remote_address", "masked_remote_address",
 	"source_cluster", "destination_cluster"}
 
-// suspect warns of what works in the incumbent only because it matches joined text.
+// suspect warns about keys that match in envoyproxy/ratelimit only because it joins key and value.
 func (p *parser) suspect(key *yaml.Node, l descriptors.Level) {
 	if l.Value != "" {
 		return
 	}
 	for _, k := range envoysKeys {
 		if rest, joined := strings.CutPrefix(l.Key, k+"_"); joined && rest != "" {
-			p.warn(key, "a key that begins with '%s_' does not match the key '%s' with a value, as it does in "+
-				"envoyproxy/ratelimit: write 'key: %s' and 'value: %s'", k, k, k, short(rest))
+			p.warn(key, fmt.Sprintf("write 'key: %s' and 'value: %s'", k, short(rest)), "a key that begins with '%s_' does not match "+
+				"the key '%s' with a value, as it does in envoyproxy/ratelimit", k, k)
 		}
 	}
 	if l.IsWildcard() && !strings.HasSuffix(l.Key, "*") {
-		p.warn(key, "the pattern '%s' is matched against keys alone, with any value; envoyproxy/ratelimit matches it "+
-			"against key and value joined by '_'", short(l.Key))
+		p.warn(key, "write the pattern of the value in 'value'", "the pattern '%s' is matched against the key alone, with any "+
+			"value; envoyproxy/ratelimit matches it against key and value joined by '_'", short(l.Key))
 	}
 }
 
-// idle warns of a descriptor without limits or descriptors, unless it exempts requests from another at its level.
+// idle warns about a descriptor without limits and descriptors, unless it exempts requests from another at its level.
 func (p *parser) idle(n *yaml.Node, at *descriptors.Node) {
 	if at.Exempts() {
 		return
 	}
-	p.warn(n, "the descriptor has neither a limit nor descriptors, and no effect: "+
-		"nothing else at its level matches the same")
+	p.warn(n, "add a rate_limit, or remove it", "the descriptor has neither a limit nor descriptors, and exempts nothing at its level")
 }

@@ -1,0 +1,185 @@
+package rulesfile
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// A mistake is a fault in the syntax of YAML.
+type mistake struct {
+	line, column    int // from 1
+	message, remedy string
+}
+
+// maxSearch bounds the text that is parsed to locate a mistake, in bytes.
+const maxSearch = 8 << 20
+
+// explain returns the mistake behind an error of the YAML library. The library often reports the line where a block began,
+// and its words assume knowledge of its parser.
+func explain(data []byte, err error) mistake {
+	if line, column, bad := invalidUTF8(data); bad {
+		return mistake{line, column, "this is not UTF-8 text", "save the file as UTF-8"}
+	}
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	reported := 1
+	if _, e := fmt.Sscanf(text, "line %d:", &reported); e == nil {
+		_, text, _ = strings.Cut(text, ": ")
+	}
+	if name := between(text, "unknown anchor '", "'"); name != "" {
+		line, column := position(data, max(bytes.Index(data, []byte("*"+name)), 0))
+		return mistake{line, column, "the alias '*" + short(name) + "' has no anchor '&" + short(name) + "'",
+			"quote it if it is text: '*" + short(name) + "'"}
+	}
+	lines := bytes.Split(data, []byte("\n"))
+	n := min(max(firstBadLine(data, reported), 1), len(lines))
+	line := string(bytes.TrimRight(lines[n-1], "\r"))
+	m := mistake{line: n, column: 1 + len(line) - len(strings.TrimLeft(line, " \t"))}
+	switch tab, quote, open := tabIn(line), unquoted(line), unclosed(line); {
+	case tab > 0:
+		m.column, m.message, m.remedy = tab, "a tab indents this line", "use spaces"
+	case quote > 0:
+		m.column, m.message = quote, fmt.Sprintf("a value cannot begin with '%c'", line[quote-1])
+		m.remedy = "quote it: '" + short(strings.TrimSpace(line[quote-1:])) + "'"
+	case open > 0:
+		m.column, m.message = open, fmt.Sprintf("'%c' is not closed", line[open-1])
+		m.remedy = fmt.Sprintf("add '%c'", closing[line[open-1]])
+	case strings.Contains(text, "mapping values are not allowed") && strings.Count(line, ": ") > 1:
+		m.message, m.remedy = "a value contains ': '", "quote the value, or begin a new line"
+	case strings.Contains(text, "could not find expected ':'"):
+		m.message, m.remedy = "this line has no ': '", "write 'key: value'"
+	case strings.Contains(text, "did not find expected") || strings.Contains(text, "mapping values are not allowed"):
+		m.message, m.remedy = "the indentation does not fit the lines above", "align the line with the keys or the '-' of its level"
+	default:
+		m.message, m.remedy = "this is not valid YAML ("+short(text)+")", "see the examples in docs/rules.md"
+	}
+	return m
+}
+
+// firstBadLine returns the first line that makes the text invalid: no longer text is valid, and the lines before are. Of a
+// large file it returns an approximation.
+func firstBadLine(data []byte, reported int) int {
+	ends := []int{0} // ends[i] is the end of line i
+	for i, c := range data {
+		if c == '\n' {
+			ends = append(ends, i+1)
+		}
+	}
+	if ends[len(ends)-1] < len(data) {
+		ends = append(ends, len(data))
+	}
+	valid := func(lines int) bool {
+		_, _, err := decode(data[:ends[lines]])
+		return err == nil
+	}
+	last := len(ends) - 1
+	switch {
+	case len(data) > maxSearch/16:
+		return reported
+	case len(data)*last/2 <= maxSearch:
+		for last > 1 && !valid(last-1) {
+			last--
+		}
+		return last
+	}
+	low := 0 // valid; last is not
+	for low+1 < last {
+		if middle := (low + last) / 2; valid(middle) {
+			low = middle
+		} else {
+			last = middle
+		}
+	}
+	return last
+}
+
+var closing = map[byte]byte{'{': '}', '[': ']', '"': '"', '\'': '\''}
+
+// unclosed returns the column of the last bracket or quote that the line opens and does not close, 0 if there is none.
+func unclosed(line string) int {
+	var open []int
+	quote, escaped := -1, -1
+	for i := range len(line) {
+		c := line[i]
+		begins := i == 0 || strings.IndexByte(" [{,:-", line[i-1]) >= 0
+		switch {
+		case quote >= 0:
+			switch {
+			case c != line[quote] || c == '"' && line[i-1] == '\\' || i == escaped:
+			case c == '\'' && i+1 < len(line) && line[i+1] == '\'':
+				escaped = i + 1 // two quotes in a quoted text are one
+			default:
+				quote = -1
+			}
+		case c == '#' && (i == 0 || line[i-1] == ' '):
+			line = line[:i]
+			return lastOpen(open)
+		case (c == '"' || c == '\'') && begins:
+			quote = i
+		case (c == '{' || c == '[') && (begins || len(open) > 0):
+			open = append(open, i)
+		case (c == '}' || c == ']') && len(open) > 0:
+			open = open[:len(open)-1]
+		}
+	}
+	if quote >= 0 {
+		return quote + 1
+	}
+	return lastOpen(open)
+}
+
+func lastOpen(open []int) int {
+	if len(open) == 0 {
+		return 0
+	}
+	return open[len(open)-1] + 1
+}
+
+// special matches a value that begins with a character that has another meaning in YAML, and is no anchor or alias.
+var special = regexp.MustCompile("(?:^|[:,\\[{-]) *(?:- *)*([@`%]|[*&](?:[^\\w]|$))")
+
+// unquoted returns the column of a value that needs quotes, 0 if there is none.
+func unquoted(line string) int {
+	if m := special.FindStringSubmatchIndex(line); m != nil {
+		return m[2] + 1
+	}
+	return 0
+}
+
+// tabIn returns the column of a tab in the indentation, 0 if there is none.
+func tabIn(line string) int {
+	indent := line[:len(line)-len(strings.TrimLeft(line, " \t-"))]
+	return strings.IndexByte(indent, '\t') + 1
+}
+
+func between(text, before, after string) string {
+	_, rest, found := strings.Cut(text, before)
+	if !found {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, after)
+	return name
+}
+
+func invalidUTF8(data []byte) (line, column int, bad bool) {
+	if utf8.Valid(data) || bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff}) {
+		return 0, 0, false
+	}
+	at := 0
+	for {
+		r, size := utf8.DecodeRune(data[at:])
+		if r == utf8.RuneError && size <= 1 {
+			line, column = position(data, at)
+			return line, column, true
+		}
+		at += size
+	}
+}
+
+// position returns the line and the column of an offset.
+func position(data []byte, offset int) (line, column int) {
+	before := data[:offset]
+	return 1 + bytes.Count(before, []byte("\n")), offset - bytes.LastIndexByte(before, '\n')
+}
