@@ -2,9 +2,6 @@ package rls
 
 import (
 	"context"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -13,7 +10,6 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/weir-rls/weir/pkg/decide"
-	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
@@ -110,35 +106,5 @@ func TestDynamicMetadata(t *testing.T) {
 				t.Errorf("%s:\n got %s\nwant %s", keys, got, want)
 			}
 		}
-	}
-}
-
-func TestJSON(t *testing.T) {
-	s := serviceOf(t, modes, Options{})
-	for _, c := range []struct {
-		body     string
-		code     int
-		contains string
-	}{
-		{`{"domain":"modes","descriptors":[{"entries":[{"key":"free","value":"v"}]}]}`, 200, `"requestsPerUnit":100`},
-		{`{"domain":"modes","descriptors":[{"entries":[{"key":"full","value":"v"}]}]}`, 429, `"overallCode":"OVER_LIMIT"`},
-		{`{"domain":"modes","descriptors":[{"entries":[{"key":"free"}], "hits_addend": "3"}]}`, 200, `"limitRemaining":97`},
-		{`{"domain":"modes","nonsense":1}`, 400, "BadRequest"},
-		{`{"domain":""}`, 400, "BadRequest"},
-		{`{"domain":"` + strings.Repeat("x", MaxBody) + `"}`, 400, "BadRequest"},
-		{``, 400, "BadRequest"},
-	} {
-		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(c.body)))
-		body, _ := io.ReadAll(w.Result().Body)
-		if got := strings.ReplaceAll(string(body), " ", ""); w.Code != c.code || !strings.Contains(got, c.contains) {
-			t.Errorf("%.80s: %d %s, want %d %s", c.body, w.Code, got, c.code, c.contains)
-		}
-	}
-	missing := New(decide.New(func() *descriptors.Rules { return nil }, limiterstest.NewReference(), decide.Options{}), Options{})
-	w := httptest.NewRecorder()
-	missing.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(`{"domain":"a","descriptors":[{}]}`)))
-	if w.Code != 503 {
-		t.Errorf("without rules: %d, want 503", w.Code)
 	}
 }

@@ -1,6 +1,8 @@
 package rls
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -10,24 +12,25 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// MaxBody bounds the body of a request by HTTP, in bytes. It is no bound for Envoy's own, by gRPC: these hold what a client sent
-// once for each descriptor, and who sends too much must not pass for it.
+// MaxBody is the largest body of a request by HTTP, in bytes. gRPC needs a higher limit: Envoy repeats client data in every
+// descriptor, and rejecting a large request could let it bypass the limit.
 const MaxBody = 256 << 10
 
-// ServeHTTP answers a RateLimitRequest in JSON with a RateLimitResponse in JSON, as envoyproxy/ratelimit does under /json:
-// 200 for OK, 429 for OVER_LIMIT. A request that cannot be meant is 400; a store that does not answer is 503.
+// ServeHTTP answers a RateLimitRequest in JSON with a RateLimitResponse in JSON, as envoyproxy/ratelimit does under /json. Its
+// status codes are 200 for OK, 429 for OVER_LIMIT, 400 for an invalid request and 503 if no decision could be made. The body
+// of a 400 gives the reason.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	var request ratelimitv3.RateLimitRequest
-	if err != nil || protojson.Unmarshal(body, &request) != nil {
-		http.Error(w, "Bad Request", http.StatusBadRequest)
+	if err := readJSON(w, r, &request); err != nil {
+		s.observeMalformed(err)
+		badRequest(w, err.Error())
 		return
 	}
 	response, err := s.decideMessage(r.Context(), &request, false)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.InvalidArgument:
-		http.Error(w, "Bad Request", http.StatusBadRequest)
+		badRequest(w, status.Convert(err).Message())
 		return
 	default:
 		http.Error(w, "Service Unavailable", http.StatusServiceUnavailable)
@@ -43,4 +46,30 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	_, _ = w.Write(text)
+}
+
+func badRequest(w http.ResponseWriter, reason string) {
+	http.Error(w, "Bad Request: "+reason, http.StatusBadRequest)
+}
+
+// readJSON reads a request from the body. Its error is for the client to read.
+func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateLimitRequest) error {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return fmt.Errorf("the body has more than %d bytes", MaxBody)
+	}
+	if err != nil {
+		return errors.New("the body did not arrive whole")
+	}
+	if err := protojson.Unmarshal(body, request); err != nil {
+		return explainJSON(body, request.ProtoReflect().Descriptor(), err)
+	}
+	return nil
+}
+
+// observeMalformed reports a request by JSON that could not be decoded.
+func (s *Service) observeMalformed(err error) {
+	c := newCall()
+	s.observe(c, status.Error(codes.InvalidArgument, "malformed request: "+err.Error()))
+	c.release()
 }

@@ -251,7 +251,7 @@ func TestShouldRateLimit(t *testing.T) {
 	}
 }
 
-func TestARequestThatCannotBeMeantIsInvalidArgumentAndSaysWhy(t *testing.T) {
+func TestInvalidRequestIsInvalidArgument(t *testing.T) {
 	for request, want := range map[string]string{
 		`descriptors {entries {key: "a"}}`: "domain must not be empty",
 		`domain: "ugc"`:                    "descriptor list must not be empty",
@@ -276,7 +276,7 @@ func TestARequestThatCannotBeMeantIsInvalidArgumentAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestRulesThatHaveNotComeAreUnavailable(t *testing.T) {
+func TestMissingRulesAreUnavailable(t *testing.T) {
 	s := New(decide.New(func() *descriptors.Rules { return nil }, limiterstest.NewReference(), decide.Options{}), Options{})
 	r := &ratelimitv3.RateLimitRequest{}
 	if err := prototext.Unmarshal([]byte(once+does("never")), r); err != nil {
@@ -288,7 +288,7 @@ func TestRulesThatHaveNotComeAreUnavailable(t *testing.T) {
 	}
 }
 
-func TestAStoreThatFailsIsUnavailableAndItsWordsStayInside(t *testing.T) {
+func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 	secret := errors.New("dial tcp 10.0.0.1: key alice")
 	t.Run("as a whole", func(t *testing.T) {
 		f := newFixture(t)
@@ -351,7 +351,7 @@ func TestAStoreThatFailsIsUnavailableAndItsWordsStayInside(t *testing.T) {
 	})
 }
 
-func TestAnAnswerTellsWhatWasDecided(t *testing.T) {
+func TestObservationHoldsDecisions(t *testing.T) {
 	f := newFixture(t)
 	if _, err := f.ask(t, once+does("never")+` descriptors `+does("search")+` descriptors {entries {key: "t"} limit {unit: DAY}} hits_addend: 2`); err != nil {
 		t.Fatal(err)

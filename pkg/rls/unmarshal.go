@@ -13,8 +13,8 @@ import (
 
 // What a message may have wrong with it. They are what google.golang.org/protobuf finds wrong, no more and no less.
 var (
-	errMalformed = errors.New("cannot parse invalid wire-format data")
-	errNotUTF8   = errors.New("string field contains invalid UTF-8")
+	errMalformed = errors.New("invalid protobuf wire format")
+	errNotUTF8   = errors.New("invalid UTF-8 in a domain or key")
 )
 
 // The tags of the fields of a request: number and wire type. A field under another wire type is one not known.

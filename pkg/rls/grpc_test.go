@@ -1,0 +1,79 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// A rawCodec sends bytes as they are.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	wire, ok := v.([]byte)
+	if !ok {
+		return nil, errors.New("want bytes")
+	}
+	return mem.BufferSlice{mem.SliceBuffer(wire)}, nil
+}
+
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
+
+// Envoy gets INVALID_ARGUMENT for a request that cannot be decoded, and the request is counted and logged.
+func TestMalformedRequestIsCountedAndInvalidArgument(t *testing.T) {
+	var mu sync.Mutex
+	var observed []Observation
+	s := New(decide.New(parsed(t, rules), limiterstest.NewReference(), decide.Options{}), Options{Observe: func(o *Observation) {
+		mu.Lock()
+		defer mu.Unlock()
+		observed = append(observed, Observation{Code: o.Code, Err: o.Err, GRPC: o.GRPC})
+	}})
+	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec()))
+	s.Register(server)
+	l := bufconn.Listen(1 << 16)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	defer func() { server.Stop(); <-served }()
+	client, err := grpc.NewClient("passthrough:weir", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	for wire, want := range map[string]string{
+		"\xff\xff":        "malformed request: invalid protobuf",
+		"\x0a\x05ugc":     "malformed request: invalid protobuf",
+		"\x0a\x04ugc\xff": "malformed request: invalid UTF-8",
+		"\x0a\x03ugc":     "descriptor list must not be empty",
+	} {
+		observed = nil
+		var response []byte
+		err := client.Invoke(t.Context(), ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName, []byte(wire), &response,
+			grpc.ForceCodecV2(rawCodec{}))
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want INVALID_ARGUMENT with %q", wire, err, want)
+		}
+		if len(observed) != 1 || observed[0].Code != codes.InvalidArgument || observed[0].Err == nil || !observed[0].GRPC {
+			t.Errorf("%q: observed %+v, want one INVALID_ARGUMENT", wire, observed)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package rls
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+func TestJSON(t *testing.T) {
+	s := serviceOf(t, modes, Options{})
+	for _, c := range []struct {
+		body     string
+		code     int
+		contains string
+	}{
+		{`{"domain":"modes","descriptors":[{"entries":[{"key":"free","value":"v"}]}]}`, 200, `"requestsPerUnit":100`},
+		{`{"domain":"modes","descriptors":[{"entries":[{"key":"full","value":"v"}]}]}`, 429, `"overallCode":"OVER_LIMIT"`},
+		{`{"domain":"modes","descriptors":[{"entries":[{"key":"free"}], "hits_addend": "3"}]}`, 200, `"limitRemaining":97`},
+		{`{"domain":"modes","nonsense":1}`, 400, `BadRequest:unknownfield"nonsense":wantoneof`},
+		{`{"domain":""}`, 400, "BadRequest:ratelimitdomainmustnotbeempty"},
+		{`{"domain":"` + strings.Repeat("x", MaxBody) + `"}`, 400, "BadRequest:thebodyhasmorethan262144bytes"},
+		{``, 400, "BadRequest:thebodyisempty"},
+	} {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(c.body)))
+		body, _ := io.ReadAll(w.Result().Body)
+		if got := strings.ReplaceAll(string(body), " ", ""); w.Code != c.code || !strings.Contains(got, c.contains) {
+			t.Errorf("%.80s: %d %s, want %d %s", c.body, w.Code, got, c.code, c.contains)
+		}
+	}
+	missing := New(decide.New(func() *descriptors.Rules { return nil }, limiterstest.NewReference(), decide.Options{}), Options{})
+	w := httptest.NewRecorder()
+	missing.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(`{"domain":"a","descriptors":[{}]}`)))
+	if w.Code != 503 {
+		t.Errorf("without rules: %d, want 503", w.Code)
+	}
+}
+
+func TestJSONErrorsNameTheFault(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"domian": "ugc"}`:            `unknown field "domian", did you mean "domain"?`,
+		`{"domain": "ugc", "hits": 1}`: `unknown field "hits": want one of domain, descriptors, hits_addend`,
+		`{"descriptors": [{"entries": [{"key": "a"}, {"kye": "a"}]}]}`:      `descriptors[0].entries[1]: unknown field "kye", did you mean "key"?`,
+		`{"descriptors": [{"hitsAdend": 1}]}`:                               `descriptors[0]: unknown field "hitsAdend", did you mean "hitsAddend"?`,
+		`{"domain": 5}`:                                                     `domain: want a string, got a number`,
+		`{"descriptors": {"entries": []}}`:                                  `descriptors: want a list, got an object`,
+		`{"descriptors": [["a"]]}`:                                          `descriptors[0]: want an object, got a list`,
+		`{"descriptors": [null]}`:                                           `descriptors[0]: want an object, got null`,
+		`{"descriptors": [{"isNegativeHits": "yes"}]}`:                      `descriptors[0].isNegativeHits: want true or false, got a string`,
+		`{"descriptors": [{"limit": {"unit": "MINUTES"}}]}`:                 `descriptors[0].limit.unit: unknown value "MINUTES": want one of UNKNOWN, SECOND, MINUTE`,
+		`{"hits_addend": -1}`:                                               `not a RateLimitRequest: `,
+		`{"descriptors": [{"entries": [{"key": "a"}], "hits_addend": {}}]}`: `not a RateLimitRequest: `,
+		`[]`:                           `the body: want an object, got a list`,
+		"{\n  \"domain\": \"ugc\",\n}": `line 3, column 1: not JSON: `,
+		`{"domain": "ugc"`:             `line 1, column 16: not JSON: `,
+		` `:                            `the body is empty`,
+		`{"` + strings.Repeat("x", 1000) + `\u0000": 1}`: `unknown field "xxx`,
+	} {
+		f := newFixture(t)
+		w := httptest.NewRecorder()
+		f.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(body)))
+		if got := w.Body.String(); w.Code != http.StatusBadRequest || !strings.HasPrefix(got, "Bad Request: "+want) {
+			t.Errorf("%.80s: %d %swant Bad Request: %s", body, w.Code, got, want)
+		}
+		if len(f.observed) != 1 || f.observed[0].Code != codes.InvalidArgument || f.observed[0].Err == nil {
+			t.Errorf("%.80s: observed %+v, want one INVALID_ARGUMENT", body, f.observed)
+		}
+	}
+}
+
+// Every body gets a decision as JSON, or one short line of text without control characters.
+func FuzzJSON(f *testing.F) {
+	for _, seed := range []string{
+		`{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"alice"},{"key":"action","value":"post"}]}]}`,
+		`{"domain":"ugc","hits_addend":4294967295,"descriptors":[{"entries":[{"key":"user_id"}],"limit":{"requestsPerUnit":1,"unit":"DAY"}}]}`,
+		`{"domain":"ugc","descriptors":[{"entries":[{"key":"a"}],"hitsAddend":"18446744073709551615","isNegativeHits":true}]}`,
+		`{"domain":"\u0000\ud800","descriptors":[{}]}`, `{"nobody":1}`, `[[[[`, `null`, ``, `{"domain":1e309}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		w := httptest.NewRecorder()
+		newFixture(t).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", bytes.NewReader(body)))
+		switch text := w.Body.Bytes(); w.Code {
+		case http.StatusOK, http.StatusTooManyRequests:
+			if !json.Valid(text) {
+				t.Errorf("%q: no JSON: %q", body, text)
+			}
+		case http.StatusBadRequest:
+			line, ended := strings.CutSuffix(string(text), "\n")
+			if !ended || !strings.HasPrefix(line, "Bad Request: ") || len(line) > 600 || !utf8.ValidString(line) ||
+				strings.ContainsFunc(line, unicode.IsControl) {
+				t.Errorf("%q: %q", body, text)
+			}
+		default:
+			t.Errorf("%q: %d %q", body, w.Code, text)
+		}
+	})
+}

@@ -1,0 +1,188 @@
+package rls
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// explainJSON returns what is wrong with a body that protojson rejected with cause: where it is no JSON, the first unknown
+// field, or the first field with a value of another type.
+func explainJSON(body []byte, message protoreflect.MessageDescriptor, cause error) error {
+	if len(strings.TrimSpace(string(body))) == 0 {
+		return errors.New("the body is empty: want a RateLimitRequest as JSON")
+	}
+	var value any
+	if err := json.Unmarshal(body, &value); err != nil {
+		line, column := position(body, err)
+		return fmt.Errorf("line %d, column %d: not JSON: %w", line, column, err)
+	}
+	if err := checkMessage("", value, message); err != nil {
+		return err
+	}
+	text := strings.TrimPrefix(strings.ReplaceAll(cause.Error(), "\u00a0", " "), "proto: ") // protojson varies the space
+	return fmt.Errorf("not a RateLimitRequest: %s", shorten(text))
+}
+
+// position returns the line and column, from 1, of a JSON syntax error.
+func position(body []byte, err error) (line, column int) {
+	at := len(body)
+	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+		at = min(at, max(0, int(syntax.Offset)-1))
+	}
+	before := string(body[:at])
+	return 1 + strings.Count(before, "\n"), at - strings.LastIndexByte(before, '\n')
+}
+
+// checkMessage returns the first fault of a JSON value that should be a message. The path names the value, "" for the body.
+func checkMessage(path string, value any, message protoreflect.MessageDescriptor) error {
+	object, ok := value.(map[string]any)
+	if !ok {
+		return wrongType(path, "an object", value)
+	}
+	fields := message.Fields()
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		field := fields.ByJSONName(name)
+		if field == nil {
+			field = fields.ByTextName(name)
+		}
+		at := strings.TrimPrefix(path+"."+name, ".")
+		if field == nil {
+			return unknownField(at, name, fields)
+		}
+		if err := checkField(at, object[name], field); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkField(path string, value any, field protoreflect.FieldDescriptor) error {
+	if value == nil { // as if it were absent
+		return nil
+	}
+	if !field.IsList() {
+		return checkValue(path, value, field)
+	}
+	list, ok := value.([]any)
+	if !ok {
+		return wrongType(path, "a list", value)
+	}
+	for i := range list {
+		if err := checkValue(fmt.Sprintf("%s[%d]", path, i), list[i], field); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkValue(path string, value any, field protoreflect.FieldDescriptor) error {
+	switch field.Kind() {
+	case protoreflect.MessageKind:
+		if field.Message().FullName().Parent() == "google.protobuf" { // a wrapper: in JSON, its value
+			return nil
+		}
+		return checkMessage(path, value, field.Message())
+	case protoreflect.StringKind:
+		if _, ok := value.(string); !ok {
+			return wrongType(path, "a string", value)
+		}
+	case protoreflect.BoolKind:
+		if _, ok := value.(bool); !ok {
+			return wrongType(path, "true or false", value)
+		}
+	case protoreflect.EnumKind:
+		name, ok := value.(string)
+		if values := field.Enum().Values(); ok && values.ByName(protoreflect.Name(name)) == nil {
+			names := make([]string, values.Len())
+			for i := range names {
+				names[i] = string(values.Get(i).Name())
+			}
+			return fmt.Errorf("%s: unknown value %s: want one of %s", path, quoted(name), strings.Join(names, ", "))
+		}
+	}
+	return nil
+}
+
+func wrongType(path, want string, value any) error {
+	got := "null"
+	switch value.(type) {
+	case map[string]any:
+		got = "an object"
+	case []any:
+		got = "a list"
+	case string:
+		got = "a string"
+	case float64:
+		got = "a number"
+	case bool:
+		got = "a boolean"
+	}
+	if path == "" {
+		path = "the body"
+	}
+	return fmt.Errorf("%s: want %s, got %s", path, want, got)
+}
+
+func unknownField(path, name string, fields protoreflect.FieldDescriptors) error {
+	at := ""
+	if inner := strings.TrimSuffix(strings.TrimSuffix(path, name), "."); inner != "" {
+		at = inner + ": "
+	}
+	nearest, distance := "", 3 // more typing errors than two are another word
+	for i := range fields.Len() {
+		for _, known := range []string{fields.Get(i).TextName(), fields.Get(i).JSONName()} {
+			if d := editDistance(name, known); d < distance {
+				nearest, distance = known, d
+			}
+		}
+	}
+	if nearest != "" {
+		return fmt.Errorf("%sunknown field %s, did you mean %q?", at, quoted(name), nearest)
+	}
+	known := make([]string, fields.Len())
+	for i := range known {
+		known[i] = fields.Get(i).TextName()
+	}
+	return fmt.Errorf("%sunknown field %s: want one of %s", at, quoted(name), strings.Join(known, ", "))
+}
+
+// maxQuoted is the number of bytes of a client's text that an error repeats.
+const maxQuoted = 100
+
+func quoted(s string) string { return fmt.Sprintf("%q", shorten(s)) }
+
+func shorten(s string) string {
+	if len(s) <= maxQuoted {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxQuoted], "") + "..."
+}
+
+// editDistance returns the number of bytes to insert, delete or replace to turn a into b. It only compares the first
+// maxQuoted bytes.
+func editDistance(a, b string) int {
+	a, b = a[:min(len(a), maxQuoted)], b[:min(len(b), maxQuoted)]
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
