@@ -12,10 +12,10 @@ type XDS struct {
 func NewXDS(registry prometheus.Registerer) *XDS {
 	x := &XDS{
 		connected: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "weir_xds_connected", Help: "Whether a stream to the xDS server is open: 1 or 0. Without one, the last rules stay in force.",
+			Name: "weir_xds_connected", Help: "1 if a stream to the xDS server is open, else 0. Without a stream the last rules stay in force.",
 		}),
 		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_xds_pushes_total", Help: "Pushes of the xDS server, by result: accepted, unchanged, or rejected (the old rules stay).",
+			Name: "weir_xds_pushes_total", Help: "Pushes of the xDS server, by result: accepted, unchanged, or rejected. After a rejected push the previous rules stay in force.",
 		}, []string{"result"}),
 	}
 	registry.MustRegister(x.connected, x.pushes)
