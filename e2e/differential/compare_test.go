@@ -19,9 +19,10 @@ const (
 	mostExcepted  = 0.35
 )
 
-// lateness is how much longer than it has to be the wait of a denial may be that Weir's deny cache remembers: as long as the
-// call took that was denied. Told in whole seconds it is another one if a second has just begun.
-const lateness = 50 * time.Millisecond
+// minLateness is the least tolerance for the wait of a cached denial. Weir's deny cache reports a wait that is too long by the
+// duration of the call that was denied, so the tolerance grows with the slowest call of the run. Rounded to seconds, such a wait
+// differs if a second has just begun.
+const minLateness = 50 * time.Millisecond
 
 // mostReported differences are told of one run.
 const mostReported = 3
@@ -38,6 +39,7 @@ type comparison struct {
 	past                               map[string][]string // what was asked of a counter, for the report of a difference
 	asked, turned, excepted, different int
 	used                               map[string]int // how often an exception held
+	slowest                            time.Duration  // the longest call so far
 	overs, errors, limited             int
 }
 
@@ -65,6 +67,7 @@ func (c *comparison) ask(ctx context.Context, r *request) pair {
 	p.theirs = c.theirs.ask(ctx, r)
 	p.ours = <-ours
 	p.to = time.Now()
+	c.slowest = max(c.slowest, p.to.Sub(p.from))
 	return p
 }
 
@@ -112,7 +115,7 @@ func (c *comparison) compare(t *testing.T, r *request) {
 		}
 	}
 	switch {
-	case p.from.Add(-lateness).Unix() != p.to.Unix():
+	case p.from.Add(-minLateness-c.slowest).Unix() != p.to.Unix():
 		c.turned++
 		return
 	case why == windowTurned:
