@@ -178,7 +178,7 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.M
 	r := redisstore.New(c, o)
 	metrics.Redis(w.prefix, func() telemetry.RedisStats {
 		s := r.Stats()
-		return telemetry.RedisStats{Calls: s.Calls, Hits: s.Hits, Refused: s.Refused, Left: s.Left, Broken: s.Broken}
+		return telemetry.RedisStats{Calls: s.Calls, Hits: s.Hits, Refused: s.Refused, Left: s.Left, Broken: s.Broken, Panics: s.Panics}
 	})
 	return &store{
 		Store: r,
@@ -228,8 +228,11 @@ func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration,
 			return
 		}
 		text := "redis does not answer, not ready"
-		if errors.Is(err, errTooFar) {
+		switch {
+		case errors.Is(err, errTooFar):
 			text = "redis answers too late, not ready"
+		case errors.Is(err, redisstore.ErrAuth):
+			text = "redis refused the password, not ready"
 		}
 		wait := untilReady.Wait(failures)
 		log.Error(text, zap.Error(err), zap.Duration("retry_in", wait))

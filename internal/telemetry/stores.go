@@ -34,6 +34,7 @@ type RedisStats struct {
 	Refused     int64 // hits that failed because the queue was full
 	Left        int64 // hits that were not sent in time
 	Broken      int64 // hits that failed because the breaker was open
+	Panics      int64 // calls that failed because of a bug
 }
 
 // Redis registers the metrics of a store on Redis. The label redis is name.
@@ -50,6 +51,8 @@ func (m *Metrics) Redis(name string, stats func() RedisStats) {
 			func(s RedisStats) int64 { return s.Broken }),
 		counter("weir_redis_left_hits_total", "Hits that waited in the queue until their timeout. They were not charged.",
 			func(s RedisStats) int64 { return s.Left }),
+		counter("weir_redis_panics_total", "Calls of Redis that failed because of a bug in Weir. Please report it.",
+			func(s RedisStats) int64 { return s.Panics }),
 	)
 }
 

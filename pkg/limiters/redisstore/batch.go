@@ -12,35 +12,36 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A batch is hits as the script takes them; the header of batch.lua names what is sent and what comes back.
+// A batch is the arguments of one script call. The header of batch.lua describes them and the reply.
 type batch struct {
-	now   time.Time
-	hits  []*limiters.Hit
-	group []uint16 // of each hit, from 1; 0: it is a group by itself
-	keys  []string // of the hits, in Redis
+	now    time.Time
+	latest time.Time // the call charges nothing if it runs later; zero: only the deadline of its context counts
+	hits   []*limiters.Hit
+	group  []uint16 // the number of each hit's group, from 1; 0: a group of one
+	keys   []string // of the hits, in Redis
 
-	distinct []string // of keys
+	distinct []string // keys, each once
 	limits   []*limiters.Limit
-	limitOf  []int // of each hit, from 1
+	limitOf  []int // the index in limits of each hit's limit, from 1
 	runs     []byte
 	times    [2 * wordSize]byte
 
-	room keyRoom
-	// What encode needs: the place of each key, and for each hit and each key by its place, from 1.
-	known     map[string]int
-	index     []int
-	counts    []int
+	buffer keyBuffer
+	// For encode. Indices in distinct count from 1.
+	known     map[string]int // key to index
+	index     []int          // of each hit's key
+	counts    []int          // hits on the key with this index
 	arguments []any
 }
 
 const (
 	wordSize    = 8
-	verdictSize = 1 + 3*wordSize // what, used, retry, reset
-	// mostHits is how many hits a batch may have: an index of one has two bytes.
+	verdictSize = 1 + 3*wordSize // result, used, retry, reset
+	// mostHits is the maximum number of hits in a batch: indices have two bytes.
 	mostHits = math.MaxUint16
 )
 
-// What a verdict begins with.
+// The results that a verdict begins with.
 const (
 	wireDenied = iota
 	wireAllowed
@@ -55,21 +56,21 @@ func newBatch(now time.Time, groups []limiters.Group, keys []string) *batch {
 
 var batches = sync.Pool{New: func() any { return &batch{known: map[string]int{}} }}
 
-// borrowBatch makes a batch in memory that is used again. Give it back when its verdicts are read.
+// borrowBatch makes a batch in pooled memory. Call giveBack when its verdicts have been read.
 func borrowBatch(now time.Time, groups []limiters.Group, names naming) *batch {
 	b := batches.Get().(*batch)
-	b.now, b.keys = now, names.keysIn(&b.room, groups)
+	b.now, b.latest, b.keys = now, time.Time{}, names.keysIn(&b.buffer, groups)
 	b.encode(groups)
 	return b
 }
 
-// giveBack gives the memory back, without what is not ours, unless it is more than batches take as a rule.
+// giveBack returns the memory to the pool, without references to the caller's. Unusually large batches are not kept.
 func (b *batch) giveBack() {
 	if len(b.hits) > 4096 {
 		return
 	}
 	clear(b.known)
-	clear(b.room.keys)
+	clear(b.buffer.keys)
 	clear(b.distinct)
 	clear(b.limits)
 	clear(b.arguments)
@@ -79,8 +80,8 @@ func (b *batch) giveBack() {
 	batches.Put(b)
 }
 
-// encode makes runs of hits that differ in nothing but their keys: these are one, or each the next that was not there yet. Hits
-// that are alone on their keys may differ in their limits and in how many they are.
+// encode makes runs of consecutive hits. The hits of a run have the same limit, group and count, and are either on one key
+// or on consecutive distinct keys. Hits that are alone on their keys may share a run with different limits and counts.
 func (b *batch) encode(groups []limiters.Group) {
 	number := uint16(0)
 	for _, g := range groups {
@@ -124,7 +125,7 @@ func (b *batch) encode(groups []limiters.Group) {
 	b.appendRun(&last)
 }
 
-// count is how many hits the script is told that hit i is; of a look that brings denied ones, MaxHits more than these.
+// count returns N of hit i for the script. A peek with Denied hits is encoded as MaxHits plus Denied.
 func (b *batch) count(i int) int64 {
 	h := b.hits[i]
 	if h.N == 0 && b.group[i] == 0 && h.Denied > 0 {
@@ -141,17 +142,17 @@ func (b *batch) limitIndex(l *limiters.Limit) int {
 	return len(b.limits)
 }
 
-// A run is hits on one key, or on keys that follow one another. Indices in the batch's lists count from 1.
+// A run is consecutive hits that are sent as one, see encode. Indices count from 1, but first counts from 0.
 type run struct {
-	first                   int // of the hits, from 0
-	times, key, step, limit int
-	alone                   bool // the key of each has no other hit in the batch, and it no group
-	mixed                   bool // they are alone, and each has a limit and a count of its own
+	first                   int  // index of the first hit
+	times, key, step, limit int  // number of hits, index of the first key, 0 or 1 key further for each hit, index of the limit
+	alone                   bool // each hit is a group of one, and the only hit on its key
+	mixed                   bool // alone, and each hit has its own limit and count
 	group                   uint16
 	n                       int64
 }
 
-// What the keys of a run are.
+// The kinds of runs, as batch.lua knows them.
 const (
 	kindOneKey = iota
 	kindNextKeys
@@ -159,8 +160,8 @@ const (
 	kindMixed
 )
 
-// longRun is how many equal hits are not made part of a mixed run by one that differs: a run costs the script as much as a few
-// hits, and each hit of a mixed one a little more.
+// longRun is the length from which equal hits stay a run of their own instead of becoming part of a mixed one. A run costs
+// the script as much as a few hits; each hit of a mixed run costs a little more than one of an equal run.
 const longRun = 8
 
 func (r *run) kind() byte {
@@ -176,7 +177,7 @@ func (r *run) kind() byte {
 	}
 }
 
-// join makes next a part of the run, if it is.
+// join adds the run next of one hit to r. It returns false if next does not belong to r.
 func (r *run) join(next run) bool {
 	step := next.key - r.key
 	if r.times > 1 {
@@ -215,7 +216,7 @@ func (b *batch) appendRun(r *run) {
 	b.runs = to
 }
 
-// args are the command that runs the batch, and not after a time of the server's.
+// args returns the command that runs the batch. notAfter is its deadline in the server's time; 0 means none.
 func (b *batch) args(name, text string, notAfter int64) []any {
 	args := append(b.arguments[:0], name, text, len(b.distinct))
 	for i := range b.distinct {
@@ -235,48 +236,48 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	return b.arguments
 }
 
-// errLate says that a call came to run after the time that it was to run at the latest, and charged nothing.
-var errLate = errors.New("the call came to run too late, and charged nothing")
+// errLate is the error of a call that ran after its deadline. It charged nothing.
+var errLate = errors.New("the call ran after its deadline, and charged nothing")
 
-// A reply is what the script answers: the server's time, the verdicts, and why some hits failed.
+// A reply is the reply of the script.
 type reply struct {
-	server   int64 // µs since 1970
-	verdicts string
-	texts    []any
+	server   int64  // the server's time, µs since 1970
+	verdicts string // encoded; empty if the call ran after its deadline
+	texts    []any  // reasons of failed hits
 }
 
 func readReply(value any) (reply, error) {
 	values, _ := value.([]any)
 	if len(values) == 0 {
-		return reply{}, fmt.Errorf("want an array, got %T", value)
+		return reply{}, fmt.Errorf("the script's reply is %T: want an array", value)
 	}
 	text, _ := values[0].(string)
 	if len(text) < wordSize {
-		return reply{}, fmt.Errorf("want at least %d bytes, got %d", wordSize, len(text))
+		return reply{}, fmt.Errorf("the script's reply has %d bytes: want at least %d", len(text), wordSize)
 	}
 	return reply{server: word(text), verdicts: text[wordSize:], texts: values[1:]}, nil
 }
 
-// late tells that the call came to run too late.
+// late reports whether the call ran after its deadline.
 func (r reply) late() bool { return r.verdicts == "" }
 
-// text is why a hit failed: that of the texts, counted from 1.
+// text returns reason i of the texts, counted from 1.
 func (r reply) text(i int64) string {
 	if i < 1 || i > int64(len(r.texts)) {
-		return "for a reason that the script does not give"
+		return "the script gave no reason"
 	}
 	return fmt.Sprint(r.texts[i-1])
 }
 
 func word(s string) int64 { return int64(binary.BigEndian.Uint64([]byte(s))) }
 
-// read writes what the script replied to the verdicts of the batch's hits.
+// read decodes the verdicts of the batch's hits into out.
 func (b *batch) read(r reply, out []limiters.Verdict) error {
 	if r.late() {
 		return errLate
 	}
 	if len(r.verdicts) != verdictSize*len(b.hits) {
-		return fmt.Errorf("want %d verdicts of %d bytes, got %d bytes", len(b.hits), verdictSize, len(r.verdicts))
+		return fmt.Errorf("the script's reply has %d bytes of verdicts: want %d of %d bytes", len(r.verdicts), len(b.hits), verdictSize)
 	}
 	for i := range b.hits {
 		text := r.verdicts[verdictSize*i:]
@@ -289,15 +290,3 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 	}
 	return nil
 }
-
-// A KeyError says why Redis could not decide the hits on one key. Its text does not show the key, which holds what users
-// sent.
-type KeyError struct {
-	Key   string // in Redis
-	Reply string // what Redis, or the script, said
-}
-
-func (e *KeyError) Error() string { return "redisstore: a key that cannot be decided: " + e.Reply }
-
-// StoreKey is the key in Redis, for whoever may see it.
-func (e *KeyError) StoreKey() string { return e.Key }

@@ -13,87 +13,95 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ErrBroken is the error of a Take that is turned away at once: the last calls have all failed, and the next is tried a
-// little later. It has charged nothing.
-var ErrBroken = errors.New("redisstore: Redis has failed: it is tried again shortly")
+// ErrBroken is the error of a Take that is rejected at once, because the last calls to Redis have all failed. It has
+// charged nothing.
+var ErrBroken = errors.New("redisstore: the last calls to Redis failed; the next attempt is made shortly")
 
 const (
-	// failuresToBreak are the calls that fail in succession before hits are turned away. One at a time, they take so many
-	// times the timeout at most.
-	failuresToBreak = 5
-	// pauseOfBroken is how long they are. It is what a Redis that is back is noticed late by.
-	pauseOfBroken = 200 * time.Millisecond
+	// failuresToOpen is the number of consecutive failures that open the breaker. Calls are made one at a time, so this
+	// takes at most as many timeouts.
+	failuresToOpen = 5
+	// openFor is how long the breaker stays open, and so the longest delay before recovery is noticed.
+	openFor = 200 * time.Millisecond
 )
 
-// A breaker turns hits away while Redis does not answer, so that nobody waits for what has just failed: after some failures
-// in succession it is broken, for a pause; then one call is tried, and the others are turned away until it has come back.
-// It is part of a lane, which makes one call at a time, and is guarded by the lane's lock.
+// A breaker rejects hits while Redis does not answer, so that they need not wait for a timeout. It opens after consecutive
+// failures. After openFor, one call is tried and all other hits are rejected until it has ended. The breaker is part of
+// a queue, whose lock guards it.
 type breaker struct {
-	failed int       // calls in succession
-	last   time.Time // when the last of them had failed
+	failures int       // consecutive
+	last     time.Time // when the last failure was recorded
 }
 
-func (b *breaker) broken() bool { return b.failed >= failuresToBreak }
+func (b *breaker) open() bool { return b.failures >= failuresToOpen }
 
-// refuses tells whether a hit is turned away; busy is whether a call is under way.
-func (b *breaker) refuses(busy bool) bool {
-	return b.broken() && (busy || time.Since(b.last) < pauseOfBroken)
+// rejects reports whether to reject a hit; busy is whether a call is under way.
+func (b *breaker) rejects(busy bool) bool {
+	return b.open() && (busy || time.Since(b.last) < openFor)
 }
 
-// record tells of a call that has ended with err, and of how long those had in all, of the timeout, who waited for it. They
-// may have waited for other calls first, and under load they have: so of calls that are short for that, each a time-out, one
-// counts when as much time has passed without an answer as it would have needed by itself.
-func (b *breaker) record(err error, had, timeout time.Duration) {
-	switch judge(err, min(had, time.Since(b.last)), timeout) {
-	case wentWell:
-		b.failed = 0
-	case wentWrong:
-		b.failed++
+// record records the result of a call. budget is the longest time that one of its Takes had, from its arrival.
+//
+// Under load a call may have little of its budget left. Such timeouts count at most once per full budget without an answer.
+func (b *breaker) record(err error, budget, timeout time.Duration) {
+	switch judge(err, min(budget, time.Since(b.last)), timeout) {
+	case success:
+		b.failures = 0
+	case failure:
+		b.failures++
 		b.last = time.Now()
 	}
 }
 
-// An outcome is what a call says of the Redis that it was for.
+// An outcome is what the result of a call means for the node.
 type outcome int
 
 const (
-	saysNothing outcome = iota
-	wentWell
-	wentWrong
+	neutral outcome = iota // the result says nothing about the node
+	success
+	failure
 )
 
-// judge tells what a call that ended with err says of Redis, which had so long to answer, of the timeout that it has by
-// right. A client that went away, or that gave it no time, says nothing of it; nor does an error that is an answer to this
-// one call. Those that are an answer to all have names.
+// judge returns what err means for the node, which had some time to answer. timeout is the time that it should have. A
+// timeout is neutral if the client gave too little time; so are cancellation, bugs and replies about this one call.
 func judge(err error, had, timeout time.Duration) outcome {
 	switch {
 	case err == nil:
-		return wentWell
+		return success
 	case errors.Is(err, context.Canceled), errors.Is(err, limiters.ErrPanic):
-		return saysNothing
+		return neutral
 	case isTimeout(err):
 		if had < timeout/3 {
-			return saysNothing
+			return neutral
 		}
-	case isAnswer(err):
-		return saysNothing
+	case concernsOneCall(err):
+		return neutral
 	}
-	return wentWrong
+	return failure
 }
 
-func isAnswer(err error) bool {
-	answer := answerOf(err)
-	return answer != nil && strings.HasPrefix(answer.Error(), "ERR ")
+// concernsOneCall reports whether err is a reply that concerns the keys or the command of one call, not the whole node.
+func concernsOneCall(err error) bool {
+	reply := replyOf(err)
+	if reply == nil {
+		return false
+	}
+	for _, prefix := range []string{"ERR ", "TRYAGAIN ", "MOVED ", "ASK ", "CROSSSLOT ", "CLUSTERDOWN Hash slot not served"} {
+		if strings.HasPrefix(reply.Error(), prefix) {
+			return true
+		}
+	}
+	return false
 }
 
-// answerOf is the answer of Redis that an error is, nil if none came.
-func answerOf(err error) redis.Error {
-	var answer redis.Error
-	errors.As(err, &answer)
-	return answer
+// replyOf returns the error reply of Redis that err wraps, or nil if there is none.
+func replyOf(err error) redis.Error {
+	var reply redis.Error
+	errors.As(err, &reply)
+	return reply
 }
 
-// isTimeout tells of errLate too: Redis says it to a call that had no time to get there.
+// isTimeout reports whether err is a timeout. errLate is one: the call had no time left when it arrived.
 func isTimeout(err error) bool {
 	var n net.Error
 	return errors.Is(err, errLate) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||

@@ -23,7 +23,7 @@ import (
 // breakLane fails as often as it takes to break the lane.
 func breakLane(t *testing.T, s *Store) {
 	t.Helper()
-	for i := range failuresToBreak {
+	for i := range failuresToOpen {
 		_, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
 		if err == nil || errors.Is(err, ErrBroken) {
 			t.Fatalf("call %d of a Redis that does not answer: %v", i, err)
@@ -70,13 +70,13 @@ func TestABrokenRedisIsNotWaitedFor(t *testing.T) {
 
 // One call is tried when the pause is over, and nobody joins it.
 func TestOneCallIsTriedAtATime(t *testing.T) {
-	l := &lane{timeout: time.Second, most: 10, bound: 10, counts: &counts{}}
+	l := &queue{timeout: time.Second, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	trying, goOn := make(chan struct{}), make(chan error)
 	l.decide = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 		trying <- struct{}{}
 		return <-goOn
 	}
-	l.breaker = breaker{failed: failuresToBreak, last: time.Now().Add(-pauseOfBroken)}
+	l.breaker = breaker{failures: failuresToOpen, last: time.Now().Add(-openFor)}
 	groups, verdict := []limiters.Group{{{}}}, make([]limiters.Verdict, 1)
 	attempt := func() error { return l.Take(t.Context(), time.Time{}, groups, verdict) }
 	for _, answer := range []error{errors.New("no route"), context.Canceled, nil} {
@@ -90,23 +90,23 @@ func TestOneCallIsTriedAtATime(t *testing.T) {
 		if err := <-tried; !errors.Is(err, answer) {
 			t.Errorf("got %v, want %v", err, answer)
 		}
-		l.breaker.last = time.Now().Add(-pauseOfBroken)
+		l.breaker.last = time.Now().Add(-openFor)
 	}
-	if l.breaker.broken() {
+	if l.breaker.open() {
 		t.Error("it is broken after a call that went well")
 	}
 }
 
 // Whoever waits when the last of the calls fails is told so at once, and has charged nothing.
 func TestWhoWaitsIsTurnedAwayToo(t *testing.T) {
-	l := &lane{timeout: time.Minute, most: 10, bound: 10, counts: &counts{}}
+	l := &queue{timeout: time.Minute, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	calling, goOn := make(chan struct{}), make(chan struct{})
 	l.decide = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
 		<-goOn
 		return errors.New("no route")
 	}
-	l.breaker.failed = failuresToBreak - 2
+	l.breaker.failures = failuresToOpen - 2
 	var takes sync.WaitGroup
 	var failed [4]error
 	attempt := func(i int) {
@@ -116,7 +116,7 @@ func TestWhoWaitsIsTurnedAwayToo(t *testing.T) {
 	}
 	waiting := func(n int) {
 		redistest.Await(t, "Takes to wait", func(context.Context) error {
-			if got := l.waits(); got != n {
+			if got := l.waitingHits(); got != n {
 				return fmt.Errorf("%d hits wait, want %d", got, n)
 			}
 			return nil
@@ -133,14 +133,14 @@ func TestWhoWaitsIsTurnedAwayToo(t *testing.T) {
 	waiting(2)
 	goOn <- struct{}{}
 	takes.Wait()
-	l.served.Wait()
+	l.running.Wait()
 	for i, err := range failed {
 		if broken := errors.Is(err, ErrBroken); broken != (i >= 2) {
 			t.Errorf("take %d: %v", i, err)
 		}
 	}
-	if !l.idle() || l.waits() != 0 || l.counts.broken.Load() != 2 {
-		t.Errorf("idle %v, %d wait, %d turned away", l.idle(), l.waits(), l.counts.broken.Load())
+	if !l.idle() || l.waitingHits() != 0 || l.counts.broken.Load() != 2 {
+		t.Errorf("idle %v, %d wait, %d turned away", l.idle(), l.waitingHits(), l.counts.broken.Load())
 	}
 }
 
@@ -153,22 +153,22 @@ func TestWhatACallSaysOfRedis(t *testing.T) {
 		had  time.Duration
 		want outcome
 	}{
-		{nil, timeout, wentWell},
-		{nil, time.Microsecond, wentWell},
-		{context.DeadlineExceeded, timeout, wentWrong},
-		{context.DeadlineExceeded, timeout / 2, wentWrong},
-		{context.DeadlineExceeded, time.Millisecond, saysNothing},
-		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, timeout, wentWrong},
-		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, time.Millisecond, saysNothing},
-		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, time.Millisecond, wentWrong},
-		{context.Canceled, timeout, saysNothing},
-		{fmt.Errorf("take: %w", errLate), timeout, wentWrong},
-		{fmt.Errorf("take: %w", errLate), time.Millisecond, saysNothing},
-		{wire("LOADING Redis is loading the dataset in memory"), timeout, wentWrong},
-		{wire("READONLY You can't write against a read only replica."), timeout, wentWrong},
-		{wire("CLUSTERDOWN The cluster is down"), timeout, wentWrong},
-		{wire("ERR value is not an integer"), timeout, saysNothing},
-		{fmt.Errorf("%w: of ours", limiters.ErrPanic), timeout, saysNothing},
+		{nil, timeout, success},
+		{nil, time.Microsecond, success},
+		{context.DeadlineExceeded, timeout, failure},
+		{context.DeadlineExceeded, timeout / 2, failure},
+		{context.DeadlineExceeded, time.Millisecond, neutral},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, timeout, failure},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, time.Millisecond, neutral},
+		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, time.Millisecond, failure},
+		{context.Canceled, timeout, neutral},
+		{fmt.Errorf("take: %w", errLate), timeout, failure},
+		{fmt.Errorf("take: %w", errLate), time.Millisecond, neutral},
+		{wire("LOADING Redis is loading the dataset in memory"), timeout, failure},
+		{wire("READONLY You can't write against a read only replica."), timeout, failure},
+		{wire("CLUSTERDOWN The cluster is down"), timeout, failure},
+		{wire("ERR value is not an integer"), timeout, neutral},
+		{fmt.Errorf("%w: of ours", limiters.ErrPanic), timeout, neutral},
 	} {
 		if got := judge(c.err, c.had, timeout); got != c.want {
 			t.Errorf("%v within %v: got %v, want %v", c.err, c.had, got, c.want)
@@ -180,7 +180,7 @@ func TestWhatACallSaysOfRedis(t *testing.T) {
 // that is left of their time says as much of Redis as all of it.
 func TestALoadedRedisThatStandsStillBreaks(t *testing.T) {
 	const timeout = 60 * time.Millisecond
-	l := &lane{timeout: timeout, most: 5, bound: 10_000, counts: &counts{}}
+	l := &queue{timeout: timeout, maxBatch: 5, maxWaiting: 10_000, counts: &counts{}, running: &sync.WaitGroup{}}
 	l.decide = func(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		<-ctx.Done()
 		return ctx.Err()
@@ -210,7 +210,7 @@ func TestALoadedRedisThatStandsStillBreaks(t *testing.T) {
 func TestALaneWhoseCallsFailAtRandom(t *testing.T) {
 	const timeout, clients, each = 5 * time.Millisecond, 24, 60
 	for seed := range uint64(6) {
-		l := &lane{timeout: timeout, most: 7, bound: 12, counts: &counts{}}
+		l := &queue{timeout: timeout, maxBatch: 7, maxWaiting: 12, counts: &counts{}, running: &sync.WaitGroup{}}
 		var mu sync.Mutex
 		rnd, charged, well := rand.New(rand.NewPCG(seed, 0)), map[string]int{}, false
 		l.decide = func(ctx context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
@@ -289,9 +289,9 @@ func TestALaneWhoseCallsFailAtRandom(t *testing.T) {
 			})
 		}
 		all.Wait()
-		l.served.Wait()
-		if !l.idle() || l.waits() != 0 {
-			t.Errorf("seed %d: idle %v, %d wait", seed, l.idle(), l.waits())
+		l.running.Wait()
+		if !l.idle() || l.waitingHits() != 0 {
+			t.Errorf("seed %d: idle %v, %d wait", seed, l.idle(), l.waitingHits())
 		}
 		mu.Lock()
 		well = true

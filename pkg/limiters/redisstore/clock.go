@@ -6,32 +6,37 @@ import (
 	"time"
 )
 
-// A clock tells a server's time by ours, as the server's last reply had it. A server that was frozen, or a connection that
-// was, may run a call long after its caller was told that it had failed: with a time by the server's own clock in it, the
-// script then charges nothing.
+// A clock converts our time to a server's time, from the server's last reply.
 //
-// It never runs ahead of the server's, unless that is set back: the time in a reply is older than the reply.
+// A frozen server or connection may run a call long after its caller has got an error. Each call therefore carries a
+// deadline in the server's time, after which the script charges nothing.
+//
+// A clock is never ahead of the server's, unless that one is set back, because the time in a reply is older than the reply.
 type clock struct {
 	start  time.Time
-	offset atomic.Int64 // the server's µs since 1970 less ours since start; 0: not known
+	offset atomic.Int64 // the server's µs since 1970, minus our µs since start; 0: unknown
 }
 
 func newClock() *clock { return &clock{start: time.Now()} }
 
 func (c *clock) learn(server int64) { c.offset.Store(server - time.Since(c.start).Microseconds()) }
 
-// atOnce is a time that has passed: a call with it charges nothing, and brings the server's time.
-const atOnce = 1
+// expired is a deadline in the past: a call with it charges nothing and returns the server's time.
+const expired = 1
 
-// notAfter is the deadline of ctx by the server's clock, in µs since 1970; 0 without a deadline.
-func (c *clock) notAfter(ctx context.Context) int64 {
+// notAfter returns the earlier of latest and the deadline of ctx, in the server's µs since 1970. A zero latest counts as
+// no deadline. It returns 0 if there is no deadline.
+func (c *clock) notAfter(ctx context.Context, latest time.Time) int64 {
 	deadline, bounded := ctx.Deadline()
+	if !latest.IsZero() && (!bounded || latest.Before(deadline)) {
+		deadline, bounded = latest, true
+	}
 	if !bounded {
 		return 0
 	}
 	offset := c.offset.Load()
 	if offset == 0 {
-		return atOnce
+		return expired
 	}
-	return max(atOnce, offset+deadline.Sub(c.start).Microseconds())
+	return max(expired, offset+deadline.Sub(c.start).Microseconds())
 }

@@ -87,7 +87,7 @@ func (l *ledger) back() {
 // used looks at what is charged.
 func (l *ledger) used() int64 {
 	l.t.Helper()
-	out, err := take(l.t, openAt(l.t, connect.Options{Addr: l.store.where}), limiters.Hit{Key: l.key, Limit: many})
+	out, err := take(l.t, openAt(l.t, connect.Options{Addr: l.store.address}), limiters.Hit{Key: l.key, Limit: many})
 	if err != nil || out[0].Err != nil {
 		l.t.Fatal(out, err)
 	}
@@ -185,7 +185,7 @@ func TestAReplicaWithoutItsMasterIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.refused("MASTERDOWN Link with MASTER is down")
-	s.recoveries.Wait()
+	s.running.Wait()
 	name.To(master.Addr)
 	l.told = 0 // the new one has nothing of the old
 	l.back()
@@ -232,7 +232,7 @@ func TestARedisThatIsBusyIsBackWhenTheScriptIsKilled(t *testing.T) {
 		}
 		return nil
 	})
-	for range 2 * failuresToBreak {
+	for range 2 * failuresToOpen {
 		l.refused("is busy running a script")
 	}
 	if err := c.ScriptKill(t.Context()).Err(); err != nil {
@@ -317,7 +317,7 @@ func TestScriptsThatAreFlushedUnderTrafficCostNoHit(t *testing.T) {
 func TestARedisThatIsAbsentAtFirstIsFound(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	l := newLedger(t, openAt(t, connect.Options{Addr: addr, Timeout: 100 * time.Millisecond}), "k")
-	for range 2 * failuresToBreak {
+	for range 2 * failuresToOpen {
 		l.refused("connection refused")
 	}
 	server, err := redistest.Run(addr)

@@ -6,20 +6,23 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// format is the version of what keys hold. Another one reads nothing of this one's.
+// format is the version of the keys and their values. A new format starts with empty counters.
 const format = "w2"
 
-// naming says where states are.
+// naming makes the keys of states in Redis.
 type naming struct {
 	prefix string
 	tag    func(key string) string
-	hider  *hider // nil: texts are shown
+	hider  *hider // nil: keys are readable
 }
 
-// append appends the key of a hit's state to text. The hit's own key is the hash tag of a cluster, so that limits of one
-// key are on one node; braces in it change nothing, for the first is ours and the text, which decides the tag, is the same
-// for all. A tag of the caller's stands before the text, and its length before that, so that no two texts run together.
-// A hider's letters stand in the places of both.
+// append appends the key of a hit's state in Redis to text:
+//
+//	prefix format {key} limit               the hit's key is the hash tag, so its limits are in one slot
+//	prefix format length {tag} key } limit  with a tag; its length keeps tag and key apart
+//	prefix format h{MAC of key} limit       hidden; with a tag, the MAC of the tag is the hash tag
+//
+// Braces in the hit's key are harmless: they change the hash tag of all its limits in the same way.
 func (n naming) append(text []byte, h *limiters.Hit) []byte {
 	tag := ""
 	if n.tag != nil {
@@ -48,19 +51,19 @@ func (n naming) key(h *limiters.Hit) string { return string(n.append(nil, h)) }
 
 // keys returns the keys of all hits in order, in one piece of memory.
 func (n naming) keys(groups []limiters.Group) []string {
-	var room keyRoom
-	return n.keysIn(&room, groups)
+	var buffer keyBuffer
+	return n.keysIn(&buffer, groups)
 }
 
-// A keyRoom is memory to make keys in, again and again.
-type keyRoom struct {
+// A keyBuffer is reusable memory for keys.
+type keyBuffer struct {
 	text []byte
 	ends []int
 	keys []string
 }
 
-// keysIn returns the keys of all hits in order. The slice is valid until the room is used again, the texts for ever.
-func (n naming) keysIn(r *keyRoom, groups []limiters.Group) []string {
+// keysIn returns the keys of all hits in order. The slice is valid until the buffer is reused; the strings stay valid.
+func (n naming) keysIn(r *keyBuffer, groups []limiters.Group) []string {
 	r.text, r.ends, r.keys = r.text[:0], r.ends[:0], r.keys[:0]
 	for _, g := range groups {
 		for i := range g {

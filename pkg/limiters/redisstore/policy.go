@@ -11,14 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// noEviction is the policy under which Redis drops no counters.
+// noEviction is the only policy under which Redis never drops counters.
 const noEviction = "noeviction"
 
-// EvictionPolicy is Redis' maxmemory-policy, "" where it does not tell. Any but noeviction may drop counters. Of a
-// cluster it is that of a master that may, if one does. The error says that Redis does not answer: no master of it. As it
-// is what a process asks first, it may take as long as connecting does.
+// EvictionPolicy returns the maxmemory-policy of Redis, or "" if an ACL hides it. Any policy but noeviction may drop
+// counters. For a cluster, it returns the policy of a master that may drop counters, if there is one. It returns an error
+// if Redis, or every master of the cluster, does not answer. It may take as long as connecting takes.
 func (s *Store) EvictionPolicy(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.connect)
+	ctx, cancel := context.WithTimeout(ctx, s.connectTime)
 	defer cancel()
 	var policy string
 	var err error
@@ -28,16 +28,16 @@ func (s *Store) EvictionPolicy(ctx context.Context) (string, error) {
 		policy, err = policyOf(ctx, s.client)
 	}
 	if err != nil {
-		return "", fmt.Errorf("redisstore: redis at %s: %w", s.where, explained(err))
+		return "", fmt.Errorf("redisstore: redis at %s: %w", s.address, explain(err))
 	}
 	return policy, nil
 }
 
-// RoundTrip is how long a call takes at least: the shortest of a few that charge nothing, and of a cluster that of its
-// nearest master. Where it is more than the timeout of Options every Take fails. It may itself take as long as connecting
-// does; after it the next Take finds a connection, and the script, there.
+// RoundTrip returns the shortest time of a few calls that charge nothing; for a cluster, that of the nearest master. If it
+// is longer than the timeout, every Take fails. RoundTrip also connects and loads the script for the first Take, so it may
+// take as long as connecting takes.
 func (s *Store) RoundTrip(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.connect)
+	ctx, cancel := context.WithTimeout(ctx, s.connectTime)
 	defer cancel()
 	var shortest time.Duration
 	var err error
@@ -47,7 +47,7 @@ func (s *Store) RoundTrip(ctx context.Context) (time.Duration, error) {
 		shortest, err = s.roundTrip(ctx, s.client, s.clock)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("redisstore: redis at %s: %w", s.where, explained(err))
+		return 0, fmt.Errorf("redisstore: redis at %s: %w", s.address, explain(err))
 	}
 	return shortest, nil
 }
@@ -76,23 +76,23 @@ func (s *Store) clusterRoundTrip(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// roundTrip makes a connection, and brings the script there, before it takes the time.
+// roundTrip connects and loads the script before it measures.
 func (s *Store) roundTrip(ctx context.Context, c processor, clock *clock) (time.Duration, error) {
 	const calls = 3
-	shortest, err := s.script.greet(ctx, c, clock)
+	shortest, err := s.script.ping(ctx, c, clock)
 	for i := 0; i < calls && err == nil; i++ {
 		var took time.Duration
-		took, err = s.script.greet(ctx, c, clock)
+		took, err = s.script.ping(ctx, c, clock)
 		shortest = min(shortest, took)
 	}
 	return shortest, err
 }
 
-var errNoMaster = errors.New("no node has slots")
+var errNoMaster = errors.New("no node of the cluster has slots")
 
 func (s *Store) clusterPolicy(ctx context.Context) (string, error) {
 	var mu sync.Mutex
-	var told []string
+	var policies []string
 	err := s.cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
 		policy, err := policyOf(ctx, master)
 		if err != nil {
@@ -100,28 +100,28 @@ func (s *Store) clusterPolicy(ctx context.Context) (string, error) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		told = append(told, policy)
+		policies = append(policies, policy)
 		return nil
 	})
-	if len(told) == 0 {
+	if len(policies) == 0 {
 		if err == nil {
 			err = errNoMaster
 		}
 		return "", err
 	}
-	for _, policy := range told {
+	for _, policy := range policies {
 		if policy != "" && policy != noEviction {
 			return policy, nil
 		}
 	}
-	return told[0], nil
+	return policies[0], nil
 }
 
 func policyOf(ctx context.Context, c redis.UniversalClient) (string, error) {
 	if err := c.Ping(ctx).Err(); err != nil {
 		return "", err
 	}
-	// An ACL may well deny this, which is no reason not to serve.
+	// An ACL may deny INFO, which Weir does not need otherwise.
 	info, err := c.Info(ctx, "memory").Result()
 	if err != nil {
 		return "", nil

@@ -9,38 +9,37 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A recovery makes, after a call that lost its connection, the next one, in the time that connecting takes and a call has
-// not: a Redis that is nearly as far away as a call may take would else be lost for good with the first connection that is.
-// There is one for each lane.
+// A recovery reconnects in the background after a call that lost its connection. Connecting may take longer than a call
+// may, so without it a distant Redis would stay unreachable after the first lost connection. Each queue has one.
 type recovery struct {
-	life    context.Context // of the store
-	done    *sync.WaitGroup // what the store waits for
-	connect time.Duration
+	life    context.Context // ends with Close
+	running *sync.WaitGroup // what Close waits for
+	timeout time.Duration   // of connecting
 	busy    atomic.Bool
 }
 
-// after does so while calls go on, unless it is being done. A server that answered has lost nothing, unless it says that
-// it is none to ask.
+// after reconnects after a call that failed with err, unless an attempt is under way. If Redis replied, the connection is
+// intact; it is dropped only if the reply is MASTERDOWN.
 func (r *recovery) after(err error, c redis.UniversalClient) {
 	leave := redis.IsMasterDownError(err)
-	if answerOf(err) != nil && !leave || !r.busy.CompareAndSwap(false, true) {
+	if replyOf(err) != nil && !leave || !r.busy.CompareAndSwap(false, true) {
 		return
 	}
-	r.done.Go(func() {
+	r.running.Go(func() {
 		defer r.busy.Store(false)
-		ctx, cancel := context.WithTimeout(r.life, r.connect)
+		ctx, cancel := context.WithTimeout(r.life, r.timeout)
 		defer cancel()
 		if leave {
-			// Behind the name there may be another by now. READONLY go-redis leaves by itself.
+			// The name may resolve to another server by now. go-redis does this itself after READONLY.
 			_ = c.Do(ctx, "quit").Err()
 		}
 		_ = c.Ping(ctx).Err()
 	})
 }
 
-// slotsAreElsewhere tells whether an error of a node may mean that another has its slots by now. Who is sent on to another
-// needs no such hint: go-redis takes it.
-func slotsAreElsewhere(err error) bool {
-	return answerOf(err) == nil || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
+// slotsMayHaveMoved reports whether err may mean that another node has the slots now. MOVED and ASK need no such hint,
+// because go-redis follows them.
+func slotsMayHaveMoved(err error) bool {
+	return replyOf(err) == nil || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
 		redis.IsMasterDownError(err) || redis.IsLoadingError(err)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A script is Lua source and the digest that Redis knows it by.
+// A script is Lua source and its digest, by which Redis caches it.
 type script struct{ source, digest string }
 
 func newScript(source string) script {
@@ -17,8 +17,8 @@ func newScript(source string) script {
 	return script{source, hex.EncodeToString(sum[:])}
 }
 
-// run runs the script for a batch, not after the deadline of ctx by the clock. What has not run is sent again, once: to a
-// server that does not know the script with its source, and to one whose time was not known with its time.
+// run runs the script for a batch. A call that has certainly not run is sent once more: with the source if the server did
+// not know the script, and with the right time if the clock was wrong or unknown.
 func (s script) run(ctx context.Context, c processor, clock *clock, b *batch) (reply, error) {
 	r, err := s.once(ctx, c, clock, b)
 	if err == nil && r.late() {
@@ -35,9 +35,8 @@ func (s script) once(ctx context.Context, c processor, clock *clock, b *batch) (
 	return r, err
 }
 
-// greet runs the script for no hits, and tells how long it took: what a call takes at least, unless the connection had to be
-// made, or the script to be sent.
-func (s script) greet(ctx context.Context, c processor, clock *clock) (time.Duration, error) {
+// ping runs the script for no hits and returns how long that took.
+func (s script) ping(ctx context.Context, c processor, clock *clock) (time.Duration, error) {
 	b := newBatch(time.Time{}, nil, nil)
 	start := time.Now()
 	_, err := s.once(ctx, c, clock, b)
@@ -57,17 +56,17 @@ type processor interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// A command charges hits, so it is sent once.
+// A command runs the script. It charges hits, so it is sent only once.
 type command struct{ *redis.Cmd }
 
 func newCommand(ctx context.Context, clock *clock, name, text string, b *batch) command {
-	return command{redis.NewCmd(ctx, b.args(name, text, clock.notAfter(ctx))...)}
+	return command{redis.NewCmd(ctx, b.args(name, text, clock.notAfter(ctx, b.latest))...)}
 }
 
-// NoRetry tells go-redis, whose cluster client would otherwise resend after a lost connection or a time-out.
+// NoRetry keeps go-redis' cluster client from sending a command again after a lost connection or a timeout.
 func (command) NoRetry() bool { return true }
 
-// reply is what came back, from which the clock learns.
+// reply parses the reply, and sets the clock by it.
 func (c command) reply(clock *clock) (reply, error) {
 	value, err := c.Result()
 	if err != nil {

@@ -2,11 +2,11 @@ package redisstore
 
 import "strings"
 
-// slots is how many slots a cluster has.
+// slots is the number of slots of a cluster.
 const slots = 16384
 
-// slotOf is the slot of a key, as the cluster specification has it: the CRC16 (XMODEM) of what stands between the first
-// { and the first } after it, or of the whole key where there is nothing.
+// slotOf returns the slot of a key: the CRC16 (XMODEM) of its hash tag, or of the whole key if it has none. The hash tag
+// is the text between the first { and the first } after it, if it is not empty.
 func slotOf(key string) uint16 {
 	if _, rest, found := strings.Cut(key, "{"); found {
 		if end := strings.IndexByte(rest, '}'); end > 0 {

@@ -134,10 +134,11 @@ func (c Credentials) onConnect() func(context.Context, *redis.Conn) error {
 			err = conn.Auth(ctx, password).Err()
 		}
 		if err != nil {
-			return errors.Join(errSentinelAuth, err)
+			return errors.Join(ErrSentinelAuth, err)
 		}
 		return nil
 	}
 }
 
-var errSentinelAuth = errors.New("a Sentinel refused the password")
+// ErrSentinelAuth is the error of a connection to a Sentinel that refused SentinelCredentials.
+var ErrSentinelAuth = errors.New("a Sentinel refused the password")

@@ -8,18 +8,18 @@ import (
 	"sync"
 )
 
-// hiddenMark stands after the format where the text is hidden; what is not has a brace or a digit there.
+// hiddenMark follows the format in keys whose text is hidden. Other keys have a brace or a digit there.
 const hiddenMark = 'h'
 
-// hiddenBytes is how much of a MAC is kept, as 22 letters. Two of n keys have the same 128 bits with a chance of n²/2^129,
-// of ten billion keys 10^-19, and nobody can look for two without the secret.
+// hiddenBytes is how many bytes of a MAC are kept, as 22 letters. Two of n keys have the same 128 bits with a probability
+// of n²/2^129: for ten billion keys 10^-19. Without the secret, nobody can search for such keys.
 const hiddenBytes = 16
 
-// A hider puts HMAC-SHA256 under a secret in the place of texts. Whoever reads Redis can then neither read what users
-// sent nor try out whether a key is of one of them.
+// A hider replaces texts by their HMAC-SHA256 under a secret, so readers of Redis can neither read what users sent nor
+// test whether a key belongs to a given user.
 type hider struct{ macs sync.Pool }
 
-// newHider makes a hider; nil, which hides nothing, if there is no secret.
+// newHider returns nil, which hides nothing, if the secret is empty.
 func newHider(secret string) *hider {
 	if secret == "" {
 		return nil
@@ -28,8 +28,7 @@ func newHider(secret string) *hider {
 	return &hider{macs: sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, key)} }}}
 }
 
-// append appends what stands for the tag and the key of a hit, in braces up to the last. Both have a length of their own,
-// so none has to be told.
+// append appends the hidden tag and key of a hit. MACs have a fixed length, so no length is written.
 func (h *hider) append(dst []byte, tag, key string) []byte {
 	m := h.macs.Get().(*mac)
 	defer h.macs.Put(m)
@@ -40,7 +39,7 @@ func (h *hider) append(dst []byte, tag, key string) []byte {
 	return m.append(dst, key)
 }
 
-// A mac is a keyed hash, and room for what goes in and comes out.
+// A mac is a keyed hash with buffers for its input and output.
 type mac struct {
 	hash.Hash
 	text, sum []byte

@@ -20,25 +20,25 @@ import (
 )
 
 // A queue is a Redis that stands still, and Takes that arrive there one after another.
-type queue struct {
+type stalled struct {
 	t      *testing.T
 	server *redistest.Server
 	store  *Store
 	takes  sync.WaitGroup
 }
 
-// standStill stops the server with a call under way: who comes now waits.
-func standStill(t *testing.T, server *redistest.Server, s *Store) *queue {
+// stall stops the server with a call under way: who comes now waits.
+func stall(t *testing.T, server *redistest.Server, s *Store) *stalled {
 	t.Helper()
 	if _, err := take(t, s, limiters.Hit{Key: "first", Limit: hourly}); err != nil {
 		t.Fatal(err)
 	}
-	q := &queue{t: t, server: server, store: s}
+	q := &stalled{t: t, server: server, store: s}
 	q.signal(syscall.SIGSTOP)
 	t.Cleanup(func() { q.signal(syscall.SIGCONT) })
 	q.takes.Go(func() { _, _ = take(t, s, limiters.Hit{Key: "first", Limit: hourly}) })
 	redistest.Await(t, "the call under way", func(context.Context) error {
-		if s.lane.idle() {
+		if s.queue.idle() {
 			return errors.New("the lane is idle")
 		}
 		return nil
@@ -46,7 +46,7 @@ func standStill(t *testing.T, server *redistest.Server, s *Store) *queue {
 	return q
 }
 
-func (q *queue) signal(s syscall.Signal) {
+func (q *stalled) signal(s syscall.Signal) {
 	q.t.Helper()
 	if err := q.server.Signal(s); err != nil {
 		q.t.Fatal(err)
@@ -54,24 +54,24 @@ func (q *queue) signal(s syscall.Signal) {
 }
 
 // join makes a Take that waits behind those before it.
-func (q *queue) join(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, err *error) {
+func (q *stalled) join(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, err *error) {
 	q.t.Helper()
 	q.joinGroups(ctx, now, limiters.Singles(hits...), out, err)
 }
 
-func (q *queue) joinGroups(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict, err *error) {
+func (q *stalled) joinGroups(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict, err *error) {
 	q.t.Helper()
-	before := q.store.lane.waits()
+	before := q.store.queue.waitingHits()
 	q.takes.Go(func() { *err = q.store.Take(ctx, now, groups, out) })
 	redistest.Await(q.t, "a Take to wait", func(context.Context) error {
-		if n := q.store.lane.waits(); n != before+len(out) {
+		if n := q.store.queue.waitingHits(); n != before+len(out) {
 			return fmt.Errorf("%d hits wait", n)
 		}
 		return nil
 	})
 }
 
-func (q *queue) goOn() {
+func (q *stalled) resume() {
 	q.t.Helper()
 	q.signal(syscall.SIGCONT)
 	q.takes.Wait()
@@ -82,7 +82,7 @@ func TestWhatHasWaitedGoesInOneCall(t *testing.T) {
 	server := redistest.Start(t)
 	for _, name := range limiters.Algorithms() {
 		s := open(t, server)
-		q := standStill(t, server, s)
+		q := stall(t, server, s)
 		generator, reference := limiterstest.NewGenerator(name, 7), limiterstest.NewReference()
 		now, _ := generator.Next()
 		const takes = 60
@@ -105,7 +105,7 @@ func TestWhatHasWaitedGoesInOneCall(t *testing.T) {
 			}
 			q.joinGroups(t.Context(), now, groups[i], got[i], &failed[i])
 		}
-		q.goOn()
+		q.resume()
 		for i := range takes {
 			if failed[i] != nil || !slices.Equal(got[i], want[i]) {
 				t.Fatalf("%s: take %d of %+v: %v\n got %+v\nwant %+v", name, i, groups[i], failed[i], got[i], want[i])
@@ -121,7 +121,7 @@ func TestTakesOfSeveralTimesAndTooManyHitsGoInSeveralCalls(t *testing.T) {
 	server := redistest.Start(t)
 	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{MaxBatch: 4})
 	defer s.Close()
-	q := standStill(t, server, s)
+	q := stall(t, server, s)
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 1000, Window: time.Hour})
 	now := time.Now().Truncate(time.Microsecond)
 	var failed [12]error
@@ -134,7 +134,7 @@ func TestTakesOfSeveralTimesAndTooManyHitsGoInSeveralCalls(t *testing.T) {
 		q.join(t.Context(), at, []limiters.Hit{hit, hit}, got[i], &failed[i])
 	}
 	before := s.Stats().Calls
-	q.goOn()
+	q.resume()
 	for i := range failed {
 		if failed[i] != nil || got[i][1].Used != int64(2*i+2) {
 			t.Errorf("take %d: %+v, %v, want %d used", i, got[i], failed[i], 2*i+2)
@@ -148,7 +148,7 @@ func TestTakesOfSeveralTimesAndTooManyHitsGoInSeveralCalls(t *testing.T) {
 func TestGroupsOfSeveralTakesAreNotOne(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
-	q := standStill(t, server, s)
+	q := stall(t, server, s)
 	one := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: "window_start=first_hit"})
 	var failed [3]error
 	var got [3][]limiters.Verdict
@@ -158,7 +158,7 @@ func TestGroupsOfSeveralTakesAreNotOne(t *testing.T) {
 			{Key: fmt.Sprint("a", i), Limit: one, N: n}, {Key: fmt.Sprint("b", i), Limit: one, N: 1},
 		}}, got[i], &failed[i])
 	}
-	q.goOn()
+	q.resume()
 	for i := range got {
 		denied := i == 0
 		if failed[i] != nil || got[i][0].Allowed == denied || (got[i][1].Used == 0) != denied {
@@ -170,7 +170,7 @@ func TestGroupsOfSeveralTakesAreNotOne(t *testing.T) {
 func TestWhoGivesUpWaitingIsNotCharged(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
-	q := standStill(t, server, s)
+	q := stall(t, server, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	var gone, stays error
 	hits := []limiters.Hit{{Key: "k", Limit: hourly, N: 1}}
@@ -184,7 +184,7 @@ func TestWhoGivesUpWaitingIsNotCharged(t *testing.T) {
 		}
 		return nil
 	})
-	q.goOn()
+	q.resume()
 	if !errors.Is(gone, context.Canceled) || !errors.Is(gone, errWaited) {
 		t.Errorf("who left is told %v", gone)
 	}
@@ -197,7 +197,7 @@ func TestPastTheBoundIsRefusedAtOnce(t *testing.T) {
 	server := redistest.Start(t)
 	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{MaxWaiting: 1})
 	defer s.Close()
-	q := standStill(t, server, s)
+	q := stall(t, server, s)
 	var failed error
 	out := make([]limiters.Verdict, 2)
 	// One Take may wait, however large it is: else it would be refused whenever Redis is busy.
@@ -205,7 +205,7 @@ func TestPastTheBoundIsRefusedAtOnce(t *testing.T) {
 	if _, err := take(t, s, hitsOf("c")...); !errors.Is(err, ErrBusy) {
 		t.Errorf("%v, want %v", err, ErrBusy)
 	}
-	q.goOn()
+	q.resume()
 	if failed != nil || out[1].Used != 1 || s.Stats().Refused != 1 {
 		t.Errorf("%v, %+v, %+v", failed, out, s.Stats())
 	}
@@ -274,7 +274,7 @@ func TestAClockThatIsSetIsLearntAgain(t *testing.T) {
 
 func TestABugIsAnErrorOfThoseWhoWait(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
-	l := &lane{timeout: patience, most: 10, bound: 10, counts: &counts{}}
+	l := &queue{timeout: patience, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	l.decide = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if groups[0][0].Key == "first" {
 			close(under)
@@ -292,14 +292,14 @@ func TestABugIsAnErrorOfThoseWhoWait(t *testing.T) {
 	var failed error
 	takes.Go(func() { failed = takeOf("second") })
 	redistest.Await(t, "the second to wait", func(context.Context) error {
-		if l.waits() != 1 {
+		if l.waitingHits() != 1 {
 			return errors.New("nobody waits")
 		}
 		return nil
 	})
 	close(goOn)
 	takes.Wait()
-	l.served.Wait()
+	l.running.Wait()
 	if failed == nil || !strings.Contains(failed.Error(), "a bug") {
 		t.Errorf("%v", failed)
 	}

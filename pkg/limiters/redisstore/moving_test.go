@@ -1,0 +1,259 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
+)
+
+func window(max int64, d time.Duration) *limiters.Limit {
+	return limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: max, Window: d, CountDenied: true})
+}
+
+// A user under two limits has only one of its two keys when the slot begins to move, so no node can decide both in one
+// call.
+func TestGroupsAreDecidedWhileASlotMoves(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	s := openCluster(t, c)
+	user := keysOn(c, 0, 1)[0]
+	day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
+	group := limiters.Group{{Key: user, Limit: day, N: 1}, {Key: user, Limit: week, N: 1}}
+	slot := int(slotOf(s.names.key(&group[0])))
+	if _, err := take(t, s, group[1]); err != nil {
+		t.Fatal(err)
+	}
+	used := int64(0)
+	decide := func(state string) {
+		t.Helper()
+		for range 4 {
+			used++
+			out, err := takeGroups(t, s, group)
+			if err != nil || out[0].Err != nil || out[1].Err != nil || !out[0].Allowed || out[0].Used != used || out[1].Used != used+1 {
+				t.Fatalf("%s: %+v, %v; want %d and %d used", state, out, err, used, used+1)
+			}
+		}
+	}
+	c.Open(t, slot, 0, 1)
+	decide("open")
+	c.Move(t, slot, 0, 1)
+	decide("keys moved, slot not assigned")
+	c.Settle(t, slot, 1)
+	decide("moved")
+}
+
+// A group that one limit denies is not charged under the others, while the slot moves too.
+func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	s := openCluster(t, c)
+	user := keysOn(c, 0, 1)[0]
+	day, week := window(2, 24*time.Hour), window(1000, 7*24*time.Hour)
+	group := limiters.Group{{Key: user, Limit: week, N: 2}, {Key: user, Limit: day, N: 2}}
+	if _, err := take(t, s, limiters.Hit{Key: user, Limit: week, N: 1}); err != nil {
+		t.Fatal(err)
+	}
+	c.Open(t, int(slotOf(s.names.key(&group[0]))), 0, 1)
+	for i, want := range []struct {
+		allowed   bool
+		week, day int64
+	}{{true, 3, 2}, {false, 3, 4}, {false, 3, 6}} {
+		out, err := takeGroups(t, s, group)
+		if err != nil || out[0].Err != nil || out[1].Err != nil || !out[0].Allowed || out[1].Allowed != want.allowed ||
+			out[0].Used != want.week || out[1].Used != want.day {
+			t.Errorf("group %d: %+v, %v; want %+v", i, out, err, want)
+		}
+	}
+	// A group that charges and refunds cannot be undone, so it is not decided. Other hits of the call are.
+	mixed := limiters.Group{{Key: user, Limit: week, N: -1}, {Key: user, Limit: day, N: 1}}
+	out, err := takeGroups(t, s, mixed, group[:1])
+	if err != nil || !redis.IsTryAgainError(out[0].Err) || !redis.IsTryAgainError(out[1].Err) || out[2].Err != nil || out[2].Used != 5 {
+		t.Errorf("%+v, %v: want TRYAGAIN for the mixed group and 5 used by the other hit", out, err)
+	}
+}
+
+// Whatever happens while a slot moves back and forth, groups are admitted at most as often as each of their limits allows.
+func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	const limit, clients = 150, 4
+	day, week := window(limit, 24*time.Hour), window(1000, 7*24*time.Hour)
+	day2 := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: limit, Window: 24 * time.Hour})
+	user := keysOn(c, 0, 1)[0]
+	hits := limiters.Group{{Key: user, Limit: day, N: 1}, {Key: user, Limit: week, N: 1}, {Key: user, Limit: day2, N: 1}}
+	slot := int(slotOf(naming{}.key(&hits[0])))
+	var admitted, decided atomic.Int64
+	var stop atomic.Bool
+	var takes sync.WaitGroup
+	for range clients {
+		s := openCluster(t, c)
+		takes.Go(func() {
+			for !stop.Load() {
+				out := make([]limiters.Verdict, 3)
+				if err := s.Take(context.Background(), time.Time{}, []limiters.Group{hits}, out); err != nil {
+					t.Errorf("take: %v", err)
+					return
+				}
+				decided.Add(1)
+				if out[0].Allowed && out[1].Allowed && out[2].Allowed && errors.Join(out[0].Err, out[1].Err, out[2].Err) == nil {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	more := func() {
+		target := decided.Load() + 60
+		redistest.Await(t, "Takes", func(context.Context) error {
+			if n := decided.Load(); n < target && !t.Failed() {
+				return fmt.Errorf("%d Takes, want %d", n, target)
+			}
+			return nil
+		})
+	}
+	for i := range 2 {
+		from, to := i%2, (i+1)%2
+		c.Open(t, slot, from, to)
+		more()
+		c.Move(t, slot, from, to)
+		more()
+		c.Settle(t, slot, to)
+		more()
+	}
+	stop.Store(true)
+	takes.Wait()
+	if n := admitted.Load(); n > limit || n == 0 {
+		t.Errorf("%d groups admitted, want 1 to %d", n, limit)
+	}
+}
+
+// TRYAGAIN says nothing about the node: hits in its other slots must be decided.
+func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	s := openCluster(t, c)
+	user := keysOn(c, 0, 2)
+	day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
+	// A mixed group is refused with TRYAGAIN as long as only one of its keys exists.
+	group := limiters.Group{{Key: user[0], Limit: day, N: 1}, {Key: user[0], Limit: week, N: -1}}
+	if _, err := take(t, s, limiters.Hit{Key: user[0], Limit: week, N: 1}); err != nil {
+		t.Fatal(err)
+	}
+	c.Open(t, int(slotOf(s.names.key(&group[0]))), 0, 1)
+	for i := range 2 * failuresToOpen {
+		if _, err := takeGroups(t, s, group); !redis.IsTryAgainError(err) {
+			t.Fatalf("group %d: %v, want TRYAGAIN", i, err)
+		}
+	}
+	out, err := take(t, s, limiters.Hit{Key: user[1], Limit: day, N: 1})
+	if err != nil || out[0].Err != nil {
+		t.Errorf("a user in a slot that does not move: %v, %v", err, out[0].Err)
+	}
+}
+
+// In a cluster that continues without all slots, hits in a slot that no node has must not affect other slots.
+func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
+	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
+	s := openCluster(t, c)
+	lost := hitsOf(keysOn(c, 0, 2)[0])[0]
+	for _, server := range c.Servers {
+		// A node that has not heard of the slot's loss yet may refuse the second command.
+		_ = server.Client(t).Do(context.Background(), "cluster", "delslots", slotOf(s.names.key(&lost))).Err()
+	}
+	for i := range 6 * failuresToOpen {
+		if _, err := take(t, s, lost); err == nil || !strings.Contains(err.Error(), "CLUSTERDOWN Hash slot not served") {
+			t.Fatalf("take %d: %v, want CLUSTERDOWN", i, err)
+		}
+	}
+	for node := range 3 {
+		out, err := take(t, s, hitsOf(keysOn(c, node, 3)[2])...)
+		if err != nil || out[0].Err != nil {
+			t.Errorf("node %d, a slot that is served: %v, %v", node, err, out[0].Err)
+		}
+	}
+}
+
+// A cluster whose slots are unknown has no queue, and still a breaker: hits do not wait for a timeout each.
+func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
+	address := redistest.FreeAddr(t)
+	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{address}, Timeout: 100 * time.Millisecond})
+	redistest.Await(t, "the breaker to open", func(context.Context) error {
+		_, err := take(t, s, hitsOf("k")...)
+		if errors.Is(err, ErrBroken) {
+			return nil
+		}
+		if err == nil {
+			t.Fatal("a cluster that is not there decides hits")
+		}
+		return err
+	})
+	if n := s.Stats().Broken; n != 1 {
+		t.Errorf("%d hits were rejected, want 1", n)
+	}
+	server, err := redistest.Run(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	redistest.Await(t, "the next attempt", func(context.Context) error {
+		if _, err := take(t, s, hitsOf("k")...); !strings.Contains(fmt.Sprint(err), "cluster support disabled") {
+			return fmt.Errorf("%w; want the reply of a Redis that is not a cluster", err)
+		}
+		return nil
+	})
+}
+
+// A panic on a goroutine that a call has started must not end the process.
+func TestPanicInSendIsAnErrorOfItsHits(t *testing.T) {
+	c := redistest.StartCluster(t, 2)
+	s := openCluster(t, c)
+	hit := hitsOf(keysOn(c, 0, 1)[0])
+	good := splitBySlot(time.Time{}, limiters.Singles(hit...), s.names.keys(limiters.Singles(hit...)))[0]
+	bad := &part{keys: s.names.keys(limiters.Singles(hitsOf(keysOn(c, 1, 1)[0])...))} // without a batch
+	s.send(t.Context(), newClock(), []*part{good, bad})
+	if !errors.Is(bad.err, limiters.ErrPanic) || good.err != nil {
+		t.Errorf("%v and %v, want a panic and nil", bad.err, good.err)
+	}
+	if n := s.Stats().Panics; n != 1 {
+		t.Errorf("%d panics counted, want 1", n)
+	}
+}
+
+// A refund that runs after the end of the window in which the hit was charged must not refund a hit of the next window.
+func TestRefundExpiresWithItsWindow(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	day, week := window(10, 24*time.Hour), window(10, 7*24*time.Hour)
+	group := limiters.Group{{Key: "k", Limit: day, N: 2}, {Key: "k", Limit: week, N: 2}}
+	groups := []limiters.Group{group}
+	p := splitBySlot(time.Time{}, groups, s.names.keys(groups))[0]
+	p.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}}
+	start := time.Now()
+	refunds := refundsOf(p, start).parts
+	if len(refunds) != 1 || refunds[0].Groups[0][0].N != -2 || !refunds[0].latest.Equal(start.Add(time.Hour)) {
+		t.Fatalf("%+v, want one refund of 2, valid for an hour", refunds)
+	}
+	if _, err := take(t, s, group[0]); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		latest time.Time
+		used   int64
+	}{{time.Now().Add(-time.Second), 2}, {time.Now().Add(time.Hour), 0}} {
+		refund := newBatch(time.Time{}, refunds[0].Groups, refunds[0].keys[:1])
+		refund.latest = c.latest
+		if _, err := s.script.run(t.Context(), s.client, s.clock, refund); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := take(t, s, limiters.Hit{Key: "k", Limit: day}); err != nil || out[0].Used != c.used {
+			t.Errorf("a refund valid until %v: %+v, %v; want %d used", c.latest, out[0], err, c.used)
+		}
+	}
+}

@@ -1,0 +1,322 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// ErrBusy is the error of a Take that is rejected because MaxWaiting hits are waiting already. It has charged nothing.
+var ErrBusy = errors.New("redisstore: too many hits are waiting for Redis")
+
+// errWaited is the error of a Take that timed out before its hits were sent. It has charged nothing.
+var errWaited = errors.New("timed out while waiting for earlier calls")
+
+// errTimeout is the error of a Take that timed out after its hits were sent. It may have charged.
+var errTimeout = errors.New("no answer in time")
+
+// decide sends groups in one call and writes their verdicts to out. It does not use groups or out after it has returned.
+type decide func(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
+
+// A queue sends hits to one Redis, one call at a time. Takes that arrive during a call wait, and the next call carries the
+// hits of all of them. There is no timer: a Take that arrives while no call is under way is sent at once.
+//
+// Such a Take makes its call itself. If others wait when that call ends, a goroutine makes the next calls until the queue
+// is empty. After repeated failures the queue rejects hits for a while, see [breaker].
+type queue struct {
+	decide     decide
+	timeout    time.Duration   // of a Take, and of a call
+	maxBatch   int             // hits in a call that carries several Takes
+	maxWaiting int             // hits that may wait
+	counts     *counts         // of the store
+	running    *sync.WaitGroup // what Close waits for; a Take holds it
+
+	mu      sync.Mutex
+	breaker breaker
+	busy    bool // a call is under way
+	waiters []*waiter
+	waiting int // hits of the waiters
+
+	pending pending
+}
+
+// counts are the counters of a store, over all its queues.
+type counts struct {
+	calls, hits    atomic.Int64
+	refused, left  atomic.Int64
+	broken, panics atomic.Int64
+}
+
+// pending is the next call: the hits of several waiters. Only the queue's goroutine uses it.
+type pending struct {
+	waiters  []*waiter
+	groups   []limiters.Group // of the waiters
+	hits     int              // in groups
+	verdicts []limiters.Verdict
+	deadline time.Time     // the latest of the waiters'
+	budget   time.Duration // the longest of the waiters'
+}
+
+// A waiter is a Take in the queue: a copy of its hits, and their verdicts.
+type waiter struct {
+	now      time.Time
+	budget   time.Duration // from its arrival to its deadline
+	deadline time.Time
+	hits     []limiters.Hit
+	groups   []limiters.Group // slices of hits
+	verdicts []limiters.Verdict
+	err      error
+	state    atomic.Int32
+	done     chan struct{}
+	timer    *time.Timer
+}
+
+// The states of a waiter.
+const (
+	waiting = iota
+	sent
+	left // its Take has returned; nothing was sent
+)
+
+var waiters = sync.Pool{New: func() any {
+	w := &waiter{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	w.timer.Stop()
+	return w
+}}
+
+// Take decides groups, in a call of their own or together with those of other Takes.
+func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	q.mu.Lock()
+	if q.breaker.rejects(q.busy) {
+		q.mu.Unlock()
+		q.counts.broken.Add(int64(len(out)))
+		return ErrBroken
+	}
+	if !q.busy {
+		q.busy = true
+		q.mu.Unlock()
+		return q.callNow(ctx, now, groups, out)
+	}
+	if q.waiting > 0 && q.waiting+len(out) > q.maxWaiting {
+		q.mu.Unlock()
+		q.counts.refused.Add(int64(len(out)))
+		return ErrBusy
+	}
+	w := waiters.Get().(*waiter)
+	w.now = now
+	w.copy(groups, len(out))
+	w.budget = q.budget(ctx)
+	w.deadline = time.Now().Add(w.budget)
+	w.state.Store(waiting)
+	q.waiters = append(q.waiters, w)
+	q.waiting += len(out)
+	q.mu.Unlock()
+	return q.await(ctx, w, out)
+}
+
+// callNow makes a call for one Take, on the caller's goroutine.
+func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	budget := q.budget(ctx)
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	q.count(len(out))
+	err := q.guardedDecide(ctx, now, groups, out)
+	q.finish(err, budget)
+	return err
+}
+
+// budget returns the time that a Take has.
+func (q *queue) budget(ctx context.Context) time.Duration {
+	if deadline, bounded := ctx.Deadline(); bounded {
+		return min(q.timeout, time.Until(deadline))
+	}
+	return q.timeout
+}
+
+func (q *queue) count(hits int) {
+	q.counts.calls.Add(1)
+	q.counts.hits.Add(int64(hits))
+}
+
+// guardedDecide turns a panic, which is a bug, into an error of the hits of this call.
+func (q *queue) guardedDecide(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) (err error) {
+	defer func() {
+		if errors.Is(err, limiters.ErrPanic) {
+			q.counts.panics.Add(1)
+		}
+	}()
+	defer limiters.RecoverTo(&err)
+	return q.decide(ctx, now, groups, out)
+}
+
+// await waits for the verdicts of w. If it times out before w is sent, nothing is charged.
+func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) error {
+	w.timer.Reset(q.timeout)
+	var cause error
+	select {
+	case <-w.done:
+		w.timer.Stop()
+		err := w.err
+		copy(out, w.verdicts)
+		w.release()
+		return err
+	case <-ctx.Done():
+		w.timer.Stop()
+		cause = ctx.Err()
+	case <-w.timer.C:
+	}
+	// w is not reused: the queue may still write to it.
+	if w.state.CompareAndSwap(waiting, left) {
+		q.counts.left.Add(int64(len(w.hits)))
+		return errors.Join(errWaited, cause)
+	}
+	return errors.Join(errTimeout, cause)
+}
+
+// copy copies groups of n hits, because a Take must not use its groups after it has returned.
+func (w *waiter) copy(groups []limiters.Group, n int) {
+	w.hits, w.groups = slices.Grow(w.hits[:0], n), w.groups[:0]
+	for _, g := range groups {
+		first := len(w.hits)
+		w.hits = append(w.hits, g...)
+		w.groups = append(w.groups, w.hits[first:])
+	}
+	w.verdicts = slices.Grow(w.verdicts[:0], n)[:n]
+}
+
+// release returns w to the pool, without references to the caller's memory.
+func (w *waiter) release() {
+	clear(w.hits)
+	clear(w.groups)
+	clear(w.verdicts)
+	w.err = nil
+	waiters.Put(w)
+}
+
+// finish ends a call that a Take made itself, and starts the queue's goroutine if others wait.
+func (q *queue) finish(err error, budget time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.record(err, budget); len(q.waiters) == 0 {
+		q.busy = false
+		return
+	}
+	q.running.Go(q.serve)
+}
+
+// record reports the result of a call to the breaker. If the breaker is open now, all waiters are rejected. The caller
+// holds the lock.
+func (q *queue) record(err error, budget time.Duration) {
+	q.breaker.record(err, budget, q.timeout)
+	if !q.breaker.open() || len(q.waiters) == 0 {
+		return
+	}
+	var rejected []*waiter
+	for _, w := range q.waiters {
+		if w.state.CompareAndSwap(waiting, sent) {
+			w.err = ErrBroken
+			rejected = append(rejected, w)
+			q.counts.broken.Add(int64(len(w.hits)))
+		}
+	}
+	clear(q.waiters)
+	q.waiters, q.waiting = q.waiters[:0], 0
+	q.wake(rejected)
+}
+
+func (q *queue) idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.busy
+}
+
+// serve makes calls until nothing waits.
+func (q *queue) serve() {
+	for q.gather(); q.collect(); q.gather() {
+		q.call()
+	}
+}
+
+// gather yields the processor as long as that brings more waiters. With a free processor this takes no time; with none,
+// the next call carries more hits, which costs less in all.
+func (q *queue) gather() {
+	for n, before := q.waitingHits(), -1; n > before && n < q.maxBatch; n = q.waitingHits() {
+		before = n
+		runtime.Gosched()
+	}
+}
+
+func (q *queue) waitingHits() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting
+}
+
+// collect moves waiters of the same now into pending, up to maxBatch hits. It returns false if there are none; then the
+// queue is no longer busy.
+func (q *queue) collect() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := &q.pending
+	clear(p.groups)
+	p.waiters, p.groups, p.hits, p.deadline, p.budget = p.waiters[:0], p.groups[:0], 0, time.Time{}, 0
+	taken := 0
+	for _, w := range q.waiters {
+		if len(p.waiters) > 0 && (p.hits+len(w.hits) > q.maxBatch || !w.now.Equal(p.waiters[0].now)) {
+			break
+		}
+		taken++
+		q.waiting -= len(w.hits)
+		if w.state.CompareAndSwap(waiting, sent) {
+			p.add(w)
+		}
+	}
+	q.waiters = slices.Delete(q.waiters, 0, taken)
+	q.busy = len(p.waiters) > 0
+	return q.busy
+}
+
+func (p *pending) add(w *waiter) {
+	p.waiters = append(p.waiters, w)
+	if w.deadline.After(p.deadline) {
+		p.deadline = w.deadline
+	}
+	p.budget = max(p.budget, w.budget)
+	p.groups, p.hits = append(p.groups, w.groups...), p.hits+len(w.hits)
+}
+
+// call sends pending.
+func (q *queue) call() {
+	p := &q.pending
+	p.verdicts = slices.Grow(p.verdicts[:0], p.hits)[:p.hits]
+	q.count(p.hits)
+	ctx, cancel := context.WithDeadline(context.Background(), p.deadline)
+	defer cancel()
+	err := q.guardedDecide(ctx, p.waiters[0].now, p.groups, p.verdicts)
+	q.mu.Lock()
+	q.record(err, p.budget)
+	q.mu.Unlock()
+	from := 0
+	for _, w := range p.waiters {
+		w.err = err
+		copy(w.verdicts, p.verdicts[from:])
+		from += len(w.hits)
+	}
+	clear(p.verdicts)
+	q.wake(slices.Clone(p.waiters))
+}
+
+// wake wakes waiters on a goroutine of its own, so that the next call need not wait for that.
+func (q *queue) wake(answered []*waiter) {
+	q.running.Go(func() {
+		for _, w := range answered {
+			w.done <- struct{}{}
+		}
+	})
+}
