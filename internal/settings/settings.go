@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Serve are the settings of the server.
@@ -48,11 +49,26 @@ func (s *Serve) Validate() error {
 	s.Stats.complete(&f)
 	s.Tracing.complete(&f)
 	s.Process.complete(&f)
+	if s.BackendType == Redis && !s.redisUsesTLS() {
+		for name, set := range map[string]bool{
+			"REDIS_TLS_CACERT": s.RedisCA != "", "REDIS_TLS_CLIENT_CERT": s.RedisCert != "", "REDIS_TLS_CLIENT_KEY": s.RedisKey != "",
+		} {
+			if set {
+				f.tell(name, "no connection to Redis uses TLS: set REDIS_TLS=true, write rediss:// in REDIS_URL, or remove %s", name)
+			}
+		}
+	}
 	if s.StopCacheKeyIncrementWhenOverlimit && s.RedisPerSecond {
 		f.tell("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
 			"not together with REDIS_PERSECOND: what is charged whole or not at all has to be on one Redis")
 	}
 	return errors.Join(f...)
+}
+
+// redisUsesTLS reports whether a connection to a Redis uses TLS.
+func (s *Serve) redisUsesTLS() bool {
+	uses := func(tls bool, url string) bool { return tls || strings.Contains(url, "rediss://") }
+	return uses(s.RedisTLS, s.RedisURL) || s.RedisPerSecond && uses(s.PerSecond.TLS, s.PerSecond.URL)
 }
 
 // faults collects what is wrong, each with the name of its variable.

@@ -70,6 +70,8 @@ func TestWhatIsWrongIsToldWithItsVariable(t *testing.T) {
 		"REDIS_TYPE":                                func(s *Serve) { s.RedisType = "RING" },
 		"REDIS_SOCKET_TYPE":                         func(s *Serve) { s.RedisSocketType = "carrier pigeon" },
 		"REDIS_TLS_CLIENT_CERT":                     func(s *Serve) { s.RedisTLS, s.RedisCert = true, "cert" },
+		"REDIS_TLS_CACERT":                          func(s *Serve) { s.BackendType, s.RedisCA = Redis, "ca" },
+		"REDIS_TLS_CLIENT_KEY":                      func(s *Serve) { s.BackendType, s.RedisURL, s.RedisKey = Redis, "redis://h:1", "key" },
 		"STORE_TIMEOUT":                             func(s *Serve) { s.StoreTimeout = 0 },
 		"STORE_MAX_BATCH":                           func(s *Serve) { s.StoreMaxBatch = 0 },
 		"STORE_MAX_WAITING":                         func(s *Serve) { s.StoreMaxWaiting = -1 },
