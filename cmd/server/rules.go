@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // ruleSource loads the rules and the overlay, and loads them again when they change.
@@ -40,11 +42,12 @@ type ruleSource struct {
 	options    rulesfile.Options
 	overlayErr error            // of an overlay that was faulty at start: without it no rules can be loaded
 	files      []rulesfile.File // offered last, with or without faults
-	// inForce is the fingerprint of the files and the overlay files of the rules in force, "" if there are none or the last
-	// load failed.
-	inForce      string
+	// current is the fingerprint of the files and the overlay of the rules in force. It is "" if there are none, or after a
+	// failed load.
+	current      string
 	overlayFiles string           // fingerprint of the overlay in options
 	warnings     rulesfile.Faults // of the rules in force
+	warnLocal    bool             // the number of replicas is unknown, and loaded has not warned about it
 	logged       string           // the error logged last, which is not logged twice
 }
 
@@ -55,6 +58,8 @@ func newRuleSource(
 ) (*ruleSource, error) {
 	r := &ruleSource{from: s.Path(), log: log, metrics: metrics, stats: stats, there: there}
 	r.options.MergeDomains = s.MergeDomainConfig
+	_, replicas := os.LookupEnv("REPLICAS")
+	r.warnLocal = s.BackendType == settings.Redis && s.ReplicasDNS == "" && s.Replicas == 1 && !replicas
 	if s.Overlay != "" {
 		r.overlay = &sources.File{Path: s.Overlay}
 		files, err := r.overlay.Read()
@@ -113,7 +118,7 @@ func (r *ruleSource) take(files []rulesfile.File, err error) error {
 		return r.overlayErr
 	}
 	fingerprint := rulesfile.Fingerprint(files) + r.overlayFiles
-	if fingerprint == r.inForce {
+	if fingerprint == r.current {
 		domains, n := r.live.Load().Counts()
 		r.log.Info("rules unchanged", zap.Bool("rules_changed", false), zap.Int("domains", domains), zap.Int("rules", n))
 		return nil
@@ -123,7 +128,7 @@ func (r *ruleSource) take(files []rulesfile.File, err error) error {
 		return fmt.Errorf("the rules of %s have faults:\n%w", r.from, err)
 	}
 	old := r.live.Swap(rules)
-	r.inForce, r.warnings, r.logged = fingerprint, warnings, ""
+	r.current, r.warnings, r.logged = fingerprint, warnings, ""
 	r.loaded(old)
 	return nil
 }
@@ -152,6 +157,10 @@ func (r *ruleSource) loaded(old *descriptors.Rules) {
 	}
 	r.metrics.Loaded(rules, time.Now(), nil)
 	r.stats.Loaded(rules, nil)
+	if r.warnLocal && decidesLocally(rules) {
+		r.warnLocal = false
+		r.log.Warn("on_store_error: local without REPLICAS or REPLICAS_DNS: while Redis is down, each replica admits the whole limit")
+	}
 	domains, n := rules.Counts()
 	fields := []zap.Field{zap.Int("domains", domains), zap.Int("rules", n)}
 	if old != nil {
@@ -165,9 +174,19 @@ func (r *ruleSource) loaded(old *descriptors.Rules) {
 	r.there()
 }
 
+// decidesLocally reports whether a rule has on_store_error: local.
+func decidesLocally(rules *descriptors.Rules) bool {
+	for d := range rules.Domains() {
+		if slices.Contains(d.OnErrors(), limiters.OnErrorLocal) {
+			return true
+		}
+	}
+	return false
+}
+
 // failed counts and logs rules that could not be loaded. It logs each error once.
 func (r *ruleSource) failed(err error) {
-	r.inForce = ""
+	r.current = ""
 	r.metrics.Loaded(nil, time.Now(), err)
 	r.stats.Loaded(nil, err)
 	if text := err.Error(); text != r.logged {

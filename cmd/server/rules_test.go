@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap/zapcore"
 
+	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
@@ -107,5 +108,20 @@ func TestCheckReadsStandardInput(t *testing.T) {
 			t.Errorf("%q: exit code %d, %q, want %d, %q", text, code, &out, want.code, want.said)
 		}
 		_ = input.Close()
+	}
+}
+
+func TestLocalWithoutReplicasIsWarned(t *testing.T) {
+	const message = "each replica admits the whole limit"
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rules+"on_store_error: local\n")
+	redis := "REDIS_URL=" + redistest.FreeAddr(t)
+	serving(t, "CONFIG_PATH="+path, redis).log.await(t, 0, message)
+	for _, with := range []string{"REPLICAS=1", "REPLICAS=2", "REPLICAS_DNS=weir.invalid", "BACKEND_TYPE=memory"} {
+		s := serving(t, "CONFIG_PATH="+path, redis, with)
+		s.log.await(t, 0, "rules loaded")
+		if strings.Contains(s.said.String(), message) {
+			t.Errorf("%s: warned", with)
+		}
 	}
 }

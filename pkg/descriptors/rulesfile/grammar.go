@@ -31,45 +31,45 @@ type key struct {
 const anyUint32 = math.MaxUint32
 
 var (
-	top = &section{"file", "the file", "Rules of Weir: the limits of one domain.", []key{
-		{"domain", nonEmptyText, "The domain that Envoy's filter names.", false},
-		{"descriptors", listOf("descriptor"), "What is limited; the order matters to wildcards.", false},
-		{"on_store_error", words(limiters.OnErrors()...), "As in a rate_limit, for all that say nothing of it.", true},
+	top = &section{"file", "the file", "The rules of one domain.", []key{
+		{"domain", nonEmptyText, "The domain in the configuration of Envoy's filter.", false},
+		{"descriptors", listOf("descriptor"), "The descriptors to limit. The order matters only for wildcards.", false},
+		{"on_store_error", words(limiters.OnErrors()...), "The default of on_store_error in every limit of the domain.", true},
 	}, false}
-	inDescriptor = &section{"descriptor", "a descriptor", "An entry to match, its limit, and what may follow it.", []key{
-		{"key", nonEmptyText, "The key of an entry; '*' stands for any characters.", false},
-		{"value", text, "Its value; '*' stands for any characters. Without it any value matches, each on its own.", false},
-		{"rate_limit", refTo("rate_limit"), "The limit of requests whose last entry is this one.", false},
+	inDescriptor = &section{"descriptor", "a descriptor", "An entry to match, its limits, and the descriptors that may follow.", []key{
+		{"key", nonEmptyText, "The key of an entry. '*' matches any characters.", false},
+		{"value", text, "The value of the entry. '*' matches any characters. Without a value every value matches, each with its own counter.", false},
+		{"rate_limit", refTo("rate_limit"), "The limit of descriptors whose last entry is this one.", false},
 		{"descriptors", listOf("descriptor"), "The entries that may follow.", false},
-		{"rate_limits", nonEmptyListOf("limit"), "Several limits at once: none is charged unless all allow.", true},
-		{"shadow_mode", boolean, "Count and report what is over the limit, but allow it.", false},
-		{"quota_mode", boolean, "Being over denies only if every quota of the request is over.", false},
-		{"detailed_metric", boolean, "Metrics by the value of each entry. Mind how many there are.", false},
-		{"value_to_metric", boolean, "This entry's value in the names of metrics.", false},
-		{"share_threshold", boolean, "One counter for all that the wildcard matches.", false},
-		{"metadata", anyMap, "Given to Envoy as dynamic metadata when the request passes.", false},
+		{"rate_limits", nonEmptyListOf("limit"), "Several limits: a request is charged to all of them, or to none if one denies it.", true},
+		{"shadow_mode", boolean, "Count and report requests over the limit, but allow them.", false},
+		{"quota_mode", boolean, "Deny a request only if all its quotas are over.", false},
+		{"detailed_metric", boolean, "Use the value of every entry in the names of metrics. Each value makes a series.", false},
+		{"value_to_metric", boolean, "Use the value of this entry in the names of metrics.", false},
+		{"share_threshold", boolean, "One counter for all values that the wildcard matches.", false},
+		{"metadata", anyMap, "Dynamic metadata that Envoy gets with an allowed request.", false},
 	}, false}
-	inRateLimit = &section{"rate_limit", "a rate_limit", "A limit, or none on purpose.", slices.Concat(rate, []key{
-		{"unlimited", boolean, "Always allowed, never counted.", false},
-		{"replaces", listOf("replaces"), "Limits that do not count for a request that falls under this one.", false},
+	inRateLimit = &section{"rate_limit", "a rate_limit", "A limit, or unlimited.", slices.Concat(rate, []key{
+		{"unlimited", boolean, "Allow every request and count none.", false},
+		{"replaces", listOf("replaces"), "Names of limits that do not apply to a request under this one.", false},
 	}, policyKeys), false}
-	inRateLimits = &section{"limit", "a limit of rate_limits", "One of several.", slices.Concat(rate, policyKeys), true}
-	inReplaces   = &section{"replaces", "an item of replaces", "A limit that is replaced.", []key{
+	inRateLimits = &section{"limit", "a limit of rate_limits", "One of several limits.", slices.Concat(rate, policyKeys), true}
+	inReplaces   = &section{"replaces", "an item of replaces", "A limit to replace.", []key{
 		{"name", nonEmptyText, "The name of another limit in the domain.", false},
 	}, false}
 
 	rate = []key{
 		{"unit", unitText, "The unit of time.", false},
-		{"requests_per_unit", wholeNumber(0, anyUint32), "How many per window; 0 denies all.", false},
-		{"name", text, "What replaces refers to; Envoy is told it as the name of the limit.", false},
+		{"requests_per_unit", wholeNumber(0, anyUint32), "Hits per window. 0 denies every request.", false},
+		{"name", text, "The name of the limit, for replaces and for Envoy.", false},
 		{"unit_multiplier", wholeNumber(1, anyUint32), "Units per window.", true},
 	}
 	policyKeys = slices.Concat([]key{
-		{"algorithm", words(limiters.Algorithms()...), "fixed_window if absent.", true},
+		{"algorithm", words(limiters.Algorithms()...), "The algorithm. Default: fixed_window.", true},
 	}, parameterKeys(), []key{
-		{"count_denied", strictBoolean, "Whether denied hits count; if absent, true for fixed_window alone.", true},
-		{"on_store_error", words(limiters.OnErrors()...), "What becomes of a hit that the store cannot decide: error leaves it to Envoy's " +
-			"failure_mode_deny, local decides in this process by its share. If absent, as the file says, or error.", true},
+		{"count_denied", strictBoolean, "Whether denied hits count. Default: true for fixed_window, else false.", true},
+		{"on_store_error", words(limiters.OnErrors()...), "The answer when the store fails: error leaves it to Envoy's failure_mode_deny, " +
+			"local decides with this replica's share. Default: that of the file, or error.", true},
 	})
 )
 

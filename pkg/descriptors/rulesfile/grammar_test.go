@@ -238,7 +238,7 @@ descriptors:
 	}
 }
 
-// plain tells whether v is what google.protobuf.Struct can hold.
+// plain reports whether google.protobuf.Struct can hold v.
 func plain(v any) bool {
 	switch v := v.(type) {
 	case nil, string, float64, bool:

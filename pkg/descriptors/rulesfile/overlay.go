@@ -20,7 +20,7 @@ type Overlay struct {
 
 var (
 	overlayTop = &section{id: "overlay", name: "an overlay", keys: top.keys, strict: true}
-	// What an overlay has of a descriptor finds the place, and nothing else.
+	// A descriptor of an overlay has only the keys that match a rule.
 	overlayDescriptor = &section{name: "a descriptor of an overlay", keys: []key{
 		*inDescriptor.key("key"), *inDescriptor.key("value"),
 		*inDescriptor.key("rate_limit"), *inDescriptor.key("descriptors"),
@@ -50,8 +50,8 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 	return o, nil
 }
 
-// match returns what the overlay says of the rule at path; nil for nothing. It matches the keys and values of the rule as
-// if they were a request.
+// match returns the policy for the rule at path, nil if there is none. It matches the keys and values of the rule as if
+// they were a request.
 func (o *Overlay) match(domain string, path []descriptors.Entry) *policy {
 	if o == nil {
 		return nil

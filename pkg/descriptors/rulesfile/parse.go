@@ -11,11 +11,11 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// Options say how files are read.
+// Options configures [ParseWith]. The zero value is the default.
 type Options struct {
-	// MergeDomains lets several files have one domain: the descriptors of a later file come after those of an earlier.
+	// MergeDomains allows several files with one domain. The descriptors of a later file follow those of an earlier one.
 	MergeDomains bool
-	// Overlay says what limits leave open of algorithm, capacity and policy. It may be nil.
+	// Overlay sets keys of Weir's own in limits that leave them open. It may be nil.
 	Overlay *Overlay
 }
 
@@ -58,7 +58,7 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings Fau
 	return b.builder.Build(), warnings, nil
 }
 
-// A build is what all files add to.
+// A build collects the rules of all files.
 type build struct {
 	options Options
 	builder *descriptors.Builder

@@ -328,8 +328,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%T %v", err, err)
 			}
 			for _, fault := range faults {
-				// Of envoyproxy/ratelimit's own words some are two lines; what a file says never begins one.
-				message := strings.Replace(fault.Message, "yaml: unmarshal errors:\n  line ", "", 1)
+				message := fault.Message + fault.Remedy
 				if fault.Line < 1 || fault.Column < 1 || strings.Contains(message, "\n") {
 					t.Fatalf("%+v", fault)
 				}

@@ -12,10 +12,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A policy is what a limit sets beside its rate.
+// A policy is the part of a limit beside its rate.
 type policy struct {
 	file     string
-	at       *yaml.Node // the map that it stands in
+	at       *yaml.Node // the map
 	settings map[string]setting
 }
 

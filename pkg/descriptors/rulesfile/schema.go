@@ -10,14 +10,14 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A schema is what JSON Schema says of a value.
+// A schema is the JSON Schema of a value.
 type schema map[string]any
 
 var (
 	nonEmptyText = schema{"type": []string{"string", "integer", "boolean"}, "minLength": 1}
-	// YAML takes 123 and true for something else than text; to the rules they are text as they are written.
+	// YAML reads 123 and true as other types. In rules they are texts, as written.
 	text = schema{"type": []string{"string", "integer", "boolean", "null"}}
-	// YAML 1.1, which the incumbent reads, has more words for true and false.
+	// YAML 1.1, which envoyproxy/ratelimit reads, has more words for true and false.
 	boolean       = schema{"anyOf": []schema{{"type": []string{"boolean", "null"}}, words("yes", "no", "on", "off")}}
 	strictBoolean = schema{"type": "boolean"}
 	anyMap        = schema{"type": []string{"object", "null"}}
@@ -45,7 +45,7 @@ func nonEmptyListOf(section string) schema {
 
 func ref(section string) schema { return schema{"$ref": "#/$defs/" + section} }
 
-// anyCase is a pattern of the words, in whatever case: JSON Schema's patterns know no flag for it.
+// anyCase returns a pattern of the words in any case. Patterns of JSON Schema have no flag for it.
 func anyCase(words []string) string {
 	var b strings.Builder
 	for i, w := range words {
@@ -64,8 +64,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// Schema is a JSON Schema (draft 2020-12) of the rules, for editors. It is stricter than [Parse] where Parse but warns:
-// a key where it has no effect is unknown to it. What spans several places (duplicates, names) it cannot say.
+// Schema returns a JSON Schema (draft 2020-12) of the rules, for editors. It refuses a key without effect, for which [Parse]
+// has a warning. It does not find duplicates and unknown names.
 func Schema() []byte {
 	defs := schema{}
 	for _, s := range sections {
@@ -97,7 +97,7 @@ func Schema() []byte {
 		"$defs":   defs,
 	}, "", "  ")
 	if err != nil {
-		panic(err) // of tables that do not change: a test has seen them
+		panic(err) // unreachable: the tables are constant
 	}
 	return append(out, '\n')
 }

@@ -265,7 +265,7 @@ func (v *validator) word(word string, s map[string]any, value any, at string) er
 			if err == nil {
 				return nil
 			}
-			// Of a map, what is wrong with it; else, that it is none of them.
+			// For a map, return its first error. For another value, report that no alternative matches.
 			if first = fmt.Errorf("%s: %v is none of %v", at, value, arg); object != nil && i == 0 {
 				return err
 			}
@@ -310,7 +310,7 @@ func kind(value any) string {
 	return "string"
 }
 
-// number is NaN, which is neither below nor above, for what is none.
+// number returns NaN for a value that is not a number, so that no comparison holds.
 func number(value any) float64 {
 	switch value := value.(type) {
 	case int:

@@ -53,7 +53,7 @@ func closest(word string, words []string) string {
 	best, least := "", 3
 	for _, w := range words {
 		d := distance(plain(word), plain(w))
-		// Of a short word, half may differ by accident.
+		// In a short word, one other letter already makes another word.
 		if d < least && 3*d <= len(w) {
 			best, least = w, d
 		}

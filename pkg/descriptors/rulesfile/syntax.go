@@ -58,8 +58,7 @@ func explain(data []byte, err error) mistake {
 	return m
 }
 
-// firstBadLine returns the first line that makes the text invalid: no longer text is valid, and the lines before are. Of a
-// large file it returns an approximation.
+// firstBadLine returns the line after the longest valid beginning of the text. In a large file it is an approximation.
 func firstBadLine(data []byte, reported int) int {
 	ends := []int{0} // ends[i] is the end of line i
 	for i, c := range data {

@@ -20,7 +20,7 @@ type watchSet struct {
 }
 
 // watchSetOf returns the watch set of path: each symbolic link on the path and at the files below it, the targets of the
-// links, and the folders below path. Of a path that does not exist, the first missing name is in the set.
+// links, and the folders below path. If path does not exist, its first missing name is in the set.
 func watchSetOf(path string) *watchSet {
 	s := &watchSet{map[string]bool{}, map[string]bool{}, map[string]bool{}}
 	s.follow(path)

@@ -118,7 +118,7 @@ func TestEveryModifierIsParsed(t *testing.T) {
 	}
 }
 
-// What Envoy Gateway makes of a policy: chains of a route and what a rule selects, shadow_mode all along them.
+// The rules are those that Envoy Gateway makes from a policy, with shadow_mode on each level.
 func TestEnvoyGatewayRulesHaveNoWarnings(t *testing.T) {
 	rules := parse(t, `{"name": "default/eg/http", "domain": "default/eg/http", "descriptors": [
 		{"key": "httproute/default/r/rule/0/match/0/www_example_com",
@@ -242,7 +242,7 @@ func FuzzConvert(f *testing.F) {
 	})
 }
 
-// A tree is what YAML's library reads, which knows nothing of rules.
+// A tree is the rules as the YAML library decodes them.
 type tree struct {
 	Domain      string
 	Descriptors []branch
@@ -297,7 +297,7 @@ func compare(t *testing.T, got []branch, want []*conf.RateLimitDescriptor) {
 	}
 }
 
-// same tells whether YAML's library has read what v says.
+// same reports whether the YAML library has decoded v.
 func same(got any, v *structpb.Value) bool {
 	switch kind := v.GetKind().(type) {
 	case *structpb.Value_NumberValue:
