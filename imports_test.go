@@ -32,7 +32,7 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"pkg/rls", "pkg/decide pkg/descriptors pkg/limiters", "Envoy's protocol: decode, decide, encode"},
 	{"internal/settings", "", "a table"},
 	{"internal/socket", "", "one system call"},
-	{"internal/admission", "internal/socket", "load shedding knows no protocol but HTTP"},
+	{"internal/admission", "internal/backoff internal/socket", "load shedding knows no protocol but HTTP"},
 	{"internal/backoff", "", "a policy of waits"},
 	{"internal/gctune", "", "settings of the collector"},
 	{"internal/snapshot", "pkg/limiters/memstore", "a file"},

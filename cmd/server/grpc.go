@@ -29,33 +29,34 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// serviceName is the name that health checks know the service by, as in envoyproxy/ratelimit.
+// serviceName is the name of the service in health checks, as in envoyproxy/ratelimit.
 const serviceName = "ratelimit"
 
-// pingsAllowed: proxies ping idle connections, and grpc-go's default answers those who do with GOAWAY too_many_pings.
+// pingsAllowed lets proxies ping idle connections every five seconds. By default grpc-go answers such pings with GOAWAY
+// too_many_pings.
 var pingsAllowed = keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}
 
-// maxStreams is how many requests a connection may have under way. A connection has one reader and one writer here, which
-// 128 requests keep busy: past them Envoy does better to open another, which another CPU, or replica, can serve.
+// maxStreams is how many requests may be in flight on a connection. A connection has one reader and one writer, which 128
+// requests keep busy. Past that, Envoy should open another connection, which another CPU or replica can serve.
 const maxStreams = 128
 
-// windowSize is how many bytes of a stream, and of a connection, may be on their way. grpc-go would rather find out by a PING each
-// round trip, and its answer, which is worth something for long streams alone.
+// windowSize is the flow-control window of a stream and of a connection, in bytes. By default grpc-go measures it with a
+// PING each round trip, which only long streams repay.
 const windowSize = 1 << 20
 
-// maxHeaders is how many bytes the headers of a request may have. Those of Envoy have a few hundred; grpc-go's own limit is
-// 16 MiB, which each of maxStreams may hold.
+// maxHeaders is how many bytes the headers of a request may have. Envoy sends a few hundred. The default of grpc-go is
+// 16 MiB for each of the maxStreams of a connection.
 const maxHeaders = 64 << 10
 
-// workersPerCPU is how many goroutines wait for requests, for each CPU. A new goroutine grows its stack several times
-// before its request is answered, which is a fifth of what the request costs; these have grown theirs. More of them than
-// requests at once would be none the better: they take turns, and the caches forget the stack of each. Where all are busy
-// requests get goroutines of their own.
+// workersPerCPU is how many goroutines wait for requests, for each CPU. A new goroutine grows its stack several times before
+// its request is answered, which takes a fifth of the CPU of the request. A worker has grown its stack already. More workers
+// than concurrent requests would take turns, and evict each other's stacks from the CPU caches. When all are busy, a request
+// gets a goroutine of its own.
 const workersPerCPU = 32
 
 func workers() int { return workersPerCPU * runtime.GOMAXPROCS(0) }
 
-// grpcOptions are what the settings say of the gRPC server.
+// grpcOptions returns the options of the gRPC server that the settings choose.
 func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, error) {
 	options := []grpc.ServerOption{
 		grpc.KeepaliveParams(keepalive.ServerParameters{
@@ -70,7 +71,7 @@ func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, e
 		return nil, fmt.Errorf("GRPC_CLIENT_TLS_SAN: %w", err)
 	}
 	files := tlsfiles.Server{Cert: s.ServerCert, Key: s.ServerKey, ClientCA: s.ClientCA, Clients: clients}
-	config, err := files.Config(func(err error) { log.Error("certificates not read again, the old ones stay", zap.Error(err)) })
+	config, err := files.Config(func(err error) { log.Error("certificates not reloaded, the old ones stay", zap.Error(err)) })
 	if err != nil {
 		return nil, fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err)
 	}
@@ -92,6 +93,7 @@ func newGRPC(
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.NumStreamWorkers(uint32(workers())),
 		grpc.ChainUnaryInterceptor(stats.Unary, recovering(log, metrics)),
+		grpc.ChainStreamInterceptor(recoveringStream(log, metrics)),
 	)...)
 	server.RegisterService(admitted(rls.ServiceDesc(), requests, arrivals, log, metrics, stats), service)
 	checks := health.NewServer()
@@ -108,11 +110,11 @@ func newGRPC(
 	return server
 }
 
-// shouldRateLimit is the method that is called all day.
+// shouldRateLimit is the method that Envoy calls for each request.
 const shouldRateLimit = ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName
 
-// arriving bounds the time in which the messages of the rate limit service arrive. It is called with the headers of each
-// request.
+// arriving bounds the time in which the messages of the rate limit service arrive. grpc-go calls it with the headers of
+// each request.
 func arriving(arrivals *admission.Arrivals) tap.ServerInHandle {
 	return func(ctx context.Context, info *tap.Info) (context.Context, error) {
 		if info.FullMethodName != shouldRateLimit {
@@ -122,8 +124,8 @@ func arriving(arrivals *admission.Arrivals) tap.ServerInHandle {
 	}
 }
 
-// admitted bounds the methods of desc. A request is admitted once its message has arrived. Interceptors would cost some
-// closures a call.
+// admitted wraps the methods of desc: a request is admitted once its message has arrived. An interceptor could do the same,
+// but costs several closures for each call.
 func admitted(
 	desc *grpc.ServiceDesc, requests *admission.InFlight, arrivals *admission.Arrivals, log *zap.Logger, metrics *telemetry.Metrics,
 	stats *ratelimitstats.Stats,
@@ -160,7 +162,7 @@ func admitted(
 	return desc
 }
 
-// statusOf is the error that the client gets for a request that was not admitted.
+// statusOf returns the error for the client of a request that was not admitted.
 func statusOf(err error) error {
 	switch {
 	case errors.Is(err, admission.ErrOverloaded):
@@ -174,7 +176,7 @@ func statusOf(err error) error {
 	}
 }
 
-// recovering turns a bug of ours, met by one request, into an error of that request alone.
+// recovering makes a panic of a handler an error of that request only.
 func recovering(log *zap.Logger, metrics *telemetry.Metrics) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
 		defer func() {
@@ -187,14 +189,28 @@ func recovering(log *zap.Logger, metrics *telemetry.Metrics) grpc.UnaryServerInt
 	}
 }
 
-// bug tells the log of a panic, and the client as little as can be.
+// recoveringStream is recovering for streams.
+func recoveringStream(log *zap.Logger, metrics *telemetry.Metrics) grpc.StreamServerInterceptor {
+	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				metrics.Panicked()
+				err = bug(log, info.FullMethod, p)
+			}
+		}()
+		return handler(service, stream)
+	}
+}
+
+// bug logs a panic. Its error shows the client nothing of it.
 func bug(log *zap.Logger, method string, p any) error {
-	log.Error("a bug of weir's: please report it", zap.String("method", method), zap.Any("panic", p),
+	log.Error("bug in Weir, please report it", zap.String("method", method), zap.Any("panic", p),
 		zap.ByteString("stack", debug.Stack()))
 	return status.Error(codes.Internal, "internal error")
 }
 
-// stopGRPC turns connections away, and ends those that have not ended with ctx.
+// stopGRPC refuses new connections and waits for the requests in flight. When ctx ends, it closes all connections. It
+// returns when all handlers have returned.
 func stopGRPC(ctx context.Context, server *grpc.Server) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -11,12 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// newHTTP serves what service answers, unless it is nil, and how the process is.
-func newHTTP(service http.Handler, ready *readiness, metrics *telemetry.Metrics) *http.Server {
+// newHTTP makes the server of /healthcheck, /livez, /metrics and, unless json is nil, /json.
+func newHTTP(json http.Handler, ready *readiness, metrics *telemetry.Metrics) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
 		if !ready.is() {
@@ -25,23 +27,29 @@ func newHTTP(service http.Handler, ready *readiness, metrics *telemetry.Metrics)
 		}
 		_, _ = w.Write([]byte("OK"))
 	})
-	// Not ready is no reason to be started again: this says that the process answers, and nothing else.
+	// A process that is not ready must not be restarted: /livez reports only that it answers.
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("OK")) })
-	if service != nil {
-		mux.Handle("/json", service)
+	if json != nil {
+		mux.Handle("/json", json)
 	}
 	mux.Handle("/metrics", metrics.Handler())
 	return bounded(mux, 10*time.Second)
 }
 
-// newPrometheus serves metrics alone, where PROMETHEUS_ADDR says.
+// newPrometheus makes the server of PROMETHEUS_ADDR, which serves metrics only.
 func newPrometheus(path string, metrics *telemetry.Metrics) *http.Server {
-	mux := http.NewServeMux()
-	mux.Handle(path, metrics.Handler())
-	return bounded(mux, 10*time.Second)
+	inner := metrics.Handler()
+	// A ServeMux would panic for a path such as /{.
+	return bounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != path {
+			http.NotFound(w, r)
+			return
+		}
+		inner.ServeHTTP(w, r)
+	}), 10*time.Second)
 }
 
-// newDebug serves the pages of envoyproxy/ratelimit's debug port.
+// newDebug makes the server of the debug port, with the pages that envoyproxy/ratelimit has there.
 func newDebug(rules func() *descriptors.Rules) *http.Server {
 	pages := []struct {
 		path, what string
@@ -84,7 +92,21 @@ func writeRules(w http.ResponseWriter, rules *descriptors.Rules) {
 	}
 }
 
-// bounded is a server whose every wait has an end.
+// recoveringHTTP makes a panic of the handler a 500 for that request only.
+func recoveringHTTP(next http.Handler, log *zap.Logger, metrics *telemetry.Metrics) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if p := recover(); p != nil {
+				metrics.Panicked()
+				_ = bug(log, r.URL.Path, p)
+				http.Error(w, "Internal Server Error", http.StatusInternalServerError)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// bounded makes a server with a deadline for every wait.
 func bounded(h http.Handler, write time.Duration) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: write,
@@ -99,7 +121,7 @@ func serveHTTP(what string, server *http.Server, l net.Listener) error {
 	return nil
 }
 
-// stopHTTP waits for the requests under way, and ends those that have not ended with ctx.
+// stopHTTP refuses new connections and waits for the requests in flight. When ctx ends, it closes all connections.
 func stopHTTP(ctx context.Context, s *http.Server) {
 	if s.Shutdown(ctx) != nil {
 		_ = s.Close()

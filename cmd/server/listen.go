@@ -1,45 +1,76 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
+	"syscall"
+	"time"
 
-	"github.com/weir-rls/weir/internal/listeners"
+	"go.uber.org/zap"
+
+	"github.com/weir-rls/weir/internal/backoff"
+	inner "github.com/weir-rls/weir/internal/listeners"
 	"github.com/weir-rls/weir/internal/settings"
 )
 
-// opened are the listeners of the process; prometheus may be nil.
-type opened struct{ grpc, http, debug, prometheus net.Listener }
+// listeners are those of the process. prometheus may be nil.
+type listeners struct{ grpc, http, debug, prometheus net.Listener }
 
-// listen opens all listeners or none.
-func listen(s *settings.Serve) (l opened, err error) {
+// listen opens all listeners or none. A port may still belong to a process that drains, so listen waits for it a little
+// longer than DRAIN_DELAY. Two processes that share a port (SO_REUSEPORT) would each count for themselves, unnoticed.
+func listen(ctx context.Context, s *settings.Serve, log *zap.Logger) (l listeners, err error) {
 	defer func() {
 		if err != nil {
 			l.close()
 		}
 	}()
+	grpc := func() (net.Listener, error) { return inner.TCP(s.GRPCHost, s.GRPCPort) }
+	setting := "GRPC_PORT"
 	if s.GRPCUDS != "" {
-		if l.grpc, err = listeners.Unix(s.GRPCUDS); err != nil {
-			return l, fmt.Errorf("GRPC_UDS: %w", err)
-		}
-	} else if l.grpc, err = listeners.TCP(s.GRPCHost, s.GRPCPort); err != nil {
-		return l, fmt.Errorf("GRPC_PORT: %w", err)
+		grpc, setting = func() (net.Listener, error) { return inner.Unix(s.GRPCUDS) }, "GRPC_UDS"
 	}
-	if l.http, err = listeners.TCP(s.Host, s.Port); err != nil {
-		return l, fmt.Errorf("PORT: %w", err)
+	ctx, cancel := context.WithTimeout(ctx, s.DrainDelay+time.Second)
+	defer cancel()
+	if l.grpc, err = bind(ctx, setting, grpc, log); err != nil {
+		return l, err
 	}
-	if l.debug, err = listeners.TCP(s.DebugHost, s.DebugPort); err != nil {
-		return l, fmt.Errorf("DEBUG_PORT: %w", err)
+	l.http, err = bind(ctx, "PORT", func() (net.Listener, error) { return inner.TCP(s.Host, s.Port) }, log)
+	if err != nil {
+		return l, err
 	}
-	if s.UsePrometheus {
-		if l.prometheus, err = net.Listen("tcp", s.PrometheusAddr); err != nil {
-			return l, fmt.Errorf("PROMETHEUS_ADDR: %w", err)
-		}
+	l.debug, err = bind(ctx, "DEBUG_PORT", func() (net.Listener, error) { return inner.TCP(s.DebugHost, s.DebugPort) }, log)
+	if err != nil || !s.UsePrometheus {
+		return l, err
 	}
-	return l, nil
+	l.prometheus, err = bind(ctx, "PROMETHEUS_ADDR", func() (net.Listener, error) { return net.Listen("tcp", s.PrometheusAddr) }, log)
+	return l, err
 }
 
-func (l opened) close() {
+// untilFree are the waits for a port that another process holds.
+var untilFree = backoff.Backoff{Initial: 50 * time.Millisecond, Max: 250 * time.Millisecond}
+
+// bind calls open until the port is free, or ctx ends.
+func bind(ctx context.Context, setting string, open func() (net.Listener, error), log *zap.Logger) (net.Listener, error) {
+	for failures := 0; ; failures++ {
+		l, err := open()
+		if err == nil {
+			return l, nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, inner.ErrInUse) {
+			return nil, fmt.Errorf("%s: %w", setting, err)
+		}
+		if failures == 0 {
+			log.Warn("port in use, waiting for it", zap.String("setting", setting), zap.Error(err))
+		}
+		if backoff.Sleep(ctx, untilFree.Wait(failures)) != nil {
+			return nil, fmt.Errorf("%s: %w: stop the process that uses it, or set %s (--%s) to another", setting, err, setting, flagOf(setting))
+		}
+	}
+}
+
+func (l listeners) close() {
 	for _, one := range []net.Listener{l.grpc, l.http, l.debug, l.prometheus} {
 		if one != nil {
 			_ = one.Close()

@@ -91,6 +91,9 @@ func newParser(cli *commands, options ...kong.Option) (*kong.Kong, error) {
 	}, options...)...)
 }
 
+// flagOf returns the name of the flag of a variable of package settings.
+func flagOf(variable string) string { return strings.ToLower(strings.ReplaceAll(variable, "_", "-")) }
+
 func groups() []kong.Group {
 	var all []kong.Group
 	for _, g := range settings.Groups {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -109,6 +110,13 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: showed a password: %s", c.args, &err)
 		}
 	}
+}
+
+// ran runs a command, and returns its exit code and all that it printed.
+func ran(args ...string) (code int, said string) {
+	var out, err bytes.Buffer
+	code = run(context.Background(), args, &out, &err)
+	return code, out.String() + err.String()
 }
 
 // A server is a child process that serves on ports of its own choice.
@@ -536,18 +544,28 @@ func TestAServerThatWaitsForAnotherEnds(t *testing.T) {
 				c.settings = append(c.settings, "REDIS_URL="+redis.Addr)
 			}
 			s := serving(t, append(c.settings, "STOP_TIMEOUT=500ms")...)
-			asked := make(chan error, 1)
+			asked := make(chan error, 51)
 			if c.freeze {
 				s.left("alice")
 				if err := redis.Signal(syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
+				for i := range 50 {
+					go func() {
+						_, err := s.ask(fmt.Sprint("user ", i))
+						asked <- err
+					}()
+				}
 				go func() {
-					_, err := s.ask("bob")
+					const ask = `{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"bob"}]}]}`
+					r, err := http.Post("http://"+s.httpAddr+"/json", "application/json", strings.NewReader(ask))
+					if err == nil && r.StatusCode >= 500 {
+						err = errors.New(r.Status)
+					}
 					asked <- err
 				}()
-				s.awaitUnderWay("1")
+				s.awaitUnderWay("51")
 			}
 			start := time.Now()
 			s.terminate(1)
@@ -557,9 +575,14 @@ func TestAServerThatWaitsForAnotherEnds(t *testing.T) {
 			if took := time.Since(start); took > 15*time.Second {
 				t.Errorf("it took %v", took)
 			}
+			if said := s.said.String(); strings.Contains(said, "panic") {
+				t.Errorf("it panicked:\n%s", said)
+			}
 			if c.freeze {
-				if err := <-asked; err == nil {
-					t.Error("a request that Redis did not decide was answered")
+				for range 51 {
+					if err := <-asked; err == nil {
+						t.Error("a request that Redis did not decide was answered")
+					}
 				}
 			}
 		})

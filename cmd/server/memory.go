@@ -55,8 +55,9 @@ type memory struct {
 	every time.Duration
 	log   *zap.Logger
 
-	mu    sync.Mutex
-	stats telemetry.SnapshotStats
+	saving sync.Mutex
+	mu     sync.Mutex
+	stats  telemetry.SnapshotStats
 }
 
 // openMemory makes the store in memory, with the counters of its snapshot if there is one. A snapshot that cannot be loaded
@@ -125,6 +126,8 @@ func (m *memory) stopped() {
 }
 
 func (m *memory) save() {
+	m.saving.Lock()
+	defer m.saving.Unlock()
 	since := time.Now()
 	keys, err := snapshot.Save(m.path, m.store)
 	m.mu.Lock()

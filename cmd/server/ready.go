@@ -2,48 +2,51 @@ package main
 
 import "sync"
 
-// readiness tells whether the server wants requests: once everything it needs is there, until it stops.
+// readiness reports whether the server should get requests: from when all that it needs is there, until it stops.
 type readiness struct {
 	mu      sync.Mutex
 	missing int
 	stopped bool
-	changed func(ready bool) // called with every change, before is tells it
+	changed []func(ready bool)
 }
 
-func newReadiness() *readiness { return &readiness{changed: func(bool) {}} }
+func newReadiness() *readiness { return &readiness{} }
 
-// need tells of something that is needed, and returns what to call, once or more often, when it is there. All that is
-// needed is told before anything of it is there.
+// need adds something that the server needs. The function that it returns reports that it is there, and may be called
+// several times. All needs must be added before the first is there.
 func (r *readiness) need() (there func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.missing++
-	var once sync.Once
-	return func() {
-		once.Do(func() {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			if r.missing == 1 {
-				r.changed(!r.stopped)
-			}
-			r.missing--
-		})
-	}
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.missing--
+		if r.missing == 0 && !r.stopped {
+			r.report(true)
+		}
+	})
 }
 
-// onChange calls f now, and from now on with every change.
+// onChange calls f now, and with each change from now on.
 func (r *readiness) onChange(f func(ready bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.changed = f
+	r.changed = append(r.changed, f)
 	f(r.missing == 0 && !r.stopped)
+}
+
+func (r *readiness) report(ready bool) {
+	for _, f := range r.changed {
+		f(ready)
+	}
 }
 
 func (r *readiness) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.changed(false)
 	r.stopped = true
+	r.report(false)
 }
 
 func (r *readiness) is() bool {

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"net"
-	"slices"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -12,18 +12,18 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 )
 
-// replicas is how many processes share the limits, as far as is known.
+// replicas knows how many replicas share the limits.
 type replicas struct {
 	count  atomic.Int64
-	name   string // whose addresses are counted; "" for none
+	name   string // whose addresses are counted; empty: REPLICAS is the number
 	lookup func(ctx context.Context, host string) ([]string, error)
 	log    *zap.Logger
-	memory bool // each has counters of its own
+	memory bool // each replica has counters of its own
 }
 
 const (
-	replicasEvery  = 10 * time.Second
-	replicasWithin = 2 * time.Second
+	lookupEvery   = 10 * time.Second
+	lookupTimeout = 2 * time.Second
 )
 
 func newReplicas(s *settings.Serve, log *zap.Logger) *replicas {
@@ -43,19 +43,19 @@ func (r *replicas) set(n int) {
 	}
 	switch {
 	case r.memory && n > 1:
-		r.log.Warn("counters in memory are each replica's own: a client gets each limit as many times; use Redis, or one replica",
-			zap.Int("replicas", n))
+		r.log.Warn("counters in memory are per replica, so limits are multiplied by the replica count", zap.Int("replicas", n),
+			zap.String("remedy", "use Redis, or one replica"))
 	case before != 0:
-		r.log.Info("replicas that share the limits", zap.Int("now", n), zap.Int("before", before))
+		r.log.Info("replica count changed", zap.Int("replicas", n), zap.Int("before", before))
 	}
 }
 
-// watch counts replicas until ctx ends.
+// watch counts the replicas until ctx ends.
 func (r *replicas) watch(ctx context.Context) {
 	if r.name == "" {
 		return
 	}
-	tick := time.NewTicker(replicasEvery)
+	tick := time.NewTicker(lookupEvery)
 	defer tick.Stop()
 	failing := false
 	for {
@@ -68,21 +68,38 @@ func (r *replicas) watch(ctx context.Context) {
 	}
 }
 
-// look counts once. What it cannot see stays as it was, and is told once.
+// look counts the replicas once. If the lookup fails, the count stays, and look logs the first of several errors. It
+// reports whether the lookup failed.
 func (r *replicas) look(ctx context.Context, failing bool) (fails bool) {
-	asking, cancel := context.WithTimeout(ctx, replicasWithin)
+	bounded, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	addresses, err := r.lookup(asking, r.name)
+	addresses, err := r.lookup(bounded, r.name)
 	if err != nil {
 		if !failing && ctx.Err() == nil {
-			r.log.Warn("replicas not counted: their number stays", zap.String("REPLICAS_DNS", r.name), zap.Int("replicas", r.now()),
+			r.log.Warn("replicas not counted, their number stays", zap.String("replicas_dns", r.name), zap.Int("replicas", r.now()),
 				zap.Error(err))
 		}
 		return true
 	}
-	slices.Sort(addresses)
-	if n := len(slices.Compact(addresses)); n > 0 {
+	if n := countHosts(addresses); n > 0 {
 		r.set(n)
 	}
 	return false
+}
+
+// countHosts returns how many hosts have these addresses. A dual-stack host has one of each family, so the larger family
+// counts.
+func countHosts(addresses []string) int {
+	v4, v6 := map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	for _, text := range addresses {
+		a, err := netip.ParseAddr(text)
+		switch a = a.Unmap(); {
+		case err != nil:
+		case a.Is4():
+			v4[a] = true
+		default:
+			v6[a] = true
+		}
+	}
+	return max(len(v4), len(v6))
 }

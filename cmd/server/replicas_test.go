@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/internal/telemetry"
 )
 
-func TestReplicasAreTheAddressesOfAName(t *testing.T) {
+func TestReplicasAreCountedByDNS(t *testing.T) {
 	var out bytes.Buffer
 	s := &settings.Serve{}
 	s.Replicas, s.ReplicasDNS, s.BackendType = 3, "weir.default.svc", settings.Redis
@@ -23,31 +23,33 @@ func TestReplicasAreTheAddressesOfAName(t *testing.T) {
 		addresses []string
 		err       error
 		want      int
-		told      string
+		logged    string
 	}{
 		{nil, errors.New("no such host"), 3, "not counted"},
 		{nil, errors.New("no such host"), 3, ""},
-		{[]string{"10.0.0.1", "10.0.0.2", "10.0.0.1", "fd00::1"}, nil, 3, ""},
-		{[]string{"10.0.0.1", "10.0.0.2"}, nil, 2, "replicas that share the limits"},
+		// Each pod of a dual-stack service has an address of each family.
+		{[]string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::2", "fd00::3"}, nil, 3, ""},
+		{[]string{"10.0.0.1", "10.0.0.2", "10.0.0.1", "::ffff:10.0.0.3", "fd00::1"}, nil, 3, ""},
+		{[]string{"10.0.0.1", "10.0.0.2"}, nil, 2, "replica count changed"},
 		{[]string{}, nil, 2, ""},
 		{nil, errors.New("time out"), 2, "not counted"},
-		{[]string{"10.0.0.1"}, nil, 1, "replicas that share the limits"},
+		{[]string{"10.0.0.1"}, nil, 1, "replica count changed"},
 	} {
 		out.Reset()
 		r.lookup = func(context.Context, string) ([]string, error) { return c.addresses, c.err }
 		failing = r.look(t.Context(), failing)
-		if got := r.now(); got != c.want || (c.told == "") != (out.Len() == 0) || !strings.Contains(out.String(), c.told) {
+		if got := r.now(); got != c.want || (c.logged == "") != (out.Len() == 0) || !strings.Contains(out.String(), c.logged) {
 			t.Errorf("%v, %v: %d replicas, want %d, and the log says %q", c.addresses, c.err, got, c.want, &out)
 		}
 	}
 }
 
-func TestMemoryIsNotShared(t *testing.T) {
+func TestReplicasOnMemoryAreWarnedOf(t *testing.T) {
 	var out bytes.Buffer
 	s := &settings.Serve{}
 	s.Replicas, s.BackendType = 2, settings.Memory
 	newReplicas(s, telemetry.NewLog(&out, zapcore.InfoLevel, "text"))
-	if !strings.Contains(out.String(), "counters in memory are each replica's own") {
+	if !strings.Contains(out.String(), "counters in memory are per replica") {
 		t.Errorf("the log says %q", &out)
 	}
 }

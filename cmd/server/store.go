@@ -21,13 +21,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A store is a limiters.Store with what the process has to do for it.
+// A store is a limiters.Store with its maintenance.
 type store struct {
 	limiters.Store
-	// await calls ready once the store has answered, does what is to be done from time to time, and returns when ctx ends at
-	// the latest.
-	await   func(ctx context.Context, ready func())
-	stopped func() // called when all servers have stopped, if they ever ran
+	run     func(ctx context.Context, ready func()) // calls ready once the store has answered, and returns when ctx ends, or before
+	stopped func()                                  // called when no request is in flight any more
 	close   func()
 }
 
@@ -38,10 +36,10 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 		if m.path != "" {
 			metrics.Snapshot(m.snapshotStats)
 		}
-		return &store{Store: m.store, await: m.run, stopped: m.stopped, close: func() {}}, nil
+		return &store{Store: m.store, run: m.run, stopped: m.stopped, close: func() {}}, nil
 	}
 	if s.MemorySnapshot != "" {
-		log.Warn("MEMORY_SNAPSHOT has no effect: the counters are in Redis, which keeps them", zap.String("snapshot", s.MemorySnapshot))
+		log.Warn("setting has no effect", zap.String("variable", "MEMORY_SNAPSHOT"), zap.String("reason", "the counters are in Redis"))
 	}
 	main, err := openRedis(s, where{
 		prefix: "REDIS", kind: s.RedisType, socket: s.RedisSocketType, url: s.RedisURL,
@@ -63,8 +61,8 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 	}
 	return &store{
 		Store: guard.NewPerSecond(main, second),
-		await: func(ctx context.Context, ready func()) {
-			main.await(ctx, func() { second.await(ctx, ready) })
+		run: func(ctx context.Context, ready func()) {
+			main.run(ctx, func() { second.run(ctx, ready) })
 		},
 		stopped: func() {},
 		close: func() {
@@ -74,9 +72,9 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 	}, nil
 }
 
-// remember puts a deny cache before a store on Redis. Nothing else needs one: then it is the store that it was given, and
-// drop does nothing. What is summed is sent when it is closed, before the store is.
-func remember(
+// withDenyCache wraps a store on Redis with a deny cache. It returns a store in memory as it is. drop forgets all denials.
+// stop sends the hits that are not yet counted in Redis, and must be called before the store is closed.
+func withDenyCache(
 	s *settings.Serve, inner limiters.Store, log *zap.Logger, metrics *telemetry.Metrics,
 ) (outer limiters.Store, drop, stop func()) {
 	if s.BackendType != settings.Redis || s.LocalCacheSize == 0 {
@@ -88,29 +86,29 @@ func remember(
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if err := cache.Close(ctx); err != nil {
-			log.Warn("not all denied hits were counted", zap.Error(err))
+			log.Warn("denied hits not counted in redis", zap.Error(err))
 		}
 	}
 }
 
-// fallBack puts what decides when a store fails before it, by the rules of the moment. What it decides by its share it
-// keeps in a memory of its own, which tidy keeps from growing old until ctx ends; a store in memory has no other.
-func fallBack(
+// withFallback wraps a store with the decisions of on_store_error. Beside Redis, it keeps counters of this replica's share
+// in memory. sweepLocal removes the expired ones until ctx ends.
+func withFallback(
 	s *settings.Serve, inner limiters.Store, r *replicas, rules *ruleSource, log *zap.Logger, metrics *telemetry.Metrics,
-) (f *guard.Fallback, tidy func(ctx context.Context)) {
+) (f *guard.Fallback, sweepLocal func(ctx context.Context)) {
 	o := guard.FallbackOptions{Replicas: r.now, FalseLimit: s.LocalFalseLimit, Changed: telemetry.StoreLog(log)}
-	tidy = func(context.Context) {}
+	sweepLocal = func(context.Context) {}
 	if s.BackendType == settings.Redis {
 		local := memstore.New(memoryOptions(s))
 		metrics.Memory(func() telemetry.MemoryStats { return telemetry.MemoryStats(local.Stats()) })
-		o.Local, tidy = local, func(ctx context.Context) { sweep(ctx, local) }
+		o.Local, sweepLocal = local, func(ctx context.Context) { sweep(ctx, local) }
 	}
 	f = guard.NewFallback(inner, o)
 	metrics.Fallback(func() telemetry.FallbackStats { return telemetry.FallbackStats(f.Stats()) }, rules.live.Load)
-	return f, tidy
+	return f, sweepLocal
 }
 
-// sweep drops from time to time what is as good as new: nobody asks a local store once the other is back.
+// sweep removes expired keys every second. Once Redis is back, no request does.
 func sweep(ctx context.Context, local *memstore.Store) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -124,8 +122,8 @@ func sweep(ctx context.Context, local *memstore.Store) {
 	}
 }
 
-// canDoWithout tells whether no request fails while the store does.
-func canDoWithout(rules *descriptors.Rules) bool {
+// canDecideWithoutStore reports whether on_store_error decides every request while the store is unreachable.
+func canDecideWithoutStore(rules *descriptors.Rules) bool {
 	if rules == nil {
 		return false
 	}
@@ -182,7 +180,7 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.M
 	})
 	return &store{
 		Store: r,
-		await: func(ctx context.Context, ready func()) {
+		run: func(ctx context.Context, ready func()) {
 			awaitRedis(ctx, r, s.StoreTimeout, log.With(zap.String("redis", w.prefix)), ready)
 		},
 		stopped: func() {},

@@ -7,13 +7,15 @@ import (
 	"errors"
 	"runtime"
 	"sync/atomic"
+
+	"github.com/weir-rls/weir/internal/backoff"
 )
 
 // defaultPerCPU is the default limit for each CPU. A CPU decides this many requests in about 10 ms with Redis, and in
 // about 5 ms in memory. A longer queue would only make every request wait longer, and Envoy waits for 20 ms.
 const defaultPerCPU = 256
 
-// ErrOverloaded is the error of a request that is refused because too many others are in flight.
+// ErrOverloaded is the error of a request that is refused: too many others are in flight, or the server stops.
 var ErrOverloaded = errors.New("too many requests in flight")
 
 // InFlight bounds the requests that are decided at the same time. A request past the limit is refused at once: in a queue
@@ -23,6 +25,7 @@ type InFlight struct {
 	busy    int64 // three quarters of limit; above it, connections are read at the pace of the answers
 	count   atomic.Int64
 	refused atomic.Int64
+	closed  atomic.Bool
 	freed   chan struct{} // wakes one connection that waits in Read
 }
 
@@ -41,7 +44,7 @@ func (f *InFlight) Enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if f.count.Add(1) > f.limit {
+	if f.count.Add(1) > f.limit || f.closed.Load() {
 		f.count.Add(-1)
 		f.refused.Add(1)
 		return ErrOverloaded
@@ -57,6 +60,13 @@ func (f *InFlight) Leave() {
 	select {
 	case f.freed <- struct{}{}:
 	default:
+	}
+}
+
+// Close refuses all further requests, and waits until no request is in flight, or ctx ends.
+func (f *InFlight) Close(ctx context.Context) {
+	f.closed.Store(true)
+	for f.count.Load() > 0 && backoff.Sleep(ctx, checkEvery) == nil {
 	}
 }
 

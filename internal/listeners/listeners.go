@@ -12,16 +12,20 @@ import (
 	"time"
 )
 
-// TCP listens on a host, of either family, and a port.
+// TCP listens on a port of a host, which is a name or an IPv4 or IPv6 address.
 func TCP(host string, port uint16) (net.Listener, error) {
-	// An address of the later family may stand in brackets, as it would before a port.
+	// An IPv6 address may have the brackets that it needs before a port.
 	if inner, ok := strings.CutPrefix(host, "["); ok {
 		host = strings.TrimSuffix(inner, "]")
 	}
 	return net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
 }
 
-// Unix listens on a socket at path. A socket that a process left behind is replaced; another file is not.
+// ErrInUse is the error of a unix socket on which another process listens.
+var ErrInUse = errors.New("another process listens on the socket")
+
+// Unix listens on a socket at path. It replaces a socket that a process left behind, and
+// no other file. The error is ErrInUse if another process listens.
 func Unix(path string) (net.Listener, error) {
 	info, err := os.Lstat(path)
 	switch {
@@ -29,11 +33,11 @@ func Unix(path string) (net.Listener, error) {
 	case err != nil:
 		return nil, err
 	case info.Mode()&fs.ModeSocket == 0:
-		return nil, fmt.Errorf("%s is there and no socket", path)
+		return nil, fmt.Errorf("%s exists and is not a socket: remove it, or set another path", path)
 	default:
 		if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 			_ = c.Close()
-			return nil, fmt.Errorf("another process listens on %s", path)
+			return nil, fmt.Errorf("%s: %w", path, ErrInUse)
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, err

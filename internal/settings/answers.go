@@ -16,8 +16,8 @@ type Answers struct {
 }
 
 func (a *Answers) complete(f *faults) {
-	if a.NearLimitRatio < 0 || a.NearLimitRatio > 1 {
-		f.tell("NEAR_LIMIT_RATIO", "want 0 to 1")
+	if !(a.NearLimitRatio >= 0 && a.NearLimitRatio <= 1) { // NaN is neither
+		f.tell("NEAR_LIMIT_RATIO", "want a number from 0 to 1")
 	}
 	for variable, name := range map[string]string{
 		"LIMIT_LIMIT_HEADER": a.LimitHeader, "LIMIT_REMAINING_HEADER": a.RemainingHeader, "LIMIT_RESET_HEADER": a.ResetHeader,

@@ -1,9 +1,9 @@
 package settings
 
 import (
-	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -67,8 +67,9 @@ var Inert = []struct {
 	{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "memcache is not carried over", truth},
 }
 
-// InertSet tells which inert variables are set, each in a line with the reason; or what is wrong with their values.
-func InertSet() (lines []string, err error) {
+// InertSet returns the inert variables that are set. It returns an error if the value of one could not be read by
+// envoyproxy/ratelimit either.
+func InertSet() (found []Ineffective, err error) {
 	var f faults
 	for _, v := range Inert {
 		value, set := os.LookupEnv(v.Variable)
@@ -79,12 +80,36 @@ func InertSet() (lines []string, err error) {
 			f.tell(v.Variable, "cannot read %q", value)
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("%s has no effect: %s", v.Variable, v.Why))
+		found = append(found, Ineffective{v.Variable, v.Why})
 	}
 	if len(f) > 0 {
 		return nil, f
 	}
-	return lines, nil
+	return found, nil
+}
+
+// An Ineffective variable is set and does nothing.
+type Ineffective struct{ Variable, Reason string }
+
+// Ineffective returns the variables that are set and do nothing.
+func (s *Serve) Ineffective() (found []Ineffective) {
+	for _, v := range []struct{ variable, value string }{
+		{"GRPC_SERVER_TLS_CERT", s.ServerCert}, {"GRPC_SERVER_TLS_KEY", s.ServerKey}, {"GRPC_CLIENT_TLS_SAN", s.ClientSAN},
+	} {
+		if !s.ServerUseTLS && v.value != "" {
+			found = append(found, Ineffective{v.variable, "GRPC_SERVER_USE_TLS is not set: the rate limit service uses no TLS"})
+		}
+	}
+	redisTLS := s.RedisTLS || strings.Contains(s.RedisURL, "rediss:") ||
+		s.RedisPerSecond && (s.PerSecond.TLS || strings.Contains(s.PerSecond.URL, "rediss:"))
+	for _, v := range []struct{ variable, value string }{
+		{"REDIS_TLS_CACERT", s.RedisCA}, {"REDIS_TLS_CLIENT_CERT", s.RedisCert}, {"REDIS_TLS_CLIENT_KEY", s.RedisKey},
+	} {
+		if !redisTLS && v.value != "" {
+			found = append(found, Ineffective{v.variable, "REDIS_TLS is not set: the connection to Redis uses no TLS"})
+		}
+	}
+	return found
 }
 
 // Error tells all faults.

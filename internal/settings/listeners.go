@@ -31,18 +31,6 @@ type Listeners struct {
 // mostInFlight is more than a machine can hold.
 const mostInFlight = 1 << 30
 
-// Idle tells of what is set and has no effect.
-func (l *Listeners) Idle() (lines []string) {
-	for _, v := range []struct{ variable, value string }{
-		{"GRPC_SERVER_TLS_CERT", l.ServerCert}, {"GRPC_SERVER_TLS_KEY", l.ServerKey}, {"GRPC_CLIENT_TLS_SAN", l.ClientSAN},
-	} {
-		if !l.ServerUseTLS && v.value != "" {
-			lines = append(lines, v.variable+" has no effect: GRPC_SERVER_USE_TLS is not set, and the rate limit service is in plain text")
-		}
-	}
-	return lines
-}
-
 func (l *Listeners) complete(f *faults) {
 	if l.MaxInFlight < 0 || l.MaxInFlight > mostInFlight {
 		f.tell("MAX_IN_FLIGHT", fmt.Sprintf("want 0, which is 256 for each CPU, to %d", mostInFlight))

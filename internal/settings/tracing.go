@@ -1,5 +1,7 @@
 package settings
 
+import "math"
+
 // Tracing says where traces go.
 type Tracing struct {
 	TracingEnabled           bool    `env:"TRACING_ENABLED" help:"Send traces by OTLP."`
@@ -13,6 +15,9 @@ type Tracing struct {
 func (t *Tracing) complete(f *faults) {
 	orDefault(&t.TracingExporterProtocol, "http")
 	f.oneOf("TRACING_EXPORTER_PROTOCOL", t.TracingExporterProtocol, "http", "grpc")
-	// More than all is all, as OpenTelemetry has it.
+	if math.IsNaN(t.TracingSamplingRate) {
+		f.tell("TRACING_SAMPLING_RATE", "want a number from 0 to 1")
+	}
+	// As in OpenTelemetry, a rate above 1 counts as 1, and one below 0 as 0.
 	t.TracingSamplingRate = max(0, min(t.TracingSamplingRate, 1))
 }

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// freePort returns a port that no process uses.
+func freePort(t *testing.T) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(redistest.FreeAddr(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// A server that starts while another drains waits for its ports, and finds its counters.
+func TestRestartWithinDrainDelayWaitsForThePorts(t *testing.T) {
+	settings := []string{
+		"CONFIG_PATH=" + rulesFile(t), "MEMORY_SNAPSHOT=" + filepath.Join(t.TempDir(), "snapshot"),
+		"PORT=" + freePort(t), "GRPC_PORT=" + freePort(t), "DEBUG_PORT=" + freePort(t), "DRAIN_DELAY=1s",
+	}
+	first := serving(t, settings...)
+	first.left("alice")
+	first.left("alice")
+	first.terminate(1)
+	first.log.await(t, 0, `"stopping"`)
+	second := serving(t, append(settings, "DRAIN_DELAY=30s")...) // how long it waits
+	second.log.await(t, 0, "port in use, waiting for it")
+	second.awaitHealthy()
+	if got := second.left("alice"); got != 0 {
+		t.Errorf("alice has %d left after the restart, want 0", got)
+	}
+	if code := first.stopped(); code != 0 {
+		t.Errorf("the first server: exit code %d, want 0", code)
+	}
+}
+
+func TestPortInUseNamesTheSetting(t *testing.T) {
+	port := freePort(t)
+	holder := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_PORT="+port)
+	start := time.Now()
+	code, said := ran("--config="+rulesFile(t), "--port=0", "--debug-port=0", "--grpc-port="+port, "--grpc-host=127.0.0.1", "--drain-delay=0s")
+	for _, want := range []string{"GRPC_PORT: ", "address already in use", "set GRPC_PORT (--grpc-port) to another"} {
+		if code != 1 || !strings.Contains(said, want) {
+			t.Errorf("exit code %d, want 1; said %q, want %q", code, said, want)
+		}
+	}
+	if took := time.Since(start); took < time.Second {
+		t.Errorf("it waited %v for the port, want at least 1s", took)
+	}
+	if got := holder.left("alice"); got != 2 {
+		t.Errorf("the server that holds the port: alice has %d left, want 2", got)
+	}
+}

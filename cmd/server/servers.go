@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/ratelimitstats"
+	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// servers are all servers of the process.
+type servers struct {
+	requests     *admission.InFlight
+	grpc         *grpc.Server
+	grpcListener net.Listener
+	http         []httpServer
+}
+
+type httpServer struct {
+	name     string
+	server   *http.Server
+	listener net.Listener
+}
+
+func newServers(
+	s *settings.Serve, l listeners, rules *ruleSource, store *store, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
+	stats *ratelimitstats.Stats, traces ...grpc.ServerOption,
+) (*servers, error) {
+	logAnswer := telemetry.AnswerLog(log)
+	options := rls.Options{
+		Observe: func(o *rls.Observation) {
+			metrics.Answered(o)
+			stats.Answered(o)
+			logAnswer(o)
+		},
+		DynamicMetadata: s.ResponseDynamicMetadata,
+	}
+	if s.ResponseHeaders {
+		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
+	}
+	service := rls.New(decide.New(rules.live.Load, store, decide.Options{
+		ShadowMode: s.ShadowMode, QuotaMode: s.QuotaMode, AllOrNothing: s.StopCacheKeyIncrementWhenOverlimit,
+	}), options)
+	grpcOptions, err := grpcOptions(&s.Listeners, log)
+	if err != nil {
+		return nil, err
+	}
+	requests := admission.NewInFlight(s.MaxInFlight)
+	metrics.Load(func() telemetry.LoadStats { return telemetry.LoadStats(requests.Stats()) })
+	var json http.Handler
+	if s.JSON {
+		json = recoveringHTTP(requests.Handler(service, rls.MaxBody), log, metrics)
+	}
+	all := &servers{
+		requests:     requests,
+		grpc:         newGRPC(service, requests, ready, log, metrics, stats, append(grpcOptions, traces...)...),
+		grpcListener: admission.NewListener(l.grpc, requests),
+		http: []httpServer{
+			{"http", newHTTP(json, ready, metrics), l.http},
+			{"debug", newDebug(rules.live.Load), l.debug},
+		},
+	}
+	if l.prometheus != nil {
+		all.http = append(all.http, httpServer{"prometheus", newPrometheus(s.PrometheusPath, metrics), l.prometheus})
+	}
+	fields := []zap.Field{zap.String("version", versionOf()), zap.Stringer("grpc", l.grpc.Addr())}
+	for _, one := range all.http {
+		fields = append(fields, zap.Stringer(one.name, one.listener.Addr()))
+	}
+	log.Info("listening", append(fields, zap.String("store", s.BackendType), zap.String("rules", rules.from))...)
+	return all, nil
+}
+
+func (s *servers) serve(group *errgroup.Group) {
+	group.Go(func() error {
+		err := s.grpc.Serve(s.grpcListener)
+		if errors.Is(err, grpc.ErrServerStopped) {
+			return nil // stopped before it began to serve
+		}
+		return named("grpc", err)
+	})
+	for _, one := range s.http {
+		group.Go(func() error { return serveHTTP(one.name, one.server, one.listener) })
+	}
+}
+
+// unwindAfter is how long stop waits for requests whose connections it has closed.
+const unwindAfter = time.Second
+
+// stop waits for the requests in flight, at most until ctx ends, then calls save, and then closes the HTTP servers. It
+// releases their ports last: the next process, which binds them before it loads what save has written, finds all of it.
+func (s *servers) stop(ctx context.Context, save func()) {
+	stopGRPC(ctx, s.grpc)
+	s.requests.Close(ctx)
+	save()
+	var all sync.WaitGroup
+	for _, one := range s.http {
+		all.Go(func() { stopHTTP(ctx, one.server) })
+	}
+	all.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), unwindAfter)
+	defer cancel()
+	s.requests.Close(ctx)
+}
+
+func named(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
