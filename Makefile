@@ -33,7 +33,7 @@ demo: ## show Weir behind a real Envoy; STORE=redis counts in a real Redis; ARGS
 	go build -o bin/demo ./e2e/demo && exec bin/demo --store=$(STORE) $(ARGS)
 
 test: ## vet, and run every test with the race detector on a real Envoy and Redis; then in containers if Docker can run
-	@env=$$(tools/ensure envoy redis cc incumbent docker) && eval "$$env" && \
+	@env=$$(tools/ensure envoy redis redis-versions cc incumbent docker) && eval "$$env" && \
 	go vet ./... && go test -race -shuffle=on ./... && go test -shuffle=on ./internal/socket && \
 	(cd e2e/xds && go vet ./... && go test -race -shuffle=on ./...) && \
 	(cd e2e/manifests && go vet ./... && go test -shuffle=on ./...) && \
