@@ -84,7 +84,7 @@ func (m *message) read(request *ratelimitv3.RateLimitRequest) {
 
 func (d *descriptor) read(sent *commonv3.RateLimitDescriptor) {
 	for _, e := range sent.GetEntries() {
-		d.add(descriptors.Entry{Key: e.GetKey(), Value: e.GetValue()})
+		d.add(descriptors.Entry{Key: e.GetKey(), Value: escaped(e.GetValue())})
 	}
 	d.hasHitsAddend, d.hitsAddend = sent.GetHitsAddend() != nil, sent.GetHitsAddend().GetValue()
 	d.isNegativeHits = sent.GetIsNegativeHits()

@@ -1,7 +1,6 @@
 package rls
 
 import (
-	"encoding/hex"
 	"errors"
 	"unicode/utf8"
 
@@ -109,7 +108,7 @@ func unmarshalEntry(e *descriptors.Entry, w *wire) (err error) {
 		case tagKey:
 			err = w.string(&e.Key)
 		case tagValue:
-			err = w.anyText(&e.Value)
+			err = w.value(&e.Value)
 		default:
 			w.skip(tag)
 		}
@@ -218,35 +217,14 @@ func (w *wire) chunk() (string, error) {
 	return w.text[w.at-int(n) : w.at], nil
 }
 
-// anyText reads the value of an entry, which may be a header as a client sent it. Envoy hands on what is no UTF-8, and lets
-// a request pass that it gets an error for: who may not be limited would only have to send a byte. Each such byte becomes
-// U+FFFD and its two hexadecimal digits, so that everything behind sees text, and patterns match the rest of it.
-func (w *wire) anyText(s *string) error {
+// value reads the value of an entry, which may be a header as a client sent it, of any bytes.
+func (w *wire) value(s *string) error {
 	text, err := w.chunk()
 	if err != nil {
 		return err
 	}
-	if !utf8.ValidString(text) {
-		text = readable(text)
-	}
-	*s = text
+	*s = escaped(text)
 	return nil
-}
-
-// readable is text with what is no UTF-8 spelt out.
-func readable(text string) string {
-	b := make([]byte, 0, len(text)+4)
-	for i := 0; i < len(text); {
-		_, n := utf8.DecodeRuneInString(text[i:])
-		if part := text[i : i+n]; utf8.ValidString(part) {
-			b = append(b, part...)
-		} else {
-			b = utf8.AppendRune(b, utf8.RuneError)
-			b = hex.AppendEncode(b, []byte(part))
-		}
-		i += n
-	}
-	return string(b)
 }
 
 // skip passes over a field that is not known. One whose number cannot be is no field.
