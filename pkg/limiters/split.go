@@ -97,15 +97,24 @@ func (s *Split) Take(ctx context.Context, now time.Time, out []Verdict) error {
 	s.parts[0].take(ctx, now)
 	others.Wait()
 	var errs []error
+	uncharged := true
 	for i := range s.parts {
 		p := &s.parts[i]
 		p.Scatter(out, p.err)
-		if p.err != nil {
-			errs = append(errs, p.err)
+		if p.err == nil {
+			continue
 		}
+		errs = append(errs, p.err)
+		uncharged = uncharged && errors.Is(p.err, ErrUncharged)
 	}
 	if len(errs) < len(s.parts) {
 		return nil
+	}
+	for i, err := range errs {
+		// The Take as a whole is uncharged only if each part is.
+		if !uncharged && errors.Is(err, ErrUncharged) {
+			errs[i] = errors.New(err.Error())
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -114,6 +123,10 @@ func (p *storePart) take(ctx context.Context, now time.Time) {
 	defer RecoverTo(&p.err)
 	p.err = p.Take(ctx, p.store, now)
 }
+
+// ErrUncharged is wrapped by the error of a Take, or of a hit, that is known to have charged nothing, such as that of a hit
+// that was rejected before it was sent. An error that does not wrap it leaves open whether the hit was charged.
+var ErrUncharged = errors.New("nothing was charged")
 
 // ErrPanic is the error of hits that could not be decided because of a panic, which is a bug. They may have been charged.
 var ErrPanic = errors.New("a bug, please report it: panic")

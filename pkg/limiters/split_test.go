@@ -3,6 +3,7 @@ package limiters_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -86,6 +87,17 @@ func TestSplitStoreThatFailsFailsItsHitsOnly(t *testing.T) {
 		}
 		if _, err := split(bad, &echo{err: context.Canceled}); !errors.Is(err, want) || !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want both errors", err)
+		}
+	}
+}
+
+// If one store may have charged its hits, the Take as a whole may have.
+func TestSplitIsUnchargedOnlyIfAllStoresAre(t *testing.T) {
+	uncharged, broken := fmt.Errorf("too busy: %w", limiters.ErrUncharged), errors.New("broken")
+	for _, other := range []error{uncharged, broken} {
+		_, err := split(&echo{err: uncharged}, &echo{err: other})
+		if want := other == uncharged; errors.Is(err, limiters.ErrUncharged) != want || !strings.Contains(err.Error(), "too busy") {
+			t.Errorf("with %q: %v", other, err)
 		}
 	}
 }

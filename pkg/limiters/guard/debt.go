@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -9,37 +10,44 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A debt is hits that the cache denied and the store has not counted yet; or none, where denied hits do not count.
+// A debt is the hits of a key that the cache has denied and the store has not counted. It is 0 where denied hits do not
+// count: then sending it only rechecks the denial.
 //
-// They must not be counted if the window they belong to has ended by the time they get there: they would deny their owner
-// the next. Nobody but the store knows which window it is in, so it looks whether the key is over its limit, and counts
-// them if it is. What the look says renews the denial.
+// A debt must not count once its window has ended: it would use up the client's next window. Only the store knows which
+// window is current. So a debt is sent as a peek that brings denied hits: the store counts them if it denies the peek. The
+// verdict renews the denial.
 type debt struct {
-	key   string
-	limit *limiters.Limit
-	n     int64
-	place place // of the key, when it was taken from the shard
+	key    string
+	limit  *limiters.Limit
+	n      int64
+	lookup lookup // of the key, when the debt was taken from the shard
 }
 
-// mostOwed is how many hits a debt is at most: a sum of two is far from limiters.MaxHits.
-const mostOwed = limiters.MaxPerWindow
+// maxDebt is the debt above which hits go to the store. Twice that is far below limiters.MaxHits.
+const maxDebt = limiters.MaxPerWindow
 
 func (d *debt) hit() limiters.Hit {
 	return limiters.Hit{Key: d.key, Limit: d.limit, Denied: d.n}
 }
 
-// settled notes what became of debts that were sent.
-func (c *DenyCache) settled(debts []debt, out []limiters.Verdict, err error) {
+// sentDebts counts the debts of a call. A debt that the store has not charged goes back to its key.
+func (c *DenyCache) sentDebts(debts []debt, out []limiters.Verdict, err error) {
 	for i := range debts {
-		if err != nil || out[i].Err != nil {
-			c.lost.Add(debts[i].n)
-		} else {
-			c.sent.Add(debts[i].n)
+		d, failed := &debts[i], err
+		if failed == nil {
+			failed = out[i].Err
+		}
+		switch {
+		case failed == nil:
+			c.sent.Add(d.n)
+		case errors.Is(failed, limiters.ErrUncharged) && c.shard(d.lookup.hash).restore(c.clock(), d):
+		default:
+			c.lost.Add(d.n)
 		}
 	}
 }
 
-// renew makes denials younger, by the verdicts of their debts, of a call that began at from; or it forgets them.
+// renew updates or drops denials by the verdicts of their debts, from a call that began at from.
 func (c *DenyCache) renew(from int64, debts []debt, out []limiters.Verdict) {
 	now := c.clock()
 	for i := range debts {
@@ -47,28 +55,27 @@ func (c *DenyCache) renew(from int64, debts []debt, out []limiters.Verdict) {
 		if v.Err != nil {
 			continue
 		}
-		what, sure := c.denied(from, now, d.limit, 0, v)
-		c.shard(d.place.hash).renew(d, what, sure && what.until > now)
+		denial, sure := c.denialOf(from, now, d.limit, 0, v)
+		c.shard(d.lookup.hash).renew(d, denial, sure && denial.expires > now)
 	}
 }
 
 const (
 	forever = int64(math.MaxInt64)
-	// debtsInCall is how many debts go to the store in one call, and patience how long that may take.
-	debtsInCall = 50
-	patience    = time.Second
-	// shortest is the least that the cache sleeps, however small Max is.
-	shortest = int64(time.Millisecond)
+	// debtsPerCall is how many debts one call carries, and sendTimeout how long it may take.
+	debtsPerCall = 50
+	sendTimeout  = time.Second
+	// minSleep is the shortest sleep of the goroutine, however small Max is.
+	minSleep = int64(time.Millisecond)
 )
 
-// owedFor is how long a debt waits, of the Max that a denial is remembered: it is renewed before it is too old.
-func (c *DenyCache) owedFor() int64 { return c.max / 2 }
+// debtDelay returns how long a debt waits: half of Max, so that a denial is renewed before it expires.
+func (c *DenyCache) debtDelay() int64 { return c.max / 2 }
 
-// run forgets what is old and sends what has been owed for long enough, until ctx ends. It sleeps until the next is due;
-// what comes to be owed meanwhile is due later.
+// run drops expired denials and sends debts that have waited for debtDelay, until ctx ends.
 func (c *DenyCache) run(ctx context.Context) {
 	defer close(c.stopped)
-	timer := time.NewTimer(time.Duration(c.owedFor()))
+	timer := time.NewTimer(time.Duration(c.debtDelay()))
 	defer timer.Stop()
 	for {
 		select {
@@ -77,21 +84,20 @@ func (c *DenyCache) run(ctx context.Context) {
 			return
 		}
 		now := c.clock()
-		// What is nearly due goes along, so that it wakes at most sixteen times in Max.
-		next, err := c.flush(ctx, now-c.owedFor()+c.max/16)
-		wait := max(shortest, min(next, now)+c.owedFor()-c.clock())
+		// Debts that are nearly due are sent too, so that it wakes at most sixteen times in Max.
+		next, err := c.flush(ctx, now-c.debtDelay()+c.max/16)
+		sleep := max(minSleep, min(next, now)+c.debtDelay()-c.clock())
 		if err != nil {
-			// What was sent is lost; the rest waits for a store that answers.
-			wait = max(shortest, c.max/4)
+			sleep = max(minSleep, c.max/4)
 		}
-		timer.Reset(time.Duration(wait))
+		timer.Reset(time.Duration(sleep))
 	}
 }
 
-// flush sends what has been owed since before a time, and forgets what is old. It ends with the first call that fails, of
-// which it tells, and begins none after the end of ctx. It tells since when the rest is owed, forever if there is none.
-func (c *DenyCache) flush(ctx context.Context, before int64) (rest int64, err error) {
-	rest = forever
+// flush drops expired denials and sends the debts that began before a time. It stops at the first call that fails, whose
+// error it returns, and begins no call after ctx ends. It returns when the oldest remaining debt began, or forever.
+func (c *DenyCache) flush(ctx context.Context, before int64) (oldest int64, err error) {
+	oldest = forever
 	var debts []debt
 	for i := 0; i < len(c.shards) && ctx.Err() == nil; {
 		s := &c.shards[i]
@@ -99,32 +105,32 @@ func (c *DenyCache) flush(ctx context.Context, before int64) (rest int64, err er
 		now := c.clock()
 		s.sweep(now)
 		var since int64
-		debts, since = s.due(now, before, debtsInCall, debts)
+		debts, since = s.takeDue(now, before, debtsPerCall, debts)
 		s.mu.Unlock()
-		full := len(debts) >= debtsInCall
+		full := len(debts) >= debtsPerCall
 		if !full || since > before {
-			rest = min(rest, since)
+			oldest = min(oldest, since)
 			i++
 		}
 		if full {
 			if err := c.send(ctx, debts); err != nil {
-				return rest, err
+				return oldest, err
 			}
 			debts = debts[:0]
 		}
 	}
 	if err := c.send(ctx, debts); err != nil {
-		return rest, err
+		return oldest, err
 	}
-	return rest, ctx.Err()
+	return oldest, ctx.Err()
 }
 
-// send sends debts in one call, which the end of ctx does not break off. They are not sent again, whatever becomes of it.
-func (c *DenyCache) send(ctx context.Context, debts []debt) error {
+// send sends debts in one call. The end of ctx does not cancel it: the debts might be counted or not.
+func (c *DenyCache) send(ctx context.Context, debts []debt) (err error) {
 	if len(debts) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
 	defer cancel()
 	hits := make([]limiters.Hit, len(debts))
 	for i := range debts {
@@ -132,11 +138,17 @@ func (c *DenyCache) send(ctx context.Context, debts []debt) error {
 	}
 	out := make([]limiters.Verdict, len(hits))
 	from := c.clock()
-	err := c.store.Take(ctx, time.Time{}, limiters.Singles(hits...), out)
-	c.settled(debts, out, err)
+	err = c.takeSafely(ctx, limiters.Singles(hits...), out)
+	c.sentDebts(debts, out, err)
 	if err != nil {
-		return fmt.Errorf("guard: denied hits of %d keys that may not have been counted: %w", len(debts), err)
+		return fmt.Errorf("guard: denied hits of %d keys may not have been counted: %w", len(debts), err)
 	}
 	c.renew(from, debts, out)
 	return nil
+}
+
+// takeSafely calls the store. A panic there must not end the process: no request is on this goroutine that would recover.
+func (c *DenyCache) takeSafely(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) (err error) {
+	defer limiters.RecoverTo(&err)
+	return c.store.Take(ctx, time.Time{}, groups, out)
 }

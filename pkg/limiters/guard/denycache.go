@@ -9,28 +9,28 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A DenyCache is a Store that remembers what another has denied, and answers the like from memory: whoever is over a
-// limit costs the other store nothing. It never answers "allowed".
+// A DenyCache is a Store that answers repeated denials from memory, so that clients over their limit cost the wrapped
+// store almost nothing. It never answers "allowed".
 //
-// It remembers that n hits of a key were denied under a limit, and until when. Until then it answers n hits or more, and a
-// look if n is 1. Where denied hits count, as in a fixed window by default, it answers any number, and sums what it has
-// answered so: the sum goes to the store with the next call for the key, before it, or by a goroutine of the cache's own,
-// half of Max after the first of it. What "until" is counts from before the call that was denied, the wait that is told from
-// after it.
+// After the store has denied n hits of a key, the cache denies n or more hits of that key, and peeks if n is 1. It does so
+// until the denial ends, and for at most [DenyOptions].Max. Expiry is measured from the start of the store call; the
+// reported retry delay, from its end.
 //
-// The same goroutine asks the store, of many keys at once, whether denials that have answered would still be denied: who asks
-// more often than once in Max hardly ever waits for the store.
+// If the limit counts denied hits, as a fixed window does by default, the cache denies any number of hits and counts them
+// as the key's debt. The debt goes to the store before the key's next call there, and at the latest after half of Max. It
+// is sent at most once, unless the store reports that nothing was charged. The store counts a debt only while the key is
+// over its limit: otherwise the denied hits would count against the client's next window.
 //
-// What it does not remember: a hit that never fits; a log or a funnel that counts denied hits, where each makes the wait
-// longer; a group of several hits, which the store decides as a whole. A hit goes to the store if a hit on its key that
-// stands in the same call does, so that they are decided in order. A call with a time of the caller's passes it by.
+// After half of Max, a goroutine of the cache rechecks the keys that are still being requested. Clients that retry more
+// often than that rarely wait for the store.
 //
-// Of what this process does it misses nothing: a refund drops what is remembered of its key, when it comes and again when
-// it is done, so that no denial from before it is remembered after it. What another process gives back, raises or loses it
-// sees after Max.
+// The cache does not remember hits that can never fit, or groups of several hits. It does not remember denials of a sliding
+// log or a funnel that counts denied hits, because each further hit makes the wait longer. If one hit on a key goes to the
+// store, so do the other hits on that key in the same call: the store decides them in order. A call with a time of the
+// caller's bypasses the cache.
 //
-// What was summed reaches the store at most once, and only as long as the key is over its limit there. Otherwise it would
-// be of another window, and deny its owner that one: see debt.
+// A refund through this cache drops what it remembers of the key, before the refund and again after it. Refunds by other
+// replicas, raised limits and lost data of the store are noticed after at most Max.
 type DenyCache struct {
 	store limiters.Store
 	seed  maphash.Seed
@@ -38,7 +38,7 @@ type DenyCache struct {
 	max   int64 // ns
 
 	shards []denyShard
-	budget int64 // the bytes of a shard
+	budget int64 // bytes of a shard
 
 	sent, lost atomic.Int64
 
@@ -46,29 +46,29 @@ type DenyCache struct {
 	stopped chan struct{}
 }
 
-// DenyOptions bound a DenyCache. A zero stands for the default.
+// DenyOptions configures a DenyCache. A zero field stands for its default.
 type DenyOptions struct {
-	Bytes int64         // about how many bytes it may take; default 16 MiB
-	Max   time.Duration // the longest that a denial is remembered after the store said it; default 1 s
+	Bytes int64         // approximate memory limit; default 16 MiB
+	Max   time.Duration // how long a denial is remembered at most, from the start of the store call; default 1 s
 }
 
-// DenyStats tell what a DenyCache holds and what it has done.
+// DenyStats are the size and the counters of a DenyCache.
 type DenyStats struct {
 	Entries, Bytes int64
-	Asked          int64 // hits that it was asked, of N >= 0
-	Answered       int64 // of these, those that it answered
-	Refused        int64 // denials not remembered, since there was no room
-	Sent           int64 // hits summed and sent to the store
-	Lost           int64 // hits summed whose call failed: they may or may not have been counted
+	Asked          int64 // hits received, refunds excluded
+	Answered       int64 // hits answered from memory
+	Refused        int64 // denials not remembered because the cache was full
+	Sent           int64 // denied hits that were sent to the store
+	Lost           int64 // denied hits that may not have been counted, because the call that sent them failed
 }
 
-// The most shards, and the least bytes of one: a bound on bytes is one on each shard.
 const (
-	mostShards = 256
-	leastShard = 8 << 10
+	maxShards     = 256
+	minShardBytes = 8 << 10 // Bytes bounds each shard by itself, so a shard must hold several entries
 )
 
-// NewDenyCache makes an empty cache before a store, which it does not own. Close it once no Take is under way.
+// NewDenyCache returns an empty cache that wraps store, and starts its goroutine. It does not own store. Call Close when no
+// Take is under way.
 func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 	if o.Bytes == 0 {
 		o.Bytes = 16 << 20
@@ -76,9 +76,9 @@ func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 	if o.Max == 0 {
 		o.Max = time.Second
 	}
-	o.Max = min(o.Max, limiters.MaxWindow) // and no sum of times is too large
+	o.Max = min(o.Max, limiters.MaxWindow) // so that no sum of times overflows
 	shards := 1
-	for shards < mostShards && o.Bytes/int64(2*shards) >= leastShard {
+	for shards < maxShards && o.Bytes/int64(2*shards) >= minShardBytes {
 		shards *= 2
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -94,7 +94,7 @@ func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 	return c
 }
 
-// Close sends what is summed. It begins no call after the end of ctx. The error is why not all was sent.
+// Close stops the goroutine and sends the debts. It begins no call after ctx ends. The error says why debts were not sent.
 func (c *DenyCache) Close(ctx context.Context) error {
 	c.stop()
 	<-c.stopped
@@ -103,7 +103,7 @@ func (c *DenyCache) Close(ctx context.Context) error {
 	return err
 }
 
-// Drop forgets every denial, and those of calls under way too. What is summed is still sent.
+// Drop forgets every denial, and those that calls under way will return. Debts are still sent.
 func (c *DenyCache) Drop() {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -114,7 +114,7 @@ func (c *DenyCache) Drop() {
 	}
 }
 
-// Stats tells what the cache holds now, and what it has done.
+// Stats returns the current size and counters.
 func (c *DenyCache) Stats() DenyStats {
 	all := DenyStats{Sent: c.sent.Load(), Lost: c.lost.Load()}
 	for i := range c.shards {
@@ -130,7 +130,7 @@ func (c *DenyCache) Stats() DenyStats {
 	return all
 }
 
-// clock is the monotonic clock, in ns.
+// clock returns the time since the cache was made, in ns, by the monotonic clock.
 func (c *DenyCache) clock() int64 { return int64(time.Since(c.start)) }
 
 func (c *DenyCache) shard(hash uint64) *denyShard {
@@ -145,160 +145,160 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// These are passed one by one: in a struct with groups they would not stay on the stack.
-	var few [8]place
-	places := few[:min(len(out), len(few))]
+	// lookups and groups are passed one by one: in a struct with groups, lookups would escape to the heap.
+	var few [8]lookup
+	lookups := few[:min(len(out), len(few))]
 	if len(out) > len(few) {
-		places = make([]place, len(out))
+		lookups = make([]lookup, len(out))
 	}
 	var debts []debt
 	from := c.clock()
-	c.see(groups, places)
-	asks := c.answer(from, groups, places, out, &debts)
+	c.classify(groups, lookups)
+	forwarded := c.answer(from, groups, lookups, out, &debts)
 	switch {
-	case asks == 0:
+	case forwarded == 0:
 		return nil
-	case asks == len(out) && len(debts) == 0:
+	case forwarded == len(out) && len(debts) == 0:
 		err := c.store.Take(ctx, time.Time{}, groups, out)
-		c.learn(from, groups, places, out, err)
+		c.learn(from, groups, lookups, out, err)
 		return err
 	}
-	err := c.ask(ctx, groups, places, out, debts)
-	c.learn(from, groups, places, out, err)
-	if asks == len(out) {
+	err := c.forward(ctx, groups, lookups, out, debts)
+	c.learn(from, groups, lookups, out, err)
+	if forwarded == len(out) {
 		return err
 	}
 	return nil
 }
 
-// A place is what one call of Take knows of a hit.
-type place struct {
-	hash       uint64 // of its key
-	generation uint32 // of its shard, before the store was asked
-	asks       bool   // it goes to the store
+// A lookup is what one call of Take knows of a hit.
+type lookup struct {
+	hash       uint64 // of the key
+	generation uint32 // of the shard, before the store was called
+	forward    bool   // the hit goes to the store
 }
 
-// see hashes the keys, and finds the hits that go to the store whatever is remembered: refunds, groups of several hits, and
-// peeks with denied hits to count.
-func (c *DenyCache) see(groups []limiters.Group, places []place) {
+// classify hashes the keys. It marks the hits that go to the store whatever is remembered: refunds, groups of several hits,
+// and peeks that bring denied hits to count.
+func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	for _, g := range groups {
 		for i := range g {
-			h, p := &g[i], &places[i]
-			p.hash = maphash.String(c.seed, h.Key)
-			p.asks = h.N < 0 || len(g) > 1 || h.N == 0 && h.Denied > 0
+			h, u := &g[i], &lookups[i]
+			u.hash = maphash.String(c.seed, h.Key)
+			u.forward = h.N < 0 || len(g) > 1 || h.N == 0 && h.Denied > 0
 		}
-		places = places[len(g):]
+		lookups = lookups[len(g):]
 	}
 }
 
-// keyAsks tells whether place i, or another of its key that was decided upon, goes to the store.
-func keyAsks(places []place, i int) bool {
-	for j := range places {
-		if places[j].asks && places[j].hash == places[i].hash {
+// keyIsForwarded reports whether a hit on the key of lookup i goes to the store.
+func keyIsForwarded(lookups []lookup, i int) bool {
+	for j := range lookups {
+		if lookups[j].forward && lookups[j].hash == lookups[i].hash {
 			return true
 		}
 	}
 	return false
 }
 
-// answer answers from memory what it can, and returns how many hits go to the store. It adds to debts what their keys owe.
+// answer answers hits from memory and marks the others to be forwarded, whose number it returns. It moves the debts of
+// their keys to debts.
 func (c *DenyCache) answer(
-	now int64, groups []limiters.Group, places []place, out []limiters.Verdict, debts *[]debt,
-) (asks int) {
+	now int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, debts *[]debt,
+) (forwarded int) {
 	first := 0
 	for _, g := range groups {
 		for i := range g {
-			if !c.answerHit(now, &g[i], places, first+i, &out[first+i], debts) {
-				asks++
+			if !c.answerHit(now, &g[i], lookups, first+i, &out[first+i], debts) {
+				forwarded++
 			}
 		}
 		first += len(g)
 	}
-	return asks
+	return forwarded
 }
 
 func (c *DenyCache) answerHit(
-	now int64, h *limiters.Hit, places []place, i int, v *limiters.Verdict, debts *[]debt,
+	now int64, h *limiters.Hit, lookups []lookup, i int, v *limiters.Verdict, debts *[]debt,
 ) bool {
-	p := &places[i]
-	asks := keyAsks(places, i)
-	s := c.shard(p.hash)
+	u := &lookups[i]
+	forward := keyIsForwarded(lookups, i)
+	s := c.shard(u.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h.N >= 0 {
 		s.asked++
-		if !asks && s.answer(now, p.hash, h, v) {
+		if !forward && s.answer(now, u.hash, h, v) {
 			s.answered++
 			return true
 		}
 	}
-	p.asks, p.generation = true, s.generation
-	*debts = s.settle(now, p.hash, h.Key, *debts)
+	u.forward, u.generation = true, s.generation
+	*debts = s.takeDebts(now, u.hash, h.Key, *debts)
 	if h.N < 0 {
-		s.drop(p.hash, h.Key)
+		s.drop(u.hash, h.Key)
 	}
 	return false
 }
 
-// ask has the store decide the hits that memory could not answer, after what their keys owe.
-func (c *DenyCache) ask(
-	ctx context.Context, groups []limiters.Group, places []place, out []limiters.Verdict, debts []debt,
+// forward has the store decide the marked hits, after the debts of their keys.
+func (c *DenyCache) forward(
+	ctx context.Context, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, debts []debt,
 ) error {
 	var part limiters.Part
 	for i := range debts {
 		part.AddHits(limiters.Group{debts[i].hit()}, -1)
 	}
-	first := 0
-	for _, g := range groups {
-		// A group of several hits goes to the store as a whole.
-		if len(g) > 0 && places[first].asks {
+	forGroups(groups, out, func(first int, g limiters.Group, _ []limiters.Verdict) {
+		// Of a group of several hits all are marked.
+		if len(g) > 0 && lookups[first].forward {
 			part.Add(g, first)
 		}
-		first += len(g)
-	}
+	})
 	err := part.Take(ctx, c.store, time.Time{})
-	c.settled(debts, part.Verdicts, err)
+	c.sentDebts(debts, part.Verdicts, err)
 	part.Scatter(out, err)
 	return err
 }
 
-// learn drops what refunds made untrue, whether or not they were heard to succeed, and remembers what was denied to a
-// call that began at from.
-func (c *DenyCache) learn(from int64, groups []limiters.Group, places []place, out []limiters.Verdict, err error) {
+// learn remembers what the store denied to a call that began at from. It drops the keys of refunds, even if the refund
+// failed: it may have been charged.
+func (c *DenyCache) learn(from int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, err error) {
 	after, first := int64(0), 0
 	for _, g := range groups {
 		for i := range g {
-			h, p, v := &g[i], &places[first+i], &out[first+i]
+			h, u, v := &g[i], &lookups[first+i], &out[first+i]
 			if h.N < 0 {
-				c.gaveBack(p.hash, h.Key)
+				c.dropRefunded(u.hash, h.Key)
 			}
-			if err != nil || v.Allowed || v.Err != nil || !p.asks || len(g) > 1 {
+			if err != nil || v.Allowed || v.Err != nil || !u.forward || len(g) > 1 {
 				continue
 			}
 			if after == 0 {
 				after = c.clock()
 			}
-			if what, sure := c.denied(from, after, h.Limit, h.N, v); sure {
-				c.remember(p, h, what, after)
+			if d, sure := c.denialOf(from, after, h.Limit, h.N, v); sure {
+				c.remember(u, h, d, after)
 			}
 		}
 		first += len(g)
 	}
 }
 
-// denied is what is to be remembered of a verdict of n hits, of a call that began at from and ended at after.
-func (c *DenyCache) denied(from, after int64, l *limiters.Limit, n int64, v *limiters.Verdict) (what denied, sure bool) {
-	least, sure := l.Foretells(n, v)
-	return denied{
-		least: least, used: v.Used,
-		// The store's clock is cut to whole microseconds, so its times are up to one earlier than they are told.
-		until:   from + min(int64(v.RetryAfter-time.Microsecond), c.max),
+// denialOf returns what to remember of the verdict v of n hits, from a call that began at from and ended at after. It
+// reports whether further hits are sure to be denied.
+func (c *DenyCache) denialOf(from, after int64, l *limiters.Limit, n int64, v *limiters.Verdict) (d denial, sure bool) {
+	minHits, sure := l.Foretells(n, v)
+	return denial{
+		minHits: minHits, used: v.Used,
+		// The store's clock is cut to whole microseconds: the denial may end one earlier than it says.
+		expires: from + min(int64(v.RetryAfter-time.Microsecond), c.max),
 		retryAt: after + int64(v.RetryAfter), resetAt: after + int64(v.ResetAfter),
 	}, sure
 }
 
-// gaveBack drops what is remembered of a key, and what calls that are under way will hear of it.
-func (c *DenyCache) gaveBack(hash uint64, key string) {
+// dropRefunded drops what is remembered of a key, and keeps the calls under way from remembering it again.
+func (c *DenyCache) dropRefunded(hash uint64, key string) {
 	s := c.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,14 +306,14 @@ func (c *DenyCache) gaveBack(hash uint64, key string) {
 	s.drop(hash, key)
 }
 
-func (c *DenyCache) remember(p *place, h *limiters.Hit, d denied, now int64) {
-	if d.until <= now {
+func (c *DenyCache) remember(u *lookup, h *limiters.Hit, d denial, now int64) {
+	if d.expires <= now {
 		return
 	}
-	s := c.shard(p.hash)
+	s := c.shard(u.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.generation == p.generation {
-		s.remember(now, p.hash, h, d, c.budget)
+	if s.generation == u.generation {
+		s.remember(now, u.hash, h, d, c.budget)
 	}
 }

@@ -728,6 +728,49 @@ func TestASumIsSentAtMostOnce(t *testing.T) {
 	})
 }
 
+// While the breaker of a store is open nothing is charged: debts wait for the store to come back.
+func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		for _, key := range []string{"with a call", "by itself"} {
+			a.take(key, counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+			a.take(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+			a.take(key, counted, 9, "remembered: denied used=13 remaining=0 retry=never reset=60s")
+		}
+		a.line.set(0, 0, fmt.Errorf("the breaker is open: %w", limiters.ErrUncharged))
+		out := make([]limiters.Verdict, 1)
+		err := a.Take(w.Context(), time.Time{}, []limiters.Group{{{Key: "with a call", Limit: counted, Denied: 1}}}, out)
+		if !errors.Is(err, limiters.ErrUncharged) {
+			t.Fatal(err)
+		}
+		time.Sleep(1100 * time.Millisecond)
+		w.holds("by itself", counted, 4)
+		a.line.set(0, 0, nil)
+		time.Sleep(5 * time.Second)
+		w.holds("with a call", counted, 13)
+		w.holds("by itself", counted, 13)
+		if got := a.Stats(); got.Lost != 0 || got.Sent != 18 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A panic of the store on the cache's goroutine must not end the process.
+func TestPanicOfTheStoreOnTheGoroutineOfTheCache(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.take("k", counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
+		a.line.panics(true)
+		time.Sleep(700 * time.Millisecond)
+		a.line.panics(false)
+		if got := a.Stats(); got.Lost != 1 {
+			t.Errorf("%+v, want one hit lost", got)
+		}
+	})
+}
+
 func TestCloseSendsWhatIsSummed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)

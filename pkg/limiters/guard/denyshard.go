@@ -9,276 +9,298 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A denyShard holds the denials of some keys. Those whose keys have one hash, as those of one key under several limits,
-// are a chain. Each is in one of two lists: those that may go, the oldest first, and those that the store is to be asked of
-// again, by since when.
+// A denyShard holds the denials of some keys. Entries with the same hash, such as those of one key under several limits, are
+// a chain. Each entry is in one of two lists: idle, from the oldest to the newest; or pending, in the order in which the
+// store has to be called for them.
 type denyShard struct {
-	mu         sync.Mutex
-	generation uint32 // changes when something is given back: what was denied before is not remembered after
-	entries    map[uint64]*denial
-	idle, owe  denial // heads of the lists
-	max        int64  // see DenyOptions, in ns
-	bytes      int64
-	count      int64
+	mu            sync.Mutex
+	generation    uint32 // changed by refunds and Drop: what was denied before them is not remembered after
+	entries       map[uint64]*denyEntry
+	idle, pending denyEntry // heads of the lists
+	max           int64     // DenyOptions.Max, in ns
+	bytes         int64
+	count         int64
 
 	asked, answered, refused int64
 
-	_ [64]byte // locks of neighbours are not in one cache line
+	_ [64]byte // keeps the locks of two shards out of one cache line
 }
 
-// A denial is what is remembered of a key under a limit.
-type denial struct {
-	denied
+// A denyEntry is the denial of a key under a limit.
+type denyEntry struct {
+	denial
 	key   string
 	limit *limiters.Limit
 	hash  uint64
-	chain *denial
+	chain *denyEntry
 
-	owes   bool  // it has answered hits since the store was asked
-	since  int64 // when the first of them
-	counts bool  // denied hits count
-	sum    int64 // of those answered, the ones that the store has to count
+	pending bool  // it has answered hits since the store was called
+	since   int64 // when it answered the first of them
+	counts  bool  // the limit counts denied hits
+	debt    int64 // hits that it has answered and the store has to count
 
-	before, after *denial // in its list
+	before, after *denyEntry // in its list
 }
 
-// denied is what a denial says. Its times are on the cache's clock, in ns.
-type denied struct {
-	least   int64 // hits that are denied
-	used    int64 // what the key held
-	until   int64 // until when it is sure, and young enough
-	retryAt int64 // when the least hits fit, at the latest
-	resetAt int64 // when the key is as good as new, at the latest
+// A denial says which hits are denied and until when. Times are on the cache's clock, in ns.
+type denial struct {
+	minHits int64 // this many hits or more are denied
+	used    int64 // the key's usage
+	expires int64 // when the denial is no longer certain, or too old
+	retryAt int64 // when minHits fit, at the latest
+	resetAt int64 // when the key has fully reset, at the latest
 }
 
-// perDenial is about what a denial takes beside the text of its key: itself, its place in the map, and what allocations
-// are rounded up by.
-const perDenial = int64(unsafe.Sizeof(denial{})) + 48
+// entryBytes is about what an entry takes beside the text of its key: itself, its slot in the map, and rounding by the
+// allocator.
+const entryBytes = int64(unsafe.Sizeof(denyEntry{})) + 48
 
-func (d *denial) size() int64 { return perDenial + int64(len(d.key)) }
+func (e *denyEntry) size() int64 { return entryBytes + int64(len(e.key)) }
 
 func (s *denyShard) init(longest int64) {
-	s.entries, s.max = make(map[uint64]*denial), longest
-	for _, list := range []*denial{&s.idle, &s.owe} {
+	s.entries, s.max = make(map[uint64]*denyEntry), longest
+	for _, list := range []*denyEntry{&s.idle, &s.pending} {
 		list.before, list.after = list, list
 	}
 }
 
-func (d *denial) is(h *limiters.Hit) bool {
-	return (d.limit == h.Limit || d.limit.Params() == h.Limit.Params()) && d.key == h.Key
+func (e *denyEntry) is(key string, l *limiters.Limit) bool {
+	return (e.limit == l || e.limit.Spec() == l.Spec()) && e.key == key
 }
 
-func (s *denyShard) find(hash uint64, h *limiters.Hit) *denial {
-	d := s.entries[hash]
-	for d != nil && !d.is(h) {
-		d = d.chain
+func (s *denyShard) find(hash uint64, key string, l *limiters.Limit) *denyEntry {
+	e := s.entries[hash]
+	for e != nil && !e.is(key, l) {
+		e = e.chain
 	}
-	return d
+	return e
 }
 
-// answer answers a hit at now, if it is sure to be denied.
+// answer answers a hit at now if it is sure to be denied.
 func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.Verdict) bool {
-	d := s.find(hash, h)
+	e := s.find(hash, h.Key, h.Limit)
 	n := max(1, h.N)
-	if d == nil || now >= d.until || n < d.least {
+	if e == nil || now >= e.expires || n < e.minHits {
 		return false
 	}
-	if d.counts && h.N > 0 {
-		if h.N > mostOwed-d.sum {
+	if e.counts && h.N > 0 {
+		if h.N > maxDebt-e.debt {
 			return false
 		}
-		d.sum += h.N
+		e.debt += h.N
 	}
-	// A look can renew no denial of several hits: one may fit.
-	if !d.owes && d.least == 1 {
-		d.owes, d.since = true, now
-		d.move(&s.owe)
+	// A denial of several hits cannot be renewed by a peek: a single hit may fit.
+	if !e.pending && e.minHits == 1 {
+		s.markPending(e, now)
 	}
-	retry, reset := up(d.retryAt-now), up(d.resetAt-now)
-	used := min(d.used+d.sum, limiters.MaxHits)
+	retry, reset := microsUp(e.retryAt-now), microsUp(e.resetAt-now)
+	used := min(e.used+e.debt, limiters.MaxHits)
 	*v = limiters.Verdict{
 		Used:       used,
 		Remaining:  max(0, h.Limit.Capacity()-used),
-		RetryAfter: h.Limit.RetryOf(n, d.least, retry, reset),
+		RetryAfter: h.Limit.RetryOf(n, e.minHits, retry, reset),
 		ResetAfter: reset,
 		By:         limiters.ByCache,
 	}
 	return true
 }
 
-// up is ns in whole microseconds, rounded up.
-func up(ns int64) time.Duration {
+func (s *denyShard) markPending(e *denyEntry, now int64) {
+	e.pending, e.since = true, now
+	e.move(&s.pending)
+}
+
+// microsUp rounds ns up to whole microseconds.
+func microsUp(ns int64) time.Duration {
 	const us = int64(time.Microsecond)
 	return time.Duration((ns + us - 1) / us * us)
 }
 
-// remember remembers what was denied to h, unless something better is.
-func (s *denyShard) remember(now int64, hash uint64, h *limiters.Hit, what denied, budget int64) {
-	d := s.find(hash, h)
-	if d == nil {
-		s.insert(now, hash, h, what, budget)
+// remember stores the denial of h, unless the shard has one that covers more.
+func (s *denyShard) remember(now int64, hash uint64, h *limiters.Hit, d denial, budget int64) {
+	e := s.find(hash, h.Key, h.Limit)
+	if e == nil {
+		s.insert(now, hash, h, d, budget)
 		return
 	}
-	if now < d.until && (d.least < what.least || d.least == what.least && d.until > what.until) {
+	if now < e.expires && (e.minHits < d.minHits || e.minHits == d.minHits && e.expires > d.expires) {
 		return
 	}
-	d.denied = what
-	if d.sum == 0 {
-		d.owes = false
-		d.move(&s.idle)
+	e.denial = d
+	if e.debt == 0 {
+		e.pending = false
+		e.move(&s.idle)
 	}
 }
 
-// renew takes what the store said of a debt: it may be that of a denial that has gone, or changed.
-func (s *denyShard) renew(debt *debt, what denied, denied bool) {
+// renew applies the store's verdict on a debt. The entry may have been removed or changed since the debt was taken.
+func (s *denyShard) renew(of *debt, d denial, denied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := s.find(debt.place.hash, &limiters.Hit{Key: debt.key, Limit: debt.limit})
+	e := s.find(of.lookup.hash, of.key, of.limit)
 	switch {
-	case d == nil || s.generation != debt.place.generation:
+	case e == nil || s.generation != of.lookup.generation:
 	case !denied:
-		s.end(d)
-	case d.least == what.least && d.until < what.until:
-		d.denied = what
+		s.end(e)
+	case e.minHits == d.minHits && e.expires < d.expires:
+		e.denial = d
 	}
 }
 
-func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, what denied, budget int64) {
-	d := &denial{denied: what, limit: h.Limit, hash: hash, counts: h.Limit.Spec().CountDenied}
-	size := d.size() + int64(len(h.Key))
+// restore gives a debt back to its entry, which owes it again. It reports whether the entry is still there.
+func (s *denyShard) restore(now int64, of *debt) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.find(of.lookup.hash, of.key, of.limit)
+	if e == nil {
+		return false
+	}
+	e.debt += of.n
+	e.used = max(0, e.used-of.n)
+	if !e.pending {
+		s.markPending(e, now)
+	}
+	return true
+}
+
+func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, d denial, budget int64) {
+	e := &denyEntry{denial: d, limit: h.Limit, hash: hash, counts: h.Limit.Spec().CountDenied}
+	size := e.size() + int64(len(h.Key))
 	for s.bytes+size > budget {
-		oldest := s.dispensable(now)
-		if oldest == nil {
+		victim := s.victim(now)
+		if victim == nil {
 			s.refused++
 			return
 		}
-		s.remove(oldest)
+		s.remove(victim)
 	}
-	d.key = strings.Clone(h.Key) // not what it may be a part of
-	d.chain = s.entries[hash]
-	s.entries[hash] = d
-	d.link(&s.idle)
+	e.key = strings.Clone(h.Key) // which may be part of a larger string
+	e.chain = s.entries[hash]
+	s.entries[hash] = e
+	e.link(&s.idle)
 	s.bytes += size
 	s.count++
 }
 
-// dispensable is the denial to forget first, nil if all are to be asked of the store again.
-func (s *denyShard) dispensable(now int64) *denial {
-	if d := s.idle.after; d != &s.idle {
-		return d
+// victim returns the entry to evict first, or nil if the store has to be called for all of them.
+func (s *denyShard) victim(now int64) *denyEntry {
+	if e := s.idle.after; e != &s.idle {
+		return e
 	}
-	if d := s.owe.after; d != &s.owe && now >= d.until && !s.asks(d, now) {
-		return d
+	if e := s.pending.after; e != &s.pending && now >= e.expires && !s.needsStore(e, now) {
+		return e
 	}
 	return nil
 }
 
-// remove forgets a denial, and what it owes.
-func (s *denyShard) remove(d *denial) {
-	d.unlink()
-	if head := s.entries[d.hash]; head != d {
-		for head.chain != d {
+// remove removes an entry, with its debt.
+func (s *denyShard) remove(e *denyEntry) {
+	e.unlink()
+	if head := s.entries[e.hash]; head != e {
+		for head.chain != e {
 			head = head.chain
 		}
-		head.chain = d.chain
-	} else if d.chain != nil {
-		s.entries[d.hash] = d.chain
+		head.chain = e.chain
+	} else if e.chain != nil {
+		s.entries[e.hash] = e.chain
 	} else {
-		delete(s.entries, d.hash)
+		delete(s.entries, e.hash)
 	}
-	s.bytes -= d.size()
+	s.bytes -= e.size()
 	s.count--
 }
 
-// drop forgets what is remembered of a key, under any limit. What it owes it still owes.
+// drop ends the denials of a key under all limits. Their debts stay.
 func (s *denyShard) drop(hash uint64, key string) {
-	for d := s.entries[hash]; d != nil; {
-		next := d.chain
-		if d.key == key {
-			s.end(d)
+	for e := s.entries[hash]; e != nil; {
+		next := e.chain
+		if e.key == key {
+			s.end(e)
 		}
-		d = next
+		e = next
 	}
 }
 
 func (s *denyShard) dropAll() {
-	for d := s.owe.after; d != &s.owe; d = d.after {
-		s.end(d)
+	for e := s.pending.after; e != &s.pending; {
+		next := e.after
+		s.end(e)
+		e = next
 	}
 	for s.idle.after != &s.idle {
 		s.remove(s.idle.after)
 	}
 }
 
-// ended is until when a denial holds that was dropped, and still owes hits.
+// ended is the expiry of an entry that answers nothing any more and stays for its debt.
 const ended = 0
 
-func (s *denyShard) end(d *denial) {
-	d.until = ended
-	if d.sum == 0 {
-		s.remove(d)
+func (s *denyShard) end(e *denyEntry) {
+	e.expires = ended
+	if e.debt == 0 {
+		s.remove(e)
 	}
 }
 
-// settle appends what a key owes, under any limit, and owes it no more.
-func (s *denyShard) settle(now int64, hash uint64, key string, debts []debt) []debt {
-	for d := s.entries[hash]; d != nil; {
-		next := d.chain
-		if d.sum > 0 && d.key == key {
-			debts = s.pay(now, d, debts)
+// takeDebts moves the debts of a key, under all limits, to debts.
+func (s *denyShard) takeDebts(now int64, hash uint64, key string, debts []debt) []debt {
+	for e := s.entries[hash]; e != nil; {
+		next := e.chain
+		if e.debt > 0 && e.key == key {
+			debts = s.takeDebt(now, e, debts)
 		}
-		d = next
+		e = next
 	}
 	return debts
 }
 
-// asks tells whether the store is to be asked of d: for hits of a window that may be open, or since it may still hold and
-// somebody asked not long ago.
-func (s *denyShard) asks(d *denial, now int64) bool {
-	return d.sum > 0 && now < d.resetAt || now < d.retryAt && now-d.since < s.max
+// needsStore reports whether the store has to be called for e: to count its debt while the window may be open, or to renew
+// a denial that clients still request.
+func (s *denyShard) needsStore(e *denyEntry, now int64) bool {
+	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.since < s.max
 }
 
-// pay appends what d owes, if the store is to be asked. One that is too old to answer waits for what it says.
-func (s *denyShard) pay(now int64, d *denial, debts []debt) []debt {
-	asks := s.asks(d, now)
-	if asks {
-		debts = append(debts, debt{d.key, d.limit, d.sum, place{hash: d.hash, generation: s.generation}})
+// takeDebt moves the debt of e to debts if the store has to be called for e, and otherwise drops e with its debt.
+func (s *denyShard) takeDebt(now int64, e *denyEntry, debts []debt) []debt {
+	needed := s.needsStore(e, now)
+	if needed {
+		debts = append(debts, debt{e.key, e.limit, e.debt, lookup{hash: e.hash, generation: s.generation}})
 	}
-	d.used = min(d.used+d.sum, limiters.MaxHits)
-	d.sum, d.owes = 0, false
-	if !asks || d.until == ended {
-		s.remove(d)
+	e.used = min(e.used+e.debt, limiters.MaxHits)
+	e.debt, e.pending = 0, false
+	if !needed || e.expires == ended {
+		s.remove(e)
 		return debts
 	}
-	d.move(&s.idle)
+	e.move(&s.idle)
 	return debts
 }
 
-// sweep forgets what is too old to be of use. The lists are nearly by age: what it leaves, it takes next time.
+// sweep removes expired entries. The list is nearly in order of expiry: what sweep leaves, the next one removes.
 func (s *denyShard) sweep(now int64) {
-	for d := s.idle.after; d != &s.idle && now >= d.until; d = s.idle.after {
-		s.remove(d)
+	for e := s.idle.after; e != &s.idle && now >= e.expires; e = s.idle.after {
+		s.remove(e)
 	}
 }
 
-// due appends what has been owed since before a time, up to most debts in all. It tells since when the rest is owed,
-// forever if there is none.
-func (s *denyShard) due(now, before int64, most int, debts []debt) ([]debt, int64) {
-	for d := s.owe.after; d != &s.owe; d = s.owe.after {
-		if d.since > before || len(debts) >= most {
-			return debts, d.since
+// takeDue moves debts that began before a time to debts, until these are limit in all. It returns when the oldest remaining
+// debt began, or forever.
+func (s *denyShard) takeDue(now, before int64, limit int, debts []debt) ([]debt, int64) {
+	for e := s.pending.after; e != &s.pending; e = s.pending.after {
+		if e.since > before || len(debts) >= limit {
+			return debts, e.since
 		}
-		debts = s.pay(now, d, debts)
+		debts = s.takeDebt(now, e, debts)
 	}
 	return debts, forever
 }
 
-func (d *denial) move(to *denial) { d.unlink(); d.link(to) }
+func (e *denyEntry) move(to *denyEntry) { e.unlink(); e.link(to) }
 
-func (d *denial) unlink() { d.before.after, d.after.before = d.after, d.before }
+func (e *denyEntry) unlink() { e.before.after, e.after.before = e.after, e.before }
 
-// link puts d at the end of a list.
-func (d *denial) link(list *denial) {
-	d.before, d.after = list.before, list
-	d.before.after, list.before = d, d
+// link puts e at the end of a list.
+func (e *denyEntry) link(list *denyEntry) {
+	e.before, e.after = list.before, list
+	e.before.after, list.before = e, e
 }

@@ -9,6 +9,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 var update = flag.Bool("update", false, "write the shares into docs/rules.md")
@@ -31,7 +34,7 @@ func exceeded(n, m, replicas int64) float64 {
 	return f
 }
 
-func TestAShareIsTheLeastThatIsExceededRarelyEnough(t *testing.T) {
+func TestShareIsTheSmallestThatIsRarelyExceeded(t *testing.T) {
 	for _, replicas := range []int64{2, 3, 10, 100} {
 		for _, p := range []float64{0.1, 0.001, 1e-9} {
 			for _, n := range []int64{1, 2, 3, 5, 10, 30, 60} {
@@ -47,7 +50,53 @@ func TestAShareIsTheLeastThatIsExceededRarelyEnough(t *testing.T) {
 	}
 }
 
-// Large limits, where no exact sum can be had: the normal distribution is near.
+// In an outage every request of another cost needs a share. Computing one for each would take a processor for itself.
+func TestShareIsNotComputedForEachSizeOfHits(t *testing.T) {
+	const whole, replicas, p = 1_000_000_000, 10, 0.001
+	l, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: whole, Window: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s shares
+	for n := int64(1); n < 50_000; n++ {
+		if _, err := s.of(l, n, replicas, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.counts); n > 500 {
+		t.Errorf("%d shares computed", n)
+	}
+}
+
+// What is remembered of shares never makes a share too small, nor much too large.
+func TestShareOfLargeHitsCoversThem(t *testing.T) {
+	const replicas, p = 10, 0.001
+	for _, whole := range []int64{100, 1000, 12_345, 1_000_000_000} {
+		for _, n := range []int64{1, 2, 3, 7, 33, 50, 99, 100, 333, 999, 12_345, 777_777, 1_000_000_000} {
+			if n > whole {
+				continue
+			}
+			var s shares
+			exact := max(share(whole, replicas, p), n*share(whole/n, replicas, p))
+			got := s.ofHits(whole, n, replicas, p)
+			if n > 1 && (got < exact || got > exact+exact/10) || got > whole {
+				t.Errorf("hits of %d under %d: got %d, want %d or slightly more", n, whole, got, exact)
+			}
+		}
+	}
+}
+
+func TestSharesAreBounded(t *testing.T) {
+	var s shares
+	for i := range int64(maxShares + 100) {
+		s.ofRequests(i+1, 2, 0.001)
+	}
+	if n := len(s.counts); n != maxShares {
+		t.Errorf("%d shares are remembered, want %d", n, maxShares)
+	}
+}
+
+// For large limits an exact sum takes too long. The normal distribution is close.
 func TestSharesOfLargeLimits(t *testing.T) {
 	for _, n := range []int64{1e6, 1e9, math.MaxUint32} {
 		for _, replicas := range []int64{2, 50, 1000} {
@@ -75,8 +124,8 @@ func TestSharesOfExtremes(t *testing.T) {
 	}
 }
 
-// A client that uses its limit whole, its requests falling on replicas at random, is limited falsely as seldom as was asked.
-func TestAClientAtItsLimitIsSeldomLimited(t *testing.T) {
+// A client uses its limit exactly, and its requests reach replicas at random.
+func TestShareRarelyDeniesAClientAtItsLimit(t *testing.T) {
 	const n, replicas, p, clients = 50, 4, 0.01, 200_000
 	m, limited := share(n, replicas, p), 0
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -122,7 +171,7 @@ func TestSharesAreInTheDocs(t *testing.T) {
 	before, rest, found := strings.Cut(string(file), begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
-		t.Fatal("docs/rules.md has no place for shares")
+		t.Fatal("docs/rules.md has no markers for the table of shares")
 	}
 	want := before + begin + b.String() + end + after
 	if *update {

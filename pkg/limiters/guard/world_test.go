@@ -38,6 +38,7 @@ type line struct {
 	err   error         // a call does not reach the store
 	lost  error         // its answer is not heard
 	bad   string        // a key that fails
+	panic bool
 
 	calls, hits atomic.Int64
 }
@@ -46,8 +47,11 @@ func (l *line) Take(ctx context.Context, now time.Time, groups []limiters.Group,
 	l.calls.Add(1)
 	l.hits.Add(int64(len(out)))
 	l.mu.Lock()
-	inner, there, back, err, lost, bad := l.inner, l.there, l.back, l.err, l.lost, l.bad
+	inner, there, back, err, lost, bad, panics := l.inner, l.there, l.back, l.err, l.lost, l.bad, l.panic
 	l.mu.Unlock()
+	if panics {
+		panic("out of order")
+	}
 	if err != nil {
 		return err
 	}
@@ -76,6 +80,12 @@ func (l *line) hears(lost error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lost = lost
+}
+
+func (l *line) panics(yes bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.panic = yes
 }
 
 // fails makes a key one that cannot be decided.
