@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -237,7 +236,7 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 }
 
 // errLate is the error of a call that ran after its deadline. It charged nothing.
-var errLate = errors.New("the call ran after its deadline, and charged nothing")
+var errLate = fmt.Errorf("the call ran after its deadline: %w", limiters.ErrUncharged)
 
 // A reply is the reply of the script.
 type reply struct {

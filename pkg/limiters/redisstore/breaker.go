@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -15,7 +16,7 @@ import (
 
 // ErrBroken is the error of a Take that is rejected at once, because the last calls to Redis have all failed. It has
 // charged nothing.
-var ErrBroken = errors.New("redisstore: the last calls to Redis failed; the next attempt is made shortly")
+var ErrBroken = fmt.Errorf("redisstore: the last calls to Redis failed; the next attempt is made shortly: %w", limiters.ErrUncharged)
 
 const (
 	// failuresToOpen is the number of consecutive failures that open the breaker. Calls are made one at a time, so this

@@ -135,7 +135,7 @@ func TestWhoWaitsIsTurnedAwayToo(t *testing.T) {
 	takes.Wait()
 	l.running.Wait()
 	for i, err := range failed {
-		if broken := errors.Is(err, ErrBroken); broken != (i >= 2) {
+		if broken := errors.Is(err, ErrBroken); broken != (i >= 2) || broken != errors.Is(err, limiters.ErrUncharged) {
 			t.Errorf("take %d: %v", i, err)
 		}
 	}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -13,10 +14,10 @@ import (
 )
 
 // ErrBusy is the error of a Take that is rejected because MaxWaiting hits are waiting already. It has charged nothing.
-var ErrBusy = errors.New("redisstore: too many hits are waiting for Redis")
+var ErrBusy = fmt.Errorf("redisstore: too many hits are waiting for Redis: %w", limiters.ErrUncharged)
 
 // errWaited is the error of a Take that timed out before its hits were sent. It has charged nothing.
-var errWaited = errors.New("timed out while waiting for earlier calls")
+var errWaited = fmt.Errorf("timed out while waiting for earlier calls: %w", limiters.ErrUncharged)
 
 // errTimeout is the error of a Take that timed out after its hits were sent. It may have charged.
 var errTimeout = errors.New("no answer in time")
