@@ -13,6 +13,7 @@ type limits struct {
 type usedLimit struct {
 	limit   *limiters.Limit
 	records int
+	hitAt   int64 // when a key was last hit under it, by the store's clock, in µs
 }
 
 // perLimit is about what a limit takes that only a record of this shard may refer to, in bytes.

@@ -279,7 +279,9 @@ func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, d
 		l.told.LeftOut++
 		return
 	}
-	sh.save(sh.record(p), state)
+	r := sh.record(p)
+	sh.save(r, state)
+	sh.limits.table.items[r.limit()].hitAt = own
 	s.bytes.Add(size)
 	sh.due(p, due)
 }

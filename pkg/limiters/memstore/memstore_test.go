@@ -272,6 +272,36 @@ func TestAtTheBound(t *testing.T) {
 	})
 }
 
+// A record is protected by the smallest limit that its key is hit under. A limit that a reload has raised must not protect
+// records for longer than its window.
+func TestRaisedLimitNoLongerProtectsItsKeys(t *testing.T) {
+	s := New(Options{MaxKeys: 1})
+	low := limiters.Spec{Algorithm: "sliding_log", Max: 2, Window: time.Hour}
+	raised := low
+	raised.Max = 100
+	hit(t, s, "a", 2, low)
+	if v := hit(t, s, "b", 1, low); !errors.Is(v.Err, ErrFull) {
+		t.Fatalf("%+v: want a kept, which is denied", v)
+	}
+	hit(t, s, "a", 1, raised)
+	if v := hit(t, s, "b", 1, raised); !errors.Is(v.Err, ErrFull) {
+		t.Fatalf("%+v: want a kept, which was denied a moment ago", v)
+	}
+	for range 3 {
+		advanceFurther(s, 40*time.Minute)
+		hit(t, s, "a", 2, raised)
+	}
+	if v := hit(t, s, "b", 1, raised); v.Err != nil {
+		t.Errorf("%+v: want room, since nothing is denied", v)
+	}
+}
+
+// advanceFurther lets d more pass on the store's clock.
+func advanceFurther(s *Store, d time.Duration) {
+	passed := s.passed
+	s.passed = func(since time.Time) time.Duration { return passed(since) + d }
+}
+
 func (sh *shard) each(f func(record)) {
 	for i := range sh.pages.table.items {
 		g := &sh.pages.table.items[i]

@@ -171,10 +171,18 @@ func (s *Store) remove(sh *shard, p place) (from place) {
 	return from
 }
 
-// tighten makes sure that whoever is denied under any limit of the key counts as denied. A limit of 0 is none to protect.
-func (s *Store) tighten(sh *shard, r record, l *limiters.Limit) {
-	held := sh.limits.get(r.limit())
-	if held == l || l.Capacity() == 0 || held.Capacity() != 0 && held.Capacity() <= l.Capacity() {
+// keepSmallest makes l the limit of a record if it is smaller than the record's. So a client that is denied under any of its
+// limits is not evicted. A limit under which no key was hit for a window no longer counts: new rules may have raised it.
+// A limit of 0 protects nothing.
+func (s *Store) keepSmallest(sh *shard, r record, l *limiters.Limit, own int64) {
+	used := &sh.limits.table.items[r.limit()]
+	held := used.limit
+	if held == l || held.Capacity() == l.Capacity() {
+		used.hitAt = own
+		return
+	}
+	smaller := held.Capacity() != 0 && held.Capacity() < l.Capacity()
+	if l.Capacity() == 0 || smaller && own-used.hitAt <= held.Window().Microseconds() {
 		return
 	}
 	i, more := sh.limits.use(l)
@@ -184,6 +192,7 @@ func (s *Store) tighten(sh *shard, r record, l *limiters.Limit) {
 	}
 	less := sh.limits.leave(r.limit())
 	r.setHead(i, r.textLen())
+	sh.limits.table.items[i].hitAt = own
 	if more != less {
 		s.bytes.Add(int64(more - less))
 	}

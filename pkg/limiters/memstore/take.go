@@ -176,7 +176,7 @@ func (t *take) settle() {
 		}
 		r := o.shard.record(o.place)
 		if first != i {
-			t.store.tighten(o.shard, r, l)
+			t.store.keepSmallest(o.shard, r, l, t.own)
 			continue
 		}
 		o.shard.save(r, s)
@@ -189,7 +189,7 @@ func (t *take) settle() {
 			t.remove(o.shard, p)
 			continue
 		}
-		t.store.tighten(o.shard, r, l)
+		t.store.keepSmallest(o.shard, r, l, t.own)
 		o.shard.due(o.place, t.own+max(0, limiters.Until(l, s)-t.now)+t.keep)
 	}
 }
