@@ -30,7 +30,7 @@ func TestWhatADenialForetells(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if least, ok := l.Foretells(c.n, &c.v); ok != (c.least > 0) || ok && least != c.least {
+		if least, ok := l.DeniedFrom(c.n, &c.v); ok != (c.least > 0) || ok && least != c.least {
 			t.Errorf("%s: %d, %v, want %d", what, least, ok, c.least)
 		}
 	}

@@ -5,22 +5,22 @@ import (
 	"unsafe"
 )
 
-// deque is a queue of log entries in chunks: it grows and shrinks without ever moving more than one chunk, so that a
-// log of a million entries makes no call wait for a copy.
+// deque is a queue of log entries in chunks. It grows and shrinks without moving more than one chunk, so no call waits for
+// a copy of a million entries.
 //
-// What a hit reads of a log that drops nothing is here: of many logs each line of memory that no cache holds costs more
-// than all that is done with it.
+// The struct holds all that a hit reads if no entry leaves the log: with many logs, a cache miss costs more than the rest
+// of the work.
 type deque struct {
-	chunks  [][]entry // all of chunkLen but a first one, alone, that is still growing; the last may be empty
-	head, n int32     // head: of the first entry, in chunks[0]
-	oldest  int64     // when the first entry was
-	newest  entry     // the last one
+	chunks  [][]entry // of chunkLen each; a single chunk may be smaller and still growing; the last may be empty
+	head, n int32     // head is the index of the first entry in chunks[0]
+	oldest  int64     // time of the first entry
+	newest  entry     // the last entry
 }
 
 const (
 	chunkLen  = 512
 	firstLen  = 4
-	keptLen   = 64 // of a chunk that an empty log keeps, at most
+	keptLen   = 64 // the largest chunk that an empty log keeps
 	entrySize = int(unsafe.Sizeof(entry{}))
 )
 
@@ -33,7 +33,7 @@ func (d *deque) at(i int) *entry {
 	return &d.chunks[i/chunkLen][i%chunkLen]
 }
 
-// all yields the entries in order, a stretch of them at a time.
+// all yields the entries in order, many at a time.
 func (d *deque) all() iter.Seq[[]entry] {
 	return func(yield func([]entry) bool) {
 		head, left := int(d.head), int(d.n)
@@ -67,12 +67,12 @@ func (d *deque) push(e entry) {
 	d.newest = e
 }
 
-// room makes room for an entry behind the last chunk, which is full, and tells where it now goes.
+// room makes room for an entry when the last chunk is full, and returns its index.
 func (d *deque) room(end int) int {
 	c := d.chunks[0]
 	switch {
 	case len(d.chunks) == 1 && d.len() <= len(c)/2:
-		// A short log that has moved through its chunk goes back to the start of it.
+		// A short log that has moved to the end of its chunk moves back to the start.
 		copy(c, c[d.head:end])
 		d.head = 0
 	case len(c) < chunkLen:
@@ -85,8 +85,8 @@ func (d *deque) room(end int) int {
 	return int(d.head + d.n)
 }
 
-// dropFront drops the oldest. What they took is kept for those to come where it is little: a log that is in use, and
-// does not grow, takes no new memory.
+// dropFront drops the n oldest entries. It keeps one chunk for reuse: a log that is in use and does not grow allocates
+// nothing.
 func (d *deque) dropFront(n int) {
 	if n == 0 {
 		return

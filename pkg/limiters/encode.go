@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// entryLen is the length of a log's entry as AppendState writes it, and baseLen of what stands before the first.
+// entryLen is the length of a log's entry as AppendState writes it, and baseLen that of the head before the entries.
 const entryLen, baseLen = 12, 4
 
 // mostTime bounds a time and a count in an encoded state: exact in a double, and far from any overflow.
 const mostTime = 1 << 53
 
-// AppendState appends s, a state under l, to b: its words, and its log if it has one. It is what [ReadState] reads.
+// AppendState appends s, a state under l, to b, for [ReadState]: its words, and its log if it has one.
 func AppendState(b []byte, l *Limit, s *State) []byte {
 	words := [...]int64{s.A, s.B, s.C}
 	for _, w := range words[:l.Words()] {
@@ -35,7 +35,7 @@ func AppendState(b []byte, l *Limit, s *State) []byte {
 	return b
 }
 
-// StateLen is how many bytes AppendState appends.
+// StateLen returns how many bytes AppendState appends.
 func StateLen(l *Limit, s *State) int {
 	n := 8 * l.Words()
 	if s.Log != nil {
@@ -44,12 +44,12 @@ func StateLen(l *Limit, s *State) int {
 	return n
 }
 
-// ReadState reads a state under l. The error tells of bytes that AppendState never writes: whatever they are, a state
-// that is read without an error can be decided on.
+// ReadState reads a state under l that AppendState wrote. Of any other bytes it returns an error or a state that is valid
+// for every function of this package.
 func ReadState(l *Limit, b []byte) (State, error) {
 	n := l.Words()
 	if len(b) < 8*n || len(b) > 8*n && !l.Grows() {
-		return State{}, fmt.Errorf("a state of %d bytes, where %d words are wanted", len(b), n)
+		return State{}, fmt.Errorf("a state has %d bytes: want %d words of 8 bytes", len(b), n)
 	}
 	var words [3]int64
 	for i := range n {
@@ -57,7 +57,7 @@ func ReadState(l *Limit, b []byte) (State, error) {
 	}
 	s := State{A: words[0], B: words[1], C: words[2]}
 	if s.A < 0 || s.A > mostTime || s.B < 0 || s.B > mostTime {
-		return State{}, errors.New("a state with a time or a count out of range")
+		return State{}, errors.New("a time or a count of a state is out of range")
 	}
 	if b = b[8*n:]; len(b) == 0 {
 		return s, nil
@@ -67,10 +67,10 @@ func ReadState(l *Limit, b []byte) (State, error) {
 	return s, err
 }
 
-// readLog holds a log to what every search in one relies on: times and counts that ascend.
+// readLog checks what every search in a log relies on: times and counts that ascend.
 func readLog(b []byte) (*Log, error) {
 	if len(b) < baseLen+entryLen || (len(b)-baseLen)%entryLen != 0 {
-		return nil, fmt.Errorf("a log of %d bytes", len(b))
+		return nil, fmt.Errorf("a log has %d bytes: want whole entries", len(b))
 	}
 	log := &Log{base: binary.LittleEndian.Uint32(b)}
 	var last entry
@@ -78,7 +78,7 @@ func readLog(b []byte) (*Log, error) {
 		e := entry{int64(binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint32(b[8:])}
 		held := e.sum - log.base
 		if e.at <= last.at || e.at > mostTime || held <= last.sum || held > 2*LogMax {
-			return nil, errors.New("a log whose times or counts do not ascend")
+			return nil, errors.New("the times or counts of a log do not ascend")
 		}
 		last = entry{e.at, held}
 		log.entries.push(e)

@@ -1,12 +1,18 @@
 package limiters
 
-// fixedWindow counts hits in windows that do not overlap. By the clock they start at multiples of the window since
-// 1970, as the users of envoyproxy/ratelimit know them: a week begins on Thursday, a month has 30 days, a year 365.
-// With window_start=first_hit a window starts with the first charge and ends a window later; a hit at its end opens the next.
+// fixedWindow counts hits in windows that do not overlap. By the clock, windows start at multiples of their length since
+// 1970, as in envoyproxy/ratelimit: a week begins on Thursday, a month has 30 days, a year 365. With window_start=first_hit
+// a window starts with the first charge and ends one window later; a hit at its end opens the next.
 //
-// Across a boundary twice the maximum may pass in a moment: the sliding log does not have this, at the price of memory.
+// Around the boundary of two windows, twice the maximum may be admitted in a moment. The sliding log never does that, but
+// needs memory per hit.
+//
+// A hit that is denied is added to the count if the limit counts denied hits, whatever its size: one hit of 150 under a
+// limit of 100 uses up the window although it is denied. A peek of such a limit is allowed while the count is at most the
+// maximum, so it is denied after the first denied hit, and not before it, as in envoyproxy/ratelimit. Gateways that charge
+// afterwards rely on that. If denied hits do not count, a peek is denied if one more hit would be.
 type fixedWindow struct {
-	start int64 // of the window that count belongs to; 0: none yet
+	start int64 // of the window that count belongs to; 0: no window yet
 	count int64
 }
 
@@ -32,15 +38,15 @@ var fixedWindowAlgorithm = algorithm{
 		return []int64{l.spec.Max, l.window, flag(l.spec.CountDenied), flag(fromFirstHit(l))}
 	},
 	words: 2,
-	judge: func(l *Limit, s State, now, n int64) (bool, int64) { return windowOf(s).judge(l, now, n) },
+	fits:  func(l *Limit, s State, now, n int64) (bool, int64) { return windowOf(s).fits(l, now, n) },
 	charge: func(l *Limit, s State, now, n int64) State {
 		w := windowOf(s).charge(l, now, n)
 		return State{A: w.start, B: w.count}
 	},
-	usage:  func(l *Limit, s State, now int64) (used, reset int64) { return windowOf(s).usage(l, now) },
-	until:  func(l *Limit, s State) int64 { return windowOf(s).start + l.window },
-	more:   func(*Limit, int64) int64 { return 0 },
-	steady: true,
+	usage:     func(l *Limit, s State, now int64) (used, reset int64) { return windowOf(s).usage(l, now) },
+	until:     func(l *Limit, s State) int64 { return windowOf(s).start + l.window },
+	extraWait: func(*Limit, int64) int64 { return 0 },
+	fixedEnd:  true,
 }
 
 // A windowStart is true if a window starts with a key's first hit, and false if it starts by the clock.
@@ -50,8 +56,8 @@ func fromFirstHit(l *Limit) bool { return bool(l.own.(windowStart)) }
 
 func windowOf(s State) fixedWindow { return fixedWindow{start: s.A, count: s.B} }
 
-// at is the window at now: its start and what it counts. With window_start=first_hit a start of 0 means that none is open.
-func (w fixedWindow) at(l *Limit, now int64) (start, count int64) {
+// current returns the window at now: its start and its count. With window_start=first_hit, start is 0 if no window is open.
+func (w fixedWindow) current(l *Limit, now int64) (start, count int64) {
 	start, count = w.start, w.count
 	if start-now > l.window {
 		start, count = 0, 0
@@ -63,22 +69,21 @@ func (w fixedWindow) at(l *Limit, now int64) (start, count int64) {
 		}
 		return start, count
 	}
-	current := now - now%l.window
-	if current != start {
+	byClock := now - now%l.window
+	if byClock != start {
 		count = 0
 	}
-	return current, count
+	return byClock, count
 }
 
-func (w fixedWindow) judge(l *Limit, now, n int64) (bool, int64) {
-	start, count := w.at(l, now)
+func (w fixedWindow) fits(l *Limit, now, n int64) (bool, int64) {
+	start, count := w.current(l, now)
 	var ok bool
 	switch {
 	case n > 0:
 		ok = min(count+n, MaxHits) <= l.spec.Max
 	case l.spec.CountDenied:
-		// Not "would one more fit": the incumbent's look, on which gateways that charge afterwards rely. A limit of 0 counts nothing
-		// that such a look could see.
+		// A limit of 0 counts nothing that a peek could see.
 		ok = count <= l.spec.Max && l.spec.Max > 0
 	default:
 		ok = count < l.spec.Max
@@ -94,7 +99,7 @@ func (w fixedWindow) judge(l *Limit, now, n int64) (bool, int64) {
 }
 
 func (w fixedWindow) charge(l *Limit, now, n int64) fixedWindow {
-	start, count := w.at(l, now)
+	start, count := w.current(l, now)
 	if n < 0 && count == 0 {
 		return w
 	}
@@ -105,7 +110,7 @@ func (w fixedWindow) charge(l *Limit, now, n int64) fixedWindow {
 }
 
 func (w fixedWindow) usage(l *Limit, now int64) (used, reset int64) {
-	start, count := w.at(l, now)
+	start, count := w.current(l, now)
 	if start == 0 && fromFirstHit(l) {
 		return 0, 0
 	}

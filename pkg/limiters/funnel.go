@@ -5,24 +5,25 @@ import (
 	"math/bits"
 )
 
-// funnel holds up to a capacity and leaks the maximum per window, continuously: the leaky bucket as a meter, or GCRA
-// (ITU-T I.371), as redis-cell's CL.THROTTLE has it. What it holds is kept as the time it takes to drain, so the rate is
-// kept exactly: a hit takes window/max to leave, in whole microseconds and a fraction whose denominator is the limit's.
+// funnel holds hits up to its capacity and leaks the maximum per window, continuously. It is the leaky bucket as a meter, or
+// GCRA (ITU-T I.371), like CL.THROTTLE of redis-cell. Its level is kept as the time that it takes to drain, so the rate is
+// exact: a hit takes window/max to leave, in whole microseconds and a fraction with the limit's denominator.
+//
+// A peek is denied if one more hit would be. A hit larger than the capacity can never fit, even into an empty funnel.
 type funnel struct {
-	at    int64  // when the rest was true
+	at    int64  // the time of the level
 	whole int64  // µs to drain
-	frac  uint32 // and frac/per of a microsecond
+	frac  uint32 // and frac/per µs
 	per   uint32
 }
 
-// maxDrain bounds the time to drain a full funnel, in µs: about 71 years. Twice that beyond any time is still exact in
-// a double.
+// maxDrain bounds the time to drain a full funnel, in µs: about 71 years. Any time plus twice that is exact in a double.
 const maxDrain = 1 << 51
 
-// mostHeld is the most that a funnel is told to hold: twice the largest capacity.
-const mostHeld = 1 << 33
+// maxLevel bounds the reported usage: twice the largest capacity.
+const maxLevel = 1 << 33
 
-var errSlow = errors.New("a funnel this large at this rate takes more than 71 years to drain: " +
+var errSlow = errors.New("the funnel takes more than 71 years to drain: " +
 	"want a smaller capacity or a higher rate")
 
 var funnelAlgorithm = algorithm{
@@ -38,7 +39,7 @@ var funnelAlgorithm = algorithm{
 		l.own = d
 		if l.spec.Max == 0 {
 			if capacity != 0 {
-				return errors.New("a funnel that leaks nothing has no use for a capacity: a maximum of 0 denies every hit")
+				return errors.New("a capacity has no meaning for a maximum of 0, which denies every hit: leave it out")
 			}
 			return nil
 		}
@@ -65,14 +66,14 @@ var funnelAlgorithm = algorithm{
 		}
 	},
 	words: 3,
-	judge: func(l *Limit, s State, now, n int64) (bool, int64) { return funnelOf(s).judge(l, now, n) },
+	fits:  func(l *Limit, s State, now, n int64) (bool, int64) { return funnelOf(s).fits(l, now, n) },
 	charge: func(l *Limit, s State, now, n int64) State {
 		f := funnelOf(s).charge(l, now, n)
 		return State{A: f.at, B: f.whole, C: int64(f.frac)<<32 | int64(f.per)}
 	},
-	usage: func(l *Limit, s State, now int64) (used, reset int64) { return funnelOf(s).usage(l, now) },
-	until: func(_ *Limit, s State) int64 { return funnelOf(s).until() },
-	more:  func(l *Limit, hits int64) int64 { return drainOf(l).of(hits).up() },
+	usage:     func(l *Limit, s State, now int64) (used, reset int64) { return funnelOf(s).usage(l, now) },
+	until:     func(_ *Limit, s State) int64 { return funnelOf(s).until() },
+	extraWait: func(l *Limit, hits int64) int64 { return drainOf(l).of(hits).up() },
 }
 
 func drainOf(l *Limit) *drain { return l.own.(*drain) }
@@ -81,37 +82,36 @@ func funnelOf(s State) funnel {
 	return funnel{at: s.A, whole: s.B, frac: uint32(s.C >> 32), per: uint32(s.C)}
 }
 
-// drain is the time that hits take to leave: num/den µs each, in lowest terms.
+// drain is the time that a hit takes to leave: num/den µs, in lowest terms.
 type drain struct {
 	num, den   uint64
-	full, debt span // of the capacity, and of twice the capacity
+	full, debt span // for the capacity, and for twice the capacity
 }
 
-// A span is whole + frac/den µs, with the den of the drain it belongs to.
+// A span is whole + frac/den µs, with the den of its drain.
 type span struct {
 	whole int64
 	frac  uint64
 }
 
-// of is how long k hits take to leave. The result fits for k up to twice the capacity, and for any k of no more hits
-// than a funnel of this rate holds.
+// of returns how long k hits take to leave. It does not overflow for k up to twice the capacity.
 func (d *drain) of(k int64) span {
 	hi, lo := bits.Mul64(uint64(k), d.num)
 	whole, frac := bits.Div64(hi, lo, d.den)
 	return span{int64(whole), frac}
 }
 
-// hits is how many hits take s to leave, rounded up, and mostHeld where it is more: a state written under a far slower
-// rate may say so.
+// hits returns how many hits take s to leave, rounded up, at most maxLevel. A state that was written under a far slower rate
+// may have more.
 func (d *drain) hits(s span) int64 {
 	hi, lo := bits.Mul64(uint64(s.whole), d.den)
 	lo, carry := bits.Add64(lo, s.frac, 0)
 	if hi += carry; hi >= d.num {
-		return mostHeld
+		return maxLevel
 	}
 	n, rest := bits.Div64(hi, lo, d.num)
-	if n >= mostHeld {
-		return mostHeld
+	if n >= maxLevel {
+		return maxLevel
 	}
 	if rest > 0 {
 		n++
@@ -127,7 +127,7 @@ func (d *drain) add(a, b span) span {
 	return s
 }
 
-// sub is a - b, or nothing where b is more.
+// sub returns a - b, at least 0.
 func (d *drain) sub(a, b span) span {
 	if !b.less(a) {
 		return span{}
@@ -140,7 +140,7 @@ func (d *drain) sub(a, b span) span {
 
 func (a span) less(b span) bool { return a.whole < b.whole || a.whole == b.whole && a.frac < b.frac }
 
-// up is a in whole microseconds, rounded up.
+// up returns a in whole microseconds, rounded up.
 func (a span) up() int64 {
 	if a.frac > 0 {
 		return a.whole + 1
@@ -148,8 +148,8 @@ func (a span) up() int64 {
 	return a.whole
 }
 
-// held is how long the funnel takes to drain at the time that counts, which is told too.
-func (f funnel) held(l *Limit, now int64) (held span, at int64) {
+// level returns how long the funnel takes to drain from the time at, the later of now and the state's time.
+func (f funnel) level(l *Limit, now int64) (held span, at int64) {
 	if f.at-now > l.window {
 		return span{}, now
 	}
@@ -165,12 +165,12 @@ func (f funnel) held(l *Limit, now int64) (held span, at int64) {
 	return held, at
 }
 
-func (f funnel) judge(l *Limit, now, n int64) (bool, int64) {
+func (f funnel) fits(l *Limit, now, n int64) (bool, int64) {
 	n = max(n, 1)
 	if n > l.capacity || l.spec.Max == 0 {
 		return false, -1
 	}
-	held, at := f.held(l, now)
+	held, at := f.level(l, now)
 	d := drainOf(l)
 	after := d.add(held, d.of(n))
 	if !d.full.less(after) {
@@ -184,11 +184,11 @@ func (f funnel) charge(l *Limit, now, n int64) funnel {
 		return f
 	}
 	d := drainOf(l)
-	held, at := f.held(l, now)
+	held, at := f.level(l, now)
 	if n > 0 {
 		most := d.debt
 		if most.less(held) {
-			// More than the capacity allows, from before the capacity was lowered: what is held stays.
+			// The level is from before the capacity was lowered. It stays.
 			most = held
 		}
 		held = d.add(held, d.of(min(n, 2*l.capacity)))
@@ -211,7 +211,7 @@ func (f funnel) usage(l *Limit, now int64) (used, reset int64) {
 	if l.spec.Max == 0 {
 		return 0, 0
 	}
-	held, at := f.held(l, now)
+	held, at := f.level(l, now)
 	if held == (span{}) {
 		return 0, 0
 	}

@@ -12,7 +12,7 @@ import (
 // MaxWindow is the longest window of a limit.
 const MaxWindow = 10 * 365 * 24 * time.Hour
 
-// MaxPerWindow is the largest maximum, and the largest capacity, of a limit: what Envoy can express in 32 bits.
+// MaxPerWindow is the largest maximum and the largest capacity of a limit: Envoy has 32 bits for them.
 const MaxPerWindow = 1<<32 - 1
 
 // A Spec describes a limit.
@@ -21,52 +21,52 @@ type Spec struct {
 	Max       int64         // hits per window, 0 to MaxPerWindow; 0 denies every hit
 	Window    time.Duration // whole microseconds, up to MaxWindow
 	Params    Params        // of the algorithm, such as "capacity=15"; see Parameters
-	// CountDenied makes denied hits count. It is what lets a gateway look first and charge the true cost afterwards.
+	// CountDenied makes denied hits count as usage, whatever their size. Under a limit of 100, one denied hit of 150 keeps the
+	// key over its limit although nothing was admitted. So limits that are charged by cost should leave it off. It lets a
+	// gateway peek first and charge the true cost afterwards.
 	CountDenied bool
 }
 
-// A Limit is a Spec that was found good, with what its algorithm wants computed once. It does not change and may be
-// shared.
+// A Limit is a valid Spec, with what its algorithm computes once. It is immutable and may be shared.
 type Limit struct {
 	spec     Spec
 	kind     *algorithm
 	id       string
 	window   int64 // µs
-	capacity int64 // what a key can hold at most: Max, or the capacity of a funnel
+	capacity int64 // the largest usage of a key that allows hits: Max, or the capacity of a funnel
 	own      any   // what the algorithm computed once, of a type of its own
 	params   string
 }
 
-// An algorithm is a line of the table that this package, and nothing outside it, chooses by.
+// An algorithm is an entry of the table of algorithms. Nothing outside this package chooses by algorithm.
 type algorithm struct {
 	name string
-	// tag is the algorithm's name in keys. It never changes, for a key of another meaning must have another name.
+	// tag returns the algorithm's name in keys. It must never change: a state of another meaning needs another key.
 	tag func(*Limit) string
-	// parameters are what the algorithm takes beside the settings of every limit.
+	// parameters are the settings of the algorithm, beside those of every limit.
 	parameters []Parameter
 	// countsDenied is the default of CountDenied in rules.
 	countsDenied bool
-	// check completes a limit and tells what is wrong with it. The limit's spec, window and capacity are set.
+	// check completes a limit, or returns what is wrong with it. The limit's spec, window and capacity are set.
 	check func(*Limit) error
-	// params are the arguments of the algorithm's twin in Lua, whose header names them.
+	// params returns the arguments of the algorithm's twin in Lua, whose header names them.
 	params func(*Limit) []int64
-	words  int // of a State that it uses
-	// grows tells that a state takes memory with the hits it holds: it has a log.
+	words  int // how many words of a State it uses
+	// grows says that a state has a log, which takes memory with the hits in it.
 	grows bool
 
-	// judge tells whether n >= 0 hits fit at now, 0 meaning a look, and if not, after how long they would (< 0: never).
-	judge func(l *Limit, s State, now, n int64) (ok bool, retry int64)
-	// charge records n > 0 hits, or gives back -n, and tells what the state is then. It does not ask whether they fit.
+	// fits reports whether n hits fit at now, where 0 is a peek, and otherwise in how many µs they would; negative: never.
+	fits func(l *Limit, s State, now, n int64) (ok bool, retry int64)
+	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
 	charge func(l *Limit, s State, now, n int64) State
-	// usage tells what the key holds at now, and how long until it is as good as new.
+	// usage returns the key's usage at now, and in how many µs the key has fully reset.
 	usage func(l *Limit, s State, now int64) (used, reset int64)
-	// until is when the state is as good as new, whatever the maximum.
+	// until returns when the state has fully reset under every maximum, in µs since 1970.
 	until func(l *Limit, s State) int64
-	// more is how much longer than n hits of a key, at most, n and so many more wait, in µs; nil: no more is known than that
-	// they fit when the key is as good as new.
-	more func(l *Limit, hits int64) int64
-	// steady tells that denied hits that count put off nothing: whoever waits, waits for the same moment.
-	steady bool
+	// extraWait returns an upper bound, in µs, on the extra wait for k additional hits. If nil, callers must use the reset time.
+	extraWait func(l *Limit, k int64) int64
+	// fixedEnd says that denied hits that count do not make the wait longer.
+	fixedEnd bool
 }
 
 var algorithms = []*algorithm{&fixedWindowAlgorithm, &slidingLogAlgorithm, &funnelAlgorithm}
@@ -74,7 +74,7 @@ var algorithms = []*algorithm{&fixedWindowAlgorithm, &slidingLogAlgorithm, &funn
 // DefaultAlgorithm is the algorithm of rules that name none.
 const DefaultAlgorithm = "fixed_window"
 
-// Algorithms are the names that a Spec may use.
+// Algorithms returns the names that a Spec may use.
 func Algorithms() []string {
 	names := make([]string, len(algorithms))
 	for i, a := range algorithms {
@@ -97,7 +97,7 @@ func CountsDeniedByDefault(algorithm string) bool {
 	return a != nil && a.countsDenied
 }
 
-// New makes a Limit of a Spec. The error tells everything that is wrong with it.
+// New returns the Limit of a Spec. The error names everything that is wrong with the Spec.
 func New(spec Spec) (*Limit, error) {
 	kind := algorithmOf(spec.Algorithm)
 	if kind == nil {
@@ -135,29 +135,29 @@ func checkWindow(w time.Duration) error {
 	return nil
 }
 
-// Spec is what the limit was made of.
+// Spec returns the limit's Spec, with its Params in canonical form.
 func (l *Limit) Spec() Spec { return l.spec }
 
-// ID names the limit's algorithm and window: keys of the same name and ID share a state, in any store. It has no braces.
+// ID names the limit's algorithm and window. Hits with the same key and ID share a state in every store. It has no braces.
 func (l *Limit) ID() string { return l.id }
 
-// Params is the limit as the batch script in pkg/redisscripts takes it: the algorithm's name, a zero byte, and its numbers
-// as big-endian integers of 8 bytes.
+// Params returns the limit as the batch script in pkg/redisscripts takes it: the algorithm's name, a zero byte, and its
+// numbers as big-endian integers of 8 bytes.
 func (l *Limit) Params() string { return l.params }
 
-// Grows tells whether the state of a key takes memory with the hits that it holds.
+// Grows reports whether the state of a key takes more memory with more hits.
 func (l *Limit) Grows() bool { return l.kind.grows }
 
-// Words is how many words of a State the limit's algorithm uses, of A, B and C in this order. The others are 0.
+// Words returns how many words of a State the algorithm uses, of A, B and C in this order. The others are 0.
 func (l *Limit) Words() int { return l.kind.words }
 
-// Window is how long it takes until a hit counts no longer, for a funnel that holds its maximum or less.
+// Window returns the length of the limit's window.
 func (l *Limit) Window() time.Duration { return l.spec.Window }
 
-// countsDenied tells whether a denied hit is charged all the same. A limit of 0 writes nothing, ever.
+// countsDenied reports whether a denied hit is charged. A limit of 0 never writes.
 func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }
 
-// Capacity is what a key can hold at most: the maximum, or what a funnel holds.
+// Capacity returns the largest usage of a key that allows hits: the maximum, or the capacity of a funnel.
 func (l *Limit) Capacity() int64 { return l.capacity }
 
 func flag(b bool) int64 {

@@ -1,13 +1,13 @@
-// Package limiters is the core of Weir: what a limit is, and whether a hit fits under it.
+// Package limiters is the core of Weir: it decides whether a hit fits under a limit.
 //
-// A [Hit] asks to charge a number of hits to a key under a [Limit]; a [Store] keeps the state of every key and answers
-// each hit with a [Verdict]. Each algorithm stands once in this package, in a file of its own, as a pure function of a
-// small [State], the time and the number of hits, and once in Lua (pkg/redisscripts), for the store on Redis. The suite
-// in limiterstest holds every store to the functions here, verdict by verdict.
+// A [Hit] asks to charge a number of hits to a key under a [Limit]. A [Store] keeps the state of every key and returns one
+// [Verdict] per hit. Each algorithm has one file in this package, as a pure function of a small [State], the time and the
+// number of hits. It has a twin in Lua (pkg/redisscripts) for the store on Redis. The suite in limiterstest compares every
+// store with the functions here, verdict by verdict.
 //
-// Time is integer microseconds since 1970, and all arithmetic is in integers, so two implementations agree exactly or
+// Time is in integer microseconds since 1970, and all arithmetic is in integers. So two implementations agree exactly, or
 // one of them is wrong. A key's time never runs back: an algorithm counts from the later of now and the newest time in
-// the key's state. A state more than a window ahead of now, left by a clock that jumped and was put right, counts as
+// the key's state. If a state is more than a window ahead of now, a clock jumped and was corrected: the state counts as
 // absent.
 package limiters
 
@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// MaxHits is the largest number of hits that is told from a larger one: an addend above it is read as it, and a count
-// stops there. Sums of two such numbers are exact in a double, which is what Lua counts with.
+// MaxHits is the largest number of hits: larger numbers are cut to it, and counts stop there. The sum of two such numbers
+// is exact in a double, the only number type of Lua.
 const MaxHits = 1 << 52
 
 // A Hit asks to charge N to Key under Limit. N > 0 charges, N = 0 peeks (it checks and charges nothing), N < 0 refunds.
@@ -31,7 +31,7 @@ type Hit struct {
 	// counts denied hits, they are counted; otherwise nothing is. It must be at least 0. Only a peek (N = 0) that is a group
 	// by itself may set it; it is ignored elsewhere.
 	Denied int64
-	// OnError is what the caller gets if the store fails. A [Store] ignores it; guard.Fallback applies it.
+	// OnError is the policy if the store fails. A [Store] ignores it; guard.Fallback applies it.
 	OnError OnError
 }
 
@@ -52,12 +52,12 @@ func Singles(hits ...Hit) []Group {
 // A Verdict answers one Hit.
 type Verdict struct {
 	Allowed    bool
-	By         Source        // who decided it
-	Used       int64         // what the key holds after this hit
-	Remaining  int64         // what would still fit
-	RetryAfter time.Duration // of a denied hit: until it would fit, were nothing else to come; < 0: never fits
-	ResetAfter time.Duration // until the key is as good as new
-	Err        error         // this hit could not be decided; the others stand
+	By         Source        // what decided the hit
+	Used       int64         // the key's usage after this hit
+	Remaining  int64         // how many further hits fit
+	RetryAfter time.Duration // of a denied hit: when it fits if nothing else is charged; negative if it can never fit
+	ResetAfter time.Duration // when the key has fully reset
+	Err        error         // why this hit could not be decided; the other verdicts stand
 }
 
 // Store charges hits. It is safe for concurrent use.
@@ -70,15 +70,15 @@ type Store interface {
 	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
 }
 
-// A State is what an algorithm remembers of one key: a few words, whose meaning is the algorithm's, and a log where it
-// keeps one. The zero State is a key never seen. A store may keep the words in any form, as long as it keeps them all;
-// how many there are, [Limit.Words] tells. A State is not safe for concurrent use.
+// A State is what an algorithm remembers of one key: a few words with a meaning of the algorithm's own, and a log if the
+// algorithm has one. The zero State is that of a key never hit. A store may keep the words in any form, and must keep
+// [Limit.Words] of them. A State is not safe for concurrent use.
 type State struct {
 	A, B, C int64
-	Log     *Log // changed in place; nil where nothing is logged
+	Log     *Log // changed in place; nil if nothing is logged
 }
 
-// Size is the memory that s takes beside its words, in bytes.
+// Size returns the memory that s takes beside its words, in bytes.
 func Size(s *State) int {
 	if s.Log == nil {
 		return 0
@@ -86,27 +86,26 @@ func Size(s *State) int {
 	return s.Log.size()
 }
 
-// Fresh tells whether s is the state of a key never seen, which a store need not keep.
+// Fresh reports whether s is the state of a key never hit, which a store need not keep.
 func Fresh(s *State) bool { return *s == State{} }
 
-// Until is when s is as good as new, in µs since 1970, whatever the maximum of l: a store need not keep it any longer.
+// Until returns when s has fully reset under every maximum of l, in µs since 1970. A store need not keep s after that.
 func Until(l *Limit, s *State) int64 { return l.kind.until(l, *s) }
 
-// Writes tells whether h at now (µs since 1970), by itself, would change s to hold more.
+// Writes reports whether h by itself would add to s at now (µs since 1970).
 func Writes(h *Hit, s *State, now int64) bool {
 	l, n := h.Limit, clampHits(h.N)
-	if n < 0 || n == 0 && h.owed() == 0 || l.spec.Max == 0 {
+	if n < 0 || n == 0 && h.deniedHits() == 0 || l.spec.Max == 0 {
 		return false
 	}
-	ok, _ := l.kind.judge(l, *s, now, n)
+	ok, _ := l.kind.fits(l, *s, now, n)
 	return ok && n > 0 || !ok && l.spec.CountDenied
 }
 
-// Denial is the verdict of n hits at now (µs since 1970) that would be denied, were they not even counted. It tells
-// whether they would.
+// Denial reports whether n hits would be denied at now (µs since 1970). It returns their verdict if they are not counted.
 func Denial(l *Limit, s *State, now, n int64) (Verdict, bool) {
-	ok, retry := l.kind.judge(l, *s, now, max(0, clampHits(n)))
-	return tell(now, l, s, ok, retry), !ok
+	ok, retry := l.kind.fits(l, *s, now, max(0, clampHits(n)))
+	return verdict(now, l, s, ok, retry), !ok
 }
 
 // Decide charges groups in order at now (µs since 1970) and writes their verdicts to out: it is a [Store] without the
@@ -129,11 +128,11 @@ func decideOne(now int64, h *Hit, s *State, v *Verdict) {
 	n, l := clampHits(h.N), h.Limit
 	ok, retry := true, int64(0)
 	if n >= 0 {
-		ok, retry = l.kind.judge(l, *s, now, n)
+		ok, retry = l.kind.fits(l, *s, now, n)
 	}
 	counted := n
 	if n == 0 && !ok {
-		counted = h.owed()
+		counted = h.deniedHits()
 	}
 	switch {
 	case counted == 0:
@@ -141,14 +140,14 @@ func decideOne(now int64, h *Hit, s *State, v *Verdict) {
 		*s = l.kind.charge(l, *s, now, counted)
 	case l.countsDenied():
 		*s = l.kind.charge(l, *s, now, counted)
-		// Who waits as long as told gets in, with what this hit took.
-		_, retry = l.kind.judge(l, *s, now, n)
+		// The retry time must allow for what this hit added.
+		_, retry = l.kind.fits(l, *s, now, n)
 	}
-	*v = tell(now, l, s, ok, retry)
+	*v = verdict(now, l, s, ok, retry)
 }
 
-// owed returns the number of hits to count if h, a peek by itself, is denied.
-func (h *Hit) owed() int64 {
+// deniedHits returns the number of hits to count if h, a peek by itself, is denied.
+func (h *Hit) deniedHits() int64 {
 	if h.N != 0 {
 		return 0
 	}
@@ -166,7 +165,7 @@ func decideGroup(now int64, g Group, of []int, states []State, out []Verdict) {
 		ok, retry := true, int64(0)
 		if g[i].N >= 0 {
 			l := g[i].Limit
-			ok, retry = l.kind.judge(l, states[of[i]], now, groupSum(g, of, i))
+			ok, retry = l.kind.fits(l, states[of[i]], now, groupSum(g, of, i))
 		}
 		out[i].Allowed, out[i].RetryAfter = ok, micros(retry)
 		all = all && ok
@@ -180,7 +179,7 @@ func decideGroup(now int64, g Group, of []int, states []State, out []Verdict) {
 			states[of[i]] = l.kind.charge(l, states[of[i]], now, n)
 		}
 		if all {
-			*v = tell(now, l, &states[of[i]], true, 0)
+			*v = verdict(now, l, &states[of[i]], true, 0)
 		}
 	}
 	if all {
@@ -192,9 +191,9 @@ func decideGroup(now int64, g Group, of []int, states []State, out []Verdict) {
 		}
 		l, v, retry := g[i].Limit, &out[i], out[i].RetryAfter.Microseconds()
 		if !v.Allowed && l.countsDenied() {
-			_, retry = l.kind.judge(l, states[of[i]], now, groupSum(g, of, i))
+			_, retry = l.kind.fits(l, states[of[i]], now, groupSum(g, of, i))
 		}
-		*v = tell(now, l, &states[of[i]], v.Allowed, retry)
+		*v = verdict(now, l, &states[of[i]], v.Allowed, retry)
 	}
 }
 
@@ -209,15 +208,15 @@ func groupSum(g Group, of []int, i int) int64 {
 	return sum
 }
 
-func tell(now int64, l *Limit, s *State, ok bool, retry int64) Verdict {
+func verdict(now int64, l *Limit, s *State, ok bool, retry int64) Verdict {
 	used, reset := l.kind.usage(l, *s, now)
-	return Told(l, ok, used, retry, reset)
+	return NewVerdict(l, ok, used, retry, reset)
 }
 
-// Told is the verdict that says ok of a key that holds used hits of l, with the times in microseconds.
-func Told(l *Limit, ok bool, used, retry, reset int64) Verdict {
+// NewVerdict returns the verdict on a hit under l, from the key's usage after it and times in microseconds.
+func NewVerdict(l *Limit, allowed bool, used, retry, reset int64) Verdict {
 	return Verdict{
-		Allowed:    ok,
+		Allowed:    allowed,
 		Used:       used,
 		Remaining:  max(0, l.capacity-used),
 		RetryAfter: micros(retry),

@@ -23,7 +23,7 @@ type Parameter struct {
 	Hits bool
 }
 
-// A ParameterType says what the value of a parameter is.
+// A ParameterType is the type of a parameter's value.
 type ParameterType uint8
 
 const (
@@ -132,7 +132,7 @@ func (p *Parameter) canonical(value string) (string, error) {
 	}
 }
 
-// Scaled returns s with its maximum, and each parameter that counts hits, replaced by what part returns for it. A
+// Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of part. A
 // parameter that becomes 0 is left out.
 func (s Spec) Scaled(part func(int64) int64) Spec {
 	s.Max = part(s.Max)

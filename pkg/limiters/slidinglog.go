@@ -6,23 +6,22 @@ import (
 	"unsafe"
 )
 
-// LogMax is the largest maximum of a sliding log. A log remembers every hit, so beyond it the funnel, whose state is
-// constant, is the better limiter.
+// LogMax is the largest maximum of a sliding log. A log remembers every hit: for larger limits use a funnel, whose state has
+// a constant size.
 const LogMax = 1_000_000
 
-// A Log remembers when each hit was accepted, and allows what fits with those of the last window, (t - window, t]:
-// no window of that length, wherever it begins, ever sees more than the maximum. The article that Weir began from keeps
-// the same log in a sorted set, refused tries included; here those are logged only if the limit counts denied hits, and
-// then at most twice the maximum is kept.
+// A Log remembers when each hit was charged. A hit fits if it and the hits of the last window, (t - window, t], are at most
+// the maximum. So no window of that length, wherever it begins, admits more than the maximum. Denied hits are logged only
+// if the limit counts them, and then at most twice the maximum is kept. A peek is denied if one more hit would be.
 //
-// Hits of one microsecond share an entry. An entry carries the count of all hits up to it, so how many lie between two
-// times is a difference, and every question is a binary search.
+// Hits of one microsecond share an entry. An entry has the count of all hits up to it. So the number of hits between two
+// times is a difference, and every query is a binary search.
 type Log struct {
 	entries deque
 	base    uint32 // the count before the first entry
 }
 
-// An entry says that up to and with time at, sum hits were logged, modulo 2^32.
+// An entry says that sum hits were logged up to and including time at, modulo 2^32.
 type entry struct {
 	at  int64
 	sum uint32
@@ -42,7 +41,7 @@ var slidingLogAlgorithm = algorithm{
 		return []int64{l.spec.Max, l.window, flag(l.spec.CountDenied)}
 	},
 	grows: true,
-	judge: func(l *Limit, s State, now, n int64) (bool, int64) { return logOf(s).judge(l, now, n) },
+	fits:  func(l *Limit, s State, now, n int64) (bool, int64) { return logOf(s).fits(l, now, n) },
 	charge: func(l *Limit, s State, now, n int64) State {
 		switch {
 		case s.Log == nil && n < 0:
@@ -59,7 +58,7 @@ var slidingLogAlgorithm = algorithm{
 	until: func(l *Limit, s State) int64 { return logOf(s).until(l) },
 }
 
-// nothingLogged is read in place of a log that is not there.
+// nothingLogged stands for a log that a state does not have.
 var nothingLogged Log
 
 func logOf(s State) *Log {
@@ -69,24 +68,24 @@ func logOf(s State) *Log {
 	return s.Log
 }
 
-// A stretch is the part of a log that counts at a time.
-type stretch struct {
-	at    int64  // the time that counts
-	first int    // the first entry within the window
+// A liveRange is the part of a log within the window at a time.
+type liveRange struct {
+	at    int64  // the later of now and the newest entry
+	first int    // index of the first entry within the window
 	base  uint32 // the count before it
 	used  int64
 }
 
-func (s *Log) live(l *Limit, now int64) stretch {
+func (s *Log) live(l *Limit, now int64) liveRange {
 	n := s.entries.len()
 	if n == 0 {
-		return stretch{at: now}
+		return liveRange{at: now}
 	}
 	newest := s.entries.newest
 	if newest.at-now > l.window {
-		return stretch{at: now, first: n, base: newest.sum}
+		return liveRange{at: now, first: n, base: newest.sum}
 	}
-	v := stretch{at: max(now, newest.at), base: s.base}
+	v := liveRange{at: max(now, newest.at), base: s.base}
 	if s.entries.oldest <= v.at-l.window {
 		v.first = sort.Search(n, func(i int) bool { return s.entries.get(i).at > v.at-l.window })
 		v.base = s.entries.get(v.first - 1).sum
@@ -95,14 +94,14 @@ func (s *Log) live(l *Limit, now int64) stretch {
 	return v
 }
 
-// upTo is the first entry of v by which n hits were logged.
-func (s *Log) upTo(v stretch, n int64) int {
+// upTo returns the first entry of v with n hits of v up to and including it.
+func (s *Log) upTo(v liveRange, n int64) int {
 	return v.first + sort.Search(s.entries.len()-v.first, func(i int) bool {
 		return int64(s.entries.get(v.first+i).sum-v.base) >= n
 	})
 }
 
-func (s *Log) judge(l *Limit, now, n int64) (bool, int64) {
+func (s *Log) fits(l *Limit, now, n int64) (bool, int64) {
 	n = max(n, 1)
 	if n > l.spec.Max {
 		return false, -1
@@ -118,14 +117,14 @@ func (s *Log) judge(l *Limit, now, n int64) (bool, int64) {
 func (s *Log) charge(l *Limit, now, n int64) {
 	v := s.live(l, now)
 	if n < 0 {
-		s.giveBack(v, min(-n, v.used))
+		s.refund(v, min(-n, v.used))
 		return
 	}
 	n = min(n, 2*l.spec.Max)
 	s.entries.dropFront(v.first)
 	s.base = v.base
 	if over := v.used + n - 2*l.spec.Max; over > 0 {
-		// Only denied hits come this far: the oldest leave, in part if need be.
+		// Only denied hits get here. The oldest hits leave, if need be a part of an entry.
 		v.first = 0
 		over = min(over, v.used)
 		s.entries.dropFront(s.upTo(v, over+1))
@@ -142,8 +141,8 @@ func (s *Log) charge(l *Limit, now, n int64) {
 	s.entries.push(entry{v.at, sum})
 }
 
-// giveBack takes the newest n hits out of the log.
-func (s *Log) giveBack(v stretch, n int64) {
+// refund takes the newest n hits out of the log.
+func (s *Log) refund(v liveRange, n int64) {
 	switch {
 	case n == 0:
 		return
@@ -173,7 +172,7 @@ func (s *Log) until(l *Limit) int64 {
 	return s.entries.newest.at + l.window
 }
 
-// size is the memory of the log, in bytes: itself, and what it points to.
+// size returns the memory of the log with its entries, in bytes.
 func (s *Log) size() int { return logSize + s.entries.size() }
 
 const logSize = int(unsafe.Sizeof(Log{}))

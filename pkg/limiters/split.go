@@ -26,8 +26,8 @@ func (p *Part) Add(g Group, first int) {
 	}
 }
 
-// AddHits adds a group that is made of some hits of the whole Take, and of hits that are not in it: at holds the index of
-// each hit's verdict in the whole Take, or -1.
+// AddHits adds a group of some hits of the whole Take and of hits that are not in it. For each hit of g, at has the index of
+// its verdict in the whole Take, or -1.
 func (p *Part) AddHits(g Group, at ...int) {
 	p.Groups = append(p.Groups, g)
 	p.at = append(p.at, at...)
@@ -124,8 +124,8 @@ func (p *storePart) take(ctx context.Context, now time.Time) {
 	p.err = p.Take(ctx, p.store, now)
 }
 
-// ErrUncharged is wrapped by the error of a Take, or of a hit, that is known to have charged nothing, such as that of a hit
-// that was rejected before it was sent. An error that does not wrap it leaves open whether the hit was charged.
+// ErrUncharged is wrapped by the error of a Take or of a hit that certainly charged nothing, such as one rejected before it
+// was sent. After any other error the hit may have been charged.
 var ErrUncharged = errors.New("nothing was charged")
 
 // ErrPanic is the error of hits that could not be decided because of a panic, which is a bug. They may have been charged.

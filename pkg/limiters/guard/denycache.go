@@ -288,7 +288,7 @@ func (c *DenyCache) learn(from int64, groups []limiters.Group, lookups []lookup,
 // denialOf returns what to remember of the verdict v of n hits, from a call that began at from and ended at after. It
 // reports whether further hits are sure to be denied.
 func (c *DenyCache) denialOf(from, after int64, l *limiters.Limit, n int64, v *limiters.Verdict) (d denial, sure bool) {
-	minHits, sure := l.Foretells(n, v)
+	minHits, sure := l.DeniedFrom(n, v)
 	return denial{
 		minHits: minHits, used: v.Used,
 		// The store's clock is cut to whole microseconds: the denial may end one earlier than it says.

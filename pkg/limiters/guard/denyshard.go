@@ -51,7 +51,7 @@ type denial struct {
 	resetAt int64 // when the key has fully reset, at the latest
 }
 
-// entryBytes is about what an entry takes beside the text of its key: itself, its slot in the map, and rounding by the
+// entryBytes is the approximate size of an entry without the text of its key: itself, its slot in the map, and rounding by the
 // allocator.
 const entryBytes = int64(unsafe.Sizeof(denyEntry{})) + 48
 
@@ -98,7 +98,7 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 	*v = limiters.Verdict{
 		Used:       used,
 		Remaining:  max(0, h.Limit.Capacity()-used),
-		RetryAfter: h.Limit.RetryOf(n, e.minHits, retry, reset),
+		RetryAfter: h.Limit.RetryBound(n, e.minHits, retry, reset),
 		ResetAfter: reset,
 		By:         limiters.ByCache,
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Fallback is a Store that decides what another could not, by each hit's OnError: it allows, it denies, or it decides in
-// this process by the process's share of the limit. Every hit goes to the other store first, so recovery is automatic.
+// A Fallback is a Store that decides the hits that another Store could not, by their OnError. It allows, denies, or decides
+// in this process by the process's share of the limit. Every hit goes to the other store first, so recovery is automatic.
 //
 // Local and remote counts are never merged. While the store is down, each process admits at most its share of a limit,
 // whatever was admitted before. So in one window the replicas admit at most the limit through the store, and replicas
@@ -101,7 +101,7 @@ func isDecided(v limiters.Verdict) bool { return v.Err == nil }
 func isByStore(v limiters.Verdict) bool { return v.By == limiters.ByStore }
 
 // takeRest repeats the hits that the store has allowed in groups with hits that it could not decide: it has not charged
-// them. A client must not pass for free under one limit because another limit could not be decided.
+// them. A client must not pass uncharged under one limit because another limit could not be decided.
 func (f *Fallback) takeRest(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
 	var part limiters.Part
 	forGroups(groups, out, func(first int, g limiters.Group, verdicts []limiters.Verdict) {

@@ -17,7 +17,7 @@ type shares struct {
 	counts   map[int64]int64                     // shares of numbers of requests
 }
 
-// maxShares bounds each map of shares. What is added beyond it replaces another share, which is computed again when needed.
+// maxShares bounds each map of shares. A share beyond it replaces another one, which is computed again when needed.
 const maxShares = 10_000
 
 func (s *shares) forget() {

@@ -281,7 +281,7 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 	for i := range b.hits {
 		text := r.verdicts[verdictSize*i:]
 		used, retry, reset := word(text[1:]), word(text[1+wordSize:]), word(text[1+2*wordSize:])
-		v := limiters.Told(b.hits[i].Limit, text[0] == wireAllowed, used, retry, reset)
+		v := limiters.NewVerdict(b.hits[i].Limit, text[0] == wireAllowed, used, retry, reset)
 		if text[0] == wireFailed {
 			v = limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
 		}
