@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -73,23 +72,6 @@ func newDebug(rules func() *descriptors.Rules) *http.Server {
 		}
 	})
 	return bounded(mux, 5*time.Minute)
-}
-
-func writeRules(w http.ResponseWriter, rules *descriptors.Rules) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	for r := range rules.All() {
-		name := r.Domain + "." + r.Name
-		modes := fmt.Sprintf("shadow_mode: %t, quota_mode: %t", r.ShadowMode, r.QuotaMode)
-		if r.Unlimited {
-			_, _ = fmt.Fprintf(w, "%s: unit=UNKNOWN requests_per_unit=0, %s\n", name, modes)
-		}
-		for _, l := range r.Limits {
-			spec := l.Limit.Spec()
-			_, _ = fmt.Fprintf(w, "%s: unit=%s requests_per_unit=%d, %s, unit_multiplier: %d, algorithm: %s, capacity: %d, count_denied: %t\n",
-				name, strings.ToUpper(l.Unit.String()), l.RequestsPerUnit, modes, l.UnitMultiplier, spec.Algorithm,
-				l.Limit.Capacity(), spec.CountDenied)
-		}
-	}
 }
 
 // recoveringHTTP makes a panic of the handler a 500 for that request only.

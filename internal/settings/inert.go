@@ -3,7 +3,6 @@ package settings
 import (
 	"os"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -98,15 +97,6 @@ func (s *Serve) Ineffective() (found []Ineffective) {
 	} {
 		if !s.ServerUseTLS && v.value != "" {
 			found = append(found, Ineffective{v.variable, "GRPC_SERVER_USE_TLS is not set: the rate limit service uses no TLS"})
-		}
-	}
-	redisTLS := s.RedisTLS || strings.Contains(s.RedisURL, "rediss:") ||
-		s.RedisPerSecond && (s.PerSecond.TLS || strings.Contains(s.PerSecond.URL, "rediss:"))
-	for _, v := range []struct{ variable, value string }{
-		{"REDIS_TLS_CACERT", s.RedisCA}, {"REDIS_TLS_CLIENT_CERT", s.RedisCert}, {"REDIS_TLS_CLIENT_KEY", s.RedisKey},
-	} {
-		if !redisTLS && v.value != "" {
-			found = append(found, Ineffective{v.variable, "REDIS_TLS is not set: the connection to Redis uses no TLS"})
 		}
 	}
 	return found

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// writeRules writes the rules in force: a line for each limit, in the form of envoyproxy/ratelimit, with the settings that
+// Weir adds at its end.
+func writeRules(w http.ResponseWriter, rules *descriptors.Rules) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	for r := range rules.All() {
+		start := fmt.Sprintf("%s.%s: ", r.Domain, r.Name)
+		modes := fmt.Sprintf("shadow_mode: %t, quota_mode: %t", r.ShadowMode, r.QuotaMode)
+		if r.Unlimited {
+			_, _ = fmt.Fprintf(w, "%sunit=UNKNOWN requests_per_unit=0, %s%s\n", start, modes, nameSetting(r.LimitName))
+		}
+		for _, l := range r.Limits {
+			onError := cmp.Or(l.OnError, rules.Domain(r.Domain).OnError(), limiters.OnErrorFail)
+			_, _ = fmt.Fprintf(w, "%sunit=%s requests_per_unit=%d, %s, unit_multiplier: %d, algorithm: %s, capacity: %d, "+
+				"count_denied: %t%s, on_store_error: %s%s\n",
+				start, strings.ToUpper(l.Unit.String()), l.RequestsPerUnit, modes, l.UnitMultiplier, l.Limit.Spec().Algorithm,
+				l.Limit.Capacity(), l.Limit.Spec().CountDenied, parameterSettings(l.Limit.Spec()), onError, nameSetting(l.Name))
+		}
+	}
+}
+
+func nameSetting(name string) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf(", name: %q", name)
+}
+
+// parameterSettings returns the parameters of an algorithm, but for its capacity, which each line has.
+func parameterSettings(spec limiters.Spec) string {
+	var b strings.Builder
+	for _, p := range limiters.Parameters(spec.Algorithm) {
+		value, _ := spec.Params.Cut(p.Key)
+		if value == "" && p.Type == limiters.Word {
+			value = p.Words[0]
+		}
+		if value != "" && p.Key != "capacity" {
+			fmt.Fprintf(&b, ", %s: %s", p.Key, value)
+		}
+	}
+	return b.String()
+}

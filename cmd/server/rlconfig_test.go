@@ -1,0 +1,39 @@
+package main
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+func TestRulesPageShowsEverySetting(t *testing.T) {
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(`domain: d
+on_store_error: allow
+descriptors:
+- {key: free, rate_limit: {unlimited: true, name: staff}}
+- {key: plain, rate_limit: {unit: day, requests_per_unit: 5}}
+- key: many
+  shadow_mode: true
+  rate_limits:
+  - {unit: hour, requests_per_unit: 9, name: hourly, window_start: first_hit, on_store_error: local, count_denied: false}
+  - {unit: minute, unit_multiplier: 5, requests_per_unit: 9, algorithm: funnel, capacity: 3}
+`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := httptest.NewRecorder()
+	writeRules(page, rules)
+	const modes = ", shadow_mode: false, quota_mode: false"
+	want := `d.free: unit=UNKNOWN requests_per_unit=0` + modes + `, name: "staff"
+d.plain: unit=DAY requests_per_unit=5` + modes + `, unit_multiplier: 1, algorithm: fixed_window, capacity: 5, ` +
+		`count_denied: true, window_start: clock, on_store_error: allow
+d.many: unit=HOUR requests_per_unit=9, shadow_mode: true, quota_mode: false, unit_multiplier: 1, algorithm: fixed_window, ` +
+		`capacity: 9, count_denied: false, window_start: first_hit, on_store_error: local, name: "hourly"
+d.many: unit=MINUTE requests_per_unit=9, shadow_mode: true, quota_mode: false, unit_multiplier: 5, algorithm: funnel, ` +
+		`capacity: 3, count_denied: false, on_store_error: allow
+`
+	if got := page.Body.String(); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
