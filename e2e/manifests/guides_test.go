@@ -66,7 +66,8 @@ func blocks(t *testing.T, info string) []block {
 }
 
 func TestEveryBlockIsChecked(t *testing.T) {
-	known := []string{"sh run", "sh demo", "sh cluster", "yaml kustomization", "yaml apply", "yaml envoy-cluster", "yaml envoy-tls", "yaml envoy-rate-limits"}
+	known := []string{"sh cluster shadow-mode", "sh cluster no-limits", "sh passing", "text passing", "promql", "sh unblock-find", "text key",
+		"sh unblock-delete", "sh unblock-refund", "sh envoy-off", "sh envoy-on", "text output", "sh run", "sh demo", "sh cluster", "yaml kustomization", "yaml apply", "yaml envoy-cluster", "yaml envoy-tls", "yaml envoy-rate-limits"}
 	for _, p := range pages(t) {
 		for _, b := range fence.FindAllStringSubmatch(p.text, -1) {
 			if !slices.Contains(known, b[2]) {
@@ -126,8 +127,12 @@ func TestTheGuideForPlainEnvoyEndsWithA429(t *testing.T) {
 func TestCommandsForAClusterNameWhatThereIs(t *testing.T) {
 	there := knownObjects(t)
 	n := 0
-	for _, b := range blocks(t, "sh cluster") {
-		n += there.checkShell(t, b.page, b.text)
+	for _, info := range []string{
+		"sh cluster", "sh cluster shadow-mode", "sh cluster no-limits", "sh unblock-find", "sh unblock-delete", "sh unblock-refund",
+	} {
+		for _, b := range blocks(t, info) {
+			n += there.checkShell(t, b.page, b.text)
+		}
 	}
 	inline := regexp.MustCompile("`((?:kubectl|weir) [^`]+)`")
 	for _, p := range pages(t) {

@@ -88,6 +88,11 @@ func queries(t *testing.T) []query {
 	for _, a := range theAlerts(t) {
 		all = append(all, query{"alert " + a.Alert, a.Expr.String()})
 	}
+	for _, b := range blocks(t, "promql") {
+		for expr := range strings.SplitSeq(b.text, "\n\n") {
+			all = append(all, query{b.page, expr})
+		}
+	}
 	return all
 }
 
@@ -153,6 +158,12 @@ func drive(t *testing.T) seen {
 
 	p = run(t, build(t, k8s+"/overlays/memory"), nil)
 	p.asked(9, "weir", "user_id=alice", "action=login")
+	all.scrape(t, p)
+
+	p = run(t, build(t, k8s+"/overlays/memory"), map[string]string{
+		"CONFIG_TYPE": "GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL": "127.0.0.1:1", "FORCE_START_WITHOUT_INITIAL_CONFIG": "true",
+		"SHADOW_MODE": "true",
+	})
 	all.scrape(t, p)
 	return all
 }
@@ -294,6 +305,7 @@ const calm = `
 	weir_fallback_hits_total{namespace="weir", pod="a", mode="local"} 0x60
 	weir_fallback_hits_total{namespace="weir", pod="a", mode="error"} 0+1x60
 	weir_refused_requests_total{namespace="weir", pod="a"} 0x60
+	weir_xds_connected{namespace="weir", pod="a"} 1x60
 `
 
 // raised is, for each alert, what changes when it is to be raised: series in the place of those of calm.
@@ -316,6 +328,7 @@ var raised = map[string]string{
 	"WeirDeniesMost":      `weir_hits_total{namespace="weir", pod="a", domain="weir", rule="r", verdict="denied"} 0+9000x60`,
 	"WeirFallback":        `weir_fallback_hits_total{namespace="weir", pod="a", mode="local"} 0+2x60`,
 	"WeirOverloaded":      `weir_refused_requests_total{namespace="weir", pod="a"} 0+2x60`,
+	"WeirXDSDisconnected": `weir_xds_connected{namespace="weir", pod="a"} 0x60`,
 	"WeirSeriesFull":      `weir_metrics_overflow_total{namespace="weir", pod="a"} 0+1x60`,
 }
 
@@ -378,13 +391,13 @@ func firing(t *testing.T, alerts []monitoringv1.Rule, series string) (names []st
 
 func TestEveryAlertHasARunbook(t *testing.T) {
 	runbooks := readFile(t, root+"/docs/runbooks.md")
-	chapters := map[string]bool{}
-	for _, title := range regexp.MustCompile(`(?m)^## (\w+)$`).FindAllStringSubmatch(runbooks, -1) {
-		chapters[title[1]] = true
+	chapters := map[string]string{} // the severity, by title
+	for _, title := range regexp.MustCompile(`(?m)^## (\w+)\n\n\*\*Severity:\*\* (\w+)\.`).FindAllStringSubmatch(runbooks, -1) {
+		chapters[title[1]] = title[2]
 	}
 	for _, a := range theAlerts(t) {
-		if !chapters[a.Alert] {
-			t.Errorf("docs/runbooks.md has no chapter %s", a.Alert)
+		if chapters[a.Alert] == "" || chapters[a.Alert] != a.Labels["severity"] {
+			t.Errorf("docs/runbooks.md has no chapter %s of severity %s", a.Alert, a.Labels["severity"])
 		}
 		delete(chapters, a.Alert)
 		if url := a.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/runbooks.md#"+strings.ToLower(a.Alert)) {

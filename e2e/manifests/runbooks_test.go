@@ -1,0 +1,145 @@
+package manifests
+
+import (
+	"net"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// onlyBlock returns the block of docs/runbooks.md with this info.
+func onlyBlock(t *testing.T, info string) string {
+	t.Helper()
+	found := blocks(t, info)
+	if len(found) != 1 || !strings.HasSuffix(found[0].page, "docs/runbooks.md") {
+		t.Fatalf("%d blocks %q, want one in docs/runbooks.md", len(found), info)
+	}
+	return found[0].text
+}
+
+// mustRun runs a block and returns its output. Replacements adapt it from a cluster to this machine.
+func mustRun(t *testing.T, text string, replacements ...string) string {
+	t.Helper()
+	adapted := strings.NewReplacer(replacements...).Replace(text)
+	out, err := script(t, adapted)
+	if err != nil {
+		t.Fatalf("%s\n%s%v", adapted, out, err)
+	}
+	return out
+}
+
+// block denies further logins of alice.
+func (p *pod) block(t *testing.T) {
+	t.Helper()
+	if got := p.asked(7, "weir", "user_id=alice", "action=login"); got != 5 {
+		t.Fatalf("%d logins allowed, want 5", got)
+	}
+}
+
+func (p *pod) allows(domain string, entries ...string) bool {
+	code, err := p.ask(domain, entries...)
+	return err == nil && code == rlsv3.RateLimitResponse_OK
+}
+
+// The runbook's commands find and delete the key of a user in Redis. The deny cache may deny for one second more.
+func TestRunbookUnblocksAUserOnRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	host, port, err := net.SplitHostPort(redis.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := run(t, build(t, k8s+"/overlays/redis"), map[string]string{"REDIS_URL": redis.Addr})
+	p.block(t)
+	here := []string{"kubectl -n weir exec deployment/weir-redis -- redis-cli", "redis-cli -h " + host + " -p " + port}
+	want := onlyBlock(t, "text key")
+	if got := mustRun(t, onlyBlock(t, "sh unblock-find"), here...); got != want {
+		t.Errorf("the keys are\n%swant\n%s", got, want)
+	}
+	if got := mustRun(t, onlyBlock(t, "sh unblock-delete"), here...); got != "1\n" {
+		t.Errorf("%q keys deleted, want 1", got)
+	}
+	await(t, "a login of the unblocked user", func() bool { return p.allows("weir", "user_id=alice", "action=login") })
+}
+
+// The runbook's refund unblocks a user on every store.
+func TestRunbookUnblocksAUserInMemory(t *testing.T) {
+	p := run(t, build(t, k8s+"/overlays/memory"), nil)
+	p.block(t)
+	mustRun(t, onlyBlock(t, "sh unblock-refund"), "localhost:8080", "127.0.0.1:"+p.ports["http"])
+	if !p.allows("weir", "user_id=alice", "action=login") {
+		t.Error("the user is still blocked after the refund")
+	}
+}
+
+// SHADOW_MODE, and rules without limits, turn limiting off. The rules need no restart.
+func TestRunbookTurnsLimitingOff(t *testing.T) {
+	all := build(t, k8s+"/overlays/memory")
+	setting := regexp.MustCompile(`\bSHADOW_MODE=true\b`).FindString(onlyBlock(t, "sh cluster shadow-mode"))
+	if setting == "" {
+		t.Fatal("the runbook does not set SHADOW_MODE")
+	}
+	p := run(t, all, map[string]string{"SHADOW_MODE": "true"})
+	if got := p.asked(9, "weir", "user_id=alice", "action=login"); got != 9 {
+		t.Errorf("%d of 9 logins allowed in shadow mode", got)
+	}
+	if _, text := p.get("metrics", "/metrics"); !strings.Contains(text,
+		`weir_denials_total{domain="weir",enforced="false",limit="0",rule="user_id.action=login"} 4`) {
+		t.Error("no weir_denials_total with enforced=\"false\"")
+	}
+
+	p = run(t, all, nil)
+	p.block(t)
+	rules := regexp.MustCompile(`--from-literal=rules.yaml='([^']*)'`).FindStringSubmatch(onlyBlock(t, "sh cluster no-limits"))
+	if rules == nil {
+		t.Fatal("the runbook does not replace the rules")
+	}
+	p.mount("/etc/weir/rules", map[string]string{"rules.yaml": rules[1] + "\n"})
+	await(t, "rules without limits", func() bool { return p.allows("weir", "user_id=alice", "action=login") })
+}
+
+// Envoy's runtime turns the rate limit filter off, and on again, without a restart.
+func TestRunbookTurnsOffEnvoysFilter(t *testing.T) {
+	p := run(t, build(t, k8s+"/overlays/memory"), nil)
+	envoy, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+		Bootstrap: root + "/envoy/bootstrap.yaml", Weir: "127.0.0.1:" + p.ports["grpc"], Dir: t.TempDir(), Timeout: 5 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = envoy.Stop() })
+	login := func() string {
+		return mustRun(t, "curl -s -o /dev/null -w '%{http_code}' -H 'x-user-id: alice' -H 'x-action: login' "+envoy.URL)
+	}
+	for range 6 {
+		login()
+	}
+	if got := login(); got != "429" {
+		t.Fatalf("%s before the filter is off, want 429", got)
+	}
+	mustRun(t, onlyBlock(t, "sh envoy-off"), "http://localhost:9901", envoy.Admin)
+	await(t, "a login while the filter is off", func() bool { return login() == "200" })
+	mustRun(t, onlyBlock(t, "sh envoy-on"), "http://localhost:9901", envoy.Admin)
+	await(t, "a 429 after the filter is on again", func() bool { return login() == "429" })
+}
+
+// The runbook's first command shows whether requests pass.
+func TestRunbookShowsWhetherRequestsPass(t *testing.T) {
+	p := run(t, build(t, k8s+"/overlays/memory"), nil)
+	p.block(t)
+	got := mustRun(t, onlyBlock(t, "sh passing"), "localhost:9090", "127.0.0.1:"+p.ports["metrics"])
+	for line := range strings.Lines(onlyBlock(t, "text passing")) {
+		series, _, _ := strings.Cut(line, " ")
+		if !strings.Contains(line, `code="OK"`) {
+			continue // shown only after a failure
+		}
+		if !strings.Contains(got, series+" ") {
+			t.Errorf("no %s in\n%s", series, got)
+		}
+	}
+}
