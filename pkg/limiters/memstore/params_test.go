@@ -1,0 +1,79 @@
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"maps"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// The snapshot was written before algorithms declared their parameters, with one full key under each limit.
+func TestSnapshotOfAnEarlierVersionLoads(t *testing.T) {
+	b, err := os.ReadFile("testdata/v1.snapshot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.UnixMicro(1_763_683_200_000_000)
+	s := at(&now)
+	s.start = now
+	if told, err := s.load(bytes.NewReader(b)); err != nil || told.Keys != 4 {
+		t.Fatalf("%+v, %v, want 4 keys", told, err)
+	}
+	for _, spec := range []limiters.Spec{
+		{Algorithm: "fixed_window", Max: 1, Window: limiters.MaxWindow, Params: "window_start=first_hit"},
+		{Algorithm: "fixed_window", Max: 2, Window: limiters.MaxWindow, CountDenied: true},
+		{Algorithm: "sliding_log", Max: 3, Window: limiters.MaxWindow},
+		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow, Params: "capacity=4"},
+	} {
+		l, out := limiterstest.MustLimit(spec), make([]limiters.Verdict, 1)
+		groups := []limiters.Group{{{Key: "a key", Limit: l, N: 1}}}
+		if err := s.Take(context.Background(), now, groups, out); err != nil || out[0].Allowed || out[0].Used < l.Capacity() {
+			t.Errorf("%+v: %+v, %v, want a denial", spec, out[0], err)
+		}
+	}
+	// What is saved again is the same, byte for byte: an earlier version can load it.
+	now, s = time.UnixMicro(1_763_683_200_000_000), at(&now)
+	s.start = now
+	if _, err := s.load(bytes.NewReader(b)); err != nil {
+		t.Fatal(err)
+	}
+	if again := saved(t, s); len(again) != len(b) || !bytes.Equal(again[:40], b[:40]) {
+		t.Errorf("saved again it is\n%x, want the form of\n%x", again, b)
+	}
+}
+
+func TestSnapshotParametersSurvive(t *testing.T) {
+	for _, p := range []limiters.Params{"", "capacity=7", "window_start=first_hit", "window_start=other", "half_life=3s"} {
+		capacity, firstHit, rest := fieldsOf(p)
+		if got := paramsOf(capacity, firstHit, rest); got != p {
+			t.Errorf("%q became %q", p, got)
+		}
+	}
+}
+
+// A limit with a parameter that version 1 has no field for.
+func TestSnapshotReadsParametersAsText(t *testing.T) {
+	s, limit := New(Options{}), limiterstest.MustLimit(
+		limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour, Params: "capacity=3"})
+	due := s.clock() + time.Hour.Microseconds()
+	b := binary.LittleEndian.AppendUint64(nil, uint64(due))
+	b = append(b, 0, 0) // the first name, no flags
+	for _, n := range []int64{5, time.Hour.Microseconds(), 0, 1} {
+		b = binary.AppendUvarint(b, uint64(n))
+	}
+	b = append(append(b, "k\x0a"...), "capacity=3"...)
+	b = limiters.AppendState(b, limit, &limiters.State{A: s.clock(), B: 1_000_000, C: 1})
+	l := loader{store: s, take: take{store: s, own: s.clock()}, names: []string{"funnel" + extended}, limits: map[limiters.Spec]*limiters.Limit{}}
+	if err := l.key(&fields{b: b}); err != nil {
+		t.Fatal(err)
+	}
+	if got := specs(s); !maps.Equal(got, map[limiters.Spec]int{limit.Spec(): 1}) {
+		t.Errorf("loaded %v", got)
+	}
+}
