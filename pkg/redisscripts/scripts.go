@@ -6,7 +6,7 @@
 package redisscripts
 
 import (
-	_ "embed"
+	"embed"
 	"fmt"
 	"strings"
 )
@@ -14,14 +14,10 @@ import (
 var (
 	//go:embed prelude.lua
 	prelude string
-	//go:embed fixed_window.lua
-	fixedWindow string
-	//go:embed sliding_log.lua
-	slidingLog string
-	//go:embed funnel.lua
-	funnel string
 	//go:embed batch.lua
 	driver string
+	//go:embed *.lua
+	files embed.FS
 )
 
 // An Algorithm is the Lua twin of one algorithm of pkg/limiters.
@@ -30,11 +26,27 @@ type Algorithm struct {
 	Source string
 }
 
-// Algorithms are the twins, under the names that limits use.
-var Algorithms = []Algorithm{
-	{"fixed_window", fixedWindow},
-	{"sliding_log", slidingLog},
-	{"funnel", funnel},
+// Algorithms are the twins, by the names that limits use. Each is the file of its name; none has to be registered.
+var Algorithms = allAlgorithms()
+
+func allAlgorithms() []Algorithm {
+	entries, err := files.ReadDir(".")
+	if err != nil {
+		panic(err) // of files that are part of the program
+	}
+	var all []Algorithm
+	for _, entry := range entries {
+		name := strings.TrimSuffix(entry.Name(), ".lua")
+		if name == "prelude" || name == "batch" {
+			continue
+		}
+		source, err := files.ReadFile(entry.Name())
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, Algorithm{name, string(source)})
+	}
+	return all
 }
 
 // ReplyFields is how many elements of the reply belong to one hit.
