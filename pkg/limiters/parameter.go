@@ -55,14 +55,17 @@ func (p Params) With(key, value string) Params {
 	return Params(strings.TrimSpace(string(p) + " " + key + "=" + value))
 }
 
-// integer returns the value of an Integer in canonical params, and otherwise if there is none.
-func (p Params) integer(key string, otherwise int64) int64 {
+// number returns the value of an Integer, or of a Duration in microseconds, and otherwise if there is none. The params
+// must be canonical.
+func (p Params) number(key string, otherwise int64) int64 {
 	value, _ := p.Cut(key)
-	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil {
-		return otherwise
+	if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+		return n
 	}
-	return n
+	if d, err := time.ParseDuration(value); err == nil {
+		return d.Microseconds()
+	}
+	return otherwise
 }
 
 // Parameters returns what an algorithm declares; nil if it has no parameters, or there is no such algorithm.
