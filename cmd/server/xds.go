@@ -70,7 +70,7 @@ func (o *xdsObserver) notify(e xds.Event) {
 		o.log.Debug("xds: rejected", zap.String("version", e.Version), zap.Error(e.Err))
 	default:
 		o.metrics.Pushed(e.Kind.String())
-		o.log.Debug("xds: "+e.Kind.String(), zap.String("version", e.Version))
+		o.log.Debug("xds: "+e.Kind.String(), zap.String("version", e.Version), zap.Int("resources", e.Files))
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-func TestFingerprintsTellSetsApart(t *testing.T) {
+func TestFingerprintDistinguishesFiles(t *testing.T) {
 	file := func(name, data string) rulesfile.File { return rulesfile.File{Name: name, Data: []byte(data)} }
 	seen := map[string]int{}
 	for i, files := range [][]rulesfile.File{

@@ -96,8 +96,8 @@ func TestWeirKeysAreStrict(t *testing.T) {
 	}
 }
 
-// TestTolerated checks files that load with a warning, or without one where the text is '-'.
-func TestTolerated(t *testing.T) {
+// TestWarningsOfDescriptors checks files that load with a warning, or without one where the text is '-'.
+func TestWarningsOfDescriptors(t *testing.T) {
 	limit := func(s string) string { return "[{key: k, rate_limit: {" + s + "}}]" }
 	const day = "rate_limit: {unit: day, requests_per_unit: 1}"
 	for _, tt := range []struct{ descriptors, want string }{

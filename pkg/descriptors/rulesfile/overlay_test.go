@@ -105,7 +105,7 @@ func TestOverlayMatchesAsRequestsDo(t *testing.T) {
 	}
 }
 
-func TestAFaultNamesTheOverlayToo(t *testing.T) {
+func TestFaultNamesTheOverlay(t *testing.T) {
 	for _, tt := range []struct{ overlay, limit, want string }{
 		{"{algorithm: sliding_log}", "requests_per_unit: 5000000",
 			"a.yaml:2:36: a sliding log of 5000000 hits is too large: want at most 1000000, or the algorithm funnel, " +

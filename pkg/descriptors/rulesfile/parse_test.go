@@ -47,8 +47,8 @@ func files(texts ...string) []rulesfile.File {
 	return fs
 }
 
-// TestDesign parses the example of DESIGN.md.
-func TestDesign(t *testing.T) {
+// TestExample parses an example with each algorithm.
+func TestExample(t *testing.T) {
 	rules, w := parseWarned(t, design)
 	var got []string
 	for r := range rules.All() {

@@ -38,9 +38,9 @@ func TestSchemaIsInTheDocs(t *testing.T) {
 	}
 }
 
-// TestSchemaTakesEveryRulesFile holds that what Parse takes without a warning, the schema takes too: every file of
+// TestSchemaAcceptsEveryRulesFile holds that what Parse takes without a warning, the schema takes too: every file of
 // rules in the repository, and every example of the tests here.
-func TestSchemaTakesEveryRulesFile(t *testing.T) {
+func TestSchemaAcceptsEveryRulesFile(t *testing.T) {
 	n := 0
 	for name, text := range rulesFiles(t) {
 		_, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: name, Data: []byte(text)})

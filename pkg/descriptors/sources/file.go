@@ -15,21 +15,20 @@ const (
 	MaxFileSize = 16 << 20
 	// MaxFiles is the maximum number of files and folders below a folder of rules.
 	MaxFiles = 10_000
-	// DefaultPoll is the default of File.Poll.
-	DefaultPoll = 5 * time.Second
-	// DefaultStable is the default of File.Stable.
-	DefaultStable = time.Second
+
+	defaultPoll   = 5 * time.Second
+	defaultStable = time.Second
 )
 
 // A File is a rules file, or a folder of them. Set the fields before use. Its methods are safe for concurrent use, but
 // only one Watch may run at a time.
 type File struct {
 	Path string
-	// Poll is the interval at which Watch reads the files without a notification. If Poll is 0 or negative, Watch uses
-	// DefaultPoll.
+	// Poll is the interval at which Watch reads the files without a notification. If Poll is 0 or negative, it is
+	// 5 s.
 	Poll time.Duration
-	// Stable is how long files must stay unchanged before Watch reports them. If Stable is 0 or negative, Watch uses
-	// DefaultStable.
+	// Stable is how long files must stay unchanged before Watch reports them. If Stable is 0 or negative, it is
+	// 1 s.
 	Stable time.Duration
 
 	once   sync.Once

@@ -46,6 +46,22 @@ func TestHalfWrittenFileIsNotLoaded(t *testing.T) {
 	})
 }
 
+// A folder is loaded as a whole, after the last of its files has changed.
+func TestFolderIsLoadedInOneStep(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/a", "a: 1")
+	virtualWatch(t, &sources.File{Path: dir, Stable: time.Second, Poll: 100 * time.Millisecond}, func(w *recorder) {
+		w.want("the first reading", "a: 1")
+		for _, name := range []string{"a", "b", "c"} {
+			write(t, dir+"/"+name, name+": 2")
+			time.Sleep(900 * time.Millisecond)
+		}
+		w.want("while the files change")
+		time.Sleep(300 * time.Millisecond)
+		w.want("1.2 s after the last change", "a: 2 b: 2 c: 2")
+	})
+}
+
 func TestStableNeedsEqualModificationTimes(t *testing.T) {
 	path := t.TempDir() + "/rules.yaml"
 	write(t, path, rules)
@@ -136,7 +152,11 @@ func virtualWatch(t *testing.T, f *sources.File, do func(*recorder)) {
 					w.reports = append(w.reports, err.Error())
 					return
 				}
-				w.reports = append(w.reports, string(files[0].Data))
+				var all []string
+				for _, file := range files {
+					all = append(all, string(file.Data))
+				}
+				w.reports = append(w.reports, strings.Join(all, " "))
 			})
 		}()
 		synctest.Wait()

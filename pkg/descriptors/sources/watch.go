@@ -81,7 +81,7 @@ func (f *File) report(pending *change, r reading, now bool) (reading, bool) {
 }
 
 func (f *File) stable() time.Duration {
-	return cmp.Or(max(f.Stable, 0), DefaultStable)
+	return cmp.Or(max(f.Stable, 0), defaultStable)
 }
 
 // untilStable returns a channel that is ready once a pending change may be stable; nil if no change is pending.
@@ -102,7 +102,7 @@ type watcher struct {
 }
 
 func (f *File) watcher() *watcher {
-	w := &watcher{poll: time.NewTicker(cmp.Or(max(f.Poll, 0), DefaultPoll))}
+	w := &watcher{poll: time.NewTicker(cmp.Or(max(f.Poll, 0), defaultPoll))}
 	if f.pollOnly {
 		return w
 	}

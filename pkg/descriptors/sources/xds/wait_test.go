@@ -11,9 +11,9 @@ import (
 // rules arrive.
 func TestAttemptsAreAtMost10sApart(t *testing.T) {
 	for _, waits := range []backoff.Backoff{
-		{Initial: time.Second, Max: DefaultMaxWait, Jitter: 1},
-		{Initial: 3 * time.Second, Max: DefaultMaxWait},
-		{Initial: time.Hour, Max: DefaultMaxWait},
+		{Initial: time.Second, Max: defaultMaxWait, Jitter: 1},
+		{Initial: 3 * time.Second, Max: defaultMaxWait},
+		{Initial: time.Hour, Max: defaultMaxWait},
 	} {
 		w := &watch{waits: waits}
 		for failures := range 100 {

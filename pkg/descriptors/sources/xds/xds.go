@@ -22,8 +22,8 @@ import (
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
 const (
-	// DefaultMaxWait is the default of Source.Backoff.Max.
-	DefaultMaxWait = 10 * time.Second
+	// defaultMaxWait bounds the waits between connections.
+	defaultMaxWait = 10 * time.Second
 	// defaultConnectTimeout bounds the time until a stream is open.
 	defaultConnectTimeout = 10 * time.Second
 	// defaultReplyTimeout is how long a server may leave the version of a request unanswered.
@@ -48,7 +48,7 @@ type Source struct {
 
 	// Backoff sets the waits between connections. A wait counts from the begin of the attempt that failed. Rules therefore
 	// arrive at most Backoff.Max, or 10 s if that is longer, after the server is reachable again. The zero value is 1 s
-	// to DefaultMaxWait with full jitter.
+	// to 10 s with full jitter.
 	Backoff backoff.Backoff
 
 	// Notify, if not nil, receives each event in the goroutine of Watch.
@@ -66,7 +66,7 @@ type Source struct {
 func (s *Source) Watch(ctx context.Context, apply func([]rulesfile.File) error) error {
 	w := &watch{Source: s, apply: apply, waits: s.Backoff}
 	if w.waits == (backoff.Backoff{}) {
-		w.waits = backoff.Backoff{Initial: time.Second, Max: DefaultMaxWait, Jitter: 1}
+		w.waits = backoff.Backoff{Initial: time.Second, Max: defaultMaxWait, Jitter: 1}
 	}
 	failures := 0
 	for {
