@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,6 +136,7 @@ func TestReloadLoadsWithoutWaiting(t *testing.T) {
 // A recorder records the reports of a Watch.
 type recorder struct {
 	t       *testing.T
+	mu      sync.Mutex
 	reports []string
 }
 
@@ -148,6 +150,8 @@ func virtualWatch(t *testing.T, f *sources.File, do func(*recorder)) {
 		go func() {
 			defer close(done)
 			_ = f.Watch(ctx, func(files []rulesfile.File, err error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
 				if err != nil {
 					w.reports = append(w.reports, err.Error())
 					return
@@ -169,6 +173,8 @@ func virtualWatch(t *testing.T, f *sources.File, do func(*recorder)) {
 // take returns the reports since the last call.
 func (w *recorder) take() []string {
 	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	got := w.reports
 	w.reports = nil
 	return got
