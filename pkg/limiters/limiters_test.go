@@ -34,7 +34,7 @@ func TestWhatALimitMayBe(t *testing.T) {
 		{Spec{Algorithm: "funnel", Max: 1, Window: year, Params: "capacity=72"}, "more than 71 years"},
 		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: "capacity=-1"}, "capacity of -1 is out of range"},
 		{Spec{Algorithm: "funnel", Max: 0, Window: time.Second}, ""},
-		{Spec{Algorithm: "funnel", Max: 0, Window: time.Second, Params: "capacity=1"}, "no use for a capacity"},
+		{Spec{Algorithm: "funnel", Max: 0, Window: time.Second, Params: "capacity=1"}, "leave it out"},
 		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: "window_start=first_hit"}, `no parameter "window_start"`},
 		{Spec{Algorithm: "sliding_window", Max: 1, Window: time.Second}, `unknown algorithm "sliding_window": want one of`},
 	} {
