@@ -26,7 +26,7 @@ func OnErrorOf(name string) OnError { return OnError(max(0, slices.Index(onError
 // String returns the policy's name, "" for OnErrorUnsaid.
 func (o OnError) String() string { return onErrorNames[o] }
 
-// A Source says what decided a hit.
+// A Source is the origin of a verdict.
 type Source uint8
 
 // The sources. Stores return ByStore.

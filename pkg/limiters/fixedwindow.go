@@ -7,10 +7,10 @@ package limiters
 // Around the boundary of two windows, twice the maximum may be admitted in a moment. The sliding log never does that, but
 // needs memory per hit.
 //
-// A hit that is denied is added to the count if the limit counts denied hits, whatever its size: one hit of 150 under a
-// limit of 100 uses up the window although it is denied. A peek of such a limit is allowed while the count is at most the
-// maximum, so it is denied after the first denied hit, and not before it, as in envoyproxy/ratelimit. Gateways that charge
-// afterwards rely on that. If denied hits do not count, a peek is denied if one more hit would be.
+// If the limit counts denied hits, a denied hit is added to the count whatever its size. Under a limit of 100, one hit of 150
+// uses up the window although it is denied. A peek of such a limit is allowed while the count is at most the maximum. So it
+// is denied after the first denied hit, and not before it, as in envoyproxy/ratelimit. Gateways that charge afterwards rely
+// on that. If denied hits do not count, a peek is denied if one more hit would be.
 type fixedWindow struct {
 	start int64 // of the window that count belongs to; 0: no window yet
 	count int64

@@ -7,7 +7,7 @@ import (
 
 // funnel holds hits up to its capacity and leaks the maximum per window, continuously. It is the leaky bucket as a meter, or
 // GCRA (ITU-T I.371), like CL.THROTTLE of redis-cell. Its level is kept as the time that it takes to drain, so the rate is
-// exact: a hit takes window/max to leave, in whole microseconds and a fraction with the limit's denominator.
+// exact. A hit takes window/max to leave, in whole microseconds and a fraction with the limit's denominator.
 //
 // A peek is denied if one more hit would be. A hit larger than the capacity can never fit, even into an empty funnel.
 type funnel struct {

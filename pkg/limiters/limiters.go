@@ -70,7 +70,7 @@ type Store interface {
 	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
 }
 
-// A State is what an algorithm remembers of one key: a few words with a meaning of the algorithm's own, and a log if the
+// A State is an algorithm's memory of one key: a few words with a meaning of the algorithm's own, and a log if the
 // algorithm has one. The zero State is that of a key never hit. A store may keep the words in any form, and must keep
 // [Limit.Words] of them. A State is not safe for concurrent use.
 type State struct {

@@ -2,19 +2,19 @@ package memstore
 
 import "slices"
 
-// An index finds records by the hash of their keys: open addressing with linear probing, and no tombstones. A slot holds
-// a hash and the place of a record, and nothing that the collector follows. Where a hash belongs grows with the hash, so
-// growing to any length is one pass over the old slots and the new, in order, and need not look at a record.
+// An index finds records by the hash of their keys, by open addressing with linear probing and without tombstones. A slot
+// holds a hash and the position of a record. It has no pointers for the garbage collector. The home slot grows with the
+// hash, so the index grows by one pass over the old slots and the new ones, in order, without reading records.
 type index struct {
-	slots []uint64 // hash<<32 | place; 0: none
+	slots []uint64 // hash<<32 | position; 0: free
 	n     int
 }
 
 const (
-	// An index grows by a quarter when it is fuller than four fifths, so it is at least 64 % full, and shrinks where it
-	// is emptier than two fifths.
+	// An index that is more than four fifths full grows until it is about 64 % full. One that is less than two fifths full
+	// shrinks.
 	leastSlots = 8
-	// indexPerKey is about what a key takes in an index that has just grown, in bytes.
+	// indexPerKey is the approximate number of bytes per key in an index that has just grown.
 	indexPerKey = 13
 )
 
@@ -27,7 +27,7 @@ func (x *index) next(i int) int {
 	return i
 }
 
-func (x *index) add(hash uint32, p place) {
+func (x *index) add(hash uint32, p position) {
 	if (x.n+1)*5 > len(x.slots)*4 {
 		x.resize(x.n + 1)
 	}
@@ -43,10 +43,10 @@ func (x *index) put(slot uint64) {
 	x.slots[i] = slot
 }
 
-// resize makes the index as long as n keys want it.
+// resize makes the index as long as n keys need.
 func (x *index) resize(n int) {
 	old := x.slots
-	// All that the allocator gives for this length is used.
+	// The allocator rounds up: all of it is used.
 	x.slots = slices.Grow([]uint64(nil), max(leastSlots, n+n/2+n/16))
 	x.slots = x.slots[:cap(x.slots)]
 	for _, slot := range old {
@@ -56,8 +56,8 @@ func (x *index) resize(n int) {
 	}
 }
 
-// find tells where the slot of a record is that is there.
-func (x *index) find(hash uint32, p place) int {
+// find returns the slot of a record, which must be in the index.
+func (x *index) find(hash uint32, p position) int {
 	slot, i := uint64(hash)<<32|uint64(p), x.home(hash)
 	for x.slots[i] != slot {
 		i = x.next(i)
@@ -65,13 +65,13 @@ func (x *index) find(hash uint32, p place) int {
 	return i
 }
 
-// moved notes that a record has another place.
-func (x *index) moved(hash uint32, from, to place) {
+// moved changes the position of a record.
+func (x *index) moved(hash uint32, from, to position) {
 	x.slots[x.find(hash, from)] = uint64(hash)<<32 | uint64(to)
 }
 
-// remove forgets a record. Those behind it that had to make way for it go back.
-func (x *index) remove(hash uint32, p place) {
+// remove removes a record. Records after it move back towards their home slots.
+func (x *index) remove(hash uint32, p position) {
 	hole := x.find(hash, p)
 	for i := x.next(hole); x.slots[i] != 0; i = x.next(i) {
 		if x.from(x.home(uint32(x.slots[i]>>32)), i) >= x.from(hole, i) {
@@ -84,7 +84,7 @@ func (x *index) remove(hash uint32, p place) {
 	}
 }
 
-// from is how far it is from slot a on to slot b.
+// from returns the distance from slot a forward to slot b.
 func (x *index) from(a, b int) int {
 	if b -= a; b < 0 {
 		return b + len(x.slots)

@@ -2,12 +2,12 @@ package memstore
 
 import "github.com/weir-rls/weir/pkg/limiters"
 
-// limits are the limits that the records of a shard are under. One that was made again, as a reload makes all of them,
-// is the same, and one is forgotten with its last record: they are never more than the records.
+// limits are the limits of the records of a shard. Limits with equal Specs are one, because a reload makes every limit
+// again. A limit is removed with its last record, so there are never more limits than records.
 type limits struct {
 	table table[usedLimit]
 	of    map[limiters.Spec]uint32
-	last  uint32 // the one that was asked for last
+	last  uint32 // the limit that was used last
 }
 
 type usedLimit struct {
@@ -16,12 +16,12 @@ type usedLimit struct {
 	hitAt   int64 // when a key was last hit under it, by the store's clock, in µs
 }
 
-// perLimit is about what a limit takes that only a record of this shard may refer to, in bytes.
+// perLimit is the approximate size of a limit to which only this shard refers, in bytes.
 const perLimit = 200
 
 func (ls *limits) get(i uint32) *limiters.Limit { return ls.table.items[i].limit }
 
-// use is the number of a limit that one record more is under, and what that takes.
+// use adds a record to a limit, and returns the limit's number and the bytes that it adds.
 func (ls *limits) use(l *limiters.Limit) (i uint32, bytes int) {
 	if int(ls.last) < len(ls.table.items) && ls.table.items[ls.last].limit == l {
 		ls.table.items[ls.last].records++
@@ -37,12 +37,12 @@ func (ls *limits) use(l *limiters.Limit) (i uint32, bytes int) {
 	}
 	used := &ls.table.items[i]
 	used.records++
-	used.limit = l // the newest of those that are the same
+	used.limit = l // the newest of equal limits
 	ls.last = i
 	return i, bytes
 }
 
-// leave tells that one record less is under a limit, and what that frees.
+// leave removes a record from a limit, and returns the bytes that it frees.
 func (ls *limits) leave(i uint32) (bytes int) {
 	used := &ls.table.items[i]
 	if used.records--; used.records > 0 {

@@ -13,44 +13,43 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// The errors of a snapshot that is refused, beside those of its reader.
+// The errors of a snapshot that is refused, beside errors of reading.
 var (
-	ErrForeign = errors.New("not a snapshot of Weir's memory")
-	ErrVersion = errors.New("a snapshot of another version of Weir")
-	ErrTorn    = errors.New("a torn snapshot")
+	ErrForeign = errors.New("the file is not a snapshot of Weir's memory")
+	ErrVersion = errors.New("the snapshot is from another version of Weir")
+	ErrTorn    = errors.New("the snapshot is damaged")
 )
 
-// Loaded tells what became of the keys of a snapshot.
+// Loaded is the result of loading a snapshot.
 type Loaded struct {
-	Saved time.Time // when it was saved, by the clock of the store that did
-	Keys  int64     // that the store now holds
-	// Ended are keys that are as good as new by now: their time has passed, or they are so far ahead of the clock that they
-	// count as absent.
+	Saved time.Time // when the snapshot was saved, by the clock of the store that saved it
+	Keys  int64     // keys that the store now holds
+	// Ended is the number of keys that have expired, or that are so far ahead of the clock that they count as absent.
 	Ended   int64
-	LeftOut int64 // for want of room, or since this version of Weir knows no such limit
+	LeftOut int64 // keys without room, or under a limit that this version of Weir does not know
 }
 
-// Load makes a Store of a snapshot that [Store.Save] wrote. Where it fails there is no store: of a snapshot that is torn,
-// foreign or of another version nothing is used.
+// Load returns a Store with the keys of a snapshot that [Store.Save] wrote. It uses nothing of a snapshot that is damaged,
+// foreign or of another version.
 //
-// The keys are held under the limits that they were held under, so one that denies still denies, and by their times on
-// the wall clock: what would have ended while nothing ran has ended. Where that clock was set meanwhile the rules of
-// package limiters hold: ahead, windows end sooner; back by no more than a limit's window, its keys wait for the clock to
-// catch up; back by more, they count as absent. At the bounds of o keys that deny go before those that do not.
+// Keys keep the limits that they had, so a key that was over its limit still is. They expire by the wall clock, as if the
+// process had gone on. If that clock was set meanwhile, the rules of package limiters hold. Set ahead, windows end sooner.
+// Set back by at most a limit's window, its keys wait for the clock to catch up. Set back further, they count as absent.
+// At the bounds of o, keys over their limit take precedence.
 func Load(r io.Reader, o Options) (*Store, Loaded, error) {
 	s := New(o)
-	told, err := s.load(r)
+	loaded, err := s.load(r)
 	if err != nil {
 		return nil, Loaded{}, err
 	}
-	return s, told, nil
+	return s, loaded, nil
 }
 
 func (s *Store) load(r io.Reader) (Loaded, error) {
 	in := &source{from: bufio.NewReaderSize(r, 64<<10)}
 	l := loader{store: s, take: take{store: s, own: s.clock()}, limits: make(map[limiters.Spec]*limiters.Limit)}
 	var err error
-	if l.names, l.told.Saved, err = in.head(); err != nil {
+	if l.names, l.loaded.Saved, err = in.head(); err != nil {
 		return Loaded{}, err
 	}
 	for count := uint64(0); ; count++ {
@@ -64,8 +63,8 @@ func (s *Store) load(r io.Reader) (Loaded, error) {
 			if err := in.tail(count); err != nil {
 				return Loaded{}, err
 			}
-			l.told.Keys, l.told.LeftOut = s.keys.Load(), l.told.LeftOut+s.dropped.Load()
-			return l.told, nil
+			l.loaded.Keys, l.loaded.LeftOut = s.keys.Load(), l.loaded.LeftOut+s.dropped.Load()
+			return l.loaded, nil
 		case length > mostRecord:
 			return Loaded{}, fmt.Errorf("%w: a key of %d bytes", ErrTorn, length)
 		}
@@ -79,14 +78,14 @@ func (s *Store) load(r io.Reader) (Loaded, error) {
 	}
 }
 
-// A source reads a snapshot and sums it up.
+// A source reads a snapshot and computes its checksum.
 type source struct {
 	from *bufio.Reader
 	buf  []byte
 	crc  uint64
 }
 
-// next is the next n bytes, until the one after it. Memory is made as bytes come, whatever n promises.
+// next returns the next n bytes, valid until it is called again. It allocates as bytes arrive, not n at once.
 func (in *source) next(n int) ([]byte, error) {
 	const step = 1 << 20
 	for at := 0; at < n; {
@@ -98,7 +97,7 @@ func (in *source) next(n int) ([]byte, error) {
 		at += got
 		switch {
 		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-			return nil, fmt.Errorf("%w: it ends too soon", ErrTorn)
+			return nil, fmt.Errorf("%w: it ends too early", ErrTorn)
 		case err != nil:
 			return nil, err
 		}
@@ -118,7 +117,7 @@ func (in *source) head() (names []string, saved time.Time, err error) {
 		return nil, saved, err
 	}
 	if v := binary.LittleEndian.Uint32(b); v != version {
-		return nil, saved, fmt.Errorf("%w: its format is %d, and this one reads %d", ErrVersion, v, version)
+		return nil, saved, fmt.Errorf("%w: its format is %d: want %d", ErrVersion, v, version)
 	}
 	if b, err = in.next(9); err != nil {
 		return nil, saved, err
@@ -136,7 +135,7 @@ func (in *source) head() (names []string, saved time.Time, err error) {
 	return names, saved, nil
 }
 
-// tail holds what was read to what was written.
+// tail checks the number of keys, the checksum and the end.
 func (in *source) tail(count uint64) error {
 	b, err := in.next(8)
 	if err != nil {
@@ -147,18 +146,18 @@ func (in *source) tail(count uint64) error {
 		return err
 	}
 	if want != count || binary.LittleEndian.Uint64(b) != is {
-		return fmt.Errorf("%w: its checksum is not that of its bytes", ErrTorn)
+		return fmt.Errorf("%w: the checksum does not match", ErrTorn)
 	}
 	switch _, err := in.from.ReadByte(); {
 	case err == nil:
-		return fmt.Errorf("%w: it goes on behind its end", ErrTorn)
+		return fmt.Errorf("%w: bytes follow its end", ErrTorn)
 	case !errors.Is(err, io.EOF):
 		return err
 	}
 	return nil
 }
 
-// fields are what a key consists of. Once one is missing all that follow are 0.
+// fields reads the fields of a key. After a field that is missing, all further ones are 0.
 type fields struct {
 	b      []byte
 	failed bool
@@ -196,16 +195,16 @@ func (f *fields) uvarint() uint64 {
 	return v
 }
 
-// A loader puts the keys of a snapshot into a store that nobody else has yet.
+// A loader adds the keys of a snapshot to a store that nothing else uses yet.
 type loader struct {
 	store  *Store
-	take   take // of no hits: it makes room
+	take   take // without hits, to make room
 	names  []string
 	limits map[limiters.Spec]*limiters.Limit // nil: no such limit
-	told   Loaded
+	loaded Loaded
 }
 
-// mostLimits is how many limits a loader remembers. Limits may be as many as keys.
+// mostLimits bounds the limits that a loader remembers. There may be as many limits as keys.
 const mostLimits = 4096
 
 func (l *loader) limit(spec limiters.Spec) *limiters.Limit {
@@ -243,7 +242,7 @@ func (l *loader) key(f *fields) error {
 		CountDenied: flags&flagCountDenied != 0,
 	})
 	if limit == nil {
-		l.told.LeftOut++
+		l.loaded.LeftOut++
 		return nil
 	}
 	state, err := limiters.ReadState(limit, f.b)
@@ -259,24 +258,24 @@ func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, d
 	verdict, denies := limiters.Denial(limit, state, own, 1)
 	ahead := verdict.Used == 0 && limiters.Until(limit, state) > own+limit.Window().Microseconds()
 	if due <= own || ahead || limiters.Fresh(state) {
-		l.told.Ended++
+		l.loaded.Ended++
 		return
 	}
 	hash := s.hash(&limiters.Hit{Key: key, Limit: limit})
 	sh := &s.shards[hash%shardCount]
 	if p := sh.find(uint32(hash>>32), key, limit); p != 0 {
-		// It moved while it was saved: this is the later of the two.
+		// It moved while it was saved, so it is there twice. This is the later one.
 		s.remove(sh, p)
 	}
 	size := int64(limiters.Size(state))
-	// A log that denies may go over the bound, as one may that grows; then something has to go before the next.
+	// A log over its limit may exceed the memory bound, as one that grows may. Then something is evicted before the next.
 	if fits := s.hasRoom(true) && size <= s.max.MaxBytes-s.bytes.Load(); !fits && (!denies || !l.take.room(sh, true)) {
-		l.told.LeftOut++
+		l.loaded.LeftOut++
 		return
 	}
 	p, ok := s.insert(sh, uint32(hash>>32), key, limit)
 	if !ok {
-		l.told.LeftOut++
+		l.loaded.LeftOut++
 		return
 	}
 	r := sh.record(p)

@@ -1,17 +1,17 @@
-// Package memstore is a limiters.Store in the memory of this process: exact, and as fast as a map behind a lock. It
-// forgets when the process ends, unless it is saved ([Store.Save], [Load]), and knows nothing of other replicas.
+// Package memstore is a limiters.Store in the memory of this process. It is exact, and about as fast as a map behind a lock.
+// Its counters end with the process unless they are saved ([Store.Save], [Load]). Other replicas do not share them.
 //
-// Keys are spread over shards, each with a lock of its own. A Take holds the locks of all its keys at once, so that its
-// hits are decided at one moment. Keys that are as good as new are dropped by the traffic that passes: every Take looks
-// at a few. The number of keys and the bytes they take are bounded; see [Options].
+// Keys are divided among shards with a lock each. A Take holds the locks of all its keys at once, so its hits are decided
+// at one moment. Every Take checks a few records and removes the expired ones. The number of keys and their memory are
+// bounded; see [Options].
 //
-// A key is a record of bytes, without a pointer, in a page of records of the same length, and an index finds it by a
-// hash: the garbage collector sees pages, and not keys. docs/adr/0007-memory-layout.md weighs this.
+// A key is a record of bytes without pointers, in a page of records of the same length. An index finds it by a hash. The
+// garbage collector scans pages, not keys. docs/adr/0007-memory-layout.md gives the reasons and the measurements.
 package memstore
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"hash/maphash"
 	"sync/atomic"
 	"time"
@@ -19,24 +19,24 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ErrFull is the error of a hit that needs memory, for a new key or for a log to grow, while the store is at its bound
-// and a sample of it holds nothing that may be dropped.
-var ErrFull = errors.New("memstore: no room: the keys that could make room for this one are denying their owners")
+// ErrFull is the error of a hit that needs memory, for a new key or a longer log, while the store is at its bound. No
+// sampled record could be evicted. The hit was not charged.
+var ErrFull = fmt.Errorf("memstore: store full: no evictable key found (every sampled key is over its limit): %w", limiters.ErrUncharged)
 
-// Options bound a Store. A zero stands for the default.
+// Options configures a Store. A zero field stands for its default.
 type Options struct {
-	MaxKeys  int64 // how many keys it holds; default 10,000,000
-	MaxBytes int64 // about how many bytes they may take, with their share of the index; default 4 GiB
+	MaxKeys  int64 // maximum number of keys; default 10,000,000
+	MaxBytes int64 // approximate memory limit of the keys with their index; default 4 GiB
 }
 
-// Stats tell what a Store holds and what its bounds made it do.
+// Stats are the size and the counters of a Store.
 type Stats struct {
 	Keys, Bytes int64
-	Dropped     int64 // keys dropped for room that were not yet as good as new
+	Dropped     int64 // keys evicted before they expired
 	Refused     int64 // hits that failed with ErrFull
 }
 
-// A Store keeps the states of keys in this process.
+// A Store keeps the states of keys in the memory of this process.
 type Store struct {
 	seed   maphash.Seed
 	start  time.Time
@@ -44,19 +44,19 @@ type Store struct {
 	max    Options
 	shards [shardCount]shard
 
-	// Of all shards, changed when a record comes or goes and not by every Take.
+	// Sums over all shards. Adding and removing records changes them, most Takes do not.
 	_                             [64]byte
 	keys, bytes, dropped, refused atomic.Int64
 }
 
-// shardCount is how many locks there are. docs/adr/0007 says why so many.
+// shardCount is the number of locks. docs/adr/0007 has the reason.
 const shardCount = 256
 
-// callerKeep is how much longer a key is kept whose hits came with a time of the caller's: that clock may stand still or
-// step back, and a state dropped meanwhile would be missed.
+// callerKeep is how much longer a key is kept after a hit with the caller's own time, in µs. That clock may stand still or
+// step back, and then a removed state would be missing.
 const callerKeep = int64(time.Hour / time.Microsecond)
 
-// New makes an empty Store.
+// New returns an empty Store.
 func New(o Options) *Store {
 	if o.MaxKeys == 0 {
 		o.MaxKeys = 10_000_000
@@ -67,7 +67,7 @@ func New(o Options) *Store {
 	return &Store{seed: maphash.MakeSeed(), start: time.Now(), passed: time.Since, max: o}
 }
 
-// Stats tells what the store holds now.
+// Stats returns the current size and counters.
 func (s *Store) Stats() Stats {
 	return Stats{
 		Keys: s.keys.Load(), Bytes: s.bytes.Load(),
@@ -75,7 +75,7 @@ func (s *Store) Stats() Stats {
 	}
 }
 
-// clock is the wall clock at the start and the monotonic one since, in µs since 1970: it never steps.
+// clock returns the wall clock of the start plus the monotonic clock since, in µs since 1970. So it never steps.
 func (s *Store) clock() int64 { return s.start.UnixMicro() + s.passed(s.start).Microseconds() }
 
 // Take implements limiters.Store.
@@ -92,7 +92,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		t.find(i)
 	}
 	limiters.Decide(t.now, groups, t.of, t.states, out)
-	t.settle()
+	t.writeBack()
 	t.sweep()
 	return nil
 }

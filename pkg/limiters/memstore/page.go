@@ -2,23 +2,23 @@ package memstore
 
 import "math"
 
-// A place is where a record is among those of a shard: in which page, and the how manieth of it. It is never 0.
-type place uint32
+// A position locates a record in its shard: the page number and the slot within the page. It is never 0.
+type position uint32
 
 const (
 	slotBits = 10
 	maxPages = 1<<(32-slotBits) - 1
 )
 
-func placeOf(page uint32, slot int) place { return place((page+1)<<slotBits | uint32(slot)) }
+func positionOf(page uint32, slot int) position { return position((page+1)<<slotBits | uint32(slot)) }
 
-func (p place) page() uint32 { return uint32(p>>slotBits) - 1 }
-func (p place) slot() int    { return int(p & (1<<slotBits - 1)) }
+func (p position) page() uint32 { return uint32(p>>slotBits) - 1 }
+func (p position) slot() int    { return int(p & (1<<slotBits - 1)) }
 
 // A page holds records of one length side by side. It never moves.
 type page struct {
 	bytes   []byte
-	soonest int64 // no record here is due before
+	soonest int64 // no record of the page expires before
 	n       uint16
 	length  uint16 // of a record, in bytes
 }
@@ -30,8 +30,8 @@ func (g *page) record(slot int) record {
 
 func (g *page) full() bool { return (int(g.n)+1)*int(g.length) > len(g.bytes) }
 
-// The first pages of a length are small, for there may be many lengths and few keys; the others are large enough for
-// their number not to matter, and small enough to be made within a Take.
+// The first pages of a length are small, because there may be many lengths and few keys. The others are so large that their
+// number does not matter, and small enough to allocate within a Take.
 const (
 	smallPage   = 512 // bytes
 	doublePages = 5   // how often the length of a page doubles: to 16 KiB
@@ -39,23 +39,23 @@ const (
 
 func pageLen(i int) int { return smallPage << min(i, doublePages) }
 
-// pages are all pages of a shard. The records of one length have no hole among them: the last one takes the place of one
-// that goes. So pages are freed as keys go, whatever the order they go in.
+// pages are all pages of a shard. The records of one length have no gaps: the last record moves to the position of a removed
+// one. So pages become free as keys are removed, in any order.
 type pages struct {
 	table table[page]
 	of    [lengths]sameLength
 }
 
-// sameLength are the pages of one length. Those before filling are full, and behind it is none, or an empty one.
+// sameLength are the pages of one length. The pages before filling are full. After it is at most one page, which is empty.
 type sameLength struct {
 	pages   []uint32
 	filling int
 }
 
-func (ps *pages) record(p place) record { return ps.table.items[p.page()].record(p.slot()) }
+func (ps *pages) record(p position) record { return ps.table.items[p.page()].record(p.slot()) }
 
-// add makes room for a record of so many words, whose bytes may be anything. It tells false where there can be no more.
-func (ps *pages) add(words int) (place, bool) {
+// add makes room for a record of so many words. Its bytes are not cleared. It returns false if the shard can have no more pages.
+func (ps *pages) add(words int) (position, bool) {
 	of := &ps.of[words]
 	if of.filling == len(of.pages) {
 		if len(ps.table.items) >= maxPages {
@@ -67,15 +67,15 @@ func (ps *pages) add(words int) (place, bool) {
 	}
 	number := of.pages[of.filling]
 	g := &ps.table.items[number]
-	p := placeOf(number, int(g.n))
+	p := positionOf(number, int(g.n))
 	if g.n++; g.full() {
 		of.filling++
 	}
 	return p, true
 }
 
-// remove gives up the place of a record. The last record of its length comes there: from is where it was.
-func (ps *pages) remove(p place) (from place) {
+// remove frees the position of a record. The last record of its length moves there, from the position that is returned.
+func (ps *pages) remove(p position) (from position) {
 	length := ps.table.items[p.page()].length
 	of := &ps.of[length/8]
 	if of.filling == len(of.pages) || ps.table.items[of.pages[of.filling]].n == 0 {
@@ -84,14 +84,14 @@ func (ps *pages) remove(p place) (from place) {
 	number := of.pages[of.filling]
 	g := &ps.table.items[number]
 	g.n--
-	from = placeOf(number, int(g.n))
+	from = positionOf(number, int(g.n))
 	if from != p {
 		r := ps.record(p)
 		copy(r, g.record(int(g.n)))
 		ps.due(p, r.due())
 	}
 	if g.n == 0 {
-		// One empty page is kept, lest a key that comes and goes at the edge of a page makes and frees it each time.
+		// One empty page is kept. Otherwise a key that comes and goes at the edge of a page would allocate each time.
 		if last := len(of.pages) - 1; last > of.filling {
 			ps.table.remove(of.pages[last])
 			of.pages = of.pages[:last]
@@ -100,8 +100,8 @@ func (ps *pages) remove(p place) (from place) {
 	return from
 }
 
-// due tells the page of a record that it is due at a time.
-func (ps *pages) due(p place, due int64) {
+// due notes in the page of a record when the record expires.
+func (ps *pages) due(p position, due int64) {
 	if g := &ps.table.items[p.page()]; due < g.soonest {
 		g.soonest = due
 	}

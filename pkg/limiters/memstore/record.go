@@ -6,15 +6,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A record is one key, with no pointer in it, so that ten million of them are nothing to the collector:
+// A record is one key, without pointers: the garbage collector does not scan records.
 //
-//	 0  due: when the key is as good as new, by the store's clock, in µs since 1970
+//	 0  due: when the key expires, by the store's clock, in µs since 1970
 //	 8  the hash of the key
 //	12  the length of the key's text in the record, 9 bits; and the number of its limit in the shard's table, 23
-//	16  the text, and up to 7 bytes of nothing
-//	    the words of the state, 8 bytes each, and the number of its log in the shard's table, where it has one
+//	16  the text, padded to whole words
+//	    the words of the state, 8 bytes each, and the number of its log in the shard's table if it has one
 //
-// A text longer than longest stands in a table of the shard: in the record is its number, and elsewhere is its length.
+// A text longer than longest is in a table of the shard. The record has its number there, and the length elsewhere.
 type record []byte
 
 const (
@@ -22,11 +22,11 @@ const (
 	longest   = 256
 	elsewhere = 1<<9 - 1
 	maxLimits = 1 << 23
-	// lengths is how many lengths there are, in words; no algorithm has more than three words and a log.
+	// lengths is the number of possible lengths, in words. No algorithm has more than three words and a log.
 	lengths = headLen/8 + longest/8 + 4 + 1
 )
 
-// recordLen is the length of a record in words, and stateLen that of the state in it.
+// recordLen returns the length of a record in words, and stateLen that of its state.
 func recordLen(key string, l *limiters.Limit) int {
 	text := len(key)
 	if text > longest {

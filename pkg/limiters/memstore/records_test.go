@@ -18,12 +18,12 @@ func TestIndex(t *testing.T) {
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var x index
-		want := map[place]uint32{}
-		var places []place
+		want := map[position]uint32{}
+		var places []position
 		hashes := []uint32{1, 20, 3000, 1 << 31}[seed%4]
 		for step := range 6000 {
 			grow := step%3000 < 1000 // and then shrink
-			switch p := place(rnd.Uint32N(1<<20) + 1); {
+			switch p := position(rnd.Uint32N(1<<20) + 1); {
 			case len(places) == 0 || rnd.IntN(10) < 8 == grow:
 				if _, found := want[p]; !found {
 					// Hashes at both ends: where the slots wrap around.
@@ -53,7 +53,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-func checkIndex(t *testing.T, x *index, want map[place]uint32) {
+func checkIndex(t *testing.T, x *index, want map[position]uint32) {
 	t.Helper()
 	if x.n != len(want) {
 		t.Fatalf("%d keys, want %d", x.n, len(want))
@@ -85,7 +85,7 @@ func checkIndex(t *testing.T, x *index, want map[place]uint32) {
 // whatever goes, in any order, leaves nothing behind.
 func TestShard(t *testing.T) {
 	type known struct {
-		p     place
+		p     position
 		state limiters.State
 	}
 	var limits []*limiters.Limit

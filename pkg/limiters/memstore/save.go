@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A snapshot is, in little endian, with a u for a varint:
+// The format of a snapshot, in little endian, where u is an unsigned varint:
 //
 //	magic, 8 bytes; version, 4; when it was saved by the store's clock, 8; the names of the algorithms: how many, 1, and
 //	each, 1 and its bytes
@@ -18,7 +18,7 @@ import (
 //	maximum, window in µs and capacity, u each; its length, u, and text; its state, as limiters.AppendState writes it
 //	0, 4; how many keys, 8; the CRC-64 (ECMA) of all that is before, 8
 //
-// Times are µs since 1970. A change that an older reader would misread has another version.
+// Times are µs since 1970. A change that an older reader would misread needs another version.
 const (
 	magic   = "weir\r\nM\x1a"
 	version = 1
@@ -26,17 +26,17 @@ const (
 	flagFirstHit    = 1
 	flagCountDenied = 2
 
-	// mostRecord bounds what a key takes in a snapshot, in bytes: the largest log takes 24 MB.
+	// mostRecord bounds the length of a key in a snapshot, in bytes. The largest log has 24 MB.
 	mostRecord = 64 << 20
-	// perHold is about how many bytes are copied while the lock of a shard is held, and one log more.
+	// perHold is about how many bytes are copied under the lock of a shard, plus one log.
 	perHold = 16 << 10
 )
 
 var crcTable = crc64.MakeTable(crc64.ECMA)
 
-// Save writes all keys that are not as good as new to w, for [Load], and tells how many. It runs beside Takes, and holds
-// the lock of one shard at a time, for a few microseconds and what it takes to copy one log; it never holds one while it
-// writes. Each key is written as it stood at a moment while Save ran, and not all at the same one.
+// Save writes all keys that have not expired to w, for [Load], and returns their number. Takes go on meanwhile. Save locks one
+// shard at a time, for a few microseconds and the time to copy one log, and holds no lock while it writes. Each key is
+// written as of some moment during Save, and not all keys as of the same moment.
 func (s *Store) Save(w io.Writer) (keys int64, err error) {
 	out := &sum{to: w}
 	b := append(make([]byte, 0, 2*perHold), magic...)
@@ -54,7 +54,7 @@ func (s *Store) Save(w io.Writer) (keys int64, err error) {
 			c.begin(words)
 			for more := true; more; b = b[:0] {
 				if c.wants > cap(b)-len(b) {
-					// Touched, too, before a lock is held.
+					// The memory is touched, too, before the lock is taken.
 					b = slices.Grow(b, c.wants)
 					clear(b[len(b):cap(b)])
 				}
@@ -73,7 +73,7 @@ func (s *Store) Save(w io.Writer) (keys int64, err error) {
 	return c.keys, out.write(binary.LittleEndian.AppendUint64(nil, out.crc))
 }
 
-// A sum is the checksum of what passes.
+// A sum is a writer that computes the checksum.
 type sum struct {
 	to  io.Writer
 	crc uint64
@@ -88,24 +88,24 @@ func (s *sum) write(b []byte) error {
 	return err
 }
 
-// A copier copies the records of one length in a shard, a few at a time, from the last to the first: a record that moves
-// meanwhile moves towards the first, so it is met once more, and never missed.
+// A copier copies the records of one length in a shard, a few at a time, from the last to the first. A record that moves
+// meanwhile moves towards the first. So it may be copied twice, and is never missed.
 type copier struct {
 	names []string
 	own   int64
 	keys  int64
 
 	words int
-	page  int // of those of the length
-	slot  int // the records of the page before it are still to be copied
-	wants int // room for a log that is next, so that memory is not made under the lock
+	page  int // among the pages of this length
+	slot  int // the records of the page before this slot remain
+	wants int // bytes for the next log, so that memory is not allocated under the lock
 }
 
 func (c *copier) begin(words int) {
 	c.words, c.page, c.slot, c.wants = words, math.MaxInt, math.MaxInt, 0
 }
 
-// copy appends some records to b, and tells whether there are more.
+// copy appends some records to b, and reports whether there are more.
 func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -116,7 +116,7 @@ func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 	for passed := 0; c.page >= 0; c.page, c.slot = c.page-1, math.MaxInt {
 		g := &sh.pages.table.items[of.pages[c.page]]
 		for c.slot = min(c.slot, int(g.n)); c.slot > 0; c.slot-- {
-			// One that is skipped takes time too.
+			// Skipping a record takes time too.
 			if passed++; len(b) >= perHold || passed > perHold/64 {
 				return b, true
 			}

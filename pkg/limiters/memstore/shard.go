@@ -10,42 +10,42 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A shard holds the records of some keys. A key has a record for each algorithm and window that it was hit under.
+// A shard holds the records of some keys. A key has one record for each algorithm and window.
 type shard struct {
 	mu      sync.Mutex
-	latest  int64 // by the store's clock, of the Takes so far
-	soonest int64 // no record is due before
+	latest  int64 // the latest time of a Take, by the store's clock
+	soonest int64 // no record expires before
 	limits  limits
 	cursor  cursor
 	pages   pages
 	index   [parts]index
 	logs    table[*limiters.Log]
 	texts   table[string]
-	live    atomic.Int64 // how many records there are: changed under the lock, read without it
-	_       [64]byte     // no two shards share a line of a cache
+	live    atomic.Int64 // number of records: changed under the lock, read without it
+	_       [64]byte     // keeps two shards out of one cache line
 }
 
-// An index has parts that grow each by itself, so that none grows for long: with 10 million keys in the store one has
-// about 2,400, and grows in 20 µs or so.
+// parts is the number of parts of a shard's index. Each grows by itself, so that none grows for long: with 10 million keys in
+// the store a part has about 2,400 keys and grows in about 20 µs.
 const parts = 16
 
-// perSeat is about what a place in a table takes, and how long the header of a text is.
+// perSeat is the approximate size of an entry of a table, and perString that of the header of a text, in bytes.
 const (
 	perSeat   = 12
 	perString = 16
 )
 
-func (sh *shard) record(p place) record { return sh.pages.record(p) }
+func (sh *shard) record(p position) record { return sh.pages.record(p) }
 
-// find tells where the record of a key is, 0 where there is none.
-func (sh *shard) find(hash uint32, key string, l *limiters.Limit) place {
+// find returns the position of the record of a key, 0 if there is none.
+func (sh *shard) find(hash uint32, key string, l *limiters.Limit) position {
 	x := &sh.index[hash%parts]
 	if x.n == 0 {
 		return 0
 	}
 	for i := x.home(hash); x.slots[i] != 0; i = x.next(i) {
-		if slot := x.slots[i]; uint32(slot>>32) == hash && sh.is(sh.record(place(slot)), key, l) {
-			return place(slot)
+		if slot := x.slots[i]; uint32(slot>>32) == hash && sh.is(sh.record(position(slot)), key, l) {
+			return position(slot)
 		}
 	}
 	return 0
@@ -100,8 +100,8 @@ func (sh *shard) save(r record, s *limiters.State) {
 	}
 }
 
-// insert makes a record of a key never seen. It fails where a shard cannot hold more: far beyond any bound in use.
-func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit) (place, bool) {
+// insert adds a record for a key that has none. It fails if the shard is full, which is far beyond any bound in use.
+func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit) (position, bool) {
 	limit, bytes := sh.limits.use(l)
 	if limit >= maxLimits {
 		sh.limits.leave(limit)
@@ -132,8 +132,8 @@ func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit) (p
 	return p, true
 }
 
-// size is what a record takes, in bytes, with its share of the index. Beside it a shard has, for each length of records,
-// less than a page that is begun and one that is kept.
+// size returns the memory of a record with its share of the index, in bytes. A shard has at most two pages more for each
+// length of records: one that is not full, and an empty one.
 func (sh *shard) size(r record) int {
 	n := len(r) + indexPerKey
 	if r.textLen() == elsewhere {
@@ -148,8 +148,8 @@ func (sh *shard) size(r record) int {
 	return n
 }
 
-// remove forgets a record. The last one of its length takes its place: from is where that was.
-func (s *Store) remove(sh *shard, p place) (from place) {
+// remove removes a record. The last record of its length moves to its position, from the position that is returned.
+func (s *Store) remove(sh *shard, p position) (from position) {
 	r := sh.record(p)
 	bytes := sh.size(r)
 	if r.textLen() == elsewhere {
@@ -198,29 +198,29 @@ func (s *Store) keepSmallest(sh *shard, r record, l *limiters.Limit, own int64) 
 	}
 }
 
-// due notes when a record is due.
-func (sh *shard) due(p place, due int64) {
+// due sets when a record expires.
+func (sh *shard) due(p position, due int64) {
 	sh.record(p).setDue(due)
 	sh.pages.due(p, due)
 	sh.soonest = min(sh.soonest, due)
 }
 
-// A cursor is where a sweep goes on, and when what it has passed is due.
+// A cursor is the state of a sweep: where it continues, and when the records that it has passed expire.
 type cursor struct {
-	sweeping bool // through the shard
-	begun    bool // with the page
+	sweeping bool // a sweep of the shard is under way
+	begun    bool // so is that of the page
 	page     uint32
 	slot     uint16
-	inPage   int64 // when the records before this one are due at soonest
-	soonest  int64 // and those of the pages before this one
+	inPage   int64 // no record of the page before the slot expires before
+	soonest  int64 // no record of the pages before the page expires before
 }
 
-// sweepPerTake is how many records of a shard a Take looks at, while one in it is due. It adds one or two, as a rule, so
-// the sweep keeps up while one in eight is due.
+// sweepPerTake is how many records of a shard a Take checks while the shard has expired ones. A Take adds one or two records,
+// so the sweep keeps up if one in eight has expired.
 const sweepPerTake = 8
 
-// Sweep drops what is as good as new, as far as it gets: some of each shard. Takes do so by themselves; but a store that is
-// asked no more would keep what it has.
+// Sweep removes expired records, some of each shard. Takes do the same. Call Sweep from time to time if Takes may stop:
+// otherwise their last keys would stay.
 func (s *Store) Sweep() {
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -238,17 +238,17 @@ func (s *Store) Sweep() {
 	}
 }
 
-// sweepsPerSweep is how much of a shard Sweep looks at: a lock is held for some 10 µs.
+// sweepsPerSweep bounds how much of a shard Sweep checks, so that it holds the lock for about 10 µs.
 const sweepsPerSweep = 64
 
-// sweep drops what it meets that is as good as new. A page where nothing is due costs a look, and a shard none.
+// sweep removes some expired records. It skips a page without expired records at once, and such a shard too.
 func (s *Store) sweep(sh *shard, own int64) {
 	c := &sh.cursor
 	if !c.sweeping {
 		if sh.soonest > own {
 			return
 		}
-		// What is written from now on is told to the shard, and what was, by the pages.
+		// From now on writes lower soonest of the shard. Earlier records are found through their pages.
 		*c, sh.soonest = cursor{sweeping: true, soonest: math.MaxInt64}, math.MaxInt64
 	}
 	for range sweepPerTake {
@@ -263,7 +263,7 @@ func (s *Store) sweep(sh *shard, own int64) {
 			c.soonest = min(c.soonest, g.soonest)
 			c.page++
 		case !c.begun:
-			// As with the shard.
+			// The same holds for the page.
 			c.begun, c.slot, c.inPage, g.soonest = true, 0, math.MaxInt64, math.MaxInt64
 		case c.slot >= g.n:
 			g.soonest = min(g.soonest, c.inPage)
@@ -274,18 +274,19 @@ func (s *Store) sweep(sh *shard, own int64) {
 				c.inPage = min(c.inPage, due)
 				c.slot++
 			} else {
-				s.remove(sh, placeOf(c.page, int(c.slot)))
+				s.remove(sh, positionOf(c.page, int(c.slot)))
 			}
 		}
 	}
 }
 
 const (
-	sampleSize   = 8 // records of a shard that are looked at for one to drop
-	sampleShards = 8 // shards that are looked at
+	sampleSize   = 8 // records of a shard that are checked for one to evict
+	sampleShards = 8 // shards that are checked
 )
 
-// room makes room for a new key, or for one that grows, if it must and can. The Take holds the lock of sh.
+// room makes room for a new key or for one that grows, if needed, and reports whether there is room. The Take holds the lock
+// of sh.
 func (t *take) room(sh *shard, isNew bool) bool {
 	s := t.store
 	for range sampleShards {
@@ -296,7 +297,7 @@ func (t *take) room(sh *shard, isNew bool) bool {
 			continue
 		}
 		other := s.another()
-		// Not Lock: the Take holds others. One that is busy is passed over.
+		// Not Lock, because the Take holds other locks. A shard that is in use is skipped.
 		if other != sh && other.mu.TryLock() {
 			t.dropOne(other)
 			other.mu.Unlock()
@@ -309,7 +310,7 @@ func (s *Store) hasRoom(isNew bool) bool {
 	return (!isNew || s.keys.Load() < s.max.MaxKeys) && s.bytes.Load() < s.max.MaxBytes
 }
 
-// another is a shard by chance that holds something, if one does.
+// another returns a random shard that has records, if there is one.
 func (s *Store) another() *shard {
 	first := rand.IntN(shardCount)
 	for i := range shardCount {
@@ -320,10 +321,10 @@ func (s *Store) another() *shard {
 	return &s.shards[first]
 }
 
-// dropOne drops, of a sample of the shard, a record that is as good as new, or else the one nearest to it among those
-// that are not denying: a key that denies is never dropped to let its owner back in.
+// dropOne evicts one record of a sample of the shard: an expired one if there is one. Otherwise it takes the one that expires
+// first among keys that are not over their limit. A client over its limit must not get back in because its key was evicted.
 func (t *take) dropOne(sh *shard) bool {
-	var best place
+	var best position
 	soonest := int64(math.MaxInt64)
 	if sh.live.Load() == 0 {
 		return false
@@ -358,12 +359,12 @@ func (t *take) dropOne(sh *shard) bool {
 	return true
 }
 
-// pick is the place of a record by chance. There must be one.
-func (sh *shard) pick() place {
+// pick returns the position of a random record. There must be one.
+func (sh *shard) pick() position {
 	all := sh.pages.table.items
 	n := rand.IntN(len(all))
 	for all[n].n == 0 {
 		n = (n + 1) % len(all)
 	}
-	return placeOf(uint32(n), rand.IntN(int(all[n].n)))
+	return positionOf(uint32(n), rand.IntN(int(all[n].n)))
 }

@@ -1,6 +1,6 @@
 package memstore
 
-// A table holds things that records refer to by number: what the collector must see, and what does not fit a record.
+// A table holds values that records refer to by number: pointers, which the garbage collector must see, and long texts.
 type table[T any] struct {
 	items []T
 	free  []uint32

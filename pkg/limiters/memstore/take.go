@@ -14,18 +14,17 @@ type take struct {
 	store  *Store
 	out    []limiters.Verdict
 	slots  []slot           // one for each hit
-	states []limiters.State // the same; that of a key is with its first hit
-	of     []int            // where the state of a hit is, -1 where it cannot be decided
+	states []limiters.State // one for each hit; the state of a key is that of its first hit
+	of     []int            // index of each hit's state; -1: the hit cannot be decided
 	locked shardSet
-	// The times, in µs since 1970: at which hits are decided, by the store's clock, and how much longer than its state
-	// says a key is kept.
+	// Times in µs: when the hits are decided, the store's own clock, and how much longer keys are kept than their states need.
 	now, own, keep int64
 }
 
-// takes are those that are done, to be used again: a Take of known keys makes no garbage.
+// takes is a pool, so that a Take of known keys does not allocate.
 var takes = sync.Pool{New: func() any { return &take{} }}
 
-// mostKept is for how many hits a take that is kept has room at most.
+// mostKept is the number of hits above which a take is not reused.
 const mostKept = 256
 
 func (t *take) begin(s *Store, groups []limiters.Group, out []limiters.Verdict) {
@@ -45,7 +44,7 @@ func (t *take) begin(s *Store, groups []limiters.Group, out []limiters.Verdict) 
 	}
 }
 
-// done forgets all that the take points to.
+// done clears the take and returns it to the pool.
 func (t *take) done() {
 	if cap(t.slots) > mostKept {
 		return
@@ -56,28 +55,28 @@ func (t *take) done() {
 	takes.Put(t)
 }
 
-// A slot is what a take knows of a hit's key.
+// A slot is the state of a take for one hit.
 type slot struct {
-	hit   *limiters.Hit
-	shard *shard
-	hash  uint32
-	place place // of the record, 0 while there is none
-	first int   // the first hit of the same key: the place and the size are in its slot
-	logs  int   // the size of the state's log, as accounted
+	hit      *limiters.Hit
+	shard    *shard
+	hash     uint32
+	position position // of the record; 0: there is none
+	first    int      // the first hit of the same key, whose slot has the position and the size
+	logs     int      // the size of the state's log when it was read
 }
 
-// A shardSet has a bit for each shard. Its order is the order of locking.
+// A shardSet has a bit for each shard. Shards are locked in its order.
 type shardSet [shardCount / 64]uint64
 
-// hash is another one for each window of a key, so that no record of the key is in the way of another. The factor is 2^64
-// over the golden ratio.
+// hash returns a hash of the key and the window, so that the records of one key do not collide. The factor is 2^64 over the
+// golden ratio.
 func (s *Store) hash(h *limiters.Hit) uint64 {
 	return maphash.String(s.seed, h.Key) ^ uint64(h.Limit.Window())*0x9e3779b97f4a7c15
 }
 
-// lock hashes the keys, each once, and locks their shards. It reads the clock before, for a lock is held as short as can
-// be, and takes what the shards know to be later: a Take that had to wait must not find the states of its keys to be
-// from the future, which by more than a window would make them absent.
+// lock hashes the keys and locks their shards. It reads the clock before, to hold the locks for as short as possible, and
+// then takes the latest time of the shards if that is later. Otherwise a Take that had to wait for a lock would find states
+// from the future, and one that is more than a window ahead counts as absent.
 func (t *take) lock(now time.Time) {
 	for i := range t.slots {
 		o := &t.slots[i]
@@ -108,7 +107,7 @@ func (t *take) unlock() {
 	}
 }
 
-// sweep tells the shards how late it is, and drops some of what is as good as new.
+// sweep sets the latest time of the shards, and removes some expired records.
 func (t *take) sweep() {
 	for i, rest := range t.locked {
 		for ; rest != 0; rest &= rest - 1 {
@@ -119,17 +118,17 @@ func (t *take) sweep() {
 	}
 }
 
-// find finds the state of hit i, and makes room in the store for what the hit will write. Where there is none the hit has
-// no state and fails with ErrFull; but one that would be denied is denied, counted or not.
+// find reads the state of hit i, and makes room for what the hit will write. Without room the hit has no state: it is denied
+// if it would be denied anyway, and otherwise fails with ErrFull.
 func (t *take) find(i int) {
 	h, v, first := t.slots[i].hit, &t.out[i], t.firstOf(i)
 	o, s := &t.slots[first], &t.states[first]
 	*v, t.of[i] = limiters.Verdict{}, first
-	isNew := o.place == 0
+	isNew := o.position == 0
 	if (isNew || h.Limit.Grows()) && limiters.Writes(h, s, t.now) {
 		room := t.room(o.shard, isNew)
 		if room && isNew {
-			o.place, room = t.store.insert(o.shard, o.hash, h.Key, h.Limit)
+			o.position, room = t.store.insert(o.shard, o.hash, h.Key, h.Limit)
 		}
 		if !room {
 			t.of[i] = -1
@@ -138,7 +137,7 @@ func (t *take) find(i int) {
 	}
 }
 
-// firstOf is the first hit of the same key as hit i, whose record and state are read there.
+// firstOf returns the first hit on the key of hit i. If that is hit i, it reads the record and the state.
 func (t *take) firstOf(i int) int {
 	o := &t.slots[i]
 	h := o.hit
@@ -150,8 +149,8 @@ func (t *take) firstOf(i int) int {
 		}
 	}
 	o.first = i
-	if o.place = o.shard.find(o.hash, h.Key, h.Limit); o.place != 0 {
-		o.shard.load(o.shard.record(o.place), &t.states[i])
+	if o.position = o.shard.find(o.hash, h.Key, h.Limit); o.position != 0 {
+		o.shard.load(o.shard.record(o.position), &t.states[i])
 		o.logs = limiters.Size(&t.states[i])
 	}
 	return i
@@ -166,15 +165,15 @@ func (t *take) refuse(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
 	v.Err = ErrFull
 }
 
-// settle writes the states back, and when they will be as good as new, and drops those that are as if never seen.
-func (t *take) settle() {
+// writeBack writes the states and their expiry back, and removes the records of states that are fresh.
+func (t *take) writeBack() {
 	for i := range t.slots {
 		l, first := t.slots[i].hit.Limit, t.slots[i].first
 		o, s := &t.slots[first], &t.states[first]
-		if o.place == 0 {
+		if o.position == 0 {
 			continue
 		}
-		r := o.shard.record(o.place)
+		r := o.shard.record(o.position)
 		if first != i {
 			t.store.keepSmallest(o.shard, r, l, t.own)
 			continue
@@ -184,32 +183,32 @@ func (t *take) settle() {
 			t.store.bytes.Add(int64(logs - o.logs))
 		}
 		if limiters.Fresh(s) {
-			p := o.place
-			o.place = 0
+			p := o.position
+			o.position = 0
 			t.remove(o.shard, p)
 			continue
 		}
 		t.store.keepSmallest(o.shard, r, l, t.own)
-		o.shard.due(o.place, t.own+max(0, limiters.Until(l, s)-t.now)+t.keep)
+		o.shard.due(o.position, t.own+max(0, limiters.Until(l, s)-t.now)+t.keep)
 	}
 }
 
-// holds tells whether a record is of this take: not to be dropped for room.
-func (t *take) holds(sh *shard, p place) bool {
+// holds reports whether the take uses a record, which then must not be evicted.
+func (t *take) holds(sh *shard, p position) bool {
 	for i := range t.slots {
-		if o := &t.slots[i]; o.place == p && o.shard == sh {
+		if o := &t.slots[i]; o.position == p && o.shard == sh {
 			return true
 		}
 	}
 	return false
 }
 
-// remove forgets a record that this take has no use for.
-func (t *take) remove(sh *shard, p place) {
+// remove removes a record that this take does not use.
+func (t *take) remove(sh *shard, p position) {
 	from := t.store.remove(sh, p)
 	for i := range t.slots {
-		if o := &t.slots[i]; o.place == from && o.shard == sh {
-			o.place = p
+		if o := &t.slots[i]; o.position == from && o.shard == sh {
+			o.position = p
 		}
 	}
 }
