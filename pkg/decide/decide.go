@@ -103,11 +103,11 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) *Error
 func (d *Decider) overall(result *Result) {
 	quotas, full, denied := 0, 0, false
 	for i := range result.Decisions {
-		one := &result.Decisions[i]
-		over := one.Outcome == Denied
+		decision := &result.Decisions[i]
+		over := decision.Outcome == Denied
 		switch {
-		case one.Reason == Unlimited:
-		case one.Quota:
+		case decision.Reason == Unlimited:
+		case decision.Quota:
 			quotas++
 			if over {
 				full++

@@ -16,17 +16,17 @@ func (d *Decider) plan(rules *descriptors.Rules, r *Request, result *Result) *Er
 	result.DomainNotFound = domain == nil
 	replaces := false
 	for i := range r.Descriptors {
-		asked, one := &r.Descriptors[i], &result.Decisions[i]
-		one.Domain, one.Entries, one.Hits = r.Domain, asked.Entries, capHits(asked.Hits)
+		descriptor, decision := &r.Descriptors[i], &result.Decisions[i]
+		decision.Domain, decision.Entries, decision.Hits = r.Domain, descriptor.Entries, capHits(descriptor.Hits)
 		if domain == nil {
-			one.Reason = UnknownDomain
+			decision.Reason = UnknownDomain
 			continue
 		}
-		one.Domain = domain.Name()
-		if err := d.match(domain, asked, one); err != nil {
+		decision.Domain = domain.Name()
+		if err := d.match(domain, descriptor, decision); err != nil {
 			return invalid("descriptors[%d]: limit: %v", i, err)
 		}
-		replaces = replaces || one.replaces()
+		replaces = replaces || decision.replaces()
 	}
 	if domain == nil {
 		return nil
@@ -49,20 +49,20 @@ func resize[T any](s []T, n int) []T {
 }
 
 // match finds the rule and the limits of one descriptor.
-func (d *Decider) match(domain *descriptors.Domain, asked *Descriptor, one *Decision) error {
-	if len(asked.Entries) == 0 {
+func (d *Decider) match(domain *descriptors.Domain, descriptor *Descriptor, decision *Decision) error {
+	if len(descriptor.Entries) == 0 {
 		return nil
 	}
-	one.Rule, one.Reason = domain.Match(asked.Entries), NoRule
-	if asked.Override != nil {
-		limits, err := d.overrides.limit(one.Rule, *asked.Override)
-		one.Override, one.Limits = true, limits
+	decision.Rule, decision.Reason = domain.Match(descriptor.Entries), NoRule
+	if descriptor.Override != nil {
+		limits, err := d.overrides.limit(decision.Rule, *descriptor.Override)
+		decision.Override, decision.Limits = true, limits
 		return err
 	}
-	if rule := one.Rule; rule != nil {
-		one.Limits, one.Shadow = rule.Limits, rule.ShadowMode
+	if rule := decision.Rule; rule != nil {
+		decision.Limits, decision.Shadow = rule.Limits, rule.ShadowMode
 		if rule.Unlimited {
-			one.Reason, one.Remaining = Unlimited, limiters.MaxHits
+			decision.Reason, decision.Remaining = Unlimited, limiters.MaxHits
 		}
 	}
 	return nil
@@ -92,13 +92,13 @@ func dropReplaced(decisions []Decision) {
 func (d *Decider) charge(domain *descriptors.Domain, result *Result) *Error {
 	quotas, limits := 0, 0
 	for i := range result.Decisions {
-		one := &result.Decisions[i]
-		if limits += len(one.Limits); limits > MaxLimits {
+		decision := &result.Decisions[i]
+		if limits += len(decision.Limits); limits > MaxLimits {
 			return invalid("descriptors[%d]: the descriptors are under more than %d limits together", i, MaxLimits)
 		}
-		inQuotaRule := len(one.Limits) > 0 && one.Rule != nil && !one.Override && one.Rule.QuotaMode
-		one.Quota = d.options.QuotaMode || inQuotaRule
-		if one.Quota && one.Reason != Unlimited {
+		inQuotaRule := len(decision.Limits) > 0 && decision.Rule != nil && !decision.Override && decision.Rule.QuotaMode
+		decision.Quota = d.options.QuotaMode || inQuotaRule
+		if decision.Quota && decision.Reason != Unlimited {
 			quotas++
 		}
 	}
@@ -114,11 +114,11 @@ func (d *Decider) addGroups(domain *descriptors.Domain, result *Result, quotas i
 	shared := false
 	for i := range result.Decisions {
 		first := len(result.hits)
-		switch one := &result.Decisions[i]; {
-		case len(one.Limits) == 0:
+		switch decision := &result.Decisions[i]; {
+		case len(decision.Limits) == 0:
 			continue
-		case !d.inRequestGroup(one, quotas):
-			result.addHits(one, domain)
+		case !d.inRequestGroup(decision, quotas):
+			result.addHits(decision, domain)
 		case shared:
 			continue
 		default:
@@ -133,22 +133,22 @@ func (d *Decider) addGroups(domain *descriptors.Domain, result *Result, quotas i
 	}
 }
 
-// inRequestGroup reports whether one is charged together with the others of its request. It must be able to deny the
+// inRequestGroup reports whether a descriptor is charged together with the others of its request. It must be able to deny the
 // request by itself. A rule in shadow mode that is over its limit would otherwise let everything pass, and the other limits
 // would not be charged.
-func (d *Decider) inRequestGroup(one *Decision, quotas int) bool {
-	return d.options.AllOrNothing && !d.options.ShadowMode && !one.Shadow && (!one.Quota || quotas == 1)
+func (d *Decider) inRequestGroup(decision *Decision, quotas int) bool {
+	return d.options.AllOrNothing && !d.options.ShadowMode && !decision.Shadow && (!decision.Quota || quotas == 1)
 }
 
 // addHits appends the hits of one descriptor.
-func (r *Result) addHits(one *Decision, domain *descriptors.Domain) {
-	one.first = len(r.hits)
-	r.key = one.appendKey(r.key[:0])
+func (r *Result) addHits(decision *Decision, domain *descriptors.Domain) {
+	decision.first = len(r.hits)
+	r.key = decision.appendKey(r.key[:0])
 	key := string(r.key)
-	for i := range one.Limits {
-		l := &one.Limits[i]
+	for i := range decision.Limits {
+		l := &decision.Limits[i]
 		r.hits = append(r.hits, limiters.Hit{
-			Key: key, Limit: l.Limit, N: one.Hits, OnError: cmp.Or(l.OnError, domain.OnError()),
+			Key: key, Limit: l.Limit, N: decision.Hits, OnError: cmp.Or(l.OnError, domain.OnError()),
 		})
 	}
 }

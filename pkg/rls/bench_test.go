@@ -18,8 +18,8 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// A request from its bytes to the bytes of its answer, as gRPC hands them over, with the store in memory: "wire" is what
-// the server does, "messages" the same by way of Envoy's generated types.
+// BenchmarkRequest measures a request from its bytes to the bytes of its response, with a store in memory. "wire" is the
+// server's own path; "messages" decodes and encodes by Envoy's generated types.
 func BenchmarkRequest(b *testing.B) {
 	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(`
 domain: ugc

@@ -82,13 +82,13 @@ func TestResponseHeaders(t *testing.T) {
 		}
 	}
 	if r := ask(t, serviceOf(t, modes, Options{}), "free"); len(r.GetResponseHeadersToAdd()) != 0 {
-		t.Error("headers that nobody asked for")
+		t.Error("headers without Options.Headers")
 	}
 }
 
 func TestDynamicMetadata(t *testing.T) {
 	s := serviceOf(t, modes, Options{DynamicMetadata: true})
-	for range 3 { // a merge must not change what the rules hold
+	for range 3 { // a merge must not change the rules
 		for keys, want := range map[string]string{
 			"free!": `{"descriptors":[{"entries":["free=v"],"limit":"unit:DAY"}],"domain":"modes"}`,
 			"full":  `{"descriptors":[{"entries":["full=v"]}],"domain":"modes"}`,

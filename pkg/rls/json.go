@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// MaxBody is the largest body of a request by HTTP, in bytes. gRPC needs a higher limit: Envoy repeats client data in every
-// descriptor, and rejecting a large request could let it bypass the limit.
+// MaxBody is the largest body of a request by HTTP, in bytes. The limit of gRPC is higher, because Envoy may let a request
+// pass that is rejected as too large. Envoy repeats client data in every descriptor.
 const MaxBody = 256 << 10
 
 // ServeHTTP answers a RateLimitRequest in JSON with a RateLimitResponse in JSON, as envoyproxy/ratelimit does under /json. Its

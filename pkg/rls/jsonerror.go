@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// explainJSON returns what is wrong with a body that protojson rejected with cause: where it is no JSON, the first unknown
-// field, or the first field with a value of another type.
+// explainJSON returns the fault of a body that protojson rejected with cause. It looks for a syntax error, an unknown field
+// and a value of the wrong type, in this order.
 func explainJSON(body []byte, message protoreflect.MessageDescriptor, cause error) error {
 	if len(strings.TrimSpace(string(body))) == 0 {
 		return errors.New("the body is empty: want a RateLimitRequest as JSON")

@@ -102,14 +102,14 @@ func (m *message) request(r *decide.Request) error {
 	r.Domain = m.domain
 	for i := range m.descriptors {
 		d := &m.descriptors[i]
-		asked := decide.Descriptor{Entries: d.entries, Hits: d.hits(m.hitsAddend)}
+		meaning := decide.Descriptor{Entries: d.entries, Hits: d.hits(m.hitsAddend)}
 		if d.hasLimit {
 			if err := d.limit.override(&d.override); err != nil {
 				return fmt.Errorf("descriptors[%d]: limit: %w", i, err)
 			}
-			asked.Override = &d.override
+			meaning.Override = &d.override
 		}
-		r.Descriptors = append(r.Descriptors, asked)
+		r.Descriptors = append(r.Descriptors, meaning)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ descriptors:
           - {unit: hour, unit_multiplier: 6, requests_per_unit: 5, count_denied: false}
 `
 
-// A clocked store decides at the time that the test sets. Some of its keys may fail.
+// A clocked store decides at the time that the test sets. It fails for the keys that fail chooses.
 type clocked struct {
 	limiters.Store
 	now  time.Time
@@ -52,7 +52,7 @@ func (c *clocked) Take(ctx context.Context, now time.Time, groups []limiters.Gro
 		return c.err
 	}
 	if !now.IsZero() {
-		return errors.New("the service brought a clock of its own: the times of a verdict come from the store's")
+		return errors.New("the service set a time: want the zero time, which is the store's clock")
 	}
 	err := c.Store.Take(ctx, c.now, groups, out)
 	for i, h := range slices.Concat(groups...) {
@@ -89,7 +89,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// parsed returns what New wants of the rules in text.
+// parsed parses rules for decide.New.
 func parsed(t *testing.T, text string) func() *descriptors.Rules {
 	t.Helper()
 	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
@@ -114,14 +114,14 @@ func does(action string) string {
 
 const once = `domain: "ugc" descriptors `
 
-// The steps of a case are asked one after another of one service: wait, request, expected response.
+// Each case sends its steps to one service: wait, send the request, compare the response.
 func TestShouldRateLimit(t *testing.T) {
 	type step struct {
 		wait          time.Duration
 		request, want string
 	}
 	for name, steps := range map[string][]step{
-		"a fixed window: what is left, and whole seconds to its end, rounded up": {
+		"a fixed window: remaining, and the seconds until its end, rounded up": {
 			{0, once + does("login"), `overall_code: OK statuses {code: OK current_limit {requests_per_unit: 3 unit: MINUTE}
 				limit_remaining: 2 duration_until_reset {seconds: 60}}`},
 			{0, once + does("login") + ` hits_addend: 2`, `overall_code: OK statuses {code: OK
@@ -133,7 +133,7 @@ func TestShouldRateLimit(t *testing.T) {
 			{600 * time.Millisecond, once + does("login"), `overall_code: OK statuses {code: OK
 				current_limit {requests_per_unit: 3 unit: MINUTE} limit_remaining: 2 duration_until_reset {seconds: 60}}`},
 		},
-		"a sliding log: a multiplier is told, a denied hit is told its wait": {
+		"a sliding log: the multiplier, and the retry delay of a denied hit": {
 			{0, once + does("reply"), `overall_code: OK statuses {code: OK
 				current_limit {requests_per_unit: 3 unit: SECOND unit_multiplier {value: 5}}
 				limit_remaining: 2 duration_until_reset {seconds: 5}}`},
@@ -142,7 +142,7 @@ func TestShouldRateLimit(t *testing.T) {
 			{0, once + does("reply"), `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
 				current_limit {requests_per_unit: 3 unit: SECOND unit_multiplier {value: 5}} duration_until_reset {seconds: 3}}`},
 		},
-		"a funnel: the limit told is the rate, not the capacity": {
+		"a funnel: the current limit is the rate, not the capacity": {
 			{0, once + does("post") + ` hits_addend: 2`, `overall_code: OK statuses {code: OK
 				current_limit {requests_per_unit: 30 unit: MINUTE} duration_until_reset {seconds: 4}}`},
 			{time.Millisecond, once + does("post"), `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
@@ -159,7 +159,7 @@ func TestShouldRateLimit(t *testing.T) {
 			{0, once + does("never"), `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
 				current_limit {unit: WEEK} duration_until_reset {seconds: 475200}}`},
 		},
-		"a descriptor's own addend goes before the request's, and 0 looks": {
+		"a descriptor's own hits_addend overrides the request's, and 0 peeks": {
 			{0, once + `{entries {key: "user_id" value: "a"} entries {key: "action" value: "login"} hits_addend {value: 0}}
 				hits_addend: 3`, `overall_code: OK statuses {code: OK current_limit {requests_per_unit: 3 unit: MINUTE}
 				limit_remaining: 3 duration_until_reset {seconds: 60}}`},
@@ -170,7 +170,7 @@ func TestShouldRateLimit(t *testing.T) {
 				hits_addend {value: 18446744073709551615}}`, `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
 				current_limit {requests_per_unit: 3 unit: MINUTE} duration_until_reset {seconds: 60}}`},
 		},
-		"negative hits give back, and are always OK": {
+		"negative hits refund, and are always OK": {
 			{0, once + does("post") + ` hits_addend: 2`, `overall_code: OK statuses {code: OK
 				current_limit {requests_per_unit: 30 unit: MINUTE} duration_until_reset {seconds: 4}}`},
 			{0, once + `{entries {key: "user_id" value: "alice"} entries {key: "action" value: "post"} is_negative_hits: true}`,
@@ -199,7 +199,7 @@ func TestShouldRateLimit(t *testing.T) {
 			{0, once + `{entries {key: "tenant" value: "t"} limit {requests_per_unit: 1 unit: HOUR}}`, `overall_code: OVER_LIMIT
 				statuses {code: OVER_LIMIT current_limit {requests_per_unit: 1 unit: HOUR} duration_until_reset {seconds: 3600}}`},
 		},
-		"several limits of a descriptor: the one with least left is told, or the denial with the longest wait": {
+		"several limits of a descriptor: the one with the least remaining, or the denial with the longest wait": {
 			{0, once + does("search") + ` hits_addend: 2`, `overall_code: OK statuses {code: OK
 				current_limit {requests_per_unit: 2 unit: SECOND} duration_until_reset {seconds: 1}}`},
 			{0, once + does("search"), `overall_code: OVER_LIMIT statuses {code: OVER_LIMIT
@@ -212,7 +212,7 @@ func TestShouldRateLimit(t *testing.T) {
 			{0, once + does("search"), `overall_code: OK statuses {code: OK
 				current_limit {requests_per_unit: 5 unit: HOUR unit_multiplier {value: 6}} duration_until_reset {seconds: 21598}}`},
 		},
-		"one status for each descriptor, in order, and the worst is the overall code": {
+		"one status per descriptor, in order, and the worst is the overall code": {
 			{0, once + does("post") + ` descriptors ` + does("unknown") + ` descriptors ` + does("never") + ` descriptors {}`,
 				`overall_code: OVER_LIMIT
 				statuses {code: OK current_limit {requests_per_unit: 30 unit: MINUTE} limit_remaining: 1
@@ -221,7 +221,7 @@ func TestShouldRateLimit(t *testing.T) {
 				statuses {code: OVER_LIMIT current_limit {unit: WEEK} duration_until_reset {seconds: 475200}}
 				statuses {code: OK}`},
 		},
-		"two descriptors on one key are charged one after the other": {
+		"two descriptors with one key are charged in order": {
 			{0, once + does("login") + ` descriptors ` + does("login"), `overall_code: OK
 				statuses {code: OK current_limit {requests_per_unit: 3 unit: MINUTE} limit_remaining: 2 duration_until_reset {seconds: 60}}
 				statuses {code: OK current_limit {requests_per_unit: 3 unit: MINUTE} limit_remaining: 1 duration_until_reset {seconds: 60}}`},
@@ -290,12 +290,12 @@ func TestMissingRulesAreUnavailable(t *testing.T) {
 
 func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 	secret := errors.New("dial tcp 10.0.0.1: key alice")
-	t.Run("as a whole", func(t *testing.T) {
+	t.Run("in the whole call", func(t *testing.T) {
 		f := newFixture(t)
 		f.store.err = secret
 		_, err := f.ask(t, once+does("post"))
 		if status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "alice") {
-			t.Errorf("%v, want UNAVAILABLE without the store's words", err)
+			t.Errorf("%v, want UNAVAILABLE without the store's error", err)
 		}
 		if a := f.observed[0]; !errors.Is(a.Err, secret) || a.Code != codes.Unavailable {
 			t.Errorf("observed %+v, want the store's own error", a)
@@ -307,7 +307,7 @@ func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 		}
 		return nil
 	}
-	t.Run("in one key, where nothing denies", func(t *testing.T) {
+	t.Run("in one key, and no descriptor is denied", func(t *testing.T) {
 		f := newFixture(t)
 		f.store.fail = failsReplies
 		_, err := f.ask(t, once+does("post")+` descriptors `+does("reply"))
@@ -315,7 +315,7 @@ func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 			t.Errorf("%v, observed %v", err, f.observed[0].Err)
 		}
 	})
-	t.Run("in one key, where another denies, and the answer is sure", func(t *testing.T) {
+	t.Run("in one key, and another descriptor is denied", func(t *testing.T) {
 		f := newFixture(t)
 		f.store.fail = failsReplies
 		got, err := f.ask(t, once+does("reply")+` descriptors `+does("never"))
@@ -337,7 +337,7 @@ func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 			t.Errorf("%v, %v, observed %v", got, err, f.observed[0].Err)
 		}
 	})
-	t.Run("since the client has gone", func(t *testing.T) {
+	t.Run("because the client canceled", func(t *testing.T) {
 		f := newFixture(t)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -360,22 +360,22 @@ func TestObservationHoldsDecisions(t *testing.T) {
 	if !a.Denied || a.Code != codes.OK || a.Err != nil || a.Took <= 0 {
 		t.Errorf("%+v", a)
 	}
-	var told []string
+	var got []string
 	for _, d := range a.Decisions {
 		for _, v := range d.Verdicts {
-			told = append(told, d.Domain+" "+d.RuleName()+" "+limiterstest.Tell(v))
+			got = append(got, d.Domain+" "+d.RuleName()+" "+limiterstest.Tell(v))
 		}
 		if d.Hits != 2 {
 			t.Errorf("%+v: want 2 hits", d)
 		}
 	}
-	if len(told) != 4 || !strings.HasPrefix(told[0], "ugc user_id.action=never denied") ||
-		!strings.HasPrefix(told[1], "ugc user_id.action=search ok") || !strings.HasPrefix(told[3], "ugc  denied") {
-		t.Errorf("%q", told)
+	if len(got) != 4 || !strings.HasPrefix(got[0], "ugc user_id.action=never denied") ||
+		!strings.HasPrefix(got[1], "ugc user_id.action=search ok") || !strings.HasPrefix(got[3], "ugc  denied") {
+		t.Errorf("%q", got)
 	}
 }
 
-// Any bytes that are a request get an answer or an error, never a panic.
+// Every request gets a response or an error, never a panic.
 func FuzzShouldRateLimit(f *testing.F) {
 	for _, text := range []string{once + does("post"), once + `{entries {key: "a"} limit {unit: 77}}`, `domain: "ugc"`,
 		once + `{entries {key: "user_id"} entries {key: "action" value: "search"} is_negative_hits: true hits_addend {value: 1}}`} {

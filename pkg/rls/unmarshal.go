@@ -10,13 +10,13 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// What a message may have wrong with it. They are what google.golang.org/protobuf finds wrong, no more and no less.
+// The faults of a message: those of google.golang.org/protobuf, except that a value may hold invalid UTF-8.
 var (
 	errMalformed = errors.New("invalid protobuf wire format")
 	errNotUTF8   = errors.New("invalid UTF-8 in a domain or key")
 )
 
-// The tags of the fields of a request: number and wire type. A field under another wire type is one not known.
+// The tags of the fields of a request: number and wire type. A known number with another wire type is an unknown field.
 const (
 	tagDomain      = 1<<3 | uint64(protowire.BytesType)
 	tagDescriptors = 2<<3 | uint64(protowire.BytesType)
@@ -37,166 +37,166 @@ const (
 	tagWrapped = 1<<3 | uint64(protowire.VarintType)
 )
 
-// wire reads a message off the wire, and the messages in it one by one: at and end are those of the one it is in. All
-// text that is read are parts of one string: a copy of the message, made once.
-type wire struct {
+// A reader reads a message in wire format, and the messages nested in it. Every string that it returns is part of text, so
+// one copy serves them all.
+type reader struct {
 	bytes   []byte
-	text    string // the same
-	at, end int
-	bad     bool // it is no message: all that is read from now on is nothing
+	text    string // a copy of bytes
+	at, end int    // of the innermost message that is being read
+	bad     bool   // the format is invalid: all further reads return zero values
 }
 
-// unmarshal fills an empty asking from the wire. It takes what proto.Unmarshal takes, and to the same effect: of a field
-// that is there twice the last counts, or of a message both, and what is not known is passed over. Beyond that it takes
-// values that are no UTF-8.
+// unmarshal fills an empty message from its wire format. It accepts what proto.Unmarshal accepts, with the same meaning: a
+// repeated scalar overwrites, a repeated message merges, and unknown fields are skipped. In addition it accepts values with
+// invalid UTF-8.
 func (m *message) unmarshal(bytes []byte) error {
-	w := wire{bytes: bytes, text: string(bytes), end: len(bytes)}
-	for w.at < w.end {
-		switch tag := w.varint(); tag {
+	r := reader{bytes: bytes, text: string(bytes), end: len(bytes)}
+	for r.at < r.end {
+		switch tag := r.varint(); tag {
 		case tagDomain:
-			if err := w.string(&m.domain); err != nil {
+			if err := r.string(&m.domain); err != nil {
 				return err
 			}
 		case tagDescriptors:
-			rest := w.enter()
-			if err := m.next().unmarshal(&w); err != nil {
+			rest := r.enter()
+			if err := m.next().unmarshal(&r); err != nil {
 				return err
 			}
-			w.end = rest
+			r.end = rest
 		case tagHitsAddend:
-			m.hitsAddend = uint32(w.varint())
+			m.hitsAddend = uint32(r.varint())
 		default:
-			w.skip(tag)
+			r.skip(tag)
 		}
 	}
-	return w.err()
+	return r.err()
 }
 
-func (d *descriptor) unmarshal(w *wire) error {
-	for w.at < w.end {
+func (d *descriptor) unmarshal(r *reader) error {
+	for r.at < r.end {
 		var err error
-		switch tag := w.varint(); tag {
+		switch tag := r.varint(); tag {
 		case tagEntries:
-			rest := w.enter()
+			rest := r.enter()
 			var e descriptors.Entry
-			err = unmarshalEntry(&e, w)
+			err = unmarshalEntry(&e, r)
 			d.add(e)
-			w.end = rest
+			r.end = rest
 		case tagLimit:
 			d.hasLimit = true
-			rest := w.enter()
-			err = d.limit.unmarshal(w)
-			w.end = rest
+			rest := r.enter()
+			err = d.limit.unmarshal(r)
+			r.end = rest
 		case tagDescriptorAddend:
 			d.hasHitsAddend = true
-			err = w.wrapped(&d.hitsAddend)
+			err = r.wrapped(&d.hitsAddend)
 		case tagIsNegativeHits:
-			d.isNegativeHits = protowire.DecodeBool(w.varint())
+			d.isNegativeHits = protowire.DecodeBool(r.varint())
 		default:
-			w.skip(tag)
+			r.skip(tag)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return w.err()
+	return r.err()
 }
 
-func unmarshalEntry(e *descriptors.Entry, w *wire) (err error) {
-	for w.at < w.end {
-		switch tag := w.varint(); tag {
+func unmarshalEntry(e *descriptors.Entry, r *reader) (err error) {
+	for r.at < r.end {
+		switch tag := r.varint(); tag {
 		case tagKey:
-			err = w.string(&e.Key)
+			err = r.string(&e.Key)
 		case tagValue:
-			err = w.value(&e.Value)
+			err = r.value(&e.Value)
 		default:
-			w.skip(tag)
+			r.skip(tag)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return w.err()
+	return r.err()
 }
 
-func (l *limitOverride) unmarshal(w *wire) error {
-	for w.at < w.end {
-		switch tag := w.varint(); tag {
+func (l *limitOverride) unmarshal(r *reader) error {
+	for r.at < r.end {
+		switch tag := r.varint(); tag {
 		case tagOverrideRequests:
-			l.requestsPerUnit = uint32(w.varint())
+			l.requestsPerUnit = uint32(r.varint())
 		case tagOverrideUnit:
-			l.unit = typev3.RateLimitUnit(int32(w.varint()))
+			l.unit = typev3.RateLimitUnit(int32(r.varint()))
 		case tagOverrideMultiplier:
 			l.hasMultiplier = true
 			n := uint64(l.multiplier)
-			if err := w.wrapped(&n); err != nil {
+			if err := r.wrapped(&n); err != nil {
 				return err
 			}
 			l.multiplier = uint32(n)
 		default:
-			w.skip(tag)
+			r.skip(tag)
 		}
 	}
-	return w.err()
+	return r.err()
 }
 
-// wrapped reads a UInt32Value or a UInt64Value, to which an empty one adds nothing.
-func (w *wire) wrapped(n *uint64) error {
-	rest := w.enter()
-	for w.at < w.end {
-		switch tag := w.varint(); tag {
+// wrapped reads a UInt32Value or a UInt64Value into n. An empty one leaves n as it is.
+func (r *reader) wrapped(n *uint64) error {
+	rest := r.enter()
+	for r.at < r.end {
+		switch tag := r.varint(); tag {
 		case tagWrapped:
-			*n = w.varint()
+			*n = r.varint()
 		default:
-			w.skip(tag)
+			r.skip(tag)
 		}
 	}
-	w.end = rest
-	return w.err()
+	r.end = rest
+	return r.err()
 }
 
-// fail ends every loop above.
-func (w *wire) fail() { w.at, w.bad = w.end, true }
+// fail marks the message as invalid and ends the loops of all unmarshal functions.
+func (r *reader) fail() { r.at, r.bad = r.end, true }
 
-func (w *wire) err() error {
-	if w.bad {
+func (r *reader) err() error {
+	if r.bad {
 		return errMalformed
 	}
 	return nil
 }
 
-func (w *wire) varint() uint64 {
-	if w.at < w.end && w.bytes[w.at] < 0x80 {
-		w.at++
-		return uint64(w.bytes[w.at-1])
+func (r *reader) varint() uint64 {
+	if r.at < r.end && r.bytes[r.at] < 0x80 {
+		r.at++
+		return uint64(r.bytes[r.at-1])
 	}
-	return w.longVarint()
+	return r.longVarint()
 }
 
-func (w *wire) longVarint() uint64 {
-	v, n := protowire.ConsumeVarint(w.bytes[w.at:w.end])
+func (r *reader) longVarint() uint64 {
+	v, n := protowire.ConsumeVarint(r.bytes[r.at:r.end])
 	if n < 0 {
-		w.fail()
+		r.fail()
 		return 0
 	}
-	w.at += n
+	r.at += n
 	return v
 }
 
-// enter goes into the message that a field holds, and tells the end to go back to: where the one around it ends.
-func (w *wire) enter() (rest int) {
-	n := w.varint()
-	rest = w.end
-	if n > uint64(w.end-w.at) {
-		w.fail()
+// enter starts to read a nested message. It returns the end of the outer message, which the caller must restore.
+func (r *reader) enter() (rest int) {
+	n := r.varint()
+	rest = r.end
+	if n > uint64(r.end-r.at) {
+		r.fail()
 		return rest
 	}
-	w.end = w.at + int(n)
+	r.end = r.at + int(n)
 	return rest
 }
 
-func (w *wire) string(s *string) error {
-	text, err := w.chunk()
+func (r *reader) string(s *string) error {
+	text, err := r.chunk()
 	if err == nil && !utf8.ValidString(text) {
 		err = errNotUTF8
 	}
@@ -207,19 +207,19 @@ func (w *wire) string(s *string) error {
 	return nil
 }
 
-// chunk reads what a field of that many bytes holds.
-func (w *wire) chunk() (string, error) {
-	n := w.varint()
-	if w.bad || n > uint64(w.end-w.at) {
+// chunk reads a length-delimited field.
+func (r *reader) chunk() (string, error) {
+	n := r.varint()
+	if r.bad || n > uint64(r.end-r.at) {
 		return "", errMalformed
 	}
-	w.at += int(n)
-	return w.text[w.at-int(n) : w.at], nil
+	r.at += int(n)
+	return r.text[r.at-int(n) : r.at], nil
 }
 
-// value reads the value of an entry, which may be a header as a client sent it, of any bytes.
-func (w *wire) value(s *string) error {
-	text, err := w.chunk()
+// value reads the value of an entry. It may be a header as a client sent it, and so any bytes.
+func (r *reader) value(s *string) error {
+	text, err := r.chunk()
 	if err != nil {
 		return err
 	}
@@ -227,17 +227,17 @@ func (w *wire) value(s *string) error {
 	return nil
 }
 
-// skip passes over a field that is not known. One whose number cannot be is no field.
-func (w *wire) skip(tag uint64) {
+// skip skips an unknown field. A field number out of range is invalid.
+func (r *reader) skip(tag uint64) {
 	number := tag >> 3
 	if number < uint64(protowire.MinValidNumber) || number > uint64(protowire.MaxValidNumber) {
-		w.fail()
+		r.fail()
 		return
 	}
-	n := protowire.ConsumeFieldValue(protowire.Number(number), protowire.Type(tag&7), w.bytes[w.at:w.end])
+	n := protowire.ConsumeFieldValue(protowire.Number(number), protowire.Type(tag&7), r.bytes[r.at:r.end])
 	if n < 0 {
-		w.fail()
+		r.fail()
 		return
 	}
-	w.at += n
+	r.at += n
 }
