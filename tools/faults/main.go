@@ -6,10 +6,13 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -29,10 +32,17 @@ func main() {
 }
 
 func run() error {
+	only := flag.String("run", "", "a regular expression: seed only faults whose file or description matches")
+	flag.Parse()
+	wanted, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
 	faults, err := parse(list)
 	if err != nil {
 		return err
 	}
+	faults = slices.DeleteFunc(faults, func(f fault) bool { return !wanted.MatchString(f.file + ": " + f.what) })
 	dir, err := os.MkdirTemp("", "faults")
 	if err != nil {
 		return err
