@@ -1,25 +1,35 @@
--- batch: the driver. It decides many hits at one now, in order, each key's state read once and written once. It is the
--- twin of limiters.Decide, and knows no algorithm: algorithm_of, which stands before it, makes what one does by its name:
--- limit, load, judge, charge, usage and save. Besides, for what happens nearly always, quick: hits of which there is one at
--- least, on a key that holds something, are allowed, charged and saved, and it returns used and reset; or it does nothing.
+-- batch: the driver. It decides a batch of hits in order, all at one now. Each key is read once and written once. It is the
+-- twin of limiters.Decide.
+--
+-- The driver knows no algorithm. algorithm_of, which is defined before it, returns the functions of an algorithm by name:
+-- limit, load, judge, charge, usage, save and quick.
+--
+-- quick handles the most frequent case in one function: hits that fit in a state that
+-- exists. It charges and saves them and returns used and reset; in any other case it does nothing.
 --
 -- KEYS    the keys, each once
--- ARGV[1] 16 bytes: now, 0 = this server's TIME; and not_after, by this server's TIME, 0 = none: a call that comes to run
---         later charges nothing
--- ARGV[2] and on: the limits, "<algorithm>\0" and its numbers, as the header of <algorithm>.lua names them
--- ARGV[#] the hits, in runs of 17 bytes: how many; the key of the first, from 1; 0 if all are of this key, 1 if each is of
---         the next, 2 if also these have no other hits, and no group, 3 if besides each has a limit and an n of its own;
---         their limit, from 1; their group, 0 = none; and n, with its sign, or past MAX_HITS: a look, and by how much, so many
---         hits were denied elsewhere, to be counted if it is denied too. After a run of 3: limit and n of each, 10 bytes
+-- ARGV[1] 16 bytes: now, 0 = this server's TIME; not_after in this server's TIME, 0 = none. A call after not_after charges
+--         nothing.
+-- ARGV[2] and on: the limits. Each is "<algorithm>\0" and numbers, see the header of <algorithm>.lua.
+-- ARGV[#] the hits, in runs of 17 bytes. The fields of a run:
+--           number of hits, 2 bytes
+--           index of the first key, from 1, 2 bytes
+--           kind, 1 byte: 0 all hits are on this key; 1 each hit is on the next key; 2 as 1, and each hit is alone on its
+--           key and in no group; 3 as 2, and each hit has its own limit and n
+--           index of the limit, from 1, 2 bytes
+--           number of the group, 2 bytes; 0 = none
+--           n, signed, 8 bytes; above MAX_HITS it is a peek: n - MAX_HITS hits were denied elsewhere, and are counted if
+--           the peek is denied too
+--         A run of kind 3 is followed by limit and n of each hit, 10 bytes.
 -- units   times in µs since 1970, durations in µs
--- reply   1: this server's time, 8 bytes, and 25 for each hit: 0 = denied, 1 = allowed, 2 = failed; used, or of a failed
---         one which of the texts that follow says why; retry (-1 = never); reset. No hits: it was too late
---         2 and on: the texts
+-- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result (0 = denied, 1 = allowed, 2 = failed), used,
+--         retry (-1 = never), reset. Of a failed hit, used is the index of its reason. No hits: the call ran after not_after.
+--         2 and on: the reasons
 local now, not_after = unpacked('>I8I8', ARGV[1])
 local time = call('TIME')
 local server = time[1] * 1000000 + time[2]
 if not_after > 0 and server > not_after then return { pack('>I8', server) } end
--- A clock of the caller's may stand still, or be far from this server's, which frees the keys.
+-- The caller's clock may stand still or differ from this server's, which expires the keys: keep them for an hour at least.
 if now == 0 then now = server else soonest = 3600000 end
 
 local modules, limits = {}, {}
@@ -31,7 +41,7 @@ for i = 2, #ARGV - 1 do
   modules[name], limits[i - 1] = algorithm, limit
 end
 
--- The runs of hits, and by the number of its group each hit that has one.
+-- The runs of hits, and the hits of each group by its number.
 local runs, groups, count = {}, nil, 0
 local text = ARGV[#ARGV]
 do
@@ -45,16 +55,16 @@ do
     runs[#runs + 1] = run
     if group > 0 then
       groups = groups or {}
-      local those = groups[group] or {}
-      groups[group] = those
-      for t = 0, times - 1 do those[#those + 1] = { i = first + t, key = key + t * step, limit = limit, n = n } end
+      local members = groups[group] or {}
+      groups[group] = members
+      for t = 0, times - 1 do members[#members + 1] = { i = first + t, key = key + t * step, limit = limit, n = n } end
     end
     if kind == 3 then run.each, at = at, at + 10 * times end
     count = count + times
   end
 end
 
--- Whether this is a replica: then nothing was written, and nothing will be.
+-- Whether this is a replica, which refuses all writes.
 local is_replica = false
 
 local function text_of(problem)
@@ -63,43 +73,43 @@ local function text_of(problem)
   return text
 end
 
--- The answers, four numbers for each hit; and the reply, which has why hits failed after the first.
-local told, reply = {}, { '' }
+-- verdicts has four numbers for each hit. reply has the reasons of failed hits from its second element on.
+local verdicts, reply = {}, { '' }
 
-local function answer(i, what, used, retry, reset)
+local function set_verdict(i, result, used, retry, reset)
   i = 4 * i
-  told[i - 3], told[i - 2], told[i - 1], told[i] = what, used, retry, reset
+  verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = result, used, retry, reset
 end
 
 local function fail(i, problem)
   reply[#reply + 1] = text_of(problem)
-  answer(i, 2, #reply - 1, 0, 0)
+  set_verdict(i, 2, #reply - 1, 0, 0)
 end
 
--- Which hit of a run decide_alone is at, from 1: those before it are decided.
+-- The hit of a run that decide_alone decides now, from 1. If it raises an error, the caller continues after this hit.
 local at
 
--- Decides hits of a run that are the only ones on their keys, from at to another, and saves each key at once. values are what
--- the keys after from hold, where that is known, or why it is not to be known; values.absent is false if those that are not
--- there are known, too.
+-- Decides the hits of a run from at to a last one. Each hit is alone on its key, which is saved at once. values[i] is the
+-- value of the key of hit from + i, or an error. A false value means that the key is absent if values.absent
+-- is false, and otherwise that the value is unknown.
 local function decide_alone(run, to, values, from)
-  local its, n, each = run.limit, run.n, run.each
+  local next_limit, n, each = run.limit, run.n, run.each
   local limit, algorithm, load, judge, charge, usage, save, quick
-  local first, place, keys, answers, s = run.first, run.key - 1, KEYS, told
+  local first, offset, keys, out, s = run.first, run.key - 1, KEYS, verdicts
   while at <= to do
     if each then
-      its, n = unpacked('>I2i8', text, each + 10 * (at - 1))
-      its = limits[its]
+      next_limit, n = unpacked('>I2i8', text, each + 10 * (at - 1))
+      next_limit = limits[next_limit]
     end
-    if its ~= limit then
-      limit = its
+    if next_limit ~= limit then
+      limit = next_limit
       if limit.algorithm ~= algorithm then
         algorithm, s = limit.algorithm, nil
         load, judge, charge, usage, save = algorithm.load, algorithm.judge, algorithm.charge, algorithm.usage, algorithm.save
         quick = algorithm.quick
       end
     end
-    local key, value, what, retry, used, reset = keys[place + at], values[at - from], 1, 0
+    local key, value, result, retry, used, reset = keys[offset + at], values[at - from], 1, 0
     if not value then value = values.absent end
     if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
     if not used then
@@ -116,13 +126,13 @@ local function decide_alone(run, to, values, from)
         _, retry = judge(s, limit, now, hits)
       end
       used, reset = usage(s, limit, now)
-      if not allowed then what = 0 end
+      if not allowed then result = 0 end
       if charges then
         if allowed then
           save(key, s, limit, reset, now, server)
         else
-          -- A denial stands whether or not it could be counted. If not, the answer is what the key holds without it: a client's
-          -- deny cache takes it for what Redis holds.
+          -- A denial is valid even if it could not be counted. Then the verdict reports the key's usage without it, because
+          -- the caller's deny cache takes it for the usage in Redis.
           local ok, problem = pcall(save, key, s, limit, reset, now, server)
           if not ok then
             text_of(problem)
@@ -135,17 +145,17 @@ local function decide_alone(run, to, values, from)
       end
     end
     local i = 4 * (first + at)
-    answers[i - 7], answers[i - 6], answers[i - 5], answers[i - 4] = what, used, retry, reset
+    out[i - 7], out[i - 6], out[i - 5], out[i - 4] = result, used, retry, reset
     at = at + 1
   end
 end
 
--- sharing makes what decides the hits that share a key or are of a group, run by run, and what saves their keys in the end. It
--- is made where there are such: in Lua a function costs something by being there.
+-- sharing returns two functions for hits that share a key or are in a group: one decides a run, the other saves all keys at
+-- the end. It is called only if there are such hits, because creating a closure costs time in Lua.
 local function sharing()
-  -- What is known of each key: its state, the limit it was charged under and when it is as good as new, why it failed, and the
-  -- group it is charged with.
-  local states, charged, resets, failed, ties = {}, {}, {}, {}, {}
+  -- By key: its state, the limit that it was charged under, its reset, the reason why it failed, and the last group with a
+  -- hit on it.
+  local states, charged, resets, failed, group_of = {}, {}, {}, {}, {}
 
   local function state_of(key, limit)
     local s = states[key]
@@ -164,34 +174,34 @@ local function sharing()
       if n ~= 0 then charges = algorithm.charge(s, limit, now, n) end
     elseif counted > 0 and limit.counts_denied then
       charges = algorithm.charge(s, limit, now, counted)
-      -- Who waits as long as told gets in, with what the hit took.
+      -- The wait includes the hits that were just counted.
       local _
       _, retry = algorithm.judge(s, limit, now, n)
     end
     return allowed, retry, charges
   end
 
-  local function tell(i, key, s, limit, allowed, retry)
+  local function report(i, key, s, limit, allowed, retry)
     local used, reset = limit.algorithm.usage(s, limit, now)
     if charged[key] == limit then resets[key] = reset end
-    answer(i, allowed and 1 or 0, used, retry, reset)
+    set_verdict(i, allowed and 1 or 0, used, retry, reset)
   end
 
   local function decide(key, i, limit, n)
     local s = state_of(key, limit)
     local allowed, retry, charges = judge_and_charge(s, limit, n)
     if charges then charged[key] = limit end
-    tell(i, key, s, limit, allowed, retry)
+    report(i, key, s, limit, allowed, retry)
   end
 
-  -- Runs f; an error in it fails the key, and so every hit on it, and no other.
+  -- Runs f for a key. An error fails this key and the hits on it, and nothing else.
   local function guarded(key, f, ...)
     if failed[key] then return end
     local ok, problem = pcall(f, key, ...)
     if not ok then failed[key] = text_of(problem) end
   end
 
-  -- Decides hits that are charged only if all of them are allowed.
+  -- Decides a group: its hits are charged only if all of them are allowed.
   local function decide_group(group)
     local function judge(key, hit, sum)
       local s = state_of(key, hit.limit)
@@ -201,13 +211,13 @@ local function sharing()
     local function charge(key, hit)
       if hit.limit.algorithm.charge(states[key], hit.limit, now, hit.n) then charged[key] = hit.limit end
     end
-    local function tell_of(key, hit) tell(hit.i, key, states[key], hit.limit, hit.allowed, hit.retry) end
+    local function report_hit(key, hit) report(hit.i, key, states[key], hit.limit, hit.allowed, hit.retry) end
     local function counts(hit) return hit.n > 0 and not hit.allowed and hit.limit.counts_denied end
 
     local all, sums = true, {}
     for _, hit in ipairs(group) do
       sums[hit.key] = math.min((sums[hit.key] or 0) + math.max(hit.n, 0), MAX_HITS)
-      ties[hit.key] = group
+      group_of[hit.key] = group
     end
     for _, hit in ipairs(group) do
       guarded(hit.key, judge, hit, sums[hit.key])
@@ -215,7 +225,7 @@ local function sharing()
     end
     for _, hit in ipairs(group) do
       if all and hit.n ~= 0 or counts(hit) then guarded(hit.key, charge, hit) end
-      if all then guarded(hit.key, tell_of, hit) end
+      if all then guarded(hit.key, report_hit, hit) end
     end
     if all then return end
     for _, hit in ipairs(group) do
@@ -223,7 +233,7 @@ local function sharing()
         guarded(hit.key, judge, hit, sums[hit.key])
         hit.allowed = false
       end
-      guarded(hit.key, tell_of, hit)
+      guarded(hit.key, report_hit, hit)
     end
   end
 
@@ -240,32 +250,32 @@ local function sharing()
     end
   end
 
-  -- Answers a denied hit on a key that could not be saved by what Redis holds. If the hit would fit there, it was denied
-  -- because of hits that were not charged: that is an error.
+  -- Sets the verdict of a denied hit on a key that could not be saved, from the key's usage in Redis. If the hit fits there, it
+  -- was denied because of hits that were not charged, which is an error.
   local function deny_unsaved(key, i, limit, n, unsaved)
     local s = limit.algorithm.load(KEYS[key], limit, now)
     if n > MAX_HITS then n = 0 end
     local allowed, retry = limit.algorithm.judge(s, limit, now, n)
     if allowed then error(unsaved, 0) end
     local used, reset = limit.algorithm.usage(s, limit, now)
-    answer(i, 0, used, retry, reset)
+    set_verdict(i, 0, used, retry, reset)
   end
 
-  -- Saves what was charged. Where Redis refuses it (it is full, or a replica), what was to be charged is an error, and so is
-  -- the rest of its group, of which nothing has been written yet: only the first write of a script is refused.
+  -- Saves the charged keys. Redis refuses that if it is full or a replica; then the charged hits fail, and so does the rest of
+  -- their group. Nothing of that group has been written, because Redis refuses only the first write of a script.
   local function finish()
     local unsaved = {}
     for key, limit in pairs(charged) do
-      local tie = ties[key]
+      local group = group_of[key]
       if failed[key] then
-        -- is left as it is
-      elseif tie and tie.unsaved then
-        unsaved[key] = tie.unsaved
+        -- the key keeps its value
+      elseif group and group.unsaved then
+        unsaved[key] = group.unsaved
       else
         local ok, problem = pcall(limit.algorithm.save, KEYS[key], states[key], limit, resets[key], now, server)
         if not ok then
           unsaved[key] = text_of(problem)
-          if tie then tie.unsaved = unsaved[key] end
+          if group then group.unsaved = unsaved[key] end
         end
       end
     end
@@ -274,8 +284,8 @@ local function sharing()
       for t = 0, run.times - 1 do
         local key, i = run.key + t * run.step, run.first + t
         local problem = failed[key] or unsaved[key]
-        if unsaved[key] and not failed[key] and told[4 * i - 3] == 0 then
-          -- A denial stands whether or not it could be counted.
+        if unsaved[key] and not failed[key] and verdicts[4 * i - 3] == 0 then
+          -- A denial is valid even if it could not be counted.
           local ok
           ok, problem = pcall(deny_unsaved, key, i, run.limit, run.n, problem)
           if ok then problem = nil end
@@ -292,8 +302,8 @@ local decide_run, finish
 for _, run in ipairs(runs) do
   if run.kind >= 2 then
     local key = run.key
-    -- Many are read at once, which costs a third of a GET for each. What that does not give, for it is not there, is no string,
-    -- or the user may not use MGET, is asked for by itself.
+    -- MGET costs a third of a GET for each key. It returns nothing for keys that are absent or no strings, and an error if an
+    -- ACL forbids it; load reads such keys with GET.
     for from = 0, run.times - 1, 256 do
       local to, values = math.min(from + 256, run.times), {}
       if to - from > 1 then
@@ -317,18 +327,18 @@ for _, run in ipairs(runs) do
 end
 if finish then finish() end
 
--- A client leaves its connection to what is no master any more if the call itself says so.
+-- Clients leave a server that is no longer the master if the reply is an error.
 if is_replica then return redis.error_reply('READONLY a read only replica') end
 
--- Packed many at a time: a string for each would cost more than the numbers.
+-- Many verdicts are packed at a time. A string for each would cost more than its numbers.
 local most, numbers = 4 * PACKED, 4 * count
 local to = math.min(numbers, most)
-reply[1] = pack(string.sub(FORMAT, 1, 3 + 2 * to), server, unpack(told, 1, to))
+reply[1] = pack(string.sub(FORMAT, 1, 3 + 2 * to), server, unpack(verdicts, 1, to))
 if numbers > most then
   local parts = { reply[1] }
   for from = most + 1, numbers, most do
     to = math.min(from + most - 1, numbers)
-    parts[#parts + 1] = pack('>' .. string.sub(FORMAT, 4, 3 + 2 * (to - from + 1)), unpack(told, from, to))
+    parts[#parts + 1] = pack('>' .. string.sub(FORMAT, 4, 3 + 2 * (to - from + 1)), unpack(verdicts, from, to))
   end
   reply[1] = table.concat(parts)
 end

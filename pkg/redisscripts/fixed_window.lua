@@ -1,11 +1,11 @@
 -- fixed_window: hits counted in windows that do not overlap. Twin of pkg/limiters/fixedwindow.go.
 --
--- KEYS    one string of 16 bytes: the start of a window in µs since 1970, and what was counted in it
+-- KEYS    one string of 16 bytes: the start of a window in µs since 1970, and the hits counted in it.
 -- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), first_hit (0|1)
 -- units   times in µs since 1970, durations in µs
 -- reply   judge: fits (boolean), retry (-1 = never); usage: used, reset
 --
--- A state is the window at now. With first_hit a start of 0 means that none is open.
+-- A state is the window at now. With first_hit, a start of 0 means that no window is open.
 local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 
 function M.limit(text, at)
@@ -13,7 +13,7 @@ function M.limit(text, at)
   return { max = max, window = window, count_denied = count_denied == 1, first_hit = first_hit == 1 }
 end
 
--- v is what the key holds, false for nothing, s a state to use again, where there are such.
+-- v is the value of the key: false if it is absent, nil if it is unknown. s is a state to reuse, or nil.
 function M.load(key, l, now, v, s)
   local start, count, stored = 0, 0
   if v == nil then v = call('GET', key) end
@@ -59,14 +59,14 @@ function M.usage(s, l, now)
   return s.count, s.start + l.window - now
 end
 
--- The key of a window expires when the window has ended: only another window needs another expiry. To write over what is
--- there costs half as much as to set it.
+-- The key expires when its window has ended, so only a new window needs a new expiry. SETRANGE costs half as much as SET with
+-- an expiry.
 function M.save(key, s, _, reset)
   local value = pack('>I8I8', s.start, s.count)
   if s.stored == s.start then call('SETRANGE', key, '0', value) else call('SET', key, value, 'PX', digits(expiry(reset))) end
 end
 
--- The window that the key holds is the one at now, and the hits fit in it.
+-- For hits that fit in the stored window, if that is the window at now.
 function M.quick(key, l, now, v, n)
   if #v ~= 16 then return end
   local start, count = unpacked('>I8I8', v)

@@ -1,7 +1,7 @@
 -- funnel: holds up to a capacity and leaks max per window, continuously. Twin of pkg/limiters/funnel.go.
 --
--- KEYS    one string of 28 bytes: at, whole, frac, den: at time at (µs since 1970) it took whole + frac/den µs to drain; and
---         until when the key is kept, in s since 1970 by this server's clock
+-- KEYS    one string of 28 bytes: at, whole, frac, den, kept. At time at (µs since 1970) the funnel needed whole + frac/den µs
+--         to drain. The key expires at kept, in s since 1970 by this server's clock.
 -- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), capacity, and the time one hit takes to leave:
 --         p + r/den µs, in lowest terms
 -- units   times in µs since 1970, durations in µs
@@ -9,7 +9,7 @@
 local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 local floor, ceil = math.floor, math.ceil
 
--- What would pass 2^53 is split: a number of hits k is up to 2^33, and r and den are under 2^32.
+-- The time that k hits take to leave. Products beyond 2^53 are split: k is at most 2^33, and r and den are below 2^32.
 local function of(l, k)
   if l.r == 0 then return k * l.p, 0 end
   local high = floor(k / 65536)
@@ -37,9 +37,9 @@ local function up(a, af)
   return a
 end
 
--- How many hits take that long to leave, rounded up. The quotient of doubles is off by one at most, and of() is exact.
+-- The number of hits that take a + af/den µs to leave, rounded up. The quotient of doubles is off by at most 1; of() is exact.
 local function hits(l, a, af)
-  -- Below 2^53 a quotient that is not whole is not rounded to a whole one.
+  -- Below 2^53 a fractional quotient is never rounded to a whole number.
   if l.r == 0 and af == 0 then return math.min(ceil(a / l.p), MOST_HELD) end
   local n = floor((a + af / l.den) / (l.p + l.r / l.den))
   if n >= MOST_HELD then return MOST_HELD end
@@ -64,7 +64,7 @@ function M.limit(text, at)
   return l
 end
 
--- v is what the key holds, false for nothing, s a state to use again, where there are such.
+-- v is the value of the key: false if it is absent, nil if it is unknown. s is a state to reuse, or nil.
 function M.load(key, l, now, v, s)
   local at, a, af, den, kept = 0, 0, 0, 1, 0
   if v == nil then v = call('GET', key) end
@@ -80,7 +80,7 @@ function M.load(key, l, now, v, s)
   return s
 end
 
--- What is held, of the limit's fractions.
+-- The contents of the funnel in the limit's fractions, rounded up if they were stored in others.
 local function held(s, l)
   if s.den ~= l.den and s.frac > 0 then return s.whole + 1, 0 end
   return s.whole, s.frac
@@ -119,11 +119,11 @@ function M.usage(s, l, now)
   return hits(l, a, af), up(a, af) + s.at - now
 end
 
--- Until when a key is kept at least that is as good as new in reset µs, in s since 1970 by this server's clock.
+-- The earliest expiry of a key that has fully reset in reset µs, in s since 1970 by this server's clock.
 local function keep(reset, server) return (server / 1000 + expiry(reset)) / 1000 end
 
--- An expiry costs more than all else: it is set for a quarter longer than is needed, in whole seconds, and again when that is
--- no longer enough.
+-- Setting an expiry is the most expensive step. It is set a quarter longer than needed, in whole seconds, and again only when
+-- that is too short.
 function M.save(key, s, _, reset, _, server)
   if s.whole == 0 and s.frac == 0 then
     call('DEL', key)
@@ -139,7 +139,7 @@ function M.save(key, s, _, reset, _, server)
   end
 end
 
--- A hit takes whole µs to leave, the hits fit, and the key is kept for long enough.
+-- For hits that fit, if a hit takes whole µs to leave and the expiry is late enough.
 function M.quick(key, l, now, v, n, server)
   if l.r > 0 or n > l.capacity or #v ~= 28 then return end
   local at, a, af, _, kept = unpacked('>I8I8I4I4I4', v)

@@ -1,16 +1,16 @@
--- What every algorithm may use. MAX_HITS and MOST_HELD are those of pkg/limiters. A number passed to redis.call as a number
--- costs as much as the call itself: digits() writes a whole number, and no digit is lost.
+-- Helpers of all algorithms. MAX_HITS and MOST_HELD are those of pkg/limiters. Converting a number costs redis.call as much as
+-- the call itself, and may lose digits. digits() writes all digits of a whole number.
 local MAX_HITS, MOST_HELD = 2 ^ 52, 2 ^ 33
 local call, pack, unpacked = redis.call, struct.pack, struct.unpack
 
--- The least expiry, in ms, and the time for which a key is kept that is as good as new in reset µs: a second more than is
--- needed, for the expiry frees memory and decides nothing.
+-- The expiry, in ms, of a key that has fully reset in reset µs. It is at least soonest, and a second longer than needed: it
+-- only frees memory, and decides nothing.
 local soonest = 0
 local function expiry(reset) return math.max(math.ceil(reset / 1000) + 1000, soonest) end
 
 local function digits(n) return string.format('%d', n) end
 
--- whole_numbers reads a value that is so many bytes, as the format says. Any other is an error, as is what is one already.
+-- whole_numbers unpacks a value of a number of bytes by a format. Another length, or a value that is an error, is an error.
 local function whole_numbers(value, bytes, format)
   if #value ~= bytes then error(value.err or 'an unreadable value', 0) end
   local a, b, c, d, e = unpacked(format, value)

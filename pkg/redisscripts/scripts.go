@@ -1,8 +1,8 @@
-// Package redisscripts holds what Weir runs inside Redis: each algorithm of pkg/limiters once more in Lua, a file each,
-// and the driver that decides a batch of hits with them in one call. They are one script, so that Redis caches one.
+// Package redisscripts holds the Lua code that runs inside Redis. Each algorithm of pkg/limiters has a twin, and the driver
+// decides a batch of hits with them in one call. All of it is one script, so Redis caches one.
 //
-// The calling convention stands in the header of batch.lua; what an algorithm keeps in a key, and the numbers it takes,
-// in its own. Redis 6.2 or Valkey 7.2 is enough, without any module.
+// The header of batch.lua describes the arguments and the reply. The header of each algorithm describes its keys and its
+// numbers. The script needs no Redis module.
 package redisscripts
 
 import (
@@ -26,13 +26,13 @@ type Algorithm struct {
 	Source string
 }
 
-// Algorithms are the twins, by the names that limits use. Each is the file of its name; none has to be registered.
+// Algorithms are the twins, by the names of pkg/limiters. Each is the file of its name.
 var Algorithms = allAlgorithms()
 
 func allAlgorithms() []Algorithm {
 	entries, err := files.ReadDir(".")
 	if err != nil {
-		panic(err) // of files that are part of the program
+		panic(err) // impossible: the files are part of the program
 	}
 	var all []Algorithm
 	for _, entry := range entries {
@@ -49,19 +49,16 @@ func allAlgorithms() []Algorithm {
 	return all
 }
 
-// ReplyFields is how many elements of the reply belong to one hit.
-const ReplyFields = 4
-
-// packed is how many hits' answers are packed at a time: each is 4 values on Lua's stack.
+// packed is the number of verdicts that one call of struct.pack encodes. Each takes 4 values on Lua's stack.
 const packed = 64
 
-// Batch is the source of the one script, made of the driver and of algorithms.
+// Batch returns the source of the script: the driver with these algorithms.
 func Batch(algorithms ...Algorithm) string {
 	var b strings.Builder
 	b.WriteString(prelude)
-	// How the driver packs its reply. To make a string costs Lua as much as it is long, and one of the source is made once.
+	// The format of packed verdicts is a constant of the source, because building the string would cost Lua time in each call.
 	fmt.Fprintf(&b, "local PACKED, FORMAT = %d, '>I8%s'\n", packed, strings.Repeat("I1i8i8i8", packed))
-	// One function for all: in Lua each costs something by being there, and a batch uses one algorithm as a rule.
+	// One function defines all algorithms: creating closures costs Lua time, and most batches use one algorithm.
 	b.WriteString("local function algorithm_of(name)\n")
 	for _, a := range algorithms {
 		b.WriteString("if name == '" + a.Name + "' then\n" + a.Source + "end\n")

@@ -19,7 +19,7 @@ func TestEveryAlgorithmHasItsTwin(t *testing.T) {
 	}
 }
 
-// What a reader has to know before the first line of code stands above it.
+// The header of each script describes its interface.
 func TestEveryScriptHasAHeader(t *testing.T) {
 	sources := map[string]string{"batch": driver}
 	for _, a := range Algorithms {
@@ -35,7 +35,7 @@ func TestEveryScriptHasAHeader(t *testing.T) {
 	}
 }
 
-// Lua writes 1763683200000001 as 1.7636832e+15 unless it is told how; and only the driver reads a clock.
+// Lua writes 1763683200000001 as 1.7636832e+15 by default. Only the driver may read a clock.
 func TestNoScriptLosesDigitsOrBringsAClock(t *testing.T) {
 	loses := regexp.MustCompile(`tostring\(|cjson|[^.]\.\.[^.]`)
 	for _, a := range Algorithms {

@@ -1,19 +1,19 @@
--- sliding_log: allowed is what fits with the hits of the last window, (t - window, t]. Twin of pkg/limiters/slidinglog.go.
+-- sliding_log: hits are allowed if they fit with those of the last window, (t - window, t]. Twin of pkg/limiters/slidinglog.go.
 --
--- KEYS    records of 9 bytes, in the order of time: in a string, one after the other, or once there are more than SHORT, in
---         a list, until it is gone. A record (at, sum) says that up to and with time at (µs since 1970, modulo 2^51) sum
---         hits were logged (modulo 2^21, more than twice the largest max). Record 0 is no hit: its sum is the count before
---         the first, its time means nothing.
+-- KEYS    records of 9 bytes in the order of time. They are in one string, or in a list once there are more than SHORT. A list
+--         stays a list until it is empty. A record (at, sum) means that sum hits (modulo 2^21, more than twice the largest
+--         max) were logged until time at inclusive (µs since 1970, modulo 2^51). Record 0 is not a hit: its sum is the
+--         count before the first hit, and its time has no meaning.
 -- ARGV    the limit's numbers: max, window (µs), count_denied (0|1)
 -- units   times in µs since 1970, durations in µs
 -- reply   judge: fits (boolean), retry (-1 = never); usage: used, reset
 --
--- No command here takes time with the number of hits charged; what has left a list goes in one LTRIM, and what is asked of
--- it is a binary search by LINDEX.
+-- The cost of a call does not grow with the number of hits. One LTRIM removes expired records of a list, and a binary search
+-- by LINDEX finds the others.
 --
--- A state: of the records stored, first..tail stand, those of pend follow, base is the sum before the first, used what they
--- hold, newest the time of the last. To let the oldest go is to trim the log to the last one that left, which becomes
--- record 0.
+-- A state has the stored records from first to tail, followed by those of pend. The base is the sum before the first
+-- of these records. The number of hits in them is used, and the time of the last one is newest. Dropping the oldest records trims the
+-- log to the last dropped one, which becomes record 0.
 local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 local floor, max, min = math.floor, math.max, math.min
 local SUMS, TIMES, HALF = 2 ^ 21, 2 ^ 51, 2 ^ 50
@@ -25,7 +25,7 @@ local function record_of(at, sum)
   return pack('>I6I3', at % 2 ^ 48, floor(at / 2 ^ 48) * SUMS + sum)
 end
 
--- The time and the sum of the record at from. Its time is the one nearest to now of those that it may mean.
+-- The time and the sum of the record at byte from. Of the times that the stored one may stand for, it is the nearest to now.
 local function read(text, from, now)
   local low, rest = unpacked('>I6I3', text, from)
   local sum = rest % SUMS
@@ -53,7 +53,7 @@ end
 
 local function last(s) return s.tail + #s.pend end
 
--- The first index from low to high of which f(s, time, sum, x) is true; it is of all after it. high + 1 if of none.
+-- The first index from low to high for which f(s, time, sum, x) is true, or high + 1. f must be monotonic.
 local function search(s, low, high, now, f, x)
   while low <= high do
     local mid = floor((low + high) / 2)
@@ -67,7 +67,7 @@ local function is_after(_, at, _, edge) return at > edge end
 
 local function reaches(s, _, sum, n) return (sum - s.base + SUMS) % SUMS >= n end
 
--- The first record with which n hits, counted from the oldest, have been logged.
+-- The first record whose sum reaches n hits, counted from the oldest.
 local function up_to(s, now, n) return search(s, s.first, last(s), now, reaches, n) end
 
 function M.limit(text, at)
@@ -75,7 +75,7 @@ function M.limit(text, at)
   return { max = max, window = window, count_denied = count_denied == 1 }
 end
 
--- text is what the key holds, false for nothing, where that is known; a list is an error to who asks for a string.
+-- text is the value of the key: false if it is absent, nil if it is unknown. For a list, GET is an error.
 function M.load(key, l, now, text)
   if text == nil then text = redis.pcall('GET', key) end
   local s = { text = text or '', stored = 0, first = 1, tail = 0, pend = NONE, base = 0, used = 0, newest = 0 }
@@ -116,7 +116,7 @@ local function add(s, at, sum)
   if s.pend == NONE then s.pend = { r } else s.pend[#s.pend + 1] = r end
 end
 
--- Takes the last record out of what is stored, into pend, so that it can be changed.
+-- Moves the last stored record into pend, where it can be changed.
 local function pull_last(s, now)
   if #s.pend == 0 then
     add(s, record(s, s.tail, now))
@@ -125,7 +125,7 @@ local function pull_last(s, now)
   return s.pend[#s.pend]
 end
 
--- Lets go of what stands in pend before the first.
+-- Drops the records of pend that are before the first valid one.
 local function drop_front(s)
   if s.first > s.tail + 1 then
     for _ = 1, s.first - s.tail - 1 do table.remove(s.pend, 1) end
@@ -133,7 +133,7 @@ local function drop_front(s)
   end
 end
 
-local function give_back(s, now, n)
+local function refund(s, now, n)
   if n == s.used then
     s.first, s.tail, s.pend, s.base, s.used, s.newest = 1, 0, NONE, 0, 0, 0
     return
@@ -151,7 +151,7 @@ end
 function M.charge(s, l, now, n)
   if n < 0 then
     n = min(-n, s.used)
-    if n > 0 then give_back(s, now, n) end
+    if n > 0 then refund(s, now, n) end
     return n > 0
   end
   n = min(n, 2 * l.max)
@@ -180,7 +180,7 @@ function M.usage(s, l, now)
   return s.used, s.newest + l.window - now
 end
 
--- The expiry is set for a quarter of a window longer than is needed, by the first hit of each quarter.
+-- The expiry is set by the first hit of each quarter of a window, and is a quarter of a window longer than needed.
 local function keeps(s, l, now)
   if s.stored < 2 or s.first > 1 or s.tail == 0 then return false end
   local quarter = l.window / 4
@@ -201,7 +201,7 @@ end
 local function save_list(key, s, rest, px, l, now)
   local kept = keeps(s, l, now)
   if s.text or s.tail < s.first then
-    -- Another key than there was, without its expiry.
+    -- A new key, without the expiry of the old one.
     kept = false
     for i = s.tail, s.first, -1 do table.insert(rest, 1, record_of(record(s, i, now))) end
     table.insert(rest, 1, record_of(0, s.base))
@@ -236,7 +236,7 @@ function M.save(key, s, l, reset, now)
   end
 end
 
--- The log is short, all that it holds is of the window, the hits fit, and the expiry stands for this quarter of a window too.
+-- For hits that fit in a short log, if none of its records has expired and its expiry was set in this quarter of a window.
 function M.quick(key, l, now, v, n)
   local size = #v
   if size < 2 * SIZE or size >= SHORT * SIZE or size % SIZE > 0 then return end
