@@ -44,7 +44,7 @@ func tcp(t *testing.T) (quick, other net.Conn) {
 }
 
 // It is a net.Conn as any other: deadlines, what ends while it is read, what is done at once.
-func TestAConnection(t *testing.T) {
+func TestQuickIsANetConn(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ network, address string }{
 		{"tcp", "127.0.0.1:0"},
@@ -67,7 +67,7 @@ func TestAConnection(t *testing.T) {
 }
 
 // What does not fit in the socket at once is written as it is read.
-func TestALongWrite(t *testing.T) {
+func TestLongWrite(t *testing.T) {
 	t.Parallel()
 	c, other := tcp(t)
 	const size = 64 << 20
@@ -141,7 +141,7 @@ func looks(t *testing.T, c net.Conn) (n int) {
 }
 
 // Who looks whether the other side has ended the connection sees it, and that there is something to read.
-func TestWhoLooks(t *testing.T) {
+func TestPeekSeesClosedConnection(t *testing.T) {
 	t.Parallel()
 	c, other := tcp(t)
 	if n := looks(t, c); n != -1 {
@@ -170,7 +170,7 @@ func TestWhoLooks(t *testing.T) {
 }
 
 // What is no socket stays as it is.
-func TestNoSocket(t *testing.T) {
+func TestQuickOfOtherConnections(t *testing.T) {
 	t.Parallel()
 	a, b := net.Pipe()
 	defer a.Close()

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-func TestEveryAlgorithmHasItsTwin(t *testing.T) {
+func TestEveryAlgorithmHasALuaTwin(t *testing.T) {
 	var names []string
 	for _, a := range Algorithms {
 		names = append(names, a.Name)
@@ -20,7 +20,7 @@ func TestEveryAlgorithmHasItsTwin(t *testing.T) {
 }
 
 // The header of each script describes its interface.
-func TestEveryScriptHasAHeader(t *testing.T) {
+func TestLuaHeaders(t *testing.T) {
 	sources := map[string]string{"batch": driver}
 	for _, a := range Algorithms {
 		sources[a.Name] = a.Source
@@ -36,7 +36,7 @@ func TestEveryScriptHasAHeader(t *testing.T) {
 }
 
 // Lua writes 1763683200000001 as 1.7636832e+15 by default. Only the driver may read a clock.
-func TestNoScriptLosesDigitsOrBringsAClock(t *testing.T) {
+func TestLuaKeepsDigitsAndReadsNoClock(t *testing.T) {
 	loses := regexp.MustCompile(`tostring\(|cjson|[^.]\.\.[^.]`)
 	for _, a := range Algorithms {
 		for i, line := range strings.Split(a.Source, "\n") {

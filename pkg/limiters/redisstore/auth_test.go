@@ -22,7 +22,7 @@ var (
 	clusterRules = []string{"+cluster|slots", "+asking"}
 )
 
-func TestAURLPassesTheSuite(t *testing.T) {
+func TestStoreByURLPassesTheSuite(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "secret")
 	server.Login("", "secret")
 	limiterstest.Run(t, func(t *testing.T) limiters.Store {
@@ -40,7 +40,7 @@ func TestAURLPassesTheSuite(t *testing.T) {
 	}
 }
 
-func TestAUserOfTheACLPassesTheSuite(t *testing.T) {
+func TestACLUserPassesTheSuite(t *testing.T) {
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", aclRules...)
 	limiterstest.Run(t, func(t *testing.T) limiters.Store {
@@ -64,7 +64,7 @@ func TestAUserOfTheACLPassesTheSuite(t *testing.T) {
 }
 
 // SECURITY.md tells users of ACLs what these tests need.
-func TestTheACLThatIsToldIsTheOneThatIsTested(t *testing.T) {
+func TestSecurityPageListsTheTestedACL(t *testing.T) {
 	text, err := os.ReadFile("../../../SECURITY.md")
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestTheACLThatIsToldIsTheOneThatIsTested(t *testing.T) {
 	}
 }
 
-func TestAnErrorOfAuthShowsNoPassword(t *testing.T) {
+func TestAuthErrorsShowNoPassword(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "other")
 	for _, auth := range []string{"", "secret", "me:secret"} {
 		o := connect.Options{Addr: server.Addr}
@@ -91,7 +91,7 @@ func TestAnErrorOfAuthShowsNoPassword(t *testing.T) {
 }
 
 // A Redis, or what stands before one, repeats the arguments of a command that it does not know.
-func TestARedisThatRepeatsWhatItWasSentIsNotRepeated(t *testing.T) {
+func TestErrorsDoNotQuoteCommands(t *testing.T) {
 	for _, unknown := range []string{"AUTH", "EVALSHA"} {
 		server := redistest.Start(t, "--rename-command", unknown, "")
 		o := connect.Options{Addr: server.Addr}

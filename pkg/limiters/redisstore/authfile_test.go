@@ -78,7 +78,7 @@ func awaitAnswer(t *testing.T, s *Store, key string) int64 {
 
 // A password is rotated while hits arrive: connections that are there live on, new ones are made with the new password,
 // and no hit fails.
-func TestAPasswordIsRotatedUnderTraffic(t *testing.T) {
+func TestPasswordRotationUnderTraffic(t *testing.T) {
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", aclRules...)
 	secret := mount(t, "weir:secret\n")
@@ -111,7 +111,7 @@ func TestAPasswordIsRotatedUnderTraffic(t *testing.T) {
 
 // Between a password that Redis has and one that the file has there is none that is right: then the error says so, shows
 // neither, and ends when both are one.
-func TestAPasswordThatIsNotRedisYetIsAnErrorThatShowsNone(t *testing.T) {
+func TestWrongPasswordInFileIsReported(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "secret-of-redis")
 	server.Login("", "secret-of-redis")
 	secret := mount(t, "secret-of-file\r\n")
@@ -142,7 +142,7 @@ func TestAPasswordThatIsNotRedisYetIsAnErrorThatShowsNone(t *testing.T) {
 	}
 }
 
-func TestClusterAndSentinelsReadThePasswordForEachConnection(t *testing.T) {
+func TestPasswordFileIsReadForEachConnection(t *testing.T) {
 	t.Run("cluster", func(t *testing.T) {
 		c := redistest.StartCluster(t, 3)
 		for _, server := range c.Servers {

@@ -39,7 +39,7 @@ func answersAgain(t *testing.T, s *Store) {
 	})
 }
 
-func TestABrokenRedisIsNotWaitedFor(t *testing.T) {
+func TestBreakerRejectsWithoutWaiting(t *testing.T) {
 	server := redistest.Start(t)
 	s := New(connect.Options{Addr: server.Addr, Timeout: 50 * time.Millisecond}, Options{})
 	defer s.Close()
@@ -69,7 +69,7 @@ func TestABrokenRedisIsNotWaitedFor(t *testing.T) {
 }
 
 // One call is tried when the pause is over, and nobody joins it.
-func TestOneCallIsTriedAtATime(t *testing.T) {
+func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 	l := &queue{timeout: time.Second, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	trying, goOn := make(chan struct{}), make(chan error)
 	l.decide = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
@@ -98,7 +98,7 @@ func TestOneCallIsTriedAtATime(t *testing.T) {
 }
 
 // Whoever waits when the last of the calls fails is told so at once, and has charged nothing.
-func TestWhoWaitsIsTurnedAwayToo(t *testing.T) {
+func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	l := &queue{timeout: time.Minute, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	calling, goOn := make(chan struct{}), make(chan struct{})
 	l.decide = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
@@ -145,7 +145,7 @@ func TestWhoWaitsIsTurnedAwayToo(t *testing.T) {
 }
 
 // A client that gives Redis no time, or goes away, cannot turn the others away.
-func TestWhatACallSaysOfRedis(t *testing.T) {
+func TestJudgeErrors(t *testing.T) {
 	const timeout = 15 * time.Millisecond
 	wire := func(text string) error { return fmt.Errorf("take: %w", redisError(text)) }
 	for _, c := range []struct {
@@ -178,7 +178,7 @@ func TestWhatACallSaysOfRedis(t *testing.T) {
 
 // Under a load of which a call takes but a small part, those who go next have waited nearly as long as they may: the little
 // that is left of their time says as much of Redis as all of it.
-func TestALoadedRedisThatStandsStillBreaks(t *testing.T) {
+func TestBreakerOpensUnderLoad(t *testing.T) {
 	const timeout = 60 * time.Millisecond
 	l := &queue{timeout: timeout, maxBatch: 5, maxWaiting: 10_000, counts: &counts{}, running: &sync.WaitGroup{}}
 	l.decide = func(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
@@ -207,7 +207,7 @@ func TestALoadedRedisThatStandsStillBreaks(t *testing.T) {
 
 // Whatever calls come to, in any order: who is turned away has charged nothing, who is told a verdict is told its own and has
 // charged once, everybody is told in time, and the lane goes on.
-func TestALaneWhoseCallsFailAtRandom(t *testing.T) {
+func TestQueueWithRandomFailures(t *testing.T) {
 	const timeout, clients, each = 5 * time.Millisecond, 24, 60
 	for seed := range uint64(6) {
 		l := &queue{timeout: timeout, maxBatch: 7, maxWaiting: 12, counts: &counts{}, running: &sync.WaitGroup{}}

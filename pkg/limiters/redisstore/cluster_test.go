@@ -205,7 +205,7 @@ func theWorstPolicyIsTold(t *testing.T, c *redistest.Nodes) {
 	}
 }
 
-func TestNodesThatRepeatWhatTheyWereSentAreNotRepeated(t *testing.T) {
+func TestClusterErrorsDoNotQuoteCommands(t *testing.T) {
 	c := redistest.StartCluster(t, 2, "--rename-command", "EVALSHA", "")
 	s := openCluster(t, c)
 	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 2)...)
@@ -226,7 +226,7 @@ func TestNodesThatRepeatWhatTheyWereSentAreNotRepeated(t *testing.T) {
 	}
 }
 
-func TestOneRedisIsNoCluster(t *testing.T) {
+func TestSingleRedisIsNotACluster(t *testing.T) {
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{server.Addr}})
 	if _, err := take(t, s, hitsOf("a", "b")...); err == nil || !strings.Contains(err.Error(), "cluster support disabled") {
@@ -238,7 +238,7 @@ func TestOneRedisIsNoCluster(t *testing.T) {
 }
 
 // A Take that has to learn the slots first waits for that within its time, however slow the nodes are.
-func TestAClusterOfWhichNothingIsKnownCostsTheTimeout(t *testing.T) {
+func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ func (w *world) has(s *Store, now time.Time, hit limiters.Hit) {
 
 // Every key has an expiry, and never one before the key is as good as new: whatever is charged, given back and changed,
 // and however the clock goes.
-func TestAKeyIsKeptUntilItIsAsGoodAsNew(t *testing.T) {
+func TestKeysExpireAfterReset(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	for _, name := range limiters.Algorithms() {
@@ -97,7 +97,7 @@ func TestAKeyIsKeptUntilItIsAsGoodAsNew(t *testing.T) {
 }
 
 // A log of many times is a list: another key than the string it was.
-func TestALogThatBecomesAListExpires(t *testing.T) {
+func TestLogThatBecomesAListExpires(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 1000, Window: 24 * time.Hour})
@@ -119,7 +119,7 @@ func TestALogThatBecomesAListExpires(t *testing.T) {
 }
 
 // A key is new however early it is.
-func TestTheFirstWindowOfAllExpires(t *testing.T) {
+func TestFirstWindowExpires(t *testing.T) {
 	server := redistest.Start(t)
 	w := &world{t: t, c: server.Client(t), ends: map[string]time.Time{}}
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour})

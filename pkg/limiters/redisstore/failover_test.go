@@ -170,7 +170,7 @@ func awaitMaster(t *testing.T, server *redistest.Server) time.Time {
 }
 
 // A master dies with calls in flight. Sentinels make its replica the master; the store follows as soon as they say so.
-func TestASentinelFailoverIsFollowed(t *testing.T) {
+func TestSentinelFailoverIsFollowed(t *testing.T) {
 	for name, fail := range map[string]func(t *testing.T, w *redistest.Watched){
 		"killed": func(_ *testing.T, w *redistest.Watched) { w.Master.Stop() },
 		// It still answers: as a replica, when the Sentinels have told it so.
@@ -241,7 +241,7 @@ func TestASentinelFailoverIsFollowed(t *testing.T) {
 }
 
 // A master of a cluster dies, or hands over, with calls in flight: the store follows its replica.
-func TestAClusterFailoverIsFollowed(t *testing.T) {
+func TestClusterFailoverIsFollowed(t *testing.T) {
 	for name, fail := range map[string]func(t *testing.T, master, replica *redistest.Server){
 		"killed": func(_ *testing.T, master, _ *redistest.Server) { master.Stop() },
 		"frozen": func(t *testing.T, master, _ *redistest.Server) {
@@ -283,7 +283,7 @@ func TestAClusterFailoverIsFollowed(t *testing.T) {
 }
 
 // A node that has not all slots served says CLUSTERDOWN for its own, and is back when it has.
-func TestAClusterThatIsDownIsBackWhenItIsUp(t *testing.T) {
+func TestClusterRecoversAfterClusterDown(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	s := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout = time.Second })
 	mine, other := newLedger(t, s, keysOn(c, 1, 1)[0]), newLedger(t, s, keysOn(c, 2, 1)[0])
@@ -323,7 +323,7 @@ func TestAClusterThatIsDownIsBackWhenItIsUp(t *testing.T) {
 }
 
 // Connections that were begun while nothing answered are not kept for a failover to fail one call each.
-func TestConnectionsThatCameTooLateAreNotKept(t *testing.T) {
+func TestLateConnectionsAreNotKept(t *testing.T) {
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
 	own := authority.Issue(t, "weir")
@@ -362,7 +362,7 @@ func TestConnectionsThatCameTooLateAreNotKept(t *testing.T) {
 
 // What go-redis asks of a node by itself, without a deadline, has one: else a node that takes a connection and says nothing
 // holds up the question which slots are where for as long as connecting may take.
-func TestAskingForTheSlotsHasADeadline(t *testing.T) {
+func TestLoadingSlotsHasATimeout(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -109,7 +109,7 @@ func (l *ledger) settle() {
 }
 
 // A Redis that has been started and reads its file answers LOADING, and counts on from what was in it when it has.
-func TestARedisThatLoadsIsWaitedForByNobody(t *testing.T) {
+func TestLoadingRedisFailsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	addr := redistest.FreeAddr(t)
 	settings := []string{"--dir", dir, "--save", "3600 1000000", "--rdbcompression", "no"}
@@ -173,7 +173,7 @@ func behindName(t *testing.T, to string) (*Store, *redistest.Wire) {
 
 // A replica that serves nothing while it has no master says MASTERDOWN. Its connection is left, for the name may by now lead
 // to one that is a master.
-func TestAReplicaWithoutItsMasterIsLeft(t *testing.T) {
+func TestReplicaWithoutMasterIsLeft(t *testing.T) {
 	old, master := redistest.Start(t, "--replica-serve-stale-data", "no"), redistest.Start(t)
 	s, name := behindName(t, old.Addr)
 	l := newLedger(t, s, "k")
@@ -193,7 +193,7 @@ func TestAReplicaWithoutItsMasterIsLeft(t *testing.T) {
 }
 
 // A master that shall not go on without its replica (min-replicas-to-write) refuses what would write, and denies all the same.
-func TestAMasterWithoutItsReplicaChargesNothing(t *testing.T) {
+func TestMasterWithoutReplicaChargesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	one := limiters.Hit{Key: "k", Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour}), N: 1}
@@ -213,7 +213,7 @@ func TestAMasterWithoutItsReplicaChargesNothing(t *testing.T) {
 
 // Another client's script holds Redis: calls fail at their deadline, and after busy-reply-threshold, which was lua-time-limit, with
 // BUSY, until it ends or is killed. None of them is charged.
-func TestARedisThatIsBusyIsBackWhenTheScriptIsKilled(t *testing.T) {
+func TestBusyRedisRecoversAfterScriptKill(t *testing.T) {
 	server := redistest.Start(t, "--lua-time-limit", "200")
 	l := newLedger(t, openAt(t, connect.Options{Addr: server.Addr, Timeout: 100 * time.Millisecond}), "k")
 	l.back()
@@ -248,7 +248,7 @@ func TestARedisThatIsBusyIsBackWhenTheScriptIsKilled(t *testing.T) {
 
 // A script of ours that takes so long that somebody kills it charges nothing, fails the hits of that call, and no others. It
 // can be killed as long as it has written nothing.
-func TestACallThatIsKilledChargesNothing(t *testing.T) {
+func TestKilledScriptChargesNothing(t *testing.T) {
 	server := redistest.Start(t, "--lua-time-limit", "1")
 	s := open(t, server)
 	l := newLedger(t, s, "k")
@@ -288,7 +288,7 @@ func TestACallThatIsKilledChargesNothing(t *testing.T) {
 }
 
 // Scripts are flushed again and again while hits arrive: no hit fails, and none is charged twice.
-func TestScriptsThatAreFlushedUnderTrafficCostNoHit(t *testing.T) {
+func TestScriptFlushUnderTrafficLosesNoHit(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLedger(t, open(t, server), "k")
 	var stop atomic.Bool
@@ -314,7 +314,7 @@ func TestScriptsThatAreFlushedUnderTrafficCostNoHit(t *testing.T) {
 	l.settle()
 }
 
-func TestARedisThatIsAbsentAtFirstIsFound(t *testing.T) {
+func TestRedisThatStartsLaterIsFound(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	l := newLedger(t, openAt(t, connect.Options{Addr: addr, Timeout: 100 * time.Millisecond}), "k")
 	for range 2 * failuresToOpen {
@@ -330,7 +330,7 @@ func TestARedisThatIsAbsentAtFirstIsFound(t *testing.T) {
 }
 
 // A unix socket is a Redis as any other, and is found again when it has been made anew.
-func TestAUnixSocketPassesTheSuite(t *testing.T) {
+func TestUnixSocketPassesTheSuite(t *testing.T) {
 	socket := filepath.Join(shortDir(t), "redis.sock")
 	addr := redistest.FreeAddr(t)
 	start := func() *redistest.Server {
@@ -375,7 +375,7 @@ func shortDir(t *testing.T) string {
 
 // A Redis that is nearly as far away as a call may take, and one more round trip further than a new connection may: a
 // connection that is lost is made again all the same.
-func TestARedisThatIsFarAwayIsBackWhenAConnectionIsLost(t *testing.T) {
+func TestDistantRedisRecoversAfterLostConnection(t *testing.T) {
 	server := redistest.Start(t)
 	const roundTrip, timeout = 60 * time.Millisecond, 100 * time.Millisecond
 	far := redistest.Far(t, server.Addr, roundTrip)

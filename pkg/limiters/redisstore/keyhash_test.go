@@ -32,7 +32,7 @@ func domainOfKey(key string) string {
 	return domain
 }
 
-func TestStorePassesTheSuiteWithHiddenKeys(t *testing.T) {
+func TestHiddenKeysPassTheSuite(t *testing.T) {
 	server := redistest.Start(t)
 	opened := func(t *testing.T) limiters.Store {
 		return openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: secret})
@@ -46,7 +46,7 @@ func TestStorePassesTheSuiteWithHiddenKeys(t *testing.T) {
 	limiterstest.Races(t, []limiters.Store{opened(t), opened(t), opened(t)})
 }
 
-func TestNothingThatUsersSentIsInRedis(t *testing.T) {
+func TestHiddenKeysShowNoUserData(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client(t)
 	for _, tag := range []func(string) string{nil, domainOfKey} {
@@ -74,7 +74,7 @@ func TestNothingThatUsersSentIsInRedis(t *testing.T) {
 	}
 }
 
-func TestAnotherSecretIsAnotherKeySpace(t *testing.T) {
+func TestOtherSecretMakesOtherKeys(t *testing.T) {
 	server := redistest.Start(t)
 	hits := spokenBy("alice")
 	for _, with := range []string{"", secret, secret[1:] + "x", strings.ToUpper(secret), secret + "\x01"} {
@@ -93,7 +93,7 @@ func TestAnotherSecretIsAnotherKeySpace(t *testing.T) {
 }
 
 // Hidden, a key still has the limit in it, decides its slot by itself or by its tag, and is no key that is shown.
-func TestAHiddenKeyKeepsItsSlot(t *testing.T) {
+func TestHiddenKeyKeepsItsSlot(t *testing.T) {
 	funnel := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
 	seen := map[string]string{}
 	for _, tag := range []string{"", "a", "a}a", "3:ugc", "{"} {
@@ -127,7 +127,7 @@ func TestAHiddenKeyKeepsItsSlot(t *testing.T) {
 	}
 }
 
-func TestAnErrorOfAHiddenKeyShowsNothing(t *testing.T) {
+func TestHiddenKeyErrorsShowNoUserData(t *testing.T) {
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: secret})
 	hit := limiters.Hit{Key: "4:user=5:alice", Limit: hourly, N: 1}

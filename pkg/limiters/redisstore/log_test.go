@@ -54,7 +54,7 @@ func fill(tb testing.TB, c *redis.Client, key string, n int) {
 }
 
 // What fill writes is what the script itself would have written.
-func TestTheLogIsWrittenAsItsHeaderSays(t *testing.T) {
+func TestLogFormat(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	hit := limiters.Hit{Key: "k", Limit: millionAMinute, N: 1}
@@ -107,7 +107,7 @@ func stepOn(tb testing.TB, s *Store, n int64, after time.Duration) string {
 
 // A call on a log of a million hits runs a bounded number of commands, none of which takes time with the hits it charges,
 // gives back or drops, whatever has expired and however large n is. How long that is, the benchmark below tells.
-func TestALogOfAMillionIsWorkOfFewCommands(t *testing.T) {
+func TestLongLogNeedsFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	ctx := context.Background()
@@ -161,7 +161,7 @@ func commands(tb testing.TB, c *redis.Client) map[string]int {
 }
 
 // A log that becomes a list, and a string again, and so on: the sequences of the suite are too short for that.
-func TestALongLogIsAsTheReferenceHasIt(t *testing.T) {
+func TestLongLogMatchesReference(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	for seed := range uint64(6) {
@@ -209,8 +209,8 @@ func TestALongLogIsAsTheReferenceHasIt(t *testing.T) {
 	}
 }
 
-// BenchmarkALogOfAMillion tells how long a call holds Redis, by Redis' own slow log.
-func BenchmarkALogOfAMillion(b *testing.B) {
+// BenchmarkLongLog tells how long a call holds Redis, by Redis' own slow log.
+func BenchmarkLongLog(b *testing.B) {
 	server := redistest.Start(b)
 	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{})
 	defer s.Close()

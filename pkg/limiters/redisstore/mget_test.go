@@ -12,7 +12,7 @@ import (
 )
 
 // A user who may not use MGET, as those of before it was used, is served: each key is then read by itself.
-func TestMGETIsNotNeeded(t *testing.T) {
+func TestMGETIsOptional(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", slices.DeleteFunc(slices.Clone(aclRules), func(rule string) bool { return rule == "+mget" })...)

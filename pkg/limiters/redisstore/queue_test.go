@@ -78,7 +78,7 @@ func (q *stalled) resume() {
 }
 
 // What has waited goes in one call, in the order of arrival, and each Take is told what it would have been told alone.
-func TestWhatHasWaitedGoesInOneCall(t *testing.T) {
+func TestWaitersShareOneCall(t *testing.T) {
 	server := redistest.Start(t)
 	for _, name := range limiters.Algorithms() {
 		s := open(t, server)
@@ -117,7 +117,7 @@ func TestWhatHasWaitedGoesInOneCall(t *testing.T) {
 	}
 }
 
-func TestTakesOfSeveralTimesAndTooManyHitsGoInSeveralCalls(t *testing.T) {
+func TestBatchHasOneTimeAndAMaximumSize(t *testing.T) {
 	server := redistest.Start(t)
 	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{MaxBatch: 4})
 	defer s.Close()
@@ -145,7 +145,7 @@ func TestTakesOfSeveralTimesAndTooManyHitsGoInSeveralCalls(t *testing.T) {
 	}
 }
 
-func TestGroupsOfSeveralTakesAreNotOne(t *testing.T) {
+func TestBatchKeepsGroupsOfTakesApart(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	q := stall(t, server, s)
@@ -167,7 +167,7 @@ func TestGroupsOfSeveralTakesAreNotOne(t *testing.T) {
 	}
 }
 
-func TestWhoGivesUpWaitingIsNotCharged(t *testing.T) {
+func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	q := stall(t, server, s)
@@ -193,7 +193,7 @@ func TestWhoGivesUpWaitingIsNotCharged(t *testing.T) {
 	}
 }
 
-func TestPastTheBoundIsRefusedAtOnce(t *testing.T) {
+func TestFullQueueRejectsAtOnce(t *testing.T) {
 	server := redistest.Start(t)
 	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{MaxWaiting: 1})
 	defer s.Close()
@@ -215,7 +215,7 @@ func TestPastTheBoundIsRefusedAtOnce(t *testing.T) {
 }
 
 // A Redis that was frozen runs what it was sent when it thaws: by then those who asked have been told that it failed.
-func TestALateCallChargesNothing(t *testing.T) {
+func TestLateCallChargesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s := New(connect.Options{Addr: server.Addr, Timeout: 200 * time.Millisecond}, Options{})
 	defer s.Close()
@@ -261,7 +261,7 @@ func lookAt(t *testing.T, s *Store, key string) int64 {
 }
 
 // Whatever was thought of the server's clock, a call that was late for its sake is made again, and charges once.
-func TestAClockThatIsSetIsLearntAgain(t *testing.T) {
+func TestChangedServerClockIsLearned(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	for i, offset := range []time.Duration{-time.Hour, time.Hour, -24 * 365 * time.Hour, 0} {
@@ -272,7 +272,7 @@ func TestAClockThatIsSetIsLearntAgain(t *testing.T) {
 	}
 }
 
-func TestABugIsAnErrorOfThoseWhoWait(t *testing.T) {
+func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
 	l := &queue{timeout: patience, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	l.decide = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
@@ -309,7 +309,7 @@ func TestABugIsAnErrorOfThoseWhoWait(t *testing.T) {
 }
 
 // Runs say what the hits are, whatever follows what.
-func TestRunsAreTheHits(t *testing.T) {
+func TestRunsEncodeAllHits(t *testing.T) {
 	limits := []*limiters.Limit{hourly, millionAMinute}
 	var seen [kindMixed + 1]int
 	for range 2000 {
@@ -372,7 +372,7 @@ func TestRunsAreTheHits(t *testing.T) {
 }
 
 // Hits that are alone on their keys are decided each by its own limit and count, many or few, and one that fails fails alone.
-func TestHitsOfManyLimitsTravelTogether(t *testing.T) {
+func TestMixedRunsDecideEachHit(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s, reference := openAt(t, connect.Options{Addr: server.Addr}), limiterstest.NewReference()

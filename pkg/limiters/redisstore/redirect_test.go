@@ -26,7 +26,7 @@ func theSlot(c *redistest.Nodes) (slot, home int) {
 
 // A slot moves away while hits arrive from three replicas, of which one has never heard of the node it goes to: no hit
 // fails, none is lost, and none is charged twice. A call has keys that are at home, keys that have moved and new ones.
-func TestASlotThatMovesLosesNoHit(t *testing.T) {
+func TestMovingSlotLosesNoHit(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	slot, home := theSlot(c)
 	away := (home + 1) % 3
@@ -175,7 +175,7 @@ func behindWires(t *testing.T) (*redistest.Nodes, []*redistest.Wire, *Store) {
 }
 
 // The answer of a node is lost: what it has charged is charged once, its hits alone have errors, and nothing is resent.
-func TestALostConnectionNeverResends(t *testing.T) {
+func TestLostConnectionNeverResends(t *testing.T) {
 	c, wires, s := behindWires(t)
 	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 1)...)
 	look := func(want ...int64) {
@@ -220,7 +220,7 @@ func TestALostConnectionNeverResends(t *testing.T) {
 }
 
 // A node that is gone takes its own slots with it and no others, and nobody waits for it.
-func TestANodeThatIsGoneFailsItsOwnSlots(t *testing.T) {
+func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	s := openCluster(t, c)
 	keys := append(append(keysOn(c, 0, 2), keysOn(c, 1, 2)...), keysOn(c, 2, 1)...)

@@ -59,7 +59,7 @@ func takeGroups(t *testing.T, s *Store, groups ...limiters.Group) ([]limiters.Ve
 	return out, s.Take(context.Background(), time.Time{}, groups, out)
 }
 
-func TestAFlushedScriptIsSentAgain(t *testing.T) {
+func TestFlushedScriptIsSentAgain(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	for used := int64(1); used <= 3; used++ {
@@ -74,7 +74,7 @@ func TestAFlushedScriptIsSentAgain(t *testing.T) {
 }
 
 // Behind one name there may be another master tomorrow, while the one of today still answers as its replica.
-func TestAMasterThatBecomesAReplicaIsLeft(t *testing.T) {
+func TestDemotedMasterIsLeft(t *testing.T) {
 	old, master := redistest.Start(t), redistest.Start(t)
 	name := redistest.NewWire(t)
 	name.To(old.Addr)
@@ -100,7 +100,7 @@ func TestAMasterThatBecomesAReplicaIsLeft(t *testing.T) {
 }
 
 // Indices in a call have two bytes.
-func TestATakeOfTooManyHitsChargesNone(t *testing.T) {
+func TestTooManyHitsChargeNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	most := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 20, Window: time.Hour, Params: "window_start=first_hit"})
@@ -113,7 +113,7 @@ func TestATakeOfTooManyHitsChargesNone(t *testing.T) {
 	}
 }
 
-func TestABadKeyFailsAlone(t *testing.T) {
+func TestUnreadableKeyFailsAlone(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	ctx := context.Background()
@@ -154,7 +154,7 @@ func TestABadKeyFailsAlone(t *testing.T) {
 	}
 }
 
-func TestAGroupWithABadKeyIsNotCharged(t *testing.T) {
+func TestGroupWithUnreadableKeyIsNotCharged(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	bad := limiters.Hit{Key: "bad", Limit: hourly, N: 1}
@@ -165,7 +165,7 @@ func TestAGroupWithABadKeyIsNotCharged(t *testing.T) {
 	}
 }
 
-func TestAFullRedisFailsTheHitsThatWouldWrite(t *testing.T) {
+func TestFullRedisFailsCharges(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
 	if out, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); err != nil || out[0].Err != nil {
@@ -194,7 +194,7 @@ func full(t *testing.T, c *redis.Client, is bool) {
 }
 
 // What is known to be denied is denied, though the denied hit cannot be counted: an attacker must not get in by filling Redis.
-func TestAFullRedisStillDenies(t *testing.T) {
+func TestFullRedisStillDenies(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
 	for _, name := range limiters.Algorithms() {
@@ -218,7 +218,7 @@ func TestAFullRedisStillDenies(t *testing.T) {
 }
 
 // A group is charged whole or not at all, when Redis refuses one of its writes too.
-func TestAFullRedisChargesNoPartOfAGroup(t *testing.T) {
+func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
 	limit := func(name string) *limiters.Limit {
@@ -256,7 +256,7 @@ func TestAFullRedisChargesNoPartOfAGroup(t *testing.T) {
 }
 
 // Every key has an expiry, and never one before the key is as good as new.
-func TestNoKeyIsWithoutAnExpiry(t *testing.T) {
+func TestEveryKeyHasAnExpiry(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	ctx := context.Background()
@@ -285,7 +285,7 @@ func TestNoKeyIsWithoutAnExpiry(t *testing.T) {
 	}
 }
 
-func TestBracesInAKeyDoNotMoveItToAnotherSlot(t *testing.T) {
+func TestBracesInKeyDoNotChangeSlot(t *testing.T) {
 	long := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
 	tag := func(key string) string {
 		_, rest, _ := strings.Cut(key, "{")
@@ -301,7 +301,7 @@ func TestBracesInAKeyDoNotMoveItToAnotherSlot(t *testing.T) {
 }
 
 // A tag decides the slot, and no two keys with tags are one key.
-func TestATagDecidesTheSlot(t *testing.T) {
+func TestTagDecidesTheSlot(t *testing.T) {
 	funnel := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
 	seen := map[string]string{}
 	for _, tag := range []string{"", "a", "a}a", "3:ugc", "1:}", "{", "1:a"} {
@@ -324,7 +324,7 @@ func TestATagDecidesTheSlot(t *testing.T) {
 	}
 }
 
-func TestARedisThatIsNotThereIsAnErrorThatNamesIt(t *testing.T) {
+func TestUnreachableRedisErrorNamesItsAddress(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	s := New(connect.Options{Addr: addr, Timeout: time.Second}, Options{})
 	defer s.Close()
@@ -337,7 +337,7 @@ func TestARedisThatIsNotThereIsAnErrorThatNamesIt(t *testing.T) {
 	}
 }
 
-func TestTheEvictionPolicyIsTold(t *testing.T) {
+func TestEvictionPolicy(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
 	if policy, err := open(t, server).EvictionPolicy(context.Background()); err != nil || policy != "allkeys-lru" {
 		t.Errorf("%q, %v, want allkeys-lru", policy, err)
@@ -345,7 +345,7 @@ func TestTheEvictionPolicyIsTold(t *testing.T) {
 }
 
 // A server that accepts and never answers costs a call its timeout and no more, and no hit is sent a second time.
-func TestASilentRedisCostsTheTimeoutAndIsAskedOnce(t *testing.T) {
+func TestSilentRedisCostsOneTimeoutAndOneCall(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

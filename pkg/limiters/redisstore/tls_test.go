@@ -33,7 +33,7 @@ func openAt(t *testing.T, c connect.Options, o ...Options) *Store {
 	return s
 }
 
-func TestTLSWithAClientCertificatePassesTheSuite(t *testing.T) {
+func TestTLSPassesTheSuite(t *testing.T) {
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
 	own := authority.Issue(t, "weir")
@@ -45,7 +45,7 @@ func TestTLSWithAClientCertificatePassesTheSuite(t *testing.T) {
 	})
 }
 
-func TestWhomTLSBelieves(t *testing.T) {
+func TestTLSVerification(t *testing.T) {
 	authority, other := certtest.New(t), certtest.New(t)
 	here := redistest.StartTLS(t, authority, "127.0.0.1")
 	elsewhere := redistest.StartTLS(t, authority, "elsewhere.test")
@@ -78,7 +78,7 @@ func TestWhomTLSBelieves(t *testing.T) {
 }
 
 // A certificate that was renewed is shown from the next connection on.
-func TestACertificateIsReadAgainForEachConnection(t *testing.T) {
+func TestClientCertificateIsReadForEachConnection(t *testing.T) {
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
 	own := certtest.New(t).Issue(t, "weir")

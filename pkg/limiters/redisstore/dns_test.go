@@ -109,7 +109,7 @@ func (z *zone) answer(query []byte) []byte {
 }
 
 // A name that leads elsewhere is asked for anew as soon as a connection has to be made, and nothing is remembered of it.
-func TestANameIsResolvedForEachConnection(t *testing.T) {
+func TestHostNameIsResolvedForEachConnection(t *testing.T) {
 	z := newZone(t)
 	old := redistest.Start(t)
 	_, port, _ := net.SplitHostPort(old.Addr)
@@ -145,7 +145,7 @@ func TestANameIsResolvedForEachConnection(t *testing.T) {
 }
 
 // Nodes of a cluster that tell their names, not their addresses, are found by these, wherever they lead.
-func TestNamesThatNodesTellAreResolvedForEachConnection(t *testing.T) {
+func TestHostNamesOfClusterNodesAreResolved(t *testing.T) {
 	z := newZone(t)
 	c := redistest.StartCluster(t, 3, "--cluster-preferred-endpoint-type", "hostname")
 	for i, server := range c.Servers {
@@ -179,7 +179,7 @@ func TestNamesThatNodesTellAreResolvedForEachConnection(t *testing.T) {
 }
 
 // Sentinels that name the master by its name are believed, wherever it leads.
-func TestANameThatSentinelsTellIsResolved(t *testing.T) {
+func TestHostNameFromSentinelsIsResolved(t *testing.T) {
 	w := redistest.StartSentinels(t, "mymaster", 1, redistest.Secrets{})
 	_, port, _ := net.SplitHostPort(w.Master.Addr)
 	sentinel := w.Sentinels[0].Client(t)
