@@ -66,12 +66,25 @@ func blocks(t *testing.T, info string) []block {
 }
 
 func TestEveryBlockIsChecked(t *testing.T) {
-	known := []string{"sh cluster shadow-mode", "sh cluster no-limits", "sh passing", "text passing", "promql", "sh unblock-find", "text key",
+	known := []string{"sh image", "sh cluster shadow-mode", "sh cluster no-limits", "sh passing", "text passing", "promql", "sh unblock-find", "text key",
 		"sh unblock-delete", "sh unblock-refund", "sh envoy-off", "sh envoy-on", "text output", "sh run", "sh demo", "sh cluster", "yaml kustomization", "yaml apply", "yaml envoy-cluster", "yaml envoy-tls", "yaml envoy-rate-limits"}
 	for _, p := range pages(t) {
 		for _, b := range fence.FindAllStringSubmatch(p.text, -1) {
 			if !slices.Contains(known, b[2]) {
 				t.Errorf("%s: nobody checks a block %q:\n%s", p.path, b[2], b[3])
+			}
+		}
+	}
+}
+
+// The commands that build and load the image use the name that the manifests use.
+func TestImageCommandsNameTheImageOfTheManifests(t *testing.T) {
+	image := weirOf(t, build(t, k8s+"/overlays/redis")).Spec.Template.Spec.Containers[0].Image
+	name, tag, _ := strings.Cut(image, ":")
+	for _, b := range blocks(t, "sh image") {
+		for _, want := range []string{"make image IMAGE=" + name + " TAG=" + tag + "\n", "kind load image-archive dist/weir-linux-amd64.tar\n"} {
+			if !strings.Contains(b.text, want) {
+				t.Errorf("%s: no %q in\n%s", b.page, want, b.text)
 			}
 		}
 	}
