@@ -118,6 +118,9 @@ func (r *reader) knows(key, value *yaml.Node, in *section) bool {
 // unknown reports a key that in does not have.
 func (r *reader) unknown(key *yaml.Node, in *section) {
 	remedy, found := nearest(key.Value, in.names())
+	if name, _, joined := strings.Cut(key.Value, ":"); joined && in.key(name) != nil {
+		remedy, found = spaceRemedy, true
+	}
 	for _, other := range sections {
 		if best := closest(key.Value, other.names()); !found && !in.strict && best != "" {
 			remedy, found = "did you mean '"+best+"'? It belongs in "+other.name, true

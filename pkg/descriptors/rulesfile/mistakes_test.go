@@ -87,6 +87,15 @@ func TestMistakes(t *testing.T) {
 			"4:12: the alias '*css' has no anchor '&css': quote it if it is text: '*css'"},
 		{"two colons", "domain: d\ndescriptors:\n  - key: user: admin\n", "3:3: a value contains ': ': quote the value, or begin a new line"},
 		{"no colon", "domain: d\ndescriptors\n", "2:1: this line has no ': ': write 'key: value'"},
+		{"no space after a colon", "domain: d\ndescriptors:\n  - key:user\n",
+			"3:5: an item of descriptors is the text 'key:user', not a map: write a space after ':'"},
+		{"no space in braces", limit("unit:day, requests_per_unit: 1"),
+			"4:18: unknown key 'unit:day' in a rate_limit: write a space after ':'"},
+		{"an item without its dash", "domain: d\ndescriptors:\n  - key: user\n  value: x\n",
+			"4:3: the indentation does not fit the lines above: align the line with the keys or the '-' of its level"},
+		{"an indented top key", "domain: d\n descriptors: []\n",
+			"2:2: the indentation does not fit the lines above: align the line with the keys or the '-' of its level"},
+		{"Windows line ends", "domain: d\r\ndescriptors:\r\n\t- key: user\r\n", "3:1: a tab indents this line: use spaces"},
 		{"not UTF-8", "domain: d\ndescriptors:\n  - key: caf\xe9\n", "3:13: this is not UTF-8 text: save the file as UTF-8"},
 	} {
 		got := "nothing"

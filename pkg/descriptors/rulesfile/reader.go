@@ -61,6 +61,8 @@ func (r *reader) record(to *Faults, n *yaml.Node, remedy, message string) {
 	*to = append(*to, f)
 }
 
+const spaceRemedy = "write a space after ':'"
+
 // printable replaces control characters, so that a message stays on one line.
 func printable(c rune) rune {
 	if unicode.IsControl(c) {
@@ -177,7 +179,11 @@ func (r *reader) maps(f field) []*yaml.Node {
 		case !ok:
 			return nil
 		case item.Kind != yaml.MappingNode:
-			r.fault(item, "write a map after each '- '", "an item of %s is %s, not a map", f.key.Value, shape(item))
+			remedy := "write a map after each '- '"
+			if item.Kind == yaml.ScalarNode && strings.Contains(item.Value, ":") {
+				remedy = spaceRemedy
+			}
+			r.fault(item, remedy, "an item of %s is %s, not a map", f.key.Value, shape(item))
 		default:
 			maps = append(maps, item)
 		}

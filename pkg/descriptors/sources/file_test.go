@@ -77,14 +77,14 @@ func TestReadErrorsNameThePath(t *testing.T) {
 		make func(t *testing.T, dir string)
 		want string // with the path of the folder left out
 	}{
-		{"missing", func(t *testing.T, dir string) { must(t, os.Remove(dir)) }, "stat : no such file or directory"},
+		{"missing", func(t *testing.T, dir string) { must(t, os.Remove(dir)) }, "read : no such file or directory"},
 		{"empty", func(*testing.T, string) {}, "read : no rules file in this folder"},
 		{"only hidden", func(t *testing.T, dir string) { write(t, dir+"/.a", "") },
 			"read : no rules file in this folder"},
 		{"dangling", func(t *testing.T, dir string) {
 			write(t, dir+"/b", "")
 			link(t, "nowhere", dir+"/a")
-		}, "stat /a: no such file or directory"},
+		}, "read /a: no such file or directory"},
 		{"circle", func(t *testing.T, dir string) {
 			write(t, dir+"/a/b", "")
 			link(t, "..", dir+"/a/up")

@@ -35,7 +35,7 @@ func list(path string) (*listing, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return l, err
+		return l, readError(err)
 	case info.Mode().IsRegular():
 		l.files = []listed{{path, path, info.Size(), info.ModTime()}}
 		return l, nil
@@ -70,11 +70,20 @@ func (l *listing) folder(path, name string, parents []os.FileInfo) error {
 	return first
 }
 
+// readError names the path of a failed system call without the name of the call.
+func readError(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return fmt.Errorf("read %s: %w", path.Path, path.Err)
+	}
+	return err
+}
+
 func (l *listing) entry(path, name string, parents []os.FileInfo) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return err
+		return readError(err)
 	case info.Mode().IsRegular():
 		l.files = append(l.files, listed{name, path, info.Size(), info.ModTime()})
 	case info.IsDir():

@@ -281,7 +281,7 @@ func TestWatchReportsAMissingFileOnce(t *testing.T) {
 	w := start(t, &sources.File{Path: dir + "/a", Poll: time.Millisecond})
 	w.await("a=1")
 	must(t, os.Remove(dir+"/a"))
-	w.await("error stat " + dir + "/a: no such file")
+	w.await("error read " + dir + "/a: no such file")
 	must(t, os.WriteFile(dir+"/b", []byte("1"), 0o600))
 	must(t, os.Rename(dir+"/b", dir+"/a"))
 	w.await("a=1")
