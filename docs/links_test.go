@@ -1,4 +1,4 @@
-// Package docs holds the documentation. Its tests check the links of every page, the index, and the list of packages.
+// Package docs holds the documentation. Its tests check the links of every page, the index, the list of packages, and the recipes.
 package docs
 
 import (
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 const root = ".."
@@ -98,6 +100,23 @@ func TestPackagesOfContributingExist(t *testing.T) {
 		}
 		if info, err := os.Stat(filepath.Join(root, name)); err != nil || !info.IsDir() {
 			t.Errorf("CONTRIBUTING.md: no folder %s", name)
+		}
+	}
+}
+
+func TestRecipesAreRules(t *testing.T) {
+	text, err := os.ReadFile("recipes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := regexp.MustCompile("(?ms)^```yaml rules\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
+	if len(all) < 6 {
+		t.Fatalf("%d recipes: this test no longer reads the page", len(all))
+	}
+	for _, m := range all {
+		_, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "recipe", Data: []byte(m[1])})
+		if err != nil || len(warnings) > 0 {
+			t.Errorf("%s\n%v %v", m[1], err, warnings)
 		}
 	}
 }
