@@ -11,14 +11,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// An answer is what a client got: a response or an error.
+// An answer is the result of a call: a response or an error.
 type answer struct {
 	response *ratelimitv3.RateLimitResponse
 	err      error
 }
 
-// String is all of an answer, the same text for the same answer. Of an error it tells only that it is one: the codes
-// differ on purpose, as the table differences shows.
+// String returns the whole answer as text; equal answers have equal texts. It does not include the code of an error, because
+// the codes differ intentionally (see the table differences).
 func (a answer) String() string {
 	if a.err != nil {
 		return "error"
@@ -26,7 +26,7 @@ func (a answer) String() string {
 	return canonical(a.response)
 }
 
-// canonical is a message as JSON with its keys in order; protojson's own text changes from build to build.
+// canonical returns a message as JSON with sorted keys. The text of protojson itself changes from build to build.
 func canonical(m proto.Message) string {
 	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
@@ -42,8 +42,8 @@ func canonical(m proto.Message) string {
 	return string(b)
 }
 
-// brief is what does not depend on the clock: the overall code, and of each descriptor its code, its limit and what is
-// left. For an error it is the gRPC code.
+// brief returns the parts of an answer that do not depend on the clock: the overall code, and per descriptor the code, the
+// limit and the remaining hits. For an error it returns the gRPC code.
 func (a answer) brief() string {
 	if a.err != nil {
 		return status.Code(a.err).String()

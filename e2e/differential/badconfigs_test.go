@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	loads = "" // as the text that is wanted: none
+	loads = "" // the wanted text of a file without faults
 	begin = "domain: d\ndescriptors:\n"
 	plain = "plain words, with the remedy"
 )
 
-// configs are files with what is wrong in them: want is the incumbent's text, which Weir's contains. Where they differ,
-// ours or theirs says so, and why tells the reason.
+// configs are rules files, most of them with a fault. want is the error text of envoyproxy/ratelimit, which Weir's text must
+// contain. If the two differ, ours or theirs is set, and why gives the reason.
 var configs = []struct {
 	name, text   string
 	want         string
-	ours, theirs string // "": as want; "loads" that it does
+	ours, theirs string // "" means want; "loads" means that the file loads
 	why          string
 	env          string
 	more         string // another file
@@ -57,7 +57,7 @@ var configs = []struct {
 		text: begin + "  - {key: k, value: v, descriptors: [{key: x, value: '1'}, {key: x, value: '1'}]}\n",
 		want: "duplicate descriptor composite key 'd.k_v.x_1'"},
 	{name: "the same text from other pairs", text: begin + "  - {key: a, value: b}\n  - {key: a_b}\n",
-		want: "duplicate descriptor composite key 'd.a_b'", ours: "loads", why: "DESIGN.md, Settings: matching by pairs"},
+		want: "duplicate descriptor composite key 'd.a_b'", ours: "loads", why: "Weir matches keys and values, not joined text"},
 	{name: "no unit",
 		text: begin + "  - {key: k, rate_limit: {requests_per_unit: 1}}\n", want: "invalid rate limit unit ''"},
 	{name: "a bad unit", text: begin + "  - {key: k, rate_limit: {unit: foo, requests_per_unit: 1}}\n",
@@ -115,9 +115,9 @@ var configs = []struct {
 	{name: "null where a limit stands", text: begin + "  - {key: k, value: null, rate_limit: null}\n", want: loads},
 }
 
-// TestConfigs holds `weir check`, and the incumbent, to what they say of a config. The text of weir check contains the
-// incumbent's; what the incumbent takes loads.
-func TestConfigs(t *testing.T) {
+// `weir check` and envoyproxy/ratelimit must give the texts in configs, and Weir must load every file that
+// envoyproxy/ratelimit loads.
+func TestRulesFileErrors(t *testing.T) {
 	t.Parallel()
 	binary, err := weirBinary()
 	if err != nil {
@@ -140,7 +140,7 @@ func TestConfigs(t *testing.T) {
 			out, err := cmd.CombinedOutput()
 			judge(t, expected(c.want, c.ours), string(out), err == nil)
 		})
-		t.Run("incumbent/"+c.name, func(t *testing.T) {
+		t.Run("envoyproxy-ratelimit/"+c.name, func(t *testing.T) {
 			t.Parallel()
 			said := firstLoad(t, incumbentBinary(t), files, c.env)
 			judge(t, expected(c.want, c.theirs), said, strings.Contains(said, loaded))
@@ -173,18 +173,18 @@ func judge(t *testing.T, want, said string, loaded bool) {
 
 const loaded = "Successfully loaded new configuration"
 
-// firstLoad is what the incumbent logs of the first config that it sees.
+// firstLoad returns the log of envoyproxy/ratelimit after its first attempt to load files.
 func firstLoad(t *testing.T, binary string, files []file, env string) string {
 	t.Helper()
 	s, _, _ := runSide(t, binary, files, "LOG_LEVEL=info", env)
 	for range 3000 {
-		// Text in a log is quoted.
+		// The log quotes texts.
 		if log := s.log.String(); strings.Contains(log, loaded) || strings.Contains(log, "Error loading new configuration") {
 			return unquoted.Replace(log)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatal(fmt.Sprint("the incumbent loads nothing and tells no error:\n", s.log))
+	t.Fatal(fmt.Sprint("envoyproxy/ratelimit logs neither a load nor an error:\n", s.log))
 	return ""
 }
 

@@ -2,5 +2,5 @@ package differential
 
 import "syscall"
 
-// childAttr lets a server end with the test that started it: one that crashes or is killed leaves nothing behind.
+// childAttr makes a server end with the test process that started it.
 func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -4,5 +4,5 @@ package differential
 
 import "syscall"
 
-// childAttr is nothing in particular where a child cannot be told to end with its parent.
+// childAttr returns nil, because only Linux can end a child with its parent.
 func childAttr() *syscall.SysProcAttr { return nil }

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The shares of requests that may be lost to the clock, and to exceptions about counters, before a run says too little.
+// A run fails if a larger share of its requests is discarded: because a window turned, or because of exceptions about counters.
 const (
 	mostDiscarded = 0.5 // a slow machine beside other tests loses a quarter
 	mostExcepted  = 0.35
@@ -24,21 +24,22 @@ const (
 // differs if a second has just begun.
 const minLateness = 50 * time.Millisecond
 
-// mostReported differences are told of one run.
+// mostReported is the number of differences that a run reports.
 const mostReported = 3
 
-// A comparison asks both sides the same, one request after another.
+// A comparison sends the same requests to both sides, one after another.
 type comparison struct {
 	theirs, ours *side
 	settings     settings
 
-	lost map[string]string // why a counter is the same on both sides no longer, by the incumbent's name of it
-	unit map[string]string // the unit that a counter was first asked under
-	full map[string]uint32 // the limit that a counter was over, and so is in the incumbent's local cache
+	// By the name of a counter in envoyproxy/ratelimit:
+	lost map[string]string // the reason why the two sides may count differently
+	unit map[string]string // the unit of the first request
+	full map[string]uint32 // the limit that the counter was over, so that their local cache holds it
 
-	past                               map[string][]string // what was asked of a counter, for the report of a difference
+	past                               map[string][]string // earlier requests by counter, for the report of a difference
 	asked, turned, excepted, different int
-	used                               map[string]int // how often an exception held
+	used                               map[string]int // uses of each exception
 	slowest                            time.Duration  // the longest call so far
 	overs, errors, limited             int
 }
@@ -51,7 +52,7 @@ func newComparison(theirs, ours *side, s settings) *comparison {
 	}
 }
 
-// A pair is the answers to one request, and when it was asked.
+// A pair is one request, both answers, and the time of the calls.
 type pair struct {
 	request      *request
 	theirs, ours answer
@@ -71,8 +72,8 @@ func (c *comparison) ask(ctx context.Context, r *request) pair {
 	return p
 }
 
-// counters are the incumbent's names of what the request was counted on, "" where there was none: the text that it
-// makes a key of, but with the rule's name for a counter that is shared; at a time within that counter's window.
+// counters returns, per descriptor, the name of its counter in envoyproxy/ratelimit, or "" without one. The name is the text of
+// the key in the window at the given time. A shared counter has the name of its rule instead of the text.
 func (p *pair) counters(at time.Time) []string {
 	names := make([]string, len(p.request.GetDescriptors()))
 	for i, s := range p.theirs.response.GetStatuses() {
@@ -102,7 +103,7 @@ var seconds = map[ratelimitv3.RateLimitResponse_RateLimit_Unit]int64{
 	ratelimitv3.RateLimitResponse_RateLimit_YEAR:   365 * day,
 }
 
-// compare asks one request and reports a difference.
+// compare sends one request and reports a difference.
 func (c *comparison) compare(t *testing.T, r *request) {
 	t.Helper()
 	p := c.ask(t.Context(), r)
@@ -149,7 +150,7 @@ func (c *comparison) compare(t *testing.T, r *request) {
 	}
 }
 
-// drop notes which counters the two sides may no longer have alike, and tells why a pair is not compared, "" if it is.
+// drop records the counters on which the two sides may differ from now on. It returns the reason not to compare p, or "".
 func (c *comparison) drop(p *pair, before, after []string) (why string) {
 	seen := map[string]bool{}
 	for i, name := range after {
@@ -158,7 +159,7 @@ func (c *comparison) drop(p *pair, before, after []string) (why string) {
 		}
 		l := p.theirs.response.GetStatuses()[i].GetCurrentLimit()
 		if before[i] != name {
-			// One side may have counted in the window before.
+			// One side may have counted in the previous window.
 			c.lost[name] = windowTurned
 		}
 		unit := l.GetUnit().String()
@@ -172,7 +173,7 @@ func (c *comparison) drop(p *pair, before, after []string) (why string) {
 				c.lost[name] = cachedOverrides
 			}
 			s := p.theirs.response.GetStatuses()[i]
-			// A rule in shadow mode is over without saying so.
+			// A rule in shadow mode does not report that it is over its limit.
 			hidden := strings.Contains(l.GetName(), shadowName) && s.GetLimitRemaining() == 0
 			if _, known := c.full[name]; !known && (hidden || s.GetCode() == over || s.GetDurationUntilReset() == nil) {
 				c.full[name] = l.GetRequestsPerUnit()
@@ -183,19 +184,19 @@ func (c *comparison) drop(p *pair, before, after []string) (why string) {
 			c.used[reason]++
 		}
 		if l.GetRequestsPerUnit() == 0 && c.lost[name] == "" {
-			c.lost[name] = zeroCounts // from the next hit on: this one both deny, unless it is a look
+			c.lost[name] = zeroCounts // from the next hit on: both sides deny this one, unless it is a peek
 			if n := p.request.GetDescriptors()[i].GetHitsAddend(); seen[name] || n != nil && n.GetValue() == 0 {
 				why = zeroCounts
 			}
 		}
 		if c.settings.stops && seen[name] && why == "" {
-			why = askedTwice
+			why = chargedTwice
 			c.used[why]++
 		}
 		seen[name] = true
 	}
 	for name := range seen {
-		// Where one that is over stops the others, what cannot be told of one counter cannot be told of the others.
+		// If a counter over its limit keeps the others from being charged, a doubt about one counter is a doubt about all.
 		if c.settings.stops && why != "" && c.lost[name] == "" {
 			c.lost[name] = why
 		}
@@ -203,7 +204,7 @@ func (c *comparison) drop(p *pair, before, after []string) (why string) {
 	return why
 }
 
-// agree holds ours to what the incumbent of July would have answered, and tells which exceptions that took.
+// agree reports whether the answers are equal after the exceptions, and which exceptions were needed.
 func agree(p *pair) (same bool, used []string) {
 	if p.theirs.String() == p.ours.String() {
 		return true, nil
@@ -220,7 +221,7 @@ func agree(p *pair) (same bool, used []string) {
 	return canonical(theirs) == canonical(ours), used
 }
 
-// report prints all that it takes to see a difference again.
+// report prints a difference and the earlier requests to the counters involved.
 func (c *comparison) report(t *testing.T, p *pair, counters []string) {
 	t.Helper()
 	var b strings.Builder
@@ -230,17 +231,17 @@ func (c *comparison) report(t *testing.T, p *pair, counters []string) {
 	for i, d := range p.request.GetDescriptors() {
 		fmt.Fprintf(&b, "descriptors[%d] %v\n", i, d)
 		if len(theirs) > i && len(ours) > i && !proto.Equal(theirs[i], ours[i]) {
-			fmt.Fprintf(&b, "  incumbent: %v\n  weir:      %v\n", theirs[i], ours[i])
+			fmt.Fprintf(&b, "  envoyproxy/ratelimit: %v\n  weir:                 %v\n", theirs[i], ours[i])
 		}
 	}
-	fmt.Fprintf(&b, "incumbent: %v %s\nweir:      %v %s\n", p.theirs, errorText(p.theirs), p.ours, errorText(p.ours))
+	fmt.Fprintf(&b, "envoyproxy/ratelimit: %v %s\nweir:                 %v %s\n", p.theirs, errorText(p.theirs), p.ours, errorText(p.ours))
 	for i, name := range counters {
 		past := c.past[name]
 		if name == "" || len(past) < 2 {
 			continue
 		}
 		past = past[:len(past)-1]
-		fmt.Fprintf(&b, "asked of the counter of descriptors[%d] before, %d times:\n", i, len(past))
+		fmt.Fprintf(&b, "%[2]d earlier requests to the counter of descriptors[%[1]d]:\n", i, len(past))
 		for _, line := range past[max(0, len(past)-8):] {
 			b.WriteString("  " + line + "\n")
 		}
@@ -255,7 +256,7 @@ func errorText(a answer) string {
 	return status.Convert(a.err).String()
 }
 
-// counted is how often each exception held in all runs.
+// counted has the uses of each exception in all runs.
 var counted struct {
 	sync.Mutex
 	of map[string]int
@@ -270,7 +271,7 @@ func count(name string, n int) {
 	counted.of[name] += n
 }
 
-// sum prints what a run was worth.
+// sum logs the figures of a run, and fails it if it compared too little.
 func (c *comparison) sum(t *testing.T) {
 	t.Helper()
 	share := func(n int) float64 { return float64(n) / float64(max(1, c.asked)) }

@@ -10,15 +10,15 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// A step is a request with the answer of each side, as answer.brief tells it.
+// A step is a request with the answers of both sides, as texts of answer.brief.
 type step struct {
 	ask          *request
 	theirs, ours string
 }
 
-// A difference is one that is meant, with the rules and the requests that show it. Rules are the descriptors of a
-// domain of its own, named domain. Units are long, so that no window turns in between. OPEN in a reason: it follows
-// from how Weir is, and is not yet in the list of DESIGN.md, Settings.
+// A difference is intentional. Its rules are the descriptors of a domain of its own; its steps show the difference. The units
+// are long, so that no window turns between two steps. "January" and "July" are versions of envoyproxy/ratelimit in 2026: the
+// tests run January's, and Weir follows July's.
 type difference struct {
 	name, reason string
 	env          string
@@ -46,11 +46,11 @@ func noKey() *descriptor {
 	return &descriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{{Value: "v"}}}
 }
 
-// differences are those that random requests do not make. Together with exceptions they are the whole list.
+// differences are the intentional differences that random requests do not meet. Together with exceptions the list is complete.
 var differences = []difference{
 	{
 		name: "wildcards anywhere", domain: "wild",
-		reason: "July: a star may stand anywhere, any number of times (ratelimit.md 1.4); January: at the end alone",
+		reason: "July allows any number of stars at any position, January one star at the end",
 		rules: `[{key: mid, value: a*c, rate_limit: {unit: year, requests_per_unit: 5}},
 			{key: lead, value: '*z', rate_limit: {unit: year, requests_per_unit: 5}},
 			{key: two, value: '*m*', rate_limit: {unit: year, requests_per_unit: 5}},
@@ -67,7 +67,7 @@ var differences = []difference{
 	},
 	{
 		name: "matching by pairs", domain: "pairs",
-		reason: "DESIGN.md, Settings: matching compares keys and values, never joined text",
+		reason: "Weir compares keys and values, never joined text",
 		rules: `[{key: a, value: b_c, rate_limit: {unit: year, requests_per_unit: 5}},
 			{key: x_y, rate_limit: {unit: year, requests_per_unit: 5}}]`,
 		steps: []step{
@@ -79,7 +79,7 @@ var differences = []difference{
 	},
 	{
 		name: "keys by pairs", domain: "keys",
-		reason: "DESIGN.md, Settings: key text; theirs lets counters of other entries run together (ratelimit.md §8, 10)",
+		reason: "entries with the same joined text share a counter of envoyproxy/ratelimit, but not of Weir",
 		rules: `[{key: a, rate_limit: {unit: year, requests_per_unit: 5},
 			descriptors: [{key: b, rate_limit: {unit: year, requests_per_unit: 5}}]}]`,
 		steps: []step{
@@ -89,7 +89,7 @@ var differences = []difference{
 	},
 	{
 		name: "unit_multiplier", domain: "multiplier",
-		reason: "DESIGN.md, Settings: unit_multiplier in an override is honoured",
+		reason: "Weir applies unit_multiplier in an override",
 		rules:  `[]`,
 		steps: []step{
 			{
@@ -100,7 +100,7 @@ var differences = []difference{
 	},
 	{
 		name: "refund", domain: "refund",
-		reason: "after July (#1140): is_negative_hits gives back; January charges (ratelimit.md 2.3)",
+		reason: "is_negative_hits refunds since envoyproxy/ratelimit#1140; January charges",
 		rules:  `[{key: k, rate_limit: {unit: year, requests_per_unit: 5}}]`,
 		steps: []step{
 			{ask("refund", withHits(desc("k", "v"), 4)), "OK: OK 5/YEAR left 1", "OK: OK 5/YEAR left 1"},
@@ -110,8 +110,8 @@ var differences = []difference{
 	},
 	{
 		name: "a limit of 0 counts nothing", domain: "zero",
-		reason: "DESIGN.md, The algorithms: max 0 denies every n > 0 and writes nothing; so a look is denied from the first on, which " +
-			"theirs is once one was denied. OPEN: not in DESIGN.md, Settings",
+		reason: "a limit of 0 denies every hit and writes nothing, so Weir denies the first peek; envoyproxy/ratelimit denies peeks " +
+			"only after a denied hit",
 		rules: `[{key: z, rate_limit: {unit: year, requests_per_unit: 0}}]`,
 		steps: []step{
 			{ask("zero", withHits(desc("z", "v"), 0)), "OK: OK 0/YEAR left 0", "OVER_LIMIT: OVER_LIMIT 0/YEAR left 0"},
@@ -123,7 +123,7 @@ var differences = []difference{
 	},
 	{
 		name: "gRPC codes", domain: "codes",
-		reason: "DESIGN.md, Settings: gRPC codes; ratelimit.md §9: safe to differ",
+		reason: "Weir returns INVALID_ARGUMENT for invalid requests; to Envoy every error is the same",
 		rules:  `[]`,
 		steps: []step{
 			{ask("", desc("k", "v")), "Unknown", "InvalidArgument"},
@@ -132,8 +132,8 @@ var differences = []difference{
 	},
 	{
 		name: "huge hits", domain: "huge",
-		reason: "theirs turns negative above 2^63, and then the key is an error until its window ends (ratelimit.md 2.3); " +
-			"DESIGN.md: above 2^52 is read as 2^52",
+		reason: "a counter of envoyproxy/ratelimit overflows at 2^63, and then every request is an error until the window ends; " +
+			"Weir caps hits at 2^52",
 		rules: `[{key: k, rate_limit: {unit: year, requests_per_unit: 5}}]`,
 		steps: []step{
 			{ask("huge", withHits(desc("k", "v"), 1<<63)), "Unknown", "OVER_LIMIT: OVER_LIMIT 5/YEAR left 0"},
@@ -143,13 +143,13 @@ var differences = []difference{
 	},
 	{
 		name: "empty key", domain: "empty",
-		reason: "Envoy's own check of the message asks for a key of one character or more",
+		reason: "Envoy's validation of the message requires a key of at least one character",
 		rules:  `[{key: k, rate_limit: {unit: year, requests_per_unit: 5}}]`,
 		steps:  []step{{ask("empty", noKey()), "OK: OK", "InvalidArgument"}},
 	},
 	{
 		name: "bad override in an unknown domain", domain: "known",
-		reason: "in a domain that it knows, the incumbent dies of it (ratelimit.md §8, 1): INVALID_ARGUMENT in both",
+		reason: "in a known domain envoyproxy/ratelimit crashes on it; Weir returns INVALID_ARGUMENT in both cases",
 		rules:  `[]`,
 		steps: []step{
 			{ask("unknown", withLimit(desc("k", "v"), 5, typev3.RateLimitUnit_UNKNOWN)), "OK: OK", "InvalidArgument"},
@@ -157,7 +157,7 @@ var differences = []difference{
 	},
 	{
 		name: "override per week", domain: "week",
-		reason: "Envoy's unit of an override has no week; the incumbent takes the number of its own unit for it. OPEN",
+		reason: "Envoy has no week as the unit of an override; envoyproxy/ratelimit reads the number as its own unit",
 		rules:  `[]`,
 		steps: []step{
 			{ask("week", withLimit(desc("k", "v"), 5, 7)), "OK: OK 5/WEEK left 4", "InvalidArgument"},
@@ -165,7 +165,7 @@ var differences = []difference{
 	},
 	{
 		name: "override without entries", domain: "none",
-		reason: "DESIGN.md, Rules: a descriptor without entries is OK without a limit",
+		reason: "Weir answers a descriptor without entries with OK and no limit",
 		rules:  `[]`,
 		steps: []step{
 			{ask("none", withLimit(desc(), 5, typev3.RateLimitUnit_YEAR)), "OK: OK 5/YEAR left 4", "OK: OK"},
@@ -173,7 +173,7 @@ var differences = []difference{
 	},
 	{
 		name: "quota of July", domain: "quota",
-		reason: "July: overall is over when all quotas are, and each is told as it is (ratelimit.md 2.4)",
+		reason: "July denies the request if all quotas are over, and reports the code of each",
 		rules: `[{key: q, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 1}},
 			{key: p, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 5}}]`,
 		steps: []step{
@@ -185,8 +185,8 @@ var differences = []difference{
 		},
 	},
 	{
-		name: "a rule on trial and a request that stops", env: stopOn, domain: "trial",
-		reason: "what is over in shadow mode denies nothing; theirs charges nothing else while it is over, and so lets all pass. OPEN",
+		name: "a rule in shadow mode with all-or-nothing", env: stopOn, domain: "trial",
+		reason: "a rule in shadow mode denies nothing; while it is over, envoyproxy/ratelimit charges no other limit and lets all requests pass",
 		rules: `[{key: trial, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}},
 			{key: real, rate_limit: {unit: year, requests_per_unit: 2}}]`,
 		steps: []step{
@@ -197,8 +197,8 @@ var differences = []difference{
 		},
 	},
 	{
-		name: "quotas and a request that stops", env: stopOn, domain: "quotas",
-		reason: "a quota that is over denies nothing while another has room; theirs charges nothing else while it is over. OPEN",
+		name: "quotas with all-or-nothing", env: stopOn, domain: "quotas",
+		reason: "a quota denies nothing while another has room; while one is over, envoyproxy/ratelimit charges no other limit",
 		rules: `[{key: q, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 1}},
 			{key: p, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2}}]`,
 		steps: []step{
@@ -209,9 +209,9 @@ var differences = []difference{
 		},
 	},
 	{
-		name: "a counter twice in one request that stops", env: stopOn, domain: "twice",
-		reason: "theirs holds each to the count before the request, which is not atomic (ratelimit.md §8, 14). " +
-			"OPEN: that Weir tells the first, which alone would fit, as over",
+		name: "one counter twice in a request with all-or-nothing", env: stopOn, domain: "twice",
+		reason: "envoyproxy/ratelimit checks each hit against the count before the request, which is not atomic; Weir checks the sum, " +
+			"and denies both",
 		rules: `[{key: k, rate_limit: {unit: year, requests_per_unit: 3}}]`,
 		steps: []step{
 			{ask("twice", withHits(desc("k", "v"), 2), withHits(desc("k", "v"), 2)),
@@ -221,7 +221,7 @@ var differences = []difference{
 	},
 	{
 		name: "the local cache and a larger limit", env: cacheOn, domain: "cached",
-		reason: "ratelimit.md §8, 13 (#1077): theirs denies any limit once one is over; Weir remembers which",
+		reason: "once a counter is over one limit, their cache denies it under every limit (envoyproxy/ratelimit#1077); Weir's caches the limit, too",
 		rules:  `[]`,
 		steps: []step{
 			{ask("cached", withHits(withLimit(desc("k", "v"), 1, typev3.RateLimitUnit_YEAR), 2)),
@@ -241,11 +241,11 @@ func filesOfDifferences(env string) (files []file) {
 	return files
 }
 
-// unindent makes YAML's flow style of what is indented with tabs in here.
+// unindent turns the tabs of a Go raw string into spaces, which YAML requires.
 func unindent(s string) string { return strings.ReplaceAll(s, "\t", "  ") }
 
-// TestDifferences holds both sides to the differences that are meant: one that is gone is to leave the table.
-func TestDifferences(t *testing.T) {
+// Both sides must give the answers in the table. A difference that no longer exists must leave it.
+func TestIntentionalDifferences(t *testing.T) {
 	incumbentBinary(t)
 	for _, env := range []string{"", cacheOn, stopOn} {
 		files := filesOfDifferences(env)
@@ -262,11 +262,11 @@ func TestDifferences(t *testing.T) {
 			t.Run(d.name, func(t *testing.T) {
 				differs := slices.ContainsFunc(d.steps, func(s step) bool { return s.theirs != s.ours })
 				if !differs {
-					t.Error("no difference is asked for")
+					t.Error("the steps show no difference")
 				}
 				for i, s := range d.steps {
 					if got := theirs.ask(t.Context(), s.ask); got.brief() != s.theirs {
-						t.Errorf("step %d %v\nincumbent: %s %s\nwant:      %s", i, s.ask, got.brief(), errorText(got), s.theirs)
+						t.Errorf("step %d %v\nenvoyproxy/ratelimit: %s %s\nwant: %s", i, s.ask, got.brief(), errorText(got), s.theirs)
 					}
 					if got := ours.ask(t.Context(), s.ask); got.brief() != s.ours {
 						t.Errorf("step %d %v\nweir: %s %s\nwant: %s", i, s.ask, got.brief(), errorText(got), s.ours)

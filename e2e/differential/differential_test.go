@@ -8,26 +8,26 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// settings are what the comparison has to know of an environment.
+// settings are the properties of a configuration that affect the comparison.
 type settings struct {
 	cached, globalShadow, globalQuota bool
 	neverOver                         bool
-	stops                             bool // what is over keeps the others from being charged
+	stops                             bool // a counter over its limit keeps the others from being charged
 }
 
-// A configuration is an environment under which both run, with rules of its own.
+// A configuration is an environment for both sides. It gets rules of its own.
 type configuration struct {
 	name     string
 	settings settings
 	merged   bool // a domain is in two files
-	second   bool // limits per second are on a Redis of their own
+	second   bool // limits per second have a Redis of their own
 	env      []string
 }
 
 var configurations = []configuration{
 	{name: "plain"},
 	{name: "plain again"},
-	// Without the variable ours has a cache, and theirs none.
+	// By default Weir has a cache and envoyproxy/ratelimit none.
 	{name: "local cache", settings: settings{cached: true},
 		env: []string{"LOCAL_CACHE_SIZE_IN_BYTES=1048576"}},
 	{name: "key prefix and jitter",
@@ -48,10 +48,10 @@ var configurations = []configuration{
 	{name: "a Redis for seconds", second: true, env: []string{"REDIS_PERSECOND=true"}},
 }
 
-// TestSameAnswers asks both sides thousands of random requests under each configuration.
-func TestSameAnswers(t *testing.T) {
+// Both sides must give the same answers to thousands of random requests under each configuration.
+func TestRandomRequestsGetTheSameAnswers(t *testing.T) {
 	incumbentBinary(t)
-	// A group, so that what follows it runs once all of it has.
+	// Run returns after all parallel subtests.
 	t.Run("of", func(t *testing.T) {
 		for i, c := range configurations {
 			t.Run(c.name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestSameAnswers(t *testing.T) {
 		}
 	})
 	for _, e := range exceptions {
-		// The others depend on the hour. An exception that nothing needs is to leave the table.
+		// An exception without a rewrite depends on the time of day. One that nothing needs must leave the table.
 		if e.rewrite != nil && counted.of[e.name] == 0 && flag.Lookup("test.run").Value.String() == "" {
 			t.Errorf("the exception %q was never needed", e.name)
 		}
@@ -92,6 +92,6 @@ func sameAnswers(t *testing.T, c configuration, stream uint64) {
 		for _, f := range files {
 			t.Logf("%s:\n%s", f.name, f.text)
 		}
-		t.Logf("the same again: go test ./e2e/differential -run '%s$' -seed %d -requests %d", t.Name(), *seed, *requests)
+		t.Logf("to repeat: go test ./e2e/differential -run '%s$' -seed %d -requests %d", t.Name(), *seed, *requests)
 	}
 }

@@ -15,59 +15,58 @@ const (
 	ok   = ratelimitv3.RateLimitResponse_OK
 	over = ratelimitv3.RateLimitResponse_OVER_LIMIT
 
-	windowTurned    = "the window turned while it was asked"
+	windowTurned    = "the window turned during the request"
 	unitNotInKey    = "the unit is not in the key"
 	cachedOverrides = "the local cache denies a larger limit"
 	zeroCounts      = "a limit of 0 counts nothing"
-	askedTwice      = "a counter twice in one request"
+	chargedTwice    = "a counter twice in one request"
 )
 
-// exceptions are where answers to random requests may differ, and why: the whole list. One without a rewrite is about
-// a counter, which is not compared until its window ends; one with a rewrite turns the incumbent's answer into the one
-// that is due, or takes out of both what is not compared, and tells whether it did.
+// exceptions is the complete list of reasons for which answers to random requests may differ. If rewrite is nil, the counter
+// concerned is not compared until its window ends. Otherwise rewrite changes theirs to the expected answer, or removes from both
+// the parts that are not compared. It reports whether it changed anything.
 var exceptions = []struct {
 	name, reason string
 	rewrite      func(p *pair, theirs, ours *response) bool
 }{
 	{
 		name:   windowTurned,
-		reason: "nobody can ask two servers at one instant",
+		reason: "two servers cannot receive a request at the same instant",
 	},
 	{
 		name: unitNotInKey,
-		reason: "an override and a rule of other units share a counter where their windows begin together " +
-			"(ratelimit.md §8, 10); DESIGN.md: key text differs, and keys hold W",
+		reason: "an override and a rule with different units share a counter of envoyproxy/ratelimit if their windows begin together; " +
+			"Weir's keys include the window",
 	},
 	{
 		name: cachedOverrides,
-		reason: "with the local cache on, a key that was over one limit is over any until the window ends " +
-			"(ratelimit.md §8, 13; #1077); the deny cache of Weir remembers the limit too",
+		reason: "with the local cache, a key over one limit is over every limit until the window ends (envoyproxy/ratelimit#1077); " +
+			"Weir's deny cache includes the limit",
 	},
 	{
-		name: askedTwice,
-		reason: "with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT theirs holds each of the two to the count before the " +
-			"request, which is not atomic (ratelimit.md §8, 14); Weir decides a request as one group, in order",
+		name: chargedTwice,
+		reason: "with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT envoyproxy/ratelimit checks both against the count before the request, " +
+			"which is not atomic; Weir decides a request as one group",
 	},
 	{
 		name: zeroCounts,
-		reason: "the incumbent counts what a limit of 0 denies, and only then denies looks, and a larger override starts from " +
-			"there; DESIGN.md, The algorithms: max 0 denies every n > 0 and writes nothing. OPEN",
+		reason: "envoyproxy/ratelimit counts the hits that a limit of 0 denies; peeks and larger overrides see that count. In Weir a " +
+			"limit of 0 writes nothing",
 	},
 	{
 		name: "quota of July",
-		reason: "in January a quota that is over was told as OK without a reset, and the overall code was never over; " +
-			"in July it is told as it is, and overall is over when all quotas are (ratelimit.md 2.4)",
+		reason: "January reports a quota over its limit as OK without a reset and never denies the request; July reports it as " +
+			"OVER_LIMIT and denies the request if all quotas are over",
 		rewrite: quotaOfJuly,
 	},
 	{
-		name: "metadata of July",
-		reason: "dynamic metadata of January tells quotaModeViolations and quotaModeEnabled, which July does not " +
-			"(ratelimit.md 2.6)",
+		name:    "metadata of July",
+		reason:  "January's dynamic metadata has quotaModeViolations and quotaModeEnabled, July's does not",
 		rewrite: metadataOfJuly,
 	},
 	{
 		name:    "text of an override",
-		reason:  "the spaces in the text of a message change from build to build, on purpose (ratelimit.md 2.6)",
+		reason:  "the spaces in the text form of a message change from build to build",
 		rewrite: overrideText,
 	},
 }
@@ -80,7 +79,7 @@ func quotaOfJuly(p *pair, theirs, _ *response) bool {
 		if !unlimited && (p.settings.globalQuota || strings.Contains(l.GetName(), quotaName)) {
 			quotas++
 		}
-		if l != nil && s.GetDurationUntilReset() == nil { // nothing else leaves it out
+		if l != nil && s.GetDurationUntilReset() == nil { // no other status omits it
 			full++
 			s.Code, s.DurationUntilReset, used = over, reset(l, p.from), true
 		}

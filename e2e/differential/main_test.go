@@ -1,13 +1,11 @@
-// Package differential holds Weir to the incumbent, envoyproxy/ratelimit itself: both run side by side on the same
-// files and the same environment, each on a Redis of its own, are asked the same and must answer the same. It has tests
-// only.
+// Package differential compares Weir with envoyproxy/ratelimit. Both run with the same rules files and environment, each on a
+// Redis of its own. They receive the same requests and must give the same answers. The package has tests only.
 //
-// Where the two may differ is data: the table exceptions for what the random requests meet, and the table differences
-// for what is asked on purpose, with both answers and the reason. What `go install` gives is the incumbent of January
-// 2026; the judge is what it did in July (DESIGN.md and the notes on its behaviour), so a part of both tables is its
-// own change.
+// Two tables list where the answers may differ, with the reasons: exceptions for random requests, and differences for chosen
+// requests. The binary is envoyproxy/ratelimit of January 2026, the newest that `go install` builds. Weir follows the version of
+// July 2026, so some entries are changes of envoyproxy/ratelimit itself.
 //
-// INCUMBENT names the binary; `tools/ensure incumbent` builds it.
+// The variable INCUMBENT names the binary of envoyproxy/ratelimit; `tools/ensure incumbent` builds it.
 package differential
 
 import (
@@ -21,15 +19,15 @@ import (
 )
 
 var (
-	seed     = flag.Uint64("seed", 1, "of the random rules and requests")
-	requests = flag.Int("requests", 2000, "to each configuration")
-	weir     = flag.String("weir", "", "a binary of Weir in place of the one built from this tree")
+	seed     = flag.Uint64("seed", 1, "the seed of the random rules and requests")
+	requests = flag.Int("requests", 2000, "the number of requests per configuration")
+	weir     = flag.String("weir", "", "a binary of Weir to test instead of one built from this tree")
 )
 
 // built is Weir, built once for all tests.
 var built, removeBuilt = harness.BuildOnce()
 
-// weirBinary is the Weir that is tested.
+// weirBinary returns the path of the Weir to test.
 func weirBinary() (string, error) {
 	if *weir != "" {
 		return *weir, nil
@@ -49,8 +47,8 @@ func run(m *testing.M) int {
 		code = 1
 	}
 	if _, missing := findIncumbent(); missing != nil {
-		// A skipped test is silent unless somebody asks with -v. This is not to go unseen.
-		fmt.Fprintln(os.Stderr, "differential: THE COMPARISON WITH THE INCUMBENT DID NOT RUN:", missing)
+		// Without -v a skipped test prints nothing.
+		fmt.Fprintln(os.Stderr, "differential: THE COMPARISON WITH envoyproxy/ratelimit DID NOT RUN:", missing)
 	}
 	return code
 }
@@ -63,8 +61,8 @@ func findIncumbent() (string, error) {
 	return exec.LookPath(name)
 }
 
-// incumbentBinary skips the test where there is none, and fails it where there must be one: INCUMBENT_REQUIRED=1, or
-// INCUMBENT names what is not there.
+// incumbentBinary returns the path of envoyproxy/ratelimit. Without a binary it skips the test, or fails it if INCUMBENT is set or
+// INCUMBENT_REQUIRED is 1.
 func incumbentBinary(t *testing.T) string {
 	t.Helper()
 	path, err := findIncumbent()
@@ -72,9 +70,9 @@ func incumbentBinary(t *testing.T) string {
 	case err == nil:
 		return path
 	case os.Getenv("INCUMBENT_REQUIRED") == "1" || os.Getenv("INCUMBENT") != "":
-		t.Fatal("the incumbent is required: ", err)
+		t.Fatal("no binary of envoyproxy/ratelimit: ", err)
 	default:
-		t.Skip("NOT COMPARED with the incumbent: ", err)
+		t.Skip("NOT COMPARED with envoyproxy/ratelimit: ", err)
 	}
 	return ""
 }

@@ -30,10 +30,10 @@ const (
 	never = "{}"
 )
 
-// TestMetadata holds Weir to the metadata of descriptors, which the incumbent of January lacks: those that passed are
-// merged, the first value wins (ratelimit.md 2.6). Its bugs stay behind: what one request merged is not in the next
-// one's (§8, 3), and what a detailed_metric has is not lost (§8, 4).
-func TestMetadata(t *testing.T) {
+// The metadata of allowed descriptors is merged, and the first value wins. January's envoyproxy/ratelimit has no metadata, so
+// only Weir is tested. Two bugs of July's must not exist here: one request's metadata in the next response, and no metadata with
+// detailed_metric.
+func TestMetadataIsMerged(t *testing.T) {
 	weir := startWeir(t, []file{{"meta.yaml", metadataRules}}, "RESPONSE_DYNAMIC_METADATA=true")
 	cases := []struct {
 		ask  *request
@@ -55,7 +55,7 @@ func TestMetadata(t *testing.T) {
 		for _, c := range cases {
 			got := weir.ask(t.Context(), c.ask)
 			if c.want == `{"detailed":true}` && got.brief() == "OVER_LIMIT: OVER_LIMIT 5/YEAR left 0" {
-				continue // asked often enough
+				continue // the rule allows five hits
 			}
 			m := got.response.GetDynamicMetadata().GetFields()["metadata"].GetStructValue()
 			if text := canonical(m); text != c.want {
@@ -64,7 +64,7 @@ func TestMetadata(t *testing.T) {
 		}
 	}
 	check()
-	// At once, and again: nobody writes into what the rules hold.
+	// Concurrent requests must not change the metadata of the rules.
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {

@@ -16,10 +16,10 @@ type (
 	entry      = commonv3.RateLimitDescriptor_Entry
 )
 
-// ask is a request of descriptors, as desc makes them.
+// ask returns a request for descriptors.
 func ask(domain string, ds ...*descriptor) *request { return &request{Domain: domain, Descriptors: ds} }
 
-// desc is a descriptor of key, value, key, value...
+// desc returns a descriptor with the entries key, value, key, value...
 func desc(entries ...string) *descriptor {
 	d := &descriptor{}
 	for i := 0; i < len(entries); i += 2 {
@@ -38,8 +38,8 @@ func withLimit(d *descriptor, requests uint32, unit typev3.RateLimitUnit) *descr
 	return d
 }
 
-// requestsFor makes random requests of what the rules of ds may or may not say. As time goes by, values that no rule
-// names are new, so that not all counters are full in the end.
+// requestsFor generates random requests for the rules of ds. Values that no rule names change over time, so that some counters
+// stay below their limits.
 type requestsFor struct {
 	*generator
 	ds   []*domain
@@ -82,19 +82,19 @@ func (g *requestsFor) next() *request {
 func (g *requestsFor) descriptor(d *domain) *descriptor {
 	out := &descriptor{}
 	if g.percent(2) {
-		return out // as Envoy sends when all actions were skipped
+		return out // Envoy sends an empty descriptor if it skips all actions
 	}
 	rules := d.Descriptors
 	for len(rules) > 0 && (len(out.Entries) == 0 || g.percent(85)) {
 		r := one(g.generator, rules...)
 		key := g.fill(r.Key)
-		if key == "" { // in the table differences
+		if key == "" { // see the table differences
 			key = "k9"
 		}
 		out.Entries = append(out.Entries, &entry{Key: key, Value: g.value(r)})
 		rules = r.Descriptors
 	}
-	if len(out.Entries) == 0 || g.percent(8) { // deeper than the rules, or not of them
+	if len(out.Entries) == 0 || g.percent(8) { // deeper than the rules, or outside of them
 		out.Entries = append(out.Entries, &entry{Key: one(g.generator, "k0", "k1", "other"), Value: g.any()})
 	}
 	if g.percent(8) {
@@ -118,14 +118,14 @@ func (g *requestsFor) descriptor(d *domain) *descriptor {
 		if g.calm {
 			out.Limit.RequestsPerUnit = max(1, out.Limit.RequestsPerUnit)
 		}
-		if g.percent(85) { // a counter that few others ask for: what differs about shared ones is an exception
+		if g.percent(85) { // a counter of few other requests: shared ones are exceptions
 			out.Entries[len(out.Entries)-1].Value = fmt.Sprint("o", g.made/10)
 		}
 	}
 	return out
 }
 
-// value is one that the rule takes.
+// value returns a value that the rule matches.
 func (g *requestsFor) value(r *rule) string {
 	if r.Value == "" {
 		return g.any()
@@ -133,7 +133,7 @@ func (g *requestsFor) value(r *rule) string {
 	return g.fill(r.Value)
 }
 
-// fill puts something for each star; now and then it leaves the pattern as it is, which is a text like any other.
+// fill replaces each star by a text. Rarely it returns the pattern itself, which is a valid text, too.
 func (g *requestsFor) fill(pattern string) string {
 	if g.percent(3) {
 		return pattern

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A rule is a descriptor of a file of rules.
+// A rule is a descriptor in a rules file.
 type rule struct {
 	Key            string  `yaml:"key"`
 	Value          string  `yaml:"value,omitempty"`
@@ -34,14 +34,13 @@ type replace struct {
 	Name string `yaml:"name"`
 }
 
-// A domain is what one file holds; a domain in two files is two of them.
+// A domain is the content of one file. A domain in two files is two values.
 type domain struct {
 	Domain      string  `yaml:"domain"`
 	Descriptors []*rule `yaml:"descriptors"`
 }
 
-// The names of limits tell the comparison what no answer tells: that the rule is a quota or in shadow mode, or that its
-// counter is shared.
+// The names of limits mark properties that an answer does not show: quota mode, shadow mode, and shared counters.
 const (
 	quotaName  = "quota"
 	shadowName = "shadow"
@@ -51,9 +50,8 @@ const (
 type generator struct {
 	*rand.Rand
 	names int
-	// Where a counter that is over stops the others of its request, what is an exception about one is soon about all:
-	// rules and requests then make few of them, with no shared counter, no limit of 0, and no descriptor twice. Nor are there rules
-	// in shadow or quota mode, which stop nothing in Weir: differences has them.
+	// calm avoids most exceptions: no shared counters, no limits of 0, no descriptor twice, no shadow mode and no quota mode.
+	// It is for settings.stops, under which an exception for one counter soon affects all.
 	calm bool
 }
 
@@ -63,11 +61,11 @@ func newGenerator(stream uint64) *generator {
 
 func one[T any](g *generator, from ...T) T { return from[g.IntN(len(from))] }
 
-// percent is true in p of 100.
+// percent returns true with a probability of p percent.
 func (g *generator) percent(p int) bool { return g.IntN(100) < p }
 
-// domains are three of them, one with nothing in it now and then. Merged, the first is in two files; which of the two
-// comes first is random in the incumbent, so they share no key, and no wildcard stands in a key at their top.
+// domains returns three domains, one without rules. If merged is set, the first is in two files. Their order is random in
+// envoyproxy/ratelimit. Therefore the two share no key, and no key at their top level has a wildcard.
 func (g *generator) domains(merged bool) []*domain {
 	keys := []string{"k0", "k1", "k2", "k3"}
 	ds := []*domain{
@@ -89,13 +87,13 @@ func (g *generator) level(keys []string, depth int, shared, wildKeys bool) []*ru
 	var rules []*rule
 	taken := map[string]bool{}
 	for range n {
-		r := g.place(keys, wildKeys)
+		r := g.entry(keys, wildKeys)
 		if composite := r.Key + "_" + r.Value; taken[composite] {
-			continue // a fault in both
+			continue // an error on both sides
 		} else {
 			taken[composite] = true
 		}
-		// What follows a key that is a pattern need not have a value; a share_threshold wants a star anywhere.
+		// share_threshold requires a star in the key or value.
 		wild := strings.Contains(r.Key+r.Value, "*")
 		r.ShareThreshold = !g.calm && wild && g.percent(50)
 		r.ValueToMetric = g.percent(20)
@@ -111,9 +109,9 @@ func (g *generator) level(keys []string, depth int, shared, wildKeys bool) []*ru
 	return rules
 }
 
-// place is a key with a value, with a pattern or alone. No key has a "_": the incumbent joins key and value with it,
-// and two ways to read one text are in the table differences.
-func (g *generator) place(keys []string, wildKeys bool) *rule {
+// entry returns a rule with a key, and with a value, a pattern or neither. No key has a "_", because envoyproxy/ratelimit joins
+// key and value with it: see the table differences.
+func (g *generator) entry(keys []string, wildKeys bool) *rule {
 	r := &rule{Key: one(g, keys...)}
 	switch p := g.IntN(100); {
 	case p < 45:

@@ -22,10 +22,10 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// A file of rules, by its name.
+// A file is a rules file.
 type file struct{ name, text string }
 
-// A side is one of the two servers.
+// A side is one of the two servers under test.
 type side struct {
 	client ratelimitv3.RateLimitServiceClient
 	conn   *grpc.ClientConn
@@ -35,8 +35,8 @@ type side struct {
 	cmd    *exec.Cmd
 }
 
-// startIncumbent starts the incumbent, and startWeir Weir, with files and env on a Redis of its own. Both get the same
-// environment, but for what only Weir knows and what has no answer in it: how long a test waits.
+// startIncumbent starts envoyproxy/ratelimit with files and env on a Redis of its own. startWeir does the same for Weir, with two
+// more settings, which affect timing only.
 func startIncumbent(t *testing.T, files []file, env ...string) *side {
 	t.Helper()
 	return startSide(t, incumbentBinary(t), files, env...)
@@ -80,7 +80,7 @@ func startSide(t *testing.T, binary string, files []file, env ...string) *side {
 	return s
 }
 
-// runSide starts a server that ends with the test, and does not wait for it.
+// runSide starts a server and does not wait until it is ready. The server ends with the test.
 func runSide(t *testing.T, binary string, files []file, env ...string) (s *side, grpcAddr, httpAddr string) {
 	t.Helper()
 	ports, err := harness.FreePorts(3)
@@ -122,7 +122,7 @@ func runSide(t *testing.T, binary string, files []file, env ...string) (s *side,
 	return s, net.JoinHostPort("127.0.0.1", port(0)), net.JoinHostPort("127.0.0.1", port(1))
 }
 
-// write puts a file of rules in place at once: a server that watches never sees half of it.
+// write writes a rules file atomically.
 func (s *side) write(t *testing.T, f file) {
 	t.Helper()
 	aside := filepath.Join(filepath.Dir(s.dir), f.name)
@@ -134,7 +134,7 @@ func (s *side) write(t *testing.T, f file) {
 	}
 }
 
-// ends asks the server to stop. It must still be there, and end in order.
+// ends stops the server, which must still be running and must exit with code 0.
 func (s *side) ends(t *testing.T) {
 	t.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -146,7 +146,7 @@ func (s *side) ends(t *testing.T) {
 			t.Errorf("exit code %d:\n%s", code, s.log)
 		}
 	case <-time.After(20 * time.Second):
-		t.Errorf("still there 20 s after SIGTERM:\n%s", s.log)
+		t.Errorf("still running 20 s after SIGTERM:\n%s", s.log)
 	}
 }
 
@@ -157,7 +157,7 @@ func (s *side) ask(ctx context.Context, request *ratelimitv3.RateLimitRequest) a
 	return answer{response, err}
 }
 
-// A syncBuffer is the log of a process that is still running.
+// A syncBuffer is a log that is written and read concurrently.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
