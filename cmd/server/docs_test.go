@@ -12,10 +12,10 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 )
 
-var update = flag.Bool("update", false, "write docs/settings.md anew")
+var update = flag.Bool("update", false, "write docs/settings.md")
 
-// docs/settings.md is made of the settings themselves, so that it cannot say something else.
-func TestTheTableOfSettingsIsThatOfTheCode(t *testing.T) {
+// docs/settings.md is generated from the settings.
+func TestSettingsTableMatchesTheCode(t *testing.T) {
 	const path = "../../docs/settings.md"
 	want := settingsTable(t)
 	if *update {
@@ -25,7 +25,7 @@ func TestTheTableOfSettingsIsThatOfTheCode(t *testing.T) {
 	}
 	got, err := os.ReadFile(path)
 	if err != nil || string(got) != want {
-		t.Errorf("%s is not what the code says (%v): go test ./cmd/server -run Table -update", path, err)
+		t.Errorf("%s is out of date (%v): go test ./cmd/server -run Table -update", path, err)
 	}
 }
 
@@ -48,13 +48,14 @@ func settingsTable(t *testing.T) string {
 		}
 	}
 	b := &strings.Builder{}
-	fmt.Fprint(b, "# Settings\n\n<!-- Made of internal/settings by a test: go test ./cmd/server -run Table -update -->\n\n"+
-		"Each is an environment variable, and a flag of `weir serve`. The flag goes before the variable.\n"+
-		"The Go runtime's own variables work as ever. Without `GOGC` garbage may be 128 MB or twice what is live, but not\n"+
-		"above 512 MB, or half of what is live; without `GOMEMLIMIT` the limit is nine tenths of the cgroup's, if it has one\n"+
-		"(`AUTOMEMLIMIT` sets another part, or `off`).\n")
+	fmt.Fprint(b, "# Settings\n\n<!-- Generated from internal/settings by go test ./cmd/server -run Table -update -->\n\n"+
+		"This page is for operators who configure Weir. It lists every setting with its default and meaning.\n\n"+
+		"Each setting is an environment variable and a flag of `weir serve`. A flag takes precedence over its variable. Durations\n"+
+		"need a unit, such as `15ms`, `2s` or `1h30m`.\n\n"+
+		"The variables of the Go runtime apply too. Without `GOGC`, Weir bounds garbage to 512 MB or half of the live bytes, whichever is\n"+
+		"more. Without `GOMEMLIMIT`, the limit is nine tenths of the cgroup's memory; `AUTOMEMLIMIT` sets another part, or `off`.\n")
 	for _, g := range settings.Groups {
-		fmt.Fprintf(b, "\n## %s\n\n| variable | flag | default | |\n|---|---|---|---|\n", strings.TrimSuffix(g.Title, ":"))
+		fmt.Fprintf(b, "\n## %s\n\n| variable | flag | default | meaning |\n|---|---|---|---|\n", strings.TrimSuffix(g.Title, ":"))
 		for _, f := range byGroup[g.Key] {
 			flag := "--" + f.Name
 			if f.PlaceHolder != "" {
@@ -63,8 +64,8 @@ func settingsTable(t *testing.T) string {
 			fmt.Fprintf(b, "| `%s` | `%s` | %s | %s |\n", strings.Join(f.Envs, " "), cell(flag), code(f.Default), cell(f.Help))
 		}
 	}
-	fmt.Fprint(b, "\n## Without effect\n\nVariables of envoyproxy/ratelimit that are accepted, and have nothing left to set. "+
-		"Weir says so at start, once for each that is set.\n\n| variable | why |\n|---|---|\n")
+	fmt.Fprint(b, "\n## Without effect\n\nWeir accepts these variables of envoyproxy/ratelimit and ignores them. "+
+		"It logs each one that is set.\n\n| variable | why |\n|---|---|\n")
 	for _, v := range settings.Inert {
 		fmt.Fprintf(b, "| `%s` | %s |\n", v.Variable, v.Why)
 	}

@@ -1,12 +1,11 @@
 // Command weir is a rate limit service for Envoy.
 //
-//	weir [serve] --config rules.yaml     answers Envoy on :8081 (gRPC); /healthcheck and /metrics on :8080
-//	weir check rules.yaml                prints every fault of rules, or one line that says there is none
+//	weir --config rules.yaml      serve the rate limit service on :8081, and /healthcheck and /metrics on :8080
+//	weir check rules.yaml         print every fault of rules
 //	weir version
 //
-// weir serve --help lists every setting, as a flag and as an environment variable. SIGTERM ends the server once proxies have
-// turned away, SIGINT at once, and SIGHUP makes it read its rules again. It keeps nothing on disk
-// but what MEMORY_SNAPSHOT names.
+// weir serve --help shows the settings that most users need, and --help=all all of them. SIGTERM stops the server once
+// proxies have had time to stop sending, SIGINT at once. SIGHUP reloads the rules.
 package main
 
 import (
@@ -15,9 +14,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -25,30 +26,33 @@ import (
 )
 
 func main() {
-	args := os.Args[1:]
-	// The debug pages show the command line, and a flag may hold a password.
+	args := os.Args
+	// The debug pages show the command line, and a flag may contain a password.
 	os.Args = os.Args[:1]
-	os.Exit(run(context.Background(), args, os.Stdout, os.Stderr))
+	os.Exit(run(context.Background(), args[0], args[1:], os.Stdout, os.Stderr))
 }
 
 type commands struct {
-	Serve   serve   `cmd:"" default:"withargs" help:"Answer Envoy (the default command)."`
+	Serve   serve   `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
 	Check   check   `cmd:"" help:"Print every fault of rules."`
 	Version version `cmd:"" help:"Print the version."`
 }
 
-// streams are where a command writes.
+// streams are the outputs of a command.
 type streams struct{ out, err io.Writer }
 
-// errSaid ends a command that has said itself what is wrong.
+// errSaid ends a command that has printed its errors.
 var errSaid = errors.New("said")
 
-// run carries out a command and returns its exit code: 0, 1 where it failed, 2 where it was not understood.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	// Who runs envoyproxy/ratelimit by docker-compose says `command: /bin/ratelimit`, for its image has no entry point. Ours has.
+// run runs a command and returns its exit code: 0, 1 if it failed, or 2 if its arguments are invalid. program is the name
+// that it was started under.
+func run(ctx context.Context, program string, args []string, stdout, stderr io.Writer) int {
+	// A manifest for envoyproxy/ratelimit has the command /bin/ratelimit, because its image has no entry point.
+	asRatelimit := filepath.Base(program) == "ratelimit"
 	if len(args) > 0 && args[0] == "/bin/ratelimit" {
-		args = args[1:]
+		args, asRatelimit = args[1:], true
 	}
+	args, all := helpArgs(args)
 	var cli commands
 	exited := -1
 	parser, err := newParser(&cli,
@@ -56,18 +60,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		kong.Exit(func(code int) { exited = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(streams{stdout, stderr}),
+		kong.Help(help(all)),
 	)
 	if err != nil {
 		fmt.Fprintln(stderr, "weir:", err)
 		return 2
+	}
+	if asRatelimit {
+		args = dropUnknown(parser, args, stderr)
 	}
 	command, err := parser.Parse(args)
 	if exited >= 0 {
 		return exited
 	}
 	if err != nil {
-		// kong puts the name of the command before what Validate says.
-		fmt.Fprintf(stderr, "weir: %s\nweir --help tells how\n", strings.TrimPrefix(err.Error(), "serve: "))
+		text := strings.TrimPrefix(err.Error(), "serve: ") // kong puts the name of the command before the error of Validate
+		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, weir serve --help the settings\n", text)
 		return 2
 	}
 	switch err := command.Run(); {
@@ -87,8 +95,30 @@ func newParser(cli *commands, options ...kong.Option) (*kong.Kong, error) {
 		kong.UsageOnError(),
 		kong.Vars{"redis_socket": settings.RedisSocket},
 		kong.ExplicitGroups(groups()),
-		kong.KindMapper(reflect.Bool, truth{}),
+		kong.KindMapper(reflect.Bool, boolean{}),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(decodeDuration)),
 	}, options...)...)
+}
+
+// dropUnknown returns args without the flags that Weir does not have, and warns of each: envoyproxy/ratelimit ignores all
+// arguments, and some manifests have flags of its forks.
+func dropUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string {
+	known := map[string]bool{"help": true}
+	for _, command := range parser.Model.Children {
+		for _, flag := range command.Flags {
+			known[flag.Name], known["no-"+flag.Name] = true, true
+		}
+	}
+	var kept []string
+	for _, arg := range args {
+		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if strings.HasPrefix(arg, "-") && !known[name] {
+			fmt.Fprintf(stderr, "weir: warning: unknown argument --%s ignored\n", name)
+			continue
+		}
+		kept = append(kept, arg)
+	}
+	return kept
 }
 
 // flagOf returns the name of the flag of a variable of package settings.
@@ -102,10 +132,10 @@ func groups() []kong.Group {
 	return all
 }
 
-// truth reads what strconv.ParseBool does, as envoyproxy/ratelimit does, and no more.
-type truth struct{}
+// boolean parses the values that strconv.ParseBool does, as envoyproxy/ratelimit does.
+type boolean struct{}
 
-func (truth) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+func (boolean) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	if ctx.Scan.Peek().Type != kong.FlagValueToken {
 		// A flag without a value.
 		target.SetBool(true)
@@ -114,11 +144,27 @@ func (truth) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	text := fmt.Sprint(ctx.Scan.Pop().Value)
 	value, err := strconv.ParseBool(text)
 	if err != nil {
-		return fmt.Errorf("cannot read %q: want true or false", text)
+		return fmt.Errorf("cannot read %q: write true or false", text)
 	}
 	target.SetBool(value)
 	return nil
 }
 
-// IsBool tells kong that the flag needs no value.
-func (truth) IsBool() bool { return true }
+// IsBool implements kong.BoolMapper: the flag needs no value.
+func (boolean) IsBool() bool { return true }
+
+func decodeDuration(ctx *kong.DecodeContext, target reflect.Value) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("duration", &text); err != nil {
+		return err
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		if _, err := strconv.ParseFloat(text, 64); err == nil {
+			return fmt.Errorf("%q has no unit: write %sms or %ss", text, text, text)
+		}
+		return fmt.Errorf("cannot read %q: write a duration such as 15ms, 2s or 1h30m", text)
+	}
+	target.SetInt(int64(d))
+	return nil
+}

@@ -80,7 +80,7 @@ func TestCheck(t *testing.T) {
 		{"--no-such-flag", 2, nil, []string{"no-such-flag"}},
 		{"--port=70000 --config " + good, 2, nil, []string{"port"}},
 		{"--backend-type=memcache --log-level=loud --store-timeout=0s --config " + good, 2, nil,
-			[]string{"BACKEND_TYPE: memcache is not carried over", `LOG_LEVEL: unknown level "loud"`, "STORE_TIMEOUT: want more than 0"}},
+			[]string{"BACKEND_TYPE: memcache is not supported", `LOG_LEVEL: unknown level "loud"`, "STORE_TIMEOUT: must be more than 0"}},
 		{"--config " + bad, 1, nil, []string{"have faults:\n", bad + ":1:9: ", bad + ":5:5: "}},
 		{"--config " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file", "--config"}},
 		{"--grpc-server-use-tls --grpc-server-cert=c --grpc-server-key=k --grpc-client-ca=ca --grpc-client-san=envoy,*.edge --config " + good, 1, nil,
@@ -92,7 +92,7 @@ func TestCheck(t *testing.T) {
 		{"--backend-type=redis --redis-persecond --redis-persecond-auth-file=/none --config " + good, 1, nil, []string{"REDIS_PERSECOND_AUTH_FILE: ", "/none: no such file"}},
 	} {
 		var out, err bytes.Buffer
-		code := run(context.Background(), strings.Fields(c.args), &out, &err)
+		code := run(context.Background(), "weir", strings.Fields(c.args), &out, &err)
 		if code != c.code {
 			t.Errorf("%s: exit code %d, want %d\n%s%s", c.args, code, c.code, &out, &err)
 		}
@@ -115,7 +115,7 @@ func TestCheck(t *testing.T) {
 // ran runs a command, and returns its exit code and all that it printed.
 func ran(args ...string) (code int, said string) {
 	var out, err bytes.Buffer
-	code = run(context.Background(), args, &out, &err)
+	code = run(context.Background(), "weir", args, &out, &err)
 	return code, out.String() + err.String()
 }
 

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"slices"
@@ -62,6 +64,9 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	}
 	rulesLoaded, storeAnswered := p.ready.need(), p.ready.need()
 	if p.rules, err = newRuleSource(s, log, p.metrics, p.stats, rulesLoaded); err != nil {
+		if s.Config == "" && errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("no rules: neither --config nor CONFIG_PATH is set, and %s does not exist\ntry weir --config rules.yaml", s.Path())
+		}
 		return nil, err
 	}
 	l, err := listen(ctx, s, log)

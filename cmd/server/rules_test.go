@@ -104,7 +104,7 @@ func TestCheckReadsStandardInput(t *testing.T) {
 		}
 		os.Stdin = input
 		var out bytes.Buffer
-		if code := run(t.Context(), []string{"check", "-"}, &out, &out); code != want.code || out.String() != want.said {
+		if code := run(t.Context(), "weir", []string{"check", "-"}, &out, &out); code != want.code || out.String() != want.said {
 			t.Errorf("%q: exit code %d, %q, want %d, %q", text, code, &out, want.code, want.said)
 		}
 		_ = input.Close()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A kind is how envoyproxy/ratelimit reads a variable.
+// A kind parses a variable as envoyproxy/ratelimit does.
 type kind func(string) error
 
 func text(string) error { return nil }
@@ -16,12 +16,12 @@ func whole(s string) error {
 	return err
 }
 
-func truth(s string) error {
+func boolean(s string) error {
 	_, err := strconv.ParseBool(s)
 	return err
 }
 
-func span(s string) error {
+func duration(s string) error {
 	_, err := time.ParseDuration(s)
 	return err
 }
@@ -31,39 +31,39 @@ func number(s string) error {
 	return err
 }
 
-// Inert are the variables of envoyproxy/ratelimit that have nothing left to set, and why. One that is set is accepted, if
-// its value is one, and said at start.
+// Inert are the variables of envoyproxy/ratelimit that do nothing in Weir, and why. Weir accepts valid values of them, and
+// logs each at start.
 var Inert = []struct {
 	Variable, Why string
 	kind          kind
 }{
-	{"RUNTIME_WATCH_ROOT", "the root being replaced is seen as well as a file in the folder being changed", truth},
-	{"RUNTIME_IGNOREDOTFILES", "names that begin with a dot are always passed over, such as the ..data of a ConfigMap", truth},
-	{"EXPIRATION_JITTER_MAX_SECONDS", "keys expire when they are as good as new; nothing is written at the end of a window", whole},
-	{"REDIS_PIPELINE_WINDOW", "a request is one call; nothing waits for others", span},
-	{"REDIS_PIPELINE_LIMIT", "a request is one call; nothing waits for others", whole},
-	{"REDIS_CLUSTER_PIPELINE_PARALLELISM", "the nodes of a cluster are always asked at once", whole},
+	{"RUNTIME_WATCH_ROOT", "Weir notices both a replaced root and a changed file", boolean},
+	{"RUNTIME_IGNOREDOTFILES", "Weir always ignores names that begin with a dot, such as ..data of a ConfigMap", boolean},
+	{"EXPIRATION_JITTER_MAX_SECONDS", "keys expire when they have fully reset; nothing is written at the end of a window", whole},
+	{"REDIS_PIPELINE_WINDOW", "a request is one call to Redis", duration},
+	{"REDIS_PIPELINE_LIMIT", "a request is one call to Redis", whole},
+	{"REDIS_CLUSTER_PIPELINE_PARALLELISM", "Weir always calls the nodes of a cluster in parallel", whole},
 	{"REDIS_POOL_ON_EMPTY_BEHAVIOR", "a request waits for a connection, at most STORE_TIMEOUT", text},
-	{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "a lost connection is made again by the next request", truth},
-	{"REDIS_STARTUP_INITIAL_INTERVAL", "the server starts at once, and is ready when Redis has answered", span},
-	{"REDIS_STARTUP_MAX_INTERVAL", "the server starts at once, and is ready when Redis has answered", span},
-	{"REDIS_STARTUP_MAX_ELAPSED_TIME", "the server starts at once, and is ready when Redis has answered", span},
-	{"REDIS_PERSECOND_PIPELINE_WINDOW", "a request is one call; nothing waits for others", span},
-	{"REDIS_PERSECOND_PIPELINE_LIMIT", "a request is one call; nothing waits for others", whole},
-	{"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "the nodes of a cluster are always asked at once", whole},
+	{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "the next request reconnects", boolean},
+	{"REDIS_STARTUP_INITIAL_INTERVAL", "Weir starts at once, and is ready when Redis has answered", duration},
+	{"REDIS_STARTUP_MAX_INTERVAL", "Weir starts at once, and is ready when Redis has answered", duration},
+	{"REDIS_STARTUP_MAX_ELAPSED_TIME", "Weir starts at once, and is ready when Redis has answered", duration},
+	{"REDIS_PERSECOND_PIPELINE_WINDOW", "a request is one call to Redis", duration},
+	{"REDIS_PERSECOND_PIPELINE_LIMIT", "a request is one call to Redis", whole},
+	{"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "Weir always calls the nodes of a cluster in parallel", whole},
 	{"REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "a request waits for a connection, at most STORE_TIMEOUT", text},
-	{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "waits double, and are spread over all of their length", number},
-	{"PROMETHEUS_MAPPER_YAML", "metrics have the names that the usual mapping gives, without a mapping", text},
-	{"GRPC_SERVER_TLS_CA_CERT", "as in envoyproxy/ratelimit, it does not check clients: GRPC_CLIENT_TLS_CACERT does", text},
-	{"MEMCACHE_HOST_PORT", "memcache is not carried over", text},
-	{"MEMCACHE_MAX_IDLE_CONNS", "memcache is not carried over", whole},
-	{"MEMCACHE_SRV", "memcache is not carried over", text},
-	{"MEMCACHE_SRV_REFRESH", "memcache is not carried over", span},
-	{"MEMCACHE_TLS", "memcache is not carried over", truth},
-	{"MEMCACHE_TLS_CLIENT_CERT", "memcache is not carried over", text},
-	{"MEMCACHE_TLS_CLIENT_KEY", "memcache is not carried over", text},
-	{"MEMCACHE_TLS_CACERT", "memcache is not carried over", text},
-	{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "memcache is not carried over", truth},
+	{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "each wait is drawn from 0 to its full length", number},
+	{"PROMETHEUS_MAPPER_YAML", "metrics have the names of the usual mapping", text},
+	{"GRPC_SERVER_TLS_CA_CERT", "as in envoyproxy/ratelimit, it does not verify clients; GRPC_CLIENT_TLS_CACERT does", text},
+	{"MEMCACHE_HOST_PORT", "memcache is not supported", text},
+	{"MEMCACHE_MAX_IDLE_CONNS", "memcache is not supported", whole},
+	{"MEMCACHE_SRV", "memcache is not supported", text},
+	{"MEMCACHE_SRV_REFRESH", "memcache is not supported", duration},
+	{"MEMCACHE_TLS", "memcache is not supported", boolean},
+	{"MEMCACHE_TLS_CLIENT_CERT", "memcache is not supported", text},
+	{"MEMCACHE_TLS_CLIENT_KEY", "memcache is not supported", text},
+	{"MEMCACHE_TLS_CACERT", "memcache is not supported", text},
+	{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "memcache is not supported", boolean},
 }
 
 // InertSet returns the inert variables that are set. It returns an error if the value of one could not be read by
@@ -76,7 +76,7 @@ func InertSet() (found []Ineffective, err error) {
 			continue
 		}
 		if v.kind(value) != nil {
-			f.tell(v.Variable, "cannot read %q", value)
+			f.add(v.Variable, "cannot read %q", value)
 			continue
 		}
 		found = append(found, Ineffective{v.Variable, v.Why})
@@ -102,7 +102,7 @@ func (s *Serve) Ineffective() (found []Ineffective) {
 	return found
 }
 
-// Error tells all faults.
+// Error returns all faults, one a line.
 func (f faults) Error() string {
 	text := ""
 	for i, err := range f {

@@ -10,28 +10,28 @@ import (
 
 // Process are the settings of the process itself.
 type Process struct {
-	LogLevel  string `env:"LOG_LEVEL" default:"info" help:"debug, info, warn or error."`
-	LogFormat string `env:"LOG_FORMAT" default:"text" help:"text or json."`
+	LogLevel  string `env:"LOG_LEVEL" default:"info" help:"The least severe messages to log: debug, info, warn or error."`
+	LogFormat string `env:"LOG_FORMAT" default:"text" help:"text, or json with one object a line."`
 
-	DrainDelay  time.Duration `env:"DRAIN_DELAY" default:"2s" help:"How long after SIGTERM the server goes on answering while it is not ready, so that proxies turn away."`
-	StopTimeout time.Duration `env:"STOP_TIMEOUT" default:"10s" help:"The longest wait, after that, for connections to end."`
+	DrainDelay  time.Duration `env:"DRAIN_DELAY" default:"2s" help:"The time after SIGTERM in which Weir answers while not ready, so that proxies stop sending. Set it above the period of the readiness probe. 0: none."`
+	StopTimeout time.Duration `env:"STOP_TIMEOUT" default:"10s" help:"The longest wait, after DRAIN_DELAY, for requests in flight. Then Weir closes their connections."`
 }
 
 func (p *Process) complete(f *faults) {
 	orDefault(&p.LogLevel, "info")
 	orDefault(&p.LogFormat, "text")
 	if _, err := p.Level(); err != nil {
-		f.tell("LOG_LEVEL", "%w", err)
+		f.add("LOG_LEVEL", "%w", err)
 	}
 	p.LogFormat = strings.ToLower(p.LogFormat)
 	f.oneOf("LOG_FORMAT", p.LogFormat, "text", "json")
 	positive(f, "STOP_TIMEOUT", int64(p.StopTimeout))
 	if p.DrainDelay < 0 {
-		f.tell("DRAIN_DELAY", "want 0 or more")
+		f.add("DRAIN_DELAY", "must be at least 0")
 	}
 }
 
-// Level is the level of the log. The names that envoyproxy/ratelimit knows beside zap's are taken for the nearest.
+// Level returns the level of the log. Levels of envoyproxy/ratelimit that zap lacks map to the nearest one.
 func (p *Process) Level() (zapcore.Level, error) {
 	switch strings.ToLower(p.LogLevel) {
 	case "trace", "debug":
@@ -43,6 +43,6 @@ func (p *Process) Level() (zapcore.Level, error) {
 	case "error", "fatal", "panic":
 		return zapcore.ErrorLevel, nil
 	default:
-		return 0, fmt.Errorf("unknown level %q: want debug, info, warn or error", p.LogLevel)
+		return 0, fmt.Errorf("unknown level %q: write debug, info, warn or error", p.LogLevel)
 	}
 }

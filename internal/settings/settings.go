@@ -1,7 +1,6 @@
-// Package settings is the table of what Weir can be told: each setting a field, with its flag, its environment variable,
-// its default and its meaning, from which --help and docs/settings.md are made. The variables are those of
-// envoyproxy/ratelimit where it has them, with its names, values and defaults; a file holds those of one subject. Those of
-// its variables that have nothing left to set are in [Inert].
+// Package settings is the table of Weir's settings. Each is a field with its flag, environment variable, default and
+// meaning. --help and docs/settings.md are made from the fields. Variables that envoyproxy/ratelimit has too keep its names,
+// values and defaults; those of its variables that do nothing here are in [Inert].
 package settings
 
 import (
@@ -30,14 +29,14 @@ var Groups = []struct{ Key, Title string }{
 	{"xds", "Rules by xDS (CONFIG_TYPE=GRPC_XDS_SOTW):"},
 	{"listeners", "Listeners:"},
 	{"store", "Store:"},
-	{"persecond", "A second Redis for windows of one second:"},
-	{"answers", "Answers:"},
-	{"stats", "Statistics:"},
-	{"tracing", "Traces (and OTEL_EXPORTER_OTLP_*, as OpenTelemetry has them):"},
+	{"persecond", "A second Redis for limits per second:"},
+	{"answers", "Responses:"},
+	{"stats", "Metrics:"},
+	{"tracing", "Traces (OpenTelemetry's OTEL_EXPORTER_OTLP_* variables apply too):"},
 	{"process", "Process:"},
 }
 
-// Validate completes the settings, and tells everything that is wrong with them. It is called by kong.
+// Validate completes the settings and returns all that is wrong with them. kong calls it.
 func (s *Serve) Validate() error {
 	var f faults
 	s.Rules.complete(&f)
@@ -54,13 +53,13 @@ func (s *Serve) Validate() error {
 			"REDIS_TLS_CACERT": s.RedisCA != "", "REDIS_TLS_CLIENT_CERT": s.RedisCert != "", "REDIS_TLS_CLIENT_KEY": s.RedisKey != "",
 		} {
 			if set {
-				f.tell(name, "no connection to Redis uses TLS: set REDIS_TLS=true, write rediss:// in REDIS_URL, or remove %s", name)
+				f.add(name, "no connection to Redis uses TLS: set REDIS_TLS=true, write rediss:// in REDIS_URL, or remove %s", name)
 			}
 		}
 	}
 	if s.StopCacheKeyIncrementWhenOverlimit && s.RedisPerSecond {
-		f.tell("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
-			"not together with REDIS_PERSECOND: what is charged whole or not at all has to be on one Redis")
+		f.add("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
+			"not together with REDIS_PERSECOND: the limits of a request must be on one Redis")
 	}
 	return errors.Join(f...)
 }
@@ -71,28 +70,33 @@ func (s *Serve) redisUsesTLS() bool {
 	return uses(s.RedisTLS, s.RedisURL) || s.RedisPerSecond && uses(s.PerSecond.TLS, s.PerSecond.URL)
 }
 
-// faults collects what is wrong, each with the name of its variable.
+// Basic are the variables that most users set, in the order in which --help shows them.
+var Basic = []string{
+	"CONFIG_PATH", "REDIS_URL", "STORE_TIMEOUT", "GRPC_HOST", "GRPC_PORT", "HOST", "PORT", "MEMORY_SNAPSHOT", "SHADOW_MODE", "LOG_LEVEL",
+}
+
+// faults are invalid settings, each with the name of its variable.
 type faults []error
 
-func (f *faults) tell(variable, format string, args ...any) {
+func (f *faults) add(variable, format string, args ...any) {
 	*f = append(*f, fmt.Errorf("%s: "+format, append([]any{variable}, args...)...))
 }
 
-// oneOf tells a value that is none of the allowed.
+// oneOf adds a fault if the value is not allowed.
 func (f *faults) oneOf(variable, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
-		f.tell(variable, "unknown value %q: want one of %q", value, allowed)
+		f.add(variable, "unknown value %q: write one of %q", value, allowed)
 	}
 }
 
-// oneOfBoth tells of a variable that is set beside the file that would be in its place.
+// oneOfBoth adds a fault if a variable and the file that replaces it are both set.
 func (f *faults) oneOfBoth(variable, value, file string) {
 	if value != "" && file != "" {
-		f.tell(variable+"_FILE", "not together with %s: want one of them", variable)
+		f.add(variable+"_FILE", "not together with %s: remove one of them", variable)
 	}
 }
 
-// orDefault stands for what a variable that is set and empty leaves out.
+// orDefault replaces an empty value: charts render unset variables as empty ones.
 func orDefault(value *string, otherwise string) {
 	if *value == "" {
 		*value = otherwise
@@ -101,6 +105,6 @@ func orDefault(value *string, otherwise string) {
 
 func positive[T int | int64 | uint | uint64 | ~float64](f *faults, variable string, n T) {
 	if n <= 0 {
-		f.tell(variable, "want more than 0")
+		f.add(variable, "must be more than 0")
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// usual are settings as they are with nothing set, as far as they must not be empty.
-func usual() Serve {
+// defaults returns valid settings.
+func defaults() Serve {
 	return Serve{
 		Rules:     Rules{ConfigType: FromFiles, RuntimeRoot: "/data", RuntimeSubdirectory: "ratelimit", RuntimeAppdirectory: "config"},
 		XDS:       XDS{ConnectRetry: time.Second, BackoffMax: time.Minute},
@@ -27,7 +27,7 @@ func usual() Serve {
 	}
 }
 
-func TestTheStoreIsMemoryUnlessARedisIsNamed(t *testing.T) {
+func TestDefaultStoreIsMemoryWithoutRedisURL(t *testing.T) {
 	for _, c := range []struct{ backend, url, wantBackend, wantURL string }{
 		{"", "", "memory", ""},
 		{"", "localhost:6379", "redis", "localhost:6379"},
@@ -36,7 +36,7 @@ func TestTheStoreIsMemoryUnlessARedisIsNamed(t *testing.T) {
 		{"Redis", "localhost:6379", "redis", "localhost:6379"},
 		{"memory", "localhost:6379", "memory", "localhost:6379"},
 	} {
-		s := usual()
+		s := defaults()
 		s.BackendType, s.RedisURL = c.backend, c.url
 		if err := s.Validate(); err != nil || s.BackendType != c.wantBackend || s.RedisURL != c.wantURL {
 			t.Errorf("BACKEND_TYPE=%q REDIS_URL=%q: %q %q, %v", c.backend, c.url, s.BackendType, s.RedisURL, err)
@@ -44,17 +44,17 @@ func TestTheStoreIsMemoryUnlessARedisIsNamed(t *testing.T) {
 	}
 }
 
-func TestMoreInFlightThanAnyMachineHolds(t *testing.T) {
-	s := usual()
+func TestMaxInFlightIsBounded(t *testing.T) {
+	s := defaults()
 	if s.MaxInFlight = 1 << 30; s.Validate() != nil {
 		t.Errorf("%d: %v", s.MaxInFlight, s.Validate())
 	}
 	if s.MaxInFlight = math.MaxInt; s.Validate() == nil {
-		t.Errorf("%d is taken", s.MaxInFlight)
+		t.Errorf("%d is accepted", s.MaxInFlight)
 	}
 }
 
-func TestWhatIsWrongIsToldWithItsVariable(t *testing.T) {
+func TestFaultsNameTheVariable(t *testing.T) {
 	for variable, spoil := range map[string]func(*Serve){
 		"CONFIG_TYPE":                               func(s *Serve) { s.ConfigType = "ZOOKEEPER" },
 		"XDS_CLIENT_BACKOFF_MAX_INTERVAL":           func(s *Serve) { s.ConfigType, s.BackoffMax = FromXDS, -1 },
@@ -113,9 +113,9 @@ func TestWhatIsWrongIsToldWithItsVariable(t *testing.T) {
 			s.StopCacheKeyIncrementWhenOverlimit, s.RedisPerSecond, s.BackendType = true, true, Redis
 		},
 	} {
-		s := usual()
+		s := defaults()
 		if err := s.Validate(); err != nil {
-			t.Fatalf("unspoilt: %v", err)
+			t.Fatalf("before: %v", err)
 		}
 		spoil(&s)
 		if err := s.Validate(); err == nil || !strings.HasPrefix(err.Error(), strings.TrimSpace(variable)+": ") ||
@@ -125,9 +125,9 @@ func TestWhatIsWrongIsToldWithItsVariable(t *testing.T) {
 	}
 }
 
-// Charts render variables that are empty, and the incumbent's libraries take what is out of their range for its end.
-func TestWhatIsOddAndMeansSomethingIsTaken(t *testing.T) {
-	s := usual()
+// Charts render unset variables as empty ones. The libraries of envoyproxy/ratelimit clamp values that are out of range.
+func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
+	s := defaults()
 	s.ConfigType, s.RedisType, s.PerSecond.Type, s.LogLevel, s.LogFormat = "", "", "", "", ""
 	s.StatsdProtocol, s.PrometheusPath, s.TracingExporterProtocol = "", "", ""
 	s.MaxConnectionAge, s.RedisTimeout, s.TracingSamplingRate, s.ClientSAN = 0, 0, 100, "envoy"
@@ -140,26 +140,26 @@ func TestWhatIsOddAndMeansSomethingIsTaken(t *testing.T) {
 	if s.ConfigType != FromFiles || s.TracingSamplingRate != 1 || s.PrometheusPath != "/metrics" {
 		t.Errorf("%+v", s)
 	}
-	s = usual()
+	s = defaults()
 	s.ConfigType, s.ConnectRetry, s.BackoffMax = FromXDS, 3*time.Second, 2*time.Second
 	if err := s.Validate(); err != nil || s.BackoffInitial != 2*time.Second {
 		t.Errorf("a first wait of 3 s and a longest of 2 s: %v, %v", s.BackoffInitial, err)
 	}
 }
 
-func TestAllFaultsAreToldAtOnce(t *testing.T) {
-	s := usual()
+func TestAllFaultsAreReported(t *testing.T) {
+	s := defaults()
 	s.BackendType, s.LogLevel, s.StoreTimeout = "memcache", "loud", 0
 	err := s.Validate()
-	for _, want := range []string{"BACKEND_TYPE: memcache is not carried over", "LOG_LEVEL: ", "STORE_TIMEOUT: "} {
+	for _, want := range []string{"BACKEND_TYPE: memcache is not supported", "LOG_LEVEL: ", "STORE_TIMEOUT: "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v lacks %q", err, want)
 		}
 	}
 }
 
-func TestWhereTheRulesLie(t *testing.T) {
-	s := usual()
+func TestPathOfTheRules(t *testing.T) {
+	s := defaults()
 	if got := s.Path(); got != "/data/ratelimit/config" {
 		t.Errorf("%q", got)
 	}
@@ -169,7 +169,7 @@ func TestWhereTheRulesLie(t *testing.T) {
 	}
 }
 
-func TestLevelsOfTheIncumbentAreTakenForTheNearest(t *testing.T) {
+func TestLogLevelsOfRatelimit(t *testing.T) {
 	for name, want := range map[string]zapcore.Level{
 		"debug": zapcore.DebugLevel, "trace": zapcore.DebugLevel, "INFO": zapcore.InfoLevel,
 		"warn": zapcore.WarnLevel, "Warning": zapcore.WarnLevel, "error": zapcore.ErrorLevel,
@@ -181,12 +181,12 @@ func TestLevelsOfTheIncumbentAreTakenForTheNearest(t *testing.T) {
 	}
 	for _, name := range []string{"", "loud"} {
 		if _, err := (&Process{LogLevel: name}).Level(); err == nil {
-			t.Errorf("%q is taken for a level", name)
+			t.Errorf("%q is accepted as a level", name)
 		}
 	}
 }
 
-// variables are those of all fields.
+// variables returns the variables of all fields.
 func variables() []string {
 	var found []string
 	for i := range reflect.TypeFor[Serve]().NumField() {
@@ -198,8 +198,8 @@ func variables() []string {
 	return found
 }
 
-// incumbent are the variables of envoyproxy/ratelimit (settings.go), those of memcache and of its libraries left out.
-var incumbent = strings.Fields(`
+// ratelimit are the variables of envoyproxy/ratelimit (settings.go), without those of memcache and of its libraries.
+var ratelimit = strings.Fields(`
 	HOST PORT DEBUG_HOST DEBUG_PORT GRPC_HOST GRPC_PORT GRPC_UDS GRPC_MAX_CONNECTION_AGE GRPC_MAX_CONNECTION_AGE_GRACE
 	GRPC_SERVER_USE_TLS GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY GRPC_CLIENT_TLS_CACERT GRPC_CLIENT_TLS_SAN
 	LOG_LEVEL LOG_FORMAT CONFIG_TYPE FORCE_START_WITHOUT_INITIAL_CONFIG
@@ -228,32 +228,32 @@ var incumbent = strings.Fields(`
 	TRACING_SAMPLING_RATE GRPC_SERVER_TLS_CA_CERT
 `)
 
-func TestEveryVariableOfTheIncumbentIsTakenOrHasAReason(t *testing.T) {
+func TestEveryVariableOfRatelimitIsASettingOrInert(t *testing.T) {
 	taken := variables()
 	for _, v := range Inert {
 		if slices.Contains(taken, v.Variable) {
-			t.Errorf("%s is a setting and has no effect", v.Variable)
+			t.Errorf("%s is a setting and inert", v.Variable)
 		}
 		if v.Why == "" {
 			t.Errorf("%s: no reason", v.Variable)
 		}
 		taken = append(taken, v.Variable)
 	}
-	for _, v := range incumbent {
+	for _, v := range ratelimit {
 		if !slices.Contains(taken, v) {
-			t.Errorf("%s is not taken, and nothing says why", v)
+			t.Errorf("%s is neither a setting nor inert", v)
 		}
 	}
 	seen := map[string]bool{}
 	for _, v := range taken {
 		if v == "" || seen[v] {
-			t.Errorf("%q is no name, or there twice", v)
+			t.Errorf("%q is empty, or there twice", v)
 		}
 		seen[v] = true
 	}
 }
 
-func TestWhatHasNoEffectIsSaid(t *testing.T) {
+func TestInertVariablesAreReported(t *testing.T) {
 	for _, v := range Inert {
 		_ = os.Unsetenv(v.Variable)
 	}

@@ -5,45 +5,45 @@ import (
 	"time"
 )
 
-// Store says where the counters are.
+// Store are the settings of the store of the counters.
 type Store struct {
-	BackendType string `env:"BACKEND_TYPE" placeholder:"memory|redis" help:"Where the counters are. Default: redis if REDIS_URL is given, else memory."`
+	BackendType string `env:"BACKEND_TYPE" placeholder:"memory|redis" help:"The store of the counters: memory for one replica, redis for several. Default: redis if REDIS_URL is set, else memory."`
 
-	RedisType         string        `env:"REDIS_TYPE" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"What is at REDIS_URL."`
-	RedisURL          string        `env:"REDIS_URL" name:"redis-url" placeholder:"URL" help:"host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket; several hosts, parted by commas, of a cluster; the master's name and the sentinels. Default: ${redis_socket}."`
-	RedisSocketType   string        `env:"REDIS_SOCKET_TYPE" placeholder:"tcp|unix" help:"Default: unix if REDIS_URL begins with a slash, else tcp."`
-	RedisTimeout      time.Duration `env:"REDIS_TIMEOUT" default:"10s" help:"The longest wait for a connection to Redis to be made. A request waits for STORE_TIMEOUT at most; a connection that takes longer serves those after it."`
-	RedisPoolSize     int           `env:"REDIS_POOL_SIZE" default:"10" help:"The most connections to each Redis, or node of a cluster. Calls use one at a time, and two are kept."`
-	RedisAuth         string        `env:"REDIS_AUTH" placeholder:"[USER:]PASSWORD" help:"Who this is to Redis."`
-	RedisSentinelAuth string        `env:"REDIS_SENTINEL_AUTH" placeholder:"[USER:]PASSWORD" help:"Who this is to the sentinels."`
-	RedisAuthFile     string        `env:"REDIS_AUTH_FILE" placeholder:"FILE" help:"A file with what REDIS_AUTH would be, in its place: it is read again for each new connection, so that a new password needs no restart."`
-	RedisSentinelFile string        `env:"REDIS_SENTINEL_AUTH_FILE" name:"redis-sentinel-auth-file" placeholder:"FILE" help:"The same for REDIS_SENTINEL_AUTH."`
-	RedisTLS          bool          `env:"REDIS_TLS" name:"redis-tls" help:"Connect to Redis by TLS."`
-	RedisCert         string        `env:"REDIS_TLS_CLIENT_CERT" name:"redis-tls-client-cert" placeholder:"FILE" help:"This client's certificate."`
-	RedisKey          string        `env:"REDIS_TLS_CLIENT_KEY" name:"redis-tls-client-key" placeholder:"FILE" help:"Its key."`
-	RedisCA           string        `env:"REDIS_TLS_CACERT" name:"redis-tls-cacert" placeholder:"FILE" help:"The CA of Redis. Default: the system's."`
-	RedisSkipHostname bool          `env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" name:"redis-tls-skip-hostname-verification" help:"Take a certificate of the CA whatever its name."`
-	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"Before every key in Redis."`
-	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"Hide in Redis what users sent: keys are HMAC-SHA256 under this secret, of 16 bytes or more, the same for all replicas. Another secret, and none, begins all counters anew."`
-	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait for Redis. Envoy itself waits 20 ms by default."`
-	StoreMaxBatch     int           `env:"STORE_MAX_BATCH" default:"256" help:"The most hits of several requests in one call, which holds Redis for a microsecond or two for each. Calls to a Redis are made one after another: where it is far away this, by the calls of a second, is what a replica can ask at most."`
-	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most hits that wait for the call under way, for each Redis. Those past it are answered UNAVAILABLE at once."`
+	RedisType         string        `env:"REDIS_TYPE" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"What REDIS_URL names: one Redis, a Redis Cluster, or Sentinels."`
+	RedisURL          string        `env:"REDIS_URL" name:"redis-url" placeholder:"URL" help:"One Redis: host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket. A cluster: several hosts separated by commas. Sentinels: the master's name, then their hosts. Default: ${redis_socket}."`
+	RedisSocketType   string        `env:"REDIS_SOCKET_TYPE" placeholder:"tcp|unix" help:"The network of REDIS_URL. Default: unix if REDIS_URL begins with a slash, else tcp."`
+	RedisTimeout      time.Duration `env:"REDIS_TIMEOUT" default:"10s" help:"The longest time to connect to Redis. A request waits for STORE_TIMEOUT only; a slow connection serves later requests. 0: the default."`
+	RedisPoolSize     int           `env:"REDIS_POOL_SIZE" default:"10" help:"The most connections to each Redis or cluster node. Weir uses one at a time and keeps two."`
+	RedisAuth         string        `env:"REDIS_AUTH" placeholder:"[USER:]PASSWORD" help:"The password for Redis, with a user if Redis has ACLs."`
+	RedisSentinelAuth string        `env:"REDIS_SENTINEL_AUTH" placeholder:"[USER:]PASSWORD" help:"The password for the Sentinels, with a user if they have ACLs."`
+	RedisAuthFile     string        `env:"REDIS_AUTH_FILE" placeholder:"FILE" help:"A file with the value of REDIS_AUTH. Weir reads it for each connection, so a new password needs no restart."`
+	RedisSentinelFile string        `env:"REDIS_SENTINEL_AUTH_FILE" name:"redis-sentinel-auth-file" placeholder:"FILE" help:"A file with the value of REDIS_SENTINEL_AUTH, read for each connection."`
+	RedisTLS          bool          `env:"REDIS_TLS" name:"redis-tls" help:"Connect to Redis with TLS."`
+	RedisCert         string        `env:"REDIS_TLS_CLIENT_CERT" name:"redis-tls-client-cert" placeholder:"FILE" help:"The client certificate for Redis, in PEM. Weir reads it for each connection."`
+	RedisKey          string        `env:"REDIS_TLS_CLIENT_KEY" name:"redis-tls-client-key" placeholder:"FILE" help:"The key of the client certificate, in PEM."`
+	RedisCA           string        `env:"REDIS_TLS_CACERT" name:"redis-tls-cacert" placeholder:"FILE" help:"The CA that signs the certificate of Redis, in PEM. Default: the CAs of the system."`
+	RedisSkipHostname bool          `env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" name:"redis-tls-skip-hostname-verification" help:"Accept any name in the certificate of Redis. The CA is still verified."`
+	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"A prefix of every key in Redis. Set it if several Weirs with different rules share a Redis."`
+	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"A secret of at least 16 bytes, the same for all replicas. Redis keys then contain an HMAC-SHA256 instead of what users sent. A new secret resets all counters."`
+	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait of a request for Redis. Keep it below the timeout of Envoy's rate limit filter, which is 20 ms by default."`
+	StoreMaxBatch     int           `env:"STORE_MAX_BATCH" default:"256" help:"The most hits in one call to Redis. Each hit takes Redis 1 to 2 µs. Calls run one at a time, so a replica's throughput is at most this value divided by the round-trip time."`
+	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most hits that wait for the call in flight, for each Redis. Further ones get UNAVAILABLE at once."`
 
-	Replicas        int     `env:"REPLICAS" default:"1" help:"How many replicas of Weir share the limits. on_store_error: local takes this replica's share by it."`
-	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"Count the addresses of this name instead, every 10 s: that of a headless Kubernetes service of the replicas. As long as it has none, REPLICAS counts."`
-	LocalFalseLimit float64 `env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" help:"The share that on_store_error: local takes is so large that a client that uses a limit whole is denied by some replica with this probability."`
+	Replicas        int     `env:"REPLICAS" default:"1" help:"The number of replicas that share the limits. While Redis is unreachable, on_store_error: local gives each replica its share."`
+	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"A DNS name with one address for each replica, such as a headless Kubernetes service. Weir counts its addresses every 10 s. While it has none, REPLICAS applies."`
+	LocalFalseLimit float64 `env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" help:"The probability that on_store_error: local denies a client that stays just within its limit. A smaller value makes each share larger. More than 0, less than 1."`
 
-	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"About the most bytes that remembered denials may take: who is over a limit is denied without asking Redis. 0: every decision asks Redis. Counters in memory need no cache."`
-	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest that a denial is remembered without Redis: what another replica gives back, or Redis loses, is seen after that. After half of it, hits so denied are counted in Redis, and who goes on asking is asked for again."`
+	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"The size of the deny cache, in bytes. It denies keys that are over their limits without a call to Redis. 0: every decision calls Redis. Counters in memory use no cache."`
+	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest time that a denial stays in the deny cache. A refund by another replica shows after it. At half of it, Weir writes denied hits to Redis and rechecks keys that are still requested."`
 
-	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory."`
-	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"0" help:"About the most bytes that keys in memory may take. 0: 4 GiB, or half of the memory of the container where that is less."`
+	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory. Beyond it, keys that deny nobody are evicted first."`
+	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"0" help:"The approximate memory for keys, in bytes. 0: 4 GiB, or half of the container's memory if that is less."`
 
-	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT" placeholder:"FILE" help:"Counters in memory are saved to this file at stop and every MEMORY_SNAPSHOT_INTERVAL, and loaded from it at start: a restart forgets nothing, and a crash what came since the last save. The file belongs to one process, and holds what users sent. Default: none, and a restart forgets all."`
-	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL" default:"1m" help:"How often."`
+	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT" placeholder:"FILE" help:"A file for the counters in memory, saved at stop and every MEMORY_SNAPSHOT_INTERVAL, and loaded at start. It contains what users sent, and must belong to one process only. Default: none, so a restart resets all limits."`
+	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL" default:"1m" help:"The time between two saves. A crash loses what was counted since the last one."`
 }
 
-// RedisSocket is where Redis is if it is asked for without an address, as in envoyproxy/ratelimit.
+// RedisSocket is the address of Redis if BACKEND_TYPE is redis and REDIS_URL is empty, as in envoyproxy/ratelimit.
 const RedisSocket = "/var/run/nutcracker/ratelimit.sock"
 
 // The stores.
@@ -52,8 +52,8 @@ const (
 	Redis  = "redis"
 )
 
-// leastSecret is how many bytes a secret has at least: as many as are kept of what is made under it.
-const leastSecret = 16
+// minSecret is how many bytes a secret must have: as many as a key keeps of its HMAC.
+const minSecret = 16
 
 func (s *Store) complete(f *faults) {
 	s.BackendType, s.RedisSocketType = strings.ToLower(s.BackendType), strings.ToLower(s.RedisSocketType)
@@ -71,17 +71,17 @@ func (s *Store) complete(f *faults) {
 	switch s.BackendType {
 	case Memory, Redis:
 	case "memcache":
-		f.tell("BACKEND_TYPE", "memcache is not carried over: want redis, or memory for a single replica")
+		f.add("BACKEND_TYPE", "memcache is not supported: write redis, or memory for a single replica")
 	default:
-		f.tell("BACKEND_TYPE", "unknown store %q: want memory or redis", s.BackendType)
+		f.add("BACKEND_TYPE", "unknown store %q: write memory or redis", s.BackendType)
 	}
 	f.oneOf("REDIS_TYPE", s.RedisType, "SINGLE", "CLUSTER", "SENTINEL")
 	f.oneOf("REDIS_SOCKET_TYPE", s.RedisSocketType, "", "tcp", "unix")
 	if s.RedisTLS && (s.RedisCert == "") != (s.RedisKey == "") {
-		f.tell("REDIS_TLS_CLIENT_CERT", "want both it and REDIS_TLS_CLIENT_KEY, or neither")
+		f.add("REDIS_TLS_CLIENT_CERT", "set both REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY, or neither")
 	}
-	if s.KeyHashSecret != "" && len(s.KeyHashSecret) < leastSecret {
-		f.tell("KEY_HASH_SECRET", "want at least %d bytes, or who can read Redis finds it by trying", leastSecret)
+	if s.KeyHashSecret != "" && len(s.KeyHashSecret) < minSecret {
+		f.add("KEY_HASH_SECRET", "must have at least %d bytes: a shorter secret can be guessed by a client that reads Redis", minSecret)
 	}
 	f.oneOfBoth("REDIS_AUTH", s.RedisAuth, s.RedisAuthFile)
 	f.oneOfBoth("REDIS_SENTINEL_AUTH", s.RedisSentinelAuth, s.RedisSentinelFile)
@@ -89,37 +89,37 @@ func (s *Store) complete(f *faults) {
 	positive(f, "STORE_MAX_BATCH", s.StoreMaxBatch)
 	positive(f, "STORE_MAX_WAITING", s.StoreMaxWaiting)
 	if s.RedisTimeout < 0 {
-		f.tell("REDIS_TIMEOUT", "want 0, which is the default, or more")
+		f.add("REDIS_TIMEOUT", "must be at least 0 (0: the default)")
 	}
 	positive(f, "REDIS_POOL_SIZE", s.RedisPoolSize)
 	positive(f, "REPLICAS", s.Replicas)
 	if !(s.LocalFalseLimit > 0 && s.LocalFalseLimit < 1) {
-		f.tell("LOCAL_FALSE_LIMIT_PROBABILITY", "want more than 0 and less than 1")
+		f.add("LOCAL_FALSE_LIMIT_PROBABILITY", "must be more than 0 and less than 1")
 	}
 	if s.LocalCacheSize < 0 {
-		f.tell("LOCAL_CACHE_SIZE_IN_BYTES", "want 0, which is no cache, or more")
+		f.add("LOCAL_CACHE_SIZE_IN_BYTES", "must be at least 0 (0: no cache)")
 	}
 	positive(f, "DENY_CACHE_MAX", int64(s.DenyCacheMax))
 	positive(f, "MEMORY_MAX_KEYS", s.MemoryMaxKeys)
 	if s.MemoryMaxBytes < 0 {
-		f.tell("MEMORY_MAX_BYTES", "want 0, which is 4 GiB or half of the container's memory, or more")
+		f.add("MEMORY_MAX_BYTES", "must be at least 0 (0: 4 GiB, or half of the container's memory)")
 	}
 	positive(f, "MEMORY_SNAPSHOT_INTERVAL", int64(s.MemorySnapshotInterval))
 }
 
 // PerSecond is a second Redis, for windows of one second. Prefix, timeout and certificates are those of the first.
 type PerSecond struct {
-	RedisPerSecond bool          `env:"REDIS_PERSECOND" name:"redis-persecond" help:"Limits by the second are counted on a Redis of their own."`
-	Type           string        `env:"REDIS_PERSECOND_TYPE" name:"redis-persecond-type" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"What is at REDIS_PERSECOND_URL."`
-	URL            string        `env:"REDIS_PERSECOND_URL" name:"redis-persecond-url" default:"/var/run/nutcracker/ratelimitpersecond.sock" help:"As REDIS_URL."`
-	SocketType     string        `env:"REDIS_PERSECOND_SOCKET_TYPE" name:"redis-persecond-socket-type" placeholder:"tcp|unix" help:"As REDIS_SOCKET_TYPE."`
-	PoolSize       int           `env:"REDIS_PERSECOND_POOL_SIZE" name:"redis-persecond-pool-size" default:"10" help:"As REDIS_POOL_SIZE."`
-	Auth           string        `env:"REDIS_PERSECOND_AUTH" name:"redis-persecond-auth" placeholder:"[USER:]PASSWORD" help:"As REDIS_AUTH."`
-	SentinelAuth   string        `env:"REDIS_PERSECOND_SENTINEL_AUTH" name:"redis-persecond-sentinel-auth" placeholder:"[USER:]PASSWORD" help:"As REDIS_SENTINEL_AUTH."`
-	AuthFile       string        `env:"REDIS_PERSECOND_AUTH_FILE" name:"redis-persecond-auth-file" placeholder:"FILE" help:"As REDIS_AUTH_FILE."`
-	SentinelFile   string        `env:"REDIS_PERSECOND_SENTINEL_AUTH_FILE" name:"redis-persecond-sentinel-auth-file" placeholder:"FILE" help:"As REDIS_SENTINEL_AUTH_FILE."`
-	Timeout        time.Duration `env:"REDIS_PERSECOND_TIMEOUT" name:"redis-persecond-timeout" default:"10s" help:"As REDIS_TIMEOUT."`
-	TLS            bool          `env:"REDIS_PERSECOND_TLS" name:"redis-persecond-tls" help:"As REDIS_TLS."`
+	RedisPerSecond bool          `env:"REDIS_PERSECOND" name:"redis-persecond" help:"Count limits per second on a second Redis."`
+	Type           string        `env:"REDIS_PERSECOND_TYPE" name:"redis-persecond-type" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"What REDIS_PERSECOND_URL names."`
+	URL            string        `env:"REDIS_PERSECOND_URL" name:"redis-persecond-url" default:"/var/run/nutcracker/ratelimitpersecond.sock" help:"The second Redis, as in REDIS_URL."`
+	SocketType     string        `env:"REDIS_PERSECOND_SOCKET_TYPE" name:"redis-persecond-socket-type" placeholder:"tcp|unix" help:"Like REDIS_SOCKET_TYPE, for the second Redis."`
+	PoolSize       int           `env:"REDIS_PERSECOND_POOL_SIZE" name:"redis-persecond-pool-size" default:"10" help:"Like REDIS_POOL_SIZE, for the second Redis."`
+	Auth           string        `env:"REDIS_PERSECOND_AUTH" name:"redis-persecond-auth" placeholder:"[USER:]PASSWORD" help:"Like REDIS_AUTH, for the second Redis."`
+	SentinelAuth   string        `env:"REDIS_PERSECOND_SENTINEL_AUTH" name:"redis-persecond-sentinel-auth" placeholder:"[USER:]PASSWORD" help:"Like REDIS_SENTINEL_AUTH, for the second Redis."`
+	AuthFile       string        `env:"REDIS_PERSECOND_AUTH_FILE" name:"redis-persecond-auth-file" placeholder:"FILE" help:"Like REDIS_AUTH_FILE, for the second Redis."`
+	SentinelFile   string        `env:"REDIS_PERSECOND_SENTINEL_AUTH_FILE" name:"redis-persecond-sentinel-auth-file" placeholder:"FILE" help:"Like REDIS_SENTINEL_AUTH_FILE, for the second Redis."`
+	Timeout        time.Duration `env:"REDIS_PERSECOND_TIMEOUT" name:"redis-persecond-timeout" default:"10s" help:"Like REDIS_TIMEOUT, for the second Redis."`
+	TLS            bool          `env:"REDIS_PERSECOND_TLS" name:"redis-persecond-tls" help:"Like REDIS_TLS, for the second Redis."`
 }
 
 func (p *PerSecond) complete(f *faults, store *Store) {
@@ -131,9 +131,9 @@ func (p *PerSecond) complete(f *faults, store *Store) {
 	f.oneOfBoth("REDIS_PERSECOND_SENTINEL_AUTH", p.SentinelAuth, p.SentinelFile)
 	positive(f, "REDIS_PERSECOND_POOL_SIZE", p.PoolSize)
 	if p.Timeout < 0 {
-		f.tell("REDIS_PERSECOND_TIMEOUT", "want 0, which is the default, or more")
+		f.add("REDIS_PERSECOND_TIMEOUT", "must be at least 0 (0: the default)")
 	}
 	if p.RedisPerSecond && store.BackendType == Memory {
-		f.tell("REDIS_PERSECOND", "the counters are in memory: want BACKEND_TYPE=redis and REDIS_URL too")
+		f.add("REDIS_PERSECOND", "the counters are in memory: set BACKEND_TYPE=redis and REDIS_URL too")
 	}
 }

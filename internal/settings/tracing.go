@@ -2,21 +2,21 @@ package settings
 
 import "math"
 
-// Tracing says where traces go.
+// Tracing are the settings of traces.
 type Tracing struct {
-	TracingEnabled           bool    `env:"TRACING_ENABLED" help:"Send traces by OTLP."`
+	TracingEnabled           bool    `env:"TRACING_ENABLED" help:"Send traces with OTLP. OTEL_EXPORTER_OTLP_ENDPOINT names the collector."`
 	TracingServiceName       string  `env:"TRACING_SERVICE_NAME" default:"RateLimit" help:"service.name of the traces."`
 	TracingServiceNamespace  string  `env:"TRACING_SERVICE_NAMESPACE" help:"service.namespace of the traces."`
 	TracingServiceInstanceID string  `env:"TRACING_SERVICE_INSTANCE_ID" help:"service.instance.id of the traces. Default: a random one."`
-	TracingExporterProtocol  string  `env:"TRACING_EXPORTER_PROTOCOL" default:"http" placeholder:"http|grpc" help:"OTLP by HTTP or gRPC."`
-	TracingSamplingRate      float64 `env:"TRACING_SAMPLING_RATE" default:"1" help:"The part of traces that is sent, where the caller has not decided."`
+	TracingExporterProtocol  string  `env:"TRACING_EXPORTER_PROTOCOL" default:"http" placeholder:"http|grpc" help:"The protocol of OTLP."`
+	TracingSamplingRate      float64 `env:"TRACING_SAMPLING_RATE" default:"1" help:"The part of traces to send, from 0 to 1, if the caller has not decided."`
 }
 
 func (t *Tracing) complete(f *faults) {
 	orDefault(&t.TracingExporterProtocol, "http")
 	f.oneOf("TRACING_EXPORTER_PROTOCOL", t.TracingExporterProtocol, "http", "grpc")
 	if math.IsNaN(t.TracingSamplingRate) {
-		f.tell("TRACING_SAMPLING_RATE", "want a number from 0 to 1")
+		f.add("TRACING_SAMPLING_RATE", "write a number from 0 to 1")
 	}
 	// As in OpenTelemetry, a rate above 1 counts as 1, and one below 0 as 0.
 	t.TracingSamplingRate = max(0, min(t.TracingSamplingRate, 1))

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+)
+
+func TestFirstContact(t *testing.T) {
+	rules := rulesFile(t)
+	for _, c := range []struct {
+		args string
+		code int
+		want []string
+	}{
+		{"--version", 0, []string{"weir "}},
+		{"-v", 0, []string{"weir "}},
+		{"help", 0, []string{"Usage: weir", "check", "version"}},
+		{"help serve", 0, []string{"Usage: weir [serve]"}},
+		{"serve --help", 0, []string{"--config=FILE|DIR (CONFIG_PATH)", "Examples:", "--help=all"}},
+		{"serve --help=all", 0, []string{"xds-backoff-jitter", "OTEL_EXPORTER_OTLP_"}},
+		{"", 1, []string{"neither --config nor CONFIG_PATH is set", "try weir --config rules.yaml"}},
+		{"check", 2, []string{"weir check rules.yaml"}},
+		{"--config " + rules + " --store-timeout=15", 2, []string{`--store-timeout: "15" has no unit: write 15ms or 15s`}},
+		{"--config " + rules + " --store-timeout=soon", 2, []string{`cannot read "soon": write a duration such as 15ms`}},
+		{"--config " + rules + " --shadow-mode=perhaps", 2, []string{`cannot read "perhaps": write true or false`}},
+	} {
+		code, said := ran(strings.Fields(c.args)...)
+		if code != c.code {
+			t.Errorf("weir %s: exit code %d, want %d", c.args, code, c.code)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(said, want) {
+				t.Errorf("weir %s: printed %q, want %q", c.args, said, want)
+			}
+		}
+	}
+}
+
+func TestBasicHelpFitsOnAScreen(t *testing.T) {
+	_, said := ran("serve", "--help")
+	if n := strings.Count(said, "\n"); n > 60 {
+		t.Errorf("%d lines", n)
+	}
+	for line := range strings.Lines(said) {
+		if len(line) > 100 {
+			t.Errorf("too long: %s", line)
+		}
+	}
+}
+
+// Some manifests start /bin/ratelimit with flags of its forks, which envoyproxy/ratelimit ignores.
+func TestUnknownArgumentsAsRatelimitAreWarnedOf(t *testing.T) {
+	missing := "--config=" + t.TempDir() + "/none"
+	for _, c := range []struct {
+		program string
+		args    []string
+		code    int
+	}{
+		{"weir", []string{"--quotaRateLimitServiceAddr=:1", missing}, 2},
+		{"/bin/ratelimit", []string{"--quotaRateLimitServiceAddr=:1", missing}, 1},
+		{"weir", []string{"/bin/ratelimit", "--quotaRateLimitServiceAddr=:1", missing}, 1},
+	} {
+		var out, err bytes.Buffer
+		code := run(context.Background(), c.program, c.args, &out, &err)
+		warned := strings.Contains(err.String(), "unknown argument --quotaRateLimitServiceAddr ignored")
+		if code != c.code || warned != (c.code == 1) {
+			t.Errorf("%s %s: exit code %d, want %d; said %s", c.program, c.args, code, c.code, &err)
+		}
+	}
+}
+
+func TestVariablesWithoutAUnitNameTheRemedy(t *testing.T) {
+	t.Setenv("STORE_TIMEOUT", "15")
+	code, said := ran("--config=" + rulesFile(t))
+	if code != 2 || !strings.Contains(said, "write 15ms") || !strings.Contains(said, "STORE_TIMEOUT") && !strings.Contains(said, "store-timeout") {
+		t.Errorf("exit code %d, want 2; said %s", code, said)
+	}
+}
