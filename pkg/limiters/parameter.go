@@ -55,8 +55,8 @@ func (p Params) With(key, value string) Params {
 	return Params(strings.TrimSpace(string(p) + " " + key + "=" + value))
 }
 
-// number returns the value of an Integer, or of a Duration in microseconds, and otherwise if there is none. The params
-// must be canonical.
+// number returns the value of an Integer, or of a Duration in microseconds. It returns otherwise if there is none. The
+// params must be canonical.
 func (p Params) number(key string, otherwise int64) int64 {
 	value, _ := p.Cut(key)
 	if n, err := strconv.ParseInt(value, 10, 64); err == nil {
