@@ -2,12 +2,12 @@ package descriptors
 
 import "strings"
 
-// A glob is a pattern in which each '*' stands for any characters, or none. It matches in one pass: what lies between
-// the stars is taken at its first place, and no choice is ever revised.
+// A glob is a pattern in which each '*' matches any number of characters. It matches in one pass: each text between two
+// stars is taken where it first occurs.
 type glob struct {
 	prefix, suffix string
 	middle         []string
-	star           bool // without one, the prefix is all
+	star           bool // if false, the prefix is the whole pattern
 }
 
 func newGlob(pattern string) glob {

@@ -7,25 +7,25 @@ import (
 	"math/bits"
 )
 
-// An index is the tree of a domain as requests go through it. Of a hundred thousand rules a request needs one that no cache
-// holds, and each line of memory on the way to it costs more than all else does: a map in each node took a dozen of them.
-// Here a step is a slot and a record with the texts in it; and an only child, which most users' rules are, is found right
-// behind its parent. It holds no pointers for the garbage collector to follow.
+// An index is the tree of a domain in the form that requests search. With a hundred thousand rules, a request needs one that
+// no cache holds, and each cache line on the path to it costs more than the rest of the search. A map in each node took a
+// dozen lines; here a level takes a slot and a record that contains its texts. The record of an only child follows that of
+// its parent. An index has no pointers that the garbage collector would follow.
 //
-// A record is at a multiple of 8 bytes, its place, and told from others by it:
+// A record starts at a multiple of 8 bytes, and its offset divided by 8 identifies it:
 //
-//	4 bytes  the rule, from 1; 0: no limit here
-//	4        what there is beside exact children, from 1; 0: nothing
-//	4        the place of the only exact child; 0: none; hashed: they are in slots
-//	4        the parent's place
-//	4, 4     the length of the key, and of the value
+//	4 bytes  the number of the rule; 0: no limit here
+//	4        the number of the rest, for wildcards and key-only children; 0: none
+//	4        the only exact child; 0: none; hashed: several, in slots
+//	4        the parent
+//	4, 4     the lengths of the key and of the value
 //	         the key and the value
 //
-// A slot is a place below as many bits of its hash.
+// A slot has the upper 32 bits of a hash above the record.
 type index struct {
 	seed    maphash.Seed
 	records []byte
-	slots   []uint64 // a power of two of them, at least half of them 0
+	slots   []uint64 // a hash table; its length is a power of two, and at least half are 0
 	rest    []rest
 	rules   *chunks
 	root    uint32
@@ -37,7 +37,7 @@ const (
 	hashed       = 1<<32 - 1
 )
 
-// A rest is what a node has beside exact children.
+// A rest holds the children of a node that are not exact.
 type rest struct {
 	wild   []wildAt
 	byName map[string]uint32
@@ -48,7 +48,7 @@ type wildAt struct {
 	at      uint32
 }
 
-// A step that is found by its hash.
+// A hashedStep is an exact child with siblings, which is found by its hash.
 type hashedStep struct {
 	parent uint32
 	entry  Entry
@@ -59,7 +59,7 @@ func newIndex(root *Node, rules *chunks) *index {
 	x := &index{seed: maphash.MakeSeed(), rules: rules, records: make([]byte, alignment)}
 	var steps []hashedStep
 	x.root = x.add(root, 0, Entry{}, &steps)
-	x.records = bytes.Clone(x.records) // without the room to grow
+	x.records = bytes.Clone(x.records) // without spare capacity
 	x.slots = make([]uint64, 1<<bits.Len(uint(2*len(steps))))
 	for i := range steps {
 		x.insert(&steps[i])
@@ -67,7 +67,7 @@ func newIndex(root *Node, rules *chunks) *index {
 	return x
 }
 
-// add adds a node and all below it, and tells its place. One that is met again, as a pattern and by its own text, is there.
+// add adds a node and all nodes below it, and returns its record. A pattern is met twice: as a wildcard and by its own text.
 func (x *index) add(n *Node, parent uint32, e Entry, steps *[]hashedStep) uint32 {
 	if n.at > 0 {
 		return n.at
@@ -123,7 +123,7 @@ func (x *index) hash(parent uint32, e *Entry) uint64 {
 	return high ^ low
 }
 
-// find is the rule that entries reach, by the choices that Match tells of.
+// find returns the rule for entries, by the rules of [Domain.Match].
 func (x *index) find(entries []Entry) *Rule {
 	at := x.root
 	for i := range entries {
@@ -134,7 +134,7 @@ func (x *index) find(entries []Entry) *Rule {
 	return x.rules.at(binary.LittleEndian.Uint32(x.record(at)))
 }
 
-// next is the place of the child that an entry takes; 0: it has none.
+// next returns the child that an entry selects, or 0 if there is none.
 func (x *index) next(at uint32, e *Entry) uint32 {
 	r := x.record(at)
 	switch child := binary.LittleEndian.Uint32(r[8:]); child {
@@ -174,7 +174,7 @@ func (x *index) lookUp(parent uint32, e *Entry) uint32 {
 	}
 }
 
-// is tells whether a place is that of the parent's child for e.
+// is reports whether the record at is the parent's child for e.
 func (x *index) is(at, parent uint32, e *Entry) bool {
 	r := x.record(at)
 	key, value := int(binary.LittleEndian.Uint32(r[16:])), int(binary.LittleEndian.Uint32(r[20:]))
@@ -184,8 +184,7 @@ func (x *index) is(at, parent uint32, e *Entry) bool {
 
 func (x *index) record(at uint32) []byte { return x.records[int(at)*alignment:] }
 
-// chunks are rules side by side, so that a number leads to one without another line of memory. A chunk is so large that Go
-// has it begin with a page, and each rule with a line.
+// chunks hold rules side by side, so that a number leads to a rule without a further pointer.
 type chunks struct {
 	of [][]Rule
 	n  uint32
@@ -193,16 +192,16 @@ type chunks struct {
 
 const perChunk = 256
 
-// keep copies a rule to its place, and numbers it from 1.
+// keep copies a rule and numbers the copy, from 1.
 func (c *chunks) keep(r *Rule) *Rule {
 	if c.n%perChunk == 0 {
 		c.of = append(c.of, make([]Rule, perChunk))
 	}
-	place := &c.of[c.n/perChunk][c.n%perChunk]
+	kept := &c.of[c.n/perChunk][c.n%perChunk]
 	c.n++
-	*place = *r
-	place.number = c.n
-	return place
+	*kept = *r
+	kept.number = c.n
+	return kept
 }
 
 // at returns the rule of a number; nil if there is none.

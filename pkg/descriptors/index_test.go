@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A described is a descriptor of a file, as it stands there.
+// A described is a descriptor of a file.
 type described struct {
 	key, value string
 	limited    bool
@@ -32,7 +32,7 @@ func write(b *strings.Builder, all []described, pad string) {
 	}
 }
 
-// match finds the names of what entries reach, by what Match promises, descriptor by descriptor.
+// match returns the name of the rule for entries, by a search of one descriptor after the other.
 func match(all []described, entries []descriptors.Entry) string {
 	e, rest := entries[0], entries[1:]
 	var chosen *described
@@ -73,8 +73,8 @@ func match(all []described, entries []descriptors.Entry) string {
 	return ""
 }
 
-// Whatever a tree is like, a request finds in it what a look at one descriptor after the other finds.
-func TestMatchAgreesWithTheFile(t *testing.T) {
+// Random trees and requests: the index finds the same rule as a search of one descriptor after the other.
+func TestMatchAgreesWithLinearSearch(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	keys, values := []string{"a", "b", "a*"}, []string{"", "1", "2", "1*", "*", "12", "21", "3"}

@@ -11,9 +11,9 @@ const (
 	levelBlock = 1024
 )
 
-// An intern keeps one copy of what many rules have in common. Of a hundred thousand rules, each request reads one that no
-// cache holds; what that rule shares with others is probably cached. Texts and levels lie side by side in blocks, because
-// the garbage collector scans one block faster than a thousand texts.
+// An intern keeps one copy of each key and limit that rules share. A request under one of a hundred thousand rules then
+// finds the shared parts in the processor's cache. Texts and levels are side by side in blocks, because the garbage collector
+// scans one block faster than a thousand texts.
 type intern struct {
 	keys   map[string]string
 	limits map[limiters.Spec]*limiters.Limit
@@ -29,7 +29,7 @@ func newIntern() intern {
 	}
 }
 
-// text is a copy of s in a block of texts.
+// text returns a copy of a text in a block.
 func (in *intern) text(text string) string {
 	if in.texts.Len()+len(text) > in.texts.Cap() {
 		in.texts = &strings.Builder{}
@@ -40,7 +40,7 @@ func (in *intern) text(text string) string {
 	return in.texts.String()[at:]
 }
 
-// path is a copy of levels in a block of them.
+// path returns a copy of levels in a block.
 func (in *intern) path(levels []level) []level {
 	if len(in.levels)+len(levels) > cap(in.levels) {
 		in.levels = make([]level, 0, max(levelBlock, len(levels)))
@@ -66,7 +66,7 @@ func (in *intern) limit(l *limiters.Limit) *limiters.Limit {
 	return l
 }
 
-// only is a list of l alone.
+// only returns a list of l alone.
 func (in *intern) only(l RateLimit) []RateLimit {
 	one, found := in.single[l]
 	if !found {

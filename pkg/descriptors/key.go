@@ -7,35 +7,41 @@ import (
 	"strings"
 )
 
-// maxComponent is the longest text, in bytes, that a key holds as it is.
+// maxComponent is the longest text, in bytes, that a key contains unhashed.
 const maxComponent = 128
 
-// sharedMark stands in a key where a wildcard with share_threshold matched.
+// sharedMark is the matching of a wildcard with share_threshold in a key.
 const sharedMark = '^'
 
-// Key names the counter of entries under rule: nil, or what [Rules.Match] gave for them. A nil rule is for an override
-// that no rule matches. It reads like
+// Key returns the name of the counter of entries under a rule, such as
 //
 //	3:ugc|7:user_id*5:alice|6:action=5:reply
 //
-// Every text has its length before it, and between key and value stands how the rule matched: "=" exactly, "*" by the
-// key alone, "~" by a pattern (which follows, as key=value=), "^" by one with share_threshold (which follows in place
-// of the value), "?" without a rule. So no two domains, rules or entries share a key but by share_threshold, and a key
-// stays the same over a reload whatever else has moved in the file. A text longer than 128 bytes
-// is replaced by "#" and its SHA-256, which bounds a key by its number of entries. A key begins with a digit or "#".
+// The rule is the result of [Rules.Match], or nil for an override that no rule matches. Every text follows its length in
+// bytes. Between a key and its value is the way in which the rule matched:
+//
+//	=  the key and the value
+//	*  the key, and any value
+//	~  a wildcard; the rule's key and value follow, each with "=" behind it
+//	^  a wildcard with share_threshold; the rule's key and value replace the value of the entry
+//	?  no rule
+//
+// No two domains, rules or entries share a key, except by share_threshold. A key survives any change of the file elsewhere.
+// A text longer than 128 bytes is "#" and its SHA-256, so the number of entries bounds a key. A key begins with a digit or
+// "#".
 func Key(domain string, rule *Rule, entries []Entry) string {
 	var stack [256]byte
 	return string(AppendKey(stack[:0], domain, rule, entries))
 }
 
-// OverrideKey is the Key of entries that bring a limit of their own: share_threshold is not for them.
+// OverrideKey returns the key of entries with a limit of their own, which ignore share_threshold.
 func OverrideKey(domain string, rule *Rule, entries []Entry) string {
 	var stack [256]byte
 	return string(AppendOverrideKey(stack[:0], domain, rule, entries))
 }
 
-// DomainOf is how a Key begins, in 3:ugc|6:action=5:reply the 3:ugc: the same for all keys of a domain, and for those of
-// no other.
+// DomainOf returns the part of a key that names its domain: 3:ugc in 3:ugc|6:action=5:reply. Keys of different domains have
+// different results.
 func DomainOf(key string) string {
 	length, _, _ := strings.Cut(key, ":")
 	if n, err := strconv.ParseUint(length, 10, 8); err == nil && len(length)+1+int(n) <= len(key) {
@@ -62,7 +68,7 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, share bool)
 		plain = rule.plain
 	}
 	for i, e := range entries {
-		if i < len(plain) && plain[i] > 0 { // the path is memory that no cache may hold
+		if i < len(plain) && plain[i] > 0 { // without a read of the path, which may be in no cache
 			b = append(appendText(append(b, '|'), e.Key), plain[i])
 			b = appendText(b, e.Value)
 			continue

@@ -38,7 +38,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-func TestDomainOfAKey(t *testing.T) {
+func TestDomainOf(t *testing.T) {
 	for _, domain := range []string{"ugc", "", "a|b", "3:d", "12", "#", strings.Repeat("x", 128), strings.Repeat("x|:", 99)} {
 		whole := descriptors.Key(domain, nil, nil)
 		if got := descriptors.DomainOf(descriptors.Key(domain, nil, entries("k=v action=reply"))); got != whole {
@@ -72,7 +72,7 @@ func TestKeyIsBounded(t *testing.T) {
 	}
 }
 
-func TestKeyAllocatesItsResult(t *testing.T) {
+func TestKeyAllocatesOnlyItsResult(t *testing.T) {
 	rules, request := parse(t, example), entries("user_id=alice action=reply")
 	rule := rules.Match("ugc", request)
 	if n := testing.AllocsPerRun(100, func() { _ = descriptors.Key("ugc", rule, request) }); n > 1 {
@@ -87,7 +87,7 @@ type part struct {
 	ruleKey, ruleValue string
 }
 
-// decode is the way back from a key. It knows nothing of how one is made but its grammar.
+// decode parses a key by its documented grammar.
 func decode(t *testing.T, key string) (domain string, parts []part, hashed bool) {
 	text := func() string {
 		if rest, ok := strings.CutPrefix(key, "#"); ok {
@@ -127,7 +127,7 @@ func decode(t *testing.T, key string) (domain string, parts []part, hashed bool)
 	return domain, parts, hashed
 }
 
-// FuzzKey finds two requests with one key, if there are any, and keys that do not say what they are made of.
+// FuzzKey looks for two requests with the same key, and for keys that do not decode to their request.
 func FuzzKey(f *testing.F) {
 	f.Add("d", "a", "b", "a", "b", "d", "a", "b", "a|1:b", "")
 	f.Add("d", "k*", "", "kx", "v", "d", "k", "v*", "k", "vw")
@@ -166,7 +166,7 @@ func newSubject(domain, ruleKey, ruleValue, key, value string) *subject {
 
 func (s *subject) key() string { return descriptors.Key(s.domain, s.matching, s.entries) }
 
-// same tells whether two subjects are one: the key of the first level is the rule's in both.
+// same reports whether two subjects must have the same key.
 func (s *subject) same(o *subject) bool {
 	ruled := (s.matching == nil) == (o.matching == nil)
 	if s.matching != nil && o.matching != nil {

@@ -119,7 +119,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-func TestNoRules(t *testing.T) {
+func TestNilRules(t *testing.T) {
 	for _, rules := range []*descriptors.Rules{nil, {}} {
 		for r := range rules.All() {
 			t.Errorf("a rule: %+v", r)
@@ -148,7 +148,7 @@ func TestNameIsBounded(t *testing.T) {
 	}
 }
 
-func TestOverride(t *testing.T) {
+func TestOverridden(t *testing.T) {
 	limits := map[string]string{
 		"none":    "",
 		"fixed":   "{unit: day, requests_per_unit: 1, window_start: first_hit, count_denied: false}",
@@ -193,8 +193,8 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// Who keeps limits that requests brought keeps nothing of the rules, and the same of the same rules read again.
-func TestWhatAnOverrideTakesOfARuleOutlivesIt(t *testing.T) {
+// A cache of overrides finds its entries again after a reload of the same rules.
+func TestOverriddenIsEqualAfterReload(t *testing.T) {
 	const text = "domain: d\ndescriptors:\n" +
 		"- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n" +
 		"- {key: b, rate_limit: {unit: hour, requests_per_unit: 2}}\n" +
@@ -204,10 +204,10 @@ func TestWhatAnOverrideTakesOfARuleOutlivesIt(t *testing.T) {
 		return parse(t, text).Match("d", entries(key+"=1")).Overridden()
 	}
 	if again := of("a"); of("a") != again || of("a") != of("b") || of("a") != (*descriptors.Rule)(nil).Overridden() {
-		t.Error("what is the same differs")
+		t.Error("equal settings differ")
 	}
 	if of("a") == of("c") || of("a") == of("d") || of("c") == of("d") {
-		t.Error("what differs is the same")
+		t.Error("different settings are equal")
 	}
 }
 

@@ -9,77 +9,76 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A RateLimit is a limit in the words of Envoy, with what it means to a store.
+// A RateLimit is a limit in the words of Envoy, and the same limit in the words of a store.
 type RateLimit struct {
 	Unit            Unit
-	UnitMultiplier  uint32 // units per window, from 1
-	RequestsPerUnit uint32 // per window, that is; 0 denies every hit
+	UnitMultiplier  uint32 // units per window, at least 1
+	RequestsPerUnit uint32 // hits per window; 0 denies every hit
 	Limit           *limiters.Limit
-	Name            string // as the rules give it, for Envoy to tell and for replaces; "" if they give none
-	// OnError is what becomes of a hit that the store cannot decide; unsaid, it is what the Domain says.
+	Name            string // the name in the rules, which Envoy receives and replaces refers to; may be ""
+	// OnError decides a hit that the store cannot decide. OnErrorUnsaid stands for the policy of the Domain.
 	OnError limiters.OnError
 }
 
-// A Rule is a descriptor of the rules that has limits, or none on purpose. It does not change and may be shared.
+// A Rule is a descriptor that has limits, or is unlimited. It does not change and may be shared.
 type Rule struct {
-	// What each request reads comes first, in one line of memory: of many rules no cache holds the one that is asked for.
-
-	// Limits are all charged or none. No two have the same Limit.ID. There are none if the rule is unlimited, else at
-	// least one.
+	// Limits are charged together or not at all. No two have the same Limit.ID. An unlimited rule has none, any other rule
+	// at least one.
 	Limits []RateLimit
-	number uint32  // from 1, see chunks and PerRule
-	plain  [4]byte // how the first levels match, for those that are neither wildcards nor shared; else 0
-	// Unlimited allows every hit, and counts none.
+	number uint32 // from 1, see chunks and PerRule
+	// plain holds the first levels' matching, which Key reads without a look at path. It is 0 for a wildcard and for a level
+	// with share_threshold.
+	plain [4]byte
+	// Unlimited allows every hit and counts none.
 	Unlimited bool
-	// ShadowMode counts and reports what is over the limit, and allows it.
+	// ShadowMode counts and reports hits over the limit, and allows them.
 	ShadowMode bool
-	// QuotaMode lets a descriptor be over its limit without denying the request, unless all such of it are.
+	// QuotaMode denies a request only if every descriptor of the request with a rule in quota mode is over its limit.
 	QuotaMode bool
-	replacing bool // there are Replaces
+	replacing bool // len(Replaces) > 0
 
-	// Metadata is told to Envoy with a hit that passes: nil, or values of the types string, float64, bool, nil, []any and
-	// map[string]any, as in JSON. It may not be changed.
+	// Metadata goes to Envoy with a hit that is allowed. It is nil, or has values of the types string, float64, bool, nil,
+	// []any and map[string]any, as in JSON. Callers must not change it.
 	Metadata map[string]any
 	// DetailedMetric puts the value of every entry into the names of metrics.
 	DetailedMetric bool
 	shares         bool // a level has share_threshold
 	Domain         string
-	// Name is the way to the rule, such as "user_id.action=reply", for metric labels and logs: valid UTF-8 of at most
-	// 200 bytes, longer ones cut and told apart by a hash. It says nothing of a request. Keys with dots or equals signs
-	// may give two rules one name.
+	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It is valid UTF-8 of at most
+	// 200 bytes: a longer path is cut and ends with its hash. It contains no text of a request. Keys with dots or equals
+	// signs may give two rules one name.
 	Name string
-	// LimitName is the name of the rate_limit, or of the first of several that has one; "" without.
+	// LimitName is the name of the limit, or of the first limit that has one; it may be "".
 	LimitName string
-	// Replaces names limits of the domain that a request under this rule is not under, see HasName and IsReplacing.
+	// Replaces names the limits of the domain that this rule turns off for a request, see HasName and IsReplacing.
 	Replaces []string
 	path     []level
-	_        [40]byte // to a multiple of 64
 }
 
-// IsReplacing tells whether there are Replaces.
+// IsReplacing reports whether r has Replaces.
 func (r *Rule) IsReplacing() bool { return r.replacing }
 
-// HasName tells whether a limit of r has the name, which is what takes all of r out of a request that replaces it.
+// HasName reports whether a limit of r has the name. A request that replaces the name is not under r at all.
 func (r *Rule) HasName(name string) bool {
 	has := func(l RateLimit) bool { return l.Name == name }
 	return name != "" && (r.LimitName == name || slices.ContainsFunc(r.Limits, has))
 }
 
-// A level is a step of a rule, with what is told of it.
+// A level is a [Level] with its step and its name.
 type level struct {
 	step
-	share         bool   // share_threshold: one counter for all that the wildcard matches
-	valueToMetric bool   // value_to_metric
-	text          string // of the step
+	share         bool   // Level.ShareThreshold
+	valueToMetric bool   // Level.ValueToMetric
+	text          string // Entry.Joined of the step
 }
 
-// A step is how a level of a rule matches an entry: part of what a rule is, whatever stands beside it in the file.
+// A step is the way a level of a rule matches an entry. It depends on no other descriptor of the file.
 type step struct {
 	how        matching
 	key, value string
 }
 
-// A matching is told from the others by a byte in a key.
+// A matching is the byte that names it in a key.
 type matching byte
 
 const (
@@ -128,16 +127,16 @@ func name(path []level) string {
 	return strings.ToValidUTF8(full[:maxName-len(tail)], "") + tail
 }
 
-// An Overridden is what a request that brings a limit of its own takes from the rule that would match. It can be compared,
-// and holds nothing of the rule.
+// An Overridden is the part of a rule that a limit in the request does not replace. It is comparable and keeps no
+// reference to the rule.
 type Overridden struct {
 	spec    limiters.Spec
 	onError limiters.OnError
 }
 
-// Overridden is the algorithm, whether denied hits count, where a window starts, what a failure of the store means, and a
-// capacity that r sets: those of its first limit, if it has several. Of a nil or unlimited r it is a fixed window that counts
-// denied hits.
+// Overridden returns the settings of r that a limit in the request keeps: the algorithm and its parameters, count_denied
+// and on_store_error. Several limits have those of the first. A nil or unlimited r has the defaults of the default
+// algorithm.
 func (r *Rule) Overridden() Overridden {
 	if r == nil || len(r.Limits) == 0 {
 		return Overridden{spec: limiters.Spec{
@@ -149,12 +148,12 @@ func (r *Rule) Overridden() Overridden {
 	return o
 }
 
-// By is the limit of the request, in place of unit, multiplier and requests per unit. A multiplier of 0 means 1. The error
-// tells what cannot be: an unknown unit, a window above 10 years, or a number beyond what the algorithm takes.
+// By returns the limit of a request with the settings in o. A multiplier of 0 means 1. The error reports an unknown unit, a
+// window of more than 10 years, or a number that the algorithm does not take.
 func (o Overridden) By(requestsPerUnit uint32, unit Unit, multiplier uint32) (RateLimit, error) {
 	spec := o.spec
 	if requestsPerUnit == 0 {
-		// Denies everything, whatever the capacity of the rule; a funnel does not take both.
+		// The rule's capacity has no meaning for a limit that denies every hit, and New would reject it.
 		spec = spec.Scaled(func(int64) int64 { return 0 })
 	}
 	l, err := NewRateLimit(spec, requestsPerUnit, unit, max(multiplier, 1))

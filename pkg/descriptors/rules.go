@@ -9,21 +9,21 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Rules are what a set of files says. They do not change and may be shared; nil and the zero value are no rules.
+// Rules are the rules of a set of files. They do not change and may be shared. Nil and the zero value have no rules.
 type Rules struct {
 	domains map[string]*Domain
 	chunks  *chunks // of the rules, in file order
 }
 
-// A Domain is what the files say of one domain. It does not change and may be shared; nil is a domain that no file has.
+// A Domain holds the rules of one domain. It does not change and may be shared. Nil is a domain that no file has.
 type Domain struct {
 	name    string
 	index   *index
 	onError limiters.OnError
-	modes   []limiters.OnError // of its limits
+	modes   []limiters.OnError // see OnErrors
 }
 
-// Domain is the domain of that name, nil if no file has it.
+// Domain returns the domain of a name, or nil if no file has it.
 func (r *Rules) Domain(name string) *Domain {
 	if r == nil {
 		return nil
@@ -31,17 +31,16 @@ func (r *Rules) Domain(name string) *Domain {
 	return r.domains[name]
 }
 
-// Name is the name as the rules have it: unlike the text of a request, it is held anyway.
+// Name returns the name as the rules have it. Keeping it keeps no memory of a request.
 func (d *Domain) Name() string { return d.name }
 
-// OnError is what becomes of a hit that the store cannot decide, where its limit says nothing of it.
+// OnError returns the policy for a hit that the store cannot decide, if its limit has none.
 func (d *Domain) OnError() limiters.OnError { return d.onError }
 
-// OnErrors are what becomes, when the store cannot decide, of the hits of its limits: each policy once, OnErrorUnsaid
-// never, and none if it limits nothing.
+// OnErrors returns the policies of all limits of the domain, sorted, each once. It returns none if the domain limits nothing.
 func (d *Domain) OnErrors() []limiters.OnError { return slices.Clone(d.modes) }
 
-// noteOnErrors notes the policies of all domains.
+// noteOnErrors collects the policies of all domains for OnErrors.
 func (r *Rules) noteOnErrors() {
 	for rule := range r.All() {
 		d := r.domains[rule.Domain]
@@ -57,12 +56,15 @@ func (r *Rules) noteOnErrors() {
 	}
 }
 
-// Match is [Domain.Match] in the domain of that name.
+// Match is [Domain.Match] in the domain of a name.
 func (r *Rules) Match(domain string, entries []Entry) *Rule { return r.Domain(domain).Match(entries) }
 
-// Match finds the rule for entries, nil if there is none. At each level an entry takes the descriptor with its key and
-// value, else the first in the file whose wildcards fit, else the one with its key and no value; a choice is never
-// revised. The rule counts if the last entry reaches it; it may be unlimited. Match allocates nothing.
+// Match returns the rule for entries, or nil if there is none. The last entry must reach the rule, which may be unlimited.
+// Match does not allocate. Each entry selects one descriptor of its level, and a selection is final:
+//
+//  1. the descriptor with its key and value
+//  2. the first in the file whose wildcards match
+//  3. the descriptor with its key and no value
 func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil
@@ -70,7 +72,7 @@ func (d *Domain) Match(entries []Entry) *Rule {
 	return d.index.find(entries)
 }
 
-// Domains gives every domain, in the order of their names.
+// Domains returns every domain, sorted by name.
 func (r *Rules) Domains() iter.Seq[*Domain] {
 	if r == nil {
 		r = &Rules{}
@@ -85,12 +87,12 @@ func (r *Rules) Domains() iter.Seq[*Domain] {
 	}
 }
 
-// HasDomain tells whether a file has this domain.
+// HasDomain reports whether a file has the domain.
 func (r *Rules) HasDomain(domain string) bool {
 	return r.Domain(domain) != nil
 }
 
-// All gives every rule in the order of the files, unlimited ones too.
+// All returns every rule in the order of the files, including unlimited rules.
 func (r *Rules) All() iter.Seq[*Rule] {
 	return func(yield func(*Rule) bool) {
 		_, n := r.Counts()
@@ -102,7 +104,7 @@ func (r *Rules) All() iter.Seq[*Rule] {
 	}
 }
 
-// Counts tells how many domains there are, and how many rules in them.
+// Counts returns the number of domains and of rules.
 func (r *Rules) Counts() (domains, rules int) {
 	if r == nil || r.chunks == nil {
 		return 0, 0

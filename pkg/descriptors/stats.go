@@ -2,16 +2,15 @@ package descriptors
 
 import "slices"
 
-// AppendStatLevels appends to dst the names of entries, which r matches, in metrics: one for each, as they are and not
-// fit for any system of metrics yet. A name is
+// AppendStatLevels appends to dst the name of each entry in metrics, unescaped. The entries must be those that r matched. A
+// name is
 //
-//	key_value     of a descriptor with a value
-//	key           of one without, or with value_to_metric the key_value of the request
-//	key_pattern*  of a wildcard, or with value_to_metric the key_value of the request
+//	key_value     for a descriptor with a value
+//	key           for a descriptor without a value; with value_to_metric the key_value of the request
+//	key_pattern*  for a wildcard; with value_to_metric the key_value of the request
 //
-// With detailed_metric every name is the key_value of the request, but with share_threshold a wildcard's is the
-// key_pattern* in any case. Those that say a value of the request are without bound. A nil r is that of an override:
-// see [OverrideStatLevels].
+// With detailed_metric every name is the key_value of the request. With share_threshold the name of a wildcard is always
+// key_pattern*. Names with a value of the request are unbounded. A nil r is that of an override, see [OverrideStatLevels].
 func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
 	if r == nil {
 		return OverrideStatLevels(dst, entries)
@@ -26,7 +25,7 @@ func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
 	return dst
 }
 
-// HasFixedStatLevels tells whether [Rule.AppendStatLevels] says the same of all entries that r matches.
+// HasFixedStatLevels reports whether [Rule.AppendStatLevels] appends the same names for all entries that r matches.
 func (r *Rule) HasFixedStatLevels() bool {
 	return !r.DetailedMetric && len(r.path) > 0 && !slices.ContainsFunc(r.path, func(l level) bool {
 		return l.how == wildcard || l.valueToMetric && l.how != exact
@@ -38,7 +37,7 @@ func (r *Rule) statLevel(l *level, e Entry) string {
 	case l.share:
 		return l.pattern(e.Key)
 	case r.DetailedMetric && !r.shares:
-		return e.Key + "_" + e.Value // an empty value too: so does the incumbent
+		return e.Key + "_" + e.Value // with an empty value too, as in envoyproxy/ratelimit
 	case r.DetailedMetric, l.valueToMetric && l.how != exact:
 		return e.Joined()
 	case l.how == wildcard:
@@ -47,7 +46,7 @@ func (r *Rule) statLevel(l *level, e Entry) string {
 	return l.text
 }
 
-// pattern is the name of a wildcard: what is a pattern in the key stands behind the key of the request.
+// pattern returns the name of a wildcard. If its key is a pattern, the key of the request comes first.
 func (l *level) pattern(key string) string {
 	if n := len(key); n < len(l.text) && l.text[:n] == key && l.text[n] == '_' {
 		return l.text
@@ -63,8 +62,8 @@ func (e Entry) Joined() string {
 	return e.Key + "_" + e.Value
 }
 
-// OverrideStatLevels appends to dst the names in metrics of entries that bring a limit of their own: the key_value of
-// each, or the key where the value is empty. They are without bound.
+// OverrideStatLevels appends to dst the names in metrics of entries with a limit of their own: the key_value of each, or the
+// key if the value is empty. The names are unbounded.
 func OverrideStatLevels(dst []string, entries []Entry) []string {
 	for _, e := range entries {
 		dst = append(dst, e.Joined())

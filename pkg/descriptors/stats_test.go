@@ -38,7 +38,7 @@ descriptors:
     - {key: detail, detailed_metric: true, rate_limit: *l}
 `
 
-// TestStatLevels is the matrix of names in metrics.
+// TestStatLevels is the table of names in metrics.
 func TestStatLevels(t *testing.T) {
 	rules := parse(t, statRules)
 	for _, tt := range []struct{ name, request, want string }{
@@ -83,7 +83,7 @@ func TestStatLevels(t *testing.T) {
 	}
 }
 
-func TestStatLevelsOfAnOverride(t *testing.T) {
+func TestOverrideStatLevels(t *testing.T) {
 	request, want := entries("k=v m="), []string{"k_v", "m"}
 	if got := descriptors.OverrideStatLevels(nil, request); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
@@ -105,8 +105,8 @@ func TestStatLevelsWithoutValuesAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestSharedCounters holds which requests share a counter by share_threshold, and which do not.
-func TestSharedCounters(t *testing.T) {
+// Which requests share a counter by share_threshold, and which do not.
+func TestShareThresholdSharesCounters(t *testing.T) {
 	rules := parse(t, statRules)
 	key := func(request string) string {
 		es := entries(request)

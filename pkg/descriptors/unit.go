@@ -11,7 +11,7 @@ import (
 // A Unit is the unit of time of a rate.
 type Unit uint8
 
-// The units of Envoy. A Month has 30 days and a Year 365, always.
+// The units of Envoy. A Month always has 30 days, and a Year 365.
 const (
 	UnitUnknown Unit = iota
 	Second
@@ -41,7 +41,7 @@ var units = [...]struct {
 
 var unitNames = strings.Join(UnitNames(), ", ")
 
-// UnitNames returns what a rule may write as its unit.
+// UnitNames returns the names of the units in rules.
 func UnitNames() []string {
 	var names []string
 	for _, u := range units[Second:] {
@@ -50,7 +50,7 @@ func UnitNames() []string {
 	return names
 }
 
-// String is the unit as rules write it, or "unknown".
+// String returns the name of the unit in rules, or "unknown".
 func (u Unit) String() string {
 	if int(u) >= len(units) {
 		u = UnitUnknown
@@ -58,7 +58,7 @@ func (u Unit) String() string {
 	return units[u].name
 }
 
-// Duration is the length of the unit, 0 if it is unknown.
+// Duration returns the length of the unit, or 0 if it is unknown.
 func (u Unit) Duration() time.Duration {
 	if int(u) >= len(units) {
 		u = UnitUnknown
@@ -66,7 +66,7 @@ func (u Unit) Duration() time.Duration {
 	return units[u].duration
 }
 
-// ParseUnit ignores case. It returns UnitUnknown for what is not a unit.
+// ParseUnit ignores case. It returns UnitUnknown for any other text.
 func ParseUnit(s string) Unit {
 	for u := Second; u <= Year; u++ {
 		if strings.EqualFold(s, units[u].name) {
@@ -76,7 +76,7 @@ func ParseUnit(s string) Unit {
 	return UnitUnknown
 }
 
-// times is how long a window of multiplier units is.
+// times returns the length of a window of multiplier units.
 func (u Unit) times(multiplier uint32) (time.Duration, error) {
 	length := u.Duration()
 	if length == 0 {
