@@ -1,9 +1,9 @@
-// Package client is a load generator for Envoy's RateLimitService, and for an HTTP/2 proxy in front of a service, that costs
-// little itself: on a machine that it shares with the server under test, what it costs bounds what can be shown.
+// Package client is a load generator for Envoy's RateLimitService, and for an HTTP/2 proxy in front of a service. It uses
+// little CPU, because it often shares a machine with the server under test.
 //
-// It writes HTTP/2 frames from templates, all that are due in one write, and of the answers it decodes only whether the
-// request was allowed. It allocates nothing on the way. It is no general client: one message per request, answers of less
-// than 1 MB, no TLS, no CONTINUATION frames.
+// It writes HTTP/2 frames from templates, all due frames in one write. It decodes only whether a request was allowed. It
+// allocates nothing per request. It is not a general client: it supports one message per request, responses of less than
+// 1 MB, no TLS and no CONTINUATION frames.
 package client
 
 import (
@@ -16,52 +16,52 @@ import (
 	"time"
 )
 
-// maxInFlight is the most requests that one connection may have under way: a power of two.
+// maxInFlight is the maximum number of concurrent requests on one connection. It is a power of two.
 const maxInFlight = 1024
 
-// Options say what to send. Addr and Request are required.
+// Options configures a run. Addr and Request are required.
 type Options struct {
 	Addr    string // host:port of a server that speaks HTTP/2 without TLS
 	Request *Request
-	Users   *Users // who asks; nil: one user
+	Users   *Users // the senders; nil: one user
 
 	Conns    int // connections; 0: 1
-	InFlight int // requests under way on each, 0: 1; with a Rate, the most that may be: 0: 1024
+	InFlight int // concurrent requests on each, 0: 1; with a Rate, the maximum of them, 0: 1024
 
-	// Rate is how many requests a second come on all connections, whether or not the server keeps up, in bunches: one each
-	// millisecond on each. A latency then counts from when the bunch came. 0: the next request is sent when one is answered.
+	// Rate is the number of requests per second on all connections, whether or not the server keeps up. Each connection
+	// sends one bunch per millisecond, and latency counts from the time of the bunch. 0: each answer is followed by a request.
 	Rate float64
 
-	// Backoff is how long a client waits that was refused (RESOURCE_EXHAUSTED) before it asks again. Not with a Rate.
+	// Backoff is the wait of a refused client (RESOURCE_EXHAUSTED) before its next request. It cannot be used with a Rate.
 	Backoff time.Duration
 
-	// Count is how many requests to send, shared among the connections; then the run ends. 0: until Duration is over. Not with
-	// a Rate.
+	// Count is the number of requests of the run, shared among the connections. 0: the run ends after Duration. It cannot
+	// be used with a Rate.
 	Count uint64
 
 	WarmUp   time.Duration // not measured
 	Duration time.Duration // measured
 
-	// Begin and End, if given, are called when measuring begins and ends, from the goroutine of Run.
+	// Begin and End, if not nil, are called when measuring begins and ends, from the goroutine of Run.
 	Begin, End func()
 }
 
-// A Result is what was measured.
+// A Result holds the measurements of a run.
 type Result struct {
 	Elapsed time.Duration
 	OK      uint64 // answers with code OK
 	Over    uint64 // answers with code OVER_LIMIT
-	Refused uint64 // answers of RESOURCE_EXHAUSTED, if there is a Backoff; else they are Errors
-	Errors  uint64 // answers that were none: a gRPC or HTTP error, a stream that was reset, a connection that ended
+	Refused uint64 // answers of RESOURCE_EXHAUSTED with a Backoff; without one they are Errors
+	Errors  uint64 // gRPC and HTTP errors, reset streams, and requests of lost connections
 	Error   string // the first of them
 	Latency Histogram
 	CPU     time.Duration // user and system time of this process
 }
 
-// Requests is how many were answered.
+// Requests returns the number of answered requests.
 func (r *Result) Requests() uint64 { return r.OK + r.Over + r.Refused + r.Errors }
 
-// PerSecond is the rate of answers that are no errors.
+// PerSecond returns the rate of answers without errors.
 func (r *Result) PerSecond() float64 { return float64(r.OK+r.Over) / r.Elapsed.Seconds() }
 
 // The phases of a run.
@@ -71,8 +71,8 @@ const (
 	stopping
 )
 
-// Run sends load until Duration is over or ctx ends. The error is of what kept it from running at all; what failed
-// on the way is counted in the result.
+// Run sends load until Duration is over or ctx ends. It returns an error if it could not start. Failed requests are counted
+// in the result.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	o.Conns, o.InFlight = max(o.Conns, 1), min(o.InFlight, maxInFlight)
 	if o.InFlight < 1 {
@@ -138,7 +138,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		r.Refused += c.refused
 		r.Errors += c.errors
 		if c.err != nil {
-			r.Errors += uint64(c.sent.Load() - c.answered.Load()) // lost with their connection, if it was lost
+			r.Errors += uint64(c.sent.Load() - c.answered.Load()) // lost with their connection
 			r.Error = c.err.Error()
 		}
 		r.Latency.add(&c.latency)
@@ -149,7 +149,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return r, nil
 }
 
-// wait waits for d, or until there is nothing to wait for.
+// wait waits for d, or until the run has ended.
 func wait(ctx context.Context, ended <-chan struct{}, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -22,7 +22,7 @@ import (
 	"github.com/weir-rls/weir/bench/client"
 )
 
-// A server is an ordinary grpc-go server that keeps what it was asked, by user.
+// A server is an ordinary grpc-go server that records its requests by user.
 type server struct {
 	addr   string
 	grpc   *grpc.Server
@@ -50,7 +50,7 @@ func (s *server) ShouldRateLimit(_ context.Context, r *ratelimitv3.RateLimitRequ
 	return a, nil
 }
 
-// A countingListener counts what its connections read: as often as a client has written, or less.
+// A countingListener counts the reads of its connections: at most one for each write of the client.
 type countingListener struct {
 	net.Listener
 	reads *atomic.Int64
@@ -123,7 +123,7 @@ func load(t *testing.T, o client.Options) *client.Result {
 	return r
 }
 
-// What is counted is what was answered, whether the client waits for answers or keeps a rate.
+// The result counts the answers, with and without a rate.
 func TestEveryAnswerIsCounted(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []float64{0, 2000} {
@@ -134,7 +134,7 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 				Addr: s.addr, Request: client.Decide("d", "a"), Users: client.InTurn(10),
 				Conns: 3, InFlight: 8, Rate: rate, Duration: 500 * time.Millisecond,
 			})
-			// What is answered before measuring begins, and after its end, is not counted.
+			// Answers before and after measuring are not counted.
 			if total := s.total(); r.Errors != 0 || r.Requests() > total || r.Requests() < total/2 {
 				t.Errorf("counted %d and %d errors (%s), the server %d", r.Requests(), r.Errors, r.Error, total)
 			}
@@ -148,7 +148,7 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 	}
 }
 
-// The rate is kept, not just not passed.
+// The rate is reached, and not only respected.
 func TestTheRateIsKept(t *testing.T) {
 	t.Parallel()
 	s := start(t, allow)
@@ -159,7 +159,7 @@ func TestTheRateIsKept(t *testing.T) {
 	}
 }
 
-// Requests at a rate come in bunches, a write for each: a client that wakes for each request takes the cores from the server.
+// Requests at a rate come in bunches, with one write for each: a client that wakes for each request takes CPU from the server.
 func TestRequestsAtARateShareWrites(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -174,7 +174,7 @@ func TestRequestsAtARateShareWrites(t *testing.T) {
 	}
 }
 
-// A request is what it says: its domain, its descriptors, the user in each.
+// A request has its domain, its descriptors, and the user in each.
 func TestWhatIsAsked(t *testing.T) {
 	t.Parallel()
 	for _, spread := range []bool{false, true} {
@@ -202,13 +202,13 @@ func TestWhatIsAsked(t *testing.T) {
 	}
 }
 
-// Each of many users comes, and more often where the law says so.
+// Each of many users sends requests, in proportion to the distribution.
 func TestUsersComeAsOftenAsTheyShould(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		users    *client.Users
-		min, max float64 // of the first user's part
+		min, max float64 // of the first user's share
 	}{
 		{"alike", client.Uniform(10), 0.05, 0.15},
 		{"in turn", client.InTurn(10), 0.09, 0.11},
@@ -229,7 +229,7 @@ func TestUsersComeAsOftenAsTheyShould(t *testing.T) {
 	}
 }
 
-// A server that answers errors is not a fast one: errors are counted as such, with what the first one said.
+// Errors are counted separately, so a failing server does not look fast. The result has the first message.
 func TestErrorsAreCounted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -258,7 +258,7 @@ func TestErrorsAreCounted(t *testing.T) {
 	}
 }
 
-// A server that goes away ends the run of its connections, with an error, not the client.
+// A server that closes its connections causes errors, and does not end the client.
 func TestAConnectionThatEndsIsAnError(t *testing.T) {
 	t.Parallel()
 	var s *server
@@ -275,7 +275,7 @@ func TestAConnectionThatEndsIsAnError(t *testing.T) {
 	}
 }
 
-// Who keeps a rate notices that a server stands still: requests that were due meanwhile have waited, sent or not.
+// At a rate, a frozen server shows in the latency: requests that were due meanwhile have waited, sent or not.
 func TestALatencyCountsFromWhenARequestWasDue(t *testing.T) {
 	t.Parallel()
 	const pause = 400 * time.Millisecond
@@ -283,7 +283,7 @@ func TestALatencyCountsFromWhenARequestWasDue(t *testing.T) {
 	var once sync.Once
 	s := start(t, func(string) (ratelimitv3.RateLimitResponse_Code, error) {
 		once.Do(func() { began = time.Now() })
-		time.Sleep(pause - time.Since(began)) // all that come within the pause
+		time.Sleep(pause - time.Since(began)) // all requests that are due within the pause
 		return ratelimitv3.RateLimitResponse_OK, nil
 	})
 	r := load(t, client.Options{
@@ -312,7 +312,7 @@ func serveHTTP(t *testing.T, h http.HandlerFunc) (addr string) {
 	return l.Addr().String()
 }
 
-// A proxy is asked for /, by headers, and answers by its status.
+// A request to a proxy is a GET of / with headers; the status is the answer.
 func TestAProxyIsAsked(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -324,7 +324,7 @@ func TestAProxyIsAsked(t *testing.T) {
 		n := asked["n"]
 		asked["n"]++
 		mu.Unlock()
-		w.Header().Set("x-request", fmt.Sprint(n)) // headers that are never the same
+		w.Header().Set("x-request", fmt.Sprint(n)) // headers that differ each time
 		switch user {
 		case "user-00000001":
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -362,7 +362,7 @@ func TestAStreamThatIsResetIsAnError(t *testing.T) {
 	}
 }
 
-// No more DATA is sent than the server has room for, and a frame of a stream that has ended is nobody's.
+// The client sends no more DATA than the window of the server allows. It ignores frames of ended streams.
 func TestTheWindowIsKept(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -387,7 +387,7 @@ func TestTheWindowIsKept(t *testing.T) {
 			if err != nil {
 				return
 			}
-			// It answers, each time with an error and one frame too many, and never gives back the room there was.
+			// It answers each request with an error and one frame too many, and never updates the window.
 			if d, is := frame.(*http2.DataFrame); is {
 				data += uint64(d.Length)
 				requests++
@@ -397,7 +397,7 @@ func TestTheWindowIsKept(t *testing.T) {
 				})
 				_ = f.WriteRSTStream(d.StreamID, http2.ErrCodeNo)
 				if data+uint64(d.Length) > window {
-					_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // nothing more is to come
+					_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // nothing more should arrive
 				}
 			}
 		}
@@ -409,7 +409,7 @@ func TestTheWindowIsKept(t *testing.T) {
 	}
 }
 
-// Who is not there, or speaks no HTTP/2, is an error at once.
+// A missing server, or one without HTTP/2, is an error at once.
 func TestNobodyToAsk(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -19,29 +19,29 @@ import (
 
 const (
 	frameHeader   = 9
-	maxFrame      = 16 << 10 // bytes of a payload: what HTTP/2 says unless told
-	streamWindow  = 1 << 20  // no answer is longer, so that no stream ever waits for a window
+	maxFrame      = 16 << 10 // bytes of a payload: the default of HTTP/2
+	streamWindow  = 1 << 20  // no response is longer, so no stream ever waits for a window
 	defaultWindow = 1<<16 - 1
 	maxWindow     = 1<<31 - 1
-	giveBack      = 1 << 29 // bytes: the window of the connection is given back in lumps, as proxies do
+	giveBack      = 1 << 29 // bytes: the window of the connection is updated in steps of this size, as proxies do
 	maxStream     = 1<<31 - 1
-	lastAnswers   = 5 * time.Second // what is under way is answered within it, or given up
-	minTable      = 1 << 10         // bytes: no template takes more of HPACK's table
+	lastAnswers   = 5 * time.Second // the longest wait for answers at the end of a run
+	minTable      = 1 << 10         // bytes: no template uses more of HPACK's table
 )
 
-// A conn is a connection. A goroutine of its own receives, and sends too unless there is a rate: then pace does, for all.
+// A conn is a connection. Its own goroutine receives, and also sends unless there is a rate. At a rate, pace sends for all.
 type conn struct {
 	o     *Options
 	net   net.Conn
 	phase *atomic.Int32
-	base  time.Time // of all connections: times are counted from here
+	base  time.Time // of all connections: times count from here
 
-	// The receiver's.
+	// Used by the receiver only.
 	in               []byte
-	begin, end       int // what of in is there
+	begin, end       int // the unread part of in
 	acks             []byte
 	headers          *headers
-	consumed         uint32 // bytes of DATA that are not given back yet
+	consumed         uint32 // bytes of DATA without a window update yet
 	resting          rest
 	refused          uint64
 	streams          [maxInFlight]stream
@@ -49,28 +49,28 @@ type conn struct {
 	err              error // the first one
 	latency          Histogram
 
-	// The sender's.
+	// Used by the sender only.
 	out    []byte
 	random *rand.PCG
 	times  timetable // if there is a rate
 	most   uint32    // requests to send
 
-	// Of both.
+	// Used by both.
 	writing  sync.Mutex
 	window   atomic.Int64  // bytes of DATA that may be sent
 	sent     atomic.Uint32 // requests
 	answered atomic.Uint32
-	finished atomic.Bool // nothing more is sent
+	finished atomic.Bool // no more requests are sent
 }
 
-// A stream is a request under way.
+// A stream is a request without an answer yet.
 type stream struct {
 	number atomic.Uint32 // 0: none
-	start  time.Duration // when it was sent, or came, since base
+	start  time.Duration // when it was sent, or due, since base
 	said   said
 	reset  bool
-	head   [8]byte // how the answer begins
-	n      int     // how much of it is there
+	head   [8]byte // the first bytes of the response
+	n      int     // the bytes of head that have arrived
 }
 
 func dial(ctx context.Context, o *Options, base time.Time, number int, phase *atomic.Int32) (*conn, error) {
@@ -99,7 +99,7 @@ func dial(ctx context.Context, o *Options, base time.Time, number int, phase *at
 	return c, nil
 }
 
-// greet says what HTTP/2 begins with, and waits for the settings of the server.
+// greet sends the HTTP/2 preface, and waits for the settings of the server.
 func (c *conn) greet() error {
 	settings := binary.BigEndian.AppendUint16(nil, uint16(http2.SettingInitialWindowSize))
 	settings = binary.BigEndian.AppendUint32(settings, streamWindow)
@@ -116,12 +116,12 @@ func (c *conn) greet() error {
 	return c.acknowledge()
 }
 
-// run receives, and sends unless there is a rate, until the run stops and what is under way is answered, or until the
-// connection fails.
+// run receives, and also sends unless there is a rate. It returns when the run has stopped and all requests are answered, or
+// when the connection fails.
 func (c *conn) run() {
 	if err := c.serve(); err != nil {
 		c.fail(err)
-		_ = c.net.Close() // pace sees it
+		_ = c.net.Close() // pace notices it
 	}
 }
 
@@ -151,7 +151,7 @@ func (c *conn) serve() error {
 	}
 }
 
-// acknowledge sends what the server waits for.
+// acknowledge sends the acknowledgements and window updates that the server waits for.
 func (c *conn) acknowledge() error {
 	if len(c.acks) == 0 {
 		return nil
@@ -167,7 +167,7 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// refill sends a request for each that was answered.
+// refill sends one request for each answer.
 func (c *conn) refill() error {
 	c.out = append(c.out, c.acks...)
 	c.acks = c.acks[:0]
@@ -179,17 +179,17 @@ func (c *conn) refill() error {
 	return c.send()
 }
 
-// mayOpen tells whether one more request may be under way.
+// mayOpen reports whether one more request may be sent.
 func (c *conn) mayOpen() bool {
 	n := c.sent.Load()
 	return n-c.answered.Load()+uint32(c.resting.n) < uint32(c.o.InFlight) && c.window.Load() >= int64(c.o.Request.later.data) &&
 		c.slot(2*n+1).number.Load() == 0 && n < c.most
 }
 
-// slot is where a stream is kept.
+// slot returns the slot of a stream.
 func (c *conn) slot(stream uint32) *stream { return &c.streams[stream/2%maxInFlight] }
 
-// underWay is a stream that is; nil of one that has ended.
+// underWay returns the stream with that number, or nil if it has ended.
 func (c *conn) underWay(number uint32) *stream {
 	if s := c.slot(number); s.number.Load() == number {
 		return s
@@ -197,7 +197,7 @@ func (c *conn) underWay(number uint32) *stream {
 	return nil
 }
 
-// open adds a request that started then to what is to be sent.
+// open adds a request with that start time to the output buffer.
 func (c *conn) open(start time.Duration) {
 	n, r := c.sent.Load(), c.o.Request
 	t := &r.later
@@ -228,14 +228,14 @@ func (c *conn) write(b []byte) error {
 	return err
 }
 
-// now is the time since base.
+// now returns the time since base.
 func (c *conn) now() time.Duration { return time.Since(c.base) }
 
-// receive waits for frames and reads those that are there.
+// receive waits for frames and reads all that have arrived.
 func (c *conn) receive() error {
-	last := c.o.Backoff == 0 // whether the end of a wait is the end of all
+	last := c.o.Backoff == 0 // whether the end of a wait ends the run
 	if !last {
-		// Whoever rests is woken in time.
+		// The wait ends in time for the next client with a backoff.
 		until := time.Time{}
 		switch {
 		case c.phase.Load() == stopping:
@@ -249,7 +249,7 @@ func (c *conn) receive() error {
 	}
 	n, err := c.net.Read(c.in[c.end:])
 	if !last && errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil // also of a wait that began before the load was to stop
+		return nil // also if the wait began before the load stopped
 	}
 	if err != nil {
 		return err
@@ -280,7 +280,7 @@ func (c *conn) receive() error {
 	return nil
 }
 
-// frame reads a frame that arrived now.
+// frame reads a frame.
 func (c *conn) frame(kind http2.FrameType, flags http2.Flags, stream uint32, payload []byte, now time.Duration) error {
 	switch kind {
 	case http2.FrameData:
@@ -355,7 +355,7 @@ func (c *conn) settings(payload []byte) error {
 	return nil
 }
 
-// answer counts a request that has ended.
+// answer counts an ended request.
 func (c *conn) answer(s *stream, now time.Duration) {
 	verdict, err := s.verdict(c.o.Request.byStatus)
 	switch {
@@ -395,9 +395,9 @@ var (
 	errCode   = errors.New("an answer that is neither OK nor OVER_LIMIT")
 )
 
-// verdict is what was answered, ok or over.
+// verdict returns the code of a response: ok or over.
 func (s *stream) verdict(byStatus bool) (byte, error) {
-	// The code is the message's first field, as every encoder writes them.
+	// The code is the first field of the message: every encoder writes the fields in order.
 	const tag, code = grpcPrefix, grpcPrefix + 1
 	switch {
 	case s.reset:
@@ -418,7 +418,7 @@ func appendWindow(b []byte, bytes uint32) []byte {
 	return appendFrame(b, http2.FrameWindowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, bytes))
 }
 
-// unpadded is a payload without what surrounds it.
+// unpadded returns a payload without its padding.
 func unpadded(kind http2.FrameType, flags http2.Flags, payload []byte) ([]byte, error) {
 	padding := 0
 	if flags.Has(http2.FlagDataPadded) && len(payload) > 0 {
@@ -433,7 +433,7 @@ func unpadded(kind http2.FrameType, flags http2.Flags, payload []byte) ([]byte, 
 	return payload[:len(payload)-padding], nil
 }
 
-// rest is when clients that were refused ask again, the first first.
+// rest holds the times of the next requests of refused clients, in order.
 type rest struct {
 	until   [maxInFlight]time.Duration
 	from, n int

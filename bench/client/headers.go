@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// said is what headers and trailers say of a request.
+// said holds the facts of headers and trailers about a request.
 type said uint8
 
 const (
@@ -19,15 +19,15 @@ const (
 	grpcExhausted
 )
 
-// headers reads blocks of headers. Servers say the same again and again, as references to HPACK's table: what such a block
-// means is remembered for as long as the table stays as it is.
+// headers reads blocks of headers. Servers repeat a block as references to HPACK's table. The meaning of such a block
+// is remembered until the table changes.
 type headers struct {
 	decoder *hpack.Decoder
 	said    said
-	text    strings.Builder // of what a block says, that is no success
+	text    strings.Builder // the error text of a block
 	known   []known
 
-	complaint string // the first text there was
+	complaint string // the first error text
 }
 
 type known struct {
@@ -60,10 +60,10 @@ func newHeaders() *headers {
 	return h
 }
 
-// errHeaders is a table of headers that is not the server's any more.
+// errHeaders reports that the table of headers no longer matches that of the server.
 var errHeaders = errors.New("headers that cannot be read")
 
-// read reads a block. Blocks have to be read in order.
+// read reads a block. Blocks must be read in order.
 func (h *headers) read(block []byte) (said, error) {
 	references := onlyReferences(block)
 	if references {
@@ -92,7 +92,7 @@ func (h *headers) read(block []byte) (said, error) {
 	return h.said, nil
 }
 
-// onlyReferences tells whether each field of a block is a byte that refers to the table, which leaves the table as it is.
+// onlyReferences reports whether each field of a block is one byte that refers to the table. Such a block does not change it.
 func onlyReferences(block []byte) bool {
 	for _, b := range block {
 		if b < 0x80 {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// A reference means what the table says now, not what it said when it was last read.
+// A reference has the meaning of the current table, not of an earlier one.
 func TestReferencesFollowTheTable(t *testing.T) {
 	var b bytes.Buffer
 	encoder, h := hpack.NewEncoder(&b), newHeaders()

@@ -22,7 +22,7 @@ func bucket(ns uint64) int {
 	return power*perPower + int(ns>>power)
 }
 
-// upper is the largest duration of a bucket.
+// upper returns the largest duration of a bucket.
 func upper(bucket int) time.Duration {
 	if bucket < 2*perPower {
 		return time.Duration(bucket)
@@ -43,7 +43,7 @@ func (h *Histogram) add(other *Histogram) {
 	h.n += other.n
 }
 
-// Quantile is a duration that the part q of all durations does not exceed; 0 if there are none.
+// Quantile returns a duration that the fraction q of all durations does not exceed, or 0 if there are none.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	rank, seen := uint64(q*float64(h.n)), uint64(0)
 	for i, n := range h.counts {

@@ -2,27 +2,28 @@ package client
 
 import "time"
 
-// Requests at a rate come in bunches, as those do that a proxy finds when it looks at its sockets: on each connection one
-// every so often, in one write, the connections in turn. A client that wakes for each request costs more than the server.
+// Requests at a rate are sent in bunches, like the requests that a proxy finds when it polls its sockets. Each connection
+// sends one bunch per interval in one write, and the connections take turns. A client that wakes for each request would use
+// more CPU than the server.
 const (
 	bunch   = time.Millisecond
 	minTick = 100 * time.Microsecond
 )
 
-// A timetable says when the requests of a connection come.
+// A timetable returns the due times of the requests of a connection.
 type timetable struct {
 	begin time.Duration // of the first bunch
-	every float64       // ns: as long as a request takes of the rate
-	n     float64       // requests that have come
+	every float64       // ns between two requests
+	n     float64       // requests that were due
 }
 
-// next is when the next request comes: with the first bunch that is not before its turn.
+// next returns the due time of the next request: the first bunch that is not before its turn.
 func (t *timetable) next() time.Duration {
 	turn := time.Duration(t.n * t.every)
 	return t.begin + (turn+bunch-1)/bunch*bunch
 }
 
-// pace sends each request when it comes, or as soon after as its connection takes it, until the run stops.
+// pace sends each request when it is due, or as soon as its connection accepts it, until the run stops.
 func pace(conns []*conn) error {
 	tick := max(bunch/time.Duration(len(conns)), minTick)
 	begin := conns[0].now()
@@ -46,7 +47,7 @@ func pace(conns []*conn) error {
 				c.open(due)
 				c.times.n++
 			}
-			_ = c.send() // the receiver fails too, and says why
+			_ = c.send() // the receiver fails too, and reports the reason
 		}
 		if err := ticks.wait(); err != nil {
 			return err
@@ -55,7 +56,7 @@ func pace(conns []*conn) error {
 	for _, c := range conns {
 		c.finished.Store(true)
 		if c.answered.Load() == c.sent.Load() {
-			_ = c.net.SetReadDeadline(time.Now()) // nothing more comes: end the wait for it
+			_ = c.net.SetReadDeadline(time.Now()) // no more requests: end the wait for answers
 		}
 	}
 	return nil

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// As many requests come as the rate says, each within a bunch's time of its turn and none before it.
+// The number of requests matches the rate. Each is sent at most one interval after its turn, and none before it.
 func TestATimetableKeepsTheRate(t *testing.T) {
 	t.Parallel()
 	const begin = 7 * time.Millisecond

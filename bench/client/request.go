@@ -12,14 +12,14 @@ import (
 
 const (
 	userPrefix = "user-"
-	digits     = 8 // of a user's number: every request is as long as any other
+	digits     = 8 // of a user's number: all requests have the same length
 )
 
-// A Request is a template: from one request to the next, only the stream and the user change.
+// A Request is a template: two requests differ only in the stream and the user.
 type Request struct {
-	Spread bool // each descriptor is of a user of its own; else all are of one
+	Spread bool // each descriptor has a different user; else all have the same
 
-	first, later template // the first of a connection puts its headers into HPACK's table: later ones are a byte each
+	first, later template // the first on a connection fills HPACK's table; later headers are one byte each
 	byStatus     bool     // the HTTP status is the answer
 	domain       string
 	actions      []string
@@ -27,12 +27,12 @@ type Request struct {
 
 type template struct {
 	frames  []byte
-	streams []int // where the stream's number goes: four bytes
-	users   []int // where a user's number goes: so many digits
+	streams []int // offsets of the stream's number: four bytes each
+	users   []int // offsets of the user's number: digits bytes each
 	data    int   // bytes that flow control counts
 }
 
-// Decide is a call of ShouldRateLimit with a descriptor per action: (user_id, user-00000000), (action, <action>).
+// Decide returns a call of ShouldRateLimit with a descriptor per action: (user_id, user-00000000), (action, <action>).
 func Decide(domain string, actions ...string) *Request {
 	message := appendField(nil, 1, domain)
 	var users []int
@@ -56,19 +56,19 @@ func Decide(domain string, actions ...string) *Request {
 	return r
 }
 
-// Repeated is a call with the descriptors of r so many times, each of a user of its own.
+// Repeated returns a call with the descriptors of r that many times, each with a different user.
 func (r *Request) Repeated(times int) *Request {
 	more := Decide(r.domain, slices.Repeat(r.actions, times)...)
 	more.Spread = true
 	return more
 }
 
-// Get is a GET of / by a user, named in the header x-user-id, for an action, in x-action. The answer is the status: 200 or 429.
+// Get returns a GET of / with the user in the header x-user-id and the action in x-action. The answer is the status: 200 or 429.
 func Get(action string) *Request {
 	r, block := &Request{byStatus: true}, newBlock()
 	for _, t := range []*template{&r.first, &r.later} {
 		headers := block.of(":method", "GET", ":scheme", "http", ":path", "/", ":authority", "localhost", "x-action", action)
-		headers = append(headers, 0) // a literal that is not indexed: next time it is another one
+		headers = append(headers, 0) // a literal without indexing: the next request has another value
 		for _, text := range []string{"x-user-id", userPrefix + zeros} {
 			headers = append(append(headers, byte(len(text))), text...)
 		}
@@ -78,11 +78,11 @@ func Get(action string) *Request {
 }
 
 const (
-	grpcPrefix = 5 // of a message: not compressed, and its length
+	grpcPrefix = 5 // of a message: the flag of compression, and the length
 	zeros      = "00000000"
 )
 
-// frame adds a frame. users are the places in its payload where a user's number goes.
+// frame adds a frame. users are the offsets of the user's number in its payload.
 func (t *template) frame(kind http2.FrameType, flags http2.Flags, payload []byte, users ...int) {
 	t.streams = append(t.streams, len(t.frames)+5)
 	t.frames = appendFrame(t.frames, kind, flags, 0, payload)
@@ -145,7 +145,7 @@ func newBlock() *block {
 func (b *block) of(namesAndValues ...string) []byte {
 	b.buffer.Reset()
 	for i := 0; i < len(namesAndValues); i += 2 {
-		// A Buffer takes everything.
+		// A Buffer accepts every write.
 		_ = b.encoder.WriteField(hpack.HeaderField{Name: namesAndValues[i], Value: namesAndValues[i+1]})
 	}
 	return bytes.Clone(b.buffer.Bytes())

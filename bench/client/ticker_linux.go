@@ -10,11 +10,11 @@ import (
 	"github.com/weir-rls/weir/internal/socket"
 )
 
-// A ticker is a timer of the kernel: the runtime's own wakes up on whole milliseconds where nothing else runs.
+// A ticker is a timer of the kernel. The timer of the Go runtime wakes up on whole milliseconds if nothing else runs.
 type ticker struct {
 	file   *os.File
 	reader io.Reader
-	passed []byte // how many ticks, which nobody asks for
+	passed []byte // the number of ticks, which is not used
 }
 
 func newTicker(every time.Duration) (ticker, error) {
@@ -37,7 +37,7 @@ func newTicker(every time.Duration) (ticker, error) {
 	return t, nil
 }
 
-// wait returns at the next tick, at once if it has passed.
+// wait returns at the next tick, or at once if it has passed.
 func (t ticker) wait() error {
 	_, err := t.reader.Read(t.passed)
 	return err

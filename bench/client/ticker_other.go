@@ -9,7 +9,7 @@ type ticker struct{ *time.Ticker }
 
 func newTicker(every time.Duration) (ticker, error) { return ticker{time.NewTicker(every)}, nil }
 
-// wait returns at the next tick, at once if it has passed.
+// wait returns at the next tick, or at once if it has passed.
 func (t ticker) wait() error {
 	<-t.C
 	return nil

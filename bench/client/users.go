@@ -6,23 +6,23 @@ import (
 	"sync/atomic"
 )
 
-// Users say who sends a request: users are numbered from 0.
+// Users chooses the user of each request. Users are numbered from 0.
 type Users struct {
 	n     uint64
-	next  *atomic.Uint64 // each in turn
-	alias []aliased      // Zipf's
+	next  *atomic.Uint64 // for InTurn
+	alias []aliased      // for Zipf
 }
 
 // aliased is a column of Walker's alias method: this user with probability part / 2^32, else the other.
 type aliased struct{ part, other uint32 }
 
-// Uniform are n users, each as likely as any other.
+// Uniform returns n users with equal probabilities.
 func Uniform(n int) *Users { return &Users{n: uint64(n)} }
 
-// InTurn are n users, one after the other: after n requests each has been there once.
+// InTurn returns n users in a cycle: n requests contain each user once.
 func InTurn(n int) *Users { return &Users{n: uint64(n), next: &atomic.Uint64{}} }
 
-// Zipf are n users of whom the one of rank k comes with a probability that goes with k^-s.
+// Zipf returns n users. The user of rank k has a probability proportional to k^-s.
 func Zipf(n int, s float64) *Users {
 	weights, sum := make([]float64, n), 0.0
 	for k := range weights {
@@ -47,7 +47,7 @@ func Zipf(n int, s float64) *Users {
 			large, small = large[:len(large)-1], append(small, b)
 		}
 	}
-	for _, k := range append(small, large...) { // 1, but for rounding
+	for _, k := range append(small, large...) { // 1, up to rounding
 		u.alias[k] = aliased{part: math.MaxUint32, other: uint32(k)}
 	}
 	return u

@@ -43,7 +43,7 @@ func New(tb testing.TB) *Authority {
 	return a
 }
 
-// Pool is the authority alone, for who trusts nobody else.
+// Pool returns a pool of this authority only, for clients that trust no other.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
