@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// docs/capacity.md is from docs/benchmarks.md, which is measured anew now and then: what people plan with is not far from it.
-func TestCapacityIsWhatWasMeasured(t *testing.T) {
+// The numbers of docs/capacity.md come from docs/benchmarks.md and must stay close to them.
+func TestCapacityPageMatchesBenchmarks(t *testing.T) {
 	capacity, measured := readFile(t, root+"/docs/capacity.md"), readFile(t, root+"/docs/benchmarks.md")
 	one := chapter(t, measured, "### One descriptor")
 	cpu := chapter(t, capacity, "## CPU")
@@ -27,7 +27,7 @@ func chapter(t *testing.T, text, title string) string {
 	t.Helper()
 	_, rest, found := strings.Cut(text, "\n"+title+"\n")
 	if !found {
-		t.Fatalf("no chapter %q", title)
+		t.Fatalf("no section %q", title)
 	}
 	if end := regexp.MustCompile(`(?m)^##`).FindStringIndex(rest); end != nil {
 		rest = rest[:end[0]]
@@ -35,7 +35,7 @@ func chapter(t *testing.T, text, title string) string {
 	return rest
 }
 
-// row is the numbers of a line of a table; a cell without one is 0.
+// row returns the numbers of a table row. A cell without a number is 0.
 func row(t *testing.T, text, name string) (numbers []float64) {
 	t.Helper()
 	line := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(name) + `[^|]*\|(.+)\|$`).FindStringSubmatch(text)
@@ -52,6 +52,6 @@ func row(t *testing.T, text, name string) (numbers []float64) {
 func near(t *testing.T, what string, said, measured float64) {
 	t.Helper()
 	if measured == 0 || said < measured/1.5 || said > measured*1.5 {
-		t.Errorf("%s: docs/capacity.md says %v, measured are %v: write it anew", what, said, measured)
+		t.Errorf("%s: docs/capacity.md has %v, measured is %v: update the page", what, said, measured)
 	}
 }

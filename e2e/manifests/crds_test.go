@@ -12,8 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// definitions are the files with the definitions of others' kinds, in their own modules. The Prometheus operator's module of
-// types has none.
+// definitions lists the files with custom resource definitions, by module. The Prometheus operator's module of types has none.
 var definitions = map[string]string{
 	"github.com/cert-manager/cert-manager": "deploy/crds/cert-manager.io_*.yaml",
 	"github.com/projectcontour/contour":    "examples/contour/01-crds.yaml",
@@ -21,7 +20,7 @@ var definitions = map[string]string{
 	"github.com/envoyproxy/gateway":        "charts/gateway-helm/charts/crds/crds/generated/*.yaml",
 }
 
-// schemas are what an API server holds objects to, by "apiVersion kind".
+// schemas returns the schemas by which an API server validates objects, by "apiVersion kind".
 func schemas(t *testing.T) map[string]validation.SchemaCreateValidator {
 	t.Helper()
 	all := map[string]validation.SchemaCreateValidator{}
@@ -65,8 +64,8 @@ func define(t *testing.T, all map[string]validation.SchemaCreateValidator, docum
 	}
 }
 
-// Objects of others' kinds have the values that those kinds allow: enumerations, patterns, what is required.
-func TestObjectsOfOthersKindsAreAsTheirDefinitionsWant(t *testing.T) {
+// Custom resources have only values that their definitions allow: enumerations, patterns, required fields.
+func TestCustomResourcesMatchTheirSchemas(t *testing.T) {
 	all, n := schemas(t), 0
 	check := func(where string, text []byte) {
 		t.Helper()
@@ -78,7 +77,7 @@ func TestObjectsOfOthersKindsAreAsTheirDefinitionsWant(t *testing.T) {
 		schema, found := all[kind]
 		if !found {
 			if group, _, _ := strings.Cut(kind, "/"); strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") && group != "monitoring.coreos.com" {
-				t.Errorf("%s: nobody defines %s", where, kind)
+				t.Errorf("%s: no definition of %s", where, kind)
 			}
 			return
 		}
@@ -96,6 +95,6 @@ func TestObjectsOfOthersKindsAreAsTheirDefinitionsWant(t *testing.T) {
 		check(b.page, []byte(b.text))
 	}
 	if n < 8 {
-		t.Errorf("%d objects: this test has gone blind", n)
+		t.Errorf("%d objects: this test checks too little", n)
 	}
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-// envoyGateway is the configuration that the overlay gives Envoy Gateway.
+// envoyGateway returns the configuration of Envoy Gateway in the overlay.
 func envoyGateway(t *testing.T) *gatewayv1alpha1.EnvoyGateway {
 	t.Helper()
 	all := build(t, k8s+"/overlays/envoy-gateway")
@@ -36,7 +36,7 @@ func envoyGateway(t *testing.T) *gatewayv1alpha1.EnvoyGateway {
 	return config
 }
 
-func TestEnvoyGatewayTakesItsConfiguration(t *testing.T) {
+func TestEnvoyGatewayConfigurationIsValid(t *testing.T) {
 	config := envoyGateway(t)
 	if err := validation.ValidateEnvoyGateway(config); err != nil {
 		t.Error(err)
@@ -49,10 +49,10 @@ func TestEnvoyGatewayTakesItsConfiguration(t *testing.T) {
 	deployment := config.Provider.Kubernetes.RateLimitDeployment
 	for _, e := range deployment.Container.Env {
 		if _, known := knownSettings(t)[e.Name]; !known {
-			t.Errorf("%s is no setting of Weir's", e.Name)
+			t.Errorf("%s is not a setting of Weir", e.Name)
 		}
 		if e.Name == "CONFIG_OVERLAY" && e.Value != deployment.Container.VolumeMounts[0].MountPath {
-			t.Errorf("the overlay is at %v, Weir looks in %s", deployment.Container.VolumeMounts, e.Value)
+			t.Errorf("the overlay is mounted at %v, CONFIG_OVERLAY is %s", deployment.Container.VolumeMounts, e.Value)
 		}
 	}
 	volume := deployment.Pod.Volumes[0]
@@ -61,14 +61,14 @@ func TestEnvoyGatewayTakesItsConfiguration(t *testing.T) {
 	}
 }
 
-// Envoy Gateway's probes all ask /healthcheck. A pod that waits for Redis is not ready, and no more than that; and it counts
-// its like by the labels that Envoy Gateway gives them.
-func TestEnvoyGatewaysPodsAreNotStartedAgainForWantOfRedis(t *testing.T) {
+// Envoy Gateway's probes all use /healthcheck, which fails without Redis. The patch makes such a pod unready without restarting
+// it. REPLICAS_DNS counts the pods by the labels that Envoy Gateway sets.
+func TestEnvoyGatewayPodsSurviveRedisOutage(t *testing.T) {
 	config, all := envoyGateway(t), build(t, k8s+"/overlays/envoy-gateway")
 	health := func() *corev1.Probe {
 		return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthcheck", Port: intstr.FromInt32(8080)}}, PeriodSeconds: 10}
 	}
-	// As internal/infrastructure/kubernetes/ratelimit of Envoy Gateway makes it.
+	// As internal/infrastructure/kubernetes/ratelimit of Envoy Gateway creates it.
 	theirs := appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{
 		{Name: "envoy-ratelimit", Image: "weir", StartupProbe: health(), ReadinessProbe: health()}, // some versions bring no liveness probe
 	}}}}}
@@ -99,15 +99,15 @@ func TestEnvoyGatewaysPodsAreNotStartedAgainForWantOfRedis(t *testing.T) {
 		if e.Name == "REPLICAS_DNS" {
 			service := named[*corev1.Service](all, e.Value)
 			if service == nil || service.Spec.ClusterIP != "None" || service.Spec.Selector["app.kubernetes.io/name"] != "envoy-ratelimit" {
-				t.Errorf("%+v does not tell how many pods there are", service)
+				t.Errorf("%+v does not resolve to the pods", service)
 			}
 			return
 		}
 	}
-	t.Error("a pod does not know how many there are")
+	t.Error("REPLICAS_DNS is not set")
 }
 
-// atLeast wants Envoy to wait longer than Weir waits for its store, so that Weir can say why.
+// atLeast fails the test if a proxy's timeout is not longer than STORE_TIMEOUT. Otherwise Weir could not report the reason.
 func atLeast(t *testing.T, timeout string) {
 	t.Helper()
 	got, err := time.ParseDuration(timeout)
@@ -132,7 +132,7 @@ func contourConfig(t *testing.T, all overlay) *contour.Parameters {
 	return config
 }
 
-func TestContourTakesItsConfiguration(t *testing.T) {
+func TestContourConfigurationIsValid(t *testing.T) {
 	all := build(t, k8s+"/overlays/contour")
 	config := contourConfig(t, all)
 	if err := config.Validate(); err != nil {
@@ -141,7 +141,7 @@ func TestContourTakesItsConfiguration(t *testing.T) {
 	for _, d := range config.RateLimitService.DefaultGlobalRateLimitPolicy.Descriptors {
 		for _, e := range d.Entries {
 			if e.RemoteAddress == nil {
-				t.Errorf("no rule is for %+v", e)
+				t.Errorf("no rule matches %+v", e)
 			}
 		}
 	}
@@ -150,7 +150,7 @@ func TestContourTakesItsConfiguration(t *testing.T) {
 	}
 }
 
-// domainOf is the domain of the rules of an overlay.
+// domainOf returns the domain of an overlay's rules.
 func domainOf(t *testing.T, all overlay) string {
 	t.Helper()
 	var rules struct{ Domain string }
@@ -160,7 +160,7 @@ func domainOf(t *testing.T, all overlay) string {
 	return rules.Domain
 }
 
-// istioPatches are the filter and the part of a virtual host that an EnvoyFilter brings, as Envoy's own types.
+// istioPatches returns the filter and the virtual host of an EnvoyFilter, as Envoy's types.
 func istioPatches(t *testing.T, f *istiov1alpha3.EnvoyFilter) (*ratelimitv3.RateLimit, *routev3.VirtualHost) {
 	t.Helper()
 	filter, host := &ratelimitv3.RateLimit{}, &routev3.VirtualHost{}
@@ -177,7 +177,7 @@ func istioPatches(t *testing.T, f *istiov1alpha3.EnvoyFilter) (*ratelimitv3.Rate
 		case istioapi.EnvoyFilter_VIRTUAL_HOST:
 			recode(t, value, host)
 		default:
-			t.Fatalf("a patch of %v: this test does not know such", p.GetApplyTo())
+			t.Fatalf("a patch of %v: this test does not support it", p.GetApplyTo())
 		}
 	}
 	return filter, host
@@ -194,8 +194,8 @@ func recode(t *testing.T, from, into proto.Message) {
 	}
 }
 
-// Istio hands the patches to Envoy as they are: they are put into envoy/bootstrap.yaml, in the places where Istio puts them.
-func TestEnvoyTakesWhatIstioIsGiven(t *testing.T) {
+// Istio passes the patches to Envoy unchanged. The test inserts them into envoy/bootstrap.yaml where Istio would.
+func TestEnvoyAcceptsIstioPatches(t *testing.T) {
 	all := build(t, k8s+"/overlays/istio")
 	filter, host := istioPatches(t, named[*istiov1alpha3.EnvoyFilter](all, "weir"))
 	if got := domainOf(t, all); filter.GetDomain() != got {
@@ -227,14 +227,14 @@ func asMap(t *testing.T, m proto.Message) map[string]any {
 	return all
 }
 
-// managerOf is the HTTP connection manager of the listener that clients come in by.
+// managerOf returns the HTTP connection manager of the clients' listener.
 func managerOf(bootstrap map[string]any) map[string]any {
 	listener := bootstrap["static_resources"].(map[string]any)["listeners"].([]any)[0].(map[string]any)
 	filters := listener["filter_chains"].([]any)[0].(map[string]any)["filters"].([]any)
 	return filters[0].(map[string]any)["typed_config"].(map[string]any)
 }
 
-// validate asks a real Envoy whether it takes envoy/bootstrap.yaml with a change.
+// validate fails the test if a real Envoy rejects envoy/bootstrap.yaml with a change.
 func validate(t *testing.T, change func(bootstrap map[string]any)) {
 	t.Helper()
 	bootstrap := map[string]any{}
@@ -253,7 +253,7 @@ func validate(t *testing.T, change func(bootstrap map[string]any)) {
 	}
 }
 
-func TestEnvoyTakesTheFilesInEnvoy(t *testing.T) {
+func TestEnvoyAcceptsBootstraps(t *testing.T) {
 	files, err := filepath.Glob(root + "/envoy/bootstrap*.yaml")
 	if err != nil || len(files) < 2 {
 		t.Fatalf("%v, %v", files, err)
@@ -267,8 +267,8 @@ func TestEnvoyTakesTheFilesInEnvoy(t *testing.T) {
 	}
 }
 
-// The overlay for Envoy Gateway, over a rule as Envoy Gateway makes it, names an algorithm for it.
-func TestTheOverlayIsOneForRulesOfEnvoyGateway(t *testing.T) {
+// The rules overlay for Envoy Gateway sets the algorithm of a rule in Envoy Gateway's form.
+func TestRulesOverlayMatchesEnvoyGatewayRules(t *testing.T) {
 	dir := t.TempDir()
 	all := build(t, k8s+"/overlays/envoy-gateway")
 	over := filepath.Join(dir, "overlay.yaml")
@@ -293,7 +293,7 @@ descriptors:
 	if out, err := weirCommand(t, "check", "--strict", "--overlay", over, file); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	// A sliding log cannot be that large: if this is a fault, the rule is one.
+	// 2,000,000 is too large for a sliding log, so a fault proves that the overlay has set the algorithm.
 	for _, line := range []string{"3}", "%s}"} {
 		write(t, file, strings.ReplaceAll(strings.Replace(rules, line, "2000000}", 1), "%s", "3"))
 		if out, err := weirCommand(t, "check", "--overlay", over, file); err == nil || !strings.Contains(out, "the overlay sets algorithm") {
@@ -302,9 +302,8 @@ descriptors:
 	}
 }
 
-// The monitoring component over the overlay for Envoy Gateway scrapes the pods that Envoy Gateway makes, on the port that it
-// tells them to serve metrics on. The alert WeirDown needs the job label "weir", which comes from the Service.
-func TestMonitoringScrapesEnvoyGatewaysPods(t *testing.T) {
+// The monitoring component scrapes the pods that Envoy Gateway creates, on the port that Envoy Gateway sets for metrics. The alert WeirDown needs the job label "weir", which comes from the Service.
+func TestMonitoringScrapesEnvoyGatewayPods(t *testing.T) {
 	all := build(t, k8s+"/overlays/envoy-gateway-monitoring")
 	monitors := of[*monitoringv1.ServiceMonitor](all)
 	if len(monitors) != 1 || len(monitors[0].Spec.Endpoints) != 1 {

@@ -26,7 +26,7 @@ import (
 	"github.com/weir-rls/weir/internal/certtest"
 )
 
-// A page is one of those for people who run Weir. Every block in them says what it is, and is run or checked by that.
+// A page is documentation for operators. The info string of a code block decides how the block is run or checked.
 type page struct {
 	path, text string
 }
@@ -44,7 +44,7 @@ func pages(t *testing.T) []page {
 	return all
 }
 
-// A block is fenced, with what its first line says.
+// A block is a fenced code block with its info string.
 type block struct{ page, info, text string }
 
 var fence = regexp.MustCompile("(?ms)^( *)```([^\n]*)\n(.*?)^ *```$")
@@ -60,18 +60,18 @@ func blocks(t *testing.T, info string) []block {
 		}
 	}
 	if len(all) == 0 {
-		t.Fatalf("no block %q: this test has gone blind", info)
+		t.Fatalf("no block %q: this test checks too little", info)
 	}
 	return all
 }
 
-func TestEveryBlockIsChecked(t *testing.T) {
+func TestEveryCodeBlockIsChecked(t *testing.T) {
 	known := []string{"sh image", "sh cluster shadow-mode", "sh cluster no-limits", "sh passing", "text passing", "promql", "sh unblock-find", "text key",
 		"sh unblock-delete", "sh unblock-refund", "sh envoy-off", "sh envoy-on", "text output", "sh run", "sh demo", "sh cluster", "yaml kustomization", "yaml apply", "yaml envoy-cluster", "yaml envoy-tls", "yaml envoy-rate-limits"}
 	for _, p := range pages(t) {
 		for _, b := range fence.FindAllStringSubmatch(p.text, -1) {
 			if !slices.Contains(known, b[2]) {
-				t.Errorf("%s: nobody checks a block %q:\n%s", p.path, b[2], b[3])
+				t.Errorf("%s: no test checks blocks %q:\n%s", p.path, b[2], b[3])
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func TestImageCommandsNameTheImageOfTheManifests(t *testing.T) {
 	}
 }
 
-// script runs a block as a reader would, at the root of the repository, with weir and envoy on PATH.
+// script runs a block at the root of the repository, with weir and envoy on PATH.
 func script(t *testing.T, text string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -106,7 +106,7 @@ func script(t *testing.T, text string) (string, error) {
 	return out.String(), nil
 }
 
-func TestCommandsOfTheGuidesRun(t *testing.T) {
+func TestGuideCommandsRun(t *testing.T) {
 	for _, b := range blocks(t, "sh run") {
 		if out, err := script(t, b.text); err != nil {
 			t.Errorf("%s:\n%s%s%v", b.page, b.text, out, err)
@@ -114,8 +114,8 @@ func TestCommandsOfTheGuidesRun(t *testing.T) {
 	}
 }
 
-// The curls of the guide for plain Envoy, on what the overlay runs, behind a real Envoy with the file that the guide names.
-func TestTheGuideForPlainEnvoyEndsWithA429(t *testing.T) {
+// The guide's curl commands reach the limit behind a real Envoy with the guide's bootstrap file.
+func TestPlainEnvoyGuideReachesTheLimit(t *testing.T) {
 	all := build(t, k8s+"/overlays/redis")
 	p := run(t, all, storeOf(t, all))
 	envoy, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
@@ -127,7 +127,7 @@ func TestTheGuideForPlainEnvoyEndsWithA429(t *testing.T) {
 	t.Cleanup(func() { _, _ = envoy.Stop() })
 	for _, b := range blocks(t, "sh demo") {
 		if !strings.Contains(b.text, "localhost:10000") {
-			t.Fatalf("%s asks nobody:\n%s", b.page, b.text)
+			t.Fatalf("%s does not call Envoy:\n%s", b.page, b.text)
 		}
 		out, err := script(t, strings.ReplaceAll(b.text, "localhost:10000", envoy.URL))
 		if want := "200\n200\n200\n200\n200\n429\n"; err != nil || out != want {
@@ -136,8 +136,8 @@ func TestTheGuideForPlainEnvoyEndsWithA429(t *testing.T) {
 	}
 }
 
-// Commands that need a cluster: kubectl's own parser takes them, and what they name is there.
-func TestCommandsForAClusterNameWhatThereIs(t *testing.T) {
+// kubectl's parser accepts the commands that need a cluster, and the objects that they name exist.
+func TestClusterCommandsNameExistingObjects(t *testing.T) {
 	there := knownObjects(t)
 	n := 0
 	for _, info := range []string{
@@ -154,17 +154,17 @@ func TestCommandsForAClusterNameWhatThereIs(t *testing.T) {
 		}
 	}
 	if n < 40 {
-		t.Errorf("%d commands: this test has gone blind", n)
+		t.Errorf("%d commands: this test checks too little", n)
 	}
 }
 
-// objects are those that commands may name, as "namespace kind/name".
+// objects holds the objects that commands may name, as "namespace kind/name".
 type objects map[string]bool
 
 func knownObjects(t *testing.T) objects {
 	t.Helper()
 	there := objects{
-		// What Envoy Gateway, Istio and Contour have made before Weir comes.
+		// Created by Envoy Gateway, Istio and Contour.
 		"envoy-gateway-system deployment/envoy-gateway": true, "envoy-gateway-system deployment/envoy-ratelimit": true,
 		"istio-system service/istio-ingressgateway": true, "projectcontour deployment/contour": true,
 		"projectcontour service/envoy": true, " namespace/default": true,
@@ -181,7 +181,7 @@ func knownObjects(t *testing.T) objects {
 	return there
 }
 
-// checkShell checks every command of a script, those inside of others too, and returns how many there are.
+// checkShell checks every command of a script, including nested ones, and returns their number.
 func (there objects) checkShell(t *testing.T, where, text string) (n int) {
 	t.Helper()
 	file, err := syntax.NewParser().Parse(strings.NewReader(text), where)
@@ -210,14 +210,14 @@ func (there objects) checkShell(t *testing.T, where, text string) (n int) {
 			checkWeir(t, where, words[1:])
 		case "curl", "grep", "cut", "sort", "uniq", "seq", "redis-cli":
 		default:
-			t.Errorf("%s: nobody checks %s", where, words[0])
+			t.Errorf("%s: no test checks the command %s", where, words[0])
 		}
 		return true
 	})
 	return n
 }
 
-// word is a word of a command; what only a shell can tell is "?".
+// word returns a word of a command, with "?" for expansions.
 func word(w *syntax.Word) string {
 	var b strings.Builder
 	for _, part := range w.Parts {
@@ -261,7 +261,7 @@ func (there objects) checkKubectl(t *testing.T, where string, args []string) {
 	}
 	namespace, names := value("namespace"), flags.Args()
 	if at := flags.ArgsLenAtDash(); at >= 0 {
-		names = names[:at] // what follows is for the container
+		names = names[:at] // the rest runs in the container
 	}
 	for i, name := range names {
 		kind, _, both := strings.Cut(name, "/")
@@ -272,12 +272,12 @@ func (there objects) checkKubectl(t *testing.T, where string, args []string) {
 			namespace = ""
 		}
 		if both && command.Name() != "create" && !strings.ContainsAny(name, "?=") && !regexp.MustCompile(`/[A-Z]+$`).MatchString(name) && !there[namespace+" "+name] {
-			t.Errorf("%s: kubectl %s: nobody makes %s in %q", where, whole, name, namespace)
+			t.Errorf("%s: kubectl %s: no object %s in %q", where, whole, name, namespace)
 		}
 	}
 }
 
-// checkWeir wants the command, and the flags, to be in the help.
+// checkWeir fails the test if the command or a flag is not in the help.
 func checkWeir(t *testing.T, where string, args []string) {
 	t.Helper()
 	help, err := weirCommand(t, args[0], "--help")
@@ -291,7 +291,7 @@ func checkWeir(t *testing.T, where string, args []string) {
 	}
 }
 
-func TestTheKustomizationOfOnesOwnIsBuilt(t *testing.T) {
+func TestExampleKustomizationBuilds(t *testing.T) {
 	for _, b := range blocks(t, "yaml kustomization") {
 		dir := t.TempDir()
 		whole, err := filepath.Abs(root)
@@ -317,7 +317,7 @@ func TestTheKustomizationOfOnesOwnIsBuilt(t *testing.T) {
 			t.Errorf("the image is %s", image)
 		}
 		if set["GRPC_SERVER_USE_TLS"] != "true" || len(of[*appsv1.Deployment](all)) != 1 {
-			t.Errorf("the components are not there: %v", all.objects)
+			t.Errorf("the components are missing: %v", all.objects)
 		}
 	}
 }
@@ -330,7 +330,7 @@ func init() {
 	}
 }
 
-func TestManifestsOfTheGuidesAreOfTheirKinds(t *testing.T) {
+func TestGuideManifestsMatchTheirTypes(t *testing.T) {
 	for _, b := range blocks(t, "yaml apply") {
 		if _, err := decode([]byte(b.text)); err != nil {
 			t.Errorf("%s: %v in\n%s", b.page, err, b.text)
@@ -338,7 +338,7 @@ func TestManifestsOfTheGuidesAreOfTheirKinds(t *testing.T) {
 	}
 }
 
-func TestEnvoyTakesThePiecesOfTheGuides(t *testing.T) {
+func TestEnvoyAcceptsGuideSnippets(t *testing.T) {
 	replaced := func(b block) any {
 		var piece any
 		fromYAML(t, b.text, &piece)
@@ -369,7 +369,7 @@ func TestEnvoyTakesThePiecesOfTheGuides(t *testing.T) {
 			host["rate_limits"] = replaced(b)
 		})
 	}
-	// The headless Service is there, by that name.
+	// The address is that of the headless Service.
 	var c struct {
 		LoadAssignment struct {
 			Endpoints []struct {
@@ -392,12 +392,12 @@ func TestEnvoyTakesThePiecesOfTheGuides(t *testing.T) {
 	to := c.LoadAssignment.Endpoints[0].LbEndpoints[0].Endpoint.Address.SocketAddress
 	service := named[*corev1.Service](build(t, k8s+"/overlays/redis"), "weir-headless")
 	if want := service.Name + "." + service.Namespace + ".svc.cluster.local"; to.Address != want || to.PortValue != service.Spec.Ports[0].Port {
-		t.Errorf("Envoy asks %+v, the Service is %s", to, want)
+		t.Errorf("Envoy calls %+v, the Service is %s", to, want)
 	}
 }
 
-// Links to files, and to chapters of them, lead somewhere.
-func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
+// Links to files, and to sections of files, resolve.
+func TestGuideLinksResolve(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)\s]+))?\)`)
 	all := append(pages(t), page{root + "/README.md", readFile(t, root+"/README.md")})
 	for _, p := range all {
@@ -412,13 +412,13 @@ func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 				continue
 			}
 			if l[2] != "" && !info.IsDir() && !slices.Contains(anchors(readFile(t, target)), l[2]) {
-				t.Errorf("%s: %s has no chapter #%s", p.path, target, l[2])
+				t.Errorf("%s: %s has no section #%s", p.path, target, l[2])
 			}
 		}
 	}
 }
 
-// anchors are what GitHub makes of headings.
+// anchors returns the anchors that GitHub derives from headings.
 func anchors(text string) (all []string) {
 	for _, h := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
 		kept := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(h[1]), "")

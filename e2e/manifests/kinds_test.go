@@ -33,7 +33,7 @@ func init() {
 	}
 }
 
-// decode reads an object into the type of its API. A field or a value that the type does not have is an error.
+// decode parses an object into its API type. An unknown field or an invalid value is an error.
 func decode(text []byte) (runtime.Object, error) {
 	typed, kind, err := decoder.Decode(text, nil, nil)
 	if err != nil {
@@ -42,7 +42,7 @@ func decode(text []byte) (runtime.Object, error) {
 	return typed, strictIstio(text, kind)
 }
 
-// strictIstio reads the spec of an object of Istio once more: Istio's types pass over fields that they do not know.
+// strictIstio parses the spec of an Istio object strictly, because Istio's types ignore unknown fields.
 func strictIstio(text []byte, kind *schema.GroupVersionKind) error {
 	if !strings.HasSuffix(kind.Group, "istio.io") {
 		return nil

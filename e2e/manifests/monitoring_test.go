@@ -22,7 +22,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// A query is an expression, and where it is.
+// A query is a PromQL expression and its location.
 type query struct{ where, expr string }
 
 type panel struct {
@@ -48,7 +48,7 @@ func theDashboard(t *testing.T) dashboard {
 	t.Helper()
 	maps := named[*corev1.ConfigMap](build(t, k8s+"/overlays/monitoring"), "weir-dashboard")
 	if maps.Labels["grafana_dashboard"] != "1" {
-		t.Errorf("Grafana's sidecar does not see it: %v", maps.Labels)
+		t.Errorf("the label for Grafana's sidecar is missing: %v", maps.Labels)
 	}
 	var d dashboard
 	if err := json.Unmarshal([]byte(maps.Data["weir.json"]), &d); err != nil {
@@ -66,12 +66,12 @@ func theAlerts(t *testing.T) []monitoringv1.Rule {
 		}
 	}
 	if len(all) < 10 {
-		t.Fatalf("%d alerts: this test has gone blind", len(all))
+		t.Fatalf("%d alerts: this test checks too little", len(all))
 	}
 	return all
 }
 
-// variables are what Grafana puts in the place of those of the dashboard.
+// variables replaces the variables of the dashboard, as Grafana does.
 var variables = strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$namespace", ".*", "$job", ".*", "$domain", ".*")
 
 func queries(t *testing.T) []query {
@@ -83,7 +83,7 @@ func queries(t *testing.T) []query {
 		}
 	}
 	if len(all) < 30 {
-		t.Fatalf("%d queries of panels: this test has gone blind", len(all))
+		t.Fatalf("%d queries of panels: this test checks too little", len(all))
 	}
 	for _, a := range theAlerts(t) {
 		all = append(all, query{"alert " + a.Alert, a.Expr.String()})
@@ -96,8 +96,7 @@ func queries(t *testing.T) []query {
 	return all
 }
 
-// seen are the values of each label of each metric that servers have shown; the labels of buckets and quantiles are with the
-// names that Prometheus stores them under.
+// seen holds the label values of each metric that servers have exported, under the names that Prometheus stores.
 type seen map[string]map[string]map[string]bool
 
 func (s seen) add(name string, pairs []*dto.LabelPair) {
@@ -112,7 +111,7 @@ func (s seen) add(name string, pairs []*dto.LabelPair) {
 	}
 }
 
-// scrape adds what a pod shows on the port that Prometheus scrapes.
+// scrape adds the metrics of a pod.
 func (s seen) scrape(t *testing.T, p *pod) {
 	t.Helper()
 	_, text := p.get("metrics", "/metrics")
@@ -138,7 +137,7 @@ func (s seen) scrape(t *testing.T, p *pod) {
 	}
 }
 
-// drive has a server on Redis and one in memory do all that their metrics tell of, and returns what they show.
+// drive makes servers on Redis, in memory and with xDS export every kind of metric, and returns the metrics.
 func drive(t *testing.T) seen {
 	t.Helper()
 	all := seen{}
@@ -168,12 +167,12 @@ func drive(t *testing.T) seen {
 	return all
 }
 
-// ofTheTarget are labels that Prometheus gives to all that it scrapes.
+// ofTheTarget lists the labels that Prometheus adds to all metrics of a target.
 var ofTheTarget = []string{"job", "namespace", "pod", "instance", "service", "container", "endpoint"}
 
-// What the dashboard and the alerts ask for is there: every metric, every label, and every value that is asked for by name.
-// A label key3 is there when a rule has three levels.
-func TestEveryQueryAsksForWhatThereIs(t *testing.T) {
+// Every metric, label and label value in a query of the dashboard, the alerts and the runbooks exists. The label key3 exists
+// only for rules with three levels.
+func TestQueriesUseExistingMetrics(t *testing.T) {
 	there := drive(t)
 	for _, q := range queries(t) {
 		expr, err := parser.NewParser(parser.Options{}).ParseExpr(q.expr)
@@ -200,7 +199,7 @@ func (s seen) checkSelector(t *testing.T, q query, v *parser.VectorSelector) {
 	}
 	labelsOf, found := s[v.Name]
 	if !found {
-		t.Errorf("%s: no server shows %s", q.where, v.Name)
+		t.Errorf("%s: no server exports %s", q.where, v.Name)
 		return
 	}
 	for _, m := range v.LabelMatchers {
@@ -210,14 +209,14 @@ func (s seen) checkSelector(t *testing.T, q query, v *parser.VectorSelector) {
 		values, found := labelsOf[m.Name]
 		switch {
 		case !found:
-			t.Errorf("%s: %s has no label %s, but %v", q.where, v.Name, m.Name, slices.Sorted(maps.Keys(labelsOf)))
+			t.Errorf("%s: %s has no label %s, only %v", q.where, v.Name, m.Name, slices.Sorted(maps.Keys(labelsOf)))
 		case m.Type == labels.MatchEqual && !values[m.Value]:
-			t.Errorf("%s: %s has no %s=%q, but %v", q.where, v.Name, m.Name, m.Value, slices.Sorted(maps.Keys(values)))
+			t.Errorf("%s: %s has no %s=%q, only %v", q.where, v.Name, m.Name, m.Value, slices.Sorted(maps.Keys(values)))
 		}
 	}
 }
 
-// checkGrouping wants what is summed by a label to have it, in some metric of those that are summed.
+// checkGrouping fails the test if no metric of an aggregation has a label that it groups by.
 func (s seen) checkGrouping(t *testing.T, q query, a *parser.AggregateExpr) {
 	t.Helper()
 	for _, label := range a.Grouping {
@@ -229,12 +228,12 @@ func (s seen) checkGrouping(t *testing.T, q query, a *parser.AggregateExpr) {
 			return nil
 		})
 		if !found {
-			t.Errorf("%s: nothing has the label %s in %s", q.where, label, a)
+			t.Errorf("%s: no metric has the label %s in %s", q.where, label, a)
 		}
 	}
 }
 
-func TestTheDashboardIsWhole(t *testing.T) {
+func TestDashboardLayout(t *testing.T) {
 	d := theDashboard(t)
 	declared := map[string]bool{"__rate_interval": true, "__range": true}
 	for _, v := range d.Templating.List {
@@ -253,17 +252,17 @@ func TestTheDashboardIsWhole(t *testing.T) {
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				if other, found := cells[[2]int{x, y}]; found {
-					t.Fatalf("%q lies on %q", p.Title, other)
+					t.Fatalf("%q overlaps %q", p.Title, other)
 				}
 				cells[[2]int{x, y}] = p.Title
 			}
 		}
 		if p.Type != "row" && (len(p.Targets) == 0 || p.Datasource == nil) {
-			t.Errorf("%q shows nothing", p.Title)
+			t.Errorf("%q has no queries", p.Title)
 		}
 		for _, target := range p.Targets {
 			if target.Datasource.UID != "${datasource}" {
-				t.Errorf("%q asks %q, which is on one Grafana alone", p.Title, target.Datasource.UID)
+				t.Errorf("%q uses the data source %q instead of the variable", p.Title, target.Datasource.UID)
 			}
 			for _, v := range used.FindAllStringSubmatch(target.Expr, -1) {
 				if !declared[v[1]] {
@@ -274,7 +273,7 @@ func TestTheDashboardIsWhole(t *testing.T) {
 	}
 }
 
-// calm are the series of a server that is well, by the minute.
+// calm holds the series of a healthy server, one value a minute.
 const calm = `
 	up{job="weir", namespace="weir", pod="a"} 1x60
 	weir_requests_total{namespace="weir", pod="a", code="OK", overall="ok"} 0+6000x60
@@ -308,7 +307,7 @@ const calm = `
 	weir_xds_connected{namespace="weir", pod="a"} 1x60
 `
 
-// raised is, for each alert, what changes when it is to be raised: series in the place of those of calm.
+// raised holds, for each alert, a series that replaces one of calm and makes the alert fire.
 var raised = map[string]string{
 	"WeirDown":            `up{job="weir", namespace="weir", pod="a"} 0x60`,
 	"WeirStoreFails":      `weir_requests_total{namespace="weir", pod="a", code="Unavailable"} 0+120x60`,
@@ -332,16 +331,16 @@ var raised = map[string]string{
 	"WeirSeriesFull":      `weir_metrics_overflow_total{namespace="weir", pod="a"} 0+1x60`,
 }
 
-// Each alert is raised by what it is for, and by nothing else that is here. Prometheus' own engine judges.
-func TestAlertsAreRaisedWhenTheyShould(t *testing.T) {
+// Each alert fires for its own series and for no other. Prometheus' engine evaluates the expressions.
+func TestAlertsFire(t *testing.T) {
 	alerts := theAlerts(t)
 	if got := firing(t, alerts, calm); len(got) > 0 {
-		t.Errorf("all is well, and raised are %v", got)
+		t.Errorf("a healthy server raises %v", got)
 	}
 	for _, a := range alerts {
 		series, found := raised[a.Alert]
 		if !found {
-			t.Errorf("%s: nobody has said when it is to be raised", a.Alert)
+			t.Errorf("%s: raised has no series for it", a.Alert)
 			continue
 		}
 		name, _, _ := strings.Cut(series, "}")
@@ -353,19 +352,19 @@ func TestAlertsAreRaisedWhenTheyShould(t *testing.T) {
 		}
 		got := firing(t, alerts, strings.Join(lines, "")+"\t"+series+"\n")
 		if !slices.Contains(got, a.Alert) {
-			t.Errorf("%s is not raised by %s", a.Alert, series)
+			t.Errorf("%s does not fire for %s", a.Alert, series)
 		}
-		// Rules that are gone differ from those of the others too.
+		// A replica without rules also has fewer rules than the others.
 		got = slices.DeleteFunc(got, func(other string) bool {
 			return other == a.Alert || a.Alert == "WeirNoRules" && other == "WeirRulesDiffer"
 		})
 		if len(got) > 0 {
-			t.Errorf("%s raises %v too", series, got)
+			t.Errorf("%s also raises %v", series, got)
 		}
 	}
 }
 
-// firing are the alerts that hold at the end of an hour of these series.
+// firing returns the alerts whose expression holds after one hour of these series.
 func firing(t *testing.T, alerts []monitoringv1.Rule, series string) (names []string) {
 	t.Helper()
 	storage := promqltest.LoadedStorage(t, "load 1m\n"+strings.TrimPrefix(series, "\n"))
@@ -397,7 +396,7 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 	}
 	for _, a := range theAlerts(t) {
 		if chapters[a.Alert] == "" || chapters[a.Alert] != a.Labels["severity"] {
-			t.Errorf("docs/runbooks.md has no chapter %s of severity %s", a.Alert, a.Labels["severity"])
+			t.Errorf("docs/runbooks.md has no section %s of severity %s", a.Alert, a.Labels["severity"])
 		}
 		delete(chapters, a.Alert)
 		if url := a.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/runbooks.md#"+strings.ToLower(a.Alert)) {
@@ -408,6 +407,6 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 		}
 	}
 	for left := range chapters {
-		t.Errorf("docs/runbooks.md has a chapter for %s, which is no alert", left)
+		t.Errorf("docs/runbooks.md has a section for %s, which is not an alert", left)
 	}
 }

@@ -1,5 +1,5 @@
-// Package manifests holds the tests of deploy/k8s, of its dashboard and alerts, and of the guides in docs/. They need no
-// cluster: overlays are built by kustomize's own library, read into Kubernetes' own types, and what they run is run here.
+// Package manifests tests deploy/k8s, its dashboard and alerts, and the guides in docs/. The tests need no cluster: kustomize's
+// library builds the overlays, Kubernetes' types parse them, and the tests run their containers as processes.
 package manifests
 
 import (
@@ -21,7 +21,7 @@ const (
 	k8s  = root + "/deploy/k8s"
 )
 
-// An object is one of an overlay, as YAML and as the type that its API has for it.
+// An object is a Kubernetes object of an overlay, as YAML and as its API type.
 type object struct {
 	kind, namespace, name string
 	yaml                  []byte
@@ -32,14 +32,14 @@ func (o object) String() string { return o.kind + " " + o.namespace + "/" + o.na
 
 func (o object) meta() metav1.Object { return o.typed.(metav1.Object) }
 
-// An overlay is what kustomize makes of one folder.
+// An overlay holds the objects that kustomize builds from one folder.
 type overlay struct {
 	name    string
 	dir     string
 	objects []object
 }
 
-// build is what `kubectl apply -k DIR` applies.
+// build returns the objects that `kubectl apply -k DIR` applies.
 func build(t *testing.T, dir string) overlay {
 	t.Helper()
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
@@ -73,12 +73,12 @@ func overlayDirs(t *testing.T) []string {
 	t.Helper()
 	dirs, err := filepath.Glob(k8s + "/overlays/*")
 	if err != nil || len(dirs) < 10 {
-		t.Fatalf("%d overlays: this test has gone blind (%v)", len(dirs), err)
+		t.Fatalf("%d overlays: this test checks too little (%v)", len(dirs), err)
 	}
 	return append(dirs, k8s+"/base")
 }
 
-// of are the objects of one type.
+// of returns the objects of one type.
 func of[T runtime.Object](all overlay) []T {
 	var found []T
 	for _, o := range all.objects {
@@ -89,7 +89,7 @@ func of[T runtime.Object](all overlay) []T {
 	return found
 }
 
-// named is the object of that type and name; nil if there is none.
+// named returns the object of that type and name, nil if there is none.
 func named[T interface {
 	runtime.Object
 	metav1.Object
@@ -102,7 +102,7 @@ func named[T interface {
 	return none
 }
 
-// generated is the ConfigMap of a generator, whose name may end with a hash.
+// generated returns the ConfigMap of a generator, whose name may end with a hash.
 func (all overlay) generated(t *testing.T, name string) *corev1.ConfigMap {
 	t.Helper()
 	for _, m := range of[*corev1.ConfigMap](all) {
@@ -133,7 +133,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// fromYAML reads YAML into a value, and refuses a field that it does not have.
+// fromYAML parses YAML into a value and fails the test on an unknown field.
 func fromYAML(t *testing.T, text string, into any) {
 	t.Helper()
 	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {

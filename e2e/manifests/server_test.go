@@ -29,7 +29,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// built is the server, built once from this tree, by the first test that needs it.
+// built is the server, built from this tree by the first test that needs it.
 var built struct {
 	once sync.Once
 	dir  string
@@ -64,7 +64,7 @@ func weirBinary(t *testing.T) string {
 	return path
 }
 
-// weirCommand runs weir with arguments, and returns what it prints.
+// weirCommand runs weir with arguments and returns its output.
 func weirCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -73,7 +73,7 @@ func weirCommand(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-func TestTheShippedRulesAreWithoutFault(t *testing.T) {
+func TestShippedRulesHaveNoFaults(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, all overlay) {
 		if weirOf(t, all) == nil {
 			return
@@ -88,18 +88,18 @@ func TestTheShippedRulesAreWithoutFault(t *testing.T) {
 	})
 }
 
-// A pod is the container of an overlay's Deployment, run here as a process: with its variables, its files below a folder of
-// this test in the layout of a mounted ConfigMap, and ports and addresses that are the test's.
+// A pod is the container of an overlay's Deployment, run as a process with the container's variables. Its files are in a folder
+// of the test, in the layout of a mounted ConfigMap. The test chooses ports and addresses.
 type pod struct {
 	*harness.Process
 	t          *testing.T
 	ports      map[string]string // by name
-	mounts     string            // the folder that stands for /
-	trusted    *tls.Config       // of who may ask; nil: anybody
+	mounts     string            // the folder used as /
+	trusted    *tls.Config       // for clients; nil: no TLS
 	generation int
 }
 
-// run starts a pod and returns when its probes say that it is ready.
+// run starts a pod and returns once its probes succeed.
 func run(t *testing.T, all overlay, env map[string]string) *pod {
 	t.Helper()
 	p := &pod{t: t, ports: map[string]string{}, mounts: t.TempDir()}
@@ -156,7 +156,7 @@ func run(t *testing.T, all overlay, env map[string]string) *pod {
 	}
 	t.Cleanup(func() {
 		if code, err := p.Stop(); err != nil || code != 0 {
-			t.Errorf("it ends with %d, %v", code, err)
+			t.Errorf("the process ended with %d, %v", code, err)
 		}
 		if t.Failed() {
 			t.Log(p.Tail())
@@ -165,7 +165,7 @@ func run(t *testing.T, all overlay, env map[string]string) *pod {
 	return p
 }
 
-// mount writes files as the kubelet does: into a folder of their own, to which ..data is then pointed in one step.
+// mount writes files as the kubelet does: into a new folder, to which it then switches the link ..data.
 func (p *pod) mount(path string, files map[string]string) {
 	p.t.Helper()
 	p.generation++
@@ -184,7 +184,7 @@ func (p *pod) mount(path string, files map[string]string) {
 	}
 }
 
-// client keeps no connection, which would hold up a server that stops.
+// client keeps no idle connections, which would delay a server's shutdown.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 
 func (p *pod) get(port, path string) (int, string) {
@@ -200,7 +200,7 @@ func (p *pod) get(port, path string) (int, string) {
 	return r.StatusCode, string(body)
 }
 
-// ask asks as Envoy does for one hit of a tuple of "key=value".
+// ask sends one hit, as Envoy does, for the entries "key=value".
 func (p *pod) ask(domain string, entries ...string) (rlsv3.RateLimitResponse_Code, error) {
 	p.t.Helper()
 	tuple := &extratelimitv3.RateLimitDescriptor{}
@@ -224,7 +224,7 @@ func (p *pod) ask(domain string, entries ...string) (rlsv3.RateLimitResponse_Cod
 	return r.GetOverallCode(), err
 }
 
-// asked is how many of so many hits are allowed, if all that are allowed come first.
+// asked sends hits and returns the number of allowed ones. It fails the test if an allowed hit follows a denied one.
 func (p *pod) asked(times int, domain string, entries ...string) (allowed int) {
 	p.t.Helper()
 	for i := range times {
@@ -238,7 +238,7 @@ func (p *pod) asked(times int, domain string, entries ...string) (allowed int) {
 	return allowed
 }
 
-// storeOf starts what an overlay's Weir counts on, of the type that the overlay says, and returns where it is.
+// storeOf starts the store of an overlay and returns the settings with its address.
 func storeOf(t *testing.T, all overlay) map[string]string {
 	t.Helper()
 	set := settingsOf(t, all, weirOf(t, all))
@@ -256,7 +256,7 @@ func storeOf(t *testing.T, all overlay) map[string]string {
 	}
 }
 
-// certificates are what cert-manager would make, for the names that the overlay asks for; nothing without any.
+// certificates issues the certificates of an overlay, as cert-manager would. Without TLS in the overlay it returns nil.
 func certificates(t *testing.T, all overlay) (map[string]string, *tls.Config) {
 	t.Helper()
 	if settingsOf(t, all, weirOf(t, all))["GRPC_SERVER_USE_TLS"] != "true" {
@@ -268,7 +268,7 @@ func certificates(t *testing.T, all overlay) (map[string]string, *tls.Config) {
 		&tls.Config{RootCAs: a.Pool(), ServerName: "weir.weir.svc", NextProtos: []string{"h2"}, Certificates: []tls.Certificate{client.Load(t)}}
 }
 
-func TestWhatTheManifestsRunBecomesReadyAndAnswers(t *testing.T) {
+func TestManifestsBecomeReadyAndAnswer(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, all overlay) {
 		if weirOf(t, all) == nil {
 			return
@@ -281,7 +281,7 @@ func TestWhatTheManifestsRunBecomesReadyAndAnswers(t *testing.T) {
 		p := run(t, all, env)
 		p.trusted = trusted
 		if got := p.asked(7, domainOf(t, all), "user_id=alice", "action=login"); got != 5 {
-			t.Errorf("%d logins in a minute, of 5", got)
+			t.Errorf("%d logins allowed in a minute, want 5", got)
 		}
 		if _, text := p.get("metrics", "/metrics"); !strings.Contains(text, `weir_hits_total{domain="weir"`) {
 			t.Errorf("/metrics: %.300s", text)
@@ -295,7 +295,7 @@ func TestWhatTheManifestsRunBecomesReadyAndAnswers(t *testing.T) {
 	})
 }
 
-// checkTLS wants those alone to be served who show the certificate that the overlay makes for Envoy.
+// checkTLS fails the test unless only clients with the overlay's certificate for Envoy can connect.
 func checkTLS(t *testing.T, p *pod, trusted *tls.Config) {
 	t.Helper()
 	stranger := trusted.Clone()
@@ -304,11 +304,11 @@ func checkTLS(t *testing.T, p *pod, trusted *tls.Config) {
 		t.Errorf("with the certificate for Envoy: %v", err)
 	}
 	if err := handshake(p, stranger); err == nil {
-		t.Error("a client without a certificate was let in")
+		t.Error("a client without a certificate could connect")
 	}
 }
 
-// handshake connects, and reads what an HTTP/2 server sends first: with TLS 1.3 a client learns only then that it is refused.
+// handshake connects and reads the server's first HTTP/2 frame. With TLS 1.3 a rejected client gets an error only then.
 func handshake(p *pod, config *tls.Config) error {
 	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", "127.0.0.1:"+p.ports["grpc"], config)
 	if err != nil {
@@ -322,18 +322,18 @@ func handshake(p *pod, config *tls.Config) error {
 	return err
 }
 
-func TestAChangeOfRulesReachesAPodThatRuns(t *testing.T) {
+func TestRulesChangeReachesRunningPod(t *testing.T) {
 	all := build(t, k8s+"/overlays/memory")
 	p := run(t, all, nil)
 	rules := all.generated(t, "weir-rules").Data["rules.yaml"]
 	if got := p.asked(6, "weir", "user_id=bob", "action=login"); got != 5 {
-		t.Errorf("%d logins, of 5", got)
+		t.Errorf("%d logins allowed, want 5", got)
 	}
 	changed := strings.Replace(rules, "requests_per_unit: 5}", "requests_per_unit: 8}", 1)
 	p.mount("/etc/weir/rules", map[string]string{"rules.yaml": changed})
 	await(t, "the change of rules", func() bool { return strings.Count(p.Log(), "rules loaded") == 2 })
 	if got := p.asked(9, "weir", "user_id=carol", "action=login"); got != 8 {
-		t.Errorf("%d logins, of 8", got)
+		t.Errorf("%d logins allowed, want 8", got)
 	}
 }
 
@@ -348,8 +348,7 @@ func await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// Each replica has its counters where the others have theirs.
-func TestTwoReplicasCountTogether(t *testing.T) {
+func TestReplicasShareCounters(t *testing.T) {
 	all := build(t, k8s+"/overlays/redis")
 	store := storeOf(t, all)
 	replicas := []*pod{run(t, all, store), run(t, all, store)}
@@ -360,7 +359,7 @@ func TestTwoReplicasCountTogether(t *testing.T) {
 		}
 	}
 	if allowed != 5 {
-		t.Errorf("%d logins at two replicas, of 5", allowed)
+		t.Errorf("%d logins allowed by two replicas, want 5", allowed)
 	}
 	if addrs := slices.Collect(maps.Values(store)); len(addrs) != 1 {
 		t.Errorf("%v", addrs)

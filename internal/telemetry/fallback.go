@@ -7,7 +7,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// FallbackStats is what the fallback for a failed store reports.
+// FallbackStats holds the counts of the fallback for a failed store.
 type FallbackStats struct {
 	Lost    bool                             // the last call to the store failed
 	Decided [limiters.OnErrorLocal + 1]int64 // hits that the store did not decide, by the policy that did

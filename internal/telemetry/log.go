@@ -34,8 +34,8 @@ func oncePerSecond(log *zap.Logger) *zap.Logger {
 	}))
 }
 
-// StoreLog returns a function that logs when the store fails and when it answers again: at most one line of each a second,
-// because a cluster without one of its nodes may alternate.
+// StoreLog returns a function that logs failures and recoveries of the store, at most one line of each a second. A cluster
+// without one of its nodes may alternate between both.
 func StoreLog(log *zap.Logger) func(lost bool, err error) {
 	sampled := oncePerSecond(log)
 	return func(lost bool, err error) {
@@ -63,7 +63,7 @@ func AnswerLog(log *zap.Logger) func(*rls.Observation) {
 			return
 		}
 		fields := []zap.Field{zap.Stringer("code", a.Code), zap.Error(a.Err), zap.Duration("took", a.Took)}
-		// A key contains what a user sent: it is logged at level debug only.
+		// A key contains a user's data: it is logged at level debug only.
 		if keyed := (interface{ StoreKey() string })(nil); log.Core().Enabled(zap.DebugLevel) && errors.As(a.Err, &keyed) {
 			fields = append(fields, zap.String("key", keyed.StoreKey()))
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// MemoryStats is what a store in memory reports.
+// MemoryStats holds the counts of a store in memory.
 type MemoryStats struct {
 	Keys, Bytes int64
 	Dropped     int64 // keys dropped for room before they expired
@@ -28,7 +28,7 @@ func (m *Metrics) Memory(stats func() MemoryStats) {
 	)
 }
 
-// RedisStats is what a store on Redis reports.
+// RedisStats holds the counts of a store on Redis.
 type RedisStats struct {
 	Calls, Hits int64
 	Refused     int64 // hits that failed because the queue was full
@@ -56,7 +56,7 @@ func (m *Metrics) Redis(name string, stats func() RedisStats) {
 	)
 }
 
-// DenyCacheStats is what the deny cache reports.
+// DenyCacheStats holds the counts of the deny cache.
 type DenyCacheStats struct {
 	Entries, Bytes int64
 	Asked          int64 // hits that it was asked to decide, refunds excluded
@@ -101,7 +101,7 @@ func (m *Metrics) Load(stats func() LoadStats) {
 	)
 }
 
-// SnapshotStats is what the snapshot of the store in memory reports.
+// SnapshotStats describes the snapshots of the store in memory.
 type SnapshotStats struct {
 	SavedAt       time.Time // of the last save; zero: none yet
 	Saved, Loaded int64     // keys: in the last save, and at start
