@@ -64,6 +64,7 @@ var sections = []struct {
 		{"weir_redis_refused_hits_total", "It should be 0. If not, Redis is slower than the requests arrive."},
 		{"weir_redis_left_hits_total", "It should be 0. If not, Redis is slower than `STORE_TIMEOUT` allows."},
 		{"weir_redis_broken_hits_total", "Redis is unreachable: the breaker spares callers the wait."},
+		{"weir_redis_panics_total", "It should be 0."},
 	}},
 	{"Deny cache", []struct{ name, when string }{
 		{"weir_deny_cache_asked_total", "You want the hit rate of the deny cache."},
