@@ -35,7 +35,7 @@ func TestTheServerIsReadyWhenRedisIsThere(t *testing.T) {
 // A Redis that is further away than a request may wait is no Redis to be ready with: the log says how far, and what to set.
 func TestARedisThatIsTooFarAwayIsTold(t *testing.T) {
 	redis := redistest.Start(t)
-	far := redistest.Far(t, redis.Addr, 50*time.Millisecond)
+	far := redistest.SlowProxy(t, redis.Addr, 50*time.Millisecond)
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+far, "STORE_TIMEOUT=20ms")
 	line, _ := s.log.await(t, 0, "redis answers too late, not ready")
 	for _, want := range []string{"it answers in ", "STORE_TIMEOUT is 20ms", "raise STORE_TIMEOUT", "Envoy"} {

@@ -291,9 +291,9 @@ func TestClusterResharding(t *testing.T) {
 		// Half of the first node's slots that have keys.
 		for _, slot := range c.SlotsWithKeys(t, 0) {
 			if moved++; moved%2 == 0 {
-				c.Open(t, slot, 0, 1)
-				c.Move(t, slot, 0, 1)
-				c.Settle(t, slot, 1)
+				c.OpenSlot(t, slot, 0, 1)
+				c.MoveKeys(t, slot, 0, 1)
+				c.AssignSlot(t, slot, 1)
 			}
 		}
 	}

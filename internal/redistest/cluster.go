@@ -12,28 +12,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// slots is how many slots a cluster has.
+// slots is the number of slots of a cluster.
 const slots = 16384
 
-// A Nodes is a Redis Cluster of masters, each with an equal part of the slots.
-type Nodes struct {
+// A Cluster is a Redis Cluster of masters, each with an equal share of the slots.
+type Cluster struct {
 	Servers []*Server
 	ids     []string
-	bus     []string // the ports by which nodes speak with one another
+	bus     []string // the ports of the cluster bus
 }
 
-// StartCluster starts a cluster of so many nodes, which ends with the test, and returns once every node knows all slots.
-// Further settings are arguments of each redis-server.
-func StartCluster(tb testing.TB, nodes int, settings ...string) *Nodes {
+// StartCluster starts a cluster that ends with the test. It returns once every node knows all slots. The settings are
+// arguments of each redis-server.
+func StartCluster(tb testing.TB, nodes int, settings ...string) *Cluster {
 	tb.Helper()
 	return StartClusterBehind(tb, nodes, func(addr string) string { return addr }, settings...)
 }
 
-// StartClusterBehind starts a cluster whose nodes tell clients of another address than theirs, of a proxy in front of
-// each: behind is given the node's and returns the one to tell.
-func StartClusterBehind(tb testing.TB, nodes int, behind func(addr string) string, settings ...string) *Nodes {
+// StartClusterBehind starts a cluster with a proxy in front of each node. behind receives a node's address and returns the
+// address that the node announces to clients.
+func StartClusterBehind(tb testing.TB, nodes int, behind func(addr string) string, settings ...string) *Cluster {
 	tb.Helper()
-	c := &Nodes{}
+	c := &Cluster{}
 	for range nodes {
 		s, bus := startNode(tb, behind, settings...)
 		c.Servers, c.bus = append(c.Servers, s), append(c.bus, bus)
@@ -53,13 +53,13 @@ func StartClusterBehind(tb testing.TB, nodes int, behind func(addr string) strin
 func startNode(tb testing.TB, behind func(addr string) string, settings ...string) (*Server, string) {
 	tb.Helper()
 	addr, bus := freeForCluster(tb)
-	_, told, err := net.SplitHostPort(behind(addr))
+	_, announced, err := net.SplitHostPort(behind(addr))
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
 	s, err := Run(addr, append([]string{
 		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--dir", tb.TempDir(),
-		"--cluster-announce-port", told, "--cluster-announce-bus-port", bus, "--cluster-node-timeout", "5000",
+		"--cluster-announce-port", announced, "--cluster-announce-bus-port", bus, "--cluster-node-timeout", "5000",
 		"--repl-diskless-sync-delay", "0",
 	}, settings...)...)
 	if err != nil {
@@ -69,15 +69,15 @@ func startNode(tb testing.TB, behind func(addr string) string, settings ...strin
 	return s, bus
 }
 
-func (c *Nodes) meet(tb testing.TB, s *Server, bus string) {
+func (c *Cluster) meet(tb testing.TB, s *Server, bus string) {
 	tb.Helper()
 	host, port, _ := net.SplitHostPort(s.Addr)
 	c.Servers[0].do(tb, "cluster", "meet", host, port, bus)
 }
 
-// Replicate gives each master a replica and returns these, in the order of the masters, once they have what their
-// masters have and all nodes know of them.
-func (c *Nodes) Replicate(tb testing.TB, settings ...string) []*Server {
+// Replicate adds a replica to each master. It returns the replicas, in the order of the masters, once they are in sync and
+// all nodes know them.
+func (c *Cluster) Replicate(tb testing.TB, settings ...string) []*Server {
 	tb.Helper()
 	var replicas []*Server
 	for range c.Servers {
@@ -115,8 +115,8 @@ func (c *Nodes) Replicate(tb testing.TB, settings ...string) []*Server {
 	return replicas
 }
 
-// freeForCluster is a free address for a node, and the port that other nodes speak to it on: before Redis 7 that is always
-// so many above its own.
+// freeForCluster returns a free address for a node, and its bus port. Before Redis 7 the bus port is always 10,000 above the
+// other one.
 func freeForCluster(tb testing.TB) (addr, bus string) {
 	tb.Helper()
 	const above, last = 10_000, 22_000
@@ -137,7 +137,7 @@ func freeForCluster(tb testing.TB) (addr, bus string) {
 	return "", ""
 }
 
-// addSlots is the command for the slots from first to before end, as Redis 6.2 knows it.
+// addSlots returns the command for the slots from first to end - 1. Redis 6.2 knows no ranges.
 func addSlots(first, end int) []any {
 	command := []any{"cluster", "addslots"}
 	for slot := first; slot < end; slot++ {
@@ -164,18 +164,18 @@ func (s *Server) clusterIsOK(ctx context.Context, nodes int) error {
 	return nil
 }
 
-// Addrs are the addresses of all nodes.
-func (c *Nodes) Addrs() []string { return addrs(c.Servers) }
+// Addrs returns the addresses of all nodes.
+func (c *Cluster) Addrs() []string { return addrs(c.Servers) }
 
-// Slot is the slot of a key, as the cluster says.
-func (c *Nodes) Slot(tb testing.TB, key string) int {
+// Slot returns the slot of a key, computed by Redis.
+func (c *Cluster) Slot(tb testing.TB, key string) int {
 	tb.Helper()
 	slot, _ := c.Servers[0].do(tb, "cluster", "keyslot", key).(int64)
 	return int(slot)
 }
 
-// Owner is the node that had a slot in the beginning, by its place among Servers.
-func (c *Nodes) Owner(slot int) int {
+// Owner returns the index of the node that had a slot at the start.
+func (c *Cluster) Owner(slot int) int {
 	for i := range c.Servers {
 		if slot < (i+1)*slots/len(c.Servers) {
 			return i
@@ -184,8 +184,8 @@ func (c *Nodes) Owner(slot int) int {
 	return -1
 }
 
-// SlotsWithKeys are the slots of which a node holds keys.
-func (c *Nodes) SlotsWithKeys(tb testing.TB, node int) []int {
+// SlotsWithKeys returns the slots in which a node has keys.
+func (c *Cluster) SlotsWithKeys(tb testing.TB, node int) []int {
 	tb.Helper()
 	keys, _ := c.Servers[node].do(tb, "keys", "*").([]any)
 	var all []int
@@ -197,23 +197,23 @@ func (c *Nodes) SlotsWithKeys(tb testing.TB, node int) []int {
 	return all
 }
 
-// FlushAll drops all keys of all nodes.
-func (c *Nodes) FlushAll(tb testing.TB) {
+// FlushAll deletes all keys of all nodes.
+func (c *Cluster) FlushAll(tb testing.TB) {
 	tb.Helper()
 	for _, s := range c.Servers {
 		s.do(tb, "flushall")
 	}
 }
 
-// Open lets a slot begin to move from one node to another: the first answers ASK for keys that it does not have.
-func (c *Nodes) Open(tb testing.TB, slot, from, to int) {
+// OpenSlot starts to move a slot. From now on, node from replies ASK for keys that it does not have.
+func (c *Cluster) OpenSlot(tb testing.TB, slot, from, to int) {
 	tb.Helper()
 	c.Servers[to].do(tb, "cluster", "setslot", slot, "importing", c.ids[from])
 	c.Servers[from].do(tb, "cluster", "setslot", slot, "migrating", c.ids[to])
 }
 
-// Move moves the keys of a slot that is open, each by itself, until there are none left.
-func (c *Nodes) Move(tb testing.TB, slot, from, to int) {
+// MoveKeys moves the keys of an open slot.
+func (c *Cluster) MoveKeys(tb testing.TB, slot, from, to int) {
 	tb.Helper()
 	host, port, _ := net.SplitHostPort(c.Servers[to].Addr)
 	for {
@@ -222,13 +222,13 @@ func (c *Nodes) Move(tb testing.TB, slot, from, to int) {
 			return
 		}
 		for _, key := range keys {
-			c.Servers[from].do(tb, "migrate", host, port, key, 0, patience.Milliseconds())
+			c.Servers[from].do(tb, "migrate", host, port, key, 0, timeout.Milliseconds())
 		}
 	}
 }
 
-// Settle gives a slot to the node that has its keys: all others answer MOVED from now on.
-func (c *Nodes) Settle(tb testing.TB, slot, to int) {
+// AssignSlot assigns a slot to node to. From now on, all other nodes reply MOVED.
+func (c *Cluster) AssignSlot(tb testing.TB, slot, to int) {
 	tb.Helper()
 	c.Servers[to].do(tb, "cluster", "setslot", slot, "node", c.ids[to])
 	for i, s := range c.Servers {
@@ -238,8 +238,8 @@ func (c *Nodes) Settle(tb testing.TB, slot, to int) {
 	}
 }
 
-// Client is a client of the cluster, closed with the test.
-func (c *Nodes) Client(tb testing.TB) *redis.ClusterClient {
+// Client returns a client of the cluster, which is closed with the test.
+func (c *Cluster) Client(tb testing.TB) *redis.ClusterClient {
 	tb.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
 	tb.Cleanup(func() { _ = client.Close() })

@@ -1,4 +1,4 @@
-// Package redistest starts real Redis servers for tests, on loopback and on a port of their own, and stops them.
+// Package redistest starts and stops real Redis servers for tests, on loopback.
 package redistest
 
 import (
@@ -30,8 +30,8 @@ type Server struct {
 	stop  sync.Once
 }
 
-// Start starts a Redis that keeps nothing on disk and ends with the test. Further settings are arguments of
-// redis-server. A missing server fails the test: $REDIS_SERVER names one that is not on PATH.
+// Start starts a Redis without persistence that ends with the test. The settings are arguments of redis-server. The test
+// fails if there is no server on PATH; $REDIS_SERVER names another one.
 func Start(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
 	s, err := Run(FreeAddr(tb), settings...)
@@ -42,7 +42,7 @@ func Start(tb testing.TB, settings ...string) *Server {
 	return s
 }
 
-// Run starts a Redis on addr, for whoever has no test at hand, and returns once it answers.
+// Run starts a Redis on addr and returns once it answers. Unlike Start, it needs no test.
 func Run(addr string, settings ...string) (*Server, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -51,7 +51,7 @@ func Run(addr string, settings ...string) (*Server, error) {
 	return launch(redis.Options{Addr: addr}, append([]string{"--bind", host, "--port", port}, withoutDisk(settings)...))
 }
 
-// RunLoading is Run, and returns as soon as it answers that it is loading what it has on disk.
+// RunLoading is like Run, but returns as soon as Redis replies LOADING.
 func RunLoading(addr string, settings ...string) (*Server, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -64,7 +64,7 @@ func withoutDisk(settings []string) []string {
 	return append([]string{"--save", "", "--appendonly", "no"}, settings...)
 }
 
-// launch starts a redis-server and returns once it answers to whoever logs in so, be it with one of these errors.
+// launch starts a redis-server. It returns once Redis answers a client with these options, possibly with one of the errors.
 func launch(login redis.Options, args []string, answers ...string) (*Server, error) {
 	path := os.Getenv("REDIS_SERVER")
 	if path == "" {
@@ -74,7 +74,7 @@ func launch(login redis.Options, args []string, answers ...string) (*Server, err
 	s := &Server{Addr: login.Addr, login: login, cmd: exec.Command(path, args...), done: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("no redis-server (make test installs one; $REDIS_SERVER names one that is not on PATH): %w", err)
+		return nil, fmt.Errorf("no redis-server (make test installs it; set $REDIS_SERVER if it is not on PATH): %w", err)
 	}
 	go func() {
 		_ = s.cmd.Wait()
@@ -87,8 +87,8 @@ func launch(login redis.Options, args []string, answers ...string) (*Server, err
 	return s, nil
 }
 
-// patience is longer than anything here takes on a busy machine.
-const patience = 30 * time.Second
+// timeout is longer than any step takes on a busy machine.
+const timeout = 30 * time.Second
 
 func (s *Server) awaitPong(answers []string) error {
 	c := s.newClient()
@@ -113,12 +113,12 @@ func (s *Server) awaitPong(answers []string) error {
 	return nil
 }
 
-// A fatal error is not to be waited for.
+// A fatal error ends await.
 type fatal struct{ error }
 
-// await asks until there is no error, for as long as patience is.
+// await calls ask until it returns no error, or a fatal one, for up to timeout.
 func await(ask func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -129,13 +129,13 @@ func await(ask func(ctx context.Context) error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not within %v: %w", patience, err)
+			return fmt.Errorf("not within %v: %w", timeout, err)
 		case <-tick.C:
 		}
 	}
 }
 
-// Await asks until there is no error, and fails the test where there still is one after half a minute.
+// Await calls ask until it returns no error. It fails the test after 30 s.
 func Await(tb testing.TB, what string, ask func(ctx context.Context) error) {
 	tb.Helper()
 	if err := await(ask); err != nil {
@@ -143,7 +143,7 @@ func Await(tb testing.TB, what string, ask func(ctx context.Context) error) {
 	}
 }
 
-// Await waits until the server says so of its replication, such as "role:master".
+// Await waits until INFO replication of the server contains a text, such as "role:master".
 func (s *Server) Await(tb testing.TB, says string) {
 	tb.Helper()
 	Await(tb, s.Addr+" to be "+says, func(ctx context.Context) error {
@@ -151,7 +151,7 @@ func (s *Server) Await(tb testing.TB, says string) {
 		defer c.Close()
 		info, err := c.Info(ctx, "replication").Result()
 		if err == nil && !strings.Contains(info, says) {
-			err = fmt.Errorf("it says %q", info)
+			err = fmt.Errorf("INFO replication is %q", info)
 		}
 		return err
 	})
@@ -162,7 +162,7 @@ func (s *Server) newClient() *redis.Client {
 	return redis.NewClient(&login)
 }
 
-// Client is a plain client of the server, closed with the test.
+// Client returns a client of the server, which is closed with the test.
 func (s *Server) Client(tb testing.TB) *redis.Client {
 	tb.Helper()
 	c := s.newClient()
@@ -170,10 +170,10 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 	return c
 }
 
-// Login is who Client is from now on.
+// Login sets the user and password of later clients.
 func (s *Server) Login(user, password string) { s.login.Username, s.login.Password = user, password }
 
-// SetUser makes a user: rules are those of ACL SETUSER.
+// SetUser creates a user. The rules are those of ACL SETUSER.
 func (s *Server) SetUser(tb testing.TB, name string, rules ...string) {
 	tb.Helper()
 	args := []any{"acl", "setuser", name}
@@ -183,12 +183,12 @@ func (s *Server) SetUser(tb testing.TB, name string, rules ...string) {
 	s.do(tb, args...)
 }
 
-// do sends the server a command that has to succeed.
+// do sends a command to the server, which must succeed.
 func (s *Server) do(tb testing.TB, args ...any) any {
 	tb.Helper()
 	c := s.newClient()
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	reply, err := c.Do(ctx, args...).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -200,10 +200,10 @@ func (s *Server) do(tb testing.TB, args ...any) any {
 // Signal sends a signal to the server: SIGSTOP freezes it.
 func (s *Server) Signal(sig os.Signal) error { return s.cmd.Process.Signal(sig) }
 
-// PID is the number of its process.
+// PID returns the process ID.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
-// Stop kills the server and waits until it is gone. It may be called twice.
+// Stop kills the server and waits until it has exited. It may be called twice.
 func (s *Server) Stop() {
 	s.stop.Do(func() {
 		_ = s.cmd.Process.Kill()
@@ -219,7 +219,7 @@ func addrs(servers []*Server) []string {
 	return all
 }
 
-// FreeAddr is a loopback address that nothing listens on.
+// FreeAddr returns a loopback address on which nothing listens.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
 	addr, err := Free()
@@ -229,8 +229,8 @@ func FreeAddr(tb testing.TB) string {
 	return addr
 }
 
-// Free is a loopback address that nothing listens on. Its port is below those that outgoing connections are given, of
-// which one of another test might take it meanwhile.
+// Free returns a loopback address on which nothing listens. Its port is below those of outgoing connections, so that no
+// connection of another test takes it.
 func Free() (string, error) {
 	const first, end = 10_000, 32_000
 	var err error

@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// AddReplica adds to a cluster a replica of one of its nodes, and returns once it has all that the node has, and every node
-// knows it.
-func (c *Nodes) AddReplica(tb testing.TB, of int, settings ...string) *Server {
+// AddReplica adds a replica of a node. It returns once the replica is in sync and all nodes know it.
+func (c *Cluster) AddReplica(tb testing.TB, of int, settings ...string) *Server {
 	tb.Helper()
 	addr, bus := freeForCluster(tb)
 	s, err := Run(addr, append([]string{
@@ -25,14 +24,14 @@ func (c *Nodes) AddReplica(tb testing.TB, of int, settings ...string) *Server {
 	host, port, _ := net.SplitHostPort(addr)
 	c.Servers[of].do(tb, "cluster", "meet", host, port, bus)
 	id := fmt.Sprint(s.do(tb, "cluster", "myid"))
-	// ask waits until a server tells, in a line that begins so, what it shall.
+	// ask waits until the reply of a server has a line that begins with line and contains want.
 	ask := func(server *Server, line, want string, command ...any) {
 		Await(tb, want+" at "+server.Addr, func(ctx context.Context) error {
 			client := server.newClient()
 			defer client.Close()
 			text, err := client.Do(ctx, command...).Text()
-			for told := range strings.Lines(text) {
-				if strings.HasPrefix(told, line) && strings.Contains(told, want) {
+			for reply := range strings.Lines(text) {
+				if strings.HasPrefix(reply, line) && strings.Contains(reply, want) {
 					return nil
 				}
 			}
@@ -42,7 +41,7 @@ func (c *Nodes) AddReplica(tb testing.TB, of int, settings ...string) *Server {
 	ask(s, c.ids[of], "master", "cluster", "nodes")
 	s.do(tb, "cluster", "replicate", c.ids[of])
 	ask(s, "master_link_status", ":up", "info", "replication")
-	// One that does not know that all slots are served would not serve its own.
+	// A node that does not know that all slots are served would not serve its own.
 	ask(s, "cluster_state", ":ok", "cluster", "info")
 	for _, server := range c.Servers {
 		ask(server, id, " slave "+c.ids[of], "cluster", "nodes")
@@ -50,8 +49,8 @@ func (c *Nodes) AddReplica(tb testing.TB, of int, settings ...string) *Server {
 	return s
 }
 
-// IsMaster tells whether the server says that it is a master.
-func (s *Server) IsMaster(ctx context.Context) error {
+// CheckMaster returns an error if the server is not a master.
+func (s *Server) CheckMaster(ctx context.Context) error {
 	c := s.newClient()
 	defer c.Close()
 	role, err := c.Do(ctx, "role").Slice()

@@ -11,30 +11,30 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Watched is a master with a replica, and the Sentinels that watch them.
-type Watched struct {
+// A SentinelSet is a master, its replica, and their Sentinels.
+type SentinelSet struct {
 	Name            string // of the master, for Sentinels
 	Master, Replica *Server
 	Sentinels       []*Server
 
-	told string // the master's address, as others know it
+	announced string // the master's address for the others
 }
 
-// Secrets are the passwords of a Watched; none where they are empty.
+// Secrets are the passwords of a SentinelSet. An empty one disables authentication.
 type Secrets struct{ Redis, Sentinel string }
 
-// StartSentinels starts a master, a replica and so many Sentinels, who agree by majority. It returns once every Sentinel
-// knows the replica and the others. All end with the test.
-func StartSentinels(tb testing.TB, name string, sentinels int, secrets Secrets) *Watched {
+// StartSentinels starts a master, a replica, and Sentinels that decide by majority. It returns once every Sentinel knows the
+// replica and the other Sentinels. All of them end with the test.
+func StartSentinels(tb testing.TB, name string, sentinels int, secrets Secrets) *SentinelSet {
 	tb.Helper()
 	return StartSentinelsBehind(tb, name, sentinels, secrets, func(addr string) string { return addr })
 }
 
-// StartSentinelsBehind starts a master that its replica, and Sentinels, reach by another address than its own, of a proxy
-// in front of it: behind is given the master's and returns the one to tell.
+// StartSentinelsBehind is like StartSentinels with a proxy in front of the master. behind receives the master's address and
+// returns the address that the replica and the Sentinels use.
 func StartSentinelsBehind(
 	tb testing.TB, name string, sentinels int, secrets Secrets, behind func(addr string) string,
-) *Watched {
+) *SentinelSet {
 	tb.Helper()
 	var settings []string
 	if secrets.Redis != "" {
@@ -46,9 +46,9 @@ func StartSentinelsBehind(
 		s.Login("", secrets.Redis)
 		return s
 	}
-	w := &Watched{Name: name, Master: redisWith()}
-	w.told = behind(w.Master.Addr)
-	host, port, _ := net.SplitHostPort(w.told)
+	w := &SentinelSet{Name: name, Master: redisWith()}
+	w.announced = behind(w.Master.Addr)
+	host, port, _ := net.SplitHostPort(w.announced)
 	w.Replica = redisWith("--replicaof", host, port)
 	w.Replica.Await(tb, "master_link_status:up")
 	for range sentinels {
@@ -60,11 +60,11 @@ func StartSentinelsBehind(
 	return w
 }
 
-func startSentinel(tb testing.TB, w *Watched, quorum int, secrets Secrets) *Server {
+func startSentinel(tb testing.TB, w *SentinelSet, quorum int, secrets Secrets) *Server {
 	tb.Helper()
 	addr, dir := FreeAddr(tb), tb.TempDir()
 	host, port, _ := net.SplitHostPort(addr)
-	masterHost, masterPort, _ := net.SplitHostPort(w.told)
+	masterHost, masterPort, _ := net.SplitHostPort(w.announced)
 	conf := fmt.Sprintf("bind %s\nport %s\ndir %s\nsentinel monitor %s %s %s %d\n"+
 		"sentinel down-after-milliseconds %[4]s 1000\nsentinel failover-timeout %[4]s 5000\n",
 		host, port, dir, w.Name, masterHost, masterPort, quorum)
@@ -100,11 +100,11 @@ func (s *Server) seesAll(ctx context.Context, name string, others int) error {
 	return nil
 }
 
-// Addrs are the addresses of the Sentinels.
-func (w *Watched) Addrs() []string { return addrs(w.Sentinels) }
+// Addrs returns the addresses of the Sentinels.
+func (w *SentinelSet) Addrs() []string { return addrs(w.Sentinels) }
 
-// AwaitMaster waits until every Sentinel says that a server is the master.
-func (w *Watched) AwaitMaster(tb testing.TB, s *Server) {
+// AwaitMaster waits until every Sentinel reports a server as the master.
+func (w *SentinelSet) AwaitMaster(tb testing.TB, s *Server) {
 	tb.Helper()
 	for _, sentinel := range w.Sentinels {
 		Await(tb, s.Addr+" to be the master", func(ctx context.Context) error {

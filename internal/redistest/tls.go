@@ -10,12 +10,12 @@ import (
 	"github.com/weir-rls/weir/internal/certtest"
 )
 
-// StartTLS starts a Redis that speaks TLS alone, with a certificate for these hosts, and asks for one of the same
+// StartTLS starts a Redis that accepts only TLS. Its certificate is for hosts, and clients need a certificate of the same
 // authority. It ends with the test.
 func StartTLS(tb testing.TB, a *certtest.Authority, hosts ...string) *Server {
 	tb.Helper()
 	addr, shown := FreeAddr(tb), a.Issue(tb, hosts...)
-	// Whether its name is right is the test's business.
+	// Tests may choose other hosts than the server's address.
 	config := &tls.Config{Certificates: []tls.Certificate{a.Issue(tb, "client").Load(tb)}, InsecureSkipVerify: true}
 	login := redis.Options{Addr: addr, TLSConfig: config}
 	host, port, _ := net.SplitHostPort(addr)

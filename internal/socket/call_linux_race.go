@@ -7,14 +7,14 @@ import (
 	"syscall"
 )
 
-// The race detector knows that what was written before a byte was sent may be read after it has come, if package syscall
-// sends and reads it. For 386 that package has no number of recvfrom.
+// Package syscall tells the race detector that sending a byte happens before receiving it. On 386 it has no number of
+// recvfrom.
 
-func read(fd uintptr, b []byte) (int, syscall.Errno) { return said(syscall.Read(int(fd), b)) }
+func read(fd uintptr, b []byte) (int, syscall.Errno) { return result(syscall.Read(int(fd), b)) }
 
-func write(fd uintptr, b []byte) (int, syscall.Errno) { return said(syscall.Write(int(fd), b)) }
+func write(fd uintptr, b []byte) (int, syscall.Errno) { return result(syscall.Write(int(fd), b)) }
 
-func said(n int, err error) (int, syscall.Errno) {
+func result(n int, err error) (int, syscall.Errno) {
 	var no syscall.Errno
 	errors.As(err, &no)
 	return n, no

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// Quick returns c as a connection whose Read and Write are one system call each, that the scheduler does not see, as long as
-// the socket has something to read or room to write; else they wait as those of c do, and no longer than its deadlines. A c
-// that is no socket of package net is returned as it is: what others put before one, such as TLS, is not to be gone around.
+// Quick returns a connection whose Read and Write bypass the scheduler. Each is one system call if the socket has data or room.
+// Otherwise it waits like that of c, up to the deadline of c. Quick returns c itself if it is not a TCP or Unix socket of
+// package net, because a wrapper such as TLS must not be bypassed.
 func Quick(c net.Conn) net.Conn {
 	var raw syscall.RawConn
 	var err error
@@ -24,7 +24,7 @@ func Quick(c net.Conn) net.Conn {
 		return c
 	}
 	if err != nil {
-		return c // it is closed, as whoever uses it will be told
+		return c // it is closed, so its methods return the error
 	}
 	q := &conn{Conn: c, raw: raw}
 	q.reading.call, q.reading.try = read, q.reading.once
@@ -32,8 +32,7 @@ func Quick(c net.Conn) net.Conn {
 	return q
 }
 
-// Reader reads raw, which does not block, such as a timer of the kernel, by one system call as [Quick]'s Read does, and waits
-// where there is nothing to read.
+// Reader returns a reader of a non-blocking descriptor, such as a kernel timer. It reads like [Quick]'s connection.
 func Reader(raw syscall.RawConn) io.Reader {
 	t := &transfer{call: read}
 	t.try = t.once
@@ -54,17 +53,17 @@ type conn struct {
 	reading, writing transfer
 }
 
-// A transfer is a Read or a Write under way, of which there may be one at a time.
+// A transfer is a Read or a Write. One may be under way at a time.
 type transfer struct {
 	sync.Mutex
 	call  func(fd uintptr, b []byte) (int, syscall.Errno)
 	try   func(fd uintptr) (done bool)
-	bytes []byte // that are to be moved yet
-	n     int    // that have been moved
+	bytes []byte // still to transfer
+	n     int    // transferred
 	err   syscall.Errno
 }
 
-// run moves bytes, by what waits until the socket is ready and then calls try, again and again until that is done.
+// run transfers b. wait calls try, each time that the socket is ready, until try returns true.
 func (t *transfer) run(wait func(func(uintptr) bool) error, b []byte) (int, error) {
 	t.bytes, t.n, t.err = b, 0, 0
 	err := wait(t.try)
@@ -75,7 +74,7 @@ func (t *transfer) run(wait func(func(uintptr) bool) error, b []byte) (int, erro
 	return t.n, err
 }
 
-// read moves what there is to read, or waits for it. EOF is no byte of some that were asked for.
+// read reads the available data, or waits for some. A read of 0 bytes is EOF, unless b is empty.
 func (t *transfer) read(raw syscall.RawConn, b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -89,7 +88,7 @@ func (t *transfer) read(raw syscall.RawConn, b []byte) (int, error) {
 	return n, err
 }
 
-// once moves what can be moved at once. It is not done if that is nothing.
+// once makes one system call. It returns false if the socket was not ready.
 func (t *transfer) once(fd uintptr) (done bool) {
 	for {
 		n, err := t.call(fd, t.bytes)
@@ -107,7 +106,7 @@ func (t *transfer) once(fd uintptr) (done bool) {
 	}
 }
 
-// all moves all bytes.
+// all transfers all bytes.
 func (t *transfer) all(fd uintptr) (done bool) {
 	for len(t.bytes) > 0 && t.err == 0 {
 		if !t.once(fd) {
@@ -137,7 +136,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// error is err as package net would say it.
+// error returns err in the form of package net.
 func (c *conn) error(call string, err error) error {
 	var no syscall.Errno
 	var op *net.OpError // of a wait: raw-read or raw-write
@@ -150,13 +149,13 @@ func (c *conn) error(call string, err error) error {
 	return err
 }
 
-// SyscallConn implements [syscall.Conn], for who looks whether the other side has closed the connection before it is used
-// again, as go-redis does before each call: there is nothing to see as long as there is nothing to read.
+// SyscallConn implements [syscall.Conn]. go-redis uses it before each call, to check whether the peer has closed the
+// connection. The check is skipped while there is nothing to read.
 func (c *conn) SyscallConn() (syscall.RawConn, error) { return rawConn{c.raw}, nil }
 
 type rawConn struct{ syscall.RawConn }
 
-// Read implements [syscall.RawConn], but it calls f only if there is something to read, or an end.
+// Read implements [syscall.RawConn], but calls f only if there is data or the end of the connection.
 func (r rawConn) Read(f func(fd uintptr) bool) error {
 	return r.RawConn.Read(func(fd uintptr) bool { return nothing(fd) || f(fd) })
 }

@@ -1,8 +1,8 @@
-// Package socket makes connections and readers that say nothing to Go's scheduler.
+// Package socket makes connections and readers whose system calls bypass Go's scheduler.
 //
-// Go expects of a system call that it may take long: it notes when one begins, a thread looks every 20 µs how long it has
-// taken, and where others wait gives its processor to another thread, which has to be woken. A socket that never blocks needs
-// none of it, and a server that falls idle thousands of times a second pays for it each time.
+// The scheduler assumes that a system call may block. It records when a call begins, and a thread checks every 20 µs how long
+// the call has taken. If it is long, the scheduler hands the processor to another thread, which must be woken. A socket that
+// never blocks needs none of this. A server that becomes idle thousands of times a second pays for it each time.
 //
-// Under the race detector the calls are package syscall's: test it without, too.
+// Under the race detector the package uses package syscall instead, so test it without the race detector too.
 package socket

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/internal/socket"
 )
 
-// pair is a connection and its other side.
+// pair returns both sides of a connection.
 func pair(network, address string) (a, b net.Conn, err error) {
 	l, err := net.Listen(network, address)
 	if err != nil {
@@ -43,7 +43,7 @@ func tcp(t *testing.T) (quick, other net.Conn) {
 	return socket.Quick(a), b
 }
 
-// It is a net.Conn as any other: deadlines, what ends while it is read, what is done at once.
+// The connection behaves like every net.Conn: deadlines, closing during a read, concurrent use.
 func TestQuickIsANetConn(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ network, address string }{
@@ -66,7 +66,7 @@ func TestQuickIsANetConn(t *testing.T) {
 	}
 }
 
-// What does not fit in the socket at once is written as it is read.
+// A write that exceeds the buffer of the socket continues as the peer reads.
 func TestLongWrite(t *testing.T) {
 	t.Parallel()
 	c, other := tcp(t)
@@ -81,7 +81,7 @@ func TestLongWrite(t *testing.T) {
 	}
 }
 
-// An error says what was done, and is the one that package net would return.
+// Errors are those that package net would return.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	t.Run("the other side has ended", func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%d, %v, want EOF", n, err)
 		}
 	})
-	// Each call has a connection of its own: the kernel tells of a reset once.
+	// Each call has its own connection, because the kernel reports a reset only once.
 	for name, call := range map[string]func(net.Conn, []byte) (int, error){"read": net.Conn.Read, "write": net.Conn.Write} {
 		t.Run("the other side has been cut/"+name, func(t *testing.T) {
 			t.Parallel()
@@ -123,8 +123,8 @@ func TestErrors(t *testing.T) {
 	})
 }
 
-// looks looks at a connection as go-redis does before a call: -1 if there is nothing to read, 0 if the other side has ended it.
-func looks(t *testing.T, c net.Conn) (n int) {
+// peek checks a connection as go-redis does before a call. It returns -1 if there is nothing to read, 0 if the peer has closed it.
+func peek(t *testing.T, c net.Conn) (n int) {
 	t.Helper()
 	raw, err := c.(syscall.Conn).SyscallConn()
 	if err != nil {
@@ -140,11 +140,11 @@ func looks(t *testing.T, c net.Conn) (n int) {
 	return n
 }
 
-// Who looks whether the other side has ended the connection sees it, and that there is something to read.
+// The check before a call sees data, and the end of the connection.
 func TestPeekSeesClosedConnection(t *testing.T) {
 	t.Parallel()
 	c, other := tcp(t)
-	if n := looks(t, c); n != -1 {
+	if n := peek(t, c); n != -1 {
 		t.Errorf("%d bytes, want nothing", n)
 	}
 	if _, err := other.Write([]byte("word")); err != nil {
@@ -152,9 +152,9 @@ func TestPeekSeesClosedConnection(t *testing.T) {
 	}
 	sees := func(want int) {
 		t.Helper()
-		for deadline := time.Now().Add(5 * time.Second); looks(t, c) != want; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(5 * time.Second); peek(t, c) != want; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatalf("%d, want %d", looks(t, c), want)
+				t.Fatalf("%d, want %d", peek(t, c), want)
 			}
 		}
 	}
@@ -162,14 +162,14 @@ func TestPeekSeesClosedConnection(t *testing.T) {
 	if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
 		t.Fatal(err)
 	}
-	if n := looks(t, c); n != -1 {
+	if n := peek(t, c); n != -1 {
 		t.Errorf("%d bytes, want nothing", n)
 	}
 	_ = other.Close()
 	sees(0)
 }
 
-// What is no socket stays as it is.
+// Quick returns other connections unchanged.
 func TestQuickOfOtherConnections(t *testing.T) {
 	t.Parallel()
 	a, b := net.Pipe()

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// aclRules are all that Weir has to be allowed, of a single Redis; of a cluster also clusterRules.
+// aclRules are the permissions that Weir needs. A cluster also needs clusterRules.
 var (
 	aclRules = []string{
 		"on", ">secret", "~weir:*", "+eval", "+evalsha", "+time", "+get", "+mget", "+set", "+setrange", "+append", "+del", "+pexpire", "+lindex",
@@ -63,7 +63,7 @@ func TestACLUserPassesTheSuite(t *testing.T) {
 	}
 }
 
-// SECURITY.md tells users of ACLs what these tests need.
+// SECURITY.md lists the permissions that these tests use.
 func TestSecurityPageListsTheTestedACL(t *testing.T) {
 	text, err := os.ReadFile("../../../SECURITY.md")
 	if err != nil {
@@ -90,7 +90,7 @@ func TestAuthErrorsShowNoPassword(t *testing.T) {
 	}
 }
 
-// A Redis, or what stands before one, repeats the arguments of a command that it does not know.
+// A server that does not know a command quotes its arguments.
 func TestErrorsDoNotQuoteCommands(t *testing.T) {
 	for _, unknown := range []string{"AUTH", "EVALSHA"} {
 		server := redistest.Start(t, "--rename-command", unknown, "")
@@ -112,7 +112,7 @@ func TestErrorsDoNotQuoteCommands(t *testing.T) {
 	}
 }
 
-// unknownCommand tells whether an error says that a command is not known, quoted as one Redis or another does.
+// unknownCommand reports whether an error is about an unknown command, in the quotes of any version of Redis.
 func unknownCommand(text, command string) bool {
 	_, rest, found := strings.Cut(strings.ToUpper(text), "UNKNOWN COMMAND ")
 	return found && strings.HasPrefix(strings.TrimLeft(rest, "'`"), command)
@@ -141,7 +141,7 @@ func TestSentinelPassesTheSuite(t *testing.T) {
 	if policy, err := open(t, url).EvictionPolicy(t.Context()); err != nil || policy != noEviction {
 		t.Errorf("policy: %q, %v", policy, err)
 	}
-	// One Sentinel that is there is enough.
+	// One reachable Sentinel is enough.
 	gone := redistest.FreeAddr(t)
 	if _, err := take(t, open(t, "mymaster,"+gone+","+w.Sentinels[0].Addr), hitsOf("one")...); err != nil {
 		t.Error(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A mounted is a Secret as Kubernetes mounts it: the file is a link into a folder that is swapped as a whole.
+// A mounted is a Secret as Kubernetes mounts it: the file is a link into a folder that is replaced as a whole.
 type mounted struct {
 	t       *testing.T
 	dir     string
@@ -52,7 +52,7 @@ func (m *mounted) rotate(text string) {
 	}
 }
 
-// disconnect ends all connections to a server but the one that says so.
+// disconnect ends all other connections to a server.
 func disconnect(t *testing.T, server *redistest.Server) {
 	t.Helper()
 	if err := server.Client(t).Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err(); err != nil {
@@ -60,8 +60,7 @@ func disconnect(t *testing.T, server *redistest.Server) {
 	}
 }
 
-// awaitAnswer fails the test if the store does not answer within what a Redis that is back may take to be noticed. It
-// returns what is used of a key that it has charged once.
+// awaitAnswer charges one hit to a key as soon as the store answers, and returns the key's usage.
 func awaitAnswer(t *testing.T, s *Store, key string) int64 {
 	t.Helper()
 	var used int64
@@ -76,8 +75,7 @@ func awaitAnswer(t *testing.T, s *Store, key string) int64 {
 	return used
 }
 
-// A password is rotated while hits arrive: connections that are there live on, new ones are made with the new password,
-// and no hit fails.
+// While the password is rotated, open connections continue, new ones use the new password, and no hit fails.
 func TestPasswordRotationUnderTraffic(t *testing.T) {
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", aclRules...)
@@ -109,8 +107,7 @@ func TestPasswordRotationUnderTraffic(t *testing.T) {
 	}
 }
 
-// Between a password that Redis has and one that the file has there is none that is right: then the error says so, shows
-// neither, and ends when both are one.
+// While the file and Redis have different passwords, calls fail with ErrAuth and show neither password.
 func TestWrongPasswordInFileIsReported(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "secret-of-redis")
 	server.Login("", "secret-of-redis")

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// cpu is the processor time that the server has taken.
+// cpu returns the processor time that the server has used.
 func cpu(b *testing.B, c redis.UniversalClient) time.Duration {
 	b.Helper()
 	info, err := c.Info(context.Background(), "cpu").Result()
@@ -38,8 +38,7 @@ func cpu(b *testing.B, c redis.UniversalClient) time.Duration {
 	return time.Duration(sum * float64(time.Second))
 }
 
-// BenchmarkCall measures what a hit costs Redis and Weir when a call decides so many of them, each for one of 10,000
-// users.
+// BenchmarkCall measures the cost of a hit for Redis and Weir, by the number of hits in a call, over 10,000 users.
 func BenchmarkCall(b *testing.B) {
 	for _, name := range limiters.Algorithms() {
 		for _, size := range []int{1, 16, 32, 64, 256} {

@@ -54,7 +54,7 @@ func (b *breaker) record(err error, budget, timeout time.Duration) {
 	}
 }
 
-// An outcome is what the result of a call means for the node.
+// An outcome is the meaning of a call's result for the node.
 type outcome int
 
 const (

@@ -20,8 +20,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// breakLane fails as often as it takes to break the lane.
-func breakLane(t *testing.T, s *Store) {
+// openBreaker makes as many failing calls as open the breaker.
+func openBreaker(t *testing.T, s *Store) {
 	t.Helper()
 	for i := range failuresToOpen {
 		_, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
@@ -47,8 +47,8 @@ func TestBreakerRejectsWithoutWaiting(t *testing.T) {
 	if err := server.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	breakLane(t, s)
-	// The pause lasts longer than this takes, unless the machine stands still.
+	openBreaker(t, s)
+	// The breaker stays open longer than this takes, unless the machine stalls.
 	calls := s.Stats().Calls
 	const many = 100
 	for range many {
@@ -68,7 +68,7 @@ func TestBreakerRejectsWithoutWaiting(t *testing.T) {
 	}
 }
 
-// One call is tried when the pause is over, and nobody joins it.
+// When the breaker has been open for long enough, one call is tried, and other Takes are rejected until it ends.
 func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 	l := &queue{timeout: time.Second, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	trying, goOn := make(chan struct{}), make(chan error)
@@ -97,7 +97,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 	}
 }
 
-// Whoever waits when the last of the calls fails is told so at once, and has charged nothing.
+// When the breaker opens, all waiters are rejected at once and have charged nothing.
 func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	l := &queue{timeout: time.Minute, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	calling, goOn := make(chan struct{}), make(chan struct{})
@@ -144,7 +144,7 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	}
 }
 
-// A client that gives Redis no time, or goes away, cannot turn the others away.
+// A client that gives Redis no time, or cancels, cannot open the breaker.
 func TestJudgeErrors(t *testing.T) {
 	const timeout = 15 * time.Millisecond
 	wire := func(text string) error { return fmt.Errorf("take: %w", redisError(text)) }
@@ -176,8 +176,8 @@ func TestJudgeErrors(t *testing.T) {
 	}
 }
 
-// Under a load of which a call takes but a small part, those who go next have waited nearly as long as they may: the little
-// that is left of their time says as much of Redis as all of it.
+// Under load, the Takes of the next call have used most of their timeout by waiting. Their timeouts must count as failures
+// all the same.
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	const timeout = 60 * time.Millisecond
 	l := &queue{timeout: timeout, maxBatch: 5, maxWaiting: 10_000, counts: &counts{}, running: &sync.WaitGroup{}}
@@ -199,14 +199,14 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	// It is not a pause of Redis, shorter than a call may take, that breaks it.
+	// A stall of Redis that is shorter than a timeout must not open it.
 	if took := time.Since(begun); took < 2*timeout {
 		t.Errorf("it is broken after %v", took)
 	}
 }
 
-// Whatever calls come to, in any order: who is turned away has charged nothing, who is told a verdict is told its own and has
-// charged once, everybody is told in time, and the lane goes on.
+// Calls succeed, time out, fail or panic at random. A rejected Take has charged nothing. A decided Take has its own verdicts
+// and has charged once. Every Take returns in time, and the queue continues.
 func TestQueueWithRandomFailures(t *testing.T) {
 	const timeout, clients, each = 5 * time.Millisecond, 24, 60
 	for seed := range uint64(6) {

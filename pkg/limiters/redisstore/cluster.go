@@ -99,7 +99,7 @@ func (n *nodes) queueFor(ctx context.Context, key string) (*queue, error) {
 }
 
 // masterFor returns the client of the node that has a key. go-redis knows it from the slots, or asks for the slots first.
-// If that failed repeatedly, masterFor returns ErrBroken at once, but for one attempt at a time.
+// After repeated failures it returns ErrBroken at once, except for one attempt at a time.
 func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error) {
 	probing := false
 	if n.slotsUnknown.Load() {

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-func openCluster(t *testing.T, c *redistest.Nodes, change ...func(*connect.Options, *Options)) *Store {
+func openCluster(t *testing.T, c *redistest.Cluster, change ...func(*connect.Options, *Options)) *Store {
 	t.Helper()
 	at, err := connect.ParseURL(connect.Cluster, "", strings.Join(c.Addrs(), ","))
 	if err != nil {
@@ -30,8 +30,8 @@ func openCluster(t *testing.T, c *redistest.Nodes, change ...func(*connect.Optio
 
 func oneSlot(_ *connect.Options, o *Options) { o.Tag = func(string) string { return "tag" } }
 
-// keysOn are so many keys in slots of their own, all of one node, by its place in the cluster.
-func keysOn(c *redistest.Nodes, node, count int) []string {
+// keysOn returns keys in different slots of one node.
+func keysOn(c *redistest.Cluster, node, count int) []string {
 	var keys []string
 	seen := map[uint16]bool{}
 	for i := 0; len(keys) < count; i++ {
@@ -54,7 +54,7 @@ func hitsOf(keys ...string) []limiters.Hit {
 
 func TestCluster(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
-	// Groups are over several keys: the tag puts them into one slot.
+	// The suite has groups over several keys. The tag puts them into one slot.
 	t.Run("suite", func(t *testing.T) {
 		limiterstest.Run(t, func(t *testing.T) limiters.Store {
 			c.FlushAll(t)
@@ -98,7 +98,7 @@ func randomWithoutGroups(t *testing.T, store limiters.Store) {
 	}
 }
 
-func slotsAreThoseOfRedis(t *testing.T, c *redistest.Nodes) {
+func slotsAreThoseOfRedis(t *testing.T, c *redistest.Cluster) {
 	for _, key := range []string{
 		"", "123456789", "a", "{a}b", "b{a}", "{}a", "a{}{b}", "{a", "a}", "{{a}}", "}{a}", "ä{ö}",
 		"w2{3:ugc|7:user_id=5:alice}h60",
@@ -109,13 +109,13 @@ func slotsAreThoseOfRedis(t *testing.T, c *redistest.Nodes) {
 	}
 }
 
-func aGroupOverSlotsIsNotCharged(t *testing.T, c *redistest.Nodes) {
+func aGroupOverSlotsIsNotCharged(t *testing.T, c *redistest.Cluster) {
 	c.FlushAll(t)
 	s := openCluster(t, c)
 	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 2)...)
 	hits := hitsOf(keys[0], keys[2], keys[1], keys[3], keys[0], keys[0])
 	spanning := limiters.Group(hits[:2])
-	// A group over one key is in one slot, whatever limits it has.
+	// A group over one key is in one slot, even with several limits.
 	hits[5].Limit = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour})
 	out, err := takeGroups(t, s, spanning, hits[2:3], hits[3:4], hits[4:])
 	if err != nil {
@@ -138,7 +138,7 @@ func aGroupOverSlotsIsNotCharged(t *testing.T, c *redistest.Nodes) {
 	}
 }
 
-func aBadKeyFailsAloneInACluster(t *testing.T, c *redistest.Nodes) {
+func aBadKeyFailsAloneInACluster(t *testing.T, c *redistest.Cluster) {
 	c.FlushAll(t)
 	s := openCluster(t, c)
 	keys := append(keysOn(c, 0, 2), keysOn(c, 2, 1)...)
@@ -159,7 +159,7 @@ func aBadKeyFailsAloneInACluster(t *testing.T, c *redistest.Nodes) {
 	}
 }
 
-func aNodeThatForgotTheScriptIsSentIt(t *testing.T, c *redistest.Nodes) {
+func aNodeThatForgotTheScriptIsSentIt(t *testing.T, c *redistest.Cluster) {
 	c.FlushAll(t)
 	s := openCluster(t, c)
 	keys := append(append(keysOn(c, 0, 3), keysOn(c, 1, 3)...), keysOn(c, 2, 1)...)
@@ -177,7 +177,7 @@ func aNodeThatForgotTheScriptIsSentIt(t *testing.T, c *redistest.Nodes) {
 	}
 }
 
-func aUserOfTheACL(t *testing.T, c *redistest.Nodes) {
+func aUserOfTheACL(t *testing.T, c *redistest.Cluster) {
 	c.FlushAll(t)
 	for _, server := range c.Servers {
 		server.SetUser(t, "weir", append(aclRules, clusterRules...)...)
@@ -194,7 +194,7 @@ func aUserOfTheACL(t *testing.T, c *redistest.Nodes) {
 	}
 }
 
-func theWorstPolicyIsTold(t *testing.T, c *redistest.Nodes) {
+func theWorstPolicyIsTold(t *testing.T, c *redistest.Cluster) {
 	for _, want := range []string{noEviction, "allkeys-lru"} {
 		if err := c.Servers[1].Client(t).ConfigSet(t.Context(), "maxmemory-policy", want).Err(); err != nil {
 			t.Fatal(err)
@@ -237,7 +237,7 @@ func TestSingleRedisIsNotACluster(t *testing.T) {
 	}
 }
 
-// A Take that has to learn the slots first waits for that within its time, however slow the nodes are.
+// The timeout of a Take includes learning the slots.
 func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -245,18 +245,17 @@ func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 	}
 	defer silent.Close()
 	s := New(connect.Options{
-		Type: connect.Cluster, Addrs: []string{silent.Addr().String()}, Timeout: 50 * time.Millisecond, DialTimeout: patience,
+		Type: connect.Cluster, Addrs: []string{silent.Addr().String()}, Timeout: 50 * time.Millisecond, DialTimeout: longTimeout,
 	}, Options{})
 	defer s.Close()
 	start := time.Now()
 	_, err = take(t, s, hitsOf("k")...)
-	if took := time.Since(start); err == nil || took > patience/2 {
+	if took := time.Since(start); err == nil || took > longTimeout/2 {
 		t.Errorf("%v after %v, want an error after 50 ms", err, took)
 	}
 }
 
-// A node that does not know the script yet, or whose time is not known, costs a few round trips more, however many slots
-// are asked of it.
+// A node that lacks the script, or whose time is unknown, costs a few more round trips, not one for each slot.
 func TestManySlotsAreFewRoundTrips(t *testing.T) {
 	nodes := redistest.StartCluster(t, 1)
 	keys := make([]string, 100)

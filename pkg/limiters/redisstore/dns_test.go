@@ -15,17 +15,17 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// zone is a DNS server on loopback that all of this process asks, and what it answers.
+// A zone is a DNS server on loopback, and its records.
 type zone struct {
 	mu    sync.Mutex
 	addrs map[string]string
 }
 
-// zoneAsked is the address of the zone that answers just now; empty: the machine's own servers do.
+// zoneAsked is the address of the zone in use. If it is empty, the resolver of the machine answers.
 var zoneAsked atomic.Value
 
-// The resolver takes the place of the usual one before any test runs: connections of a test that has ended may still be
-// made while the next one begins.
+// The resolver is replaced before any test runs, because connections of an earlier test may still be made while the next
+// one starts.
 func init() {
 	zoneAsked.Store("")
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -36,7 +36,7 @@ func init() {
 	}}
 }
 
-// newZone answers in the place of the machine's own servers until the test ends. No test of this package runs beside another.
+// newZone replaces the resolver of the machine until the test ends. It must not be used in parallel tests.
 func newZone(t *testing.T) *zone {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -55,7 +55,7 @@ func newZone(t *testing.T) *zone {
 	return z
 }
 
-// set says which address a name has; none if it is empty.
+// set sets the address of a name. An empty address removes the name.
 func (z *zone) set(name, addr string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -75,7 +75,7 @@ func (z *zone) serve(conn net.PacketConn) {
 	}
 }
 
-// answer answers the only question of a query, as RFC 1035 has it.
+// answer answers the question of a query, see RFC 1035.
 func (z *zone) answer(query []byte) []byte {
 	const header = 12
 	var labels []string
@@ -108,7 +108,7 @@ func (z *zone) answer(query []byte) []byte {
 	return answer
 }
 
-// A name that leads elsewhere is asked for anew as soon as a connection has to be made, and nothing is remembered of it.
+// A host name is resolved again for each connection.
 func TestHostNameIsResolvedForEachConnection(t *testing.T) {
 	z := newZone(t)
 	old := redistest.Start(t)
@@ -124,7 +124,7 @@ func TestHostNameIsResolvedForEachConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	z.set("redis.weir.test", "127.0.0.2")
-	// A connection that is there lives on: the name is no reason to leave a Redis that answers.
+	// An open connection continues after the name has changed.
 	if err := l.hit(); err != nil || l.last != 2 {
 		t.Errorf("%v, %d used, want 2", err, l.last)
 	}
@@ -133,18 +133,18 @@ func TestHostNameIsResolvedForEachConnection(t *testing.T) {
 	if l.last != 1 {
 		t.Errorf("%d used, want 1: this is another Redis", l.last)
 	}
-	// A name that is gone for a while fails the calls that have to connect, and is found again.
+	// While the name does not exist, calls that must connect fail.
 	z.set("redis.weir.test", "")
 	disconnect(t, next)
 	_ = l.hit()
 	l.refused("no such host")
 	z.set("redis.weir.test", "127.0.0.2")
-	l.told = 1
+	l.charged = 1
 	l.back()
-	l.settle()
+	l.check()
 }
 
-// Nodes of a cluster that tell their names, not their addresses, are found by these, wherever they lead.
+// Nodes of a cluster may announce host names instead of addresses.
 func TestHostNamesOfClusterNodesAreResolved(t *testing.T) {
 	z := newZone(t)
 	c := redistest.StartCluster(t, 3, "--cluster-preferred-endpoint-type", "hostname")
@@ -175,10 +175,10 @@ func TestHostNamesOfClusterNodesAreResolved(t *testing.T) {
 	l.refused("connection refused")
 	z.set("node1.weir.test", "127.0.0.1")
 	l.back()
-	l.settle()
+	l.check()
 }
 
-// Sentinels that name the master by its name are believed, wherever it leads.
+// Sentinels may report the master by its host name.
 func TestHostNameFromSentinelsIsResolved(t *testing.T) {
 	w := redistest.StartSentinels(t, "mymaster", 1, redistest.Secrets{})
 	_, port, _ := net.SplitHostPort(w.Master.Addr)
@@ -200,5 +200,5 @@ func TestHostNameFromSentinelsIsResolved(t *testing.T) {
 		l.back()
 		disconnect(t, w.Master)
 	}
-	l.settle()
+	l.check()
 }

@@ -7,14 +7,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 var (
 	// ErrTooMany is the error of a Take of more hits than a call can carry.
-	ErrTooMany = fmt.Errorf("redisstore: more than %d hits in one Take", mostHits)
+	ErrTooMany = fmt.Errorf("redisstore: more than %d hits in one Take: %w", mostHits, limiters.ErrUncharged)
 	// ErrClosed is the error of a Take after Close.
-	ErrClosed = errors.New("redisstore: the store is closed")
+	ErrClosed = fmt.Errorf("redisstore: the store is closed: %w", limiters.ErrUncharged)
 	// ErrAuth is an error of Redis, or of a Sentinel, that refused the password.
 	ErrAuth = errors.New("Redis refused the password")
 	// ErrGroupSpansSlots is the error of the hits of a group whose keys are in several slots of a cluster: no script can

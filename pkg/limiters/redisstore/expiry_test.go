@@ -14,14 +14,14 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// A world is a Redis whose clock goes as the caller's: expiries come nearer, and go farther, with every step of it.
+// A world is a Redis whose expiries move with the caller's clock.
 type world struct {
 	t    *testing.T
 	c    *redis.Client
 	ends map[string]time.Time // when each key expires
 }
 
-// setTo sets the clock: what has expired by then is gone.
+// setTo sets the clock, and deletes the keys that have expired by then.
 func (w *world) setTo(now time.Time) {
 	ctx := context.Background()
 	for key, end := range w.ends {
@@ -32,7 +32,7 @@ func (w *world) setTo(now time.Time) {
 			continue
 		}
 		w.c.PExpire(ctx, key, left)
-		// A funnel knows its expiry, in whole seconds of the server's clock.
+		// A funnel stores its expiry, in whole seconds of the server's clock.
 		if v := w.c.Get(ctx, key).Val(); len(v) == 28 && key[len(key)-1] != 'l' {
 			kept := binary.BigEndian.AppendUint32(nil, uint32(time.Now().Add(left).Unix()))
 			w.c.SetRange(ctx, key, 24, string(kept))
@@ -40,7 +40,7 @@ func (w *world) setTo(now time.Time) {
 	}
 }
 
-// has looks at the key of a hit at now: it has an expiry, and none before it is as good as new.
+// has checks that the key of a hit has an expiry, and that it is not before the key has fully reset.
 func (w *world) has(s *Store, now time.Time, hit limiters.Hit) {
 	w.t.Helper()
 	hit.N = 0
@@ -61,8 +61,8 @@ func (w *world) has(s *Store, now time.Time, hit limiters.Hit) {
 	w.ends[key] = now.Add(left)
 }
 
-// Every key has an expiry, and never one before the key is as good as new: whatever is charged, given back and changed,
-// and however the clock goes.
+// Every key has an expiry that is not before the key has fully reset, after any sequence of charges, refunds, changes of
+// limits and steps of the clock.
 func TestKeysExpireAfterReset(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -96,7 +96,7 @@ func TestKeysExpireAfterReset(t *testing.T) {
 	}
 }
 
-// A log of many times is a list: another key than the string it was.
+// A long log is a list, which is a new key without the string's expiry.
 func TestLogThatBecomesAListExpires(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -118,7 +118,7 @@ func TestLogThatBecomesAListExpires(t *testing.T) {
 	}
 }
 
-// A key is new however early it is.
+// A window that starts at time 0 must expire too.
 func TestFirstWindowExpires(t *testing.T) {
 	server := redistest.Start(t)
 	w := &world{t: t, c: server.Client(t), ends: map[string]time.Time{}}

@@ -22,8 +22,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A stream is hits that arrive from several callers without an end, each on a key of its own: what has become of each can be
-// told afterwards, exactly.
+// A stream is hits from several callers, each on its own key, so the fate of each hit can be checked afterwards.
 type stream struct {
 	t     *testing.T
 	store *Store
@@ -31,15 +30,15 @@ type stream struct {
 	stop  atomic.Bool
 	runs  sync.WaitGroup
 
-	mu    sync.Mutex
-	told  map[int64]bool // by number: whether the hit's Take was told that it is charged
-	since time.Time      // the time of the last error
-	first time.Time      // the first answer after that
-	errs  map[string]int
+	mu      sync.Mutex
+	charged map[int64]bool // by number: whether the hit's Take succeeded
+	since   time.Time      // the time of the last error
+	first   time.Time      // the first answer after that
+	errs    map[string]int
 }
 
 func flow(t *testing.T, s *Store) *stream {
-	f := &stream{t: t, store: s, told: map[int64]bool{}, errs: map[string]int{}}
+	f := &stream{t: t, store: s, charged: map[int64]bool{}, errs: map[string]int{}}
 	for range 4 {
 		f.runs.Go(f.run)
 	}
@@ -55,18 +54,18 @@ func (f *stream) run() {
 		if err == nil {
 			err = out[0].Err
 		}
-		f.tell(n, err)
+		f.record(n, err)
 		if err != nil {
-			// As who is refused does.
+			// Callers back off after an error.
 			time.Sleep(time.Millisecond)
 		}
 	}
 }
 
-func (f *stream) tell(n int64, err error) {
+func (f *stream) record(n int64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.told[n] = err == nil
+	f.charged[n] = err == nil
 	switch {
 	case err != nil:
 		f.errs[kindOf(err)]++
@@ -76,7 +75,7 @@ func (f *stream) tell(n int64, err error) {
 	}
 }
 
-// kindOf is an error without what differs from one to the next.
+// kindOf returns the text of an error without addresses and numbers.
 func kindOf(err error) string {
 	if errors.Is(err, ErrBroken) {
 		return "turned away"
@@ -85,7 +84,7 @@ func kindOf(err error) string {
 	return text[max(0, len(text)-60):]
 }
 
-// answered waits until so many more hits are answered without an error between them.
+// answered waits until a number of consecutive hits succeed.
 func (f *stream) answered(many int64) {
 	f.t.Helper()
 	f.mu.Lock()
@@ -109,8 +108,8 @@ func (f *stream) failures() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := 0
-	for _, told := range f.told {
-		if !told {
+	for _, charged := range f.charged {
+		if !charged {
 			n++
 		}
 	}
@@ -122,9 +121,9 @@ func (f *stream) end() {
 	f.runs.Wait()
 }
 
-// settle ends the stream, requires that no hit was charged twice, as another store sees it, and tells how many that were
-// told to be charged are not: what a master takes with it that it has not given its replica.
-func (f *stream) settle(now *Store) (lost int) {
+// check ends the stream and checks with another store that no hit was charged twice. It returns the number of hits that
+// were answered as charged but are not: the master had not replicated them.
+func (f *stream) check(now *Store) (lost int) {
 	f.t.Helper()
 	f.end()
 	const many = 1000
@@ -146,7 +145,7 @@ func (f *stream) settle(now *Store) (lost int) {
 				f.t.Fatal(v.Err)
 			case v.Used > 1:
 				f.t.Errorf("hit %d was charged %d times", n, v.Used)
-			case f.told[n] && v.Used == 0:
+			case f.charged[n] && v.Used == 0:
 				lost++
 			}
 		}
@@ -156,7 +155,7 @@ func (f *stream) settle(now *Store) (lost int) {
 	return lost
 }
 
-// backAfter is how long after a time the answers were back.
+// backAfter returns the time from start to the first answer.
 func (f *stream) backAfter(start time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -165,22 +164,22 @@ func (f *stream) backAfter(start time.Time) time.Duration {
 
 func awaitMaster(t *testing.T, server *redistest.Server) time.Time {
 	t.Helper()
-	redistest.Await(t, "the replica to be the master", server.IsMaster)
+	redistest.Await(t, "the replica to be the master", server.CheckMaster)
 	return time.Now()
 }
 
-// A master dies with calls in flight. Sentinels make its replica the master; the store follows as soon as they say so.
+// A master dies with calls in flight. The store follows to the replica that the Sentinels promote.
 func TestSentinelFailoverIsFollowed(t *testing.T) {
-	for name, fail := range map[string]func(t *testing.T, w *redistest.Watched){
-		"killed": func(_ *testing.T, w *redistest.Watched) { w.Master.Stop() },
-		// It still answers: as a replica, when the Sentinels have told it so.
-		"asked for": func(t *testing.T, w *redistest.Watched) {
+	for name, fail := range map[string]func(t *testing.T, w *redistest.SentinelSet){
+		"killed": func(_ *testing.T, w *redistest.SentinelSet) { w.Master.Stop() },
+		// It still answers, as a replica once the Sentinels have demoted it.
+		"asked for": func(t *testing.T, w *redistest.SentinelSet) {
 			if err := w.Sentinels[0].Client(t).Do(t.Context(), "sentinel", "failover", w.Name).Err(); err != nil {
 				t.Fatal(err)
 			}
 		},
-		// It says nothing, and neither does a Sentinel.
-		"frozen": func(t *testing.T, w *redistest.Watched) {
+		// Neither it nor a Sentinel answers.
+		"frozen": func(t *testing.T, w *redistest.SentinelSet) {
 			for _, server := range []*redistest.Server{w.Master, w.Sentinels[0]} {
 				if err := server.Signal(syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
@@ -199,7 +198,7 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 			}
 			fail(t, w)
 			promoted := awaitMaster(t, w.Replica)
-			// The store asks one of them. Each knows it when the others have told it so.
+			// The store asks one Sentinel. Each learns the new master from the others.
 			asked := w.Sentinels
 			if name == "frozen" {
 				asked = asked[1:]
@@ -216,7 +215,7 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 				_ = c.Close()
 			}
 			said := time.Now()
-			// Until then a master that has been demoted and not been told goes on answering, and what it charges is lost.
+			// Until then the old master continues to answer, and its charges are lost.
 			after, there := f.next.Load()+1, w.Replica.Client(t)
 			redistest.Await(t, "a hit at the new master", func(ctx context.Context) error {
 				for n := after; n <= f.next.Load(); n++ {
@@ -235,12 +234,12 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 			if took := f.backAfter(said); took > soon {
 				t.Errorf("back %v after the Sentinels had named the master", took)
 			}
-			f.settle(openAt(t, connect.Options{Type: connect.Sentinel, Master: w.Name, Addrs: w.Addrs()[2:]}))
+			f.check(openAt(t, connect.Options{Type: connect.Sentinel, Master: w.Name, Addrs: w.Addrs()[2:]}))
 		})
 	}
 }
 
-// A master of a cluster dies, or hands over, with calls in flight: the store follows its replica.
+// A master of a cluster dies, or hands over, with calls in flight. The store follows to its replica.
 func TestClusterFailoverIsFollowed(t *testing.T) {
 	for name, fail := range map[string]func(t *testing.T, master, replica *redistest.Server){
 		"killed": func(_ *testing.T, master, _ *redistest.Server) { master.Stop() },
@@ -258,7 +257,7 @@ func TestClusterFailoverIsFollowed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			settings, timeout := []string{"--cluster-node-timeout", "1000"}, 200*time.Millisecond
 			if name == "handed over" {
-				settings, timeout = nil, patience // meanwhile the master lets all writes wait
+				settings, timeout = nil, longTimeout // meanwhile the master lets all writes wait
 			}
 			c := redistest.StartCluster(t, 3, settings...)
 			replica := c.AddReplica(t, 1, settings...)
@@ -273,8 +272,8 @@ func TestClusterFailoverIsFollowed(t *testing.T) {
 			if took := f.backAfter(promoted); took > soon {
 				t.Errorf("back %v after the replica was the master", took)
 			}
-			lost := f.settle(openCluster(t, c, func(c *connect.Options, _ *Options) { c.Addrs = append(c.Addrs[:1], c.Addrs[2:]...) }))
-			// For a moment neither may serve: CLUSTERDOWN fails a call, and charges nothing.
+			lost := f.check(openCluster(t, c, func(c *connect.Options, _ *Options) { c.Addrs = append(c.Addrs[:1], c.Addrs[2:]...) }))
+			// For a moment neither node serves the slots. CLUSTERDOWN fails a call and charges nothing.
 			if n := f.failures() - before; name == "handed over" && (n > 10 || lost > 0) {
 				t.Errorf("%d hits failed and %d were lost while the master handed over: %v", n, lost, f.errs)
 			}
@@ -282,7 +281,7 @@ func TestClusterFailoverIsFollowed(t *testing.T) {
 	}
 }
 
-// A node that has not all slots served says CLUSTERDOWN for its own, and is back when it has.
+// A node replies CLUSTERDOWN while other slots are not served, and answers again when they are.
 func TestClusterRecoversAfterClusterDown(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	s := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout = time.Second })
@@ -318,11 +317,11 @@ func TestClusterRecoversAfterClusterDown(t *testing.T) {
 		return err
 	})
 	mine.back()
-	mine.settle()
-	other.settle()
+	mine.check()
+	other.check()
 }
 
-// Connections that were begun while nothing answered are not kept for a failover to fail one call each.
+// Connections that were begun while nothing answered are not kept: each would fail one call after a failover.
 func TestLateConnectionsAreNotKept(t *testing.T) {
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
@@ -331,7 +330,7 @@ func TestLateConnectionsAreNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := openAt(t, connect.Options{Addr: server.Addr, TLS: config, Timeout: 100 * time.Millisecond, DialTimeout: patience, PoolSize: 10})
+	s := openAt(t, connect.Options{Addr: server.Addr, TLS: config, Timeout: 100 * time.Millisecond, DialTimeout: longTimeout, PoolSize: 10})
 	l := newLedger(t, s, "k")
 	if err := server.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -357,11 +356,11 @@ func TestLateConnectionsAreNotKept(t *testing.T) {
 	if n := s.client.PoolStats().IdleConns; n > 2 {
 		t.Errorf("%d connections are kept, want at most 2", n)
 	}
-	l.settle()
+	l.check()
 }
 
-// What go-redis asks of a node by itself, without a deadline, has one: else a node that takes a connection and says nothing
-// holds up the question which slots are where for as long as connecting may take.
+// go-redis asks for the slots without a deadline. Without a bound, a node that accepts a connection and does not answer
+// would delay the question to the next node by DialTimeout.
 func TestLoadingSlotsHasATimeout(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -370,10 +369,10 @@ func TestLoadingSlotsHasATimeout(t *testing.T) {
 	defer silent.Close()
 	s := openAt(t, connect.Options{
 		Type: connect.Cluster, Addrs: []string{silent.Addr().String()}, TLS: &tls.Config{MinVersion: tls.VersionTLS12},
-		Timeout: time.Second, DialTimeout: 3 * patience,
+		Timeout: time.Second, DialTimeout: 3 * longTimeout,
 	})
 	start := time.Now()
-	if err := s.cluster.ForEachMaster(context.Background(), nil); err == nil || time.Since(start) > patience {
+	if err := s.cluster.ForEachMaster(context.Background(), nil); err == nil || time.Since(start) > longTimeout {
 		t.Errorf("%v after %v", err, time.Since(start))
 	}
 }

@@ -21,31 +21,31 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// soon is how late a Redis that is back may be noticed: a pause of the breaker, or two, and what a busy machine adds. What is
-// not followed by itself takes ten seconds, a minute, or for ever.
+// soon bounds the time until recovery is noticed: the breaker's open time once or twice, plus the delays of a busy machine.
+// Without the code under test it takes at least ten seconds.
 const soon = 5 * time.Second
 
-// many is a limit that is not reached: what is used of it is what was charged.
+// many is a limit that is never reached, so its usage is the number of charged hits.
 var many = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, Params: "window_start=first_hit"})
 
-// A ledger is hits on one key of a store, and what has become of them.
+// A ledger makes hits on one key of a store, and records their results.
 type ledger struct {
 	t     *testing.T
 	store *Store
 	key   string
 
-	mu     sync.Mutex
-	told   int64 // charged, as their Takes were told
-	unsure int64 // an error that does not say that nothing was charged
-	errs   map[string]int
-	last   int64 // used, as the last was told
+	mu      sync.Mutex
+	charged int64 // hits whose Take succeeded
+	unsure  int64 // hits that may have been charged despite an error
+	errs    map[string]int
+	last    int64 // Used of the last verdict
 }
 
 func newLedger(t *testing.T, s *Store, key string) *ledger {
 	return &ledger{t: t, store: s, key: key, errs: map[string]int{}}
 }
 
-// hit makes one hit.
+// hit makes one hit and records its result.
 func (l *ledger) hit() error {
 	out := make([]limiters.Verdict, 1)
 	err := l.store.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: l.key, Limit: many, N: 1}}}, out)
@@ -55,7 +55,7 @@ func (l *ledger) hit() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
-		l.told++
+		l.charged++
 		l.last = out[0].Used
 		return nil
 	}
@@ -66,7 +66,7 @@ func (l *ledger) hit() error {
 	return err
 }
 
-// refused makes a hit that fails with this text, or is turned away since others have.
+// refused makes a hit that must fail with this text, or with ErrBroken after earlier failures.
 func (l *ledger) refused(want string) {
 	l.t.Helper()
 	if err := l.hit(); err == nil || !strings.Contains(err.Error(), want) && !errors.Is(err, ErrBroken) {
@@ -74,7 +74,7 @@ func (l *ledger) refused(want string) {
 	}
 }
 
-// back makes hits until one is answered, which has to be soon.
+// back makes hits until one is answered.
 func (l *ledger) back() {
 	l.t.Helper()
 	start := time.Now()
@@ -84,7 +84,7 @@ func (l *ledger) back() {
 	}
 }
 
-// used looks at what is charged.
+// used returns the key's usage.
 func (l *ledger) used() int64 {
 	l.t.Helper()
 	out, err := take(l.t, openAt(l.t, connect.Options{Addr: l.store.address}), limiters.Hit{Key: l.key, Limit: many})
@@ -94,21 +94,21 @@ func (l *ledger) used() int64 {
 	return out[0].Used
 }
 
-// settle requires that what is in Redis is what Takes were told, and of those that were not told at most once each.
-func (l *ledger) settle() {
+// check compares the usage in Redis with the results: it has all hits that succeeded, and perhaps some that failed.
+func (l *ledger) check() {
 	l.t.Helper()
 	l.mu.Lock()
-	told, unsure := l.told, l.unsure
+	charged, unsure := l.charged, l.unsure
 	l.mu.Unlock()
 	if err := l.hit(); err != nil {
 		l.t.Fatal(err)
 	}
-	if used := l.last - 1; used < told || used > told+unsure {
-		l.t.Errorf("%d are charged, want the %d that were told, and at most %d more; errors: %v", used, told, unsure, l.errs)
+	if used := l.last - 1; used < charged || used > charged+unsure {
+		l.t.Errorf("%d are charged, want the %d that succeeded, and at most %d more; errors: %v", used, charged, unsure, l.errs)
 	}
 }
 
-// A Redis that has been started and reads its file answers LOADING, and counts on from what was in it when it has.
+// A Redis that is loading its file replies LOADING. Afterwards it continues with the counters of the file.
 func TestLoadingRedisFailsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	addr := redistest.FreeAddr(t)
@@ -122,7 +122,7 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 	if err := l.hit(); err != nil {
 		t.Fatal(err)
 	}
-	// What makes it long: each of these keys takes 400 µs to load. Redis looks who is there after each 2 MB.
+	// Each of these keys takes 400 µs to load. Redis accepts connections after every 2 MB.
 	c := server.Client(t)
 	_, err = c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for i := range 3_000 {
@@ -160,19 +160,19 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 	}
 	redistest.Await(t, "the end of loading", func(ctx context.Context) error { return c.Ping(ctx).Err() })
 	l.back()
-	l.settle()
+	l.check()
 }
 
-// behindName is a store that knows its Redis by a name, which leads to another when to is called.
-func behindName(t *testing.T, to string) (*Store, *redistest.Wire) {
+// behindName returns a store whose Redis is behind a proxy, which can be pointed at another Redis.
+func behindName(t *testing.T, to string) (*Store, *redistest.Proxy) {
 	t.Helper()
-	name := redistest.NewWire(t)
-	name.To(to)
+	name := redistest.NewProxy(t)
+	name.SetTarget(to)
 	return openAt(t, connect.Options{Addr: name.Addr, Timeout: time.Second}), name
 }
 
-// A replica that serves nothing while it has no master says MASTERDOWN. Its connection is left, for the name may by now lead
-// to one that is a master.
+// A replica without its master replies MASTERDOWN. The store drops the connection, because the name may resolve to a master
+// by now.
 func TestReplicaWithoutMasterIsLeft(t *testing.T) {
 	old, master := redistest.Start(t, "--replica-serve-stale-data", "no"), redistest.Start(t)
 	s, name := behindName(t, old.Addr)
@@ -186,13 +186,13 @@ func TestReplicaWithoutMasterIsLeft(t *testing.T) {
 	}
 	l.refused("MASTERDOWN Link with MASTER is down")
 	s.running.Wait()
-	name.To(master.Addr)
-	l.told = 0 // the new one has nothing of the old
+	name.SetTarget(master.Addr)
+	l.charged = 0 // the new one has nothing of the old
 	l.back()
-	l.settle()
+	l.check()
 }
 
-// A master that shall not go on without its replica (min-replicas-to-write) refuses what would write, and denies all the same.
+// A master without its replica (min-replicas-to-write) refuses charges, and still denies hits.
 func TestMasterWithoutReplicaChargesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -211,8 +211,8 @@ func TestMasterWithoutReplicaChargesNothing(t *testing.T) {
 	}
 }
 
-// Another client's script holds Redis: calls fail at their deadline, and after busy-reply-threshold, which was lua-time-limit, with
-// BUSY, until it ends or is killed. None of them is charged.
+// Another client's script blocks Redis. Calls time out, and after busy-reply-threshold they fail with BUSY until the script
+// ends. None of them is charged.
 func TestBusyRedisRecoversAfterScriptKill(t *testing.T) {
 	server := redistest.Start(t, "--lua-time-limit", "200")
 	l := newLedger(t, openAt(t, connect.Options{Addr: server.Addr, Timeout: 100 * time.Millisecond}), "k")
@@ -224,7 +224,7 @@ func TestBusyRedisRecoversAfterScriptKill(t *testing.T) {
 		defer c.Close()
 		_ = c.Eval(context.Background(), "while true do end", nil).Err()
 	})
-	// A hit that was there before the script may be charged, and its answer come behind it.
+	// A hit that was sent before the script may be charged without an answer.
 	c := server.Client(t)
 	redistest.Await(t, "BUSY", func(ctx context.Context) error {
 		if err := c.Ping(ctx).Err(); !redis.HasErrorPrefix(err, "BUSY") {
@@ -240,14 +240,14 @@ func TestBusyRedisRecoversAfterScriptKill(t *testing.T) {
 	}
 	slow.Wait()
 	if after := l.used(); after != before {
-		t.Errorf("%d were charged that were told of an error: %v", after-before, l.errs)
+		t.Errorf("%d were charged that got an error: %v", after-before, l.errs)
 	}
 	l.back()
-	l.settle()
+	l.check()
 }
 
-// A script of ours that takes so long that somebody kills it charges nothing, fails the hits of that call, and no others. It
-// can be killed as long as it has written nothing.
+// Weir's script can be killed as long as it has written nothing. It then charges nothing, and fails the hits of that call
+// only.
 func TestKilledScriptChargesNothing(t *testing.T) {
 	server := redistest.Start(t, "--lua-time-limit", "1")
 	s := open(t, server)
@@ -284,10 +284,10 @@ func TestKilledScriptChargesNothing(t *testing.T) {
 		t.Fatalf("%v: want it to say that the script was killed", killed)
 	}
 	l.back()
-	l.settle()
+	l.check()
 }
 
-// Scripts are flushed again and again while hits arrive: no hit fails, and none is charged twice.
+// While scripts are flushed repeatedly, no hit fails and none is charged twice.
 func TestScriptFlushUnderTrafficLosesNoHit(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLedger(t, open(t, server), "k")
@@ -311,7 +311,7 @@ func TestScriptFlushUnderTrafficLosesNoHit(t *testing.T) {
 	}
 	stop.Store(true)
 	callers.Wait()
-	l.settle()
+	l.check()
 }
 
 func TestRedisThatStartsLaterIsFound(t *testing.T) {
@@ -326,10 +326,10 @@ func TestRedisThatStartsLaterIsFound(t *testing.T) {
 	}
 	t.Cleanup(server.Stop)
 	l.back()
-	l.settle()
+	l.check()
 }
 
-// A unix socket is a Redis as any other, and is found again when it has been made anew.
+// A Redis on a unix socket is found again after it has been restarted.
 func TestUnixSocketPassesTheSuite(t *testing.T) {
 	socket := filepath.Join(shortDir(t), "redis.sock")
 	addr := redistest.FreeAddr(t)
@@ -357,12 +357,12 @@ func TestUnixSocketPassesTheSuite(t *testing.T) {
 	server.Stop()
 	l.refused(socket)
 	start()
-	l.told = 0
+	l.charged = 0
 	l.back()
-	l.settle()
+	l.check()
 }
 
-// shortDir is a folder whose name leaves room for that of a socket.
+// shortDir returns a folder with a short path, because the path of a socket has at most 107 bytes.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weir") //nolint:usetesting // t.TempDir has the name of the test in it
@@ -373,12 +373,12 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// A Redis that is nearly as far away as a call may take, and one more round trip further than a new connection may: a
-// connection that is lost is made again all the same.
+// The round trip takes nearly the whole timeout, so connecting takes longer than a call may. A lost connection must be
+// replaced all the same.
 func TestDistantRedisRecoversAfterLostConnection(t *testing.T) {
 	server := redistest.Start(t)
 	const roundTrip, timeout = 60 * time.Millisecond, 100 * time.Millisecond
-	far := redistest.Far(t, server.Addr, roundTrip)
+	far := redistest.SlowProxy(t, server.Addr, roundTrip)
 	l := newLedger(t, openAt(t, connect.Options{Addr: far, Timeout: timeout}), "k")
 	redistest.Await(t, "a first answer", func(context.Context) error { return l.hit() })
 	if took, err := l.store.RoundTrip(t.Context()); err != nil || took < roundTrip || took > roundTrip+soon {
@@ -388,5 +388,5 @@ func TestDistantRedisRecoversAfterLostConnection(t *testing.T) {
 		disconnect(t, server)
 		l.back()
 	}
-	l.settle()
+	l.check()
 }

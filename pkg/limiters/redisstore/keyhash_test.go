@@ -15,7 +15,7 @@ import (
 
 const secret = "0123456789abcdef0123456789abcdef"
 
-// spokenBy is a hit for each algorithm, on keys that name a user.
+// spokenBy returns a hit for each algorithm, on keys that contain a user's name.
 func spokenBy(user string) []limiters.Hit {
 	var hits []limiters.Hit
 	for _, name := range limiters.Algorithms() {
@@ -92,7 +92,7 @@ func TestOtherSecretMakesOtherKeys(t *testing.T) {
 	}
 }
 
-// Hidden, a key still has the limit in it, decides its slot by itself or by its tag, and is no key that is shown.
+// A hidden key still contains the limit, has the slot of its key or tag, and differs from every readable key.
 func TestHiddenKeyKeepsItsSlot(t *testing.T) {
 	funnel := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
 	seen := map[string]string{}
@@ -143,7 +143,7 @@ func TestHiddenKeyErrorsShowNoUserData(t *testing.T) {
 	}
 }
 
-// The pool that MACs come from is left out: the race detector makes it forget at random.
+// The pool of MACs is not measured, because the race detector drops its entries at random.
 func TestHidingAllocatesNothing(t *testing.T) {
 	m := newHider(secret).macs.Get().(*mac)
 	key, text := spokenBy("alice")[0].Key, make([]byte, 0, 1024)
@@ -152,7 +152,7 @@ func TestHidingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkKeys measures what a name in Redis costs, shown and hidden, by itself and in a domain's slot.
+// BenchmarkKeys measures the cost of making a key: readable and hidden, with and without a tag.
 func BenchmarkKeys(b *testing.B) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 10, Window: time.Minute})
 	for _, size := range []int{1, 16} {

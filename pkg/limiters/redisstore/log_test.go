@@ -27,7 +27,7 @@ var (
 	logStart       = time.Date(2025, 11, 21, 12, 0, 0, 0, time.UTC)
 )
 
-// record is a hit of the log as the header of sliding_log.lua describes it.
+// record returns an encoded record, see the header of sliding_log.lua.
 func record(at time.Time, sum int) string {
 	t := uint64(at.UnixMicro()) % (1 << 51)
 	var b [16]byte
@@ -36,7 +36,7 @@ func record(at time.Time, sum int) string {
 	return string(b[2:8]) + string(b[13:16])
 }
 
-// fill writes a log of n hits of 1, 50 µs apart from logStart on, to the key of a hit.
+// fill writes a log of n hits to a key, 50 µs apart, from logStart.
 func fill(tb testing.TB, c *redis.Client, key string, n int) {
 	tb.Helper()
 	ctx := context.Background()
@@ -53,7 +53,7 @@ func fill(tb testing.TB, c *redis.Client, key string, n int) {
 	}
 }
 
-// What fill writes is what the script itself would have written.
+// fill writes the same records as the script.
 func TestLogFormat(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -73,7 +73,7 @@ func TestLogFormat(t *testing.T) {
 	}
 }
 
-// A step on a full log of a million hits, that span 50 s: what is asked, when, and what has to come of it.
+// The steps on a full log of a million hits, which span 50 s.
 var logSteps = []struct {
 	name  string
 	after time.Duration // after the last hit
@@ -105,8 +105,8 @@ func stepOn(tb testing.TB, s *Store, n int64, after time.Duration) string {
 	return limiterstest.Tell(out[0])
 }
 
-// A call on a log of a million hits runs a bounded number of commands, none of which takes time with the hits it charges,
-// gives back or drops, whatever has expired and however large n is. How long that is, the benchmark below tells.
+// A call on a log of a million hits runs a bounded number of commands. The cost of each is independent of the number of hits
+// that are charged, refunded or expired. BenchmarkLongLog measures the time.
 func TestLongLogNeedsFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -142,7 +142,7 @@ func TestLongLogNeedsFewCommands(t *testing.T) {
 	}
 }
 
-// commands tells how often each command has run since the statistics were reset.
+// commands returns how often each command has run since the statistics were reset.
 func commands(tb testing.TB, c *redis.Client) map[string]int {
 	tb.Helper()
 	calls := map[string]int{}
@@ -160,7 +160,7 @@ func commands(tb testing.TB, c *redis.Client) map[string]int {
 	return calls
 }
 
-// A log that becomes a list, and a string again, and so on: the sequences of the suite are too short for that.
+// A log becomes a list and a string again several times. The suite's sequences are too short for that.
 func TestLongLogMatchesReference(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -209,10 +209,10 @@ func TestLongLogMatchesReference(t *testing.T) {
 	}
 }
 
-// BenchmarkLongLog tells how long a call holds Redis, by Redis' own slow log.
+// BenchmarkLongLog reports how long a call blocks Redis, by Redis' slow log.
 func BenchmarkLongLog(b *testing.B) {
 	server := redistest.Start(b)
-	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{})
+	s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
 	defer s.Close()
 	c, ctx := server.Client(b), context.Background()
 	key := keyOf("", &limiters.Hit{Key: "k", Limit: millionAMinute})
@@ -246,10 +246,10 @@ func BenchmarkLongLog(b *testing.B) {
 	}
 }
 
-// BenchmarkMemoryPerKey asks Redis what a key of 40 bytes takes, with three hits at three times.
+// BenchmarkMemoryPerKey reports the memory of a key of 40 bytes with three hits at three times.
 func BenchmarkMemoryPerKey(b *testing.B) {
 	server := redistest.Start(b)
-	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{})
+	s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
 	defer s.Close()
 	c, ctx := server.Client(b), context.Background()
 	for _, name := range limiters.Algorithms() {

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A user who may not use MGET, as those of before it was used, is served: each key is then read by itself.
+// If an ACL forbids MGET, each key is read by itself.
 func TestMGETIsOptional(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -16,7 +16,7 @@ import (
 // refund, other hits may be denied by the charge. A refund that fails leaves the hits charged.
 //
 // A refund carries the end of its window as a deadline: in the next fixed window, it would admit a hit too many. In a
-// sliding log or a funnel it may give back what drained between the two calls, a few milliseconds' worth.
+// sliding log or a funnel it may refund hits that drained between the two calls, a few milliseconds' worth.
 
 // decideByKey decides parts that got TRYAGAIN, and sets their verdicts and errors. A group over several keys that both
 // charges and refunds keeps the error: its refunds could not be undone.
@@ -48,7 +48,7 @@ func (s *Store) decideByKey(ctx context.Context, clock *clock, parts []*part) {
 }
 
 // detached returns a context with the deadline of ctx, but not its cancellation: the refund of a charge is due even if the
-// client has gone away.
+// client has canceled its request.
 func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, bounded := ctx.Deadline()
 	ctx = context.WithoutCancel(ctx)

@@ -45,11 +45,11 @@ func TestGroupsAreDecidedWhileASlotMoves(t *testing.T) {
 			}
 		}
 	}
-	c.Open(t, slot, 0, 1)
+	c.OpenSlot(t, slot, 0, 1)
 	decide("open")
-	c.Move(t, slot, 0, 1)
+	c.MoveKeys(t, slot, 0, 1)
 	decide("keys moved, slot not assigned")
-	c.Settle(t, slot, 1)
+	c.AssignSlot(t, slot, 1)
 	decide("moved")
 }
 
@@ -63,7 +63,7 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 	if _, err := take(t, s, limiters.Hit{Key: user, Limit: week, N: 1}); err != nil {
 		t.Fatal(err)
 	}
-	c.Open(t, int(slotOf(s.names.key(&group[0]))), 0, 1)
+	c.OpenSlot(t, int(slotOf(s.names.key(&group[0]))), 0, 1)
 	for i, want := range []struct {
 		allowed   bool
 		week, day int64
@@ -121,11 +121,11 @@ func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
 	}
 	for i := range 2 {
 		from, to := i%2, (i+1)%2
-		c.Open(t, slot, from, to)
+		c.OpenSlot(t, slot, from, to)
 		more()
-		c.Move(t, slot, from, to)
+		c.MoveKeys(t, slot, from, to)
 		more()
-		c.Settle(t, slot, to)
+		c.AssignSlot(t, slot, to)
 		more()
 	}
 	stop.Store(true)
@@ -146,7 +146,7 @@ func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
 	if _, err := take(t, s, limiters.Hit{Key: user[0], Limit: week, N: 1}); err != nil {
 		t.Fatal(err)
 	}
-	c.Open(t, int(slotOf(s.names.key(&group[0]))), 0, 1)
+	c.OpenSlot(t, int(slotOf(s.names.key(&group[0]))), 0, 1)
 	for i := range 2 * failuresToOpen {
 		if _, err := takeGroups(t, s, group); !redis.IsTryAgainError(err) {
 			t.Fatalf("group %d: %v, want TRYAGAIN", i, err)

@@ -145,9 +145,9 @@ func (s *Store) guardedSend(ctx context.Context, clock *clock, node *redis.Clien
 	s.sendTo(ctx, clock, node, parts)
 }
 
-// sendTo sends parts to the node that should have them, in one pipeline. If some did not run because the node lacked the
-// script or we lacked its time, the first of them is sent alone, which brings both, and the others in a second pipeline.
-// The rest is sent one by one through the cluster client, which follows MOVED and ASK.
+// sendTo sends parts to the node that should have them, in one pipeline. A part does not run if the node lacks the script, or
+// if its time is unknown. Then the first of these parts is sent alone, which fixes both, and the others in a second pipeline.
+// Parts that still did not run are sent one by one through the cluster client, which follows MOVED and ASK.
 func (s *Store) sendTo(ctx context.Context, clock *clock, node *redis.Client, parts []*part) {
 	if len(parts) > 1 {
 		parts = s.sendTogether(ctx, clock, node, parts)

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A queue is a Redis that stands still, and Takes that arrive there one after another.
+// A stalled is a Redis that is stopped, and the Takes that wait for it.
 type stalled struct {
 	t      *testing.T
 	server *redistest.Server
@@ -27,7 +27,7 @@ type stalled struct {
 	takes  sync.WaitGroup
 }
 
-// stall stops the server with a call under way: who comes now waits.
+// stall stops the server while a call is under way, so later Takes wait.
 func stall(t *testing.T, server *redistest.Server, s *Store) *stalled {
 	t.Helper()
 	if _, err := take(t, s, limiters.Hit{Key: "first", Limit: hourly}); err != nil {
@@ -39,7 +39,7 @@ func stall(t *testing.T, server *redistest.Server, s *Store) *stalled {
 	q.takes.Go(func() { _, _ = take(t, s, limiters.Hit{Key: "first", Limit: hourly}) })
 	redistest.Await(t, "the call under way", func(context.Context) error {
 		if s.queue.idle() {
-			return errors.New("the lane is idle")
+			return errors.New("the queue is idle")
 		}
 		return nil
 	})
@@ -53,7 +53,7 @@ func (q *stalled) signal(s syscall.Signal) {
 	}
 }
 
-// join makes a Take that waits behind those before it.
+// join makes a Take that waits behind the earlier ones.
 func (q *stalled) join(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, err *error) {
 	q.t.Helper()
 	q.joinGroups(ctx, now, limiters.Singles(hits...), out, err)
@@ -77,7 +77,7 @@ func (q *stalled) resume() {
 	q.takes.Wait()
 }
 
-// What has waited goes in one call, in the order of arrival, and each Take is told what it would have been told alone.
+// Waiters share one call, in the order of arrival. Each gets the verdicts that it would get in its own call.
 func TestWaitersShareOneCall(t *testing.T) {
 	server := redistest.Start(t)
 	for _, name := range limiters.Algorithms() {
@@ -119,7 +119,7 @@ func TestWaitersShareOneCall(t *testing.T) {
 
 func TestBatchHasOneTimeAndAMaximumSize(t *testing.T) {
 	server := redistest.Start(t)
-	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{MaxBatch: 4})
+	s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{MaxBatch: 4})
 	defer s.Close()
 	q := stall(t, server, s)
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 1000, Window: time.Hour})
@@ -127,7 +127,7 @@ func TestBatchHasOneTimeAndAMaximumSize(t *testing.T) {
 	var failed [12]error
 	var got [12][]limiters.Verdict
 	for i := range failed {
-		// Two hits each: three Takes of one time, three of the next.
+		// Takes of two hits. Three have the same time.
 		at := now.Add(time.Duration(i/3) * time.Second)
 		got[i] = make([]limiters.Verdict, 2)
 		hit := limiters.Hit{Key: "k", Limit: limit, N: 1}
@@ -186,21 +186,21 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 	})
 	q.resume()
 	if !errors.Is(gone, context.Canceled) || !errors.Is(gone, errWaited) {
-		t.Errorf("who left is told %v", gone)
+		t.Errorf("the Take that timed out got %v", gone)
 	}
 	if stays != nil || out[0].Used != 1 {
-		t.Errorf("who stayed is told %+v, %v, want one hit, its own", out[0], stays)
+		t.Errorf("the other Take got %+v, %v, want only its own hit", out[0], stays)
 	}
 }
 
 func TestFullQueueRejectsAtOnce(t *testing.T) {
 	server := redistest.Start(t)
-	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{MaxWaiting: 1})
+	s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{MaxWaiting: 1})
 	defer s.Close()
 	q := stall(t, server, s)
 	var failed error
 	out := make([]limiters.Verdict, 2)
-	// One Take may wait, however large it is: else it would be refused whenever Redis is busy.
+	// One Take may always wait. Otherwise a large one would be rejected whenever Redis is busy.
 	q.join(t.Context(), time.Time{}, hitsOf("a", "b"), out, &failed)
 	if _, err := take(t, s, hitsOf("c")...); !errors.Is(err, ErrBusy) {
 		t.Errorf("%v, want %v", err, ErrBusy)
@@ -214,7 +214,7 @@ func TestFullQueueRejectsAtOnce(t *testing.T) {
 	}
 }
 
-// A Redis that was frozen runs what it was sent when it thaws: by then those who asked have been told that it failed.
+// A frozen Redis runs its calls when it continues. By then their Takes have timed out, so the calls must charge nothing.
 func TestLateCallChargesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s := New(connect.Options{Addr: server.Addr, Timeout: 200 * time.Millisecond}, Options{})
@@ -239,7 +239,7 @@ func TestLateCallChargesNothing(t *testing.T) {
 	if err := server.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	// A call on a connection of its own is run after what lies in the others: they were there before.
+	// Calls that were sent earlier run before one on a new connection.
 	redistest.Await(t, "the calls to have run", func(context.Context) error {
 		if n := commands(t, server.Client(t))["evalsha"]; n < 3 {
 			return fmt.Errorf("%d calls have run", n)
@@ -260,7 +260,7 @@ func lookAt(t *testing.T, s *Store, key string) int64 {
 	return out[0].Used
 }
 
-// Whatever was thought of the server's clock, a call that was late for its sake is made again, and charges once.
+// A call that is void because the server's clock was wrong is made again, and charges once.
 func TestChangedServerClockIsLearned(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -274,7 +274,7 @@ func TestChangedServerClockIsLearned(t *testing.T) {
 
 func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
-	l := &queue{timeout: patience, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
+	l := &queue{timeout: longTimeout, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	l.decide = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if groups[0][0].Key == "first" {
 			close(under)
@@ -304,11 +304,11 @@ func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 		t.Errorf("%v", failed)
 	}
 	if !l.idle() {
-		t.Error("the lane is not free")
+		t.Error("the queue is still busy")
 	}
 }
 
-// Runs say what the hits are, whatever follows what.
+// Decoded runs are the hits, for random sequences.
 func TestRunsEncodeAllHits(t *testing.T) {
 	limits := []*limiters.Limit{hourly, millionAMinute}
 	var seen [kindMixed + 1]int
@@ -371,7 +371,7 @@ func TestRunsEncodeAllHits(t *testing.T) {
 	}
 }
 
-// Hits that are alone on their keys are decided each by its own limit and count, many or few, and one that fails fails alone.
+// Hits that are alone on their keys have their own limits and counts. A hit on an unreadable key is the only one to fail.
 func TestMixedRunsDecideEachHit(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -17,15 +17,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// theSlot is the slot of all keys with the tag of oneSlot, and the node that has it.
-func theSlot(c *redistest.Nodes) (slot, home int) {
+// theSlot returns the slot of the tag of oneSlot, and the node that has it.
+func theSlot(c *redistest.Cluster) (slot, home int) {
 	hit := limiters.Hit{Limit: hourly}
 	slot = int(slotOf(naming{tag: func(string) string { return "tag" }}.key(&hit)))
 	return slot, c.Owner(slot)
 }
 
-// A slot moves away while hits arrive from three replicas, of which one has never heard of the node it goes to: no hit
-// fails, none is lost, and none is charged twice. A call has keys that are at home, keys that have moved and new ones.
+// A slot moves while hits arrive from three stores. No hit fails, none is lost, and none is charged twice. A call has keys
+// that have not moved yet, keys that have moved, and new ones.
 func TestMovingSlotLosesNoHit(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	slot, home := theSlot(c)
@@ -81,10 +81,10 @@ func TestMovingSlotLosesNoHit(t *testing.T) {
 		})
 	}
 	for _, step := range []func(){
-		func() { c.Open(t, slot, home, away) },
-		func() { c.Move(t, slot, home, away) },
-		func() { c.Settle(t, slot, away) },
-		func() { c.Open(t, slot, away, home); c.Move(t, slot, away, home); c.Settle(t, slot, home) },
+		func() { c.OpenSlot(t, slot, home, away) },
+		func() { c.MoveKeys(t, slot, home, away) },
+		func() { c.AssignSlot(t, slot, away) },
+		func() { c.OpenSlot(t, slot, away, home); c.MoveKeys(t, slot, away, home); c.AssignSlot(t, slot, home) },
 	} {
 		goOn()
 		step()
@@ -123,7 +123,7 @@ func TestCallsOverTwoNodesWhileASlotMoves(t *testing.T) {
 	alone := func(keys ...string) []limiters.Group { return limiters.Singles(hitsOf(keys...)...) }
 	out, err := take(t, s, hitsOf("old")...)
 	want(out, err, 1)
-	c.Open(t, slot, home, away)
+	c.OpenSlot(t, slot, home, away)
 	// Some keys of the group exist on one node, the others on none.
 	out, err = takeGroups(t, s, append([]limiters.Group{together("old", "new")}, alone("old too", "alone", "alone")...)...)
 	want(out, err, 2, 1, 1, 1, 2)
@@ -143,24 +143,24 @@ func TestCallsOverTwoNodesWhileASlotMoves(t *testing.T) {
 	want(out, err, 4, 2, 1, 3, 1, 5, 1)
 	out, err = takeGroups(t, s, together("old", "new"))
 	want(out, err, 6, 3)
-	c.Move(t, slot, home, away)
+	c.MoveKeys(t, slot, home, away)
 	// One slot of the pipeline gets ASK, and then MOVED.
 	out, err = take(t, untagged, hitsOf(keys[0], "alone", keys[1])...)
 	want(out, err, 2, 4, 2)
-	c.Settle(t, slot, away)
+	c.AssignSlot(t, slot, away)
 	out, err = take(t, untagged, hitsOf(keys[0], "alone", keys[1])...)
 	want(out, err, 3, 5, 3)
 	out, err = takeGroups(t, s, together("old", "new"))
 	want(out, err, 7, 4)
 }
 
-// behindWires is a cluster, each node behind a wire, and a store that has asked every node once.
-func behindWires(t *testing.T) (*redistest.Nodes, []*redistest.Wire, *Store) {
+// behindProxies starts a cluster with a proxy in front of each node, and a store with a connection to each.
+func behindProxies(t *testing.T) (*redistest.Cluster, []*redistest.Proxy, *Store) {
 	t.Helper()
-	var wires []*redistest.Wire
+	var wires []*redistest.Proxy
 	c := redistest.StartClusterBehind(t, 3, func(addr string) string {
-		w := redistest.NewWire(t)
-		w.To(addr)
+		w := redistest.NewProxy(t)
+		w.SetTarget(addr)
 		wires = append(wires, w)
 		return w.Addr
 	})
@@ -174,9 +174,9 @@ func behindWires(t *testing.T) (*redistest.Nodes, []*redistest.Wire, *Store) {
 	return c, wires, s
 }
 
-// The answer of a node is lost: what it has charged is charged once, its hits alone have errors, and nothing is resent.
+// The reply of a node is lost. Its hits are charged once and get errors, the others stand, and nothing is sent again.
 func TestLostConnectionNeverResends(t *testing.T) {
-	c, wires, s := behindWires(t)
+	c, wires, s := behindProxies(t)
 	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 1)...)
 	look := func(want ...int64) {
 		t.Helper()
@@ -219,7 +219,7 @@ func TestLostConnectionNeverResends(t *testing.T) {
 	look(4, 2, 2)
 }
 
-// A node that is gone takes its own slots with it and no others, and nobody waits for it.
+// An unreachable node fails the hits in its slots and delays no others.
 func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	s := openCluster(t, c)
@@ -238,15 +238,15 @@ func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	if _, err := take(t, s, hitsOf(keys[2:4]...)...); err == nil {
 		t.Error("of nothing but the node that is gone: no error")
 	}
-	// One that is there and does not answer is waited for until the deadline; the others are not held up.
-	hurried := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout = time.Second })
-	if _, err := hurried.EvictionPolicy(t.Context()); err != nil {
+	// A node that hangs fails its hits at the deadline. The others are not delayed.
+	patient := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout = time.Second })
+	if _, err := patient.EvictionPolicy(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if err := c.Servers[0].Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	out, err = take(t, hurried, hitsOf(keys[0], keys[4])...)
+	out, err = take(t, patient, hitsOf(keys[0], keys[4])...)
 	if err != nil || !errors.Is(out[0].Err, context.DeadlineExceeded) && !strings.Contains(fmt.Sprint(out[0].Err), "timeout") ||
 		out[1].Err != nil || out[1].Used != 3 {
 		t.Errorf("%+v, %v: want a deadline that passed, and three used", out, err)

@@ -18,17 +18,17 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// patience is longer than any call takes on a busy machine: these tests are not about time.
-const patience = 10 * time.Second
+// longTimeout is longer than any call takes on a busy machine.
+const longTimeout = 10 * time.Second
 
 func open(t *testing.T, server *redistest.Server) *Store {
 	t.Helper()
-	s := New(connect.Options{Addr: server.Addr, Timeout: patience}, Options{})
+	s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
-// keyOf is where a hit's state is.
+// keyOf returns the key of a hit's state in Redis.
 func keyOf(prefix string, h *limiters.Hit) string { return naming{prefix: prefix}.key(h) }
 
 func TestStorePassesTheSuite(t *testing.T) {
@@ -73,12 +73,12 @@ func TestFlushedScriptIsSentAgain(t *testing.T) {
 	}
 }
 
-// Behind one name there may be another master tomorrow, while the one of today still answers as its replica.
+// A host name may point to a new master while the old one still answers, as its replica.
 func TestDemotedMasterIsLeft(t *testing.T) {
 	old, master := redistest.Start(t), redistest.Start(t)
-	name := redistest.NewWire(t)
-	name.To(old.Addr)
-	s := New(connect.Options{Addr: name.Addr, Timeout: patience}, Options{})
+	name := redistest.NewProxy(t)
+	name.SetTarget(old.Addr)
+	s := New(connect.Options{Addr: name.Addr, Timeout: longTimeout}, Options{})
 	defer s.Close()
 	if _, err := take(t, s, hitsOf("k")...); err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestDemotedMasterIsLeft(t *testing.T) {
 	if err := old.Client(t).Do(context.Background(), "replicaof", host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
-	name.To(master.Addr)
+	name.SetTarget(master.Addr)
 	if _, err := take(t, s, hitsOf("k")...); err == nil || !strings.Contains(err.Error(), "READONLY") {
 		t.Errorf("of the replica: %v, want READONLY", err)
 	}
@@ -99,7 +99,7 @@ func TestDemotedMasterIsLeft(t *testing.T) {
 	}
 }
 
-// Indices in a call have two bytes.
+// Indices in a call have two bytes, so a call has at most 65,535 hits.
 func TestTooManyHitsChargeNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -125,7 +125,7 @@ func TestUnreadableKeyFailsAlone(t *testing.T) {
 		c.HSet(ctx, keyOf("", &wrong), "a", "b")
 		if name == "sliding_log" {
 			c.RPush(ctx, keyOf("", &unreadable), "12345")
-			// What is read first is in order, what is read next is not.
+			// The first record is valid, the second is not.
 			c.RPush(ctx, keyOf("", &half), "\x00\x00\x00\x00\x00\x00\x00\x00\x00", "12345")
 		} else {
 			c.Set(ctx, keyOf("", &unreadable), "12345", 0)
@@ -193,7 +193,7 @@ func full(t *testing.T, c *redis.Client, is bool) {
 	}
 }
 
-// What is known to be denied is denied, though the denied hit cannot be counted: an attacker must not get in by filling Redis.
+// A denial is valid even if it cannot be counted. Otherwise an attacker could pass by filling Redis.
 func TestFullRedisStillDenies(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
@@ -217,7 +217,7 @@ func TestFullRedisStillDenies(t *testing.T) {
 	}
 }
 
-// A group is charged whole or not at all, when Redis refuses one of its writes too.
+// A group is charged as a whole or not at all, even if Redis refuses one of its writes.
 func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
@@ -238,7 +238,7 @@ func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	for i := range 100 { // a log that is a list
 		take(logStart.Add(time.Duration(i)*time.Microsecond), 1)
 	}
-	// By now all has left. Dropping the old log is a write that a full Redis lets through, and after it all others.
+	// By now all hits have expired. A full Redis permits deleting the old log, and then all other writes of the script.
 	later := logStart.Add(2 * time.Minute)
 	full(t, c, true)
 	refused := take(later, 1)
@@ -255,7 +255,7 @@ func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	}
 }
 
-// Every key has an expiry, and never one before the key is as good as new.
+// Every key has an expiry that is not before the key has fully reset.
 func TestEveryKeyHasAnExpiry(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -300,7 +300,7 @@ func TestBracesInKeyDoNotChangeSlot(t *testing.T) {
 	}
 }
 
-// A tag decides the slot, and no two keys with tags are one key.
+// A tag decides the slot. Different tags or keys make different keys in Redis.
 func TestTagDecidesTheSlot(t *testing.T) {
 	funnel := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
 	seen := map[string]string{}
@@ -344,7 +344,7 @@ func TestEvictionPolicy(t *testing.T) {
 	}
 }
 
-// A server that accepts and never answers costs a call its timeout and no more, and no hit is sent a second time.
+// A server that accepts connections and never answers costs a call its timeout, and no hit is sent twice.
 func TestSilentRedisCostsOneTimeoutAndOneCall(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -17,8 +17,8 @@ func newScript(source string) script {
 	return script{source, hex.EncodeToString(sum[:])}
 }
 
-// run runs the script for a batch. A call that has certainly not run is sent once more: with the source if the server did
-// not know the script, and with the right time if the clock was wrong or unknown.
+// run runs the script for a batch. A call that has certainly not run is sent once more. It carries the source if the server
+// did not know the script, and a new deadline if the clock was wrong or unknown.
 func (s script) run(ctx context.Context, c processor, clock *clock, b *batch) (reply, error) {
 	r, err := s.once(ctx, c, clock, b)
 	if err == nil && r.late() {

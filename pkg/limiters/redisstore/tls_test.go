@@ -26,7 +26,7 @@ func openTLS(t *testing.T, server *redistest.Server, files tlsfiles.Client) *Sto
 func openAt(t *testing.T, c connect.Options, o ...Options) *Store {
 	t.Helper()
 	if c.Timeout == 0 {
-		c.Timeout = patience
+		c.Timeout = longTimeout
 	}
 	s := New(c, append(o, Options{})[0])
 	t.Cleanup(func() { _ = s.Close() })
@@ -77,7 +77,7 @@ func TestTLSVerification(t *testing.T) {
 	}
 }
 
-// A certificate that was renewed is shown from the next connection on.
+// A renewed client certificate is used from the next connection on.
 func TestClientCertificateIsReadForEachConnection(t *testing.T) {
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")

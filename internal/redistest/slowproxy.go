@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Far opens a proxy in front of a Redis, each round trip through which takes so much longer, and returns its address. It
+// SlowProxy starts a proxy in front of a Redis that adds roundTrip to each round trip. It returns its address. The proxy
 // ends with the test.
-func Far(tb testing.TB, addr string, roundTrip time.Duration) string {
+func SlowProxy(tb testing.TB, addr string, roundTrip time.Duration) string {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,7 +49,7 @@ func Far(tb testing.TB, addr string, roundTrip time.Duration) string {
 	return l.Addr().String()
 }
 
-// carry carries what comes from one to the other, each piece so long after it has come.
+// carry copies data between connections, with a delay.
 func carry(to, from net.Conn, delay time.Duration) {
 	defer to.Close()
 	if delay == 0 {

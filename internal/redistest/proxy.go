@@ -1,0 +1,138 @@
+package redistest
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A Proxy is a proxy in front of a Redis. It can cut the connection after Redis has run a script and before the reply.
+type Proxy struct {
+	Addr string
+
+	listener net.Listener
+	pumps    sync.WaitGroup
+
+	mu    sync.Mutex
+	redis string
+	cuts  bool
+	calls int
+	open  map[net.Conn]bool
+}
+
+// NewProxy starts a proxy that ends with the test.
+func NewProxy(tb testing.TB) *Proxy {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	p := &Proxy{Addr: l.Addr().String(), listener: l, open: map[net.Conn]bool{}}
+	p.pumps.Go(p.accept)
+	tb.Cleanup(p.close)
+	return p
+}
+
+// SetTarget sets the address of the Redis for new connections.
+func (p *Proxy) SetTarget(addr string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.redis = addr
+}
+
+// Cut sets whether connections are cut when Redis replies to a script.
+func (p *Proxy) Cut(is bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cuts = is
+}
+
+// Calls returns the number of scripts that were sent through the proxy.
+func (p *Proxy) Calls() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.calls
+}
+
+func (p *Proxy) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	for conn := range p.open {
+		_ = conn.Close()
+	}
+	p.mu.Unlock()
+	p.pumps.Wait()
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		server, err := net.Dial("tcp", p.redis)
+		if err != nil {
+			_ = client.Close()
+		} else {
+			p.open[client], p.open[server] = true, true
+			called := make(chan struct{}, 1)
+			p.pumps.Go(func() { p.ask(client, server, called) })
+			p.pumps.Go(func() { p.answer(client, server, called) })
+		}
+		p.mu.Unlock()
+	}
+}
+
+func (p *Proxy) ask(client, server net.Conn, called chan<- struct{}) {
+	defer server.Close()
+	buf := make([]byte, 1<<20)
+	for {
+		n, err := client.Read(buf)
+		if err != nil {
+			return
+		}
+		if calls := countCalls(buf[:n]); calls > 0 {
+			p.mu.Lock()
+			p.calls += calls
+			if p.cuts {
+				select {
+				case called <- struct{}{}:
+				default:
+				}
+			}
+			p.mu.Unlock()
+		}
+		if _, err := server.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// countCalls counts the scripts in data of a client. It relies on clients that write a command at once.
+func countCalls(said []byte) int {
+	said = bytes.ToLower(said)
+	return strings.Count(string(said), "\r\nevalsha\r\n") + strings.Count(string(said), "\r\neval\r\n")
+}
+
+func (p *Proxy) answer(client, server net.Conn, called <-chan struct{}) {
+	defer client.Close()
+	buf := make([]byte, 1<<20)
+	for {
+		n, err := server.Read(buf)
+		if err != nil {
+			return
+		}
+		select {
+		case <-called:
+			return
+		default:
+		}
+		if _, err := io.Copy(client, bytes.NewReader(buf[:n])); err != nil {
+			return
+		}
+	}
+}
