@@ -1,9 +1,10 @@
-// Command demo shows Weir at work: it starts Weir and a real Envoy in front of it, runs into each limit of envoy/rules.yaml,
-// waits as long as it was told, and comes through again. Then it stays up to be tried by hand.
+// Command demo shows Weir at work. It starts Weir with a real Envoy in front of it and sends one request a second under each
+// algorithm of envoy/rules.yaml. Then each client that is denied waits as long as the response says, and is admitted again.
+// The servers stay up for requests by hand.
 //
-//	make demo                 memory store
-//	make demo STORE=redis     a real Redis, started for the demo
-//	make demo ARGS=--once     ends by itself: exit code 0 if everything was as it should be
+//	make demo                 counters in memory
+//	make demo STORE=redis     counters in a real Redis, which the demo starts
+//	make demo ARGS=--once     ends by itself, with exit code 0 if every response was as expected
 package main
 
 import (
@@ -24,23 +25,28 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// An act runs into one limit of envoy/rules.yaml.
+// An act is a client of one rule of envoy/rules.yaml.
 type act struct {
 	action, algorithm, rule string
-	limit                   string // what x-ratelimit-limit must say
+	limit                   string // the expected x-ratelimit-limit
 }
-
-const burst = 3 // what each rule lets through at once
 
 var acts = []act{
-	{"login", "fixed window", "3 in 5 s from the first try on, then the count starts again", "3, 3;w=5"},
-	{"reply", "sliding log", "3 in any 4 s, each makes room when it is 4 s old", "3, 3;w=4"},
-	{"post", "funnel", "holds 3, leaks one every 2 s", "3, 3;w=6"},
+	{"login", "fixed window", "3 in 5 s, counted from the first; then the count starts again", "3, 3;w=5"},
+	{"reply", "sliding log", "3 in any 4 s; each counts for 4 s", "3, 3;w=4"},
+	{"post", "funnel", "holds 3 and leaks one every 2 s", "3, 3;w=6"},
 }
 
+const (
+	burst  = 3 // requests that each rule admits at once
+	rounds = 10
+	// interval is the time between two rounds. It is not a whole second, so that no request is sent at the end of a window.
+	interval = 1050 * time.Millisecond
+)
+
 func main() {
-	once := flag.Bool("once", false, "end after the run instead of staying up")
-	store := flag.String("store", "memory", "where Weir keeps its counters: memory or redis")
+	once := flag.Bool("once", false, "end after the run")
+	store := flag.String("store", "memory", "the store of the counters: memory or redis")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, *store, *once)
@@ -48,14 +54,14 @@ func main() {
 	switch {
 	case err == nil:
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		os.Exit(130) // interrupted before the run was over
+		os.Exit(130) // interrupted during the run
 	default:
 		fmt.Fprintln(os.Stderr, "\ndemo:", err)
 		os.Exit(1)
 	}
 }
 
-// run plays all acts in servers of its own, and ends these.
+// run starts the servers, plays all acts and stops the servers.
 func run(ctx context.Context, store string, once bool) (err error) {
 	root, err := harness.Root()
 	if err != nil {
@@ -90,19 +96,17 @@ func run(ctx context.Context, store string, once bool) (err error) {
 	defer func() { err = errors.Join(err, stopped("envoy", envoy.Process)) }()
 
 	introduce(weir, envoy, redis)
-	for _, a := range acts {
-		if err := a.play(ctx, envoy); err != nil {
-			return fmt.Errorf("%s: %w", a.action, err)
-		}
+	if err := play(ctx, envoy); err != nil {
+		return err
 	}
-	fmt.Printf("\nAll three as expected.\n")
+	fmt.Printf("\nAll responses are as expected.\n")
 	if once {
 		return nil
 	}
 	return stay(ctx, weir, envoy)
 }
 
-// startStore starts a Redis where the store is one. Its address is "" for the memory store.
+// startStore starts a Redis if store is redis. For memory, addr is empty.
 func startStore(store string) (addr string, stop func(), err error) {
 	switch store {
 	case "memory":
@@ -117,103 +121,160 @@ func startStore(store string) (addr string, stop func(), err error) {
 		}
 		return addr, server.Stop, nil
 	default:
-		return "", nil, fmt.Errorf("no store %q: memory or redis", store)
+		return "", nil, fmt.Errorf("unknown store %q: write memory or redis", store)
 	}
 }
 
-// introduce prints who listens where.
+// introduce prints the addresses.
 func introduce(weir *harness.Weir, envoy *harness.Envoy, redis string) {
-	where := "counters in memory"
+	counters := "counters in memory"
 	if redis != "" {
-		where = "counters in Redis at " + redis
+		counters = "counters in Redis at " + redis
 	}
 	fmt.Printf("Envoy    %s\nWeir     gRPC %s, %s\nMetrics  %s/metrics\nRules    envoy/rules.yaml\n",
-		envoy.URL, weir.GRPC, where, weir.HTTP)
+		envoy.URL, weir.GRPC, counters, weir.HTTP)
 	if !strings.HasSuffix(envoy.URL, ":"+strconv.Itoa(harness.IngressPort)) {
-		fmt.Printf("Port %d is taken, so Envoy listens on another one.\n", harness.IngressPort)
+		fmt.Printf("Port %d is in use, so Envoy listens on another.\n", harness.IngressPort)
 	}
 }
 
-// stay prints what Weir says until ctx ends, which is as it should be, or a server does.
+// stay prints the log of Weir until ctx ends. It returns an error if a server ends before.
 func stay(ctx context.Context, weir *harness.Weir, envoy *harness.Envoy) error {
 	fmt.Printf(`
-Now you: a few times in a row, as alice or as anybody else, with the action login, reply or post
+Now try it: several times in a row, as any user, with the action login, reply or post
 
   curl -i -H 'x-user-id: alice' -H 'x-action: login' %s
 
-Change a limit in envoy/rules.yaml and it holds at once; what Weir says of it comes here. Ctrl-C ends the demo.
+Edit envoy/rules.yaml, and Weir loads it at once. Its log follows. Ctrl-C ends the demo.
 
 `, envoy.URL)
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	for said := len(weir.Log()); ; {
+	for printed := len(weir.Log()); ; {
 		select {
 		case <-ctx.Done():
 			fmt.Println()
 			return nil
 		case <-weir.Done():
-			return fmt.Errorf("weir has ended; the end of its log:\n%s", weir.Tail())
+			return fmt.Errorf("weir stopped; its last log lines:\n%s", weir.Tail())
 		case <-envoy.Done():
-			return fmt.Errorf("envoy has ended; the end of its log:\n%s", envoy.Tail())
+			return fmt.Errorf("envoy stopped; its last log lines:\n%s", envoy.Tail())
 		case <-tick.C:
 			log := weir.Log()
-			fmt.Print(log[min(said, len(log)):])
-			said = len(log)
+			fmt.Print(log[min(printed, len(log)):])
+			printed = len(log)
 		}
 	}
 }
 
-// play spends the limit, runs into it, waits as told and comes through.
-func (a act) play(ctx context.Context, envoy *harness.Envoy) error {
-	fmt.Printf("\n%s: %s, %s\n", a.action, a.algorithm, a.rule)
-	fmt.Printf("  status  x-ratelimit-limit  x-ratelimit-remaining  x-ratelimit-reset  retry-after\n")
-	for i := range burst {
-		got, err := a.send(ctx, envoy)
-		if err != nil {
+// play sends a request for each act in each round. Then each act runs into its limit, waits for retry-after and is admitted.
+func play(ctx context.Context, envoy *harness.Envoy) error {
+	fmt.Printf("\nOne request a second for each action: the status, then the remaining requests or retry-after.\n\n  second")
+	for _, a := range acts {
+		fmt.Printf("  %-20s", a.action+", "+a.algorithm)
+	}
+	fmt.Println()
+	start := time.Now()
+	for round := range rounds {
+		if err := sleepUntil(ctx, start.Add(time.Duration(round)*interval)); err != nil {
 			return err
 		}
-		if got.Status != 200 || got.Limit != a.limit || got.Remaining != burst-1-i {
-			return fmt.Errorf("request %d of %d: got %d with limit %q and %d remaining, want 200 with limit %q and %d remaining; "+
-				"was envoy/rules.yaml changed?", i+1, burst, got.Status, got.Limit, got.Remaining, a.limit, burst-1-i)
+		fmt.Printf("  %6.1f", time.Since(start).Seconds())
+		for _, a := range acts {
+			got, err := a.send(ctx, envoy)
+			if err != nil {
+				return err
+			}
+			if round < burst && got.Status != 200 {
+				return fmt.Errorf("%s: request %d has status %d, want 200; was envoy/rules.yaml changed?", a.action, round+1, got.Status)
+			}
+			fmt.Printf("  %s", cell(got))
 		}
+		fmt.Println()
 	}
-	denied, err := a.send(ctx, envoy)
-	if err != nil {
-		return err
+	fmt.Println()
+	results := make(chan error, len(acts))
+	for _, a := range acts {
+		go func() { results <- a.obey(ctx, envoy) }()
 	}
-	if denied.Status != 429 || denied.Limit != a.limit || denied.Remaining != 0 || denied.RetryAfter < 1 {
-		return fmt.Errorf("one more than the limit: want 429 with limit %q, 0 remaining and a retry-after", a.limit)
-	}
-	fmt.Printf("  told to wait %d s, waiting ...\n", denied.RetryAfter)
-	if err := denied.Wait(ctx); err != nil {
-		return err
-	}
-	got, err := a.send(ctx, envoy)
-	if err == nil && got.Status != 200 {
-		err = fmt.Errorf("waited %d s as told: want 200", denied.RetryAfter)
+	var err error
+	for range acts {
+		err = errors.Join(err, <-results)
 	}
 	return err
 }
 
-// send sends one request and prints what came back.
+// obey sends requests until one is denied, waits for its retry-after, and expects the next request to be admitted.
+func (a act) obey(ctx context.Context, envoy *harness.Envoy) error {
+	var denied harness.Answer
+	for range 2 * burst {
+		var err error
+		if denied, err = a.send(ctx, envoy); err != nil {
+			return err
+		}
+		if denied.Status == 429 {
+			break
+		}
+	}
+	if denied.Status != 429 || denied.RetryAfter < 1 {
+		return fmt.Errorf("%s: %d requests at once: the last is %+v, want status 429 with retry-after", a.action, 2*burst, denied)
+	}
+	if err := denied.Wait(ctx); err != nil {
+		return err
+	}
+	got, err := a.send(ctx, envoy)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  %s (%s): denied with retry-after %d s; after that wait: %d\n", a.action, a.rule, denied.RetryAfter, got.Status)
+	if got.Status != 200 {
+		return fmt.Errorf("%s: status %d after the wait of %d s, want 200", a.action, got.Status, denied.RetryAfter)
+	}
+	return nil
+}
+
+// send sends one request.
 func (a act) send(ctx context.Context, envoy *harness.Envoy) (harness.Answer, error) {
 	got, err := envoy.Do(ctx, "demo", a.action)
-	if err == nil {
-		line := fmt.Sprintf("  %-6d  %-17s  %-21s  %-17s  %s", got.Status, got.Limit, number(got.Remaining), number(got.Reset), number(got.RetryAfter))
-		fmt.Println(strings.TrimRight(line, " "))
+	if err == nil && got.Limit != a.limit {
+		err = fmt.Errorf("x-ratelimit-limit is %q, want %q; was envoy/rules.yaml changed?", got.Limit, a.limit)
 	}
-	return got, err
+	if err != nil {
+		return got, fmt.Errorf("%s: %w", a.action, err)
+	}
+	return got, nil
 }
 
-// number prints a header's value; -1 stands for a header that is not there.
-func number(n int) string {
-	if n < 0 {
-		return ""
+// cell returns a cell of the table, 20 columns wide. A 429 is red on a terminal.
+func cell(got harness.Answer) string {
+	if got.Status == 429 {
+		text := fmt.Sprintf("%-20s", fmt.Sprintf("%d  wait %d s", got.Status, got.RetryAfter))
+		if coloured() {
+			return "\x1b[31m" + text + "\x1b[0m"
+		}
+		return text
 	}
-	return strconv.Itoa(n)
+	return fmt.Sprintf("%-20s", fmt.Sprintf("%d  %d left", got.Status, got.Remaining))
 }
 
-// ifFree is port if nothing listens on it, else 0.
+// coloured reports whether the output is a terminal and NO_COLOR is not set.
+func coloured() bool {
+	info, err := os.Stdout.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == ""
+}
+
+func sleepUntil(ctx context.Context, t time.Time) error {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// ifFree returns port if it is free, and otherwise 0.
 func ifFree(port int) int {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -223,11 +284,11 @@ func ifFree(port int) int {
 	return port
 }
 
-// stopped ends a server, which is an error unless it ends well.
+// stopped stops a server. It returns an error unless the exit code is 0.
 func stopped(name string, p *harness.Process) error {
 	code, err := p.Stop()
 	if err == nil && code != 0 {
-		err = fmt.Errorf("%s ended with exit code %d; the end of its log:\n%s", name, code, p.Tail())
+		err = fmt.Errorf("%s stopped with exit code %d; its last log lines:\n%s", name, code, p.Tail())
 	}
 	return err
 }
