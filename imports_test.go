@@ -52,10 +52,10 @@ var mayImport = []struct{ pkg, may, why string }{
 	{"e2e/demo", "e2e/harness internal/redistest", "what make demo runs"},
 	{"e2e/seeds", "", "tests alone"},
 	{"e2e/faults", "", "tests alone"},
-	{"bench", "bench/client e2e/harness", "processes, known by their command lines alone"},
-	{"bench/client", "internal/socket", "it knows the wire, and no server"},
+	{"bench", "internal/loadclient e2e/harness", "processes, known by their command lines alone"},
+	{"internal/loadclient", "internal/socket", "it knows the wire, and no server"},
 	{"bench/bare", "", "what Weir is measured against is none of it"},
-	{"bench/load", "bench/client", "the client by itself"},
+	{"bench/load", "internal/loadclient", "the client by itself"},
 	{"tools/faults", "", "checks the suite"},
 }
 

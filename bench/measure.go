@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/weir-rls/weir/bench/client"
+	"github.com/weir-rls/weir/internal/loadclient"
 )
 
 // A measurement is one run of one subject under one load. CPU times are user and system time per request.
@@ -120,7 +120,7 @@ func measure(ctx context.Context, b binaries, s subject, l load, rate float64, d
 	}
 	var before, after usage
 	var beforeErr, afterErr error
-	r, err := client.Run(ctx, client.Options{
+	r, err := loadclient.Run(ctx, loadclient.Options{
 		Addr: up.addr, Request: l.request, Users: l.users, Conns: l.conns, InFlight: l.inflight, Rate: rate,
 		WarmUp: d.warmUp, Duration: d.duration,
 		Begin: func() { before, beforeErr = up.begin(ctx) },
@@ -161,8 +161,8 @@ func measure(ctx context.Context, b binaries, s subject, l load, rate float64, d
 // fill sends requests of all users in turn, several users in each request.
 func fill(ctx context.Context, addr string, l load) error {
 	const at, most = 20, 30 * time.Minute
-	r, err := client.Run(ctx, client.Options{
-		Addr: addr, Request: l.request.Repeated(at), Users: client.InTurn(l.fill), Conns: 4, InFlight: 4,
+	r, err := loadclient.Run(ctx, loadclient.Options{
+		Addr: addr, Request: l.request.Repeated(at), Users: loadclient.InTurn(l.fill), Conns: 4, InFlight: 4,
 		Count: uint64(l.fill*max(l.times, 1)+at-1) / at, Duration: most,
 	})
 	switch {

@@ -1,6 +1,6 @@
 package main
 
-import "github.com/weir-rls/weir/bench/client"
+import "github.com/weir-rls/weir/internal/loadclient"
 
 // A row is one load on several servers.
 type row struct {
@@ -14,8 +14,8 @@ type row struct {
 // A load describes the requests sent to each subject.
 type load struct {
 	x        float64
-	request  *client.Request
-	users    *client.Users
+	request  *loadclient.Request
+	users    *loadclient.Users
 	conns    int
 	inflight int
 	atBest   bool // send at the rate that envoyproxy/ratelimit reaches in row "one", without waiting for answers
@@ -36,7 +36,7 @@ const tenThousand = 10_000
 // asked returns the load of the first row: 4 connections with 16 requests in flight on each, one descriptor of two entries and
 // 10,000 users with equal probability. Other rows change one thing.
 func asked(change func(l *load)) load {
-	l := load{request: client.Decide(domain, action(0)), users: client.Uniform(tenThousand), conns: 4, inflight: 16}
+	l := load{request: loadclient.Decide(domain, action(0)), users: loadclient.Uniform(tenThousand), conns: 4, inflight: 16}
 	if change != nil {
 		change(&l)
 	}
@@ -50,19 +50,19 @@ func rows() []row {
 			name: "one", title: "One descriptor", subjects: both, cases: single(nil),
 		}, {
 			name: "five", title: "Five descriptors", subjects: both,
-			cases: single(func(l *load) { l.request = client.Decide(domain, firstActions(5)...) }),
+			cases: single(func(l *load) { l.request = loadclient.Decide(domain, firstActions(5)...) }),
 		}, {
 			name: "over", title: "All over limit", subjects: both,
 			cases: single(func(l *load) {
 				// Each user has used its one hit and has received one denial.
-				l.request, l.fill, l.times = client.Decide(domain, once), tenThousand, 2
+				l.request, l.fill, l.times = loadclient.Decide(domain, once), tenThousand, 2
 			}),
 		}, {
 			name: "hot", title: "One hot key", subjects: both,
-			cases: single(func(l *load) { l.users = client.Uniform(1) }),
+			cases: single(func(l *load) { l.users = loadclient.Uniform(1) }),
 		}, {
 			name: "zipf", title: "A Zipf mix: the exponent is 1", subjects: both,
-			cases: single(func(l *load) { l.users = client.Zipf(tenThousand, 1) }),
+			cases: single(func(l *load) { l.users = loadclient.Zipf(tenThousand, 1) }),
 		}, {
 			name: "single", title: "One at a time", subjects: both,
 			cases: single(func(l *load) { l.conns, l.inflight = 1, 1 }),
@@ -72,7 +72,7 @@ func rows() []row {
 		}, {
 			name: "envoy", title: "Through a real Envoy with one worker", subjects: append([]subject{bare}, few...),
 			cases: single(func(l *load) {
-				l.request, l.inflight, l.options.proxy = client.Get(action(0)), 8, true
+				l.request, l.inflight, l.options.proxy = loadclient.Get(action(0)), 8, true
 			}),
 		},
 	}
@@ -96,23 +96,23 @@ func scaleRows() []row {
 		{
 			name: "keys", title: "The number of keys", x: "keys", subjects: few[:2],
 			cases: across([]float64{1e3, 1e4, 1e5, 1e6, 1e7}, func(l *load, x float64) {
-				l.request, l.fill, l.users = client.Decide(domain, daily), int(x), client.Uniform(int(x))
+				l.request, l.fill, l.users = loadclient.Decide(domain, daily), int(x), loadclient.Uniform(int(x))
 				// Raise Weir's own bounds above the number of keys, and bound the heap to the machine.
 				l.options.env = []string{"MEMORY_MAX_KEYS=20000000", "MEMORY_MAX_BYTES=17179869184", "GOMEMLIMIT=8GiB"}
 			}),
 		}, {
 			name: "rules", title: "The number of rules", x: "rules", subjects: few,
 			cases: across([]float64{10, 1e2, 1e3, 1e4, 1e5}, func(l *load, x float64) {
-				l.users, l.options.users = client.Uniform(1e5), int(x)
+				l.users, l.options.users = loadclient.Uniform(1e5), int(x)
 			}),
 		}, {
 			name: "descriptors", title: "The number of descriptors", x: "descriptors", subjects: few,
 			cases: across([]float64{1, 2, 5, 10, 20}, func(l *load, x float64) {
-				l.request = client.Decide(domain, firstActions(int(x))...)
+				l.request = loadclient.Decide(domain, firstActions(int(x))...)
 			}),
 		}, {
 			name: "skew", title: "The skew of users: Zipf's exponent, from uniform (0) to nearly one user (10)", x: "exponent", subjects: few,
-			cases: across([]float64{0, 0.9, 1.2, 10}, func(l *load, x float64) { l.users = client.Zipf(tenThousand, x) }),
+			cases: across([]float64{0, 0.9, 1.2, 10}, func(l *load, x float64) { l.users = loadclient.Zipf(tenThousand, x) }),
 		}, {
 			name: "settings", title: "Settings of envoyproxy/ratelimit", subjects: settings, cases: []load{asked(nil)},
 		}, {

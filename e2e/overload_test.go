@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	load "github.com/weir-rls/weir/bench/client"
 	"github.com/weir-rls/weir/e2e/harness"
+	load "github.com/weir-rls/weir/internal/loadclient"
 )
 
 var overloadFor = flag.Duration("overload-for", 300*time.Millisecond, "how long each load of TestOverload lasts")

@@ -23,8 +23,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	load "github.com/weir-rls/weir/bench/client"
 	"github.com/weir-rls/weir/e2e/harness"
+	load "github.com/weir-rls/weir/internal/loadclient"
 )
 
 var rollingRate = flag.Int("rolling-rate", 200, "requests a second through each Envoy while replicas are replaced")

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-rls/weir/bench/client"
+	"github.com/weir-rls/weir/internal/loadclient"
 )
 
 func main() {
@@ -26,7 +26,7 @@ func main() {
 }
 
 func run() error {
-	o := client.Options{}
+	o := loadclient.Options{}
 	flag.StringVar(&o.Addr, "addr", "127.0.0.1:8081", "the server's gRPC, host:port")
 	flag.IntVar(&o.Conns, "conns", 4, "connections")
 	flag.IntVar(&o.InFlight, "inflight", 16, "requests under way on each; with -rate the most that may be, 0: 1024")
@@ -43,17 +43,17 @@ func run() error {
 	if *users < 1 || flag.NArg() > 0 {
 		return errors.New("want at least one user, and no arguments")
 	}
-	o.Users = client.Uniform(*users)
+	o.Users = loadclient.Uniform(*users)
 	if *zipf > 0 {
-		o.Users = client.Zipf(*users, *zipf)
+		o.Users = loadclient.Zipf(*users, *zipf)
 	}
-	o.Request = client.Decide(*domain, strings.Split(*actions, ",")...)
+	o.Request = loadclient.Decide(*domain, strings.Split(*actions, ",")...)
 	if *proxy {
-		o.Request = client.Get(*actions)
+		o.Request = loadclient.Get(*actions)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	r, err := client.Run(ctx, o)
+	r, err := loadclient.Run(ctx, o)
 	if err != nil {
 		return err
 	}

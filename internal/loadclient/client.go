@@ -1,10 +1,10 @@
-// Package client is a load generator for Envoy's RateLimitService, and for an HTTP/2 proxy in front of a service. It uses
+// Package loadclient is a load generator for Envoy's RateLimitService, and for an HTTP/2 proxy in front of a service. It uses
 // little CPU, because it often shares a machine with the server under test.
 //
 // It writes HTTP/2 frames from templates, all due frames in one write. It decodes only whether a request was allowed. It
 // allocates nothing per request. It is not a general client: it supports one message per request, responses of less than
 // 1 MB, no TLS and no CONTINUATION frames.
-package client
+package loadclient
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package client_test
+package loadclient_test
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/weir-rls/weir/bench/client"
+	"github.com/weir-rls/weir/internal/loadclient"
 )
 
 // A server is an ordinary grpc-go server that records its requests by user.
@@ -114,9 +114,9 @@ func evens(user string) (ratelimitv3.RateLimitResponse_Code, error) {
 	return ratelimitv3.RateLimitResponse_OK, nil
 }
 
-func load(t *testing.T, o client.Options) *client.Result {
+func load(t *testing.T, o loadclient.Options) *loadclient.Result {
 	t.Helper()
-	r, err := client.Run(t.Context(), o)
+	r, err := loadclient.Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,8 +130,8 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 		t.Run(fmt.Sprintf("rate %v", rate), func(t *testing.T) {
 			t.Parallel()
 			s := start(t, evens)
-			r := load(t, client.Options{
-				Addr: s.addr, Request: client.Decide("d", "a"), Users: client.InTurn(10),
+			r := load(t, loadclient.Options{
+				Addr: s.addr, Request: loadclient.Decide("d", "a"), Users: loadclient.InTurn(10),
 				Conns: 3, InFlight: 8, Rate: rate, Duration: 500 * time.Millisecond,
 			})
 			// Answers before and after measuring are not counted.
@@ -153,7 +153,7 @@ func TestTheRateIsKept(t *testing.T) {
 	t.Parallel()
 	s := start(t, allow)
 	const rate, seconds = 1000, 1
-	r := load(t, client.Options{Addr: s.addr, Request: client.Decide("d", "a"), Conns: 2, Rate: rate, Duration: seconds * time.Second})
+	r := load(t, loadclient.Options{Addr: s.addr, Request: loadclient.Decide("d", "a"), Conns: 2, Rate: rate, Duration: seconds * time.Second})
 	if n := r.Requests(); n < rate*seconds/2 || n > rate*seconds*3/2 {
 		t.Errorf("%d requests in %d s, want %d", n, seconds, rate*seconds)
 	}
@@ -168,7 +168,7 @@ func TestRequestsAtARateShareWrites(t *testing.T) {
 	}
 	reads := &atomic.Int64{}
 	s := startOn(t, countingListener{l, reads}, allow)
-	r := load(t, client.Options{Addr: s.addr, Request: client.Decide("d", "a"), Rate: 20_000, Duration: 500 * time.Millisecond})
+	r := load(t, loadclient.Options{Addr: s.addr, Request: loadclient.Decide("d", "a"), Rate: 20_000, Duration: 500 * time.Millisecond})
 	if n := reads.Load(); r.Errors > 0 || uint64(n) > s.total()/4 {
 		t.Errorf("%d requests in %d writes or more, want at least 4 in each; %d errors (%s)", s.total(), n, r.Errors, r.Error)
 	}
@@ -179,9 +179,9 @@ func TestWhatIsAsked(t *testing.T) {
 	t.Parallel()
 	for _, spread := range []bool{false, true} {
 		s := start(t, allow)
-		request := client.Decide("a domain", "read", "write", strings.Repeat("long ", 60))
+		request := loadclient.Decide("a domain", "read", "write", strings.Repeat("long ", 60))
 		request.Spread = spread
-		load(t, client.Options{Addr: s.addr, Request: request, Users: client.InTurn(3), Duration: 20 * time.Millisecond})
+		load(t, loadclient.Options{Addr: s.addr, Request: request, Users: loadclient.InTurn(3), Duration: 20 * time.Millisecond})
 		var got []string
 		for _, d := range s.last.GetDescriptors() {
 			e := d.GetEntries()
@@ -207,19 +207,19 @@ func TestUsersComeAsOftenAsTheyShould(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
-		users    *client.Users
+		users    *loadclient.Users
 		min, max float64 // of the first user's share
 	}{
-		{"alike", client.Uniform(10), 0.05, 0.15},
-		{"in turn", client.InTurn(10), 0.09, 0.11},
-		{"Zipf 1", client.Zipf(10, 1), 0.25, 0.45}, // 1 / (1 + 1/2 + ... + 1/10) = 0.341
-		{"one", client.Uniform(1), 1, 1},
+		{"alike", loadclient.Uniform(10), 0.05, 0.15},
+		{"in turn", loadclient.InTurn(10), 0.09, 0.11},
+		{"Zipf 1", loadclient.Zipf(10, 1), 0.25, 0.45}, // 1 / (1 + 1/2 + ... + 1/10) = 0.341
+		{"one", loadclient.Uniform(1), 1, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := start(t, allow)
-			load(t, client.Options{
-				Addr: s.addr, Request: client.Decide("d", "a"), Users: c.users, InFlight: 32, Duration: time.Second,
+			load(t, loadclient.Options{
+				Addr: s.addr, Request: loadclient.Decide("d", "a"), Users: c.users, InFlight: 32, Duration: time.Second,
 			})
 			part := float64(s.requests["user-00000000"]) / float64(s.total())
 			if part < c.min || part > c.max {
@@ -246,8 +246,8 @@ func TestErrorsAreCounted(t *testing.T) {
 			}
 			return ratelimitv3.RateLimitResponse_OK, nil
 		})
-		r := load(t, client.Options{
-			Addr: s.addr, Request: client.Decide("d", "a"), Users: client.InTurn(2), InFlight: 4, Duration: 200 * time.Millisecond,
+		r := load(t, loadclient.Options{
+			Addr: s.addr, Request: loadclient.Decide("d", "a"), Users: loadclient.InTurn(2), InFlight: 4, Duration: 200 * time.Millisecond,
 		})
 		if want := s.requests["user-00000001"]; r.OK == 0 || r.Errors != want {
 			t.Errorf("%d OK, %d errors, want %d", r.OK, r.Errors, want)
@@ -269,7 +269,7 @@ func TestAConnectionThatEndsIsAnError(t *testing.T) {
 		}
 		return ratelimitv3.RateLimitResponse_OK, nil
 	})
-	r := load(t, client.Options{Addr: s.addr, Request: client.Decide("d", "a"), InFlight: 4, Duration: 10 * time.Second})
+	r := load(t, loadclient.Options{Addr: s.addr, Request: loadclient.Decide("d", "a"), InFlight: 4, Duration: 10 * time.Second})
 	if r.OK == 0 || r.Errors == 0 || r.Error == "" || r.Elapsed > 8*time.Second {
 		t.Errorf("%d OK, %d errors (%q) in %v", r.OK, r.Errors, r.Error, r.Elapsed)
 	}
@@ -286,8 +286,8 @@ func TestALatencyCountsFromWhenARequestWasDue(t *testing.T) {
 		time.Sleep(pause - time.Since(began)) // all requests that are due within the pause
 		return ratelimitv3.RateLimitResponse_OK, nil
 	})
-	r := load(t, client.Options{
-		Addr: s.addr, Request: client.Decide("d", "a"), Rate: 500, InFlight: 2, Duration: 2 * pause,
+	r := load(t, loadclient.Options{
+		Addr: s.addr, Request: loadclient.Decide("d", "a"), Rate: 500, InFlight: 2, Duration: 2 * pause,
 	})
 	if p75 := r.Latency.Quantile(0.75); p75 < pause/4 {
 		t.Errorf("p75 is %v, where the server stood still for half of the time, %v", p75, pause)
@@ -333,8 +333,8 @@ func TestAProxyIsAsked(t *testing.T) {
 		}
 		fmt.Fprintln(w, "an answer")
 	})
-	r := load(t, client.Options{
-		Addr: addr, Request: client.Get("login"), Users: client.InTurn(4), InFlight: 4, Duration: 200 * time.Millisecond,
+	r := load(t, loadclient.Options{
+		Addr: addr, Request: loadclient.Get("login"), Users: loadclient.InTurn(4), InFlight: 4, Duration: 200 * time.Millisecond,
 	})
 	if r.Over == 0 || r.Errors == 0 || r.OK < r.Over || !strings.Contains(r.Error, ":status: 502") {
 		t.Errorf("%d OK, %d over limit, %d errors (%q)", r.OK, r.Over, r.Errors, r.Error)
@@ -354,8 +354,8 @@ func TestAStreamThatIsResetIsAnError(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	})
-	r := load(t, client.Options{
-		Addr: addr, Request: client.Get("login"), Users: client.InTurn(2), InFlight: 4, Duration: 200 * time.Millisecond,
+	r := load(t, loadclient.Options{
+		Addr: addr, Request: loadclient.Get("login"), Users: loadclient.InTurn(2), InFlight: 4, Duration: 200 * time.Millisecond,
 	})
 	if want := resets.Load(); r.OK == 0 || r.Errors != want || !strings.Contains(r.Error, "reset") {
 		t.Errorf("%d OK, %d errors (%q), want %d", r.OK, r.Errors, r.Error, want)
@@ -402,7 +402,7 @@ func TestTheWindowIsKept(t *testing.T) {
 			}
 		}
 	})
-	r := load(t, client.Options{Addr: l.Addr().String(), Request: client.Decide("d", "a"), InFlight: 2, Duration: 20 * time.Second})
+	r := load(t, loadclient.Options{Addr: l.Addr().String(), Request: loadclient.Decide("d", "a"), InFlight: 2, Duration: 20 * time.Second})
 	serving.Wait()
 	if data > window || data < window-200 || r.Errors != requests {
 		t.Errorf("%d bytes in %d requests were sent, want %d; %d errors", data, requests, window, r.Errors)
@@ -424,7 +424,7 @@ func TestNobodyToAsk(t *testing.T) {
 		}
 	}()
 	for _, addr := range []string{l.Addr().String(), "127.0.0.1:1"} {
-		if r, err := client.Run(t.Context(), client.Options{Addr: addr, Request: client.Get("a"), Duration: time.Second}); err == nil {
+		if r, err := loadclient.Run(t.Context(), loadclient.Options{Addr: addr, Request: loadclient.Get("a"), Duration: time.Second}); err == nil {
 			t.Errorf("%s: %+v, want an error", addr, r)
 		}
 	}
