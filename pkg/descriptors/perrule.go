@@ -7,20 +7,23 @@ import "sync/atomic"
 type PerRule[T any] struct{ current atomic.Pointer[perRule[T]] }
 
 type perRule[T any] struct {
-	rules *Rules
-	of    []atomic.Pointer[T] // by the number of the rule
+	rules *chunks
+	of    []atomic.Pointer[T] // by the number of the rule, less 1
 }
 
 // Reset forgets all pointers, and makes room for the rules given.
 func (p *PerRule[T]) Reset(rules *Rules) {
-	_, n := rules.Counts()
-	p.current.Store(&perRule[T]{rules, make([]atomic.Pointer[T], n)})
+	if rules == nil || rules.chunks == nil {
+		p.current.Store(nil)
+		return
+	}
+	p.current.Store(&perRule[T]{rules.chunks, make([]atomic.Pointer[T], rules.chunks.n)})
 }
 
 // Of returns the pointer of a rule, to load and to store; nil if the rule is not one of the rules of the last Reset.
 func (p *PerRule[T]) Of(rule *Rule) *atomic.Pointer[T] {
 	c := p.current.Load()
-	if c == nil || c.rules.chunks.at(rule.number) != rule {
+	if c == nil || c.rules.at(rule.number) != rule {
 		return nil
 	}
 	return &c.of[rule.number-1]

@@ -64,7 +64,11 @@ func (r *reader) parameter(f field, p *parameter) string {
 	case limiters.Duration:
 		return r.duration(f, p)
 	default:
-		return strconv.FormatInt(r.number(f, p.Min, p.Max, 0), 10)
+		n := r.number(f, p.Min, p.Max, p.Min-1)
+		if n < p.Min {
+			return ""
+		}
+		return strconv.FormatInt(n, 10)
 	}
 }
 

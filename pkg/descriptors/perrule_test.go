@@ -1,0 +1,39 @@
+package descriptors_test
+
+import (
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+func TestPerRuleHoldsPointersOfTheLastReset(t *testing.T) {
+	const text = "domain: d\ndescriptors:\n" +
+		"- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n" +
+		"- {key: b, rate_limit: {unit: day, requests_per_unit: 1}}\n"
+	before, after := parse(t, text), parse(t, text)
+	find := func(rules *descriptors.Rules, key string) *descriptors.Rule {
+		return rules.Match("d", entries(key+"=1"))
+	}
+	var cache descriptors.PerRule[string]
+	if cache.Of(find(before, "a")) != nil {
+		t.Error("a pointer before the first Reset")
+	}
+	cache.Reset(before)
+	for _, key := range []string{"a", "b"} {
+		cache.Of(find(before, key)).Store(&key)
+	}
+	if a, b := cache.Of(find(before, "a")).Load(), cache.Of(find(before, "b")).Load(); *a != "a" || *b != "b" {
+		t.Errorf("%s, %s", *a, *b)
+	}
+	if cache.Of(find(after, "a")) != nil {
+		t.Error("a pointer of rules that are not in force")
+	}
+	cache.Reset(after)
+	if cache.Of(find(before, "a")) != nil || cache.Of(find(after, "a")).Load() != nil {
+		t.Error("a pointer survived a Reset")
+	}
+	cache.Reset(nil)
+	if cache.Of(find(after, "a")) != nil {
+		t.Error("a pointer without rules")
+	}
+}
