@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/rls"
 )
 
 const denialsHelp = "Denials by limit, peeks included. A request that several limits deny counts once for each. enforced is false " +
@@ -15,13 +16,24 @@ func newDenials() *counterMap {
 	return newCounterMap("weir_denials_total", denialsHelp, "domain", "rule", "limit", "enforced")
 }
 
-// countDenial counts the denial by limit i of a descriptor.
-func (m *Metrics) countDenial(d *decide.Decision, i int, enforced bool) {
-	limit := overrideLimit
-	if !d.Override {
-		limit = limitLabel(d.Limits, i)
+// countDenials counts the limits of a descriptor that deny it.
+func (m *Metrics) countDenials(a *rls.Observation, d *decide.Decision) {
+	for i := range d.Verdicts {
+		if v := &d.Verdicts[i]; !v.Allowed && v.Err == nil {
+			m.denials.add(labelSet{d.Domain, d.RuleName(), limitOf(d, i), strconv.FormatBool(enforced(a, d))}, 1)
+		}
 	}
-	m.denials.add(labelSet{d.Domain, d.RuleName(), limit, strconv.FormatBool(enforced)}, 1)
+}
+
+// enforced reports whether a denial by a descriptor's limits is part of the response.
+func enforced(a *rls.Observation, d *decide.Decision) bool { return a.Denied && !d.Shadow }
+
+// limitOf returns the label of limit i of a descriptor.
+func limitOf(d *decide.Decision, i int) string {
+	if d.Override {
+		return overrideLimit
+	}
+	return limitLabel(d.Limits, i)
 }
 
 // overrideLimit is the limit label of limits that came with a request.

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -98,6 +102,25 @@ func TestReloadDropsSeriesOfRemovedLimitsAndDomains(t *testing.T) {
 	expectDenials(t, m)
 	if n := testutil.CollectAndCount(m.unmatched); n != 0 {
 		t.Errorf("%d series of unmatched descriptors of a domain without rules", n)
+	}
+}
+
+// Only the level debug shows which user is denied.
+func TestDenialsAreLoggedAtDebugOnly(t *testing.T) {
+	o := observed(loaded(t, twoLimits), 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})
+	o.Decisions[0].Entries = []descriptors.Entry{{Key: "user", Value: "alice"}}
+	for level, want := range map[zapcore.Level]int{zapcore.InfoLevel: 0, zapcore.DebugLevel: 1} {
+		core, logs := observer.New(level)
+		AnswerLog(zap.New(core))(o)
+		if logs.Len() != want {
+			t.Errorf("at level %v: %v", level, logs.All())
+		}
+		for _, line := range logs.All() {
+			got := line.ContextMap()
+			if got["rule"] != "user" || got["limit"] != "burst" || got["enforced"] != true || !slices.Equal(got["entries"].([]any), []any{"user=alice"}) {
+				t.Errorf("%v", got)
+			}
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -48,16 +49,17 @@ func StoreLog(log *zap.Logger) func(lost bool, err error) {
 }
 
 // AnswerLog returns a function that logs requests that were not decided: at most one line a second for each gRPC code. At
-// level debug it also logs the keys of descriptors that no rule limits.
+// level debug it also logs denials, and the keys of descriptors that no rule limits: one line of each a second.
 func AnswerLog(log *zap.Logger) func(*rls.Observation) {
-	unmatched := oncePerSecond(log)
+	debug := oncePerSecond(log)
 	var sampled [codes.Unauthenticated + 1]*zap.Logger
 	for code := range sampled {
 		sampled[code] = oncePerSecond(log)
 	}
 	return func(a *rls.Observation) {
 		if log.Core().Enabled(zap.DebugLevel) {
-			logUnmatched(unmatched, a)
+			logUnmatched(debug, a)
+			logDenials(debug, a)
 		}
 		if a.Err == nil {
 			return
@@ -86,4 +88,27 @@ func logUnmatched(log *zap.Logger, a *rls.Observation) {
 		}
 		log.Debug("no rule limits this descriptor", zap.String("domain", a.Domain), zap.Strings("keys", keys))
 	}
+}
+
+// logDenials logs the limits that denied a request, and the descriptors with their values: an operator needs these to see which
+// user is denied.
+func logDenials(log *zap.Logger, a *rls.Observation) {
+	for i := range a.Decisions {
+		d := &a.Decisions[i]
+		for j := range d.Verdicts {
+			if v := &d.Verdicts[j]; v.Allowed || v.Err != nil {
+				continue
+			}
+			log.Debug("request denied", zap.String("domain", d.Domain), zap.String("rule", d.RuleName()),
+				zap.String("limit", limitOf(d, j)), zap.Bool("enforced", enforced(a, d)), zap.Strings("entries", texts(d.Entries)))
+		}
+	}
+}
+
+func texts(entries []descriptors.Entry) []string {
+	all := make([]string, len(entries))
+	for i, e := range entries {
+		all[i] = e.Key + "=" + e.Value
+	}
+	return all
 }

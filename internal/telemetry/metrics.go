@@ -111,11 +111,7 @@ func (m *Metrics) Answered(a *rls.Observation) {
 		if d.Hits > 0 && len(d.Verdicts) > 0 {
 			m.countHits(d)
 		}
-		for j := range d.Verdicts {
-			if v := &d.Verdicts[j]; !v.Allowed && v.Err == nil {
-				m.countDenial(d, j, a.Denied && !d.Shadow)
-			}
-		}
+		m.countDenials(a, d)
 	}
 	if unmatched > 0 {
 		m.unmatched.add(labelSet{a.Domain}, uint64(unmatched))
