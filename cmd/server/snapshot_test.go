@@ -118,7 +118,7 @@ func TestASnapshotThatIsRefusedIsKeptAside(t *testing.T) {
 	newer := bytes.Clone(good)
 	newer[8]++
 	for why, b := range map[string][]byte{
-		"torn": good[:len(good)-1], "not a snapshot": []byte("dear diary"), "another version": newer,
+		"the snapshot is damaged": good[:len(good)-1], "not a snapshot": []byte("dear diary"), "another version": newer,
 	} {
 		write(t, path, string(b))
 		s := snapshotting(t, dir)
