@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Clients that say half of what they begin, and clients that read nothing of what they are answered, hold up nobody else;
-// and when they are gone nothing of theirs is left.
+// Clients that send half a request, and clients that do not read their answers, delay no other client. After they
+// disconnect, Weir holds nothing for them.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	w := startWeir(t, rules(many))
@@ -36,7 +36,7 @@ func TestSlowClients(t *testing.T) {
 			slow = append(slow, conn)
 			_ = conn.SetWriteDeadline(time.Now().Add(10 * time.Second))
 			if _, err := conn.Write(say); err != nil {
-				t.Logf("not all was taken: %v", err) // Weir has had enough of it
+				t.Logf("not all was taken: %v", err) // Weir closed the connection
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func TestSlowClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A connection has a handful of goroutines, and each of its 128 requests one.
+	// A connection has a few goroutines, and each of its 128 requests has one.
 	if grown := during.resident - before.resident; grown > 256<<20 || during.goroutines > before.goroutines+len(slow)*140 {
 		t.Errorf("from %+v to %+v for %d connections", before, during, len(slow))
 	}
@@ -66,7 +66,7 @@ func TestSlowClients(t *testing.T) {
 	})
 }
 
-// wholeRequests is what a client says that asks so many times and takes no byte of an answer.
+// wholeRequests returns the bytes of a client that sends n requests and reads no answer.
 func wholeRequests(t *testing.T, times int) []byte {
 	t.Helper()
 	var said, block bytes.Buffer

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// Weir is killed and started again in front of a real Envoy, whose user sees what failure_mode_deny says, and no more:
-// requests pass, or are answered with 500. When Weir is back, limits hold as they did.
+// Weir is killed and restarted behind a real Envoy. Meanwhile requests pass or get 500, as failure_mode_deny says. When
+// Weir is back, limits hold as before.
 func TestWeirKilledBehindEnvoy(t *testing.T) {
 	t.Parallel()
 	for _, deny := range []bool{false, true} {
@@ -81,8 +81,8 @@ func TestWeirKilledBehindEnvoy(t *testing.T) {
 	}
 }
 
-// Envoy waits less long than Weir: its user waits as long as Envoy does, and what it gave up on is not charged when Redis
-// goes on.
+// Envoy's timeout is shorter than Weir's: its user waits for Envoy's timeout. Hits that Envoy gave up on are not charged when
+// Redis continues.
 func TestEnvoyGivesUpFirst(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -101,7 +101,7 @@ func TestEnvoyGivesUpFirst(t *testing.T) {
 			t.Errorf("an answer took %v", took)
 		}
 	}
-	// Weir was asked later than Envoy began to wait, and so the time of what it was asked ends later.
+	// Weir received the request after Envoy began to wait, so its deadline is later.
 	sleep(t, timeout)
 	signal(t, redis, syscall.SIGCONT)
 	until(t, "a limit is told again", func() bool { return e.ask(t.Context(), userName(99), "first").limit })
@@ -112,7 +112,7 @@ func TestEnvoyGivesUpFirst(t *testing.T) {
 	}
 }
 
-// An envoy is a real one before a Weir.
+// An envoy is a real Envoy in front of a Weir.
 type envoy struct{ *harness.Envoy }
 
 func startEnvoy(t *testing.T, w *harness.Weir, deny bool, timeout time.Duration) *envoy {
@@ -142,7 +142,7 @@ func startEnvoy(t *testing.T, w *harness.Weir, deny bool, timeout time.Duration)
 	return &envoy{e}
 }
 
-// A visit is what a user saw: limit tells whether Weir was asked.
+// A visit is the response to a user. limit reports whether Weir was asked.
 type visit struct {
 	begin, end time.Time
 	status     int
@@ -157,7 +157,7 @@ func (e *envoy) ask(ctx context.Context, user, action string) visit {
 	return v
 }
 
-// browse sends requests of so many users, one after the other each, until what it returns is called.
+// browse sends requests of that many users, each user one at a time, until the returned function is called.
 func (e *envoy) browse(t *testing.T, users int) (stop func() []visit) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -16,12 +16,12 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// A frozen run is a load before, while and after its Redis stands still.
+// A frozen run is a load before, during and after a freeze of Redis.
 type frozenRun struct {
 	all              answers
 	stopped, goesOn  time.Time
-	before, frozen   answers // due before, and while it stood still
-	afterwards       answers // due after, and a second more
+	before, frozen   answers // due before, and during the freeze
+	afterwards       answers // due after, until one second later
 	back             time.Duration
 	unsent           int64
 	size             size
@@ -30,14 +30,14 @@ type frozenRun struct {
 	secondsOfSilence time.Duration
 }
 
-// The users of a phase are its own, so that what Redis holds in the end tells when it was charged.
+// Each phase has its own users, so the final counters in Redis show the phase of each charge.
 const (
 	beforeUsers = 0
 	frozenUsers = 100_000
 	afterUsers  = 900_000
 )
 
-// freeze puts a load on a server, and stops its Redis with SIGSTOP for a time.
+// freeze puts a load on a server, and stops its Redis with SIGSTOP for some time.
 func freeze(t *testing.T, clients []*client, redis *redistest.Server, weir *harness.Weir) *frozenRun {
 	t.Helper()
 	calm, silence := either(time.Second, 5*time.Second), either(2*time.Second, 30*time.Second)
@@ -82,7 +82,7 @@ func freeze(t *testing.T, clients []*client, redis *redistest.Server, weir *harn
 	return r
 }
 
-// signal stops a server, or lets it go on, and returns once it does.
+// signal stops or continues a server, and returns once that has taken effect.
 func signal(t *testing.T, s *redistest.Server, sig syscall.Signal) {
 	t.Helper()
 	if err := s.Signal(sig); err != nil {
@@ -98,7 +98,7 @@ func signal(t *testing.T, s *redistest.Server, sig syscall.Signal) {
 	})
 }
 
-// Redis stands still: every answer comes in time, nothing grows, and what is answered is what is charged.
+// Redis is frozen: every answer is in time, nothing grows, and the charges match the answers.
 func TestRedisFrozen(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -114,7 +114,7 @@ func TestRedisFrozen(t *testing.T) {
 	if got := r.frozen.of(failed).codes(); got != fmt.Sprintf("map[Unavailable:%d]", len(r.frozen.of(failed))) {
 		t.Errorf("answers were %s, want all UNAVAILABLE", got)
 	}
-	// Nothing waits for Redis: on a busy machine answers are late, but none is as late as Redis.
+	// No answer waits for Redis: on a busy machine answers are late, but none is as late as Redis.
 	if *full {
 		if p := r.all.between(r.stopped, r.goesOn.Add(time.Hour)).within(.999); p > 25*time.Millisecond {
 			t.Errorf("99.9 %% of answers came within %v, want 25ms", p)
@@ -162,7 +162,7 @@ func TestRedisFrozen(t *testing.T) {
 	})
 }
 
-// The same on the incumbent, for the table: with a client that waits, and with one that waits 20 ms as Envoy does.
+// The same with envoyproxy/ratelimit, for the table: with a client that waits, and with one that waits 20 ms like Envoy.
 func TestRedisFrozenBehindTheIncumbent(t *testing.T) {
 	t.Parallel()
 	path := os.Getenv("INCUMBENT")

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// held is what a Redis has counted for each user of the actions window and first, read from its keys themselves. It
-// asks the server alone that it is given, be it a replica or a node of a cluster.
+// held returns the counts in Redis for each user of the actions window and first, read from the keys themselves. It asks
+// only the given server, which may be a replica or a node of a cluster.
 func held(tb testing.TB, addr string) map[counter]int {
 	tb.Helper()
 	c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
@@ -20,7 +20,7 @@ func held(tb testing.TB, addr string) map[counter]int {
 	defer cancel()
 	conn := c.Conn()
 	defer conn.Close()
-	_ = conn.ReadOnly(ctx).Err() // a replica of a cluster answers then; any other refuses the command
+	_ = conn.ReadOnly(ctx).Err() // needed for a replica of a cluster; other servers refuse the command
 	all := map[counter]int{}
 	var cursor uint64
 	for {
@@ -34,7 +34,7 @@ func held(tb testing.TB, addr string) map[counter]int {
 				tb.Fatalf("%s: what is the key %q?", addr, key)
 			}
 			state, err := conn.Get(ctx, key).Result()
-			count, bad := strconv.Atoi(state) // the incumbent's
+			count, bad := strconv.Atoi(state) // of envoyproxy/ratelimit
 			if len(state) == 16 {
 				count, bad = int(binary.BigEndian.Uint64([]byte(state)[8:])), nil
 			}

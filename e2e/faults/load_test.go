@@ -17,8 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A client asks one server. It waits for an answer as long as patience is, far longer than Envoy: how long the server
-// takes is to be seen.
+// A client asks one server. Its timeout is far longer than Envoy's, so that the latency of the server is measured.
 type client struct {
 	conns    []ratelimitv3.RateLimitServiceClient
 	closers  []*grpc.ClientConn
@@ -31,7 +30,7 @@ const patience = time.Minute
 // dial connects to a server until the test ends.
 func dial(tb testing.TB, addr string) *client {
 	tb.Helper()
-	c := dialFor(tb, addr, 4) // a connection has 128 requests under way at most
+	c := dialFor(tb, addr, 4) // a connection has at most 128 concurrent requests
 	tb.Cleanup(c.close)
 	return c
 }
@@ -55,7 +54,7 @@ func (c *client) close() {
 	}
 }
 
-// A counter is what a request charges: that of a user, for an action.
+// A counter is the key that a request charges: a user and an action.
 type counter struct {
 	action string
 	user   int
@@ -73,7 +72,7 @@ func (c counter) request() *ratelimitv3.RateLimitRequest {
 	}}}
 }
 
-// A verdict is how a request was answered.
+// A verdict is the kind of answer to a request.
 type verdict uint8
 
 const (
@@ -82,7 +81,7 @@ const (
 	failed
 )
 
-// ask charges a counter once.
+// ask charges a counter by one hit.
 func (c *client) ask(ctx context.Context, what counter) (verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
@@ -98,36 +97,36 @@ func (c *client) ask(ctx context.Context, what counter) (verdict, error) {
 	}
 }
 
-// An answer is what became of a request.
+// An answer is the outcome of a request.
 type answer struct {
 	counter
-	due, end time.Time // when it was to be sent, and when it was answered
+	due, end time.Time // when it was due, and when it was answered
 	verdict  verdict
 	code     codes.Code
 }
 
 func (a *answer) took() time.Duration { return a.end.Sub(a.due) }
 
-// answers are those of a load, in no order.
+// answers are the answers to a load, in no order.
 type answers []answer
 
-// A load asks for decisions at a rate, whether or not they are answered.
+// A load sends requests at a rate, whether or not they are answered.
 type load struct {
 	clients []*client           // in turn
-	rate    int                 // a second, together
-	most    int                 // under way at once; past it a request is not sent, but counted
-	pick    func(n int) counter // what request n charges
-	forget  bool                // keep no answers, but count them
+	rate    int                 // per second, of all clients
+	most    int                 // concurrent requests; beyond it a request is counted and not sent
+	pick    func(n int) counter // the counter of request n
+	forget  bool                // count the answers and do not keep them
 
 	unsent  atomic.Int64
 	mu      sync.Mutex
-	parts   []answers // each of as many: one that grew would be copied, and everybody waits meanwhile
+	parts   []answers // of equal size: a growing slice would be copied under the lock
 	counted [failed + 1]int
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// start begins to ask. The load ends with the test at the latest.
+// start begins the load. It ends with the test at the latest.
 func (l *load) start(t *testing.T) {
 	t.Helper()
 	if l.most == 0 {
@@ -139,14 +138,14 @@ func (l *load) start(t *testing.T) {
 	t.Cleanup(func() { l.end() })
 }
 
-// end stops asking, waits for what is under way, and returns all answers.
+// end stops the load, waits for open requests, and returns all answers.
 func (l *load) end() answers {
 	l.stop()
 	l.running.Wait()
 	return slices.Concat(l.parts...)
 }
 
-// keep adds an answer. The lock is held.
+// keep adds an answer. The caller holds the lock.
 func (l *load) keep(a answer) {
 	const each = 4096
 	last := len(l.parts) - 1
@@ -192,7 +191,7 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// answered is how many answers there are.
+// answered returns the number of answers.
 func (l *load) answered() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,7 +202,7 @@ func (l *load) answered() int {
 	return n
 }
 
-// that are the answers of which f is true.
+// that returns the answers for which f is true.
 func (all answers) that(f func(a *answer) bool) answers {
 	var some answers
 	for i := range all {
@@ -214,7 +213,7 @@ func (all answers) that(f func(a *answer) bool) answers {
 	return some
 }
 
-// between are the answers to what was due in that time.
+// between returns the answers to requests that were due in that time.
 func (all answers) between(from, to time.Time) answers {
 	return all.that(func(a *answer) bool { return !a.due.Before(from) && a.due.Before(to) })
 }
@@ -223,7 +222,7 @@ func (all answers) of(v verdict) answers {
 	return all.that(func(a *answer) bool { return a.verdict == v })
 }
 
-// by counts them by what they charge.
+// by counts answers by counter.
 func (all answers) by() map[counter]int {
 	n := map[counter]int{}
 	for i := range all {
@@ -232,7 +231,7 @@ func (all answers) by() map[counter]int {
 	return n
 }
 
-// within is the time that the part q of all did not exceed.
+// within returns the latency that the fraction q of all answers did not exceed.
 func (all answers) within(q float64) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -245,8 +244,8 @@ func (all answers) within(q float64) time.Duration {
 	return took[min(int(q*float64(len(took))), len(took)-1)]
 }
 
-// failing is how long after a time more than that part of what was due failed: on a busy machine an answer is late now and
-// then at any time.
+// failing returns how long after a time more than that fraction of the due requests failed. On a busy machine, single answers
+// are late at any time.
 func (all answers) failing(from time.Time, part float64) (d time.Duration) {
 	slice := either(500*time.Millisecond, 100*time.Millisecond)
 	var failures, n []int
@@ -269,7 +268,7 @@ func (all answers) failing(from time.Time, part float64) (d time.Duration) {
 	return d
 }
 
-// codes tells how often each gRPC code came.
+// codes returns the number of answers by gRPC code.
 func (all answers) codes() string {
 	n := map[codes.Code]int{}
 	for i := range all {

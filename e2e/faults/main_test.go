@@ -1,8 +1,9 @@
-// Package faults shows what Weir does while what it stands on fails: real processes are frozen, killed, cut off and
-// restarted under load, and every answer is held against what Redis then holds. It has tests only.
+// Package faults tests Weir while its dependencies fail. Real processes are frozen, killed, disconnected and restarted under
+// load, and every answer is compared with the counters in Redis. It has tests only.
 //
-// As a part of `make test` each test is some seconds long, under a small load, and asserts what holds on a busy machine.
-// `make chaos` runs them at full length, asserts the bounds of docs/failure-modes.md too, and writes there what it measured.
+// As a part of `make test`, each test takes some seconds under a small load, and asserts only bounds that hold on a busy
+// machine. `make chaos` runs the tests at full length, asserts the bounds of docs/failure-modes.md too, and writes the
+// measurements there.
 package faults
 
 import (
@@ -26,7 +27,7 @@ var (
 // built is Weir, built once for all tests.
 var built, removeBuilt = harness.BuildOnce()
 
-// weirBinary is the Weir that is tested.
+// weirBinary returns the path of the Weir under test.
 func weirBinary() (string, error) {
 	if *weir != "" {
 		return *weir, nil
@@ -49,7 +50,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), publish()
 }
 
-// either is what is to be used: in a short run, or in a full one.
+// either returns the first value in a short run, and the second in a full run.
 func either[T any](short, long T) T {
 	if *full {
 		return long

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-// A process with its counters in memory is killed, and another takes its place. Without a snapshot it knows nothing, so
-// that every limit may be spent once more; with one it knows what was charged until the last was saved.
+// A process with its counters in memory is killed and replaced. Without a snapshot, every limit may be spent once more. With a
+// snapshot, the new process has the counters of the last save.
 func TestMemoryKilledAndRestarted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -45,7 +45,7 @@ func TestMemoryKilledAndRestarted(t *testing.T) {
 			again := launchWeir(t, o)
 			t.Cleanup(func() { _, _ = again.Stop() })
 
-			// What was acknowledged and not saved. A save looks at one key after another, and takes a while until it is there.
+			// Acknowledged and not saved. A save visits one key after another, so it takes a while until the file exists.
 			lost := before.of(allowed).that(func(a *answer) bool { return a.end.After(saved.Add(-500 * time.Millisecond)) }).by()
 			all := spend(t, []*client{dial(t, again.GRPC)}, before)
 			admitted, over := all.of(allowed).by(), 0

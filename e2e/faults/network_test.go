@@ -9,8 +9,8 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// Three replicas reach one Redis over networks that delay, cut and halve what they say and hear: whatever is lost, of no
-// counter more is admitted than its limit, and no hit counts twice.
+// Three replicas reach one Redis over networks that delay, cut and halve their traffic. Whatever is lost, no counter admits
+// more than its limit, and no hit counts twice.
 func TestFaultyNetwork(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -19,7 +19,7 @@ func TestFaultyNetwork(t *testing.T) {
 	l := &load{rate: either(600, 3000)}
 	const limit = 30
 	users := l.rate / 100
-	// Each is asked for half as much again as it may, and then others come: whoever is denied asks Redis no more.
+	// Each counter gets 1.5 times its limit, and then other counters follow: denied clients no longer reach Redis.
 	round := users * len(actions) * limit * 3 / 2
 	l.pick = func(n int) counter {
 		return counter{actions[n%len(actions)].name, n/round*users + n/len(actions)%users}
@@ -52,8 +52,8 @@ func TestFaultyNetwork(t *testing.T) {
 	suffered := l.end()
 	all := spend(t, l.clients, suffered)
 
-	// Denied hits count in a window, so what it holds may be more; the other actions hold what was admitted, and at most
-	// what failed besides.
+	// Denied hits count in a window, so its counter may be higher. The counters of the other actions are the admitted hits, plus
+	// at most the failed ones.
 	admitted, unknown, over := all.of(allowed).by(), all.of(failed).by(), 0
 	for c := range all.by() {
 		if n := admitted[c]; n > limit {

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// A row is what was measured of a fault.
+// A row holds the measurements of a fault.
 type row struct {
-	fault      string // a run replaces the row of the same
-	saw        string // what has no column
+	fault      string // a run replaces the row with the same fault
+	saw        string // observations without a column
 	rate       int
-	of, while  answers       // all, and those due while it lasted
-	outage     time.Duration // from when it began until the last error
+	of, while  answers       // all, and those due during the fault
+	outage     time.Duration // from the begin of the fault until the last error
 	size       size          // at most
 	lost, over string        // charges that were acknowledged and lost; admitted above a limit
 	late       string        // charges of hits that had been answered with an error long before
@@ -33,8 +33,7 @@ func tell(r row) {
 	told.rows = append(told.rows, r)
 }
 
-// The part of the page that is made of what was measured stands between these. A row begins with its fault, and a run
-// replaces the rows of the faults that it has tried.
+// These lines enclose the measured part of the page. A row begins with its fault, and a run replaces the rows of its faults.
 const (
 	begin = "<!-- measured: make chaos -->\n"
 	end   = "<!-- end -->\n"
@@ -74,7 +73,7 @@ func short(d time.Duration) string {
 	}
 }
 
-// publish writes what was measured into the page, or logs it where there is none.
+// publish writes the measurements into the page, or logs them if there is no page.
 func publish() error {
 	if len(told.rows) == 0 {
 		return nil
@@ -98,10 +97,10 @@ func publish() error {
 	return os.WriteFile(*page, []byte(text), 0o644)
 }
 
-// besides parts the name of a fault from what is told of it in words.
+// besides separates the name of a fault from its observations.
 const besides = " — "
 
-// replaced is a page with these lines in the place of those of the same faults, or after them.
+// replaced returns the page with these lines instead of those of the same faults, or after them.
 func replaced(text string, lines []string) (string, error) {
 	before, rest, found := strings.Cut(text, begin)
 	old, after, ends := strings.Cut(rest, end)

@@ -10,14 +10,14 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// What on_store_error: local admits in one replica of two, of a limit of 60: docs/rules.md has the table.
+// The share of one replica of two under a limit of 60, from the table of docs/rules.md.
 const (
 	policyLimit = 60
 	shareOf2    = 43
 )
 
-// Two replicas lose their Redis under load. Nobody is told of an error: who is to pass passes, who is to be denied is denied,
-// and who is limited locally passes no more often than the shares say. When Redis is back it decides again, by itself.
+// Two replicas lose their Redis under load. No answer is an error: rules with allow admit, rules with deny refuse, and rules
+// with local admit at most the shares. When Redis is back, it decides again without any action.
 func TestOnStoreErrorUnderLoad(t *testing.T) {
 	t.Parallel()
 	policies := []string{"allow", "deny", "local"}
@@ -31,7 +31,7 @@ func TestOnStoreErrorUnderLoad(t *testing.T) {
 	env := patiently(append(onRedis(redis.Addr), "REPLICAS=2")...)
 	l := &load{rate: either(600, 3000)}
 	users := l.rate / 60
-	l.pick = func(n int) counter { return counter{policies[n/2%3], n / 6 % users} } // each user at both replicas
+	l.pick = func(n int) counter { return counter{policies[n/2%3], n / 6 % users} } // each user reaches both replicas
 	first := startWeir(t, text.String(), env...)
 	l.clients = []*client{dial(t, first.GRPC), dial(t, startWeir(t, text.String(), env...).GRPC)}
 	mode := func(name string) float64 {
@@ -59,7 +59,7 @@ func TestOnStoreErrorUnderLoad(t *testing.T) {
 	if p := while.within(.999); *full && p > 25*time.Millisecond {
 		t.Errorf("99.9 %% of answers came within %v, want 25ms", p)
 	}
-	// What was under way when Redis stopped may still be Redis' own.
+	// Requests that were open when Redis stopped may still be decided by Redis.
 	if n := len(while.that(func(a *answer) bool { return a.action == "allow" && a.verdict == denied })); n > users {
 		t.Errorf("%d were denied that were to pass", n)
 	}

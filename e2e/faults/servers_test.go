@@ -21,7 +21,7 @@ import (
 
 const domain = "faults"
 
-// The actions that rules know. Their windows do not turn over while a test runs.
+// The actions of the rules. Their windows do not end during a test.
 var actions = []struct{ name, rule string }{
 	{"window", "algorithm: fixed_window, unit: year"},
 	{"first", "algorithm: fixed_window, unit: day, window_start: first_hit, count_denied: false"},
@@ -29,7 +29,7 @@ var actions = []struct{ name, rule string }{
 	{"funnel", "algorithm: funnel, unit: year"},
 }
 
-// rules limits each user to so many a day or year of each action. what is YAML that goes before its descriptors.
+// rules limits each user to that many of each action per day or year. what is YAML before the descriptors.
 func rules(limit int, what ...string) string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "domain: %s\n%sdescriptors:\n  - key: user_id\n    descriptors:\n", domain, strings.Join(what, ""))
@@ -50,8 +50,8 @@ func writeFile(tb testing.TB, path, text string) string {
 	return path
 }
 
-// startWeir starts Weir with such rules, and stops it with the test: it must end well. env is as it is run, but for what
-// names its store: by default all settings are Weir's own defaults.
+// startWeir starts Weir with these rules, and stops it with the test: it must exit without an error. env names the store, and
+// any setting that is not Weir's default.
 func startWeir(t *testing.T, rules string, env ...string) *harness.Weir {
 	t.Helper()
 	w := launchWeir(t, harness.WeirOptions{
@@ -82,16 +82,16 @@ func launchWeir(t *testing.T, o harness.WeirOptions) *harness.Weir {
 	return w
 }
 
-// onRedis are the settings of a Weir on a Redis.
+// onRedis returns the settings of a Weir on Redis.
 func onRedis(addr string) []string {
 	return []string{"BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + addr}
 }
 
-// patiently are the settings of a Weir on a machine that has much else to do: there Redis takes longer than 15 ms now and
-// then, which is not the fault that is tried.
+// patiently returns the settings of a Weir on a busy machine. There Redis sometimes takes longer than 15 ms, which is not the
+// fault under test.
 func patiently(env ...string) []string { return either(append(env, "STORE_TIMEOUT=150ms"), env) }
 
-// kill ends a process as if it had never been told to.
+// kill ends a process without warning.
 func kill(t *testing.T, p *harness.Process) {
 	t.Helper()
 	if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
@@ -100,7 +100,7 @@ func kill(t *testing.T, p *harness.Process) {
 	<-p.Done()
 }
 
-// metrics are those of a Weir, by name and labels as they stand on its page.
+// metrics returns the metrics of a Weir, by name and labels as in /metrics.
 func metrics(ctx context.Context, w *harness.Weir) (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -134,14 +134,14 @@ func mustMetrics(t *testing.T, w *harness.Weir) map[string]float64 {
 	return m
 }
 
-// A size is what a process holds.
+// A size is the memory, goroutines and files of a process.
 type size struct {
 	goroutines, files int
 	resident          int64 // bytes
 	heap              int64 // bytes in use
 }
 
-// sizeOf is what a Weir holds now, by its own account and the kernel's.
+// sizeOf returns the current size of a Weir, from its metrics and from the kernel.
 func sizeOf(ctx context.Context, w *harness.Weir) (size, error) {
 	m, err := metrics(ctx, w)
 	if err != nil {
@@ -157,7 +157,7 @@ func sizeOf(ctx context.Context, w *harness.Weir) (size, error) {
 	return s, err
 }
 
-// residentOf is the memory that a process has, in bytes.
+// residentOf returns the resident memory of a process, in bytes.
 func residentOf(pid int) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -167,7 +167,7 @@ func residentOf(pid int) (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// A watch looks at the size of a Weir from time to time.
+// A watch samples the size of a Weir.
 type watch struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -196,14 +196,14 @@ func watchWeir(t *testing.T, w *harness.Weir, every time.Duration) *watch {
 	return s
 }
 
-// end stops looking and returns what was seen.
+// end stops sampling and returns the samples.
 func (s *watch) end() []size {
 	s.stop()
 	s.done.Wait()
 	return s.seen
 }
 
-// most is the largest of each.
+// most returns the maximum of each field.
 func most(seen []size) size {
 	var m size
 	for _, s := range seen {
@@ -213,7 +213,7 @@ func most(seen []size) size {
 	return m
 }
 
-// median is the median of each.
+// median returns the median of each field.
 func median(seen []size) size {
 	of := func(f func(s size) int64) int64 {
 		all := make([]int64, len(seen))
@@ -229,7 +229,7 @@ func median(seen []size) size {
 	}
 }
 
-// sleep lets time pass, which is what a fault that lasts, and a load, are about.
+// sleep lets time pass, for a lasting fault or a load.
 func sleep(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
@@ -239,7 +239,7 @@ func sleep(t *testing.T, d time.Duration) {
 	}
 }
 
-// until polls ok and tells when it was true for the first time.
+// until polls ok and returns the time at which it was first true.
 func until(t *testing.T, what string, ok func() bool) time.Time {
 	t.Helper()
 	deadline := time.After(patience)

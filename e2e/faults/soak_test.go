@@ -12,8 +12,8 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// A day in some minutes: all algorithms, ever new users, windows that end, rules that are read again, connections that come
-// and go, a Redis that is restarted. What Weir holds in the end is what it held at first: memory, goroutines and files.
+// A day in some minutes: all algorithms, new users, ending windows, reloads, short connections, and a restart of Redis. In the
+// end Weir has as much memory, and as many goroutines and files, as at first.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"redis", "memory"} {
@@ -46,7 +46,7 @@ type soaked struct {
 	path string // of the rules
 }
 
-// reload writes rules with other limits, adds or removes a rule, and has Weir load them.
+// reload writes rules with other limits, adds or removes a rule, and makes Weir load them.
 func (s *soaked) reload(t *testing.T, n int) {
 	t.Helper()
 	text := fmt.Sprintf("domain: %s\ndescriptors:\n  - key: user_id\n    detailed_metric: true\n    descriptors:\n", domain)
@@ -77,7 +77,7 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 	t.Helper()
 	algorithms := []string{"fixed_window", "sliding_log", "funnel", "nobody-limits-this"}
 	rate := either(300, 1500)
-	perSecond := rate / 2 // users: each asks a few times while its window is open, and then never again
+	perSecond := rate / 2 // users: each sends a few requests in one window, and then none
 	l := &load{rate: rate, clients: []*client{dial(t, s.weir.GRPC)}, forget: true, pick: func(n int) counter {
 		return counter{algorithms[n%len(algorithms)], n/(4*perSecond)*perSecond/4 + n/len(algorithms)%(perSecond/4)}
 	}}
@@ -97,7 +97,7 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 		}
 	})
 
-	// The first fifth is warming up; what it holds then is held against the last.
+	// The first fifth is the warm-up; its size is compared with the last.
 	seen := watchWeir(t, s.weir, length/100)
 	begin, reloads, restarts := time.Now(), 0, 0
 	var current *redistest.Server
@@ -151,7 +151,7 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 	})
 }
 
-// comeAndGo connects, asks, and leaves, every other time before it is answered.
+// comeAndGo connects, sends a request and disconnects, every second time before the answer.
 func (s *soaked) comeAndGo(t *testing.T, n int) {
 	t.Helper()
 	c := dialFor(t, s.weir.GRPC, 1)
@@ -160,5 +160,5 @@ func (s *soaked) comeAndGo(t *testing.T, n int) {
 	if n%2 == 0 {
 		c.patience = 100 * time.Microsecond
 	}
-	_, _ = c.ask(t.Context(), counter{"fixed_window", 999_000 + n%100}) // whoever does not wait is told nothing
+	_, _ = c.ask(t.Context(), counter{"fixed_window", 999_000 + n%100}) // without a wait there may be no answer
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A wire is a proxy before a Redis that can do to what passes what networks do.
+// A wire is a proxy in front of Redis that can disturb the traffic as networks do.
 type wire struct {
 	addr string
 	to   string
@@ -19,11 +19,11 @@ type wire struct {
 	mu      sync.Mutex
 	open    map[net.Conn]bool
 	faults  *faultyNetwork
-	noCopy  bool // of what a master tells its replicas
+	noCopy  bool // of the replication stream
 	pumping sync.WaitGroup
 }
 
-// newWire opens a wire to a server that ends with the test.
+// newWire opens a wire to a server. It closes with the test.
 func newWire(tb testing.TB, to string) *wire {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,14 +40,14 @@ func newWire(tb testing.TB, to string) *wire {
 	return w
 }
 
-// suffer makes the network faulty from now on, or, if nil, sound.
+// suffer makes the network faulty from now on, or sound if f is nil.
 func (w *wire) suffer(f *faultyNetwork) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.faults = f
 }
 
-// forgetReplicas keeps from replicas what the master tells them, from now on: they fall behind.
+// forgetReplicas drops the replication stream from now on, so the replicas fall behind.
 func (w *wire) forgetReplicas() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +83,7 @@ func (w *wire) accept() {
 	}
 }
 
-// pump passes on what comes from one side, until either ends. replica is closed when a client turns out to be one.
+// pump forwards the bytes of one side until either side ends. replica is closed when a client turns out to be a replica.
 func (w *wire) pump(from, to net.Conn, replica chan struct{}, asks bool) {
 	defer func() {
 		_, _ = from.Close(), to.Close()
@@ -128,14 +128,14 @@ func isClosed(c chan struct{}) bool {
 	}
 }
 
-// A faultyNetwork delays, cuts and halves what passes, each with a probability.
+// A faultyNetwork delays, cuts and halves the traffic, each with a probability.
 type faultyNetwork struct {
 	delays, cuts, halves float64
 	longest              time.Duration // of a delay
 
 	mu     sync.Mutex
 	random *rand.Rand
-	n      map[string]int // what befell how many pieces
+	n      map[string]int // pieces by disturbance
 }
 
 func newFaultyNetwork(seed uint64) *faultyNetwork {
@@ -145,7 +145,7 @@ func newFaultyNetwork(seed uint64) *faultyNetwork {
 	}
 }
 
-// befall tells how much of a piece of so many bytes passes, after it has waited, and whether the connection goes on.
+// befall returns how many of n bytes pass, after any delay, and whether the connection continues.
 func (f *faultyNetwork) befall(n int) (keep int, goOn bool) {
 	f.mu.Lock()
 	p, wait := f.random.Float64(), time.Duration(0)
@@ -166,7 +166,7 @@ func (f *faultyNetwork) befall(n int) (keep int, goOn bool) {
 	return keep, goOn
 }
 
-// counts are what befell how many pieces.
+// counts returns the number of pieces by disturbance.
 func (f *faultyNetwork) counts() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
