@@ -1,5 +1,5 @@
-// Package e2e_test is the specification that a user of Envoy can see: a real Envoy, with the files in envoy/, in front of a
-// real Weir, on each store. It has no fakes and skips nothing: `make test` installs what it needs.
+// Package e2e_test specifies the behavior that a user of Envoy sees: a real Envoy, with the files in envoy/, in front of a
+// real Weir, on each store. It has no fakes and skips nothing: `make test` installs the servers.
 package e2e_test
 
 import (
@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	patience = 10 * time.Second // far above what is needed: a busy machine must not look like a fault
-	window   = 3                // requests_per_unit of each rule in envoy/rules.yaml
+	testTimeout = 10 * time.Second // far above what is needed: a busy machine must not look like a fault
+	window      = 3                // requests_per_unit of each rule in envoy/rules.yaml
 )
 
-// stores are the places where Weir can keep its counters. redis returns the address of a server, or "" for memory.
+// stores are the stores of Weir. redis returns the address of a server, or "" for memory.
 var stores = []struct {
 	name  string
 	redis func(*testing.T) string
@@ -27,7 +27,7 @@ var stores = []struct {
 	{"redis", func(t *testing.T) string { return redistest.Start(t).Addr }},
 }
 
-// startWeir starts Weir and stops it with the test; it must end well.
+// startWeir starts Weir and stops it with the test; it must exit without an error.
 func startWeir(t *testing.T, redis, rules string) *harness.Weir {
 	t.Helper()
 	bin, err := binary()
@@ -55,11 +55,11 @@ func onEachStore(t *testing.T, rules string, f func(t *testing.T, w *harness.Wei
 	}
 }
 
-// startEnvoy starts Envoy in front of Weir and stops it with the test; it must end well.
+// startEnvoy starts Envoy in front of Weir and stops it with the test; it must exit without an error.
 func startEnvoy(t *testing.T, bootstrap string, w *harness.Weir) *client {
 	t.Helper()
 	e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-		Bootstrap: filepath.Join("..", "envoy", bootstrap), Weir: w.GRPC, Dir: t.TempDir(), Timeout: patience,
+		Bootstrap: filepath.Join("..", "envoy", bootstrap), Weir: w.GRPC, Dir: t.TempDir(), Timeout: testTimeout,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -114,23 +114,23 @@ func (c *client) denied(t *testing.T, user, action string) harness.Answer {
 	return a
 }
 
-// until polls ok, which has no other way to be told, and fails the test when it takes too long.
+// until polls ok, and fails the test when it takes too long.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-deadline:
-			t.Fatalf("not in %v: %s", patience, what)
+			t.Fatalf("not in %v: %s", testTimeout, what)
 		case <-tick.C:
 		}
 	}
 }
 
-// hourly is a rules file with windows that do not turn over while a test runs: limit an hour for each user and action, with
-// two actions for each algorithm.
+// hourly returns a rules file whose windows do not end during a test: limit hits an hour for each user and action, with two
+// actions for each algorithm.
 func hourly(limit int) string {
 	rule := func(action, algorithm string) string {
 		return fmt.Sprintf("      - {key: action, value: %s, rate_limit: {algorithm: %s, unit: hour, requests_per_unit: %d}}\n",

@@ -30,13 +30,13 @@ const onceAYearEach = "domain: weir\ndescriptors:\n" +
 	"  - {key: action, rate_limit: {algorithm: sliding_log, unit: year, requests_per_unit: 10}}\n" +
 	"  - {key: path, value_to_metric: true, rate_limit: {algorithm: funnel, unit: year, requests_per_unit: 10}}\n"
 
-// Requests that nobody would send: bytes in no order, requests with bytes changed, messages that lie about their length,
-// methods that are not there, streams that are left half-open or reset at once, frames that are none, connections that end
-// in the midst. Weir panics at none, answers others all the while, and is afterwards what it was before.
+// Malformed requests: random bytes, changed bytes, wrong lengths, unknown methods, half-open streams, streams that are reset
+// at once, invalid frames, and connections that end within a frame. Weir never panics and answers other clients meanwhile.
+// Afterwards it holds no more than before.
 func TestFuzzedRequests(t *testing.T) {
 	onEachStore(t, onceAYearEach, func(t *testing.T, w *harness.Weir) {
 		const senders = 8
-		const mostSeries = 8 * 10_000 // each of 10,000 names, and what there is without any
+		const mostSeries = 8 * 10_000 // for each of 10,000 names, and a fixed number besides
 		seed := rand.Uint64()
 		send := func(n int) {
 			var left atomic.Int64
@@ -61,7 +61,7 @@ func TestFuzzedRequests(t *testing.T) {
 			})
 			all.Wait()
 		}
-		// What is made once, such as a series for each name until there are no more, is made before.
+		// Memory that is allocated once, such as a series for each name up to the bound, is allocated before.
 		send(*fuzzedRequests / 3)
 		before := footprintOf(t, w)
 		send(*fuzzedRequests - *fuzzedRequests/3)
@@ -75,7 +75,7 @@ func TestFuzzedRequests(t *testing.T) {
 	})
 }
 
-// A footprint is what a process takes while nothing is asked.
+// A footprint is the memory, goroutines and files of an idle process.
 type footprint struct{ heap, goroutines, files, series int }
 
 func (f footprint) String() string {
@@ -99,7 +99,7 @@ func footprintOf(t *testing.T, w *harness.Weir) (f footprint) {
 	return f
 }
 
-// number is what stands in the line that begins so.
+// number returns the number in the line with that prefix.
 func number(t *testing.T, text, begin string) int {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -115,7 +115,7 @@ func number(t *testing.T, text, begin string) int {
 	return 0
 }
 
-// A fuzzer sends requests that nobody would.
+// A fuzzer sends malformed requests.
 type fuzzer struct {
 	random *rand.Rand
 	weir   *harness.Weir
@@ -128,19 +128,19 @@ type fuzzer struct {
 	stream  uint32
 }
 
-// connection opens a connection, sends requests over it, and ends it somehow. It returns how many it sent.
+// connection opens a connection, sends requests over it, and ends it in a random manner. It returns the number of requests.
 func (f *fuzzer) connection(t *testing.T) int {
 	if f.random.IntN(50) == 0 {
 		f.json()
 		return 1
 	}
-	conn, err := net.DialTimeout("tcp", f.weir.GRPC, patience)
+	conn, err := net.DialTimeout("tcp", f.weir.GRPC, testTimeout)
 	if err != nil {
 		t.Error(err)
 		return 1 << 30
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testTimeout))
 	f.conn, f.framer, f.stream = conn, http2.NewFramer(&f.out, nil), 1
 	f.framer.AllowIllegalWrites = true
 	f.encoder = hpack.NewEncoder(&f.headers)
@@ -148,7 +148,7 @@ func (f *fuzzer) connection(t *testing.T) int {
 	f.out.WriteString(http2.ClientPreface)
 	_ = f.framer.WriteSettings()
 	_ = f.framer.WriteWindowUpdate(0, 1<<30)
-	// Somebody has to read what is answered, or nobody could write it.
+	// The answers must be read, or the server could not write them.
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		buffer := make([]byte, 1<<16)
@@ -164,12 +164,12 @@ func (f *fuzzer) connection(t *testing.T) int {
 		sent++
 		if f.out.Len() > 16<<10 || sent == most {
 			if _, err := conn.Write(f.out.Bytes()); err != nil {
-				break // told off, as it deserves
+				break // the server closed the connection
 			}
 			f.out.Reset()
 		}
 	}
-	if f.random.IntN(4) == 0 { // without a word, and in the midst of a frame
+	if f.random.IntN(4) == 0 { // without GOAWAY, and within a frame
 		_, _ = conn.Write([]byte{0, 4, 0, byte(f.random.IntN(12))})
 	} else if c, ok := conn.(*net.TCPConn); ok {
 		_ = c.CloseWrite()
@@ -219,9 +219,9 @@ func (f *fuzzer) request() {
 	data := append(wire.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
 	switch f.random.IntN(20) {
 	case 0:
-		data[0] = byte(f.random.IntN(256)) // compressed, it says
+		data[0] = byte(f.random.IntN(256)) // the flag of compression
 	case 1:
-		wire.BigEndian.PutUint32(data[1:], f.random.Uint32()) // so long, it says
+		wire.BigEndian.PutUint32(data[1:], f.random.Uint32()) // a wrong length
 	case 2:
 		data = data[:f.random.IntN(len(data)+1)]
 	case 3:
@@ -244,7 +244,7 @@ func (f *fuzzer) request() {
 	}
 }
 
-// mutated is a request, with some of its bytes changed, doubled or left out, or as it is.
+// mutated returns a request with some bytes changed, doubled or removed, or unchanged.
 func (f *fuzzer) mutated() []byte {
 	keys := []string{"user_id", "action", "path", "nobody's"}
 	var message []byte
@@ -267,7 +267,7 @@ func (f *fuzzer) mutated() []byte {
 	return message
 }
 
-// field appends a field of a protobuf message that is text or a message.
+// field appends a field of a protobuf message: text or a message.
 func field(b []byte, number byte, text string) []byte {
 	b = append(b, number<<3|2)
 	b = wire.AppendUvarint(b, uint64(len(text)))
@@ -282,13 +282,13 @@ func (f *fuzzer) bytes(n int) []byte {
 	return b
 }
 
-// json asks by HTTP.
+// json sends a request by HTTP.
 func (f *fuzzer) json() {
 	bodies := []string{
 		`{"domain":"weir","descriptors":[{"entries":[{"key":"user_id","value":"` + strconv.Itoa(f.random.IntN(1000)) + `"}]}]}`,
 		`{"domain":`, `[]`, `null`, strings.Repeat("[", 10_000), `{"domain":"weir","descriptors":[{"hitsAddend":"-1"}]}`, string(f.bytes(50)),
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.weir.HTTP+"/json", strings.NewReader(bodies[f.random.IntN(len(bodies))]))
 	if err != nil {

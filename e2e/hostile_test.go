@@ -23,7 +23,7 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-// hostile are values that were chosen to be taken for one another, or for what stands around them in a key.
+// hostile are values that resemble one another, or the text around them in a key.
 func hostile() []string {
 	long := strings.Repeat("v", 59<<10-1000) // Envoy's own bound is 60 KiB for all headers
 	return []string{
@@ -41,7 +41,7 @@ func hostile() []string {
 const onceAYear = "domain: weir\ndescriptors:\n" +
 	"  - {key: user_id, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 1}}\n"
 
-// Through Envoy each value has a counter of its own: it is let through once, and then no more.
+// Through Envoy each value has a counter of its own: it is admitted once, and then denied.
 func TestHostileHeaders(t *testing.T) {
 	onEachStore(t, hourly(1), func(t *testing.T, w *harness.Weir) {
 		c := startEnvoy(t, "bootstrap.yaml", w)
@@ -56,12 +56,12 @@ func TestHostileHeaders(t *testing.T) {
 	})
 }
 
-// What Envoy would not let through, from whoever can reach Weir itself.
+// Values that Envoy would refuse, from a client that reaches Weir directly.
 func TestHostileRequests(t *testing.T) {
 	onEachStore(t, onceAYear, func(t *testing.T, w *harness.Weir) {
 		ask := asking(t, w)
 		huge := strings.Repeat("x", 1<<20)
-		// The client's own codec keeps back what is no UTF-8.
+		// The client's own codec refuses invalid UTF-8.
 		noUTF8 := func(value string) bool { return !utf8.ValidString(value) }
 		values := append(slices.DeleteFunc(hostile(), noUTF8), "\x00", "alice\x00", "\x00alice", "a\nb", "a\r\nb", "\x1b[2J", "", " ", "alice ", " alice", huge, huge+"y")
 		for round, want := range []ratelimitv3.RateLimitResponse_Code{ratelimitv3.RateLimitResponse_OK, ratelimitv3.RateLimitResponse_OVER_LIMIT} {
@@ -107,7 +107,7 @@ func TestHostileRequests(t *testing.T) {
 	})
 }
 
-// Ten thousand users whose names are 50 KB long take the room of ten thousand users.
+// Ten thousand users with names of 50 KB take no more memory than ten thousand users with short names.
 func TestGiantValuesAreNotKept(t *testing.T) {
 	onEachStore(t, onceAYear, func(t *testing.T, w *harness.Weir) {
 		ask := asking(t, w)
@@ -134,7 +134,7 @@ func TestGiantValuesAreNotKept(t *testing.T) {
 	})
 }
 
-// asking calls Weir without an Envoy between.
+// asking calls Weir directly, without Envoy.
 func asking(t *testing.T, w *harness.Weir) func(key, value string, hits ...uint64) (*ratelimitv3.RateLimitResponse, error) {
 	t.Helper()
 	conn, err := grpc.NewClient(w.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -144,7 +144,7 @@ func asking(t *testing.T, w *harness.Weir) func(key, value string, hits ...uint6
 	t.Cleanup(func() { _ = conn.Close() })
 	client := ratelimitv3.NewRateLimitServiceClient(conn)
 	return func(key, value string, hits ...uint64) (*ratelimitv3.RateLimitResponse, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*testTimeout)
 		defer cancel()
 		d := &commonv3.RateLimitDescriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: key, Value: value}}}
 		for _, n := range hits {
@@ -156,7 +156,7 @@ func asking(t *testing.T, w *harness.Weir) func(key, value string, hits ...uint6
 	}
 }
 
-// mustBeWell checks that nothing has panicked, and that Weir still answers.
+// mustBeWell checks that no request has panicked, and that Weir still answers.
 func mustBeWell(t *testing.T, w *harness.Weir) {
 	t.Helper()
 	if n := metric(t, w, "weir_panics_total"); n != 0 {

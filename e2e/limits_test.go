@@ -16,8 +16,8 @@ var rulesFile = filepath.Join("..", "envoy", "rules.yaml")
 var algorithms = []struct {
 	name, action string
 	limit        string        // x-ratelimit-limit
-	reset        int           // seconds after which nothing is counted any more, at most
-	slot         time.Duration // after the first request, when there is room for another one: the longest wait
+	reset        int           // seconds after which no hit counts any more, at most
+	slot         time.Duration // the longest wait after the first request until another one fits
 }{
 	{"fixed_window", "login", "3, 3;w=5", 5, 5 * time.Second},
 	{"sliding_log", "reply", "3, 3;w=4", 4, 4 * time.Second},
@@ -58,8 +58,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// spend sends requests of a new user until one is denied. A machine too slow to do that before room is made again says
-// nothing about limits: then another user tries.
+// spend sends requests of a new user until one is denied. If the machine is too slow for that, hits expire meanwhile, and
+// another user tries.
 func spend(t *testing.T, c *client, action string, slot time.Duration) (passed []harness.Answer, denied harness.Answer) {
 	t.Helper()
 	for try := range 5 {
@@ -126,7 +126,7 @@ func TestNoRuleNoLimit(t *testing.T) {
 	}
 }
 
-// An Envoy without the newer fields limits as well; the wait is then in x-ratelimit-reset alone.
+// An Envoy without the newer fields limits as well; only x-ratelimit-reset then has the wait.
 func TestOlderEnvoy(t *testing.T) {
 	t.Parallel()
 	c := startEnvoy(t, "bootstrap-1.30.yaml", startWeir(t, "", rulesFile))

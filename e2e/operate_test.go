@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-// New rules hold without a restart, and keep what is counted; rules with a fault change nothing.
+// New rules hold without a restart and keep the counters; rules with a fault change nothing.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	for _, store := range stores {
@@ -41,7 +41,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// Weir ends with 0 on SIGTERM, and Envoy then does what failure_mode_deny: false says: it lets requests pass.
+// Weir exits with 0 on SIGTERM. With failure_mode_deny: false, Envoy then lets requests pass.
 func TestStop(t *testing.T) {
 	onEachStore(t, hourly(3), func(t *testing.T, w *harness.Weir) {
 		c := startEnvoy(t, "bootstrap.yaml", w)
@@ -55,7 +55,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// Envoy accepts every bootstrap in envoy/ as it is, and serves its admin page to this machine alone.
+// Envoy accepts every bootstrap in envoy/ unchanged, and serves its admin page on loopback only.
 func TestBootstrapsAreValid(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join("..", "envoy", "bootstrap*.yaml"))
@@ -73,7 +73,7 @@ func TestBootstrapsAreValid(t *testing.T) {
 	}
 }
 
-// Weir accepts the rules in envoy/ as they are.
+// Weir accepts the rules in envoy/ unchanged.
 func TestRulesAreValid(t *testing.T) {
 	t.Parallel()
 	bin, err := binary()

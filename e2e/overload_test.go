@@ -12,9 +12,9 @@ import (
 
 var overloadFor = flag.Duration("overload-for", 300*time.Millisecond, "how long each load of TestOverload lasts")
 
-// Under three and ten times as many clients as MAX_IN_FLIGHT, each of which asks again a millisecond after it was refused,
-// all that is not decided is refused, none of it is charged, and memory stays what it is. How much is decided is logged: to
-// compare it, let it last, on a machine that does nothing else.
+// There are three and ten times as many clients as MAX_IN_FLIGHT, and each retries a millisecond after a refusal. Every request
+// is decided or refused, no refused request is charged, and memory does not grow. The test logs the rate of decisions: to
+// compare it, run the test longer on an idle machine.
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	const bound, streams = 64, 128
@@ -55,12 +55,12 @@ func TestOverload(t *testing.T) {
 				}
 				if clients == bound {
 					memory = max(memory, resident)
-				} else if resident > memory+160<<20 { // where little is live, 128 MB may be garbage
+				} else if resident > memory+160<<20 { // 128 MB may be garbage if little memory is live
 					t.Errorf("%d clients: %d bytes of memory, after %d", clients, resident, memory)
 				}
 			}
 			until(t, "nothing is under way", func() bool { return metric(t, w, "weir_requests_in_flight") == 0 })
-			// What was asked at the ends of a load is answered and not counted by the client.
+			// The client does not count the answers to requests at the edges of a load.
 			if n := uint64(metric(t, w, "weir_refused_requests_total")); n < refused {
 				t.Errorf("the server counts %d refused, the clients %d", n, refused)
 			}

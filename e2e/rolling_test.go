@@ -35,10 +35,10 @@ const (
 	checkEvery   = 100 * time.Millisecond
 )
 
-// Two replicas are replaced one after the other, under load, and nobody notices: each request is decided, once. It is so
-// however Envoy finds them, as long as it, or who stands between, turns away from a replica that is not ready within
-// DRAIN_DELAY, here its default. Less than a second is not enough for health checks: Envoy delivers changes that follow one
-// another closely once a second (update_merge_window).
+// Two replicas are replaced one after the other under load, and each request is decided exactly once. This holds for each
+// method by which Envoy finds replicas, if new requests avoid a replica that is not ready within DRAIN_DELAY, here its
+// default. Less than a second is not enough for health checks: Envoy applies changes that follow closely once a second
+// (update_merge_window).
 func TestARollingRestartLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	for _, find := range []struct {
@@ -57,7 +57,7 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 					f.weir = r.all[0].GRPC
 				}
 				e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
-					Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: f.weir, Dir: t.TempDir(), Timeout: patience,
+					Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: f.weir, Dir: t.TempDir(), Timeout: testTimeout,
 					Edit: f.edit, Ports: f.ports,
 				})
 				if err != nil {
@@ -108,7 +108,7 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 	}
 }
 
-// replicas are two of Weir, with one Redis, or each with its own memory, which outlives a restart in a snapshot.
+// replicas are two Weirs with one Redis, or each with its own memory and a snapshot.
 type replicas struct {
 	options []harness.WeirOptions
 	mu      sync.Mutex
@@ -116,7 +116,7 @@ type replicas struct {
 	shared  bool
 }
 
-// startReplicas starts them on 127.0.0.2 and 127.0.0.3, on one port: a name in DNS tells no ports.
+// startReplicas starts them on 127.0.0.2 and 127.0.0.3 with the same port, because a DNS name has no port.
 func startReplicas(t *testing.T, redis string) *replicas {
 	t.Helper()
 	bin, err := binary()
@@ -158,7 +158,7 @@ func (r *replicas) get(i int) *harness.Weir {
 	return r.all[i]
 }
 
-// replace ends a replica, and starts another in its place.
+// replace ends a replica, and starts another with its address.
 func (r *replicas) replace(t *testing.T, i int) {
 	t.Helper()
 	mustEndWell(t, "weir", r.get(i).Process)
@@ -171,7 +171,7 @@ func (r *replicas) replace(t *testing.T, i int) {
 	r.all[i] = w
 }
 
-// ready tells whether a replica says that it is.
+// ready returns whether a replica reports that it is ready.
 func (r *replicas) ready(i int) bool {
 	res, err := http.Get(r.get(i).HTTP + "/healthcheck")
 	if err != nil {
@@ -181,7 +181,7 @@ func (r *replicas) ready(i int) bool {
 	return res.StatusCode == http.StatusOK
 }
 
-// decided is how many requests a replica has answered since it started.
+// decided returns the number of requests that a replica has answered since its start.
 func (r *replicas) decided(t *testing.T, i int) (n int) {
 	t.Helper()
 	for line := range strings.Lines(get(t, r.get(i).HTTP+"/metrics")) {
@@ -192,7 +192,7 @@ func (r *replicas) decided(t *testing.T, i int) (n int) {
 	return n
 }
 
-// charged is what all requests were charged.
+// charged returns the hits of all requests.
 func (r *replicas) charged(t *testing.T) (sum int) {
 	t.Helper()
 	for i := range r.all {
@@ -204,7 +204,7 @@ func (r *replicas) charged(t *testing.T) (sum int) {
 	return sum
 }
 
-// charged looks at what the user of the load has spent.
+// charged returns the usage of the user of the load.
 func charged(t *testing.T, w *harness.Weir) int {
 	t.Helper()
 	conn, err := grpc.NewClient(w.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -212,12 +212,12 @@ func charged(t *testing.T, w *harness.Weir) int {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	r, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &ratelimitv3.RateLimitRequest{
 		Domain: "weir", Descriptors: []*commonv3.RateLimitDescriptor{{
 			Entries:    []*commonv3.RateLimitDescriptor_Entry{{Key: "user_id", Value: rollingUser}, {Key: "action", Value: "login"}},
-			HitsAddend: wrapperspb.UInt64(0), // a look
+			HitsAddend: wrapperspb.UInt64(0), // a peek
 		}},
 	})
 	if err != nil {
@@ -226,13 +226,13 @@ func charged(t *testing.T, w *harness.Weir) int {
 	return rollingLimit - int(r.GetStatuses()[0].GetLimitRemaining())
 }
 
-// A finding is how Envoy finds the replicas.
+// A finding is a method by which Envoy finds the replicas.
 type finding struct {
 	edit       func(bootstrap string) string
 	ports      []int                                // beside those of the file
 	weir       string                               // host:port; empty: a replica's
-	found      func(*testing.T, *harness.Envoy) int // how many of them Envoy would ask now
-	oneAtATime bool                                 // it asks one of them alone
+	found      func(*testing.T, *harness.Envoy) int // the number of replicas that Envoy would ask now
+	oneAtATime bool                                 // it asks only one of them
 }
 
 // Parts of envoy/bootstrap.yaml.
@@ -251,7 +251,7 @@ const (
 `
 )
 
-// edits replaces parts of a text, each of which is there once.
+// edits replaces parts of a text. Each part must occur once.
 func edits(t *testing.T, oldnew ...string) func(string) string {
 	t.Helper()
 	return func(text string) string {
@@ -274,14 +274,14 @@ func healthy(t *testing.T, e *harness.Envoy) int {
 	return stat(t, e, "cluster.weir.membership_healthy")
 }
 
-// byHealthChecks: Envoy knows both addresses, and checks them.
+// byHealthChecks: Envoy knows both addresses and checks them.
 func byHealthChecks(t *testing.T, r *replicas) finding {
 	t.Helper()
 	both := endpoint("127.0.0.2", 8081) + endpoint("127.0.0.3", 8081)
 	return finding{edit: edits(t, aStaticCluster, aStaticCluster+healthChecks, theEndpoint, both), found: healthy}
 }
 
-// byRetries: Envoy knows both addresses, does not check them, and asks another one where nobody listens.
+// byRetries: Envoy knows both addresses, does not check them, and retries at the other one if a port is closed.
 func byRetries(t *testing.T, r *replicas) finding {
 	t.Helper()
 	both := endpoint("127.0.0.2", 8081) + endpoint("127.0.0.3", 8081)
@@ -301,7 +301,7 @@ func byRetries(t *testing.T, r *replicas) finding {
 	}
 }
 
-// byDNS: Envoy asks for a name again and again, of which DNS tells the ready replicas, as of a headless Service.
+// byDNS: Envoy resolves a name repeatedly. DNS answers with the ready replicas, as for a headless Service.
 func byDNS(t *testing.T, r *replicas) finding {
 	t.Helper()
 	cluster, server := dnsCluster(t, r)
@@ -323,8 +323,8 @@ func dnsCluster(t *testing.T, r *replicas) (oldnew []string, server int) {
 `, server), theEndpoint, endpoint("weir.test", 8081)}, server
 }
 
-// byService: all connections go to one address, where each new one is handed to a replica that is ready, as by a Service of
-// Kubernetes. Envoy has one connection, so it asks one replica until that turns it away.
+// byService: all connections go to one address, which forwards each new one to a ready replica, like a Service of Kubernetes.
+// Envoy has one connection, so it asks one replica until that replica closes it.
 func byService(t *testing.T, r *replicas) finding {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -394,7 +394,7 @@ func relay(from net.Conn, to string) {
 	back.Wait()
 }
 
-// stat is one of Envoy's counters or gauges; 0 before it is there.
+// stat returns one of Envoy's counters or gauges, or 0 before it exists.
 func stat(t *testing.T, e *harness.Envoy, name string) int {
 	t.Helper()
 	for line := range strings.Lines(get(t, e.Admin+"/stats?filter=^"+strings.ReplaceAll(name, ".", `\.`)+"$")) {
@@ -436,7 +436,7 @@ func serveDNS(t *testing.T, r *replicas) int {
 	return conn.LocalAddr().(*net.UDPAddr).Port
 }
 
-// resolve answers a question; nil if it is none.
+// resolve answers a question; nil if the message is not a question.
 func (r *replicas) resolve(question []byte) []byte {
 	var m dnsmessage.Message
 	if m.Unpack(question) != nil || len(m.Questions) != 1 {

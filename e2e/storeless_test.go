@@ -22,7 +22,7 @@ descriptors:
 - {key: deny, rate_limit: {unit: year, requests_per_unit: 1000, on_store_error: deny}}
 `
 
-// What a hit is told while Redis stands still, by its rule's on_store_error; and that all is as before when it goes on.
+// The decisions while Redis is frozen, by on_store_error of the rule. When Redis continues, limits hold as before.
 func TestOnStoreError(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -53,7 +53,7 @@ func TestOnStoreError(t *testing.T) {
 	if mode("store") != 0 || mode("local") != 1 || mode("error") != 1 {
 		t.Errorf("the modes are not told:\n%s", get(t, w.HTTP+"/metrics"))
 	}
-	// The share of one in ten of 1000 is 137, of which some are taken.
+	// The share of one replica of ten in a limit of 1000 is 137, of which some are used.
 	r, err := ask("unsaid", "bob", 137)
 	if err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OK {
 		t.Errorf("a share: %v, %v", r, err)
@@ -70,7 +70,7 @@ func TestOnStoreError(t *testing.T) {
 	}
 }
 
-// A Weir whose rules all say what to do without Redis needs none to be ready; one whose rules do not, does.
+// If all rules have an on_store_error other than error, Weir is ready without Redis; otherwise it is not.
 func TestReadyWithoutAStore(t *testing.T) {
 	t.Parallel()
 	nobody := redistest.FreeAddr(t)
@@ -80,7 +80,7 @@ func TestReadyWithoutAStore(t *testing.T) {
 	}
 }
 
-// startWeirWith is startWeir with rules as text, settings, and a STORE_TIMEOUT that passes in a test.
+// startWeirWith is startWeir with rules as text, settings, and a STORE_TIMEOUT that is short enough for a test.
 func startWeirWith(t *testing.T, redis, rules string, env ...string) *harness.Weir {
 	t.Helper()
 	bin, err := binary()

@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The ports that the files in envoy/ name.
+// The ports in the files of envoy/.
 const (
 	IngressPort = 10000
 	stubPort    = 10001
@@ -24,7 +24,7 @@ const (
 	weirPort    = 8081
 )
 
-// FindEnvoy is the path of Envoy: $ENVOY, or envoy on PATH.
+// FindEnvoy returns the path of Envoy: $ENVOY, or envoy on PATH.
 func FindEnvoy() (string, error) {
 	name := os.Getenv("ENVOY")
 	if name == "" {
@@ -37,16 +37,16 @@ func FindEnvoy() (string, error) {
 	return path, nil
 }
 
-// EnvoyOptions say how to start Envoy. Bootstrap, Weir and Dir are required.
+// EnvoyOptions configures an Envoy. Bootstrap, Weir and Dir are required.
 type EnvoyOptions struct {
 	Bootstrap string // a file like envoy/bootstrap.yaml
 	Weir      string // host:port of the RateLimitService
-	Dir       string // where the log and the file with its real ports go
-	Port      int    // where clients come in; 0: a free one
-	// How long Envoy waits for Weir, and for a connection; 0: what the file says. A test on a busy machine needs longer than a user does:
-	// Envoy lets a request pass when the time is over.
+	Dir       string // for the log and the file with the real ports
+	Port      int    // the port for clients; 0: a free one
+	// Timeout is Envoy's wait for Weir and for a connection; 0: that of the file. A test on a busy machine needs a longer one
+	// than a user, because Envoy lets a request pass after it.
 	Timeout time.Duration
-	// Edit, if given, changes the text of the file. The ports that it brings in beside those of the file are in Ports.
+	// Edit, if not nil, changes the text of the file. Ports has the ports that it adds.
 	Edit  func(text string) string
 	Ports []int
 }
@@ -54,11 +54,11 @@ type EnvoyOptions struct {
 // An Envoy is a running proxy.
 type Envoy struct {
 	*Process
-	URL   string // where clients come in
+	URL   string // for clients
 	Admin string // the URL of its admin page
 }
 
-// StartEnvoy starts Envoy and returns once it takes requests.
+// StartEnvoy starts Envoy and returns once it accepts requests.
 func StartEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
 	return retryInUse(func() (*Envoy, error) { return startEnvoy(ctx, o) })
 }
@@ -121,8 +121,8 @@ func Validate(ctx context.Context, bootstrap string) error {
 	return nil
 }
 
-// rewrite writes the text of a bootstrap file with other ports. It must have exactly these ports: any other is one that nobody
-// has seen to be free.
+// rewrite writes the text of a bootstrap file with other ports. The file must have exactly these ports: any other port might
+// be in use.
 func rewrite(text []byte, from, to string, timeout time.Duration, ports map[int]string) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
@@ -174,17 +174,17 @@ func walk(n *yaml.Node, f func(key string, v *yaml.Node, siblings map[string]*ya
 	}
 }
 
-// An Answer is what a client sees through Envoy.
+// An Answer is a response through Envoy.
 type Answer struct {
 	Status     int
 	Limited    bool   // x-envoy-ratelimited
 	Limit      string // x-ratelimit-limit, like "3, 3;w=5"; empty when no rule matched
-	Remaining  int    // x-ratelimit-remaining; -1: not there
-	Reset      int    // x-ratelimit-reset, seconds; -1: not there
-	RetryAfter int    // retry-after, seconds; -1: not there
+	Remaining  int    // x-ratelimit-remaining; -1: missing
+	Reset      int    // x-ratelimit-reset, seconds; -1: missing
+	RetryAfter int    // retry-after, seconds; -1: missing
 }
 
-// Do sends one request of user for action through Envoy. An empty user or action leaves its header out.
+// Do sends one request of user for action through Envoy. If user or action is empty, its header is omitted.
 func (e *Envoy) Do(ctx context.Context, user, action string) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -224,7 +224,7 @@ func (e *Envoy) Do(ctx context.Context, user, action string) (Answer, error) {
 	return a, err
 }
 
-// Wait waits out what a denied client was told, on the machine's own clock.
+// Wait waits for the time that the response to a denied request gives.
 func (a Answer) Wait(ctx context.Context) error {
 	if a.RetryAfter < 1 {
 		return fmt.Errorf("no retry-after to wait for in %+v", a)

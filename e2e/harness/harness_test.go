@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A start that fails says why: with the exit code and what the process wrote.
+// The error of a failed start has the exit code and the output of the process.
 func TestStartFails(t *testing.T) {
 	t.Parallel()
 	never := func(context.Context) error { return errors.New("nobody listens") }
@@ -20,7 +20,7 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// A start that is given up leaves no process behind.
+// A canceled start leaves no process behind.
 func TestStartCancelled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -37,7 +37,7 @@ func TestStartCancelled(t *testing.T) {
 	}
 }
 
-// Stop returns the exit code, as often as it is called.
+// Stop returns the exit code each time it is called.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	log := filepath.Join(t.TempDir(), "log")
@@ -59,7 +59,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A bootstrap file whose ports are not the known ones would start on ports that belong to somebody else.
+// A bootstrap file with unknown ports could use ports of another process.
 func TestRewriteRefusesUnknownPorts(t *testing.T) {
 	t.Parallel()
 	known := map[int]string{10000: "7", 8081: "8"}
@@ -75,7 +75,7 @@ func TestRewriteRefusesUnknownPorts(t *testing.T) {
 	}
 }
 
-// No port is given twice.
+// No port is returned twice.
 func TestFreePorts(t *testing.T) {
 	t.Parallel()
 	seen := map[int]bool{}

@@ -44,7 +44,7 @@ func Start(ctx context.Context, cmd *exec.Cmd, log string, ready func(context.Co
 		return nil, fmt.Errorf("start %s: %w", p.name, err)
 	}
 	go func() {
-		_ = cmd.Wait() // the exit code says it all
+		_ = cmd.Wait() // the exit code has the outcome
 		p.code = cmd.ProcessState.ExitCode()
 		close(p.done)
 	}()
@@ -55,7 +55,7 @@ func Start(ctx context.Context, cmd *exec.Cmd, log string, ready func(context.Co
 	return p, nil
 }
 
-// await polls ready until it returns nil, the process ends or the time is over.
+// await polls ready until it returns nil, the process ends, or the timeout passes.
 func (p *Process) await(ctx context.Context, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -97,13 +97,13 @@ func (p *Process) kill() {
 	<-p.done
 }
 
-// PID is its number.
+// PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed once the process has ended.
+// Done returns a channel that is closed once the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Log is everything that the process has written so far.
+// Log returns all output of the process so far.
 func (p *Process) Log() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
@@ -112,7 +112,7 @@ func (p *Process) Log() string {
 	return string(b)
 }
 
-// Tail is the end of the log.
+// Tail returns the end of the log.
 func (p *Process) Tail() string {
 	s := p.Log()
 	if len(s) > logTail {
@@ -122,7 +122,7 @@ func (p *Process) Tail() string {
 	return s
 }
 
-// retryInUse calls f again while it fails because a port that was free a moment ago is taken.
+// retryInUse calls f again while it fails because another process has taken a free port.
 func retryInUse[T any](f func() (T, error)) (T, error) {
 	for try := 1; ; try++ {
 		v, err := f()
@@ -137,8 +137,8 @@ var ports struct {
 	given map[int]bool
 }
 
-// FreePorts returns n loopback ports that nothing listens on, and that it has not returned before: Envoy would share a
-// port with another Envoy in silence.
+// FreePorts returns n loopback ports that are free and that it has not returned before. Envoy would silently share a port with
+// another Envoy.
 func FreePorts(n int) ([]int, error) {
 	ports.Lock()
 	defer ports.Unlock()
@@ -166,5 +166,5 @@ func FreePorts(n int) ([]int, error) {
 	return nil, errors.New("no free ports left")
 }
 
-// loopback is the address of a port of this machine.
+// loopback returns the loopback address with a port.
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

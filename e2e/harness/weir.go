@@ -1,5 +1,5 @@
 // Package harness starts real servers for the demo and for the end-to-end tests: Weir, built from this tree, and Envoy with
-// the files in envoy/. All of them listen on loopback only, on ports that were free, and end with whoever started them.
+// the files in envoy/. All of them listen on free loopback ports only, and end with their parent process.
 package harness
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Root is the folder of the repository: the nearest one upwards that holds go.mod.
+// Root returns the folder of the repository: the nearest folder upwards with a go.mod.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -49,8 +49,8 @@ func BuildWeir(ctx context.Context, dir string) (string, error) {
 	return path, nil
 }
 
-// BuildOnce is BuildWeir for all tests of a package, when the first asks for it: into a folder of its own, which remove
-// removes when they are over.
+// BuildOnce is BuildWeir for all tests of a package. The first call of binary builds Weir into a folder of its own. remove
+// deletes the folder.
 func BuildOnce() (binary func() (string, error), remove func() error) {
 	dir := ""
 	binary = sync.OnceValues(func() (path string, err error) {
@@ -62,7 +62,7 @@ func BuildOnce() (binary func() (string, error), remove func() error) {
 	return binary, func() error { return os.RemoveAll(dir) }
 }
 
-// Listens tells whether somebody does on addr.
+// Listens reports whether a server listens on addr.
 func Listens(addr string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
@@ -73,11 +73,11 @@ func Listens(addr string) func(context.Context) error {
 	}
 }
 
-// WeirOptions say how to start Weir. Binary, Rules and Dir are required.
+// WeirOptions configures a Weir. Binary, Rules and Dir are required.
 type WeirOptions struct {
 	Binary string   // as BuildWeir returned it
 	Rules  string   // a rules file, or a folder of them
-	Dir    string   // where the log goes
+	Dir    string   // for the log
 	Redis  string   // host:port; empty: the memory store
 	Env    []string // further settings, "NAME=value"
 	Host   string   // of gRPC; empty: 127.0.0.1
@@ -114,7 +114,7 @@ func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 		"HOST=127.0.0.1", "GRPC_HOST="+o.Host, "DEBUG_HOST=127.0.0.1",
 		"GRPC_PORT="+strconv.Itoa(p[0]), "PORT="+strconv.Itoa(p[1]), "DEBUG_PORT="+strconv.Itoa(p[2]),
 		"BACKEND_TYPE=memory", "LOG_LEVEL=info",
-		"DRAIN_DELAY=0s") // no proxy that is yet to turn away
+		"DRAIN_DELAY=0s") // there is no proxy that must find another replica
 	if o.Redis != "" {
 		cmd.Env = append(cmd.Env, "BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+o.Redis)
 	}
@@ -129,7 +129,7 @@ func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 	return w, nil
 }
 
-// client never keeps a connection: a poll must not hold up a server that drains.
+// client keeps no connections open: a poll must not delay a draining server.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func get200(ctx context.Context, url string) error {
