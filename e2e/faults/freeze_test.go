@@ -169,18 +169,18 @@ func TestRedisFrozenBehindTheIncumbent(t *testing.T) {
 	if !*full || path == "" {
 		t.Skip("the incumbent is measured by make chaos alone")
 	}
-	for _, wait := range []time.Duration{patience, 20 * time.Millisecond} {
+	for _, wait := range []time.Duration{testTimeout, 20 * time.Millisecond} {
 		redis := redistest.Start(t)
 		p, addr := startIncumbent(t, path, redis.Addr)
 		c := dial(t, addr)
-		c.patience = wait
+		c.timeout = wait
 		r := freeze(t, []*client{c}, redis, nil)
 		resident, err := residentOf(p.PID())
 		if err != nil {
 			t.Error(err)
 		}
 		name := fmt.Sprintf("the same behind envoyproxy/ratelimit, clients that wait %v", wait)
-		if wait == patience {
+		if wait == testTimeout {
 			name = "the same behind envoyproxy/ratelimit, clients that wait, at most 4096 requests in flight"
 		}
 		t.Logf("%s: %d not sent; errors %s; back after %v", name, r.unsent, r.all.codes(), r.back)

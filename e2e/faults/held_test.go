@@ -16,7 +16,7 @@ func held(tb testing.TB, addr string) map[counter]int {
 	tb.Helper()
 	c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	conn := c.Conn()
 	defer conn.Close()

@@ -19,13 +19,13 @@ import (
 
 // A client asks one server. Its timeout is far longer than Envoy's, so that the latency of the server is measured.
 type client struct {
-	conns    []ratelimitv3.RateLimitServiceClient
-	closers  []*grpc.ClientConn
-	next     atomic.Uint32
-	patience time.Duration
+	conns   []ratelimitv3.RateLimitServiceClient
+	closers []*grpc.ClientConn
+	next    atomic.Uint32
+	timeout time.Duration
 }
 
-const patience = time.Minute
+const testTimeout = time.Minute
 
 // dial connects to a server until the test ends.
 func dial(tb testing.TB, addr string) *client {
@@ -37,7 +37,7 @@ func dial(tb testing.TB, addr string) *client {
 
 func dialFor(tb testing.TB, addr string, conns int) *client {
 	tb.Helper()
-	c := &client{patience: patience}
+	c := &client{timeout: testTimeout}
 	for range conns {
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -83,7 +83,7 @@ const (
 
 // ask charges a counter by one hit.
 func (c *client) ask(ctx context.Context, what counter) (verdict, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	conn := c.conns[int(c.next.Add(1))%len(c.conns)]
 	res, err := conn.ShouldRateLimit(ctx, what.request())

@@ -14,24 +14,24 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// An outage is a store that fails under load, and what comes after.
+// An outage is a store that fails under load, and its recovery.
 type outage struct {
 	name  string
 	weirs []*harness.Weir
-	fail  func()                 // there is no master any more
-	held  func() map[counter]int // what its successor has counted, before it serves
-	back  func() time.Time       // there is one again
-	lag   func()                 // if given, half a second before it fails: its successor falls behind
-	mine  func(who counter) bool // nil: every counter was at the master that fails
-	end   func() map[counter]int // what is counted in the end
-	local int                    // what on_store_error: local admits besides, of each counter
+	fail  func()                 // ends the master
+	held  func() map[counter]int // the counts of its successor, before it serves
+	back  func() time.Time       // returns when there is a master again
+	lag   func()                 // if not nil, called half a second before the failure: the successor falls behind
+	mine  func(who counter) bool // nil: every counter was at the failed master
+	end   func() map[counter]int // the counts in the end
+	local int                    // hits of each counter that on_store_error: local admits in addition
 }
 
 // A machine of the outage: users with a limit that is half spent when the store fails, and spent in the end.
 const outageLimit = policyLimit
 
-// run puts a load on the servers, lets the store fail in the middle of it, and holds what was admitted against what was
-// counted. It returns how many charges were acknowledged and lost.
+// run puts a load on the servers, makes the store fail in the middle of it, and compares the admitted hits with the counts.
+// It returns the number of charges that were acknowledged and lost.
 func (o *outage) run(t *testing.T) (lostAll int) {
 	t.Helper()
 	rate := either(400, 2000)
@@ -55,8 +55,8 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 	sleep(t, either(5*time.Second, 10*time.Second))
 	all := l.end()
 
-	// What was answered before the successor served was acknowledged by the one that died; and so was what was due while it
-	// lived, of which a busy client may only hear later.
+	// Answers before the successor served were acknowledged by the dead master. So were requests that were due while it lived:
+	// a busy client may receive their answers later.
 	early := all.of(allowed).that(func(a *answer) bool {
 		if o.local > 0 {
 			return a.end.Before(diedAt)
@@ -110,7 +110,7 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 	return lostAll
 }
 
-// spend asks for each counter until it is denied, and returns these answers too.
+// spend charges each counter until it is denied, and returns these answers too.
 func spend(t *testing.T, clients []*client, all answers) answers {
 	t.Helper()
 	for c := range all.by() {
@@ -121,8 +121,8 @@ func spend(t *testing.T, clients []*client, all answers) answers {
 			if v == denied {
 				break
 			}
-			if time.Since(begin) > patience {
-				t.Fatalf("%v: not denied in %v: %v", c, patience, err)
+			if time.Since(begin) > testTimeout {
+				t.Fatalf("%v: not denied in %v: %v", c, testTimeout, err)
 			}
 			if v == failed {
 				sleep(t, 20*time.Millisecond) // Weir does not ask Redis again before that
@@ -132,13 +132,13 @@ func spend(t *testing.T, clients []*client, all answers) answers {
 	return all
 }
 
-// A Redis is killed and comes back with what it had on disk.
+// A Redis is killed and restarts with its data on disk.
 func TestRedisKilledAndRestarted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		settings []string
-		keeps    bool // all that it acknowledged
+		keeps    bool // all acknowledged charges
 	}{
 		{"no AOF", []string{"--appendonly", "no"}, false},
 		{"AOF, appendfsync everysec", []string{"--appendonly", "yes", "--appendfsync", "everysec"}, false},
@@ -155,7 +155,7 @@ func TestRedisKilledAndRestarted(t *testing.T) {
 			o.weirs = []*harness.Weir{startWeir(t, rules(outageLimit), env...)}
 			o.fail = server.Stop
 			o.held = func() map[counter]int {
-				// What it will know: another Redis reads a copy of its disk.
+				// Another Redis reads a copy of the disk, which shows the counts after the restart.
 				copied := t.TempDir()
 				if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
 					t.Fatal(err)
@@ -180,7 +180,7 @@ func TestRedisKilledAndRestarted(t *testing.T) {
 	}
 }
 
-// A master is killed, and Sentinels make its replica one, which lacks what was not yet replicated.
+// A master is killed, and Sentinels promote its replica, which lacks the charges that were not yet replicated.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"error", "local"} {
@@ -220,7 +220,7 @@ func TestSentinelFailover(t *testing.T) {
 	}
 }
 
-// A master of a cluster is killed, and the others make its replica one.
+// A master of a cluster is killed, and the others promote its replica.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
 	var wires []*wire
@@ -273,7 +273,7 @@ func TestClusterFailover(t *testing.T) {
 	}
 }
 
-// Slots move to another node under load: nothing fails, nothing is lost, and nobody gets in.
+// Slots move to another node under load: no request fails, no charge is lost, and no request beyond a limit is admitted.
 func TestClusterResharding(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)

@@ -242,13 +242,13 @@ func sleep(t *testing.T, d time.Duration) {
 // until polls ok and returns the time at which it was first true.
 func until(t *testing.T, what string, ok func() bool) time.Time {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-deadline:
-			t.Fatalf("not in %v: %s", patience, what)
+			t.Fatalf("not in %v: %s", testTimeout, what)
 		case <-tick.C:
 		}
 	}

@@ -156,9 +156,9 @@ func (s *soaked) comeAndGo(t *testing.T, n int) {
 	t.Helper()
 	c := dialFor(t, s.weir.GRPC, 1)
 	defer c.close()
-	c.patience = 5 * time.Second
+	c.timeout = 5 * time.Second
 	if n%2 == 0 {
-		c.patience = 100 * time.Microsecond
+		c.timeout = 100 * time.Microsecond
 	}
 	_, _ = c.ask(t.Context(), counter{"fixed_window", 999_000 + n%100}) // without a wait there may be no answer
 }
