@@ -149,7 +149,11 @@ func admitted(
 			}()
 			return handle(service, ctx, func(message any) error {
 				if err := arrivals.Receive(ctx, decode, message); err != nil {
-					return statusOf(err)
+					err = statusOf(err)
+					if code := status.Code(err); code != codes.Canceled && code != codes.DeadlineExceeded {
+						service.(*rls.Service).ObserveRejected(err)
+					}
+					return err
 				}
 				if err := requests.Enter(ctx); err != nil {
 					return statusOf(err)

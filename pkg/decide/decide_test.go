@@ -16,22 +16,6 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// Rules in every mode. "full" denies the first hit, "free" allows a hundred.
-const modes = `
-domain: modes
-descriptors:
-  - {key: full, rate_limit: {unit: hour, requests_per_unit: 0}}
-  - {key: free, rate_limit: {unit: hour, requests_per_unit: 100, name: free}, metadata: {tier: gold, limits: {free: 100}}}
-  - {key: shadowed, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
-  - {key: quota_full, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
-  - {key: quota_free, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 100}, metadata: {tier: silver, limits: {quota: 9, free: 1}}}
-  - {key: unlimited, rate_limit: {unlimited: true}}
-  - {key: named, rate_limit: {unit: hour, requests_per_unit: 0, name: small}}
-  - {key: replacing, rate_limit: {unit: hour, requests_per_unit: 50, name: big, replaces: [{name: small}]}}
-  - {key: replacing_replacing, rate_limit: {unit: hour, requests_per_unit: 10, replaces: [{name: big}]}}
-  - {key: unlimited_replacing, rate_limit: {unlimited: true, name: all, replaces: [{name: small}, {name: big}]}}
-`
-
 const onStoreError = `
 domain: modes
 on_store_error: allow
@@ -138,81 +122,6 @@ func short(r *Result) string {
 		}
 	}
 	return text
-}
-
-func TestModes(t *testing.T) {
-	for _, c := range []struct {
-		options    Options
-		keys, want string
-	}{
-		{Options{}, "full", "over: over0/0"},
-		{Options{}, "free unknown", "ok: ok99/100free ok"},
-		// Shadow mode: counted, and allowed.
-		{Options{}, "shadowed", "ok: ok0/0"},
-		{Options{}, "shadowed full", "over: ok0/0 over0/0"},
-		{Options{ShadowMode: true}, "full free", "ok: over0/0 ok99/100free"},
-		// Quota mode: denied only if all descriptors in quota mode are.
-		{Options{}, "quota_full", "over: over0/0"},
-		{Options{}, "quota_full quota_free", "ok: over0/0 ok99/100"},
-		{Options{}, "quota_full free", "over: over0/0 ok99/100free"},
-		{Options{}, "quota_full quota_free full", "over: over0/0 ok99/100 over0/0"},
-		{Options{QuotaMode: true}, "full free", "ok: over0/0 ok99/100free"},
-		{Options{QuotaMode: true}, "full quota_full", "over: over0/0 over0/0"},
-		{Options{QuotaMode: true}, "full unknown", "ok: over0/0 ok"},
-		{Options{QuotaMode: true}, "full unlimited", "over: over0/0 ok(unlimited)"},
-		// Unlimited: no limit to show.
-		{Options{}, "unlimited", "ok: ok(unlimited)"},
-		{Options{}, "unlimited full", "over: ok(unlimited) over0/0"},
-		// Replaces: by name, whether or not the replacing rule is replaced. An unlimited rule replaces and is never replaced.
-		{Options{}, "named", "over: over0/0small"},
-		{Options{}, "named replacing", "ok: ok ok49/50big"},
-		{Options{}, "named replacing replacing_replacing", "ok: ok ok ok9/10"},
-		{Options{}, "named unlimited_replacing", "ok: ok ok(unlimited)"},
-		// An override has no name and no mode.
-		{Options{}, "shadowed!", "over: over0/0"},
-		{Options{}, "quota_full! quota_free", "over: over0/0 ok99/100"},
-		{Options{}, "named! replacing", "over: over0/0 ok49/50big"},
-		{Options{}, "unlimited!", "over: over0/0"},
-	} {
-		if got := ask(t, newDecider(t, modes, c.options), c.keys); got != c.want {
-			t.Errorf("%+v %s:\n got %s\nwant %s", c.options, c.keys, got, c.want)
-		}
-	}
-}
-
-func TestAllOrNothingChargesNoLimitOfADeniedRequest(t *testing.T) {
-	for allOrNothing, want := range map[bool]string{false: "over: ok98/100free over0/0", true: "over: ok100/100free over0/0"} {
-		d := newDecider(t, modes, Options{AllOrNothing: allOrNothing})
-		ask(t, d, "free full")
-		if got := ask(t, d, "free full"); got != want {
-			t.Errorf("%v: %s, want %s", allOrNothing, got, want)
-		}
-	}
-}
-
-// A rule that denies no request must not keep the other limits from being charged: while that rule is over its limit, nothing
-// else would be limited.
-func TestAllOrNothingExcludesLimitsThatCannotDeny(t *testing.T) {
-	for _, c := range []struct {
-		options    Options
-		keys, want string // of the second of two equal requests
-	}{
-		{Options{}, "free shadowed", "ok: ok98/100free ok0/0"},
-		{Options{}, "free shadowed full", "over: ok100/100free ok0/0 over0/0"},
-		{Options{}, "quota_full quota_free free", "ok: over0/0 ok98/100 ok98/100free"},
-		{Options{}, "quota_free full free", "over: ok100/100 over0/0 ok100/100free"},
-		{Options{}, "quota_full free", "over: over0/0 ok100/100free"},
-		{Options{}, "quota_full quota_free full free", "over: over0/0 ok98/100 over0/0 ok100/100free"},
-		{Options{ShadowMode: true}, "full free", "ok: over0/0 ok98/100free"},
-		{Options{QuotaMode: true}, "full free", "ok: over0/0 ok98/100free"},
-	} {
-		c.options.AllOrNothing = true
-		d := newDecider(t, modes, c.options)
-		ask(t, d, c.keys)
-		if got := ask(t, d, c.keys); got != c.want {
-			t.Errorf("%+v %s:\n got %s\nwant %s", c.options, c.keys, got, c.want)
-		}
-	}
 }
 
 func TestShadowModeFailsNoRequest(t *testing.T) {
@@ -476,6 +385,24 @@ func TestReusedResultIsEmptied(t *testing.T) {
 			if d := &reused.Decisions[i]; d.Reason == NoRule && (d.Limit != nil || d.Verdicts != nil || d.Limits != nil || d.Outcome != Allowed) {
 				t.Errorf("%s: %+v", keys, d)
 			}
+		}
+	}
+}
+
+func TestLongestWaitExplainsDenial(t *testing.T) {
+	const rules = `
+domain: modes
+descriptors:
+  - key: two
+    rate_limits:
+      - {unit: minute, requests_per_unit: 1, name: minute}
+      - {unit: hour, requests_per_unit: 1, name: hour}
+      - {unit: second, requests_per_unit: 1, name: second}
+`
+	d := newDecider(t, rules, Options{})
+	for _, want := range []string{"ok: ok0/1minute", "over: over0/1hour"} {
+		if got := ask(t, d, "two"); got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 }

@@ -22,7 +22,7 @@ const MaxBody = 256 << 10
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv3.RateLimitRequest
 	if err := readJSON(w, r, &request); err != nil {
-		s.observeMalformed(err)
+		s.observeRejected(status.Error(codes.InvalidArgument, "malformed request: "+err.Error()), false)
 		badRequest(w, err.Error())
 		return
 	}
@@ -65,11 +65,4 @@ func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateL
 		return explainJSON(body, request.ProtoReflect().Descriptor(), err)
 	}
 	return nil
-}
-
-// observeMalformed reports a request by JSON that could not be decoded.
-func (s *Service) observeMalformed(err error) {
-	c := newCall()
-	s.observe(c, status.Error(codes.InvalidArgument, "malformed request: "+err.Error()))
-	c.release()
 }

@@ -104,6 +104,17 @@ func statusOf(err error) error {
 	}
 }
 
+// ObserveRejected reports a request by gRPC that was rejected before the service received it, such as one whose message is
+// too large. The error is its gRPC status.
+func (s *Service) ObserveRejected(err error) { s.observeRejected(err, true) }
+
+func (s *Service) observeRejected(err error, byGRPC bool) {
+	c := newCall()
+	c.observation.GRPC = byGRPC
+	s.observe(c, err)
+	c.release()
+}
+
 // observe reports a finished call. A nil err means that its response is ready.
 func (s *Service) observe(c *call, err error) {
 	o := &c.observation

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/ratelimitstats"
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// Envoy may let a request pass that is too large, so operators must see it in metrics and logs.
+func TestTooLargeRequestIsObserved(t *testing.T) {
+	observed := make(chan codes.Code, 10)
+	decider := decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{})
+	service := rls.New(decider, rls.Options{Observe: func(o *rls.Observation) {
+		observed <- o.Code
+	}})
+	metrics := telemetry.NewMetrics("test")
+	server := newGRPC(service, admission.NewInFlight(1), newReadiness(), zap.NewNop(), metrics, ratelimitstats.New(metrics.Registry, ratelimitstats.Options{}))
+	l := bufconn.Listen(1 << 16)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	defer func() { server.Stop(); <-served }()
+	conn, err := grpc.NewClient("passthrough:weir", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_, err = ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &ratelimitv3.RateLimitRequest{
+		Domain: "d", Descriptors: []*commonv3.RateLimitDescriptor{{Entries: []*commonv3.RateLimitDescriptor_Entry{
+			{Key: "k", Value: strings.Repeat("v", 5<<20)},
+		}}},
+	})
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("%v, want RESOURCE_EXHAUSTED", err)
+	}
+	select {
+	case code := <-observed:
+		if code != codes.ResourceExhausted {
+			t.Errorf("observed %v, want ResourceExhausted", code)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the request was not observed")
+	}
+}
