@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Logs of all lengths, with hits that have left at the front and were given back at the end, read as they were written:
-// every question has the same answer.
-func TestALogReadsAsItWasWritten(t *testing.T) {
+// Logs of all lengths, with expired hits at the front and refunded hits at the end, give the same verdicts after they were
+// written and read.
+func TestLogIsReadAsItWasWritten(t *testing.T) {
 	l, err := New(Spec{Algorithm: "sliding_log", Max: 100_000, Window: time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestALogReadsAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestAStateThatNobodyWroteIsRefused(t *testing.T) {
+func TestInvalidStateIsRefused(t *testing.T) {
 	log, _ := New(Spec{Algorithm: "sliding_log", Max: 9, Window: time.Second})
 	window, _ := New(Spec{Algorithm: "fixed_window", Max: 9, Window: time.Second})
 	entries := func(of ...uint64) []byte {

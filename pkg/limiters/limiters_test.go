@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestWhatALimitMayBe(t *testing.T) {
+func TestSpecErrors(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for _, c := range []struct {
 		spec Spec
@@ -48,8 +48,8 @@ func TestWhatALimitMayBe(t *testing.T) {
 	}
 }
 
-// Limits share a state if nothing but how much they allow is another.
-func TestTheIDOfALimit(t *testing.T) {
+// Limits share a state if they differ only in how much they allow.
+func TestLimitID(t *testing.T) {
 	base := Spec{Algorithm: "fixed_window", Max: 5, Window: time.Minute}
 	id := func(change func(*Spec)) string {
 		s := base
@@ -80,7 +80,7 @@ func TestTheIDOfALimit(t *testing.T) {
 	}
 }
 
-// The queue of a log against a slice.
+// Compares the queue of a log with a slice.
 func TestDeque(t *testing.T) {
 	for seed := range uint64(40) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -128,8 +128,8 @@ func TestDeque(t *testing.T) {
 	}
 }
 
-// A log that is used for ever without growing takes no more memory than it needs.
-func TestAShortLogStaysSmall(t *testing.T) {
+// A log that is in use and does not grow keeps its size.
+func TestShortLogStaysSmall(t *testing.T) {
 	var d deque
 	for i := range 100_000 {
 		d.push(entry{at: int64(i)})

@@ -102,7 +102,7 @@ func TestSplitIsUnchargedOnlyIfAllStoresAre(t *testing.T) {
 	}
 }
 
-func TestPartOfHitsThatAreNotInTheWhole(t *testing.T) {
+func TestPartWithHitsThatAreNotInTheWhole(t *testing.T) {
 	var p limiters.Part
 	p.AddHits(hits(10, 2, 11), -1, 2, -1)
 	p.Add(hits(0, 1), 0)

@@ -363,7 +363,7 @@ func TestObservationHoldsDecisions(t *testing.T) {
 	var got []string
 	for _, d := range a.Decisions {
 		for _, v := range d.Verdicts {
-			got = append(got, d.Domain+" "+d.RuleName()+" "+limiterstest.Tell(v))
+			got = append(got, d.Domain+" "+d.RuleName()+" "+limiterstest.Format(v))
 		}
 		if d.Hits != 2 {
 			t.Errorf("%+v: want 2 hits", d)

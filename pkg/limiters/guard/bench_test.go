@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// allows is a store that costs nothing, so that a miss costs what the cache adds.
+// allows is a store that costs nothing. So a miss costs what the cache adds.
 type allows struct{}
 
 func (allows) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {

@@ -19,7 +19,7 @@ var (
 	counted = limit(limiters.Spec{Max: 2, CountDenied: true})
 )
 
-func TestWhoIsDeniedIsDeniedFromMemory(t *testing.T) {
+func TestDenyCacheAnswersRepeatedDenials(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
@@ -34,7 +34,7 @@ func TestWhoIsDeniedIsDeniedFromMemory(t *testing.T) {
 	})
 }
 
-func TestADenialIsRememberedForMax(t *testing.T) {
+func TestDenialIsRememberedForMax(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
@@ -47,9 +47,9 @@ func TestADenialIsRememberedForMax(t *testing.T) {
 	})
 }
 
-// Of who goes on asking, the store is asked before the denial is too old: no request waits for it, and what another
-// replica gives back is seen all the same.
-func TestADenialThatAnswersIsRenewed(t *testing.T) {
+// While clients go on requesting a key, its denial is rechecked before it expires. No request waits for the store, and a
+// refund by another replica is seen.
+func TestDenialInUseIsRenewed(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{
 		"a log": twoALog, "a funnel": limit(limiters.Spec{Algorithm: "funnel", Max: 2, Window: time.Hour, Params: "capacity=2"}), "a window that counts": counted,
 	} {
@@ -94,8 +94,8 @@ func TestADenialThatAnswersIsRenewed(t *testing.T) {
 	}
 }
 
-// A look can tell nothing of three hits when one fits.
-func TestADenialOfSeveralHitsIsNotRenewed(t *testing.T) {
+// A peek shows nothing about three hits if one hit fits.
+func TestDenialOfSeveralHitsIsNotRenewed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		a.take("k", twoALog, 1, "ok used=1 remaining=1 reset=60s")
@@ -108,8 +108,8 @@ func TestADenialOfSeveralHitsIsNotRenewed(t *testing.T) {
 	})
 }
 
-// A renewal that is not denied ends the denial at once.
-func TestADenialThatIsNotRenewedEnds(t *testing.T) {
+// A recheck that is allowed ends the denial at once.
+func TestDenialEndsIfTheRecheckAllows(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.replica(defaults), w.replica(defaults)
 		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
@@ -123,8 +123,8 @@ func TestADenialThatIsNotRenewedEnds(t *testing.T) {
 	})
 }
 
-// Who asks a little more often than once in Max: each denial has answered once, late, when it is looked at.
-func TestWhoAsksMoreOftenThanOnceInMaxWaitsOnce(t *testing.T) {
+// A client retries slightly more often than once in Max. Each denial has answered once when it is rechecked.
+func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -142,8 +142,8 @@ func TestWhoAsksMoreOftenThanOnceInMaxWaitsOnce(t *testing.T) {
 	}
 }
 
-// What a look says is true of when it was asked: here of 1.4 s, and it is heard at 1.7.
-func TestUntilCountsFromBeforeTheLook(t *testing.T) {
+// The verdict of a recheck is of its start, here 1.4 s. It arrives at 1.7 s.
+func TestRenewedDenialExpiresFromTheStartOfTheRecheck(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 2 * time.Second})
 		a.take("k", one, 1, "ok used=1 remaining=0 reset=2s")
@@ -158,7 +158,7 @@ func TestUntilCountsFromBeforeTheLook(t *testing.T) {
 	})
 }
 
-func TestADenialThatIsOverIsNotLookedAt(t *testing.T) {
+func TestEndedDenialIsNotRechecked(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 300 * time.Millisecond})
 		a.take("k", one, 1, "ok used=1 remaining=0 reset=300ms")
@@ -172,8 +172,8 @@ func TestADenialThatIsOverIsNotLookedAt(t *testing.T) {
 	})
 }
 
-// A key that cannot be decided says nothing of its denial, and its sum may not have been counted.
-func TestALookThatFailsEndsNothing(t *testing.T) {
+// An error for a key neither ends nor renews its denial, and its debt may not have been counted.
+func TestFailedRecheckEndsNoDenial(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		for _, key := range []string{"bad", "good"} {
@@ -190,7 +190,7 @@ func TestALookThatFailsEndsNothing(t *testing.T) {
 	})
 }
 
-func TestCloseLooksAtNothing(t *testing.T) {
+func TestCloseRechecksNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		for i := range 120 {
@@ -205,8 +205,8 @@ func TestCloseLooksAtNothing(t *testing.T) {
 	})
 }
 
-// What has answered, and is over, makes room before it is looked at.
-func TestDenialsThatAreOverMakeRoom(t *testing.T) {
+// Denials that have answered and expired are evicted without a recheck.
+func TestExpiredDenialsAreEvicted(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -230,8 +230,8 @@ func TestDenialsThatAreOverMakeRoom(t *testing.T) {
 	}
 }
 
-// While a denial is being renewed something is given back here, or the rules are replaced: what the store said is from before.
-func TestWhatIsDroppedIsNotRenewed(t *testing.T) {
+// During a recheck there is a refund, or the rules are replaced. The verdict is from before.
+func TestDroppedDenialIsNotRenewed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
@@ -252,7 +252,7 @@ func TestWhatIsDroppedIsNotRenewed(t *testing.T) {
 	})
 }
 
-func TestADenialIsOfSoManyHitsOrMore(t *testing.T) {
+func TestDenialCoversAsManyHitsOrMore(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, five := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 5})
 		a.take("k", five, 3, "ok used=3 remaining=2 reset=60s")
@@ -275,7 +275,7 @@ func TestADenialIsOfSoManyHitsOrMore(t *testing.T) {
 	})
 }
 
-func TestTheWaitOfMoreHitsOfAFunnel(t *testing.T) {
+func TestRetryAfterOfMoreHitsOfAFunnel(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		funnel := limit(limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Second, Params: "capacity=5"}) // one in 142857.14 µs
@@ -291,9 +291,8 @@ func TestTheWaitOfMoreHitsOfAFunnel(t *testing.T) {
 	})
 }
 
-// A call takes 100 ms to the store and 200 ms back. Who was denied comes back no later than he may, and is told to wait no
-// shorter than he must.
-func TestUntilCountsFromBeforeTheCallAndTheWaitFromAfter(t *testing.T) {
+// A call takes 100 ms to the store and 200 ms back. The client is not denied for too long, and its retry time is not too short.
+func TestExpiryFromTheStartOfTheCallRetryFromItsEnd(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: time.Second})
 		a.line.set(100*time.Millisecond, 200*time.Millisecond, nil)
@@ -308,7 +307,7 @@ func TestUntilCountsFromBeforeTheCallAndTheWaitFromAfter(t *testing.T) {
 	})
 }
 
-func TestAFixedWindowThatCountsDeniedHitsAnswersAnyNumber(t *testing.T) {
+func TestDenialOfACountingWindowCoversAnyHits(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.replica(defaults), w.replica(defaults)
 		time.Sleep(100 * time.Millisecond)
@@ -334,7 +333,7 @@ func TestAFixedWindowThatCountsDeniedHitsAnswersAnyNumber(t *testing.T) {
 	})
 }
 
-func TestALookThatIsDeniedIsRememberedToo(t *testing.T) {
+func TestDeniedPeekIsRemembered(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.replica(defaults), w.replica(defaults)
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
@@ -346,8 +345,8 @@ func TestALookThatIsDeniedIsRememberedToo(t *testing.T) {
 	})
 }
 
-// A key that is never asked for again: what was summed is in the store when it has waited for half of Max.
-func TestSumsAreSentThoughNobodyComes(t *testing.T) {
+// The key is not requested again. Its debt is in the store after half of Max.
+func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(guard.DenyOptions{Max: 2 * time.Second})
 		for i := range 200 {
@@ -373,8 +372,8 @@ func TestSumsAreSentThoughNobodyComes(t *testing.T) {
 	})
 }
 
-// The sum is on its way when the window ends. It must not spend the next.
-func TestASumIsNotCountedInTheNextWindow(t *testing.T) {
+// The debt is on its way when the window ends. It must not use up the next window.
+func TestDebtIsNotCountedInTheNextWindow(t *testing.T) {
 	for name, key := range map[string]limiters.Spec{
 		"by the clock":       {Max: 1000, CountDenied: true},
 		"from the first hit": {Max: 1000, CountDenied: true, Params: "window_start=first_hit"},
@@ -404,7 +403,7 @@ func TestASumIsNotCountedInTheNextWindow(t *testing.T) {
 	}
 }
 
-func TestASumWhoseWindowHasEndedIsNotSent(t *testing.T) {
+func TestDebtOfAnEndedWindowIsNotSent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		time.Sleep(59900 * time.Millisecond)
@@ -420,7 +419,7 @@ func TestASumWhoseWindowHasEndedIsNotSent(t *testing.T) {
 	})
 }
 
-func TestWhatAnotherReplicaGivesBackIsSeenAfterMax(t *testing.T) {
+func TestRefundByAnotherReplicaIsSeenAfterMax(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.replica(defaults), w.replica(defaults)
 		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
@@ -433,8 +432,8 @@ func TestWhatAnotherReplicaGivesBackIsSeenAfterMax(t *testing.T) {
 	})
 }
 
-// What was summed until then is counted only while the key is over its limit.
-func TestASumOfAKeyThatIsNoLongerOverIsNotCounted(t *testing.T) {
+// A debt is counted only while the key is over its limit.
+func TestDebtOfAKeyBelowItsLimitIsNotCounted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.replica(defaults), w.replica(defaults)
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
@@ -451,7 +450,7 @@ func TestASumOfAKeyThatIsNoLongerOverIsNotCounted(t *testing.T) {
 	})
 }
 
-func TestWhatTheStoreLosesIsSeenAfterMax(t *testing.T) {
+func TestLossOfTheStoreIsSeenAfterMax(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		for _, key := range []string{"quiet", "busy"} {
@@ -468,8 +467,8 @@ func TestWhatTheStoreLosesIsSeenAfterMax(t *testing.T) {
 	})
 }
 
-// A reload raises the limit in one replica: there it is another limit at once. The other denies under its own.
-func TestARaisedLimitIsAnotherLimit(t *testing.T) {
+// A reload raises the limit in one replica. The other replica still denies under its own.
+func TestRaisedLimitHasNoDenials(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b, raised := w.replica(defaults), w.replica(defaults), limit(limiters.Spec{Max: 20, CountDenied: true})
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
@@ -483,7 +482,7 @@ func TestARaisedLimitIsAnotherLimit(t *testing.T) {
 	})
 }
 
-func TestARefundDropsWhatIsRememberedOfItsKey(t *testing.T) {
+func TestRefundDropsTheDenialsOfItsKey(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, day := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
 		a.take("k", counted, 2, "ok used=2 remaining=0 reset=60s")
@@ -497,8 +496,8 @@ func TestARefundDropsWhatIsRememberedOfItsKey(t *testing.T) {
 	})
 }
 
-// The hit is denied in the store, then comes the refund, then the answer to the hit is heard: it is from before.
-func TestARefundDropsADenialOfACallUnderWay(t *testing.T) {
+// The store denies the hit, then takes the refund, and then the verdict on the hit arrives: it is from before.
+func TestRefundDropsTheDenialOfACallUnderWay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
@@ -512,8 +511,8 @@ func TestARefundDropsADenialOfACallUnderWay(t *testing.T) {
 	})
 }
 
-// While a refund is on its way nobody knows what is left, but the store.
-func TestWhileARefundIsUnderWayItsKeyAsksTheStore(t *testing.T) {
+// While a refund is under way, only the store knows the usage.
+func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
@@ -527,8 +526,8 @@ func TestWhileARefundIsUnderWayItsKeyAsksTheStore(t *testing.T) {
 	})
 }
 
-// A hit comes and is denied while a refund is on its way: when the refund is done, nothing of it is remembered.
-func TestARefundDropsADenialFromWhileItWasUnderWay(t *testing.T) {
+// A hit is denied while a refund is under way. When the refund is done, the denial is not remembered.
+func TestRefundDropsDenialsFromDuringIt(t *testing.T) {
 	for _, unheard := range []bool{false, true} {
 		inWorld(t, func(w *world) {
 			a := w.replica(defaults)
@@ -555,7 +554,7 @@ func TestARefundDropsADenialFromWhileItWasUnderWay(t *testing.T) {
 	}
 }
 
-func TestDropForgetsAll(t *testing.T) {
+func TestDropForgetsAllDenials(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
@@ -581,7 +580,7 @@ func TestDropForgetsAll(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotRemembered(t *testing.T) {
+func TestDenialsThatAreNotRemembered(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		a.take("never", twoALog, 3, "denied used=0 remaining=2 retry=never reset=0s")
@@ -610,7 +609,7 @@ func TestWhatIsNotRemembered(t *testing.T) {
 	})
 }
 
-func TestACallersTimePassesItBy(t *testing.T) {
+func TestCallWithATimeBypassesTheCache(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		groups, out := []limiters.Group{{{Key: "k", Limit: twoALog, N: 2}}}, make([]limiters.Verdict, 1)
@@ -647,7 +646,7 @@ func TestHitsOfOneCallAreDecidedInOrder(t *testing.T) {
 	})
 }
 
-func TestOfACallOnlyWhatIsNotRememberedAsksTheStore(t *testing.T) {
+func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		full, free := limiters.Hit{Key: "full", Limit: counted, N: 3}, limiters.Hit{Key: "free", Limit: twoALog, N: 1}
@@ -678,8 +677,8 @@ func TestOfACallOnlyWhatIsNotRememberedAsksTheStore(t *testing.T) {
 
 var errBroken = errors.New("broken")
 
-// A group is charged whole or not at all, so the store decides all of it; a group of one is none.
-func TestAGroupOfSeveralAsksTheStore(t *testing.T) {
+// The store decides groups of several hits as a whole. A group of one hit is an ordinary hit.
+func TestGroupIsForwarded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		one := func(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: counted, N: 1} }
@@ -703,8 +702,8 @@ func TestAGroupOfSeveralAsksTheStore(t *testing.T) {
 	})
 }
 
-// It may have been counted, so it is not sent again.
-func TestASumIsSentAtMostOnce(t *testing.T) {
+// A debt that may have been counted is not sent again.
+func TestDebtIsSentAtMostOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		for _, key := range []string{"with a call", "by itself"} {
@@ -728,7 +727,7 @@ func TestASumIsSentAtMostOnce(t *testing.T) {
 	})
 }
 
-// While the breaker of a store is open nothing is charged: debts wait for the store to come back.
+// While the breaker of a store is open nothing is charged, and debts wait.
 func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
@@ -771,7 +770,7 @@ func TestPanicOfTheStoreOnTheGoroutineOfTheCache(t *testing.T) {
 	})
 }
 
-func TestCloseSendsWhatIsSummed(t *testing.T) {
+func TestCloseSendsDebts(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		for i := range 120 {
@@ -795,7 +794,7 @@ func TestCloseSendsWhatIsSummed(t *testing.T) {
 	})
 }
 
-func TestWhoHasLeftIsNotAnswered(t *testing.T) {
+func TestEndedContextIsNotAnswered(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")

@@ -18,7 +18,7 @@ import (
 
 var errGone = errors.New("the store is gone")
 
-// A flaky store is another one, but for when it fails: as a whole, or for some keys.
+// A flaky store wraps another one and fails: as a whole, or for some keys.
 type flaky struct {
 	limiters.Store
 	gone bool
@@ -49,20 +49,20 @@ func hit(key string, on limiters.OnError) limiters.Hit {
 	return limiters.Hit{Key: key, Limit: hourly, N: 1, OnError: on}
 }
 
-func TestAFallbackBeforeAStorePassesTheSuite(t *testing.T) {
+func TestFallbackPassesTheSuite(t *testing.T) {
 	limiterstest.Run(t, func(*testing.T) limiters.Store {
 		return guard.NewFallback(memory(), guard.FallbackOptions{Local: memory()})
 	})
 }
 
-// A local store behind a store that is always gone is a store, by its whole share of one replica.
-func TestWhatIsDecidedLocallyPassesTheSuite(t *testing.T) {
+// If the store is always down, the local store decides everything, by the whole share of one replica.
+func TestFallbackOnLocalStorePassesTheSuite(t *testing.T) {
 	limiterstest.Run(t, func(*testing.T) limiters.Store {
 		return sole{guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: memory()})}
 	})
 }
 
-// sole sends hits to be decided locally, and hides that they were.
+// sole has hits decided locally, and hides that.
 type sole struct{ limiters.Store }
 
 func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
@@ -80,7 +80,7 @@ func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, 
 	return err
 }
 
-func TestEachHitIsDecidedAsItSays(t *testing.T) {
+func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: memory()})
 	hits := []limiters.Hit{
 		hit("a", limiters.OnErrorAllow), hit("d", limiters.OnErrorDeny), hit("l", limiters.OnErrorLocal),
@@ -104,8 +104,8 @@ func TestEachHitIsDecidedAsItSays(t *testing.T) {
 	}
 }
 
-// Where nothing can be decided, the Take fails as the store did, and so it does for who has gone away.
-func TestWhatNobodyDecidesFails(t *testing.T) {
+// If no hit is decided, Take returns the error of the store. So it does if the context has ended.
+func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
 	hits := []limiters.Hit{hit("a", limiters.OnErrorFail), hit("b", limiters.OnErrorLocal)}
@@ -119,7 +119,7 @@ func TestWhatNobodyDecidesFails(t *testing.T) {
 	}
 }
 
-func TestHitsThatTheStoreDecidedStand(t *testing.T) {
+func TestFallbackKeepsVerdictsOfTheStore(t *testing.T) {
 	store := &flaky{Store: memory(), bad: "bad"}
 	f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
 	hits := []limiters.Hit{hit("good", limiters.OnErrorDeny), hit("bad", limiters.OnErrorDeny), hit("bad2", limiters.OnErrorFail)}
@@ -135,7 +135,7 @@ func TestHitsThatTheStoreDecidedStand(t *testing.T) {
 	}
 }
 
-func TestGoingBackIsAutomaticAndTold(t *testing.T) {
+func TestFallbackReportsLossAndRecovery(t *testing.T) {
 	store := &flaky{Store: memory()}
 	var told []string
 	f := guard.NewFallback(store, guard.FallbackOptions{
@@ -160,8 +160,8 @@ func TestGoingBackIsAutomaticAndTold(t *testing.T) {
 	}
 }
 
-// What a cache before the store still knows says nothing of the store.
-func TestWhatACacheAnswersDoesNotFindTheStore(t *testing.T) {
+// A denial from a cache does not show that the store is back.
+func TestDenialFromACacheIsNoRecovery(t *testing.T) {
 	store := &flaky{Store: memory()}
 	cache := guard.NewDenyCache(store, guard.DenyOptions{})
 	defer cache.Close(t.Context())
@@ -177,9 +177,9 @@ func TestWhatACacheAnswersDoesNotFindTheStore(t *testing.T) {
 	}
 }
 
-// Whatever the algorithm, whatever the size of hits, each replica admits its share and no more; and of a limit that is used
-// whole, by hits that come to replicas by turns, nothing is denied.
-func TestReplicasAdmitTheirShares(t *testing.T) {
+// Under every algorithm, for every size of hits, each replica admits its share and no more. If hits reach the replicas in turn,
+// a client that uses its limit exactly is never denied.
+func TestFallbackAdmitsTheShare(t *testing.T) {
 	const replicas = 4
 	for _, spec := range []limiters.Spec{
 		{Algorithm: "fixed_window", Max: 200, Window: time.Hour, CountDenied: true},
@@ -221,8 +221,7 @@ func TestReplicasAdmitTheirShares(t *testing.T) {
 	}
 }
 
-// More replicas are noticed, and so are fewer.
-func TestSharesFollowTheNumberOfReplicas(t *testing.T) {
+func TestShareFollowsTheNumberOfReplicas(t *testing.T) {
 	replicas := 1
 	f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return replicas }})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, CountDenied: true})
@@ -236,7 +235,7 @@ func TestSharesFollowTheNumberOfReplicas(t *testing.T) {
 	}
 }
 
-func TestAFallbackIsSafeForConcurrentUse(t *testing.T) {
+func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
 	f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 2 }})
 	var all sync.WaitGroup
 	for i := range 8 {
@@ -255,9 +254,9 @@ func TestAFallbackIsSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// A store charges nothing of a group that it cannot decide as a whole. Who has room in it must not pass for free because
-// another has none: keys that find no room are easily made.
-func TestAHitThatFailsLeavesTheOthersOfItsGroupCharged(t *testing.T) {
+// A store charges nothing of a group that it cannot decide as a whole. The rest of the group must still be charged: clients can
+// easily make keys for which the store has no room.
+func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 	store := memstore.New(memstore.Options{MaxKeys: 1})
 	take(t, store, hit("k", limiters.OnErrorFail))
 	for range 5 {
@@ -283,8 +282,8 @@ func TestAHitThatFailsLeavesTheOthersOfItsGroupCharged(t *testing.T) {
 	}
 }
 
-// What is denied, or fails, in a group is charged to no share either.
-func TestAShareIsNotChargedForAGroupThatDoesNotPass(t *testing.T) {
+// If a hit of a group is denied or fails, no share is charged.
+func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 	local := memory()
 	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: local})
 	for _, c := range []struct {
@@ -306,9 +305,9 @@ func TestAShareIsNotChargedForAGroupThatDoesNotPass(t *testing.T) {
 	}
 }
 
-// A funnel may hold more than it leaks in a window: a hit of that size keeps to the limit if it comes seldom, and then may
-// come to one replica twice running.
-func TestAHitLargerThanARateHasAllOfIt(t *testing.T) {
+// A funnel may hold more than it leaks in a window. Rare hits of that size keep to the limit, and may reach the same replica
+// twice in succession.
+func TestHitLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
 	f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 10 }})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Params: "capacity=600", Window: time.Minute})
 	now := time.Now()

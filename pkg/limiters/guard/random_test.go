@@ -13,10 +13,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// With one replica, a store with a cache before it allows and denies just what the store by itself does: over random calls
-// of hits, looks, refunds and groups, under limits that change as a reload changes them. What the keys hold is the same too,
-// once the sums are sent; and who waits as long as he is told gets in, but for what was charged since his like was denied.
-func TestACacheChangesNoDecision(t *testing.T) {
+// With one replica, a store with a cache decides exactly as the store by itself. The calls are random: hits, peeks, refunds and
+// groups, under limits that change as in a reload. Once the debts are sent, the usage of the keys is the same too. The retry
+// time of a denial is never too short, except for hits charged after the denial was remembered.
+func TestDenyCacheChangesNoDecision(t *testing.T) {
 	answered, denied := int64(0), 0
 	for _, name := range limiters.Algorithms() {
 		for seed := range uint64(400) {

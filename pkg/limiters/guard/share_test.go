@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the shares into docs/rules.md")
 
-// exceeded is the probability that of n trials more than m succeed, by exact fractions.
+// exceeded returns the probability that more than m of n trials succeed, by exact fractions.
 func exceeded(n, m, replicas int64) float64 {
 	q := big.NewRat(1, replicas)
 	sum := new(big.Rat)
@@ -68,7 +68,7 @@ func TestShareIsNotComputedForEachSizeOfHits(t *testing.T) {
 	}
 }
 
-// What is remembered of shares never makes a share too small, nor much too large.
+// Rounding makes no share too small, and none much too large.
 func TestShareOfLargeHitsCoversThem(t *testing.T) {
 	const replicas, p = 10, 0.001
 	for _, whole := range []int64{100, 1000, 12_345, 1_000_000_000} {
@@ -97,7 +97,7 @@ func TestSharesAreBounded(t *testing.T) {
 }
 
 // For large limits an exact sum takes too long. The normal distribution is close.
-func TestSharesOfLargeLimits(t *testing.T) {
+func TestShareOfLargeLimits(t *testing.T) {
 	for _, n := range []int64{1e6, 1e9, math.MaxUint32} {
 		for _, replicas := range []int64{2, 50, 1000} {
 			q := 1 / float64(replicas)
@@ -110,7 +110,7 @@ func TestSharesOfLargeLimits(t *testing.T) {
 	}
 }
 
-func TestSharesOfExtremes(t *testing.T) {
+func TestShareOfExtremes(t *testing.T) {
 	for _, c := range []struct {
 		n, replicas int64
 		p           float64
@@ -147,7 +147,7 @@ func TestShareRarelyDeniesAClientAtItsLimit(t *testing.T) {
 }
 
 // The table of docs/rules.md.
-func TestSharesAreInTheDocs(t *testing.T) {
+func TestSharesInTheDocs(t *testing.T) {
 	const path, begin, end = "../../../docs/rules.md", " -update -->\n", "<!-- end -->"
 	limits, replicas := []int64{5, 60, 1000, 100_000}, []int64{2, 3, 10, 100}
 	var b strings.Builder

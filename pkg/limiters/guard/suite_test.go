@@ -38,7 +38,7 @@ func onRedis(t testing.TB, server *redistest.Server) limiters.Store {
 	return s
 }
 
-func TestACacheBeforeAStorePassesTheSuite(t *testing.T) {
+func TestDenyCachePassesTheSuite(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		limiterstest.Run(t, func(t *testing.T) limiters.Store {
 			return cached(t, memstore.New(memstore.Options{}), guard.DenyOptions{})
@@ -55,14 +55,13 @@ func TestACacheBeforeAStorePassesTheSuite(t *testing.T) {
 	})
 }
 
-func TestThreeReplicasWithCachesAdmitExactlyTheLimit(t *testing.T) {
+func TestDenyCachesOfReplicasAdmitExactlyTheLimit(t *testing.T) {
 	server := redistest.Start(t)
 	replica := func() limiters.Store { return cached(t, onRedis(t, server), guard.DenyOptions{}) }
 	limiterstest.Races(t, []limiters.Store{replica(), replica(), replica()})
 }
 
-// Whatever comes at once, no denied hit is counted twice, and none is forgotten: a day's window that is full is what it was
-// asked.
+// Under concurrent use no denied hit is counted twice and none is lost: the count of a window is the number of hits sent.
 func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 	server := redistest.Start(t)
 	for name, store := range map[string]limiters.Store{
@@ -114,8 +113,8 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 	}
 }
 
-// Refunds, hits, looks, groups and reloads at once, for the race detector.
-func TestAllAtOnce(t *testing.T) {
+// Refunds, hits, peeks, groups and reloads at the same time, for the race detector.
+func TestDenyCacheConcurrentUse(t *testing.T) {
 	c := cached(t, memstore.New(memstore.Options{}), guard.DenyOptions{Max: 2 * time.Millisecond, Bytes: 40 << 10})
 	limits := []*limiters.Limit{counted, twoALog, limit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Second})}
 	var wg sync.WaitGroup
@@ -150,8 +149,8 @@ func TestAllAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// What Redis loses, and what another replica gives back there, is seen soon.
-func TestRedisIsAskedAgain(t *testing.T) {
+// Lost data of Redis and refunds by another replica are seen after Max.
+func TestRefundsAndLossesInRedisAreSeen(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := cached(t, onRedis(t, server), guard.DenyOptions{Max: 20 * time.Millisecond}), cached(t, onRedis(t, server), guard.DenyOptions{})
 	day := limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
@@ -174,8 +173,8 @@ func TestRedisIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A million users, all over their limit, in a cache of 4 MiB. What it says it takes is what it takes.
-func TestTheCacheIsBounded(t *testing.T) {
+// A million users are over their limit, in a cache of 4 MiB. The accounted bytes are close to the heap.
+func TestDenyCacheIsBounded(t *testing.T) {
 	const most = 4 << 20
 	c := cached(t, denies{}, guard.DenyOptions{Bytes: most, Max: time.Hour})
 	heap := func() int64 {
@@ -209,7 +208,7 @@ func TestTheCacheIsBounded(t *testing.T) {
 	}
 }
 
-// denies is a store that denies all.
+// denies is a store that denies every hit.
 type denies struct{}
 
 func (denies) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
@@ -219,8 +218,8 @@ func (denies) Take(_ context.Context, _ time.Time, groups []limiters.Group, out 
 	return nil
 }
 
-// What owes is not dropped for room: what comes then is not remembered.
-func TestWhatOwesStaysUntilItIsSent(t *testing.T) {
+// Entries with debt are not evicted. New denials are not remembered then.
+func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(guard.DenyOptions{Bytes: 16 << 10})
 		const keys = 500

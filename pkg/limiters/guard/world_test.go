@@ -16,7 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// A world is a store that replicas share, at a midnight, in time that passes when everybody waits.
+// A world is a store that replicas share, in the virtual time of synctest, which starts at a midnight.
 type world struct {
 	*testing.T
 	store *line
@@ -29,14 +29,14 @@ func inWorld(t *testing.T, f func(w *world)) {
 	})
 }
 
-// A line is a store that is far away, or fails, and counts what it is asked.
+// A line is a store with latency or failures. It counts its calls and hits.
 type line struct {
 	mu    sync.Mutex
 	inner limiters.Store
-	there time.Duration // until a call reaches the store
-	back  time.Duration // until its answer is heard
-	err   error         // a call does not reach the store
-	lost  error         // its answer is not heard
+	there time.Duration // latency of a call
+	back  time.Duration // latency of its reply
+	err   error         // calls do not reach the store
+	lost  error         // replies are lost
 	bad   string        // a key that fails
 	panic bool
 
@@ -75,7 +75,7 @@ func (l *line) set(there, back time.Duration, err error) {
 	l.there, l.back, l.err, l.lost = there, back, err, nil
 }
 
-// hears makes the answers of calls unheard, or heard again.
+// hears makes the replies of calls get lost, or arrive again.
 func (l *line) hears(lost error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +88,7 @@ func (l *line) panics(yes bool) {
 	l.panic = yes
 }
 
-// fails makes a key one that cannot be decided.
+// fails makes hits on a key fail.
 func (l *line) fails(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +101,7 @@ func (l *line) lose() {
 	l.inner = memstore.New(memstore.Options{})
 }
 
-// A replica is a cache before the store of the world, on a line of its own.
+// A replica is a cache that wraps the store of the world, on a line of its own.
 type replica struct {
 	*guard.DenyCache
 	w    *world
@@ -115,15 +115,15 @@ func (w *world) replica(o guard.DenyOptions) *replica {
 	return r
 }
 
-// tell is a verdict as the traces write it, and whether it was remembered.
+// tell returns a verdict as the traces write it, and whether it was remembered.
 func tell(v limiters.Verdict) string {
 	if v.By == limiters.ByCache {
-		return "remembered: " + limiterstest.Tell(v)
+		return "remembered: " + limiterstest.Format(v)
 	}
-	return limiterstest.Tell(v)
+	return limiterstest.Format(v)
 }
 
-// takes takes hits in one call and expects their verdicts.
+// takes has hits decided in one call and checks their verdicts.
 func (w *world) takes(store limiters.Store, hits []limiters.Hit, want ...string) {
 	w.Helper()
 	w.takesGroups(store, limiters.Singles(hits...), want...)
@@ -139,13 +139,13 @@ func (w *world) takesGroups(store limiters.Store, groups []limiters.Group, want 
 	}
 }
 
-// take takes n hits of a key under a limit, alone.
+// take has n hits of a key decided in one call, and checks the verdict.
 func (r *replica) take(key string, limit *limiters.Limit, n int64, want string) {
 	r.w.Helper()
 	r.w.takes(r, []limiters.Hit{{Key: key, Limit: limit, N: n}}, want)
 }
 
-// holds expects what the store itself holds of a key, whatever the replicas remember.
+// holds checks the usage of a key in the store itself.
 func (w *world) holds(key string, limit *limiters.Limit, want int64) {
 	w.Helper()
 	synctest.Wait()

@@ -1,13 +1,13 @@
-// Package limiterstest is the suite that every limiters.Store passes. A new store's test is [Run] with a way to open it;
-// a bug found in one store becomes a trace here, and so a test of all.
+// Package limiterstest is the conformance suite of limiters.Store. The test of a store calls [Run] with a function that opens
+// the store. A bug found in one store becomes a trace here, and so a test of all stores.
 //
-// Its first part is traces, in testdata, written to be read aloud:
+// The first part is traces, in testdata:
 //
 //	+7s take 1 => ok used=3 remaining=2 reset=53s
 //
-// Its second compares a store with [Reference], verdict by verdict and field by field, over long random sequences with
-// clocks that stand still, jump and step back. The reference itself is held to the traces, and to models that are naive
-// on purpose: a list of every hit, a fraction of big integers.
+// The second part compares a store with [Reference], verdict by verdict and field by field, over long random sequences with
+// clocks that stand still, jump and step back. The reference itself is compared with the traces, and with models that are
+// naive on purpose: a list of every hit, a fraction of big integers.
 package limiterstest
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Run runs the suite on the stores that open makes. Each is empty when it is made, and is closed by open's own cleanup.
+// Run runs the suite on stores that open returns. Each must be empty, and open must register its cleanup.
 func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
 	t.Run("traces", func(t *testing.T) { Traces(t, open(t)) })
 	t.Run("random", func(t *testing.T) { Random(t, open(t)) })
@@ -34,7 +34,7 @@ func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
 	t.Run("own clock", func(t *testing.T) { ownClock(t, open(t)) })
 }
 
-// canceled: a call whose context has ended decides nothing and says so.
+// canceled checks that a call whose context has ended charges nothing and returns the error of the context.
 func canceled(t *testing.T, store limiters.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -52,7 +52,7 @@ func canceled(t *testing.T, store limiters.Store) {
 	}
 }
 
-// ownClock: with no now given, the store's clock moves by itself, and all times of a verdict come from it.
+// ownClock checks that without a given now the store uses a clock that moves.
 func ownClock(t *testing.T, store limiters.Store) {
 	for _, name := range limiters.Algorithms() {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour})
@@ -73,8 +73,8 @@ func ownClock(t *testing.T, store limiters.Store) {
 	}
 }
 
-// Races spends one key of each algorithm from 64 goroutines on each store of replicas, which share their state: what is
-// admitted is the limit, exactly, for no window turns over meanwhile.
+// Races uses up one key of each algorithm from 64 goroutines on each of several stores that share their state. They must admit
+// exactly the limit, because no window ends meanwhile.
 func Races(t *testing.T, replicas []limiters.Store) {
 	const goroutines, most = 64, 500
 	for _, name := range limiters.Algorithms() {
@@ -124,7 +124,7 @@ func Races(t *testing.T, replicas []limiters.Store) {
 	}
 }
 
-// FirstHit returns the parameters with which no window of an algorithm ends by the clock while a test runs.
+// FirstHit returns parameters of an algorithm with which no window ends by the clock during a test.
 func FirstHit(algorithm string) limiters.Params {
 	if algorithm == "fixed_window" {
 		return "window_start=first_hit"
@@ -135,7 +135,7 @@ func FirstHit(algorithm string) limiters.Params {
 // Capacity returns the parameters of a funnel that holds n.
 func Capacity(n int64) limiters.Params { return limiters.Params(fmt.Sprint("capacity=", n)) }
 
-// MustLimit makes a limit of a spec that is known to be good.
+// MustLimit returns the limit of a valid spec. It panics if the spec is invalid.
 func MustLimit(spec limiters.Spec) *limiters.Limit {
 	l, err := limiters.New(spec)
 	if err != nil {

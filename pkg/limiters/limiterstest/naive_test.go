@@ -11,15 +11,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// The models here are the definitions of the algorithms written down as plainly as they can be: windows as an integer
-// division, a log as a list with an element a hit, a funnel as a fraction of big integers. The core is held to them.
+// The models here are the definitions of the algorithms in their plainest form. Windows are an integer division, a log is a
+// list with one element per hit, and a funnel is a fraction of big integers. The core is compared with them.
 
 // A model decides hits of one key, under one limit, at times in µs.
 type model interface {
 	take(now, n, denied int64) limiters.Verdict // denied: see limiters.Hit
 }
 
-func TestTheCoreAgreesWithNaiveModels(t *testing.T) {
+func TestCoreAgreesWithNaiveModels(t *testing.T) {
 	models := map[string]func(limiters.Spec) model{
 		"fixed_window": func(s limiters.Spec) model { return &naiveWindow{Spec: s} },
 		"sliding_log":  func(s limiters.Spec) model { return &naiveLog{Spec: s} },
@@ -47,10 +47,10 @@ func TestTheCoreAgreesWithNaiveModels(t *testing.T) {
 						t.Fatal(err)
 					}
 					want := m.take(now.UnixMicro(), h.N, h.Denied)
-					told = append(told, now.Format(time.RFC3339Nano)+" "+Tell(want))
+					told = append(told, now.Format(time.RFC3339Nano)+" "+Format(want))
 					if out[0] != want {
 						t.Fatalf("seed %d, %+v, n=%d denied=%d:\n%s\n got %s\nwant %s", seed, spec, h.N, h.Denied,
-							told[max(0, len(told)-10):], Tell(out[0]), Tell(want))
+							told[max(0, len(told)-10):], Format(out[0]), Format(want))
 					}
 					g.Saw(out)
 				}
@@ -175,7 +175,7 @@ func (l *naiveLog) live(now int64) (live []int64, at int64) {
 	return l.hits[i:], at
 }
 
-// rational is the funnel in exact fractions: what it holds, in hits, at a time.
+// rational is the funnel in exact fractions: its level in hits at a time.
 type rational struct {
 	limiters.Spec
 	capacity int64

@@ -12,12 +12,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// sequences is how many random sequences Random runs for each algorithm, and steps how many calls are in one.
+// sequences is the number of random sequences per algorithm, and steps the number of calls in each.
 const sequences, steps = 60, 60
 
-// Random compares a store with the reference over random sequences: calls of several hits, some in groups, on a few
-// keys, under limits whose maximum changes as a reload would change it, at times that stand still, go on to an edge,
-// jump ahead and step back.
+// Random compares a store with the reference over random sequences. Calls have several hits, some in groups, on a few keys,
+// under limits whose maximum changes as in a reload. Time stands still, goes on to an edge, jumps ahead and steps back.
 func Random(t *testing.T, store limiters.Store) {
 	for _, name := range limiters.Algorithms() {
 		t.Run(name, func(t *testing.T) {
@@ -45,13 +44,13 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 		}
 		sizes := sizes(groups)
 		for i, h := range hits {
-			line := fmt.Sprintf("%d %s %+v n=%d denied=%d groups of %v => %s", now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Denied, sizes, Tell(want[i]))
+			line := fmt.Sprintf("%d %s %+v n=%d denied=%d groups of %v => %s", now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Denied, sizes, Format(want[i]))
 			told = append(told, line)
 			if got[i] != want[i] {
 				for _, line := range told[max(0, len(told)-12):] {
 					t.Log(line)
 				}
-				t.Errorf("got %s\nwant %s", Tell(got[i]), Tell(want[i]))
+				t.Errorf("got %s\nwant %s", Format(got[i]), Format(want[i]))
 				return false
 			}
 		}
@@ -69,7 +68,7 @@ func sizes(groups []limiters.Group) []int {
 	return all
 }
 
-// A Generator makes a random sequence of calls, the same for the same seed.
+// A Generator makes a random sequence of calls. The same seed gives the same sequence.
 type Generator struct {
 	rnd    *rand.Rand
 	prefix string
@@ -78,7 +77,7 @@ type Generator struct {
 	last   []limiters.Verdict
 }
 
-// NewGenerator makes the sequence of a seed for an algorithm.
+// NewGenerator returns a Generator for an algorithm and a seed.
 func NewGenerator(algorithm string, seed uint64) *Generator {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	spec := randomSpec(rnd, algorithm)
@@ -164,7 +163,7 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 	return time.UnixMicro(g.now), groups
 }
 
-// Saw tells the generator what the last call was answered, so that it can aim at the edges.
+// Saw passes the verdicts of the last call to the generator, which aims at their edges.
 func (g *Generator) Saw(verdicts []limiters.Verdict) { g.last = verdicts }
 
 func (g *Generator) step() int64 {
@@ -184,7 +183,7 @@ func (g *Generator) step() int64 {
 		return pick(g.rnd, -window, -window-1, 2*window, -1, 2*window+1) % g.now
 	}
 	for _, v := range g.last {
-		// Who waits as long as told gets in, and a microsecond sooner does not.
+		// After RetryAfter the hit fits, and a microsecond earlier it does not.
 		if v.RetryAfter > 0 {
 			return v.RetryAfter.Microseconds() - g.rnd.Int64N(2)
 		}

@@ -8,15 +8,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Reference is the plainest Store there is: the core's own functions over a map that only grows. What it answers is what
-// every store has to answer. It wants a now with each call.
+// Reference is the simplest possible Store: the core's functions over a map that only grows. Every store must return its
+// verdicts. Pass it a now with each call.
 type Reference struct {
 	mu     sync.Mutex
 	of     map[[2]string]int
 	states []limiters.State
 }
 
-// NewReference makes an empty Reference.
+// NewReference returns an empty Reference.
 func NewReference() *Reference { return &Reference{of: make(map[[2]string]int)} }
 
 // Take implements limiters.Store.

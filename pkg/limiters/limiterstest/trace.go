@@ -16,7 +16,7 @@ import (
 //go:embed testdata/*.txt
 var traceFiles embed.FS
 
-// traceStart is when every trace begins: a multiple of a day.
+// traceStart is the time at which every trace starts: a multiple of a day.
 var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 
 // Traces runs the traces of testdata on a store. Each trace has keys of its own.
@@ -27,8 +27,8 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 //	[+D|-D] HIT, HIT => VERDICT, VERDICT        two hits of one call
 //	[+D|-D] HIT & HIT => VERDICT, VERDICT       two hits of one group
 //
-// A HIT is "take N", "look", "look for N denied" or "give back N", with "of KEY" and "under LIMIT" where it is not the usual one. A VERDICT is
-// "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry may be "never".
+// A HIT is "take N", "look", "look for N denied" or "give back N": a charge, a peek, a peek that brings denied hits, a refund. It
+// may have "of KEY" and "under LIMIT". A VERDICT is "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry may be "never".
 func Traces(t *testing.T, store limiters.Store) {
 	names, err := fs.Glob(traceFiles, "testdata/*.txt")
 	if err != nil || len(names) == 0 {
@@ -45,7 +45,7 @@ func Traces(t *testing.T, store limiters.Store) {
 	}
 }
 
-// replay runs the traces of a file, reports each verdict that differs, and returns the text as it would have to be.
+// replay runs the traces of a file and reports each verdict that differs. It returns the text with the actual verdicts.
 func replay(t *testing.T, store limiters.Store, file, text string) (string, error) {
 	var out []string
 	r := replayer{store: store, prefix: file}
@@ -70,7 +70,7 @@ type replayer struct {
 	usual         *limiters.Limit
 }
 
-// line carries out a line and returns it as it should read.
+// line runs a line and returns it with the actual verdicts.
 func (r *replayer) line(line string) (string, error) {
 	words := strings.Fields(line)
 	switch {
@@ -146,7 +146,7 @@ func (r *replayer) step(words []string) (string, error) {
 	}
 	told := make([]string, len(out))
 	for i, v := range out {
-		told[i] = Tell(v)
+		told[i] = Format(v)
 	}
 	return strings.Join(told, ", "), nil
 }
@@ -186,8 +186,8 @@ func (r *replayer) hit(words []string) (limiters.Hit, error) {
 	return h, nil
 }
 
-// Tell is a verdict as the traces write it.
-func Tell(v limiters.Verdict) string {
+// Format returns a verdict as the traces write it.
+func Format(v limiters.Verdict) string {
 	if v.Err != nil {
 		return "error " + v.Err.Error()
 	}

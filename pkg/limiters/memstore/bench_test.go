@@ -20,7 +20,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// WEIR_BENCH_KEYS is how many keys the benchmarks of large stores hold at most: 10 million take about a gigabyte.
+// WEIR_BENCH_KEYS is the number of keys in the benchmarks of large stores. 10 million take about a gigabyte.
 func mostKeys(b *testing.B) int {
 	n := 1_000_000
 	if text := os.Getenv("WEIR_BENCH_KEYS"); text != "" {
@@ -32,8 +32,8 @@ func mostKeys(b *testing.B) int {
 	return n
 }
 
-// A keyOf is a key of 40 bytes, to be written anew: the cost of its text, which comes with a request and is in a cache,
-// is not the store's.
+// A keyOf is a key of 40 bytes whose digits are overwritten for each hit. So its text is in the processor's cache, as that of
+// a request is.
 type keyOf [40]byte
 
 func newKey() *keyOf {
@@ -103,8 +103,8 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// BenchmarkTakeOfALogThatMoves is a hit on a known log in which hits pass and leave.
-func BenchmarkTakeOfALogThatMoves(b *testing.B) {
+// BenchmarkTakeOfMovingLog is a hit on a log that older hits leave.
+func BenchmarkTakeOfMovingLog(b *testing.B) {
 	for _, held := range []int{1, 5, 2000} {
 		b.Run(strconv.Itoa(held), func(b *testing.B) {
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 5000, Window: time.Second})
@@ -152,7 +152,7 @@ func BenchmarkFiveHits(b *testing.B) {
 	}
 }
 
-// BenchmarkHotKey is one key of all goroutines: what is measured is how long a Take holds the lock of a shard.
+// BenchmarkHotKey is one key of all goroutines. It measures how long a Take holds the lock of a shard.
 func BenchmarkHotKey(b *testing.B) {
 	s := New(Options{})
 	b.ReportAllocs()
@@ -165,7 +165,7 @@ func BenchmarkHotKey(b *testing.B) {
 	})
 }
 
-// BenchmarkLock is a Take that finds, decides and writes nothing: what is beside it in a Take is how long a lock is held.
+// BenchmarkLock is a Take without its work under the lock. The difference to BenchmarkTake is how long the lock is held.
 func BenchmarkLock(b *testing.B) {
 	for _, n := range []int{1, 5} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
@@ -205,7 +205,7 @@ func BenchmarkManyKeys(b *testing.B) {
 	})
 }
 
-// BenchmarkKeysHeld is a hit on one of many keys, drawn evenly, which no cache helps, and as traffic is: by Zipf.
+// BenchmarkKeysHeld is a hit on one of many keys: drawn evenly, which no processor cache helps, and by Zipf, like traffic.
 func BenchmarkKeysHeld(b *testing.B) {
 	for n := 10_000; n <= mostKeys(b); n *= 10 {
 		s := New(Options{MaxKeys: int64(n)})
@@ -240,8 +240,8 @@ func BenchmarkKeysHeld(b *testing.B) {
 	}
 }
 
-// BenchmarkTail is the longest that a Take takes, and the tails, while a store grows to its size, and on its keys while
-// the collector runs all the time; and of the same loop without a store, which is what the machine adds.
+// BenchmarkTail measures the maximum and the high percentiles of a Take: while a store grows, and while the garbage collector
+// runs all the time. The same loop without a store shows the part of the machine.
 func BenchmarkTail(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(30))
 	n := mostKeys(b)
@@ -310,8 +310,8 @@ func tails(b *testing.B, times []int32) {
 	b.ReportMetric(at(1), "max-µs")
 }
 
-// BenchmarkSave is a snapshot of many keys, and of one log of a million entries: how long and large it is, and how long
-// a lock is held at most, with what the machine adds.
+// BenchmarkSave is a snapshot of many keys, and of one log of a million entries. It reports the time, the size, and the longest
+// time that a lock is held.
 func BenchmarkSave(b *testing.B) {
 	n := mostKeys(b)
 	many, log := New(Options{}), New(Options{})
@@ -347,8 +347,7 @@ func BenchmarkSave(b *testing.B) {
 
 var benchLog = limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: limiters.LogMax, Window: 24 * time.Hour})
 
-// holdsOf tells how long each hold of a lock takes in a Save, in ns: of each hold the shortest of three Saves, for the
-// machine is shared.
+// holdsOf returns how long a Save holds each lock, in ns. Each is the shortest of three Saves, because the machine is shared.
 func holdsOf(s *Store) []int64 {
 	var holds []int64
 	for range 3 {
@@ -381,7 +380,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// BenchmarkLoad makes a store of a snapshot of many keys.
+// BenchmarkLoad loads a snapshot of many keys.
 func BenchmarkLoad(b *testing.B) {
 	n := mostKeys(b)
 	s := New(Options{})

@@ -18,7 +18,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkMemoryPerKey measures the heap that a key of 40 bytes takes, and how near to it the accounting is.
+// BenchmarkMemoryPerKey measures the heap per key of 40 bytes, and the accounted bytes per key.
 func BenchmarkMemoryPerKey(b *testing.B) {
 	for _, name := range limiters.Algorithms() {
 		b.Run(name, func(b *testing.B) {
@@ -41,7 +41,7 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 	}
 }
 
-// BenchmarkMemoryOfALogOfAMillion measures the heap that a hit of 1 takes in a full log.
+// BenchmarkMemoryOfALogOfAMillion measures the heap per hit in a full log.
 func BenchmarkMemoryOfALogOfAMillion(b *testing.B) {
 	const million = 1_000_000
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: million, Window: time.Minute})

@@ -28,7 +28,7 @@ func hit(t *testing.T, s *Store, key string, n int64, spec limiters.Spec) limite
 
 var hourly = limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: time.Hour, Params: "window_start=first_hit"}
 
-func TestKeysAsGoodAsNewAreDroppedByTheTrafficThatPasses(t *testing.T) {
+func TestExpiredKeysAreRemovedByTakes(t *testing.T) {
 	s := New(Options{})
 	for i := range 1000 {
 		hit(t, s, fmt.Sprint("old ", i), 1, hourly)
@@ -52,7 +52,7 @@ func advance(s *Store, d time.Duration) {
 	s.passed = func(since time.Time) time.Duration { return time.Since(since) + d }
 }
 
-func TestLooksAndRefundsOfUnknownKeysTakeNoMemory(t *testing.T) {
+func TestPeeksAndRefundsOfUnknownKeysTakeNoMemory(t *testing.T) {
 	s := New(Options{})
 	for i, name := range limiters.Algorithms() {
 		spec := limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour}
@@ -69,8 +69,8 @@ func TestLooksAndRefundsOfUnknownKeysTakeNoMemory(t *testing.T) {
 	}
 }
 
-// On its own clock, with nothing kept longer than it must be, the store says what the reference says.
-func TestExpiryDecidesNothing(t *testing.T) {
+// With its own clock the store removes keys as soon as they expire, and returns the verdicts of the reference.
+func TestExpiryChangesNoVerdict(t *testing.T) {
 	for _, name := range limiters.Algorithms() {
 		for seed := range uint64(300) {
 			g, reference, s := limiterstest.NewGenerator(name, seed), limiterstest.NewReference(), New(Options{})
@@ -93,7 +93,7 @@ func TestExpiryDecidesNothing(t *testing.T) {
 				for i := range hits {
 					if got[i] != want[i] {
 						t.Fatalf("%s, seed %d: %+v of %+v\n got %s\nwant %s", name, seed, hits[i], hits[i].Limit.Spec(),
-							limiterstest.Tell(got[i]), limiterstest.Tell(want[i]))
+							limiterstest.Format(got[i]), limiterstest.Format(want[i]))
 					}
 				}
 				g.Saw(want)
@@ -102,7 +102,7 @@ func TestExpiryDecidesNothing(t *testing.T) {
 	}
 }
 
-func TestALimitOfNothingForgetsNothing(t *testing.T) {
+func TestLimitOfZeroKeepsTheState(t *testing.T) {
 	for _, name := range limiters.Algorithms() {
 		s := New(Options{})
 		spec := limiters.Spec{Algorithm: name, Max: 3, Window: 24 * 365 * time.Hour}
@@ -120,11 +120,11 @@ func TestALimitOfNothingForgetsNothing(t *testing.T) {
 	}
 }
 
-func TestAtTheBound(t *testing.T) {
+func TestMemoryBound(t *testing.T) {
 	denying := hourly
 	denying.Max = 1
 
-	t.Run("keys that are not denying make room", func(t *testing.T) {
+	t.Run("keys below their limit are evicted", func(t *testing.T) {
 		s := New(Options{MaxKeys: 100})
 		for i := range 300 {
 			if v := hit(t, s, fmt.Sprint(i), 1, hourly); v.Err != nil {
@@ -135,7 +135,7 @@ func TestAtTheBound(t *testing.T) {
 			t.Errorf("%+v, want 100 keys, 200 dropped, none refused", got)
 		}
 	})
-	t.Run("a key that is denying is never dropped, and the new one is refused", func(t *testing.T) {
+	t.Run("a key over its limit is never evicted, and a new key is refused", func(t *testing.T) {
 		s := New(Options{MaxKeys: 100})
 		for i := range 100 {
 			hit(t, s, fmt.Sprint(i), 1, denying)
@@ -151,7 +151,7 @@ func TestAtTheBound(t *testing.T) {
 			}
 		}
 	})
-	t.Run("nor is one that was looked at under a wider limit meanwhile", func(t *testing.T) {
+	t.Run("a key over its limit is kept after a peek under a larger limit", func(t *testing.T) {
 		s := New(Options{MaxKeys: 50})
 		wide := denying
 		wide.Max = 1000
@@ -164,7 +164,7 @@ func TestAtTheBound(t *testing.T) {
 			t.Errorf("mallory was let back in: %+v", v)
 		}
 	})
-	t.Run("nor is one that was denied in the call that it came with", func(t *testing.T) {
+	t.Run("a key over its limit is kept if one call added and denied it", func(t *testing.T) {
 		s := New(Options{MaxKeys: 50})
 		wide := denying
 		wide.Max = 1000
@@ -181,7 +181,7 @@ func TestAtTheBound(t *testing.T) {
 			t.Errorf("mallory was let back in: %+v", v)
 		}
 	})
-	t.Run("what is denied in any case is denied, and makes no room that it does not use", func(t *testing.T) {
+	t.Run("hits that are denied anyway are denied, and evict nothing", func(t *testing.T) {
 		s := New(Options{MaxKeys: 100})
 		for i := range 100 {
 			hit(t, s, fmt.Sprint(i), 1, hourly)
@@ -208,7 +208,7 @@ func TestAtTheBound(t *testing.T) {
 			t.Errorf("without room to count it: %+v, want a denial for ever", v)
 		}
 	})
-	t.Run("a full log denies on, without room to grow", func(t *testing.T) {
+	t.Run("a full log denies without room to grow", func(t *testing.T) {
 		s := New(Options{MaxBytes: 4096})
 		log := limiters.Spec{Algorithm: "sliding_log", Max: 3, Window: time.Hour}
 		for i := range 1000 {
@@ -218,7 +218,7 @@ func TestAtTheBound(t *testing.T) {
 			t.Errorf("%+v, want a denial", v)
 		}
 	})
-	t.Run("bytes are bounded too, a log's entries among them", func(t *testing.T) {
+	t.Run("bytes are bounded, with those of logs", func(t *testing.T) {
 		s := New(Options{MaxBytes: 1 << 20})
 		log := limiters.Spec{Algorithm: "sliding_log", Max: 100_000, Window: time.Hour}
 		for i := range 200_000 {
@@ -228,7 +228,7 @@ func TestAtTheBound(t *testing.T) {
 			t.Errorf("%+v, want at most a chunk of a log above 1 MiB, and keys dropped for it", got)
 		}
 	})
-	t.Run("what the call at hand holds is not dropped for its own next hit", func(t *testing.T) {
+	t.Run("keys of a call are not evicted for its later hits", func(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		limit := limiterstest.MustLimit(hourly)
 		hits := []limiters.Hit{{Key: "a", Limit: limit, N: 1}, {Key: "b", Limit: limit, N: 1}, {Key: "a", Limit: limit, N: 1}}
@@ -240,7 +240,7 @@ func TestAtTheBound(t *testing.T) {
 			t.Errorf("%+v, want a charged twice", out)
 		}
 	})
-	t.Run("what moves to where another was dropped is charged where it is now", func(t *testing.T) {
+	t.Run("a record that moves during a call is charged at its new position", func(t *testing.T) {
 		limit := limiterstest.MustLimit(hourly)
 		for range 20 {
 			s := New(Options{MaxKeys: 10})
@@ -257,7 +257,7 @@ func TestAtTheBound(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a group with a key that finds no room is not charged", func(t *testing.T) {
+	t.Run("a group with a key without room is not charged", func(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		hit(t, s, "a", 1, denying)
 		roomy := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 9, Window: time.Hour, Params: "window_start=first_hit"})
@@ -311,7 +311,7 @@ func (sh *shard) each(f func(record)) {
 	}
 }
 
-func TestBytesAreAccountedToTheLast(t *testing.T) {
+func TestBytesAreAccountedExactly(t *testing.T) {
 	s := New(Options{MaxKeys: 50})
 	var wg sync.WaitGroup
 	for g := range 8 {
@@ -351,8 +351,8 @@ func TestBytesAreAccountedToTheLast(t *testing.T) {
 	}
 }
 
-// Between reading the clock and having the lock, a Take may wait for longer than a window, while others charge the key.
-func TestATakeThatHadToWaitIsNotOfThePast(t *testing.T) {
+// Between reading the clock and getting the lock, a Take may wait longer than a window, while others charge the key.
+func TestTakeThatWaitsForALockUsesTheLatestTime(t *testing.T) {
 	for _, name := range limiters.Algorithms() {
 		s := New(Options{})
 		spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Millisecond, Params: limiterstest.FirstHit(name)}
@@ -373,7 +373,7 @@ func TestATakeThatHadToWaitIsNotOfThePast(t *testing.T) {
 	}
 }
 
-// A store that is asked no more gives its memory back.
+// A store without traffic frees its memory.
 func TestSweep(t *testing.T) {
 	s, passed := New(Options{}), time.Duration(0)
 	s.passed = func(time.Time) time.Duration { return passed }

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// A message is a text that keys are cut out of, and that is written over.
+// A message is a buffer that keys are slices of, and that is overwritten.
 type message []byte
 
 func newMessage(n int) message { return bytes.Repeat([]byte("k"), n+1) }

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// The index against a map, while keys come, move and go, with hashes of which many are the same.
+// Compares the index with a map, while keys are added, moved and removed. Many hashes are equal.
 func TestIndex(t *testing.T) {
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -81,8 +81,8 @@ func checkIndex(t *testing.T, x *index, want map[position]uint32) {
 	}
 }
 
-// A shard against a map, with keys of all lengths, on every algorithm: what is written is there, to the last byte, and
-// whatever goes, in any order, leaves nothing behind.
+// Compares a shard with a map, with keys of all lengths under every algorithm. Records that are removed, in any order, leave
+// nothing behind.
 func TestShard(t *testing.T) {
 	type known struct {
 		p     position
@@ -169,8 +169,8 @@ func TestShard(t *testing.T) {
 	}
 }
 
-// Pages are used again, however keys come and go.
-func TestPagesAreUsedAgain(t *testing.T) {
+// Pages are reused, in whatever order keys are added and removed.
+func TestPagesAreReused(t *testing.T) {
 	s := New(Options{})
 	pages := func() (n int) {
 		for i := range s.shards {
@@ -196,8 +196,8 @@ func TestPagesAreUsedAgain(t *testing.T) {
 	}
 }
 
-// Limits are made anew by every reload. The store keeps one of each kind, and none that no key is under.
-func TestManyReloads(t *testing.T) {
+// Every reload makes its limits again. The store keeps one of equal limits, and none without a key.
+func TestReloadsKeepOneLimitPerSpec(t *testing.T) {
 	s := New(Options{})
 	take := func(key string, max int64) {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: max, Window: time.Hour, Params: "window_start=first_hit"})
@@ -233,8 +233,8 @@ func TestManyReloads(t *testing.T) {
 	}
 }
 
-// The text of a key may be a part of a message that is to be freed, or written over.
-func TestTheTextOfAKeyIsCopied(t *testing.T) {
+// The text of a key may be part of a message that is freed or overwritten.
+func TestKeyTextIsCopied(t *testing.T) {
 	s := New(Options{})
 	limit := limiterstest.MustLimit(hourly)
 	for _, n := range []int{0, 1, 40, longest - 1, longest, longest + 1, 5000} {
@@ -254,8 +254,8 @@ func TestTheTextOfAKeyIsCopied(t *testing.T) {
 	}
 }
 
-// A known key makes no garbage, alone, in a group, or among many.
-func TestAKnownKeyMakesNoGarbage(t *testing.T) {
+// Known keys do not allocate: one, several, or a group.
+func TestTakeOfKnownKeyDoesNotAllocate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
 	s := New(Options{})
@@ -292,8 +292,8 @@ func TestAKnownKeyMakesNoGarbage(t *testing.T) {
 	}
 }
 
-// What a key of 40 bytes takes, in the heap and as accounted.
-func TestMemoryOfAKey(t *testing.T) {
+// Compares the heap and the accounted bytes per key of 40 bytes.
+func TestMemoryPerKey(t *testing.T) {
 	const keys, most = 200_000, 120
 	for _, name := range []string{"fixed_window", "funnel"} {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
@@ -316,7 +316,7 @@ func TestMemoryOfAKey(t *testing.T) {
 	}
 }
 
-// keysOf are keys whose records under the limits are all in the first shard.
+// keysOf returns keys whose records under the limits are all in the first shard.
 func keysOf(s *Store, n int, l *limiters.Limit) (keys []string) {
 	for i := 0; len(keys) < n; i++ {
 		key := fmt.Sprintf("%d%s", i, strings.Repeat("-", i%9))
@@ -327,9 +327,8 @@ func keysOf(s *Store, n int, l *limiters.Limit) (keys []string) {
 	return keys
 }
 
-// What a sweep passes over without a look at it is never due: neither a page, nor a shard. What is due goes in the end,
-// and then the sweep rests.
-func TestASweepOverlooksNothing(t *testing.T) {
+// A sweep skips only pages and shards without expired records. In the end it has removed every expired record.
+func TestSweepRemovesEveryExpiredKey(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		s := New(Options{})
@@ -392,8 +391,8 @@ func checkSweep(t *testing.T, sh *shard, seed uint64, step int) {
 	}
 }
 
-// Keys whose hashes are the same are told apart by the limit, too: also in one call.
-func TestAlgorithmsOfOneWindowShareNothing(t *testing.T) {
+// Records with equal hashes differ by their limits, in one call too.
+func TestAlgorithmsOfOneWindowShareNoState(t *testing.T) {
 	s := New(Options{})
 	var hits []limiters.Hit
 	for _, name := range limiters.Algorithms() {

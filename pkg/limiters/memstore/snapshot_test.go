@@ -32,7 +32,7 @@ func saved(t testing.TB, s *Store) []byte {
 	return b.Bytes()
 }
 
-// at makes a store whose clock says now.
+// at returns a store whose clock shows *now.
 func at(now *time.Time) *Store {
 	s := New(Options{})
 	s.start = time.Unix(1_700_000_000, 0)
@@ -51,9 +51,9 @@ func reload(t *testing.T, from *Store, o Options) (*Store, Loaded) {
 	return to, told
 }
 
-// Half of a random sequence before a restart and half after it, and the reference that never restarts: not a verdict
-// differs, and the accounts are those of the store that was saved.
-func TestARestartIsNoAmnesty(t *testing.T) {
+// Runs half of a random sequence before a restart and half after it. No verdict differs from those of the reference, which
+// does not restart, and the accounts are those of the saved store.
+func TestSnapshotRestoresEveryVerdict(t *testing.T) {
 	for _, name := range limiters.Algorithms() {
 		for seed := range uint64(150) {
 			g, reference := limiterstest.NewGenerator(name, seed), limiterstest.NewReference()
@@ -81,7 +81,7 @@ func TestARestartIsNoAmnesty(t *testing.T) {
 				for i := range hits {
 					if got[i] != want[i] {
 						t.Fatalf("%s, seed %d, step %d: %+v of %+v\n got %s\nwant %s", name, seed, step, hits[i], hits[i].Limit.Spec(),
-							limiterstest.Tell(got[i]), limiterstest.Tell(want[i]))
+							limiterstest.Format(got[i]), limiterstest.Format(want[i]))
 					}
 				}
 				g.Saw(want)
@@ -90,7 +90,7 @@ func TestARestartIsNoAmnesty(t *testing.T) {
 	}
 }
 
-// some is a store with a few keys of each kind, of short and long texts.
+// some returns a store with a few keys under each algorithm, with short and long texts.
 func some(t testing.TB) *Store {
 	t.Helper()
 	s := New(Options{})
@@ -113,7 +113,7 @@ func refused(t *testing.T, b []byte, want error, what string) {
 	}
 }
 
-func TestATornSnapshotIsRefused(t *testing.T) {
+func TestDamagedSnapshotIsRefused(t *testing.T) {
 	b := saved(t, some(t))
 	if s, told, err := Load(bytes.NewReader(b), Options{}); err != nil || told.Keys != 9 || s.Stats().Keys != 9 {
 		t.Fatalf("the whole one: %+v, %v", told, err)
@@ -141,7 +141,7 @@ func TestATornSnapshotIsRefused(t *testing.T) {
 	refused(t, append(bytes.Clone(b), b...), ErrTorn, "two in one")
 }
 
-func TestAForeignOrNewerSnapshotIsRefused(t *testing.T) {
+func TestForeignOrNewerSnapshotIsRefused(t *testing.T) {
 	refused(t, []byte("#!/bin/sh\necho this is something else\n"), ErrForeign, "a script")
 	refused(t, nil, ErrForeign, "an empty file")
 	b := saved(t, some(t))
@@ -153,7 +153,7 @@ func TestAForeignOrNewerSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-// signed gives a snapshot that was changed the checksum of what it now says.
+// signed returns a changed snapshot with the right checksum.
 func signed(b []byte) []byte {
 	if len(b) < 8 {
 		return b
@@ -163,7 +163,7 @@ func signed(b []byte) []byte {
 	return b
 }
 
-func TestALengthThatPromisesMuchTakesNoMemory(t *testing.T) {
+func TestSnapshotWithAHugeLengthTakesNoMemory(t *testing.T) {
 	b := saved(t, New(Options{}))
 	b = binary.LittleEndian.AppendUint32(b[:len(b)-20], mostRecord)
 	var before, after runtime.MemStats
@@ -177,7 +177,7 @@ func TestALengthThatPromisesMuchTakesNoMemory(t *testing.T) {
 	refused(t, b, ErrTorn, "more than a key may take")
 }
 
-func TestALimitThisVersionDoesNotKnowIsLeftOut(t *testing.T) {
+func TestSnapshotLeavesOutUnknownLimits(t *testing.T) {
 	b := bytes.Replace(saved(t, some(t)), []byte("sliding_log"), []byte("sliding_hog"), 1)
 	s, told, err := Load(bytes.NewReader(signed(b)), Options{})
 	if err != nil || told.Keys != 6 || told.LeftOut != 3 || s.Stats().Keys != 6 {
@@ -185,8 +185,8 @@ func TestALimitThisVersionDoesNotKnowIsLeftOut(t *testing.T) {
 	}
 }
 
-// The tightest limit of a key is known after a restart too: who is denied under it is not dropped for room.
-func TestADenialUnderATighterLimitSurvivesARestart(t *testing.T) {
+// The smallest limit of a key survives a restart: a key over it is not evicted.
+func TestSnapshotKeepsTheSmallestLimitOfAKey(t *testing.T) {
 	tight, wide := hourly, hourly
 	tight.Max, wide.Max = 1, 1000
 	s := New(Options{})
@@ -204,7 +204,7 @@ func TestADenialUnderATighterLimitSurvivesARestart(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
+func TestSnapshotLeavesOutKeysBeyondTheBound(t *testing.T) {
 	tight := hourly
 	tight.Max = 1
 	full := New(Options{})
@@ -234,7 +234,7 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestTheWallClockGoesOnWhileNothingRuns(t *testing.T) {
+func TestSnapshotExpiresByTheWallClock(t *testing.T) {
 	for _, c := range []struct {
 		what        string
 		set         time.Duration
@@ -265,8 +265,8 @@ func TestTheWallClockGoesOnWhileNothingRuns(t *testing.T) {
 	}
 }
 
-// A save beside Takes that make records come, move and go: every key that was there before and stays is in the snapshot.
-func TestSaveBesideTakes(t *testing.T) {
+// During a save, Takes add, move and remove records. Every key that stays is in the snapshot.
+func TestSaveDuringTakes(t *testing.T) {
 	s := New(Options{})
 	stay := limiters.Spec{Algorithm: "sliding_log", Max: 1_000_000, Window: time.Hour}
 	other := limiters.Spec{Algorithm: "sliding_log", Max: 1_000_000, Window: 30 * time.Minute}
@@ -318,7 +318,7 @@ func mustLoad(t *testing.T, b []byte) *Store {
 	return s
 }
 
-// Whatever is in a file, even with the right checksum: it is refused, or what was loaded can be decided on, and saved.
+// Any file, even with the right checksum, is refused, or loads states that can be decided on and saved.
 func FuzzLoad(f *testing.F) {
 	b := saved(f, some(f))
 	f.Add(b)
@@ -353,9 +353,9 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// Records of one length in one shard that come, move and go between two holds of its lock: those that stay are copied,
-// as they were then or are now, and of one that was copied twice the later is loaded.
-func TestARecordThatMovesWhileItIsSavedIsNotMissed(t *testing.T) {
+// Between two copies, records of one length in one shard are added, moved and removed. Those that stay are saved, as of some
+// moment of the save. If one is saved twice, the later copy is loaded.
+func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, Params: "window_start=first_hit"})
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
@@ -434,7 +434,7 @@ func TestARecordThatMovesWhileItIsSavedIsNotMissed(t *testing.T) {
 	}
 }
 
-// counts reads what the keys of a snapshot under a fixed window count; of one that is there twice, the later.
+// counts returns the counts of a snapshot's keys under a fixed window. Of a key that is there twice it returns the later.
 func counts(t *testing.T, r io.Reader, limit *limiters.Limit) map[string]int64 {
 	t.Helper()
 	in, all := &source{from: bufio.NewReader(r)}, map[string]int64{}
@@ -467,7 +467,7 @@ func counts(t *testing.T, r io.Reader, limit *limiters.Limit) map[string]int64 {
 	}
 }
 
-// specs are the limits that the keys of a store are under, and how many.
+// specs returns the limits of a store's keys, and the number of keys of each.
 func specs(s *Store) map[limiters.Spec]int {
 	all := map[limiters.Spec]int{}
 	for i := range s.shards {
@@ -480,7 +480,7 @@ func specs(s *Store) map[limiters.Spec]int {
 	return all
 }
 
-func TestLimitsAndAccountsAreThoseThatWereSaved(t *testing.T) {
+func TestSnapshotRestoresLimitsAndAccounts(t *testing.T) {
 	s := New(Options{})
 	for _, spec := range []limiters.Spec{
 		{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: "window_start=first_hit"},

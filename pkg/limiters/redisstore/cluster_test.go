@@ -89,7 +89,7 @@ func randomWithoutGroups(t *testing.T, store limiters.Store) {
 				for i := range hits {
 					if got[i] != want[i] {
 						t.Fatalf("seed %d of %s, %+v: got %s, want %s", seed, name, hits[i],
-							limiterstest.Tell(got[i]), limiterstest.Tell(want[i]))
+							limiterstest.Format(got[i]), limiterstest.Format(want[i]))
 					}
 				}
 				g.Saw(want)

@@ -56,7 +56,7 @@ func (w *world) has(s *Store, now time.Time, hit limiters.Hit) {
 	}
 	const slow = time.Second / 2 // the machine's
 	if left < 0 || out[0].Used > 0 && left+slow < out[0].ResetAfter {
-		w.t.Fatalf("%+v at %d: expires in %v, %s", hit.Limit.Spec(), now.UnixMicro(), left, limiterstest.Tell(out[0]))
+		w.t.Fatalf("%+v at %d: expires in %v, %s", hit.Limit.Spec(), now.UnixMicro(), left, limiterstest.Format(out[0]))
 	}
 	w.ends[key] = now.Add(left)
 }

@@ -102,7 +102,7 @@ func stepOn(tb testing.TB, s *Store, n int64, after time.Duration) string {
 	if err := s.Take(context.Background(), now, []limiters.Group{{{Key: "k", Limit: millionAMinute, N: n}}}, out); err != nil {
 		tb.Fatal(err)
 	}
-	return limiterstest.Tell(out[0])
+	return limiterstest.Format(out[0])
 }
 
 // A call on a log of a million hits runs a bounded number of commands. The cost of each is independent of the number of hits
