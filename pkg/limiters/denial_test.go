@@ -13,7 +13,7 @@ func TestDeniedFrom(t *testing.T) {
 		spec  Spec
 		n     int64
 		v     Verdict
-		least int64 // 0: nothing
+		least int64 // 0: nothing is sure
 	}{
 		"a denial":                         {log, 3, Verdict{Used: 4, RetryAfter: 1}, 3},
 		"a look":                           {log, 0, Verdict{Used: 5, RetryAfter: 1}, 1},

@@ -11,7 +11,7 @@ func TestSpecErrors(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for _, c := range []struct {
 		spec Spec
-		err  string // "": it is good
+		err  string // "": the spec is valid
 	}{
 		{Spec{Algorithm: "fixed_window", Max: MaxPerWindow, Window: 10 * year, Params: "window_start=first_hit"}, ""},
 		{Spec{Algorithm: "fixed_window", Window: time.Microsecond, CountDenied: true}, ""},

@@ -171,7 +171,7 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return nil
 }
 
-// A lookup is what one call of Take knows of a hit.
+// A lookup is the state of a hit during one call of Take.
 type lookup struct {
 	hash       uint64 // of the key
 	generation uint32 // of the shard, before the store was called
@@ -250,7 +250,7 @@ func (c *DenyCache) forward(
 		part.AddHits(limiters.Group{debts[i].hit()}, -1)
 	}
 	forGroups(groups, out, func(first int, g limiters.Group, _ []limiters.Verdict) {
-		// Of a group of several hits all are marked.
+		// All hits of a group of several are marked.
 		if len(g) > 0 && lookups[first].forward {
 			part.Add(g, first)
 		}

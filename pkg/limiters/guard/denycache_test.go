@@ -15,7 +15,7 @@ import (
 var (
 	defaults = guard.DenyOptions{}
 	twoALog  = limit(limiters.Spec{Algorithm: "sliding_log", Max: 2})
-	// counted is what rules make of a fixed window by default: denied hits count.
+	// counted counts denied hits, as a fixed window does by default.
 	counted = limit(limiters.Spec{Max: 2, CountDenied: true})
 )
 
@@ -241,7 +241,7 @@ func TestDroppedDenialIsNotRenewed(t *testing.T) {
 		a.take("owes", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		a.take("owes", counted, 1, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
 		a.line.set(0, 100*time.Millisecond, nil)
-		time.Sleep(550 * time.Millisecond) // the store has said that they are denied, and is not heard yet
+		time.Sleep(550 * time.Millisecond) // the store has denied them, and its reply is under way
 		a.line.set(0, 0, nil)
 		a.take("k", twoALog, -1, "ok used=1 remaining=1 reset=59.45s")
 		a.take("owes", counted, 1, "remembered: denied used=6 remaining=0 retry=59.45s reset=59.45s")
@@ -260,17 +260,17 @@ func TestDenialCoversAsManyHitsOrMore(t *testing.T) {
 		a.take("k", five, 1, "ok used=4 remaining=1 reset=60s")
 		a.take("k", five, 3, "denied used=4 remaining=1 retry=50s reset=60s")
 		a.take("k", five, 3, "remembered: denied used=4 remaining=1 retry=50s reset=60s")
-		// Only the log knows how long more wait: no longer than this.
+		// Only the log knows how long more hits wait. This is an upper bound.
 		a.take("k", five, 4, "remembered: denied used=4 remaining=1 retry=60s reset=60s")
 		a.take("k", five, 6, "remembered: denied used=4 remaining=1 retry=never reset=60s")
 		a.take("k", five, 2, "denied used=4 remaining=1 retry=50s reset=60s")
 		a.take("k", five, 2, "remembered: denied used=4 remaining=1 retry=50s reset=60s")
-		a.take("k", five, 0, "ok used=4 remaining=1 reset=60s") // two do not fit: a look asks for one
+		a.take("k", five, 0, "ok used=4 remaining=1 reset=60s") // two do not fit; a peek checks for one
 		a.take("k", five, 1, "ok used=5 remaining=0 reset=60s")
 		a.take("k", five, 0, "denied used=5 remaining=0 retry=50s reset=60s")
 		a.take("k", five, 0, "remembered: denied used=5 remaining=0 retry=50s reset=60s")
 		a.take("k", five, 1, "remembered: denied used=5 remaining=0 retry=50s reset=60s")
-		// More than is denied does not forget that less is.
+		// A denial of more hits does not replace one of fewer.
 		a.take("k", five, 5, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
 	})
 }
@@ -297,12 +297,12 @@ func TestExpiryFromTheStartOfTheCallRetryFromItsEnd(t *testing.T) {
 		a, one := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: time.Second})
 		a.line.set(100*time.Millisecond, 200*time.Millisecond, nil)
 		a.take("k", one, 1, "ok used=1 remaining=0 reset=1s")                                // at 0.1: it leaves at 1.1
-		a.take("k", one, 1, "denied used=1 remaining=0 retry=700ms reset=700ms")             // asked at 0.3, heard at 0.6
+		a.take("k", one, 1, "denied used=1 remaining=0 retry=700ms reset=700ms")             // sent at 0.3, answered at 0.6
 		time.Sleep(300 * time.Millisecond)                                                   // 0.9
 		a.take("k", one, 1, "remembered: denied used=1 remaining=0 retry=400ms reset=400ms") // at 1.3 it surely fits
 		time.Sleep(100*time.Millisecond - 1001)
 		a.take("k", one, 1, "remembered: denied used=1 remaining=0 retry=300.002ms reset=300.002ms")
-		time.Sleep(time.Nanosecond) // the store's clock is of whole microseconds: 1.0 less one
+		time.Sleep(time.Nanosecond) // the store's clock has whole microseconds: 1 s less 1 µs
 		a.take("k", one, 1, "denied used=1 remaining=0 retry=1µs reset=1µs")
 	})
 }
@@ -318,13 +318,13 @@ func TestDenialOfACountingWindowCoversAnyHits(t *testing.T) {
 		a.take("k", counted, 5, "remembered: denied used=10 remaining=0 retry=never reset=59.8s") // more than it ever allows
 		a.take("k", counted, 0, "remembered: denied used=10 remaining=0 retry=59.8s reset=59.8s")
 		w.holds("k", counted, 4)
-		b.take("k", counted, 1, "denied used=5 remaining=0 retry=59.8s reset=59.8s") // which has not heard of them
-		a.take("k", counted, -1, "ok used=10 remaining=0 reset=59.8s")               // and before it the sum, of 6
+		b.take("k", counted, 1, "denied used=5 remaining=0 retry=59.8s reset=59.8s") // b has not seen them
+		a.take("k", counted, -1, "ok used=10 remaining=0 reset=59.8s")               // after the debt of 6
 		w.holds("k", counted, 10)
 		a.take("k", counted, 1, "denied used=11 remaining=0 retry=59.8s reset=59.8s")
 		a.take("k", counted, 2, "remembered: denied used=13 remaining=0 retry=59.8s reset=59.8s")
 		time.Sleep(900 * time.Millisecond)
-		w.holds("k", counted, 13) // by itself
+		w.holds("k", counted, 13) // sent by the goroutine
 		a.take("k", counted, 1, "remembered: denied used=14 remaining=0 retry=58.9s reset=58.9s")
 		b.take("k", counted, 1, "remembered: denied used=6 remaining=0 retry=58.9s reset=58.9s")
 		if got := a.Stats(); got.Sent != 8 || got.Lost != 0 || got.Asked != 8 || got.Answered != 5 || got.Entries != 1 {
@@ -389,7 +389,7 @@ func TestDebtIsNotCountedInTheNextWindow(t *testing.T) {
 					take(w, a, limiters.Hit{Key: "k", Limit: most, N: 400})
 				}
 				a.line.set(150*time.Millisecond, 0, nil)
-				v := take(w, a, limiters.Hit{Key: "k", Limit: limit(more), N: 1})[0] // and with it the sum
+				v := take(w, a, limiters.Hit{Key: "k", Limit: limit(more), N: 1})[0] // with the debt
 				if !v.Allowed || v.Used != 1 {
 					t.Errorf("in the next window: %s, want that it is empty", tell(v))
 				}
@@ -463,7 +463,7 @@ func TestLossOfTheStoreIsSeenAfterMax(t *testing.T) {
 		a.take("quiet", counted, 1, "remembered: denied used=5 remaining=0 retry=59.000001s reset=59.000001s")
 		time.Sleep(time.Nanosecond)
 		a.take("quiet", counted, 1, "ok used=1 remaining=1 reset=59s")
-		a.take("busy", counted, 1, "ok used=1 remaining=1 reset=59s") // nor is what was summed of the lost counted
+		a.take("busy", counted, 1, "ok used=1 remaining=1 reset=59s") // the debt of the lost window is not counted
 	})
 }
 
@@ -475,9 +475,9 @@ func TestRaisedLimitHasNoDenials(t *testing.T) {
 		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		a.take("k", counted, 6, "remembered: denied used=10 remaining=0 retry=never reset=60s")
 		b.take("k", raised, 1, "ok used=5 remaining=15 reset=60s")
-		a.take("k", raised, 1, "ok used=12 remaining=8 reset=60s") // what was summed goes before it
+		a.take("k", raised, 1, "ok used=12 remaining=8 reset=60s") // after the debt
 		a.take("k", counted, 1, "remembered: denied used=11 remaining=0 retry=60s reset=60s")
-		// The same numbers are the same limit, whoever made it.
+		// Limits with equal Specs are the same limit.
 		a.take("k", limit(limiters.Spec{Max: 2, CountDenied: true}), 1, "remembered: denied used=12 remaining=0 retry=60s reset=60s")
 	})
 }
@@ -490,9 +490,9 @@ func TestRefundDropsTheDenialsOfItsKey(t *testing.T) {
 		a.take("k", counted, 1, "remembered: denied used=4 remaining=0 retry=60s reset=60s")
 		a.take("k", day, 1, "ok used=1 remaining=0 reset=86400s")
 		a.take("k", day, 1, "denied used=1 remaining=0 retry=86400s reset=86400s")
-		a.take("k", counted, -3, "ok used=1 remaining=1 reset=60s") // of 4: what was summed counts before it
+		a.take("k", counted, -3, "ok used=1 remaining=1 reset=60s") // of 4, with the debt
 		a.take("k", counted, 1, "ok used=2 remaining=0 reset=60s")
-		a.take("k", day, 1, "denied used=1 remaining=0 retry=86400s reset=86400s") // asked again
+		a.take("k", day, 1, "denied used=1 remaining=0 retry=86400s reset=86400s") // from the store
 	})
 }
 
@@ -506,7 +506,7 @@ func TestRefundDropsTheDenialOfACallUnderWay(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		a.line.set(0, 0, nil)
 		a.take("k", twoALog, -1, "ok used=1 remaining=1 reset=59.98s")
-		time.Sleep(100 * time.Millisecond) // both are heard
+		time.Sleep(100 * time.Millisecond) // both have returned
 		a.take("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
 	})
 }
@@ -547,7 +547,7 @@ func TestRefundDropsDenialsFromDuringIt(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			a.take("k", counted, 1, "denied used=3 remaining=0 retry=59.99s reset=59.99s")
 			a.take("k", counted, 4, "remembered: denied used=7 remaining=0 retry=never reset=59.99s")
-			time.Sleep(60 * time.Millisecond) // of 3 two are given back, and of what was summed nothing is taken
+			time.Sleep(60 * time.Millisecond) // two of 3 are refunded, and the debt is not counted
 			a.take("k", counted, 1, "ok used=2 remaining=0 reset=59.93s")
 			a.take("k", counted, 1, "denied used=3 remaining=0 retry=59.93s reset=59.93s")
 		})
@@ -599,7 +599,7 @@ func TestDenialsThatAreNotRemembered(t *testing.T) {
 		if got := a.Stats(); got.Entries != 0 {
 			t.Errorf("%+v", got)
 		}
-		// More than a sum can be of: it goes to the store, and what was summed before it.
+		// The hit exceeds the largest debt: it goes to the store after the debt.
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		a.take("k", counted, limiters.MaxPerWindow-1, "remembered: denied used=4294967298 remaining=0 retry=never reset=60s")
@@ -632,7 +632,7 @@ func TestHitsOfOneCallAreDecidedInOrder(t *testing.T) {
 			"ok used=1 remaining=1 reset=60s",
 			"denied used=1 remaining=1 retry=60s reset=60s",
 			"ok used=2 remaining=0 reset=60s")
-		// One of them is asked for: so are all on the key.
+		// One hit goes to the store, and so do all hits on its key.
 		w.takes(a, []limiters.Hit{hit("k", 1), hit("k", 2)},
 			"denied used=2 remaining=0 retry=60s reset=60s",
 			"denied used=2 remaining=0 retry=60s reset=60s")
@@ -664,7 +664,7 @@ func TestOnlyHitsWithoutADenialAreForwarded(t *testing.T) {
 		if got := a.line.hits.Load() - hits; got != 2 {
 			t.Errorf("the store was asked %d hits, want 2", got)
 		}
-		// Where the store fails, a denial stands; if all is undecided, the call is.
+		// If the store fails, a denial from memory stands. If all hits fail, the call fails.
 		a.line.set(0, 0, errBroken)
 		w.takes(a, []limiters.Hit{{Key: "new", Limit: counted, N: 1}, full},
 			"error broken", "remembered: denied used=7 remaining=0 retry=60s reset=60s")
@@ -685,12 +685,12 @@ func TestGroupIsForwarded(t *testing.T) {
 		a.take("full", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		w.takes(a, []limiters.Hit{one("full")}, "denied used=4 remaining=0 retry=60s reset=60s")
 		w.takes(a, []limiters.Hit{one("full")}, "remembered: denied used=5 remaining=0 retry=60s reset=60s")
-		// What was summed goes before it.
+		// The debt goes before it.
 		w.takesGroups(a, []limiters.Group{{one("full"), one("free")}, {one("other")}},
 			"denied used=6 remaining=0 retry=60s reset=60s",
 			"ok used=0 remaining=2 reset=60s",
 			"ok used=1 remaining=1 reset=60s")
-		a.take("full", counted, 1, "remembered: denied used=6 remaining=0 retry=60s reset=60s") // and the one of the group
+		a.take("full", counted, 1, "remembered: denied used=6 remaining=0 retry=60s reset=60s") // with the hit of the group
 		raised := limit(limiters.Spec{Max: 20, CountDenied: true})
 		w.takesGroups(a, []limiters.Group{{{Key: "full", Limit: raised, N: 1}, {Key: "third", Limit: raised, N: 1}}},
 			"ok used=8 remaining=12 reset=60s", "ok used=1 remaining=19 reset=60s")

@@ -42,7 +42,7 @@ type denyEntry struct {
 	before, after *denyEntry // in its list
 }
 
-// A denial says which hits are denied and until when. Times are on the cache's clock, in ns.
+// A denial is a range of hits that are denied, and its end. Times are on the cache's clock, in ns.
 type denial struct {
 	minHits int64 // this many hits or more are denied
 	used    int64 // the key's usage

@@ -22,7 +22,7 @@ var errGone = errors.New("the store is gone")
 type flaky struct {
 	limiters.Store
 	gone bool
-	bad  string // keys with it fail
+	bad  string // hits on keys with this text fail
 }
 
 func (f *flaky) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
@@ -91,7 +91,7 @@ func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 	if err := f.Take(t.Context(), time.Time{}, limiters.Singles(hits...), got); err != nil {
 		t.Fatal(err)
 	}
-	got[2].ResetAfter = 0 // the clock's
+	got[2].ResetAfter = 0 // depends on the clock
 	if want := []limiters.Verdict{
 		{Allowed: true, Remaining: 5, By: limiters.ByPolicy}, {By: limiters.ByPolicy},
 		{Allowed: true, Used: 1, Remaining: 4, By: limiters.ByShare}, {Err: errGone}, {Err: errGone},
@@ -151,7 +151,7 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 		n, by := used()
 		got = append(got, fmt.Sprintf("%d %t %t", n, by == limiters.ByShare, f.Stats().Lost))
 	}
-	// The local counts go on where they were.
+	// The local counts continue.
 	if want := []string{"1 false false", "1 true true", "2 true true", "2 false false", "3 false false", "3 true true"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -260,7 +260,7 @@ func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 	store := memstore.New(memstore.Options{MaxKeys: 1})
 	take(t, store, hit("k", limiters.OnErrorFail))
 	for range 5 {
-		take(t, store, hit("k", limiters.OnErrorFail)) // is full, of a key that denies
+		take(t, store, hit("k", limiters.OnErrorFail)) // the store is full, and its key is over its limit
 	}
 	larger := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 8, Window: time.Hour, CountDenied: true})
 	with := func(key string, l *limiters.Limit, on limiters.OnError) limiters.Hit {
@@ -275,7 +275,7 @@ func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 		got = append(got, fmt.Sprint(v[0].Used, v[0].Allowed, v[0].By == limiters.ByStore, v[1].Allowed, v[1].Err != nil))
 	}
 	if want := []string{
-		"6 true true false false", "6 true true false true", // nobody is charged to it
+		"6 true true false false", "6 true true false true", // the failed hit is not charged
 		"7 true true true false", "8 true true true false", "9 false true true false",
 	}; !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)

@@ -25,7 +25,7 @@ func TestDenyCacheChangesNoDecision(t *testing.T) {
 				g := limiterstest.NewGenerator(name, seed)
 				last, first := g.Next()
 				window := first[0][0].Limit.Spec().Window
-				// Of long windows denials are kept longer, so that the cache does not wake each second of a year.
+				// Denials of long windows are kept longer, so that the cache does not wake each second of a year.
 				o := guard.DenyOptions{Max: max(time.Second, window/10), Bytes: 64 << 10}
 				c := cached(t, memstore.New(memstore.Options{}), o)
 				start, held := time.Now(), map[string]limiters.Hit{}
@@ -33,7 +33,7 @@ func TestDenyCacheChangesNoDecision(t *testing.T) {
 				for range 150 {
 					now, groups := g.Next()
 					hits := slices.Concat(groups...)
-					if d := min(now.Sub(last), 3*window); d > 0 && time.Since(start) < 100*365*24*time.Hour { // then clocks end
+					if d := min(now.Sub(last), 3*window); d > 0 && time.Since(start) < 100*365*24*time.Hour { // beyond that clocks overflow
 						time.Sleep(d)
 					}
 					last = now

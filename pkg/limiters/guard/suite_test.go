@@ -69,7 +69,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			day := limit(limiters.Spec{Max: 3, Window: 24 * time.Hour, Params: "window_start=first_hit", CountDenied: true})
-			o := guard.DenyOptions{Max: 30 * time.Millisecond} // so that much is sent
+			o := guard.DenyOptions{Max: 30 * time.Millisecond} // so that many debts are sent
 			replicas := []*guard.DenyCache{guard.NewDenyCache(store, o), guard.NewDenyCache(store, o)}
 			var want [4]atomic.Int64
 			var wg sync.WaitGroup

@@ -107,7 +107,7 @@ func Races(t *testing.T, replicas []limiters.Store) {
 				}
 			}
 			wg.Wait()
-			// What is left is less than the largest hit, so one of 1 fits as often as something is left.
+			// Less than the largest hit remains. Hits of 1 use up the rest.
 			hits, out := []limiters.Group{{{Key: "spent", Limit: limit, N: 1}}}, make([]limiters.Verdict, 1)
 			for range 3 {
 				if err := replicas[0].Take(context.Background(), time.Time{}, hits, out); err != nil {

@@ -30,7 +30,7 @@ func TestCoreAgreesWithNaiveModels(t *testing.T) {
 			ops := 0
 			for seed := uint64(1000); ops < 30_000; seed++ {
 				g := NewGenerator(name, seed)
-				// One limit and one key: the rest is the stores' business. A list of hits has to stay short.
+				// One limit and one key: stores are tested for the rest. A list of hits must stay short.
 				g.limits = g.limits[:1]
 				spec := g.limits[0].Spec()
 				if name == "sliding_log" && spec.Max > 200 {
@@ -114,7 +114,7 @@ func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
 
 type naiveLog struct {
 	limiters.Spec
-	hits []int64 // when, one for each
+	hits []int64 // the time of each
 }
 
 func (l *naiveLog) take(now, n, denied int64) limiters.Verdict {
@@ -143,7 +143,7 @@ func (l *naiveLog) take(now, n, denied int64) limiters.Verdict {
 	live, _ = l.live(now)
 	retry := int64(0)
 	if !ok {
-		// The first moment at which enough has left, tried out.
+		// Finds the first moment at which enough hits have left by trying.
 		retry = -1
 		for left := 0; left <= len(live) && max(n, 1) <= l.Max; left++ {
 			if int64(len(live)-left)+max(n, 1) <= l.Max {

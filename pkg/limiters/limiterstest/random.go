@@ -72,7 +72,7 @@ func sizes(groups []limiters.Group) []int {
 type Generator struct {
 	rnd    *rand.Rand
 	prefix string
-	limits []*limiters.Limit // of one ID; the first is the usual one
+	limits []*limiters.Limit // all with one ID; the first is used most
 	now    int64
 	last   []limiters.Verdict
 }
@@ -149,7 +149,7 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 	for i := range hits {
 		hits[i] = limiters.Hit{Key: g.prefix + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
 		if g.rnd.IntN(3) == 0 {
-			hits[i].Denied = max(0, g.hits(limit)) // of no meaning, unless this is a peek by itself
+			hits[i].Denied = max(0, g.hits(limit)) // ignored, except for a peek by itself
 		}
 	}
 	if g.rnd.IntN(3) > 0 {

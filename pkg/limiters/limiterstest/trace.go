@@ -27,8 +27,8 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 //	[+D|-D] HIT, HIT => VERDICT, VERDICT        two hits of one call
 //	[+D|-D] HIT & HIT => VERDICT, VERDICT       two hits of one group
 //
-// A HIT is "take N", "look", "look for N denied" or "give back N": a charge, a peek, a peek that brings denied hits, a refund. It
-// may have "of KEY" and "under LIMIT". A VERDICT is "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry may be "never".
+// The forms of a HIT are `take N` (charge), `look` (peek), `look for N denied` (peek with denied hits) and `give back N`
+// (refund). It may have `of KEY` and `under LIMIT`. A VERDICT is "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry may be "never".
 func Traces(t *testing.T, store limiters.Store) {
 	names, err := fs.Glob(traceFiles, "testdata/*.txt")
 	if err != nil || len(names) == 0 {

@@ -224,7 +224,7 @@ func BenchmarkKeysHeld(b *testing.B) {
 			for i := range drawn {
 				drawn[i] = int32(draw.next())
 			}
-			at := 0 // over all runs: none finds the keys of the one before in a cache
+			at := 0 // over all runs, so that no run finds the keys of the last one in a cache
 			b.Run(fmt.Sprintf("%s/%d", draw.name, n), func(b *testing.B) {
 				hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
 				groups := limiters.Singles(hits...)

@@ -103,7 +103,7 @@ func TestShard(t *testing.T) {
 			limit *limiters.Limit
 		}
 		want := map[id]*known{}
-		// All keys have one of a few hashes: what tells them apart is their text and their limit alone.
+		// Few hashes: keys differ only in their text and their limit.
 		hash := func(k id) uint32 { return uint32(len(k.key)%3) << 30 }
 		for step := range 4000 {
 			k := id{strings.Repeat(string(rune('a'+rnd.IntN(3))), rnd.IntN(300)), limits[rnd.IntN(len(limits))]}
@@ -216,8 +216,8 @@ func TestReloadsKeepOneLimitPerSpec(t *testing.T) {
 	const keys = 50
 	for reload := range int64(400) {
 		for k := range keys {
-			take(fmt.Sprint(k), 10) // as it was
-			// Another maximum each time: the tightest is the newest.
+			take(fmt.Sprint(k), 10) // the first limit again
+			// Another maximum each time: the newest is the smallest.
 			take(fmt.Sprint("tightened ", k), 1_000_000-reload)
 		}
 	}
@@ -280,7 +280,7 @@ func TestTakeOfKnownKeyDoesNotAllocate(t *testing.T) {
 			for range 20 {
 				take()
 			}
-			// The race detector empties a sync.Pool at random: now and then there is garbage all the same.
+			// The race detector empties a sync.Pool at random: now and then something is allocated.
 			n := testing.AllocsPerRun(3, take)
 			for range 20 {
 				n = min(n, testing.AllocsPerRun(3, take))
@@ -379,7 +379,7 @@ func checkSweep(t *testing.T, sh *shard, seed uint64, step int) {
 				page = min(page, c.inPage)
 				all = page
 			case at == c.page && c.begun:
-				continue // the sweep comes to it
+				continue // the sweep will get to it
 			default:
 				all = page
 			}

@@ -221,7 +221,7 @@ func TestSnapshotLeavesOutKeysBeyondTheBound(t *testing.T) {
 		if held.Keys != told.Keys || told.Keys+told.LeftOut != 600 || told.Keys < 100 || told.Keys > 350 || held.Bytes > full.Stats().Bytes*6/10 {
 			t.Fatalf("%+v: loaded %+v, held %+v", o, told, held)
 		}
-		// A few may meet samples of keys that deny alone.
+		// A few keys may find only samples of keys over their limit.
 		denied := 0
 		for i := 0; i < 600; i += 6 {
 			if !hit(t, s, fmt.Sprint(i), 0, tight).Allowed {
@@ -434,7 +434,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 	}
 }
 
-// counts returns the counts of a snapshot's keys under a fixed window. Of a key that is there twice it returns the later.
+// counts returns the counts of a snapshot's keys under a fixed window, the later one of a key that is there twice.
 func counts(t *testing.T, r io.Reader, limit *limiters.Limit) map[string]int64 {
 	t.Helper()
 	in, all := &source{from: bufio.NewReader(r)}, map[string]int64{}
