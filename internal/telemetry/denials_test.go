@@ -132,6 +132,15 @@ func TestCountingADenialAllocatesNothing(t *testing.T) {
 	}
 }
 
+func BenchmarkAnsweredDenied(b *testing.B) {
+	m, rules := NewMetrics("test"), loaded(b, twoLimits)
+	o := observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Answered(o)
+	}
+}
+
 // A blocked collector keeps the scrape that called it under way.
 type blocked struct{ entered, release chan struct{} }
 

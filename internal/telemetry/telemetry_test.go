@@ -20,7 +20,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-func loaded(t *testing.T, text string) *descriptors.Rules {
+func loaded(t testing.TB, text string) *descriptors.Rules {
 	t.Helper()
 	rules, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(text)})
 	if err != nil {
