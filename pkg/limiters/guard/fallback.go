@@ -22,7 +22,9 @@ type Fallback struct {
 	store   limiters.Store
 	options FallbackOptions
 
+	start   time.Time
 	lost    atomic.Bool
+	failure atomic.Int64 // the time of the last failure of the store, in ns since start
 	decided [limiters.OnErrorLocal + 1]atomic.Int64
 	shares  shares
 }
@@ -35,13 +37,14 @@ type FallbackOptions struct {
 	Replicas func() int
 	// FalseLimit is the probability that some replica denies a client that uses its limit exactly; default 0.001.
 	FalseLimit float64
-	// Changed is called when the store is lost, with the reason, and when it is back. Calls may be concurrent.
+	// Changed is called when the store is lost, with the reason, and when it is back. It is back when it decides a hit and has not
+	// failed for a second. Calls may be concurrent.
 	Changed func(lost bool, why error)
 }
 
 // FallbackStats are the state and the counters of a Fallback.
 type FallbackStats struct {
-	Lost    bool                             // the store failed at its last call
+	Lost    bool                             // the store has failed, and is not back
 	Decided [limiters.OnErrorLocal + 1]int64 // hits that the store failed to decide, by the policy applied
 }
 
@@ -56,7 +59,7 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 	if o.Changed == nil {
 		o.Changed = func(bool, error) {}
 	}
-	return &Fallback{store: store, options: o}
+	return &Fallback{start: time.Now(), store: store, options: o}
 }
 
 // Stats returns the current state and counters.
@@ -81,6 +84,7 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	case ctx.Err() != nil:
 		return err
 	case err != nil:
+		f.failure.Store(int64(time.Since(f.start)))
 		if f.lost.CompareAndSwap(false, true) {
 			f.options.Changed(true, err)
 		}
@@ -142,9 +146,16 @@ func forGroups(
 	}
 }
 
-// noteFound notes that the store is back, if it was lost and decided any of the hits.
+// steadyFor is how long a lost store must not fail until it is back. While one node of a cluster is down, the hits on the other
+// nodes succeed: without it, the state would change with every few hits.
+const steadyFor = time.Second
+
+// noteFound notes that the store is back, if it was lost, decided any of the hits and has not failed for steadyFor.
 func (f *Fallback) noteFound(out []limiters.Verdict) {
-	if f.lost.Load() && slices.ContainsFunc(out, isByStore) && f.lost.CompareAndSwap(true, false) {
+	if !f.lost.Load() || time.Since(f.start)-time.Duration(f.failure.Load()) < steadyFor || !slices.ContainsFunc(out, isByStore) {
+		return
+	}
+	if f.lost.CompareAndSwap(true, false) {
 		f.options.Changed(false, nil)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -136,28 +137,52 @@ func TestFallbackKeepsVerdictsOfTheStore(t *testing.T) {
 }
 
 func TestFallbackReportsLossAndRecovery(t *testing.T) {
-	store := &flaky{Store: memory()}
-	var told []string
-	f := guard.NewFallback(store, guard.FallbackOptions{
-		Local: memory(), Changed: func(lost bool, why error) { told = append(told, fmt.Sprint(lost, " ", why)) },
+	synctest.Test(t, func(t *testing.T) {
+		store := &flaky{Store: memory()}
+		var changes []string
+		f := guard.NewFallback(store, guard.FallbackOptions{
+			Local: memory(), Changed: func(lost bool, why error) { changes = append(changes, fmt.Sprint(lost, " ", why)) },
+		})
+		var got []string
+		for _, gone := range []bool{false, true, true, false, false, true} {
+			store.gone = gone
+			if !gone {
+				time.Sleep(time.Second)
+			}
+			v := take(t, f, hit("k", limiters.OnErrorLocal))[0]
+			got = append(got, fmt.Sprintf("%d %t %t", v.Used, v.By == limiters.ByShare, f.Stats().Lost))
+		}
+		// The local counts continue.
+		if want := []string{"1 false false", "1 true true", "2 true true", "2 false false", "3 false false", "3 true true"}; !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		if want := []string{"true the store is gone", "false <nil>", "true the store is gone"}; !slices.Equal(changes, want) {
+			t.Errorf("changes %q, want %q", changes, want)
+		}
 	})
-	used := func() (int64, limiters.Source) {
-		v := take(t, f, hit("k", limiters.OnErrorLocal))[0]
-		return v.Used, v.By
-	}
-	var got []string
-	for _, gone := range []bool{false, true, true, false, false, true} {
-		store.gone = gone
-		n, by := used()
-		got = append(got, fmt.Sprintf("%d %t %t", n, by == limiters.ByShare, f.Stats().Lost))
-	}
-	// The local counts continue.
-	if want := []string{"1 false false", "1 true true", "2 true true", "2 false false", "3 false false", "3 true true"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	if want := []string{"true the store is gone", "false <nil>", "true the store is gone"}; !slices.Equal(told, want) {
-		t.Errorf("told %q", told)
-	}
+}
+
+// While one node of a cluster is down, Takes fail and succeed in turns. The reported state must not change with each.
+func TestPartialOutageDoesNotFlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &flaky{Store: memory()}
+		changes := 0
+		f := guard.NewFallback(store, guard.FallbackOptions{Local: memory(), Changed: func(bool, error) { changes++ }})
+		for i := range 100 {
+			store.gone = i%2 == 0
+			take(t, f, hit("k", limiters.OnErrorLocal))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if !f.Stats().Lost || changes != 1 {
+			t.Errorf("lost %t after %d changes, want lost after one", f.Stats().Lost, changes)
+		}
+		store.gone = false
+		time.Sleep(time.Second)
+		take(t, f, hit("k", limiters.OnErrorLocal))
+		if f.Stats().Lost || changes != 2 {
+			t.Errorf("a second later: lost %t after %d changes, want found after two", f.Stats().Lost, changes)
+		}
+	})
 }
 
 // A denial from a cache does not show that the store is back.
