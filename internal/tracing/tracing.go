@@ -1,5 +1,5 @@
-// Package tracing sends traces by OpenTelemetry's protocol, where it is asked to: a span for each request, of grpc-go's
-// own instrumentation, and in it one for the call of the store. Where it is not asked to, none of it runs.
+// Package tracing sends traces by OpenTelemetry's protocol. A request has a span from the instrumentation of grpc-go, with a
+// child span for the call of the store. Without TRACING_ENABLED, none of this code runs.
 package tracing
 
 import (
@@ -28,14 +28,14 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
-// Tracing is what a process traces with. A nil one traces nothing.
+// Tracing holds the tracer of a process. A nil Tracing traces nothing.
 type Tracing struct {
 	provider    *sdk.TracerProvider
 	propagators propagation.TextMapPropagator
 }
 
-// Start makes the exporter that the settings and the variables of OpenTelemetry (OTEL_EXPORTER_OTLP_*) ask for; nil if
-// they ask for none. An exporter that cannot reach its collector costs spans, and nothing else; failed is told.
+// Start makes the exporter from the settings and the variables of OpenTelemetry (OTEL_EXPORTER_OTLP_*). It returns nil if
+// tracing is disabled. An exporter that cannot reach its collector loses spans, and calls failed with the error.
 func Start(ctx context.Context, s settings.Tracing, failed func(error)) (*Tracing, error) {
 	if !s.TracingEnabled {
 		return nil, nil
@@ -99,7 +99,7 @@ func (t *Tracing) Store(inner limiters.Store) limiters.Store {
 		ctx, span := tracer.Start(ctx, "store take", trace.WithAttributes(attribute.Int("weir.hits", hits)))
 		return ctx, func(err error) {
 			if err != nil {
-				// Not the text of err: it may hold keys, which hold what users sent.
+				// The text of err is omitted: it may contain keys, and keys contain values of users.
 				span.SetStatus(codes.Error, "the store did not answer")
 			}
 			span.End()
