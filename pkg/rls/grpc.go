@@ -13,12 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Register registers the service with a gRPC server that was made with [Codec]. Unlike
-// ratelimitv3.RegisterRateLimitServiceServer it avoids Envoy's generated types for requests and responses.
-func (s *Service) Register(server grpc.ServiceRegistrar) { server.RegisterService(ServiceDesc(), s) }
-
-// ServiceDesc describes the service to a gRPC server that was made with [Codec]. Its requests and responses are opaque to
-// interceptors.
+// ServiceDesc describes the service to a gRPC server that was made with [Codec]. Unlike Envoy's generated description it
+// decodes requests by this package. Its requests and responses are opaque to interceptors.
 func ServiceDesc() *grpc.ServiceDesc {
 	file := ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto
 	return &grpc.ServiceDesc{

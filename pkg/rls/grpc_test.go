@@ -48,7 +48,7 @@ func TestMalformedRequestIsCountedAndInvalidArgument(t *testing.T) {
 		observed = append(observed, Observation{Code: o.Code, Err: o.Err, GRPC: o.GRPC})
 	}})
 	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec()))
-	s.Register(server)
+	server.RegisterService(ServiceDesc(), s)
 	l := bufconn.Listen(1 << 16)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
