@@ -1,43 +1,22 @@
 package ratelimitstats
 
-import (
-	"crypto/sha256"
-	"encoding/hex"
-	"strings"
-	"unicode/utf8"
-)
+import "github.com/weir-rls/weir/pkg/descriptors"
 
 // levelEnd separates the domain and the levels in the name of a series. No valid UTF-8 text contains this byte.
 const levelEnd = '\xff'
 
 // maxText bounds a domain and a level, in bytes: both may come from a request. A longer text is cut and ends with a hash
 // of the whole. The longest names that gateways derive from their routes are shorter.
-const (
-	maxText  = 700
-	textHash = 8 // bytes
-)
+const maxText = 700
 
 // appendName appends the name of a series: the clean domain and levels, separated by levelEnd.
 func appendName(dst []byte, domain string, levels []string) []byte {
-	dst = appendClean(dst, bounded(domain))
+	dst = appendClean(dst, descriptors.Bounded(domain, maxText))
 	for _, level := range levels {
 		dst = append(dst, levelEnd)
-		dst = appendClean(dst, bounded(level))
+		dst = appendClean(dst, descriptors.Bounded(level, maxText))
 	}
 	return dst
-}
-
-// bounded returns s as valid UTF-8 of at most maxText bytes.
-func bounded(s string) string {
-	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD")
-	}
-	if len(s) <= maxText {
-		return s
-	}
-	sum := sha256.Sum256([]byte(s))
-	tail := "~" + hex.EncodeToString(sum[:textHash])
-	return strings.ToValidUTF8(s[:maxText-len(tail)], "") + tail
 }
 
 // appendClean appends s with an underscore for each character that has a meaning in statsd: colons, bars, and the dots

@@ -1,8 +1,6 @@
 package descriptors
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -101,10 +99,8 @@ func newStep(e Entry) step {
 
 func (s step) entry() Entry { return Entry{s.key, s.value} }
 
-const (
-	maxName  = 200
-	nameHash = 8 // bytes
-)
+// maxName bounds the name of a rule, in bytes.
+const maxName = 200
 
 func name(path []level) string {
 	var b strings.Builder
@@ -118,13 +114,7 @@ func name(path []level) string {
 			b.WriteString(s.value)
 		}
 	}
-	full := strings.ToValidUTF8(b.String(), "\uFFFD")
-	if len(full) <= maxName {
-		return full
-	}
-	sum := sha256.Sum256([]byte(full))
-	tail := "~" + hex.EncodeToString(sum[:nameHash])
-	return strings.ToValidUTF8(full[:maxName-len(tail)], "") + tail
+	return Bounded(b.String(), maxName)
 }
 
 // An Overridden is the part of a rule that a limit in the request does not replace. It is comparable and keeps no
