@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -84,8 +85,8 @@ func TestAuthErrorsShowNoPassword(t *testing.T) {
 		o := connect.Options{Addr: server.Addr}
 		o.SetAuth(auth)
 		_, err := take(t, openAt(t, o), limiters.Hit{Key: "k", Limit: hourly, N: 1})
-		if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), server.Addr) {
-			t.Errorf("%q: %v: want an error that names %s and no password", auth, err, server.Addr)
+		if !errors.Is(err, ErrAuth) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), server.Addr) {
+			t.Errorf("%q: %v: want ErrAuth, with %s and no password", auth, err, server.Addr)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -202,7 +203,7 @@ func TestPasswordFileIsReadForEachConnection(t *testing.T) {
 		sentinel.rotate("weir:wrong")
 		rotate("r2", "s2")
 		_, err := take(t, s, hitsOf("k")...)
-		if err == nil || !strings.Contains(err.Error(), "WRONGPASS") || strings.Contains(err.Error(), "weir:") {
+		if !errors.Is(err, ErrAuth) || !strings.Contains(err.Error(), "WRONGPASS") || strings.Contains(err.Error(), "weir:") {
 			t.Errorf("%v: want it to say WRONGPASS", err)
 		}
 	})

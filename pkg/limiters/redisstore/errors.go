@@ -17,7 +17,7 @@ var (
 	// ErrClosed is the error of a Take after Close.
 	ErrClosed = fmt.Errorf("redisstore: the store is closed: %w", limiters.ErrUncharged)
 	// ErrAuth is an error of Redis, or of a Sentinel, that refused the password.
-	ErrAuth = errors.New("Redis refused the password")
+	ErrAuth = errors.New("the password was refused")
 	// ErrGroupSpansSlots is the error of the hits of a group whose keys are in several slots of a cluster: no script can
 	// charge all of them or none. The group was not charged. Options.Tag can put keys into one slot.
 	ErrGroupSpansSlots = errors.New("redisstore: the keys of a group are in several slots of the cluster; " +
