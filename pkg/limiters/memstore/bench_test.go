@@ -177,8 +177,8 @@ func BenchmarkLock(b *testing.B) {
 			groups := limiters.Singles(hits...)
 			for b.Loop() {
 				t := takes.Get().(*take)
-				t.begin(s, groups, out)
-				t.lock(time.Time{})
+				t.begin(s, out)
+				t.lock(time.Time{}, groups)
 				t.unlock()
 				t.done()
 			}

@@ -85,8 +85,8 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	}
 	t := takes.Get().(*take)
 	defer t.done()
-	t.begin(s, groups, out)
-	t.lock(now)
+	t.begin(s, out)
+	t.lock(now, groups)
 	defer t.unlock()
 	for i := range t.slots {
 		t.find(i)

@@ -27,21 +27,13 @@ var takes = sync.Pool{New: func() any { return &take{} }}
 // mostKept is the number of hits above which a take is not reused.
 const mostKept = 256
 
-func (t *take) begin(s *Store, groups []limiters.Group, out []limiters.Verdict) {
+func (t *take) begin(s *Store, out []limiters.Verdict) {
 	t.store, t.out = s, out
-	n := 0
-	for _, g := range groups {
-		n += len(g)
-	}
+	n := len(out)
 	if n > cap(t.slots) {
 		t.slots, t.states, t.of = make([]slot, n), make([]limiters.State, n), make([]int, n)
 	}
-	t.slots, t.states, t.of = t.slots[:0], t.states[:n], t.of[:n]
-	for _, g := range groups {
-		for i := range g {
-			t.slots = append(t.slots, slot{hit: &g[i]})
-		}
-	}
+	t.slots, t.states, t.of = t.slots[:n], t.states[:n], t.of[:n]
 }
 
 // done clears the take and returns it to the pool.
@@ -77,13 +69,17 @@ func (s *Store) hash(h *limiters.Hit) uint64 {
 // lock hashes the keys and locks their shards. It reads the clock before, to hold the locks for as short as possible, and
 // then takes the latest time of the shards if that is later. Otherwise a Take that had to wait for a lock would find states
 // from the future, and one that is more than a window ahead counts as absent.
-func (t *take) lock(now time.Time) {
-	for i := range t.slots {
-		o := &t.slots[i]
-		hash := t.store.hash(o.hit)
-		n := hash % shardCount
-		o.shard, o.hash = &t.store.shards[n], uint32(hash>>32)
-		t.locked[n/64] |= 1 << (n % 64)
+func (t *take) lock(now time.Time, groups []limiters.Group) {
+	slots := t.slots
+	for _, g := range groups {
+		for i := range g {
+			o := &slots[i]
+			hash := t.store.hash(&g[i])
+			n := hash % shardCount
+			o.hit, o.shard, o.hash = &g[i], &t.store.shards[n], uint32(hash>>32)
+			t.locked[n/64] |= 1 << (n % 64)
+		}
+		slots = slots[len(g):]
 	}
 	t.own = t.store.clock()
 	for i, rest := range t.locked {
