@@ -34,7 +34,7 @@ var fixedWindowAlgorithm = algorithm{
 		l.own = windowStart(start == "first_hit")
 		return nil
 	},
-	params: func(l *Limit) []int64 {
+	numbers: func(l *Limit) []int64 {
 		return []int64{l.spec.Max, l.window, flag(l.spec.CountDenied), flag(fromFirstHit(l))}
 	},
 	words: 2,

@@ -55,7 +55,7 @@ var funnelAlgorithm = algorithm{
 		d.debt = d.of(2 * l.capacity)
 		return nil
 	},
-	params: func(l *Limit) []int64 {
+	numbers: func(l *Limit) []int64 {
 		d := drainOf(l)
 		if d.den == 0 {
 			return []int64{0, l.window, flag(l.spec.CountDenied), 0, 0, 0, 1}

@@ -1,7 +1,6 @@
 package limiters
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,7 +34,7 @@ type Limit struct {
 	window   int64 // µs
 	capacity int64 // the largest usage of a key that allows hits: Max, or the capacity of a funnel
 	own      any   // what the algorithm computed once, of a type of its own
-	params   string
+	numbers  []int64
 }
 
 // An algorithm is an entry of the table of algorithms. Nothing outside this package chooses by algorithm.
@@ -49,9 +48,9 @@ type algorithm struct {
 	countsDenied bool
 	// check completes a limit, or returns what is wrong with it. The limit's spec, window and capacity are set.
 	check func(*Limit) error
-	// params returns the arguments of the algorithm's twin in Lua, whose header names them.
-	params func(*Limit) []int64
-	words  int // how many words of a State it uses
+	// numbers returns the numbers that the algorithm computes with, in an order of its own.
+	numbers func(*Limit) []int64
+	words   int // how many words of a State it uses
 	// grows says that a state has a log, which takes memory with the hits in it.
 	grows bool
 
@@ -113,11 +112,7 @@ func New(spec Spec) (*Limit, error) {
 		return nil, err
 	}
 	l.id = l.kind.tag(l) + strconv.FormatInt(l.window, 10)
-	wire := append([]byte(l.kind.name), 0)
-	for _, n := range l.kind.params(l) {
-		wire = binary.BigEndian.AppendUint64(wire, uint64(n))
-	}
-	l.params = string(wire)
+	l.numbers = l.kind.numbers(l)
 	return l, nil
 }
 
@@ -141,9 +136,9 @@ func (l *Limit) Spec() Spec { return l.spec }
 // ID names the limit's algorithm and window. Hits with the same key and ID share a state in every store. It has no braces.
 func (l *Limit) ID() string { return l.id }
 
-// Params returns the limit as the batch script in pkg/redisscripts takes it: the algorithm's name, a zero byte, and its
-// numbers as big-endian integers of 8 bytes.
-func (l *Limit) Params() string { return l.params }
+// Numbers returns the numbers that the algorithm computes with, for its twin in pkg/redisscripts, whose header names them. The
+// caller must not change them.
+func (l *Limit) Numbers() []int64 { return l.numbers }
 
 // Grows reports whether the state of a key takes more memory with more hits.
 func (l *Limit) Grows() bool { return l.kind.grows }

@@ -37,7 +37,7 @@ var slidingLogAlgorithm = algorithm{
 		}
 		return nil
 	},
-	params: func(l *Limit) []int64 {
+	numbers: func(l *Limit) []int64 {
 		return []int64{l.spec.Max, l.window, flag(l.spec.CountDenied)}
 	},
 	grows: true,

@@ -31,6 +31,7 @@ type batch struct {
 	index     []int          // of each hit's key
 	counts    []int          // hits on the key with this index
 	arguments []any
+	limitArgs []byte
 }
 
 const (
@@ -228,11 +229,24 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	binary.BigEndian.PutUint64(b.times[:], uint64(now))
 	binary.BigEndian.PutUint64(b.times[wordSize:], uint64(notAfter))
 	args = append(args, b.times[:])
+	b.limitArgs = b.limitArgs[:0]
 	for _, l := range b.limits {
-		args = append(args, l.Params())
+		first := len(b.limitArgs)
+		b.limitArgs = appendLimit(b.limitArgs, l)
+		args = append(args, b.limitArgs[first:])
 	}
 	b.arguments = append(args, b.runs)
 	return b.arguments
+}
+
+// appendLimit appends the argument of the script for a limit: the algorithm's name, a zero byte, and its numbers as
+// big-endian integers of 8 bytes.
+func appendLimit(to []byte, l *limiters.Limit) []byte {
+	to = append(append(to, l.Spec().Algorithm...), 0)
+	for _, n := range l.Numbers() {
+		to = binary.BigEndian.AppendUint64(to, uint64(n))
+	}
+	return to
 }
 
 // errLate is the error of a call that ran after its deadline. It charged nothing.
