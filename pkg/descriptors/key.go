@@ -34,12 +34,6 @@ func Key(domain string, rule *Rule, entries []Entry) string {
 	return string(AppendKey(stack[:0], domain, rule, entries))
 }
 
-// OverrideKey returns the key of entries with a limit of their own, which ignore share_threshold.
-func OverrideKey(domain string, rule *Rule, entries []Entry) string {
-	var stack [256]byte
-	return string(AppendOverrideKey(stack[:0], domain, rule, entries))
-}
-
 // DomainOf returns the part of a key that names its domain: 3:ugc in 3:ugc|6:action=5:reply. Keys of different domains have
 // different results.
 func DomainOf(key string) string {
@@ -56,7 +50,7 @@ func AppendKey(dst []byte, domain string, rule *Rule, entries []Entry) []byte {
 	return appendKey(dst, domain, rule, entries, true)
 }
 
-// AppendOverrideKey appends the [OverrideKey] to dst.
+// AppendOverrideKey appends to dst the key of entries with a limit of their own, which ignore share_threshold.
 func AppendOverrideKey(dst []byte, domain string, rule *Rule, entries []Entry) []byte {
 	return appendKey(dst, domain, rule, entries, false)
 }

@@ -134,8 +134,8 @@ func TestShareThresholdSharesCounters(t *testing.T) {
 	}
 	one, other := entries("w=c1"), entries("w=c2")
 	rule := rules.Match("d", one)
-	k := descriptors.OverrideKey("d", rule, one)
-	if k == descriptors.OverrideKey("d", rule, other) || k != "1:d|1:w~1:w=2:c*=2:c1" {
+	k := string(descriptors.AppendOverrideKey(nil, "d", rule, one))
+	if k == string(descriptors.AppendOverrideKey(nil, "d", rule, other)) || k != "1:d|1:w~1:w=2:c*=2:c1" {
 		t.Errorf("an override shares: %s", k)
 	}
 	if n := testing.AllocsPerRun(100, func() { _ = descriptors.Key("d", rule, one) }); n > 1 {
