@@ -13,7 +13,6 @@ type call struct {
 	malformed   error          // the gRPC status of a message that could not be decoded
 	request     decide.Request // its meaning
 	observation Observation    // holds the decide.Result
-	response    response
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
@@ -40,7 +39,6 @@ func (c *call) release() {
 	c.malformed = nil
 	clear(c.request.Descriptors)
 	c.request = decide.Request{Descriptors: c.request.Descriptors[:0]}
-	c.response.message.ResponseHeadersToAdd, c.response.message.DynamicMetadata = nil, nil
 	c.observation.Reset()
 	c.observation = Observation{Result: c.observation.Result}
 	calls.Put(c)

@@ -38,55 +38,51 @@ func remaining(d *decide.Decision) uint32 { return uint32(min(d.Remaining, math.
 // too early.
 func resetSeconds(d *decide.Decision) int64 { return int64((d.Reset + time.Second - 1) / time.Second) }
 
-// A response is a RateLimitResponse with the memory of its parts, so that a reused response allocates little.
-type response struct {
-	message  ratelimitv3.RateLimitResponse
-	statuses []descriptorStatus
-}
-
-// A descriptorStatus is a DescriptorStatus with the memory of its parts.
-type descriptorStatus struct {
-	message ratelimitv3.RateLimitResponse_DescriptorStatus
-	limit   ratelimitv3.RateLimitResponse_RateLimit
-	reset   durationpb.Duration
-}
-
-// encode sets r to the response to c, whose request is decided. The message is valid until r is set again.
-func (s *Service) encode(c *call, r *response) *ratelimitv3.RateLimitResponse {
-	result, m := &c.observation.Result, &r.message
-	n := len(result.Decisions)
-	if n > cap(r.statuses) {
-		r.statuses = make([]descriptorStatus, n)
+// response returns the response to a decided call.
+func (s *Service) response(c *call) *ratelimitv3.RateLimitResponse {
+	r := s.optional(c)
+	if r == nil {
+		r = &ratelimitv3.RateLimitResponse{}
 	}
-	r.statuses = r.statuses[:n]
-	m.OverallCode, m.Statuses = overallCode(result), m.Statuses[:0]
+	result := &c.observation.Result
+	r.OverallCode = overallCode(result)
+	r.Statuses = make([]*ratelimitv3.RateLimitResponse_DescriptorStatus, len(result.Decisions))
 	for i := range result.Decisions {
-		r.statuses[i].set(&result.Decisions[i])
-		m.Statuses = append(m.Statuses, &r.statuses[i].message)
+		r.Statuses[i] = statusMessage(&result.Decisions[i])
 	}
-	if s.options.Headers.Limit != "" {
-		m.ResponseHeadersToAdd = s.headers(result.Decisions)
+	return r
+}
+
+func statusMessage(d *decide.Decision) *ratelimitv3.RateLimitResponse_DescriptorStatus {
+	m := &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: codeOf[d.Outcome], LimitRemaining: remaining(d)}
+	if d.Limit == nil {
+		return m
 	}
-	if s.options.DynamicMetadata {
-		m.DynamicMetadata = dynamicMetadata(&c.message, result)
+	m.CurrentLimit = &ratelimitv3.RateLimitResponse_RateLimit{
+		RequestsPerUnit: d.Limit.RequestsPerUnit,
+		Unit:            unitOfLimit[d.Limit.Unit],
+		Name:            d.Limit.Name,
 	}
+	if d.Limit.UnitMultiplier > 1 {
+		m.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(d.Limit.UnitMultiplier)
+	}
+	m.DurationUntilReset = &durationpb.Duration{Seconds: resetSeconds(d)}
 	return m
 }
 
-// set sets every field of the message that can be set for a decision.
-func (s *descriptorStatus) set(d *decide.Decision) {
-	m := &s.message
-	m.Code, m.LimitRemaining, m.CurrentLimit, m.DurationUntilReset = codeOf[d.Outcome], remaining(d), nil, nil
-	if d.Limit == nil {
-		return
+// optional returns the parts of a response that only some [Options] add, or nil.
+func (s *Service) optional(c *call) *ratelimitv3.RateLimitResponse {
+	if s.options.Headers.Limit == "" && !s.options.DynamicMetadata {
+		return nil
 	}
-	l := &s.limit
-	l.RequestsPerUnit, l.Unit, l.Name, l.UnitMultiplier = d.Limit.RequestsPerUnit, unitOfLimit[d.Limit.Unit], d.Limit.Name, nil
-	if d.Limit.UnitMultiplier > 1 {
-		l.UnitMultiplier = wrapperspb.UInt32(d.Limit.UnitMultiplier)
+	r := &ratelimitv3.RateLimitResponse{}
+	if s.options.Headers.Limit != "" {
+		r.ResponseHeadersToAdd = s.headers(c.observation.Decisions)
 	}
-	s.reset.Seconds = resetSeconds(d)
-	m.CurrentLimit, m.DurationUntilReset = l, &s.reset
+	if s.options.DynamicMetadata {
+		r.DynamicMetadata = dynamicMetadata(&c.message, &c.observation.Result)
+	}
+	return r
 }
 
 // headers reports one limit: that of the last descriptor that is denied by itself, else that of the first with the least

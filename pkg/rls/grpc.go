@@ -7,10 +7,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
-	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 )
 
 // ServiceDesc describes the service to a gRPC server that was made with [Codec]. Unlike Envoy's generated description it
@@ -43,41 +42,44 @@ func shouldRateLimit(
 
 // serve answers a call off the wire, and releases it.
 func (s *Service) serve(ctx context.Context, c *call) (any, error) {
-	var response *wireResponse
+	var encoded *encodedResponse
 	err := c.malformed
 	if err == nil {
 		err = s.decide(ctx, c)
 	}
 	if err == nil {
-		response, err = s.marshal(c)
+		encoded, err = s.encode(c)
 	}
 	s.observe(c, err)
 	c.release()
 	if err != nil {
 		return nil, err
 	}
-	return response, nil
+	return encoded, nil
 }
 
-// A wireResponse is a RateLimitResponse in wire format. gRPC holds it until it is sent.
-type wireResponse struct {
+// An encodedResponse is a RateLimitResponse in wire format. gRPC holds it until it is sent.
+type encodedResponse struct {
 	buffers [1]mem.Buffer
 	wire    mem.SliceBuffer
-	memory  [72]byte // enough for most responses with one descriptor
+	memory  [72]byte // of most responses with one descriptor
 }
 
-// marshal encodes the response to a decided call.
-func (s *Service) marshal(c *call) (*wireResponse, error) {
-	w := &wireResponse{}
+func (s *Service) encode(c *call) (*encodedResponse, error) {
+	e := &encodedResponse{}
+	wire := e.memory[:0]
+	if n := len(c.observation.Decisions) * typicalStatusSize; n > cap(wire) {
+		wire = make([]byte, 0, n)
+	}
 	var err error
-	w.wire, err = proto.MarshalOptions{}.MarshalAppend(w.memory[:0], s.encode(c, &c.response))
-	w.buffers[0] = &w.wire
-	return w, err
+	e.wire, err = s.marshal(wire, c)
+	e.buffers[0] = &e.wire
+	return e, err
 }
 
 // Codec returns the codec that a gRPC server needs to serve [ServiceDesc], by grpc.ForceServerCodecV2. It hands the
 // messages of other services to gRPC's own codec.
-func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(protocodec.Name)} }
+func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 
 type codec struct{ encoding.CodecV2 }
 
@@ -103,8 +105,8 @@ func (o codec) Unmarshal(data mem.BufferSlice, v any) error {
 
 // Marshal implements encoding.CodecV2.
 func (o codec) Marshal(v any) (mem.BufferSlice, error) {
-	if w, ours := v.(*wireResponse); ours {
-		return w.buffers[:], nil
+	if e, ours := v.(*encodedResponse); ours {
+		return e.buffers[:], nil
 	}
 	return o.CodecV2.Marshal(v)
 }

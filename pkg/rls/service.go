@@ -65,16 +65,16 @@ func (s *Service) ShouldRateLimit(
 // decideMessage serves a request of Envoy's generated type.
 func (s *Service) decideMessage(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest, byGRPC bool,
-) (message *ratelimitv3.RateLimitResponse, err error) {
+) (response *ratelimitv3.RateLimitResponse, err error) {
 	c := newCall()
 	c.observation.GRPC = byGRPC
 	c.message.read(request)
 	if err = s.decide(ctx, c); err == nil {
-		message = s.encode(c, new(response)) // the caller keeps it
+		response = s.response(c)
 	}
 	s.observe(c, err)
 	c.release()
-	return message, err
+	return response, err
 }
 
 // decide decides a call whose message is decoded. Its error is a gRPC status.

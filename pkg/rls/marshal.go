@@ -1,0 +1,98 @@
+package rls
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-rls/weir/pkg/decide"
+)
+
+// The tags of the fields of a response: number and wire type. All numbers are below 16, so each tag is one byte.
+const (
+	tagOverallCode = 1<<3 | byte(protowire.VarintType)
+	tagStatuses    = 2<<3 | byte(protowire.BytesType)
+
+	tagCode               = 1<<3 | byte(protowire.VarintType)
+	tagCurrentLimit       = 2<<3 | byte(protowire.BytesType)
+	tagLimitRemaining     = 3<<3 | byte(protowire.VarintType)
+	tagDurationUntilReset = 4<<3 | byte(protowire.BytesType)
+
+	tagRequestsPerUnit = 1<<3 | byte(protowire.VarintType)
+	tagUnit            = 2<<3 | byte(protowire.VarintType)
+	tagName            = 3<<3 | byte(protowire.BytesType)
+	tagUnitMultiplier  = 4<<3 | byte(protowire.BytesType)
+
+	tagValueOfWrapper = 1<<3 | byte(protowire.VarintType)
+	tagSeconds        = 1<<3 | byte(protowire.VarintType)
+)
+
+// typicalStatusSize is the size in bytes that most statuses do not exceed.
+const typicalStatusSize = 40
+
+// marshal appends the response to a decided call to b. The optional parts follow as a second message: two concatenated
+// messages are one, with the fields of both.
+func (s *Service) marshal(b []byte, c *call) ([]byte, error) {
+	result := &c.observation.Result
+	b = appendNumber(b, tagOverallCode, uint64(overallCode(result)))
+	for i := range result.Decisions {
+		b = appendStatus(b, &result.Decisions[i])
+	}
+	if optional := s.optional(c); optional != nil {
+		return proto.MarshalOptions{}.MarshalAppend(b, optional)
+	}
+	return b, nil
+}
+
+func appendStatus(b []byte, d *decide.Decision) []byte {
+	b, status := openMessage(b, tagStatuses)
+	b = appendNumber(b, tagCode, uint64(codeOf[d.Outcome]))
+	if l := d.Limit; l != nil {
+		var limit int
+		b, limit = openMessage(b, tagCurrentLimit)
+		b = appendNumber(b, tagRequestsPerUnit, uint64(l.RequestsPerUnit))
+		b = appendNumber(b, tagUnit, uint64(unitOfLimit[l.Unit]))
+		if l.Name != "" {
+			b = protowire.AppendString(append(b, tagName), l.Name)
+		}
+		if l.UnitMultiplier > 1 {
+			var multiplier int
+			b, multiplier = openMessage(b, tagUnitMultiplier)
+			b = closeMessage(appendNumber(b, tagValueOfWrapper, uint64(l.UnitMultiplier)), multiplier)
+		}
+		b = closeMessage(b, limit)
+	}
+	b = appendNumber(b, tagLimitRemaining, uint64(remaining(d)))
+	if d.Limit != nil {
+		var reset int
+		b, reset = openMessage(b, tagDurationUntilReset)
+		b = closeMessage(appendNumber(b, tagSeconds, uint64(resetSeconds(d))), reset)
+	}
+	return closeMessage(b, status)
+}
+
+// appendNumber appends a field. Proto3 omits a field of value 0.
+func appendNumber(b []byte, tag byte, n uint64) []byte {
+	if n == 0 {
+		return b
+	}
+	return protowire.AppendVarint(append(b, tag), n)
+}
+
+// openMessage begins a nested message. It returns the start of its content, for closeMessage.
+func openMessage(b []byte, tag byte) ([]byte, int) { return append(b, tag, 0), len(b) + 2 }
+
+// closeMessage ends a nested message and sets its length. openMessage reserved one byte; a longer message is moved.
+func closeMessage(b []byte, start int) []byte {
+	n := len(b) - start
+	if n < 0x80 {
+		b[start-1] = byte(n)
+		return b
+	}
+	more := protowire.SizeVarint(uint64(n)) - 1
+	for range more {
+		b = append(b, 0)
+	}
+	copy(b[start+more:], b[start:start+n])
+	protowire.AppendVarint(b[:start-1], uint64(n))
+	return b
+}
