@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// counter is the value of a metric without labels, or with those that name brings.
+// counter returns the value of a metric. name has its labels, if any.
 func (s *server) counter(name string) string {
 	s.t.Helper()
 	_, metrics := s.get("/metrics")
@@ -24,13 +24,13 @@ func (s *server) counter(name string) string {
 	return "none"
 }
 
-// Before Redis, who is over is denied from memory: by the default settings, until the rules change, and what was not counted
-// yet is when the server ends.
-func TestTheDenyCacheStandsBeforeRedis(t *testing.T) {
+// The deny cache denies keys over their limits without a call to Redis, until the rules change. The server counts the
+// remaining denied hits in Redis when it stops.
+func TestDenyCacheAnswersBeforeRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
-	// An hour, so that nothing is too old meanwhile.
+	// With an hour, no denial expires during the test.
 	s := serving(t, "CONFIG_PATH="+path, "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "DENY_CACHE_MAX=1h")
 	_, seen := s.log.await(t, 0, "rules loaded")
 	for i := range 7 {
@@ -42,7 +42,7 @@ func TestTheDenyCacheStandsBeforeRedis(t *testing.T) {
 		t.Helper()
 		client, ctx := redis.Client(t), context.Background()
 		for _, key := range client.Keys(ctx, "*").Val() {
-			// The start of the window, and what it counts.
+			// The start of the window, and its count.
 			if got := client.Get(ctx, key).Val(); len(got) != 16 || binary.BigEndian.Uint64([]byte(got[8:])) != want {
 				t.Errorf("redis holds %q, want a count of %d", got, want)
 			}
@@ -62,7 +62,7 @@ func TestTheDenyCacheStandsBeforeRedis(t *testing.T) {
 
 	write(t, path, strings.Replace(rules, "{unit", "{name: again, unit", 1))
 	s.log.await(t, seen, "rules loaded")
-	s.left("alice") // and what was summed before it
+	s.left("alice") // writes the denied hits too
 	held(8)
 	s.left("alice")
 	held(8)
@@ -75,7 +75,7 @@ func TestTheDenyCacheStandsBeforeRedis(t *testing.T) {
 	held(9)
 }
 
-func TestTheDenyCacheCanBeTurnedOff(t *testing.T) {
+func TestDenyCacheCanBeDisabled(t *testing.T) {
 	redis := redistest.Start(t)
 	for _, with := range []string{"LOCAL_CACHE_SIZE_IN_BYTES=0", "BACKEND_TYPE=memory"} {
 		s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, with)

@@ -28,7 +28,7 @@ func rulesFile(t *testing.T) string {
 	return path
 }
 
-// address is where one of the server's listeners is.
+// address returns the address of a listener of the server.
 func (s *server) address(name string) string {
 	s.t.Helper()
 	line, _ := s.log.await(s.t, 0, `"listening"`)
@@ -61,7 +61,7 @@ func fetch(t *testing.T, method, url, body string) (int, string) {
 	}
 }
 
-func TestEndpointsOfTheIncumbent(t *testing.T) {
+func TestEndpointsOfRatelimit(t *testing.T) {
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/{prom",
 		"EXPIRATION_JITTER_MAX_SECONDS=300", "LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=x-reset")
 	s.log.await(t, 0, `"variable":"EXPIRATION_JITTER_MAX_SECONDS"`)
@@ -140,7 +140,7 @@ func TestServeOnAUnixSocket(t *testing.T) {
 	}
 }
 
-func TestALimitByTheSecondIsOnARedisOfItsOwn(t *testing.T) {
+func TestPerSecondRedis(t *testing.T) {
 	main, second := redistest.Start(t), redistest.Start(t)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unit: year, requests_per_unit: 2}}\n"+
@@ -157,7 +157,7 @@ func TestALimitByTheSecondIsOnARedisOfItsOwn(t *testing.T) {
 	}
 }
 
-// Without files, and told to start all the same, the server answers that there are no rules until there are.
+// With FORCE_START_WITHOUT_INITIAL_CONFIG and without files, requests get UNAVAILABLE until there are rules.
 func TestStartWithoutRules(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	s := serving(t, "CONFIG_PATH="+path, "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")
@@ -178,7 +178,7 @@ func TestStartWithoutRules(t *testing.T) {
 	}
 }
 
-func TestAnOverlaySetsTheAlgorithm(t *testing.T) {
+func TestOverlaySetsTheAlgorithm(t *testing.T) {
 	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 1}}\n")
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+overlay)
@@ -198,8 +198,8 @@ func TestAnOverlaySetsTheAlgorithm(t *testing.T) {
 	}
 }
 
-// A ConfigMap that is optional, and not there, is an empty folder.
-func TestAnOverlayMayComeLater(t *testing.T) {
+// An optional ConfigMap that does not exist is an empty folder.
+func TestOverlayMayBeAddedLater(t *testing.T) {
 	dir := t.TempDir()
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+dir)
 	s.log.await(t, 0, "no overlay yet")
@@ -214,12 +214,12 @@ func TestAnOverlayMayComeLater(t *testing.T) {
 	}
 }
 
-func TestACertificateThatIsNotUsedIsTold(t *testing.T) {
+func TestUnusedCertificateIsLogged(t *testing.T) {
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_TLS_CERT=/nowhere")
 	s.log.await(t, 0, `"variable":"GRPC_SERVER_TLS_CERT"`)
 }
 
-func TestJSONCanBeTurnedOff(t *testing.T) {
+func TestJSONCanBeDisabled(t *testing.T) {
 	for _, setting := range []string{"JSON_ENABLED=false", "--no-json"} {
 		s := serving(t, "CONFIG_PATH="+rulesFile(t), setting)
 		s.awaitHealthy()

@@ -74,7 +74,7 @@ func halfRequests(t *testing.T, conn net.Conn, n int, header ...hpack.HeaderFiel
 	return ended
 }
 
-// latencies returns the sorted times that n requests took, eight at a time, and fails the test for each that is refused.
+// latencies returns the sorted latencies of n requests, eight at a time. A refused request fails the test.
 func (s *server) latencies(n int) []time.Duration {
 	s.t.Helper()
 	took := make(chan time.Duration, n)
@@ -97,7 +97,7 @@ func (s *server) latencies(n int) []time.Duration {
 	return all
 }
 
-// Requests that have sent only their headers neither refuse nor delay others, as many as they are.
+// Requests that have sent only their headers neither refuse nor delay others.
 func TestHalfRequestsRefuseNobody(t *testing.T) {
 	s := serving(t, "CONFIG_PATH="+rulesFile(t))
 	s.awaitHealthy()
@@ -112,7 +112,7 @@ func TestHalfRequestsRefuseNobody(t *testing.T) {
 		halfRequests(t, conn, streams)
 	}
 	beside := s.latencies(800)
-	// The limit is far above what a busy machine adds, and below what a paced connection waits.
+	// A busy machine adds far less. A paced connection waits longer.
 	median := len(alone) / 2
 	if limit := 10*alone[median] + 50*time.Millisecond; beside[median] > limit {
 		t.Errorf("beside %d half requests: median %v, want at most %v; alone it was %v", conns*streams, beside[median], limit, alone[median])
@@ -123,7 +123,7 @@ func TestHalfRequestsRefuseNobody(t *testing.T) {
 	t.Logf("p99 %v alone, %v beside %d half requests", alone[len(alone)*99/100], beside[len(beside)*99/100], conns*streams)
 }
 
-// The server ends half requests: they hold memory.
+// The server ends half requests, because they hold memory.
 func TestHalfRequestsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
@@ -137,7 +137,7 @@ func TestHalfRequestsEnd(t *testing.T) {
 		ended := halfRequests(t, client, 128)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		// The first 64 may wait as long as they like: so few hold nothing worth a timer for each request.
+		// The first 64 have no timer.
 		if n := len(ended); n < 64 {
 			t.Errorf("%d of 128 half requests ended within a minute, want at least 64", n)
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// awaitUnderWay returns once so many requests are being decided.
+// awaitUnderWay returns once n requests are in flight.
 func (s *server) awaitUnderWay(n string) {
 	s.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
@@ -37,9 +37,9 @@ func (s *server) awaitUnderWay(n string) {
 	}
 }
 
-// Past MAX_IN_FLIGHT requests are refused at once, whichever way they come; health checks never are. When Redis answers
-// again, so does the server.
-func TestPastTheBoundRequestsAreRefusedAtOnce(t *testing.T) {
+// Requests past MAX_IN_FLIGHT are refused at once, by gRPC and /json. Health checks are not. Once Redis answers, requests are
+// decided again.
+func TestRequestsPastMaxInFlightAreRefused(t *testing.T) {
 	redis := redistest.Start(t)
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_TIMEOUT=1m", "MAX_IN_FLIGHT=2")
 	s.awaitHealthy()
@@ -82,8 +82,8 @@ func TestPastTheBoundRequestsAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// Who begins requests by HTTP and does not end them holds up others like him, and nobody else.
-func TestHalfOfARequestByHTTPTakesNoPlace(t *testing.T) {
+// Half requests by HTTP delay other half requests only.
+func TestHalfRequestsByHTTPDelayOnlyThemselves(t *testing.T) {
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "MAX_IN_FLIGHT=2")
 	s.awaitHealthy()
 	const head = "POST /json HTTP/1.1\r\nHost: weir\r\nContent-Length: 1000\r\n\r\n{"
@@ -113,7 +113,7 @@ func TestHalfOfARequestByHTTPTakesNoPlace(t *testing.T) {
 		}
 		codes[strings.TrimSpace(line)]++
 	}
-	// On a busy machine the last may come when the time of the first is up.
+	// On a busy machine, the last may arrive when the first has timed out.
 	refused, late := codes["HTTP/1.1 503 Service Unavailable"], codes["HTTP/1.1 400 Bad Request"]
 	if refused+late != len(slow) || refused == 0 || late < 2 {
 		t.Errorf("%v, want that two at a time are read until their time is up, and the others refused", codes)
@@ -123,7 +123,7 @@ func TestHalfOfARequestByHTTPTakesNoPlace(t *testing.T) {
 	}
 }
 
-// A request whose deadline has passed, or whose client has gone, is not even received.
+// A request past its deadline, or without its client, is not received.
 func TestAnEndedRequestIsNotReceived(t *testing.T) {
 	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
 	metrics := telemetry.NewMetrics("test")

@@ -21,9 +21,9 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// A proxy that pings its idle connection every five seconds keeps it, for as long as it likes; grpc-go alone would end it
-// with GOAWAY too_many_pings. One that pings all the time is cut off, so the first is not allowed for want of a limit.
-func TestAnIdleConnectionThatPingsIsNotCutOff(t *testing.T) {
+// A proxy may ping its idle connection every five seconds; by default grpc-go would end it with GOAWAY too_many_pings. A proxy
+// that pings every second is disconnected.
+func TestKeepalivePingsAreAllowed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		every time.Duration
@@ -55,7 +55,7 @@ func TestAnIdleConnectionThatPingsIsNotCutOff(t *testing.T) {
 	}
 }
 
-// pingsAreRefused pings over a connection without streams, and tells whether it was answered with GOAWAY.
+// pingsAreRefused pings over a connection without streams, and reports whether the server answers with GOAWAY.
 func pingsAreRefused(t *testing.T, conn net.Conn, every time.Duration, times int) bool {
 	t.Helper()
 	refused := make(chan bool, 1)
@@ -66,7 +66,7 @@ func pingsAreRefused(t *testing.T, conn net.Conn, every time.Duration, times int
 		defer writing.Unlock()
 		return f()
 	}
-	// The preface goes before the acknowledgement of the server's settings, which may come first.
+	// The preface must precede the acknowledgement of the server's settings, which may arrive first.
 	writing.Lock()
 	go func() {
 		pongs := 0

@@ -4,7 +4,7 @@
 //	weir check rules.yaml         print every fault of rules
 //	weir version
 //
-// weir serve --help shows the settings that most users need, and --help=all all of them. SIGTERM stops the server once
+// weir serve --help shows the settings that most users need, and --help=all every setting. SIGTERM stops the server once
 // proxies have had time to stop sending, SIGINT at once. SIGHUP reloads the rules.
 package main
 

@@ -31,7 +31,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// TestMain makes the test binary the server itself where it is asked to, so that signals can be sent to it.
+// TestMain makes the test binary the server if WEIR_TEST_AS_SERVER is set, so that tests can send it signals.
 func TestMain(m *testing.M) {
 	if os.Getenv("WEIR_TEST_AS_SERVER") != "" {
 		main()
@@ -119,18 +119,18 @@ func ran(args ...string) (code int, said string) {
 	return code, out.String() + err.String()
 }
 
-// A server is a child process that serves on ports of its own choice.
+// A server is a child process on free ports.
 type server struct {
 	t        *testing.T
 	cmd      *exec.Cmd
 	log      lines
-	said     output // all that it has written, of the log too
+	said     output // all output, including the log
 	client   ratelimitv3.RateLimitServiceClient
 	health   healthv1.HealthClient
 	httpAddr string
 }
 
-// lines collects log lines, and tells who waits for one.
+// lines collects log lines, and wakes the goroutines that wait for one.
 type lines struct {
 	mu   sync.Mutex
 	all  []string
@@ -145,7 +145,7 @@ func (l *lines) add(line string) {
 	l.more = make(chan struct{})
 }
 
-// await returns the first line, not before the nth, that contains text, and the index behind it.
+// await returns the first line at index n or later that contains text, and the index after it.
 func (l *lines) await(t *testing.T, n int, text string) (string, int) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -166,7 +166,7 @@ func (l *lines) await(t *testing.T, n int, text string) (string, int) {
 	}
 }
 
-// output is what a process has written.
+// output collects the output of a process.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -187,7 +187,7 @@ func (o *output) String() string {
 func isFlag(setting string) bool     { return strings.HasPrefix(setting, "--") }
 func isVariable(setting string) bool { return !isFlag(setting) }
 
-// serving starts a server with settings, which are variables, or flags.
+// serving starts a server with variables and flags.
 func serving(t *testing.T, settings ...string) *server {
 	t.Helper()
 	s := &server{t: t, cmd: exec.Command(os.Args[0])}
@@ -245,7 +245,7 @@ func (s *server) ask(user string) (*ratelimitv3.RateLimitResponse, error) {
 	}})
 }
 
-// left is what is left for a user of the limit, before this request.
+// left sends a request for a user, and returns how many hits remained before it.
 func (s *server) left(user string) uint32 {
 	s.t.Helper()
 	r, err := s.ask(user)
@@ -294,7 +294,7 @@ func awaitServing(t *testing.T, watch healthv1.Health_WatchClient) {
 	}
 }
 
-// awaitHealthy returns once /healthcheck says so, which it does soon.
+// awaitHealthy returns once /healthcheck is 200.
 func (s *server) awaitHealthy() {
 	s.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
@@ -324,6 +324,10 @@ func TestServeOnMemory(t *testing.T) {
 	s.awaitHealthy()
 	if !s.healthy("") || !s.healthy("ratelimit") {
 		t.Error("gRPC health: not serving")
+	}
+	s.log.await(t, 0, `"ready"`)
+	if n := strings.Count(s.said.String(), `"@message":"ready"`); n != 1 {
+		t.Errorf("the log says %d times that the server is ready, want once", n)
 	}
 	for want := uint32(2); want > 0; want-- {
 		if got := s.left("alice"); got != want {
@@ -406,7 +410,7 @@ func TestRulesAreReloaded(t *testing.T) {
 	}
 }
 
-func TestSIGTERMDrainsAndEndsWithZero(t *testing.T) {
+func TestSIGTERMDrainsAndExitsWithZero(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
 	s := serving(t, "CONFIG_PATH="+path, "DRAIN_DELAY=1h")
@@ -429,7 +433,7 @@ func TestSIGTERMDrainsAndEndsWithZero(t *testing.T) {
 	if got := s.left("alice"); got != 2 {
 		t.Errorf("a server that drains does not answer: %d", got)
 	}
-	// The second signal ends the drain. What is under way would be waited for.
+	// The second signal ends the drain delay. Requests in flight would still end.
 	unwatch()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -439,7 +443,7 @@ func TestSIGTERMDrainsAndEndsWithZero(t *testing.T) {
 	}
 }
 
-// terminate sends SIGTERM, n times, one after the other has been seen or not.
+// terminate sends SIGTERM n times.
 func (s *server) terminate(n int) {
 	s.t.Helper()
 	for range n {
@@ -449,12 +453,12 @@ func (s *server) terminate(n int) {
 	}
 }
 
-// However often SIGTERM comes, the server ends with 0, and saves its counters. Each one ends a wait: the first, to be
-// wanted; the second, for proxies to turn away; the third, for what is under way.
+// After any number of SIGTERMs, the server ends with 0 and saves its counters. The first starts the drain delay, the second
+// ends it, and the third ends the wait for requests in flight.
 func TestEachSIGTERMEndsAWait(t *testing.T) {
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1h", "MEMORY_SNAPSHOT="+snapshot)
-	// A stream that never ends by itself.
+	// A stream that never ends.
 	watch, err := s.health.Watch(context.Background(), &healthv1.HealthCheckRequest{Service: "ratelimit"})
 	if err != nil {
 		t.Fatal(err)
@@ -465,7 +469,7 @@ func TestEachSIGTERMEndsAWait(t *testing.T) {
 	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
 		t.Fatalf("%v, %v: want a server that drains to be not serving", r, err)
 	}
-	s.left("alice") // it answers
+	s.left("alice") // the server still answers
 	s.terminate(1)
 	s.awaitClosed()
 	s.terminate(1)
@@ -477,11 +481,11 @@ func TestEachSIGTERMEndsAWait(t *testing.T) {
 	}
 }
 
-// Whenever SIGTERM comes, the server ends with 0: also before it has begun to serve what it listens on.
-func TestSIGTERMAtStartEndsWithZero(t *testing.T) {
+// A SIGTERM at any time ends the server with 0, even before it serves.
+func TestSIGTERMAtStartExitsWithZero(t *testing.T) {
 	path := rulesFile(t)
 	for range 5 {
-		s := serving(t, "CONFIG_PATH="+path) // returns as soon as the log says that it listens
+		s := serving(t, "CONFIG_PATH="+path) // returns once the log has "listening"
 		s.terminate(1)
 		if code := s.stopped(); code != 0 {
 			t.Errorf("exit code %d, want 0", code)
@@ -489,10 +493,10 @@ func TestSIGTERMAtStartEndsWithZero(t *testing.T) {
 	}
 }
 
-func TestManySIGTERMsAtOnceEndWithZero(t *testing.T) {
+func TestManySIGTERMsExitWithZero(t *testing.T) {
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1s")
 	s.terminate(10)
-	for range 3 { // those that came at once may have been taken for one
+	for range 3 { // signals that arrive together may count as one
 		time.AfterFunc(100*time.Millisecond, func() { _ = s.cmd.Process.Signal(syscall.SIGTERM) })
 	}
 	if code := s.stopped(); code != 0 {
@@ -500,7 +504,7 @@ func TestManySIGTERMsAtOnceEndWithZero(t *testing.T) {
 	}
 }
 
-// awaitClosed returns once nobody can connect any more.
+// awaitClosed returns once the server accepts no connection.
 func (s *server) awaitClosed() {
 	s.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
@@ -515,9 +519,9 @@ func (s *server) awaitClosed() {
 	}
 }
 
-// SIGTERM ends a server with 0 within STOP_TIMEOUT, about, though it was never ready, or its store hangs.
-func TestAServerThatWaitsForAnotherEnds(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
+// SIGTERM ends a server with 0 soon after STOP_TIMEOUT, even if it was never ready or its store hangs.
+func TestSIGTERMEndsAHangingServer(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -526,7 +530,7 @@ func TestAServerThatWaitsForAnotherEnds(t *testing.T) {
 	path := rulesFile(t)
 	for name, c := range map[string]struct {
 		settings []string
-		freeze   bool // Redis, with a request under way
+		freeze   bool // Redis, with requests in flight
 	}{
 		"no Redis":                 {settings: []string{"CONFIG_PATH=" + path, "REDIS_URL=" + nobody}},
 		"a Redis that is silent":   {settings: []string{"CONFIG_PATH=" + path, "REDIS_URL=" + silent.Addr().String(), "STORE_TIMEOUT=1h"}},
@@ -594,7 +598,7 @@ func port(l net.Listener) string {
 	return port
 }
 
-func TestARedisThatIsNotThereAtStart(t *testing.T) {
+func TestStartWithoutRedis(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
 	addr := redistest.FreeAddr(t)

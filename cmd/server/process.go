@@ -40,9 +40,8 @@ type process struct {
 	abandoned  chan struct{}               // closed when the process should end although a part has not stopped
 }
 
-// open makes a process that is ready to run. Its parts are opened in this order: rules, because their faults should be
-// reported at once; listeners, because the process before this one releases the last of them once its counters are saved;
-// store; servers.
+// open makes a process that is ready to run. It opens the rules first, so that faults are reported at once. It opens the
+// listeners before the store: a process that still holds them has not saved its counters yet.
 func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, err error) {
 	started := time.Now()
 	p := &process{settings: s, log: log, metrics: telemetry.NewMetrics(versionOf()), ready: newReadiness(), abandoned: make(chan struct{})}
@@ -51,6 +50,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 			p.close()
 		}
 	}()
+	rulesLoaded, storeAnswered := p.ready.need(), p.ready.need()
 	p.ready.onChange(func(ready bool) {
 		if ready {
 			log.Info("ready", zap.String("version", versionOf()), zap.Duration("after", time.Since(started)))
@@ -62,7 +62,6 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	if err := p.openSender(); err != nil {
 		return nil, err
 	}
-	rulesLoaded, storeAnswered := p.ready.need(), p.ready.need()
 	if p.rules, err = newRuleSource(s, log, p.metrics, p.stats, rulesLoaded); err != nil {
 		if s.Config == "" && errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("no rules: neither --config nor CONFIG_PATH is set, and %s does not exist\ntry weir --config rules.yaml", s.Path())

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-func TestTheServerIsReadyWhenRedisIsThere(t *testing.T) {
+func TestReadyOnceRedisAnswers(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+addr)
 	s.log.await(t, 0, "redis does not answer, not ready")
@@ -32,8 +32,8 @@ func TestTheServerIsReadyWhenRedisIsThere(t *testing.T) {
 	}
 }
 
-// A Redis that is further away than a request may wait is no Redis to be ready with: the log says how far, and what to set.
-func TestARedisThatIsTooFarAwayIsTold(t *testing.T) {
+// A Redis whose round trip exceeds STORE_TIMEOUT does not make Weir ready. The log names the round trip and the remedy.
+func TestDistantRedisIsLogged(t *testing.T) {
 	redis := redistest.Start(t)
 	far := redistest.SlowProxy(t, redis.Addr, 50*time.Millisecond)
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+far, "STORE_TIMEOUT=20ms")
@@ -53,8 +53,8 @@ func TestARedisThatIsTooFarAwayIsTold(t *testing.T) {
 	}
 }
 
-// Past STORE_MAX_WAITING a hit is refused at once, and not when the others are.
-func TestWhoWaitsForRedisIsBounded(t *testing.T) {
+// Hits past STORE_MAX_WAITING are refused at once.
+func TestStoreMaxWaitingBoundsTheQueue(t *testing.T) {
 	redis := redistest.Start(t)
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_MAX_WAITING=1")
 	s.awaitHealthy()
@@ -83,8 +83,8 @@ func TestWhoWaitsForRedisIsBounded(t *testing.T) {
 	}
 }
 
-// The password is changed in Redis and in the file, and the server goes on.
-func TestThePasswordIsReadFromAFile(t *testing.T) {
+// The password changes in Redis and in the file, without a restart.
+func TestPasswordFileIsReread(t *testing.T) {
 	const first, second = "first-secret", "second-secret"
 	redis := redistest.Start(t)
 	redis.SetUser(t, "weir", "on", ">"+first, "~*", "+@all")

@@ -37,7 +37,7 @@ func nameSetting(name string) string {
 	return fmt.Sprintf(", name: %q", name)
 }
 
-// parameterSettings returns the parameters of an algorithm, but for its capacity, which each line has.
+// parameterSettings returns the parameters of an algorithm, except its capacity, which each line has.
 func parameterSettings(spec limiters.Spec) string {
 	var b strings.Builder
 	for _, p := range limiters.Parameters(spec.Algorithm) {

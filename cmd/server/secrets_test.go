@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// The secrets of these tests. None of them may be read anywhere but where it was set.
+// The secrets of these tests must appear only where they were set.
 const (
 	inURL      = "UrlPassword1"
 	inAuth     = "AuthPassword2"
@@ -25,7 +25,7 @@ const (
 	inHeader   = "HeaderToken6"
 )
 
-// secretive are settings with all of the secrets, for a Redis by TLS at addr. Flags take them as variables do.
+// secretive returns settings with all secrets, for a Redis with TLS at addr.
 func secretive(addr string, files certtest.Pair, ca string) []string {
 	return []string{
 		"REDIS_URL=rediss://me:" + inURL + "@" + addr, "REDIS_AUTH=" + inAuth, "REDIS_SENTINEL_AUTH=" + inSentinel,
@@ -35,7 +35,7 @@ func secretive(addr string, files certtest.Pair, ca string) []string {
 	}
 }
 
-// secretsOf are the secrets, and a line of the key of a certificate.
+// secretsOf returns the secrets, and a line of the key of a certificate.
 func secretsOf(t *testing.T, files certtest.Pair) []string {
 	t.Helper()
 	pem, err := os.ReadFile(files.Key)
@@ -54,7 +54,7 @@ func mustNotShow(t *testing.T, secrets []string, what, text string) {
 	}
 }
 
-// shown is all that the server shows to whoever asks, by what was asked for.
+// shown returns all that the server shows its clients, by request.
 func (s *server) shown() map[string]string {
 	s.t.Helper()
 	const ask = `{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"carol"}]}]}`
@@ -87,7 +87,7 @@ func TestNoSecretIsShown(t *testing.T) {
 	secrets := secretsOf(t, files)
 	redis := redistest.StartTLS(t, authority, "127.0.0.1")
 	redis.SetUser(t, "me", "on", ">"+inAuth, "~*", "+@all")
-	open := redistest.StartTLS(t, authority, "127.0.0.1") // knows no such user, and says so
+	open := redistest.StartTLS(t, authority, "127.0.0.1") // rejects the user, and names it
 	path := rulesFile(t)
 
 	for name, addr := range map[string]string{
@@ -108,7 +108,7 @@ func TestNoSecretIsShown(t *testing.T) {
 				mustNotShow(t, secrets, what, text)
 			}
 			if answers {
-				// Of a key that cannot be read the debug log tells the name: it is hidden.
+				// The debug log names a key that cannot be read. The name is hashed.
 				c := redis.Client(t)
 				for _, key := range c.Keys(t.Context(), "*").Val() {
 					c.Del(t.Context(), key)
@@ -141,8 +141,8 @@ func TestNoSecretIsShown(t *testing.T) {
 	}
 }
 
-// The debug pages tell of the command line no more than the program.
-func TestASecretInAFlagIsNotShown(t *testing.T) {
+// The debug pages show no argument of the command line.
+func TestSecretFlagsAreNotShown(t *testing.T) {
 	s := serving(t, "--config="+rulesFile(t), "--redis-url=me:"+inURL+"@"+redistest.FreeAddr(t), "--redis-auth="+inAuth,
 		"--key-hash-secret="+inHash, "--log-level=debug")
 	s.log.await(t, 0, "redis does not answer")
@@ -151,7 +151,7 @@ func TestASecretInAFlagIsNotShown(t *testing.T) {
 	}
 }
 
-// Help, and what is said of settings that are wrong, beside secrets that are right.
+// Neither help nor the faults of settings show secrets.
 func TestNoSecretIsShownByHelpAndFaults(t *testing.T) {
 	authority := certtest.New(t)
 	files := authority.Issue(t, "weir")

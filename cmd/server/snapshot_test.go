@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// snapshotting starts a server whose counters are kept in a file of a folder.
+// snapshotting starts a server with MEMORY_SNAPSHOT in dir.
 func snapshotting(t *testing.T, dir string, settings ...string) *server {
 	t.Helper()
 	path := filepath.Join(dir, "rules.yaml")
@@ -44,7 +44,7 @@ func (s *server) metric(name string) string {
 	return ""
 }
 
-func TestARestartIsNoAmnesty(t *testing.T) {
+func TestSnapshotSurvivesARestart(t *testing.T) {
 	dir := t.TempDir()
 	s := snapshotting(t, dir)
 	s.left("alice")
@@ -68,12 +68,12 @@ func TestARestartIsNoAmnesty(t *testing.T) {
 	}
 }
 
-func TestAKilledServerForgetsWhatCameSinceItSaved(t *testing.T) {
+func TestKilledServerLosesOnlyUnsavedCounts(t *testing.T) {
 	dir := t.TempDir()
 	s := snapshotting(t, dir, "MEMORY_SNAPSHOT_INTERVAL=10ms")
 	s.left("alice")
 	s.left("alice")
-	// The first save after these may have begun before them.
+	// The first save after these requests may have started before them.
 	const savedAt = "weir_memory_snapshot_timestamp_seconds"
 	for range 2 {
 		before := s.metric(savedAt)
@@ -104,7 +104,7 @@ func TestAKilledServerForgetsWhatCameSinceItSaved(t *testing.T) {
 	}
 }
 
-func TestASnapshotThatIsRefusedIsKeptAside(t *testing.T) {
+func TestRefusedSnapshotIsKept(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "snapshot")
 	s := snapshotting(t, dir)
@@ -140,7 +140,7 @@ func TestASnapshotThatIsRefusedIsKeptAside(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFileIsLeftAlone(t *testing.T) {
+func TestSnapshotFolderIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	within := filepath.Join(dir, "snapshot", "within")
 	if err := os.MkdirAll(within, 0o700); err != nil {
@@ -161,7 +161,7 @@ func TestWhatIsNoFileIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAServerThatCannotSaveRunsOn(t *testing.T) {
+func TestServerRunsIfSnapshotsFail(t *testing.T) {
 	dir := t.TempDir()
 	s := snapshotting(t, dir, "MEMORY_SNAPSHOT="+filepath.Join(dir, "none", "snapshot"), "MEMORY_SNAPSHOT_INTERVAL=10ms")
 	s.log.await(t, 0, "counters not saved")

@@ -41,7 +41,7 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 	if s.MemorySnapshot != "" {
 		log.Warn("setting has no effect", zap.String("variable", "MEMORY_SNAPSHOT"), zap.String("reason", "the counters are in Redis"))
 	}
-	main, err := openRedis(s, where{
+	main, err := openRedis(s, redisSettings{
 		prefix: "REDIS", kind: s.RedisType, socket: s.RedisSocketType, url: s.RedisURL,
 		auth: s.RedisAuth, sentinelAuth: s.RedisSentinelAuth, authFile: s.RedisAuthFile, sentinelFile: s.RedisSentinelFile,
 		tls: s.RedisTLS, pool: s.RedisPoolSize, dial: s.RedisTimeout,
@@ -50,7 +50,7 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 		return main, err
 	}
 	p := &s.PerSecond
-	second, err := openRedis(s, where{
+	second, err := openRedis(s, redisSettings{
 		prefix: "REDIS_PERSECOND", kind: p.Type, socket: p.SocketType, url: p.URL,
 		auth: p.Auth, sentinelAuth: p.SentinelAuth, authFile: p.AuthFile, sentinelFile: p.SentinelFile,
 		tls: p.TLS, pool: p.PoolSize, dial: p.Timeout,
@@ -72,8 +72,9 @@ func openStore(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (
 	}, nil
 }
 
-// withDenyCache wraps a store on Redis with a deny cache. It returns a store in memory as it is. drop forgets all denials.
-// stop sends the hits that are not yet counted in Redis, and must be called before the store is closed.
+// withDenyCache wraps a store on Redis with a deny cache. A store in memory stays as it is. The function drop forgets all
+// denials.
+// The function stop sends the hits that Redis has not counted yet. It must be called before the store is closed.
 func withDenyCache(
 	s *settings.Serve, inner limiters.Store, log *zap.Logger, metrics *telemetry.Metrics,
 ) (outer limiters.Store, drop, stop func()) {
@@ -91,8 +92,8 @@ func withDenyCache(
 	}
 }
 
-// withFallback wraps a store with the decisions of on_store_error. Beside Redis, it keeps counters of this replica's share
-// in memory. sweepLocal removes the expired ones until ctx ends.
+// withFallback wraps a store with the decisions of on_store_error. For Redis it also keeps counters for the share of this
+// replica in memory. sweepLocal removes expired ones until ctx ends.
 func withFallback(
 	s *settings.Serve, inner limiters.Store, r *replicas, rules *ruleSource, log *zap.Logger, metrics *telemetry.Metrics,
 ) (f *guard.Fallback, sweepLocal func(ctx context.Context)) {
@@ -135,17 +136,17 @@ func canDecideWithoutStore(rules *descriptors.Rules) bool {
 	return true
 }
 
-// where is what the variables that begin with prefix say of a Redis.
-type where struct {
+// redisSettings are the settings whose variables begin with prefix.
+type redisSettings struct {
 	prefix, kind, socket, url string
 	auth, sentinelAuth        string
-	authFile, sentinelFile    string // in the place of auth and sentinelAuth
+	authFile, sentinelFile    string // instead of auth and sentinelAuth
 	tls                       bool
 	pool                      int
 	dial                      time.Duration
 }
 
-func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.Metrics) (*store, error) {
+func openRedis(s *settings.Serve, w redisSettings, log *zap.Logger, metrics *telemetry.Metrics) (*store, error) {
 	kind, err := connect.ParseType(w.kind)
 	if err != nil {
 		return nil, fmt.Errorf("%s_TYPE: %w", w.prefix, err)
@@ -192,8 +193,8 @@ func openRedis(s *settings.Serve, w where, log *zap.Logger, metrics *telemetry.M
 	}, nil
 }
 
-// files reads the files with who this is.
-func (w where) files(c *connect.Options) error {
+// files reads the files with passwords.
+func (w redisSettings) files(c *connect.Options) error {
 	if w.authFile != "" {
 		if err := c.SetAuthFile(w.authFile); err != nil {
 			return fmt.Errorf("%s_AUTH_FILE: %w", w.prefix, err)

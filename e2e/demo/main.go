@@ -249,7 +249,7 @@ func (a act) send(ctx context.Context, envoy *harness.Envoy) (harness.Answer, er
 func cell(got harness.Answer) string {
 	if got.Status == 429 {
 		text := fmt.Sprintf("%-20s", fmt.Sprintf("%d  wait %d s", got.Status, got.RetryAfter))
-		if coloured() {
+		if useColors() {
 			return "\x1b[31m" + text + "\x1b[0m"
 		}
 		return text
@@ -257,8 +257,8 @@ func cell(got harness.Answer) string {
 	return fmt.Sprintf("%-20s", fmt.Sprintf("%d  %d left", got.Status, got.Remaining))
 }
 
-// coloured reports whether the output is a terminal and NO_COLOR is not set.
-func coloured() bool {
+// useColors reports whether the output is a terminal and NO_COLOR is not set.
+func useColors() bool {
 	info, err := os.Stdout.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == ""
 }

@@ -9,7 +9,7 @@ import (
 type Store struct {
 	BackendType string `env:"BACKEND_TYPE" placeholder:"memory|redis" help:"The store of the counters: memory for one replica, redis for several. Default: redis if REDIS_URL is set, else memory."`
 
-	RedisType         string        `env:"REDIS_TYPE" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"What REDIS_URL names: one Redis, a Redis Cluster, or Sentinels."`
+	RedisType         string        `env:"REDIS_TYPE" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"The kind of REDIS_URL: one Redis, a Redis Cluster, or Sentinels."`
 	RedisURL          string        `env:"REDIS_URL" name:"redis-url" placeholder:"URL" help:"One Redis: host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket. A cluster: several hosts separated by commas. Sentinels: the master's name, then their hosts. Default: ${redis_socket}."`
 	RedisSocketType   string        `env:"REDIS_SOCKET_TYPE" placeholder:"tcp|unix" help:"The network of REDIS_URL. Default: unix if REDIS_URL begins with a slash, else tcp."`
 	RedisTimeout      time.Duration `env:"REDIS_TIMEOUT" default:"10s" help:"The longest time to connect to Redis. A request waits for STORE_TIMEOUT only; a slow connection serves later requests. 0: the default."`
@@ -24,7 +24,7 @@ type Store struct {
 	RedisCA           string        `env:"REDIS_TLS_CACERT" name:"redis-tls-cacert" placeholder:"FILE" help:"The CA that signs the certificate of Redis, in PEM. Default: the CAs of the system."`
 	RedisSkipHostname bool          `env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" name:"redis-tls-skip-hostname-verification" help:"Accept any name in the certificate of Redis. The CA is still verified."`
 	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"A prefix of every key in Redis. Set it if several Weirs with different rules share a Redis."`
-	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"A secret of at least 16 bytes, the same for all replicas. Redis keys then contain an HMAC-SHA256 instead of what users sent. A new secret resets all counters."`
+	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"A secret of at least 16 bytes, the same for all replicas. Redis keys then contain an HMAC-SHA256 instead of user data. A new secret resets all counters."`
 	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait of a request for Redis. Keep it below the timeout of Envoy's rate limit filter, which is 20 ms by default."`
 	StoreMaxBatch     int           `env:"STORE_MAX_BATCH" default:"256" help:"The most hits in one call to Redis. Each hit takes Redis 1 to 2 µs. Calls run one at a time, so a replica's throughput is at most this value divided by the round-trip time."`
 	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most hits that wait for the call in flight, for each Redis. Further ones get UNAVAILABLE at once."`
@@ -39,8 +39,8 @@ type Store struct {
 	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory. Beyond it, keys that deny nobody are evicted first."`
 	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"0" help:"The approximate memory for keys, in bytes. 0: 4 GiB, or half of the container's memory if that is less."`
 
-	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT" placeholder:"FILE" help:"A file for the counters in memory, saved at stop and every MEMORY_SNAPSHOT_INTERVAL, and loaded at start. It contains what users sent, and must belong to one process only. Default: none, so a restart resets all limits."`
-	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL" default:"1m" help:"The time between two saves. A crash loses what was counted since the last one."`
+	MemorySnapshot         string        `env:"MEMORY_SNAPSHOT" placeholder:"FILE" help:"A file for the counters in memory, saved at stop and every MEMORY_SNAPSHOT_INTERVAL, and loaded at start. It contains user data, and must belong to one process only. Default: none, so a restart resets all limits."`
+	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL" default:"1m" help:"The time between two saves. A crash loses the counts since the last one."`
 }
 
 // RedisSocket is the address of Redis if BACKEND_TYPE is redis and REDIS_URL is empty, as in envoyproxy/ratelimit.
@@ -110,7 +110,7 @@ func (s *Store) complete(f *faults) {
 // PerSecond is a second Redis, for windows of one second. Prefix, timeout and certificates are those of the first.
 type PerSecond struct {
 	RedisPerSecond bool          `env:"REDIS_PERSECOND" name:"redis-persecond" help:"Count limits per second on a second Redis."`
-	Type           string        `env:"REDIS_PERSECOND_TYPE" name:"redis-persecond-type" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"What REDIS_PERSECOND_URL names."`
+	Type           string        `env:"REDIS_PERSECOND_TYPE" name:"redis-persecond-type" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"The kind of REDIS_PERSECOND_URL, as in REDIS_TYPE."`
 	URL            string        `env:"REDIS_PERSECOND_URL" name:"redis-persecond-url" default:"/var/run/nutcracker/ratelimitpersecond.sock" help:"The second Redis, as in REDIS_URL."`
 	SocketType     string        `env:"REDIS_PERSECOND_SOCKET_TYPE" name:"redis-persecond-socket-type" placeholder:"tcp|unix" help:"Like REDIS_SOCKET_TYPE, for the second Redis."`
 	PoolSize       int           `env:"REDIS_PERSECOND_POOL_SIZE" name:"redis-persecond-pool-size" default:"10" help:"Like REDIS_POOL_SIZE, for the second Redis."`
