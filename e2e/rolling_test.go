@@ -39,7 +39,7 @@ const (
 // method by which Envoy finds replicas, if new requests avoid a replica that is not ready within DRAIN_DELAY, here its
 // default. Less than a second is not enough for health checks: Envoy applies changes that follow closely once a second
 // (update_merge_window).
-func TestARollingRestartLosesNoRequest(t *testing.T) {
+func TestRollingRestartLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	for _, find := range []struct {
 		how string
