@@ -26,6 +26,7 @@ type Parameter struct {
 // A ParameterType is the type of a parameter's value.
 type ParameterType uint8
 
+// The types of parameters.
 const (
 	Integer  ParameterType = iota // decimal digits
 	Word                          // one of Parameter.Words

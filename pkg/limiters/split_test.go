@@ -96,7 +96,7 @@ func TestSplitIsUnchargedOnlyIfAllStoresAre(t *testing.T) {
 	uncharged, broken := fmt.Errorf("too busy: %w", limiters.ErrUncharged), errors.New("broken")
 	for _, other := range []error{uncharged, broken} {
 		_, err := split(&echo{err: uncharged}, &echo{err: other})
-		if want := other == uncharged; errors.Is(err, limiters.ErrUncharged) != want || !strings.Contains(err.Error(), "too busy") {
+		if want := errors.Is(other, uncharged); errors.Is(err, limiters.ErrUncharged) != want || !strings.Contains(err.Error(), "too busy") {
 			t.Errorf("with %q: %v", other, err)
 		}
 	}
