@@ -307,7 +307,7 @@ func randomDecision(r *rand.Rand, names []string) decide.Decision {
 
 func TestEncodedResponseDecodesByProto(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	names := []string{"", "n", strings.Repeat("é", 40), strings.Repeat("long", 100), strings.Repeat("longer", 4000)}
+	names := []string{"", "n", strings.Repeat("é", 40), strings.Repeat("n", 150), strings.Repeat("long", 100), strings.Repeat("longer", 4000)}
 	plain, full := New(nil, Options{}), New(nil, Options{DynamicMetadata: true, Headers: Headers{"a", "b", "c"}})
 	for range 20_000 {
 		var c call
