@@ -48,9 +48,9 @@ func memoryOptions(s *settings.Serve) memstore.Options {
 	return memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: keyBytes(s.MemoryMaxBytes, memlimit.FromCgroup)}
 }
 
-// A memory is the store in memory, with the file that its counters are saved to.
+// A memory is the backend in memory, with the file that its counters are saved to.
 type memory struct {
-	store *memstore.Store
+	*memstore.Store
 	path  string // of the snapshot; empty: none
 	every time.Duration
 	log   *zap.Logger
@@ -67,8 +67,8 @@ func openMemory(s *settings.Serve, log *zap.Logger) *memory {
 	if m.path != "" {
 		m.load(memoryOptions(s))
 	}
-	if m.store == nil {
-		m.store = memstore.New(memoryOptions(s))
+	if m.Store == nil {
+		m.Store = memstore.New(memoryOptions(s))
 	}
 	return m
 }
@@ -78,7 +78,7 @@ func (m *memory) load(o memstore.Options) {
 	store, loaded, err := snapshot.Load(m.path, o)
 	switch {
 	case err == nil:
-		m.store, m.stats.Loaded = store, loaded.Keys
+		m.Store, m.stats.Loaded = store, loaded.Keys
 		m.log.Info("counters loaded", zap.Int64("keys", loaded.Keys), zap.Time("saved_at", loaded.Saved),
 			zap.Int64("expired", loaded.Ended), zap.Int64("left_out", loaded.LeftOut), zap.Duration("took", time.Since(since)))
 	case errors.Is(err, fs.ErrNotExist):
@@ -100,9 +100,9 @@ func (m *memory) setAside(why error) {
 		zap.String("remedy", "if another version of Weir wrote it, stop, rename it back and start that version; otherwise remove it"))
 }
 
-// run saves the counters periodically, until ctx ends. The store is ready at once.
-func (m *memory) run(ctx context.Context, ready func()) {
-	ready()
+// run saves the counters periodically, until ctx ends. The store answers at once.
+func (m *memory) run(ctx context.Context, answered func()) {
+	answered()
 	if m.path == "" {
 		return
 	}
@@ -118,18 +118,20 @@ func (m *memory) run(ctx context.Context, ready func()) {
 	}
 }
 
-// stopped saves what the last request has changed.
-func (m *memory) stopped() {
+// requestsEnded saves what the last request has changed.
+func (m *memory) requestsEnded() {
 	if m.path != "" {
 		m.save()
 	}
 }
 
+func (m *memory) close() {}
+
 func (m *memory) save() {
 	m.saving.Lock()
 	defer m.saving.Unlock()
 	since := time.Now()
-	keys, err := snapshot.Save(m.path, m.store)
+	keys, err := snapshot.Save(m.path, m.Store)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -21,23 +20,23 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/statsd"
 	"github.com/weir-rls/weir/internal/telemetry"
-	"github.com/weir-rls/weir/internal/tracing"
 )
 
-// A process is a server with all that it owns.
+// A process is a server with all that it owns. open sets the parts in this order, and close closes them in reverse.
 type process struct {
 	settings *settings.Serve
 	log      *zap.Logger
 	metrics  *telemetry.Metrics
 	stats    *ratelimitstats.Stats
 	ready    *readiness
-	rules    *ruleSource
-	store    *store
-	servers  *servers
 
-	background []func(ctx context.Context) // run until ctx ends
-	closers    []func()                    // called in reverse order
-	abandoned  chan struct{}               // closed when the process should end although a part has not stopped
+	sender    *statsd.Sender // nil unless the settings ask for it
+	rules     *ruleSource
+	listeners listeners
+	store     *store
+	servers   *servers
+
+	abandoned chan struct{} // closed when the process should end although a part has not stopped
 }
 
 // open makes a process that is ready to run. It opens the rules first, so that faults are reported at once. It opens the
@@ -50,7 +49,6 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 			p.close()
 		}
 	}()
-	rulesLoaded, storeAnswered := p.ready.need(), p.ready.need()
 	p.ready.onChange(func(ready bool) {
 		if ready {
 			log.Info("ready", zap.String("version", versionOf()), zap.Duration("after", time.Since(started)))
@@ -62,63 +60,20 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	if err := p.openSender(); err != nil {
 		return nil, err
 	}
-	if p.rules, err = newRuleSource(s, log, p.metrics, p.stats, rulesLoaded); err != nil {
+	if p.rules, err = newRuleSource(s, log, p.metrics, p.stats, p.ready.rulesLoaded); err != nil {
 		if s.Config == "" && errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("no rules: neither --config nor CONFIG_PATH is set, and %s does not exist\ntry weir --config rules.yaml", s.Path())
 		}
 		return nil, err
 	}
-	l, err := listen(ctx, s, log)
-	if err != nil {
+	if p.listeners, err = listen(ctx, s, log); err != nil {
 		return nil, err
 	}
-	p.closers = append(p.closers, l.close)
-	traces, err := p.openStore(ctx, storeAnswered)
-	if err != nil {
+	if p.store, err = openStore(ctx, s, p.rules.live.Load, log, p.metrics); err != nil {
 		return nil, err
 	}
-	p.servers, err = newServers(s, l, p.rules, p.store, p.ready, log, p.metrics, p.stats, traces.GRPC()...)
+	p.servers, err = newServers(s, p.listeners, p.rules, p.store, p.ready, log, p.metrics, p.stats)
 	return p, err
-}
-
-// openStore opens the store and wraps it. From the inside out: the store, tracing, the deny cache, the fallback. So a trace
-// shows the calls to Redis only.
-func (p *process) openStore(ctx context.Context, answered func()) (*tracing.Tracing, error) {
-	s, log := p.settings, p.log
-	var err error
-	if p.store, err = openStore(s, log, p.metrics); err != nil {
-		return nil, err
-	}
-	p.closers = append(p.closers, p.store.close)
-	traces, err := tracing.Start(ctx, s.Tracing, func(err error) { log.Warn("tracing failed", zap.Error(err)) })
-	if err != nil {
-		return nil, err
-	}
-	p.closers = append(p.closers, func() {
-		if err := traces.Stop(); err != nil {
-			log.Warn("last traces not sent", zap.Error(err))
-		}
-	})
-	cached, drop, closeCache := withDenyCache(s, traces.Store(p.store.Store), log, p.metrics)
-	p.closers = append(p.closers, closeCache)
-	replicas := newReplicas(s, log)
-	fallback, sweepLocal := withFallback(s, cached, replicas, p.rules, log, p.metrics)
-	p.store.Store = fallback
-	readyWithoutStore := func() {
-		if canDecideWithoutStore(p.rules.live.Load()) {
-			answered()
-		}
-	}
-	p.rules.replaced = func() {
-		drop()
-		fallback.Forget()
-		readyWithoutStore()
-	}
-	p.background = append(p.background, gctune.Run, replicas.watch, sweepLocal, func(ctx context.Context) {
-		readyWithoutStore()
-		p.store.run(ctx, answered)
-	})
-	return traces, nil
 }
 
 // openSender makes what sends metrics to statsd or dogstatsd, if the settings ask for it.
@@ -141,13 +96,34 @@ func (p *process) openSender() error {
 			return err
 		}
 	}
-	p.background = append(p.background, statsd.New(to, p.stats, p.metrics.Registry, p.log).Run)
+	p.sender = statsd.New(to, p.stats, p.metrics.Registry, p.log)
 	return nil
 }
 
+// close closes the store and then the listeners. Rules, sender and servers end with run.
 func (p *process) close() {
-	for _, f := range slices.Backward(p.closers) {
-		f()
+	if p.store != nil {
+		p.store.close()
+	}
+	p.listeners.close()
+}
+
+// runStore maintains the store until ctx ends, and reports once it can decide requests.
+func (p *process) runStore(ctx context.Context) {
+	p.readyWithoutStore()
+	p.store.run(ctx, p.ready.storeAnswered)
+}
+
+// rulesReplaced drops what the store remembers of the old rules.
+func (p *process) rulesReplaced() {
+	p.store.forget()
+	p.readyWithoutStore()
+}
+
+// readyWithoutStore makes the process ready without an answer of the store, if the rules decide every request without it.
+func (p *process) readyWithoutStore() {
+	if canDecideWithoutStore(p.rules.live.Load()) {
+		p.ready.storeAnswered()
 	}
 }
 
@@ -162,14 +138,16 @@ func (p *process) run(ctx context.Context, signals, reload <-chan os.Signal) err
 	var forcing sync.WaitGroup
 	group, running := errgroup.WithContext(ctx)
 	p.servers.serve(group)
-	for _, f := range p.background {
-		group.Go(func() error { f(running); return nil })
+	group.Go(func() error { gctune.Run(running); return nil })
+	if p.sender != nil {
+		group.Go(func() error { p.sender.Run(running); return nil })
 	}
-	group.Go(func() error { return p.rules.watch(running, reload) })
+	group.Go(func() error { p.runStore(running); return nil })
+	group.Go(func() error { return p.rules.watch(running, reload, p.rulesReplaced) })
 	group.Go(func() error {
 		p.drain(running, signals)
 		forcing.Go(func() { p.forceStop(stopped, signals, force) })
-		p.servers.stop(forced, p.store.stopped)
+		p.servers.stop(forced, p.store.backend.requestsEnded)
 		cancel()
 		return nil
 	})

@@ -2,55 +2,51 @@ package main
 
 import "sync"
 
-// readiness reports whether the server should get requests: from when all that it needs is there, until it stops.
+// readiness reports whether proxies should send requests. A server is ready once it has rules and its store has answered,
+// until it stops.
 type readiness struct {
-	mu      sync.Mutex
-	missing int
-	stopped bool
-	changed []func(ready bool)
+	mu                            sync.Mutex
+	hasRules, hasStore, isStopped bool
+	changed                       []func(ready bool)
 }
 
 func newReadiness() *readiness { return &readiness{} }
 
-// need adds something that the server needs. The function that it returns reports that it is there, and may be called
-// several times. All needs must be added before the first is there.
-func (r *readiness) need() (there func()) {
+// rulesLoaded reports that rules are in force. Only the first call has an effect.
+func (r *readiness) rulesLoaded() { r.set(&r.hasRules) }
+
+// storeAnswered reports that the store can decide requests. Only the first call has an effect.
+func (r *readiness) storeAnswered() { r.set(&r.hasStore) }
+
+// stop makes the server not ready for the rest of the process.
+func (r *readiness) stop() { r.set(&r.isStopped) }
+
+// set sets a condition, and calls the functions of onChange if the readiness has changed.
+func (r *readiness) set(condition *bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.missing++
-	return sync.OnceFunc(func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.missing--
-		if r.missing == 0 && !r.stopped {
-			r.report(true)
+	before := r.ready()
+	*condition = true
+	if now := r.ready(); now != before {
+		for _, f := range r.changed {
+			f(now)
 		}
-	})
+	}
 }
 
-// onChange calls f now, and with each change from now on.
+// onChange calls f now, and at each change.
 func (r *readiness) onChange(f func(ready bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changed = append(r.changed, f)
-	f(r.missing == 0 && !r.stopped)
-}
-
-func (r *readiness) report(ready bool) {
-	for _, f := range r.changed {
-		f(ready)
-	}
-}
-
-func (r *readiness) stop() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stopped = true
-	r.report(false)
+	f(r.ready())
 }
 
 func (r *readiness) is() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.missing == 0 && !r.stopped
+	return r.ready()
 }
+
+// ready requires that r.mu is held.
+func (r *readiness) ready() bool { return r.hasRules && r.hasStore && !r.isStopped }

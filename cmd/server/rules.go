@@ -25,20 +25,19 @@ import (
 
 // ruleSource loads the rules and the overlay, and loads them again when they change.
 type ruleSource struct {
-	from    string
-	live    atomic.Pointer[descriptors.Rules]
-	log     *zap.Logger
-	metrics *telemetry.Metrics
-	stats   *ratelimitstats.Stats
-	there   func() // called when rules are in force
-	// replaced, if not nil, is called when rules have replaced others.
-	replaced func()
+	from       string
+	live       atomic.Pointer[descriptors.Rules]
+	log        *zap.Logger
+	metrics    *telemetry.Metrics
+	stats      *ratelimitstats.Stats
+	rulesReady func() // called each time rules have come into force
+	replaced   func() // called when rules have replaced others; set by watch, nil before
 
 	file    *sources.File // nil if the rules come by xDS
 	xds     *xds.Source
 	overlay *sources.File // nil without one
 
-	mu         sync.Mutex
+	mu         sync.Mutex // guards the fields below, and loads of rules
 	options    rulesfile.Options
 	overlayErr error            // of an overlay that was faulty at start: without it no rules can be loaded
 	files      []rulesfile.File // offered last, with or without faults
@@ -54,9 +53,9 @@ type ruleSource struct {
 // newRuleSource loads the rules from files. If rules or overlay cannot be read, or have faults, it returns an error, or
 // starts without rules if the settings allow it. Rules by xDS arrive later.
 func newRuleSource(
-	s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics, stats *ratelimitstats.Stats, there func(),
+	s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics, stats *ratelimitstats.Stats, rulesReady func(),
 ) (*ruleSource, error) {
-	r := &ruleSource{from: s.Path(), log: log, metrics: metrics, stats: stats, there: there}
+	r := &ruleSource{from: s.Path(), log: log, metrics: metrics, stats: stats, rulesReady: rulesReady}
 	r.options.MergeDomains = s.MergeDomainConfig
 	_, replicas := os.LookupEnv("REPLICAS")
 	r.warnLocal = s.BackendType == settings.Redis && s.ReplicasDNS == "" && s.Replicas == 1 && !replicas
@@ -72,7 +71,7 @@ func newRuleSource(
 		}
 	}
 	if s.ForceStartWithoutInitialConfig && !s.HealthyWithAtLeastOneConfigLoaded {
-		there()
+		rulesReady()
 	}
 	if s.ConfigType == settings.FromXDS {
 		if r.overlayErr != nil {
@@ -88,7 +87,7 @@ func newRuleSource(
 	if err != nil {
 		err = fmt.Errorf("no rules: %w (set --config or CONFIG_PATH to a file or folder)", err)
 	}
-	if err = r.take(files, err); err != nil {
+	if err = r.apply(files, err); err != nil {
 		if !s.ForceStartWithoutInitialConfig {
 			return nil, err
 		}
@@ -102,14 +101,14 @@ func newRuleSource(
 func (r *ruleSource) load(files []rulesfile.File, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err = r.take(files, err); err != nil {
+	if err = r.apply(files, err); err != nil {
 		r.failed(err)
 	}
 	return err
 }
 
-// take puts rules in force, unless they are in force already.
-func (r *ruleSource) take(files []rulesfile.File, err error) error {
+// apply puts rules in force, unless they are in force already. After the start, r.mu is held.
+func (r *ruleSource) apply(files []rulesfile.File, err error) error {
 	if err != nil {
 		return err
 	}
@@ -133,7 +132,7 @@ func (r *ruleSource) take(files []rulesfile.File, err error) error {
 	return nil
 }
 
-// readOverlay parses an overlay. If it has faults, nothing changes.
+// readOverlay parses an overlay. If it has faults, nothing changes. After the start, r.mu is held.
 func (r *ruleSource) readOverlay(files []rulesfile.File, err error) error {
 	var overlay *rulesfile.Overlay
 	if err == nil {
@@ -146,7 +145,7 @@ func (r *ruleSource) readOverlay(files []rulesfile.File, err error) error {
 	return nil
 }
 
-// loaded announces new rules.
+// loaded announces new rules. After the start, r.mu is held.
 func (r *ruleSource) loaded(old *descriptors.Rules) {
 	if r.replaced != nil {
 		r.replaced()
@@ -171,7 +170,7 @@ func (r *ruleSource) loaded(old *descriptors.Rules) {
 			zap.Int("rules_modified", c.RulesModified), zap.Bool("rules_reordered", c.Reordered))
 	}
 	r.log.Info("rules loaded", fields...)
-	r.there()
+	r.rulesReady()
 }
 
 // decidesLocally reports whether a rule has on_store_error: local.
@@ -184,7 +183,7 @@ func decidesLocally(rules *descriptors.Rules) bool {
 	return false
 }
 
-// failed counts and logs rules that could not be loaded. It logs each error once.
+// failed counts and logs rules that could not be loaded. It logs each error once. After the start, r.mu is held.
 func (r *ruleSource) failed(err error) {
 	r.current = ""
 	r.metrics.Loaded(nil, time.Now(), err)
@@ -196,8 +195,10 @@ func (r *ruleSource) failed(err error) {
 	}
 }
 
-// watch loads the rules and the overlay when they change, until ctx ends.
-func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal) error {
+// watch loads the rules and the overlay when they change, until ctx ends. It calls replaced when rules have replaced others,
+// before rulesReady.
+func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal, replaced func()) error {
+	r.replaced = replaced
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		for {
@@ -251,7 +252,7 @@ func (r *ruleSource) overlayChanged(files []rulesfile.File, err error) {
 		if r.files == nil {
 			return
 		}
-		err = r.take(r.files, nil)
+		err = r.apply(r.files, nil)
 	}
 	if err != nil {
 		r.options, r.overlayFiles, r.overlayErr = options, overlayFiles, overlayErr

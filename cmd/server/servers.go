@@ -37,7 +37,7 @@ type httpServer struct {
 
 func newServers(
 	s *settings.Serve, l listeners, rules *ruleSource, store *store, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
-	stats *ratelimitstats.Stats, traces ...grpc.ServerOption,
+	stats *ratelimitstats.Stats,
 ) (*servers, error) {
 	logAnswer := telemetry.AnswerLog(log)
 	options := rls.Options{
@@ -51,7 +51,7 @@ func newServers(
 	if s.ResponseHeaders {
 		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
 	}
-	service := rls.New(decide.New(rules.live.Load, store, decide.Options{
+	service := rls.New(decide.New(rules.live.Load, store.fallback, decide.Options{
 		ShadowMode: s.ShadowMode, QuotaMode: s.QuotaMode, AllOrNothing: s.StopCacheKeyIncrementWhenOverlimit,
 	}), options)
 	grpcOptions, err := grpcOptions(&s.Listeners, log)
@@ -66,7 +66,7 @@ func newServers(
 	}
 	all := &servers{
 		requests:     requests,
-		grpc:         newGRPC(service, requests, ready, log, metrics, stats, append(grpcOptions, traces...)...),
+		grpc:         newGRPC(service, requests, ready, log, metrics, stats, append(grpcOptions, store.traces.GRPC()...)...),
 		grpcListener: admission.NewListener(l.grpc, requests),
 		http: []httpServer{
 			{"http", newHTTP(json, ready, metrics), l.http},
