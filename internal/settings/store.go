@@ -10,7 +10,7 @@ type Store struct {
 	BackendType string `env:"BACKEND_TYPE" placeholder:"memory|redis" help:"The store of the counters: memory for one replica, redis for several. Default: redis if REDIS_URL is set, else memory."`
 
 	RedisType         string        `env:"REDIS_TYPE" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"The kind of REDIS_URL: one Redis, a Redis Cluster, or Sentinels."`
-	RedisURL          string        `env:"REDIS_URL" name:"redis-url" placeholder:"URL" help:"One Redis: host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket. A cluster: several hosts separated by commas. Sentinels: the master's name, then their hosts. Default: ${redis_socket}."`
+	RedisURL          string        `env:"REDIS_URL" name:"redis-url" placeholder:"URL" help:"One Redis: host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket. A cluster: several hosts separated by commas. Sentinels: the master's name, then their hosts. Default: none, so counters are in memory. With BACKEND_TYPE=redis and no URL: ${redis_socket}."`
 	RedisSocketType   string        `env:"REDIS_SOCKET_TYPE" placeholder:"tcp|unix" help:"The network of REDIS_URL. Default: unix if REDIS_URL begins with a slash, else tcp."`
 	RedisTimeout      time.Duration `env:"REDIS_TIMEOUT" default:"10s" help:"The longest time to connect to Redis. A request waits for STORE_TIMEOUT only; a slow connection serves later requests. 0: the default."`
 	RedisPoolSize     int           `env:"REDIS_POOL_SIZE" default:"10" help:"The most connections to each Redis or cluster node. Weir uses one at a time and keeps two."`
