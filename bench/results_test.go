@@ -58,7 +58,7 @@ func TestRatioComparesTheSameRound(t *testing.T) {
 }
 
 // The table distinguishes targets that are met, not met, and not measured.
-func TestTargetTable(t *testing.T) {
+func TestTargetTableShowsMetUnmetAndUnmeasured(t *testing.T) {
 	r := &results{}
 	for _, m := range []measurement{
 		{Subject: bare, PerSecond: 100, ServerCPU: 10},
@@ -82,7 +82,7 @@ func TestTargetTable(t *testing.T) {
 }
 
 // The page can be written from nothing, and from any row.
-func TestThePage(t *testing.T) {
+func TestBenchmarkPageIsWrittenFromAnyResults(t *testing.T) {
 	docs := t.TempDir()
 	r := &results{}
 	for round := range 2 {

@@ -49,7 +49,7 @@ func anchors(text string) (all []string) {
 	return all
 }
 
-func TestLinksLeadSomewhere(t *testing.T) {
+func TestLinksResolve(t *testing.T) {
 	for _, path := range pages(t) {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -80,7 +80,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 }
 
 // The block of packages in CONTRIBUTING.md names folders that exist.
-func TestPackagesOfContributingExist(t *testing.T) {
+func TestPackagesInContributingExist(t *testing.T) {
 	text, err := os.ReadFile(root + "/CONTRIBUTING.md")
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestPackagesOfContributingExist(t *testing.T) {
 	}
 }
 
-func TestRecipesAreRules(t *testing.T) {
+func TestRecipesParseAsRules(t *testing.T) {
 	text, err := os.ReadFile("recipes.md")
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestRecipesAreRules(t *testing.T) {
 	}
 }
 
-func TestEveryPageOfThisFolderIsInTheIndex(t *testing.T) {
+func TestIndexLinksToEveryPage(t *testing.T) {
 	index, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-var fuzzedRequests = flag.Int("fuzzed-requests", 30_000, "how many requests TestFuzzedRequests sends")
+var fuzzedRequests = flag.Int("fuzzed-requests", 30_000, "how many requests TestFuzzedRequestsNeverPanicOrLeak sends")
 
 const onceAYearEach = "domain: weir\ndescriptors:\n" +
 	"  - {key: user_id, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 1000}}\n" +
@@ -33,7 +33,7 @@ const onceAYearEach = "domain: weir\ndescriptors:\n" +
 // Malformed requests: random bytes, changed bytes, wrong lengths, unknown methods, half-open streams, streams that are reset
 // at once, invalid frames, and connections that end within a frame. Weir never panics and answers other clients meanwhile.
 // Afterwards it holds no more than before.
-func TestFuzzedRequests(t *testing.T) {
+func TestFuzzedRequestsNeverPanicOrLeak(t *testing.T) {
 	onEachStore(t, onceAYearEach, func(t *testing.T, w *harness.Weir) {
 		const senders = 8
 		const mostSeries = 8 * 10_000 // for each of 10,000 names, and a fixed number besides

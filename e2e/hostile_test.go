@@ -42,7 +42,7 @@ const onceAYear = "domain: weir\ndescriptors:\n" +
 	"  - {key: user_id, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 1}}\n"
 
 // Through Envoy each value has a counter of its own: it is admitted once, and then denied.
-func TestHostileHeaders(t *testing.T) {
+func TestHostileHeadersHaveTheirOwnCounters(t *testing.T) {
 	onEachStore(t, hourly(1), func(t *testing.T, w *harness.Weir) {
 		c := startEnvoy(t, "bootstrap.yaml", w)
 		for round, want := range []int{200, 429} {
@@ -57,7 +57,7 @@ func TestHostileHeaders(t *testing.T) {
 }
 
 // Values that Envoy would refuse, from a client that reaches Weir directly.
-func TestHostileRequests(t *testing.T) {
+func TestHostileValuesHaveTheirOwnCounters(t *testing.T) {
 	onEachStore(t, onceAYear, func(t *testing.T, w *harness.Weir) {
 		ask := asking(t, w)
 		huge := strings.Repeat("x", 1<<20)
@@ -108,7 +108,7 @@ func TestHostileRequests(t *testing.T) {
 }
 
 // Ten thousand users with names of 50 KB take no more memory than ten thousand users with short names.
-func TestGiantValuesAreNotKept(t *testing.T) {
+func TestGiantValuesAreNotStored(t *testing.T) {
 	onEachStore(t, onceAYear, func(t *testing.T, w *harness.Weir) {
 		ask := asking(t, w)
 		const size, first, all = 50_000, 2_000, 10_000

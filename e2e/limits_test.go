@@ -24,7 +24,7 @@ var algorithms = []struct {
 	{"funnel", "post", "3, 3;w=6", 6, 2 * time.Second},
 }
 
-func TestLimits(t *testing.T) {
+func TestEnvoyAppliesLimitsOfEveryAlgorithm(t *testing.T) {
 	t.Parallel()
 	for _, store := range stores {
 		t.Run(store.name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func untilDenied(t *testing.T, c *client, user, action string) harness.Answer {
 }
 
 // Each user and each action has a counter of its own.
-func TestCountersAreApart(t *testing.T) {
+func TestUsersAndActionsHaveSeparateCounters(t *testing.T) {
 	t.Parallel()
 	for _, store := range stores {
 		t.Run(store.name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestCountersAreApart(t *testing.T) {
 }
 
 // A request that no rule covers passes and carries no limit.
-func TestNoRuleNoLimit(t *testing.T) {
+func TestRequestWithoutRulePasses(t *testing.T) {
 	t.Parallel()
 	c := startEnvoy(t, "bootstrap.yaml", startWeir(t, "", rulesFile))
 	want := harness.Answer{Status: 200, Remaining: -1, Reset: -1, RetryAfter: -1}
@@ -127,7 +127,7 @@ func TestNoRuleNoLimit(t *testing.T) {
 }
 
 // An Envoy without the newer fields limits as well; only x-ratelimit-reset then has the wait.
-func TestOlderEnvoy(t *testing.T) {
+func TestOlderEnvoyReadsResetHeader(t *testing.T) {
 	t.Parallel()
 	c := startEnvoy(t, "bootstrap-1.30.yaml", startWeir(t, "", rulesFile))
 	for _, alg := range algorithms {

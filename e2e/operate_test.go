@@ -11,7 +11,7 @@ import (
 )
 
 // New rules hold without a restart and keep the counters; rules with a fault change nothing.
-func TestReload(t *testing.T) {
+func TestReloadAppliesChangedRules(t *testing.T) {
 	t.Parallel()
 	for _, store := range stores {
 		t.Run(store.name, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestReload(t *testing.T) {
 }
 
 // Weir exits with 0 on SIGTERM. With failure_mode_deny: false, Envoy then lets requests pass.
-func TestStop(t *testing.T) {
+func TestSIGTERMExitsWithZero(t *testing.T) {
 	onEachStore(t, hourly(3), func(t *testing.T, w *harness.Weir) {
 		c := startEnvoy(t, "bootstrap.yaml", w)
 		c.allowed(t, 3, "alice", "login")

@@ -23,7 +23,7 @@ descriptors:
 `
 
 // The decisions while Redis is frozen, by on_store_error of the rule. When Redis continues, limits hold as before.
-func TestOnStoreError(t *testing.T) {
+func TestOnStoreErrorDecidesWhileRedisIsFrozen(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	w := startWeirWith(t, server.Addr, whenLost+
@@ -72,7 +72,7 @@ func TestOnStoreError(t *testing.T) {
 }
 
 // If all rules have an on_store_error other than error, Weir is ready without Redis; otherwise it is not.
-func TestReadyWithoutAStore(t *testing.T) {
+func TestReadyWithoutRedisIfNoRuleNeedsIt(t *testing.T) {
 	t.Parallel()
 	nobody := redistest.FreeAddr(t)
 	w := startWeirWith(t, nobody, whenLost)

@@ -14,10 +14,10 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-// TestTutorial does what docs/tutorial.md says: it saves the files, starts the three processes and runs each command, on ports
+// TestTutorialCommandsPrintShownOutput does what docs/tutorial.md says: it saves the files, starts the three processes and runs each command, on ports
 // of its own. A block of text is the expected output of the commands before it. A command runs again until it prints that: a
 // window may end in between, and a reload takes its time.
-func TestTutorial(t *testing.T) {
+func TestTutorialCommandsPrintShownOutput(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/tutorial.md")
 	if err != nil {

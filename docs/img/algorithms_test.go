@@ -152,7 +152,7 @@ func cross(x, y float64) string {
 	return fmt.Sprintf("M%.1f %.1fl6 6m0 -6l-6 6", x-3, y-3)
 }
 
-func TestPictureOfTheAlgorithmsIsCurrent(t *testing.T) {
+func TestAlgorithmsPictureIsCurrent(t *testing.T) {
 	want := draw(t)
 	if *update {
 		if err := os.WriteFile("algorithms.svg", []byte(want), 0o644); err != nil {

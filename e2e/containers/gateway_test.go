@@ -76,7 +76,7 @@ func (g *gateway) acknowledged(version string) {
 
 // The image replaces envoyproxy/ratelimit in the Deployment that Envoy Gateway creates: with its command, uid, rights,
 // environment, certificates, probes and ports, and nothing else. It starts before the gateway.
-func TestEnvoyGatewayDrivesTheContainer(t *testing.T) {
+func TestEnvoyGatewayConfiguresContainer(t *testing.T) {
 	t.Parallel()
 	authority := certtest.New(t)
 	s := newStack(t)

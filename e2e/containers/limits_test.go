@@ -6,7 +6,7 @@ import (
 )
 
 // Each algorithm, on each store, through Envoy to a 429. A client that waits for the reported time gets in.
-func TestLimits(t *testing.T) {
+func TestContainerLimitsByEveryAlgorithm(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"memory", "redis"} {
 		t.Run(store, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestLimits(t *testing.T) {
 }
 
 // A change of the ConfigMap reaches a running container, and its counts stay. A change with a fault has no effect.
-func TestReload(t *testing.T) {
+func TestConfigMapChangeReloadsRules(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
 	m := rules(t, hourly(3))

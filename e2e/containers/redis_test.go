@@ -10,7 +10,7 @@ import (
 
 // Weir outlives its Redis. While Redis is down or hangs, requests get an error in time, and Envoy lets them pass. When
 // Redis is back, limits hold again, with the earlier counts if Redis kept them.
-func TestRedisLostAndBack(t *testing.T) {
+func TestContainerSurvivesRedisOutage(t *testing.T) {
 	t.Parallel()
 	for _, how := range []struct {
 		name       string

@@ -24,7 +24,7 @@ func byTLS(shows bool) change {
 }
 
 // Over TLS Weir answers Envoy. If Weir requires a client certificate, it answers only clients that have one.
-func TestTLS(t *testing.T) {
+func TestContainerServesTLSAndMutualTLS(t *testing.T) {
 	t.Parallel()
 	authority := certtest.New(t)
 	server, client := certificates(t, authority, "weir"), certificates(t, authority, "envoy")

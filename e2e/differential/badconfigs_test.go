@@ -117,7 +117,7 @@ var configs = []struct {
 
 // `weir check` and envoyproxy/ratelimit must give the texts in configs, and Weir must load every file that
 // envoyproxy/ratelimit loads.
-func TestRulesFileErrors(t *testing.T) {
+func TestRulesFileErrorsMatchRatelimit(t *testing.T) {
 	t.Parallel()
 	binary, err := weirBinary()
 	if err != nil {

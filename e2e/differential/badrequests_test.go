@@ -70,7 +70,7 @@ func many(n int) (ds []*descriptor) {
 }
 
 // Every bad request must get an answer, and so must an ordinary request after it.
-func TestBadRequestsGetAnAnswer(t *testing.T) {
+func TestBadRequestsAreAnswered(t *testing.T) {
 	weir := startWeir(t, []file{{"bad.yaml", badRules}})
 	left := 1000
 	good := func() {

@@ -245,7 +245,7 @@ func filesOfDifferences(env string) (files []file) {
 func unindent(s string) string { return strings.ReplaceAll(s, "\t", "  ") }
 
 // Both sides must give the answers in the table. A difference that no longer exists must leave it.
-func TestIntentionalDifferences(t *testing.T) {
+func TestIntentionalDifferencesAreCurrent(t *testing.T) {
 	incumbentBinary(t)
 	for _, env := range []string{"", cacheOn, stopOn} {
 		files := filesOfDifferences(env)

@@ -49,7 +49,7 @@ var configurations = []configuration{
 }
 
 // Both sides must give the same answers to thousands of random requests under each configuration.
-func TestRandomRequestsGetTheSameAnswers(t *testing.T) {
+func TestRandomRequestsGetSameAnswers(t *testing.T) {
 	incumbentBinary(t)
 	// Run returns after all parallel subtests.
 	t.Run("of", func(t *testing.T) {

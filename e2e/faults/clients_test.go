@@ -13,7 +13,7 @@ import (
 
 // Clients that send half a request, and clients that do not read their answers, delay no other client. After they
 // disconnect, Weir holds nothing for them.
-func TestSlowClients(t *testing.T) {
+func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 	t.Parallel()
 	w := startWeir(t, rules(many))
 	c := dial(t, w.GRPC)

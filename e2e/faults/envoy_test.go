@@ -18,7 +18,7 @@ import (
 
 // Weir is killed and restarted behind a real Envoy. Meanwhile requests pass or get 500, as failure_mode_deny says. When
 // Weir is back, limits hold as before.
-func TestWeirKilledBehindEnvoy(t *testing.T) {
+func TestEnvoyAppliesFailureModeWhileWeirIsDown(t *testing.T) {
 	t.Parallel()
 	for _, deny := range []bool{false, true} {
 		t.Run(fmt.Sprintf("failure_mode_deny %v", deny), func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestWeirKilledBehindEnvoy(t *testing.T) {
 
 // Envoy's timeout is shorter than Weir's: its user waits for Envoy's timeout. Hits that Envoy gave up on are not charged when
 // Redis continues.
-func TestEnvoyGivesUpFirst(t *testing.T) {
+func TestEnvoyTimeoutChargesNothing(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	w := startWeir(t, strings.Replace(rules(many), domain, "weir", 1), append(onRedis(redis.Addr), "STORE_TIMEOUT=30s")...)

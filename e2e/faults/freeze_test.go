@@ -99,7 +99,7 @@ func signal(t *testing.T, s *redistest.Server, sig syscall.Signal) {
 }
 
 // Redis is frozen: every answer is in time, nothing grows, and the charges match the answers.
-func TestRedisFrozen(t *testing.T) {
+func TestFrozenRedisFailsRequestsInTime(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	w := startWeir(t, rules(many), patiently(onRedis(redis.Addr)...)...)
@@ -163,7 +163,7 @@ func TestRedisFrozen(t *testing.T) {
 }
 
 // The same with envoyproxy/ratelimit, for the table: with a client that waits, and with one that waits 20 ms like Envoy.
-func TestRedisFrozenBehindTheIncumbent(t *testing.T) {
+func TestFrozenRedisBehindRatelimitIsMeasured(t *testing.T) {
 	t.Parallel()
 	path := os.Getenv("INCUMBENT")
 	if !*full || path == "" {

@@ -12,7 +12,7 @@ import (
 
 // A process with its counters in memory is killed and replaced. Without a snapshot, every limit may be spent once more. With a
 // snapshot, the new process has the counters of the last save.
-func TestMemoryKilledAndRestarted(t *testing.T) {
+func TestSnapshotRestoresCountersAfterKill(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name      string

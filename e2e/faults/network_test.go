@@ -11,7 +11,7 @@ import (
 
 // Three replicas reach one Redis over networks that delay, cut and halve their traffic. Whatever is lost, no counter admits
 // more than its limit, and no hit counts twice.
-func TestFaultyNetwork(t *testing.T) {
+func TestFaultyNetworkNeverOverAdmits(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	var wires []*wire

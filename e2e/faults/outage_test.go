@@ -133,7 +133,7 @@ func spend(t *testing.T, clients []*client, all answers) answers {
 }
 
 // A Redis is killed and restarts with its data on disk.
-func TestRedisKilledAndRestarted(t *testing.T) {
+func TestRedisRestartLosesOnlyUnsavedCharges(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
@@ -181,7 +181,7 @@ func TestRedisKilledAndRestarted(t *testing.T) {
 }
 
 // A master is killed, and Sentinels promote its replica, which lacks the charges that were not yet replicated.
-func TestSentinelFailover(t *testing.T) {
+func TestSentinelFailoverLosesOnlyUnreplicatedCharges(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"error", "local"} {
 		t.Run(policy, func(t *testing.T) {
@@ -221,7 +221,7 @@ func TestSentinelFailover(t *testing.T) {
 }
 
 // A master of a cluster is killed, and the others promote its replica.
-func TestClusterFailover(t *testing.T) {
+func TestClusterFailoverLosesOnlyUnreplicatedCharges(t *testing.T) {
 	t.Parallel()
 	var wires []*wire
 	c := redistest.StartClusterBehind(t, 3, func(addr string) string {
@@ -274,7 +274,7 @@ func TestClusterFailover(t *testing.T) {
 }
 
 // Slots move to another node under load: no request fails, no charge is lost, and no request beyond a limit is admitted.
-func TestClusterResharding(t *testing.T) {
+func TestClusterReshardingLosesNoCharge(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	env := patiently(

@@ -18,7 +18,7 @@ const (
 
 // Two replicas lose their Redis under load. No answer is an error: rules with allow admit, rules with deny refuse, and rules
 // with local admit at most the shares. When Redis is back, it decides again without any action.
-func TestOnStoreErrorUnderLoad(t *testing.T) {
+func TestOnStoreErrorDecidesUnderLoad(t *testing.T) {
 	t.Parallel()
 	policies := []string{"allow", "deny", "local"}
 	text := &strings.Builder{}

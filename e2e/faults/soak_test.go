@@ -14,7 +14,7 @@ import (
 
 // A day in some minutes: all algorithms, new users, ending windows, reloads, short connections, and a restart of Redis. In the
 // end Weir has as much memory, and as many goroutines and files, as at first.
-func TestSoak(t *testing.T) {
+func TestSoakLeaksNothing(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"redis", "memory"} {
 		t.Run(store, func(t *testing.T) {

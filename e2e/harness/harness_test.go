@@ -11,7 +11,7 @@ import (
 )
 
 // The error of a failed start has the exit code and the output of the process.
-func TestStartFails(t *testing.T) {
+func TestStartErrorHasExitCodeAndOutput(t *testing.T) {
 	t.Parallel()
 	never := func(context.Context) error { return errors.New("nobody listens") }
 	_, err := Start(t.Context(), exec.Command("sh", "-c", "echo no such rule; exit 3"), filepath.Join(t.TempDir(), "log"), never)
@@ -21,7 +21,7 @@ func TestStartFails(t *testing.T) {
 }
 
 // A canceled start leaves no process behind.
-func TestStartCancelled(t *testing.T) {
+func TestCancelledStartEndsProcess(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := exec.Command("sleep", "60")
@@ -38,7 +38,7 @@ func TestStartCancelled(t *testing.T) {
 }
 
 // Stop returns the exit code each time it is called.
-func TestStop(t *testing.T) {
+func TestStopReturnsExitCodeEachTime(t *testing.T) {
 	t.Parallel()
 	log := filepath.Join(t.TempDir(), "log")
 	script := `trap 'kill $!; exit 4' TERM; sleep 60 & echo ready; wait`
@@ -60,7 +60,7 @@ func TestStop(t *testing.T) {
 }
 
 // A bootstrap file with unknown ports could use ports of another process.
-func TestRewriteRefusesUnknownPorts(t *testing.T) {
+func TestRewriteRejectsUnknownPorts(t *testing.T) {
 	t.Parallel()
 	known := map[int]string{10000: "7", 8081: "8"}
 	for _, c := range []struct{ ports, fault string }{
@@ -76,7 +76,7 @@ func TestRewriteRefusesUnknownPorts(t *testing.T) {
 }
 
 // No port is returned twice.
-func TestFreePorts(t *testing.T) {
+func TestFreePortsAreDistinct(t *testing.T) {
 	t.Parallel()
 	seen := map[int]bool{}
 	for range 20 {

@@ -395,34 +395,3 @@ func TestEnvoyAcceptsGuideSnippets(t *testing.T) {
 		t.Errorf("Envoy calls %+v, the Service is %s", to, want)
 	}
 }
-
-// Links to files, and to sections of files, resolve.
-func TestGuideLinksResolve(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)\s]+))?\)`)
-	all := append(pages(t), page{root + "/README.md", readFile(t, root+"/README.md")})
-	for _, p := range all {
-		for _, l := range link.FindAllStringSubmatch(p.text, -1) {
-			target := p.path
-			if l[1] != "" {
-				target = filepath.Join(filepath.Dir(p.path), l[1])
-			}
-			info, err := os.Stat(target)
-			if err != nil {
-				t.Errorf("%s: %v", p.path, err)
-				continue
-			}
-			if l[2] != "" && !info.IsDir() && !slices.Contains(anchors(readFile(t, target)), l[2]) {
-				t.Errorf("%s: %s has no section #%s", p.path, target, l[2])
-			}
-		}
-	}
-}
-
-// anchors returns the anchors that GitHub derives from headings.
-func anchors(text string) (all []string) {
-	for _, h := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
-		kept := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(h[1]), "")
-		all = append(all, strings.ReplaceAll(kept, " ", "-"))
-	}
-	return all
-}

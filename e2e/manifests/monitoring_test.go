@@ -233,7 +233,7 @@ func (s seen) checkGrouping(t *testing.T, q query, a *parser.AggregateExpr) {
 	}
 }
 
-func TestDashboardLayout(t *testing.T) {
+func TestDashboardPanelsDoNotOverlap(t *testing.T) {
 	d := theDashboard(t)
 	declared := map[string]bool{"__rate_interval": true, "__range": true}
 	for _, v := range d.Templating.List {

@@ -15,7 +15,7 @@ import (
 )
 
 // A NetworkPolicy admits Envoys to gRPC, Prometheus to metrics, nobody to /json, and Weir to its store.
-func TestNetworkPoliciesAdmitOnlyWhatIsNeeded(t *testing.T) {
+func TestNetworkPoliciesAllowOnlyNeededTraffic(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, all overlay) {
 		weir := weirOf(t, all)
 		if weir == nil {

@@ -73,7 +73,7 @@ func weirCommand(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-func TestShippedRulesHaveNoFaults(t *testing.T) {
+func TestShippedRulesHaveNoErrors(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, all overlay) {
 		if weirOf(t, all) == nil {
 			return

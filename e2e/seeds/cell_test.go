@@ -134,7 +134,7 @@ func (c *cell) roundUp(r reply) reply {
 	return r
 }
 
-func TestS7Throttle(t *testing.T) {
+func TestS7ThrottleMatchesFunnel(t *testing.T) {
 	t.Parallel()
 	type line struct {
 		at    time.Duration

@@ -49,7 +49,7 @@ var (
 	seconds = traffic(8, 10*time.Millisecond, []int{0, 0, 0, 1, 1, 2, 3}, []int{99, 100, 101})
 )
 
-func TestS1StringWithTTL(t *testing.T) {
+func TestS1StringWithTTLMatchesFixedWindow(t *testing.T) {
 	t.Parallel()
 	t.Run("same verdicts on every try", func(t *testing.T) {
 		oracle := play(minutes, countdown(newOracle(t), 60, 5))
@@ -140,7 +140,7 @@ func perMinute(o *oracle, n int64) limiter {
 	}
 }
 
-func TestS4CounterPerWindow(t *testing.T) {
+func TestS4CounterPerWindowMatchesFixedWindow(t *testing.T) {
 	t.Parallel()
 	t.Run("same verdicts on every try", func(t *testing.T) {
 		parity(t, byTheClock(5, time.Minute), minutes, play(minutes, perMinute(newOracle(t), 5)))
@@ -280,7 +280,7 @@ func tenASecond(
 	})
 }
 
-func TestS8CounterPerSecond(t *testing.T) {
+func TestS8CounterPerSecondMatchesFixedWindow(t *testing.T) {
 	t.Parallel()
 	tenASecond(t, perSecond, byTheClock)
 
@@ -316,7 +316,7 @@ func TestS8CounterPerSecond(t *testing.T) {
 	})
 }
 
-func TestS9OneCounter(t *testing.T) {
+func TestS9CounterWithExpiryMatchesFixedWindow(t *testing.T) {
 	t.Parallel()
 	tenASecond(t, oneCounter, firstHit)
 
@@ -361,7 +361,7 @@ func everySecond(n int) []try {
 	return tries(at...)
 }
 
-func TestS10List(t *testing.T) {
+func TestS10ListMatchesFixedWindow(t *testing.T) {
 	t.Parallel()
 	tenASecond(t, list, firstHit)
 

@@ -181,7 +181,7 @@ var (
 	onUnits   = asking(6, traffic(6, 2*time.Second, []int{0, 0, 0, 1, 1, 2}, []int{5}), 4)
 )
 
-func TestS5FunnelClass(t *testing.T) {
+func TestS5FunnelClassMatchesFunnel(t *testing.T) {
 	t.Parallel()
 	t.Run("the article's example: 15 of 20 tries at once pass", func(t *testing.T) {
 		trace := tries(times(20, 0)...)
@@ -272,7 +272,7 @@ func TestS5FunnelClass(t *testing.T) {
 	})
 }
 
-func TestS6FunnelInAHash(t *testing.T) {
+func TestS6FunnelInHashMatchesFunnel(t *testing.T) {
 	t.Parallel()
 	t.Run("every verdict equals the class in Python", func(t *testing.T) {
 		same(t, onEighths, play(onEighths, python(3, 0.5, false)), play(onEighths, hash(newOracle(t), 3, 0.5, false)))
@@ -324,7 +324,7 @@ func bucket(capacity int, interval time.Duration) limiter {
 	}
 }
 
-func TestS11LeakyBucket(t *testing.T) {
+func TestS11LeakyBucketMatchesFunnel(t *testing.T) {
 	t.Parallel()
 	thirtyAMinute := func(capacity int64) limiters.Spec {
 		return limiters.Spec{Algorithm: "funnel", Max: 30, Window: time.Minute, Params: limiterstest.Capacity(capacity)}

@@ -79,7 +79,7 @@ var (
 	together = traffic(3, 2*time.Second, []int{0, 0, 1, 1, 2, 3, 5}, []int{29, 30, 31})
 )
 
-func TestS2ZsetLog(t *testing.T) {
+func TestS2ZsetMatchesSlidingLog(t *testing.T) {
 	t.Parallel()
 	newZset := func(t *testing.T) *zset { return &zset{oracle: newOracle(t), period: 60, max: 5} }
 
@@ -171,7 +171,7 @@ func TestS2ZsetLog(t *testing.T) {
 	})
 }
 
-func TestS3ZsetLogInLua(t *testing.T) {
+func TestS3ZsetInLuaMatchesSlidingLog(t *testing.T) {
 	t.Parallel()
 	t.Run("flaw: it counts before it removes", func(t *testing.T) {
 		// The last try shares its minute with only one other, and is denied because of entries that the script has not

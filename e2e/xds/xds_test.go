@@ -80,7 +80,7 @@ func broken(name string) *conf.RateLimitConfig {
 	return c
 }
 
-func TestXDSLifecycle(t *testing.T) {
+func TestXDSAppliesChangesAndKeepsRulesOnBadConfig(t *testing.T) {
 	a := certtest.New(t)
 	own := a.Issue(t, "envoy-ratelimit")
 	files := tlsfiles.Client{CA: a.File, Cert: own.Cert, Key: own.Key, ServerName: "envoy-gateway"}

@@ -10,7 +10,7 @@ import (
 
 // While many requests are in flight, a connection that sends many is read in small steps: after some are answered, or after
 // maxPause. Other connections are read as always.
-func TestListenerReadsAtThePaceOfTheAnswers(t *testing.T) {
+func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		requests := NewInFlight(100)
 		pacer := &pacer{requests: requests}

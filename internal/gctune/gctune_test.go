@@ -14,7 +14,7 @@ func currentPercent() int {
 	return int(set[0].Value.Uint64())
 }
 
-func TestGarbageIsBounded(t *testing.T) {
+func TestGCPercentBoundsGarbage(t *testing.T) {
 	for live := uint64(1 << 20); live < 1<<36; live += live/7 + 1 {
 		p := percent(live)
 		if garbage := live * uint64(p) / 100; p < 50 || garbage > max(live/2, 1<<29) {

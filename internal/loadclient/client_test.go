@@ -149,7 +149,7 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 }
 
 // The rate is reached, and not only respected.
-func TestTheRateIsKept(t *testing.T) {
+func TestRateIsReachedAndNotExceeded(t *testing.T) {
 	t.Parallel()
 	s := start(t, allow)
 	const rate, seconds = 1000, 1
@@ -175,7 +175,7 @@ func TestRequestsAtARateShareWrites(t *testing.T) {
 }
 
 // A request has its domain, its descriptors, and the user in each.
-func TestWhatIsAsked(t *testing.T) {
+func TestRequestCarriesDomainDescriptorsAndUser(t *testing.T) {
 	t.Parallel()
 	for _, spread := range []bool{false, true} {
 		s := start(t, allow)
@@ -203,7 +203,7 @@ func TestWhatIsAsked(t *testing.T) {
 }
 
 // Each of many users sends requests, in proportion to the distribution.
-func TestUsersComeAsOftenAsTheyShould(t *testing.T) {
+func TestUsersFollowDistribution(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
@@ -259,7 +259,7 @@ func TestErrorsAreCounted(t *testing.T) {
 }
 
 // A server that closes its connections causes errors, and does not end the client.
-func TestAConnectionThatEndsIsAnError(t *testing.T) {
+func TestClosedConnectionIsAnError(t *testing.T) {
 	t.Parallel()
 	var s *server
 	var once sync.Once
@@ -276,7 +276,7 @@ func TestAConnectionThatEndsIsAnError(t *testing.T) {
 }
 
 // At a rate, a frozen server shows in the latency: requests that were due meanwhile have waited, sent or not.
-func TestALatencyCountsFromWhenARequestWasDue(t *testing.T) {
+func TestLatencyCountsFromDueTime(t *testing.T) {
 	t.Parallel()
 	const pause = 400 * time.Millisecond
 	var began time.Time
@@ -313,7 +313,7 @@ func serveHTTP(t *testing.T, h http.HandlerFunc) (addr string) {
 }
 
 // A request to a proxy is a GET of / with headers; the status is the answer.
-func TestAProxyIsAsked(t *testing.T) {
+func TestProxyRequestsAreCountedByStatus(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	asked := map[string]int{}
@@ -345,7 +345,7 @@ func TestAProxyIsAsked(t *testing.T) {
 }
 
 // A stream that the server resets is an error, and the others of its connection go on.
-func TestAStreamThatIsResetIsAnError(t *testing.T) {
+func TestResetStreamIsAnError(t *testing.T) {
 	t.Parallel()
 	var resets atomic.Uint64
 	addr := serveHTTP(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -363,7 +363,7 @@ func TestAStreamThatIsResetIsAnError(t *testing.T) {
 }
 
 // The client sends no more DATA than the window of the server allows. It ignores frames of ended streams.
-func TestTheWindowIsKept(t *testing.T) {
+func TestFlowControlWindowIsRespected(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -410,7 +410,7 @@ func TestTheWindowIsKept(t *testing.T) {
 }
 
 // A missing server, or one without HTTP/2, is an error at once.
-func TestNobodyToAsk(t *testing.T) {
+func TestMissingServerIsAnError(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // A reference has the meaning of the current table, not of an earlier one.
-func TestReferencesFollowTheTable(t *testing.T) {
+func TestHPACKReferencesUseCurrentTable(t *testing.T) {
 	var b bytes.Buffer
 	encoder, h := hpack.NewEncoder(&b), newHeaders()
 	for i, status := range []string{"0", "0", "0", "14", "14", "0"} {

@@ -8,7 +8,7 @@ import (
 )
 
 // A quantile is that of the sorted durations, or a little more: at most a 64th.
-func TestQuantiles(t *testing.T) {
+func TestQuantilesExceedSamplesByAtMostA64th(t *testing.T) {
 	h := &Histogram{}
 	var all []time.Duration
 	for range 100000 {

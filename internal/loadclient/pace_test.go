@@ -6,7 +6,7 @@ import (
 )
 
 // The number of requests matches the rate. Each is sent at most one interval after its turn, and none before it.
-func TestATimetableKeepsTheRate(t *testing.T) {
+func TestTimetableMatchesRate(t *testing.T) {
 	t.Parallel()
 	const begin = 7 * time.Millisecond
 	for _, rate := range []float64{3, 999, 1000, 10_500, 250_000.5} {

@@ -8,7 +8,7 @@ import (
 )
 
 // Each row is a rule, a request, and the names of the levels in labels and in statsd.
-func TestStatLevelNames(t *testing.T) {
+func TestStatLevelNamesMatchEnvoyRatelimit(t *testing.T) {
 	const limit = "rate_limit: {unit: day, requests_per_unit: 1}"
 	for _, c := range []struct {
 		descriptors string

@@ -78,7 +78,7 @@ func TestIdleSeriesExpire(t *testing.T) {
 const dayLimit = `rate_limit: {unit: day, requests_per_unit: 1000000}`
 
 // While the table is full a rule counts on the shared series. It gets a series of its own as soon as there is room.
-func TestRuleGetsSeriesOnceThereIsRoom(t *testing.T) {
+func TestRuleGetsSeriesAfterOthersExpire(t *testing.T) {
 	clock := newFakeClock()
 	m := newStats(Options{maxSeries: 1, idle: time.Hour, now: clock.Now})
 	rules := loaded(t, "domain: d\ndescriptors: [{key: a, "+dayLimit+"}, {key: b, "+dayLimit+"}]")

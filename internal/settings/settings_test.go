@@ -54,7 +54,7 @@ func TestMaxInFlightIsBounded(t *testing.T) {
 	}
 }
 
-func TestFaultsNameTheVariable(t *testing.T) {
+func TestErrorsNameTheVariable(t *testing.T) {
 	for variable, spoil := range map[string]func(*Serve){
 		"CONFIG_TYPE":                               func(s *Serve) { s.ConfigType = "ZOOKEEPER" },
 		"XDS_CLIENT_BACKOFF_MAX_INTERVAL":           func(s *Serve) { s.ConfigType, s.BackoffMax = FromXDS, -1 },
@@ -147,7 +147,7 @@ func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
 	}
 }
 
-func TestAllFaultsAreReported(t *testing.T) {
+func TestAllErrorsAreReported(t *testing.T) {
 	s := defaults()
 	s.BackendType, s.LogLevel, s.StoreTimeout = "memcache", "loud", 0
 	err := s.Validate()
@@ -158,7 +158,7 @@ func TestAllFaultsAreReported(t *testing.T) {
 	}
 }
 
-func TestPathOfTheRules(t *testing.T) {
+func TestRulesPathFollowsSettings(t *testing.T) {
 	s := defaults()
 	if got := s.Path(); got != "/data/ratelimit/config" {
 		t.Errorf("%q", got)
@@ -169,7 +169,7 @@ func TestPathOfTheRules(t *testing.T) {
 	}
 }
 
-func TestLogLevelsOfRatelimit(t *testing.T) {
+func TestLogLevelsOfRatelimitAreAccepted(t *testing.T) {
 	for name, want := range map[string]zapcore.Level{
 		"debug": zapcore.DebugLevel, "trace": zapcore.DebugLevel, "INFO": zapcore.InfoLevel,
 		"warn": zapcore.WarnLevel, "Warning": zapcore.WarnLevel, "error": zapcore.ErrorLevel,

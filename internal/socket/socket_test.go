@@ -44,7 +44,7 @@ func tcp(t *testing.T) (quick, other net.Conn) {
 }
 
 // The connection behaves like every net.Conn: deadlines, closing during a read, concurrent use.
-func TestQuickIsANetConn(t *testing.T) {
+func TestQuickConnPassesNettest(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ network, address string }{
 		{"tcp", "127.0.0.1:0"},
@@ -67,7 +67,7 @@ func TestQuickIsANetConn(t *testing.T) {
 }
 
 // A write that exceeds the buffer of the socket continues as the peer reads.
-func TestLongWrite(t *testing.T) {
+func TestWriteLargerThanSocketBufferCompletes(t *testing.T) {
 	t.Parallel()
 	c, other := tcp(t)
 	const size = 64 << 20
@@ -82,7 +82,7 @@ func TestLongWrite(t *testing.T) {
 }
 
 // Errors are those that package net would return.
-func TestErrors(t *testing.T) {
+func TestErrorsMatchPackageNet(t *testing.T) {
 	t.Parallel()
 	t.Run("the other side has ended", func(t *testing.T) {
 		t.Parallel()
@@ -170,7 +170,7 @@ func TestPeekSeesClosedConnection(t *testing.T) {
 }
 
 // Quick returns other connections unchanged.
-func TestQuickOfOtherConnections(t *testing.T) {
+func TestQuickReturnsOtherConnectionsUnchanged(t *testing.T) {
 	t.Parallel()
 	a, b := net.Pipe()
 	defer a.Close()

@@ -121,10 +121,10 @@ envoyproxy/ratelimit: with ` + "`detailed_metric`" + ` or ` + "`value_to_metric`
 Weir also exports the metrics of the Go runtime (` + "`go_*`" + `) and of the process (` + "`process_*`" + `).
 
 The alerts on these metrics are in [runbooks.md](runbooks.md). This page is generated from the code:
-` + "`go test ./internal/telemetry -run TestMetricsReference -update`" + ` writes it.
+` + "`go test ./internal/telemetry -run TestMetricsReferenceIsCurrent -update`" + ` writes it.
 `
 
-func TestMetricsReference(t *testing.T) {
+func TestMetricsReferenceIsCurrent(t *testing.T) {
 	families := allMetrics(t)
 	var page bytes.Buffer
 	page.WriteString(preamble)

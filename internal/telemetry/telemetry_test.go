@@ -205,7 +205,7 @@ func TestLogReportsStoreFailureAndRecovery(t *testing.T) {
 	}
 }
 
-func TestDomainMode(t *testing.T) {
+func TestDomainModeFollowsStoreOutage(t *testing.T) {
 	rules, err := rulesfile.Parse(rulesfile.File{Name: "d", Data: []byte("domain: d\non_store_error: local\ndescriptors:\n" +
 		"- {key: k, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: l, rate_limit: {unit: day, requests_per_unit: 1, on_store_error: deny}}\n")},
 		rulesfile.File{Name: "e", Data: []byte("domain: e\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n")},

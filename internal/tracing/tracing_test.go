@@ -43,7 +43,7 @@ var enabled = settings.Tracing{
 	TracingEnabled: true, TracingServiceName: "RateLimit", TracingExporterProtocol: "http", TracingSamplingRate: 1,
 }
 
-func TestTheCallOfTheStoreIsAPartOfTheRequest(t *testing.T) {
+func TestStoreSpanIsAChildOfRequestSpan(t *testing.T) {
 	url, received := collector(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
 	tracing, err := Start(context.Background(), enabled, func(err error) { t.Error(err) })
@@ -83,7 +83,7 @@ func TestTheCallOfTheStoreIsAPartOfTheRequest(t *testing.T) {
 	}
 }
 
-func TestWithoutTracesNothingRuns(t *testing.T) {
+func TestDisabledTracingIsFree(t *testing.T) {
 	tracing, err := Start(context.Background(), settings.Tracing{}, nil)
 	if err != nil || tracing != nil {
 		t.Fatal(tracing, err)
@@ -94,7 +94,7 @@ func TestWithoutTracesNothingRuns(t *testing.T) {
 	}
 }
 
-func TestACollectorThatIsGoneCostsSpansAlone(t *testing.T) {
+func TestMissingCollectorLosesOnlySpans(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "100")
 	for _, protocol := range []string{"http", "grpc"} {

@@ -204,7 +204,7 @@ func TestVerdictNamesItsSource(t *testing.T) {
 	}
 }
 
-func TestReasons(t *testing.T) {
+func TestReasonExplainsEachVerdict(t *testing.T) {
 	const rules = modes + `
   - {key: log, rate_limit: {algorithm: sliding_log, unit: minute, requests_per_unit: 3}}
   - {key: failing, rate_limit: {unit: hour, requests_per_unit: 5}}
@@ -236,7 +236,7 @@ func TestReasons(t *testing.T) {
 }
 
 // Hits that can never fit have no retry delay. Reset is then the time until the key is empty, 0 for an unused key.
-func TestHitsThatNeverFitAreNotToldToWait(t *testing.T) {
+func TestHitsThatNeverFitHaveNoRetryAfter(t *testing.T) {
 	const rules = `
 domain: modes
 descriptors:
@@ -267,7 +267,7 @@ descriptors:
 	}
 }
 
-func TestInvalidRequests(t *testing.T) {
+func TestInvalidRequestsAreRejected(t *testing.T) {
 	many := func(n int, d Descriptor) (all []Descriptor) {
 		for range n {
 			all = append(all, d)
@@ -298,7 +298,7 @@ func TestInvalidRequests(t *testing.T) {
 	}
 }
 
-func TestErrorsWithoutADecision(t *testing.T) {
+func TestDecideErrorsHaveKinds(t *testing.T) {
 	var result Result
 	d := New(func() *descriptors.Rules { return nil }, newStore(), Options{})
 	if err := d.Decide(t.Context(), request("free"), &result); kindOf(err) != NoRules {
@@ -319,7 +319,7 @@ func TestErrorsWithoutADecision(t *testing.T) {
 	}
 }
 
-func TestHitsOfARequest(t *testing.T) {
+func TestHitsAreChargedPeekedAndRefunded(t *testing.T) {
 	d := newDecider(t, modes, Options{})
 	for i, c := range []struct {
 		hits int64

@@ -18,7 +18,7 @@ descriptors:
   - {key: unlimited_replacing, rate_limit: {unlimited: true, name: all, replaces: [{name: small}, {name: big}]}}
 `
 
-func TestModes(t *testing.T) {
+func TestModesAndReplacesDecideOverallCode(t *testing.T) {
 	for _, c := range []struct {
 		options    Options
 		keys, want string

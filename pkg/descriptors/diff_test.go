@@ -7,7 +7,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-func TestDiff(t *testing.T) {
+func TestDiffNamesAddedChangedAndRemovedRules(t *testing.T) {
 	const old = `domain: d
 descriptors:
   - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}

@@ -14,7 +14,7 @@ import (
 
 func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Limit.Spec()) }
 
-func TestKey(t *testing.T) {
+func TestKeyEncodesDomainAndMatch(t *testing.T) {
 	rules := parse(t, tree("user_id\n  action=reply!\n  action=s*!\n  x-*!\n  a*=b!"))
 	hash := "#" + strings.Repeat("0123456789abcdef", 4)
 	for _, tt := range []struct {
@@ -38,7 +38,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-func TestDomainOf(t *testing.T) {
+func TestDomainOfKeyIsItsPrefix(t *testing.T) {
 	for _, domain := range []string{"ugc", "", "a|b", "3:d", "12", "#", strings.Repeat("x", 128), strings.Repeat("x|:", 99)} {
 		whole := descriptors.Key(domain, nil, nil)
 		if got := descriptors.DomainOf(descriptors.Key(domain, nil, entries("k=v action=reply"))); got != whole {

@@ -62,7 +62,7 @@ func tree(lines string) string {
 	return b.String()
 }
 
-func TestMatch(t *testing.T) {
+func TestMatchPrefersValueThenPatternThenKey(t *testing.T) {
 	for _, tt := range []struct {
 		name, rules string
 		want        map[string]string // entries: the rule's name, "" for none
@@ -119,7 +119,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-func TestNilRules(t *testing.T) {
+func TestNilRulesMatchNothing(t *testing.T) {
 	for _, rules := range []*descriptors.Rules{nil, {}} {
 		for r := range rules.All() {
 			t.Errorf("a rule: %+v", r)
@@ -148,7 +148,7 @@ func TestNameIsBounded(t *testing.T) {
 	}
 }
 
-func TestOverridden(t *testing.T) {
+func TestOverrideReplacesTheLimit(t *testing.T) {
 	limits := map[string]string{
 		"none":    "",
 		"fixed":   "{unit: day, requests_per_unit: 1, window_start: first_hit, count_denied: false}",
@@ -194,7 +194,7 @@ func TestOverridden(t *testing.T) {
 }
 
 // A cache of overrides finds its entries again after a reload of the same rules.
-func TestOverriddenIsEqualAfterReload(t *testing.T) {
+func TestOverrideIsEqualAfterReload(t *testing.T) {
 	const text = "domain: d\ndescriptors:\n" +
 		"- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n" +
 		"- {key: b, rate_limit: {unit: hour, requests_per_unit: 2}}\n" +

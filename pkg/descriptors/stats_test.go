@@ -38,8 +38,8 @@ descriptors:
     - {key: detail, detailed_metric: true, rate_limit: *l}
 `
 
-// TestStatLevels is the table of names in metrics.
-func TestStatLevels(t *testing.T) {
+// TestStatLevelsFollowMatchedRule is the table of names in metrics.
+func TestStatLevelsFollowMatchedRule(t *testing.T) {
 	rules := parse(t, statRules)
 	for _, tt := range []struct{ name, request, want string }{
 		{"an explicit value", "k=v", "k_v"},
@@ -83,7 +83,7 @@ func TestStatLevels(t *testing.T) {
 	}
 }
 
-func TestOverrideStatLevels(t *testing.T) {
+func TestOverrideStatLevelsUseRequestNames(t *testing.T) {
 	request, want := entries("k=v m="), []string{"k_v", "m"}
 	if got := descriptors.OverrideStatLevels(nil, request); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)

@@ -20,7 +20,7 @@ func TestEveryAlgorithmHasALuaTwin(t *testing.T) {
 }
 
 // The header of each script describes its interface.
-func TestLuaHeaders(t *testing.T) {
+func TestLuaHeadersDescribeTheInterface(t *testing.T) {
 	sources := map[string]string{"batch": driver}
 	for _, a := range Algorithms {
 		sources[a.Name] = a.Source

@@ -62,7 +62,7 @@ func serviceOf(t *testing.T, text string, o Options) *Service {
 	return New(decide.New(parsed(t, text), &clocked{Store: limiterstest.NewReference(), now: start}, decide.Options{}), o)
 }
 
-func TestResponseHeaders(t *testing.T) {
+func TestResponseHeadersShowTightestLimit(t *testing.T) {
 	for keys, want := range map[string]string{
 		"unknown unlimited":         "",
 		"free":                      "l=100 r=99 t=3600",
@@ -86,7 +86,7 @@ func TestResponseHeaders(t *testing.T) {
 	}
 }
 
-func TestDynamicMetadata(t *testing.T) {
+func TestDynamicMetadataMergesRuleMetadata(t *testing.T) {
 	s := serviceOf(t, modes, Options{DynamicMetadata: true})
 	for range 3 { // a merge must not change the rules
 		for keys, want := range map[string]string{

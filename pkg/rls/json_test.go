@@ -18,7 +18,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-func TestJSON(t *testing.T) {
+func TestJSONRequestsGetStatusAndBody(t *testing.T) {
 	s := serviceOf(t, modes, Options{})
 	for _, c := range []struct {
 		body     string

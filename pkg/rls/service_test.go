@@ -115,7 +115,7 @@ func does(action string) string {
 const once = `domain: "ugc" descriptors `
 
 // Each case sends its steps to one service: wait, send the request, compare the response.
-func TestShouldRateLimit(t *testing.T) {
+func TestShouldRateLimitResponses(t *testing.T) {
 	type step struct {
 		wait          time.Duration
 		request, want string
@@ -351,7 +351,7 @@ func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 	})
 }
 
-func TestObservationHoldsDecisions(t *testing.T) {
+func TestObserverReceivesDecisions(t *testing.T) {
 	f := newFixture(t)
 	if _, err := f.ask(t, once+does("never")+` descriptors `+does("search")+` descriptors {entries {key: "t"} limit {unit: DAY}} hits_addend: 2`); err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ import (
 const most = 25_000_000
 
 // This test reads back the bytes that a registry would receive, without the code that wrote them.
-func TestImage(t *testing.T) {
+func TestImageHasConfigFilesAndBillOfMaterials(t *testing.T) {
 	out := t.TempDir()
 	o := options{root: filepath.Join("..", ".."), out: out, name: "registry.example/weir", tag: "v1.2.3", archs: []string{"amd64", "arm64"}}
 	var report bytes.Buffer
@@ -279,7 +279,7 @@ func checkBill(t *testing.T, index v1.ImageIndex, entry, of v1.Descriptor, besid
 }
 
 // Outside a checkout there is no commit and no date, but still one digest.
-func TestImageOutsideACheckout(t *testing.T) {
+func TestImageOutsideCheckoutHasOneDigest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir")
 	command := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", path, "./cmd/server")
 	command.Dir, command.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// TestDocs parses every example of docs/rules.md, and looks for every key of the grammar in a table and in an example.
-func TestDocs(t *testing.T) {
+// TestRulesPageCoversEveryKey parses every example of docs/rules.md, and looks for every key of the grammar in a table and in an example.
+func TestRulesPageCoversEveryKey(t *testing.T) {
 	text, err := os.ReadFile(root + "docs/rules.md")
 	if err != nil {
 		t.Fatal(err)

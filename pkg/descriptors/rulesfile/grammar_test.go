@@ -13,8 +13,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// TestFaultsOfRatelimit checks the files that envoyproxy/ratelimit refuses. A "|" separates two files.
-func TestFaultsOfRatelimit(t *testing.T) {
+// TestFilesThatRatelimitRejectsAreRejected checks the files that envoyproxy/ratelimit refuses. A "|" separates two files.
+func TestFilesThatRatelimitRejectsAreRejected(t *testing.T) {
 	limit := func(s string) string {
 		return "domain: test-domain\ndescriptors:\n- key: key1\n  value: value1\n" +
 			"  descriptors:\n  - key: subkey1\n    rate_limit: {" + s + "}\n"
@@ -96,8 +96,8 @@ func TestWeirKeysAreStrict(t *testing.T) {
 	}
 }
 
-// TestWarningsOfDescriptors checks files that load with a warning, or without one where the text is '-'.
-func TestWarningsOfDescriptors(t *testing.T) {
+// TestDescriptorWarningsNameLineAndRemedy checks files that load with a warning, or without one where the text is '-'.
+func TestDescriptorWarningsNameLineAndRemedy(t *testing.T) {
 	limit := func(s string) string { return "[{key: k, rate_limit: {" + s + "}}]" }
 	const day = "rate_limit: {unit: day, requests_per_unit: 1}"
 	for _, tt := range []struct{ descriptors, want string }{
@@ -150,7 +150,7 @@ func TestWarningsOfDescriptors(t *testing.T) {
 	}
 }
 
-func TestModifiers(t *testing.T) {
+func TestModifiersAreParsed(t *testing.T) {
 	rules, w := parseWarned(t, `domain: d
 descriptors:
 - key: a
@@ -201,7 +201,7 @@ descriptors:
 	}
 }
 
-func TestMetadata(t *testing.T) {
+func TestMetadataKeepsYAMLTypes(t *testing.T) {
 	rules := parse(t, `domain: d
 descriptors:
 - key: a
@@ -256,7 +256,7 @@ func plain(v any) bool {
 	return false
 }
 
-func TestMergeDomains(t *testing.T) {
+func TestMergeDomainsJoinsFiles(t *testing.T) {
 	const rest = ", rate_limit: {unit: day, requests_per_unit: 1}}\n"
 	merge := rulesfile.Options{MergeDomains: true}
 	a := "domain: d\ndescriptors:\n- {key: k, value: 'a*'" + rest + "- {key: x, value: y" + rest

@@ -1,14 +1,15 @@
 package rulesfile_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// TestMistakes checks the one fault, or warning, of each mistake that people make in rules, word by word.
-func TestMistakes(t *testing.T) {
+// TestMistakesHaveOneErrorWithRemedy checks the one fault, or warning, of each mistake that people make in rules, word by word.
+func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 	limit := func(s string) string {
 		return "domain: d\ndescriptors:\n  - key: user\n    rate_limit: {" + s + "}\n"
 	}
@@ -113,13 +114,13 @@ func TestMistakes(t *testing.T) {
 }
 
 // A mistake in a large file is found in bounded time, and its line is right or near.
-func TestMistakeInALargeFile(t *testing.T) {
+func TestErrorLineInLargeFile(t *testing.T) {
 	const good = "  - {key: user, value: a, rate_limit: {unit: day, requests_per_unit: 1}}\n"
 	for _, lines := range []int{100, 3_000, 20_000} {
 		text := "domain: d\ndescriptors:\n" + strings.Repeat(good, lines) + "   - key: x\n" + strings.Repeat(good, lines)
 		_, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(text)})
-		faults, ok := err.(rulesfile.Faults)
-		if !ok || len(faults) != 1 {
+		var faults rulesfile.Faults
+		if !errors.As(err, &faults) || len(faults) != 1 {
 			t.Fatalf("%d lines: %v", lines, err)
 		}
 		if want := lines + 3; lines < 20_000 && faults[0].Line != want {

@@ -30,7 +30,7 @@ func modes(rules *descriptors.Rules) string {
 	return strings.Join(all, "; ")
 }
 
-func TestOnStoreError(t *testing.T) {
+func TestOnStoreErrorIsInherited(t *testing.T) {
 	rules, err := rulesfile.Parse(files(whenLost, "domain: e\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n", "domain: none\n")...)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestOnStoreError(t *testing.T) {
 	}
 }
 
-func TestConflictingOnStoreErrorIsAFault(t *testing.T) {
+func TestConflictingOnStoreErrorIsAnError(t *testing.T) {
 	const more = "domain: d\non_store_error: %s\ndescriptors: [{key: other, rate_limit: {unit: day, requests_per_unit: 1}}]\n"
 	merge := rulesfile.Options{MergeDomains: true}
 	rules, _, err := rulesfile.ParseWith(merge, files("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n",
@@ -75,7 +75,7 @@ func TestConflictingOnStoreErrorIsAFault(t *testing.T) {
 	}
 }
 
-func TestOverlayOnStoreError(t *testing.T) {
+func TestOverlaySetsOnStoreError(t *testing.T) {
 	rules, err := overlaid(`domain: d
 on_store_error: deny
 descriptors:

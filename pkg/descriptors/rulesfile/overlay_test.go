@@ -38,7 +38,7 @@ descriptors:
 - {key: many, rate_limits: [*l]}
 `
 
-func TestOverlay(t *testing.T) {
+func TestOverlaySetsAlgorithmAndParameters(t *testing.T) {
 	rules, warnings, err := overlaidWarned(`domain: d
 descriptors:
 - {key: k, value: v, rate_limit: {algorithm: sliding_log}}
@@ -105,7 +105,7 @@ func TestOverlayMatchesAsRequestsDo(t *testing.T) {
 	}
 }
 
-func TestFaultNamesTheOverlay(t *testing.T) {
+func TestErrorNamesTheOverlay(t *testing.T) {
 	for _, tt := range []struct{ overlay, limit, want string }{
 		{"{algorithm: sliding_log}", "requests_per_unit: 5000000",
 			"a.yaml:2:36: a sliding log of 5000000 hits is too large: want at most 1000000, or the algorithm funnel, " +
@@ -125,7 +125,7 @@ func TestFaultNamesTheOverlay(t *testing.T) {
 	}
 }
 
-func TestOverlayFaults(t *testing.T) {
+func TestOverlayErrorsNameLineAndRemedy(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"", "a.yaml:1:1: config file cannot have empty domain"},
 		{"domain: d\n|domain: e\n|domain: d\n", "c.yaml:1:9: duplicate domain 'd' in overlay: a.yaml has it too"},

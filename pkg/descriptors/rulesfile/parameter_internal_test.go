@@ -10,7 +10,7 @@ import (
 )
 
 // Each type of parameter, also those that no algorithm uses yet.
-func TestParameterTypes(t *testing.T) {
+func TestParameterTypesAreChecked(t *testing.T) {
 	types := map[string]*parameter{
 		"size":  {Parameter: limiters.Parameter{Key: "size", Type: limiters.Integer, Min: 2, Max: 9}},
 		"start": {Parameter: limiters.Parameter{Key: "start", Type: limiters.Word, Words: []string{"clock", "hit"}}},

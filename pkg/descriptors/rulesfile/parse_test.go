@@ -47,8 +47,8 @@ func files(texts ...string) []rulesfile.File {
 	return fs
 }
 
-// TestExample parses an example with each algorithm.
-func TestExample(t *testing.T) {
+// TestEveryAlgorithmIsParsed parses an example with each algorithm.
+func TestEveryAlgorithmIsParsed(t *testing.T) {
 	rules, w := parseWarned(t, design)
 	var got []string
 	for r := range rules.All() {
@@ -102,7 +102,7 @@ descriptors:
           - {unit: hour, unit_multiplier: 6, requests_per_unit: 1000}    # 1000 in six hours
 `
 
-func TestAllFaultsAtOnce(t *testing.T) {
+func TestAllErrorsAreReportedAtOnce(t *testing.T) {
 	_, err := rulesfile.Parse(files(`domain: d
 limits: []
 descriptors:
@@ -160,8 +160,8 @@ func golden(t *testing.T, err error, want string) {
 	}
 }
 
-// TestFaults checks files with one fault each: in a rate_limit, in a descriptor or at the top.
-func TestFaults(t *testing.T) {
+// TestErrorsNameLineAndRemedy checks files with one fault each: in a rate_limit, in a descriptor or at the top.
+func TestErrorsNameLineAndRemedy(t *testing.T) {
 	limit := func(s string) string {
 		return "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, " + s + "}}]\n"
 	}
@@ -234,7 +234,7 @@ func bomb() string {
 	return text
 }
 
-func TestWarnings(t *testing.T) {
+func TestWarningsNameLineAndRemedy(t *testing.T) {
 	rules, warnings := parseWarned(t, `domain: d
 unit: day
 descriptors:
@@ -272,8 +272,8 @@ domain: [
 	}
 }
 
-// TestText checks values that envoyproxy/ratelimit reads as texts.
-func TestText(t *testing.T) {
+// TestScalarsAreReadAsText checks values that envoyproxy/ratelimit reads as texts.
+func TestScalarsAreReadAsText(t *testing.T) {
 	for text, want := range map[string]string{
 		"123": "123", "true": "true", "'1.5'": "1.5", "2020-01-01": "2020-01-01", "yes": "yes", "0x10": "0x10",
 		"!!str 1.5": "1.5", "'<<'": "<<", `""`: "", "~": "", "": "", "null": "",
@@ -292,7 +292,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-func TestMerge(t *testing.T) {
+func TestYAMLMergeKeysAreApplied(t *testing.T) {
 	rules := parse(t, `domain: d
 descriptors:
   - &first {key: a, value: b, rate_limit: &limit {unit: day, requests_per_unit: 1}}

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write docs/rules.schema.json")
 
 const root = "../../../"
 
-func TestSchemaIsInTheDocs(t *testing.T) {
+func TestSchemaInDocsIsCurrent(t *testing.T) {
 	const path = root + "docs/rules.schema.json"
 	if *update {
 		if err := os.WriteFile(path, rulesfile.Schema(), 0o644); err != nil {
@@ -97,7 +97,7 @@ func rulesFiles(t *testing.T) map[string]string {
 	return all
 }
 
-func TestSchema(t *testing.T) {
+func TestSchemaRejectsInvalidRules(t *testing.T) {
 	const day = "unit: day, requests_per_unit: 1"
 	limit := func(s string) string { return "domain: d\ndescriptors: [{key: k, rate_limit: {" + s + "}}]" }
 	descriptor := func(s string) string { return "domain: d\ndescriptors: [{key: k, " + s + "}]" }

@@ -113,7 +113,6 @@ func unclosed(line string) int {
 				quote = -1
 			}
 		case c == '#' && (i == 0 || line[i-1] == ' '):
-			line = line[:i]
 			return lastOpen(open)
 		case (c == '"' || c == '\'') && begins:
 			quote = i

@@ -43,7 +43,7 @@ func text(files []rulesfile.File) string {
 	return strings.Join(parts, " ")
 }
 
-func TestReadFolder(t *testing.T) {
+func TestReadFolderSkipsDotfiles(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	write(t, dir+"/b.yaml", "1")
 	write(t, dir+"/a/z.yaml", "2")
@@ -61,7 +61,7 @@ func TestReadFolder(t *testing.T) {
 	}
 }
 
-func TestReadFile(t *testing.T) {
+func TestReadFileFollowsLink(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/real", "1")
 	link(t, "real", dir+"/rules.yaml")

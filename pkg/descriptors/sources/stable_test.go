@@ -80,7 +80,7 @@ func TestStableNeedsEqualModificationTimes(t *testing.T) {
 	})
 }
 
-func TestChangeThatIsRevertedIsNotReported(t *testing.T) {
+func TestRevertedChangeIsNotReported(t *testing.T) {
 	path := t.TempDir() + "/rules.yaml"
 	write(t, path, rules)
 	virtualWatch(t, &sources.File{Path: path, Stable: time.Second, Poll: 100 * time.Millisecond}, func(w *recorder) {
@@ -93,7 +93,7 @@ func TestChangeThatIsRevertedIsNotReported(t *testing.T) {
 	})
 }
 
-func TestFilesThatKeepChangingAreAnError(t *testing.T) {
+func TestConstantlyChangingFilesAreAnError(t *testing.T) {
 	path := t.TempDir() + "/rules.yaml"
 	write(t, path, rules)
 	virtualWatch(t, &sources.File{Path: path, Stable: time.Second, Poll: 100 * time.Millisecond}, func(w *recorder) {

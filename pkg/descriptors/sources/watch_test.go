@@ -84,7 +84,7 @@ func contains(passing []string, got string) bool {
 	return false
 }
 
-func TestWatchWithoutRead(t *testing.T) {
+func TestWatchWithoutReadReportsInitialFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a", "1")
 	start(t, &sources.File{Path: dir, Poll: never}).await("a=1")
@@ -124,7 +124,7 @@ func TestWatchReportsOnlyChanges(t *testing.T) {
 	w.await("a=1 b=2")
 }
 
-func TestWatch(t *testing.T) {
+func TestWatchReportsEveryKindOfChange(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		setup func(t *testing.T, dir string)
@@ -327,8 +327,8 @@ func TestReloadReportsUnchangedFiles(t *testing.T) {
 	w.await("a=1")
 }
 
-// TestWatchDuringConstantNotifications creates a notification every 10 ms, so that there is never a pause in them.
-func TestWatchDuringConstantNotifications(t *testing.T) {
+// TestWatchReportsChangeDuringConstantNotifications creates a notification every 10 ms, so that there is never a pause in them.
+func TestWatchReportsChangeDuringConstantNotifications(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a", "1")
 	w := start(t, &sources.File{Path: dir, Poll: never})

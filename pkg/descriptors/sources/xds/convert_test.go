@@ -138,7 +138,7 @@ func TestEnvoyGatewayRulesHaveNoWarnings(t *testing.T) {
 }
 
 // The numbers are the wire format: what a gateway's own build of the messages writes must be read as it was meant.
-func TestFieldNumbers(t *testing.T) {
+func TestFieldNumbersMatchWireFormat(t *testing.T) {
 	wire := "\n\x01n" + "\x12\x01d" + "\x1a\x28" + // name, domain, descriptors:
 		"\n\x01k" + "\x12\x01v" + // key, value
 		"\x1a\x13" + "\x08\x07" + "\x10\x2a" + "\x18\x01" + "\x22\x03new" + "\x2a\x06\n\x04" + "old!" + // rate_limit
@@ -168,7 +168,7 @@ func TestFieldNumbers(t *testing.T) {
 	}
 }
 
-func TestTextsSurviveConversion(t *testing.T) {
+func TestTextSurvivesConversion(t *testing.T) {
 	for _, text := range []string{
 		"true", "123", "1.5", "null", "~", "- a", "a: b", "#", "<<", "*", "&a", "!!int 1", "'", `"`, `\`, "{", "}", "[",
 		",", " a ", "\n", "\r\n", "\t", "\x00", "\x01\x1f\x7f", "\u0085", "\u00a0", "\u00ad", "\u2028", "\u2029", "\ufeff",

@@ -26,7 +26,7 @@ func tlsFiles(t *testing.T, a *certtest.Authority) tlsfiles.Client {
 	return tlsfiles.Client{CA: a.File, Cert: own.Cert, Key: own.Key, ServerName: "envoy-gateway"}
 }
 
-func TestMutualTLS(t *testing.T) {
+func TestMutualTLSConnects(t *testing.T) {
 	a := certtest.New(t)
 	s := serveTLS(t, a)
 	start(t, &xds.Source{Server: s.address, TLS: tlsFiles(t, a).Config})

@@ -265,7 +265,7 @@ func TestSameVersionFromRestartedServerIsRequestedAgain(t *testing.T) {
 	w.wantLimit("ugc", 6)
 }
 
-func TestServerThatRepliedIsNotAskedAgain(t *testing.T) {
+func TestAnsweredRequestIsNotRepeated(t *testing.T) {
 	s := serve(t, "127.0.0.1:0")
 	source := &xds.Source{Server: s.address}
 	source.SetTimeouts(0, 500*time.Millisecond)
@@ -327,7 +327,7 @@ func TestBackoffResetsAfterAUsefulStream(t *testing.T) {
 	}
 }
 
-func TestConnectTimeout(t *testing.T) {
+func TestSilentServerTimesOut(t *testing.T) {
 	// The kernel accepts connections, and no process reads from them.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -398,7 +398,7 @@ func TestWatchEndsInEveryState(t *testing.T) {
 	})
 }
 
-func TestMaxMessageSize(t *testing.T) {
+func TestMaxMessageSizeBoundsPushes(t *testing.T) {
 	const descriptors = 6_000
 	push := huge(t, descriptors)
 	if len(push.GetValue()) < 5<<20 {
