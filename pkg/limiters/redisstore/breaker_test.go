@@ -72,7 +72,7 @@ func TestBreakerRejectsWithoutWaiting(t *testing.T) {
 func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 	l := &queue{timeout: time.Second, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	trying, goOn := make(chan struct{}), make(chan error)
-	l.decide = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
+	l.call = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 		trying <- struct{}{}
 		return <-goOn
 	}
@@ -101,7 +101,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	l := &queue{timeout: time.Minute, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	calling, goOn := make(chan struct{}), make(chan struct{})
-	l.decide = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
+	l.call = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
 		<-goOn
 		return errors.New("no route")
@@ -116,7 +116,7 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	}
 	waiting := func(n int) {
 		redistest.Await(t, "Takes to wait", func(context.Context) error {
-			if got := l.waitingHits(); got != n {
+			if got := l.countWaiting(); got != n {
 				return fmt.Errorf("%d hits wait, want %d", got, n)
 			}
 			return nil
@@ -139,8 +139,8 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 			t.Errorf("take %d: %v", i, err)
 		}
 	}
-	if !l.idle() || l.waitingHits() != 0 || l.counts.broken.Load() != 2 {
-		t.Errorf("idle %v, %d wait, %d turned away", l.idle(), l.waitingHits(), l.counts.broken.Load())
+	if !l.idle() || l.countWaiting() != 0 || l.counts.broken.Load() != 2 {
+		t.Errorf("idle %v, %d wait, %d turned away", l.idle(), l.countWaiting(), l.counts.broken.Load())
 	}
 }
 
@@ -181,7 +181,7 @@ func TestJudgeErrors(t *testing.T) {
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	const timeout = 60 * time.Millisecond
 	l := &queue{timeout: timeout, maxBatch: 5, maxWaiting: 10_000, counts: &counts{}, running: &sync.WaitGroup{}}
-	l.decide = func(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+	l.call = func(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -213,7 +213,7 @@ func TestQueueWithRandomFailures(t *testing.T) {
 		l := &queue{timeout: timeout, maxBatch: 7, maxWaiting: 12, counts: &counts{}, running: &sync.WaitGroup{}}
 		var mu sync.Mutex
 		rnd, charged, well := rand.New(rand.NewPCG(seed, 0)), map[string]int{}, false
-		l.decide = func(ctx context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+		l.call = func(ctx context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 			hits := slices.Concat(groups...)
 			mu.Lock()
 			what := rnd.IntN(8)
@@ -290,8 +290,8 @@ func TestQueueWithRandomFailures(t *testing.T) {
 		}
 		all.Wait()
 		l.running.Wait()
-		if !l.idle() || l.waitingHits() != 0 {
-			t.Errorf("seed %d: idle %v, %d wait", seed, l.idle(), l.waitingHits())
+		if !l.idle() || l.countWaiting() != 0 {
+			t.Errorf("seed %d: idle %v, %d wait", seed, l.idle(), l.countWaiting())
 		}
 		mu.Lock()
 		well = true

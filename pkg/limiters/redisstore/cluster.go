@@ -17,7 +17,7 @@ import (
 // nodes are the nodes of a cluster. Each has its own queue, so a slow or unreachable node delays only its own hits.
 type nodes struct {
 	store    *Store
-	newQueue func(decide) *queue
+	newQueue func(callFunc) *queue
 
 	mu     sync.Mutex
 	queues map[string]*queue // by address

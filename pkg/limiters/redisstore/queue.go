@@ -22,8 +22,8 @@ var errWaited = fmt.Errorf("timed out while waiting for earlier calls: %w", limi
 // errTimeout is the error of a Take that timed out after its hits were sent. It may have charged.
 var errTimeout = errors.New("no answer in time")
 
-// decide sends groups in one call and writes their verdicts to out. It does not use groups or out after it has returned.
-type decide func(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
+// A callFunc sends groups in one call and writes their verdicts to out. It does not use groups or out after it has returned.
+type callFunc func(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 
 // A queue sends hits to one Redis, one call at a time. Takes that arrive during a call wait, and the next call carries the
 // hits of all of them. There is no timer: a Take that arrives while no call is under way is sent at once.
@@ -31,18 +31,18 @@ type decide func(ctx context.Context, now time.Time, groups []limiters.Group, ou
 // Such a Take makes its call itself. If others wait when that call ends, a goroutine makes the next calls until the queue
 // is empty. After repeated failures the queue rejects hits for a while, see [breaker].
 type queue struct {
-	decide     decide
+	call       callFunc
 	timeout    time.Duration   // of a Take, and of a call
 	maxBatch   int             // hits in a call that carries several Takes
 	maxWaiting int             // hits that may wait
 	counts     *counts         // of the store
 	running    *sync.WaitGroup // what Close waits for; a Take holds it
 
-	mu      sync.Mutex
-	breaker breaker
-	busy    bool // a call is under way
-	waiters []*waiter
-	waiting int // hits of the waiters
+	mu          sync.Mutex
+	breaker     breaker
+	busy        bool // a call is under way
+	waiters     []*waiter
+	waitingHits int // of the waiters
 
 	pending pending
 }
@@ -80,9 +80,9 @@ type waiter struct {
 
 // The states of a waiter.
 const (
-	waiting = iota
-	sent
-	left // its Take has returned; nothing was sent
+	stateWaiting = iota
+	stateSent
+	stateLeft // its Take has returned; nothing was sent
 )
 
 var waiters = sync.Pool{New: func() any {
@@ -104,7 +104,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		q.mu.Unlock()
 		return q.callNow(ctx, now, groups, out)
 	}
-	if q.waiting > 0 && q.waiting+len(out) > q.maxWaiting {
+	if q.waitingHits > 0 && q.waitingHits+len(out) > q.maxWaiting {
 		q.mu.Unlock()
 		q.counts.refused.Add(int64(len(out)))
 		return ErrBusy
@@ -114,9 +114,9 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	w.copy(groups, len(out))
 	w.budget = q.budget(ctx)
 	w.deadline = time.Now().Add(w.budget)
-	w.state.Store(waiting)
+	w.state.Store(stateWaiting)
 	q.waiters = append(q.waiters, w)
-	q.waiting += len(out)
+	q.waitingHits += len(out)
 	q.mu.Unlock()
 	return q.await(ctx, w, out)
 }
@@ -127,7 +127,7 @@ func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Gr
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
 	q.count(len(out))
-	err := q.guardedDecide(ctx, now, groups, out)
+	err := q.guardedCall(ctx, now, groups, out)
 	q.finish(err, budget)
 	return err
 }
@@ -145,15 +145,15 @@ func (q *queue) count(hits int) {
 	q.counts.hits.Add(int64(hits))
 }
 
-// guardedDecide turns a panic, which is a bug, into an error of the hits of this call.
-func (q *queue) guardedDecide(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) (err error) {
+// guardedCall turns a panic, which is a bug, into an error of the hits of this call.
+func (q *queue) guardedCall(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) (err error) {
 	defer func() {
 		if errors.Is(err, limiters.ErrPanic) {
 			q.counts.panics.Add(1)
 		}
 	}()
 	defer limiters.RecoverTo(&err)
-	return q.decide(ctx, now, groups, out)
+	return q.call(ctx, now, groups, out)
 }
 
 // await waits for the verdicts of w. If it times out before w is sent, nothing is charged.
@@ -173,7 +173,7 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 	case <-w.timer.C:
 	}
 	// w is not reused: the queue may still write to it.
-	if w.state.CompareAndSwap(waiting, left) {
+	if w.state.CompareAndSwap(stateWaiting, stateLeft) {
 		q.counts.left.Add(int64(len(w.hits)))
 		return errors.Join(errWaited, cause)
 	}
@@ -220,14 +220,14 @@ func (q *queue) record(err error, budget time.Duration) {
 	}
 	var rejected []*waiter
 	for _, w := range q.waiters {
-		if w.state.CompareAndSwap(waiting, sent) {
+		if w.state.CompareAndSwap(stateWaiting, stateSent) {
 			w.err = ErrBroken
 			rejected = append(rejected, w)
 			q.counts.broken.Add(int64(len(w.hits)))
 		}
 	}
 	clear(q.waiters)
-	q.waiters, q.waiting = q.waiters[:0], 0
+	q.waiters, q.waitingHits = q.waiters[:0], 0
 	q.wake(rejected)
 }
 
@@ -240,23 +240,23 @@ func (q *queue) idle() bool {
 // serve makes calls until nothing waits.
 func (q *queue) serve() {
 	for q.gather(); q.collect(); q.gather() {
-		q.call()
+		q.send()
 	}
 }
 
 // gather yields the processor as long as that brings more waiters. With a free processor this takes no time; with none,
 // the next call carries more hits, which costs less in all.
 func (q *queue) gather() {
-	for n, before := q.waitingHits(), -1; n > before && n < q.maxBatch; n = q.waitingHits() {
+	for n, before := q.countWaiting(), -1; n > before && n < q.maxBatch; n = q.countWaiting() {
 		before = n
 		runtime.Gosched()
 	}
 }
 
-func (q *queue) waitingHits() int {
+func (q *queue) countWaiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.waiting
+	return q.waitingHits
 }
 
 // collect moves waiters of the same now into pending, up to maxBatch hits. It returns false if there are none; then the
@@ -273,8 +273,8 @@ func (q *queue) collect() bool {
 			break
 		}
 		taken++
-		q.waiting -= len(w.hits)
-		if w.state.CompareAndSwap(waiting, sent) {
+		q.waitingHits -= len(w.hits)
+		if w.state.CompareAndSwap(stateWaiting, stateSent) {
 			p.add(w)
 		}
 	}
@@ -292,14 +292,14 @@ func (p *pending) add(w *waiter) {
 	p.groups, p.hits = append(p.groups, w.groups...), p.hits+len(w.hits)
 }
 
-// call sends pending.
-func (q *queue) call() {
+// send sends pending.
+func (q *queue) send() {
 	p := &q.pending
 	p.verdicts = slices.Grow(p.verdicts[:0], p.hits)[:p.hits]
 	q.count(p.hits)
 	ctx, cancel := context.WithDeadline(context.Background(), p.deadline)
 	defer cancel()
-	err := q.guardedDecide(ctx, p.waiters[0].now, p.groups, p.verdicts)
+	err := q.guardedCall(ctx, p.waiters[0].now, p.groups, p.verdicts)
 	q.mu.Lock()
 	q.record(err, p.budget)
 	q.mu.Unlock()

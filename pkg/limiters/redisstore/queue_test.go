@@ -61,10 +61,10 @@ func (q *stalled) join(ctx context.Context, now time.Time, hits []limiters.Hit, 
 
 func (q *stalled) joinGroups(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict, err *error) {
 	q.t.Helper()
-	before := q.store.queue.waitingHits()
+	before := q.store.queue.countWaiting()
 	q.takes.Go(func() { *err = q.store.Take(ctx, now, groups, out) })
 	redistest.Await(q.t, "a Take to wait", func(context.Context) error {
-		if n := q.store.queue.waitingHits(); n != before+len(out) {
+		if n := q.store.queue.countWaiting(); n != before+len(out) {
 			return fmt.Errorf("%d hits wait", n)
 		}
 		return nil
@@ -275,7 +275,7 @@ func TestChangedServerClockIsLearned(t *testing.T) {
 func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
 	l := &queue{timeout: longTimeout, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
-	l.decide = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
+	l.call = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if groups[0][0].Key == "first" {
 			close(under)
 			<-goOn
@@ -292,7 +292,7 @@ func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	var failed error
 	takes.Go(func() { failed = takeOf("second") })
 	redistest.Await(t, "the second to wait", func(context.Context) error {
-		if l.waitingHits() != 1 {
+		if l.countWaiting() != 1 {
 			return errors.New("nobody waits")
 		}
 		return nil

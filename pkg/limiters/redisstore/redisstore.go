@@ -66,9 +66,9 @@ func New(c connect.Options, o Options) *Store {
 	s.cluster, _ = s.client.(*redis.ClusterClient)
 	s.life, s.end = context.WithCancel(context.Background())
 	s.recovery = s.newRecovery()
-	newQueue := func(d decide) *queue {
+	newQueue := func(call callFunc) *queue {
 		return &queue{
-			decide: d, timeout: s.timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, counts: &s.counts, running: &s.running,
+			call: call, timeout: s.timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, counts: &s.counts, running: &s.running,
 		}
 	}
 	s.queue = newQueue(s.decide)
