@@ -44,7 +44,7 @@ var fixedWindowAlgorithm = algorithm{
 		return State{A: w.start, B: w.count}
 	},
 	usage:     func(l *Limit, s State, now int64) (used, reset int64) { return windowOf(s).usage(l, now) },
-	until:     func(l *Limit, s State) int64 { return windowOf(s).start + l.window },
+	resetTime: func(l *Limit, s State) int64 { return windowOf(s).start + l.window },
 	extraWait: func(*Limit, int64) int64 { return 0 },
 	fixedEnd:  true,
 }

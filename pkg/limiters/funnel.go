@@ -13,8 +13,8 @@ import (
 type funnel struct {
 	at    int64  // the time of the level
 	whole int64  // µs to drain
-	frac  uint32 // and frac/per µs
-	per   uint32
+	frac  uint32 // and frac/den µs
+	den   uint32
 }
 
 // maxDrain bounds the time to drain a full funnel, in µs: about 71 years. Any time plus twice that is exact in a double.
@@ -52,7 +52,7 @@ var funnelAlgorithm = algorithm{
 			return errSlow
 		}
 		d.full = d.of(l.capacity)
-		d.debt = d.of(2 * l.capacity)
+		d.overdraft = d.of(2 * l.capacity)
 		return nil
 	},
 	numbers: func(l *Limit) []int64 {
@@ -69,23 +69,24 @@ var funnelAlgorithm = algorithm{
 	fits:  func(l *Limit, s State, now, n int64) (bool, int64) { return funnelOf(s).fits(l, now, n) },
 	charge: func(l *Limit, s State, now, n int64) State {
 		f := funnelOf(s).charge(l, now, n)
-		return State{A: f.at, B: f.whole, C: int64(f.frac)<<32 | int64(f.per)}
+		return State{A: f.at, B: f.whole, C: int64(f.frac)<<32 | int64(f.den)}
 	},
 	usage:     func(l *Limit, s State, now int64) (used, reset int64) { return funnelOf(s).usage(l, now) },
-	until:     func(_ *Limit, s State) int64 { return funnelOf(s).until() },
+	resetTime: func(_ *Limit, s State) int64 { return funnelOf(s).resetTime() },
 	extraWait: func(l *Limit, hits int64) int64 { return drainOf(l).of(hits).up() },
 }
 
 func drainOf(l *Limit) *drain { return l.own.(*drain) }
 
 func funnelOf(s State) funnel {
-	return funnel{at: s.A, whole: s.B, frac: uint32(s.C >> 32), per: uint32(s.C)}
+	return funnel{at: s.A, whole: s.B, frac: uint32(s.C >> 32), den: uint32(s.C)}
 }
 
 // drain is the time that a hit takes to leave: num/den µs, in lowest terms.
 type drain struct {
-	num, den   uint64
-	full, debt span // for the capacity, and for twice the capacity
+	num, den  uint64
+	full      span // for the capacity
+	overdraft span // for twice the capacity, to which denied hits that count may fill the funnel
 }
 
 // A span is whole + frac/den µs, with the den of its drain.
@@ -155,7 +156,7 @@ func (f funnel) level(l *Limit, now int64) (held span, at int64) {
 	}
 	at = max(now, f.at)
 	held = span{f.whole, uint64(f.frac)}
-	if uint64(f.per) != drainOf(l).den && f.frac > 0 {
+	if uint64(f.den) != drainOf(l).den && f.frac > 0 {
 		// Written under a limit of another rate.
 		held = span{f.whole + 1, 0}
 	}
@@ -186,7 +187,7 @@ func (f funnel) charge(l *Limit, now, n int64) funnel {
 	d := drainOf(l)
 	held, at := f.level(l, now)
 	if n > 0 {
-		most := d.debt
+		most := d.overdraft
 		if most.less(held) {
 			// The level is from before the capacity was lowered. It stays.
 			most = held
@@ -204,7 +205,7 @@ func (f funnel) charge(l *Limit, now, n int64) funnel {
 	if held == (span{}) {
 		return funnel{}
 	}
-	return funnel{at: at, whole: held.whole, frac: uint32(held.frac), per: uint32(d.den)}
+	return funnel{at: at, whole: held.whole, frac: uint32(held.frac), den: uint32(d.den)}
 }
 
 func (f funnel) usage(l *Limit, now int64) (used, reset int64) {
@@ -218,7 +219,7 @@ func (f funnel) usage(l *Limit, now int64) (used, reset int64) {
 	return drainOf(l).hits(held), held.up() + at - now
 }
 
-func (f funnel) until() int64 { return f.at + span{f.whole, uint64(f.frac)}.up() }
+func (f funnel) resetTime() int64 { return f.at + span{f.whole, uint64(f.frac)}.up() }
 
 func quotient(hi, lo, den uint64) uint64 {
 	q, _ := bits.Div64(hi, lo, den)

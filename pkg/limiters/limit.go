@@ -60,8 +60,8 @@ type algorithm struct {
 	charge func(l *Limit, s State, now, n int64) State
 	// usage returns the key's usage at now, and in how many µs the key has fully reset.
 	usage func(l *Limit, s State, now int64) (used, reset int64)
-	// until returns when the state has fully reset under every maximum, in µs since 1970.
-	until func(l *Limit, s State) int64
+	// resetTime returns when the state has fully reset under every maximum, in µs since 1970.
+	resetTime func(l *Limit, s State) int64
 	// extraWait returns an upper bound, in µs, on the extra wait for k additional hits. If nil, callers must use the reset time.
 	extraWait func(l *Limit, k int64) int64
 	// fixedEnd says that denied hits that count do not make the wait longer.

@@ -22,8 +22,8 @@ const MaxHits = 1 << 52
 
 // A Hit asks to charge N to Key under Limit. N > 0 charges, N = 0 peeks (it checks and charges nothing), N < 0 refunds.
 type Hit struct {
-	// Key names what is limited, such as a user. A key has one state for each algorithm and window: under another maximum
-	// the state is the same.
+	// Key is the name of what is limited, such as a domain with the entries that matched a rule. A store keeps one state for
+	// each key, algorithm and window. Limits that differ only in their maximum share a state.
 	Key   string
 	Limit *Limit
 	N     int64
@@ -70,7 +70,7 @@ type Store interface {
 	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
 }
 
-// A State is an algorithm's memory of one key: a few words with a meaning of the algorithm's own, and a log if the
+// A State is what a store remembers of a key under one algorithm and window: a few words with a meaning of the algorithm's own, and a log if the
 // algorithm has one. The zero State is that of a key never hit. A store may keep the words in any form, and must keep
 // [Limit.Words] of them. A State is not safe for concurrent use.
 type State struct {
@@ -78,22 +78,22 @@ type State struct {
 	Log     *Log // changed in place; nil if nothing is logged
 }
 
-// Size returns the memory that s takes beside its words, in bytes.
-func Size(s *State) int {
+// LogBytes returns the memory of the log of s, in bytes. It is 0 without a log.
+func (s *State) LogBytes() int {
 	if s.Log == nil {
 		return 0
 	}
 	return s.Log.size()
 }
 
-// Fresh reports whether s is the state of a key never hit, which a store need not keep.
-func Fresh(s *State) bool { return *s == State{} }
+// IsZero reports whether s is the state of a key never hit, which a store need not keep.
+func (s *State) IsZero() bool { return *s == State{} }
 
-// Until returns when s has fully reset under every maximum of l, in µs since 1970. A store need not keep s after that.
-func Until(l *Limit, s *State) int64 { return l.kind.until(l, *s) }
+// ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store need not keep s after that.
+func (l *Limit) ResetTime(s *State) int64 { return l.kind.resetTime(l, *s) }
 
-// Writes reports whether h by itself would add to s at now (µs since 1970).
-func Writes(h *Hit, s *State, now int64) bool {
+// WouldCharge reports whether h by itself would add to s at now, in µs since 1970.
+func (h *Hit) WouldCharge(s *State, now int64) bool {
 	l, n := h.Limit, clampHits(h.N)
 	if n < 0 || n == 0 && h.deniedHits() == 0 || l.spec.Max == 0 {
 		return false
@@ -102,25 +102,25 @@ func Writes(h *Hit, s *State, now int64) bool {
 	return ok && n > 0 || !ok && l.spec.CountDenied
 }
 
-// Denial reports whether n hits would be denied at now (µs since 1970). It returns their verdict if they are not counted.
-func Denial(l *Limit, s *State, now, n int64) (Verdict, bool) {
+// Check returns the verdict on n hits at now, in µs since 1970, and charges nothing.
+func (l *Limit) Check(s *State, now, n int64) Verdict {
 	ok, retry := l.kind.fits(l, *s, now, max(0, clampHits(n)))
-	return verdict(now, l, s, ok, retry), !ok
+	return verdict(now, l, s, ok, retry)
 }
 
 // Decide charges groups in order at now (µs since 1970) and writes their verdicts to out: it is a [Store] without the
-// storage. Hits, of and out are numbered through all groups: the state of hit i is states[of[i]], and hits on one key share
-// a state. If of[i] is negative, hit i cannot be decided: its verdict is left as it is, and its group is not charged.
+// storage. Hits, stateIndex and out are numbered through all groups: the state of hit i is
+// states[stateIndex[i]], and hits on one key share a state. If stateIndex[i] is negative, hit i cannot be decided: its verdict is left as it is, and its group is not charged.
 // Decide allocates only what sliding logs need.
-func Decide(now int64, groups []Group, of []int, states []State, out []Verdict) {
+func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
 	for _, g := range groups {
 		switch {
 		case len(g) != 1:
-			decideGroup(now, g, of, states, out)
-		case of[0] >= 0:
-			decideOne(now, &g[0], &states[of[0]], &out[0])
+			decideGroup(now, g, stateIndex, states, out)
+		case stateIndex[0] >= 0:
+			decideOne(now, &g[0], &states[stateIndex[0]], &out[0])
 		}
-		of, out = of[len(g):], out[len(g):]
+		stateIndex, out = stateIndex[len(g):], out[len(g):]
 	}
 }
 
@@ -155,53 +155,53 @@ func (h *Hit) deniedHits() int64 {
 }
 
 // decideGroup checks every hit of g before it charges any. If g is denied, its verdicts show the states before the call.
-func decideGroup(now int64, g Group, of []int, states []State, out []Verdict) {
+func decideGroup(now int64, g Group, stateIndex []int, states []State, out []Verdict) {
 	all := true
 	for i := range g {
-		if of[i] < 0 {
+		if stateIndex[i] < 0 {
 			all = false
 			continue
 		}
 		ok, retry := true, int64(0)
 		if g[i].N >= 0 {
 			l := g[i].Limit
-			ok, retry = l.kind.fits(l, states[of[i]], now, groupSum(g, of, i))
+			ok, retry = l.kind.fits(l, states[stateIndex[i]], now, groupSum(g, stateIndex, i))
 		}
 		out[i].Allowed, out[i].RetryAfter = ok, micros(retry)
 		all = all && ok
 	}
 	for i := range g {
-		if of[i] < 0 {
+		if stateIndex[i] < 0 {
 			continue
 		}
 		n, l, v := clampHits(g[i].N), g[i].Limit, &out[i]
 		if all && n != 0 || n > 0 && !v.Allowed && l.countsDenied() {
-			states[of[i]] = l.kind.charge(l, states[of[i]], now, n)
+			states[stateIndex[i]] = l.kind.charge(l, states[stateIndex[i]], now, n)
 		}
 		if all {
-			*v = verdict(now, l, &states[of[i]], true, 0)
+			*v = verdict(now, l, &states[stateIndex[i]], true, 0)
 		}
 	}
 	if all {
 		return
 	}
 	for i := range g {
-		if of[i] < 0 {
+		if stateIndex[i] < 0 {
 			continue
 		}
 		l, v, retry := g[i].Limit, &out[i], out[i].RetryAfter.Microseconds()
 		if !v.Allowed && l.countsDenied() {
-			_, retry = l.kind.fits(l, states[of[i]], now, groupSum(g, of, i))
+			_, retry = l.kind.fits(l, states[stateIndex[i]], now, groupSum(g, stateIndex, i))
 		}
-		*v = verdict(now, l, &states[of[i]], v.Allowed, retry)
+		*v = verdict(now, l, &states[stateIndex[i]], v.Allowed, retry)
 	}
 }
 
 // groupSum returns how many hits g would charge to the key of g[i].
-func groupSum(g Group, of []int, i int) int64 {
+func groupSum(g Group, stateIndex []int, i int) int64 {
 	sum := int64(0)
 	for j := range g {
-		if of[j] == of[i] && g[j].N > 0 {
+		if stateIndex[j] == stateIndex[i] && g[j].N > 0 {
 			sum = min(sum+clampHits(g[j].N), MaxHits)
 		}
 	}

@@ -28,9 +28,12 @@ type ParameterType uint8
 
 // The types of parameters.
 const (
-	Integer  ParameterType = iota // decimal digits
-	Word                          // one of Parameter.Words
-	Duration                      // as time.ParseDuration reads it, in whole microseconds
+	// Integer is decimal digits.
+	Integer ParameterType = iota
+	// Word is one of Parameter.Words.
+	Word
+	// Duration is a value as time.ParseDuration reads it, in whole microseconds.
+	Duration
 )
 
 // Params are the values of an algorithm's parameters: "key=value" for each that is not its default, separated by spaces.

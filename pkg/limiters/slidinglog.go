@@ -54,8 +54,8 @@ var slidingLogAlgorithm = algorithm{
 		}
 		return s
 	},
-	usage: func(l *Limit, s State, now int64) (used, reset int64) { return logOf(s).usage(l, now) },
-	until: func(l *Limit, s State) int64 { return logOf(s).until(l) },
+	usage:     func(l *Limit, s State, now int64) (used, reset int64) { return logOf(s).usage(l, now) },
+	resetTime: func(l *Limit, s State) int64 { return logOf(s).resetTime(l) },
 }
 
 // nothingLogged stands for a log that a state does not have.
@@ -165,7 +165,7 @@ func (s *Log) usage(l *Limit, now int64) (used, reset int64) {
 	return v.used, s.entries.newest.at + l.window - now
 }
 
-func (s *Log) until(l *Limit) int64 {
+func (s *Log) resetTime(l *Limit) int64 {
 	if s.entries.len() == 0 {
 		return 0
 	}

@@ -2,7 +2,7 @@
 -- twin of limiters.Decide.
 --
 -- The driver knows no algorithm. algorithm_of, which is defined before it, returns the functions of an algorithm by name:
--- limit, load, judge, charge, usage, save and quick.
+-- limit, load, fits, charge, usage, save and quick.
 --
 -- quick handles the most frequent case in one function: hits that fit in a state that
 -- exists. It charges and saves them and returns used and reset; in any other case it does nothing.
@@ -94,7 +94,7 @@ local at
 -- is false, and otherwise that the value is unknown.
 local function decide_alone(run, to, values, from)
   local next_limit, n, each = run.limit, run.n, run.each
-  local limit, algorithm, load, judge, charge, usage, save, quick
+  local limit, algorithm, load, fits, charge, usage, save, quick
   local first, offset, keys, out, s = run.first, run.key - 1, KEYS, verdicts
   while at <= to do
     if each then
@@ -105,7 +105,7 @@ local function decide_alone(run, to, values, from)
       limit = next_limit
       if limit.algorithm ~= algorithm then
         algorithm, s = limit.algorithm, nil
-        load, judge, charge, usage, save = algorithm.load, algorithm.judge, algorithm.charge, algorithm.usage, algorithm.save
+        load, fits, charge, usage, save = algorithm.load, algorithm.fits, algorithm.charge, algorithm.usage, algorithm.save
         quick = algorithm.quick
       end
     end
@@ -117,13 +117,13 @@ local function decide_alone(run, to, values, from)
       if n > MAX_HITS then hits, counted = 0, n - MAX_HITS end
       s = load(key, limit, now, value, s)
       local allowed, charges = true, false
-      if hits >= 0 then allowed, retry = judge(s, limit, now, hits) end
+      if hits >= 0 then allowed, retry = fits(s, limit, now, hits) end
       if allowed then
         if hits ~= 0 then charges = charge(s, limit, now, hits) end
       elseif counted > 0 and limit.counts_denied then
         charges = charge(s, limit, now, counted)
         local _
-        _, retry = judge(s, limit, now, hits)
+        _, retry = fits(s, limit, now, hits)
       end
       used, reset = usage(s, limit, now)
       if not allowed then result = 0 end
@@ -138,7 +138,7 @@ local function decide_alone(run, to, values, from)
             text_of(problem)
             s = load(key, limit, now, value)
             local _
-            _, retry = judge(s, limit, now, hits)
+            _, retry = fits(s, limit, now, hits)
             used, reset = usage(s, limit, now)
           end
         end
@@ -166,17 +166,17 @@ local function sharing()
     return s
   end
 
-  local function judge_and_charge(s, limit, n)
+  local function check_and_charge(s, limit, n)
     local algorithm, allowed, retry, charges, counted = limit.algorithm, true, 0, false, n
     if n > MAX_HITS then n, counted = 0, n - MAX_HITS end
-    if n >= 0 then allowed, retry = algorithm.judge(s, limit, now, n) end
+    if n >= 0 then allowed, retry = algorithm.fits(s, limit, now, n) end
     if allowed then
       if n ~= 0 then charges = algorithm.charge(s, limit, now, n) end
     elseif counted > 0 and limit.counts_denied then
       charges = algorithm.charge(s, limit, now, counted)
       -- The wait includes the hits that were just counted.
       local _
-      _, retry = algorithm.judge(s, limit, now, n)
+      _, retry = algorithm.fits(s, limit, now, n)
     end
     return allowed, retry, charges
   end
@@ -189,7 +189,7 @@ local function sharing()
 
   local function decide(key, i, limit, n)
     local s = state_of(key, limit)
-    local allowed, retry, charges = judge_and_charge(s, limit, n)
+    local allowed, retry, charges = check_and_charge(s, limit, n)
     if charges then charged[key] = limit end
     report(i, key, s, limit, allowed, retry)
   end
@@ -203,10 +203,10 @@ local function sharing()
 
   -- Decides a group: its hits are charged only if all of them are allowed.
   local function decide_group(group)
-    local function judge(key, hit, sum)
+    local function check(key, hit, sum)
       local s = state_of(key, hit.limit)
       hit.allowed, hit.retry = true, 0
-      if hit.n >= 0 then hit.allowed, hit.retry = hit.limit.algorithm.judge(s, hit.limit, now, sum) end
+      if hit.n >= 0 then hit.allowed, hit.retry = hit.limit.algorithm.fits(s, hit.limit, now, sum) end
     end
     local function charge(key, hit)
       if hit.limit.algorithm.charge(states[key], hit.limit, now, hit.n) then charged[key] = hit.limit end
@@ -220,7 +220,7 @@ local function sharing()
       group_of[hit.key] = group
     end
     for _, hit in ipairs(group) do
-      guarded(hit.key, judge, hit, sums[hit.key])
+      guarded(hit.key, check, hit, sums[hit.key])
       all = all and hit.allowed and not failed[hit.key]
     end
     for _, hit in ipairs(group) do
@@ -230,7 +230,7 @@ local function sharing()
     if all then return end
     for _, hit in ipairs(group) do
       if not hit.allowed and hit.limit.counts_denied then
-        guarded(hit.key, judge, hit, sums[hit.key])
+        guarded(hit.key, check, hit, sums[hit.key])
         hit.allowed = false
       end
       guarded(hit.key, report_hit, hit)
@@ -255,7 +255,7 @@ local function sharing()
   local function deny_unsaved(key, i, limit, n, unsaved)
     local s = limit.algorithm.load(KEYS[key], limit, now)
     if n > MAX_HITS then n = 0 end
-    local allowed, retry = limit.algorithm.judge(s, limit, now, n)
+    local allowed, retry = limit.algorithm.fits(s, limit, now, n)
     if allowed then error(unsaved, 0) end
     local used, reset = limit.algorithm.usage(s, limit, now)
     set_verdict(i, 0, used, retry, reset)

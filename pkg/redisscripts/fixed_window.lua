@@ -3,10 +3,10 @@
 -- KEYS    one string of 16 bytes: the start of a window in µs since 1970, and the hits counted in it.
 -- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), first_hit (0|1)
 -- units   times in µs since 1970, durations in µs
--- reply   judge: fits (boolean), retry (-1 = never); usage: used, reset
+-- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
 -- A state is the window at now. With first_hit, a start of 0 means that no window is open.
-local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0, quick = 0 }
+local M = { limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 
 function M.limit(text, at)
   local max, window, count_denied, first_hit = unpacked('>I8I8I8I8', text, at)
@@ -34,7 +34,7 @@ function M.load(key, l, now, v, s)
   return s
 end
 
-function M.judge(s, l, now, n)
+function M.fits(s, l, now, n)
   local fits
   if n > 0 then fits = s.count + n <= l.max
   elseif l.count_denied then fits = s.count <= l.max and l.max > 0

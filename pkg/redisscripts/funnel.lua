@@ -5,8 +5,8 @@
 -- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), capacity, and the time one hit takes to leave:
 --         p + r/den µs, in lowest terms
 -- units   times in µs since 1970, durations in µs
--- reply   judge: fits (boolean), retry (-1 = never); usage: used, reset
-local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0, quick = 0 }
+-- reply   fits: a boolean, retry (-1 = never); usage: used, reset
+local M = { limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 local floor, ceil = math.floor, math.ceil
 
 -- The time that k hits take to leave. Products beyond 2^53 are split: k is at most 2^33, and r and den are below 2^32.
@@ -60,7 +60,7 @@ function M.limit(text, at)
   local max, window, count_denied, capacity, p, r, den = struct.unpack('>I8I8I8I8I8I8I8', text, at)
   local l = { max = max, window = window, count_denied = count_denied == 1, capacity = capacity, p = p, r = r, den = den }
   l.full, l.full_f = of(l, l.capacity)
-  l.debt, l.debt_f = of(l, 2 * l.capacity)
+  l.overdraft, l.overdraft_f = of(l, 2 * l.capacity)
   return l
 end
 
@@ -86,7 +86,7 @@ local function held(s, l)
   return s.whole, s.frac
 end
 
-function M.judge(s, l, now, n)
+function M.fits(s, l, now, n)
   if n == 0 then n = 1 end
   if n > l.capacity or l.max == 0 then return false, -1 end
   local a, af = held(s, l)
@@ -99,7 +99,7 @@ function M.charge(s, l, now, n)
   if l.max == 0 then return false end
   local a, af = held(s, l)
   if n > 0 then
-    local most, most_f = l.debt, l.debt_f
+    local most, most_f = l.overdraft, l.overdraft_f
     if less(most, most_f, a, af) then most, most_f = a, af end
     a, af = add(l, a, af, of(l, math.min(n, 2 * l.capacity)))
     if less(most, most_f, a, af) then a, af = most, most_f end

@@ -6,7 +6,7 @@
 --         count before the first hit, and its time has no meaning.
 -- ARGV    the limit's numbers: max, window (µs), count_denied (0|1)
 -- units   times in µs since 1970, durations in µs
--- reply   judge: fits (boolean), retry (-1 = never); usage: used, reset
+-- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
 -- The cost of a call does not grow with the number of hits. One LTRIM removes expired records of a list, and a binary search
 -- by LINDEX finds the others.
@@ -14,7 +14,7 @@
 -- A state has the stored records from first to tail, followed by those of pend. The base is the sum before the first
 -- of these records. The number of hits in them is used, and the time of the last one is newest. Dropping the oldest records trims the
 -- log to the last dropped one, which becomes record 0.
-local M = { limit = 0, load = 0, judge = 0, charge = 0, usage = 0, save = 0, quick = 0 }
+local M = { limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 local floor, max, min = math.floor, math.max, math.min
 local SUMS, TIMES, HALF = 2 ^ 21, 2 ^ 51, 2 ^ 50
 local SHORT, SIZE = 64, 9
@@ -104,7 +104,7 @@ function M.load(key, l, now, text)
   return s
 end
 
-function M.judge(s, l, now, n)
+function M.fits(s, l, now, n)
   if n == 0 then n = 1 end
   if n > l.max then return false, -1 end
   if s.used + n <= l.max then return true, 0 end

@@ -29,7 +29,7 @@ func (s *shares) forget() {
 // of returns the share of l for hits of n > 0.
 func (s *shares) of(l *limiters.Limit, n, replicas int64, p float64) (*limiters.Limit, error) {
 	if n > 1 {
-		// As many limits as sizes of hits: they are not worth their room.
+		// Each size of hit would need its own entry, so these shares are not cached.
 		return limiters.New(l.Spec().Scaled(func(whole int64) int64 { return s.ofHits(whole, n, replicas, p) }))
 	}
 	return remembered(s, &s.limits, l, replicas, func() (*limiters.Limit, error) {
@@ -52,8 +52,8 @@ func (s *shares) ofRequests(n, replicas int64, p float64) int64 {
 	return m
 }
 
-// remembered returns the value of a key in one of the maps of s, or makes it.
-func remembered[K comparable, V any](s *shares, in *map[K]V, key K, replicas int64, make func() (V, error)) (V, error) {
+// remembered returns the value of a key in one of the maps of s, or computes it.
+func remembered[K comparable, V any](s *shares, in *map[K]V, key K, replicas int64, compute func() (V, error)) (V, error) {
 	s.mu.RLock()
 	v, found := (*in)[key]
 	found = found && s.replicas == replicas
@@ -61,7 +61,7 @@ func remembered[K comparable, V any](s *shares, in *map[K]V, key K, replicas int
 	if found {
 		return v, nil
 	}
-	v, err := make()
+	v, err := compute()
 	if err != nil {
 		return v, err
 	}
@@ -125,12 +125,12 @@ func mass(n, k int64, q float64) float64 {
 	if k < 0 || k > n {
 		return 0
 	}
-	choices := lgamma(n) - lgamma(k) - lgamma(n-k)
+	choices := logFactorial(n) - logFactorial(k) - logFactorial(n-k)
 	return math.Exp(choices + float64(k)*math.Log(q) + float64(n-k)*math.Log1p(-q))
 }
 
-// lgamma returns the logarithm of n!.
-func lgamma(n int64) float64 {
+// logFactorial returns the logarithm of n!.
+func logFactorial(n int64) float64 {
 	l, _ := math.Lgamma(float64(n) + 1)
 	return l
 }

@@ -5,9 +5,9 @@ import "github.com/weir-rls/weir/pkg/limiters"
 // limits are the limits of the records of a shard. Limits with equal Specs are one, because a reload makes every limit
 // again. A limit is removed with its last record, so there are never more limits than records.
 type limits struct {
-	table table[usedLimit]
-	of    map[limiters.Spec]uint32
-	last  uint32 // the limit that was used last
+	table  table[usedLimit]
+	bySpec map[limiters.Spec]uint32
+	last   uint32 // the limit that was used last
 }
 
 type usedLimit struct {
@@ -27,13 +27,13 @@ func (ls *limits) use(l *limiters.Limit) (i uint32, bytes int) {
 		ls.table.items[ls.last].records++
 		return ls.last, 0
 	}
-	i, found := ls.of[l.Spec()]
+	i, found := ls.bySpec[l.Spec()]
 	if !found {
 		i, bytes = ls.table.add(usedLimit{}), perLimit
-		if ls.of == nil {
-			ls.of = make(map[limiters.Spec]uint32)
+		if ls.bySpec == nil {
+			ls.bySpec = make(map[limiters.Spec]uint32)
 		}
-		ls.of[l.Spec()] = i
+		ls.bySpec[l.Spec()] = i
 	}
 	used := &ls.table.items[i]
 	used.records++
@@ -48,7 +48,7 @@ func (ls *limits) leave(i uint32) (bytes int) {
 	if used.records--; used.records > 0 {
 		return 0
 	}
-	delete(ls.of, used.limit.Spec())
+	delete(ls.bySpec, used.limit.Spec())
 	ls.table.remove(i)
 	return perLimit
 }

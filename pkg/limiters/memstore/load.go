@@ -255,9 +255,9 @@ func (l *loader) key(f *fields) error {
 
 func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, due int64) {
 	s, own := l.store, l.take.own
-	verdict, denies := limiters.Denial(limit, state, own, 1)
-	ahead := verdict.Used == 0 && limiters.Until(limit, state) > own+limit.Window().Microseconds()
-	if due <= own || ahead || limiters.Fresh(state) {
+	verdict := limit.Check(state, own, 1)
+	ahead := verdict.Used == 0 && limit.ResetTime(state) > own+limit.Window().Microseconds()
+	if due <= own || ahead || state.IsZero() {
 		l.loaded.Ended++
 		return
 	}
@@ -267,9 +267,9 @@ func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, d
 		// It moved while it was saved, so it is there twice. This is the later one.
 		s.remove(sh, p)
 	}
-	size := int64(limiters.Size(state))
+	size := int64(state.LogBytes())
 	// A log over its limit may exceed the memory bound, as one that grows may. Then something is evicted before the next.
-	if fits := s.hasRoom(true) && size <= s.max.MaxBytes-s.bytes.Load(); !fits && (!denies || !l.take.room(sh, true)) {
+	if fits := s.hasRoom(true) && size <= s.max.MaxBytes-s.bytes.Load(); !fits && (verdict.Allowed || !l.take.room(sh, true)) {
 		l.loaded.LeftOut++
 		return
 	}

@@ -44,7 +44,7 @@ type Store struct {
 	max    Options
 	shards [shardCount]shard
 
-	// Sums over all shards. Adding and removing records changes them, most Takes do not.
+	// Sums over all shards. Most Takes change none of them: they find their keys.
 	_                             [64]byte
 	keys, bytes, dropped, refused atomic.Int64
 }
@@ -91,7 +91,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	for i := range t.slots {
 		t.find(i)
 	}
-	limiters.Decide(t.now, groups, t.of, t.states, out)
+	limiters.Decide(t.now, groups, t.stateIndex, t.states, out)
 	t.writeBack()
 	t.sweep()
 	return nil

@@ -134,7 +134,7 @@ func TestShard(t *testing.T) {
 				if k.limit.Grows() {
 					w.state.Log = &limiters.Log{}
 				}
-				s.bytes.Add(int64(limiters.Size(&w.state) - limiters.Size(&got)))
+				s.bytes.Add(int64(w.state.LogBytes() - got.LogBytes()))
 				sh.save(r, &w.state)
 			case w != nil:
 				s.remove(sh, w.p)
@@ -162,9 +162,9 @@ func TestShard(t *testing.T) {
 		for i := range sh.pages.table.items {
 			used += len(sh.pages.table.items[i].bytes)
 		}
-		if used > lengths*pageLen(0) || len(sh.limits.of)+len(sh.logs.items)+len(sh.texts.items)+len(sh.limits.table.items) > 0 {
+		if used > lengths*pageLen(0) || len(sh.limits.bySpec)+len(sh.logs.items)+len(sh.texts.items)+len(sh.limits.table.items) > 0 {
 			t.Errorf("seed %d: all are gone, and %d bytes of pages, %d limits, %d logs, %d texts are left", seed, used,
-				len(sh.limits.of), len(sh.logs.items), len(sh.texts.items))
+				len(sh.limits.bySpec), len(sh.logs.items), len(sh.texts.items))
 		}
 	}
 }
@@ -208,7 +208,7 @@ func TestReloadsKeepOneLimitPerSpec(t *testing.T) {
 	}
 	kept := func() (n, table int) {
 		for i := range s.shards {
-			n += len(s.shards[i].limits.of)
+			n += len(s.shards[i].limits.bySpec)
 			table += len(s.shards[i].limits.table.items)
 		}
 		return n, table

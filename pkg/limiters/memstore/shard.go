@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A shard holds the records of some keys. A key has one record for each algorithm and window.
+// A shard holds the records of some keys. A record is the state of one key under one algorithm and window.
 type shard struct {
 	mu      sync.Mutex
 	latest  int64 // the latest time of a Take, by the store's clock
@@ -142,7 +142,7 @@ func (sh *shard) size(r record) int {
 	if sh.limits.get(r.limit()).Grows() {
 		n += perSeat
 		if log := sh.logs.items[r.word(len(r)-8)]; log != nil {
-			n += limiters.Size(&limiters.State{Log: log})
+			n += (&limiters.State{Log: log}).LogBytes()
 		}
 	}
 	return n
@@ -345,7 +345,7 @@ func (t *take) dropOne(sh *shard) bool {
 		}
 		var state limiters.State
 		sh.load(r, &state)
-		if _, denying := limiters.Denial(sh.limits.get(r.limit()), &state, t.own, 1); !denying {
+		if sh.limits.get(r.limit()).Check(&state, t.own, 1).Allowed {
 			best, soonest = p, due
 		}
 	}

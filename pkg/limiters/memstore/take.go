@@ -11,12 +11,12 @@ import (
 
 // A take is one call of Take.
 type take struct {
-	store  *Store
-	out    []limiters.Verdict
-	slots  []slot           // one for each hit
-	states []limiters.State // one for each hit; the state of a key is that of its first hit
-	of     []int            // index of each hit's state; -1: the hit cannot be decided
-	locked shardSet
+	store      *Store
+	out        []limiters.Verdict
+	slots      []slot           // one for each hit
+	states     []limiters.State // one for each hit; the state of a key is that of its first hit
+	stateIndex []int            // index of each hit's state; -1: the hit cannot be decided
+	locked     shardSet
 	// Times in µs: when the hits are decided, the store's own clock, and how much longer keys are kept than their states need.
 	now, own, keep int64
 }
@@ -31,9 +31,9 @@ func (t *take) begin(s *Store, out []limiters.Verdict) {
 	t.store, t.out = s, out
 	n := len(out)
 	if n > cap(t.slots) {
-		t.slots, t.states, t.of = make([]slot, n), make([]limiters.State, n), make([]int, n)
+		t.slots, t.states, t.stateIndex = make([]slot, n), make([]limiters.State, n), make([]int, n)
 	}
-	t.slots, t.states, t.of = t.slots[:n], t.states[:n], t.of[:n]
+	t.slots, t.states, t.stateIndex = t.slots[:n], t.states[:n], t.stateIndex[:n]
 }
 
 // done clears the take and returns it to the pool.
@@ -119,15 +119,15 @@ func (t *take) sweep() {
 func (t *take) find(i int) {
 	h, v, first := t.slots[i].hit, &t.out[i], t.firstOf(i)
 	o, s := &t.slots[first], &t.states[first]
-	*v, t.of[i] = limiters.Verdict{}, first
+	*v, t.stateIndex[i] = limiters.Verdict{}, first
 	isNew := o.position == 0
-	if (isNew || h.Limit.Grows()) && limiters.Writes(h, s, t.now) {
+	if (isNew || h.Limit.Grows()) && h.WouldCharge(s, t.now) {
 		room := t.room(o.shard, isNew)
 		if room && isNew {
 			o.position, room = t.store.insert(o.shard, o.hash, h.Key, h.Limit)
 		}
 		if !room {
-			t.of[i] = -1
+			t.stateIndex[i] = -1
 			t.refuse(s, h, v)
 		}
 	}
@@ -147,14 +147,14 @@ func (t *take) firstOf(i int) int {
 	o.first = i
 	if o.position = o.shard.find(o.hash, h.Key, h.Limit); o.position != 0 {
 		o.shard.load(o.shard.record(o.position), &t.states[i])
-		o.logs = limiters.Size(&t.states[i])
+		o.logs = t.states[i].LogBytes()
 	}
 	return i
 }
 
 func (t *take) refuse(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
-	if denial, sure := limiters.Denial(h.Limit, s, t.now, h.N); sure {
-		*v = denial
+	if checked := h.Limit.Check(s, t.now, h.N); !checked.Allowed {
+		*v = checked
 		return
 	}
 	t.store.refused.Add(1)
@@ -175,17 +175,17 @@ func (t *take) writeBack() {
 			continue
 		}
 		o.shard.save(r, s)
-		if logs := limiters.Size(s); logs != o.logs {
+		if logs := s.LogBytes(); logs != o.logs {
 			t.store.bytes.Add(int64(logs - o.logs))
 		}
-		if limiters.Fresh(s) {
+		if s.IsZero() {
 			p := o.position
 			o.position = 0
 			t.remove(o.shard, p)
 			continue
 		}
 		t.store.keepSmallest(o.shard, r, l, t.own)
-		o.shard.due(o.position, t.own+max(0, limiters.Until(l, s)-t.now)+t.keep)
+		o.shard.due(o.position, t.own+max(0, l.ResetTime(s)-t.now)+t.keep)
 	}
 }
 
