@@ -24,18 +24,19 @@ var house = []struct{ pkg, purpose, imports string }{
 	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, per-second split", "pkg/limiters"},
 	{"pkg/limiters/limiterstest", "tests any store against the core", "pkg/limiters"},
 	{"pkg/descriptors", "finds the limits of a request, without YAML", "pkg/limiters"},
-	{"pkg/descriptors/rulesfile", "reads YAML and builds rules", "pkg/descriptors pkg/limiters"},
+	{"pkg/descriptors/rulesfile", "reads YAML and builds rules", "internal/spelling pkg/descriptors pkg/limiters"},
 	{"pkg/descriptors/sources", "watches files and folders of rules", "pkg/descriptors/rulesfile"},
 	{"pkg/descriptors/sources/xds", "receives rules from a control plane", "internal/backoff pkg/descriptors/rulesfile pkg/descriptors/sources/xds/ratelimitconfigv3"},
 	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "contains the generated messages of rules by xDS", ""},
 	{"pkg/decide", "decides requests, without a protocol and without knowing the store", "pkg/descriptors pkg/limiters"},
-	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "pkg/decide pkg/descriptors pkg/limiters"},
+	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
 	{"internal/settings", "declares the settings", ""},
 	{"internal/socket", "reads and writes sockets by raw system calls", ""},
 	{"internal/admission", "sheds load before requests are decided", "internal/backoff internal/socket"},
 	{"internal/backoff", "computes the waits between attempts", ""},
 	{"internal/gctune", "tunes the garbage collector", ""},
 	{"internal/snapshot", "saves and loads the memory store's file", "pkg/limiters/memstore"},
+	{"internal/spelling", "finds the known word nearest to a misspelled one", ""},
 	{"internal/listeners", "opens the ports", ""},
 	{"internal/tlsfiles", "makes TLS configurations from PEM files", ""},
 	{"internal/tracing", "exports spans of requests and store calls", "internal/settings pkg/limiters pkg/limiters/guard"},
@@ -46,7 +47,7 @@ var house = []struct{ pkg, purpose, imports string }{
 	{"internal/redistest", "starts Redis servers for tests and the demo", "internal/certtest"},
 	{"internal/loadclient", "sends requests as fast as possible, without knowing the server", "internal/socket"},
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/gctune internal/listeners " +
-		"internal/ratelimitstats internal/settings internal/snapshot internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
+		"internal/ratelimitstats internal/settings internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
 		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/rls"},
 	{"e2e/harness", "starts Weir and Envoy as processes", ""},

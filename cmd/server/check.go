@@ -28,7 +28,7 @@ func (c *check) Validate() error {
 	return nil
 }
 
-// Run prints every fault. Its error is errSaid if there is one.
+// Run prints every fault. Its error is errReported if there is one.
 func (c *check) Run(to streams) error {
 	options := rulesfile.Options{MergeDomains: c.Merge}
 	if c.Overlay != "" {
@@ -38,7 +38,7 @@ func (c *check) Run(to streams) error {
 		}
 		if options.Overlay, err = rulesfile.ParseOverlay(files...); err != nil {
 			fmt.Fprintln(to.err, err)
-			return errSaid
+			return errReported
 		}
 	}
 	var files []rulesfile.File
@@ -52,7 +52,7 @@ func (c *check) Run(to streams) error {
 	rules, warnings, err := rulesfile.ParseWith(options, files...)
 	if err != nil {
 		fmt.Fprintln(to.err, err)
-		return errSaid
+		return errReported
 	}
 	label := "warning: "
 	if c.Strict {
@@ -62,7 +62,7 @@ func (c *check) Run(to streams) error {
 		fmt.Fprintf(to.err, "%s%v\n", label, w)
 	}
 	if c.Strict && len(warnings) > 0 {
-		return errSaid
+		return errReported
 	}
 	domains, n := rules.Counts()
 	fmt.Fprintf(to.out, "ok: rules %d, domains %d, files %d\n", n, domains, len(files))

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -22,6 +24,9 @@ func TestFirstContact(t *testing.T) {
 		{"serve --help=all", 0, []string{"xds-backoff-jitter", "OTEL_EXPORTER_OTLP_"}},
 		{"", 1, []string{"neither --config nor CONFIG_PATH is set", "try weir --config rules.yaml"}},
 		{"check", 2, []string{"weir check rules.yaml"}},
+		{"cehck", 2, []string{`unknown command "cehck": did you mean "check"?`}},
+		{"frobnicate", 2, []string{`unknown command "frobnicate": the commands are serve, check, version`}},
+		{"--config " + rules + " --redis-type=foo", 2, []string{`REDIS_TYPE: unknown value "foo": write SINGLE, CLUSTER or SENTINEL`}},
 		{"--config " + rules + " --store-timeout=15", 2, []string{`--store-timeout: "15" has no unit: write 15ms or 15s`}},
 		{"--config " + rules + " --store-timeout=soon", 2, []string{`cannot read "soon": write a duration such as 15ms`}},
 		{"--config " + rules + " --shadow-mode=perhaps", 2, []string{`cannot read "perhaps": write true or false`}},
@@ -74,7 +79,31 @@ func TestUnknownArgumentsAsRatelimitAreWarnedOf(t *testing.T) {
 func TestVariablesWithoutAUnitNameTheRemedy(t *testing.T) {
 	t.Setenv("STORE_TIMEOUT", "15")
 	code, said := ran("--config=" + rulesFile(t))
-	if code != 2 || !strings.Contains(said, "write 15ms") || !strings.Contains(said, "STORE_TIMEOUT") && !strings.Contains(said, "store-timeout") {
-		t.Errorf("exit code %d, want 2; said %s", code, said)
+	if want := `weir: STORE_TIMEOUT: "15" has no unit: write 15ms or 15s` + "\n"; code != 2 || !strings.HasPrefix(said, want) {
+		t.Errorf("exit code %d, want 2; printed %s, want %s", code, said, want)
+	}
+}
+
+// With LOG_FORMAT=json every line of a failed start is JSON, and the last one has the error.
+func TestFatalErrorIsLoggedAsJSON(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	write(t, bad, "domain: ''\n")
+	for _, args := range [][]string{{}, {"--config=" + bad}, {"--config=" + rulesFile(t), "--host=256.0.0.1"}} {
+		code, printed := ran(append(args, "--log-format=JSON")...)
+		if code != 1 {
+			t.Errorf("%s: exit code %d, want 1", args, code)
+		}
+		var last struct {
+			Level, Error string
+			Message      string `json:"@message"`
+		}
+		for line := range strings.Lines(printed) {
+			if err := json.Unmarshal([]byte(line), &last); err != nil {
+				t.Errorf("%s: %v in the line %s", args, err, line)
+			}
+		}
+		if last.Level != "error" || last.Message != "exiting" || last.Error == "" {
+			t.Errorf("%s: want the error in the last line: %s", args, printed)
+		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/internal/spelling"
 )
 
 func main() {
@@ -41,8 +44,8 @@ type commands struct {
 // streams are the outputs of a command.
 type streams struct{ out, err io.Writer }
 
-// errSaid ends a command that has printed its errors.
-var errSaid = errors.New("said")
+// errReported ends a command that has printed or logged its error.
+var errReported = errors.New("reported")
 
 // run runs a command and returns its exit code: 0, 1 if it failed, or 2 if its arguments are invalid. program is the name
 // that it was started under.
@@ -69,17 +72,20 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 	if asRatelimit {
 		args = dropUnknown(parser, args, stderr)
 	}
+	if err := unknownCommand(parser, args); err != nil && !asRatelimit {
+		fmt.Fprintln(stderr, "weir:", err)
+		return 2
+	}
 	command, err := parser.Parse(args)
 	if exited >= 0 {
 		return exited
 	}
 	if err != nil {
-		text := strings.TrimPrefix(err.Error(), "serve: ") // kong puts the name of the command before the error of Validate
-		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, weir serve --help the settings\n", text)
+		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, weir serve --help the settings\n", argumentFault(err))
 		return 2
 	}
 	switch err := command.Run(); {
-	case errors.Is(err, errSaid):
+	case errors.Is(err, errReported):
 		return 1
 	case err != nil:
 		fmt.Fprintln(stderr, "weir:", err)
@@ -98,6 +104,34 @@ func newParser(cli *commands, options ...kong.Option) (*kong.Kong, error) {
 		kong.KindMapper(reflect.Bool, boolean{}),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(decodeDuration)),
 	}, options...)...)
+}
+
+// fromVariable matches kong's error for the value of a variable. kong names the flag, which the user has not written.
+var fromVariable = regexp.MustCompile(`(?s)^--[a-z0-9-]+: (.*) \(from envar ([A-Z0-9_]+)=".*"\)$`)
+
+// argumentFault returns the text of an error of kong, with the name of the flag or variable that the user has set.
+func argumentFault(err error) string {
+	text := strings.TrimPrefix(err.Error(), "serve: ") // kong puts the name of the command before the error of Validate
+	return fromVariable.ReplaceAllString(text, "$2: $1")
+}
+
+// unknownCommand returns an error if the first argument is neither a flag nor a command. It names the nearest command, or
+// all of them.
+func unknownCommand(parser *kong.Kong, args []string) error {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return nil
+	}
+	var names []string
+	for _, command := range parser.Model.Children {
+		names = append(names, command.Name)
+	}
+	if slices.Contains(names, args[0]) {
+		return nil
+	}
+	if nearest := spelling.Nearest(args[0], names); nearest != "" {
+		return fmt.Errorf("unknown command %q: did you mean %q?", args[0], nearest)
+	}
+	return fmt.Errorf("unknown command %q: the commands are %s", args[0], strings.Join(names, ", "))
 }
 
 // dropUnknown returns args without the flags that Weir does not have, and warns of each: envoyproxy/ratelimit ignores all

@@ -16,7 +16,8 @@ type serve struct {
 	settings.Serve `embed:""`
 }
 
-// Run serves until a signal or the end of ctx.
+// Run serves until a signal or the end of ctx. With LOG_FORMAT=json the last line of a failed start or run is JSON too. With
+// text it is returned, because a terminal shows the lines of an error better than a log line does.
 func (s *serve) Run(ctx context.Context, to streams) error {
 	level, err := s.Level()
 	if err != nil {
@@ -24,6 +25,15 @@ func (s *serve) Run(ctx context.Context, to streams) error {
 	}
 	log := telemetry.NewLog(to.err, level, s.LogFormat)
 	defer func() { _ = log.Sync() }()
+	err = s.serve(ctx, log)
+	if err != nil && s.LogFormat == "json" {
+		log.Error("exiting", zap.Error(err))
+		return errReported
+	}
+	return err
+}
+
+func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 	if err := s.logIneffective(log); err != nil {
 		return err
 	}

@@ -23,8 +23,7 @@ func (p *Process) complete(f *faults) {
 	if _, err := p.Level(); err != nil {
 		f.add("LOG_LEVEL", "%w", err)
 	}
-	p.LogFormat = strings.ToLower(p.LogFormat)
-	f.oneOf("LOG_FORMAT", p.LogFormat, "text", "json")
+	f.oneOf("LOG_FORMAT", &p.LogFormat, "text", "json")
 	positive(f, "STOP_TIMEOUT", int64(p.StopTimeout))
 	if p.DrainDelay < 0 {
 		f.add("DRAIN_DELAY", "must be at least 0")

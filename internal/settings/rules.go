@@ -28,7 +28,7 @@ const (
 
 func (r *Rules) complete(f *faults) {
 	orDefault(&r.ConfigType, FromFiles)
-	f.oneOf("CONFIG_TYPE", r.ConfigType, FromFiles, FromXDS)
+	f.oneOf("CONFIG_TYPE", &r.ConfigType, FromFiles, FromXDS)
 }
 
 // Path returns the file or folder of rules.

@@ -82,11 +82,15 @@ func (f *faults) add(variable, format string, args ...any) {
 	*f = append(*f, fmt.Errorf("%s: "+format, append([]any{variable}, args...)...))
 }
 
-// oneOf adds a fault if the value is not allowed.
-func (f *faults) oneOf(variable, value string, allowed ...string) {
-	if !slices.Contains(allowed, value) {
-		f.add(variable, "unknown value %q: write one of %q", value, allowed)
+// oneOf replaces a value by the allowed value that differs at most in upper and lower case. It adds a fault if there is none.
+func (f *faults) oneOf(variable string, value *string, allowed ...string) {
+	i := slices.IndexFunc(allowed, func(a string) bool { return strings.EqualFold(a, *value) })
+	if i < 0 {
+		last := len(allowed) - 1
+		f.add(variable, "unknown value %q: write %s or %s", *value, strings.Join(allowed[:last], ", "), allowed[last])
+		return
 	}
+	*value = allowed[i]
 }
 
 // oneOfBoth adds a fault if a variable and the file that replaces it are both set.

@@ -25,10 +25,9 @@ type Stats struct {
 }
 
 func (s *Stats) complete(f *faults) {
-	s.StatsdProtocol = strings.ToLower(s.StatsdProtocol)
 	orDefault(&s.StatsdProtocol, "tcp")
 	orDefault(&s.PrometheusPath, "/metrics")
-	f.oneOf("STATSD_PROTOCOL", s.StatsdProtocol, "tcp", "udp")
+	f.oneOf("STATSD_PROTOCOL", &s.StatsdProtocol, "tcp", "udp")
 	positive(f, "STATS_FLUSH_INTERVAL", int64(s.FlushInterval))
 	if s.UseStatsd && s.UseDogStatsd && !s.DisableStats {
 		f.add("USE_STATSD", "unable to use more than one stats sink at the same time: remove it or USE_DOG_STATSD")

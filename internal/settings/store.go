@@ -56,8 +56,8 @@ const (
 const minSecret = 16
 
 func (s *Store) complete(f *faults) {
-	s.BackendType, s.RedisSocketType = strings.ToLower(s.BackendType), strings.ToLower(s.RedisSocketType)
-	s.RedisType = strings.ToUpper(s.RedisType)
+	given := s.BackendType
+	s.BackendType = strings.ToLower(given)
 	orDefault(&s.RedisType, "SINGLE")
 	if s.BackendType == "" {
 		s.BackendType = Memory
@@ -73,10 +73,12 @@ func (s *Store) complete(f *faults) {
 	case "memcache":
 		f.add("BACKEND_TYPE", "memcache is not supported: write redis, or memory for a single replica")
 	default:
-		f.add("BACKEND_TYPE", "unknown store %q: write memory or redis", s.BackendType)
+		f.add("BACKEND_TYPE", "unknown store %q: write memory or redis", given)
 	}
-	f.oneOf("REDIS_TYPE", s.RedisType, "SINGLE", "CLUSTER", "SENTINEL")
-	f.oneOf("REDIS_SOCKET_TYPE", s.RedisSocketType, "", "tcp", "unix")
+	f.oneOf("REDIS_TYPE", &s.RedisType, "SINGLE", "CLUSTER", "SENTINEL")
+	if s.RedisSocketType != "" {
+		f.oneOf("REDIS_SOCKET_TYPE", &s.RedisSocketType, "tcp", "unix")
+	}
 	if s.RedisTLS && (s.RedisCert == "") != (s.RedisKey == "") {
 		f.add("REDIS_TLS_CLIENT_CERT", "set both REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY, or neither")
 	}
@@ -123,10 +125,11 @@ type PerSecond struct {
 }
 
 func (p *PerSecond) complete(f *faults, store *Store) {
-	p.Type, p.SocketType = strings.ToUpper(p.Type), strings.ToLower(p.SocketType)
 	orDefault(&p.Type, "SINGLE")
-	f.oneOf("REDIS_PERSECOND_TYPE", p.Type, "SINGLE", "CLUSTER", "SENTINEL")
-	f.oneOf("REDIS_PERSECOND_SOCKET_TYPE", p.SocketType, "", "tcp", "unix")
+	f.oneOf("REDIS_PERSECOND_TYPE", &p.Type, "SINGLE", "CLUSTER", "SENTINEL")
+	if p.SocketType != "" {
+		f.oneOf("REDIS_PERSECOND_SOCKET_TYPE", &p.SocketType, "tcp", "unix")
+	}
 	f.oneOfBoth("REDIS_PERSECOND_AUTH", p.Auth, p.AuthFile)
 	f.oneOfBoth("REDIS_PERSECOND_SENTINEL_AUTH", p.SentinelAuth, p.SentinelFile)
 	positive(f, "REDIS_PERSECOND_POOL_SIZE", p.PoolSize)

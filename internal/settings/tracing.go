@@ -14,7 +14,7 @@ type Tracing struct {
 
 func (t *Tracing) complete(f *faults) {
 	orDefault(&t.TracingExporterProtocol, "http")
-	f.oneOf("TRACING_EXPORTER_PROTOCOL", t.TracingExporterProtocol, "http", "grpc")
+	f.oneOf("TRACING_EXPORTER_PROTOCOL", &t.TracingExporterProtocol, "http", "grpc")
 	if math.IsNaN(t.TracingSamplingRate) {
 		f.add("TRACING_SAMPLING_RATE", "write a number from 0 to 1")
 	}

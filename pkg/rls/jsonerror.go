@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/weir-rls/weir/internal/spelling"
 )
 
 // explainJSON returns the fault of a body that protojson rejected with cause. It looks for a syntax error, an unknown field
@@ -134,15 +136,11 @@ func unknownField(path, name string, fields protoreflect.FieldDescriptors) error
 	if inner := strings.TrimSuffix(strings.TrimSuffix(path, name), "."); inner != "" {
 		at = inner + ": "
 	}
-	nearest, distance := "", 3 // more typing errors than two are another word
+	var spellings []string
 	for i := range fields.Len() {
-		for _, known := range []string{fields.Get(i).TextName(), fields.Get(i).JSONName()} {
-			if d := editDistance(name, known); d < distance {
-				nearest, distance = known, d
-			}
-		}
+		spellings = append(spellings, fields.Get(i).JSONName(), fields.Get(i).TextName())
 	}
-	if nearest != "" {
+	if nearest := spelling.Nearest(name, spellings); nearest != "" {
 		return fmt.Errorf("%sunknown field %s, did you mean %q?", at, quoted(name), nearest)
 	}
 	known := make([]string, fields.Len())
@@ -162,27 +160,4 @@ func shorten(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:maxQuoted], "") + "..."
-}
-
-// editDistance returns the number of bytes to insert, delete or replace to turn a into b. It only compares the first
-// maxQuoted bytes.
-func editDistance(a, b string) int {
-	a, b = a[:min(len(a), maxQuoted)], b[:min(len(b), maxQuoted)]
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

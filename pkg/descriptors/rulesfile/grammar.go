@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-rls/weir/internal/spelling"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -122,7 +123,7 @@ func (r *reader) unknown(key *yaml.Node, in *section) {
 		remedy, found = spaceRemedy, true
 	}
 	for _, other := range sections {
-		if best := closest(key.Value, other.names()); !found && !in.strict && best != "" {
+		if best := spelling.Nearest(key.Value, other.names()); !found && !in.strict && best != "" {
 			remedy, found = "did you mean '"+best+"'? It belongs in "+other.name, true
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/spelling"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
@@ -37,59 +38,11 @@ func suggest(word string, words []string) string {
 }
 
 func nearest(word string, words []string) (advice string, found bool) {
-	if best := closest(word, words); best != "" {
+	if best := spelling.Nearest(word, words); best != "" {
 		return fmt.Sprintf("did you mean '%s'?", best), true
 	}
 	advice, found = synonyms[strings.ReplaceAll(strings.ToLower(word), "-", "_")]
 	return advice, found
-}
-
-// closest returns the word that word is probably a misspelling of, "" if there is none.
-func closest(word string, words []string) string {
-	const maxWord = 40 // longer than any word of the grammar
-	if len(word) > maxWord {
-		return ""
-	}
-	best, least := "", 3
-	for _, w := range words {
-		d := distance(plain(word), plain(w))
-		// In a short word, one other letter already makes another word.
-		if d < least && 3*d <= len(w) {
-			best, least = w, d
-		}
-	}
-	return best
-}
-
-// plain drops what people spell differently: rateLimit, rate-limit, RATE_LIMIT.
-func plain(word string) string {
-	return strings.NewReplacer("_", "", "-", "", " ", "").Replace(strings.ToLower(word))
-}
-
-// distance returns the number of insertions, deletions, substitutions and swaps of neighbours that turn a into b.
-func distance(a, b string) int {
-	d := make([][]int, len(a)+1)
-	for i := range d {
-		d[i] = make([]int, len(b)+1)
-		d[i][0] = i
-	}
-	for j := range d[0] {
-		d[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			d[i][j] = min(d[i-1][j], d[i][j-1]) + 1
-			if a[i-1] == b[j-1] {
-				d[i][j] = min(d[i][j], d[i-1][j-1])
-			} else {
-				d[i][j] = min(d[i][j], d[i-1][j-1]+1)
-			}
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
-			}
-		}
-	}
-	return d[len(a)][len(b)]
 }
 
 var (
@@ -114,7 +67,7 @@ func suggestUnit(word string) string {
 		unit = strings.TrimSuffix(word, "s")
 	}
 	if !slices.Contains(descriptors.UnitNames(), unit) {
-		unit = closest(word, descriptors.UnitNames())
+		unit = spelling.Nearest(word, descriptors.UnitNames())
 	}
 	switch {
 	case unit == "":
