@@ -7,31 +7,60 @@ import (
 	"testing"
 )
 
-// Each row of docs/failure-modes.md, except the measured ones, names tests, and these tests exist.
+// Each failure of docs/failure-modes.md has one row in its section Tests, each row there belongs to a failure, and the tests
+// that it names exist.
 func TestFailureModesNameExistingTests(t *testing.T) {
 	b, err := os.ReadFile("docs/failure-modes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, _, _ := strings.Cut(string(b), "## Measured")
-	declared, rows := declaredTests(t), 0
+	text, _, measured := strings.Cut(string(b), "\n## Measured\n")
+	failures, tests, found := strings.Cut(text, "\n## Tests\n")
+	if !measured || !found {
+		t.Fatal("no sections Tests and Measured, in this order")
+	}
+	declared, named := declaredTests(t), rowsByFailure(t, tests)
 	test := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)\\w+)`")
-	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "| what fails |") || strings.HasPrefix(line, "|---") {
-			continue
+	for failure, row := range named {
+		names := test.FindAllStringSubmatch(row, -1)
+		if len(names) == 0 {
+			t.Errorf("no test of %q", failure)
 		}
-		rows++
-		named := test.FindAllStringSubmatch(line, -1)
-		if len(named) == 0 {
-			t.Errorf("no test holds: %s", line)
-		}
-		for _, name := range named {
+		for _, name := range names {
 			if !declared[name[1]] {
 				t.Errorf("the failure modes name %s, which does not exist", name[1])
 			}
 		}
 	}
-	if rows < 30 {
-		t.Errorf("%d rows: this test has gone blind", rows)
+	rows := rowsByFailure(t, failures)
+	if len(rows) < 50 {
+		t.Errorf("%d failures: this test checks too little", len(rows))
 	}
+	for failure := range rows {
+		if named[failure] == "" {
+			t.Errorf("the section Tests has no row for %q", failure)
+		}
+		delete(named, failure)
+	}
+	for failure := range named {
+		t.Errorf("the section Tests has a row for %q, which is not a failure of this page", failure)
+	}
+}
+
+// rowsByFailure returns the rows of all tables by their first column, without the header rows.
+func rowsByFailure(t *testing.T, text string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for line := range strings.Lines(text) {
+		cells := strings.SplitN(line, "|", 3)
+		if len(cells) < 3 || cells[0] != "" || strings.HasPrefix(line, "|---") || strings.HasPrefix(line, "| failure |") {
+			continue
+		}
+		failure := strings.TrimSpace(cells[1])
+		if all[failure] != "" {
+			t.Errorf("two rows for %q", failure)
+		}
+		all[failure] = cells[2]
+	}
+	return all
 }
