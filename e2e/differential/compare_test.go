@@ -20,7 +20,7 @@ const (
 )
 
 // minLateness is the least tolerance for the wait of a cached denial. Weir's deny cache reports a wait that is too long by the
-// duration of the call that was denied, so the tolerance grows with the slowest call of the run. Rounded to seconds, such a wait
+// duration of the call that was denied, so the tolerance grows with the slowest recent call. Rounded to seconds, such a wait
 // differs if a second has just begun.
 const minLateness = 50 * time.Millisecond
 
@@ -40,7 +40,8 @@ type comparison struct {
 	past                               map[string][]string // earlier requests by counter, for the report of a difference
 	asked, turned, excepted, different int
 	used                               map[string]int // uses of each exception
-	slowest                            time.Duration  // the longest call so far
+	slowest                            time.Duration  // the longest recent call
+	slowUntil                          time.Time      // slowest counts until then
 	overs, errors, limited             int
 }
 
@@ -68,7 +69,10 @@ func (c *comparison) ask(ctx context.Context, r *request) pair {
 	p.theirs = c.theirs.ask(ctx, r)
 	p.ours = <-ours
 	p.to = time.Now()
-	c.slowest = max(c.slowest, p.to.Sub(p.from))
+	if took := p.to.Sub(p.from); took > c.slowest || p.to.After(c.slowUntil) {
+		// The deny cache remembers a denial for one second, and its renewals.
+		c.slowest, c.slowUntil = took, p.to.Add(3*time.Second)
+	}
 	return p
 }
 
@@ -289,7 +293,8 @@ func (c *comparison) sum(t *testing.T) {
 		t.Errorf("too many were discarded: at most %.0f %% may be because a window turned, %.0f %% by exceptions",
 			100*mostDiscarded, 100*mostExcepted)
 	}
-	if 3*c.limited < c.asked || 20*c.overs < c.asked && !c.settings.neverOver {
+	compared := c.asked - c.turned // a slow machine discards many requests
+	if 3*c.limited < compared || 20*c.overs < compared && !c.settings.neverOver {
 		t.Errorf("%d requests, but %d were under a limit and %d over one: the generator misses the rules",
 			c.asked, c.limited, c.overs)
 	}
