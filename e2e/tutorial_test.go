@@ -14,9 +14,9 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-// TestTutorialCommandsPrintShownOutput does what docs/tutorial.md says: it saves the files, starts the three processes and runs each command, on ports
-// of its own. A block of text is the expected output of the commands before it. A command runs again until it prints that: a
-// window may end in between, and a reload takes its time.
+// The test follows docs/tutorial.md: it saves the files, starts the three processes and runs each command, on ports of its own.
+// A block of text is the expected output of the commands before it. A command runs again until its output is the expected one,
+// because a window may end between two commands and a reload takes some time.
 func TestTutorialCommandsPrintShownOutput(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/tutorial.md")

@@ -36,7 +36,7 @@ func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 			slow = append(slow, conn)
 			_ = conn.SetWriteDeadline(time.Now().Add(10 * time.Second))
 			if _, err := conn.Write(say); err != nil {
-				t.Logf("not all was taken: %v", err) // Weir closed the connection
+				t.Logf("the write was cut short: %v", err) // Weir closed the connection
 			}
 		}
 	}
@@ -45,6 +45,7 @@ func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 		if v, err := c.ask(t.Context(), counter{"first", n}); v != allowed {
 			t.Fatalf("while others were slow: %v, %v", v, err)
 		}
+		// An answer takes about a millisecond; a request that waits for a slow client takes 10 s.
 		if took := time.Since(begin); took > 5*time.Second {
 			t.Errorf("an answer took %v while others were slow", took)
 		}
@@ -53,20 +54,22 @@ func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A connection has a few goroutines, and each of its 128 requests has one.
+	// Each of a connection's 128 concurrent requests has a goroutine, and the connection a few: fewer than 140. 256 MiB is 1 MiB
+	// for each connection.
 	if grown := during.resident - before.resident; grown > 256<<20 || during.goroutines > before.goroutines+len(slow)*140 {
-		t.Errorf("from %+v to %+v for %d connections", before, during, len(slow))
+		t.Errorf("Weir grew from %+v to %+v for %d connections", before, during, len(slow))
 	}
 	for _, conn := range slow {
 		_ = conn.Close()
 	}
-	until(t, "their connections are gone", func() bool {
+	// Ten goroutines and files may belong to the test's own connections and to the runtime.
+	until(t, "the slow connections have ended", func() bool {
 		after, err := sizeOf(t.Context(), w)
 		return err == nil && after.goroutines <= before.goroutines+10 && after.files <= before.files+10
 	})
 }
 
-// wholeRequests returns the bytes of a client that sends n requests and reads no answer.
+// wholeRequests returns the bytes of a client that sends as many requests as times and reads no answer.
 func wholeRequests(t *testing.T, times int) []byte {
 	t.Helper()
 	var said, block bytes.Buffer

@@ -45,7 +45,7 @@ func TestEnvoyAppliesFailureModeWhileWeirIsDown(t *testing.T) {
 			w = launchWeir(t, o)
 			t.Cleanup(func() { _, _ = w.Stop() })
 			ready := time.Now()
-			limited := until(t, "limits are told again", func() bool { return e.ask(t.Context(), "last", "first").limit })
+			limited := until(t, "Envoy shows limits again", func() bool { return e.ask(t.Context(), "last", "first").limit })
 			sleep(t, either(200*time.Millisecond, 3*time.Second))
 			pages := seen()
 
@@ -60,19 +60,19 @@ func TestEnvoyAppliesFailureModeWhileWeirIsDown(t *testing.T) {
 				case p.end.Before(killed) && (p.status != 200 || !p.limit):
 					t.Fatalf("before Weir was killed: %+v", p)
 				case !p.limit && strconv.Itoa(p.status) != want:
-					t.Fatalf("while Weir was away: %+v, want %s", p, want)
+					t.Fatalf("while Weir was down: %+v, want %s", p, want)
 				case p.begin.After(limited.Add(time.Second)) && !p.limit && *full:
-					t.Errorf("a second after limits were told again: %+v", p)
+					t.Errorf("a second after Envoy showed limits again: %+v", p)
 				case !p.limit:
 					errs++
 				}
 			}
 			if errs == 0 {
-				t.Error("nobody saw that Weir was away: this test shows nothing")
+				t.Error("no request was answered while Weir was down, so the outage was not tested")
 			}
-			t.Logf("away for %v, ready after %v, limits told again %v after that; %d of %d pages were without",
+			t.Logf("down for %v, ready after %v, limits shown %v after that; %d of %d responses had no limit",
 				back.Sub(killed), ready.Sub(back), limited.Sub(ready), errs, len(pages))
-			tell(row{
+			record(row{
 				fault:  fmt.Sprintf("Weir killed behind Envoy, failure_mode_deny %v", deny),
 				saw:    fmt.Sprintf("%d of %d requests were answered %s", errs, len(pages), want),
 				outage: limited.Sub(killed),
@@ -81,22 +81,23 @@ func TestEnvoyAppliesFailureModeWhileWeirIsDown(t *testing.T) {
 	}
 }
 
-// Envoy's timeout is shorter than Weir's: its user waits for Envoy's timeout. Hits that Envoy gave up on are not charged when
-// Redis continues.
+// If Envoy's timeout is shorter than Weir's, a user waits for Envoy's timeout only. Hits that Envoy gave up on are not charged
+// when Redis continues.
 func TestEnvoyTimeoutChargesNothing(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	w := startWeir(t, strings.Replace(rules(many), domain, "weir", 1), append(onRedis(redis.Addr), "STORE_TIMEOUT=30s")...)
 	const timeout = 300 * time.Millisecond
 	e := startEnvoy(t, w, false, timeout)
-	until(t, "a limit is told", func() bool { return e.ask(t.Context(), userName(0), "first").limit })
+	until(t, "Envoy shows a limit", func() bool { return e.ask(t.Context(), userName(0), "first").limit })
 	signal(t, redis, syscall.SIGSTOP)
 	t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
 	for n := range 5 {
 		v := e.ask(t.Context(), userName(1+n), "first")
 		if v.err != nil || v.status != 200 || v.limit {
-			t.Errorf("while Redis stood still: %+v, want 200 without a limit", v)
+			t.Errorf("while Redis was frozen: %+v, want 200 without a limit", v)
 		}
+		// Far above Envoy's timeout of 300 ms, and far below Weir's of 30 s.
 		if took := v.end.Sub(v.begin); took > 10*time.Second {
 			t.Errorf("an answer took %v", took)
 		}
@@ -104,10 +105,10 @@ func TestEnvoyTimeoutChargesNothing(t *testing.T) {
 	// Weir received the request after Envoy began to wait, so its deadline is later.
 	sleep(t, timeout)
 	signal(t, redis, syscall.SIGCONT)
-	until(t, "a limit is told again", func() bool { return e.ask(t.Context(), userName(99), "first").limit })
-	for c, n := range held(t, redis.Addr) {
-		if c.user > 0 && c.user < 99 {
-			t.Errorf("%v: charged %d times, and Envoy had let it pass without", c, n)
+	until(t, "Envoy shows a limit again", func() bool { return e.ask(t.Context(), userName(99), "first").limit })
+	for c, n := range storedCounts(t, redis.Addr) {
+		if c.user > 0 && c.user < 99 { // users 1 to 5 of the freeze; 0 and 99 were charged before and after
+			t.Errorf("%v: charged %d times, although Envoy had given up on it", c, n)
 		}
 	}
 }
@@ -142,7 +143,7 @@ func startEnvoy(t *testing.T, w *harness.Weir, deny bool, timeout time.Duration)
 	return &envoy{e}
 }
 
-// A visit is the response to a user. limit reports whether Weir was asked.
+// A visit is the response to a user. limit reports whether it carries the limit, so whether Weir decided.
 type visit struct {
 	begin, end time.Time
 	status     int

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A client asks one server. Its timeout is far longer than Envoy's, so that the latency of the server is measured.
+// A client sends requests to one server. Its timeout is far longer than Envoy's, so that the latency of the server is measured.
 type client struct {
 	conns   []ratelimitv3.RateLimitServiceClient
 	closers []*grpc.ClientConn
@@ -100,28 +100,28 @@ func (c *client) ask(ctx context.Context, what counter) (verdict, error) {
 // An answer is the outcome of a request.
 type answer struct {
 	counter
-	due, end time.Time // when it was due, and when it was answered
+	due, end time.Time // when the request was due, and when its answer arrived
 	verdict  verdict
 	code     codes.Code
 }
 
 func (a *answer) took() time.Duration { return a.end.Sub(a.due) }
 
-// answers are the answers to a load, in no order.
+// answers holds the answers to a load, in no order.
 type answers []answer
 
 // A load sends requests at a rate, whether or not they are answered.
 type load struct {
 	clients []*client           // in turn
 	rate    int                 // per second, of all clients
-	most    int                 // concurrent requests; beyond it a request is counted and not sent
+	most    int                 // concurrent requests, 4096 if 0; beyond it a request is counted and not sent
 	pick    func(n int) counter // the counter of request n
 	forget  bool                // count the answers and do not keep them
 
 	unsent  atomic.Int64
 	mu      sync.Mutex
-	parts   []answers // of equal size: a growing slice would be copied under the lock
-	counted [failed + 1]int
+	parts   []answers       // of equal size: a growing slice would be copied under the lock
+	counted [failed + 1]int // answers by verdict
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
@@ -158,13 +158,13 @@ func (l *load) keep(a answer) {
 func (l *load) run(ctx context.Context) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	under := make(chan struct{}, l.most)
+	inFlight := make(chan struct{}, l.most)
 	every := time.Second / time.Duration(l.rate)
 	due := time.Now()
 	for n := 0; ; {
 		for ; !due.After(time.Now()); due = due.Add(every) {
 			select {
-			case under <- struct{}{}:
+			case inFlight <- struct{}{}:
 			default:
 				l.unsent.Add(1)
 				continue
@@ -174,7 +174,7 @@ func (l *load) run(ctx context.Context) {
 			l.running.Go(func() {
 				v, err := c.ask(context.Background(), what)
 				a := answer{counter: what, due: at, end: time.Now(), verdict: v, code: status.Code(err)}
-				<-under
+				<-inFlight
 				l.mu.Lock()
 				l.counted[v]++
 				if !l.forget {
@@ -202,8 +202,8 @@ func (l *load) answered() int {
 	return n
 }
 
-// that returns the answers for which f is true.
-func (all answers) that(f func(a *answer) bool) answers {
+// filter returns the answers for which f is true.
+func (all answers) filter(f func(a *answer) bool) answers {
 	var some answers
 	for i := range all {
 		if f(&all[i]) {
@@ -213,17 +213,18 @@ func (all answers) that(f func(a *answer) bool) answers {
 	return some
 }
 
-// between returns the answers to requests that were due in that time.
+// between returns the answers to requests that were due at from or later, and before to.
 func (all answers) between(from, to time.Time) answers {
-	return all.that(func(a *answer) bool { return !a.due.Before(from) && a.due.Before(to) })
+	return all.filter(func(a *answer) bool { return !a.due.Before(from) && a.due.Before(to) })
 }
 
-func (all answers) of(v verdict) answers {
-	return all.that(func(a *answer) bool { return a.verdict == v })
+// withVerdict returns the answers with the verdict v.
+func (all answers) withVerdict(v verdict) answers {
+	return all.filter(func(a *answer) bool { return a.verdict == v })
 }
 
-// by counts answers by counter.
-func (all answers) by() map[counter]int {
+// byCounter counts answers by counter.
+func (all answers) byCounter() map[counter]int {
 	n := map[counter]int{}
 	for i := range all {
 		n[all[i].counter]++
@@ -231,8 +232,8 @@ func (all answers) by() map[counter]int {
 	return n
 }
 
-// within returns the latency that the fraction q of all answers did not exceed.
-func (all answers) within(q float64) time.Duration {
+// quantile returns the latency that the fraction q of all answers did not exceed.
+func (all answers) quantile(q float64) time.Duration {
 	if len(all) == 0 {
 		return 0
 	}
@@ -244,9 +245,9 @@ func (all answers) within(q float64) time.Duration {
 	return took[min(int(q*float64(len(took))), len(took)-1)]
 }
 
-// failing returns how long after a time more than that fraction of the due requests failed. On a busy machine, single answers
-// are late at any time.
-func (all answers) failing(from time.Time, part float64) (d time.Duration) {
+// failingFor returns how long after from the requests still failed: until the end of the last slice of time in which more than
+// the fraction part of the due requests failed. A busy machine delays single answers at any time, so part is not 0.
+func (all answers) failingFor(from time.Time, part float64) (d time.Duration) {
 	slice := either(500*time.Millisecond, 100*time.Millisecond)
 	var failures, n []int
 	for i := range all {

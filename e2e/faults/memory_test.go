@@ -46,9 +46,9 @@ func TestSnapshotRestoresCountersAfterKill(t *testing.T) {
 			t.Cleanup(func() { _, _ = again.Stop() })
 
 			// Acknowledged and not saved. A save visits one key after another, so it takes a while until the file exists.
-			lost := before.of(allowed).that(func(a *answer) bool { return a.end.After(saved.Add(-500 * time.Millisecond)) }).by()
+			lost := before.withVerdict(allowed).filter(func(a *answer) bool { return a.end.After(saved.Add(-500 * time.Millisecond)) }).byCounter()
 			all := spend(t, []*client{dial(t, again.GRPC)}, before)
-			admitted, over := all.of(allowed).by(), 0
+			admitted, over := all.withVerdict(allowed).byCounter(), 0
 			for counter, n := range admitted {
 				if n > outageLimit+lost[counter] {
 					t.Errorf("%v: %d were admitted, of %d, and %d were not saved", counter, n, outageLimit, lost[counter])
@@ -56,11 +56,11 @@ func TestSnapshotRestoresCountersAfterKill(t *testing.T) {
 				over += max(0, n-outageLimit)
 			}
 			if over == 0 && !c.snapshots {
-				t.Error("nothing was admitted over the limit: this test shows nothing")
+				t.Error("no request above a limit was admitted, so the loss of the counters was not tested")
 			}
-			tell(row{
+			record(row{
 				fault: "Weir on memory killed and restarted: " + c.name, rate: 400, of: before, while: before,
-				lost: fmt.Sprintf("%d of %d", over, len(before.of(allowed))), over: fmt.Sprint(over),
+				lost: fmt.Sprintf("%d of %d", over, len(before.withVerdict(allowed))), over: fmt.Sprint(over),
 			})
 		})
 	}

@@ -27,35 +27,35 @@ func TestFaultyNetworkNeverOverAdmits(t *testing.T) {
 	for i := range 3 {
 		wires = append(wires, newWire(t, redis.Addr))
 		faults = append(faults, newFaultyNetwork(uint64(i)))
-		l.clients = append(l.clients, dial(t, startWeir(t, rules(limit), patiently(onRedis(wires[i].addr)...)...).GRPC))
+		l.clients = append(l.clients, dial(t, startWeir(t, rules(limit), withLongTimeout(onRedis(wires[i].addr)...)...).GRPC))
 	}
 	l.start(t)
 	for i, f := range faults {
-		wires[i].suffer(f)
+		wires[i].setFaults(f)
 	}
 	sleep(t, either(3*time.Second, 30*time.Second))
-	befell := map[string]int{}
-	until(t, "each network has done all it can", func() bool {
-		clear(befell)
+	disturbances := map[string]int{}
+	until(t, "each network has delayed, cut and halved traffic", func() bool {
+		clear(disturbances)
 		least := math.MaxInt
 		for _, f := range faults {
 			for what, n := range f.counts() {
-				befell[what] += n
+				disturbances[what] += n
 				least = min(least, n)
 			}
 		}
 		return least > 0
 	})
 	for _, w := range wires {
-		w.suffer(nil)
+		w.setFaults(nil)
 	}
-	suffered := l.end()
-	all := spend(t, l.clients, suffered)
+	disturbed := l.end()
+	all := spend(t, l.clients, disturbed)
 
 	// Denied hits count in a window, so its counter may be higher. The counters of the other actions are the admitted hits, plus
 	// at most the failed ones.
-	admitted, unknown, over := all.of(allowed).by(), all.of(failed).by(), 0
-	for c := range all.by() {
+	admitted, unknown, over := all.withVerdict(allowed).byCounter(), all.withVerdict(failed).byCounter(), 0
+	for c := range all.byCounter() {
 		if n := admitted[c]; n > limit {
 			t.Errorf("%v: %d were admitted, of %d", c, n, limit)
 			over += n - limit
@@ -64,10 +64,10 @@ func TestFaultyNetworkNeverOverAdmits(t *testing.T) {
 			t.Errorf("%v: %d were admitted and %d failed, and then it was denied at a limit of %d", c, admitted[c], unknown[c], limit)
 		}
 	}
-	t.Logf("%v; %d answers, of which %d failed", befell, len(suffered), len(suffered.of(failed)))
-	tell(row{
+	t.Logf("%v; %d answers, of which %d failed", disturbances, len(disturbed), len(disturbed.withVerdict(failed)))
+	record(row{
 		fault: fmt.Sprintf("3 replicas, all algorithms, a network that delays (%.0f %%), cuts (%.1f %%) and halves (%.1f %%) what passes",
 			100*faults[0].delays, 100*faults[0].cuts, 100*faults[0].halves),
-		rate: l.rate, of: suffered, while: suffered, lost: "0", over: fmt.Sprint(over),
+		rate: l.rate, of: disturbed, while: disturbed, lost: "0", over: fmt.Sprint(over),
 	})
 }

@@ -14,20 +14,29 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// An outage is a store that fails under load, and its recovery.
+// An outage describes a store that fails under load and then recovers.
 type outage struct {
-	name  string
+	name  string // the row of the page
 	weirs []*harness.Weir
-	fail  func()                 // ends the master
-	held  func() map[counter]int // the counts of its successor, before it serves
-	back  func() time.Time       // returns when there is a master again
-	lag   func()                 // if not nil, called half a second before the failure: the successor falls behind
-	mine  func(who counter) bool // nil: every counter was at the failed master
-	end   func() map[counter]int // the counts in the end
-	local int                    // hits of each counter that on_store_error: local admits in addition
+
+	// fail ends the master.
+	fail func()
+	// countsAtPromotion returns the count of each counter on the new master, after fail and before the new master serves.
+	countsAtPromotion func() map[counter]int
+	// awaitRecovery waits until a master serves, and returns that time.
+	awaitRecovery func() time.Time
+	// countsAtEnd returns the count of each counter after all its hits.
+	countsAtEnd func() map[counter]int
+
+	// stopReplication, if not nil, is called half a second before fail. The new master then lacks the charges of that time.
+	stopReplication func()
+	// wasOnFailedMaster reports whether the failed master stored a counter. If nil, it stored every counter.
+	wasOnFailedMaster func(counter) bool
+	// localExtra is the number of hits per counter that on_store_error: local may admit beyond the limit.
+	localExtra int
 }
 
-// A machine of the outage: users with a limit that is half spent when the store fails, and spent in the end.
+// outageLimit is the limit of each user. It is half spent when the store fails, and fully spent at the end.
 const outageLimit = policyLimit
 
 // run puts a load on the servers, makes the store fail in the middle of it, and compares the admitted hits with the counts.
@@ -42,68 +51,70 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 	}
 	l.start(t)
 	until(t, "half of all is spent", func() bool { return l.answered() >= users*outageLimit/2 })
-	if o.lag != nil {
-		o.lag()
+	if o.stopReplication != nil {
+		o.stopReplication()
 		sleep(t, 500*time.Millisecond)
 	}
 	failedAt := time.Now()
 	o.fail()
 	diedAt := time.Now()
-	counted := o.held()
+	counted := o.countsAtPromotion()
 	servesAt := time.Now()
-	backAt := o.back()
+	backAt := o.awaitRecovery()
 	sleep(t, either(5*time.Second, 10*time.Second))
 	all := l.end()
 
 	// Answers before the successor served were acknowledged by the dead master. So were requests that were due while it lived:
 	// a busy client may receive their answers later.
-	early := all.of(allowed).that(func(a *answer) bool {
-		if o.local > 0 {
+	early := all.withVerdict(allowed).filter(func(a *answer) bool {
+		if o.localExtra > 0 {
 			return a.end.Before(diedAt)
 		}
 		return a.end.Before(servesAt)
 	})
-	dueBefore := all.of(allowed).that(func(a *answer) bool { return a.due.Before(diedAt) }).by()
-	lost, acknowledged := map[counter]int{}, early.by()
+	dueBefore := all.withVerdict(allowed).filter(func(a *answer) bool { return a.due.Before(diedAt) }).byCounter()
+	lost, acknowledged := map[counter]int{}, early.byCounter()
 	for c, n := range acknowledged {
-		if o.mine == nil || o.mine(c) {
+		if o.wasOnFailedMaster == nil || o.wasOnFailedMaster(c) {
 			lostAll += max(0, n-counted[c])
 			lost[c] = max(0, n-counted[c], dueBefore[c]-counted[c])
 		}
 	}
 	spent := spend(t, l.clients, all)
-	admitted, unknown, over := spent.of(allowed).by(), spent.of(failed).by(), 0
-	for c := range spent.by() {
-		if n := admitted[c]; n > outageLimit+lost[c]+o.local {
-			t.Errorf("%v: %d were admitted, of %d and %d locally; %d charges were lost", c, n, outageLimit, o.local, lost[c])
+	admitted, unknown, over := spent.withVerdict(allowed).byCounter(), spent.withVerdict(failed).byCounter(), 0
+	for c := range spent.byCounter() {
+		if n := admitted[c]; n > outageLimit+lost[c]+o.localExtra {
+			t.Errorf("%v: %d admitted, want at most %d, %d more locally, and %d lost charges", c, n, outageLimit, o.localExtra, lost[c])
 		}
-		if n := admitted[c] + unknown[c]; n < outageLimit && o.local == 0 {
-			t.Errorf("%v: %d were admitted in the end, and %d failed, of %d", c, admitted[c], unknown[c], outageLimit)
+		if n := admitted[c] + unknown[c]; n < outageLimit && o.localExtra == 0 {
+			t.Errorf("%v: %d admitted and %d failed, want at least %d together", c, admitted[c], unknown[c], outageLimit)
 		}
 		over += max(0, admitted[c]-outageLimit)
 	}
-	for c, n := range o.end() {
+	for c, n := range o.countsAtEnd() {
 		if n > outageLimit {
-			t.Errorf("%v: %d are counted, of %d", c, n, outageLimit)
+			t.Errorf("%v: %d counted, want at most %d", c, n, outageLimit)
 		}
 	}
 
-	errs := all.of(failed)
-	before := errs.that(func(a *answer) bool { return a.end.Before(failedAt) })
-	slack := all.failing(backAt, either(.2, .05))
+	errs := all.withVerdict(failed)
+	before := errs.filter(func(a *answer) bool { return a.end.Before(failedAt) })
+	slack := all.failingFor(backAt, either(.2, .05))
 	took := backAt.Sub(failedAt) + slack
 	if len(errs) == 0 {
 		took = 0
 	}
+	// The breaker tries Redis again every 200 ms, and the client of a cluster or Sentinels finds the new master at its next call: a
+	// second is enough. On a busy machine, calls also fail by their timeout after recovery.
 	if want := either(4*time.Second, time.Second); slack > want {
-		t.Errorf("errors until %v after there was a master again, want %v", slack, want)
+		t.Errorf("requests failed until %v after recovery, want %v", slack, want)
 	}
 	if *full && len(before) > 0 {
-		t.Errorf("%d errors before there was no master", len(before))
+		t.Errorf("%d requests failed before the outage", len(before))
 	}
 	t.Logf("%s: no master for %v; errors for %v; %d charges lost of %d; %d admitted over the limit; %d errors: %s",
 		o.name, backAt.Sub(failedAt), took, lostAll, sum(acknowledged), over, len(errs), errs.codes())
-	tell(row{
+	record(row{
 		fault: o.name, rate: rate, of: all, while: all.between(failedAt, backAt), outage: took,
 		lost: fmt.Sprintf("%d of %d", lostAll, sum(acknowledged)), over: fmt.Sprint(over),
 	})
@@ -113,7 +124,7 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 // spend charges each counter until it is denied, and returns these answers too.
 func spend(t *testing.T, clients []*client, all answers) answers {
 	t.Helper()
-	for c := range all.by() {
+	for c := range all.byCounter() {
 		for begin, tries := time.Now(), 0; ; tries++ {
 			due := time.Now()
 			v, err := clients[tries%len(clients)].ask(t.Context(), c)
@@ -125,7 +136,7 @@ func spend(t *testing.T, clients []*client, all answers) answers {
 				t.Fatalf("%v: not denied in %v: %v", c, testTimeout, err)
 			}
 			if v == failed {
-				sleep(t, 20*time.Millisecond) // Weir does not ask Redis again before that
+				sleep(t, 20*time.Millisecond) // the breaker stays open for 200 ms
 			}
 		}
 	}
@@ -148,13 +159,13 @@ func TestRedisRestartLosesOnlyUnsavedCharges(t *testing.T) {
 			dir := t.TempDir()
 			server := redistest.Start(t, append(c.settings, "--dir", dir)...)
 			o := &outage{name: "Redis killed and restarted: " + c.name}
-			env := patiently(onRedis(server.Addr)...)
+			env := withLongTimeout(onRedis(server.Addr)...)
 			if c.keeps {
 				env = append(onRedis(server.Addr), "STORE_TIMEOUT=150ms") // each answer waits for the disk
 			}
 			o.weirs = []*harness.Weir{startWeir(t, rules(outageLimit), env...)}
 			o.fail = server.Stop
-			o.held = func() map[counter]int {
+			o.countsAtPromotion = func() map[counter]int {
 				// Another Redis reads a copy of the disk, which shows the counts after the restart.
 				copied := t.TempDir()
 				if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
@@ -162,9 +173,9 @@ func TestRedisRestartLosesOnlyUnsavedCharges(t *testing.T) {
 				}
 				reader := redistest.Start(t, append(c.settings, "--dir", copied)...)
 				defer reader.Stop()
-				return held(t, reader.Addr)
+				return storedCounts(t, reader.Addr)
 			}
-			o.back = func() time.Time {
+			o.awaitRecovery = func() time.Time {
 				again, err := redistest.Run(server.Addr, append(c.settings, "--dir", dir)...)
 				if err != nil {
 					t.Fatal(err)
@@ -172,7 +183,7 @@ func TestRedisRestartLosesOnlyUnsavedCharges(t *testing.T) {
 				t.Cleanup(again.Stop)
 				return time.Now()
 			}
-			o.end = func() map[counter]int { return held(t, server.Addr) }
+			o.countsAtEnd = func() map[counter]int { return storedCounts(t, server.Addr) }
 			if lost := o.run(t); c.keeps && lost > 0 {
 				t.Errorf("%d charges were lost, want none", lost)
 			}
@@ -190,31 +201,31 @@ func TestSentinelFailoverLosesOnlyUnreplicatedCharges(t *testing.T) {
 				before = newWire(t, addr)
 				return before.addr
 			})
-			env := patiently(
+			env := withLongTimeout(
 				"BACKEND_TYPE=redis", "REDIS_TYPE=SENTINEL", "REDIS_SOCKET_TYPE=tcp",
 				"REDIS_URL=limits,"+strings.Join(s.Addrs(), ","), "REPLICAS=2",
 			)
 			text := rules(outageLimit, "on_store_error: "+policy+"\n")
 			o := &outage{
-				name:  "Sentinel failover, replication half a second behind, on_store_error: " + policy,
-				weirs: []*harness.Weir{startWeir(t, text, env...), startWeir(t, text, env...)},
-				lag:   before.forgetReplicas,
-				fail:  s.Master.Stop,
-				held: func() map[counter]int {
+				name:            "Sentinel failover, replication half a second behind, on_store_error: " + policy,
+				weirs:           []*harness.Weir{startWeir(t, text, env...), startWeir(t, text, env...)},
+				stopReplication: before.forgetReplicas,
+				fail:            s.Master.Stop,
+				countsAtPromotion: func() map[counter]int {
 					s.Replica.Await(t, "master_link_status:down")
-					return held(t, s.Replica.Addr)
+					return storedCounts(t, s.Replica.Addr)
 				},
-				back: func() time.Time {
+				awaitRecovery: func() time.Time {
 					s.AwaitMaster(t, s.Replica)
 					return time.Now()
 				},
-				end: func() map[counter]int { return held(t, s.Replica.Addr) },
+				countsAtEnd: func() map[counter]int { return storedCounts(t, s.Replica.Addr) },
 			}
 			if policy == "local" {
-				o.local = 2 * shareOf2
+				o.localExtra = 2 * shareOf2
 			}
 			if lost := o.run(t); lost == 0 {
-				t.Error("nothing was lost: the replica was not behind, and this test shows nothing")
+				t.Error("no charge was lost: the replica was not behind, so the lag was not tested")
 			}
 		})
 	}
@@ -229,21 +240,21 @@ func TestClusterFailoverLosesOnlyUnreplicatedCharges(t *testing.T) {
 		return wires[len(wires)-1].addr
 	})
 	replicas := c.Replicate(t)
-	env := patiently(
+	env := withLongTimeout(
 		"BACKEND_TYPE=redis", "REDIS_TYPE=CLUSTER", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+strings.Join(c.Addrs(), ","),
 	)
 	survivors := append([]*redistest.Server{replicas[0]}, c.Servers[1:]...)
-	var mine map[counter]int
+	var onFailedMaster map[counter]int
 	o := &outage{
-		name:  "cluster failover, replication half a second behind",
-		weirs: []*harness.Weir{startWeir(t, rules(outageLimit), env...), startWeir(t, rules(outageLimit), env...)},
-		lag:   wires[0].forgetReplicas,
-		mine:  func(who counter) bool { return mine[who] > 0 },
-		held: func() map[counter]int {
+		name:              "cluster failover, replication half a second behind",
+		weirs:             []*harness.Weir{startWeir(t, rules(outageLimit), env...), startWeir(t, rules(outageLimit), env...)},
+		stopReplication:   wires[0].forgetReplicas,
+		wasOnFailedMaster: func(c counter) bool { return onFailedMaster[c] > 0 },
+		countsAtPromotion: func() map[counter]int {
 			replicas[0].Await(t, "master_link_status:down")
-			return held(t, replicas[0].Addr)
+			return storedCounts(t, replicas[0].Addr)
 		},
-		back: func() time.Time {
+		awaitRecovery: func() time.Time {
 			replicas[0].Await(t, "role:master")
 			for _, s := range survivors {
 				redistest.Await(t, "the cluster as "+s.Addr+" sees it", func(ctx context.Context) error {
@@ -256,20 +267,20 @@ func TestClusterFailoverLosesOnlyUnreplicatedCharges(t *testing.T) {
 			}
 			return time.Now()
 		},
-		end: func() map[counter]int {
+		countsAtEnd: func() map[counter]int {
 			all := map[counter]int{}
 			for _, s := range survivors {
-				maps.Copy(all, held(t, s.Addr))
+				maps.Copy(all, storedCounts(t, s.Addr))
 			}
 			return all
 		},
 	}
 	o.fail = func() {
-		mine = held(t, c.Servers[0].Addr)
+		onFailedMaster = storedCounts(t, c.Servers[0].Addr)
 		c.Servers[0].Stop()
 	}
 	if lost := o.run(t); lost == 0 {
-		t.Error("nothing was lost: the replica was not behind, and this test shows nothing")
+		t.Error("no charge was lost: the replica was not behind, so the lag was not tested")
 	}
 }
 
@@ -277,15 +288,15 @@ func TestClusterFailoverLosesOnlyUnreplicatedCharges(t *testing.T) {
 func TestClusterReshardingLosesNoCharge(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
-	env := patiently(
+	env := withLongTimeout(
 		"BACKEND_TYPE=redis", "REDIS_TYPE=CLUSTER", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+strings.Join(c.Addrs(), ","),
 	)
 	moved := 0
 	o := &outage{
-		name:  "cluster resharding",
-		weirs: []*harness.Weir{startWeir(t, rules(outageLimit), env...), startWeir(t, rules(outageLimit), env...)},
-		mine:  func(counter) bool { return false },
-		held:  func() map[counter]int { return nil },
+		name:              "cluster resharding",
+		weirs:             []*harness.Weir{startWeir(t, rules(outageLimit), env...), startWeir(t, rules(outageLimit), env...)},
+		wasOnFailedMaster: func(counter) bool { return false },
+		countsAtPromotion: func() map[counter]int { return nil },
 	}
 	o.fail = func() {
 		// Half of the first node's slots that have keys.
@@ -297,16 +308,16 @@ func TestClusterReshardingLosesNoCharge(t *testing.T) {
 			}
 		}
 	}
-	o.back = time.Now
-	o.end = func() map[counter]int {
+	o.awaitRecovery = time.Now
+	o.countsAtEnd = func() map[counter]int {
 		all := map[counter]int{}
 		for _, s := range c.Servers {
-			maps.Copy(all, held(t, s.Addr))
+			maps.Copy(all, storedCounts(t, s.Addr))
 		}
 		return all
 	}
 	o.run(t)
 	if moved < 10 {
-		t.Errorf("%d slots: this test shows nothing", moved)
+		t.Errorf("%d slots had keys, want at least 10: too few charges cross a move", moved)
 	}
 }

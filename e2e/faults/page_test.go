@@ -11,26 +11,27 @@ import (
 
 // A row holds the measurements of a fault.
 type row struct {
-	fault      string // a run replaces the row with the same fault
-	saw        string // observations without a column
-	rate       int
-	of, while  answers       // all, and those due during the fault
-	outage     time.Duration // from the begin of the fault until the last error
+	fault      string        // a run replaces the row with the same fault
+	saw        string        // observations without a column
+	rate       int           // requests per second
+	of, while  answers       // all answers, and those due during the fault
+	outage     time.Duration // from the start of the fault until the last error
 	size       size          // at most
 	lost, over string        // charges that were acknowledged and lost; admitted above a limit
 	late       string        // charges of hits that had been answered with an error long before
 	errors     string        // if they are not counted from the answers
 }
 
-var told struct {
+var recorded struct {
 	sync.Mutex
 	rows []row
 }
 
-func tell(r row) {
-	told.Lock()
-	defer told.Unlock()
-	told.rows = append(told.rows, r)
+// record adds a row to the rows that publish writes.
+func record(r row) {
+	recorded.Lock()
+	defer recorded.Unlock()
+	recorded.rows = append(recorded.rows, r)
 }
 
 // These lines enclose the measured part of the page. A row begins with its fault, and a run replaces the rows of its faults.
@@ -49,14 +50,14 @@ func (r *row) String() string {
 		return fmt.Sprint(n, unit)
 	}
 	if r.errors == "" && len(r.of) > 0 {
-		r.errors = fmt.Sprintf("%d of %d", len(r.of.of(failed)), len(r.of))
+		r.errors = fmt.Sprintf("%d of %d", len(r.of.withVerdict(failed)), len(r.of))
 	}
 	name := r.fault
 	if r.saw != "" {
 		name += besides + r.saw
 	}
 	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", name, none(int64(r.rate), ""), r.errors,
-		short(r.while.within(.999)), short(r.of.within(1)), short(r.outage), r.late, r.lost, r.over,
+		short(r.while.quantile(.999)), short(r.of.quantile(1)), short(r.outage), r.late, r.lost, r.over,
 		none(int64(r.size.goroutines), ""), none(r.size.resident>>20, " MB"))
 }
 
@@ -75,12 +76,12 @@ func short(d time.Duration) string {
 
 // publish writes the measurements into the page, or logs them if there is no page.
 func publish() error {
-	if len(told.rows) == 0 {
+	if len(recorded.rows) == 0 {
 		return nil
 	}
 	var lines []string
-	for i := range told.rows {
-		lines = append(lines, told.rows[i].String())
+	for i := range recorded.rows {
+		lines = append(lines, recorded.rows[i].String())
 	}
 	fmt.Print(head, strings.Join(lines, ""))
 	if *page == "" {

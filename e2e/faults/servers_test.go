@@ -87,9 +87,9 @@ func onRedis(addr string) []string {
 	return []string{"BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + addr}
 }
 
-// patiently returns the settings of a Weir on a busy machine. There Redis sometimes takes longer than 15 ms, which is not the
+// withLongTimeout returns the settings of a Weir on a busy machine. There Redis sometimes takes longer than 15 ms, which is not the
 // fault under test.
-func patiently(env ...string) []string { return either(append(env, "STORE_TIMEOUT=150ms"), env) }
+func withLongTimeout(env ...string) []string { return either(append(env, "STORE_TIMEOUT=150ms"), env) }
 
 // kill ends a process without warning.
 func kill(t *testing.T, p *harness.Process) {

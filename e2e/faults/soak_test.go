@@ -12,8 +12,8 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// A day in some minutes: all algorithms, new users, ending windows, reloads, short connections, and a restart of Redis. In the
-// end Weir has as much memory, and as many goroutines and files, as at first.
+// The load has all algorithms, new users, ending windows, reloads, short connections and restarts of Redis. At the end Weir has
+// as much memory, and as many goroutines and open files, as after the warm-up.
 func TestSoakLeaksNothing(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"redis", "memory"} {
@@ -41,6 +41,7 @@ func TestSoakLeaksNothing(t *testing.T) {
 	}
 }
 
+// A soaked is a Weir under a long load.
 type soaked struct {
 	weir *harness.Weir
 	path string // of the rules
@@ -93,7 +94,7 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 				return
 			case <-time.After(20 * time.Millisecond):
 			}
-			s.comeAndGo(t, n)
+			s.connectAndDisconnect(t, n)
 		}
 	})
 
@@ -105,6 +106,7 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 		sleep(t, min(length/20, time.Second))
 		reloads++
 		s.reload(t, reloads)
+		// Redis restarts after one, two and three fifths; the last fifth is measured.
 		if part := int(time.Since(begin) * 5 / length); redis != nil && part > restarts && part < 4 {
 			restarts++
 			if current != nil {
@@ -124,12 +126,14 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 	l.end()
 	n := len(sizes)
 	if n < 20 {
-		t.Fatalf("seen %d times only", n)
+		t.Fatalf("%d samples, want at least 20", n)
 	}
 	early, late := sizes[n/5:2*n/5], sizes[n-n/5:]
 	before, after := median(early), median(late)
 	t.Logf("%d answers, %d failed, %d reloads, %d restarts of Redis; from %+v to %+v; at most %+v",
 		l.counted[allowed]+l.counted[denied]+l.counted[failed], l.counted[failed], reloads, restarts, before, after, most(sizes))
+	// A leak grows with each of the hundreds of connections and reloads. 50 goroutines, 20 files and a quarter of the memory are
+	// more than the connections that are open at one time need.
 	if after.goroutines > before.goroutines+50 {
 		t.Errorf("goroutines grew from %d to %d", before.goroutines, after.goroutines)
 	}
@@ -143,7 +147,7 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 	if redis != nil {
 		store = "Redis"
 	}
-	tell(row{
+	record(row{
 		fault: "soak on " + store,
 		saw: fmt.Sprintf("in %v %d reloads, %d restarts of Redis, from %d goroutines, %d files and %d MB to %d, %d and %d",
 			length, reloads, restarts, before.goroutines, before.files, before.resident>>20, after.goroutines, after.files, after.resident>>20),
@@ -151,8 +155,8 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 	})
 }
 
-// comeAndGo connects, sends a request and disconnects, every second time before the answer.
-func (s *soaked) comeAndGo(t *testing.T, n int) {
+// connectAndDisconnect connects, sends a request and disconnects, every second time before the answer.
+func (s *soaked) connectAndDisconnect(t *testing.T, n int) {
 	t.Helper()
 	c := dialFor(t, s.weir.GRPC, 1)
 	defer c.close()

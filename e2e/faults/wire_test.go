@@ -40,8 +40,8 @@ func newWire(tb testing.TB, to string) *wire {
 	return w
 }
 
-// suffer makes the network faulty from now on, or sound if f is nil.
-func (w *wire) suffer(f *faultyNetwork) {
+// setFaults makes the network faulty from now on, or faultless if f is nil.
+func (w *wire) setFaults(f *faultyNetwork) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.faults = f
@@ -111,7 +111,7 @@ func (w *wire) pump(from, to net.Conn, replica chan struct{}, asks bool) {
 		}
 		keep, goOn := n, true
 		if f != nil {
-			keep, goOn = f.befall(n)
+			keep, goOn = f.disturb(n)
 		}
 		if _, err := io.Copy(to, bytes.NewReader(buf[:keep])); err != nil || !goOn {
 			return
@@ -128,7 +128,7 @@ func isClosed(c chan struct{}) bool {
 	}
 }
 
-// A faultyNetwork delays, cuts and halves the traffic, each with a probability.
+// A faultyNetwork delays, cuts and truncates pieces of traffic, each with its own probability.
 type faultyNetwork struct {
 	delays, cuts, halves float64
 	longest              time.Duration // of a delay
@@ -145,8 +145,8 @@ func newFaultyNetwork(seed uint64) *faultyNetwork {
 	}
 }
 
-// befall returns how many of n bytes pass, after any delay, and whether the connection continues.
-func (f *faultyNetwork) befall(n int) (keep int, goOn bool) {
+// disturb returns how many of n bytes pass, after any delay, and whether the connection continues.
+func (f *faultyNetwork) disturb(n int) (keep int, goOn bool) {
 	f.mu.Lock()
 	p, wait := f.random.Float64(), time.Duration(0)
 	keep, goOn = n, true

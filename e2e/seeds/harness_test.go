@@ -74,6 +74,7 @@ func play(trace []try, l limiter) []bool {
 // same checks that two limiters agree on every try, and that the trace has many verdicts of both kinds.
 func same(t *testing.T, trace []try, oracle, weir []bool) {
 	t.Helper()
+	// A fiftieth of the trace for each verdict, and at least one try, keeps a limiter that always gives one verdict from passing.
 	if yes, few := admitted(oracle), len(trace)/50+1; yes < few || yes > len(trace)-few {
 		t.Fatalf("the trace proves little: the oracle admitted %d of %d", yes, len(trace))
 	}

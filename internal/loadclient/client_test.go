@@ -148,7 +148,8 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 	}
 }
 
-// The rate is reached, and not only respected.
+// The client reaches its rate and does not exceed it. The bounds of half the rate allow for a busy machine: a client that ignores
+// its rate sends many times as much.
 func TestRateIsReachedAndNotExceeded(t *testing.T) {
 	t.Parallel()
 	s := start(t, allow)
@@ -202,7 +203,8 @@ func TestRequestCarriesDomainDescriptorsAndUser(t *testing.T) {
 	}
 }
 
-// Each of many users sends requests, in proportion to the distribution.
+// Each of many users sends requests, in proportion to the distribution. The bounds are about the expected share: 0.1 of ten users,
+// and 0.341 by Zipf. A thousand requests in a second keep a random share well within them.
 func TestUsersFollowDistribution(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -404,6 +406,7 @@ func TestFlowControlWindowIsRespected(t *testing.T) {
 	})
 	r := load(t, loadclient.Options{Addr: l.Addr().String(), Request: loadclient.Decide("d", "a"), InFlight: 2, Duration: 20 * time.Second})
 	serving.Wait()
+	// The client may leave less of the window unused than one request needs, which is below 200 bytes.
 	if data > window || data < window-200 || r.Errors != requests {
 		t.Errorf("%d bytes in %d requests were sent, want %d; %d errors", data, requests, window, r.Errors)
 	}

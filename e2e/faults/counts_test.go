@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// held returns the counts in Redis for each user of the actions window and first, read from the keys themselves. It asks
+// storedCounts returns the counts in Redis for each user of the actions window and first, read from the keys themselves. It reads
 // only the given server, which may be a replica or a node of a cluster.
-func held(tb testing.TB, addr string) map[counter]int {
+func storedCounts(tb testing.TB, addr string) map[counter]int {
 	tb.Helper()
 	c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
 	defer c.Close()
@@ -31,7 +31,7 @@ func held(tb testing.TB, addr string) map[counter]int {
 		for _, key := range keys {
 			who := user.FindStringSubmatch(key)
 			if who == nil {
-				tb.Fatalf("%s: what is the key %q?", addr, key)
+				tb.Fatalf("%s: unexpected key %q", addr, key)
 			}
 			state, err := conn.Get(ctx, key).Result()
 			count, bad := strconv.Atoi(state) // of envoyproxy/ratelimit
@@ -39,7 +39,7 @@ func held(tb testing.TB, addr string) map[counter]int {
 				count, bad = int(binary.BigEndian.Uint64([]byte(state)[8:])), nil
 			}
 			if err != nil || bad != nil {
-				tb.Fatalf("%s: %q is %q, %v, and no window's state", addr, key, state, err)
+				tb.Fatalf("%s: %q is %q, %v, want the state of a window", addr, key, state, err)
 			}
 			n, _ := strconv.Atoi(who[1])
 			all[counter{who[2], n}] += count
