@@ -2,8 +2,8 @@ package limiters
 
 import "slices"
 
-// OnError is the policy for a hit that the store could not decide. Stores ignore it: [Hit] carries it for guard.Fallback,
-// because several limits of one request may have several policies.
+// OnError is the policy for a hit that the store could not decide, see guard.Fallback. Rules, hits and metrics use it, so it
+// belongs to the core, which only carries it.
 type OnError uint8
 
 // The policies. OnErrorUnsaid stands for the policy of the domain, and without one for OnErrorFail.
@@ -26,7 +26,8 @@ func OnErrorOf(name string) OnError { return OnError(max(0, slices.Index(onError
 // String returns the policy's name, "" for OnErrorUnsaid.
 func (o OnError) String() string { return onErrorNames[o] }
 
-// A Source is the origin of a verdict.
+// A Source is the origin of a verdict. The decorators of package guard set all but ByStore. The sources are here because a
+// [Verdict] carries its source to the metrics and the logs.
 type Source uint8
 
 // The sources. Stores return ByStore.

@@ -12,6 +12,7 @@
 package limiters
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -31,7 +32,8 @@ type Hit struct {
 	// counts denied hits, they are counted; otherwise nothing is. It must be at least 0. Only a peek (N = 0) that is a group
 	// by itself may set it; it is ignored elsewhere.
 	Denied int64
-	// OnError is the policy if the store fails. A [Store] ignores it; guard.Fallback applies it.
+	// OnError is the policy if the store fails. guard.Fallback applies it; the stores ignore it. It is here because the hits
+	// of one call may have several policies, and a Hit is all that reaches a decorator.
 	OnError OnError
 }
 
@@ -95,16 +97,16 @@ func (l *Limit) ResetTime(s *State) int64 { return l.kind.resetTime(l, *s) }
 // WouldCharge reports whether h by itself would add to s at now, in µs since 1970.
 func (h *Hit) WouldCharge(s *State, now int64) bool {
 	l, n := h.Limit, clampHits(h.N)
-	if n < 0 || n == 0 && h.deniedHits() == 0 || l.spec.Max == 0 {
+	if n < 0 || n == 0 && h.Denied <= 0 || l.spec.Max == 0 {
 		return false
 	}
-	ok, _ := l.kind.fits(l, *s, now, n)
+	ok, _ := l.fits(s, now, n)
 	return ok && n > 0 || !ok && l.spec.CountDenied
 }
 
 // Check returns the verdict on n hits at now, in µs since 1970, and charges nothing.
 func (l *Limit) Check(s *State, now, n int64) Verdict {
-	ok, retry := l.kind.fits(l, *s, now, max(0, clampHits(n)))
+	ok, retry := l.fits(s, now, max(0, clampHits(n)))
 	return verdict(now, l, s, ok, retry)
 }
 
@@ -125,75 +127,86 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 }
 
 func decideOne(now int64, h *Hit, s *State, v *Verdict) {
-	n, l := clampHits(h.N), h.Limit
-	ok, retry := true, int64(0)
-	if n >= 0 {
-		ok, retry = l.kind.fits(l, *s, now, n)
-	}
-	counted := n
-	if n == 0 && !ok {
-		counted = h.deniedHits()
-	}
-	switch {
-	case counted == 0:
-	case ok:
-		*s = l.kind.charge(l, *s, now, counted)
-	case l.countsDenied():
+	l, n := h.Limit, clampHits(h.N)
+	ok, retry := l.fits(s, now, n)
+	if ok {
+		if n != 0 {
+			*s = l.kind.charge(l, *s, now, n)
+		}
+	} else if counted := l.countedIfDenied(cmp.Or(n, clampHits(h.Denied))); counted > 0 {
 		*s = l.kind.charge(l, *s, now, counted)
 		// The retry time must allow for what this hit added.
-		_, retry = l.kind.fits(l, *s, now, n)
+		_, retry = l.fits(s, now, n)
 	}
 	*v = verdict(now, l, s, ok, retry)
 }
 
-// deniedHits returns the number of hits to count if h, a peek by itself, is denied.
-func (h *Hit) deniedHits() int64 {
-	if h.N != 0 {
-		return 0
+// fits reports whether n hits fit at now, and otherwise in how many µs they would. A refund always fits.
+func (l *Limit) fits(s *State, now, n int64) (ok bool, retry int64) {
+	if n < 0 {
+		return true, 0
 	}
-	return clampHits(max(0, h.Denied))
+	return l.kind.fits(l, *s, now, n)
 }
 
-// decideGroup checks every hit of g before it charges any. If g is denied, its verdicts show the states before the call.
+// countedIfDenied returns how many of n hits are charged although they are denied.
+func (l *Limit) countedIfDenied(n int64) int64 {
+	if !l.countsDenied() {
+		return 0
+	}
+	return max(0, n)
+}
+
+// decideGroup checks every hit of g before it charges any. Each verdict of an allowed group shows the state after its own hit.
 func decideGroup(now int64, g Group, stateIndex []int, states []State, out []Verdict) {
-	all := true
-	for i := range g {
-		if stateIndex[i] < 0 {
-			all = false
-			continue
-		}
-		ok, retry := true, int64(0)
-		if g[i].N >= 0 {
-			l := g[i].Limit
-			ok, retry = l.kind.fits(l, states[stateIndex[i]], now, groupSum(g, stateIndex, i))
-		}
-		out[i].Allowed, out[i].RetryAfter = ok, micros(retry)
-		all = all && ok
-	}
-	for i := range g {
-		if stateIndex[i] < 0 {
-			continue
-		}
-		n, l, v := clampHits(g[i].N), g[i].Limit, &out[i]
-		if all && n != 0 || n > 0 && !v.Allowed && l.countsDenied() {
-			states[stateIndex[i]] = l.kind.charge(l, states[stateIndex[i]], now, n)
-		}
-		if all {
-			*v = verdict(now, l, &states[stateIndex[i]], true, 0)
-		}
-	}
-	if all {
+	if !checkGroup(now, g, stateIndex, states, out) {
+		denyGroup(now, g, stateIndex, states, out)
 		return
 	}
 	for i := range g {
+		l, s, n := g[i].Limit, &states[stateIndex[i]], clampHits(g[i].N)
+		if n != 0 {
+			*s = l.kind.charge(l, *s, now, n)
+		}
+		out[i] = verdict(now, l, s, true, 0)
+	}
+}
+
+// checkGroup sets Allowed of each verdict, and reports whether all hits of g are allowed.
+func checkGroup(now int64, g Group, stateIndex []int, states []State, out []Verdict) bool {
+	all := true
+	for i := range g {
+		ok := false
+		if stateIndex[i] >= 0 {
+			if ok = g[i].N < 0; !ok {
+				ok, _ = g[i].Limit.fits(&states[stateIndex[i]], now, groupSum(g, stateIndex, i))
+			}
+			out[i].Allowed = ok
+		}
+		all = all && ok
+	}
+	return all
+}
+
+// denyGroup counts the denied hits of g where their limit counts them. Then it completes the verdicts, which show the states
+// after all of that.
+func denyGroup(now int64, g Group, stateIndex []int, states []State, out []Verdict) {
+	for i := range g {
+		l, n := g[i].Limit, clampHits(g[i].N)
+		if counted := l.countedIfDenied(n); stateIndex[i] >= 0 && !out[i].Allowed && counted > 0 {
+			s := &states[stateIndex[i]]
+			*s = l.kind.charge(l, *s, now, counted)
+		}
+	}
+	for i := range g {
 		if stateIndex[i] < 0 {
 			continue
 		}
-		l, v, retry := g[i].Limit, &out[i], out[i].RetryAfter.Microseconds()
-		if !v.Allowed && l.countsDenied() {
-			_, retry = l.kind.fits(l, states[stateIndex[i]], now, groupSum(g, stateIndex, i))
+		l, s, retry := g[i].Limit, &states[stateIndex[i]], int64(0)
+		if !out[i].Allowed {
+			_, retry = l.fits(s, now, groupSum(g, stateIndex, i))
 		}
-		*v = verdict(now, l, &states[stateIndex[i]], v.Allowed, retry)
+		out[i] = verdict(now, l, s, out[i].Allowed, retry)
 	}
 }
 

@@ -229,7 +229,7 @@ local function sharing()
     end
     if all then return end
     for _, hit in ipairs(group) do
-      if not hit.allowed and hit.limit.counts_denied then
+      if not hit.allowed then
         guarded(hit.key, check, hit, sums[hit.key])
         hit.allowed = false
       end

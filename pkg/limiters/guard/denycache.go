@@ -181,13 +181,12 @@ type lookup struct {
 // classify hashes the keys. It marks the hits that go to the store whatever is remembered: refunds, groups of several hits,
 // and peeks that bring denied hits to count.
 func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
-	for _, g := range groups {
+	for first, g := range eachGroup(groups) {
 		for i := range g {
-			h, u := &g[i], &lookups[i]
+			h, u := &g[i], &lookups[first+i]
 			u.hash = maphash.String(c.seed, h.Key)
 			u.forward = h.N < 0 || len(g) > 1 || h.N == 0 && h.Denied > 0
 		}
-		lookups = lookups[len(g):]
 	}
 }
 
@@ -206,14 +205,12 @@ func keyIsForwarded(lookups []lookup, i int) bool {
 func (c *DenyCache) answer(
 	now int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, debts *[]debt,
 ) (forwarded int) {
-	first := 0
-	for _, g := range groups {
+	for first, g := range eachGroup(groups) {
 		for i := range g {
 			if !c.answerHit(now, &g[i], lookups, first+i, &out[first+i], debts) {
 				forwarded++
 			}
 		}
-		first += len(g)
 	}
 	return forwarded
 }
@@ -249,12 +246,12 @@ func (c *DenyCache) forward(
 	for i := range debts {
 		part.AddHits(limiters.Group{debts[i].hit()}, -1)
 	}
-	forGroups(groups, out, func(first int, g limiters.Group, _ []limiters.Verdict) {
+	for first, g := range eachGroup(groups) {
 		// All hits of a group of several are marked.
 		if len(g) > 0 && lookups[first].forward {
 			part.Add(g, first)
 		}
-	})
+	}
 	err := part.Take(ctx, c.store, time.Time{})
 	c.sentDebts(debts, part.Verdicts, err)
 	part.Scatter(out, err)
@@ -264,8 +261,8 @@ func (c *DenyCache) forward(
 // learn remembers what the store denied to a call that began at from. It drops the keys of refunds, even if the refund
 // failed: it may have been charged.
 func (c *DenyCache) learn(from int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, err error) {
-	after, first := int64(0), 0
-	for _, g := range groups {
+	after := int64(0)
+	for first, g := range eachGroup(groups) {
 		for i := range g {
 			h, u, v := &g[i], &lookups[first+i], &out[first+i]
 			if h.N < 0 {
@@ -281,7 +278,6 @@ func (c *DenyCache) learn(from int64, groups []limiters.Group, lookups []lookup,
 				c.remember(u, h, d, after)
 			}
 		}
-		first += len(g)
 	}
 }
 

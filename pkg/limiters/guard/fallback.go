@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -102,19 +103,21 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 
 func failed(v limiters.Verdict) bool    { return v.Err != nil }
 func isDecided(v limiters.Verdict) bool { return v.Err == nil }
+func isDenied(v limiters.Verdict) bool  { return !v.Allowed }
 func isByStore(v limiters.Verdict) bool { return v.By == limiters.ByStore }
 
 // takeRest repeats the hits that the store has allowed in groups with hits that it could not decide: it has not charged
 // them. A client must not pass uncharged under one limit because another limit could not be decided.
 func (f *Fallback) takeRest(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
 	var part limiters.Part
-	forGroups(groups, out, func(first int, g limiters.Group, verdicts []limiters.Verdict) {
+	for first, g := range eachGroup(groups) {
+		verdicts := out[first : first+len(g)]
+		if slices.ContainsFunc(verdicts, isDenied) {
+			continue
+		}
 		var rest limiters.Group
 		var at []int
 		for i := range g {
-			if !verdicts[i].Allowed {
-				return
-			}
 			if isByStore(verdicts[i]) {
 				rest, at = append(rest, g[i]), append(at, first+i)
 			}
@@ -122,7 +125,7 @@ func (f *Fallback) takeRest(ctx context.Context, now time.Time, groups []limiter
 		if len(rest) > 0 && len(rest) < len(g) {
 			part.AddHits(rest, at...)
 		}
-	})
+	}
 	if part.Len() == 0 {
 		return
 	}
@@ -135,14 +138,16 @@ func (f *Fallback) takeRest(ctx context.Context, now time.Time, groups []limiter
 	part.Scatter(out, nil)
 }
 
-// forGroups calls do for each group, with the index of its first hit and the verdicts of its hits.
-func forGroups(
-	groups []limiters.Group, out []limiters.Verdict, do func(first int, g limiters.Group, verdicts []limiters.Verdict),
-) {
-	first := 0
-	for _, g := range groups {
-		do(first, g, out[first:first+len(g)])
-		first += len(g)
+// eachGroup yields each group with the index of its first hit among all hits.
+func eachGroup(groups []limiters.Group) iter.Seq2[int, limiters.Group] {
+	return func(yield func(int, limiters.Group) bool) {
+		first := 0
+		for _, g := range groups {
+			if !yield(first, g) {
+				return
+			}
+			first += len(g)
+		}
 	}
 }
 
@@ -163,9 +168,9 @@ func (f *Fallback) noteFound(out []limiters.Verdict) {
 // decide applies the policies of the hits whose verdicts are errors.
 func (f *Fallback) decide(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
 	local := false
-	forGroups(groups, out, func(_ int, g limiters.Group, verdicts []limiters.Verdict) {
+	for first, g := range eachGroup(groups) {
 		for i := range g {
-			h, v := &g[i], &verdicts[i]
+			h, v := &g[i], &out[first+i]
 			if v.Err == nil {
 				continue
 			}
@@ -181,67 +186,72 @@ func (f *Fallback) decide(ctx context.Context, now time.Time, groups []limiters.
 			}
 			f.decided[max(h.OnError, limiters.OnErrorFail)].Add(1)
 		}
-	})
+	}
 	if local {
 		f.decideLocally(ctx, now, groups, out)
 	}
 }
 
-// never is a limit that denies every hit and is never stored. In a group it keeps the other hits from being charged.
-var never = func() *limiters.Limit {
-	l, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Window: time.Second})
+// veto is a hit that denies its group: its limit of 0 denies every hit and never writes. The other hits of the group are then
+// checked, and counted where their limit counts denied hits, but not charged.
+var veto = func() limiters.Hit {
+	l, err := limiters.New(limiters.Spec{Algorithm: limiters.DefaultAlgorithm, Window: time.Second})
 	if err != nil {
 		panic(err)
 	}
-	return l
+	return limiters.Hit{Limit: l}
 }()
 
 // decideLocally decides the hits that the store could not, by this process's share. If that fails too, the error is the
 // store's. A group that another of its hits denies is not charged.
 func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
 	var part limiters.Part
-	forGroups(groups, out, func(first int, g limiters.Group, verdicts []limiters.Verdict) {
-		var local limiters.Group
-		var at []int
-		denied := false
-		for i, h := range g {
-			if verdicts[i].Err == nil || h.OnError != limiters.OnErrorLocal {
-				denied = denied || !verdicts[i].Allowed
-				continue
-			}
-			var err error
-			if h.Limit, err = f.share(h.Limit, h.N); f.options.Local == nil || err != nil {
-				f.decided[limiters.OnErrorFail].Add(1)
-				denied = true
-				continue
-			}
-			local, at = append(local, h), append(at, first+i)
-		}
-		if denied && len(local) > 0 {
-			local, at = append(local, limiters.Hit{Key: local[0].Key, Limit: never}), append(at, -1)
-		}
-		if len(local) > 0 {
-			part.AddHits(local, at...)
-		}
-	})
+	for first, g := range eachGroup(groups) {
+		f.addLocal(&part, first, g, out[first:first+len(g)])
+	}
 	if part.Len() == 0 {
 		return
 	}
 	err := part.Take(ctx, f.options.Local, now)
-	forGroups(part.Groups, part.Verdicts, func(first int, g limiters.Group, verdicts []limiters.Verdict) {
-		for i := range g {
-			switch {
-			case g[i].Limit == never:
-			case err != nil || verdicts[i].Err != nil:
-				f.decided[limiters.OnErrorFail].Add(1)
-				part.Drop(first + i)
-			default:
-				verdicts[i].By = limiters.ByShare
-				f.decided[limiters.OnErrorLocal].Add(1)
-			}
+	for i := range part.Verdicts {
+		switch v := &part.Verdicts[i]; {
+		case part.At(i) < 0: // a veto
+		case err != nil || v.Err != nil:
+			f.decided[limiters.OnErrorFail].Add(1)
+			part.Drop(i)
+		default:
+			v.By = limiters.ByShare
+			f.decided[limiters.OnErrorLocal].Add(1)
 		}
-	})
+	}
 	part.Scatter(out, nil)
+}
+
+// addLocal adds the hits of g that this process decides to part, with a veto if another hit of g is denied or failed.
+func (f *Fallback) addLocal(part *limiters.Part, first int, g limiters.Group, verdicts []limiters.Verdict) {
+	var local limiters.Group
+	var at []int
+	denied := false
+	for i, h := range g {
+		if verdicts[i].Err == nil || h.OnError != limiters.OnErrorLocal {
+			denied = denied || !verdicts[i].Allowed
+			continue
+		}
+		var err error
+		if h.Limit, err = f.share(h.Limit, h.N); f.options.Local == nil || err != nil {
+			f.decided[limiters.OnErrorFail].Add(1)
+			denied = true
+			continue
+		}
+		local, at = append(local, h), append(at, first+i)
+	}
+	if len(local) == 0 {
+		return
+	}
+	if denied {
+		local, at = append(local, veto), append(at, -1)
+	}
+	part.AddHits(local, at...)
 }
 
 // share returns this process's share of a limit for hits of n.

@@ -28,13 +28,13 @@ func (s *PerSecond) Take(ctx context.Context, now time.Time, groups []limiters.G
 		return s.second.Take(ctx, now, groups, out)
 	}
 	var split limiters.Split
-	forGroups(groups, out, func(first int, g limiters.Group, _ []limiters.Verdict) {
+	for first, g := range eachGroup(groups) {
 		if isPerSecond(g) {
 			split.Add(s.second, g, first)
 		} else {
 			split.Add(s.main, g, first)
 		}
-	})
+	}
 	return split.Take(ctx, now, out)
 }
 
