@@ -33,7 +33,7 @@ func run() error {
 	flag.Float64Var(&o.Rate, "rate", 0, "requests a second, whether or not the server keeps up; 0: as fast as it answers")
 	flag.DurationVar(&o.WarmUp, "warmup", time.Second, "not measured")
 	flag.DurationVar(&o.Duration, "duration", 10*time.Second, "measured")
-	flag.DurationVar(&o.Backoff, "backoff", 0, "how long a client waits that was refused; 0: that is an error")
+	flag.DurationVar(&o.Backoff, "backoff", 0, "how long a client that was shed waits; 0: being shed is an error")
 	domain := flag.String("domain", "bench", "the domain of the requests")
 	actions := flag.String("actions", "a00", "the second entry of each descriptor: (user_id, user-00000000), (action, <this>)")
 	users := flag.Int("users", 10000, "users")
@@ -57,7 +57,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%.0f/s  OK %d, over limit %d, refused %d, errors %d %s\np50 %v  p99 %v  p99.9 %v  this client: %.2f µs of CPU a request\n",
+	fmt.Printf("%.0f/s  OK %d, over limit %d, shed %d, errors %d %s\np50 %v  p99 %v  p99.9 %v  this client: %.2f µs of CPU a request\n",
 		r.PerSecond(), r.OK, r.Over, r.Refused, r.Errors, r.Error, r.Latency.Quantile(0.5), r.Latency.Quantile(0.99), r.Latency.Quantile(0.999),
 		float64(r.CPU.Microseconds())/float64(max(r.Requests(), 1)))
 	return nil

@@ -213,7 +213,7 @@ func bug(log *zap.Logger, method string, p any) error {
 	return status.Error(codes.Internal, "internal error")
 }
 
-// stopGRPC refuses new connections and waits for the requests in flight. When ctx ends, it closes all connections. It
+// stopGRPC rejects new connections and waits for the requests in flight. When ctx ends, it closes all connections. It
 // returns when all handlers have returned.
 func stopGRPC(ctx context.Context, server *grpc.Server) {
 	var wg sync.WaitGroup

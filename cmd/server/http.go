@@ -103,7 +103,7 @@ func serveHTTP(what string, server *http.Server, l net.Listener) error {
 	return nil
 }
 
-// stopHTTP refuses new connections and waits for the requests in flight. When ctx ends, it closes all connections.
+// stopHTTP rejects new connections and waits for the requests in flight. When ctx ends, it closes all connections.
 func stopHTTP(ctx context.Context, s *http.Server) {
 	if s.Shutdown(ctx) != nil {
 		_ = s.Close()

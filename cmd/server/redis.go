@@ -158,7 +158,7 @@ func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration,
 		case errors.Is(err, errTooFar):
 			text = "redis answers too late, not ready"
 		case errors.Is(err, redisstore.ErrAuth):
-			text = "redis refused the password, not ready"
+			text = "redis rejected the password, not ready"
 		}
 		wait := untilReady.Wait(failures)
 		log.Error(text, zap.Error(err), zap.Duration("retry_in", wait))

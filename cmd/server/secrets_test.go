@@ -99,7 +99,7 @@ func TestNoSecretIsShown(t *testing.T) {
 			if answers {
 				s.awaitHealthy()
 			} else {
-				s.log.await(t, 0, map[string]string{"a Redis that refuses": "redis refused the password", "no Redis": "redis does not answer"}[name])
+				s.log.await(t, 0, map[string]string{"a Redis that refuses": "redis rejected the password", "no Redis": "redis does not answer"}[name])
 			}
 			if _, err := s.ask("alice"); (err == nil) != answers || err != nil && status.Code(err) != codes.Unavailable {
 				t.Errorf("%v", err)
@@ -151,7 +151,7 @@ func TestSecretFlagsAreNotShown(t *testing.T) {
 	}
 }
 
-// Neither help nor the faults of settings show secrets.
+// Neither help nor the errors of settings show secrets.
 func TestNoSecretIsShownByHelpAndFaults(t *testing.T) {
 	authority := certtest.New(t)
 	files := authority.Issue(t, "weir")

@@ -116,7 +116,7 @@ func Validate(ctx context.Context, bootstrap string) error {
 	}
 	out, err := exec.CommandContext(ctx, path, "--mode", "validate", "--log-level", "warning", "-c", bootstrap).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("envoy refuses %s: %w\n%s", bootstrap, err, out)
+		return fmt.Errorf("envoy rejects %s: %w\n%s", bootstrap, err, out)
 	}
 	return nil
 }

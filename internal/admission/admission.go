@@ -15,10 +15,10 @@ import (
 // about 5 ms in memory. A longer queue would only make every request wait longer, and Envoy waits for 20 ms.
 const defaultPerCPU = 256
 
-// ErrOverloaded is the error of a request that is refused: too many others are in flight, or the server stops.
+// ErrOverloaded is the error of a request that is shed: too many others are in flight, or the server stops.
 var ErrOverloaded = errors.New("too many requests in flight")
 
-// InFlight bounds the requests that are decided at the same time. A request past the limit is refused at once: in a queue
+// InFlight bounds the requests that are decided at the same time. A request past the limit is shed at once: in a queue
 // it would outlive its client's timeout, and delay the others.
 type InFlight struct {
 	limit   int64
@@ -63,7 +63,7 @@ func (f *InFlight) Leave() {
 	}
 }
 
-// Close refuses all further requests, and waits until no request is in flight, or ctx ends.
+// Close sheds all further requests, and waits until no request is in flight, or ctx ends.
 func (f *InFlight) Close(ctx context.Context) {
 	f.closed.Store(true)
 	for f.count.Load() > 0 && backoff.Sleep(ctx, checkEvery) == nil {
@@ -73,7 +73,7 @@ func (f *InFlight) Close(ctx context.Context) {
 // Stats counts requests.
 type Stats struct {
 	InFlight int64 // admitted and not yet decided
-	Refused  int64 // refused with ErrOverloaded since the start
+	Refused  int64 // shed with ErrOverloaded since the start
 }
 
 // Stats returns the counts of now.

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/internal/socket"
 )
 
-// A refusal costs half as much CPU as an answer. Under clients that retry at once, a server would do little but refuse.
+// To shed a request costs half as much CPU as an answer. Under clients that retry at once, a server would do little else.
 // So while many requests are in flight, connections are read in small steps. Unread bytes stay in the sockets, where
 // they cost nothing.
 const (

@@ -32,7 +32,7 @@ type Options struct {
 	// sends one bunch per millisecond, and latency counts from the time of the bunch. 0: each answer is followed by a request.
 	Rate float64
 
-	// Backoff is the wait of a refused client (RESOURCE_EXHAUSTED) before its next request. It cannot be used with a Rate.
+	// Backoff is the wait of a shed client (RESOURCE_EXHAUSTED) before its next request. It cannot be used with a Rate.
 	Backoff time.Duration
 
 	// Count is the number of requests of the run, shared among the connections. 0: the run ends after Duration. It cannot

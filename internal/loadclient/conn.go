@@ -433,7 +433,7 @@ func unpadded(kind http2.FrameType, flags http2.Flags, payload []byte) ([]byte, 
 	return payload[:len(payload)-padding], nil
 }
 
-// rest holds the times of the next requests of refused clients, in order.
+// rest holds the times of the next requests of shed clients, in order.
 type rest struct {
 	until   [maxInFlight]time.Duration
 	from, n int

@@ -32,7 +32,7 @@ func Load(path string, o memstore.Options) (*memstore.Store, memstore.Loaded, er
 	return memstore.Load(f, o)
 }
 
-// SetAside renames a snapshot that Load refused, so that Save does not overwrite it. It returns the new name.
+// SetAside renames a snapshot that Load rejected, so that Save does not overwrite it. It returns the new name.
 func SetAside(path string) (aside string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {

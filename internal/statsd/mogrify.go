@@ -17,7 +17,7 @@ type Mogrifier struct {
 
 // Mogrifiers reads the mogrifiers named in list, which is the comma-separated USE_DOG_STATSD_MOGRIFIERS, from the variables
 // DOG_STATSD_MOGRIFIER_<NAME>_PATTERN, _NAME and _TAGS. The first mogrifier whose pattern matches a name rewrites it. The
-// error joins the faults of all mogrifiers.
+// error joins the errors of all mogrifiers.
 func Mogrifiers(list string, getenv func(string) string) ([]Mogrifier, error) {
 	var made []Mogrifier
 	var errs []error

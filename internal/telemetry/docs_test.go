@@ -36,7 +36,7 @@ var sections = []struct {
 	{"Requests", []struct{ name, when string }{
 		{"weir_requests_total", "First, in every incident: it shows whether requests pass, are denied or fail."},
 		{"weir_request_duration_seconds", "Envoy reports timeouts, or responses are slow."},
-		{"weir_requests_in_flight", "Weir refuses requests. Compare it with `MAX_IN_FLIGHT`."},
+		{"weir_requests_in_flight", "Weir sheds requests. Compare it with `MAX_IN_FLIGHT`."},
 		{"weir_refused_requests_total", "It should be 0. If not, the store is slow or replicas are too few."},
 		{"weir_panics_total", "It should be 0."},
 		{"weir_build_info", "During a rollout, or in a bug report."},

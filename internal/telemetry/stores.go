@@ -87,7 +87,7 @@ func (m *Metrics) DenyCache(stats func() DenyCacheStats) {
 	)
 }
 
-// LoadStats is the number of requests under way and refused.
+// LoadStats is the number of requests under way and shed.
 type LoadStats struct{ InFlight, Refused int64 }
 
 // Load registers the metrics of load shedding.
@@ -96,7 +96,7 @@ func (m *Metrics) Load(stats func() LoadStats) {
 	m.Registry.MustRegister(
 		gauge("weir_requests_in_flight", "Requests that are being decided.", func(l LoadStats) int64 { return l.InFlight }),
 		counter("weir_refused_requests_total",
-			"Requests refused because MAX_IN_FLIGHT requests were being decided. weir_requests_total does not include them.",
+			"Requests shed because MAX_IN_FLIGHT requests were being decided. weir_requests_total does not include them.",
 			func(l LoadStats) int64 { return l.Refused }),
 	)
 }

@@ -16,7 +16,7 @@ type Client struct {
 	SkipHostname bool   // accept any name in the server's certificate
 }
 
-// Config reads the files. Its error names the file at fault. The client's certificate is read again for each connection.
+// Config reads the files. Its error names the file that failed. The client's certificate is read again for each connection.
 // A caller that calls Config for each connection also gets a changed CA.
 func (c Client) Config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}

@@ -64,7 +64,7 @@ do
   end
 end
 
--- Whether this is a replica, which refuses all writes.
+-- Whether this is a replica, which rejects all writes.
 local is_replica = false
 
 local function text_of(problem)
@@ -261,8 +261,8 @@ local function sharing()
     set_verdict(i, 0, used, retry, reset)
   end
 
-  -- Saves the charged keys. Redis refuses that if it is full or a replica; then the charged hits fail, and so does the rest of
-  -- their group. Nothing of that group has been written, because Redis refuses only the first write of a script.
+  -- Saves the charged keys. Redis rejects that if it is full or a replica; then the charged hits fail, and so does the rest of
+  -- their group. Nothing of that group has been written, because Redis rejects only the first write of a script.
   local function finish()
     local unsaved = {}
     for key, limit in pairs(charged) do

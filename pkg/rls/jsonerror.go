@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/internal/spelling"
 )
 
-// explainJSON returns the fault of a body that protojson rejected with cause. It looks for a syntax error, an unknown field
+// explainJSON returns the error of a body that protojson rejected with cause. It looks for a syntax error, an unknown field
 // and a value of the wrong type, in this order.
 func explainJSON(body []byte, message protoreflect.MessageDescriptor, cause error) error {
 	if len(strings.TrimSpace(string(body))) == 0 {
@@ -41,7 +41,7 @@ func position(body []byte, err error) (line, column int) {
 	return 1 + strings.Count(before, "\n"), at - strings.LastIndexByte(before, '\n')
 }
 
-// checkMessage returns the first fault of a JSON value that should be a message. The path names the value, "" for the body.
+// checkMessage returns the first error of a JSON value that should be a message. The path names the value, "" for the body.
 func checkMessage(path string, value any, message protoreflect.MessageDescriptor) error {
 	object, ok := value.(map[string]any)
 	if !ok {

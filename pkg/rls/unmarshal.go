@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// The faults of a message: those of google.golang.org/protobuf, except that a value may hold invalid UTF-8.
+// The errors of a message: those of google.golang.org/protobuf, except that a value may hold invalid UTF-8.
 var (
 	errMalformed = errors.New("invalid protobuf wire format")
 	errNotUTF8   = errors.New("invalid UTF-8 in a domain or key")

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// TestFilesThatRatelimitRejectsAreRejected checks the files that envoyproxy/ratelimit refuses. A "|" separates two files.
+// TestFilesThatRatelimitRejectsAreRejected checks the files that envoyproxy/ratelimit rejects. A "|" separates two files.
 func TestFilesThatRatelimitRejectsAreRejected(t *testing.T) {
 	limit := func(s string) string {
 		return "domain: test-domain\ndescriptors:\n- key: key1\n  value: value1\n" +
@@ -127,7 +127,7 @@ func TestDescriptorWarningsNameLineAndRemedy(t *testing.T) {
 		{"[{key: a, value: b}, {key: a, value: '*', " + day + "}]", "-"},
 		{"[{key: a, value: b}, {key: b, " + day + "}]", "2:15: the descriptor has neither"},
 		{"[{key: a_b, " + day + "}, {key: a, value: b, " + day + "}]",
-			"2:75: envoyproxy/ratelimit refuses this as a duplicate of line 2"},
+			"2:75: envoyproxy/ratelimit rejects this as a duplicate of line 2"},
 		{"[{key: generic_key_login, " + day + "}]", "2:16: a key that begins with 'generic_key_' does not match the key " +
 			"'generic_key' with a value, as it does in envoyproxy/ratelimit: write 'key: generic_key' and 'value: login'"},
 		{"[{key: 'a*b', " + day + "}]", "2:16: the pattern 'a*b' is matched against the key alone"},

@@ -64,7 +64,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// Schema returns a JSON Schema (draft 2020-12) of the rules, for editors. It refuses a key without effect, for which [Parse]
+// Schema returns a JSON Schema (draft 2020-12) of the rules, for editors. It rejects a key without effect, for which [Parse]
 // has a warning. It does not find duplicates and unknown names.
 func Schema() []byte {
 	defs := schema{}

@@ -182,7 +182,7 @@ func (p *parser) take(key *yaml.Node, at location, taken siblings) {
 	taken.entries[e] = here
 	if first, twice := taken.names[e.Joined()]; twice {
 		p.warn(key, "Weir compares key and value separately, so nothing needs to change",
-			"envoyproxy/ratelimit refuses this as a duplicate of %s, because it joins key and value by '_'", p.where(first))
+			"envoyproxy/ratelimit rejects this as a duplicate of %s, because it joins key and value by '_'", p.where(first))
 		return
 	}
 	taken.names[e.Joined()] = here

@@ -94,7 +94,7 @@ func (f *File) untilStable(pending *change) <-chan time.Time {
 
 // A watcher waits for a reason to read the files: a notification, a tick of the poll, or a reload.
 type watcher struct {
-	*fsnotify.Watcher // nil if the system refuses notifications
+	*fsnotify.Watcher // nil if the system has no notifications
 	events            chan fsnotify.Event
 	errors            chan error
 	poll              *time.Ticker

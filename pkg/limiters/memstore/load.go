@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// The errors of a snapshot that is refused, beside errors of reading.
+// The errors of a snapshot that is rejected, beside errors of reading.
 var (
 	ErrForeign = errors.New("the file is not a snapshot of Weir's memory")
 	ErrVersion = errors.New("the snapshot is from another version of Weir")

@@ -16,8 +16,8 @@ var (
 	ErrTooMany = fmt.Errorf("redisstore: more than %d hits in one Take: %w", mostHits, limiters.ErrUncharged)
 	// ErrClosed is the error of a Take after Close.
 	ErrClosed = fmt.Errorf("redisstore: the store is closed: %w", limiters.ErrUncharged)
-	// ErrAuth is an error of Redis, or of a Sentinel, that refused the password.
-	ErrAuth = errors.New("the password was refused")
+	// ErrAuth is an error of Redis, or of a Sentinel, that rejected the password.
+	ErrAuth = errors.New("the password was rejected")
 	// ErrGroupSpansSlots is the error of the hits of a group whose keys are in several slots of a cluster: no script can
 	// charge all of them or none. The group was not charged. Options.Tag can put keys into one slot.
 	ErrGroupSpansSlots = errors.New("redisstore: the keys of a group are in several slots of the cluster; " +
@@ -36,7 +36,7 @@ func (e *KeyError) Error() string { return "redisstore: cannot decide the key: "
 // StoreKey returns the key in Redis, for operators who may see it.
 func (e *KeyError) StoreKey() string { return e.Key }
 
-// explain makes an error readable. Errors that mean a refused password wrap ErrAuth. Only Sentinels send an empty reply.
+// explain makes an error readable. Errors that mean a rejected password wrap ErrAuth. Only Sentinels send an empty reply.
 // Redis may quote the arguments of a command that it does not know: they hold passwords and keys, and are cut off.
 func explain(err error) error {
 	if err == nil {
@@ -54,7 +54,7 @@ func explain(err error) error {
 	return err
 }
 
-// isAuth reports whether err means that Redis or a Sentinel refused the password, or wants one.
+// isAuth reports whether err means that Redis or a Sentinel rejected the password, or wants one.
 func isAuth(err error) bool {
 	if errors.Is(err, connect.ErrSentinelAuth) {
 		return true

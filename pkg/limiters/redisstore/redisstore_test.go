@@ -217,7 +217,7 @@ func TestFullRedisStillDenies(t *testing.T) {
 	}
 }
 
-// A group is charged as a whole or not at all, even if Redis refuses one of its writes.
+// A group is charged as a whole or not at all, even if Redis rejects one of its writes.
 func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)

@@ -11,7 +11,7 @@ const (
 	Disconnected             // the stream ended or could not be opened; Err is nil only at the end of Watch
 	Accepted                 // a push was applied
 	Unchanged                // a push repeated the one accepted last
-	Rejected                 // a push was refused
+	Rejected                 // a push was rejected
 )
 
 // String returns the kind in one lower-case word.

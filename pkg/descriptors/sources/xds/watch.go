@@ -21,9 +21,9 @@ import (
 // maxDetail is the maximum length of the error text that a server is sent, in bytes.
 const maxDetail = 4096
 
-// refusalWaits are the waits before a push is refused again. A server such as go-control-plane may answer a refusal with
+// rejectionWaits are the waits before a push is rejected again. A server such as go-control-plane may answer a rejection with
 // the same push at once. Without a wait, client and server would run at full speed for as long as the rules are bad.
-var refusalWaits = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
+var rejectionWaits = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
 
 // A watch is the state of one Watch.
 type watch struct {
@@ -34,8 +34,8 @@ type watch struct {
 	version  string // accepted last
 	accepted string // fingerprint of the files accepted last, "" before the first
 
-	refused  string // the version refused last
-	refusals int    // of that version in a row
+	rejected   string // the version rejected last
+	rejections int    // of that version in a row
 }
 
 // An outcome is the result of a connection.
@@ -95,7 +95,7 @@ func (w *watch) connection(ctx context.Context) (outcome, error) {
 	}
 }
 
-// handle applies a push and returns the request that acknowledges or refuses it.
+// handle applies a push and returns the request that acknowledges or rejects it.
 func (w *watch) handle(ctx context.Context, push *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
 	version := push.GetVersionInfo()
 	files, err := convert(push)
@@ -120,24 +120,24 @@ func (w *watch) handle(ctx context.Context, push *discovery.DiscoveryResponse) *
 	return request
 }
 
-// waitBeforeRepeat waits if the version was refused before.
+// waitBeforeRepeat waits if the version was rejected before.
 func (w *watch) waitBeforeRepeat(ctx context.Context, version string) {
-	if w.refusals > 0 && w.refused == version {
-		_ = backoff.Sleep(ctx, refusalWaits.Wait(w.refusals-1))
+	if w.rejections > 0 && w.rejected == version {
+		_ = backoff.Sleep(ctx, rejectionWaits.Wait(w.rejections-1))
 	}
 }
 
 func (w *watch) reject(version string, err error) {
-	if version != w.refused {
-		w.refused, w.refusals = version, 0
+	if version != w.rejected {
+		w.rejected, w.rejections = version, 0
 	}
-	w.refusals++
+	w.rejections++
 	w.notify(Event{Kind: Rejected, Version: version, Err: err})
 }
 
 func (w *watch) accept(e Event, fingerprint string) {
 	w.version, w.accepted = e.Version, fingerprint
-	w.refused, w.refusals = "", 0
+	w.rejected, w.rejections = "", 0
 	w.notify(e)
 }
 

@@ -3,7 +3,7 @@
 // ratelimit.config.ratelimit.v3. The package converts it to a rules file in YAML:
 //
 //	source := &xds.Source{Server: "envoy-gateway:18001", NodeID: "envoy-ratelimit"}
-//	err := source.Watch(ctx, load) // a nil error of load acknowledges a push, an error refuses it
+//	err := source.Watch(ctx, load) // a nil error of load acknowledges a push, an error rejects it
 //
 // The name of the resource is the name of the file. Line and column of a fault refer to the YAML. RateLimitConfig has no
 // field for Weir's own keys, such as algorithm, and none for value_to_metric and share_threshold.
@@ -59,7 +59,7 @@ type Source struct {
 
 // Watch keeps a stream to the server until ctx ends, and returns the error of ctx. It passes each push that differs from
 // the one accepted last to apply, as files sorted by name. A push without resources is an empty list: no rules. If apply
-// returns an error, or a resource cannot be read, Watch refuses the push and sends the server the text of the error.
+// returns an error, or a resource cannot be read, Watch rejects the push and sends the server the text of the error.
 // Watch calls apply and Notify from its own goroutine and leaves no goroutine behind.
 //
 // When a connection ends the rules stay in force. A push that repeats them is acknowledged without a call of apply.

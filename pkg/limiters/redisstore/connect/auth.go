@@ -140,5 +140,5 @@ func (c Credentials) onConnect() func(context.Context, *redis.Conn) error {
 	}
 }
 
-// ErrSentinelAuth is the error of a connection to a Sentinel that refused SentinelCredentials.
-var ErrSentinelAuth = errors.New("a Sentinel refused the password")
+// ErrSentinelAuth is the error of a connection to a Sentinel that rejected SentinelCredentials.
+var ErrSentinelAuth = errors.New("a Sentinel rejected the password")
