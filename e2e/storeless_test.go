@@ -41,17 +41,17 @@ func TestOnStoreErrorDecidesWhileRedisIsFrozen(t *testing.T) {
 		return strings.Join([]string{code("unsaid"), code("allow"), code("allow"), code("deny"), code("error")}, " ")
 	}
 	if got := codesOf(); got != "OK OK OVER_LIMIT OK OK" || mode("store") != 1 || mode("local") != 0 {
-		t.Fatalf("while Redis is there: %s", got)
+		t.Fatalf("before the outage: %s", got)
 	}
 	if err := server.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "a failure", func() bool { return code("error") == codes.Unavailable.String() })
 	if got := codesOf(); got != "OK OK OK OVER_LIMIT Unavailable" {
-		t.Errorf("while Redis stands still: %s", got)
+		t.Errorf("while Redis is frozen: %s", got)
 	}
 	if mode("store") != 0 || mode("local") != 1 || mode("error") != 1 {
-		t.Errorf("the modes are not told:\n%s", get(t, w.HTTP+"/metrics"))
+		t.Errorf("weir_domain_mode does not show the outage:\n%s", get(t, w.HTTP+"/metrics"))
 	}
 	// The share of one replica of ten in a limit of 1000 is 137, of which some are used.
 	r, err := ask("unsaid", "bob", 137)

@@ -245,7 +245,7 @@ func (all answers) quantile(q float64) time.Duration {
 	return took[min(int(q*float64(len(took))), len(took)-1)]
 }
 
-// failingFor returns how long after from the requests still failed: until the end of the last slice of time in which more than
+// failingFor returns how long after from requests still failed. That is the end of the last slice of time in which more than
 // the fraction part of the due requests failed. A busy machine delays single answers at any time, so part is not 0.
 func (all answers) failingFor(from time.Time, part float64) (d time.Duration) {
 	slice := either(500*time.Millisecond, 100*time.Millisecond)

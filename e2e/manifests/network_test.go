@@ -14,7 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// A NetworkPolicy admits Envoys to gRPC, Prometheus to metrics, nobody to /json, and Weir to its store.
+// The policies allow Envoy to reach gRPC, Prometheus to reach /metrics, and Weir to reach its store. No pod may reach /json.
 func TestNetworkPoliciesAllowOnlyNeededTraffic(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, all overlay) {
 		weir := weirOf(t, all)

@@ -161,7 +161,7 @@ func TestRateIsReachedAndNotExceeded(t *testing.T) {
 }
 
 // Requests at a rate come in bunches, with one write for each: a client that wakes for each request takes CPU from the server.
-func TestRequestsAtARateShareWrites(t *testing.T) {
+func TestRequestsDueTogetherShareOneWrite(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -84,7 +84,7 @@ func TestWriteLargerThanSocketBufferCompletes(t *testing.T) {
 // Errors are those that package net would return.
 func TestErrorsMatchPackageNet(t *testing.T) {
 	t.Parallel()
-	t.Run("the other side has ended", func(t *testing.T) {
+	t.Run("the peer has closed", func(t *testing.T) {
 		t.Parallel()
 		c, other := tcp(t)
 		_ = other.Close()
@@ -94,7 +94,7 @@ func TestErrorsMatchPackageNet(t *testing.T) {
 	})
 	// Each call has its own connection, because the kernel reports a reset only once.
 	for name, call := range map[string]func(net.Conn, []byte) (int, error){"read": net.Conn.Read, "write": net.Conn.Write} {
-		t.Run("the other side has been cut/"+name, func(t *testing.T) {
+		t.Run("the connection was reset/"+name, func(t *testing.T) {
 			t.Parallel()
 			c, other := tcp(t)
 			_ = other.(*net.TCPConn).SetLinger(0)

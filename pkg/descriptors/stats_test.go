@@ -38,7 +38,7 @@ descriptors:
     - {key: detail, detailed_metric: true, rate_limit: *l}
 `
 
-// TestStatLevelsFollowMatchedRule is the table of names in metrics.
+// The levels are the names of a rule in metrics.
 func TestStatLevelsFollowMatchedRule(t *testing.T) {
 	rules := parse(t, statRules)
 	for _, tt := range []struct{ name, request, want string }{

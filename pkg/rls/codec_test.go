@@ -3,6 +3,7 @@ package rls
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -331,9 +332,9 @@ func TestEncodedResponseDecodesByProto(t *testing.T) {
 // Calls are pooled: a response must not show anything of another request.
 func TestConcurrentCallsDoNotMix(t *testing.T) {
 	s := New(decide.New(parsed(t, rules), limiterstest.NewReference(), decide.Options{}), Options{})
-	t.Run("at once", func(t *testing.T) {
+	t.Run("concurrent calls", func(t *testing.T) {
 		for worker := range 8 {
-			t.Run("", func(t *testing.T) {
+			t.Run(fmt.Sprint("worker ", worker), func(t *testing.T) {
 				t.Parallel()
 				r := rand.New(rand.NewPCG(7, uint64(worker)))
 				for range 500 {

@@ -52,7 +52,12 @@ func TestMalformedRequestIsCountedAndInvalidArgument(t *testing.T) {
 	l := bufconn.Listen(1 << 16)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	defer func() { server.Stop(); _ = <-served }()
+	defer func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Errorf("Serve returned %v", err)
+		}
+	}()
 	client, err := grpc.NewClient("passthrough:weir", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {

@@ -70,7 +70,7 @@ func TestImageHasConfigFilesAndBillOfMaterials(t *testing.T) {
 		})
 	}
 
-	t.Run("another build takes the place of the last one, and the same input gives the same digest", func(t *testing.T) {
+	t.Run("a second build replaces the first, and equal input gives an equal digest", func(t *testing.T) {
 		o := o
 		o.tag, o.archs = "v2", o.archs[1:]
 		must(t, run(o, io.Discard))

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// TestFilesThatRatelimitRejectsAreRejected checks the files that envoyproxy/ratelimit rejects. A "|" separates two files.
+// Weir rejects the files that envoyproxy/ratelimit rejects. A "|" separates two files.
 func TestFilesThatRatelimitRejectsAreRejected(t *testing.T) {
 	limit := func(s string) string {
 		return "domain: test-domain\ndescriptors:\n- key: key1\n  value: value1\n" +
@@ -96,7 +96,7 @@ func TestWeirKeysAreStrict(t *testing.T) {
 	}
 }
 
-// TestDescriptorWarningsNameLineAndRemedy checks files that load with a warning, or without one where the text is '-'.
+// Each file loads with the one warning that it wants, or without a warning if the text is '-'.
 func TestDescriptorWarningsNameLineAndRemedy(t *testing.T) {
 	limit := func(s string) string { return "[{key: k, rate_limit: {" + s + "}}]" }
 	const day = "rate_limit: {unit: day, requests_per_unit: 1}"

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// TestMistakesHaveOneErrorWithRemedy checks the one fault, or warning, of each mistake that people make in rules, word by word.
+// Each mistake that people make in rules has exactly one error or warning. The test compares its whole text.
 func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 	limit := func(s string) string {
 		return "domain: d\ndescriptors:\n  - key: user\n    rate_limit: {" + s + "}\n"

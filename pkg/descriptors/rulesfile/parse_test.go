@@ -47,7 +47,6 @@ func files(texts ...string) []rulesfile.File {
 	return fs
 }
 
-// TestEveryAlgorithmIsParsed parses an example with each algorithm.
 func TestEveryAlgorithmIsParsed(t *testing.T) {
 	rules, w := parseWarned(t, design)
 	var got []string
@@ -160,7 +159,7 @@ func golden(t *testing.T, err error, want string) {
 	}
 }
 
-// TestErrorsNameLineAndRemedy checks files with one fault each: in a rate_limit, in a descriptor or at the top.
+// Each file has one error: in a rate_limit, in a descriptor or at the top.
 func TestErrorsNameLineAndRemedy(t *testing.T) {
 	limit := func(s string) string {
 		return "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, " + s + "}}]\n"
@@ -272,7 +271,7 @@ domain: [
 	}
 }
 
-// TestScalarsAreReadAsText checks values that envoyproxy/ratelimit reads as texts.
+// A value that envoyproxy/ratelimit reads as text is text to Weir too.
 func TestScalarsAreReadAsText(t *testing.T) {
 	for text, want := range map[string]string{
 		"123": "123", "true": "true", "'1.5'": "1.5", "2020-01-01": "2020-01-01", "yes": "yes", "0x10": "0x10",

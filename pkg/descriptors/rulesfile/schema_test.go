@@ -38,8 +38,8 @@ func TestSchemaInDocsIsCurrent(t *testing.T) {
 	}
 }
 
-// TestSchemaAcceptsEveryRulesFile holds that what Parse takes without a warning, the schema takes too: every file of
-// rules in the repository, and every example of the tests here.
+// The schema accepts every text that Parse accepts without a warning. The texts are the rules files of the repository and the
+// examples of this package's tests.
 func TestSchemaAcceptsEveryRulesFile(t *testing.T) {
 	n := 0
 	for name, text := range rulesFiles(t) {

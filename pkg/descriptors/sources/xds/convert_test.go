@@ -201,8 +201,8 @@ func TestResourceAboveMaxTextIsRefused(t *testing.T) {
 	}
 }
 
-// FuzzConvert takes any bytes for a resource: what is a message becomes YAML that says the same, and Parse either takes
-// it or tells faults.
+// FuzzConvert converts any bytes of a resource. A valid message becomes YAML with the same content, which Parse either accepts
+// or rejects with errors.
 func FuzzConvert(f *testing.F) {
 	for _, json := range []string{everything, `{}`, `{"domain": "\u0001\ufeff", "descriptors": [{}]}`,
 		`{"domain": "d", "descriptors": [{"key": "*", "value": "a*", "metadata": {"": "NaN", "<<": -0.0}}]}`,
