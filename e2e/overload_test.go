@@ -10,12 +10,12 @@ import (
 	load "github.com/weir-rls/weir/internal/loadclient"
 )
 
-var overloadFor = flag.Duration("overload-for", 300*time.Millisecond, "how long each load of TestOverloadChargesNoRefusedRequest lasts")
+var overloadFor = flag.Duration("overload-for", 300*time.Millisecond, "how long each load of TestOverloadChargesNoShedRequest lasts")
 
-// There are three and ten times as many clients as MAX_IN_FLIGHT, and each retries a millisecond after a refusal. Every request
-// is decided or refused, no refused request is charged, and memory does not grow. The test logs the rate of decisions: to
+// There are three and ten times as many clients as MAX_IN_FLIGHT, and each retries a millisecond after it was shed. Every request
+// is decided or shed, no shed request is charged, and memory does not grow. The test logs the rate of decisions: to
 // compare it, run the test longer on an idle machine.
-func TestOverloadChargesNoRefusedRequest(t *testing.T) {
+func TestOverloadChargesNoShedRequest(t *testing.T) {
 	t.Parallel()
 	const bound, streams = 64, 128
 	for _, store := range stores {

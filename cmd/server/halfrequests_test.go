@@ -97,8 +97,8 @@ func (s *server) latencies(n int) []time.Duration {
 	return all
 }
 
-// Requests that have sent only their headers neither refuse nor delay others.
-func TestHalfRequestsRefuseNobody(t *testing.T) {
+// Requests that have sent only their headers neither cause load shedding nor delay others.
+func TestHalfRequestsShedNobody(t *testing.T) {
 	s := serving(t, "CONFIG_PATH="+rulesFile(t))
 	s.awaitHealthy()
 	s.latencies(80)

@@ -104,7 +104,7 @@ func TestKilledServerLosesOnlyUnsavedCounts(t *testing.T) {
 	}
 }
 
-func TestRefusedSnapshotIsKept(t *testing.T) {
+func TestRejectedSnapshotIsKept(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "snapshot")
 	s := snapshotting(t, dir)

@@ -44,7 +44,7 @@ func TestLogIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestInvalidStateIsRefused(t *testing.T) {
+func TestInvalidStateIsRejected(t *testing.T) {
 	log, _ := New(Spec{Algorithm: "sliding_log", Max: 9, Window: time.Second})
 	window, _ := New(Spec{Algorithm: "fixed_window", Max: 9, Window: time.Second})
 	entries := func(of ...uint64) []byte {

@@ -113,7 +113,7 @@ func refused(t *testing.T, b []byte, want error, what string) {
 	}
 }
 
-func TestDamagedSnapshotIsRefused(t *testing.T) {
+func TestDamagedSnapshotIsRejected(t *testing.T) {
 	b := saved(t, some(t))
 	if s, told, err := Load(bytes.NewReader(b), Options{}); err != nil || told.Keys != 9 || s.Stats().Keys != 9 {
 		t.Fatalf("the whole one: %+v, %v", told, err)
@@ -141,7 +141,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	refused(t, append(bytes.Clone(b), b...), ErrTorn, "two in one")
 }
 
-func TestForeignOrNewerSnapshotIsRefused(t *testing.T) {
+func TestForeignOrNewerSnapshotIsRejected(t *testing.T) {
 	refused(t, []byte("#!/bin/sh\necho this is something else\n"), ErrForeign, "a script")
 	refused(t, nil, ErrForeign, "an empty file")
 	b := saved(t, some(t))

@@ -34,7 +34,7 @@ func TestMutualTLSConnects(t *testing.T) {
 	acknowledged(t, st.send("1", domain(t, "ugc", 5)), "1")
 }
 
-func TestUntrustedPeersAreRefused(t *testing.T) {
+func TestUntrustedPeersAreRejected(t *testing.T) {
 	a, stranger := certtest.New(t), certtest.New(t)
 	for name, c := range map[string]struct {
 		change func(*tlsfiles.Client)

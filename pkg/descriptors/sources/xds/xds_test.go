@@ -99,7 +99,7 @@ func TestEmptyFirstPushIsAccepted(t *testing.T) {
 	w.next(xds.Unchanged)
 }
 
-func TestBadRulesAreRefusedAndOldRulesStay(t *testing.T) {
+func TestBadRulesAreRejectedAndOldRulesStay(t *testing.T) {
 	s := serve(t, "127.0.0.1:0")
 	w := start(t, &xds.Source{Server: s.address})
 	st, _ := s.accept()
@@ -130,7 +130,7 @@ func TestBadRulesAreRefusedAndOldRulesStay(t *testing.T) {
 	}
 }
 
-func TestMalformedPushesAreRefused(t *testing.T) {
+func TestMalformedPushesAreRejected(t *testing.T) {
 	s := serve(t, "127.0.0.1:0")
 	w := start(t, &xds.Source{Server: s.address})
 	st, _ := s.accept()
@@ -183,8 +183,8 @@ func TestErrorDetailIsBounded(t *testing.T) {
 	}
 }
 
-// TestRepeatedRefusalsBackOff checks that a server which repeats a refused push at once does not cause a busy loop.
-func TestRepeatedRefusalsBackOff(t *testing.T) {
+// TestRepeatedRejectionsBackOff checks that a server which repeats a rejected push at once does not cause a busy loop.
+func TestRepeatedRejectionsBackOff(t *testing.T) {
 	s := serve(t, "127.0.0.1:0")
 	w := start(t, &xds.Source{Server: s.address})
 	st, _ := s.accept()
