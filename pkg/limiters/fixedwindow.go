@@ -16,6 +16,9 @@ type fixedWindow struct {
 	count int64
 }
 
+// firstHit is the index of first_hit among the words of window_start.
+const firstHit = 1
+
 var fixedWindowAlgorithm = algorithm{
 	name: "fixed_window",
 	parameters: []Parameter{{
@@ -30,8 +33,7 @@ var fixedWindowAlgorithm = algorithm{
 		return "w"
 	},
 	check: func(l *Limit) error {
-		start, _ := l.spec.Params.Cut("window_start")
-		l.own = windowStart(start == "first_hit")
+		l.own = windowStart(l.parameter("window_start") == firstHit)
 		return nil
 	},
 	numbers: func(l *Limit) []int64 {

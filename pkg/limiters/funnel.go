@@ -34,7 +34,7 @@ var funnelAlgorithm = algorithm{
 	}},
 	tag: func(*Limit) string { return "f" },
 	check: func(l *Limit) error {
-		capacity := l.spec.Params.number("capacity", 0)
+		capacity := l.parameter("capacity")
 		d := &drain{}
 		l.own = d
 		if l.spec.Max == 0 {

@@ -31,9 +31,10 @@ type Limit struct {
 	spec     Spec
 	kind     *algorithm
 	id       string
-	window   int64 // µs
-	capacity int64 // the largest usage of a key that allows hits: Max, or the capacity of a funnel
-	own      any   // what the algorithm computed once, of a type of its own
+	window   int64   // µs
+	capacity int64   // the largest usage of a key that allows hits: Max, or the capacity of a funnel
+	values   []int64 // of the algorithm's parameters, in the order of their declaration
+	own      any     // what the algorithm computed once, of a type of its own
 	numbers  []int64
 }
 
@@ -102,12 +103,12 @@ func New(spec Spec) (*Limit, error) {
 	if kind == nil {
 		return nil, fmt.Errorf("unknown algorithm %q: want one of %q", spec.Algorithm, Algorithms())
 	}
-	params, err := kind.canonical(spec.Params)
+	params, values, err := kind.parse(spec.Params)
 	if err := errors.Join(checkRange("maximum", spec.Max, 0, MaxPerWindow), checkWindow(spec.Window), err); err != nil {
 		return nil, err
 	}
 	spec.Params = params
-	l := &Limit{spec: spec, kind: kind, window: spec.Window.Microseconds(), capacity: spec.Max}
+	l := &Limit{spec: spec, kind: kind, values: values, window: spec.Window.Microseconds(), capacity: spec.Max}
 	if err := l.kind.check(l); err != nil {
 		return nil, err
 	}

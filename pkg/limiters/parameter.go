@@ -37,7 +37,8 @@ const (
 )
 
 // Params are the values of an algorithm's parameters: "key=value" for each that is not its default, separated by spaces.
-// In the Spec of a Limit they are in the order of their declaration, so two Params that mean the same are equal.
+// In the Spec of a Limit they are in the order of their declaration, so two Params that mean the same are equal. Params are
+// a text, so that a Spec is comparable and a key of a map. [New] parses them once, by the declared types.
 type Params string
 
 // Cut returns the value of a key, "" if there is none, and the Params without it.
@@ -59,19 +60,6 @@ func (p Params) With(key, value string) Params {
 	return Params(strings.TrimSpace(string(p) + " " + key + "=" + value))
 }
 
-// number returns the value of an Integer, or of a Duration in microseconds. It returns otherwise if there is none. The
-// params must be canonical.
-func (p Params) number(key string, otherwise int64) int64 {
-	value, _ := p.Cut(key)
-	if n, err := strconv.ParseInt(value, 10, 64); err == nil {
-		return n
-	}
-	if d, err := time.ParseDuration(value); err == nil {
-		return d.Microseconds()
-	}
-	return otherwise
-}
-
 // Parameters returns what an algorithm declares; nil if it has no parameters, or there is no such algorithm.
 func Parameters(algorithm string) []Parameter {
 	if a := algorithmOf(algorithm); a != nil {
@@ -80,75 +68,90 @@ func Parameters(algorithm string) []Parameter {
 	return nil
 }
 
-// canonical returns the form of params that the Spec of a Limit has. The error names each value that the algorithm does
-// not take.
-func (a *algorithm) canonical(params Params) (Params, error) {
-	if params == "" {
-		return "", nil
-	}
-	values := map[string]string{}
+// parse returns the canonical form of params, and the value of each parameter of a. The error names the first value that the
+// algorithm does not take.
+func (a *algorithm) parse(params Params) (canonical Params, values []int64, err error) {
+	values = make([]int64, len(a.parameters))
+	texts := make([]string, len(a.parameters))
+	given := make([]bool, len(a.parameters))
 	for _, field := range strings.Fields(string(params)) {
 		key, value, _ := strings.Cut(field, "=")
 		i := slices.IndexFunc(a.parameters, func(p Parameter) bool { return p.Key == key })
 		if i < 0 {
-			return "", fmt.Errorf("the algorithm %s has no parameter %q", a.name, key)
+			return "", nil, fmt.Errorf("the algorithm %s has no parameter %q", a.name, key)
 		}
-		if _, twice := values[key]; twice {
-			return "", fmt.Errorf("the parameter %s is given twice", key)
+		if given[i] {
+			return "", nil, fmt.Errorf("the parameter %s is given twice", key)
 		}
-		var err error
-		if values[key], err = a.parameters[i].canonical(value); err != nil {
-			return "", err
-		}
-	}
-	var all Params
-	for _, p := range a.parameters {
-		if value := values[p.Key]; value != "" {
-			all = all.With(p.Key, value)
+		given[i] = true
+		if values[i], texts[i], err = a.parameters[i].parse(value); err != nil {
+			return "", nil, err
 		}
 	}
-	return all, nil
+	for i, text := range texts {
+		if text != "" {
+			canonical = canonical.With(a.parameters[i].Key, text)
+		}
+	}
+	return canonical, values, nil
 }
 
-// canonical returns a value in the one form that it has, "" for the default.
-func (p *Parameter) canonical(value string) (string, error) {
+// parse returns a value: an Integer, a Duration in microseconds, or the index of a Word. It also returns the value's one
+// canonical text, "" for a default.
+func (p *Parameter) parse(value string) (n int64, text string, err error) {
 	switch p.Type {
 	case Integer:
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil {
-			return "", fmt.Errorf("a %s of %q is not a whole number", p.Key, value)
+		if n, err = strconv.ParseInt(value, 10, 64); err != nil {
+			return 0, "", fmt.Errorf("a %s of %q is not a whole number", p.Key, value)
 		}
-		return strconv.FormatInt(n, 10), checkRange(p.Key, n, p.Min, p.Max)
+		return n, strconv.FormatInt(n, 10), checkRange(p.Key, n, p.Min, p.Max)
 	case Duration:
 		d, err := time.ParseDuration(value)
 		if err != nil || d%time.Microsecond != 0 {
-			return "", fmt.Errorf("a %s of %q is not a duration in whole microseconds, such as 90s or 1h30m", p.Key, value)
+			return 0, "", fmt.Errorf("a %s of %q is not a duration in whole microseconds, such as 90s or 1h30m", p.Key, value)
 		}
-		if us := d.Microseconds(); us < p.Min || us > p.Max {
-			return "", fmt.Errorf("a %s of %v is out of range: want %v to %v", p.Key, d, micros(p.Min), micros(p.Max))
+		if n = d.Microseconds(); n < p.Min || n > p.Max {
+			return 0, "", fmt.Errorf("a %s of %v is out of range: want %v to %v", p.Key, d, micros(p.Min), micros(p.Max))
 		}
-		return d.String(), nil
+		return n, d.String(), nil
 	default:
-		if !slices.Contains(p.Words, value) {
-			return "", fmt.Errorf("unknown %s %q: want one of %q", p.Key, value, p.Words)
+		switch i := slices.Index(p.Words, value); i {
+		case -1:
+			return 0, "", fmt.Errorf("unknown %s %q: want one of %q", p.Key, value, p.Words)
+		case 0:
+			return 0, "", nil
+		default:
+			return int64(i), value, nil
 		}
-		if value == p.Words[0] {
-			return "", nil
-		}
-		return value, nil
 	}
 }
 
-// Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of part. A
-// parameter that becomes 0 is left out.
+// parameter returns the value of a parameter of l's algorithm: an Integer, a Duration in microseconds, or the index of a Word.
+// It is 0 if the Spec does not set it.
+func (l *Limit) parameter(key string) int64 {
+	for i := range l.values {
+		if l.kind.parameters[i].Key == key {
+			return l.values[i]
+		}
+	}
+	return 0
+}
+
+// Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of part. A parameter that
+// becomes 0 is left out. An invalid value stays as it is, and [New] rejects it.
 func (s Spec) Scaled(part func(int64) int64) Spec {
 	s.Max = part(s.Max)
 	for _, p := range Parameters(s.Algorithm) {
-		if value, rest := s.Params.Cut(p.Key); p.Hits && value != "" {
-			n, _ := strconv.ParseInt(value, 10, 64)
-			if s.Params, n = rest, part(n); n != 0 {
-				s.Params = s.Params.With(p.Key, strconv.FormatInt(n, 10))
-			}
+		value, rest := s.Params.Cut(p.Key)
+		if !p.Hits || value == "" {
+			continue
+		}
+		n, _, err := p.parse(value)
+		if err != nil {
+			continue
+		}
+		if s.Params, n = rest, part(n); n != 0 {
+			s.Params = s.Params.With(p.Key, strconv.FormatInt(n, 10))
 		}
 	}
 	return s

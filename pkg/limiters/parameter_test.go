@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -26,14 +27,14 @@ func TestParamsAreCanonical(t *testing.T) {
 		{"penalty.for=2h", "", "a penalty.for of 2h0m0s is out of range: want 1µs to 1h0m0s"},
 		{"colour=red", "", `the algorithm a has no parameter "colour"`},
 	} {
-		got, err := a.canonical(c.params)
+		got, _, err := a.parse(c.params)
 		if c.err == "" && (err != nil || got != c.want) || c.err != "" && (err == nil || !strings.HasPrefix(err.Error(), string(c.err))) {
 			t.Errorf("%q: %q, %v, want %q, %q", c.params, got, err, c.want, c.err)
 		}
 	}
 	p := Params("start=hit size=7 penalty.for=1m30s")
-	if n, d := p.number("size", 0), p.number("penalty.for", 0); n != 7 || d != 90_000_000 || p.number("none", 5) != 5 {
-		t.Errorf("%d, %d", n, d)
+	if _, values, err := a.parse(p); err != nil || !slices.Equal(values, []int64{1, 7, 90_000_000}) {
+		t.Errorf("%d, %v", values, err)
 	}
 	if value, rest := p.Cut("size"); value != "7" || rest != "start=hit penalty.for=1m30s" {
 		t.Errorf("%q, %q", value, rest)
@@ -50,6 +51,7 @@ func TestScaledSpec(t *testing.T) {
 		{Spec{Algorithm: "funnel", Max: 10, Params: "capacity=7"}, 5, "capacity=3"},
 		{Spec{Algorithm: "funnel", Max: 10, Params: "capacity=1"}, 5, ""},
 		{Spec{Algorithm: "funnel", Max: 10}, 5, ""},
+		{Spec{Algorithm: "funnel", Max: 10, Params: "capacity=big"}, 5, "capacity=big"},
 		{Spec{Algorithm: "fixed_window", Max: 10, Params: "window_start=first_hit"}, 5, "window_start=first_hit"},
 	} {
 		if got := c.spec.Scaled(half); got.Max != c.max || got.Params != c.want {

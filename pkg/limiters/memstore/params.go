@@ -12,7 +12,8 @@ import (
 // that does not know the name with the '+' leaves the key out and reads on.
 const extended = "+"
 
-// fieldsOf returns what the two fields hold, and the parameters that have none.
+// fieldsOf returns the values of the two fields, and the parameters that have none. The params must be those of a Limit, whose
+// capacity is a number.
 func fieldsOf(p limiters.Params) (capacity uint64, firstHit bool, rest limiters.Params) {
 	text, rest := p.Cut("capacity")
 	capacity, _ = strconv.ParseUint(text, 10, 64)
