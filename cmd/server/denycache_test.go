@@ -12,18 +12,6 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// counter returns the value of a metric. name has its labels, if any.
-func (s *server) counter(name string) string {
-	s.t.Helper()
-	_, metrics := s.get("/metrics")
-	for line := range strings.Lines(metrics) {
-		if value, found := strings.CutPrefix(line, name+" "); found {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "none"
-}
-
 // The deny cache denies keys over their limits without a call to Redis, until the rules change. The server counts the
 // remaining denied hits in Redis when it stops.
 func TestDenyCacheAnswersBeforeRedis(t *testing.T) {

@@ -3,61 +3,64 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
-	"fmt"
 	"net"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-func rulesFile(t *testing.T) string {
-	t.Helper()
+func TestServeOnMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
-	return path
-}
+	s := serving(t, "CONFIG_PATH="+path)
 
-// address returns the address of a listener of the server.
-func (s *server) address(name string) string {
-	s.t.Helper()
-	line, _ := s.log.await(s.t, 0, `"listening"`)
-	var addrs map[string]any
-	if err := json.Unmarshal([]byte(line), &addrs); err != nil {
-		s.t.Fatal(err)
+	s.awaitHealthy()
+	if !s.healthy("") || !s.healthy("ratelimit") {
+		t.Error("gRPC health: not serving")
 	}
-	return fmt.Sprint(addrs[name])
-}
-
-func fetch(t *testing.T, method, url, body string) (int, string) {
-	t.Helper()
-	request, err := http.NewRequest(method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
+	s.log.await(t, 0, `"ready"`)
+	if n := strings.Count(s.said.String(), `"@message":"ready"`); n != 1 {
+		t.Errorf("the log says %d times that the server is ready, want once", n)
 	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	var text strings.Builder
-	buffer := make([]byte, 1<<16)
-	for {
-		n, err := response.Body.Read(buffer)
-		text.Write(buffer[:n])
-		if err != nil {
-			return response.StatusCode, text.String()
+	for want := uint32(2); want > 0; want-- {
+		if got := s.left("alice"); got != want {
+			t.Errorf("alice has %d left, want %d", got, want)
 		}
+	}
+	if s.left("alice") != 0 || s.left("bob") != 2 {
+		t.Error("want alice denied, and bob with 2 left")
+	}
+	if _, err := s.client.ShouldRateLimit(context.Background(), &ratelimitv3.RateLimitRequest{}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("an empty request: %v", err)
+	}
+	_, metrics := s.get("/metrics")
+	for _, want := range []string{
+		`weir_hits_total{domain="ugc",rule="user_id",verdict="allowed"} 3`,
+		`weir_hits_total{domain="ugc",rule="user_id",verdict="denied"} 1`,
+		`weir_requests_total{code="OK",overall="over_limit"} 1`,
+		`weir_requests_total{code="InvalidArgument",overall=""} 1`,
+		`ratelimit_service_rate_limit_total_hits{domain="ugc",key1="user_id"} 4`,
+		`ratelimit_service_rate_limit_over_limit{domain="ugc",key1="user_id"} 1`,
+		`weir_memory_keys 2`, `weir_rules 1`, `weir_panics_total 0`,
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+	if strings.Contains(metrics, "alice") {
+		t.Error("/metrics holds a value of a request")
 	}
 }
 
@@ -108,7 +111,7 @@ func checkHealth(t *testing.T, target string, creds credentials.TransportCredent
 	return err
 }
 
-func TestServeByTLS(t *testing.T) {
+func TestServeTLSRequiresClientCertificate(t *testing.T) {
 	ca := certtest.New(t)
 	pair, client := ca.Issue(t, "weir"), ca.Issue(t, "envoy")
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+pair.Cert,
@@ -132,7 +135,7 @@ func TestServeByTLS(t *testing.T) {
 	}
 }
 
-func TestServeOnAUnixSocket(t *testing.T) {
+func TestServeOnUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_UDS="+path)
 	if err := checkHealth(t, "unix://"+path, insecure.NewCredentials()); err != nil {

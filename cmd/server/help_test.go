@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestFirstContact(t *testing.T) {
+func TestHelpAndArgumentErrors(t *testing.T) {
 	rules := rulesFile(t)
 	for _, c := range []struct {
 		args string
@@ -43,7 +43,7 @@ func TestFirstContact(t *testing.T) {
 	}
 }
 
-func TestBasicHelpFitsOnAScreen(t *testing.T) {
+func TestServeHelpFitsOnAScreen(t *testing.T) {
 	_, said := ran("serve", "--help")
 	if n := strings.Count(said, "\n"); n > 60 {
 		t.Errorf("%d lines", n)
@@ -56,7 +56,7 @@ func TestBasicHelpFitsOnAScreen(t *testing.T) {
 }
 
 // Some manifests start /bin/ratelimit with flags of its forks, which envoyproxy/ratelimit ignores.
-func TestUnknownArgumentsAsRatelimitAreWarnedOf(t *testing.T) {
+func TestUnknownArgumentsAsRatelimitAreIgnored(t *testing.T) {
 	missing := "--config=" + t.TempDir() + "/none"
 	for _, c := range []struct {
 		program string

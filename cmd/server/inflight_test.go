@@ -83,7 +83,7 @@ func TestRequestsPastMaxInFlightAreShed(t *testing.T) {
 }
 
 // Half requests by HTTP delay other half requests only.
-func TestHalfRequestsByHTTPDelayOnlyThemselves(t *testing.T) {
+func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "MAX_IN_FLIGHT=2")
 	s.awaitHealthy()
 	const head = "POST /json HTTP/1.1\r\nHost: weir\r\nContent-Length: 1000\r\n\r\n{"
@@ -124,7 +124,7 @@ func TestHalfRequestsByHTTPDelayOnlyThemselves(t *testing.T) {
 }
 
 // A request past its deadline, or without its client, is not received.
-func TestAnEndedRequestIsNotReceived(t *testing.T) {
+func TestExpiredOrCanceledRequestIsNotDecoded(t *testing.T) {
 	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
 	metrics := telemetry.NewMetrics("test")
 	requests := admission.NewInFlight(1)

@@ -81,7 +81,7 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, weir serve --help the settings\n", argumentFault(err))
+		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, weir serve --help the settings\n", argumentError(err))
 		return 2
 	}
 	switch err := command.Run(); {
@@ -109,8 +109,8 @@ func newParser(cli *commands, options ...kong.Option) (*kong.Kong, error) {
 // fromVariable matches kong's error for the value of a variable. kong names the flag, which the user has not written.
 var fromVariable = regexp.MustCompile(`(?s)^--[a-z0-9-]+: (.*) \(from envar ([A-Z0-9_]+)=".*"\)$`)
 
-// argumentFault returns the text of an error of kong, with the name of the flag or variable that the user has set.
-func argumentFault(err error) string {
+// argumentError returns the text of an error of kong, with the name of the flag or variable that the user has set.
+func argumentError(err error) string {
 	text := strings.TrimPrefix(err.Error(), "serve: ") // kong puts the name of the command before the error of Validate
 	return fromVariable.ReplaceAllString(text, "$2: $1")
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-func TestKeysTakeAtMostHalfOfAContainersMemory(t *testing.T) {
+func TestMemoryMaxBytesDefaultsToHalfOfCgroupMemory(t *testing.T) {
 	of := func(bytes uint64, err error) memlimit.Provider { return func() (uint64, error) { return bytes, err } }
 	for name, c := range map[string]struct {
 		set   int64

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,12 +10,49 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-func TestReadyOnceRedisAnswers(t *testing.T) {
+func TestStartWithRedisDown(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rules)
+	addr := redistest.FreeAddr(t)
+	s := serving(t, "CONFIG_PATH="+path, "REDIS_URL="+addr)
+	line, _ := s.log.await(t, 0, "redis does not answer")
+	if !strings.Contains(line, addr) {
+		t.Errorf("the log does not name %s: %s", addr, line)
+	}
+	if code, _ := s.get("/healthcheck"); code != 500 {
+		t.Errorf("/healthcheck without Redis: %d, want 500", code)
+	}
+	if s.healthy("") || s.healthy("ratelimit") {
+		t.Error("gRPC health without Redis: serving")
+	}
+	if _, err := s.ask("alice"); status.Code(err) != codes.Unavailable {
+		t.Errorf("%v, want UNAVAILABLE", err)
+	}
+
+	redis, err := redistest.Run(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(redis.Stop)
+	s.log.await(t, 0, "redis answers")
+	if got := s.left("alice"); got != 2 {
+		t.Errorf("%d left, want 2", got)
+	}
+	watch, err := s.health.Watch(context.Background(), &healthv1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitServing(t, watch)
+	s.awaitHealthy()
+}
+
+func TestReadyWhenRedisStartsLate(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+addr)
 	s.log.await(t, 0, "redis does not answer, not ready")
@@ -33,7 +71,7 @@ func TestReadyOnceRedisAnswers(t *testing.T) {
 }
 
 // A Redis whose round trip exceeds STORE_TIMEOUT does not make Weir ready. The log names the round trip and the remedy.
-func TestDistantRedisIsLogged(t *testing.T) {
+func TestRedisSlowerThanStoreTimeoutIsNotReady(t *testing.T) {
 	redis := redistest.Start(t)
 	far := redistest.SlowProxy(t, redis.Addr, 50*time.Millisecond)
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+far, "STORE_TIMEOUT=20ms")
@@ -84,7 +122,7 @@ func TestStoreMaxWaitingBoundsTheQueue(t *testing.T) {
 }
 
 // The password changes in Redis and in the file, without a restart.
-func TestPasswordFileIsReread(t *testing.T) {
+func TestRedisPasswordFileIsReread(t *testing.T) {
 	const first, second = "first-secret", "second-secret"
 	redis := redistest.Start(t)
 	redis.SetUser(t, "weir", "on", ">"+first, "~*", "+@all")

@@ -26,7 +26,7 @@ import (
 )
 
 // Envoy may let a request pass that is too large, so operators must see it in metrics and logs.
-func TestTooLargeRequestIsObserved(t *testing.T) {
+func TestTooLargeRequestIsCountedInMetrics(t *testing.T) {
 	observed := make(chan codes.Code, 10)
 	decider := decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{})
 	service := rls.New(decider, rls.Options{Observe: func(o *rls.Observation) {

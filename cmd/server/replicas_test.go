@@ -44,7 +44,7 @@ func TestReplicasAreCountedByDNS(t *testing.T) {
 	}
 }
 
-func TestReplicasOnMemoryAreWarnedOf(t *testing.T) {
+func TestReplicasOnMemoryLogAWarning(t *testing.T) {
 	var out bytes.Buffer
 	s := &settings.Serve{}
 	s.Replicas, s.BackendType = 2, settings.Memory

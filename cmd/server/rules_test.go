@@ -17,6 +17,57 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
+func TestRulesReloadOnFileChange(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rules)
+	s := serving(t, "CONFIG_PATH="+path)
+	_, seen := s.log.await(t, 0, "rules loaded")
+	if got := s.left("alice"); got != 2 {
+		t.Fatalf("%d left, want 2", got)
+	}
+
+	write(t, path, strings.Replace(rules, "requests_per_unit: 2", "requests_per_unit: 5", 1))
+	_, seen = s.log.await(t, seen, "rules loaded")
+	if got := s.left("alice"); got != 4 {
+		t.Errorf("after the limit was raised from 2 to 5: %d left, want 4, for the count stays", got)
+	}
+
+	write(t, path, "domain: ugc\nlimits: []\n")
+	line, seen := s.log.await(t, seen, "rules not loaded")
+	if want := fmt.Sprintf(`{"file":%q,"line":2,"column":1,"message":`, path); !strings.Contains(line, want) {
+		t.Errorf("the log line lacks %s: %s", want, line)
+	}
+	if got := s.left("alice"); got != 3 {
+		t.Errorf("after a bad file: %d left, want 3 by the old rules", got)
+	}
+
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	_, seen = s.log.await(t, seen, "no such file")
+	if got := s.left("alice"); got != 2 {
+		t.Errorf("after the file vanished: %d left, want 2 by the old rules", got)
+	}
+	if _, metrics := s.get("/metrics"); !strings.Contains(metrics, `weir_rules_loads_total{result="error"} 2`) {
+		t.Error("/metrics does not count the two failures")
+	}
+
+	write(t, path, strings.Replace(rules, "user_id", "tenant", 1))
+	_, _ = s.log.await(t, seen, "rules loaded")
+	if r, err := s.ask("alice"); err != nil || r.GetStatuses()[0].GetCurrentLimit() != nil {
+		t.Errorf("after the rule went: %v, %v", r, err)
+	}
+	if _, metrics := s.get("/metrics"); strings.Contains(metrics, `rule="user_id"`) {
+		t.Error("/metrics keeps the series of a rule that is gone")
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := s.get("/healthcheck"); got != 200 {
+		t.Error("SIGHUP stopped the server")
+	}
+}
+
 func TestAtMost20FaultsAreLogged(t *testing.T) {
 	logged := func(err error) string {
 		var out bytes.Buffer
@@ -86,32 +137,7 @@ func TestForceStartWithAFaultyOverlay(t *testing.T) {
 	}
 }
 
-func TestCheckReadsStandardInput(t *testing.T) {
-	before := os.Stdin
-	defer func() { os.Stdin = before }()
-	for text, want := range map[string]struct {
-		code int
-		said string
-	}{
-		rules:           {0, "ok: rules 1, domains 1, files 1\n"},
-		"domian: ugc\n": {1, "stdin:1:1: unknown key 'domian' in the file: did you mean 'domain'?\n"},
-	} {
-		path := filepath.Join(t.TempDir(), "input")
-		write(t, path, text)
-		input, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		os.Stdin = input
-		var out bytes.Buffer
-		if code := run(t.Context(), "weir", []string{"check", "-"}, &out, &out); code != want.code || out.String() != want.said {
-			t.Errorf("%q: exit code %d, %q, want %d, %q", text, code, &out, want.code, want.said)
-		}
-		_ = input.Close()
-	}
-}
-
-func TestLocalWithoutReplicasIsWarned(t *testing.T) {
+func TestOnStoreErrorLocalWithoutReplicasLogsAWarning(t *testing.T) {
 	const message = "each replica admits the whole limit"
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules+"on_store_error: local\n")

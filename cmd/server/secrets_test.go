@@ -81,7 +81,7 @@ func (s *server) shown() map[string]string {
 	return all
 }
 
-func TestNoSecretIsShown(t *testing.T) {
+func TestSecretsAreNotShownByServer(t *testing.T) {
 	authority := certtest.New(t)
 	files := authority.Issue(t, "weir")
 	secrets := secretsOf(t, files)
@@ -142,7 +142,7 @@ func TestNoSecretIsShown(t *testing.T) {
 }
 
 // The debug pages show no argument of the command line.
-func TestSecretFlagsAreNotShown(t *testing.T) {
+func TestSecretFlagsAreNotShownByPprof(t *testing.T) {
 	s := serving(t, "--config="+rulesFile(t), "--redis-url=me:"+inURL+"@"+redistest.FreeAddr(t), "--redis-auth="+inAuth,
 		"--key-hash-secret="+inHash, "--log-level=debug")
 	s.log.await(t, 0, "redis does not answer")
@@ -152,7 +152,7 @@ func TestSecretFlagsAreNotShown(t *testing.T) {
 }
 
 // Neither help nor the errors of settings show secrets.
-func TestNoSecretIsShownByHelpAndFaults(t *testing.T) {
+func TestSecretsAreNotShownByHelpAndErrors(t *testing.T) {
 	authority := certtest.New(t)
 	files := authority.Issue(t, "weir")
 	for _, variable := range secretive("localhost:1", files, authority.File) {

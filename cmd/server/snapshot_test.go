@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,29 +21,7 @@ func snapshotting(t *testing.T, dir string, settings ...string) *server {
 	return s
 }
 
-func (s *server) term() {
-	s.t.Helper()
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		s.t.Fatal(err)
-	}
-	if code := s.stopped(); code != 0 {
-		s.t.Errorf("exit code %d, want 0", code)
-	}
-}
-
-func (s *server) metric(name string) string {
-	s.t.Helper()
-	_, all := s.get("/metrics")
-	for line := range strings.Lines(all) {
-		if value, found := strings.CutPrefix(line, name+" "); found {
-			return strings.TrimSpace(value)
-		}
-	}
-	s.t.Fatalf("/metrics lacks %s", name)
-	return ""
-}
-
-func TestSnapshotSurvivesARestart(t *testing.T) {
+func TestSnapshotSurvivesRestart(t *testing.T) {
 	dir := t.TempDir()
 	s := snapshotting(t, dir)
 	s.left("alice")
@@ -140,7 +117,7 @@ func TestRejectedSnapshotIsKept(t *testing.T) {
 	}
 }
 
-func TestSnapshotFolderIsLeftAlone(t *testing.T) {
+func TestFolderAtSnapshotPathIsNotRenamed(t *testing.T) {
 	dir := t.TempDir()
 	within := filepath.Join(dir, "snapshot", "within")
 	if err := os.MkdirAll(within, 0o700); err != nil {

@@ -30,7 +30,7 @@ func TestGCPercentBoundsGarbage(t *testing.T) {
 	}
 }
 
-func TestRunTunesAndRestores(t *testing.T) {
+func TestRunSetsAndRestoresGCPercent(t *testing.T) {
 	t.Setenv("GOGC", "")
 	before := currentPercent()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -49,7 +49,7 @@ func TestRunTunesAndRestores(t *testing.T) {
 	}
 }
 
-func TestRunLeavesGOGCAlone(t *testing.T) {
+func TestRunDoesNotChangeSetGOGC(t *testing.T) {
 	t.Setenv("GOGC", "50")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

@@ -22,7 +22,7 @@ func (s saver) Save(w io.Writer) (int64, error) {
 	return 1, errors.Join(err, s.err)
 }
 
-func TestSaveReplacesTheFileOrLeavesIt(t *testing.T) {
+func TestSnapshotSaveReplacesFileAtomically(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot")
 	// A process that was killed left its temporary file, which others could read.
 	if err := os.WriteFile(path+".tmp", []byte("half"), 0o644); err != nil {
@@ -48,7 +48,7 @@ func TestSaveReplacesTheFileOrLeavesIt(t *testing.T) {
 	}
 }
 
-func TestFoldersAreNeitherLoadedNorMoved(t *testing.T) {
+func TestFolderAtSnapshotPathIsNotLoadedOrRenamed(t *testing.T) {
 	path := t.TempDir()
 	if _, _, err := Load(path, memstore.Options{}); err == nil || !strings.Contains(err.Error(), path+": not a regular file") {
 		t.Errorf("Load: %v", err)

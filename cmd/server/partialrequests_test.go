@@ -98,7 +98,7 @@ func (s *server) latencies(n int) []time.Duration {
 }
 
 // Requests that have sent only their headers neither cause load shedding nor delay others.
-func TestHalfRequestsShedNobody(t *testing.T) {
+func TestPartialRequestsDoNotShedOthers(t *testing.T) {
 	s := serving(t, "CONFIG_PATH="+rulesFile(t))
 	s.awaitHealthy()
 	s.latencies(80)
@@ -124,7 +124,7 @@ func TestHalfRequestsShedNobody(t *testing.T) {
 }
 
 // The server ends half requests, because they hold memory.
-func TestHalfRequestsEnd(t *testing.T) {
+func TestPartialGRPCRequestsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
 		service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})

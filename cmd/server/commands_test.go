@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// A commandTest is a command line and what it must print.
+type commandTest struct {
+	args     string
+	code     int
+	out, err []string
+}
+
+// test runs the command. No command may print the text "secret".
+func (c commandTest) test(t *testing.T) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code := run(context.Background(), "weir", strings.Fields(c.args), &out, &err)
+	if code != c.code {
+		t.Errorf("%s: exit code %d, want %d\n%s%s", c.args, code, c.code, &out, &err)
+	}
+	for _, want := range c.out {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s: printed %q, want %q", c.args, &out, want)
+		}
+	}
+	for _, want := range c.err {
+		if !strings.Contains(err.String(), want) {
+			t.Errorf("%s: printed the error %q, want %q", c.args, &err, want)
+		}
+	}
+	if strings.Contains(err.String(), "secret") {
+		t.Errorf("%s: showed a password: %s", c.args, &err)
+	}
+}
+
+// faultyRules are rules with four faults.
+const faultyRules = "domain: ''\ndescriptors:\n  - key: a\n    rate_limit: {unit: fortnight, requests_per_unit: -1}\n    limits: 3\n"
+
+func TestCheckCommand(t *testing.T) {
+	dir := t.TempDir()
+	good, bad, odd := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "odd.yaml")
+	write(t, good, rules)
+	write(t, bad, faultyRules)
+	write(t, odd, "domain: odd\nunit: day\n")
+	for _, c := range []commandTest{
+		{"check " + good, 0, []string{"ok: rules 1, domains 1, files 1\n"}, nil},
+		{"check " + odd + " " + good, 0, []string{"ok: rules 1, domains 2, files 2\n"}, []string{"warning: " + odd + ":2:1: "}},
+		{"check --strict " + odd, 1, nil, []string{odd + ":2:1: key 'unit' has no effect in the file"}},
+		{"check " + bad, 1, nil, []string{
+			bad + ":1:9: config file cannot have empty domain", bad + ":4:24: invalid rate limit unit 'fortnight'",
+			bad + ":4:54: requests_per_unit is -1", bad + ":5:5: unknown key 'limits'",
+		}},
+		{"check " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file"}},
+		{"check", 2, nil, []string{"weir: check: want a file or folder, for example: weir check rules.yaml"}},
+		{"/bin/ratelimit check " + good, 0, []string{"ok: rules 1, domains 1, files 1\n"}, nil},
+	} {
+		c.test(t)
+	}
+}
+
+func TestCheckReadsStandardInput(t *testing.T) {
+	before := os.Stdin
+	defer func() { os.Stdin = before }()
+	for text, want := range map[string]struct {
+		code int
+		said string
+	}{
+		rules:           {0, "ok: rules 1, domains 1, files 1\n"},
+		"domian: ugc\n": {1, "stdin:1:1: unknown key 'domian' in the file: did you mean 'domain'?\n"},
+	} {
+		path := filepath.Join(t.TempDir(), "input")
+		write(t, path, text)
+		input, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.Stdin = input
+		var out bytes.Buffer
+		if code := run(t.Context(), "weir", []string{"check", "-"}, &out, &out); code != want.code || out.String() != want.said {
+			t.Errorf("%q: exit code %d, %q, want %d, %q", text, code, &out, want.code, want.said)
+		}
+		_ = input.Close()
+	}
+}
+
+func TestVersionCommand(t *testing.T) {
+	commandTest{"version", 0, []string{"weir ", " " + runtime.Version() + "\n"}, nil}.test(t)
+}
+
+func TestServeArgumentErrors(t *testing.T) {
+	good, empty := rulesFile(t), filepath.Join(t.TempDir(), "empty")
+	for _, c := range []commandTest{
+		{"--no-such-flag", 2, nil, []string{"no-such-flag"}},
+		{"--port=70000 --config " + good, 2, nil, []string{"port"}},
+		{"--backend-type=memcache --log-level=loud --store-timeout=0s --config " + good, 2, nil,
+			[]string{"BACKEND_TYPE: memcache is not supported", `LOG_LEVEL: unknown level "loud"`, "STORE_TIMEOUT: must be more than 0"}},
+		{"--backend-type=redis --redis-auth=secret --redis-auth-file=" + empty + " --config " + good, 2, nil, []string{"REDIS_AUTH_FILE: not together with REDIS_AUTH"}},
+	} {
+		c.test(t)
+	}
+}
+
+func TestServeStartErrors(t *testing.T) {
+	dir, good := t.TempDir(), rulesFile(t)
+	bad, empty := filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "empty")
+	write(t, bad, faultyRules)
+	write(t, empty, "\n")
+	for _, c := range []commandTest{
+		{"--config " + bad, 1, nil, []string{"have faults:\n", bad + ":1:9: ", bad + ":5:5: "}},
+		{"--config " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file", "--config"}},
+		{"--grpc-server-use-tls --grpc-server-cert=c --grpc-server-key=k --grpc-client-ca=ca --grpc-client-san=envoy,*.edge --config " + good, 1, nil,
+			[]string{`GRPC_CLIENT_TLS_SAN: "*.edge": write the whole name, without a wildcard`}},
+		{"--backend-type=redis --redis-url=redis://me:secret@h:1/x --config " + good, 1, nil, []string{"REDIS_URL: the address names a database that is not a number"}},
+		{"--backend-type=redis --redis-auth-file=" + empty + " --config " + good, 1, nil, []string{"REDIS_AUTH_FILE: ", empty + " is empty"}},
+		{"--backend-type=redis --redis-sentinel-auth-file=" + dir + " --config " + good, 1, nil, []string{"REDIS_SENTINEL_AUTH_FILE: ", dir + " is not a regular file"}},
+		{"--backend-type=redis --redis-persecond --redis-persecond-auth-file=/none --config " + good, 1, nil, []string{"REDIS_PERSECOND_AUTH_FILE: ", "/none: no such file"}},
+	} {
+		c.test(t)
+	}
+}

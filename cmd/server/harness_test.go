@@ -1,0 +1,352 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// TestMain makes the test binary the server if WEIR_TEST_AS_SERVER is set, so that tests can send it signals.
+func TestMain(m *testing.M) {
+	if os.Getenv("WEIR_TEST_AS_SERVER") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+const rules = `
+domain: ugc
+descriptors:
+  - key: user_id
+    rate_limit: {unit: year, requests_per_unit: 2}
+`
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ran runs a command, and returns its exit code and all that it printed.
+func ran(args ...string) (code int, said string) {
+	var out, err bytes.Buffer
+	code = run(context.Background(), "weir", args, &out, &err)
+	return code, out.String() + err.String()
+}
+
+// A server is a child process on free ports.
+type server struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	log      lines
+	said     output // all output, including the log
+	client   ratelimitv3.RateLimitServiceClient
+	health   healthv1.HealthClient
+	httpAddr string
+}
+
+// lines collects log lines, and wakes the goroutines that wait for one.
+type lines struct {
+	mu   sync.Mutex
+	all  []string
+	more chan struct{}
+}
+
+func (l *lines) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, line)
+	close(l.more)
+	l.more = make(chan struct{})
+}
+
+// await returns the first line at index n or later that contains text, and the index after it.
+func (l *lines) await(t *testing.T, n int, text string) (string, int) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	for {
+		l.mu.Lock()
+		more, all := l.more, l.all
+		l.mu.Unlock()
+		for ; n < len(all); n++ {
+			if strings.Contains(all[n], text) {
+				return all[n], n + 1
+			}
+		}
+		select {
+		case <-more:
+		case <-deadline:
+			t.Fatalf("no line with %q in the log:\n%s", text, strings.Join(all, "\n"))
+		}
+	}
+}
+
+// output collects the output of a process.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func isFlag(setting string) bool { return strings.HasPrefix(setting, "--") }
+
+func isVariable(setting string) bool { return !isFlag(setting) }
+
+// serving starts a server with variables and flags.
+func serving(t *testing.T, settings ...string) *server {
+	t.Helper()
+	s := &server{t: t, cmd: exec.Command(os.Args[0])}
+	s.log.more = make(chan struct{})
+	s.cmd.Env = append([]string{
+		"WEIR_TEST_AS_SERVER=1", "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
+		"LOG_FORMAT=json", "DRAIN_DELAY=0s", "STORE_TIMEOUT=5s", "PATH=" + os.Getenv("PATH"),
+	}, slices.DeleteFunc(slices.Clone(settings), isFlag)...)
+	s.cmd.Args = append(s.cmd.Args, slices.DeleteFunc(slices.Clone(settings), isVariable)...)
+	r, w := io.Pipe()
+	s.cmd.Stdout, s.cmd.Stderr = &s.said, io.MultiWriter(&s.said, w)
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		decoder := json.NewDecoder(r)
+		for {
+			var line json.RawMessage
+			if decoder.Decode(&line) != nil {
+				_, _ = io.Copy(io.Discard, r)
+				return
+			}
+			s.log.add(string(line))
+		}
+	}()
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+		_ = w.Close()
+		<-read
+	})
+	line, _ := s.log.await(t, 0, `"listening"`)
+	var addrs struct{ GRPC, HTTP string }
+	if err := json.Unmarshal([]byte(line), &addrs); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(addrs.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	s.client, s.health = ratelimitv3.NewRateLimitServiceClient(conn), healthv1.NewHealthClient(conn)
+	s.httpAddr = addrs.HTTP
+	return s
+}
+
+func (s *server) ask(user string) (*ratelimitv3.RateLimitResponse, error) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return s.client.ShouldRateLimit(ctx, &ratelimitv3.RateLimitRequest{Domain: "ugc", Descriptors: []*commonv3.RateLimitDescriptor{
+		{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "user_id", Value: user}}},
+	}})
+}
+
+// left sends a request for a user, and returns how many hits remained before it.
+func (s *server) left(user string) uint32 {
+	s.t.Helper()
+	r, err := s.ask(user)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if r.GetOverallCode() == ratelimitv3.RateLimitResponse_OVER_LIMIT {
+		return 0
+	}
+	return r.GetStatuses()[0].GetLimitRemaining() + 1
+}
+
+func (s *server) get(path string) (int, string) {
+	s.t.Helper()
+	r, err := http.Get("http://" + s.httpAddr + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r.StatusCode, string(body)
+}
+
+func (s *server) healthy(service string) bool {
+	s.t.Helper()
+	r, err := s.health.Check(context.Background(), &healthv1.HealthCheckRequest{Service: service})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r.GetStatus() == healthv1.HealthCheckResponse_SERVING
+}
+
+func awaitServing(t *testing.T, watch healthv1.Health_WatchClient) {
+	t.Helper()
+	for {
+		r, err := watch.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.GetStatus() == healthv1.HealthCheckResponse_SERVING {
+			return
+		}
+	}
+}
+
+// awaitHealthy returns once /healthcheck is 200.
+func (s *server) awaitHealthy() {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		if code, body := s.get("/healthcheck"); code == 200 && body == "OK" {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatal("/healthcheck does not turn 200")
+		}
+	}
+}
+
+// stopped waits for the end and returns the exit code.
+func (s *server) stopped() int {
+	s.t.Helper()
+	timer := time.AfterFunc(30*time.Second, func() { _ = s.cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = s.cmd.Wait()
+	return s.cmd.ProcessState.ExitCode()
+}
+
+// terminate sends SIGTERM n times.
+func (s *server) terminate(n int) {
+	s.t.Helper()
+	for range n {
+		if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// awaitClosed returns once the server accepts no connection.
+func (s *server) awaitClosed() {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		c, err := net.DialTimeout("tcp", s.address("grpc"), time.Second)
+		if err != nil {
+			return
+		}
+		_ = c.Close()
+		if time.Now().After(deadline) {
+			s.t.Fatal("a server that stops still listens")
+		}
+	}
+}
+
+func rulesFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rules)
+	return path
+}
+
+// address returns the address of a listener of the server.
+func (s *server) address(name string) string {
+	s.t.Helper()
+	line, _ := s.log.await(s.t, 0, `"listening"`)
+	var addrs map[string]any
+	if err := json.Unmarshal([]byte(line), &addrs); err != nil {
+		s.t.Fatal(err)
+	}
+	return fmt.Sprint(addrs[name])
+}
+
+func fetch(t *testing.T, method, url, body string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var text strings.Builder
+	buffer := make([]byte, 1<<16)
+	for {
+		n, err := response.Body.Read(buffer)
+		text.Write(buffer[:n])
+		if err != nil {
+			return response.StatusCode, text.String()
+		}
+	}
+}
+
+func (s *server) term() {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Fatal(err)
+	}
+	if code := s.stopped(); code != 0 {
+		s.t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+func (s *server) metric(name string) string {
+	s.t.Helper()
+	_, all := s.get("/metrics")
+	for line := range strings.Lines(all) {
+		if value, found := strings.CutPrefix(line, name+" "); found {
+			return strings.TrimSpace(value)
+		}
+	}
+	s.t.Fatalf("/metrics lacks %s", name)
+	return ""
+}
+
+// counter returns the value of a metric. name has its labels, if any.
+func (s *server) counter(name string) string {
+	s.t.Helper()
+	_, metrics := s.get("/metrics")
+	for line := range strings.Lines(metrics) {
+		if value, found := strings.CutPrefix(line, name+" "); found {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "none"
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+func TestSIGTERMDrainsAndExitsWithZero(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rules)
+	s := serving(t, "CONFIG_PATH="+path, "DRAIN_DELAY=1h")
+	ctx, unwatch := context.WithCancel(context.Background())
+	defer unwatch()
+	watch, err := s.health.Watch(ctx, &healthv1.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitServing(t, watch)
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
+		t.Fatalf("%v, %v: want a server that drains to be not serving", r, err)
+	}
+	if code, _ := s.get("/healthcheck"); code != 500 {
+		t.Errorf("/healthcheck while draining: %d, want 500", code)
+	}
+	if got := s.left("alice"); got != 2 {
+		t.Errorf("a server that drains does not answer: %d", got)
+	}
+	// The second signal ends the drain delay. Requests in flight would still end.
+	unwatch()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := s.stopped(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+// After any number of SIGTERMs, the server ends with 0 and saves its counters. The first starts the drain delay, the second
+// ends it, and the third ends the wait for requests in flight.
+func TestSIGTERMEndsDrainDelayThenStopTimeout(t *testing.T) {
+	snapshot := filepath.Join(t.TempDir(), "snapshot")
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1h", "MEMORY_SNAPSHOT="+snapshot)
+	// A stream that never ends.
+	watch, err := s.health.Watch(context.Background(), &healthv1.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitServing(t, watch)
+	s.left("alice")
+	s.terminate(1)
+	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
+		t.Fatalf("%v, %v: want a server that drains to be not serving", r, err)
+	}
+	s.left("alice") // the server still answers
+	s.terminate(1)
+	s.awaitClosed()
+	s.terminate(1)
+	if code := s.stopped(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if again := serving(t, "CONFIG_PATH="+rulesFile(t), "MEMORY_SNAPSHOT="+snapshot).left("alice"); again != 0 {
+		t.Errorf("%d left of 2 after 2 were spent: what was counted is lost", again)
+	}
+}
+
+// A SIGTERM at any time ends the server with 0, even before it serves.
+func TestSIGTERMAtStartExitsWithZero(t *testing.T) {
+	path := rulesFile(t)
+	for range 5 {
+		s := serving(t, "CONFIG_PATH="+path) // returns once the log has "listening"
+		s.terminate(1)
+		if code := s.stopped(); code != 0 {
+			t.Errorf("exit code %d, want 0", code)
+		}
+	}
+}
+
+func TestManySIGTERMsExitWithZero(t *testing.T) {
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1s")
+	s.terminate(10)
+	for range 3 { // signals that arrive together may count as one
+		time.AfterFunc(100*time.Millisecond, func() { _ = s.cmd.Process.Signal(syscall.SIGTERM) })
+	}
+	if code := s.stopped(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+// SIGTERM ends a server with 0 soon after STOP_TIMEOUT, even if it was never ready or its store hangs.
+func TestSIGTERMStopsServerWithHungDependency(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and sends nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	nobody := redistest.FreeAddr(t)
+	path := rulesFile(t)
+	for name, c := range map[string]struct {
+		settings []string
+		freeze   bool // Redis, with requests in flight
+	}{
+		"no Redis":                 {settings: []string{"CONFIG_PATH=" + path, "REDIS_URL=" + nobody}},
+		"a Redis that is silent":   {settings: []string{"CONFIG_PATH=" + path, "REDIS_URL=" + silent.Addr().String(), "STORE_TIMEOUT=1h"}},
+		"a Redis that freezes":     {settings: []string{"CONFIG_PATH=" + path, "STORE_TIMEOUT=1h"}, freeze: true},
+		"no control plane":         {settings: []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + nobody}},
+		"a control plane, silent":  {settings: []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + silent.Addr().String()}},
+		"a collector of no traces": {settings: []string{"CONFIG_PATH=" + path, "TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=http://" + silent.Addr().String()}},
+		"a statsd that is silent":  {settings: []string{"CONFIG_PATH=" + path, "USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + port(silent)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var redis *redistest.Server
+			if c.freeze {
+				redis = redistest.Start(t)
+				c.settings = append(c.settings, "REDIS_URL="+redis.Addr)
+			}
+			s := serving(t, append(c.settings, "STOP_TIMEOUT=500ms")...)
+			asked := make(chan error, 51)
+			if c.freeze {
+				s.left("alice")
+				if err := redis.Signal(syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
+				for i := range 50 {
+					go func() {
+						_, err := s.ask(fmt.Sprint("user ", i))
+						asked <- err
+					}()
+				}
+				go func() {
+					const ask = `{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"bob"}]}]}`
+					r, err := http.Post("http://"+s.httpAddr+"/json", "application/json", strings.NewReader(ask))
+					if err == nil && r.StatusCode >= 500 {
+						err = errors.New(r.Status)
+					}
+					asked <- err
+				}()
+				s.awaitUnderWay("51")
+			}
+			start := time.Now()
+			s.terminate(1)
+			if code := s.stopped(); code != 0 {
+				t.Errorf("exit code %d, want 0", code)
+			}
+			if took := time.Since(start); took > 15*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if said := s.said.String(); strings.Contains(said, "panic") {
+				t.Errorf("it panicked:\n%s", said)
+			}
+			if c.freeze {
+				for range 51 {
+					if err := <-asked; err == nil {
+						t.Error("a request that Redis did not decide was answered")
+					}
+				}
+			}
+		})
+	}
+}
+
+func port(l net.Listener) string {
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
