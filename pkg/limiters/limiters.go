@@ -23,7 +23,7 @@ const MaxHits = 1 << 52
 
 // A Hit asks to charge N to Key under Limit. N > 0 charges, N = 0 peeks (it checks and charges nothing), N < 0 refunds.
 type Hit struct {
-	// Key is the name of what is limited, such as a domain with the entries that matched a rule. A store keeps one state for
+	// Key names the client or resource under limit, such as a domain with the entries that matched a rule. A store keeps one state for
 	// each key, algorithm and window. Limits that differ only in their maximum share a state.
 	Key   string
 	Limit *Limit
@@ -72,9 +72,9 @@ type Store interface {
 	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
 }
 
-// A State is what a store remembers of a key under one algorithm and window: a few words with a meaning of the algorithm's own, and a log if the
-// algorithm has one. The zero State is that of a key never hit. A store may keep the words in any form, and must keep
-// [Limit.Words] of them. A State is not safe for concurrent use.
+// A State is a store's memory of a key under one algorithm and window. It is a few words, which the algorithm defines, and
+// the algorithm's log if there is one. The zero State is that of a key never hit. A store may keep the words in any form, and
+// must keep [Limit.Words] of them. A State is not safe for concurrent use.
 type State struct {
 	A, B, C int64
 	Log     *Log // changed in place; nil if nothing is logged
@@ -111,9 +111,9 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 }
 
 // Decide charges groups in order at now (µs since 1970) and writes their verdicts to out: it is a [Store] without the
-// storage. Hits, stateIndex and out are numbered through all groups: the state of hit i is
-// states[stateIndex[i]], and hits on one key share a state. If stateIndex[i] is negative, hit i cannot be decided: its verdict is left as it is, and its group is not charged.
-// Decide allocates only what sliding logs need.
+// storage. Hits, stateIndex and out are numbered through all groups. The state of hit i is states[stateIndex[i]], and hits
+// on one key share a state. If stateIndex[i] is negative, hit i cannot be decided: its verdict is left as it is, and its
+// group is not charged. Decide allocates only what sliding logs need.
 func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
 	for _, g := range groups {
 		switch {
