@@ -32,7 +32,7 @@ var fixedWindowAlgorithm = algorithm{
 		}
 		return "w"
 	},
-	check: func(l *Limit) error {
+	complete: func(l *Limit) error {
 		l.own = windowStart(l.parameter("window_start") == firstHit)
 		return nil
 	},

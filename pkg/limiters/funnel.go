@@ -33,7 +33,7 @@ var funnelAlgorithm = algorithm{
 		About: "how much it holds; requests_per_unit if absent.",
 	}},
 	tag: func(*Limit) string { return "f" },
-	check: func(l *Limit) error {
+	complete: func(l *Limit) error {
 		capacity := l.parameter("capacity")
 		d := &drain{}
 		l.own = d

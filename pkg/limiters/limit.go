@@ -38,7 +38,8 @@ type Limit struct {
 	numbers  []int64
 }
 
-// An algorithm is an entry of the table of algorithms. Nothing outside this package chooses by algorithm.
+// An algorithm is an entry of the table of algorithms. No store chooses by algorithm. Only version 1 of memstore's snapshots
+// names two parameters.
 type algorithm struct {
 	name string
 	// tag returns the algorithm's name in keys. It must never change: a state of another meaning needs another key.
@@ -47,8 +48,9 @@ type algorithm struct {
 	parameters []Parameter
 	// countsDenied is the default of CountDenied in rules.
 	countsDenied bool
-	// check completes a limit, or returns what is wrong with it. The limit's spec, window and capacity are set.
-	check func(*Limit) error
+	// complete sets the remaining fields of a limit, or returns what is wrong with it. The limit's spec, window and capacity are
+	// set.
+	complete func(*Limit) error
 	// numbers returns the numbers that the algorithm computes with, in an order of its own.
 	numbers func(*Limit) []int64
 	words   int // how many words of a State it uses
@@ -103,13 +105,13 @@ func New(spec Spec) (*Limit, error) {
 	if kind == nil {
 		return nil, fmt.Errorf("unknown algorithm %q: want one of %q", spec.Algorithm, Algorithms())
 	}
-	params, values, err := kind.parse(spec.Params)
-	if err := errors.Join(checkRange("maximum", spec.Max, 0, MaxPerWindow), checkWindow(spec.Window), err); err != nil {
+	params, values, paramsErr := kind.parse(spec.Params)
+	if err := errors.Join(checkRange("maximum", spec.Max, 0, MaxPerWindow), checkWindow(spec.Window), paramsErr); err != nil {
 		return nil, err
 	}
 	spec.Params = params
 	l := &Limit{spec: spec, kind: kind, values: values, window: spec.Window.Microseconds(), capacity: spec.Max}
-	if err := l.kind.check(l); err != nil {
+	if err := l.kind.complete(l); err != nil {
 		return nil, err
 	}
 	l.id = l.kind.tag(l) + strconv.FormatInt(l.window, 10)

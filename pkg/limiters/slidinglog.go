@@ -30,7 +30,7 @@ type entry struct {
 var slidingLogAlgorithm = algorithm{
 	name: "sliding_log",
 	tag:  func(*Limit) string { return "l" },
-	check: func(l *Limit) error {
+	complete: func(l *Limit) error {
 		if l.spec.Max > LogMax {
 			return fmt.Errorf("a sliding log of %d hits is too large: want at most %d, or the algorithm funnel, "+
 				"which needs no memory per hit", l.spec.Max, LogMax)

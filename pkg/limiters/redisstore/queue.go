@@ -82,7 +82,8 @@ type waiter struct {
 const (
 	stateWaiting = iota
 	stateSent
-	stateLeft // its Take has returned; nothing was sent
+	stateRejected // the breaker has opened; nothing was sent
+	stateLeft     // its Take has returned; nothing was sent
 )
 
 var waiters = sync.Pool{New: func() any {
@@ -175,9 +176,20 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 	// w is not reused: the queue may still write to it.
 	if w.state.CompareAndSwap(stateWaiting, stateLeft) {
 		q.counts.left.Add(int64(len(w.hits)))
-		return errors.Join(errWaited, cause)
+		return withCause(errWaited, cause)
 	}
-	return errors.Join(errTimeout, cause)
+	if w.state.Load() == stateRejected {
+		return ErrBroken
+	}
+	return withCause(errTimeout, cause)
+}
+
+// withCause returns err, and the reason why the context ended if it did.
+func withCause(err, cause error) error {
+	if cause == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // copy copies groups of n hits, because a Take must not use its groups after it has returned.
@@ -220,7 +232,7 @@ func (q *queue) record(err error, budget time.Duration) {
 	}
 	var rejected []*waiter
 	for _, w := range q.waiters {
-		if w.state.CompareAndSwap(stateWaiting, stateSent) {
+		if w.state.CompareAndSwap(stateWaiting, stateRejected) {
 			w.err = ErrBroken
 			rejected = append(rejected, w)
 			q.counts.broken.Add(int64(len(w.hits)))

@@ -193,6 +193,18 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 	}
 }
 
+// A waiter that the breaker rejects was never sent, even if its context ends before it is woken.
+func TestRejectedWaiterIsUncharged(t *testing.T) {
+	q := &queue{timeout: longTimeout, counts: &counts{}}
+	w := waiters.Get().(*waiter)
+	w.state.Store(stateRejected)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := q.await(ctx, w, nil); !errors.Is(err, ErrBroken) || !errors.Is(err, limiters.ErrUncharged) {
+		t.Errorf("the rejected waiter got %v, want an uncharged %v", err, ErrBroken)
+	}
+}
+
 func TestFullQueueRejectsAtOnce(t *testing.T) {
 	server := redistest.Start(t)
 	s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{MaxWaiting: 1})
