@@ -208,7 +208,7 @@ func (there objects) checkShell(t *testing.T, where, text string) (n int) {
 			}
 		case "weir":
 			checkWeir(t, where, words[1:])
-		case "curl", "grep", "cut", "sort", "uniq", "seq", "redis-cli":
+		case "curl", "grep", "cut", "jq", "sort", "uniq", "seq", "redis-cli":
 		default:
 			t.Errorf("%s: no test checks the command %s", where, words[0])
 		}
