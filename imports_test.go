@@ -17,11 +17,12 @@ const module = "github.com/weir-rls/weir/"
 // import that is missing here, on an import listed here that no file uses, and on a row without a package.
 var house = []struct{ pkg, purpose, imports string }{
 	{"pkg/limiters", "decides hits: limits, algorithms and verdicts as pure functions", ""},
+	{"pkg/limiters/split", "decides one Take in parts, each of which fails by itself", "pkg/limiters"},
 	{"pkg/limiters/memstore", "keeps states in memory and has pkg/limiters decide", "pkg/limiters"},
 	{"pkg/redisscripts", "embeds the Lua twins of the algorithms", ""},
-	{"pkg/limiters/redisstore", "sends hits to Redis, where the Lua scripts decide", "pkg/limiters pkg/limiters/redisstore/connect pkg/redisscripts"},
+	{"pkg/limiters/redisstore", "sends hits to Redis, where the Lua scripts decide", "pkg/limiters pkg/limiters/redisstore/connect pkg/limiters/split pkg/redisscripts"},
 	{"pkg/limiters/redisstore/connect", "connects to Redis: URL, passwords, TLS", "internal/socket"},
-	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, per-second split", "pkg/limiters"},
+	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, per-second split", "pkg/limiters pkg/limiters/split"},
 	{"pkg/limiters/limiterstest", "tests any store against the core", "pkg/limiters"},
 	{"pkg/descriptors", "finds the limits of a request, without YAML", "pkg/limiters"},
 	{"pkg/descriptors/rulesfile", "reads YAML and builds rules", "internal/spelling pkg/descriptors pkg/limiters"},

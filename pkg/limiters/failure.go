@@ -2,6 +2,29 @@ package limiters
 
 import "slices"
 
+// Uncharged marks an error of a Take or of a hit: nothing was charged for certain, for instance because nothing was sent.
+// After any other error the hit may have been charged. errors.Is and errors.As see err.
+func Uncharged(err error) error { return &unchargedError{err} }
+
+// IsUncharged reports whether [Uncharged] has marked err or the error that it wraps. An error that wraps several, such as
+// the result of errors.Join, is uncharged only if each of them is.
+func IsUncharged(err error) bool {
+	switch err := err.(type) { //nolint:errorlint // it walks the chain itself: errors.As would accept any branch
+	case *unchargedError:
+		return true
+	case interface{ Unwrap() error }:
+		return IsUncharged(err.Unwrap())
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(err.Unwrap(), func(e error) bool { return !IsUncharged(e) })
+	}
+	return false
+}
+
+type unchargedError struct{ error }
+
+func (e *unchargedError) Error() string { return e.error.Error() + ": nothing was charged" }
+func (e *unchargedError) Unwrap() error { return e.error }
+
 // OnError is the policy for a hit that the store could not decide, see guard.Fallback. Rules, hits and metrics use it, so it
 // belongs to the core, which only carries it.
 type OnError uint8

@@ -2,12 +2,12 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // A debt is the hits of a key that the cache has denied and the store has not counted. It is 0 where denied hits do not
@@ -40,7 +40,7 @@ func (c *DenyCache) sentDebts(debts []debt, out []limiters.Verdict, err error) {
 		switch {
 		case failed == nil:
 			c.sent.Add(d.n)
-		case errors.Is(failed, limiters.ErrUncharged) && c.shard(d.lookup.hash).restore(c.clock(), d):
+		case limiters.IsUncharged(failed) && c.shard(d.lookup.hash).restore(c.clock(), d):
 		default:
 			c.lost.Add(d.n)
 		}
@@ -149,6 +149,6 @@ func (c *DenyCache) send(ctx context.Context, debts []debt) (err error) {
 
 // takeSafely calls the store. A panic there must not end the process: no request is on this goroutine that would recover.
 func (c *DenyCache) takeSafely(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) (err error) {
-	defer limiters.RecoverTo(&err)
+	defer split.RecoverTo(&err)
 	return c.store.Take(ctx, time.Time{}, groups, out)
 }

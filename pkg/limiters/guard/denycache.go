@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // A DenyCache is a Store that answers repeated denials from memory, so that clients over their limit cost the wrapped
@@ -242,7 +243,7 @@ func (c *DenyCache) answerHit(
 func (c *DenyCache) forward(
 	ctx context.Context, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, debts []debt,
 ) error {
-	var part limiters.Part
+	var part split.Part
 	for i := range debts {
 		part.AddHits(limiters.Group{debts[i].hit()}, -1)
 	}

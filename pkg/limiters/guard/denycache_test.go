@@ -736,10 +736,10 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 			a.take(key, counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 			a.take(key, counted, 9, "remembered: denied used=13 remaining=0 retry=never reset=60s")
 		}
-		a.line.set(0, 0, fmt.Errorf("the breaker is open: %w", limiters.ErrUncharged))
+		a.line.set(0, 0, limiters.Uncharged(errors.New("the breaker is open")))
 		out := make([]limiters.Verdict, 1)
 		err := a.Take(w.Context(), time.Time{}, []limiters.Group{{{Key: "with a call", Limit: counted, Denied: 1}}}, out)
-		if !errors.Is(err, limiters.ErrUncharged) {
+		if !limiters.IsUncharged(err) {
 			t.Fatal(err)
 		}
 		time.Sleep(1100 * time.Millisecond)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // A Fallback is a Store that decides the hits that another Store could not, by their OnError. It allows, denies, or decides
@@ -109,7 +110,7 @@ func isByStore(v limiters.Verdict) bool { return v.By == limiters.ByStore }
 // takeRest repeats the hits that the store has allowed in groups with hits that it could not decide: it has not charged
 // them. A client must not pass uncharged under one limit because another limit could not be decided.
 func (f *Fallback) takeRest(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
-	var part limiters.Part
+	var part split.Part
 	for first, g := range eachGroup(groups) {
 		verdicts := out[first : first+len(g)]
 		if slices.ContainsFunc(verdicts, isDenied) {
@@ -205,7 +206,7 @@ var veto = func() limiters.Hit {
 // decideLocally decides the hits that the store could not, by this process's share. If that fails too, the error is the
 // store's. A group that another of its hits denies is not charged.
 func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
-	var part limiters.Part
+	var part split.Part
 	for first, g := range eachGroup(groups) {
 		f.addLocal(&part, first, g, out[first:first+len(g)])
 	}
@@ -218,7 +219,7 @@ func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []li
 		case part.At(i) < 0: // a veto
 		case err != nil || v.Err != nil:
 			f.decided[limiters.OnErrorFail].Add(1)
-			part.Drop(i)
+			part.Omit(i)
 		default:
 			v.By = limiters.ByShare
 			f.decided[limiters.OnErrorLocal].Add(1)
@@ -228,7 +229,7 @@ func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []li
 }
 
 // addLocal adds the hits of g that this process decides to part, with a veto if another hit of g is denied or failed.
-func (f *Fallback) addLocal(part *limiters.Part, first int, g limiters.Group, verdicts []limiters.Verdict) {
+func (f *Fallback) addLocal(part *split.Part, first int, g limiters.Group, verdicts []limiters.Verdict) {
 	var local limiters.Group
 	var at []int
 	denied := false

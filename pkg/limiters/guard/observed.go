@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // Observed is a Store that reports the calls of another, to trace or to time them.
@@ -18,7 +19,7 @@ type Observed struct {
 // Take implements limiters.Store.
 func (o *Observed) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	ctx, end := o.Start(ctx, len(out))
-	err := limiters.ErrPanic // unless the Take returns
+	err := split.ErrPanic // unless the Take returns
 	defer func() { end(err) }()
 	err = o.Store.Take(ctx, now, groups, out)
 	return err

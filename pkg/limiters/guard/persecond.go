@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // A PerSecond is a Store that divides hits between two others: one for windows of one second, one for everything else.
@@ -27,15 +28,15 @@ func (s *PerSecond) Take(ctx context.Context, now time.Time, groups []limiters.G
 	case !slices.ContainsFunc(groups, isLonger):
 		return s.second.Take(ctx, now, groups, out)
 	}
-	var split limiters.Split
+	var parts split.Parts
 	for first, g := range eachGroup(groups) {
 		if isPerSecond(g) {
-			split.Add(s.second, g, first)
+			parts.Add(s.second, g, first)
 		} else {
-			split.Add(s.main, g, first)
+			parts.Add(s.main, g, first)
 		}
 	}
-	return split.Take(ctx, now, out)
+	return parts.Take(ctx, now, out)
 }
 
 // isPerSecond reports whether every window of g is one second.

@@ -11,7 +11,7 @@ package memstore
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"hash/maphash"
 	"sync/atomic"
 	"time"
@@ -21,7 +21,7 @@ import (
 
 // ErrFull is the error of a hit that needs memory, for a new key or a longer log, while the store is at its bound. No
 // sampled record could be evicted. The hit was not charged.
-var ErrFull = fmt.Errorf("memstore: store full: no evictable key found (every sampled key is over its limit): %w", limiters.ErrUncharged)
+var ErrFull = limiters.Uncharged(errors.New("memstore: store full: no evictable key found (every sampled key is over its limit)"))
 
 // Options configures a Store. A zero field stands for its default.
 type Options struct {

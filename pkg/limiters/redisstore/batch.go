@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -250,7 +251,7 @@ func appendLimit(to []byte, l *limiters.Limit) []byte {
 }
 
 // errLate is the error of a call that ran after its deadline. It charged nothing.
-var errLate = fmt.Errorf("the call ran after its deadline: %w", limiters.ErrUncharged)
+var errLate = limiters.Uncharged(errors.New("the call ran after its deadline"))
 
 // A reply is the reply of the script.
 type reply struct {

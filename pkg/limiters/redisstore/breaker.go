@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -12,11 +11,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // ErrBroken is the error of a Take that is rejected at once, because the last calls to Redis have all failed. It has
 // charged nothing.
-var ErrBroken = fmt.Errorf("redisstore: the last calls to Redis failed; the next attempt is made shortly: %w", limiters.ErrUncharged)
+var ErrBroken = limiters.Uncharged(errors.New("redisstore: the last calls to Redis failed; the next attempt is made shortly"))
 
 const (
 	// failuresToOpen is the number of consecutive failures that open the breaker. Calls are made one at a time, so this
@@ -69,7 +69,7 @@ func judge(err error, had, timeout time.Duration) outcome {
 	switch {
 	case err == nil:
 		return success
-	case errors.Is(err, context.Canceled), errors.Is(err, limiters.ErrPanic):
+	case errors.Is(err, context.Canceled), errors.Is(err, split.ErrPanic):
 		return neutral
 	case isTimeout(err):
 		if had < timeout/3 {

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // openBreaker makes as many failing calls as open the breaker.
@@ -135,7 +136,7 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	takes.Wait()
 	l.running.Wait()
 	for i, err := range failed {
-		if broken := errors.Is(err, ErrBroken); broken != (i >= 2) || broken != errors.Is(err, limiters.ErrUncharged) {
+		if broken := errors.Is(err, ErrBroken); broken != (i >= 2) || broken != limiters.IsUncharged(err) {
 			t.Errorf("take %d: %v", i, err)
 		}
 	}
@@ -168,7 +169,7 @@ func TestJudgeErrors(t *testing.T) {
 		{wire("READONLY You can't write against a read only replica."), timeout, failure},
 		{wire("CLUSTERDOWN The cluster is down"), timeout, failure},
 		{wire("ERR value is not an integer"), timeout, neutral},
-		{fmt.Errorf("%w: of ours", limiters.ErrPanic), timeout, neutral},
+		{fmt.Errorf("%w: of ours", split.ErrPanic), timeout, neutral},
 	} {
 		if got := judge(c.err, c.had, timeout); got != c.want {
 			t.Errorf("%v within %v: got %v, want %v", c.err, c.had, got, c.want)
@@ -253,7 +254,7 @@ func TestQueueWithRandomFailures(t *testing.T) {
 			}
 			defer func() {
 				if p := recover(); p != nil {
-					err = limiters.ErrPanic
+					err = split.ErrPanic
 				}
 				mu.Lock()
 				defer mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // nodes are the nodes of a cluster. Each has its own queue, so a slow or unreachable node delays only its own hits.
@@ -60,15 +61,15 @@ func (n *nodes) take(ctx context.Context, now time.Time, groups []limiters.Group
 	if !spans && !slices.ContainsFunc(queues, func(q *queue) bool { return q != queues[0] }) {
 		return queues[0].Take(ctx, now, groups, out)
 	}
-	var split limiters.Split
+	var parts split.Parts
 	first = 0
 	for i, g := range groups {
 		if queues[i] != nil {
-			split.Add(queues[i], g, first)
+			parts.Add(queues[i], g, first)
 		}
 		first += len(g)
 	}
-	return split.Take(ctx, now, out)
+	return parts.Take(ctx, now, out)
 }
 
 // queueFor returns the queue of the node that has a key.

@@ -13,9 +13,9 @@ import (
 
 var (
 	// ErrTooMany is the error of a Take of more hits than a call can carry.
-	ErrTooMany = fmt.Errorf("redisstore: more than %d hits in one Take: %w", mostHits, limiters.ErrUncharged)
+	ErrTooMany = limiters.Uncharged(fmt.Errorf("redisstore: more than %d hits in one Take", mostHits))
 	// ErrClosed is the error of a Take after Close.
-	ErrClosed = fmt.Errorf("redisstore: the store is closed: %w", limiters.ErrUncharged)
+	ErrClosed = limiters.Uncharged(errors.New("redisstore: the store is closed"))
 	// ErrAuth is an error of Redis, or of a Sentinel, that rejected the password.
 	ErrAuth = errors.New("the password was rejected")
 	// ErrGroupSpansSlots is the error of the hits of a group whose keys are in several slots of a cluster: no script can

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 func window(max int64, d time.Duration) *limiters.Limit {
@@ -218,7 +219,7 @@ func TestPanicInSendIsAnErrorOfItsHits(t *testing.T) {
 	good := splitBySlot(time.Time{}, limiters.Singles(hit...), s.names.keys(limiters.Singles(hit...)))[0]
 	bad := &part{keys: s.names.keys(limiters.Singles(hitsOf(keysOn(c, 1, 1)[0])...))} // without a batch
 	s.send(t.Context(), newClock(), []*part{good, bad})
-	if !errors.Is(bad.err, limiters.ErrPanic) || good.err != nil {
+	if !errors.Is(bad.err, split.ErrPanic) || good.err != nil {
 		t.Errorf("%v and %v, want a panic and nil", bad.err, good.err)
 	}
 	if n := s.Stats().Panics; n != 1 {

@@ -11,12 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // A part is the hits that one script call decides, because their keys are in one slot. If the call fails, the verdicts of
 // the other parts stand.
 type part struct {
-	limiters.Part
+	split.Part
 	keys   []string  // of the hits
 	latest time.Time // see batch
 	batch  *batch
@@ -134,14 +135,14 @@ func (s *Store) send(ctx context.Context, clock *clock, parts []*part) {
 func (s *Store) guardedSend(ctx context.Context, clock *clock, node *redis.Client, parts []*part) {
 	var err error
 	defer func() {
-		if errors.Is(err, limiters.ErrPanic) {
+		if errors.Is(err, split.ErrPanic) {
 			s.counts.panics.Add(1)
 			for _, p := range parts {
 				p.err = err
 			}
 		}
 	}()
-	defer limiters.RecoverTo(&err)
+	defer split.RecoverTo(&err)
 	s.sendTo(ctx, clock, node, parts)
 }
 

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // ErrBusy is the error of a Take that is rejected because MaxWaiting hits are waiting already. It has charged nothing.
-var ErrBusy = fmt.Errorf("redisstore: too many hits are waiting for Redis: %w", limiters.ErrUncharged)
+var ErrBusy = limiters.Uncharged(errors.New("redisstore: too many hits are waiting for Redis"))
 
 // errWaited is the error of a Take that timed out before its hits were sent. It has charged nothing.
-var errWaited = fmt.Errorf("timed out while waiting for earlier calls: %w", limiters.ErrUncharged)
+var errWaited = errors.New("timed out while waiting for earlier calls")
 
 // errTimeout is the error of a Take that timed out after its hits were sent. It may have charged.
 var errTimeout = errors.New("no answer in time")
@@ -149,11 +150,11 @@ func (q *queue) count(hits int) {
 // guardedCall turns a panic, which is a bug, into an error of the hits of this call.
 func (q *queue) guardedCall(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) (err error) {
 	defer func() {
-		if errors.Is(err, limiters.ErrPanic) {
+		if errors.Is(err, split.ErrPanic) {
 			q.counts.panics.Add(1)
 		}
 	}()
-	defer limiters.RecoverTo(&err)
+	defer split.RecoverTo(&err)
 	return q.call(ctx, now, groups, out)
 }
 
@@ -176,7 +177,7 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 	// w is not reused: the queue may still write to it.
 	if w.state.CompareAndSwap(stateWaiting, stateLeft) {
 		q.counts.left.Add(int64(len(w.hits)))
-		return withCause(errWaited, cause)
+		return limiters.Uncharged(withCause(errWaited, cause))
 	}
 	if w.state.Load() == stateRejected {
 		return ErrBroken

@@ -185,7 +185,7 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 		return nil
 	})
 	q.resume()
-	if !errors.Is(gone, context.Canceled) || !errors.Is(gone, errWaited) {
+	if !errors.Is(gone, context.Canceled) || !errors.Is(gone, errWaited) || !limiters.IsUncharged(gone) {
 		t.Errorf("the Take that timed out got %v", gone)
 	}
 	if stays != nil || out[0].Used != 1 {
@@ -200,7 +200,7 @@ func TestRejectedWaiterIsUncharged(t *testing.T) {
 	w.state.Store(stateRejected)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := q.await(ctx, w, nil); !errors.Is(err, ErrBroken) || !errors.Is(err, limiters.ErrUncharged) {
+	if err := q.await(ctx, w, nil); !errors.Is(err, ErrBroken) || !limiters.IsUncharged(err) {
 		t.Errorf("the rejected waiter got %v, want an uncharged %v", err, ErrBroken)
 	}
 }

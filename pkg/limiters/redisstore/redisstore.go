@@ -135,7 +135,7 @@ type Stats struct {
 	Refused     int64 // hits that failed with ErrBusy
 	Left        int64 // hits that timed out before they were sent; they were not charged
 	Broken      int64 // hits that failed with ErrBroken
-	Panics      int64 // calls that failed because of a bug, see limiters.ErrPanic
+	Panics      int64 // calls that failed because of a bug, see split.ErrPanic
 }
 
 // Stats returns the counters.

@@ -1,15 +1,15 @@
-package limiters_test
+package split_test
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // echo is a store whose verdicts have each hit's N as Used.
@@ -38,9 +38,9 @@ func hits(ns ...int64) limiters.Group {
 	return g
 }
 
-// split divides groups of hits 0 1 2, 3, 4 5 and 6 between two stores in turn.
-func split(a, b limiters.Store) ([]limiters.Verdict, error) {
-	var s limiters.Split
+// divide decides groups of hits 0 1 2, 3, 4 5 and 6 by two stores in turn.
+func divide(a, b limiters.Store) ([]limiters.Verdict, error) {
+	var s split.Parts
 	s.Add(a, hits(0, 1, 2), 0)
 	s.Add(b, hits(3), 3)
 	s.Add(a, hits(4, 5), 4)
@@ -51,7 +51,7 @@ func split(a, b limiters.Store) ([]limiters.Verdict, error) {
 
 func TestSplitScattersVerdicts(t *testing.T) {
 	var a, b echo
-	out, err := split(&a, &b)
+	out, err := divide(&a, &b)
 	if err != nil || len(a.groups) != 2 || len(b.groups) != 2 {
 		t.Fatal(err, a.groups, b.groups)
 	}
@@ -67,14 +67,14 @@ func TestSplitStoreThatFailsFailsItsHitsOnly(t *testing.T) {
 	for _, bad := range []*echo{{err: broken}, {panics: true}} {
 		want := broken
 		if bad.panics {
-			want = limiters.ErrPanic
+			want = split.ErrPanic
 		}
 		for _, badIsFirst := range []bool{true, false} {
 			a, b := bad, &echo{}
 			if !badIsFirst {
 				a, b = b, a
 			}
-			out, err := split(a, b)
+			out, err := divide(a, b)
 			if err != nil {
 				t.Errorf("%v, want no error while one store decides", err)
 			}
@@ -85,7 +85,7 @@ func TestSplitStoreThatFailsFailsItsHitsOnly(t *testing.T) {
 				}
 			}
 		}
-		if _, err := split(bad, &echo{err: context.Canceled}); !errors.Is(err, want) || !errors.Is(err, context.Canceled) {
+		if _, err := divide(bad, &echo{err: context.Canceled}); !errors.Is(err, want) || !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want both errors", err)
 		}
 	}
@@ -93,23 +93,23 @@ func TestSplitStoreThatFailsFailsItsHitsOnly(t *testing.T) {
 
 // If one store may have charged its hits, the Take as a whole may have.
 func TestSplitIsUnchargedOnlyIfAllStoresAre(t *testing.T) {
-	uncharged, broken := fmt.Errorf("too busy: %w", limiters.ErrUncharged), errors.New("broken")
-	for _, other := range []error{uncharged, broken} {
-		_, err := split(&echo{err: uncharged}, &echo{err: other})
-		if want := errors.Is(other, uncharged); errors.Is(err, limiters.ErrUncharged) != want || !strings.Contains(err.Error(), "too busy") {
+	busy, broken := limiters.Uncharged(errors.New("too busy")), errors.New("broken")
+	for _, other := range []error{busy, broken} {
+		_, err := divide(&echo{err: busy}, &echo{err: other})
+		if !errors.Is(err, busy) || !errors.Is(err, other) || limiters.IsUncharged(err) != (other == busy) {
 			t.Errorf("with %q: %v", other, err)
 		}
 	}
 }
 
 func TestPartWithHitsThatAreNotInTheWhole(t *testing.T) {
-	var p limiters.Part
+	var p split.Part
 	p.AddHits(hits(10, 2, 11), -1, 2, -1)
 	p.Add(hits(0, 1), 0)
 	if err := p.Take(context.Background(), &echo{}, time.Time{}); err != nil || p.Len() != 5 || p.Verdicts[0].Used != 10 {
 		t.Fatal(err, p.Len(), p.Verdicts)
 	}
-	p.Drop(4)
+	p.Omit(4)
 	out := make([]limiters.Verdict, 3)
 	out[1].Used = 99
 	p.Scatter(out, nil)
@@ -120,10 +120,10 @@ func TestPartWithHitsThatAreNotInTheWhole(t *testing.T) {
 
 func TestRecoverToKeepsTheStack(t *testing.T) {
 	err := func() (err error) {
-		defer limiters.RecoverTo(&err)
+		defer split.RecoverTo(&err)
 		panic("out of order")
 	}()
-	if !errors.Is(err, limiters.ErrPanic) || !strings.Contains(err.Error(), "out of order") || !strings.Contains(err.Error(), "split_test.go") {
+	if !errors.Is(err, split.ErrPanic) || !strings.Contains(err.Error(), "out of order") || !strings.Contains(err.Error(), "split_test.go") {
 		t.Error(err)
 	}
 }

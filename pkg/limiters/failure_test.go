@@ -1,0 +1,37 @@
+package limiters_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+func TestIsUncharged(t *testing.T) {
+	broken := errors.New("broken")
+	busy := limiters.Uncharged(errors.New("busy"))
+	wrapped := fmt.Errorf("a store: %w", busy)
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{broken, false},
+		{busy, true},
+		{wrapped, true},
+		{limiters.Uncharged(broken), true},
+		{errors.Join(busy, wrapped), true},
+		{errors.Join(busy, broken), false},
+		{errors.Join(broken, busy), false},
+		{fmt.Errorf("%w: %w", busy, broken), false},
+		{limiters.Uncharged(fmt.Errorf("%w: %w", broken, broken)), true},
+	} {
+		if got := limiters.IsUncharged(c.err); got != c.want {
+			t.Errorf("%v: uncharged: %t, want %t", c.err, got, c.want)
+		}
+	}
+	if err := limiters.Uncharged(broken); !errors.Is(err, broken) || err.Error() != "broken: nothing was charged" {
+		t.Errorf("%v hides its cause", err)
+	}
+}

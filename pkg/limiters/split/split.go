@@ -1,0 +1,131 @@
+// Package split decides one Take in parts. A part has a store of its own, and fails by itself: by an error of its store, or
+// by a panic, which becomes an error. The decorators and stores that divide a Take are built on it.
+package split
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A Part is some hits of a Take that another Take decides. A decorator of a [limiters.Store] adds the groups that it does
+// not answer itself, has a store decide them, and writes their verdicts to the verdicts of the whole Take. The zero Part is
+// empty.
+type Part struct {
+	Groups   []limiters.Group
+	Verdicts []limiters.Verdict // one per hit of Groups, set by Take
+	at       []int              // the index of each hit's verdict in the whole Take; -1: the whole Take has no such hit
+}
+
+// Add adds a group of the whole Take, whose first hit has the verdict out[first] there.
+func (p *Part) Add(g limiters.Group, first int) {
+	p.Groups = append(p.Groups, g)
+	for i := range g {
+		p.at = append(p.at, first+i)
+	}
+}
+
+// AddHits adds a group of some hits of the whole Take and of hits that are not in it. For each hit of g, at has the index of
+// its verdict in the whole Take, or -1.
+func (p *Part) AddHits(g limiters.Group, at ...int) {
+	p.Groups = append(p.Groups, g)
+	p.at = append(p.at, at...)
+}
+
+// At returns the index in the whole Take of hit i of p.
+func (p *Part) At(i int) int { return p.at[i] }
+
+// Omit leaves hit i of p out of [Part.Scatter].
+func (p *Part) Omit(i int) { p.at[i] = -1 }
+
+// Len returns the number of hits in p.
+func (p *Part) Len() int { return len(p.at) }
+
+// Take has store decide the hits of p.
+func (p *Part) Take(ctx context.Context, store limiters.Store, now time.Time) error {
+	p.Verdicts = make([]limiters.Verdict, len(p.at))
+	return store.Take(ctx, now, p.Groups, p.Verdicts)
+}
+
+// Scatter writes the verdicts of p to out, the verdicts of the whole Take. If err is not nil, each verdict is err.
+func (p *Part) Scatter(out []limiters.Verdict, err error) {
+	for i, at := range p.at {
+		switch {
+		case at < 0:
+		case err != nil:
+			out[at] = limiters.Verdict{Err: err}
+		default:
+			out[at] = p.Verdicts[i]
+		}
+	}
+}
+
+// Parts divides the groups of one Take among several stores. The zero Parts is empty.
+type Parts struct{ parts []storePart }
+
+type storePart struct {
+	Part
+	store limiters.Store
+	err   error
+}
+
+// Add adds a group of the whole Take for a store, which must be comparable. The first hit of the group has the verdict
+// out[first] of the whole Take.
+func (ps *Parts) Add(store limiters.Store, g limiters.Group, first int) {
+	for i := range ps.parts {
+		if ps.parts[i].store == store {
+			ps.parts[i].Add(g, first)
+			return
+		}
+	}
+	ps.parts = append(ps.parts, storePart{store: store})
+	ps.parts[len(ps.parts)-1].Add(g, first)
+}
+
+// Take has the stores decide their hits, all at the same time, and writes the verdicts to out. If a store fails, its error
+// is in the verdicts of its hits. Take returns an error only if all stores fail: the join of their errors. A panic in a
+// store is a failure of that store, see [ErrPanic].
+func (ps *Parts) Take(ctx context.Context, now time.Time, out []limiters.Verdict) error {
+	if len(ps.parts) == 0 {
+		return nil
+	}
+	var others sync.WaitGroup
+	for i := range ps.parts[1:] {
+		others.Go(func() { ps.parts[i+1].take(ctx, now) })
+	}
+	ps.parts[0].take(ctx, now)
+	others.Wait()
+	var errs []error
+	for i := range ps.parts {
+		p := &ps.parts[i]
+		p.Scatter(out, p.err)
+		if p.err != nil {
+			errs = append(errs, p.err)
+		}
+	}
+	if len(errs) < len(ps.parts) {
+		return nil
+	}
+	return errors.Join(errs...)
+}
+
+func (p *storePart) take(ctx context.Context, now time.Time) {
+	defer RecoverTo(&p.err)
+	p.err = p.Take(ctx, p.store, now)
+}
+
+// ErrPanic is the error of hits that could not be decided because of a panic, which is a bug. They may have been charged.
+var ErrPanic = errors.New("a bug, please report it: panic")
+
+// RecoverTo turns a panic into an error that wraps [ErrPanic] and holds the stack. Defer it on every goroutine that decides
+// hits: a panic on one that does not recover ends the process.
+func RecoverTo(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%w: %v\n%s", ErrPanic, p, debug.Stack())
+	}
+}
