@@ -84,7 +84,7 @@ func openRedis(s *settings.Serve, of redisSettings, log *zap.Logger, metrics *te
 	r := &redisBackend{Store: redisstore.New(c, o), timeout: s.StoreTimeout, log: log.With(zap.String("redis", of.prefix))}
 	metrics.Redis(of.prefix, func() telemetry.RedisStats {
 		s := r.Stats()
-		return telemetry.RedisStats{Calls: s.Calls, Hits: s.Hits, Refused: s.Refused, Left: s.Left, Broken: s.Broken, Panics: s.Panics}
+		return telemetry.RedisStats(s)
 	})
 	return r, nil
 }

@@ -30,11 +30,11 @@ func (m *Metrics) Memory(stats func() MemoryStats) {
 
 // RedisStats holds the counts of a store on Redis.
 type RedisStats struct {
-	Calls, Hits int64
-	Refused     int64 // hits that failed because the queue was full
-	Left        int64 // hits that were not sent in time
-	Broken      int64 // hits that failed because the breaker was open
-	Panics      int64 // calls that failed because of a bug
+	Calls, Hits     int64
+	QueueRejected   int64 // hits that failed because the queue was full
+	TimedOut        int64 // hits that were not sent in time
+	BreakerRejected int64 // hits that failed because the breaker was open
+	Panics          int64 // calls that failed because of a bug
 }
 
 // Redis registers the metrics of a store on Redis. The label redis is name.
@@ -46,11 +46,11 @@ func (m *Metrics) Redis(name string, stats func() RedisStats) {
 		counter("weir_redis_hits_total", "Hits in these calls. Divided by the calls, it is the mean size of a batch.",
 			func(s RedisStats) int64 { return s.Hits }),
 		counter("weir_redis_refused_hits_total", "Hits that failed at once because the queue for Redis was full.",
-			func(s RedisStats) int64 { return s.Refused }),
+			func(s RedisStats) int64 { return s.QueueRejected }),
 		counter("weir_redis_broken_hits_total", "Hits that failed at once because the breaker was open.",
-			func(s RedisStats) int64 { return s.Broken }),
+			func(s RedisStats) int64 { return s.BreakerRejected }),
 		counter("weir_redis_left_hits_total", "Hits that waited in the queue until their timeout. They were not charged.",
-			func(s RedisStats) int64 { return s.Left }),
+			func(s RedisStats) int64 { return s.TimedOut }),
 		counter("weir_redis_panics_total", "Calls of Redis that failed because of a bug in Weir. Please report it.",
 			func(s RedisStats) int64 { return s.Panics }),
 	)

@@ -38,8 +38,8 @@ type batch struct {
 const (
 	wordSize    = 8
 	verdictSize = 1 + 3*wordSize // result, used, retry, reset
-	// mostHits is the maximum number of hits in a batch: indices have two bytes.
-	mostHits = math.MaxUint16
+	// maxHits is the maximum number of hits in a batch: indices have two bytes.
+	maxHits = math.MaxUint16
 )
 
 // The results that a verdict begins with.
@@ -57,16 +57,16 @@ func newBatch(now time.Time, groups []limiters.Group, keys []string) *batch {
 
 var batches = sync.Pool{New: func() any { return &batch{known: map[string]int{}} }}
 
-// borrowBatch makes a batch in pooled memory. Call giveBack when its verdicts have been read.
-func borrowBatch(now time.Time, groups []limiters.Group, names naming) *batch {
+// getBatch returns a batch of groups from the pool. Call release when its verdicts have been read.
+func getBatch(now time.Time, groups []limiters.Group, namer keyNamer) *batch {
 	b := batches.Get().(*batch)
-	b.now, b.latest, b.keys = now, time.Time{}, names.keysIn(&b.buffer, groups)
+	b.now, b.latest, b.keys = now, time.Time{}, namer.keysIn(&b.buffer, groups)
 	b.encode(groups)
 	return b
 }
 
-// giveBack returns the memory to the pool, without references to the caller's. Unusually large batches are not kept.
-func (b *batch) giveBack() {
+// release returns the batch to the pool, without references to the caller's. Unusually large batches are not kept.
+func (b *batch) release() {
 	if len(b.hits) > 4096 {
 		return
 	}

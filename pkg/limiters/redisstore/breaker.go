@@ -14,9 +14,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// ErrBroken is the error of a Take that is rejected at once, because the last calls to Redis have all failed. It has
+// ErrBreakerOpen is the error of a Take that is rejected at once, because the last calls to Redis have all failed. It has
 // charged nothing.
-var ErrBroken = limiters.Uncharged(errors.New("redisstore: the last calls to Redis failed; the next attempt is made shortly"))
+var ErrBreakerOpen = limiters.Uncharged(errors.New("redisstore: the last calls to Redis failed; the next attempt is made shortly"))
 
 const (
 	// failuresToOpen is the number of consecutive failures that open the breaker. Calls are made one at a time, so this

@@ -26,7 +26,7 @@ func openBreaker(t *testing.T, s *Store) {
 	t.Helper()
 	for i := range failuresToOpen {
 		_, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1})
-		if err == nil || errors.Is(err, ErrBroken) {
+		if err == nil || errors.Is(err, ErrBreakerOpen) {
 			t.Fatalf("call %d of a Redis that does not answer: %v", i, err)
 		}
 	}
@@ -53,12 +53,12 @@ func TestBreakerRejectsWithoutWaiting(t *testing.T) {
 	calls := s.Stats().Calls
 	const many = 100
 	for range many {
-		if _, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); !errors.Is(err, ErrBroken) && s.Stats().Calls == calls {
-			t.Fatalf("got %v, want ErrBroken", err)
+		if _, err := take(t, s, limiters.Hit{Key: "k", Limit: hourly, N: 1}); !errors.Is(err, ErrBreakerOpen) && s.Stats().Calls == calls {
+			t.Fatalf("got %v, want ErrBreakerOpen", err)
 		}
 	}
-	if stats := s.Stats(); stats.Broken < many/2 || stats.Calls > calls+1 {
-		t.Errorf("%d turned away and %d calls made in the pause", stats.Broken, stats.Calls-calls)
+	if stats := s.Stats(); stats.BreakerRejected < many/2 || stats.Calls > calls+1 {
+		t.Errorf("%d turned away and %d calls made in the pause", stats.BreakerRejected, stats.Calls-calls)
 	}
 	if err := server.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 		tried := make(chan error)
 		go func() { tried <- attempt() }()
 		<-trying
-		if err := l.Take(t.Context(), time.Time{}, groups, make([]limiters.Verdict, 1)); !errors.Is(err, ErrBroken) {
+		if err := l.Take(t.Context(), time.Time{}, groups, make([]limiters.Verdict, 1)); !errors.Is(err, ErrBreakerOpen) {
 			t.Errorf("beside the one that is tried: %v", err)
 		}
 		goOn <- answer
@@ -136,12 +136,12 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	takes.Wait()
 	l.running.Wait()
 	for i, err := range failed {
-		if broken := errors.Is(err, ErrBroken); broken != (i >= 2) || broken != limiters.IsUncharged(err) {
+		if broken := errors.Is(err, ErrBreakerOpen); broken != (i >= 2) || broken != limiters.IsUncharged(err) {
 			t.Errorf("take %d: %v", i, err)
 		}
 	}
-	if !l.idle() || l.countWaiting() != 0 || l.counts.broken.Load() != 2 {
-		t.Errorf("idle %v, %d wait, %d turned away", l.idle(), l.countWaiting(), l.counts.broken.Load())
+	if !l.idle() || l.countWaiting() != 0 || l.counts.breakerRejected.Load() != 2 {
+		t.Errorf("idle %v, %d wait, %d turned away", l.idle(), l.countWaiting(), l.counts.breakerRejected.Load())
 	}
 }
 
@@ -189,7 +189,7 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 	var takes sync.WaitGroup
 	defer takes.Wait()
 	begun := time.Now()
-	for l.counts.broken.Load() == 0 {
+	for l.counts.breakerRejected.Load() == 0 {
 		if time.Since(begun) > 10*timeout {
 			t.Fatalf("after %d calls that failed nobody is turned away", l.counts.calls.Load())
 		}
@@ -260,7 +260,7 @@ func TestQueueWithRandomFailures(t *testing.T) {
 				defer mu.Unlock()
 				for i := range asked {
 					times := charged[asked[i].Key]
-					uncharged := errors.Is(err, ErrBroken) || errors.Is(err, ErrBusy) || errors.Is(err, errWaited)
+					uncharged := errors.Is(err, ErrBreakerOpen) || errors.Is(err, ErrQueueFull) || errors.Is(err, errTimedOutWaiting)
 					switch {
 					case times > 1, times > 0 && uncharged, err == nil && (times != 1 || out[i].Used != asked[i].N):
 						t.Errorf("seed %d, %s: charged %d times, %+v, %v", seed, key, times, out[i], err)

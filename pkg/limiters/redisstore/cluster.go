@@ -38,7 +38,7 @@ func (n *nodes) take(ctx context.Context, now time.Time, groups []limiters.Group
 	// The timeout includes learning the slots.
 	ctx, cancel := context.WithTimeout(ctx, n.store.timeout)
 	defer cancel()
-	keys := n.store.names.keys(groups)
+	keys := n.store.namer.keys(groups)
 	slots, queues, first, spans := slotsOf(groups, keys), make([]*queue, len(groups)), 0, false
 	for i, g := range groups {
 		own := keys[first : first+len(g)]
@@ -86,11 +86,11 @@ func (n *nodes) queueFor(ctx context.Context, key string) (*queue, error) {
 		if len(n.queues) >= maxNodes {
 			maps.DeleteFunc(n.queues, func(_ string, q *queue) bool { return q.idle() })
 		}
-		clock, recovery := newClock(), n.store.newRecovery()
+		clock, reconnector := newServerClock(), n.store.newReconnector()
 		q = n.newQueue(func(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 			err := n.store.decideSlots(ctx, clock, now, groups, out)
 			if err != nil {
-				n.recover(ctx, recovery, &groups[0][0], err)
+				n.afterError(ctx, reconnector, &groups[0][0], err)
 			}
 			return err
 		})
@@ -100,15 +100,15 @@ func (n *nodes) queueFor(ctx context.Context, key string) (*queue, error) {
 }
 
 // masterFor returns the client of the node that has a key. go-redis knows it from the slots, or asks for the slots first.
-// After repeated failures it returns ErrBroken at once, except for one attempt at a time.
+// After repeated failures it returns ErrBreakerOpen at once, except for one attempt at a time.
 func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error) {
 	probing := false
 	if n.slotsUnknown.Load() {
 		n.mu.Lock()
 		if n.slotsBreaker.rejects(n.learning) {
 			n.mu.Unlock()
-			n.store.counts.broken.Add(1)
-			return nil, ErrBroken
+			n.store.counts.breakerRejected.Add(1)
+			return nil, ErrBreakerOpen
 		}
 		probing = n.slotsBreaker.open()
 		n.learning = n.learning || probing
@@ -138,11 +138,11 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 
 var errNoSlots = errors.New("the cluster does not report its slots")
 
-// recover prepares for the next call after one that failed. It looks up the node again, which may have been replaced.
-func (n *nodes) recover(ctx context.Context, recovery *recovery, hit *limiters.Hit, err error) {
+// afterError prepares for the next call after one that failed. It looks up the node again, which may have been replaced.
+func (n *nodes) afterError(ctx context.Context, reconnector *reconnector, hit *limiters.Hit, err error) {
 	n.store.reloadSlots(err)
-	if node, lookupErr := n.store.cluster.MasterForKey(ctx, n.store.names.key(hit)); lookupErr == nil {
-		recovery.after(err, node)
+	if node, lookupErr := n.store.cluster.MasterForKey(ctx, n.store.namer.key(hit)); lookupErr == nil {
+		reconnector.afterError(err, node)
 	}
 }
 

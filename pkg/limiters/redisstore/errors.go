@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	// ErrTooMany is the error of a Take of more hits than a call can carry.
-	ErrTooMany = limiters.Uncharged(fmt.Errorf("redisstore: more than %d hits in one Take", mostHits))
+	// ErrTooManyHits is the error of a Take of more hits than a call can carry.
+	ErrTooManyHits = limiters.Uncharged(fmt.Errorf("redisstore: more than %d hits in one Take", maxHits))
 	// ErrClosed is the error of a Take after Close.
 	ErrClosed = limiters.Uncharged(errors.New("redisstore: the store is closed"))
 	// ErrAuth is an error of Redis, or of a Sentinel, that rejected the password.

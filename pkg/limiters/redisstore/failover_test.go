@@ -77,7 +77,7 @@ func (f *stream) record(n int64, err error) {
 
 // kindOf returns the text of an error without addresses and numbers.
 func kindOf(err error) string {
-	if errors.Is(err, ErrBroken) {
+	if errors.Is(err, ErrBreakerOpen) {
 		return "turned away"
 	}
 	_, text, _ := strings.Cut(err.Error(), ": ")

@@ -60,16 +60,16 @@ func (l *ledger) hit() error {
 		return nil
 	}
 	l.errs[err.Error()]++
-	if answer := redis.Error(nil); !errors.As(err, &answer) && !errors.Is(err, ErrBroken) && !errors.Is(err, ErrBusy) {
+	if answer := redis.Error(nil); !errors.As(err, &answer) && !errors.Is(err, ErrBreakerOpen) && !errors.Is(err, ErrQueueFull) {
 		l.unsure++
 	}
 	return err
 }
 
-// refused makes a hit that must fail with this text, or with ErrBroken after earlier failures.
+// refused makes a hit that must fail with this text, or with ErrBreakerOpen after earlier failures.
 func (l *ledger) refused(want string) {
 	l.t.Helper()
-	if err := l.hit(); err == nil || !strings.Contains(err.Error(), want) && !errors.Is(err, ErrBroken) {
+	if err := l.hit(); err == nil || !strings.Contains(err.Error(), want) && !errors.Is(err, ErrBreakerOpen) {
 		l.t.Errorf("%v, want %q", err, want)
 	}
 }
@@ -253,7 +253,7 @@ func TestKilledScriptChargesNothing(t *testing.T) {
 	s := open(t, server)
 	l := newLedger(t, s, "k")
 	l.back()
-	looks := make([]limiters.Hit, mostHits)
+	looks := make([]limiters.Hit, maxHits)
 	for i := range looks {
 		looks[i] = limiters.Hit{Key: fmt.Sprint("other ", i), Limit: many}
 	}

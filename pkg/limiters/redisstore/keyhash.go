@@ -8,31 +8,31 @@ import (
 	"sync"
 )
 
-// hiddenMark follows the format in keys whose text is hidden. Other keys have a brace or a digit there.
-const hiddenMark = 'h'
+// hashedMark follows the format in keys whose text is hidden. Other keys have a brace or a digit there.
+const hashedMark = 'h'
 
-// hiddenBytes is how many bytes of a MAC are kept, as 22 letters. Two of n keys have the same 128 bits with a probability
+// hashedBytes is how many bytes of a MAC are kept, as 22 letters. Two of n keys have the same 128 bits with a probability
 // of n²/2^129: for ten billion keys 10^-19. Without the secret, nobody can search for such keys.
-const hiddenBytes = 16
+const hashedBytes = 16
 
-// A hider replaces texts by their HMAC-SHA256 under a secret, so readers of Redis can neither read what users sent nor
+// A keyHasher replaces texts by their HMAC-SHA256 under a secret, so readers of Redis can neither read what users sent nor
 // test whether a key belongs to a given user.
-type hider struct{ macs sync.Pool }
+type keyHasher struct{ macs sync.Pool }
 
-// newHider returns nil, which hides nothing, if the secret is empty.
-func newHider(secret string) *hider {
+// newKeyHasher returns nil, which hides nothing, if the secret is empty.
+func newKeyHasher(secret string) *keyHasher {
 	if secret == "" {
 		return nil
 	}
 	key := []byte(secret)
-	return &hider{macs: sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, key)} }}}
+	return &keyHasher{macs: sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, key)} }}}
 }
 
 // append appends the hidden tag and key of a hit. MACs have a fixed length, so no length is written.
-func (h *hider) append(dst []byte, tag, key string) []byte {
+func (h *keyHasher) append(dst []byte, tag, key string) []byte {
 	m := h.macs.Get().(*mac)
 	defer h.macs.Put(m)
-	dst = append(dst, hiddenMark, '{')
+	dst = append(dst, hashedMark, '{')
 	if tag != "" {
 		dst = append(m.append(dst, tag), '}')
 	}
@@ -50,5 +50,5 @@ func (m *mac) append(dst []byte, text string) []byte {
 	m.text = append(m.text[:0], text...)
 	m.Write(m.text)
 	m.sum = m.Sum(m.sum[:0])
-	return base64.RawURLEncoding.AppendEncode(dst, m.sum[:hiddenBytes])
+	return base64.RawURLEncoding.AppendEncode(dst, m.sum[:hashedBytes])
 }

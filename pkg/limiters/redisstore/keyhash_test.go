@@ -99,11 +99,11 @@ func TestHiddenKeyKeepsItsSlot(t *testing.T) {
 	for _, tag := range []string{"", "a", "a}a", "3:ugc", "{"} {
 		slotOfTag := -1
 		for _, key := range []string{"", "k", "a}k", "}k", "a", "a}a}k", "{k", strings.Repeat("k", 10_000)} {
-			names := naming{prefix: "p:", tag: func(string) string { return tag }, hider: newHider(secret)}
+			names := keyNamer{prefix: "p:", tag: func(string) string { return tag }, hasher: newKeyHasher(secret)}
 			slot := -1
 			for _, limit := range []*limiters.Limit{hourly, funnel} {
 				hit := limiters.Hit{Key: key, Limit: limit}
-				shown, hidden := naming{prefix: "p:", tag: names.tag}.key(&hit), names.key(&hit)
+				shown, hidden := keyNamer{prefix: "p:", tag: names.tag}.key(&hit), names.key(&hit)
 				what := fmt.Sprintf("%.20q of %q %s", key, tag, limit.ID())
 				for _, name := range []string{shown, hidden} {
 					if seen[name] != "" {
@@ -131,7 +131,7 @@ func TestHiddenKeyErrorsShowNoUserData(t *testing.T) {
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: secret})
 	hit := limiters.Hit{Key: "4:user=5:alice", Limit: hourly, N: 1}
-	server.Client(t).HSet(t.Context(), s.names.key(&hit), "a", "b")
+	server.Client(t).HSet(t.Context(), s.namer.key(&hit), "a", "b")
 	out, err := take(t, s, hit)
 	var key *KeyError
 	if err != nil || !errors.As(out[0].Err, &key) {
@@ -145,7 +145,7 @@ func TestHiddenKeyErrorsShowNoUserData(t *testing.T) {
 
 // The pool of MACs is not measured, because the race detector drops its entries at random.
 func TestHidingAllocatesNothing(t *testing.T) {
-	m := newHider(secret).macs.Get().(*mac)
+	m := newKeyHasher(secret).macs.Get().(*mac)
 	key, text := spokenBy("alice")[0].Key, make([]byte, 0, 1024)
 	if got := testing.AllocsPerRun(1000, func() { m.append(text, key) }); got > 0 {
 		t.Errorf("%v allocations a key", got)
@@ -161,8 +161,8 @@ func BenchmarkKeys(b *testing.B) {
 			hits[i] = limiters.Hit{Key: fmt.Sprintf("3:ugc|7:user_id*12:user%08d|6:action=4:post", i), Limit: limit, N: 1}
 		}
 		groups := limiters.Singles(hits...)
-		for name, n := range map[string]naming{
-			"shown": {}, "hidden": {hider: newHider(secret)}, "hidden with a tag": {tag: domainOfKey, hider: newHider(secret)},
+		for name, n := range map[string]keyNamer{
+			"shown": {}, "hidden": {hasher: newKeyHasher(secret)}, "hidden with a tag": {tag: domainOfKey, hasher: newKeyHasher(secret)},
 		} {
 			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
 				b.ReportAllocs()

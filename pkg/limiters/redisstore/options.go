@@ -14,7 +14,7 @@ type Options struct {
 	// MaxBatch is the maximum number of hits in one call, unless a single Take has more: Take never splits hits that one
 	// call can carry. Each hit occupies Redis for 1 to 2 µs. The default is 256.
 	MaxBatch int
-	// MaxWaiting is the maximum number of hits that wait for the call to one node. A Take beyond it fails with ErrBusy,
+	// MaxWaiting is the maximum number of hits that wait for the call to one node. A Take beyond it fails with ErrQueueFull,
 	// unless no other hit waits. The default is 16,384.
 	MaxWaiting int
 }
@@ -23,7 +23,7 @@ func (o Options) withDefaults() Options {
 	if o.MaxBatch == 0 {
 		o.MaxBatch = 256
 	}
-	o.MaxBatch = min(o.MaxBatch, mostHits)
+	o.MaxBatch = min(o.MaxBatch, maxHits)
 	if o.MaxWaiting == 0 {
 		o.MaxWaiting = 16_384
 	}

@@ -14,14 +14,14 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// ErrBusy is the error of a Take that is rejected because MaxWaiting hits are waiting already. It has charged nothing.
-var ErrBusy = limiters.Uncharged(errors.New("redisstore: too many hits are waiting for Redis"))
+// ErrQueueFull is the error of a Take that is rejected because MaxWaiting hits are waiting already. It has charged nothing.
+var ErrQueueFull = limiters.Uncharged(errors.New("redisstore: too many hits are waiting for Redis"))
 
-// errWaited is the error of a Take that timed out before its hits were sent. It has charged nothing.
-var errWaited = errors.New("timed out while waiting for earlier calls")
+// errTimedOutWaiting is the error of a Take that timed out before its hits were sent. It has charged nothing.
+var errTimedOutWaiting = errors.New("timed out while waiting for earlier calls")
 
-// errTimeout is the error of a Take that timed out after its hits were sent. It may have charged.
-var errTimeout = errors.New("no answer in time")
+// errTimedOutSent is the error of a Take that timed out after its hits were sent. It may have charged.
+var errTimedOutSent = errors.New("no answer in time")
 
 // A callFunc sends groups in one call and writes their verdicts to out. It does not use groups or out after it has returned.
 type callFunc func(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
@@ -50,9 +50,10 @@ type queue struct {
 
 // counts are the counters of a store, over all its queues.
 type counts struct {
-	calls, hits    atomic.Int64
-	refused, left  atomic.Int64
-	broken, panics atomic.Int64
+	calls, hits atomic.Int64
+	panics      atomic.Int64
+
+	queueRejected, timedOut, breakerRejected atomic.Int64 // hits, see Stats
 }
 
 // pending is the next call: the hits of several waiters. Only the queue's goroutine uses it.
@@ -84,7 +85,7 @@ const (
 	stateWaiting = iota
 	stateSent
 	stateRejected // the breaker has opened; nothing was sent
-	stateLeft     // its Take has returned; nothing was sent
+	stateTimedOut // its Take has returned; nothing was sent
 )
 
 var waiters = sync.Pool{New: func() any {
@@ -98,8 +99,8 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	q.mu.Lock()
 	if q.breaker.rejects(q.busy) {
 		q.mu.Unlock()
-		q.counts.broken.Add(int64(len(out)))
-		return ErrBroken
+		q.counts.breakerRejected.Add(int64(len(out)))
+		return ErrBreakerOpen
 	}
 	if !q.busy {
 		q.busy = true
@@ -108,8 +109,8 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	}
 	if q.waitingHits > 0 && q.waitingHits+len(out) > q.maxWaiting {
 		q.mu.Unlock()
-		q.counts.refused.Add(int64(len(out)))
-		return ErrBusy
+		q.counts.queueRejected.Add(int64(len(out)))
+		return ErrQueueFull
 	}
 	w := waiters.Get().(*waiter)
 	w.now = now
@@ -175,14 +176,14 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 	case <-w.timer.C:
 	}
 	// w is not reused: the queue may still write to it.
-	if w.state.CompareAndSwap(stateWaiting, stateLeft) {
-		q.counts.left.Add(int64(len(w.hits)))
-		return limiters.Uncharged(withCause(errWaited, cause))
+	if w.state.CompareAndSwap(stateWaiting, stateTimedOut) {
+		q.counts.timedOut.Add(int64(len(w.hits)))
+		return limiters.Uncharged(withCause(errTimedOutWaiting, cause))
 	}
 	if w.state.Load() == stateRejected {
-		return ErrBroken
+		return ErrBreakerOpen
 	}
-	return withCause(errTimeout, cause)
+	return withCause(errTimedOutSent, cause)
 }
 
 // withCause returns err, and the reason why the context ended if it did.
@@ -234,9 +235,9 @@ func (q *queue) record(err error, budget time.Duration) {
 	var rejected []*waiter
 	for _, w := range q.waiters {
 		if w.state.CompareAndSwap(stateWaiting, stateRejected) {
-			w.err = ErrBroken
+			w.err = ErrBreakerOpen
 			rejected = append(rejected, w)
-			q.counts.broken.Add(int64(len(w.hits)))
+			q.counts.breakerRejected.Add(int64(len(w.hits)))
 		}
 	}
 	clear(q.waiters)

@@ -179,13 +179,13 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 	q.join(t.Context(), time.Time{}, hits, out, &stays)
 	cancel()
 	redistest.Await(t, "the Take to leave", func(context.Context) error {
-		if n := s.Stats().Left; n != 1 {
+		if n := s.Stats().TimedOut; n != 1 {
 			return fmt.Errorf("%d hits have left", n)
 		}
 		return nil
 	})
 	q.resume()
-	if !errors.Is(gone, context.Canceled) || !errors.Is(gone, errWaited) || !limiters.IsUncharged(gone) {
+	if !errors.Is(gone, context.Canceled) || !errors.Is(gone, errTimedOutWaiting) || !limiters.IsUncharged(gone) {
 		t.Errorf("the Take that timed out got %v", gone)
 	}
 	if stays != nil || out[0].Used != 1 {
@@ -200,8 +200,8 @@ func TestRejectedWaiterIsUncharged(t *testing.T) {
 	w.state.Store(stateRejected)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := q.await(ctx, w, nil); !errors.Is(err, ErrBroken) || !limiters.IsUncharged(err) {
-		t.Errorf("the rejected waiter got %v, want an uncharged %v", err, ErrBroken)
+	if err := q.await(ctx, w, nil); !errors.Is(err, ErrBreakerOpen) || !limiters.IsUncharged(err) {
+		t.Errorf("the rejected waiter got %v, want an uncharged %v", err, ErrBreakerOpen)
 	}
 }
 
@@ -214,11 +214,11 @@ func TestFullQueueRejectsAtOnce(t *testing.T) {
 	out := make([]limiters.Verdict, 2)
 	// One Take may always wait. Otherwise a large one would be rejected whenever Redis is busy.
 	q.join(t.Context(), time.Time{}, hitsOf("a", "b"), out, &failed)
-	if _, err := take(t, s, hitsOf("c")...); !errors.Is(err, ErrBusy) {
-		t.Errorf("%v, want %v", err, ErrBusy)
+	if _, err := take(t, s, hitsOf("c")...); !errors.Is(err, ErrQueueFull) {
+		t.Errorf("%v, want %v", err, ErrQueueFull)
 	}
 	q.resume()
-	if failed != nil || out[1].Used != 1 || s.Stats().Refused != 1 {
+	if failed != nil || out[1].Used != 1 || s.Stats().QueueRejected != 1 {
 		t.Errorf("%v, %+v, %+v", failed, out, s.Stats())
 	}
 	if out, err := take(t, s, hitsOf("c")...); err != nil || out[0].Used != 1 {
@@ -404,7 +404,7 @@ func TestMixedRunsDecideEachHit(t *testing.T) {
 		}
 	}
 	const foreign = 300
-	if err := s.client.HSet(t.Context(), s.names.keys(limiters.Singles(hits...))[foreign], "a", "hash").Err(); err != nil {
+	if err := s.client.HSet(t.Context(), s.namer.keys(limiters.Singles(hits...))[foreign], "a", "hash").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for range 6 {

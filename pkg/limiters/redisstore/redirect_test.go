@@ -20,7 +20,7 @@ import (
 // theSlot returns the slot of the tag of oneSlot, and the node that has it.
 func theSlot(c *redistest.Cluster) (slot, home int) {
 	hit := limiters.Hit{Limit: hourly}
-	slot = int(slotOf(naming{tag: func(string) string { return "tag" }}.key(&hit)))
+	slot = int(slotOf(keyNamer{tag: func(string) string { return "tag" }}.key(&hit)))
 	return slot, c.Owner(slot)
 }
 

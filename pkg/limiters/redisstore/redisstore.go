@@ -30,15 +30,15 @@ type Store struct {
 	client      redis.UniversalClient
 	address     string // for errors
 	script      script
-	names       naming
+	namer       keyNamer
 	timeout     time.Duration // of a Take
 	connectTime time.Duration // of a request that may have to connect first
 	counts      counts
 
 	// A single Redis, or a master behind Sentinels, has one queue.
-	queue    *queue
-	clock    *clock
-	recovery *recovery
+	queue       *queue
+	clock       *serverClock
+	reconnector *reconnector
 	// A cluster has a queue for each node.
 	cluster *redis.ClusterClient // client, or nil
 	nodes   *nodes
@@ -58,14 +58,14 @@ func New(c connect.Options, o Options) *Store {
 		client:      c.Open(),
 		address:     c.String(),
 		script:      newScript(redisscripts.Batch(redisscripts.Algorithms...)),
-		names:       naming{o.Prefix, o.Tag, newHider(o.KeySecret)},
-		clock:       newClock(),
+		namer:       keyNamer{o.Prefix, o.Tag, newKeyHasher(o.KeySecret)},
+		clock:       newServerClock(),
 		timeout:     c.Timeout,
 		connectTime: max(c.Timeout, c.DialTimeout),
 	}
 	s.cluster, _ = s.client.(*redis.ClusterClient)
 	s.life, s.end = context.WithCancel(context.Background())
-	s.recovery = s.newRecovery()
+	s.reconnector = s.newReconnector()
 	newQueue := func(call callFunc) *queue {
 		return &queue{
 			call: call, timeout: s.timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, counts: &s.counts, running: &s.running,
@@ -76,8 +76,8 @@ func New(c connect.Options, o Options) *Store {
 	return s
 }
 
-func (s *Store) newRecovery() *recovery {
-	return &recovery{life: s.life, running: &s.running, timeout: s.connectTime}
+func (s *Store) newReconnector() *reconnector {
+	return &reconnector{life: s.life, running: &s.running, timeout: s.connectTime}
 }
 
 // Close waits until the Takes under way have returned, and closes the connections. A later Take fails with ErrClosed.
@@ -107,8 +107,8 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if len(out) > mostHits {
-		return ErrTooMany
+	if len(out) > maxHits {
+		return ErrTooManyHits
 	}
 	if !s.enter() {
 		return ErrClosed
@@ -131,29 +131,29 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 
 // Stats are the counters of a Store since it was made.
 type Stats struct {
-	Calls, Hits int64 // calls, and the hits in them
-	Refused     int64 // hits that failed with ErrBusy
-	Left        int64 // hits that timed out before they were sent; they were not charged
-	Broken      int64 // hits that failed with ErrBroken
-	Panics      int64 // calls that failed because of a bug, see split.ErrPanic
+	Calls, Hits     int64 // calls, and the hits in them
+	QueueRejected   int64 // hits that failed with ErrQueueFull
+	TimedOut        int64 // hits that timed out before they were sent; they were not charged
+	BreakerRejected int64 // hits that failed with ErrBreakerOpen
+	Panics          int64 // calls that failed because of a bug, see split.ErrPanic
 }
 
 // Stats returns the counters.
 func (s *Store) Stats() Stats {
 	return Stats{
 		Calls: s.counts.calls.Load(), Hits: s.counts.hits.Load(),
-		Refused: s.counts.refused.Load(), Left: s.counts.left.Load(),
-		Broken: s.counts.broken.Load(), Panics: s.counts.panics.Load(),
+		QueueRejected: s.counts.queueRejected.Load(), TimedOut: s.counts.timedOut.Load(),
+		BreakerRejected: s.counts.breakerRejected.Load(), Panics: s.counts.panics.Load(),
 	}
 }
 
 // decide decides groups in one call to the single Redis.
 func (s *Store) decide(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	b := borrowBatch(now, groups, s.names)
-	defer b.giveBack()
+	b := getBatch(now, groups, s.namer)
+	defer b.release()
 	r, err := s.script.run(ctx, s.client, s.clock, b)
 	if err != nil {
-		s.recovery.after(err, s.client)
+		s.reconnector.afterError(err, s.client)
 		return err
 	}
 	return b.read(r, out)

@@ -29,7 +29,7 @@ func open(t *testing.T, server *redistest.Server) *Store {
 }
 
 // keyOf returns the key of a hit's state in Redis.
-func keyOf(prefix string, h *limiters.Hit) string { return naming{prefix: prefix}.key(h) }
+func keyOf(prefix string, h *limiters.Hit) string { return keyNamer{prefix: prefix}.key(h) }
 
 func TestStorePassesTheSuite(t *testing.T) {
 	server := redistest.Start(t)
@@ -105,8 +105,8 @@ func TestTooManyHitsChargeNothing(t *testing.T) {
 	s := open(t, server)
 	most := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 20, Window: time.Hour, Params: "window_start=first_hit"})
 	hits := slices.Repeat([]limiters.Hit{{Key: "k", Limit: most, N: 1}}, 1<<16)
-	if _, err := take(t, s, hits...); !errors.Is(err, ErrTooMany) {
-		t.Errorf("%d hits: %v, want %v", len(hits), err, ErrTooMany)
+	if _, err := take(t, s, hits...); !errors.Is(err, ErrTooManyHits) {
+		t.Errorf("%d hits: %v, want %v", len(hits), err, ErrTooManyHits)
 	}
 	if out, err := take(t, s, hits[1:]...); err != nil || out[len(out)-1].Used != 1<<16-1 {
 		t.Errorf("one fewer: %v, want all charged, and none of the others", err)
@@ -305,7 +305,7 @@ func TestTagDecidesTheSlot(t *testing.T) {
 	funnel := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
 	seen := map[string]string{}
 	for _, tag := range []string{"", "a", "a}a", "3:ugc", "1:}", "{", "1:a"} {
-		names := naming{prefix: "p:", tag: func(string) string { return tag }}
+		names := keyNamer{prefix: "p:", tag: func(string) string { return tag }}
 		slot := -1
 		for _, key := range []string{"k", "a}k", "}k", "a", "a}a}k", "}a}k"} {
 			for _, limit := range []*limiters.Limit{hourly, funnel} {

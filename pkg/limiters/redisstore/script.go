@@ -19,7 +19,7 @@ func newScript(source string) script {
 
 // run runs the script for a batch. A call that has certainly not run is sent once more. It carries the source if the server
 // did not know the script, and a new deadline if the clock was wrong or unknown.
-func (s script) run(ctx context.Context, c processor, clock *clock, b *batch) (reply, error) {
+func (s script) run(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {
 	r, err := s.once(ctx, c, clock, b)
 	if err == nil && r.late() {
 		return s.once(ctx, c, clock, b)
@@ -27,7 +27,7 @@ func (s script) run(ctx context.Context, c processor, clock *clock, b *batch) (r
 	return r, err
 }
 
-func (s script) once(ctx context.Context, c processor, clock *clock, b *batch) (reply, error) {
+func (s script) once(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {
 	r, err := call(ctx, c, clock, "evalsha", s.digest, b)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return call(ctx, c, clock, "eval", s.source, b)
@@ -36,14 +36,14 @@ func (s script) once(ctx context.Context, c processor, clock *clock, b *batch) (
 }
 
 // ping runs the script for no hits and returns how long that took.
-func (s script) ping(ctx context.Context, c processor, clock *clock) (time.Duration, error) {
+func (s script) ping(ctx context.Context, c processor, clock *serverClock) (time.Duration, error) {
 	b := newBatch(time.Time{}, nil, nil)
 	start := time.Now()
 	_, err := s.once(ctx, c, clock, b)
 	return time.Since(start), err
 }
 
-func call(ctx context.Context, c processor, clock *clock, name, text string, b *batch) (reply, error) {
+func call(ctx context.Context, c processor, clock *serverClock, name, text string, b *batch) (reply, error) {
 	cmd := newCommand(ctx, clock, name, text, b)
 	if err := c.Process(ctx, cmd); err != nil {
 		return reply{}, err
@@ -59,7 +59,7 @@ type processor interface {
 // A command runs the script. It charges hits, so it is sent only once.
 type command struct{ *redis.Cmd }
 
-func newCommand(ctx context.Context, clock *clock, name, text string, b *batch) command {
+func newCommand(ctx context.Context, clock *serverClock, name, text string, b *batch) command {
 	return command{redis.NewCmd(ctx, b.args(name, text, clock.notAfter(ctx, b.latest))...)}
 }
 
@@ -67,14 +67,14 @@ func newCommand(ctx context.Context, clock *clock, name, text string, b *batch) 
 func (command) NoRetry() bool { return true }
 
 // reply parses the reply, and sets the clock by it.
-func (c command) reply(clock *clock) (reply, error) {
+func (c command) reply(clock *serverClock) (reply, error) {
 	value, err := c.Result()
 	if err != nil {
 		return reply{}, err
 	}
 	r, err := readReply(value)
 	if err == nil {
-		clock.learn(r.server)
+		clock.update(r.server)
 	}
 	return r, err
 }

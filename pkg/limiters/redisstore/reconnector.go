@@ -9,18 +9,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A recovery reconnects in the background after a call that lost its connection. Connecting may take longer than a call
+// A reconnector reconnects in the background after a call that lost its connection. Connecting may take longer than a call
 // may, so without it a distant Redis would stay unreachable after the first lost connection. Each queue has one.
-type recovery struct {
+type reconnector struct {
 	life    context.Context // ends with Close
 	running *sync.WaitGroup // what Close waits for
 	timeout time.Duration   // of connecting
 	busy    atomic.Bool
 }
 
-// after reconnects after a call that failed with err, unless an attempt is under way. If Redis replied, the connection is
+// afterError reconnects after a call that failed with err, unless an attempt is under way. If Redis replied, the connection is
 // intact; it is dropped only if the reply is MASTERDOWN.
-func (r *recovery) after(err error, c redis.UniversalClient) {
+func (r *reconnector) afterError(err error, c redis.UniversalClient) {
 	leave := redis.IsMasterDownError(err)
 	if replyOf(err) != nil && !leave || !r.busy.CompareAndSwap(false, true) {
 		return

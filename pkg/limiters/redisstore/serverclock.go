@@ -6,27 +6,29 @@ import (
 	"time"
 )
 
-// A clock converts our time to a server's time, from the server's last reply.
+// A serverClock converts our time to a server's time, from the server's last reply.
 //
 // A frozen server or connection may run a call long after its caller has got an error. Each call therefore carries a
 // deadline in the server's time, after which the script charges nothing.
 //
-// A clock is never ahead of the server's, unless that one is set back, because the time in a reply is older than the reply.
-type clock struct {
+// A serverClock is never ahead of the server's, unless that one is set back, because the time in a reply is older than the reply.
+type serverClock struct {
 	start  time.Time
 	offset atomic.Int64 // the server's µs since 1970, minus our µs since start; 0: unknown
 }
 
-func newClock() *clock { return &clock{start: time.Now()} }
+func newServerClock() *serverClock { return &serverClock{start: time.Now()} }
 
-func (c *clock) learn(server int64) { c.offset.Store(server - time.Since(c.start).Microseconds()) }
+func (c *serverClock) update(server int64) {
+	c.offset.Store(server - time.Since(c.start).Microseconds())
+}
 
 // expired is a deadline in the past: a call with it charges nothing and returns the server's time.
 const expired = 1
 
 // notAfter returns the earlier of latest and the deadline of ctx, in the server's µs since 1970. A zero latest counts as
 // no deadline. It returns 0 if there is no deadline.
-func (c *clock) notAfter(ctx context.Context, latest time.Time) int64 {
+func (c *serverClock) notAfter(ctx context.Context, latest time.Time) int64 {
 	deadline, bounded := ctx.Deadline()
 	if !latest.IsZero() && (!bounded || latest.Before(deadline)) {
 		deadline, bounded = latest, true

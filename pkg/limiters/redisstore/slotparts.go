@@ -25,7 +25,7 @@ type part struct {
 	err    error
 }
 
-func (p *part) run(ctx context.Context, s script, c processor, clock *clock) {
+func (p *part) run(ctx context.Context, s script, c processor, clock *serverClock) {
 	p.reply, p.err = s.run(ctx, c, clock, p.batch)
 }
 
@@ -77,9 +77,9 @@ func splitBySlot(now time.Time, groups []limiters.Group, keys []string) []*part 
 
 // decideSlots decides groups of one node, with a call for each slot. It returns an error only if all calls failed.
 func (s *Store) decideSlots(
-	ctx context.Context, clock *clock, now time.Time, groups []limiters.Group, out []limiters.Verdict,
+	ctx context.Context, clock *serverClock, now time.Time, groups []limiters.Group, out []limiters.Verdict,
 ) error {
-	parts := splitBySlot(now, groups, s.names.keys(groups))
+	parts := splitBySlot(now, groups, s.namer.keys(groups))
 	if len(parts) == 1 {
 		parts[0].run(ctx, s.script, s.cluster, clock)
 	} else {
@@ -111,7 +111,7 @@ func (s *Store) scatter(parts []*part, out []limiters.Verdict) error {
 }
 
 // send sends each part in its own call: one pipeline for each node, all nodes at the same time.
-func (s *Store) send(ctx context.Context, clock *clock, parts []*part) {
+func (s *Store) send(ctx context.Context, clock *serverClock, parts []*part) {
 	nodes := map[*redis.Client][]*part{}
 	for _, p := range parts {
 		node, err := s.cluster.MasterForKey(ctx, p.keys[0])
@@ -132,7 +132,7 @@ func (s *Store) send(ctx context.Context, clock *clock, parts []*part) {
 }
 
 // guardedSend turns a panic, which is a bug, into an error of the hits of parts.
-func (s *Store) guardedSend(ctx context.Context, clock *clock, node *redis.Client, parts []*part) {
+func (s *Store) guardedSend(ctx context.Context, clock *serverClock, node *redis.Client, parts []*part) {
 	var err error
 	defer func() {
 		if errors.Is(err, split.ErrPanic) {
@@ -149,7 +149,7 @@ func (s *Store) guardedSend(ctx context.Context, clock *clock, node *redis.Clien
 // sendTo sends parts to the node that should have them, in one pipeline. A part does not run if the node lacks the script, or
 // if its time is unknown. Then the first of these parts is sent alone, which fixes both, and the others in a second pipeline.
 // Parts that still did not run are sent one by one through the cluster client, which follows MOVED and ASK.
-func (s *Store) sendTo(ctx context.Context, clock *clock, node *redis.Client, parts []*part) {
+func (s *Store) sendTo(ctx context.Context, clock *serverClock, node *redis.Client, parts []*part) {
 	if len(parts) > 1 {
 		parts = s.sendTogether(ctx, clock, node, parts)
 	}
@@ -164,7 +164,7 @@ func (s *Store) sendTo(ctx context.Context, clock *clock, node *redis.Client, pa
 
 // sendTogether sends parts to a node in one pipeline and returns those that did not run. The pipeline is not the cluster
 // client's, because that one waits for unreachable nodes, and then overwrites the replies of the others with its error.
-func (s *Store) sendTogether(ctx context.Context, clock *clock, node *redis.Client, parts []*part) (rest []*part) {
+func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redis.Client, parts []*part) (rest []*part) {
 	pipe := node.Pipeline()
 	commands := make([]command, len(parts))
 	for i, p := range parts {

@@ -31,7 +31,7 @@ func TestGroupsAreDecidedWhileASlotMoves(t *testing.T) {
 	user := keysOn(c, 0, 1)[0]
 	day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
 	group := limiters.Group{{Key: user, Limit: day, N: 1}, {Key: user, Limit: week, N: 1}}
-	slot := int(slotOf(s.names.key(&group[0])))
+	slot := int(slotOf(s.namer.key(&group[0])))
 	if _, err := take(t, s, group[1]); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 	if _, err := take(t, s, limiters.Hit{Key: user, Limit: week, N: 1}); err != nil {
 		t.Fatal(err)
 	}
-	c.OpenSlot(t, int(slotOf(s.names.key(&group[0]))), 0, 1)
+	c.OpenSlot(t, int(slotOf(s.namer.key(&group[0]))), 0, 1)
 	for i, want := range []struct {
 		allowed   bool
 		week, day int64
@@ -91,7 +91,7 @@ func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
 	day2 := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: limit, Window: 24 * time.Hour})
 	user := keysOn(c, 0, 1)[0]
 	hits := limiters.Group{{Key: user, Limit: day, N: 1}, {Key: user, Limit: week, N: 1}, {Key: user, Limit: day2, N: 1}}
-	slot := int(slotOf(naming{}.key(&hits[0])))
+	slot := int(slotOf(keyNamer{}.key(&hits[0])))
 	var admitted, decided atomic.Int64
 	var stop atomic.Bool
 	var takes sync.WaitGroup
@@ -147,7 +147,7 @@ func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
 	if _, err := take(t, s, limiters.Hit{Key: user[0], Limit: week, N: 1}); err != nil {
 		t.Fatal(err)
 	}
-	c.OpenSlot(t, int(slotOf(s.names.key(&group[0]))), 0, 1)
+	c.OpenSlot(t, int(slotOf(s.namer.key(&group[0]))), 0, 1)
 	for i := range 2 * failuresToOpen {
 		if _, err := takeGroups(t, s, group); !redis.IsTryAgainError(err) {
 			t.Fatalf("group %d: %v, want TRYAGAIN", i, err)
@@ -166,7 +166,7 @@ func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
 	lost := hitsOf(keysOn(c, 0, 2)[0])[0]
 	for _, server := range c.Servers {
 		// A node that has not heard of the slot's loss yet may refuse the second command.
-		_ = server.Client(t).Do(context.Background(), "cluster", "delslots", slotOf(s.names.key(&lost))).Err()
+		_ = server.Client(t).Do(context.Background(), "cluster", "delslots", slotOf(s.namer.key(&lost))).Err()
 	}
 	for i := range 6 * failuresToOpen {
 		if _, err := take(t, s, lost); err == nil || !strings.Contains(err.Error(), "CLUSTERDOWN Hash slot not served") {
@@ -187,7 +187,7 @@ func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{address}, Timeout: 100 * time.Millisecond})
 	redistest.Await(t, "the breaker to open", func(context.Context) error {
 		_, err := take(t, s, hitsOf("k")...)
-		if errors.Is(err, ErrBroken) {
+		if errors.Is(err, ErrBreakerOpen) {
 			return nil
 		}
 		if err == nil {
@@ -195,7 +195,7 @@ func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 		}
 		return err
 	})
-	if n := s.Stats().Broken; n != 1 {
+	if n := s.Stats().BreakerRejected; n != 1 {
 		t.Errorf("%d hits were rejected, want 1", n)
 	}
 	server, err := redistest.Run(address)
@@ -216,9 +216,9 @@ func TestPanicInSendIsAnErrorOfItsHits(t *testing.T) {
 	c := redistest.StartCluster(t, 2)
 	s := openCluster(t, c)
 	hit := hitsOf(keysOn(c, 0, 1)[0])
-	good := splitBySlot(time.Time{}, limiters.Singles(hit...), s.names.keys(limiters.Singles(hit...)))[0]
-	bad := &part{keys: s.names.keys(limiters.Singles(hitsOf(keysOn(c, 1, 1)[0])...))} // without a batch
-	s.send(t.Context(), newClock(), []*part{good, bad})
+	good := splitBySlot(time.Time{}, limiters.Singles(hit...), s.namer.keys(limiters.Singles(hit...)))[0]
+	bad := &part{keys: s.namer.keys(limiters.Singles(hitsOf(keysOn(c, 1, 1)[0])...))} // without a batch
+	s.send(t.Context(), newServerClock(), []*part{good, bad})
 	if !errors.Is(bad.err, split.ErrPanic) || good.err != nil {
 		t.Errorf("%v and %v, want a panic and nil", bad.err, good.err)
 	}
@@ -234,7 +234,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 	day, week := window(10, 24*time.Hour), window(10, 7*24*time.Hour)
 	group := limiters.Group{{Key: "k", Limit: day, N: 2}, {Key: "k", Limit: week, N: 2}}
 	groups := []limiters.Group{group}
-	p := splitBySlot(time.Time{}, groups, s.names.keys(groups))[0]
+	p := splitBySlot(time.Time{}, groups, s.namer.keys(groups))[0]
 	p.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}}
 	start := time.Now()
 	refunds := refundsOf(p, start).parts

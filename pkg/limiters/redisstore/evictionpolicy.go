@@ -1,12 +1,12 @@
 package redisstore
 
+// This file reads the eviction policy of Redis: with most policies, Redis drops counters when its memory is full.
+
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -32,63 +32,6 @@ func (s *Store) EvictionPolicy(ctx context.Context) (string, error) {
 	}
 	return policy, nil
 }
-
-// RoundTrip returns the shortest time of a few calls that charge nothing; for a cluster, that of the nearest master. If it
-// is longer than the timeout, every Take fails. RoundTrip also connects and loads the script for the first Take, so it may
-// take as long as connecting takes.
-func (s *Store) RoundTrip(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.connectTime)
-	defer cancel()
-	var shortest time.Duration
-	var err error
-	if s.cluster != nil {
-		shortest, err = s.clusterRoundTrip(ctx)
-	} else {
-		shortest, err = s.roundTrip(ctx, s.client, s.clock)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("redisstore: redis at %s: %w", s.address, explain(err))
-	}
-	return shortest, nil
-}
-
-func (s *Store) clusterRoundTrip(ctx context.Context) (time.Duration, error) {
-	var mu sync.Mutex
-	var shortest time.Duration
-	err := s.cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
-		took, err := s.roundTrip(ctx, master, newClock())
-		if err != nil {
-			return fmt.Errorf("node %s: %w", master.Options().Addr, err)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if shortest == 0 || took < shortest {
-			shortest = took
-		}
-		return nil
-	})
-	if shortest > 0 {
-		return shortest, nil
-	}
-	if err == nil {
-		err = errNoMaster
-	}
-	return 0, err
-}
-
-// roundTrip connects and loads the script before it measures.
-func (s *Store) roundTrip(ctx context.Context, c processor, clock *clock) (time.Duration, error) {
-	const calls = 3
-	shortest, err := s.script.ping(ctx, c, clock)
-	for i := 0; i < calls && err == nil; i++ {
-		var took time.Duration
-		took, err = s.script.ping(ctx, c, clock)
-		shortest = min(shortest, took)
-	}
-	return shortest, err
-}
-
-var errNoMaster = errors.New("no node of the cluster has slots")
 
 func (s *Store) clusterPolicy(ctx context.Context) (string, error) {
 	var mu sync.Mutex

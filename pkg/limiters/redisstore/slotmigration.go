@@ -20,7 +20,7 @@ import (
 
 // decideByKey decides parts that got TRYAGAIN, and sets their verdicts and errors. A group over several keys that both
 // charges and refunds keeps the error: its refunds could not be undone.
-func (s *Store) decideByKey(ctx context.Context, clock *clock, parts []*part) {
+func (s *Store) decideByKey(ctx context.Context, clock *serverClock, parts []*part) {
 	if len(parts) == 0 {
 		return
 	}
@@ -162,7 +162,7 @@ func (k *keyParts) of(key string) *part {
 }
 
 // sendKeys sends all parts and reads their verdicts.
-func (s *Store) sendKeys(ctx context.Context, clock *clock, all []keyParts) {
+func (s *Store) sendKeys(ctx context.Context, clock *serverClock, all []keyParts) {
 	var parts []*part
 	for _, k := range all {
 		for _, p := range k.parts {

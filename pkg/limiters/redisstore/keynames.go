@@ -9,11 +9,11 @@ import (
 // format is the version of the keys and their values. A new format starts with empty counters.
 const format = "w2"
 
-// naming makes the keys of states in Redis.
-type naming struct {
+// keyNamer makes the keys of states in Redis.
+type keyNamer struct {
 	prefix string
 	tag    func(key string) string
-	hider  *hider // nil: keys are readable
+	hasher *keyHasher // nil: keys are readable
 }
 
 // append appends the key of a hit's state in Redis to text:
@@ -23,7 +23,7 @@ type naming struct {
 //	prefix format h{MAC of key} limit       hidden; with a tag, the MAC of the tag is the hash tag
 //
 // Braces in the hit's key are harmless: they change the hash tag of all its limits in the same way.
-func (n naming) append(text []byte, h *limiters.Hit) []byte {
+func (n keyNamer) append(text []byte, h *limiters.Hit) []byte {
 	tag := ""
 	if n.tag != nil {
 		tag = n.tag(h.Key)
@@ -31,8 +31,8 @@ func (n naming) append(text []byte, h *limiters.Hit) []byte {
 	text = append(text, n.prefix...)
 	text = append(text, format...)
 	switch {
-	case n.hider != nil:
-		text = n.hider.append(text, tag, h.Key)
+	case n.hasher != nil:
+		text = n.hasher.append(text, tag, h.Key)
 	case tag != "":
 		text = strconv.AppendInt(text, int64(len(tag)), 10)
 		text = append(text, '{')
@@ -47,10 +47,10 @@ func (n naming) append(text []byte, h *limiters.Hit) []byte {
 	return append(text, h.Limit.ID()...)
 }
 
-func (n naming) key(h *limiters.Hit) string { return string(n.append(nil, h)) }
+func (n keyNamer) key(h *limiters.Hit) string { return string(n.append(nil, h)) }
 
 // keys returns the keys of all hits in order, in one piece of memory.
-func (n naming) keys(groups []limiters.Group) []string {
+func (n keyNamer) keys(groups []limiters.Group) []string {
 	var buffer keyBuffer
 	return n.keysIn(&buffer, groups)
 }
@@ -63,7 +63,7 @@ type keyBuffer struct {
 }
 
 // keysIn returns the keys of all hits in order. The slice is valid until the buffer is reused; the strings stay valid.
-func (n naming) keysIn(r *keyBuffer, groups []limiters.Group) []string {
+func (n keyNamer) keysIn(r *keyBuffer, groups []limiters.Group) []string {
 	r.text, r.ends, r.keys = r.text[:0], r.ends[:0], r.keys[:0]
 	for _, g := range groups {
 		for i := range g {
