@@ -64,7 +64,7 @@ func openStore(
 	options := guard.FallbackOptions{Replicas: st.replicas.now, FalseLimit: s.LocalFalseLimit, Changed: telemetry.StoreLog(log)}
 	if s.BackendType == settings.Redis {
 		if s.LocalCacheSize != 0 {
-			st.denyCache = guard.NewDenyCache(calls, guard.DenyOptions{Bytes: s.LocalCacheSize, Max: s.DenyCacheMax})
+			st.denyCache = guard.NewDenyCache(calls, guard.DenyOptions{MaxBytes: s.LocalCacheSize, MaxAge: s.DenyCacheMax})
 			metrics.DenyCache(func() telemetry.DenyCacheStats { return telemetry.DenyCacheStats(st.denyCache.Stats()) })
 			calls = st.denyCache
 		}
@@ -118,7 +118,7 @@ func (s *store) run(ctx context.Context, answered func()) {
 // forget drops what the parts remember of rules that have been replaced.
 func (s *store) forget() {
 	if s.denyCache != nil {
-		s.denyCache.Drop()
+		s.denyCache.Forget()
 	}
 	s.fallback.Forget()
 }

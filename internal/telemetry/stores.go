@@ -9,7 +9,7 @@ import (
 // MemoryStats holds the counts of a store in memory.
 type MemoryStats struct {
 	Keys, Bytes int64
-	Dropped     int64 // keys dropped for room before they expired
+	Evicted     int64 // keys evicted for room before they expired
 	Refused     int64 // hits that failed because there was no room
 }
 
@@ -21,9 +21,9 @@ func (m *Metrics) Memory(stats func() MemoryStats) {
 			func(s MemoryStats) int64 { return s.Keys }),
 		gauge("weir_memory_bytes", "Approximate memory that these keys use.",
 			func(s MemoryStats) int64 { return s.Bytes }),
-		counter("weir_memory_dropped_keys_total", "Keys dropped for room before they expired.",
-			func(s MemoryStats) int64 { return s.Dropped }),
-		counter("weir_memory_refused_hits_total", "Hits that failed because memory was full and no key could be dropped.",
+		counter("weir_memory_dropped_keys_total", "Keys evicted for room before they expired.",
+			func(s MemoryStats) int64 { return s.Evicted }),
+		counter("weir_memory_refused_hits_total", "Hits that failed because memory was full and no key could be evicted.",
 			func(s MemoryStats) int64 { return s.Refused }),
 	)
 }
@@ -61,7 +61,7 @@ type DenyCacheStats struct {
 	Entries, Bytes int64
 	Asked          int64 // hits that it was asked to decide, refunds excluded
 	Answered       int64 // of these, the hits that it denied
-	Refused        int64 // denials not stored because the cache was full
+	NotRemembered  int64 // denials, because the cache was full
 	Sent           int64 // hits that it denied and sent to the store to be counted
 	Lost           int64 // of these, hits in calls that failed
 }
@@ -78,8 +78,8 @@ func (m *Metrics) DenyCache(stats func() DenyCacheStats) {
 			func(s DenyCacheStats) int64 { return s.Asked }),
 		counter("weir_deny_cache_answered_total", "Hits that the deny cache denied without a call to the store.",
 			func(s DenyCacheStats) int64 { return s.Answered }),
-		counter("weir_deny_cache_refused_total", "Denials that were not stored because the deny cache was full.",
-			func(s DenyCacheStats) int64 { return s.Refused }),
+		counter("weir_deny_cache_refused_total", "Denials that were not remembered because the deny cache was full.",
+			func(s DenyCacheStats) int64 { return s.NotRemembered }),
 		counter("weir_deny_cache_sent_hits_total", "Hits that the deny cache denied and then sent to the store to be counted.",
 			func(s DenyCacheStats) int64 { return s.Sent }),
 		counter("weir_deny_cache_lost_hits_total", "Hits that the deny cache sent in calls that failed. They may not have been counted.",

@@ -29,7 +29,7 @@ func BenchmarkDenyCache(b *testing.B) {
 	const keys = 1000
 	full := func(b *testing.B, limit *limiters.Limit) (*guard.DenyCache, [][]limiters.Group) {
 		// Long enough that nothing ends while it is measured.
-		c := guard.NewDenyCache(memstore.New(memstore.Options{}), guard.DenyOptions{Max: time.Hour})
+		c := guard.NewDenyCache(memstore.New(memstore.Options{}), guard.DenyOptions{MaxAge: time.Hour})
 		b.Cleanup(func() { _ = c.Close(context.Background()) })
 		all := make([][]limiters.Group, keys)
 		for i := range all {

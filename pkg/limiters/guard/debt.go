@@ -17,10 +17,11 @@ import (
 // window is current. So a debt is sent as a peek that brings denied hits: the store counts them if it denies the peek. The
 // verdict renews the denial.
 type debt struct {
-	key    string
-	limit  *limiters.Limit
-	n      int64
-	lookup lookup // of the key, when the debt was taken from the shard
+	key        string
+	limit      *limiters.Limit
+	n          int64
+	hash       uint64 // of the key
+	generation uint32 // of the shard, when the debt was taken from it
 }
 
 // maxDebt is the debt above which hits go to the store. Twice that is far below limiters.MaxHits.
@@ -30,8 +31,8 @@ func (d *debt) hit() limiters.Hit {
 	return limiters.Hit{Key: d.key, Limit: d.limit, Denied: d.n}
 }
 
-// sentDebts counts the debts of a call. A debt that the store has not charged goes back to its key.
-func (c *DenyCache) sentDebts(debts []debt, out []limiters.Verdict, err error) {
+// countSent counts the debts of a call as sent or lost. A debt that the store certainly did not charge returns to its key.
+func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict, err error) {
 	for i := range debts {
 		d, failed := &debts[i], err
 		if failed == nil {
@@ -40,14 +41,14 @@ func (c *DenyCache) sentDebts(debts []debt, out []limiters.Verdict, err error) {
 		switch {
 		case failed == nil:
 			c.sent.Add(d.n)
-		case limiters.IsUncharged(failed) && c.shard(d.lookup.hash).restore(c.clock(), d):
+		case limiters.IsUncharged(failed) && c.shard(d.hash).restore(c.clock(), d):
 		default:
 			c.lost.Add(d.n)
 		}
 	}
 }
 
-// renew updates or drops denials by the verdicts of their debts, from a call that began at from.
+// renew renews or forgets denials by the verdicts of their debts, from a call that began at from.
 func (c *DenyCache) renew(from int64, debts []debt, out []limiters.Verdict) {
 	now := c.clock()
 	for i := range debts {
@@ -56,7 +57,7 @@ func (c *DenyCache) renew(from int64, debts []debt, out []limiters.Verdict) {
 			continue
 		}
 		denial, sure := c.denialOf(from, now, d.limit, 0, v)
-		c.shard(d.lookup.hash).renew(d, denial, sure && denial.expires > now)
+		c.shard(d.hash).renew(d, denial, sure && denial.expires > now)
 	}
 }
 
@@ -65,14 +66,14 @@ const (
 	// debtsPerCall is how many debts one call carries, and sendTimeout how long it may take.
 	debtsPerCall = 50
 	sendTimeout  = time.Second
-	// minSleep is the shortest sleep of the goroutine, however small Max is.
+	// minSleep is the shortest sleep of the goroutine, however small MaxAge is.
 	minSleep = int64(time.Millisecond)
 )
 
-// debtDelay returns how long a debt waits: half of Max, so that a denial is renewed before it expires.
-func (c *DenyCache) debtDelay() int64 { return c.max / 2 }
+// debtDelay returns how long a debt waits: half of MaxAge, so that a denial is renewed before it expires.
+func (c *DenyCache) debtDelay() int64 { return c.maxAge / 2 }
 
-// run drops expired denials and sends debts that have waited for debtDelay, until ctx ends.
+// run removes expired denials and sends debts that have waited for debtDelay, until ctx ends.
 func (c *DenyCache) run(ctx context.Context) {
 	defer close(c.stopped)
 	timer := time.NewTimer(time.Duration(c.debtDelay()))
@@ -84,17 +85,17 @@ func (c *DenyCache) run(ctx context.Context) {
 			return
 		}
 		now := c.clock()
-		// Debts that are nearly due are sent too, so that it wakes at most sixteen times in Max.
-		next, err := c.flush(ctx, now-c.debtDelay()+c.max/16)
+		// Debts that are nearly due are sent too, so that it wakes at most sixteen times in MaxAge.
+		next, err := c.flush(ctx, now-c.debtDelay()+c.maxAge/16)
 		sleep := max(minSleep, min(next, now)+c.debtDelay()-c.clock())
 		if err != nil {
-			sleep = max(minSleep, c.max/4)
+			sleep = max(minSleep, c.maxAge/4)
 		}
 		timer.Reset(time.Duration(sleep))
 	}
 }
 
-// flush drops expired denials and sends the debts that began before a time. It stops at the first call that fails, whose
+// flush removes expired denials and sends the debts that began before a time. It stops at the first call that fails, whose
 // error it returns, and begins no call after ctx ends. It returns when the oldest remaining debt began, or forever.
 func (c *DenyCache) flush(ctx context.Context, before int64) (oldest int64, err error) {
 	oldest = forever
@@ -139,7 +140,7 @@ func (c *DenyCache) send(ctx context.Context, debts []debt) (err error) {
 	out := make([]limiters.Verdict, len(hits))
 	from := c.clock()
 	err = c.takeSafely(ctx, limiters.Singles(hits...), out)
-	c.sentDebts(debts, out, err)
+	c.countSent(debts, out, err)
 	if err != nil {
 		return fmt.Errorf("guard: denied hits of %d keys may not have been counted: %w", len(debts), err)
 	}

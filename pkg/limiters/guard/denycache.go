@@ -11,32 +11,17 @@ import (
 )
 
 // A DenyCache is a Store that answers repeated denials from memory, so that clients over their limit cost the wrapped
-// store almost nothing. It never answers "allowed".
+// store almost nothing. It never answers "allowed". After the store has denied n hits of a key, the cache denies n or more
+// hits of that key until the denial ends, and for at most [DenyOptions].MaxAge. Denied hits that the limit counts are the
+// key's debt, which the cache sends to the store. A goroutine rechecks the keys that are still being requested.
 //
-// After the store has denied n hits of a key, the cache denies n or more hits of that key, and peeks if n is 1. It does so
-// until the denial ends, and for at most [DenyOptions].Max. Expiry is measured from the start of the store call; the
-// reported retry delay, from its end.
-//
-// If the limit counts denied hits, as a fixed window does by default, the cache denies any number of hits and counts them
-// as the key's debt. The debt goes to the store before the key's next call there, and at the latest after half of Max. It
-// is sent at most once, unless the store reports that nothing was charged. The store counts a debt only while the key is
-// over its limit: otherwise the denied hits would count against the client's next window.
-//
-// After half of Max, a goroutine of the cache rechecks the keys that are still being requested. Clients that retry more
-// often than that rarely wait for the store.
-//
-// The cache does not remember hits that can never fit, or groups of several hits. It does not remember denials of a sliding
-// log or a funnel that counts denied hits, because each further hit makes the wait longer. If one hit on a key goes to the
-// store, so do the other hits on that key in the same call: the store decides them in order. A call with a time of the
-// caller's bypasses the cache.
-//
-// A refund through this cache drops what it remembers of the key, before the refund and again after it. Refunds by other
-// replicas, raised limits and lost data of the store are noticed after at most Max.
+// The cache forgets a key when it forwards a refund. Refunds by other replicas, raised limits and lost data of the store are
+// noticed after at most MaxAge. See docs/adr/0008-deny-cache.md.
 type DenyCache struct {
-	store limiters.Store
-	seed  maphash.Seed
-	start time.Time
-	max   int64 // ns
+	store  limiters.Store
+	seed   maphash.Seed
+	start  time.Time
+	maxAge int64 // ns
 
 	shards []denyShard
 	budget int64 // bytes of a shard
@@ -49,8 +34,8 @@ type DenyCache struct {
 
 // DenyOptions configures a DenyCache. A zero field stands for its default.
 type DenyOptions struct {
-	Bytes int64         // approximate memory limit; default 16 MiB
-	Max   time.Duration // how long a denial is remembered at most, from the start of the store call; default 1 s
+	MaxBytes int64         // approximate memory limit; default 16 MiB
+	MaxAge   time.Duration // how long a denial is remembered at most, from the start of the store call; default 1 s
 }
 
 // DenyStats are the size and the counters of a DenyCache.
@@ -58,38 +43,38 @@ type DenyStats struct {
 	Entries, Bytes int64
 	Asked          int64 // hits received, refunds excluded
 	Answered       int64 // hits answered from memory
-	Refused        int64 // denials not remembered because the cache was full
+	NotRemembered  int64 // denials, because the cache was full
 	Sent           int64 // denied hits that were sent to the store
 	Lost           int64 // denied hits that may not have been counted, because the call that sent them failed
 }
 
 const (
 	maxShards     = 256
-	minShardBytes = 8 << 10 // Bytes bounds each shard by itself, so a shard must hold several entries
+	minShardBytes = 8 << 10 // MaxBytes bounds each shard by itself, so a shard must hold several entries
 )
 
 // NewDenyCache returns an empty cache that wraps store, and starts its goroutine. It does not own store. Call Close when no
 // Take is under way.
 func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
-	if o.Bytes == 0 {
-		o.Bytes = 16 << 20
+	if o.MaxBytes == 0 {
+		o.MaxBytes = 16 << 20
 	}
-	if o.Max == 0 {
-		o.Max = time.Second
+	if o.MaxAge == 0 {
+		o.MaxAge = time.Second
 	}
-	o.Max = min(o.Max, limiters.MaxWindow) // so that no sum of times overflows
+	o.MaxAge = min(o.MaxAge, limiters.MaxWindow) // so that no sum of times overflows
 	shards := 1
-	for shards < maxShards && o.Bytes/int64(2*shards) >= minShardBytes {
+	for shards < maxShards && o.MaxBytes/int64(2*shards) >= minShardBytes {
 		shards *= 2
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	c := &DenyCache{
-		store: store, seed: maphash.MakeSeed(), start: time.Now(), max: int64(o.Max),
-		shards: make([]denyShard, shards), budget: o.Bytes / int64(shards),
+		store: store, seed: maphash.MakeSeed(), start: time.Now(), maxAge: int64(o.MaxAge),
+		shards: make([]denyShard, shards), budget: o.MaxBytes / int64(shards),
 		stop: stop, stopped: make(chan struct{}),
 	}
 	for i := range c.shards {
-		c.shards[i].init(c.max)
+		c.shards[i].init(c.maxAge)
 	}
 	go c.run(ctx)
 	return c
@@ -99,18 +84,18 @@ func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 func (c *DenyCache) Close(ctx context.Context) error {
 	c.stop()
 	<-c.stopped
-	c.Drop()
+	c.Forget()
 	_, err := c.flush(ctx, forever)
 	return err
 }
 
-// Drop forgets every denial, and those that calls under way will return. Debts are still sent.
-func (c *DenyCache) Drop() {
+// Forget forgets every denial, and those that calls under way will return. Debts are still sent.
+func (c *DenyCache) Forget() {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
 		s.generation++
-		s.dropAll()
+		s.forgetAll()
 		s.mu.Unlock()
 	}
 }
@@ -125,7 +110,7 @@ func (c *DenyCache) Stats() DenyStats {
 		all.Bytes += s.bytes
 		all.Asked += s.asked
 		all.Answered += s.answered
-		all.Refused += s.refused
+		all.NotRemembered += s.notRemembered
 		s.mu.Unlock()
 	}
 	return all
@@ -138,7 +123,8 @@ func (c *DenyCache) shard(hash uint64) *denyShard {
 	return &c.shards[hash>>32&uint64(len(c.shards)-1)]
 }
 
-// Take implements limiters.Store. If the store fails, the verdicts from memory stand, and the others carry the error.
+// Take implements limiters.Store. If the store fails, the verdicts from memory stand, and the others carry the error. A call
+// with a time of the caller's bypasses the cache.
 func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if !now.IsZero() {
 		return c.store.Take(ctx, now, groups, out)
@@ -234,7 +220,7 @@ func (c *DenyCache) answerHit(
 	u.forward, u.generation = true, s.generation
 	*debts = s.takeDebts(now, u.hash, h.Key, *debts)
 	if h.N < 0 {
-		s.drop(u.hash, h.Key)
+		s.forgetKey(u.hash, h.Key)
 	}
 	return false
 }
@@ -254,20 +240,20 @@ func (c *DenyCache) forward(
 		}
 	}
 	err := part.Take(ctx, c.store, time.Time{})
-	c.sentDebts(debts, part.Verdicts, err)
+	c.countSent(debts, part.Verdicts, err)
 	part.Scatter(out, err)
 	return err
 }
 
-// learn remembers what the store denied to a call that began at from. It drops the keys of refunds, even if the refund
-// failed: it may have been charged.
+// learn remembers what the store denied to a call that began at from. It forgets the keys of refunds, even of a refund that
+// failed, because a failed refund may have been charged.
 func (c *DenyCache) learn(from int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, err error) {
 	after := int64(0)
 	for first, g := range eachGroup(groups) {
 		for i := range g {
 			h, u, v := &g[i], &lookups[first+i], &out[first+i]
 			if h.N < 0 {
-				c.dropRefunded(u.hash, h.Key)
+				c.forgetKey(u.hash, h.Key)
 			}
 			if err != nil || v.Allowed || v.Err != nil || !u.forward || len(g) > 1 {
 				continue
@@ -289,18 +275,18 @@ func (c *DenyCache) denialOf(from, after int64, l *limiters.Limit, n int64, v *l
 	return denial{
 		minHits: minHits, used: v.Used,
 		// The store's clock is cut to whole microseconds: the denial may end one earlier than it says.
-		expires: from + min(int64(v.RetryAfter-time.Microsecond), c.max),
+		expires: from + min(int64(v.RetryAfter-time.Microsecond), c.maxAge),
 		retryAt: after + int64(v.RetryAfter), resetAt: after + int64(v.ResetAfter),
 	}, sure
 }
 
-// dropRefunded drops what is remembered of a key, and keeps the calls under way from remembering it again.
-func (c *DenyCache) dropRefunded(hash uint64, key string) {
+// forgetKey forgets the denials of a key, and keeps the calls under way from remembering new ones.
+func (c *DenyCache) forgetKey(hash uint64, key string) {
 	s := c.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.generation++
-	s.drop(hash, key)
+	s.forgetKey(hash, key)
 }
 
 func (c *DenyCache) remember(u *lookup, h *limiters.Hit, d denial, now int64) {

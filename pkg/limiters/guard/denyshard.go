@@ -14,14 +14,14 @@ import (
 // store has to be called for them.
 type denyShard struct {
 	mu            sync.Mutex
-	generation    uint32 // changed by refunds and Drop: what was denied before them is not remembered after
+	generation    uint32 // changed by refunds and Forget: what was denied before them is not remembered after
 	entries       map[uint64]*denyEntry
 	idle, pending denyEntry // heads of the lists
-	max           int64     // DenyOptions.Max, in ns
+	maxAge        int64     // DenyOptions.MaxAge, in ns
 	bytes         int64
 	count         int64
 
-	asked, answered, refused int64
+	asked, answered, notRemembered int64
 
 	_ [64]byte // keeps the locks of two shards out of one cache line
 }
@@ -57,8 +57,8 @@ const entryBytes = int64(unsafe.Sizeof(denyEntry{})) + 48
 
 func (e *denyEntry) size() int64 { return entryBytes + int64(len(e.key)) }
 
-func (s *denyShard) init(longest int64) {
-	s.entries, s.max = make(map[uint64]*denyEntry), longest
+func (s *denyShard) init(maxAge int64) {
+	s.entries, s.maxAge = make(map[uint64]*denyEntry), maxAge
 	for _, list := range []*denyEntry{&s.idle, &s.pending} {
 		list.before, list.after = list, list
 	}
@@ -137,11 +137,11 @@ func (s *denyShard) remember(now int64, hash uint64, h *limiters.Hit, d denial, 
 func (s *denyShard) renew(of *debt, d denial, denied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.find(of.lookup.hash, of.key, of.limit)
+	e := s.find(of.hash, of.key, of.limit)
 	switch {
-	case e == nil || s.generation != of.lookup.generation:
+	case e == nil || s.generation != of.generation:
 	case !denied:
-		s.end(e)
+		s.forget(e)
 	case e.minHits == d.minHits && e.expires < d.expires:
 		e.denial = d
 	}
@@ -151,7 +151,7 @@ func (s *denyShard) renew(of *debt, d denial, denied bool) {
 func (s *denyShard) restore(now int64, of *debt) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.find(of.lookup.hash, of.key, of.limit)
+	e := s.find(of.hash, of.key, of.limit)
 	if e == nil {
 		return false
 	}
@@ -169,7 +169,7 @@ func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, d denial, bu
 	for s.bytes+size > budget {
 		victim := s.victim(now)
 		if victim == nil {
-			s.refused++
+			s.notRemembered++
 			return
 		}
 		s.remove(victim)
@@ -210,21 +210,22 @@ func (s *denyShard) remove(e *denyEntry) {
 	s.count--
 }
 
-// drop ends the denials of a key under all limits. Their debts stay.
-func (s *denyShard) drop(hash uint64, key string) {
+// forgetKey forgets the denials of a key under all limits. Their debts stay.
+func (s *denyShard) forgetKey(hash uint64, key string) {
 	for e := s.entries[hash]; e != nil; {
 		next := e.chain
 		if e.key == key {
-			s.end(e)
+			s.forget(e)
 		}
 		e = next
 	}
 }
 
-func (s *denyShard) dropAll() {
+// forgetAll forgets all denials. Their debts stay.
+func (s *denyShard) forgetAll() {
 	for e := s.pending.after; e != &s.pending; {
 		next := e.after
-		s.end(e)
+		s.forget(e)
 		e = next
 	}
 	for s.idle.after != &s.idle {
@@ -232,11 +233,11 @@ func (s *denyShard) dropAll() {
 	}
 }
 
-// ended is the expiry of an entry that answers nothing any more and stays for its debt.
-const ended = 0
+// forgotten is the expiry of an entry whose denial is forgotten, and which stays for its debt.
+const forgotten = 0
 
-func (s *denyShard) end(e *denyEntry) {
-	e.expires = ended
+func (s *denyShard) forget(e *denyEntry) {
+	e.expires = forgotten
 	if e.debt == 0 {
 		s.remove(e)
 	}
@@ -257,18 +258,18 @@ func (s *denyShard) takeDebts(now int64, hash uint64, key string, debts []debt) 
 // needsStore reports whether the store has to be called for e: to count its debt while the window may be open, or to renew
 // a denial that clients still request.
 func (s *denyShard) needsStore(e *denyEntry, now int64) bool {
-	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.since < s.max
+	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.since < s.maxAge
 }
 
-// takeDebt moves the debt of e to debts if the store has to be called for e, and otherwise drops e with its debt.
+// takeDebt moves the debt of e to debts if the store has to be called for e, and otherwise removes e with its debt.
 func (s *denyShard) takeDebt(now int64, e *denyEntry, debts []debt) []debt {
 	needed := s.needsStore(e, now)
 	if needed {
-		debts = append(debts, debt{e.key, e.limit, e.debt, lookup{hash: e.hash, generation: s.generation}})
+		debts = append(debts, debt{e.key, e.limit, e.debt, e.hash, s.generation})
 	}
 	e.used = min(e.used+e.debt, limiters.MaxHits)
 	e.debt, e.pending = 0, false
-	if !needed || e.expires == ended {
+	if !needed || e.expires == forgotten {
 		s.remove(e)
 		return debts
 	}

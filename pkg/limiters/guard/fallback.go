@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -193,15 +194,12 @@ func (f *Fallback) decide(ctx context.Context, now time.Time, groups []limiters.
 	}
 }
 
-// veto is a hit that denies its group: its limit of 0 denies every hit and never writes. The other hits of the group are then
-// checked, and counted where their limit counts denied hits, but not charged.
-var veto = func() limiters.Hit {
+// denyingHit returns a hit that denies its group: its limit of 0 denies every hit and never writes. The other hits of the
+// group are then checked, and counted where their limit counts denied hits, but not charged. Ignore its own verdict.
+var denyingHit = sync.OnceValues(func() (limiters.Hit, error) {
 	l, err := limiters.New(limiters.Spec{Algorithm: limiters.DefaultAlgorithm, Window: time.Second})
-	if err != nil {
-		panic(err)
-	}
-	return limiters.Hit{Limit: l}
-}()
+	return limiters.Hit{Limit: l}, err
+})
 
 // decideLocally decides the hits that the store could not, by this process's share. If that fails too, the error is the
 // store's. A group that another of its hits denies is not charged.
@@ -216,7 +214,7 @@ func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []li
 	err := part.Take(ctx, f.options.Local, now)
 	for i := range part.Verdicts {
 		switch v := &part.Verdicts[i]; {
-		case part.At(i) < 0: // a veto
+		case part.At(i) < 0: // the denying hit
 		case err != nil || v.Err != nil:
 			f.decided[limiters.OnErrorFail].Add(1)
 			part.Omit(i)
@@ -228,7 +226,7 @@ func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []li
 	part.Scatter(out, nil)
 }
 
-// addLocal adds the hits of g that this process decides to part, with a veto if another hit of g is denied or failed.
+// addLocal adds the hits of g that this process decides to part, with a denying hit if another hit of g is denied or failed.
 func (f *Fallback) addLocal(part *split.Part, first int, g limiters.Group, verdicts []limiters.Verdict) {
 	var local limiters.Group
 	var at []int
@@ -250,7 +248,12 @@ func (f *Fallback) addLocal(part *split.Part, first int, g limiters.Group, verdi
 		return
 	}
 	if denied {
-		local, at = append(local, veto), append(at, -1)
+		denying, err := denyingHit()
+		if err != nil {
+			f.decided[limiters.OnErrorFail].Add(int64(len(at)))
+			return
+		}
+		local, at = append(local, denying), append(at, -1)
 	}
 	part.AddHits(local, at...)
 }

@@ -26,7 +26,7 @@ func TestDenyCacheChangesNoDecision(t *testing.T) {
 				last, first := g.Next()
 				window := first[0][0].Limit.Spec().Window
 				// Denials of long windows are kept longer, so that the cache does not wake each second of a year.
-				o := guard.DenyOptions{Max: max(time.Second, window/10), Bytes: 64 << 10}
+				o := guard.DenyOptions{MaxAge: max(time.Second, window/10), MaxBytes: 64 << 10}
 				c := cached(t, memstore.New(memstore.Options{}), o)
 				start, held := time.Now(), map[string]limiters.Hit{}
 				charged := map[string]time.Time{}
@@ -56,7 +56,7 @@ func TestDenyCacheChangesNoDecision(t *testing.T) {
 						switch {
 						case got[i].By != limiters.ByCache && got[i] != want[i]:
 						case got[i].Allowed != want[i].Allowed || never != (got[i].RetryAfter < 0):
-						case got[i].By == limiters.ByCache && !never && time.Since(charged[h.Key]) >= o.Max && got[i].RetryAfter < want[i].RetryAfter:
+						case got[i].By == limiters.ByCache && !never && time.Since(charged[h.Key]) >= o.MaxAge && got[i].RetryAfter < want[i].RetryAfter:
 						case got[i].By == limiters.ByCache && h.Limit.Spec().CountDenied && got[i].ResetAfter != want[i].ResetAfter:
 						default:
 							continue

@@ -97,9 +97,9 @@ func share(n, replicas int64, p float64) int64 {
 	if replicas <= 1 || n <= 0 {
 		return max(0, n)
 	}
-	q, most := 1/float64(replicas), p/float64(replicas)
+	q, maxTail := 1/float64(replicas), p/float64(replicas)
 	mean := int64(float64(n) * q)
-	return mean + int64(sort.Search(int(n-mean), func(i int) bool { return tail(n, mean+int64(i), q) <= most }))
+	return mean + int64(sort.Search(int(n-mean), func(i int) bool { return tail(n, mean+int64(i), q) <= maxTail }))
 }
 
 // tailTerms is how many terms of a tail are summed. A geometric series bounds the rest. It is exact for limits up to about a

@@ -38,12 +38,12 @@ func TestShareIsTheSmallestThatIsRarelyExceeded(t *testing.T) {
 	for _, replicas := range []int64{2, 3, 10, 100} {
 		for _, p := range []float64{0.1, 0.001, 1e-9} {
 			for _, n := range []int64{1, 2, 3, 5, 10, 30, 60} {
-				m, most := share(n, replicas, p), p/float64(replicas)
-				if over := exceeded(n, m, replicas); over > most*(1+1e-9) {
-					t.Errorf("%d of %d by %d replicas is exceeded with %g, want at most %g", m, n, replicas, over, most)
+				m, maxTail := share(n, replicas, p), p/float64(replicas)
+				if over := exceeded(n, m, replicas); over > maxTail*(1+1e-9) {
+					t.Errorf("%d of %d by %d replicas is exceeded with %g, want at most %g", m, n, replicas, over, maxTail)
 				}
-				if m > n/replicas && m > 0 && exceeded(n, m-1, replicas) <= most*(1-1e-9) {
-					t.Errorf("%d of %d by %d replicas: one less would do for %g", m, n, replicas, most)
+				if m > n/replicas && m > 0 && exceeded(n, m-1, replicas) <= maxTail*(1-1e-9) {
+					t.Errorf("%d of %d by %d replicas: one less would do for %g", m, n, replicas, maxTail)
 				}
 			}
 		}

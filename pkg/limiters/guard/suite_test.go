@@ -69,7 +69,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			day := limit(limiters.Spec{Max: 3, Window: 24 * time.Hour, Params: "window_start=first_hit", CountDenied: true})
-			o := guard.DenyOptions{Max: 30 * time.Millisecond} // so that many debts are sent
+			o := guard.DenyOptions{MaxAge: 30 * time.Millisecond} // so that many debts are sent
 			replicas := []*guard.DenyCache{guard.NewDenyCache(store, o), guard.NewDenyCache(store, o)}
 			var want [4]atomic.Int64
 			var wg sync.WaitGroup
@@ -88,7 +88,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 							t.Error(err)
 						}
 						if rnd.IntN(1000) == 0 {
-							replicas[g%2].Drop()
+							replicas[g%2].Forget()
 						}
 					}
 				})
@@ -115,7 +115,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 
 // Refunds, hits, peeks, groups and reloads at the same time, for the race detector.
 func TestDenyCacheConcurrentUse(t *testing.T) {
-	c := cached(t, memstore.New(memstore.Options{}), guard.DenyOptions{Max: 2 * time.Millisecond, Bytes: 40 << 10})
+	c := cached(t, memstore.New(memstore.Options{}), guard.DenyOptions{MaxAge: 2 * time.Millisecond, MaxBytes: 40 << 10})
 	limits := []*limiters.Limit{counted, twoALog, limit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Second})}
 	var wg sync.WaitGroup
 	for g := range 64 {
@@ -139,7 +139,7 @@ func TestDenyCacheConcurrentUse(t *testing.T) {
 				}
 				switch rnd.IntN(100) {
 				case 0:
-					c.Drop()
+					c.Forget()
 				case 1:
 					c.Stats()
 				}
@@ -152,7 +152,7 @@ func TestDenyCacheConcurrentUse(t *testing.T) {
 // Lost data of Redis and refunds by another replica are seen after Max.
 func TestRefundsAndLossesInRedisAreSeen(t *testing.T) {
 	server := redistest.Start(t)
-	a, b := cached(t, onRedis(t, server), guard.DenyOptions{Max: 20 * time.Millisecond}), cached(t, onRedis(t, server), guard.DenyOptions{})
+	a, b := cached(t, onRedis(t, server), guard.DenyOptions{MaxAge: 20 * time.Millisecond}), cached(t, onRedis(t, server), guard.DenyOptions{})
 	day := limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
 	for _, again := range []func(){
 		func() { server.Client(t).FlushAll(context.Background()) },
@@ -175,8 +175,8 @@ func TestRefundsAndLossesInRedisAreSeen(t *testing.T) {
 
 // A million users are over their limit, in a cache of 4 MiB. The accounted bytes are close to the heap.
 func TestDenyCacheIsBounded(t *testing.T) {
-	const most = 4 << 20
-	c := cached(t, denies{}, guard.DenyOptions{Bytes: most, Max: time.Hour})
+	const maxBytes = 4 << 20
+	c := cached(t, denies{}, guard.DenyOptions{MaxBytes: maxBytes, MaxAge: time.Hour})
 	heap := func() int64 {
 		runtime.GC()
 		runtime.GC()
@@ -196,10 +196,10 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	taken, stats := heap()-before, c.Stats()
 	runtime.KeepAlive(c)
 	t.Logf("%d entries, %d bytes by its account, %d of the heap", stats.Entries, stats.Bytes, taken)
-	if stats.Bytes > most || stats.Bytes < most*9/10 || stats.Entries < 10_000 || stats.Refused != 0 {
+	if stats.Bytes > maxBytes || stats.Bytes < maxBytes*9/10 || stats.Entries < 10_000 || stats.NotRemembered != 0 {
 		t.Errorf("%+v", stats)
 	}
-	if taken > most*5/4 || taken < most/2 {
+	if taken > maxBytes*5/4 || taken < maxBytes/2 {
 		t.Errorf("%d bytes of the heap, and %d by its own account", taken, stats.Bytes)
 	}
 	// The last are remembered, the first are not.
@@ -221,14 +221,14 @@ func (denies) Take(_ context.Context, _ time.Time, groups []limiters.Group, out 
 // Entries with debt are not evicted. New denials are not remembered then.
 func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
 	inWorld(t, func(w *world) {
-		a := w.replica(guard.DenyOptions{Bytes: 16 << 10})
+		a := w.replica(guard.DenyOptions{MaxBytes: 16 << 10})
 		const keys = 500
 		for i := range keys {
 			take(w, a, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 2}, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 2})
 			take(w, a, limiters.Hit{Key: fmt.Sprint(i), Limit: counted, N: 1})
 		}
 		full := a.Stats()
-		if full.Bytes > 16<<10 || full.Refused < 100 || full.Answered != full.Entries {
+		if full.Bytes > 16<<10 || full.NotRemembered < 100 || full.Answered != full.Entries {
 			t.Errorf("%+v", full)
 		}
 		time.Sleep(time.Second)
@@ -255,7 +255,7 @@ func TestDenyCacheOfAFullRedisDeniesNothingThatFits(t *testing.T) {
 		for _, name := range limiters.Algorithms() {
 			day := limit(limiters.Spec{Algorithm: name, Max: 5, Window: 365 * 24 * time.Hour, CountDenied: name != "sliding_log"})
 			key := fmt.Sprint(name, i)
-			c := cached(t, onRedis(t, server), guard.DenyOptions{Max: time.Hour})
+			c := cached(t, onRedis(t, server), guard.DenyOptions{MaxAge: time.Hour})
 			of := func(n int64) limiters.Hit { return limiters.Hit{Key: key, Limit: day, N: n} }
 			take(t, c, of(3))
 			setFull("1")

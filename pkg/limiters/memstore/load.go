@@ -63,7 +63,7 @@ func (s *Store) load(r io.Reader) (Loaded, error) {
 			if err := in.tail(count); err != nil {
 				return Loaded{}, err
 			}
-			l.loaded.Keys, l.loaded.LeftOut = s.keys.Load(), l.loaded.LeftOut+s.dropped.Load()
+			l.loaded.Keys, l.loaded.LeftOut = s.keys.Load(), l.loaded.LeftOut+s.evicted.Load()
 			return l.loaded, nil
 		case length > mostRecord:
 			return Loaded{}, fmt.Errorf("%w: a key of %d bytes", ErrTorn, length)

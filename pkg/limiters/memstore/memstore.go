@@ -32,7 +32,7 @@ type Options struct {
 // Stats are the size and the counters of a Store.
 type Stats struct {
 	Keys, Bytes int64
-	Dropped     int64 // keys evicted before they expired
+	Evicted     int64 // keys evicted before they expired
 	Refused     int64 // hits that failed with ErrFull
 }
 
@@ -46,7 +46,7 @@ type Store struct {
 
 	// Sums over all shards. Most Takes change none of them: they find their keys.
 	_                             [64]byte
-	keys, bytes, dropped, refused atomic.Int64
+	keys, bytes, evicted, refused atomic.Int64
 }
 
 // shardCount is the number of locks. docs/adr/0007 has the reason.
@@ -71,7 +71,7 @@ func New(o Options) *Store {
 func (s *Store) Stats() Stats {
 	return Stats{
 		Keys: s.keys.Load(), Bytes: s.bytes.Load(),
-		Dropped: s.dropped.Load(), Refused: s.refused.Load(),
+		Evicted: s.evicted.Load(), Refused: s.refused.Load(),
 	}
 }
 

@@ -42,7 +42,7 @@ func TestExpiredKeysAreRemovedByTakes(t *testing.T) {
 	for i := range 2000 {
 		hit(t, s, fmt.Sprint("new ", i), 1, later)
 	}
-	if got := s.Stats(); got.Keys > 2010 || got.Dropped != 0 {
+	if got := s.Stats(); got.Keys > 2010 || got.Evicted != 0 {
 		t.Errorf("2000 hits after the 1000 keys had ended: %+v, want the 2000 new keys alone", got)
 	}
 }
@@ -131,8 +131,8 @@ func TestMemoryBound(t *testing.T) {
 				t.Fatal(i, v.Err)
 			}
 		}
-		if got := s.Stats(); got.Keys > 100 || got.Dropped != 200 || got.Refused != 0 {
-			t.Errorf("%+v, want 100 keys, 200 dropped, none refused", got)
+		if got := s.Stats(); got.Keys > 100 || got.Evicted != 200 || got.Refused != 0 {
+			t.Errorf("%+v, want 100 keys, 200 evicted, none refused", got)
 		}
 	})
 	t.Run("a key over its limit is never evicted, and a new key is refused", func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestMemoryBound(t *testing.T) {
 				}
 			}
 		}
-		if got := s.Stats(); got.Keys != 100 || got.Dropped != 0 || got.Refused != 0 {
+		if got := s.Stats(); got.Keys != 100 || got.Evicted != 0 || got.Refused != 0 {
 			t.Errorf("%+v, want the 100 keys untouched", got)
 		}
 		full := New(Options{MaxBytes: 1})
@@ -224,8 +224,8 @@ func TestMemoryBound(t *testing.T) {
 		for i := range 200_000 {
 			hit(t, s, fmt.Sprint(i%20), 1, log)
 		}
-		if got := s.Stats(); got.Bytes > 1<<20+1<<14 || got.Dropped == 0 {
-			t.Errorf("%+v, want at most a chunk of a log above 1 MiB, and keys dropped for it", got)
+		if got := s.Stats(); got.Bytes > 1<<20+1<<14 || got.Evicted == 0 {
+			t.Errorf("%+v, want at most a chunk of a log above 1 MiB, and keys evicted for it", got)
 		}
 	})
 	t.Run("keys of a call are not evicted for its later hits", func(t *testing.T) {

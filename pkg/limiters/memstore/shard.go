@@ -293,13 +293,13 @@ func (t *take) room(sh *shard, isNew bool) bool {
 		if s.hasRoom(isNew) {
 			return true
 		}
-		if t.dropOne(sh) {
+		if t.evictOne(sh) {
 			continue
 		}
 		other := s.another()
 		// Not Lock, because the Take holds other locks. A shard that is in use is skipped.
 		if other != sh && other.mu.TryLock() {
-			t.dropOne(other)
+			t.evictOne(other)
 			other.mu.Unlock()
 		}
 	}
@@ -321,9 +321,9 @@ func (s *Store) another() *shard {
 	return &s.shards[first]
 }
 
-// dropOne evicts one record of a sample of the shard: an expired one if there is one. Otherwise it takes the one that expires
+// evictOne evicts one record of a sample of the shard: an expired one if there is one. Otherwise it takes the one that expires
 // first among keys that are not over their limit. A client over its limit must not get back in because its key was evicted.
-func (t *take) dropOne(sh *shard) bool {
+func (t *take) evictOne(sh *shard) bool {
 	var best position
 	soonest := int64(math.MaxInt64)
 	if sh.live.Load() == 0 {
@@ -353,7 +353,7 @@ func (t *take) dropOne(sh *shard) bool {
 		return false
 	}
 	if soonest > t.own {
-		t.store.dropped.Add(1)
+		t.store.evicted.Add(1)
 	}
 	t.remove(sh, best)
 	return true
