@@ -34,21 +34,9 @@ func TestKeepalivePingsAreAllowed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
-				service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
-				metrics := telemetry.NewMetrics("test")
-				server := newGRPC(service, admission.NewInFlight(1), newReadiness(), zap.NewNop(), metrics, ratelimitstats.New(metrics.Registry, ratelimitstats.Options{}))
-				served := make(chan error, 1)
-				go func() { served <- server.Serve(&l) }()
-				proxy, theirs := net.Pipe()
-				l.conns <- theirs
+				proxy := connInMemory(t)
 				if ended := pingsAreRefused(t, proxy, c.every, 100); ended != c.ended {
 					t.Errorf("cut off: %v, want %v", ended, c.ended)
-				}
-				_ = proxy.Close()
-				server.Stop()
-				if err := <-served; err != nil {
-					t.Error(err)
 				}
 			})
 		})
@@ -107,6 +95,28 @@ func pingsAreRefused(t *testing.T, conn net.Conn, every time.Duration, times int
 		}
 	}
 	return <-refused
+}
+
+// connInMemory returns a connection to a new gRPC server, both of which end with the test. It needs no network, so that it
+// can be in a bubble of synctest.
+func connInMemory(t *testing.T) net.Conn {
+	t.Helper()
+	l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
+	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
+	metrics := telemetry.NewMetrics("test")
+	server := newGRPC(service, admission.NewInFlight(1), newReadiness(), zap.NewNop(), metrics, ratelimitstats.New(metrics.Registry, ratelimitstats.Options{}))
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(&l) }()
+	client, theirs := net.Pipe()
+	l.conns <- theirs
+	t.Cleanup(func() {
+		_ = client.Close()
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return client
 }
 
 // pipes is a listener of connections in memory.

@@ -11,17 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-
-	"github.com/weir-rls/weir/internal/admission"
-	"github.com/weir-rls/weir/internal/ratelimitstats"
-	"github.com/weir-rls/weir/internal/telemetry"
-	"github.com/weir-rls/weir/pkg/decide"
-	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
-	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // halfRequests sends the headers of n requests over a new HTTP/2 connection, and no message. The connection stays open
@@ -126,25 +117,12 @@ func TestPartialRequestsDoNotShedOthers(t *testing.T) {
 // The server ends half requests, because they hold memory.
 func TestPartialGRPCRequestsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
-		service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
-		metrics := telemetry.NewMetrics("test")
-		server := newGRPC(service, admission.NewInFlight(1), newReadiness(), zap.NewNop(), metrics, ratelimitstats.New(metrics.Registry, ratelimitstats.Options{}))
-		served := make(chan error, 1)
-		go func() { served <- server.Serve(&l) }()
-		client, theirs := net.Pipe()
-		l.conns <- theirs
-		ended := halfRequests(t, client, 128)
+		ended := halfRequests(t, connInMemory(t), 128)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		// The first 64 have no timer.
 		if n := len(ended); n < 64 {
 			t.Errorf("%d of 128 half requests ended within a minute, want at least 64", n)
-		}
-		_ = client.Close()
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
 		}
 	})
 }

@@ -15,15 +15,15 @@ type Answers struct {
 	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"If one limit denies a request, none of the others is charged. Two kinds of rules are charged all the same: rules in shadow mode, and rules in quota mode if a request is under several. If all of these quotas deny a request, its other limits have been charged."`
 }
 
-func (a *Answers) complete(f *faults) {
+func (a *Answers) complete(errs *settingErrors) {
 	if !(a.NearLimitRatio >= 0 && a.NearLimitRatio <= 1) { // NaN is neither
-		f.add("NEAR_LIMIT_RATIO", "write a number from 0 to 1")
+		errs.add("NEAR_LIMIT_RATIO", "write a number from 0 to 1")
 	}
 	for variable, name := range map[string]string{
 		"LIMIT_LIMIT_HEADER": a.LimitHeader, "LIMIT_REMAINING_HEADER": a.RemainingHeader, "LIMIT_RESET_HEADER": a.ResetHeader,
 	} {
 		if name == "" {
-			f.add(variable, "a header needs a name")
+			errs.add(variable, "a header needs a name")
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"time"
@@ -69,20 +70,20 @@ var Inert = []struct {
 // InertSet returns the inert variables that are set. It returns an error if the value of one could not be read by
 // envoyproxy/ratelimit either.
 func InertSet() (found []Ineffective, err error) {
-	var f faults
+	var errs settingErrors
 	for _, v := range Inert {
 		value, set := os.LookupEnv(v.Variable)
 		if !set || value == "" {
 			continue
 		}
 		if v.kind(value) != nil {
-			f.add(v.Variable, "cannot read %q", value)
+			errs.add(v.Variable, "cannot read %q", value)
 			continue
 		}
 		found = append(found, Ineffective{v.Variable, v.Why})
 	}
-	if len(f) > 0 {
-		return nil, f
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	return found, nil
 }
@@ -100,16 +101,4 @@ func (s *Serve) Ineffective() (found []Ineffective) {
 		}
 	}
 	return found
-}
-
-// Error returns all faults, one a line.
-func (f faults) Error() string {
-	text := ""
-	for i, err := range f {
-		if i > 0 {
-			text += "\n"
-		}
-		text += err.Error()
-	}
-	return text
 }

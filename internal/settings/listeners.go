@@ -30,21 +30,21 @@ type Listeners struct {
 // maxInFlight is more requests than a machine can hold.
 const maxInFlight = 1 << 30
 
-func (l *Listeners) complete(f *faults) {
+func (l *Listeners) complete(errs *settingErrors) {
 	if l.MaxInFlight < 0 || l.MaxInFlight > maxInFlight {
-		f.add("MAX_IN_FLIGHT", "must be from 0 (256 for each CPU) to %d", maxInFlight)
+		errs.add("MAX_IN_FLIGHT", "must be from 0 (256 for each CPU) to %d", maxInFlight)
 	}
 	if l.MaxConnectionAge < 0 || l.MaxConnectionAgeGrace < 0 {
-		f.add("GRPC_MAX_CONNECTION_AGE", "GRPC_MAX_CONNECTION_AGE and its grace must be at least 0 (0: no limit)")
+		errs.add("GRPC_MAX_CONNECTION_AGE", "GRPC_MAX_CONNECTION_AGE and its grace must be at least 0 (0: no limit)")
 	}
 	if l.ServerUseTLS && (l.ServerCert == "" || l.ServerKey == "") {
-		f.add("GRPC_SERVER_USE_TLS", "set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too")
+		errs.add("GRPC_SERVER_USE_TLS", "set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too")
 	}
 	// With a CA of clients, a port that accepts every client would be a surprise.
 	if !l.ServerUseTLS && l.ClientCA != "" {
-		f.add("GRPC_CLIENT_TLS_CACERT", "set GRPC_SERVER_USE_TLS=true too: without it every client is accepted, without encryption")
+		errs.add("GRPC_CLIENT_TLS_CACERT", "set GRPC_SERVER_USE_TLS=true too: without it every client is accepted, without encryption")
 	}
 	if l.ServerUseTLS && l.ClientSAN != "" && l.ClientCA == "" {
-		f.add("GRPC_CLIENT_TLS_SAN", "set GRPC_CLIENT_TLS_CACERT too, to verify the certificate")
+		errs.add("GRPC_CLIENT_TLS_SAN", "set GRPC_CLIENT_TLS_CACERT too, to verify the certificate")
 	}
 }

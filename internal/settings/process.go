@@ -17,16 +17,16 @@ type Process struct {
 	StopTimeout time.Duration `env:"STOP_TIMEOUT" default:"10s" help:"The longest wait, after DRAIN_DELAY, for requests in flight. Then Weir closes their connections."`
 }
 
-func (p *Process) complete(f *faults) {
+func (p *Process) complete(errs *settingErrors) {
 	orDefault(&p.LogLevel, "info")
 	orDefault(&p.LogFormat, "text")
 	if _, err := p.Level(); err != nil {
-		f.add("LOG_LEVEL", "%w", err)
+		errs.add("LOG_LEVEL", "%w", err)
 	}
-	f.oneOf("LOG_FORMAT", &p.LogFormat, "text", "json")
-	positive(f, "STOP_TIMEOUT", int64(p.StopTimeout))
+	errs.oneOf("LOG_FORMAT", &p.LogFormat, "text", "json")
+	positive(errs, "STOP_TIMEOUT", int64(p.StopTimeout))
 	if p.DrainDelay < 0 {
-		f.add("DRAIN_DELAY", "must be at least 0")
+		errs.add("DRAIN_DELAY", "must be at least 0")
 	}
 }
 

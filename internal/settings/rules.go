@@ -26,9 +26,9 @@ const (
 	FromXDS   = "GRPC_XDS_SOTW"
 )
 
-func (r *Rules) complete(f *faults) {
+func (r *Rules) complete(errs *settingErrors) {
 	orDefault(&r.ConfigType, FromFiles)
-	f.oneOf("CONFIG_TYPE", &r.ConfigType, FromFiles, FromXDS)
+	errs.oneOf("CONFIG_TYPE", &r.ConfigType, FromFiles, FromXDS)
 }
 
 // Path returns the file or folder of rules.
@@ -57,27 +57,27 @@ type XDS struct {
 	MaxMessageSize    int           `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES" name:"xds-max-message-size" default:"0" help:"The largest xDS message, in bytes. 0: 4 MiB."`
 }
 
-func (x *XDS) complete(f *faults, configType string) {
+func (x *XDS) complete(errs *settingErrors, configType string) {
 	if x.BackoffInitial == 0 {
 		x.BackoffInitial = x.ConnectRetry
 	}
 	if configType != FromXDS {
 		return
 	}
-	positive(f, "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", int64(x.BackoffInitial))
-	positive(f, "XDS_CLIENT_BACKOFF_MAX_INTERVAL", int64(x.BackoffMax))
+	positive(errs, "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", int64(x.BackoffInitial))
+	positive(errs, "XDS_CLIENT_BACKOFF_MAX_INTERVAL", int64(x.BackoffMax))
 	x.BackoffInitial = min(x.BackoffInitial, x.BackoffMax)
 	if x.MaxMessageSize < 0 {
-		f.add("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "must be at least 0")
+		errs.add("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "must be at least 0")
 	}
 	if (x.ClientCert == "") != (x.ClientKey == "") {
-		f.add("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "set both CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY, or neither")
+		errs.add("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "set both CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY, or neither")
 	}
 	if _, err := x.Metadata(); err != nil {
-		f.add("CONFIG_GRPC_XDS_NODE_METADATA", "%w", err)
+		errs.add("CONFIG_GRPC_XDS_NODE_METADATA", "%w", err)
 	}
 	if _, err := x.Headers(); err != nil {
-		f.add("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "%w", err)
+		errs.add("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "%w", err)
 	}
 }
 

@@ -38,30 +38,30 @@ var Groups = []struct{ Key, Title string }{
 
 // Validate completes the settings and returns all that is wrong with them. kong calls it.
 func (s *Serve) Validate() error {
-	var f faults
-	s.Rules.complete(&f)
-	s.XDS.complete(&f, s.ConfigType)
-	s.Listeners.complete(&f)
-	s.Store.complete(&f)
-	s.PerSecond.complete(&f, &s.Store)
-	s.Answers.complete(&f)
-	s.Stats.complete(&f)
-	s.Tracing.complete(&f)
-	s.Process.complete(&f)
+	var errs settingErrors
+	s.Rules.complete(&errs)
+	s.XDS.complete(&errs, s.ConfigType)
+	s.Listeners.complete(&errs)
+	s.Store.complete(&errs)
+	s.PerSecond.complete(&errs, &s.Store)
+	s.Answers.complete(&errs)
+	s.Stats.complete(&errs)
+	s.Tracing.complete(&errs)
+	s.Process.complete(&errs)
 	if s.BackendType == Redis && !s.redisUsesTLS() {
 		for name, set := range map[string]bool{
 			"REDIS_TLS_CACERT": s.RedisCA != "", "REDIS_TLS_CLIENT_CERT": s.RedisCert != "", "REDIS_TLS_CLIENT_KEY": s.RedisKey != "",
 		} {
 			if set {
-				f.add(name, "no connection to Redis uses TLS: set REDIS_TLS=true, write rediss:// in REDIS_URL, or remove %s", name)
+				errs.add(name, "no connection to Redis uses TLS: set REDIS_TLS=true, write rediss:// in REDIS_URL, or remove %s", name)
 			}
 		}
 	}
 	if s.StopCacheKeyIncrementWhenOverlimit && s.RedisPerSecond {
-		f.add("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
+		errs.add("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
 			"not together with REDIS_PERSECOND: the limits of a request must be on one Redis")
 	}
-	return errors.Join(f...)
+	return errors.Join(errs...)
 }
 
 // redisUsesTLS reports whether a connection to a Redis uses TLS.
@@ -75,28 +75,28 @@ var Basic = []string{
 	"CONFIG_PATH", "REDIS_URL", "STORE_TIMEOUT", "GRPC_HOST", "GRPC_PORT", "HOST", "PORT", "MEMORY_SNAPSHOT", "SHADOW_MODE", "LOG_LEVEL",
 }
 
-// faults are invalid settings, each with the name of its variable.
-type faults []error
+// settingErrors are the errors of invalid settings. Each begins with the name of its variable.
+type settingErrors []error
 
-func (f *faults) add(variable, format string, args ...any) {
-	*f = append(*f, fmt.Errorf("%s: "+format, append([]any{variable}, args...)...))
+func (errs *settingErrors) add(variable, format string, args ...any) {
+	*errs = append(*errs, fmt.Errorf("%s: "+format, append([]any{variable}, args...)...))
 }
 
-// oneOf replaces a value by the allowed value that differs at most in upper and lower case. It adds a fault if there is none.
-func (f *faults) oneOf(variable string, value *string, allowed ...string) {
+// oneOf replaces a value by the allowed value that differs at most in upper and lower case. It adds an error if there is none.
+func (errs *settingErrors) oneOf(variable string, value *string, allowed ...string) {
 	i := slices.IndexFunc(allowed, func(a string) bool { return strings.EqualFold(a, *value) })
 	if i < 0 {
 		last := len(allowed) - 1
-		f.add(variable, "unknown value %q: write %s or %s", *value, strings.Join(allowed[:last], ", "), allowed[last])
+		errs.add(variable, "unknown value %q: write %s or %s", *value, strings.Join(allowed[:last], ", "), allowed[last])
 		return
 	}
 	*value = allowed[i]
 }
 
-// oneOfBoth adds a fault if a variable and the file that replaces it are both set.
-func (f *faults) oneOfBoth(variable, value, file string) {
+// oneOfBoth adds an error if a variable and the file that replaces it are both set.
+func (errs *settingErrors) oneOfBoth(variable, value, file string) {
 	if value != "" && file != "" {
-		f.add(variable+"_FILE", "not together with %s: remove one of them", variable)
+		errs.add(variable+"_FILE", "not together with %s: remove one of them", variable)
 	}
 }
 
@@ -107,8 +107,8 @@ func orDefault(value *string, otherwise string) {
 	}
 }
 
-func positive[T int | int64 | uint | uint64 | ~float64](f *faults, variable string, n T) {
+func positive[T int | int64 | uint | uint64 | ~float64](errs *settingErrors, variable string, n T) {
 	if n <= 0 {
-		f.add(variable, "must be more than 0")
+		errs.add(variable, "must be more than 0")
 	}
 }

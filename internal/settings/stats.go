@@ -24,19 +24,19 @@ type Stats struct {
 	DisableStats  bool          `env:"DISABLE_STATS" help:"Send nothing to statsd or dogstatsd, whatever else is set."`
 }
 
-func (s *Stats) complete(f *faults) {
+func (s *Stats) complete(errs *settingErrors) {
 	orDefault(&s.StatsdProtocol, "tcp")
 	orDefault(&s.PrometheusPath, "/metrics")
-	f.oneOf("STATSD_PROTOCOL", &s.StatsdProtocol, "tcp", "udp")
-	positive(f, "STATS_FLUSH_INTERVAL", int64(s.FlushInterval))
+	errs.oneOf("STATSD_PROTOCOL", &s.StatsdProtocol, "tcp", "udp")
+	positive(errs, "STATS_FLUSH_INTERVAL", int64(s.FlushInterval))
 	if s.UseStatsd && s.UseDogStatsd && !s.DisableStats {
-		f.add("USE_STATSD", "unable to use more than one stats sink at the same time: remove it or USE_DOG_STATSD")
+		errs.add("USE_STATSD", "unable to use more than one stats sink at the same time: remove it or USE_DOG_STATSD")
 	}
 	if !strings.HasPrefix(s.PrometheusPath, "/") {
-		f.add("PROMETHEUS_PATH", "write a path that begins with a slash")
+		errs.add("PROMETHEUS_PATH", "write a path that begins with a slash")
 	}
 	if _, err := s.Tags(); err != nil {
-		f.add("EXTRA_TAGS", "%w", err)
+		errs.add("EXTRA_TAGS", "%w", err)
 	}
 }
 

@@ -55,7 +55,7 @@ const (
 // minSecret is how many bytes a secret must have: as many as a key keeps of its HMAC.
 const minSecret = 16
 
-func (s *Store) complete(f *faults) {
+func (s *Store) complete(errs *settingErrors) {
 	given := s.BackendType
 	s.BackendType = strings.ToLower(given)
 	orDefault(&s.RedisType, "SINGLE")
@@ -71,42 +71,42 @@ func (s *Store) complete(f *faults) {
 	switch s.BackendType {
 	case Memory, Redis:
 	case "memcache":
-		f.add("BACKEND_TYPE", "memcache is not supported: write redis, or memory for a single replica")
+		errs.add("BACKEND_TYPE", "memcache is not supported: write redis, or memory for a single replica")
 	default:
-		f.add("BACKEND_TYPE", "unknown store %q: write memory or redis", given)
+		errs.add("BACKEND_TYPE", "unknown store %q: write memory or redis", given)
 	}
-	f.oneOf("REDIS_TYPE", &s.RedisType, "SINGLE", "CLUSTER", "SENTINEL")
+	errs.oneOf("REDIS_TYPE", &s.RedisType, "SINGLE", "CLUSTER", "SENTINEL")
 	if s.RedisSocketType != "" {
-		f.oneOf("REDIS_SOCKET_TYPE", &s.RedisSocketType, "tcp", "unix")
+		errs.oneOf("REDIS_SOCKET_TYPE", &s.RedisSocketType, "tcp", "unix")
 	}
 	if s.RedisTLS && (s.RedisCert == "") != (s.RedisKey == "") {
-		f.add("REDIS_TLS_CLIENT_CERT", "set both REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY, or neither")
+		errs.add("REDIS_TLS_CLIENT_CERT", "set both REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY, or neither")
 	}
 	if s.KeyHashSecret != "" && len(s.KeyHashSecret) < minSecret {
-		f.add("KEY_HASH_SECRET", "must have at least %d bytes: a shorter secret can be guessed by a client that reads Redis", minSecret)
+		errs.add("KEY_HASH_SECRET", "must have at least %d bytes: a shorter secret can be guessed by a client that reads Redis", minSecret)
 	}
-	f.oneOfBoth("REDIS_AUTH", s.RedisAuth, s.RedisAuthFile)
-	f.oneOfBoth("REDIS_SENTINEL_AUTH", s.RedisSentinelAuth, s.RedisSentinelFile)
-	positive(f, "STORE_TIMEOUT", int64(s.StoreTimeout))
-	positive(f, "STORE_MAX_BATCH", s.StoreMaxBatch)
-	positive(f, "STORE_MAX_WAITING", s.StoreMaxWaiting)
+	errs.oneOfBoth("REDIS_AUTH", s.RedisAuth, s.RedisAuthFile)
+	errs.oneOfBoth("REDIS_SENTINEL_AUTH", s.RedisSentinelAuth, s.RedisSentinelFile)
+	positive(errs, "STORE_TIMEOUT", int64(s.StoreTimeout))
+	positive(errs, "STORE_MAX_BATCH", s.StoreMaxBatch)
+	positive(errs, "STORE_MAX_WAITING", s.StoreMaxWaiting)
 	if s.RedisTimeout < 0 {
-		f.add("REDIS_TIMEOUT", "must be at least 0 (0: the default)")
+		errs.add("REDIS_TIMEOUT", "must be at least 0 (0: the default)")
 	}
-	positive(f, "REDIS_POOL_SIZE", s.RedisPoolSize)
-	positive(f, "REPLICAS", s.Replicas)
+	positive(errs, "REDIS_POOL_SIZE", s.RedisPoolSize)
+	positive(errs, "REPLICAS", s.Replicas)
 	if !(s.LocalFalseLimit > 0 && s.LocalFalseLimit < 1) {
-		f.add("LOCAL_FALSE_LIMIT_PROBABILITY", "must be more than 0 and less than 1")
+		errs.add("LOCAL_FALSE_LIMIT_PROBABILITY", "must be more than 0 and less than 1")
 	}
 	if s.LocalCacheSize < 0 {
-		f.add("LOCAL_CACHE_SIZE_IN_BYTES", "must be at least 0 (0: no cache)")
+		errs.add("LOCAL_CACHE_SIZE_IN_BYTES", "must be at least 0 (0: no cache)")
 	}
-	positive(f, "DENY_CACHE_MAX", int64(s.DenyCacheMax))
-	positive(f, "MEMORY_MAX_KEYS", s.MemoryMaxKeys)
+	positive(errs, "DENY_CACHE_MAX", int64(s.DenyCacheMax))
+	positive(errs, "MEMORY_MAX_KEYS", s.MemoryMaxKeys)
 	if s.MemoryMaxBytes < 0 {
-		f.add("MEMORY_MAX_BYTES", "must be at least 0 (0: 4 GiB, or half of the container's memory)")
+		errs.add("MEMORY_MAX_BYTES", "must be at least 0 (0: 4 GiB, or half of the container's memory)")
 	}
-	positive(f, "MEMORY_SNAPSHOT_INTERVAL", int64(s.MemorySnapshotInterval))
+	positive(errs, "MEMORY_SNAPSHOT_INTERVAL", int64(s.MemorySnapshotInterval))
 }
 
 // PerSecond is a second Redis, for windows of one second. Prefix, timeout and certificates are those of the first.
@@ -124,19 +124,19 @@ type PerSecond struct {
 	TLS            bool          `env:"REDIS_PERSECOND_TLS" name:"redis-persecond-tls" help:"Like REDIS_TLS, for the second Redis."`
 }
 
-func (p *PerSecond) complete(f *faults, store *Store) {
+func (p *PerSecond) complete(errs *settingErrors, store *Store) {
 	orDefault(&p.Type, "SINGLE")
-	f.oneOf("REDIS_PERSECOND_TYPE", &p.Type, "SINGLE", "CLUSTER", "SENTINEL")
+	errs.oneOf("REDIS_PERSECOND_TYPE", &p.Type, "SINGLE", "CLUSTER", "SENTINEL")
 	if p.SocketType != "" {
-		f.oneOf("REDIS_PERSECOND_SOCKET_TYPE", &p.SocketType, "tcp", "unix")
+		errs.oneOf("REDIS_PERSECOND_SOCKET_TYPE", &p.SocketType, "tcp", "unix")
 	}
-	f.oneOfBoth("REDIS_PERSECOND_AUTH", p.Auth, p.AuthFile)
-	f.oneOfBoth("REDIS_PERSECOND_SENTINEL_AUTH", p.SentinelAuth, p.SentinelFile)
-	positive(f, "REDIS_PERSECOND_POOL_SIZE", p.PoolSize)
+	errs.oneOfBoth("REDIS_PERSECOND_AUTH", p.Auth, p.AuthFile)
+	errs.oneOfBoth("REDIS_PERSECOND_SENTINEL_AUTH", p.SentinelAuth, p.SentinelFile)
+	positive(errs, "REDIS_PERSECOND_POOL_SIZE", p.PoolSize)
 	if p.Timeout < 0 {
-		f.add("REDIS_PERSECOND_TIMEOUT", "must be at least 0 (0: the default)")
+		errs.add("REDIS_PERSECOND_TIMEOUT", "must be at least 0 (0: the default)")
 	}
 	if p.RedisPerSecond && store.BackendType == Memory {
-		f.add("REDIS_PERSECOND", "the counters are in memory: set BACKEND_TYPE=redis and REDIS_URL too")
+		errs.add("REDIS_PERSECOND", "the counters are in memory: set BACKEND_TYPE=redis and REDIS_URL too")
 	}
 }

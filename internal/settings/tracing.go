@@ -12,11 +12,11 @@ type Tracing struct {
 	TracingSamplingRate      float64 `env:"TRACING_SAMPLING_RATE" default:"1" help:"The part of traces to send, from 0 to 1, if the caller has not decided."`
 }
 
-func (t *Tracing) complete(f *faults) {
+func (t *Tracing) complete(errs *settingErrors) {
 	orDefault(&t.TracingExporterProtocol, "http")
-	f.oneOf("TRACING_EXPORTER_PROTOCOL", &t.TracingExporterProtocol, "http", "grpc")
+	errs.oneOf("TRACING_EXPORTER_PROTOCOL", &t.TracingExporterProtocol, "http", "grpc")
 	if math.IsNaN(t.TracingSamplingRate) {
-		f.add("TRACING_SAMPLING_RATE", "write a number from 0 to 1")
+		errs.add("TRACING_SAMPLING_RATE", "write a number from 0 to 1")
 	}
 	// As in OpenTelemetry, a rate above 1 counts as 1, and one below 0 as 0.
 	t.TracingSamplingRate = max(0, min(t.TracingSamplingRate, 1))

@@ -205,7 +205,7 @@ func TestVerdictNamesItsSource(t *testing.T) {
 }
 
 func TestReasonExplainsEachVerdict(t *testing.T) {
-	const rules = modes + `
+	rules := modes + `
   - {key: log, rate_limit: {algorithm: sliding_log, unit: minute, requests_per_unit: 3}}
   - {key: failing, rate_limit: {unit: hour, requests_per_unit: 5}}
 `

@@ -1,22 +1,12 @@
 package decide
 
-import "testing"
+import (
+	_ "embed"
+	"testing"
+)
 
-// Rules in every mode. "full" denies the first hit, "free" allows a hundred.
-const modes = `
-domain: modes
-descriptors:
-  - {key: full, rate_limit: {unit: hour, requests_per_unit: 0}}
-  - {key: free, rate_limit: {unit: hour, requests_per_unit: 100, name: free}, metadata: {tier: gold, limits: {free: 100}}}
-  - {key: shadowed, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
-  - {key: quota_full, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
-  - {key: quota_free, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 100}, metadata: {tier: silver, limits: {quota: 9, free: 1}}}
-  - {key: unlimited, rate_limit: {unlimited: true}}
-  - {key: named, rate_limit: {unit: hour, requests_per_unit: 0, name: small}}
-  - {key: replacing, rate_limit: {unit: hour, requests_per_unit: 50, name: big, replaces: [{name: small}]}}
-  - {key: replacing_replacing, rate_limit: {unit: hour, requests_per_unit: 10, replaces: [{name: big}]}}
-  - {key: unlimited_replacing, rate_limit: {unlimited: true, name: all, replaces: [{name: small}, {name: big}]}}
-`
+//go:embed testdata/modes.yaml
+var modes string
 
 func TestModesAndReplacesDecideOverallCode(t *testing.T) {
 	for _, c := range []struct {

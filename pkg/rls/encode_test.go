@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 
@@ -13,21 +14,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// Rules in every mode. "full" denies the first hit, "free" allows a hundred.
-const modes = `
-domain: modes
-descriptors:
-  - {key: full, rate_limit: {unit: hour, requests_per_unit: 0}}
-  - {key: free, rate_limit: {unit: hour, requests_per_unit: 100, name: free}, metadata: {tier: gold, limits: {free: 100}}}
-  - {key: shadowed, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
-  - {key: quota_full, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
-  - {key: quota_free, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 100}, metadata: {tier: silver, limits: {quota: 9, free: 1}}}
-  - {key: unlimited, rate_limit: {unlimited: true}}
-  - {key: named, rate_limit: {unit: hour, requests_per_unit: 0, name: small}}
-  - {key: replacing, rate_limit: {unit: hour, requests_per_unit: 50, name: big, replaces: [{name: small}]}}
-  - {key: replacing_replacing, rate_limit: {unit: hour, requests_per_unit: 10, replaces: [{name: big}]}}
-  - {key: unlimited_replacing, rate_limit: {unlimited: true, name: all, replaces: [{name: small}, {name: big}]}}
-`
+// modes returns rules in every mode, those of the tests of package decide.
+func modes(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../decide/testdata/modes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
 
 // ask sends one descriptor for each of keys. A key with a "!" brings a limit of its own, of 0 a day.
 func ask(t *testing.T, s *Service, keys string) *ratelimitv3.RateLimitResponse {
@@ -72,7 +67,7 @@ func TestResponseHeadersShowTightestLimit(t *testing.T) {
 		"quota_full free":           "l=0 r=0 t=3600",
 		"replacing shadowed":        "l=0 r=0 t=3600",
 	} {
-		r := ask(t, serviceOf(t, modes, Options{Headers: Headers{"l", "r", "t"}}), keys)
+		r := ask(t, serviceOf(t, modes(t), Options{Headers: Headers{"l", "r", "t"}}), keys)
 		var got []string
 		for _, h := range r.GetResponseHeadersToAdd() {
 			got = append(got, h.GetKey()+"="+h.GetValue())
@@ -81,13 +76,13 @@ func TestResponseHeadersShowTightestLimit(t *testing.T) {
 			t.Errorf("%s: %q, want %q", keys, got, want)
 		}
 	}
-	if r := ask(t, serviceOf(t, modes, Options{}), "free"); len(r.GetResponseHeadersToAdd()) != 0 {
+	if r := ask(t, serviceOf(t, modes(t), Options{}), "free"); len(r.GetResponseHeadersToAdd()) != 0 {
 		t.Error("headers without Options.Headers")
 	}
 }
 
 func TestDynamicMetadataMergesRuleMetadata(t *testing.T) {
-	s := serviceOf(t, modes, Options{DynamicMetadata: true})
+	s := serviceOf(t, modes(t), Options{DynamicMetadata: true})
 	for range 3 { // a merge must not change the rules
 		for keys, want := range map[string]string{
 			"free!": `{"descriptors":[{"entries":["free=v"],"limit":"unit:DAY"}],"domain":"modes"}`,

@@ -19,7 +19,7 @@ import (
 )
 
 func TestJSONRequestsGetStatusAndBody(t *testing.T) {
-	s := serviceOf(t, modes, Options{})
+	s := serviceOf(t, modes(t), Options{})
 	for _, c := range []struct {
 		body     string
 		code     int
