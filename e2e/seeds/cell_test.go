@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// cell is S7: the arithmetic of redis-cell 0.5.0 (src/cell/mod.rs), a module that an ordinary Redis does not have. Its
+// cell is the arithmetic of redis-cell 0.5.0 (src/cell/mod.rs), a module that an ordinary Redis does not have. Its
 // times are integer nanoseconds. A finer tick makes the interval between two hits exact; redis-cell truncates it to whole
 // nanoseconds. A key expires here when its funnel is empty; redis-cell truncates that time to whole milliseconds.
 type cell struct {
@@ -134,7 +134,7 @@ func (c *cell) roundUp(r reply) reply {
 	return r
 }
 
-func TestS7ThrottleMatchesFunnel(t *testing.T) {
+func TestRedisCellThrottleMatchesFunnel(t *testing.T) {
 	t.Parallel()
 	type line struct {
 		at    time.Duration

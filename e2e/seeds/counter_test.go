@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// countdown is S1: a string that counts down from the limit and expires a period after the first hit.
+// countdown is a string that counts down from the limit and expires a period after the first hit.
 func countdown(o *oracle, period, maxCount int64) limiter {
 	return func(y try) bool {
 		o.moveTo(y.at)
@@ -49,7 +49,7 @@ var (
 	seconds = traffic(8, 10*time.Millisecond, []int{0, 0, 0, 1, 1, 2, 3}, []int{99, 100, 101})
 )
 
-func TestS1StringWithTTLMatchesFixedWindow(t *testing.T) {
+func TestStringThatCountsDownMatchesFixedWindow(t *testing.T) {
 	t.Parallel()
 	t.Run("same verdicts on every try", func(t *testing.T) {
 		oracle := play(minutes, countdown(newOracle(t), 60, 5))
@@ -130,7 +130,7 @@ func TestS1StringWithTTLMatchesFixedWindow(t *testing.T) {
 	})
 }
 
-// perMinute is S4: a counter per minute of the clock. The article draws it. The commands are those of S8, which does the
+// perMinute is a counter per minute of the clock. The article draws it. The commands are those of perSecond, which does the
 // same per second, with a corrected comparison.
 func perMinute(o *oracle, n int64) limiter {
 	return func(y try) bool {
@@ -140,7 +140,7 @@ func perMinute(o *oracle, n int64) limiter {
 	}
 }
 
-func TestS4CounterPerWindowMatchesFixedWindow(t *testing.T) {
+func TestCounterPerMinuteMatchesFixedWindow(t *testing.T) {
 	t.Parallel()
 	t.Run("same verdicts on every try", func(t *testing.T) {
 		parity(t, byTheClock(5, time.Minute), minutes, play(minutes, perMinute(newOracle(t), 5)))
@@ -202,7 +202,7 @@ func current(o *oracle, key string) int64 {
 	return n
 }
 
-// perSecond is S8: a counter per user and second.
+// perSecond is a counter per user and second.
 func perSecond(o *oracle, refuse func(int64) bool) limiter {
 	return func(y try) bool {
 		o.moveTo(y.at)
@@ -226,7 +226,7 @@ func perSecondCount(o *oracle, key string, seen int64) {
 	}
 }
 
-// oneCounter is S9: a counter per user that expires a second after its start.
+// oneCounter is a counter per user that expires a second after its start.
 func oneCounter(o *oracle, refuse func(int64) bool) limiter {
 	return func(y try) bool {
 		o.moveTo(y.at)
@@ -240,7 +240,7 @@ func oneCounter(o *oracle, refuse func(int64) bool) limiter {
 	}
 }
 
-// list is S10: a list per user that expires a second after its start.
+// list is a list per user that expires a second after its start.
 func list(o *oracle, refuse func(int64) bool) limiter {
 	return func(y try) bool {
 		o.moveTo(y.at)
@@ -280,7 +280,7 @@ func tenASecond(
 	})
 }
 
-func TestS8CounterPerSecondMatchesFixedWindow(t *testing.T) {
+func TestCounterPerSecondMatchesFixedWindow(t *testing.T) {
 	t.Parallel()
 	tenASecond(t, perSecond, byTheClock)
 
@@ -316,7 +316,7 @@ func TestS8CounterPerSecondMatchesFixedWindow(t *testing.T) {
 	})
 }
 
-func TestS9CounterWithExpiryMatchesFixedWindow(t *testing.T) {
+func TestCounterWithExpiryMatchesFixedWindow(t *testing.T) {
 	t.Parallel()
 	tenASecond(t, oneCounter, firstHit)
 
@@ -361,7 +361,7 @@ func everySecond(n int) []try {
 	return tries(at...)
 }
 
-func TestS10ListMatchesFixedWindow(t *testing.T) {
+func TestListLengthMatchesFixedWindow(t *testing.T) {
 	t.Parallel()
 	tenASecond(t, list, firstHit)
 

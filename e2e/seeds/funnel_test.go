@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// pyFunnel is S5, the class in Python. Its rate is per second.
+// pyFunnel is the class Funnel in Python. Its rate is per second.
 type pyFunnel struct {
 	capacity, leakingRate float64
 	leftQuota, leakingTs  float64
@@ -58,7 +58,7 @@ func python(capacity, leakingRate float64, continuous bool) limiter {
 	}
 }
 
-// javaFunnel is S5, the class in Java. Its rate is per millisecond, although the article says otherwise.
+// javaFunnel is the class Funnel in Java. Its rate is per millisecond, although the article says otherwise.
 type javaFunnel struct {
 	capacity    int32
 	leakingRate float32
@@ -127,7 +127,7 @@ func (j *javaFunnels) allow(y try) bool {
 	return f.watering(y.millis(), int32(y.n))
 }
 
-// hash is S6: the class in Python with its fields in a Redis hash.
+// hash is the class Funnel in Python with its fields in a Redis hash.
 func hash(o *oracle, capacity, leakingRate float64, continuous bool) limiter {
 	return func(y try) bool {
 		o.moveTo(y.at)
@@ -181,7 +181,7 @@ var (
 	onUnits   = asking(6, traffic(6, 2*time.Second, []int{0, 0, 0, 1, 1, 2}, []int{5}), 4)
 )
 
-func TestS5FunnelClassMatchesFunnel(t *testing.T) {
+func TestFunnelClassMatchesFunnel(t *testing.T) {
 	t.Parallel()
 	t.Run("the article's example: 15 of 20 tries at once pass", func(t *testing.T) {
 		trace := tries(times(20, 0)...)
@@ -272,7 +272,7 @@ func TestS5FunnelClassMatchesFunnel(t *testing.T) {
 	})
 }
 
-func TestS6FunnelInHashMatchesFunnel(t *testing.T) {
+func TestFunnelInRedisHashMatchesFunnel(t *testing.T) {
 	t.Parallel()
 	t.Run("every verdict equals the class in Python", func(t *testing.T) {
 		same(t, onEighths, play(onEighths, python(3, 0.5, false)), play(onEighths, hash(newOracle(t), 3, 0.5, false)))
@@ -302,7 +302,7 @@ func TestS6FunnelInHashMatchesFunnel(t *testing.T) {
 	})
 }
 
-// bucket is S11 as the article describes it: requests join a queue that is served at a constant rate, and requests that
+// bucket is the leaky bucket that the article describes: requests join a queue that is served at a constant rate, and requests that
 // find it full overflow.
 func bucket(capacity int, interval time.Duration) limiter {
 	leave := map[string][]time.Duration{}
@@ -324,7 +324,7 @@ func bucket(capacity int, interval time.Duration) limiter {
 	}
 }
 
-func TestS11LeakyBucketMatchesFunnel(t *testing.T) {
+func TestLeakyBucketMatchesFunnel(t *testing.T) {
 	t.Parallel()
 	thirtyAMinute := func(capacity int64) limiters.Spec {
 		return limiters.Spec{Algorithm: "funnel", Max: 30, Window: time.Minute, Params: limiterstest.Capacity(capacity)}

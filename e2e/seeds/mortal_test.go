@@ -112,7 +112,7 @@ func (m *mortal) listen(client, server net.Conn) {
 	_ = server.(*net.TCPConn).CloseWrite()
 }
 
-// This is the answer to S9: wherever in a call the client dies, either nothing is written or the key has an expiry.
+// This is the answer to oneCounter: wherever in a call the client dies, either nothing is written or the key has an expiry.
 func TestEveryKeyHasAnExpiry(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -181,7 +181,7 @@ func TestEveryKeyHasAnExpiry(t *testing.T) {
 	}
 }
 
-// dieBeforeExpire is S9's client, which dies between its two commands.
+// dieBeforeExpire is a client of oneCounter, which dies between its two commands.
 func dieBeforeExpire(t *testing.T, addr, key string) {
 	t.Helper()
 	wire := newMortal(t, addr)

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// zset is S2: a sorted set of the milliseconds of all tries, in one pipelined transaction. Each flaw can be mended
+// zset is a sorted set of the milliseconds of all tries, in one pipelined transaction. Each flaw can be mended
 // separately.
 type zset struct {
 	*oracle
@@ -44,7 +44,7 @@ func (z *zset) allow(y try) bool {
 	return count <= z.max
 }
 
-// zsetLua is S3, verbatim.
+// zsetLua is the article's script on a sorted set, verbatim.
 const zsetLua = "redis.call('ZADD', KEYS[1], tonumber(ARGV[1]), ARGV[1])" +
 	"\nlocal c" +
 	"\nc = redis.call('ZCARD', KEYS[1])" +
@@ -79,7 +79,7 @@ var (
 	together = traffic(3, 2*time.Second, []int{0, 0, 1, 1, 2, 3, 5}, []int{29, 30, 31})
 )
 
-func TestS2ZsetMatchesSlidingLog(t *testing.T) {
+func TestSortedSetMatchesSlidingLog(t *testing.T) {
 	t.Parallel()
 	newZset := func(t *testing.T) *zset { return &zset{oracle: newOracle(t), period: 60, max: 5} }
 
@@ -171,7 +171,7 @@ func TestS2ZsetMatchesSlidingLog(t *testing.T) {
 	})
 }
 
-func TestS3ZsetInLuaMatchesSlidingLog(t *testing.T) {
+func TestSortedSetInLuaMatchesSlidingLog(t *testing.T) {
 	t.Parallel()
 	t.Run("flaw: it counts before it removes", func(t *testing.T) {
 		// The last try shares its minute with only one other, and is denied because of entries that the script has not
@@ -183,7 +183,7 @@ func TestS3ZsetInLuaMatchesSlidingLog(t *testing.T) {
 		})
 	})
 
-	t.Run("with the two lines in order every verdict equals S2", func(t *testing.T) {
+	t.Run("with the two lines in order every verdict equals the pipelined sorted set", func(t *testing.T) {
 		for _, trace := range [][]try{apart, together} {
 			s2 := &zset{oracle: newOracle(t), period: 60, max: 5}
 			same(t, trace, play(trace, s2.allow), play(trace, lua(newOracle(t), zsetLuaMended, 60, 5)))
