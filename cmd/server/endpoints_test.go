@@ -67,7 +67,7 @@ func TestServeOnMemory(t *testing.T) {
 func TestEndpointsOfRatelimit(t *testing.T) {
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/{prom",
 		"EXPIRATION_JITTER_MAX_SECONDS=300", "LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=x-reset")
-	s.log.await(t, 0, `"variable":"EXPIRATION_JITTER_MAX_SECONDS"`)
+	s.log.await(t, 0, `"setting":"EXPIRATION_JITTER_MAX_SECONDS"`)
 	const ask = `{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"carol"}]}]}`
 	for i, want := range []int{200, 200, 429} {
 		if code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json", ask); code != want || !strings.Contains(body, `"overallCode"`) {
@@ -219,7 +219,7 @@ func TestOverlayMayBeAddedLater(t *testing.T) {
 
 func TestUnusedCertificateIsLogged(t *testing.T) {
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_TLS_CERT=/nowhere")
-	s.log.await(t, 0, `"variable":"GRPC_SERVER_TLS_CERT"`)
+	s.log.await(t, 0, `"setting":"GRPC_SERVER_TLS_CERT"`)
 }
 
 func TestJSONCanBeDisabled(t *testing.T) {

@@ -80,7 +80,7 @@ func (m *memory) load(o memstore.Options) {
 	case err == nil:
 		m.Store, m.stats.Loaded = store, loaded.Keys
 		m.log.Info("counters loaded", zap.Int64("keys", loaded.Keys), zap.Time("saved_at", loaded.Saved),
-			zap.Int64("expired", loaded.Ended), zap.Int64("left_out", loaded.LeftOut), zap.Duration("took", time.Since(since)))
+			zap.Int64("expired", loaded.Ended), zap.Int64("left_out", loaded.LeftOut), zap.Duration("took_seconds", time.Since(since)))
 	case errors.Is(err, fs.ErrNotExist):
 		m.log.Info("no snapshot yet, counters start at zero")
 	default:
@@ -141,7 +141,7 @@ func (m *memory) save() {
 		return
 	}
 	m.stats.SavedAt, m.stats.Saved = time.Now(), keys
-	m.log.Debug("counters saved", zap.Int64("keys", keys), zap.Duration("took", time.Since(since)))
+	m.log.Debug("counters saved", zap.Int64("keys", keys), zap.Duration("took_seconds", time.Since(since)))
 }
 
 func (m *memory) snapshotStats() telemetry.SnapshotStats {

@@ -51,7 +51,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	}()
 	p.ready.onChange(func(ready bool) {
 		if ready {
-			log.Info("ready", zap.String("version", versionOf()), zap.Duration("after", time.Since(started)))
+			log.Info("ready", zap.String("version", versionOf()), zap.Duration("took_seconds", time.Since(started)))
 		}
 	})
 	p.stats = ratelimitstats.New(p.metrics.Registry, ratelimitstats.Options{

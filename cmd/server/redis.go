@@ -144,9 +144,9 @@ func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration,
 		policy, took, err := askRedis(ctx, r, timeout)
 		if err == nil {
 			if policy != "" && policy != "noeviction" {
-				log.Warn("redis may drop counters: set its maxmemory-policy to noeviction", zap.String("policy", policy))
+				log.Warn("redis may drop counters: set its maxmemory-policy to noeviction", zap.String("maxmemory_policy", policy))
 			}
-			log.Info("redis answers", zap.Duration("in", took))
+			log.Info("redis answers", zap.Duration("took_seconds", took))
 			ready()
 			return
 		}
@@ -161,7 +161,7 @@ func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration,
 			text = "redis rejected the password, not ready"
 		}
 		wait := untilReady.Wait(failures)
-		log.Error(text, zap.Error(err), zap.Duration("retry_in", wait))
+		log.Error(text, zap.Error(err), zap.Duration("retry_seconds", wait))
 		if backoff.Sleep(ctx, wait) != nil {
 			return
 		}

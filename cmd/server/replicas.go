@@ -46,7 +46,7 @@ func (r *replicas) set(n int) {
 		r.log.Warn("counters in memory are per replica, so limits are multiplied by the replica count", zap.Int("replicas", n),
 			zap.String("remedy", "use Redis, or one replica"))
 	case before != 0:
-		r.log.Info("replica count changed", zap.Int("replicas", n), zap.Int("before", before))
+		r.log.Info("replica count changed", zap.Int("replicas", n), zap.Int("replicas_before", before))
 	}
 }
 

@@ -119,7 +119,7 @@ func (r *ruleSource) apply(files []rulesfile.File, err error) error {
 	fingerprint := rulesfile.Fingerprint(files) + r.overlayFiles
 	if fingerprint == r.current {
 		domains, n := r.live.Load().Counts()
-		r.log.Info("rules unchanged", zap.Bool("rules_changed", false), zap.Int("domains", domains), zap.Int("rules", n))
+		r.log.Info("rules unchanged", zap.Int("domains", domains), zap.Int("rules", n))
 		return nil
 	}
 	rules, warnings, err := rulesfile.ParseWith(r.options, files...)

@@ -70,10 +70,10 @@ func (s *serve) logIneffective(log *zap.Logger) error {
 	}
 	const message = "setting has no effect"
 	for _, v := range inert {
-		log.Info(message, zap.String("variable", v.Variable), zap.String("reason", v.Reason))
+		log.Info(message, zap.String("setting", v.Variable), zap.String("reason", v.Reason))
 	}
 	for _, v := range s.Ineffective() {
-		log.Warn(message, zap.String("variable", v.Variable), zap.String("reason", v.Reason))
+		log.Warn(message, zap.String("setting", v.Variable), zap.String("reason", v.Reason))
 	}
 	return nil
 }

@@ -76,11 +76,14 @@ func newServers(
 	if l.prometheus != nil {
 		all.http = append(all.http, httpServer{"prometheus", newPrometheus(s.PrometheusPath, metrics), l.prometheus})
 	}
-	fields := []zap.Field{zap.String("version", versionOf()), zap.Stringer("grpc", l.grpc.Addr())}
-	for _, one := range all.http {
-		fields = append(fields, zap.Stringer(one.name, one.listener.Addr()))
+	fields := []zap.Field{
+		zap.String("version", versionOf()), zap.Stringer("grpc", l.grpc.Addr()), zap.Stringer("http", l.http.Addr()),
+		zap.Stringer("debug", l.debug.Addr()),
 	}
-	log.Info("listening", append(fields, zap.String("store", s.BackendType), zap.String("rules", rules.from))...)
+	if l.prometheus != nil {
+		fields = append(fields, zap.Stringer("prometheus", l.prometheus.Addr()))
+	}
+	log.Info("listening", append(fields, zap.String("store", s.BackendType), zap.String("source", rules.from))...)
 	return all, nil
 }
 

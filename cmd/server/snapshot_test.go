@@ -154,7 +154,7 @@ func TestServerRunsIfSnapshotsFail(t *testing.T) {
 func TestRedisNeedsNoSnapshot(t *testing.T) {
 	dir := t.TempDir()
 	s := snapshotting(t, dir, "REDIS_URL="+redistest.Start(t).Addr)
-	s.log.await(t, 0, `"variable":"MEMORY_SNAPSHOT"`)
+	s.log.await(t, 0, `"setting":"MEMORY_SNAPSHOT"`)
 	s.term()
 	if _, err := os.Stat(filepath.Join(dir, "snapshot")); err == nil {
 		t.Error("a snapshot was saved")

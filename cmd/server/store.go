@@ -87,7 +87,7 @@ func openBackend(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics)
 		return m, nil
 	}
 	if s.MemorySnapshot != "" {
-		log.Warn("setting has no effect", zap.String("variable", "MEMORY_SNAPSHOT"), zap.String("reason", "the counters are in Redis"))
+		log.Warn("setting has no effect", zap.String("setting", "MEMORY_SNAPSHOT"), zap.String("reason", "the counters are in Redis"))
 	}
 	main, err := openRedis(s, mainRedis(&s.Store), log, metrics)
 	if err != nil {

@@ -22,7 +22,7 @@ func newXDS(s *settings.XDS, log *zap.Logger, metrics *telemetry.XDS) (*xds.Sour
 	if err != nil {
 		return nil, fmt.Errorf("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: %w", err)
 	}
-	observer := &xdsObserver{log: log.With(zap.String("server", s.ServerURL)), metrics: metrics}
+	observer := &xdsObserver{log: log.With(zap.String("source", s.ServerURL)), metrics: metrics}
 	source := &xds.Source{
 		Server: s.ServerURL, NodeID: s.NodeID, NodeMetadata: metadata, Headers: headers,
 		MaxMessageSize: s.MaxMessageSize,
@@ -58,7 +58,7 @@ func (o *xdsObserver) notify(e xds.Event) {
 		o.metrics.Connected(true)
 		fields := []zap.Field{}
 		if !o.lost.IsZero() {
-			fields = append(fields, zap.Duration("outage", time.Since(o.lost)), zap.Int("failed_attempts", o.attempts))
+			fields = append(fields, zap.Duration("outage_seconds", time.Since(o.lost)), zap.Int("failed_attempts", o.attempts))
 		}
 		o.log.Info("xds: connected", fields...)
 		o.lost, o.attempts, o.logged = time.Time{}, 0, ""
@@ -67,10 +67,10 @@ func (o *xdsObserver) notify(e xds.Event) {
 		o.disconnected(e)
 	case xds.Rejected:
 		o.metrics.Pushed(e.Kind.String())
-		o.log.Debug("xds: rejected", zap.String("version", e.Version), zap.Error(e.Err))
+		o.log.Debug("xds: rejected", zap.String("rules_version", e.Version), zap.Error(e.Err))
 	default:
 		o.metrics.Pushed(e.Kind.String())
-		o.log.Debug("xds: "+e.Kind.String(), zap.String("version", e.Version), zap.Int("resources", e.Files))
+		o.log.Debug("xds: "+e.Kind.String(), zap.String("rules_version", e.Version), zap.Int("resources", e.Files))
 	}
 }
 
@@ -87,5 +87,5 @@ func (o *xdsObserver) disconnected(e xds.Event) {
 	if text := e.Err.Error(); text != o.logged {
 		o.logged, write = text, o.log.Error
 	}
-	write("xds: not connected", zap.Error(e.Err), zap.Duration("retry_in", e.Retry))
+	write("xds: not connected", zap.Error(e.Err), zap.Duration("retry_seconds", e.Retry))
 }

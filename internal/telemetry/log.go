@@ -19,7 +19,6 @@ import (
 func NewLog(w io.Writer, level zapcore.Level, format string) *zap.Logger {
 	config := zap.NewProductionEncoderConfig()
 	config.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	config.EncodeDuration = zapcore.StringDurationEncoder
 	encoder := zapcore.NewConsoleEncoder(config)
 	if strings.EqualFold(format, "json") {
 		config.TimeKey, config.MessageKey = "@timestamp", "@message"
@@ -64,7 +63,7 @@ func AnswerLog(log *zap.Logger) func(*rls.Observation) {
 		if a.Err == nil {
 			return
 		}
-		fields := []zap.Field{zap.Stringer("code", a.Code), zap.Error(a.Err), zap.Duration("took", a.Took)}
+		fields := []zap.Field{zap.Stringer("code", a.Code), zap.Error(a.Err), zap.Duration("took_seconds", a.Took)}
 		// A key contains a user's data: it is logged at level debug only.
 		if keyed := (interface{ StoreKey() string })(nil); log.Core().Enabled(zap.DebugLevel) && errors.As(a.Err, &keyed) {
 			fields = append(fields, zap.String("key", keyed.StoreKey()))
@@ -86,7 +85,7 @@ func logUnmatched(log *zap.Logger, a *rls.Observation) {
 		for i, e := range d.Entries {
 			keys[i] = e.Key
 		}
-		log.Debug("no rule limits this descriptor", zap.String("domain", a.Domain), zap.Strings("keys", keys))
+		log.Debug("no rule limits this descriptor", zap.String("domain", a.Domain), zap.Strings("descriptor_keys", keys))
 	}
 }
 
