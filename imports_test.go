@@ -31,7 +31,7 @@ var house = []struct{ pkg, purpose, imports string }{
 	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "contains the generated messages of rules by xDS", ""},
 	{"pkg/decide", "decides requests, without a protocol and without knowing the store", "pkg/descriptors pkg/limiters"},
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
-	{"internal/settings", "declares the settings", ""},
+	{"internal/settings", "declares the settings", "internal/spelling"},
 	{"internal/socket", "reads and writes sockets by raw system calls", ""},
 	{"internal/admission", "sheds load before requests are decided", "internal/backoff internal/socket"},
 	{"internal/backoff", "computes the waits between attempts", ""},

@@ -8,21 +8,23 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
-// check reports the faults of rules without serving them.
+// check reports the faults of rules and settings without serving.
 type check struct {
-	Strict  bool     `help:"Treat warnings as faults."`
-	Merge   bool     `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
-	Overlay string   `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"Check the rules with this overlay."`
-	Paths   []string `arg:"" optional:"" name:"path" help:"YAML files, or folders of them, which are checked together. - is standard input."`
+	Settings bool     `help:"Check the settings in the environment. Weir then reads no file and makes no connection for them."`
+	Strict   bool     `help:"Treat warnings as faults."`
+	Merge    bool     `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
+	Overlay  string   `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"Check the rules with this overlay."`
+	Paths    []string `arg:"" optional:"" name:"path" help:"YAML files, or folders of them, which are checked together. - is standard input."`
 }
 
 // Validate reports a missing path.
 func (c *check) Validate() error {
-	if len(c.Paths) == 0 {
+	if len(c.Paths) == 0 && !c.Settings {
 		return errors.New("want a file or folder, for example: weir check rules.yaml (- reads standard input)")
 	}
 	return nil
@@ -30,6 +32,50 @@ func (c *check) Validate() error {
 
 // Run prints every fault. Its error is errReported if there is one.
 func (c *check) Run(to streams) error {
+	if c.Settings {
+		if err := c.checkSettings(to); err != nil || len(c.Paths) == 0 {
+			return err
+		}
+	}
+	return c.checkRules(to)
+}
+
+// checkSettings prints what weir serve would report about the settings of the environment.
+func (c *check) checkSettings(to streams) error {
+	var cli commands
+	parser, err := newParser(&cli)
+	if err != nil {
+		return err
+	}
+	if _, err := parser.Parse([]string{"serve"}); err != nil {
+		fmt.Fprintln(to.err, argumentError(err))
+		return errReported
+	}
+	inert, err := settings.InertSet()
+	if err != nil {
+		fmt.Fprintln(to.err, err)
+		return errReported
+	}
+	warnings := cli.Serve.warnings()
+	for _, w := range append(inert, warnings...) {
+		fmt.Fprintf(to.err, "%s%s has no effect: %s\n", c.label(), w.Variable, w.Reason)
+	}
+	if c.Strict && len(inert)+len(warnings) > 0 {
+		return errReported
+	}
+	fmt.Fprintln(to.out, "ok: settings")
+	return nil
+}
+
+// label returns what precedes a warning.
+func (c *check) label() string {
+	if c.Strict {
+		return ""
+	}
+	return "warning: "
+}
+
+func (c *check) checkRules(to streams) error {
 	options := rulesfile.Options{MergeDomains: c.Merge}
 	if c.Overlay != "" {
 		files, err := (&sources.File{Path: c.Overlay}).Read()
@@ -54,12 +100,8 @@ func (c *check) Run(to streams) error {
 		fmt.Fprintln(to.err, err)
 		return errReported
 	}
-	label := "warning: "
-	if c.Strict {
-		label = ""
-	}
 	for _, w := range warnings {
-		fmt.Fprintf(to.err, "%s%v\n", label, w)
+		fmt.Fprintf(to.err, "%s%v\n", c.label(), w)
 	}
 	if c.Strict && len(warnings) > 0 {
 		return errReported

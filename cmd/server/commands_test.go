@@ -125,3 +125,30 @@ func TestServeStartErrors(t *testing.T) {
 		c.test(t)
 	}
 }
+
+func TestCheckSettings(t *testing.T) {
+	good := rulesFile(t)
+	for _, c := range []struct {
+		set  string
+		test commandTest
+	}{
+		{"", commandTest{"check --settings", 0, []string{"ok: settings\n"}, nil}},
+		{"", commandTest{"check --settings " + good, 0, []string{"ok: settings\n", "ok: rules 1, domains 1, files 1\n"}, nil}},
+		{"LOG_LEVEL=loud BACKEND_TYPE=disk", commandTest{"check --settings " + good, 1, nil,
+			[]string{`BACKEND_TYPE: unknown store "disk": write memory or redis`, `LOG_LEVEL: unknown level "loud"`}}},
+		{"RUNTIME_WATCH_ROOT=perhaps", commandTest{"check --settings", 1, nil, []string{`RUNTIME_WATCH_ROOT: cannot read "perhaps"`}}},
+		{"REDIS_AUHT=secret", commandTest{"check --settings", 0, []string{"ok: settings\n"},
+			[]string{"warning: REDIS_AUHT has no effect: unknown setting: did you mean REDIS_AUTH?\n"}}},
+		{"REDIS_AUHT=secret", commandTest{"check --settings --strict", 1, nil, []string{"REDIS_AUHT has no effect: "}}},
+		{"GRPC_CLIENT_TLS_SAN=envoy", commandTest{"check --settings --strict", 1, nil, []string{"GRPC_CLIENT_TLS_SAN has no effect: "}}},
+		{"STORE_TIMEOUT=15", commandTest{"check --settings", 1, nil, []string{`STORE_TIMEOUT: "15" has no unit`}}},
+	} {
+		t.Run(c.set+" "+c.test.args, func(t *testing.T) {
+			for _, pair := range strings.Fields(c.set) {
+				name, value, _ := strings.Cut(pair, "=")
+				t.Setenv(name, value)
+			}
+			c.test.test(t)
+		})
+	}
+}

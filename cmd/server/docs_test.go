@@ -52,6 +52,8 @@ func settingsTable(t *testing.T) string {
 		"This page is for operators who configure Weir. It lists every setting with its default and meaning.\n\n"+
 		"Each setting is an environment variable and a flag of `weir serve`. A flag takes precedence over its variable. Durations\n"+
 		"need a unit, such as `15ms`, `2s` or `1h30m`.\n\n"+
+		"`weir check --settings` checks the variables of its environment and starts nothing. At start Weir warns of a variable that is one\n"+
+		"typing mistake away from a setting, or that begins like settings do, such as `XDS_CLIENT_`. It ignores all other unknown variables.\n\n"+
 		"The variables of the Go runtime apply too. Without `GOGC`, Weir bounds garbage to 512 MB or half of the live bytes, whichever is\n"+
 		"more. Without `GOMEMLIMIT`, the limit is nine tenths of the cgroup's memory; `AUTOMEMLIMIT` sets another part, or `off`.\n")
 	for _, g := range settings.Groups {
@@ -61,7 +63,8 @@ func settingsTable(t *testing.T) string {
 			if f.PlaceHolder != "" {
 				flag += "=" + f.PlaceHolder
 			}
-			fmt.Fprintf(b, "| `%s` | `%s` | %s | %s |\n", strings.Join(f.Envs, " "), cell(flag), code(f.Default), cell(f.Help))
+			otherwise, meaning := defaultOf(f)
+			fmt.Fprintf(b, "| `%s` | `%s` | %s | %s |\n", strings.Join(f.Envs, " "), cell(flag), otherwise, cell(meaning))
 		}
 	}
 	fmt.Fprint(b, "\n## Without effect\n\nWeir accepts these variables of envoyproxy/ratelimit and ignores them. "+
@@ -74,9 +77,18 @@ func settingsTable(t *testing.T) string {
 
 func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
-func code(text string) string {
-	if text == "" {
-		return ""
+// defaultOf returns the default of a flag, and its help without the sentence that states the default.
+func defaultOf(f *kong.Flag) (otherwise, meaning string) {
+	if f.Default != "" {
+		return "`" + cell(f.Default) + "`", f.Help
 	}
-	return "`" + cell(text) + "`"
+	if f.IsBool() {
+		return "`false`", f.Help
+	}
+	before, text, stated := strings.Cut(f.Help, " Default: ")
+	if !stated {
+		return "none", f.Help
+	}
+	text, after, _ := strings.Cut(text+" ", ". ")
+	return cell(text), strings.TrimSpace(before + " " + after)
 }

@@ -217,9 +217,13 @@ func TestOverlayMayBeAddedLater(t *testing.T) {
 	}
 }
 
-func TestUnusedCertificateIsLogged(t *testing.T) {
-	s := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_TLS_CERT=/nowhere")
+func TestSettingsWithoutEffectAreLogged(t *testing.T) {
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_TLS_CERT=/nowhere", "STORE_TIMEOUTS=1s", "TIMEOUT=1s")
 	s.log.await(t, 0, `"setting":"GRPC_SERVER_TLS_CERT"`)
+	s.log.await(t, 0, `"setting":"STORE_TIMEOUTS","reason":"unknown setting: did you mean STORE_TIMEOUT?"`)
+	if strings.Contains(s.said.String(), `"TIMEOUT"`) {
+		t.Error("a variable of another program is reported")
+	}
 }
 
 func TestJSONCanBeDisabled(t *testing.T) {

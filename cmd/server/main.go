@@ -2,6 +2,7 @@
 //
 //	weir --config rules.yaml      serve the rate limit service on :8081, and /healthcheck and /metrics on :8080
 //	weir check rules.yaml         print every fault of rules
+//	weir check --settings         print every fault of the settings in the environment
 //	weir version
 //
 // weir serve --help shows the settings that most users need, and --help=all every setting. SIGTERM stops the server once
@@ -37,7 +38,7 @@ func main() {
 
 type commands struct {
 	Serve   serve   `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
-	Check   check   `cmd:"" help:"Print every fault of rules."`
+	Check   check   `cmd:"" help:"Print every fault of rules or settings."`
 	Version version `cmd:"" help:"Print the version."`
 }
 

@@ -72,8 +72,13 @@ func (s *serve) logIneffective(log *zap.Logger) error {
 	for _, v := range inert {
 		log.Info(message, zap.String("setting", v.Variable), zap.String("reason", v.Reason))
 	}
-	for _, v := range s.Ineffective() {
+	for _, v := range s.warnings() {
 		log.Warn(message, zap.String("setting", v.Variable), zap.String("reason", v.Reason))
 	}
 	return nil
+}
+
+// warnings returns the variables that are set to no effect and probably by mistake.
+func (s *serve) warnings() []settings.Ineffective {
+	return append(s.Ineffective(), settings.Unknown(os.Environ())...)
 }

@@ -18,9 +18,9 @@
 //	list                  a list                               fixed_window from the first hit
 //	bucket                the leaky bucket                     funnel, capacity 1 for even spacing
 //
-// Four flaws are in the articles' code but not in their text. countdown locks a user out if the key expires between GET and
-// INCRBY. zset in Java limits nothing if the period is a month. zsetLua counts before it removes. The guard of javaFunnel
-// never acts.
+// Four flaws are in the articles' code but not in their text. In countdown, a user is locked out if the key expires between
+// GET and INCRBY. In Java, zset limits nothing if the period is a month. The script zsetLua counts before it removes. The
+// guard of javaFunnel never acts.
 //
 // No test sleeps: Weir and the oracles take the time as an argument (see oracle in harness_test.go).
 package seeds

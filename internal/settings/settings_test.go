@@ -3,7 +3,6 @@ package settings
 import (
 	"math"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -186,18 +185,6 @@ func TestLogLevelsOfRatelimitAreAccepted(t *testing.T) {
 	}
 }
 
-// variables returns the variables of all fields.
-func variables() []string {
-	var found []string
-	for i := range reflect.TypeFor[Serve]().NumField() {
-		group := reflect.TypeFor[Serve]().Field(i).Type
-		for j := range group.NumField() {
-			found = append(found, group.Field(j).Tag.Get("env"))
-		}
-	}
-	return found
-}
-
 // ratelimit are the variables of envoyproxy/ratelimit (settings.go), without those of memcache and of its libraries.
 var ratelimit = strings.Fields(`
 	HOST PORT DEBUG_HOST DEBUG_PORT GRPC_HOST GRPC_PORT GRPC_UDS GRPC_MAX_CONNECTION_AGE GRPC_MAX_CONNECTION_AGE_GRACE
@@ -231,13 +218,9 @@ var ratelimit = strings.Fields(`
 func TestEveryVariableOfRatelimitIsASettingOrInert(t *testing.T) {
 	taken := variables()
 	for _, v := range Inert {
-		if slices.Contains(taken, v.Variable) {
-			t.Errorf("%s is a setting and inert", v.Variable)
-		}
 		if v.Why == "" {
 			t.Errorf("%s: no reason", v.Variable)
 		}
-		taken = append(taken, v.Variable)
 	}
 	for _, v := range ratelimit {
 		if !slices.Contains(taken, v) {
@@ -247,7 +230,7 @@ func TestEveryVariableOfRatelimitIsASettingOrInert(t *testing.T) {
 	seen := map[string]bool{}
 	for _, v := range taken {
 		if v == "" || seen[v] {
-			t.Errorf("%q is empty, or there twice", v)
+			t.Errorf("%q is empty, or there twice: a setting is not inert", v)
 		}
 		seen[v] = true
 	}
@@ -267,5 +250,42 @@ func TestInertVariablesAreReported(t *testing.T) {
 	t.Setenv("RUNTIME_WATCH_ROOT", "perhaps")
 	if _, err := InertSet(); err == nil || err.Error() != "RUNTIME_WATCH_ROOT: cannot read \"perhaps\"\nREDIS_PIPELINE_WINDOW: cannot read \"soon\"" {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestUnknownVariablesAreReportedOnlyIfMisspelled(t *testing.T) {
+	for variable, want := range map[string]string{
+		"STORE_TIMEOUTS":         "did you mean STORE_TIMEOUT?",
+		"STORETIMEOUT":           "did you mean STORE_TIMEOUT?",
+		"store_timeout":          "did you mean STORE_TIMEOUT?",
+		"REDIS_ULR":              "did you mean REDIS_URL?",
+		"REDIS_PIPELINE_WINDOWS": "did you mean REDIS_PIPELINE_WINDOW?",
+		"XDS_CLIENT_RETRIES":     "unknown setting",
+		"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVALS": "did you mean CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL?",
+		// Settings, and variables of the system, of Kubernetes and of other programs.
+		"STORE_TIMEOUT": "", "REDIS_PIPELINE_WINDOW": "", "PATH": "", "HOME": "", "HOSTNAME": "", "POST": "", "GOMEMLIMIT": "",
+		"GRPC_GO_LOG_SEVERITY_LEVEL": "", "OTEL_EXPORTER_OTLP_ENDPOINT": "", "DOG_STATSD_MOGRIFIER_A_TAGS": "", "DD_ENTITY_ID": "",
+		"REDIS_PORT": "", "REDIS_SERVICE_HOST": "", "REDIS_SENTINEL_SERVICE_PORT_TCP_REDIS": "", "REDIS_SENTINEL_PORT": "",
+		"REDIS_SENTINEL_PORT_26379_TCP_ADDR": "", "WEIR_PORT_8081_TCP": "", "GRPC_PORT_8081_TCP": "", "STORE_PASSWORD": "",
+	} {
+		got := Unknown([]string{variable + "=s3cret"})
+		if want == "" && len(got) == 0 {
+			continue
+		}
+		if want == "" || len(got) != 1 || got[0].Variable != variable || !strings.Contains(got[0].Reason, want) || strings.Contains(got[0].Reason, "s3cret") {
+			t.Errorf("%s: %q, want %q", variable, got, want)
+		}
+	}
+	if got := Unknown([]string{"STORE_TIMEOUTS=", "REDIS_ULR", ""}); len(got) != 0 {
+		t.Errorf("empty variables: %q", got)
+	}
+}
+
+// Every prefix begins a setting.
+func TestPrefixesBeginSettings(t *testing.T) {
+	for _, p := range prefixes {
+		if !slices.ContainsFunc(variables(), func(v string) bool { return strings.HasPrefix(v, p) }) {
+			t.Errorf("no setting begins with %s", p)
+		}
 	}
 }

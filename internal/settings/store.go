@@ -114,7 +114,7 @@ type PerSecond struct {
 	RedisPerSecond bool          `env:"REDIS_PERSECOND" name:"redis-persecond" help:"Count limits per second on a second Redis."`
 	Type           string        `env:"REDIS_PERSECOND_TYPE" name:"redis-persecond-type" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"The kind of REDIS_PERSECOND_URL, as in REDIS_TYPE."`
 	URL            string        `env:"REDIS_PERSECOND_URL" name:"redis-persecond-url" default:"/var/run/nutcracker/ratelimitpersecond.sock" help:"The second Redis, as in REDIS_URL."`
-	SocketType     string        `env:"REDIS_PERSECOND_SOCKET_TYPE" name:"redis-persecond-socket-type" placeholder:"tcp|unix" help:"Like REDIS_SOCKET_TYPE, for the second Redis."`
+	SocketType     string        `env:"REDIS_PERSECOND_SOCKET_TYPE" name:"redis-persecond-socket-type" placeholder:"tcp|unix" help:"Like REDIS_SOCKET_TYPE, for the second Redis. Default: unix if REDIS_PERSECOND_URL begins with a slash, else tcp."`
 	PoolSize       int           `env:"REDIS_PERSECOND_POOL_SIZE" name:"redis-persecond-pool-size" default:"10" help:"Like REDIS_POOL_SIZE, for the second Redis."`
 	Auth           string        `env:"REDIS_PERSECOND_AUTH" name:"redis-persecond-auth" placeholder:"[USER:]PASSWORD" help:"Like REDIS_AUTH, for the second Redis."`
 	SentinelAuth   string        `env:"REDIS_PERSECOND_SENTINEL_AUTH" name:"redis-persecond-sentinel-auth" placeholder:"[USER:]PASSWORD" help:"Like REDIS_SENTINEL_AUTH, for the second Redis."`

@@ -4,12 +4,19 @@ package spelling
 import "strings"
 
 // Nearest returns the one of words that word is probably a misspelling of, or "". It ignores case and separators.
-func Nearest(word string, words []string) string {
-	const maxWord = 40 // bytes
+func Nearest(word string, words []string) string { return nearest(word, words, 2) }
+
+// OneMistake returns the one of words that is at most one typing mistake away from word, or "". Like Nearest, it ignores
+// case and separators.
+func OneMistake(word string, words []string) string { return nearest(word, words, 1) }
+
+// nearest returns the nearest of the words that are at most so many mistakes away from word.
+func nearest(word string, words []string, mistakes int) string {
+	const maxWord = 48 // bytes, which bounds the work
 	if len(word) > maxWord {
 		return ""
 	}
-	best, least := "", 3
+	best, least := "", mistakes+1
 	for _, w := range words {
 		d := distance(plain(word), plain(w))
 		// In a short word, one other letter already makes another word.

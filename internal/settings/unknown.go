@@ -1,0 +1,61 @@
+package settings
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/weir-rls/weir/internal/spelling"
+)
+
+// prefixes begin only names of settings.
+var prefixes = []string{
+	"CONFIG_GRPC_XDS_", "XDS_CLIENT_", "GRPC_CLIENT_TLS_", "GRPC_MAX_CONNECTION_", "GRPC_SERVER_TLS_", "REDIS_PERSECOND_",
+	"REDIS_TLS_", "REDIS_SENTINEL_", "STORE_MAX_", "DENY_CACHE_", "MEMORY_MAX_", "MEMORY_SNAPSHOT_", "TRACING_EXPORTER_",
+}
+
+// ofService matches the variables that Kubernetes sets in each pod for a Service, which may have the name redis-sentinel.
+var ofService = regexp.MustCompile(`_SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?$|_PORT(_\d+_[A-Z]+(_PROTO|_PORT|_ADDR)?)?$`)
+
+// minMisspelled is the length of the shortest setting whose misspellings Unknown reports. PORT and HOST are too near to
+// variables of other programs.
+const minMisspelled = 6
+
+// Unknown returns the variables of environ, a list of name=value, that are probably misspelled settings. Each either is one
+// typing mistake away from a setting, or begins like settings do. Any other variable may belong to another program.
+func Unknown(environ []string) (found []Ineffective) {
+	known := variables()
+	long := slices.DeleteFunc(slices.Clone(known), func(v string) bool { return len(v) < minMisspelled })
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		if value == "" || slices.Contains(known, name) {
+			continue
+		}
+		begins := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+		switch nearest := spelling.OneMistake(name, long); {
+		case ofService.MatchString(name):
+		case nearest != "":
+			found = append(found, Ineffective{name, fmt.Sprintf("unknown setting: did you mean %s?", nearest)})
+		case begins:
+			found = append(found, Ineffective{name, "unknown setting: docs/settings.md lists all"})
+		}
+	}
+	slices.SortFunc(found, func(a, b Ineffective) int { return strings.Compare(a.Variable, b.Variable) })
+	return found
+}
+
+// variables returns the variables of all settings, and those of Inert.
+func variables() (all []string) {
+	for i := range reflect.TypeFor[Serve]().NumField() {
+		group := reflect.TypeFor[Serve]().Field(i).Type
+		for j := range group.NumField() {
+			all = append(all, group.Field(j).Tag.Get("env"))
+		}
+	}
+	for _, v := range Inert {
+		all = append(all, v.Variable)
+	}
+	return all
+}
