@@ -3,13 +3,13 @@ package limiters
 import "time"
 
 // DeniedFrom reports which further hits are sure to be denied, given v, the verdict of n hits by themselves. Until
-// v.RetryAfter has passed, least hits or more of the key under l are denied, unless hits are refunded. If least is 1, so is
+// v.RetryAfter has passed, minHits hits or more of the key under l are denied, unless hits are refunded. If minHits is 1, so is
 // a peek.
 //
 // It returns false if nothing is sure: v allows, or the hits can never fit, or each further hit makes the denial longer. The
 // last is so for a sliding log and a funnel that count denied hits. A fixed window that counts them stays over its limit
 // until it ends.
-func (l *Limit) DeniedFrom(n int64, v *Verdict) (least int64, ok bool) {
+func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 	switch {
 	case v.Allowed || v.Err != nil || v.RetryAfter <= 0 || n < 0:
 		return 0, false
@@ -17,7 +17,7 @@ func (l *Limit) DeniedFrom(n int64, v *Verdict) (least int64, ok bool) {
 		return max(1, n), true
 	default:
 		// If the denied hits were not counted, fewer hits may fit.
-		return 1, l.kind.fixedEnd && v.Used > l.spec.Max
+		return 1, l.definition.fixedEnd && v.Used > l.spec.Max
 	}
 }
 
@@ -30,9 +30,7 @@ func (l *Limit) RetryBound(m, n int64, retry, reset time.Duration) time.Duration
 		return micros(-1)
 	case m <= n:
 		return retry
-	case l.kind.extraWait == nil:
-		return reset
 	default:
-		return min(reset, retry+micros(l.kind.extraWait(l, m-n)))
+		return min(reset, retry+micros(l.algorithm.extraWait(m-n)))
 	}
 }

@@ -10,10 +10,10 @@ func TestDeniedFrom(t *testing.T) {
 	logged := log
 	logged.CountDenied = true
 	for what, c := range map[string]struct {
-		spec  Spec
-		n     int64
-		v     Verdict
-		least int64 // 0: nothing is sure
+		spec    Spec
+		n       int64
+		v       Verdict
+		minHits int64 // 0: nothing is sure
 	}{
 		"a denial":                         {log, 3, Verdict{Used: 4, RetryAfter: 1}, 3},
 		"a look":                           {log, 0, Verdict{Used: 5, RetryAfter: 1}, 1},
@@ -30,8 +30,8 @@ func TestDeniedFrom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if least, ok := l.DeniedFrom(c.n, &c.v); ok != (c.least > 0) || ok && least != c.least {
-			t.Errorf("%s: %d, %v, want %d", what, least, ok, c.least)
+		if minHits, ok := l.DeniedFrom(c.n, &c.v); ok != (c.minHits > 0) || ok && minHits != c.minHits {
+			t.Errorf("%s: %d, %v, want %d", what, minHits, ok, c.minHits)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 // entryLen is the length of a log's entry as AppendState writes it, and baseLen that of the head before the entries.
 const entryLen, baseLen = 12, 4
 
-// mostTime bounds a time and a count in an encoded state: exact in a double, and far from any overflow.
-const mostTime = 1 << 53
+// maxTime bounds a time and a count in an encoded state: exact in a double, and far from any overflow.
+const maxTime = 1 << 53
 
 // AppendState appends s, a state under l, to b, for [ReadState]: its words, and its log if it has one.
 func AppendState(b []byte, l *Limit, s *State) []byte {
@@ -56,7 +56,7 @@ func ReadState(l *Limit, b []byte) (State, error) {
 		words[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
 	}
 	s := State{A: words[0], B: words[1], C: words[2]}
-	if s.A < 0 || s.A > mostTime || s.B < 0 || s.B > mostTime {
+	if s.A < 0 || s.A > maxTime || s.B < 0 || s.B > maxTime {
 		return State{}, errors.New("a time or a count of a state is out of range")
 	}
 	if b = b[8*n:]; len(b) == 0 {
@@ -77,7 +77,7 @@ func readLog(b []byte) (*Log, error) {
 	for b = b[baseLen:]; len(b) > 0; b = b[entryLen:] {
 		e := entry{int64(binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint32(b[8:])}
 		held := e.sum - log.base
-		if e.at <= last.at || e.at > mostTime || held <= last.sum || held > 2*LogMax {
+		if e.at <= last.at || e.at > maxTime || held <= last.sum || held > 2*LogMax {
 			return nil, errors.New("the times or counts of a log do not ascend")
 		}
 		last = entry{e.at, held}

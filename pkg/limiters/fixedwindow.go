@@ -1,8 +1,8 @@
 package limiters
 
-// fixedWindow counts hits in windows that do not overlap. By the clock, windows start at multiples of their length since
-// 1970, as in envoyproxy/ratelimit: a week begins on Thursday, a month has 30 days, a year 365. With window_start=first_hit
-// a window starts with the first charge and ends one window later; a hit at its end opens the next.
+// A windowLimit is a fixed window. It counts hits in windows that do not overlap. By the clock, windows start at multiples of
+// their length since 1970, as in envoyproxy/ratelimit: a week begins on Thursday, a month has 30 days, a year 365. With
+// window_start=first_hit a window starts with the first charge and ends one window later; a hit at its end opens the next.
 //
 // Around the boundary of two windows, twice the maximum may be admitted in a moment. The sliding log never does that, but
 // needs memory per hit.
@@ -11,61 +11,55 @@ package limiters
 // uses up the window although it is denied. A peek of such a limit is allowed while the count is at most the maximum. So it
 // is denied after the first denied hit, and not before it, as in envoyproxy/ratelimit. Gateways that charge afterwards rely
 // on that. If denied hits do not count, a peek is denied if one more hit would be.
-type fixedWindow struct {
-	start int64 // of the window that count belongs to; 0: no window yet
-	count int64
+//
+// In a State, A is the start of a window in µs since 1970, 0 if there was none yet. B is the count of that window.
+type windowLimit struct {
+	max, window int64 // window in µs
+	countDenied bool
+	firstHit    bool // windows start with a key's first hit, otherwise by the clock
 }
 
 // firstHit is the index of first_hit among the words of window_start.
 const firstHit = 1
 
-var fixedWindowAlgorithm = algorithm{
+var fixedWindowDefinition = definition{
 	name: "fixed_window",
 	parameters: []Parameter{{
 		Key: "window_start", Type: Word, Words: []string{"clock", "first_hit"},
 		About: "windows by the clock, or from a key's first hit.",
 	}},
 	countsDenied: true,
-	tag: func(l *Limit) string {
-		if fromFirstHit(l) {
-			return "h"
-		}
-		return "w"
+	words:        2,
+	fixedEnd:     true,
+	algorithm: func(spec Spec, values values) (algorithm, error) {
+		return &windowLimit{
+			max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied,
+			firstHit: values["window_start"] == firstHit,
+		}, nil
 	},
-	complete: func(l *Limit) error {
-		l.own = windowStart(l.parameter("window_start") == firstHit)
-		return nil
-	},
-	numbers: func(l *Limit) []int64 {
-		return []int64{l.spec.Max, l.window, flag(l.spec.CountDenied), flag(fromFirstHit(l))}
-	},
-	words: 2,
-	fits:  func(l *Limit, s State, now, n int64) (bool, int64) { return windowOf(s).fits(l, now, n) },
-	charge: func(l *Limit, s State, now, n int64) State {
-		w := windowOf(s).charge(l, now, n)
-		return State{A: w.start, B: w.count}
-	},
-	usage:     func(l *Limit, s State, now int64) (used, reset int64) { return windowOf(s).usage(l, now) },
-	resetTime: func(l *Limit, s State) int64 { return windowOf(s).start + l.window },
-	extraWait: func(*Limit, int64) int64 { return 0 },
-	fixedEnd:  true,
 }
 
-// A windowStart is true if a window starts with a key's first hit, and false if it starts by the clock.
-type windowStart bool
+func (l *windowLimit) tag() string {
+	if l.firstHit {
+		return "h"
+	}
+	return "w"
+}
 
-func fromFirstHit(l *Limit) bool { return bool(l.own.(windowStart)) }
+func (l *windowLimit) maxUsage() int64 { return l.max }
 
-func windowOf(s State) fixedWindow { return fixedWindow{start: s.A, count: s.B} }
+func (l *windowLimit) numbers() []int64 {
+	return []int64{l.max, l.window, flag(l.countDenied), flag(l.firstHit)}
+}
 
 // current returns the window at now: its start and its count. With window_start=first_hit, start is 0 if no window is open.
-func (w fixedWindow) current(l *Limit, now int64) (start, count int64) {
-	start, count = w.start, w.count
+func (l *windowLimit) current(s State, now int64) (start, count int64) {
+	start, count = s.A, s.B
 	if start-now > l.window {
 		start, count = 0, 0
 	}
 	now = max(now, start)
-	if fromFirstHit(l) {
+	if l.firstHit {
 		if now-start >= l.window {
 			return 0, 0
 		}
@@ -78,43 +72,47 @@ func (w fixedWindow) current(l *Limit, now int64) (start, count int64) {
 	return byClock, count
 }
 
-func (w fixedWindow) fits(l *Limit, now, n int64) (bool, int64) {
-	start, count := w.current(l, now)
+func (l *windowLimit) fits(s State, now, n int64) (bool, int64) {
+	start, count := l.current(s, now)
 	var ok bool
 	switch {
 	case n > 0:
-		ok = min(count+n, MaxHits) <= l.spec.Max
-	case l.spec.CountDenied:
+		ok = min(count+n, MaxHits) <= l.max
+	case l.countDenied:
 		// A limit of 0 counts nothing that a peek could see.
-		ok = count <= l.spec.Max && l.spec.Max > 0
+		ok = count <= l.max && l.max > 0
 	default:
-		ok = count < l.spec.Max
+		ok = count < l.max
 	}
 	switch {
 	case ok:
 		return true, 0
-	case max(n, 1) > l.spec.Max:
+	case max(n, 1) > l.max:
 		return false, -1
 	default:
 		return false, start + l.window - now
 	}
 }
 
-func (w fixedWindow) charge(l *Limit, now, n int64) fixedWindow {
-	start, count := w.current(l, now)
+func (l *windowLimit) charge(s State, now, n int64) State {
+	start, count := l.current(s, now)
 	if n < 0 && count == 0 {
-		return w
+		return s
 	}
-	if start == 0 && fromFirstHit(l) {
+	if start == 0 && l.firstHit {
 		start = now
 	}
-	return fixedWindow{start, max(0, min(count+n, MaxHits))}
+	return State{A: start, B: max(0, min(count+n, MaxHits))}
 }
 
-func (w fixedWindow) usage(l *Limit, now int64) (used, reset int64) {
-	start, count := w.current(l, now)
-	if start == 0 && fromFirstHit(l) {
+func (l *windowLimit) usage(s State, now int64) (used, reset int64) {
+	start, count := l.current(s, now)
+	if start == 0 && l.firstHit {
 		return 0, 0
 	}
 	return count, start + l.window - now
 }
+
+func (l *windowLimit) resetTime(s State) int64 { return s.A + l.window }
+
+func (l *windowLimit) extraWait(int64) int64 { return 0 }

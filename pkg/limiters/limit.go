@@ -28,100 +28,108 @@ type Spec struct {
 
 // A Limit is a valid Spec, with what its algorithm computes once. It is immutable and may be shared.
 type Limit struct {
-	spec     Spec
-	kind     *algorithm
-	id       string
-	window   int64   // µs
-	capacity int64   // the largest usage of a key that allows hits: Max, or the capacity of a funnel
-	values   []int64 // of the algorithm's parameters, in the order of their declaration
-	own      any     // what the algorithm computed once, of a type of its own
-	numbers  []int64
+	spec       Spec
+	definition *definition
+	algorithm  algorithm
+	id         string
+	capacity   int64
+	numbers    []int64
 }
 
-// An algorithm is an entry of the table of algorithms. No store chooses by algorithm. Only version 1 of memstore's snapshots
-// names two parameters.
-type algorithm struct {
-	name string
+// An algorithm decides the hits of one limit. It has the limit's numbers and what it computes from them once. Its methods are
+// pure functions, except that they change a [Log] in place. Times and durations are in µs.
+type algorithm interface {
 	// tag returns the algorithm's name in keys. It must never change: a state of another meaning needs another key.
-	tag func(*Limit) string
+	tag() string
+	// maxUsage returns the largest usage of a key that allows hits.
+	maxUsage() int64
+	// numbers returns the numbers that the algorithm computes with, in an order of its own.
+	numbers() []int64
+
+	// fits reports whether n hits fit at now, where 0 is a peek, and otherwise in how many µs they would; negative: never.
+	fits(s State, now, n int64) (ok bool, retry int64)
+	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
+	charge(s State, now, n int64) State
+	// usage returns the key's usage at now, and in how many µs the key has fully reset.
+	usage(s State, now int64) (used, reset int64)
+	// resetTime returns when the state has fully reset under every maximum, in µs since 1970.
+	resetTime(s State) int64
+	// extraWait returns an upper bound on the extra wait for k additional hits.
+	extraWait(k int64) int64
+}
+
+// A definition declares an algorithm. No store chooses by algorithm. Only version 1 of memstore's snapshots names two
+// parameters.
+type definition struct {
+	name string
 	// parameters are the settings of the algorithm, beside those of every limit.
 	parameters []Parameter
 	// countsDenied is the default of CountDenied in rules.
 	countsDenied bool
-	// complete sets the remaining fields of a limit, or returns what is wrong with it. The limit's spec, window and capacity are
-	// set.
-	complete func(*Limit) error
-	// numbers returns the numbers that the algorithm computes with, in an order of its own.
-	numbers func(*Limit) []int64
-	words   int // how many words of a State it uses
+	words        int // how many words of a State it uses
 	// grows says that a state has a log, which takes memory with the hits in it.
 	grows bool
-
-	// fits reports whether n hits fit at now, where 0 is a peek, and otherwise in how many µs they would; negative: never.
-	fits func(l *Limit, s State, now, n int64) (ok bool, retry int64)
-	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
-	charge func(l *Limit, s State, now, n int64) State
-	// usage returns the key's usage at now, and in how many µs the key has fully reset.
-	usage func(l *Limit, s State, now int64) (used, reset int64)
-	// resetTime returns when the state has fully reset under every maximum, in µs since 1970.
-	resetTime func(l *Limit, s State) int64
-	// extraWait returns an upper bound, in µs, on the extra wait for k additional hits. If nil, callers must use the reset time.
-	extraWait func(l *Limit, k int64) int64
 	// fixedEnd says that denied hits that count do not make the wait longer.
 	fixedEnd bool
+	// algorithm returns the algorithm of a limit, or what is wrong with the limit. The maximum, the window and the values of
+	// the parameters are in their ranges.
+	algorithm func(spec Spec, values values) (algorithm, error)
 }
 
-var algorithms = []*algorithm{&fixedWindowAlgorithm, &slidingLogAlgorithm, &funnelAlgorithm}
+var definitions = []*definition{&fixedWindowDefinition, &slidingLogDefinition, &funnelDefinition}
 
 // DefaultAlgorithm is the algorithm of rules that name none.
 const DefaultAlgorithm = "fixed_window"
 
 // Algorithms returns the names that a Spec may use.
 func Algorithms() []string {
-	names := make([]string, len(algorithms))
-	for i, a := range algorithms {
-		names[i] = a.name
+	names := make([]string, len(definitions))
+	for i, d := range definitions {
+		names[i] = d.name
 	}
 	return names
 }
 
-func algorithmOf(name string) *algorithm {
-	i := slices.IndexFunc(algorithms, func(a *algorithm) bool { return a.name == name })
+func definitionOf(algorithm string) *definition {
+	i := slices.IndexFunc(definitions, func(d *definition) bool { return d.name == algorithm })
 	if i < 0 {
 		return nil
 	}
-	return algorithms[i]
+	return definitions[i]
 }
 
 // CountsDeniedByDefault returns the CountDenied of a limit whose rules do not set it.
 func CountsDeniedByDefault(algorithm string) bool {
-	a := algorithmOf(algorithm)
-	return a != nil && a.countsDenied
+	d := definitionOf(algorithm)
+	return d != nil && d.countsDenied
 }
 
 // New returns the Limit of a Spec. The error names everything that is wrong with the Spec.
 func New(spec Spec) (*Limit, error) {
-	kind := algorithmOf(spec.Algorithm)
-	if kind == nil {
+	d := definitionOf(spec.Algorithm)
+	if d == nil {
 		return nil, fmt.Errorf("unknown algorithm %q: want one of %q", spec.Algorithm, Algorithms())
 	}
-	params, values, paramsErr := kind.parse(spec.Params)
+	params, values, paramsErr := d.parse(spec.Params)
 	if err := errors.Join(checkRange("maximum", spec.Max, 0, MaxPerWindow), checkWindow(spec.Window), paramsErr); err != nil {
 		return nil, err
 	}
 	spec.Params = params
-	l := &Limit{spec: spec, kind: kind, values: values, window: spec.Window.Microseconds(), capacity: spec.Max}
-	if err := l.kind.complete(l); err != nil {
+	a, err := d.algorithm(spec, values)
+	if err != nil {
 		return nil, err
 	}
-	l.id = l.kind.tag(l) + strconv.FormatInt(l.window, 10)
-	l.numbers = l.kind.numbers(l)
-	return l, nil
+	return &Limit{
+		spec: spec, definition: d, algorithm: a,
+		id:       a.tag() + strconv.FormatInt(spec.Window.Microseconds(), 10),
+		capacity: a.maxUsage(),
+		numbers:  a.numbers(),
+	}, nil
 }
 
-func checkRange(what string, n, least, most int64) error {
-	if n < least || n > most {
-		return fmt.Errorf("a %s of %d is out of range: want %d to %d", what, n, least, most)
+func checkRange(what string, n, minN, maxN int64) error {
+	if n < minN || n > maxN {
+		return fmt.Errorf("a %s of %d is out of range: want %d to %d", what, n, minN, maxN)
 	}
 	return nil
 }
@@ -144,10 +152,10 @@ func (l *Limit) ID() string { return l.id }
 func (l *Limit) Numbers() []int64 { return l.numbers }
 
 // Grows reports whether the state of a key takes more memory with more hits.
-func (l *Limit) Grows() bool { return l.kind.grows }
+func (l *Limit) Grows() bool { return l.definition.grows }
 
 // Words returns how many words of a State the algorithm uses, of A, B and C in this order. The others are 0.
-func (l *Limit) Words() int { return l.kind.words }
+func (l *Limit) Words() int { return l.definition.words }
 
 // Window returns the length of the limit's window.
 func (l *Limit) Window() time.Duration { return l.spec.Window }

@@ -5,8 +5,9 @@
 // number of hits. It has a twin in Lua (pkg/redisscripts) for the store on Redis. The suite in limiterstest compares every
 // store with the functions here, verdict by verdict.
 //
-// Time is in integer microseconds since 1970, and all arithmetic is in integers. So two implementations agree exactly, or
-// one of them is wrong. A key's time never runs back: an algorithm counts from the later of now and the newest time in
+// A time in an int64 is in microseconds since 1970, and a duration in an int64 is in microseconds, here and in the stores. A
+// [time.Duration] is in nanoseconds: those of a [Spec] and a [Verdict] are whole microseconds. All arithmetic is in integers.
+// So two implementations agree exactly, or one of them is wrong. A key's time never runs back: an algorithm counts from the later of now and the newest time in
 // the key's state. If a state is more than a window ahead of now, a clock jumped and was corrected: the state counts as
 // absent.
 package limiters
@@ -92,7 +93,7 @@ func (s *State) LogBytes() int {
 func (s *State) IsZero() bool { return *s == State{} }
 
 // ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store need not keep s after that.
-func (l *Limit) ResetTime(s *State) int64 { return l.kind.resetTime(l, *s) }
+func (l *Limit) ResetTime(s *State) int64 { return l.algorithm.resetTime(*s) }
 
 // WouldCharge reports whether h by itself would add to s at now, in µs since 1970.
 func (h *Hit) WouldCharge(s *State, now int64) bool {
@@ -131,10 +132,10 @@ func decideOne(now int64, h *Hit, s *State, v *Verdict) {
 	ok, retry := l.fits(s, now, n)
 	if ok {
 		if n != 0 {
-			*s = l.kind.charge(l, *s, now, n)
+			*s = l.algorithm.charge(*s, now, n)
 		}
 	} else if counted := l.countedIfDenied(cmp.Or(n, clampHits(h.Denied))); counted > 0 {
-		*s = l.kind.charge(l, *s, now, counted)
+		*s = l.algorithm.charge(*s, now, counted)
 		// The retry time must allow for what this hit added.
 		_, retry = l.fits(s, now, n)
 	}
@@ -146,7 +147,7 @@ func (l *Limit) fits(s *State, now, n int64) (ok bool, retry int64) {
 	if n < 0 {
 		return true, 0
 	}
-	return l.kind.fits(l, *s, now, n)
+	return l.algorithm.fits(*s, now, n)
 }
 
 // countedIfDenied returns how many of n hits are charged although they are denied.
@@ -166,7 +167,7 @@ func decideGroup(now int64, g Group, stateIndex []int, states []State, out []Ver
 	for i := range g {
 		l, s, n := g[i].Limit, &states[stateIndex[i]], clampHits(g[i].N)
 		if n != 0 {
-			*s = l.kind.charge(l, *s, now, n)
+			*s = l.algorithm.charge(*s, now, n)
 		}
 		out[i] = verdict(now, l, s, true, 0)
 	}
@@ -195,7 +196,7 @@ func denyGroup(now int64, g Group, stateIndex []int, states []State, out []Verdi
 		l, n := g[i].Limit, clampHits(g[i].N)
 		if counted := l.countedIfDenied(n); stateIndex[i] >= 0 && !out[i].Allowed && counted > 0 {
 			s := &states[stateIndex[i]]
-			*s = l.kind.charge(l, *s, now, counted)
+			*s = l.algorithm.charge(*s, now, counted)
 		}
 	}
 	for i := range g {
@@ -222,7 +223,7 @@ func groupSum(g Group, stateIndex []int, i int) int64 {
 }
 
 func verdict(now int64, l *Limit, s *State, ok bool, retry int64) Verdict {
-	used, reset := l.kind.usage(l, *s, now)
+	used, reset := l.algorithm.usage(*s, now)
 	return NewVerdict(l, ok, used, retry, reset)
 }
 

@@ -86,9 +86,9 @@ func TestDeque(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var d deque
 		var want []entry
-		most := []int{3, 40, 700, 3000}[seed%4]
+		maxStep := []int{3, 40, 700, 3000}[seed%4]
 		for step := range 400 {
-			n := rnd.IntN(most)
+			n := rnd.IntN(maxStep)
 			switch rnd.IntN(5) {
 			case 0, 1:
 				for i := range n {
@@ -121,7 +121,7 @@ func TestDeque(t *testing.T) {
 			if len(want) > 0 && (d.newest != want[len(want)-1] || d.oldest != want[0].at) {
 				t.Fatalf("seed %d: from %d to %v, want %v to %v", seed, d.oldest, d.newest, want[0], want[len(want)-1])
 			}
-			if most := (len(want)*2 + 3*chunkLen) * entrySize * 2; d.size() > most {
+			if maxSize := (len(want)*2 + 3*chunkLen) * entrySize * 2; d.size() > maxSize {
 				t.Fatalf("seed %d: %d entries take %d bytes", seed, len(want), d.size())
 			}
 		}

@@ -62,38 +62,38 @@ func (p Params) With(key, value string) Params {
 
 // Parameters returns what an algorithm declares; nil if it has no parameters, or there is no such algorithm.
 func Parameters(algorithm string) []Parameter {
-	if a := algorithmOf(algorithm); a != nil {
-		return a.parameters
+	if d := definitionOf(algorithm); d != nil {
+		return d.parameters
 	}
 	return nil
 }
 
-// parse returns the canonical form of params, and the value of each parameter of a. The error names the first value that the
-// algorithm does not take.
-func (a *algorithm) parse(params Params) (canonical Params, values []int64, err error) {
-	values = make([]int64, len(a.parameters))
-	texts := make([]string, len(a.parameters))
-	given := make([]bool, len(a.parameters))
+// values are those that a Spec gives to parameters, by key: an Integer, a Duration in microseconds, or the index of a Word.
+type values map[string]int64
+
+// parse returns the canonical form of params, and the values in it. The error names the first value that the algorithm does
+// not take.
+func (d *definition) parse(params Params) (canonical Params, given values, err error) {
+	given, texts := make(values), make([]string, len(d.parameters))
 	for _, field := range strings.Fields(string(params)) {
 		key, value, _ := strings.Cut(field, "=")
-		i := slices.IndexFunc(a.parameters, func(p Parameter) bool { return p.Key == key })
+		i := slices.IndexFunc(d.parameters, func(p Parameter) bool { return p.Key == key })
 		if i < 0 {
-			return "", nil, fmt.Errorf("the algorithm %s has no parameter %q", a.name, key)
+			return "", nil, fmt.Errorf("the algorithm %s has no parameter %q", d.name, key)
 		}
-		if given[i] {
+		if _, twice := given[key]; twice {
 			return "", nil, fmt.Errorf("the parameter %s is given twice", key)
 		}
-		given[i] = true
-		if values[i], texts[i], err = a.parameters[i].parse(value); err != nil {
+		if given[key], texts[i], err = d.parameters[i].parse(value); err != nil {
 			return "", nil, err
 		}
 	}
 	for i, text := range texts {
 		if text != "" {
-			canonical = canonical.With(a.parameters[i].Key, text)
+			canonical = canonical.With(d.parameters[i].Key, text)
 		}
 	}
-	return canonical, values, nil
+	return canonical, given, nil
 }
 
 // parse returns a value: an Integer, a Duration in microseconds, or the index of a Word. It also returns the value's one
@@ -124,17 +124,6 @@ func (p *Parameter) parse(value string) (n int64, text string, err error) {
 			return int64(i), value, nil
 		}
 	}
-}
-
-// parameter returns the value of a parameter of l's algorithm: an Integer, a Duration in microseconds, or the index of a Word.
-// It is 0 if the Spec does not set it.
-func (l *Limit) parameter(key string) int64 {
-	for i := range l.values {
-		if l.kind.parameters[i].Key == key {
-			return l.values[i]
-		}
-	}
-	return 0
 }
 
 // Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of part. A parameter that

@@ -1,13 +1,13 @@
 package limiters
 
 import (
-	"slices"
+	"maps"
 	"strings"
 	"testing"
 )
 
 func TestParamsAreCanonical(t *testing.T) {
-	a := &algorithm{name: "a", parameters: []Parameter{
+	d := &definition{name: "a", parameters: []Parameter{
 		{Key: "start", Type: Word, Words: []string{"clock", "hit"}},
 		{Key: "size", Type: Integer, Min: 1, Max: 9, Hits: true},
 		{Key: "penalty.for", Type: Duration, Min: 1, Max: 3_600_000_000},
@@ -27,14 +27,14 @@ func TestParamsAreCanonical(t *testing.T) {
 		{"penalty.for=2h", "", "a penalty.for of 2h0m0s is out of range: want 1µs to 1h0m0s"},
 		{"colour=red", "", `the algorithm a has no parameter "colour"`},
 	} {
-		got, _, err := a.parse(c.params)
+		got, _, err := d.parse(c.params)
 		if c.err == "" && (err != nil || got != c.want) || c.err != "" && (err == nil || !strings.HasPrefix(err.Error(), string(c.err))) {
 			t.Errorf("%q: %q, %v, want %q, %q", c.params, got, err, c.want, c.err)
 		}
 	}
 	p := Params("start=hit size=7 penalty.for=1m30s")
-	if _, values, err := a.parse(p); err != nil || !slices.Equal(values, []int64{1, 7, 90_000_000}) {
-		t.Errorf("%d, %v", values, err)
+	if _, got, err := d.parse(p); err != nil || !maps.Equal(got, values{"start": 1, "size": 7, "penalty.for": 90_000_000}) {
+		t.Errorf("%v, %v", got, err)
 	}
 	if value, rest := p.Cut("size"); value != "7" || rest != "start=hit penalty.for=1m30s" {
 		t.Errorf("%q, %q", value, rest)

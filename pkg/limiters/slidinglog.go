@@ -10,9 +10,86 @@ import (
 // a constant size.
 const LogMax = 1_000_000
 
-// A Log remembers when each hit was charged. A hit fits if it and the hits of the last window, (t - window, t], are at most
-// the maximum. So no window of that length, wherever it begins, admits more than the maximum. Denied hits are logged only
-// if the limit counts them, and then at most twice the maximum is kept. A peek is denied if one more hit would be.
+// A logLimit is a sliding log. A hit fits if it and the hits of the last window, (t - window, t], are at most the maximum. So
+// no window of that length, wherever it begins, admits more than the maximum. Denied hits are logged only if the limit counts
+// them, and then at most twice the maximum is kept. A peek is denied if one more hit would be.
+//
+// A State has a Log and no words.
+type logLimit struct {
+	max, window int64 // window in µs
+	countDenied bool
+}
+
+var slidingLogDefinition = definition{
+	name:  "sliding_log",
+	grows: true,
+	algorithm: func(spec Spec, _ values) (algorithm, error) {
+		if spec.Max > LogMax {
+			return nil, fmt.Errorf("a sliding log of %d hits is too large: want at most %d, or the algorithm funnel, "+
+				"which needs no memory per hit", spec.Max, LogMax)
+		}
+		return &logLimit{max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied}, nil
+	},
+}
+
+func (l *logLimit) tag() string      { return "l" }
+func (l *logLimit) maxUsage() int64  { return l.max }
+func (l *logLimit) numbers() []int64 { return []int64{l.max, l.window, flag(l.countDenied)} }
+
+func (l *logLimit) fits(s State, now, n int64) (bool, int64) {
+	n = max(n, 1)
+	if n > l.max {
+		return false, -1
+	}
+	log := logOf(s)
+	v := log.live(l.window, now)
+	if v.used+n <= l.max {
+		return true, 0
+	}
+	leaves := log.entries.get(log.upTo(v, v.used+n-l.max))
+	return false, leaves.at + l.window - now
+}
+
+func (l *logLimit) charge(s State, now, n int64) State {
+	if s.Log == nil {
+		if n < 0 {
+			return s
+		}
+		s.Log = &Log{}
+	}
+	v := s.Log.live(l.window, now)
+	if n < 0 {
+		s.Log.refund(v, min(-n, v.used))
+	} else {
+		s.Log.add(v, min(n, 2*l.max), 2*l.max)
+	}
+	if s.Log.entries.len() == 0 {
+		return State{}
+	}
+	return s
+}
+
+func (l *logLimit) usage(s State, now int64) (used, reset int64) {
+	log := logOf(s)
+	v := log.live(l.window, now)
+	if v.used == 0 {
+		return 0, 0
+	}
+	return v.used, log.entries.newest.at + l.window - now
+}
+
+func (l *logLimit) resetTime(s State) int64 {
+	log := logOf(s)
+	if log.entries.len() == 0 {
+		return 0
+	}
+	return log.entries.newest.at + l.window
+}
+
+// extraWait returns the window, after which every hit has left. Only the entries of a log say when some of its hits leave.
+func (l *logLimit) extraWait(int64) int64 { return l.window }
+
+// A Log remembers when each hit was charged.
 //
 // Hits of one microsecond share an entry. An entry has the count of all hits up to it. So the number of hits between two
 // times is a difference, and every query is a binary search.
@@ -25,37 +102,6 @@ type Log struct {
 type entry struct {
 	at  int64
 	sum uint32
-}
-
-var slidingLogAlgorithm = algorithm{
-	name: "sliding_log",
-	tag:  func(*Limit) string { return "l" },
-	complete: func(l *Limit) error {
-		if l.spec.Max > LogMax {
-			return fmt.Errorf("a sliding log of %d hits is too large: want at most %d, or the algorithm funnel, "+
-				"which needs no memory per hit", l.spec.Max, LogMax)
-		}
-		return nil
-	},
-	numbers: func(l *Limit) []int64 {
-		return []int64{l.spec.Max, l.window, flag(l.spec.CountDenied)}
-	},
-	grows: true,
-	fits:  func(l *Limit, s State, now, n int64) (bool, int64) { return logOf(s).fits(l, now, n) },
-	charge: func(l *Limit, s State, now, n int64) State {
-		switch {
-		case s.Log == nil && n < 0:
-			return s
-		case s.Log == nil:
-			s.Log = &Log{}
-		}
-		if s.Log.charge(l, now, n); s.Log.entries.len() == 0 {
-			return State{}
-		}
-		return s
-	},
-	usage:     func(l *Limit, s State, now int64) (used, reset int64) { return logOf(s).usage(l, now) },
-	resetTime: func(l *Limit, s State) int64 { return logOf(s).resetTime(l) },
 }
 
 // nothingLogged stands for a log that a state does not have.
@@ -76,18 +122,18 @@ type liveRange struct {
 	used  int64
 }
 
-func (s *Log) live(l *Limit, now int64) liveRange {
+func (s *Log) live(window, now int64) liveRange {
 	n := s.entries.len()
 	if n == 0 {
 		return liveRange{at: now}
 	}
 	newest := s.entries.newest
-	if newest.at-now > l.window {
+	if newest.at-now > window {
 		return liveRange{at: now, first: n, base: newest.sum}
 	}
 	v := liveRange{at: max(now, newest.at), base: s.base}
-	if s.entries.oldest <= v.at-l.window {
-		v.first = sort.Search(n, func(i int) bool { return s.entries.get(i).at > v.at-l.window })
+	if s.entries.oldest <= v.at-window {
+		v.first = sort.Search(n, func(i int) bool { return s.entries.get(i).at > v.at-window })
 		v.base = s.entries.get(v.first - 1).sum
 	}
 	v.used = int64(newest.sum - v.base)
@@ -101,29 +147,11 @@ func (s *Log) upTo(v liveRange, n int64) int {
 	})
 }
 
-func (s *Log) fits(l *Limit, now, n int64) (bool, int64) {
-	n = max(n, 1)
-	if n > l.spec.Max {
-		return false, -1
-	}
-	v := s.live(l, now)
-	if v.used+n <= l.spec.Max {
-		return true, 0
-	}
-	leaves := s.entries.get(s.upTo(v, v.used+n-l.spec.Max))
-	return false, leaves.at + l.window - now
-}
-
-func (s *Log) charge(l *Limit, now, n int64) {
-	v := s.live(l, now)
-	if n < 0 {
-		s.refund(v, min(-n, v.used))
-		return
-	}
-	n = min(n, 2*l.spec.Max)
+// add logs n hits and drops the entries before v. It keeps the newest maxKept hits.
+func (s *Log) add(v liveRange, n, maxKept int64) {
 	s.entries.dropFront(v.first)
 	s.base = v.base
-	if over := v.used + n - 2*l.spec.Max; over > 0 {
+	if over := v.used + n - maxKept; over > 0 {
 		// Only denied hits get here. The oldest hits leave, if need be a part of an entry.
 		v.first = 0
 		over = min(over, v.used)
@@ -155,21 +183,6 @@ func (s *Log) refund(v liveRange, n int64) {
 	s.entries.setSum(v.base + uint32(v.used-n))
 	s.entries.dropFront(v.first)
 	s.base = v.base
-}
-
-func (s *Log) usage(l *Limit, now int64) (used, reset int64) {
-	v := s.live(l, now)
-	if v.used == 0 {
-		return 0, 0
-	}
-	return v.used, s.entries.newest.at + l.window - now
-}
-
-func (s *Log) resetTime(l *Limit) int64 {
-	if s.entries.len() == 0 {
-		return 0
-	}
-	return s.entries.newest.at + l.window
 }
 
 // size returns the memory of the log with its entries, in bytes.

@@ -21,7 +21,7 @@ import (
 )
 
 // WEIR_BENCH_KEYS is the number of keys in the benchmarks of large stores. 10 million take about a gigabyte.
-func mostKeys(b *testing.B) int {
+func benchKeys(b *testing.B) int {
 	n := 1_000_000
 	if text := os.Getenv("WEIR_BENCH_KEYS"); text != "" {
 		var err error
@@ -207,7 +207,7 @@ func BenchmarkManyKeys(b *testing.B) {
 
 // BenchmarkKeysHeld is a hit on one of many keys: drawn evenly, which no processor cache helps, and by Zipf, like traffic.
 func BenchmarkKeysHeld(b *testing.B) {
-	for n := 10_000; n <= mostKeys(b); n *= 10 {
+	for n := 10_000; n <= benchKeys(b); n *= 10 {
 		s := New(Options{MaxKeys: int64(n)})
 		fill(b, s, n)
 		runtime.GC()
@@ -244,7 +244,7 @@ func BenchmarkKeysHeld(b *testing.B) {
 // runs all the time. The same loop without a store shows the part of the machine.
 func BenchmarkTail(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(30))
-	n := mostKeys(b)
+	n := benchKeys(b)
 	s := New(Options{MaxKeys: int64(n)})
 	hits, out, k := make([]limiters.Hit, 1), make([]limiters.Verdict, 1), newKey()
 	groups := limiters.Singles(hits...)
@@ -313,7 +313,7 @@ func tails(b *testing.B, times []int32) {
 // BenchmarkSave is a snapshot of many keys, and of one log of a million entries. It reports the time, the size, and the longest
 // time that a lock is held.
 func BenchmarkSave(b *testing.B) {
-	n := mostKeys(b)
+	n := benchKeys(b)
 	many, log := New(Options{}), New(Options{})
 	fill(b, many, n)
 	groups, out := []limiters.Group{{{Key: "k", Limit: benchLog, N: 1}}}, make([]limiters.Verdict, 1)
@@ -382,7 +382,7 @@ func (c *counter) Write(b []byte) (int, error) {
 
 // BenchmarkLoad loads a snapshot of many keys.
 func BenchmarkLoad(b *testing.B) {
-	n := mostKeys(b)
+	n := benchKeys(b)
 	s := New(Options{})
 	fill(b, s, n)
 	snapshot := saved(b, s)

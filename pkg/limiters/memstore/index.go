@@ -13,7 +13,7 @@ type index struct {
 const (
 	// An index that is more than four fifths full grows until it is about 64 % full. One that is less than two fifths full
 	// shrinks.
-	leastSlots = 8
+	minSlots = 8
 	// indexPerKey is the approximate number of bytes per key in an index that has just grown.
 	indexPerKey = 13
 )
@@ -47,7 +47,7 @@ func (x *index) put(slot uint64) {
 func (x *index) resize(n int) {
 	old := x.slots
 	// The allocator rounds up: all of it is used.
-	x.slots = slices.Grow([]uint64(nil), max(leastSlots, n+n/2+n/16))
+	x.slots = slices.Grow([]uint64(nil), max(minSlots, n+n/2+n/16))
 	x.slots = x.slots[:cap(x.slots)]
 	for _, slot := range old {
 		if slot != 0 {
@@ -79,7 +79,7 @@ func (x *index) remove(hash uint32, p position) {
 		}
 	}
 	x.slots[hole] = 0
-	if x.n--; x.n*5 < len(x.slots)*2 && len(x.slots) > 2*leastSlots {
+	if x.n--; x.n*5 < len(x.slots)*2 && len(x.slots) > 2*minSlots {
 		x.resize(x.n)
 	}
 }

@@ -65,7 +65,7 @@ func (s *Store) load(r io.Reader) (Loaded, error) {
 			}
 			l.loaded.Keys, l.loaded.LeftOut = s.keys.Load(), l.loaded.LeftOut+s.evicted.Load()
 			return l.loaded, nil
-		case length > mostRecord:
+		case length > maxRecordLen:
 			return Loaded{}, fmt.Errorf("%w: a key of %d bytes", ErrTorn, length)
 		}
 		b, err := in.next(int(length))
@@ -204,14 +204,14 @@ type loader struct {
 	loaded Loaded
 }
 
-// mostLimits bounds the limits that a loader remembers. There may be as many limits as keys.
-const mostLimits = 4096
+// maxLoaderLimits bounds the limits that a loader remembers. There may be as many limits as keys.
+const maxLoaderLimits = 4096
 
 func (l *loader) limit(spec limiters.Spec) *limiters.Limit {
 	limit, found := l.limits[spec]
 	if !found {
 		limit, _ = limiters.New(spec)
-		if len(l.limits) >= mostLimits {
+		if len(l.limits) >= maxLoaderLimits {
 			clear(l.limits)
 		}
 		l.limits[spec] = limit
@@ -221,12 +221,12 @@ func (l *loader) limit(spec limiters.Spec) *limiters.Limit {
 
 func (l *loader) key(f *fields) error {
 	due, name, flags := f.int64(), int(f.byte()), f.byte()
-	most, window, capacity := f.uvarint(), f.uvarint(), f.uvarint()
+	maximum, window, capacity := f.uvarint(), f.uvarint(), f.uvarint()
 	key := string(f.bytes(f.uvarint()))
 	if f.failed {
 		return errors.New("a field is missing")
 	}
-	if name >= len(l.names) || max(most, capacity) > limiters.MaxPerWindow || window > uint64(limiters.MaxWindow.Microseconds()) {
+	if name >= len(l.names) || max(maximum, capacity) > limiters.MaxPerWindow || window > uint64(limiters.MaxWindow.Microseconds()) {
 		return errors.New("a limit out of range")
 	}
 	algorithm, hasText := strings.CutSuffix(l.names[name], extended)
@@ -237,7 +237,7 @@ func (l *loader) key(f *fields) error {
 		}
 	}
 	limit := l.limit(limiters.Spec{
-		Algorithm: algorithm, Max: int64(most), Window: time.Duration(window) * time.Microsecond,
+		Algorithm: algorithm, Max: int64(maximum), Window: time.Duration(window) * time.Microsecond,
 		Params:      paramsOf(capacity, flags&flagFirstHit != 0, others),
 		CountDenied: flags&flagCountDenied != 0,
 	})

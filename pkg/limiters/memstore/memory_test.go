@@ -22,7 +22,7 @@ func heap() uint64 {
 func BenchmarkMemoryPerKey(b *testing.B) {
 	for _, name := range limiters.Algorithms() {
 		b.Run(name, func(b *testing.B) {
-			keys := mostKeys(b)
+			keys := benchKeys(b)
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
 			for b.Loop() {
 				before, s := heap(), New(Options{})

@@ -7,6 +7,8 @@
 //
 // A key is a record of bytes without pointers, in a page of records of the same length. An index finds it by a hash. The
 // garbage collector scans pages, not keys. docs/adr/0007-memory-layout.md gives the reasons and the measurements.
+//
+// A time in an int64 is in microseconds since 1970, by the store's clock unless its comment says otherwise.
 package memstore
 
 import (

@@ -7,7 +7,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Version 1 of a snapshot has fields for two parameters: a capacity, and a flag for window_start=first_hit. A limit with
+// Version 1 of a snapshot has fields for two parameters: a capacity, and a flag for window_start=first_hit. They are from before
+// algorithms declared their parameters, and stay because older versions of Weir read and wrote snapshots with them. A limit with
 // any other parameter has a '+' behind the name of its algorithm, and the text of its parameters behind the key. A reader
 // that does not know the name with the '+' leaves the key out and reads on.
 const extended = "+"

@@ -14,22 +14,22 @@ import (
 //	16  the text, padded to whole words
 //	    the words of the state, 8 bytes each, and the number of its log in the shard's table if it has one
 //
-// A text longer than longest is in a table of the shard. The record has its number there, and the length elsewhere.
+// A text longer than maxTextLen is in a table of the shard. The record has its number there, and the length elsewhere.
 type record []byte
 
 const (
-	headLen   = 16
-	longest   = 256
-	elsewhere = 1<<9 - 1
-	maxLimits = 1 << 23
+	headLen    = 16
+	maxTextLen = 256
+	elsewhere  = 1<<9 - 1
+	maxLimits  = 1 << 23
 	// lengths is the number of possible lengths, in words. No algorithm has more than three words and a log.
-	lengths = headLen/8 + longest/8 + 4 + 1
+	lengths = headLen/8 + maxTextLen/8 + 4 + 1
 )
 
 // recordLen returns the length of a record in words, and stateLen that of its state.
 func recordLen(key string, l *limiters.Limit) int {
 	text := len(key)
-	if text > longest {
+	if text > maxTextLen {
 		text = 8
 	}
 	return headLen/8 + (text+7)/8 + stateLen(l)

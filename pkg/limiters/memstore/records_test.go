@@ -58,7 +58,7 @@ func checkIndex(t *testing.T, x *index, want map[position]uint32) {
 	if x.n != len(want) {
 		t.Fatalf("%d keys, want %d", x.n, len(want))
 	}
-	if len(x.slots) > max(4*leastSlots, 4*x.n) || x.n*5 > len(x.slots)*4 {
+	if len(x.slots) > max(4*minSlots, 4*x.n) || x.n*5 > len(x.slots)*4 {
 		t.Fatalf("%d keys in %d slots", x.n, len(x.slots))
 	}
 	held := 0
@@ -181,18 +181,18 @@ func TestPagesAreReused(t *testing.T) {
 		return n
 	}
 	const keys = 20_000
-	most := 0
+	first := 0
 	for round := range 10 {
 		for i := range keys {
 			hit(t, s, fmt.Sprintf("round %d %05d", round, i), 1, hourly)
 		}
-		if most == 0 {
-			most = pages()
+		if first == 0 {
+			first = pages()
 		}
 		advance(s, time.Duration(round+1)*2*time.Hour)
 	}
-	if got := pages(); got > 2*most {
-		t.Errorf("%d bytes of pages for %d keys in ten rounds, and %d in one", got, s.Stats().Keys, most)
+	if got := pages(); got > 2*first {
+		t.Errorf("%d bytes of pages for %d keys in ten rounds, and %d in one", got, s.Stats().Keys, first)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestReloadsKeepOneLimitPerSpec(t *testing.T) {
 func TestKeyTextIsCopied(t *testing.T) {
 	s := New(Options{})
 	limit := limiterstest.MustLimit(hourly)
-	for _, n := range []int{0, 1, 40, longest - 1, longest, longest + 1, 5000} {
+	for _, n := range []int{0, 1, 40, maxTextLen - 1, maxTextLen, maxTextLen + 1, 5000} {
 		message := newMessage(n)
 		take := func(key string) limiters.Verdict {
 			out := make([]limiters.Verdict, 1)
@@ -294,7 +294,7 @@ func TestTakeOfKnownKeyDoesNotAllocate(t *testing.T) {
 
 // Compares the heap and the accounted bytes per key of 40 bytes.
 func TestMemoryPerKey(t *testing.T) {
-	const keys, most = 200_000, 120
+	const keys, maxPerKey = 200_000, 120
 	for _, name := range []string{"fixed_window", "funnel"} {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
 		before, s := heap(), New(Options{})
@@ -306,8 +306,8 @@ func TestMemoryPerKey(t *testing.T) {
 			}
 		}
 		took := int64(heap() - before)
-		if took > keys*most {
-			t.Errorf("%s: %d bytes a key, want at most %d", name, took/keys, most)
+		if took > keys*maxPerKey {
+			t.Errorf("%s: %d bytes a key, want at most %d", name, took/keys, maxPerKey)
 		}
 		if accounted := s.Stats().Bytes; accounted < took*8/10 || accounted > took*11/10 {
 			t.Errorf("%s: %d bytes a key are accounted, %d taken", name, accounted/keys, took/keys)

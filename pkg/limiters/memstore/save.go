@@ -26,8 +26,8 @@ const (
 	flagFirstHit    = 1
 	flagCountDenied = 2
 
-	// mostRecord bounds the length of a key in a snapshot, in bytes. The largest log has 24 MB.
-	mostRecord = 64 << 20
+	// maxRecordLen bounds the length of a key in a snapshot, in bytes. The largest log has 24 MB.
+	maxRecordLen = 64 << 20
 	// perHold is about how many bytes are copied under the lock of a shard, plus one log.
 	perHold = 16 << 10
 )
@@ -168,7 +168,7 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 		b = append(binary.AppendUvarint(b, uint64(len(others))), others...)
 	}
 	b = limiters.AppendState(b, l, state)
-	if len(b)-start-4 > mostRecord {
+	if len(b)-start-4 > maxRecordLen {
 		return b[:start]
 	}
 	binary.LittleEndian.PutUint32(b[start:], uint32(len(b)-start-4))

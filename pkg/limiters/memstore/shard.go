@@ -115,7 +115,7 @@ func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit) (p
 	r := sh.record(p)
 	clear(r)
 	r.setHash(hash)
-	if len(key) <= longest {
+	if len(key) <= maxTextLen {
 		r.setHead(limit, len(key))
 		copy(r[headLen:], key)
 	} else {

@@ -165,7 +165,7 @@ func signed(b []byte) []byte {
 
 func TestSnapshotWithAHugeLengthTakesNoMemory(t *testing.T) {
 	b := saved(t, New(Options{}))
-	b = binary.LittleEndian.AppendUint32(b[:len(b)-20], mostRecord)
+	b = binary.LittleEndian.AppendUint32(b[:len(b)-20], maxRecordLen)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	refused(t, b, ErrTorn, "64 MiB that do not come")
@@ -173,7 +173,7 @@ func TestSnapshotWithAHugeLengthTakesNoMemory(t *testing.T) {
 	if made := after.TotalAlloc - before.TotalAlloc; made > 8<<20 {
 		t.Errorf("%d bytes were made for them", made)
 	}
-	b = binary.LittleEndian.AppendUint32(b[:len(b)-4], mostRecord+1)
+	b = binary.LittleEndian.AppendUint32(b[:len(b)-4], maxRecordLen+1)
 	refused(t, b, ErrTorn, "more than a key may take")
 }
 

@@ -24,8 +24,8 @@ type take struct {
 // takes is a pool, so that a Take of known keys does not allocate.
 var takes = sync.Pool{New: func() any { return &take{} }}
 
-// mostKept is the number of hits above which a take is not reused.
-const mostKept = 256
+// maxKept is the number of hits above which a take is not reused.
+const maxKept = 256
 
 func (t *take) begin(s *Store, out []limiters.Verdict) {
 	t.store, t.out = s, out
@@ -38,7 +38,7 @@ func (t *take) begin(s *Store, out []limiters.Verdict) {
 
 // done clears the take and returns it to the pool.
 func (t *take) done() {
-	if cap(t.slots) > mostKept {
+	if cap(t.slots) > maxKept {
 		return
 	}
 	clear(t.slots)
@@ -128,7 +128,7 @@ func (t *take) find(i int) {
 		}
 		if !room {
 			t.stateIndex[i] = -1
-			t.refuse(s, h, v)
+			t.noRoom(s, h, v)
 		}
 	}
 }
@@ -152,7 +152,8 @@ func (t *take) firstOf(i int) int {
 	return i
 }
 
-func (t *take) refuse(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
+// noRoom decides a hit that the store has no room for.
+func (t *take) noRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
 	if checked := h.Limit.Check(s, t.now, h.N); !checked.Allowed {
 		*v = checked
 		return
