@@ -76,9 +76,9 @@ func ownClock(t *testing.T, store limiters.Store) {
 // Races uses up one key of each algorithm from 64 goroutines on each of several stores that share their state. They must admit
 // exactly the limit: a window of ten years does not end meanwhile, and no hit leaks from a funnel.
 func Races(t *testing.T, replicas []limiters.Store) {
-	const goroutines, most = 64, 500
+	const goroutines, maximum = 64, 500
 	for _, name := range limiters.Algorithms() {
-		limit := MustLimit(limiters.Spec{Algorithm: name, Max: most, Window: limiters.MaxWindow})
+		limit := MustLimit(limiters.Spec{Algorithm: name, Max: maximum, Window: limiters.MaxWindow})
 		t.Run(name, func(t *testing.T) {
 			var admitted, weight atomic.Int64
 			var wg sync.WaitGroup
@@ -112,8 +112,8 @@ func Races(t *testing.T, replicas []limiters.Store) {
 					admitted.Add(1)
 				}
 			}
-			if got := admitted.Load(); got != most {
-				t.Errorf("%d hits of %d were admitted, want exactly %d", got, weight.Load(), most)
+			if got := admitted.Load(); got != maximum {
+				t.Errorf("%d hits of %d were admitted, want exactly %d", got, weight.Load(), maximum)
 			}
 		})
 	}

@@ -91,9 +91,9 @@ func NewGenerator(algorithm string, seed uint64) *Generator {
 		if other.Max = pick(rnd, 0, 1, spec.Max/2, spec.Max+1, 2*spec.Max, 5); other.Max == 0 {
 			other = other.Scaled(func(int64) int64 { return 0 })
 		} else {
-			most := other.Max
+			maximum := other.Max
 			other = other.Scaled(func(n int64) int64 { return pick(rnd, 1, n/2+1, n+3) })
-			other.Max = most
+			other.Max = maximum
 		}
 		if l, err := limiters.New(other); err == nil {
 			g.limits = append(g.limits, l)
@@ -120,9 +120,9 @@ func randomSpec(rnd *rand.Rand, algorithm string) limiters.Spec {
 }
 
 // randomParams gives each parameter of an algorithm a random value, or none.
-func randomParams(rnd *rand.Rand, algorithm string, most int64) (params limiters.Params) {
+func randomParams(rnd *rand.Rand, algorithm string, maximum int64) (params limiters.Params) {
 	for _, p := range limiters.Parameters(algorithm) {
-		n := pick(rnd, 0, p.Min, 15, most/2+1, 4_000_000, rnd.Int64N(1_000_000)+1)
+		n := pick(rnd, 0, p.Min, 15, maximum/2+1, 4_000_000, rnd.Int64N(1_000_000)+1)
 		switch {
 		case p.Type == limiters.Word:
 			params = params.With(p.Key, pick(rnd, p.Words...))
@@ -195,22 +195,22 @@ func (g *Generator) step() int64 {
 }
 
 func (g *Generator) hits(l *limiters.Limit) int64 {
-	most := max(l.Spec().Max, l.Capacity(), 1)
+	capacity := max(l.Spec().Max, l.Capacity(), 1)
 	switch g.rnd.IntN(20) {
 	case 0, 1, 8:
 		return 0
 	case 2:
-		return g.rnd.Int64N(most) + 1
+		return g.rnd.Int64N(capacity) + 1
 	case 3:
-		return g.rnd.Int64N(3*most) + 1
+		return g.rnd.Int64N(3*capacity) + 1
 	case 4:
-		return -g.rnd.Int64N(most) - 1
+		return -g.rnd.Int64N(capacity) - 1
 	case 5:
 		return -1
 	case 6:
-		return pick[int64](g.rnd, most, most+1, -3*most, limiters.MaxHits, 1<<62, -1<<63, 2*most)
+		return pick[int64](g.rnd, capacity, capacity+1, -3*capacity, limiters.MaxHits, 1<<62, -1<<63, 2*capacity)
 	case 7:
-		return g.rnd.Int64N(max(1, most/2)) + 1
+		return g.rnd.Int64N(max(1, capacity/2)) + 1
 	}
 	return pick[int64](g.rnd, 1, 1, 1, 1, 2)
 }
