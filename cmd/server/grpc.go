@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -19,7 +18,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/tap"
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
@@ -82,20 +80,19 @@ func newGRPC(
 	service *rls.Service, requests *admission.InFlight, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
 	stats *ratelimitstats.Stats, options ...grpc.ServerOption,
 ) *grpc.Server {
-	arrivals := &admission.Arrivals{}
 	server := grpc.NewServer(append(options,
 		grpc.KeepaliveEnforcementPolicy(pingsAllowed),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StaticStreamWindowSize(windowSize),
 		grpc.StaticConnWindowSize(windowSize),
 		grpc.MaxHeaderListSize(maxHeaders),
-		grpc.InTapHandle(arriving(arrivals)),
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.NumStreamWorkers(uint32(workers())),
 		grpc.ChainUnaryInterceptor(stats.Unary, recovering(log, metrics)),
 		grpc.ChainStreamInterceptor(recoveringStream(log, metrics)),
 	)...)
-	server.RegisterService(admitted(rls.ServiceDesc(), requests, arrivals, log, metrics, stats), service)
+	desc := rls.ServiceDesc(&admitter{InFlight: requests, service: service})
+	server.RegisterService(recovered(desc, log, metrics, stats), service)
 	checks := health.NewServer()
 	healthv1.RegisterHealthServer(server, checks)
 	reflection.Register(server)
@@ -113,22 +110,10 @@ func newGRPC(
 // shouldRateLimit is the method that Envoy calls for each request.
 const shouldRateLimit = ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName
 
-// arriving bounds the time in which the messages of the rate limit service arrive. grpc-go calls it with the headers of
-// each request.
-func arriving(arrivals *admission.Arrivals) tap.ServerInHandle {
-	return func(ctx context.Context, info *tap.Info) (context.Context, error) {
-		if info.FullMethodName != shouldRateLimit {
-			return ctx, nil
-		}
-		return arrivals.Context(ctx), nil
-	}
-}
-
-// admitted wraps the methods of desc: a request is admitted once its message has arrived. An interceptor could do the same,
-// but costs several closures for each call.
-func admitted(
-	desc *grpc.ServiceDesc, requests *admission.InFlight, arrivals *admission.Arrivals, log *zap.Logger, metrics *telemetry.Metrics,
-	stats *ratelimitstats.Stats,
+// recovered wraps the methods of desc: a panic is an error of that request only. An interceptor could do the same, but costs
+// several closures for each call.
+func recovered(
+	desc *grpc.ServiceDesc, log *zap.Logger, metrics *telemetry.Metrics, stats *ratelimitstats.Stats,
 ) *grpc.ServiceDesc {
 	for i := range desc.Methods {
 		m := &desc.Methods[i]
@@ -136,48 +121,17 @@ func admitted(
 		m.Handler = func(
 			service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
 		) (reply any, err error) {
-			entered := false
 			defer func() {
-				if entered {
-					requests.Leave()
-				}
 				if p := recover(); p != nil {
 					metrics.Panicked()
 					stats.Panicked()
 					reply, err = nil, bug(log, name, p)
 				}
 			}()
-			return handle(service, ctx, func(message any) error {
-				if err := arrivals.Receive(ctx, decode, message); err != nil {
-					err = statusOf(err)
-					if code := status.Code(err); code != codes.Canceled && code != codes.DeadlineExceeded {
-						service.(*rls.Service).ObserveRejected(err)
-					}
-					return err
-				}
-				if err := requests.Enter(ctx); err != nil {
-					return statusOf(err)
-				}
-				entered = true
-				return nil
-			}, nil)
+			return handle(service, ctx, decode, nil)
 		}
 	}
 	return desc
-}
-
-// statusOf returns the error for the client of a request that was not admitted.
-func statusOf(err error) error {
-	switch {
-	case errors.Is(err, admission.ErrOverloaded):
-		return status.Error(codes.ResourceExhausted, err.Error())
-	case errors.Is(err, admission.ErrLate):
-		return status.Error(codes.DeadlineExceeded, err.Error())
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return status.FromContextError(err).Err()
-	default:
-		return err
-	}
 }
 
 // recovering makes a panic of a handler an error of that request only.

@@ -9,14 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/admission"
-	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/redistest"
-	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -126,9 +123,8 @@ func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
 // A request past its deadline, or without its client, is not received.
 func TestExpiredOrCanceledRequestIsNotDecoded(t *testing.T) {
 	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
-	metrics := telemetry.NewMetrics("test")
-	requests := admission.NewInFlight(1)
-	handle := admitted(rls.ServiceDesc(), requests, &admission.Arrivals{}, zap.NewNop(), metrics, ratelimitstats.New(metrics.Registry, ratelimitstats.Options{})).Methods[0].Handler
+	requests := &admitter{InFlight: admission.NewInFlight(1), service: service}
+	handle := rls.ServiceDesc(requests).Methods[0].Handler
 	late, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancel()
 	gone, leave := context.WithCancel(context.Background())

@@ -13,17 +13,19 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
 )
 
 // halfRequests sends the headers of n requests over a new HTTP/2 connection, and no message. The connection stays open
-// until the test ends. resets receives the id of each stream that the server ends.
-func halfRequests(t *testing.T, conn net.Conn, n int, header ...hpack.HeaderField) (resets <-chan uint32) {
+// until the test ends. statuses receives the grpc-status of each stream that the server ends.
+func halfRequests(t *testing.T, conn net.Conn, n int, header ...hpack.HeaderField) (statuses <-chan string) {
 	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
-	ended := make(chan uint32, 2*n)
+	ended := make(chan string, n)
 	var out, block bytes.Buffer
 	out.WriteString(http2.ClientPreface)
 	framer := http2.NewFramer(&out, conn)
+	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	_ = framer.WriteSettings()
 	encoder := hpack.NewEncoder(&block)
 	for i := range n {
@@ -49,12 +51,13 @@ func halfRequests(t *testing.T, conn net.Conn, n int, header ...hpack.HeaderFiel
 			if err != nil {
 				return
 			}
-			switch frame := frame.(type) {
-			case *http2.RSTStreamFrame:
-				ended <- frame.StreamID
-			case *http2.MetaHeadersFrame, *http2.HeadersFrame:
-				if frame.(interface{ StreamEnded() bool }).StreamEnded() {
-					ended <- frame.Header().StreamID
+			headers, ok := frame.(*http2.MetaHeadersFrame)
+			if !ok {
+				continue
+			}
+			for _, f := range headers.RegularFields() {
+				if f.Name == "grpc-status" {
+					ended <- f.Value
 				}
 			}
 		}
@@ -114,15 +117,24 @@ func TestPartialRequestsDoNotShedOthers(t *testing.T) {
 	t.Logf("p99 %v alone, %v beside %d half requests", alone[len(alone)*99/100], beside[len(beside)*99/100], conns*streams)
 }
 
-// The server ends half requests, because they hold memory.
+// The server ends half requests, because they hold memory. The first 64 have no timer.
 func TestPartialGRPCRequestsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := halfRequests(t, connInMemory(t), 128)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		// The first 64 have no timer.
-		if n := len(ended); n < 64 {
-			t.Errorf("%d of 128 half requests ended within a minute, want at least 64", n)
+		for _, c := range []struct {
+			after time.Duration
+			want  int
+		}{{messageTimeout - time.Nanosecond, 0}, {time.Nanosecond, 128 - untimed}, {time.Hour, 0}} {
+			time.Sleep(c.after)
+			synctest.Wait()
+			if n := len(ended); n != c.want {
+				t.Errorf("%d of 128 half requests ended within %v, want %d", n, c.after, c.want)
+			}
+			for range len(ended) {
+				if got := <-ended; got != strconv.Itoa(int(codes.DeadlineExceeded)) {
+					t.Errorf("grpc-status %s, want DEADLINE_EXCEEDED", got)
+				}
+			}
 		}
 	})
 }

@@ -1,5 +1,5 @@
-// Package admission sheds load. It bounds the requests that are decided at the same time, the time in which a request may
-// arrive, and the pace at which connections are read.
+// Package admission sheds load. It bounds the requests that are decided at the same time, and the pace at which connections
+// are read. It also bounds the time in which the body of an HTTP request may arrive.
 package admission
 
 import (
@@ -21,12 +21,12 @@ var ErrOverloaded = errors.New("too many requests in flight")
 // InFlight bounds the requests that are decided at the same time. A request past the limit is shed at once: in a queue
 // it would outlive its client's timeout, and delay the others.
 type InFlight struct {
-	limit   int64
-	busy    int64 // three quarters of limit; above it, connections are read at the pace of the answers
-	count   atomic.Int64
-	refused atomic.Int64
-	closed  atomic.Bool
-	freed   chan struct{} // wakes one connection that waits in Read
+	limit  int64
+	busy   int64 // three quarters of limit; above it, connections are read at the pace of the answers
+	count  atomic.Int64
+	shed   atomic.Int64
+	closed atomic.Bool
+	freed  chan struct{} // wakes one connection that waits in Read
 }
 
 // NewInFlight returns an InFlight that admits limit requests. The limit 0 stands for 256 for each CPU.
@@ -37,16 +37,12 @@ func NewInFlight(limit int) *InFlight {
 	return &InFlight{limit: int64(limit), busy: int64(limit - limit/4), freed: make(chan struct{})}
 }
 
-// Enter admits a request, which must call Leave when it has been decided. The error is that of ctx if ctx has ended, or
-// ErrOverloaded. A request enters once it has arrived whole: a client that sends half a request must not hold a part of
-// the limit.
-func (f *InFlight) Enter(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
+// Enter admits a request, which must call Leave when it has been decided. The error is ErrOverloaded. A request enters once
+// it has arrived whole: a client that sends half a request must not hold a part of the limit.
+func (f *InFlight) Enter() error {
 	if f.count.Add(1) > f.limit || f.closed.Load() {
 		f.count.Add(-1)
-		f.refused.Add(1)
+		f.shed.Add(1)
 		return ErrOverloaded
 	}
 	return nil
@@ -73,8 +69,8 @@ func (f *InFlight) Close(ctx context.Context) {
 // Stats counts requests.
 type Stats struct {
 	InFlight int64 // admitted and not yet decided
-	Refused  int64 // shed with ErrOverloaded since the start
+	Shed     int64 // rejected with ErrOverloaded since the start
 }
 
 // Stats returns the counts of now.
-func (f *InFlight) Stats() Stats { return Stats{f.count.Load(), f.refused.Load()} }
+func (f *InFlight) Stats() Stats { return Stats{f.count.Load(), f.shed.Load()} }

@@ -26,16 +26,16 @@ func (f *InFlight) Handler(next http.Handler, maxBody int64) http.Handler {
 		select {
 		case reading <- struct{}{}:
 		default:
-			refuse(w, http.StatusServiceUnavailable)
+			reject(w, http.StatusServiceUnavailable)
 			return
 		}
 		body, err := read(w, r)
 		if err != nil {
-			refuse(w, http.StatusBadRequest)
+			reject(w, http.StatusBadRequest)
 			return
 		}
-		if err := f.Enter(r.Context()); err != nil {
-			refuse(w, http.StatusServiceUnavailable)
+		if r.Context().Err() != nil || f.Enter() != nil {
+			reject(w, http.StatusServiceUnavailable)
 			return
 		}
 		defer f.Leave()
@@ -44,7 +44,7 @@ func (f *InFlight) Handler(next http.Handler, maxBody int64) http.Handler {
 	})
 }
 
-func refuse(w http.ResponseWriter, code int) {
+func reject(w http.ResponseWriter, code int) {
 	w.Header().Set("Connection", "close") // otherwise the server reads the rest of the body before it answers
 	http.Error(w, http.StatusText(code), code)
 }

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"context"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -74,11 +73,9 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 }
 
 func BenchmarkEnterAndLeave(b *testing.B) {
-	f, ctx := NewInFlight(1), context.Background()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	f := NewInFlight(1)
 	for b.Loop() {
-		if f.Enter(ctx) == nil {
+		if f.Enter() == nil {
 			f.Leave()
 		}
 	}

@@ -88,7 +88,7 @@ func (m *Metrics) DenyCache(stats func() DenyCacheStats) {
 }
 
 // LoadStats is the number of requests under way and shed.
-type LoadStats struct{ InFlight, Refused int64 }
+type LoadStats struct{ InFlight, Shed int64 }
 
 // Load registers the metrics of load shedding.
 func (m *Metrics) Load(stats func() LoadStats) {
@@ -97,7 +97,7 @@ func (m *Metrics) Load(stats func() LoadStats) {
 		gauge("weir_requests_in_flight", "Requests that are being decided.", func(l LoadStats) int64 { return l.InFlight }),
 		counter("weir_refused_requests_total",
 			"Requests shed because MAX_IN_FLIGHT requests were being decided. weir_requests_total does not include them.",
-			func(l LoadStats) int64 { return l.Refused }),
+			func(l LoadStats) int64 { return l.Shed }),
 	)
 }
 

@@ -46,7 +46,7 @@ descriptors:
 		}
 		data, codec := mem.BufferSlice{mem.SliceBuffer(wire)}, rls.Codec()
 		for name, desc := range map[string]*grpc.ServiceDesc{
-			"wire": rls.ServiceDesc(), "messages": &ratelimitv3.RateLimitService_ServiceDesc,
+			"wire": rls.ServiceDesc(nil), "messages": &ratelimitv3.RateLimitService_ServiceDesc,
 		} {
 			b.Run(fmt.Sprintf("%s/descriptors=%d", name, n), func(b *testing.B) {
 				service := rls.New(decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{}), rls.Options{})

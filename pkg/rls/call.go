@@ -40,6 +40,6 @@ func (c *call) release() {
 	clear(c.request.Descriptors)
 	c.request = decide.Request{Descriptors: c.request.Descriptors[:0]}
 	c.observation.Reset()
-	c.observation = Observation{Result: c.observation.Result}
+	c.observation.Err = nil // each call sets the other fields
 	calls.Put(c)
 }

@@ -372,7 +372,7 @@ func TestConcurrentCallsDoNotMix(t *testing.T) {
 // overTheWire serves a request as a gRPC server does.
 func overTheWire(t testing.TB, s *Service, wire []byte) *ratelimitv3.RateLimitResponse {
 	t.Helper()
-	handle := ServiceDesc().Methods[0].Handler
+	handle := ServiceDesc(nil).Methods[0].Handler
 	reply, err := handle(s, context.Background(), func(into any) error {
 		return Codec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(wire)}, into)
 	}, nil)

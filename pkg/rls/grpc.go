@@ -12,32 +12,50 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// An Admission chooses the requests by gRPC that are served.
+type Admission interface {
+	// Receive fills message by calling decode, and admits the request. An error is the response to the request.
+	Receive(ctx context.Context, decode func(message any) error, message any) error
+	// Leave ends an admitted request.
+	Leave()
+}
+
+type admitAll struct{}
+
+func (admitAll) Receive(_ context.Context, decode func(any) error, message any) error {
+	return decode(message)
+}
+func (admitAll) Leave() {}
+
 // ServiceDesc describes the service to a gRPC server that was made with [Codec]. Unlike Envoy's generated description it
-// decodes requests by this package. Its requests and responses are opaque to interceptors.
-func ServiceDesc() *grpc.ServiceDesc {
+// decodes requests by this package. It calls no interceptors, which would cost each request several allocations. A nil
+// Admission admits every request.
+func ServiceDesc(a Admission) *grpc.ServiceDesc {
+	if a == nil {
+		a = admitAll{}
+	}
 	file := ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto
 	return &grpc.ServiceDesc{
 		ServiceName: string(file.Services().ByName("RateLimitService").FullName()),
 		HandlerType: (*ratelimitv3.RateLimitServiceServer)(nil),
-		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: shouldRateLimit}},
+		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: handler{a}.shouldRateLimit}},
 		Metadata:    file.Path(),
 	}
 }
 
-func shouldRateLimit(
-	service any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor,
+type handler struct{ Admission }
+
+func (h handler) shouldRateLimit(
+	service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
 ) (any, error) {
-	s, c := service.(*Service), newCall()
-	if err := decode(c); err != nil {
+	c := newCall()
+	if err := h.Receive(ctx, decode, c); err != nil {
 		c.release()
 		return nil, err
 	}
+	defer h.Leave()
 	c.observation.GRPC = true
-	if intercept == nil {
-		return s.serve(ctx, c)
-	}
-	info := &grpc.UnaryServerInfo{Server: s, FullMethod: ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName}
-	return intercept(ctx, c, info, func(ctx context.Context, c any) (any, error) { return s.serve(ctx, c.(*call)) })
+	return service.(*Service).serve(ctx, c)
 }
 
 // serve answers a call off the wire, and releases it.

@@ -48,7 +48,7 @@ func TestMalformedRequestIsCountedAndInvalidArgument(t *testing.T) {
 		observed = append(observed, Observation{Code: o.Code, Err: o.Err, GRPC: o.GRPC})
 	}})
 	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec()))
-	server.RegisterService(ServiceDesc(), s)
+	server.RegisterService(ServiceDesc(nil), s)
 	l := bufconn.Listen(1 << 16)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
