@@ -1,5 +1,7 @@
 package redisstore
 
+// This file rejects hits at once while Redis does not answer.
+
 import (
 	"context"
 	"errors"

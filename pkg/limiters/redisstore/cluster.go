@@ -1,5 +1,7 @@
 package redisstore
 
+// This file gives each node of a cluster a queue, and sends hits to the queues of their nodes.
+
 import (
 	"context"
 	"errors"

@@ -1,5 +1,7 @@
 package redisstore
 
+// This file has the errors of a Store, and makes the errors of Redis readable.
+
 import (
 	"errors"
 	"fmt"

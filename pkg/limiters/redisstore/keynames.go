@@ -1,5 +1,7 @@
 package redisstore
 
+// This file makes the names of keys in Redis.
+
 import (
 	"strconv"
 

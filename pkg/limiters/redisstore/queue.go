@@ -1,5 +1,7 @@
 package redisstore
 
+// This file collects hits that arrive during a call of Redis, and sends them together in the next call.
+
 import (
 	"context"
 	"errors"

@@ -345,16 +345,16 @@ func TestRunsEncodeAllHits(t *testing.T) {
 		b := newBatch(time.Time{}, groups, keys)
 		var got []limiters.Hit
 		var gotGroup []uint16
-		var kinds []byte
+		var kinds []runKind
 		for runs := b.runs; len(runs) > 0; {
 			run := runs[:17]
 			runs = runs[17:]
 			key, limitAndN := int(binary.BigEndian.Uint16(run[2:])), slices.Concat(run[5:7], run[9:])
 			for range binary.BigEndian.Uint16(run) {
-				if run[4] == kindMixed {
+				if runKind(run[4]) == kindMixed {
 					limitAndN, runs = runs[:10], runs[10:]
 				}
-				kinds = append(kinds, run[4])
+				kinds = append(kinds, runKind(run[4]))
 				got = append(got, limiters.Hit{
 					Key: b.distinct[key-1], Limit: b.limits[binary.BigEndian.Uint16(limitAndN)-1],
 					N: int64(binary.BigEndian.Uint64(limitAndN[2:])),

@@ -1,5 +1,7 @@
 package redisstore
 
+// This file reconnects in the background after a lost connection.
+
 import (
 	"context"
 	"sync"

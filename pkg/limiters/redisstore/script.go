@@ -1,5 +1,7 @@
 package redisstore
 
+// This file runs the script, and sends it again if it has certainly not run.
+
 import (
 	"context"
 	"crypto/sha1"

@@ -1,5 +1,7 @@
 package redisstore
 
+// This file converts deadlines to Redis' clock, so that Redis drops calls that arrive too late.
+
 import (
 	"context"
 	"sync/atomic"

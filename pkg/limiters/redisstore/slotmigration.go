@@ -1,5 +1,8 @@
 package redisstore
 
+// This file decides hits while their slot moves to another node. A call over several keys then gets TRYAGAIN, so the hits are
+// decided key by key. A group is charged key by key, and refunded if one of its hits is denied or fails. ADR 5 has the details.
+
 import (
 	"context"
 	"slices"
@@ -7,16 +10,6 @@ import (
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
-
-// While a slot moves between two nodes, a node replies TRYAGAIN to a call over several keys if it has only some of them.
-// It decides a call over one key, or redirects it with ASK. So hits that got TRYAGAIN are decided key by key.
-//
-// A group over several keys can then not be charged atomically. Its hits are charged key by key, and if one of them is
-// denied or fails, those that were charged are refunded. So the group is admitted only if each limit admits it. Until the
-// refund, other hits may be denied by the charge. A refund that fails leaves the hits charged.
-//
-// A refund carries the end of its window as a deadline: in the next fixed window, it would admit a hit too many. In a
-// sliding log or a funnel it may refund hits that drained between the two calls, a few milliseconds' worth.
 
 // decideByKey decides parts that got TRYAGAIN, and sets their verdicts and errors. A group over several keys that both
 // charges and refunds keeps the error: its refunds could not be undone.
@@ -105,6 +98,7 @@ func refundsOf(p *part, start time.Time) keyParts {
 				refund := refunds.of(keys[i])
 				refund.AddHits(limiters.Group{hit}, first+i)
 				if p.batch.now.IsZero() {
+					// In the next fixed window, the refund would admit a hit too many.
 					refund.latest = start.Add(p.Verdicts[first+i].ResetAfter)
 				}
 			}

@@ -1,0 +1,76 @@
+package redisstore
+
+// This file reads the reply of the script. The header of batch.lua describes it.
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// verdictSize is the size of a verdict: its result, used, retry and reset.
+const verdictSize = 1 + 3*wordSize
+
+// The results that a verdict begins with.
+const (
+	resultDenied = iota
+	resultAllowed
+	resultFailed
+)
+
+// errLate is the error of a call that ran after its deadline. It charged nothing.
+var errLate = limiters.Uncharged(errors.New("the call ran after its deadline"))
+
+// A reply is the reply of the script.
+type reply struct {
+	server   int64  // the server's time, µs since 1970
+	verdicts string // encoded; empty if the call ran after its deadline
+	texts    []any  // reasons of failed hits
+}
+
+func readReply(value any) (reply, error) {
+	values, _ := value.([]any)
+	if len(values) == 0 {
+		return reply{}, fmt.Errorf("the script's reply is %T: want an array", value)
+	}
+	text, _ := values[0].(string)
+	if len(text) < wordSize {
+		return reply{}, fmt.Errorf("the script's reply has %d bytes: want at least %d", len(text), wordSize)
+	}
+	return reply{server: word(text), verdicts: text[wordSize:], texts: values[1:]}, nil
+}
+
+// late reports whether the call ran after its deadline.
+func (r reply) late() bool { return r.verdicts == "" }
+
+// text returns reason i of the texts, counted from 1.
+func (r reply) text(i int64) string {
+	if i < 1 || i > int64(len(r.texts)) {
+		return "the script gave no reason"
+	}
+	return fmt.Sprint(r.texts[i-1])
+}
+
+func word(s string) int64 { return int64(binary.BigEndian.Uint64([]byte(s))) }
+
+// read decodes the verdicts of the batch's hits into out.
+func (b *batch) read(r reply, out []limiters.Verdict) error {
+	if r.late() {
+		return errLate
+	}
+	if len(r.verdicts) != verdictSize*len(b.hits) {
+		return fmt.Errorf("the script's reply has %d bytes of verdicts: want %d of %d bytes", len(r.verdicts), len(b.hits), verdictSize)
+	}
+	for i := range b.hits {
+		text := r.verdicts[verdictSize*i:]
+		used, retry, reset := word(text[1:]), word(text[1+wordSize:]), word(text[1+2*wordSize:])
+		v := limiters.NewVerdict(b.hits[i].Limit, text[0] == resultAllowed, used, retry, reset)
+		if text[0] == resultFailed {
+			v = limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
+		}
+		out[i] = v
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package redisstore
+
+// This file encodes hits as runs: consecutive hits that the script reads and decides together.
+
+import "encoding/binary"
+
+// A runKind is the kind of a run. The header of batch.lua says what each kind means.
+type runKind byte
+
+const (
+	kindShared runKind = iota // equal hits on one key, or one hit of a group
+	kindAlone                 // equal hits, each on the next key; no group, no other hit on these keys
+	kindMixed                 // like kindAlone, but each hit has a limit and a count of its own
+)
+
+// A run is consecutive hits of one kind. Indices count from 1, but first counts from 0.
+type run struct {
+	kind  runKind
+	first int // index of the first hit
+	times int // number of hits
+	key   int // index of the first hit's key
+	limit int // index of the hits' limit
+	group uint16
+	n     int64
+}
+
+// longRun is the length from which a run of equal hits does not become a mixed one. A run costs the script as much as a few
+// hits. Each hit of a mixed run costs a little more than one of a run of equal hits.
+const longRun = 8
+
+// encodeRuns appends the runs of all hits.
+func (b *batch) encodeRuns() {
+	var last run
+	for i := range b.hits {
+		next := run{first: i, times: 1, key: b.index[i], limit: b.limitOf[i], group: b.group[i], n: b.count(i)}
+		if b.counts[b.index[i]] == 1 && b.group[i] == 0 {
+			next.kind = kindAlone
+		}
+		if !last.join(next) {
+			b.appendRun(&last)
+			last = next
+		}
+	}
+	b.appendRun(&last)
+}
+
+// join adds the run next of one hit to r. It returns false if next does not belong to r.
+func (r *run) join(next run) bool {
+	shared := next.kind == kindShared
+	if r.times == 0 || shared != (r.kind == kindShared) || r.group != 0 || next.group != 0 {
+		return false
+	}
+	equal := next.limit == r.limit && next.n == r.n
+	if shared {
+		if next.key != r.key || !equal {
+			return false
+		}
+	} else {
+		if next.key != r.key+r.times || !equal && r.kind == kindAlone && r.times >= longRun {
+			return false
+		}
+		if !equal {
+			r.kind = kindMixed
+		}
+	}
+	r.times++
+	return true
+}
+
+func (b *batch) appendRun(r *run) {
+	if r.times == 0 {
+		return
+	}
+	to := binary.BigEndian.AppendUint16(b.runs, uint16(r.times))
+	to = binary.BigEndian.AppendUint16(to, uint16(r.key))
+	to = append(to, byte(r.kind))
+	to = binary.BigEndian.AppendUint16(to, uint16(r.limit))
+	to = binary.BigEndian.AppendUint16(to, r.group)
+	to = binary.BigEndian.AppendUint64(to, uint64(r.n))
+	if r.kind == kindMixed {
+		for i := r.first; i < r.first+r.times; i++ {
+			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
+			to = binary.BigEndian.AppendUint64(to, uint64(b.count(i)))
+		}
+	}
+	b.runs = to
+}
