@@ -1,8 +1,8 @@
 -- batch: the driver. It decides a batch of hits in order, all at one now. It is the twin of limiters.Decide.
 --
--- The driver knows no algorithm. algorithm_of, which is defined before it, returns the functions of an algorithm by name:
--- limit, load, fits, charge, usage, save and quick. quick handles the most frequent case in one function: hits that fit in a
--- state that exists. It charges and saves them and returns used and reset. In any other case it does nothing.
+-- The driver knows no algorithm. The function algorithm_of, which is defined before it, returns the functions of an algorithm:
+-- limit, load, fits, charge, usage, save and quick. The function quick handles the most frequent case: hits that fit in a state
+-- that exists. It charges and saves them and returns used and reset. In any other case it does nothing.
 --
 -- Runs: the hits are sent in runs of consecutive hits, because a run costs less than its hits would cost one by one. A run has
 -- one of these kinds:
@@ -183,9 +183,14 @@ end
 -- sharing returns two functions for SHARED runs: one decides a run, the other saves all their keys at the end. It is called only
 -- if there are such runs, because creating a closure costs time in Lua.
 local function sharing()
-  -- By index, the keys of the runs so far. A key has its name; its state once it is loaded; charged, the limit under which the
-  -- state has changed, and its reset under this limit; group, the last group with a hit on the key. If the key could not be
-  -- decided, failed is the reason. If it could not be saved, unsaved is the reason.
+  -- The keys of the runs so far, by index. The fields of a key:
+  --   name      the key in Redis
+  --   state     its state, once it is loaded
+  --   charged   the limit under which the state has changed
+  --   reset     the reset under this limit
+  --   group     the last group with a hit on the key, and sum, the hits of this group on the key
+  --   failed    the reason, if the key could not be decided
+  --   unsaved   the reason, if the key could not be saved
   local keys = {}
 
   local function key_of(run)

@@ -4,7 +4,7 @@ package redisstore
 
 import "encoding/binary"
 
-// A runKind is the kind of a run. The header of batch.lua says what each kind means.
+// A runKind is the kind of a run. The header of batch.lua describes each kind.
 type runKind byte
 
 const (
