@@ -151,3 +151,20 @@ func TestOnStoreErrorLocalWithoutReplicasLogsAWarning(t *testing.T) {
 		}
 	}
 }
+
+// A new overlay that does not suit the rules in force is used for the next rules.
+func TestOverlayAndRulesMayChangeTogether(t *testing.T) {
+	dir := t.TempDir()
+	path, overlay := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "overlay.yaml")
+	write(t, path, rules)
+	write(t, overlay, "domain: ugc\n")
+	s := serving(t, "CONFIG_PATH="+path, "CONFIG_OVERLAY="+overlay)
+	_, seen := s.log.await(t, 0, "rules loaded")
+	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {capacity: 9}}\n")
+	_, seen = s.log.await(t, seen, "capacity has no meaning for the algorithm fixed_window")
+	write(t, path, strings.Replace(rules, "unit: ", "algorithm: funnel, unit: ", 1))
+	s.log.await(t, seen, "rules loaded")
+	if got := s.left("alice"); got != 9 {
+		t.Errorf("%d left of a funnel that holds 9", got)
+	}
+}

@@ -83,7 +83,7 @@ func newServers(
 	if l.prometheus != nil {
 		fields = append(fields, zap.Stringer("prometheus", l.prometheus.Addr()))
 	}
-	log.Info("listening", append(fields, zap.String("store", s.BackendType), zap.String("source", rules.from))...)
+	log.Info("listening", append(fields, zap.String("store", s.BackendType), zap.String("source", rules.report.source))...)
 	return all, nil
 }
 

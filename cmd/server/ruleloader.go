@@ -1,0 +1,110 @@
+package main
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+// A ruleLoader holds the rules in force, and replaces them by rules from new files or with a new overlay. If these have
+// faults, the old rules stay in force.
+type ruleLoader struct {
+	live     atomic.Pointer[descriptors.Rules] // nil: no rules yet
+	merge    bool                              // several files may have the same domain
+	report   *ruleReport
+	replaced func() // called when rules have come into force, before the report; nil at start
+
+	mu      sync.Mutex       // guards the fields below, and calls of report
+	files   []rulesfile.File // read last, with or without faults
+	overlay overlay          // read last without faults of its own
+	current string           // fingerprint of the files and the overlay in force; "" if there are none, or after a failed load
+}
+
+// An overlay is the result of one reading of the overlay. The zero value sets nothing.
+type overlay struct {
+	parsed      *rulesfile.Overlay
+	fingerprint string
+	err         error // kept only if the first overlay had faults: no rules can then be loaded
+}
+
+// newOverlay parses what was read from path.
+func newOverlay(path string, files []rulesfile.File, err error) overlay {
+	var parsed *rulesfile.Overlay
+	if err == nil {
+		parsed, err = rulesfile.ParseOverlay(files...)
+	}
+	if err != nil {
+		return overlay{err: fmt.Errorf("the overlay %s: %w", path, err)}
+	}
+	return overlay{parsed: parsed, fingerprint: rulesfile.Fingerprint(files)}
+}
+
+// load puts the rules of files in force. It reports and returns an error if they could not be read, or have faults.
+func (l *ruleLoader) load(files []rulesfile.File, err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err = l.apply(files, err); err != nil {
+		l.failed(err)
+	}
+	return err
+}
+
+// loadOverlay loads the last files again with a new overlay. An overlay that has faults of its own is not used.
+func (l *ruleLoader) loadOverlay(o overlay) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := o.err
+	if err == nil {
+		l.overlay = o
+		if l.files == nil {
+			return
+		}
+		err = l.apply(l.files, nil)
+	}
+	if err != nil {
+		l.failed(err)
+	}
+}
+
+// apply puts files in force, unless they and the overlay are in force already. After the start, l.mu must be held.
+func (l *ruleLoader) apply(files []rulesfile.File, err error) error {
+	if err != nil {
+		return err
+	}
+	l.files = files
+	if l.overlay.err != nil {
+		return l.overlay.err
+	}
+	fingerprint := rulesfile.Fingerprint(files) + l.overlay.fingerprint
+	if fingerprint == l.current {
+		l.report.unchanged(l.live.Load())
+		return nil
+	}
+	rules, warnings, err := rulesfile.ParseWith(rulesfile.Options{MergeDomains: l.merge, Overlay: l.overlay.parsed}, files...)
+	if err != nil {
+		return fmt.Errorf("the rules of %s have faults:\n%w", l.report.source, err)
+	}
+	old := l.live.Swap(rules)
+	l.current = fingerprint
+	if l.replaced != nil {
+		l.replaced()
+	}
+	l.report.loaded(old, rules, warnings)
+	return nil
+}
+
+// failed reports a load that failed. A later load of the same files is not skipped. After the start, l.mu must be held.
+func (l *ruleLoader) failed(err error) {
+	l.current = ""
+	l.report.failed(err, l.live.Load() != nil)
+}
+
+// logAgain makes the next failed load log its error, even if the last one had the same.
+func (l *ruleLoader) logAgain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.report.logAgain()
+}
