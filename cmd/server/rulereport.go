@@ -67,7 +67,9 @@ func (r *ruleReport) loaded(old, rules *descriptors.Rules, warnings rulesfile.Fa
 }
 
 // unchanged reports that the rules were read again and are in force already.
-func (r *ruleReport) unchanged(rules *descriptors.Rules) { r.log.Info("rules unchanged", countFields(rules)...) }
+func (r *ruleReport) unchanged(rules *descriptors.Rules) {
+	r.log.Info("rules unchanged", countFields(rules)...)
+}
 
 // failed reports rules that could not be loaded. It logs each error once, until rules are loaded or logAgain is called.
 func (r *ruleReport) failed(err error, oldRulesStay bool) {
