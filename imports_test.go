@@ -69,6 +69,7 @@ var heavy = []struct{ prefix, only, why string }{
 	{"go.opentelemetry.io/", "internal/tracing", "one package exports spans"},
 	{"github.com/redis/", "pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest", "one package talks to Redis"},
 	{"go.yaml.in/", "pkg/descriptors/rulesfile e2e/harness", "one package parses YAML"},
+	{"github.com/gaissmai/", "pkg/descriptors", "one package finds prefixes"},
 	{"go.uber.org/zap", "internal/settings internal/statsd internal/telemetry cmd/server", "packages return errors; the process logs"},
 	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry", "packages return values; the process measures"},
 }

@@ -17,17 +17,32 @@ func writeRules(w http.ResponseWriter, rules *descriptors.Rules) {
 	for r := range rules.All() {
 		start := fmt.Sprintf("%s.%s: ", r.Domain, r.Name)
 		modes := fmt.Sprintf("shadow_mode: %t, quota_mode: %t", r.ShadowMode, r.QuotaMode)
+		lists := listSettings(r)
 		if r.Unlimited {
-			_, _ = fmt.Fprintf(w, "%sunit=UNKNOWN requests_per_unit=0, %s%s\n", start, modes, nameSetting(r.LimitName))
+			_, _ = fmt.Fprintf(w, "%sunit=UNKNOWN requests_per_unit=0, %s%s\n", start, modes, nameSetting(r.LimitName)+lists)
 		}
 		for _, l := range r.Limits {
 			onError := cmp.Or(l.OnError, rules.Domain(r.Domain).OnError(), limiters.OnErrorFail)
 			_, _ = fmt.Fprintf(w, "%sunit=%s requests_per_unit=%d, %s, unit_multiplier: %d, algorithm: %s, capacity: %d, "+
 				"count_denied: %t%s, on_store_error: %s%s\n",
 				start, strings.ToUpper(l.Unit.String()), l.RequestsPerUnit, modes, l.UnitMultiplier, l.Limit.Spec().Algorithm,
-				l.Limit.Capacity(), l.Limit.Spec().CountDenied, parameterSettings(l.Limit.Spec()), onError, nameSetting(l.Name))
+				l.Limit.Capacity(), l.Limit.Spec().CountDenied, parameterSettings(l.Limit.Spec()), onError, nameSetting(l.Name)+lists)
 		}
 	}
+}
+
+// listSettings returns the lists of values and prefixes of a rule, because its name has only the first of many.
+func listSettings(r *descriptors.Rule) string {
+	var b strings.Builder
+	for _, l := range r.Levels() {
+		if len(l.Values) > 0 {
+			fmt.Fprintf(&b, ", values of %s: %q", l.Key, l.Values)
+		}
+		if len(l.Prefixes) > 0 {
+			fmt.Fprintf(&b, ", cidr of %s: %v", l.Key, l.Prefixes)
+		}
+	}
+	return b.String()
 }
 
 func nameSetting(name string) string {

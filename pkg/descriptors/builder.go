@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -53,16 +54,22 @@ func (b *Builder) Build() *Rules {
 	return rules
 }
 
-// A Level is one descriptor on the path to a rule: the entry that it matches, and its modifiers. A '*' in the key or in
-// the value matches any characters. An empty value matches every value.
+// A Level is one descriptor on the path to a rule: the entries that it matches, and its modifiers. At most one of Value,
+// Values and Prefixes is set. Without any, the level matches every value. A '*' in Key or Value matches any characters;
+// beside Values and Prefixes, Key has no '*'.
 type Level struct {
 	Entry
-	ShareThreshold bool // one counter for all that the wildcard matches
-	ValueToMetric  bool // the request's value in the names of metrics
+	Values         []string       // each an exact value, not empty
+	Prefixes       []netip.Prefix // each masked, and IPv4 if it is IPv4-mapped
+	ShareThreshold bool           // one counter for all that the wildcard or the values match, or for each prefix
+	ValueToMetric  bool           // the request's value in the names of metrics
 }
 
-// IsWildcard reports whether the key or the value has a '*'.
-func (l Level) IsWildcard() bool { return newStep(l.Entry).how == wildcard }
+// IsShareable reports whether l may have ShareThreshold: it has a '*', Values or Prefixes.
+func (l Level) IsShareable() bool {
+	how := matchingOf(&l)
+	return how != exact && how != keyOnly
+}
 
 // A Node is one descriptor in the tree of a domain, or the root of the tree.
 type Node struct {
@@ -72,7 +79,8 @@ type Node struct {
 	level   level
 	rule    *Rule // nil: no limit here
 
-	exact  map[Entry]*Node
+	exact  map[Entry]*Node // a child with Values is here once for each
+	byIP   map[string]*prefixes
 	wild   []wild // in file order
 	byName map[string]*Node
 
@@ -85,30 +93,66 @@ type wild struct {
 	node    *Node
 }
 
-// Add adds a descriptor below n. No two descriptors below one node may have the same entry.
+// Add adds a descriptor below n. No two descriptors below one node may have the same entry, one of Values included, or the
+// same key and prefix.
 func (n *Node) Add(l Level) *Node {
 	in := &n.builder.intern
-	s := newStep(Entry{in.key(l.Key), in.text(l.Value)})
 	child := &Node{builder: n.builder, domain: n.domain, parent: n, level: level{
-		step: s, share: l.ShareThreshold, valueToMetric: l.ValueToMetric, text: in.text(s.entry().Joined()),
+		how: matchingOf(&l), share: l.ShareThreshold, valueToMetric: l.ValueToMetric, key: in.key(l.Key),
 	}}
-	if s.how == wildcard {
-		n.wild = append(n.wild, wild{newPattern(s.entry()), child})
+	added := &child.level
+	switch added.how {
+	case oneOf:
+		added.list = &list{values: slices.Clone(l.Values)}
+		for _, value := range added.list.values {
+			n.addExact(Entry{added.key, value}, child)
+		}
+		added.value = added.list.values[0]
+	case addresses:
+		added.list = n.addPrefixes(added.key, slices.Clone(l.Prefixes), child)
+		added.value = in.text(l.Prefixes[0].String())
+	default:
+		added.value = in.text(l.Value)
+	}
+	added.text = in.text(added.entry().Joined())
+	if added.list != nil {
+		added.text = in.text(added.key + "_" + added.list.name())
+	}
+	if added.how == wildcard {
+		n.wild = append(n.wild, wild{newPattern(added.entry()), child})
 	}
 	switch {
-	case s.value != "":
+	case added.list != nil:
+	case added.value != "":
 		// A pattern also matches its own text as an exact value, which wins over the patterns before it.
-		if n.exact == nil {
-			n.exact = map[Entry]*Node{}
-		}
-		n.exact[s.entry()] = child
-	case s.how == keyOnly:
+		n.addExact(added.entry(), child)
+	case added.how == keyOnly:
 		if n.byName == nil {
 			n.byName = map[string]*Node{}
 		}
-		n.byName[s.key] = child
+		n.byName[added.key] = child
 	}
 	return child
+}
+
+func (n *Node) addExact(e Entry, child *Node) {
+	if n.exact == nil {
+		n.exact = map[Entry]*Node{}
+	}
+	n.exact[e] = child
+}
+
+func (n *Node) addPrefixes(key string, added []netip.Prefix, child *Node) *list {
+	if n.byIP == nil {
+		n.byIP = map[string]*prefixes{}
+	}
+	all := n.byIP[key]
+	if all == nil {
+		all = &prefixes{}
+		n.byIP[key] = all
+	}
+	all.lists = append(all.lists, child)
+	return &list{prefixes: added, siblings: all}
 }
 
 // SetRule makes r the rule of n and returns the copy that the Rules will hold. It sets the Domain and the Name of r. It
@@ -120,7 +164,7 @@ func (n *Node) SetRule(r Rule) *Rule {
 	r.replacing = len(r.Replaces) > 0
 	r.shares = slices.ContainsFunc(r.path, func(l level) bool { return l.share })
 	for i := range min(len(r.path), len(r.plain)) {
-		if l := &r.path[i]; l.how != wildcard && !l.share {
+		if l := &r.path[i]; l.how != wildcard && l.how != addresses && !l.share {
 			r.plain[i] = byte(l.how)
 		}
 	}
@@ -144,18 +188,25 @@ func (n *Node) path() []level {
 }
 
 // IsEmpty reports whether n has neither a rule nor descriptors below it.
-func (n *Node) IsEmpty() bool { return n.rule == nil && len(n.exact)+len(n.wild)+len(n.byName) == 0 }
+func (n *Node) IsEmpty() bool {
+	return n.rule == nil && len(n.exact)+len(n.byIP)+len(n.wild)+len(n.byName) == 0
+}
 
-// Exempts reports whether n takes requests from another descriptor at its level: from a wildcard or from the key alone.
-// It is meant for a node that IsEmpty. Where there are more than 100 wildcards it returns true without a search, which
-// keeps loading linear.
+// Exempts reports whether n takes requests from another descriptor at its level: from prefixes, a wildcard or the key alone.
+// It is meant for a node that IsEmpty. Where there are more than 100 wildcards, and for lists, it returns true without a
+// complete search, which keeps loading linear.
 func (n *Node) Exempts() bool {
 	const maxSearched = 100
-	siblings := n.parent
-	if other := siblings.byName[n.level.key]; other != nil && other != n || len(siblings.wild) > maxSearched {
+	siblings, key := n.parent, n.level.key
+	if other := siblings.byName[key]; other != nil && other != n || len(siblings.wild) > maxSearched {
 		return true
 	}
-	return slices.ContainsFunc(siblings.wild, func(w wild) bool { return w.node != n && w.pattern.matches(n.level.entry()) })
+	if all := siblings.byIP[key]; all != nil && slices.ContainsFunc(all.lists, func(other *Node) bool { return other != n }) {
+		return true
+	}
+	return slices.ContainsFunc(siblings.wild, func(w wild) bool {
+		return w.node != n && (w.pattern.matches(n.level.entry()) || n.level.list != nil && w.pattern.key.match(key))
+	})
 }
 
 // A pattern is a descriptor's key and value, at least one of which has a '*'.

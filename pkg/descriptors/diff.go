@@ -19,7 +19,8 @@ type Changes struct {
 // Any reports whether there is a difference.
 func (c Changes) Any() bool { return c != Changes{} }
 
-// Diff returns the differences between old and now. A rule is identified by its domain and its keys and values.
+// Diff returns the differences between old and now. A rule is identified by its domain and its keys and values, the first of
+// each list.
 func Diff(old, now *Rules) Changes {
 	var c Changes
 	for d := range now.Domains() {
@@ -62,8 +63,9 @@ func Diff(old, now *Rules) Changes {
 func (r *Rule) identity() string {
 	parts := make([]string, 1, 1+2*len(r.path))
 	parts[0] = r.Domain
-	for _, l := range r.path {
-		parts = append(parts, l.key, l.value)
+	for i := range r.path {
+		l := &r.path[i]
+		parts = append(parts, string(l.how)+l.key, l.value)
 	}
 	return strings.Join(parts, "\x00")
 }
@@ -72,11 +74,18 @@ func (r *Rule) identity() string {
 func (r *Rule) equal(other *Rule, policy, otherPolicy limiters.OnError) bool {
 	return r.Unlimited == other.Unlimited && r.ShadowMode == other.ShadowMode && r.QuotaMode == other.QuotaMode &&
 		r.DetailedMetric == other.DetailedMetric && r.LimitName == other.LimitName &&
-		slices.Equal(r.Replaces, other.Replaces) && slices.Equal(r.path, other.path) &&
+		slices.Equal(r.Replaces, other.Replaces) && slices.EqualFunc(r.path, other.path, level.equal) &&
 		reflect.DeepEqual(r.Metadata, other.Metadata) &&
 		slices.EqualFunc(r.Limits, other.Limits, func(a, b RateLimit) bool {
 			return a.Unit == b.Unit && a.UnitMultiplier == b.UnitMultiplier && a.RequestsPerUnit == b.RequestsPerUnit &&
 				a.Name == b.Name && a.Limit.Spec() == b.Limit.Spec() &&
 				cmp.Or(a.OnError, policy) == cmp.Or(b.OnError, otherPolicy)
 		})
+}
+
+func (l level) equal(other level) bool {
+	same := l
+	same.list = other.list
+	return same == other && (l.list == nil || slices.Equal(l.list.values, other.list.values) &&
+		slices.Equal(l.list.prefixes, other.list.prefixes))
 }

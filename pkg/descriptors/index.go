@@ -10,13 +10,14 @@ import (
 // An index is the tree of a domain in the form that requests search. With a hundred thousand rules, a request needs one that
 // no cache holds, and each cache line on the path to it costs more than the rest of the search. A map in each node took a
 // dozen lines; here a level takes a slot and a record that contains its texts. The record of an only child follows that of
-// its parent. An index has no pointers that the garbage collector would follow.
+// its parent. An index has no pointers that the garbage collector would follow, except in rests: patterns and prefixes.
+// 100,000 prefixes take about 9 MB in 130,000 objects.
 //
 // A record starts at a multiple of 8 bytes, and its offset divided by 8 identifies it:
 //
 //	4 bytes  the number of the rule; 0: no limit here
 //	4        the number of the rest, for wildcards and key-only children; 0: none
-//	4        the only exact child; 0: none; hashed: several, in slots
+//	4        the only exact child; 0: none; hashed: several, in slots; alias: the children are those of the record in rest
 //	4        the parent
 //	4, 4     the lengths of the key and of the value
 //	         the key and the value
@@ -35,10 +36,12 @@ const (
 	alignment    = 8
 	recordHeader = 24
 	hashed       = 1<<32 - 1
+	alias        = 1<<32 - 2
 )
 
 // A rest holds the children of a node that are not exact.
 type rest struct {
+	byIP   map[string]*prefixes
 	wild   []wildAt
 	byName map[string]uint32
 }
@@ -67,18 +70,42 @@ func newIndex(root *Node, rules *chunks) *index {
 	return x
 }
 
-// add adds a node and all nodes below it, and returns its record. A pattern is met twice: as a wildcard and by its own text.
-func (x *index) add(n *Node, parent uint32, e Entry, steps *[]hashedStep) uint32 {
-	if n.at > 0 {
-		return n.at
-	}
-	n.at = uint32(len(x.records) / alignment)
+// newRecord appends the record of a node, without its children.
+func (x *index) newRecord(n *Node, parent uint32, e Entry) (at uint32) {
 	start := len(x.records)
 	x.records = append(x.records, make([]byte, recordHeader)...)
 	x.records = append(append(x.records, e.Key...), e.Value...)
 	for len(x.records)%alignment > 0 {
 		x.records = append(x.records, 0)
 	}
+	number := uint32(0)
+	if n.rule != nil {
+		number = n.rule.number
+	}
+	for i, field := range []uint32{number, 0, 0, parent, uint32(len(e.Key)), uint32(len(e.Value))} {
+		binary.LittleEndian.PutUint32(x.records[start+4*i:], field)
+	}
+	return uint32(start / alignment)
+}
+
+// setChildren sets the fields of a record that lead to its children.
+func (x *index) setChildren(at, child, more uint32) {
+	binary.LittleEndian.PutUint32(x.record(at)[4:], more)
+	binary.LittleEndian.PutUint32(x.record(at)[8:], child)
+}
+
+// add adds a node and all nodes below it, and returns its record. A pattern is met twice: as a wildcard and by its own text.
+// A node with values is met once for each.
+func (x *index) add(n *Node, parent uint32, e Entry, steps *[]hashedStep) uint32 {
+	if n.at > 0 && n.level.how == oneOf {
+		at := x.newRecord(n, parent, e)
+		x.setChildren(at, alias, n.at)
+		return at
+	}
+	if n.at > 0 {
+		return n.at
+	}
+	n.at = x.newRecord(n, parent, e)
 	child, more := uint32(0), uint32(0)
 	for own, c := range n.exact {
 		if child = x.add(c, n.at, own, steps); len(n.exact) > 1 {
@@ -86,8 +113,11 @@ func (x *index) add(n *Node, parent uint32, e Entry, steps *[]hashedStep) uint32
 			child = hashed
 		}
 	}
-	if len(n.wild)+len(n.byName) > 0 {
-		r := rest{byName: make(map[string]uint32, len(n.byName))}
+	if len(n.byIP)+len(n.wild)+len(n.byName) > 0 {
+		r := rest{byIP: n.byIP, byName: make(map[string]uint32, len(n.byName))}
+		for _, all := range n.byIP {
+			all.fill(func(c *Node) uint32 { return x.add(c, n.at, Entry{}, steps) })
+		}
 		for i := range n.wild {
 			w := &n.wild[i]
 			r.wild = append(r.wild, wildAt{w.pattern, x.add(w.node, n.at, Entry{}, steps)})
@@ -98,13 +128,7 @@ func (x *index) add(n *Node, parent uint32, e Entry, steps *[]hashedStep) uint32
 		x.rest = append(x.rest, r)
 		more = uint32(len(x.rest))
 	}
-	header := x.records[start:]
-	if n.rule != nil {
-		binary.LittleEndian.PutUint32(header, n.rule.number)
-	}
-	for i, field := range []uint32{more, child, parent, uint32(len(e.Key)), uint32(len(e.Value))} {
-		binary.LittleEndian.PutUint32(header[4*(i+1):], field)
-	}
+	x.setChildren(n.at, child, more)
 	return n.at
 }
 
@@ -143,6 +167,8 @@ func (x *index) next(at uint32, e *Entry) uint32 {
 		if child = x.lookUp(at, e); child > 0 {
 			return child
 		}
+	case alias:
+		return x.next(binary.LittleEndian.Uint32(r[4:]), e)
 	default:
 		if x.is(child, at, e) {
 			return child
@@ -153,6 +179,11 @@ func (x *index) next(at uint32, e *Entry) uint32 {
 		return 0
 	}
 	rest := &x.rest[more-1]
+	if rest.byIP != nil {
+		if at := rest.byIP[e.Key].find(e.Value); at > 0 {
+			return at
+		}
+	}
 	for i := range rest.wild {
 		if w := &rest.wild[i]; w.pattern.matches(*e) {
 			return w.at

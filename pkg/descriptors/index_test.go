@@ -3,7 +3,9 @@ package descriptors_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,9 +14,35 @@ import (
 
 // A described is a descriptor of a file.
 type described struct {
-	key, value string
-	limited    bool
-	below      []described
+	key, value   string
+	values, cidr []string
+	limited      bool
+	below        []described
+}
+
+// claims returns texts of which no two descriptors at one level may have the same.
+func (d described) claims() []string {
+	var all []string
+	for _, prefix := range d.cidr {
+		all = append(all, d.key+" in "+prefix)
+	}
+	for _, value := range d.values {
+		all = append(all, d.key+"="+value)
+	}
+	if len(all) == 0 {
+		all = append(all, d.key+"="+d.value)
+	}
+	return all
+}
+
+// name returns the level of d in the name of a rule.
+func (d described) name() string {
+	switch value := d.value + strings.Join(d.values, ",") + strings.Join(d.cidr, ","); value {
+	case "":
+		return d.key
+	default:
+		return d.key + "=" + value
+	}
 }
 
 // write writes descriptors as YAML.
@@ -24,7 +52,15 @@ func write(b *strings.Builder, all []described, pad string) {
 	}
 	b.WriteString(pad + "descriptors:\n")
 	for _, d := range all {
-		fmt.Fprintf(b, "%s- key: '%s'\n%s  value: '%s'\n", pad, d.key, pad, d.value)
+		fmt.Fprintf(b, "%s- key: '%s'\n", pad, d.key)
+		switch {
+		case d.values != nil:
+			fmt.Fprintf(b, "%s  values: ['%s']\n", pad, strings.Join(d.values, "', '"))
+		case d.cidr != nil:
+			fmt.Fprintf(b, "%s  cidr: ['%s']\n", pad, strings.Join(d.cidr, "', '"))
+		default:
+			fmt.Fprintf(b, "%s  value: '%s'\n", pad, d.value)
+		}
 		if d.limited {
 			b.WriteString(pad + "  rate_limit: {unit: day, requests_per_unit: 1}\n")
 		}
@@ -38,29 +74,35 @@ func match(all []described, entries []descriptors.Entry) string {
 	var chosen *described
 	for i := range all {
 		d := &all[i]
-		if d.key == e.Key && d.value == e.Value && e.Value != "" {
+		if d.key == e.Key && e.Value != "" && (d.value == e.Value || slices.Contains(d.values, e.Value)) {
 			chosen = d
+		}
+	}
+	longest := -1
+	for i := range all {
+		for _, prefix := range all[i].cidr {
+			p, exact := netip.MustParsePrefix(prefix), chosen != nil && longest < 0
+			if !exact && all[i].key == e.Key && p.Bits() > longest && p.Contains(naiveAddress(e.Value)) {
+				chosen, longest = &all[i], p.Bits()
+			}
 		}
 	}
 	fits := func(pattern, text string) bool { ok, _ := path.Match(pattern, text); return ok }
 	for i := range all {
 		d := &all[i]
-		if chosen == nil && strings.Contains(d.key+d.value, "*") && fits(d.key, e.Key) && (d.value == "" || fits(d.value, e.Value)) {
+		if chosen == nil && d.values == nil && d.cidr == nil && strings.Contains(d.key+d.value, "*") && fits(d.key, e.Key) && (d.value == "" || fits(d.value, e.Value)) {
 			chosen = d
 		}
 	}
 	for i := range all {
-		if d := &all[i]; chosen == nil && d.key == e.Key && d.value == "" {
+		if d := &all[i]; chosen == nil && d.key == e.Key && d.name() == d.key {
 			chosen = d
 		}
 	}
 	if chosen == nil {
 		return ""
 	}
-	step := chosen.key
-	if chosen.value != "" {
-		step += "=" + chosen.value
-	}
+	step := chosen.name()
 	if len(rest) == 0 {
 		if chosen.limited {
 			return step
@@ -73,20 +115,48 @@ func match(all []described, entries []descriptors.Entry) string {
 	return ""
 }
 
+// naiveAddress returns the address that a prefix must contain; the zero Addr, which none contains, for other texts.
+func naiveAddress(text string) netip.Addr {
+	address, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return address.WithZone("").Unmap()
+}
+
 // Random trees and requests: the index finds the same rule as a search of one descriptor after the other.
 func TestMatchAgreesWithLinearSearch(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	keys, values := []string{"a", "b", "a*"}, []string{"", "1", "2", "1*", "*", "12", "21", "3"}
+	prefixes := []string{"0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32", "::/0", "2001:db8::/32", "2001:db8::1/128"}
+	asked := slices.Concat(values, []string{
+		"10.1.2.3", "10.1.2.4", "10.2.0.1", "11.0.0.1", "::ffff:10.1.2.3", "::FFFF:0a01:0203", "2001:db8::1", "2001:DB8:0::1", "2001:db8::2",
+		"fe80::1%eth0", "fe80::1%", "10.1.2.3%eth0", "::ffff:10.1.2.3%1", "10.1.2.256", "10.1.2.03", "10.1.2", "10.1.2.3:80", "[2001:db8::1]", ":", "",
+	})
+	some := func(of []string) []string {
+		list := slices.Clone(of)
+		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		return list[:1+random.IntN(3)]
+	}
 	var grow func(depth int) []described
 	grow = func(depth int) (all []described) {
-		taken := map[descriptors.Entry]bool{}
+		taken := map[string]bool{}
 		for range random.IntN(6) {
 			d := described{key: keys[random.IntN(len(keys))], value: values[random.IntN(len(values))], limited: random.IntN(2) == 0}
-			if taken[descriptors.Entry{Key: d.key, Value: d.value}] {
+			switch kind := random.IntN(3); {
+			case d.key == "a*":
+			case kind == 1:
+				d.value, d.values = "", some([]string{"1", "2", "12", "21", "3", "10.1.2.3"})
+			case kind == 2:
+				d.value, d.cidr = "", some(prefixes)
+			}
+			if slices.ContainsFunc(d.claims(), func(claim string) bool { return taken[claim] }) {
 				continue
 			}
-			taken[descriptors.Entry{Key: d.key, Value: d.value}] = true
+			for _, claim := range d.claims() {
+				taken[claim] = true
+			}
 			if depth > 1 {
 				d.below = grow(depth - 1)
 			}
@@ -103,7 +173,7 @@ func TestMatchAgreesWithLinearSearch(t *testing.T) {
 		for range 300 {
 			request := make([]descriptors.Entry, 1+random.IntN(4))
 			for i := range request {
-				request[i] = descriptors.Entry{Key: []string{"a", "b", "ab", "c", "a*"}[random.IntN(5)], Value: values[random.IntN(len(values))]}
+				request[i] = descriptors.Entry{Key: []string{"a", "b", "ab", "c", "a*"}[random.IntN(5)], Value: asked[random.IntN(len(asked))]}
 			}
 			want, got := match(all, request), ""
 			if r := rules.Match("d", request); r != nil {

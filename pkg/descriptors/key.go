@@ -10,8 +10,12 @@ import (
 // maxComponent is the longest text, in bytes, that a key contains unhashed.
 const maxComponent = 128
 
-// sharedMark is the matching of a wildcard with share_threshold in a key.
-const sharedMark = '^'
+// These are the matchings of levels with share_threshold in a key.
+const (
+	sharedWildcard = '^'
+	sharedValues   = ';'
+	sharedPrefix   = '%'
+)
 
 // Key returns the name of the counter of entries under a rule, such as
 //
@@ -21,12 +25,17 @@ const sharedMark = '^'
 // bytes. Between a key and its value is the way in which the rule matched:
 //
 //	=  the key and the value
+//	,  the key and one of a list of values
+//	;  a list of values with share_threshold; the first of the list replaces the value of the entry
+//	/  the key and an address in a prefix; the canonical address replaces the value of the entry
+//	%  a prefix with share_threshold; the prefix replaces the value of the entry
 //	*  the key, and any value
 //	~  a wildcard; the rule's key and value follow, each with "=" behind it
 //	^  a wildcard with share_threshold; the rule's key and value replace the value of the entry
 //	?  no rule
 //
-// No two domains, rules or entries share a key, except by share_threshold. A key survives any change of the file elsewhere.
+// The canonical address is the IPv4 address of an IPv4-mapped IPv6 address, without a zone, as [netip.Addr] writes it.
+// No two domains, rules or entries share a key, except by share_threshold and if two values are the same address. A key survives any change of the file elsewhere.
 // A text longer than 128 bytes is "#" and its SHA-256, so the number of entries bounds a key. A key begins with a digit or
 // "#".
 func Key(domain string, rule *Rule, entries []Entry) string {
@@ -67,26 +76,50 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, share bool)
 			b = appendText(b, e.Value)
 			continue
 		}
-		s := step{how: unruled}
-		shared := false
-		if rule != nil && i < len(rule.path) {
-			s, shared = rule.path[i].step, share && rule.path[i].share
-		}
-		b = append(b, '|')
-		b = appendText(b, e.Key)
-		if shared {
-			b = append(appendText(append(b, sharedMark), s.key), '=')
-			b = appendText(b, s.value)
+		b = appendText(append(b, '|'), e.Key)
+		if rule == nil || i >= len(rule.path) {
+			b = appendText(append(b, byte(unruled)), e.Value)
 			continue
 		}
-		b = append(b, byte(s.how))
-		if s.how == wildcard {
-			b = append(appendText(b, s.key), '=')
-			b = append(appendText(b, s.value), '=')
-		}
-		b = appendText(b, e.Value)
+		b = rule.path[i].appendValue(b, e.Value, share && rule.path[i].share)
 	}
 	return b
+}
+
+// appendValue appends the matching of l and the value that identifies the counter of a request's value.
+func (l *level) appendValue(b []byte, value string, shared bool) []byte {
+	switch {
+	case l.how == addresses:
+		return l.appendAddress(b, value, shared)
+	case l.how == oneOf && shared:
+		return appendText(append(b, sharedValues), l.value)
+	case shared:
+		b = append(appendText(append(b, sharedWildcard), l.key), '=')
+		return appendText(b, l.value)
+	case l.how == wildcard:
+		b = append(appendText(append(b, byte(wildcard)), l.key), '=')
+		b = append(appendText(b, l.value), '=')
+		return appendText(b, value)
+	}
+	return appendText(append(b, byte(l.how)), value)
+}
+
+func (l *level) appendAddress(b []byte, value string, shared bool) []byte {
+	address, ok := parseAddress(value)
+	if !ok {
+		return appendText(append(b, byte(addresses)), value) // l does not match it
+	}
+	var stack [64]byte // longer than any address or prefix
+	if !shared {
+		return appendShort(append(b, byte(addresses)), address.AppendTo(stack[:0]))
+	}
+	longest, _ := l.list.siblings.longest(address)
+	return appendShort(append(b, sharedPrefix), longest.AppendTo(stack[:0]))
+}
+
+// appendShort is appendText of at most maxComponent bytes.
+func appendShort(b, text []byte) []byte {
+	return append(append(strconv.AppendInt(b, int64(len(text)), 10), ':'), text...)
 }
 
 func appendText(b []byte, s string) []byte {

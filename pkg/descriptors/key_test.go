@@ -121,6 +121,9 @@ func decode(t *testing.T, key string) (domain string, parts []part, hashed bool)
 			p.ruleKey, _ = text(), take()
 			p.ruleValue, _ = text(), take()
 		}
+		if !strings.ContainsRune("=,/*~?", rune(p.how)) {
+			t.Fatalf("unknown matching %q", p.how)
+		}
 		p.value = text()
 		parts = append(parts, p)
 	}
@@ -132,6 +135,9 @@ func FuzzKey(f *testing.F) {
 	f.Add("d", "a", "b", "a", "b", "d", "a", "b", "a|1:b", "")
 	f.Add("d", "k*", "", "kx", "v", "d", "k", "v*", "k", "vw")
 	f.Add("}", "#", ":", "=", "~", "", "*", "*", strings.Repeat("x", 200), "#"+strings.Repeat("0", 64))
+	f.Add("d", "k", ",a,b", "k", "a", "d", "k", "a", "k", "a")
+	f.Add("d", "k", "/10.0.0.0/8", "k", "::ffff:10.1.2.3", "d", "k", "/10.1.0.0/16", "k", "10.1.2.3")
+	f.Add("d", "k", "/2001:db8::/32,::/0", "k", "2001:DB8::1%a", "d", "k", "2001:db8::1", "k", "2001:db8::1")
 	f.Fuzz(func(t *testing.T, d1, rk1, rv1, k1, v1, d2, rk2, rv2, k2, v2 string) {
 		a, b := newSubject(d1, rk1, rv1, k1, v1), newSubject(d2, rk2, rv2, k2, v2)
 		a.check(t)
@@ -142,7 +148,8 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// A subject is a request under a file with one rule, which may match both its entries, or neither.
+// A subject is a request under a file with one rule, which may match both its entries, or neither. A rule whose value begins
+// with ',' has a list of values, and with '/' a list of prefixes.
 type subject struct {
 	domain   string
 	rule     descriptors.Entry
@@ -153,8 +160,12 @@ type subject struct {
 func newSubject(domain, ruleKey, ruleValue, key, value string) *subject {
 	s := &subject{domain, descriptors.Entry{Key: ruleKey, Value: ruleValue},
 		[]descriptors.Entry{{Key: key, Value: value}, {Key: value, Value: key}}, nil}
-	text := fmt.Sprintf("domain: d\ndescriptors: [{key: %s, descriptors: [{key: %s, value: %s, rate_limit: {unit: day, "+
-		"requests_per_unit: 1}}]}]", strconv.Quote(key), strconv.Quote(ruleKey), strconv.Quote(ruleValue))
+	matching := "value: " + strconv.Quote(ruleValue)
+	if kind, listed := map[byte]string{',': "values: ", '/': "cidr: "}[(ruleValue + " ")[0]]; listed {
+		matching = kind + strings.ReplaceAll(fmt.Sprintf("[%q]", ruleValue[1:]), ",", `","`)
+	}
+	text := fmt.Sprintf("domain: d\ndescriptors: [{key: %s, descriptors: [{key: %s, %s, rate_limit: {unit: day, "+
+		"requests_per_unit: 1}}]}]", strconv.Quote(key), strconv.Quote(ruleKey), matching)
 	if !utf8.ValidString(key + ruleKey + ruleValue) {
 		return s // not YAML
 	}
@@ -168,11 +179,27 @@ func (s *subject) key() string { return descriptors.Key(s.domain, s.matching, s.
 
 // same reports whether two subjects must have the same key.
 func (s *subject) same(o *subject) bool {
-	ruled := (s.matching == nil) == (o.matching == nil)
-	if s.matching != nil && o.matching != nil {
-		ruled = s.rule == o.rule
+	return s.domain == o.domain && s.identity() == o.identity() && slices.Equal(s.canonical(), o.canonical())
+}
+
+// identity returns the part of the rule that a key contains.
+func (s *subject) identity() descriptors.Entry {
+	switch {
+	case s.matching == nil:
+		return descriptors.Entry{Value: "no rule"}
+	case strings.HasPrefix(s.rule.Value, ","), strings.HasPrefix(s.rule.Value, "/"):
+		return descriptors.Entry{Key: s.rule.Key, Value: s.rule.Value[:1]}
 	}
-	return s.domain == o.domain && slices.Equal(s.entries, o.entries) && ruled
+	return s.rule
+}
+
+// canonical returns the entries, with the canonical address if the rule has prefixes.
+func (s *subject) canonical() []descriptors.Entry {
+	all := slices.Clone(s.entries)
+	if s.matching != nil && strings.HasPrefix(s.rule.Value, "/") {
+		all[1].Value = naiveAddress(all[1].Value).String()
+	}
+	return all
 }
 
 func (s *subject) check(t *testing.T) {
@@ -190,8 +217,9 @@ func (s *subject) check(t *testing.T) {
 	if domain != s.domain || len(parts) != len(s.entries) {
 		t.Fatalf("%q decodes to %q, %v", key, domain, parts)
 	}
+	canonical := s.canonical()
 	for i, p := range parts {
-		if p.key != s.entries[i].Key || p.value != s.entries[i].Value || (p.how == '?') != (s.matching == nil) {
+		if p.key != canonical[i].Key || p.value != canonical[i].Value || (p.how == '?') != (s.matching == nil) {
 			t.Fatalf("%q decodes to %q, %+v", key, domain, parts)
 		}
 	}

@@ -24,8 +24,8 @@ type Rule struct {
 	// at least one.
 	Limits []RateLimit
 	number uint32 // from 1, see chunks and PerRule
-	// plain holds the first levels' matching, which Key reads without a look at path. It is 0 for a wildcard and for a level
-	// with share_threshold.
+	// plain holds the first levels' matching, which Key reads without a look at path. It is 0 for a wildcard, for addresses
+	// and for a level with share_threshold.
 	plain [4]byte
 	// Unlimited allows every hit and counts none.
 	Unlimited bool
@@ -62,56 +62,71 @@ func (r *Rule) HasName(name string) bool {
 	return name != "" && (r.LimitName == name || slices.ContainsFunc(r.Limits, has))
 }
 
-// A level is a [Level] with its step and its name.
+// A level is a [Level] with its matching and its name. It depends on no other descriptor of the file, except by its list.
 type level struct {
-	step
+	how           matching
 	share         bool   // Level.ShareThreshold
 	valueToMetric bool   // Level.ValueToMetric
-	text          string // Entry.Joined of the step
-}
-
-// A step is the way a level of a rule matches an entry. It depends on no other descriptor of the file.
-type step struct {
-	how        matching
-	key, value string
+	key, value    string // the value is the first of the list, if there is one
+	text          string // the name in metrics: key, key_value, or key_ and the name of the list
+	list          *list  // nil without Values and Prefixes
 }
 
 // A matching is the byte that names it in a key.
 type matching byte
 
 const (
-	exact    matching = '='
-	wildcard matching = '~'
-	keyOnly  matching = '*'
-	unruled  matching = '?' // no rule has this level
+	exact     matching = '='
+	oneOf     matching = ',' // Level.Values
+	addresses matching = '/' // Level.Prefixes
+	wildcard  matching = '~'
+	keyOnly   matching = '*'
+	unruled   matching = '?' // no rule has this level
 )
 
-func newStep(e Entry) step {
-	s := step{exact, e.Key, e.Value}
+func matchingOf(l *Level) matching {
 	switch {
-	case strings.Contains(e.Key, "*") || strings.Contains(e.Value, "*"):
-		s.how = wildcard
-	case e.Value == "":
-		s.how = keyOnly
+	case len(l.Values) > 0:
+		return oneOf
+	case len(l.Prefixes) > 0:
+		return addresses
+	case strings.Contains(l.Key, "*") || strings.Contains(l.Value, "*"):
+		return wildcard
+	case l.Value == "":
+		return keyOnly
 	}
-	return s
+	return exact
 }
 
-func (s step) entry() Entry { return Entry{s.key, s.value} }
+func (l *level) entry() Entry { return Entry{l.key, l.value} }
+
+// Levels returns a copy of the descriptors on the path to r.
+func (r *Rule) Levels() []Level {
+	levels := make([]Level, len(r.path))
+	for i := range r.path {
+		l := &r.path[i]
+		levels[i] = Level{Entry: l.entry(), ShareThreshold: l.share, ValueToMetric: l.valueToMetric}
+		if l.list != nil {
+			levels[i].Value, levels[i].Values, levels[i].Prefixes = "", slices.Clone(l.list.values), slices.Clone(l.list.prefixes)
+		}
+	}
+	return levels
+}
 
 // maxName bounds the name of a rule, in bytes.
 const maxName = 200
 
 func name(path []level) string {
 	var b strings.Builder
-	for i, s := range path {
+	for i := range path {
+		l := &path[i]
 		if i > 0 {
 			b.WriteByte('.')
 		}
-		b.WriteString(s.key)
-		if s.value != "" {
+		b.WriteString(l.key)
+		if l.value != "" {
 			b.WriteByte('=')
-			b.WriteString(s.value)
+			b.WriteString(l.text[len(l.key)+1:])
 		}
 	}
 	return Bounded(b.String(), maxName)

@@ -62,9 +62,10 @@ func (r *Rules) Match(domain string, entries []Entry) *Rule { return r.Domain(do
 // Match returns the rule for entries, or nil if there is none. The last entry must reach the rule, which may be unlimited.
 // Match does not allocate. Each entry selects one descriptor of its level, and a selection is final:
 //
-//  1. the descriptor with its key and value
-//  2. the first in the file whose wildcards match
-//  3. the descriptor with its key and no value
+//  1. the descriptor with its key and value, alone or in a list of values
+//  2. the descriptor with its key and the longest prefix that contains the address
+//  3. the first in the file whose wildcards match
+//  4. the descriptor with its key and no value
 func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil

@@ -8,9 +8,10 @@ import "slices"
 //	key_value     for a descriptor with a value
 //	key           for a descriptor without a value; with value_to_metric the key_value of the request
 //	key_pattern*  for a wildcard; with value_to_metric the key_value of the request
+//	key_a,b       for a list of values or prefixes; with value_to_metric the key_value of the request
 //
 // With detailed_metric every name is the key_value of the request. With share_threshold the name of a wildcard is always
-// key_pattern*. Names with a value of the request are unbounded. A nil r is that of an override, see [OverrideStatLevels].
+// key_pattern*, and that of a list key_a,b. A list of more than 64 bytes is cut and ends with ",...". Names with a value of the request are unbounded. A nil r is that of an override, see [OverrideStatLevels].
 func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
 	if r == nil {
 		return OverrideStatLevels(dst, entries)

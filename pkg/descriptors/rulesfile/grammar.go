@@ -40,6 +40,8 @@ var (
 	inDescriptor = &section{"descriptor", "a descriptor", "An entry to match, its limits, and the descriptors that may follow.", []key{
 		{"key", nonEmptyText, "The key of an entry. '*' matches any characters.", false},
 		{"value", text, "The value of the entry. '*' matches any characters. Without a value every value matches, each with its own counter.", false},
+		{"values", valueList, "Several values. Each has its own counter.", true},
+		{"cidr", prefixList, "IP prefixes that contain the value. Each address has its own counter.", true},
 		{"rate_limit", refTo("rate_limit"), "The limit of descriptors whose last entry is this one.", false},
 		{"descriptors", listOf("descriptor"), "The entries that may follow.", false},
 		{"rate_limits", nonEmptyListOf("limit"), "Several limits: a request is charged to all of them, or to none if one denies it.", true},
@@ -47,7 +49,7 @@ var (
 		{"quota_mode", boolean, "Deny a request only if all its quotas are over.", false},
 		{"detailed_metric", boolean, "Use the value of every entry in the names of metrics. Each value makes a series.", false},
 		{"value_to_metric", boolean, "Use the value of this entry in the names of metrics.", false},
-		{"share_threshold", boolean, "One counter for all values that the wildcard matches.", false},
+		{"share_threshold", boolean, "One counter for all values that the wildcard or the list matches, or for each prefix of cidr.", false},
 		{"metadata", anyMap, "Dynamic metadata that Envoy gets with an allowed request.", false},
 	}, false}
 	inRateLimit = &section{"rate_limit", "a rate_limit", "A limit, or unlimited.", slices.Concat(rate, []key{

@@ -14,6 +14,12 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 		return "domain: d\ndescriptors:\n  - key: user\n    rate_limit: {" + s + "}\n"
 	}
 	const day = "unit: day, requests_per_unit: 1"
+	descriptor := func(s string) string {
+		return "domain: d\ndescriptors:\n  - {key: user, " + s + ", rate_limit: {" + day + "}}\n"
+	}
+	notPrefix := func(at, shape string) string {
+		return at + ": an item of cidr is " + shape + ", not a prefix: write an address and a length, such as 10.0.0.0/8 or 2001:db8::/32"
+	}
 	for _, tt := range []struct{ name, text, want string }{
 		{"a misspelled key of a descriptor", "domain: d\ndescriptors:\n  - key: user\n    rate_limt: {" + day + "}\n",
 			"4:5: unknown key 'rate_limt' in a descriptor: did you mean 'rate_limit'?"},
@@ -98,6 +104,58 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"2:2: the indentation does not fit the lines above: align the line with the keys or the '-' of its level"},
 		{"Windows line ends", "domain: d\r\ndescriptors:\r\n\t- key: user\r\n", "3:1: a tab indents this line: use spaces"},
 		{"not UTF-8", "domain: d\ndescriptors:\n  - key: caf\xe9\n", "3:13: this is not UTF-8 text: save the file as UTF-8"},
+
+		{"an empty list of values", descriptor("values: []"), "3:25: values is empty: add a value"},
+		{"values without a value", descriptor("values: ~"), "3:25: values is empty: add a value"},
+		{"values that are no list", descriptor("values: free"), "3:25: values is the text 'free', not a list: write 'values: [free]'"},
+		{"values that are a map", descriptor("values: {a: b}"), "3:25: values is a map, not a list: begin each item with '- '"},
+		{"an empty value in a list", descriptor("values: [a, '']"), "3:29: an item of values is empty: write a value, or remove the item"},
+		{"a number in a list of values", descriptor("values: [1, 1.5]"),
+			"3:29: an item of values is the number 1.5, not a text: quote it: '1.5'"},
+		{"a map in a list of values", descriptor("values: [{a: b}]"), "3:26: an item of values is a map, not a text: write a text"},
+		{"a wildcard in a list of values", descriptor("values: ['a*']"),
+			"3:26: the item 'a*' of values has a '*', and values are compared as they are: write 'value: \"a*\"' in a descriptor of its own"},
+		{"a value twice in a list", descriptor("values: [a, b, a]"),
+			"3:32: duplicate descriptor composite key 'd.user_a': line 3 has it too: remove one"},
+		{"a value in two lists", descriptor("values: [a, b]") + "  - {key: user, values: [c, b]}\n",
+			"4:29: duplicate descriptor composite key 'd.user_b': line 3 has it too: remove one"},
+		{"a listed value beside the value", descriptor("values: [a, b]") + "  - {key: user, value: a}\n",
+			"4:6: duplicate descriptor composite key 'd.user_a': line 3 has it too: merge them"},
+		{"value and values", descriptor("value: a, values: [b]"),
+			"3:27: value and values are both given: keep one, or write a descriptor for each"},
+		{"values and cidr", descriptor("values: [b], cidr: [10.0.0.0/8]"),
+			"3:30: values and cidr are both given: keep one, or write a descriptor for each"},
+		{"values of a wildcard", "domain: d\ndescriptors:\n  - {key: 'user*', values: [a], rate_limit: {" + day + "}}\n",
+			"3:11: a key with a '*' cannot have values: write a descriptor for each key"},
+		{"value for values", descriptor("value: [a, b]"), "3:24: value is a list, not a text: write 'values' for a list"},
+		{"cidr in a rate_limit", limit(day + ", cidr: [10.0.0.0/8]"),
+			"4:51: key 'cidr' does not belong in a rate_limit: move it into a descriptor"},
+		{"share_threshold of one value", descriptor("value: a, share_threshold: true"),
+			"3:27: share_threshold can only be used with wildcard values (containing '*'), but found key 'user_a': " +
+				"remove it, or write a '*' in the value, or use values or cidr"},
+
+		{"an IPv6 prefix that needs quotes", descriptor("cidr: [10.0.0.0/8, ::/0]"), "3:36: a value cannot begin with ':': quote it: '::/0'"},
+		{"an empty list of prefixes", descriptor("cidr: []"), "3:23: cidr is empty: add a prefix"},
+		{"a prefix that is no list", descriptor("cidr: 10.0.0.0/8"),
+			"3:23: cidr is the text '10.0.0.0/8', not a list: write 'cidr: [10.0.0.0/8]'"},
+		{"an address for a prefix", descriptor("cidr: [10.0.0.1]"), "3:24: the address 10.0.0.1 has no prefix length: write '10.0.0.1/32'"},
+		{"an IPv6 address for a prefix", descriptor("cidr: ['2001:DB8::1']"),
+			"3:24: the address 2001:DB8::1 has no prefix length: write '2001:db8::1/128'"},
+		{"host bits", descriptor("cidr: [10.1.2.3/8]"),
+			"3:24: the prefix 10.1.2.3/8 has address bits beyond its length: write '10.0.0.0/8' for the network, or '10.1.2.3/32' for the address"},
+		{"host bits of an IPv4-mapped prefix", descriptor("cidr: ['::ffff:10.1.2.3/104']"),
+			"3:24: the prefix ::ffff:10.1.2.3/104 has address bits beyond its length: write '10.0.0.0/8' for the network, or '10.1.2.3/32' for the address"},
+		{"a prefix that is too long", descriptor("cidr: [10.0.0.0/33]"), notPrefix("3:24", "the text '10.0.0.0/33'")},
+		{"a prefix with a zero before its length", descriptor("cidr: [10.0.0.0/08]"), notPrefix("3:24", "the text '10.0.0.0/08'")},
+		{"a range for a prefix", descriptor("cidr: [10.0.0.0-10.0.0.255]"), notPrefix("3:24", "the text '10.0.0.0-10.0.0.255'")},
+		{"a prefix with a zone", descriptor("cidr: ['fe80::%eth0/10']"), notPrefix("3:24", "the text 'fe80::%eth0/10'")},
+		{"a number for a prefix", descriptor("cidr: [10]"), notPrefix("3:24", "10")},
+		{"a list for a prefix", descriptor("cidr: [[10.0.0.0/8]]"), notPrefix("3:24", "a list")},
+		{"an empty prefix", descriptor("cidr: [~]"), notPrefix("3:24", "empty")},
+		{"a prefix twice in a list", descriptor("cidr: [10.0.0.0/8, 10.0.0.0/8]"),
+			"3:36: duplicate descriptor composite key 'd.user_10.0.0.0/8': line 3 has it too: remove one"},
+		{"a prefix in two lists", descriptor("cidr: [10.0.0.0/8]") + "  - {key: user, cidr: ['::ffff:10.0.0.0/104']}\n",
+			"4:24: duplicate descriptor composite key 'd.user_10.0.0.0/8': line 3 has it too: remove one"},
 	} {
 		got := "nothing"
 		_, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "rules.yaml", Data: []byte(tt.text)})

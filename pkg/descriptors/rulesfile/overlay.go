@@ -22,7 +22,7 @@ var (
 	overlayTop = &section{id: "overlay", name: "an overlay", keys: top.keys, strict: true}
 	// A descriptor of an overlay has only the keys that match a rule.
 	overlayDescriptor = &section{name: "a descriptor of an overlay", keys: []key{
-		*inDescriptor.key("key"), *inDescriptor.key("value"),
+		*inDescriptor.key("key"), *inDescriptor.key("value"), *inDescriptor.key("values"), *inDescriptor.key("cidr"),
 		*inDescriptor.key("rate_limit"), *inDescriptor.key("descriptors"),
 	}, strict: true}
 	overlayLimit = &section{name: "a rate_limit of an overlay", keys: policyKeys, strict: true}
@@ -115,29 +115,27 @@ func (p *overlayParser) descriptors(f field, at *descriptors.Node) {
 	}
 	p.depth++
 	defer func() { p.depth-- }()
-	taken := map[descriptors.Entry]int{}
+	taken := map[claim]int{}
 	for _, n := range p.maps(f) {
 		p.descriptor(n, at, taken)
 	}
 }
 
-func (p *overlayParser) descriptor(n *yaml.Node, at *descriptors.Node, taken map[descriptors.Entry]int) {
+func (p *overlayParser) descriptor(n *yaml.Node, at *descriptors.Node, taken map[claim]int) {
+	before := p.found
 	f, ok := p.fields(n, overlayDescriptor)
 	if !ok {
 		return
 	}
-	key, keyOK := p.text(f["key"])
-	value, valueOK := p.text(f["value"])
-	e := descriptors.Entry{Key: key, Value: value}
-	child := at.Add(descriptors.Level{Entry: e})
-	switch first := taken[e]; {
-	case !keyOK || !valueOK:
-	case key == "":
-		p.fault(n, "write 'key: <name>'", "descriptor has empty key")
-	case first > 0:
-		p.fault(f["key"].key, "merge them", "duplicate descriptor '%s': line %d has it too", short(e.Joined()), first)
-	default:
-		taken[e] = f["key"].key.Line
+	l, claims := p.matching(n, f, before)
+	child := at.Add(l)
+	for i := range claims {
+		c := &claims[i]
+		if first := taken[c.claim]; first > 0 {
+			p.fault(c.node, c.duplicate(), "duplicate descriptor '%s': line %d has it too", short(c.Joined()), first)
+			continue
+		}
+		taken[c.claim] = c.node.Line
 	}
 	if !p.empty(f["rate_limit"]) {
 		p.limit(f["rate_limit"].value, child)

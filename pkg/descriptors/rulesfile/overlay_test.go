@@ -92,6 +92,8 @@ func TestOverlayMatchesAsRequestsDo(t *testing.T) {
 		{"[{key: k, rate_limit: {algorithm: funnel}}, {key: k, value: x*, rate_limit: {algorithm: sliding_log}}]", "funnel"},
 		{"[{key: k, rate_limit: {algorithm: funnel}}, {key: k, value: v*}]", "fixed_window"},
 		{"[]", "fixed_window"},
+		{"[{key: k, values: [u, v], rate_limit: {algorithm: funnel}}, {key: k, value: '*', rate_limit: {algorithm: sliding_log}}]", "funnel"},
+		{"[{key: k, values: [u, w], rate_limit: {algorithm: funnel}}]", "fixed_window"},
 	} {
 		rules, err := overlaid("domain: d\ndescriptors: "+tt.overlay+"\n",
 			"domain: d\ndescriptors: [{key: k, value: v, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
@@ -102,6 +104,36 @@ func TestOverlayMatchesAsRequestsDo(t *testing.T) {
 		if got := rules.Match("d", entries("k=v")).Limits[0].Limit.Spec().Algorithm; got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.overlay, got, tt.want)
 		}
+	}
+}
+
+// An overlay's prefixes match rules whose value is an address. A rule with a list is found by its key alone.
+func TestOverlayMatchesListsByKey(t *testing.T) {
+	rules, warnings, err := overlaidWarned(`domain: d
+descriptors:
+- {key: ip, cidr: [10.0.0.0/8], rate_limit: {algorithm: funnel}}
+- {key: ip, cidr: [10.1.0.0/16], rate_limit: {algorithm: sliding_log}}
+- {key: plan, values: [a], rate_limit: {algorithm: funnel}}
+- {key: plan, rate_limit: {algorithm: sliding_log}}
+`, `domain: d
+descriptors:
+- {key: ip, value: 10.0.0.1, rate_limit: &l {unit: day, requests_per_unit: 1}}
+- {key: ip, value: 10.1.0.1, rate_limit: *l}
+- {key: ip, cidr: [10.0.0.0/8], rate_limit: *l}
+- {key: plan, values: [a, b], rate_limit: *l}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for request, want := range map[string]string{
+		"ip=10.0.0.1": "funnel", "ip=10.1.0.1": "sliding_log", "ip=10.2.0.1": "fixed_window", "plan=a": "sliding_log",
+	} {
+		if got := rules.Match("d", entries(request)).Limits[0].Limit.Spec().Algorithm; got != want {
+			t.Errorf("%s: got %s, want %s", request, got, want)
+		}
+	}
+	if len(warnings) != 1 || warnings[0].Line != 5 {
+		t.Errorf("%v", warnings)
 	}
 }
 
@@ -137,6 +169,10 @@ func TestOverlayErrorsNameLineAndRemedy(t *testing.T) {
 		{"domain: d\ndescriptors: [{key: k, rate_limits: []}]", "a.yaml:2:24: unknown key 'rate_limits'"},
 		{"domain: d\ndescriptors: [{value: k}]", "a.yaml:2:15: descriptor has empty key"},
 		{"domain: d\ndescriptors: [{key: k}, {key: k}]", "a.yaml:2:26: duplicate descriptor 'k': line 2 has it too"},
+		{"domain: d\ndescriptors: [{key: k, values: [a]}, {key: k, values: [b, a]}]",
+			"a.yaml:2:59: duplicate descriptor 'k_a': line 2 has it too: remove one"},
+		{"domain: d\ndescriptors: [{key: k, value: a, cidr: [10.0.0.0/8]}]", "a.yaml:2:34: value and cidr are both given"},
+		{"domain: d\ndescriptors: [{key: k, cidr: []}]", "a.yaml:2:30: cidr is empty: add a prefix"},
 		{"domain: d\ndescriptors: [{key: k, rate_limit: {algorithm: x}}]", "a.yaml:2:48: unknown algorithm 'x'"},
 		{"domain: d\ndescriptors: [{key: k, rate_limit: {algorithm: sliding_log, capacity: 3}}]",
 			"a.yaml:2:61: capacity has no meaning for the algorithm sliding_log"},
@@ -158,6 +194,9 @@ func FuzzOverlay(f *testing.F) {
 		[]byte(arriving))
 	f.Add([]byte("domain: d\ndescriptors: &a [{key: k, rate_limit: &l {count_denied: false}, "+
 		"descriptors: [{key: x, rate_limit: *l}]}]"),
+		[]byte(arriving))
+	f.Add([]byte("domain: d\ndescriptors: [{key: k, values: [v, x], rate_limit: {algorithm: funnel}}, "+
+		"{key: k, cidr: [10.0.0.0/8], rate_limit: {algorithm: funnel}}]"),
 		[]byte(arriving))
 	f.Fuzz(func(t *testing.T, overlay, text []byte) {
 		o, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o", Data: overlay})

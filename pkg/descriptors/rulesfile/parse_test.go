@@ -318,6 +318,9 @@ func FuzzParse(f *testing.F) {
 		"rate_limit: {unlimited: y, name: a, replaces: [{name: b}]}, "+
 		"metadata: {a: [1, .5, ~, !!binary aGk=, {<<: {true: &c x}}], 2: *c}}]\n"),
 		[]byte("domain: d\nunit: {metadata: [1.5], name: [{unit: 1}]}\ndescriptors: [{key: k, value: b*}]\n"))
+	f.Add([]byte("domain: d\ndescriptors: [{key: k, values: &v [a, 1, true], share_threshold: on, rate_limit: &l {unit: day}}, "+
+		"{key: k, cidr: [10.0.0.0/8, '::ffff:10.1.0.0/112', '::/0'], rate_limit: *l}, {key: j, values: *v}]\n"),
+		[]byte("domain: e\ndescriptors: [{key: 'k*', values: ['*', ~, 1.5], cidr: [10.1.2.3/8, 10.0.0.1, x, ~, []]}, {key: k, cidr: {}}]\n"))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		o := rulesfile.Options{MergeDomains: len(a)%2 == 0}
 		rules, _, err := rulesfile.ParseWith(o, files(string(a), string(b))...)
@@ -342,11 +345,29 @@ func usable(t *testing.T, rules *descriptors.Rules) {
 	n := 0
 	for r := range rules.All() {
 		n++
+		var path []descriptors.Entry
+		exact := true
 		if (len(r.Limits) == 0) != r.Unlimited || !rules.HasDomain(r.Domain) || r.Name == "" || len(r.Name) > 200 {
 			t.Fatalf("%+v", r)
 		}
 		if levels := r.AppendStatLevels(nil, entries("a=b c")); len(levels) != 2 {
 			t.Fatalf("%+v: levels %q", r, levels)
+		}
+		for _, l := range r.Levels() {
+			e := l.Entry
+			if len(l.Values) > 0 {
+				e.Value = l.Values[len(l.Values)-1]
+			} else if len(l.Prefixes) > 0 {
+				e.Value = l.Prefixes[len(l.Prefixes)-1].Addr().String()
+			}
+			path, exact = append(path, e), exact && e.Value != "" && len(l.Prefixes) == 0
+		}
+		matching := rules.Match(r.Domain, path)
+		if matching != r && exact {
+			t.Fatalf("%+v: does not match %v", r, path)
+		}
+		if key := descriptors.Key(r.Domain, matching, path); key == "" {
+			t.Fatalf("%+v: no key of %v", r, path)
 		}
 		if !plain(r.Metadata) {
 			t.Fatalf("metadata %#v", r.Metadata)

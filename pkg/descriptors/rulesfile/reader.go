@@ -201,6 +201,11 @@ func (r *reader) text(f field) (string, bool) {
 	if !ok {
 		return "", false
 	}
+	return r.textOf(n, f.key.Value)
+}
+
+// textOf reads a node that has been visited. The name is that of the node in messages.
+func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
 	switch tag := n.ShortTag(); {
 	case n.Kind != yaml.ScalarNode:
 	case tag == "!!str", tag == "!!int", tag == "!!bool", tag == "!!timestamp":
@@ -208,10 +213,14 @@ func (r *reader) text(f field) (string, bool) {
 	case tag == "!!null":
 		return "", true
 	case tag == "!!float":
-		r.fault(n, "quote it: '"+quoted(n)+"'", "%s is the number %s, not a text", f.key.Value, quoted(n))
+		r.fault(n, "quote it: '"+quoted(n)+"'", "%s is the number %s, not a text", name, quoted(n))
 		return "", false
 	}
-	r.fault(n, "write a text", "%s is %s, not a text", f.key.Value, shape(n))
+	remedy := "write a text"
+	if n.Kind == yaml.SequenceNode && name == "value" {
+		remedy = "write 'values' for a list"
+	}
+	r.fault(n, remedy, "%s is %s, not a text", name, shape(n))
 	return "", false
 }
 

@@ -20,6 +20,8 @@ var (
 	// YAML 1.1, which envoyproxy/ratelimit reads, has more words for true and false.
 	boolean       = schema{"anyOf": []schema{{"type": []string{"boolean", "null"}}, words("yes", "no", "on", "off")}}
 	strictBoolean = schema{"type": "boolean"}
+	valueList     = scalarList(schema{"type": []string{"string", "integer", "boolean"}, "minLength": 1, "pattern": `^[^*]*$`})
+	prefixList    = scalarList(schema{"type": "string", "pattern": `^[0-9a-fA-F:.]+/[0-9]{1,3}$`})
 	anyMap        = schema{"type": []string{"object", "null"}}
 	unitText      = schema{"anyOf": []schema{{"enum": descriptors.UnitNames()}, {"type": "string", "pattern": anyCase(descriptors.UnitNames())}}}
 )
@@ -31,6 +33,10 @@ var duration = schema{"type": "string", "pattern": `^([0-9]+(\.[0-9]*)?(ns|us|µ
 
 func wholeNumber(least, most int64) schema {
 	return schema{"type": "integer", "minimum": least, "maximum": most}
+}
+
+func scalarList(item schema) schema {
+	return schema{"type": "array", "items": item, "minItems": 1, "uniqueItems": true}
 }
 
 func refTo(section string) schema { return schema{"anyOf": []schema{ref(section), {"type": "null"}}} }
@@ -75,7 +81,9 @@ func Schema() []byte {
 	require(defs, "descriptor", "key")
 	require(defs, "limit", "unit")
 	require(defs, "replaces", "name")
-	defs["descriptor"].(schema)["not"] = schema{"required": []string{"rate_limit", "rate_limits"}}
+	defs["descriptor"].(schema)["allOf"] = []schema{
+		notBoth("rate_limit", "rate_limits"), notBoth("value", "values"), notBoth("value", "cidr"), notBoth("values", "cidr"),
+	}
 	isUnlimited := schema{"properties": schema{"unlimited": schema{"enum": []any{true, "yes", "on"}}},
 		"required": []string{"unlimited"}}
 	nothing := schema{"unit": false}
@@ -101,6 +109,8 @@ func Schema() []byte {
 	}
 	return append(out, '\n')
 }
+
+func notBoth(a, b string) schema { return schema{"not": schema{"required": []string{a, b}}} }
 
 func require(defs schema, section string, keys ...string) {
 	defs[section].(schema)["required"] = keys

@@ -115,6 +115,19 @@ func TestSchemaRejectsInvalidRules(t *testing.T) {
 		{descriptor("value: 1, metadata: {a: [1]}, share_threshold: on"), ""},
 		{descriptor("descriptors: [{key: x, rate_limits: [{" + day + "}]}]"), ""},
 
+		{descriptor("values: [a, 1, true]"), ""},
+		{descriptor("cidr: [10.0.0.0/8, 2001:db8::/32, '::/0'], share_threshold: true"), ""},
+		{descriptor("values: []"), "fewer than 1"},
+		{descriptor("values: a"), "is not of type array"},
+		{descriptor("values: ['']"), "shorter than 1"},
+		{descriptor("values: ['a*']"), "does not match"},
+		{descriptor("values: [a, b, a]"), "twice"},
+		{descriptor("values: [1.5]"), "is not of type"},
+		{descriptor("cidr: [10.0.0.1]"), "does not match"},
+		{descriptor("cidr: [10]"), "is not of type string"},
+		{descriptor("value: a, values: [b]"), "it must not"},
+		{descriptor("value: a, cidr: [10.0.0.0/8]"), "it must not"},
+		{descriptor("values: [a], cidr: [10.0.0.0/8]"), "it must not"},
 		{"descriptors: []", "domain is missing"},
 		{"domain: ''", "shorter than 1"},
 		{"domain: d\nx-y: 1", "x-y is unknown"},
@@ -225,6 +238,12 @@ func (v *validator) word(word string, s map[string]any, value any, at string) er
 	case "minItems":
 		if list != nil && float64(len(list)) < arg.(float64) {
 			return fmt.Errorf("%s: fewer than %v items", at, arg)
+		}
+	case "uniqueItems":
+		for i, item := range list {
+			if slices.ContainsFunc(list[:i], func(other any) bool { return reflect.DeepEqual(item, other) }) {
+				return fmt.Errorf("%s: %v is there twice", at, item)
+			}
 		}
 	case "items":
 		for i, item := range list {

@@ -42,7 +42,11 @@ func explain(data []byte, err error) mistake {
 		m.column, m.message, m.remedy = tab, "a tab indents this line", "use spaces"
 	case quote > 0:
 		m.column, m.message = quote, fmt.Sprintf("a value cannot begin with '%c'", line[quote-1])
-		m.remedy = "quote it: '" + short(strings.TrimSpace(line[quote-1:])) + "'"
+		value := strings.TrimSpace(line[quote-1:])
+		if end := strings.IndexAny(value, " ,]"); value[0] == ':' && end > 0 {
+			value = value[:end]
+		}
+		m.remedy = "quote it: '" + short(value) + "'"
 	case open > 0:
 		m.column, m.message = open, fmt.Sprintf("'%c' is not closed", line[open-1])
 		m.remedy = fmt.Sprintf("add '%c'", closing[line[open-1]])
@@ -135,13 +139,14 @@ func lastOpen(open []int) int {
 	return open[len(open)-1] + 1
 }
 
-// special matches a value that begins with a character that has another meaning in YAML, and is no anchor or alias.
-var special = regexp.MustCompile("(?:^|[:,\\[{-]) *(?:- *)*([@`%]|[*&](?:[^\\w]|$))")
+// special matches a value that begins with a character that has another meaning in YAML, and is no anchor or alias. In a list
+// in brackets, the "::" of an IPv6 prefix is one too.
+var special = regexp.MustCompile("(?:^|[:,\\[{-]) *(?:- *)*([@`%]|[*&](?:[^\\w]|$))|[,\\[] *()::")
 
 // unquoted returns the column of a value that needs quotes, 0 if there is none.
 func unquoted(line string) int {
 	if m := special.FindStringSubmatchIndex(line); m != nil {
-		return m[2] + 1
+		return max(m[2], m[4]) + 1
 	}
 	return 0
 }

@@ -24,13 +24,13 @@ type home struct {
 	onError spot // of the domain's on_store_error
 }
 
-// siblings are the descriptors of one level, by entry and by the name that envoyproxy/ratelimit uses.
+// siblings are the descriptors of one level, by claim and by the name that envoyproxy/ratelimit uses.
 type siblings struct {
-	entries map[descriptors.Entry]spot
-	names   map[string]spot
+	claims map[claim]spot
+	names  map[string]spot
 }
 
-func newSiblings() siblings { return siblings{map[descriptors.Entry]spot{}, map[string]spot{}} }
+func newSiblings() siblings { return siblings{map[claim]spot{}, map[string]spot{}} }
 
 // A spot is a position in a file.
 type spot struct {
@@ -83,21 +83,23 @@ func (p *parser) onErrorOf(f field, of *home) {
 	of.onError = p.spot(f.key)
 }
 
-// A location is a node of the tree and the path to it.
+// A location is a node of the tree and the path to it. In the path, a descriptor with a list has the key alone.
 type location struct {
 	node   *descriptors.Node
 	domain string
 	path   []descriptors.Entry
 }
 
+// maxComposite bounds the name of a location in a message, in bytes.
+const maxComposite = 500
+
 // composite names a location as the messages of envoyproxy/ratelimit do.
 func (at location) composite() string {
-	const most = 500
 	text := at.domain
 	for _, e := range at.path {
 		text += "." + e.Joined()
 	}
-	return cut(text, most)
+	return text
 }
 
 func (p *parser) descriptors(f field, at location, taken siblings) {
@@ -115,30 +117,18 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	if !ok {
 		return
 	}
-	key, keyOK := p.text(f["key"])
-	value, valueOK := p.text(f["value"])
-	misspelled := f["key"].key == nil && p.found > before
-	if keyOK && key == "" && !misspelled {
-		where := n
-		if f["key"].value != nil {
-			where = f["key"].value
-		}
-		p.fault(where, "write 'key: <name>'", "descriptor has empty key")
-	}
-	l := descriptors.Level{
-		Entry:          descriptors.Entry{Key: key, Value: value},
-		ShareThreshold: p.flag(f["share_threshold"]), ValueToMetric: p.flag(f["value_to_metric"]),
-	}
+	l, claims := p.matching(n, f, before)
+	l.ShareThreshold, l.ValueToMetric = p.flag(f["share_threshold"]), p.flag(f["value_to_metric"])
 	child := location{at.node.Add(l), at.domain, append(slices.Clip(at.path), l.Entry)}
 	p.visits += len(child.path)
 	p.depth++
 	defer func() { p.depth-- }()
-	if l.ShareThreshold && !l.IsWildcard() {
-		p.fault(f["share_threshold"].key, "remove it, or write a '*' in the value",
+	if l.ShareThreshold && !l.IsShareable() && f["values"].key == nil && f["cidr"].key == nil {
+		p.fault(f["share_threshold"].key, "remove it, or write a '*' in the value, or use values or cidr",
 			"share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", short(l.Joined()))
 	}
-	if keyOK && valueOK && key != "" {
-		p.take(f["key"].key, child, taken)
+	if len(claims) > 0 {
+		p.take(claims, at, taken)
 		p.suspect(f["key"].key, l)
 	}
 	p.rule(f, child)
@@ -172,20 +162,27 @@ func (p *parser) rule(f fields, at location) {
 	}
 }
 
-// take records a descriptor of a level, and reports a duplicate.
-func (p *parser) take(key *yaml.Node, at location, taken siblings) {
-	e, here := at.path[len(at.path)-1], p.spot(key)
-	if first, twice := taken.entries[e]; twice {
-		p.fault(key, "merge them", "duplicate descriptor composite key '%s': %s has it too", at.composite(), p.where(first))
-		return
+// take records the claims of a descriptor below a location, and reports duplicates.
+func (p *parser) take(claims []claimed, below location, taken siblings) {
+	for i := range claims {
+		c := &claims[i]
+		here, name := p.spot(c.node), c.Joined()
+		if first, twice := taken.claims[c.claim]; twice {
+			p.fault(c.node, c.duplicate(), "duplicate descriptor composite key '%s': %s has it too",
+				cut(below.composite()+"."+name, maxComposite), p.where(first))
+			continue
+		}
+		taken.claims[c.claim] = here
+		if c.list {
+			continue // envoyproxy/ratelimit has no lists
+		}
+		if first, twice := taken.names[name]; twice {
+			p.warn(c.node, "Weir compares key and value separately, so nothing needs to change",
+				"envoyproxy/ratelimit rejects this as a duplicate of %s, because it joins key and value by '_'", p.where(first))
+			continue
+		}
+		taken.names[name] = here
 	}
-	taken.entries[e] = here
-	if first, twice := taken.names[e.Joined()]; twice {
-		p.warn(key, "Weir compares key and value separately, so nothing needs to change",
-			"envoyproxy/ratelimit rejects this as a duplicate of %s, because it joins key and value by '_'", p.where(first))
-		return
-	}
-	taken.names[e.Joined()] = here
 }
 
 // where names a spot for a message in this file.
@@ -211,7 +208,7 @@ func (p *parser) suspect(key *yaml.Node, l descriptors.Level) {
 				"the key '%s' with a value, as it does in envoyproxy/ratelimit", k, k)
 		}
 	}
-	if l.IsWildcard() && !strings.HasSuffix(l.Key, "*") {
+	if strings.Contains(l.Key, "*") && !strings.HasSuffix(l.Key, "*") {
 		p.warn(key, "write the pattern of the value in 'value'", "the pattern '%s' is matched against the key alone, with any "+
 			"value; envoyproxy/ratelimit matches it against key and value joined by '_'", short(l.Key))
 	}

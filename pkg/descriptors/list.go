@@ -1,0 +1,121 @@
+package descriptors
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/gaissmai/bart"
+)
+
+// A list holds the values or the prefixes of a level, in the order of the file. It is never empty.
+type list struct {
+	values   []string
+	prefixes []netip.Prefix
+	siblings *prefixes // of all levels with this key below one node; nil for values
+}
+
+// name returns the items of the list, such as "a,b". A name of more than 64 bytes is cut and ends with ",...". It always has
+// the first item, so two lists at one level have different names.
+func (l *list) name() string {
+	const most = 64
+	var b strings.Builder
+	add := func(item string) bool {
+		if b.Len() > 0 && b.Len()+len(item) >= most {
+			b.WriteString(",...")
+			return false
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(item)
+		return true
+	}
+	for _, value := range l.values {
+		if !add(value) {
+			break
+		}
+	}
+	for _, prefix := range l.prefixes {
+		if !add(prefix.String()) {
+			break
+		}
+	}
+	return b.String()
+}
+
+// A prefixes finds the child of a node whose prefixes contain an address. Nil has no prefixes.
+type prefixes struct {
+	lists []*Node // nil once the index is built
+	table bart.Table[prefixAt]
+}
+
+// A prefixAt is the record of a prefix in the index, and the length of the prefix.
+type prefixAt struct {
+	at   uint32
+	bits uint8
+}
+
+// fill makes the table from the lists. The function returns the record of a list.
+func (p *prefixes) fill(record func(*Node) uint32) {
+	for _, n := range p.lists {
+		at := record(n)
+		for _, prefix := range n.level.list.prefixes {
+			p.table.Insert(prefix, prefixAt{at, uint8(prefix.Bits())})
+		}
+	}
+	p.lists = nil
+}
+
+// find returns the record of the longest prefix that contains the address in value. It returns 0 if there is none, or if
+// value is not an address.
+func (p *prefixes) find(value string) uint32 {
+	if p == nil {
+		return 0
+	}
+	address, ok := parseAddress(value)
+	if !ok {
+		return 0
+	}
+	found, _ := p.table.Lookup(address)
+	return found.at
+}
+
+// longest returns the longest prefix that contains address.
+func (p *prefixes) longest(address netip.Addr) (netip.Prefix, bool) {
+	found, ok := p.table.Lookup(address)
+	prefix, _ := address.Prefix(int(found.bits))
+	return prefix, ok
+}
+
+// parseAddress returns the canonical form of an IP address: IPv4 if it is IPv4-mapped, without a zone. It allocates only
+// the error of a malformed address, such as 10.0.0.256.
+func parseAddress(text string) (netip.Addr, bool) {
+	text, zone, zoned := strings.Cut(text, "%")
+	if !mayBeAddress(text) {
+		return netip.Addr{}, false
+	}
+	address, err := netip.ParseAddr(text)
+	if err != nil || zoned && (zone == "" || address.Is4()) {
+		return netip.Addr{}, false
+	}
+	return address.Unmap(), true
+}
+
+// mayBeAddress reports whether text has only the characters of an address, and no more than the longest has.
+func mayBeAddress(text string) bool {
+	const longest = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
+	if len(text) > longest {
+		return false
+	}
+	separated := false
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '.', c == ':':
+			separated = true
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'f', 'A' <= c && c <= 'F':
+		default:
+			return false
+		}
+	}
+	return separated
+}

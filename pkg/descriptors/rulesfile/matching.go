@@ -1,0 +1,166 @@
+package rulesfile
+
+import (
+	"net/netip"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// A claim is an entry, or a key and a prefix, that a descriptor matches. No two claims of the descriptors of one level may be
+// equal.
+type claim struct {
+	descriptors.Entry
+	prefix bool
+}
+
+// A claimed is a claim with its node.
+type claimed struct {
+	claim
+	node *yaml.Node
+	list bool // the node is an item of a list
+}
+
+// duplicate returns the remedy if c has been claimed before.
+func (c *claimed) duplicate() (remedy string) {
+	if c.list {
+		return "remove one"
+	}
+	return "merge them"
+}
+
+// matching reads the keys of the descriptor n that select entries, and reports a missing key unless there were faults in the
+// map since before. It returns no claims after a fault.
+func (r *reader) matching(n *yaml.Node, f fields, before int) (l descriptors.Level, claims []claimed) {
+	misspelled := f["key"].key == nil && r.found > before
+	before = r.found
+	key, keyOK := r.text(f["key"])
+	value, _ := r.text(f["value"])
+	l.Entry = descriptors.Entry{Key: key, Value: value}
+	if keyOK && key == "" && !misspelled {
+		if f["key"].value != nil {
+			n = f["key"].value
+		}
+		r.fault(n, "write 'key: <name>'", "descriptor has empty key")
+	}
+	r.onlyOne(f, "value", "values", "cidr")
+	if f["values"].key == nil && f["cidr"].key == nil {
+		claims = append(claims, claimed{claim{Entry: l.Entry}, f["key"].key, false})
+	}
+	claim := func(node *yaml.Node, value string, prefix bool) {
+		claims = append(claims, claimed{claim{descriptors.Entry{Key: key, Value: value}, prefix}, node, true})
+	}
+	for _, item := range r.items(f["values"], "value") {
+		if value, ok := r.listedValue(item); ok {
+			l.Values = append(l.Values, value)
+			claim(item, value, false)
+		}
+	}
+	for _, item := range r.items(f["cidr"], "prefix") {
+		if prefix, ok := r.prefix(item); ok {
+			l.Prefixes = append(l.Prefixes, prefix)
+			claim(item, prefix.String(), true)
+		}
+	}
+	for _, name := range []string{"values", "cidr"} {
+		if f[name].key != nil && strings.Contains(key, "*") {
+			r.fault(f["key"].value, "write a descriptor for each key", "a key with a '*' cannot have %s", name)
+		}
+	}
+	if misspelled || r.found > before {
+		// After a fault the descriptors below are checked all the same. They need a level that can be added.
+		return descriptors.Level{Entry: descriptors.Entry{Key: key, Value: value}}, nil
+	}
+	return l, claims
+}
+
+// onlyOne reports the second of several keys that exclude each other.
+func (r *reader) onlyOne(f fields, names ...string) {
+	var given []string
+	for _, name := range names {
+		if f[name].key != nil {
+			given = append(given, name)
+		}
+	}
+	if len(given) > 1 {
+		r.fault(f[given[1]].key, "keep one, or write a descriptor for each", "%s and %s are both given", given[0], given[1])
+	}
+}
+
+// items returns the items of a list of scalars. An empty list is a fault.
+func (r *reader) items(f field, item string) []*yaml.Node {
+	if f.key == nil {
+		return nil
+	}
+	n, ok := r.visit(f.value)
+	switch {
+	case !ok:
+		return nil
+	case n.Kind == yaml.SequenceNode && len(n.Content) == 0, n.ShortTag() == "!!null":
+		r.fault(n, "add a "+item, "%s is empty", f.key.Value)
+		return nil
+	case n.Kind != yaml.SequenceNode:
+		remedy := "begin each item with '- '"
+		if n.Kind == yaml.ScalarNode {
+			remedy = "write '" + f.key.Value + ": [" + quoted(n) + "]'"
+		}
+		r.fault(n, remedy, "%s is %s, not a list", f.key.Value, shape(n))
+		return nil
+	}
+	var items []*yaml.Node
+	for _, item := range n.Content {
+		if item, ok = r.visit(item); !ok {
+			return nil
+		}
+		items = append(items, item)
+	}
+	return items
+}
+
+// listedValue reads an item of values.
+func (r *reader) listedValue(n *yaml.Node) (string, bool) {
+	value, ok := r.textOf(n, "an item of values")
+	switch {
+	case !ok:
+		return "", false
+	case value == "":
+		r.fault(n, "write a value, or remove the item", "an item of values is empty")
+		return "", false
+	case strings.Contains(value, "*"):
+		r.fault(n, "write 'value: \""+short(value)+"\"' in a descriptor of its own", "the item '%s' of values has a '*', and "+
+			"values are compared as they are", short(value))
+		return "", false
+	}
+	return value, true
+}
+
+// prefix reads an item of cidr. It returns an IPv4-mapped prefix as IPv4.
+func (r *reader) prefix(n *yaml.Node) (netip.Prefix, bool) {
+	const remedy = "write an address and a length, such as 10.0.0.0/8 or 2001:db8::/32"
+	if n.Kind != yaml.ScalarNode {
+		r.fault(n, remedy, "an item of cidr is %s, not a prefix", shape(n))
+		return netip.Prefix{}, false
+	}
+	p, err := netip.ParsePrefix(n.Value)
+	if err != nil {
+		if a, err := netip.ParseAddr(n.Value); err == nil && a.Zone() == "" {
+			a = a.Unmap()
+			r.fault(n, "write '"+netip.PrefixFrom(a, a.BitLen()).String()+"'", "the address %s has no prefix length", short(n.Value))
+			return netip.Prefix{}, false
+		}
+		r.fault(n, remedy, "an item of cidr is %s, not a prefix", shape(n))
+		return netip.Prefix{}, false
+	}
+	const mapped = 128 - 32 // bits before the IPv4 address
+	if p.Addr().Is4In6() && p.Bits() >= mapped {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped)
+	}
+	if masked := p.Masked(); masked != p {
+		r.fault(n, "write '"+masked.String()+"' for the network, or '"+netip.PrefixFrom(p.Addr(), p.Addr().BitLen()).String()+
+			"' for the address", "the prefix %s has address bits beyond its length", short(n.Value))
+		return netip.Prefix{}, false
+	}
+	return p, true
+}
