@@ -1,0 +1,160 @@
+package limiters
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// A calendar divides time into windows of whole days, weeks, months or years of a time zone. Windows of several units count
+// from 1970-01-01 local time, those of several weeks from Monday, 1969-12-29.
+//
+// A window starts at the first instant of its first day. Where a change of the clock removes midnight, that is the instant of
+// the change. Where it repeats midnight, it is the first of both. A window lasts until the next one starts.
+type calendar struct {
+	zone  *time.Location
+	unit  calendarUnit
+	count int64 // units of a window
+	// cached are the windows around a recent time: computing them costs some microseconds.
+	cached atomic.Pointer[calendarWindows]
+}
+
+// A calendarUnit is an index into calendarUnits.
+type calendarUnit int64
+
+const (
+	calendarDay calendarUnit = iota
+	calendarWeek
+	calendarMonth
+	calendarYear
+)
+
+// calendarUnits are the names of the units in Params, and their lengths in Spec.Window.
+var calendarUnits = [...]struct {
+	name   string
+	length time.Duration
+}{
+	calendarDay:   {"day", 24 * time.Hour},
+	calendarWeek:  {"week", 7 * 24 * time.Hour},
+	calendarMonth: {"month", 30 * 24 * time.Hour},
+	calendarYear:  {"year", 365 * 24 * time.Hour},
+}
+
+// calendarWindows are three windows in a row, in µs since 1970: before [0, 1), current [1, 2) and after [2, 3). None is empty,
+// except that before is if current begins in 1970: no window starts before that.
+type calendarWindows struct {
+	starts  [4]int64
+	numbers []int64 // of the limit, see Limit.Numbers
+}
+
+// start returns the start of the window at a time. The time is in the current window, or in the one after it.
+func (w *calendarWindows) start(at int64) int64 {
+	if at >= w.starts[2] {
+		return w.starts[2]
+	}
+	return w.starts[1]
+}
+
+// at returns the windows around now. Calls with times in one window share a computation.
+func (c *calendar) at(now int64) *calendarWindows {
+	if w := c.cached.Load(); w != nil && w.starts[1] <= now && now < w.starts[2] {
+		return w
+	}
+	w := c.compute(now)
+	c.cached.Store(w)
+	return w
+}
+
+// end returns the end of the window that begins at start.
+func (c *calendar) end(start int64) int64 {
+	if w := c.cached.Load(); w != nil && w.starts[2] == start {
+		return w.starts[3]
+	}
+	return c.at(start).starts[2]
+}
+
+func (c *calendar) compute(now int64) *calendarWindows {
+	i := c.index(now)
+	// The clock may turn back over midnight, and then a moment of the day before is in the window of the day after.
+	for c.start(i) > now {
+		i--
+	}
+	for c.start(i+1) <= now {
+		i++
+	}
+	w := &calendarWindows{starts: [4]int64{1: c.start(i), 2: c.start(i + 1)}}
+	// Some days did not exist, such as 2011-12-30 in Pacific/Apia: their windows are empty.
+	for j := i - 1; w.starts[1] > 0; j-- {
+		if w.starts[0] = c.start(j); w.starts[0] < w.starts[1] {
+			break
+		}
+	}
+	for j := i + 2; w.starts[3] <= w.starts[2]; j++ {
+		w.starts[3] = c.start(j)
+	}
+	return w
+}
+
+// index returns the number of the window with the local date at now. Windows are numbered from 1970, the first one is 0.
+func (c *calendar) index(now int64) int64 {
+	local := time.UnixMicro(now).In(c.zone)
+	_, offset := local.Zone()
+	units := int64(0)
+	switch c.unit {
+	case calendarDay:
+		units = floorDiv(local.Unix()+int64(offset), secondsPerDay)
+	case calendarWeek:
+		units = floorDiv(floorDiv(local.Unix()+int64(offset), secondsPerDay)+daysBefore1970, 7)
+	case calendarMonth:
+		units = int64(local.Year()-1970)*12 + int64(local.Month()-time.January)
+	case calendarYear:
+		units = int64(local.Year() - 1970)
+	}
+	return floorDiv(units, c.count)
+}
+
+const (
+	secondsPerDay = 24 * 60 * 60
+	// daysBefore1970 is how many days the first week has before 1970, which began on a Thursday.
+	daysBefore1970 = 3
+)
+
+// start returns the start of window i, in µs since 1970. It is at least 0.
+func (c *calendar) start(i int64) int64 {
+	units := i * c.count
+	var date time.Time
+	switch c.unit {
+	case calendarDay:
+		date = time.Unix(units*secondsPerDay, 0)
+	case calendarWeek:
+		date = time.Unix((units*7-daysBefore1970)*secondsPerDay, 0)
+	case calendarMonth:
+		date = time.Date(1970, time.January+time.Month(units), 1, 0, 0, 0, 0, time.UTC)
+	case calendarYear:
+		date = time.Date(1970+int(units), time.January, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return max(0, firstInstant(date.Unix(), c.zone)*int64(time.Second/time.Microsecond))
+}
+
+// firstInstant returns the first moment, in seconds since 1970, at which clocks in zone show midnight or later. The midnight is in
+// seconds since 1970-01-01 00:00 of the same clocks. time.Date does not do that: where midnight is missing, it returns a
+// moment of the day before.
+func firstInstant(midnight int64, zone *time.Location) int64 {
+	// No zone is 26 hours from UTC. The offset is constant in each period between two changes of the clock.
+	for t := time.Unix(midnight-26*60*60, 0).In(zone); ; {
+		_, offset := t.Zone()
+		_, end := t.ZoneBounds()
+		at := max(t.Unix(), midnight-int64(offset))
+		if end.IsZero() || at < end.Unix() {
+			return at
+		}
+		t = end.In(zone)
+	}
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
