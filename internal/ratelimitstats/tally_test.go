@@ -22,7 +22,7 @@ func limitOf(t testing.TB, spec limiters.Spec) descriptors.RateLimit {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return descriptors.RateLimit{Unit: descriptors.Minute, UnitMultiplier: 1, RequestsPerUnit: uint32(spec.Max), Limit: l}
+	return descriptors.RateLimit{Unit: descriptors.Minute, UnitMultiplier: 1, RequestsPerUnit: spec.Max, Limit: l}
 }
 
 func fixed(max int64) limiters.Spec {

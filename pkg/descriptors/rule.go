@@ -11,7 +11,7 @@ import (
 type RateLimit struct {
 	Unit            Unit
 	UnitMultiplier  uint32 // units per window, at least 1
-	RequestsPerUnit uint32 // hits per window; 0 denies every hit
+	RequestsPerUnit int64  // hits per window, at most limiters.MaxPerWindow; 0 denies every hit
 	Limit           *limiters.Limit
 	Name            string // the name in the rules, which Envoy receives and replaces refers to; may be ""
 	// OnError decides a hit that the store cannot decide. OnErrorUnsaid stands for the policy of the Domain.
@@ -161,18 +161,18 @@ func (o Overridden) By(requestsPerUnit uint32, unit Unit, multiplier uint32) (Ra
 		// The rule's capacity has no meaning for a limit that denies every hit, and New would reject it.
 		spec = spec.Scaled(func(int64) int64 { return 0 })
 	}
-	l, err := NewRateLimit(spec, requestsPerUnit, unit, max(multiplier, 1))
+	l, err := NewRateLimit(spec, int64(requestsPerUnit), unit, max(multiplier, 1))
 	l.OnError = o.onError
 	return l, err
 }
 
 // NewRateLimit returns a limit of requests in a window of multiplier units. It sets the Max and the Window of spec.
-func NewRateLimit(spec limiters.Spec, requests uint32, unit Unit, multiplier uint32) (RateLimit, error) {
+func NewRateLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint32) (RateLimit, error) {
 	window, err := unit.times(multiplier)
 	if err != nil {
 		return RateLimit{}, err
 	}
-	spec.Max, spec.Window = int64(requests), window
+	spec.Max, spec.Window = requests, window
 	limit, err := limiters.New(spec)
 	if err != nil {
 		return RateLimit{}, err

@@ -21,6 +21,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
@@ -292,10 +293,11 @@ func FuzzUnmarshal(f *testing.F) {
 
 func randomDecision(r *rand.Rand, names []string) decide.Decision {
 	number := func() uint32 { return []uint32{0, 1, 127, 128, r.Uint32(), math.MaxUint32}[r.IntN(6)] }
-	d := decide.Decision{Outcome: []decide.Outcome{decide.Undecided, decide.Allowed}[r.IntN(2)], Remaining: int64(number())}
+	large := func() int64 { return []int64{int64(number()), math.MaxUint32 + 1, limiters.MaxPerWindow}[r.IntN(3)] }
+	d := decide.Decision{Outcome: []decide.Outcome{decide.Undecided, decide.Allowed}[r.IntN(2)], Remaining: large()}
 	if r.IntN(4) > 0 {
 		d.Limit = &descriptors.RateLimit{
-			Name: names[r.IntN(len(names))], RequestsPerUnit: number(), UnitMultiplier: number(),
+			Name: names[r.IntN(len(names))], RequestsPerUnit: large(), UnitMultiplier: number(),
 			Unit: descriptors.Unit(1 + r.IntN(int(descriptors.Year))),
 		}
 		d.Reset = time.Duration(number()) * time.Second

@@ -31,8 +31,10 @@ func overallCode(r *decide.Result) ratelimitv3.RateLimitResponse_Code {
 	return codeOK
 }
 
-// remaining is limit_remaining, which has 32 bits.
-func remaining(d *decide.Decision) uint32 { return uint32(min(d.Remaining, math.MaxUint32)) }
+// saturated returns n as a number of 32 bits, as requests_per_unit and limit_remaining are: larger numbers are cut.
+func saturated(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
+
+func remaining(d *decide.Decision) uint32 { return saturated(d.Remaining) }
 
 // resetSeconds is duration_until_reset in whole seconds, rounded up: Envoy drops the fraction, and a client must not retry
 // too early.
@@ -59,7 +61,7 @@ func statusMessage(d *decide.Decision) *ratelimitv3.RateLimitResponse_Descriptor
 		return m
 	}
 	m.CurrentLimit = &ratelimitv3.RateLimitResponse_RateLimit{
-		RequestsPerUnit: d.Limit.RequestsPerUnit,
+		RequestsPerUnit: saturated(d.Limit.RequestsPerUnit),
 		Unit:            unitOfLimit[d.Limit.Unit],
 		Name:            d.Limit.Name,
 	}
@@ -89,10 +91,10 @@ func (s *Service) optional(c *call) *ratelimitv3.RateLimitResponse {
 // remaining. It returns nil if no limit is known.
 func (s *Service) headers(decisions []decide.Decision) []*corev3.HeaderValue {
 	var shown *decide.Decision
-	least := uint32(math.MaxUint32)
+	least := int64(math.MaxInt64)
 	for i := range decisions {
-		if d := &decisions[i]; d.Limit != nil && remaining(d) < least {
-			shown, least = d, remaining(d)
+		if d := &decisions[i]; d.Limit != nil && d.Remaining < least {
+			shown, least = d, d.Remaining
 		}
 	}
 	for i := range decisions {
@@ -108,7 +110,7 @@ func (s *Service) headers(decisions []decide.Decision) []*corev3.HeaderValue {
 	}
 	h := s.options.Headers
 	return []*corev3.HeaderValue{
-		header(h.Limit, int64(shown.Limit.RequestsPerUnit)),
+		header(h.Limit, int64(saturated(shown.Limit.RequestsPerUnit))),
 		header(h.Remaining, int64(remaining(shown))),
 		header(h.Reset, resetSeconds(shown)),
 	}

@@ -49,7 +49,7 @@ func appendStatus(b []byte, d *decide.Decision) []byte {
 	if l := d.Limit; l != nil {
 		var limit int
 		b, limit = openMessage(b, tagCurrentLimit)
-		b = appendNumber(b, tagRequestsPerUnit, uint64(l.RequestsPerUnit))
+		b = appendNumber(b, tagRequestsPerUnit, uint64(saturated(l.RequestsPerUnit)))
 		b = appendNumber(b, tagUnit, uint64(unitOfLimit[l.Unit]))
 		if l.Name != "" {
 			b = protowire.AppendString(append(b, tagName), l.Name)

@@ -1,6 +1,8 @@
 package rls
 
 import (
+	"math"
+
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -10,10 +12,16 @@ import (
 
 // dynamicMetadata reports the request, and the metadata of the rules that allow their descriptors. If two rules use one
 // name the first wins, and maps are merged. All maps are new: those of the rules are shared and must not change.
+//
+// Numbers that exceed the 32 bits of a response are here in full, as requestsPerUnit and limitRemaining of their descriptor.
 func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 	sent := make([]any, len(m.descriptors))
 	for i := range m.descriptors {
-		sent[i] = m.descriptors[i].metadata()
+		shown := m.descriptors[i].metadata()
+		if i < len(r.Decisions) {
+			addLarge(shown, &r.Decisions[i])
+		}
+		sent[i] = shown
 	}
 	all := map[string]any{"domain": r.Domain, "descriptors": sent}
 	if m.hitsAddend != 0 {
@@ -34,6 +42,14 @@ func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 		return nil // invalid UTF-8, which a message cannot hold once it is decoded
 	}
 	return s
+}
+
+// addLarge adds the numbers of a decision to the metadata of its descriptor if they exceed 32 bits. They are exact in a double.
+func addLarge(metadata map[string]any, d *decide.Decision) {
+	if d.Limit == nil || max(d.Limit.RequestsPerUnit, d.Remaining) <= math.MaxUint32 {
+		return
+	}
+	metadata["requestsPerUnit"], metadata["limitRemaining"] = d.Limit.RequestsPerUnit, d.Remaining
 }
 
 func (d *descriptor) metadata() map[string]any {

@@ -63,7 +63,7 @@ var (
 
 	rate = []key{
 		{"unit", unitText, "The unit of time.", false},
-		{"requests_per_unit", wholeNumber(0, anyUint32), "Hits per window. 0 denies every request.", false},
+		{"requests_per_unit", wholeNumber(0, limiters.MaxPerWindow), "Hits per window. 0 denies every request.", false},
 		{"name", text, "The name of the limit, for replaces and for Envoy.", false},
 		{"unit_multiplier", wholeNumber(1, anyUint32), "Units per window.", true},
 	}

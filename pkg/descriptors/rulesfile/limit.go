@@ -52,7 +52,7 @@ func (p *parser) unlimited(f fields) bool {
 	} else if unit != "" && !strings.EqualFold(unit, descriptors.UnitUnknown.String()) {
 		p.warn(f["unit"].key, "remove it", "'%s' is not a unit, and has no effect when unlimited", short(unit))
 	}
-	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, anyUint32, 0) > 0 {
+	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, limiters.MaxPerWindow, 0) > 0 {
 		p.warn(f["requests_per_unit"].key, "remove it", "requests_per_unit has no effect when unlimited")
 	}
 	for _, k := range inRateLimit.keys {
@@ -99,17 +99,12 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (des
 		unit = p.unit(n, f["unit"])
 	}
 	multiplier := uint32(p.number(f["unit_multiplier"], 1, anyUint32, 1))
-	requests := uint32(0)
-	if where := f["requests_per_unit"].key; p.null(f["requests_per_unit"]) {
-		if where == nil {
-			where = n
-		}
-		p.warn(where, "set it", "requests_per_unit is missing, so the limit is 0 and denies every request")
-	} else {
-		requests = uint32(p.number(f["requests_per_unit"], 0, anyUint32, 0))
-	}
+	requests := p.requests(n, f["requests_per_unit"], overlay)
 	own := p.policy(n, f)
 	sum, borrowed := own.over(overlay)
+	if overlay != nil && overlay.requests != nil {
+		requests, borrowed = overlay.requests.value, append(borrowed, "requests_per_unit")
+	}
 	from := blame(overlay, borrowed)
 	for key, s := range sum.strays() {
 		where := own.settings[key].key
@@ -131,6 +126,20 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (des
 	}
 	l.OnError = limiters.OnErrorOf(sum.settings["on_store_error"].value)
 	return l, true
+}
+
+// requests reads the requests_per_unit of the limit n, and warns if neither the limit nor the overlay has one.
+func (p *parser) requests(n *yaml.Node, f field, overlay *policy) int64 {
+	if !p.null(f) {
+		return p.number(f, 0, limiters.MaxPerWindow, 0)
+	}
+	if overlay == nil || overlay.requests == nil {
+		if f.key != nil {
+			n = f.key
+		}
+		p.warn(n, "set it", "requests_per_unit is missing, so the limit is 0 and denies every request")
+	}
+	return 0
 }
 
 func (p *parser) unit(limit *yaml.Node, f field) descriptors.Unit {

@@ -59,7 +59,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"4:62: unknown algorithm 'sliding-log': did you mean 'sliding_log'?"},
 
 		{"a negative number", limit("unit: day, requests_per_unit: -5"),
-			"4:48: requests_per_unit is -5: write a whole number from 0 to 4294967295"},
+			"4:48: requests_per_unit is -5: write a whole number from 0 to 4503599627370495"},
 		{"a quoted number", limit(`unit: day, requests_per_unit: "5"`),
 			"4:48: requests_per_unit is the text '5': remove the quotes: 'requests_per_unit: 5'"},
 		{"a list under rate_limit", "domain: d\ndescriptors:\n  - key: user\n    rate_limit:\n      - {" + day + "}\n",

@@ -25,11 +25,12 @@ var (
 		*inDescriptor.key("key"), *inDescriptor.key("value"), *inDescriptor.key("values"), *inDescriptor.key("cidr"),
 		*inDescriptor.key("rate_limit"), *inDescriptor.key("descriptors"),
 	}, strict: true}
-	overlayLimit = &section{name: "a rate_limit of an overlay", keys: policyKeys, strict: true}
+	overlayLimit = &section{name: "a rate_limit of an overlay", keys: slices.Concat(
+		policyKeys, []key{*inRateLimit.key("requests_per_unit")}), strict: true}
 )
 
-// ParseOverlay reads files, one domain each. They have the shape of rules, but a rate_limit may hold algorithm,
-// window_start, capacity, count_denied and on_store_error alone. The error is [Faults].
+// ParseOverlay reads files, one domain each. They have the shape of rules, but a rate_limit may hold only the keys that Weir
+// adds to a limit, and requests_per_unit. The error is [Faults].
 func ParseOverlay(files ...File) (*Overlay, error) {
 	o := &Overlay{policies: map[*descriptors.Rule]*policy{}, onError: map[string]limiters.OnError{}}
 	builder, homes := descriptors.NewBuilder(), map[string]string{}
@@ -149,6 +150,9 @@ func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
 		return
 	}
 	policy := p.policy(n, f)
+	if r := f["requests_per_unit"]; !p.null(r) {
+		policy.requests = &requests{r.key, p.number(r, 0, limiters.MaxPerWindow, 0)}
+	}
 	p.overlay.policies[at.SetRule(descriptors.Rule{Unlimited: true})] = policy
 	if policy.settings["algorithm"].key == nil {
 		return // the rules may say which

@@ -149,7 +149,7 @@ func TestErrorNamesTheOverlay(t *testing.T) {
 			"a.yaml:2:70: window_start has no meaning for the algorithm funnel: remove it, or set algorithm: fixed_window " +
 				"(the overlay sets algorithm, count_denied, at o.yaml:2:37)"},
 		{"{algorithm: funnel}", "requests_per_unit: -1",
-			"a.yaml:2:67: requests_per_unit is -1: write a whole number from 0 to 4294967295"},
+			"a.yaml:2:67: requests_per_unit is -1: write a whole number from 0 to 4503599627370495"},
 	} {
 		_, err := overlaid("domain: d\ndescriptors: [{key: k, rate_limit: "+tt.overlay+"}]\n",
 			"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, "+tt.limit+"}}]\n")

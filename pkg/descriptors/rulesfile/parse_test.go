@@ -136,7 +136,7 @@ a.yaml:7:10: descriptor has empty key: write 'key: <name>'
 a.yaml:9:12: value is the number 1.5, not a text: quote it: '1.5'
 a.yaml:13:10: duplicate descriptor composite key 'd.x.k_v': line 12 has it too: merge them
 a.yaml:15:24: invalid rate limit unit 'fortnight': write one of second, minute, hour, day, week, month, year
-a.yaml:15:54: requests_per_unit is -1: write a whole number from 0 to 4294967295
+a.yaml:15:54: requests_per_unit is -1: write a whole number from 0 to 4503599627370495
 a.yaml:17:17: a sliding log of 5000000 hits is too large: want at most 1000000, or the algorithm funnel, `+
 		`which needs no memory per hit
 a.yaml:19:51: capacity has no meaning for the algorithm fixed_window: remove it, or set algorithm: funnel

@@ -17,6 +17,13 @@ type policy struct {
 	file     string
 	at       *yaml.Node // the map
 	settings map[string]setting
+	requests *requests // of an overlay; it replaces that of the rule
+}
+
+// requests is a requests_per_unit.
+type requests struct {
+	key   *yaml.Node
+	value int64
 }
 
 // A setting is a key of a policy and its value as text, "" if the value is faulty.
@@ -114,6 +121,9 @@ func blame(overlay *policy, borrowed []string) string {
 		return ""
 	}
 	at := overlay.settings[borrowed[0]].key
+	if at == nil {
+		at = overlay.requests.key
+	}
 	return fmt.Sprintf(" (the overlay sets %s, at %s:%d:%d)",
 		strings.Join(borrowed, ", "), overlay.file, at.Line, at.Column)
 }

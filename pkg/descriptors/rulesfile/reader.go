@@ -233,10 +233,10 @@ func (r *reader) number(f field, least, most, otherwise int64) int64 {
 	if !ok {
 		return otherwise
 	}
-	var v uint32
+	var v int64
 	whole := n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" && n.Decode(&v) == nil
-	if whole && int64(v) >= least && int64(v) <= most {
-		return int64(v)
+	if whole && v >= least && v <= most {
+		return v
 	}
 	r.fault(n, numberRemedy(n, f.key.Value, least, most), "%s is %s", f.key.Value, shape(n))
 	return otherwise

@@ -149,7 +149,7 @@ func TestSchemaRejectsInvalidRules(t *testing.T) {
 		{limit(day + ", capacity: 1"), "algorithm is missing"},
 		{limit(day + ", algorithm: sliding_log, window_start: clock"), "is not fixed_window"},
 		{limit("unit: day, requests_per_unit: -1"), "below 0"},
-		{limit("unit: day, requests_per_unit: 4294967296"), "above 4294967295"},
+		{limit("unit: day, requests_per_unit: 4503599627370496"), "above 4503599627370495"},
 		{limit(day + ", replaces: [{}]"), "name is missing"},
 		{limit(day + ", count_denied: yes"), "is not of type boolean"},
 	} {

@@ -99,7 +99,20 @@ func share(n, replicas int64, p float64) int64 {
 	}
 	q, maxTail := 1/float64(replicas), p/float64(replicas)
 	mean := int64(float64(n) * q)
+	if n > maxExact {
+		return min(n, mean+1+int64(deviation(n, q, maxTail)))
+	}
 	return mean + int64(sort.Search(int(n-mean), func(i int) bool { return tail(n, mean+int64(i), q) <= maxTail }))
+}
+
+// maxExact is the largest number of trials whose tail is summed. The logarithms of larger factorials have too few digits.
+const maxExact = 1 << 32
+
+// deviation returns a number by which n trials exceed the mean n*q with a probability of at most p: Bernstein's inequality. It
+// is below 1 % of the mean for n above maxExact and up to a thousand replicas.
+func deviation(n int64, q, p float64) float64 {
+	l := -math.Log(p)
+	return l/3 + math.Sqrt(l*l/9+2*float64(n)*q*(1-q)*l)
 }
 
 // tailTerms is how many terms of a tail are summed. A geometric series bounds the rest. It is exact for limits up to about a

@@ -110,6 +110,21 @@ func TestShareOfLargeLimits(t *testing.T) {
 	}
 }
 
+// The share of a limit that is too large for a sum is a bound: it covers the normal distribution, and is not much larger.
+func TestShareOfLimitsBeyond32Bits(t *testing.T) {
+	for _, n := range []int64{maxExact + 1, 1 << 40, limiters.MaxPerWindow} {
+		for _, replicas := range []int64{2, 50, 1000} {
+			q := 1 / float64(replicas)
+			mean, deviation := float64(n)*q, math.Sqrt(float64(n)*q*(1-q))
+			z := math.Sqrt2 * math.Erfinv(1-2*0.001/float64(replicas))
+			got := float64(share(n, replicas, 0.001))
+			if over := (got - mean) / deviation; over < z || over > z+1 || got > 1.01*mean {
+				t.Errorf("%d by %d: %.3f deviations above the mean of %.0f, want %.3f to %.3f", n, replicas, over, mean, z, z+1)
+			}
+		}
+	}
+}
+
 func TestShareOfExtremes(t *testing.T) {
 	for _, c := range []struct {
 		n, replicas int64
