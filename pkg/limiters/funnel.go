@@ -2,6 +2,7 @@ package limiters
 
 import (
 	"errors"
+	"fmt"
 	"math/bits"
 )
 
@@ -19,6 +20,10 @@ type funnelLimit struct {
 	overdraft   span // until twice the capacity has, to which denied hits that count may fill the funnel
 }
 
+// maxCapacity is the largest capacity of a funnel, and maxDen the largest denominator of the time that a hit takes to leave.
+// With these, the products of the Lua twin are exact in doubles.
+const maxCapacity, maxDen = 1<<32 - 1, 1<<32 - 1
+
 // maxDrain bounds the time to drain a full funnel, in µs: about 71 years. Any time plus twice that is exact in a double.
 const maxDrain = 1 << 51
 
@@ -31,7 +36,7 @@ var errSlow = errors.New("the funnel takes more than 71 years to drain: " +
 var funnelDefinition = definition{
 	name: "funnel",
 	parameters: []Parameter{{
-		Key: "capacity", Type: Integer, Min: 1, Max: MaxPerWindow, Hits: true,
+		Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true,
 		About: "how much it holds; requests_per_unit if absent.",
 	}},
 	words: 3,
@@ -49,9 +54,15 @@ var funnelDefinition = definition{
 		if l.capacity == 0 {
 			l.capacity = l.max
 		}
+		if l.capacity > maxCapacity {
+			return nil, fmt.Errorf("a funnel of %d hits is too large: want a capacity of at most %d", l.capacity, maxCapacity)
+		}
 		g := gcd(l.max, l.window)
 		l.drain = drain{num: uint64(l.window / g), den: uint64(l.max / g)}
 		d := &l.drain
+		if d.den > maxDen {
+			return nil, errPrecise(spec)
+		}
 		if hi, lo := bits.Mul64(uint64(l.capacity), d.num); hi >= d.den || quotient(hi, lo, d.den) > maxDrain {
 			return nil, errSlow
 		}
@@ -59,6 +70,19 @@ var funnelDefinition = definition{
 		l.overdraft = d.of(2 * l.capacity)
 		return l, nil
 	},
+}
+
+// errPrecise returns the error of a limit whose rate has a denominator above maxDen, with a smaller maximum that is valid.
+func errPrecise(spec Spec) error {
+	window, step := spec.Window.Microseconds(), spec.Max/maxDen+1
+	for step < window && window%step != 0 {
+		step++
+	}
+	remedy := fmt.Sprintf("want fewer hits, such as %d", spec.Max-spec.Max%step)
+	if window%step != 0 {
+		remedy = fmt.Sprintf("want fewer hits, at most %d", int64(maxDen))
+	}
+	return fmt.Errorf("a funnel of %d hits in %v is too precise: %s", spec.Max, spec.Window, remedy)
 }
 
 func (l *funnelLimit) tag() string     { return "f" }

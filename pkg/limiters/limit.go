@@ -11,8 +11,8 @@ import (
 // MaxWindow is the longest window of a limit.
 const MaxWindow = 10 * 365 * 24 * time.Hour
 
-// MaxPerWindow is the largest maximum and the largest capacity of a limit: Envoy has 32 bits for them.
-const MaxPerWindow = 1<<32 - 1
+// MaxPerWindow is the largest maximum of a limit. Counts stop at MaxHits, so a larger maximum would never deny.
+const MaxPerWindow = MaxHits - 1
 
 // A Spec describes a limit.
 type Spec struct {

@@ -25,7 +25,7 @@ type debt struct {
 }
 
 // maxDebt is the debt above which hits go to the store. Twice that is far below limiters.MaxHits.
-const maxDebt = limiters.MaxPerWindow
+const maxDebt = 1<<32 - 1
 
 func (d *debt) hit() limiters.Hit {
 	return limiters.Hit{Key: d.key, Limit: d.limit, Denied: d.n}

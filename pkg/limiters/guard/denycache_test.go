@@ -603,7 +603,7 @@ func TestDenialsThatAreNotRemembered(t *testing.T) {
 		// The hit exceeds the largest debt: it goes to the store after the debt.
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.take("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.take("k", counted, limiters.MaxPerWindow-1, "remembered: denied used=4294967298 remaining=0 retry=never reset=60s")
+		a.take("k", counted, 1<<32-2, "remembered: denied used=4294967298 remaining=0 retry=never reset=60s")
 		a.take("k", counted, 1, "remembered: denied used=4294967299 remaining=0 retry=60s reset=60s")
 		a.take("k", counted, 1, "denied used=4294967300 remaining=0 retry=60s reset=60s")
 		a.take("k", counted, 1<<40, "denied used=1103806595076 remaining=0 retry=never reset=60s")

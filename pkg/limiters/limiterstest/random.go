@@ -12,6 +12,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
+// latest bounds the time of random sequences, in µs since 1970: the year 2112. Any such time is exact in a double, also with
+// the longest reset added.
+const latest = 1 << 52
+
 // sequences is the number of random sequences per algorithm, and steps the number of calls in each.
 const sequences, steps = 60, 60
 
@@ -107,7 +111,7 @@ func randomSpec(rnd *rand.Rand, algorithm string) limiters.Spec {
 		spec := limiters.Spec{
 			Algorithm: algorithm,
 			Max: pick(rnd, 0, 1, 1, 2, 3, 5, 7, 10, 30, 97, 1000, 1237, 100_003, 1_000_000, rnd.Int64N(1_000_000),
-				3_599_999_999, limiters.MaxPerWindow),
+				3_599_999_999, 1<<32, 6_000_000_000, 1_000_000_000_000_000, limiters.MaxPerWindow),
 			Window: time.Duration(pick(rnd, 1, 7, 1000, 1e6, 1e6, 6e7, 6e7, 36e8, 864e8, 7*864e8, 30*864e8, 365*864e8,
 				3650*864e8)) * time.Microsecond,
 			CountDenied: rnd.IntN(2) == 0,
@@ -140,7 +144,7 @@ func pick[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }
 
 // Next returns the next call: its time and its groups.
 func (g *Generator) Next() (time.Time, []limiters.Group) {
-	g.now = max(1, g.now+g.step())
+	g.now = max(1, min(g.now+g.step(), latest))
 	limit := g.limits[0]
 	if g.rnd.IntN(12) == 0 {
 		limit = pick(g.rnd, g.limits...)
