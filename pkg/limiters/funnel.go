@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"time"
 )
 
 // A funnelLimit holds hits up to its capacity and leaks the maximum per window, continuously. It is the leaky bucket as a
@@ -40,6 +41,12 @@ var funnelDefinition = definition{
 		About: "how much it holds; requests_per_unit if absent.",
 	}},
 	words: 3,
+	roundUp: func(spec Spec) int64 {
+		if step, ok := stepOf(spec.Max, spec.Window); ok {
+			return (spec.Max + step - 1) / step * step
+		}
+		return spec.Max
+	},
 	algorithm: func(spec Spec, values values) (algorithm, error) {
 		l := &funnelLimit{
 			max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied,
@@ -72,17 +79,23 @@ var funnelDefinition = definition{
 	},
 }
 
-// errPrecise returns the error of a limit whose rate has a denominator above maxDen, with a smaller maximum that is valid.
-func errPrecise(spec Spec) error {
-	window, step := spec.Window.Microseconds(), spec.Max/maxDen+1
-	for step < window && window%step != 0 {
+// stepOf returns the smallest number, at least 1, whose multiples up to most are valid maximums of a funnel: their denominators are
+// at most maxDen. It reports whether there is one.
+func stepOf(most int64, window time.Duration) (step int64, ok bool) {
+	us := window.Microseconds()
+	for step = max(1, (most+maxDen-1)/maxDen); step < us && us%step != 0; {
 		step++
 	}
-	remedy := fmt.Sprintf("want fewer hits, such as %d", spec.Max-spec.Max%step)
-	if window%step != 0 {
-		remedy = fmt.Sprintf("want fewer hits, at most %d", int64(maxDen))
+	return step, us%step == 0
+}
+
+// errPrecise returns the error of a limit whose rate has a denominator above maxDen, with a smaller maximum that is valid.
+func errPrecise(spec Spec) error {
+	most := int64(maxDen)
+	if step, ok := stepOf(spec.Max, spec.Window); ok {
+		most = spec.Max - spec.Max%step
 	}
-	return fmt.Errorf("a funnel of %d hits in %v is too precise: %s", spec.Max, spec.Window, remedy)
+	return fmt.Errorf("a funnel of %d hits in %v is too precise: want fewer hits, such as %d", spec.Max, spec.Window, most)
 }
 
 func (l *funnelLimit) tag() string     { return "f" }

@@ -71,6 +71,8 @@ type definition struct {
 	grows bool
 	// fixedEnd says that denied hits that count do not make the wait longer.
 	fixedEnd bool
+	// roundUp returns the next larger maximum that the algorithm can compute with. If nil, it can with any.
+	roundUp func(Spec) int64
 	// algorithm returns the algorithm of a limit, or what is wrong with the limit. The maximum, the window and the values of
 	// the parameters are in their ranges.
 	algorithm func(spec Spec, values values) (algorithm, error)

@@ -34,7 +34,7 @@ func TestSpecErrors(t *testing.T) {
 		{Spec{Algorithm: "funnel", Max: maxCapacity + 1, Window: time.Second, Params: "capacity=9"}, ""},
 		{Spec{Algorithm: "funnel", Max: 1_000_000_000_000_000, Window: time.Hour, Params: "capacity=4294967295"}, ""},
 		{Spec{Algorithm: "funnel", Max: 4_294_967_311, Window: time.Second, Params: "capacity=9"}, "such as 4294967310"},
-		{Spec{Algorithm: "funnel", Max: MaxPerWindow, Window: time.Microsecond, Params: "capacity=9"}, "too precise: want fewer hits"},
+		{Spec{Algorithm: "funnel", Max: MaxPerWindow, Window: time.Microsecond, Params: "capacity=9"}, "too precise: want fewer hits, such as 4294967295"},
 		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: "capacity=4294967296"}, "capacity of 4294967296 is out of range"},
 		{Spec{Algorithm: "funnel", Max: 1, Window: year, Params: "capacity=71"}, ""},
 		{Spec{Algorithm: "funnel", Max: 1, Window: year, Params: "capacity=72"}, "more than 71 years"},

@@ -127,9 +127,13 @@ func (p *Parameter) parse(value string) (n int64, text string, err error) {
 }
 
 // Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of part. A parameter that
-// becomes 0 is left out. An invalid value stays as it is, and [New] rejects it.
+// becomes 0 is left out. An invalid value stays as it is, and [New] rejects it. If the algorithm needs a rounder maximum, it
+// is rounded up.
 func (s Spec) Scaled(part func(int64) int64) Spec {
 	s.Max = part(s.Max)
+	if d := definitionOf(s.Algorithm); d != nil && d.roundUp != nil {
+		s.Max = d.roundUp(s)
+	}
 	for _, p := range Parameters(s.Algorithm) {
 		value, rest := s.Params.Cut(p.Key)
 		if !p.Hits || value == "" {

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -78,6 +79,45 @@ func TestResponseHeadersShowTightestLimit(t *testing.T) {
 	}
 	if r := ask(t, serviceOf(t, modes(t), Options{}), "free"); len(r.GetResponseHeadersToAdd()) != 0 {
 		t.Error("headers without Options.Headers")
+	}
+}
+
+const large = `domain: modes
+descriptors:
+- {key: window, rate_limit: {unit: hour, requests_per_unit: 4503599627370495}}
+- {key: smaller, rate_limit: {unit: hour, requests_per_unit: 4294967297}}
+- {key: fits, rate_limit: {unit: hour, requests_per_unit: 4294967295}}
+`
+
+// Numbers beyond 32 bits are saturated in the fields and headers of a response, and exact in its dynamic metadata.
+func TestLargeNumbersAreSaturatedOnTheWire(t *testing.T) {
+	s := serviceOf(t, large, Options{Headers: Headers{"l", "r", "t"}, DynamicMetadata: true})
+	r := ask(t, s, "window smaller fits")
+	for i, want := range []struct{ limit, remaining uint32 }{
+		{math.MaxUint32, math.MaxUint32}, {math.MaxUint32, math.MaxUint32}, {math.MaxUint32, math.MaxUint32 - 1},
+	} {
+		status := r.GetStatuses()[i]
+		if got := status.GetCurrentLimit().GetRequestsPerUnit(); got != want.limit || status.GetLimitRemaining() != want.remaining {
+			t.Errorf("status %d: %d of %d remain, want %d of %d", i, status.GetLimitRemaining(), got, want.remaining, want.limit)
+		}
+	}
+	text, err := protojson.Marshal(r.GetDynamicMetadata())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"descriptors":[{"entries":["window=v"],"limitRemaining":4503599627370494,"requestsPerUnit":4503599627370495},` +
+		`{"entries":["smaller=v"],"limitRemaining":4294967296,"requestsPerUnit":4294967297},{"entries":["fits=v"]}],"domain":"modes"}`
+	if got := strings.NewReplacer(" ", "").Replace(string(text)); got != want {
+		t.Errorf("dynamic metadata\n got %s\nwant %s", got, want)
+	}
+	for keys, want := range map[string]string{"window smaller": "l=4294967295 r=4294967295", "window fits": "l=4294967295 r=4294967293"} {
+		var got []string
+		for _, h := range ask(t, s, keys).GetResponseHeadersToAdd()[:2] {
+			got = append(got, h.GetKey()+"="+h.GetValue())
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("headers of %s: %q, want %q", keys, got, want)
+		}
 	}
 }
 

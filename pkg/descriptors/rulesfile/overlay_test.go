@@ -189,6 +189,34 @@ func TestOverlayErrorsNameLineAndRemedy(t *testing.T) {
 	}
 }
 
+// xDS has 32 bits for requests_per_unit, and an overlay more.
+func TestOverlaySetsRequestsPerUnit(t *testing.T) {
+	rules, warnings, err := overlaidWarned(`domain: d
+descriptors:
+- {key: k, value: v, rate_limit: {requests_per_unit: 4503599627370495}}
+- {key: k, value: x, rate_limit: {requests_per_unit: 0}}
+- {key: missing, rate_limit: {requests_per_unit: 7}}
+`, arriving+"- {key: missing, rate_limit: {unit: minute}}\n")
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	for request, want := range map[string]int64{"k=v": 1<<52 - 1, "k=x": 0, "k=1": 5, "missing=1": 7} {
+		l := rules.Match("d", entries(request)).Limits[0]
+		if l.RequestsPerUnit != want || l.Limit.Spec().Max != want {
+			t.Errorf("%s: %d per unit, and a maximum of %d, want %d", request, l.RequestsPerUnit, l.Limit.Spec().Max, want)
+		}
+	}
+	for _, tt := range []struct{ overlay, want string }{
+		{"{requests_per_unit: 4503599627370496}", "o.yaml:2:56: requests_per_unit is 4503599627370496: write a whole number from 0 to 4503599627370495"},
+		{"{requests_per_unit: 4294967296}", "a.yaml:2:36: a funnel of 4294967296 hits is too large: want a capacity of at most 4294967295 " +
+			"(the overlay sets requests_per_unit, at o.yaml:2:37)"},
+	} {
+		_, err := overlaid("domain: d\ndescriptors: [{key: k, rate_limit: "+tt.overlay+"}]\n",
+			"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, algorithm: funnel}}]\n")
+		golden(t, err, tt.want)
+	}
+}
+
 func FuzzOverlay(f *testing.F) {
 	f.Add([]byte("domain: d\ndescriptors: [{key: 'k*', value: '*', rate_limit: {algorithm: funnel, capacity: 2}}]\n"),
 		[]byte(arriving))

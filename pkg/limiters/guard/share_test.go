@@ -125,6 +125,32 @@ func TestShareOfLimitsBeyond32Bits(t *testing.T) {
 	}
 }
 
+// A share of a funnel of any valid rate is a valid funnel: its rate is rounded up if need be.
+func TestShareOfAFunnelBeyond32BitsIsValid(t *testing.T) {
+	for _, spec := range []limiters.Spec{
+		{Max: 1_000_000_000_000_000, Window: 24 * time.Hour, Params: "capacity=1000"},
+		{Max: 6_000_000_000, Window: time.Hour, Params: "capacity=4294967295"},
+		{Max: 4_294_967_295_000_000, Window: time.Second, Params: "capacity=5"},
+		{Max: 4_294_967_295_000, Window: time.Minute, Params: "capacity=77"},
+	} {
+		spec.Algorithm = "funnel"
+		l, err := limiters.New(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int64{1, 3} {
+			part, err := new(shares).of(l, n, 3, 0.001)
+			if err != nil {
+				t.Errorf("%+v: %v", spec, err)
+				continue
+			}
+			if got := float64(part.Spec().Max) / float64(spec.Max); got < 1./3 || got > 0.36 {
+				t.Errorf("%+v: the share of hits of %d is %.4f of it, want a little more than a third", spec, n, got)
+			}
+		}
+	}
+}
+
 func TestShareOfExtremes(t *testing.T) {
 	for _, c := range []struct {
 		n, replicas int64
