@@ -1,5 +1,7 @@
 package limiters
 
+import "slices"
+
 // A windowLimit is a fixed window. It counts hits in windows that do not overlap. By the clock, windows start at multiples of
 // their length since 1970, as in envoyproxy/ratelimit: a week begins on Thursday, a month has 30 days, a year 365. With
 // window_start=first_hit a window starts with the first charge and ends one window later; a hit at its end opens the next.
@@ -24,10 +26,10 @@ const firstHit = 1
 
 var fixedWindowDefinition = definition{
 	name: "fixed_window",
-	parameters: []Parameter{{
+	parameters: slices.Concat([]Parameter{{
 		Key: "window_start", Type: Word, Words: []string{"clock", "first_hit"},
 		About: "windows by the clock, or from a key's first hit.",
-	}},
+	}}, penaltyParameters),
 	countsDenied: true,
 	words:        2,
 	fixedEnd:     true,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -36,10 +37,10 @@ var errSlow = errors.New("the funnel takes more than 71 years to drain: " +
 
 var funnelDefinition = definition{
 	name: "funnel",
-	parameters: []Parameter{{
+	parameters: slices.Concat([]Parameter{{
 		Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true,
 		About: "how much it holds; requests_per_unit if absent.",
-	}},
+	}}, penaltyParameters),
 	words: 3,
 	roundUp: func(spec Spec) int64 {
 		if step, ok := stepOf(spec.Max, spec.Window); ok {

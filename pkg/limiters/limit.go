@@ -34,6 +34,7 @@ type Limit struct {
 	id         string
 	capacity   int64
 	numbers    []int64
+	penalty    *penaltyRule // nil: none
 }
 
 // An algorithm decides the hits of one limit. It has the limit's numbers and what it computes from them once. Its methods are
@@ -121,8 +122,12 @@ func New(spec Spec) (*Limit, error) {
 	if err != nil {
 		return nil, err
 	}
+	penalty, err := newPenalty(values)
+	if err != nil {
+		return nil, err
+	}
 	return &Limit{
-		spec: spec, definition: d, algorithm: a,
+		spec: spec, definition: d, algorithm: a, penalty: penalty,
 		id:       a.tag() + strconv.FormatInt(spec.Window.Microseconds(), 10),
 		capacity: a.maxUsage(),
 		numbers:  a.numbers(),

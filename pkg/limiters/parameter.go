@@ -21,6 +21,8 @@ type Parameter struct {
 	Words []string
 	// Hits marks an Integer that counts hits as the maximum does. A replica's share of a limit scales it too.
 	Hits bool
+	// Required marks a key of an object without a default: it must be set if another key of the object is.
+	Required bool
 }
 
 // A ParameterType is the type of a parameter's value.
@@ -34,6 +36,8 @@ const (
 	Word
 	// Duration is a value as time.ParseDuration reads it, in whole microseconds.
 	Duration
+	// Object has no value. Its keys are the parameters whose Key begins with its own and a '.', declared after it.
+	Object
 )
 
 // Params are the values of an algorithm's parameters: "key=value" for each that is not its default, separated by spaces.
@@ -88,12 +92,31 @@ func (d *definition) parse(params Params) (canonical Params, given values, err e
 			return "", nil, err
 		}
 	}
+	if err := d.checkRequired(given); err != nil {
+		return "", nil, err
+	}
 	for i, text := range texts {
 		if text != "" {
 			canonical = canonical.With(d.parameters[i].Key, text)
 		}
 	}
 	return canonical, given, nil
+}
+
+// checkRequired returns an error if an object is given without one of its required keys.
+func (d *definition) checkRequired(given values) error {
+	for _, p := range d.parameters {
+		if _, set := given[p.Key]; set || !p.Required {
+			continue
+		}
+		object, key, _ := strings.Cut(p.Key, ".")
+		for other := range given {
+			if strings.HasPrefix(other, object+".") {
+				return fmt.Errorf("a %s without %s: set %s in %s", object, key, key, object)
+			}
+		}
+	}
+	return nil
 }
 
 // parse returns a value: an Integer, a Duration in microseconds, or the index of a Word. It also returns the value's one
@@ -114,6 +137,8 @@ func (p *Parameter) parse(value string) (n int64, text string, err error) {
 			return 0, "", fmt.Errorf("a %s of %v is out of range: want %v to %v", p.Key, d, micros(p.Min), micros(p.Max))
 		}
 		return n, d.String(), nil
+	case Object:
+		return 0, "", fmt.Errorf("%s is an object: set its keys", p.Key)
 	default:
 		switch i := slices.Index(p.Words, value); i {
 		case -1:

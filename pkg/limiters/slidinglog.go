@@ -21,8 +21,9 @@ type logLimit struct {
 }
 
 var slidingLogDefinition = definition{
-	name:  "sliding_log",
-	grows: true,
+	name:       "sliding_log",
+	parameters: penaltyParameters,
+	grows:      true,
 	algorithm: func(spec Spec, _ values) (algorithm, error) {
 		if spec.Max > LogMax {
 			return nil, fmt.Errorf("a sliding log of %d hits is too large: want at most %d, or the algorithm funnel, "+

@@ -38,11 +38,35 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"4:18: unknown key 'window' in a rate_limit: write 'unit', and 'unit_multiplier' for several units"},
 		{"an unknown key", limit(day + ", colour: red"),
 			"4:51: unknown key 'colour' in a rate_limit: write one of unit, requests_per_unit, name, unit_multiplier, unlimited, replaces, " +
-				"algorithm, window_start, capacity, count_denied, on_store_error"},
+				"algorithm, window_start, penalty, capacity, count_denied, on_store_error"},
 		{"a misspelled algorithm beside a capacity", limit(day + ", algoritm: funnel, capacity: 3"),
 			"4:51: unknown key 'algoritm' in a rate_limit: did you mean 'algorithm'?"},
 		{"a misspelled unit key", limit("unti: day, requests_per_unit: 1"),
 			"4:18: unknown key 'unti' in a rate_limit: did you mean 'unit'?"},
+
+		{"a penalty without for", limit(day + ", penalty: {after: 20, within: 1m}"),
+			"4:51: penalty has no for: set for: how long the first penalty lasts"},
+		{"a misspelled key of a penalty", limit(day + ", penalty: {after: 20, withn: 1m, for: 10m}"),
+			"4:72: unknown key 'withn' in a penalty: did you mean 'within'?"},
+		{"a penalty without a value", limit(day + ", penalty: "),
+			"4:60: a penalty is empty, not a map: write a map with the keys after, within, for, factor, max, forget"},
+		{"a penalty that is no map", limit(day + ", penalty: true"),
+			"4:60: a penalty is true, not a map: write a map with the keys after, within, for, factor, max, forget"},
+		{"a penalty that is a number of seconds", limit(day + ", penalty: {after: 20, within: 1m, for: 600}"),
+			"4:89: for is 600: write a duration from 1ms to 87600h0m0s, such as 90s or 1h30m"},
+		{"a penalty after no request", limit(day + ", penalty: {after: 0, within: 1m, for: 10m}"),
+			"4:68: after is 0: write a whole number from 1 to 1000000"},
+		{"a penalty whose factor is a fraction", limit(day + ", penalty: {after: 1, within: 1m, for: 10m, factor: 1.5}"),
+			"4:101: factor is 1.5: write a whole number from 1 to 1000"},
+		{"a penalty longer than its max", limit(day + ", penalty: {after: 1, within: 1m, for: 48h}"),
+			"4:17: a penalty of 48h0m0s is longer than its max of 24h0m0s: raise max in penalty, or shorten for"},
+		{"a penalty beside unlimited", limit("unlimited: true, penalty: {after: 1, within: 1m, for: 10m}"),
+			"4:35: penalty has no meaning when unlimited: remove one of them"},
+		{"a penalty in a descriptor", "domain: d\ndescriptors:\n  - {key: user, penalty: {after: 1}, rate_limit: {" + day + "}}\n",
+			"3:17: key 'penalty' does not belong in a descriptor: move it into a rate_limit"},
+		{"a key of a penalty beside it", limit(day + ", after: 20"),
+			"4:51: unknown key 'after' in a rate_limit: write one of unit, requests_per_unit, name, unit_multiplier, unlimited, replaces, " +
+				"algorithm, window_start, penalty, capacity, count_denied, on_store_error"},
 
 		{"minutes", limit("unit: minutes, requests_per_unit: 1"), "4:24: invalid rate limit unit 'minutes': write 'unit: minute'"},
 		{"10s", limit("unit: 10s, requests_per_unit: 1"),
@@ -185,4 +209,11 @@ func TestErrorLineInLargeFile(t *testing.T) {
 			t.Errorf("%d lines: line %d, want %d", lines, faults[0].Line, want)
 		}
 	}
+}
+
+func TestObjectReportsEachMissingKey(t *testing.T) {
+	_, err := rulesfile.Parse(files("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, penalty: {factor: 2}}}]\n")...)
+	golden(t, err, "a.yaml:2:70: penalty has no after: set after: the number of denied requests that begins a penalty\n"+
+		"a.yaml:2:70: penalty has no for: set for: how long the first penalty lasts\n"+
+		"a.yaml:2:70: penalty has no within: set within: the window of those requests, from the first of them")
 }

@@ -34,6 +34,8 @@ descriptors:
   descriptors:
   - {key: deep, rate_limit: *l}
 - {key: own, rate_limit: {unit: minute, requests_per_unit: 5, algorithm: funnel, count_denied: true}}
+- key: penalized
+  rate_limit: {unit: minute, requests_per_unit: 5, penalty: {after: 3, within: 1m, for: 1h}}
 - {key: none, rate_limit: {unlimited: true}}
 - {key: many, rate_limits: [*l]}
 `
@@ -48,7 +50,8 @@ descriptors:
   rate_limit: {count_denied: false}
   descriptors:
   - {key: '*', rate_limit: {algorithm: sliding_log, count_denied: true}}
-- {key: own, rate_limit: {capacity: 2, count_denied: false}}
+- {key: own, rate_limit: {capacity: 2, count_denied: false, penalty: {after: 9, for: 90s, within: 1h, factor: 4}}}
+- {key: penalized, rate_limit: {algorithm: sliding_log, penalty: {after: 9, within: 2h, for: 90s, factor: 4}}}
 - {key: none, rate_limit: {algorithm: funnel}}
 - {key: many, rate_limit: {algorithm: funnel}}
 - {key: nobody, rate_limit: {algorithm: funnel}}
@@ -63,8 +66,10 @@ descriptors:
 		"k=p1":       "{fixed_window 5 1m0s window_start=first_hit true}",
 		"k=1":        "{fixed_window 5 1m0s  false}",
 		"k=1 deep=1": "{sliding_log 5 1m0s  true}",
-		"own=1":      "{funnel 5 1m0s capacity=2 true}", // what the rule says, stands
-		"many=1":     "{fixed_window 5 1m0s  true}",
+		// Settings of the rule win, a penalty as a whole.
+		"own=1":       "{funnel 5 1m0s capacity=2 penalty.after=9 penalty.within=1h0m0s penalty.for=1m30s penalty.factor=4 true}",
+		"penalized=1": "{sliding_log 5 1m0s penalty.after=3 penalty.within=1m0s penalty.for=1h0m0s false}",
+		"many=1":      "{fixed_window 5 1m0s  true}",
 	} {
 		if got := sprint(rules.Match("d", entries(request)).Limits[0]); got != want {
 			t.Errorf("%s: got %s, want %s", request, got, want)
@@ -76,7 +81,7 @@ descriptors:
 	}
 	const effect = "the overlay has no effect here, because it matches no rate_limit of the rules: correct its keys and values, " +
 		"or remove it"
-	want := "o.yaml:11:27: " + effect + "\no.yaml:12:27: " + effect + "\no.yaml:13:29: " + effect
+	want := "o.yaml:12:27: " + effect + "\no.yaml:13:27: " + effect + "\no.yaml:14:29: " + effect
 	if strings.Join(got, "\n") != want {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
 	}
@@ -148,6 +153,9 @@ func TestErrorNamesTheOverlay(t *testing.T) {
 		{"{algorithm: funnel, count_denied: true}", "requests_per_unit: 1, window_start: clock",
 			"a.yaml:2:70: window_start has no meaning for the algorithm funnel: remove it, or set algorithm: fixed_window " +
 				"(the overlay sets algorithm, count_denied, at o.yaml:2:37)"},
+		{"{penalty: {after: 1, within: 1m, for: 10m, max: 5m}}", "requests_per_unit: 1",
+			"a.yaml:2:36: a penalty of 10m0s is longer than its max of 5m0s: raise max in penalty, or shorten for " +
+				"(the overlay sets penalty, at o.yaml:2:37)"},
 		{"{algorithm: funnel}", "requests_per_unit: -1",
 			"a.yaml:2:67: requests_per_unit is -1: write a whole number from 0 to 4503599627370495"},
 	} {

@@ -35,17 +35,51 @@ func allParameters() []parameter {
 	return all
 }
 
-// parameterKeys returns the keys of the grammar that algorithms declare.
+// parameterKeys returns the keys of a limit that algorithms declare.
 func parameterKeys() []key {
-	keys := make([]key, len(parameters))
-	for i, p := range parameters {
-		keys[i] = key{p.Key, p.schema(), strings.Join(p.algorithms, ", ") + ": " + p.About, true}
+	var keys []key
+	for _, p := range parameters {
+		if !p.inObject() {
+			keys = append(keys, key{p.Key, p.schema(), strings.Join(p.algorithms, ", ") + ": " + p.About, true})
+		}
 	}
 	return keys
 }
 
+// inObject reports whether p is a key of an object.
+func (p *parameter) inObject() bool { return strings.Contains(p.Key, ".") }
+
+// in returns the key of p in an object, and whether p is in that object.
+func (p *parameter) in(object string) (key string, ok bool) {
+	return strings.CutPrefix(p.Key, object+".")
+}
+
+// objects are the sections of the parameters that are objects, by key.
+var objects = allObjects()
+
+func allObjects() map[string]*section {
+	all := map[string]*section{}
+	for _, o := range parameters {
+		if o.Type != limiters.Object {
+			continue
+		}
+		s := &section{id: o.Key, name: "a " + o.Key, about: sentence(o.About), strict: true}
+		for _, p := range parameters {
+			if name, ok := p.in(o.Key); ok {
+				s.keys = append(s.keys, key{name, p.schema(), sentence(p.About), true})
+			}
+		}
+		all[o.Key] = s
+	}
+	return all
+}
+
+func sentence(about string) string { return strings.ToUpper(about[:1]) + about[1:] }
+
 func (p *parameter) schema() schema {
 	switch p.Type {
+	case limiters.Object:
+		return ref(p.Key)
 	case limiters.Word:
 		return words(p.Words...)
 	case limiters.Duration:
@@ -55,7 +89,29 @@ func (p *parameter) schema() schema {
 	}
 }
 
-// parameter reads the value of a parameter in the form that limiters.Params has. It returns "" if it reported a fault.
+// objectParameter reads an object with its keys into settings.
+func (r *reader) objectParameter(f field, object *parameter, settings map[string]setting) {
+	settings[object.Key] = setting{key: f.key}
+	in, before := objects[object.Key], r.found
+	keys, ok := r.fields(f.value, in)
+	if !ok {
+		return
+	}
+	misspelled := r.found > before // that fault is enough
+	for i := range parameters {
+		p := &parameters[i]
+		name, ok := p.in(object.Key)
+		switch {
+		case !ok:
+		case keys[name].key != nil:
+			settings[p.Key] = setting{keys[name].key, r.parameter(keys[name], p)}
+		case p.Required && !misspelled:
+			r.fault(f.key, "set "+name+": "+strings.TrimSuffix(p.About, "."), "%s has no %s", object.Key, name)
+		}
+	}
+}
+
+// parameter reads the value of a parameter that is no object, in the form that limiters.Params has. It returns "" if it reported a fault.
 func (r *reader) parameter(f field, p *parameter) string {
 	switch p.Type {
 	case limiters.Word:
@@ -80,7 +136,7 @@ func (r *reader) duration(f field, p *parameter) string {
 	least, most := time.Duration(p.Min)*time.Microsecond, time.Duration(p.Max)*time.Microsecond
 	d, err := time.ParseDuration(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || d < least || d > most || d%time.Microsecond != 0 {
-		r.fault(n, fmt.Sprintf("write a duration from %v to %v, such as 90s or 1h30m", least, most), "%s is %s", p.Key, shape(n))
+		r.fault(n, fmt.Sprintf("write a duration from %v to %v, such as 90s or 1h30m", least, most), "%s is %s", f.key.Value, shape(n))
 		return ""
 	}
 	return d.String()

@@ -41,7 +41,13 @@ func (r *reader) policy(n *yaml.Node, f fields) *policy {
 	}
 	set("algorithm", func(f field) string { name, _ := r.word(f, limiters.Algorithms()...); return name })
 	for i := range parameters {
-		set(parameters[i].Key, func(f field) string { return r.parameter(f, &parameters[i]) })
+		known := &parameters[i]
+		switch {
+		case known.Type != limiters.Object:
+			set(known.Key, func(f field) string { return r.parameter(f, known) })
+		case f[known.Key].key != nil:
+			r.objectParameter(f[known.Key], known, p.settings)
+		}
 	}
 	set("count_denied", func(f field) string { return strconv.FormatBool(r.boolean(f, false)) })
 	set("on_store_error", func(f field) string { name, _ := r.word(f, limiters.OnErrors()...); return name })
@@ -57,7 +63,8 @@ func (r *reader) onError(f field) limiters.OnError {
 	return limiters.OnErrorOf(name)
 }
 
-// over returns p, with what it leaves open taken from under, and the keys that were taken. A nil under has no settings.
+// over returns p, with what it leaves open taken from under, and the keys that were taken. An object is taken as a whole.
+// A nil under has no settings.
 func (p *policy) over(under *policy) (sum *policy, borrowed []string) {
 	if under == nil {
 		return p, nil
@@ -67,9 +74,14 @@ func (p *policy) over(under *policy) (sum *policy, borrowed []string) {
 		if _, own := p.settings[k.name]; own {
 			continue
 		}
-		if s, found := under.settings[k.name]; found {
-			sum.settings[k.name] = s
-			borrowed = append(borrowed, k.name)
+		if _, found := under.settings[k.name]; !found {
+			continue
+		}
+		borrowed = append(borrowed, k.name)
+		for name, s := range under.settings {
+			if name == k.name || strings.HasPrefix(name, k.name+".") {
+				sum.settings[name] = s
+			}
 		}
 	}
 	return sum, borrowed
@@ -90,7 +102,7 @@ type stray struct{ message, remedy string }
 func (p *policy) strays() map[string]stray {
 	strays, algorithm := map[string]stray{}, p.algorithm()
 	for _, known := range parameters {
-		if _, set := p.settings[known.Key]; set && algorithm != "" && !slices.Contains(known.algorithms, algorithm) {
+		if _, set := p.settings[known.Key]; set && !known.inObject() && algorithm != "" && !slices.Contains(known.algorithms, algorithm) {
 			strays[known.Key] = stray{
 				fmt.Sprintf("%s has no meaning for the algorithm %s", known.Key, algorithm),
 				"remove it, or set algorithm: " + strings.Join(known.algorithms, " or "),

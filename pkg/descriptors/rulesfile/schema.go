@@ -77,6 +77,15 @@ func Schema() []byte {
 	for _, s := range sections {
 		defs[s.id] = s.schema()
 	}
+	for id, s := range objects {
+		defs[id] = s.schema()
+	}
+	for _, p := range parameters {
+		if object, name, ok := strings.Cut(p.Key, "."); ok && p.Required {
+			required, _ := defs[object].(schema)["required"].([]string)
+			require(defs, object, append(required, name)...)
+		}
+	}
 	require(defs, "file", "domain")
 	require(defs, "descriptor", "key")
 	require(defs, "limit", "unit")
@@ -130,8 +139,11 @@ func (s *section) schema() schema {
 
 // meaning requires, for each parameter, an algorithm that takes it.
 func meaning() []schema {
-	all := make([]schema, len(parameters))
-	for i, p := range parameters {
+	var all []schema
+	for _, p := range parameters {
+		if p.inObject() {
+			continue
+		}
 		algorithm := schema{"enum": p.algorithms}
 		if len(p.algorithms) == 1 {
 			algorithm = schema{"const": p.algorithms[0]}
@@ -140,7 +152,7 @@ func meaning() []schema {
 		if !slices.Contains(p.algorithms, limiters.DefaultAlgorithm) {
 			then["required"] = []string{"algorithm"}
 		}
-		all[i] = schema{"if": schema{"required": []string{p.Key}}, "then": then}
+		all = append(all, schema{"if": schema{"required": []string{p.Key}}, "then": then})
 	}
 	return all
 }

@@ -112,6 +112,12 @@ func TestSchemaRejectsInvalidRules(t *testing.T) {
 		{limit(day + ", algorithm: funnel, capacity: 1"), ""},
 		{limit(day + ", window_start: first_hit"), ""},
 		{limit(day + ", replaces: [{name: x}]"), ""},
+		{limit(day + ", penalty: {after: 20, within: 1m, for: 1h30m, factor: 2}"), ""},
+		{limit(day + ", penalty: {after: 20, within: 1m}"), "for is missing"},
+		{limit(day + ", penalty: {after: 20, within: 1m, for: 10}"), "is not of type string"},
+		{limit(day + ", penalty: {after: 20, within: 1m, for: 10m, fro: 1m}"), "fro is unknown"},
+		{limit(day + ", penalty: ~"), "is not of type object"},
+		{limit("unlimited: true, penalty: {after: 20, within: 1m, for: 10m}"), "penalty is not allowed"},
 		{descriptor("value: 1, metadata: {a: [1]}, share_threshold: on"), ""},
 		{descriptor("descriptors: [{key: x, rate_limits: [{" + day + "}]}]"), ""},
 

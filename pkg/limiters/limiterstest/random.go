@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,11 +124,12 @@ func randomSpec(rnd *rand.Rand, algorithm string) limiters.Spec {
 	}
 }
 
-// randomParams gives each parameter of an algorithm a random value, or none.
+// randomParams gives each parameter of an algorithm a random value, or none. It gives no object.
 func randomParams(rnd *rand.Rand, algorithm string, maximum int64) (params limiters.Params) {
 	for _, p := range limiters.Parameters(algorithm) {
 		n := pick(rnd, 0, p.Min, 15, maximum/2+1, 4_000_000, rnd.Int64N(1_000_000)+1)
 		switch {
+		case p.Type == limiters.Object || strings.Contains(p.Key, "."):
 		case p.Type == limiters.Word:
 			params = params.With(p.Key, pick(rnd, p.Words...))
 		case n < p.Min || n > p.Max: // none

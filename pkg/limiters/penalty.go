@@ -1,0 +1,136 @@
+package limiters
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A Penalty is the memory of a key's offences and penalties. It belongs to a limit with a penalty. An offence is a request
+// that the limit itself denies. Enough offences within a window begin a penalty, which denies every request. Times are in µs
+// since 1970. The zero Penalty is that of a key without offences.
+type Penalty struct {
+	Offences int64 // offences since the last penalty, in their window
+	Since    int64 // the time of the first of them, where their window starts
+	Until    int64 // the end of the last penalty
+	Level    int64 // how many penalties have begun since the level was last 0
+}
+
+// A penaltyRule is the penalty of a limit. Durations are in µs.
+type penaltyRule struct {
+	after   int64 // this many offences begin a penalty
+	within  int64 // the window of the offences
+	lasts   int64 // how long the first penalty lasts
+	factor  int64 // how many times longer each further penalty lasts
+	longest int64 // no penalty lasts longer
+	forget  int64 // how long after the end of a penalty the level returns to 0
+}
+
+const (
+	maxOffences     = 1_000_000
+	maxFactor       = 1000
+	minPenalty      = int64(time.Millisecond / time.Microsecond)
+	defaultLongest  = int64(24 * time.Hour / time.Microsecond)
+	maxPenaltyLevel = 63 // a penalty of 1 ms that has doubled so often is longer than MaxWindow
+)
+
+var maxWindowMicros = MaxWindow.Microseconds()
+
+// penaltyParameters are the parameters of every algorithm that counts hits.
+var penaltyParameters = []Parameter{
+	{Key: "penalty", Type: Object, About: "deny every request for a while after too many denied ones."},
+	{Key: "penalty.after", Type: Integer, Min: 1, Max: maxOffences, Required: true,
+		About: "the number of denied requests that begins a penalty."},
+	{Key: "penalty.within", Type: Duration, Min: minPenalty, Max: maxWindowMicros, Required: true,
+		About: "the window of those requests, from the first of them."},
+	{Key: "penalty.for", Type: Duration, Min: minPenalty, Max: maxWindowMicros, Required: true,
+		About: "how long the first penalty lasts."},
+	{Key: "penalty.factor", Type: Integer, Min: 1, Max: maxFactor,
+		About: "how many times longer each further penalty lasts. Default: 1."},
+	{Key: "penalty.max", Type: Duration, Min: minPenalty, Max: maxWindowMicros,
+		About: "how long a penalty lasts at most. Default: 24h."},
+	{Key: "penalty.forget", Type: Duration, Min: minPenalty, Max: maxWindowMicros,
+		About: "how long after a penalty the next one is a first one again. Default: max."},
+}
+
+// newPenalty returns the penalty of a limit with the values of its parameters, nil if it has none.
+func newPenalty(v values) (*penaltyRule, error) {
+	if v["penalty.after"] == 0 {
+		return nil, nil //nolint:nilnil // most limits have no penalty
+	}
+	r := &penaltyRule{
+		after: v["penalty.after"], within: v["penalty.within"], lasts: v["penalty.for"],
+		factor: max(1, v["penalty.factor"]), longest: v["penalty.max"], forget: v["penalty.forget"],
+	}
+	if r.longest == 0 {
+		r.longest = defaultLongest
+	}
+	if r.forget == 0 {
+		r.forget = r.longest
+	}
+	if r.lasts > r.longest {
+		message := fmt.Sprintf("a penalty of %v is longer than its max of %v", micros(r.lasts), micros(r.longest))
+		return nil, errors.New(message + ": raise max in penalty, or shorten for")
+	}
+	return r, nil
+}
+
+// wait returns how long a penalty denies requests from now, and 0 outside of a penalty. A penalty that would end later than
+// its max from now began before a clock stepped back, or before max was lowered: it ends then.
+func (r *penaltyRule) wait(p Penalty, now int64) int64 { return max(0, min(p.Until-now, r.longest)) }
+
+// deny returns the state after a penalty has denied a request.
+func (r *penaltyRule) deny(p Penalty, now int64) Penalty {
+	p.Until = now + r.wait(p, now)
+	return p
+}
+
+// offend returns the state after an offence at now, which must be outside of a penalty.
+func (r *penaltyRule) offend(p Penalty, now int64) Penalty {
+	// A window that starts further ahead than its length is from before a clock was corrected.
+	if p.Offences == 0 || now-p.Since >= r.within || p.Since-now > r.within {
+		p.Offences, p.Since = 0, now
+	}
+	if p.Offences++; p.Offences < r.after {
+		return p
+	}
+	if now >= p.Until+r.forget {
+		p.Level = 0
+	}
+	return Penalty{Until: now + r.duration(p.Level), Level: min(p.Level+1, maxPenaltyLevel)}
+}
+
+// duration returns how long a penalty lasts after level others.
+func (r *penaltyRule) duration(level int64) int64 {
+	d := r.lasts
+	for ; level > 0 && r.factor > 1 && d < r.longest; level-- {
+		d *= r.factor
+	}
+	return min(d, r.longest)
+}
+
+// resetTime returns when p counts as the zero Penalty, in µs since 1970.
+func (r *penaltyRule) resetTime(p Penalty) int64 {
+	reset := int64(0)
+	if p.Offences > 0 {
+		reset = p.Since + r.within
+	}
+	if p.Level > 0 {
+		reset = max(reset, p.Until+r.forget)
+	}
+	return reset
+}
+
+// HasPenalty reports whether offences under l begin a penalty.
+func (l *Limit) HasPenalty() bool { return l.penalty != nil }
+
+// PenaltyNumbers returns the numbers of the penalty of l for its twin in pkg/redisscripts: the offences that begin a
+// penalty, their window, how long the first penalty lasts, the factor, the longest penalty, and forget. Durations are in µs.
+// It returns nil if l has no penalty.
+func (l *Limit) PenaltyNumbers() []int64 {
+	if l.penalty == nil {
+		return nil
+	}
+	r := l.penalty
+	return []int64{r.after, r.within, r.lasts, r.factor, r.longest, r.forget}
+}
