@@ -27,8 +27,8 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 //	[+D|-D] HIT, HIT => VERDICT, VERDICT        two hits of one call
 //	[+D|-D] HIT & HIT => VERDICT, VERDICT       two hits of one group
 //
-// The forms of a HIT are `take N` (charge), `look` (peek), `look for N denied` (peek with denied hits) and `give back N`
-// (refund). It may have `of KEY` and `under LIMIT`. A VERDICT is "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry may be "never".
+// The forms of a HIT are `take N` (charge), `peek`, `peek for N denied` (a peek with denied hits) and `refund N`.
+// It may have `of KEY` and `under LIMIT`. A VERDICT is "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry may be "never".
 func Traces(t *testing.T, store limiters.Store) {
 	names, err := fs.Glob(traceFiles, "testdata/*.txt")
 	if err != nil || len(names) == 0 {
@@ -153,31 +153,31 @@ func (r *replayer) step(words []string) (string, error) {
 
 func (r *replayer) hit(words []string) (limiters.Hit, error) {
 	h := limiters.Hit{Key: r.prefix + "/" + r.trace + "/", Limit: r.usual}
-	sign := int64(1)
 	for len(words) > 0 {
 		switch {
-		case words[0] == "look" && len(words) > 3 && words[1] == "for" && words[3] == "denied":
+		case words[0] == "peek" && len(words) > 3 && words[1] == "for" && words[3] == "denied":
 			n, err := strconv.ParseInt(words[2], 10, 64)
 			if err != nil {
 				return h, err
 			}
 			h.Denied, words = n, words[4:]
-		case words[0] == "look":
+		case words[0] == "peek":
 			words = words[1:]
-		case words[0] == "give" && len(words) > 2:
-			sign, words = -1, words[1:]
-		case (words[0] == "take" || words[0] == "back") && len(words) > 1:
+		case (words[0] == "take" || words[0] == "refund") && len(words) > 1:
 			n, err := strconv.ParseInt(words[1], 10, 64)
 			if err != nil {
 				return h, err
 			}
-			h.N, words = sign*n, words[2:]
+			if words[0] == "refund" {
+				n = -n
+			}
+			h.N, words = n, words[2:]
 		case words[0] == "of" && len(words) > 1:
 			h.Key, words = h.Key+words[1], words[2:]
 		case words[0] == "under" && len(words) > 1:
 			h.Limit, words = r.limits[words[1]], words[2:]
 		default:
-			return h, fmt.Errorf("unknown words %q", words)
+			return h, fmt.Errorf("unknown words %q: want take N, peek, peek for N denied, refund N, of KEY or under LIMIT", words)
 		}
 	}
 	if h.Limit == nil {
