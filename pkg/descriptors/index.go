@@ -11,7 +11,7 @@ import (
 // no cache holds, and each cache line on the path to it costs more than the rest of the search. A map in each node took a
 // dozen lines; here a level takes a slot and a record that contains its texts. The record of an only child follows that of
 // its parent. An index has no pointers that the garbage collector would follow, except in rests: patterns and prefixes.
-// 100,000 prefixes take about 9 MB in 130,000 objects.
+// 100,000 random prefixes take about 8 MB in 125,000 objects, which it marks.
 //
 // A record starts at a multiple of 8 bytes, and its offset divided by 8 identifies it:
 //

@@ -113,8 +113,7 @@ func (l *level) appendAddress(b []byte, value string, shared bool) []byte {
 	if !shared {
 		return appendShort(append(b, byte(addresses)), address.AppendTo(stack[:0]))
 	}
-	longest, _ := l.list.siblings.longest(address)
-	return appendShort(append(b, sharedPrefix), longest.AppendTo(stack[:0]))
+	return appendShort(append(b, sharedPrefix), l.list.siblings.longest(address).AppendTo(stack[:0]))
 }
 
 // appendShort is appendText of at most maxComponent bytes.

@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/gaissmai/bart"
@@ -45,25 +46,30 @@ func (l *list) name() string {
 
 // A prefixes finds the child of a node whose prefixes contain an address. Nil has no prefixes.
 type prefixes struct {
-	lists []*Node // nil once the index is built
-	table bart.Table[prefixAt]
-}
-
-// A prefixAt is the record of a prefix in the index, and the length of the prefix.
-type prefixAt struct {
-	at   uint32
-	bits uint8
+	lists []*Node             // nil once the index is built
+	table *bart.Table[uint32] // the record of each prefix in the index
 }
 
 // fill makes the table from the lists. The function returns the record of a list.
 func (p *prefixes) fill(record func(*Node) uint32) {
+	type prefixAt struct {
+		netip.Prefix
+		at uint32
+	}
+	var all []prefixAt
 	for _, n := range p.lists {
 		at := record(n)
 		for _, prefix := range n.level.list.prefixes {
-			p.table.Insert(prefix, prefixAt{at, uint8(prefix.Bits())})
+			all = append(all, prefixAt{prefix, at})
 		}
 	}
-	p.lists = nil
+	// A clone of a table in sorted order has its nodes side by side, and a search takes half the time.
+	slices.SortFunc(all, func(a, b prefixAt) int { return a.Prefix.Compare(b.Prefix) })
+	var table bart.Table[uint32]
+	for _, prefix := range all {
+		table.Insert(prefix.Prefix, prefix.at)
+	}
+	p.lists, p.table = nil, table.Clone()
 }
 
 // find returns the record of the longest prefix that contains the address in value. It returns 0 if there is none, or if
@@ -76,15 +82,14 @@ func (p *prefixes) find(value string) uint32 {
 	if !ok {
 		return 0
 	}
-	found, _ := p.table.Lookup(address)
-	return found.at
+	at, _ := p.table.Lookup(address)
+	return at
 }
 
 // longest returns the longest prefix that contains address.
-func (p *prefixes) longest(address netip.Addr) (netip.Prefix, bool) {
-	found, ok := p.table.Lookup(address)
-	prefix, _ := address.Prefix(int(found.bits))
-	return prefix, ok
+func (p *prefixes) longest(address netip.Addr) netip.Prefix {
+	longest, _, _ := p.table.LookupPrefixLPM(netip.PrefixFrom(address, address.BitLen()))
+	return longest
 }
 
 // parseAddress returns the canonical form of an IP address: IPv4 if it is IPv4-mapped, without a zone. It allocates only
