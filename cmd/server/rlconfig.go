@@ -57,7 +57,7 @@ func parameterSettings(spec limiters.Spec) string {
 	var b strings.Builder
 	for _, p := range limiters.Parameters(spec.Algorithm) {
 		value, _ := spec.Params.Cut(p.Key)
-		if value == "" && p.Type == limiters.Word {
+		if value == "" && p.Type == limiters.Word && !p.NoDefault {
 			value = p.Words[0]
 		}
 		if value != "" && p.Key != "capacity" {

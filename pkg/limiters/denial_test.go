@@ -9,6 +9,10 @@ func TestDeniedFrom(t *testing.T) {
 	log, counting := Spec{Algorithm: "sliding_log", Max: 5}, Spec{Algorithm: "fixed_window", Max: 5, CountDenied: true}
 	logged := log
 	logged.CountDenied = true
+	over := log
+	over.Params = "peek=over"
+	strict := counting
+	strict.Params = "peek=would_fit"
 	for what, c := range map[string]struct {
 		spec    Spec
 		n       int64
@@ -24,6 +28,10 @@ func TestDeniedFrom(t *testing.T) {
 		"a window that counts":             {counting, 3, Verdict{Used: 6, RetryAfter: 1}, 1},
 		"a window that could not count":    {counting, 3, Verdict{Used: 5, RetryAfter: 1}, 0},
 		"more than the window ever allows": {counting, 6, Verdict{Used: 6, RetryAfter: -1}, 0},
+		"a hit where peeks are allowed":    {over, 1, Verdict{Used: 5, RetryAfter: 1}, 1},
+		"a peek over the limit":            {over, 0, Verdict{Used: 6, RetryAfter: 1}, 0},
+		"a peek of a full window":          {strict, 0, Verdict{Used: 5, RetryAfter: 1}, 0},
+		"a peek of a window over it":       {strict, 0, Verdict{Used: 6, RetryAfter: 1}, 1},
 	} {
 		c.spec.Window = time.Minute
 		l, err := New(c.spec)

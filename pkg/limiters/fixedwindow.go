@@ -10,14 +10,15 @@ import "slices"
 // needs memory per hit.
 //
 // If the limit counts denied hits, a denied hit is added to the count whatever its size. Under a limit of 100, one hit of 150
-// uses up the window although it is denied. A peek of such a limit is allowed while the count is at most the maximum. So it
-// is denied after the first denied hit, and not before it, as in envoyproxy/ratelimit. Gateways that charge afterwards rely
-// on that. If denied hits do not count, a peek is denied if one more hit would be.
+// uses up the window although it is denied. By default, a peek of such a limit is allowed while the count is at most the
+// maximum (peek=over). So it is denied after the first denied hit, and not before it, as in envoyproxy/ratelimit. Gateways that
+// charge afterwards rely on that. If denied hits do not count, a peek is denied by default if one more hit would be.
 //
 // In a State, A is the start of a window in µs since 1970, 0 if there was none yet. B is the count of that window.
 type windowLimit struct {
 	max, window int64 // window in µs
 	countDenied bool
+	peekOver    bool
 	firstHit    bool // windows start with a key's first hit, otherwise by the clock
 }
 
@@ -29,13 +30,15 @@ var fixedWindowDefinition = definition{
 	parameters: slices.Concat([]Parameter{{
 		Key: "window_start", Type: Word, Words: []string{"clock", "first_hit"},
 		About: "windows by the clock, or from a key's first hit.",
-	}}, penaltyParameters),
-	countsDenied: true,
-	words:        2,
-	fixedEnd:     true,
+	}, peek}, penaltyParameters),
+	countsDenied:    true,
+	countedPeekOver: true,
+	words:           2,
+	fixedEnd:        true,
 	algorithm: func(spec Spec, values values) (algorithm, error) {
 		return &windowLimit{
 			max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied,
+			peekOver: values[peek.Key] == peekOver,
 			firstHit: values["window_start"] == firstHit,
 		}, nil
 	},
@@ -51,7 +54,7 @@ func (l *windowLimit) tag() string {
 func (l *windowLimit) maxUsage() int64 { return l.max }
 
 func (l *windowLimit) numbers() []int64 {
-	return []int64{l.max, l.window, flag(l.countDenied), flag(l.firstHit)}
+	return []int64{l.max, l.window, flag(l.countDenied), flag(l.firstHit), flag(l.peekOver)}
 }
 
 // current returns the window at now: its start and its count. With window_start=first_hit, start is 0 if no window is open.
@@ -80,7 +83,7 @@ func (l *windowLimit) fits(s State, now, n int64) (bool, int64) {
 	switch {
 	case n > 0:
 		ok = min(count+n, MaxHits) <= l.max
-	case l.countDenied:
+	case l.peekOver:
 		// A limit of 0 counts nothing that a peek could see.
 		ok = count <= l.max && l.max > 0
 	default:

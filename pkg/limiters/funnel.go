@@ -12,10 +12,11 @@ import (
 // meter, or GCRA (ITU-T I.371), like CL.THROTTLE of redis-cell. Its level is kept as the time that it takes to drain, so the
 // rate is exact. A hit takes window/max to leave, in whole microseconds and a fraction with the limit's denominator.
 //
-// A peek is denied if one more hit would be. A hit larger than the capacity can never fit, even into an empty funnel.
+// A peek is denied if one more hit would be, unless the limit has peek=over. A hit larger than the capacity can never fit, even into an empty funnel.
 type funnelLimit struct {
 	max, window int64 // window in µs
 	countDenied bool
+	peekOver    bool
 	capacity    int64 // in hits
 	drain       drain
 	full        span // until the capacity has drained
@@ -40,7 +41,7 @@ var funnelDefinition = definition{
 	parameters: slices.Concat([]Parameter{{
 		Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true,
 		About: "how much it holds; requests_per_unit if absent.",
-	}}, penaltyParameters),
+	}, peek}, penaltyParameters),
 	words: 3,
 	roundUp: func(spec Spec) int64 {
 		if step, ok := stepOf(spec.Max, spec.Window); ok {
@@ -51,7 +52,7 @@ var funnelDefinition = definition{
 	algorithm: func(spec Spec, values values) (algorithm, error) {
 		l := &funnelLimit{
 			max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied,
-			capacity: values["capacity"], drain: drain{den: 1},
+			peekOver: values[peek.Key] == peekOver, capacity: values["capacity"], drain: drain{den: 1},
 		}
 		if l.max == 0 {
 			if l.capacity != 0 {
@@ -106,7 +107,7 @@ func (l *funnelLimit) numbers() []int64 {
 	d := &l.drain
 	return []int64{
 		l.max, l.window, flag(l.countDenied), l.capacity,
-		int64(d.num / d.den), int64(d.num % d.den), int64(d.den),
+		int64(d.num / d.den), int64(d.num % d.den), int64(d.den), flag(l.peekOver),
 	}
 }
 
@@ -129,7 +130,9 @@ func (l *funnelLimit) level(s State, now int64) (held span, at int64) {
 }
 
 func (l *funnelLimit) fits(s State, now, n int64) (bool, int64) {
-	n = max(n, 1)
+	if n == 0 && !l.peekOver {
+		n = 1
+	}
 	if n > l.capacity || l.max == 0 {
 		return false, -1
 	}

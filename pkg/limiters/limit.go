@@ -35,6 +35,7 @@ type Limit struct {
 	capacity   int64
 	numbers    []int64
 	penalty    *penaltyRule // nil: none
+	peekOver   bool         // see peek
 }
 
 // An algorithm decides the hits of one limit. It has the limit's numbers and what it computes from them once. Its methods are
@@ -70,6 +71,8 @@ type definition struct {
 	words        int // how many words of a State it uses
 	// grows says that a state has a log, which takes memory with the hits in it.
 	grows bool
+	// countedPeekOver makes peek=over the default of limits that count denied hits.
+	countedPeekOver bool
 	// fixedEnd says that denied hits that count do not make the wait longer.
 	fixedEnd bool
 	// roundUp returns the next larger maximum that the algorithm can compute with. If nil, it can with any.
@@ -118,6 +121,9 @@ func New(spec Spec) (*Limit, error) {
 		return nil, err
 	}
 	spec.Params = params
+	if _, given := values[peek.Key]; !given && d.countedPeekOver && spec.CountDenied {
+		values[peek.Key] = peekOver
+	}
 	a, err := d.algorithm(spec, values)
 	if err != nil {
 		return nil, err
@@ -131,6 +137,7 @@ func New(spec Spec) (*Limit, error) {
 		id:       a.tag() + strconv.FormatInt(spec.Window.Microseconds(), 10),
 		capacity: a.maxUsage(),
 		numbers:  a.numbers(),
+		peekOver: values[peek.Key] == peekOver,
 	}, nil
 }
 
@@ -147,6 +154,16 @@ func checkWindow(w time.Duration) error {
 	}
 	return nil
 }
+
+// peek is the parameter of every algorithm that gives a peek its meaning. With would_fit, a peek is denied if one more hit would
+// be. With over, it is denied only while the key's usage is more than its limit, which takes denied hits that count.
+var peek = Parameter{
+	Key: "peek", Type: Word, Words: []string{"would_fit", "over"}, NoDefault: true,
+	About: "whether a peek is denied if one more hit would be, or only over the limit.",
+}
+
+// peekOver is the index of over among the words of peek.
+const peekOver = 1
 
 // Spec returns the limit's Spec, with its Params in canonical form.
 func (l *Limit) Spec() Spec { return l.spec }

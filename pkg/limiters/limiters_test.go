@@ -24,6 +24,10 @@ func TestSpecErrors(t *testing.T) {
 		{Spec{Algorithm: "fixed_window", Max: -1}, "maximum of -1 is out of range: want 0 to 4503599627370495\na window of 0s"},
 		{Spec{Algorithm: "sliding_log", Max: LogMax, Window: time.Minute}, ""},
 		{Spec{Algorithm: "sliding_log", Max: LogMax + 1, Window: time.Minute}, "the algorithm funnel"},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Minute, CountDenied: true, Params: "peek=would_fit"}, ""},
+		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Params: "peek=over"}, ""},
+		{Spec{Algorithm: "funnel", Max: 1, Window: time.Minute, Params: "capacity=2 peek=would_fit"}, ""},
+		{Spec{Algorithm: "funnel", Max: 1, Window: time.Minute, Params: "peek=fits"}, `unknown peek "fits": want one of ["would_fit" "over"]`},
 		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Params: "window_start=first_hit"}, `no parameter "window_start"`},
 		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Params: "capacity=2"}, `no parameter "capacity"`},
 		{Spec{Algorithm: "funnel", Max: 1, Window: year}, ""},
@@ -70,6 +74,7 @@ func TestLimitID(t *testing.T) {
 	for what, change := range map[string]func(*Spec){
 		"maximum":      func(s *Spec) { s.Max = 9 },
 		"count_denied": func(s *Spec) { s.CountDenied = true },
+		"peek":         func(s *Spec) { s.Params = "peek=over" },
 	} {
 		if got := id(change); got != same {
 			t.Errorf("another %s: %q, want %q", what, got, same)

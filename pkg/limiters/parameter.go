@@ -17,8 +17,9 @@ type Parameter struct {
 	Type  ParameterType
 	// Min and Max bound an Integer, and a Duration in microseconds.
 	Min, Max int64
-	// Words are the values of a Word. The first is the default.
-	Words []string
+	// Words are the values of a Word. The first is the default, unless NoDefault says that the default depends on the limit.
+	Words     []string
+	NoDefault bool
 	// Hits marks an Integer that counts hits as the maximum does. A replica's share of a limit scales it too.
 	Hits bool
 	// Required marks a key of an object without a default: it must be set if another key of the object is.
@@ -120,7 +121,7 @@ func (d *definition) checkRequired(given values) error {
 }
 
 // parse returns a value: an Integer, a Duration in microseconds, or the index of a Word. It also returns the value's one
-// canonical text, "" for a default.
+// canonical text, "" for a default word.
 func (p *Parameter) parse(value string) (n int64, text string, err error) {
 	switch p.Type {
 	case Integer:
@@ -144,7 +145,10 @@ func (p *Parameter) parse(value string) (n int64, text string, err error) {
 		case -1:
 			return 0, "", fmt.Errorf("unknown %s %q: want one of %q", p.Key, value, p.Words)
 		case 0:
-			return 0, "", nil
+			if !p.NoDefault {
+				value = ""
+			}
+			return 0, value, nil
 		default:
 			return int64(i), value, nil
 		}

@@ -2,6 +2,7 @@ package limiters
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"unsafe"
 )
@@ -12,34 +13,43 @@ const LogMax = 1_000_000
 
 // A logLimit is a sliding log. A hit fits if it and the hits of the last window, (t - window, t], are at most the maximum. So
 // no window of that length, wherever it begins, admits more than the maximum. Denied hits are logged only if the limit counts
-// them, and then at most twice the maximum is kept. A peek is denied if one more hit would be.
+// them, and then at most twice the maximum is kept. A peek is denied if one more hit would be, unless
+// the limit has peek=over.
 //
 // A State has a Log and no words.
 type logLimit struct {
 	max, window int64 // window in µs
 	countDenied bool
+	peekOver    bool
 }
 
 var slidingLogDefinition = definition{
 	name:       "sliding_log",
-	parameters: penaltyParameters,
+	parameters: slices.Concat([]Parameter{peek}, penaltyParameters),
 	grows:      true,
-	algorithm: func(spec Spec, _ values) (algorithm, error) {
+	algorithm: func(spec Spec, values values) (algorithm, error) {
 		if spec.Max > LogMax {
 			return nil, fmt.Errorf("a sliding log of %d hits is too large: want at most %d, or the algorithm funnel, "+
 				"which needs no memory per hit", spec.Max, LogMax)
 		}
-		return &logLimit{max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied}, nil
+		return &logLimit{
+			max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied, peekOver: values[peek.Key] == peekOver,
+		}, nil
 	},
 }
 
-func (l *logLimit) tag() string      { return "l" }
-func (l *logLimit) maxUsage() int64  { return l.max }
-func (l *logLimit) numbers() []int64 { return []int64{l.max, l.window, flag(l.countDenied)} }
+func (l *logLimit) tag() string     { return "l" }
+func (l *logLimit) maxUsage() int64 { return l.max }
+
+func (l *logLimit) numbers() []int64 {
+	return []int64{l.max, l.window, flag(l.countDenied), flag(l.peekOver)}
+}
 
 func (l *logLimit) fits(s State, now, n int64) (bool, int64) {
-	n = max(n, 1)
-	if n > l.max {
+	if n == 0 && !l.peekOver {
+		n = 1
+	}
+	if max(n, 1) > l.max {
 		return false, -1
 	}
 	log := logOf(s)

@@ -1,7 +1,7 @@
 -- fixed_window: hits counted in windows that do not overlap. Twin of pkg/limiters/fixedwindow.go.
 --
 -- KEYS    one string of 16 bytes: the start of a window in µs since 1970, and the hits counted in it.
--- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), first_hit (0|1)
+-- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), first_hit (0|1), peek_over (0|1)
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
@@ -9,8 +9,10 @@
 local M = { limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 
 function M.limit(text, at)
-  local max, window, count_denied, first_hit = unpacked('>I8I8I8I8', text, at)
-  return { max = max, window = window, count_denied = count_denied == 1, first_hit = first_hit == 1 }
+  local max, window, count_denied, first_hit, peek_over = unpacked('>I8I8I8I8I8', text, at)
+  return {
+    max = max, window = window, count_denied = count_denied == 1, first_hit = first_hit == 1, peek_over = peek_over == 1
+  }
 end
 
 -- v is the value of the key: false if it is absent, nil if it is unknown. s is a state to reuse, or nil.
@@ -37,7 +39,7 @@ end
 function M.fits(s, l, now, n)
   local fits
   if n > 0 then fits = s.count + n <= l.max
-  elseif l.count_denied then fits = s.count <= l.max and l.max > 0
+  elseif l.peek_over then fits = s.count <= l.max and l.max > 0
   else fits = s.count < l.max end
   if fits then return true, 0 end
   if n > l.max or l.max == 0 then return false, -1 end

@@ -3,7 +3,7 @@
 -- KEYS    one string of 28 bytes: at, whole, frac, den, kept. At time at (µs since 1970) the funnel needed whole + frac/den µs
 --         to drain. The key expires at kept, in s since 1970 by this server's clock.
 -- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), capacity, and the time one hit takes to leave:
---         p + r/den µs, in lowest terms
+--         p + r/den µs, in lowest terms; peek_over (0|1)
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 local M = { limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
@@ -57,8 +57,9 @@ local function hits(l, a, af)
 end
 
 function M.limit(text, at)
-  local max, window, count_denied, capacity, p, r, den = struct.unpack('>I8I8I8I8I8I8I8', text, at)
+  local max, window, count_denied, capacity, p, r, den, peek_over = struct.unpack('>I8I8I8I8I8I8I8I8', text, at)
   local l = { max = max, window = window, count_denied = count_denied == 1, capacity = capacity, p = p, r = r, den = den }
+  l.peek_over = peek_over == 1
   l.full, l.full_f = of(l, l.capacity)
   l.overdraft, l.overdraft_f = of(l, 2 * l.capacity)
   return l
@@ -87,7 +88,7 @@ local function held(s, l)
 end
 
 function M.fits(s, l, now, n)
-  if n == 0 then n = 1 end
+  if n == 0 and not l.peek_over then n = 1 end
   if n > l.capacity or l.max == 0 then return false, -1 end
   local a, af = held(s, l)
   a, af = add(l, a, af, of(l, n))

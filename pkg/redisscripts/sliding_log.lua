@@ -4,7 +4,7 @@
 --         stays a list until it is empty. A record (at, sum) means that sum hits (modulo 2^21, more than twice the largest
 --         max) were logged until time at inclusive (µs since 1970, modulo 2^51). Record 0 is not a hit: its sum is the
 --         count before the first hit, and its time has no meaning.
--- ARGV    the limit's numbers: max, window (µs), count_denied (0|1)
+-- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), peek_over (0|1)
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
@@ -71,8 +71,8 @@ local function reaches(s, _, sum, n) return (sum - s.base + SUMS) % SUMS >= n en
 local function up_to(s, now, n) return search(s, s.first, last(s), now, reaches, n) end
 
 function M.limit(text, at)
-  local max, window, count_denied = struct.unpack('>I8I8I8', text, at)
-  return { max = max, window = window, count_denied = count_denied == 1 }
+  local max, window, count_denied, peek_over = struct.unpack('>I8I8I8I8', text, at)
+  return { max = max, window = window, count_denied = count_denied == 1, peek_over = peek_over == 1 }
 end
 
 -- text is the value of the key: false if it is absent, nil if it is unknown. For a list, GET is an error.
@@ -105,8 +105,8 @@ function M.load(key, l, now, text)
 end
 
 function M.fits(s, l, now, n)
-  if n == 0 then n = 1 end
-  if n > l.max then return false, -1 end
+  if n == 0 and not l.peek_over then n = 1 end
+  if max(n, 1) > l.max then return false, -1 end
   if s.used + n <= l.max then return true, 0 end
   return false, record(s, up_to(s, now, s.used + n - l.max), now) + l.window - now
 end

@@ -124,6 +124,10 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (des
 		p.fault(n, remedy+from, "%s", message)
 		return l, false
 	}
+	if spec := l.Limit.Spec(); spec.Max > 0 && !l.Limit.DeniesPeekWithHit() {
+		p.warn(n, "set count_denied: true, or peek: would_fit"+from, "a peek is never denied: peek is over, and denied hits of a %s do not count",
+			spec.Algorithm)
+	}
 	l.OnError = limiters.OnErrorOf(sum.settings["on_store_error"].value)
 	return l, true
 }

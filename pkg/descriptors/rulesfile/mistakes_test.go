@@ -38,7 +38,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"4:18: unknown key 'window' in a rate_limit: write 'unit', and 'unit_multiplier' for several units"},
 		{"an unknown key", limit(day + ", colour: red"),
 			"4:51: unknown key 'colour' in a rate_limit: write one of unit, requests_per_unit, name, unit_multiplier, unlimited, replaces, " +
-				"algorithm, window_start, penalty, capacity, count_denied, on_store_error"},
+				"algorithm, window_start, peek, penalty, capacity, count_denied, on_store_error"},
 		{"a misspelled algorithm beside a capacity", limit(day + ", algoritm: funnel, capacity: 3"),
 			"4:51: unknown key 'algoritm' in a rate_limit: did you mean 'algorithm'?"},
 		{"a misspelled unit key", limit("unti: day, requests_per_unit: 1"),
@@ -66,7 +66,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"3:17: key 'penalty' does not belong in a descriptor: move it into a rate_limit"},
 		{"a key of a penalty beside it", limit(day + ", after: 20"),
 			"4:51: unknown key 'after' in a rate_limit: write one of unit, requests_per_unit, name, unit_multiplier, unlimited, replaces, " +
-				"algorithm, window_start, penalty, capacity, count_denied, on_store_error"},
+				"algorithm, window_start, peek, penalty, capacity, count_denied, on_store_error"},
 
 		{"minutes", limit("unit: minutes, requests_per_unit: 1"), "4:24: invalid rate limit unit 'minutes': write 'unit: minute'"},
 		{"10s", limit("unit: 10s, requests_per_unit: 1"),
@@ -78,6 +78,9 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 		{"an unknown unit", limit("unit: decade, requests_per_unit: 1"),
 			"4:24: invalid rate limit unit 'decade': write one of second, minute, hour, day, week, month, year"},
 
+		{"a misspelled peek", limit(day + ", peek: would-fit"), "4:57: unknown peek 'would-fit': did you mean 'would_fit'?"},
+		{"a peek that is never denied", limit(day + ", algorithm: sliding_log, peek: over"),
+			"warning 4:17: a peek is never denied: peek is over, and denied hits of a sliding_log do not count: set count_denied: true, or peek: would_fit"},
 		{"token_bucket", limit(day + ", algorithm: token_bucket"), "4:62: unknown algorithm 'token_bucket': write 'funnel'"},
 		{"a misspelled algorithm", limit(day + ", algorithm: sliding-log"),
 			"4:62: unknown algorithm 'sliding-log': did you mean 'sliding_log'?"},

@@ -581,6 +581,26 @@ func TestForgetForgetsAllDenials(t *testing.T) {
 	})
 }
 
+// A denied hit denies a peek only if the limit says so: with peek=over and without count_denied, a peek at the limit is allowed.
+func TestPeekIsNotDeniedByAHitUnderOver(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		for _, algorithm := range []string{"fixed_window", "sliding_log"} {
+			over := limit(limiters.Spec{Algorithm: algorithm, Max: 2, Params: "peek=over"})
+			a.take(algorithm, over, 2, "ok used=2 remaining=0 reset=60s")
+			a.take(algorithm, over, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+			a.take(algorithm, over, 1, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
+			a.take(algorithm, over, 0, "ok used=2 remaining=0 reset=60s")
+		}
+		both := limit(limiters.Spec{Max: 2, CountDenied: true, Params: "peek=would_fit"})
+		a.take("k", both, 2, "ok used=2 remaining=0 reset=60s")
+		a.take("k", both, 0, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.take("k", both, 0, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.take("k", both, 1, "denied used=3 remaining=0 retry=60s reset=60s")
+		a.take("k", both, 0, "remembered: denied used=3 remaining=0 retry=60s reset=60s")
+	})
+}
+
 func TestDenialsThatAreNotRemembered(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)

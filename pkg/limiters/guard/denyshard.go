@@ -80,7 +80,7 @@ func (s *denyShard) find(hash uint64, key string, l *limiters.Limit) *denyEntry 
 func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.Verdict) bool {
 	e := s.find(hash, h.Key, h.Limit)
 	n := max(1, h.N)
-	if e == nil || now >= e.expires || n < e.minHits {
+	if e == nil || now >= e.expires || n < e.minHits || h.N == 0 && !h.Limit.DeniesPeekWithHit() {
 		return false
 	}
 	if e.counts && h.N > 0 {
@@ -89,8 +89,8 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 		}
 		e.debt += h.N
 	}
-	// A denial of several hits cannot be renewed by a peek: a single hit may fit.
-	if !e.pending && e.minHits == 1 {
+	// A denial of several hits cannot be renewed by a peek: a single hit may fit. Nor can one that allows peeks.
+	if !e.pending && e.minHits == 1 && h.Limit.DeniesPeekWithHit() {
 		s.markPending(e, now)
 	}
 	retry, reset := microsUp(e.retryAt-now), microsUp(e.resetAt-now)

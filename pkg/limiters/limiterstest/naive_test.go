@@ -59,6 +59,14 @@ func TestCoreAgreesWithNaiveModels(t *testing.T) {
 	}
 }
 
+// checked returns how many hits must fit for n > 0 hits or a peek to be allowed, under a log or a funnel.
+func checked(s limiters.Spec, n int64) int64 {
+	if peek, _ := s.Params.Cut("peek"); n == 0 && peek == "over" {
+		return 0
+	}
+	return max(n, 1)
+}
+
 func clamp(n int64) int64 { return max(-limiters.MaxHits, min(n, limiters.MaxHits)) }
 
 type naiveWindow struct {
@@ -69,6 +77,8 @@ type naiveWindow struct {
 
 func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
 	n, denied = clamp(n), clamp(denied)
+	peek, params := w.Params.Cut("peek")
+	over := peek == "over" || peek == "" && w.CountDenied
 	window, at := w.Window.Microseconds(), now
 	start, count, open := w.start, w.count, w.open
 	if start-now > window {
@@ -78,7 +88,7 @@ func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
 		at = max(at, start)
 	}
 	switch {
-	case w.Params != "window_start=first_hit":
+	case params != "window_start=first_hit":
 		current := at / window * window
 		if !open || start != current {
 			start, count = current, 0
@@ -87,7 +97,7 @@ func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
 	case open && at >= start+window:
 		open, count = false, 0
 	}
-	ok := n < 0 || n > 0 && count+n <= w.Max || n == 0 && (count < w.Max || w.CountDenied && w.Max > 0 && count == w.Max)
+	ok := n < 0 || n > 0 && count+n <= w.Max || n == 0 && (count < w.Max || over && w.Max > 0 && count == w.Max)
 	retry := int64(0)
 	if !ok {
 		if retry = -1; max(n, 1) <= w.Max {
@@ -121,7 +131,8 @@ func (l *naiveLog) take(now, n, denied int64) limiters.Verdict {
 	n, denied = clamp(n), clamp(denied)
 	window := l.Window.Microseconds()
 	live, at := l.live(now)
-	ok := n < 0 || int64(len(live))+max(n, 1) <= l.Max
+	asked := checked(l.Spec, n)
+	ok := n < 0 || max(n, 1) <= l.Max && int64(len(live))+asked <= l.Max
 	switch {
 	case n < 0 && len(live) > 0:
 		l.hits = slices.Clone(live[:max(0, len(live)+int(max(n, -1e6)))])
@@ -146,7 +157,7 @@ func (l *naiveLog) take(now, n, denied int64) limiters.Verdict {
 		// Finds the first moment at which enough hits have left by trying.
 		retry = -1
 		for left := 0; left <= len(live) && max(n, 1) <= l.Max; left++ {
-			if int64(len(live)-left)+max(n, 1) <= l.Max {
+			if int64(len(live)-left)+asked <= l.Max {
 				retry = live[left-1] + window - now
 				break
 			}
@@ -211,7 +222,7 @@ func (r *rational) take(now, n, denied int64) limiters.Verdict {
 		}
 	}
 	capacity, twice := new(big.Rat).SetInt64(r.capacity), new(big.Rat).SetInt64(2*r.capacity)
-	k := new(big.Rat).SetInt64(max(n, 1))
+	k := new(big.Rat).SetInt64(checked(r.Spec, n))
 	after := new(big.Rat).Add(held, k)
 	ok := n < 0 || max(n, 1) <= r.capacity && after.Cmp(capacity) <= 0
 	counts := n == 0 && !ok && r.CountDenied && denied > 0

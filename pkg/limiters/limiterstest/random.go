@@ -13,9 +13,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// latest bounds the time of random sequences, in µs since 1970: the year 2112. Any such time is exact in a double, also with
-// the longest reset added.
-const latest = 1 << 52
+// earliest and latest bound the time of random sequences, in µs since 1970: from 2000 to 2035. The log of the Lua twin keeps times
+// modulo 2^51 µs, so two times that meet in a sequence must be less than half of that apart: 35.6 years.
+const earliest, latest = 946_684_800_000_000, 2_051_222_400_000_000
 
 // sequences is the number of random sequences per algorithm, and steps the number of calls in each.
 const sequences, steps = 60, 60
@@ -129,7 +129,7 @@ func randomParams(rnd *rand.Rand, algorithm string, maximum int64) (params limit
 	for _, p := range limiters.Parameters(algorithm) {
 		n := pick(rnd, 0, p.Min, 15, maximum/2+1, 4_000_000, rnd.Int64N(1_000_000)+1)
 		switch {
-		case p.Type == limiters.Object || strings.Contains(p.Key, "."):
+		case p.Type == limiters.Object || strings.Contains(p.Key, "."), p.NoDefault && rnd.IntN(2) == 0: // none
 		case p.Type == limiters.Word:
 			params = params.With(p.Key, pick(rnd, p.Words...))
 		case n < p.Min || n > p.Max: // none
@@ -146,7 +146,7 @@ func pick[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }
 
 // Next returns the next call: its time and its groups.
 func (g *Generator) Next() (time.Time, []limiters.Group) {
-	g.now = max(1, min(g.now+g.step(), latest))
+	g.now = max(earliest, min(g.now+g.step(), latest))
 	limit := g.limits[0]
 	if g.rnd.IntN(12) == 0 {
 		limit = pick(g.rnd, g.limits...)

@@ -486,6 +486,8 @@ func TestSnapshotRestoresLimitsAndAccounts(t *testing.T) {
 		{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: "window_start=first_hit"},
 		{Algorithm: "fixed_window", Max: limiters.MaxPerWindow, Window: time.Hour, CountDenied: true},
 		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow, Params: "capacity=3"},
+		{Algorithm: "funnel", Max: 70_000, Window: time.Hour, Params: "capacity=3 peek=over"},
+		{Algorithm: "fixed_window", Max: 9, Window: time.Minute, Params: "window_start=first_hit peek=would_fit", CountDenied: true},
 		{Algorithm: "sliding_log", Max: limiters.LogMax, Window: time.Hour, CountDenied: true},
 	} {
 		hit(t, s, "k", 1, spec)
