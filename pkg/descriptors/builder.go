@@ -170,6 +170,7 @@ func (n *Node) SetRule(r Rule) *Rule {
 	}
 	for i := range r.Limits {
 		r.Limits[i].Limit = b.intern.limit(r.Limits[i].Limit)
+		r.hasLeases = r.hasLeases || r.Limits[i].Limit.HasLeases()
 	}
 	if len(r.Limits) == 1 {
 		r.Limits = b.intern.only(r.Limits[0])

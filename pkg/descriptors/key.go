@@ -17,6 +17,9 @@ const (
 	sharedPrefix   = '%'
 )
 
+// leaseMark ends a key whose last entry is the id of a request.
+const leaseMark = '!'
+
 // Key returns the name of the counter of entries under a rule, such as
 //
 //	3:ugc|7:user_id*5:alice|6:action=5:reply
@@ -32,6 +35,7 @@ const (
 //	*  the key, and any value
 //	~  a wildcard; the rule's key and value follow, each with "=" behind it
 //	^  a wildcard with share_threshold; the rule's key and value replace the value of the entry
+//	!  a rule with leases; nothing follows, because the value is the id of a request
 //	?  no rule
 //
 // The canonical address is the IPv4 address of an IPv4-mapped IPv6 address, without a zone, as [netip.Addr] writes it.
@@ -66,6 +70,14 @@ func AppendOverrideKey(dst []byte, domain string, rule *Rule, entries []Entry) [
 
 func appendKey(b []byte, domain string, rule *Rule, entries []Entry, share bool) []byte {
 	b = appendText(b, domain)
+	if last := len(entries) - 1; rule != nil && rule.hasLeases && last >= 0 {
+		b = appendEntries(b, rule, entries[:last], share)
+		return append(appendText(append(b, '|'), entries[last].Key), leaseMark)
+	}
+	return appendEntries(b, rule, entries, share)
+}
+
+func appendEntries(b []byte, rule *Rule, entries []Entry, share bool) []byte {
 	var plain [len(rule.plain)]byte
 	if rule != nil {
 		plain = rule.plain

@@ -6,10 +6,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Limit.Spec()) }
@@ -34,6 +36,43 @@ func TestKeyEncodesDomainAndMatch(t *testing.T) {
 	} {
 		if got := descriptors.Key("d", rules.Match("d", tt.entries), tt.entries); got != tt.want {
 			t.Errorf("%v\ngot  %s\nwant %s", tt.entries, got, tt.want)
+		}
+	}
+}
+
+// The id of a request is in no key: all requests of a client share a counter, which no other rule has.
+func TestKeyOfLeasesHasNoID(t *testing.T) {
+	b := descriptors.NewBuilder()
+	user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "user_id"}})
+	limit, err := limiters.New(limiters.Spec{Algorithm: "concurrency", Max: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	minute, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	user.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Limit: minute}}})
+	user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{
+		Limits: []descriptors.RateLimit{{Limit: minute}, {Limit: limit}},
+	})
+	rules := b.Build()
+	for _, tt := range []struct {
+		request   string
+		want      string
+		hasLeases bool
+	}{
+		{"user_id=alice", "1:d|7:user_id*5:alice", false},
+		{"user_id=alice lease=1", "1:d|7:user_id*5:alice|5:lease!", true},
+		{"user_id=alice lease=2", "1:d|7:user_id*5:alice|5:lease!", true},
+		{"user_id=bob lease=2", "1:d|7:user_id*3:bob|5:lease!", true},
+	} {
+		rule := rules.Match("d", entries(tt.request))
+		if got := descriptors.Key("d", rule, entries(tt.request)); got != tt.want || rule.HasLeases() != tt.hasLeases {
+			t.Errorf("%s: %s, leases: %t, want %s", tt.request, got, rule.HasLeases(), tt.want)
+		}
+		if got := string(descriptors.AppendOverrideKey(nil, "d", rule, entries(tt.request))); got != tt.want {
+			t.Errorf("%s, with a limit of its own: %s, want %s", tt.request, got, tt.want)
 		}
 	}
 }

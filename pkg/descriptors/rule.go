@@ -34,6 +34,7 @@ type Rule struct {
 	// QuotaMode denies a request only if every descriptor of the request with a rule in quota mode is over its limit.
 	QuotaMode bool
 	replacing bool // len(Replaces) > 0
+	hasLeases bool // a limit has leases
 
 	// Metadata goes to Envoy with a hit that is allowed. It is nil, or has values of the types string, float64, bool, nil,
 	// []any and map[string]any, as in JSON. Callers must not change it.
@@ -55,6 +56,10 @@ type Rule struct {
 
 // IsReplacing reports whether r has Replaces.
 func (r *Rule) IsReplacing() bool { return r.replacing }
+
+// HasLeases reports whether a limit of r has leases: its algorithm is concurrency, or it reserves. Then the last entry that
+// r matches is the id of a request. The id belongs to no [Key].
+func (r *Rule) HasLeases() bool { return r.hasLeases }
 
 // HasName reports whether a limit of r has the name. A request that replaces the name is not under r at all.
 func (r *Rule) HasName(name string) bool {

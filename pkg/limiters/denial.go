@@ -11,6 +11,9 @@ import "time"
 // until it ends.
 func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 	switch {
+	case l.HasLeases():
+		// A lease may end at any time.
+		return 0, false
 	case v.Allowed || v.Err != nil || v.RetryAfter <= 0 || n < 0 || n == 0 && !l.DeniesPeekWithHit():
 		return 0, false
 	case !l.countsDenied():

@@ -48,7 +48,7 @@ func StateLen(l *Limit, s *State) int {
 // for every function of this package.
 func ReadState(l *Limit, b []byte) (State, error) {
 	n := l.Words()
-	if len(b) < 8*n || len(b) > 8*n && !l.Grows() {
+	if len(b) < 8*n || len(b) > 8*n && !l.definition.grows {
 		return State{}, fmt.Errorf("a state has %d bytes: want %d words of 8 bytes", len(b), n)
 	}
 	var words [3]int64

@@ -18,7 +18,7 @@ const MaxPerWindow = MaxHits - 1
 type Spec struct {
 	Algorithm string        // one of [Algorithms]
 	Max       int64         // hits per window, 0 to MaxPerWindow; 0 denies every hit
-	Window    time.Duration // whole microseconds, up to MaxWindow
+	Window    time.Duration // whole microseconds, up to MaxWindow; 0 for concurrency
 	Params    Params        // of the algorithm, such as "capacity=15"; see Parameters
 	// CountDenied makes denied hits count as usage, whatever their size. Under a limit of 100, one denied hit of 150 keeps the
 	// key over its limit although nothing was admitted. So limits that are charged by cost should leave it off. It lets a
@@ -36,6 +36,8 @@ type Limit struct {
 	numbers    []int64
 	penalty    *penaltyRule // nil: none
 	peekOver   bool         // see peek
+	parts      uint8        // withLeases, withPenalty
+	ttl        int64        // of a lease or a reservation, in µs
 }
 
 // An algorithm decides the hits of one limit. It has the limit's numbers and what it computes from them once. Its methods are
@@ -69,6 +71,8 @@ type definition struct {
 	// countsDenied is the default of CountDenied in rules.
 	countsDenied bool
 	words        int // how many words of a State it uses
+	// windowless says that a limit has no window.
+	windowless bool
 	// grows says that a state has a log, which takes memory with the hits in it.
 	grows bool
 	// countedPeekOver makes peek=over the default of limits that count denied hits.
@@ -82,7 +86,7 @@ type definition struct {
 	algorithm func(spec Spec, values values) (algorithm, error)
 }
 
-var definitions = []*definition{&fixedWindowDefinition, &slidingLogDefinition, &funnelDefinition}
+var definitions = []*definition{&fixedWindowDefinition, &slidingLogDefinition, &funnelDefinition, &concurrencyDefinition}
 
 // DefaultAlgorithm is the algorithm of rules that name none.
 const DefaultAlgorithm = "fixed_window"
@@ -117,7 +121,7 @@ func New(spec Spec) (*Limit, error) {
 		return nil, fmt.Errorf("unknown algorithm %q: want one of %q", spec.Algorithm, Algorithms())
 	}
 	params, values, paramsErr := d.parse(spec.Params)
-	if err := errors.Join(checkRange("maximum", spec.Max, 0, MaxPerWindow), checkWindow(spec.Window), paramsErr); err != nil {
+	if err := errors.Join(checkRange("maximum", spec.Max, 0, MaxPerWindow), d.checkWindow(spec.Window), paramsErr); err != nil {
 		return nil, err
 	}
 	spec.Params = params
@@ -132,13 +136,23 @@ func New(spec Spec) (*Limit, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Limit{
+	l := &Limit{
 		spec: spec, definition: d, algorithm: a, penalty: penalty,
-		id:       a.tag() + strconv.FormatInt(spec.Window.Microseconds(), 10),
+		id:       a.tag(),
 		capacity: a.maxUsage(),
 		numbers:  a.numbers(),
 		peekOver: values[peek.Key] == peekOver,
-	}, nil
+	}
+	if !d.windowless {
+		l.id += strconv.FormatInt(spec.Window.Microseconds(), 10)
+	}
+	if c, ok := a.(*concurrencyLimit); ok {
+		l.parts, l.ttl = withLeases, c.ttl
+	}
+	if penalty != nil {
+		l.parts |= withPenalty
+	}
+	return l, nil
 }
 
 func checkRange(what string, n, minN, maxN int64) error {
@@ -148,7 +162,13 @@ func checkRange(what string, n, minN, maxN int64) error {
 	return nil
 }
 
-func checkWindow(w time.Duration) error {
+func (d *definition) checkWindow(w time.Duration) error {
+	if d.windowless {
+		if w != 0 {
+			return fmt.Errorf("a window of %v has no meaning for the algorithm %s: want 0", w, d.name)
+		}
+		return nil
+	}
 	if w < time.Microsecond || w > MaxWindow || w%time.Microsecond != 0 {
 		return fmt.Errorf("a window of %v is out of range: want whole microseconds, up to 10 years", w)
 	}
@@ -176,12 +196,12 @@ func (l *Limit) ID() string { return l.id }
 func (l *Limit) Numbers() []int64 { return l.numbers }
 
 // Grows reports whether the state of a key takes more memory with more hits.
-func (l *Limit) Grows() bool { return l.definition.grows }
+func (l *Limit) Grows() bool { return l.definition.grows || l.HasLeases() }
 
 // Words returns how many words of a State the algorithm uses, of A, B and C in this order. The others are 0.
 func (l *Limit) Words() int { return l.definition.words }
 
-// Window returns the length of the limit's window.
+// Window returns the length of the limit's window, 0 if it has none.
 func (l *Limit) Window() time.Duration { return l.spec.Window }
 
 // countsDenied reports whether a denied hit is charged. A limit of 0 never writes.

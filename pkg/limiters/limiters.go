@@ -33,6 +33,12 @@ type Hit struct {
 	// counts denied hits, they are counted; otherwise nothing is. It must be at least 0. Only a peek (N = 0) that is a group
 	// by itself may set it; it is ignored elsewhere.
 	Denied int64
+	// Lease names the request under a limit with leases, see [Limit.HasLeases]. It is zero elsewhere.
+	Lease LeaseID
+	// End ends the lease: N is ignored, the hit is allowed, and nothing but the lease changes. The end of an unknown id is
+	// remembered for [EndedFor]: a take of the id then holds nothing. An End hit must be a group by itself, under a limit
+	// with leases.
+	End bool
 	// OnError is the policy if the store fails. guard.Fallback applies it; the stores ignore it. It is here because the hits
 	// of one call may have several policies, and a Hit is all that reaches a decorator.
 	OnError OnError
@@ -55,6 +61,7 @@ func Singles(hits ...Hit) []Group {
 // A Verdict answers one Hit.
 type Verdict struct {
 	Allowed    bool
+	Penalized  bool          // denied, and the key's penalty ends at RetryAfter
 	By         Source        // what decided the hit
 	Used       int64         // the key's usage after this hit
 	Remaining  int64         // how many further hits fit
@@ -74,29 +81,42 @@ type Store interface {
 }
 
 // A State is a store's memory of a key under one algorithm and window. It is a few words, which the algorithm defines, and
-// the algorithm's log if there is one. The zero State is that of a key never hit. A store may keep the words in any form, and
+// the algorithm's log if there is one. A limit with parts also uses Parts. The zero State is that of a key never hit. A store may keep the words in any form, and
 // must keep [Limit.Words] of them. A State is not safe for concurrent use.
 type State struct {
 	A, B, C int64
-	Log     *Log // changed in place; nil if nothing is logged
+	Log     *Log   // changed in place; nil if nothing is logged
+	Parts   *Parts // changed in place; nil for most states
 }
 
-// LogBytes returns the memory of the log of s, in bytes. It is 0 without a log.
-func (s *State) LogBytes() int {
-	if s.Log == nil {
-		return 0
+// GrownBytes returns the memory of the log and the parts of s, in bytes. It is 0 without them.
+func (s *State) GrownBytes() (n int) {
+	if s.Log != nil {
+		n = s.Log.size()
 	}
-	return s.Log.size()
+	if s.Parts != nil {
+		n += s.Parts.size()
+	}
+	return n
 }
 
 // IsZero reports whether s is the state of a key never hit, which a store need not keep.
 func (s *State) IsZero() bool { return *s == State{} }
 
 // ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store need not keep s after that.
-func (l *Limit) ResetTime(s *State) int64 { return l.algorithm.resetTime(*s) }
+func (l *Limit) ResetTime(s *State) int64 {
+	reset := l.algorithm.resetTime(*s)
+	if s.Parts != nil {
+		reset = max(reset, s.Parts.expires())
+	}
+	return reset
+}
 
 // WouldCharge reports whether h by itself would add to s at now, in µs since 1970.
 func (h *Hit) WouldCharge(s *State, now int64) bool {
+	if h.Limit.HasParts() {
+		return h.wouldWriteParts(s, now)
+	}
 	l, n := h.Limit, clampHits(h.N)
 	if n < 0 || n == 0 && h.Denied <= 0 || l.spec.Max == 0 {
 		return false
@@ -118,6 +138,8 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
 	for _, g := range groups {
 		switch {
+		case g.hasParts():
+			decideParts(now, g, stateIndex, states, out)
 		case len(g) != 1:
 			decideGroup(now, g, stateIndex, states, out)
 		case stateIndex[0] >= 0:

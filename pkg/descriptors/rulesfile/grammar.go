@@ -68,7 +68,7 @@ var (
 		{"unit_multiplier", wholeNumber(1, anyUint32), "Units per window.", true},
 	}
 	policyKeys = slices.Concat([]key{
-		{"algorithm", words(limiters.Algorithms()...), "The algorithm. Default: fixed_window.", true},
+		{"algorithm", words(algorithms...), "The algorithm. Default: fixed_window.", true},
 	}, parameterKeys(), []key{
 		{"count_denied", strictBoolean, "Whether denied hits count. Default: true for fixed_window, else false.", true},
 		{"on_store_error", words(limiters.OnErrors()...), "The answer when the store fails: error leaves it to Envoy's failure_mode_deny, " +

@@ -39,7 +39,7 @@ func (r *reader) policy(n *yaml.Node, f fields) *policy {
 			p.settings[name] = setting{f[name].key, read(f[name])}
 		}
 	}
-	set("algorithm", func(f field) string { name, _ := r.word(f, limiters.Algorithms()...); return name })
+	set("algorithm", func(f field) string { name, _ := r.word(f, algorithms...); return name })
 	for i := range parameters {
 		known := &parameters[i]
 		switch {

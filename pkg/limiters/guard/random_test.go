@@ -18,7 +18,7 @@ import (
 // time of a denial is never too short, except for hits charged after the denial was remembered.
 func TestDenyCacheChangesNoDecision(t *testing.T) {
 	answered, denied := int64(0), 0
-	for _, name := range limiters.Algorithms() {
+	for _, name := range limiterstest.Windowed() {
 		for seed := range uint64(400) {
 			synctest.Test(t, func(t *testing.T) {
 				bare := memstore.New(memstore.Options{})

@@ -34,6 +34,19 @@ func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
 	t.Run("own clock", func(t *testing.T) { ownClock(t, open(t)) })
 }
 
+// SkipParts leaves out traces with limits whose state has parts, see [limiters.Limit.HasParts].
+var SkipParts bool
+
+// Windowed returns the algorithms whose limits have a window.
+func Windowed() (names []string) {
+	for _, name := range limiters.Algorithms() {
+		if _, err := limiters.New(limiters.Spec{Algorithm: name, Max: 1, Window: time.Second}); err == nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // canceled checks that a call whose context has ended charges nothing and returns the error of the context.
 func canceled(t *testing.T, store limiters.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -54,7 +67,7 @@ func canceled(t *testing.T, store limiters.Store) {
 
 // ownClock checks that without a given now the store uses a clock that moves.
 func ownClock(t *testing.T, store limiters.Store) {
-	for _, name := range limiters.Algorithms() {
+	for _, name := range Windowed() {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour})
 		hits := []limiters.Group{{{Key: "k", Limit: limit, N: 2}}, {{Key: "k", Limit: limit, N: 1}}}
 		out := make([]limiters.Verdict, 2)
@@ -77,7 +90,7 @@ func ownClock(t *testing.T, store limiters.Store) {
 // exactly the limit: a window of ten years does not end meanwhile, and no hit leaks from a funnel.
 func Races(t *testing.T, replicas []limiters.Store) {
 	const goroutines, maximum = 64, 500
-	for _, name := range limiters.Algorithms() {
+	for _, name := range Windowed() {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: maximum, Window: limiters.MaxWindow})
 		t.Run(name, func(t *testing.T) {
 			var admitted, weight atomic.Int64

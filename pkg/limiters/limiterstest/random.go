@@ -23,7 +23,7 @@ const sequences, steps = 60, 60
 // Random compares a store with the reference over random sequences. Calls have several hits, some in groups, on a few keys,
 // under limits whose maximum changes as in a reload. Time stands still, goes on to an edge, jumps ahead and steps back.
 func Random(t *testing.T, store limiters.Store) {
-	for _, name := range limiters.Algorithms() {
+	for _, name := range Windowed() {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(sequences) {
 				g := NewGenerator(name, seed)

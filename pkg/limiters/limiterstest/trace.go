@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,8 +28,9 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 //	[+D|-D] HIT, HIT => VERDICT, VERDICT        two hits of one call
 //	[+D|-D] HIT & HIT => VERDICT, VERDICT       two hits of one group
 //
-// The forms of a HIT are `take N` (charge), `peek`, `peek for N denied` (a peek with denied hits) and `refund N`.
-// It may have `of KEY` and `under LIMIT`. A VERDICT is "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry may be "never".
+// The forms of a HIT are `take N` (charge), `peek`, `peek for N denied` (a peek with denied hits) and `refund N`. Under a limit
+// with leases, `take N as ID` has a lease and `release ID` ends it. A HIT may have `of KEY` and `under LIMIT`. A VERDICT is
+// "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry may be "never".
 func Traces(t *testing.T, store limiters.Store) {
 	names, err := fs.Glob(traceFiles, "testdata/*.txt")
 	if err != nil || len(names) == 0 {
@@ -82,12 +84,12 @@ func (r *replayer) line(line string) (string, error) {
 	case words[0] == "limit":
 		return line, r.limit(words[1:])
 	}
-	step, _, found := strings.Cut(line, "=>")
+	step, want, found := strings.Cut(line, "=>")
 	if !found {
 		return "", fmt.Errorf("want a hit, =>, and its verdict")
 	}
 	step = strings.TrimRight(step, " ")
-	verdicts, err := r.step(strings.Fields(step))
+	verdicts, err := r.step(strings.Fields(step), strings.TrimSpace(want))
 	return step + " => " + verdicts, err
 }
 
@@ -119,7 +121,8 @@ func (r *replayer) limit(words []string) error {
 	return err
 }
 
-func (r *replayer) step(words []string) (string, error) {
+// step takes the hits of a line and returns their verdicts, or what is wanted if the line is skipped.
+func (r *replayer) step(words []string, want string) (string, error) {
 	if len(words) > 0 && strings.ContainsAny(words[0][:1], "+-") {
 		d, err := time.ParseDuration(words[0])
 		if err != nil {
@@ -139,6 +142,9 @@ func (r *replayer) step(words []string) (string, error) {
 	groups := limiters.Singles(hits...)
 	if strings.Contains(text, " & ") {
 		groups = []limiters.Group{hits}
+	}
+	if SkipParts && slices.ContainsFunc(hits, func(h limiters.Hit) bool { return h.Limit.HasParts() }) {
+		return want, nil
 	}
 	out := make([]limiters.Verdict, len(hits))
 	if err := r.store.Take(context.Background(), r.now, groups, out); err != nil {
@@ -172,12 +178,16 @@ func (r *replayer) hit(words []string) (limiters.Hit, error) {
 				n = -n
 			}
 			h.N, words = n, words[2:]
+		case words[0] == "as" && len(words) > 1:
+			h.Lease, words = limiters.NewLeaseID(nil, words[1]), words[2:]
+		case words[0] == "release" && len(words) > 1:
+			h.Lease, h.End, words = limiters.NewLeaseID(nil, words[1]), true, words[2:]
 		case words[0] == "of" && len(words) > 1:
 			h.Key, words = h.Key+words[1], words[2:]
 		case words[0] == "under" && len(words) > 1:
 			h.Limit, words = r.limits[words[1]], words[2:]
 		default:
-			return h, fmt.Errorf("unknown words %q: want take N, peek, peek for N denied, refund N, of KEY or under LIMIT", words)
+			return h, fmt.Errorf("unknown words %q: want take N, peek, peek for N denied, refund N, as ID, release ID, of KEY or under LIMIT", words)
 		}
 	}
 	if h.Limit == nil {

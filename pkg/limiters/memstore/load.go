@@ -267,7 +267,7 @@ func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, d
 		// It moved while it was saved, so it is there twice. This is the later one.
 		s.remove(sh, p)
 	}
-	size := int64(state.LogBytes())
+	size := int64(state.GrownBytes())
 	// A log over its limit may exceed the memory bound, as one that grows may. Then something is evicted before the next.
 	if fits := s.hasRoom(true) && size <= s.max.MaxBytes-s.bytes.Load(); !fits && (verdict.Allowed || !l.take.room(sh, true)) {
 		l.loaded.LeftOut++

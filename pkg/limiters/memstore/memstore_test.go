@@ -54,7 +54,7 @@ func advance(s *Store, d time.Duration) {
 
 func TestPeeksAndRefundsOfUnknownKeysTakeNoMemory(t *testing.T) {
 	s := New(Options{})
-	for i, name := range limiters.Algorithms() {
+	for i, name := range limiterstest.Windowed() {
 		spec := limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour}
 		hit(t, s, fmt.Sprint("look ", i), 0, spec)
 		hit(t, s, fmt.Sprint("refund ", i), -2, spec)
@@ -71,7 +71,7 @@ func TestPeeksAndRefundsOfUnknownKeysTakeNoMemory(t *testing.T) {
 
 // With its own clock the store removes keys as soon as they expire, and returns the verdicts of the reference.
 func TestExpiryChangesNoVerdict(t *testing.T) {
-	for _, name := range limiters.Algorithms() {
+	for _, name := range limiterstest.Windowed() {
 		for seed := range uint64(300) {
 			g, reference, s := limiterstest.NewGenerator(name, seed), limiterstest.NewReference(), New(Options{})
 			var now time.Time
@@ -103,7 +103,7 @@ func TestExpiryChangesNoVerdict(t *testing.T) {
 }
 
 func TestLimitOfZeroKeepsTheState(t *testing.T) {
-	for _, name := range limiters.Algorithms() {
+	for _, name := range limiterstest.Windowed() {
 		s := New(Options{})
 		spec := limiters.Spec{Algorithm: name, Max: 3, Window: 24 * 365 * time.Hour}
 		nothing := spec
@@ -353,7 +353,7 @@ func TestBytesAreAccountedExactly(t *testing.T) {
 
 // Between reading the clock and getting the lock, a Take may wait longer than a window, while others charge the key.
 func TestTakeThatWaitsForALockUsesTheLatestTime(t *testing.T) {
-	for _, name := range limiters.Algorithms() {
+	for _, name := range limiterstest.Windowed() {
 		s := New(Options{})
 		spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Millisecond, Params: limiterstest.FirstHit(name)}
 		waiting := true

@@ -10,9 +10,11 @@ import (
 //
 //	 0  due: when the key expires, by the store's clock, in µs since 1970
 //	 8  the hash of the key
-//	12  the length of the key's text in the record, 9 bits; and the number of its limit in the shard's table, 23
+//	12  the length of the key's text in the record, 9 bits; whether the record has a seat, 1 bit; and the number of its
+//	    limit in the shard's table, 22
 //	16  the text, padded to whole words
-//	    the words of the state, 8 bytes each, and the number of its log in the shard's table if it has one
+//	    the words of the state, 8 bytes each, and the record's seat if it has one: the number of its log and its parts in the
+//	    shard's table
 //
 // A text longer than maxTextLen is in a table of the shard. The record has its number there, and the length elsewhere.
 type record []byte
@@ -21,8 +23,10 @@ const (
 	headLen    = 16
 	maxTextLen = 256
 	elsewhere  = 1<<9 - 1
-	maxLimits  = 1 << 23
-	// lengths is the number of possible lengths, in words. No algorithm has more than three words and a log.
+	seated     = 1 << 9
+	limitShift = 10
+	maxLimits  = 1 << 22
+	// lengths is the number of possible lengths, in words. No algorithm has more than three words and a seat.
 	lengths = headLen/8 + maxTextLen/8 + 4 + 1
 )
 
@@ -36,11 +40,14 @@ func recordLen(key string, l *limiters.Limit) int {
 }
 
 func stateLen(l *limiters.Limit) int {
-	if l.Grows() {
+	if needsSeat(l) {
 		return l.Words() + 1
 	}
 	return l.Words()
 }
+
+// needsSeat reports whether the state of a key under l may have a log or parts.
+func needsSeat(l *limiters.Limit) bool { return l.Grows() || l.HasParts() }
 
 func (r record) word(at int) int64       { return int64(binary.LittleEndian.Uint64(r[at:])) }
 func (r record) setWord(at int, w int64) { binary.LittleEndian.PutUint64(r[at:], uint64(w)) }
@@ -49,9 +56,29 @@ func (r record) due() int64     { return r.word(0) }
 func (r record) setDue(t int64) { r.setWord(0, t) }
 func (r record) hash() uint32   { return binary.LittleEndian.Uint32(r[8:]) }
 func (r record) textLen() int   { return int(binary.LittleEndian.Uint32(r[12:]) & elsewhere) }
-func (r record) limit() uint32  { return binary.LittleEndian.Uint32(r[12:]) >> 9 }
+func (r record) isSeated() bool { return binary.LittleEndian.Uint32(r[12:])&seated != 0 }
+func (r record) limit() uint32  { return binary.LittleEndian.Uint32(r[12:]) >> limitShift }
+func (r record) seat() uint32   { return uint32(r.word(len(r) - 8)) }
 
 func (r record) setHash(h uint32) { binary.LittleEndian.PutUint32(r[8:], h) }
+
+// setHead sets the limit and the length of the text of a record without a seat.
 func (r record) setHead(limit uint32, textLen int) {
-	binary.LittleEndian.PutUint32(r[12:], limit<<9|uint32(textLen))
+	binary.LittleEndian.PutUint32(r[12:], limit<<limitShift|uint32(textLen))
+}
+
+func (r record) setLimit(limit uint32) {
+	head := binary.LittleEndian.Uint32(r[12:])
+	binary.LittleEndian.PutUint32(r[12:], limit<<limitShift|head&(1<<limitShift-1))
+}
+
+func (r record) setSeat(seat uint32) {
+	binary.LittleEndian.PutUint32(r[12:], binary.LittleEndian.Uint32(r[12:])|seated)
+	r.setWord(len(r)-8, int64(seat))
+}
+
+// A grown is what of a state does not fit the words of a record.
+type grown struct {
+	log   *limiters.Log
+	parts *limiters.Parts
 }

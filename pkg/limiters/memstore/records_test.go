@@ -89,7 +89,7 @@ func TestShard(t *testing.T) {
 		state limiters.State
 	}
 	var limits []*limiters.Limit
-	for _, name := range limiters.Algorithms() {
+	for _, name := range limiterstest.Windowed() {
 		for _, window := range []time.Duration{time.Minute, time.Hour} {
 			limits = append(limits, limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 9, Window: window}))
 		}
@@ -134,7 +134,7 @@ func TestShard(t *testing.T) {
 				if k.limit.Grows() {
 					w.state.Log = &limiters.Log{}
 				}
-				s.bytes.Add(int64(w.state.LogBytes() - got.LogBytes()))
+				s.bytes.Add(int64(w.state.GrownBytes() - got.GrownBytes()))
 				sh.save(r, &w.state)
 			case w != nil:
 				s.remove(sh, w.p)
@@ -162,9 +162,9 @@ func TestShard(t *testing.T) {
 		for i := range sh.pages.table.items {
 			used += len(sh.pages.table.items[i].bytes)
 		}
-		if used > lengths*pageLen(0) || len(sh.limits.bySpec)+len(sh.logs.items)+len(sh.texts.items)+len(sh.limits.table.items) > 0 {
-			t.Errorf("seed %d: all are gone, and %d bytes of pages, %d limits, %d logs, %d texts are left", seed, used,
-				len(sh.limits.bySpec), len(sh.logs.items), len(sh.texts.items))
+		if used > lengths*pageLen(0) || len(sh.limits.bySpec)+len(sh.grown.items)+len(sh.texts.items)+len(sh.limits.table.items) > 0 {
+			t.Errorf("seed %d: all are gone, and %d bytes of pages, %d limits, %d seats, %d texts are left", seed, used,
+				len(sh.limits.bySpec), len(sh.grown.items), len(sh.texts.items))
 		}
 	}
 }
@@ -395,7 +395,7 @@ func checkSweep(t *testing.T, sh *shard, seed uint64, step int) {
 func TestAlgorithmsOfOneWindowShareNoState(t *testing.T) {
 	s := New(Options{})
 	var hits []limiters.Hit
-	for _, name := range limiters.Algorithms() {
+	for _, name := range limiterstest.Windowed() {
 		hits = append(hits, limiters.Hit{Key: "k", N: 1,
 			Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour})})
 	}

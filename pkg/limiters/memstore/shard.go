@@ -19,7 +19,7 @@ type shard struct {
 	cursor  cursor
 	pages   pages
 	index   [parts]index
-	logs    table[*limiters.Log]
+	grown   table[grown]
 	texts   table[string]
 	live    atomic.Int64 // number of records: changed under the lock, read without it
 	_       [64]byte     // keeps two shards out of one cache line
@@ -31,7 +31,7 @@ const parts = 16
 
 // perSeat is the approximate size of an entry of a table, and perString that of the header of a text, in bytes.
 const (
-	perSeat   = 12
+	perSeat   = 20
 	perString = 16
 )
 
@@ -67,7 +67,13 @@ func sameState(a, b *limiters.Limit) bool { return a == b || a.ID() == b.ID() }
 // load reads the state of a record.
 func (sh *shard) load(r record, s *limiters.State) {
 	l := sh.limits.get(r.limit())
-	at, n := len(r)-8*stateLen(l), l.Words()
+	n := l.Words()
+	at := len(r) - 8*n
+	if r.isSeated() {
+		at -= 8
+		g := &sh.grown.items[r.seat()]
+		s.Log, s.Parts = g.log, g.parts
+	}
 	if n > 0 {
 		s.A = r.word(at)
 	}
@@ -77,15 +83,17 @@ func (sh *shard) load(r record, s *limiters.State) {
 	if n > 2 {
 		s.C = r.word(at + 16)
 	}
-	if l.Grows() {
-		s.Log = sh.logs.items[r.word(len(r)-8)]
-	}
 }
 
-// save writes the state of a record.
+// save writes the state of a record. A record without a seat keeps no parts.
 func (sh *shard) save(r record, s *limiters.State) {
 	l := sh.limits.get(r.limit())
-	at, n := len(r)-8*stateLen(l), l.Words()
+	n := l.Words()
+	at := len(r) - 8*n
+	if r.isSeated() {
+		at -= 8
+		sh.grown.items[r.seat()] = grown{s.Log, s.Parts}
+	}
 	if n > 0 {
 		r.setWord(at, s.A)
 	}
@@ -94,9 +102,6 @@ func (sh *shard) save(r record, s *limiters.State) {
 	}
 	if n > 2 {
 		r.setWord(at+16, s.C)
-	}
-	if l.Grows() {
-		sh.logs.items[r.word(len(r)-8)] = s.Log
 	}
 }
 
@@ -122,8 +127,8 @@ func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit) (p
 		r.setHead(limit, elsewhere)
 		r.setWord(headLen, int64(sh.texts.add(strings.Clone(key))))
 	}
-	if l.Grows() {
-		r.setWord(len(r)-8, int64(sh.logs.add(nil)))
+	if needsSeat(l) {
+		r.setSeat(sh.grown.add(grown{}))
 	}
 	sh.index[hash%parts].add(hash, p)
 	sh.live.Add(1)
@@ -139,11 +144,9 @@ func (sh *shard) size(r record) int {
 	if r.textLen() == elsewhere {
 		n += perSeat + perString + len(sh.texts.items[r.word(headLen)])
 	}
-	if sh.limits.get(r.limit()).Grows() {
-		n += perSeat
-		if log := sh.logs.items[r.word(len(r)-8)]; log != nil {
-			n += (&limiters.State{Log: log}).LogBytes()
-		}
+	if r.isSeated() {
+		g := &sh.grown.items[r.seat()]
+		n += perSeat + (&limiters.State{Log: g.log, Parts: g.parts}).GrownBytes()
 	}
 	return n
 }
@@ -155,8 +158,8 @@ func (s *Store) remove(sh *shard, p position) (from position) {
 	if r.textLen() == elsewhere {
 		sh.texts.remove(uint32(r.word(headLen)))
 	}
-	if sh.limits.get(r.limit()).Grows() {
-		sh.logs.remove(uint32(r.word(len(r) - 8)))
+	if r.isSeated() {
+		sh.grown.remove(r.seat())
 	}
 	bytes += sh.limits.leave(r.limit())
 	sh.index[r.hash()%parts].remove(r.hash(), p)
@@ -191,7 +194,7 @@ func (s *Store) keepSmallest(sh *shard, r record, l *limiters.Limit, own int64) 
 		return
 	}
 	less := sh.limits.leave(r.limit())
-	r.setHead(i, r.textLen())
+	r.setLimit(i)
 	sh.limits.table.items[i].hitAt = own
 	if more != less {
 		s.bytes.Add(int64(more - less))

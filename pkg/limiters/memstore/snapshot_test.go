@@ -54,7 +54,7 @@ func reload(t *testing.T, from *Store, o Options) (*Store, Loaded) {
 // Runs half of a random sequence before a restart and half after it. No verdict differs from those of the reference, which
 // does not restart, and the accounts are those of the saved store.
 func TestSnapshotRestoresEveryVerdict(t *testing.T) {
-	for _, name := range limiters.Algorithms() {
+	for _, name := range limiterstest.Windowed() {
 		for seed := range uint64(150) {
 			g, reference := limiterstest.NewGenerator(name, seed), limiterstest.NewReference()
 			var now time.Time
@@ -94,7 +94,7 @@ func TestSnapshotRestoresEveryVerdict(t *testing.T) {
 func some(t testing.TB) *Store {
 	t.Helper()
 	s := New(Options{})
-	for i, name := range limiters.Algorithms() {
+	for i, name := range limiterstest.Windowed() {
 		for _, key := range []string{"", "short", strings.Repeat("long ", 60)} {
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour, CountDenied: i == 1})
 			hits, out := []limiters.Hit{{Key: key, Limit: limit, N: 2}, {Key: key, Limit: limit, N: 2}}, make([]limiters.Verdict, 2)
@@ -247,7 +247,7 @@ func TestSnapshotExpiresByTheWallClock(t *testing.T) {
 		{"set back by more", -time.Hour - time.Second, 0, 1, true},
 		{"set back by years", -9 * 365 * 24 * time.Hour, 0, 1, true},
 	} {
-		for _, name := range limiters.Algorithms() {
+		for _, name := range limiterstest.Windowed() {
 			spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Hour, Params: limiterstest.FirstHit(name)}
 			now := time.Unix(1_760_000_000, 0)
 			s := at(&now)
@@ -334,7 +334,7 @@ func FuzzLoad(f *testing.F) {
 			if got := s.Stats(); got.Keys != told.Keys || got.Bytes < 0 {
 				t.Fatalf("%+v, %+v", told, got)
 			}
-			for i, name := range limiters.Algorithms() {
+			for i, name := range limiterstest.Windowed() {
 				for _, key := range []string{"", "short", strings.Repeat("long ", 60)} {
 					limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour, CountDenied: i == 1})
 					hits, out := make([]limiters.Hit, 4), make([]limiters.Verdict, 4)

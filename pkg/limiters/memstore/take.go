@@ -54,7 +54,7 @@ type slot struct {
 	hash     uint32
 	position position // of the record; 0: there is none
 	first    int      // the first hit of the same key, whose slot has the position and the size
-	logs     int      // the size of the state's log when it was read
+	grown    int      // the size of the state's log and parts when it was read
 }
 
 // A shardSet has a bit for each shard. Shards are locked in its order.
@@ -121,6 +121,9 @@ func (t *take) find(i int) {
 	o, s := &t.slots[first], &t.states[first]
 	*v, t.stateIndex[i] = limiters.Verdict{}, first
 	isNew := o.position == 0
+	if h.Limit.HasParts() && !isNew {
+		t.ensureSeat(o, h)
+	}
 	if (isNew || h.Limit.Grows()) && h.WouldCharge(s, t.now) {
 		room := t.room(o.shard, isNew)
 		if room && isNew {
@@ -131,6 +134,22 @@ func (t *take) find(i int) {
 			t.noRoom(s, h, v)
 		}
 	}
+}
+
+// ensureSeat gives the record of o a seat, because the limit of h needs one. A record that another limit made may have none: then
+// it is replaced. Its words are read already, and writeBack writes them.
+func (t *take) ensureSeat(o *slot, h *limiters.Hit) {
+	old := o.position
+	if o.shard.record(old).isSeated() {
+		return
+	}
+	p, ok := t.store.insert(o.shard, o.hash, h.Key, h.Limit)
+	if !ok {
+		return
+	}
+	o.position = p
+	o.shard.due(p, o.shard.record(old).due())
+	t.remove(o.shard, old)
 }
 
 // firstOf returns the first hit on the key of hit i. If that is hit i, it reads the record and the state.
@@ -147,14 +166,19 @@ func (t *take) firstOf(i int) int {
 	o.first = i
 	if o.position = o.shard.find(o.hash, h.Key, h.Limit); o.position != 0 {
 		o.shard.load(o.shard.record(o.position), &t.states[i])
-		o.logs = t.states[i].LogBytes()
+		o.grown = t.states[i].GrownBytes()
 	}
 	return i
 }
 
 // noRoom decides a hit that the store has no room for.
 func (t *take) noRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
-	if checked := h.Limit.Check(s, t.now, h.N); !checked.Allowed {
+	checked := h.Limit.Check(s, t.now, h.N)
+	if h.End {
+		// The end of an unknown id is not remembered.
+		checked.Allowed, checked.RetryAfter = true, 0
+	}
+	if !checked.Allowed || h.End {
 		*v = checked
 		return
 	}
@@ -176,8 +200,8 @@ func (t *take) writeBack() {
 			continue
 		}
 		o.shard.save(r, s)
-		if logs := s.LogBytes(); logs != o.logs {
-			t.store.bytes.Add(int64(logs - o.logs))
+		if size := s.GrownBytes(); size != o.grown {
+			t.store.bytes.Add(int64(size - o.grown))
 		}
 		if s.IsZero() {
 			p := o.position

@@ -75,7 +75,7 @@ func TestCluster(t *testing.T) {
 }
 
 func randomWithoutGroups(t *testing.T, store limiters.Store) {
-	for _, name := range limiters.Algorithms() {
+	for _, name := range limiterstest.Windowed() {
 		for seed := range uint64(20) {
 			g, reference := limiterstest.NewGenerator(name, seed), limiterstest.NewReference()
 			for range 60 {

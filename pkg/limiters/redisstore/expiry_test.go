@@ -66,7 +66,7 @@ func (w *world) has(s *Store, now time.Time, hit limiters.Hit) {
 func TestKeysExpireAfterReset(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
-	for _, name := range limiters.Algorithms() {
+	for _, name := range limiterstest.Windowed() {
 		for seed, runs := uint64(0), 0; runs < 30; seed++ {
 			g := limiterstest.NewGenerator(name, seed)
 			now, groups := g.Next()

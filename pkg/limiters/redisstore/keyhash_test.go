@@ -18,7 +18,7 @@ const secret = "0123456789abcdef0123456789abcdef"
 // spokenBy returns a hit for each algorithm, on keys that contain a user's name.
 func spokenBy(user string) []limiters.Hit {
 	var hits []limiters.Hit
-	for _, name := range limiters.Algorithms() {
+	for _, name := range limiterstest.Windowed() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
 		hits = append(hits,
 			limiters.Hit{Key: "5:realm|4:user=5:" + user, Limit: limit, N: 1},

@@ -80,7 +80,7 @@ func (q *stalled) resume() {
 // Waiters share one call, in the order of arrival. Each gets the verdicts that it would get in its own call.
 func TestWaitersShareOneCall(t *testing.T) {
 	server := redistest.Start(t)
-	for _, name := range limiters.Algorithms() {
+	for _, name := range limiterstest.Windowed() {
 		s := open(t, server)
 		q := stall(t, server, s)
 		generator, reference := limiterstest.NewGenerator(name, 7), limiterstest.NewReference()
@@ -389,7 +389,7 @@ func TestMixedRunsDecideEachHit(t *testing.T) {
 	server := redistest.Start(t)
 	s, reference := openAt(t, connect.Options{Addr: server.Addr}), limiterstest.NewReference()
 	var limits []*limiters.Limit
-	for _, algorithm := range limiters.Algorithms() {
+	for _, algorithm := range limiterstest.Windowed() {
 		for most := range int64(3) {
 			limits = append(limits, limiterstest.MustLimit(limiters.Spec{Algorithm: algorithm, Max: most + 1, Window: time.Hour}))
 		}

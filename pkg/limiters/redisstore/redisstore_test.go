@@ -117,7 +117,7 @@ func TestUnreadableKeyFailsAlone(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	ctx := context.Background()
-	for _, name := range limiters.Algorithms() {
+	for _, name := range limiterstest.Windowed() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
 		hit := func(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: limit, N: 1} }
 		wrong, unreadable, half := hit("wrong type"), hit("unreadable"), hit("good")
@@ -197,7 +197,7 @@ func full(t *testing.T, c *redis.Client, is bool) {
 func TestFullRedisStillDenies(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
-	for _, name := range limiters.Algorithms() {
+	for _, name := range limiterstest.Windowed() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: 365 * 24 * time.Hour, CountDenied: true})
 		spent := limiters.Hit{Key: "spent", Limit: limit, N: 2}
 		if _, err := take(t, s, spent); err != nil {
@@ -260,7 +260,7 @@ func TestEveryKeyHasAnExpiry(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	ctx := context.Background()
-	for i, name := range limiters.Algorithms() {
+	for i, name := range limiterstest.Windowed() {
 		for _, params := range []limiters.Params{"", limiterstest.FirstHit(name)} {
 			limit := limiterstest.MustLimit(limiters.Spec{
 				Algorithm: name, Max: 5, Window: time.Minute, CountDenied: true, Params: params,

@@ -1,0 +1,85 @@
+package limiters
+
+import (
+	"errors"
+	"time"
+)
+
+// A concurrencyLimit bounds the slots that requests hold at one time. A hit of n > 0 with a [LeaseID] takes n slots under the
+// id, until an End hit of the id or until the lease expires. A take of a held id is allowed and changes nothing. A peek asks
+// whether one more slot is free. A hit without an id is checked and holds nothing.
+//
+// The retry time of a denied hit is at most one second, because a lease may end at any time. If the clock stepped back, an
+// expiry later than now plus the TTL counts as that time.
+//
+// A State has no words and no log: the leases are in its Parts.
+type concurrencyLimit struct{ max, ttl int64 } // ttl in µs
+
+// maxLeaseRetry bounds the retry time of a hit that finds no slot, in µs.
+const maxLeaseRetry = int64(time.Second / time.Microsecond)
+
+// The bounds and the default of a lease's TTL, in µs.
+const (
+	minTTL     = int64(time.Millisecond / time.Microsecond)
+	maxTTL     = int64(24 * time.Hour / time.Microsecond)
+	defaultTTL = int64(time.Minute / time.Microsecond)
+)
+
+var concurrencyDefinition = definition{
+	name: "concurrency",
+	parameters: []Parameter{{
+		Key: "lease_ttl", Type: Duration, Min: minTTL, Max: maxTTL,
+		About: "when a slot is free again that was not released; 60s if absent. It must be longer than any request.",
+	}},
+	windowless: true,
+	algorithm: func(spec Spec, values values) (algorithm, error) {
+		if spec.CountDenied {
+			return nil, errors.New("denied hits hold no slots: leave out count_denied")
+		}
+		l := &concurrencyLimit{max: spec.Max, ttl: defaultTTL}
+		if ttl, set := values["lease_ttl"]; set {
+			l.ttl = ttl
+		}
+		return l, nil
+	},
+}
+
+func (l *concurrencyLimit) tag() string      { return "c" }
+func (l *concurrencyLimit) maxUsage() int64  { return l.max }
+func (l *concurrencyLimit) numbers() []int64 { return []int64{l.max, l.ttl} }
+
+// held returns the slots held at now, and in how many µs the first and the last lease expire.
+func (l *concurrencyLimit) held(s State, now int64) (slots, first, last int64) {
+	if s.Parts == nil {
+		return 0, 0, 0
+	}
+	slots, first, last = s.Parts.Leases.open.held(now)
+	return slots, min(first-now, l.ttl), min(last-now, l.ttl)
+}
+
+func (l *concurrencyLimit) fits(s State, now, n int64) (bool, int64) {
+	n = max(n, 1)
+	if n > l.max {
+		return false, -1
+	}
+	slots, first, _ := l.held(s, now)
+	if slots+n <= l.max {
+		return true, 0
+	}
+	return false, min(first, maxLeaseRetry)
+}
+
+// charge returns s: only a hit with an id holds slots.
+func (l *concurrencyLimit) charge(s State, _, _ int64) State { return s }
+
+func (l *concurrencyLimit) usage(s State, now int64) (used, reset int64) {
+	slots, _, last := l.held(s, now)
+	if slots == 0 {
+		return 0, 0
+	}
+	return slots, last
+}
+
+func (l *concurrencyLimit) resetTime(State) int64 { return 0 }
+
+func (l *concurrencyLimit) extraWait(int64) int64 { return maxLeaseRetry }

@@ -1,0 +1,189 @@
+package limiters
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"time"
+	"unsafe"
+)
+
+// MaxLeases bounds the open leases of a key, and the ids whose end a key remembers.
+const MaxLeases = 10_000
+
+// EndedFor is how long a key remembers the end of an id that it does not know. A take of the id may still be under way.
+const EndedFor = 5 * time.Second
+
+// ErrTooManyLeases is the error of a hit that would open a lease beyond [MaxLeases]. The hit was not charged.
+var ErrTooManyLeases = Uncharged(errors.New("limiters: the key has 10,000 open leases: want a shorter TTL, or more keys"))
+
+// A LeaseID names a request under a limit with leases. The zero LeaseID means none.
+type LeaseID [16]byte
+
+// NewLeaseID returns the first 16 bytes of the HMAC-SHA256 of id under the secret, or of its SHA-256 without a secret. It is
+// never zero.
+func NewLeaseID(secret []byte, id string) (l LeaseID) {
+	if len(secret) == 0 {
+		sum := sha256.Sum256([]byte(id))
+		copy(l[:], sum[:])
+	} else {
+		mac := hmac.New(sha256.New, secret)
+		mac.Write([]byte(id))
+		copy(l[:], mac.Sum(nil))
+	}
+	if l == (LeaseID{}) {
+		l[0] = 1
+	}
+	return l
+}
+
+// Leases are the open leases or reservations of a key, and the ids that ended before they were taken. The zero Leases is
+// empty.
+type Leases struct {
+	open, ended leaseSet
+}
+
+// A lease is held by one request. Of an id that ended before it was taken, n is the actual cost.
+type lease struct {
+	expires int64 // µs since 1970: it has expired at this time
+	n       int64 // slots, or the estimate
+	at      int64 // of a reservation: the time charged, as its algorithm needs it; see reserver
+}
+
+func (ls *Leases) isEmpty() bool { return len(ls.open.byID)+len(ls.ended.byID) == 0 }
+
+// latest returns when the last of ls expires, in µs since 1970.
+func (ls *Leases) latest() int64 { return max(ls.open.latest(), ls.ended.latest()) }
+
+func (ls *Leases) size() int { return ls.open.size() + ls.ended.size() }
+
+// A leaseSet finds leases by id and in the order of their expiry.
+type leaseSet struct {
+	byID map[LeaseID]lease
+	// order is ascending by time, then by id. An element whose lease has left or was replaced is stale; the first and the last
+	// element never are.
+	order []expiry
+	sum   int64 // of n
+	peak  int   // the largest number of leases since the set was empty or compacted
+}
+
+type expiry struct {
+	at int64
+	id LeaseID
+}
+
+func (a expiry) compare(b expiry) int {
+	if a.at != b.at {
+		if a.at < b.at {
+			return -1
+		}
+		return 1
+	}
+	return slices.Compare(a.id[:], b.id[:])
+}
+
+func (s *leaseSet) len() int { return len(s.byID) }
+
+func (s *leaseSet) get(id LeaseID) (lease, bool) {
+	l, found := s.byID[id]
+	return l, found
+}
+
+// put adds a lease, or replaces the one of the same id.
+func (s *leaseSet) put(id LeaseID, l lease) {
+	s.remove(id)
+	if s.byID == nil {
+		s.byID = make(map[LeaseID]lease)
+	}
+	s.byID[id] = l
+	s.sum += l.n
+	s.peak = max(s.peak, len(s.byID))
+	e := expiry{l.expires, id}
+	if at, stale := slices.BinarySearchFunc(s.order, e, expiry.compare); !stale {
+		s.order = slices.Insert(s.order, at, e)
+	}
+}
+
+// remove returns the lease of an id and removes it.
+func (s *leaseSet) remove(id LeaseID) (lease, bool) {
+	l, found := s.byID[id]
+	if !found {
+		return l, false
+	}
+	delete(s.byID, id)
+	if s.sum -= l.n; len(s.byID) == 0 {
+		*s = leaseSet{}
+		return l, true
+	}
+	first, last := 0, len(s.order)
+	for s.isStale(s.order[first]) {
+		first++
+	}
+	for s.isStale(s.order[last-1]) {
+		last--
+	}
+	s.order = s.order[first:last]
+	if len(s.order) > 2*len(s.byID)+compactFrom || s.peak > 4*len(s.byID)+compactFrom {
+		s.compact()
+	}
+	return l, true
+}
+
+// compactFrom is the number of stale elements that are not worth a compaction.
+const compactFrom = 32
+
+// compact drops the stale elements of the order, and the memory that a larger set needed. Its cost is amortized over the
+// removals since the last time.
+func (s *leaseSet) compact() {
+	order, byID := make([]expiry, 0, len(s.byID)), make(map[LeaseID]lease, len(s.byID))
+	for _, e := range s.order {
+		if !s.isStale(e) {
+			order = append(order, e)
+			byID[e.id] = s.byID[e.id]
+		}
+	}
+	s.order, s.byID, s.peak = order, byID, len(byID)
+}
+
+func (s *leaseSet) isStale(e expiry) bool {
+	l, found := s.byID[e.id]
+	return !found || l.expires != e.at
+}
+
+// popExpired removes and returns a lease that has expired at now, the earliest first.
+func (s *leaseSet) popExpired(now int64) (lease, bool) {
+	if len(s.order) == 0 || s.order[0].at > now {
+		return lease{}, false
+	}
+	return s.remove(s.order[0].id)
+}
+
+// held returns the sum of n over the leases that have not expired at now, and the earliest and the latest expiry of these.
+func (s *leaseSet) held(now int64) (sum, earliest, latest int64) {
+	sum = s.sum
+	for _, e := range s.order {
+		if e.at > now {
+			return sum, e.at, s.latest()
+		}
+		if !s.isStale(e) {
+			sum -= s.byID[e.id].n
+		}
+	}
+	return 0, 0, 0
+}
+
+func (s *leaseSet) latest() int64 {
+	if len(s.order) == 0 {
+		return 0
+	}
+	return s.order[len(s.order)-1].at
+}
+
+// perLease is the approximate size of a lease in byID with its share of the free slots, in bytes.
+const perLease = 2 * int(unsafe.Sizeof(lease{})+unsafe.Sizeof(LeaseID{}))
+
+// size returns the approximate memory of the set, in bytes.
+func (s *leaseSet) size() int {
+	return cap(s.order)*int(unsafe.Sizeof(expiry{})) + s.peak*perLease
+}

@@ -1,0 +1,156 @@
+package limiters
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+)
+
+func TestNewLeaseID(t *testing.T) {
+	a, b := NewLeaseID(nil, "a"), NewLeaseID(nil, "b")
+	secret := NewLeaseID([]byte("s"), "a")
+	if a == b || a == secret || a == (LeaseID{}) || a != NewLeaseID(nil, "a") || secret != NewLeaseID([]byte("s"), "a") {
+		t.Errorf("%x, %x, with a secret %x", a, b, secret)
+	}
+}
+
+// Compares a set of leases with a map.
+func TestLeaseSet(t *testing.T) {
+	for seed := range uint64(40) {
+		rnd := rand.New(rand.NewPCG(seed, 5))
+		var s leaseSet
+		want, now := map[LeaseID]lease{}, int64(1000)
+		for range 2000 {
+			id := NewLeaseID(nil, strconv.Itoa(rnd.IntN(300)))
+			switch rnd.IntN(4) {
+			case 0, 1:
+				l := lease{expires: now + rnd.Int64N(50) + 1, n: rnd.Int64N(5)}
+				s.put(id, l)
+				want[id] = l
+			case 2:
+				got, found := s.remove(id)
+				if l, is := want[id]; found != is || got != l {
+					t.Fatalf("seed %d: removed %v %v, want %v %v", seed, got, found, l, is)
+				}
+				delete(want, id)
+			default:
+				now += rnd.Int64N(3)
+				for {
+					l, expired := s.popExpired(now)
+					if !expired {
+						break
+					}
+					if l.expires > now {
+						t.Fatalf("seed %d: %v expired at %d", seed, l, now)
+					}
+				}
+				for id, l := range want {
+					if l.expires <= now {
+						delete(want, id)
+					}
+				}
+			}
+			compareLeases(t, &s, want, now)
+		}
+	}
+}
+
+func compareLeases(t *testing.T, s *leaseSet, want map[LeaseID]lease, now int64) {
+	t.Helper()
+	sum, first, last := int64(0), int64(0), int64(0)
+	for id, l := range want {
+		if got, found := s.get(id); !found || got != l {
+			t.Fatalf("%v %v, want %v", got, found, l)
+		}
+		last = max(last, l.expires)
+		if l.expires > now {
+			if sum += l.n; first == 0 || l.expires < first {
+				first = l.expires
+			}
+		}
+	}
+	gotSum, gotFirst, gotLast := s.held(now)
+	if last <= now {
+		last = 0
+	}
+	if s.len() != len(want) || gotSum != sum || gotFirst != first || gotLast != last {
+		t.Fatalf("%d leases, %d from %d to %d, want %d, %d from %d to %d", s.len(), gotSum, gotFirst, gotLast, len(want), sum, first, last)
+	}
+	if len(s.order) > 2*len(want)+compactFrom+1 {
+		t.Fatalf("%d elements for %d leases", len(s.order), len(want))
+	}
+}
+
+// A key with leases takes memory as they come, and none after they end.
+func TestLeasesAreBounded(t *testing.T) {
+	l, err := New(Spec{Algorithm: "concurrency", Max: 2 * MaxLeases})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s State
+	take := func(i, n int, end bool) Verdict {
+		out := make([]Verdict, 1)
+		h := Hit{Limit: l, N: int64(n), Lease: NewLeaseID(nil, strconv.Itoa(i)), End: end}
+		states := []State{s}
+		Decide(1_000_000, Singles(h), []int{0}, states, out)
+		s = states[0]
+		return out[0]
+	}
+	for i := range MaxLeases {
+		if v := take(i, 1, false); !v.Allowed {
+			t.Fatalf("lease %d: %+v", i, v)
+		}
+	}
+	size := s.GrownBytes()
+	if v := take(MaxLeases, 1, false); !errors.Is(v.Err, ErrTooManyLeases) || !IsUncharged(v.Err) {
+		t.Errorf("a lease too many: %+v", v)
+	}
+	if v := take(1, 1, false); !v.Allowed || v.Used != MaxLeases {
+		t.Errorf("a held id: %+v", v)
+	}
+	if v := take(MaxLeases, MaxLeases+1, false); v.Allowed || v.Err != nil {
+		t.Errorf("more slots than are free: %+v", v)
+	}
+	for i := MaxLeases; i < 3*MaxLeases; i++ {
+		take(i, 0, true)
+	}
+	if got := s.Parts.Leases.ended.len(); got != MaxLeases {
+		t.Errorf("%d ended ids are remembered, want %d", got, MaxLeases)
+	}
+	if s.GrownBytes() < size || size < MaxLeases*40 || size > MaxLeases*400 {
+		t.Errorf("%d bytes, and %d with as many ended", size, s.GrownBytes())
+	}
+	for i := range MaxLeases {
+		take(i, 0, true)
+	}
+	states := []State{s}
+	Decide(1_000_000+EndedFor.Microseconds(), Singles(Hit{Limit: l}), []int{0}, states, make([]Verdict, 1))
+	if !states[0].IsZero() || states[0].GrownBytes() != 0 {
+		t.Errorf("all ended: %+v", states[0])
+	}
+}
+
+func TestConcurrencySpec(t *testing.T) {
+	for _, c := range []struct {
+		spec Spec
+		err  bool
+	}{
+		{Spec{Algorithm: "concurrency", Max: 10}, false},
+		{Spec{Algorithm: "concurrency", Max: 10, Params: "lease_ttl=1ms"}, false},
+		{Spec{Algorithm: "concurrency", Max: 10, Params: "lease_ttl=24h"}, false},
+		{Spec{Algorithm: "concurrency", Max: 10, Params: "lease_ttl=0s"}, true},
+		{Spec{Algorithm: "concurrency", Max: 10, Params: "lease_ttl=24h0m1s"}, true},
+		{Spec{Algorithm: "concurrency", Max: 10, Window: time.Minute}, true},
+		{Spec{Algorithm: "concurrency", Max: 10, CountDenied: true}, true},
+	} {
+		l, err := New(c.spec)
+		if (err != nil) != c.err {
+			t.Errorf("%+v: %v", c.spec, err)
+		}
+		if err == nil && (l.ID() != "c" || !l.HasLeases() || !l.HasParts() || l.HasPenalty()) {
+			t.Errorf("%+v: %+v", c.spec, l)
+		}
+	}
+}

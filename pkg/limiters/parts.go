@@ -1,0 +1,176 @@
+package limiters
+
+import "unsafe"
+
+// Parts are what a [State] has beside its words and its log. Few states have them. They are changed in place.
+type Parts struct {
+	Leases Leases
+}
+
+const partsSize = int(unsafe.Sizeof(Parts{}))
+
+func (p *Parts) isEmpty() bool { return p.Leases.isEmpty() }
+
+// expires returns when nothing of p is needed any more, in µs since 1970.
+func (p *Parts) expires() int64 { return p.Leases.latest() }
+
+func (p *Parts) size() int { return partsSize + p.Leases.size() }
+
+// The kinds of parts that a limit may use, one bit each.
+const (
+	withLeases uint8 = 1 << iota
+	withPenalty
+)
+
+// HasParts reports whether l uses the Parts of a State. Every other limit leaves them as they are.
+func (l *Limit) HasParts() bool { return l.parts != 0 }
+
+// HasLeases reports whether the hits of l have a [LeaseID]: its algorithm is concurrency, or it reserves.
+func (l *Limit) HasLeases() bool { return l.parts&withLeases != 0 }
+
+func (g Group) hasParts() bool {
+	for i := range g {
+		if g[i].Limit.HasParts() {
+			return true
+		}
+	}
+	return false
+}
+
+// decideParts is [Decide] for a group with a limit that has parts. It checks every hit before it charges any.
+func decideParts(now int64, g Group, stateIndex []int, states []State, out []Verdict) {
+	if len(g) == 1 && g[0].End {
+		if stateIndex[0] >= 0 {
+			s := &states[stateIndex[0]]
+			g[0].end(s, now)
+			out[0] = verdict(now, g[0].Limit, s, true, 0)
+		}
+		return
+	}
+	p := partsGroup{now, g, stateIndex, states, out}
+	if p.check() {
+		p.charge()
+	} else {
+		p.deny()
+	}
+}
+
+// A partsGroup is a group under decision.
+type partsGroup struct {
+	now        int64
+	g          Group
+	stateIndex []int
+	states     []State
+	out        []Verdict
+}
+
+// state returns the state of hit i, nil if the hit cannot be decided.
+func (p *partsGroup) state(i int) *State {
+	if p.stateIndex[i] < 0 || p.out[i].Err != nil {
+		return nil
+	}
+	return &p.states[p.stateIndex[i]]
+}
+
+// check sets each verdict to whether its hit is allowed, or to the hit's error. It reports whether all hits are allowed.
+func (p *partsGroup) check() bool {
+	for i := range p.g {
+		if p.stateIndex[i] >= 0 {
+			p.out[i] = Verdict{}
+			p.g[i].Limit.expireLeases(&p.states[p.stateIndex[i]], p.now)
+		}
+	}
+	all := true
+	for i := range p.g {
+		if s := p.state(i); s != nil {
+			p.out[i].Allowed, p.out[i].Err = p.checkHit(i, s)
+		}
+		all = all && p.out[i].Allowed && p.stateIndex[i] >= 0
+	}
+	return all
+}
+
+func (p *partsGroup) checkHit(i int, s *State) (ok bool, err error) {
+	h := &p.g[i]
+	step := h.step(s)
+	if step == leaseHeld || h.N < 0 {
+		return true, nil
+	}
+	sum, opens := p.sums(i)
+	ok, _ = h.Limit.fits(s, p.now, sum)
+	if ok && step == leaseOpens && s.openLeases()+opens > MaxLeases {
+		return false, ErrTooManyLeases
+	}
+	return ok, nil
+}
+
+// sums returns how many hits the group would charge to the key of hit i, and how many leases it would open there.
+func (p *partsGroup) sums(i int) (sum int64, opens int) {
+	s := &p.states[p.stateIndex[i]]
+	for j := range p.g {
+		if p.stateIndex[j] != p.stateIndex[i] {
+			continue
+		}
+		step := p.g[j].step(s)
+		if step != leaseHeld && p.g[j].N > 0 {
+			sum = min(sum+clampHits(p.g[j].N), MaxHits)
+		}
+		if step == leaseOpens {
+			opens++
+		}
+	}
+	return sum, opens
+}
+
+// charge charges the hits of an allowed group. Each verdict shows the state after its own hit.
+func (p *partsGroup) charge() {
+	for i := range p.g {
+		s := p.state(i)
+		p.g[i].take(s, p.now)
+		p.out[i] = verdict(p.now, p.g[i].Limit, s, true, 0)
+	}
+}
+
+// deny counts the denied hits where their limit counts them, and completes the verdicts.
+func (p *partsGroup) deny() {
+	for i := range p.g {
+		h, s := &p.g[i], p.state(i)
+		if s == nil || p.out[i].Allowed {
+			continue
+		}
+		n := clampHits(h.N)
+		if len(p.g) == 1 && n == 0 {
+			n = clampHits(h.Denied)
+		}
+		if counted := h.Limit.countedIfDenied(n); counted > 0 {
+			*s = h.Limit.algorithm.charge(*s, p.now, counted)
+		}
+	}
+	for i := range p.g {
+		s, l, retry := p.state(i), p.g[i].Limit, int64(0)
+		if s == nil {
+			continue
+		}
+		if !p.out[i].Allowed {
+			sum, _ := p.sums(i)
+			_, retry = l.fits(s, p.now, sum)
+		}
+		p.out[i] = verdict(p.now, l, s, p.out[i].Allowed, retry)
+	}
+}
+
+// wouldWriteParts is [Hit.WouldCharge] for a limit with parts: a record is needed for what the hit adds.
+func (h *Hit) wouldWriteParts(s *State, now int64) bool {
+	l, n := h.Limit, clampHits(h.N)
+	if h.End {
+		return l.HasLeases() && h.Lease != LeaseID{} && h.step(s) != leaseHeld
+	}
+	if n < 0 || l.spec.Max == 0 || h.step(s) == leaseHeld {
+		return false
+	}
+	ok, _ := l.fits(s, now, n)
+	if !ok {
+		return l.spec.CountDenied && (n > 0 || h.Denied > 0)
+	}
+	return n > 0 || h.step(s) == leaseOpens
+}
