@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -310,6 +311,7 @@ const calm = `
 // raised holds, for each alert, a series that replaces one of calm and makes the alert fire.
 var raised = map[string]string{
 	"WeirDown":            `up{job="weir", namespace="weir", pod="a"} 0x60`,
+	"WeirReplicasDown":    `up{job="weir", namespace="weir", pod="b"} 0x60`,
 	"WeirStoreFails":      `weir_requests_total{namespace="weir", pod="a", code="Unavailable"} 0+120x60`,
 	"WeirNoRules":         `weir_rules{namespace="weir", pod="b"} 0x60`,
 	"WeirPanics":          `weir_panics_total{namespace="weir", pod="a"} 0x55 1x5`,
@@ -361,6 +363,30 @@ func TestAlertsFire(t *testing.T) {
 		if len(got) > 0 {
 			t.Errorf("%s also raises %v", series, got)
 		}
+	}
+}
+
+// A rule denies by one of two limits. The hits that the other limit would allow do not hide the denials.
+func TestAlertSeesDenialsByOneOfTwoLimits(t *testing.T) {
+	p := run(t, build(t, k8s+"/overlays/memory"), nil)
+	p.mount("/etc/weir/rules", map[string]string{"rules.yaml": `domain: weir
+descriptors:
+  - key: user_id
+    rate_limits:
+      - {algorithm: sliding_log, unit: day, requests_per_unit: 0}
+      - {algorithm: sliding_log, unit: hour, requests_per_unit: 1000}
+`})
+	await(t, "a denial", func() bool {
+		code, err := p.ask("weir", "user_id=alice")
+		return err == nil && code == rlsv3.RateLimitResponse_OVER_LIMIT
+	})
+	_, text := p.get("metrics", "/metrics")
+	var series string
+	for _, line := range regexp.MustCompile(`(?m)^weir_hits_total\{(.*)\} (\d+)$`).FindAllStringSubmatch(text, -1) {
+		series += fmt.Sprintf("\tweir_hits_total{namespace=\"weir\", %s} 0+%s00x60\n", line[1], line[2])
+	}
+	if got := firing(t, theAlerts(t), "\tup{job=\"weir\", namespace=\"weir\"} 1x60\n"+series); !slices.Equal(got, []string{"WeirDeniesMost"}) {
+		t.Errorf("alerts %v fire for\n%s", got, series)
 	}
 }
 

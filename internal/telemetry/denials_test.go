@@ -175,3 +175,23 @@ func TestScrapesAreBounded(t *testing.T) {
 	close(b.release)
 	under.Wait()
 }
+
+// A hit under several limits counts once. Otherwise a rule that denies everything by one of two limits would seem to deny half.
+func TestHitsUnderSeveralLimitsCountOnce(t *testing.T) {
+	m, rules := NewMetrics("test"), loaded(t, twoLimits)
+	allowed, denied, failed := limiters.Verdict{Allowed: true}, limiters.Verdict{}, limiters.Verdict{Err: http.ErrAbortHandler}
+	m.Answered(observed(rules, 1, false, allowed, allowed))
+	m.Answered(observed(rules, 2, true, allowed, denied))
+	m.Answered(observed(rules, 4, true, denied, failed))
+	m.Answered(observed(rules, 8, true, failed, denied))
+	m.Answered(observed(rules, 16, false, failed, allowed))
+	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
+# HELP weir_hits_total `+hitsHelp+`
+# TYPE weir_hits_total counter
+weir_hits_total{domain="d",rule="user",verdict="allowed"} 1
+weir_hits_total{domain="d",rule="user",verdict="denied"} 14
+weir_hits_total{domain="d",rule="user",verdict="error"} 16
+`), "weir_hits_total"); err != nil {
+		t.Error(err)
+	}
+}

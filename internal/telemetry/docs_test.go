@@ -110,6 +110,24 @@ var sections = []struct {
 	}},
 }
 
+// labels explains every label of these metrics, in the order of the page.
+var labels = []struct{ name, meaning, example, bound string }{
+	{"domain", "the domain of the request", "`mall`", "the domains of the rules; 100 in `ratelimit_service_rate_limit_domain_not_found`"},
+	{"rule", "the path of the rule: keys with their values, joined by dots; empty for a limit in the request", "`user_id.action=reply`", "the rules"},
+	{"limit", "the name of the limit, or its index in the rule from 0; `override` for a limit in the request", "`burst`, `0`", "the limits of the rules"},
+	{"enforced", "`false` if shadow mode or quota mode let the request pass", "`true`", "2"},
+	{"verdict", "the verdict on the hits of a descriptor: `allowed`, `denied` or `error`", "`denied`", "3"},
+	{"code", "the gRPC code of the response", "`OK`, `Unavailable`", "the codes of gRPC"},
+	{"overall", "the answer to the whole request: `ok` or `over_limit`; empty unless the code is OK", "`over_limit`", "3"},
+	{"result", "the result of a load of rules or of a push by xDS", "`ok`, `error`, `rejected`", "5"},
+	{"mode", "what decides: `store`, or a value of `on_store_error`", "`local`", "5"},
+	{"redis", "the prefix of the settings of this Redis", "`REDIS`, `REDIS_PERSECOND`", "2"},
+	{"version", "the version of Weir", "`v0.1.0`", "1"},
+	{"keyN", "entry N of the descriptor, in the metrics of envoyproxy/ratelimit", "`key1=\"user_id\"`", "10,000 series"},
+	{"err_type", "`redis_error` if the store failed, else `service_error`", "`redis_error`", "2"},
+	{"grpc_method", "the method that a client called", "`ShouldRateLimit`", "the methods of the server"},
+}
+
 const preamble = `# Metrics
 
 This page is for operators. It lists every metric of Weir with its labels, its meaning, and when to look at it.
@@ -128,6 +146,7 @@ func TestMetricsReferenceIsCurrent(t *testing.T) {
 	families := allMetrics(t)
 	var page bytes.Buffer
 	page.WriteString(preamble)
+	writeLabels(t, &page, families)
 	for _, s := range sections {
 		fmt.Fprintf(&page, "\n## %s\n\n| metric | type | labels | meaning | look at it when |\n|---|---|---|---|---|\n", s.title)
 		for _, m := range s.metrics {
@@ -158,6 +177,30 @@ func TestMetricsReferenceIsCurrent(t *testing.T) {
 	}
 	if !bytes.Equal(have, page.Bytes()) {
 		t.Errorf("docs/metrics.md is not what the code says: run this test with -update")
+	}
+}
+
+// writeLabels writes the table of labels. It fails the test unless the table has exactly the labels of the families.
+func writeLabels(t *testing.T, page *bytes.Buffer, families map[string]*dto.MetricFamily) {
+	used := map[string]bool{}
+	for name, f := range families {
+		if strings.HasPrefix(name, "weir_") || strings.HasPrefix(name, "ratelimit_") {
+			for label := range strings.SplitSeq(labelsOf(f), ", ") {
+				used[strings.Trim(label, "`")] = true
+			}
+		}
+	}
+	delete(used, "") // of families without labels
+	page.WriteString("\n## Labels\n\n| label | meaning | example | bound on its values |\n|---|---|---|---|\n")
+	for _, l := range labels {
+		if !used[l.name] {
+			t.Errorf("no metric has the label %s: remove it from labels", l.name)
+		}
+		delete(used, l.name)
+		fmt.Fprintf(page, "| `%s` | %s | %s | %s |\n", l.name, l.meaning, l.example, l.bound)
+	}
+	for name := range used {
+		t.Errorf("the label %s is not in labels: add its meaning, an example and its bound", name)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // FallbackStats holds the counts of the fallback for a failed store.
 type FallbackStats struct {
-	Lost    bool                             // the last call to the store failed
+	Lost    bool                             // the store has failed, and is not back
 	Decided [limiters.OnErrorLocal + 1]int64 // hits that the store did not decide, by the policy that did
 }
 

@@ -19,6 +19,9 @@ const (
 
 var verdictNames = [hitVerdicts]string{"allowed", "denied", "error"}
 
+const hitsHelp = "Hits by rule and verdict: denied if any limit of the rule denies, shadow mode included; else error if the store could " +
+	"not decide; else allowed. Peeks and refunds are not counted."
+
 // hits collects weir_hits_total: three counters for each rule, by the rule's name, which a reload does not change. For a
 // hundred thousand rules it takes a few MB; a prometheus.Counter for each verdict would take a hundred.
 type hits struct {
@@ -49,8 +52,7 @@ const roomFor = 64
 
 func newHits() *hits {
 	return &hits{
-		desc: prometheus.NewDesc("weir_hits_total", "Hits by rule and verdict: allowed, denied, or error if the store could not "+
-			"decide. Peeks and refunds are not counted.", []string{"domain", "rule", "verdict"}, nil),
+		desc:  prometheus.NewDesc("weir_hits_total", hitsHelp, []string{"domain", "rule", "verdict"}, nil),
 		rules: map[ruleID]*ruleHits{},
 	}
 }

@@ -37,7 +37,9 @@ type Metrics struct {
 	handler   http.Handler
 }
 
-var seconds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1}
+// seconds are the bounds of the buckets. They include the default timeouts, 15 ms of Weir and 20 ms of Envoy, and the
+// thresholds of the alerts, so that a quantile near these values is exact.
+var seconds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .015, .02, .025, .05, .1, .25, 1}
 
 // NewMetrics returns Metrics with a registry of their own.
 func NewMetrics(version string) *Metrics {
@@ -118,19 +120,18 @@ func (m *Metrics) Answered(a *rls.Observation) {
 	}
 }
 
-// countHits counts the hits of a descriptor once for each of its limits.
+// countHits counts the hits of a descriptor once, however many limits it is under.
 func (m *Metrics) countHits(d *decide.Decision) {
-	counts := m.hitsOf(d)
+	verdict := hitAllowed
 	for i := range d.Verdicts {
-		verdict := hitAllowed
 		switch v := &d.Verdicts[i]; {
-		case v.Err != nil:
-			verdict = hitError
-		case !v.Allowed:
+		case v.Err == nil && !v.Allowed:
 			verdict = hitDenied
+		case v.Err != nil && verdict == hitAllowed:
+			verdict = hitError
 		}
-		counts[verdict].Add(uint64(d.Hits))
 	}
+	m.hitsOf(d)[verdict].Add(uint64(d.Hits))
 }
 
 // decidedByCache reports whether the deny cache decided everything, so that the store was not called.

@@ -58,7 +58,7 @@ func TestHitsAreCountedByRuleAndVerdict(t *testing.T) {
 		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: -4, Verdicts: []limiters.Verdict{{Allowed: true}}},
 	}}})
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
-# HELP weir_hits_total Hits by rule and verdict: allowed, denied, or error if the store could not decide. Peeks and refunds are not counted.
+# HELP weir_hits_total `+hitsHelp+`
 # TYPE weir_hits_total counter
 weir_hits_total{domain="d",rule="a",verdict="allowed"} 3
 weir_hits_total{domain="d",rule="a",verdict="denied"} 2

@@ -107,7 +107,7 @@ func ask(t testing.TB, d *Decider, keys string) string {
 
 // short returns a result as text: whether it is denied, and of each descriptor the outcome, remaining/limit and name.
 func short(r *Result) string {
-	names := map[Outcome]string{Allowed: "ok", Denied: "over", Undecided: "unknown"}
+	names := map[Outcome]string{Allowed: "ok", Denied: "over", Undecided: "undecided"}
 	text := "ok:"
 	if r.Denied {
 		text = "over:"
@@ -133,8 +133,8 @@ func TestShadowModeFailsNoRequest(t *testing.T) {
 		{Options{}, "shadowed", "full shadowed", "over: over0/0 ok"},
 		{Options{}, "shadowed", "shadowed", "ok: ok"},
 		{Options{}, "free", "free shadowed", ""},
-		{Options{}, "free", "full free", "over: over0/0 unknown"},
-		{Options{ShadowMode: true}, "free", "free", "ok: unknown"},
+		{Options{}, "free", "full free", "over: over0/0 undecided"},
+		{Options{ShadowMode: true}, "free", "free", "ok: undecided"},
 	} {
 		store := newStore()
 		store.failKey = c.failKey
@@ -170,7 +170,7 @@ func TestOnStoreErrorDecides(t *testing.T) {
 		// The limit that the policy allows shows nothing; the other does.
 		"mixed": "ok: ok2/3", "known": "ok: ok29/30",
 		// A denial stands, whatever else could not be decided.
-		"failing denied": "over: unknown over",
+		"failing denied": "over: undecided over",
 	} {
 		down := newStore()
 		down.err = errStore

@@ -100,7 +100,8 @@ func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 	}; !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if got, want := f.Stats(), (guard.FallbackStats{Lost: true, Decided: [5]int64{0, 2, 1, 3, 1}}); got != want {
+	decided := [...]int64{limiters.OnErrorFail: 2, limiters.OnErrorAllow: 1, limiters.OnErrorDeny: 3, limiters.OnErrorLocal: 1}
+	if got, want := f.Stats(), (guard.FallbackStats{Lost: true, Decided: decided}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
