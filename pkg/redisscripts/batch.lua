@@ -9,9 +9,10 @@
 --   SHARED  equal hits on one key, or one hit of a group
 --   ALONE   equal hits, each on the next key
 --   MIXED   hits on the next key each, with a limit and an n of their own
+--   PARTS   one hit of a limit whose state has parts, see limiters.Parts
 -- Equal hits have the same limit and n. Hits of ALONE and MIXED runs are in no group and the only hits on their keys. They are
 -- decided and saved one by one, see decide_alone. The keys of SHARED runs keep their states until all hits are decided, and are
--- then saved once, see sharing. The runs of a group follow each other.
+-- then saved once, see sharing. So are PARTS runs, see parts.lua. The runs of a group follow each other.
 --
 -- KEYS    the keys, each once
 -- ARGV[1] 16 bytes: now, 0 = this server's TIME; not_after in this server's TIME, 0 = none. A call after not_after charges
@@ -20,17 +21,18 @@
 -- ARGV[#] the runs, 17 bytes each:
 --           number of hits, 2 bytes
 --           index of the first key, from 1, 2 bytes
---           kind, 1 byte: 0 = SHARED, 1 = ALONE, 2 = MIXED
+--           kind, 1 byte: 0 = SHARED, 1 = ALONE, 2 = MIXED, 3 = PARTS
 --           index of the limit, from 1, 2 bytes
 --           number of the group, 2 bytes; 0 = none
 --           n, signed, 8 bytes; above MAX_HITS it is a peek: n - MAX_HITS hits were denied elsewhere, and are counted if
 --           the peek is denied too
---         A MIXED run is followed by limit and n of each hit, 10 bytes. Its own limit and n have no meaning.
+--         A MIXED run is followed by limit and n of each hit, 10 bytes. Its own limit and n have no meaning. A PARTS run is
+--         followed by op, 1 byte, 0 = take, 1 = end; and by the lease id, 16 bytes, of zeros if there is none.
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result (0 = denied, 1 = allowed, 2 = failed), used,
 --         retry (-1 = never), reset. Of a failed hit, used is the index of its reason. No hits: the call ran after not_after.
 --         2 and on: the reasons
-local SHARED, ALONE, MIXED = 0, 1, 2
+local SHARED, ALONE, MIXED, PARTS = 0, 1, 2, 3
 local DENIED, ALLOWED, FAILED = 0, 1, 2
 
 local now, not_after = unpacked('>I8I8', ARGV[1])
@@ -56,7 +58,11 @@ do
     local times, key, kind, limit, group, n
     times, key, kind, limit, group, n, from = unpacked('>I2I2I1I2I2i8', text, from)
     local run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n }
-    if kind == MIXED then run.own, from = from, from + 10 * times end
+    if kind == MIXED then
+      run.own, from = from, from + 10 * times
+    elseif kind == PARTS then
+      run.op, run.id, from = unpacked('>I1c16', text, from)
+    end
     runs[#runs + 1] = run
     count = count + times
   end
@@ -150,7 +156,9 @@ local function decide_alone(run, to, values, from)
     end
     local i = 4 * (first + at)
     out[i - 7], out[i - 6], out[i - 5], out[i - 4] = allowed and ALLOWED or DENIED, used, retry, reset
-    if charged then
+    if charged and allowed then
+      algorithm.save(key, s, limit, reset, now, server)
+    elseif charged then
       local ok, problem = pcall(algorithm.save, key, s, limit, reset, now, server)
       if not ok then set_unsaved(first + at - 1, key, limit, n, problem) end
     end
@@ -180,7 +188,7 @@ local function decide_alone_run(run)
   end
 end
 
--- sharing returns two functions for SHARED runs: one decides a run, the other saves all their keys at the end. It is called only
+-- sharing returns two functions for SHARED and PARTS runs: one decides a run, the other saves all their keys at the end. It is called only
 -- if there are such runs, because creating a closure costs time in Lua.
 local function sharing()
   -- The keys of the runs so far, by index. The fields of a key:
@@ -275,16 +283,31 @@ local function sharing()
     end
   end
 
-  -- The runs so far of a group that is not complete.
-  local group = {}
+  -- The function of parts.lua that decides a group, once it is needed.
+  local decide_parts
+
+  local function decide_with_parts(group)
+    if not decide_parts then
+      local driver = { key_of = key_of, state_of = state_of, report = report, guarded = guarded, fail = fail }
+      decide_parts = algorithm_of('parts')(now, server, driver)
+    end
+    decide_parts(group)
+  end
+
+  -- The runs so far of a group that is not complete, and the function that decides it.
+  local group, decide = {}, decide_group
 
   -- Decides a run. A group is decided when its last run is reached, the one before a run of another group or of none.
   local function decide_run(run, after)
-    if run.group == 0 then return guarded(decide_hits, key_of(run), run) end
+    if run.kind == PARTS then
+      decide = decide_with_parts
+    elseif run.group == 0 then
+      return guarded(decide_hits, key_of(run), run)
+    end
     group[#group + 1] = run
-    if not after or after.group ~= run.group then
-      decide_group(group)
-      group = {}
+    if run.group == 0 or not after or after.group ~= run.group then
+      decide(group)
+      group, decide = {}, decide_group
     end
   end
 
@@ -305,7 +328,7 @@ local function sharing()
     end
     if complete then return end
     for _, run in ipairs(runs) do
-      local key = run.kind == SHARED and keys[run.key] or {}
+      local key = (run.kind == SHARED or run.kind == PARTS) and keys[run.key] or {}
       for i = run.first, run.first + run.times - 1 do
         if key.failed then
           fail(i, key.failed)
@@ -321,7 +344,7 @@ end
 
 local decide_run, finish
 for r, run in ipairs(runs) do
-  if run.kind == SHARED then
+  if run.kind == SHARED or run.kind == PARTS then
     if not finish then decide_run, finish = sharing() end
     decide_run(run, runs[r + 1])
   else

@@ -16,6 +16,8 @@ var (
 	prelude string
 	//go:embed batch.lua
 	driver string
+	//go:embed parts.lua
+	parts string
 	//go:embed *.lua
 	files embed.FS
 )
@@ -37,7 +39,7 @@ func allAlgorithms() []Algorithm {
 	var all []Algorithm
 	for _, entry := range entries {
 		name := strings.TrimSuffix(entry.Name(), ".lua")
-		if name == "prelude" || name == "batch" {
+		if name == "prelude" || name == "batch" || name == "parts" {
 			continue
 		}
 		source, err := files.ReadFile(entry.Name())
@@ -63,6 +65,7 @@ func Batch(algorithms ...Algorithm) string {
 	for _, a := range algorithms {
 		b.WriteString("if name == '" + a.Name + "' then\n" + a.Source + "end\n")
 	}
+	b.WriteString("if name == 'parts' then\n" + parts + "end\n")
 	b.WriteString("end\n" + driver)
 	return b.String()
 }

@@ -15,7 +15,6 @@ func TestEveryAlgorithmHasALuaTwin(t *testing.T) {
 		names = append(names, a.Name)
 	}
 	want := slices.Sorted(slices.Values(limiters.Algorithms()))
-	want = slices.DeleteFunc(want, func(name string) bool { return name == "concurrency" }) // until it has a twin: remove this line
 	if !slices.Equal(names, want) {
 		t.Errorf("scripts for %q, want %q", names, want)
 	}

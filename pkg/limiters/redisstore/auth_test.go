@@ -18,7 +18,8 @@ import (
 var (
 	aclRules = []string{
 		"on", ">secret", "~weir:*", "+eval", "+evalsha", "+time", "+get", "+mget", "+set", "+setrange", "+append", "+del", "+pexpire", "+lindex",
-		"+llen", "+lset", "+ltrim", "+rpush", "+ping", "+select",
+		"+llen", "+lset", "+ltrim", "+rpush", "+zadd", "+zmscore", "+zrange", "+zrangebyscore", "+zrem", "+zremrangebyscore", "+zscore",
+		"+ping", "+select",
 	}
 	clusterRules = []string{"+cluster|slots", "+asking"}
 )

@@ -68,7 +68,7 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 		used, retry, reset := word(text[1:]), word(text[1+wordSize:]), word(text[1+2*wordSize:])
 		v := limiters.NewVerdict(b.hits[i].Limit, text[0] == resultAllowed, used, retry, reset)
 		if text[0] == resultFailed {
-			v = limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
+			v = limiters.Verdict{Err: hitError(b.keys[i], r.text(used))}
 		}
 		out[i] = v
 	}

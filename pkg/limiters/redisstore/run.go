@@ -11,6 +11,13 @@ const (
 	kindShared runKind = iota // equal hits on one key, or one hit of a group
 	kindAlone                 // equal hits, each on the next key; no group, no other hit on these keys
 	kindMixed                 // like kindAlone, but each hit has a limit and a count of its own
+	kindParts                 // one hit of a limit whose state has parts
+)
+
+// The operations of a run of kindParts.
+const (
+	opTake = iota
+	opEnd
 )
 
 // A run is consecutive hits of one kind. Indices count from 1, but first counts from 0.
@@ -33,7 +40,10 @@ func (b *batch) encodeRuns() {
 	var last run
 	for i := range b.hits {
 		next := run{first: i, times: 1, key: b.index[i], limit: b.limitOf[i], group: b.group[i], n: b.count(i)}
-		if b.counts[b.index[i]] == 1 && b.group[i] == 0 {
+		switch {
+		case b.hits[i].Limit.HasParts():
+			next.kind = kindParts
+		case b.counts[b.index[i]] == 1 && b.group[i] == 0:
 			next.kind = kindAlone
 		}
 		if !last.join(next) {
@@ -47,7 +57,7 @@ func (b *batch) encodeRuns() {
 // join adds the run next of one hit to r. It returns false if next does not belong to r.
 func (r *run) join(next run) bool {
 	shared := next.kind == kindShared
-	if r.times == 0 || shared != (r.kind == kindShared) || r.group != 0 || next.group != 0 {
+	if r.times == 0 || r.kind == kindParts || next.kind == kindParts || shared != (r.kind == kindShared) || r.group != 0 || next.group != 0 {
 		return false
 	}
 	equal := next.limit == r.limit && next.n == r.n
@@ -77,7 +87,15 @@ func (b *batch) appendRun(r *run) {
 	to = binary.BigEndian.AppendUint16(to, uint16(r.limit))
 	to = binary.BigEndian.AppendUint16(to, r.group)
 	to = binary.BigEndian.AppendUint64(to, uint64(r.n))
-	if r.kind == kindMixed {
+	switch r.kind {
+	case kindParts:
+		h := b.hits[r.first]
+		op := byte(opTake)
+		if h.End {
+			op = opEnd
+		}
+		to = append(append(to, op), h.Lease[:]...)
+	case kindMixed:
 		for i := r.first; i < r.first+r.times; i++ {
 			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
 			to = binary.BigEndian.AppendUint64(to, uint64(b.count(i)))

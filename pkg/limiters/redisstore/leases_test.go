@@ -1,0 +1,190 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+func slotsOfKey(maximum int64, ttl time.Duration) *limiters.Limit {
+	return limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: maximum, Params: limiters.Params("lease_ttl=" + ttl.String())})
+}
+
+func leaseID(id int) limiters.LeaseID { return limiters.NewLeaseID(nil, fmt.Sprint(id)) }
+
+// leaseCalls makes random calls of takes, ends and peeks on a few keys with a few ids. Time stands still, goes on to an edge
+// and steps back.
+type leaseCalls struct {
+	rnd    *rand.Rand
+	prefix string
+	limits []*limiters.Limit
+	beside *limiters.Limit // of hits in a group with those under limits
+	now    time.Time
+	last   []limiters.Verdict
+}
+
+func newLeaseCalls(seed uint64) *leaseCalls {
+	rnd := rand.New(rand.NewPCG(seed, 5))
+	ttl := time.Duration(1+rnd.Int64N(3)*7) * time.Second
+	c := &leaseCalls{rnd: rnd, prefix: fmt.Sprint("leases ", seed, " "), now: logStart, beside: hourly}
+	for _, maximum := range []int64{3, 3, 5, 1, 0} {
+		c.limits = append(c.limits, slotsOfKey(maximum, ttl))
+	}
+	c.limits = append(c.limits, slotsOfKey(4, 2*ttl), slotsOfKey(4, ttl/2))
+	return c
+}
+
+func (c *leaseCalls) next() (time.Time, []limiters.Group) {
+	step := time.Duration(0)
+	switch c.rnd.IntN(10) {
+	case 0, 1, 2:
+	case 3, 4:
+		step = time.Duration(c.rnd.Int64N(3)) * time.Microsecond
+	case 5:
+		step = time.Duration(c.rnd.Int64N(6_000_000)) * time.Microsecond
+	case 6:
+		step = -time.Duration(c.rnd.Int64N(9_000_000)) * time.Microsecond
+	default:
+		for _, v := range c.last {
+			if edge := max(v.RetryAfter, v.ResetAfter); edge > 0 {
+				step = edge - time.Duration(c.rnd.Int64N(2))*time.Microsecond
+			}
+		}
+	}
+	c.now = c.now.Add(step)
+	var groups []limiters.Group
+	for range 1 + c.rnd.IntN(4) {
+		hit := c.hit()
+		if hit.End {
+			groups = append(groups, limiters.Group{hit})
+			continue
+		}
+		g := limiters.Group{hit}
+		for c.rnd.IntN(3) == 0 {
+			if hit = c.hit(); hit.End {
+				hit = limiters.Hit{Key: c.prefix + "beside", Limit: c.beside, N: int64(c.rnd.IntN(60))}
+			}
+			g = append(g, hit)
+		}
+		groups = append(groups, g)
+	}
+	return c.now, groups
+}
+
+func (c *leaseCalls) hit() limiters.Hit {
+	h := limiters.Hit{Key: c.prefix + string("aaab"[c.rnd.IntN(4)]), Limit: c.limits[0], N: 1, Lease: leaseID(c.rnd.IntN(6))}
+	if c.rnd.IntN(4) == 0 {
+		h.Limit = c.limits[c.rnd.IntN(len(c.limits))]
+	}
+	switch c.rnd.IntN(12) {
+	case 0:
+		h.N = int64(c.rnd.IntN(4))
+	case 1:
+		h.N = -int64(c.rnd.IntN(4))
+	case 2:
+		h.Lease = limiters.LeaseID{}
+	case 3, 4, 5, 6:
+		h.End = true
+	}
+	return h
+}
+
+// The leases of Redis and of the core agree, verdict by verdict.
+func TestLeasesMatchReference(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	for seed := range uint64(60) {
+		c, reference := newLeaseCalls(seed), limiterstest.NewReference()
+		var said []string
+		for step := range 100 {
+			now, groups := c.next()
+			hits := slices.Concat(groups...)
+			got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+			if err := errors.Join(s.Take(t.Context(), now, groups, got), reference.Take(t.Context(), now, groups, want)); err != nil {
+				t.Fatal(err)
+			}
+			for i, h := range hits {
+				said = append(said, fmt.Sprintf("step %d, %d: %s max=%d %s id=%x n=%d end=%v, groups of %v => %s", step, now.UnixMicro(), h.Key, h.Limit.Spec().Max,
+					h.Limit.Spec().Params, h.Lease[:2], h.N, h.End, lengths(groups), limiterstest.Format(want[i])))
+				if got[i] != want[i] {
+					for _, line := range said[max(0, len(said)-20):] {
+						t.Log(line)
+					}
+					t.Fatalf("seed %d: got %s", seed, limiterstest.Format(got[i]))
+				}
+			}
+			c.last = want
+		}
+	}
+}
+
+func lengths(groups []limiters.Group) (n []int) {
+	for _, g := range groups {
+		n = append(n, len(g))
+	}
+	return n
+}
+
+// A key has at most MaxLeases open leases, and remembers as many ids that ended before their take.
+func TestTooManyLeases(t *testing.T) {
+	server := redistest.Start(t)
+	s, limit := open(t, server), slotsOfKey(1<<20, time.Hour)
+	hits := make([]limiters.Hit, limiters.MaxLeases+2)
+	for _, end := range []bool{false, true} {
+		for i := range hits {
+			hits[i] = limiters.Hit{Key: fmt.Sprint("end ", end), Limit: limit, N: 1, Lease: leaseID(i), End: end}
+		}
+		out, err := take(t, s, hits...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range out {
+			if full := !end && i >= limiters.MaxLeases; full != errors.Is(v.Err, limiters.ErrTooManyLeases) || v.Err != nil && !full {
+				t.Fatalf("hit %d, end %v: %v", i, end, v.Err)
+			}
+		}
+	}
+	for i, opens := range map[int]bool{0: false, limiters.MaxLeases - 1: false, limiters.MaxLeases: true} {
+		out, err := take(t, s, limiters.Hit{Key: "end true", Limit: limit, N: 1, Lease: leaseID(i)})
+		if err != nil || out[0].Err != nil || (out[0].Used > 0) != opens {
+			t.Errorf("take of id %d, whose end came first: %+v %v", i, out[0], err)
+		}
+	}
+}
+
+// A take or an end runs as many commands on a key with 10,000 open leases as on one with 10.
+func TestLeasesNeedFewCommands(t *testing.T) {
+	server := redistest.Start(t)
+	s, c, limit := open(t, server), server.Client(t), slotsOfKey(20_000, time.Hour)
+	fill := make([]limiters.Hit, limiters.MaxLeases-10)
+	for i := range fill {
+		fill[i] = limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(i)}
+	}
+	if _, err := take(t, s, fill...); err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []bool{false, true} {
+		if err := c.ConfigResetStat(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		out, err := take(t, s, limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(-1), End: end})
+		if err != nil || out[0].Err != nil {
+			t.Fatal(err, out[0].Err)
+		}
+		for command, calls := range commands(t, c) {
+			if most := map[string]int{
+				"evalsha": 1, "time": 1, "zmscore": 1, "zadd": 1, "zrem": 1, "zrange": 1, "config|resetstat": 1, "config": 1, "hello": 1,
+			}[command]; calls > most {
+				t.Errorf("end %v: %d calls of %s, want at most %d", end, calls, command, most)
+			}
+		}
+	}
+}

@@ -1,0 +1,205 @@
+-- concurrency: slots that requests hold at one time. Twin of pkg/limiters/concurrency.go and leases.go. Reservations are kept
+-- in the same form.
+--
+-- KEYS    one sorted set. Its members and their scores:
+--           id              16 bytes: an open lease, and when it expires, in µs since 1970
+--           id 'n'          -slots, of a lease of several slots; -estimate, of a reservation
+--           id 'a'          -when the estimate was charged, of a reservation
+--           id 'e'          an id that ended before its take, and when that is forgotten, times TINY
+--           id 'm'          -actual cost, of such an id of a reservation
+--           'c' 'x' 'd'     -number of leases, -number of slots beyond one for each lease, -number of ended ids
+--           'f' 'k'         -a time at or before the first expiry, -expiry of the key in s since 1970 by this server's clock
+--         So leases have scores from 1, ended ids from 0 to 1, and all other members 0 or less.
+-- ARGV    the limit's numbers: max, ttl (µs)
+-- units   times in µs since 1970, durations in µs
+-- reply   fits: a boolean, retry (-1 = never); usage: used, reset
+--
+-- No call has a cost that grows with the open leases. An expired lease costs one read and one removal. A state has only the
+-- counters. Leases are read and written at once. If that fails, it is an error, and the state is as before.
+local M = { limit = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, fits = 0, charge = 0, usage = 0 }
+local ceil, min, max = math.ceil, math.min, math.max
+local TINY = 2 ^ -54
+local ENDED_FOR, MAX_RETRY = 5000000, 1000000
+M.MAX_LEASES, M.is_set = 10000, true
+
+function M.limit(text, at)
+  local most, ttl = unpacked('>I8I8', text, at)
+  return { max = most, ttl = ttl }
+end
+
+local function number(score) return tonumber(score) or 0 end
+
+local function member(id, kind) return pack('c16c1', id, kind) end
+
+local function tiny(at) return string.format('%.17g', at * TINY) end
+
+-- Runs a command on many members, some at a time, and returns all replies in one list.
+local function on_many(command, key, members)
+  local replies = {}
+  for i = 1, #members, 1000 do
+    local some = redis.pcall(command, key, unpack(members, i, min(i + 999, #members)))
+    if type(some) == 'table' then for _, reply in ipairs(some) do replies[#replies + 1] = reply end end
+  end
+  return replies
+end
+
+-- Writes the counters, and pairs of a score and a member in members. The key is kept for keep µs at least. Setting an expiry is the most
+-- expensive step, so it is set a quarter longer than needed, and again only when that is too short.
+local function write(s, count, excess, ended, first, keep, server, members)
+  local kept, least = s.kept, (server / 1000 + expiry(keep)) / 1000
+  if keep > 0 and kept < least then kept = ceil(least + expiry(keep) / 4000) end
+  local n = #members
+  if kept == s.kept and first == s.first and excess == s.excess and ended == s.ended then
+    members[n + 1], members[n + 2] = digits(-count), 'c'
+  else
+    for i, value in ipairs({ count, excess, ended, first, kept }) do
+      members[n + 2 * i - 1], members[n + 2 * i] = digits(-value), string.sub('cxdfk', i, i)
+    end
+  end
+  call('ZADD', s.key, unpack(members))
+  if kept ~= s.kept then call('PEXPIRE', s.key, digits(ceil(kept * 1000 - server / 1000))) end
+  s.count, s.excess, s.ended, s.first, s.kept = count, excess, ended, first, kept
+end
+
+-- Removes members, and the whole key if nothing is left in it.
+local function drop(s, count, excess, ended, ...)
+  if count + ended == 0 then
+    call('DEL', s.key)
+    s.count, s.excess, s.ended, s.first, s.kept = 0, 0, 0, 0, 0
+  else
+    call('ZREM', s.key, ...)
+    write(s, count, excess, ended, s.first, 0, 0, {})
+  end
+end
+
+-- The first score of a range, 0 if there is none.
+local function first_score(key, low, high)
+  return number(call('ZRANGEBYSCORE', key, low, high, 'WITHSCORES', 'LIMIT', '0', '1')[2])
+end
+
+-- Drops what has expired. On a replica, which rejects all writes, it is dropped only from the state. Expired reservations are
+-- in s.lapsed, the first ones first: id, estimate and time.
+local function expire(s, now)
+  local key, gone = s.key, {}
+  local open = call('ZRANGEBYSCORE', key, '1', digits(now))
+  if #open > 0 and (s.excess > 0 or s.reserves) then
+    local costs, times = {}, {}
+    for i, id in ipairs(open) do
+      costs[i], times[i] = member(id, 'n'), member(id, 'a')
+      gone[2 * i - 1], gone[2 * i] = costs[i], times[i]
+    end
+    costs, times = on_many('ZMSCORE', key, costs), s.reserves and on_many('ZMSCORE', key, times)
+    for i, id in ipairs(open) do
+      local n = -number(costs[i])
+      if times then s.lapsed[#s.lapsed + 1] = { id = id, n = n, at = -number(times[i]) }
+      elseif n > 1 then s.excess = s.excess - (n - 1) end
+    end
+  end
+  s.count = s.count - #open
+  if s.ended > 0 then
+    for _, ended in ipairs(call('ZRANGEBYSCORE', key, '(0', tiny(now))) do
+      s.ended = s.ended - 1
+      gone[#gone + 1] = ended
+      gone[#gone + 1] = member(string.sub(ended, 1, 16), 'm')
+    end
+  end
+  if s.count + s.ended == 0 then
+    redis.pcall('DEL', key)
+    s.excess, s.first, s.kept = 0, 0, 0
+    return
+  end
+  redis.pcall('ZREMRANGEBYSCORE', key, '1', digits(now))
+  on_many('ZREM', key, gone)
+  local first = s.count > 0 and first_score(key, digits(now + 1), '+inf') or math.huge
+  if s.ended > 0 then first = min(first, number(first_score(key, '(0', '(1')) / TINY) end
+  pcall(write, s, s.count, s.excess, s.ended, first, 0, 0, {})
+  s.first = first
+end
+
+-- Reads the state, and the expiry of an id for find.
+function M.load(key, _, now, id, reserves)
+  local r = call('ZMSCORE', key, 'c', 'f', 'k', 'x', 'd', id)
+  local s = {
+    key = key, count = -number(r[1]), first = -number(r[2]), kept = -number(r[3]), excess = -number(r[4]), ended = -number(r[5]),
+    id = id, expires = tonumber(r[6]) or false, reserves = reserves, lapsed = {},
+  }
+  if s.first <= now and s.count + s.ended > 0 then
+    if s.expires and s.expires <= now then s.expires = false end
+    expire(s, now)
+  end
+  return s
+end
+
+-- Whether the lease of an id is open.
+function M.find(s, id)
+  if s.id ~= id then s.id, s.expires = id, s.count > 0 and tonumber(call('ZSCORE', s.key, id)) end
+  return s.expires
+end
+
+-- The slots of an open lease, or the estimate and the time of a reservation.
+function M.cost(s, id)
+  if s.excess == 0 and not s.reserves then return 1 end
+  local r = call('ZMSCORE', s.key, member(id, 'n'), member(id, 'a'))
+  return -(tonumber(r[1]) or -1), -number(r[2])
+end
+
+-- Opens a lease of n slots, or a reservation of n charged at time at.
+function M.put(s, id, l, now, n, at, server)
+  local expires = now + l.ttl
+  local members, excess, first = { digits(expires), id }, s.excess, s.first
+  if s.reserves then
+    members = { digits(expires), id, digits(-n), member(id, 'n'), digits(-at), member(id, 'a') }
+  elseif n ~= 1 then
+    members, excess = { digits(expires), id, digits(-n), member(id, 'n') }, excess + n - 1
+  end
+  if first == 0 or expires < first then first = expires end
+  write(s, s.count + 1, excess, s.ended, first, l.ttl, server, members)
+  s.id, s.expires = id, expires
+end
+
+-- Ends the open lease of an id.
+function M.remove(s, id)
+  if s.excess == 0 and not s.reserves then
+    drop(s, s.count - 1, 0, s.ended, id)
+  else
+    drop(s, s.count - 1, s.reserves and 0 or s.excess - (M.cost(s, id) - 1), s.ended, id, member(id, 'n'), member(id, 'a'))
+  end
+  s.id, s.expires = id, false
+end
+
+-- Whether an id ended before its take, and its actual cost.
+function M.has_ended(s, id)
+  if s.ended == 0 then return false end
+  local r = call('ZMSCORE', s.key, member(id, 'e'), member(id, 'm'))
+  return r[1] ~= false, -number(r[2])
+end
+
+-- Remembers the end of an id that is not open, and its actual cost.
+function M.remember(s, id, now, n, server)
+  local known, expires, first = M.has_ended(s, id), now + ENDED_FOR, s.first
+  if not known and s.ended >= M.MAX_LEASES then return end
+  if first == 0 or expires < first then first = expires end
+  local members = { tiny(expires), member(id, 'e') }
+  if s.reserves then members = { tiny(expires), member(id, 'e'), digits(-n), member(id, 'm') } end
+  write(s, s.count, s.excess, s.ended + (known and 0 or 1), first, ENDED_FOR, server, members)
+end
+
+function M.forget(s, id) drop(s, s.count, s.excess, s.ended - 1, member(id, 'e'), member(id, 'm')) end
+
+function M.fits(s, l, now, n)
+  if n == 0 then n = 1 end
+  if n > l.max then return false, -1 end
+  if s.count + s.excess + n <= l.max then return true, 0 end
+  return false, min(first_score(s.key, digits(now + 1), '+inf') - now, l.ttl, MAX_RETRY)
+end
+
+-- Only a hit with an id holds slots, see put.
+function M.charge() return false end
+
+function M.usage(s, l, now)
+  if s.count == 0 then return 0, 0 end
+  if s.id and s.expires and s.expires >= now + l.ttl then return s.count + s.excess, l.ttl end
+  return s.count + s.excess, min(number(call('ZRANGE', s.key, '-1', '-1', 'WITHSCORES')[2]) - now, l.ttl)
+end
+
+return M

@@ -1,0 +1,145 @@
+-- parts: decides groups with a hit of a limit that has parts, see limiters.Parts. Twin of pkg/limiters/parts.go.
+--
+-- The driver calls it, and gives it its functions. A group without such a hit never gets here.
+local NOTHING, OPENS, HELD, ENDED = 0, 1, 2, 3
+local END = 1
+local NO_ID = string.rep('\0', 16)
+
+return function(now, server, driver)
+  local key_of, state_of, guarded, report, fail = driver.key_of, driver.state_of, driver.guarded, driver.report, driver.fail
+
+  -- The number of hits to check; n above MAX_HITS is a peek.
+  local function hits_of(run)
+    if run.n > MAX_HITS then return 0 end
+    return run.n
+  end
+
+  -- What the lease of a hit changes if the hit is allowed.
+  local function step_of(run)
+    if not run.set or run.id == NO_ID or hits_of(run) <= 0 then return NOTHING end
+    if run.set.find(run.leases, run.id) then return HELD end
+    if run.set.has_ended(run.leases, run.id) then return ENDED end
+    return OPENS
+  end
+
+  local function load(key, run)
+    local algorithm = run.limit.algorithm
+    if not algorithm.is_set then
+      state_of(key, run.limit)
+      return
+    end
+    if not key.state then key.state = algorithm.load(key.name, run.limit, now, run.id) end
+    run.set, run.leases = algorithm, key.state
+  end
+
+  -- The hits that a group would charge to the key of a hit, and the leases that it would open there.
+  local function sums_of(group, run)
+    local sum, opens = 0, 0
+    for _, other in ipairs(group) do
+      if other.on == run.on then
+        local step, n = step_of(other), hits_of(other)
+        if step ~= HELD and n > 0 then sum = math.min(sum + n, MAX_HITS) end
+        if step == OPENS then opens = opens + 1 end
+      end
+    end
+    return sum, opens
+  end
+
+  local function check(key, run)
+    local step = step_of(run)
+    run.allowed, run.retry = true, 0
+    if step == HELD or run.n < 0 then return end
+    local sum, opens = sums_of(run.of, run)
+    run.allowed = run.limit.algorithm.fits(key.state, run.limit, now, sum)
+    if run.allowed and step == OPENS and run.leases.count + opens > run.set.MAX_LEASES then
+      run.allowed, run.error = false, 'too many leases'
+    end
+  end
+
+  -- Opens the leases of an allowed group. They are written at once: if the first write fails, nothing is written, and Redis
+  -- rejects only the first write of a script.
+  local function open_leases(group)
+    for _, run in ipairs(group) do
+      local step = step_of(run)
+      if step == ENDED then
+        run.set.forget(run.leases, run.id)
+      elseif step == OPENS then
+        run.set.put(run.leases, run.id, run.limit, now, run.n, now, server)
+      end
+      if run.set then report(run.on, run.first, run.limit, true, 0) end
+    end
+  end
+
+  local function charge(key, run)
+    if run.n ~= 0 and run.limit.algorithm.charge(key.state, run.limit, now, run.n) then key.charged = run.limit end
+    report(key, run.first, run.limit, true, 0)
+  end
+
+  local function deny(key, run)
+    if not run.allowed then
+      local n = run.n > MAX_HITS and run.n - MAX_HITS or run.n
+      if n > 0 and run.limit.counts_denied and run.limit.algorithm.charge(key.state, run.limit, now, n) then
+        key.charged = run.limit
+      end
+    end
+  end
+
+  local function report_denied(key, run)
+    local retry, _ = 0
+    if not run.allowed then
+      _, retry = run.limit.algorithm.fits(key.state, run.limit, now, (sums_of(run.of, run)))
+    end
+    report(key, run.first, run.limit, run.allowed, retry)
+  end
+
+  -- Ends a lease. The end of an id that is not open is remembered, because its take may follow.
+  local function finish_lease(run)
+    if run.id ~= NO_ID and run.set then
+      if run.set.find(run.leases, run.id) then
+        run.set.remove(run.leases, run.id)
+      else
+        run.set.remember(run.leases, run.id, now, 0, server)
+      end
+    end
+    report(run.on, run.first, run.limit, true, 0)
+  end
+
+  local function each(group, f)
+    for _, run in ipairs(group) do guarded(f, run.on, run) end
+  end
+
+  -- Decides a group, a list of runs of one hit. All its hits are checked before one is charged.
+  return function(group)
+    for _, run in ipairs(group) do
+      run.on, run.of = key_of(run), group
+      run.on.group = group
+    end
+    each(group, load)
+    if group[1].op == END then
+      local run = group[1]
+      local ok, problem = true
+      if not run.on.failed then ok, problem = pcall(finish_lease, run) end
+      if not ok then fail(run.first, problem) end
+      return
+    end
+    each(group, check)
+    local all = true
+    for _, run in ipairs(group) do all = all and run.allowed and not run.on.failed end
+    if all then
+      local ok, problem = pcall(open_leases, group)
+      for _, run in ipairs(group) do
+        if not ok then fail(run.first, problem)
+        elseif not run.set then guarded(charge, run.on, run) end
+      end
+      return
+    end
+    for _, run in ipairs(group) do
+      if run.error then fail(run.first, run.error) end
+    end
+    for _, f in ipairs({ deny, report_denied }) do
+      for _, run in ipairs(group) do
+        if not run.error then guarded(f, run.on, run) end
+      end
+    end
+  end
+end
