@@ -9,10 +9,11 @@
 --   SHARED  equal hits on one key, or one hit of a group
 --   ALONE   equal hits, each on the next key
 --   MIXED   hits on the next key each, with a limit and an n of their own
+--   LEASES  hits under concurrency limits, each with a key, a limit and an n of its own
 --   PARTS   one hit of a limit whose state has parts, see limiters.Parts
 -- Equal hits have the same limit and n. Hits of ALONE and MIXED runs are in no group and the only hits on their keys. They are
 -- decided and saved one by one, see decide_alone. The keys of SHARED runs keep their states until all hits are decided, and are
--- then saved once, see sharing. So are PARTS runs, see parts.lua. The runs of a group follow each other.
+-- then saved once, see sharing. parts.lua decides LEASES and PARTS runs. The runs of a group follow each other.
 --
 -- KEYS    the keys, each once
 -- ARGV[1] 16 bytes: now, 0 = this server's TIME; not_after in this server's TIME, 0 = none. A call after not_after charges
@@ -21,18 +22,19 @@
 -- ARGV[#] the runs, 17 bytes each:
 --           number of hits, 2 bytes
 --           index of the first key, from 1, 2 bytes
---           kind, 1 byte: 0 = SHARED, 1 = ALONE, 2 = MIXED, 3 = PARTS
+--           kind, 1 byte: 0 = SHARED, 1 = ALONE, 2 = MIXED, 3 = LEASES, 4 = PARTS
 --           index of the limit, from 1, 2 bytes
 --           number of the group, 2 bytes; 0 = none
 --           n, signed, 8 bytes; above MAX_HITS it is a peek: n - MAX_HITS hits were denied elsewhere, and are counted if
 --           the peek is denied too
 --         A MIXED run is followed by limit and n of each hit, 10 bytes. Its own limit and n have no meaning. A PARTS run is
---         followed by op, 1 byte, 0 = take, 1 = end; and by the lease id, 16 bytes, of zeros if there is none.
+--         followed by op, 1 byte, 0 = take, 1 = end; and by the lease id, 16 bytes, of zeros if there is none. A LEASES run is
+--         followed by op, id, index of the key, limit and n of each hit, 29 bytes.
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result (0 = denied, 1 = allowed, 2 = failed), used,
 --         retry (-1 = never), reset. Of a failed hit, used is the index of its reason. No hits: the call ran after not_after.
 --         2 and on: the reasons
-local SHARED, ALONE, MIXED, PARTS = 0, 1, 2, 3
+local SHARED, ALONE, MIXED, LEASES, PARTS = 0, 1, 2, 3, 4
 local DENIED, ALLOWED, FAILED = 0, 1, 2
 
 local now, not_after = unpacked('>I8I8', ARGV[1])
@@ -60,6 +62,8 @@ do
     local run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n }
     if kind == MIXED then
       run.own, from = from, from + 10 * times
+    elseif kind == LEASES then
+      run.own, from = from, from + 29 * times
     elseif kind == PARTS then
       run.op, run.id, from = unpacked('>I1c16', text, from)
     end
@@ -188,7 +192,7 @@ local function decide_alone_run(run)
   end
 end
 
--- sharing returns two functions for SHARED and PARTS runs: one decides a run, the other saves all their keys at the end. It is called only
+-- sharing returns two functions for all runs but ALONE and MIXED ones: one decides a run, the other saves all their keys at the end. It is called only
 -- if there are such runs, because creating a closure costs time in Lua.
 local function sharing()
   -- The keys of the runs so far, by index. The fields of a key:
@@ -201,11 +205,11 @@ local function sharing()
   --   unsaved   the reason, if the key could not be saved
   local keys = {}
 
-  local function key_of(run)
-    local key = keys[run.key]
+  local function key_at(i)
+    local key = keys[i]
     if not key then
-      key = { name = KEYS[run.key] }
-      keys[run.key] = key
+      key = { name = KEYS[i] }
+      keys[i] = key
     end
     return key
   end
@@ -259,7 +263,7 @@ local function sharing()
   local function decide_group(group)
     local all, on = true, {}
     for r, run in ipairs(group) do
-      local key = key_of(run)
+      local key = key_at(run.key)
       on[r] = key
       if key.group ~= group then key.group, key.sum = group, 0 end
       key.sum = math.min(key.sum + math.max(run.n, 0), MAX_HITS)
@@ -283,15 +287,14 @@ local function sharing()
     end
   end
 
-  -- The function of parts.lua that decides a group, once it is needed.
-  local decide_parts
+  -- The functions of parts.lua, once they are needed.
+  local parts
 
-  local function decide_with_parts(group)
-    if not decide_parts then
-      local driver = { key_of = key_of, state_of = state_of, report = report, guarded = guarded, fail = fail }
-      decide_parts = algorithm_of('parts')(now, server, driver)
-    end
-    decide_parts(group)
+  local function load_parts()
+    if parts then return end
+    parts = algorithm_of('parts')(now, server, {
+      key_at = key_at, state_of = state_of, report = report, guarded = guarded, fail = fail, verdicts = verdicts, limits = limits,
+    })
   end
 
   -- The runs so far of a group that is not complete, and the function that decides it.
@@ -299,10 +302,12 @@ local function sharing()
 
   -- Decides a run. A group is decided when its last run is reached, the one before a run of another group or of none.
   local function decide_run(run, after)
-    if run.kind == PARTS then
-      decide = decide_with_parts
+    if run.kind >= LEASES then
+      load_parts()
+      decide = parts.decide_group
+      if run.kind == LEASES then return parts.decide_leases(run, text) end
     elseif run.group == 0 then
-      return guarded(decide_hits, key_of(run), run)
+      return guarded(decide_hits, key_at(run.key), run)
     end
     group[#group + 1] = run
     if run.group == 0 or not after or after.group ~= run.group then
@@ -344,7 +349,7 @@ end
 
 local decide_run, finish
 for r, run in ipairs(runs) do
-  if run.kind == SHARED or run.kind == PARTS then
+  if run.kind == SHARED or run.kind >= LEASES then
     if not finish then decide_run, finish = sharing() end
     decide_run(run, runs[r + 1])
   else

@@ -16,11 +16,12 @@
 --
 -- No call has a cost that grows with the open leases. An expired lease costs one read and one removal. A state has only the
 -- counters. Leases are read and written at once. If that fails, it is an error, and the state is as before.
-local M = { limit = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, fits = 0, charge = 0, usage = 0 }
+local M = { limit = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, finish = 0, take = 0, fits = 0, charge = 0, usage = 0 }
 local ceil, min, max = math.ceil, math.min, math.max
 local TINY = 2 ^ -54
+local NONE = {}
 local ENDED_FOR, MAX_RETRY = 5000000, 1000000
-M.MAX_LEASES, M.is_set = 10000, true
+M.MAX_LEASES, M.TOO_MANY, M.is_set = 10000, 'too many leases', true
 
 function M.limit(text, at)
   local most, ttl = unpacked('>I8I8', text, at)
@@ -68,7 +69,12 @@ local function drop(s, count, excess, ended, ...)
     s.count, s.excess, s.ended, s.first, s.kept = 0, 0, 0, 0, 0
   else
     call('ZREM', s.key, ...)
-    write(s, count, excess, ended, s.first, 0, 0, {})
+    if excess == s.excess and ended == s.ended then
+      call('ZADD', s.key, digits(-count), 'c')
+      s.count = count
+    else
+      write(s, count, excess, ended, s.first, 0, 0, {})
+    end
   end
 end
 
@@ -81,6 +87,7 @@ end
 -- in s.lapsed, the first ones first: id, estimate and time.
 local function expire(s, now)
   local key, gone = s.key, {}
+  s.lapsed = {}
   local open = call('ZRANGEBYSCORE', key, '1', digits(now))
   if #open > 0 and (s.excess > 0 or s.reserves) then
     local costs, times = {}, {}
@@ -120,8 +127,8 @@ end
 function M.load(key, _, now, id, reserves)
   local r = call('ZMSCORE', key, 'c', 'f', 'k', 'x', 'd', id)
   local s = {
-    key = key, count = -number(r[1]), first = -number(r[2]), kept = -number(r[3]), excess = -number(r[4]), ended = -number(r[5]),
-    id = id, expires = tonumber(r[6]) or false, reserves = reserves, lapsed = {},
+    key = key, count = -(r[1] or 0), first = -(r[2] or 0), kept = -(r[3] or 0), excess = -(r[4] or 0), ended = -(r[5] or 0),
+    id = id, expires = r[6] and tonumber(r[6]), reserves = reserves, lapsed = NONE,
   }
   if s.first <= now and s.count + s.ended > 0 then
     if s.expires and s.expires <= now then s.expires = false end
@@ -146,6 +153,14 @@ end
 -- Opens a lease of n slots, or a reservation of n charged at time at.
 function M.put(s, id, l, now, n, at, server)
   local expires = now + l.ttl
+  if n == 1 and s.first > 0 and s.first <= expires and not s.reserves then
+    l.least = l.least or (server / 1000 + expiry(l.ttl)) / 1000
+    if s.kept >= l.least then
+      call('ZADD', s.key, digits(expires), id, digits(-s.count - 1), 'c')
+      s.count, s.id, s.expires = s.count + 1, id, expires
+      return
+    end
+  end
   local members, excess, first = { digits(expires), id }, s.excess, s.first
   if s.reserves then
     members = { digits(expires), id, digits(-n), member(id, 'n'), digits(-at), member(id, 'a') }
@@ -185,6 +200,28 @@ function M.remember(s, id, now, n, server)
 end
 
 function M.forget(s, id) drop(s, s.count, s.excess, s.ended - 1, member(id, 'e'), member(id, 'm')) end
+
+-- Ends the open lease of an id. The end of another id is remembered, because its take may follow.
+function M.finish(s, id, now, n, server)
+  if M.find(s, id) then M.remove(s, id) else M.remember(s, id, now, n, server) end
+end
+
+-- Takes n slots under an id, or peeks. It returns whether the hit is allowed, and the wait.
+function M.take(s, id, l, now, n, server)
+  if n <= 0 or not id then
+    if n < 0 then return true, 0 end
+    return M.fits(s, l, now, n > MAX_HITS and 0 or n)
+  end
+  if M.find(s, id) then return true, 0 end
+  local fits, retry = M.fits(s, l, now, n)
+  if fits and M.has_ended(s, id) then
+    M.forget(s, id)
+  elseif fits then
+    if s.count >= M.MAX_LEASES then error(M.TOO_MANY, 0) end
+    M.put(s, id, l, now, n, now, server)
+  end
+  return fits, retry
+end
 
 function M.fits(s, l, now, n)
   if n == 0 then n = 1 end

@@ -6,7 +6,7 @@ local END = 1
 local NO_ID = string.rep('\0', 16)
 
 return function(now, server, driver)
-  local key_of, state_of, guarded, report, fail = driver.key_of, driver.state_of, driver.guarded, driver.report, driver.fail
+  local key_at, state_of, guarded, report, fail = driver.key_at, driver.state_of, driver.guarded, driver.report, driver.fail
 
   -- The number of hits to check; n above MAX_HITS is a peek.
   local function hits_of(run)
@@ -52,7 +52,7 @@ return function(now, server, driver)
     local sum, opens = sums_of(run.of, run)
     run.allowed = run.limit.algorithm.fits(key.state, run.limit, now, sum)
     if run.allowed and step == OPENS and run.leases.count + opens > run.set.MAX_LEASES then
-      run.allowed, run.error = false, 'too many leases'
+      run.allowed, run.error = false, run.set.TOO_MANY
     end
   end
 
@@ -94,13 +94,7 @@ return function(now, server, driver)
 
   -- Ends a lease. The end of an id that is not open is remembered, because its take may follow.
   local function finish_lease(run)
-    if run.id ~= NO_ID and run.set then
-      if run.set.find(run.leases, run.id) then
-        run.set.remove(run.leases, run.id)
-      else
-        run.set.remember(run.leases, run.id, now, 0, server)
-      end
-    end
+    if run.id ~= NO_ID and run.set then run.set.finish(run.leases, run.id, now, 0, server) end
     report(run.on, run.first, run.limit, true, 0)
   end
 
@@ -109,9 +103,9 @@ return function(now, server, driver)
   end
 
   -- Decides a group, a list of runs of one hit. All its hits are checked before one is charged.
-  return function(group)
+  local function decide_group(group)
     for _, run in ipairs(group) do
-      run.on, run.of = key_of(run), group
+      run.on, run.of = key_at(run.key), group
       run.on.group = group
     end
     each(group, load)
@@ -142,4 +136,43 @@ return function(now, server, driver)
       end
     end
   end
+
+  -- The hit of a LEASES run that decide_some decides now, from 1. After an error, decide_leases continues with the next one.
+  local at
+
+  local function decide_some(run, text)
+    local out, limits = driver.verdicts, driver.limits
+    while at <= run.times do
+      local op, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.own + 29 * (at - 1))
+      local key = key_at(index)
+      limit = limits[limit]
+      local set, s = limit.algorithm, key.state
+      if not s then
+        s = set.load(key.name, limit, now, id)
+        key.state = s
+      end
+      local allowed, retry = true, 0
+      if op == END then
+        if id ~= NO_ID then set.finish(s, id, now, 0, server) end
+      else
+        allowed, retry = set.take(s, id ~= NO_ID and id, limit, now, n, server)
+      end
+      local i, used, reset = 4 * (run.first + at), set.usage(s, limit, now)
+      out[i - 7], out[i - 6], out[i - 5], out[i - 4] = allowed and 1 or 0, used, retry, reset
+      at = at + 1
+    end
+  end
+
+  local function decide_leases(run, text)
+    at = 1
+    while at <= run.times do
+      local ok, problem = pcall(decide_some, run, text)
+      if not ok then
+        fail(run.first + at - 1, problem)
+        at = at + 1
+      end
+    end
+  end
+
+  return { decide_group = decide_group, decide_leases = decide_leases }
 end

@@ -152,9 +152,9 @@ func TestTooManyLeases(t *testing.T) {
 			}
 		}
 	}
-	for i, opens := range map[int]bool{0: false, limiters.MaxLeases - 1: false, limiters.MaxLeases: true} {
+	for _, i := range []int{0, limiters.MaxLeases - 1, limiters.MaxLeases} {
 		out, err := take(t, s, limiters.Hit{Key: "end true", Limit: limit, N: 1, Lease: leaseID(i)})
-		if err != nil || out[0].Err != nil || (out[0].Used > 0) != opens {
+		if opens := i >= limiters.MaxLeases; err != nil || out[0].Err != nil || (out[0].Used > 0) != opens {
 			t.Errorf("take of id %d, whose end came first: %+v %v", i, out[0], err)
 		}
 	}

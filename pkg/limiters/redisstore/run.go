@@ -2,7 +2,11 @@ package redisstore
 
 // This file encodes hits as runs: consecutive hits that the script reads and decides together.
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
 
 // A runKind is the kind of a run. The header of batch.lua describes each kind.
 type runKind byte
@@ -11,6 +15,7 @@ const (
 	kindShared runKind = iota // equal hits on one key, or one hit of a group
 	kindAlone                 // equal hits, each on the next key; no group, no other hit on these keys
 	kindMixed                 // like kindAlone, but each hit has a limit and a count of its own
+	kindLeases                // hits of limits whose state is leases, each with a key, a limit and a count of its own; no group
 	kindParts                 // one hit of a limit whose state has parts
 )
 
@@ -41,6 +46,8 @@ func (b *batch) encodeRuns() {
 	for i := range b.hits {
 		next := run{first: i, times: 1, key: b.index[i], limit: b.limitOf[i], group: b.group[i], n: b.count(i)}
 		switch {
+		case b.group[i] == 0 && isConcurrency(b.hits[i].Limit):
+			next.kind = kindLeases
 		case b.hits[i].Limit.HasParts():
 			next.kind = kindParts
 		case b.counts[b.index[i]] == 1 && b.group[i] == 0:
@@ -56,8 +63,12 @@ func (b *batch) encodeRuns() {
 
 // join adds the run next of one hit to r. It returns false if next does not belong to r.
 func (r *run) join(next run) bool {
+	if r.kind == kindLeases && next.kind == kindLeases && r.times > 0 {
+		r.times++
+		return true
+	}
 	shared := next.kind == kindShared
-	if r.times == 0 || r.kind == kindParts || next.kind == kindParts || shared != (r.kind == kindShared) || r.group != 0 || next.group != 0 {
+	if r.times == 0 || r.kind >= kindLeases || next.kind >= kindLeases || shared != (r.kind == kindShared) || r.group != 0 || next.group != 0 {
 		return false
 	}
 	equal := next.limit == r.limit && next.n == r.n
@@ -89,12 +100,14 @@ func (b *batch) appendRun(r *run) {
 	to = binary.BigEndian.AppendUint64(to, uint64(r.n))
 	switch r.kind {
 	case kindParts:
-		h := b.hits[r.first]
-		op := byte(opTake)
-		if h.End {
-			op = opEnd
+		to = b.appendLease(to, r.first)
+	case kindLeases:
+		for i := r.first; i < r.first+r.times; i++ {
+			to = b.appendLease(to, i)
+			to = binary.BigEndian.AppendUint16(to, uint16(b.index[i]))
+			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
+			to = binary.BigEndian.AppendUint64(to, uint64(b.count(i)))
 		}
-		to = append(append(to, op), h.Lease[:]...)
 	case kindMixed:
 		for i := r.first; i < r.first+r.times; i++ {
 			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
@@ -103,3 +116,15 @@ func (b *batch) appendRun(r *run) {
 	}
 	b.runs = to
 }
+
+// appendLease appends the operation and the lease id of hit i.
+func (b *batch) appendLease(to []byte, i int) []byte {
+	op := byte(opTake)
+	if b.hits[i].End {
+		op = opEnd
+	}
+	return append(append(to, op), b.hits[i].Lease[:]...)
+}
+
+// isConcurrency reports whether the leases of a limit are its whole state.
+func isConcurrency(l *limiters.Limit) bool { return l.HasLeases() && l.Window() == 0 }
