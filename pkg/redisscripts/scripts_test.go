@@ -14,8 +14,7 @@ func TestEveryAlgorithmHasALuaTwin(t *testing.T) {
 	for _, a := range Algorithms {
 		names = append(names, a.Name)
 	}
-	want := slices.Sorted(slices.Values(limiters.Algorithms()))
-	if !slices.Equal(names, want) {
+	if want := slices.Sorted(slices.Values(limiters.Algorithms())); !slices.Equal(names, want) {
 		t.Errorf("scripts for %q, want %q", names, want)
 	}
 }

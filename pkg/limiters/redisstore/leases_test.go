@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -186,5 +187,73 @@ func TestLeasesNeedFewCommands(t *testing.T) {
 				t.Errorf("end %v: %d calls of %s, want at most %d", end, calls, command, most)
 			}
 		}
+	}
+}
+
+// The key of leases has an expiry, which is not before the last lease expires, and at most a quarter after that.
+func TestLeasesHaveAnExpiry(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	limit := slotsOfKey(5, time.Hour)
+	hit := limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(1)}
+	for range 2 {
+		out, err := take(t, s, hit, limiters.Hit{Key: "k", Limit: limit, N: 2, Lease: leaseID(2)})
+		if err != nil || out[1].Used != 3 {
+			t.Fatal(out, err)
+		}
+		left := c.PTTL(t.Context(), keyOf("", &hit)).Val()
+		if left < 59*time.Minute || left > 76*time.Minute {
+			t.Errorf("expires in %v", left)
+		}
+		if _, err = take(t, s, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(1), End: true}, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(2), End: true}); err != nil {
+			t.Fatal(err)
+		}
+		if n := c.Exists(t.Context(), keyOf("", &hit)).Val(); n != 0 {
+			t.Error("the key exists without leases")
+		}
+	}
+}
+
+// A full Redis denies what does not fit, and fails a take. It still ends a lease.
+func TestFullRedisEndsLeases(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	s, c := open(t, server), server.Client(t)
+	limit := slotsOfKey(2, time.Hour)
+	hit := func(id int, end bool) limiters.Hit {
+		return limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(id), End: end}
+	}
+	if _, err := take(t, s, hit(1, false), hit(2, false)); err != nil {
+		t.Fatal(err)
+	}
+	full(t, c, true)
+	for _, step := range []struct {
+		hit  limiters.Hit
+		want string // "" for an error
+	}{
+		{hit(1, false), "ok used=2"}, {hit(3, false), "denied used=2"}, {hit(1, true), "ok used=1"}, {hit(3, false), ""}, {hit(2, true), "ok used=0"},
+	} {
+		out, err := take(t, s, step.hit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := limiterstest.Format(out[0]); (out[0].Err != nil) != (step.want == "") || !strings.HasPrefix(got, step.want) {
+			t.Errorf("%+v: %s, want %q", step.hit, got, step.want)
+		}
+	}
+}
+
+// A group with a lease that cannot be written fails as a whole.
+func TestGroupWithALeaseFailsOnAFullRedis(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	s, c := open(t, server), server.Client(t)
+	group := limiters.Group{{Key: "k", Limit: hourly, N: 1}, {Key: "k", Limit: slotsOfKey(2, time.Hour), N: 1, Lease: leaseID(1)}}
+	full(t, c, true)
+	out, err := takeGroups(t, s, group)
+	if err != nil || out[0].Err == nil || out[1].Err == nil {
+		t.Errorf("%+v %v: want an error for each hit", out, err)
+	}
+	full(t, c, false)
+	if n := c.DBSize(t.Context()).Val(); n > 1 {
+		t.Errorf("%d keys: want only that which fills Redis", n)
 	}
 }
