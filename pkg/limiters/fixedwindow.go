@@ -30,7 +30,7 @@ var fixedWindowDefinition = definition{
 	parameters: slices.Concat([]Parameter{{
 		Key: "window_start", Type: Word, Words: []string{"clock", "first_hit"},
 		About: "windows by the clock, or from a key's first hit.",
-	}, peek}, penaltyParameters),
+	}, peek}, penaltyParameters, reserveParameters),
 	countsDenied:    true,
 	countedPeekOver: true,
 	words:           2,
@@ -107,7 +107,22 @@ func (l *windowLimit) charge(s State, now, n int64) State {
 	if start == 0 && l.firstHit {
 		start = now
 	}
-	return State{A: start, B: max(0, min(count+n, MaxHits))}
+	s.A, s.B = start, max(0, min(count+n, MaxHits))
+	return s
+}
+
+// reserve opens the window even for an estimate of 0. The start of the window identifies it for the settle.
+func (l *windowLimit) reserve(s State, now, n int64) (State, int64) {
+	s = l.charge(s, now, n)
+	return s, s.A
+}
+
+// settle changes the count only while the window that was charged is the current one.
+func (l *windowLimit) settle(s State, now, at, delta int64) State {
+	if start, _ := l.current(s, now); delta == 0 || start != at {
+		return s
+	}
+	return l.charge(s, now, delta)
 }
 
 func (l *windowLimit) usage(s State, now int64) (used, reset int64) {

@@ -41,7 +41,7 @@ var funnelDefinition = definition{
 	parameters: slices.Concat([]Parameter{{
 		Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true,
 		About: "how much it holds; requests_per_unit if absent.",
-	}, peek}, penaltyParameters),
+	}, peek}, penaltyParameters, reserveParameters),
 	words: 3,
 	roundUp: func(spec Spec) int64 {
 		if step, ok := stepOf(spec.Max, spec.Window); ok {
@@ -168,9 +168,26 @@ func (l *funnelLimit) charge(s State, now, n int64) State {
 		held = d.sub(held, d.of(min(-n, d.hits(held))))
 	}
 	if held == (span{}) {
-		return State{}
+		s.A, s.B, s.C = 0, 0, 0
+		return s
 	}
-	return State{A: at, B: held.whole, C: int64(held.frac)<<32 | int64(d.den)}
+	s.A, s.B, s.C = at, held.whole, int64(held.frac)<<32|int64(d.den)
+	return s
+}
+
+func (l *funnelLimit) reserve(s State, now, n int64) (State, int64) {
+	if n > 0 {
+		s = l.charge(s, now, n)
+	}
+	return s, 0
+}
+
+// settle stops at an empty funnel and at twice the capacity.
+func (l *funnelLimit) settle(s State, now, _, delta int64) State {
+	if delta == 0 {
+		return s
+	}
+	return l.charge(s, now, delta)
 }
 
 func (l *funnelLimit) usage(s State, now int64) (used, reset int64) {

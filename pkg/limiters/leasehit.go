@@ -7,12 +7,12 @@ const (
 	leaseNone  leaseStep = iota // the hit has no lease, or is a peek or a refund
 	leaseOpens                  // the hit opens a lease
 	leaseHeld                   // the id is held: nothing changes
-	leaseEnded                  // the id ended before: the hit opens nothing
+	leaseEnded                  // the id ended before: the hit opens nothing, and a reservation is charged its actual cost
 )
 
 // step returns what the lease of h changes in s. Expired leases must have been dropped.
 func (h *Hit) step(s *State) leaseStep {
-	if !h.Limit.HasLeases() || h.Lease == (LeaseID{}) || h.N <= 0 {
+	if !h.Limit.HasLeases() || h.Lease == (LeaseID{}) || h.N < 0 || h.N == 0 && h.Limit.reserver == nil {
 		return leaseNone
 	}
 	if s.Parts != nil {
@@ -34,14 +34,20 @@ func (s *State) openLeases() int {
 	return s.Parts.Leases.open.len()
 }
 
-// expireLeases drops what has expired at now.
+// expireLeases drops what has expired at now. It settles expired reservations to 0 if l releases them.
 func (l *Limit) expireLeases(s *State, now int64) {
 	if s.Parts == nil || !l.HasLeases() {
 		return
 	}
 	leases := &s.Parts.Leases
-	for expired := true; expired; {
-		_, expired = leases.open.popExpired(now)
+	for {
+		r, expired := leases.open.popExpired(now)
+		if !expired {
+			break
+		}
+		if l.releases {
+			*s = l.reserver.settle(*s, now, r.at, -r.n)
+		}
 	}
 	for expired := true; expired; {
 		_, expired = leases.ended.popExpired(now)
@@ -59,23 +65,38 @@ func (h *Hit) take(s *State, now int64) {
 		}
 	case leaseHeld:
 	case leaseEnded:
-		s.Parts.Leases.ended.remove(h.Lease)
+		ended, _ := s.Parts.Leases.ended.remove(h.Lease)
 		s.dropEmptyParts()
+		if ended.n > 0 {
+			*s = l.algorithm.charge(*s, now, ended.n)
+		}
 	case leaseOpens:
-		s.parts().Leases.open.put(h.Lease, lease{expires: now + l.ttl, n: n})
+		opened := lease{expires: now + l.ttl, n: n}
+		if l.reserver != nil {
+			*s, opened.at = l.reserver.reserve(*s, now, n)
+		}
+		s.parts().Leases.open.put(h.Lease, opened)
 	}
 }
 
-// end ends the lease of h. The end of an unknown id is remembered, because its take may follow.
+// end ends the lease of h, or settles its reservation. The end of an unknown id is remembered, because its take may follow.
 func (h *Hit) end(s *State, now int64) {
 	l := h.Limit
 	if !l.HasLeases() || h.Lease == (LeaseID{}) {
 		return
 	}
 	l.expireLeases(s, now)
+	actual := int64(0)
+	if l.reserver != nil {
+		actual = max(0, clampHits(h.N))
+	}
 	leases := &s.parts().Leases
-	if _, held := leases.open.remove(h.Lease); !held {
-		leases.remember(h.Lease, lease{expires: now + EndedFor.Microseconds()})
+	r, held := leases.open.remove(h.Lease)
+	switch {
+	case !held:
+		leases.remember(h.Lease, lease{expires: now + EndedFor.Microseconds(), n: actual})
+	case l.reserver != nil:
+		*s = l.reserver.settle(*s, now, r.at, actual-r.n)
 	}
 	s.dropEmptyParts()
 }

@@ -38,6 +38,8 @@ type Limit struct {
 	peekOver   bool         // see peek
 	parts      uint8        // withLeases, withPenalty
 	ttl        int64        // of a lease or a reservation, in µs
+	reserver   reserver     // nil without reserve
+	releases   bool         // a reservation that expires is settled to 0
 }
 
 // An algorithm decides the hits of one limit. It has the limit's numbers and what it computes from them once. Its methods are
@@ -52,7 +54,8 @@ type algorithm interface {
 
 	// fits reports whether n hits fit at now, where 0 is a peek, and otherwise in how many µs they would; negative: never.
 	fits(s State, now, n int64) (ok bool, retry int64)
-	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
+	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state. It leaves the Parts as they
+	// are.
 	charge(s State, now, n int64) State
 	// usage returns the key's usage at now, and in how many µs the key has fully reset.
 	usage(s State, now int64) (used, reset int64)
@@ -151,6 +154,9 @@ func New(spec Spec) (*Limit, error) {
 	}
 	if penalty != nil {
 		l.parts |= withPenalty
+	}
+	if err := l.setReserve(values); err != nil {
+		return nil, err
 	}
 	return l, nil
 }

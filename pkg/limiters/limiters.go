@@ -35,9 +35,9 @@ type Hit struct {
 	Denied int64
 	// Lease names the request under a limit with leases, see [Limit.HasLeases]. It is zero elsewhere.
 	Lease LeaseID
-	// End ends the lease: N is ignored, the hit is allowed, and nothing but the lease changes. The end of an unknown id is
-	// remembered for [EndedFor]: a take of the id then holds nothing. An End hit must be a group by itself, under a limit
-	// with leases.
+	// End ends the lease, or settles the reservation to the actual cost N; for a lease N is ignored. The hit is allowed and
+	// changes nothing else. The end of an unknown id is remembered for [EndedFor]: a take of the id then holds nothing, and is
+	// charged the actual cost. An End hit must be a group by itself, under a limit with leases.
 	End bool
 	// OnError is the policy if the store fails. guard.Fallback applies it; the stores ignore it. It is here because the hits
 	// of one call may have several policies, and a Hit is all that reaches a decorator.

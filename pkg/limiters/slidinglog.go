@@ -25,7 +25,7 @@ type logLimit struct {
 
 var slidingLogDefinition = definition{
 	name:       "sliding_log",
-	parameters: slices.Concat([]Parameter{peek}, penaltyParameters),
+	parameters: slices.Concat([]Parameter{peek}, penaltyParameters, reserveParameters),
 	grows:      true,
 	algorithm: func(spec Spec, values values) (algorithm, error) {
 		if spec.Max > LogMax {
@@ -74,10 +74,41 @@ func (l *logLimit) charge(s State, now, n int64) State {
 	} else {
 		s.Log.add(v, min(n, 2*l.max), 2*l.max)
 	}
+	return s.withoutEmptyLog()
+}
+
+func (s State) withoutEmptyLog() State {
 	if s.Log.entries.len() == 0 {
-		return State{}
+		s.Log = nil
 	}
 	return s
+}
+
+// reserve returns the time of the entry that it charges, for the settle. An estimate of 0 makes no entry.
+func (l *logLimit) reserve(s State, now, n int64) (State, int64) {
+	at := logOf(s).live(l.window, now).at
+	if n > 0 {
+		s = l.charge(s, now, n)
+	}
+	return s, at
+}
+
+// settle moves the hits of the entry at time at, unless it has left the window. The log keeps at most twice the maximum.
+func (l *logLimit) settle(s State, now, at, delta int64) State {
+	log := logOf(s)
+	v := log.live(l.window, now)
+	if at <= v.at-l.window || at-l.window > v.at {
+		return s
+	}
+	i, held := log.entryAt(v, at)
+	if delta = max(-held, min(delta, 2*l.max-v.used)); delta == 0 || delta > 0 && v.used >= 2*l.max {
+		return s
+	}
+	if s.Log == nil {
+		s.Log = &Log{}
+	}
+	s.Log.move(v, i, at, held, delta)
+	return s.withoutEmptyLog()
 }
 
 func (l *logLimit) usage(s State, now int64) (used, reset int64) {
@@ -194,6 +225,38 @@ func (s *Log) refund(v liveRange, n int64) {
 	s.entries.setSum(v.base + uint32(v.used-n))
 	s.entries.dropFront(v.first)
 	s.base = v.base
+}
+
+// entryAt returns the index that an entry of v at a time has, or would have, and its hits.
+func (s *Log) entryAt(v liveRange, at int64) (i int, hits int64) {
+	i = v.first + sort.Search(s.entries.len()-v.first, func(i int) bool { return s.entries.get(v.first+i).at >= at })
+	if i == s.entries.len() || s.entries.get(i).at != at {
+		return i, 0
+	}
+	before := v.base
+	if i > v.first {
+		before = s.entries.get(i - 1).sum
+	}
+	return i, int64(s.entries.get(i).sum - before)
+}
+
+// move changes the hits of the entry with index i and time at by delta, and the sums of the later entries with it. An entry
+// without hits is removed. Its cost grows with the number of later entries.
+func (s *Log) move(v liveRange, i int, at, hits, delta int64) {
+	s.entries.dropFront(v.first)
+	s.base = v.base
+	i -= v.first
+	if hits == 0 {
+		before := s.base
+		if i > 0 {
+			before = s.entries.get(i - 1).sum
+		}
+		s.entries.insert(i, entry{at, before})
+	}
+	s.entries.addSums(i, uint32(delta))
+	if hits+delta == 0 {
+		s.entries.remove(i)
+	}
 }
 
 // size returns the memory of the log with its entries, in bytes.

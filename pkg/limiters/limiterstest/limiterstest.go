@@ -26,6 +26,9 @@ import (
 func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
 	t.Run("traces", func(t *testing.T) { Traces(t, open(t)) })
 	t.Run("random", func(t *testing.T) { Random(t, open(t)) })
+	if !SkipParts {
+		t.Run("random leases", func(t *testing.T) { RandomLeases(t, open(t)) })
+	}
 	t.Run("races", func(t *testing.T) {
 		store := open(t)
 		Races(t, []limiters.Store{store, store, store})
@@ -34,7 +37,7 @@ func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
 	t.Run("own clock", func(t *testing.T) { ownClock(t, open(t)) })
 }
 
-// SkipParts leaves out traces with limits whose state has parts, see [limiters.Limit.HasParts].
+// SkipParts leaves out the tests of limits whose state has parts, see [limiters.Limit.HasParts].
 var SkipParts bool
 
 // Windowed returns the algorithms whose limits have a window.
@@ -89,6 +92,9 @@ func ownClock(t *testing.T, store limiters.Store) {
 // Races uses up one key of each algorithm from 64 goroutines on each of several stores that share their state. They must admit
 // exactly the limit: a window of ten years does not end meanwhile, and no hit leaks from a funnel.
 func Races(t *testing.T, replicas []limiters.Store) {
+	if !SkipParts {
+		t.Run("leases", func(t *testing.T) { LeaseRaces(t, replicas) })
+	}
 	const goroutines, maximum = 64, 500
 	for _, name := range Windowed() {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: maximum, Window: limiters.MaxWindow})

@@ -77,26 +77,10 @@ type naiveWindow struct {
 
 func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
 	n, denied = clamp(n), clamp(denied)
-	peek, params := w.Params.Cut("peek")
+	peek, _ := w.Params.Cut("peek")
 	over := peek == "over" || peek == "" && w.CountDenied
-	window, at := w.Window.Microseconds(), now
-	start, count, open := w.start, w.count, w.open
-	if start-now > window {
-		start, count, open = 0, 0, false
-	}
-	if open {
-		at = max(at, start)
-	}
-	switch {
-	case params != "window_start=first_hit":
-		current := at / window * window
-		if !open || start != current {
-			start, count = current, 0
-		}
-		open = true
-	case open && at >= start+window:
-		open, count = false, 0
-	}
+	window := w.Window.Microseconds()
+	start, count, open, at := w.current(now)
 	ok := n < 0 || n > 0 && count+n <= w.Max || n == 0 && (count < w.Max || over && w.Max > 0 && count == w.Max)
 	retry := int64(0)
 	if !ok {
@@ -120,6 +104,30 @@ func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
 		reset = start + window - now
 	}
 	return verdict(ok, count, w.Max, retry, reset)
+}
+
+// current returns the window at now, and the key's time.
+func (w *naiveWindow) current(now int64) (start, count int64, open bool, at int64) {
+	windowStart, _ := w.Params.Cut("window_start")
+	window, at := w.Window.Microseconds(), now
+	start, count, open = w.start, w.count, w.open
+	if start-now > window {
+		start, count, open = 0, 0, false
+	}
+	if open {
+		at = max(at, start)
+	}
+	switch {
+	case windowStart != "first_hit":
+		current := at / window * window
+		if !open || start != current {
+			start, count = current, 0
+		}
+		open = true
+	case open && at >= start+window:
+		open, count = false, 0
+	}
+	return start, count, open, at
 }
 
 type naiveLog struct {
@@ -211,16 +219,7 @@ func (r *rational) take(now, n, denied int64) limiters.Verdict {
 		return verdict(false, 0, 0, -1, 0)
 	}
 	window := r.Window.Microseconds()
-	held, at := new(big.Rat).Set(r.held), now
-	if r.at-now > window {
-		held = new(big.Rat)
-	} else {
-		at = max(now, r.at)
-		held.Sub(held, big.NewRat(r.Max, window).Mul(big.NewRat(r.Max, window), new(big.Rat).SetInt64(at-r.at)))
-		if held.Sign() < 0 {
-			held.SetInt64(0)
-		}
-	}
+	held, at := r.level(now)
 	capacity, twice := new(big.Rat).SetInt64(r.capacity), new(big.Rat).SetInt64(2*r.capacity)
 	k := new(big.Rat).SetInt64(checked(r.Spec, n))
 	after := new(big.Rat).Add(held, k)
@@ -260,6 +259,21 @@ func (r *rational) take(now, n, denied int64) limiters.Verdict {
 		reset = micros(held) + at - now
 	}
 	return verdict(ok, ceil(held), r.capacity, retry, reset)
+}
+
+// level returns the level at the key's time.
+func (r *rational) level(now int64) (held *big.Rat, at int64) {
+	window := r.Window.Microseconds()
+	held, at = new(big.Rat).Set(r.held), now
+	if r.at-now > window {
+		return new(big.Rat), at
+	}
+	at = max(now, r.at)
+	held.Sub(held, big.NewRat(r.Max, window).Mul(big.NewRat(r.Max, window), new(big.Rat).SetInt64(at-r.at)))
+	if held.Sign() < 0 {
+		held.SetInt64(0)
+	}
+	return held, at
 }
 
 func ceil(r *big.Rat) int64 {

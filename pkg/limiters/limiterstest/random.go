@@ -35,6 +35,19 @@ func Random(t *testing.T, store limiters.Store) {
 	}
 }
 
+// RandomLeases is [Random] for limits with leases.
+func RandomLeases(t *testing.T, store limiters.Store) {
+	for _, name := range limiters.Algorithms() {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(sequences) {
+				if !agree(t, NewLeaseGenerator(name, seed), store, NewReference()) {
+					t.Fatalf("seed %d of %s with leases: the stores disagree", seed, name)
+				}
+			}
+		})
+	}
+}
+
 func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 	var told []string
 	for range steps {
@@ -49,7 +62,8 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 		}
 		sizes := sizes(groups)
 		for i, h := range hits {
-			line := fmt.Sprintf("%d %s %+v n=%d denied=%d groups of %v => %s", now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Denied, sizes, Format(want[i]))
+			line := fmt.Sprintf("%d %s %+v n=%d denied=%d lease=%.2x end=%t groups of %v => %s",
+				now.UnixMicro(), h.Key, h.Limit.Spec(), h.N, h.Denied, h.Lease, h.End, sizes, Format(want[i]))
 			told = append(told, line)
 			if got[i] != want[i] {
 				for _, line := range told[max(0, len(told)-12):] {
@@ -78,6 +92,7 @@ type Generator struct {
 	rnd    *rand.Rand
 	prefix string
 	limits []*limiters.Limit // all with one ID; the first is used most
+	spans  []int64           // times at whose edges something happens, in µs
 	now    int64
 	last   []limiters.Verdict
 }
@@ -86,9 +101,38 @@ type Generator struct {
 func NewGenerator(algorithm string, seed uint64) *Generator {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	spec := randomSpec(rnd, algorithm)
+	return newGenerator(rnd, fmt.Sprintf("%s %d ", algorithm, seed), spec)
+}
+
+// NewLeaseGenerator returns a Generator of limits with leases for an algorithm and a seed. Some calls have another TTL, or the
+// limit without reserve.
+func NewLeaseGenerator(algorithm string, seed uint64) *Generator {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	plain := randomSpec(rnd, algorithm)
+	ttl := pick(rnd, time.Millisecond, 40*time.Millisecond, 10*time.Second, time.Hour, plain.Window)
+	ttl = max(time.Millisecond, min(ttl, 24*time.Hour))
+	withTTL := func(ttl time.Duration) limiters.Spec {
+		spec := plain
+		if spec.Window == 0 {
+			spec.Params = limiters.Params("lease_ttl=" + ttl.String())
+			return spec
+		}
+		spec.CountDenied = false
+		_, spec.Params = spec.Params.Cut("peek")
+		spec.Params = spec.Params.With("reserve.ttl", ttl.String()).With("reserve.unsettled", pick(rnd, "charge", "release"))
+		return spec
+	}
+	g := newGenerator(rnd, fmt.Sprintf("%s leases %d ", algorithm, seed), withTTL(ttl))
+	g.limits = append(g.limits, MustLimit(withTTL(ttl/2+time.Millisecond)), MustLimit(plain))
+	g.spans = append(g.spans, ttl.Microseconds(), limiters.EndedFor.Microseconds())
+	return g
+}
+
+func newGenerator(rnd *rand.Rand, prefix string, spec limiters.Spec) *Generator {
 	g := &Generator{
-		rnd: rnd, prefix: fmt.Sprintf("%s %d ", algorithm, seed),
+		rnd: rnd, prefix: prefix,
 		limits: []*limiters.Limit{MustLimit(spec)},
+		spans:  []int64{max(1, spec.Window.Microseconds())},
 		now:    traceStart.UnixMicro() + rnd.Int64N(1e12),
 	}
 	for range 3 {
@@ -116,6 +160,9 @@ func randomSpec(rnd *rand.Rand, algorithm string) limiters.Spec {
 			Window: time.Duration(pick(rnd, 1, 7, 1000, 1e6, 1e6, 6e7, 6e7, 36e8, 864e8, 7*864e8, 30*864e8, 365*864e8,
 				3650*864e8)) * time.Microsecond,
 			CountDenied: rnd.IntN(2) == 0,
+		}
+		if !slices.Contains(Windowed(), algorithm) {
+			spec.Window, spec.CountDenied = 0, false
 		}
 		spec.Params = randomParams(rnd, algorithm, spec.Max)
 		if _, err := limiters.New(spec); err == nil {
@@ -157,6 +204,10 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 		if g.rnd.IntN(3) == 0 {
 			hits[i].Denied = max(0, g.hits(limit)) // ignored, except for a peek by itself
 		}
+		if limit.HasLeases() && g.rnd.IntN(8) > 0 {
+			hits[i].Lease = limiters.NewLeaseID(nil, pick(g.rnd, "1", "2", "3", "4", "5", strconv.FormatInt(g.now, 10)))
+			hits[i].End = g.rnd.IntN(3) == 0
+		}
 	}
 	if g.rnd.IntN(3) > 0 {
 		return time.UnixMicro(g.now), limiters.Singles(hits...)
@@ -164,6 +215,9 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 	var groups []limiters.Group
 	for len(hits) > 0 {
 		n := min(len(hits), pick(g.rnd, 1, 2, 3, 4))
+		if end := slices.IndexFunc(hits[:n], func(h limiters.Hit) bool { return h.End }); end >= 0 {
+			n = max(1, end) // an End hit is a group by itself
+		}
 		groups, hits = append(groups, hits[:n]), hits[n:]
 	}
 	return time.UnixMicro(g.now), groups
@@ -173,7 +227,7 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 func (g *Generator) Saw(verdicts []limiters.Verdict) { g.last = verdicts }
 
 func (g *Generator) step() int64 {
-	window := g.limits[0].Spec().Window.Microseconds()
+	window := pick(g.rnd, g.spans...)
 	switch g.rnd.IntN(16) {
 	case 0, 1, 2, 3:
 		return 0

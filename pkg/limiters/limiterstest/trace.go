@@ -29,7 +29,7 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 //	[+D|-D] HIT & HIT => VERDICT, VERDICT       two hits of one group
 //
 // The forms of a HIT are `take N` (charge), `peek`, `peek for N denied` (a peek with denied hits) and `refund N`. Under a limit
-// with leases, `take N as ID` has a lease and `release ID` ends it. A HIT may have `of KEY` and `under LIMIT`. A VERDICT is
+// with leases, `take N as ID` has a lease, `release ID` ends it, and `settle ID N` settles a reservation. A HIT may have `of KEY` and `under LIMIT`. A VERDICT is
 // "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry may be "never".
 func Traces(t *testing.T, store limiters.Store) {
 	names, err := fs.Glob(traceFiles, "testdata/*.txt")
@@ -180,6 +180,12 @@ func (r *replayer) hit(words []string) (limiters.Hit, error) {
 			h.N, words = n, words[2:]
 		case words[0] == "as" && len(words) > 1:
 			h.Lease, words = limiters.NewLeaseID(nil, words[1]), words[2:]
+		case words[0] == "settle" && len(words) > 2:
+			n, err := strconv.ParseInt(words[2], 10, 64)
+			if err != nil {
+				return h, err
+			}
+			h.Lease, h.End, h.N, words = limiters.NewLeaseID(nil, words[1]), true, n, words[3:]
 		case words[0] == "release" && len(words) > 1:
 			h.Lease, h.End, words = limiters.NewLeaseID(nil, words[1]), true, words[2:]
 		case words[0] == "of" && len(words) > 1:
@@ -187,7 +193,7 @@ func (r *replayer) hit(words []string) (limiters.Hit, error) {
 		case words[0] == "under" && len(words) > 1:
 			h.Limit, words = r.limits[words[1]], words[2:]
 		default:
-			return h, fmt.Errorf("unknown words %q: want take N, peek, peek for N denied, refund N, as ID, release ID, of KEY or under LIMIT", words)
+			return h, fmt.Errorf("unknown words %q: want take N, peek, peek for N denied, refund N, as ID, release ID, settle ID N, of KEY or under LIMIT", words)
 		}
 	}
 	if h.Limit == nil {

@@ -1,0 +1,89 @@
+package limiterstest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// LeaseRaces takes leases and reservations of one key from many goroutines on each of several stores that share their state.
+func LeaseRaces(t *testing.T, replicas []limiters.Store) {
+	t.Run("concurrency", func(t *testing.T) { slotRaces(t, replicas) })
+	for _, name := range Windowed() {
+		t.Run(name, func(t *testing.T) { reserveRaces(t, replicas, name) })
+	}
+}
+
+// slotRaces checks that no more slots are held than the limit has, and that none is held after all releases.
+func slotRaces(t *testing.T, replicas []limiters.Store) {
+	const slots = 10
+	limit := MustLimit(limiters.Spec{Algorithm: "concurrency", Max: slots})
+	var held, admitted atomic.Int64
+	racers(replicas, func(store limiters.Store, id string) {
+		hit := limiters.Hit{Key: "slots", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, id)}
+		if v := takeOne(t, store, hit); v.Allowed {
+			admitted.Add(1)
+			if n := held.Add(1); n > slots {
+				t.Errorf("%d slots of %d are held", n, slots)
+			}
+			held.Add(-1)
+		}
+		hit.End = true
+		takeOne(t, store, hit)
+	})
+	if v := takeOne(t, replicas[0], limiters.Hit{Key: "slots", Limit: limit}); v.Used != 0 || admitted.Load() < slots {
+		t.Errorf("after all releases %d slots are held; %d hits were admitted", v.Used, admitted.Load())
+	}
+}
+
+// reserveRaces checks that the usage of a key is the sum of the settled costs.
+func reserveRaces(t *testing.T, replicas []limiters.Store, algorithm string) {
+	limit := MustLimit(limiters.Spec{
+		Algorithm: algorithm, Max: 100_000, Window: limiters.MaxWindow, Params: FirstHit(algorithm).With("reserve.ttl", "1h"),
+	})
+	var number, actual atomic.Int64
+	racers(replicas, func(store limiters.Store, id string) {
+		n := number.Add(1)
+		hit := limiters.Hit{Key: "reserved", Limit: limit, N: n % 50, Lease: limiters.NewLeaseID(nil, id)}
+		if v := takeOne(t, store, hit); !v.Allowed {
+			t.Errorf("%+v", v)
+		}
+		hit.End, hit.N = true, n%70
+		for range 2 { // the second changes nothing
+			takeOne(t, store, hit)
+		}
+		actual.Add(hit.N)
+	})
+	if v := takeOne(t, replicas[0], limiters.Hit{Key: "reserved", Limit: limit}); v.Used != actual.Load() {
+		t.Errorf("the usage is %d, want %d", v.Used, actual.Load())
+	}
+}
+
+// racers calls f with many ids from many goroutines on each store.
+func racers(replicas []limiters.Store, f func(store limiters.Store, id string)) {
+	const goroutines, calls = 16, 20
+	var wg sync.WaitGroup
+	for r, store := range replicas {
+		for g := range goroutines {
+			wg.Go(func() {
+				for i := range calls {
+					f(store, fmt.Sprint(r, g, i))
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+func takeOne(t *testing.T, store limiters.Store, hit limiters.Hit) limiters.Verdict {
+	out := make([]limiters.Verdict, 1)
+	if err := store.Take(context.Background(), time.Time{}, limiters.Singles(hit), out); err != nil || out[0].Err != nil {
+		t.Errorf("take: %v %v", err, out[0].Err)
+	}
+	return out[0]
+}

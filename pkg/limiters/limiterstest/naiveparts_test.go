@@ -1,0 +1,263 @@
+package limiterstest
+
+import (
+	"context"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A naiveLeases is a list of leases or reservations, beside the model of the algorithm that they charge.
+type naiveLeases struct {
+	of          charged
+	ttl         int64
+	reserves    bool
+	releases    bool // what expires is settled to 0
+	open, ended []naiveLease
+}
+
+type naiveLease struct {
+	id            limiters.LeaseID
+	expires, n    int64
+	timeOfItsHits int64
+}
+
+// A charged is a model whose charges can be corrected.
+type charged interface {
+	model
+	fits(now, n int64) limiters.Verdict // as take, and charges nothing
+	time(now int64) int64               // identifies a charge at now
+	charge(now, n int64)                // whether or not it fits
+	settle(now, at, move int64)         // moves the charge that at identifies
+}
+
+func (m *naiveLeases) take(now int64, h limiters.Hit) limiters.Verdict {
+	m.expire(now)
+	is := func(l naiveLease) bool { return l.id == h.Lease }
+	open, ended := slices.IndexFunc(m.open, is), slices.IndexFunc(m.ended, is)
+	n, none := clamp(h.N), h.Lease == limiters.LeaseID{}
+	switch {
+	case h.End && none:
+	case h.End && open >= 0:
+		l := m.open[open]
+		m.open = slices.Delete(m.open, open, open+1)
+		m.of.settle(now, l.timeOfItsHits, max(0, n)-l.n)
+	case h.End:
+		m.ended = append(slices.DeleteFunc(m.ended, is),
+			naiveLease{id: h.Lease, expires: now + limiters.EndedFor.Microseconds(), n: max(0, n)})
+	case none || n < 0 || n == 0 && !m.reserves:
+		return m.of.take(now, h.N, h.Denied)
+	case open >= 0:
+	default:
+		if v := m.of.fits(now, n); !v.Allowed {
+			return v
+		}
+		if ended < 0 {
+			m.open = append(m.open, naiveLease{h.Lease, now + m.ttl, n, m.of.time(now)})
+			m.of.charge(now, n)
+			break
+		}
+		if actual := m.ended[ended].n; actual > 0 {
+			m.of.charge(now, actual)
+		}
+		m.ended = slices.Delete(m.ended, ended, ended+1)
+	}
+	v := m.of.fits(now, 0)
+	v.Allowed, v.RetryAfter = true, 0
+	return v
+}
+
+func (m *naiveLeases) expire(now int64) {
+	var left []naiveLease
+	for _, l := range m.open {
+		if l.expires > now {
+			left = append(left, l)
+		} else if m.releases {
+			m.of.settle(now, l.timeOfItsHits, -l.n)
+		}
+	}
+	m.open = left
+	m.ended = slices.DeleteFunc(m.ended, func(l naiveLease) bool { return l.expires <= now })
+}
+
+// A naiveSlots is concurrency: it counts the open leases.
+type naiveSlots struct {
+	limiters.Spec
+	leases *naiveLeases
+}
+
+func (s *naiveSlots) fits(now, n int64) limiters.Verdict { return s.take(now, n, 0) }
+
+func (s *naiveSlots) take(now, n, _ int64) limiters.Verdict {
+	n = clamp(n)
+	slots, first, last := int64(0), int64(1_000_000), int64(0)
+	for _, l := range s.leases.open {
+		left := min(l.expires-now, s.leases.ttl)
+		slots, first, last = slots+l.n, min(first, left), max(last, left)
+	}
+	switch {
+	case n < 0 || slots+max(n, 1) <= s.Max:
+		return verdict(true, slots, s.Max, 0, last)
+	case max(n, 1) > s.Max:
+		first = -1
+	}
+	return verdict(false, slots, s.Max, first, last)
+}
+
+func (s *naiveSlots) time(int64) int64           { return 0 }
+func (s *naiveSlots) charge(int64, int64)        {}
+func (s *naiveSlots) settle(int64, int64, int64) {}
+
+func (w *naiveWindow) fits(now, n int64) limiters.Verdict {
+	copied := *w
+	return copied.take(now, n, 0)
+}
+
+func (w *naiveWindow) time(now int64) int64 {
+	start, _, open, at := w.current(now)
+	if !open {
+		return at
+	}
+	return start
+}
+
+func (w *naiveWindow) charge(now, n int64) {
+	start := w.time(now)
+	_, count, _, _ := w.current(now)
+	w.open, w.start, w.count = true, start, min(count+n, limiters.MaxHits)
+}
+
+func (w *naiveWindow) settle(now, at, move int64) {
+	start, count, open, _ := w.current(now)
+	if open && start == at && move != 0 && (move > 0 || count > 0) {
+		w.open, w.start, w.count = true, start, max(0, min(count+move, limiters.MaxHits))
+	}
+}
+
+func (l *naiveLog) fits(now, n int64) limiters.Verdict {
+	copied := naiveLog{l.Spec, slices.Clone(l.hits)}
+	return copied.take(now, n, 0)
+}
+
+func (l *naiveLog) time(now int64) int64 {
+	_, at := l.live(now)
+	return at
+}
+
+func (l *naiveLog) charge(now, n int64) {
+	if n == 0 {
+		return
+	}
+	live, at := l.live(now)
+	l.hits = slices.Clone(live)
+	for range min(n, 2*l.Max) {
+		l.hits = append(l.hits, at)
+	}
+	l.hits = l.hits[max(0, len(l.hits)-int(2*l.Max)):]
+}
+
+func (l *naiveLog) settle(now, at, move int64) {
+	live, newest := l.live(now)
+	window := l.Window.Microseconds()
+	if at <= newest-window || at-window > newest {
+		return
+	}
+	live = slices.Clone(live)
+	before := len(live)
+	for ; move > 0 && int64(len(live)) < 2*l.Max; move-- {
+		live = append(live, at)
+	}
+	slices.Sort(live)
+	for ; move < 0 && slices.Contains(live, at); move++ {
+		i := slices.Index(live, at)
+		live = slices.Delete(live, i, i+1)
+	}
+	if len(live) != before {
+		l.hits = live
+	}
+}
+
+func (r *rational) fits(now, n int64) limiters.Verdict {
+	copied := *r
+	copied.held = new(big.Rat).Set(r.held)
+	return copied.take(now, n, 0)
+}
+
+func (r *rational) time(int64) int64          { return 0 }
+func (r *rational) settle(now, _, move int64) { r.charge(now, move) }
+
+func (r *rational) charge(now, n int64) {
+	held, at := r.level(now)
+	if r.Max == 0 || n == 0 || n < 0 && held.Sign() == 0 {
+		return
+	}
+	held.Add(held, new(big.Rat).SetInt64(n))
+	if twice := new(big.Rat).SetInt64(2 * r.capacity); held.Cmp(twice) > 0 {
+		held = twice
+	}
+	if r.at, r.held = at, held; held.Sign() <= 0 {
+		r.at, r.held = 0, new(big.Rat)
+	}
+}
+
+func newNaiveLeases(s limiters.Spec) *naiveLeases {
+	m := &naiveLeases{}
+	text, _ := s.Params.Cut("reserve.ttl")
+	m.reserves = text != ""
+	switch s.Algorithm {
+	case "concurrency":
+		text, _ = s.Params.Cut("lease_ttl")
+		m.of = &naiveSlots{s, m}
+	case "fixed_window":
+		m.of = &naiveWindow{Spec: s}
+	case "sliding_log":
+		m.of = &naiveLog{Spec: s}
+	case "funnel":
+		m.of = newRational(s)
+	}
+	ttl, err := time.ParseDuration(text)
+	if err != nil {
+		panic(err)
+	}
+	m.ttl, m.releases = ttl.Microseconds(), strings.Contains(string(s.Params), "reserve.unsettled=release")
+	return m
+}
+
+func TestLeasesAgreeWithNaiveModels(t *testing.T) {
+	for _, name := range limiters.Algorithms() {
+		t.Run(name, func(t *testing.T) {
+			ops := 0
+			for seed := uint64(1000); ops < 40_000; seed++ {
+				g := NewLeaseGenerator(name, seed)
+				g.limits = g.limits[:1]
+				spec := g.limits[0].Spec()
+				if name == "sliding_log" && spec.Max > 200 {
+					continue
+				}
+				m, core := newNaiveLeases(spec), NewReference()
+				var told []string
+				for range 120 {
+					now, groups := g.Next()
+					ops++
+					h := groups[0][0]
+					h.Key = "k"
+					out := make([]limiters.Verdict, 1)
+					if err := core.Take(context.Background(), now, limiters.Singles(h), out); err != nil {
+						t.Fatal(err)
+					}
+					want := m.take(now.UnixMicro(), h)
+					told = append(told, now.Format(time.RFC3339Nano)+" "+Format(want))
+					if out[0] != want {
+						t.Fatalf("seed %d, %+v, n=%d denied=%d lease=%.2x end=%t:\n%s\n got %s\nwant %s", seed, spec, h.N, h.Denied, h.Lease, h.End,
+							strings.Join(told[max(0, len(told)-10):], "\n"), Format(out[0]), Format(want))
+					}
+					g.Saw(out)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,41 @@
+package limiters
+
+import "errors"
+
+// A reserver is an algorithm whose limits may reserve. A reservation charges an estimate, and its settle corrects the charge
+// to the actual cost. Both leave the Parts of a state as they are.
+type reserver interface {
+	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state, and what settle needs to find the charge.
+	reserve(s State, now, n int64) (State, int64)
+	// settle moves a charge by delta, the actual cost less the estimate, as far as the charge still counts.
+	settle(s State, now, at, delta int64) State
+}
+
+// reserveParameters are those of each algorithm that is a reserver.
+var reserveParameters = []Parameter{
+	{Key: "reserve", Type: Object, About: "charge an estimate, and correct it to the actual cost at the end of the request."},
+	{Key: "reserve.ttl", Type: Duration, Min: minTTL, Max: maxTTL, Required: true,
+		About: "how long a reservation waits for its actual cost. It must be longer than any request."},
+	{Key: "reserve.unsettled", Type: Word, Words: []string{"charge", "release"},
+		About: "what becomes of an estimate that was not corrected in time. Default: charge."},
+}
+
+// setReserve sets up l if its parameters have a reserve.
+func (l *Limit) setReserve(values values) error {
+	ttl, reserves := values["reserve.ttl"]
+	unsettled, given := values["reserve.unsettled"]
+	switch {
+	case !reserves && given:
+		return errors.New("a reserve.unsettled has no meaning without a reserve.ttl: set reserve.ttl")
+	case !reserves:
+		return nil
+	case l.spec.CountDenied:
+		return errors.New("a limit that reserves does not count denied hits: set count_denied: false, or remove reserve")
+	case l.peekOver:
+		return errors.New("a limit that reserves allows no request at its limit: remove peek: over, or reserve")
+	}
+	l.reserver = l.algorithm.(reserver)
+	l.parts |= withLeases
+	l.ttl, l.releases = ttl, unsettled > 0
+	return nil
+}
