@@ -93,7 +93,8 @@ func (s *Service) headers(decisions []decide.Decision) []*corev3.HeaderValue {
 	var shown *decide.Decision
 	least := int64(math.MaxInt64)
 	for i := range decisions {
-		if d := &decisions[i]; d.Limit != nil && d.Remaining < least {
+		// envoyproxy/ratelimit shows no limit of which 2^32 - 1 hits remain.
+		if d := &decisions[i]; d.Limit != nil && d.Remaining < least && d.Remaining != math.MaxUint32 {
 			shown, least = d, d.Remaining
 		}
 	}
