@@ -52,6 +52,19 @@ func advance(s *Store, d time.Duration) {
 	s.passed = func(since time.Time) time.Duration { return time.Since(since) + d }
 }
 
+// time.Since ignores the wall clock only if the time that it gets has a reading of the monotonic clock.
+func TestClockDoesNotFollowTheWallClock(t *testing.T) {
+	s := New(Options{})
+	if s.start == s.start.Round(0) {
+		t.Error("the start has no reading of the monotonic clock")
+	}
+	s.start = time.Unix(1_700_000_000, 0) // the wall clock has been set by years since
+	s.passed = func(time.Time) time.Duration { return time.Minute }
+	if got := time.UnixMicro(s.clock()); !got.Equal(s.start.Add(time.Minute)) {
+		t.Errorf("a minute after the start the clock is %v", got)
+	}
+}
+
 func TestPeeksAndRefundsOfUnknownKeysTakeNoMemory(t *testing.T) {
 	s := New(Options{})
 	for i, name := range limiterstest.Windowed() {

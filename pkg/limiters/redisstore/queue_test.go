@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-rls/weir/internal/redistest"
@@ -281,6 +282,33 @@ func TestChangedServerClockIsLearned(t *testing.T) {
 		if out, err := take(t, s, hitsOf("k")...); err != nil || out[0].Used != int64(i+1) {
 			t.Errorf("off by %v: %+v, %v, want %d used", offset, out, err, i+1)
 		}
+	}
+}
+
+// The clock of synctest begins in the year 2000 and stands still during calls. Replicas with such a clock and replicas with
+// the right clock share their counters.
+func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
+	server := redistest.Start(t)
+	used := 0
+	hit := func(t *testing.T) {
+		used++
+		s := open(t, server)
+		for _, name := range limiterstest.Windowed() {
+			h := limiters.Hit{Key: name, Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: 24 * time.Hour}), N: 1}
+			out, err := take(t, s, h)
+			if err != nil || out[0].Err != nil || out[0].Allowed != (used <= 3) || out[0].RetryAfter > 24*time.Hour {
+				t.Errorf("%s, hit %d: %+v, %v", name, used, out, err)
+			}
+		}
+	}
+	for range 3 {
+		hit(t)
+		synctest.Test(t, func(t *testing.T) {
+			if year := time.Now().Year(); year != 2000 {
+				t.Fatalf("the clock of synctest is in the year %d: this test checks nothing", year)
+			}
+			hit(t)
+		})
 	}
 }
 
