@@ -13,11 +13,24 @@ const entryLen, baseLen = 12, 4
 // maxTime bounds a time and a count in an encoded state: exact in a double, and far from any overflow.
 const maxTime = 1 << 53
 
-// AppendState appends s, a state under l, to b, for [ReadState]: its words, and its log if it has one.
+// penaltyLen is the length of a penalty as AppendState writes it.
+const penaltyLen = 4 * 8
+
+// AppendState appends s, a state under l, to b, for [ReadState]: its words, its penalty if l has penalties, and its log if it
+// has one.
 func AppendState(b []byte, l *Limit, s *State) []byte {
 	words := [...]int64{s.A, s.B, s.C}
 	for _, w := range words[:l.Words()] {
 		b = binary.LittleEndian.AppendUint64(b, uint64(w))
+	}
+	if l.HasPenalty() {
+		var p Penalty
+		if s.Parts != nil {
+			p = s.Parts.Penalty
+		}
+		for _, n := range [...]int64{p.Offences, p.Since, p.Until, p.Level} {
+			b = binary.LittleEndian.AppendUint64(b, uint64(n))
+		}
 	}
 	if s.Log == nil {
 		return b
@@ -37,19 +50,27 @@ func AppendState(b []byte, l *Limit, s *State) []byte {
 
 // StateLen returns how many bytes AppendState appends.
 func StateLen(l *Limit, s *State) int {
-	n := 8 * l.Words()
+	n := baseStateLen(l)
 	if s.Log != nil {
 		n += baseLen + entryLen*s.Log.entries.len()
 	}
 	return n
 }
 
+// baseStateLen returns the length of a state under l without a log.
+func baseStateLen(l *Limit) int {
+	if l.HasPenalty() {
+		return 8*l.Words() + penaltyLen
+	}
+	return 8 * l.Words()
+}
+
 // ReadState reads a state under l that AppendState wrote. Of any other bytes it returns an error or a state that is valid
 // for every function of this package.
 func ReadState(l *Limit, b []byte) (State, error) {
 	n := l.Words()
-	if len(b) < 8*n || len(b) > 8*n && !l.definition.grows {
-		return State{}, fmt.Errorf("a state has %d bytes: want %d words of 8 bytes", len(b), n)
+	if least := baseStateLen(l); len(b) < least || len(b) > least && !l.definition.grows {
+		return State{}, fmt.Errorf("a state has %d bytes: want %d", len(b), least)
 	}
 	var words [3]int64
 	for i := range n {
@@ -59,12 +80,32 @@ func ReadState(l *Limit, b []byte) (State, error) {
 	if s.A < 0 || s.A > maxTime || s.B < 0 || s.B > maxTime {
 		return State{}, errors.New("a time or a count of a state is out of range")
 	}
-	if b = b[8*n:]; len(b) == 0 {
+	b = b[8*n:]
+	if l.HasPenalty() {
+		p, err := readPenalty(b)
+		if err != nil {
+			return State{}, err
+		}
+		if b = b[penaltyLen:]; p != (Penalty{}) {
+			s.Parts = &Parts{Penalty: p}
+		}
+	}
+	if len(b) == 0 {
 		return s, nil
 	}
 	var err error
 	s.Log, err = readLog(b)
 	return s, err
+}
+
+func readPenalty(b []byte) (Penalty, error) {
+	var n [4]int64
+	for i := range n {
+		if n[i] = int64(binary.LittleEndian.Uint64(b[8*i:])); n[i] < 0 || n[i] > maxTime {
+			return Penalty{}, errors.New("a time or a count of a penalty is out of range")
+		}
+	}
+	return Penalty{Offences: n[0], Since: n[1], Until: n[2], Level: n[3]}, nil
 }
 
 // readLog checks what every search in a log relies on: times and counts that ascend.

@@ -31,7 +31,7 @@ type Hit struct {
 	N     int64
 	// Denied is the number of hits that the caller has already rejected from its cache. If the peek is denied and its limit
 	// counts denied hits, they are counted; otherwise nothing is. It must be at least 0. Only a peek (N = 0) that is a group
-	// by itself may set it; it is ignored elsewhere.
+	// by itself may set it; it is ignored elsewhere, and under a limit with parts.
 	Denied int64
 	// Lease names the request under a limit with leases, see [Limit.HasLeases]. It is zero elsewhere.
 	Lease LeaseID
@@ -107,7 +107,7 @@ func (s *State) IsZero() bool { return *s == State{} }
 func (l *Limit) ResetTime(s *State) int64 {
 	reset := l.algorithm.resetTime(*s)
 	if s.Parts != nil {
-		reset = max(reset, s.Parts.expires())
+		reset = max(reset, s.Parts.expires(l))
 	}
 	return reset
 }
@@ -128,7 +128,14 @@ func (h *Hit) WouldCharge(s *State, now int64) bool {
 // Check returns the verdict on n hits at now, in µs since 1970, and charges nothing.
 func (l *Limit) Check(s *State, now, n int64) Verdict {
 	ok, retry := l.fits(s, now, max(0, clampHits(n)))
-	return verdict(now, l, s, ok, retry)
+	if l.penaltyWait(s, now) > 0 {
+		ok = false
+	}
+	v := verdict(now, l, s, ok, retry)
+	if !ok {
+		v = l.orPenalty(v, s, now)
+	}
+	return v
 }
 
 // Decide charges groups in order at now (µs since 1970) and writes their verdicts to out: it is a [Store] without the

@@ -4,15 +4,22 @@ import "unsafe"
 
 // Parts are what a [State] has beside its words and its log. Few states have them. They are changed in place.
 type Parts struct {
-	Leases Leases
+	Penalty Penalty
+	Leases  Leases
 }
 
 const partsSize = int(unsafe.Sizeof(Parts{}))
 
-func (p *Parts) isEmpty() bool { return p.Leases.isEmpty() }
+func (p *Parts) isEmpty() bool { return p.Penalty == Penalty{} && p.Leases.isEmpty() }
 
-// expires returns when nothing of p is needed any more, in µs since 1970.
-func (p *Parts) expires() int64 { return p.Leases.latest() }
+// expires returns when a limit needs nothing of p any more, in µs since 1970.
+func (p *Parts) expires(l *Limit) int64 {
+	expires := p.Leases.latest()
+	if l.penalty == nil {
+		return max(expires, p.Penalty.Until)
+	}
+	return max(expires, l.penalty.resetTime(p.Penalty))
+}
 
 func (p *Parts) size() int { return partsSize + p.Leases.size() }
 
@@ -93,7 +100,12 @@ func (p *partsGroup) check() bool {
 func (p *partsGroup) checkHit(i int, s *State) (ok bool, err error) {
 	h := &p.g[i]
 	step := h.step(s)
-	if step == leaseHeld || h.N < 0 {
+	switch {
+	case h.N < 0:
+		return true, nil
+	case h.Limit.penaltyWait(s, p.now) > 0:
+		return false, nil
+	case step == leaseHeld:
 		return true, nil
 	}
 	sum, opens := p.sums(i)
@@ -131,32 +143,44 @@ func (p *partsGroup) charge() {
 	}
 }
 
-// deny counts the denied hits where their limit counts them, and completes the verdicts.
+// deny counts the denied hits where their limit counts them, and their offences. Then it completes the verdicts.
 func (p *partsGroup) deny() {
 	for i := range p.g {
 		h, s := &p.g[i], p.state(i)
-		if s == nil || p.out[i].Allowed {
+		if s == nil || p.out[i].Allowed || h.Limit.penaltyWait(s, p.now) > 0 {
 			continue
 		}
-		n := clampHits(h.N)
-		if len(p.g) == 1 && n == 0 {
-			n = clampHits(h.Denied)
-		}
-		if counted := h.Limit.countedIfDenied(n); counted > 0 {
+		if counted := h.Limit.countedIfDenied(clampHits(h.N)); counted > 0 {
 			*s = h.Limit.algorithm.charge(*s, p.now, counted)
 		}
 	}
 	for i := range p.g {
-		s, l, retry := p.state(i), p.g[i].Limit, int64(0)
-		if s == nil {
-			continue
+		if p.isFirstOffence(i) {
+			p.state(i).offend(p.g[i].Limit.penalty, p.now)
 		}
-		if !p.out[i].Allowed {
-			sum, _ := p.sums(i)
-			_, retry = l.fits(s, p.now, sum)
-		}
-		p.out[i] = verdict(p.now, l, s, p.out[i].Allowed, retry)
 	}
+	for i := range p.g {
+		s, l := p.state(i), p.g[i].Limit
+		switch {
+		case s == nil:
+		case p.out[i].Allowed:
+			p.out[i] = verdict(p.now, l, s, true, 0)
+		default:
+			sum, _ := p.sums(i)
+			_, retry := l.fits(s, p.now, sum)
+			p.out[i] = l.orPenalty(verdict(p.now, l, s, false, retry), s, p.now)
+		}
+	}
+}
+
+// isFirstOffence reports whether hit i is denied under a limit with a penalty, and is the first such hit on its key.
+func (p *partsGroup) isFirstOffence(i int) bool {
+	for j := range i + 1 {
+		if p.stateIndex[j] == p.stateIndex[i] && p.state(j) != nil && !p.out[j].Allowed && p.g[j].Limit.HasPenalty() {
+			return j == i
+		}
+	}
+	return false
 }
 
 // wouldWriteParts is [Hit.WouldCharge] for a limit with parts: a record is needed for what the hit adds.
@@ -165,12 +189,18 @@ func (h *Hit) wouldWriteParts(s *State, now int64) bool {
 	if h.End {
 		return l.HasLeases() && h.Lease != LeaseID{} && h.step(s) != leaseHeld
 	}
-	if n < 0 || l.spec.Max == 0 || h.step(s) == leaseHeld {
+	if n < 0 || h.step(s) == leaseHeld {
 		return false
 	}
 	ok, _ := l.fits(s, now, n)
+	if !ok && l.HasPenalty() {
+		return true
+	}
+	if l.spec.Max == 0 {
+		return false
+	}
 	if !ok {
-		return l.spec.CountDenied && (n > 0 || h.Denied > 0)
+		return l.spec.CountDenied && n > 0
 	}
 	return n > 0 || h.step(s) == leaseOpens
 }

@@ -121,6 +121,40 @@ func (r *penaltyRule) resetTime(p Penalty) int64 {
 	return reset
 }
 
+// penaltyWait returns how long a penalty denies requests under l from now, and 0 outside of a penalty.
+func (l *Limit) penaltyWait(s *State, now int64) int64 {
+	if l.penalty == nil || s.Parts == nil {
+		return 0
+	}
+	return l.penalty.wait(s.Parts.Penalty, now)
+}
+
+// offend changes s by a request that was denied at now: by a penalty, or otherwise by its limit, which is an offence.
+func (s *State) offend(r *penaltyRule, now int64) {
+	p := &s.parts().Penalty
+	if r.wait(*p, now) > 0 {
+		*p = r.deny(*p, now)
+	} else {
+		*p = r.offend(*p, now)
+	}
+}
+
+// orPenalty returns v, a denial, as that of the key's penalty if the penalty does not end earlier.
+func (l *Limit) orPenalty(v Verdict, s *State, now int64) Verdict {
+	if wait := micros(l.penaltyWait(s, now)); wait > 0 && v.RetryAfter >= 0 && wait >= v.RetryAfter {
+		v.RetryAfter = wait
+		return v.Penalize()
+	}
+	return v
+}
+
+// Penalize returns v, a denial, as that of a penalty that ends after v.RetryAfter: no hit fits before, and the key does not
+// reset before.
+func (v Verdict) Penalize() Verdict {
+	v.Penalized, v.Remaining, v.ResetAfter = true, 0, max(v.ResetAfter, v.RetryAfter)
+	return v
+}
+
 // HasPenalty reports whether offences under l begin a penalty.
 func (l *Limit) HasPenalty() bool { return l.penalty != nil }
 

@@ -33,6 +33,13 @@ func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
 		store := open(t)
 		Races(t, []limiters.Store{store, store, store})
 	})
+	if !SkipParts {
+		t.Run("random penalties", func(t *testing.T) { RandomPenalties(t, open(t)) })
+		t.Run("races with penalties", func(t *testing.T) {
+			store := open(t)
+			RacesWithPenalties(t, []limiters.Store{store, store, store})
+		})
+	}
 	t.Run("canceled", func(t *testing.T) { canceled(t, open(t)) })
 	t.Run("own clock", func(t *testing.T) { ownClock(t, open(t)) })
 }

@@ -19,12 +19,13 @@ type model interface {
 	take(now, n, denied int64) limiters.Verdict // denied: see limiters.Hit
 }
 
+var naiveModels = map[string]func(limiters.Spec) model{
+	"fixed_window": func(s limiters.Spec) model { return &naiveWindow{Spec: s} },
+	"sliding_log":  func(s limiters.Spec) model { return &naiveLog{Spec: s} },
+	"funnel":       func(s limiters.Spec) model { return newRational(s) },
+}
+
 func TestCoreAgreesWithNaiveModels(t *testing.T) {
-	models := map[string]func(limiters.Spec) model{
-		"fixed_window": func(s limiters.Spec) model { return &naiveWindow{Spec: s} },
-		"sliding_log":  func(s limiters.Spec) model { return &naiveLog{Spec: s} },
-		"funnel":       func(s limiters.Spec) model { return newRational(s) },
-	}
 	for _, name := range Windowed() {
 		t.Run(name, func(t *testing.T) {
 			ops := 0
@@ -36,7 +37,7 @@ func TestCoreAgreesWithNaiveModels(t *testing.T) {
 				if name == "sliding_log" && spec.Max > 200 {
 					continue
 				}
-				m, core := models[name](spec), NewReference()
+				m, core := naiveModels[name](spec), NewReference()
 				var told []string
 				for range 80 {
 					now, groups := g.Next()

@@ -23,10 +23,14 @@ const sequences, steps = 60, 60
 // Random compares a store with the reference over random sequences. Calls have several hits, some in groups, on a few keys,
 // under limits whose maximum changes as in a reload. Time stands still, goes on to an edge, jumps ahead and steps back.
 func Random(t *testing.T, store limiters.Store) {
+	random(t, store, NewGenerator)
+}
+
+func random(t *testing.T, store limiters.Store, generator func(algorithm string, seed uint64) *Generator) {
 	for _, name := range Windowed() {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(sequences) {
-				g := NewGenerator(name, seed)
+				g := generator(name, seed)
 				if !agree(t, g, store, NewReference()) {
 					t.Fatalf("seed %d of %s: the stores disagree", seed, name)
 				}

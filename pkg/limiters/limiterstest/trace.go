@@ -5,6 +5,8 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,7 +32,8 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 //
 // The forms of a HIT are `take N` (charge), `peek`, `peek for N denied` (a peek with denied hits) and `refund N`. Under a limit
 // with leases, `take N as ID` has a lease, `release ID` ends it, and `settle ID N` settles a reservation. A HIT may have `of KEY` and `under LIMIT`. A VERDICT is
-// "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry may be "never".
+// "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry may be "never". A denial whose
+// retry is the end of a penalty is "penalized".
 func Traces(t *testing.T, store limiters.Store) {
 	names, err := fs.Glob(traceFiles, "testdata/*.txt")
 	if err != nil || len(names) == 0 {
@@ -41,9 +44,11 @@ func Traces(t *testing.T, store limiters.Store) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := replay(t, store, name, string(text)); err != nil {
-			t.Fatal(err)
-		}
+		t.Run(strings.TrimSuffix(path.Base(name), ".txt"), func(t *testing.T) {
+			if _, err := replay(t, store, name, string(text)); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 
@@ -143,7 +148,7 @@ func (r *replayer) step(words []string, want string) (string, error) {
 	if strings.Contains(text, " & ") {
 		groups = []limiters.Group{hits}
 	}
-	if SkipParts && slices.ContainsFunc(hits, func(h limiters.Hit) bool { return h.Limit.HasParts() }) {
+	if SkipParts && slices.ContainsFunc(slices.Collect(maps.Values(r.limits)), (*limiters.Limit).HasParts) {
 		return want, nil
 	}
 	out := make([]limiters.Verdict, len(hits))
@@ -212,6 +217,8 @@ func Format(v limiters.Verdict) string {
 	case v.Allowed:
 	case v.RetryAfter < 0:
 		said = fmt.Sprintf("denied used=%d remaining=%d retry=never", v.Used, v.Remaining)
+	case v.Penalized:
+		said = fmt.Sprintf("penalized used=%d remaining=%d retry=%s", v.Used, v.Remaining, span(v.RetryAfter))
 	default:
 		said = fmt.Sprintf("denied used=%d remaining=%d retry=%s", v.Used, v.Remaining, span(v.RetryAfter))
 	}

@@ -256,7 +256,7 @@ func (l *loader) key(f *fields) error {
 func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, due int64) {
 	s, own := l.store, l.take.own
 	verdict := limit.Check(state, own, 1)
-	ahead := verdict.Used == 0 && limit.ResetTime(state) > own+limit.Window().Microseconds()
+	ahead := state.Parts == nil && verdict.Used == 0 && limit.ResetTime(state) > own+limit.Window().Microseconds()
 	if due <= own || ahead || state.IsZero() {
 		l.loaded.Ended++
 		return

@@ -1,0 +1,99 @@
+package limiterstest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// RandomPenalties is [Random] for limits with penalties.
+func RandomPenalties(t *testing.T, store limiters.Store) { random(t, store, NewPenaltyGenerator) }
+
+// NewPenaltyGenerator returns a Generator for an algorithm and a seed, whose limits have penalties. One of them may have
+// another penalty or none, as after a reload.
+func NewPenaltyGenerator(algorithm string, seed uint64) *Generator {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	spec := randomSpec(rnd, algorithm)
+	plain := spec.Params
+	spec.Params += randomPenalty(rnd)
+	g := newGenerator(rnd, fmt.Sprintf("%s penalties %d ", algorithm, seed), spec)
+	spec.Params = plain
+	if rnd.IntN(2) == 0 {
+		spec.Params += randomPenalty(rnd)
+	}
+	g.limits = append(g.limits, MustLimit(spec))
+	n := g.limits[0].PenaltyNumbers()
+	for _, us := range []int64{n[1], n[2], n[4], n[5]} {
+		// Longer times would carry the clock of a sequence beyond 2^53 µs.
+		g.spans = append(g.spans, min(us, maxSpan))
+	}
+	return g
+}
+
+const maxSpan = int64(24 * time.Hour / time.Microsecond)
+
+// randomPenalty returns the parameters of a random penalty.
+func randomPenalty(rnd *rand.Rand) limiters.Params {
+	durations := []time.Duration{time.Millisecond, 7 * time.Millisecond, time.Second, time.Minute, time.Hour, limiters.MaxWindow}
+	lasts := pick(rnd, durations[:5]...)
+	text := fmt.Sprintf(" penalty.after=%d penalty.within=%s penalty.for=%s", pick(rnd, 1, 1, 2, 3, 5), pick(rnd, durations...), lasts)
+	if rnd.IntN(3) > 0 {
+		text += fmt.Sprintf(" penalty.factor=%d", pick(rnd, 1, 2, 3, 1000))
+	}
+	if rnd.IntN(2) == 0 {
+		text += fmt.Sprintf(" penalty.max=%s", pick(rnd, lasts, 3*lasts, limiters.MaxWindow))
+	}
+	if rnd.IntN(2) == 0 {
+		text += fmt.Sprintf(" penalty.forget=%s", pick(rnd, durations...))
+	}
+	return limiters.Params(text)
+}
+
+// RacesWithPenalties uses up one key of each algorithm as [Races] does, under a limit with a penalty. Exactly the limit is
+// admitted, and exactly the offences before the penalty are denied without it.
+func RacesWithPenalties(t *testing.T, replicas []limiters.Store) {
+	const goroutines, each, maximum, after = 64, 12, 500, 100
+	for _, name := range Windowed() {
+		limit := MustLimit(limiters.Spec{
+			Algorithm: name, Max: maximum, Window: limiters.MaxWindow,
+			Params: limiters.Params(fmt.Sprintf("penalty.after=%d penalty.within=1h penalty.for=87600h penalty.max=87600h", after)),
+		})
+		t.Run(name, func(t *testing.T) {
+			var admitted, offences, penalized atomic.Int64
+			var wg sync.WaitGroup
+			for _, store := range replicas {
+				for range goroutines {
+					wg.Go(func() {
+						hits, out := limiters.Singles(limiters.Hit{Key: "offended", Limit: limit, N: 1}), make([]limiters.Verdict, 1)
+						for range each {
+							if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil || out[0].Err != nil {
+								t.Errorf("take: %v %v", err, out[0].Err)
+								return
+							}
+							switch {
+							case out[0].Allowed:
+								admitted.Add(1)
+							case out[0].Penalized:
+								penalized.Add(1)
+							default:
+								offences.Add(1)
+							}
+						}
+					})
+				}
+			}
+			wg.Wait()
+			// The last offence is denied by the penalty that it begins.
+			want := [3]int64{maximum, after - 1, int64(len(replicas)*goroutines*each) - maximum - after + 1}
+			if got := [3]int64{admitted.Load(), offences.Load(), penalized.Load()}; got != want {
+				t.Errorf("%v hits were admitted, denied by the limit and denied by the penalty: want %v", got, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package limiterstest
+
+import (
+	"context"
+	"math/big"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A penalized is a limit with a penalty as the definition has it: a list of all offences and one of all penalties.
+type penalized struct {
+	limit                                         model
+	after, within, lasts, factor, longest, forget int64
+	offences                                      []int64 // the time of each since the last penalty
+	penalties                                     []period
+}
+
+type period struct{ from, until int64 }
+
+func newPenalized(s limiters.Spec, limit model) *penalized {
+	number := func(key string) int64 {
+		text, _ := s.Params.Cut("penalty." + key)
+		if d, err := time.ParseDuration(text); err == nil {
+			return d.Microseconds()
+		}
+		n, _ := strconv.ParseInt(text, 10, 64)
+		return n
+	}
+	p := &penalized{
+		limit: limit,
+		after: number("after"), within: number("within"), lasts: number("for"), factor: max(1, number("factor")),
+		longest: number("max"), forget: number("forget"),
+	}
+	if p.longest == 0 {
+		p.longest = (24 * time.Hour).Microseconds()
+	}
+	if p.forget == 0 {
+		p.forget = p.longest
+	}
+	return p
+}
+
+func (p *penalized) take(now, n, _ int64) limiters.Verdict {
+	until := p.end(now)
+	if n < 0 || until <= now {
+		v := p.limit.take(now, n, 0)
+		if v.Allowed {
+			return v
+		}
+		p.offend(now)
+		return p.deny(now, v)
+	}
+	// Nothing is charged: a copy of the limit says how long the hit would wait, and another what the usage is.
+	shown, own := clone(p.limit).take(now, 0, 0), uncounted(p.limit).take(now, n, 0)
+	shown.Allowed, shown.RetryAfter = false, own.RetryAfter
+	return p.deny(now, shown)
+}
+
+// end returns the end of the last penalty. It is at most the longest penalty from now.
+func (p *penalized) end(now int64) int64 {
+	if len(p.penalties) == 0 {
+		return 0
+	}
+	last := &p.penalties[len(p.penalties)-1]
+	return min(last.until, now+p.longest)
+}
+
+func (p *penalized) offend(now int64) {
+	p.offences = append(p.offences, now)
+	// Walks the windows from the first offence.
+	start, count := int64(0), int64(0)
+	for _, at := range p.offences {
+		if count == 0 || at >= start+p.within || at < start-p.within {
+			start, count = at, 0
+		}
+		count++
+	}
+	if count < p.after {
+		return
+	}
+	// A penalty's level is the number of penalties before it that were not forgotten.
+	level := int64(0)
+	for i := range p.penalties {
+		next := now
+		if i+1 < len(p.penalties) {
+			next = p.penalties[i+1].from
+		}
+		if level++; next >= p.penalties[i].until+p.forget {
+			level = 0
+		}
+	}
+	length := new(big.Int).Exp(big.NewInt(p.factor), big.NewInt(level), nil)
+	length.Mul(length, big.NewInt(p.lasts))
+	if longest := big.NewInt(p.longest); length.Cmp(longest) > 0 {
+		length = longest
+	}
+	p.offences, p.penalties = nil, append(p.penalties, period{now, now + length.Int64()})
+}
+
+// deny completes a verdict that denies: the penalty's end, if it is the later one.
+func (p *penalized) deny(now int64, v limiters.Verdict) limiters.Verdict {
+	until := p.end(now)
+	if len(p.penalties) > 0 && until > now {
+		p.penalties[len(p.penalties)-1].until = until
+	}
+	if wait := time.Duration(until-now) * time.Microsecond; until > now && v.RetryAfter >= 0 && wait >= v.RetryAfter {
+		v.Penalized, v.RetryAfter, v.Remaining, v.ResetAfter = true, wait, 0, max(v.ResetAfter, wait)
+	}
+	return v
+}
+
+// clone returns a copy of a model that can be changed by itself.
+func clone(m model) model {
+	switch m := m.(type) {
+	case *naiveWindow:
+		c := *m
+		return &c
+	case *naiveLog:
+		c := *m
+		c.hits = slices.Clone(m.hits)
+		return &c
+	case *rational:
+		c := *m
+		c.held = new(big.Rat).Set(m.held)
+		return &c
+	}
+	panic("no such model")
+}
+
+// uncounted returns a copy of a model that does not count denied hits. A window needs none: its denied hits do not change the
+// wait, and whether they count changes a peek.
+func uncounted(m model) model {
+	c := clone(m)
+	switch c := c.(type) {
+	case *naiveLog:
+		c.CountDenied = false
+	case *rational:
+		c.CountDenied = false
+	}
+	return c
+}
+
+func TestPenaltiesAgreeWithNaiveModel(t *testing.T) {
+	for _, name := range []string{"fixed_window", "sliding_log", "funnel"} {
+		t.Run(name, func(t *testing.T) {
+			ops, begun := 0, 0
+			for seed := uint64(2000); ops < 30_000; seed++ {
+				g := NewPenaltyGenerator(name, seed)
+				g.limits = g.limits[:1]
+				spec := g.limits[0].Spec()
+				if name == "sliding_log" && spec.Max > 200 {
+					continue
+				}
+				m, core := newPenalized(spec, naiveModels[name](spec)), NewReference()
+				var told []string
+				for range 80 {
+					now, groups := g.Next()
+					ops++
+					h := limiters.Hit{Key: "k", Limit: g.limits[0], N: groups[0][0].N}
+					out := make([]limiters.Verdict, 1)
+					if err := core.Take(context.Background(), now, limiters.Singles(h), out); err != nil {
+						t.Fatal(err)
+					}
+					want := m.take(now.UnixMicro(), clamp(h.N), 0)
+					told = append(told, now.Format(time.RFC3339Nano)+" "+strconv.FormatInt(h.N, 10)+" "+Format(want))
+					if out[0] != want {
+						for _, line := range told[max(0, len(told)-14):] {
+							t.Log(line)
+						}
+						t.Fatalf("seed %d, %+v:\n got %s\nwant %s", seed, spec, Format(out[0]), Format(want))
+					}
+					g.Saw(out)
+				}
+				begun += len(m.penalties)
+			}
+			if begun < ops/30 {
+				t.Errorf("only %d penalties in %d hits", begun, ops)
+			}
+		})
+	}
+}
