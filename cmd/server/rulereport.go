@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -24,8 +25,9 @@ type ruleReport struct {
 	stats   *ratelimitstats.Stats
 	ready   func() // called each time rules have come into force
 
-	warnLocal bool   // the number of replicas is unknown, and no rules have caused a warning about it
-	lastError string // the error logged last, which is not logged twice
+	warnLeases bool   // STORE_TIMEOUT is too long for leases, and no rules have caused a warning about it
+	warnLocal  bool   // the number of replicas is unknown, and no rules have caused a warning about it
+	lastError  string // the error logged last, which is not logged twice
 }
 
 func newRuleReport(
@@ -38,7 +40,8 @@ func newRuleReport(
 	_, replicas := os.LookupEnv("REPLICAS")
 	return &ruleReport{
 		source: source, log: log, metrics: metrics, stats: stats, ready: ready,
-		warnLocal: s.BackendType == settings.Redis && s.ReplicasDNS == "" && s.Replicas == 1 && !replicas,
+		warnLeases: s.StoreTimeout > limiters.EndedFor,
+		warnLocal:  s.BackendType == settings.Redis && s.ReplicasDNS == "" && s.Replicas == 1 && !replicas,
 	}
 }
 
@@ -53,6 +56,11 @@ func (r *ruleReport) loaded(old, rules *descriptors.Rules, warnings rulesfile.Fa
 	if r.warnLocal && decidesLocally(rules) {
 		r.warnLocal = false
 		r.log.Warn("on_store_error: local without REPLICAS or REPLICAS_DNS: while Redis is down, each replica admits the whole limit")
+	}
+	if r.warnLeases && haveLeases(rules) {
+		r.warnLeases = false
+		r.log.Warn("STORE_TIMEOUT is longer than an ended lease is remembered: a late request may hold its slot until the lease expires",
+			zap.String("remedy", fmt.Sprintf("set STORE_TIMEOUT to at most %v", limiters.EndedFor)))
 	}
 	fields := countFields(rules)
 	if old != nil {
@@ -93,6 +101,16 @@ func countFields(rules *descriptors.Rules) []zap.Field {
 func decidesLocally(rules *descriptors.Rules) bool {
 	for d := range rules.Domains() {
 		if slices.Contains(d.OnErrors(), limiters.OnErrorLocal) {
+			return true
+		}
+	}
+	return false
+}
+
+// haveLeases reports whether a rule has leases or reservations.
+func haveLeases(rules *descriptors.Rules) bool {
+	for r := range rules.All() {
+		if r.HasLeases() {
 			return true
 		}
 	}

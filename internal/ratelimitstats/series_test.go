@@ -257,7 +257,7 @@ func TestEachLevelHasALabel(t *testing.T) {
 	m.Answered(hit(nil, "d", "a=1", "b=2"))
 	m.Answered(hit(nil, "d", deep...))
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
-# HELP ratelimit_service_rate_limit_total_hits Hits requested. Peeks and refunds are not counted.
+# HELP ratelimit_service_rate_limit_total_hits Hits requested. Peeks, refunds, releases and settles are not counted.
 # TYPE ratelimit_service_rate_limit_total_hits counter
 ratelimit_service_rate_limit_total_hits{domain="d",key1="a_1",key2="b_2"} 1
 ratelimit_service_rate_limit_total_hits{domain="d",key1="k0_v",key10="k9_v",key11="k10_v",key2="k1_v",key3="k2_v",key4="k3_v",key5="k4_v",key6="k5_v",key7="k6_v",key8="k7_v",key9="k8_v"} 1

@@ -110,7 +110,8 @@ func (s *Stats) register(registry prometheus.Registerer) {
 	)
 }
 
-// Answered counts a finished request. The limits of one descriptor count as one hit.
+// Answered counts a finished request. The limits of one descriptor count as one hit. The end of a lease or a reservation is not
+// counted, because envoyproxy/ratelimit has neither.
 func (s *Stats) Answered(a *rls.Observation) {
 	if a.GRPC {
 		s.methods.count(s.methods.shouldRateLimit, a.Took)
@@ -130,7 +131,7 @@ func (s *Stats) Answered(a *rls.Observation) {
 	}
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
-		if len(d.Verdicts) == 0 {
+		if len(d.Verdicts) == 0 || d.End {
 			continue
 		}
 		t := tallyOf(d, 0, s.nearLimitRatio)
@@ -195,7 +196,11 @@ func (s *Stats) of(d *decide.Decision) *series {
 // the request, as envoyproxy/ratelimit does, even if a rule matches.
 func appendLevels(dst []string, d *decide.Decision) []string {
 	if d.Override {
-		return descriptors.OverrideStatLevels(dst, d.Entries)
+		entries := d.Entries
+		if d.Rule != nil && d.Rule.HasLeases() { // the last value is an id of one request
+			entries = append(slices.Clone(entries[:len(entries)-1]), descriptors.Entry{Key: entries[len(entries)-1].Key})
+		}
+		return descriptors.OverrideStatLevels(dst, entries)
 	}
 	return d.Rule.AppendStatLevels(dst, d.Entries)
 }

@@ -92,3 +92,35 @@ func (c *fakeClock) advance(d time.Duration) {
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
+
+// The id of a lease names one request, so it is in no name. An end of a lease is no hit.
+func TestLeasesCountWithoutTheirIDs(t *testing.T) {
+	b := descriptors.NewBuilder()
+	slots, err := limiters.New(limiters.Spec{Algorithm: "concurrency", Max: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"user", "detailed"} {
+		user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: key}})
+		user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{
+			Limits: []descriptors.RateLimit{{Limit: slots, RequestsPerUnit: 2}}, DetailedMetric: key == "detailed",
+		})
+	}
+	rules := b.Build()
+	m := newStats(Options{})
+	m.Loaded(rules, nil)
+	for _, key := range []string{"user", "detailed"} {
+		for _, override := range []bool{false, true} {
+			o := hit(rules, "d", key+"=alice", "lease=id-of-one-request")
+			o.Decisions[0].Override = override
+			m.Answered(o)
+			o.Decisions[0].End = true
+			m.Answered(o)
+		}
+	}
+	for name, want := range map[string]int{"user": 1, "user_alice": 1, "detailed_alice": 2} {
+		if got := total(m, "d", name, "lease"); got != want {
+			t.Errorf("%d hits under %s and lease, want %d", got, name, want)
+		}
+	}
+}

@@ -46,6 +46,11 @@ var sections = []struct {
 		{"weir_hits_total", "You want to see how much of its traffic a rule allows and denies."},
 		{"weir_unmatched_descriptors_total", "A limit has no effect: Envoy's descriptors may not match the rules."},
 	}},
+	{"Leases and reservations", []struct{ name, when string }{
+		{"weir_lease_ends_total", "Slots are missing: compare it with the allowed hits of the rule. A rule that ends fewer loses releases."},
+		{"weir_leases_given_up_total", "Requests are denied or cancelled after they took a slot. The result error should be 0."},
+		{"weir_bad_lease_ids_total", "It should be 0. If not, Envoy sends no lease id, or one that is too long."},
+	}},
 	{"Rules", []struct{ name, when string }{
 		{"weir_rules", "Replicas behave differently, or nothing is limited."},
 		{"weir_rules_loads_total", "A change of rules has no effect."},
@@ -254,6 +259,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 			decision(1, limiters.Verdict{Allowed: true, Used: 10}), decision(2, limiters.Verdict{Used: 20}),
 			decision(1, limiters.Verdict{Used: 20, By: limiters.ByCache}), decision(-1, limiters.Verdict{Allowed: true}),
 			{Domain: "d", Reason: decide.NoRule},
+			{Domain: "d", Rule: rule, Reason: decide.Released, End: true}, {Domain: "d", Rule: rule, Reason: decide.BadLeaseID},
 		}}},
 		{Result: decide.Result{Domain: "x", DomainNotFound: true}},
 		{Code: codes.Unavailable},

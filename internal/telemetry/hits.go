@@ -20,7 +20,7 @@ const (
 var verdictNames = [hitVerdicts]string{"allowed", "denied", "error"}
 
 const hitsHelp = "Hits by rule and verdict: denied if any limit of the rule denies, shadow mode included; else error if the store could " +
-	"not decide; else allowed. Peeks and refunds are not counted."
+	"not decide; else allowed. Peeks, refunds, releases and settles are not counted."
 
 // hits collects weir_hits_total: three counters for each rule, by the rule's name, which a reload does not change. For a
 // hundred thousand rules it takes a few MB; a prometheus.Counter for each verdict would take a hundred.

@@ -47,10 +47,10 @@ func StoreLog(log *zap.Logger) func(lost bool, err error) {
 	}
 }
 
-// AnswerLog returns a function that logs requests that were not decided: at most one line a second for each gRPC code. At
-// level debug it also logs denials, and the keys of descriptors that no rule limits: one line of each a second.
+// AnswerLog returns a function that logs requests that were not decided: at most one line a second for each gRPC code. It also
+// logs leases that could not be ended. At level debug it also logs denials, and the keys of descriptors that no rule limits: one line of each a second.
 func AnswerLog(log *zap.Logger) func(*rls.Observation) {
-	debug := oncePerSecond(log)
+	debug, giveUps := oncePerSecond(log), oncePerSecond(log)
 	var sampled [codes.Unauthenticated + 1]*zap.Logger
 	for code := range sampled {
 		sampled[code] = oncePerSecond(log)
@@ -59,6 +59,9 @@ func AnswerLog(log *zap.Logger) func(*rls.Observation) {
 		if log.Core().Enabled(zap.DebugLevel) {
 			logUnmatched(debug, a)
 			logDenials(debug, a)
+		}
+		if a.GiveUpErr != nil {
+			giveUps.Warn("leases of a denied or cancelled request not ended", zap.Error(a.GiveUpErr))
 		}
 		if a.Err == nil {
 			return
@@ -94,6 +97,9 @@ func logUnmatched(log *zap.Logger, a *rls.Observation) {
 func logDenials(log *zap.Logger, a *rls.Observation) {
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
+		if d.Reason == decide.BadLeaseID {
+			log.Debug("lease id empty or longer than 256 bytes", zap.String("domain", d.Domain), zap.String("rule", d.RuleName()))
+		}
 		for j := range d.Verdicts {
 			if v := &d.Verdicts[j]; v.Allowed || v.Err != nil {
 				continue

@@ -34,6 +34,7 @@ type Metrics struct {
 	panics    prometheus.Counter
 	unmatched *counterMap
 	denials   *counterMap
+	leases    leases
 	handler   http.Handler
 }
 
@@ -69,12 +70,14 @@ func NewMetrics(version string) *Metrics {
 		unmatched: newCounterMap("weir_unmatched_descriptors_total",
 			"Descriptors that no rule of their domain limits. LOG_LEVEL=debug logs their keys.", "domain"),
 		denials: newDenials(),
+		leases:  newLeases(),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_build_info", Help: "Always 1. The label is the version of Weir.",
 	}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
 	m.Registry.MustRegister(m.requests, m.took, m.store, m.hits, m.loads, m.loaded, m.rules, m.panics, m.unmatched, m.denials, build,
+		m.leases.ends, m.leases.badIDs, m.leases.givenUp,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.ok = m.requests.WithLabelValues(codes.OK.String(), "ok")
 	m.over = m.requests.WithLabelValues(codes.OK.String(), "over_limit")
@@ -110,11 +113,15 @@ func (m *Metrics) Answered(a *rls.Observation) {
 		if d.Reason == decide.NoRule {
 			unmatched++
 		}
-		if d.Hits > 0 && len(d.Verdicts) > 0 {
+		if d.Hits > 0 && len(d.Verdicts) > 0 && !d.End {
 			m.countHits(d)
+		}
+		if d.End || d.Reason == decide.BadLeaseID {
+			m.leases.count(d)
 		}
 		m.countDenials(a, d)
 	}
+	m.leases.countGivenUp(a)
 	if unmatched > 0 {
 		m.unmatched.add(labelSet{a.Domain}, uint64(unmatched))
 	}
@@ -160,6 +167,7 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.rules.Set(float64(n))
 	m.hits.keep(rules)
 	m.keepDenials(rules)
+	m.leases.keep(rules)
 	m.unmatched.drop(func(l labelSet) bool { return !rules.HasDomain(l[0]) })
 }
 

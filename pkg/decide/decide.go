@@ -39,6 +39,10 @@ type Options struct {
 	// AllOrNothing charges no limit of a request that one of its limits denies. Rules in shadow mode are charged
 	// independently, because they deny nothing. So are rules in quota mode if the request has more than one of them.
 	AllOrNothing bool
+	// LeaseSecret is the secret of [limiters.NewLeaseID], the same for all processes that share a store.
+	LeaseSecret []byte
+	// GiveUpTimeout bounds the call of the store that ends the leases of a denied or abandoned request. Default 1 s.
+	GiveUpTimeout time.Duration
 }
 
 // New returns a Decider. It calls rules once per request; nil rules mean that none have been loaded yet.
@@ -50,6 +54,9 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 //
 // The caller owns both values and may use them again for the next call: a reused Result costs no allocation. A Result
 // points into its Request and into its own reusable memory. Copy what must outlive the next call with the same Result.
+//
+// If the request is denied, or ctx has ended, Decide ends the leases that the request has taken, before it returns. That call
+// of the store does not depend on ctx.
 //
 // An error is an [*Error], and then no response can be given. Result is still good for metrics and logs.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
@@ -92,6 +99,7 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) *Error
 	}
 	undecided := result.conclude()
 	d.overall(result)
+	d.giveUp(ctx, r.Now, result)
 	if undecided && !result.Denied && !d.options.ShadowMode {
 		return storeError(ctx, why, result.StoreErr)
 	}
@@ -106,7 +114,7 @@ func (d *Decider) overall(result *Result) {
 		decision := &result.Decisions[i]
 		over := decision.Outcome == Denied
 		switch {
-		case decision.Reason == Unlimited:
+		case decision.Reason == Unlimited || decision.End:
 		case decision.Quota:
 			quotas++
 			if over {

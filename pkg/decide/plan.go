@@ -54,24 +54,33 @@ func (d *Decider) match(domain *descriptors.Domain, descriptor *Descriptor, deci
 		return nil
 	}
 	decision.Rule, decision.Reason = domain.Match(descriptor.Entries), NoRule
-	if descriptor.Override != nil {
-		limits, err := d.overrides.limit(decision.Rule, *descriptor.Override)
-		decision.Override, decision.Limits = true, limits
-		return err
+	if decision.Rule == nil {
+		decision.matchEnd(domain)
 	}
-	if rule := decision.Rule; rule != nil {
+	rule := decision.Rule
+	if descriptor.Override != nil {
+		limits, err := d.overrides.limit(rule, *descriptor.Override)
+		if decision.Override, decision.Limits = true, limits; err != nil {
+			return err
+		}
+	} else if rule != nil {
 		decision.Limits, decision.Shadow = rule.Limits, rule.ShadowMode
 		if rule.Unlimited {
 			decision.Reason, decision.Remaining = Unlimited, limiters.MaxHits
 		}
 	}
+	if rule != nil && rule.HasLeases() {
+		decision.lease(descriptor.Refund || decision.Hits < 0)
+	}
 	return nil
 }
 
-func (d *Decision) replaces() bool { return d.Rule != nil && !d.Override && d.Rule.IsReplacing() }
+func (d *Decision) replaces() bool {
+	return d.Rule != nil && !d.Override && !d.End && d.Rule.IsReplacing()
+}
 
 // dropReplaced drops the limits of rules that another matched rule replaces by name, whether or not that rule is replaced
-// itself. An unlimited rule replaces others and is never replaced.
+// itself. An unlimited rule replaces others and is never replaced. A descriptor that ends a lease does neither.
 func dropReplaced(decisions []Decision) {
 	var names []string
 	for i := range decisions {
@@ -81,8 +90,8 @@ func dropReplaced(decisions []Decision) {
 	}
 	for i := range decisions {
 		d := &decisions[i]
-		if d.Rule != nil && !d.Override && d.Reason != Unlimited && slices.ContainsFunc(names, d.Rule.HasName) {
-			d.Limits, d.Reason = nil, Replaced
+		if d.Rule != nil && !d.Override && !d.End && d.Reason != Unlimited && slices.ContainsFunc(names, d.Rule.HasName) {
+			d.Limits, d.Reason, d.Outcome = nil, Replaced, Allowed
 		}
 	}
 }
@@ -96,20 +105,22 @@ func (d *Decider) charge(domain *descriptors.Domain, result *Result) *Error {
 		if limits += len(decision.Limits); limits > MaxLimits {
 			return invalid("descriptors[%d]: the descriptors are under more than %d limits together", i, MaxLimits)
 		}
-		inQuotaRule := len(decision.Limits) > 0 && decision.Rule != nil && !decision.Override && decision.Rule.QuotaMode
-		decision.Quota = d.options.QuotaMode || inQuotaRule
+		limited := len(decision.Limits) > 0 || decision.Reason == BadLeaseID
+		inQuotaRule := limited && decision.Rule != nil && !decision.Override && decision.Rule.QuotaMode
+		decision.Quota = !decision.End && (d.options.QuotaMode || inQuotaRule)
 		if decision.Quota && decision.Reason != Unlimited {
 			quotas++
 		}
 	}
-	result.hits = slices.Grow(result.hits, limits) // the groups are slices of it, so it must not move
+	// The groups are slices of it, so it must not move. One more hit is for denyGroup.
+	result.hits = slices.Grow(result.hits, limits+1)
 	d.addGroups(domain, result, quotas)
 	result.verdicts = resize(result.verdicts, len(result.hits))
 	return nil
 }
 
 // addGroups adds a group for each descriptor. Under [Options.AllOrNothing] the descriptors that can deny the request share
-// one group, at the position of the first of them.
+// one group, at the position of the first of them. A hit that ends a lease is a group by itself.
 func (d *Decider) addGroups(domain *descriptors.Domain, result *Result, quotas int) {
 	shared := false
 	for i := range result.Decisions {
@@ -117,19 +128,34 @@ func (d *Decider) addGroups(domain *descriptors.Domain, result *Result, quotas i
 		switch decision := &result.Decisions[i]; {
 		case len(decision.Limits) == 0:
 			continue
+		case decision.End:
+			d.addHits(result, decision, domain)
+			result.groups = append(result.groups, limiters.Singles(result.hits[first:]...)...)
+			continue
 		case !d.inRequestGroup(decision, quotas):
-			result.addHits(decision, domain)
+			d.addHits(result, decision, domain)
 		case shared:
 			continue
 		default:
 			shared = true
-			for j := i; j < len(result.Decisions); j++ {
-				if other := &result.Decisions[j]; len(other.Limits) > 0 && d.inRequestGroup(other, quotas) {
-					result.addHits(other, domain)
-				}
-			}
+			d.addRequestGroup(result, domain, quotas)
 		}
 		result.groups = append(result.groups, result.hits[first:len(result.hits):len(result.hits)])
+	}
+}
+
+// addRequestGroup adds the hits of all descriptors that can deny the request. If one has a bad lease id, a further hit denies
+// them.
+func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain, quotas int) {
+	first, denied := len(result.hits), false
+	for i := range result.Decisions {
+		if decision := &result.Decisions[i]; d.inRequestGroup(decision, quotas) {
+			d.addHits(result, decision, domain)
+			denied = denied || decision.Outcome == Denied
+		}
+	}
+	if denied {
+		result.denyGroup(first)
 	}
 }
 
@@ -137,19 +163,29 @@ func (d *Decider) addGroups(domain *descriptors.Domain, result *Result, quotas i
 // request by itself. A rule in shadow mode that is over its limit would otherwise let everything pass, and the other limits
 // would not be charged.
 func (d *Decider) inRequestGroup(decision *Decision, quotas int) bool {
-	return d.options.AllOrNothing && !d.options.ShadowMode && !decision.Shadow && (!decision.Quota || quotas == 1)
+	return d.options.AllOrNothing && !d.options.ShadowMode && !decision.End && !decision.Shadow && (!decision.Quota || quotas == 1)
 }
 
 // addHits appends the hits of one descriptor.
-func (r *Result) addHits(decision *Decision, domain *descriptors.Domain) {
+func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Domain) {
 	decision.first = len(r.hits)
+	if len(decision.Limits) == 0 {
+		return
+	}
 	r.key = decision.appendKey(r.key[:0])
 	key := string(r.key)
+	var lease limiters.LeaseID
+	if decision.Rule != nil && decision.Rule.HasLeases() {
+		lease, r.leases = limiters.NewLeaseID(d.options.LeaseSecret, decision.leaseID()), true
+	}
 	for i := range decision.Limits {
 		l := &decision.Limits[i]
 		r.hits = append(r.hits, limiters.Hit{
-			Key: key, Limit: l.Limit, N: decision.Hits, OnError: cmp.Or(l.OnError, domain.OnError()),
+			Key: key, Limit: l.Limit, N: decision.Hits, OnError: cmp.Or(l.OnError, domain.OnError()), End: decision.End,
 		})
+		if r.leases && l.Limit.HasLeases() {
+			r.hits[len(r.hits)-1].Lease = lease
+		}
 	}
 }
 

@@ -30,6 +30,8 @@ type Descriptor struct {
 	// Hits is the number of hits to charge. 0 peeks: it checks without charging. Below 0 it refunds. Its absolute value is
 	// capped at [limiters.MaxHits].
 	Hits int64
+	// Refund marks hits that are refunded, also if they are 0. Under a rule with leases it ends the lease.
+	Refund bool
 	// Override, if not nil, replaces the limits of the matching rule.
 	Override *Override
 }

@@ -21,25 +21,35 @@ type Result struct {
 	StoreErr  error
 	Took      time.Duration // from the call of Decide until the store had answered
 	StoreTook time.Duration // 0: no limit had to be charged
+	// GivenUp is the number of leases and reservations that the request may have taken and that Decide has ended, because the
+	// request is denied or its context has ended. GiveUpErr is the first error of that, for logs only. Then a lease may stay
+	// until its TTL is over.
+	GivenUp   int
+	GiveUpErr error
 
 	hits     []limiters.Hit
 	groups   []limiters.Group // slices of hits
 	verdicts []limiters.Verdict
 	key      []byte // scratch
+	leases   bool   // a hit has a lease
 	decided  time.Duration
 }
 
 // A Decision is the outcome of one descriptor.
 type Decision struct {
 	Domain   string
-	Entries  []descriptors.Entry
-	Hits     int64             // > 0 charged, 0 peeked, < 0 refunded
-	Rule     *descriptors.Rule // nil: no rule matches
-	Override bool              // the limit came with the request
+	Entries  []descriptors.Entry // without a last entry that only ends a lease
+	Hits     int64               // > 0 charged, 0 peeked, < 0 refunded; with End the actual cost
+	Rule     *descriptors.Rule   // nil: no rule matches
+	Override bool                // the limit came with the request
 	// Shadow says that the rule is in shadow mode: a verdict that denies leaves the outcome Allowed.
 	Shadow bool
 	// Quota says that the descriptor denies the request only if all others in quota mode are denied, too.
 	Quota bool
+
+	// End says that the descriptor ends a lease, or settles a reservation. It denies nothing, and is under the limits with
+	// leases only.
+	End bool
 
 	// Limits are the limits that the descriptor is under, and Verdicts what the store said of each, in the same order.
 	Limits   []descriptors.RateLimit
@@ -84,12 +94,15 @@ const (
 	NeverFits                   // as OverLimit, but Limit can never hold that many hits: waiting does not help
 	StorePolicy                 // Allowed or Denied: the store failed and on_store_error decided
 	StoreError                  // Undecided, or Allowed in shadow mode: the store failed
+	BadLeaseID                  // Denied, or Allowed in shadow mode: the lease id is empty or too long; of an End: Allowed, nothing changes
+	Released                    // Allowed: the lease or reservation has ended, or there was none
+	Settled                     // Allowed: as Released, with the actual cost of a reservation
 )
 
 var reasonNames = [...]string{
 	NoEntries: "no_entries", UnknownDomain: "unknown_domain", NoRule: "no_rule", Unlimited: "unlimited", Replaced: "replaced",
 	WithinLimit: "within_limit", OverLimit: "over_limit", NeverFits: "never_fits", StorePolicy: "store_policy",
-	StoreError: "store_error",
+	StoreError: "store_error", BadLeaseID: "bad_lease_id", Released: "released", Settled: "settled",
 }
 
 // String returns the reason in snake_case.
@@ -163,6 +176,8 @@ func (d *Decision) conclude() {
 			d.Outcome = Undecided
 		}
 		return
+	case d.End:
+		d.Reset = v.ResetAfter
 	case v.Allowed:
 		d.Reason, d.Reset = WithinLimit, v.ResetAfter
 	case v.RetryAfter < 0:

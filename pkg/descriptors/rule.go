@@ -142,6 +142,7 @@ func name(path []level) string {
 type Overridden struct {
 	spec    limiters.Spec
 	onError limiters.OnError
+	slots   bool // the limit has no window: its maximum is a number of slots
 }
 
 // Overridden returns the settings of r that a limit in the request keeps: the algorithm and its parameters, count_denied
@@ -153,15 +154,22 @@ func (r *Rule) Overridden() Overridden {
 			Algorithm: limiters.DefaultAlgorithm, CountDenied: limiters.CountsDeniedByDefault(limiters.DefaultAlgorithm),
 		}}
 	}
-	o := Overridden{r.Limits[0].Limit.Spec(), r.Limits[0].OnError}
+	limit := &r.Limits[0]
+	o := Overridden{limit.Limit.Spec(), limit.OnError, limit.Limit.Window() == 0}
 	o.spec.Max, o.spec.Window = 0, 0
 	return o
 }
 
-// By returns the limit of a request with the settings in o. A multiplier of 0 means 1. The error reports an unknown unit, a
-// window of more than 10 years, or a number that the algorithm does not take.
+// By returns the limit of a request with the settings in o. A multiplier of 0 means 1. Under concurrency, requestsPerUnit is the
+// number of slots, and unit and multiplier are ignored. The error reports an unknown unit, a window of more than 10 years, or
+// a number that the algorithm does not take.
 func (o Overridden) By(requestsPerUnit uint32, unit Unit, multiplier uint32) (RateLimit, error) {
 	spec := o.spec
+	if o.slots {
+		spec.Max = int64(requestsPerUnit)
+		limit, err := limiters.New(spec)
+		return RateLimit{UnitMultiplier: 1, RequestsPerUnit: spec.Max, Limit: limit, OnError: o.onError}, err
+	}
 	if requestsPerUnit == 0 {
 		// The rule's capacity has no meaning for a limit that denies every hit, and New would reject it.
 		spec = spec.Scaled(func(int64) int64 { return 0 })

@@ -11,13 +11,17 @@ import "slices"
 //	key_a,b       for a list of values or prefixes; with value_to_metric the key_value of the request
 //
 // With detailed_metric every name is the key_value of the request. With share_threshold the name of a wildcard is always
-// key_pattern*, and that of a list key_a,b. A list of more than 64 bytes is cut and ends with ",...". Names with a value of the request are unbounded. A nil r is that of an override, see [OverrideStatLevels].
+// key_pattern*, and that of a list key_a,b. A list of more than 64 bytes is cut and ends with ",...". The id of a
+// request under a rule with leases is in no name. Names with a value of the request are unbounded. A nil r is that of an override,
+// see [OverrideStatLevels].
 func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
 	if r == nil {
 		return OverrideStatLevels(dst, entries)
 	}
 	for i, e := range entries {
-		if i < len(r.path) {
+		if r.hasLeases && i == len(entries)-1 {
+			dst = append(dst, e.Key)
+		} else if i < len(r.path) {
 			dst = append(dst, r.statLevel(&r.path[i], e))
 		} else {
 			dst = append(dst, e.Joined())

@@ -88,13 +88,13 @@ func (s *Service) optional(c *call) *ratelimitv3.RateLimitResponse {
 }
 
 // headers reports one limit: that of the last descriptor that is denied by itself, else that of the first with the least
-// remaining. It returns nil if no limit is known.
+// remaining. It returns nil if no limit is known. A descriptor that only ends a lease is not one of them.
 func (s *Service) headers(decisions []decide.Decision) []*corev3.HeaderValue {
 	var shown *decide.Decision
 	least := int64(math.MaxInt64)
 	for i := range decisions {
 		// envoyproxy/ratelimit shows no limit of which 2^32 - 1 hits remain.
-		if d := &decisions[i]; d.Limit != nil && d.Remaining < least && d.Remaining != math.MaxUint32 {
+		if d := &decisions[i]; d.Limit != nil && !d.End && d.Remaining < least && d.Remaining != math.MaxUint32 {
 			shown, least = d, d.Remaining
 		}
 	}

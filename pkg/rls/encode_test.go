@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
@@ -141,5 +142,40 @@ func TestDynamicMetadataMergesRuleMetadata(t *testing.T) {
 				t.Errorf("%s:\n got %s\nwant %s", keys, got, want)
 			}
 		}
+	}
+}
+
+// Envoy's is_negative_hits is a refund of any size: with 0 hits it still ends a lease.
+func TestNegativeHitsAreRefunds(t *testing.T) {
+	const text = `domain: "d" hits_addend: 3
+		descriptors {is_negative_hits: true} descriptors {is_negative_hits: true hits_addend {}}
+		descriptors {is_negative_hits: true hits_addend {value: 2}} descriptors {hits_addend {}} descriptors {}`
+	var r ratelimitv3.RateLimitRequest
+	if err := prototext.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatal(err)
+	}
+	var c call
+	c.message.read(&r)
+	if err := c.message.request(&c.request); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []decide.Descriptor{{Hits: -3, Refund: true}, {Refund: true}, {Hits: -2, Refund: true}, {}, {Hits: 3}} {
+		if got := c.request.Descriptors[i]; got.Hits != want.Hits || got.Refund != want.Refund {
+			t.Errorf("descriptors[%d]: %+v, want %+v", i, got, want)
+		}
+	}
+}
+
+// A released slot says nothing about the request.
+func TestHeadersShowNoEndedLease(t *testing.T) {
+	s := New(nil, Options{Headers: Headers{Limit: "L", Remaining: "M", Reset: "R"}})
+	limit := func(remaining int64, end bool) decide.Decision {
+		return decide.Decision{Limit: &descriptors.RateLimit{RequestsPerUnit: 10}, Remaining: remaining, End: end}
+	}
+	if got := s.headers([]decide.Decision{limit(1, true), limit(5, false)}); len(got) != 3 || got[1].GetValue() != "5" {
+		t.Errorf("%v, want the limit with 5 remaining", got)
+	}
+	if got := s.headers([]decide.Decision{limit(1, true)}); got != nil {
+		t.Errorf("%v, want none", got)
 	}
 }

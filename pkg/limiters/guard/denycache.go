@@ -15,6 +15,8 @@ import (
 // hits of that key until the denial ends, and for at most [DenyOptions].MaxAge. Denied hits that the limit counts are the
 // key's debt, which the cache sends to the store. A goroutine rechecks the keys that are still being requested.
 //
+// All hits under a limit with leases go to the store. The cache remembers no denial of them, because a lease may end any time.
+//
 // The cache forgets a key when it forwards a refund. Refunds by other replicas, raised limits and lost data of the store are
 // noticed after at most MaxAge. See docs/adr/0008-deny-cache.md.
 type DenyCache struct {
@@ -41,7 +43,7 @@ type DenyOptions struct {
 // DenyStats are the size and the counters of a DenyCache.
 type DenyStats struct {
 	Entries, Bytes int64
-	Asked          int64 // hits received, refunds excluded
+	Asked          int64 // hits received, without refunds and ends of leases
 	Answered       int64 // hits answered from memory
 	NotRemembered  int64 // denials, because the cache was full
 	Sent           int64 // denied hits that were sent to the store
@@ -210,7 +212,7 @@ func (c *DenyCache) answerHit(
 	s := c.shard(u.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.N >= 0 {
+	if h.N >= 0 && !h.End {
 		s.asked++
 		if !forward && s.answer(now, u.hash, h, v) {
 			s.answered++

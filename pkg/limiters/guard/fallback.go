@@ -20,6 +20,9 @@ import (
 // times the share by themselves. The share depends on the size of a hit: five hits of 100 spread over replicas less evenly
 // than 500 hits of 1.
 //
+// A hit that ends a lease with OnErrorLocal goes to both stores once the local one has decided a hit with a lease, because the
+// lease may be in either. Such hits are never denied, and FallbackStats does not count them.
+//
 // If the context of a Take has ended, its error stands.
 type Fallback struct {
 	store   limiters.Store
@@ -30,6 +33,7 @@ type Fallback struct {
 	failure atomic.Int64 // the time of the last failure of the store, in ns since start
 	decided [limiters.OnErrorLocal + 1]atomic.Int64
 	shares  shares
+	leases  atomic.Bool // the local store has decided a hit with a lease
 }
 
 // FallbackOptions configures a Fallback. A zero field stands for its default.
@@ -80,6 +84,9 @@ func (f *Fallback) Forget() { f.shares.forget() }
 // Take implements limiters.Store.
 func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := f.store.Take(ctx, now, groups, out)
+	if err == nil && f.leases.Load() {
+		f.endLocally(ctx, now, groups, out)
+	}
 	switch {
 	case err == nil && !slices.ContainsFunc(out, failed):
 		f.noteFound(out)
@@ -180,17 +187,44 @@ func (f *Fallback) decide(ctx context.Context, now time.Time, groups []limiters.
 			case limiters.OnErrorAllow:
 				*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy}
 			case limiters.OnErrorDeny:
-				// A refund is never denied.
-				*v = limiters.Verdict{Allowed: h.N < 0, By: limiters.ByPolicy}
+				// A refund or the end of a lease is never denied.
+				*v = limiters.Verdict{Allowed: h.N < 0 || h.End, By: limiters.ByPolicy}
 			case limiters.OnErrorLocal:
 				local = true
 				continue
 			}
-			f.decided[max(h.OnError, limiters.OnErrorFail)].Add(1)
+			f.count(h, max(h.OnError, limiters.OnErrorFail))
 		}
 	}
 	if local {
 		f.decideLocally(ctx, now, groups, out)
+	}
+}
+
+// count counts a hit that the store did not decide, by the policy that did.
+func (f *Fallback) count(h *limiters.Hit, policy limiters.OnError) {
+	if !h.End {
+		f.decided[policy].Add(1)
+	}
+}
+
+// endLocally ends in the local store the leases that the other one has ended. The verdicts do not matter. The end of ctx must
+// not keep a slot held.
+func (f *Fallback) endLocally(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
+	var part split.Part
+	for first, g := range eachGroup(groups) {
+		for i, h := range g {
+			if !h.End || h.OnError != limiters.OnErrorLocal || out[first+i].Err != nil {
+				continue
+			}
+			if share, err := f.share(h.Limit, h.N); err == nil {
+				h.Limit = share
+			}
+			part.AddHits(limiters.Group{h}, -1)
+		}
+	}
+	if part.Len() > 0 {
+		_ = part.Take(context.WithoutCancel(ctx), f.options.Local, now)
 	}
 }
 
@@ -212,15 +246,17 @@ func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []li
 		return
 	}
 	err := part.Take(ctx, f.options.Local, now)
-	for i := range part.Verdicts {
-		switch v := &part.Verdicts[i]; {
-		case part.At(i) < 0: // the denying hit
-		case err != nil || v.Err != nil:
-			f.decided[limiters.OnErrorFail].Add(1)
-			part.Omit(i)
-		default:
-			v.By = limiters.ByShare
-			f.decided[limiters.OnErrorLocal].Add(1)
+	for first, g := range eachGroup(part.Groups) {
+		for i := range g {
+			switch v := &part.Verdicts[first+i]; {
+			case part.At(first+i) < 0: // the denying hit
+			case err != nil || v.Err != nil:
+				f.count(&g[i], limiters.OnErrorFail)
+				part.Omit(first + i)
+			default:
+				v.By = limiters.ByShare
+				f.count(&g[i], limiters.OnErrorLocal)
+			}
 		}
 	}
 	part.Scatter(out, nil)
@@ -238,9 +274,12 @@ func (f *Fallback) addLocal(part *split.Part, first int, g limiters.Group, verdi
 		}
 		var err error
 		if h.Limit, err = f.share(h.Limit, h.N); f.options.Local == nil || err != nil {
-			f.decided[limiters.OnErrorFail].Add(1)
+			f.count(&h, limiters.OnErrorFail)
 			denied = true
 			continue
+		}
+		if h.Lease != (limiters.LeaseID{}) && !f.leases.Load() {
+			f.leases.Store(true)
 		}
 		local, at = append(local, h), append(at, first+i)
 	}

@@ -1,0 +1,69 @@
+package telemetry
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// leases counts what becomes of leases and reservations. The takes are in weir_hits_total.
+type leases struct {
+	ends    *counterMap
+	badIDs  *counterMap
+	givenUp *prometheus.CounterVec
+	// of givenUp
+	ended, failed prometheus.Counter
+}
+
+func newLeases() leases {
+	l := leases{
+		ends: newCounterMap("weir_lease_ends_total", "Releases and settles by rule, also of unknown ids. The result is error if the store "+
+			"could not decide; the lease or reservation may then last until its TTL.", "domain", "rule", "result"),
+		badIDs: newCounterMap("weir_bad_lease_ids_total",
+			"Descriptors with an empty lease id, or one of more than 256 bytes. All but releases and settles are denied.", "domain", "rule"),
+		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_leases_given_up_total",
+			Help: "Leases and reservations that Weir ended because their request was denied or cancelled. The result is error if the " +
+				"store failed; a lease may then last until its TTL.",
+		}, []string{"result"}),
+	}
+	l.ended, l.failed = l.givenUp.WithLabelValues("ok"), l.givenUp.WithLabelValues("error")
+	return l
+}
+
+// count counts the descriptor of a rule with leases.
+func (l *leases) count(d *decide.Decision) {
+	switch {
+	case d.Reason == decide.BadLeaseID:
+		l.badIDs.add(labelSet{d.Domain, d.RuleName()}, 1)
+	case d.End && (d.Reason == decide.StoreError || d.Reason == decide.StorePolicy):
+		l.ends.add(labelSet{d.Domain, d.RuleName(), "error"}, 1)
+	case d.End:
+		l.ends.add(labelSet{d.Domain, d.RuleName(), "ok"}, 1)
+	}
+}
+
+func (l *leases) countGivenUp(a *rls.Observation) {
+	switch {
+	case a.GivenUp == 0:
+	case a.GiveUpErr != nil:
+		l.failed.Add(float64(a.GivenUp))
+	default:
+		l.ended.Add(float64(a.GivenUp))
+	}
+}
+
+// keep drops the series of rules that no longer exist, or have no leases any more.
+func (l *leases) keep(rules *descriptors.Rules) {
+	exist := map[ruleID]bool{}
+	for r := range rules.All() {
+		if r.HasLeases() {
+			exist[ruleIDOf(r)] = true
+		}
+	}
+	gone := func(s labelSet) bool { return !exist[ruleID{s[0], s[1]}] }
+	l.ends.drop(gone)
+	l.badIDs.drop(gone)
+}

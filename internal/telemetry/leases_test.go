@@ -1,0 +1,80 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// expectSeries compares the series of a collector with lines, without their help.
+func expectSeries(t *testing.T, c prometheus.Collector, lines ...string) {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			got = append(got, fmt.Sprint(strings.Join(labels, " "), " ", m.GetCounter().GetValue()))
+		}
+	}
+	if strings.Join(got, "\n") != strings.Join(lines, "\n") {
+		t.Errorf("got %q, want %q", got, lines)
+	}
+}
+
+func leaseRules(t *testing.T) *descriptors.Rules {
+	t.Helper()
+	l, err := limiters.New(limiters.Spec{Algorithm: "concurrency", Max: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := descriptors.NewBuilder()
+	user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "user"}})
+	user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Limit: l}}})
+	return b.Build()
+}
+
+func TestLeaseEndsAreCountedApartFromHits(t *testing.T) {
+	m, rules := NewMetrics("test"), leaseRules(t)
+	m.Loaded(rules, time.Now(), nil)
+	rule := rules.Match("d", []descriptors.Entry{{Key: "user", Value: "alice"}, {Key: "lease", Value: "1"}})
+	errStore := errors.New("the store failed")
+	allowed := []limiters.Verdict{{Allowed: true}}
+	m.Answered(&rls.Observation{Result: decide.Result{Domain: "d", GivenUp: 2, Decisions: []decide.Decision{
+		{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits, Verdicts: allowed, Reason: decide.WithinLimit},
+		{Domain: "d", Rule: rule, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.Released},
+		{Domain: "d", Rule: rule, Hits: 7, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.Settled},
+		{Domain: "d", Rule: rule, End: true, Limits: rule.Limits, Verdicts: []limiters.Verdict{{Err: errStore}}, Reason: decide.StoreError},
+		{Domain: "d", Rule: rule, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.StorePolicy},
+		{Domain: "d", Rule: rule, End: true, Reason: decide.BadLeaseID},
+		{Domain: "d", Rule: rule, Hits: 1, Reason: decide.BadLeaseID, Outcome: decide.Denied},
+	}}})
+	m.Answered(&rls.Observation{Result: decide.Result{GivenUp: 1, GiveUpErr: errStore}})
+	expectSeries(t, m.hits, "d user.lease allowed 1")
+	expectSeries(t, m.leases.ends, "d error user.lease 2", "d ok user.lease 2")
+	expectSeries(t, m.leases.badIDs, "d user.lease 2")
+	expectSeries(t, m.leases.givenUp, "error 1", "ok 2")
+
+	m.Loaded(loaded(t, twoLimits), time.Now(), nil)
+	if n := testutil.CollectAndCount(m.leases.ends) + testutil.CollectAndCount(m.leases.badIDs); n != 0 {
+		t.Errorf("%d series of rules that no longer exist", n)
+	}
+}

@@ -1,0 +1,145 @@
+package decide
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// MaxLeaseID is the longest lease id of a request, in bytes.
+const MaxLeaseID = 256
+
+// The keys of a further last entry, directly after the lease id, that makes a descriptor end its lease. The value does not
+// matter: Envoy sends no entry with an empty value. Elsewhere both are ordinary keys.
+const (
+	releaseKey = "release"
+	settleKey  = "settle"
+)
+
+// matchEnd matches a descriptor that no rule matches by its entries before a last entry that ends a lease.
+func (d *Decision) matchEnd(domain *descriptors.Domain) {
+	last := len(d.Entries) - 1
+	key := d.Entries[last].Key
+	if last == 0 || key != releaseKey && key != settleKey {
+		return
+	}
+	rule := domain.Match(d.Entries[:last])
+	if rule == nil || !rule.HasLeases() {
+		return
+	}
+	d.Rule, d.Entries, d.End, d.Reason = rule, d.Entries[:last], true, Released
+	if key == settleKey {
+		d.Reason = Settled
+	}
+}
+
+// lease completes the match of a descriptor under a rule with leases. A refund of any size is a release. A release or a
+// settle is under the limits with leases only, so it refunds nothing beside them.
+func (d *Decision) lease(refund bool) {
+	if refund {
+		d.End, d.Reason = true, Released
+	}
+	if d.End {
+		d.Limits = withLeases(d.Limits)
+	}
+	if d.Reason == Released {
+		d.Hits = 0
+	}
+	if id := d.leaseID(); id == "" || len(id) > MaxLeaseID {
+		d.Reason, d.Limits = BadLeaseID, nil
+		if !d.End && !d.Shadow {
+			d.Outcome = Denied
+		}
+	}
+}
+
+// leaseID returns the lease id of a descriptor under a rule with leases: the value of the last entry.
+func (d *Decision) leaseID() string { return d.Entries[len(d.Entries)-1].Value }
+
+// withLeases returns the limits that have leases.
+func withLeases(limits []descriptors.RateLimit) []descriptors.RateLimit {
+	lacks := func(l descriptors.RateLimit) bool { return !l.Limit.HasLeases() }
+	if !slices.ContainsFunc(limits, lacks) {
+		return limits
+	}
+	return slices.DeleteFunc(slices.Clone(limits), lacks)
+}
+
+// denyingLimit denies every hit and never writes. A hit under it denies its group.
+var denyingLimit = sync.OnceValues(func() (*limiters.Limit, error) {
+	return limiters.New(limiters.Spec{Algorithm: limiters.DefaultAlgorithm, Window: time.Second})
+})
+
+// denyGroup adds a hit that denies the group of the hits from first on. No decision has its verdict.
+func (r *Result) denyGroup(first int) {
+	if limit, err := denyingLimit(); err == nil && first < len(r.hits) {
+		r.hits = append(r.hits, limiters.Hit{Key: r.hits[first].Key, Limit: limit})
+	}
+}
+
+// DefaultGiveUpTimeout is the GiveUpTimeout of an [Options] that sets none.
+const DefaultGiveUpTimeout = time.Second
+
+// giveUp ends the leases that a request may have taken, if the request is denied or ctx has ended: Envoy may make no further
+// call for it. If ctx has ended, giveUp also repeats ends whose outcome is unknown. It waits for the store, and writes
+// GivenUp and GiveUpErr of result.
+func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
+	ended := ctx.Err() != nil
+	if !result.leases || !result.Denied && !ended {
+		return
+	}
+	ends := result.ends(ended)
+	if len(ends) == 0 {
+		return
+	}
+	timeout := d.options.GiveUpTimeout
+	if timeout <= 0 {
+		timeout = DefaultGiveUpTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	verdicts := make([]limiters.Verdict, len(ends))
+	err := d.store.Take(ctx, now, limiters.Singles(ends...), verdicts)
+	for i := range verdicts {
+		if err == nil {
+			err = verdicts[i].Err
+		}
+	}
+	result.GivenUp, result.GiveUpErr = len(ends), err
+}
+
+// ends returns the hits that end every lease that the hits of r may have taken. With again it also returns the ends among
+// the hits of r that the store may not have decided.
+func (r *Result) ends(again bool) []limiters.Hit {
+	var ends []limiters.Hit
+	verdicts := r.verdicts
+	for _, g := range r.groups {
+		denied := slices.ContainsFunc(verdicts[:len(g)], isCertainDenial)
+		for i := range g {
+			switch h, err := g[i], verdicts[i].Err; {
+			case h.Lease == limiters.LeaseID{}:
+			case h.End && again && err != nil:
+				ends = append(ends, h)
+			case !h.End && !denied && !limiters.IsUncharged(err) && takesLease(&h):
+				h.N, h.End = 0, true
+				ends = append(ends, h)
+			}
+		}
+		verdicts = verdicts[len(g):]
+	}
+	return ends
+}
+
+// takesLease reports whether a hit may take a lease. Only a limit without a window, which is one of concurrency, has peeks: an
+// estimate of 0 opens a reservation.
+func takesLease(h *limiters.Hit) bool { return h.N > 0 || h.Limit.Window() > 0 }
+
+// isCertainDenial reports whether the store has denied a hit. Then its group is not charged. After a denial by a policy the
+// hit may have been charged.
+func isCertainDenial(v limiters.Verdict) bool {
+	return v.Err == nil && !v.Allowed && (v.By == limiters.ByStore || v.By == limiters.ByCache)
+}

@@ -1,0 +1,463 @@
+package decide
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// newLeaseDecider returns a Decider on store by rules with leases:
+//
+//	full, quota_full      deny every hit, the latter in quota mode
+//	free                  100 hits an hour
+//	user, quota           2 slots, the latter in quota mode
+//	shadowed              1 slot, in shadow mode
+//	both                  2 slots, and 7 hits an hour
+//	ordinary              50 hits an hour
+//	marked, release       60 hits an hour
+func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
+	t.Helper()
+	limit := func(spec limiters.Spec) descriptors.RateLimit {
+		l, err := limiters.New(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return descriptors.RateLimit{Limit: l, RequestsPerUnit: spec.Max}
+	}
+	slots := func(n int64) descriptors.RateLimit { return limit(limiters.Spec{Algorithm: "concurrency", Max: n}) }
+	perHour := func(n int64) descriptors.RateLimit {
+		return limit(limiters.Spec{Algorithm: limiters.DefaultAlgorithm, Max: n, Window: time.Hour})
+	}
+	b := descriptors.NewBuilder()
+	for path, rule := range map[string]descriptors.Rule{
+		"full":           {Limits: []descriptors.RateLimit{perHour(0)}},
+		"quota_full":     {Limits: []descriptors.RateLimit{perHour(0)}, QuotaMode: true},
+		"free":           {Limits: []descriptors.RateLimit{perHour(100)}},
+		"user lease":     {Limits: []descriptors.RateLimit{slots(2)}},
+		"quota lease":    {Limits: []descriptors.RateLimit{slots(2)}, QuotaMode: true},
+		"shadowed lease": {Limits: []descriptors.RateLimit{slots(1)}, ShadowMode: true},
+		"both lease":     {Limits: []descriptors.RateLimit{slots(2), perHour(7)}},
+		"ordinary":       {Limits: []descriptors.RateLimit{perHour(50)}},
+		"marked release": {Limits: []descriptors.RateLimit{perHour(60)}},
+	} {
+		node := b.Domain("modes")
+		for key := range strings.FieldsSeq(path) {
+			node = node.Add(descriptors.Level{Entry: descriptors.Entry{Key: key}})
+		}
+		node.SetRule(rule)
+	}
+	rules := b.Build()
+	return New(func() *descriptors.Rules { return rules }, store, o)
+}
+
+// A leaseStore is a testStore whose calls a test intercepts. It keeps the hits of each call.
+type leaseStore struct {
+	*testStore
+	calls [][]limiters.Hit
+	// intercept, if not nil, decides the call of an index instead of take.
+	intercept func(call int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error
+}
+
+func newLeaseStore() *leaseStore { return &leaseStore{testStore: newStore()} }
+
+func (s *leaseStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	var hits []limiters.Hit
+	for _, g := range groups {
+		hits = append(hits, g...)
+	}
+	s.calls = append(s.calls, hits)
+	take := func(ctx context.Context) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return s.testStore.Take(ctx, now, groups, out)
+	}
+	if s.intercept == nil {
+		return take(ctx)
+	}
+	return s.intercept(len(s.calls)-1, ctx, take, out)
+}
+
+// leaseRequest returns a request with a descriptor for each of the texts, such as "user=u lease=a release" (a release by its
+// last entry), "-user=u lease=a" (a refund of one hit) or "5 user=u lease=a" (of five hits).
+func leaseRequest(texts ...string) *Request {
+	r := &Request{Domain: "modes"}
+	for _, text := range texts {
+		d := Descriptor{Hits: 1}
+		text, d.Refund = strings.CutPrefix(text, "-")
+		for field := range strings.FieldsSeq(text) {
+			if _, err := fmt.Sscanf(field, "%d", &d.Hits); err == nil {
+				continue
+			}
+			key, value, found := strings.Cut(field, "=")
+			if !found {
+				value = "1"
+			}
+			d.Entries = append(d.Entries, descriptors.Entry{Key: key, Value: value})
+		}
+		if d.Refund {
+			d.Hits = -d.Hits
+		}
+		r.Descriptors = append(r.Descriptors, d)
+	}
+	return r
+}
+
+// askReasons decides a request. It returns whether the request is denied, and the reason and the remaining hits of each
+// descriptor.
+func askReasons(t *testing.T, d *Decider, texts ...string) string {
+	t.Helper()
+	var result Result
+	if err := d.Decide(t.Context(), leaseRequest(texts...), &result); err != nil {
+		t.Fatal(err)
+	}
+	return reasons(&result)
+}
+
+func reasons(r *Result) string {
+	text := "ok:"
+	if r.Denied {
+		text = "over:"
+	}
+	for i := range r.Decisions {
+		d := &r.Decisions[i]
+		text += " " + d.Reason.String()
+		if d.Limit != nil {
+			text += fmt.Sprint(d.Remaining)
+		}
+	}
+	return text
+}
+
+func wantReasons(t *testing.T, d *Decider, want string, texts ...string) {
+	t.Helper()
+	if got := askReasons(t, d, texts...); got != want {
+		t.Errorf("%q: %s, want %s", texts, got, want)
+	}
+}
+
+func TestLeaseIsTakenAndReleased(t *testing.T) {
+	d := newLeaseDecider(t, newLeaseStore(), Options{})
+	for i, c := range []struct{ release, want string }{
+		{"-user=u lease=%d", "released"}, {"-0 user=u lease=%d", "released"}, {"-7 user=u lease=%d", "released"},
+		{"user=u lease=%d release", "released"}, {"-user=u lease=%d release", "released"}, {"-user=u lease=%d settle", "released"},
+		{"0 user=u lease=%d settle", "settled"},
+	} {
+		wantReasons(t, d, "ok: within_limit1", fmt.Sprintf("user=u lease=%d", i))
+		wantReasons(t, d, "ok: within_limit1", fmt.Sprintf("user=u lease=%d", i)) // held already
+		wantReasons(t, d, "ok: within_limit0", fmt.Sprintf("user=u lease=b%d", i))
+		wantReasons(t, d, "over: over_limit0", "user=u lease=c")
+		wantReasons(t, d, "ok: within_limit1", "user=other lease=c")
+		wantReasons(t, d, "ok: "+c.want+"1", fmt.Sprintf(c.release, i))
+		wantReasons(t, d, "ok: "+c.want+"1", fmt.Sprintf(c.release, i))
+		wantReasons(t, d, "ok: released2", fmt.Sprintf("user=u lease=b%d release", i))
+		wantReasons(t, d, "ok: within_limit1", "user=other lease=c")
+	}
+	// A peek takes nothing.
+	wantReasons(t, d, "ok: within_limit2", "0 user=u lease=e")
+}
+
+func TestReleaseTouchesOnlyLimitsWithLeases(t *testing.T) {
+	store := newLeaseStore()
+	d := newLeaseDecider(t, store, Options{})
+	wantReasons(t, d, "ok: within_limit1", "both=u lease=a")
+	wantReasons(t, d, "ok: released2", "-both=u lease=a")
+	wantReasons(t, d, "ok: within_limit1", "both=u lease=b")
+	var result Result
+	if err := d.Decide(t.Context(), leaseRequest("0 both=u lease=c"), &result); err != nil {
+		t.Fatal(err)
+	}
+	if rate := result.Decisions[0].Verdicts[1]; rate.Used != 2 {
+		t.Errorf("the limit beside the leases has %d hits, want 2: no release refunds them", rate.Used)
+	}
+	if hits := store.calls[0]; hits[0].Key != hits[1].Key || strings.Contains(hits[0].Key, "1:a") {
+		t.Errorf("keys %q and %q, want one key without the lease id", hits[0].Key, hits[1].Key)
+	}
+}
+
+func TestEndMarkersAreOrdinaryKeysElsewhere(t *testing.T) {
+	d := newLeaseDecider(t, newLeaseStore(), Options{})
+	wantReasons(t, d, "ok: within_limit59", "marked=u release")
+	for _, text := range []string{"free=u release", "user=u release", "release", "settle", "user=u lease=a other", "user=u lease=a release release"} {
+		wantReasons(t, d, "ok: no_rule", text)
+	}
+	wantReasons(t, d, "ok: within_limit50", "-ordinary=u")
+}
+
+func TestBadLeaseIDIsDenied(t *testing.T) {
+	long, longest := strings.Repeat("x", MaxLeaseID+1), strings.Repeat("x", MaxLeaseID)
+	store := newLeaseStore()
+	for _, allOrNothing := range []bool{false, true} {
+		d := newLeaseDecider(t, store, Options{AllOrNothing: allOrNothing})
+		store.calls = nil
+		for text, want := range map[string]string{
+			"user=u lease=": "over: bad_lease_id", "user=u lease=" + long: "over: bad_lease_id", "0 user=u lease=": "over: bad_lease_id",
+			"-user=u lease=": "ok: bad_lease_id", "user=u lease= release": "ok: bad_lease_id",
+			"0 user=u lease=" + long + " settle": "ok: bad_lease_id", "shadowed=u lease=": "ok: bad_lease_id", "quota=u lease=": "over: bad_lease_id",
+		} {
+			wantReasons(t, d, want, text)
+		}
+		if len(store.calls) > 0 {
+			t.Errorf("the store was asked for %v", store.calls)
+		}
+		wantReasons(t, d, "ok: within_limit1", fmt.Sprintf("user=%t lease=%s", allOrNothing, longest))
+	}
+	d := newLeaseDecider(t, store, Options{AllOrNothing: true})
+	wantReasons(t, d, "over: within_limit100 bad_lease_id within_limit2", "free=u", "user=u lease=", "user=u lease=a")
+	wantReasons(t, d, "ok: within_limit99", "free=u")
+	wantReasons(t, d, "ok: within_limit1", "user=u lease=b")
+	// A full quota does not deny a request that has another with room.
+	wantReasons(t, d, "ok: within_limit1 bad_lease_id", "quota=u lease=a", "quota=u lease=")
+}
+
+// An end must run whatever else its request asks for: it is in no group with other hits, and replaces or denies nothing.
+func TestEndIsInNoGroup(t *testing.T) {
+	for _, o := range []Options{{}, {AllOrNothing: true}, {QuotaMode: true}} {
+		store := newLeaseStore()
+		d := newLeaseDecider(t, store, o)
+		askReasons(t, d, "both=u lease=a")
+		askReasons(t, d, "both=u lease=b")
+		wantReasons(t, d, "over: released1 never_fits0 released2", "both=u lease=a release", "full", "-both=u lease=b")
+		if groups := store.calls[2]; len(groups) != 3 {
+			t.Errorf("%+v: %d hits, want one of each descriptor", o, len(groups))
+		}
+	}
+}
+
+func TestDeniedRequestGivesUpItsLeases(t *testing.T) {
+	for _, c := range []struct {
+		options  Options
+		texts    []string
+		want     string
+		givenUp  int
+		userFree string // remaining slots of user=u afterwards
+	}{
+		{Options{}, []string{"user=u lease=a", "full"}, "over: within_limit1 over_limit0", 1, "2"},
+		{Options{}, []string{"full", "user=u lease=a", "both=u lease=a"}, "over: over_limit0 within_limit1 within_limit1", 2, "2"},
+		{Options{}, []string{"0 user=u lease=a", "full"}, "over: within_limit2 over_limit0", 0, "2"},
+		// The group is denied as a whole: nothing was taken.
+		{Options{AllOrNothing: true}, []string{"user=u lease=a", "full"}, "over: within_limit2 over_limit0", 0, "2"},
+		// The rule in shadow mode is not in the group.
+		{Options{AllOrNothing: true}, []string{"shadowed=u lease=a", "full"}, "over: within_limit0 over_limit0", 1, "2"},
+		// An allowed request keeps its leases.
+		{Options{ShadowMode: true}, []string{"user=u lease=a", "full"}, "ok: within_limit1 over_limit0", 0, "1"},
+		{Options{}, []string{"quota=u lease=a", "quota_full", "user=u lease=a"}, "ok: within_limit1 over_limit0 within_limit1", 0, "1"},
+		{Options{}, []string{"shadowed=u lease=a", "user=u lease=a"}, "ok: within_limit0 within_limit1", 0, "1"},
+		// The request is denied, so its quota with room is given up too.
+		{Options{}, []string{"quota=u lease=a", "user=u lease=a", "full"}, "over: within_limit1 within_limit1 over_limit0", 2, "2"},
+	} {
+		store := newLeaseStore()
+		d := newLeaseDecider(t, store, c.options)
+		var result Result
+		if err := d.Decide(t.Context(), leaseRequest(c.texts...), &result); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.ReplaceAll(reasons(&result), "never_fits", "over_limit"); got != c.want || result.GivenUp != c.givenUp || result.GiveUpErr != nil {
+			t.Errorf("%+v %q: %s, %d given up (%v), want %s, %d", c.options, c.texts, got, result.GivenUp, result.GiveUpErr, c.want, c.givenUp)
+		}
+		if got := askReasons(t, d, "0 user=u lease=z"); got != "ok: within_limit"+c.userFree {
+			t.Errorf("%+v %q: %s, want %s slots free", c.options, c.texts, got, c.userFree)
+		}
+	}
+}
+
+// A request that is denied by its leases takes none, and has none to give up.
+func TestDenialByItsLeasesIsCertain(t *testing.T) {
+	store := newLeaseStore()
+	d := newLeaseDecider(t, store, Options{})
+	askReasons(t, d, "user=u lease=a")
+	askReasons(t, d, "user=u lease=b")
+	wantReasons(t, d, "over: over_limit0", "user=u lease=c")
+	if len(store.calls) != 3 {
+		t.Errorf("%d calls of the store, want 3", len(store.calls))
+	}
+}
+
+// The client leaves while the store decides: Envoy cancels the call, and makes none at the end of the stream.
+func TestCancelledRequestGivesUpItsLease(t *testing.T) {
+	for name, intercept := range map[string]func(cancel func(), ctx context.Context, take func(context.Context) error) error{
+		"the store answers": func(cancel func(), ctx context.Context, take func(context.Context) error) error {
+			err := take(ctx)
+			cancel()
+			return err
+		},
+		"the answer is late": func(cancel func(), ctx context.Context, take func(context.Context) error) error {
+			_ = take(ctx)
+			cancel()
+			return ctx.Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			store := newLeaseStore()
+			var giveUp context.Context
+			store.intercept = func(call int, ctx context.Context, take func(context.Context) error, _ []limiters.Verdict) error {
+				if call == 0 {
+					return intercept(cancel, ctx, take)
+				}
+				giveUp = ctx
+				return take(ctx)
+			}
+			d := newLeaseDecider(t, store, Options{GiveUpTimeout: time.Hour})
+			var result Result
+			_ = d.Decide(ctx, leaseRequest("user=u lease=a"), &result)
+			if result.GivenUp != 1 || result.GiveUpErr != nil || giveUp == nil {
+				t.Fatalf("%d given up, %v", result.GivenUp, result.GiveUpErr)
+			}
+			if deadline, bounded := giveUp.Deadline(); !bounded || time.Until(deadline) < time.Minute || !errors.Is(giveUp.Err(), context.Canceled) {
+				t.Errorf("the call has the deadline %v, and %v: want GiveUpTimeout, and an end when Decide returns", deadline, giveUp.Err())
+			}
+			store.intercept = nil
+			wantReasons(t, d, "ok: within_limit2", "0 user=u lease=z")
+		})
+	}
+}
+
+// The store runs the take after the end, for instance because another connection was faster.
+func TestTakeAfterItsEndHoldsNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	store := newLeaseStore()
+	var late func(context.Context) error
+	store.intercept = func(call int, ctx context.Context, take func(context.Context) error, _ []limiters.Verdict) error {
+		if call == 0 {
+			late = take
+			cancel()
+			return ctx.Err()
+		}
+		return take(ctx)
+	}
+	request := leaseRequest("user=u lease=a")
+	d := newLeaseDecider(t, store, Options{})
+	var result Result
+	if err := d.Decide(ctx, request, &result); kindOf(err) != ContextEnded || result.GivenUp != 1 {
+		t.Fatalf("%v, %d given up", err, result.GivenUp)
+	}
+	if err := late(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantReasons(t, d, "ok: within_limit2", "0 user=u lease=z")
+}
+
+func TestGiveUpEndsWhatMayBeCharged(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		verdict limiters.Verdict // of the hit on user=u lease=a
+		denied  bool             // by another descriptor; else the context ends
+		want    int
+	}{
+		{"an error", limiters.Verdict{Err: errStore}, true, 1},
+		{"an error that charged nothing", limiters.Verdict{Err: limiters.Uncharged(errStore)}, true, 0},
+		{"denied by the policy after an error", limiters.Verdict{By: limiters.ByPolicy}, true, 1},
+		{"denied by the store", limiters.Verdict{}, true, 0},
+		{"denied by the cache", limiters.Verdict{By: limiters.ByCache}, true, 0},
+		{"allowed by the share", limiters.Verdict{Allowed: true, By: limiters.ByShare}, true, 1},
+		{"cancelled, an error", limiters.Verdict{Err: errStore}, false, 1},
+		{"cancelled, not sent", limiters.Verdict{Err: limiters.Uncharged(context.Canceled)}, false, 0},
+		{"cancelled, allowed", limiters.Verdict{Allowed: true}, false, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			store := newLeaseStore()
+			store.intercept = func(call int, _ context.Context, _ func(context.Context) error, out []limiters.Verdict) error {
+				if call > 0 {
+					return nil
+				}
+				out[0] = c.verdict
+				if !c.denied {
+					out[1].Allowed = true
+					cancel()
+				}
+				return nil
+			}
+			var result Result
+			_ = newLeaseDecider(t, store, Options{}).Decide(ctx, leaseRequest("user=u lease=a", "free"), &result)
+			if result.GivenUp != c.want || len(store.calls) != 1+c.want {
+				t.Fatalf("%d given up in %d calls, want %d", result.GivenUp, len(store.calls)-1, c.want)
+			}
+			if c.want > 0 {
+				taken, end := store.calls[0][0], store.calls[1][0]
+				if !end.End || end.N != 0 || end.Key != taken.Key || end.Lease != taken.Lease || end.Limit != taken.Limit {
+					t.Errorf("%+v ends %+v", end, taken)
+				}
+			}
+		})
+	}
+}
+
+// An undecided request is up to Envoy: failure_mode_deny. If it is admitted, its lease ends with its stream.
+func TestUndecidedRequestKeepsItsLeases(t *testing.T) {
+	store := newLeaseStore()
+	store.failKey = "free"
+	var result Result
+	err := newLeaseDecider(t, store, Options{}).Decide(t.Context(), leaseRequest("user=u lease=a", "free"), &result)
+	if kindOf(err) != StoreFailed || result.GivenUp != 0 || len(store.calls) != 1 {
+		t.Errorf("%v, %d given up", err, result.GivenUp)
+	}
+}
+
+// Envoy gives up its call at the end of a stream after the timeout of its filter. The lease must end all the same.
+func TestEndIsRepeatedIfItsContextEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	store := newLeaseStore()
+	d := newLeaseDecider(t, store, Options{})
+	askReasons(t, d, "user=u lease=a")
+	store.intercept = func(call int, ctx context.Context, take func(context.Context) error, _ []limiters.Verdict) error {
+		if call == 1 {
+			cancel()
+		}
+		return take(ctx)
+	}
+	var result Result
+	if err := d.Decide(ctx, leaseRequest("7 user=u lease=a settle"), &result); kindOf(err) != ContextEnded || result.GivenUp != 1 {
+		t.Fatalf("%v, %d ends repeated", err, result.GivenUp)
+	}
+	if again := store.calls[2][0]; !again.End || again.N != 7 {
+		t.Errorf("repeated as %+v, want the actual cost of 7", again)
+	}
+	wantReasons(t, d, "ok: within_limit2", "0 user=u lease=z")
+}
+
+func TestGiveUpErrorIsReportedAndNotReturned(t *testing.T) {
+	for name, fail := range map[string]func([]limiters.Verdict) error{
+		"the call":   func([]limiters.Verdict) error { return errStore },
+		"one of two": func(out []limiters.Verdict) error { out[1].Err = errStore; return nil },
+	} {
+		store := newLeaseStore()
+		store.intercept = func(call int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
+			if call == 0 {
+				return take(ctx)
+			}
+			return fail(out)
+		}
+		var result Result
+		err := newLeaseDecider(t, store, Options{}).Decide(t.Context(), leaseRequest("user=u lease=a", "both=u lease=a", "full"), &result)
+		if err != nil || !result.Denied || result.GivenUp != 2 || !errors.Is(result.GiveUpErr, errStore) || result.StoreErr != nil {
+			t.Errorf("%s: %v, %d given up, %v", name, err, result.GivenUp, result.GiveUpErr)
+		}
+	}
+}
+
+func TestOverrideSetsSlots(t *testing.T) {
+	d := newLeaseDecider(t, newLeaseStore(), Options{})
+	for i, want := range []string{"ok: within_limit2", "ok: within_limit1", "ok: within_limit0", "over: over_limit0"} {
+		r := leaseRequest(fmt.Sprintf("user=u lease=%d", i))
+		r.Descriptors[0].Override = &Override{RequestsPerUnit: 3, Unit: descriptors.Hour}
+		var result Result
+		if err := d.Decide(t.Context(), r, &result); err != nil || reasons(&result) != want {
+			t.Errorf("lease %d: %v, %v, want %s", i, reasons(&result), err, want)
+		}
+	}
+	r := leaseRequest("user=u lease=0 release")
+	r.Descriptors[0].Override = &Override{RequestsPerUnit: 3, Unit: descriptors.Second}
+	var result Result
+	if err := d.Decide(t.Context(), r, &result); err != nil || reasons(&result) != "ok: released1" {
+		t.Errorf("%v, %v", reasons(&result), err)
+	}
+}

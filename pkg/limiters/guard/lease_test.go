@@ -1,0 +1,117 @@
+package guard_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+var slots = limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 2, Params: "lease_ttl=10s"})
+
+// lease returns a hit that takes a slot of k under an id. Options change it.
+func lease(id string, on limiters.OnError, options ...func(*limiters.Hit)) limiters.Hit {
+	h := limiters.Hit{Key: "k", Limit: slots, N: 1, Lease: limiters.NewLeaseID(nil, id), OnError: on}
+	for _, o := range options {
+		o(&h)
+	}
+	return h
+}
+
+func end(h *limiters.Hit) { h.N, h.End = 0, true }
+
+func peek(h *limiters.Hit) { h.N = 0 }
+
+// A lease that was taken here while the store was lost is in this process only. Its end may come when the store is back.
+func TestEndGoesToBothStores(t *testing.T) {
+	for name, c := range map[string]struct{ goneAtTake, goneAtEnd bool }{
+		"lost at the take": {true, false}, "lost at the end": {false, true}, "lost at both": {true, true}, "never lost": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, local := &flaky{Store: memory()}, memory()
+			f := guard.NewFallback(store, guard.FallbackOptions{Local: local})
+			store.gone = true
+			takeGroups(t, f, limiters.Group{lease("other", limiters.OnErrorLocal)}) // stays in the local store
+			store.gone = c.goneAtTake
+			takeGroups(t, f, limiters.Group{lease("a", limiters.OnErrorLocal)})
+			store.gone = c.goneAtEnd
+			if v := takeGroups(t, f, limiters.Group{lease("a", limiters.OnErrorLocal, end)})[0]; !v.Allowed || v.Err != nil {
+				t.Errorf("the end was answered by %+v", v)
+			}
+			held := func(s limiters.Store) int64 { return takeGroups(t, s, limiters.Group{lease("z", 0, peek)})[0].Used }
+			wantInStore := int64(0)
+			if c.goneAtEnd && !c.goneAtTake {
+				wantInStore = 1 // until its TTL
+			}
+			store.gone = false
+			if got := held(store); got != wantInStore {
+				t.Errorf("%d slots in the store, want %d", got, wantInStore)
+			}
+			if got := held(local); got != 1 {
+				t.Errorf("%d slots in the local store, want 1", got)
+			}
+		})
+	}
+}
+
+// Every release in normal operation would otherwise be remembered by the local store, too.
+func TestEndLeavesLocalStoreAloneUntilItHasLeases(t *testing.T) {
+	local := &line{inner: memory()}
+	f := guard.NewFallback(memory(), guard.FallbackOptions{Local: local})
+	takeGroups(t, f, limiters.Group{lease("a", limiters.OnErrorLocal)}, limiters.Group{lease("a", limiters.OnErrorLocal, end)})
+	if got := local.calls.Load(); got != 0 {
+		t.Errorf("%d calls of the local store, want none", got)
+	}
+}
+
+func TestFailedEndIsAnsweredByPolicyAndNotCounted(t *testing.T) {
+	for on, want := range map[limiters.OnError]limiters.Verdict{
+		limiters.OnErrorUnsaid: {Err: errGone}, limiters.OnErrorFail: {Err: errGone},
+		limiters.OnErrorAllow: {Allowed: true, By: limiters.ByPolicy, Remaining: 2},
+		limiters.OnErrorDeny:  {Allowed: true, By: limiters.ByPolicy},
+		limiters.OnErrorLocal: {Allowed: true, By: limiters.ByShare, Remaining: 2},
+	} {
+		f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: memory()})
+		// A second hit that is decided, so that the call does not fail as a whole.
+		groups := limiters.Singles(lease("a", on, end), hit("other", limiters.OnErrorAllow))
+		out := make([]limiters.Verdict, 2)
+		if err := f.Take(context.Background(), time.Time{}, groups, out); err != nil || out[0] != want {
+			t.Errorf("on_store_error %v: %+v, %v, want %+v", on, out[0], err, want)
+		}
+		if got := f.Stats().Decided; got != [limiters.OnErrorLocal + 1]int64{limiters.OnErrorAllow: 1} {
+			t.Errorf("on_store_error %v: decided %v, want the other hit only", on, got)
+		}
+	}
+}
+
+func TestDenyCachePassesOnLeases(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		for range 2 {
+			w.takes(a, []limiters.Hit{lease("a", 0)}, "ok used=1 remaining=1 reset=10s")
+		}
+		w.takes(a, []limiters.Hit{lease("b", 0)}, "ok used=2 remaining=0 reset=10s")
+		calls, asked := a.line.calls.Load(), a.Stats().Asked
+		for range 2 {
+			w.takes(a, []limiters.Hit{lease("c", 0)}, "denied used=2 remaining=0 retry=1s reset=10s")
+		}
+		if got := a.line.calls.Load() - calls; got != 2 {
+			t.Errorf("%d calls of the store for two denials by leases, want 2", got)
+		}
+		w.takes(a, []limiters.Hit{lease("a", 0, end), lease("c", 0)},
+			"ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
+		if got := a.Stats().Asked - asked; got != 3 {
+			t.Errorf("asked grew by %d, want 3: an end is no question", got)
+		}
+		// An end brings no answer from memory, and forgets none.
+		twoALogKey := limiters.Hit{Key: "k", Limit: twoALog, N: 1}
+		w.takes(a, []limiters.Hit{twoALogKey}, "ok used=1 remaining=1 reset=60s")
+		w.takes(a, []limiters.Hit{twoALogKey}, "ok used=2 remaining=0 reset=60s")
+		w.takes(a, []limiters.Hit{twoALogKey}, "denied used=2 remaining=0 retry=60s reset=60s")
+		w.takes(a, []limiters.Hit{lease("c", 0, end)}, "ok used=1 remaining=1 reset=10s")
+		w.takes(a, []limiters.Hit{twoALogKey}, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
+	})
+}
