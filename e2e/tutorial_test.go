@@ -62,7 +62,7 @@ func onFreePorts(t *testing.T, text string) string {
 	for i, port := range ports {
 		text = regexp.MustCompile(`\b`+port+`\b`).ReplaceAllString(text, strconv.Itoa(free[i]))
 	}
-	return strings.ReplaceAll(text, "timeout: 0.25s", "timeout: 10s") // a busy machine
+	return strings.ReplaceAll(text, "timeout: 0.1s", "timeout: 10s") // a busy machine
 }
 
 // tutorialFolder has the root of the repository as the page needs it: weir, and a tools/ensure that names the Envoy of the tests.

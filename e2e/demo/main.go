@@ -89,6 +89,7 @@ func run(ctx context.Context, store string, once bool) (err error) {
 	defer func() { err = errors.Join(err, stopped("weir", weir.Process)) }()
 	envoy, err := harness.StartEnvoy(ctx, harness.EnvoyOptions{
 		Bootstrap: filepath.Join(root, "envoy", "bootstrap.yaml"), Weir: weir.GRPC, Dir: dir, Port: ifFree(harness.IngressPort),
+		Timeout: time.Second, // a busy machine
 	})
 	if err != nil {
 		return err

@@ -1,7 +1,10 @@
 package manifests
 
 import (
+	"fmt"
+	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +23,31 @@ func TestCapacityPageMatchesBenchmarks(t *testing.T) {
 		near(t, algorithm+": Weir on Redis", said[1], onRedis[1])
 		near(t, algorithm+": Redis", said[2], onRedis[2])
 		near(t, algorithm+": bytes a key", row(t, chapter(t, capacity, "## Memory"), algorithm)[0], row(t, memory, algorithm)[0])
+	}
+}
+
+// docs/algorithms.md repeats the bytes of a key in Redis.
+func TestAlgorithmsPageMatchesCapacity(t *testing.T) {
+	counts := chapter(t, readFile(t, root+"/docs/algorithms.md"), "## How each one counts")
+	bytes := row(t, strings.ReplaceAll(counts, " B", " | "), "memory for a key of 40 bytes, in Redis")
+	bytes = slices.DeleteFunc(bytes, func(n float64) bool { return n == 0 }) // texts
+	for i, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
+		if want := row(t, chapter(t, readFile(t, root+"/docs/capacity.md"), "## Memory"), algorithm)[1]; len(bytes) != 3 || bytes[i] != want {
+			t.Errorf("%s: docs/algorithms.md has %v bytes, docs/capacity.md %v", algorithm, bytes, want)
+		}
+	}
+}
+
+// The table of replicas follows from the CPU time of a request: half a core each, at 70 %, and one more.
+func TestCapacityPageComputesReplicas(t *testing.T) {
+	cpu := chapter(t, readFile(t, root+"/docs/capacity.md"), "## CPU")
+	for _, rate := range []int{1_000, 10_000, 50_000, 100_000} {
+		name := fmt.Sprintf("%d,000", rate/1000)
+		cores := float64(rate) * 30e-6
+		got := row(t, cpu, name)
+		if want := math.Ceil(cores/0.35) + 1; got[1] != want || math.Abs(got[0]-cores) > 0.01 {
+			t.Errorf("%s requests a second: %v cores and %v replicas, want %v and %v", name, got[0], got[1], cores, want)
+		}
 	}
 }
 
