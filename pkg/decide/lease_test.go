@@ -20,6 +20,7 @@ import (
 //	shadowed              1 slot, in shadow mode
 //	both                  2 slots, and 7 hits an hour
 //	ordinary              50 hits an hour
+//	budget                100 hits an hour, reserved
 //	marked, release       60 hits an hour
 func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
 	t.Helper()
@@ -43,6 +44,9 @@ func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
 		"quota lease":    {Limits: []descriptors.RateLimit{slots(2)}, QuotaMode: true},
 		"shadowed lease": {Limits: []descriptors.RateLimit{slots(1)}, ShadowMode: true},
 		"both lease":     {Limits: []descriptors.RateLimit{slots(2), perHour(7)}},
+		"budget lease": {Limits: []descriptors.RateLimit{limit(limiters.Spec{
+			Algorithm: "fixed_window", Max: 100, Window: time.Hour, Params: "reserve.ttl=1m",
+		})}},
 		"ordinary":       {Limits: []descriptors.RateLimit{perHour(50)}},
 		"marked release": {Limits: []descriptors.RateLimit{perHour(60)}},
 	} {
@@ -459,5 +463,52 @@ func TestOverrideSetsSlots(t *testing.T) {
 	var result Result
 	if err := d.Decide(t.Context(), r, &result); err != nil || reasons(&result) != "ok: released1" {
 		t.Errorf("%v, %v", reasons(&result), err)
+	}
+}
+
+// The first call reserves an estimate, the settle corrects it by the actual cost, exactly once.
+func TestReservationIsSettledOnce(t *testing.T) {
+	store := newLeaseStore()
+	d := newLeaseDecider(t, store, Options{})
+	wantReasons(t, d, "ok: within_limit60", "40 budget=b lease=a")
+	wantReasons(t, d, "ok: within_limit60", "40 budget=b lease=a")
+	wantReasons(t, d, "over: over_limit60", "70 budget=b lease=b")
+	wantReasons(t, d, "ok: settled85", "15 budget=b lease=a settle")
+	wantReasons(t, d, "ok: settled85", "99 budget=b lease=a settle")
+	wantReasons(t, d, "ok: settled85", "99 budget=b lease=unknown settle")
+	// An estimate of 0 opens a reservation.
+	wantReasons(t, d, "ok: within_limit85", "0 budget=b lease=c")
+	wantReasons(t, d, "ok: settled80", "5 budget=b lease=c settle")
+	wantReasons(t, d, "ok: within_limit70", "10 budget=b lease=d")
+	wantReasons(t, d, "ok: settled80", "0 budget=b lease=d settle")
+	for i, release := range []string{"-3 budget=b lease=%d", "-0 budget=b lease=%d", "9 budget=b lease=%d release", "-9 budget=b lease=%d settle"} {
+		wantReasons(t, d, "ok: within_limit70", fmt.Sprintf("10 budget=b lease=%d", i))
+		wantReasons(t, d, "ok: released80", fmt.Sprintf(release, i))
+	}
+	if first, second := store.calls[0][0], store.calls[1][0]; first.Lease != second.Lease || first.Lease == (limiters.LeaseID{}) {
+		t.Errorf("leases %x and %x, want those of one id", first.Lease, second.Lease)
+	}
+}
+
+func TestDeniedRequestGivesUpItsReservations(t *testing.T) {
+	for estimate, texts := range map[string][]string{
+		"40": {"40 budget=b lease=a", "full"}, "0": {"full", "0 budget=b lease=a"},
+	} {
+		d := newLeaseDecider(t, newLeaseStore(), Options{})
+		var result Result
+		if err := d.Decide(t.Context(), leaseRequest(texts...), &result); err != nil || result.GivenUp != 1 {
+			t.Errorf("an estimate of %s: %d given up, %v", estimate, result.GivenUp, err)
+		}
+		wantReasons(t, d, "ok: settled100", "7 budget=b lease=a settle")
+	}
+}
+
+func TestLeaseSecretChangesIDs(t *testing.T) {
+	store := newLeaseStore()
+	for _, secret := range []string{"", "a secret of replicas"} {
+		askReasons(t, newLeaseDecider(t, store, Options{LeaseSecret: []byte(secret)}), "user=u lease=a")
+	}
+	if plain, secret := store.calls[0][0].Lease, store.calls[1][0].Lease; plain == secret || secret != limiters.NewLeaseID([]byte("a secret of replicas"), "a") {
+		t.Errorf("leases %x and %x", plain, secret)
 	}
 }
