@@ -52,12 +52,14 @@ func nameSetting(name string) string {
 	return fmt.Sprintf(", name: %q", name)
 }
 
-// parameterSettings returns the parameters of an algorithm, except its capacity, which each line has.
+// parameterSettings returns the parameters of an algorithm, except its capacity, which each line has. It omits an object without
+// a value, and defaults that are no word.
 func parameterSettings(spec limiters.Spec) string {
 	var b strings.Builder
 	for _, p := range limiters.Parameters(spec.Algorithm) {
 		value, _ := spec.Params.Cut(p.Key)
-		if value == "" && p.Type == limiters.Word && !p.NoDefault {
+		object, _, inObject := strings.Cut(p.Key, ".")
+		if value == "" && p.Type == limiters.Word && !p.NoDefault && (!inObject || strings.Contains(string(spec.Params), object+".")) {
 			value = p.Words[0]
 		}
 		if value != "" && p.Key != "capacity" {

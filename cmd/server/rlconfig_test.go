@@ -2,9 +2,13 @@ package main
 
 import (
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 func TestRulesPageShowsEverySetting(t *testing.T) {
@@ -40,5 +44,31 @@ d.many: unit=MINUTE requests_per_unit=9, shadow_mode: true, quota_mode: false, u
 `
 	if got := page.Body.String(); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestRulesPageShowsLeases(t *testing.T) {
+	b := descriptors.NewBuilder()
+	for key, spec := range map[string]limiters.Spec{
+		"slots":  {Algorithm: "concurrency", Max: 3, Params: "lease_ttl=90s"},
+		"budget": {Algorithm: "funnel", Max: 60, Window: time.Minute, Params: "reserve.ttl=2m"},
+	} {
+		limit, err := limiters.New(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: key}}).SetRule(descriptors.Rule{
+			Limits: []descriptors.RateLimit{{Limit: limit, RequestsPerUnit: spec.Max, UnitMultiplier: 1}},
+		})
+	}
+	page := httptest.NewRecorder()
+	writeRules(page, b.Build())
+	for _, want := range []string{
+		"d.slots: unit=UNKNOWN requests_per_unit=3, ", "algorithm: concurrency, capacity: 3, count_denied: false, lease_ttl: 1m30s, ",
+		"algorithm: funnel, capacity: 60, count_denied: false, ", ", reserve.ttl: 2m0s, reserve.unsettled: charge, ",
+	} {
+		if !strings.Contains(page.Body.String(), want) {
+			t.Errorf("the page lacks %q:\n%s", want, page.Body)
+		}
 	}
 }
