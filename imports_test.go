@@ -13,9 +13,9 @@ import (
 
 const module = "github.com/weir-rls/weir/"
 
-// house lists every package with its purpose and the packages of this module that it may import. TestImportsPointOneWay fails on an
+// packageTable lists every package with its purpose and the packages of this module that it may import. TestImportsPointOneWay fails on an
 // import that is missing here, on an import listed here that no file uses, and on a row without a package.
-var house = []struct{ pkg, purpose, imports string }{
+var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/limiters", "decides hits: limits, algorithms and verdicts as pure functions", ""},
 	{"pkg/limiters/split", "decides one Take in parts, each of which fails by itself", "pkg/limiters"},
 	{"pkg/limiters/memstore", "keeps states in memory and has pkg/limiters decide", "pkg/limiters"},
@@ -56,39 +56,39 @@ var house = []struct{ pkg, purpose, imports string }{
 	{"bench", "measures Weir, a bare server and envoyproxy/ratelimit", "internal/loadclient e2e/harness"},
 	{"bench/bare", "answers OK, as the least that a server costs", ""},
 	{"bench/load", "loads one server", "internal/loadclient"},
-	{"tools/faults", "seeds faults into the core to test its tests", ""},
+	{"tools/faults", "puts mutations into the code to test its tests", ""},
 }
 
 // heavy lists libraries that only some packages may import.
 var heavy = []struct{ prefix, only, why string }{
 	{"google.golang.org/grpc", "pkg/rls pkg/descriptors/sources/xds internal/ratelimitstats internal/telemetry internal/tracing cmd/server bench/bare",
-		"only packages at the edge know gRPC"},
+		"a decision needs no gRPC: only servers, clients and metrics of gRPC import it"},
 	{"google.golang.org/protobuf", "pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
-		"only packages at the edge know protobuf"},
-	{"github.com/envoyproxy/", "pkg/rls pkg/descriptors/sources/xds cmd/server bench/bare", "only packages at the edge know Envoy's API"},
-	{"go.opentelemetry.io/", "internal/tracing", "one package exports spans"},
-	{"github.com/redis/", "pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest", "one package talks to Redis"},
-	{"go.yaml.in/", "pkg/descriptors/rulesfile e2e/harness", "one package parses YAML"},
-	{"github.com/gaissmai/", "pkg/descriptors", "one package finds prefixes"},
-	{"go.uber.org/zap", "internal/settings internal/statsd internal/telemetry cmd/server", "packages return errors; the process logs"},
-	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry", "packages return values; the process measures"},
+		"a decision needs no protobuf: only the protocols import it"},
+	{"github.com/envoyproxy/", "pkg/rls pkg/descriptors/sources/xds cmd/server bench/bare", "a decision needs no Envoy API: only the protocols and the servers import it"},
+	{"go.opentelemetry.io/", "internal/tracing", "internal/tracing exports all spans"},
+	{"github.com/redis/", "pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest", "only the store on Redis, its connections and the test servers talk to Redis"},
+	{"go.yaml.in/", "pkg/descriptors/rulesfile e2e/harness", "pkg/descriptors/rulesfile parses all rules; the harness edits files of Envoy"},
+	{"github.com/gaissmai/", "pkg/descriptors", "only pkg/descriptors searches IP prefixes"},
+	{"go.uber.org/zap", "internal/settings internal/statsd internal/telemetry cmd/server", "other packages return errors, and these log them"},
+	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry", "other packages return values, and these export them"},
 }
 
-type listed struct {
+type goPackage struct {
 	ImportPath string
 	Imports    []string
 }
 
-func packages(t *testing.T) []listed {
+func packages(t *testing.T) []goPackage {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []listed
+	var all []goPackage
 	decoder := json.NewDecoder(strings.NewReader(string(out)))
 	for {
-		var p listed
+		var p goPackage
 		switch err := decoder.Decode(&p); {
 		case errors.Is(err, io.EOF):
 			return all
@@ -101,13 +101,13 @@ func packages(t *testing.T) []listed {
 
 func TestImportsPointOneWay(t *testing.T) {
 	allowed, purpose, used := map[string]string{}, map[string]string{}, map[string][]string{}
-	for _, row := range house {
+	for _, row := range packageTable {
 		allowed[row.pkg], purpose[row.pkg] = row.imports, row.purpose
 	}
 	for _, p := range packages(t) {
 		name := strings.TrimPrefix(p.ImportPath, module)
-		may, listed := allowed[name]
-		if !listed && name+"/" != module && len(p.Imports) > 0 {
+		may, known := allowed[name]
+		if !known && name+"/" != module && len(p.Imports) > 0 {
 			t.Errorf("%s is not in the table: add its purpose and its imports", name)
 		}
 		used[name] = []string{}
@@ -130,15 +130,15 @@ func TestImportsPointOneWay(t *testing.T) {
 			}
 		}
 	}
-	for _, row := range house {
+	for _, row := range packageTable {
 		imports, exists := used[row.pkg]
 		if !exists {
 			t.Errorf("the table lists %s, which does not exist", row.pkg)
 			continue
 		}
-		for _, listed := range strings.Fields(row.imports) {
-			if !slices.Contains(imports, listed) {
-				t.Errorf("the table allows %s to import %s, which it does not", row.pkg, listed)
+		for _, imported := range strings.Fields(row.imports) {
+			if !slices.Contains(imports, imported) {
+				t.Errorf("the table allows %s to import %s, which it does not", row.pkg, imported)
 			}
 		}
 	}

@@ -49,11 +49,11 @@ func (s *Serve) Validate() error {
 	s.Tracing.complete(&errs)
 	s.Process.complete(&errs)
 	if s.BackendType == Redis && !s.redisUsesTLS() {
-		for name, set := range map[string]bool{
-			"REDIS_TLS_CACERT": s.RedisCA != "", "REDIS_TLS_CLIENT_CERT": s.RedisCert != "", "REDIS_TLS_CLIENT_KEY": s.RedisKey != "",
+		for _, file := range []struct{ variable, value string }{
+			{"REDIS_TLS_CACERT", s.RedisCA}, {"REDIS_TLS_CLIENT_CERT", s.RedisCert}, {"REDIS_TLS_CLIENT_KEY", s.RedisKey},
 		} {
-			if set {
-				errs.add(name, "no connection to Redis uses TLS: set REDIS_TLS=true, write rediss:// in REDIS_URL, or remove %s", name)
+			if file.value != "" {
+				errs.add(file.variable, "no connection to Redis uses TLS: set REDIS_TLS=true, write rediss:// in REDIS_URL, or remove %s", file.variable)
 			}
 		}
 	}
@@ -93,8 +93,8 @@ func (errs *settingErrors) oneOf(variable string, value *string, allowed ...stri
 	*value = allowed[i]
 }
 
-// oneOfBoth adds an error if a variable and the file that replaces it are both set.
-func (errs *settingErrors) oneOfBoth(variable, value, file string) {
+// notBoth adds an error if a variable and the file that replaces it are both set.
+func (errs *settingErrors) notBoth(variable, value, file string) {
 	if value != "" && file != "" {
 		errs.add(variable+"_FILE", "not together with %s: remove one of them", variable)
 	}

@@ -85,8 +85,8 @@ func (s *Store) complete(errs *settingErrors) {
 	if s.KeyHashSecret != "" && len(s.KeyHashSecret) < minSecret {
 		errs.add("KEY_HASH_SECRET", "must have at least %d bytes: a shorter secret can be guessed by a client that reads Redis", minSecret)
 	}
-	errs.oneOfBoth("REDIS_AUTH", s.RedisAuth, s.RedisAuthFile)
-	errs.oneOfBoth("REDIS_SENTINEL_AUTH", s.RedisSentinelAuth, s.RedisSentinelFile)
+	errs.notBoth("REDIS_AUTH", s.RedisAuth, s.RedisAuthFile)
+	errs.notBoth("REDIS_SENTINEL_AUTH", s.RedisSentinelAuth, s.RedisSentinelFile)
 	positive(errs, "STORE_TIMEOUT", int64(s.StoreTimeout))
 	positive(errs, "STORE_MAX_BATCH", s.StoreMaxBatch)
 	positive(errs, "STORE_MAX_WAITING", s.StoreMaxWaiting)
@@ -130,8 +130,8 @@ func (p *PerSecond) complete(errs *settingErrors, store *Store) {
 	if p.SocketType != "" {
 		errs.oneOf("REDIS_PERSECOND_SOCKET_TYPE", &p.SocketType, "tcp", "unix")
 	}
-	errs.oneOfBoth("REDIS_PERSECOND_AUTH", p.Auth, p.AuthFile)
-	errs.oneOfBoth("REDIS_PERSECOND_SENTINEL_AUTH", p.SentinelAuth, p.SentinelFile)
+	errs.notBoth("REDIS_PERSECOND_AUTH", p.Auth, p.AuthFile)
+	errs.notBoth("REDIS_PERSECOND_SENTINEL_AUTH", p.SentinelAuth, p.SentinelFile)
 	positive(errs, "REDIS_PERSECOND_POOL_SIZE", p.PoolSize)
 	if p.Timeout < 0 {
 		errs.add("REDIS_PERSECOND_TIMEOUT", "must be at least 0 (0: the default)")

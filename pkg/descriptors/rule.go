@@ -18,7 +18,9 @@ type RateLimit struct {
 	OnError limiters.OnError
 }
 
-// A Rule is a descriptor that has limits, or is unlimited. It does not change and may be shared.
+// A Rule is a node of the tree that has limits or is unlimited. It does not change and may be shared.
+//
+// The fields that every request reads come first and close together: many rules do not fit into the caches of a CPU.
 type Rule struct {
 	// Limits are charged together or not at all. No two have the same Limit.ID. An unlimited rule has none, any other rule
 	// at least one.
