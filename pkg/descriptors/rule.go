@@ -3,6 +3,7 @@ package descriptors
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -181,11 +182,17 @@ func (o Overridden) By(requestsPerUnit uint32, unit Unit, multiplier uint32) (Ra
 	return l, err
 }
 
-// NewRateLimit returns a limit of requests in a window of multiplier units. It sets the Max and the Window of spec.
+// NewRateLimit returns a limit of requests in a window of multiplier units. It sets the Max and the Window of spec. An
+// algorithm without windows ignores the unit, and has the unit UnitUnknown.
 func NewRateLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint32) (RateLimit, error) {
-	window, err := unit.times(multiplier)
-	if err != nil {
-		return RateLimit{}, err
+	var window time.Duration
+	if !limiters.HasWindow(spec.Algorithm) {
+		unit, multiplier = UnitUnknown, 1
+	} else {
+		var err error
+		if window, err = unit.times(multiplier); err != nil {
+			return RateLimit{}, err
+		}
 	}
 	spec.Max, spec.Window = requests, window
 	limit, err := limiters.New(spec)

@@ -1,6 +1,6 @@
 package limiters
 
-// A leaseStep is what the lease of a hit changes if the hit is allowed.
+// A leaseStep is the change that an allowed hit makes to its lease.
 type leaseStep uint8
 
 const (

@@ -44,7 +44,7 @@ type Leases struct {
 	open, ended leaseSet
 }
 
-// A lease is held by one request. Of an id that ended before it was taken, n is the actual cost.
+// A lease is held by one request. For an id that ended before it was taken, n is the actual cost.
 type lease struct {
 	expires int64 // µs since 1970: it has expired at this time
 	n       int64 // slots, or the estimate

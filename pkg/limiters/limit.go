@@ -111,6 +111,12 @@ func definitionOf(algorithm string) *definition {
 	return definitions[i]
 }
 
+// HasWindow reports whether the limits of an algorithm have a window.
+func HasWindow(algorithm string) bool {
+	d := definitionOf(algorithm)
+	return d != nil && !d.windowless
+}
+
 // CountsDeniedByDefault returns the CountDenied of a limit whose rules do not set it.
 func CountsDeniedByDefault(algorithm string) bool {
 	d := definitionOf(algorithm)

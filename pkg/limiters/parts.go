@@ -2,7 +2,7 @@ package limiters
 
 import "unsafe"
 
-// Parts are what a [State] has beside its words and its log. Few states have them. They are changed in place.
+// Parts extend a [State] beyond its words and its log. Few states have them. They are changed in place.
 type Parts struct {
 	Penalty Penalty
 	Leases  Leases

@@ -66,9 +66,10 @@ var (
 		{"requests_per_unit", wholeNumber(0, limiters.MaxPerWindow), "Hits per window. 0 denies every request.", false},
 		{"name", text, "The name of the limit, for replaces and for Envoy.", false},
 		{"unit_multiplier", wholeNumber(1, anyUint32), "Units per window.", true},
+		{"concurrent_requests", wholeNumber(0, limiters.MaxPerWindow), "concurrency: how many requests may run at a time.", true},
 	}
 	policyKeys = slices.Concat([]key{
-		{"algorithm", words(algorithms...), "The algorithm. Default: fixed_window.", true},
+		{"algorithm", words(limiters.Algorithms()...), "The algorithm. Default: fixed_window.", true},
 	}, parameterKeys(), []key{
 		{"count_denied", strictBoolean, "Whether denied hits count. Default: true for fixed_window, else false.", true},
 		{"on_store_error", words(limiters.OnErrors()...), "The answer when the store fails: error leaves it to Envoy's failure_mode_deny, " +

@@ -94,14 +94,22 @@ func (p *parser) list(f field, at location, rule *descriptors.Rule) bool {
 // keys of the map had faults since before, limit does not report faults that follow from them.
 func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (descriptors.RateLimit, bool) {
 	faultyKeys := p.found > before
-	unit := descriptors.UnitUnknown
-	if !faultyKeys || f["unit"].key != nil {
-		unit = p.unit(n, f["unit"])
-	}
-	multiplier := uint32(p.number(f["unit_multiplier"], 1, anyUint32, 1))
-	requests := p.requests(n, f["requests_per_unit"], overlay)
 	own := p.policy(n, f)
 	sum, borrowed := own.over(overlay)
+	unit, multiplier, requests := descriptors.UnitUnknown, uint32(1), int64(0)
+	switch slots := f["concurrent_requests"]; {
+	case own.algorithm() == concurrency:
+		requests = p.slots(n, f, faultyKeys)
+	case slots.key != nil:
+		p.fault(slots.key, "write requests_per_unit, or set algorithm: concurrency",
+			"concurrent_requests has no meaning for the algorithm %s", own.algorithm())
+	default:
+		if !faultyKeys || f["unit"].key != nil {
+			unit = p.unit(n, f["unit"])
+		}
+		multiplier = uint32(p.number(f["unit_multiplier"], 1, anyUint32, 1))
+		requests = p.requests(n, f["requests_per_unit"], overlay)
+	}
 	if overlay != nil && overlay.requests != nil {
 		requests, borrowed = overlay.requests.value, append(borrowed, "requests_per_unit")
 	}

@@ -17,6 +17,10 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 	descriptor := func(s string) string {
 		return "domain: d\ndescriptors:\n  - {key: user, " + s + ", rate_limit: {" + day + "}}\n"
 	}
+	const slots = "algorithm: concurrency, concurrent_requests: 5"
+	lease := func(s string) string {
+		return "domain: d\ndescriptors:\n  - {key: user, " + s + ", rate_limit: {" + slots + "}}\n"
+	}
 	notPrefix := func(at, shape string) string {
 		return at + ": an item of cidr is " + shape + ", not a prefix: write an address and a length, such as 10.0.0.0/8 or 2001:db8::/32"
 	}
@@ -37,8 +41,8 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 		{"window", limit("window: 60s, requests_per_unit: 1"),
 			"4:18: unknown key 'window' in a rate_limit: write 'unit', and 'unit_multiplier' for several units"},
 		{"an unknown key", limit(day + ", colour: red"),
-			"4:51: unknown key 'colour' in a rate_limit: write one of unit, requests_per_unit, name, unit_multiplier, unlimited, replaces, " +
-				"algorithm, window_start, peek, penalty, capacity, count_denied, on_store_error"},
+			"4:51: unknown key 'colour' in a rate_limit: write one of unit, requests_per_unit, name, unit_multiplier, concurrent_requests, unlimited, replaces, " +
+				"algorithm, window_start, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error"},
 		{"a misspelled algorithm beside a capacity", limit(day + ", algoritm: funnel, capacity: 3"),
 			"4:51: unknown key 'algoritm' in a rate_limit: did you mean 'algorithm'?"},
 		{"a misspelled unit key", limit("unti: day, requests_per_unit: 1"),
@@ -65,8 +69,56 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 		{"a penalty in a descriptor", "domain: d\ndescriptors:\n  - {key: user, penalty: {after: 1}, rate_limit: {" + day + "}}\n",
 			"3:17: key 'penalty' does not belong in a descriptor: move it into a rate_limit"},
 		{"a key of a penalty beside it", limit(day + ", after: 20"),
-			"4:51: unknown key 'after' in a rate_limit: write one of unit, requests_per_unit, name, unit_multiplier, unlimited, replaces, " +
-				"algorithm, window_start, peek, penalty, capacity, count_denied, on_store_error"},
+			"4:51: unknown key 'after' in a rate_limit: write one of unit, requests_per_unit, name, unit_multiplier, concurrent_requests, unlimited, replaces, " +
+				"algorithm, window_start, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error"},
+
+		{"concurrency without its number", limit("algorithm: concurrency"),
+			"4:17: a limit of concurrency has no concurrent_requests: set concurrent_requests: how many requests may run at a time"},
+		{"concurrency with a unit", limit("algorithm: concurrency, concurrent_requests: 5, unit: second"),
+			"4:66: unit has no meaning for the algorithm concurrency: remove it"},
+		{"concurrency with requests_per_unit", limit("algorithm: concurrency, requests_per_unit: 5"),
+			"4:42: requests_per_unit has no meaning for the algorithm concurrency: write concurrent_requests instead"},
+		{"concurrent_requests without the algorithm", limit("concurrent_requests: 5"),
+			"4:18: concurrent_requests has no meaning for the algorithm fixed_window: write requests_per_unit, or set algorithm: concurrency"},
+		{"a lease_ttl of 0", limit(slots + ", lease_ttl: 0s"),
+			"4:77: lease_ttl is the text '0s': write a duration from 1ms to 24h0m0s, such as 90s or 1h30m"},
+		{"a lease_ttl of two days", limit(slots + ", lease_ttl: 48h"),
+			"4:77: lease_ttl is the text '48h': write a duration from 1ms to 24h0m0s, such as 90s or 1h30m"},
+		{"a penalty under concurrency", limit(slots + ", penalty: {after: 20, within: 1m, for: 10m}"),
+			"4:66: penalty has no meaning for the algorithm concurrency: remove it, or set algorithm: fixed_window or sliding_log or funnel"},
+		{"count_denied under concurrency", limit(slots + ", count_denied: true"),
+			"4:17: denied hits hold no slots: leave out count_denied"},
+		{"lease_ttl under a window", limit(day + ", lease_ttl: 5s"),
+			"4:51: lease_ttl has no meaning for the algorithm fixed_window: remove it, or set algorithm: concurrency"},
+		{"a reserve without a ttl", limit(day + ", reserve: {unsettled: charge}"),
+			"4:51: reserve has no ttl: set ttl: how long a reservation waits for its actual cost. It must be longer than any request"},
+		{"a reserve whose ttl is over a day", limit(day + ", reserve: {ttl: 25h}"),
+			"4:66: ttl is the text '25h': write a duration from 1ms to 24h0m0s, such as 90s or 1h30m"},
+		{"a reserve that refunds", limit(day + ", reserve: {ttl: 2m, unsettled: refund}"),
+			"4:81: unknown unsettled 'refund': write one of charge, release"},
+		{"a reserve that counts denied hits", limit(day + ", reserve: {ttl: 2m}, count_denied: true"),
+			"4:17: a limit that reserves does not count denied hits: set count_denied: false, or remove reserve"},
+		{"a reserve with peek: over", limit(day + ", reserve: {ttl: 2m}, peek: over"),
+			"4:17: a limit that reserves allows no request at its limit: remove peek: over, or reserve"},
+		{"a reserve under concurrency", limit(slots + ", reserve: {ttl: 2m}"),
+			"4:66: reserve has no meaning for the algorithm concurrency: remove it, or set algorithm: fixed_window or sliding_log or funnel"},
+		{"an id with a value", lease("value: a"),
+			"3:17: the value of 'user' is the id of a request, so its descriptor cannot have value: remove it, because every request has another id"},
+		{"an id with values", lease("values: [a]"),
+			"3:17: the value of 'user' is the id of a request, so its descriptor cannot have values: remove it, because every request has another id"},
+		{"an id with prefixes", lease("cidr: [10.0.0.0/8]"),
+			"3:17: the value of 'user' is the id of a request, so its descriptor cannot have cidr: remove it, because every request has another id"},
+		{"an id whose key is a pattern", "domain: d\ndescriptors:\n  - {key: 'id-*', rate_limit: {" + slots + "}}\n",
+			"3:11: the value of 'id-*' is the id of a request, so its key cannot have a '*': write the whole key"},
+		{"an id in metrics", lease("value_to_metric: true"),
+			"3:17: the value of 'user' is the id of a request, so its descriptor cannot have value_to_metric: remove it, because each id would make a series"},
+		{"an id in detailed metrics", lease("detailed_metric: true"),
+			"3:17: the value of 'user' is the id of a request, so its descriptor cannot have detailed_metric: remove it, or use value_to_metric at the other levels"},
+		{"descriptors below an id", lease("descriptors: [{key: a, rate_limit: {" + day + "}}]"),
+			"3:17: the value of 'user' is the id of a request, so its descriptor cannot have descriptors: move them to a descriptor without such a limit"},
+		{"an id that a client may choose", "domain: d\ndescriptors:\n  - {key: x_request_id, rate_limit: {" + slots + "}}\n",
+			"warning 3:11: the value of 'x_request_id' is the id of a request, and a client can choose its own x-request-id: " +
+				"send an id that Envoy makes, such as %UNIQUE_ID% in a header of its own"},
 
 		{"minutes", limit("unit: minutes, requests_per_unit: 1"), "4:24: invalid rate limit unit 'minutes': write 'unit: minute'"},
 		{"10s", limit("unit: 10s, requests_per_unit: 1"),

@@ -23,11 +23,8 @@ var parameters = allParameters()
 
 func allParameters() []parameter {
 	var all []parameter
-	for _, algorithm := range algorithms {
+	for _, algorithm := range limiters.Algorithms() {
 		for _, p := range limiters.Parameters(algorithm) {
-			if strings.HasPrefix(p.Key, "reserve") {
-				continue // until its rules have the grammar of an id
-			}
 			i := slices.IndexFunc(all, func(known parameter) bool { return known.Key == p.Key })
 			if i < 0 {
 				i, all = len(all), append(all, parameter{Parameter: p})
@@ -144,6 +141,3 @@ func (r *reader) duration(f field, p *parameter) string {
 	}
 	return d.String()
 }
-
-// algorithms are those that a file may name. A limit of concurrency needs keys that the grammar does not have yet.
-var algorithms = slices.DeleteFunc(limiters.Algorithms(), func(name string) bool { return name == "concurrency" })

@@ -39,7 +39,7 @@ func (r *reader) policy(n *yaml.Node, f fields) *policy {
 			p.settings[name] = setting{f[name].key, read(f[name])}
 		}
 	}
-	set("algorithm", func(f field) string { name, _ := r.word(f, algorithms...); return name })
+	set("algorithm", func(f field) string { name, _ := r.word(f, limiters.Algorithms()...); return name })
 	for i := range parameters {
 		known := &parameters[i]
 		switch {
@@ -122,7 +122,8 @@ func (p *policy) spec() limiters.Spec {
 	if set, said := p.settings["count_denied"]; said {
 		s.CountDenied = set.value == "true"
 	} else {
-		s.CountDenied = limiters.CountsDeniedByDefault(s.Algorithm)
+		_, reserves := p.settings["reserve"]
+		s.CountDenied = limiters.CountsDeniedByDefault(s.Algorithm) && !reserves
 	}
 	return s
 }

@@ -88,7 +88,6 @@ func Schema() []byte {
 	}
 	require(defs, "file", "domain")
 	require(defs, "descriptor", "key")
-	require(defs, "limit", "unit")
 	require(defs, "replaces", "name")
 	defs["descriptor"].(schema)["allOf"] = []schema{
 		notBoth("rate_limit", "rate_limits"), notBoth("value", "values"), notBoth("value", "cidr"), notBoth("values", "cidr"),
@@ -99,13 +98,14 @@ func Schema() []byte {
 	for _, k := range policyKeys {
 		nothing[k.name] = false
 	}
-	nothing["unit_multiplier"] = false
+	nothing["unit_multiplier"], nothing["concurrent_requests"] = false, false
 	for _, id := range []string{"rate_limit", "limit"} {
 		defs[id].(schema)["allOf"] = meaning()
 	}
 	limit := defs["rate_limit"].(schema)
 	limit["if"], limit["then"] = isUnlimited, schema{"properties": nothing}
-	limit["else"] = schema{"required": []string{"unit"}}
+	limit["else"] = rateOrSlots()
+	defs["limit"].(schema)["allOf"] = append(meaning(), rateOrSlots())
 
 	out, err := json.MarshalIndent(schema{
 		"$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -117,6 +117,18 @@ func Schema() []byte {
 		panic(err) // unreachable: the tables are constant
 	}
 	return append(out, '\n')
+}
+
+// rateOrSlots requires the slots of a limit of concurrency, and the unit of any other.
+func rateOrSlots() schema {
+	return schema{
+		"if": schema{"properties": schema{"algorithm": schema{"const": concurrency}}, "required": []string{"algorithm"}},
+		"then": schema{
+			"properties": schema{"unit": false, "unit_multiplier": false, "requests_per_unit": false},
+			"required":   []string{"concurrent_requests"},
+		},
+		"else": schema{"properties": schema{"concurrent_requests": false}, "required": []string{"unit"}},
+	}
 }
 
 func notBoth(a, b string) schema { return schema{"not": schema{"required": []string{a, b}}} }

@@ -131,25 +131,26 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 		p.take(claims, at, taken)
 		p.suspect(f["key"].key, l)
 	}
-	p.rule(f, child)
+	if rule := p.rule(f, child); rule != nil && rule.HasLeases() {
+		p.leases(f, l, rule, child)
+	}
 	p.descriptors(f["descriptors"], child, newSiblings())
 	if child.node.IsEmpty() {
 		p.later(func() { p.idle(n, child.node) })
 	}
 }
 
-// rule reads the rule of a descriptor: its limits and modifiers.
-func (p *parser) rule(f fields, at location) {
+// rule reads the rule of a descriptor: its limits and modifiers. It returns nil if there is none.
+func (p *parser) rule(f fields, at location) *descriptors.Rule {
 	rule := &descriptors.Rule{
 		ShadowMode: p.flag(f["shadow_mode"]), QuotaMode: p.flag(f["quota_mode"]), Metadata: p.metadata(f["metadata"]),
 		DetailedMetric: p.flag(f["detailed_metric"]),
 	}
 	if p.limits(f, at, rule) {
-		at.node.SetRule(*rule)
-		return
+		return at.node.SetRule(*rule)
 	}
 	if f["rate_limit"].key != nil || f["rate_limits"].key != nil {
-		return // there is a fault, or a warning, already
+		return nil // there is a fault, or a warning, already
 	}
 	for name, set := range map[string]bool{
 		"shadow_mode": rule.ShadowMode, "quota_mode": rule.QuotaMode, "detailed_metric": rule.DetailedMetric,
@@ -160,6 +161,7 @@ func (p *parser) rule(f fields, at location) {
 				"%s has no effect without a rate_limit beside it", name)
 		}
 	}
+	return nil
 }
 
 // take records the claims of a descriptor below a location, and reports duplicates.

@@ -77,7 +77,7 @@ func (r record) setSeat(seat uint32) {
 	r.setWord(len(r)-8, int64(seat))
 }
 
-// A grown is what of a state does not fit the words of a record.
+// A grown holds the log and the parts of a state, which do not fit a record.
 type grown struct {
 	log   *limiters.Log
 	parts *limiters.Parts

@@ -1,0 +1,73 @@
+package rulesfile
+
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// concurrency is the algorithm whose limits have slots instead of a rate.
+const concurrency = "concurrency"
+
+// slots reads the slots of a limit n of concurrency. If the keys of the map had faults, it reports none that follows from them.
+func (p *parser) slots(n *yaml.Node, f fields, faultyKeys bool) int64 {
+	for name, remedy := range map[string]string{
+		"unit": "remove it", "unit_multiplier": "remove it", "requests_per_unit": "write concurrent_requests instead",
+	} {
+		if f[name].key != nil {
+			p.fault(f[name].key, remedy, "%s has no meaning for the algorithm %s", name, concurrency)
+		}
+	}
+	if slots := f["concurrent_requests"]; !p.null(slots) {
+		return p.number(slots, 0, limiters.MaxPerWindow, 0)
+	}
+	if !faultyKeys && f["requests_per_unit"].key == nil {
+		p.fault(n, "set concurrent_requests: how many requests may run at a time", "a limit of %s has no concurrent_requests", concurrency)
+	}
+	return 0
+}
+
+// leases checks the descriptor at a location, whose rule has leases. Its value is the id of a request.
+func (p *parser) leases(f fields, l descriptors.Level, rule *descriptors.Rule, at location) {
+	const id = "the value of '%s' is the id of a request"
+	var from string
+	if o := p.overlay(at); o != nil {
+		var borrowed []string
+		for _, key := range []string{"algorithm", "reserve"} {
+			if o.settings[key].key != nil {
+				borrowed = append(borrowed, key)
+			}
+		}
+		from = blame(o, borrowed)
+	}
+	fault := func(name, remedy string) {
+		p.fault(f[name].key, remedy+from, id+", so its descriptor cannot have %s", short(l.Key), name)
+	}
+	for _, name := range []string{"value", "values", "cidr"} {
+		if f[name].key != nil && (name != "value" || l.Value != "") {
+			fault(name, "remove it, because every request has another id")
+		}
+	}
+	if strings.Contains(l.Key, "*") {
+		p.fault(f["key"].value, "write the whole key"+from, id+", so its key cannot have a '*'", short(l.Key))
+	}
+	if l.ShareThreshold {
+		fault("share_threshold", "remove it, because all ids share the counter of the entries before")
+	}
+	if l.ValueToMetric {
+		fault("value_to_metric", "remove it, because each id would make a series")
+	}
+	if rule.DetailedMetric {
+		fault("detailed_metric", "remove it, or use value_to_metric at the other levels")
+	}
+	if !p.empty(f["descriptors"]) {
+		fault("descriptors", "move them to a descriptor without such a limit")
+	}
+	if strings.EqualFold(strings.ReplaceAll(l.Key, "_", "-"), "x-request-id") {
+		p.warn(f["key"].value, "send an id that Envoy makes, such as %UNIQUE_ID% in a header of its own",
+			id+", and a client can choose its own x-request-id", short(l.Key))
+	}
+}

@@ -1,0 +1,86 @@
+package rulesfile_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+const leaseRules = `
+domain: d
+descriptors:
+  - key: user_id
+    descriptors:
+      - key: lease
+        rate_limits:
+          - {algorithm: concurrency, concurrent_requests: 10, lease_ttl: 90s, name: slots}
+          - {unit: day, requests_per_unit: 1000, reserve: {ttl: 120s, unsettled: release}}
+`
+
+func leaseEntries(id string) []descriptors.Entry {
+	return []descriptors.Entry{{Key: "user_id", Value: "alice"}, {Key: "lease", Value: id}}
+}
+
+func TestLeaseRules(t *testing.T) {
+	rules, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "f", Data: []byte(leaseRules)})
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	rule := rules.Match("d", leaseEntries("1"))
+	if rule == nil || !rule.HasLeases() || len(rule.Limits) != 2 {
+		t.Fatalf("%+v", rule)
+	}
+	slots, budget := rule.Limits[0], rule.Limits[1]
+	if s := slots.Limit.Spec(); s.Max != 10 || s.Window != 0 || s.Params != "lease_ttl=1m30s" || slots.Unit != descriptors.UnitUnknown {
+		t.Errorf("%+v", slots)
+	}
+	if s := budget.Limit.Spec(); s.CountDenied || s.Params != "reserve.ttl=2m0s reserve.unsettled=release" || !budget.Limit.HasLeases() {
+		t.Errorf("%+v", budget)
+	}
+	if a, b := descriptors.Key("d", rule, leaseEntries("1")), descriptors.Key("d", rule, leaseEntries("2")); a != b {
+		t.Errorf("the ids have the keys %q and %q", a, b)
+	}
+}
+
+// A limit in the request sets the slots. Its unit has no meaning.
+func TestOverrideSetsSlots(t *testing.T) {
+	rules, _, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "f", Data: []byte(leaseRules)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, slots := range []uint32{0, 3} {
+		l, err := rules.Match("d", leaseEntries("1")).Overridden().By(slots, descriptors.Minute, 7)
+		if s := l.Limit.Spec(); err != nil || s.Algorithm != "concurrency" || s.Max != int64(slots) || s.Window != 0 || s.Params != "lease_ttl=1m30s" {
+			t.Errorf("%+v, %v", l, err)
+		}
+	}
+}
+
+// Rules that arrive by xDS have a unit and a number. With an overlay of concurrency the number is that of the slots.
+func TestOverlaySetsConcurrency(t *testing.T) {
+	const rules = "domain: d\ndescriptors:\n  - key: user_id\n    descriptors:\n      - {key: lease, rate_limit: {unit: second, requests_per_unit: 4}}\n"
+	const overlay = "domain: d\ndescriptors:\n  - key: user_id\n    descriptors:\n      - {key: lease, rate_limit: {algorithm: concurrency, lease_ttl: 5s}}\n"
+	o, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o", Data: []byte(overlay)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, _, err := rulesfile.ParseWith(rulesfile.Options{Overlay: o}, rulesfile.File{Name: "f", Data: []byte(rules)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := parsed.Match("d", leaseEntries("1"))
+	if l := rule.Limits[0].Limit; !rule.HasLeases() || l.Spec().Max != 4 || l.Window() != 0 || time.Duration(l.Numbers()[1])*time.Microsecond != 5*time.Second {
+		t.Errorf("%+v", l.Spec())
+	}
+	// The fault names the overlay that made the value an id.
+	_, _, err = rulesfile.ParseWith(rulesfile.Options{Overlay: o},
+		rulesfile.File{Name: "f", Data: []byte(strings.Replace(rules, "{key: lease,", "{key: lease, value_to_metric: true,", 1))})
+	const want = "f:5:22: the value of 'lease' is the id of a request, so its descriptor cannot have value_to_metric: " +
+		"remove it, because each id would make a series (the overlay sets algorithm, at o:5:35)"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
