@@ -1,0 +1,218 @@
+package e2e_test
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+const (
+	recipeFolder  = "../docs/recipes"
+	recipeRetries = 2 // a window may end between two commands
+)
+
+// A recipe is a page of docs/recipes.
+type recipe struct {
+	page     string
+	rules    string
+	listener string // Envoy's half
+	settings string // of Weir, "NAME=value NAME=value"
+	steps    []recipeStep
+}
+
+// A recipeStep is a block of commands and the block of their output. Without output, the commands must succeed.
+type recipeStep struct{ commands, output string }
+
+// The test takes rules, Envoy's half, commands and output from the pages. One Envoy has a listener for each page, and one Weir has
+// the rules of all pages. Recipes with settings have an Envoy and a Weir of their own.
+func TestRecipesPrintShownOutput(t *testing.T) {
+	t.Parallel()
+	frame, recipes := readRecipes(t)
+	bySettings := map[string][]recipe{}
+	for _, r := range recipes {
+		bySettings[r.settings] = append(bySettings[r.settings], r)
+	}
+	for _, store := range stores {
+		for _, settings := range slices.Sorted(maps.Keys(bySettings)) {
+			t.Run(store.name+" "+settings, func(t *testing.T) {
+				t.Parallel()
+				var failed []string
+				for left, try := bySettings[settings], 0; len(left) > 0 && try <= recipeRetries; try++ {
+					left, failed = runRecipes(t, store.redis(t), frame, left)
+					for _, f := range failed {
+						t.Logf("attempt %d: %s", try+1, f)
+					}
+				}
+				if len(failed) > 0 {
+					t.Errorf("%d recipes failed in each attempt", len(failed))
+				}
+			})
+		}
+	}
+}
+
+// readRecipes returns the bootstrap of docs/recipes/README.md, and the other pages.
+func readRecipes(t *testing.T) (frame string, recipes []recipe) {
+	t.Helper()
+	pages, err := filepath.Glob(filepath.Join(recipeFolder, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range pages {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := recipe{page: filepath.Base(path)}
+		for _, b := range regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+			switch b[1] {
+			case "yaml envoy.yaml":
+				frame = b[2]
+			case "yaml rules.yaml":
+				r.rules = b[2]
+			case "yaml listener.yaml":
+				r.listener = b[2]
+			case "sh weir":
+				r.settings, _, _ = strings.Cut(b[2], " weir ")
+			case "sh":
+				r.steps = append(r.steps, recipeStep{commands: b[2]})
+			case "text":
+				r.steps[len(r.steps)-1].output = b[2]
+			}
+		}
+		switch {
+		case r.page == "README.md":
+		case r.rules == "" || r.listener == "" || len(r.steps) == 0 || r.steps[0].output == "":
+			t.Errorf("%s: want rules.yaml, listener.yaml, and commands with their output", r.page)
+		default:
+			recipes = append(recipes, r)
+		}
+	}
+	if frame == "" || len(recipes) == 0 {
+		t.Fatalf("%d recipes, and a bootstrap of %d bytes: this test no longer reads the pages", len(recipes), len(frame))
+	}
+	return frame, recipes
+}
+
+// runRecipes runs the commands of each page on a new Weir and a new Envoy. It returns the pages whose output differs, and the
+// differences.
+func runRecipes(t *testing.T, redis, frame string, recipes []recipe) (left []recipe, failed []string) {
+	t.Helper()
+	w := startRecipeWeir(t, redis, recipes)
+	addresses := startRecipeEnvoy(t, w, frame, recipes)
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	for i, r := range recipes {
+		running.Go(func() {
+			hosts := strings.NewReplacer("localhost:10000", addresses[i], "localhost:8080", strings.TrimPrefix(w.HTTP, "http://"))
+			if err := r.run(t, hosts); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				left, failed = append(left, r), append(failed, r.page+": "+err.Error())
+			}
+		})
+	}
+	running.Wait()
+	return left, failed
+}
+
+func (r recipe) run(t *testing.T, hosts *strings.Replacer) error {
+	for _, step := range r.steps {
+		c := exec.CommandContext(t.Context(), "bash", "-c", hosts.Replace(step.commands))
+		out, err := c.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w\n%s\nprints\n%s", err, step.commands, out)
+		}
+		if got := string(out); step.output != "" && got != step.output {
+			return fmt.Errorf("\n%s\nprints\n%s\nand the page shows\n%s", step.commands, got, step.output)
+		}
+	}
+	return nil
+}
+
+// startRecipeWeir starts a Weir with the rules and the settings of the pages.
+func startRecipeWeir(t *testing.T, redis string, recipes []recipe) *harness.Weir {
+	t.Helper()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := t.TempDir()
+	for _, r := range recipes {
+		write(t, filepath.Join(rules, r.page+".yaml"), r.rules)
+	}
+	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
+		Binary: bin, Rules: rules, Dir: t.TempDir(), Redis: redis,
+		Env: append(strings.Fields(recipes[0].settings), "STORE_TIMEOUT=5s"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mustEndWell(t, "weir", w.Process) })
+	return w
+}
+
+// startRecipeEnvoy starts an Envoy with a listener for each page and returns their addresses. Envoy merges listener.yaml into
+// envoy.yaml in the same manner.
+func startRecipeEnvoy(t *testing.T, w *harness.Weir, frame string, recipes []recipe) (addresses []string) {
+	t.Helper()
+	type bootstrap struct {
+		Admin  map[string]any `yaml:"admin,omitempty"`
+		Static struct {
+			Listeners []map[string]any `yaml:"listeners"`
+			Clusters  []map[string]any `yaml:"clusters,omitempty"`
+		} `yaml:"static_resources"`
+	}
+	decode := func(name, text string) (b bootstrap) {
+		d := yaml.NewDecoder(strings.NewReader(text))
+		d.KnownFields(true)
+		if err := d.Decode(&b); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return b
+	}
+	free, err := harness.FreePorts(len(recipes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := decode("envoy.yaml", frame)
+	for i, r := range recipes {
+		port := free[i]
+		if i == 0 {
+			port = harness.IngressPort // StartEnvoy replaces it
+		}
+		for _, l := range decode(r.page, r.listener).Static.Listeners {
+			l["name"] = r.page
+			l["address"] = map[string]any{"socket_address": map[string]any{"address": "127.0.0.1", "port_value": port}}
+			all.Static.Listeners = append(all.Static.Listeners, l)
+		}
+		addresses = append(addresses, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	}
+	text, err := yaml.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+		Bootstrap: write(t, filepath.Join(dir, "bootstrap.yaml"), string(text)), Weir: w.GRPC, Dir: dir, Timeout: testTimeout, Ports: free[1:],
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mustEndWell(t, "envoy", e.Process) })
+	addresses[0] = strings.TrimPrefix(e.URL, "http://")
+	return addresses
+}
