@@ -49,7 +49,7 @@ e2e: ## test the image, Redis and Envoy in containers; finds or starts a Docker 
 fuzz: ## run every fuzz test for FUZZTIME (10s)
 	@tools/fuzz $(FUZZTIME)
 
-faults: ## seed known faults into the core, one at a time; the suite must detect each: RUN=funnel
+faults: ## put mutations into the core, one at a time; the suite must detect each: RUN=funnel
 	@env=$$(tools/ensure redis) && eval "$$env" && go run ./tools/faults -run='$(RUN)'
 
 chaos: ## kill, freeze and disconnect servers under load for half an hour, and write docs/failure-modes.md: RUN=Frozen SOAK=10m

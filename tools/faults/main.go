@@ -1,5 +1,5 @@
-// Command faults checks the test suite. It seeds each fault of faults.txt into the code, one at a time, runs the tests
-// of the package with the fault and of pkg/limiters, and expects them to fail. It uses an overlay of go test and does not change the tree.
+// Command faults checks the test suite. It puts each mutation of faults.txt into the code, one at a time, runs the tests
+// of the package with the mutation and of pkg/limiters, and expects them to fail. It uses an overlay of go test and does not change the tree.
 package main
 
 import (
@@ -19,10 +19,10 @@ import (
 //go:embed faults.txt
 var list string
 
-// tested are the packages whose tests may detect a fault in another package.
+// tested are the packages whose tests may detect a mutation in another package.
 const tested = "./pkg/limiters/..."
 
-type fault struct{ what, file, old, new string }
+type mutation struct{ what, file, old, new string }
 
 func main() {
 	if err := run(); err != nil {
@@ -32,25 +32,25 @@ func main() {
 }
 
 func run() error {
-	only := flag.String("run", "", "a regular expression: seed only faults whose file or description matches")
+	only := flag.String("run", "", "a regular expression: apply only mutations whose file or description matches")
 	flag.Parse()
 	wanted, err := regexp.Compile(*only)
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
 	}
-	faults, err := parse(list)
+	mutations, err := parse(list)
 	if err != nil {
 		return err
 	}
-	faults = slices.DeleteFunc(faults, func(f fault) bool { return !wanted.MatchString(f.file + ": " + f.what) })
+	mutations = slices.DeleteFunc(mutations, func(m mutation) bool { return !wanted.MatchString(m.file + ": " + m.what) })
 	dir, err := os.MkdirTemp("", "faults")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
 	args := []string{"test", tested}
-	for _, f := range faults {
-		if near := f.beside(); !slices.Contains(args, near) {
+	for _, m := range mutations {
+		if near := m.beside(); !slices.Contains(args, near) {
 			args = append(args, near)
 		}
 	}
@@ -58,27 +58,27 @@ func run() error {
 		return fmt.Errorf("the tests fail as it is: %s", out)
 	}
 	unseen := 0
-	for i, f := range faults {
-		seen, err := f.seen(dir)
+	for i, m := range mutations {
+		seen, err := m.seen(dir)
 		if err != nil {
-			return fmt.Errorf("%s: %s: %w", f.file, f.what, err)
+			return fmt.Errorf("%s: %s: %w", m.file, m.what, err)
 		}
 		verdict := "seen  "
 		if !seen {
 			verdict = "UNSEEN"
 			unseen++
 		}
-		fmt.Printf("%2d/%d %s %s: %s\n", i+1, len(faults), verdict, f.file, f.what)
+		fmt.Printf("%2d/%d %s %s: %s\n", i+1, len(mutations), verdict, m.file, m.what)
 	}
 	if unseen > 0 {
-		return fmt.Errorf("%d faults passed the suite", unseen)
+		return fmt.Errorf("%d mutations passed the suite", unseen)
 	}
 	return nil
 }
 
 // parse reads paragraphs: a comment, a file, the lines to replace and as many replacement lines.
-func parse(text string) ([]fault, error) {
-	var faults []fault
+func parse(text string) ([]mutation, error) {
+	var mutations []mutation
 	for _, paragraph := range strings.Split(text, "\n\n") {
 		lines := strings.Split(strings.TrimRight(paragraph, "\n"), "\n")
 		what := ""
@@ -88,37 +88,37 @@ func parse(text string) ([]fault, error) {
 		if len(lines) == 0 {
 			continue
 		}
-		f := fault{what: what, file: lines[0]}
+		m := mutation{what: what, file: lines[0]}
 		body := lines[1:]
 		half := (len(body) + 1) / 2
-		f.old, f.new = strings.Join(body[:half], "\n"), strings.Join(body[half:], "\n")
+		m.old, m.new = strings.Join(body[:half], "\n"), strings.Join(body[half:], "\n")
 		if len(body) < 2 {
-			return nil, fmt.Errorf("%s: want what is there and what to put in its place", what)
+			return nil, fmt.Errorf("%s: want the lines to replace and their replacement", what)
 		}
-		faults = append(faults, f)
+		mutations = append(mutations, m)
 	}
-	return faults, nil
+	return mutations, nil
 }
 
-// seeded returns the file with the fault in it.
-func (f fault) seeded(root string) (string, error) {
-	source, err := os.ReadFile(filepath.Join(root, f.file))
+// apply returns the file with the mutation in it.
+func (m mutation) apply(root string) (string, error) {
+	source, err := os.ReadFile(filepath.Join(root, m.file))
 	if err != nil {
 		return "", err
 	}
-	if n := strings.Count(string(source), f.old); n != 1 {
-		return "", fmt.Errorf("%q is there %d times, want once", f.old, n)
+	if n := strings.Count(string(source), m.old); n != 1 {
+		return "", fmt.Errorf("the lines to replace occur %d times, want once: %q", n, m.old)
 	}
-	return strings.Replace(string(source), f.old, f.new, 1), nil
+	return strings.Replace(string(source), m.old, m.new, 1), nil
 }
 
-// seen reports if the tests fail with the fault in the code.
-func (f fault) seen(dir string) (bool, error) {
-	path, err := filepath.Abs(f.file)
+// seen reports whether the tests fail with the mutation in the code.
+func (m mutation) seen(dir string) (bool, error) {
+	path, err := filepath.Abs(m.file)
 	if err != nil {
 		return false, err
 	}
-	source, err := f.seeded(".")
+	source, err := m.apply(".")
 	if err != nil {
 		return false, err
 	}
@@ -134,11 +134,11 @@ func (f fault) seen(dir string) (bool, error) {
 	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
 		return false, err
 	}
-	if out, err := exec.Command("go", "vet", "-overlay", overlayFile, tested, f.beside()).CombinedOutput(); err != nil {
-		return false, fmt.Errorf("the fault does not compile: %s", out)
+	if out, err := exec.Command("go", "vet", "-overlay", overlayFile, tested, m.beside()).CombinedOutput(); err != nil {
+		return false, fmt.Errorf("the mutation does not compile: %s", out)
 	}
-	// The tests nearest to a fault detect most faults, in less time than all tests.
-	for _, tests := range []string{f.beside(), tested} {
+	// The tests nearest to a mutation detect most mutations, in less time than all tests.
+	for _, tests := range []string{m.beside(), tested} {
 		err := exec.Command("go", "test", "-overlay", overlayFile, "-failfast", tests).Run()
 		var failed *exec.ExitError
 		if err != nil && !errors.As(err, &failed) {
@@ -151,9 +151,9 @@ func (f fault) seen(dir string) (bool, error) {
 	return false, nil
 }
 
-// beside returns the package with the tests nearest to a fault.
-func (f fault) beside() string {
-	switch dir := filepath.ToSlash(filepath.Dir(f.file)); dir {
+// beside returns the package with the tests nearest to the mutation.
+func (m mutation) beside() string {
+	switch dir := filepath.ToSlash(filepath.Dir(m.file)); dir {
 	case "pkg/limiters", "pkg/redisscripts":
 		return "./pkg/limiters/limiterstest" // checks the core against traces and models
 	default:
