@@ -8,13 +8,19 @@ import "time"
 //
 // It returns false if nothing is sure: v allows, or the hits can never fit, or each further hit makes the denial longer. The
 // last is so for a sliding log and a funnel that count denied hits. A fixed window that counts them stays over its limit
-// until it ends.
+// until it ends. Under a limit with a penalty, only the denials of a penalty are sure.
 func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 	switch {
 	case l.HasLeases():
 		// A lease may end at any time.
 		return 0, false
-	case v.Allowed || v.Err != nil || v.RetryAfter <= 0 || n < 0 || n == 0 && !l.DeniesPeekWithHit():
+	case v.Allowed || v.Err != nil || v.RetryAfter <= 0 || n < 0:
+		return 0, false
+	case l.HasPenalty():
+		// A penalty denies everything, and counts nothing that a denial from memory could hide. Every other denial is an offence.
+		// Where a peek is allowed at the limit, a hit may have to wait for longer.
+		return 1, v.Penalized && (n > 0 || !l.peekOver)
+	case n == 0 && !l.DeniesPeekWithHit():
 		return 0, false
 	case !l.countsDenied():
 		return max(1, n), true
@@ -37,6 +43,9 @@ func (l *Limit) RetryBound(m, n int64, retry, reset time.Duration) time.Duration
 		return micros(-1)
 	case m <= n:
 		return retry
+	case l.HasPenalty():
+		// The penalty denied n hits, and the limit itself may allow them.
+		return reset
 	default:
 		return min(reset, retry+micros(l.algorithm.extraWait(m-n)))
 	}

@@ -13,6 +13,10 @@ func TestDeniedFrom(t *testing.T) {
 	over.Params = "peek=over"
 	strict := counting
 	strict.Params = "peek=would_fit"
+	penal := logged
+	penal.Params = "penalty.after=1 penalty.within=1m penalty.for=1m"
+	penalOver := penal
+	penalOver.Params = "peek=over " + penal.Params
 	for what, c := range map[string]struct {
 		spec    Spec
 		n       int64
@@ -32,6 +36,10 @@ func TestDeniedFrom(t *testing.T) {
 		"a peek over the limit":            {over, 0, Verdict{Used: 6, RetryAfter: 1}, 0},
 		"a peek of a full window":          {strict, 0, Verdict{Used: 5, RetryAfter: 1}, 0},
 		"a peek of a window over it":       {strict, 0, Verdict{Used: 6, RetryAfter: 1}, 1},
+		"an offence":                       {penal, 1, Verdict{Used: 5, RetryAfter: 1}, 0},
+		"a penalty":                        {penal, 9, Verdict{Used: 5, RetryAfter: 1, Penalized: true}, 1},
+		"a peek over, during a penalty":    {penalOver, 0, Verdict{Used: 5, RetryAfter: 1, Penalized: true}, 0},
+		"a peek during a penalty":          {penal, 0, Verdict{Used: 5, RetryAfter: 1, Penalized: true}, 1},
 	} {
 		c.spec.Window = time.Minute
 		l, err := New(c.spec)

@@ -53,6 +53,7 @@ func TestScaledSpec(t *testing.T) {
 		{Spec{Algorithm: "funnel", Max: 10}, 5, ""},
 		{Spec{Algorithm: "funnel", Max: 10, Params: "capacity=big"}, 5, "capacity=big"},
 		{Spec{Algorithm: "fixed_window", Max: 10, Params: "window_start=first_hit"}, 5, "window_start=first_hit"},
+		{Spec{Algorithm: "sliding_log", Max: 10, Params: "penalty.after=4 penalty.within=1m0s penalty.for=10m0s"}, 5, "penalty.after=4 penalty.within=1m0s penalty.for=10m0s"},
 	} {
 		if got := c.spec.Scaled(half); got.Max != c.max || got.Params != c.want {
 			t.Errorf("%+v: %+v, want %d and %q", c.spec, got, c.max, c.want)

@@ -36,7 +36,7 @@ type denyEntry struct {
 
 	pending bool  // it has answered hits since the store was called
 	since   int64 // when it answered the first of them
-	counts  bool  // the limit counts denied hits
+	counts  bool  // the limit counts denied hits, and the denial is not that of a penalty
 	debt    int64 // hits that it has answered and the store has to count
 
 	before, after *denyEntry // in its list
@@ -89,8 +89,9 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 		}
 		e.debt += h.N
 	}
-	// A denial of several hits cannot be renewed by a peek: a single hit may fit. Nor can one that allows peeks.
-	if !e.pending && e.minHits == 1 && h.Limit.DeniesPeekWithHit() {
+	// A denial of several hits cannot be renewed by a peek: a single hit may fit. Nor can one that allows peeks, nor that of a
+	// penalty: a peek that arrives after its end may be denied, and would be an offence.
+	if !e.pending && e.minHits == 1 && h.Limit.DeniesPeekWithHit() && !h.Limit.HasPenalty() {
 		s.markPending(e, now)
 	}
 	retry, reset := microsUp(e.retryAt-now), microsUp(e.resetAt-now)
@@ -101,6 +102,9 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 		RetryAfter: h.Limit.RetryBound(n, e.minHits, retry, reset),
 		ResetAfter: reset,
 		By:         limiters.ByCache,
+	}
+	if h.Limit.HasPenalty() && v.RetryAfter == retry {
+		*v = v.Penalize()
 	}
 	return true
 }
@@ -164,7 +168,7 @@ func (s *denyShard) restore(now int64, of *debt) bool {
 }
 
 func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, d denial, budget int64) {
-	e := &denyEntry{denial: d, limit: h.Limit, hash: hash, counts: h.Limit.Spec().CountDenied}
+	e := &denyEntry{denial: d, limit: h.Limit, hash: hash, counts: h.Limit.Spec().CountDenied && !h.Limit.HasPenalty()}
 	size := e.size() + int64(len(h.Key))
 	for s.bytes+size > budget {
 		victim := s.victim(now)

@@ -39,10 +39,10 @@ func (s *PerSecond) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return parts.Take(ctx, now, out)
 }
 
-// isPerSecond reports whether every window of g is one second.
+// isPerSecond reports whether every window of g is one second. Limits with parts stay in the main store, which is persistent.
 func isPerSecond(g limiters.Group) bool {
 	for i := range g {
-		if g[i].Limit.Window() != time.Second {
+		if l := g[i].Limit; l.Window() != time.Second || l.HasParts() {
 			return false
 		}
 	}

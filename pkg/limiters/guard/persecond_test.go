@@ -46,6 +46,10 @@ var (
 	twoSeconds = limit(limiters.Spec{Max: 5, Window: 2 * time.Second})
 )
 
+var penalizedSecond = limit(limiters.Spec{
+	Algorithm: "fixed_window", Max: 5, Window: time.Second, Params: "penalty.after=1 penalty.within=1m penalty.for=10m",
+})
+
 func TestPerSecondDividesHits(t *testing.T) {
 	hit := func(key string, l *limiters.Limit) limiters.Hit { return limiters.Hit{Key: key, Limit: l} }
 	for _, c := range []struct {
@@ -59,6 +63,8 @@ func TestPerSecondDividesHits(t *testing.T) {
 		{"both", limiters.Singles(hit("a", second), hit("b", minute), hit("c", second)), "b", "a c"},
 		{"a group of both", []limiters.Group{{hit("a", second), hit("b", minute)}, {hit("c", second)}}, "a b", "c"},
 		{"all in a group of both", []limiters.Group{{hit("a", second), hit("b", minute)}}, "a b", ""},
+		{"a second with a penalty", limiters.Singles(hit("a", second), hit("b", penalizedSecond)), "b", "a"},
+		{"only a second with a penalty", limiters.Singles(hit("a", penalizedSecond)), "a", ""},
 		{"groups of their own", []limiters.Group{
 			{hit("a", second), hit("b", second)}, {hit("c", minute), hit("d", minute)},
 		}, "c d", "a b"},

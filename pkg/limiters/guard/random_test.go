@@ -16,13 +16,21 @@ import (
 // With one replica, a store with a cache decides exactly as the store by itself. The calls are random: hits, peeks, refunds and
 // groups, under limits that change as in a reload. Once the debts are sent, the usage of the keys is the same too. The retry
 // time of a denial is never too short, except for hits charged after the denial was remembered.
-func TestDenyCacheChangesNoDecision(t *testing.T) {
+func TestDenyCacheChangesNoDecision(t *testing.T) { changesNoDecision(t, limiterstest.NewGenerator) }
+
+// With penalties, no offence is hidden: every penalty begins with the same request.
+func TestDenyCacheHidesNoOffence(t *testing.T) {
+	changesNoDecision(t, limiterstest.NewPenaltyGenerator)
+}
+
+func changesNoDecision(t *testing.T, generator func(algorithm string, seed uint64) *limiterstest.Generator) {
+	t.Helper()
 	answered, denied := int64(0), 0
 	for _, name := range limiterstest.Windowed() {
 		for seed := range uint64(400) {
 			synctest.Test(t, func(t *testing.T) {
 				bare := memstore.New(memstore.Options{})
-				g := limiterstest.NewGenerator(name, seed)
+				g := generator(name, seed)
 				last, first := g.Next()
 				window := first[0][0].Limit.Spec().Window
 				// Denials of long windows are kept longer, so that the cache does not wake each second of a year.
@@ -33,6 +41,11 @@ func TestDenyCacheChangesNoDecision(t *testing.T) {
 				for range 150 {
 					now, groups := g.Next()
 					hits := slices.Concat(groups...)
+					if slices.ContainsFunc(hits, func(h limiters.Hit) bool {
+						return !slices.Equal(h.Limit.PenaltyNumbers(), first[0][0].Limit.PenaltyNumbers())
+					}) {
+						continue // a lower max ends penalties, which caches see after MaxAge
+					}
 					if d := min(now.Sub(last), 3*window); d > 0 && time.Since(start) < 100*365*24*time.Hour { // beyond that clocks overflow
 						time.Sleep(d)
 					}
@@ -57,7 +70,7 @@ func TestDenyCacheChangesNoDecision(t *testing.T) {
 						case got[i].By != limiters.ByCache && got[i] != want[i]:
 						case got[i].Allowed != want[i].Allowed || never != (got[i].RetryAfter < 0):
 						case got[i].By == limiters.ByCache && !never && time.Since(charged[h.Key]) >= o.MaxAge && got[i].RetryAfter < want[i].RetryAfter:
-						case got[i].By == limiters.ByCache && h.Limit.Spec().CountDenied && got[i].ResetAfter != want[i].ResetAfter:
+						case got[i].By == limiters.ByCache && h.Limit.Spec().CountDenied && !h.Limit.HasPenalty() && got[i].ResetAfter != want[i].ResetAfter:
 						default:
 							continue
 						}

@@ -54,39 +54,48 @@ func reload(t *testing.T, from *Store, o Options) (*Store, Loaded) {
 // Runs half of a random sequence before a restart and half after it. No verdict differs from those of the reference, which
 // does not restart, and the accounts are those of the saved store.
 func TestSnapshotRestoresEveryVerdict(t *testing.T) {
-	for _, name := range limiterstest.Windowed() {
-		for seed := range uint64(150) {
-			g, reference := limiterstest.NewGenerator(name, seed), limiterstest.NewReference()
-			var now time.Time
-			s := at(&now)
-			for step := range 60 {
-				if step == 30 {
-					before := s
-					s, _ = reload(t, before, Options{})
-					again, told := reload(t, s, Options{})
-					if a, b := s.Stats(), again.Stats(); a != b || told.Keys != a.Keys || told.LeftOut+told.Ended != 0 {
-						t.Fatalf("%s, seed %d: loaded %+v of %+v, saved again it is %+v", name, seed, told, a, b)
-					}
-				}
-				next, groups := g.Next()
-				hits := slices.Concat(groups...)
-				if next.After(now) {
-					now = next
-				}
-				want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
-				if err := errors.Join(reference.Take(context.Background(), now, groups, want),
-					s.Take(context.Background(), time.Time{}, groups, got)); err != nil {
-					t.Fatal(err)
-				}
-				for i := range hits {
-					if got[i] != want[i] {
-						t.Fatalf("%s, seed %d, step %d: %+v of %+v\n got %s\nwant %s", name, seed, step, hits[i], hits[i].Limit.Spec(),
-							limiterstest.Format(got[i]), limiterstest.Format(want[i]))
-					}
-				}
-				g.Saw(want)
+	for what, generator := range map[string]func(string, uint64) *limiterstest.Generator{
+		"plain": limiterstest.NewGenerator, "penalties": limiterstest.NewPenaltyGenerator,
+	} {
+		for _, name := range limiterstest.Windowed() {
+			for seed := range uint64(150) {
+				restoresEveryVerdict(t, fmt.Sprintf("%s %s, seed %d", what, name, seed), generator(name, seed))
 			}
 		}
+	}
+}
+
+func restoresEveryVerdict(t *testing.T, what string, g *limiterstest.Generator) {
+	t.Helper()
+	reference := limiterstest.NewReference()
+	var now time.Time
+	s := at(&now)
+	for step := range 60 {
+		if step == 30 {
+			before := s
+			s, _ = reload(t, before, Options{})
+			again, told := reload(t, s, Options{})
+			if a, b := s.Stats(), again.Stats(); a != b || told.Keys != a.Keys || told.LeftOut+told.Ended != 0 {
+				t.Fatalf("%s: loaded %+v of %+v, saved again it is %+v", what, told, a, b)
+			}
+		}
+		next, groups := g.Next()
+		hits := slices.Concat(groups...)
+		if next.After(now) {
+			now = next
+		}
+		want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+		if err := errors.Join(reference.Take(context.Background(), now, groups, want),
+			s.Take(context.Background(), time.Time{}, groups, got)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range hits {
+			if got[i] != want[i] {
+				t.Fatalf("%s, step %d: %+v of %+v\n got %s\nwant %s", what, step, hits[i], hits[i].Limit.Spec(),
+					limiterstest.Format(got[i]), limiterstest.Format(want[i]))
+			}
+		}
+		g.Saw(want)
 	}
 }
 

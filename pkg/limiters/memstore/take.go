@@ -210,7 +210,12 @@ func (t *take) writeBack() {
 			continue
 		}
 		t.store.keepSmallest(o.shard, r, l, t.own)
-		o.shard.due(o.position, t.own+max(0, l.ResetTime(s)-t.now)+t.keep)
+		due := t.own + max(0, l.ResetTime(s)-t.now) + t.keep
+		if s.Parts != nil {
+			// Another limit may need the parts for longer.
+			due = max(due, r.due())
+		}
+		o.shard.due(o.position, due)
 	}
 }
 

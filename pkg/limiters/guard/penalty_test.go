@@ -1,0 +1,56 @@
+package guard_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// twoAPenalty allows two hits a minute. The third offence begins a penalty of 90 s.
+var twoAPenalty = limiterstest.MustLimit(limiters.Spec{
+	Algorithm: "fixed_window", Max: 2, Window: time.Minute, CountDenied: true,
+	Params: "penalty.after=3 penalty.within=1h penalty.for=90s",
+})
+
+// Each offence reaches the store. During the penalty the cache answers, until MaxAge or the penalty's end.
+func TestOffencesAreForwardedAndPenaltiesRemembered(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.replica(defaults), w.replica(defaults)
+		a.take("k", twoAPenalty, 2, "ok used=2 remaining=0 reset=60s")
+		a.take("k", twoAPenalty, 1, "denied used=3 remaining=0 retry=60s reset=60s")
+		a.take("k", twoAPenalty, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		b.take("k", twoAPenalty, 1, "penalized used=5 remaining=0 retry=90s reset=90s")
+		a.take("k", twoAPenalty, 2, "penalized used=5 remaining=0 retry=90s reset=90s")
+		time.Sleep(400 * time.Millisecond)
+		a.take("k", twoAPenalty, 2, "remembered: penalized used=5 remaining=0 retry=1m29.6s reset=1m29.6s")
+		time.Sleep(89*time.Second + 100*time.Millisecond)
+		a.take("k", twoAPenalty, 1, "penalized used=0 remaining=0 retry=500ms reset=30.5s")
+		time.Sleep(500*time.Millisecond - time.Microsecond - 1)
+		a.take("k", twoAPenalty, 1, "remembered: penalized used=0 remaining=0 retry=2µs reset=30.000002s")
+		time.Sleep(2 * time.Microsecond)
+		a.take("k", twoAPenalty, 1, "ok used=1 remaining=1 reset=30s")
+	})
+}
+
+// The goroutine rechecks no penalty: a peek that arrives after its end could be denied, and would be an offence.
+func TestPenaltyIsNotRechecked(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		a.take("k", twoAPenalty, 2, "ok used=2 remaining=0 reset=60s")
+		for range 3 {
+			take(w, a, limiters.Hit{Key: "k", Limit: twoAPenalty, N: 1})
+		}
+		calls := a.line.calls.Load()
+		for range 9 {
+			if v := take(w, a, limiters.Hit{Key: "k", Limit: twoAPenalty, N: 1})[0]; !v.Penalized || v.By != limiters.ByCache {
+				t.Errorf("%s: want a penalty from memory", tell(v))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if got := a.line.calls.Load(); got != calls {
+			t.Errorf("%d calls of the store, want none", got-calls)
+		}
+	})
+}
