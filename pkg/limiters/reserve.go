@@ -20,6 +20,15 @@ var reserveParameters = []Parameter{
 		About: "what becomes of an estimate that was not corrected in time. Default: charge."},
 }
 
+// ReserveNumbers returns the numbers of the reservations of l for its twin in pkg/redisscripts: the TTL in µs, and whether an
+// expired reservation is settled to 0. It returns nil if l does not reserve.
+func (l *Limit) ReserveNumbers() []int64 {
+	if l.reserver == nil {
+		return nil
+	}
+	return []int64{l.ttl, flag(l.releases)}
+}
+
 // setReserve sets up l if its parameters have a reserve.
 func (l *Limit) setReserve(values values) error {
 	ttl, reserves := values["reserve.ttl"]

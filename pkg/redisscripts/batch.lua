@@ -28,14 +28,15 @@
 --           n, signed, 8 bytes; above MAX_HITS it is a peek: n - MAX_HITS hits were denied elsewhere, and are counted if
 --           the peek is denied too
 --         A MIXED run is followed by limit and n of each hit, 10 bytes. Its own limit and n have no meaning. A PARTS run is
---         followed by op, 1 byte, 0 = take, 1 = end; and by the lease id, 16 bytes, of zeros if there is none. A LEASES run is
---         followed by op, id, index of the key, limit and n of each hit, 29 bytes.
+--         followed by op, 1 byte, 0 = take, 1 = end; and by the lease id, 16 bytes, of zeros if there is none. In a PARTS run,
+--         key and limit of its reservations, and of its penalty, follow, 2 bytes each; 0 = none. A LEASES run is followed by
+--         op, id, index of the key, limit and n of each hit, 29 bytes.
 -- units   times in µs since 1970, durations in µs
--- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result (0 = denied, 1 = allowed, 2 = failed), used,
---         retry (-1 = never), reset. Of a failed hit, used is the index of its reason. No hits: the call ran after not_after.
+-- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result (0 = denied, 1 = allowed, 2 = failed, 3 = denied,
+--         and the key's penalty ends at retry), used, retry (-1 = never), reset. Of a failed hit, used is the index of its reason. No hits: the call ran after not_after.
 --         2 and on: the reasons
 local SHARED, ALONE, MIXED, LEASES, PARTS = 0, 1, 2, 3, 4
-local DENIED, ALLOWED, FAILED = 0, 1, 2
+local DENIED, ALLOWED, FAILED, PENALIZED = 0, 1, 2, 3
 
 local now, not_after = unpacked('>I8I8', ARGV[1])
 local time = call('TIME')
@@ -65,7 +66,8 @@ do
     elseif kind == LEASES then
       run.own, from = from, from + 29 * times
     elseif kind == PARTS then
-      run.op, run.id, from = unpacked('>I1c16', text, from)
+      run.op, run.id, run.reserve_key, run.reserve, run.penalty_key, run.penalty, from = unpacked('>I1c16I2I2I2I2', text, from)
+      run.reserve, run.penalty = limits[run.reserve], limits[run.penalty]
     end
     runs[#runs + 1] = run
     count = count + times
@@ -112,16 +114,21 @@ end
 -- Sets the verdict of hit i, whose key could not be saved. A denial is valid even if it could not be counted. Then the verdict
 -- reports the usage in Redis, because the caller's deny cache takes it for that. If the hit fits in Redis, it was denied because
 -- of hits that were not charged, and fails.
-local function set_unsaved(i, key, limit, n, problem)
+local function set_unsaved(i, key, limit, n, problem, run)
   problem = text_of(problem)
   local function deny()
-    local s = limit.algorithm.load(key, limit, now)
+    local s, wait, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty
     local fits, retry = limit.algorithm.fits(s, limit, now, n > MAX_HITS and 0 or n)
-    if fits then error(problem, 0) end
+    if penalty then wait = penalty.algorithm.wait(penalty.algorithm.load(KEYS[run.penalty_key]), penalty, now) end
+    if fits and wait == 0 then error(problem, 0) end
     local used, reset = limit.algorithm.usage(s, limit, now)
-    set_verdict(i, DENIED, used, retry, reset)
+    if wait > 0 and retry >= 0 and wait >= retry then
+      set_verdict(i, PENALIZED, used, wait, reset)
+    else
+      set_verdict(i, DENIED, used, retry, reset)
+    end
   end
-  local ok = verdicts[4 * i - 3] == DENIED
+  local ok = verdicts[4 * i - 3] == DENIED or verdicts[4 * i - 3] == PENALIZED
   if ok then ok, problem = pcall(deny) end
   if not ok then fail(i, problem) end
 end
@@ -293,7 +300,7 @@ local function sharing()
   local function load_parts()
     if parts then return end
     parts = algorithm_of('parts')(now, server, {
-      key_at = key_at, state_of = state_of, report = report, guarded = guarded, fail = fail, verdicts = verdicts, limits = limits,
+      key_at = key_at, state_of = state_of, report = report, guarded = guarded, fail = fail, verdicts = verdicts, limits = limits, modules = modules,
     })
   end
 
@@ -337,8 +344,8 @@ local function sharing()
       for i = run.first, run.first + run.times - 1 do
         if key.failed then
           fail(i, key.failed)
-        elseif key.unsaved then
-          set_unsaved(i, key.name, run.limit, run.n, key.unsaved)
+        elseif key.unsaved or run.penalty and keys[run.penalty_key].unsaved then
+          set_unsaved(i, key.name, run.limit, run.n, key.unsaved or keys[run.penalty_key].unsaved, run)
         end
       end
     end

@@ -2,34 +2,63 @@
 --
 -- The driver calls it, and gives it its functions. A group without such a hit never gets here.
 local NOTHING, OPENS, HELD, ENDED = 0, 1, 2, 3
-local END = 1
+local END, PENALIZED = 1, 3
 local NO_ID = string.rep('\0', 16)
 
 return function(now, server, driver)
   local key_at, state_of, guarded, report, fail = driver.key_at, driver.state_of, driver.guarded, driver.report, driver.fail
 
-  -- The number of hits to check; n above MAX_HITS is a peek.
-  local function hits_of(run)
-    if run.n > MAX_HITS then return 0 end
-    return run.n
-  end
-
   -- What the lease of a hit changes if the hit is allowed.
   local function step_of(run)
-    if not run.set or run.id == NO_ID or hits_of(run) <= 0 then return NOTHING end
+    if not run.set or run.id == NO_ID or run.n < 0 or run.n == 0 and not run.reserve then return NOTHING end
     if run.set.find(run.leases, run.id) then return HELD end
     if run.set.has_ended(run.leases, run.id) then return ENDED end
     return OPENS
   end
 
+  -- What the reservations of a limit change in the state of its algorithm.
+  local function reserver_of(run)
+    for name, algorithm in pairs(driver.modules) do
+      if algorithm == run.limit.algorithm then return run.reserve.algorithm[name] end
+    end
+  end
+
+  -- Drops expired reservations, and settles them to 0 if the limit releases them. A sliding log with too many later entries
+  -- keeps the estimates.
+  local function load_reservations(key, run)
+    local reservations = key_at(run.reserve_key)
+    driver.modules.concurrency = driver.modules.concurrency or algorithm_of('concurrency')
+    run.set = driver.modules.concurrency
+    if not reservations.state then
+      reservations.state = run.set.load(reservations.name, nil, now, run.id, true)
+      local changes = {}
+      for i, lapsed in ipairs(reservations.state.lapsed) do changes[i] = { at = lapsed.at, delta = -lapsed.n } end
+      if run.reserve.releases and reserver_of(run).settle(key.state, run.limit, now, changes) then key.charged = run.limit end
+    end
+    run.leases = reservations.state
+  end
+
   local function load(key, run)
     local algorithm = run.limit.algorithm
-    if not algorithm.is_set then
-      state_of(key, run.limit)
+    if algorithm.is_set then
+      if not key.state then key.state = algorithm.load(key.name, run.limit, now, run.id) end
+      run.set, run.leases = algorithm, key.state
       return
     end
-    if not key.state then key.state = algorithm.load(key.name, run.limit, now, run.id) end
-    run.set, run.leases = algorithm, key.state
+    state_of(key, run.limit)
+    if run.reserve then load_reservations(key, run) end
+    if run.penalty then
+      local penalty = key_at(run.penalty_key)
+      penalty.group = run.of
+      penalty.state = penalty.state or run.penalty.algorithm.load(penalty.name)
+      run.offences = penalty
+    end
+  end
+
+  -- How long the penalty of a key denies every request.
+  local function wait_of(run)
+    if not run.offences then return 0 end
+    return run.penalty.algorithm.wait(run.offences.state, run.penalty, now)
   end
 
   -- The hits that a group would charge to the key of a hit, and the leases that it would open there.
@@ -37,7 +66,7 @@ return function(now, server, driver)
     local sum, opens = 0, 0
     for _, other in ipairs(group) do
       if other.on == run.on then
-        local step, n = step_of(other), hits_of(other)
+        local step, n = step_of(other), other.n
         if step ~= HELD and n > 0 then sum = math.min(sum + n, MAX_HITS) end
         if step == OPENS then opens = opens + 1 end
       end
@@ -48,7 +77,12 @@ return function(now, server, driver)
   local function check(key, run)
     local step = step_of(run)
     run.allowed, run.retry = true, 0
-    if step == HELD or run.n < 0 then return end
+    if run.n < 0 then return end
+    if wait_of(run) > 0 then
+      run.allowed = false
+      return
+    end
+    if step == HELD then return end
     local sum, opens = sums_of(run.of, run)
     run.allowed = run.limit.algorithm.fits(key.state, run.limit, now, sum)
     if run.allowed and step == OPENS and run.leases.count + opens > run.set.MAX_LEASES then
@@ -61,26 +95,43 @@ return function(now, server, driver)
   local function open_leases(group)
     for _, run in ipairs(group) do
       local step = step_of(run)
+      run.step = step
       if step == ENDED then
+        local _
+        _, run.actual = run.set.has_ended(run.leases, run.id)
         run.set.forget(run.leases, run.id)
       elseif step == OPENS then
-        run.set.put(run.leases, run.id, run.limit, now, run.n, now, server)
+        local at = run.reserve and reserver_of(run).at(run.on.state, run.limit, now)
+        run.set.put(run.leases, run.id, run.reserve or run.limit, now, run.n, at, server)
       end
-      if run.set then report(run.on, run.first, run.limit, true, 0) end
+      if run.limit.algorithm.is_set then report(run.on, run.first, run.limit, true, 0) end
     end
   end
 
   local function charge(key, run)
-    if run.n ~= 0 and run.limit.algorithm.charge(key.state, run.limit, now, run.n) then key.charged = run.limit end
+    local n, charged = run.n, false
+    if run.step == ENDED then n = run.actual end
+    if run.step == OPENS then
+      charged = reserver_of(run).charge(key.state, run.limit, now, n)
+    elseif n ~= 0 and run.step ~= HELD then
+      charged = run.limit.algorithm.charge(key.state, run.limit, now, n)
+    end
+    if charged then key.charged = run.limit end
     report(key, run.first, run.limit, true, 0)
   end
 
   local function deny(key, run)
-    if not run.allowed then
-      local n = run.n > MAX_HITS and run.n - MAX_HITS or run.n
-      if n > 0 and run.limit.counts_denied and run.limit.algorithm.charge(key.state, run.limit, now, n) then
-        key.charged = run.limit
-      end
+    if run.allowed or run.n <= 0 or not run.limit.counts_denied or wait_of(run) > 0 then return end
+    if run.limit.algorithm.charge(key.state, run.limit, now, run.n) then key.charged = run.limit end
+  end
+
+  -- Counts an offence. The hits of a group that are denied on one key are one offence.
+  local function offend(key, run)
+    if run.allowed or not run.offences or key.offended == run.of then return end
+    key.offended = run.of
+    local offences, penalty = run.offences, run.penalty
+    if penalty.algorithm.offend(offences.state, penalty, now) then
+      offences.charged, offences.reset = penalty, penalty.algorithm.reset(offences.state, penalty, now)
     end
   end
 
@@ -90,11 +141,31 @@ return function(now, server, driver)
       _, retry = run.limit.algorithm.fits(key.state, run.limit, now, (sums_of(run.of, run)))
     end
     report(key, run.first, run.limit, run.allowed, retry)
+    local wait, i = wait_of(run), 4 * run.first
+    if not run.allowed and wait > 0 and retry >= 0 and wait >= retry then
+      driver.verdicts[i - 3], driver.verdicts[i - 1] = PENALIZED, wait
+    end
   end
 
-  -- Ends a lease. The end of an id that is not open is remembered, because its take may follow.
+  -- Moves the charge of an open reservation to the actual cost.
+  local function settle(run, actual)
+    local key, set, leases = run.on, run.set, run.leases
+    if not set.find(leases, run.id) then return set.remember(leases, run.id, now, actual, server) end
+    local estimate, at = set.cost(leases, run.id)
+    local changes = { { at = at, delta = actual - estimate } }
+    local changed = reserver_of(run).settle(key.state, run.limit, now, changes)
+    if changed == nil then error('too many later entries in the log: want at most 10,000 after a reservation', 0) end
+    set.remove(leases, run.id)
+    if changed then key.charged = run.limit end
+  end
+
+  -- Ends a lease, or settles a reservation. The end of an id that is not open is remembered, because its take may follow.
   local function finish_lease(run)
-    if run.id ~= NO_ID and run.set then run.set.finish(run.leases, run.id, now, 0, server) end
+    if run.id ~= NO_ID and run.reserve then
+      settle(run, math.max(0, run.n))
+    elseif run.id ~= NO_ID and run.set then
+      run.set.finish(run.leases, run.id, now, 0, server)
+    end
     report(run.on, run.first, run.limit, true, 0)
   end
 
@@ -123,14 +194,14 @@ return function(now, server, driver)
       local ok, problem = pcall(open_leases, group)
       for _, run in ipairs(group) do
         if not ok then fail(run.first, problem)
-        elseif not run.set then guarded(charge, run.on, run) end
+        elseif not run.limit.algorithm.is_set then guarded(charge, run.on, run) end
       end
       return
     end
     for _, run in ipairs(group) do
       if run.error then fail(run.first, run.error) end
     end
-    for _, f in ipairs({ deny, report_denied }) do
+    for _, f in ipairs({ deny, offend, report_denied }) do
       for _, run in ipairs(group) do
         if not run.error then guarded(f, run.on, run) end
       end

@@ -8,6 +8,7 @@ package redisscripts
 import (
 	"embed"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -16,8 +17,6 @@ var (
 	prelude string
 	//go:embed batch.lua
 	driver string
-	//go:embed parts.lua
-	parts string
 	//go:embed *.lua
 	files embed.FS
 )
@@ -39,16 +38,23 @@ func allAlgorithms() []Algorithm {
 	var all []Algorithm
 	for _, entry := range entries {
 		name := strings.TrimSuffix(entry.Name(), ".lua")
-		if name == "prelude" || name == "batch" || name == "parts" {
+		if name == "prelude" || name == "batch" || slices.Contains(parts, name) {
 			continue
 		}
-		source, err := files.ReadFile(entry.Name())
-		if err != nil {
-			panic(err)
-		}
-		all = append(all, Algorithm{name, string(source)})
+		all = append(all, Algorithm{name, source(name)})
 	}
 	return all
+}
+
+// parts are the files that decide hits of limits whose state has parts.
+var parts = []string{"parts", "penalty", "reserve"}
+
+func source(name string) string {
+	text, err := files.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
 }
 
 // packed is the number of verdicts that one call of struct.pack encodes. Each takes 4 values on Lua's stack.
@@ -65,7 +71,9 @@ func Batch(algorithms ...Algorithm) string {
 	for _, a := range algorithms {
 		b.WriteString("if name == '" + a.Name + "' then\n" + a.Source + "end\n")
 	}
-	b.WriteString("if name == 'parts' then\n" + parts + "end\n")
+	for _, name := range parts {
+		b.WriteString("if name == '" + name + "' then\n" + source(name) + "end\n")
+	}
 	b.WriteString("end\n" + driver)
 	return b.String()
 }

@@ -211,7 +211,7 @@ local function save_list(key, s, rest, px, l, now)
     if s.first > 1 or s.tail < s.stored - 1 then call('LTRIM', key, digits(s.first - 1), digits(s.tail)) end
     if s.base ~= base then call('LSET', key, '0', record_of(0, s.base)) end
   end
-  if #rest > 0 then call('RPUSH', key, unpack(rest)) end
+  for i = 1, #rest, 4000 do call('RPUSH', key, unpack(rest, i, min(i + 3999, #rest))) end
   if not kept then call('PEXPIRE', key, digits(px)) end
 end
 
@@ -248,5 +248,8 @@ function M.quick(key, l, now, v, n)
   call('APPEND', key, record_of(now, (base + used) % SUMS))
   return used, l.window
 end
+
+-- For reserve.lua.
+M.search, M.is_after, M.record, M.last = search, is_after, record, last
 
 return M

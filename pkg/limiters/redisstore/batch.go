@@ -21,7 +21,7 @@ type batch struct {
 	keys   []string // of the hits, in Redis
 
 	distinct []string // keys, each once
-	limits   []*limiters.Limit
+	limits   []limitPart
 	limitOf  []int  // the index in limits of each hit's limit, from 1
 	runs     []byte // see run.go
 	times    [2 * wordSize]byte
@@ -87,31 +87,37 @@ func (b *batch) encode(groups []limiters.Group) {
 	}
 	b.index, b.counts = b.index[:0], append(b.counts[:0], 0)
 	for _, key := range b.keys {
-		i, found := b.known[key]
-		if !found {
-			b.distinct, b.counts = append(b.distinct, key), append(b.counts, 0)
-			i = len(b.distinct)
-			b.known[key] = i
-		}
+		i := b.keyIndex(key)
 		b.index = append(b.index, i)
 		b.counts[i]++
 	}
 	for i := range b.hits {
-		b.limitOf = append(b.limitOf, b.limitIndex(b.hits[i].Limit))
+		b.limitOf = append(b.limitOf, b.limitIndex(limitPart{b.hits[i].Limit, partLimit}))
 	}
 	b.encodeRuns()
+}
+
+// keyIndex returns the index of a key in distinct.
+func (b *batch) keyIndex(key string) int {
+	i, found := b.known[key]
+	if !found {
+		b.distinct, b.counts = append(b.distinct, key), append(b.counts, 0)
+		i = len(b.distinct)
+		b.known[key] = i
+	}
+	return i
 }
 
 // count returns N of hit i for the script. A peek with Denied hits is encoded as MaxHits plus Denied.
 func (b *batch) count(i int) int64 {
 	h := b.hits[i]
-	if h.N == 0 && b.group[i] == 0 && h.Denied > 0 {
+	if h.N == 0 && b.group[i] == 0 && h.Denied > 0 && !h.Limit.HasParts() {
 		return limiters.MaxHits + min(h.Denied, limiters.MaxHits)
 	}
 	return max(-limiters.MaxHits, min(h.N, limiters.MaxHits))
 }
 
-func (b *batch) limitIndex(l *limiters.Limit) int {
+func (b *batch) limitIndex(l limitPart) int {
 	if i := slices.Index(b.limits, l); i >= 0 {
 		return i + 1
 	}
@@ -142,11 +148,49 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	return b.arguments
 }
 
-// appendLimit appends the argument of the script for a limit: the algorithm's name, a zero byte, and its numbers as
-// big-endian integers of 8 bytes.
-func appendLimit(to []byte, l *limiters.Limit) []byte {
-	to = append(append(to, l.Spec().Algorithm...), 0)
-	for _, n := range l.Numbers() {
+// A limitPart is a limit, or the part of it that a further key of its hits is for. The script has an argument for each.
+type limitPart struct {
+	limit *limiters.Limit
+	part  partKind
+}
+
+// A partKind is what a key of a hit is for.
+type partKind byte
+
+const (
+	partLimit partKind = iota // the limit itself
+	partReserve
+	partPenalty
+)
+
+// name returns the name of the functions of l in the script.
+func (l limitPart) name() string {
+	switch l.part {
+	case partReserve:
+		return "reserve"
+	case partPenalty:
+		return "penalty"
+	default:
+		return l.limit.Spec().Algorithm
+	}
+}
+
+func (l limitPart) numbers() []int64 {
+	switch l.part {
+	case partReserve:
+		return l.limit.ReserveNumbers()
+	case partPenalty:
+		return l.limit.PenaltyNumbers()
+	default:
+		return l.limit.Numbers()
+	}
+}
+
+// appendLimit appends the argument of the script for l: its name, a zero byte, and its numbers as big-endian integers of 8
+// bytes.
+func appendLimit(to []byte, l limitPart) []byte {
+	to = append(append(to, l.name()...), 0)
+	for _, n := range l.numbers() {
 		to = binary.BigEndian.AppendUint64(to, uint64(n))
 	}
 	return to

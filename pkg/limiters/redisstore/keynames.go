@@ -49,6 +49,12 @@ func (n keyNamer) append(text []byte, h *limiters.Hit) []byte {
 	return append(text, h.Limit.ID()...)
 }
 
+// The suffixes of the further keys of a hit. No ID is another one with such a suffix.
+const (
+	reserveSuffix = "r"
+	penaltySuffix = "p"
+)
+
 func (n keyNamer) key(h *limiters.Hit) string { return string(n.append(nil, h)) }
 
 // keys returns the keys of all hits in order, in one piece of memory.

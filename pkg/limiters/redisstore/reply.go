@@ -18,6 +18,7 @@ const (
 	resultDenied = iota
 	resultAllowed
 	resultFailed
+	resultPenalized // denied, and the penalty of the key ends at retry
 )
 
 // errLate is the error of a call that ran after its deadline. It charged nothing.
@@ -67,7 +68,10 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 		text := r.verdicts[verdictSize*i:]
 		used, retry, reset := word(text[1:]), word(text[1+wordSize:]), word(text[1+2*wordSize:])
 		v := limiters.NewVerdict(b.hits[i].Limit, text[0] == resultAllowed, used, retry, reset)
-		if text[0] == resultFailed {
+		switch text[0] {
+		case resultPenalized:
+			v = v.Penalize()
+		case resultFailed:
 			v = limiters.Verdict{Err: hitError(b.keys[i], r.text(used))}
 		}
 		out[i] = v

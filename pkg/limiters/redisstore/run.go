@@ -101,6 +101,7 @@ func (b *batch) appendRun(r *run) {
 	switch r.kind {
 	case kindParts:
 		to = b.appendLease(to, r.first)
+		to = append(to, b.further(r.first)...)
 	case kindLeases:
 		for i := r.first; i < r.first+r.times; i++ {
 			to = b.appendLease(to, i)
@@ -126,5 +127,25 @@ func (b *batch) appendLease(to []byte, i int) []byte {
 	return append(append(to, op), b.hits[i].Lease[:]...)
 }
 
+// further returns the indices of the further keys of hit i and of their limits.
+func (b *batch) further(i int) []byte {
+	l, to := b.hits[i].Limit, make([]byte, 0, 8)
+	for _, part := range []struct {
+		has    bool
+		kind   partKind
+		suffix string
+	}{{reserves(l), partReserve, reserveSuffix}, {l.HasPenalty(), partPenalty, penaltySuffix}} {
+		key, limit := 0, 0
+		if part.has {
+			key, limit = b.keyIndex(b.keys[i]+part.suffix), b.limitIndex(limitPart{l, part.kind})
+		}
+		to = binary.BigEndian.AppendUint16(to, uint16(key))
+		to = binary.BigEndian.AppendUint16(to, uint16(limit))
+	}
+	return to
+}
+
+func reserves(l *limiters.Limit) bool { return l.ReserveNumbers() != nil }
+
 // isConcurrency reports whether the leases of a limit are its whole state.
-func isConcurrency(l *limiters.Limit) bool { return l.HasLeases() && l.Window() == 0 }
+func isConcurrency(l *limiters.Limit) bool { return l.HasLeases() && !reserves(l) }

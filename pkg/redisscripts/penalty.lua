@@ -1,0 +1,67 @@
+-- penalty: the offences and the penalties of a key. Twin of pkg/limiters/penalty.go. It is a part of a state, and no algorithm.
+--
+-- KEYS    one string of 28 bytes: start of the window of offences, end of the last penalty, offences, level, and when the key
+--         expires, in s since 1970 by this server's clock
+-- ARGV    the penalty's numbers: after, within (µs), for (µs), factor, max (µs), forget (µs)
+-- units   times in µs since 1970, durations in µs
+-- reply   wait: how long the penalty denies every request
+local M = { limit = 0, load = 0, wait = 0, offend = 0, reset = 0, save = 0 }
+local ceil, min, max = math.ceil, math.min, math.max
+local MAX_LEVEL = 63
+
+function M.limit(text, at)
+  local after, within, lasts, factor, longest, forget = unpacked('>I8I8I8I8I8I8', text, at)
+  return { after = after, within = within, lasts = lasts, factor = factor, longest = longest, forget = forget, max = 0 }
+end
+
+function M.load(key)
+  local v, since, until_, offences, level, kept = call('GET', key), 0, 0, 0, 0, 0
+  if v then since, until_, offences, level, kept = whole_numbers(v, 28, '>I8I8I4I4I4') end
+  return { since = since, until_ = until_, offences = offences, level = level, kept = kept }
+end
+
+-- A penalty that would end later than its max from now is from before a clock stepped back, or from before max was lowered.
+function M.wait(s, l, now) return max(0, min(s.until_ - now, l.longest)) end
+
+-- Changes s by a request that was denied: by a penalty, or otherwise by its limit, which is an offence.
+function M.offend(s, l, now)
+  local wait = M.wait(s, l, now)
+  if wait > 0 then
+    local changed = s.until_ ~= now + wait
+    s.until_ = now + wait
+    return changed
+  end
+  if s.offences == 0 or now - s.since >= l.within or s.since - now > l.within then s.offences, s.since = 0, now end
+  s.offences = s.offences + 1
+  if s.offences >= l.after then
+    if now >= s.until_ + l.forget then s.level = 0 end
+    local lasts, level = l.lasts, s.level
+    while level > 0 and l.factor > 1 and lasts < l.longest do
+      lasts, level = lasts * l.factor, level - 1
+    end
+    s.offences, s.since, s.until_, s.level = 0, 0, now + min(lasts, l.longest), min(s.level + 1, MAX_LEVEL)
+  end
+  return true
+end
+
+-- In how many µs s has fully reset.
+function M.reset(s, l, now)
+  local reset = now
+  if s.offences > 0 then reset = s.since + l.within end
+  if s.level > 0 then reset = max(reset, s.until_ + l.forget) end
+  return max(0, reset - now)
+end
+
+-- The expiry is set a quarter longer than needed, and again only when that is too short.
+function M.save(key, s, _, reset, _, server)
+  local kept, least = s.kept, (server / 1000 + expiry(reset)) / 1000
+  if kept < least then kept = ceil(least + expiry(reset) / 4000) end
+  local value = pack('>I8I8I4I4I4', s.since, s.until_, s.offences, s.level, kept)
+  if kept == s.kept then
+    call('SETRANGE', key, '0', value)
+  else
+    call('SET', key, value, 'PX', digits(ceil(kept * 1000 - server / 1000)))
+  end
+end
+
+return M
