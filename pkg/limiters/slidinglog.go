@@ -101,7 +101,10 @@ func (l *logLimit) settle(s State, now, at, delta int64) State {
 		return s
 	}
 	i, held := log.entryAt(v, at)
-	if delta = max(-held, min(delta, 2*l.max-v.used)); delta == 0 || delta > 0 && v.used >= 2*l.max {
+	if delta > 0 {
+		delta = min(delta, max(0, 2*l.max-v.used))
+	}
+	if delta = max(-held, delta); delta == 0 {
 		return s
 	}
 	if s.Log == nil {

@@ -58,8 +58,7 @@ local function change(entries, c, room)
   local i = 1
   while entries[i] and entries[i].at < c.at do i = i + 1 end
   if not entries[i] or entries[i].at ~= c.at then table.insert(entries, i, { at = c.at, hits = 0 }) end
-  local delta = max(-entries[i].hits, min(c.delta, room))
-  if delta > 0 and room <= 0 then delta = 0 end
+  local delta = max(-entries[i].hits, c.delta > 0 and min(c.delta, max(room, 0)) or c.delta)
   entries[i].hits = entries[i].hits + delta
   return delta
 end

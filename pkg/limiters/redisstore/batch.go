@@ -40,6 +40,25 @@ const wordSize = 8 // bytes of a number
 // maxHits is the maximum number of hits in a batch: indices have two bytes.
 const maxHits = math.MaxUint16
 
+// maxBatchHits is the number of hits that never have too many keys: a hit may have two further ones.
+const maxBatchHits = maxHits / 3
+
+// countKeys returns how many keys the hits of groups have at most.
+func countKeys(groups []limiters.Group) (n int) {
+	for _, g := range groups {
+		for i := range g {
+			n++
+			if reserves(g[i].Limit) {
+				n++
+			}
+			if g[i].Limit.HasPenalty() {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 func newBatch(now time.Time, groups []limiters.Group, keys []string) *batch {
 	b := &batch{now: now, keys: keys, known: map[string]int{}}
 	b.encode(groups)

@@ -107,7 +107,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if len(out) > maxHits {
+	if len(out) > maxBatchHits && countKeys(groups) > maxHits {
 		return ErrTooManyHits
 	}
 	if !s.enter() {

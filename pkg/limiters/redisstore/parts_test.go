@@ -1,0 +1,128 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
+)
+
+// withParts returns a limit with a penalty and reservations for each algorithm that takes them.
+func withParts(maximum int64) (limits []*limiters.Limit) {
+	for _, name := range limiterstest.Windowed() {
+		limits = append(limits, limiterstest.MustLimit(limiters.Spec{
+			Algorithm: name, Max: maximum, Window: time.Hour,
+			Params: limiters.Params(strings.TrimSpace(string(limiterstest.FirstHit(name)) +
+				" penalty.after=2 penalty.within=1m penalty.for=2h reserve.ttl=2m reserve.unsettled=release")),
+		}))
+	}
+	return limits
+}
+
+// The further keys of a hit are in the slot of its key, have an expiry, and are hidden with it.
+func TestFurtherKeysAreLikeTheirKey(t *testing.T) {
+	server := redistest.Start(t)
+	c := server.Client(t)
+	for _, hidden := range []string{"", secret} {
+		s := openAt(t, connect.Options{Addr: server.Addr}, Options{Prefix: "p:", KeySecret: hidden})
+		for _, limit := range withParts(1) {
+			hit := limiters.Hit{Key: "alice", Limit: limit, N: 1, Lease: leaseID(1)}
+			over := hit
+			over.Lease = leaseID(2)
+			if out, err := take(t, s, hit, over); err != nil || !out[0].Allowed || out[1].Allowed {
+				t.Fatal(out, err)
+			}
+			key := s.namer.key(&hit)
+			for _, name := range []string{key, key + "r", key + "p"} {
+				if left := c.PTTL(t.Context(), name).Val(); left <= 0 {
+					t.Errorf("%s %q: expires in %v", limit.Spec().Algorithm, name, left)
+				}
+				if slotOf(name) != slotOf(key) {
+					t.Errorf("%q is not in the slot of %q", name, key)
+				}
+			}
+		}
+		all := c.Keys(t.Context(), "*").Val()
+		if named := slices.ContainsFunc(all, func(key string) bool { return strings.Contains(key, "alice") }); named == (hidden != "") {
+			t.Errorf("hidden with %q: %q", hidden, all)
+		}
+		c.FlushAll(t.Context())
+	}
+}
+
+// An offence that a full Redis cannot count begins no penalty, and denies no later request. A reservation fails, and charges
+// nothing. A settle that cannot be written fails.
+func TestFullRedisCountsNoOffence(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	s, c := open(t, server), server.Client(t)
+	for _, limit := range withParts(1) {
+		hit := limiters.Hit{Key: "k" + limit.ID(), Limit: limit, N: 1, Lease: leaseID(1)}
+		over, other := hit, hit
+		over.Lease = leaseID(2)
+		other.Key += "other"
+		if out, err := take(t, s, hit, over); err != nil || out[1].Allowed || out[1].Penalized {
+			t.Fatal(out, err)
+		}
+		full(t, c, true)
+		for range 2 {
+			out, err := take(t, s, over)
+			if err != nil || out[0].Err != nil || out[0].Allowed || out[0].Penalized {
+				t.Errorf("%s: %+v %v: want a denial without a penalty", limit.Spec().Algorithm, out, err)
+			}
+			if out, err = take(t, s, other); err != nil || out[0].Err == nil {
+				t.Errorf("%s: %+v %v: want an error", limit.Spec().Algorithm, out, err)
+			}
+		}
+		full(t, c, false)
+		if out, err := take(t, s, over); err != nil || !out[0].Penalized {
+			t.Errorf("%s: %+v %v: want the second offence", limit.Spec().Algorithm, out, err)
+		}
+		if n := c.Exists(t.Context(), s.namer.key(&other), s.namer.key(&other)+"r").Val(); n != 0 {
+			t.Errorf("%s: a reservation that failed has left %d keys", limit.Spec().Algorithm, n)
+		}
+	}
+}
+
+// A settle moves an entry of a log with many later entries. With more than 10,000 of them, it fails and changes nothing.
+func TestSettleInALongLog(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 30_000, Window: time.Hour, Params: "reserve.ttl=1h"})
+	for i, later := range []int{3, 63, 64, 200, 9_998, 10_001} {
+		reference := limiterstest.NewReference()
+		key := fmt.Sprint("k", i)
+		takeAt := func(now time.Time, hits ...limiters.Hit) limiters.Verdict {
+			got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+			if err := errors.Join(s.Take(t.Context(), now, limiters.Singles(hits...), got), reference.Take(t.Context(), now, limiters.Singles(hits...), want)); err != nil {
+				t.Fatal(err)
+			}
+			if later <= 10_000 && !slices.Equal(got, want) {
+				t.Fatalf("%d later entries: got %+v, want %+v", later, got[len(got)-1], want[len(want)-1])
+			}
+			return got[len(got)-1]
+		}
+		now := logStart
+		takeAt(now, limiters.Hit{Key: key, Limit: limit, N: 10, Lease: leaseID(1)})
+		for range later {
+			now = now.Add(time.Microsecond)
+			takeAt(now, limiters.Hit{Key: key, Limit: limit, N: 1})
+		}
+		v := takeAt(now, limiters.Hit{Key: key, Limit: limit, N: 25, Lease: leaseID(1), End: true})
+		if tooMany := later > 10_000; tooMany != (v.Err != nil) {
+			t.Errorf("%d later entries: %+v", later, v)
+		}
+		if later > 10_000 {
+			continue
+		}
+		takeAt(logStart.Add(time.Hour-time.Microsecond), limiters.Hit{Key: key, Limit: limit, N: 30_000})
+		takeAt(logStart.Add(time.Hour), limiters.Hit{Key: key, Limit: limit, N: 30_000})
+		takeAt(logStart.Add(time.Hour), limiters.Hit{Key: key, Limit: limit, N: -int64(later) / 2})
+	}
+}
