@@ -6,10 +6,11 @@
 // store with the functions here, verdict by verdict.
 //
 // A time in an int64 is in microseconds since 1970, and a duration in an int64 is in microseconds, here and in the stores. A
-// [time.Duration] is in nanoseconds: those of a [Spec] and a [Verdict] are whole microseconds. All arithmetic is in integers.
-// So two implementations agree exactly, or one of them is wrong. A key's time never runs back: an algorithm counts from the later of now and the newest time in
-// the key's state. If a state is more than a window ahead of now, a clock jumped and was corrected: the state counts as
-// absent.
+// [time.Duration] is in nanoseconds: those of a [Spec] and a [Verdict] are whole microseconds. All arithmetic is in integers,
+// so two implementations agree exactly, or one of them is wrong.
+//
+// A key's time never runs back, because an algorithm counts from the later of now and the newest time in the key's state. If
+// a state is more than a window ahead of now, a clock jumped and was corrected, so the state counts as absent.
 package limiters
 
 import (

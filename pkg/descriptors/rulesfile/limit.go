@@ -172,7 +172,7 @@ func (p *parser) name(f field, domain string) string {
 	if name == "" {
 		return ""
 	}
-	here, in := p.spot(f.key), nameIn{domain, name}
+	here, in := p.point(f.key), nameIn{domain, name}
 	first, taken := p.names[in]
 	switch {
 	case !taken:

@@ -33,10 +33,10 @@ var (
 // adds to a limit, and requests_per_unit. The error is [Faults].
 func ParseOverlay(files ...File) (*Overlay, error) {
 	o := &Overlay{policies: map[*descriptors.Rule]*policy{}, onError: map[string]limiters.OnError{}}
-	builder, homes := descriptors.NewBuilder(), map[string]string{}
+	builder, domains := descriptors.NewBuilder(), map[string]string{}
 	var faults Faults
 	for _, f := range files {
-		p := overlayParser{reader{file: f.Name}, o, builder, homes}
+		p := overlayParser{reader{file: f.Name}, o, builder, domains}
 		if root := p.root(f.Data); root != nil {
 			p.top(root)
 		}
@@ -87,7 +87,7 @@ type overlayParser struct {
 	reader
 	overlay *Overlay
 	builder *descriptors.Builder
-	homes   map[string]string // the file of each domain
+	domains map[string]string // the file of each domain
 }
 
 func (p *overlayParser) top(root *yaml.Node) {
@@ -96,7 +96,7 @@ func (p *overlayParser) top(root *yaml.Node) {
 		return
 	}
 	domain, ok := p.text(f["domain"])
-	switch first, taken := p.homes[domain]; {
+	switch first, taken := p.domains[domain]; {
 	case !ok:
 	case domain == "":
 		p.fault(f["domain"].value, domainRemedy, noDomain)
@@ -104,7 +104,7 @@ func (p *overlayParser) top(root *yaml.Node) {
 		p.fault(f["domain"].value, "put all its descriptors in one file", "duplicate domain '%s' in overlay: %s has it too",
 			short(domain), first)
 	default:
-		p.homes[domain] = p.file
+		p.domains[domain] = p.file
 		p.overlay.onError[domain] = p.onError(f["on_store_error"])
 	}
 	p.descriptors(f["descriptors"], p.builder.Domain(domain))

@@ -30,7 +30,7 @@ func Parse(files ...File) (*descriptors.Rules, error) {
 // and column. The error is [Faults]: every fault of the files.
 func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings Faults, err error) {
 	b := &build{
-		options: o, builder: descriptors.NewBuilder(), homes: map[string]*home{}, names: map[nameIn]spot{},
+		options: o, builder: descriptors.NewBuilder(), domains: map[string]*domainTree{}, names: map[nameIn]point{},
 		applied: map[*policy]bool{},
 	}
 	parsers := make([]*parser, len(files))
@@ -47,7 +47,7 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings Fau
 	for _, check := range b.checks {
 		check()
 	}
-	for domain := range b.homes {
+	for domain := range b.domains {
 		o.Overlay.completeDomain(domain, b.builder)
 	}
 	for _, p := range parsers {
@@ -62,10 +62,10 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings Fau
 type build struct {
 	options Options
 	builder *descriptors.Builder
-	homes   map[string]*home // by domain
-	names   map[nameIn]spot  // of limits, where first met
-	applied map[*policy]bool // parts of the overlay that matched a rule
-	checks  []func()         // for warnings that need all files
+	domains map[string]*domainTree // by domain
+	names   map[nameIn]point       // of limits, where first met
+	applied map[*policy]bool       // parts of the overlay that matched a rule
+	checks  []func()               // for warnings that need all files
 }
 
 // A nameIn is the name of a limit in a domain.

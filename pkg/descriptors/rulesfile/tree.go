@@ -16,31 +16,31 @@ const (
 	domainRemedy = "write 'domain: <name>' at the top"
 )
 
-// A home is the file in which a domain was first found, with the root of its tree.
-type home struct {
+// A domainTree is the file in which a domain was first found, with the root of its tree.
+type domainTree struct {
 	file    string
 	root    location
 	taken   siblings
-	onError spot // of the domain's on_store_error
+	onError point // of the domain's on_store_error
 }
 
 // siblings are the descriptors of one level, by claim and by the name that envoyproxy/ratelimit uses.
 type siblings struct {
-	claims map[claim]spot
-	names  map[string]spot
+	claims map[claim]point
+	names  map[string]point
 }
 
-func newSiblings() siblings { return siblings{map[claim]spot{}, map[string]spot{}} }
+func newSiblings() siblings { return siblings{map[claim]point{}, map[string]point{}} }
 
-// A spot is a position in a file.
-type spot struct {
+// A point is a position in a file.
+type point struct {
 	file         string
 	line, column int
 }
 
-func (r *reader) spot(n *yaml.Node) spot { return spot{r.file, n.Line, n.Column} }
+func (r *reader) point(n *yaml.Node) point { return point{r.file, n.Line, n.Column} }
 
-func (s spot) String() string { return fmt.Sprintf("%s:%d", s.file, s.line) }
+func (s point) String() string { return fmt.Sprintf("%s:%d", s.file, s.line) }
 
 func (p *parser) top(root *yaml.Node) {
 	before := p.found
@@ -50,14 +50,14 @@ func (p *parser) top(root *yaml.Node) {
 	}
 	domain, ok := p.text(f["domain"])
 	// After a fault in the domain its descriptors are checked all the same.
-	to := &home{p.file, location{node: p.builder.Domain(domain), domain: domain}, newSiblings(), spot{}}
-	switch first := p.homes[domain]; {
+	to := &domainTree{p.file, location{node: p.builder.Domain(domain), domain: domain}, newSiblings(), point{}}
+	switch first := p.domains[domain]; {
 	case !ok:
 	case domain == "" && f["domain"].key == nil && p.found > before: // probably misspelled
 	case domain == "":
 		p.fault(f["domain"].value, domainRemedy, noDomain)
 	case first == nil:
-		p.homes[domain] = to
+		p.domains[domain] = to
 	case p.options.MergeDomains:
 		to = first
 	default:
@@ -69,18 +69,18 @@ func (p *parser) top(root *yaml.Node) {
 }
 
 // onErrorOf reads the on_store_error of a domain. The files of a domain must agree on it.
-func (p *parser) onErrorOf(f field, of *home) {
-	said := p.onError(f)
-	if said == limiters.OnErrorUnsaid {
+func (p *parser) onErrorOf(f field, of *domainTree) {
+	policy := p.onError(f)
+	if policy == limiters.OnErrorUnsaid {
 		return
 	}
 	domain := of.root.domain
-	if before := p.builder.OnError(domain); before != limiters.OnErrorUnsaid && before != said {
-		p.fault(f.key, "set it once", "on_store_error is '%s' here and '%s' in %s", said, before, p.where(of.onError))
+	if before := p.builder.OnError(domain); before != limiters.OnErrorUnsaid && before != policy {
+		p.fault(f.key, "set it once", "on_store_error is '%s' here and '%s' in %s", policy, before, p.where(of.onError))
 		return
 	}
-	p.builder.SetOnError(domain, said)
-	of.onError = p.spot(f.key)
+	p.builder.SetOnError(domain, policy)
+	of.onError = p.point(f.key)
 }
 
 // A location is a node of the tree and the path to it. In the path, a descriptor with a list has the key alone.
@@ -168,7 +168,7 @@ func (p *parser) rule(f fields, at location) *descriptors.Rule {
 func (p *parser) take(claims []claimed, below location, taken siblings) {
 	for i := range claims {
 		c := &claims[i]
-		here, name := p.spot(c.node), c.Joined()
+		here, name := p.point(c.node), c.Joined()
 		if first, twice := taken.claims[c.claim]; twice {
 			p.fault(c.node, c.duplicate(), "duplicate descriptor composite key '%s': %s has it too",
 				cut(below.composite()+"."+name, maxComposite), p.where(first))
@@ -187,8 +187,8 @@ func (p *parser) take(claims []claimed, below location, taken siblings) {
 	}
 }
 
-// where names a spot for a message in this file.
-func (p *parser) where(s spot) string {
+// where names a point for a message in this file.
+func (p *parser) where(s point) string {
 	if s.file == p.file {
 		return fmt.Sprintf("line %d", s.line)
 	}

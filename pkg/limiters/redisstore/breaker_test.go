@@ -58,7 +58,7 @@ func TestBreakerRejectsWithoutWaiting(t *testing.T) {
 		}
 	}
 	if stats := s.Stats(); stats.BreakerRejected < many/2 || stats.Calls > calls+1 {
-		t.Errorf("%d turned away and %d calls made in the pause", stats.BreakerRejected, stats.Calls-calls)
+		t.Errorf("%d Takes rejected and %d calls made while the breaker was open", stats.BreakerRejected, stats.Calls-calls)
 	}
 	if err := server.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -71,53 +71,53 @@ func TestBreakerRejectsWithoutWaiting(t *testing.T) {
 
 // When the breaker has been open for long enough, one call is tried, and other Takes are rejected until it ends.
 func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
-	l := &queue{timeout: time.Second, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
+	q := &queue{timeout: time.Second, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	trying, goOn := make(chan struct{}), make(chan error)
-	l.call = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
+	q.call = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 		trying <- struct{}{}
 		return <-goOn
 	}
-	l.breaker = breaker{failures: failuresToOpen, last: time.Now().Add(-openFor)}
+	q.breaker = breaker{failures: failuresToOpen, last: time.Now().Add(-openFor)}
 	groups, verdict := []limiters.Group{{{}}}, make([]limiters.Verdict, 1)
-	attempt := func() error { return l.Take(t.Context(), time.Time{}, groups, verdict) }
+	attempt := func() error { return q.Take(t.Context(), time.Time{}, groups, verdict) }
 	for _, answer := range []error{errors.New("no route"), context.Canceled, nil} {
 		tried := make(chan error)
 		go func() { tried <- attempt() }()
 		<-trying
-		if err := l.Take(t.Context(), time.Time{}, groups, make([]limiters.Verdict, 1)); !errors.Is(err, ErrBreakerOpen) {
+		if err := q.Take(t.Context(), time.Time{}, groups, make([]limiters.Verdict, 1)); !errors.Is(err, ErrBreakerOpen) {
 			t.Errorf("beside the one that is tried: %v", err)
 		}
 		goOn <- answer
 		if err := <-tried; !errors.Is(err, answer) {
 			t.Errorf("got %v, want %v", err, answer)
 		}
-		l.breaker.last = time.Now().Add(-openFor)
+		q.breaker.last = time.Now().Add(-openFor)
 	}
-	if l.breaker.open() {
-		t.Error("it is broken after a call that went well")
+	if q.breaker.open() {
+		t.Error("the breaker is open after a call that succeeded")
 	}
 }
 
 // When the breaker opens, all waiters are rejected at once and have charged nothing.
 func TestOpeningBreakerRejectsWaiters(t *testing.T) {
-	l := &queue{timeout: time.Minute, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
+	q := &queue{timeout: time.Minute, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	calling, goOn := make(chan struct{}), make(chan struct{})
-	l.call = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
+	q.call = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
 		<-goOn
 		return errors.New("no route")
 	}
-	l.breaker.failures = failuresToOpen - 2
+	q.breaker.failures = failuresToOpen - 2
 	var takes sync.WaitGroup
 	var failed [4]error
 	attempt := func(i int) {
 		takes.Go(func() {
-			failed[i] = l.Take(t.Context(), time.Time{}, []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
+			failed[i] = q.Take(t.Context(), time.Time{}, []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
 		})
 	}
 	waiting := func(n int) {
 		redistest.Await(t, "Takes to wait", func(context.Context) error {
-			if got := l.countWaiting(); got != n {
+			if got := q.countWaiting(); got != n {
 				return fmt.Errorf("%d hits wait, want %d", got, n)
 			}
 			return nil
@@ -134,14 +134,14 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	waiting(2)
 	goOn <- struct{}{}
 	takes.Wait()
-	l.running.Wait()
+	q.running.Wait()
 	for i, err := range failed {
-		if broken := errors.Is(err, ErrBreakerOpen); broken != (i >= 2) || broken != limiters.IsUncharged(err) {
+		if rejected := errors.Is(err, ErrBreakerOpen); rejected != (i >= 2) || rejected != limiters.IsUncharged(err) {
 			t.Errorf("take %d: %v", i, err)
 		}
 	}
-	if !l.idle() || l.countWaiting() != 0 || l.counts.breakerRejected.Load() != 2 {
-		t.Errorf("idle %v, %d wait, %d turned away", l.idle(), l.countWaiting(), l.counts.breakerRejected.Load())
+	if !q.idle() || q.countWaiting() != 0 || q.counts.breakerRejected.Load() != 2 {
+		t.Errorf("idle %v, %d wait, %d rejected", q.idle(), q.countWaiting(), q.counts.breakerRejected.Load())
 	}
 }
 
@@ -181,28 +181,28 @@ func TestJudgeErrors(t *testing.T) {
 // all the same.
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	const timeout = 60 * time.Millisecond
-	l := &queue{timeout: timeout, maxBatch: 5, maxWaiting: 10_000, counts: &counts{}, running: &sync.WaitGroup{}}
-	l.call = func(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+	q := &queue{timeout: timeout, maxBatch: 5, maxWaiting: 10_000, counts: &counts{}, running: &sync.WaitGroup{}}
+	q.call = func(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	var takes sync.WaitGroup
 	defer takes.Wait()
 	begun := time.Now()
-	for l.counts.breakerRejected.Load() == 0 {
+	for q.counts.breakerRejected.Load() == 0 {
 		if time.Since(begun) > 10*timeout {
-			t.Fatalf("after %d calls that failed nobody is turned away", l.counts.calls.Load())
+			t.Fatalf("after %d failed calls no Take was rejected", q.counts.calls.Load())
 		}
 		for range 4 {
 			takes.Go(func() {
-				_ = l.Take(t.Context(), time.Time{}, []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
+				_ = q.Take(t.Context(), time.Time{}, []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
 			})
 		}
 		time.Sleep(time.Millisecond)
 	}
 	// A stall of Redis that is shorter than a timeout must not open it.
 	if took := time.Since(begun); took < 2*timeout {
-		t.Errorf("it is broken after %v", took)
+		t.Errorf("the breaker opened after %v", took)
 	}
 }
 
@@ -211,14 +211,14 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 func TestQueueWithRandomFailures(t *testing.T) {
 	const timeout, clients, each = 5 * time.Millisecond, 24, 60
 	for seed := range uint64(6) {
-		l := &queue{timeout: timeout, maxBatch: 7, maxWaiting: 12, counts: &counts{}, running: &sync.WaitGroup{}}
+		q := &queue{timeout: timeout, maxBatch: 7, maxWaiting: 12, counts: &counts{}, running: &sync.WaitGroup{}}
 		var mu sync.Mutex
 		rnd, charged, well := rand.New(rand.NewPCG(seed, 0)), map[string]int{}, false
-		l.call = func(ctx context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+		q.call = func(ctx context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 			hits := slices.Concat(groups...)
 			mu.Lock()
 			what := rnd.IntN(8)
-			if seed%2 == 1 { // mostly broken
+			if seed%2 == 1 { // mostly failing
 				what = rnd.IntN(24)
 			}
 			if well {
@@ -267,7 +267,7 @@ func TestQueueWithRandomFailures(t *testing.T) {
 					}
 				}
 			}()
-			return l.Take(ctx, time.Time{}, limiters.Singles(asked...), out)
+			return q.Take(ctx, time.Time{}, limiters.Singles(asked...), out)
 		}
 		var all sync.WaitGroup
 		for c := range clients {
@@ -290,9 +290,9 @@ func TestQueueWithRandomFailures(t *testing.T) {
 			})
 		}
 		all.Wait()
-		l.running.Wait()
-		if !l.idle() || l.countWaiting() != 0 {
-			t.Errorf("seed %d: idle %v, %d wait", seed, l.idle(), l.countWaiting())
+		q.running.Wait()
+		if !q.idle() || q.countWaiting() != 0 {
+			t.Errorf("seed %d: idle %v, %d wait", seed, q.idle(), q.countWaiting())
 		}
 		mu.Lock()
 		well = true

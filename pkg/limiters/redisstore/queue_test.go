@@ -34,48 +34,48 @@ func stall(t *testing.T, server *redistest.Server, s *Store) *stalled {
 	if _, err := take(t, s, limiters.Hit{Key: "first", Limit: hourly}); err != nil {
 		t.Fatal(err)
 	}
-	q := &stalled{t: t, server: server, store: s}
-	q.signal(syscall.SIGSTOP)
-	t.Cleanup(func() { q.signal(syscall.SIGCONT) })
-	q.takes.Go(func() { _, _ = take(t, s, limiters.Hit{Key: "first", Limit: hourly}) })
+	st := &stalled{t: t, server: server, store: s}
+	st.signal(syscall.SIGSTOP)
+	t.Cleanup(func() { st.signal(syscall.SIGCONT) })
+	st.takes.Go(func() { _, _ = take(t, s, limiters.Hit{Key: "first", Limit: hourly}) })
 	redistest.Await(t, "the call under way", func(context.Context) error {
 		if s.queue.idle() {
 			return errors.New("the queue is idle")
 		}
 		return nil
 	})
-	return q
+	return st
 }
 
-func (q *stalled) signal(s syscall.Signal) {
-	q.t.Helper()
-	if err := q.server.Signal(s); err != nil {
-		q.t.Fatal(err)
+func (st *stalled) signal(s syscall.Signal) {
+	st.t.Helper()
+	if err := st.server.Signal(s); err != nil {
+		st.t.Fatal(err)
 	}
 }
 
 // join makes a Take that waits behind the earlier ones.
-func (q *stalled) join(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, err *error) {
-	q.t.Helper()
-	q.joinGroups(ctx, now, limiters.Singles(hits...), out, err)
+func (st *stalled) join(ctx context.Context, now time.Time, hits []limiters.Hit, out []limiters.Verdict, err *error) {
+	st.t.Helper()
+	st.joinGroups(ctx, now, limiters.Singles(hits...), out, err)
 }
 
-func (q *stalled) joinGroups(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict, err *error) {
-	q.t.Helper()
-	before := q.store.queue.countWaiting()
-	q.takes.Go(func() { *err = q.store.Take(ctx, now, groups, out) })
-	redistest.Await(q.t, "a Take to wait", func(context.Context) error {
-		if n := q.store.queue.countWaiting(); n != before+len(out) {
+func (st *stalled) joinGroups(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict, err *error) {
+	st.t.Helper()
+	before := st.store.queue.countWaiting()
+	st.takes.Go(func() { *err = st.store.Take(ctx, now, groups, out) })
+	redistest.Await(st.t, "a Take to wait", func(context.Context) error {
+		if n := st.store.queue.countWaiting(); n != before+len(out) {
 			return fmt.Errorf("%d hits wait", n)
 		}
 		return nil
 	})
 }
 
-func (q *stalled) resume() {
-	q.t.Helper()
-	q.signal(syscall.SIGCONT)
-	q.takes.Wait()
+func (st *stalled) resume() {
+	st.t.Helper()
+	st.signal(syscall.SIGCONT)
+	st.takes.Wait()
 }
 
 // Waiters share one call, in the order of arrival. Each gets the verdicts that it would get in its own call.
@@ -314,8 +314,8 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 
 func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
-	l := &queue{timeout: longTimeout, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
-	l.call = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
+	q := &queue{timeout: longTimeout, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
+	q.call = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if groups[0][0].Key == "first" {
 			close(under)
 			<-goOn
@@ -325,25 +325,25 @@ func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	}
 	var takes sync.WaitGroup
 	takeOf := func(key string) error {
-		return l.Take(t.Context(), time.Time{}, limiters.Singles(hitsOf(key)...), make([]limiters.Verdict, 1))
+		return q.Take(t.Context(), time.Time{}, limiters.Singles(hitsOf(key)...), make([]limiters.Verdict, 1))
 	}
 	takes.Go(func() { _ = takeOf("first") })
 	<-under
 	var failed error
 	takes.Go(func() { failed = takeOf("second") })
 	redistest.Await(t, "the second to wait", func(context.Context) error {
-		if l.countWaiting() != 1 {
+		if q.countWaiting() != 1 {
 			return errors.New("nobody waits")
 		}
 		return nil
 	})
 	close(goOn)
 	takes.Wait()
-	l.running.Wait()
+	q.running.Wait()
 	if failed == nil || !strings.Contains(failed.Error(), "a bug") {
 		t.Errorf("%v", failed)
 	}
-	if !l.idle() {
+	if !q.idle() {
 		t.Error("the queue is still busy")
 	}
 }
