@@ -61,11 +61,12 @@ do
     local times, key, kind, limit, group, n
     times, key, kind, limit, group, n, from = unpacked('>I2I2I1I2I2i8', text, from)
     local run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n }
-    if kind == MIXED then
+    if kind < MIXED then
+    elseif kind == MIXED then
       run.own, from = from, from + 10 * times
     elseif kind == LEASES then
       run.own, from = from, from + 29 * times
-    elseif kind == PARTS then
+    else
       run.op, run.id, run.reserve_key, run.reserve, run.penalty_key, run.penalty, from = unpacked('>I1c16I2I2I2I2', text, from)
       run.reserve, run.penalty = limits[run.reserve], limits[run.penalty]
     end
@@ -167,11 +168,13 @@ local function decide_alone(run, to, values, from)
     end
     local i = 4 * (first + at)
     out[i - 7], out[i - 6], out[i - 5], out[i - 4] = allowed and ALLOWED or DENIED, used, retry, reset
-    if charged and allowed then
-      algorithm.save(key, s, limit, reset, now, server)
-    elseif charged then
-      local ok, problem = pcall(algorithm.save, key, s, limit, reset, now, server)
-      if not ok then set_unsaved(first + at - 1, key, limit, n, problem) end
+    if charged then
+      if allowed then
+        algorithm.save(key, s, limit, reset, now, server)
+      else
+        local ok, problem = pcall(algorithm.save, key, s, limit, reset, now, server)
+        if not ok then set_unsaved(first + at - 1, key, limit, n, problem) end
+      end
     end
     at = at + 1
   end
@@ -294,23 +297,17 @@ local function sharing()
     end
   end
 
-  -- The functions of parts.lua, once they are needed.
-  local parts
-
-  local function load_parts()
-    if parts then return end
-    parts = algorithm_of('parts')(now, server, {
-      key_at = key_at, state_of = state_of, report = report, guarded = guarded, fail = fail, verdicts = verdicts, limits = limits, modules = modules,
-    })
-  end
-
-  -- The runs so far of a group that is not complete, and the function that decides it.
-  local group, decide = {}, decide_group
+  -- The runs so far of a group that is not complete, and the function that decides it. parts has the functions of parts.lua,
+  -- once they are needed.
+  local group, decide, parts = {}, decide_group
 
   -- Decides a run. A group is decided when its last run is reached, the one before a run of another group or of none.
   local function decide_run(run, after)
     if run.kind >= LEASES then
-      load_parts()
+      parts = parts or algorithm_of('parts')(now, server, {
+        key_at = key_at, state_of = state_of, report = report, guarded = guarded, fail = fail, verdicts = verdicts,
+        limits = limits, modules = modules,
+      })
       decide = parts.decide_group
       if run.kind == LEASES then return parts.decide_leases(run, text) end
     elseif run.group == 0 then
