@@ -18,6 +18,7 @@ type check struct {
 	Settings bool     `help:"Check the settings in the environment. Weir then reads no file and makes no connection for them."`
 	Strict   bool     `help:"Treat warnings as faults."`
 	Merge    bool     `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
+	Months   bool     `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"The unit month is a calendar month in UTC."`
 	Overlay  string   `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"Check the rules with this overlay."`
 	Paths    []string `arg:"" optional:"" name:"path" help:"YAML files, or folders of them, which are checked together. - is standard input."`
 }
@@ -76,7 +77,7 @@ func (c *check) label() string {
 }
 
 func (c *check) checkRules(to streams) error {
-	options := rulesfile.Options{MergeDomains: c.Merge}
+	options := rulesfile.Options{MergeDomains: c.Merge, CalendarMonths: c.Months}
 	if c.Overlay != "" {
 		files, err := (&sources.File{Path: c.Overlay}).Read()
 		if err != nil {

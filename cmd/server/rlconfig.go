@@ -58,6 +58,9 @@ func parameterSettings(spec limiters.Spec) string {
 	var b strings.Builder
 	for _, p := range limiters.Parameters(spec.Algorithm) {
 		value, _ := spec.Params.Cut(p.Key)
+		if p.Hidden {
+			continue
+		}
 		object, _, inObject := strings.Cut(p.Key, ".")
 		if value == "" && p.Type == limiters.Word && !p.NoDefault && (!inObject || strings.Contains(string(spec.Params), object+".")) {
 			value = p.Words[0]

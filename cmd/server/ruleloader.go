@@ -12,10 +12,12 @@ import (
 // A ruleLoader holds the rules in force, and replaces them by rules from new files or with a new overlay. If these have
 // faults, the old rules stay in force.
 type ruleLoader struct {
-	live     atomic.Pointer[descriptors.Rules] // nil: no rules yet
-	merge    bool                              // several files may have the same domain
-	report   *ruleReport
-	replaced func() // called when rules have come into force, before the report; nil at start
+	live  atomic.Pointer[descriptors.Rules] // nil: no rules yet
+	merge bool                              // several files may have the same domain
+	// calendarMonths makes month a calendar month, see rulesfile.Options.
+	calendarMonths bool
+	report         *ruleReport
+	replaced       func() // called when rules have come into force, before the report; nil at start
 
 	mu      sync.Mutex       // guards the fields below, and calls of report
 	files   []rulesfile.File // read last, with or without faults
@@ -69,6 +71,10 @@ func (l *ruleLoader) loadOverlay(o overlay) {
 	}
 }
 
+func (l *ruleLoader) options() rulesfile.Options {
+	return rulesfile.Options{MergeDomains: l.merge, CalendarMonths: l.calendarMonths, Overlay: l.overlay.parsed}
+}
+
 // apply puts files in force, unless they and the overlay are in force already. After the start, l.mu must be held.
 func (l *ruleLoader) apply(files []rulesfile.File, err error) error {
 	if err != nil {
@@ -83,7 +89,7 @@ func (l *ruleLoader) apply(files []rulesfile.File, err error) error {
 		l.report.unchanged(l.live.Load())
 		return nil
 	}
-	rules, warnings, err := rulesfile.ParseWith(rulesfile.Options{MergeDomains: l.merge, Overlay: l.overlay.parsed}, files...)
+	rules, warnings, err := rulesfile.ParseWith(l.options(), files...)
 	if err != nil {
 		return fmt.Errorf("the rules of %s have faults:\n%w", l.report.source, err)
 	}

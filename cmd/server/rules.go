@@ -32,7 +32,8 @@ func newRuleSource(
 	s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics, stats *ratelimitstats.Stats, ready func(),
 ) (*ruleSource, error) {
 	r := &ruleSource{log: log}
-	r.merge, r.report = s.MergeDomainConfig, newRuleReport(s, log, metrics, stats, ready)
+	r.merge, r.calendarMonths = s.MergeDomainConfig, s.UseCalendarMonthRateLimit
+	r.report = newRuleReport(s, log, metrics, stats, ready)
 	if err := r.openOverlay(s.Overlay); err != nil && !s.ForceStartWithoutInitialConfig {
 		return nil, err
 	}

@@ -54,6 +54,7 @@ func newServers(
 	service := rls.New(decide.New(rules.live.Load, store.fallback, decide.Options{
 		ShadowMode: s.ShadowMode, QuotaMode: s.QuotaMode, AllOrNothing: s.StopCacheKeyIncrementWhenOverlimit,
 		LeaseSecret: []byte(s.KeyHashSecret), GiveUpTimeout: s.StoreTimeout,
+		CalendarMonths: s.UseCalendarMonthRateLimit,
 	}), options)
 	grpcOptions, err := grpcOptions(&s.Listeners, log)
 	if err != nil {

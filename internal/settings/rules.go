@@ -16,6 +16,7 @@ type Rules struct {
 	RuntimeSubdirectory               string `env:"RUNTIME_SUBDIRECTORY" help:"The second part of the path of the rules."`
 	RuntimeAppdirectory               string `env:"RUNTIME_APPDIRECTORY" default:"config" help:"The third part of the path of the rules."`
 	MergeDomainConfig                 bool   `env:"MERGE_DOMAIN_CONFIG" help:"Allow several files with the same domain, and merge their descriptors. Without it, a domain in two files is a fault."`
+	UseCalendarMonthRateLimit         bool   `env:"USE_CALENDAR_MONTH_RATE_LIMIT" help:"Make the unit month a calendar month in UTC for fixed windows without window_start. Without it, a month is 30 days."`
 	ForceStartWithoutInitialConfig    bool   `env:"FORCE_START_WITHOUT_INITIAL_CONFIG" help:"Start and be ready without rules, or with faulty ones. Until rules are loaded, requests get UNAVAILABLE."`
 	HealthyWithAtLeastOneConfigLoaded bool   `env:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED" help:"Be ready only once rules are loaded, even with FORCE_START_WITHOUT_INITIAL_CONFIG."`
 }

@@ -43,6 +43,8 @@ type Options struct {
 	LeaseSecret []byte
 	// GiveUpTimeout bounds the call of the store that ends the leases of a denied or abandoned request. Default 1 s.
 	GiveUpTimeout time.Duration
+	// CalendarMonths makes month a calendar month in UTC for limits in requests, if the matching rule sets no window_start.
+	CalendarMonths bool
 }
 
 // New returns a Decider. It calls rules once per request; nil rules mean that none have been loaded yet.

@@ -22,8 +22,8 @@ type overrideKey struct {
 const maxOverrides = 10_000
 
 // limit returns a list of the one limit that override asks for under rule. The list is shared: it must not be changed.
-func (c *overrideCache) limit(rule *descriptors.Rule, override Override) ([]descriptors.RateLimit, error) {
-	key := overrideKey{rule.Overridden(), override}
+func (c *overrideCache) limit(rule descriptors.Overridden, override Override) ([]descriptors.RateLimit, error) {
+	key := overrideKey{rule, override}
 	c.mu.RLock()
 	found := c.limits[key]
 	c.mu.RUnlock()

@@ -59,7 +59,11 @@ func (d *Decider) match(domain *descriptors.Domain, descriptor *Descriptor, deci
 	}
 	rule := decision.Rule
 	if descriptor.Override != nil {
-		limits, err := d.overrides.limit(rule, *descriptor.Override)
+		kept := rule.Overridden()
+		if d.options.CalendarMonths {
+			kept = kept.WithCalendarMonths()
+		}
+		limits, err := d.overrides.limit(kept, *descriptor.Override)
 		if decision.Override, decision.Limits = true, limits; err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +15,9 @@ type RateLimit struct {
 	UnitMultiplier  uint32 // units per window, at least 1
 	RequestsPerUnit int64  // hits per window, at most limiters.MaxPerWindow; 0 denies every hit
 	Limit           *limiters.Limit
-	Name            string // the name in the rules, which Envoy receives and replaces refers to; may be ""
+	// CalendarMonth says that the window is a calendar month in UTC although the rules set no window_start.
+	CalendarMonth bool
+	Name          string // the name in the rules, which Envoy receives and replaces refers to; may be ""
 	// OnError decides a hit that the store cannot decide. OnErrorUnsaid stands for the policy of the Domain.
 	OnError limiters.OnError
 }
@@ -143,9 +146,16 @@ func name(path []level) string {
 // An Overridden is the part of a rule that a limit in the request does not replace. It is comparable and keeps no
 // reference to the rule.
 type Overridden struct {
-	spec    limiters.Spec
-	onError limiters.OnError
-	slots   bool // the limit has no window: its maximum is a number of slots
+	spec           limiters.Spec
+	onError        limiters.OnError
+	slots          bool // the limit has no window: its maximum is a number of slots
+	calendarMonths bool
+}
+
+// WithCalendarMonths returns o with months of the calendar, in UTC, for limits whose rule sets no window_start.
+func (o Overridden) WithCalendarMonths() Overridden {
+	o.calendarMonths = true
+	return o
 }
 
 // Overridden returns the settings of r that a limit in the request keeps: the algorithm and its parameters, count_denied
@@ -158,14 +168,18 @@ func (r *Rule) Overridden() Overridden {
 		}}
 	}
 	limit := &r.Limits[0]
-	o := Overridden{limit.Limit.Spec(), limit.OnError, limit.Limit.Window() == 0}
+	o := Overridden{spec: limit.Limit.Spec(), onError: limit.OnError, slots: limit.Limit.Window() == 0}
 	o.spec.Max, o.spec.Window = 0, 0
+	if r.Limits[0].CalendarMonth {
+		o.spec.Params = withoutCalendar(o.spec.Params)
+	}
 	return o
 }
 
 // By returns the limit of a request with the settings in o. A multiplier of 0 means 1. Under concurrency, requestsPerUnit is the
-// number of slots, and unit and multiplier are ignored. The error reports an unknown unit, a window of more than 10 years, or
-// a number that the algorithm does not take.
+// number of slots, and unit and multiplier are ignored. If the rule's windows follow the calendar and the unit is shorter than a
+// day, windows start by the clock. The error reports an unknown unit, a window of more than 10 years, or a number that the
+// algorithm does not take.
 func (o Overridden) By(requestsPerUnit uint32, unit Unit, multiplier uint32) (RateLimit, error) {
 	spec := o.spec
 	if o.slots {
@@ -177,7 +191,14 @@ func (o Overridden) By(requestsPerUnit uint32, unit Unit, multiplier uint32) (Ra
 		// The rule's capacity has no meaning for a limit that denies every hit, and New would reject it.
 		spec = spec.Scaled(func(int64) int64 { return 0 })
 	}
-	l, err := NewRateLimit(spec, int64(requestsPerUnit), unit, max(multiplier, 1))
+	if unit < Day {
+		spec.Params = withoutCalendar(spec.Params)
+	}
+	newLimit := NewRateLimit
+	if o.calendarMonths {
+		newLimit = NewCalendarMonthLimit
+	}
+	l, err := newLimit(spec, int64(requestsPerUnit), unit, max(multiplier, 1))
 	l.OnError = o.onError
 	return l, err
 }
@@ -195,9 +216,44 @@ func NewRateLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint
 		}
 	}
 	spec.Max, spec.Window = requests, window
+	if start, _ := spec.Params.Cut("window_start"); start == "calendar" {
+		if unit < Day {
+			return RateLimit{}, fmt.Errorf("a window by the calendar is too short with the unit %v: "+
+				"set unit to day, week, month or year, or remove window_start", unit)
+		}
+		_, rest := spec.Params.Cut("calendar_unit")
+		spec.Params = rest.With("calendar_unit", unit.String())
+	}
 	limit, err := limiters.New(spec)
 	if err != nil {
 		return RateLimit{}, err
 	}
 	return RateLimit{Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: requests, Limit: limit}, nil
+}
+
+// NewCalendarMonthLimit is [NewRateLimit], but the month of a fixed window is a calendar month in UTC if spec sets no window_start.
+func NewCalendarMonthLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint32) (RateLimit, error) {
+	start, _ := spec.Params.Cut("window_start")
+	implied := start == "" && unit == Month && takes(spec.Algorithm, "window_start")
+	if implied {
+		spec.Params = spec.Params.With("window_start", "calendar")
+	}
+	l, err := NewRateLimit(spec, requests, unit, multiplier)
+	l.CalendarMonth = implied
+	return l, err
+}
+
+func takes(algorithm, parameter string) bool {
+	return slices.ContainsFunc(limiters.Parameters(algorithm), func(p limiters.Parameter) bool { return p.Key == parameter })
+}
+
+// withoutCalendar returns p with windows by the clock if they follow the calendar.
+func withoutCalendar(p limiters.Params) limiters.Params {
+	start, rest := p.Cut("window_start")
+	if start != "calendar" {
+		return p
+	}
+	_, rest = rest.Cut("calendar_unit")
+	_, rest = rest.Cut("time_zone")
+	return rest
 }

@@ -1,6 +1,9 @@
 package limiters
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -14,6 +17,8 @@ type calendar struct {
 	zone  *time.Location
 	unit  calendarUnit
 	count int64 // units of a window
+	// numbers are those of the limit that do not depend on the time, see Limit.Numbers.
+	numbers []int64
 	// cached are the windows around a recent time: computing them costs some microseconds.
 	cached atomic.Pointer[calendarWindows]
 }
@@ -39,11 +44,44 @@ var calendarUnits = [...]struct {
 	calendarYear:  {"year", 365 * 24 * time.Hour},
 }
 
+// calendarParameters are those of windows by the calendar. The unit of a limit in rules sets calendar_unit.
+var calendarParameters = []Parameter{
+	{Key: "calendar_unit", Type: Word, Words: []string{"day", "week", "month", "year"}, Hidden: true},
+	{Key: "time_zone", Type: Zone, About: "the time zone of windows by the calendar; UTC if absent."},
+}
+
+// newCalendar returns the calendar of a limit with window_start=calendar.
+func newCalendar(spec Spec, values values) (*calendar, error) {
+	unit := calendarUnit(values["calendar_unit"])
+	length := calendarUnits[unit].length
+	if spec.Window%length != 0 {
+		return nil, fmt.Errorf("a calendar window of %v is no whole number of units: want %ss of %v", spec.Window, calendarUnits[unit].name, length)
+	}
+	name, _ := spec.Params.Cut("time_zone")
+	zone, err := zoneOf(cmp.Or(name, utc))
+	return &calendar{zone: zone, unit: unit, count: int64(spec.Window / length)}, err
+}
+
+// tag returns the name of the windows in keys. Zone and unit are part of it, and Limit.ID adds the length.
+func (c *calendar) tag() string {
+	return "c" + calendarUnits[c.unit].name + "@" + c.zone.String() + "@"
+}
+
+// checkNoCalendar returns an error if values has parameters of a calendar.
+func checkNoCalendar(values values) error {
+	for _, p := range calendarParameters {
+		if _, given := values[p.Key]; given {
+			return fmt.Errorf("%s has no meaning without a calendar: remove it, or set window_start: calendar", p.Key)
+		}
+	}
+	return nil
+}
+
 // calendarWindows are three windows in a row, in µs since 1970: before [0, 1), current [1, 2) and after [2, 3). None is empty,
 // except that before is if current begins in 1970: no window starts before that.
 type calendarWindows struct {
 	starts  [4]int64
-	numbers []int64 // of the limit, see Limit.Numbers
+	numbers []int64 // of the limit: those of the calendar and the starts
 }
 
 // start returns the start of the window at a time. The time is in the current window, or in the one after it.
@@ -91,6 +129,7 @@ func (c *calendar) compute(now int64) *calendarWindows {
 	for j := i + 2; w.starts[3] <= w.starts[2]; j++ {
 		w.starts[3] = c.start(j)
 	}
+	w.numbers = slices.Concat(c.numbers, w.starts[:])
 	return w
 }
 

@@ -5,6 +5,7 @@ import "slices"
 // A windowLimit is a fixed window. It counts hits in windows that do not overlap. By the clock, windows start at multiples of
 // their length since 1970, as in envoyproxy/ratelimit: a week begins on Thursday, a month has 30 days, a year 365. With
 // window_start=first_hit a window starts with the first charge and ends one window later; a hit at its end opens the next.
+// With window_start=calendar, windows are days, weeks, months or years of a time zone, see calendar.
 //
 // Around the boundary of two windows, twice the maximum may be admitted in a moment. The sliding log never does that, but
 // needs memory per hit.
@@ -19,47 +20,78 @@ type windowLimit struct {
 	max, window int64 // window in µs
 	countDenied bool
 	peekOver    bool
-	firstHit    bool // windows start with a key's first hit, otherwise by the clock
+	// Windows start with a key's first hit, or by a calendar, or otherwise by the clock.
+	firstHit bool
+	calendar *calendar
 }
 
-// firstHit is the index of first_hit among the words of window_start.
-const firstHit = 1
+// The words of window_start.
+const (
+	startByClock = iota
+	startByFirstHit
+	startByCalendar
+)
 
 var fixedWindowDefinition = definition{
 	name: "fixed_window",
 	parameters: slices.Concat([]Parameter{{
-		Key: "window_start", Type: Word, Words: []string{"clock", "first_hit"},
-		About: "windows by the clock, or from a key's first hit.",
-	}, peek}, penaltyParameters, reserveParameters),
+		Key: "window_start", Type: Word, Words: []string{"clock", "first_hit", "calendar"},
+		About: "windows by the clock, from a key's first hit, or by the calendar.",
+	}}, calendarParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
 	countsDenied:    true,
 	countedPeekOver: true,
 	words:           2,
 	fixedEnd:        true,
 	algorithm: func(spec Spec, values values) (algorithm, error) {
-		return &windowLimit{
+		start := values["window_start"]
+		l := &windowLimit{
 			max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied,
-			peekOver: values[peek.Key] == peekOver,
-			firstHit: values["window_start"] == firstHit,
-		}, nil
+			peekOver: values[peek.Key] == peekOver, firstHit: start == startByFirstHit,
+		}
+		if start != startByCalendar {
+			return l, checkNoCalendar(values)
+		}
+		var err error
+		if l.calendar, err = newCalendar(spec, values); err != nil {
+			return nil, err
+		}
+		l.calendar.numbers = l.numbers()
+		return calendarLimit{l}, nil
 	},
 }
 
+// A calendarLimit is a windowLimit by the calendar: its numbers depend on the time.
+type calendarLimit struct{ *windowLimit }
+
+func (l calendarLimit) numbersAt(now int64) []int64 { return l.calendar.at(now).numbers }
+
 func (l *windowLimit) tag() string {
-	if l.firstHit {
+	switch {
+	case l.calendar != nil:
+		return l.calendar.tag()
+	case l.firstHit:
 		return "h"
+	default:
+		return "w"
 	}
-	return "w"
 }
 
 func (l *windowLimit) maxUsage() int64 { return l.max }
 
 func (l *windowLimit) numbers() []int64 {
-	return []int64{l.max, l.window, flag(l.countDenied), flag(l.firstHit), flag(l.peekOver)}
+	start := flag(l.firstHit) * startByFirstHit
+	if l.calendar != nil {
+		start = startByCalendar
+	}
+	return []int64{l.max, l.window, flag(l.countDenied), start, flag(l.peekOver)}
 }
 
 // current returns the window at now: its start and its count. With window_start=first_hit, start is 0 if no window is open.
 func (l *windowLimit) current(s State, now int64) (start, count int64) {
 	start, count = s.A, s.B
+	if l.calendar != nil {
+		return l.currentByCalendar(start, count, now)
+	}
 	if start-now > l.window {
 		start, count = 0, 0
 	}
@@ -75,6 +107,28 @@ func (l *windowLimit) current(s State, now int64) (start, count int64) {
 		count = 0
 	}
 	return byClock, count
+}
+
+// currentByCalendar is current for a state with a start and a count.
+func (l *windowLimit) currentByCalendar(start, count, now int64) (int64, int64) {
+	w := l.calendar.at(now)
+	if start > w.starts[2] {
+		// The state is more than a window ahead: it counts as absent.
+		return w.starts[1], 0
+	}
+	current := w.start(max(now, start))
+	if current != start {
+		count = 0
+	}
+	return current, count
+}
+
+// end returns the end of the window that begins at start.
+func (l *windowLimit) end(start int64) int64 {
+	if l.calendar != nil {
+		return l.calendar.end(start)
+	}
+	return start + l.window
 }
 
 func (l *windowLimit) fits(s State, now, n int64) (bool, int64) {
@@ -95,7 +149,7 @@ func (l *windowLimit) fits(s State, now, n int64) (bool, int64) {
 	case max(n, 1) > l.max:
 		return false, -1
 	default:
-		return false, start + l.window - now
+		return false, l.end(start) - now
 	}
 }
 
@@ -130,9 +184,9 @@ func (l *windowLimit) usage(s State, now int64) (used, reset int64) {
 	if start == 0 && l.firstHit {
 		return 0, 0
 	}
-	return count, start + l.window - now
+	return count, l.end(start) - now
 }
 
-func (l *windowLimit) resetTime(s State) int64 { return s.A + l.window }
+func (l *windowLimit) resetTime(s State) int64 { return l.end(s.A) }
 
 func (l *windowLimit) extraWait(int64) int64 { return 0 }

@@ -34,12 +34,13 @@ type Limit struct {
 	id         string
 	capacity   int64
 	numbers    []int64
-	penalty    *penaltyRule // nil: none
-	peekOver   bool         // see peek
-	parts      uint8        // withLeases, withPenalty
-	ttl        int64        // of a lease or a reservation, in µs
-	reserver   reserver     // nil without reserve
-	releases   bool         // a reservation that expires is settled to 0
+	dated      datedAlgorithm // nil: the numbers do not depend on the time
+	penalty    *penaltyRule   // nil: none
+	peekOver   bool           // see peek
+	parts      uint8          // withLeases, withPenalty
+	ttl        int64          // of a lease or a reservation, in µs
+	reserver   reserver       // nil without reserve
+	releases   bool           // a reservation that expires is settled to 0
 }
 
 // An algorithm decides the hits of one limit. It has the limit's numbers and what it computes from them once. Its methods are
@@ -64,6 +65,9 @@ type algorithm interface {
 	// extraWait returns an upper bound on the extra wait for k additional hits.
 	extraWait(k int64) int64
 }
+
+// A datedAlgorithm is an algorithm whose numbers depend on the time, in µs since 1970.
+type datedAlgorithm interface{ numbersAt(now int64) []int64 }
 
 // A definition declares an algorithm. No store chooses by algorithm. Only version 1 of memstore's snapshots names two
 // parameters.
@@ -145,8 +149,9 @@ func New(spec Spec) (*Limit, error) {
 	if err != nil {
 		return nil, err
 	}
+	dated, _ := a.(datedAlgorithm)
 	l := &Limit{
-		spec: spec, definition: d, algorithm: a, penalty: penalty,
+		spec: spec, dated: dated, definition: d, algorithm: a, penalty: penalty,
 		id:       a.tag(),
 		capacity: a.maxUsage(),
 		numbers:  a.numbers(),
@@ -203,9 +208,17 @@ func (l *Limit) Spec() Spec { return l.spec }
 // ID names the limit's algorithm and window. Hits with the same key and ID share a state in every store. It has no braces.
 func (l *Limit) ID() string { return l.id }
 
-// Numbers returns the numbers that the algorithm computes with, for its twin in pkg/redisscripts, whose header names them. The
-// caller must not change them.
-func (l *Limit) Numbers() []int64 { return l.numbers }
+// Numbers returns the numbers that the algorithm computes with at now, for its twin in pkg/redisscripts, whose header names them.
+// A zero now is the wall clock's. The caller must not change the numbers.
+func (l *Limit) Numbers(now time.Time) []int64 {
+	if l.dated == nil {
+		return l.numbers
+	}
+	if now.IsZero() {
+		now = time.Now()
+	}
+	return l.dated.numbersAt(now.UnixMicro())
+}
 
 // Grows reports whether the state of a key takes more memory with more hits.
 func (l *Limit) Grows() bool { return l.definition.grows || l.HasLeases() }

@@ -22,6 +22,8 @@ type Parameter struct {
 	NoDefault bool
 	// Hits marks an Integer that counts hits as the maximum does. A replica's share of a limit scales it too.
 	Hits bool
+	// Hidden marks a parameter that follows from the unit of a limit in rules, which have no key for it.
+	Hidden bool
 	// Required marks a key of an object without a default: it must be set if another key of the object is.
 	Required bool
 }
@@ -37,6 +39,8 @@ const (
 	Word
 	// Duration is a value as time.ParseDuration reads it, in whole microseconds.
 	Duration
+	// Zone is the name of a time zone, one of [TimeZones].
+	Zone
 	// Object has no value. Its keys are the parameters whose Key begins with its own and a '.', declared after it.
 	Object
 )
@@ -73,7 +77,8 @@ func Parameters(algorithm string) []Parameter {
 	return nil
 }
 
-// values are those that a Spec gives to parameters, by key: an Integer, a Duration in microseconds, or the index of a Word.
+// values are those that a Spec gives to parameters, by key: an Integer, a Duration in microseconds, the index of a Word,
+// or 1 for a Zone.
 type values map[string]int64
 
 // parse returns the canonical form of params, and the values in it. The error names the first value that the algorithm does
@@ -120,8 +125,7 @@ func (d *definition) checkRequired(given values) error {
 	return nil
 }
 
-// parse returns a value: an Integer, a Duration in microseconds, or the index of a Word. It also returns the value's one
-// canonical text, "" for a default word.
+// parse returns a value, see values. It also returns the value's one canonical text, "" for a default word and for UTC.
 func (p *Parameter) parse(value string) (n int64, text string, err error) {
 	switch p.Type {
 	case Integer:
@@ -138,6 +142,11 @@ func (p *Parameter) parse(value string) (n int64, text string, err error) {
 			return 0, "", fmt.Errorf("a %s of %v is out of range: want %v to %v", p.Key, d, micros(p.Min), micros(p.Max))
 		}
 		return n, d.String(), nil
+	case Zone:
+		if _, err = zoneOf(value); value == utc {
+			value = ""
+		}
+		return 1, value, err
 	case Object:
 		return 0, "", fmt.Errorf("%s is an object: set its keys", p.Key)
 	default:

@@ -1,7 +1,9 @@
 -- fixed_window: hits counted in windows that do not overlap. Twin of pkg/limiters/fixedwindow.go.
 --
 -- KEYS    one string of 16 bytes: the start of a window in µs since 1970, and the hits counted in it.
--- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), first_hit (0|1), peek_over (0|1)
+-- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), start of windows (0 = by the clock, 1 = first hit,
+--         2 = calendar), peek_over (0|1). A calendar has four more: the starts of the window before the caller's time, of its
+--         current one, of the next, and of the one after that.
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
@@ -9,10 +11,24 @@
 local M = { limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 
 function M.limit(text, at)
-  local max, window, count_denied, first_hit, peek_over = unpacked('>I8I8I8I8I8', text, at)
-  return {
-    max = max, window = window, count_denied = count_denied == 1, first_hit = first_hit == 1, peek_over = peek_over == 1
-  }
+  local max, window, count_denied, start, peek_over
+  max, window, count_denied, start, peek_over, at = unpacked('>I8I8I8I8I8', text, at)
+  local l = { max = max, window = window, count_denied = count_denied == 1, first_hit = start == 1, peek_over = peek_over == 1 }
+  if start == 2 then l.starts = { unpacked('>I8I8I8I8', text, at) } end
+  return l
+end
+
+-- The start and the end of a calendar's window at now. If the clock stepped back since the key was charged, it is the window of the
+-- charge, which is at most one ahead.
+local function calendar_window(l, now, charged)
+  local starts = l.starts
+  for i = 1, 3 do
+    if starts[i] <= now and now < starts[i + 1] then
+      if charged == starts[i + 1] and charged > starts[i] then i = i + 1 end
+      if i < 4 then return starts[i], starts[i + 1] end
+    end
+  end
+  error('the clocks of Weir and Redis differ by more than a window of this limit', 0)
 end
 
 -- v is the value of the key: false if it is absent, nil if it is unknown. s is a state to reuse, or nil.
@@ -23,16 +39,24 @@ function M.load(key, l, now, v, s)
     start, count = whole_numbers(v, 16, '>I8I8')
     stored = start
   end
-  if start - now > l.window then start, count = 0, 0 end
-  if start > now then now = start end
-  if l.first_hit then
-    if now - start >= l.window then start, count = 0, 0 end
-  else
-    local current = now - now % l.window
+  local stop
+  if l.starts then
+    local current
+    current, stop = calendar_window(l, now, start)
     if current ~= start then start, count = current, 0 end
+  else
+    if start - now > l.window then start, count = 0, 0 end
+    if start > now then now = start end
+    if l.first_hit then
+      if now - start >= l.window then start, count = 0, 0 end
+    else
+      local current = now - now % l.window
+      if current ~= start then start, count = current, 0 end
+    end
+    stop = start + l.window
   end
-  if not s then return { start = start, count = count, stored = stored } end
-  s.start, s.count, s.stored = start, count, stored
+  if not s then return { start = start, stop = stop, count = count, stored = stored } end
+  s.start, s.stop, s.count, s.stored = start, stop, count, stored
   return s
 end
 
@@ -43,13 +67,13 @@ function M.fits(s, l, now, n)
   else fits = s.count < l.max end
   if fits then return true, 0 end
   if n > l.max or l.max == 0 then return false, -1 end
-  return false, s.start + l.window - now
+  return false, s.stop - now
 end
 
 function M.charge(s, l, now, n)
   local count = s.count
   if n < 0 and count == 0 then return false end
-  if s.start == 0 and l.first_hit then s.start = now end
+  if s.start == 0 and l.first_hit then s.start, s.stop = now, now + l.window end
   count = count + n
   if count < 0 then count = 0 elseif count > MAX_HITS then count = MAX_HITS end
   s.count = count
@@ -58,7 +82,7 @@ end
 
 function M.usage(s, l, now)
   if s.start == 0 and l.first_hit then return 0, 0 end
-  return s.count, s.start + l.window - now
+  return s.count, s.stop - now
 end
 
 -- The key expires when its window has ended, so only a new window needs a new expiry. SETRANGE costs half as much as SET with
@@ -72,12 +96,19 @@ end
 function M.quick(key, l, now, v, n)
   if #v ~= 16 then return end
   local start, count = unpacked('>I8I8', v)
-  local open
-  if l.first_hit then open = start <= now and now - start < l.window else open = start == now - now % l.window end
+  local open, stop = false, start + l.window
+  if l.starts then
+    stop = l.starts[3]
+    open = start == l.starts[2] and start <= now and now < stop
+  elseif l.first_hit then
+    open = start <= now and now < stop
+  else
+    open = start == now - now % l.window
+  end
   count = count + n
   if not open or count > l.max then return end
   call('SETRANGE', key, '0', pack('>I8I8', start, count))
-  return count, start + l.window - now
+  return count, stop - now
 end
 
 return M

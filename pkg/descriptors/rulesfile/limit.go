@@ -126,7 +126,11 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (des
 	if p.found > before || p.stopped {
 		return descriptors.RateLimit{}, false
 	}
-	l, err := descriptors.NewRateLimit(sum.spec(), requests, unit, multiplier)
+	newLimit := descriptors.NewRateLimit
+	if p.options.CalendarMonths {
+		newLimit = descriptors.NewCalendarMonthLimit
+	}
+	l, err := newLimit(sum.spec(), requests, unit, multiplier)
 	if err != nil {
 		message, remedy, _ := strings.Cut(err.Error(), ": ")
 		p.fault(n, remedy+from, "%s", message)

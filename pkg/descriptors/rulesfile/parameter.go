@@ -25,6 +25,9 @@ func allParameters() []parameter {
 	var all []parameter
 	for _, algorithm := range limiters.Algorithms() {
 		for _, p := range limiters.Parameters(algorithm) {
+			if p.Hidden {
+				continue
+			}
 			i := slices.IndexFunc(all, func(known parameter) bool { return known.Key == p.Key })
 			if i < 0 {
 				i, all = len(all), append(all, parameter{Parameter: p})
@@ -84,6 +87,8 @@ func (p *parameter) schema() schema {
 		return words(p.Words...)
 	case limiters.Duration:
 		return duration
+	case limiters.Zone:
+		return zoneText
 	default:
 		return wholeNumber(p.Min, p.Max)
 	}
@@ -119,6 +124,8 @@ func (r *reader) parameter(f field, p *parameter) string {
 		return word
 	case limiters.Duration:
 		return r.duration(f, p)
+	case limiters.Zone:
+		return r.zone(f)
 	default:
 		n := r.number(f, p.Min, p.Max, p.Min-1)
 		if n < p.Min {
@@ -126,6 +133,23 @@ func (r *reader) parameter(f field, p *parameter) string {
 		}
 		return strconv.FormatInt(n, 10)
 	}
+}
+
+func (r *reader) zone(f field) string {
+	n, ok := r.visit(f.value)
+	if !ok {
+		return ""
+	}
+	zones := limiters.TimeZones()
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
+		r.fault(n, "write the name of a time zone, such as Europe/Berlin", "%s is %s", f.key.Value, shape(n))
+		return ""
+	}
+	if _, known := slices.BinarySearch(zones, n.Value); !known {
+		r.fault(n, suggestZone(n.Value, zones), "unknown %s '%s'", f.key.Value, short(n.Value))
+		return ""
+	}
+	return n.Value
 }
 
 func (r *reader) duration(f field, p *parameter) string {

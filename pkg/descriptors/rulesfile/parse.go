@@ -15,6 +15,8 @@ import (
 type Options struct {
 	// MergeDomains allows several files with one domain. The descriptors of a later file follow those of an earlier one.
 	MergeDomains bool
+	// CalendarMonths makes month a calendar month in UTC for fixed windows that set no window_start.
+	CalendarMonths bool
 	// Overlay sets keys of Weir's own in limits that leave them open. It may be nil.
 	Overlay *Overlay
 }

@@ -31,6 +31,9 @@ func words(w ...string) schema { return schema{"enum": w} }
 // duration has the form of Go's time.ParseDuration.
 var duration = schema{"type": "string", "pattern": `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`}
 
+// zoneText is any text: the names of time zones are too many for a schema.
+var zoneText = schema{"type": "string", "minLength": 1}
+
 func wholeNumber(least, most int64) schema {
 	return schema{"type": "integer", "minimum": least, "maximum": most}
 }

@@ -77,3 +77,17 @@ func suggestUnit(word string) string {
 	}
 	return fmt.Sprintf("write 'unit: %s' and 'unit_multiplier: %s'", unit, number)
 }
+
+// suggestZone returns the advice for a time zone that is none: europe/berlin, Berlin, UTC+2.
+func suggestZone(word string, zones []string) string {
+	if best := spelling.Nearest(word, zones); best != "" {
+		return fmt.Sprintf("did you mean '%s'?", best)
+	}
+	city := strings.ReplaceAll(strings.ToLower(word), " ", "_")
+	for _, zone := range zones {
+		if city != "" && strings.HasSuffix(strings.ToLower(zone), "/"+city) {
+			return fmt.Sprintf("did you mean '%s'?", zone)
+		}
+	}
+	return "write a name of the IANA time zone database, such as Europe/Berlin"
+}

@@ -1,6 +1,7 @@
 package limiterstest
 
 import (
+	"cmp"
 	"context"
 	"math/big"
 	"slices"
@@ -74,19 +75,23 @@ type naiveWindow struct {
 	limiters.Spec
 	open         bool
 	start, count int64
+
+	// Of a calendar: its unit, its zone, and the starts of windows by number.
+	unit   string
+	zone   *time.Location
+	starts map[int64]int64
 }
 
 func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
 	n, denied = clamp(n), clamp(denied)
 	peek, _ := w.Params.Cut("peek")
 	over := peek == "over" || peek == "" && w.CountDenied
-	window := w.Window.Microseconds()
 	start, count, open, at := w.current(now)
 	ok := n < 0 || n > 0 && count+n <= w.Max || n == 0 && (count < w.Max || over && w.Max > 0 && count == w.Max)
 	retry := int64(0)
 	if !ok {
 		if retry = -1; max(n, 1) <= w.Max {
-			retry = start + window - now
+			retry = w.end(start) - now
 		}
 	}
 	if n < 0 && count > 0 || n > 0 && (ok || w.CountDenied && w.Max > 0) {
@@ -102,7 +107,7 @@ func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
 	}
 	reset := int64(0)
 	if open {
-		reset = start + window - now
+		reset = w.end(start) - now
 	}
 	return verdict(ok, count, w.Max, retry, reset)
 }
@@ -112,7 +117,11 @@ func (w *naiveWindow) current(now int64) (start, count int64, open bool, at int6
 	windowStart, _ := w.Params.Cut("window_start")
 	window, at := w.Window.Microseconds(), now
 	start, count, open = w.start, w.count, w.open
-	if start-now > window {
+	calendar := windowStart == "calendar"
+	if calendar {
+		w.readCalendar()
+	}
+	if !calendar && start-now > window || calendar && start > w.end(w.startOf(w.indexOf(now))) {
 		start, count, open = 0, 0, false
 	}
 	if open {
@@ -121,6 +130,9 @@ func (w *naiveWindow) current(now int64) (start, count int64, open bool, at int6
 	switch {
 	case windowStart != "first_hit":
 		current := at / window * window
+		if calendar {
+			current = w.startOf(w.indexOf(at))
+		}
 		if !open || start != current {
 			start, count = current, 0
 		}
@@ -129,6 +141,68 @@ func (w *naiveWindow) current(now int64) (start, count int64, open bool, at int6
 		open, count = false, 0
 	}
 	return start, count, open, at
+}
+
+// end returns the end of the window that begins at start.
+func (w *naiveWindow) end(start int64) int64 {
+	if w.starts != nil {
+		return w.startOf(w.indexOf(start) + 1)
+	}
+	return start + w.Window.Microseconds()
+}
+
+// readCalendar reads the parameters of a calendar.
+func (w *naiveWindow) readCalendar() {
+	if w.starts != nil {
+		return
+	}
+	w.starts = map[int64]int64{}
+	w.unit, _ = w.Params.Cut("calendar_unit")
+	zone, _ := w.Params.Cut("time_zone")
+	w.zone, _ = time.LoadLocation(cmp.Or(zone, "UTC"))
+}
+
+// first returns the local date on which window i of a calendar begins, at midnight in UTC.
+func (w *naiveWindow) first(i int64) time.Time {
+	days := int(w.Window / (24 * time.Hour))
+	switch w.unit {
+	case "week":
+		return time.Date(1969, 12, 29+int(i)*days, 0, 0, 0, 0, time.UTC)
+	case "month":
+		return time.Date(1970, time.Month(1+int(i)*days/30), 1, 0, 0, 0, 0, time.UTC)
+	case "year":
+		return time.Date(1970+int(i)*days/365, 1, 1, 0, 0, 0, 0, time.UTC)
+	default:
+		return time.Date(1970, 1, 1+int(i)*days, 0, 0, 0, 0, time.UTC)
+	}
+}
+
+// startOf returns the start of window i: the first minute whose local date is that of the window or a later one. In these zones
+// and years, all changes of the clock are at whole minutes.
+func (w *naiveWindow) startOf(i int64) int64 {
+	if start, known := w.starts[i]; known {
+		return start
+	}
+	date := w.first(i)
+	for at := date.Add(-26 * time.Hour); ; at = at.Add(time.Minute) {
+		_, offset := at.In(w.zone).Zone()
+		if local := at.Add(time.Duration(offset) * time.Second); !local.Before(date) {
+			w.starts[i] = at.UnixMicro()
+			return at.UnixMicro()
+		}
+	}
+}
+
+// indexOf returns the number of the last window that starts at a time or before.
+func (w *naiveWindow) indexOf(at int64) int64 {
+	i := at/w.Window.Microseconds() - 3
+	if w.unit == "month" {
+		i = i * 49 / 50 // most months have more than 30 days
+	}
+	for w.startOf(i+1) <= at {
+		i++
+	}
+	return i
 }
 
 type naiveLog struct {

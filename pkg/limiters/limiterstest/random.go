@@ -180,7 +180,9 @@ func randomParams(rnd *rand.Rand, algorithm string, maximum int64) (params limit
 	for _, p := range limiters.Parameters(algorithm) {
 		n := pick(rnd, 0, p.Min, 15, maximum/2+1, 4_000_000, rnd.Int64N(1_000_000)+1)
 		switch {
-		case p.Type == limiters.Object || strings.Contains(p.Key, "."), p.NoDefault && rnd.IntN(2) == 0: // none
+		case p.Type == limiters.Object || strings.Contains(p.Key, "."), (p.NoDefault || p.Hidden || p.Type == limiters.Zone) && rnd.IntN(2) == 0: // none
+		case p.Type == limiters.Zone:
+			params = params.With(p.Key, pick(rnd, zones...))
 		case p.Type == limiters.Word:
 			params = params.With(p.Key, pick(rnd, p.Words...))
 		case n < p.Min || n > p.Max: // none
@@ -191,6 +193,11 @@ func randomParams(rnd *rand.Rand, algorithm string, maximum int64) (params limit
 		}
 	}
 	return params
+}
+
+// zones are zones in which days begin and end in unusual ways.
+var zones = []string{
+	"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Havana", "Africa/Cairo", "Pacific/Apia", "America/St_Johns",
 }
 
 func pick[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }

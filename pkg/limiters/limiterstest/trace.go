@@ -26,6 +26,7 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 //
 //	trace NAME                                  begins a trace, at traceStart
 //	limit [NAME] ALGORITHM max=N window=D ...   sets the limit that hits are under; count_denied, and the parameters of the algorithm
+//	at TIME                                     sets the clock, in the form of RFC 3339
 //	[+D|-D] HIT => VERDICT                      moves the clock, takes a hit, expects a verdict
 //	[+D|-D] HIT, HIT => VERDICT, VERDICT        two hits of one call
 //	[+D|-D] HIT & HIT => VERDICT, VERDICT       two hits of one group
@@ -88,6 +89,10 @@ func (r *replayer) line(line string) (string, error) {
 		return line, nil
 	case words[0] == "limit":
 		return line, r.limit(words[1:])
+	case words[0] == "at" && len(words) == 2:
+		now, err := time.Parse(time.RFC3339Nano, words[1])
+		r.now = now
+		return line, err
 	}
 	step, want, found := strings.Cut(line, "=>")
 	if !found {

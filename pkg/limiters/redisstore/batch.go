@@ -160,7 +160,7 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	b.limitArgs = b.limitArgs[:0]
 	for _, l := range b.limits {
 		first := len(b.limitArgs)
-		b.limitArgs = appendLimit(b.limitArgs, l)
+		b.limitArgs = appendLimit(b.limitArgs, l, b.now)
 		args = append(args, b.limitArgs[first:])
 	}
 	b.arguments = append(args, b.runs)
@@ -194,22 +194,22 @@ func (l limitPart) name() string {
 	}
 }
 
-func (l limitPart) numbers() []int64 {
+func (l limitPart) numbers(now time.Time) []int64 {
 	switch l.part {
 	case partReserve:
 		return l.limit.ReserveNumbers()
 	case partPenalty:
 		return l.limit.PenaltyNumbers()
 	default:
-		return l.limit.Numbers()
+		return l.limit.Numbers(now)
 	}
 }
 
-// appendLimit appends the argument of the script for l: its name, a zero byte, and its numbers as big-endian integers of 8
-// bytes.
-func appendLimit(to []byte, l limitPart) []byte {
+// appendLimit appends the argument of the script for l: its name, a zero byte, and its numbers at now as big-endian integers
+// of 8 bytes. A zero now is the wall clock's.
+func appendLimit(to []byte, l limitPart, now time.Time) []byte {
 	to = append(append(to, l.name()...), 0)
-	for _, n := range l.numbers() {
+	for _, n := range l.numbers(now) {
 		to = binary.BigEndian.AppendUint64(to, uint64(n))
 	}
 	return to
