@@ -150,11 +150,12 @@ func TestNameIsBounded(t *testing.T) {
 
 func TestOverrideReplacesTheLimit(t *testing.T) {
 	limits := map[string]string{
-		"none":    "",
-		"fixed":   "{unit: day, requests_per_unit: 1, window_start: first_hit, count_denied: false}",
-		"log":     "{unit: day, requests_per_unit: 1, algorithm: sliding_log, count_denied: true}",
-		"funnel":  "{unit: day, requests_per_unit: 9, algorithm: funnel, capacity: 3}",
-		"default": "{unit: day, requests_per_unit: 9, algorithm: funnel}",
+		"none":     "",
+		"fixed":    "{unit: day, requests_per_unit: 1, window_start: first_hit, count_denied: false}",
+		"log":      "{unit: day, requests_per_unit: 1, algorithm: sliding_log, count_denied: true}",
+		"funnel":   "{unit: day, requests_per_unit: 9, algorithm: funnel, capacity: 3}",
+		"default":  "{unit: day, requests_per_unit: 9, algorithm: funnel}",
+		"calendar": "{unit: day, requests_per_unit: 9, window_start: calendar, time_zone: Europe/Berlin}",
 	}
 	for _, tt := range []struct {
 		rule       string
@@ -175,6 +176,9 @@ func TestOverrideReplacesTheLimit(t *testing.T) {
 		{"funnel", 5, descriptors.Hour, 1, "{funnel 5 1h0m0s capacity=3 false}"},
 		{"funnel", 0, descriptors.Hour, 1, "{funnel 0 1h0m0s  false}"},
 		{"default", 5, descriptors.Hour, 1, "{funnel 5 1h0m0s  false}"},
+		{"calendar", 5, descriptors.Week, 2, "{fixed_window 5 336h0m0s window_start=calendar calendar_unit=week time_zone=Europe/Berlin true}"},
+		{"calendar", 5, descriptors.Day, 1, "{fixed_window 5 24h0m0s window_start=calendar time_zone=Europe/Berlin true}"},
+		{"calendar", 5, descriptors.Hour, 1, "{fixed_window 5 1h0m0s  true}"},
 	} {
 		var rule *descriptors.Rule
 		if text := limits[tt.rule]; text != "" {
@@ -189,6 +193,35 @@ func TestOverrideReplacesTheLimit(t *testing.T) {
 		}
 		if !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%+v: got %s", tt, got)
+		}
+	}
+}
+
+// Under USE_CALENDAR_MONTH_RATE_LIMIT, a limit in a request has calendar months too, unless its rule sets window_start.
+func TestOverrideHasCalendarMonths(t *testing.T) {
+	for _, tt := range []struct {
+		rule, want string
+		unit       descriptors.Unit
+	}{
+		{"", "{fixed_window 5 720h0m0s window_start=calendar calendar_unit=month true}", descriptors.Month},
+		{"", "{fixed_window 5 24h0m0s  true}", descriptors.Day},
+		{"unit: month", "{fixed_window 5 720h0m0s window_start=calendar calendar_unit=month true}", descriptors.Month},
+		{"unit: month", "{fixed_window 5 8760h0m0s  true}", descriptors.Year},
+		{"unit: day, window_start: first_hit", "{fixed_window 5 720h0m0s window_start=first_hit true}", descriptors.Month},
+		{"unit: day, algorithm: funnel", "{funnel 5 720h0m0s  false}", descriptors.Month},
+	} {
+		var rule *descriptors.Rule
+		if tt.rule != "" {
+			text := "domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, " + tt.rule + "}}]"
+			rules, _, err := rulesfile.ParseWith(rulesfile.Options{CalendarMonths: true}, rulesfile.File{Name: "f", Data: []byte(text)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rule = rules.Match("d", entries("k=v"))
+		}
+		l, err := rule.Overridden().WithCalendarMonths().By(5, tt.unit, 1)
+		if got := sprint(l); err != nil || got != tt.want {
+			t.Errorf("%v under %q: %s, %v, want %s", tt.unit, tt.rule, got, err, tt.want)
 		}
 	}
 }

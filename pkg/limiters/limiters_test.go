@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -8,7 +9,7 @@ import (
 )
 
 func TestSpecErrors(t *testing.T) {
-	const year = 365 * 24 * time.Hour
+	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
 	for _, c := range []struct {
 		spec Spec
 		err  string // "": the spec is valid
@@ -26,6 +27,13 @@ func TestSpecErrors(t *testing.T) {
 		{Spec{Algorithm: "sliding_log", Max: LogMax + 1, Window: time.Minute}, "the algorithm funnel"},
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Minute, CountDenied: true, Params: "peek=would_fit"}, ""},
 		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Params: "peek=over"}, ""},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: 90 * day, Params: "window_start=calendar calendar_unit=month time_zone=Europe/Berlin"}, ""},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: 10 * year, Params: "window_start=calendar calendar_unit=year"}, ""},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: "window_start=calendar"}, ""},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: "window_start=calendar"}, "no whole number of units: want days of 24h0m0s"},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: "window_start=calendar time_zone=Berlin"}, `unknown time_zone "Berlin"`},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: "window_start=calendar time_zone={a}"}, `unknown time_zone "{a}"`},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: "time_zone=UTC"}, "time_zone has no meaning without a calendar"},
 		{Spec{Algorithm: "funnel", Max: 1, Window: time.Minute, Params: "capacity=2 peek=would_fit"}, ""},
 		{Spec{Algorithm: "funnel", Max: 1, Window: time.Minute, Params: "peek=fits"}, `unknown peek "fits": want one of ["would_fit" "over"]`},
 		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Params: "window_start=first_hit"}, `no parameter "window_start"`},
@@ -150,5 +158,54 @@ func TestShortLogStaysSmall(t *testing.T) {
 	}
 	if d.size() > 16*entrySize+24 {
 		t.Errorf("5 entries take %d bytes", d.size())
+	}
+}
+
+// Unit, count and zone of a calendar are in the ID, and the ID has no braces, which are special in Redis.
+func TestLimitIDOfACalendar(t *testing.T) {
+	seen := map[string]string{}
+	for _, c := range []struct {
+		days   int
+		params Params
+	}{
+		{30, ""}, {30, "window_start=first_hit"}, {30, "window_start=calendar"}, {30, "window_start=calendar calendar_unit=month"},
+		{60, "window_start=calendar calendar_unit=month"}, {30, "window_start=calendar calendar_unit=month time_zone=Europe/Berlin"},
+		{30, "window_start=calendar time_zone=Europe/Berlin"}, {30, "window_start=calendar time_zone=Etc/GMT+5"},
+		{7, "window_start=calendar"}, {7, "window_start=calendar calendar_unit=week"},
+	} {
+		l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: time.Duration(c.days) * 24 * time.Hour, Params: c.params})
+		if err != nil {
+			t.Fatal(err)
+		}
+		what := fmt.Sprint(c.days, " days, ", c.params)
+		if other, taken := seen[l.ID()]; taken || strings.ContainsAny(l.ID(), "{}") {
+			t.Errorf("%s has the ID %q, as %s", what, l.ID(), other)
+		}
+		seen[l.ID()] = what
+	}
+}
+
+// The numbers of most limits do not depend on the time, and then no clock is read.
+func TestNumbersOfACalendarDependOnTheTime(t *testing.T) {
+	plain, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: 24 * time.Hour, Params: "window_start=calendar"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	day := time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
+	numbers := l.Numbers(day.Add(time.Hour))
+	for i, want := range numbers[len(numbers)-4:] {
+		if start := day.AddDate(0, 0, i-1).UnixMicro(); start != want {
+			t.Errorf("start %d is %d, want %d", i, want, start)
+		}
+	}
+	if today := l.Numbers(time.Time{}); today[len(today)-3] > time.Now().UnixMicro() || today[len(today)-2] <= time.Now().UnixMicro()-1e6 {
+		t.Errorf("the numbers of the wall clock are %d", today)
+	}
+	if n := testing.AllocsPerRun(100, func() { plain.Numbers(time.Time{}); l.Numbers(day) }); n > 0 {
+		t.Errorf("%v allocations for the numbers of known limits", n)
 	}
 }

@@ -72,7 +72,7 @@ func TestOverlaySetsConcurrency(t *testing.T) {
 		t.Fatal(err)
 	}
 	rule := parsed.Match("d", leaseEntries("1"))
-	if l := rule.Limits[0].Limit; !rule.HasLeases() || l.Spec().Max != 4 || l.Window() != 0 || time.Duration(l.Numbers()[1])*time.Microsecond != 5*time.Second {
+	if l := rule.Limits[0].Limit; !rule.HasLeases() || l.Spec().Max != 4 || l.Window() != 0 || time.Duration(l.Numbers(time.Time{})[1])*time.Microsecond != 5*time.Second {
 		t.Errorf("%+v", l.Spec())
 	}
 	// The fault names the overlay that made the value an id.

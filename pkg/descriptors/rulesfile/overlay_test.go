@@ -225,6 +225,53 @@ descriptors:
 	}
 }
 
+func TestOverlaySetsACalendar(t *testing.T) {
+	rules, err := overlaid("domain: d\ndescriptors: [{key: k, rate_limit: {window_start: calendar, time_zone: Asia/Tokyo}}]\n",
+		"domain: d\ndescriptors: [{key: k, rate_limit: {unit: month, requests_per_unit: 5, unit_multiplier: 3}}]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "{fixed_window 5 2160h0m0s window_start=calendar calendar_unit=month time_zone=Asia/Tokyo true}"
+	if got := sprint(rules.Match("d", entries("k=v")).Limits[0]); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	_, err = overlaid("domain: d\ndescriptors: [{key: k, rate_limit: {window_start: calendar}}]\n",
+		"domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 5}}]\n")
+	golden(t, err, "a.yaml:2:36: a window by the calendar is too short with the unit minute: set unit to day, week, month or year, "+
+		"or remove window_start (the overlay sets window_start, at o.yaml:2:37)")
+}
+
+// With CalendarMonths, only the months of fixed windows that set no window_start change.
+func TestCalendarMonths(t *testing.T) {
+	const text = `domain: d
+descriptors:
+- {key: month, rate_limit: {unit: month, requests_per_unit: 5}}
+- {key: two, rate_limit: {unit: month, requests_per_unit: 5, unit_multiplier: 2}}
+- {key: clock, rate_limit: {unit: month, requests_per_unit: 5, window_start: clock}}
+- {key: zone, rate_limit: {unit: month, requests_per_unit: 5, window_start: calendar, time_zone: Asia/Tokyo}}
+- {key: day, rate_limit: {unit: day, requests_per_unit: 5}}
+- {key: funnel, rate_limit: {unit: month, requests_per_unit: 5, algorithm: funnel}}
+- {key: many, rate_limits: [{unit: month, requests_per_unit: 5}]}
+`
+	rules, _, err := rulesfile.ParseWith(rulesfile.Options{CalendarMonths: true}, files(text)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{
+		"month":  "{fixed_window 5 720h0m0s window_start=calendar calendar_unit=month true}",
+		"two":    "{fixed_window 5 1440h0m0s window_start=calendar calendar_unit=month true}",
+		"clock":  "{fixed_window 5 720h0m0s  true}",
+		"zone":   "{fixed_window 5 720h0m0s window_start=calendar calendar_unit=month time_zone=Asia/Tokyo true}",
+		"day":    "{fixed_window 5 24h0m0s  true}",
+		"funnel": "{funnel 5 720h0m0s  false}",
+		"many":   "{fixed_window 5 720h0m0s window_start=calendar calendar_unit=month true}",
+	} {
+		if got := sprint(rules.Match("d", entries(key+"=1")).Limits[0]); got != want {
+			t.Errorf("%s: got %s, want %s", key, got, want)
+		}
+	}
+}
+
 func FuzzOverlay(f *testing.F) {
 	f.Add([]byte("domain: d\ndescriptors: [{key: 'k*', value: '*', rate_limit: {algorithm: funnel, capacity: 2}}]\n"),
 		[]byte(arriving))

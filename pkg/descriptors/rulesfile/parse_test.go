@@ -140,7 +140,7 @@ a.yaml:15:54: requests_per_unit is -1: write a whole number from 0 to 4503599627
 a.yaml:17:17: a sliding log of 5000000 hits is too large: want at most 1000000, or the algorithm funnel, `+
 		`which needs no memory per hit
 a.yaml:19:51: capacity has no meaning for the algorithm fixed_window: remove it, or set algorithm: funnel
-a.yaml:19:78: unknown window_start 'noon': write one of clock, first_hit
+a.yaml:19:78: unknown window_start 'noon': write one of clock, first_hit, calendar
 a.yaml:21:5: key 'algorithm' does not belong in a descriptor: move it into a rate_limit
 a.yaml:24:9: duplicate limit in rate_limits: it would share its counter with an earlier one of the `+
 		`same algorithm and window: keep the lower one, or change unit or unit_multiplier

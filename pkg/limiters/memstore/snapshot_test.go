@@ -496,6 +496,7 @@ func TestSnapshotRestoresLimitsAndAccounts(t *testing.T) {
 		{Algorithm: "fixed_window", Max: limiters.MaxPerWindow, Window: time.Hour, CountDenied: true},
 		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow, Params: "capacity=3"},
 		{Algorithm: "funnel", Max: 70_000, Window: time.Hour, Params: "capacity=3 peek=over"},
+		{Algorithm: "fixed_window", Max: 7, Window: 90 * 24 * time.Hour, Params: "window_start=calendar calendar_unit=month time_zone=Europe/Berlin"},
 		{Algorithm: "fixed_window", Max: 9, Window: time.Minute, Params: "window_start=first_hit peek=would_fit", CountDenied: true},
 		{Algorithm: "sliding_log", Max: limiters.LogMax, Window: time.Hour, CountDenied: true},
 	} {

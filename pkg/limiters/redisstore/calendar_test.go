@@ -1,0 +1,50 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+// Weir sends three windows of a calendar, and Redis' clock selects one. If its time is in none of them, the hit fails.
+func TestCalendarWindowIsSelectedByTheClockOfRedis(t *testing.T) {
+	const day = 24 * time.Hour
+	server := redistest.Start(t)
+	s := open(t, server)
+	daily := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: day, Params: "window_start=calendar"})
+	for ahead, want := range map[int]bool{-3: false, -2: false, -1: true, 0: true, 1: true, 2: false, 3: false} { // Weir's clock, in days
+		groups := limiters.Singles(limiters.Hit{Key: fmt.Sprint("k", ahead), Limit: daily, N: 1})
+		b := newBatch(time.Time{}, groups, s.namer.keys(groups))
+		args := b.args("eval", s.script.source, 0)
+		numbers := args[len(args)-2].([]byte)
+		for at := len(numbers) - 4*wordSize; at < len(numbers); at += wordSize {
+			start := binary.BigEndian.Uint64(numbers[at:])
+			binary.BigEndian.PutUint64(numbers[at:], uint64(int64(start)+int64(ahead)*day.Microseconds()))
+		}
+		value, err := server.Client(t).Do(context.Background(), args...).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := readReply(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := make([]limiters.Verdict, 1)
+		if err := b.read(r, out); err != nil {
+			t.Fatal(err)
+		}
+		switch v := out[0]; {
+		case want && (v.Err != nil || !v.Allowed || v.Used != 1 || v.ResetAfter <= 0 || v.ResetAfter > day):
+			t.Errorf("Weir is %d days ahead: %s, want the day of Redis", ahead, limiterstest.Format(v))
+		case !want && (v.Err == nil || !strings.Contains(v.Err.Error(), "clocks of Weir and Redis differ")):
+			t.Errorf("Weir is %d days ahead: %s, want an error", ahead, limiterstest.Format(v))
+		}
+	}
+}
