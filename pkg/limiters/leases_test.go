@@ -154,3 +154,32 @@ func TestConcurrencySpec(t *testing.T) {
 		}
 	}
 }
+
+func TestInvalidLeasesAreRejected(t *testing.T) {
+	var s State
+	id := NewLeaseID(nil, "a")
+	s.parts().Leases.open.put(id, lease{expires: 5, n: 2, at: 3})
+	s.parts().Leases.ended.put(id, lease{expires: 6, n: 4})
+	b := AppendLeases(nil, &s)
+	if len(b) != LeasesLen(&s) {
+		t.Errorf("%d bytes, want %d", len(b), LeasesLen(&s))
+	}
+	leases, rest, err := ReadLeases(append(b, 7))
+	if err != nil || len(rest) != 1 || leases.open.byID[id] != (lease{5, 2, 3}) || leases.ended.byID[id] != (lease{6, 4, 0}) {
+		t.Errorf("%+v, %v, %v", leases, rest, err)
+	}
+	for i := range b {
+		if _, _, err := ReadLeases(b[:i]); err == nil {
+			t.Errorf("the first %d bytes are read", i)
+		}
+	}
+	for what, at := range map[string]int{"a number of leases": 3, "an expiry": 4 + 16 + 7, "a number of slots": 4 + 24 + 7, "a time": 4 + 32 + 7} {
+		bad := append([]byte(nil), b...)
+		if bad[at] = 0x7f; what == "a number of leases" {
+			bad[0] = 0xff
+		}
+		if _, _, err := ReadLeases(bad); err == nil {
+			t.Errorf("%s is out of range and is read", what)
+		}
+	}
+}

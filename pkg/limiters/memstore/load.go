@@ -229,11 +229,19 @@ func (l *loader) key(f *fields) error {
 	if name >= len(l.names) || max(maximum, capacity) > limiters.MaxPerWindow || window > uint64(limiters.MaxWindow.Microseconds()) {
 		return errors.New("a limit out of range")
 	}
-	algorithm, hasText := strings.CutSuffix(l.names[name], extended)
+	algorithm, hasLeases := strings.CutSuffix(l.names[name], leased)
+	algorithm, hasText := strings.CutSuffix(algorithm, extended)
 	var others limiters.Params
-	if hasText {
+	if hasText || hasLeases {
 		if others = limiters.Params(f.bytes(f.uvarint())); f.failed {
 			return errors.New("a field is missing")
+		}
+	}
+	var leases limiters.Leases
+	if hasLeases {
+		var err error
+		if leases, f.b, err = limiters.ReadLeases(f.b); err != nil {
+			return err
 		}
 	}
 	limit := l.limit(limiters.Spec{
@@ -248,6 +256,9 @@ func (l *loader) key(f *fields) error {
 	state, err := limiters.ReadState(limit, f.b)
 	if err != nil {
 		return err
+	}
+	if hasLeases {
+		state.SetLeases(leases)
 	}
 	l.put(key, limit, &state, due)
 	return nil
@@ -273,7 +284,7 @@ func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, d
 		l.loaded.LeftOut++
 		return
 	}
-	p, ok := s.insert(sh, uint32(hash>>32), key, limit)
+	p, ok := s.insert(sh, uint32(hash>>32), key, limit, needsSeat(limit) || state.Parts != nil)
 	if !ok {
 		l.loaded.LeftOut++
 		return

@@ -13,6 +13,9 @@ import (
 // that does not know the name with the '+' leaves the key out and reads on.
 const extended = "+"
 
+// A key whose state has leases has two '+' behind the name of its algorithm. Its parameters and its leases follow the key.
+const leased = "++"
+
 // fieldsOf returns the values of the two fields, and the parameters that have none. The params must be those of a Limit, whose
 // capacity is a number.
 func fieldsOf(p limiters.Params) (capacity uint64, firstHit bool, rest limiters.Params) {
@@ -43,6 +46,7 @@ func snapshotNames() []string {
 		if slices.ContainsFunc(limiters.Parameters(name), func(p limiters.Parameter) bool { return needsText(&p) }) {
 			names = append(names, name+extended)
 		}
+		names = append(names, name+leased)
 	}
 	return names
 }

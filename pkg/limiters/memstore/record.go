@@ -30,20 +30,17 @@ const (
 	lengths = headLen/8 + maxTextLen/8 + 4 + 1
 )
 
-// recordLen returns the length of a record in words, and stateLen that of its state.
-func recordLen(key string, l *limiters.Limit) int {
+// recordLen returns the length of a record in words.
+func recordLen(key string, l *limiters.Limit, seat bool) int {
 	text := len(key)
 	if text > maxTextLen {
 		text = 8
 	}
-	return headLen/8 + (text+7)/8 + stateLen(l)
-}
-
-func stateLen(l *limiters.Limit) int {
-	if needsSeat(l) {
-		return l.Words() + 1
+	n := headLen/8 + (text+7)/8 + l.Words()
+	if seat {
+		n++
 	}
-	return l.Words()
+	return n
 }
 
 // needsSeat reports whether the state of a key under l may have a log or parts.

@@ -115,7 +115,7 @@ func TestShard(t *testing.T) {
 			}
 			switch {
 			case w == nil && (step < 3000 || rnd.IntN(4) == 0):
-				p, ok := s.insert(sh, hash(k), k.key, k.limit)
+				p, ok := s.insert(sh, hash(k), k.key, k.limit, needsSeat(k.limit))
 				if !ok {
 					t.Fatal("no room")
 				}

@@ -15,7 +15,8 @@ import (
 //	magic, 8 bytes; version, 4; when it was saved by the store's clock, 8; the names of the algorithms: how many, 1, and
 //	each, 1 and its bytes
 //	for each key: the length of what follows, 4; when it is due, 8; its limit: algorithm by number, 1, flags, 1,
-//	maximum, window in µs and capacity, u each; its length, u, and text; its state, as limiters.AppendState writes it
+//	maximum, window in µs and capacity, u each; its length, u, and text; the text of its other parameters and its leases
+//	if the name of its algorithm says so, see params.go; its state, as limiters.AppendState writes it
 //	0, 4; how many keys, 8; the CRC-64 (ECMA) of all that is before, 8
 //
 // Times are µs since 1970. A change that an older reader would misread needs another version.
@@ -127,7 +128,7 @@ func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 			var state limiters.State
 			sh.load(r, &state)
 			limit := sh.limits.get(r.limit())
-			if n := limiters.StateLen(limit, &state); n > perHold && n > cap(b)-len(b)-perHold && c.wants < n+2*perHold {
+			if n := limiters.StateLen(limit, &state) + limiters.LeasesLen(&state); n > perHold && n > cap(b)-len(b)-perHold && c.wants < n+2*perHold {
 				c.wants = n + 2*perHold
 				return b, true
 			}
@@ -151,7 +152,11 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 		flags |= flagCountDenied
 	}
 	name := spec.Algorithm
-	if others != "" {
+	hasLeases := state.HasLeases()
+	switch {
+	case hasLeases:
+		name += leased
+	case others != "":
 		name += extended
 	}
 	b = append(b, byte(slices.Index(c.names, name)), flags)
@@ -164,8 +169,11 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 	} else {
 		b = append(binary.AppendUvarint(b, uint64(n)), r[headLen:headLen+n]...)
 	}
-	if others != "" {
+	if others != "" || hasLeases {
 		b = append(binary.AppendUvarint(b, uint64(len(others))), others...)
+	}
+	if hasLeases {
+		b = limiters.AppendLeases(b, state)
 	}
 	b = limiters.AppendState(b, l, state)
 	if len(b)-start-4 > maxRecordLen {

@@ -105,14 +105,14 @@ func (sh *shard) save(r record, s *limiters.State) {
 	}
 }
 
-// insert adds a record for a key that has none. It fails if the shard is full, which is far beyond any bound in use.
-func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit) (position, bool) {
+// insert adds a record for a key that has none, with or without a seat. It fails if the shard is full, which is far beyond any bound in use.
+func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, seat bool) (position, bool) {
 	limit, bytes := sh.limits.use(l)
 	if limit >= maxLimits {
 		sh.limits.leave(limit)
 		return 0, false
 	}
-	p, ok := sh.pages.add(recordLen(key, l))
+	p, ok := sh.pages.add(recordLen(key, l, seat))
 	if !ok {
 		sh.limits.leave(limit)
 		return 0, false
@@ -127,7 +127,7 @@ func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit) (p
 		r.setHead(limit, elsewhere)
 		r.setWord(headLen, int64(sh.texts.add(strings.Clone(key))))
 	}
-	if needsSeat(l) {
+	if seat {
 		r.setSeat(sh.grown.add(grown{}))
 	}
 	sh.index[hash%parts].add(hash, p)

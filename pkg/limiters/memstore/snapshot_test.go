@@ -55,9 +55,12 @@ func reload(t *testing.T, from *Store, o Options) (*Store, Loaded) {
 // does not restart, and the accounts are those of the saved store.
 func TestSnapshotRestoresEveryVerdict(t *testing.T) {
 	for what, generator := range map[string]func(string, uint64) *limiterstest.Generator{
-		"plain": limiterstest.NewGenerator, "penalties": limiterstest.NewPenaltyGenerator,
+		"plain": limiterstest.NewGenerator, "penalties": limiterstest.NewPenaltyGenerator, "leases": limiterstest.NewLeaseGenerator,
 	} {
-		for _, name := range limiterstest.Windowed() {
+		for _, name := range limiters.Algorithms() {
+			if what == "penalties" && !limiters.HasWindow(name) {
+				continue
+			}
 			for seed := range uint64(150) {
 				restoresEveryVerdict(t, fmt.Sprintf("%s %s, seed %d", what, name, seed), generator(name, seed))
 			}
@@ -374,7 +377,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 		set := func(key string, count int64) {
 			p := sh.find(hash(key), key, limit)
 			if p == 0 {
-				p, _ = s.insert(sh, hash(key), key, limit)
+				p, _ = s.insert(sh, hash(key), key, limit, false)
 			}
 			sh.save(sh.record(p), &limiters.State{A: s.clock(), B: count})
 			sh.due(p, s.clock()+limit.Window().Microseconds())
@@ -392,7 +395,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 		b := saved(t, New(Options{}))
 		b = b[:len(b)-4-8-8]
 		c := copier{names: names, own: s.clock()}
-		c.begin(recordLen("stay 00000", limit))
+		c.begin(recordLen("stay 00000", limit, false))
 		copied, holds, count := map[string]bool{}, 0, int64(1)
 		for more := true; more; holds++ {
 			var part []byte

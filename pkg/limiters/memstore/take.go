@@ -127,7 +127,7 @@ func (t *take) find(i int) {
 	if (isNew || h.Limit.Grows()) && h.WouldCharge(s, t.now) {
 		room := t.room(o.shard, isNew)
 		if room && isNew {
-			o.position, room = t.store.insert(o.shard, o.hash, h.Key, h.Limit)
+			o.position, room = t.store.insert(o.shard, o.hash, h.Key, h.Limit, needsSeat(h.Limit))
 		}
 		if !room {
 			t.stateIndex[i] = -1
@@ -143,7 +143,7 @@ func (t *take) ensureSeat(o *slot, h *limiters.Hit) {
 	if o.shard.record(old).isSeated() {
 		return
 	}
-	p, ok := t.store.insert(o.shard, o.hash, h.Key, h.Limit)
+	p, ok := t.store.insert(o.shard, o.hash, h.Key, h.Limit, true)
 	if !ok {
 		return
 	}

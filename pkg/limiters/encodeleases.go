@@ -1,0 +1,79 @@
+package limiters
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// leaseLen is the length of a lease as AppendLeases writes it.
+const leaseLen = 16 + 3*8
+
+var errLeases = errors.New("the leases of a state are invalid")
+
+// HasLeases reports whether s has open leases, or ids that ended before they were taken.
+func (s *State) HasLeases() bool { return s.Parts != nil && !s.Parts.Leases.isEmpty() }
+
+// AppendLeases appends the leases of s to b, for [ReadLeases].
+func AppendLeases(b []byte, s *State) []byte {
+	for _, set := range s.leaseSets() {
+		b = binary.LittleEndian.AppendUint32(b, uint32(set.len()))
+		for _, e := range set.order {
+			if set.isStale(e) {
+				continue
+			}
+			l := set.byID[e.id]
+			b = append(b, e.id[:]...)
+			for _, n := range [...]int64{l.expires, l.n, l.at} {
+				b = binary.LittleEndian.AppendUint64(b, uint64(n))
+			}
+		}
+	}
+	return b
+}
+
+// LeasesLen returns how many bytes AppendLeases appends.
+func LeasesLen(s *State) int {
+	sets := s.leaseSets()
+	return 2*4 + leaseLen*(sets[0].len()+sets[1].len())
+}
+
+func (s *State) leaseSets() [2]*leaseSet {
+	if s.Parts == nil {
+		return [2]*leaseSet{{}, {}}
+	}
+	return [2]*leaseSet{&s.Parts.Leases.open, &s.Parts.Leases.ended}
+}
+
+// ReadLeases reads the leases that AppendLeases wrote at the start of b, and returns the bytes behind them. Of any other bytes
+// it returns an error or leases that are valid for every function of this package.
+func ReadLeases(b []byte) (leases Leases, rest []byte, err error) {
+	for _, set := range []*leaseSet{&leases.open, &leases.ended} {
+		if len(b) < 4 {
+			return Leases{}, nil, errLeases
+		}
+		count := binary.LittleEndian.Uint32(b)
+		if b = b[4:]; count > MaxLeases || len(b) < leaseLen*int(count) {
+			return Leases{}, nil, errLeases
+		}
+		for range count {
+			id, l := LeaseID(b), lease{}
+			l.expires, l.n, l.at = int64At(b, 16), int64At(b, 24), int64At(b, 32)
+			if id == (LeaseID{}) || !within(l.expires, maxTime) || !within(l.n, MaxHits) || !within(l.at, maxTime) {
+				return Leases{}, nil, errLeases
+			}
+			set.put(id, l)
+			b = b[leaseLen:]
+		}
+	}
+	return leases, b, nil
+}
+
+func int64At(b []byte, at int) int64 { return int64(binary.LittleEndian.Uint64(b[at:])) }
+
+func within(n, most int64) bool { return n >= 0 && n <= most }
+
+// SetLeases makes leases those of s.
+func (s *State) SetLeases(leases Leases) {
+	s.parts().Leases = leases
+	s.dropEmptyParts()
+}

@@ -1,0 +1,90 @@
+package memstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+)
+
+func leaseHit(l *limiters.Limit, id string, n int64, end bool) limiters.Hit {
+	return limiters.Hit{Key: "k", Limit: l, N: n, Lease: limiters.NewLeaseID(nil, id), End: end}
+}
+
+func decided(t *testing.T, s *Store, h limiters.Hit) limiters.Verdict {
+	t.Helper()
+	out := make([]limiters.Verdict, 1)
+	if err := s.Take(context.Background(), time.Time{}, limiters.Singles(h), out); err != nil {
+		t.Fatal(err)
+	}
+	return out[0]
+}
+
+// Leases count against the memory of the store, and leave it when they end.
+func TestLeasesTakeMemoryUntilTheyEnd(t *testing.T) {
+	s := New(Options{})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1000})
+	decided(t, s, leaseHit(limit, "first", 1, false))
+	one := s.Stats().Bytes
+	for i := range 500 {
+		decided(t, s, leaseHit(limit, strconv.Itoa(i), 1, false))
+	}
+	if got := s.Stats(); got.Keys != 1 || got.Bytes < one+500*40 {
+		t.Errorf("501 leases take %+v, one takes %d bytes", got, one)
+	}
+	decided(t, s, leaseHit(limit, "first", 0, true))
+	for i := range 500 {
+		decided(t, s, leaseHit(limit, strconv.Itoa(i), 0, true))
+	}
+	if got := s.Stats(); got.Keys != 0 || got.Bytes != 0 {
+		t.Errorf("after all releases: %+v", got)
+	}
+}
+
+// A record that a limit without parts made has no seat. A limit with reserve gives it one, and the usage stays.
+func TestReserveKeepsTheUsageOfARecordWithoutASeat(t *testing.T) {
+	for _, name := range limiterstest.Windowed() {
+		s := New(Options{})
+		spec := limiters.Spec{Algorithm: name, Max: 10, Window: 24 * time.Hour, Params: limiterstest.FirstHit(name)}
+		plain := limiterstest.MustLimit(spec)
+		spec.Params = spec.Params.With("reserve.ttl", "1h")
+		reserves := limiterstest.MustLimit(spec)
+		other := limiters.Hit{Key: "other", Limit: plain, N: 1}
+		decided(t, s, other)
+		decided(t, s, limiters.Hit{Key: "k", Limit: plain, N: 3})
+		if v := decided(t, s, leaseHit(reserves, "a", 4, false)); !v.Allowed || v.Used != 7 {
+			t.Errorf("%s: %+v", name, v)
+		}
+		if v := decided(t, s, limiters.Hit{Key: "k", Limit: plain, N: 1}); v.Used != 8 {
+			t.Errorf("%s: %+v", name, v)
+		}
+		if v := decided(t, s, leaseHit(reserves, "a", 1, true)); v.Used != 5 {
+			t.Errorf("%s: settled: %+v", name, v)
+		}
+		if v := decided(t, s, other); v.Used != 2 || s.Stats().Keys != 2 {
+			t.Errorf("%s: another key: %+v, %+v", name, v, s.Stats())
+		}
+	}
+}
+
+// A release is never denied. On a full store the end of an unknown id is not remembered.
+func TestReleaseOnAFullStore(t *testing.T) {
+	s := New(Options{MaxKeys: 1})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1})
+	over := limiters.Hit{Key: "over", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "a")}
+	decided(t, s, over) // over its limit, so it is not evicted
+	if v := decided(t, s, leaseHit(limit, "b", 1, false)); !errors.Is(v.Err, ErrFull) {
+		t.Errorf("a take on a full store: %+v", v)
+	}
+	if v := decided(t, s, leaseHit(limit, "b", 0, true)); !v.Allowed || v.Err != nil {
+		t.Errorf("a release of an unknown id: %+v", v)
+	}
+	over.End = true
+	if v := decided(t, s, over); !v.Allowed || v.Used != 0 || s.Stats().Keys != 0 {
+		t.Errorf("a release: %+v, %+v", v, s.Stats())
+	}
+}
