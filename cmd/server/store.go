@@ -30,6 +30,7 @@ type backend interface {
 // A store decides the requests of the process. A call goes through its parts in this order:
 //
 //	fallback    decides by on_store_error if the next part fails
+//	ends        repeats ends of leases that the next part could not decide
 //	denyCache   denies keys over their limits without a call to Redis
 //	traces      makes a span for each call to the backend
 //	backend     counts
@@ -40,6 +41,7 @@ type store struct {
 	backend   backend
 	traces    *tracing.Tracing // nil if tracing is disabled
 	denyCache *guard.DenyCache // nil without Redis, or if disabled
+	ends      *guard.EndQueue  // nil without Redis
 	fallback  *guard.Fallback  // where calls enter
 	local     *memstore.Store  // the counters of fallback for on_store_error: local; nil without Redis
 	replicas  *replicas        // shares of local
@@ -68,6 +70,9 @@ func openStore(
 			metrics.DenyCache(func() telemetry.DenyCacheStats { return telemetry.DenyCacheStats(st.denyCache.Stats()) })
 			calls = st.denyCache
 		}
+		st.ends = guard.NewEndQueue(calls)
+		metrics.Ends(func() telemetry.EndStats { return telemetry.EndStats(st.ends.Stats()) })
+		calls = st.ends
 		st.local = memstore.New(memoryOptions(s))
 		metrics.Memory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.local.Stats()) })
 		options.Local = st.local
@@ -123,13 +128,20 @@ func (s *store) forget() {
 	s.fallback.Forget()
 }
 
-// closeDenyCacheWithin is how long the deny cache may take to write its last denied hits.
-const closeDenyCacheWithin = time.Second
+// closeWithin is how long each part may take to write what it has left.
+const closeWithin = time.Second
 
 // close closes the parts in the order of a call. No call may be in flight.
 func (s *store) close() {
+	if s.ends != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+		defer cancel()
+		if err := s.ends.Close(ctx); err != nil {
+			s.log.Warn("leases not ended in redis", zap.Error(err))
+		}
+	}
 	if s.denyCache != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closeDenyCacheWithin)
+		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 		defer cancel()
 		if err := s.denyCache.Close(ctx); err != nil {
 			s.log.Warn("denied hits not counted in redis", zap.Error(err))

@@ -49,6 +49,9 @@ var sections = []struct {
 	{"Leases and reservations", []struct{ name, when string }{
 		{"weir_lease_ends_total", "Slots are missing: compare it with the allowed hits of the rule. A rule that ends fewer loses releases."},
 		{"weir_leases_given_up_total", "Requests are denied or cancelled after they took a slot. The result error should be 0."},
+		{"weir_lease_ends_pending", "Redis fails: so many leases end when it answers again."},
+		{"weir_lease_ends_repeated_total", "After an outage of Redis: so many leases ended late."},
+		{"weir_lease_ends_lost_total", "It should be 0. If not, slots stay held until their TTL."},
 		{"weir_bad_lease_ids_total", "It should be 0. If not, Envoy sends no lease id, or one that is too long."},
 	}},
 	{"Rules", []struct{ name, when string }{
@@ -238,6 +241,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	m.Memory(func() telemetry.MemoryStats { return telemetry.MemoryStats{} })
 	m.Redis("REDIS", func() telemetry.RedisStats { return telemetry.RedisStats{} })
 	m.DenyCache(func() telemetry.DenyCacheStats { return telemetry.DenyCacheStats{} })
+	m.Ends(func() telemetry.EndStats { return telemetry.EndStats{} })
 	m.Load(func() telemetry.LoadStats { return telemetry.LoadStats{} })
 	m.Snapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats{} })
 	m.Fallback(func() telemetry.FallbackStats { return telemetry.FallbackStats{} }, func() *descriptors.Rules { return rules })

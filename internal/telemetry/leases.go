@@ -20,13 +20,13 @@ type leases struct {
 func newLeases() leases {
 	l := leases{
 		ends: newCounterMap("weir_lease_ends_total", "Releases and settles by rule, also of unknown ids. The result is error if the store "+
-			"could not decide; the lease or reservation may then last until its TTL.", "domain", "rule", "result"),
+			"could not decide; with Redis, Weir then repeats it.", "domain", "rule", "result"),
 		badIDs: newCounterMap("weir_bad_lease_ids_total",
 			"Descriptors with an empty lease id, or one of more than 256 bytes. All but releases and settles are denied.", "domain", "rule"),
 		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_leases_given_up_total",
 			Help: "Leases and reservations that Weir ended because their request was denied or cancelled. The result is error if the " +
-				"store failed; a lease may then last until its TTL.",
+				"store failed; with Redis, Weir then repeats the end.",
 		}, []string{"result"}),
 	}
 	l.ended, l.failed = l.givenUp.WithLabelValues("ok"), l.givenUp.WithLabelValues("error")
@@ -66,4 +66,24 @@ func (l *leases) keep(rules *descriptors.Rules) {
 	gone := func(s labelSet) bool { return !exist[ruleID{s[0], s[1]}] }
 	l.ends.drop(gone)
 	l.badIDs.drop(gone)
+}
+
+// EndStats holds the counts of the queue of ends that the store could not decide.
+type EndStats struct {
+	Pending  int64
+	Repeated int64 // ends that the store decided at a repetition
+	Lost     int64 // ends that were not repeated
+}
+
+// Ends registers the metrics of the queue of ends.
+func (m *Metrics) Ends(stats func() EndStats) {
+	gauge, counter := readers(stats, nil)
+	m.Registry.MustRegister(
+		gauge("weir_lease_ends_pending", "Releases and settles that failed and that Weir repeats until the store answers.",
+			func(s EndStats) int64 { return s.Pending }),
+		counter("weir_lease_ends_repeated_total", "Releases and settles that the store decided at a repetition.",
+			func(s EndStats) int64 { return s.Repeated }),
+		counter("weir_lease_ends_lost_total", "Releases and settles that were given up: 50,000 others were pending, or the TTL was over.",
+			func(s EndStats) int64 { return s.Lost }),
+	)
 }

@@ -22,8 +22,8 @@ type Result struct {
 	Took      time.Duration // from the call of Decide until the store had answered
 	StoreTook time.Duration // 0: no limit had to be charged
 	// GivenUp is the number of leases and reservations that the request may have taken and that Decide has ended, because the
-	// request is denied or its context has ended. GiveUpErr is the first error of that, for logs only. Then a lease may stay
-	// until its TTL is over.
+	// request is denied or its context has ended. GiveUpErr is the first error of that, for logs only. Unless the store
+	// repeats the end, a lease then stays until its TTL is over.
 	GivenUp   int
 	GiveUpErr error
 

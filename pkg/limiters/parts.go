@@ -1,6 +1,9 @@
 package limiters
 
-import "unsafe"
+import (
+	"time"
+	"unsafe"
+)
 
 // Parts extend a [State] beyond its words and its log. Few states have them. They are changed in place.
 type Parts struct {
@@ -34,6 +37,9 @@ func (l *Limit) HasParts() bool { return l.parts != 0 }
 
 // HasLeases reports whether the hits of l have a [LeaseID]: its algorithm is concurrency, or it reserves.
 func (l *Limit) HasLeases() bool { return l.parts&withLeases != 0 }
+
+// LeaseTTL returns how long a lease or a reservation of l lasts, 0 if l has none.
+func (l *Limit) LeaseTTL() time.Duration { return micros(l.ttl) }
 
 func (g Group) hasParts() bool {
 	for i := range g {
