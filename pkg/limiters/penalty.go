@@ -158,9 +158,8 @@ func (v Verdict) Penalize() Verdict {
 // HasPenalty reports whether offences under l begin a penalty.
 func (l *Limit) HasPenalty() bool { return l.penalty != nil }
 
-// PenaltyNumbers returns the numbers of the penalty of l for its twin in pkg/redisscripts: the offences that begin a
-// penalty, their window, how long the first penalty lasts, the factor, the longest penalty, and forget. Durations are in µs.
-// It returns nil if l has no penalty.
+// PenaltyNumbers returns the numbers of the penalty of l for its twin in pkg/redisscripts: after, within, for, factor, max and
+// forget. Durations are in µs. It returns nil if l has no penalty.
 func (l *Limit) PenaltyNumbers() []int64 {
 	if l.penalty == nil {
 		return nil

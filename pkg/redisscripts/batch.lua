@@ -32,8 +32,9 @@
 --         key and limit of its reservations, and of its penalty, follow, 2 bytes each; 0 = none. A LEASES run is followed by
 --         op, id, index of the key, limit and n of each hit, 29 bytes.
 -- units   times in µs since 1970, durations in µs
--- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result (0 = denied, 1 = allowed, 2 = failed, 3 = denied,
---         and the key's penalty ends at retry), used, retry (-1 = never), reset. Of a failed hit, used is the index of its reason. No hits: the call ran after not_after.
+-- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. Results: 0 = denied,
+--         1 = allowed, 2 = failed, 3 = denied, and the key's penalty ends at retry. Of a failed hit, used is the index of its
+--         reason. No hits: the call ran after not_after.
 --         2 and on: the reasons
 local SHARED, ALONE, MIXED, LEASES, PARTS = 0, 1, 2, 3, 4
 local DENIED, ALLOWED, FAILED, PENALIZED = 0, 1, 2, 3

@@ -8,7 +8,7 @@ local NO_ID = string.rep('\0', 16)
 return function(now, server, driver)
   local key_at, state_of, guarded, report, fail = driver.key_at, driver.state_of, driver.guarded, driver.report, driver.fail
 
-  -- What the lease of a hit changes if the hit is allowed.
+  -- The change of the lease of a hit, if the hit is allowed.
   local function step_of(run)
     if not run.set or run.id == NO_ID or run.n < 0 or run.n == 0 and not run.reserve then return NOTHING end
     if run.set.find(run.leases, run.id) then return HELD end
@@ -16,7 +16,7 @@ return function(now, server, driver)
     return OPENS
   end
 
-  -- What the reservations of a limit change in the state of its algorithm.
+  -- The functions by which the reservations of a limit change the state of its algorithm.
   local function reserver_of(run)
     for name, algorithm in pairs(driver.modules) do
       if algorithm == run.limit.algorithm then return run.reserve.algorithm[name] end

@@ -1,8 +1,8 @@
 -- penalty: the offences and the penalties of a key. Twin of pkg/limiters/penalty.go. It is a part of a state, and no algorithm.
 --
--- KEYS    one string of 28 bytes: start of the window of offences, end of the last penalty, offences, level, and when the key
---         expires, in s since 1970 by this server's clock
--- ARGV    the penalty's numbers: after, within (µs), for (µs), factor, max (µs), forget (µs)
+-- KEYS    one string of 28 bytes: start of the window of offences, end of the last penalty, offences, level, kept. The key
+--         expires at kept, in s since 1970 by this server's clock.
+-- ARGV    the numbers of the penalty: after, within, for, factor, max, forget.
 -- units   times in µs since 1970, durations in µs
 -- reply   wait: how long the penalty denies every request
 local M = { limit = 0, load = 0, wait = 0, offend = 0, reset = 0, save = 0 }
@@ -44,7 +44,7 @@ function M.offend(s, l, now)
   return true
 end
 
--- In how many µs s has fully reset.
+-- The time until s has fully reset, in µs.
 function M.reset(s, l, now)
   local reset = now
   if s.offences > 0 then reset = s.since + l.within end

@@ -1,8 +1,8 @@
--- reserve: what a reservation changes in the state of its algorithm. Twin of the reserver of each algorithm in pkg/limiters. The
--- reservations themselves are kept as leases, see concurrency.lua.
+-- reserve: the changes that a reservation makes in the state of its algorithm.
+-- Twin of the reserver of each algorithm in pkg/limiters. The reservations themselves are kept as leases, see concurrency.lua.
 --
--- KEYS    none of its own
--- ARGV    the reservation's numbers: ttl (µs), releases (0|1: an expired reservation is settled to 0)
+-- KEYS    none of its own.
+-- ARGV    the numbers of the reservation: ttl, releases. With releases = 1 an expired reservation is settled to 0.
 -- units   times in µs since 1970, durations in µs
 -- reply   at: what settle needs to find the charge
 --

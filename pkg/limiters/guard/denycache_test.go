@@ -581,7 +581,7 @@ func TestForgetForgetsAllDenials(t *testing.T) {
 	})
 }
 
-// A denied hit denies a peek only if the limit says so: with peek=over and without count_denied, a peek at the limit is allowed.
+// A denied hit denies a peek only with peek=would_fit: with peek=over and without count_denied, a peek at the limit is allowed.
 func TestPeekIsNotDeniedByAHitUnderOver(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)

@@ -76,7 +76,7 @@ type naiveWindow struct {
 	open         bool
 	start, count int64
 
-	// Of a calendar: its unit, its zone, and the starts of windows by number.
+	// For a calendar: its unit, its zone, and the starts of windows by number.
 	unit   string
 	zone   *time.Location
 	starts map[int64]int64

@@ -54,7 +54,7 @@ func (p *penalized) take(now, n, _ int64) limiters.Verdict {
 		p.offend(now)
 		return p.deny(now, v)
 	}
-	// Nothing is charged: a copy of the limit says how long the hit would wait, and another what the usage is.
+	// Nothing is charged: one copy of the limit gives the wait of the hit, and another the usage.
 	shown, own := clone(p.limit).take(now, 0, 0), uncounted(p.limit).take(now, n, 0)
 	shown.Allowed, shown.RetryAfter = false, own.RetryAfter
 	return p.deny(now, shown)

@@ -173,7 +173,7 @@ type limitPart struct {
 	part  partKind
 }
 
-// A partKind is what a key of a hit is for.
+// A partKind names the purpose of a key of a hit.
 type partKind byte
 
 const (
