@@ -119,6 +119,9 @@ func scaleRows() []row {
 			name: "match", title: "A match, by the number of rules", x: "rules",
 			gobench: &gobench{pkg: "./bench", pattern: "^BenchmarkMatch$", unit: "ns/op"},
 		}, {
+			name: "leases", title: "Redis' CPU for a hit, by the number of open leases of a key", x: "open leases",
+			gobench: &gobench{pkg: "./pkg/limiters/redisstore", pattern: "^BenchmarkLeases$", unit: "redis-ns/hit"},
+		}, {
 			name: "memory", title: "Memory for a key of 40 bytes",
 			gobench: &gobench{pkg: "./pkg/limiters/memstore", pattern: "^BenchmarkMemoryPerKey$", unit: "bytes/key"},
 		},

@@ -53,6 +53,9 @@ func targets() []target {
 		{"Redis: p99 at the highest rate of envoyproxy/ratelimit, to that of envoyproxy/ratelimit at that rate", false, each("redis", "paced", p99, ratelimit, 0.3)},
 		{"Redis: p99 at the highest rate of envoyproxy/ratelimit, to that of envoyproxy/ratelimit in a closed loop", false, pacedP99()},
 		{"Redis, one at a time: p50, to envoyproxy/ratelimit", false, each("redis", "single", p50, ratelimit, 1)},
+		{"Redis, 10 open leases of a key: CPU of Redis per decision, to a funnel's", false, []bound{
+			{"concurrency", 2, func(r *results) (float64, bool) { return r.ratio("leases", benched, "concurrency", 10, "funnel", 10) }},
+		}},
 		{"10^7 keys to 10^4: CPU per decision", false, []bound{
 			grown("memory", "keys", allCPU, "memory/fixed_window", 1e7, 1e4, 1.3),
 			grown("redis", "keys", allCPU, "redis/fixed_window", 1e7, 1e4, 1.3),

@@ -69,12 +69,7 @@ local function drop(s, count, excess, ended, ...)
     s.count, s.excess, s.ended, s.first, s.kept = 0, 0, 0, 0, 0
   else
     call('ZREM', s.key, ...)
-    if excess == s.excess and ended == s.ended then
-      call('ZADD', s.key, digits(-count), 'c')
-      s.count = count
-    else
-      write(s, count, excess, ended, s.first, 0, 0, {})
-    end
+    write(s, count, excess, ended, s.first, 0, 0, {})
   end
 end
 
@@ -153,14 +148,6 @@ end
 -- Opens a lease of n slots, or a reservation of n charged at time at.
 function M.put(s, id, l, now, n, at, server)
   local expires = now + l.ttl
-  if n == 1 and s.first > 0 and s.first <= expires and not s.reserves then
-    l.least = l.least or (server / 1000 + expiry(l.ttl)) / 1000
-    if s.kept >= l.least then
-      call('ZADD', s.key, digits(expires), id, digits(-s.count - 1), 'c')
-      s.count, s.id, s.expires = s.count + 1, id, expires
-      return
-    end
-  end
   local members, excess, first = { digits(expires), id }, s.excess, s.first
   if s.reserves then
     members = { digits(expires), id, digits(-n), member(id, 'n'), digits(-at), member(id, 'a') }
@@ -203,11 +190,27 @@ function M.forget(s, id) drop(s, s.count, s.excess, s.ended - 1, member(id, 'e')
 
 -- Ends the open lease of an id. The end of another id is remembered, because its take may follow.
 function M.finish(s, id, now, n, server)
+  -- The most frequent case: the lease of one slot, and not the last one.
+  if s.id == id and s.expires and s.excess == 0 and s.count > 1 and not s.reserves then
+    call('ZREM', s.key, id)
+    call('ZADD', s.key, digits(1 - s.count), 'c')
+    s.count, s.expires = s.count - 1, false
+    return
+  end
   if M.find(s, id) then M.remove(s, id) else M.remember(s, id, now, n, server) end
 end
 
 -- Takes n slots under an id, or peeks. It returns whether the hit is allowed, and the wait.
 function M.take(s, id, l, now, n, server)
+  local count, expires = s.count, now + l.ttl
+  l.least = l.least or (server / 1000 + expiry(l.ttl)) / 1000
+  -- The most frequent case: a lease of one slot on a key with others, whose expiry is late enough.
+  if n == 1 and id and s.id == id and not s.expires and count > 0 and count < l.max and count < M.MAX_LEASES and s.excess + s.ended == 0
+    and s.first <= expires and s.kept >= l.least then
+    call('ZADD', s.key, digits(expires), id, digits(-count - 1), 'c')
+    s.count, s.expires = count + 1, expires
+    return true, 0
+  end
   if n <= 0 or not id then
     if n < 0 then return true, 0 end
     return M.fits(s, l, now, n > MAX_HITS and 0 or n)

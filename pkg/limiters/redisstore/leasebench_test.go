@@ -1,0 +1,84 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
+)
+
+// leaseHits returns hits that take and end leases. So many stay open on each key.
+type leaseHits struct {
+	limit *limiters.Limit
+	keys  []string
+	open  int
+	taken int
+}
+
+// next returns a take, or an end of the oldest open lease; a limit without leases gets a take instead.
+func (l *leaseHits) next(end bool) limiters.Hit {
+	number := l.taken
+	if end && l.limit.HasLeases() {
+		number -= l.open * len(l.keys)
+	} else {
+		end = false
+		l.taken++
+	}
+	h := limiters.Hit{Key: l.keys[number%len(l.keys)], Limit: l.limit, N: 1, End: end}
+	if l.limit.HasLeases() {
+		h.Lease = leaseID(number)
+	}
+	return h
+}
+
+// BenchmarkLeases measures the cost of a hit for Redis by the number of open leases of each key. Each call has 32 hits, half of
+// which end a lease.
+func BenchmarkLeases(b *testing.B) {
+	const size = 32
+	window := func(params limiters.Params) limiters.Spec {
+		return limiters.Spec{Algorithm: "funnel", Max: 1 << 20, Window: time.Hour, Params: params}
+	}
+	for _, subject := range []struct {
+		name string
+		spec limiters.Spec
+	}{
+		{"funnel", window("")},
+		{"concurrency", limiters.Spec{Algorithm: "concurrency", Max: 1 << 20, Params: "lease_ttl=1h"}},
+		{"reserve", window("reserve.ttl=1h")},
+	} {
+		for _, open := range []int{10, 1000} {
+			b.Run(fmt.Sprintf("%s/%d", subject.name, open), func(b *testing.B) {
+				server := redistest.Start(b)
+				s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
+				defer s.Close()
+				l := &leaseHits{limit: limiterstest.MustLimit(subject.spec), open: open}
+				for i := range 10_000 / open {
+					l.keys = append(l.keys, fmt.Sprintf("3:ugc 7:user_id=12:user%08d 6:action=4:post", i))
+				}
+				hits, out := make([]limiters.Hit, size), make([]limiters.Verdict, size)
+				call := func(ends int) {
+					for i := range hits {
+						hits[i] = l.next(i < ends)
+					}
+					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil || out[0].Err != nil {
+						b.Fatal(err, out[0].Err)
+					}
+				}
+				for l.taken < open*len(l.keys) {
+					call(0)
+				}
+				before, calls := cpu(b, s.client), 0
+				for b.Loop() {
+					call(size / 2)
+					calls++
+				}
+				b.ReportMetric(float64(cpu(b, s.client)-before)/float64(calls*size), "redis-ns/hit")
+			})
+		}
+	}
+}
