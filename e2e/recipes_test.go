@@ -64,6 +64,35 @@ func TestRecipesPrintShownOutput(t *testing.T) {
 	}
 }
 
+// Envoy accepts envoy.yaml and each listener.yaml with the command of the index.
+func TestRecipesStartAsShown(t *testing.T) {
+	t.Parallel()
+	path, err := harness.FindEnvoy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := os.ReadFile(filepath.Join(recipeFolder, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := regexp.MustCompile("(?ms)^```sh start-envoy\n(envoy .*?)^```$").FindSubmatch(index)
+	if start == nil {
+		t.Fatal("docs/recipes/README.md does not start Envoy")
+	}
+	frame, recipes := readRecipes(t)
+	for _, r := range recipes {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "envoy.yaml"), frame)
+		write(t, filepath.Join(dir, "listener.yaml"), r.listener)
+		script := `envoy() { "` + path + `" --mode validate --log-level warning "$@"; }` + "\n" + string(start[1])
+		c := exec.CommandContext(t.Context(), "bash", "-c", script)
+		c.Dir = dir
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", r.page, err, out)
+		}
+	}
+}
+
 // readRecipes returns the bootstrap of docs/recipes/README.md, and the other pages.
 func readRecipes(t *testing.T) (frame string, recipes []recipe) {
 	t.Helper()
