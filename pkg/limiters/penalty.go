@@ -139,9 +139,12 @@ func (s *State) offend(r *penaltyRule, now int64) {
 	}
 }
 
-// orPenalty returns v, a denial, as that of the key's penalty if the penalty does not end earlier.
+// orPenalty returns v, a denial, as that of the key's penalty if the penalty does not end earlier. A denial of a hit that can
+// never fit stays one, and the key does not reset before the penalty's end.
 func (l *Limit) orPenalty(v Verdict, s *State, now int64) Verdict {
-	if wait := micros(l.penaltyWait(s, now)); wait > 0 && v.RetryAfter >= 0 && wait >= v.RetryAfter {
+	wait := micros(l.penaltyWait(s, now))
+	v.ResetAfter = max(v.ResetAfter, wait)
+	if wait > 0 && v.RetryAfter >= 0 && wait >= v.RetryAfter {
 		v.RetryAfter = wait
 		return v.Penalize()
 	}

@@ -124,6 +124,7 @@ local function set_unsaved(i, key, limit, n, problem, run)
     if penalty then wait = penalty.algorithm.wait(penalty.algorithm.load(KEYS[run.penalty_key]), penalty, now) end
     if fits and wait == 0 then error(problem, 0) end
     local used, reset = limit.algorithm.usage(s, limit, now)
+    reset = math.max(reset, wait)
     if wait > 0 and retry >= 0 and wait >= retry then
       set_verdict(i, PENALIZED, used, wait, reset)
     else

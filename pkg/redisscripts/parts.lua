@@ -142,6 +142,7 @@ return function(now, server, driver)
     end
     report(key, run.first, run.limit, run.allowed, retry)
     local wait, i = wait_of(run), 4 * run.first
+    if not run.allowed and wait > 0 then driver.verdicts[i] = math.max(driver.verdicts[i], wait) end
     if not run.allowed and wait > 0 and retry >= 0 and wait >= retry then
       driver.verdicts[i - 3], driver.verdicts[i - 1] = PENALIZED, wait
     end

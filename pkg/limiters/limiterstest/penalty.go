@@ -24,7 +24,8 @@ func NewPenaltyGenerator(algorithm string, seed uint64) *Generator {
 	spec.Params += randomPenalty(rnd)
 	g := newGenerator(rnd, fmt.Sprintf("%s penalties %d ", algorithm, seed), spec)
 	spec.Params = plain
-	if rnd.IntN(2) == 0 {
+	// guard.PerSecond keeps windows of one second without a penalty in another store.
+	if rnd.IntN(2) == 0 || spec.Window == time.Second {
 		spec.Params += randomPenalty(rnd)
 	}
 	g.limits = append(g.limits, MustLimit(spec))

@@ -107,6 +107,9 @@ func (p *penalized) deny(now int64, v limiters.Verdict) limiters.Verdict {
 	if len(p.penalties) > 0 && until > now {
 		p.penalties[len(p.penalties)-1].until = until
 	}
+	if until > now {
+		v.ResetAfter = max(v.ResetAfter, time.Duration(until-now)*time.Microsecond)
+	}
 	if wait := time.Duration(until-now) * time.Microsecond; until > now && v.RetryAfter >= 0 && wait >= v.RetryAfter {
 		v.Penalized, v.RetryAfter, v.Remaining, v.ResetAfter = true, wait, 0, max(v.ResetAfter, wait)
 	}
