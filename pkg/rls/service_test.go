@@ -35,6 +35,8 @@ descriptors:
         rate_limits:
           - {unit: second, requests_per_unit: 2, count_denied: false}
           - {unit: hour, unit_multiplier: 6, requests_per_unit: 5, count_denied: false}
+      - {key: slot, rate_limit: {algorithm: concurrency, concurrent_requests: 2}}
+      - {key: budget, rate_limit: {unit: day, requests_per_unit: 100, count_denied: false, reserve: {ttl: 1m}}}
 `
 
 // A clocked store decides at the time that the test sets. It fails for the keys that fail chooses.
@@ -375,10 +377,51 @@ func TestObserverReceivesDecisions(t *testing.T) {
 	}
 }
 
+// Envoy receives the slots of concurrency as requests_per_unit without a unit, and OK for each release and settle.
+func TestLeasesInResponses(t *testing.T) {
+	f := newFixture(t)
+	descriptor := func(key, id, rest string) string {
+		return once + `{entries {key: "user_id" value: "u"} entries {key: "` + key + `" value: "` + id + `"} ` + rest + `}`
+	}
+	for _, c := range []struct {
+		text      string
+		code      ratelimitv3.RateLimitResponse_Code
+		remaining uint32
+		limit     uint32 // 0: no current_limit
+	}{
+		{descriptor("slot", "a", ""), codeOK, 1, 2},
+		{descriptor("slot", "b", ""), codeOK, 0, 2},
+		{descriptor("slot", "c", ""), codeOverLimit, 0, 2},
+		{descriptor("slot", "", ""), codeOverLimit, 0, 0},
+		{descriptor("slot", "a", "is_negative_hits: true"), codeOK, 1, 2},
+		{descriptor("slot", "b", `entries {key: "release" value: "1"}`), codeOK, 2, 2},
+		{descriptor("budget", "a", "hits_addend {value: 60}"), codeOK, 40, 100},
+		{descriptor("budget", "b", "hits_addend {value: 60}"), codeOverLimit, 40, 100},
+		{descriptor("budget", "a", `entries {key: "settle" value: "1"} hits_addend {value: 10}`), codeOK, 90, 100},
+		{descriptor("budget", "", "is_negative_hits: true"), codeOK, 0, 0},
+	} {
+		r, err := f.ask(t, c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := r.GetStatuses()[0]
+		if got.GetCode() != c.code || got.GetLimitRemaining() != c.remaining || got.GetCurrentLimit().GetRequestsPerUnit() != c.limit {
+			t.Errorf("%s: %v, want %v with %d remaining of %d", c.text, got, c.code, c.remaining, c.limit)
+		}
+		if strings.Contains(c.text, "slot") && got.GetCurrentLimit().GetUnit() != ratelimitv3.RateLimitResponse_RateLimit_UNKNOWN {
+			t.Errorf("%s: unit %v, want UNKNOWN", c.text, got.GetCurrentLimit().GetUnit())
+		}
+	}
+}
+
 // Every request gets a response or an error, never a panic.
 func FuzzShouldRateLimit(f *testing.F) {
 	for _, text := range []string{once + does("post"), once + `{entries {key: "a"} limit {unit: 77}}`, `domain: "ugc"`,
-		once + `{entries {key: "user_id"} entries {key: "action" value: "search"} is_negative_hits: true hits_addend {value: 1}}`} {
+		once + `{entries {key: "user_id"} entries {key: "action" value: "search"} is_negative_hits: true hits_addend {value: 1}}`,
+		once + `{entries {key: "user_id"} entries {key: "slot" value: "a"}}`,
+		once + `{entries {key: "user_id"} entries {key: "slot" value: "a"} entries {key: "release" value: "1"}}`,
+		once + `{entries {key: "user_id"} entries {key: "budget" value: "a"} entries {key: "settle" value: "1"} hits_addend {value: 7}}`,
+		once + `{entries {key: "user_id"} entries {key: "budget"} is_negative_hits: true hits_addend {}}`} {
 		var r ratelimitv3.RateLimitRequest
 		if err := prototext.Unmarshal([]byte(text), &r); err != nil {
 			f.Fatal(err)
