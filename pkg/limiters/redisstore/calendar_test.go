@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,13 @@ func TestCalendarWindowIsSelectedByTheClockOfRedis(t *testing.T) {
 		for at := len(numbers) - 4*wordSize; at < len(numbers); at += wordSize {
 			start := binary.BigEndian.Uint64(numbers[at:])
 			binary.BigEndian.PutUint64(numbers[at:], uint64(int64(start)+int64(ahead)*day.Microseconds()))
+		}
+		if ahead == -1 {
+			// The key was charged yesterday, in the window that is current by Weir's clock.
+			state := binary.BigEndian.AppendUint64(slices.Clone(numbers[len(numbers)-3*wordSize:len(numbers)-2*wordSize]), 1)
+			if err := server.Client(t).Set(context.Background(), b.distinct[0], state, time.Hour).Err(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		value, err := server.Client(t).Do(context.Background(), args...).Result()
 		if err != nil {
