@@ -57,7 +57,7 @@ func NewEndQueue(store limiters.Store) *EndQueue {
 	return q
 }
 
-// Close stops the goroutine and repeats what is pending once more. The error says how many leases have not ended.
+// Close stops the goroutine and repeats what is pending once more. The error has the number of leases that have not ended.
 func (q *EndQueue) Close(ctx context.Context) error {
 	q.stop()
 	<-q.stopped
