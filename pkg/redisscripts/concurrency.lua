@@ -7,7 +7,8 @@
 --           id 'a'          -when the estimate was charged, of a reservation
 --           id 'e'          an id that ended before its take, and when that is forgotten, times TINY
 --           id 'm'          -actual cost, of such an id of a reservation
---           'c' 'x' 'd'     -number of leases, -number of slots beyond one for each lease, -number of ended ids
+--           'c'             -2 * number of leases, and -1 more if 'x' or 'd' is not 0
+--           'x' 'd'         -number of slots beyond one for each lease, -number of ended ids
 --           'f' 'k'         -a time at or before the first expiry, -expiry of the key in s since 1970 by this server's clock
 --         So leases have scores from 1, ended ids from 0 to 1, and all other members 0 or less.
 -- ARGV    the limit's numbers: max, ttl (µs)
@@ -49,11 +50,11 @@ end
 local function write(s, count, excess, ended, first, keep, server, members)
   local kept, least = s.kept, (server / 1000 + expiry(keep)) / 1000
   if keep > 0 and kept < least then kept = ceil(least + expiry(keep) / 4000) end
-  local n = #members
+  local n, leases = #members, 2 * count + (excess + ended > 0 and 1 or 0)
   if kept == s.kept and first == s.first and excess == s.excess and ended == s.ended then
-    members[n + 1], members[n + 2] = digits(-count), 'c'
+    members[n + 1], members[n + 2] = digits(-leases), 'c'
   else
-    for i, value in ipairs({ count, excess, ended, first, kept }) do
+    for i, value in ipairs({ leases, excess, ended, first, kept }) do
       members[n + 2 * i - 1], members[n + 2 * i] = digits(-value), string.sub('cxdfk', i, i)
     end
   end
@@ -120,10 +121,12 @@ end
 
 -- Reads the state, and the expiry of an id for find.
 function M.load(key, _, now, id, reserves)
-  local r = call('ZMSCORE', key, 'c', 'f', 'k', 'x', 'd', id)
+  local r = call('ZMSCORE', key, 'c', 'f', 'k', id)
+  local leases, rest = -(r[1] or 0), NONE
+  if leases % 2 == 1 then rest = call('ZMSCORE', key, 'x', 'd') end
   local s = {
-    key = key, count = -(r[1] or 0), first = -(r[2] or 0), kept = -(r[3] or 0), excess = -(r[4] or 0), ended = -(r[5] or 0),
-    id = id, expires = r[6] and tonumber(r[6]), reserves = reserves, lapsed = NONE,
+    key = key, count = math.floor(leases / 2), first = -(r[2] or 0), kept = -(r[3] or 0), excess = -(rest[1] or 0), ended = -(rest[2] or 0),
+    id = id, expires = r[4] and tonumber(r[4]), reserves = reserves, lapsed = NONE,
   }
   if s.first <= now and s.count + s.ended > 0 then
     if s.expires and s.expires <= now then s.expires = false end
@@ -191,9 +194,9 @@ function M.forget(s, id) drop(s, s.count, s.excess, s.ended - 1, member(id, 'e')
 -- Ends the open lease of an id. The end of another id is remembered, because its take may follow.
 function M.finish(s, id, now, n, server)
   -- The most frequent case: the lease of one slot, and not the last one.
-  if s.id == id and s.expires and s.excess == 0 and s.count > 1 and not s.reserves then
+  if s.id == id and s.expires and s.excess + s.ended == 0 and s.count > 1 and not s.reserves then
     call('ZREM', s.key, id)
-    call('ZADD', s.key, digits(1 - s.count), 'c')
+    call('ZADD', s.key, digits(2 - 2 * s.count), 'c')
     s.count, s.expires = s.count - 1, false
     return
   end
@@ -207,7 +210,7 @@ function M.take(s, id, l, now, n, server)
   -- The most frequent case: a lease of one slot on a key with others, whose expiry is late enough.
   if n == 1 and id and s.id == id and not s.expires and count > 0 and count < l.max and count < M.MAX_LEASES and s.excess + s.ended == 0
     and s.first <= expires and s.kept >= l.least then
-    call('ZADD', s.key, digits(expires), id, digits(-count - 1), 'c')
+    call('ZADD', s.key, digits(expires), id, digits(-2 * count - 2), 'c')
     s.count, s.expires = count + 1, expires
     return true, 0
   end

@@ -94,7 +94,9 @@ func refundsOf(p *part, start time.Time) keyParts {
 		}
 		for i, hit := range g {
 			if hit.N > 0 && !slices.Contains(deniedKeys, keys[i]) {
-				hit.N, hit.Denied = -hit.N, 0
+				if hit.N, hit.Denied = -hit.N, 0; hit.Limit.HasLeases() {
+					hit.N, hit.End = 0, true // a lease or a reservation is given up
+				}
 				refund := refunds.of(keys[i])
 				refund.AddHits(limiters.Group{hit}, first+i)
 				if p.batch.now.IsZero() {
