@@ -88,8 +88,8 @@ func (s *leaseStore) Take(ctx context.Context, now time.Time, groups []limiters.
 	return s.intercept(len(s.calls)-1, ctx, take, out)
 }
 
-// leaseRequest returns a request with a descriptor for each of the texts. "user=u lease=a release" is a release by its last
-// entry, "-user=u lease=a" a refund of one hit, and "5 user=u lease=a" has five hits.
+// leaseRequest returns a request with a descriptor for each of the texts. "5 user=u lease=a release" has five hits and three
+// entries. A "-" before it makes it a refund.
 func leaseRequest(texts ...string) *Request {
 	r := &Request{Domain: "modes"}
 	for _, text := range texts {
