@@ -49,37 +49,39 @@ func (l *concurrencyLimit) maxUsage() int64  { return l.max }
 func (l *concurrencyLimit) numbers() []int64 { return []int64{l.max, l.ttl} }
 
 // held returns the slots held at now, and in how many µs the first and the last lease expire.
-func (l *concurrencyLimit) held(s State, now int64) (slots, first, last int64) {
-	if s.Parts == nil {
+func (l *concurrencyLimit) held(p *Parts, now int64) (slots, first, last int64) {
+	if p == nil {
 		return 0, 0, 0
 	}
-	slots, first, last = s.Parts.Leases.open.held(now)
+	slots, first, last = p.Leases.open.held(now)
 	return slots, min(first-now, l.ttl), min(last-now, l.ttl)
 }
 
-func (l *concurrencyLimit) fits(s State, now, n int64) (bool, int64) {
+// fitsBeside is fits beside the leases in p.
+func (l *concurrencyLimit) fitsBeside(p *Parts, now, n int64) (bool, int64) {
 	n = max(n, 1)
 	if n > l.max {
 		return false, -1
 	}
-	slots, first, _ := l.held(s, now)
+	slots, first, _ := l.held(p, now)
 	if slots+n <= l.max {
 		return true, 0
 	}
 	return false, min(first, maxLeaseRetry)
 }
 
-// charge returns s: only a hit with an id holds slots.
-func (l *concurrencyLimit) charge(s State, _, _ int64) State { return s }
-
-func (l *concurrencyLimit) usage(s State, now int64) (used, reset int64) {
-	slots, _, last := l.held(s, now)
+// usageOf is usage of the leases in p.
+func (l *concurrencyLimit) usageOf(p *Parts, now int64) (used, reset int64) {
+	slots, _, last := l.held(p, now)
 	if slots == 0 {
 		return 0, 0
 	}
 	return slots, last
 }
 
-func (l *concurrencyLimit) resetTime(State) int64 { return 0 }
-
-func (l *concurrencyLimit) extraWait(int64) int64 { return maxLeaseRetry }
+// A core has no leases, so these are the answers for a key without any. A [Limit] calls fitsBeside and usageOf.
+func (l *concurrencyLimit) fits(_ core, now, n int64) (bool, int64) { return l.fitsBeside(nil, now, n) }
+func (l *concurrencyLimit) usage(core, int64) (used, reset int64)   { return 0, 0 }
+func (l *concurrencyLimit) charge(s core, _, _ int64) core          { return s }
+func (l *concurrencyLimit) resetTime(core) int64                    { return 0 }
+func (l *concurrencyLimit) extraWait(int64) int64                   { return maxLeaseRetry }

@@ -23,7 +23,7 @@ func TestLogIsReadAsItWasWritten(t *testing.T) {
 			if n == 0 {
 				continue
 			}
-			s = l.algorithm.charge(s, now, n)
+			s.charge(l, now, n)
 		}
 		b := AppendState(nil, l, &s)
 		if len(b) != StateLen(l, &s) {

@@ -87,7 +87,7 @@ func (l *windowLimit) numbers() []int64 {
 }
 
 // current returns the window at now: its start and its count. With window_start=first_hit, start is 0 if no window is open.
-func (l *windowLimit) current(s State, now int64) (start, count int64) {
+func (l *windowLimit) current(s core, now int64) (start, count int64) {
 	start, count = s.A, s.B
 	if l.calendar != nil {
 		return l.currentByCalendar(start, count, now)
@@ -131,7 +131,7 @@ func (l *windowLimit) end(start int64) int64 {
 	return start + l.window
 }
 
-func (l *windowLimit) fits(s State, now, n int64) (bool, int64) {
+func (l *windowLimit) fits(s core, now, n int64) (bool, int64) {
 	start, count := l.current(s, now)
 	var ok bool
 	switch {
@@ -153,7 +153,7 @@ func (l *windowLimit) fits(s State, now, n int64) (bool, int64) {
 	}
 }
 
-func (l *windowLimit) charge(s State, now, n int64) State {
+func (l *windowLimit) charge(s core, now, n int64) core {
 	start, count := l.current(s, now)
 	if n < 0 && count == 0 {
 		return s
@@ -166,20 +166,20 @@ func (l *windowLimit) charge(s State, now, n int64) State {
 }
 
 // reserve opens the window even for an estimate of 0. The start of the window identifies it for the settle.
-func (l *windowLimit) reserve(s State, now, n int64) (State, int64) {
+func (l *windowLimit) reserve(s core, now, n int64) (core, int64) {
 	s = l.charge(s, now, n)
 	return s, s.A
 }
 
 // settle changes the count only while the window that was charged is the current one.
-func (l *windowLimit) settle(s State, now, at, delta int64) State {
+func (l *windowLimit) settle(s core, now, at, delta int64) core {
 	if start, _ := l.current(s, now); delta == 0 || start != at {
 		return s
 	}
 	return l.charge(s, now, delta)
 }
 
-func (l *windowLimit) usage(s State, now int64) (used, reset int64) {
+func (l *windowLimit) usage(s core, now int64) (used, reset int64) {
 	start, count := l.current(s, now)
 	if start == 0 && l.firstHit {
 		return 0, 0
@@ -187,6 +187,6 @@ func (l *windowLimit) usage(s State, now int64) (used, reset int64) {
 	return count, l.end(start) - now
 }
 
-func (l *windowLimit) resetTime(s State) int64 { return l.end(s.A) }
+func (l *windowLimit) resetTime(s core) int64 { return l.end(s.A) }
 
 func (l *windowLimit) extraWait(int64) int64 { return 0 }

@@ -112,7 +112,7 @@ func (l *funnelLimit) numbers() []int64 {
 }
 
 // level returns how long the funnel takes to drain from the time at, the later of now and the state's time.
-func (l *funnelLimit) level(s State, now int64) (held span, at int64) {
+func (l *funnelLimit) level(s core, now int64) (held span, at int64) {
 	f := funnelStateOf(s)
 	if f.at-now > l.window {
 		return span{}, now
@@ -129,7 +129,7 @@ func (l *funnelLimit) level(s State, now int64) (held span, at int64) {
 	return held, at
 }
 
-func (l *funnelLimit) fits(s State, now, n int64) (bool, int64) {
+func (l *funnelLimit) fits(s core, now, n int64) (bool, int64) {
 	if n == 0 && !l.peekOver {
 		n = 1
 	}
@@ -145,7 +145,7 @@ func (l *funnelLimit) fits(s State, now, n int64) (bool, int64) {
 	return false, d.sub(after, l.full).up() + at - now
 }
 
-func (l *funnelLimit) charge(s State, now, n int64) State {
+func (l *funnelLimit) charge(s core, now, n int64) core {
 	if l.max == 0 {
 		return s
 	}
@@ -175,7 +175,7 @@ func (l *funnelLimit) charge(s State, now, n int64) State {
 	return s
 }
 
-func (l *funnelLimit) reserve(s State, now, n int64) (State, int64) {
+func (l *funnelLimit) reserve(s core, now, n int64) (core, int64) {
 	if n > 0 {
 		s = l.charge(s, now, n)
 	}
@@ -183,14 +183,14 @@ func (l *funnelLimit) reserve(s State, now, n int64) (State, int64) {
 }
 
 // settle stops at an empty funnel and at twice the capacity.
-func (l *funnelLimit) settle(s State, now, _, delta int64) State {
+func (l *funnelLimit) settle(s core, now, _, delta int64) core {
 	if delta == 0 {
 		return s
 	}
 	return l.charge(s, now, delta)
 }
 
-func (l *funnelLimit) usage(s State, now int64) (used, reset int64) {
+func (l *funnelLimit) usage(s core, now int64) (used, reset int64) {
 	if l.max == 0 {
 		return 0, 0
 	}
@@ -201,7 +201,7 @@ func (l *funnelLimit) usage(s State, now int64) (used, reset int64) {
 	return l.drain.hits(held), held.up() + at - now
 }
 
-func (l *funnelLimit) resetTime(s State) int64 {
+func (l *funnelLimit) resetTime(s core) int64 {
 	f := funnelStateOf(s)
 	return f.at + span{f.whole, uint64(f.frac)}.up()
 }
@@ -216,7 +216,7 @@ type funnelState struct {
 	den   uint32
 }
 
-func funnelStateOf(s State) funnelState {
+func funnelStateOf(s core) funnelState {
 	return funnelState{at: s.A, whole: s.B, frac: uint32(s.C >> 32), den: uint32(s.C)}
 }
 

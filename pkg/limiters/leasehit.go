@@ -46,7 +46,7 @@ func (l *Limit) expireLeases(s *State, now int64) {
 			break
 		}
 		if l.releases {
-			*s = l.reserver.settle(*s, now, r.at, -r.n)
+			s.setCore(l.reserver.settle(s.core(), now, r.at, -r.n))
 		}
 	}
 	for expired := true; expired; {
@@ -61,19 +61,21 @@ func (h *Hit) take(s *State, now int64) {
 	switch h.step(s) {
 	case leaseNone:
 		if n != 0 {
-			*s = l.algorithm.charge(*s, now, n)
+			s.charge(l, now, n)
 		}
 	case leaseHeld:
 	case leaseEnded:
 		ended, _ := s.Parts.Leases.ended.remove(h.Lease)
 		s.dropEmptyParts()
 		if ended.n > 0 {
-			*s = l.algorithm.charge(*s, now, ended.n)
+			s.charge(l, now, ended.n)
 		}
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
 		if l.reserver != nil {
-			*s, opened.at = l.reserver.reserve(*s, now, n)
+			reserved, at := l.reserver.reserve(s.core(), now, n)
+			s.setCore(reserved)
+			opened.at = at
 		}
 		s.parts().Leases.open.put(h.Lease, opened)
 	}
@@ -96,7 +98,7 @@ func (h *Hit) end(s *State, now int64) {
 	case !held:
 		leases.remember(h.Lease, lease{expires: now + EndedFor.Microseconds(), n: actual})
 	case l.reserver != nil:
-		*s = l.reserver.settle(*s, now, r.at, actual-r.n)
+		s.setCore(l.reserver.settle(s.core(), now, r.at, actual-r.n))
 	}
 	s.dropEmptyParts()
 }

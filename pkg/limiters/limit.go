@@ -33,14 +33,16 @@ type Limit struct {
 	algorithm  algorithm
 	id         string
 	capacity   int64
+	parts      uint8 // withLeases, withPenalty; beside the fields that every hit reads
+	grows      bool
+	peekOver   bool // see peek
 	numbers    []int64
 	dated      datedAlgorithm // nil: the numbers do not depend on the time
 	penalty    *penaltyRule   // nil: none
-	peekOver   bool           // see peek
-	parts      uint8          // withLeases, withPenalty
-	ttl        int64          // of a lease or a reservation, in µs
-	reserver   reserver       // nil without reserve
-	releases   bool           // a reservation that expires is settled to 0
+	slots      *concurrencyLimit
+	ttl        int64    // of a lease or a reservation, in µs
+	reserver   reserver // nil without reserve
+	releases   bool     // a reservation that expires is settled to 0
 }
 
 // An algorithm decides the hits of one limit. It has the limit's numbers and what it computes from them once. Its methods are
@@ -54,14 +56,13 @@ type algorithm interface {
 	numbers() []int64
 
 	// fits reports whether n hits fit at now, where 0 is a peek, and otherwise in how many µs they would; negative: never.
-	fits(s State, now, n int64) (ok bool, retry int64)
-	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state. It leaves the Parts as they
-	// are.
-	charge(s State, now, n int64) State
+	fits(s core, now, n int64) (ok bool, retry int64)
+	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
+	charge(s core, now, n int64) core
 	// usage returns the key's usage at now, and in how many µs the key has fully reset.
-	usage(s State, now int64) (used, reset int64)
+	usage(s core, now int64) (used, reset int64)
 	// resetTime returns when the state has fully reset under every maximum, in µs since 1970.
-	resetTime(s State) int64
+	resetTime(s core) int64
 	// extraWait returns an upper bound on the extra wait for k additional hits.
 	extraWait(k int64) int64
 }
@@ -161,7 +162,7 @@ func New(spec Spec) (*Limit, error) {
 		l.id += strconv.FormatInt(spec.Window.Microseconds(), 10)
 	}
 	if c, ok := a.(*concurrencyLimit); ok {
-		l.parts, l.ttl = withLeases, c.ttl
+		l.parts, l.slots, l.ttl = withLeases, c, c.ttl
 	}
 	if penalty != nil {
 		l.parts |= withPenalty
@@ -169,6 +170,7 @@ func New(spec Spec) (*Limit, error) {
 	if err := l.setReserve(values); err != nil {
 		return nil, err
 	}
+	l.grows = d.grows || l.HasLeases()
 	return l, nil
 }
 
@@ -221,7 +223,7 @@ func (l *Limit) Numbers(now time.Time) []int64 {
 }
 
 // Grows reports whether the state of a key takes more memory with more hits.
-func (l *Limit) Grows() bool { return l.definition.grows || l.HasLeases() }
+func (l *Limit) Grows() bool { return l.grows }
 
 // Words returns how many words of a State the algorithm uses, of A, B and C in this order. The others are 0.
 func (l *Limit) Words() int { return l.definition.words }

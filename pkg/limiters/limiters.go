@@ -90,8 +90,29 @@ type State struct {
 	Parts   *Parts // changed in place; nil for most states
 }
 
+// A core is the part of a State that an algorithm computes with. It has no Parts, because the compiler keeps at most four words
+// of a struct in registers.
+type core struct {
+	A, B, C int64
+	Log     *Log
+}
+
+func (s *State) core() core { return core{s.A, s.B, s.C, s.Log} }
+
+func (s *State) setCore(c core) { s.A, s.B, s.C, s.Log = c.A, c.B, c.C, c.Log }
+
+// charge charges n > 0 hits or refunds -n, whether or not they fit.
+func (s *State) charge(l *Limit, now, n int64) { s.setCore(l.algorithm.charge(s.core(), now, n)) }
+
 // GrownBytes returns the memory of the log and the parts of s, in bytes. It is 0 without them.
-func (s *State) GrownBytes() (n int) {
+func (s *State) GrownBytes() int {
+	if s.Log == nil && s.Parts == nil {
+		return 0
+	}
+	return s.grownBytes()
+}
+
+func (s *State) grownBytes() (n int) {
 	if s.Log != nil {
 		n = s.Log.size()
 	}
@@ -106,7 +127,7 @@ func (s *State) IsZero() bool { return *s == State{} }
 
 // ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store need not keep s after that.
 func (l *Limit) ResetTime(s *State) int64 {
-	reset := l.algorithm.resetTime(*s)
+	reset := l.algorithm.resetTime(s.core())
 	if s.Parts != nil {
 		reset = max(reset, s.Parts.expires(l))
 	}
@@ -162,10 +183,10 @@ func decideOne(now int64, h *Hit, s *State, v *Verdict) {
 	ok, retry := l.fits(s, now, n)
 	if ok {
 		if n != 0 {
-			*s = l.algorithm.charge(*s, now, n)
+			s.charge(l, now, n)
 		}
 	} else if counted := l.countedIfDenied(cmp.Or(n, clampHits(h.Denied))); counted > 0 {
-		*s = l.algorithm.charge(*s, now, counted)
+		s.charge(l, now, counted)
 		// The retry time must allow for what this hit added.
 		_, retry = l.fits(s, now, n)
 	}
@@ -177,7 +198,18 @@ func (l *Limit) fits(s *State, now, n int64) (ok bool, retry int64) {
 	if n < 0 {
 		return true, 0
 	}
-	return l.algorithm.fits(*s, now, n)
+	if l.slots != nil {
+		return l.slots.fitsBeside(s.Parts, now, n)
+	}
+	return l.algorithm.fits(s.core(), now, n)
+}
+
+// usage returns the usage of s at now, and in how many µs s has fully reset.
+func (l *Limit) usage(s *State, now int64) (used, reset int64) {
+	if l.slots != nil {
+		return l.slots.usageOf(s.Parts, now)
+	}
+	return l.algorithm.usage(s.core(), now)
 }
 
 // countedIfDenied returns how many of n hits are charged although they are denied.
@@ -197,7 +229,7 @@ func decideGroup(now int64, g Group, stateIndex []int, states []State, out []Ver
 	for i := range g {
 		l, s, n := g[i].Limit, &states[stateIndex[i]], clampHits(g[i].N)
 		if n != 0 {
-			*s = l.algorithm.charge(*s, now, n)
+			s.charge(l, now, n)
 		}
 		out[i] = verdict(now, l, s, true, 0)
 	}
@@ -226,7 +258,7 @@ func denyGroup(now int64, g Group, stateIndex []int, states []State, out []Verdi
 		l, n := g[i].Limit, clampHits(g[i].N)
 		if counted := l.countedIfDenied(n); stateIndex[i] >= 0 && !out[i].Allowed && counted > 0 {
 			s := &states[stateIndex[i]]
-			*s = l.algorithm.charge(*s, now, counted)
+			s.charge(l, now, counted)
 		}
 	}
 	for i := range g {
@@ -253,7 +285,7 @@ func groupSum(g Group, stateIndex []int, i int) int64 {
 }
 
 func verdict(now int64, l *Limit, s *State, ok bool, retry int64) Verdict {
-	used, reset := l.algorithm.usage(*s, now)
+	used, reset := l.usage(s, now)
 	return NewVerdict(l, ok, used, retry, reset)
 }
 

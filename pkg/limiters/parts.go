@@ -157,7 +157,7 @@ func (p *partsGroup) deny() {
 			continue
 		}
 		if counted := h.Limit.countedIfDenied(clampHits(h.N)); counted > 0 {
-			*s = h.Limit.algorithm.charge(*s, p.now, counted)
+			s.charge(h.Limit, p.now, counted)
 		}
 	}
 	for i := range p.g {

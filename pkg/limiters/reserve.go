@@ -3,12 +3,12 @@ package limiters
 import "errors"
 
 // A reserver is an algorithm whose limits may reserve. A reservation charges an estimate, and its settle corrects the charge
-// to the actual cost. Both leave the Parts of a state as they are.
+// to the actual cost.
 type reserver interface {
 	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state, and what settle needs to find the charge.
-	reserve(s State, now, n int64) (State, int64)
+	reserve(s core, now, n int64) (core, int64)
 	// settle moves a charge by delta, the actual cost less the estimate, as far as the charge still counts.
-	settle(s State, now, at, delta int64) State
+	settle(s core, now, at, delta int64) core
 }
 
 // reserveParameters are those of each algorithm that is a reserver.

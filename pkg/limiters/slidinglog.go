@@ -45,7 +45,7 @@ func (l *logLimit) numbers() []int64 {
 	return []int64{l.max, l.window, flag(l.countDenied), flag(l.peekOver)}
 }
 
-func (l *logLimit) fits(s State, now, n int64) (bool, int64) {
+func (l *logLimit) fits(s core, now, n int64) (bool, int64) {
 	if n == 0 && !l.peekOver {
 		n = 1
 	}
@@ -61,7 +61,7 @@ func (l *logLimit) fits(s State, now, n int64) (bool, int64) {
 	return false, leaves.at + l.window - now
 }
 
-func (l *logLimit) charge(s State, now, n int64) State {
+func (l *logLimit) charge(s core, now, n int64) core {
 	if s.Log == nil {
 		if n < 0 {
 			return s
@@ -77,7 +77,7 @@ func (l *logLimit) charge(s State, now, n int64) State {
 	return s.withoutEmptyLog()
 }
 
-func (s State) withoutEmptyLog() State {
+func (s core) withoutEmptyLog() core {
 	if s.Log.entries.len() == 0 {
 		s.Log = nil
 	}
@@ -85,7 +85,7 @@ func (s State) withoutEmptyLog() State {
 }
 
 // reserve returns the time of the entry that it charges, for the settle. An estimate of 0 makes no entry.
-func (l *logLimit) reserve(s State, now, n int64) (State, int64) {
+func (l *logLimit) reserve(s core, now, n int64) (core, int64) {
 	at := logOf(s).live(l.window, now).at
 	if n > 0 {
 		s = l.charge(s, now, n)
@@ -94,7 +94,7 @@ func (l *logLimit) reserve(s State, now, n int64) (State, int64) {
 }
 
 // settle moves the hits of the entry at time at, unless it has left the window. The log keeps at most twice the maximum.
-func (l *logLimit) settle(s State, now, at, delta int64) State {
+func (l *logLimit) settle(s core, now, at, delta int64) core {
 	log := logOf(s)
 	v := log.live(l.window, now)
 	if at <= v.at-l.window || at-l.window > v.at {
@@ -114,7 +114,7 @@ func (l *logLimit) settle(s State, now, at, delta int64) State {
 	return s.withoutEmptyLog()
 }
 
-func (l *logLimit) usage(s State, now int64) (used, reset int64) {
+func (l *logLimit) usage(s core, now int64) (used, reset int64) {
 	log := logOf(s)
 	v := log.live(l.window, now)
 	if v.used == 0 {
@@ -123,7 +123,7 @@ func (l *logLimit) usage(s State, now int64) (used, reset int64) {
 	return v.used, log.entries.newest.at + l.window - now
 }
 
-func (l *logLimit) resetTime(s State) int64 {
+func (l *logLimit) resetTime(s core) int64 {
 	log := logOf(s)
 	if log.entries.len() == 0 {
 		return 0
@@ -152,7 +152,7 @@ type entry struct {
 // nothingLogged stands for a log that a state does not have.
 var nothingLogged Log
 
-func logOf(s State) *Log {
+func logOf(s core) *Log {
 	if s.Log == nil {
 		return &nothingLogged
 	}
