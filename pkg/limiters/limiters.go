@@ -204,7 +204,7 @@ func (l *Limit) fits(s *State, now, n int64) (ok bool, retry int64) {
 	return l.algorithm.fits(s.core(), now, n)
 }
 
-// usage returns the usage of s at now, and in how many µs s has fully reset.
+// usage returns the usage at now, and the time until s has fully reset, in µs.
 func (l *Limit) usage(s *State, now int64) (used, reset int64) {
 	if l.slots != nil {
 		return l.slots.usageOf(s.Parts, now)
