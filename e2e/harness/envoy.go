@@ -43,6 +43,8 @@ type EnvoyOptions struct {
 	Weir      string // host:port of the RateLimitService
 	Dir       string // for the log and the file with the real ports
 	Port      int    // the port for clients; 0: a free one
+	// Upstream is the host:port of the upstream; empty: the file has a stub on port 10001.
+	Upstream string
 	// Timeout is Envoy's wait for Weir and for a connection; 0: that of the file. A test on a busy machine needs a longer one
 	// than a user, because Envoy lets a request pass after it.
 	Timeout time.Duration
@@ -82,6 +84,11 @@ func startEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
 	conf := filepath.Join(o.Dir, "envoy.yaml")
 	ports := map[int]string{
 		IngressPort: strconv.Itoa(p[0]), stubPort: strconv.Itoa(p[1]), adminPort: strconv.Itoa(p[2]), weirPort: weir,
+	}
+	if o.Upstream != "" {
+		if _, ports[stubPort], err = net.SplitHostPort(o.Upstream); err != nil {
+			return nil, fmt.Errorf("address of the upstream: %w", err)
+		}
 	}
 	for _, port := range o.Ports {
 		ports[port] = strconv.Itoa(port)

@@ -1,0 +1,81 @@
+package streamdone
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// A stream that lasts longer than the TTL loses its slot, and another request is admitted beside it. Its late release frees nothing
+// of the other request.
+func TestStreamOutlivesLease(t *testing.T) {
+	t.Parallel()
+	w := startWeir(t, harness.WeirOptions{Env: []string{"STORE_TIMEOUT=20s"}})
+	s := newStack(t, testTimeout, nil, w.GRPC)
+	r := request{path: "/negative", kind: "brief", user: "outlives"}
+	started := time.Now()
+	long := []*stream{s.open(t, r), s.open(t, r)}
+	s.wantUsed(t, r.kind, r.user, slots, "two streams")
+	until(t, "both leases expire", func() bool { return s.used(t, r.kind, r.user) == 0 })
+	expired := time.Since(started)
+	if expired < briefTTL {
+		t.Errorf("the leases expired after %v, want %v", expired, briefTTL)
+	}
+	over := []*stream{s.open(t, r), s.open(t, r)}
+	t.Logf("leases expired after %v; then %d streams at a limit of %d", expired, s.up.rawPeak, slots)
+	if s.up.rawPeak != 2*slots {
+		t.Errorf("%d streams, want %d", s.up.rawPeak, 2*slots)
+	}
+	for _, st := range long {
+		st.answer(200, "")
+	}
+	done := s.rec.awaitDone(t, r.user, len(long))
+	first, _ := s.rec.of(r.user)
+	used := s.used(t, r.kind, r.user)
+	if time.Since(first[slots].at) < briefTTL && used != slots {
+		t.Errorf("after the late release %d slots are held, want those of the other streams: %v", used, done)
+	}
+	for _, st := range over {
+		st.answer(200, "")
+	}
+	s.rec.awaitDone(t, r.user, 2*slots)
+	s.wantUsed(t, r.kind, r.user, 0, "after the end of all")
+}
+
+// An Envoy that is killed releases nothing: its slots are missing until their TTL is over.
+func TestKilledEnvoyLeaksLeasesForTTL(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	w := startWeir(t, harness.WeirOptions{Redis: redis.Addr, Env: []string{"STORE_TIMEOUT=20s"}})
+	s := newStack(t, testTimeout, nil, w.GRPC)
+	r := request{path: "/negative", kind: "brief", user: "killed"}
+	for range slots {
+		s.open(t, r)
+	}
+	first, _ := s.rec.of(r.user)
+	kill(t, s.envoy.Process)
+	gone := time.Now()
+	s.envoy = startEnvoy(t, s, testTimeout, nil)
+	leaked, denied := 0, 0
+	until(t, "the slots expire", func() bool {
+		used := s.used(t, r.kind, r.user)
+		if time.Since(first[0].at) < briefTTL && used != slots {
+			t.Fatalf("%d slots are held %v after the first call, want %d", used, time.Since(first[0].at), slots)
+		}
+		if used == slots && denied == 0 && time.Since(first[0].at) < briefTTL/2 {
+			s.denied(t, r)
+			denied++
+		}
+		leaked = max(leaked, used)
+		return used == 0
+	})
+	t.Logf("%d of %d slots leaked; free %v after Envoy was killed, %v after the first call", leaked, slots, time.Since(gone), time.Since(first[0].at))
+	if free := time.Since(first[0].at); free < briefTTL {
+		t.Errorf("the slots were free after %v, want %v", free, briefTTL)
+	}
+	for range slots {
+		s.open(t, r).answer(200, "")
+	}
+}

@@ -1,0 +1,195 @@
+package streamdone
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+const (
+	loadClients = 64
+	loadLimit   = 10 // of the kind ten
+	loadTime    = 4 * time.Second
+	slowReply   = 60 * time.Millisecond // of Redis; clients leave meanwhile
+)
+
+// Three replicas share one Redis, which restarts once. Some clients leave during the first call, some while the upstream works.
+// With a durable Redis, the upstream never has more requests in flight than the limit. Without persistence, a restart admits at
+// most the limit once more. After the last stream every slot is free, long before the TTL of 60 s.
+func TestConcurrencyHoldsUnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		settings func(dir string) []string
+		most     int
+	}{
+		{"appendfsync always", func(dir string) []string {
+			return []string{"--dir", dir, "--appendonly", "yes", "--appendfsync", "always"}
+		}, loadLimit},
+		{"no persistence", func(string) []string { return nil }, 2 * loadLimit},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			settings := c.settings(t.TempDir())
+			redis, err := redistest.Run(redistest.FreeAddr(t), settings...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { redis.Stop() })
+			slow := redistest.SlowProxy(t, redis.Addr, slowReply)
+			var weirs []string
+			for range 3 {
+				if os.Getenv("STUB") != "" {
+					weirs = append(weirs, startModel(t))
+					weirs = append(weirs, weirs[0], weirs[0])
+					break
+				}
+				w := startWeir(t, harness.WeirOptions{Redis: slow, Env: []string{"STORE_TIMEOUT=5s"}})
+				weirs = append(weirs, w.GRPC)
+			}
+			s := newStack(t, 20*time.Second, denyOnFailure(t), weirs...)
+			counts := s.load(t, func() {
+				time.Sleep(loadTime / 4)
+				redis.Stop()
+				if redis, err = redistest.Run(redis.Addr, settings...); err != nil {
+					t.Error(err)
+				}
+			})
+
+			ended := time.Now()
+			s.awaitCalls(t)
+			used := 0
+			until(t, "every slot is free", func() bool {
+				used = s.used(t, "ten", loadUser)
+				return used == 0 || time.Since(ended) > 20*time.Second
+			})
+			t.Logf("%v; at most %d in flight, %d with those whose client had just left; all slots free after %v",
+				counts, s.up.peak, s.up.rawPeak, time.Since(ended))
+			if s.up.peak > c.most {
+				t.Errorf("%d requests in flight, want at most %d", s.up.peak, c.most)
+			}
+			if used > 0 {
+				t.Errorf("%d slots are still held %v after the last stream", used, time.Since(ended))
+			}
+			if counts["served"] < 50 || counts["left during the first call"] == 0 || counts["left the upstream"] == 0 || counts["denied"] == 0 {
+				t.Errorf("%v: this load tests too little", counts)
+			}
+		})
+	}
+}
+
+// denyOnFailure returns an edit of the bootstrap: Envoy answers 500 if Weir does not decide.
+func denyOnFailure(t *testing.T) func(string) string {
+	return func(bootstrap string) string {
+		edited := strings.Replace(bootstrap, "failure_mode_deny: false", "failure_mode_deny: true", 1)
+		if edited == bootstrap {
+			t.Error("no failure_mode_deny in the bootstrap")
+		}
+		return edited
+	}
+}
+
+const loadUser = "load"
+
+// load has clients send requests for loadTime, while disturb runs. It returns the number of requests by outcome once all streams
+// have ended.
+func (s *stack) load(t *testing.T, disturb func()) map[string]int {
+	t.Helper()
+	var mu sync.Mutex
+	counts := map[string]int{}
+	end := time.Now().Add(loadTime)
+	var running sync.WaitGroup
+	running.Go(disturb)
+	for n := range loadClients {
+		running.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(n), 1))
+			for i := 0; time.Now().Before(end); i++ {
+				outcome := s.visit(t, fmt.Sprint(n, ".", i), random)
+				mu.Lock()
+				counts[outcome]++
+				mu.Unlock()
+				if outcome != "served" {
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+		})
+	}
+	running.Wait()
+	return counts
+}
+
+// visit sends one request and returns its outcome. Of ten clients one leaves early.
+func (s *stack) visit(t *testing.T, name string, random *rand.Rand) string {
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.envoy.URL+[]string{"/negative", "/marker"}[random.IntN(2)], nil)
+	if err != nil {
+		t.Error(err)
+		return "invalid"
+	}
+	for key, value := range map[string]string{
+		"x-name": name, "x-kind": "ten", "x-user-id": loadUser, "x-work": strconv.Itoa(20 + random.IntN(60)),
+	} {
+		req.Header.Set(key, value)
+	}
+	ended, leaving := make(chan struct{}), sync.WaitGroup{}
+	outcome := ""
+	leave := func(how string) {
+		outcome = how
+		s.up.clientLeaves(name)
+		cancel()
+	}
+	switch random.IntN(20) {
+	case 0: // during the first call
+		leaving.Go(func() {
+			select {
+			case <-time.After(time.Duration(random.Int64N(int64(slowReply / 3)))):
+				leave("left during the first call")
+			case <-ended:
+			}
+		})
+	case 1: // while the upstream works
+		leaving.Go(func() {
+			tick := time.NewTicker(time.Millisecond)
+			defer tick.Stop()
+			for !s.up.has(name) {
+				select {
+				case <-tick.C:
+				case <-ended:
+					return
+				}
+			}
+			leave("left the upstream")
+		})
+	}
+	res, err := http.DefaultTransport.RoundTrip(req)
+	close(ended)
+	leaving.Wait()
+	if err == nil {
+		_, err = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+	}
+	switch {
+	case outcome != "":
+		return outcome
+	case err != nil:
+		t.Error(err)
+		return "failed"
+	case res.StatusCode == http.StatusOK:
+		return "served"
+	case res.StatusCode == http.StatusTooManyRequests:
+		return "denied"
+	}
+	return res.Status
+}

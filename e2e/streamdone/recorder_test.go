@@ -1,0 +1,186 @@
+package streamdone
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// A call is one request of Envoy to the rate limit service.
+type call struct {
+	at         time.Time
+	user, id   string // of the first descriptor
+	done       bool   // made at the end of the stream
+	deadline   bool   // it has a grpc-timeout
+	request    *ratelimitv3.RateLimitRequest
+	descriptor *commonv3.RateLimitDescriptor // the first one of the request
+
+	ended     time.Time // zero: not yet
+	answer    *ratelimitv3.RateLimitResponse
+	err       error
+	cancelled bool // Envoy had cancelled it when it ended
+}
+
+// hits returns the hits of the call.
+func (c call) hits() int {
+	if n := c.descriptor.GetHitsAddend(); n != nil {
+		return int(n.GetValue())
+	}
+	return 1
+}
+
+// overLimit reports whether Weir denied the call.
+func (c call) overLimit() bool {
+	return c.answer.GetOverallCode() == ratelimitv3.RateLimitResponse_OVER_LIMIT
+}
+
+// entry returns the value of an entry; empty: it has none.
+func entry(d *commonv3.RateLimitDescriptor, key string) string {
+	for _, e := range d.GetEntries() {
+		if e.GetKey() == key {
+			return e.GetValue()
+		}
+	}
+	return ""
+}
+
+type forward func(context.Context) (*ratelimitv3.RateLimitResponse, error)
+
+// An interceptor answers a call in place of Weir, or forwards it.
+type interceptor func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error)
+
+// A recorder is a rate limit service that passes each call to a Weir, with its deadline and its cancellation, and keeps it.
+type recorder struct {
+	ratelimitv3.UnimplementedRateLimitServiceServer
+	addr string
+
+	mu           sync.Mutex
+	weirs        []ratelimitv3.RateLimitServiceClient // in turn
+	next         int
+	calls        []*call
+	interceptors map[string]interceptor // by user; empty: all users without one of their own
+}
+
+// startRecorder starts a recorder in front of the Weirs. It ends with the test.
+func startRecorder(t *testing.T, weirs ...string) *recorder {
+	t.Helper()
+	r := &recorder{interceptors: map[string]interceptor{}}
+	for _, addr := range weirs {
+		r.weirs = append(r.weirs, dial(t, addr))
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.addr = l.Addr().String()
+	server := grpc.NewServer()
+	ratelimitv3.RegisterRateLimitServiceServer(server, r)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(l) })
+	t.Cleanup(func() {
+		server.Stop()
+		serving.Wait()
+	})
+	return r
+}
+
+// dial returns a client of a rate limit service, which is closed with the test.
+func dial(t *testing.T, addr string) ratelimitv3.RateLimitServiceClient {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return ratelimitv3.NewRateLimitServiceClient(conn)
+}
+
+// ShouldRateLimit passes a call to a Weir.
+func (r *recorder) ShouldRateLimit(ctx context.Context, req *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
+	d := req.GetDescriptors()[0]
+	c := &call{at: time.Now(), user: entry(d, "user_id"), id: entry(d, "lease"), request: req, descriptor: d}
+	last := d.GetEntries()[len(d.GetEntries())-1].GetKey()
+	c.done = d.GetIsNegativeHits() || last == "release" || last == "settle"
+	_, c.deadline = ctx.Deadline()
+
+	r.mu.Lock()
+	r.calls = append(r.calls, c)
+	weir := r.weirs[r.next%len(r.weirs)]
+	r.next++
+	intercept := r.interceptors[c.user]
+	if intercept == nil {
+		intercept = r.interceptors[""]
+	}
+	copied := *c
+	r.mu.Unlock()
+
+	pass := func(ctx context.Context) (*ratelimitv3.RateLimitResponse, error) {
+		return weir.ShouldRateLimit(ctx, req)
+	}
+	var answer *ratelimitv3.RateLimitResponse
+	var err error
+	if intercept != nil {
+		answer, err = intercept(ctx, copied, pass)
+	} else {
+		answer, err = pass(ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c.ended, c.answer, c.err, c.cancelled = time.Now(), answer, err, ctx.Err() != nil
+	return answer, err
+}
+
+// intercept sets the interceptor of a user.
+func (r *recorder) intercept(user string, f interceptor) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.interceptors[user] = f
+}
+
+// of returns the calls for a user so far: the first calls of its requests, and those at the end of a stream.
+func (r *recorder) of(user string) (first, done []call) {
+	for _, c := range r.all() {
+		switch {
+		case c.user != user:
+		case c.done:
+			done = append(done, c)
+		default:
+			first = append(first, c)
+		}
+	}
+	return first, done
+}
+
+// all returns all calls so far.
+func (r *recorder) all() []call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]call, len(r.calls))
+	for i, c := range r.calls {
+		all[i] = *c
+	}
+	return all
+}
+
+// awaitDone waits until n calls at the end of a stream have ended, and returns them.
+func (r *recorder) awaitDone(t *testing.T, user string, n int) []call {
+	t.Helper()
+	var ended []call
+	until(t, "the calls at the end of the stream", func() bool {
+		_, done := r.of(user)
+		ended = slices.DeleteFunc(done, func(c call) bool { return c.ended.IsZero() })
+		return len(ended) >= n
+	})
+	if len(ended) > n {
+		t.Errorf("%d calls at the end of a stream, want %d", len(ended), n)
+	}
+	return ended
+}

@@ -1,0 +1,228 @@
+package streamdone
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// The cost comes from the response: a header of the upstream, or its size. Without the header, Envoy makes no call at the end, and
+// the estimate stays.
+func TestSettleWithCostOfResponse(t *testing.T) {
+	t.Parallel()
+	w := startWeir(t, harness.WeirOptions{Env: []string{"STORE_TIMEOUT=20s"}})
+	s := newStack(t, testTimeout, nil, w.GRPC)
+	for _, c := range []struct {
+		name, path, cost string
+		calls, used      int
+	}{
+		{"header", "/cost", "70", 1, 70},
+		{"header above the limit", "/cost", "1500", 1, budget},
+		{"header of 0", "/cost", "0", 1, 0},
+		{"no header", "/cost", "", 0, 400},
+		{"bytes", "/bytes", "", 1, len("status 200")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := request{path: c.path, kind: "budget", user: c.name, estimate: 400}
+			st := s.open(t, r)
+			s.wantUsed(t, r.kind, r.user, 400, "while the upstream works")
+			st.answer(200, c.cost)
+			if c.calls == 0 {
+				// Envoy makes its calls in order: a call for this request would come before that of the next one.
+				next := request{path: "/bytes", kind: "budget", user: "after " + c.name, estimate: 1}
+				s.open(t, next).answer(200, "")
+				s.rec.awaitDone(t, next.user, 1)
+			}
+			s.rec.awaitDone(t, r.user, c.calls)
+			s.wantUsed(t, r.kind, r.user, c.used, "after the end")
+		})
+	}
+}
+
+// Estimates are off by up to 80 %, clients leave, and replicas are killed. At the end, the counter of a fixed window is the sum of
+// the settled costs and of the estimates that were not settled. A call that was lost may have counted or not, so that the sum is an
+// interval. Without kills it is exact.
+func TestCounterEqualsSettledCostsAndUnsettledEstimates(t *testing.T) {
+	t.Parallel()
+	for _, kills := range []int{0, 4} {
+		t.Run(fmt.Sprint(kills, " kills"), func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t)
+			ports, err := harness.FreePorts(3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var weirs []*harness.Weir
+			var addrs []string
+			for _, port := range ports {
+				weirs = append(weirs, startWeir(t, reserving(redis.Addr, port)))
+				addrs = append(addrs, weirs[len(weirs)-1].GRPC)
+			}
+			s := newStack(t, 20*time.Second, denyOnFailure(t), addrs...)
+			outcomes := s.spend(t, func() {
+				for n := range kills {
+					at := n % len(weirs)
+					time.Sleep(100 * time.Millisecond)
+					kill(t, weirs[at].Process)
+					weirs[at] = startWeir(t, reserving(redis.Addr, ports[at]))
+				}
+			})
+			s.awaitCalls(t)
+			least, most := s.expected()
+			used := s.used(t, "large", loadUser)
+			t.Logf("%v; %d charged, want %d to %d", outcomes, used, least, most)
+			if used < least || used > most {
+				t.Errorf("%d charged, want %d to %d", used, least, most)
+			}
+			if kills == 0 && least != most {
+				t.Errorf("the sum is %d to %d, although no call was lost", least, most)
+			}
+			if outcomes["200"] < 100 || outcomes["left"] == 0 || kills > 0 && least == most {
+				t.Errorf("%v: this load tests too little", outcomes)
+			}
+		})
+	}
+}
+
+func reserving(redis string, port int) harness.WeirOptions {
+	return harness.WeirOptions{Redis: redis, Port: port, Env: []string{"STORE_TIMEOUT=5s"}}
+}
+
+// awaitCalls waits until every call that Envoy made has ended.
+func (s *stack) awaitCalls(t *testing.T) {
+	t.Helper()
+	until(t, "the end of all calls", func() bool {
+		for _, c := range s.rec.all() {
+			if c.ended.IsZero() {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// spend has clients reserve and settle while disturb runs, for at least two seconds. It returns the number of requests by outcome.
+func (s *stack) spend(t *testing.T, disturb func()) map[string]int {
+	t.Helper()
+	var mu sync.Mutex
+	outcomes := map[string]int{}
+	disturbed := make(chan struct{})
+	end := time.Now().Add(2 * time.Second)
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer close(disturbed)
+		disturb()
+	})
+	for n := range 16 {
+		running.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(n), 2))
+			for i := 0; ; i++ {
+				select {
+				case <-disturbed:
+					if time.Now().After(end) {
+						return
+					}
+				default:
+				}
+				outcome := s.spendOnce(t, fmt.Sprint(n, ".", i), random)
+				mu.Lock()
+				outcomes[outcome]++
+				mu.Unlock()
+			}
+		})
+	}
+	running.Wait()
+	return outcomes
+}
+
+// spendOnce sends one request with an estimate that is off by up to 80 %. Of ten clients one leaves while the upstream works.
+func (s *stack) spendOnce(t *testing.T, name string, random *rand.Rand) string {
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	// At the end of a request without a response, /cost has no cost and Envoy makes no call; /settle has one.
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.envoy.URL+[]string{"/cost", "/settle"}[random.IntN(2)], nil)
+	if err != nil {
+		t.Error(err)
+		return "invalid"
+	}
+	actual := 1 + random.IntN(1000)
+	estimate := max(1, actual*(20+random.IntN(161))/100)
+	for key, value := range map[string]string{
+		"x-name": name, "x-kind": "large", "x-user-id": loadUser, "x-work": strconv.Itoa(5 + random.IntN(20)),
+		"x-estimate": strconv.Itoa(estimate), "x-actual": strconv.Itoa(actual), "x-cost": strconv.Itoa(actual),
+	} {
+		req.Header.Set(key, value)
+	}
+	ended, left := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		leaves := random.IntN(10) == 0
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for leaves && !s.up.has(name) {
+			select {
+			case <-tick.C:
+			case <-ended:
+				leaves = false
+			}
+		}
+		if leaves {
+			cancel()
+		}
+		left <- leaves
+	}()
+	res, err := http.DefaultTransport.RoundTrip(req)
+	close(ended)
+	hasLeft := <-left
+	if err == nil {
+		_, err = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+	}
+	switch {
+	case hasLeft:
+		return "left"
+	case err != nil:
+		t.Error(err)
+		return "failed"
+	}
+	return strconv.Itoa(res.StatusCode)
+}
+
+// expected returns the bounds of the charged cost by the calls of Envoy and their answers.
+func (s *stack) expected() (least, most int) {
+	type reservation struct{ least, most int }
+	all := map[string]*reservation{}
+	for _, c := range s.rec.all() {
+		r := all[c.id]
+		switch {
+		case !c.done && c.err == nil && !c.overLimit():
+			all[c.id] = &reservation{c.hits(), c.hits()}
+		case !c.done && status.Code(c.err) == codes.Unavailable: // charged or not
+			all[c.id] = &reservation{0, c.hits()}
+		case !c.done: // denied, or cancelled and given up
+		case r == nil: // a settlement of nothing
+		case c.err == nil && r.least > 0:
+			r.least, r.most = c.hits(), c.hits()
+		case c.err == nil:
+			r.most = c.hits()
+		default: // settled or not
+			r.least, r.most = min(r.least, c.hits()), max(r.most, c.hits())
+		}
+	}
+	for _, r := range all {
+		least, most = least+r.least, most+r.most
+	}
+	return least, most
+}

@@ -1,0 +1,393 @@
+package streamdone
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// envoyTimeout is Envoy's wait for Weir. Row 3 waits that long.
+const envoyTimeout = 3 * time.Second
+
+// A variant is a limit that is taken by the first call and released or settled at the end of the stream. Two requests fit.
+type variant struct {
+	name, path       string
+	kind             string         // of limit, with a TTL of 60 s
+	brief            map[string]int // kinds with a TTL of 2 s, and the usage that an unfinished request leaves after it
+	estimate, actual int
+	taken            int // by a request under way
+	left             int // after its end
+}
+
+var variants = []variant{
+	{name: "release by negative hits", path: "/negative", kind: "slots", brief: map[string]int{"brief": 0}, taken: 1},
+	{name: "release by marker", path: "/marker", kind: "slots", brief: map[string]int{"brief": 0}, taken: 1},
+	{name: "settle", path: "/settle", kind: "budget", brief: map[string]int{"brief_charge": 400, "brief_release": 0}, estimate: 400, actual: 30, taken: 400, left: 30},
+}
+
+func (v variant) request(user string) request {
+	return request{path: v.path, kind: v.kind, user: user, estimate: v.estimate, actual: v.actual}
+}
+
+// A scene is one variant on one store, with a user of its own.
+type scene struct {
+	*stack
+	variant
+	user  string
+	store *store
+}
+
+func (s *scene) request() request { return s.variant.request(s.user) }
+
+// A store is a stack, and on Redis a second Weir whose Redis can be made slow.
+type store struct {
+	*stack
+	name string
+	slow *slowWeir // nil: memory
+}
+
+// A slowWeir is a Weir whose Redis runs each script, but sends no reply while the gate is closed.
+type slowWeir struct {
+	client ratelimitv3.RateLimitServiceClient
+	gate   *gate
+	alone  sync.Mutex // held by the subtest that closes the gate
+}
+
+func newStore(t *testing.T, name string) *store {
+	t.Helper()
+	env := []string{"STORE_TIMEOUT=20s"} // only the recorder and the gate cause a timeout
+	if os.Getenv("STUB") != "" {
+		return &store{stack: newStack(t, envoyTimeout, nil, startModel(t)), name: name}
+	}
+	if name == "memory" {
+		w := startWeir(t, harness.WeirOptions{Env: env})
+		return &store{stack: newStack(t, envoyTimeout, nil, w.GRPC), name: name}
+	}
+	redis := redistest.Start(t)
+	g := newGate(t, redis.Addr)
+	w := startWeir(t, harness.WeirOptions{Redis: redis.Addr, Env: env})
+	slow := startWeir(t, harness.WeirOptions{Redis: g.addr, Env: env})
+	return &store{
+		stack: newStack(t, envoyTimeout, nil, w.GRPC), name: name,
+		slow: &slowWeir{client: dial(t, slow.GRPC), gate: g},
+	}
+}
+
+// TestStreamDone has a subtest for each situation in which Envoy calls Weir at the end of a stream, or should and does not. In
+// each of them it checks the calls that Envoy makes, and the usage that remains.
+func TestStreamDone(t *testing.T) {
+	t.Parallel()
+	stores := []*store{newStore(t, "memory"), newStore(t, "redis")}
+	for _, row := range []struct {
+		name string
+		test func(*testing.T, *scene)
+	}{
+		{"row1", testServedRequest},
+		{"row2", testDeniedRequest},
+		{"row3", testFirstCallTimedOut},
+		{"row4", testClientLeavesDuringFirstCall},
+		{"row5", testClientLeavesDuringWork},
+		{"row6", testForgedID},
+		{"row7", testUpstreamFails},
+		{"row8", testServiceDownAtFirstCall},
+		{"row9", testServiceDownAtEnd},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			for _, st := range stores {
+				for _, v := range variants {
+					t.Run(st.name+"/"+v.name, func(t *testing.T) {
+						t.Parallel()
+						row.test(t, &scene{st.stack, v, strings.ReplaceAll(t.Name(), " ", "_"), st})
+					})
+				}
+			}
+		})
+	}
+}
+
+// wantCalls checks that each request made one first call and one call at its end, with the same id.
+func (s *scene) wantCalls(t *testing.T, requests int) {
+	t.Helper()
+	s.rec.awaitDone(t, s.user, requests)
+	first, done := s.rec.of(s.user)
+	if len(first) != requests {
+		t.Errorf("%d first calls, want %d", len(first), requests)
+	}
+	ids := map[string]int{}
+	for _, c := range first {
+		ids[c.id]++
+		if c.id == "" || s.estimate > 0 && c.hits() != s.estimate {
+			t.Errorf("first call %v, want an id and %d hits", c.descriptor, s.estimate)
+		}
+	}
+	for _, c := range done {
+		ids[c.id]--
+		if !c.deadline {
+			t.Errorf("no deadline: %v", c.descriptor)
+		}
+		switch {
+		case s.path == "/negative" && (!c.descriptor.GetIsNegativeHits() || c.hits() != 1 || len(c.descriptor.GetEntries()) != 3),
+			s.path == "/marker" && entry(c.descriptor, "release") != "1",
+			s.path == "/settle" && (entry(c.descriptor, "settle") != "1" || c.hits() != s.actual):
+			t.Errorf("at the end of the stream: %v", c.descriptor)
+		}
+	}
+	for id, n := range ids {
+		if n != 0 {
+			t.Errorf("the two calls of a request have different ids: %q", id)
+		}
+	}
+}
+
+// Row 1: the request is served. Envoy calls again with the same id, and Weir releases or settles.
+func testServedRequest(t *testing.T, s *scene) {
+	st := s.open(t, s.request())
+	s.wantUsed(t, s.kind, s.user, s.taken, "while the upstream works")
+	st.answer(200, "")
+	s.wantCalls(t, 1)
+	s.wantUsed(t, s.kind, s.user, s.left, "after the end")
+}
+
+// Row 2: the request is denied, and Envoy calls again all the same. A denied request must not free what others hold.
+func testDeniedRequest(t *testing.T, s *scene) {
+	streams := []*stream{s.open(t, s.request()), s.open(t, s.request())}
+	for n := range 3 {
+		s.denied(t, s.request())
+		s.rec.awaitDone(t, s.user, n+1)
+		s.wantUsed(t, s.kind, s.user, 2*s.taken, "after a denied request")
+	}
+	for _, st := range streams {
+		st.answer(200, "")
+	}
+	s.wantCalls(t, 5)
+	s.wantUsed(t, s.kind, s.user, 2*s.left, "after the end")
+}
+
+// Row 3: Weir is slower than Envoy's timeout, and Envoy admits the request. The call at its end comes although the first call was
+// not answered. It frees what the first call took, and nothing else.
+func testFirstCallTimedOut(t *testing.T, s *scene) {
+	type late struct {
+		name    string
+		taken   int // while the upstream works
+		left    int // after the end of the stream
+		prepare func() (interceptor, func())
+	}
+	cases := []late{
+		{"Weir does not receive the call", 0, 0, func() (interceptor, func()) {
+			return func(ctx context.Context, _ call, _ forward) (*ratelimitv3.RateLimitResponse, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}, func() {}
+		}},
+		{"the answer of Weir is late", s.taken, s.left, func() (interceptor, func()) {
+			return func(ctx context.Context, _ call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
+				answer, err := weir(ctx)
+				<-ctx.Done()
+				return answer, err
+			}, func() {}
+		}},
+	}
+	if s.store.slow != nil {
+		cases = append(cases, late{"the reply of Redis is late", 0, 0, s.closeGate})
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := &scene{s.stack, s.variant, strings.ReplaceAll(t.Name(), " ", "_"), s.store}
+			other := s.open(t, s.request())
+			disturb, end := c.prepare()
+			defer end()
+			s.rec.intercept(s.user, func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
+				if c.done {
+					return weir(ctx)
+				}
+				return disturb(ctx, c, weir)
+			})
+			st := s.open(t, s.request())
+			end()
+			until(t, "the usage of both requests", func() bool { return s.used(t, s.kind, s.user) == s.taken+c.taken })
+			st.answer(200, "")
+			s.rec.awaitDone(t, s.user, 1)
+			s.wantUsed(t, s.kind, s.user, s.taken+c.left, "after the end of the request that Envoy admitted")
+			other.answer(200, "")
+			s.wantCalls(t, 2)
+			s.wantUsed(t, s.kind, s.user, s.left+c.left, "after the end of both")
+			if first, _ := s.rec.of(s.user); !first[1].cancelled {
+				t.Errorf("Envoy waited for the late answer: %v", first)
+			}
+		})
+	}
+}
+
+// closeGate has Redis run the first calls of a user and reply late. The function that it returns last opens the gate.
+func (s *scene) closeGate() (interceptor, func()) {
+	slow := s.store.slow
+	slow.alone.Lock()
+	slow.gate.close()
+	return func(ctx context.Context, c call, _ forward) (*ratelimitv3.RateLimitResponse, error) {
+			return slow.client.ShouldRateLimit(ctx, c.request)
+		}, sync.OnceFunc(func() {
+			slow.gate.open()
+			slow.alone.Unlock()
+		})
+}
+
+// Row 4: the client leaves during the first call. Envoy cancels the call, and never makes the one at the end.
+func testClientLeavesDuringFirstCall(t *testing.T, s *scene) {
+	if s.store.slow == nil {
+		testClientLeavesBeforeWeirReceives(t, s)
+		return
+	}
+	disturb, openGate := s.closeGate()
+	defer openGate()
+	s.rec.intercept(s.user, disturb)
+	st := s.send(t, s.request())
+	until(t, "Redis has run the first call", func() bool { return s.used(t, s.kind, s.user) == s.taken })
+	st.leave()
+	until(t, "the call is cancelled", func() bool {
+		first, _ := s.rec.of(s.user)
+		return first[0].cancelled
+	})
+	openGate()
+	until(t, "Weir has given up what the first call took", func() bool { return s.used(t, s.kind, s.user) == 0 })
+
+	// A request after it ends with a call. Envoy makes its calls in order, so the client that left caused none.
+	s.rec.intercept(s.user, nil)
+	s.open(t, s.request()).answer(200, "")
+	s.rec.awaitDone(t, s.user, 1)
+	s.wantUsed(t, s.kind, s.user, s.left, "after the end")
+}
+
+func testClientLeavesBeforeWeirReceives(t *testing.T, s *scene) {
+	s.rec.intercept(s.user, func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	st := s.send(t, s.request())
+	until(t, "the first call", func() bool {
+		first, _ := s.rec.of(s.user)
+		return len(first) == 1
+	})
+	st.leave()
+	until(t, "the call is cancelled", func() bool {
+		first, _ := s.rec.of(s.user)
+		return first[0].cancelled
+	})
+	s.rec.intercept(s.user, nil)
+	s.open(t, s.request()).answer(200, "")
+	s.rec.awaitDone(t, s.user, 1)
+	s.wantUsed(t, s.kind, s.user, s.left, "after the end")
+}
+
+// Row 5: the client leaves while the upstream works. Envoy calls at once.
+func testClientLeavesDuringWork(t *testing.T, s *scene) {
+	st := s.open(t, s.request())
+	s.wantUsed(t, s.kind, s.user, s.taken, "while the upstream works")
+	st.leave()
+	s.wantCalls(t, 1)
+	s.wantUsed(t, s.kind, s.user, s.left, "after the client left")
+	select {
+	case <-st.up.ended:
+	case <-time.After(testTimeout):
+		t.Error("the upstream still works")
+	}
+}
+
+// Row 6: the client sends ids. Envoy keeps its x-request-id, and replaces the header that holds the id of the lease.
+func testForgedID(t *testing.T, s *scene) {
+	const forged = "11111111-2222-4333-8444-555555555555"
+	r := s.request()
+	r.header = http.Header{"X-Request-Id": {forged}, "X-Weir-Lease": {forged}}
+	streams := []*stream{s.open(t, r), s.open(t, r)}
+	s.wantUsed(t, s.kind, s.user, 2*s.taken, "two requests with the same forged id")
+	s.denied(t, r)
+	s.wantUsed(t, s.kind, s.user, 2*s.taken, "after a denied request with that id")
+	for _, st := range streams {
+		if id := st.up.header.Get("x-request-id"); id != forged {
+			t.Errorf("x-request-id is %s: Envoy no longer keeps that of the client", id)
+		}
+		if id := st.up.header.Get("x-weir-lease"); id == forged || id == "" {
+			t.Errorf("x-weir-lease is %q", id)
+		}
+		st.answer(200, "")
+	}
+	s.wantCalls(t, 3)
+	s.wantUsed(t, s.kind, s.user, 2*s.left, "after the end")
+}
+
+// Row 7: the upstream fails.
+func testUpstreamFails(t *testing.T, s *scene) {
+	st := s.open(t, s.request())
+	s.wantUsed(t, s.kind, s.user, s.taken, "while the upstream works")
+	st.answer(503, "")
+	s.wantCalls(t, 1)
+	s.wantUsed(t, s.kind, s.user, s.left, "after the end")
+}
+
+var errDown = status.Error(codes.Unavailable, "the service is down")
+
+// Row 8: Weir is down at the first call and back at the end. It receives a release or a settlement of nothing.
+func testServiceDownAtFirstCall(t *testing.T, s *scene) {
+	other := s.open(t, s.request())
+	s.rec.intercept(s.user, func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
+		if c.done {
+			return weir(ctx)
+		}
+		return nil, errDown
+	})
+	for n := range 2 {
+		s.open(t, s.request()).answer(200, "")
+		s.rec.awaitDone(t, s.user, n+1)
+		s.wantUsed(t, s.kind, s.user, s.taken, "after a request that took nothing")
+	}
+	other.answer(200, "")
+	s.wantCalls(t, 3)
+	s.wantUsed(t, s.kind, s.user, s.left, "after the end")
+}
+
+// Row 9: Weir is down at the end of the stream. The call is lost, and what the request took stays until its TTL is over.
+func testServiceDownAtEnd(t *testing.T, s *scene) {
+	s.rec.intercept(s.user, func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
+		if c.done {
+			return nil, errDown
+		}
+		return weir(ctx)
+	})
+	for kind, left := range s.brief {
+		r := s.request()
+		r.kind = kind
+		s.open(t, r).answer(200, "")
+		until(t, "the TTL is over", func() bool { return s.usedAfter(t, r.kind) == left })
+	}
+	if _, done := s.rec.of(s.user); len(done) != len(s.brief) {
+		t.Errorf("%d calls at the end of a stream, want %d: retry_policy has an effect", len(done), len(s.brief))
+	}
+}
+
+// usedAfter returns the usage of a kind once the TTL is over, and -1 before. It fails the test if the last request has lost what it took before its TTL was over.
+func (s *scene) usedAfter(t *testing.T, kind string) int {
+	t.Helper()
+	first, _ := s.rec.of(s.user)
+	last := first[len(first)-1]
+	over := time.Since(last.ended) > briefTTL
+	used := s.used(t, kind, s.user)
+	if held := time.Since(last.at); held < briefTTL && used != s.taken {
+		t.Fatalf("%s: %d used %v after the first call, want %d for %v", kind, used, held, s.taken, briefTTL)
+	}
+	if !over {
+		return -1
+	}
+	return used
+}

@@ -1,0 +1,276 @@
+package streamdone
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+const (
+	testTimeout = time.Minute     // longer than any step takes on a busy machine
+	briefTTL    = 2 * time.Second // of the kinds brief and brief_*
+	slots       = 2               // of the kinds slots and brief
+	budget      = 1000            // of the kinds with a budget
+)
+
+const rules = `
+domain: streamdone
+descriptors:
+  - {key: kind, value: slots, descriptors: [{key: user_id, descriptors: [{key: lease, rate_limit: {
+      algorithm: concurrency, concurrent_requests: 2, lease_ttl: 60s}}]}]}
+  - {key: kind, value: brief, descriptors: [{key: user_id, descriptors: [{key: lease, rate_limit: {
+      algorithm: concurrency, concurrent_requests: 2, lease_ttl: 2s}}]}]}
+  - {key: kind, value: ten, descriptors: [{key: user_id, descriptors: [{key: lease, rate_limit: {
+      algorithm: concurrency, concurrent_requests: 10, lease_ttl: 60s, on_store_error: deny}}]}]}
+  - {key: kind, value: budget, descriptors: [{key: user_id, descriptors: [{key: lease, rate_limit: {
+      unit: year, requests_per_unit: 1000, reserve: {ttl: 60s}}}]}]}
+  - {key: kind, value: brief_charge, descriptors: [{key: user_id, descriptors: [{key: lease, rate_limit: {
+      unit: year, requests_per_unit: 1000, reserve: {ttl: 2s, unsettled: charge}}}]}]}
+  - {key: kind, value: brief_release, descriptors: [{key: user_id, descriptors: [{key: lease, rate_limit: {
+      unit: year, requests_per_unit: 1000, reserve: {ttl: 2s, unsettled: release}}}]}]}
+  - {key: kind, value: large, descriptors: [{key: user_id, descriptors: [{key: lease, rate_limit: {
+      unit: year, requests_per_unit: 100000000, on_store_error: deny, reserve: {ttl: 60s}}}]}]}
+`
+
+// limits has the limit of each kind.
+var limits = map[string]int{
+	"slots": slots, "brief": slots, "ten": 10,
+	"budget": budget, "brief_charge": budget, "brief_release": budget, "large": 100_000_000,
+}
+
+// A stack is an upstream, an Envoy, a recorder and one or more Weirs.
+type stack struct {
+	up    *upstream
+	envoy *harness.Envoy
+	rec   *recorder
+	weir  ratelimitv3.RateLimitServiceClient // for peeks
+}
+
+// startWeir starts a Weir that the test stops or kills.
+func startWeir(t *testing.T, o harness.WeirOptions) *harness.Weir {
+	t.Helper()
+	var err error
+	if o.Binary, err = binary(); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv("STUB") != "" {
+		return &harness.Weir{GRPC: startModel(t)}
+	}
+	o.Dir = t.TempDir()
+	o.Rules = filepath.Join(o.Dir, "rules.yaml")
+	if err := os.WriteFile(o.Rules, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, err := harness.StartWeir(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if code, err := w.Stop(); err != nil || code != 0 && code != killed {
+			t.Errorf("weir: exit code %d, %v", code, err)
+		}
+		if t.Failed() {
+			t.Logf("the end of Weir's log:\n%s", w.Tail())
+		}
+	})
+	return w
+}
+
+// newStack starts the upstream, the recorder and Envoy. timeout is Envoy's wait for Weir. edit may change the bootstrap.
+func newStack(t *testing.T, timeout time.Duration, edit func(string) string, weirs ...string) *stack {
+	t.Helper()
+	s := &stack{up: startUpstream(t), rec: startRecorder(t, weirs...), weir: dial(t, weirs[0])}
+	s.envoy = startEnvoy(t, s, timeout, edit)
+	return s
+}
+
+func startEnvoy(t *testing.T, s *stack, timeout time.Duration, edit func(string) string) *harness.Envoy {
+	t.Helper()
+	e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+		Bootstrap: filepath.Join("testdata", "bootstrap.yaml"), Weir: s.rec.addr, Upstream: s.up.addr, Dir: t.TempDir(),
+		Timeout: timeout, Edit: edit,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if code, err := e.Stop(); err != nil || code != 0 && code != killed {
+			t.Errorf("envoy: exit code %d, %v", code, err)
+		}
+		if t.Failed() {
+			t.Logf("the end of Envoy's log:\n%s", e.Tail())
+		}
+	})
+	return e
+}
+
+const killed = -1 // the exit code of a process that a signal ended
+
+// kill ends a process without warning.
+func kill(t *testing.T, p *harness.Process) {
+	t.Helper()
+	if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+}
+
+// A request is sent through Envoy.
+type request struct {
+	path, kind, user string
+	estimate, actual int         // of reservations
+	header           http.Header // further headers
+}
+
+// A stream is a request under way. Its upstream holds it until the test calls answer.
+type stream struct {
+	t      *testing.T
+	up     *held
+	cancel context.CancelFunc
+	ended  chan struct{} // closed once status and err are set
+	status int
+	err    error
+}
+
+var lastStream atomic.Int64
+
+// send sends a request and does not wait.
+func (s *stack) send(t *testing.T, r request) *stream {
+	t.Helper()
+	name := strconv.FormatInt(lastStream.Add(1), 10)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.envoy.URL+r.path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, values := range r.header {
+		req.Header[key] = values
+	}
+	for key, value := range map[string]string{
+		"x-hold": name, "x-name": name, "x-kind": r.kind, "x-user-id": r.user, "x-estimate": strconv.Itoa(r.estimate), "x-actual": strconv.Itoa(r.actual),
+	} {
+		req.Header.Set(key, value)
+	}
+	st := &stream{t: t, up: s.up.get(name), cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(st.ended)
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		res, err := client.Do(req)
+		if err != nil {
+			st.err = err
+			return
+		}
+		st.status = res.StatusCode
+		_, st.err = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-st.ended
+	})
+	return st
+}
+
+// open sends a request and returns once its upstream has received it.
+func (s *stack) open(t *testing.T, r request) *stream {
+	t.Helper()
+	st := s.send(t, r)
+	st.awaitUpstream()
+	return st
+}
+
+// denied sends a request that Envoy must answer with 429.
+func (s *stack) denied(t *testing.T, r request) {
+	t.Helper()
+	st := s.send(t, r)
+	select {
+	case <-st.up.arrived:
+		t.Fatal("the upstream has received the request, want 429")
+	case <-st.ended:
+	}
+	if st.status != http.StatusTooManyRequests || st.err != nil {
+		t.Fatalf("status %d, %v, want 429", st.status, st.err)
+	}
+}
+
+// awaitUpstream waits until the upstream has received the request.
+func (st *stream) awaitUpstream() {
+	st.t.Helper()
+	select {
+	case <-st.up.arrived:
+	case <-st.ended:
+		st.t.Fatalf("status %d, %v, want that the upstream receives the request", st.status, st.err)
+	}
+}
+
+// answer has the upstream answer, and waits for the client's response.
+func (st *stream) answer(status int, cost string) {
+	st.t.Helper()
+	st.up.answer <- respond(status, cost)
+	<-st.ended
+	if st.status != status || st.err != nil {
+		st.t.Fatalf("status %d, %v, want %d", st.status, st.err, status)
+	}
+}
+
+// leave has the client disconnect.
+func (st *stream) leave() {
+	st.cancel()
+	<-st.ended
+}
+
+var lastPeek atomic.Int64
+
+// used returns the usage of a user: the slots held, or the charged cost.
+func (s *stack) used(t *testing.T, kind, user string) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	res, err := s.weir.ShouldRateLimit(ctx, &ratelimitv3.RateLimitRequest{Domain: "streamdone", Descriptors: []*commonv3.RateLimitDescriptor{{
+		Entries: []*commonv3.RateLimitDescriptor_Entry{
+			{Key: "kind", Value: kind}, {Key: "user_id", Value: user}, {Key: "lease", Value: fmt.Sprintf("peek-%d", lastPeek.Add(1))},
+		},
+		HitsAddend: wrapperspb.UInt64(0),
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.GetStatuses()[0].GetCurrentLimit() == nil {
+		t.Fatalf("no limit for kind %s", kind)
+	}
+	return limits[kind] - int(res.GetStatuses()[0].GetLimitRemaining())
+}
+
+// wantUsed fails the test unless the usage is as given.
+func (s *stack) wantUsed(t *testing.T, kind, user string, want int, when string) {
+	t.Helper()
+	if got := s.used(t, kind, user); got != want {
+		t.Errorf("%s: %d used, want %d", when, got, want)
+	}
+}
+
+// until polls ok.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(testTimeout)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in %v: %s", testTimeout, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
