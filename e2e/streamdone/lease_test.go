@@ -79,3 +79,45 @@ func TestKilledEnvoyLeaksLeasesForTTL(t *testing.T) {
 		s.open(t, r).answer(200, "")
 	}
 }
+
+// A Weir that is killed while streams run loses their releases, and the slots are missing until their TTL is over. A request that
+// Envoy admitted meanwhile has no slot, and its release frees none.
+func TestKilledWeirLeaksSlotForTTL(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	ports, err := harness.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := harness.WeirOptions{Redis: redis.Addr, Port: ports[0], Env: []string{"STORE_TIMEOUT=20s"}}
+	w := startWeir(t, o)
+	s := newStack(t, testTimeout, nil, w.GRPC)
+	r := request{path: "/negative", kind: "brief", user: "weir killed"}
+	before := s.open(t, r)
+	kill(t, w.Process)
+	before.answer(200, "")
+	s.rec.awaitDone(t, r.user, 1)
+	meanwhile := s.open(t, r)
+	startWeir(t, o)
+	until(t, "Weir answers", func() bool {
+		_, err := s.peek(t.Context(), r.kind, r.user)
+		return err == nil
+	})
+	meanwhile.answer(200, "")
+	done := s.rec.awaitDone(t, r.user, 2)
+	first, _ := s.rec.of(r.user)
+	if done[0].err == nil || done[1].err != nil || first[1].err == nil {
+		t.Errorf("calls %v and %v: want that Weir was down at the end of the first stream and at the start of the second", first, done)
+	}
+	until(t, "the slot expires", func() bool {
+		used := s.used(t, r.kind, r.user)
+		if time.Since(first[0].at) < briefTTL && used != 1 {
+			t.Fatalf("%d slots are held %v after the first call, want 1", used, time.Since(first[0].at))
+		}
+		return used == 0
+	})
+	t.Logf("the slot was free %v after the first call", time.Since(first[0].at))
+	if free := time.Since(first[0].at); free < briefTTL {
+		t.Errorf("the slot was free after %v, want %v", free, briefTTL)
+	}
+}

@@ -93,7 +93,8 @@ func startWeir(t *testing.T, o harness.WeirOptions) *harness.Weir {
 // newStack starts the upstream, the recorder and Envoy. timeout is Envoy's wait for Weir. edit may change the bootstrap.
 func newStack(t *testing.T, timeout time.Duration, edit func(string) string, weirs ...string) *stack {
 	t.Helper()
-	s := &stack{up: startUpstream(t), rec: startRecorder(t, weirs...), weir: dial(t, weirs[0])}
+	s := &stack{up: startUpstream(t), rec: startRecorder(t, weirs...)}
+	s.weir = s.rec.weirs[0]
 	s.envoy = startEnvoy(t, s, timeout, edit)
 	return s
 }
@@ -238,7 +239,16 @@ var lastPeek atomic.Int64
 // used returns the usage of a user: the slots held, or the charged cost.
 func (s *stack) used(t *testing.T, kind, user string) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	used, err := s.peek(t.Context(), kind, user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return used
+}
+
+// peek asks a Weir without charging, past the recorder. A peek of a reservation opens an empty one.
+func (s *stack) peek(ctx context.Context, kind, user string) (used int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, testTimeout)
 	defer cancel()
 	res, err := s.weir.ShouldRateLimit(ctx, &ratelimitv3.RateLimitRequest{Domain: "streamdone", Descriptors: []*commonv3.RateLimitDescriptor{{
 		Entries: []*commonv3.RateLimitDescriptor_Entry{
@@ -247,12 +257,13 @@ func (s *stack) used(t *testing.T, kind, user string) int {
 		HitsAddend: wrapperspb.UInt64(0),
 	}}})
 	if err != nil {
-		t.Fatal(err)
+		return 0, err
 	}
-	if res.GetStatuses()[0].GetCurrentLimit() == nil {
-		t.Fatalf("no limit for kind %s", kind)
+	status := res.GetStatuses()[0]
+	if status.GetCurrentLimit() == nil {
+		return 0, fmt.Errorf("no limit for kind %s", kind)
 	}
-	return limits[kind] - int(res.GetStatuses()[0].GetLimitRemaining())
+	return limits[kind] - int(status.GetLimitRemaining()), nil
 }
 
 // wantUsed fails the test unless the usage is as given.
