@@ -50,6 +50,11 @@ type scene struct {
 
 func (s *scene) request() request { return s.variant.request(s.user) }
 
+// in returns the scene with a user for this test alone.
+func (s *scene) in(t *testing.T) *scene {
+	return &scene{s.stack, s.variant, strings.ReplaceAll(t.Name(), " ", "_"), s.store}
+}
+
 // A store is a stack, and on Redis a second Weir whose Redis can be made slow.
 type store struct {
 	*stack
@@ -109,7 +114,7 @@ func TestStreamDone(t *testing.T) {
 				for _, v := range variants {
 					t.Run(st.name+"/"+v.name, func(t *testing.T) {
 						t.Parallel()
-						row.test(t, &scene{st.stack, v, strings.ReplaceAll(t.Name(), " ", "_"), st})
+						row.test(t, (&scene{stack: st.stack, variant: v, store: st}).in(t))
 					})
 				}
 			}
@@ -205,7 +210,7 @@ func testFirstCallTimedOut(t *testing.T, s *scene) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := &scene{s.stack, s.variant, strings.ReplaceAll(t.Name(), " ", "_"), s.store}
+			s := s.in(t)
 			other := s.open(t, s.request())
 			disturb, end := c.prepare()
 			defer end()
@@ -246,49 +251,78 @@ func (s *scene) closeGate() (interceptor, func()) {
 
 // Row 4: the client leaves during the first call. Envoy cancels the call, and never makes the one at the end.
 func testClientLeavesDuringFirstCall(t *testing.T, s *scene) {
+	t.Run("Weir does not receive the call", func(t *testing.T) {
+		t.Parallel()
+		s := s.in(t)
+		s.rec.intercept(s.user, func(ctx context.Context, _ call, _ forward) (*ratelimitv3.RateLimitResponse, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		st := s.send(t, s.request())
+		until(t, "the first call", func() bool {
+			first, _ := s.rec.of(s.user)
+			return len(first) == 1
+		})
+		s.leaveDuringFirstCall(t, st)
+		s.wantUsed(t, s.kind, s.user, 0, "after a first call that Weir did not receive")
+		s.wantNoCallAtEnd(t)
+	})
+	// Weir has answered, and cannot know that Envoy drops its answer.
+	for kind, left := range s.brief {
+		t.Run("the answer is lost, "+kind, func(t *testing.T) {
+			t.Parallel()
+			s := s.in(t)
+			answered := make(chan struct{})
+			s.rec.intercept(s.user, func(ctx context.Context, _ call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
+				answer, err := weir(ctx)
+				close(answered)
+				<-ctx.Done()
+				return answer, err
+			})
+			r := s.request()
+			r.kind = kind
+			st := s.send(t, r)
+			<-answered
+			s.leaveDuringFirstCall(t, st)
+			until(t, "the TTL is over", func() bool { return s.usedAfter(t, kind) == left })
+			s.wantNoCallAtEnd(t)
+		})
+	}
 	if s.store.slow == nil {
-		testClientLeavesBeforeWeirReceives(t, s)
 		return
 	}
-	disturb, openGate := s.closeGate()
-	defer openGate()
-	s.rec.intercept(s.user, disturb)
-	st := s.send(t, s.request())
-	until(t, "Redis has run the first call", func() bool { return s.used(t, s.kind, s.user) == s.taken })
-	st.leave()
-	until(t, "the call is cancelled", func() bool {
-		first, _ := s.rec.of(s.user)
-		return first[0].cancelled
+	t.Run("the reply of Redis is late", func(t *testing.T) {
+		t.Parallel()
+		s := s.in(t)
+		disturb, openGate := s.closeGate()
+		defer openGate()
+		s.rec.intercept(s.user, disturb)
+		st := s.send(t, s.request())
+		until(t, "Redis has run the first call", func() bool { return s.used(t, s.kind, s.user) == s.taken })
+		s.leaveDuringFirstCall(t, st)
+		openGate()
+		until(t, "Weir has given up what the first call took", func() bool { return s.used(t, s.kind, s.user) == 0 })
+		s.wantNoCallAtEnd(t)
 	})
-	openGate()
-	until(t, "Weir has given up what the first call took", func() bool { return s.used(t, s.kind, s.user) == 0 })
-
-	// A request after it ends with a call. Envoy makes its calls in order, so the client that left caused none.
-	s.rec.intercept(s.user, nil)
-	s.open(t, s.request()).answer(200, "")
-	s.rec.awaitDone(t, s.user, 1)
-	s.wantUsed(t, s.kind, s.user, s.left, "after the end")
 }
 
-func testClientLeavesBeforeWeirReceives(t *testing.T, s *scene) {
-	s.rec.intercept(s.user, func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	})
-	st := s.send(t, s.request())
-	until(t, "the first call", func() bool {
-		first, _ := s.rec.of(s.user)
-		return len(first) == 1
-	})
+// leaveDuringFirstCall has the client leave, and returns once Envoy has cancelled the first call.
+func (s *scene) leaveDuringFirstCall(t *testing.T, st *stream) {
+	t.Helper()
 	st.leave()
-	until(t, "the call is cancelled", func() bool {
+	until(t, "Envoy cancels the call", func() bool {
 		first, _ := s.rec.of(s.user)
 		return first[0].cancelled
 	})
+}
+
+// wantNoCallAtEnd checks that Envoy made no call at the end of the stream. Envoy makes its calls in order, so it would precede the
+// call of a later request.
+func (s *scene) wantNoCallAtEnd(t *testing.T) {
+	t.Helper()
 	s.rec.intercept(s.user, nil)
 	s.open(t, s.request()).answer(200, "")
 	s.rec.awaitDone(t, s.user, 1)
-	s.wantUsed(t, s.kind, s.user, s.left, "after the end")
 }
 
 // Row 5: the client leaves while the upstream works. Envoy calls at once.
