@@ -107,7 +107,11 @@ func startEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
 	cmd := exec.Command(path, "-c", conf, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning")
 	e := &Envoy{URL: "http://" + loopback(p[0]), Admin: "http://" + loopback(p[2])}
 	e.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "envoy.log"), func(ctx context.Context) error {
-		return get200(ctx, e.Admin+"/ready")
+		// Envoy is ready shortly before it listens.
+		if err := get200(ctx, e.Admin+"/ready"); err != nil {
+			return err
+		}
+		return Listens(loopback(p[0]))(ctx)
 	})
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 // of the other request.
 func TestStreamOutlivesLease(t *testing.T) {
 	t.Parallel()
-	w := startWeir(t, harness.WeirOptions{Env: []string{"STORE_TIMEOUT=20s"}})
+	w := startWeir(t, harness.WeirOptions{Env: []string{"STORE_TIMEOUT=5s"}})
 	s := newStack(t, testTimeout, nil, w.GRPC)
 	r := request{path: "/negative", kind: "brief", user: "outlives"}
 	started := time.Now()
@@ -48,12 +48,13 @@ func TestStreamOutlivesLease(t *testing.T) {
 func TestKilledEnvoyLeaksLeasesForTTL(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	w := startWeir(t, harness.WeirOptions{Redis: redis.Addr, Env: []string{"STORE_TIMEOUT=20s"}})
+	w := startWeir(t, harness.WeirOptions{Redis: redis.Addr, Env: []string{"STORE_TIMEOUT=5s"}})
 	s := newStack(t, testTimeout, nil, w.GRPC)
 	r := request{path: "/negative", kind: "brief", user: "killed"}
 	for range slots {
 		s.open(t, r)
 	}
+	s.wantUsed(t, r.kind, r.user, slots, "before Envoy is killed")
 	first, _ := s.rec.of(r.user)
 	kill(t, s.envoy.Process)
 	gone := time.Now()
@@ -89,7 +90,7 @@ func TestKilledWeirLeaksSlotForTTL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := harness.WeirOptions{Redis: redis.Addr, Port: ports[0], Env: []string{"STORE_TIMEOUT=20s"}}
+	o := harness.WeirOptions{Redis: redis.Addr, Port: ports[0], Env: []string{"STORE_TIMEOUT=5s"}}
 	w := startWeir(t, o)
 	s := newStack(t, testTimeout, nil, w.GRPC)
 	r := request{path: "/negative", kind: "brief", user: "weir killed"}
@@ -100,7 +101,7 @@ func TestKilledWeirLeaksSlotForTTL(t *testing.T) {
 	meanwhile := s.open(t, r)
 	startWeir(t, o)
 	until(t, "Weir answers", func() bool {
-		_, err := s.peek(t.Context(), r.kind, r.user)
+		_, err := peek(t.Context(), s.weir, r.kind, r.user)
 		return err == nil
 	})
 	meanwhile.answer(200, "")

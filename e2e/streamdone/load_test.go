@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,11 +49,6 @@ func TestConcurrencyHoldsUnderLoad(t *testing.T) {
 			slow := redistest.SlowProxy(t, redis.Addr, slowReply)
 			var weirs []string
 			for range 3 {
-				if os.Getenv("STUB") != "" {
-					weirs = append(weirs, startModel(t))
-					weirs = append(weirs, weirs[0], weirs[0])
-					break
-				}
 				w := startWeir(t, harness.WeirOptions{Redis: slow, Env: []string{"STORE_TIMEOUT=5s"}})
 				weirs = append(weirs, w.GRPC)
 			}

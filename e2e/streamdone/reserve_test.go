@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ import (
 // the estimate stays.
 func TestSettleWithCostOfResponse(t *testing.T) {
 	t.Parallel()
-	w := startWeir(t, harness.WeirOptions{Env: []string{"STORE_TIMEOUT=20s"}})
+	w := startWeir(t, harness.WeirOptions{Env: []string{"STORE_TIMEOUT=5s"}})
 	s := newStack(t, testTimeout, nil, w.GRPC)
 	for _, c := range []struct {
 		name, path, cost string
@@ -209,15 +210,15 @@ func (s *stack) expected() (least, most int) {
 		switch {
 		case !c.done && c.err == nil && !c.overLimit():
 			all[c.id] = &reservation{c.hits(), c.hits()}
-		case !c.done && status.Code(c.err) == codes.Unavailable: // charged or not
+		case !c.done && inDoubt(c.err):
 			all[c.id] = &reservation{0, c.hits()}
-		case !c.done: // denied, or cancelled and given up
+		case !c.done: // denied, not sent, or cancelled and given up
 		case r == nil: // a settlement of nothing
 		case c.err == nil && r.least > 0:
 			r.least, r.most = c.hits(), c.hits()
 		case c.err == nil:
 			r.most = c.hits()
-		default: // settled or not
+		case inDoubt(c.err):
 			r.least, r.most = min(r.least, c.hits()), max(r.most, c.hits())
 		}
 	}
@@ -225,4 +226,9 @@ func (s *stack) expected() (least, most int) {
 		least, most = least+r.least, most+r.most
 	}
 	return least, most
+}
+
+// inDoubt reports whether a call failed after it may have reached a Weir, which was killed before it answered.
+func inDoubt(err error) bool {
+	return status.Code(err) == codes.Unavailable && !strings.Contains(err.Error(), "while dialing")
 }

@@ -67,9 +67,6 @@ func startWeir(t *testing.T, o harness.WeirOptions) *harness.Weir {
 	if o.Binary, err = binary(); err != nil {
 		t.Fatal(err)
 	}
-	if os.Getenv("STUB") != "" {
-		return &harness.Weir{GRPC: startModel(t)}
-	}
 	o.Dir = t.TempDir()
 	o.Rules = filepath.Join(o.Dir, "rules.yaml")
 	if err := os.WriteFile(o.Rules, []byte(rules), 0o600); err != nil {
@@ -239,7 +236,7 @@ var lastPeek atomic.Int64
 // used returns the usage of a user: the slots held, or the charged cost.
 func (s *stack) used(t *testing.T, kind, user string) int {
 	t.Helper()
-	used, err := s.peek(t.Context(), kind, user)
+	used, err := peek(t.Context(), s.weir, kind, user)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,10 +244,10 @@ func (s *stack) used(t *testing.T, kind, user string) int {
 }
 
 // peek asks a Weir without charging, past the recorder. A peek of a reservation opens an empty one.
-func (s *stack) peek(ctx context.Context, kind, user string) (used int, err error) {
+func peek(ctx context.Context, weir ratelimitv3.RateLimitServiceClient, kind, user string) (used int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, testTimeout)
 	defer cancel()
-	res, err := s.weir.ShouldRateLimit(ctx, &ratelimitv3.RateLimitRequest{Domain: "streamdone", Descriptors: []*commonv3.RateLimitDescriptor{{
+	res, err := weir.ShouldRateLimit(ctx, &ratelimitv3.RateLimitRequest{Domain: "streamdone", Descriptors: []*commonv3.RateLimitDescriptor{{
 		Entries: []*commonv3.RateLimitDescriptor_Entry{
 			{Key: "kind", Value: kind}, {Key: "user_id", Value: user}, {Key: "lease", Value: fmt.Sprintf("peek-%d", lastPeek.Add(1))},
 		},
