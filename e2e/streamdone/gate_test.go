@@ -1,9 +1,18 @@
 package streamdone
 
 import (
+	"bufio"
+	"context"
 	"net"
+	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weir-rls/weir/e2e/harness"
 )
 
 // A gate is a proxy in front of Redis. While it is closed, Redis receives commands, and its replies wait.
@@ -92,4 +101,93 @@ func (g *gate) open() {
 	default:
 		close(g.opened)
 	}
+}
+
+// A slowWeir is a Weir behind a gate.
+type slowWeir struct {
+	*harness.Weir
+	client ratelimitv3.RateLimitServiceClient
+	gate   *gate
+	alone  sync.Mutex // held while the gate is closed
+}
+
+func startSlowWeir(t *testing.T, redis string, env []string) *slowWeir {
+	t.Helper()
+	g := newGate(t, redis)
+	w := startWeir(t, harness.WeirOptions{Redis: g.addr, Env: env})
+	return &slowWeir{Weir: w, client: dial(t, w.GRPC), gate: g}
+}
+
+// A closedGate is the gate of a slowWeir while one test uses it.
+type closedGate struct {
+	slow             *slowWeir
+	scene            *scene
+	answers, givenUp float64 // before the gate was closed: the answers of Weir, and the leases that it gave up
+	end              sync.Once
+}
+
+// closeGate closes the gate for one test.
+func (w *slowWeir) closeGate(t *testing.T, s *scene) *closedGate {
+	t.Helper()
+	w.alone.Lock()
+	g := &closedGate{slow: w, scene: s}
+	before, peeks := w.metric(t, "weir_requests_total"), 0.0
+	until(t, "the slow Weir has a connection", func() bool {
+		peeks++
+		_, err := peek(t.Context(), w.client, s.kind, s.user)
+		return err == nil
+	})
+	until(t, "the slow Weir has counted these peeks", func() bool {
+		g.answers = w.metric(t, "weir_requests_total")
+		return g.answers >= before+peeks
+	})
+	g.givenUp = w.metric(t, "weir_leases_given_up_total")
+	w.gate.close()
+	return g
+}
+
+// forward passes a call to the slow Weir.
+func (g *closedGate) forward() func(context.Context, forward) (*ratelimitv3.RateLimitResponse, error) {
+	return func(ctx context.Context, _ forward) (*ratelimitv3.RateLimitResponse, error) {
+		first, _ := g.scene.rec.of(g.scene.user)
+		return g.slow.client.ShouldRateLimit(ctx, first[len(first)-1].request)
+	}
+}
+
+// open opens the gate, and reports whether Weir gave up what the call took. Otherwise it answered before it saw that Envoy cancelled.
+func (g *closedGate) open(t *testing.T) (givenUp bool) {
+	t.Helper()
+	g.slow.gate.open()
+	until(t, "Weir has answered", func() bool { return g.slow.metric(t, "weir_requests_total") > g.answers })
+	givenUp = g.slow.metric(t, "weir_leases_given_up_total") > g.givenUp
+	g.abandon()
+	return givenUp
+}
+
+// abandon opens the gate, and lets other tests close it.
+func (g *closedGate) abandon() {
+	g.end.Do(func() {
+		g.slow.gate.open()
+		g.slow.alone.Unlock()
+	})
+}
+
+// metric returns a metric of the slow Weir, summed over its labels.
+func (w *slowWeir) metric(t *testing.T, name string) (sum float64) {
+	t.Helper()
+	res, err := http.Get(w.HTTP + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		if line := lines.Text(); strings.HasPrefix(line, name+"{") {
+			n, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += n
+		}
+	}
+	return sum
 }

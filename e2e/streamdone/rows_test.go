@@ -2,9 +2,9 @@ package streamdone
 
 import (
 	"context"
+	"fmt"
 	"net/http"
-	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,9 +49,11 @@ type scene struct {
 
 func (s *scene) request() request { return s.variant.request(s.user) }
 
-// in returns the scene with a user for this test alone.
+var lastScene atomic.Int64
+
+// in returns the scene with a new user.
 func (s *scene) in(t *testing.T) *scene {
-	return &scene{s.stack, s.variant, strings.ReplaceAll(t.Name(), " ", "_"), s.store}
+	return &scene{s.stack, s.variant, fmt.Sprint(t.Name(), " ", lastScene.Add(1)), s.store}
 }
 
 // A store is a stack, and on Redis a second Weir whose Redis can be made slow.
@@ -59,13 +61,6 @@ type store struct {
 	*stack
 	name string
 	slow *slowWeir // nil: memory
-}
-
-// A slowWeir is a Weir whose Redis runs each script, but sends no reply while the gate is closed.
-type slowWeir struct {
-	client ratelimitv3.RateLimitServiceClient
-	gate   *gate
-	alone  sync.Mutex // held by the subtest that closes the gate
 }
 
 func newStore(t *testing.T, name string) *store {
@@ -76,13 +71,8 @@ func newStore(t *testing.T, name string) *store {
 		return &store{stack: newStack(t, envoyTimeout, nil, w.GRPC), name: name}
 	}
 	redis := redistest.Start(t)
-	g := newGate(t, redis.Addr)
 	w := startWeir(t, harness.WeirOptions{Redis: redis.Addr, Env: env})
-	slow := startWeir(t, harness.WeirOptions{Redis: g.addr, Env: env})
-	return &store{
-		stack: newStack(t, envoyTimeout, nil, w.GRPC), name: name,
-		slow: &slowWeir{client: dial(t, slow.GRPC), gate: g},
-	}
+	return &store{stack: newStack(t, envoyTimeout, nil, w.GRPC), name: name, slow: startSlowWeir(t, redis.Addr, env)}
 }
 
 // TestStreamDone has a subtest for each situation in which Envoy calls Weir at the end of a stream, or should and does not. In
@@ -179,75 +169,66 @@ func testDeniedRequest(t *testing.T, s *scene) {
 // Row 3: Weir is slower than Envoy's timeout, and Envoy admits the request. The call at its end comes although the first call was
 // not answered. It frees what the first call took, and nothing else.
 func testFirstCallTimedOut(t *testing.T, s *scene) {
-	type late struct {
-		name    string
-		taken   int // while the upstream works
-		left    int // after the end of the stream
-		prepare func(*testing.T) (interceptor, func())
+	t.Run("Weir does not receive the call", func(t *testing.T) {
+		t.Parallel()
+		s := s.in(t)
+		s.admitUndecided(t, func(ctx context.Context, _ forward) (*ratelimitv3.RateLimitResponse, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, func() bool { return false })
+	})
+	t.Run("the answer of Weir is late", func(t *testing.T) {
+		t.Parallel()
+		s := s.in(t)
+		s.admitUndecided(t, func(ctx context.Context, weir forward) (*ratelimitv3.RateLimitResponse, error) {
+			answer, err := weir(ctx)
+			<-ctx.Done()
+			return answer, err
+		}, func() bool { return true })
+	})
+	if s.store.slow == nil {
+		return
 	}
-	cases := []late{
-		{"Weir does not receive the call", 0, 0, func(*testing.T) (interceptor, func()) {
-			return func(ctx context.Context, _ call, _ forward) (*ratelimitv3.RateLimitResponse, error) {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}, func() {}
-		}},
-		{"the answer of Weir is late", s.taken, s.left, func(*testing.T) (interceptor, func()) {
-			return func(ctx context.Context, _ call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
-				answer, err := weir(ctx)
-				<-ctx.Done()
-				return answer, err
-			}, func() {}
-		}},
-	}
-	if s.store.slow != nil {
-		cases = append(cases, late{"the reply of Redis is late", 0, 0, s.closeGate})
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			s := s.in(t)
-			other := s.open(t, s.request())
-			disturb, end := c.prepare(t)
-			defer end()
-			s.rec.intercept(s.user, func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
-				if c.done {
-					return weir(ctx)
-				}
-				return disturb(ctx, c, weir)
-			})
-			st := s.open(t, s.request())
-			end()
-			until(t, "the usage of both requests", func() bool { return s.used(t, s.kind, s.user) == s.taken+c.taken })
-			st.answer(200, "")
-			s.rec.awaitDone(t, s.user, 1)
-			s.wantUsed(t, s.kind, s.user, s.taken+c.left, "after the end of the request that Envoy admitted")
-			other.answer(200, "")
-			s.wantCalls(t, 2)
-			s.wantUsed(t, s.kind, s.user, s.left+c.left, "after the end of both")
-			if first, _ := s.rec.of(s.user); !first[1].cancelled && first[1].err == nil {
-				t.Errorf("Envoy waited for the late answer: %v", first[1])
-			}
+	t.Run("the reply of Redis is late", func(t *testing.T) {
+		t.Parallel()
+		s := s.in(t)
+		gate := s.store.slow.closeGate(t, s)
+		defer gate.abandon()
+		s.admitUndecided(t, gate.forward(), func() bool {
+			// If Weir saw in time that Envoy cancelled, it has given up what the call took. Otherwise the call at the end frees it.
+			return !gate.open(t)
 		})
-	}
+	})
 }
 
-// closeGate has Redis run the first calls of a user and reply late. The function that it returns last opens the gate.
-func (s *scene) closeGate(t *testing.T) (interceptor, func()) {
+// admitUndecided sends a request whose first call Envoy does not wait for, beside another one. taken is called when Envoy has admitted
+// it, and reports whether it holds what the call took.
+func (s *scene) admitUndecided(
+	t *testing.T, answer func(context.Context, forward) (*ratelimitv3.RateLimitResponse, error), taken func() bool,
+) {
 	t.Helper()
-	slow := s.store.slow
-	slow.alone.Lock()
-	until(t, "the slow Weir has a connection", func() bool {
-		_, err := peek(t.Context(), slow.client, s.kind, s.user)
-		return err == nil
+	other := s.open(t, s.request())
+	s.rec.intercept(s.user, func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
+		if c.done {
+			return weir(ctx)
+		}
+		return answer(ctx, weir)
 	})
-	slow.gate.close()
-	return func(ctx context.Context, c call, _ forward) (*ratelimitv3.RateLimitResponse, error) {
-			return slow.client.ShouldRateLimit(ctx, c.request)
-		}, sync.OnceFunc(func() {
-			slow.gate.open()
-			slow.alone.Unlock()
-		})
+	st := s.open(t, s.request())
+	used, left := s.taken, 0
+	if taken() {
+		used, left = 2*s.taken, s.left
+	}
+	s.wantUsed(t, s.kind, s.user, used, "while the upstream works")
+	st.answer(200, "")
+	s.rec.awaitDone(t, s.user, 1)
+	s.wantUsed(t, s.kind, s.user, s.taken+left, "after the end of the request that Envoy admitted")
+	other.answer(200, "")
+	s.wantCalls(t, 2)
+	s.wantUsed(t, s.kind, s.user, s.left+left, "after the end of both")
+	if first, _ := s.rec.of(s.user); !first[1].cancelled && first[1].err == nil {
+		t.Errorf("Envoy waited for the late answer: %v", first[1])
+	}
 }
 
 // Row 4: the client leaves during the first call. Envoy cancels the call, and never makes the one at the end.
@@ -294,17 +275,32 @@ func testClientLeavesDuringFirstCall(t *testing.T, s *scene) {
 	}
 	t.Run("the reply of Redis is late", func(t *testing.T) {
 		t.Parallel()
-		s := s.in(t)
-		disturb, openGate := s.closeGate(t)
-		defer openGate()
-		s.rec.intercept(s.user, disturb)
-		st := s.send(t, s.request())
-		until(t, "Redis has run the first call", func() bool { return s.used(t, s.kind, s.user) == s.taken })
-		s.leaveDuringFirstCall(t, st)
-		openGate()
-		until(t, "Weir has given up what the first call took", func() bool { return s.used(t, s.kind, s.user) == 0 })
-		s.wantNoCallAtEnd(t)
+		for {
+			s := s.in(t)
+			if s.leaveWhileRedisIsLate(t) {
+				s.wantUsed(t, s.kind, s.user, 0, "after Weir has given up what the first call took")
+				s.wantNoCallAtEnd(t)
+				return
+			}
+			t.Log("again: Weir answered before it saw that Envoy cancelled")
+		}
 	})
+}
+
+// leaveWhileRedisIsLate has the client leave when Redis has run the first call and not replied yet. It reports whether
+// Weir gave up what the call took.
+func (s *scene) leaveWhileRedisIsLate(t *testing.T) bool {
+	t.Helper()
+	gate := s.store.slow.closeGate(t, s)
+	defer gate.abandon()
+	answer := gate.forward()
+	s.rec.intercept(s.user, func(ctx context.Context, _ call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
+		return answer(ctx, weir)
+	})
+	st := s.send(t, s.request())
+	until(t, "Redis has run the first call", func() bool { return s.used(t, s.kind, s.user) == s.taken })
+	s.leaveDuringFirstCall(t, st)
+	return gate.open(t)
 }
 
 // leaveDuringFirstCall has the client leave, and returns once Envoy has cancelled the first call.
