@@ -201,8 +201,8 @@ func testFirstCallTimedOut(t *testing.T, s *scene) {
 	})
 }
 
-// admitUndecided sends a request whose first call Envoy does not wait for, beside another one. taken is called when Envoy has admitted
-// it, and reports whether it holds what the call took.
+// admitUndecided sends a request beside another one. Envoy does not wait for its first call. taken is called once Envoy has admitted
+// the request. It reports whether the request holds what the call took.
 func (s *scene) admitUndecided(
 	t *testing.T, answer func(context.Context, forward) (*ratelimitv3.RateLimitResponse, error), taken func() bool,
 ) {
