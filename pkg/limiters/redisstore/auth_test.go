@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -63,6 +65,40 @@ func TestACLUserPassesTheSuite(t *testing.T) {
 	if took, err := s.RoundTrip(t.Context()); took <= 0 || err != nil {
 		t.Errorf("a call takes %v, %v", took, err)
 	}
+}
+
+// An ACL of a version before leases suffices for all other limits, also with penalties. It fails the hits of limits with leases
+// or reservations, and no other hit of their call.
+func TestOnlyLeasesNeedSortedSets(t *testing.T) {
+	server := redistest.Start(t)
+	old := slices.DeleteFunc(slices.Clone(aclRules), func(rule string) bool { return strings.HasPrefix(rule, "+z") })
+	server.SetUser(t, "weir", old...)
+	s := openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
+	for _, name := range limiterstest.Windowed() {
+		penalty := limiterstest.MustLimit(limiters.Spec{
+			Algorithm: name, Max: 1, Window: time.Hour, Params: "penalty.after=2 penalty.within=1m penalty.for=2h",
+		})
+		penalized := limiters.Hit{Key: "penalty", Limit: penalty, N: 1}
+		out, err := take(t, s, penalized, penalized, penalized, penalized)
+		if err != nil || out[0].Err != nil || !out[0].Allowed || !out[3].Penalized {
+			t.Errorf("%s with a penalty: %+v, %v", name, out, err)
+		}
+	}
+	for _, limit := range append(withParts(5), slotsOfKey(5, time.Hour)) {
+		lease := limiters.Hit{Key: "lease", Limit: limit, N: 1, Lease: leaseID(1)}
+		end := lease
+		end.End = true
+		out, err := take(t, s, lease, hitsOf("beside")[0], end)
+		if err != nil || out[1].Err != nil || !forbidden(out[0].Err) || !forbidden(out[2].Err) {
+			t.Errorf("%s with leases: %+v, %v; want errors that Redis forbids a command", limit.Spec().Algorithm, out, err)
+		}
+	}
+}
+
+// forbidden reports whether an error is that an ACL forbids a command, in the words of any version of Redis.
+func forbidden(err error) bool {
+	text := strings.ToLower(fmt.Sprint(err))
+	return strings.Contains(text, "can't run this command") || strings.Contains(text, "no permissions")
 }
 
 // SECURITY.md lists the permissions that these tests use.

@@ -1,0 +1,102 @@
+package redisstore
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// keysExpire checks that all keys of a cluster expire within most.
+func keysExpire(t *testing.T, c *redistest.Cluster, most time.Duration) {
+	t.Helper()
+	for i, server := range c.Servers {
+		client := server.Client(t)
+		for _, key := range client.Keys(t.Context(), "*").Val() {
+			if left := client.PTTL(t.Context(), key).Val(); left <= 0 || left > most {
+				t.Errorf("node %d, %q: expires in %v, want at most %v", i, key, left, most)
+			}
+		}
+	}
+}
+
+// A lease under concurrency has one key, so it is taken and released while its slot moves. A denied group gives up the lease
+// that it took.
+func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	s := openCluster(t, c)
+	user := keysOn(c, 0, 1)[0]
+	slots, day := slotsOfKey(10, time.Hour), window(1, 24*time.Hour)
+	lease := func(id int, end bool) limiters.Hit {
+		return limiters.Hit{Key: user, Limit: slots, N: 1, Lease: leaseID(id), End: end}
+	}
+	used := func(state string, want int64, g limiters.Group) {
+		t.Helper()
+		for _, g := range []limiters.Group{g, {{Key: user, Limit: slots}}} {
+			out, err := takeGroups(t, s, g)
+			if err != nil || slices.ContainsFunc(out, func(v limiters.Verdict) bool { return v.Err != nil }) || g[0].N == 0 && out[0].Used != want {
+				t.Fatalf("%s: %+v, %v; want %d slots used", state, out, err, want)
+			}
+		}
+	}
+	moves := func(state string) {
+		t.Helper()
+		used(state, 2, limiters.Group{lease(1, false)})
+		used(state, 2, limiters.Group{lease(2, false), {Key: user, Limit: day, N: 2}})
+		used(state, 1, limiters.Group{lease(1, true)})
+	}
+	used("before", 1, limiters.Group{lease(0, false)})
+	slot := int(slotOf(s.namer.key(&limiters.Hit{Key: user, Limit: slots})))
+	c.OpenSlot(t, slot, 0, 1)
+	moves("open")
+	c.MoveKeys(t, slot, 0, 1)
+	moves("keys moved, slot not assigned")
+	c.AssignSlot(t, slot, 1)
+	moves("moved")
+	keysExpire(t, c, 25*time.Hour)
+}
+
+// While a slot moves, a hit with further keys of which some do not exist fails with TRYAGAIN. It charges nothing, and neither
+// does its group. A settle that failed can be repeated.
+func TestHitsWithFurtherKeysFailWhileASlotMoves(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	s := openCluster(t, c)
+	limits := withParts(5)
+	for i, user := range keysOn(c, 0, len(limits)) {
+		limit := limits[i]
+		t.Run(limit.Spec().Algorithm, func(t *testing.T) {
+			week := window(1000, 7*24*time.Hour)
+			hit := func(id int) limiters.Hit { return limiters.Hit{Key: user, Limit: limit, N: 2, Lease: leaseID(id)} }
+			settle := hit(1)
+			settle.N, settle.End = 1, true
+			if out, err := take(t, s, hit(1), limiters.Hit{Key: user, Limit: week, N: 1}); err != nil || out[0].Used != 2 {
+				t.Fatal(out, err)
+			}
+			fails := func(state string) {
+				t.Helper()
+				out, err := takeGroups(t, s, limiters.Group{settle}, limiters.Group{hit(2), {Key: user, Limit: week, N: 1}})
+				if err != nil || !redis.IsTryAgainError(out[0].Err) || !redis.IsTryAgainError(out[1].Err) {
+					t.Errorf("%s: %+v, %v; want TRYAGAIN for the hits with further keys", state, out, err)
+				}
+				if out, err = take(t, s, limiters.Hit{Key: user, Limit: week}); err != nil || out[0].Err != nil || out[0].Used != 1 {
+					t.Errorf("%s: %+v, %v; want 1 used beside them", state, out, err)
+				}
+			}
+			slot := int(slotOf(s.namer.key(&settle)))
+			c.OpenSlot(t, slot, 0, 1)
+			fails("open")
+			c.MoveKeys(t, slot, 0, 1)
+			fails("keys moved, slot not assigned")
+			c.AssignSlot(t, slot, 1)
+			out, err := take(t, s, settle, hit(2))
+			if err != nil || out[0].Err != nil || out[0].Used != 1 || out[1].Err != nil || out[1].Used != 3 {
+				t.Errorf("moved: %+v, %v; want the settle and a reservation", out, err)
+			}
+			keysExpire(t, c, 8*24*time.Hour)
+		})
+	}
+}
