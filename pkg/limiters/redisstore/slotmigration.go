@@ -2,6 +2,8 @@ package redisstore
 
 // This file decides hits while their slot moves to another node. A call over several keys then gets TRYAGAIN, so the hits are
 // decided key by key. A group is charged key by key, and refunded if one of its hits is denied or fails. ADR 5 has the details.
+//
+// A hit with a penalty or a reservation has further keys. It keeps the error unless one node has all of them. See ADR 16.
 
 import (
 	"context"
