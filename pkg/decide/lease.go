@@ -2,6 +2,7 @@ package decide
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -84,6 +85,8 @@ func (r *Result) denyGroup(first int) {
 // DefaultGiveUpTimeout is the GiveUpTimeout of an [Options] that sets none.
 const DefaultGiveUpTimeout = time.Second
 
+var errNotGivenUp = errors.New("the store did not decide the end of a lease: a policy did")
+
 // giveUp ends the leases that a request may have taken, if the request is denied or ctx has ended: Envoy may make no further
 // call for it. If ctx has ended, giveUp also repeats ends whose outcome is unknown. It waits for the store, and writes
 // GivenUp and GiveUpErr of result.
@@ -105,8 +108,12 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	verdicts := make([]limiters.Verdict, len(ends))
 	err := d.store.Take(ctx, now, limiters.Singles(ends...), verdicts)
 	for i := range verdicts {
-		if err == nil {
-			err = verdicts[i].Err
+		switch v := &verdicts[i]; {
+		case err != nil:
+		case v.Err != nil:
+			err = v.Err
+		case v.By == limiters.ByPolicy || v.By == limiters.ByShare:
+			err = errNotGivenUp
 		}
 	}
 	result.GivenUp, result.GiveUpErr = len(ends), err

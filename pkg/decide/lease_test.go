@@ -512,3 +512,22 @@ func TestLeaseSecretChangesIDs(t *testing.T) {
 		t.Errorf("leases %x and %x", plain, secret)
 	}
 }
+
+func TestGiveUpThatAPolicyDecidesIsAnError(t *testing.T) {
+	store := newLeaseStore()
+	d := newLeaseDecider(t, store, Options{})
+	store.intercept = func(call int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
+		err := take(ctx)
+		if call == 1 {
+			out[0].By = limiters.ByPolicy
+		}
+		return err
+	}
+	var result Result
+	if err := d.Decide(t.Context(), leaseRequest("user=u lease=a", "full=v"), &result); err != nil {
+		t.Fatal(err)
+	}
+	if !result.Denied || result.GivenUp != 1 || result.GiveUpErr == nil {
+		t.Errorf("denied %v, given up %d: %v", result.Denied, result.GivenUp, result.GiveUpErr)
+	}
+}

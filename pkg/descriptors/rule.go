@@ -234,7 +234,8 @@ func NewRateLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint
 // NewCalendarMonthLimit is [NewRateLimit], but the month of a fixed window is a calendar month in UTC if spec sets no window_start.
 func NewCalendarMonthLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint32) (RateLimit, error) {
 	start, _ := spec.Params.Cut("window_start")
-	implied := start == "" && unit == Month && takes(spec.Algorithm, "window_start")
+	zone, _ := spec.Params.Cut("time_zone")
+	implied := start == "" && zone == "" && unit == Month && takes(spec.Algorithm, "window_start")
 	if implied {
 		spec.Params = spec.Params.With("window_start", "calendar")
 	}
