@@ -101,8 +101,10 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (des
 	case own.algorithm() == concurrency:
 		requests = p.slots(n, f, faultyKeys)
 	case slots.key != nil:
-		p.fault(slots.key, "write requests_per_unit, or set algorithm: concurrency",
-			"concurrent_requests has no meaning for the algorithm %s", own.algorithm())
+		if own.algorithm() != "" && !faultyKeys {
+			p.fault(slots.key, "write requests_per_unit, or set algorithm: concurrency",
+				"concurrent_requests has no meaning for the algorithm %s", own.algorithm())
+		}
 	default:
 		if !faultyKeys || f["unit"].key != nil {
 			unit = p.unit(n, f["unit"])

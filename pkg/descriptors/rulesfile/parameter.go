@@ -160,7 +160,7 @@ func (r *reader) duration(f field, p *parameter) string {
 	least, most := time.Duration(p.Min)*time.Microsecond, time.Duration(p.Max)*time.Microsecond
 	d, err := time.ParseDuration(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || d < least || d > most || d%time.Microsecond != 0 {
-		r.fault(n, fmt.Sprintf("write a duration from %v to %v, such as 90s or 1h30m", least, most), "%s is %s", f.key.Value, shape(n))
+		r.fault(n, fmt.Sprintf("write a duration from %v to %.0fh, such as 90s or 1h30m", least, most.Hours()), "%s is %s", f.key.Value, shape(n))
 		return ""
 	}
 	return d.String()

@@ -2,6 +2,7 @@ package rulesfile
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -130,6 +131,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	if len(claims) > 0 {
 		p.take(claims, at, taken)
 		p.suspect(f["key"].key, l)
+		p.prefixesAsText(f["value"].value, claims)
 	}
 	if rule := p.rule(f, child); rule != nil && rule.HasLeases() {
 		p.leases(f, l, rule, child)
@@ -213,6 +215,19 @@ func (p *parser) suspect(key *yaml.Node, l descriptors.Level) {
 	if strings.Contains(l.Key, "*") && !strings.HasSuffix(l.Key, "*") {
 		p.warn(key, "write the pattern of the value in 'value'", "the pattern '%s' is matched against the key alone, with any "+
 			"value; envoyproxy/ratelimit matches it against key and value joined by '_'", short(l.Key))
+	}
+}
+
+// prefixesAsText warns about values that are prefixes. The node of a value that is not in a list is given.
+func (p *parser) prefixesAsText(value *yaml.Node, claims []claimed) {
+	for _, c := range claims {
+		if _, err := netip.ParsePrefix(c.Value); c.prefix || err != nil {
+			continue
+		}
+		if c.list {
+			value = c.node
+		}
+		p.warn(value, fmt.Sprintf("write 'cidr: [%s]'", c.Value), "the value '%s' is compared as text, and matches no address of this prefix", c.Value)
 	}
 }
 
