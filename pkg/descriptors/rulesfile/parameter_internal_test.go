@@ -25,10 +25,10 @@ func TestParameterTypesAreChecked(t *testing.T) {
 		{"start", "noon", "", "f:1:8: unknown start 'noon': write one of clock, hit"},
 		{"pause", "90s", "1m30s", ""},
 		{"pause", "1.5ms", "1.5ms", ""},
-		{"pause", "90", "", "f:1:8: pause is 90: write a duration from 1ms to 1h0m0s, such as 90s or 1h30m"},
-		{"pause", "2h", "", "f:1:8: pause is the text '2h': write a duration from 1ms to 1h0m0s, such as 90s or 1h30m"},
-		{"pause", "1000001ns", "", "f:1:8: pause is the text '1000001ns': write a duration from 1ms to 1h0m0s, such as 90s or 1h30m"},
-		{"pause", "[1s]", "", "f:1:8: pause is a list: write a duration from 1ms to 1h0m0s, such as 90s or 1h30m"},
+		{"pause", "90", "", "f:1:8: pause is 90: write a duration from 1ms to 1h, such as 90s or 1h30m"},
+		{"pause", "2h", "", "f:1:8: pause is the text '2h': write a duration from 1ms to 1h, such as 90s or 1h30m"},
+		{"pause", "1000001ns", "", "f:1:8: pause is the text '1000001ns': write a duration from 1ms to 1h, such as 90s or 1h30m"},
+		{"pause", "[1s]", "", "f:1:8: pause is a list: write a duration from 1ms to 1h, such as 90s or 1h30m"},
 	} {
 		var doc yaml.Node
 		if err := yaml.Unmarshal([]byte(c.key+": "+c.value), &doc); err != nil {
