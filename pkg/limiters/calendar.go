@@ -107,7 +107,7 @@ func (c *calendar) end(start int64) int64 {
 	if w := c.cached.Load(); w != nil && w.starts[2] == start {
 		return w.starts[3]
 	}
-	return c.at(start).starts[2]
+	return c.compute(start).starts[2] // the cache keeps the windows around now
 }
 
 func (c *calendar) compute(now int64) *calendarWindows {

@@ -3,6 +3,7 @@ package limiters
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 )
 
 // leaseLen is the length of a lease as AppendLeases writes it.
@@ -55,10 +56,14 @@ func ReadLeases(b []byte) (leases Leases, rest []byte, err error) {
 		if b = b[4:]; count > MaxLeases || len(b) < leaseLen*int(count) {
 			return Leases{}, nil, errLeases
 		}
+		sum := int64(0)
 		for range count {
 			id, l := LeaseID(b), lease{}
 			l.expires, l.n, l.at = int64At(b, 16), int64At(b, 24), int64At(b, 32)
 			if id == (LeaseID{}) || !within(l.expires, maxTime) || !within(l.n, MaxHits) || !within(l.at, maxTime) {
+				return Leases{}, nil, errLeases
+			}
+			if sum += l.n; sum > math.MaxInt64-MaxHits {
 				return Leases{}, nil, errLeases
 			}
 			set.put(id, l)

@@ -15,15 +15,24 @@ func (h *Hit) step(s *State) leaseStep {
 	if !h.Limit.HasLeases() || h.Lease == (LeaseID{}) || h.N < 0 || h.N == 0 && h.Limit.reserver == nil {
 		return leaseNone
 	}
+	if s.holds(h.Lease) {
+		return leaseHeld
+	}
 	if s.Parts != nil {
-		if _, held := s.Parts.Leases.open.get(h.Lease); held {
-			return leaseHeld
-		}
 		if _, ended := s.Parts.Leases.ended.get(h.Lease); ended {
 			return leaseEnded
 		}
 	}
 	return leaseOpens
+}
+
+// holds reports whether the lease of an id is open in s.
+func (s *State) holds(id LeaseID) bool {
+	if s.Parts == nil {
+		return false
+	}
+	_, held := s.Parts.Leases.open.get(id)
+	return held
 }
 
 // openLeases returns the number of open leases of s.

@@ -193,7 +193,7 @@ func (p *partsGroup) isFirstOffence(i int) bool {
 func (h *Hit) wouldWriteParts(s *State, now int64) bool {
 	l, n := h.Limit, clampHits(h.N)
 	if h.End {
-		return l.HasLeases() && h.Lease != LeaseID{} && h.step(s) != leaseHeld
+		return l.HasLeases() && h.Lease != LeaseID{} && !s.holds(h.Lease)
 	}
 	if n < 0 || h.step(s) == leaseHeld {
 		return false

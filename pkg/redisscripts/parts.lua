@@ -33,7 +33,11 @@ return function(now, server, driver)
       reservations.state = run.set.load(reservations.name, nil, now, run.id, true)
       local changes = {}
       for i, lapsed in ipairs(reservations.state.lapsed) do changes[i] = { at = lapsed.at, delta = -lapsed.n } end
-      if run.reserve.releases and reserver_of(run).settle(key.state, run.limit, now, changes) then key.charged = run.limit end
+      if run.reserve.releases and reserver_of(run).settle(key.state, run.limit, now, changes) then
+        local _
+        _, key.reset = run.limit.algorithm.usage(key.state, run.limit, now)
+        key.charged = run.limit
+      end
     end
     run.leases = reservations.state
   end

@@ -88,3 +88,27 @@ func TestReleaseOnAFullStore(t *testing.T) {
 		t.Errorf("a release: %+v, %+v", v, s.Stats())
 	}
 }
+
+func TestReleaseIsNotRefusedWhenBytesAreUsedUp(t *testing.T) {
+	s := New(Options{MaxBytes: 1}) // the first key uses them up
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1})
+	decided(t, s, leaseHit(limit, "a", 1, false))
+	if v := decided(t, s, leaseHit(limit, "a", 0, true)); v.Used != 0 || s.Stats().Keys != 0 {
+		t.Errorf("a release: %+v, %+v", v, s.Stats())
+	}
+}
+
+// The limits share a record, which has one of them as its own.
+func TestSnapshotKeepsThePenaltyOfASharedRecord(t *testing.T) {
+	s := New(Options{})
+	spec := limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour}
+	smaller := limiterstest.MustLimit(spec)
+	spec.Max, spec.Params = 9, "penalty.after=1 penalty.within=1m penalty.for=1h"
+	penalizing := limiterstest.MustLimit(spec)
+	decided(t, s, limiters.Hit{Key: "k", Limit: penalizing, N: 10})
+	decided(t, s, limiters.Hit{Key: "k", Limit: smaller, N: 1})
+	loaded, _ := reload(t, s, Options{})
+	if v := decided(t, loaded, limiters.Hit{Key: "k", Limit: penalizing, N: 1}); !v.Penalized {
+		t.Errorf("after a restart: %+v, want a penalty", v)
+	}
+}

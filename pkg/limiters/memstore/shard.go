@@ -180,12 +180,17 @@ func (s *Store) remove(sh *shard, p position) (from position) {
 func (s *Store) keepSmallest(sh *shard, r record, l *limiters.Limit, own int64) {
 	used := &sh.limits.table.items[r.limit()]
 	held := used.limit
-	if held == l || held.Capacity() == l.Capacity() {
+	// A snapshot and an eviction see the penalty of a key only by its limit.
+	penalty := held.HasPenalty() != l.HasPenalty()
+	if held == l || held.Capacity() == l.Capacity() && !penalty {
 		used.hitAt = own
 		return
 	}
-	smaller := held.Capacity() != 0 && held.Capacity() < l.Capacity()
-	if l.Capacity() == 0 || smaller && own-used.hitAt <= held.Window().Microseconds() {
+	keeps := held.Capacity() != 0 && held.Capacity() < l.Capacity()
+	if penalty {
+		keeps = held.HasPenalty()
+	}
+	if l.Capacity() == 0 || keeps && own-used.hitAt <= held.Window().Microseconds() {
 		return
 	}
 	i, more := sh.limits.use(l)

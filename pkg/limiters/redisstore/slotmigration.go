@@ -95,13 +95,15 @@ func refundsOf(p *part, start time.Time) keyParts {
 			return
 		}
 		for i, hit := range g {
-			if hit.N > 0 && !slices.Contains(deniedKeys, keys[i]) {
+			// A reservation with an estimate of 0 is given up too. Under a concurrency limit, which has no window, 0 is a peek.
+			opens := hit.N == 0 && !hit.End && hit.Limit.HasLeases() && hit.Limit.Window() > 0
+			if (hit.N > 0 || opens) && !slices.Contains(deniedKeys, keys[i]) {
 				if hit.N, hit.Denied = -hit.N, 0; hit.Limit.HasLeases() {
 					hit.N, hit.End = 0, true // a lease or a reservation is given up
 				}
 				refund := refunds.of(keys[i])
 				refund.AddHits(limiters.Group{hit}, first+i)
-				if p.batch.now.IsZero() {
+				if p.batch.now.IsZero() && !hit.End {
 					// In the next fixed window, the refund would admit a hit too many.
 					refund.latest = start.Add(p.Verdicts[first+i].ResetAfter)
 				}
