@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"runtime/debug"
 
+	"github.com/weir-rls/weir/internal/cli"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
@@ -31,8 +31,8 @@ func (c *check) Validate() error {
 	return nil
 }
 
-// Run prints every fault. Its error is errReported if there is one.
-func (c *check) Run(to streams) error {
+// Run prints every fault. Its error is [cli.Failed] if there is one.
+func (c *check) Run(to cli.Streams) error {
 	if c.Settings {
 		if err := c.checkSettings(to); err != nil || len(c.Paths) == 0 {
 			return err
@@ -42,29 +42,29 @@ func (c *check) Run(to streams) error {
 }
 
 // checkSettings prints what weir serve would report about the settings of the environment.
-func (c *check) checkSettings(to streams) error {
-	var cli commands
-	parser, err := newParser(&cli)
+func (c *check) checkSettings(to cli.Streams) error {
+	var parsed commands
+	parser, err := newParser(&parsed)
 	if err != nil {
 		return err
 	}
 	if _, err := parser.Parse([]string{"serve"}); err != nil {
-		fmt.Fprintln(to.err, argumentError(err))
-		return errReported
+		fmt.Fprintln(to.Err, argumentError(err))
+		return cli.Failed
 	}
 	inert, err := settings.InertSet()
 	if err != nil {
-		fmt.Fprintln(to.err, err)
-		return errReported
+		fmt.Fprintln(to.Err, err)
+		return cli.Failed
 	}
-	warnings := cli.Serve.warnings()
+	warnings := parsed.Serve.warnings()
 	for _, w := range append(inert, warnings...) {
-		fmt.Fprintf(to.err, "%s%s has no effect: %s\n", c.label(), w.Variable, w.Reason)
+		fmt.Fprintf(to.Err, "%s%s has no effect: %s\n", c.label(), w.Variable, w.Reason)
 	}
 	if c.Strict && len(inert)+len(warnings) > 0 {
-		return errReported
+		return cli.Failed
 	}
-	fmt.Fprintln(to.out, "ok: settings")
+	fmt.Fprintln(to.Out, "ok: settings")
 	return nil
 }
 
@@ -76,7 +76,7 @@ func (c *check) label() string {
 	return "warning: "
 }
 
-func (c *check) checkRules(to streams) error {
+func (c *check) checkRules(to cli.Streams) error {
 	options := rulesfile.Options{MergeDomains: c.Merge, CalendarMonths: c.Months}
 	if c.Overlay != "" {
 		files, err := (&sources.File{Path: c.Overlay}).Read()
@@ -84,13 +84,13 @@ func (c *check) checkRules(to streams) error {
 			return err
 		}
 		if options.Overlay, err = rulesfile.ParseOverlay(files...); err != nil {
-			fmt.Fprintln(to.err, err)
-			return errReported
+			fmt.Fprintln(to.Err, err)
+			return cli.Failed
 		}
 	}
 	var files []rulesfile.File
 	for _, path := range c.Paths {
-		found, err := readRules(path)
+		found, err := readRules(path, to.In)
 		if err != nil {
 			return err
 		}
@@ -98,26 +98,26 @@ func (c *check) checkRules(to streams) error {
 	}
 	rules, warnings, err := rulesfile.ParseWith(options, files...)
 	if err != nil {
-		fmt.Fprintln(to.err, err)
-		return errReported
+		fmt.Fprintln(to.Err, err)
+		return cli.Failed
 	}
 	for _, w := range warnings {
-		fmt.Fprintf(to.err, "%s%v\n", c.label(), w)
+		fmt.Fprintf(to.Err, "%s%v\n", c.label(), w)
 	}
 	if c.Strict && len(warnings) > 0 {
-		return errReported
+		return cli.Failed
 	}
 	domains, n := rules.Counts()
-	fmt.Fprintf(to.out, "ok: rules %d, domains %d, files %d\n", n, domains, len(files))
+	fmt.Fprintf(to.Out, "ok: rules %d, domains %d, files %d\n", n, domains, len(files))
 	return nil
 }
 
 // readRules reads a file, a folder, or standard input if path is "-".
-func readRules(path string) ([]rulesfile.File, error) {
+func readRules(path string, stdin io.Reader) ([]rulesfile.File, error) {
 	if path != "-" {
 		return (&sources.File{Path: path}).Read()
 	}
-	data, err := io.ReadAll(io.LimitReader(os.Stdin, sources.MaxFileSize+1))
+	data, err := io.ReadAll(io.LimitReader(stdin, sources.MaxFileSize+1))
 	if err == nil && len(data) > sources.MaxFileSize {
 		err = fmt.Errorf("larger than %d bytes, the maximum for a rules file", sources.MaxFileSize)
 	}
@@ -130,8 +130,8 @@ func readRules(path string) ([]rulesfile.File, error) {
 type version struct{}
 
 // Run prints the version, the commit and the Go version.
-func (version) Run(to streams) error {
-	_, err := fmt.Fprintln(to.out, "weir", versionOf(), runtime.Version())
+func (version) Run(to cli.Streams) error {
+	_, err := fmt.Fprintln(to.Out, "weir", versionOf(), runtime.Version())
 	return err
 }
 

@@ -25,6 +25,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/weir-rls/weir/internal/cli"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/spelling"
 )
@@ -42,12 +43,6 @@ type commands struct {
 	Version version `cmd:"" help:"Print the version."`
 }
 
-// streams are the outputs of a command.
-type streams struct{ out, err io.Writer }
-
-// errReported ends a command that has printed or logged its error.
-var errReported = errors.New("reported")
-
 // run runs a command and returns its exit code: 0, 1 if it failed, or 2 if its arguments are invalid. program is the name
 // that it was started under.
 func run(ctx context.Context, program string, args []string, stdout, stderr io.Writer) int {
@@ -57,13 +52,13 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 		args, asRatelimit = args[1:], true
 	}
 	args, all := helpArgs(args)
-	var cli commands
+	var parsed commands
 	exited := -1
-	parser, err := newParser(&cli,
+	parser, err := newParser(&parsed,
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { exited = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(streams{stdout, stderr}),
+		kong.Bind(cli.Streams{In: os.Stdin, Out: stdout, Err: stderr}),
 		kong.Help(help(all)),
 	)
 	if err != nil {
@@ -85,9 +80,11 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, weir serve --help the settings\n", argumentError(err))
 		return 2
 	}
-	switch err := command.Run(); {
-	case errors.Is(err, errReported):
-		return 1
+	err = command.Run()
+	var exit cli.Exit
+	switch {
+	case errors.As(err, &exit):
+		return int(exit)
 	case err != nil:
 		fmt.Fprintln(stderr, "weir:", err)
 		return 1
@@ -95,8 +92,8 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 	return 0
 }
 
-func newParser(cli *commands, options ...kong.Option) (*kong.Kong, error) {
-	return kong.New(cli, append([]kong.Option{
+func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {
+	return kong.New(into, append([]kong.Option{
 		kong.Name("weir"),
 		kong.Description("A rate limit service for Envoy."),
 		kong.UsageOnError(),

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/weir-rls/weir/internal/cli"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 )
@@ -18,17 +19,17 @@ type serve struct {
 
 // Run serves until a signal or the end of ctx. With LOG_FORMAT=json the last line of a failed start or run is JSON too. With
 // text it is returned, because a terminal shows the lines of an error better than a log line does.
-func (s *serve) Run(ctx context.Context, to streams) error {
+func (s *serve) Run(ctx context.Context, to cli.Streams) error {
 	level, err := s.Level()
 	if err != nil {
 		return err
 	}
-	log := telemetry.NewLog(to.err, level, s.LogFormat)
+	log := telemetry.NewLog(to.Err, level, s.LogFormat)
 	defer func() { _ = log.Sync() }()
 	err = s.serve(ctx, log)
 	if err != nil && s.LogFormat == "json" {
 		log.Error("exiting", zap.Error(err))
-		return errReported
+		return cli.Failed
 	}
 	return err
 }
