@@ -217,6 +217,34 @@ func TestFullRedisStillDenies(t *testing.T) {
 	}
 }
 
+// A hit is denied because of a hit before it in the call, which a full Redis then does not charge. So the second hit would fit,
+// and must fail: a denial would be remembered and counted.
+func TestFullRedisDeniesNoHitThatFits(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	s, c := open(t, server), server.Client(t)
+	for _, name := range limiterstest.Windowed() {
+		for _, params := range []string{"", "penalty.after=2 penalty.within=1m penalty.for=10m"} {
+			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: 365 * 24 * time.Hour, Params: limiters.Params(params)})
+			for i, hits := range [][2]int64{{3, 1}, {2, 2}} { // equal hits are one run
+				one := limiters.Hit{Key: fmt.Sprint(params, i), Limit: limit, N: hits[0]}
+				two := one
+				two.N = hits[1]
+				full(t, c, true)
+				out, err := take(t, s, one, two)
+				full(t, c, false)
+				for j, v := range out {
+					if err != nil || v.Err == nil || !strings.Contains(v.Err.Error(), "OOM") {
+						t.Errorf("%s %q, hit %d of %v: %+v, %v, want an error", name, params, j, hits, v, err)
+					}
+				}
+				if out, err := take(t, s, two); err != nil || !out[0].Allowed || out[0].Used != two.N {
+					t.Errorf("%s %q, afterwards: %+v, %v, want only this hit charged", name, params, out, err)
+				}
+			}
+		}
+	}
+}
+
 // A group is charged as a whole or not at all, even if Redis rejects one of its writes.
 func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
