@@ -30,6 +30,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/descriptors/sources/xds", "receives rules from a control plane", "internal/backoff pkg/descriptors/rulesfile pkg/descriptors/sources/xds/ratelimitconfigv3"},
 	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "contains the generated messages of rules by xDS", ""},
 	{"pkg/decide", "decides requests, without a protocol and without knowing the store", "pkg/descriptors pkg/limiters"},
+	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock", "pkg/decide pkg/descriptors pkg/limiters/memstore"},
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
 	{"internal/settings", "declares the settings", "internal/spelling"},
 	{"internal/socket", "reads and writes sockets by raw system calls", ""},

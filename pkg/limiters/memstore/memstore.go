@@ -29,6 +29,9 @@ var ErrFull = limiters.Uncharged(errors.New("memstore: store full: no evictable 
 type Options struct {
 	MaxKeys  int64 // maximum number of keys; default 10,000,000
 	MaxBytes int64 // approximate memory limit of the keys with their index; default 4 GiB
+	// Now is the store's own clock, for a replay. It must never go back. Its first reading is at New. Default: the clock of
+	// this machine.
+	Now func() time.Time
 }
 
 // Stats are the size and the counters of a Store.
@@ -66,7 +69,11 @@ func New(o Options) *Store {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 4 << 30
 	}
-	return &Store{seed: maphash.MakeSeed(), start: time.Now(), passed: time.Since, max: o}
+	s := &Store{seed: maphash.MakeSeed(), start: time.Now(), passed: time.Since, max: o}
+	if o.Now != nil {
+		s.start, s.passed = o.Now().Truncate(time.Microsecond), func(since time.Time) time.Duration { return o.Now().Sub(since) }
+	}
+	return s
 }
 
 // Stats returns the current size and counters.

@@ -1,0 +1,90 @@
+// Package replay decides requests at given times, as a server with these rules would have decided them at those times:
+//
+//	replayer := replay.New(rules, replay.Options{})
+//	var result decide.Result
+//	err := replayer.Decide(at, &request, &result)
+//
+// A [Replayer] is the code that serves, [decide.Decider] on memstore, with a virtual clock. A day of traffic takes seconds.
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+// Options configures a [Replayer]. The zero value is the default configuration.
+type Options struct {
+	// Decide has the settings of the server whose requests are replayed.
+	Decide decide.Options
+	// MaxKeys and MaxBytes bound the counters, as in [memstore.Options]. The defaults are 10,000,000 keys and 768 MiB.
+	MaxKeys, MaxBytes int64
+}
+
+const defaultMaxBytes = 768 << 20
+
+// Bounds of the time of a request. Between them, no sum of a time and a window overflows.
+var (
+	earliest = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)
+	latest   = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+var (
+	// ErrEarlier is the error of a request that is earlier than the one before. A key's time never runs back, so the request
+	// would be decided at the wrong time.
+	ErrEarlier = errors.New("the request is earlier than the one before")
+	// ErrOutOfRange is the error of a request before 1971 or after 2199.
+	ErrOutOfRange = errors.New("the time is out of range: want the years 1971 to 2199")
+)
+
+// A Replayer decides requests in the order of their times. It keeps the counters of all keys in memory, and removes a counter
+// once it has fully reset in virtual time. It is not safe for concurrent use.
+type Replayer struct {
+	now     time.Time // of the last request, in whole microseconds
+	store   *memstore.Store
+	decider *decide.Decider
+	request decide.Request
+}
+
+// New returns a Replayer without counters.
+func New(rules *descriptors.Rules, o Options) *Replayer {
+	r := &Replayer{now: earliest}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = defaultMaxBytes
+	}
+	r.store = memstore.New(memstore.Options{MaxKeys: o.MaxKeys, MaxBytes: o.MaxBytes, Now: func() time.Time { return r.now }})
+	r.decider = decide.New(func() *descriptors.Rules { return rules }, r.store, o.Decide)
+	return r
+}
+
+// Decide decides a request at a time and writes the outcome to into. Requests of equal times are in the order of the calls.
+// Decide ignores the Now of the request, and cuts the time to whole microseconds. The request and the result follow the rules of
+// [decide.Decider.Decide].
+//
+// If the error is [ErrEarlier] or [ErrOutOfRange], nothing was decided or charged, into has no decisions, and the next request may
+// follow. Any other error is a [*decide.Error], such as that of a request without a domain.
+func (r *Replayer) Decide(at time.Time, request *decide.Request, into *decide.Result) error {
+	at = at.Truncate(time.Microsecond)
+	switch {
+	case at.Before(earliest) || !at.Before(latest):
+		into.Reset()
+		return fmt.Errorf("%w: it is %v", ErrOutOfRange, at)
+	case at.Before(r.now):
+		into.Reset()
+		return fmt.Errorf("%w: %s after %s", ErrEarlier, at.UTC().Format(time.RFC3339Nano), r.now.UTC().Format(time.RFC3339Nano))
+	}
+	r.now, r.request = at, *request
+	r.request.Now = time.Time{} // the store's clock, which is virtual
+	err := r.decider.Decide(context.Background(), &r.request, into)
+	r.request = decide.Request{} // keeps no memory of the caller's
+	return err
+}
+
+// Stats returns the size of the counters. If a counter was evicted or a hit refused, MaxKeys or MaxBytes was too small for the
+// traffic, and the outcomes are not those of a larger server.
+func (r *Replayer) Stats() memstore.Stats { return r.store.Stats() }
