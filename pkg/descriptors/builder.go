@@ -48,6 +48,7 @@ func (b *Builder) OnError(domain string) limiters.OnError {
 func (b *Builder) Build() *Rules {
 	rules := &Rules{domains: b.domains, chunks: b.chunks}
 	rules.noteOnErrors()
+	rules.version = b.version()
 	for name, root := range b.roots {
 		rules.domains[name].index = newIndex(root, b.chunks)
 	}
@@ -78,6 +79,8 @@ type Node struct {
 	parent  *Node // nil at the root
 	level   level
 	rule    *Rule // nil: no limit here
+	from    *source
+	line    uint32
 
 	exact  map[Entry]*Node // a child with Values is here once for each
 	byIP   map[string]*prefixes
@@ -161,6 +164,7 @@ func (n *Node) SetRule(r Rule) *Rule {
 	b := n.builder
 	r.path = b.intern.path(n.path())
 	r.Domain, r.Name = n.domain, b.intern.text(name(r.path))
+	r.from, r.line = n.from, n.line
 	r.replacing = len(r.Replaces) > 0
 	r.shares = slices.ContainsFunc(r.path, func(l level) bool { return l.share })
 	for i := range min(len(r.path), len(r.plain)) {

@@ -15,17 +15,18 @@ const (
 // finds the shared parts in the processor's cache. Texts and levels are side by side in blocks, because the garbage collector
 // scans one block faster than a thousand texts.
 type intern struct {
-	keys   map[string]string
-	limits map[limiters.Spec]*limiters.Limit
-	single map[RateLimit][]RateLimit
-	texts  *strings.Builder
-	levels []level
+	keys    map[string]string
+	limits  map[limiters.Spec]*limiters.Limit
+	single  map[RateLimit][]RateLimit
+	sources map[source]*source
+	texts   *strings.Builder
+	levels  []level
 }
 
 func newIntern() intern {
 	return intern{
 		keys: map[string]string{}, limits: map[limiters.Spec]*limiters.Limit{}, single: map[RateLimit][]RateLimit{},
-		texts: &strings.Builder{},
+		texts: &strings.Builder{}, sources: map[source]*source{},
 	}
 }
 
@@ -72,6 +73,15 @@ func (in *intern) only(l RateLimit) []RateLimit {
 	if !found {
 		one = []RateLimit{l}
 		in.single[l] = one
+	}
+	return one
+}
+
+func (in *intern) source(s source) *source {
+	one, found := in.sources[s]
+	if !found {
+		one = &s
+		in.sources[s] = one
 	}
 	return one
 }

@@ -47,7 +47,8 @@ type Rule struct {
 	Metadata map[string]any
 	// DetailedMetric puts the value of every entry into the names of metrics.
 	DetailedMetric bool
-	shares         bool // a level has share_threshold
+	shares         bool   // a level has share_threshold
+	line           uint32 // see Source
 	Domain         string
 	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It is valid UTF-8 of at most
 	// 200 bytes: a longer path is cut and ends with its hash. It contains no text of a request. Keys with dots or equals
@@ -58,6 +59,7 @@ type Rule struct {
 	// Replaces names the limits of the domain that this rule turns off for a request, see HasName and IsReplacing.
 	Replaces []string
 	path     []level
+	from     *source
 }
 
 // IsReplacing reports whether r has Replaces.

@@ -13,6 +13,7 @@ import (
 type Rules struct {
 	domains map[string]*Domain
 	chunks  *chunks // of the rules, in file order
+	version string
 }
 
 // A Domain holds the rules of one domain. It does not change and may be shared. Nil is a domain that no file has.

@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"fmt"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -229,6 +230,7 @@ func (p *parser) overlay(at location) *policy {
 	o := p.options.Overlay.match(at.domain, at.path)
 	if o != nil {
 		p.applied[o] = true
+		at.node.SetOverlay(fmt.Sprintf("%s:%d", o.file, o.at.Line))
 	}
 	return o
 }

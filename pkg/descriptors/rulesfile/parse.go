@@ -38,7 +38,7 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings Fau
 	parsers := make([]*parser, len(files))
 	var faults Faults
 	for i, f := range files {
-		parsers[i] = &parser{reader{file: f.Name}, b}
+		parsers[i] = &parser{reader{file: f.Name, generated: f.Generated}, b}
 		parsers[i].parse(f.Data)
 		faults = append(faults, parsers[i].faults...)
 	}

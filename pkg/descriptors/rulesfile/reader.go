@@ -20,14 +20,15 @@ const (
 // A reader reads the nodes of one file and collects faults. Its methods record a fault and continue, so that one pass
 // finds all faults of a file.
 type reader struct {
-	file     string
-	faults   Faults
-	warnings Faults
-	recorded map[Fault]bool // a node behind an alias is read many times, and its faults are recorded once
-	found    int            // number of faults, repeated ones included
-	visits   int
-	depth    int
-	stopped  bool // a bound was reached
+	file      string
+	generated bool // see File
+	faults    Faults
+	warnings  Faults
+	recorded  map[Fault]bool // a node behind an alias is read many times, and its faults are recorded once
+	found     int            // number of faults, repeated ones included
+	visits    int
+	depth     int
+	stopped   bool // a bound was reached
 }
 
 // A field is a key of a map with its value.

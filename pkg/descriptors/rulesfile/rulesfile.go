@@ -10,4 +10,6 @@ package rulesfile
 type File struct {
 	Name string // as faults name it
 	Data []byte // YAML; Parse does not keep it
+	// Generated says that no user sees Data, such as that of an xDS resource. The sources of its rules have no lines.
+	Generated bool
 }

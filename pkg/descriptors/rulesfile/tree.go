@@ -121,6 +121,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	l, claims := p.matching(n, f, before)
 	l.ShareThreshold, l.ValueToMetric = p.flag(f["share_threshold"]), p.flag(f["value_to_metric"])
 	child := location{at.node.Add(l), at.domain, append(slices.Clip(at.path), l.Entry)}
+	p.setSource(child.node, n)
 	p.visits += len(child.path)
 	p.depth++
 	defer func() { p.depth-- }()
@@ -140,6 +141,15 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	if child.node.IsEmpty() {
 		p.later(func() { p.idle(n, child.node) })
 	}
+}
+
+// setSource sets the position of a descriptor to that of its map.
+func (p *parser) setSource(of *descriptors.Node, n *yaml.Node) {
+	if p.generated {
+		of.SetSource(p.file, 0)
+		return
+	}
+	of.SetSource(p.file, n.Line)
 }
 
 // rule reads the rule of a descriptor: its limits and modifiers. It returns nil if there is none.

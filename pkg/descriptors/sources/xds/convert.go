@@ -59,5 +59,5 @@ func toFile(resource *anypb.Any) (rulesfile.File, error) {
 	if len(text) > maxText {
 		return rulesfile.File{}, fmt.Errorf("%.200q is too large: at most %d bytes as YAML are allowed, use several resources", name, maxText)
 	}
-	return rulesfile.File{Name: name, Data: text}, nil
+	return rulesfile.File{Name: name, Data: text, Generated: true}, nil
 }

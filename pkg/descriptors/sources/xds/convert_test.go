@@ -118,6 +118,27 @@ func TestEveryModifierIsParsed(t *testing.T) {
 	}
 }
 
+func TestSourceIsResource(t *testing.T) {
+	value, err := proto.Marshal(configOf(t, `{"name": "gateway/default", "domain": "d", "descriptors": [
+		{"key": "k", "rateLimit": {"unit": "HOUR", "requestsPerUnit": 7}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := convert(&discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{{TypeUrl: TypeURL, Value: value}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := rulesfile.Parse(files...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := range rules.All() {
+		if got := r.Source(); got != "gateway/default" {
+			t.Errorf("source %q, want the name of the resource", got)
+		}
+	}
+}
+
 // The rules are those that Envoy Gateway makes from a policy, with shadow_mode on each level.
 func TestEnvoyGatewayRulesHaveNoWarnings(t *testing.T) {
 	rules := parse(t, `{"name": "default/eg/http", "domain": "default/eg/http", "descriptors": [

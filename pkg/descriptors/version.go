@@ -1,0 +1,168 @@
+package descriptors
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// Version identifies what r decides, as 16 lower-case hexadecimal digits. It is the same for the same rules in every process.
+// File names, comments and the order of descriptors do not change it, except the order of wildcards at one level. Nil
+// and the zero value have the version "".
+func (r *Rules) Version() string {
+	if r == nil {
+		return ""
+	}
+	return r.version
+}
+
+// A digest is the SHA-256 of a part of the rules.
+type digest = [sha256.Size]byte
+
+// version returns the Version of the rules added so far.
+func (b *Builder) version() string {
+	var text []byte
+	for _, name := range slices.Sorted(maps.Keys(b.domains)) {
+		d := digester{cmp.Or(b.domains[name].onError, limiters.OnErrorFail)}
+		of := d.node(b.roots[name])
+		text = append(appendPart(append(text, byte(d.onError)), name), of[:]...)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// A digester computes the digests of the nodes of a domain.
+type digester struct {
+	onError limiters.OnError // the policy of limits that set none
+}
+
+// node returns the digest of n and of all nodes below it. Children that no wildcard matches are sorted by their digests,
+// because their order does not matter.
+func (d *digester) node(n *Node) digest {
+	var sorted, wild []digest
+	for e, c := range n.exact {
+		if c.level.how == exact || c.level.how == oneOf && c.level.value == e.Value {
+			sorted = append(sorted, d.node(c))
+		}
+	}
+	for _, all := range n.byIP {
+		for _, c := range all.lists {
+			sorted = append(sorted, d.node(c))
+		}
+	}
+	for _, c := range n.byName {
+		sorted = append(sorted, d.node(c))
+	}
+	for i := range n.wild {
+		wild = append(wild, d.node(n.wild[i].node))
+	}
+	slices.SortFunc(sorted, func(a, b digest) int { return bytes.Compare(a[:], b[:]) })
+	text := n.level.appendDigest(nil)
+	text = d.appendRule(text, n.rule)
+	text = binary.LittleEndian.AppendUint64(text, uint64(len(sorted)))
+	for _, child := range append(sorted, wild...) {
+		text = append(text, child[:]...)
+	}
+	return sha256.Sum256(text)
+}
+
+func (l *level) appendDigest(b []byte) []byte {
+	b = append(b, byte(l.how), bit(l.share), bit(l.valueToMetric))
+	b = appendPart(appendPart(b, l.key), l.value)
+	if l.list == nil {
+		return b
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(l.list.values)+len(l.list.prefixes)))
+	for _, value := range l.list.values {
+		b = appendPart(b, value)
+	}
+	for _, prefix := range l.list.prefixes {
+		b = appendPart(b, prefix.String())
+	}
+	return b
+}
+
+// appendRule appends all of r that a decision or a response depends on.
+func (d *digester) appendRule(b []byte, r *Rule) []byte {
+	if r == nil {
+		return append(b, 0)
+	}
+	b = append(b, 1, bit(r.Unlimited), bit(r.ShadowMode), bit(r.QuotaMode), bit(r.DetailedMetric))
+	b = appendPart(b, r.LimitName)
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(r.Replaces)))
+	for _, name := range r.Replaces {
+		b = appendPart(b, name)
+	}
+	metadata := ""
+	if len(r.Metadata) > 0 {
+		metadata = fmt.Sprintf("%#v", r.Metadata) // maps in the order of their keys
+	}
+	b = appendPart(b, metadata)
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		spec := l.Limit.Spec()
+		b = append(b, byte(l.Unit), bit(l.CalendarMonth), bit(spec.CountDenied), byte(cmp.Or(l.OnError, d.onError)))
+		for _, number := range []int64{int64(l.UnitMultiplier), l.RequestsPerUnit, spec.Max, int64(spec.Window)} {
+			b = binary.LittleEndian.AppendUint64(b, uint64(number))
+		}
+		b = appendPart(appendPart(appendPart(b, l.Name), spec.Algorithm), string(spec.Params))
+	}
+	return b
+}
+
+// appendPart appends a text behind its length, so that no two lists of texts give the same bytes.
+func appendPart(b []byte, text string) []byte {
+	return append(binary.LittleEndian.AppendUint64(b, uint64(len(text))), text...)
+}
+
+func bit(set bool) byte {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// Hash identifies the limit i of r by its domain, its path, and its name or index. The numbers of the limit and its
+// algorithm are not part of the hash. An unlimited rule has the hash 0 of its path and its LimitName.
+func (r *Rule) Hash(i int) uint64 {
+	b := appendPart(nil, r.Domain)
+	for j := range r.path {
+		l := &r.path[j]
+		b = appendPart(appendPart(append(b, byte(l.how)), l.key), l.value)
+	}
+	sum := sha256.Sum256(appendPart(append(b, 0), r.limitIdentity(i)))
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// limitIdentity returns the name of the limit i, or its index if it has none or shares it with an earlier limit of r.
+func (r *Rule) limitIdentity(i int) string {
+	if i < 0 || i >= len(r.Limits) {
+		return "name " + r.LimitName
+	}
+	name := r.Limits[i].Name
+	if name == "" || slices.ContainsFunc(r.Limits[:i], func(l RateLimit) bool { return l.Name == name }) {
+		return "index " + strconv.Itoa(i)
+	}
+	return "name " + name
+}
+
+// ByHash returns the rule and the index of the limit that have a [Rule.Hash]. It returns nil and 0 if there is none. It
+// computes the hash of every limit.
+func (r *Rules) ByHash(hash uint64) (*Rule, int) {
+	for rule := range r.All() {
+		for i := range max(len(rule.Limits), 1) {
+			if rule.Hash(i) == hash {
+				return rule, i
+			}
+		}
+	}
+	return nil, 0
+}
