@@ -1,0 +1,189 @@
+// Package spacesaving finds the heaviest keys of a stream in bounded memory, by the Space-Saving algorithm of Metwally, Agrawal and
+// El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams" (ICDT 2005).
+//
+// A [Sketch] of size m keeps counts of m keys. A key without a count takes over the smallest count and adds to it. So a count is never
+// too low, and each count comes with the most by which it may be too high:
+//
+//	Count - Error <= true count <= Count
+//
+// The error of a key, and the true count of a key that the sketch does not keep, is at most the smallest count, and so at most the
+// total divided by m. Every key whose true count exceeds that bound is in the sketch.
+package spacesaving
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// A Sketch counts keys. The caller identifies a key by a hash of 64 bits, and V is what the caller wants to know of the key. Two keys
+// with the same hash are one key, so the hash should be a good one. A Sketch is not safe for concurrent use.
+type Sketch[V any] struct {
+	heap  []counter // a min-heap by count
+	slots []slot[V]
+	of    map[uint64]int32 // hash -> index in slots
+	total uint64
+}
+
+// A counter holds what the heap compares, so that a search for the smallest count reads no slot.
+type counter struct {
+	count uint64
+	slot  int32
+}
+
+type slot[V any] struct {
+	hash, overestimate uint64
+	at                 int32 // index in heap
+	value              V
+}
+
+// An Item is a key of a sketch with its count. The true count is at least Count - Error and at most Count.
+type Item[V any] struct {
+	Hash  uint64
+	Value V
+	Count uint64
+	Error uint64
+}
+
+// New returns a sketch of size keys, at least 1.
+func New[V any](size int) *Sketch[V] {
+	size = max(1, size)
+	return &Sketch[V]{heap: make([]counter, 0, size), slots: make([]slot[V], 0, size), of: make(map[uint64]int32, size)}
+}
+
+// Add counts n for a key, in O(log size). It does not allocate. The sketch keeps value only if the key has no count yet. Counts stop
+// at 2^64 - 1.
+func (s *Sketch[V]) Add(hash uint64, value V, n uint64) {
+	if n == 0 {
+		return
+	}
+	s.total = sum(s.total, n)
+	if i, found := s.of[hash]; found {
+		at := s.slots[i].at
+		s.heap[at].count = sum(s.heap[at].count, n)
+		s.down(at)
+		return
+	}
+	if len(s.slots) < cap(s.slots) {
+		i := int32(len(s.slots))
+		s.slots = append(s.slots, slot[V]{hash: hash, at: i, value: value})
+		s.heap = append(s.heap, counter{n, i})
+		s.of[hash] = i
+		s.up(i)
+		return
+	}
+	smallest := &s.heap[0]
+	taken := &s.slots[smallest.slot]
+	delete(s.of, taken.hash)
+	s.of[hash] = smallest.slot
+	taken.hash, taken.value, taken.overestimate = hash, value, smallest.count
+	smallest.count = sum(smallest.count, n)
+	s.down(0)
+}
+
+// Total returns the sum of all counts that were added.
+func (s *Sketch[V]) Total() uint64 { return s.total }
+
+// MaxError returns the most by which a count of s may be too high. It is also the highest true count of a key that s does not keep. It
+// is 0 until the sketch is full, and never more than Total divided by the size.
+func (s *Sketch[V]) MaxError() uint64 {
+	if len(s.slots) < cap(s.slots) {
+		return 0
+	}
+	return s.heap[0].count
+}
+
+// Reset forgets all counts and keeps the memory.
+func (s *Sketch[V]) Reset() {
+	clear(s.slots) // values may hold memory
+	clear(s.of)
+	s.heap, s.slots, s.total = s.heap[:0], s.slots[:0], 0
+}
+
+// get returns the count of a key and its error. For a key that s does not keep, both are the highest possible true count.
+func (s *Sketch[V]) get(hash uint64) (count, overestimate uint64) {
+	if i, found := s.of[hash]; found {
+		return s.heap[s.slots[i].at].count, s.slots[i].overestimate
+	}
+	most := s.MaxError()
+	return most, most
+}
+
+// Top returns the k keys with the highest counts over all sketches, highest first. The sketches may have counted different parts of one
+// stream, and each may know each key. The counts of a key are added, and so are the errors. So the error of an item is at most the sum
+// of the sketches' MaxError. Keys with equal counts are in the order of their hashes.
+func Top[V any](k int, sketches ...*Sketch[V]) []Item[V] {
+	var all []Item[V]
+	for i, s := range sketches {
+		for j := range s.slots {
+			item := Item[V]{Hash: s.slots[j].hash, Value: s.slots[j].value}
+			if keptBy(sketches[:i], item.Hash) {
+				continue
+			}
+			for _, other := range sketches {
+				count, overestimate := other.get(item.Hash)
+				item.Count, item.Error = sum(item.Count, count), sum(item.Error, overestimate)
+			}
+			all = append(all, item)
+		}
+	}
+	slices.SortFunc(all, Compare[V])
+	return all[:min(max(k, 0), len(all))]
+}
+
+// Compare orders items by count, highest first, and then by hash.
+func Compare[V any](a, b Item[V]) int {
+	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Hash, b.Hash))
+}
+
+func keptBy[V any](sketches []*Sketch[V], hash uint64) bool {
+	return slices.ContainsFunc(sketches, func(s *Sketch[V]) bool { _, found := s.of[hash]; return found })
+}
+
+// down moves the counter at i of the heap towards the leaves until no child has a smaller count.
+func (s *Sketch[V]) down(i int32) {
+	n := int32(len(s.heap))
+	moved := s.heap[i]
+	for {
+		child := 2*i + 1
+		if child >= n {
+			break
+		}
+		if child+1 < n && s.heap[child+1].count < s.heap[child].count {
+			child++
+		}
+		if s.heap[child].count >= moved.count {
+			break
+		}
+		s.put(i, s.heap[child])
+		i = child
+	}
+	s.put(i, moved)
+}
+
+// up moves the counter at i of the heap towards the root until its parent has no larger count.
+func (s *Sketch[V]) up(i int32) {
+	moved := s.heap[i]
+	for i > 0 {
+		parent := (i - 1) / 2
+		if s.heap[parent].count <= moved.count {
+			break
+		}
+		s.put(i, s.heap[parent])
+		i = parent
+	}
+	s.put(i, moved)
+}
+
+func (s *Sketch[V]) put(i int32, c counter) {
+	s.heap[i] = c
+	s.slots[c.slot].at = i
+}
+
+// sum returns a + b, at most 2^64 - 1.
+func sum(a, b uint64) uint64 {
+	if c := a + b; c >= a {
+		return c
+	}
+	return math.MaxUint64
+}
