@@ -158,6 +158,29 @@ func (d *Decision) storeErr(i int) error {
 	return nil
 }
 
+// Key returns the key of the counters that descriptor i is charged on, see [descriptors.Key]. It is empty if the descriptor is under no
+// limit. Unlike the rest of r, it may be kept.
+func (r *Result) Key(i int) string {
+	d := &r.Decisions[i]
+	if len(d.Limits) == 0 || d.first >= len(r.hits) {
+		return ""
+	}
+	return r.hits[d.first].Key
+}
+
+// Denying returns the index of the limit that denies the descriptor, in shadow mode too: of those that deny, the one with the longest
+// wait. It returns -1 if none denies.
+func (d *Decision) Denying() int {
+	if len(d.Verdicts) == 0 {
+		return -1
+	}
+	i := explaining(d.Verdicts)
+	if rank(&d.Verdicts[i]) != rankDenied {
+		return -1
+	}
+	return i
+}
+
 // RuleName returns the name of the rule, "" without one.
 func (d *Decision) RuleName() string {
 	if d.Rule == nil {
