@@ -24,10 +24,23 @@ func writeRules(w http.ResponseWriter, rules *descriptors.Rules) {
 		for _, l := range r.Limits {
 			onError := cmp.Or(l.OnError, rules.Domain(r.Domain).OnError(), limiters.OnErrorFail)
 			_, _ = fmt.Fprintf(w, "%sunit=%s requests_per_unit=%d, %s, unit_multiplier: %d, algorithm: %s, capacity: %d, "+
-				"count_denied: %t%s, on_store_error: %s%s\n",
+				"count_denied: %t%s, on_store_error: %s%s%s\n",
 				start, strings.ToUpper(l.Unit.String()), l.RequestsPerUnit, modes, l.UnitMultiplier, l.Limit.Spec().Algorithm,
-				l.Limit.Capacity(), l.Limit.Spec().CountDenied, parameterSettings(l.Limit.Spec()), onError, nameSetting(l.Name)+lists)
+				l.Limit.Capacity(), l.Limit.Spec().CountDenied, parameterSettings(l.Limit.Spec()), onError, onDenySetting(cmp.Or(l.OnDeny, rules.Domain(r.Domain).OnDeny())),
+				nameSetting(l.Name)+lists)
 		}
+	}
+}
+
+// onDenySetting describes the response to a denied request. The body may be long, so its length stands for it.
+func onDenySetting(o *descriptors.OnDeny) string {
+	switch {
+	case o == nil:
+		return ""
+	case o.Problem:
+		return fmt.Sprintf(", on_deny: problem, %d headers", len(o.Headers))
+	default:
+		return fmt.Sprintf(", on_deny: %d bytes of %q, %d headers", len(o.Body), o.ContentType, len(o.Headers))
 	}
 }
 

@@ -16,8 +16,8 @@ func TestRulesPageShowsEverySetting(t *testing.T) {
 on_store_error: allow
 descriptors:
 - {key: free, rate_limit: {unlimited: true, name: staff}}
-- {key: plain, rate_limit: {unit: day, requests_per_unit: 5}}
-- {key: plan, values: [a, "b c"], rate_limit: {unit: day, requests_per_unit: 5, name: tier}}
+- {key: plain, rate_limit: {unit: day, requests_per_unit: 5, on_deny: {body: "no ☹", headers: {x-a: 1}}}}
+- {key: plan, values: [a, "b c"], rate_limit: {unit: day, requests_per_unit: 5, name: tier, on_deny: {problem: true}}}
 - {key: ip, cidr: [10.0.0.0/8, "::/0"], rate_limit: {unlimited: true}}
 - key: many
   shadow_mode: true
@@ -33,9 +33,9 @@ descriptors:
 	const modes = ", shadow_mode: false, quota_mode: false"
 	want := `d.free: unit=UNKNOWN requests_per_unit=0` + modes + `, name: "staff"
 d.plain: unit=DAY requests_per_unit=5` + modes + `, unit_multiplier: 1, algorithm: fixed_window, capacity: 5, ` +
-		`count_denied: true, window_start: clock, on_store_error: allow
+		`count_denied: true, window_start: clock, on_store_error: allow, on_deny: 6 bytes of "text/plain; charset=utf-8", 1 headers
 d.plan=a,b c: unit=DAY requests_per_unit=5` + modes + `, unit_multiplier: 1, algorithm: fixed_window, capacity: 5, ` +
-		`count_denied: true, window_start: clock, on_store_error: allow, name: "tier", values of plan: ["a" "b c"]
+		`count_denied: true, window_start: clock, on_store_error: allow, on_deny: problem, 0 headers, name: "tier", values of plan: ["a" "b c"]
 d.ip=10.0.0.0/8,::/0: unit=UNKNOWN requests_per_unit=0` + modes + `, cidr of ip: [10.0.0.0/8 ::/0]
 d.many: unit=HOUR requests_per_unit=9, shadow_mode: true, quota_mode: false, unit_multiplier: 1, algorithm: fixed_window, ` +
 		`capacity: 9, count_denied: false, window_start: first_hit, on_store_error: local, name: "hourly"

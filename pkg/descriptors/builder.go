@@ -44,6 +44,12 @@ func (b *Builder) OnError(domain string) limiters.OnError {
 	return limiters.OnErrorUnsaid
 }
 
+// SetOnDeny sets the default of a domain for the response to a denied request. The domain must have been added.
+func (b *Builder) SetOnDeny(domain string, response *OnDeny) { b.domains[domain].onDeny = response }
+
+// OnDeny returns what SetOnDeny set, or nil.
+func (b *Builder) OnDeny(domain string) *OnDeny { return b.domains[domain].OnDeny() }
+
 // Build returns the rules added so far. The Builder must not be used afterwards.
 func (b *Builder) Build() *Rules {
 	rules := &Rules{domains: b.domains, chunks: b.chunks}

@@ -5,8 +5,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-
-	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // Changes counts the differences between two sets of rules.
@@ -49,7 +47,7 @@ func Diff(old, now *Rules) Changes {
 		}
 		delete(before, id)
 		kept = append(kept, id)
-		if !was.equal(r, old.Domain(r.Domain).OnError(), now.Domain(r.Domain).OnError()) {
+		if !was.equal(r, old.Domain(r.Domain), now.Domain(r.Domain)) {
 			c.RulesModified++
 		}
 	}
@@ -70,8 +68,8 @@ func (r *Rule) identity() string {
 	return strings.Join(parts, "\x00")
 }
 
-// equal reports whether two rules with one identity do the same. The policies are those of their domains.
-func (r *Rule) equal(other *Rule, policy, otherPolicy limiters.OnError) bool {
+// equal reports whether two rules with one identity do the same. The domains are those of the rules.
+func (r *Rule) equal(other *Rule, domain, otherDomain *Domain) bool {
 	return r.Unlimited == other.Unlimited && r.ShadowMode == other.ShadowMode && r.QuotaMode == other.QuotaMode &&
 		r.DetailedMetric == other.DetailedMetric && r.LimitName == other.LimitName &&
 		slices.Equal(r.Replaces, other.Replaces) && slices.EqualFunc(r.path, other.path, level.equal) &&
@@ -79,7 +77,8 @@ func (r *Rule) equal(other *Rule, policy, otherPolicy limiters.OnError) bool {
 		slices.EqualFunc(r.Limits, other.Limits, func(a, b RateLimit) bool {
 			return a.Unit == b.Unit && a.UnitMultiplier == b.UnitMultiplier && a.RequestsPerUnit == b.RequestsPerUnit &&
 				a.Name == b.Name && a.Limit.Spec() == b.Limit.Spec() &&
-				cmp.Or(a.OnError, policy) == cmp.Or(b.OnError, otherPolicy)
+				cmp.Or(a.OnError, domain.OnError()) == cmp.Or(b.OnError, otherDomain.OnError()) &&
+				cmp.Or(a.OnDeny, domain.OnDeny()).equal(cmp.Or(b.OnDeny, otherDomain.OnDeny()))
 		})
 }
 

@@ -20,6 +20,8 @@ type RateLimit struct {
 	Name          string // the name in the rules, which Envoy receives and replaces refers to; may be ""
 	// OnError decides a hit that the store cannot decide. OnErrorUnsaid stands for the policy of the Domain.
 	OnError limiters.OnError
+	// OnDeny is the response to a request that this limit denies. Nil stands for that of the Domain.
+	OnDeny *OnDeny
 }
 
 // A Rule is a node of the tree that has limits or is unlimited. It does not change and may be shared.

@@ -21,6 +21,7 @@ type Domain struct {
 	name    string
 	index   *index
 	onError limiters.OnError
+	onDeny  *OnDeny
 	modes   []limiters.OnError // see OnErrors
 }
 
@@ -37,6 +38,14 @@ func (d *Domain) Name() string { return d.name }
 
 // OnError returns the policy for a hit that the store cannot decide, if its limit has none.
 func (d *Domain) OnError() limiters.OnError { return d.onError }
+
+// OnDeny returns the response to a denied request, if its limit has none. It may be nil.
+func (d *Domain) OnDeny() *OnDeny {
+	if d == nil {
+		return nil
+	}
+	return d.onDeny
+}
 
 // OnErrors returns the policies of all limits of the domain, sorted, each once. It returns none if the domain limits nothing.
 func (d *Domain) OnErrors() []limiters.OnError { return slices.Clone(d.modes) }

@@ -31,7 +31,7 @@ type digest = [sha256.Size]byte
 func (b *Builder) version() string {
 	var text []byte
 	for _, name := range slices.Sorted(maps.Keys(b.domains)) {
-		d := digester{cmp.Or(b.domains[name].onError, limiters.OnErrorFail)}
+		d := digester{cmp.Or(b.domains[name].onError, limiters.OnErrorFail), b.domains[name].onDeny}
 		of := d.node(b.roots[name])
 		text = append(appendPart(append(text, byte(d.onError)), name), of[:]...)
 	}
@@ -42,6 +42,7 @@ func (b *Builder) version() string {
 // A digester computes the digests of the nodes of a domain.
 type digester struct {
 	onError limiters.OnError // the policy of limits that set none
+	onDeny  *OnDeny          // the response of limits that set none
 }
 
 // node returns the digest of n and of all nodes below it. Children that no wildcard matches are sorted by their digests,
@@ -114,6 +115,19 @@ func (d *digester) appendRule(b []byte, r *Rule) []byte {
 			b = binary.LittleEndian.AppendUint64(b, uint64(number))
 		}
 		b = appendPart(appendPart(appendPart(b, l.Name), spec.Algorithm), string(spec.Params))
+		b = cmp.Or(l.OnDeny, d.onDeny).appendDigest(b)
+	}
+	return b
+}
+
+func (o *OnDeny) appendDigest(b []byte) []byte {
+	if o == nil {
+		return append(b, 0)
+	}
+	b = appendPart(appendPart(append(b, 1, bit(o.Problem)), o.Body), o.ContentType)
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(o.Headers)))
+	for _, h := range o.Headers {
+		b = appendPart(appendPart(b, h.Name), h.Value)
 	}
 	return b
 }

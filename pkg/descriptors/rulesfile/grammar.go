@@ -36,6 +36,7 @@ var (
 		{"domain", nonEmptyText, "The domain in the configuration of Envoy's filter.", false},
 		{"descriptors", listOf("descriptor"), "The descriptors to limit. The order matters only for wildcards.", false},
 		{"on_store_error", words(limiters.OnErrors()...), "The default of on_store_error in every limit of the domain.", true},
+		{"on_deny", ref("on_deny"), "The default of on_deny in every limit of the domain.", true},
 	}, false}
 	inDescriptor = &section{"descriptor", "a descriptor", "An entry to match, its limits, and the descriptors that may follow.", []key{
 		{"key", nonEmptyText, "The key of an entry. '*' matches any characters.", false},
@@ -74,6 +75,7 @@ var (
 		{"count_denied", strictBoolean, "Whether denied hits count. Default: true for fixed_window, else false.", true},
 		{"on_store_error", words(limiters.OnErrors()...), "The answer when the store fails: error leaves it to Envoy's failure_mode_deny, " +
 			"local decides with this replica's share. Default: that of the file, or error.", true},
+		{"on_deny", ref("on_deny"), "The response to a request that the limit denies. Default: that of the file, or Envoy's own.", true},
 	})
 )
 

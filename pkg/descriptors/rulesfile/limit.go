@@ -143,7 +143,7 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (des
 		p.warn(n, "set count_denied: true, or peek: would_fit"+from, "a peek is never denied: peek is over, and denied hits of a %s do not count",
 			spec.Algorithm)
 	}
-	l.OnError = limiters.OnErrorOf(sum.settings["on_store_error"].value)
+	l.OnError, l.OnDeny = limiters.OnErrorOf(sum.settings["on_store_error"].value), sum.onDeny
 	return l, true
 }
 

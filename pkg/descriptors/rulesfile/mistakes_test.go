@@ -42,7 +42,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"4:18: unknown key 'window' in a rate_limit: write 'unit', and 'unit_multiplier' for several units"},
 		{"an unknown key", limit(day + ", colour: red"),
 			"4:51: unknown key 'colour' in a rate_limit: write one of unit, requests_per_unit, name, unit_multiplier, concurrent_requests, unlimited, replaces, " +
-				"algorithm, window_start, time_zone, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error"},
+				"algorithm, window_start, time_zone, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error, on_deny"},
 		{"a misspelled algorithm beside a capacity", limit(day + ", algoritm: funnel, capacity: 3"),
 			"4:51: unknown key 'algoritm' in a rate_limit: did you mean 'algorithm'?"},
 		{"a misspelled unit key", limit("unti: day, requests_per_unit: 1"),
@@ -70,7 +70,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"3:17: key 'penalty' does not belong in a descriptor: move it into a rate_limit"},
 		{"a key of a penalty beside it", limit(day + ", after: 20"),
 			"4:51: unknown key 'after' in a rate_limit: write one of unit, requests_per_unit, name, unit_multiplier, concurrent_requests, unlimited, replaces, " +
-				"algorithm, window_start, time_zone, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error"},
+				"algorithm, window_start, time_zone, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error, on_deny"},
 
 		{"concurrency without its number", limit("algorithm: concurrency"),
 			"4:17: a limit of concurrency has no concurrent_requests: set concurrent_requests: how many requests may run at a time"},
@@ -163,7 +163,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"4:17: a window by the calendar is too short with the unit hour: set unit to day, week, month or year, or remove window_start"},
 		{"a key of the core alone", limit(day + ", calendar_unit: day"),
 			"4:51: unknown key 'calendar_unit' in a rate_limit: write one of unit, requests_per_unit, name, unit_multiplier, concurrent_requests, unlimited, replaces, " +
-				"algorithm, window_start, time_zone, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error"},
+				"algorithm, window_start, time_zone, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error, on_deny"},
 		{"a calendar of a log", limit(day + ", algorithm: sliding_log, window_start: calendar"),
 			"4:75: window_start has no meaning for the algorithm sliding_log: remove it, or set algorithm: fixed_window"},
 		{"a misspelled peek", limit(day + ", peek: would-fit"), "4:57: unknown peek 'would-fit': did you mean 'would_fit'?"},

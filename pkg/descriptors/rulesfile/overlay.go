@@ -15,6 +15,7 @@ type Overlay struct {
 	rules    *descriptors.Rules // they find the policies, and limit nothing
 	policies map[*descriptors.Rule]*policy
 	onError  map[string]limiters.OnError // by domain
+	onDeny   map[string]*descriptors.OnDeny
 	warnings Faults
 }
 
@@ -32,7 +33,7 @@ var (
 // ParseOverlay reads files, one domain each. They have the shape of rules, but a rate_limit may hold only the keys that Weir
 // adds to a limit, and requests_per_unit. The error is [Faults].
 func ParseOverlay(files ...File) (*Overlay, error) {
-	o := &Overlay{policies: map[*descriptors.Rule]*policy{}, onError: map[string]limiters.OnError{}}
+	o := &Overlay{policies: map[*descriptors.Rule]*policy{}, onError: map[string]limiters.OnError{}, onDeny: map[string]*descriptors.OnDeny{}}
 	builder, domains := descriptors.NewBuilder(), map[string]string{}
 	var faults Faults
 	for _, f := range files {
@@ -60,10 +61,16 @@ func (o *Overlay) match(domain string, path []descriptors.Entry) *policy {
 	return o.policies[o.rules.Match(domain, path)]
 }
 
-// completeDomain sets the on_store_error of a domain whose rules have none.
+// completeDomain sets the on_store_error and the on_deny of a domain whose rules have none.
 func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
-	if o != nil && b.OnError(domain) == limiters.OnErrorUnsaid {
+	if o == nil {
+		return
+	}
+	if b.OnError(domain) == limiters.OnErrorUnsaid {
 		b.SetOnError(domain, o.onError[domain])
+	}
+	if b.OnDeny(domain) == nil {
+		b.SetOnDeny(domain, o.onDeny[domain])
 	}
 }
 
@@ -105,7 +112,7 @@ func (p *overlayParser) top(root *yaml.Node) {
 			short(domain), first)
 	default:
 		p.domains[domain] = p.file
-		p.overlay.onError[domain] = p.onError(f["on_store_error"])
+		p.overlay.onError[domain], p.overlay.onDeny[domain] = p.onError(f["on_store_error"]), p.onDeny(f["on_deny"])
 	}
 	p.descriptors(f["descriptors"], p.builder.Domain(domain))
 }

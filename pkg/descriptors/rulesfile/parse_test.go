@@ -129,7 +129,7 @@ descriptors:
       - second
 `, "domain: d\n", "", "domain: [\n")...)
 	golden(t, err, `
-a.yaml:2:1: unknown key 'limits' in the file: write one of domain, descriptors, on_store_error
+a.yaml:2:1: unknown key 'limits' in the file: write one of domain, descriptors, on_store_error, on_deny
 a.yaml:5:5: unknown key 'ratelimit' in a descriptor: did you mean 'rate_limit'?
 a.yaml:6:5: descriptor has empty key: write 'key: <name>'
 a.yaml:7:10: descriptor has empty key: write 'key: <name>'

@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -17,6 +19,7 @@ type policy struct {
 	file     string
 	at       *yaml.Node // the map
 	settings map[string]setting
+	onDeny   *descriptors.OnDeny
 	requests *requests // of an overlay; it replaces that of the rule
 }
 
@@ -51,6 +54,7 @@ func (r *reader) policy(n *yaml.Node, f fields) *policy {
 	}
 	set("count_denied", func(f field) string { return strconv.FormatBool(r.boolean(f, false)) })
 	set("on_store_error", func(f field) string { name, _ := r.word(f, limiters.OnErrors()...); return name })
+	set("on_deny", func(f field) string { p.onDeny = r.onDeny(f); return "" })
 	return p
 }
 
@@ -69,7 +73,7 @@ func (p *policy) over(under *policy) (sum *policy, borrowed []string) {
 	if under == nil {
 		return p, nil
 	}
-	sum = &policy{file: p.file, at: p.at, settings: maps.Clone(p.settings)}
+	sum = &policy{file: p.file, at: p.at, settings: maps.Clone(p.settings), onDeny: cmp.Or(p.onDeny, under.onDeny)}
 	for _, k := range policyKeys {
 		if _, own := p.settings[k.name]; own {
 			continue

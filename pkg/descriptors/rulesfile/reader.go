@@ -6,6 +6,8 @@ import (
 	"unicode"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 const (
@@ -28,7 +30,8 @@ type reader struct {
 	found     int            // number of faults, repeated ones included
 	visits    int
 	depth     int
-	stopped   bool // a bound was reached
+	stopped   bool                               // a bound was reached
+	onDenies  map[*yaml.Node]*descriptors.OnDeny // an on_deny behind an alias is one value
 }
 
 // A field is a key of a map with its value.

@@ -83,6 +83,9 @@ func Schema() []byte {
 	for id, s := range objects {
 		defs[id] = s.schema()
 	}
+	defs[inOnDeny.id] = inOnDeny.schema()
+	defs[inOnDeny.id].(schema)["allOf"] = []schema{notWithProblem("body"), notWithProblem("content_type"),
+		{"if": schema{"required": []string{"content_type"}}, "then": schema{"required": []string{"body"}}}}
 	for _, p := range parameters {
 		if object, name, ok := strings.Cut(p.Key, "."); ok && p.Required {
 			required, _ := defs[object].(schema)["required"].([]string)

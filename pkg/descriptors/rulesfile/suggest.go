@@ -20,6 +20,7 @@ var synonyms = map[string]string{
 	"period": "write 'unit', and 'unit_multiplier' for several units",
 	"per":    "write 'unit', and 'unit_multiplier' for several units",
 	"rules":  "write 'descriptors'",
+	"status": "write 'rate_limited_status' in the filter of Envoy",
 
 	"token_bucket":   "write 'funnel'",
 	"leaky_bucket":   "write 'funnel'",

@@ -23,6 +23,7 @@ type domainTree struct {
 	root    location
 	taken   siblings
 	onError point // of the domain's on_store_error
+	onDeny  point // of its on_deny
 }
 
 // siblings are the descriptors of one level, by claim and by the name that envoyproxy/ratelimit uses.
@@ -51,7 +52,7 @@ func (p *parser) top(root *yaml.Node) {
 	}
 	domain, ok := p.text(f["domain"])
 	// After a fault in the domain its descriptors are checked all the same.
-	to := &domainTree{p.file, location{node: p.builder.Domain(domain), domain: domain}, newSiblings(), point{}}
+	to := &domainTree{p.file, location{node: p.builder.Domain(domain), domain: domain}, newSiblings(), point{}, point{}}
 	switch first := p.domains[domain]; {
 	case !ok:
 	case domain == "" && f["domain"].key == nil && p.found > before: // probably misspelled
@@ -66,6 +67,7 @@ func (p *parser) top(root *yaml.Node) {
 			"duplicate domain '%s' in config file: %s has it too", short(domain), first.file)
 	}
 	p.onErrorOf(f["on_store_error"], to)
+	p.onDenyOf(f["on_deny"], to)
 	p.descriptors(f["descriptors"], to.root, to.taken)
 }
 
@@ -82,6 +84,19 @@ func (p *parser) onErrorOf(f field, of *domainTree) {
 	}
 	p.builder.SetOnError(domain, policy)
 	of.onError = p.point(f.key)
+}
+
+// onDenyOf reads the on_deny of a domain. Only one of its files may have it.
+func (p *parser) onDenyOf(f field, of *domainTree) {
+	response := p.onDeny(f)
+	switch domain := of.root.domain; {
+	case response == nil:
+	case of.onDeny.line > 0:
+		p.fault(f.key, "set it once", "the domain has an on_deny already, in %s", p.where(of.onDeny))
+	default:
+		p.builder.SetOnDeny(domain, response)
+		of.onDeny = p.point(f.key)
+	}
 }
 
 // A location is a node of the tree and the path to it. In the path, a descriptor with a list has the key alone.

@@ -1,0 +1,170 @@
+package rulesfile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+const defaultContentType = "text/plain; charset=utf-8"
+
+var inOnDeny = &section{"on_deny", "an on_deny", "The response to a denied request.", []key{
+	{"body", schema{"type": "string", "maxLength": descriptors.MaxDenyBody}, "The body of the response.", true},
+	{"content_type", schema{"type": "string", "minLength": 1}, "The type of the body. Default: " + defaultContentType + ".", true},
+	{"headers", schema{
+		"type": "object", "maxProperties": descriptors.MaxDenyHeaders, "minProperties": 1,
+		"propertyNames":        schema{"pattern": "^[0-9A-Za-z!#$%&'*+.^_`|~-]+$"},
+		"additionalProperties": schema{"type": []string{"string", "integer", "boolean"}},
+	}, "Headers of the response, each a name and a value.", true},
+	{"problem", strictBoolean, "Send an application/problem+json with the names of the limits that deny the request.", true},
+}, true}
+
+// notWithProblem rejects a key beside problem: true.
+func notWithProblem(key string) schema {
+	return schema{
+		"if":   schema{"properties": schema{"problem": schema{"const": true}}, "required": []string{"problem"}},
+		"then": schema{"properties": schema{key: false}},
+	}
+}
+
+// onDeny reads an on_deny. It returns nil if it is absent or faulty. An on_deny behind an alias is read once.
+func (r *reader) onDeny(f field) *descriptors.OnDeny {
+	if f.key == nil {
+		return nil
+	}
+	n, ok := r.visit(f.value)
+	if !ok {
+		return nil
+	}
+	if o, done := r.onDenies[n]; done {
+		return o
+	}
+	before := r.found
+	o := r.readOnDeny(n)
+	if r.found > before {
+		return nil
+	}
+	if r.onDenies == nil {
+		r.onDenies = map[*yaml.Node]*descriptors.OnDeny{}
+	}
+	r.onDenies[n] = o
+	return o
+}
+
+func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {
+	before := r.found
+	f, ok := r.fields(n, inOnDeny)
+	if !ok {
+		return nil
+	}
+	o := &descriptors.OnDeny{Problem: r.boolean(f["problem"], false)}
+	o.Body, _ = r.text(f["body"])
+	o.ContentType, _ = r.text(f["content_type"])
+	o.Headers = r.headers(f["headers"])
+	switch {
+	case r.found > before:
+	case o.Problem && f["body"].key != nil:
+		r.fault(f["body"].key, "remove one of them", "problem: true has a body of its own")
+	case o.Problem && f["content_type"].key != nil:
+		r.fault(f["content_type"].key, "remove it", "the content type with problem: true is application/problem+json")
+	case len(o.Body) > descriptors.MaxDenyBody:
+		r.fault(f["body"].value, "shorten it, or send a redirect to the page in headers", "body has %d bytes, and at most %d are allowed",
+			len(o.Body), descriptors.MaxDenyBody)
+	case f["content_type"].key != nil && o.Body == "":
+		r.fault(f["content_type"].key, "write the body, or remove content_type", "content_type has no meaning without a body")
+	case !httpguts.ValidHeaderFieldValue(o.ContentType):
+		r.fault(f["content_type"].value, "write a type such as text/html", "content_type contains a control character")
+	case o.Body == "" && !o.Problem && len(o.Headers) == 0:
+		r.fault(n, "set body, headers or problem: true", "on_deny is empty")
+	case o.Body != "":
+		o.ContentType = cmp.Or(o.ContentType, defaultContentType)
+	}
+	return o
+}
+
+// notInHeaders are the headers that a response gets in another way, and how.
+var notInHeaders = map[string]string{
+	"content-type":      "write content_type instead",
+	"retry-after":       "remove it: RESPONSE_HEADERS_STANDARD=draft-11 sends the wait of the limit",
+	"ratelimit":         "remove it: RESPONSE_HEADERS_STANDARD=draft-11 sends it",
+	"ratelimit-policy":  "remove it: RESPONSE_HEADERS_STANDARD=draft-11 sends it",
+	"content-length":    "remove it: Envoy sets it",
+	"transfer-encoding": "remove it: Envoy sets it",
+	"connection":        "remove it: Envoy sets it",
+	"keep-alive":        "remove it: Envoy sets it",
+	"upgrade":           "remove it: a denied request is not upgraded",
+	"trailer":           "remove it: the response has no trailers",
+	"te":                "remove it: it is a header of requests",
+	"host":              "remove it: it is a header of requests",
+}
+
+// headers reads a map of names and values. It returns them sorted by name.
+func (r *reader) headers(f field) []descriptors.Header {
+	if f.key == nil {
+		return nil
+	}
+	n, ok := r.visit(f.value)
+	if !ok {
+		return nil
+	}
+	const remedy = "write a map such as {x-support: https://example.com}"
+	if n.Kind != yaml.MappingNode {
+		r.fault(n, remedy, "headers is %s, not a map", shape(n))
+		return nil
+	}
+	if count := len(n.Content) / 2; count == 0 || count > descriptors.MaxDenyHeaders {
+		r.fault(n, fmt.Sprintf("write 1 to %d headers", descriptors.MaxDenyHeaders), "headers has %d headers", count)
+		return nil
+	}
+	var all []descriptors.Header
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, ok := r.visit(n.Content[i])
+		if !ok {
+			return nil
+		}
+		if h, ok := r.header(key, n.Content[i+1]); ok {
+			if slices.ContainsFunc(all, func(other descriptors.Header) bool { return other.Name == h.Name }) {
+				r.fault(key, "remove one", "header '%s' is given twice", h.Name)
+			}
+			all = append(all, h)
+		}
+	}
+	slices.SortFunc(all, func(a, b descriptors.Header) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+func (r *reader) header(key, n *yaml.Node) (descriptors.Header, bool) {
+	name := strings.ToLower(key.Value)
+	if key.Kind != yaml.ScalarNode || !httpguts.ValidHeaderFieldName(name) {
+		remedy := "write a name of letters, digits and '-'"
+		if strings.HasPrefix(name, ":") {
+			remedy = "remove it: Envoy sets the status by rate_limited_status of its filter"
+		}
+		r.fault(key, remedy, "%s is not the name of a header", quoted(key))
+		return descriptors.Header{}, false
+	}
+	if remedy, reserved := notInHeaders[name]; reserved {
+		r.fault(key, remedy, "header '%s' is not allowed", name)
+		return descriptors.Header{}, false
+	}
+	value, ok := r.text(field{key, n})
+	value = strings.TrimSpace(value)
+	switch {
+	case !ok:
+	case value == "":
+		r.fault(n, "write a value, or remove the header", "header '%s' has no value", name)
+	case len(value) > descriptors.MaxDenyHeaderValue:
+		r.fault(n, "shorten it", "header '%s' has %d bytes, and at most %d are allowed", name, len(value), descriptors.MaxDenyHeaderValue)
+	case !httpguts.ValidHeaderFieldValue(value):
+		r.fault(n, "write it on one line", "header '%s' contains a control character", name)
+	default:
+		return descriptors.Header{Name: name, Value: value}, true
+	}
+	return descriptors.Header{}, false
+}
