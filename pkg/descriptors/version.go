@@ -120,11 +120,13 @@ func (d *digester) appendRule(b []byte, r *Rule) []byte {
 	return b
 }
 
+// appendDigest appends nothing for nil, so that rules without on_deny keep the version that they had before there was one.
 func (o *OnDeny) appendDigest(b []byte) []byte {
 	if o == nil {
-		return append(b, 0)
+		return b
 	}
-	b = appendPart(appendPart(append(b, 1, bit(o.Problem)), o.Body), o.ContentType)
+	const mark = 0xff // no Unit, with which the next limit begins
+	b = appendPart(appendPart(append(b, mark, bit(o.Problem)), o.Body), o.ContentType)
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(o.Headers)))
 	for _, h := range o.Headers {
 		b = appendPart(appendPart(b, h.Name), h.Value)

@@ -102,7 +102,10 @@ func TestVersionChangesWithMeaning(t *testing.T) {
 		"algorithm: funnel > algorithm: sliding_log", "algorithm: funnel > algorithm: funnel, count_denied: true",
 		"algorithm: funnel > algorithm: funnel, on_store_error: deny", "value: /a* > value: /c*",
 		"unlimited: true > unit: day, requests_per_unit: 1", "/b/exempt > /b/free", "- {key: path, value: /b/exempt}\n > ",
-		"action, value: login > action, values: [login]",
+		"action, value: login > action, values: [login]", "domain: d > domain: d\non_deny: {problem: true}",
+		"algorithm: funnel > algorithm: funnel, on_deny: {body: x}", "algorithm: funnel > algorithm: funnel, on_deny: {body: y}",
+		"algorithm: funnel > algorithm: funnel, on_deny: {body: x, content_type: text/html}",
+		"algorithm: funnel > algorithm: funnel, on_deny: {headers: {a: x}}", "algorithm: funnel > algorithm: funnel, on_deny: {headers: {a: y}}",
 	} {
 		from, to, _ := strings.Cut(change, " > ")
 		if !strings.Contains(versioned, from) {

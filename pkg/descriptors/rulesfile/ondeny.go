@@ -20,7 +20,7 @@ var inOnDeny = &section{"on_deny", "an on_deny", "The response to a denied reque
 	{"headers", schema{
 		"type": "object", "maxProperties": descriptors.MaxDenyHeaders, "minProperties": 1,
 		"propertyNames":        schema{"pattern": "^[0-9A-Za-z!#$%&'*+.^_`|~-]+$"},
-		"additionalProperties": schema{"type": []string{"string", "integer", "boolean"}},
+		"additionalProperties": schema{"type": []string{"string", "integer", "boolean"}, "minLength": 1, "maxLength": descriptors.MaxDenyHeaderValue},
 	}, "Headers of the response, each a name and a value.", true},
 	{"problem", strictBoolean, "Send an application/problem+json with the names of the limits that deny the request.", true},
 }, true}

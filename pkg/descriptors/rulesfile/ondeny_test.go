@@ -136,6 +136,10 @@ func TestOnDenyFaultsNameLineAndRemedy(t *testing.T) {
 		const start = "domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n"
 		text := start + "      on_deny: " + onDeny + "\n      unit: day\n      requests_per_unit: 1\n"
 		_, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(text)})
+		if bySchema := validate(t, text); bySchema == nil && !strings.Contains(want, "twice") && !strings.Contains(want, "control character") &&
+			!strings.Contains(want, "not allowed") && !strings.Contains(want, "longer") && !strings.Contains(want, "on_deny is empty") {
+			t.Errorf("%s: the schema accepts it", onDeny)
+		}
 		if err == nil || err.Error() != "f:"+want {
 			t.Errorf("%s:\n got %v\nwant f:%s", onDeny, err, want)
 		}

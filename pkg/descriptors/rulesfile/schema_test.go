@@ -229,6 +229,20 @@ func (v *validator) word(word string, s map[string]any, value any, at string) er
 		if text, ok := value.(string); ok && float64(len(text)) < arg.(float64) {
 			return fmt.Errorf("%s: %q is shorter than %v", at, text, arg)
 		}
+	case "maxLength":
+		if text, ok := value.(string); ok && float64(len(text)) > arg.(float64) {
+			return fmt.Errorf("%s: a text of %d bytes is longer than %v", at, len(text), arg)
+		}
+	case "minProperties", "maxProperties":
+		if n := float64(len(object)); object != nil && (n < arg.(float64)) == (word == "minProperties") && n != arg.(float64) {
+			return fmt.Errorf("%s: %v keys, %s is %v", at, n, word, arg)
+		}
+	case "propertyNames":
+		for key := range object {
+			if err := v.check(arg, key, at); err != nil {
+				return err
+			}
+		}
 	case "pattern":
 		if text, ok := value.(string); ok && !regexp.MustCompile(arg.(string)).MatchString(text) {
 			return fmt.Errorf("%s: %q does not match %v", at, text, arg)
@@ -264,9 +278,16 @@ func (v *validator) word(word string, s map[string]any, value any, at string) er
 			}
 		}
 	case "additionalProperties":
-		for key := range object {
-			if s["properties"].(map[string]any)[key] == nil {
+		known, _ := s["properties"].(map[string]any)
+		for key, value := range object {
+			if known[key] != nil {
+				continue
+			}
+			if arg == false {
 				return fmt.Errorf("%s: %s is unknown", at, key)
+			}
+			if err := v.check(arg, value, at+"."+key); err != nil {
+				return err
 			}
 		}
 	case "properties":
