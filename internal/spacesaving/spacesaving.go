@@ -100,31 +100,42 @@ func (s *Sketch[V]) Reset() {
 	s.heap, s.slots, s.total = s.heap[:0], s.slots[:0], 0
 }
 
-// get returns the count of a key and its error. For a key that s does not keep, both are the highest possible true count.
-func (s *Sketch[V]) get(hash uint64) (count, overestimate uint64) {
-	if i, found := s.of[hash]; found {
-		return s.heap[s.slots[i].at].count, s.slots[i].overestimate
-	}
-	most := s.MaxError()
-	return most, most
+// A List is a copy of the counts of a sketch, in no order.
+type List[V any] struct {
+	Items           []Item[V]
+	Total, MaxError uint64
 }
 
-// Top returns the k keys with the highest counts over all sketches, highest first. The sketches may have counted different parts of one
-// stream, and each may know each key. The counts of a key are added, and so are the errors. So the error of an item is at most the sum
-// of the sketches' MaxError. Keys with equal counts are in the order of their hashes.
-func Top[V any](k int, sketches ...*Sketch[V]) []Item[V] {
+// List returns a copy of the counts, for [Top].
+func (s *Sketch[V]) List() List[V] {
+	l := List[V]{Items: make([]Item[V], len(s.slots)), Total: s.total, MaxError: s.MaxError()}
+	for i := range s.slots {
+		from := &s.slots[i]
+		l.Items[i] = Item[V]{from.hash, from.value, s.heap[from.at].count, from.overestimate}
+	}
+	return l
+}
+
+// Top returns the k keys with the highest counts over all lists, highest first. The lists may be of different parts of one stream, and
+// each may have each key. The counts of a key are added, and so are the errors. A list without the key counts it with its MaxError. So
+// the error of an item is at most the sum of the lists' MaxError. Keys with equal counts are in the order of their hashes.
+func Top[V any](k int, lists ...List[V]) []Item[V] {
 	var all []Item[V]
-	for i, s := range sketches {
-		for j := range s.slots {
-			item := Item[V]{Hash: s.slots[j].hash, Value: s.slots[j].value}
-			if keptBy(sketches[:i], item.Hash) {
-				continue
+	missing := uint64(0) // the sum of MaxError
+	index := map[uint64]int{}
+	for _, list := range lists {
+		missing = sum(missing, list.MaxError)
+	}
+	for _, list := range lists {
+		for _, item := range list.Items {
+			i, found := index[item.Hash]
+			if !found {
+				i = len(all)
+				index[item.Hash] = i
+				all = append(all, Item[V]{item.Hash, item.Value, missing, missing})
 			}
-			for _, other := range sketches {
-				count, overestimate := other.get(item.Hash)
-				item.Count, item.Error = sum(item.Count, count), sum(item.Error, overestimate)
-			}
-			all = append(all, item)
+			all[i].Count = sum(all[i].Count-list.MaxError, item.Count)
+			all[i].Error = sum(all[i].Error-list.MaxError, item.Error)
 		}
 	}
 	slices.SortFunc(all, Compare[V])
@@ -134,10 +145,6 @@ func Top[V any](k int, sketches ...*Sketch[V]) []Item[V] {
 // Compare orders items by count, highest first, and then by hash.
 func Compare[V any](a, b Item[V]) int {
 	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Hash, b.Hash))
-}
-
-func keptBy[V any](sketches []*Sketch[V], hash uint64) bool {
-	return slices.ContainsFunc(sketches, func(s *Sketch[V]) bool { _, found := s.of[hash]; return found })
 }
 
 // down moves the counter at i of the heap towards the leaves until no child has a smaller count.

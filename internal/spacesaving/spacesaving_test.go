@@ -29,7 +29,7 @@ func expectBounds(t *testing.T, s *Sketch[uint64], adds []add) {
 	if bound > total/uint64(cap(s.slots)) {
 		t.Errorf("max error %d, more than %d / %d", bound, total, cap(s.slots))
 	}
-	expectItems(t, Top(math.MaxInt, s), truth, bound)
+	expectItems(t, Top(math.MaxInt, s.List()), truth, bound)
 	if len(s.of) != len(s.slots) || len(s.heap) != len(s.slots) || len(s.slots) > cap(s.slots) {
 		t.Errorf("%d hashes, %d counters and %d slots", len(s.of), len(s.heap), len(s.slots))
 	}
@@ -110,14 +110,14 @@ func TestMergedCountsAreWithinTheSumOfTheErrors(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		truth, bound := map[uint64]uint64{}, uint64(0)
-		var parts []*Sketch[uint64]
+		var parts []List[uint64]
 		for range 1 + random.IntN(4) {
 			s, adds := New[uint64](1+random.IntN(40)), stream(random, random.IntN(1000))
 			feed(s, adds)
 			for _, a := range adds {
 				truth[a.key] += a.n
 			}
-			parts, bound = append(parts, s), bound+s.MaxError()
+			parts, bound = append(parts, s.List()), bound+s.MaxError()
 		}
 		expectItems(t, Top(math.MaxInt, parts...), truth, bound)
 		if t.Failed() {
@@ -142,7 +142,7 @@ func TestTopTenOfAZipfLoadIsFound(t *testing.T) {
 				heaviest = append(heaviest, Item[uint64]{Hash: key, Count: count})
 			}
 			slices.SortFunc(heaviest, Compare[uint64])
-			top := Top(10, sketch)
+			top := Top(10, sketch.List())
 			if len(top) != 10 {
 				t.Fatalf("%d keys", len(top))
 			}
@@ -166,21 +166,21 @@ func TestSketchKeepsItsSizeAndItsFirstValue(t *testing.T) {
 	s.Add(3, "third", 1) // takes over the count 3
 	s.Add(4, "none", 0)
 	want := []Item[string]{{1, "first", 6, 0}, {3, "third", 4, 3}}
-	if top := Top(10, s); !slices.Equal(top, want) {
+	if top := Top(10, s.List()); !slices.Equal(top, want) {
 		t.Errorf("%+v, want %+v", top, want)
 	}
-	if top := Top(1, s); !slices.Equal(top, want[:1]) {
+	if top := Top(1, s.List()); !slices.Equal(top, want[:1]) {
 		t.Errorf("%+v, want %+v", top, want[:1])
 	}
 	if s.Total() != 10 || s.MaxError() != 4 {
 		t.Errorf("total %d and max error %d, want 10 and 4", s.Total(), s.MaxError())
 	}
 	s.Reset()
-	if top := Top(10, s); len(top) != 0 || s.Total() != 0 || s.MaxError() != 0 {
+	if top := Top(10, s.List()); len(top) != 0 || s.Total() != 0 || s.MaxError() != 0 {
 		t.Errorf("after Reset: %+v", top)
 	}
 	s.Add(4, "fourth", 2)
-	if top := Top(10, s); !slices.Equal(top, []Item[string]{{4, "fourth", 2, 0}}) {
+	if top := Top(10, s.List()); !slices.Equal(top, []Item[string]{{4, "fourth", 2, 0}}) {
 		t.Errorf("after Reset: %+v", top)
 	}
 }
@@ -190,7 +190,7 @@ func TestCountsDoNotOverflow(t *testing.T) {
 	s.Add(1, "a", math.MaxUint64-1)
 	s.Add(1, "a", 5)
 	s.Add(2, "b", 1)
-	if top := Top(1, s); top[0].Count != math.MaxUint64 || s.Total() != math.MaxUint64 {
+	if top := Top(1, s.List()); top[0].Count != math.MaxUint64 || s.Total() != math.MaxUint64 {
 		t.Errorf("%+v", top)
 	}
 }

@@ -1,0 +1,79 @@
+package observe
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+)
+
+// A Denial is a denial for the log. It contains no value that a user sent, except those that the rules name.
+type Denial struct {
+	Domain, Rule, Limit, Algorithm string // the limit is its name or its index, see [limitName]
+	KeyHash                        string
+	Enforced                       bool // false: shadow mode or quota mode let the request pass
+	Penalized                      bool // a penalty denies the key
+	Used                           int64
+	RetryAfter                     time.Duration // negative: the hits can never fit
+	Replica, RulesVersion          string
+	Suppressed                     int64 // denials before this one that had to be left out, because too many came in one second
+}
+
+// A denialLog selects the denials for the log.
+type denialLog struct {
+	keep       uint64 // the highest sample hash of the share; 0: none
+	perSecond  int64
+	suppressed counter // since the start
+
+	mu      sync.Mutex
+	second  int64 // in Unix time
+	logged  int64 // in this second
+	skipped int64 // since the last logged one
+}
+
+// admit reports whether one more denial may be logged now, and how many were left out since the last one.
+func (l *denialLog) admit(now time.Time) (skipped int64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if second := now.Unix(); second != l.second {
+		l.second, l.logged = second, 0
+	}
+	if l.logged >= l.perSecond {
+		l.skipped++
+		l.suppressed.Add(1)
+		return 0, false
+	}
+	l.logged++
+	skipped, l.skipped = l.skipped, 0
+	return skipped, true
+}
+
+func (o *Observer) logDenial(r *decide.Result, i, denying int) {
+	key := keyOf(r, i)
+	if sampleHash(key) > o.denials.keep {
+		return
+	}
+	skipped, ok := o.denials.admit(time.Now())
+	if !ok {
+		return
+	}
+	d := &r.Decisions[i]
+	v := &d.Verdicts[denying]
+	o.options.LogDenial(&Denial{
+		Domain: d.Domain, Rule: d.RuleName(), Limit: limitName(d, denying), Algorithm: d.Limits[denying].Limit.Spec().Algorithm,
+		KeyHash: o.hash(key), Enforced: enforced(r, d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
+		Replica: o.options.Replica, RulesVersion: o.rulesVersion(), Suppressed: skipped,
+	})
+}
+
+// limitName returns the name of limit i of a descriptor, or its index from 0 if it has no name, or "override" for a limit of the request.
+func limitName(d *decide.Decision, i int) string {
+	switch {
+	case d.Override:
+		return "override"
+	case d.Limits[i].Name != "":
+		return d.Limits[i].Name
+	}
+	return strconv.Itoa(i)
+}

@@ -1,0 +1,129 @@
+// Package observe reports decisions besides the response: the heaviest and the most denied keys, a stream of decisions for subscribers,
+// and a sample of the denials for the log. An [Observer] reads each [decide.Result] after the decision. Its work is bounded, and it
+// never waits for a reader.
+package observe
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// Options configures an [Observer].
+type Options struct {
+	// TopKeys is the number of keys that each sketch keeps. 0: the Observer finds no heaviest keys.
+	TopKeys int
+	// Secret hides what users sent: keys are then reported by their hashes only. Empty: keys are shown.
+	Secret []byte
+	// Replica names this process in decisions.
+	Replica string
+	// Rules returns the rules in force, for their version.
+	Rules func() *descriptors.Rules
+	// LogDenial, if not nil, gets the denials of the part DenialShare of all keys, from 0 to 1, and at most DenialsPerSecond of them.
+	LogDenial        func(*Denial)
+	DenialShare      float64
+	DenialsPerSecond int
+}
+
+// An Observer observes the decisions of a process. It is safe for concurrent use. A nil Observer observes nothing.
+type Observer struct {
+	options     Options
+	top         *topKeys // nil: none
+	denials     denialLog
+	subscribers subscribers
+}
+
+// New returns an Observer. [Observer.Run] must be running for its heaviest keys to be recent.
+func New(o Options) *Observer {
+	if o.Rules == nil {
+		o.Rules = func() *descriptors.Rules { return nil }
+	}
+	observer := &Observer{options: o, denials: denialLog{keep: thresholdOf(o.DenialShare), perSecond: int64(o.DenialsPerSecond)}}
+	if o.TopKeys > 0 {
+		observer.top = newTopKeys(o.TopKeys)
+	}
+	return observer
+}
+
+// Run ages the counts of the heaviest keys until ctx ends.
+func (o *Observer) Run(ctx context.Context) {
+	if o == nil || o.top == nil {
+		return
+	}
+	ticker := time.NewTicker(Window)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			o.top.age(time.Now())
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Observe observes a decided request. It keeps nothing of r.
+func (o *Observer) Observe(r *decide.Result) {
+	if o == nil {
+		return
+	}
+	subscribers := o.subscribers.all.Load()
+	logs := o.options.LogDenial != nil && o.denials.keep > 0
+	if o.top == nil && subscribers == nil && !logs {
+		return
+	}
+	for i := range r.Decisions {
+		d := &r.Decisions[i]
+		denying := -1
+		if !d.End {
+			denying = d.Denying()
+		}
+		if o.top != nil && len(d.Verdicts) > 0 && !d.End {
+			o.top.add(r.Key(i), d, denying >= 0)
+		}
+		if denying >= 0 && logs {
+			o.logDenial(r, i, denying)
+		}
+		if subscribers != nil {
+			o.publish(*subscribers, r, i, denying)
+		}
+	}
+}
+
+// enforced reports whether a denial of d is part of the response.
+func enforced(r *decide.Result, d *decide.Decision) bool { return r.Denied && !d.Shadow }
+
+// thresholdOf returns the highest sample hash of a share of all keys. 0 stands for no key.
+func thresholdOf(share float64) uint64 {
+	switch {
+	case !(share > 0): // NaN too
+		return 0
+	case share >= 1:
+		return math.MaxUint64
+	}
+	return uint64(share * (1 << 32) * (1 << 32))
+}
+
+// sampleHash returns the hash of a key that selects samples. All processes agree on it, so they sample the same keys.
+func sampleHash(key string) uint64 { return xxhash.Sum64String(key) }
+
+// rulesVersion returns the version of the rules in force.
+func (o *Observer) rulesVersion() string { return rulesVersion(o.options.Rules()) }
+
+// keyOf returns the key of descriptor i. A descriptor without a limit has a key too: the stream shows it.
+func keyOf(r *decide.Result, i int) string {
+	if key := r.Key(i); key != "" {
+		return key
+	}
+	d := &r.Decisions[i]
+	return descriptors.Key(d.Domain, d.Rule, d.Entries)
+}
+
+// A counter counts events. It is read by metrics.
+type counter = atomic.Int64

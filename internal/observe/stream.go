@@ -1,0 +1,240 @@
+package observe
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// The bounds of the stream.
+const (
+	MaxSubscribers = 16
+	queueSize      = 256 // decisions that a subscriber has not received yet
+)
+
+// Errors of [Observer.Subscribe].
+var (
+	ErrTooManySubscribers = fmt.Errorf("%d subscribers already: close another stream first", MaxSubscribers)
+	ErrUnknownOutcome     = errors.New("unknown outcome: write allowed, denied or undecided")
+	ErrNotObserved        = errors.New("this process observes no decisions")
+)
+
+// The outcomes of a [Decision].
+const (
+	Allowed   = "allowed"
+	Denied    = "denied"    // by a limit, in shadow mode too
+	Undecided = "undecided" // the store failed
+)
+
+// A Filter selects decisions. The zero Filter selects all of them.
+type Filter struct {
+	Domain, Rule string            // "": all
+	Outcome      string            // Allowed, Denied or Undecided; "": all
+	Entry        descriptors.Entry // the descriptor contains it; an empty value stands for any, an empty key for all descriptors
+	Sample       float64           // the share of the keys, from 0 to 1, by a hash of the key; 0: all
+}
+
+// A Decision is a decided descriptor.
+type Decision struct {
+	Time          time.Time
+	Domain, Rule  string
+	Key           []descriptors.Entry // nil if keys are hidden
+	KeyHash       string              // see [descriptors.KeyHash]
+	Hits          int64               // 0 peeks, less than 0 refunds
+	Outcome       string
+	Reason        string // of package decide
+	Enforced      bool   // false: a denial that shadow mode or quota mode let pass
+	Limit         string // that explains the outcome: its name or its index; "" without one
+	Algorithm     string // of this limit
+	Used          int64  // of this limit, as the fields below
+	Remaining     int64
+	RetryAfter    time.Duration // of a denial; negative: the hits can never fit
+	ResetAfter    time.Duration
+	By            string // what decided: store, cache, policy or share
+	Replica       string
+	RulesVersion  string
+	droppedBefore int64
+}
+
+// A Subscription receives decisions.
+type Subscription struct {
+	C <-chan Decision // closed by Close
+
+	filter  Filter
+	keep    uint64
+	queue   chan Decision
+	dropped counter
+	of      *subscribers
+
+	mu     sync.Mutex // of sends and close
+	closed bool
+}
+
+// subscribers are the subscriptions of an Observer.
+type subscribers struct {
+	all     atomic.Pointer[[]*Subscription] // nil: none
+	mu      sync.Mutex                      // of changes
+	dropped counter
+}
+
+// Subscribe returns the decisions that f selects from now on. A decision that finds the queue of the subscription full is dropped and
+// counted. The caller must close the subscription.
+func (o *Observer) Subscribe(f Filter) (*Subscription, error) {
+	if o == nil {
+		return nil, ErrNotObserved
+	}
+	if f.Outcome != "" && f.Outcome != Allowed && f.Outcome != Denied && f.Outcome != Undecided {
+		return nil, ErrUnknownOutcome
+	}
+	if !(f.Sample >= 0 && f.Sample <= 1) {
+		return nil, fmt.Errorf("sample %v: write a number from 0 to 1", f.Sample)
+	}
+	if f.Sample == 0 {
+		f.Sample = 1
+	}
+	queue := make(chan Decision, queueSize)
+	s := &Subscription{C: queue, queue: queue, filter: f, keep: thresholdOf(f.Sample), of: &o.subscribers}
+	return s, o.subscribers.change(func(all []*Subscription) ([]*Subscription, error) {
+		if len(all) >= MaxSubscribers {
+			return nil, ErrTooManySubscribers
+		}
+		return append(all, s), nil
+	})
+}
+
+// change replaces the list of subscriptions by a changed copy.
+func (s *subscribers) change(edit func([]*Subscription) ([]*Subscription, error)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*Subscription
+	if current := s.all.Load(); current != nil {
+		all = slices.Clone(*current)
+	}
+	all, err := edit(all)
+	switch {
+	case err != nil:
+		return err
+	case len(all) == 0:
+		s.all.Store(nil)
+	default:
+		s.all.Store(&all)
+	}
+	return nil
+}
+
+// Close ends the subscription and closes C. It may be called more than once.
+func (s *Subscription) Close() {
+	_ = s.of.change(func(all []*Subscription) ([]*Subscription, error) {
+		return slices.DeleteFunc(all, func(other *Subscription) bool { return other == s }), nil
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		close(s.queue)
+	}
+}
+
+// Dropped returns the number of decisions that were dropped so far.
+func (s *Subscription) Dropped() int64 { return s.dropped.Load() }
+
+// send queues d, or drops it.
+func (s *Subscription) send(d *Decision) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	select {
+	case s.queue <- *d:
+	default:
+		s.dropped.Add(1)
+		s.of.dropped.Add(1)
+	}
+}
+
+// publish sends descriptor i to the subscriptions that select it.
+func (o *Observer) publish(all []*Subscription, r *decide.Result, i, denying int) {
+	d := &r.Decisions[i]
+	outcome := outcomeOf(d, denying)
+	var key string
+	var hash uint64
+	var made *Decision
+	for _, s := range all {
+		if !s.filter.selects(d, outcome) {
+			continue
+		}
+		if key == "" {
+			key = keyOf(r, i)
+			hash = sampleHash(key)
+		}
+		if hash > s.keep {
+			continue
+		}
+		if made == nil {
+			made = o.decision(r, i, denying, outcome, key)
+		}
+		s.send(made)
+	}
+}
+
+func outcomeOf(d *decide.Decision, denying int) string {
+	switch {
+	case denying >= 0 || d.Outcome == decide.Denied:
+		return Denied
+	case d.Outcome == decide.Undecided:
+		return Undecided
+	}
+	return Allowed
+}
+
+func (f *Filter) selects(d *decide.Decision, outcome string) bool {
+	if f.Domain != "" && f.Domain != d.Domain || f.Rule != "" && f.Rule != d.RuleName() || f.Outcome != "" && f.Outcome != outcome {
+		return false
+	}
+	if f.Entry.Key == "" {
+		return true
+	}
+	return slices.ContainsFunc(d.Entries, func(e descriptors.Entry) bool {
+		return e.Key == f.Entry.Key && (f.Entry.Value == "" || e.Value == f.Entry.Value)
+	})
+}
+
+// decision copies descriptor i. Nothing of it is part of r, which the next request uses.
+func (o *Observer) decision(r *decide.Result, i, denying int, outcome, key string) *Decision {
+	d := &r.Decisions[i]
+	made := &Decision{
+		Time: time.Now(), Domain: strings.Clone(d.Domain), Rule: d.RuleName(), KeyHash: o.hash(key), Hits: d.Hits, Outcome: outcome,
+		Reason: d.Reason.String(), Enforced: outcome == Denied && enforced(r, d), Replica: o.options.Replica, RulesVersion: o.rulesVersion(),
+	}
+	if len(o.options.Secret) == 0 {
+		for _, e := range d.Entries {
+			made.Key = append(made.Key, descriptors.Entry{Key: strings.Clone(e.Key), Value: strings.Clone(e.Value)})
+		}
+	}
+	limit := denying
+	if limit < 0 {
+		limit = slices.IndexFunc(d.Limits, func(l descriptors.RateLimit) bool { return d.Limit != nil && l.Limit == d.Limit.Limit })
+	}
+	if limit >= 0 {
+		v := &d.Verdicts[limit]
+		made.Limit, made.Algorithm, made.By = limitName(d, limit), d.Limits[limit].Limit.Spec().Algorithm, sourceName(v.By)
+		made.Used, made.Remaining, made.RetryAfter, made.ResetAfter = v.Used, v.Remaining, v.RetryAfter, v.ResetAfter
+	}
+	return made
+}
+
+func (o *Observer) hash(key string) string { return descriptors.KeyHash(o.options.Secret, key) }
+
+// sourceNames are what may decide, in words.
+var sourceNames = map[limiters.Source]string{}
+
+func sourceName(by limiters.Source) string { return sourceNames[by] }

@@ -1,0 +1,192 @@
+package observe
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"math/bits"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-rls/weir/internal/spacesaving"
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// Window is the time after which counts of keys begin to age. [Observer.Top] reports the current window and the last complete one: the
+// last one to two minutes.
+const Window = time.Minute
+
+// By names what the heaviest keys are ordered by.
+type By string
+
+// The orders.
+const (
+	ByHits   By = "hits"   // hits that were requested, allowed or denied; peeks and refunds do not count
+	ByDenied By = "denied" // hits that were denied, in shadow mode too; a denied peek counts as one
+)
+
+// Errors of [Observer.Top].
+var (
+	ErrNoTopKeys = errors.New("no heaviest keys: TOP_KEYS is 0")
+	ErrUnknownBy = fmt.Errorf("unknown order: write %s or %s", ByHits, ByDenied)
+)
+
+// A Top is a list of keys, heaviest first.
+type Top struct {
+	Since time.Time // the counts are those since then
+	Total uint64    // of all keys of all domains
+	Error uint64    // no count is too high by more; a key that is not kept has at most this true count
+	Keys  []TopKey
+}
+
+// A TopKey is a key with its count. The true count is at least Count - Error and at most Count.
+type TopKey struct {
+	Domain, Rule string
+	Key          []descriptors.Entry // see [descriptors.ParseKey]; nil if keys are hidden
+	KeyHash      string              // see [descriptors.KeyHash]
+	Count, Error uint64
+}
+
+// topKeys finds the heaviest keys. Shards share the load of several cores: each key has one shard, and each shard its lock.
+type topKeys struct {
+	seed    maphash.Seed
+	shards  []topShard
+	current atomic.Uint64 // the number of the window
+
+	mu               sync.Mutex
+	began, beganLast time.Time // the current window, and the one before
+}
+
+// maxShards bounds the memory: a shard has four sketches.
+const maxShards = 8
+
+type topShard struct {
+	mu             sync.Mutex
+	window         uint64     // of the newest counts
+	hits, denied   [2]*sketch // by the number of the window, modulo 2
+	_              [64]byte   // the next lock must not share a cache line
+}
+
+type sketch = spacesaving.Sketch[seen]
+
+// seen is what a sketch keeps of a key.
+type seen struct{ key, domain, rule string }
+
+func newTopKeys(size int) *topKeys {
+	shards := min(maxShards, 1<<bits.Len(uint(2*runtime.GOMAXPROCS(0)-1)))
+	t := &topKeys{seed: maphash.MakeSeed(), shards: make([]topShard, shards), began: time.Now()}
+	t.beganLast = t.began
+	for i := range t.shards {
+		for j := range 2 {
+			t.shards[i].hits[j], t.shards[i].denied[j] = spacesaving.New[seen](size), spacesaving.New[seen](size)
+		}
+	}
+	return t
+}
+
+func (t *topKeys) add(key string, d *decide.Decision, denied bool) {
+	if d.Hits <= 0 && !denied || key == "" {
+		return
+	}
+	hash := maphash.String(t.seed, key)
+	s := &t.shards[hash>>32%uint64(len(t.shards))]
+	value := seen{key, d.Domain, d.RuleName()}
+	hits := uint64(max(d.Hits, 0))
+	s.mu.Lock()
+	s.age(t.current.Load())
+	s.hits[s.window%2].Add(hash, value, hits)
+	if denied {
+		s.denied[s.window%2].Add(hash, value, max(hits, 1))
+	}
+	s.mu.Unlock()
+}
+
+// age begins a window.
+func (t *topKeys) age(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.began, t.beganLast = now, t.began
+	t.current.Add(1)
+}
+
+// age forgets the windows that are over for longer than one window. The caller holds the lock.
+func (s *topShard) age(current uint64) {
+	if current == s.window {
+		return
+	}
+	s.hits[current%2].Reset()
+	s.denied[current%2].Reset()
+	if current != s.window+1 {
+		s.hits[s.window%2].Reset()
+		s.denied[s.window%2].Reset()
+	}
+	s.window = current
+}
+
+// Top returns the n heaviest keys of a domain, or of all domains if domain is "".
+func (o *Observer) Top(by By, domain string, n int) (Top, error) {
+	if o == nil || o.top == nil {
+		return Top{}, ErrNoTopKeys
+	}
+	if by != ByHits && by != ByDenied {
+		return Top{}, ErrUnknownBy
+	}
+	top, items := o.top.list(by)
+	for _, item := range items {
+		if len(top.Keys) >= n {
+			break
+		}
+		if domain == "" || item.Value.domain == domain {
+			top.Keys = append(top.Keys, o.topKey(item))
+		}
+	}
+	return top, nil
+}
+
+func (o *Observer) topKey(item spacesaving.Item[seen]) TopKey {
+	k := TopKey{
+		Domain: item.Value.domain, Rule: item.Value.rule, Count: item.Count, Error: item.Error,
+		KeyHash: descriptors.KeyHash(o.options.Secret, item.Value.key),
+	}
+	if len(o.options.Secret) == 0 {
+		_, k.Key, _ = descriptors.ParseKey(item.Value.key)
+	}
+	return k
+}
+
+// list returns all keys, heaviest first.
+func (t *topKeys) list(by By) (Top, []spacesaving.Item[seen]) {
+	t.mu.Lock()
+	top, current := Top{Since: t.beganLast}, t.current.Load()
+	t.mu.Unlock()
+	var all []spacesaving.Item[seen]
+	for i := range t.shards {
+		lists := t.shards[i].lists(by, current)
+		top.Total += lists[0].Total + lists[1].Total
+		top.Error = max(top.Error, lists[0].MaxError+lists[1].MaxError)
+		// No key is in two shards, so the error of a key is that of its shard.
+		all = append(all, spacesaving.Top(math.MaxInt, lists[:]...)...)
+	}
+	slices.SortFunc(all, spacesaving.Compare[seen])
+	return top, all
+}
+
+// lists copies the counts of both windows.
+func (s *topShard) lists(by By, current uint64) (all [2]spacesaving.List[seen]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.age(max(current, s.window))
+	sketches := &s.hits
+	if by == ByDenied {
+		sketches = &s.denied
+	}
+	for i := range all {
+		all[i] = sketches[i].List()
+	}
+	return all
+}
