@@ -46,6 +46,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions", "pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
 	{"internal/statsd", "sends counters to statsd", ""},
 	{"internal/spacesaving", "finds the heaviest keys of a stream in bounded memory", ""},
+	{"internal/observe", "finds the heaviest keys, and passes decisions to subscribers and denials to the log", "internal/spacesaving pkg/decide pkg/descriptors pkg/limiters"},
 	{"internal/certtest", "makes certificates for tests and the demo", ""},
 	{"internal/redistest", "starts Redis servers for tests and the demo", "internal/certtest"},
 	{"internal/loadclient", "sends requests as fast as possible, without knowing the server", "internal/socket"},

@@ -1,8 +1,8 @@
 package observe
 
 import (
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -10,7 +10,7 @@ import (
 
 // A Denial is a denial for the log. It contains no value that a user sent, except those that the rules name.
 type Denial struct {
-	Domain, Rule, Limit, Algorithm string // the limit is its name or its index, see [limitName]
+	Domain, Rule, Limit, Algorithm string // the limit is see [decide.Decision.LimitName]
 	KeyHash                        string
 	Enforced                       bool // false: shadow mode or quota mode let the request pass
 	Penalized                      bool // a penalty denies the key
@@ -22,13 +22,11 @@ type Denial struct {
 
 // A denialLog selects the denials for the log.
 type denialLog struct {
-	keep       uint64 // the highest sample hash of the share; 0: none
-	perSecond  int64
-	suppressed counter // since the start
+	keep       uint64       // the highest sample hash of the share; 0: none
+	suppressed atomic.Int64 // since the start
 
 	mu      sync.Mutex
-	second  int64 // in Unix time
-	logged  int64 // in this second
+	rate    rate
 	skipped int64 // since the last logged one
 }
 
@@ -36,15 +34,11 @@ type denialLog struct {
 func (l *denialLog) admit(now time.Time) (skipped int64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if second := now.Unix(); second != l.second {
-		l.second, l.logged = second, 0
-	}
-	if l.logged >= l.perSecond {
+	if !l.rate.admit(now) {
 		l.skipped++
 		l.suppressed.Add(1)
 		return 0, false
 	}
-	l.logged++
 	skipped, l.skipped = l.skipped, 0
 	return skipped, true
 }
@@ -61,19 +55,8 @@ func (o *Observer) logDenial(r *decide.Result, i, denying int) {
 	d := &r.Decisions[i]
 	v := &d.Verdicts[denying]
 	o.options.LogDenial(&Denial{
-		Domain: d.Domain, Rule: d.RuleName(), Limit: limitName(d, denying), Algorithm: d.Limits[denying].Limit.Spec().Algorithm,
+		Domain: d.Domain, Rule: d.RuleName(), Limit: d.LimitName(denying), Algorithm: d.Limits[denying].Limit.Spec().Algorithm,
 		KeyHash: o.hash(key), Enforced: enforced(r, d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
 		Replica: o.options.Replica, RulesVersion: o.rulesVersion(), Suppressed: skipped,
 	})
-}
-
-// limitName returns the name of limit i of a descriptor, or its index from 0 if it has no name, or "override" for a limit of the request.
-func limitName(d *decide.Decision, i int) string {
-	switch {
-	case d.Override:
-		return "override"
-	case d.Limits[i].Name != "":
-		return d.Limits[i].Name
-	}
-	return strconv.Itoa(i)
 }

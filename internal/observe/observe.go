@@ -6,7 +6,6 @@ package observe
 import (
 	"context"
 	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -44,7 +43,7 @@ func New(o Options) *Observer {
 	if o.Rules == nil {
 		o.Rules = func() *descriptors.Rules { return nil }
 	}
-	observer := &Observer{options: o, denials: denialLog{keep: thresholdOf(o.DenialShare), perSecond: int64(o.DenialsPerSecond)}}
+	observer := &Observer{options: o, denials: denialLog{keep: thresholdOf(o.DenialShare), rate: rate{perSecond: int64(o.DenialsPerSecond)}}}
 	if o.TopKeys > 0 {
 		observer.top = newTopKeys(o.TopKeys)
 	}
@@ -114,7 +113,9 @@ func thresholdOf(share float64) uint64 {
 func sampleHash(key string) uint64 { return xxhash.Sum64String(key) }
 
 // rulesVersion returns the version of the rules in force.
-func (o *Observer) rulesVersion() string { return rulesVersion(o.options.Rules()) }
+func (o *Observer) rulesVersion() string { return o.options.Rules().Version() }
+
+func (o *Observer) hash(key string) string { return descriptors.KeyHash(o.options.Secret, key) }
 
 // keyOf returns the key of descriptor i. A descriptor without a limit has a key too: the stream shows it.
 func keyOf(r *decide.Result, i int) string {
@@ -125,5 +126,20 @@ func keyOf(r *decide.Result, i int) string {
 	return descriptors.Key(d.Domain, d.Rule, d.Entries)
 }
 
-// A counter counts events. It is read by metrics.
-type counter = atomic.Int64
+// A rate bounds events by the second. The caller has the lock.
+type rate struct {
+	perSecond int64
+	second    int64 // in Unix time
+	events    int64 // in this second
+}
+
+func (r *rate) admit(now time.Time) bool {
+	if second := now.Unix(); second != r.second {
+		r.second, r.events = second, 0
+	}
+	if r.events >= r.perSecond {
+		return false
+	}
+	r.events++
+	return true
+}

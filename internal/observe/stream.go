@@ -17,7 +17,8 @@ import (
 // The bounds of the stream.
 const (
 	MaxSubscribers = 16
-	queueSize      = 256 // decisions that a subscriber has not received yet
+	MaxPerSecond   = 1000 // decisions of one subscription
+	queueSize      = 256  // decisions that a subscriber has not received yet
 )
 
 // Errors of [Observer.Subscribe].
@@ -44,24 +45,23 @@ type Filter struct {
 
 // A Decision is a decided descriptor.
 type Decision struct {
-	Time          time.Time
-	Domain, Rule  string
-	Key           []descriptors.Entry // nil if keys are hidden
-	KeyHash       string              // see [descriptors.KeyHash]
-	Hits          int64               // 0 peeks, less than 0 refunds
-	Outcome       string
-	Reason        string // of package decide
-	Enforced      bool   // false: a denial that shadow mode or quota mode let pass
-	Limit         string // that explains the outcome: its name or its index; "" without one
-	Algorithm     string // of this limit
-	Used          int64  // of this limit, as the fields below
-	Remaining     int64
-	RetryAfter    time.Duration // of a denial; negative: the hits can never fit
-	ResetAfter    time.Duration
-	By            string // what decided: store, cache, policy or share
-	Replica       string
-	RulesVersion  string
-	droppedBefore int64
+	Time         time.Time
+	Domain, Rule string
+	Key          []descriptors.Entry // nil if keys are hidden
+	KeyHash      string              // see [descriptors.KeyHash]
+	Hits         int64               // 0 peeks, less than 0 refunds
+	Outcome      string
+	Reason       string // of package decide
+	Enforced     bool   // false: a denial that shadow mode or quota mode let pass
+	Limit        string // that explains the outcome: its name or its index; "" without one
+	Algorithm    string // of this limit
+	Used         int64  // of this limit, as the fields below
+	Remaining    int64
+	RetryAfter   time.Duration // of a denial; negative: the hits can never fit
+	ResetAfter   time.Duration
+	By           string // what decided: store, cache, policy or share
+	Replica      string
+	RulesVersion string
 }
 
 // A Subscription receives decisions.
@@ -71,10 +71,11 @@ type Subscription struct {
 	filter  Filter
 	keep    uint64
 	queue   chan Decision
-	dropped counter
+	dropped atomic.Int64
 	of      *subscribers
 
-	mu     sync.Mutex // of sends and close
+	mu     sync.Mutex // of the fields below, and of sends
+	rate   rate
 	closed bool
 }
 
@@ -82,11 +83,11 @@ type Subscription struct {
 type subscribers struct {
 	all     atomic.Pointer[[]*Subscription] // nil: none
 	mu      sync.Mutex                      // of changes
-	dropped counter
+	dropped atomic.Int64
 }
 
 // Subscribe returns the decisions that f selects from now on. A decision that finds the queue of the subscription full is dropped and
-// counted. The caller must close the subscription.
+// counted, and so is one beyond MaxPerSecond. The caller must close the subscription.
 func (o *Observer) Subscribe(f Filter) (*Subscription, error) {
 	if o == nil {
 		return nil, ErrNotObserved
@@ -101,7 +102,7 @@ func (o *Observer) Subscribe(f Filter) (*Subscription, error) {
 		f.Sample = 1
 	}
 	queue := make(chan Decision, queueSize)
-	s := &Subscription{C: queue, queue: queue, filter: f, keep: thresholdOf(f.Sample), of: &o.subscribers}
+	s := &Subscription{C: queue, queue: queue, filter: f, keep: thresholdOf(f.Sample), of: &o.subscribers, rate: rate{perSecond: MaxPerSecond}}
 	return s, o.subscribers.change(func(all []*Subscription) ([]*Subscription, error) {
 		if len(all) >= MaxSubscribers {
 			return nil, ErrTooManySubscribers
@@ -146,18 +147,17 @@ func (s *Subscription) Close() {
 // Dropped returns the number of decisions that were dropped so far.
 func (s *Subscription) Dropped() int64 { return s.dropped.Load() }
 
-// send queues d, or drops it.
-func (s *Subscription) send(d *Decision) {
+// send queues the decision that made returns, or drops it.
+func (s *Subscription) send(now time.Time, made func() *Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return
-	}
-	select {
-	case s.queue <- *d:
-	default:
+	switch {
+	case s.closed:
+	case len(s.queue) == cap(s.queue) || !s.rate.admit(now):
 		s.dropped.Add(1)
 		s.of.dropped.Add(1)
+	default:
+		s.queue <- *made() // nobody else sends, so there is room
 	}
 }
 
@@ -168,6 +168,7 @@ func (o *Observer) publish(all []*Subscription, r *decide.Result, i, denying int
 	var key string
 	var hash uint64
 	var made *Decision
+	now := time.Now()
 	for _, s := range all {
 		if !s.filter.selects(d, outcome) {
 			continue
@@ -179,10 +180,12 @@ func (o *Observer) publish(all []*Subscription, r *decide.Result, i, denying int
 		if hash > s.keep {
 			continue
 		}
-		if made == nil {
-			made = o.decision(r, i, denying, outcome, key)
-		}
-		s.send(made)
+		s.send(now, func() *Decision {
+			if made == nil {
+				made = o.decision(now, r, i, denying, outcome, key)
+			}
+			return made
+		})
 	}
 }
 
@@ -209,10 +212,10 @@ func (f *Filter) selects(d *decide.Decision, outcome string) bool {
 }
 
 // decision copies descriptor i. Nothing of it is part of r, which the next request uses.
-func (o *Observer) decision(r *decide.Result, i, denying int, outcome, key string) *Decision {
+func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, outcome, key string) *Decision {
 	d := &r.Decisions[i]
 	made := &Decision{
-		Time: time.Now(), Domain: strings.Clone(d.Domain), Rule: d.RuleName(), KeyHash: o.hash(key), Hits: d.Hits, Outcome: outcome,
+		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), KeyHash: o.hash(key), Hits: d.Hits, Outcome: outcome,
 		Reason: d.Reason.String(), Enforced: outcome == Denied && enforced(r, d), Replica: o.options.Replica, RulesVersion: o.rulesVersion(),
 	}
 	if len(o.options.Secret) == 0 {
@@ -226,15 +229,26 @@ func (o *Observer) decision(r *decide.Result, i, denying int, outcome, key strin
 	}
 	if limit >= 0 {
 		v := &d.Verdicts[limit]
-		made.Limit, made.Algorithm, made.By = limitName(d, limit), d.Limits[limit].Limit.Spec().Algorithm, sourceName(v.By)
+		made.Limit, made.Algorithm, made.By = d.LimitName(limit), d.Limits[limit].Limit.Spec().Algorithm, sourceNames[v.By]
 		made.Used, made.Remaining, made.RetryAfter, made.ResetAfter = v.Used, v.Remaining, v.RetryAfter, v.ResetAfter
 	}
 	return made
 }
 
-func (o *Observer) hash(key string) string { return descriptors.KeyHash(o.options.Secret, key) }
+var sourceNames = [...]string{limiters.ByStore: "store", limiters.ByCache: "cache", limiters.ByShare: "share", limiters.ByPolicy: "policy"}
 
-// sourceNames are what may decide, in words.
-var sourceNames = map[limiters.Source]string{}
+// Stats are the counts of an Observer since its start.
+type Stats struct {
+	Subscribers int64 // now
+	Dropped     int64 // decisions that subscribers did not get
+	Suppressed  int64 // denials that the log did not get, because too many came in one second
+}
 
-func sourceName(by limiters.Source) string { return sourceNames[by] }
+// Stats returns the counts.
+func (o *Observer) Stats() Stats {
+	s := Stats{Dropped: o.subscribers.dropped.Load(), Suppressed: o.denials.suppressed.Load()}
+	if all := o.subscribers.all.Load(); all != nil {
+		s.Subscribers = int64(len(*all))
+	}
+	return s
+}

@@ -66,10 +66,10 @@ type topKeys struct {
 const maxShards = 8
 
 type topShard struct {
-	mu             sync.Mutex
-	window         uint64     // of the newest counts
-	hits, denied   [2]*sketch // by the number of the window, modulo 2
-	_              [64]byte   // the next lock must not share a cache line
+	mu           sync.Mutex
+	window       uint64     // of the newest counts
+	hits, denied [2]*sketch // by the number of the window, modulo 2
+	_            [64]byte   // the next lock must not share a cache line
 }
 
 type sketch = spacesaving.Sketch[seen]
@@ -122,8 +122,8 @@ func (s *topShard) age(current uint64) {
 	s.hits[current%2].Reset()
 	s.denied[current%2].Reset()
 	if current != s.window+1 {
-		s.hits[s.window%2].Reset()
-		s.denied[s.window%2].Reset()
+		s.hits[(current+1)%2].Reset()
+		s.denied[(current+1)%2].Reset()
 	}
 	s.window = current
 }

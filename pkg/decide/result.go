@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -179,6 +180,17 @@ func (d *Decision) Denying() int {
 		return -1
 	}
 	return i
+}
+
+// LimitName returns the name of limit i, its index from 0 if it has none, or "override" if it came with the request.
+func (d *Decision) LimitName(i int) string {
+	switch {
+	case d.Override:
+		return "override"
+	case d.Limits[i].Name != "":
+		return d.Limits[i].Name
+	}
+	return strconv.Itoa(i)
 }
 
 // RuleName returns the name of the rule, "" without one.

@@ -1,0 +1,483 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+const rulesText = `
+domain: shop
+descriptors:
+  - key: user_id
+    rate_limits:
+      - {name: burst, unit: hour, requests_per_unit: 3}
+      - {unit: day, requests_per_unit: 1000}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - key: ip
+    descriptors:
+      - {key: action, value: login, rate_limit: {unit: hour, requests_per_unit: 1000000}}
+`
+
+// A fixture is an Observer of a decider in memory.
+type fixture struct {
+	*Observer
+	tb      testing.TB
+	rules   *descriptors.Rules
+	decider *decide.Decider
+}
+
+func observing(tb testing.TB, o Options) *fixture {
+	tb.Helper()
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(rulesText)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	load := func() *descriptors.Rules { return rules }
+	o.Rules, o.Replica = load, "weir-0"
+	return &fixture{New(o), tb, rules, decide.New(load, memstore.New(memstore.Options{}), decide.Options{})}
+}
+
+// ask decides hits of one descriptor, such as "user_id=42 action=login", and observes the result.
+func (f *fixture) ask(hits int64, text string) *decide.Result {
+	f.tb.Helper()
+	var entries []descriptors.Entry
+	for part := range strings.FieldsSeq(text) {
+		key, value, _ := strings.Cut(part, "=")
+		entries = append(entries, descriptors.Entry{Key: key, Value: value})
+	}
+	request, result := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Entries: entries, Hits: hits}}}, &decide.Result{}
+	if err := f.decider.Decide(context.Background(), &request, result); err != nil {
+		f.tb.Fatal(err)
+	}
+	f.Observe(result)
+	return result
+}
+
+// list returns the keys of a Top as "domain rule entries count±error".
+func (f *fixture) list(by By, domain string, n int) (lines []string) {
+	f.tb.Helper()
+	top, err := f.Top(by, domain, n)
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	for _, k := range top.Keys {
+		lines = append(lines, fmt.Sprint(k.Domain, " ", k.Rule, " ", k.Key, " ", k.Count, "±", k.Error))
+	}
+	return lines
+}
+
+func expect(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestTopListsHeaviestAndMostDeniedKeys(t *testing.T) {
+	f := observing(t, Options{TopKeys: 10})
+	for range 5 {
+		f.ask(1, "user_id=42")
+	}
+	f.ask(7, "ip=10.0.0.1 action=login")
+	f.ask(0, "user_id=42")  // a denied peek
+	f.ask(0, "user_id=43")  // an allowed peek
+	f.ask(-9, "user_id=44") // a refund
+	f.ask(2, "shadow=x")    // denied in shadow mode
+	f.ask(100, "free=x")    // unlimited
+	f.ask(100, "unknown=x") // no rule
+	expect(t, f.list(ByHits, "", 10), "shop ip.action=login [{ip 10.0.0.1} {action login}] 7±0", "shop user_id [{user_id 42}] 5±0",
+		"shop shadow [{shadow x}] 2±0")
+	expect(t, f.list(ByHits, "shop", 1), "shop ip.action=login [{ip 10.0.0.1} {action login}] 7±0")
+	expect(t, f.list(ByHits, "other", 10))
+	expect(t, f.list(ByDenied, "", 10), "shop user_id [{user_id 42}] 3±0", "shop shadow [{shadow x}] 2±0")
+	if top, _ := f.Top(ByHits, "", 1); top.Total != 14 || top.Error != 0 || top.Keys[0].KeyHash != descriptors.KeyHash(nil, "4:shop|2:ip*8:10.0.0.1|6:action=5:login") {
+		t.Errorf("%+v", top)
+	}
+	if _, err := f.Top("weight", "", 1); !errors.Is(err, ErrUnknownBy) {
+		t.Errorf("%v", err)
+	}
+	if _, err := observing(t, Options{}).Top(ByHits, "", 1); !errors.Is(err, ErrNoTopKeys) {
+		t.Errorf("%v", err)
+	}
+}
+
+// What KEY_HASH_SECRET hides in Redis must not be shown elsewhere.
+func TestKeysAreHiddenUnderASecret(t *testing.T) {
+	secret := []byte("a secret of 16 bytes")
+	var logged []*Denial
+	f := observing(t, Options{TopKeys: 10, Secret: secret, LogDenial: func(d *Denial) { logged = append(logged, d) }, DenialShare: 1, DenialsPerSecond: 10})
+	s, err := f.Subscribe(Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	f.ask(10, "user_id=alice")
+	hash := descriptors.KeyHash(secret, "4:shop|7:user_id*5:alice")
+	top, err := f.Top(ByHits, "", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := <-s.C
+	for _, text := range []string{fmt.Sprintf("%+v", top), fmt.Sprintf("%+v", d), fmt.Sprintf("%+v", *logged[0])} {
+		if strings.Contains(text, "alice") || !strings.Contains(text, hash) {
+			t.Errorf("want the hash %s and no value: %s", hash, text)
+		}
+	}
+}
+
+// Counts are those of the current window and of the last one.
+func TestCountsOfKeysAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := observing(t, Options{TopKeys: 10})
+		ctx, cancel := context.WithCancel(context.Background())
+		var ended sync.WaitGroup
+		ended.Go(func() { f.Run(ctx) })
+		synctest.Wait()
+		start := time.Now()
+		since := func() time.Duration {
+			top, err := f.Top(ByHits, "", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return top.Since.Sub(start)
+		}
+		f.ask(1, "user_id=1")
+		time.Sleep(Window + time.Second)
+		synctest.Wait()
+		f.ask(2, "user_id=2")
+		f.ask(2, "user_id=1")
+		expect(t, f.list(ByHits, "", 10), "shop user_id [{user_id 1}] 3±0", "shop user_id [{user_id 2}] 2±0")
+		if since() != 0 {
+			t.Errorf("counts since %v, want the start", since())
+		}
+		time.Sleep(Window)
+		synctest.Wait()
+		f.ask(1, "user_id=3")
+		got := f.list(ByHits, "", 10)
+		slices.Sort(got)
+		expect(t, got, "shop user_id [{user_id 1}] 2±0", "shop user_id [{user_id 2}] 2±0", "shop user_id [{user_id 3}] 1±0")
+		if since() != Window {
+			t.Errorf("counts since %v, want %v", since(), Window)
+		}
+		time.Sleep(2 * Window)
+		synctest.Wait()
+		expect(t, f.list(ByHits, "", 10))
+		cancel()
+		ended.Wait()
+	})
+}
+
+func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
+	const size, requests = 1000, 200_000
+	f := observing(t, Options{TopKeys: size})
+	random := rand.New(rand.NewPCG(1, 1))
+	zipf := rand.NewZipf(random, 1.1, 1, 1_000_000)
+	truth := map[string]uint64{}
+	var decision decide.Decision
+	for range requests {
+		key := fmt.Sprint("4:shop|7:user_id*7:", 1_000_000+zipf.Uint64())
+		truth[key]++
+		decision.Hits = 1
+		f.top.add(key, &decision, false)
+	}
+	top, err := f.Top(ByHits, "", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if top.Total != requests || top.Error > requests/size {
+		t.Errorf("total %d and error %d, want %d and at most %d", top.Total, top.Error, requests, requests/size)
+	}
+	type counted struct {
+		key   string
+		count uint64
+	}
+	var heaviest []counted
+	for key, count := range truth {
+		heaviest = append(heaviest, counted{key, count})
+	}
+	slices.SortFunc(heaviest, func(a, b counted) int { return int(b.count) - int(a.count) })
+	for i, k := range top.Keys {
+		key := descriptors.Key("shop", f.rules.Match("shop", k.Key), k.Key)
+		if have := truth[key]; key != heaviest[i].key || have > k.Count || have < k.Count-k.Error || k.Error > top.Error {
+			t.Errorf("number %d is %s with %d ± %d (bound %d), want %s with %d", i+1, key, k.Count, k.Error, top.Error, heaviest[i].key, heaviest[i].count)
+		}
+	}
+}
+
+func TestSubscriptionGetsWhatItsFilterSelects(t *testing.T) {
+	for _, tt := range []struct {
+		filter Filter
+		want   int
+	}{
+		{Filter{}, 8}, {Filter{Domain: "shop"}, 8}, {Filter{Domain: "other"}, 0}, {Filter{Rule: "user_id"}, 5},
+		{Filter{Outcome: Denied}, 3}, {Filter{Outcome: Allowed}, 5}, {Filter{Outcome: Undecided}, 0},
+		{Filter{Entry: descriptors.Entry{Key: "user_id", Value: "42"}}, 4}, {Filter{Entry: descriptors.Entry{Key: "user_id"}}, 5},
+		{Filter{Entry: descriptors.Entry{Key: "action", Value: "login"}}, 1}, {Filter{Outcome: Denied, Rule: "shadow"}, 1},
+	} {
+		f := observing(t, Options{})
+		s, err := f.Subscribe(tt.filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 4 { // the last one is denied
+			f.ask(1, "user_id=42")
+		}
+		f.ask(9, "user_id=43") // denied
+		f.ask(2, "shadow=x")   // denied in shadow mode
+		f.ask(1, "ip=10.0.0.1 action=login")
+		f.ask(1, "none=x")
+		if got := len(s.C); got != tt.want {
+			t.Errorf("%+v: %d decisions, want %d", tt.filter, got, tt.want)
+		}
+		s.Close()
+	}
+}
+
+func TestDecisionsOfTheStream(t *testing.T) {
+	f := observing(t, Options{})
+	s, err := f.Subscribe(Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	f.ask(3, "user_id=42")
+	f.ask(1, "user_id=42")
+	f.ask(2, "shadow=x")
+	f.ask(1, "none=x")
+	for _, want := range []Decision{
+		{Rule: "user_id", Key: []descriptors.Entry{{Key: "user_id", Value: "42"}}, Hits: 3, Outcome: Allowed, Reason: "within_limit",
+			Limit: "burst", Algorithm: "fixed_window", Used: 3, By: "store"},
+		{Rule: "user_id", Key: []descriptors.Entry{{Key: "user_id", Value: "42"}}, Hits: 1, Outcome: Denied, Reason: "over_limit", Enforced: true,
+			Limit: "burst", Algorithm: "fixed_window", Used: 4, By: "store"},
+		{Rule: "shadow", Key: []descriptors.Entry{{Key: "shadow", Value: "x"}}, Hits: 2, Outcome: Denied, Reason: "never_fits",
+			Limit: "0", Algorithm: "fixed_window", Used: 2, By: "store"},
+		{Key: []descriptors.Entry{{Key: "none", Value: "x"}}, Hits: 1, Outcome: Allowed, Reason: "no_rule"},
+	} {
+		got := <-s.C
+		entries := got.Key
+		want.Domain, want.Replica, want.RulesVersion, want.Time = "shop", "weir-0", f.rules.Version(), got.Time
+		want.KeyHash = descriptors.KeyHash(nil, descriptors.Key("shop", f.rules.Match("shop", entries), entries))
+		want.RetryAfter, want.ResetAfter = got.RetryAfter, got.ResetAfter
+		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+			t.Errorf("\ngot  %+v\nwant %+v", got, want)
+		}
+		if (got.Outcome == Denied) != (got.RetryAfter != 0) || got.Time.IsZero() || got.RulesVersion == "" {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// A sample has all decisions of some keys, and the same keys in every process.
+func TestSampleIsByKey(t *testing.T) {
+	a, b := observing(t, Options{}), observing(t, Options{})
+	seen := [2]map[string]int{}
+	for i, f := range []*fixture{a, b} {
+		seen[i] = map[string]int{}
+		s, err := f.Subscribe(Filter{Sample: .25})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for user := range 400 {
+			for range 2 {
+				f.ask(1, fmt.Sprint("user_id=", user))
+			}
+			for len(s.C) > 0 {
+				seen[i][(<-s.C).KeyHash]++
+			}
+		}
+		s.Close()
+	}
+	if n := len(seen[0]); n < 70 || n > 130 || len(seen[1]) != n {
+		t.Errorf("%d and %d of 400 keys, want a quarter", n, len(seen[1]))
+	}
+	for key, n := range seen[0] {
+		if n != 2 || seen[1][key] != 2 {
+			t.Errorf("%d and %d decisions of a key, want 2", n, seen[1][key])
+		}
+	}
+}
+
+func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := observing(t, Options{})
+		slow, err := f.Subscribe(Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fast, err := f.Subscribe(Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const requests = queueSize + 50
+		for range requests {
+			f.ask(1, "user_id=42")
+			<-fast.C
+		}
+		if len(slow.C) != queueSize || slow.Dropped() != 50 || fast.Dropped() != 0 || f.Stats().Dropped != 50 {
+			t.Errorf("%d queued, %d and %d dropped, %+v", len(slow.C), slow.Dropped(), fast.Dropped(), f.Stats())
+		}
+		for range MaxPerSecond {
+			f.ask(1, "user_id=42")
+			for len(fast.C) > 0 {
+				<-fast.C
+			}
+		}
+		if fast.Dropped() != requests {
+			t.Errorf("%d dropped beyond %d a second, want %d", fast.Dropped(), MaxPerSecond, requests)
+		}
+		time.Sleep(time.Second)
+		f.ask(1, "user_id=42")
+		if len(fast.C) != 1 {
+			t.Error("no decision in the next second")
+		}
+		fast.Close()
+		slow.Close()
+		slow.Close()
+		f.ask(1, "user_id=42")
+		for range fast.C { // ends, because Close closes it
+		}
+	})
+}
+
+func TestSubscribersAreBounded(t *testing.T) {
+	f := observing(t, Options{})
+	var all []*Subscription
+	for range MaxSubscribers {
+		s, err := f.Subscribe(Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	if _, err := f.Subscribe(Filter{}); !errors.Is(err, ErrTooManySubscribers) || f.Stats().Subscribers != MaxSubscribers {
+		t.Errorf("%v with %+v", err, f.Stats())
+	}
+	all[3].Close()
+	if _, err := f.Subscribe(Filter{}); err != nil {
+		t.Errorf("after Close: %v", err)
+	}
+	for _, filter := range []Filter{{Outcome: "deny"}, {Sample: -1}, {Sample: 2}, {Sample: math.NaN()}} {
+		if _, err := observing(t, Options{}).Subscribe(filter); err == nil {
+			t.Errorf("no error for %+v", filter)
+		}
+	}
+}
+
+func TestSubscriptionsCloseUnderLoad(t *testing.T) {
+	f := observing(t, Options{TopKeys: 10, LogDenial: func(*Denial) {}, DenialShare: 1, DenialsPerSecond: 10})
+	ctx, cancel := context.WithCancel(context.Background())
+	var load, readers sync.WaitGroup
+	for worker := range 4 {
+		load.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				f.ask(1, fmt.Sprint("user_id=", (i+worker)%20))
+			}
+		})
+	}
+	for range 4 {
+		readers.Go(func() {
+			for range 50 {
+				s, err := f.Subscribe(Filter{Outcome: Denied})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				<-s.C
+				s.Close()
+				if _, err := f.Top(ByDenied, "", 3); err != nil {
+					t.Error(err)
+				}
+				f.top.age(time.Now())
+			}
+		})
+	}
+	readers.Wait()
+	cancel()
+	load.Wait()
+}
+
+func TestDenialLogNamesTheLimit(t *testing.T) {
+	var logged []Denial
+	f := observing(t, Options{LogDenial: func(d *Denial) { logged = append(logged, *d) }, DenialShare: 1, DenialsPerSecond: 100})
+	for range 4 {
+		f.ask(1, "user_id=alice")
+	}
+	f.ask(2, "shadow=x")
+	want := []Denial{
+		{Domain: "shop", Rule: "user_id", Limit: "burst", Algorithm: "fixed_window", Enforced: true, Used: 4, Replica: "weir-0",
+			RulesVersion: f.rules.Version(), KeyHash: descriptors.KeyHash(nil, "4:shop|7:user_id*5:alice")},
+		{Domain: "shop", Rule: "shadow", Limit: "0", Algorithm: "fixed_window", Used: 2, RetryAfter: -time.Microsecond, Replica: "weir-0",
+			RulesVersion: f.rules.Version(), KeyHash: descriptors.KeyHash(nil, "4:shop|6:shadow*1:x")},
+	}
+	if len(logged) == 2 {
+		if logged[0].RetryAfter <= 0 || logged[0].RetryAfter > time.Hour {
+			t.Errorf("retry after %v", logged[0].RetryAfter)
+		}
+		logged[0].RetryAfter = 0
+	}
+	if !slices.Equal(logged, want) {
+		t.Errorf("\ngot  %+v\nwant %+v", logged, want)
+	}
+}
+
+func TestDenialLogIsBoundedAndCountsWhatItLeavesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged []int64
+		f := observing(t, Options{LogDenial: func(d *Denial) { logged = append(logged, d.Suppressed) }, DenialShare: 1, DenialsPerSecond: 2})
+		f.ask(3, "user_id=42")
+		for range 7 {
+			f.ask(1, "user_id=42")
+		}
+		time.Sleep(time.Second)
+		f.ask(1, "user_id=42")
+		if !slices.Equal(logged, []int64{0, 0, 5}) || f.Stats().Suppressed != 5 {
+			t.Errorf("%v and %+v, want 5 left out before the third line", logged, f.Stats())
+		}
+	})
+}
+
+func TestDenialLogSamplesKeys(t *testing.T) {
+	for share, want := range map[float64][2]int{0: {0, 0}, .1: {60, 140}, 1: {1000, 1000}, math.NaN(): {0, 0}} {
+		n := 0
+		f := observing(t, Options{LogDenial: func(*Denial) { n++ }, DenialShare: share, DenialsPerSecond: 1 << 30})
+		for user := range 1000 {
+			f.ask(1001, fmt.Sprint("user_id=", user))
+		}
+		if n < want[0] || n > want[1] {
+			t.Errorf("share %v: %d of 1000 keys, want %d to %d", share, n, want[0], want[1])
+		}
+	}
+}
+
+func TestObserverThatIsOffCostsNothing(t *testing.T) {
+	f := observing(t, Options{})
+	r := f.ask(1, "user_id=42")
+	for name, o := range map[string]*Observer{"nil": nil, "without observers": f.Observer, "with keys": New(Options{TopKeys: 100})} {
+		if n := testing.AllocsPerRun(100, func() { o.Observe(r) }); n > 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+	var none *Observer
+	none.Run(context.Background())
+	if _, err := none.Top(ByHits, "", 1); !errors.Is(err, ErrNoTopKeys) {
+		t.Error(err)
+	}
+	if _, err := none.Subscribe(Filter{}); !errors.Is(err, ErrNotObserved) {
+		t.Error(err)
+	}
+}
