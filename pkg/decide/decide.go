@@ -75,7 +75,17 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 	return nil
 }
 
-func (d *Decider) decide(ctx context.Context, r *Request, result *Result) *Error {
+// Plan does what Decide does before it calls the store: it validates r, and matches each descriptor to its limits. No decision
+// has Verdicts. The error is that of Decide for an invalid request, or if there are no rules.
+func (d *Decider) Plan(r *Request, result *Result) error {
+	result.Reset()
+	if err := d.prepare(r, result); err != nil { // a nil *Error in an error is not nil
+		return err
+	}
+	return nil
+}
+
+func (d *Decider) prepare(r *Request, result *Result) *Error {
 	if err := r.validate(); err != nil {
 		return err
 	}
@@ -86,6 +96,13 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) *Error
 	}
 	if err := d.plan(rules, r, result); err != nil {
 		result.dropDecisions()
+		return err
+	}
+	return nil
+}
+
+func (d *Decider) decide(ctx context.Context, r *Request, result *Result) *Error {
+	if err := d.prepare(r, result); err != nil {
 		return err
 	}
 	why := "the store could not decide every descriptor"

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"math/bits"
+	"slices"
 )
 
 // An index is the tree of a domain in the form that requests search. With a hundred thousand rules, a request needs one that
@@ -30,6 +31,15 @@ type index struct {
 	rest    []rest
 	rules   *chunks
 	root    uint32
+	bare    []bareNode // sorted by at; for Walk only
+	sources []*source
+	lists   []*list
+}
+
+// A bareNode holds the position and the list of a node without a rule, which Walk reports. It has no pointers, as there may be many.
+type bareNode struct {
+	at, line     uint32
+	source, list uint32 // numbers, from 1, in sources and lists of the index; 0: none
 }
 
 const (
@@ -58,16 +68,25 @@ type hashedStep struct {
 	at     uint32
 }
 
+// An indexer adds the nodes of a tree to an index.
+type indexer struct {
+	*index
+	steps   []hashedStep
+	sources map[*source]uint32
+}
+
 func newIndex(root *Node, rules *chunks) *index {
-	x := &index{seed: maphash.MakeSeed(), rules: rules, records: make([]byte, alignment)}
-	var steps []hashedStep
-	x.root = x.add(root, 0, Entry{}, &steps)
-	x.records = bytes.Clone(x.records) // without spare capacity
-	x.slots = make([]uint64, 1<<bits.Len(uint(2*len(steps))))
-	for i := range steps {
-		x.insert(&steps[i])
+	x := indexer{
+		index:   &index{seed: maphash.MakeSeed(), rules: rules, records: make([]byte, alignment)},
+		sources: map[*source]uint32{},
 	}
-	return x
+	x.root = x.add(root, 0, Entry{})
+	x.records, x.bare = bytes.Clone(x.records), slices.Clone(x.bare) // without spare capacity
+	x.slots = make([]uint64, 1<<bits.Len(uint(2*len(x.steps))))
+	for i := range x.steps {
+		x.insert(&x.steps[i])
+	}
+	return x.index
 }
 
 // newRecord appends the record of a node, without its children.
@@ -96,7 +115,7 @@ func (x *index) setChildren(at, child, more uint32) {
 
 // add adds a node and all nodes below it, and returns its record. A pattern is met twice: as a wildcard and by its own text.
 // A node with values is met once for each.
-func (x *index) add(n *Node, parent uint32, e Entry, steps *[]hashedStep) uint32 {
+func (x *indexer) add(n *Node, parent uint32, e Entry) uint32 {
 	if n.at > 0 && n.level.how == oneOf {
 		at := x.newRecord(n, parent, e)
 		x.setChildren(at, alias, n.at)
@@ -106,30 +125,50 @@ func (x *index) add(n *Node, parent uint32, e Entry, steps *[]hashedStep) uint32
 		return n.at
 	}
 	n.at = x.newRecord(n, parent, e)
+	if n.rule == nil {
+		x.addBare(n)
+	}
 	child, more := uint32(0), uint32(0)
 	for own, c := range n.exact {
-		if child = x.add(c, n.at, own, steps); len(n.exact) > 1 {
-			*steps = append(*steps, hashedStep{n.at, own, child})
+		if child = x.add(c, n.at, own); len(n.exact) > 1 {
+			x.steps = append(x.steps, hashedStep{n.at, own, child})
 			child = hashed
 		}
 	}
 	if len(n.byIP)+len(n.wild)+len(n.byName) > 0 {
 		r := rest{byIP: n.byIP, byName: make(map[string]uint32, len(n.byName))}
 		for _, all := range n.byIP {
-			all.fill(func(c *Node) uint32 { return x.add(c, n.at, Entry{}, steps) })
+			all.fill(func(c *Node) uint32 { return x.add(c, n.at, Entry{}) })
 		}
 		for i := range n.wild {
 			w := &n.wild[i]
-			r.wild = append(r.wild, wildAt{w.pattern, x.add(w.node, n.at, Entry{}, steps)})
+			r.wild = append(r.wild, wildAt{w.pattern, x.add(w.node, n.at, w.node.level.entry())})
 		}
 		for key, c := range n.byName {
-			r.byName[key] = x.add(c, n.at, Entry{}, steps)
+			r.byName[key] = x.add(c, n.at, c.level.entry())
 		}
 		x.rest = append(x.rest, r)
 		more = uint32(len(x.rest))
 	}
 	x.setChildren(n.at, child, more)
 	return n.at
+}
+
+// addBare adds the position and the list of a node without a rule.
+func (x *indexer) addBare(n *Node) {
+	b := bareNode{at: n.at, line: n.line}
+	if n.from != nil {
+		if x.sources[n.from] == 0 {
+			x.index.sources = append(x.index.sources, n.from)
+			x.sources[n.from] = uint32(len(x.index.sources))
+		}
+		b.source = x.sources[n.from]
+	}
+	if n.level.list != nil {
+		x.lists = append(x.lists, n.level.list)
+		b.list = uint32(len(x.lists))
+	}
+	x.bare = append(x.bare, b)
 }
 
 func (x *index) insert(s *hashedStep) {

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/weir-rls/weir/pkg/decide"
 )
 
 // MaxBody is the largest body of a request by HTTP, in bytes. The limit of gRPC is higher, because Envoy may let a request
@@ -61,8 +63,25 @@ func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateL
 	if err != nil {
 		return errors.New("the body did not arrive whole")
 	}
+	return parseJSON(body, request)
+}
+
+func parseJSON(body []byte, request *ratelimitv3.RateLimitRequest) error {
 	if err := protojson.Unmarshal(body, request); err != nil {
 		return explainJSON(body, request.ProtoReflect().Descriptor(), err)
 	}
 	return nil
+}
+
+// ParseRequest returns the meaning of a RateLimitRequest in JSON, as [Service.ServeHTTP] reads it. The error is for the sender to
+// read. A request that [decide.Decider.Decide] rejects is no error.
+func ParseRequest(body []byte) (*decide.Request, error) {
+	var sent ratelimitv3.RateLimitRequest
+	if err := parseJSON(body, &sent); err != nil {
+		return nil, err
+	}
+	var m message
+	m.read(&sent)
+	request := new(decide.Request)
+	return request, m.request(request)
 }

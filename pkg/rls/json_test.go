@@ -109,3 +109,31 @@ func FuzzJSON(f *testing.F) {
 		}
 	})
 }
+
+func TestParseRequestHasTheMeaningOfJSON(t *testing.T) {
+	for _, body := range []string{
+		`{"domain": "d", "hits_addend": 3, "descriptors": [{"entries": [{"key": "k", "value": "v"}], "limit": {"unit": "HOUR", "requests_per_unit": 7}},
+			{"is_negative_hits": true, "hits_addend": "2"}]}`,
+		`{"domain": "d", "hitsAddend": 3, "descriptors": [{"entries": [{"key": "k", "value": "v"}], "limit": {"unit": "HOUR", "requestsPerUnit": 7}},
+			{"isNegativeHits": true, "hitsAddend": 2}]}`,
+	} {
+		request, err := ParseRequest([]byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, second := request.Descriptors[0], request.Descriptors[1]
+		if request.Domain != "d" || first.Hits != 3 || first.Entries[0] != (descriptors.Entry{Key: "k", Value: "v"}) ||
+			*first.Override != (decide.Override{RequestsPerUnit: 7, Unit: descriptors.Hour}) || second.Hits != -2 || !second.Refund {
+			t.Errorf("%s: %+v", body, request)
+		}
+	}
+	for body, want := range map[string]string{
+		`{"domian": "d"}`: `unknown field "domian", did you mean "domain"?`,
+		`{"domain": "d", "descriptors": [{"limit": {"unit": "UNKNOWN"}}]}`: "descriptors[0]: limit: ",
+		``: "the body is empty",
+	} {
+		if _, err := ParseRequest([]byte(body)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", body, err, want)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package decide
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/weir-rls/weir/internal/randomrules"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+// A plan has the rules and the limits of a decision, and charges nothing.
+func TestPlanIsDecideWithoutStore(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 100 {
+		made := randomrules.New(random)
+		rules, err := rulesfile.Parse(rulesfile.File{Name: "r.yaml", Data: []byte(made.Text)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		decider := New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), Options{QuotaMode: random.IntN(5) == 0})
+		for range 20 {
+			request := &Request{Domain: "d"}
+			for range 1 + random.IntN(3) {
+				request.Descriptors = append(request.Descriptors, Descriptor{Entries: made.Entries(), Hits: 1})
+			}
+			var planned, decided Result
+			if err := decider.Plan(request, &planned); err != nil {
+				t.Fatal(err)
+			}
+			if err := decider.Decide(t.Context(), request, &decided); err != nil {
+				t.Fatal(err)
+			}
+			for i := range planned.Decisions {
+				p, d := &planned.Decisions[i], &decided.Decisions[i]
+				if p.Rule != d.Rule || !slices.Equal(p.Limits, d.Limits) || p.Key() != d.Key() || p.End != d.End || p.Quota != d.Quota || p.Verdicts != nil {
+					t.Fatalf("%v: planned %+v, decided %+v, of\n%s", request.Descriptors[i].Entries, p, d, made.Text)
+				}
+			}
+		}
+	}
+	var result Result
+	none := New(func() *descriptors.Rules { return nil }, nil, Options{})
+	if err := none.Plan(&Request{}, &result); err == nil || err.Error() != "rate limit domain must not be empty" {
+		t.Errorf("error %v", err)
+	}
+}

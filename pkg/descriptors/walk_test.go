@@ -1,0 +1,159 @@
+package descriptors_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/internal/randomrules"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+// Every walk ends at the rule that Match returns, and every kind of step occurs.
+func TestWalkAgreesWithMatch(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	seen, matched, hidden := map[descriptors.StepResult]int{}, 0, 0
+	for range 200 {
+		made := randomrules.New(random)
+		overlay, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o.yaml", Data: []byte(made.Overlay)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules, _, err := rulesfile.ParseWith(rulesfile.Options{Overlay: overlay}, rulesfile.File{Name: "r.yaml", Data: []byte(made.Text)})
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, made.Text)
+		}
+		domain := rules.Domain("d")
+		for range 100 {
+			request := made.Entries()
+			steps, want := domain.Walk(request), domain.Match(request)
+			last := &steps[len(steps)-1]
+			got := last.Rule
+			if len(steps) < len(request) || !last.Result.Matched() {
+				got = nil
+			}
+			if got != want {
+				t.Fatalf("%v: the walk ends at %v, Match at %v, of\n%s", request, got, want, made.Text)
+			}
+			if want != nil {
+				matched++
+			}
+			for i := range steps {
+				seen[steps[i].Result]++
+				if problem := check(&steps[i], request, i, want == nil); problem != "" {
+					t.Fatalf("%v: level %d: %s: %+v, of\n%s", request, i+1, problem, steps[i], made.Text)
+				}
+				if steps[i].Hides != nil {
+					hidden++
+				}
+			}
+		}
+	}
+	t.Logf("%d requests match, %d are hidden, %v", matched, hidden, seen)
+	for r := descriptors.MatchedValue; r <= descriptors.NoAddress; r++ {
+		if seen[r] < 20 {
+			t.Errorf("%v occurs in %d steps only", r, seen[r])
+		}
+	}
+	if matched < 5000 || hidden < 100 {
+		t.Errorf("%d requests match, %d are hidden", matched, hidden)
+	}
+}
+
+// check returns what is wrong with a step, "" if nothing.
+func check(s *descriptors.Step, request []descriptors.Entry, i int, unmatched bool) string {
+	switch {
+	case s.Level != i+1 || s.Entry != request[i]:
+		return "the level or the entry is another"
+	case s.Result.Matched() != (s.Descriptor != "") || s.Result.Matched() != (s.Source != ""):
+		return "a selection without a descriptor and its source, or the other way round"
+	case !s.Result.Matched() && (s.Rule != nil || s.Brief() == ""):
+		return "no selection"
+	case s.Hides != nil && (!unmatched || s.Hides.Rule == nil || s.Hides.Descriptor == s.Descriptor):
+		return "hides no other rule"
+	case s.Reason() == "" || strings.Contains(s.Reason(), "%!"):
+		return "reason " + s.Reason()
+	}
+	return ""
+}
+
+const walked = `domain: d
+descriptors:
+- key: user_id
+  descriptors:
+  - {key: action, value: login, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: action, value: reply, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - key: lease
+    rate_limit: {algorithm: concurrency, concurrent_requests: 2, lease_ttl: 60s}
+- {key: user_id, value: bigco, rate_limit: {unit: minute, requests_per_unit: 500}}
+- {key: user_id, values: [vip, vvip]}
+- {key: ip, cidr: [10.0.0.0/8, 10.1.0.0/16], rate_limit: {unit: minute, requests_per_unit: 1}}
+- {key: ip, cidr: [10.1.2.0/24]}
+- {key: path, value: /a*, rate_limit: {unit: minute, requests_per_unit: 1}}
+- {key: path, value: /b, rate_limit: {unit: minute, requests_per_unit: 1}}
+- {key: 'x-*', rate_limit: {unit: minute, requests_per_unit: 1}}
+`
+
+func TestWalkExplainsEachLevel(t *testing.T) {
+	rules := parse(t, walked)
+	for request, want := range map[string]string{
+		"user_id=7 action=login": "user_id rules.yaml:3 the key matches any value | action=login rules.yaml:5 key and value are equal",
+		"user_id=bigco action=login": "user_id=bigco rules.yaml:9 key and value are equal; this hides user_id (rules.yaml:3), which would have led to " +
+			"user_id.action=login (rules.yaml:5) |   no child: user_id=bigco has no descriptors below it",
+		"user_id=vip": "user_id=vip,vvip rules.yaml:10 the value is in the list",
+		"user_id=7 action=post": "user_id rules.yaml:3 the key matches any value |   the value differs: " +
+			"the values of action are login, reply",
+		"user_id=7 Action=login":  "user_id rules.yaml:3 the key matches any value |   no descriptor below user_id has the key Action: the keys are action, lease; did you mean action?",
+		"user-id=7":               "  no descriptor has the key user-id: the keys are ip, path, user_id, x-*; did you mean user_id?",
+		"ip=10.1.9.9":             "ip=10.0.0.0/8,10.1.0.0/16 rules.yaml:11 the address is in 10.1.0.0/16",
+		"ip=10.1.2.3":             "ip=10.1.2.0/24 rules.yaml:12 the address is in 10.1.2.0/24; this hides ip=10.0.0.0/8,10.1.0.0/16 (rules.yaml:11), which would have led to ip=10.0.0.0/8,10.1.0.0/16 (rules.yaml:11)",
+		"ip=11.0.0.1":             "  the address is in no prefix: the values of ip are 10.0.0.0/8, 10.1.0.0/16, 10.1.2.0/24",
+		"ip=localhost":            "  the value is not an address: the values of ip are 10.0.0.0/8, 10.1.0.0/16, 10.1.2.0/24",
+		"path=/abc":               "path=/a* rules.yaml:13 the wildcard fits",
+		"path=/c":                 "  no wildcard fits: the values of path are /a*, /b",
+		"x-plan=free":             "x-* rules.yaml:15 the wildcard fits",
+		"user_id=7 lease=1 more=": "user_id rules.yaml:3 the key matches any value | lease rules.yaml:7 the key matches any value |   no child: lease has no descriptors below it",
+	} {
+		steps := rules.Domain("d").Walk(entries(request))
+		var got []string
+		for i := range steps {
+			got = append(got, fmt.Sprintf("%s %s %s", steps[i].Descriptor, steps[i].Source, steps[i].Reason()))
+		}
+		if text := strings.Join(got, " | "); text != want {
+			t.Errorf("%s:\n got %s\nwant %s", request, text, want)
+		}
+	}
+	for request, want := range map[string]string{
+		"user_id=7":   "the descriptor has no limit, and the request has no further entry: the keys below are action, lease",
+		"user_id=vip": "the descriptor has neither a limit nor descriptors below it, which exempts the request",
+	} {
+		steps := rules.Domain("d").Walk(entries(request))
+		if got := steps[len(steps)-1].Needs(); got != want {
+			t.Errorf("%s needs %q, want %q", request, got, want)
+		}
+	}
+	if steps := rules.Domain("e").Walk(entries("a=1")); steps != nil {
+		t.Errorf("an unknown domain has steps %v", steps)
+	}
+	if steps := rules.Domain("d").Walk(nil); steps != nil {
+		t.Errorf("no entries have steps %v", steps)
+	}
+}
+
+// A message names at most five of many values, and finds the one that was probably meant.
+func TestWalkBoundsWhatItNames(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("domain: d\ndescriptors:\n")
+	for i := range 30 {
+		fmt.Fprintf(&text, "- {key: plan, value: 'plan-number-%02d', rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
+	}
+	steps := parse(t, text.String()).Domain("d").Walk(entries("plan=plan-numbr-17"))
+	const want = "the value differs: the values of plan are plan-number-00, plan-number-01, plan-number-02, plan-number-03, plan-number-04 and 25 more; " +
+		"did you mean plan-number-17?"
+	if got := steps[0].Reason(); got != want {
+		t.Errorf("reason %q, want %q", got, want)
+	}
+}
