@@ -15,8 +15,8 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 )
 
-// listeners are those of the process. prometheus may be nil.
-type listeners struct{ grpc, http, debug, prometheus net.Listener }
+// listeners are those of the process. prometheus and admin may be nil.
+type listeners struct{ grpc, http, debug, prometheus, admin net.Listener }
 
 // listen opens all listeners or none. A port may still belong to a process that drains, so listen waits for it a little
 // longer than DRAIN_DELAY. Two processes that share a port (SO_REUSEPORT) would each count for themselves, unnoticed.
@@ -41,10 +41,20 @@ func listen(ctx context.Context, s *settings.Serve, log *zap.Logger) (l listener
 		return l, err
 	}
 	l.debug, err = bind(ctx, "DEBUG_PORT", func() (net.Listener, error) { return inner.TCP(s.DebugHost, s.DebugPort) }, log)
-	if err != nil || !s.UsePrometheus {
+	if err != nil {
 		return l, err
 	}
-	l.prometheus, err = bind(ctx, "PROMETHEUS_ADDR", func() (net.Listener, error) { return net.Listen("tcp", s.PrometheusAddr) }, log)
+	on := func(address string) func() (net.Listener, error) {
+		return func() (net.Listener, error) { return net.Listen("tcp", address) }
+	}
+	if s.UsePrometheus {
+		if l.prometheus, err = bind(ctx, "PROMETHEUS_ADDR", on(s.PrometheusAddr), log); err != nil {
+			return l, err
+		}
+	}
+	if s.AdminAddr != "" {
+		l.admin, err = bind(ctx, "ADMIN_ADDR", on(s.AdminAddr), log)
+	}
 	return l, err
 }
 
@@ -71,7 +81,7 @@ func bind(ctx context.Context, setting string, open func() (net.Listener, error)
 }
 
 func (l listeners) close() {
-	for _, one := range []net.Listener{l.grpc, l.http, l.debug, l.prometheus} {
+	for _, one := range []net.Listener{l.grpc, l.http, l.debug, l.prometheus, l.admin} {
 		if one != nil {
 			_ = one.Close()
 		}

@@ -27,6 +27,7 @@ type servers struct {
 	grpc         *grpc.Server
 	grpcListener net.Listener
 	http         []httpServer
+	admin        *adminServer // nil without ADMIN_ADDR
 }
 
 type httpServer struct {
@@ -78,12 +79,21 @@ func newServers(
 	if l.prometheus != nil {
 		all.http = append(all.http, httpServer{"prometheus", newPrometheus(s.PrometheusPath, metrics), l.prometheus})
 	}
+	if l.admin != nil {
+		var err error
+		if all.admin, err = newAdmin(s, l.admin, rules, store, all, ready, log, metrics); err != nil {
+			return nil, err
+		}
+	}
 	fields := []zap.Field{
 		zap.String("version", versionOf()), zap.Stringer("grpc", l.grpc.Addr()), zap.Stringer("http", l.http.Addr()),
 		zap.Stringer("debug", l.debug.Addr()),
 	}
 	if l.prometheus != nil {
 		fields = append(fields, zap.Stringer("prometheus", l.prometheus.Addr()))
+	}
+	if l.admin != nil {
+		fields = append(fields, zap.Stringer("admin", l.admin.Addr()))
 	}
 	log.Info("listening", append(fields, zap.String("store", s.BackendType), zap.String("source", rules.report.source))...)
 	return all, nil
@@ -100,16 +110,22 @@ func (s *servers) serve(group *errgroup.Group) {
 	for _, one := range s.http {
 		group.Go(func() error { return serveHTTP(one.name, one.server, one.listener) })
 	}
+	if s.admin != nil {
+		group.Go(func() error { s.admin.serve(); return nil })
+	}
 }
 
 // unwindAfter is how long stop waits for requests whose connections it has closed.
 const unwindAfter = time.Second
 
-// stop waits for the requests in flight, at most until ctx ends, then calls save, and then closes the HTTP servers. It
+// stop waits for the requests in flight and the calls of the admin API, at most until ctx ends, then calls save, and then closes the HTTP servers. It
 // releases their ports last: the next process, which binds them before it loads what save has written, finds all of it.
 func (s *servers) stop(ctx context.Context, save func()) {
 	stopGRPC(ctx, s.grpc)
 	s.requests.Close(ctx)
+	if s.admin != nil {
+		s.admin.stop(ctx) // save must find what its calls have reset
+	}
 	save()
 	var all sync.WaitGroup
 	for _, one := range s.http {

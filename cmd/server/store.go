@@ -43,6 +43,7 @@ type store struct {
 	denyCache *guard.DenyCache // nil without Redis, or if disabled
 	ends      *guard.EndQueue  // nil without Redis
 	fallback  *guard.Fallback  // where calls enter
+	states    limiters.Store   // the part after fallback: its verdicts are the backend's, and not by a policy
 	local     *memstore.Store  // the counters of fallback for on_store_error: local; nil without Redis
 	replicas  *replicas        // shares of local
 	log       *zap.Logger
@@ -77,7 +78,7 @@ func openStore(
 		metrics.Memory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.local.Stats()) })
 		options.Local = st.local
 	}
-	st.fallback = guard.NewFallback(calls, options)
+	st.states, st.fallback = calls, guard.NewFallback(calls, options)
 	metrics.Fallback(func() telemetry.FallbackStats { return telemetry.FallbackStats(st.fallback.Stats()) }, rules)
 	return st, nil
 }

@@ -20,6 +20,7 @@ type Serve struct {
 	Answers   `embed:"" group:"answers"`
 	Stats     `embed:"" group:"stats"`
 	Tracing   `embed:"" group:"tracing"`
+	Admin     `embed:"" group:"admin"`
 	Process   `embed:"" group:"process"`
 }
 
@@ -33,6 +34,7 @@ var Groups = []struct{ Key, Title string }{
 	{"answers", "Responses:"},
 	{"stats", "Metrics:"},
 	{"tracing", "Traces (OpenTelemetry's OTEL_EXPORTER_OTLP_* variables apply too):"},
+	{"admin", "Admin API:"},
 	{"process", "Process:"},
 }
 
@@ -47,6 +49,7 @@ func (s *Serve) Validate() error {
 	s.Answers.complete(&errs)
 	s.Stats.complete(&errs)
 	s.Tracing.complete(&errs)
+	s.Admin.complete(&errs)
 	s.Process.complete(&errs)
 	if s.BackendType == Redis && !s.redisUsesTLS() {
 		for _, file := range []struct{ variable, value string }{

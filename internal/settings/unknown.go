@@ -13,7 +13,7 @@ import (
 // prefixes begin only names of settings.
 var prefixes = []string{
 	"CONFIG_GRPC_XDS_", "XDS_CLIENT_", "GRPC_CLIENT_TLS_", "GRPC_MAX_CONNECTION_", "GRPC_SERVER_TLS_", "REDIS_PERSECOND_",
-	"REDIS_TLS_", "REDIS_SENTINEL_", "STORE_MAX_", "DENY_CACHE_", "MEMORY_MAX_", "MEMORY_SNAPSHOT_", "TRACING_EXPORTER_",
+	"REDIS_TLS_", "REDIS_SENTINEL_", "STORE_MAX_", "DENY_CACHE_", "MEMORY_MAX_", "MEMORY_SNAPSHOT_", "TRACING_EXPORTER_", "ADMIN_TLS_",
 }
 
 // ofService matches the variables that Kubernetes sets in each pod for a Service, which may have the name redis-sentinel.

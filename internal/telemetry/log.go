@@ -27,8 +27,8 @@ func NewLog(w io.Writer, level zapcore.Level, format string) *zap.Logger {
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
 }
 
-// oncePerSecond returns a log that drops a message that it has logged in the same second.
-func oncePerSecond(log *zap.Logger) *zap.Logger {
+// OncePerSecond returns a log that drops a message that it has logged in the same second.
+func OncePerSecond(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(core, time.Second, 1, 0)
 	}))
@@ -37,7 +37,7 @@ func oncePerSecond(log *zap.Logger) *zap.Logger {
 // StoreLog returns a function that logs failures and recoveries of the store, at most one line of each a second. A cluster
 // without one of its nodes may alternate between both.
 func StoreLog(log *zap.Logger) func(lost bool, err error) {
-	sampled := oncePerSecond(log)
+	sampled := OncePerSecond(log)
 	return func(lost bool, err error) {
 		if lost {
 			sampled.Error("store failed: on_store_error decides", zap.Error(err))
@@ -50,10 +50,10 @@ func StoreLog(log *zap.Logger) func(lost bool, err error) {
 // AnswerLog returns a function that logs requests that were not decided: at most one line a second for each gRPC code. It also
 // logs leases that could not be ended. At level debug it also logs denials, and the keys of descriptors that no rule limits: one line of each a second.
 func AnswerLog(log *zap.Logger) func(*rls.Observation) {
-	debug, giveUps := oncePerSecond(log), oncePerSecond(log)
+	debug, giveUps := OncePerSecond(log), OncePerSecond(log)
 	var sampled [codes.Unauthenticated + 1]*zap.Logger
 	for code := range sampled {
-		sampled[code] = oncePerSecond(log)
+		sampled[code] = OncePerSecond(log)
 	}
 	return func(a *rls.Observation) {
 		if log.Core().Enabled(zap.DebugLevel) {

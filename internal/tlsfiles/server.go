@@ -11,12 +11,14 @@ import (
 
 // Server names the PEM files of a TLS server.
 type Server struct {
-	Cert, Key string // the server's certificate and its key
-	ClientCA  string // if set, clients must have a certificate that this CA signed
-	Clients   Names  // if set, the client's certificate must have one of these names
+	Cert, Key string   // the server's certificate and its key
+	ClientCA  string   // if set, clients must have a certificate that this CA signed
+	Clients   Names    // if set, the client's certificate must have one of these names
+	Optional  bool     // clients may have no certificate; one that they have is verified
+	Protocols []string // of ALPN; default h2 only
 }
 
-// Config returns the configuration of a server that speaks HTTP/2. Each handshake checks whether the files have changed,
+// Config returns the configuration of a server. Each handshake checks whether the files have changed,
 // and reads them again if they have. While changed files cannot be used, the last good configuration stays, and each
 // handshake tries them again. Config passes the error to failed, once until the error changes. The error of Config itself
 // names the file that cannot be used now.
@@ -27,13 +29,19 @@ func (s Server) Config(failed func(error)) (*tls.Config, error) {
 	if len(s.Clients) > 0 && s.ClientCA == "" {
 		return nil, errors.New("names of client certificates need a CA that signs those certificates")
 	}
+	if len(s.Clients) > 0 && s.Optional {
+		return nil, errors.New("names of client certificates need clients that must have a certificate")
+	}
+	if s.Protocols == nil {
+		s.Protocols = []string{"h2"}
+	}
 	r := &reloader{files: s, failed: failed}
 	if err := r.load(); err != nil {
 		return nil, err
 	}
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		NextProtos:         []string{"h2"},
+		NextProtos:         s.Protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return r.current(), nil },
 	}, nil
 }
@@ -43,7 +51,7 @@ func (s Server) read() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{pair}}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: s.Protocols, Certificates: []tls.Certificate{pair}}
 	if s.ClientCA == "" {
 		return c, nil
 	}
@@ -51,6 +59,10 @@ func (s Server) read() (*tls.Config, error) {
 		return nil, err
 	}
 	c.ClientAuth = tls.RequireAndVerifyClientCert
+	if s.Optional {
+		c.ClientAuth = tls.VerifyClientCertIfGiven
+		return c, nil
+	}
 	if len(s.Clients) > 0 {
 		c.VerifyConnection = func(state tls.ConnectionState) error { return s.Clients.check(state.PeerCertificates[0]) }
 	}

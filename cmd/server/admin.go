@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/internal/tlsfiles"
+	"github.com/weir-rls/weir/pkg/admin"
+)
+
+// An adminServer is the server of ADMIN_ADDR. Its failure does not end the process.
+type adminServer struct {
+	api      *admin.API
+	server   *http.Server
+	listener net.Listener
+	log      *zap.Logger
+}
+
+// adminStoreTimeout bounds a call of the store for the admin API. A caller can wait longer than a request of Envoy.
+const adminStoreTimeout = time.Second
+
+func newAdmin(
+	s *settings.Serve, l net.Listener, rules *ruleSource, store *store, all *servers, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
+) (*adminServer, error) {
+	auth, err := adminAuth(s, log)
+	if err != nil {
+		return nil, err
+	}
+	if l, err = adminTLS(s, l, log); err != nil {
+		return nil, err
+	}
+	if s.AdminIsExposed() {
+		log.Warn("other machines can reach the admin API, and it has no TLS: tokens can be read on the network",
+			zap.String("remedy", "set ADMIN_TLS_CERT and ADMIN_TLS_KEY, or write ADMIN_ADDR=127.0.0.1:PORT"))
+	}
+	unauthorized := telemetry.OncePerSecond(log)
+	api := admin.New(admin.Options{
+		Version: versionOf(), Rules: rules.live.Load, Store: store.states, StoreTimeout: adminStoreTimeout,
+		Status: func() admin.Status { return adminStatus(s, rules, store, all, ready) },
+		Hits:   metrics.RuleHits, StoreCalls: metrics.StoreCalls,
+		KeySecret: []byte(s.KeyHashSecret), Auth: auth,
+		Audit: func(c admin.Change) {
+			log.Info("admin change", zap.String("who", c.Who), zap.String("action", c.Action), zap.String("domain", c.Domain),
+				zap.String("key_hash", c.KeyHash), zap.String("outcome", c.Outcome), zap.String("detail", c.Detail))
+		},
+		Unauthorized: func(a admin.Attempt) {
+			unauthorized.Warn("admin call without valid credentials", zap.String("remote", a.Remote), zap.String("method", a.Method), zap.String("route", a.Route))
+		},
+		Answered: metrics.Admin(),
+		Panicked: func(route string, value any) {
+			metrics.Panicked()
+			_ = bug(log, route, value)
+		},
+	})
+	server := bounded(api, 30*time.Second)
+	// Failed handshakes are as many as clients like.
+	server.ErrorLog, err = zap.NewStdLogAt(log, zap.DebugLevel)
+	return &adminServer{api, server, l, log}, err
+}
+
+func adminAuth(s *settings.Serve, log *zap.Logger) (auth admin.Auth, err error) {
+	auth.Certificates = s.AdminClientCA != ""
+	if s.AdminTokenFile == "" {
+		return auth, nil
+	}
+	auth.Tokens, err = admin.ReadTokens(s.AdminTokenFile, func(err error) {
+		log.Error("admin tokens not read, the old ones stay valid", zap.Error(err))
+	})
+	if err != nil {
+		return auth, fmt.Errorf("ADMIN_TOKEN_FILE: %w", err)
+	}
+	return auth, nil
+}
+
+// adminTLS wraps a listener in TLS if the settings ask for it. A client without a certificate may send a token if there are tokens.
+func adminTLS(s *settings.Serve, l net.Listener, log *zap.Logger) (net.Listener, error) {
+	if s.AdminCert == "" {
+		return l, nil
+	}
+	files := tlsfiles.Server{
+		Cert: s.AdminCert, Key: s.AdminKey, ClientCA: s.AdminClientCA, Optional: s.AdminTokenFile != "", Protocols: []string{"h2", "http/1.1"},
+	}
+	config, err := files.Config(func(err error) {
+		log.Error("certificates of the admin API not loaded, the old ones stay in use", zap.Error(err))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ADMIN_TLS_CERT: %w", err)
+	}
+	return tls.NewListener(l, config), nil
+}
+
+func adminStatus(s *settings.Serve, rules *ruleSource, store *store, all *servers, ready *readiness) admin.Status {
+	load := all.requests.Stats()
+	status := admin.Status{
+		Ready: ready.is(), InFlight: load.InFlight, Shed: load.Shed,
+		Store: admin.StoreStatus{Kind: s.BackendType, Mode: admin.ModeOK},
+	}
+	status.Replica, _ = os.Hostname()
+	if store.fallback.Stats().Lost {
+		status.Store.Mode = admin.ModeLost
+		if canDecideWithoutStore(rules.live.Load()) {
+			status.Store.Mode = admin.ModeFallback
+		}
+	}
+	switch b := store.backend.(type) {
+	case *memory:
+		status.Store.Keys = b.Stats().Keys
+	default:
+		status.Store.Keys = store.local.Stats().Keys
+	}
+	return status
+}
+
+// serve serves until stop.
+func (a *adminServer) serve() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var rates sync.WaitGroup
+	rates.Go(func() { a.api.Run(ctx) })
+	defer rates.Wait()
+	defer cancel()
+	if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+		a.log.Error("the admin API has stopped, the rate limit service has not", zap.Error(err),
+			zap.String("remedy", "restart this process to have the admin API again"))
+	}
+}
+
+// stop rejects new calls, ends the streams, and waits for the other calls.
+func (a *adminServer) stop(ctx context.Context) {
+	a.api.Stop()
+	stopHTTP(ctx, a.server)
+}

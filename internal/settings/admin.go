@@ -1,0 +1,64 @@
+package settings
+
+import (
+	"net"
+	"strconv"
+	"strings"
+)
+
+// Admin are the settings of the admin API.
+type Admin struct {
+	AdminAddr      string `env:"ADMIN_ADDR" placeholder:"[HOST]:PORT" help:"The address of the admin API, such as 127.0.0.1:6071. A port without a host, such as :6071, means this machine only. It needs ADMIN_TOKEN_FILE or ADMIN_TLS_CLIENT_CA. Set it on every replica, so that each reset reaches all of them. Default: none, so there is no admin API."`
+	AdminTokenFile string `env:"ADMIN_TOKEN_FILE" placeholder:"FILE" help:"A file with the tokens of the admin API, one a line, each of at least 16 bytes. Callers send one as a bearer token. Weir reads the file again when it changes."`
+	AdminCert      string `env:"ADMIN_TLS_CERT" name:"admin-tls-cert" placeholder:"FILE" help:"The certificate of the admin API, in PEM. With it, the API uses TLS. Weir reads it again when the file changes."`
+	AdminKey       string `env:"ADMIN_TLS_KEY" name:"admin-tls-key" placeholder:"FILE" help:"The key of the certificate, in PEM."`
+	AdminClientCA  string `env:"ADMIN_TLS_CLIENT_CA" name:"admin-tls-client-ca" placeholder:"FILE" help:"The CA of client certificates for the admin API, in PEM. A client with a certificate of this CA needs no token. It needs ADMIN_TLS_CERT."`
+}
+
+func (a *Admin) complete(errs *settingErrors) {
+	if a.AdminAddr == "" {
+		return
+	}
+	host, port, err := net.SplitHostPort(a.AdminAddr)
+	if err != nil && !strings.Contains(a.AdminAddr, ":") {
+		host, port, err = "", a.AdminAddr, nil
+	}
+	if _, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil {
+		errs.add("ADMIN_ADDR", "cannot read %q: write host:port, such as 127.0.0.1:6071", a.AdminAddr)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	a.AdminAddr = net.JoinHostPort(host, port)
+	if a.AdminTokenFile == "" && a.AdminClientCA == "" {
+		errs.add("ADMIN_ADDR", "the admin API can reset every key, so its callers need credentials: set ADMIN_TOKEN_FILE, or ADMIN_TLS_CLIENT_CA with ADMIN_TLS_CERT and ADMIN_TLS_KEY")
+	}
+	if (a.AdminCert == "") != (a.AdminKey == "") {
+		errs.add("ADMIN_TLS_CERT", "set both ADMIN_TLS_CERT and ADMIN_TLS_KEY, or neither")
+	}
+	if a.AdminClientCA != "" && a.AdminCert == "" {
+		errs.add("ADMIN_TLS_CLIENT_CA", "set ADMIN_TLS_CERT and ADMIN_TLS_KEY too: without TLS there are no client certificates")
+	}
+}
+
+// AdminIsExposed reports whether other machines can reach the admin API without TLS.
+func (a *Admin) AdminIsExposed() bool {
+	host, _, err := net.SplitHostPort(a.AdminAddr)
+	if err != nil || a.AdminCert != "" {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host != "localhost" && (ip == nil || !ip.IsLoopback())
+}
+
+// ineffective returns the settings of an admin API that is off.
+func (a *Admin) ineffective() (found []Ineffective) {
+	for _, v := range []struct{ variable, value string }{
+		{"ADMIN_TOKEN_FILE", a.AdminTokenFile}, {"ADMIN_TLS_CERT", a.AdminCert}, {"ADMIN_TLS_KEY", a.AdminKey}, {"ADMIN_TLS_CLIENT_CA", a.AdminClientCA},
+	} {
+		if a.AdminAddr == "" && v.value != "" {
+			found = append(found, Ineffective{v.variable, "ADMIN_ADDR is not set: there is no admin API"})
+		}
+	}
+	return found
+}

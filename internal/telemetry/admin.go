@@ -1,0 +1,42 @@
+package telemetry
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// Admin registers the metrics of the admin API. The function that it returns counts a call, whose route must be one of a bounded
+// number.
+func (m *Metrics) Admin() func(route string, code int) {
+	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_admin_requests_total",
+		Help: "Calls of the admin API, by route and HTTP status code. Code 401 is a call without valid credentials.",
+	}, []string{"route", "code"})
+	m.Registry.MustRegister(calls)
+	return func(route string, code int) { calls.WithLabelValues(route, strconv.Itoa(code)).Inc() }
+}
+
+// RuleHits returns how many hits of a rule were allowed and denied, see weir_hits_total.
+func (m *Metrics) RuleHits(rule *descriptors.Rule) (allowed, denied uint64) {
+	var found *ruleHits
+	if cached := m.hits.byRule.Of(rule); cached != nil {
+		found = cached.Load()
+	}
+	if found == nil {
+		return 0, 0
+	}
+	return found.counts[hitAllowed].Load(), found.counts[hitDenied].Load()
+}
+
+// StoreCalls returns the number of calls of the store, and the seconds that they took.
+func (m *Metrics) StoreCalls() (calls uint64, seconds float64) {
+	var read dto.Metric
+	if err := m.store.Write(&read); err != nil {
+		return 0, 0
+	}
+	return read.GetHistogram().GetSampleCount(), read.GetHistogram().GetSampleSum()
+}

@@ -1,0 +1,151 @@
+// Package admin serves the admin API of a process: the state of the process, the rules in force, and the state of a key, which it can
+// also reset. It is an HTTP handler for a listener of its own. docs/admin.md describes every route.
+//
+// Every call needs a bearer token or a client certificate. Every change is reported to [Options].Audit before it is answered.
+//
+// The package knows rules and stores by their interfaces only. The process passes in everything else as plain values.
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// Options configures an [API]. Rules, Store, Status and Auth are required. A nil function is not called, and a route whose
+// interface is nil answers 404.
+type Options struct {
+	Version string // of Weir
+	// Rules returns the rules in force, nil if none have been loaded yet.
+	Rules func() *descriptors.Rules
+	// Store has the states of the keys. It must fail if it cannot read a state, and not decide by a policy.
+	Store limiters.Store
+	// StoreTimeout bounds a call of Store. Default 1 s.
+	StoreTimeout time.Duration
+	// Status returns the state of the process. The API sets the fields that it knows itself.
+	Status func() Status
+	// Hits returns how many hits of a rule were allowed and denied since the start.
+	Hits func(*descriptors.Rule) (allowed, denied uint64)
+	// StoreCalls returns the number of calls of the store since the start, and the seconds that they took.
+	StoreCalls func() (calls uint64, seconds float64)
+	// KeySecret hides keys: responses have a key's HMAC under it and not its text. Empty: keys are shown.
+	KeySecret []byte
+	// Auth decides which calls may pass.
+	Auth Auth
+	// Audit is called with every change, and with every change that was refused, before the response is sent.
+	Audit func(Change)
+	// Unauthorized is called for a call without valid credentials.
+	Unauthorized func(Attempt)
+	// Answered is called for every finished call, with the path of its route or "other".
+	Answered func(route string, code int)
+	// Panicked is called with the value of a panic, which is a bug. The call gets 500.
+	Panicked func(route string, value any)
+	// Page serves every path that is not part of the API, without credentials. It must contain no data of the process.
+	Page http.Handler
+	// Top lists the heaviest and the most denied keys.
+	Top TopKeys
+	// Decisions streams decisions.
+	Decisions Decisions
+}
+
+// The bounds of a call.
+const (
+	maxBody     = 64 << 10
+	maxInFlight = 32
+	// maxStreams is the number of calls of GET /v1/decisions under way. They do not count for maxInFlight.
+	maxStreams = 8
+	bodyWithin = 5 * time.Second
+)
+
+// An API is the handler of the admin API. Run must be running for its rates.
+type API struct {
+	options  Options
+	started  time.Time
+	rates    rates
+	api      huma.API
+	mux      *http.ServeMux
+	inFlight chan struct{}
+	streams  chan struct{}
+	crossing *http.CrossOriginProtection
+
+	stop     sync.Once
+	stopping chan struct{} // closed by Stop
+}
+
+// New returns an API.
+func New(o Options) *API {
+	if o.StoreTimeout == 0 {
+		o.StoreTimeout = time.Second
+	}
+	a := &API{
+		options: o, started: time.Now(), mux: http.NewServeMux(), crossing: http.NewCrossOriginProtection(),
+		inFlight: make(chan struct{}, maxInFlight), streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
+	}
+	a.rates.options = &a.options
+	a.api = humago.New(a.mux, a.config())
+	a.register()
+	a.mux.HandleFunc("/", a.notFound)
+	return a
+}
+
+// Run keeps the rates of rules and store calls until ctx ends.
+func (a *API) Run(ctx context.Context) { a.rates.run(ctx) }
+
+// Stop ends the streams. The server must reject new calls.
+func (a *API) Stop() { a.stop.Do(func() { close(a.stopping) }) }
+
+// config returns the configuration of the routes. It turns off the pages of huma that load scripts from other servers.
+func (a *API) config() huma.Config {
+	c := huma.DefaultConfig("Weir admin API", a.options.Version)
+	c.CreateHooks, c.DocsPath, c.SchemasPath = nil, "", ""
+	c.RejectUnknownQueryParameters = true
+	c.Info.Description = "State of a Weir process and of its keys. docs/admin.md of Weir describes each route with an example."
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"bearer":      {Type: "http", Scheme: "bearer", Description: "A token from ADMIN_TOKEN_FILE."},
+		"certificate": {Type: "mutualTLS", Description: "A client certificate that ADMIN_TLS_CLIENT_CA has signed."},
+	}
+	c.Security = []map[string][]string{{"bearer": {}}, {"certificate": {}}}
+	return c
+}
+
+// route adds a route. Its handler gets the name of the caller in the context, see callerOf.
+func route[I, O any](a *API, method, path, id, summary string, handle func(context.Context, *I) (*O, error), errors ...int) {
+	huma.Register(a.api, huma.Operation{
+		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody, BodyReadTimeout: bodyWithin,
+		Errors: append([]int{http.StatusUnauthorized, http.StatusServiceUnavailable}, errors...),
+	}, handle)
+}
+
+func (a *API) register() {
+	const badBody, tooLarge = http.StatusBadRequest, http.StatusRequestEntityTooLarge
+	const invalid, unknown = http.StatusUnprocessableEntity, http.StatusNotFound
+	route(a, http.MethodGet, "/v1/status", "status", "The state of the process and of its store", a.status)
+	route(a, http.MethodGet, "/v1/rules", "rules", "The rules in force with their rates", a.rules, invalid, unknown)
+	route(a, http.MethodPost, "/v1/keys/peek", "peek", "The state of every limit of a descriptor; charges nothing", a.peek, badBody, tooLarge, invalid, unknown)
+}
+
+// notFound answers calls that have no route.
+func (a *API) notFound(w http.ResponseWriter, r *http.Request) {
+	if a.options.Page != nil && !isAPI(r.URL.Path) {
+		a.options.Page.ServeHTTP(w, r)
+		return
+	}
+	if item := a.api.OpenAPI().Paths[r.URL.Path]; item != nil {
+		allowed := http.MethodGet
+		if item.Get == nil {
+			allowed = http.MethodPost
+		}
+		w.Header().Set("Allow", allowed)
+		writeProblem(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s does not take %s: use %s", r.URL.Path, r.Method, allowed))
+		return
+	}
+	writeProblem(w, http.StatusNotFound, "no such route: /openapi.json lists all")
+}

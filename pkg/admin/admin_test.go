@@ -1,0 +1,484 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+const (
+	token     = "0123456789abcdef-first"
+	testRules = `
+domain: shop
+descriptors:
+  - key: user_id
+    rate_limits:
+      - {name: burst, unit: minute, requests_per_unit: 5}
+      - {name: daily, unit: day, requests_per_unit: 100, algorithm: sliding_log}
+    descriptors:
+      - {key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 3, lease_ttl: 60s}}
+  - {key: admin, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - key: banned
+    rate_limit: {unit: hour, requests_per_unit: 1, penalty: {after: 2, within: 1h, for: 10m}}
+  - key: tokens
+    descriptors:
+      - {key: lease, rate_limit: {algorithm: funnel, unit: day, requests_per_unit: 1000, reserve: {ttl: 120s}}}
+`
+)
+
+// A world is an API with a store, and everything that the API reports.
+type world struct {
+	t       *testing.T
+	api     *API
+	store   *memstore.Store
+	rules   *descriptors.Rules
+	decider *decide.Decider
+	router  routers.Router
+
+	mu       sync.Mutex
+	changes  []Change
+	attempts []Attempt
+	codes    map[string]int
+	panics   []any
+}
+
+func newWorld(t *testing.T, change func(*Options)) *world {
+	t.Helper()
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(testRules)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(path, []byte(token+"\n\nanother-token-of-this-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := ReadTokens(path, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, store: memstore.New(memstore.Options{}), rules: rules, codes: map[string]int{}}
+	live := func() *descriptors.Rules { return rules }
+	o := Options{
+		Version: "v1.2.3", Rules: live, Store: w.store, Auth: Auth{Tokens: tokens},
+		Status: func() Status { return Status{Replica: "here", Store: StoreStatus{Kind: "memory", Mode: ModeOK}} },
+		Audit: func(c Change) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.changes = append(w.changes, c)
+		},
+		Unauthorized: func(a Attempt) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.attempts = append(w.attempts, a)
+		},
+		Answered: func(route string, code int) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.codes[route+" "+http.StatusText(code)]++
+		},
+		Panicked: func(_ string, value any) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.panics = append(w.panics, value)
+		},
+	}
+	if change != nil {
+		change(&o)
+	}
+	w.api = New(o)
+	w.decider = decide.New(live, w.store, decide.Options{})
+	w.router = w.openAPI()
+	return w
+}
+
+// openAPI returns a router of the document that the API serves, which it validates.
+func (w *world) openAPI() routers.Router {
+	w.t.Helper()
+	r := w.send("GET", "/openapi.json", "", token)
+	document, err := openapi3.NewLoader().LoadFromData(r.Body.Bytes())
+	if err != nil {
+		w.t.Fatalf("%v: %s", err, r.Body)
+	}
+	if err := document.Validate(context.Background()); err != nil {
+		w.t.Fatal(err)
+	}
+	router, err := gorillamux.NewRouter(document)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return router
+}
+
+func (w *world) send(method, path, body, token string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	recorded := httptest.NewRecorder()
+	w.api.ServeHTTP(recorded, r)
+	return recorded
+}
+
+// call sends a call with a token, and validates the response against the document. If the response is no error, it also validates
+// the call.
+func (w *world) call(method, path, body string, into any) (code int, text string) {
+	w.t.Helper()
+	return w.callAs(token, method, path, body, into)
+}
+
+func (w *world) callAs(token, method, path, body string, into any) (code int, text string) {
+	w.t.Helper()
+	response := w.send(method, path, body, token)
+	text = response.Body.String()
+	w.validate(method, path, body, response)
+	if response.Code < 300 && into != nil {
+		if err := json.Unmarshal(response.Body.Bytes(), into); err != nil {
+			w.t.Fatalf("%s %s: %v: %s", method, path, err, text)
+		}
+	}
+	return response.Code, text
+}
+
+func (w *world) validate(method, path, body string, response *httptest.ResponseRecorder) {
+	w.t.Helper()
+	request := httptest.NewRequest(method, "http://admin"+path, strings.NewReader(body))
+	request.Header.Set("Content-Type", "application/json")
+	route, params, err := w.router.FindRoute(request)
+	if err != nil {
+		return // the document has no such route
+	}
+	ctx := context.Background()
+	in := &openapi3filter.RequestValidationInput{Request: request, PathParams: params, Route: route, Options: &openapi3filter.Options{
+		AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+	}}
+	if response.Code < 300 {
+		if err := openapi3filter.ValidateRequest(ctx, in); err != nil {
+			w.t.Errorf("%s %s: the document does not have this call: %v", method, path, err)
+		}
+	}
+	out := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: in, Status: response.Code, Header: response.Header(), Body: io.NopCloser(bytes.NewReader(response.Body.Bytes())),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true},
+	}
+	if err := openapi3filter.ValidateResponse(ctx, out); err != nil {
+		w.t.Errorf("%s %s: the document does not have this response: %v\n%d %s", method, path, err, response.Code, response.Body)
+	}
+}
+
+// hit sends a request of n hits, and returns whether it is allowed.
+func (w *world) hit(n int64, pairs ...string) bool {
+	w.t.Helper()
+	var entries []descriptors.Entry
+	for i := 0; i < len(pairs); i += 2 {
+		entries = append(entries, descriptors.Entry{Key: pairs[i], Value: pairs[i+1]})
+	}
+	var result decide.Result
+	request := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Entries: entries, Hits: n}}}
+	if err := w.decider.Decide(context.Background(), &request, &result); err != nil {
+		w.t.Fatal(err)
+	}
+	return !result.Denied
+}
+
+func (w *world) peek(descriptor string) KeyState {
+	w.t.Helper()
+	var state KeyState
+	if code, text := w.call("POST", "/v1/keys/peek", `{"domain":"shop","descriptor":`+descriptor+`}`, &state); code != 200 {
+		w.t.Fatalf("%d %s", code, text)
+	}
+	return state
+}
+
+func TestStatus(t *testing.T) {
+	var status Status
+	w := newWorld(t, nil)
+	if code, text := w.call("GET", "/v1/status", "", &status); code != 200 {
+		t.Fatal(code, text)
+	}
+	if status.Version != "v1.2.3" || status.Replica != "here" || status.Rules != 6 || status.Domains != 1 || status.Store.Mode != ModeOK {
+		t.Errorf("%+v", status)
+	}
+}
+
+func TestRulesHaveLiveRates(t *testing.T) {
+	counts := map[string]uint64{}
+	w := newWorld(t, func(o *Options) {
+		o.Hits = func(r *descriptors.Rule) (uint64, uint64) { return counts[r.Name], 2 * counts[r.Name] }
+	})
+	rules := func(query string) (all []Rule) {
+		if code, text := w.call("GET", "/v1/rules"+query, "", &all); code != 200 {
+			t.Fatal(code, text)
+		}
+		return all
+	}
+	all := rules("")
+	if len(all) != 6 || all[0].Path != "user_id" || len(all[0].Limits) != 2 || all[0].Limits[1].Window != "24h0m0s" || all[0].DeniedPerSecond != 0 {
+		t.Errorf("%+v", all)
+	}
+	start := time.Now()
+	for i := range 20 {
+		counts["user_id"] = uint64(30 * i)
+		w.api.rates.sample(start.Add(time.Duration(i) * sampleEvery))
+	}
+	if all = rules("?domain=shop&limit=1"); len(all) != 1 || all[0].AllowedPerSecond != 15 || all[0].DeniedPerSecond != 30 {
+		t.Errorf("30 hits in 2 s: %+v", all)
+	}
+	if all = rules("?offset=5"); len(all) != 1 || all[0].Path != "tokens.lease" {
+		t.Errorf("%+v", all)
+	}
+	if n := len(w.api.rates.all); n != samples {
+		t.Errorf("%d samples are kept, want %d", n, samples)
+	}
+}
+
+func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
+	w := newWorld(t, nil)
+	for range 3 {
+		w.hit(1, "user_id", "42")
+	}
+	w.hit(2, "user_id", "42", "lease", "request-1")
+	state := w.peek(`[["user_id","42"]]`)
+	if len(state.Limits) != 3 {
+		t.Fatalf("%+v", state)
+	}
+	for i, want := range []struct {
+		rule, name, key string
+		used, remaining int64
+	}{
+		{"user_id", "burst", "4:shop|7:user_id*2:42", 3, 2}, {"user_id", "daily", "4:shop|7:user_id*2:42", 3, 97},
+		{"user_id.lease", "", "4:shop|7:user_id*2:42|5:lease!", 2, 1},
+	} {
+		l := state.Limits[i]
+		if l.Rule != want.rule || l.Name != want.name || l.Key != want.key || l.State.Used != want.used || l.State.Remaining != want.remaining || !l.Allowed {
+			t.Errorf("%+v, want %+v", l, want)
+		}
+	}
+	if state := w.peek(`[["free","x"]]`); len(state.Limits) != 0 || !state.Unlimited || state.Reason != "unlimited" {
+		t.Errorf("%+v", state)
+	}
+	if state := w.peek(`[["other","x"]]`); len(state.Limits) != 0 || state.Unlimited || state.Reason != "no_rule" {
+		t.Errorf("%+v", state)
+	}
+	if state := w.peek(`[["tokens","x"]]`); len(state.Limits) != 1 || state.Limits[0].State.Used != 0 {
+		t.Errorf("%+v", state)
+	}
+}
+
+// A denied peek of Envoy is an offence under a limit with a penalty. One of an operator is none, however often he looks.
+func TestPeekOfAnOperatorIsNoOffence(t *testing.T) {
+	w := newWorld(t, nil)
+	w.hit(1, "banned", "x")
+	for range 5 {
+		l := w.peek(`[["banned","x"]]`).Limits[0]
+		if l.Allowed || l.State.Used != 1 || l.State.Penalty != "0s" {
+			t.Fatalf("%+v", l)
+		}
+	}
+	if w.hit(1, "banned", "x") {
+		t.Fatal("allowed")
+	}
+	if l := w.peek(`[["banned","x"]]`).Limits[0]; l.State.Penalty != "0s" {
+		t.Fatalf("a penalty after the first offence: %+v", l)
+	}
+	w.hit(1, "banned", "x")
+	l := w.peek(`[["banned","x"]]`).Limits[0]
+	penalty, err := time.ParseDuration(l.State.Penalty)
+	if err != nil || penalty < 9*time.Minute || penalty > 10*time.Minute || l.Allowed || l.State.Remaining != 0 {
+		t.Errorf("%+v, want a penalty of 10m", l)
+	}
+}
+
+func TestPeekShowsNoKeyUnderASecret(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.KeySecret = []byte("a secret of 16 b") })
+	l := w.peek(`[["user_id","42"]]`).Limits[0]
+	if l.Key != "" || len(l.KeyHash) != 16 || l.KeyHash == newWorld(t, nil).peek(`[["user_id","42"]]`).Limits[0].KeyHash {
+		t.Errorf("%+v", l)
+	}
+}
+
+// A failingStore fails every Take.
+type failingStore struct{ limiters.Store }
+
+func (failingStore) Take(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
+	return context.DeadlineExceeded
+}
+
+func TestPeekReportsAStoreThatFails(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.Store = failingStore{} })
+	if code, text := w.call("POST", "/v1/keys/peek", `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 503 ||
+		!strings.Contains(text, "the store did not answer") {
+		t.Error(code, text)
+	}
+}
+
+func TestBadCallsAreProblems(t *testing.T) {
+	w := newWorld(t, nil)
+	peek := func(body string) [3]string { return [3]string{"POST", "/v1/keys/peek", body} }
+	for _, c := range []struct {
+		call  [3]string
+		token string
+		code  int
+		says  string
+	}{
+		{[3]string{"GET", "/v1/status", ""}, "", 401, "no valid credentials"},
+		{[3]string{"GET", "/v1/status", ""}, "0123456789abcdef-wrong", 401, "no valid credentials"},
+		{[3]string{"GET", "/v1/status", ""}, token[:len(token)-1], 401, "no valid credentials"},
+		{[3]string{"GET", "/openapi.json", ""}, "", 401, "no valid credentials"},
+		{[3]string{"GET", "/v1/other", ""}, "", 401, "no valid credentials"},
+		{[3]string{"GET", "/v1/other", ""}, token, 404, "no such route"},
+		{[3]string{"DELETE", "/v1/status", ""}, token, 405, "use GET"},
+		{[3]string{"GET", "/v1/keys/peek", ""}, token, 405, "use POST"},
+		{[3]string{"GET", "/v1/rules?domain=other", ""}, token, 404, `no rules have the domain \"other\"`},
+		{[3]string{"GET", "/v1/rules?limit=0", ""}, token, 422, "expected number >= 1"},
+		{[3]string{"GET", "/v1/rules?domian=shop", ""}, token, 422, "domian"},
+		{peek(`{"domain":"other","descriptor":[["a","b"]]}`), token, 404, "no rules have the domain"},
+		{peek(`{"domain":"shop","descriptor":[["a"]]}`), token, 422, "body.descriptor[0]"},
+		{peek(`{"domain":"shop","descriptor":[["","b"]]}`), token, 422, "must not be empty"},
+		{peek(`{"domain":"shop","descriptor":[]}`), token, 422, "body.descriptor"},
+		{peek(`{"domain":"shop"}`), token, 422, "required property descriptor"},
+		{peek(`{"domain":"shop","descriptor":[["a","b"]],"hits":1}`), token, 422, "unexpected property"},
+		{peek(`{"domain":`), token, 400, ""},
+		{peek(`{"domain":"` + strings.Repeat("a", 1<<20) + `"}`), token, 413, "too large"},
+		{peek(""), token, 400, "body is required"},
+	} {
+		code, text := w.callAs(c.token, c.call[0], c.call[1], c.call[2], nil)
+		if code != c.code || !strings.Contains(text, c.says) {
+			t.Errorf("%.90s: %d %s, want %d %q", c.call, code, text, c.code, c.says)
+		}
+		var problem struct{ Status int }
+		if err := json.Unmarshal([]byte(text), &problem); err != nil || problem.Status != c.code {
+			t.Errorf("%.90s: %v: not a problem: %s", c.call, err, text)
+		}
+	}
+	if n := len(w.attempts); n != 5 {
+		t.Errorf("%d calls without credentials were reported: %+v", n, w.attempts)
+	}
+	if n := w.codes["/v1/status Unauthorized"]; n != 3 {
+		t.Errorf("counted: %v", w.codes)
+	}
+	for route := range w.codes {
+		if name, _, _ := strings.Cut(route, " "); name != "other" && !strings.HasPrefix(name, "/v1/") {
+			t.Errorf("counted under %q, which callers can choose", route)
+		}
+	}
+}
+
+func TestUnauthorizedNamesTheScheme(t *testing.T) {
+	w := newWorld(t, nil)
+	r := w.send("GET", "/v1/status", "", "")
+	if got := r.Header().Get("WWW-Authenticate"); !strings.HasPrefix(got, "Bearer") || r.Header().Get("Content-Type") != "application/problem+json" {
+		t.Errorf("%v", r.Header())
+	}
+}
+
+func TestPagesOfOtherOriginsAreRejected(t *testing.T) {
+	w := newWorld(t, nil)
+	r := httptest.NewRequest("POST", "/v1/keys/peek", strings.NewReader("{}"))
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	recorded := httptest.NewRecorder()
+	w.api.ServeHTTP(recorded, r)
+	if recorded.Code != 403 {
+		t.Errorf("%d %s", recorded.Code, recorded.Body)
+	}
+}
+
+func TestPanicIsOneCall(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.Status = func() Status { panic("a bug") } })
+	if code, text := w.call("GET", "/v1/status", "", nil); code != 500 || strings.Contains(text, "a bug\"") {
+		t.Error(code, text)
+	}
+	if code, _ := w.call("GET", "/v1/rules", "", nil); code != 200 || len(w.panics) != 1 {
+		t.Error(code, w.panics)
+	}
+}
+
+// A call beyond the bound gets 503 at once.
+func TestCallsInFlightAreBounded(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	w := newWorld(t, func(o *Options) {
+		o.Status = func() Status {
+			entered <- struct{}{}
+			<-leave
+			return Status{Store: StoreStatus{Kind: "memory", Mode: ModeOK}}
+		}
+	})
+	var calls sync.WaitGroup
+	for range maxInFlight {
+		calls.Go(func() { w.send("GET", "/v1/status", "", token) })
+		<-entered
+	}
+	if code, text := w.call("GET", "/v1/rules", "", nil); code != 503 || !strings.Contains(text, "32 calls") {
+		t.Error(code, text)
+	}
+	close(leave)
+	calls.Wait()
+	if code, _ := w.call("GET", "/v1/rules", "", nil); code != 200 {
+		t.Error(code)
+	}
+}
+
+func TestTokensAreReadAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for text, want := range map[string]string{"": "no token", "\n \n": "no token", "short\n": "line 1 has less than 16 bytes", "x": "openssl"} {
+		write(text)
+		if _, err := ReadTokens(path, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	write("the-first-token-of-all")
+	var failures []string
+	tokens, err := ReadTokens(path, func(err error) { failures = append(failures, err.Error()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	valid := func(token string) bool {
+		_, ok := tokens.find(token)
+		return ok
+	}
+	if !valid("the-first-token-of-all") || valid("the-second-token-of-all") || valid("") {
+		t.Error("want the first token only")
+	}
+	write("the-second-token-of-all-times\r\nand-a-third-one-here")
+	if valid("the-first-token-of-all") || !valid("the-second-token-of-all-times") || !valid("and-a-third-one-here") {
+		t.Error("want the second and the third token only")
+	}
+	write("short")
+	for range 3 {
+		if !valid("and-a-third-one-here") {
+			t.Error("a faulty file invalidates the tokens")
+		}
+	}
+	if len(failures) != 1 {
+		t.Errorf("reported %q, want one failure", failures)
+	}
+}

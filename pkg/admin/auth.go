@@ -1,0 +1,125 @@
+package admin
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+)
+
+// An Auth decides which calls may pass. A call needs one of the two.
+type Auth struct {
+	Tokens       *Tokens // nil: no token is valid
+	Certificates bool    // a verified client certificate is valid
+}
+
+// caller returns the name of the caller in the audit log, and whether its credentials are valid.
+func (a Auth) caller(r *http.Request) (who string, ok bool) {
+	if a.Certificates && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		return "certificate " + r.TLS.PeerCertificates[0].Subject.String(), true
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if a.Tokens == nil || !strings.EqualFold(scheme, "Bearer") {
+		return "", false
+	}
+	return a.Tokens.find(strings.TrimSpace(token))
+}
+
+// The bounds of a file of tokens.
+const (
+	maxTokenFile = 64 << 10
+	// minToken is the length of the shortest token, in bytes. A shorter one can be guessed.
+	minToken = 16
+)
+
+// Tokens are the bearer tokens in a file, one a line. The file is read again when it changes. While it cannot be read, the tokens
+// read last stay valid.
+type Tokens struct {
+	path   string
+	failed func(error)
+
+	mu       sync.Mutex
+	version  fs.FileInfo
+	sums     [][sha256.Size]byte
+	reported string
+}
+
+// ReadTokens reads tokens from a file. failed is called when a changed file cannot be used, once until the error changes.
+func ReadTokens(path string, failed func(error)) (*Tokens, error) {
+	t := &Tokens{path: path, failed: failed}
+	return t, t.load()
+}
+
+// find returns the name of a token in the audit log, the start of its SHA-256. It compares the token with all valid ones in constant time.
+func (t *Tokens) find(token string) (who string, ok bool) {
+	t.mu.Lock()
+	switch err := t.load(); {
+	case err == nil:
+		t.reported = ""
+	case err.Error() != t.reported:
+		t.reported = err.Error()
+		t.failed(err)
+	}
+	sums := t.sums
+	t.mu.Unlock()
+	sum, found := sha256.Sum256([]byte(token)), 0
+	for i := range sums {
+		found |= subtle.ConstantTimeCompare(sum[:], sums[i][:])
+	}
+	return "token " + hex.EncodeToString(sum[:4]), found == 1
+}
+
+// load reads the file unless it is the one that was read last.
+func (t *Tokens) load() error {
+	info, err := os.Stat(t.path)
+	if err != nil {
+		return fmt.Errorf("the tokens: %w", err)
+	}
+	if v := t.version; v != nil && os.SameFile(v, info) && v.Size() == info.Size() && v.ModTime().Equal(info.ModTime()) {
+		return nil
+	}
+	file, err := os.Open(t.path)
+	if err != nil {
+		return fmt.Errorf("the tokens: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxTokenFile+1))
+	if err != nil {
+		return fmt.Errorf("the tokens: %w", err)
+	}
+	sums, err := tokenSums(data)
+	if err != nil {
+		return fmt.Errorf("the tokens in %s: %w", t.path, err)
+	}
+	t.version, t.sums = info, sums
+	return nil
+}
+
+func tokenSums(data []byte) (sums [][sha256.Size]byte, err error) {
+	if len(data) > maxTokenFile {
+		return nil, fmt.Errorf("the file is larger than %d bytes", maxTokenFile)
+	}
+	line := 0
+	for text := range bytes.Lines(data) {
+		line++
+		if text = bytes.TrimSpace(text); len(text) == 0 {
+			continue
+		}
+		if len(text) < minToken {
+			return nil, fmt.Errorf("line %d has less than %d bytes, which can be guessed: write a longer token, such as that of openssl rand -hex 32", line, minToken)
+		}
+		sums = append(sums, sha256.Sum256(text))
+	}
+	if len(sums) == 0 {
+		return nil, errors.New("no token: write one a line")
+	}
+	return sums, nil
+}

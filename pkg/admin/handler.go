@@ -1,0 +1,121 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// An Attempt is a call without valid credentials.
+type Attempt struct{ Remote, Method, Route string }
+
+// ServeHTTP implements [http.Handler].
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	recorded := &recorder{ResponseWriter: w}
+	route := a.routeOf(r.URL.Path)
+	defer func() {
+		if p := recover(); p != nil {
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
+			if a.options.Panicked != nil {
+				a.options.Panicked(route, p)
+			}
+			if recorded.code == 0 {
+				writeProblem(recorded, http.StatusInternalServerError, "a bug in Weir: its log has the details")
+			}
+		}
+		if a.options.Answered != nil {
+			a.options.Answered(route, max(recorded.code, http.StatusOK))
+		}
+	}()
+	a.serve(recorded, r, route)
+}
+
+func (a *API) serve(w http.ResponseWriter, r *http.Request, route string) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if a.options.Page == nil || isAPI(r.URL.Path) {
+		who, ok := a.options.Auth.caller(r)
+		if !ok {
+			if a.options.Unauthorized != nil {
+				a.options.Unauthorized(Attempt{r.RemoteAddr, r.Method, route})
+			}
+			w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
+			writeProblem(w, http.StatusUnauthorized, "no valid credentials: send Authorization: Bearer with a token from ADMIN_TOKEN_FILE")
+			return
+		}
+		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
+	}
+	// A browser sends a client certificate with the requests of every site.
+	if a.crossing.Check(r) != nil {
+		writeProblem(w, http.StatusForbidden, "a page of another origin sent this request")
+		return
+	}
+	slots := a.inFlight
+	if route == decisionsPath {
+		slots = a.streams
+	}
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		writeProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("%d calls are being answered, the maximum: try again", cap(slots)))
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	a.mux.ServeHTTP(w, r)
+}
+
+// isAPI reports whether a path belongs to the API and not to the page.
+func isAPI(path string) bool {
+	return strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, "/openapi")
+}
+
+// decisionsPath is the route of streams.
+const decisionsPath = "/v1/decisions"
+
+// routeOf returns the path of a route, so that the number of names is bounded.
+func (a *API) routeOf(path string) string {
+	if a.api.OpenAPI().Paths[path] != nil {
+		return path
+	}
+	return "other"
+}
+
+type callerKey struct{}
+
+// callerOf returns who calls, for the audit log.
+func callerOf(ctx context.Context) string {
+	who, _ := ctx.Value(callerKey{}).(string)
+	return who
+}
+
+// A recorder records the code of a response.
+type recorder struct {
+	http.ResponseWriter
+	code int
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (r *recorder) WriteHeader(code int) {
+	if r.code == 0 {
+		r.code = code
+	}
+	r.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap is for [http.ResponseController].
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// writeProblem writes a response as RFC 9457 defines it, in the form of the routes' errors.
+func writeProblem(w http.ResponseWriter, code int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(huma.ErrorModel{Title: http.StatusText(code), Status: code, Detail: detail})
+}

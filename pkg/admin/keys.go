@@ -1,0 +1,224 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// An Entry is a key and a value.
+type Entry [2]string
+
+// A KeyRequest names a key by its descriptor.
+type KeyRequest struct {
+	Domain     string  `json:"domain" minLength:"1" maxLength:"4096" example:"shop" doc:"The domain of the request."`
+	Descriptor []Entry `json:"descriptor" minItems:"1" maxItems:"64" nullable:"false" example:"[[\"user_id\",\"42\"]]" doc:"The entries of the descriptor, in order. The id of a lease may be left out."`
+}
+
+// A KeyState is the state of a key.
+type KeyState struct {
+	Domain       string       `json:"domain" doc:"The domain of the request."`
+	Descriptor   []Entry      `json:"descriptor" nullable:"false" doc:"The descriptor of the request."`
+	RulesVersion string       `json:"rules_version" doc:"The version of the rules in force."`
+	Limits       []LimitState `json:"limits" nullable:"false" doc:"The limits of the descriptor. A rule that limits nothing has none: see reason."`
+	Unlimited    bool         `json:"unlimited" doc:"The rule of the descriptor allows everything."`
+	Reason       string       `json:"reason" doc:"Why there is no limit; empty if there is one."`
+}
+
+// A LimitState is a limit with the state of a key under it.
+type LimitState struct {
+	Limit
+	Rule    string `json:"rule" doc:"The path of the rule."`
+	Source  string `json:"source" doc:"The file and line of the rule, or the name of the xDS resource; empty if unknown."`
+	Mode    string `json:"mode" enum:"enforced,shadow,quota" doc:"Whether the rule can deny requests."`
+	Key     string `json:"key" doc:"The key of the counter; empty where KEY_HASH_SECRET hides keys."`
+	KeyHash string `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits. Logs name a key by it."`
+	Allowed bool   `json:"allowed" doc:"Whether one more hit is allowed now."`
+	State   State  `json:"state" doc:"The state of the key under this limit."`
+}
+
+// A State is the state of a key under a limit. Durations are texts such as 1m30s.
+type State struct {
+	Used       int64  `json:"used" doc:"The usage of the key: hits, or slots held under concurrency."`
+	Remaining  int64  `json:"remaining" doc:"How many more hits fit now."`
+	RetryAfter string `json:"retry_after" example:"12.5s" doc:"When one hit fits again; 0s if it fits now, never if it cannot fit."`
+	ResetAfter string `json:"reset_after" example:"48s" doc:"When the key has fully reset."`
+	Penalty    string `json:"penalty" example:"9m58s" doc:"The rest of the penalty; 0s without one."`
+}
+
+type keyInput struct{ Body KeyRequest }
+
+type keyOutput struct{ Body KeyState }
+
+// A target is a rule that a descriptor is under, with the key of its counters.
+type target struct {
+	rule *descriptors.Rule
+	key  string
+}
+
+// targetsOf returns the rule that matches a descriptor, and the rules with leases whose id follows the descriptor.
+func targetsOf(rules *descriptors.Rules, domain *descriptors.Domain, entries []descriptors.Entry) (all []target) {
+	add := func(entries []descriptors.Entry) {
+		if rule := domain.Match(entries); rule != nil {
+			all = append(all, target{rule, descriptors.Key(domain.Name(), rule, entries)})
+		}
+	}
+	add(entries)
+	for _, key := range leaseKeys(rules, domain.Name()) {
+		with := append(slices.Clone(entries), descriptors.Entry{Key: key, Value: "id"})
+		if rule := domain.Match(with); rule != nil && rule.HasLeases() {
+			add(with)
+		}
+	}
+	return all
+}
+
+// leaseKeys returns the keys of the entries with the id of a lease, each once.
+func leaseKeys(rules *descriptors.Rules, domain string) (keys []string) {
+	for rule := range rules.All() {
+		if !rule.HasLeases() || rule.Domain != domain {
+			continue
+		}
+		levels := rule.Levels()
+		if key := levels[len(levels)-1].Key; !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// find returns the targets of a request.
+func (a *API) find(in *KeyRequest) (rules *descriptors.Rules, targets []target, err error) {
+	if rules = a.options.Rules(); rules == nil {
+		return nil, nil, huma.Error503ServiceUnavailable("no rules are loaded yet")
+	}
+	domain := rules.Domain(in.Domain)
+	if domain == nil {
+		return nil, nil, unknownDomain(in.Domain)
+	}
+	entries := make([]descriptors.Entry, len(in.Descriptor))
+	for i, e := range in.Descriptor {
+		if e[0] == "" {
+			return nil, nil, huma.Error422UnprocessableEntity(fmt.Sprintf("descriptor[%d]: the key must not be empty", i))
+		}
+		entries[i] = descriptors.Entry{Key: e[0], Value: e[1]}
+	}
+	return rules, targetsOf(rules, domain, entries), nil
+}
+
+func (a *API) peek(ctx context.Context, in *keyInput) (*keyOutput, error) {
+	rules, targets, err := a.find(&in.Body)
+	if err != nil {
+		return nil, err
+	}
+	out := &keyOutput{KeyState{
+		Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, RulesVersion: versionOf(rules), Limits: []LimitState{},
+	}}
+	for _, t := range targets {
+		out.Body.Unlimited = out.Body.Unlimited || t.rule.Unlimited
+		states, err := a.states(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		out.Body.Limits = append(out.Body.Limits, states...)
+	}
+	switch {
+	case len(out.Body.Limits) > 0:
+	case len(targets) == 0:
+		out.Body.Reason = decide.NoRule.String()
+	default:
+		out.Body.Reason = decide.Unlimited.String()
+	}
+	return out, nil
+}
+
+var errStore = errors.New("the store did not answer: GET /v1/status shows its state, the log of Weir the reason")
+
+// states returns the limits of a target with their states. It charges nothing: see [limiters.Limit.Inspect].
+func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
+	if len(t.rule.Limits) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.options.StoreTimeout)
+	defer cancel()
+	verdicts, err := Inspect(ctx, a.options.Store, t.key, t.rule)
+	if err != nil {
+		return nil, huma.Error503ServiceUnavailable(errStore.Error())
+	}
+	states := make([]LimitState, len(verdicts))
+	for i, v := range verdicts {
+		states[i] = LimitState{
+			Limit: limitOf(&t.rule.Limits[i]), Rule: t.rule.Name, Source: sourceOf(t.rule), Mode: modeOf(t.rule),
+			KeyHash: keyHash(a.options.KeySecret, t.key), Allowed: v.Allowed, State: stateOf(v),
+		}
+		if len(a.options.KeySecret) == 0 {
+			states[i].Key = t.key
+		}
+	}
+	return states, nil
+}
+
+func stateOf(v Inspected) State {
+	s := State{
+		Used: v.Used, Remaining: v.Remaining, RetryAfter: v.RetryAfter.String(), ResetAfter: v.ResetAfter.String(), Penalty: v.Penalty.String(),
+	}
+	if v.RetryAfter < 0 {
+		s.RetryAfter = "never"
+	}
+	return s
+}
+
+// An Inspected is the verdict of a limit on one more hit, and the rest of the key's penalty.
+type Inspected struct {
+	limiters.Verdict
+	Penalty time.Duration
+}
+
+// Inspect returns what each limit of a rule decides on one more hit of a key, in the order of the limits. It charges nothing.
+func Inspect(ctx context.Context, store limiters.Store, key string, rule *descriptors.Rule) ([]Inspected, error) {
+	var group limiters.Group
+	first := make([]int, len(rule.Limits)+1)
+	for i := range rule.Limits {
+		group = append(group, rule.Limits[i].Limit.Inspect(key)...)
+		first[i+1] = len(group)
+	}
+	if len(group) == 1 {
+		// A deny cache passes a group of several hits on, with the denied hits that it has not sent yet.
+		group = append(group, group[0])
+	}
+	out := make([]limiters.Verdict, len(group))
+	if err := store.Take(ctx, time.Time{}, []limiters.Group{group}, out); err != nil {
+		return nil, err
+	}
+	inspected := make([]Inspected, len(rule.Limits))
+	for i := range inspected {
+		for j := first[i]; j < first[i+1]; j++ {
+			switch v := out[j]; {
+			case v.Err != nil:
+				return nil, v.Err
+			case j == first[i]:
+				inspected[i].Verdict = v
+			case !v.Allowed:
+				inspected[i].penalize(v.RetryAfter)
+			}
+		}
+	}
+	return inspected, nil
+}
+
+// penalize makes v the denial of a penalty, unless its limit denies for longer.
+func (v *Inspected) penalize(wait time.Duration) {
+	v.Penalty, v.Remaining, v.ResetAfter = wait, 0, max(v.ResetAfter, wait)
+	if v.RetryAfter >= 0 {
+		v.RetryAfter = max(v.RetryAfter, wait)
+	}
+	v.Allowed = false
+}

@@ -1,0 +1,59 @@
+package admin
+
+import "time"
+
+// TopKeys lists the heaviest and the most denied keys. It is safe for concurrent use.
+type TopKeys interface {
+	// Top returns at most n keys, the heaviest first: by hits, or by denied hits if denied is true. An empty domain means all domains.
+	Top(denied bool, domain string, n int) Top
+}
+
+// A Top is a list of the heaviest keys. Its counts are estimates of a sketch: no count is too small, and none exceeds the true count by more
+// than its error.
+type Top struct {
+	Total int64    `json:"total" doc:"All hits that the sketch has counted."`
+	Error int64    `json:"error" doc:"The largest error of any count. A key that is not listed has at most this count."`
+	Keys  []TopKey `json:"keys" nullable:"false" doc:"The keys, the heaviest first."`
+}
+
+// A TopKey is a key with its count.
+type TopKey struct {
+	Domain  string  `json:"domain" doc:"The domain of the key."`
+	Rule    string  `json:"rule" doc:"The path of the rule; empty for a limit in the request."`
+	Key     []Entry `json:"key" nullable:"false" doc:"The entries of the descriptor; empty where KEY_HASH_SECRET hides keys."`
+	KeyHash string  `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits."`
+	Count   int64   `json:"count" doc:"The estimated hits: at least the true count."`
+	Error   int64   `json:"error" doc:"By how much the count may be too large."`
+}
+
+// Decisions streams decisions. It is safe for concurrent use.
+type Decisions interface {
+	// Subscribe returns a channel of the decisions that a filter selects. The channel is bounded: a decision that finds it full is
+	// dropped and counted. dropped returns the number of drops so far. The caller must call cancel, which ends the stream.
+	Subscribe(f Filter) (decisions <-chan Decision, dropped func() int64, cancel func())
+}
+
+// A Filter selects decisions. An empty field selects all.
+type Filter struct {
+	Domain, Rule, Outcome string
+	Sample                float64 // the part of the keys that is selected, by the hash of the key; 0 and 1 select all
+}
+
+// A Decision is what was decided for a descriptor.
+type Decision struct {
+	Time         time.Time `json:"time" doc:"When the request was decided."`
+	Domain       string    `json:"domain" doc:"The domain of the request."`
+	Rule         string    `json:"rule" doc:"The path of the rule; empty without one."`
+	Limit        string    `json:"limit" doc:"The name of the limit that explains the outcome, or its index in the rule; empty without one."`
+	Algorithm    string    `json:"algorithm" doc:"The algorithm of that limit; empty without one."`
+	Key          []Entry   `json:"key" nullable:"false" doc:"The entries of the descriptor; empty where KEY_HASH_SECRET hides keys."`
+	KeyHash      string    `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits."`
+	Outcome      string    `json:"outcome" enum:"allowed,denied,undecided" doc:"The outcome for the descriptor."`
+	Reason       string    `json:"reason" doc:"Why: for example within_limit, over_limit or no_rule."`
+	Hits         int64     `json:"hits" doc:"The hits of the request: 0 is a peek, less than 0 a refund."`
+	Used         int64     `json:"used" doc:"The usage of the key under that limit."`
+	Remaining    int64     `json:"remaining" doc:"How many more hits fit under that limit."`
+	RetryAfter   string    `json:"retry_after" doc:"When denied hits fit, such as 12.5s; 0s if they were allowed."`
+	By           string    `json:"by" doc:"What decided: store, cache, policy or share."`
+	RulesVersion string    `json:"rules_version" doc:"The version of the rules."`
+}

@@ -1,0 +1,111 @@
+package admin
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// Rates are over the last samples-1 intervals, about 10 s.
+const (
+	sampleEvery = 2 * time.Second
+	samples     = 6
+)
+
+// rates computes rates from counters that it reads at intervals.
+type rates struct {
+	options *Options
+
+	mu  sync.Mutex
+	all []sample // the oldest first
+}
+
+// A sample is the value of all counters at one time. The counters of rules are in the order of [descriptors.Rules.All].
+type sample struct {
+	at      time.Time
+	rules   *descriptors.Rules
+	hits    []hitCounts
+	calls   uint64
+	seconds float64
+}
+
+type hitCounts struct{ allowed, denied uint64 }
+
+func (r *rates) run(ctx context.Context) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		r.sample(time.Now())
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sample reads the counters. It drops the samples of rules that were replaced.
+func (r *rates) sample(now time.Time) {
+	s := sample{at: now, rules: r.options.Rules()}
+	if r.options.StoreCalls != nil {
+		s.calls, s.seconds = r.options.StoreCalls()
+	}
+	if r.options.Hits != nil {
+		_, n := s.rules.Counts()
+		s.hits = make([]hitCounts, 0, n)
+		for rule := range s.rules.All() {
+			allowed, denied := r.options.Hits(rule)
+			s.hits = append(s.hits, hitCounts{allowed, denied})
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.all); n > 0 && r.all[n-1].rules != s.rules {
+		r.all = nil
+	}
+	if len(r.all) == samples {
+		r.all = append(r.all[:0], r.all[1:]...)
+	}
+	r.all = append(r.all, s)
+}
+
+// span returns the oldest and the newest sample and the seconds between them. It returns false without two samples.
+func (r *rates) span() (first, last sample, seconds float64, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(r.all)
+	if n < 2 {
+		return sample{}, sample{}, 0, false
+	}
+	first, last = r.all[0], r.all[n-1]
+	seconds = last.at.Sub(first.at).Seconds()
+	return first, last, seconds, seconds > 0
+}
+
+// store returns the calls of the store in a second, and the mean seconds of a call.
+func (r *rates) store() (perSecond, latency float64) {
+	first, last, seconds, ok := r.span()
+	if !ok || last.calls <= first.calls {
+		return 0, 0
+	}
+	calls := float64(last.calls - first.calls)
+	return calls / seconds, (last.seconds - first.seconds) / calls
+}
+
+// ofRules returns a function of the rates of rule i of rules.
+func (r *rates) ofRules(rules *descriptors.Rules) func(i int) (allowed, denied float64) {
+	first, last, seconds, ok := r.span()
+	if !ok || last.rules != rules || first.rules != rules {
+		return func(int) (float64, float64) { return 0, 0 }
+	}
+	return func(i int) (float64, float64) {
+		if i >= len(first.hits) {
+			return 0, 0
+		}
+		a, b := first.hits[i], last.hits[i]
+		// A counter may restart from 0 at a reload.
+		return max(0, float64(b.allowed)-float64(a.allowed)) / seconds, max(0, float64(b.denied)-float64(a.denied)) / seconds
+	}
+}

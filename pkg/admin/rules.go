@@ -1,0 +1,101 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// A Rule is a rule in force.
+type Rule struct {
+	Domain           string  `json:"domain" doc:"The domain of the rule."`
+	Path             string  `json:"path" doc:"The path of the rule: its keys, with values where the rule has some, joined by dots. It is the label rule of the metrics."`
+	Source           string  `json:"source" doc:"The file and line of the rule, or the name of the xDS resource; empty if unknown."`
+	Limits           []Limit `json:"limits" nullable:"false" doc:"The limits of the rule. They are charged together or not at all. An unlimited rule has none."`
+	Unlimited        bool    `json:"unlimited" doc:"The rule allows everything."`
+	Mode             string  `json:"mode" enum:"enforced,shadow,quota" doc:"Whether the rule can deny requests."`
+	AllowedPerSecond float64 `json:"allowed_per_second" doc:"Allowed hits in a second, over the last 10 s, by this process."`
+	DeniedPerSecond  float64 `json:"denied_per_second" doc:"Denied hits in a second, over the last 10 s, by this process."`
+}
+
+// A Limit is a limit of a rule.
+type Limit struct {
+	Name            string `json:"name" doc:"The name of the limit in the rules, or empty."`
+	Algorithm       string `json:"algorithm" doc:"The algorithm of the limit."`
+	RequestsPerUnit int64  `json:"requests_per_unit" doc:"Hits in a unit; under concurrency, slots."`
+	Unit            string `json:"unit" doc:"The unit of the limit; empty if it has no window."`
+	UnitMultiplier  uint32 `json:"unit_multiplier" doc:"The number of units in a window."`
+	Window          string `json:"window" example:"1h0m0s" doc:"The length of the window; 0s if there is none."`
+	Params          string `json:"params" doc:"Further parameters of the algorithm, such as capacity=15."`
+}
+
+const maxRules = 10_000
+
+type rulesInput struct {
+	Domain string `query:"domain" maxLength:"4096" doc:"Only the rules of this domain."`
+	Limit  int    `query:"limit" minimum:"1" maximum:"10000" default:"1000" doc:"How many rules to return at most."`
+	Offset int    `query:"offset" minimum:"0" default:"0" doc:"How many rules to skip."`
+}
+
+type rulesOutput struct {
+	Total int    `header:"X-Total-Count" doc:"How many rules there are in all."`
+	Body  []Rule `nullable:"false"`
+}
+
+func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
+	rules := a.options.Rules()
+	if in.Domain != "" && !rules.HasDomain(in.Domain) {
+		return nil, unknownDomain(in.Domain)
+	}
+	rates, out := a.rates.ofRules(rules), &rulesOutput{Body: []Rule{}}
+	i := -1
+	for rule := range rules.All() {
+		if i++; in.Domain != "" && rule.Domain != in.Domain {
+			continue
+		}
+		if out.Total++; out.Total <= in.Offset || len(out.Body) >= min(in.Limit, maxRules) {
+			continue
+		}
+		shown := ruleOf(rule)
+		shown.AllowedPerSecond, shown.DeniedPerSecond = rates(i)
+		out.Body = append(out.Body, shown)
+	}
+	return out, nil
+}
+
+func ruleOf(rule *descriptors.Rule) Rule {
+	shown := Rule{Domain: rule.Domain, Path: rule.Name, Source: sourceOf(rule), Unlimited: rule.Unlimited, Mode: modeOf(rule), Limits: []Limit{}}
+	for i := range rule.Limits {
+		shown.Limits = append(shown.Limits, limitOf(&rule.Limits[i]))
+	}
+	return shown
+}
+
+func modeOf(rule *descriptors.Rule) string {
+	switch {
+	case rule.ShadowMode:
+		return "shadow"
+	case rule.QuotaMode:
+		return "quota"
+	}
+	return "enforced"
+}
+
+func limitOf(l *descriptors.RateLimit) Limit {
+	spec := l.Limit.Spec()
+	shown := Limit{
+		Name: l.Name, Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Limit.Window().String(),
+		Params: string(spec.Params),
+	}
+	if l.Limit.Window() > 0 {
+		shown.Unit, shown.UnitMultiplier = l.Unit.String(), l.UnitMultiplier
+	}
+	return shown
+}
+
+func unknownDomain(domain string) error {
+	return huma.Error404NotFound(fmt.Sprintf("no rules have the domain %q: GET /v1/rules lists all rules", domain))
+}

@@ -1,0 +1,58 @@
+package limiters
+
+import (
+	"slices"
+	"strconv"
+)
+
+// Inspect returns hits that read the state of a key under l and change nothing. They belong in one group, with the hits of the
+// other limits of the key. The first is denied if one more hit would be denied by l without its penalty, whatever a peek means
+// under l. A second one exists only if l has a penalty: it is denied only during the penalty, and its RetryAfter is then the rest
+// of the penalty. A plain peek under such a limit may be an offence. The second hit is missing for limits so large that no larger
+// one exists.
+func (l *Limit) Inspect(key string) []Hit {
+	hits := []Hit{{Key: key, Limit: l.plain()}}
+	if l.penalty != nil {
+		if roomy := l.roomy(); roomy != nil {
+			hits = append(hits, Hit{Key: key, Limit: roomy})
+		}
+	}
+	return hits
+}
+
+// plain returns the limit that shares its states with l, has no penalty, and denies a peek if it would deny one more hit.
+func (l *Limit) plain() *Limit {
+	spec := l.spec
+	for _, p := range penaltyParameters {
+		_, spec.Params = spec.Params.Cut(p.Key)
+	}
+	if slices.ContainsFunc(Parameters(spec.Algorithm), func(p Parameter) bool { return p.Key == peek.Key }) {
+		_, spec.Params = spec.Params.Cut(peek.Key)
+		spec.Params = spec.Params.With(peek.Key, peek.Words[0])
+	}
+	if plain, err := New(spec); err == nil {
+		return plain
+	}
+	return l // a valid limit without some of its parameters is valid
+}
+
+// roomy returns a limit that shares its states with l and that no state of l fills, so only a penalty denies its peeks. It
+// returns nil if there is none.
+func (l *Limit) roomy() *Limit {
+	spec := l.spec
+	switch spec.Algorithm {
+	case "fixed_window":
+		spec.Max = MaxPerWindow
+	case "sliding_log":
+		spec.Max = 2*spec.Max + 1 // a log keeps at most twice its maximum
+	default:
+		spec.Max = max(spec.Max, 1)
+		_, spec.Params = spec.Params.Cut("capacity")
+		spec.Params = spec.Params.With("capacity", strconv.FormatInt(2*l.capacity+1, 10)) // a funnel stops at twice its capacity
+	}
+	roomy, err := New(spec)
+	if err != nil {
+		return nil
+	}
+	return roomy
+}
