@@ -32,6 +32,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/decide", "decides requests, without a protocol and without knowing the store", "pkg/descriptors pkg/limiters"},
 	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock", "pkg/decide pkg/descriptors pkg/limiters/memstore"},
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
+	{"pkg/admin", "serves the admin API, without knowing the store", "pkg/decide pkg/descriptors pkg/limiters"},
 	{"internal/settings", "declares the settings", "internal/spelling"},
 	{"internal/socket", "reads and writes sockets by raw system calls", ""},
 	{"internal/admission", "sheds load before requests are decided", "internal/backoff internal/socket"},
@@ -54,7 +55,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/cli", "prints what the commands that do not serve find", ""},
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/listeners " +
 		"internal/ratelimitstats internal/settings internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
-		"pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
+		"pkg/admin pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
 		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/rls"},
 	{"e2e/harness", "starts Weir and Envoy as processes", ""},
 	{"e2e/demo", "shows the algorithms behind a real Envoy", "e2e/harness internal/redistest"},
@@ -74,6 +75,7 @@ var heavy = []struct{ prefix, only, why string }{
 	{"go.opentelemetry.io/", "internal/tracing", "internal/tracing exports all spans"},
 	{"github.com/redis/", "pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest", "only the store on Redis, its connections and the test servers talk to Redis"},
 	{"go.yaml.in/", "pkg/descriptors/rulesfile e2e/harness", "pkg/descriptors/rulesfile parses all rules; the harness edits files of Envoy"},
+	{"github.com/danielgtaylor/huma", "pkg/admin", "only the admin API describes its routes"},
 	{"github.com/gaissmai/", "pkg/descriptors", "only pkg/descriptors searches IP prefixes"},
 	{"go.uber.org/zap", "internal/settings internal/statsd internal/telemetry cmd/server", "other packages return errors, and these log them"},
 	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry", "other packages return values, and these export them"},

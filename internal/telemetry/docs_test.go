@@ -93,6 +93,9 @@ var sections = []struct {
 		{"weir_memory_snapshot_loaded_keys", "After a restart: it shows how many keys survived."},
 		{"weir_memory_snapshot_failures_total", "It should be 0. If not, a restart resets counters."},
 	}},
+	{"Admin API", []struct{ name, when string }{
+		{"weir_admin_requests_total", "Calls with code 401 may be an attack, or a token that was replaced. The metric exists only with `ADMIN_ADDR`."},
+	}},
 	{"Metrics about metrics", []struct{ name, when string }{
 		{"weir_metrics_series", "Memory grows, or Prometheus is slow."},
 		{"weir_metrics_overflow_total", "A rule is missing in `ratelimit_service` metrics."},
@@ -125,7 +128,8 @@ var labels = []struct{ name, meaning, example, bound string }{
 	{"limit", "the name of the limit, or its index in the rule from 0; `override` for a limit in the request", "`burst`, `0`", "the limits of the rules"},
 	{"enforced", "`false` if shadow mode or quota mode let the request pass", "`true`", "2"},
 	{"verdict", "the verdict on the hits of a descriptor: `allowed`, `denied` or `error`", "`denied`", "3"},
-	{"code", "the gRPC code of the response", "`OK`, `Unavailable`", "the codes of gRPC"},
+	{"code", "the gRPC code of the response; the HTTP status code for calls of the admin API", "`OK`, `Unavailable`, `401`", "the codes of gRPC, and of HTTP"},
+	{"route", "the path of a route of the admin API, or `other`", "`/v1/keys/peek`", "the routes"},
 	{"overall", "the answer to the whole request: `ok` or `over_limit`; empty unless the code is OK", "`over_limit`", "3"},
 	{"result", "the result of a load of rules or of a push by xDS", "`ok`, `error`, `rejected`", "5"},
 	{"mode", "what decides: `store`, or a value of `on_store_error`", "`local`", "5"},
@@ -243,6 +247,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	m.DenyCache(func() telemetry.DenyCacheStats { return telemetry.DenyCacheStats{} })
 	m.Ends(func() telemetry.EndStats { return telemetry.EndStats{} })
 	m.Load(func() telemetry.LoadStats { return telemetry.LoadStats{} })
+	m.Admin()("/v1/status", 200)
 	m.Snapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats{} })
 	m.Fallback(func() telemetry.FallbackStats { return telemetry.FallbackStats{} }, func() *descriptors.Rules { return rules })
 	telemetry.NewXDS(m.Registry)

@@ -120,7 +120,7 @@ func (a *API) peek(ctx context.Context, in *keyInput) (*keyOutput, error) {
 		return nil, err
 	}
 	out := &keyOutput{KeyState{
-		Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, RulesVersion: versionOf(rules), Limits: []LimitState{},
+		Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, RulesVersion: rules.Version(), Limits: []LimitState{},
 	}}
 	for _, t := range targets {
 		out.Body.Unlimited = out.Body.Unlimited || t.rule.Unlimited
@@ -156,8 +156,8 @@ func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
 	states := make([]LimitState, len(verdicts))
 	for i, v := range verdicts {
 		states[i] = LimitState{
-			Limit: limitOf(&t.rule.Limits[i]), Rule: t.rule.Name, Source: sourceOf(t.rule), Mode: modeOf(t.rule),
-			KeyHash: keyHash(a.options.KeySecret, t.key), Allowed: v.Allowed, State: stateOf(v),
+			Limit: limitOf(&t.rule.Limits[i]), Rule: t.rule.Name, Source: t.rule.Source(), Mode: modeOf(t.rule),
+			KeyHash: descriptors.KeyHash(a.options.KeySecret, t.key), Allowed: v.Allowed, State: stateOf(v),
 		}
 		if len(a.options.KeySecret) == 0 {
 			states[i].Key = t.key

@@ -67,7 +67,7 @@ func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 }
 
 func ruleOf(rule *descriptors.Rule) Rule {
-	shown := Rule{Domain: rule.Domain, Path: rule.Name, Source: sourceOf(rule), Unlimited: rule.Unlimited, Mode: modeOf(rule), Limits: []Limit{}}
+	shown := Rule{Domain: rule.Domain, Path: rule.Name, Source: rule.Source(), Unlimited: rule.Unlimited, Mode: modeOf(rule), Limits: []Limit{}}
 	for i := range rule.Limits {
 		shown.Limits = append(shown.Limits, limitOf(&rule.Limits[i]))
 	}

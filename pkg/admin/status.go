@@ -40,7 +40,7 @@ type statusOutput struct{ Body Status }
 func (a *API) status(context.Context, *struct{}) (*statusOutput, error) {
 	s := a.options.Status()
 	rules := a.options.Rules()
-	s.Version, s.RulesVersion = a.options.Version, versionOf(rules)
+	s.Version, s.RulesVersion = a.options.Version, rules.Version()
 	s.Domains, s.Rules = rules.Counts()
 	s.UptimeSeconds = time.Since(a.started).Seconds()
 	s.Store.CallsPerSecond, s.Store.LatencySeconds = a.rates.store()

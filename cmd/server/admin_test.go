@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/internal/certtest"
+)
+
+const adminToken = "a-token-of-the-tests-0123456789"
+
+// tokenFile writes a file with adminToken.
+func tokenFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tokens")
+	write(t, path, adminToken+"\n")
+	return path
+}
+
+// admin calls the admin API of a server.
+func (s *server) admin(method, path, token, body string) (code int, text string) {
+	s.t.Helper()
+	return s.adminBy(http.DefaultClient, "http", method, path, token, body)
+}
+
+func (s *server) adminBy(client *http.Client, scheme, method, path, token, body string) (code int, text string) {
+	s.t.Helper()
+	request, err := http.NewRequest(method, scheme+"://"+s.address("admin")+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	all, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return response.StatusCode, string(all)
+}
+
+// peeked returns the limits of a user with their states.
+func (s *server) peeked(user string) (limits []struct {
+	Allowed bool
+	State   struct {
+		Used, Remaining int64
+		RetryAfter      string `json:"retry_after"`
+	}
+}) {
+	s.t.Helper()
+	var state struct{ Limits json.RawMessage }
+	code, text := s.admin("POST", "/v1/keys/peek", adminToken, `{"domain":"ugc","descriptor":[["user_id","`+user+`"]]}`)
+	if code != 200 || json.Unmarshal([]byte(text), &state) != nil || json.Unmarshal(state.Limits, &limits) != nil {
+		s.t.Fatal(code, text)
+	}
+	return limits
+}
+
+func TestAdminAPIServesOnItsOwnListener(t *testing.T) {
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	if addr := s.address("admin"); !strings.HasPrefix(addr, "127.0.0.1:") {
+		t.Errorf("a port without a host listens on %s", addr)
+	}
+	s.left("alice")
+	if l := s.peeked("alice"); len(l) != 1 || l[0].State.Used != 1 || !l[0].Allowed {
+		t.Errorf("%+v", l)
+	}
+	s.left("alice")
+	if l := s.peeked("alice"); l[0].State.Used != 2 || l[0].Allowed || l[0].State.RetryAfter == "0s" {
+		t.Errorf("%+v", l)
+	}
+	for _, path := range []string{"/v1/status", "/v1/rules", "/openapi.json", "/openapi.yaml"} {
+		if code, text := s.admin("GET", path, adminToken, ""); code != 200 {
+			t.Errorf("%s: %d %.200s", path, code, text)
+		}
+		if code, text := s.admin("GET", path, "", ""); code != 401 {
+			t.Errorf("%s without a token: %d %.200s", path, code, text)
+		}
+	}
+	if _, text := s.admin("GET", "/v1/status", adminToken, ""); !strings.Contains(text, `"kind":"memory","mode":"ok"`) || !strings.Contains(text, `"ready":true`) {
+		t.Error(text)
+	}
+	line, _ := s.log.await(t, 0, "admin call without valid credentials")
+	if !strings.Contains(line, `"route":"/v1/status"`) || strings.Contains(s.said.String(), adminToken) {
+		t.Error(line)
+	}
+	if got := s.counter(`weir_admin_requests_total{code="401",route="/v1/status"}`); got != "1" {
+		t.Errorf("weir_admin_requests_total is %s", got)
+	}
+	s.term()
+}
+
+func TestAdminAPITakesClientCertificates(t *testing.T) {
+	ca := certtest.New(t)
+	pair, operator := ca.Issue(t, "weir"), ca.Issue(t, "operator")
+	settings := []string{
+		"CONFIG_PATH=" + rulesFile(t), "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TLS_CERT=" + pair.Cert, "ADMIN_TLS_KEY=" + pair.Key,
+		"ADMIN_TLS_CLIENT_CA=" + ca.File,
+	}
+	client := func(certs ...tls.Certificate) *http.Client {
+		return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool(), ServerName: "weir", Certificates: certs}}}
+	}
+	withCert, without := client(operator.Load(t)), client()
+	stranger := client(certtest.New(t).Issue(t, "operator").Load(t))
+	s := serving(t, settings...)
+	if code, text := s.adminBy(withCert, "https", "GET", "/v1/status", "", ""); code != 200 {
+		t.Error(code, text)
+	}
+	for name, c := range map[string]*http.Client{"no certificate": without, "a certificate of another CA": stranger} {
+		if code, text := s.adminBy(c, "https", "GET", "/v1/status", "", ""); code != 0 {
+			t.Errorf("%s: %d %s", name, code, text)
+		}
+	}
+	s = serving(t, append(settings, "ADMIN_TOKEN_FILE="+tokenFile(t))...)
+	for _, c := range []struct {
+		client *http.Client
+		token  string
+		want   int
+	}{{withCert, "", 200}, {without, adminToken, 200}, {without, "", 401}, {stranger, adminToken, 0}} {
+		if code, text := s.adminBy(c.client, "https", "GET", "/v1/status", c.token, ""); code != c.want {
+			t.Errorf("%d %s, want %d", code, text, c.want)
+		}
+	}
+}
+
+func TestAdminSettingsAreChecked(t *testing.T) {
+	short := filepath.Join(t.TempDir(), "short")
+	write(t, short, "secret\n")
+	for _, c := range []struct{ args, want string }{
+		{"--admin-addr=:0", "callers need credentials: set ADMIN_TOKEN_FILE"},
+		{"--admin-addr=here --admin-token-file=x", "ADMIN_ADDR: cannot read"},
+		{"--admin-addr=:0 --admin-tls-client-ca=x", "set ADMIN_TLS_CERT and ADMIN_TLS_KEY too"},
+		{"--admin-addr=:0 --admin-token-file=x --admin-tls-cert=x", "set both ADMIN_TLS_CERT and ADMIN_TLS_KEY"},
+		{"--admin-addr=:0 --admin-token-file=/no/such/file", "ADMIN_TOKEN_FILE: the tokens"},
+		{"--admin-addr=:0 --admin-token-file=" + short, "line 1 has less than 16 bytes"},
+	} {
+		args := append(strings.Fields(c.args), "--config="+rulesFile(t), "--grpc-port=0", "--port=0", "--debug-port=0")
+		if code, said := ran(args...); code == 0 || !strings.Contains(said, c.want) {
+			t.Errorf("%s: %d %s, want %q", c.args, code, said, c.want)
+		}
+	}
+}
+
+func TestExposedAdminAPIIsWarnedAbout(t *testing.T) {
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=0.0.0.0:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	if line, _ := s.log.await(t, 0, "other machines can reach the admin API"); !strings.Contains(line, `"remedy"`) {
+		t.Error(line)
+	}
+	if quiet := serving(t, "CONFIG_PATH="+rulesFile(t)); bytes.Contains([]byte(quiet.said.String()), []byte("admin")) {
+		t.Error(quiet.said.String())
+	}
+}
