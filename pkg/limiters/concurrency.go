@@ -9,8 +9,8 @@ import (
 // id, until an End hit of the id or until the lease expires. A take of a held id is allowed and changes nothing. A peek asks
 // whether one more slot is free. A hit without an id is checked and holds nothing.
 //
-// The retry time of a denied hit is at most one second, because a lease may end at any time. If the clock stepped back, an
-// expiry later than now plus the TTL counts as that time.
+// The retry time of a denied hit is at most one second, because a lease may end at any time. If the clock stepped back or the
+// TTL was shortened, each hit cuts expiries later than now plus the TTL to that time, at most [leasesPerHit].
 //
 // A State has no words and no log: the leases are in its Parts.
 type concurrencyLimit struct{ max, ttl int64 } // ttl in µs

@@ -129,34 +129,6 @@ func (d *deque) dropBack(n int) {
 	d.chunks = d.chunks[:used]
 }
 
-// insert makes e entry i. It moves the later entries.
-func (d *deque) insert(i int, e entry) {
-	d.push(e)
-	for j := d.len() - 1; j > i; j-- {
-		*d.at(j) = *d.at(j - 1)
-	}
-	*d.at(i) = e
-	d.oldest, d.newest = d.get(0).at, d.get(d.len()-1)
-}
-
-// remove drops entry i. It moves the later entries.
-func (d *deque) remove(i int) {
-	for j := i; j < d.len()-1; j++ {
-		*d.at(j) = *d.at(j + 1)
-	}
-	if d.dropBack(1); d.len() > 0 {
-		d.oldest = d.get(0).at
-	}
-}
-
-// addSums adds to the sums of entry from and of the later ones.
-func (d *deque) addSums(from int, delta uint32) {
-	for j := from; j < d.len(); j++ {
-		d.at(j).sum += delta
-	}
-	d.newest = d.get(d.len() - 1)
-}
-
 func (d *deque) size() int {
 	if len(d.chunks) == 0 {
 		return 0

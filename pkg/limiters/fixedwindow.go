@@ -172,11 +172,14 @@ func (l *windowLimit) reserve(s core, now, n int64) (core, int64) {
 }
 
 // settle changes the count only while the window that was charged is the current one.
-func (l *windowLimit) settle(s core, now, at, delta int64) core {
-	if start, _ := l.current(s, now); delta == 0 || start != at {
-		return s
+func (l *windowLimit) settle(s core, now int64, corrections []correction) core {
+	start, _ := l.current(s, now)
+	for _, c := range corrections {
+		if c.delta != 0 && c.at == start {
+			s = l.charge(s, now, c.delta)
+		}
 	}
-	return l.charge(s, now, delta)
+	return s
 }
 
 func (l *windowLimit) usage(s core, now int64) (used, reset int64) {

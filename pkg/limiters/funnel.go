@@ -183,11 +183,13 @@ func (l *funnelLimit) reserve(s core, now, n int64) (core, int64) {
 }
 
 // settle stops at an empty funnel and at twice the capacity.
-func (l *funnelLimit) settle(s core, now, _, delta int64) core {
-	if delta == 0 {
-		return s
+func (l *funnelLimit) settle(s core, now int64, corrections []correction) core {
+	for _, c := range corrections {
+		if c.delta != 0 {
+			s = l.charge(s, now, c.delta)
+		}
 	}
-	return l.charge(s, now, delta)
+	return s
 }
 
 func (l *funnelLimit) usage(s core, now int64) (used, reset int64) {

@@ -10,8 +10,8 @@ const (
 	leaseEnded                  // the id ended before: the hit opens nothing, and a reservation is charged its actual cost
 )
 
-// step returns what the lease of h changes in s. Expired leases must have been dropped.
-func (h *Hit) step(s *State) leaseStep {
+// step returns what the lease of h changes in s at now. Expired leases must have been dropped.
+func (h *Hit) step(s *State, now int64) leaseStep {
 	if !h.Limit.HasLeases() || h.Lease == (LeaseID{}) || h.N < 0 || h.N == 0 && h.Limit.reserver == nil {
 		return leaseNone
 	}
@@ -19,7 +19,7 @@ func (h *Hit) step(s *State) leaseStep {
 		return leaseHeld
 	}
 	if s.Parts != nil {
-		if _, ended := s.Parts.Leases.ended.get(h.Lease); ended {
+		if ended, found := s.Parts.Leases.ended.get(h.Lease); found && ended.expires > now {
 			return leaseEnded
 		}
 	}
@@ -43,31 +43,44 @@ func (s *State) openLeases() int {
 	return s.Parts.Leases.open.len()
 }
 
-// expireLeases drops what has expired at now. It settles expired reservations to 0 if l releases them.
-func (l *Limit) expireLeases(s *State, now int64) {
+// expireLeases drops what has expired at now, the lease of h in any case, and of the rest at most [leasesPerHit]. It settles expired reservations
+// to 0 if the limit releases them. An expiry beyond now plus the TTL is cut to that: the clock stepped back, or the TTL was shortened.
+func (h *Hit) expireLeases(s *State, now int64) {
+	l := h.Limit
 	if s.Parts == nil || !l.HasLeases() {
 		return
 	}
 	leases := &s.Parts.Leases
-	for {
+	var lapsed []correction
+	for l.slots != nil || len(lapsed) < leasesPerHit {
 		r, expired := leases.open.popExpired(now)
 		if !expired {
 			break
 		}
-		if l.releases {
-			s.setCore(l.reserver.settle(s.core(), now, r.at, -r.n))
+		if l.reserver != nil {
+			lapsed = append(lapsed, correction{r.at, -r.n})
 		}
 	}
-	for expired := true; expired; {
-		_, expired = leases.ended.popExpired(now)
+	if r, found := leases.open.get(h.Lease); found && r.expires <= now {
+		leases.open.remove(h.Lease)
+		lapsed = append(lapsed, correction{r.at, -r.n})
 	}
+	if l.releases && len(lapsed) > 0 {
+		s.setCore(l.reserver.settle(s.core(), now, lapsed))
+	}
+	for range leasesPerHit {
+		if _, expired := leases.ended.popExpired(now); !expired {
+			break
+		}
+	}
+	leases.open.cut(now+l.ttl, leasesPerHit)
 	s.dropEmptyParts()
 }
 
 // take charges an allowed hit under a limit with or without parts.
 func (h *Hit) take(s *State, now int64) {
 	l, n := h.Limit, clampHits(h.N)
-	switch h.step(s) {
+	switch h.step(s, now) {
 	case leaseNone:
 		if n != 0 {
 			s.charge(l, now, n)
@@ -93,10 +106,10 @@ func (h *Hit) take(s *State, now int64) {
 // end ends the lease of h, or settles its reservation. The end of an unknown id is remembered, because its take may follow.
 func (h *Hit) end(s *State, now int64) {
 	l := h.Limit
+	h.expireLeases(s, now)
 	if !l.HasLeases() || h.Lease == (LeaseID{}) {
 		return
 	}
-	l.expireLeases(s, now)
 	actual := int64(0)
 	if l.reserver != nil {
 		actual = max(0, clampHits(h.N))
@@ -107,7 +120,7 @@ func (h *Hit) end(s *State, now int64) {
 	case !held:
 		leases.remember(h.Lease, lease{expires: now + EndedFor.Microseconds(), n: actual})
 	case l.reserver != nil:
-		s.setCore(l.reserver.settle(s.core(), now, r.at, actual-r.n))
+		s.setCore(l.reserver.settle(s.core(), now, []correction{{r.at, actual - r.n}}))
 	}
 	s.dropEmptyParts()
 }

@@ -12,6 +12,10 @@ import (
 // MaxLeases bounds the open leases of a key, and the ids whose end a key remembers.
 const MaxLeases = 10_000
 
+// leasesPerHit bounds the work that leases cause in one hit: the open leases whose expiry is cut, the expired reservations that
+// are dropped, and the ended ids that are forgotten. A hit drops all expired leases of a concurrency limit.
+const leasesPerHit = 1000
+
 // EndedFor is how long a key remembers the end of an id that it does not know. A take of the id may still be under way.
 const EndedFor = 5 * time.Second
 
@@ -157,6 +161,29 @@ func (s *leaseSet) popExpired(now int64) (lease, bool) {
 		return lease{}, false
 	}
 	return s.remove(s.order[0].id)
+}
+
+// cut makes latest the expiry of leases that expire later: of the earliest ones, at most so many.
+func (s *leaseSet) cut(latest int64, most int) {
+	if s.latest() <= latest {
+		return
+	}
+	from, _ := slices.BinarySearchFunc(s.order, expiry{at: latest + 1}, expiry.compare)
+	var cut []expiry
+	for _, e := range s.order[from:] {
+		if len(cut) == most {
+			break
+		}
+		if l, found := s.byID[e.id]; found && l.expires == e.at {
+			l.expires = latest
+			s.byID[e.id] = l
+			cut = append(cut, expiry{latest, e.id})
+		}
+	}
+	s.order = append(s.order, cut...)
+	slices.SortFunc(s.order, expiry.compare)
+	s.order = slices.Compact(s.order)
+	s.compact()
 }
 
 // held returns the sum of n over the leases that have not expired at now, and the earliest and the latest expiry of these.

@@ -24,12 +24,19 @@ func TestLeaseSet(t *testing.T) {
 		want, now := map[LeaseID]lease{}, int64(1000)
 		for range 2000 {
 			id := NewLeaseID(nil, strconv.Itoa(rnd.IntN(300)))
-			switch rnd.IntN(4) {
-			case 0, 1:
+			switch rnd.IntN(9) {
+			case 8:
+				latest := now + 1 + rnd.Int64N(50)
+				s.cut(latest, len(want))
+				for id, l := range want {
+					l.expires = min(l.expires, latest)
+					want[id] = l
+				}
+			case 0, 1, 2, 3:
 				l := lease{expires: now + rnd.Int64N(50) + 1, n: rnd.Int64N(5)}
 				s.put(id, l)
 				want[id] = l
-			case 2:
+			case 4, 5:
 				got, found := s.remove(id)
 				if l, is := want[id]; found != is || got != l {
 					t.Fatalf("seed %d: removed %v %v, want %v %v", seed, got, found, l, is)
@@ -126,7 +133,9 @@ func TestLeasesAreBounded(t *testing.T) {
 		take(i, 0, true)
 	}
 	states := []State{s}
-	Decide(1_000_000+EndedFor.Microseconds(), Singles(Hit{Limit: l}), []int{0}, states, make([]Verdict, 1))
+	for range MaxLeases / leasesPerHit {
+		Decide(1_000_000+EndedFor.Microseconds(), Singles(Hit{Limit: l}), []int{0}, states, make([]Verdict, 1))
+	}
 	if !states[0].IsZero() || states[0].GrownBytes() != 0 {
 		t.Errorf("all ended: %+v", states[0])
 	}

@@ -90,7 +90,7 @@ func (p *partsGroup) check() bool {
 	for i := range p.g {
 		if p.stateIndex[i] >= 0 {
 			p.out[i] = Verdict{}
-			p.g[i].Limit.expireLeases(&p.states[p.stateIndex[i]], p.now)
+			p.g[i].expireLeases(&p.states[p.stateIndex[i]], p.now)
 		}
 	}
 	all := true
@@ -105,7 +105,7 @@ func (p *partsGroup) check() bool {
 
 func (p *partsGroup) checkHit(i int, s *State) (ok bool, err error) {
 	h := &p.g[i]
-	step := h.step(s)
+	step := h.step(s, p.now)
 	switch {
 	case h.N < 0:
 		return true, nil
@@ -129,7 +129,7 @@ func (p *partsGroup) sums(i int) (sum int64, opens int) {
 		if p.stateIndex[j] != p.stateIndex[i] {
 			continue
 		}
-		step := p.g[j].step(s)
+		step := p.g[j].step(s, p.now)
 		if step != leaseHeld && p.g[j].N > 0 {
 			sum = min(sum+clampHits(p.g[j].N), MaxHits)
 		}
@@ -195,7 +195,7 @@ func (h *Hit) wouldWriteParts(s *State, now int64) bool {
 	if h.End {
 		return l.HasLeases() && h.Lease != LeaseID{} && !s.holds(h.Lease)
 	}
-	if n < 0 || h.step(s) == leaseHeld {
+	if n < 0 || h.step(s, now) == leaseHeld {
 		return false
 	}
 	ok, _ := l.fits(s, now, n)
@@ -208,5 +208,5 @@ func (h *Hit) wouldWriteParts(s *State, now int64) bool {
 	if !ok {
 		return l.spec.CountDenied && n > 0
 	}
-	return n > 0 || h.step(s) == leaseOpens
+	return n > 0 || h.step(s, now) == leaseOpens
 }

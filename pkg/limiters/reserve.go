@@ -7,8 +7,14 @@ import "errors"
 type reserver interface {
 	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state, and what settle needs to find the charge.
 	reserve(s core, now, n int64) (core, int64)
-	// settle moves a charge by delta, the actual cost less the estimate, as far as the charge still counts.
-	settle(s core, now, at, delta int64) core
+	// settle makes corrections in order, as far as the charges still count.
+	settle(s core, now int64, corrections []correction) core
+}
+
+// A correction moves the charge of a reservation by delta, the actual cost less the estimate.
+type correction struct {
+	at    int64 // what reserve returned
+	delta int64
 }
 
 // reserveParameters are those of each algorithm that is a reserver.

@@ -1,7 +1,9 @@
 package limiters
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"unsafe"
@@ -93,26 +95,34 @@ func (l *logLimit) reserve(s core, now, n int64) (core, int64) {
 	return s, at
 }
 
-// settle moves the hits of the entry at time at, unless it has left the window. The log keeps at most twice the maximum.
-func (l *logLimit) settle(s core, now, at, delta int64) core {
+// settle moves the hits of the entries that were charged, unless they have left the window. It changes no entry before the
+// newest maxMoved ones. The log keeps at most twice the maximum.
+func (l *logLimit) settle(s core, now int64, corrections []correction) core {
 	log := logOf(s)
 	v := log.live(l.window, now)
-	if at <= v.at-l.window || at-l.window > v.at {
-		return s
+	after := v.at - l.window
+	if beyond := log.entries.len() - maxMoved - 1; beyond >= v.first {
+		after = max(after, log.entries.get(beyond).at)
 	}
-	i, held := log.entryAt(v, at)
-	if delta > 0 {
-		delta = min(delta, max(0, 2*l.max-v.used))
+	var due []correction
+	first := int64(math.MaxInt64)
+	for _, c := range corrections {
+		if c.delta != 0 && c.at > after && c.at-l.window <= v.at {
+			due, first = append(due, c), min(first, c.at)
+		}
 	}
-	if delta = max(-held, delta); delta == 0 {
+	if len(due) == 0 {
 		return s
 	}
 	if s.Log == nil {
 		s.Log = &Log{}
 	}
-	s.Log.move(v, i, at, held, delta)
+	s.Log.correct(v, first, 2*l.max, due)
 	return s.withoutEmptyLog()
 }
+
+// maxMoved bounds the entries of a log that a settle moves.
+const maxMoved = 10_000
 
 func (l *logLimit) usage(s core, now int64) (used, reset int64) {
 	log := logOf(s)
@@ -230,35 +240,46 @@ func (s *Log) refund(v liveRange, n int64) {
 	s.base = v.base
 }
 
-// entryAt returns the index that an entry of v at a time has, or would have, and its hits.
-func (s *Log) entryAt(v liveRange, at int64) (i int, hits int64) {
-	i = v.first + sort.Search(s.entries.len()-v.first, func(i int) bool { return s.entries.get(v.first+i).at >= at })
-	if i == s.entries.len() || s.entries.get(i).at != at {
-		return i, 0
-	}
+// correct changes the hits of entries by their time, none of which is before first. It moves the later entries. Hits that are
+// added make the log no longer than most. If no hits change, the log does not, and keeps the entries before v.
+func (s *Log) correct(v liveRange, first, most int64, corrections []correction) {
+	type hitsAt struct{ at, hits int64 }
+	from := v.first + sort.Search(s.entries.len()-v.first, func(i int) bool { return s.entries.get(v.first+i).at >= first })
 	before := v.base
-	if i > v.first {
-		before = s.entries.get(i - 1).sum
+	if from > v.first {
+		before = s.entries.get(from - 1).sum
 	}
-	return i, int64(s.entries.get(i).sum - before)
-}
-
-// move changes the hits of the entry with index i and time at by delta, and the sums of the later entries with it. An entry
-// without hits is removed. Its cost grows with the number of later entries.
-func (s *Log) move(v liveRange, i int, at, hits, delta int64) {
+	tail := make([]hitsAt, 0, s.entries.len()-from+1)
+	for i, sum := from, before; i < s.entries.len(); i++ {
+		e := s.entries.get(i)
+		tail = append(tail, hitsAt{e.at, int64(e.sum - sum)})
+		sum = e.sum
+	}
+	room, changed := most-v.used, false
+	for _, c := range corrections {
+		i, found := slices.BinarySearchFunc(tail, c.at, func(e hitsAt, at int64) int { return cmp.Compare(e.at, at) })
+		if !found && c.delta < 0 {
+			continue
+		}
+		if !found {
+			tail = slices.Insert(tail, i, hitsAt{at: c.at})
+		}
+		delta := max(-tail[i].hits, min(c.delta, max(room, 0)))
+		tail[i].hits += delta
+		room -= delta
+		changed = changed || delta != 0
+	}
+	if !changed {
+		return
+	}
+	s.entries.dropBack(s.entries.len() - from)
 	s.entries.dropFront(v.first)
 	s.base = v.base
-	i -= v.first
-	if hits == 0 {
-		before := s.base
-		if i > 0 {
-			before = s.entries.get(i - 1).sum
+	for _, e := range tail {
+		if e.hits > 0 {
+			before += uint32(e.hits)
+			s.entries.push(entry{e.at, before})
 		}
-		s.entries.insert(i, entry{at, before})
-	}
-	s.entries.addSums(i, uint32(delta))
-	if hits+delta == 0 {
-		s.entries.remove(i)
 	}
 }
 

@@ -9,19 +9,21 @@
 --           id 'm'          -actual cost, of such an id of a reservation
 --           'c'             -2 * number of leases, and -1 more if 'x' or 'd' is not 0
 --           'x' 'd'         -number of slots beyond one for each lease, -number of ended ids
---           'f' 'k'         -a time at or before the first expiry, -expiry of the key in s since 1970 by this server's clock
+--           'f' 'l'         -a time at or before the first expiry, -a time at or after the last expiry of a lease
+--           'k'             -expiry of the key in s since 1970 by this server's clock
 --         So leases have scores from 1, ended ids from 0 to 1, and all other members 0 or less.
 -- ARGV    the limit's numbers: max, ttl (µs)
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
--- No call has a cost that grows with the open leases. An expired lease costs one read and one removal. A state has only the
+-- No call has a cost that grows with the open leases. An expired lease costs one read and one removal. A hit cuts at most
+-- PER_HIT expiries, and drops at most PER_HIT expired reservations and as many ended ids. A state has only the
 -- counters. Leases are read and written at once. If that fails, it is an error, and the state is as before.
-local M = { limit = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, finish = 0, take = 0, fits = 0, charge = 0, usage = 0 }
+local M = { limit = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0, lapse = 0, finish = 0, take = 0, fits = 0, charge = 0, usage = 0 }
 local ceil, min, max = math.ceil, math.min, math.max
 local TINY = 2 ^ -54
 local NONE = {}
-local ENDED_FOR, MAX_RETRY = 5000000, 1000000
+local ENDED_FOR, MAX_RETRY, PER_HIT = 5000000, 1000000, 1000
 M.MAX_LEASES, M.TOO_MANY, M.is_set = 10000, 'too many leases', true
 
 function M.limit(text, at)
@@ -47,30 +49,31 @@ end
 
 -- Writes the counters, and pairs of a score and a member in members. The key is kept for keep µs at least. Setting an expiry is the most
 -- expensive step, so it is set a quarter longer than needed, and again only when that is too short.
-local function write(s, count, excess, ended, first, keep, server, members)
+local function write(s, count, excess, ended, first, latest, keep, server, members)
   local kept, least = s.kept, (server / 1000 + expiry(keep)) / 1000
   if keep > 0 and kept < least then kept = ceil(least + expiry(keep) / 4000) end
   local n, leases = #members, 2 * count + (excess + ended > 0 and 1 or 0)
   if kept == s.kept and first == s.first and excess == s.excess and ended == s.ended then
     members[n + 1], members[n + 2] = digits(-leases), 'c'
+    if latest ~= s.latest then members[n + 3], members[n + 4] = digits(-latest), 'l' end
   else
-    for i, value in ipairs({ leases, excess, ended, first, kept }) do
-      members[n + 2 * i - 1], members[n + 2 * i] = digits(-value), string.sub('cxdfk', i, i)
+    for i, value in ipairs({ leases, excess, ended, first, kept, latest }) do
+      members[n + 2 * i - 1], members[n + 2 * i] = digits(-value), string.sub('cxdfkl', i, i)
     end
   end
   call('ZADD', s.key, unpack(members))
   if kept ~= s.kept then call('PEXPIRE', s.key, digits(ceil(kept * 1000 - server / 1000))) end
-  s.count, s.excess, s.ended, s.first, s.kept = count, excess, ended, first, kept
+  s.count, s.excess, s.ended, s.first, s.latest, s.kept = count, excess, ended, first, latest, kept
 end
 
 -- Removes members, and the whole key if nothing is left in it.
 local function drop(s, count, excess, ended, ...)
   if count + ended == 0 then
     call('DEL', s.key)
-    s.count, s.excess, s.ended, s.first, s.kept = 0, 0, 0, 0, 0
+    s.count, s.excess, s.ended, s.first, s.latest, s.kept = 0, 0, 0, 0, 0, 0
   else
     call('ZREM', s.key, ...)
-    write(s, count, excess, ended, s.first, 0, 0, {})
+    write(s, count, excess, ended, s.first, s.latest, 0, 0, {})
   end
 end
 
@@ -79,60 +82,88 @@ local function first_score(key, low, high)
   return number(call('ZRANGEBYSCORE', key, low, high, 'WITHSCORES', 'LIMIT', '0', '1')[2])
 end
 
--- Drops what has expired. On a replica, which rejects all writes, it is dropped only from the state. Expired reservations are
--- in s.lapsed, the first ones first: id, estimate and time.
-local function expire(s, now)
-  local key, gone = s.key, {}
-  s.lapsed = {}
-  local open = call('ZRANGEBYSCORE', key, '1', digits(now))
+-- Drops what has expired: all leases, or the lease of the id and PER_HIT reservations; and PER_HIT ended ids. On a replica, which
+-- rejects all writes, it is dropped only from the state. It returns the reservations, the first ones first: id, estimate and time.
+local function expire(s, now, id)
+  local key, gone, lapsed, open = s.key, {}, {}, nil
+  if s.reserves then
+    open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits(PER_HIT))
+    if #open == PER_HIT and (M.find(s, id) or math.huge) <= now then
+      local named = id
+      for _, one in ipairs(open) do if one == id then named = nil end end
+      open[PER_HIT + 1] = named
+    end
+  else
+    open = call('ZRANGEBYSCORE', key, '1', digits(now))
+  end
+  local backlog = s.reserves and #open >= PER_HIT
   if #open > 0 and (s.excess > 0 or s.reserves) then
     local costs, times = {}, {}
-    for i, id in ipairs(open) do
-      costs[i], times[i] = member(id, 'n'), member(id, 'a')
+    for i, one in ipairs(open) do
+      costs[i], times[i] = member(one, 'n'), member(one, 'a')
       gone[2 * i - 1], gone[2 * i] = costs[i], times[i]
     end
     costs, times = on_many('ZMSCORE', key, costs), s.reserves and on_many('ZMSCORE', key, times)
-    for i, id in ipairs(open) do
+    for i, one in ipairs(open) do
       local n = -number(costs[i])
-      if times then s.lapsed[#s.lapsed + 1] = { id = id, n = n, at = -number(times[i]) }
-      elseif n > 1 then s.excess = s.excess - (n - 1) end
+      if times then
+        lapsed[i] = { at = -number(times[i]), delta = -n }
+        gone[#gone + 1] = one
+      elseif n > 1 then
+        s.excess = s.excess - (n - 1)
+      end
     end
   end
   s.count = s.count - #open
   if s.ended > 0 then
-    for _, ended in ipairs(call('ZRANGEBYSCORE', key, '(0', tiny(now))) do
+    for _, ended in ipairs(call('ZRANGEBYSCORE', key, '(0', tiny(now), 'LIMIT', '0', digits(PER_HIT))) do
       s.ended = s.ended - 1
       gone[#gone + 1] = ended
       gone[#gone + 1] = member(string.sub(ended, 1, 16), 'm')
     end
   end
+  if s.expires and s.expires <= now then s.expires = false end
   if s.count + s.ended == 0 then
     redis.pcall('DEL', key)
-    s.excess, s.first, s.kept = 0, 0, 0
-    return
+    s.excess, s.first, s.latest, s.kept = 0, 0, 0, 0
+    return lapsed
   end
-  redis.pcall('ZREMRANGEBYSCORE', key, '1', digits(now))
+  if not s.reserves then redis.pcall('ZREMRANGEBYSCORE', key, '1', digits(now)) end
   on_many('ZREM', key, gone)
-  local first = s.count > 0 and first_score(key, digits(now + 1), '+inf') or math.huge
+  local first = s.count > 0 and first_score(key, backlog and '1' or digits(now + 1), '+inf') or math.huge
   if s.ended > 0 then first = min(first, number(first_score(key, '(0', '(1')) / TINY) end
-  pcall(write, s, s.count, s.excess, s.ended, first, 0, 0, {})
+  pcall(write, s, s.count, s.excess, s.ended, first, s.latest, 0, 0, {})
   s.first = first
+  return lapsed
 end
 
--- Reads the state, and the expiry of an id for find.
-function M.load(key, _, now, id, reserves)
-  local r = call('ZMSCORE', key, 'c', 'f', 'k', id)
+-- Drops what has expired, before a hit with an id, see expire.
+function M.lapse(s, now, id)
+  if s.first <= now and s.count + s.ended > 0 then return expire(s, now, id) end
+  return NONE
+end
+
+-- Makes latest the expiry of leases that expire later: of the earliest ones, at most PER_HIT. A failure to write changes nothing.
+function M.cut(s, latest)
+  if s.count == 0 or s.latest <= latest then return end
+  local members = {}
+  local open = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits(PER_HIT))
+  for i, id in ipairs(open) do members[2 * i - 1], members[2 * i] = digits(latest), id end
+  if not pcall(write, s, s.count, s.excess, s.ended, min(s.first, latest), #open == PER_HIT and s.latest or latest, 0, 0, members) then return end
+  for _, id in ipairs(open) do
+    if id == s.id then s.expires = latest end
+  end
+end
+
+-- Reads the state, and the expiry of an id for find. Call lapse and cut before anything else.
+function M.load(key, id, reserves)
+  local r = call('ZMSCORE', key, 'c', 'f', 'l', 'k', id)
   local leases, rest = -(r[1] or 0), NONE
   if leases % 2 == 1 then rest = call('ZMSCORE', key, 'x', 'd') end
-  local s = {
-    key = key, count = math.floor(leases / 2), first = -(r[2] or 0), kept = -(r[3] or 0), excess = -(rest[1] or 0), ended = -(rest[2] or 0),
-    id = id, expires = r[4] and tonumber(r[4]), reserves = reserves, lapsed = NONE,
+  return {
+    key = key, count = math.floor(leases / 2), first = -(r[2] or 0), latest = -(r[3] or 0), kept = -(r[4] or 0), excess = -(rest[1] or 0),
+    ended = -(rest[2] or 0), id = id, expires = r[5] and tonumber(r[5]), reserves = reserves,
   }
-  if s.first <= now and s.count + s.ended > 0 then
-    if s.expires and s.expires <= now then s.expires = false end
-    expire(s, now)
-  end
-  return s
 end
 
 -- Whether the lease of an id is open.
@@ -158,7 +189,7 @@ function M.put(s, id, l, now, n, at, server)
     members, excess = { digits(expires), id, digits(-n), member(id, 'n') }, excess + n - 1
   end
   if first == 0 or expires < first then first = expires end
-  write(s, s.count + 1, excess, s.ended, first, l.ttl, server, members)
+  write(s, s.count + 1, excess, s.ended, first, max(s.latest, expires), l.ttl, server, members)
   s.id, s.expires = id, expires
 end
 
@@ -173,20 +204,20 @@ function M.remove(s, id)
 end
 
 -- Whether an id ended before its take, and its actual cost.
-function M.has_ended(s, id)
+function M.has_ended(s, id, now)
   if s.ended == 0 then return false end
   local r = call('ZMSCORE', s.key, member(id, 'e'), member(id, 'm'))
-  return r[1] ~= false, -number(r[2])
+  return number(r[1]) / TINY > now, -number(r[2])
 end
 
 -- Remembers the end of an id that is not open, and its actual cost.
 function M.remember(s, id, now, n, server)
-  local known, expires, first = M.has_ended(s, id), now + ENDED_FOR, s.first
+  local known, expires, first = s.ended > 0 and call('ZSCORE', s.key, member(id, 'e')), now + ENDED_FOR, s.first
   if not known and s.ended >= M.MAX_LEASES then return end
   if first == 0 or expires < first then first = expires end
   local members = { tiny(expires), member(id, 'e') }
   if s.reserves then members = { tiny(expires), member(id, 'e'), digits(-n), member(id, 'm') } end
-  write(s, s.count, s.excess, s.ended + (known and 0 or 1), first, ENDED_FOR, server, members)
+  write(s, s.count, s.excess, s.ended + (known and 0 or 1), first, s.latest, ENDED_FOR, server, members)
 end
 
 function M.forget(s, id) drop(s, s.count, s.excess, s.ended - 1, member(id, 'e'), member(id, 'm')) end
@@ -209,9 +240,9 @@ function M.take(s, id, l, now, n, server)
   l.least = l.least or (server / 1000 + expiry(l.ttl)) / 1000
   -- The most frequent case: a lease of one slot on a key with others, whose expiry is late enough.
   if n == 1 and id and s.id == id and not s.expires and count > 0 and count < l.max and count < M.MAX_LEASES and s.excess + s.ended == 0
-    and s.first <= expires and s.kept >= l.least then
-    call('ZADD', s.key, digits(expires), id, digits(-2 * count - 2), 'c')
-    s.count, s.expires = count + 1, expires
+    and s.first <= expires and s.latest <= expires and s.kept >= l.least then
+    call('ZADD', s.key, digits(expires), id, digits(-2 * count - 2), 'c', digits(-expires), 'l')
+    s.count, s.expires, s.latest = count + 1, expires, expires
     return true, 0
   end
   if n <= 0 or not id then
@@ -220,7 +251,7 @@ function M.take(s, id, l, now, n, server)
   end
   if M.find(s, id) then return true, 0 end
   local fits, retry = M.fits(s, l, now, n)
-  if fits and M.has_ended(s, id) then
+  if fits and M.has_ended(s, id, now) then
     M.forget(s, id)
   elseif fits then
     if s.count >= M.MAX_LEASES then error(M.TOO_MANY, 0) end

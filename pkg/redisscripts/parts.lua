@@ -12,7 +12,7 @@ return function(now, server, driver)
   local function step_of(run)
     if not run.set or run.id == NO_ID or run.n < 0 or run.n == 0 and not run.reserve then return NOTHING end
     if run.set.find(run.leases, run.id) then return HELD end
-    if run.set.has_ended(run.leases, run.id) then return ENDED end
+    if run.set.has_ended(run.leases, run.id, now) then return ENDED end
     return OPENS
   end
 
@@ -23,30 +23,29 @@ return function(now, server, driver)
     end
   end
 
-  -- Drops expired reservations, and settles them to 0 if the limit releases them. A sliding log with too many later entries
-  -- keeps the estimates.
+  -- Drops expired reservations, and settles them to 0 if the limit releases them.
   local function load_reservations(key, run)
     local reservations = key_at(run.reserve_key)
     driver.modules.concurrency = driver.modules.concurrency or algorithm_of('concurrency')
-    run.set = driver.modules.concurrency
-    if not reservations.state then
-      reservations.state = run.set.load(reservations.name, nil, now, run.id, true)
-      local changes = {}
-      for i, lapsed in ipairs(reservations.state.lapsed) do changes[i] = { at = lapsed.at, delta = -lapsed.n } end
-      if run.reserve.releases and reserver_of(run).settle(key.state, run.limit, now, changes) then
-        local _
-        _, key.reset = run.limit.algorithm.usage(key.state, run.limit, now)
-        key.charged = run.limit
-      end
+    local set = driver.modules.concurrency
+    reservations.state = reservations.state or set.load(reservations.name, run.id, true)
+    run.set, run.leases = set, reservations.state
+    local lapsed = set.lapse(run.leases, now, run.id)
+    if run.reserve.releases and reserver_of(run).settle(key.state, run.limit, now, lapsed) then
+      local _
+      _, key.reset = run.limit.algorithm.usage(key.state, run.limit, now)
+      key.charged = run.limit
     end
-    run.leases = reservations.state
+    set.cut(run.leases, now + run.reserve.ttl)
   end
 
   local function load(key, run)
     local algorithm = run.limit.algorithm
     if algorithm.is_set then
-      if not key.state then key.state = algorithm.load(key.name, run.limit, now, run.id) end
+      key.state = key.state or algorithm.load(key.name, run.id)
       run.set, run.leases = algorithm, key.state
+      algorithm.lapse(key.state, now, run.id)
+      algorithm.cut(key.state, now + run.limit.ttl)
       return
     end
     state_of(key, run.limit)
@@ -102,7 +101,7 @@ return function(now, server, driver)
       run.step = step
       if step == ENDED then
         local _
-        _, run.actual = run.set.has_ended(run.leases, run.id)
+        _, run.actual = run.set.has_ended(run.leases, run.id, now)
         run.set.forget(run.leases, run.id)
       elseif step == OPENS then
         local at = run.reserve and reserver_of(run).at(run.on.state, run.limit, now)
@@ -159,7 +158,6 @@ return function(now, server, driver)
     local estimate, at = set.cost(leases, run.id)
     local changes = { { at = at, delta = actual - estimate } }
     local changed = reserver_of(run).settle(key.state, run.limit, now, changes)
-    if changed == nil then error('too many later entries in the log: want at most 10,000 after a reservation', 0) end
     set.remove(leases, run.id)
     if changed then key.charged = run.limit end
   end
@@ -224,9 +222,11 @@ return function(now, server, driver)
       limit = limits[limit]
       local set, s = limit.algorithm, key.state
       if not s then
-        s = set.load(key.name, limit, now, id)
+        s = set.load(key.name, id)
         key.state = s
       end
+      if s.first <= now then set.lapse(s, now, id) end
+      if s.latest > now + limit.ttl then set.cut(s, now + limit.ttl) end
       local allowed, retry = true, 0
       if op == END then
         if id ~= NO_ID then set.finish(s, id, now, 0, server) end

@@ -6,7 +6,8 @@
 -- units   times in µs since 1970, durations in µs
 -- reply   at: what settle needs to find the charge
 --
--- A settle of a sliding log moves the entry of the reservation, and rewrites the entries after it: at most MAX_MOVED.
+-- A settle of a sliding log moves the entry of the reservation, and rewrites the entries after it. It changes no entry before
+-- the newest MAX_MOVED ones.
 local M = { limit = 0, at = 0, charge = 0, settle = 0, release = 0, fixed_window = 0, funnel = 0, sliding_log = 0 }
 local min, max = math.min, math.max
 local MAX_MOVED, SUMS = 10000, 2 ^ 21
@@ -40,11 +41,13 @@ end
 local sliding_log = { charge = funnel.charge }
 function sliding_log.at(s, _, now) return max(now, s.newest) end
 
--- The entries from a time on: the time and the hits of each. It is nil if there are too many.
+-- The entries from a time on: the time and the hits of each.
 local function entries_from(s, log, at, now)
   local i, last, entries, before, _ = log.search(s, s.first, log.last(s), now, log.is_after, at - 1), log.last(s), {}, s.base
-  if last - i >= MAX_MOVED then return nil end
   if i > s.first then _, before = log.record(s, i - 1, now) end
+  if s.list and i <= s.tail then
+    for j, text in ipairs(call('LRANGE', s.list.key, digits(i), digits(s.tail))) do s.list.records[i + j - 1] = text end
+  end
   for j = i, last do
     local time, sum = log.record(s, j, now)
     entries[#entries + 1] = { at = time, hits = (sum - before) % SUMS }
@@ -55,24 +58,32 @@ end
 
 -- Changes the hits of the entry at a time, which may be absent. A delta is cut to what the entry has and the log may hold.
 local function change(entries, c, room)
-  local i = 1
-  while entries[i] and entries[i].at < c.at do i = i + 1 end
-  if not entries[i] or entries[i].at ~= c.at then table.insert(entries, i, { at = c.at, hits = 0 }) end
-  local delta = max(-entries[i].hits, c.delta > 0 and min(c.delta, max(room, 0)) or c.delta)
+  local i, high = 1, #entries
+  while i <= high do
+    local mid = math.floor((i + high) / 2)
+    if entries[mid].at < c.at then i = mid + 1 else high = mid - 1 end
+  end
+  if not entries[i] or entries[i].at ~= c.at then
+    if c.delta < 0 then return 0 end
+    table.insert(entries, i, { at = c.at, hits = 0 })
+  end
+  local delta = max(-entries[i].hits, min(c.delta, max(room, 0)))
   entries[i].hits = entries[i].hits + delta
   return delta
 end
 
 function sliding_log.settle(s, l, now, changes)
+  if #changes == 0 then return false end
   local log, newest, first, due = l.algorithm, max(now, s.newest), math.huge, {}
+  local after, beyond = newest - l.window, log.last(s) - MAX_MOVED
+  if beyond >= s.first then after = max(after, (log.record(s, beyond, now))) end
   for _, c in ipairs(changes) do
-    if c.delta ~= 0 and c.at > newest - l.window and c.at - l.window <= newest then
+    if c.delta ~= 0 and c.at > after and c.at - l.window <= newest then
       due[#due + 1], first = c, min(first, c.at)
     end
   end
   if #due == 0 then return false end
   local entries = entries_from(s, log, first, now)
-  if not entries then return nil end
   local total, changed = 0, false
   for _, e in ipairs(entries) do total = total + e.hits end
   local room = 2 * l.max - s.used

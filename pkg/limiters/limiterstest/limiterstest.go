@@ -29,6 +29,7 @@ func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
 	t.Run("random", func(t *testing.T) { Random(t, open(t)) })
 	if !SkipParts {
 		t.Run("random leases", func(t *testing.T) { RandomLeases(t, open(t)) })
+		t.Run("many leases", func(t *testing.T) { manyLeases(t, open(t)) })
 	}
 	t.Run("races", func(t *testing.T) {
 		store := open(t)

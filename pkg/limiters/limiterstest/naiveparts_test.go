@@ -75,6 +75,7 @@ func (m *naiveLeases) expire(now int64) {
 	var left []naiveLease
 	for _, l := range m.open {
 		if l.expires > now {
+			l.expires = min(l.expires, now+m.ttl)
 			left = append(left, l)
 		} else if m.releases {
 			m.of.settle(now, l.timeOfItsHits, -l.n)

@@ -1,0 +1,116 @@
+package limiterstest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// leasesPerHit is the number of leases that a hit cuts, and of expired reservations that it drops.
+const leasesPerHit = 1000
+
+// manyLeases checks keys with more leases than one hit cuts or drops.
+func manyLeases(t *testing.T, store limiters.Store) {
+	for _, name := range limiters.Algorithms() {
+		t.Run(name, func(t *testing.T) {
+			m := &manyLeasesOfKey{t, store, NewReference(), name + " "}
+			m.cuts(name)
+			if name != "concurrency" {
+				m.drops(name)
+			}
+		})
+	}
+}
+
+type manyLeasesOfKey struct {
+	t                *testing.T
+	store, reference limiters.Store
+	prefix           string
+}
+
+// limit returns a large limit with leases of a second. Its window does not end during a test.
+func (m *manyLeasesOfKey) limit(algorithm string) *limiters.Limit {
+	if algorithm == "concurrency" {
+		return MustLimit(limiters.Spec{Algorithm: algorithm, Max: limiters.MaxLeases, Params: "lease_ttl=1s"})
+	}
+	params := FirstHit(algorithm).With("reserve.ttl", "1s").With("reserve.unsettled", "release")
+	return MustLimit(limiters.Spec{Algorithm: algorithm, Max: 1_000_000, Window: limiters.MaxWindow, Params: params})
+}
+
+// takes takes hits in both stores, compares the verdicts, and returns the last.
+func (m *manyLeasesOfKey) takes(now time.Time, hits ...limiters.Hit) limiters.Verdict {
+	m.t.Helper()
+	got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+	for i := range hits {
+		hits[i].Key = m.prefix + hits[i].Key
+	}
+	for store, out := range map[limiters.Store][]limiters.Verdict{m.store: got, m.reference: want} {
+		if err := store.Take(context.Background(), now, limiters.Singles(hits...), out); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			m.t.Fatalf("hit %d: got %s, want %s", i, Format(got[i]), Format(want[i]))
+		}
+	}
+	return got[len(got)-1]
+}
+
+// opens opens leases of 1 with different expiries.
+func (m *manyLeasesOfKey) opens(limit *limiters.Limit, key string, leases int) {
+	m.t.Helper()
+	const calls = 10
+	for call := range calls {
+		hits := make([]limiters.Hit, leases/calls)
+		for i := range hits {
+			hits[i] = limiters.Hit{Key: key, Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, fmt.Sprint(call, i))}
+		}
+		m.takes(traceStart.Add(time.Duration(call)*time.Microsecond), hits...)
+	}
+}
+
+// cuts checks that each hit cuts the expiry of at most leasesPerHit leases, the earliest ones first.
+func (m *manyLeasesOfKey) cuts(algorithm string) {
+	m.t.Helper()
+	limit, back := m.limit(algorithm), traceStart.Add(-24*time.Hour)
+	m.opens(limit, "cut", 2500)
+	peek := limiters.Hit{Key: "cut", Limit: limit}
+	if v := m.takes(back, peek, peek); v.Used != 2500 {
+		m.t.Errorf("after a step back: %s, want 2500 used", Format(v))
+	}
+	for i, want := range []int64{500, 500, 500} {
+		if v := m.takes(back.Add(time.Second+time.Duration(i)*time.Microsecond), peek, peek, peek); v.Used != want {
+			m.t.Errorf("after the TTL: %s, want %d used", Format(v), want)
+		}
+	}
+	if v := m.takes(back.Add(3*time.Second), peek); v.Used != 0 {
+		m.t.Errorf("after twice the TTL: %s, want 0 used", Format(v))
+	}
+}
+
+// drops checks that each hit drops at most leasesPerHit expired reservations, and the one that it names.
+func (m *manyLeasesOfKey) drops(algorithm string) {
+	m.t.Helper()
+	limit, later := m.limit(algorithm), traceStart.Add(2*time.Second)
+	m.opens(limit, "drop", 3500)
+	named := limiters.Hit{Key: "drop", Limit: limit, N: 7, Lease: limiters.NewLeaseID(nil, fmt.Sprint(9, 349))}
+	settled := named
+	settled.End = true
+	for _, step := range []struct {
+		hit  limiters.Hit
+		want int64
+	}{
+		{limiters.Hit{Key: "drop", Limit: limit}, 3500 - leasesPerHit},
+		{settled, 3500 - 2*leasesPerHit - 1}, // expired: the actual cost is not charged, and is remembered
+		{named, 3500 - 3*leasesPerHit - 1 + 7},
+		{limiters.Hit{Key: "drop", Limit: limit}, 7},
+	} {
+		if v := m.takes(later, step.hit); v.Used != step.want {
+			m.t.Errorf("%+v: %s, want %d used", step.hit, Format(v), step.want)
+		}
+	}
+}
