@@ -2,6 +2,7 @@
 //
 //	weir --config rules.yaml      serve the rate limit service on :8081, and /healthcheck and /metrics on :8080
 //	weir check rules.yaml         print every fault of rules
+//	weir test rules_test.yaml     run tests of rules
 //	weir check --settings         print every fault of the settings in the environment
 //	weir version
 //
@@ -38,9 +39,10 @@ func main() {
 }
 
 type commands struct {
-	Serve   serve   `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
-	Check   check   `cmd:"" help:"Print every fault of rules or settings."`
-	Version version `cmd:"" help:"Print the version."`
+	Serve   serve    `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
+	Check   check    `cmd:"" help:"Print every fault of rules or settings."`
+	Test    cli.Test `cmd:"" help:"Test rules: requests at virtual times, with the verdicts that they must get."`
+	Version version  `cmd:"" help:"Print the version."`
 }
 
 // run runs a command and returns its exit code: 0, 1 if it failed, or 2 if its arguments are invalid. program is the name

@@ -123,7 +123,7 @@ func (r *reader) knows(key, value *yaml.Node, in *section) bool {
 
 // unknown reports a key that in does not have.
 func (r *reader) unknown(key *yaml.Node, in *section) {
-	remedy, found := nearest(key.Value, in.names())
+	remedy, found := nearestOf(key.Value, in.names(), r.synonyms)
 	if name, _, joined := strings.Cut(key.Value, ":"); joined && in.key(name) != nil {
 		remedy, found = spaceRemedy, true
 	}

@@ -32,6 +32,7 @@ type reader struct {
 	depth     int
 	stopped   bool                               // a bound was reached
 	onDenies  map[*yaml.Node]*descriptors.OnDeny // an on_deny behind an alias is one value
+	synonyms  map[string]string                  // advice for unknown keys; if nil, that of rules
 }
 
 // A field is a key of a map with its value.

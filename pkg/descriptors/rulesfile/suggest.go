@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// synonyms are words of other rate limiters, and what to write instead.
-var synonyms = map[string]string{
+// ruleSynonyms are words of other rate limiters, and what to write instead.
+var ruleSynonyms = map[string]string{
 	"burst":  "write 'capacity' with 'algorithm: funnel'",
 	"limit":  "write 'requests_per_unit'",
 	"max":    "write 'requests_per_unit'",
@@ -39,6 +39,14 @@ func suggest(word string, words []string) string {
 }
 
 func nearest(word string, words []string) (advice string, found bool) {
+	return nearestOf(word, words, nil)
+}
+
+// nearestOf returns the nearest of words, or the advice of synonyms. Nil synonyms are those of rules.
+func nearestOf(word string, words []string, synonyms map[string]string) (advice string, found bool) {
+	if synonyms == nil {
+		synonyms = ruleSynonyms
+	}
 	if best := spelling.Nearest(word, words); best != "" {
 		return fmt.Sprintf("did you mean '%s'?", best), true
 	}

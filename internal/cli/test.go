@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weir-rls/weir/pkg/rulestest"
+)
+
+// Test runs tests of rules, or writes a first file of them.
+type Test struct {
+	Only        string  `name:"run" placeholder:"REGEXP" help:"Run only the tests whose names match."`
+	Output      string  `short:"o" enum:"text,json,junit" default:"text" help:"The format of the output: text, json or junit."`
+	JUnit       string  `name:"junit" placeholder:"FILE" help:"Also write the results to a file as JUnit XML."`
+	Coverage    bool    `help:"Print how often each limit was reached, and how often it denied."`
+	MinCoverage float64 `placeholder:"PERCENT" help:"Fail if the tests have seen fewer limits deny a request, in percent."`
+
+	Init    string `placeholder:"RULES" help:"Write a first test file for these rules to FILE, which must not exist, or to standard output."`
+	Overlay string `placeholder:"FILE|DIR" help:"With --init: the overlay of the rules."`
+	Merge   bool   `name:"merge-domain-config" help:"With --init: several files may have the same domain."`
+	Months  bool   `name:"use-calendar-month-rate-limit" help:"With --init: the unit month is a calendar month in UTC."`
+
+	Files []string `arg:"" optional:"" name:"file" help:"Test files."`
+}
+
+// Validate reports arguments that have no meaning together.
+func (t *Test) Validate() error {
+	switch {
+	case t.Init == "" && len(t.Files) == 0:
+		return errors.New("want a test file, for example: weir test rules_test.yaml (weir test --init rules.yaml writes a first one)")
+	case t.Init == "" && (t.Overlay != "" || t.Merge || t.Months):
+		return errors.New("--overlay, --merge-domain-config and --use-calendar-month-rate-limit need --init: in a test file, write them under 'overlay' and 'options'")
+	case t.Init != "" && len(t.Files) > 1:
+		return errors.New("--init writes one file")
+	case t.MinCoverage < 0 || t.MinCoverage > 100:
+		return errors.New("--min-coverage: want a number from 0 to 100")
+	}
+	if _, err := regexp.Compile(t.Only); err != nil {
+		return fmt.Errorf("--run: %w", err)
+	}
+	return nil
+}
+
+// Run runs the tests of all files. Its error is [Failed] if a test fails or the coverage is too low, and [Fault] if a file has a
+// fault.
+func (t *Test) Run(ctx context.Context, to Streams) error {
+	if t.Init != "" {
+		return t.init(to)
+	}
+	var suites []*rulestest.Suite
+	faulty := false
+	for _, name := range t.Files {
+		suite, err := rulestest.Load(name)
+		if err != nil {
+			fmt.Fprintln(to.Err, err)
+			faulty = true
+			continue
+		}
+		suites = append(suites, suite)
+	}
+	if faulty {
+		return Fault
+	}
+	report := &rulestest.Report{Coverage: &rulestest.Coverage{}}
+	options := rulestest.Options{Only: regexp.MustCompile(t.Only), Coverage: report.Coverage}
+	for _, suite := range suites {
+		results, err := suite.Run(ctx, options)
+		report.Results = append(report.Results, results...)
+		if err != nil {
+			fmt.Fprintln(to.Err, err)
+			return Fault
+		}
+	}
+	if len(report.Results) == 0 {
+		fmt.Fprintf(to.Err, "no test has a name that matches %q\n", t.Only)
+		return Fault
+	}
+	return t.print(report, to)
+}
+
+func (t *Test) print(report *rulestest.Report, to Streams) error {
+	if t.JUnit != "" {
+		if err := writeFile(t.JUnit, os.O_CREATE|os.O_TRUNC, report.WriteJUnit); err != nil {
+			return err
+		}
+	}
+	var err error
+	switch t.Output {
+	case "json":
+		encoder := json.NewEncoder(to.Out)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(report)
+	case "junit":
+		err = report.WriteJUnit(to.Out)
+	default:
+		err = t.printText(report, to.Out)
+	}
+	if err != nil {
+		return err
+	}
+	low := report.Coverage.Percent() < t.MinCoverage
+	if low {
+		fmt.Fprintf(to.Err, "the coverage is %.1f%%, less than %g%%: weir test --coverage lists the limits\n", report.Coverage.Percent(), t.MinCoverage)
+	}
+	if _, failed := report.Counts(); failed > 0 || low {
+		return Failed
+	}
+	return nil
+}
+
+// writeFile writes a file by a function, and reports every error of it.
+func writeFile(name string, flags int, write func(io.Writer) error) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|flags, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
+}
+
+func (t *Test) printText(r *rulestest.Report, out io.Writer) error {
+	var b strings.Builder
+	for i := range r.Results {
+		if result := &r.Results[i]; !result.Passed() {
+			fmt.Fprintf(&b, "FAIL %s:%d: %s\n", result.File, result.Line, result.Name)
+			for line := range strings.Lines(result.FailureText()) {
+				b.WriteString("  " + line)
+			}
+		}
+	}
+	if t.Coverage {
+		printCoverage(&b, r.Coverage)
+	}
+	passed, failed := r.Counts()
+	covered, limits := r.Coverage.Counts()
+	word := "ok"
+	if failed > 0 {
+		word = "FAIL"
+	}
+	fmt.Fprintf(&b, "%s: tests %d, failed %d, requests %d, coverage %.0f%% (%d of %d limits)\n",
+		word, passed+failed, failed, r.Requests(), r.Coverage.Percent(), covered, limits)
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func printCoverage(b *strings.Builder, c *rulestest.Coverage) {
+	w := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "SOURCE\tDOMAIN\tRULE\tLIMIT\tREACHED\tDENIED\t")
+	for _, l := range c.Limits() {
+		limit, denied, note := l.Limit, fmt.Sprint(l.Denied), ""
+		if l.Unlimited {
+			limit, denied = "unlimited", "-"
+		}
+		if !l.Covered() {
+			note = "not covered"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", l.Source, l.Domain, l.Rule, limit, l.Reached, denied, note)
+	}
+	_ = w.Flush()
+}
+
+// init writes a first test file.
+func (t *Test) init(to Streams) error {
+	source := rulestest.Source{Rules: []string{t.Init}, MergeDomains: t.Merge, CalendarMonths: t.Months}
+	if t.Overlay != "" {
+		source.Overlay = []string{t.Overlay}
+	}
+	file := ""
+	if len(t.Files) > 0 {
+		file = t.Files[0]
+	}
+	text, err := rulestest.Init(source, file)
+	if err != nil {
+		fmt.Fprintln(to.Err, err)
+		return Fault
+	}
+	write := func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	}
+	if file == "" {
+		return write(to.Out)
+	}
+	if err := writeFile(file, os.O_CREATE|os.O_EXCL, write); err != nil {
+		if errors.Is(err, os.ErrExist) {
+			err = fmt.Errorf("%s exists: remove it, or choose another name", file)
+		}
+		fmt.Fprintln(to.Err, err)
+		return Fault
+	}
+	fmt.Fprintf(to.Err, "wrote %s: run weir test %s\n", file, file)
+	return nil
+}

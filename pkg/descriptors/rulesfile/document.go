@@ -1,0 +1,233 @@
+package rulesfile
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A Section is a kind of map in a YAML file of another grammar than rules, with the keys that it may have.
+type Section struct {
+	Name  string // in messages, such as "a step"
+	About string // in the schema
+	Keys  []Key
+}
+
+// A Key is a key of a [Section], with its JSON Schema.
+type Key struct {
+	Name   string
+	Schema map[string]any
+	About  string
+}
+
+// Schema returns the JSON Schema of s.
+func (s *Section) Schema() map[string]any { return s.section().schema() }
+
+func (s *Section) section() *section {
+	in := &section{name: s.Name, about: s.About, strict: true}
+	for _, k := range s.Keys {
+		in.keys = append(in.keys, key{k.Name, k.Schema, k.About, true})
+	}
+	return in
+}
+
+// A Document reads a YAML file of another grammar than rules, and finds every fault of the file. The bounds of a rules file
+// hold for it: a reading ends with a fault if the file has too many nodes or levels.
+type Document struct {
+	reader
+	sections map[*Section]*section
+}
+
+// A Node is a value in a [Document]. The zero Node is an absent value.
+type Node struct{ n *yaml.Node }
+
+// NewDocument returns the reader of a file and the root of its first YAML document. The root is absent if the file is empty or
+// not YAML; then there is a fault. The page, such as docs/rules.md, has examples of the grammar. The synonyms are the advice for
+// unknown keys, such as "wait": "write 'after'". Such a key has no capitals and no '-'.
+func NewDocument(f File, page string, synonyms map[string]string) (*Document, Node) {
+	d := &Document{reader: reader{file: f.Name, synonyms: synonyms}, sections: map[*Section]*section{}}
+	root, more, err := decode(f.Data)
+	switch {
+	case err != nil:
+		m := explain(f.Data, err)
+		d.fault(&yaml.Node{Line: m.line, Column: m.column}, strings.Replace(m.remedy, "docs/rules.md", page, 1), "%s", m.message)
+		return d, Node{}
+	case root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null":
+		d.fault(root, "see the examples in "+page, "the file is empty")
+		return d, Node{}
+	case more != nil:
+		d.fault(more, "put each document in a file of its own", "only the first YAML document of a file is read, and this one is not")
+	}
+	return d, Node{root}
+}
+
+// Err returns the [Faults] found so far, or nil.
+func (d *Document) Err() error {
+	if len(d.faults) == 0 {
+		return nil
+	}
+	d.faults.sort()
+	return d.faults
+}
+
+// Stopped reports whether a bound of the file was reached, so that nothing more is read.
+func (d *Document) Stopped() bool { return d.stopped }
+
+// Fault records a fault at n, or at the start of the file if n is absent. The remedy may be empty.
+func (d *Document) Fault(n Node, remedy, format string, args ...any) {
+	d.fault(n.n, remedy, format, args...)
+}
+
+// FaultAt records a fault at a line.
+func (d *Document) FaultAt(line int, remedy, format string, args ...any) {
+	d.fault(&yaml.Node{Line: line, Column: 1}, remedy, format, args...)
+}
+
+// Fields are the keys and values of a map.
+type Fields struct {
+	d  *Document
+	at Node
+	f  fields
+}
+
+// Fields reads n as a map with the keys of s. It records a fault for each other key.
+func (d *Document) Fields(n Node, s *Section) (Fields, bool) {
+	if n.n == nil {
+		return Fields{}, false
+	}
+	in := d.sections[s]
+	if in == nil {
+		in = s.section()
+		d.sections[s] = in
+	}
+	f, ok := d.fields(n.n, in)
+	return Fields{d, n, f}, ok
+}
+
+// At returns the map.
+func (f Fields) At() Node { return f.at }
+
+// Has reports whether a key is given, with or without a value.
+func (f Fields) Has(name string) bool { return f.f[name].key != nil }
+
+// Key returns the key of a field.
+func (f Fields) Key(name string) Node { return Node{f.f[name].key} }
+
+// Value returns the value of a field, following an alias.
+func (f Fields) Value(name string) Node { return f.d.follow(f.f[name].value) }
+
+// Text reads a text, or a number or a boolean as it is written. It returns "" if the key is absent, or after a fault.
+func (f Fields) Text(name string) string {
+	text, _ := f.d.text(f.f[name])
+	return text
+}
+
+// Whole reads a whole number from least to most. It returns otherwise if the key is absent, or after a fault.
+func (f Fields) Whole(name string, least, most, otherwise int64) int64 {
+	return f.d.number(f.f[name], least, most, otherwise)
+}
+
+// Bool reads true or false. It returns false if the key is absent, or after a fault.
+func (f Fields) Bool(name string) bool { return f.d.boolean(f.f[name], false) }
+
+// Word reads one of words. It returns "" if the key is absent, or after a fault.
+func (f Fields) Word(name string, words ...string) string {
+	if !f.Has(name) {
+		return ""
+	}
+	word, _ := f.d.word(f.f[name], words...)
+	return word
+}
+
+// Duration reads a duration of whole microseconds from 0 to most, such as 90s. It returns 0 if the key is absent, or after a fault.
+func (f Fields) Duration(name string, most time.Duration) time.Duration {
+	if !f.Has(name) {
+		return 0
+	}
+	v := f.Value(name)
+	d, ok := v.Duration()
+	if !ok || d < 0 || d > most || d%time.Microsecond != 0 {
+		f.d.Fault(v, durationRemedy(v, most), "%s is %s", name, v)
+		return 0
+	}
+	return d
+}
+
+func durationRemedy(v Node, most time.Duration) string {
+	if text := v.scalar(); text != "" && strings.Trim(text, "0123456789.") == "" {
+		return fmt.Sprintf("write a unit, such as %ss", short(text))
+	}
+	return fmt.Sprintf("write a duration from 0s to %.0fh, such as 90s or 1h30m", most.Hours())
+}
+
+// Duration parses n as a duration.
+func (n Node) Duration() (time.Duration, bool) {
+	d, err := time.ParseDuration(n.scalar())
+	return d, err == nil
+}
+
+// Item reads one value as a text, in the manner of [Fields.Text]. The name is that of the value in messages.
+func (d *Document) Item(n Node, name string) (string, bool) {
+	if n.n == nil {
+		return "", false
+	}
+	return d.textOf(n.n, name)
+}
+
+// Items returns the items of a list, following aliases. It records a fault if n is no list.
+func (d *Document) Items(n Node, name string) []Node {
+	if !n.IsList() {
+		d.Fault(n, "begin each item with '- '", "%s is %s, not a list", name, n)
+		return nil
+	}
+	var all []Node
+	for _, item := range n.n.Content {
+		if item := d.follow(item); item.n != nil {
+			all = append(all, item)
+		}
+	}
+	return all
+}
+
+// follow returns the node behind an alias. It returns an absent node once a bound of the file was reached.
+func (d *Document) follow(n *yaml.Node) Node {
+	if n == nil {
+		return Node{}
+	}
+	n, ok := d.visit(n)
+	if !ok {
+		return Node{}
+	}
+	return Node{n}
+}
+
+// Line returns the line of n, from 1; 0 if n is absent.
+func (n Node) Line() int {
+	if n.n == nil {
+		return 0
+	}
+	return n.n.Line
+}
+
+// IsMap reports whether n is a map.
+func (n Node) IsMap() bool { return n.n != nil && n.n.Kind == yaml.MappingNode }
+
+// IsList reports whether n is a list.
+func (n Node) IsList() bool { return n.n != nil && n.n.Kind == yaml.SequenceNode }
+
+func (n Node) scalar() string {
+	if n.n == nil || n.n.Kind != yaml.ScalarNode {
+		return ""
+	}
+	return n.n.Value
+}
+
+// String describes n for a message: 5, the text 'x', a list.
+func (n Node) String() string {
+	if n.n == nil {
+		return "missing"
+	}
+	return shape(n.n)
+}

@@ -1,0 +1,208 @@
+package rulestest
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// errNoLimits is the error of rules for which there is nothing to test.
+var errNoLimits = errors.New("the rules have no limits, so there is nothing to test")
+
+// Init returns a file of tests for rules, which pass. For each limit, one test fills the limit, sees the denial, and sees what
+// happens after the wait. A comment names each limit that no such test can reach. The file is the path to write to, because the
+// paths of the rules in it are relative; "" stands for the working directory.
+func Init(source Source, file string) ([]byte, error) {
+	rules, err := source.load()
+	if err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Tests of %s, written by weir test --init. They show what the rules do. Change them to what the rules must do.\n",
+		filepath.Base(source.Rules[0]))
+	b.WriteString("# yaml-language-server: $schema=https://raw.githubusercontent.com/weir-rls/weir/main/docs/test.schema.json\n")
+	if err := writeSource(&b, source, file); err != nil {
+		return nil, err
+	}
+	b.WriteString("tests:\n")
+	g := &generator{rules: rules, months: source.CalendarMonths, out: &b, names: map[string]int{}}
+	domains, n := rules.Counts()
+	if n == 0 {
+		return nil, errNoLimits
+	}
+	g.domains = domains > 1
+	for rule := range rules.All() {
+		g.rule(rule)
+	}
+	if g.tests == 0 {
+		return nil, fmt.Errorf("no request reaches a limit of the rules:\n%s", strings.TrimSpace(b.String()))
+	}
+	return []byte(b.String()), nil
+}
+
+func writeSource(b *strings.Builder, source Source, file string) error {
+	for _, p := range []struct {
+		key   string
+		paths []string
+	}{{"rules", source.Rules}, {"overlay", source.Overlay}} {
+		var relative []string
+		for _, path := range p.paths {
+			r, err := relativeTo(path, file)
+			if err != nil {
+				return err
+			}
+			relative = append(relative, quote(r))
+		}
+		switch len(relative) {
+		case 0:
+		case 1:
+			fmt.Fprintf(b, "%s: %s\n", p.key, relative[0])
+		default:
+			fmt.Fprintf(b, "%s: [%s]\n", p.key, strings.Join(relative, ", "))
+		}
+	}
+	var options []string
+	if source.CalendarMonths {
+		options = append(options, "use_calendar_month_rate_limit: true")
+	}
+	if source.MergeDomains {
+		options = append(options, "merge_domain_config: true")
+	}
+	if len(options) > 0 {
+		fmt.Fprintf(b, "options: {%s}\n", strings.Join(options, ", "))
+	}
+	return nil
+}
+
+// relativeTo returns a path relative to the folder of a file, or the path if it is absolute.
+func relativeTo(path, file string) (string, error) {
+	if filepath.IsAbs(path) {
+		return path, nil
+	}
+	from, err := filepath.Abs(filepath.Dir(file))
+	if err != nil {
+		return "", err
+	}
+	to, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	relative, err := filepath.Rel(from, to)
+	return filepath.ToSlash(relative), err
+}
+
+// A generator writes the tests of rules.
+type generator struct {
+	rules   *descriptors.Rules
+	months  bool
+	domains bool // there are several
+	out     *strings.Builder
+	names   map[string]int
+	tests   int
+}
+
+func (g *generator) rule(rule *descriptors.Rule) {
+	entries := g.find(rule)
+	if entries == nil {
+		g.unreached(rule, "", "every request that it matches goes to another rule")
+		return
+	}
+	if rule.Unlimited {
+		r := g.newRecorder(rule, entries, DefaultStart)
+		r.send(sent{hits: 1})
+		g.write(rule, "unlimited", r)
+		return
+	}
+	denied := make([]bool, len(rule.Limits))
+	for i := range rule.Limits {
+		if denied[i] {
+			continue
+		}
+		r, err := g.deny(rule, i, entries)
+		if err != nil {
+			g.unreached(rule, limitText(&rule.Limits[i]), err.Error())
+			continue
+		}
+		for j := range denied {
+			denied[j] = denied[j] || r.denied[j]
+		}
+		g.write(rule, limitText(&rule.Limits[i]), r)
+	}
+}
+
+// limitText describes a limit, such as 5 per 10 minutes.
+func limitText(l *descriptors.RateLimit) string {
+	switch {
+	case l.Limit.Window() == 0:
+		return fmt.Sprintf("%d at a time", l.RequestsPerUnit)
+	case l.UnitMultiplier > 1:
+		return fmt.Sprintf("%d per %d %vs", l.RequestsPerUnit, l.UnitMultiplier, l.Unit)
+	default:
+		return fmt.Sprintf("%d per %v", l.RequestsPerUnit, l.Unit)
+	}
+}
+
+func (g *generator) unreached(rule *descriptors.Rule, limit, why string) {
+	name := strings.Join(strings.Fields(rule.Name+" "+limit), " ")
+	if source := sourceOf(rule); source != "" {
+		name += " (" + source + ")"
+	}
+	fmt.Fprintf(g.out, "  # Not tested: %s: %s.\n", name, why)
+}
+
+// write writes the steps of a recorder as a test.
+func (g *generator) write(rule *descriptors.Rule, about string, r *recorder) {
+	name := rule.Name + ": " + about
+	if g.domains {
+		name = rule.Domain + ": " + name
+	}
+	if g.names[name]++; g.names[name] > 1 {
+		name += fmt.Sprintf(" (%d)", g.names[name])
+	}
+	g.tests++
+	fmt.Fprintf(g.out, "  - name: %s\n", quote(name))
+	if g.domains {
+		fmt.Fprintf(g.out, "    domain: %s\n", quote(rule.Domain))
+	}
+	if !r.start.Equal(DefaultStart) {
+		fmt.Fprintf(g.out, "    start: %s\n", r.start.Format(time.RFC3339Nano))
+	}
+	g.out.WriteString("    steps:\n")
+	for _, step := range r.steps {
+		g.out.WriteString(step)
+	}
+}
+
+// quote returns a text as a YAML value, also inside of [] and {}.
+func quote(text string) string {
+	plain, printable := text != "", true
+	for i, c := range text {
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '/'
+		plain = plain && (letter || i > 0 && strings.ContainsRune(".=-+@", c))
+		printable = printable && ' ' <= c && c <= '~'
+	}
+	switch {
+	case plain && !isOther(text):
+		return text
+	case printable:
+		return "'" + strings.ReplaceAll(text, "'", "''") + "'"
+	default:
+		return fmt.Sprintf("%q", text)
+	}
+}
+
+// isOther reports whether a plain text may be no text for YAML: a number, a time, or a word such as null.
+func isOther(text string) bool {
+	if '0' <= text[0] && text[0] <= '9' {
+		return true
+	}
+	switch strings.ToLower(text) {
+	case "y", "n", "yes", "no", "on", "off", "true", "false", "null":
+		return true
+	}
+	return false
+}

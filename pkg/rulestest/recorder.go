@@ -1,0 +1,274 @@
+package rulestest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+const (
+	// maxUnrolled is the largest limit that is filled by single requests. A larger one is filled by one request of many hits.
+	maxUnrolled = 100
+	// maxChunks bounds how many requests fill a limit beside smaller ones.
+	maxChunks = 100_000
+)
+
+// A recorder sends requests to one rule, and writes each as a step that expects what happened.
+type recorder struct {
+	rule     *descriptors.Rule
+	entries  []descriptors.Entry
+	months   bool
+	start    time.Time
+	now      time.Time // of the last request
+	last     time.Time // of the last request that is a step
+	replayer *replay.Replayer
+	result   decide.Result
+	denied   []bool // limits that have denied a request
+	steps    []string
+	ids      int // lease ids used
+}
+
+func (g *generator) newRecorder(rule *descriptors.Rule, entries []descriptors.Entry, start time.Time) *recorder {
+	return &recorder{
+		rule: rule, entries: entries, months: g.months, start: start, now: start, last: start, denied: make([]bool, len(rule.Limits)),
+		replayer: replay.New(g.rules, replay.Options{Decide: decide.Options{CalendarMonths: g.months}}),
+	}
+}
+
+// A sent is one step to record.
+type sent struct {
+	hits   int64
+	refund bool
+	after  time.Duration
+	repeat int
+	every  time.Duration
+	id     string // of the lease; "" is a new one
+	end    string // a further last entry, such as settle
+}
+
+// decide decides a request and records nothing.
+func (r *recorder) decide(s sent, id string) *decide.Decision {
+	request := decide.Request{Domain: r.rule.Domain, Descriptors: []decide.Descriptor{{Entries: r.entriesOf(s, id), Hits: s.hits, Refund: s.refund}}}
+	if s.refund {
+		request.Descriptors[0].Hits = -s.hits
+	}
+	if err := r.replayer.Decide(r.now, &request, &r.result); err != nil || len(r.result.Decisions) == 0 {
+		return nil
+	}
+	d := &r.result.Decisions[0]
+	for i := range d.Verdicts {
+		if len(d.Verdicts) == len(r.denied) && !d.Verdicts[i].Allowed {
+			r.denied[i] = true
+		}
+	}
+	return d
+}
+
+func (r *recorder) entriesOf(s sent, id string) []descriptors.Entry {
+	entries := append([]descriptors.Entry(nil), r.entries...)
+	if r.rule.HasLeases() {
+		entries[len(entries)-1].Value = id
+	}
+	if s.end != "" {
+		entries = append(entries, descriptors.Entry{Key: s.end, Value: "1"})
+	}
+	return entries
+}
+
+func (r *recorder) newID() string {
+	r.ids++
+	return fmt.Sprintf("id-%d", r.ids)
+}
+
+// send sends the requests of one step, and records it. The decision is the last.
+func (r *recorder) send(s sent) *decide.Decision {
+	r.now = r.now.Add(s.after)
+	after, repeat := r.now.Sub(r.last), max(1, s.repeat)
+	if s.id == "" {
+		s.id = r.newID()
+	}
+	id := s.id
+	var d *decide.Decision
+	for i := range repeat {
+		if repeat > 1 && r.rule.HasLeases() {
+			s.id, id = "id-"+number, fmt.Sprintf("id-%d", i+1)
+		}
+		if i > 0 {
+			r.now = r.now.Add(s.every)
+		}
+		d = r.decide(s, id)
+	}
+	r.ids = max(r.ids, repeat)
+	r.last = r.now
+	if d != nil {
+		r.record(s, after, repeat, d)
+	}
+	return d
+}
+
+// record writes a step.
+func (r *recorder) record(s sent, after time.Duration, repeat int, d *decide.Decision) {
+	var b strings.Builder
+	lead := "      - "
+	line := func(format string, args ...any) {
+		b.WriteString(lead)
+		fmt.Fprintf(&b, format+"\n", args...)
+		lead = "        "
+	}
+	if after > 0 {
+		line("after: %v", after)
+	}
+	request := quote(formatEntries(r.entriesOf(s, s.id)))
+	switch {
+	case s.refund:
+		line("request: {descriptors: %s, hits: %d, is_negative_hits: true}", request, s.hits)
+	case s.hits != 1:
+		line("request: {descriptors: %s, hits: %d}", request, s.hits)
+	default:
+		line("request: %s", request)
+	}
+	if repeat > 1 {
+		line("repeat: %d", repeat)
+	}
+	if repeat > 1 && s.every > 0 {
+		line("every: %v", s.every)
+	}
+	line("expect: %s", r.expectation(d))
+	r.steps = append(r.steps, b.String())
+}
+
+// expectation describes what a request got.
+func (r *recorder) expectation(d *decide.Decision) string {
+	parts := []string{"verdict: " + verdictOf(r.result.Denied)}
+	switch d.Reason {
+	case decide.WithinLimit:
+		parts = append(parts, fmt.Sprintf("remaining: %d", d.Remaining))
+	case decide.OverLimit, decide.NeverFits:
+		parts = append(parts, "retry_after: "+retryAfter(d), "rule: "+quote(d.RuleName()))
+		if name, _ := limitOf(d); name.name != "" || len(d.Limits) > 1 {
+			parts = append(parts, "limit: "+quote(name.String()))
+		}
+		if !r.result.Denied {
+			parts = append(parts, "reason: "+d.Reason.String())
+		}
+	default:
+		parts = append(parts, "reason: "+d.Reason.String())
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// deny records a test in which limit t of a rule denies a request.
+func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.Entry) (*recorder, error) {
+	limit := rule.Limits[t].Limit
+	r := g.newRecorder(rule, entries, g.aligned(rule, t, entries))
+	chunk := limit.Capacity()
+	for i := range rule.Limits {
+		chunk = min(chunk, rule.Limits[i].Limit.Capacity())
+	}
+	var d *decide.Decision
+	switch {
+	case limit.Capacity() == 0:
+		d = r.send(sent{hits: 1})
+	case chunk == 0:
+		return nil, errors.New("another limit of the rule denies every request")
+	case chunk == limit.Capacity():
+		if limit.Capacity() <= maxUnrolled && !rule.HasLeases() {
+			r.send(sent{hits: 1, repeat: int(limit.Capacity())})
+		} else {
+			r.send(sent{hits: limit.Capacity()})
+		}
+		d = r.send(sent{hits: 1})
+	default:
+		f, err := g.newRecorder(rule, entries, r.start).fill(t, chunk)
+		if err != nil {
+			return nil, err
+		}
+		r.send(sent{hits: chunk, repeat: f.chunks, every: f.every})
+		d = r.send(sent{hits: f.hits, after: f.every})
+	}
+	if d == nil || !r.denied[t] {
+		return nil, errors.New("the smaller limits of the rule deny first")
+	}
+	r.recover(t, d)
+	return r, nil
+}
+
+// recover records what happens after a denial.
+func (r *recorder) recover(t int, d *decide.Decision) {
+	limit := r.rule.Limits[t].Limit
+	switch {
+	case d.Reason != decide.OverLimit:
+		return
+	case limit.Window() == 0: // slots
+		r.send(sent{hits: 0, refund: true, id: "id-1"})
+		r.send(sent{hits: 1})
+	case limit.HasLeases() && len(r.rule.Limits) == 1: // a reservation
+		r.send(sent{hits: 0, id: "id-1", end: "settle"})
+		r.send(sent{hits: 1})
+	default:
+		r.send(sent{hits: 1, after: d.Reset})
+	}
+}
+
+// wait returns how long the limits but t take to reset after the last request.
+func (r *recorder) wait(t int) (wait time.Duration) {
+	if len(r.result.Decisions) == 0 {
+		return 0
+	}
+	for i := range r.result.Decisions[0].Verdicts {
+		if i != t {
+			wait = max(wait, r.result.Decisions[0].Verdicts[i].ResetAfter)
+		}
+	}
+	return wait
+}
+
+// A filling is how to fill a limit beside smaller ones: chunks at an interval, and then a number of hits that no longer fits.
+type filling struct {
+	chunks int
+	every  time.Duration
+	hits   int64
+}
+
+// fill finds how to fill limit t of a rule by chunks that the smaller limits allow.
+func (r *recorder) fill(t int, chunk int64) (f filling, err error) {
+	for {
+		f.chunks++
+		d := r.decide(sent{hits: chunk}, fmt.Sprintf("id-%d", f.chunks))
+		if d == nil || len(d.Verdicts) != len(r.denied) || d.Reason != decide.WithinLimit {
+			break
+		}
+		if f.chunks == 1 {
+			f.every = r.wait(t)
+		}
+		r.now = r.now.Add(f.every)
+		peeked := r.decide(sent{hits: 0}, "id-0")
+		if peeked == nil || len(peeked.Verdicts) != len(r.denied) || f.chunks >= maxChunks || r.now.Sub(r.start) > MaxOffset/2 {
+			break
+		}
+		if remaining := peeked.Verdicts[t].Remaining; remaining < chunk {
+			f.hits = remaining + 1
+			return f, nil
+		}
+	}
+	return f, errors.New("the smaller limits of the rule deny first")
+}
+
+// aligned returns a start for a test of limit t: the begin of a window, if windows begin at certain times.
+func (g *generator) aligned(rule *descriptors.Rule, t int, entries []descriptors.Entry) time.Time {
+	limit := rule.Limits[t].Limit
+	r := g.newRecorder(rule, entries, DefaultStart)
+	d := r.decide(sent{hits: 1}, "id-0")
+	if limit.Spec().Algorithm != "fixed_window" || d == nil || len(d.Verdicts) != len(rule.Limits) || !d.Verdicts[t].Allowed {
+		return DefaultStart
+	}
+	if reset := d.Verdicts[t].ResetAfter; reset < limit.Window() {
+		return DefaultStart.Add(reset)
+	}
+	return DefaultStart
+}
