@@ -17,7 +17,6 @@ type Rules struct {
 
 	random *rand.Rand
 	root   *node
-	names  int
 }
 
 // A node is a descriptor.
@@ -155,18 +154,19 @@ func (r *Rules) limit(text *strings.Builder, n *node, pad string) {
 		}
 		return
 	}
-	r.names++
+	const names = 4
+	name := r.random.IntN(names)
 	switch r.random.IntN(9) {
 	case 0, 1:
 		write("rate_limit: {%s}", rate)
 	case 2:
-		write("rate_limit: {%s, algorithm: %s, name: n%d}", rate, r.one("sliding_log", "funnel"), r.names)
+		write("rate_limit: {%s, algorithm: %s, name: n%d}", rate, r.one("sliding_log", "funnel"), name)
 	case 3:
-		write("rate_limits: [{%s}, {unit: year, requests_per_unit: 9, name: n%d}]", rate, r.names)
+		write("rate_limits: [{%s}, {unit: year, requests_per_unit: 9, name: n%d}]", rate, name)
 	case 4:
-		write("rate_limit: {unlimited: true, name: n%d}", r.names)
+		write("rate_limit: {unlimited: true, name: n%d}", name)
 	case 5:
-		write("rate_limit: {%s, name: n%d, replaces: [{name: n%d}, {name: n%d}]}", rate, r.names, r.names-1, r.names+1)
+		write("rate_limit: {%s, name: n%d, replaces: [{name: n%d}, {name: n%d}]}", rate, name, (name+1)%names, (name+2)%names)
 	case 6:
 		write("rate_limit: {%s, penalty: {after: 2, within: 1m, for: 10m}}", rate)
 		write("%s", r.one("shadow_mode: true", "quota_mode: true", "detailed_metric: true"))

@@ -193,14 +193,6 @@ func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Dom
 	}
 }
 
-// Key returns the key of the counters of d's limits, as the hits to the store have it. It is "" if d has no limits.
-func (d *Decision) Key() string {
-	if len(d.Limits) == 0 {
-		return ""
-	}
-	return string(d.appendKey(nil))
-}
-
 func (d *Decision) appendKey(dst []byte) []byte {
 	if d.Override {
 		return descriptors.AppendOverrideKey(dst, d.Domain, d.Rule, d.Entries)

@@ -36,7 +36,7 @@ func TestPlanIsDecideWithoutStore(t *testing.T) {
 			}
 			for i := range planned.Decisions {
 				p, d := &planned.Decisions[i], &decided.Decisions[i]
-				if p.Rule != d.Rule || !slices.Equal(p.Limits, d.Limits) || p.Key() != d.Key() || p.End != d.End || p.Quota != d.Quota || p.Verdicts != nil {
+				if p.Rule != d.Rule || !slices.Equal(p.Limits, d.Limits) || planned.Key(i) != decided.Key(i) || p.End != d.End || p.Quota != d.Quota || p.Verdicts != nil {
 					t.Fatalf("%v: planned %+v, decided %+v, of\n%s", request.Descriptors[i].Entries, p, d, made.Text)
 				}
 			}

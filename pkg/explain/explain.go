@@ -1,0 +1,278 @@
+// Package explain reports which limits a request is under, and why. It charges nothing and needs no store.
+//
+//	record := explain.Explain(rules, &request)
+//	record.WriteText(os.Stdout, false)
+//
+// The plan is that of package decide, and the walk that of package descriptors, so a server with the same rules and settings decides as the
+// record reports. The JSON of a [Record] is a contract: fields may be added, and none is renamed.
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weir-rls/weir/internal/spelling"
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// A Record explains a request.
+type Record struct {
+	Domain        string       `json:"domain" doc:"The domain of the request."`
+	DomainKnown   bool         `json:"domain_known" doc:"Whether rules have the domain. Without rules nothing is limited."`
+	NearestDomain string       `json:"nearest_domain,omitempty" doc:"The domain that an unknown domain is probably a misspelling of."`
+	RulesVersion  string       `json:"rules_version" doc:"The version of the rules: equal on all replicas with the same rules."`
+	Error         string       `json:"error,omitempty" doc:"Why a server rejects the request. The record then has no descriptors."`
+	Descriptors   []Descriptor `json:"descriptors" nullable:"false" doc:"One explanation for each descriptor of the request."`
+}
+
+// A Descriptor explains one descriptor of a request.
+type Descriptor struct {
+	Entries   []Entry `json:"entries" nullable:"false" doc:"The entries of the descriptor, in order."`
+	Hits      int64   `json:"hits" doc:"The hits that the request charges: 0 peeks, a number below 0 refunds."`
+	Matched   bool    `json:"matched" doc:"Whether a rule matches."`
+	Result    string  `json:"result" enum:"limited,unlimited,replaced,no_rule,no_entries,unknown_domain,bad_lease_id,released,settled" doc:"The result in one word."`
+	Rule      string  `json:"rule,omitempty" doc:"The path of the matching rule, as metrics and logs name it."`
+	Source    string  `json:"source,omitempty" doc:"The file and line of the matching rule, or the name of its xDS resource."`
+	Limits    []Limit `json:"limits" nullable:"false" doc:"The limits that the descriptor is under. They are charged together or not at all."`
+	Unlimited bool    `json:"unlimited" doc:"Whether the matching rule is unlimited."`
+	Reason    string  `json:"reason" doc:"The reason for the result, as a clause."`
+	Summary   string  `json:"summary" doc:"The walk and the result in one line."`
+	Walk      []Step  `json:"walk" nullable:"false" doc:"One step for each entry, up to the first that selects nothing."`
+}
+
+// An Entry is a key and a value.
+type Entry [2]string
+
+// A Step explains one entry.
+type Step struct {
+	Level      int     `json:"level" doc:"The position of the entry, from 1."`
+	Entry      Entry   `json:"entry" doc:"The entry of the request."`
+	Result     string  `json:"result" enum:"matched,no_match" doc:"Whether the entry selects a descriptor of the rules."`
+	Kind       string  `json:"kind" enum:"value,list,prefix,wildcard,key,marker,no_child,no_key,no_value,no_wildcard,no_prefix,no_address" doc:"How the entry selects a descriptor, or why it selects none."`
+	Descriptor string  `json:"descriptor,omitempty" doc:"The selected descriptor, such as path=/a*."`
+	Reason     string  `json:"reason" doc:"The reason as a clause."`
+	Source     string  `json:"source" doc:"The file and line of the selected descriptor, or the name of its xDS resource. Empty if there is none."`
+	Hides      *Hidden `json:"hides,omitempty" doc:"A more general selection that this one prevents."`
+
+	brief string
+}
+
+// Hidden is a more general selection that a final selection prevents.
+type Hidden struct {
+	Descriptor string `json:"descriptor" doc:"The more general descriptor."`
+	Source     string `json:"source" doc:"Its file and line."`
+	Rule       string `json:"rule" doc:"The path of the rule that would have matched."`
+	RuleSource string `json:"rule_source" doc:"The file and line of that rule."`
+}
+
+// Options configures [ExplainWith]. The zero value is the default configuration.
+type Options struct {
+	// Decide has the settings of the server.
+	Decide decide.Options
+	// KeySecret, if not empty, replaces keys by their [descriptors.KeyHash].
+	KeySecret []byte
+}
+
+// Explain explains a request under rules, with default settings.
+func Explain(rules *descriptors.Rules, request *decide.Request) *Record {
+	return ExplainWith(Options{}, rules, request)
+}
+
+// ExplainWith explains a request under rules. Nil rules have no domain.
+func ExplainWith(o Options, rules *descriptors.Rules, request *decide.Request) *Record {
+	if rules == nil {
+		rules = &descriptors.Rules{}
+	}
+	domain := rules.Domain(request.Domain)
+	record := &Record{
+		Domain: request.Domain, DomainKnown: domain != nil, RulesVersion: rules.Version(), Descriptors: []Descriptor{},
+	}
+	if domain == nil {
+		record.NearestDomain = nearestDomain(rules, request.Domain)
+	}
+	var plan decide.Result
+	err := decide.New(func() *descriptors.Rules { return rules }, nil, o.Decide).Plan(request, &plan)
+	if err != nil {
+		record.Error = err.Error()
+		return record
+	}
+	e := explainer{options: o, domain: domain, plan: &plan}
+	for i := range plan.Decisions {
+		d := e.descriptor(i)
+		d.Entries = entriesOf(request.Descriptors[i].Entries)
+		e.walk(&d, i, request.Descriptors[i].Entries)
+		d.Reason = e.reason(&d, i, record)
+		d.Summary = d.summary()
+		record.Descriptors = append(record.Descriptors, d)
+	}
+	return record
+}
+
+// nearestDomain returns the domain that a name is probably a misspelling of, or "".
+func nearestDomain(rules *descriptors.Rules, name string) string {
+	const most = 1000
+	var names []string
+	for d := range rules.Domains() {
+		if names = append(names, d.Name()); len(names) == most {
+			break
+		}
+	}
+	return spelling.Nearest(name, names)
+}
+
+// Covered reports whether the request reaches the rules as intended: each descriptor has a limit, or is unlimited, is replaced by
+// another rule, or ends a lease.
+func (r *Record) Covered() bool {
+	return r.Error == "" && !slices.ContainsFunc(r.Descriptors, func(d Descriptor) bool { return !d.covered() })
+}
+
+func (d *Descriptor) covered() bool {
+	return len(d.Limits) > 0 || d.Unlimited || slices.Contains([]string{
+		decide.Replaced.String(), decide.Released.String(), decide.Settled.String(),
+	}, d.Result)
+}
+
+// Err returns an error with the text of r.Error, or nil.
+func (r *Record) Err() error {
+	if r.Error == "" {
+		return nil
+	}
+	return errors.New(r.Error)
+}
+
+// An explainer explains the descriptors of a request from its plan.
+type explainer struct {
+	options Options
+	domain  *descriptors.Domain // nil: unknown
+	plan    *decide.Result
+}
+
+// descriptor explains the descriptor i, without entries, walk and reason.
+func (e *explainer) descriptor(i int) Descriptor {
+	planned := &e.plan.Decisions[i]
+	d := Descriptor{
+		Hits: planned.Hits, Matched: planned.Rule != nil, Rule: planned.RuleName(), Source: planned.Rule.Source(),
+		Limits: []Limit{}, Unlimited: planned.Reason == decide.Unlimited && !planned.Override, Result: planned.Reason.String(),
+	}
+	for j := range planned.Limits {
+		d.Limits = append(d.Limits, e.limit(i, &planned.Limits[j]))
+	}
+	if len(planned.Limits) > 0 && !planned.End {
+		d.Result = limited
+	}
+	return d
+}
+
+const (
+	limited = "limited"
+	limits  = "the rule limits the request" // the reason of limited
+	matched = "matched"
+	noMatch = "no_match"
+)
+
+// walk sets the steps of the descriptor i. A marker that ends a lease is no entry of the rules.
+func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
+	d.Walk = []Step{}
+	planned := e.plan.Decisions[i].Entries
+	for _, s := range e.domain.Walk(planned) {
+		step := Step{
+			Level: s.Level, Entry: Entry{s.Entry.Key, s.Entry.Value}, Result: noMatch, Kind: s.Result.String(),
+			Descriptor: s.Descriptor, Source: s.Source, Reason: s.Reason(), brief: s.Brief(),
+		}
+		if s.Result.Matched() {
+			step.Result = matched
+		}
+		if h := s.Hides; h != nil {
+			step.Hides = &Hidden{h.Descriptor, h.Source, h.Rule.Name, h.Rule.Source()}
+		}
+		d.Walk = append(d.Walk, step)
+		if s.Result.Matched() && s.Rule == nil && s.Level == len(planned) {
+			d.Reason = s.Needs()
+		}
+	}
+	if e.domain != nil && len(planned) < len(sent) {
+		marker := sent[len(planned)]
+		d.Walk = append(d.Walk, Step{
+			Level: len(sent), Entry: Entry{marker.Key, marker.Value}, Result: matched, Kind: "marker", Descriptor: marker.Key,
+			Reason: "directly after the id of a lease, it ends the lease",
+		})
+	}
+}
+
+// reason returns the reason for the result of the descriptor i.
+func (e *explainer) reason(d *Descriptor, i int, r *Record) string {
+	planned := &e.plan.Decisions[i]
+	switch {
+	case planned.Override && len(d.Limits) > 0:
+		return "the limit came with the request, and replaces the limits of a matching rule"
+	case d.Result == limited && e.options.Decide.ShadowMode:
+		return "the server is in shadow mode: it counts, reports and allows"
+	case d.Result == limited && planned.Shadow:
+		return "the rule is in shadow mode: it counts, reports and allows"
+	case d.Result == limited && planned.Quota:
+		return "the rule is in quota mode: it denies the request only if every rule in quota mode denies it"
+	case d.Result == limited:
+		return limits
+	}
+	switch planned.Reason {
+	case decide.NoEntries:
+		return "the descriptor has no entries, as if Envoy skipped all actions"
+	case decide.UnknownDomain:
+		return unknownDomain(r)
+	case decide.Unlimited:
+		return "the rule is unlimited"
+	case decide.Replaced:
+		return e.replacedBy(i)
+	case decide.BadLeaseID:
+		return fmt.Sprintf("the id of the lease must have 1 to %d bytes", decide.MaxLeaseID)
+	case decide.Released:
+		return "the descriptor ends a lease or a reservation, and charges nothing"
+	case decide.Settled:
+		return "the descriptor settles a reservation to its actual cost"
+	}
+	reason := d.Reason
+	if reason == "" {
+		reason = d.Walk[len(d.Walk)-1].Reason
+	}
+	for _, s := range d.Walk {
+		if h := s.Hides; h != nil {
+			reason += fmt.Sprintf("; %s hides %s", located(s.Descriptor, s.Source), located(h.Rule, h.RuleSource))
+		}
+	}
+	return reason
+}
+
+func unknownDomain(r *Record) string {
+	reason := "no rules have the domain " + shown(r.Domain)
+	if r.NearestDomain != "" {
+		reason += "; did you mean " + shown(r.NearestDomain) + "?"
+	}
+	return reason
+}
+
+// replacedBy names the rule that replaces the rule of the descriptor i.
+func (e *explainer) replacedBy(i int) string {
+	replaced := e.plan.Decisions[i].Rule
+	for j := range e.plan.Decisions {
+		d := &e.plan.Decisions[j]
+		if d.Rule == nil || d.Override || d.End {
+			continue
+		}
+		for _, name := range d.Rule.Replaces {
+			if replaced.HasName(name) {
+				return fmt.Sprintf("descriptor %d replaces the limit %s: its rule %s says so", j+1, shown(name), located(d.Rule.Name, d.Rule.Source()))
+			}
+		}
+	}
+	return "another descriptor of the request replaces the limit"
+}
+
+func entriesOf(all []descriptors.Entry) []Entry {
+	entries := make([]Entry, len(all))
+	for i, e := range all {
+		entries[i] = Entry{e.Key, e.Value}
+	}
+	return entries
+}

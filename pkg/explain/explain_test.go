@@ -1,0 +1,107 @@
+package explain_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/explain"
+)
+
+var update = flag.Bool("update", false, "write testdata/texts.txt")
+
+func shop(t testing.TB) *descriptors.Rules {
+	t.Helper()
+	read := func(name string) rulesfile.File {
+		data, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rulesfile.File{Name: name, Data: data}
+	}
+	overlay, err := rulesfile.ParseOverlay(read("overlay.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, _, err := rulesfile.ParseWith(rulesfile.Options{Overlay: overlay}, read("rules.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+// request reads "domain: k=v k=v, k=v": a descriptor of two entries and another. Hits follow a '#', and a limit of requests per hour a '!'.
+func request(text string) *decide.Request {
+	domain, rest, _ := strings.Cut(text, ": ")
+	r := &decide.Request{Domain: domain}
+	for part := range strings.SplitSeq(rest, ", ") {
+		d := decide.Descriptor{Hits: 1}
+		for _, field := range strings.Fields(part) {
+			key, value, _ := strings.Cut(field, "=")
+			switch field[0] {
+			case '#':
+				_, _ = fmt.Sscanf(field, "#%d", &d.Hits)
+			case '!':
+				d.Override = &decide.Override{Unit: descriptors.Hour}
+				_, _ = fmt.Sscanf(field, "!%d", &d.Override.RequestsPerUnit)
+			default:
+				d.Entries = append(d.Entries, descriptors.Entry{Key: key, Value: value})
+			}
+		}
+		r.Descriptors = append(r.Descriptors, d)
+	}
+	return r
+}
+
+var requests = []string{
+	// limits
+	"shop: user_id=42 action=login", "shop: user_id=42 action=reply", "shop: user_id=bigco", "shop: ip=10.9.9.9", "shop: ip=11.0.0.1",
+	"shop: client=192.0.2.7", "shop: user_id=42 lease=a1b2", "shop: user_id=42 lease=a1b2 release=1", "shop: budget=team lease=a1b2 settle=1 #250",
+	"shop: user_id=42 action=login !7", "shop: nobody=1 !7",
+	// other rules and several descriptors
+	"shop: user_id=42 action=login, path=/admin/x", "shop: user_id=42 lease=", "shop: ",
+	// no limit
+	"shop: user_id=bigco action=login", "shop: user_id=42 action=post", "shop: user_id=42 Action=login", "shop: user_id=42", "shop: user_id=staff action=login",
+	"shop: user-id=42", "shop: client=198.51.100.1", "shop: client=localhost", "shop: path=/x", "shop: user_id=42 action=login more=1",
+	// another domain
+	"shopp: user_id=42", "elsewhere: user_id=42", ": user_id=42",
+}
+
+// The texts are in testdata/texts.txt. The flag -update writes them.
+func TestTextsOfEachReason(t *testing.T) {
+	const file = "testdata/texts.txt"
+	rules := shop(t)
+	var got bytes.Buffer
+	for _, text := range requests {
+		fmt.Fprintf(&got, "=== %s\n", text)
+		if err := explain.Explain(rules, request(text)).WriteText(&got, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := strings.Split(string(want), "=== ")
+	for i, part := range strings.Split(got.String(), "=== ") {
+		if i >= len(wanted) || part != wanted[i] {
+			t.Errorf("got\n%s\nwant\n%s", part, append(wanted, "")[min(i, len(wanted))])
+		}
+	}
+	for line := range strings.Lines(got.String()) {
+		if columns := len([]rune(strings.TrimSuffix(line, "\n"))); columns > 80 {
+			t.Errorf("%d columns: %s", columns, line)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A Limit is a limit that a descriptor is under. Durations are texts such as 1h0m0s.
+type Limit struct {
+	Algorithm       string         `json:"algorithm" doc:"The algorithm of the limit."`
+	RequestsPerUnit int64          `json:"requests_per_unit" doc:"Hits in a window; under concurrency, slots."`
+	Unit            string         `json:"unit,omitempty" doc:"The unit of the window; empty under concurrency."`
+	UnitMultiplier  uint32         `json:"unit_multiplier,omitempty" doc:"The number of units in a window; absent under concurrency."`
+	Window          string         `json:"window" doc:"The length of the window; 0s under concurrency."`
+	Name            string         `json:"name" doc:"The name of the limit in the rules, or empty."`
+	Source          string         `json:"source" doc:"The file and line of the rule, or the name of its xDS resource. Empty for a limit that came with the request."`
+	OverlaySource   string         `json:"overlay_source,omitempty" doc:"The file and line in the overlay that sets keys of the rule."`
+	Mode            string         `json:"mode" enum:"enforced,shadow,quota" doc:"Whether the limit can deny the request."`
+	Key             string         `json:"key" doc:"The key of the counter, or its hash where KEY_HASH_SECRET hides keys."`
+	KeyHash         string         `json:"key_hash" doc:"The hash of the key, by which logs name the key."`
+	Hash            string         `json:"hash" doc:"The hash of the limit, by which receipts name it. Empty for a limit that came with the request."`
+	Override        bool           `json:"override,omitempty" doc:"Whether the limit came with the request."`
+	CountDenied     bool           `json:"count_denied" doc:"Whether denied hits count as usage."`
+	OnStoreError    string         `json:"on_store_error" doc:"What decides a hit that the store cannot decide."`
+	Parameters      map[string]any `json:"parameters" doc:"Further parameters under their keys in rules, such as capacity, penalty, reserve, lease_ttl, window_start and time_zone. Defaults are left out, except capacity and concurrent_requests."`
+	State           *State         `json:"state,omitempty" doc:"The state of the key in the store of a running server."`
+}
+
+// A State is the state of a key under a limit. Durations are texts such as 1m30s.
+type State struct {
+	Used       int64  `json:"used" doc:"The usage of the key: hits, or slots held under concurrency."`
+	Remaining  int64  `json:"remaining" doc:"The number of hits that still fit."`
+	RetryAfter string `json:"retry_after" doc:"When one hit fits again; 0s if it fits now, never if it cannot fit."`
+	ResetAfter string `json:"reset_after" doc:"When the key has fully reset."`
+	Penalty    string `json:"penalty" doc:"The rest of the penalty; 0s without one."`
+}
+
+// limit explains one limit of the descriptor i.
+func (e *explainer) limit(i int, l *descriptors.RateLimit) Limit {
+	planned, spec := &e.plan.Decisions[i], l.Limit.Spec()
+	key := e.plan.Key(i)
+	out := Limit{
+		Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Limit.Window().String(), Name: l.Name,
+		Mode: "enforced", Key: key, KeyHash: descriptors.KeyHash(e.options.KeySecret, key), Override: planned.Override,
+		CountDenied: spec.CountDenied, OnStoreError: cmp.Or(l.OnError, e.domain.OnError(), limiters.OnErrorFail).String(),
+		Parameters: parametersOf(l.Limit),
+	}
+	if len(e.options.KeySecret) > 0 {
+		out.Key = out.KeyHash
+	}
+	if l.Limit.Window() > 0 {
+		out.Unit, out.UnitMultiplier = l.Unit.String(), l.UnitMultiplier
+	}
+	switch {
+	case planned.Shadow || e.options.Decide.ShadowMode:
+		out.Mode = "shadow"
+	case planned.Quota:
+		out.Mode = "quota"
+	}
+	if planned.Override {
+		return out
+	}
+	out.Source, out.OverlaySource = planned.Rule.Source(), planned.Rule.OverlaySource()
+	// A descriptor that ends a lease is under some of the limits only.
+	same := func(other descriptors.RateLimit) bool { return other.Limit.ID() == l.Limit.ID() }
+	out.Hash = fmt.Sprintf("%016x", planned.Rule.Hash(slices.IndexFunc(planned.Rule.Limits, same)))
+	return out
+}
+
+// parametersOf returns the parameters of a limit that are not the default, and its capacity or slots, under their keys in rules.
+// An integer is a number, an object a map.
+func parametersOf(limit *limiters.Limit) map[string]any {
+	all, spec := map[string]any{}, limit.Spec()
+	for _, p := range limiters.Parameters(spec.Algorithm) {
+		text, _ := spec.Params.Cut(p.Key)
+		if p.Key == "capacity" {
+			all[p.Key] = limit.Capacity()
+		}
+		if text == "" || p.Hidden || p.Key == "capacity" {
+			continue
+		}
+		var value any = text
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil && p.Type == limiters.Integer {
+			value = n
+		}
+		object, key, inObject := strings.Cut(p.Key, ".")
+		if !inObject {
+			all[p.Key] = value
+			continue
+		}
+		inner, _ := all[object].(map[string]any)
+		if inner == nil {
+			inner = map[string]any{}
+			all[object] = inner
+		}
+		inner[key] = value
+	}
+	if spec.Algorithm == "concurrency" {
+		all["concurrent_requests"] = spec.Max
+	}
+	return all
+}

@@ -1,0 +1,134 @@
+package explain_test
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/weir-rls/weir/internal/randomrules"
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/explain"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+// difference decides a request on a memory store and returns the first difference between the decision and the explanation, "" if there
+// is none. seen counts the results.
+func difference(t *testing.T, o decide.Options, rules *descriptors.Rules, request *decide.Request, seen map[string]int) string {
+	t.Helper()
+	record := explain.ExplainWith(explain.Options{Decide: o}, rules, request)
+	decider := decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), o)
+	var result decide.Result
+	if err := decider.Decide(t.Context(), request, &result); err != nil || record.Error != "" {
+		if err == nil || err.Error() != record.Error {
+			return fmt.Sprintf("error %v, explained %q", err, record.Error)
+		}
+		return ""
+	}
+	if record.DomainKnown == result.DomainNotFound || len(record.Descriptors) != len(result.Decisions) {
+		return fmt.Sprintf("domain not found %t, %d decisions", result.DomainNotFound, len(result.Decisions))
+	}
+	if err := record.WriteText(io.Discard, true); err != nil {
+		return err.Error()
+	}
+	for i := range result.Decisions {
+		d, e := &result.Decisions[i], &record.Descriptors[i]
+		seen[e.Result]++
+		if text := decisionDifference(&result, i, o.ShadowMode, e); text != "" {
+			return fmt.Sprintf("descriptor %d: %s: decided %+v, explained %+v", i, text, d, e)
+		}
+	}
+	return ""
+}
+
+func decisionDifference(result *decide.Result, i int, shadowed bool, e *explain.Descriptor) string {
+	d := &result.Decisions[i]
+	want := d.Reason.String()
+	if slices.Contains([]decide.Reason{decide.WithinLimit, decide.OverLimit, decide.NeverFits}, d.Reason) {
+		want = "limited"
+	}
+	switch {
+	case e.Result != want:
+		return "the result is " + want
+	case e.Matched != (d.Rule != nil) || e.Rule != d.RuleName() || e.Source != d.Rule.Source():
+		return "another rule"
+	case e.Unlimited != (d.Reason == decide.Unlimited) || e.Hits != d.Hits || len(e.Limits) != len(d.Limits):
+		return "other limits"
+	case e.Reason == "" || e.Summary == "":
+		return "no reason"
+	}
+	for j := range d.Limits {
+		l, explained := &d.Limits[j], &e.Limits[j]
+		if explained.Key != result.Key(i) || explained.Algorithm != l.Limit.Spec().Algorithm || explained.RequestsPerUnit != l.RequestsPerUnit ||
+			explained.Window != l.Limit.Window().String() || explained.Name != l.Name {
+			return fmt.Sprintf("limit %d differs", j)
+		}
+		mode := "enforced"
+		if d.Shadow || shadowed {
+			mode = "shadow"
+		} else if d.Quota {
+			mode = "quota"
+		}
+		if explained.Mode != mode {
+			return fmt.Sprintf("limit %d: the mode is %s", j, mode)
+		}
+		if d.Override {
+			continue
+		}
+		index := slices.IndexFunc(d.Rule.Limits, func(other descriptors.RateLimit) bool { return other.Limit == l.Limit && other.Name == l.Name })
+		if explained.Hash != fmt.Sprintf("%016x", d.Rule.Hash(index)) || explained.Source != d.Rule.Source() {
+			return fmt.Sprintf("limit %d has another hash", j)
+		}
+	}
+	return ""
+}
+
+// For random requests under random rules, the explanation equals the decision of a server.
+func TestExplainEqualsServer(t *testing.T) {
+	t.Parallel()
+	random, seen := rand.New(rand.NewPCG(3, 4)), map[string]int{}
+	for range 250 {
+		made := randomrules.New(random)
+		overlay, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o.yaml", Data: []byte(made.Overlay)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := rulesfile.Options{Overlay: overlay, CalendarMonths: random.IntN(4) == 0}
+		rules, _, err := rulesfile.ParseWith(o, rulesfile.File{Name: "r.yaml", Data: []byte(made.Text)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		options := decide.Options{
+			ShadowMode: random.IntN(8) == 0, QuotaMode: random.IntN(8) == 0, AllOrNothing: random.IntN(2) == 0, CalendarMonths: o.CalendarMonths,
+		}
+		for range 40 {
+			request := &decide.Request{Domain: []string{"d", "d", "d", "d", "d", "d", "d", "e"}[random.IntN(8)]}
+			for range 1 + random.IntN(3) {
+				d := decide.Descriptor{Entries: made.Entries(), Hits: int64(random.IntN(4) - 1)}
+				switch random.IntN(12) {
+				case 0:
+					d.Override = &decide.Override{RequestsPerUnit: uint32(random.IntN(9)), Unit: descriptors.Unit(random.IntN(9))}
+				case 1:
+					d.Entries = nil
+				case 2:
+					d.Refund, d.Hits = true, -1
+				}
+				request.Descriptors = append(request.Descriptors, d)
+			}
+			if text := difference(t, options, rules, request, seen); text != "" {
+				t.Fatalf("%+v: %s, of\n%s", request, text, made.Text)
+			}
+		}
+	}
+	t.Log(seen)
+	for _, result := range []string{
+		"limited", "unlimited", "replaced", "no_rule", "no_entries", "unknown_domain", "bad_lease_id", "released", "settled",
+	} {
+		if seen[result] < 10 {
+			t.Errorf("%s occurs %d times", result, seen[result])
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package explain
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+const (
+	width    = 80  // columns of a line, as far as its words allow
+	maxShown = 200 // bytes of a text from the request or the rules
+)
+
+// shown returns a text of a request or of rules: bounded, and without control characters, which could drive a terminal.
+func shown(text string) string { return printable(descriptors.Bounded(text, maxShown)) }
+
+func printable(text string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return unicode.ReplacementChar
+	}, text)
+}
+
+// located returns "name (rules.yaml:12)", or the name if the source is unknown.
+func located(name, source string) string {
+	if source == "" {
+		return name
+	}
+	return name + " (" + source + ")"
+}
+
+func (e Entry) String() string { return e[0] + "=" + e[1] }
+
+// summary returns the walk and the result in one line, such as
+//
+//	user_id=bigco (rules.yaml:11) → action=login: no child → NO LIMIT
+func (d *Descriptor) summary() string {
+	var parts []string
+	for _, s := range d.Walk {
+		if s.Result == matched {
+			parts = append(parts, located(shown(s.Descriptor), s.Source))
+		} else {
+			parts = append(parts, shown(s.Entry.String())+": "+s.brief)
+		}
+	}
+	return strings.Join(append(parts, d.verdict()), " → ")
+}
+
+// verdict returns the result in a few words.
+func (d *Descriptor) verdict() string {
+	switch {
+	case d.Result == limited:
+		rates := make([]string, len(d.Limits))
+		for i := range d.Limits {
+			rates[i] = d.Limits[i].rate()
+		}
+		return "LIMIT " + strings.Join(rates, " and ")
+	case d.Unlimited:
+		return "UNLIMITED"
+	case d.covered():
+		return strings.ToUpper(d.Result)
+	case d.Result == "bad_lease_id":
+		return "DENIED"
+	}
+	return "NO LIMIT"
+}
+
+// rate returns the rate of l, such as "5 per 2 minutes", or "10 at once".
+func (l *Limit) rate() string {
+	switch {
+	case l.Unit == "":
+		return fmt.Sprintf("%d at once", l.RequestsPerUnit)
+	case l.UnitMultiplier > 1:
+		return fmt.Sprintf("%d per %d %ss", l.RequestsPerUnit, l.UnitMultiplier, l.Unit)
+	}
+	return fmt.Sprintf("%d per %s", l.RequestsPerUnit, l.Unit)
+}
+
+// A painter writes lines of at most width columns, with colors if they are on.
+type painter struct {
+	*bufio.Writer
+	color bool
+}
+
+const (
+	bold   = "1"
+	red    = "1;31"
+	green  = "1;32"
+	yellow = "33"
+	dim    = "2"
+)
+
+func (p *painter) paint(color, text string) string {
+	if !p.color || text == "" {
+		return text
+	}
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
+}
+
+// wrap writes a text in lines. The first line begins with first, the others with rest.
+func (p *painter) wrap(color, first, rest, text string) {
+	p.lines(color, first, rest, strings.Fields(printable(text)))
+}
+
+// path writes a summary in lines, which are broken before arrows only unless a part is too long.
+func (p *painter) path(color, summary string) {
+	var words []string
+	for i, part := range strings.Split(printable(summary), " → ") {
+		if i > 0 {
+			part = "→ " + part
+		}
+		if len([]rune(part)) <= width-2 {
+			words = append(words, part)
+		} else {
+			words = append(words, strings.Fields(part)...)
+		}
+	}
+	p.lines(color, "", "  ", words)
+}
+
+func (p *painter) lines(color, first, rest string, words []string) {
+	prefix, line, columns := first, "", len([]rune(first))
+	flush := func() { p.WriteString(prefix + p.paint(color, line) + "\n") }
+	for _, word := range words {
+		size := len([]rune(word))
+		if line != "" && columns+1+size > width {
+			flush()
+			prefix, line, columns = rest, "", len([]rune(rest))
+		}
+		if line != "" {
+			line, columns = line+" ", columns+1
+		}
+		line, columns = line+word, columns+size
+	}
+	flush()
+}
+
+// WriteText writes r for people, as a tree in lines of 80 columns. Color is for terminals only.
+func (r *Record) WriteText(w io.Writer, color bool) error {
+	p := &painter{bufio.NewWriter(w), color}
+	known := ""
+	if !r.DomainKnown {
+		known = ", which no rules have"
+	}
+	p.wrap(dim, "", "  ", fmt.Sprintf("domain %s%s, rules version %s", shown(r.Domain), known, r.RulesVersion))
+	if r.Error != "" {
+		p.wrap(red, "", "  ", "a server rejects the request: "+shown(r.Error))
+	}
+	for i := range r.Descriptors {
+		p.WriteString("\n")
+		p.descriptor(i+1, &r.Descriptors[i])
+	}
+	return p.Flush()
+}
+
+func (p *painter) descriptor(number int, d *Descriptor) {
+	names := make([]string, len(d.Entries))
+	for i, e := range d.Entries {
+		names[i] = shown(e.String())
+	}
+	p.wrap(bold, "", "  ", fmt.Sprintf("descriptor %d: %s", number, strings.Join(names, ", ")))
+	for i := range d.Walk {
+		p.step(&d.Walk[i], i == len(d.Walk)-1)
+	}
+	color := green
+	if !d.covered() {
+		color = red
+	}
+	p.path(color, d.Summary)
+	for i := range d.Limits {
+		p.limit(&d.Limits[i])
+	}
+	if n := len(d.Walk); d.Reason != limits && !d.Unlimited && (n == 0 || d.Reason != d.Walk[n-1].Reason) {
+		p.wrap("0", "  ", "  ", d.Reason)
+	}
+}
+
+func (p *painter) step(s *Step, last bool) {
+	branch, below := "├─ ", "│  "
+	if last {
+		branch, below = "└─ ", "   "
+	}
+	color, line := green, shown(s.Entry.String())+": matched "+located(shown(s.Descriptor), s.Source)
+	if s.Result != matched {
+		color, line = red, shown(s.Entry.String())+": no match"
+	}
+	p.wrap(color, branch, below, line)
+	p.wrap("0", below, below, s.Reason)
+}
+
+func (p *painter) limit(l *Limit) {
+	const pad = "  "
+	line := l.rate() + ", " + l.Algorithm + ", " + l.Mode
+	if l.Name != "" {
+		line += ", named " + shown(l.Name)
+	}
+	if l.Override {
+		line += ", from the request"
+	}
+	if l.OverlaySource != "" {
+		line += ", with keys from " + l.OverlaySource
+	}
+	p.wrap(bold, pad, pad+"  ", line)
+	if text := parametersText(l.Parameters); text != "" {
+		p.wrap("0", pad+"  ", pad+"    ", text)
+	}
+	p.wrap(dim, pad+"  key  ", pad+"       ", shown(l.Key))
+	if l.Hash != "" {
+		p.wrap(dim, pad+"  hash ", pad+"       ", l.Hash)
+	}
+	if s := l.State; s != nil {
+		text := fmt.Sprintf("used %d, remaining %d, retry after %s, reset after %s", s.Used, s.Remaining, s.RetryAfter, s.ResetAfter)
+		if s.Penalty != "" && s.Penalty != "0s" {
+			text += ", penalty for " + s.Penalty
+		}
+		p.wrap(yellow, pad+"  now  ", pad+"       ", text)
+	}
+}
+
+// parametersText returns parameters as "penalty after=3 for=1h0m0s, capacity=5", sorted by key.
+func parametersText(parameters map[string]any) string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(parameters)) {
+		inner, isObject := parameters[key].(map[string]any)
+		switch {
+		case isObject:
+			text := key
+			for _, name := range slices.Sorted(maps.Keys(inner)) {
+				text += fmt.Sprintf(" %s=%v", name, inner[name])
+			}
+			all = append(all, text)
+		case key != "concurrent_requests":
+			all = append(all, fmt.Sprintf("%s=%v", key, parameters[key]))
+		}
+	}
+	return strings.Join(all, ", ")
+}
