@@ -43,3 +43,26 @@ func (g *glob) match(s string) bool {
 	}
 	return true
 }
+
+// Covers reports whether a descriptor with the key and the value of e matches every entry that one with those of other matches.
+// A '*' matches any characters, and no value matches every value.
+func (e Entry) Covers(other Entry) bool {
+	if e.Value == "" {
+		return covers(e.Key, other.Key)
+	}
+	if other.Value == "" {
+		other.Value = "*"
+	}
+	return covers(e.Key, other.Key) && covers(e.Value, other.Value)
+}
+
+// covers reports whether pattern matches every text that other matches. It replaces each '*' of other by a character that
+// pattern does not have: only a '*' of pattern matches that one.
+func covers(pattern, other string) bool {
+	const fresh = "\x00"
+	if !strings.Contains(pattern, "*") || strings.Contains(pattern, fresh) {
+		return pattern == other
+	}
+	g := newGlob(pattern)
+	return g.match(strings.ReplaceAll(other, "*", fresh))
+}

@@ -10,7 +10,8 @@ import (
 // A Fault is a mistake in a file, or a probable one.
 type Fault struct {
 	File         string
-	Line, Column int    // from 1
+	Line, Column int    // from 1; a column is a byte
+	ID           string // names the kind, see WarningIDs and FaultIDs
 	Message      string // what is wrong, on one line
 	Remedy       string // what to write or do instead, on one line; may be empty
 }
@@ -39,8 +40,10 @@ func (fs Faults) Error() string {
 }
 
 func (fs Faults) sort() {
-	slices.SortFunc(fs, func(a, b Fault) int {
-		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
-			strings.Compare(a.Message, b.Message))
-	})
+	slices.SortFunc(fs, Fault.compare)
+}
+
+func (f Fault) compare(other Fault) int {
+	return cmp.Or(strings.Compare(f.File, other.File), cmp.Compare(f.Line, other.Line), cmp.Compare(f.Column, other.Column),
+		strings.Compare(f.Message, other.Message))
 }

@@ -310,7 +310,7 @@ func TestManyWildcardsLoadInTime(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("domain: d\ndescriptors:\n")
 	for i := range 50_000 {
-		fmt.Fprintf(&b, "- {key: k, value: '*%d'}\n", i)
+		fmt.Fprintf(&b, "- {key: k, value: '*:%d'}\n", i)
 	}
 	if _, w := parseWarned(t, b.String()); len(w) > 0 {
 		t.Errorf("%d warnings", len(w))

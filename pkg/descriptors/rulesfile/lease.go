@@ -67,10 +67,10 @@ func (p *parser) leases(f fields, l descriptors.Level, rule *descriptors.Rule, a
 		fault("descriptors", "move them to a descriptor without such a limit")
 	}
 	if strings.EqualFold(strings.ReplaceAll(l.Key, "_", "-"), "x-request-id") {
-		p.warn(f["key"].value, "send an id that Envoy makes, such as %UNIQUE_ID% in a header of its own",
+		p.warn(forgeableID, f["key"].value, "send an id that Envoy makes, such as %UNIQUE_ID% in a header of its own",
 			id+", and a client can choose its own x-request-id", short(l.Key))
 	} else if len(at.path) == 1 && !strings.Contains(strings.ToLower(l.Key), "lease") {
-		p.warn(f["key"].value, "write the limit below this descriptor, under a key of its own such as 'lease'"+from,
+		p.warn(sharedLease, f["key"].value, "write the limit below this descriptor, under a key of its own such as 'lease'"+from,
 			id+", and no entry is before it, so all requests share the limit", short(l.Key))
 	}
 }

@@ -38,11 +38,32 @@ func (p *parser) single(n *yaml.Node, at location, rule *descriptors.Rule) bool 
 	if rule.Unlimited = p.flag(f["unlimited"]); rule.Unlimited {
 		return p.unlimited(f)
 	}
-	l, ok := p.limit(n, f, p.overlay(at), before)
+	overlay := p.overlay(at)
+	l, ok := p.limit(n, f, overlay, before)
 	if l.Name = rule.LimitName; ok {
 		rule.Limits = append(rule.Limits, l)
+		p.zero(f, l, overlay, rule)
 	}
 	return ok
+}
+
+// zero warns about a limit l that is 0, and so denies every request. A missing number has a warning of its own.
+func (p *parser) zero(f fields, l descriptors.RateLimit, overlay *policy, rule *descriptors.Rule) {
+	if l.RequestsPerUnit > 0 || rule.ShadowMode || p.generated {
+		return
+	}
+	const message, remedy = "the limit is 0 and denies every request", "write a number of at least 1, or '# weir:ignore zero-limit'"
+	if overlay != nil && overlay.requests != nil {
+		r := &reader{file: overlay.file}
+		r.warn(zeroLimit, overlay.requests.key, remedy, message)
+		p.warnings = append(p.warnings, r.warnings...)
+		return
+	}
+	for _, name := range []string{"requests_per_unit", "concurrent_requests"} {
+		if !p.null(f[name]) {
+			p.warn(zeroLimit, f[name].key, remedy, message)
+		}
+	}
 }
 
 // unlimited reports keys that have no meaning beside it.
@@ -51,10 +72,10 @@ func (p *parser) unlimited(f fields) bool {
 	if unit, _ := p.text(f["unit"]); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
 		p.fault(f["unit"].key, "remove one of them", "should not specify rate limit unit when unlimited")
 	} else if unit != "" && !strings.EqualFold(unit, descriptors.UnitUnknown.String()) {
-		p.warn(f["unit"].key, "remove it", "'%s' is not a unit, and has no effect when unlimited", short(unit))
+		p.warn(besideUnlimited, f["unit"].key, "remove it", "'%s' is not a unit, and has no effect when unlimited", short(unit))
 	}
 	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, limiters.MaxPerWindow, 0) > 0 {
-		p.warn(f["requests_per_unit"].key, "remove it", "requests_per_unit has no effect when unlimited")
+		p.warn(besideUnlimited, f["requests_per_unit"].key, "remove it", "requests_per_unit has no effect when unlimited")
 	}
 	for _, k := range inRateLimit.keys {
 		if key := f[k.name].key; key != nil && k.new {
@@ -66,7 +87,7 @@ func (p *parser) unlimited(f fields) bool {
 
 // list reads the limits of one group. No two may share a counter.
 func (p *parser) list(f field, at location, rule *descriptors.Rule) bool {
-	ids := map[string]bool{}
+	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
 	for _, n := range p.maps(f) {
 		before := p.found
 		f, ok := p.fields(n, inRateLimits)
@@ -87,6 +108,21 @@ func (p *parser) list(f field, at location, rule *descriptors.Rule) bool {
 			rule.LimitName = name
 		}
 		rule.Limits = append(rule.Limits, l)
+		p.zero(f, l, nil, rule)
+		reserves = reserves || f["reserve"].key != nil
+		switch spec := l.Limit.Spec(); {
+		case !spec.CountDenied:
+		case f["count_denied"].key != nil:
+			counting = append(counting, f["count_denied"].key)
+		default:
+			counting = append(counting, n)
+		}
+	}
+	for _, n := range counting {
+		if reserves {
+			p.warn(costCountsDenied, n, "set count_denied: false", "this limit counts denied hits, and its hits are costs because of the reserve beside "+
+				"it: one denied request can use up the limit")
+		}
 	}
 	return len(rule.Limits) > 0
 }
@@ -140,10 +176,13 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (des
 		return l, false
 	}
 	if spec := l.Limit.Spec(); spec.Max > 0 && !l.Limit.DeniesPeekWithHit() {
-		p.warn(n, "set count_denied: true, or peek: would_fit"+from, "a peek is never denied: peek is over, and denied hits of a %s do not count",
+		p.warn(peekNeverDenied, n, "set count_denied: true, or peek: would_fit"+from, "a peek is never denied: peek is over, and denied hits of a %s do not count",
 			spec.Algorithm)
 	}
 	l.OnError, l.OnDeny = limiters.OnErrorOf(sum.settings["on_store_error"].value), sum.onDeny
+	if own.settings["on_store_error"].value == local {
+		p.local(own.settings["on_store_error"].key)
+	}
 	return l, true
 }
 
@@ -156,7 +195,7 @@ func (p *parser) requests(n *yaml.Node, f field, overlay *policy) int64 {
 		if f.key != nil {
 			n = f.key
 		}
-		p.warn(n, "set it", "requests_per_unit is missing, so the limit is 0 and denies every request")
+		p.warn(missingRequests, n, "set it", "requests_per_unit is missing, so the limit is 0 and denies every request")
 	}
 	return 0
 }
@@ -185,7 +224,7 @@ func (p *parser) name(f field, domain string) string {
 	case !taken:
 		p.names[in] = here
 	case first != here: // the same behind an alias is on purpose
-		p.warn(f.key, "rename one", "the limit at %v has the name '%s' too, and 'replaces' replaces both", first, short(name))
+		p.warn(duplicateName, f.key, "rename one", "the limit at %v has the name '%s' too, and 'replaces' replaces both", first, short(name))
 	}
 	return name
 }
@@ -216,7 +255,7 @@ func (p *parser) replaces(f field, domain, own string) []string {
 			names = append(names, name)
 			p.later(func() {
 				if _, known := p.names[nameIn{domain, name}]; !known {
-					p.warn(where, "give that limit the name, or remove it", "no limit of the domain '%s' has the name '%s'",
+					p.warn(unknownReplaces, where, "give that limit the name, or remove it", "no limit of the domain '%s' has the name '%s'",
 						short(domain), short(name))
 				}
 			})

@@ -42,10 +42,10 @@ func (r *reader) object(n *yaml.Node, m map[string]any) {
 			r.fault(key, "write a text", "a key of metadata is %s", shape(key))
 			continue
 		case key.ShortTag() != "!!str":
-			r.warn(key, "quote it", "the key %s of metadata is not a text, and is read as '%s'", quoted(key), quoted(key))
+			r.warn(metadataKey, key, "quote it", "the key %s of metadata is not a text, and is read as '%s'", quoted(key), quoted(key))
 		}
 		if _, twice := own[key.Value]; twice {
-			r.warn(key, "remove one", "key '%s' is given twice in one map, and only the last counts", short(key.Value))
+			r.warn(duplicateKey, key, "remove one", "key '%s' is given twice in one map, and only the last counts", short(key.Value))
 		}
 		own[key.Value] = r.value(n.Content[i+1])
 	}

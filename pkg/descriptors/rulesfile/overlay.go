@@ -82,7 +82,7 @@ func (o *Overlay) warn(applied map[*policy]bool) Faults {
 	all := slices.Clone(o.warnings)
 	for _, p := range o.policies {
 		if !applied[p] {
-			all = append(all, Fault{p.file, p.at.Line, p.at.Column,
+			all = append(all, Fault{p.file, p.at.Line, p.at.Column, overlayWithoutEffect,
 				"the overlay has no effect here, because it matches no rate_limit of the rules", "correct its keys and values, or remove it"})
 		}
 	}
@@ -113,6 +113,9 @@ func (p *overlayParser) top(root *yaml.Node) {
 	default:
 		p.domains[domain] = p.file
 		p.overlay.onError[domain], p.overlay.onDeny[domain] = p.onError(f["on_store_error"]), p.onDeny(f["on_deny"])
+		if p.overlay.onError[domain] == limiters.OnErrorLocal {
+			p.local(f["on_store_error"].key)
+		}
 	}
 	p.descriptors(f["descriptors"], p.builder.Domain(domain))
 }
@@ -157,6 +160,9 @@ func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
 		return
 	}
 	policy := p.policy(n, f)
+	if s := policy.settings["on_store_error"]; s.value == local {
+		p.local(s.key)
+	}
 	if r := f["requests_per_unit"]; !p.null(r) {
 		policy.requests = &requests{r.key, p.number(r, 0, limiters.MaxPerWindow, 0)}
 	}

@@ -17,6 +17,8 @@ type Options struct {
 	MergeDomains bool
 	// CalendarMonths makes month a calendar month in UTC for fixed windows that set no window_start.
 	CalendarMonths bool
+	// ReplicasUnknown says that the server does not know how many replicas there are. Then on_store_error: local is a warning.
+	ReplicasUnknown bool
 	// Overlay sets keys of Weir's own in limits that leave them open. It may be nil.
 	Overlay *Overlay
 }
@@ -49,6 +51,7 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings Fau
 	for _, check := range b.checks {
 		check()
 	}
+	b.lint()
 	for domain := range b.domains {
 		o.Overlay.completeDomain(domain, b.builder)
 	}
@@ -97,7 +100,7 @@ func (r *reader) root(data []byte) *yaml.Node {
 		return nil
 	}
 	if more != nil {
-		r.warn(more, "put each document in a file of its own", "only the first YAML document of a file is read, and this one is not")
+		r.warn(droppedDocument, more, "put each document in a file of its own", "only the first YAML document of a file is read, and this one is not")
 	}
 	if root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
 		r.fault(root, domainRemedy, noDomain)

@@ -33,6 +33,7 @@ type reader struct {
 	stopped   bool                               // a bound was reached
 	onDenies  map[*yaml.Node]*descriptors.OnDeny // an on_deny behind an alias is one value
 	synonyms  map[string]string                  // advice for unknown keys; if nil, that of rules
+	hasLocal  bool                               // an on_store_error is local
 }
 
 // A field is a key of a map with its value.
@@ -43,16 +44,16 @@ type fields map[string]field
 // fault records a fault at n, or at the start of the file if n is nil. The remedy may be empty.
 func (r *reader) fault(n *yaml.Node, remedy, format string, args ...any) {
 	r.found++
-	r.record(&r.faults, n, remedy, fmt.Sprintf(format, args...))
+	r.record(&r.faults, invalid, n, remedy, fmt.Sprintf(format, args...))
 }
 
-// warn records a warning. Its arguments are those of fault.
-func (r *reader) warn(n *yaml.Node, remedy, format string, args ...any) {
-	r.record(&r.warnings, n, remedy, fmt.Sprintf(format, args...))
+// warn records a warning. Its arguments after the id are those of fault.
+func (r *reader) warn(id string, n *yaml.Node, remedy, format string, args ...any) {
+	r.record(&r.warnings, id, n, remedy, fmt.Sprintf(format, args...))
 }
 
-func (r *reader) record(to *Faults, n *yaml.Node, remedy, message string) {
-	f := Fault{r.file, 1, 1, strings.Map(printable, message), strings.Map(printable, remedy)}
+func (r *reader) record(to *Faults, id string, n *yaml.Node, remedy, message string) {
+	f := Fault{r.file, 1, 1, id, strings.Map(printable, message), strings.Map(printable, remedy)}
 	if n != nil && n.Line > 0 {
 		f.Line, f.Column = n.Line, n.Column
 	}
@@ -123,7 +124,7 @@ func (r *reader) collect(n *yaml.Node, in *section, into fields) bool {
 			merged = append(merged, n.Content[i+1])
 		case r.knows(key, n.Content[i+1], in):
 			if _, twice := own[key.Value]; twice {
-				r.warn(key, "remove one", "key '%s' is given twice in one map, and only the last counts", key.Value)
+				r.warn(duplicateKey, key, "remove one", "key '%s' is given twice in one map, and only the last counts", key.Value)
 			}
 			own[key.Value] = field{key, n.Content[i+1]}
 		}
@@ -325,7 +326,7 @@ func (r *reader) word(f field, words ...string) (string, bool) {
 	return "", false
 }
 
-// empty reports whether a key is absent or has no value. It warns about a key without a value.
+// empty reports whether a key is absent or has no value. It warns about a key without a value, but not about a written null.
 func (r *reader) empty(f field) bool {
 	if f.value == nil {
 		return true
@@ -334,7 +335,10 @@ func (r *reader) empty(f field) bool {
 	if !ok || n.Kind != yaml.ScalarNode || n.ShortTag() != "!!null" {
 		return !ok
 	}
-	r.warn(f.key, "remove it, or give it a value", "key '%s' has no value and no effect", f.key.Value)
+	if n.Value != "" {
+		return true
+	}
+	r.warn(keyWithoutValue, f.key, "remove it, or give it a value", "key '%s' has no value and no effect", f.key.Value)
 	return true
 }
 

@@ -52,7 +52,7 @@ func (p *parser) top(root *yaml.Node) {
 	}
 	domain, ok := p.text(f["domain"])
 	// After a fault in the domain its descriptors are checked all the same.
-	to := &domainTree{p.file, location{node: p.builder.Domain(domain), domain: domain}, newSiblings(), point{}, point{}}
+	to := &domainTree{p.file, location{node: p.builder.Domain(domain), domain: domain, branch: &branch{}}, newSiblings(), point{}, point{}}
 	switch first := p.domains[domain]; {
 	case !ok:
 	case domain == "" && f["domain"].key == nil && p.found > before: // probably misspelled
@@ -84,6 +84,20 @@ func (p *parser) onErrorOf(f field, of *domainTree) {
 	}
 	p.builder.SetOnError(domain, policy)
 	of.onError = p.point(f.key)
+	if policy == limiters.OnErrorLocal {
+		p.local(f.key)
+	}
+}
+
+var local = limiters.OnErrorLocal.String()
+
+// local warns once for each file about an on_store_error: local, if the number of replicas is unknown.
+func (r *reader) local(key *yaml.Node) {
+	if !r.hasLocal {
+		r.hasLocal = true
+		r.warn(localWithoutReplicas, key, "set REPLICAS or REPLICAS_DNS of the server, and pass --replicas to weir check",
+			"on_store_error: local without a number of replicas: while Redis is down, each replica admits the whole limit")
+	}
 }
 
 // onDenyOf reads the on_deny of a domain. Only one of its files may have it.
@@ -102,6 +116,7 @@ func (p *parser) onDenyOf(f field, of *domainTree) {
 // A location is a node of the tree and the path to it. In the path, a descriptor with a list has the key alone.
 type location struct {
 	node   *descriptors.Node
+	branch *branch
 	domain string
 	path   []descriptors.Entry
 }
@@ -135,7 +150,10 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	}
 	l, claims := p.matching(n, f, before)
 	l.ShareThreshold, l.ValueToMetric = p.flag(f["share_threshold"]), p.flag(f["value_to_metric"])
-	child := location{at.node.Add(l), at.domain, append(slices.Clip(at.path), l.Entry)}
+	child := location{at.node.Add(l), &branch{by: &p.reader, key: f["key"].key, level: l, claims: claims}, at.domain, append(slices.Clip(at.path), l.Entry)}
+	if !p.generated {
+		at.branch.below = append(at.branch.below, child.branch)
+	}
 	p.setSource(child.node, n)
 	p.visits += len(child.path)
 	p.depth++
@@ -147,10 +165,10 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	if len(claims) > 0 {
 		p.take(claims, at, taken)
 		p.suspect(f["key"].key, l)
-		p.prefixesAsText(f["value"].value, claims)
+		p.suspectValues(f["value"].value, claims)
 	}
-	if rule := p.rule(f, child); rule != nil && rule.HasLeases() {
-		p.leases(f, l, rule, child)
+	if child.branch.rule = p.rule(f, child); child.branch.rule != nil && child.branch.rule.HasLeases() {
+		p.leases(f, l, child.branch.rule, child)
 	}
 	p.descriptors(f["descriptors"], child, newSiblings())
 	if child.node.IsEmpty() {
@@ -184,8 +202,12 @@ func (p *parser) rule(f fields, at location) *descriptors.Rule {
 		"metadata": len(rule.Metadata) > 0,
 	} {
 		if set {
-			p.warn(f[name].key, "move it beside the rate_limit, descriptors do not inherit it",
-				"%s has no effect without a rate_limit beside it", name)
+			p.later(func() {
+				if !at.branch.allBelow(name) {
+					p.warn(modifierWithoutLimit, f[name].key, "move it beside the rate_limit, descriptors do not inherit it",
+						"%s has no effect without a rate_limit beside it", name)
+				}
+			})
 		}
 	}
 	return nil
@@ -206,7 +228,7 @@ func (p *parser) take(claims []claimed, below location, taken siblings) {
 			continue // envoyproxy/ratelimit has no lists
 		}
 		if first, twice := taken.names[name]; twice {
-			p.warn(c.node, "Weir compares key and value separately, so nothing needs to change",
+			p.warn(duplicateInRatelimit, c.node, "Weir compares key and value separately, so nothing needs to change",
 				"envoyproxy/ratelimit rejects this as a duplicate of %s, because it joins key and value by '_'", p.where(first))
 			continue
 		}
@@ -215,8 +237,8 @@ func (p *parser) take(claims []claimed, below location, taken siblings) {
 }
 
 // where names a point for a message in this file.
-func (p *parser) where(s point) string {
-	if s.file == p.file {
+func (r *reader) where(s point) string {
+	if s.file == r.file {
 		return fmt.Sprintf("line %d", s.line)
 	}
 	return s.String()
@@ -233,27 +255,47 @@ func (p *parser) suspect(key *yaml.Node, l descriptors.Level) {
 	}
 	for _, k := range envoysKeys {
 		if rest, joined := strings.CutPrefix(l.Key, k+"_"); joined && rest != "" {
-			p.warn(key, fmt.Sprintf("write 'key: %s' and 'value: %s'", k, short(rest)), "a key that begins with '%s_' does not match "+
+			p.warn(joinedKey, key, fmt.Sprintf("write 'key: %s' and 'value: %s'", k, short(rest)), "a key that begins with '%s_' does not match "+
 				"the key '%s' with a value, as it does in envoyproxy/ratelimit", k, k)
 		}
 	}
 	if strings.Contains(l.Key, "*") && !strings.HasSuffix(l.Key, "*") {
-		p.warn(key, "write the pattern of the value in 'value'", "the pattern '%s' is matched against the key alone, with any "+
+		p.warn(patternInKey, key, "write the pattern of the value in 'value'", "the pattern '%s' is matched against the key alone, with any "+
 			"value; envoyproxy/ratelimit matches it against key and value joined by '_'", short(l.Key))
 	}
 }
 
-// prefixesAsText warns about values that are prefixes. The node of a value that is not in a list is given.
-func (p *parser) prefixesAsText(value *yaml.Node, claims []claimed) {
+// suspectValues warns about values that are prefixes or regular expressions. The node of a value that is not in a list is given.
+func (p *parser) suspectValues(value *yaml.Node, claims []claimed) {
 	for _, c := range claims {
-		if _, err := netip.ParsePrefix(c.Value); c.prefix || err != nil {
+		if c.prefix {
 			continue
 		}
 		if c.list {
 			value = c.node
 		}
-		p.warn(value, fmt.Sprintf("write 'cidr: [%s]'", c.Value), "the value '%s' is compared as text, and matches no address of this prefix", c.Value)
+		// Envoy's masked_remote_address sends a prefix as text.
+		if _, err := netip.ParsePrefix(c.Value); err == nil && c.Key != "masked_remote_address" {
+			p.warn(prefixAsValue, value, fmt.Sprintf("write 'cidr: [%s]'", c.Value), "the value '%s' is compared as text, and matches no address of this prefix", c.Value)
+		}
+		if isRegex(c.Value) {
+			p.warn(regexValue, value, regexRemedy(c.Value), "the value '%s' looks like a regular expression, but only '*' has a meaning in it", short(c.Value))
+		}
 	}
+}
+
+// allBelow reports whether all limits below b have a modifier, and there are some. Envoy Gateway sets shadow_mode at each level.
+func (b *branch) allBelow(modifier string) bool {
+	some := false
+	for _, c := range b.below {
+		has := c.rule != nil && (modifier == "shadow_mode" && c.rule.ShadowMode || modifier == "quota_mode" && c.rule.QuotaMode ||
+			modifier == "detailed_metric" && c.rule.DetailedMetric)
+		if c.rule != nil && !has || len(c.below) > 0 && !c.allBelow(modifier) {
+			return false
+		}
+		some = some || has || len(c.below) > 0
+	}
+	return some
 }
 
 // idle warns about a descriptor without limits and descriptors, unless it exempts requests from another at its level.
@@ -261,5 +303,5 @@ func (p *parser) idle(n *yaml.Node, at *descriptors.Node) {
 	if at.Exempts() {
 		return
 	}
-	p.warn(n, "add a rate_limit, or remove it", "the descriptor has neither a limit nor descriptors, and exempts nothing at its level")
+	p.warn(ruleWithoutEffect, n, "add a rate_limit, or remove it", "the descriptor has neither a limit nor descriptors, and exempts nothing at its level")
 }

@@ -1,0 +1,56 @@
+package rulesfile
+
+import "slices"
+
+// The ids of warnings. docs/lint.md has a section for each, and "# weir:ignore ID" silences one.
+const (
+	besideUnlimited      = "beside-unlimited"
+	costCountsDenied     = "cost-counts-denied"
+	droppedDocument      = "dropped-document"
+	duplicateInRatelimit = "duplicate-in-ratelimit"
+	duplicateKey         = "duplicate-key"
+	duplicateName        = "duplicate-name"
+	forgeableID          = "forgeable-id"
+	hiddenBranch         = "hidden-branch"
+	joinedKey            = "joined-key"
+	keyWithoutValue      = "key-without-value"
+	localWithoutReplicas = "local-without-replicas"
+	metadataKey          = "metadata-key"
+	misplacedKey         = "misplaced-key"
+	missingRequests      = "missing-requests"
+	modifierWithoutLimit = "modifier-without-limit"
+	overlappingCIDR      = "overlapping-cidr"
+	overlayWithoutEffect = "overlay-without-effect"
+	patternInKey         = "pattern-in-key"
+	peekNeverDenied      = "peek-never-denied"
+	prefixAsValue        = "prefix-as-value"
+	regexValue           = "regex-value"
+	ruleWithoutEffect    = "rule-without-effect"
+	sharedLease          = "shared-lease"
+	similarKey           = "similar-key"
+	unknownIgnore        = "unknown-ignore"
+	unknownReplaces      = "unknown-replaces"
+	unreachableRule      = "unreachable-rule"
+	unusedIgnore         = "unused-ignore"
+	zeroLimit            = "zero-limit"
+)
+
+// The ids of faults. Nothing silences a fault.
+const (
+	invalid            = "invalid"             // of a fault that no other id describes
+	kubernetesManifest = "kubernetes-manifest" // of a manifest in place of rules
+	syntax             = "syntax"              // of a file that is not YAML
+)
+
+var warningIDs = []string{
+	besideUnlimited, costCountsDenied, droppedDocument, duplicateInRatelimit, duplicateKey, duplicateName, forgeableID, hiddenBranch,
+	joinedKey, keyWithoutValue, localWithoutReplicas, metadataKey, misplacedKey, missingRequests, modifierWithoutLimit, overlappingCIDR,
+	overlayWithoutEffect, patternInKey, peekNeverDenied, prefixAsValue, regexValue, ruleWithoutEffect, sharedLease, similarKey,
+	unknownIgnore, unknownReplaces, unreachableRule, unusedIgnore, zeroLimit,
+}
+
+// WarningIDs returns the ids of all warnings, sorted.
+func WarningIDs() []string { return slices.Clone(warningIDs) }
+
+// FaultIDs returns the ids of all faults, sorted.
+func FaultIDs() []string { return []string{invalid, kubernetesManifest, syntax} }

@@ -1,0 +1,190 @@
+package rulesfile
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// An index finds the branches of one level.
+type index struct {
+	level  []*branch
+	exact  map[descriptors.Entry]*branch // nil until it is needed
+	byIP   map[string]*prefixes
+	wild   []*branch // in file order
+	byName map[string]*branch
+	hides  bool // a branch of byIP, wild or byName has limits below it
+}
+
+// prefixes are those of one key.
+type prefixes struct {
+	of     map[netip.Prefix]*branch
+	sorted []netip.Prefix
+}
+
+func (b *branch) children() *index {
+	if b.index == nil {
+		b.index = newIndex(b.below)
+	}
+	return b.index
+}
+
+func newIndex(level []*branch) *index {
+	ix := &index{level: level, byIP: map[string]*prefixes{}, byName: map[string]*branch{}}
+	for _, b := range level {
+		switch l := &b.level; {
+		case len(l.Prefixes) > 0:
+			ix.addPrefixes(b)
+		case isWild(l.Entry):
+			ix.wild = append(ix.wild, b)
+		case len(l.Values) == 0 && l.Value == "":
+			ix.byName[l.Key] = b
+		default:
+			continue
+		}
+		ix.hides = ix.hides || b.limits && len(b.below) > 0
+	}
+	for _, all := range ix.byIP {
+		slices.SortFunc(all.sorted, netip.Prefix.Compare)
+	}
+	return ix
+}
+
+// find returns the branch with the entry as its value or in its values, nil if there is none.
+func (ix *index) find(e descriptors.Entry) *branch {
+	if ix.exact == nil {
+		ix.exact = map[descriptors.Entry]*branch{}
+		for _, b := range ix.level {
+			if b.level.Value != "" {
+				ix.exact[b.level.Entry] = b
+			}
+			for _, v := range b.level.Values {
+				ix.exact[descriptors.Entry{Key: b.level.Key, Value: v}] = b
+			}
+		}
+	}
+	return ix.exact[e]
+}
+
+func isWild(e descriptors.Entry) bool {
+	return strings.Contains(e.Key, "*") || strings.Contains(e.Value, "*")
+}
+
+func (ix *index) addPrefixes(b *branch) {
+	all := ix.byIP[b.level.Key]
+	if all == nil {
+		all = &prefixes{of: map[netip.Prefix]*branch{}}
+		ix.byIP[b.level.Key] = all
+	}
+	for _, p := range b.level.Prefixes {
+		all.of[p] = b
+		all.sorted = append(all.sorted, p)
+	}
+}
+
+// hasPart reports whether a prefix is p or a part of it.
+func (all *prefixes) hasPart(p netip.Prefix) bool {
+	i, found := slices.BinarySearchFunc(all.sorted, p, netip.Prefix.Compare)
+	return found || i < len(all.sorted) && p.Contains(all.sorted[i].Addr())
+}
+
+// longest returns the branch of the longest prefix that contains p and is not of the branch except.
+func (all *prefixes) longest(p netip.Prefix, except *branch) *branch {
+	if all == nil {
+		return nil
+	}
+	for {
+		if b := all.of[p]; b != nil && b != except {
+			return b
+		}
+		if p.Bits() == 0 {
+			return nil
+		}
+		p = netip.PrefixFrom(p.Addr(), p.Bits()-1).Masked()
+	}
+}
+
+// generals returns the branches of the level that would match what b matches, if b did not exist.
+func (l *linter) generals(ix *index, b *branch) (all []*branch) {
+	add := func(found *branch) {
+		if found != nil && found != b && found.limits && len(found.below) > 0 {
+			all = append(all, found)
+		}
+	}
+	switch level := &b.level; {
+	case len(level.Values) > 0:
+		for _, v := range level.Values {
+			add(l.general(ix, descriptors.Entry{Key: level.Key, Value: v}, b))
+		}
+	case len(level.Prefixes) > 0:
+		for _, p := range level.Prefixes {
+			add(l.generalOfPrefix(ix, level.Key, p, b))
+		}
+	case isWild(level.Entry):
+		for i, w := range ix.wild {
+			if w == b {
+				add(l.after(ix, ix.wild[i+1:], level.Entry))
+			}
+		}
+	case level.Value != "":
+		add(l.general(ix, level.Entry, b))
+	}
+	return all
+}
+
+// general returns the branch for an exact entry, other than except and those with the entry itself.
+func (l *linter) general(ix *index, e descriptors.Entry, except *branch) *branch {
+	if address, err := netip.ParseAddr(e.Value); err == nil && ix.byIP[e.Key] != nil {
+		address = address.WithZone("").Unmap()
+		return l.generalOfPrefix(ix, e.Key, netip.PrefixFrom(address, address.BitLen()), except)
+	}
+	return l.after(ix, ix.wild, e)
+}
+
+// generalOfPrefix returns the branch for the addresses of a prefix, other than except.
+func (l *linter) generalOfPrefix(ix *index, key string, p netip.Prefix, except *branch) *branch {
+	if l.steps -= 100; l.steps < 0 {
+		return nil
+	}
+	if b := ix.byIP[key].longest(p, except); b != nil {
+		return b
+	}
+	return l.after(ix, ix.wild, descriptors.Entry{Key: key, Value: "*"})
+}
+
+// after returns the branch for all that e matches, among wildcards and keys without a value.
+func (l *linter) after(ix *index, wild []*branch, e descriptors.Entry) *branch {
+	if w := l.firstWild(wild, e); w != nil {
+		return w
+	}
+	return ix.byName[e.Key]
+}
+
+// counterparts returns the branches of a level for what c, of another level, matches. One is nil if a part of it has none.
+func (l *linter) counterparts(ix *index, c *branch) (all []*branch) {
+	exact := func(e descriptors.Entry) {
+		l.steps--
+		if b := ix.find(e); b != nil {
+			all = append(all, b)
+			return
+		}
+		all = append(all, l.general(ix, e, nil))
+	}
+	switch level := &c.level; {
+	case len(level.Values) > 0:
+		for _, v := range level.Values {
+			exact(descriptors.Entry{Key: level.Key, Value: v})
+		}
+	case len(level.Prefixes) > 0:
+		for _, p := range level.Prefixes {
+			all = append(all, l.generalOfPrefix(ix, level.Key, p, nil))
+		}
+	case isWild(level.Entry) || level.Value == "":
+		all = append(all, l.after(ix, ix.wild, level.Entry))
+	default:
+		exact(level.Entry)
+	}
+	return all
+}
