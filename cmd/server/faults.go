@@ -44,5 +44,6 @@ func (f loggedFault) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	if f.Remedy != "" {
 		enc.AddString("remedy", f.Remedy)
 	}
+	enc.AddString("id", f.ID)
 	return nil
 }

@@ -48,8 +48,11 @@ func newRuleReport(
 // loaded reports that rules have come into force. old is nil if they are the first.
 func (r *ruleReport) loaded(old, rules *descriptors.Rules, warnings rulesfile.Faults) {
 	r.lastError = ""
-	for _, w := range warnings {
+	for _, w := range warnings[:min(len(warnings), maxLoggedFaults)] {
 		r.log.Warn("suspicious rule", zap.Inline(loggedFault(w)))
+	}
+	if len(warnings) > maxLoggedFaults {
+		r.log.Warn("more suspicious rules", zap.Int("warnings_total", len(warnings)), zap.String("remedy", "run weir check"))
 	}
 	r.metrics.Loaded(rules, time.Now(), nil)
 	r.stats.Loaded(rules, nil)

@@ -37,7 +37,6 @@ var (
 		{"descriptors", listOf("descriptor"), "The descriptors to limit. The order matters only for wildcards.", false},
 		{"on_store_error", words(limiters.OnErrors()...), "The default of on_store_error in every limit of the domain.", true},
 		{"on_deny", ref("on_deny"), "The default of on_deny in every limit of the domain.", true},
-		{"name", text, "The name of the resource in an export of rules by xDS. It has no effect.", false},
 	}, false}
 	inDescriptor = &section{"descriptor", "a descriptor", "An entry to match, its limits, and the descriptors that may follow.", []key{
 		{"key", nonEmptyText, "The key of an entry. '*' matches any characters.", false},
@@ -149,7 +148,9 @@ func (r *reader) misplaced(key, value *yaml.Node, in *section) {
 			r.fault(key, "move it into "+other.name, "key '%s' does not belong in %s", k.name, in.name)
 			return
 		}
-		r.warn(misplacedKey, key, "move it into "+other.name, "key '%s' has no effect in %s", k.name, in.name)
+		if in != top || k.name != "name" { // which is the name of the resource in an export of rules by xDS
+			r.warn(misplacedKey, key, "move it into "+other.name, "key '%s' has no effect in %s", k.name, in.name)
+		}
 		if k.name != "metadata" {
 			r.ignored(value, in)
 		}

@@ -49,7 +49,7 @@ func (p *parser) single(n *yaml.Node, at location, rule *descriptors.Rule) bool 
 
 // zero warns about a limit l that is 0, and so denies every request. A missing number has a warning of its own.
 func (p *parser) zero(f fields, l descriptors.RateLimit, overlay *policy, rule *descriptors.Rule) {
-	if l.RequestsPerUnit > 0 || rule.ShadowMode || p.generated {
+	if l.RequestsPerUnit > 0 || rule.ShadowMode {
 		return
 	}
 	const message, remedy = "the limit is 0 and denies every request", "write a number of at least 1, or '# weir:ignore zero-limit'"
@@ -60,7 +60,7 @@ func (p *parser) zero(f fields, l descriptors.RateLimit, overlay *policy, rule *
 		return
 	}
 	for _, name := range []string{"requests_per_unit", "concurrent_requests"} {
-		if !p.null(f[name]) {
+		if !p.null(f[name]) && !p.generated {
 			p.warn(zeroLimit, f[name].key, remedy, message)
 		}
 	}

@@ -17,6 +17,7 @@ type Overlay struct {
 	onError  map[string]limiters.OnError // by domain
 	onDeny   map[string]*descriptors.OnDeny
 	warnings Faults
+	comments []ignore
 }
 
 var (
@@ -42,7 +43,7 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 			p.top(root)
 		}
 		faults = append(faults, p.faults...)
-		o.warnings = append(o.warnings, p.warnings...)
+		o.warnings, o.comments = append(o.warnings, p.warnings...), append(o.comments, p.comments...)
 	}
 	if len(faults) > 0 {
 		faults.sort()

@@ -202,7 +202,7 @@ func TestOverlaySetsRequestsPerUnit(t *testing.T) {
 	rules, warnings, err := overlaidWarned(`domain: d
 descriptors:
 - {key: k, value: v, rate_limit: {requests_per_unit: 4503599627370495}}
-- {key: k, value: x, rate_limit: {requests_per_unit: 0}}
+- {key: k, value: x, rate_limit: {requests_per_unit: 0}} # weir:ignore zero-limit
 - {key: missing, rate_limit: {requests_per_unit: 7}}
 `, arriving+"- {key: missing, rate_limit: {unit: minute}}\n")
 	if err != nil || len(warnings) > 0 {

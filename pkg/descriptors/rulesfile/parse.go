@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 
@@ -55,12 +56,19 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings Fau
 	for domain := range b.domains {
 		o.Overlay.completeDomain(domain, b.builder)
 	}
+	var comments []ignore
+	if o.Overlay != nil {
+		comments = slices.Clone(o.Overlay.comments)
+	}
 	for _, p := range parsers {
-		warnings = append(warnings, p.warnings...)
+		warnings, comments = append(warnings, p.warnings...), append(comments, p.comments...)
 	}
 	warnings = append(warnings, o.Overlay.warn(b.applied)...)
-	warnings.sort()
-	return b.builder.Build(), warnings, nil
+	var unchecked []string
+	if !o.ReplicasUnknown {
+		unchecked = []string{localWithoutReplicas}
+	}
+	return b.builder.Build(), silence(warnings, comments, unchecked...), nil
 }
 
 // A build collects the rules of all files.
@@ -96,7 +104,7 @@ func (r *reader) root(data []byte) *yaml.Node {
 	root, more, err := decode(data)
 	if err != nil {
 		m := explain(data, err)
-		r.fault(&yaml.Node{Line: m.line, Column: m.column}, m.remedy, "%s", m.message)
+		r.record(&r.faults, syntax, &yaml.Node{Line: m.line, Column: m.column}, m.remedy, m.message)
 		return nil
 	}
 	if more != nil {
@@ -107,9 +115,10 @@ func (r *reader) root(data []byte) *yaml.Node {
 		return nil
 	}
 	if kind := manifestKind(root); kind != "" {
-		r.fault(root, manifestRemedy(kind), "this is a Kubernetes manifest of the kind %s, not a rules file", short(kind))
+		r.record(&r.faults, kubernetesManifest, root, manifestRemedy(kind), fmt.Sprintf("this is a Kubernetes manifest of the kind %s, not a rules file", short(kind)))
 		return nil
 	}
+	r.comments = ignores(r.file, data, root)
 	return root
 }
 

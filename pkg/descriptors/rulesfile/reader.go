@@ -26,6 +26,7 @@ type reader struct {
 	generated bool // see File
 	faults    Faults
 	warnings  Faults
+	comments  []ignore
 	recorded  map[Fault]bool // a node behind an alias is read many times, and its faults are recorded once
 	found     int            // number of faults, repeated ones included
 	visits    int
@@ -335,7 +336,7 @@ func (r *reader) empty(f field) bool {
 	if !ok || n.Kind != yaml.ScalarNode || n.ShortTag() != "!!null" {
 		return !ok
 	}
-	if n.Value != "" {
+	if n.Value == "null" { // as in an export of rules by xDS
 		return true
 	}
 	r.warn(keyWithoutValue, f.key, "remove it, or give it a value", "key '%s' has no value and no effect", f.key.Value)

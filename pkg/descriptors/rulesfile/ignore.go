@@ -1,0 +1,159 @@
+package rulesfile
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/internal/spelling"
+)
+
+// ignoreWord begins a comment that silences warnings: # weir:ignore ID, ID -- reason
+const ignoreWord = "weir:ignore"
+
+// An ignore is an id in a comment. It silences the warnings of that id on its line, or on the next line with a key if the
+// comment is alone on its line.
+type ignore struct {
+	file         string
+	line, column int // of the id
+	of           int // the line that it is for
+	id           string
+}
+
+// ignores returns the ids of all comments in data, whose root is given.
+func ignores(file string, data []byte, root *yaml.Node) []ignore {
+	if !bytes.Contains(data, []byte(ignoreWord)) {
+		return nil
+	}
+	inText := map[int]bool{}
+	linesOfTexts(root, inText)
+	var all []ignore
+	placed, number := 0, 0 // placed is the number of ignores whose line is known
+	for line := range strings.Lines(string(data)) {
+		number++
+		code, comment := splitComment(strings.TrimRight(line, "\r\n"))
+		if inText[number] {
+			code, comment = line, ""
+		}
+		all = append(all, idsOf(file, number, len([]rune(code))+1, comment)...)
+		if strings.TrimSpace(code) != "" {
+			for ; placed < len(all); placed++ {
+				all[placed].of = number
+			}
+		}
+	}
+	return all
+}
+
+// linesOfTexts adds the lines of texts that contain the word, which are no comments.
+func linesOfTexts(n *yaml.Node, lines map[int]bool) {
+	if n == nil {
+		return
+	}
+	if n.Kind == yaml.ScalarNode && strings.Contains(n.Value, ignoreWord) {
+		for i := range strings.Count(n.Value, "\n") + 2 {
+			lines[n.Line+i] = true
+		}
+	}
+	for _, c := range n.Content {
+		linesOfTexts(c, lines)
+	}
+}
+
+// splitComment returns the parts of a line before its comment and from its '#'.
+func splitComment(line string) (code, comment string) {
+	quote := byte(0)
+	for i := range len(line) {
+		c := line[i]
+		begins := i == 0 || strings.IndexByte(" \t[{,:-", line[i-1]) >= 0
+		switch {
+		case quote != 0:
+			if c == quote && (c == '\'' || line[i-1] != '\\') {
+				quote = 0
+			}
+		case c == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t'):
+			return line[:i], line[i:]
+		case (c == '"' || c == '\'') && begins:
+			quote = c
+		}
+	}
+	return line, ""
+}
+
+// idsOf returns the ids in a comment that begins at the column. Text after " -- " is the reason. Without an id it returns "".
+func idsOf(file string, line, column int, comment string) (all []ignore) {
+	text := strings.TrimLeft(comment, "#")
+	text = strings.TrimLeft(text, " \t")
+	rest, found := strings.CutPrefix(text, ignoreWord)
+	if !found || rest != "" && !strings.HasPrefix(rest, " ") && !strings.HasPrefix(rest, "\t") {
+		return nil
+	}
+	start := column + len(comment) - len(text) // the text before the reason is ASCII, or an unknown id
+	rest, _, _ = strings.Cut(rest+" ", " -- ")
+	at := start + len(ignoreWord)
+	for len(rest) > 0 {
+		skipped := len(rest) - len(strings.TrimLeft(rest, " \t,"))
+		rest, at = rest[skipped:], at+skipped
+		end := strings.IndexAny(rest, " \t,")
+		if end < 0 {
+			end = len(rest)
+		}
+		if end > 0 {
+			all = append(all, ignore{file: file, line: line, column: at, id: rest[:end]})
+		}
+		rest, at = rest[end:], at+end
+	}
+	if all == nil {
+		all = []ignore{{file: file, line: line, column: start}}
+	}
+	return all
+}
+
+// silence removes the warnings that comments silence, sorts the others, and adds a warning for each comment that silences none.
+// An id whose check did not run is in unchecked.
+func silence(warnings Faults, all []ignore, unchecked ...string) Faults {
+	type key struct {
+		file string
+		line int
+		id   string
+	}
+	used := map[key]bool{}
+	for _, i := range all {
+		used[key{i.file, i.of, i.id}] = false
+	}
+	warnings = slices.DeleteFunc(warnings, func(w Fault) bool {
+		k := key{w.File, w.Line, w.ID}
+		_, silenced := used[k]
+		if silenced {
+			used[k] = true
+		}
+		return silenced || slices.Contains(unchecked, w.ID)
+	})
+	for _, i := range all {
+		w := Fault{File: i.file, Line: i.line, Column: i.column, ID: unusedIgnore, Remedy: "remove it"}
+		switch {
+		case !slices.Contains(warningIDs, i.id):
+			w.ID, w.Message, w.Remedy = unknownIgnore, fmt.Sprintf("no warning has the id '%s'", short(strings.Map(printable, i.id))), suggestID(i.id)
+			if i.id == "" {
+				w.Message = "the comment " + ignoreWord + " names no id"
+			}
+		case used[key{i.file, i.of, i.id}] || slices.Contains(unchecked, i.id):
+			continue
+		default:
+			w.Message = fmt.Sprintf("the comment silences nothing: no warning %s is on this line or the next", i.id)
+		}
+		warnings = append(warnings, w)
+	}
+	warnings.sort()
+	return slices.Compact(warnings)
+}
+
+func suggestID(id string) string {
+	if best := spelling.Nearest(id, warningIDs); best != "" {
+		return fmt.Sprintf("did you mean '%s'?", best)
+	}
+	return "write an id of docs/lint.md, such as " + unreachableRule
+}
