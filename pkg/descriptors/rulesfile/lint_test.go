@@ -331,7 +331,7 @@ func TestIgnoreComments(t *testing.T) {
 
 // The shapes are those that Envoy Gateway generates. A file has the resources of one push, each a document.
 func TestLintIsSilentOnEnvoyGateway(t *testing.T) {
-	paths, err := filepath.Glob("testdata/envoygateway/*.yml")
+	paths, err := filepath.Glob("testdata/envoygateway/*.yaml")
 	if err != nil || len(paths) < 26 {
 		t.Fatalf("%d shapes, %v", len(paths), err)
 	}
