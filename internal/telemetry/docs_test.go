@@ -52,6 +52,7 @@ var sections = []struct {
 		{"weir_lease_ends_pending", "Redis fails: so many leases end when it answers again."},
 		{"weir_lease_ends_repeated_total", "After an outage of Redis: so many leases ended late."},
 		{"weir_lease_ends_lost_total", "It should be 0. If not, slots stay held until their TTL."},
+		{"weir_too_many_leases_total", "It should be 0. If not, settles are lost, or one key has the reservations of many clients."},
 		{"weir_bad_lease_ids_total", "It should be 0. If not, Envoy sends no lease id, or one that is too long."},
 	}},
 	{"Rules", []struct{ name, when string }{
@@ -269,6 +270,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 			decision(1, limiters.Verdict{Used: 20, By: limiters.ByCache}), decision(-1, limiters.Verdict{Allowed: true}),
 			{Domain: "d", Reason: decide.NoRule},
 			{Domain: "d", Rule: rule, Reason: decide.Released, End: true}, {Domain: "d", Rule: rule, Reason: decide.BadLeaseID},
+			{Domain: "d", Rule: rule, Reason: decide.TooManyLeases},
 		}}},
 		{Result: decide.Result{Domain: "x", DomainNotFound: true}},
 		{Code: codes.Unavailable},

@@ -12,6 +12,7 @@ import (
 type leases struct {
 	ends    *counterMap
 	badIDs  *counterMap
+	tooMany *counterMap
 	givenUp *prometheus.CounterVec
 	// of givenUp
 	ended, failed prometheus.Counter
@@ -23,6 +24,8 @@ func newLeases() leases {
 			"could not decide; with Redis, Weir then repeats it.", "domain", "rule", "result"),
 		badIDs: newCounterMap("weir_bad_lease_ids_total",
 			"Descriptors with an empty lease id, or one of more than 256 bytes. All but releases and settles are denied.", "domain", "rule"),
+		tooMany: newCounterMap("weir_too_many_leases_total",
+			"Descriptors denied because their key has 10,000 open reservations, also in shadow mode.", "domain", "rule"),
 		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_leases_given_up_total",
 			Help: "Leases and reservations that Weir ended because their request was denied or cancelled. The result is error if the " +
@@ -38,6 +41,8 @@ func (l *leases) count(d *decide.Decision) {
 	switch {
 	case d.Reason == decide.BadLeaseID:
 		l.badIDs.add(labelSet{d.Domain, d.RuleName()}, 1)
+	case d.Reason == decide.TooManyLeases:
+		l.tooMany.add(labelSet{d.Domain, d.RuleName()}, 1)
 	case d.End && (d.Reason == decide.StoreError || d.Reason == decide.StorePolicy):
 		l.ends.add(labelSet{d.Domain, d.RuleName(), "error"}, 1)
 	case d.End:
@@ -66,6 +71,7 @@ func (l *leases) keep(rules *descriptors.Rules) {
 	gone := func(s labelSet) bool { return !exist[ruleID{s[0], s[1]}] }
 	l.ends.drop(gone)
 	l.badIDs.drop(gone)
+	l.tooMany.drop(gone)
 }
 
 // EndStats holds the counts of the queue of ends that the store could not decide.

@@ -66,15 +66,18 @@ func TestLeaseEndsAreCountedApartFromHits(t *testing.T) {
 		{Domain: "d", Rule: rule, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.StorePolicy},
 		{Domain: "d", Rule: rule, End: true, Reason: decide.BadLeaseID},
 		{Domain: "d", Rule: rule, Hits: 1, Reason: decide.BadLeaseID, Outcome: decide.Denied},
+		{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits, Reason: decide.TooManyLeases, Outcome: decide.Denied,
+			Verdicts: []limiters.Verdict{{TooManyLeases: true}}},
 	}}})
 	m.Answered(&rls.Observation{Result: decide.Result{GivenUp: 1, GiveUpErr: errStore}})
-	expectSeries(t, m.hits, "d user.lease allowed 1")
+	expectSeries(t, m.hits, "d user.lease allowed 1", "d user.lease denied 1")
+	expectSeries(t, m.leases.tooMany, "d user.lease 1")
 	expectSeries(t, m.leases.ends, "d error user.lease 2", "d ok user.lease 2")
 	expectSeries(t, m.leases.badIDs, "d user.lease 2")
 	expectSeries(t, m.leases.givenUp, "error 1", "ok 2")
 
 	m.Loaded(loaded(t, twoLimits), time.Now(), nil)
-	if n := testutil.CollectAndCount(m.leases.ends) + testutil.CollectAndCount(m.leases.badIDs); n != 0 {
+	if n := testutil.CollectAndCount(m.leases.ends) + testutil.CollectAndCount(m.leases.badIDs) + testutil.CollectAndCount(m.leases.tooMany); n != 0 {
 		t.Errorf("%d series of rules that no longer exist", n)
 	}
 }

@@ -105,7 +105,8 @@ func logDenials(log *zap.Logger, a *rls.Observation) {
 				continue
 			}
 			log.Debug("request denied", zap.String("domain", d.Domain), zap.String("rule", d.RuleName()),
-				zap.String("limit", limitOf(d, j)), zap.Bool("enforced", enforced(a, d)), zap.Strings("entries", texts(d.Entries)))
+				zap.String("limit", limitOf(d, j)), zap.Bool("enforced", enforced(a, d)), zap.Bool("too_many_leases", d.Verdicts[j].TooManyLeases),
+				zap.Strings("entries", texts(d.Entries)))
 		}
 	}
 }

@@ -77,7 +77,7 @@ func NewMetrics(version string) *Metrics {
 	}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
 	m.Registry.MustRegister(m.requests, m.took, m.store, m.hits, m.loads, m.loaded, m.rules, m.panics, m.unmatched, m.denials, build,
-		m.leases.ends, m.leases.badIDs, m.leases.givenUp,
+		m.leases.ends, m.leases.badIDs, m.leases.tooMany, m.leases.givenUp,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.ok = m.requests.WithLabelValues(codes.OK.String(), "ok")
 	m.over = m.requests.WithLabelValues(codes.OK.String(), "over_limit")
@@ -116,7 +116,7 @@ func (m *Metrics) Answered(a *rls.Observation) {
 		if d.Hits > 0 && len(d.Verdicts) > 0 && !d.End {
 			m.countHits(d)
 		}
-		if d.End || d.Reason == decide.BadLeaseID {
+		if d.End || d.Reason == decide.BadLeaseID || d.Reason == decide.TooManyLeases {
 			m.leases.count(d)
 		}
 		m.countDenials(a, d)

@@ -220,6 +220,17 @@ func TestBadLeaseIDIsDenied(t *testing.T) {
 	wantReasons(t, d, "ok: within_limit1 bad_lease_id", "quota=u lease=a", "quota=u lease=")
 }
 
+// A key with as many open reservations as it may have denies a further one. An error would let Envoy admit the request.
+func TestTooManyReservationsAreDenied(t *testing.T) {
+	d := newLeaseDecider(t, newStore(), Options{})
+	for i := range limiters.MaxLeases {
+		wantReasons(t, d, "ok: within_limit100", fmt.Sprintf("0 budget=u lease=%d", i))
+	}
+	wantReasons(t, d, "over: too_many_leases100", "0 budget=u lease=further")
+	wantReasons(t, d, "ok: settled100", "0 budget=u lease=7 settle")
+	wantReasons(t, d, "ok: within_limit100", "0 budget=u lease=further")
+}
+
 // An end must run whatever else its request asks for: it is in no group with other hits, and replaces or denies nothing.
 func TestEndIsInNoGroup(t *testing.T) {
 	for _, o := range []Options{{}, {AllOrNothing: true}, {QuotaMode: true}} {

@@ -92,6 +92,7 @@ const (
 	Replaced                    // Allowed: another descriptor's rule replaces this one by name
 	WithinLimit                 // Allowed: the hits fit under every limit
 	OverLimit                   // Denied, or Allowed in shadow mode: the hits fit under Limit after Reset
+	TooManyLeases               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
 	NeverFits                   // as OverLimit, but Limit can never hold that many hits: waiting does not help
 	StorePolicy                 // Allowed or Denied: the store failed and on_store_error decided
 	StoreError                  // Undecided, or Allowed in shadow mode: the store failed
@@ -102,7 +103,7 @@ const (
 
 var reasonNames = [...]string{
 	NoEntries: "no_entries", UnknownDomain: "unknown_domain", NoRule: "no_rule", Unlimited: "unlimited", Replaced: "replaced",
-	WithinLimit: "within_limit", OverLimit: "over_limit", NeverFits: "never_fits", StorePolicy: "store_policy",
+	WithinLimit: "within_limit", OverLimit: "over_limit", TooManyLeases: "too_many_leases", NeverFits: "never_fits", StorePolicy: "store_policy",
 	StoreError: "store_error", BadLeaseID: "bad_lease_id", Released: "released", Settled: "settled",
 }
 
@@ -217,6 +218,8 @@ func (d *Decision) conclude() {
 		d.Reason, d.Reset = WithinLimit, v.ResetAfter
 	case v.RetryAfter < 0:
 		d.Reason, d.Reset = NeverFits, v.ResetAfter
+	case v.TooManyLeases:
+		d.Reason, d.Reset = TooManyLeases, v.RetryAfter
 	default:
 		d.Reason, d.Reset = OverLimit, v.RetryAfter
 	}

@@ -181,13 +181,13 @@ func (r *Rule) Overridden() Overridden {
 }
 
 // By returns the limit of a request with the settings in o. A multiplier of 0 means 1. Under concurrency, requestsPerUnit is the
-// number of slots, and unit and multiplier are ignored. If the rule's windows follow the calendar and the unit is shorter than a
+// number of slots, cut to [limiters.MaxLeases], and unit and multiplier are ignored. If the rule's windows follow the calendar and the unit is shorter than a
 // day, windows start by the clock. The error reports an unknown unit, a window of more than 10 years, or a number that the
 // algorithm does not take.
 func (o Overridden) By(requestsPerUnit uint32, unit Unit, multiplier uint32) (RateLimit, error) {
 	spec := o.spec
 	if o.slots {
-		spec.Max = int64(requestsPerUnit)
+		spec.Max = min(int64(requestsPerUnit), limiters.MaxLeases)
 		limit, err := limiters.New(spec)
 		return RateLimit{UnitMultiplier: 1, RequestsPerUnit: spec.Max, Limit: limit, OnError: o.onError}, err
 	}

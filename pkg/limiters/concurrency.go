@@ -2,6 +2,7 @@ package limiters
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -35,6 +36,9 @@ var concurrencyDefinition = definition{
 	algorithm: func(spec Spec, values values) (algorithm, error) {
 		if spec.CountDenied {
 			return nil, errors.New("denied hits hold no slots: leave out count_denied")
+		}
+		if spec.Max > MaxLeases {
+			return nil, fmt.Errorf("%d slots are too many: want at most %d for each key", spec.Max, MaxLeases)
 		}
 		l := &concurrencyLimit{max: spec.Max, ttl: defaultTTL}
 		if ttl, set := values["lease_ttl"]; set {

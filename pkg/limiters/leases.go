@@ -3,13 +3,13 @@ package limiters
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"errors"
 	"slices"
 	"time"
 	"unsafe"
 )
 
-// MaxLeases bounds the open leases of a key, and the ids whose end a key remembers.
+// MaxLeases bounds the open leases of a key, and the ids whose end a key remembers. A further reservation is denied, see
+// [Verdict].TooManyLeases. A limit of concurrency has at most as many slots.
 const MaxLeases = 10_000
 
 // leasesPerHit bounds the work that leases cause in one hit: the open leases whose expiry is cut, the expired reservations that
@@ -18,9 +18,6 @@ const leasesPerHit = 1000
 
 // EndedFor is how long a key remembers the end of an id that it does not know. A take of the id may still be under way.
 const EndedFor = 5 * time.Second
-
-// ErrTooManyLeases is the error of a hit that would open a lease beyond [MaxLeases]. The hit was not charged.
-var ErrTooManyLeases = Uncharged(errors.New("limiters: the key has 10,000 open leases: want a shorter TTL, or more keys"))
 
 // A LeaseID names a request under a limit with leases. The zero LeaseID means none.
 type LeaseID [16]byte

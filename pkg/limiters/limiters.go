@@ -61,14 +61,17 @@ func Singles(hits ...Hit) []Group {
 
 // A Verdict answers one Hit.
 type Verdict struct {
-	Allowed    bool
-	Penalized  bool          // denied, and the key's penalty ends at RetryAfter
-	By         Source        // what decided the hit
-	Used       int64         // the key's usage after this hit
-	Remaining  int64         // how many further hits fit
-	RetryAfter time.Duration // of a denied hit: when it fits if nothing else is charged; negative if it can never fit
-	ResetAfter time.Duration // when the key has fully reset
-	Err        error         // why this hit could not be decided; the other verdicts stand
+	Allowed   bool
+	Penalized bool // denied, and the key's penalty ends at RetryAfter
+	// TooManyLeases says that the hit is denied because its key has [MaxLeases] open reservations. RetryAfter is then the time until
+	// the first of them expires, and at most a second.
+	TooManyLeases bool
+	By            Source        // what decided the hit
+	Used          int64         // the key's usage after this hit
+	Remaining     int64         // how many further hits fit
+	RetryAfter    time.Duration // of a denied hit: when it fits if nothing else is charged; negative if it can never fit
+	ResetAfter    time.Duration // when the key has fully reset
+	Err           error         // why this hit could not be decided; the other verdicts stand
 }
 
 // Store charges hits. It is safe for concurrent use.

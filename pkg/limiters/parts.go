@@ -79,13 +79,13 @@ type partsGroup struct {
 
 // state returns the state of hit i, nil if the hit cannot be decided.
 func (p *partsGroup) state(i int) *State {
-	if p.stateIndex[i] < 0 || p.out[i].Err != nil {
+	if p.stateIndex[i] < 0 {
 		return nil
 	}
 	return &p.states[p.stateIndex[i]]
 }
 
-// check sets each verdict to whether its hit is allowed, or to the hit's error. It reports whether all hits are allowed.
+// check sets each verdict to whether its hit is allowed, and whether it has too many leases. It reports whether all hits are allowed.
 func (p *partsGroup) check() bool {
 	for i := range p.g {
 		if p.stateIndex[i] >= 0 {
@@ -96,30 +96,28 @@ func (p *partsGroup) check() bool {
 	all := true
 	for i := range p.g {
 		if s := p.state(i); s != nil {
-			p.out[i].Allowed, p.out[i].Err = p.checkHit(i, s)
+			p.out[i].Allowed, p.out[i].TooManyLeases = p.checkHit(i, s)
 		}
 		all = all && p.out[i].Allowed && p.stateIndex[i] >= 0
 	}
 	return all
 }
 
-func (p *partsGroup) checkHit(i int, s *State) (ok bool, err error) {
+func (p *partsGroup) checkHit(i int, s *State) (ok, tooMany bool) {
 	h := &p.g[i]
 	step := h.step(s, p.now)
 	switch {
 	case h.N < 0:
-		return true, nil
+		return true, false
 	case h.Limit.penaltyWait(s, p.now) > 0:
-		return false, nil
+		return false, false
 	case step == leaseHeld:
-		return true, nil
+		return true, false
 	}
 	sum, opens := p.sums(i)
 	ok, _ = h.Limit.fits(s, p.now, sum)
-	if ok && step == leaseOpens && s.openLeases()+opens > MaxLeases {
-		return false, ErrTooManyLeases
-	}
-	return ok, nil
+	tooMany = ok && step == leaseOpens && s.openLeases()+opens > MaxLeases
+	return ok && !tooMany, tooMany
 }
 
 // sums returns how many hits the group would charge to the key of hit i, and how many leases it would open there.
@@ -172,11 +170,23 @@ func (p *partsGroup) deny() {
 		case p.out[i].Allowed:
 			p.out[i] = verdict(p.now, l, s, true, 0)
 		default:
-			sum, _ := p.sums(i)
-			_, retry := l.fits(s, p.now, sum)
-			p.out[i] = l.orPenalty(verdict(p.now, l, s, false, retry), s, p.now)
+			p.out[i] = l.orPenalty(p.denial(i, s), s, p.now)
 		}
 	}
+}
+
+// denial returns the verdict of hit i, which is denied, without its penalty.
+func (p *partsGroup) denial(i int, s *State) Verdict {
+	l := p.g[i].Limit
+	if p.out[i].TooManyLeases {
+		_, first, _ := s.Parts.Leases.open.held(p.now)
+		v := verdict(p.now, l, s, false, min(first-p.now, l.ttl, maxLeaseRetry))
+		v.TooManyLeases = true
+		return v
+	}
+	sum, _ := p.sums(i)
+	_, retry := l.fits(s, p.now, sum)
+	return verdict(p.now, l, s, false, retry)
 }
 
 // isFirstOffence reports whether hit i is denied under a limit with a penalty, and is the first such hit on its key.

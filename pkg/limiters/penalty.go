@@ -154,7 +154,8 @@ func (l *Limit) orPenalty(v Verdict, s *State, now int64) Verdict {
 // Penalize returns v, a denial, as that of a penalty that ends after v.RetryAfter: no hit fits before, and the key does not
 // reset before.
 func (v Verdict) Penalize() Verdict {
-	v.Penalized, v.Remaining, v.ResetAfter = true, 0, max(v.ResetAfter, v.RetryAfter)
+	v.Penalized, v.TooManyLeases = true, false
+	v.Remaining, v.ResetAfter = 0, max(v.ResetAfter, v.RetryAfter)
 	return v
 }
 

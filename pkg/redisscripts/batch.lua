@@ -33,11 +33,11 @@
 --         op, id, index of the key, limit and n of each hit, 29 bytes.
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. Results: 0 = denied,
---         1 = allowed, 2 = failed, 3 = denied, and the key's penalty ends at retry. Of a failed hit, used is the index of its
---         reason. No hits: the call ran after not_after.
+--         1 = allowed, 2 = failed, 3 = denied, and the key's penalty ends at retry, 4 = denied, because the key has too many
+--         reservations. Of a failed hit, used is the index of its reason. No hits: the call ran after not_after.
 --         2 and on: the reasons
 local SHARED, ALONE, MIXED, LEASES, PARTS = 0, 1, 2, 3, 4
-local DENIED, ALLOWED, FAILED, PENALIZED = 0, 1, 2, 3
+local DENIED, ALLOWED, FAILED, PENALIZED, TOO_MANY = 0, 1, 2, 3, 4
 
 local now, not_after = unpacked('>I8I8', ARGV[1])
 local time = call('TIME')
@@ -117,6 +117,7 @@ end
 -- reports the usage in Redis, because the caller's deny cache takes it for that. If the hit fits in Redis, it was denied because
 -- of hits that were not charged, and fails.
 local function set_unsaved(i, key, limit, n, problem, run)
+  if verdicts[4 * i - 3] == TOO_MANY then return end
   problem = text_of(problem)
   local function deny()
     local s, wait, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty

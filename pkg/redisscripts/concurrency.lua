@@ -19,12 +19,12 @@
 -- No call has a cost that grows with the open leases. An expired lease costs one read and one removal. A hit cuts at most
 -- PER_HIT expiries, and drops at most PER_HIT expired reservations and as many ended ids. A state has only the
 -- counters. Leases are read and written at once. If that fails, it is an error, and the state is as before.
-local M = { limit = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0, lapse = 0, finish = 0, take = 0, fits = 0, charge = 0, usage = 0 }
+local M = { limit = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0, lapse = 0, wait = 0, finish = 0, take = 0, fits = 0, charge = 0, usage = 0 }
 local ceil, min, max = math.ceil, math.min, math.max
 local TINY = 2 ^ -54
 local NONE = {}
 local ENDED_FOR, MAX_RETRY, PER_HIT = 5000000, 1000000, 1000
-M.MAX_LEASES, M.TOO_MANY, M.is_set = 10000, 'too many leases', true
+M.MAX_LEASES, M.is_set = 10000, true
 
 function M.limit(text, at)
   local most, ttl = unpacked('>I8I8', text, at)
@@ -166,6 +166,9 @@ function M.load(key, id, reserves)
   }
 end
 
+-- The wait of a hit until a lease ends, which may be at any time: until the first one expires, and at most a second.
+function M.wait(s, now, ttl) return min(first_score(s.key, digits(now + 1), '+inf') - now, ttl, MAX_RETRY) end
+
 -- Whether the lease of an id is open.
 function M.find(s, id)
   if s.id ~= id then s.id, s.expires = id, s.count > 0 and tonumber(call('ZSCORE', s.key, id)) end
@@ -239,7 +242,7 @@ function M.take(s, id, l, now, n, server)
   local count, expires = s.count, now + l.ttl
   l.least = l.least or (server / 1000 + expiry(l.ttl)) / 1000
   -- The most frequent case: a lease of one slot on a key with others, whose expiry is late enough.
-  if n == 1 and id and s.id == id and not s.expires and count > 0 and count < l.max and count < M.MAX_LEASES and s.excess + s.ended == 0
+  if n == 1 and id and s.id == id and not s.expires and count > 0 and count < l.max and s.excess + s.ended == 0
     and s.first <= expires and s.latest <= expires and s.kept >= l.least then
     call('ZADD', s.key, digits(expires), id, digits(-2 * count - 2), 'c', digits(-expires), 'l')
     s.count, s.expires, s.latest = count + 1, expires, expires
@@ -254,7 +257,6 @@ function M.take(s, id, l, now, n, server)
   if fits and M.has_ended(s, id, now) then
     M.forget(s, id)
   elseif fits then
-    if s.count >= M.MAX_LEASES then error(M.TOO_MANY, 0) end
     M.put(s, id, l, now, n, now, server)
   end
   return fits, retry
@@ -264,7 +266,7 @@ function M.fits(s, l, now, n)
   if n == 0 then n = 1 end
   if n > l.max then return false, -1 end
   if s.count + s.excess + n <= l.max then return true, 0 end
-  return false, min(first_score(s.key, digits(now + 1), '+inf') - now, l.ttl, MAX_RETRY)
+  return false, M.wait(s, now, l.ttl)
 end
 
 -- Only a hit with an id holds slots, see put.

@@ -2,7 +2,7 @@
 --
 -- The driver calls it, and gives it its functions. A group without such a hit never gets here.
 local NOTHING, OPENS, HELD, ENDED = 0, 1, 2, 3
-local END, PENALIZED = 1, 3
+local END, PENALIZED, TOO_MANY = 1, 3, 4
 local NO_ID = string.rep('\0', 16)
 
 return function(now, server, driver)
@@ -89,7 +89,7 @@ return function(now, server, driver)
     local sum, opens = sums_of(run.of, run)
     run.allowed = run.limit.algorithm.fits(key.state, run.limit, now, sum)
     if run.allowed and step == OPENS and run.leases.count + opens > run.set.MAX_LEASES then
-      run.allowed, run.error = false, run.set.TOO_MANY
+      run.allowed, run.too_many = false, true
     end
   end
 
@@ -140,11 +140,14 @@ return function(now, server, driver)
 
   local function report_denied(key, run)
     local retry, _ = 0
-    if not run.allowed then
+    if run.too_many then
+      retry = run.set.wait(run.leases, now, run.reserve.ttl)
+    elseif not run.allowed then
       _, retry = run.limit.algorithm.fits(key.state, run.limit, now, (sums_of(run.of, run)))
     end
     report(key, run.first, run.limit, run.allowed, retry)
     local wait, i = wait_of(run), 4 * run.first
+    if run.too_many then driver.verdicts[i - 3] = TOO_MANY end
     if not run.allowed and wait > 0 then driver.verdicts[i] = math.max(driver.verdicts[i], wait) end
     if not run.allowed and wait > 0 and retry >= 0 and wait >= retry then
       driver.verdicts[i - 3], driver.verdicts[i - 1] = PENALIZED, wait
@@ -201,14 +204,7 @@ return function(now, server, driver)
       end
       return
     end
-    for _, run in ipairs(group) do
-      if run.error then fail(run.first, run.error) end
-    end
-    for _, f in ipairs({ deny, offend, report_denied }) do
-      for _, run in ipairs(group) do
-        if not run.error then guarded(f, run.on, run) end
-      end
-    end
+    for _, f in ipairs({ deny, offend, report_denied }) do each(group, f) end
   end
 
   -- The hit of a LEASES run that decide_some decides now, from 1. After an error, decide_leases continues with the next one.

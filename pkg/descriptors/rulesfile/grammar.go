@@ -67,7 +67,7 @@ var (
 		{"requests_per_unit", wholeNumber(0, limiters.MaxPerWindow), "Hits per window. 0 denies every request.", false},
 		{"name", text, "The name of the limit, for replaces and for Envoy.", false},
 		{"unit_multiplier", wholeNumber(1, anyUint32), "Units per window.", true},
-		{"concurrent_requests", wholeNumber(0, limiters.MaxPerWindow), "concurrency: how many requests may run at a time.", true},
+		{"concurrent_requests", wholeNumber(0, limiters.MaxLeases), "concurrency: how many requests may run at a time.", true},
 	}
 	policyKeys = slices.Concat([]key{
 		{"algorithm", words(limiters.Algorithms()...), "The algorithm. Default: fixed_window.", true},

@@ -22,7 +22,7 @@ func (p *parser) slots(n *yaml.Node, f fields, faultyKeys bool) int64 {
 		}
 	}
 	if slots := f["concurrent_requests"]; !p.null(slots) {
-		return p.number(slots, 0, limiters.MaxPerWindow, 0)
+		return p.number(slots, 0, limiters.MaxLeases, 0)
 	}
 	if !faultyKeys && f["requests_per_unit"].key == nil {
 		p.fault(n, "set concurrent_requests: how many requests may run at a time", "a limit of %s has no concurrent_requests", concurrency)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 const leaseRules = `
@@ -51,10 +52,15 @@ func TestOverrideSetsSlots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, slots := range []uint32{0, 3} {
+	// An error would let Envoy admit the request, so a larger number is cut to the most slots that a limit can have.
+	for slots, want := range map[uint32]int64{0: 0, 3: 3, limiters.MaxLeases: limiters.MaxLeases, limiters.MaxLeases + 1: limiters.MaxLeases, 1<<32 - 1: limiters.MaxLeases} {
 		l, err := rules.Match("d", leaseEntries("1")).Overridden().By(slots, descriptors.Minute, 7)
-		if s := l.Limit.Spec(); err != nil || s.Algorithm != "concurrency" || s.Max != int64(slots) || s.Window != 0 || s.Params != "lease_ttl=1m30s" {
-			t.Errorf("%+v, %v", l, err)
+		if err != nil {
+			t.Fatal(slots, err)
+		}
+		s := l.Limit.Spec()
+		if s.Algorithm != "concurrency" || s.Max != want || l.RequestsPerUnit != want || s.Window != 0 || s.Params != "lease_ttl=1m30s" {
+			t.Errorf("%d: %+v", slots, l)
 		}
 	}
 }
@@ -74,6 +80,13 @@ func TestOverlaySetsConcurrency(t *testing.T) {
 	rule := parsed.Match("d", leaseEntries("1"))
 	if l := rule.Limits[0].Limit; !rule.HasLeases() || l.Spec().Max != 4 || l.Window() != 0 || time.Duration(l.Numbers(time.Time{})[1])*time.Microsecond != 5*time.Second {
 		t.Errorf("%+v", l.Spec())
+	}
+	// More slots than a key can have leases are a fault, which names the overlay that made slots of the number.
+	_, _, err = rulesfile.ParseWith(rulesfile.Options{Overlay: o},
+		rulesfile.File{Name: "f", Data: []byte(strings.Replace(rules, "requests_per_unit: 4", "requests_per_unit: 10001", 1))})
+	const tooMany = "f:5:34: 10001 slots are too many: want at most 10000 for each key (the overlay sets algorithm, lease_ttl, at o:5:35)"
+	if err == nil || err.Error() != tooMany {
+		t.Errorf("%v\nwant %s", err, tooMany)
 	}
 	// The fault names the overlay that made the value an id.
 	_, _, err = rulesfile.ParseWith(rulesfile.Options{Overlay: o},

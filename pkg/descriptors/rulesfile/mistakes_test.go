@@ -80,6 +80,8 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"4:42: requests_per_unit has no meaning for the algorithm concurrency: write concurrent_requests instead"},
 		{"concurrent_requests without the algorithm", limit("concurrent_requests: 5"),
 			"4:18: concurrent_requests has no meaning for the algorithm fixed_window: write requests_per_unit, or set algorithm: concurrency"},
+		{"more slots than a key has leases", limit("algorithm: concurrency, concurrent_requests: 10001"),
+			"4:63: concurrent_requests is 10001: write a whole number from 0 to 10000"},
 		{"a lease_ttl of 0", limit(slots + ", lease_ttl: 0s"),
 			"4:77: lease_ttl is the text '0s': write a duration from 1ms to 24h, such as 90s or 1h30m"},
 		{"a lease_ttl of two days", limit(slots + ", lease_ttl: 48h"),

@@ -20,6 +20,7 @@ func manyLeases(t *testing.T, store limiters.Store) {
 			m.cuts(name)
 			if name != "concurrency" {
 				m.drops(name)
+				m.full(name)
 			}
 		})
 	}
@@ -36,7 +37,8 @@ func (m *manyLeasesOfKey) limit(algorithm string) *limiters.Limit {
 	if algorithm == "concurrency" {
 		return MustLimit(limiters.Spec{Algorithm: algorithm, Max: limiters.MaxLeases, Params: "lease_ttl=1s"})
 	}
-	params := FirstHit(algorithm).With("reserve.ttl", "1s").With("reserve.unsettled", "release")
+	params := FirstHit(algorithm).With("reserve.ttl", "1s").With("reserve.unsettled", "release").
+		With("penalty.after", "3").With("penalty.within", "1m").With("penalty.for", "10m")
 	return MustLimit(limiters.Spec{Algorithm: algorithm, Max: 1_000_000, Window: limiters.MaxWindow, Params: params})
 }
 
@@ -112,5 +114,38 @@ func (m *manyLeasesOfKey) drops(algorithm string) {
 		if v := m.takes(later, step.hit); v.Used != step.want {
 			m.t.Errorf("%+v: %s, want %d used", step.hit, Format(v), step.want)
 		}
+	}
+}
+
+// full checks a key with as many open reservations as it may have. A further one is denied, which is an offence. The group of the
+// hit is denied with it.
+func (m *manyLeasesOfKey) full(algorithm string) {
+	m.t.Helper()
+	limit, now := m.limit(algorithm), traceStart.Add(500*time.Millisecond)
+	m.opens(limit, "full", limiters.MaxLeases)
+	further := limiters.Hit{Key: "full", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "further")}
+	held := further
+	held.Lease = limiters.NewLeaseID(nil, fmt.Sprint(9, 0))
+	want := limiters.Verdict{
+		TooManyLeases: true, Used: limiters.MaxLeases, Remaining: 1_000_000 - limiters.MaxLeases, RetryAfter: 500 * time.Millisecond,
+	}
+	for range 2 {
+		v := m.takes(now, further)
+		want.ResetAfter = v.ResetAfter
+		if v != want {
+			m.t.Errorf("a reservation too many: %+v, want %+v", v, want)
+		}
+	}
+	if v := m.takes(now, held); !v.Allowed || v.Used != limiters.MaxLeases {
+		m.t.Errorf("a held reservation: %+v", v)
+	}
+	ended := held
+	ended.End = true
+	if v := m.takes(now, ended, further); !v.Allowed || v.TooManyLeases {
+		m.t.Errorf("after one has ended: %+v", v)
+	}
+	further.Lease = held.Lease
+	if v := m.takes(now, further); !v.Penalized || v.TooManyLeases {
+		m.t.Errorf("the third offence: %+v, want a penalty", v)
 	}
 }

@@ -38,17 +38,6 @@ func (e *KeyError) Error() string { return "redisstore: cannot decide the key: "
 // StoreKey returns the key in Redis, for operators who may see it.
 func (e *KeyError) StoreKey() string { return e.Key }
 
-// reasonTooManyLeases is the reason of the script for limiters.ErrTooManyLeases.
-const reasonTooManyLeases = "too many leases"
-
-// hitError returns the error of a hit on a key that failed for a reason.
-func hitError(key, reason string) error {
-	if reason == reasonTooManyLeases {
-		return limiters.ErrTooManyLeases
-	}
-	return &KeyError{Key: key, Reply: reason}
-}
-
 // explain makes an error readable. Errors that mean a rejected password wrap ErrAuth. Only Sentinels send an empty reply.
 // Redis may quote the arguments of a command that it does not know: they hold passwords and keys, and are cut off.
 func explain(err error) error {

@@ -48,7 +48,7 @@ func BenchmarkLeases(b *testing.B) {
 		spec limiters.Spec
 	}{
 		{"funnel", window("")},
-		{"concurrency", limiters.Spec{Algorithm: "concurrency", Max: 1 << 20, Params: "lease_ttl=1h"}},
+		{"concurrency", limiters.Spec{Algorithm: "concurrency", Max: limiters.MaxLeases, Params: "lease_ttl=1h"}},
 		{"reserve", window("reserve.ttl=1h")},
 	} {
 		for _, open := range []int{10, 1000} {

@@ -134,22 +134,27 @@ func lengths(groups []limiters.Group) (n []int) {
 	return n
 }
 
-// A key has at most MaxLeases open leases, and remembers as many ids that ended before their take.
+// A key has at most MaxLeases open reservations, and remembers as many ids that ended before their take. A further reservation is
+// denied: an error would let Envoy admit the request.
 func TestTooManyLeases(t *testing.T) {
 	server := redistest.Start(t)
-	s, limit := open(t, server), slotsOfKey(1<<20, time.Hour)
+	s := open(t, server)
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 40, Window: time.Hour, Params: "reserve.ttl=1h window_start=first_hit"})
 	hits := make([]limiters.Hit, limiters.MaxLeases+2)
 	for _, end := range []bool{false, true} {
 		for i := range hits {
 			hits[i] = limiters.Hit{Key: fmt.Sprint("end ", end), Limit: limit, N: 1, Lease: leaseID(i), End: end}
+			if end {
+				hits[i].N = 0
+			}
 		}
 		out, err := take(t, s, hits...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, v := range out {
-			if full := !end && i >= limiters.MaxLeases; full != errors.Is(v.Err, limiters.ErrTooManyLeases) || v.Err != nil && !full {
-				t.Fatalf("hit %d, end %v: %v", i, end, v.Err)
+			if full := !end && i >= limiters.MaxLeases; v.Err != nil || v.TooManyLeases != full || v.Allowed == full {
+				t.Fatalf("hit %d, end %v: %+v", i, end, v)
 			}
 		}
 	}
@@ -164,7 +169,7 @@ func TestTooManyLeases(t *testing.T) {
 // A take or an end runs as many commands on a key with 10,000 open leases as on one with 10.
 func TestLeasesNeedFewCommands(t *testing.T) {
 	server := redistest.Start(t)
-	s, c, limit := open(t, server), server.Client(t), slotsOfKey(20_000, time.Hour)
+	s, c, limit := open(t, server), server.Client(t), slotsOfKey(limiters.MaxLeases, time.Hour)
 	fill := make([]limiters.Hit, limiters.MaxLeases-10)
 	for i := range fill {
 		fill[i] = limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(i)}

@@ -19,6 +19,7 @@ const (
 	resultAllowed
 	resultFailed
 	resultPenalized // denied, and the penalty of the key ends at retry
+	resultTooManyLeases
 )
 
 // errLate is the error of a call that ran after its deadline. It charged nothing.
@@ -71,8 +72,10 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 		switch text[0] {
 		case resultPenalized:
 			v = v.Penalize()
+		case resultTooManyLeases:
+			v.TooManyLeases = true
 		case resultFailed:
-			v = limiters.Verdict{Err: hitError(b.keys[i], r.text(used))}
+			v = limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
 		}
 		out[i] = v
 	}
