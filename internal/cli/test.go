@@ -150,7 +150,8 @@ func (t *Test) printText(r *rulestest.Report, out io.Writer) error {
 }
 
 func printCoverage(b *strings.Builder, c *rulestest.Coverage) {
-	w := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "SOURCE\tDOMAIN\tRULE\tLIMIT\tREACHED\tDENIED\t")
 	for _, l := range c.Limits() {
 		limit, denied, note := l.Limit, fmt.Sprint(l.Denied), ""
@@ -163,6 +164,9 @@ func printCoverage(b *strings.Builder, c *rulestest.Coverage) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", l.Source, l.Domain, l.Rule, limit, l.Reached, denied, note)
 	}
 	_ = w.Flush()
+	for line := range strings.Lines(table.String()) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
 }
 
 // init writes a first test file.
