@@ -26,6 +26,14 @@ type flaky struct {
 	bad  string // hits on keys with this text fail
 }
 
+func (f *flaky) Reset(ctx context.Context, keys []limiters.Keyed) ([]bool, error) {
+	return limiters.Reset(ctx, f.Store, keys)
+}
+
+func (f *flaky) ResetMatching(ctx context.Context, match func(string) bool, cursor string) (limiters.Progress, error) {
+	return limiters.ResetMatching(ctx, f.Store, match, cursor)
+}
+
 func (f *flaky) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -64,7 +72,7 @@ func TestFallbackOnLocalStorePassesTheSuite(t *testing.T) {
 }
 
 // sole has hits decided locally, and hides that.
-type sole struct{ limiters.Store }
+type sole struct{ *guard.Fallback }
 
 func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	groups = slices.Clone(groups)
@@ -74,7 +82,7 @@ func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, 
 			groups[i][j].OnError = limiters.OnErrorLocal
 		}
 	}
-	err := s.Store.Take(ctx, now, groups, out)
+	err := s.Fallback.Take(ctx, now, groups, out)
 	for i := range out {
 		out[i].By = limiters.ByStore
 	}

@@ -42,6 +42,8 @@ func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
 			RacesWithPenalties(t, []limiters.Store{store, store, store})
 		})
 	}
+	t.Run("resets", func(t *testing.T) { Resets(t, open(t)) })
+	t.Run("random resets", func(t *testing.T) { RandomResets(t, open(t)) })
 	t.Run("canceled", func(t *testing.T) { canceled(t, open(t)) })
 	t.Run("own clock", func(t *testing.T) { ownClock(t, open(t)) })
 }

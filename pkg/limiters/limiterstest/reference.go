@@ -44,3 +44,31 @@ func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.G
 	limiters.Decide(now.UnixMicro(), groups, stateIndex, r.states, out)
 	return nil
 }
+
+// Reset implements [limiters.Resetter].
+func (r *Reference) Reset(_ context.Context, keys []limiters.Keyed) (found []bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found = make([]bool, len(keys))
+	for i, k := range keys {
+		if n, known := r.indexOf[[2]string{k.Key, k.ID}]; known {
+			found[i] = !r.states[n].IsZero()
+			r.states[n] = limiters.State{}
+		}
+	}
+	return found, nil
+}
+
+// ResetMatching implements [limiters.MatchResetter].
+func (r *Reference) ResetMatching(_ context.Context, match func(key string) bool, _ string) (done limiters.Progress, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, n := range r.indexOf {
+		done.Scanned++
+		if match(id[0]) && !r.states[n].IsZero() {
+			r.states[n] = limiters.State{}
+			done.Reset++
+		}
+	}
+	return done, nil
+}

@@ -60,10 +60,12 @@ type slot struct {
 // A shardSet has a bit for each shard. Shards are locked in its order.
 type shardSet [shardCount / 64]uint64
 
-// hash returns a hash of the key and the window, so that the records of one key do not collide. The factor is 2^64 over the
+func (s *Store) hash(h *limiters.Hit) uint64 { return s.hashOf(h.Key, h.Limit.Window()) }
+
+// hashOf returns a hash of the key and the window, so that the records of one key do not collide. The factor is 2^64 over the
 // golden ratio.
-func (s *Store) hash(h *limiters.Hit) uint64 {
-	return maphash.String(s.seed, h.Key) ^ uint64(h.Limit.Window())*0x9e3779b97f4a7c15
+func (s *Store) hashOf(key string, window time.Duration) uint64 {
+	return maphash.String(s.seed, key) ^ uint64(window)*0x9e3779b97f4a7c15
 }
 
 // lock hashes the keys and locks their shards. It reads the clock before, to hold the locks for as short as possible, and

@@ -24,6 +24,8 @@ var (
 		"+ping", "+select",
 	}
 	clusterRules = []string{"+cluster|slots", "+asking"}
+	// adminRules are the permissions that resets by the admin API need.
+	adminRules = []string{"&weir:*", "+unlink", "+scan", "+publish", "+subscribe"}
 )
 
 func TestStoreByURLPassesTheSuite(t *testing.T) {
@@ -46,7 +48,7 @@ func TestStoreByURLPassesTheSuite(t *testing.T) {
 
 func TestACLUserPassesTheSuite(t *testing.T) {
 	server := redistest.Start(t)
-	server.SetUser(t, "weir", aclRules...)
+	server.SetUser(t, "weir", append(slices.Clone(aclRules), adminRules...)...)
 	limiterstest.Run(t, func(t *testing.T) limiters.Store {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
@@ -109,6 +111,7 @@ func TestSecurityPageListsTheTestedACL(t *testing.T) {
 	}
 	for _, want := range []string{
 		"ACL SETUSER weir on >PASSWORD " + strings.Join(aclRules[2:], " ") + "\n", "`" + strings.Join(clusterRules, " ") + "`",
+		"`" + strings.Join(adminRules, " ") + "`",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("SECURITY.md does not say %q", want)

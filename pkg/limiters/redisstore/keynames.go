@@ -4,6 +4,7 @@ package redisstore
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -26,27 +27,52 @@ type keyNamer struct {
 //
 // Braces in the hit's key are harmless: they change the hash tag of all its limits in the same way.
 func (n keyNamer) append(text []byte, h *limiters.Hit) []byte {
+	return n.appendName(text, h.Key, h.Limit.ID())
+}
+
+func (n keyNamer) appendName(text []byte, key, id string) []byte {
 	tag := ""
 	if n.tag != nil {
-		tag = n.tag(h.Key)
+		tag = n.tag(key)
 	}
 	text = append(text, n.prefix...)
 	text = append(text, format...)
 	switch {
 	case n.hasher != nil:
-		text = n.hasher.append(text, tag, h.Key)
+		text = n.hasher.append(text, tag, key)
 	case tag != "":
 		text = strconv.AppendInt(text, int64(len(tag)), 10)
 		text = append(text, '{')
 		text = append(text, tag...)
 		text = append(text, '}')
-		text = append(text, h.Key...)
+		text = append(text, key...)
 	default:
 		text = append(text, '{')
-		text = append(text, h.Key...)
+		text = append(text, key...)
 	}
 	text = append(text, '}')
-	return append(text, h.Limit.ID()...)
+	return append(text, id...)
+}
+
+// parse returns the key in the name of a state, or of one of its further keys. It returns false for other names, and for hidden keys.
+func (n keyNamer) parse(name string) (key string, ok bool) {
+	rest, ours := strings.CutPrefix(name, n.prefix+format)
+	end := strings.LastIndexByte(rest, '}') // an ID has no braces
+	if !ours || end < 0 {
+		return "", false
+	}
+	length, rest, found := strings.Cut(rest[:end], "{")
+	if !found {
+		return "", false
+	}
+	if length == "" {
+		return rest, true
+	}
+	tag, err := strconv.Atoi(length)
+	if err != nil || tag < 0 || tag >= len(rest) || rest[tag] != '}' {
+		return "", false
+	}
+	return rest[tag+1:], true
 }
 
 // The suffixes of the further keys of a hit. No ID is another one with such a suffix.

@@ -1,0 +1,165 @@
+package guard
+
+import (
+	"context"
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// This file has the resets of all decorators. Each forgets what it holds of a key and passes the reset on.
+
+// Reset implements [limiters.Resetter]. It drops the denied hits that have not been sent: they belong to the old state.
+func (c *DenyCache) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
+	c.ForgetKeys(keys)
+	found, err = limiters.Reset(ctx, c.store, keys)
+	c.ForgetKeys(keys) // what calls meanwhile have learned
+	return found, err
+}
+
+// ForgetKeys forgets the denials of keys with their debts, and those that calls under way will return. Call it when another
+// process has reset the keys.
+func (c *DenyCache) ForgetKeys(keys []limiters.Keyed) {
+	for _, k := range keys {
+		hash := maphash.String(c.seed, k.Key)
+		s := c.shard(hash)
+		s.mu.Lock()
+		s.generation++
+		s.dropIf(func(e *denyEntry) bool { return e.hash == hash && e.key == k.Key }, s.entries[hash])
+		s.mu.Unlock()
+	}
+}
+
+// ResetMatching implements [limiters.MatchResetter].
+func (c *DenyCache) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
+	c.ForgetMatching(match)
+	done, err := limiters.ResetMatching(ctx, c.store, match, cursor)
+	c.ForgetMatching(match)
+	return done, err
+}
+
+// ForgetMatching is [DenyCache.ForgetKeys] for the keys that match.
+func (c *DenyCache) ForgetMatching(match func(key string) bool) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		s.generation++
+		matches := func(e *denyEntry) bool { return match(e.key) }
+		for _, first := range s.entries {
+			s.dropIf(matches, first)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// dropIf removes the entries of a chain, with their debts.
+func (s *denyShard) dropIf(remove func(*denyEntry) bool, chain *denyEntry) {
+	for e := chain; e != nil; {
+		next := e.chain
+		if remove(e) {
+			s.remove(e)
+		}
+		e = next
+	}
+}
+
+// Reset implements [limiters.Resetter]. It resets the local counters even if the store fails.
+func (f *Fallback) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
+	found, err = limiters.Reset(ctx, f.store, keys)
+	if f.options.Local == nil {
+		return found, err
+	}
+	local, localErr := limiters.Reset(ctx, f.options.Local, keys)
+	if err != nil {
+		return found, err
+	}
+	return either(found, local), localErr
+}
+
+// ResetMatching implements [limiters.MatchResetter]. The first call of a pass also resets the local counters, all of them.
+func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
+	done, err := limiters.ResetMatching(ctx, f.store, match, cursor)
+	if f.options.Local == nil || cursor != "" || err != nil {
+		return done, err
+	}
+	local, err := limiters.ResetMatching(ctx, f.options.Local, match, "")
+	done.Scanned += local.Scanned
+	done.Reset += local.Reset
+	return done, err
+}
+
+// Reset implements [limiters.Resetter]. A key may have counters in both stores, because a group decides where it is.
+func (s *PerSecond) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
+	found, err = limiters.Reset(ctx, s.main, keys)
+	if err != nil {
+		return found, err
+	}
+	second, err := limiters.Reset(ctx, s.second, keys)
+	return either(found, second), err
+}
+
+// The prefixes of the cursors of the two stores.
+const mainCursor, secondCursor = "m", "s"
+
+// ResetMatching implements [limiters.MatchResetter]. The pass of the second store follows that of the main one.
+func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
+	if rest, ok := strings.CutPrefix(cursor, secondCursor); ok {
+		done, err := limiters.ResetMatching(ctx, s.second, match, rest)
+		if done.Cursor != "" {
+			done.Cursor = secondCursor + done.Cursor
+		}
+		return done, err
+	}
+	rest, ok := strings.CutPrefix(cursor, mainCursor)
+	if !ok && cursor != "" {
+		return limiters.Progress{}, limiters.ErrCursor
+	}
+	done, err := limiters.ResetMatching(ctx, s.main, match, rest)
+	if err != nil {
+		return done, err
+	}
+	if done.Cursor = mainCursor + done.Cursor; done.Cursor == mainCursor {
+		done.Cursor = secondCursor // its pass begins
+	}
+	return done, nil
+}
+
+// Reset implements [limiters.Resetter].
+func (o *Observed) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
+	return limiters.Reset(ctx, o.Store, keys)
+}
+
+// ResetMatching implements [limiters.MatchResetter].
+func (o *Observed) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
+	return limiters.ResetMatching(ctx, o.Store, match, cursor)
+}
+
+// Reset implements [limiters.Resetter]. It drops the pending ends of the leases, which the reset ends.
+func (q *EndQueue) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
+	q.drop(func(h *limiters.Hit) bool { return slices.Contains(keys, h.Limit.Keyed(h.Key)) })
+	return limiters.Reset(ctx, q.store, keys)
+}
+
+// ResetMatching implements [limiters.MatchResetter].
+func (q *EndQueue) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
+	q.drop(func(h *limiters.Hit) bool { return match(h.Key) })
+	return limiters.ResetMatching(ctx, q.store, match, cursor)
+}
+
+func (q *EndQueue) drop(is func(*limiters.Hit) bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pending = slices.DeleteFunc(q.pending, func(e pendingEnd) bool { return is(&e.hit) })
+}
+
+// either returns a or b, element by element. A missing element is false.
+func either(a, b []bool) []bool {
+	for i := range b {
+		if i < len(a) {
+			a[i] = a[i] || b[i]
+		}
+	}
+	return a
+}

@@ -1,0 +1,73 @@
+package guard_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+// The denied hits that a cache has not sent belong to the state before a reset: sent after it, they would use up the key again.
+func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: time.Hour, CountDenied: true, Params: "window_start=first_hit"})
+	reset := map[string]func(*guard.DenyCache, limiters.Store) error{
+		"by this replica": func(c *guard.DenyCache, _ limiters.Store) error {
+			_, err := c.Reset(context.Background(), []limiters.Keyed{limit.Keyed("k")})
+			return err
+		},
+		"by another": func(c *guard.DenyCache, inner limiters.Store) error {
+			_, err := limiters.Reset(context.Background(), inner, []limiters.Keyed{limit.Keyed("k")})
+			c.ForgetKeys([]limiters.Keyed{limit.Keyed("k")})
+			return err
+		},
+		"of matching keys": func(c *guard.DenyCache, _ limiters.Store) error {
+			_, err := c.ResetMatching(context.Background(), func(key string) bool { return key == "k" }, "")
+			return err
+		},
+		"of matching keys by another": func(c *guard.DenyCache, inner limiters.Store) error {
+			match := func(key string) bool { return key == "k" }
+			_, err := limiters.ResetMatching(context.Background(), inner, match, "")
+			c.ForgetMatching(match)
+			return err
+		},
+	}
+	for name, reset := range reset {
+		inner := memstore.New(memstore.Options{})
+		cache := guard.NewDenyCache(inner, guard.DenyOptions{MaxAge: time.Hour})
+		take := func(key string) limiters.Verdict {
+			out := make([]limiters.Verdict, 1)
+			hits := limiters.Singles(limiters.Hit{Key: key, Limit: limit, N: 1})
+			if err := cache.Take(context.Background(), time.Time{}, hits, out); err != nil {
+				t.Fatal(err)
+			}
+			return out[0]
+		}
+		for range 10 {
+			take("k")
+			take("other")
+		}
+		if v := take("k"); v.By != limiters.ByCache || v.Allowed {
+			t.Fatalf("%s: %+v, want a denial by the cache", name, v)
+		}
+		if err := reset(cache, inner); err != nil {
+			t.Fatal(name, err)
+		}
+		if v := take("k"); !v.Allowed || v.Used != 1 {
+			t.Errorf("%s: after the reset: %+v", name, v)
+		}
+		if v := take("other"); v.Allowed || v.By != limiters.ByCache {
+			t.Errorf("%s: another key: %+v", name, v)
+		}
+		if err := cache.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		out := make([]limiters.Verdict, 1)
+		if err := inner.Take(context.Background(), time.Time{}, limiters.Singles(limiters.Hit{Key: "k", Limit: limit}), out); err != nil || out[0].Used != 1 {
+			t.Errorf("%s: the store has %+v %v, want only the hit after the reset", name, out[0], err)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package limiterstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// resettable are limits of which a key can use up every part: usage, penalty, leases and reservations.
+func resettable() []limiters.Spec {
+	specs := []limiters.Spec{{Algorithm: "concurrency", Max: 2, Params: "lease_ttl=1h"}}
+	for _, name := range Windowed() {
+		first := FirstHit(name)
+		plain := limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, Params: first}
+		penalty, reserve := plain, plain
+		penalty.Params += " penalty.after=1 penalty.within=1h penalty.for=2h"
+		reserve.Params += " reserve.ttl=1h"
+		specs = append(specs, plain)
+		if !SkipParts {
+			specs = append(specs, penalty, reserve)
+		}
+	}
+	if SkipParts {
+		return specs[1:]
+	}
+	return specs
+}
+
+// Resets checks that a key that was reset is like one never hit, and that other keys keep their states. The time is the store's.
+func Resets(t *testing.T, store limiters.Store) {
+	ctx := context.Background()
+	for n, spec := range resettable() {
+		limit := MustLimit(spec)
+		take := func(key string, lease byte) limiters.Verdict {
+			t.Helper()
+			h := limiters.Hit{Key: key, Limit: limit, N: 1}
+			if limit.HasLeases() {
+				h.Lease = limiters.LeaseID{lease}
+			}
+			out := make([]limiters.Verdict, 1)
+			if err := store.Take(ctx, time.Time{}, limiters.Singles(h), out); err != nil || out[0].Err != nil {
+				t.Fatal(spec, err, out[0].Err)
+			}
+			return out[0]
+		}
+		key, other := fmt.Sprintf("1:d|4:user=2:a%d", n%10), fmt.Sprintf("1:d|4:user=2:b%d", n%10)
+		for round, reset := range []func() bool{
+			func() bool {
+				found, err := limiters.Reset(ctx, store, []limiters.Keyed{limit.Keyed(key), limit.Keyed("never hit")})
+				if err != nil || len(found) != 2 || found[1] {
+					t.Fatalf("%+v: %v %v", spec, found, err)
+				}
+				return found[0]
+			},
+			func() bool { return MustResetMatching(t, store, func(k string) bool { return k == key }).Reset > 0 },
+		} {
+			if round > 0 && !canMatch(store) {
+				continue
+			}
+			for i := range byte(4) {
+				take(key, 1+i)
+				take(other, 1+i)
+			}
+			if v := take(key, 9); v.Allowed {
+				t.Fatalf("%+v: %+v", spec, v)
+			}
+			if !reset() {
+				t.Errorf("%+v, round %d: a key that was used up is not found", spec, round)
+			}
+			if v := take(key, 1); !v.Allowed || v.Used != 1 || v.Penalized {
+				t.Errorf("%+v, round %d: after a reset: %+v", spec, round, v)
+			}
+			if v := take(key, 2); !v.Allowed || v.Used != 2 {
+				t.Errorf("%+v, round %d: after a reset: %+v", spec, round, v)
+			}
+			if v := take(other, 9); v.Allowed {
+				t.Errorf("%+v, round %d: the reset of one key admits another: %+v", spec, round, v)
+			}
+			if reset(); reset() {
+				t.Errorf("%+v, round %d: a key without a state is found", spec, round)
+			}
+		}
+	}
+}
+
+// canMatch reports whether a store has the texts of its keys.
+func canMatch(store limiters.Store) bool {
+	_, err := limiters.ResetMatching(context.Background(), store, func(string) bool { return false }, "")
+	return !errors.Is(err, limiters.ErrHiddenKeys)
+}
+
+// MustResetMatching makes a whole pass.
+func MustResetMatching(t *testing.T, store limiters.Store, match func(key string) bool) (all limiters.Progress) {
+	t.Helper()
+	for first := true; first || all.Cursor != ""; first = false {
+		done, err := limiters.ResetMatching(context.Background(), store, match, all.Cursor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = limiters.Progress{Scanned: all.Scanned + done.Scanned, Reset: all.Reset + done.Reset, Cursor: done.Cursor}
+	}
+	return all
+}
+
+// RandomResets is [Random] with resets and inspections of keys between the calls.
+func RandomResets(t *testing.T, store limiters.Store) {
+	generators := []func(string, uint64) *Generator{NewGenerator}
+	if !SkipParts {
+		generators = append(generators, NewPenaltyGenerator, NewLeaseGenerator)
+	}
+	for n, generator := range generators {
+		for _, name := range Windowed() {
+			for seed := range uint64(sequences / 4) {
+				g := generator(name, 1000*uint64(n+1)+seed)
+				with := func(s limiters.Store) limiters.Store {
+					return &resetting{s, rand.New(rand.NewPCG(seed, 7)), canMatch(store)}
+				}
+				if !agree(t, g, with(store), with(NewReference())) {
+					t.Fatalf("seed %d of %s: the stores disagree", seed, name)
+				}
+			}
+		}
+	}
+}
+
+// A resetting is a Store that resets and inspects some keys before a Take. Two of them with equal seeds do the same.
+type resetting struct {
+	limiters.Store
+	rnd      *rand.Rand
+	canMatch bool
+}
+
+func (r *resetting) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	hit := groups[r.rnd.IntN(len(groups))][0]
+	if r.rnd.IntN(3) == 0 {
+		inspected := hit.Limit.Inspect(hit.Key)
+		if err := r.Store.Take(ctx, now, []limiters.Group{append(inspected, inspected[0])}, make([]limiters.Verdict, len(inspected)+1)); err != nil {
+			return err
+		}
+	}
+	switch r.rnd.IntN(8) {
+	case 0:
+		if _, err := limiters.Reset(ctx, r.Store, []limiters.Keyed{hit.Limit.Keyed(hit.Key)}); err != nil {
+			return err
+		}
+	case 1:
+		if !r.canMatch {
+			break
+		}
+		prefix := strings.Clone(hit.Key[:len(hit.Key)/2])
+		cursor := ""
+		for {
+			done, err := limiters.ResetMatching(ctx, r.Store, func(key string) bool { return strings.HasPrefix(key, prefix) }, cursor)
+			if err != nil {
+				return err
+			}
+			if cursor = done.Cursor; cursor == "" {
+				break
+			}
+		}
+	}
+	return r.Store.Take(ctx, now, groups, out)
+}

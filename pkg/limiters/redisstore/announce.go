@@ -1,0 +1,122 @@
+package redisstore
+
+// This file sends messages between the processes that share a Redis.
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Messages are the channel of the processes that share a Redis, a prefix and a secret. With a secret, Redis and its other clients can
+// neither read nor forge a message. A message reaches the processes that are connected when it is sent, and is then forgotten.
+type Messages struct {
+	store   *Store
+	channel string
+	sealer  cipher.AEAD // nil without a secret
+}
+
+// maxMessage bounds a message that is received, in bytes.
+const maxMessage = 1 << 20
+
+// Messages returns the channel of a name. The options are those of the Store.
+func (s *Store) Messages(name string, o Options) (*Messages, error) {
+	m := &Messages{store: s, channel: o.Prefix + format + ":" + name}
+	if o.KeySecret == "" {
+		return m, nil
+	}
+	key, err := hkdf.Key(sha256.New, []byte(o.KeySecret), nil, "weir messages "+name, 32)
+	if err != nil {
+		return nil, fmt.Errorf("redisstore: %w", err)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("redisstore: %w", err)
+	}
+	m.sealer, err = cipher.NewGCMWithRandomNonce(block)
+	return m, err
+}
+
+// Publish sends a message to all processes, including this one.
+func (m *Messages) Publish(ctx context.Context, message []byte) error {
+	if !m.store.enter() {
+		return ErrClosed
+	}
+	defer m.store.running.Done()
+	if m.sealer != nil {
+		message = m.sealer.Seal(nil, nil, message, []byte(m.channel))
+	}
+	if err := m.store.client.Publish(ctx, m.channel, message).Err(); err != nil {
+		return fmt.Errorf("redisstore: publish at %s: %w", m.store.address, explain(err))
+	}
+	return nil
+}
+
+// pingEvery is the longest silence of a connection. After it, Receive checks that Redis still answers.
+const pingEvery = 5 * time.Second
+
+// errEnded is the error of a subscription that Redis has ended.
+var errEnded = errors.New("the subscription has ended")
+
+// Receive passes each message to received until ctx ends or the connection fails. It calls connected once the subscription has begun:
+// earlier messages may have been missed. A message that is no message of a process with the secret is dropped.
+func (m *Messages) Receive(ctx context.Context, connected func(), received func([]byte)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if !m.store.enter() {
+		return ErrClosed
+	}
+	defer m.store.running.Done()
+	defer context.AfterFunc(m.store.life, cancel)()
+	subscription := m.store.client.Subscribe(ctx)
+	defer subscription.Close()
+	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // a read does not end with ctx
+	if err := subscription.Subscribe(ctx, m.channel); err != nil {
+		return m.failure(err)
+	}
+	for {
+		// The connection answers pings, so a dead one is noticed.
+		event, err := subscription.ReceiveTimeout(ctx, pingEvery)
+		if isTimeout(err) {
+			if err = subscription.Ping(ctx); err == nil {
+				event, err = subscription.ReceiveTimeout(ctx, pingEvery)
+			}
+		}
+		if err != nil {
+			return m.failure(err)
+		}
+		switch e := event.(type) {
+		case *redis.Subscription:
+			if e.Kind != "subscribe" {
+				return m.failure(errEnded)
+			}
+			connected()
+		case *redis.Message:
+			if message, ok := m.open(e.Payload); ok {
+				received(message)
+			}
+		}
+	}
+}
+
+func (m *Messages) open(payload string) (message []byte, ok bool) {
+	if len(payload) > maxMessage {
+		return nil, false
+	}
+	if m.sealer == nil {
+		return []byte(payload), true
+	}
+	message, err := m.sealer.Open(nil, nil, []byte(payload), []byte(m.channel))
+	return message, err == nil
+}
+
+func (m *Messages) failure(err error) error {
+	return fmt.Errorf("redisstore: subscribe at %s: %w", m.store.address, explain(err))
+}

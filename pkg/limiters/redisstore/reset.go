@@ -1,0 +1,178 @@
+package redisstore
+
+// This file removes keys. It does not go through the queue: an operator can wait longer than a request.
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// Reset implements [limiters.Resetter].
+func (s *Store) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
+	if !s.enter() {
+		return nil, ErrClosed
+	}
+	defer s.running.Done()
+	found = make([]bool, len(keys))
+	for i, k := range keys {
+		n, err := s.unlink(ctx, string(s.namer.appendName(nil, k.Key, k.ID)))
+		if err != nil {
+			return found, fmt.Errorf("redisstore: reset at %s: %w", s.address, explain(err))
+		}
+		found[i] = n > 0
+	}
+	return found, nil
+}
+
+// unlink removes the key of a state and its further keys, which are in the same slot. It returns how many there were.
+func (s *Store) unlink(ctx context.Context, name string) (int64, error) {
+	return s.client.Unlink(ctx, name, name+reserveSuffix, name+penaltySuffix).Result()
+}
+
+// The bounds of one call of ResetMatching.
+const (
+	scanKeys  = 10_000
+	scanTime  = time.Second
+	scanCount = 500 // keys that Redis visits in one SCAN, a fraction of a millisecond
+)
+
+// ResetMatching implements [limiters.MatchResetter]. One call visits about 10,000 keys, for about 1 s. In a cluster it visits the
+// masters in the order of their addresses. A key whose slot moves between masters during the pass may be missed.
+func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (done limiters.Progress, err error) {
+	if s.namer.hasher != nil {
+		return done, limiters.ErrHiddenKeys
+	}
+	if !s.enter() {
+		return done, ErrClosed
+	}
+	defer s.running.Done()
+	at, err := parseScan(cursor)
+	if err != nil {
+		return done, err
+	}
+	deadline := time.Now().Add(scanTime)
+	for visited := 0; visited < scanKeys && time.Now().Before(deadline); visited += scanCount {
+		if err = s.scan(ctx, &at, match, &done); err != nil {
+			return done, fmt.Errorf("redisstore: scan at %s: %w", s.address, explain(err))
+		}
+		if at.done {
+			return done, nil
+		}
+	}
+	done.Cursor = at.String()
+	return done, nil
+}
+
+// A scanPosition is the state of a pass.
+type scanPosition struct {
+	node   string // the address of the master in a cluster; "" for the first
+	cursor uint64
+	done   bool
+}
+
+func (p scanPosition) String() string {
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatUint(p.cursor, 10) + " " + p.node))
+}
+
+func parseScan(text string) (p scanPosition, err error) {
+	if text == "" {
+		return p, nil
+	}
+	plain, err := base64.RawURLEncoding.DecodeString(text)
+	cursor, node, found := strings.Cut(string(plain), " ")
+	if err != nil || !found {
+		return p, limiters.ErrCursor
+	}
+	if p.cursor, err = strconv.ParseUint(cursor, 10, 64); err != nil {
+		return p, limiters.ErrCursor
+	}
+	p.node = node
+	return p, nil
+}
+
+// scan visits some keys from a position, and moves the position.
+func (s *Store) scan(ctx context.Context, at *scanPosition, match func(key string) bool, done *limiters.Progress) error {
+	node, next, err := s.scanned(ctx, at)
+	if err != nil {
+		return err
+	}
+	if node == nil { // the last master has left
+		at.done = true
+		return nil
+	}
+	names, cursor, err := node.Scan(ctx, at.cursor, escapeGlob(s.namer.prefix+format)+"*", scanCount).Result()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		key, ok := s.namer.parse(name)
+		if !ok {
+			continue
+		}
+		done.Scanned++
+		if !match(key) {
+			continue
+		}
+		// The further keys of a state are in names too. All are removed with the first of them.
+		n, err := s.unlink(ctx, strings.TrimSuffix(strings.TrimSuffix(name, reserveSuffix), penaltySuffix))
+		if err != nil {
+			return err
+		}
+		done.Reset += min(n, 1)
+	}
+	if at.cursor = cursor; cursor == 0 {
+		at.node, at.done = next, next == ""
+	}
+	return nil
+}
+
+// scanned returns the client of the master at a position, and the address of the next one; "" after the last.
+func (s *Store) scanned(ctx context.Context, at *scanPosition) (node redis.Cmdable, next string, err error) {
+	if s.cluster == nil {
+		return s.client, "", nil
+	}
+	masters, err := s.masters(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	i := slices.IndexFunc(masters, func(m *redis.Client) bool { return m.Options().Addr >= at.node })
+	if i < 0 {
+		return nil, "", nil
+	}
+	if addr := masters[i].Options().Addr; addr != at.node {
+		at.node, at.cursor = addr, 0
+	}
+	if i+1 < len(masters) {
+		next = masters[i+1].Options().Addr
+	}
+	return masters[i], next, nil
+}
+
+// masters returns the masters of the cluster, sorted by address.
+func (s *Store) masters(ctx context.Context) ([]*redis.Client, error) {
+	var mu sync.Mutex
+	var all []*redis.Client
+	err := s.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, master)
+		return nil
+	})
+	slices.SortFunc(all, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
+	return all, err
+}
+
+// escapeGlob returns a pattern that matches a text only.
+func escapeGlob(text string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, "^", `\^`).Replace(text)
+}

@@ -1,0 +1,201 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
+)
+
+func TestKeyNamesAreParsed(t *testing.T) {
+	tag := func(key string) string { return key[:len(key)/2] }
+	for _, n := range []keyNamer{{}, {prefix: "weir:"}, {tag: tag}, {prefix: "a{b}*", tag: tag}} {
+		for _, key := range []string{"1:d|4:user*1:a", "{", "}", "a}b{c", "3{abc}", "}}2{", "k"} {
+			name := n.key(&limiters.Hit{Key: key, Limit: hourly})
+			for _, suffix := range []string{"", reserveSuffix, penaltySuffix} {
+				if got, ok := n.parse(name + suffix); !ok || got != key {
+					t.Errorf("%q: %q %v, want %q", name+suffix, got, ok, key)
+				}
+			}
+		}
+	}
+	n := keyNamer{prefix: "weir:"}
+	hidden := keyNamer{prefix: "weir:", hasher: newKeyHasher("a secret of 16 bytes")}
+	for _, name := range []string{"", "weir:w2", "weir:w1{k}f1", "weir:w2k", "weir:w2x{k}f1", "weir:w29{k}f1", hidden.key(&limiters.Hit{Key: "k", Limit: hourly})} {
+		if key, ok := n.parse(name); ok {
+			t.Errorf("%q is the name of %q", name, key)
+		}
+	}
+}
+
+func FuzzKeyNames(f *testing.F) {
+	f.Add("1:d|4:user*1:a", "d", "weir:")
+	f.Add("}{", "}", "{")
+	f.Fuzz(func(t *testing.T, key, tag, prefix string) {
+		n := keyNamer{prefix: prefix, tag: func(string) string { return tag }}
+		name := n.key(&limiters.Hit{Key: key, Limit: hourly})
+		if got, ok := n.parse(name); key != "" && (!ok || got != key) {
+			t.Errorf("%q: %q %v", name, got, ok)
+		}
+		_, _ = keyNamer{}.parse(key)
+	})
+}
+
+// fillTens charges n keys, every tenth with the text "ten".
+func fillTens(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for from := 0; from < n; from += 1000 {
+		var hits []limiters.Hit
+		for i := from; i < min(n, from+1000); i++ {
+			text := "one"
+			if i%10 == 0 {
+				text = "ten"
+			}
+			hits = append(hits, limiters.Hit{Key: fmt.Sprintf("1:d|1:k*%s%d", text, i), Limit: hourly, N: 1})
+		}
+		if _, err := take(t, s, hits...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func isTen(key string) bool { return strings.Contains(key, "ten") }
+
+// A call visits a bounded number of keys, and a pass continues on any replica.
+func TestResetMatchingIsBoundedAndResumable(t *testing.T) {
+	server := redistest.Start(t)
+	first, second := open(t, server), open(t, server)
+	const n = 25_000
+	fillTens(t, first, n)
+	if err := server.Client(t).Set(context.Background(), "another's key with ten", "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var all limiters.Progress
+	calls := 0
+	for stores := []*Store{first, second}; calls == 0 || all.Cursor != ""; calls++ {
+		done, err := stores[calls%2].ResetMatching(context.Background(), isTen, all.Cursor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done.Scanned > scanKeys+2*scanCount {
+			t.Errorf("one call scanned %d keys, want about %d", done.Scanned, scanKeys)
+		}
+		all = limiters.Progress{Scanned: all.Scanned + done.Scanned, Reset: all.Reset + done.Reset, Cursor: done.Cursor}
+	}
+	if all.Reset != n/10 || all.Scanned < n || calls < 3 {
+		t.Errorf("%+v in %d calls, want %d of %d", all, calls, n/10, n)
+	}
+	if left := server.Client(t).DBSize(context.Background()).Val(); left != n-n/10+1 {
+		t.Errorf("%d keys are left", left)
+	}
+	for _, cursor := range []string{"x", "%", "LTEg", "MQ"} {
+		if _, err := first.ResetMatching(context.Background(), isTen, cursor); !errors.Is(err, limiters.ErrCursor) {
+			t.Errorf("cursor %q: %v", cursor, err)
+		}
+	}
+}
+
+func TestResetMatchingCoversACluster(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	s := openCluster(t, c)
+	const n = 3000
+	fillTens(t, s, n)
+	if all := limiterstest.MustResetMatching(t, s, isTen); all.Reset != n/10 || all.Scanned < n {
+		t.Errorf("%+v, want %d of %d", all, n/10, n)
+	}
+	if all := limiterstest.MustResetMatching(t, s, isTen); all.Reset != 0 {
+		t.Errorf("a second pass: %+v", all)
+	}
+}
+
+func TestResetOfAnUnreachableRedisIsAnError(t *testing.T) {
+	server := redistest.Start(t)
+	s := New(connect.Options{Addr: server.Addr, Timeout: time.Second}, Options{})
+	defer s.Close()
+	server.Stop()
+	if _, err := s.Reset(context.Background(), []limiters.Keyed{hourly.Keyed("k")}); err == nil {
+		t.Error("no error")
+	}
+	if _, err := s.ResetMatching(context.Background(), isTen, ""); err == nil {
+		t.Error("no error")
+	}
+}
+
+// Messages reach every replica, also after a lost connection. Under a secret, Redis sees only sealed ones.
+func TestMessagesReachEveryReplica(t *testing.T) {
+	server := redistest.Start(t)
+	for _, secret := range []string{"", "a secret of 16 bytes"} {
+		o := Options{Prefix: "weir:", KeySecret: secret}
+		messages := func() *Messages {
+			s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, o)
+			t.Cleanup(func() { _ = s.Close() })
+			m, err := s.Messages("resets", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		connected, got, ended := make(chan int, 10), make(chan string, 10), make(chan error, 2)
+		var connections atomic.Int64
+		for i := range 2 {
+			m := messages()
+			go func() {
+				for {
+					err := m.Receive(ctx, func() { connections.Add(1); connected <- i }, func(text []byte) { got <- string(text) })
+					if ctx.Err() != nil {
+						ended <- err
+						return
+					}
+				}
+			}()
+		}
+		<-connected
+		<-connected
+		raw := server.Client(t).Subscribe(ctx, "weir:w2:resets")
+		if _, err := raw.Receive(ctx); err != nil {
+			t.Fatal(err)
+		}
+		sender := messages()
+		publish := func(text string) {
+			t.Helper()
+			if err := sender.Publish(ctx, []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+			if a, b := <-got, <-got; a != text || b != text {
+				t.Errorf("received %q and %q, want %q", a, b, text)
+			}
+		}
+		publish("user alice")
+		seen, err := raw.ReceiveMessage(ctx)
+		if err != nil || strings.Contains(seen.Payload, "alice") != (secret == "") {
+			t.Errorf("Redis sees %q, %v", seen.Payload, err)
+		}
+		if secret != "" {
+			if err := server.Client(t).Publish(ctx, "weir:w2:resets", "forged alice").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := server.Client(t).ClientKillByFilter(ctx, "TYPE", "pubsub").Err(); err != nil {
+			t.Fatal(err)
+		}
+		<-connected
+		<-connected
+		publish("after a lost connection")
+		cancel()
+		for range 2 {
+			if err := <-ended; err == nil || bytes.Contains([]byte(err.Error()), []byte("alice")) {
+				t.Error(err)
+			}
+		}
+	}
+}
