@@ -36,6 +36,9 @@
 --         1 = allowed, 2 = failed, 3 = denied, and the key's penalty ends at retry, 4 = denied, because the key has too many
 --         reservations. Of a failed hit, used is the index of its reason. No hits: the call ran after not_after.
 --         2 and on: the reasons
+--
+-- Creating a closure costs Lua time in each call. So does each local that closures use. So the rare ones are created when they
+-- are needed, and constants are no locals, see scripts.go.
 local SHARED, ALONE, MIXED, LEASES, PARTS = 0, 1, 2, 3, 4
 local DENIED, ALLOWED, FAILED, PENALIZED, TOO_MANY = 0, 1, 2, 3, 4
 
@@ -46,16 +49,17 @@ if not_after > 0 and server > not_after then return { pack('>I8', server) } end
 -- The caller's clock may stand still or differ from this server's, which expires the keys: keep them for an hour at least.
 if now == 0 then now = server else soonest = 3600000 end
 
-local modules, limits = {}, {}
+-- Tables are made as large as they become, because Lua grows them slowly.
+local modules, limits = {}, { nil }
 for i = 2, #ARGV - 1 do
   local name, at = unpacked('s', ARGV[i])
   local algorithm = modules[name] or algorithm_of(name)
   local limit = algorithm.limit(ARGV[i], at)
-  limit.algorithm, limit.counts_denied = algorithm, limit.count_denied and limit.max > 0
+  limit.algorithm = algorithm
   modules[name], limits[i - 1] = algorithm, limit
 end
 
-local runs, count, text = {}, 0, ARGV[#ARGV]
+local runs, count, text = { nil }, 0, ARGV[#ARGV]
 do
   local from = 1
   while from <= #text do
@@ -76,26 +80,55 @@ do
   end
 end
 
+-- verdicts has four numbers for each hit. reply has the reasons of failed hits from its second element on.
+local verdicts, reply = { nil, nil, nil, nil }, { '' }
+
 -- Whether this is a replica, which rejects all writes.
 local is_replica = false
 
-local function text_of(problem)
-  local reason = type(problem) == 'table' and problem.err or tostring(problem)
-  is_replica = is_replica or string.find(reason, 'READONLY', 1, true) ~= nil
-  return reason
-end
+-- failures returns the functions that report failed hits and keys.
+local function failures()
+  local function text_of(problem)
+    local reason = type(problem) == 'table' and problem.err or tostring(problem)
+    is_replica = is_replica or string.find(reason, 'READONLY', 1, true) ~= nil
+    return reason
+  end
 
--- verdicts has four numbers for each hit. reply has the reasons of failed hits from its second element on.
-local verdicts, reply = {}, { '' }
+  local function set_verdict(i, result, used, retry, reset)
+    i = 4 * i
+    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = result, used, retry, reset
+  end
 
-local function set_verdict(i, result, used, retry, reset)
-  i = 4 * i
-  verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = result, used, retry, reset
-end
+  local function fail(i, problem)
+    reply[#reply + 1] = text_of(problem)
+    set_verdict(i, FAILED, #reply - 1, 0, 0)
+  end
 
-local function fail(i, problem)
-  reply[#reply + 1] = text_of(problem)
-  set_verdict(i, FAILED, #reply - 1, 0, 0)
+  -- Sets the verdict of hit i, whose key could not be saved. A denial is valid even if it could not be counted. Then the verdict
+  -- reports the usage in Redis, because the caller's deny cache takes it for that. If the hit fits in Redis, it was denied
+  -- because of hits that were not charged, and fails.
+  local function set_unsaved(i, key, limit, n, problem, run)
+    if verdicts[4 * i - 3] == TOO_MANY then return end
+    problem = text_of(problem)
+    local function deny()
+      local s, wait, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty
+      local fits, retry = limit.algorithm.fits(s, limit, now, n > MAX_HITS and 0 or n)
+      if penalty then wait = penalty.algorithm.wait(penalty.algorithm.load(KEYS[run.penalty_key]), penalty, now) end
+      if fits and wait == 0 then error(problem, 0) end
+      local used, reset = limit.algorithm.usage(s, limit, now)
+      reset = math.max(reset, wait)
+      if wait > 0 and retry >= 0 and wait >= retry then
+        set_verdict(i, PENALIZED, used, wait, reset)
+      else
+        set_verdict(i, DENIED, used, retry, reset)
+      end
+    end
+    local ok = verdicts[4 * i - 3] == DENIED or verdicts[4 * i - 3] == PENALIZED
+    if ok then ok, problem = pcall(deny) end
+    if not ok then fail(i, problem) end
+  end
+
+  return { text_of = text_of, fail = fail, set_unsaved = set_unsaved }
 end
 
 -- Charges n checked hits on a state, or counts them if they are denied and the limit counts denied hits. It returns the wait,
@@ -111,30 +144,6 @@ local function charge_checked(s, limit, n, allowed, retry)
   local _
   _, retry = algorithm.fits(s, limit, now, n)
   return retry, charged
-end
-
--- Sets the verdict of hit i, whose key could not be saved. A denial is valid even if it could not be counted. Then the verdict
--- reports the usage in Redis, because the caller's deny cache takes it for that. If the hit fits in Redis, it was denied because
--- of hits that were not charged, and fails.
-local function set_unsaved(i, key, limit, n, problem, run)
-  if verdicts[4 * i - 3] == TOO_MANY then return end
-  problem = text_of(problem)
-  local function deny()
-    local s, wait, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty
-    local fits, retry = limit.algorithm.fits(s, limit, now, n > MAX_HITS and 0 or n)
-    if penalty then wait = penalty.algorithm.wait(penalty.algorithm.load(KEYS[run.penalty_key]), penalty, now) end
-    if fits and wait == 0 then error(problem, 0) end
-    local used, reset = limit.algorithm.usage(s, limit, now)
-    reset = math.max(reset, wait)
-    if wait > 0 and retry >= 0 and wait >= retry then
-      set_verdict(i, PENALIZED, used, wait, reset)
-    else
-      set_verdict(i, DENIED, used, retry, reset)
-    end
-  end
-  local ok = verdicts[4 * i - 3] == DENIED or verdicts[4 * i - 3] == PENALIZED
-  if ok then ok, problem = pcall(deny) end
-  if not ok then fail(i, problem) end
 end
 
 -- The hit of a run that decide_alone decides now, from 1. After an error, the caller continues with the next one.
@@ -176,38 +185,16 @@ local function decide_alone(run, to, values, from)
         algorithm.save(key, s, limit, reset, now, server)
       else
         local ok, problem = pcall(algorithm.save, key, s, limit, reset, now, server)
-        if not ok then set_unsaved(first + at - 1, key, limit, n, problem) end
+        if not ok then failures().set_unsaved(first + at - 1, key, limit, n, problem) end
       end
     end
     at = at + 1
   end
 end
 
--- Reads the keys of an ALONE or MIXED run and decides its hits. MGET costs a third of a GET for each key. It returns nothing for
--- keys that are absent or no strings, and an error if an ACL forbids it; load reads these keys with GET.
-local function decide_alone_run(run)
-  local key = run.key
-  for from = 0, run.times - 1, 256 do
-    local to, values = math.min(from + 256, run.times), {}
-    if to - from > 1 then
-      values = redis.pcall('MGET', unpack(KEYS, key + from, key + to - 1))
-    else
-      values = { redis.pcall('GET', KEYS[key + from]), absent = false }
-    end
-    at = from + 1
-    while at <= to do
-      local ok, problem = pcall(decide_alone, run, to, values, from)
-      if not ok then
-        fail(run.first + at - 1, problem)
-        at = at + 1
-      end
-    end
-  end
-end
-
--- sharing returns two functions for all runs but ALONE and MIXED ones: one decides a run, the other saves all their keys at the end. It is called only
--- if there are such runs, because creating a closure costs time in Lua.
-local function sharing()
+-- sharing returns two functions for all runs but ALONE and MIXED ones: one decides a run, the other saves all their keys at the
+-- end.
+local function sharing(all)
   -- The keys of the runs so far, by index. The fields of a key:
   --   name      the key in Redis
   --   state     its state, once it is loaded
@@ -235,14 +222,15 @@ local function sharing()
   local function report(key, i, limit, allowed, retry)
     local used, reset = limit.algorithm.usage(key.state, limit, now)
     if key.charged == limit then key.reset = reset end
-    set_verdict(i, allowed and ALLOWED or DENIED, used, retry, reset)
+    i = 4 * i
+    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and ALLOWED or DENIED, used, retry, reset
   end
 
   -- Runs f for a run and its key. An error fails this key and the hits on it, and nothing else.
   local function guarded(f, key, run)
     if key.failed then return end
     local ok, problem = pcall(f, key, run)
-    if not ok then key.failed = text_of(problem) end
+    if not ok then key.failed = failures().text_of(problem) end
   end
 
   -- Decides the hits of a run without a group.
@@ -307,12 +295,12 @@ local function sharing()
   -- Decides a run. A group is decided when its last run is reached, the one before a run of another group or of none.
   local function decide_run(run, after)
     if run.kind >= LEASES then
-      parts = parts or algorithm_of('parts')(now, server, {
-        key_at = key_at, state_of = state_of, report = report, guarded = guarded, fail = fail, verdicts = verdicts,
-        limits = limits, modules = modules,
-      })
+      if not parts then
+        all.key_at, all.state_of, all.report, all.guarded, all.fail = key_at, state_of, report, guarded, failures().fail
+        parts = all.algorithm_of('parts')(now, all.server, all)
+      end
       decide = parts.decide_group
-      if run.kind == LEASES then return parts.decide_leases(run, text) end
+      if run.kind == LEASES then return parts.decide_leases(run) end
     elseif run.group == 0 then
       return guarded(decide_hits, key_at(run.key), run)
     end
@@ -331,21 +319,22 @@ local function sharing()
       local limit, whole = key.charged, key.group or {}
       if limit and not key.failed then
         if not whole.unsaved then
-          local ok, problem = pcall(limit.algorithm.save, key.name, key.state, limit, key.reset, now, server)
-          if not ok then whole.unsaved = text_of(problem) end
+          local ok, problem = pcall(limit.algorithm.save, key.name, key.state, limit, key.reset, now, all.server)
+          if not ok then whole.unsaved = failures().text_of(problem) end
         end
         key.unsaved = whole.unsaved
       end
       complete = complete and not key.failed and not key.unsaved
     end
     if complete then return end
-    for _, run in ipairs(runs) do
+    local failed = failures()
+    for _, run in ipairs(all.runs) do
       local key = (run.kind == SHARED or run.kind == PARTS) and keys[run.key] or {}
       for i = run.first, run.first + run.times - 1 do
         if key.failed then
-          fail(i, key.failed)
+          failed.fail(i, key.failed)
         elseif key.unsaved or run.penalty and keys[run.penalty_key].unsaved then
-          set_unsaved(i, key.name, run.limit, run.n, key.unsaved or keys[run.penalty_key].unsaved, run)
+          failed.set_unsaved(i, key.name, run.limit, run.n, key.unsaved or keys[run.penalty_key].unsaved, run)
         end
       end
     end
@@ -356,11 +345,33 @@ end
 
 local decide_run, finish
 for r, run in ipairs(runs) do
-  if run.kind == SHARED or run.kind >= LEASES then
-    if not finish then decide_run, finish = sharing() end
-    decide_run(run, runs[r + 1])
+  if run.kind == ALONE or run.kind == MIXED then
+    -- MGET costs a third of a GET for each key. It returns nothing for keys that are absent or no strings, and an error if an ACL
+    -- forbids it; load reads these keys with GET.
+    local key, keys = run.key, KEYS
+    for from = 0, run.times - 1, 256 do
+      local to, values = math.min(from + 256, run.times)
+      if to - from > 1 then
+        values = redis.pcall('MGET', unpack(keys, key + from, key + to - 1))
+      else
+        values = { redis.pcall('GET', keys[key + from]), absent = false }
+      end
+      at = from + 1
+      while at <= to do
+        local ok, problem = pcall(decide_alone, run, to, values, from)
+        if not ok then
+          failures().fail(run.first + at - 1, problem)
+          at = at + 1
+        end
+      end
+    end
   else
-    decide_alone_run(run)
+    if not finish then
+      decide_run, finish = sharing({
+        runs = runs, limits = limits, modules = modules, text = text, verdicts = verdicts, server = server, algorithm_of = algorithm_of,
+      })
+    end
+    decide_run(run, runs[r + 1])
   end
 end
 if finish then finish() end

@@ -10,25 +10,28 @@
 -- A state is the window at now. With first_hit, a start of 0 means that no window is open.
 local M = { limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 
+-- A calendar has a function window_at. It returns the start and the end of the window at now. If the clock stepped back since the
+-- key was charged, that is the window of the charge, which is at most one ahead.
 function M.limit(text, at)
   local max, window, count_denied, start, peek_over
   max, window, count_denied, start, peek_over, at = unpacked('>I8I8I8I8I8', text, at)
-  local l = { max = max, window = window, count_denied = count_denied == 1, first_hit = start == 1, peek_over = peek_over == 1 }
-  if start == 2 then l.starts = { unpacked('>I8I8I8I8', text, at) } end
-  return l
-end
-
--- The start and the end of a calendar's window at now. If the clock stepped back since the key was charged, it is the window of the
--- charge, which is at most one ahead.
-local function calendar_window(l, now, charged)
-  local starts = l.starts
-  for i = 1, 3 do
-    if starts[i] <= now and now < starts[i + 1] then
-      if charged == starts[i + 1] and charged > starts[i] then i = i + 1 end
-      if i < 4 then return starts[i], starts[i + 1] end
+  local l = {
+    algorithm = 0, max = max, window = window, counts_denied = count_denied == 1 and max > 0, by_clock = start == 0,
+    first_hit = start == 1, peek_over = peek_over == 1,
+  }
+  if start < 2 then return l end
+  local starts = { unpacked('>I8I8I8I8', text, at) }
+  l.starts = starts
+  function l.window_at(now, charged)
+    for i = 1, 3 do
+      if starts[i] <= now and now < starts[i + 1] then
+        if charged == starts[i + 1] and charged > starts[i] then i = i + 1 end
+        if i < 4 then return starts[i], starts[i + 1] end
+      end
     end
+    error('the clocks of Weir and Redis differ by more than a window of this limit', 0)
   end
-  error('the clocks of Weir and Redis differ by more than a window of this limit', 0)
+  return l
 end
 
 -- v is the value of the key: false if it is absent, nil if it is unknown. s is a state to reuse, or nil.
@@ -40,9 +43,9 @@ function M.load(key, l, now, v, s)
     stored = start
   end
   local stop
-  if l.starts then
+  if l.window_at then
     local current
-    current, stop = calendar_window(l, now, start)
+    current, stop = l.window_at(now, start)
     if current ~= start then start, count = current, 0 end
   else
     if start - now > l.window then start, count = 0, 0 end
@@ -97,13 +100,13 @@ function M.quick(key, l, now, v, n)
   if #v ~= 16 then return end
   local start, count = unpacked('>I8I8', v)
   local open, stop = false, start + l.window
-  if l.starts then
-    stop = l.starts[3]
-    open = start == l.starts[2] and start <= now and now < stop
+  if l.by_clock then
+    open = start == now - now % l.window
   elseif l.first_hit then
     open = start <= now and now < stop
   else
-    open = start == now - now % l.window
+    stop = l.starts[3]
+    open = start == l.starts[2] and start <= now and now < stop
   end
   count = count + n
   if not open or count > l.max then return end

@@ -58,8 +58,10 @@ end
 
 function M.limit(text, at)
   local max, window, count_denied, capacity, p, r, den, peek_over = struct.unpack('>I8I8I8I8I8I8I8I8', text, at)
-  local l = { max = max, window = window, count_denied = count_denied == 1, capacity = capacity, p = p, r = r, den = den }
-  l.peek_over = peek_over == 1
+  local l = {
+    algorithm = 0, max = max, window = window, counts_denied = count_denied == 1 and max > 0, capacity = capacity, p = p, r = r,
+    den = den, peek_over = peek_over == 1, full = 0, full_f = 0, overdraft = 0, overdraft_f = 0,
+  }
   l.full, l.full_f = of(l, l.capacity)
   l.overdraft, l.overdraft_f = of(l, 2 * l.capacity)
   return l

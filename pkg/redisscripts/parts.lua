@@ -26,7 +26,7 @@ return function(now, server, driver)
   -- Drops expired reservations, and settles them to 0 if the limit releases them.
   local function load_reservations(key, run)
     local reservations = key_at(run.reserve_key)
-    driver.modules.concurrency = driver.modules.concurrency or algorithm_of('concurrency')
+    driver.modules.concurrency = driver.modules.concurrency or driver.algorithm_of('concurrency')
     local set = driver.modules.concurrency
     reservations.state = reservations.state or set.load(reservations.name, run.id, true)
     run.set, run.leases = set, reservations.state
@@ -210,8 +210,8 @@ return function(now, server, driver)
   -- The hit of a LEASES run that decide_some decides now, from 1. After an error, decide_leases continues with the next one.
   local at
 
-  local function decide_some(run, text)
-    local out, limits = driver.verdicts, driver.limits
+  local function decide_some(run)
+    local out, limits, text = driver.verdicts, driver.limits, driver.text
     while at <= run.times do
       local op, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.own + 29 * (at - 1))
       local key = key_at(index)
@@ -235,10 +235,10 @@ return function(now, server, driver)
     end
   end
 
-  local function decide_leases(run, text)
+  local function decide_leases(run)
     at = 1
     while at <= run.times do
-      local ok, problem = pcall(decide_some, run, text)
+      local ok, problem = pcall(decide_some, run)
       if not ok then
         fail(run.first + at - 1, problem)
         at = at + 1

@@ -6,8 +6,10 @@
 package redisscripts
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -75,5 +77,25 @@ func Batch(algorithms ...Algorithm) string {
 		b.WriteString("if name == '" + name + "' then\n" + source(name) + "end\n")
 	}
 	b.WriteString("end\n" + driver)
-	return b.String()
+	return inlined(b.String())
+}
+
+var (
+	constants = regexp.MustCompile(`(?m)^local ([A-Z][A-Z_]*(?:, [A-Z][A-Z_]*)*) = (-?[0-9][0-9 ^,-]*)$`)
+	names     = regexp.MustCompile(`\b[A-Z][A-Z_]*\b`)
+)
+
+// inlined returns the source with the numbers of its constants instead of their names. Lua has no constants: each local that a
+// function uses costs an allocation in each call.
+func inlined(source string) string {
+	numbers := map[string]string{}
+	source = constants.ReplaceAllStringFunc(source, func(line string) string {
+		parts := constants.FindStringSubmatch(line)
+		values := strings.Split(parts[2], ", ")
+		for i, name := range strings.Split(parts[1], ", ") {
+			numbers[name] = "(" + values[i] + ")"
+		}
+		return ""
+	})
+	return names.ReplaceAllStringFunc(source, func(name string) string { return cmp.Or(numbers[name], name) })
 }

@@ -47,3 +47,22 @@ func TestLuaKeepsDigitsAndReadsNoClock(t *testing.T) {
 		}
 	}
 }
+
+// The constants of all files are replaced in the whole script, so a name has one number.
+func TestConstantsHaveOneNumberInTheWholeScript(t *testing.T) {
+	numbers := map[string]string{}
+	for _, name := range append([]string{"prelude", "batch"}, append(parts, limiters.Algorithms()...)...) {
+		for _, line := range constants.FindAllStringSubmatch(source(name), -1) {
+			values := strings.Split(line[2], ", ")
+			for i, c := range strings.Split(line[1], ", ") {
+				if had, found := numbers[c]; found && had != values[i] {
+					t.Errorf("%s.lua: %s is %s, and %s elsewhere", name, c, values[i], had)
+				}
+				numbers[c] = values[i]
+			}
+		}
+	}
+	if script := Batch(Algorithms...); numbers["MAX_HITS"] != "2 ^ 52" || strings.Contains(script, "MAX_HITS") {
+		t.Error("the script has a constant by name: want its number")
+	}
+}

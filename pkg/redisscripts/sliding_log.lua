@@ -72,7 +72,7 @@ local function up_to(s, now, n) return search(s, s.first, last(s), now, reaches,
 
 function M.limit(text, at)
   local max, window, count_denied, peek_over = struct.unpack('>I8I8I8I8', text, at)
-  return { max = max, window = window, count_denied = count_denied == 1, peek_over = peek_over == 1 }
+  return { algorithm = 0, max = max, window = window, counts_denied = count_denied == 1 and max > 0, peek_over = peek_over == 1 }
 end
 
 -- text is the value of the key: false if it is absent, nil if it is unknown. For a list, GET is an error.
