@@ -82,7 +82,7 @@ func Batch(algorithms ...Algorithm) string {
 
 var (
 	constants = regexp.MustCompile(`(?m)^local ([A-Z][A-Z_]*(?:, [A-Z][A-Z_]*)*) = (-?[0-9][0-9 ^,-]*)$`)
-	names     = regexp.MustCompile(`\b[A-Z][A-Z_]*\b`)
+	names     = regexp.MustCompile(`[.]?\b[A-Z][A-Z_]*\b`) // a field of a table begins with a dot
 )
 
 // inlined returns the source with the numbers of its constants instead of their names. Lua has no constants: each local that a
