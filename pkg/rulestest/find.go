@@ -2,6 +2,7 @@ package rulestest
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -55,11 +56,9 @@ func choicesOf(l *descriptors.Level) []descriptors.Entry {
 		return all
 	case len(l.Prefixes) > 0:
 		for _, p := range l.Prefixes {
-			first := p.Masked().Addr()
-			for address, n := first.Next(), 0; n < len(anyTexts) && p.Contains(address); address, n = address.Next(), n+1 {
+			for _, address := range addressesOf(p) {
 				all = append(all, descriptors.Entry{Key: l.Key, Value: address.String()})
 			}
-			all = append(all, descriptors.Entry{Key: l.Key, Value: first.String()})
 		}
 		return all
 	}
@@ -73,6 +72,19 @@ func choicesOf(l *descriptors.Level) []descriptors.Entry {
 		}
 	}
 	return all
+}
+
+// addressesOf returns the addresses of a prefix that have at most one bit after it. Longer prefixes within it may take some of them.
+func addressesOf(p netip.Prefix) []netip.Addr {
+	first := p.Masked().Addr()
+	var all []netip.Addr
+	for bit := first.BitLen() - 1; bit >= p.Bits(); bit-- {
+		bytes := first.AsSlice()
+		bytes[bit/8] |= 1 << (7 - bit%8)
+		address, _ := netip.AddrFromSlice(bytes)
+		all = append(all, address)
+	}
+	return append(all, first)
 }
 
 // fillStars returns texts that a pattern matches.

@@ -184,11 +184,11 @@ func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.En
 		}
 		d = r.send(sent{hits: 1})
 	default:
-		f, err := g.newRecorder(rule, entries, r.start).fill(t, chunk)
+		f, err := g.fill(r, t)
 		if err != nil {
 			return nil, err
 		}
-		r.send(sent{hits: chunk, repeat: f.chunks, every: f.every})
+		r.send(sent{hits: f.chunk, repeat: f.chunks, every: f.every})
 		d = r.send(sent{hits: f.hits, after: f.every})
 	}
 	if d == nil || !r.denied[t] {
@@ -215,48 +215,68 @@ func (r *recorder) recover(t int, d *decide.Decision) {
 	}
 }
 
-// wait returns how long the limits but t take to reset after the last request.
-func (r *recorder) wait(t int) (wait time.Duration) {
-	if len(r.result.Decisions) == 0 {
-		return 0
-	}
-	for i := range r.result.Decisions[0].Verdicts {
-		if i != t {
-			wait = max(wait, r.result.Decisions[0].Verdicts[i].ResetAfter)
-		}
-	}
-	return wait
-}
-
 // A filling is how to fill a limit beside smaller ones: chunks at an interval, and then a number of hits that no longer fits.
 type filling struct {
-	chunks int
-	every  time.Duration
-	hits   int64
+	chunk, hits int64
+	chunks      int
+	every       time.Duration
 }
 
-// fill finds how to fill limit t of a rule by chunks that the smaller limits allow.
-func (r *recorder) fill(t int, chunk int64) (f filling, err error) {
-	for {
-		f.chunks++
-		d := r.decide(sent{hits: chunk}, fmt.Sprintf("id-%d", f.chunks))
-		if d == nil || len(d.Verdicts) != len(r.denied) || d.Reason != decide.WithinLimit {
-			break
-		}
-		if f.chunks == 1 {
-			f.every = r.wait(t)
-		}
-		r.now = r.now.Add(f.every)
-		peeked := r.decide(sent{hits: 0}, "id-0")
-		if peeked == nil || len(peeked.Verdicts) != len(r.denied) || f.chunks >= maxChunks || r.now.Sub(r.start) > MaxOffset/2 {
-			break
-		}
-		if remaining := peeked.Verdicts[t].Remaining; remaining < chunk {
-			f.hits = remaining + 1
+// fill finds how to fill limit t of a rule at a pace that the smaller limits allow, in chunks as large as the smallest limit
+// or, if that fails, in single hits.
+func (g *generator) fill(r *recorder, t int) (filling, error) {
+	smallest := r.rule.Limits[t].Limit.Capacity()
+	for i := range r.rule.Limits {
+		smallest = min(smallest, r.rule.Limits[i].Limit.Capacity())
+	}
+	for _, chunk := range []int64{smallest, 1} {
+		f := filling{chunk: chunk, every: pace(r.rule, t, chunk)}
+		if g.newRecorder(r.rule, r.entries, r.start).try(&f, t) {
 			return f, nil
 		}
 	}
-	return f, errors.New("the smaller limits of the rule deny first")
+	return filling{}, errors.New("the smaller limits of the rule deny first")
+}
+
+// pace returns an interval at which the limits smaller than t allow chunks of hits for ever.
+func pace(rule *descriptors.Rule, t int, chunk int64) (every time.Duration) {
+	for i := range rule.Limits {
+		limit := rule.Limits[i].Limit
+		if limit.Capacity() >= rule.Limits[t].Limit.Capacity() {
+			continue
+		}
+		spec := limit.Spec()
+		switch {
+		case limit.Window() == 0: // slots, whose leases expire
+			every = max(every, limit.LeaseTTL())
+		case spec.Algorithm == "funnel":
+			every = max(every, time.Duration(float64(limit.Window())*float64(chunk)/float64(max(1, spec.Max))))
+		default:
+			every = max(every, limit.Window()/time.Duration(max(1, limit.Capacity()/chunk)))
+		}
+	}
+	return (every + time.Millisecond - 1).Truncate(time.Millisecond)
+}
+
+// try fills limit t by f and completes f. It reports whether no limit denied.
+func (r *recorder) try(f *filling, t int) bool {
+	for f.chunks < maxChunks && r.now.Sub(r.start) < MaxOffset/2 {
+		f.chunks++
+		d := r.decide(sent{hits: f.chunk}, fmt.Sprintf("id-%d", f.chunks))
+		if d == nil || len(d.Verdicts) != len(r.denied) || d.Reason != decide.WithinLimit {
+			return false
+		}
+		r.now = r.now.Add(f.every)
+		peeked := r.decide(sent{hits: 0}, "id-0")
+		if peeked == nil || len(peeked.Verdicts) != len(r.denied) {
+			return false
+		}
+		if remaining := peeked.Verdicts[t].Remaining; remaining < f.chunk {
+			f.hits = remaining + 1
+			return true
+		}
+	}
+	return false
 }
 
 // aligned returns a start for a test of limit t: the begin of a window, if windows begin at certain times.
