@@ -46,7 +46,7 @@ func newAdmin(
 	}
 	unauthorized := telemetry.OncePerSecond(log)
 	api := admin.New(admin.Options{
-		Version: versionOf(), Rules: rules.live.Load, Store: store.states, StoreTimeout: adminStoreTimeout,
+		Version: versionOf(), Rules: rules.live.Load, Store: store.states, StoreTimeout: adminStoreTimeout, Resets: store.resets,
 		Status: func() admin.Status { return adminStatus(s, rules, store, all, ready) },
 		Hits:   metrics.RuleHits, StoreCalls: metrics.StoreCalls,
 		KeySecret: []byte(s.KeyHashSecret), Auth: auth,

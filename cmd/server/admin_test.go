@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"io"
@@ -9,8 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/redistest"
 )
 
 const adminToken = "a-token-of-the-tests-0123456789"
@@ -163,4 +166,144 @@ func TestExposedAdminAPIIsWarnedAbout(t *testing.T) {
 	if quiet := serving(t, "CONFIG_PATH="+rulesFile(t)); bytes.Contains([]byte(quiet.said.String()), []byte("admin")) {
 		t.Error(quiet.said.String())
 	}
+}
+
+// reset resets a user by the admin API of a server.
+func (s *server) reset(user string) (code int, text string) {
+	s.t.Helper()
+	return s.admin("POST", "/v1/keys/reset", adminToken, `{"domain":"ugc","descriptor":[["user_id","`+user+`"]]}`)
+}
+
+func TestResetInMemory(t *testing.T) {
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	for range 3 {
+		s.left("alice")
+		s.left("bob")
+	}
+	if code, text := s.reset("alice"); code != 200 || !strings.Contains(text, `"reset":true`) {
+		t.Fatal(code, text)
+	}
+	if a, b := s.left("alice"), s.left("bob"); a != 2 || b != 0 {
+		t.Errorf("alice has %d left, bob %d, want 2 and 0", a, b)
+	}
+	if code, text := s.reset("nobody"); code != 404 || !strings.Contains(text, "nothing is stored for this key") {
+		t.Error(code, text)
+	}
+	if code, text := s.admin("POST", "/v1/keys/reset", "", `{"domain":"ugc","descriptor":[["user_id","bob"]]}`); code != 401 {
+		t.Error(code, text)
+	}
+	if code, text := s.admin("POST", "/v1/keys/reset-by-entry", adminToken, `{"domain":"ugc","entry":["user_id","bob"]}`); code != 200 ||
+		!strings.Contains(text, `"reset":1`) || !strings.Contains(text, `"done":true`) {
+		t.Error(code, text)
+	}
+	if b := s.left("bob"); b != 2 {
+		t.Errorf("bob has %d left", b)
+	}
+	n := 0
+	for _, want := range []string{`"outcome":"done"`, `"outcome":"refused"`, `"action":"/v1/keys/reset-by-entry"`} {
+		var line string
+		line, n = s.log.await(t, n, "admin change")
+		if !strings.Contains(line, want) || !strings.Contains(line, `"who":"token `) || strings.Contains(line, "alice") || strings.Contains(line, adminToken) {
+			t.Errorf("%s, want %s", line, want)
+		}
+	}
+}
+
+// adminReplicas starts two servers on one Redis, with the admin API and deny caches that forget nothing by themselves.
+func adminReplicas(t *testing.T, settings ...string) (a, b *server) {
+	t.Helper()
+	redis := redistest.Start(t)
+	settings = append([]string{
+		"CONFIG_PATH=" + rulesFile(t), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr, "ADMIN_ADDR=:0",
+		"ADMIN_TOKEN_FILE=" + tokenFile(t), "DENY_CACHE_MAX=1h",
+	}, settings...)
+	a, b = serving(t, settings...), serving(t, settings...)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if n, err := redis.Client(t).PubSubNumSub(context.Background(), "w2:resets").Result(); err == nil && n["w2:resets"] == 2 {
+			return a, b
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the replicas do not subscribe")
+		}
+	}
+}
+
+// awaitAllowed returns once a hit of a user is allowed.
+func (s *server) awaitAllowed(user string) {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); s.left(user) == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%s is still denied", user)
+		}
+	}
+}
+
+func TestResetReachesTheDenyCachesOfAllReplicas(t *testing.T) {
+	for _, secret := range []string{"", "KEY_HASH_SECRET=a secret of 16 bytes"} {
+		a, b := adminReplicas(t, secret)
+		for range 20 { // more than the limit: the caches hold denied hits that they have not sent
+			a.left("alice")
+			b.left("alice")
+			b.left("bob")
+		}
+		if code, text := a.reset("alice"); code != 200 || !strings.Contains(text, `"replicas_notified":true`) {
+			t.Fatal(code, text)
+		}
+		b.awaitAllowed("alice")
+		if n := a.left("alice"); n != 1 {
+			t.Errorf("after the reset and one hit at another replica, %d are left, want 1", n)
+		}
+		if n := b.left("bob"); n != 0 {
+			t.Errorf("bob has %d left", n)
+		}
+		if l := a.peeked("alice"); l[0].State.Used != 2 {
+			t.Errorf("%+v", l)
+		}
+		code, text := a.admin("POST", "/v1/keys/reset-by-entry", adminToken, `{"domain":"ugc","entry":["user_id","bob"]}`)
+		if secret != "" {
+			if code != 409 || !strings.Contains(text, "KEY_HASH_SECRET is set") {
+				t.Error(code, text)
+			}
+			if strings.Contains(a.said.String()+b.said.String(), "alice") {
+				t.Error("the log has a user")
+			}
+			continue
+		}
+		if code != 200 || !strings.Contains(text, `"reset":1,`) || !strings.Contains(text, `"done":true`) {
+			t.Error(code, text)
+		}
+		b.awaitAllowed("bob")
+	}
+}
+
+// The denied hits that the deny cache has not sent count in a peek.
+func TestPeekIsExactWithADenyCache(t *testing.T) {
+	a, _ := adminReplicas(t)
+	for range 9 {
+		a.left("alice")
+	}
+	if l := a.peeked("alice"); l[0].State.Used != 9 || l[0].Allowed {
+		t.Errorf("%+v, want 9 used: the denied hits of the cache count", l)
+	}
+	if got := a.counter("weir_deny_cache_answered_total"); got == "0" {
+		t.Error("the deny cache answered nothing")
+	}
+}
+
+func TestAdminAPIOutlivesNoStore(t *testing.T) {
+	redis := redistest.Start(t)
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	s.left("alice")
+	redis.Stop()
+	_, _ = s.ask("alice")
+	if code, text := s.admin("GET", "/v1/status", adminToken, ""); code != 200 || !strings.Contains(text, `"mode":"lost"`) {
+		t.Error(code, text)
+	}
+	if code, text := s.reset("alice"); code != 503 || !strings.Contains(text, "the store did not answer") {
+		t.Error(code, text)
+	}
+	if line, _ := s.log.await(t, 0, "admin change"); !strings.Contains(line, `"outcome":"failed"`) {
+		t.Error(line)
+	}
+	s.term()
 }

@@ -46,6 +46,7 @@ type store struct {
 	states    limiters.Store   // the part after fallback: its verdicts are the backend's, and not by a policy
 	local     *memstore.Store  // the counters of fallback for on_store_error: local; nil without Redis
 	replicas  *replicas        // shares of local
+	resets    *resets          // nil without ADMIN_ADDR
 	log       *zap.Logger
 }
 
@@ -79,8 +80,25 @@ func openStore(
 		options.Local = st.local
 	}
 	st.states, st.fallback = calls, guard.NewFallback(calls, options)
+	if s.AdminAddr != "" {
+		if st.resets, err = newResets(st, mainOf(b), log, metrics); err != nil {
+			st.close()
+			return nil, err
+		}
+	}
 	metrics.Fallback(func() telemetry.FallbackStats { return telemetry.FallbackStats(st.fallback.Stats()) }, rules)
 	return st, nil
+}
+
+// mainOf returns the Redis of all limits but those per second, nil without Redis.
+func mainOf(b backend) *redisBackend {
+	switch b := b.(type) {
+	case *redisBackend:
+		return b
+	case *redisPair:
+		return b.main
+	}
+	return nil
 }
 
 func openBackend(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (backend, error) {
@@ -117,6 +135,9 @@ func (s *store) run(ctx context.Context, answered func()) {
 	parts.Go(func() { s.replicas.watch(ctx) })
 	if s.local != nil {
 		parts.Go(func() { sweep(ctx, s.local) })
+	}
+	if s.resets != nil {
+		parts.Go(func() { s.resets.run(ctx) })
 	}
 	parts.Wait()
 }

@@ -30,6 +30,8 @@ type Options struct {
 	Store limiters.Store
 	// StoreTimeout bounds a call of Store. Default 1 s.
 	StoreTimeout time.Duration
+	// Resets resets keys. If it is nil, the routes that reset answer 501.
+	Resets Resets
 	// Status returns the state of the process. The API sets the fields that it knows itself.
 	Status func() Status
 	// Hits returns how many hits of a rule were allowed and denied since the start.
@@ -130,6 +132,9 @@ func (a *API) register() {
 	route(a, http.MethodGet, "/v1/status", "status", "The state of the process and of its store", a.status)
 	route(a, http.MethodGet, "/v1/rules", "rules", "The rules in force with their rates", a.rules, invalid, unknown)
 	route(a, http.MethodPost, "/v1/keys/peek", "peek", "The state of every limit of a descriptor; charges nothing", a.peek, badBody, tooLarge, invalid, unknown)
+	route(a, http.MethodPost, resetPath, "reset", "Reset every limit of a descriptor, on all replicas", a.reset, badBody, tooLarge, invalid, unknown, http.StatusNotImplemented)
+	route(a, http.MethodPost, resetByEntryPath, "resetByEntry", "Reset every key that contains an entry, on all replicas; one step of a pass",
+		a.resetByEntry, badBody, tooLarge, invalid, unknown, http.StatusConflict, http.StatusNotImplemented)
 }
 
 // notFound answers calls that have no route.

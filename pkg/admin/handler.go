@@ -49,7 +49,15 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route string) {
 			writeProblem(w, http.StatusUnauthorized, "no valid credentials: send Authorization: Bearer with a token from ADMIN_TOKEN_FILE")
 			return
 		}
-		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
+		calling := &caller{who: who}
+		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, calling))
+		if isChange(route) {
+			defer func() {
+				if !calling.audited {
+					a.audit(r.Context(), Change{Action: route, Outcome: Refused, Detail: "the request is invalid, or there are too many"})
+				}
+			}()
+		}
 	}
 	// A browser sends a client certificate with the requests of every site.
 	if a.crossing.Check(r) != nil {
@@ -90,10 +98,23 @@ func (a *API) routeOf(path string) string {
 
 type callerKey struct{}
 
-// callerOf returns who calls, for the audit log.
-func callerOf(ctx context.Context) string {
-	who, _ := ctx.Value(callerKey{}).(string)
-	return who
+// A caller is who calls, and whether the change that the call asks for was reported.
+type caller struct {
+	who     string
+	audited bool
+}
+
+// isChange reports whether a route changes states.
+func isChange(route string) bool { return route == resetPath || route == resetByEntryPath }
+
+// audit reports a change.
+func (a *API) audit(ctx context.Context, c Change) {
+	if calling, ok := ctx.Value(callerKey{}).(*caller); ok {
+		c.Who, calling.audited = calling.who, true
+	}
+	if a.options.Audit != nil {
+		a.options.Audit(c)
+	}
 }
 
 // A recorder records the code of a response.

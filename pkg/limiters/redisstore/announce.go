@@ -6,8 +6,6 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hkdf"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -26,22 +24,20 @@ type Messages struct {
 // maxMessage bounds a message that is received, in bytes.
 const maxMessage = 1 << 20
 
-// Messages returns the channel of a name. The options are those of the Store.
-func (s *Store) Messages(name string, o Options) (*Messages, error) {
-	m := &Messages{store: s, channel: o.Prefix + format + ":" + name}
-	if o.KeySecret == "" {
+// Messages returns the channel of a name.
+func (s *Store) Messages(name string) (*Messages, error) {
+	m := &Messages{store: s, channel: s.namer.prefix + format + ":" + name}
+	if s.namer.hasher == nil {
 		return m, nil
 	}
-	key, err := hkdf.Key(sha256.New, []byte(o.KeySecret), nil, "weir messages "+name, 32)
+	block, err := aes.NewCipher(s.namer.hasher.derive("weir messages " + name))
 	if err != nil {
 		return nil, fmt.Errorf("redisstore: %w", err)
 	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
+	if m.sealer, err = cipher.NewGCMWithRandomNonce(block); err != nil {
 		return nil, fmt.Errorf("redisstore: %w", err)
 	}
-	m.sealer, err = cipher.NewGCMWithRandomNonce(block)
-	return m, err
+	return m, nil
 }
 
 // Publish sends a message to all processes, including this one.

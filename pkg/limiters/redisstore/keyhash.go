@@ -41,6 +41,15 @@ func (h *keyHasher) append(dst []byte, tag, key string) []byte {
 	return m.append(dst, key)
 }
 
+// derive returns a key of 32 bytes for another purpose. No key of a hit begins with a letter, so none has this MAC.
+func (h *keyHasher) derive(purpose string) []byte {
+	m := h.macs.Get().(*mac)
+	defer h.macs.Put(m)
+	m.Reset()
+	m.Write([]byte(purpose))
+	return m.Sum(nil)
+}
+
 // A mac is a keyed hash with buffers for its input and output.
 type mac struct {
 	hash.Hash

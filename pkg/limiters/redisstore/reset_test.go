@@ -138,7 +138,7 @@ func TestMessagesReachEveryReplica(t *testing.T) {
 		messages := func() *Messages {
 			s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, o)
 			t.Cleanup(func() { _ = s.Close() })
-			m, err := s.Messages("resets", o)
+			m, err := s.Messages("resets")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore"
+)
+
+// resets reset keys in the store of the process, and tell the other replicas to forget them. A replica remembers denials, and local
+// counters of on_store_error: local. docs/adr/0020-admin-api.md has the order of the steps, and why.
+type resets struct {
+	store    *store
+	messages *redisstore.Messages // nil without Redis
+	metrics  *telemetry.Metrics
+	log      *zap.Logger
+}
+
+// A resetMessage names the keys that a replica has reset: by their names, or by an entry of a domain.
+type resetMessage struct {
+	Keys   []limiters.Keyed `json:"keys,omitempty"`
+	Domain string           `json:"domain,omitempty"`
+	Entry  [2]string        `json:"entry,omitzero"`
+}
+
+func (m resetMessage) matcher() func(key string) bool {
+	return descriptors.EntryMatcher(m.Domain, descriptors.Entry{Key: m.Entry[0], Value: m.Entry[1]})
+}
+
+// newResets returns the resets of a store. main is the Redis of the messages, nil without Redis.
+func newResets(s *store, main *redisBackend, log *zap.Logger, metrics *telemetry.Metrics) (*resets, error) {
+	r := &resets{store: s, log: log, metrics: metrics}
+	if main == nil {
+		return r, nil
+	}
+	var err error
+	r.messages, err = main.Messages("resets")
+	return r, err
+}
+
+// forgetWithin is the time that the other replicas have to forget a key before it is reset. Denied hits that they have not sent yet
+// would otherwise arrive after the reset, and use up the key again.
+const forgetWithin = 20 * time.Millisecond
+
+// Reset implements admin.Resets.
+func (r *resets) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, notified bool, err error) {
+	notified, err = r.around(ctx, resetMessage{Keys: keys}, func() error {
+		found, err = r.store.fallback.Reset(ctx, keys)
+		return err
+	})
+	return found, notified, err
+}
+
+// ResetEntry implements admin.Resets.
+func (r *resets) ResetEntry(ctx context.Context, domain string, entry descriptors.Entry, cursor string) (done limiters.Progress, notified bool, err error) {
+	message := resetMessage{Domain: domain, Entry: [2]string{entry.Key, entry.Value}}
+	notified, err = r.around(ctx, message, func() error {
+		done, err = r.store.fallback.ResetMatching(ctx, message.matcher(), cursor)
+		return err
+	})
+	return done, notified, err
+}
+
+// around calls reset between two messages. It reports whether the second was sent, or there is nobody to send it to.
+func (r *resets) around(ctx context.Context, m resetMessage, reset func() error) (notified bool, err error) {
+	if r.messages == nil {
+		return true, reset()
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return false, err
+	}
+	if r.messages.Publish(ctx, text) == nil {
+		_ = backoff.Sleep(ctx, forgetWithin)
+	}
+	if err := reset(); err != nil {
+		return false, err
+	}
+	if err := r.messages.Publish(ctx, text); err != nil {
+		r.log.Warn("other replicas not notified of a reset", zap.Error(err), zap.String("remedy", "give Weir's Redis user the permission to publish and subscribe: SECURITY.md lists it"))
+		return false, nil
+	}
+	return true, nil
+}
+
+// untilSubscribed are the waits between attempts to receive messages.
+var untilSubscribed = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
+
+// run forgets the keys that other replicas reset, until ctx ends. After a lost connection it forgets all denials, because messages may
+// have been missed.
+func (r *resets) run(ctx context.Context) {
+	if r.messages == nil {
+		return
+	}
+	for failures := 0; ; failures++ {
+		err := r.messages.Receive(ctx, func() {
+			failures = 0
+			r.forget(nil, func(string) bool { return true })
+		}, r.received)
+		if ctx.Err() != nil {
+			return
+		}
+		if failures == 1 {
+			r.log.Warn("resets by other replicas are not received", zap.Error(err), zap.String("remedy", "give Weir's Redis user the permission to publish and subscribe: SECURITY.md lists it"))
+		}
+		if backoff.Sleep(ctx, untilSubscribed.Wait(failures)) != nil {
+			return
+		}
+	}
+}
+
+var errResetMessage = errors.New("not a message of this version")
+
+func (r *resets) received(text []byte) {
+	defer func() { // no request is on this goroutine that would recover
+		if p := recover(); p != nil {
+			r.metrics.Panicked()
+			_ = bug(r.log, "reset message", p)
+		}
+	}()
+	var m resetMessage
+	if err := json.Unmarshal(text, &m); err != nil || len(m.Keys) == 0 && m.Entry[0] == "" {
+		r.log.Warn("reset by another replica not understood", zap.Error(errResetMessage))
+		return
+	}
+	if len(m.Keys) > 0 {
+		r.forget(m.Keys, nil)
+		_, _ = r.store.local.Reset(context.Background(), m.Keys) // it fails only if its context ends
+		return
+	}
+	r.forget(nil, m.matcher())
+	_, _ = r.store.local.ResetMatching(context.Background(), m.matcher(), "")
+}
+
+// forget forgets the denials of keys, or of those that match.
+func (r *resets) forget(keys []limiters.Keyed, match func(key string) bool) {
+	cache := r.store.denyCache
+	switch {
+	case cache == nil:
+	case match != nil:
+		cache.ForgetMatching(match)
+	default:
+		cache.ForgetKeys(keys)
+	}
+}

@@ -1,0 +1,157 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// The routes that change states.
+const (
+	resetPath        = "/v1/keys/reset"
+	resetByEntryPath = "/v1/keys/reset-by-entry"
+)
+
+// Resets resets keys in the store and in all that the replicas remember of them. notified reports whether the other replicas were notified.
+type Resets interface {
+	Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, notified bool, err error)
+	// ResetEntry makes one step of a pass over all keys, as [limiters.MatchResetter] does.
+	ResetEntry(ctx context.Context, domain string, entry descriptors.Entry, cursor string) (done limiters.Progress, notified bool, err error)
+}
+
+// A KeyReset is the result of a reset.
+type KeyReset struct {
+	Domain     string       `json:"domain" doc:"The domain of the request."`
+	Descriptor []Entry      `json:"descriptor" nullable:"false" doc:"The descriptor of the request."`
+	Limits     []LimitReset `json:"limits" nullable:"false" doc:"The limits of the descriptor."`
+	Notified   bool         `json:"replicas_notified" doc:"Whether the other replicas were notified to forget the key. If not, they may deny it until DENY_CACHE_MAX has passed."`
+}
+
+// A LimitReset is a limit whose state was reset.
+type LimitReset struct {
+	Rule    string `json:"rule" doc:"The path of the rule."`
+	Name    string `json:"name" doc:"The name of the limit in the rules, or empty."`
+	KeyHash string `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits."`
+	Reset   bool   `json:"reset" doc:"Whether the key had a state under this limit."`
+}
+
+// An EntryRequest asks to reset every key that contains an entry.
+type EntryRequest struct {
+	Domain string `json:"domain" minLength:"1" maxLength:"4096" example:"shop" doc:"The domain of the keys."`
+	Entry  Entry  `json:"entry" example:"[\"user_id\",\"42\"]" doc:"The entry: a key and a value."`
+	Cursor string `json:"cursor,omitempty" maxLength:"1024" doc:"The cursor of the previous step; empty for the first step."`
+}
+
+// An EntryReset is the result of one step.
+type EntryReset struct {
+	Scanned  int64  `json:"scanned" doc:"Keys that this step has seen."`
+	Reset    int64  `json:"reset" doc:"Keys that this step has reset."`
+	Cursor   string `json:"cursor" doc:"Send it in the next step; empty when the pass is complete."`
+	Done     bool   `json:"done" doc:"Whether the pass is complete."`
+	Notified bool   `json:"replicas_notified" doc:"Whether the other replicas were notified to forget these keys."`
+}
+
+type resetOutput struct{ Body KeyReset }
+
+type entryInput struct{ Body EntryRequest }
+
+type entryOutput struct{ Body EntryReset }
+
+var errNoResets = huma.Error501NotImplemented("the store cannot reset keys")
+
+func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
+	change := Change{Action: resetPath, Domain: in.Body.Domain, Outcome: Refused}
+	refuse := func(err error) (*resetOutput, error) {
+		change.Detail = err.Error()
+		a.audit(ctx, change)
+		return nil, err
+	}
+	if a.options.Resets == nil {
+		return refuse(errNoResets)
+	}
+	_, targets, err := a.find(&in.Body)
+	if err != nil {
+		change.Domain = "" // the domain is none of the rules'
+		return refuse(err)
+	}
+	out := &resetOutput{KeyReset{Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, Limits: []LimitReset{}}}
+	var keys []limiters.Keyed
+	for _, t := range targets {
+		for i := range t.rule.Limits {
+			l := &t.rule.Limits[i]
+			keys = append(keys, l.Limit.Keyed(t.key))
+			out.Body.Limits = append(out.Body.Limits, LimitReset{
+				Rule: t.rule.Name, Name: l.Name, KeyHash: descriptors.KeyHash(a.options.KeySecret, t.key),
+			})
+		}
+	}
+	if len(keys) == 0 {
+		return refuse(huma.Error404NotFound("no limit applies to this descriptor: POST /v1/explain shows why"))
+	}
+	change.KeyHash = out.Body.Limits[0].KeyHash
+	ctx, cancel := context.WithTimeout(ctx, a.options.StoreTimeout)
+	defer cancel()
+	found, notified, err := a.options.Resets.Reset(ctx, keys)
+	if err != nil {
+		change.Outcome, change.Detail = Failed, "the store did not answer"
+		a.audit(ctx, change)
+		return nil, huma.Error503ServiceUnavailable(errStore.Error())
+	}
+	n := 0
+	for i := range out.Body.Limits {
+		if i < len(found) && found[i] {
+			out.Body.Limits[i].Reset = true
+			n++
+		}
+	}
+	if n == 0 {
+		return refuse(huma.Error404NotFound("nothing is stored for this key: it was never hit, or it has fully reset. Check the domain and every entry"))
+	}
+	out.Body.Notified = notified
+	change.Outcome, change.Detail = Done, fmt.Sprintf("limits reset: %d of %d, other replicas notified: %t", n, len(keys), notified)
+	a.audit(ctx, change)
+	return out, nil
+}
+
+func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, error) {
+	change := Change{Action: resetByEntryPath, Domain: in.Body.Domain, Outcome: Refused}
+	refuse := func(err error) (*entryOutput, error) {
+		change.Detail = err.Error()
+		a.audit(ctx, change)
+		return nil, err
+	}
+	entry := descriptors.Entry{Key: in.Body.Entry[0], Value: in.Body.Entry[1]}
+	switch rules := a.options.Rules(); {
+	case a.options.Resets == nil:
+		return refuse(errNoResets)
+	case rules == nil:
+		return refuse(huma.Error503ServiceUnavailable("no rules are loaded yet"))
+	case !rules.HasDomain(in.Body.Domain):
+		change.Domain = ""
+		return refuse(unknownDomain(in.Body.Domain))
+	case entry.Key == "":
+		return refuse(huma.Error422UnprocessableEntity("entry[0]: the key must not be empty"))
+	}
+	// An audit log without values of users: the hash is that of the domain with this entry alone.
+	change.KeyHash = descriptors.KeyHash(a.options.KeySecret, descriptors.Key(in.Body.Domain, nil, []descriptors.Entry{entry}))
+	done, notified, err := a.options.Resets.ResetEntry(ctx, in.Body.Domain, entry, in.Body.Cursor)
+	switch {
+	case errors.Is(err, limiters.ErrHiddenKeys):
+		return refuse(huma.Error409Conflict("KEY_HASH_SECRET is set, so Redis has hashes of keys only, and none can be found by an entry: reset each full key with " + resetPath))
+	case errors.Is(err, limiters.ErrCursor):
+		return refuse(huma.Error422UnprocessableEntity("cursor: it is none that this route has returned: leave it out to begin a pass"))
+	case err != nil:
+		change.Outcome, change.Detail = Failed, "the store did not answer"
+		a.audit(ctx, change)
+		return nil, huma.Error503ServiceUnavailable(errStore.Error())
+	}
+	change.Outcome = Done
+	change.Detail = fmt.Sprintf("entry %s: scanned %d, reset %d, complete: %t, other replicas notified: %t", entry.Key, done.Scanned, done.Reset, done.Cursor == "", notified)
+	a.audit(ctx, change)
+	return &entryOutput{EntryReset{Scanned: done.Scanned, Reset: done.Reset, Cursor: done.Cursor, Done: done.Cursor == "", Notified: notified}}, nil
+}

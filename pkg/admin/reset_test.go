@@ -1,0 +1,151 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// direct are Resets of one store.
+type direct struct {
+	limiters.Store
+	err error
+}
+
+func (d direct) Reset(ctx context.Context, keys []limiters.Keyed) ([]bool, bool, error) {
+	if d.err != nil {
+		return nil, false, d.err
+	}
+	found, err := limiters.Reset(ctx, d.Store, keys)
+	return found, true, err
+}
+
+func (d direct) ResetEntry(ctx context.Context, domain string, e descriptors.Entry, cursor string) (limiters.Progress, bool, error) {
+	if d.err != nil {
+		return limiters.Progress{}, false, d.err
+	}
+	done, err := limiters.ResetMatching(ctx, d.Store, descriptors.EntryMatcher(domain, e), cursor)
+	return done, true, err
+}
+
+func withResets(err error) func(*Options) {
+	return func(o *Options) { o.Resets = direct{o.Store, err} }
+}
+
+// A reset ends the usage, the penalty and the leases of a key.
+func TestResetMakesAKeyNew(t *testing.T) {
+	w := newWorld(t, withResets(nil))
+	for range 6 {
+		w.hit(1, "user_id", "42")
+		w.hit(1, "banned", "42")
+	}
+	w.hit(3, "user_id", "42", "lease", "a")
+	for descriptor, want := range map[string]int{`[["user_id","42"]]`: 3, `[["banned","42"]]`: 1} {
+		var reset KeyReset
+		if code, text := w.call("POST", resetPath, `{"domain":"shop","descriptor":`+descriptor+`}`, &reset); code != 200 {
+			t.Fatal(code, text)
+		}
+		n := 0
+		for _, l := range reset.Limits {
+			if l.Reset {
+				n++
+			}
+		}
+		if n != want || !reset.Notified {
+			t.Errorf("%s: %+v, want %d limits reset", descriptor, reset, want)
+		}
+		for _, l := range w.peek(descriptor).Limits {
+			if l.State.Used != 0 || l.State.Penalty != "0s" || !l.Allowed {
+				t.Errorf("after the reset: %+v", l)
+			}
+		}
+	}
+	if len(w.changes) != 2 || w.changes[0].Outcome != Done || len(w.changes[0].KeyHash) != 16 || !strings.HasPrefix(w.changes[0].Who, "token ") {
+		t.Errorf("%+v", w.changes)
+	}
+	if strings.Contains(w.changes[0].Who, token) || len(w.changes[0].Who) != len("token 01234567") {
+		t.Errorf("who is %q", w.changes[0].Who)
+	}
+}
+
+func TestResetByEntryResetsEveryKeyThatContainsIt(t *testing.T) {
+	w := newWorld(t, withResets(nil))
+	w.hit(1, "user_id", "42")
+	w.hit(1, "user_id", "42", "lease", "a")
+	w.hit(1, "user_id", "421")
+	w.hit(1, "banned", "42")
+	var reset EntryReset
+	if code, text := w.call("POST", resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, &reset); code != 200 {
+		t.Fatal(code, text)
+	}
+	if reset.Reset != 3 || reset.Scanned != 6 || !reset.Done || reset.Cursor != "" {
+		t.Errorf("%+v, want 3 of 6 keys reset", reset)
+	}
+	if w.peek(`[["user_id","421"]]`).Limits[0].State.Used != 1 || w.peek(`[["user_id","42"]]`).Limits[0].State.Used != 0 {
+		t.Error("another user was reset, or this one was not")
+	}
+}
+
+func TestBadResetsAreRefusedAndAudited(t *testing.T) {
+	for _, c := range []struct {
+		path, body string
+		err        error
+		code       int
+		says       string
+		outcome    string
+	}{
+		{resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil, 404, "nothing is stored for this key", Refused},
+		{resetPath, `{"domain":"shop","descriptor":[["free","42"]]}`, nil, 404, "no limit applies", Refused},
+		{resetPath, `{"domain":"shop","descriptor":[["nothing","42"]]}`, nil, 404, "no limit applies", Refused},
+		{resetPath, `{"domain":"other","descriptor":[["user_id","42"]]}`, nil, 404, "no rules have the domain", Refused},
+		{resetPath, `{"domain":"shop","descriptor":[["user_id"]]}`, nil, 422, "", Refused},
+		{resetPath, `{`, nil, 400, "", Refused},
+		{resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, errors.New("down"), 503, "the store did not answer", Failed},
+		{resetByEntryPath, `{"domain":"shop","entry":["","42"]}`, nil, 422, "must not be empty", Refused},
+		{resetByEntryPath, `{"domain":"shop","entry":["user_id"]}`, nil, 422, "", Refused},
+		{resetByEntryPath, `{"domain":"other","entry":["user_id","42"]}`, nil, 404, "no rules have the domain", Refused},
+		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, limiters.ErrHiddenKeys, 409, "KEY_HASH_SECRET is set", Refused},
+		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"],"cursor":"x"}`, limiters.ErrCursor, 422, "cursor", Refused},
+		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, errors.New("down"), 503, "the store did not answer", Failed},
+	} {
+		w := newWorld(t, withResets(c.err))
+		code, text := w.call("POST", c.path, c.body, nil)
+		if code != c.code || !strings.Contains(text, c.says) || strings.Contains(text, "down") {
+			t.Errorf("%s %s: %d %s, want %d %q", c.path, c.body, code, text, c.code, c.says)
+		}
+		if len(w.changes) != 1 || w.changes[0].Outcome != c.outcome || w.changes[0].Who == "" || w.changes[0].Action != c.path ||
+			strings.Contains(w.changes[0].Detail, "42") {
+			t.Errorf("%s %s: audited as %+v, want %s", c.path, c.body, w.changes, c.outcome)
+		}
+	}
+	w := newWorld(t, nil)
+	if code, text := w.call("POST", resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 501 || len(w.changes) != 1 {
+		t.Error(code, text, w.changes)
+	}
+}
+
+// The log has the line of a change before the caller has the answer.
+func TestChangesAreAuditedBeforeTheAnswer(t *testing.T) {
+	var w *world
+	answered := false
+	w = newWorld(t, func(o *Options) {
+		withResets(nil)(o)
+		audit := o.Audit
+		o.Audit = func(c Change) {
+			if answered {
+				t.Error("audited after the answer")
+			}
+			audit(c)
+		}
+	})
+	w.hit(1, "user_id", "42")
+	w.call("POST", resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil)
+	answered = true
+	if len(w.changes) != 1 {
+		t.Errorf("%+v", w.changes)
+	}
+}
