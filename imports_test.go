@@ -45,7 +45,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/listeners", "opens the ports", ""},
 	{"internal/tlsfiles", "makes TLS configurations from PEM files", ""},
 	{"internal/tracing", "exports spans of requests and store calls", "internal/settings pkg/limiters pkg/limiters/guard"},
-	{"internal/telemetry", "exports Weir's metrics and log, from decisions and plain values", "pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
+	{"internal/telemetry", "exports Weir's metrics and log, from decisions and plain values", "internal/observe pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
 	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions", "pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
 	{"internal/statsd", "sends counters to statsd", ""},
 	{"internal/spacesaving", "finds the heaviest keys of a stream in bounded memory", ""},
@@ -56,7 +56,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/loadclient", "sends requests as fast as possible, without knowing the server", "internal/socket"},
 	{"internal/cli", "prints what the commands that do not serve find", "pkg/rulestest"},
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/listeners " +
-		"internal/ratelimitstats internal/settings internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
+		"internal/observe internal/ratelimitstats internal/settings internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
 		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/rls"},
 	{"e2e/harness", "starts Weir and Envoy as processes", ""},

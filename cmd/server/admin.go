@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
@@ -48,7 +47,8 @@ func newAdmin(
 	api := admin.New(admin.Options{
 		Version: versionOf(), Rules: rules.live.Load, Store: store.states, StoreTimeout: adminStoreTimeout, Resets: store.resets,
 		Status: func() admin.Status { return adminStatus(s, rules, store, all, ready) },
-		Hits:   metrics.RuleHits, StoreCalls: metrics.StoreCalls,
+		Top:    observed{all.observer}, Decisions: observed{all.observer},
+		Hits: metrics.RuleHits, StoreCalls: metrics.StoreCalls,
 		KeySecret: []byte(s.KeyHashSecret), Auth: auth,
 		Audit: func(c admin.Change) {
 			log.Info("admin change", zap.String("who", c.Who), zap.String("action", c.Action), zap.String("domain", c.Domain),
@@ -106,7 +106,7 @@ func adminStatus(s *settings.Serve, rules *ruleSource, store *store, all *server
 		Ready: ready.is(), InFlight: load.InFlight, Shed: load.Shed,
 		Store: admin.StoreStatus{Kind: s.BackendType, Mode: admin.ModeOK},
 	}
-	status.Replica, _ = os.Hostname()
+	status.Replica = replica()
 	if store.fallback.Stats().Lost {
 		status.Store.Mode = admin.ModeLost
 		if canDecideWithoutStore(rules.live.Load()) {

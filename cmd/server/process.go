@@ -139,6 +139,7 @@ func (p *process) run(ctx context.Context, signals, reload <-chan os.Signal) err
 	group, running := errgroup.WithContext(ctx)
 	p.servers.serve(group)
 	group.Go(func() error { gctune.Run(running); return nil })
+	group.Go(func() error { p.servers.observer.Run(running); return nil })
 	if p.sender != nil {
 		group.Go(func() error { p.sender.Run(running); return nil })
 	}

@@ -30,6 +30,9 @@ func TestTooLargeRequestIsCountedInMetrics(t *testing.T) {
 	observed := make(chan codes.Code, 10)
 	decider := decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{})
 	service := rls.New(decider, rls.Options{Observe: func(o *rls.Observation) {
+		if !o.Undecodable || !o.GRPC {
+			t.Errorf("%+v: want an undecodable request by gRPC", o)
+		}
 		observed <- o.Code
 	}})
 	metrics := telemetry.NewMetrics("test")

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
@@ -24,6 +25,7 @@ import (
 // servers are all servers of the process.
 type servers struct {
 	requests     *admission.InFlight
+	observer     *observe.Observer
 	grpc         *grpc.Server
 	grpcListener net.Listener
 	http         []httpServer
@@ -40,12 +42,13 @@ func newServers(
 	s *settings.Serve, l listeners, rules *ruleSource, store *store, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
 	stats *ratelimitstats.Stats,
 ) (*servers, error) {
-	logAnswer := telemetry.AnswerLog(log)
+	logAnswer, observer := telemetry.AnswerLog(log), newObserver(s, rules.live.Load, l.admin != nil, log, metrics)
 	options := rls.Options{
 		Observe: func(o *rls.Observation) {
 			metrics.Answered(o)
 			stats.Answered(o)
 			logAnswer(o)
+			observer.Observe(&o.Result)
 		},
 		DynamicMetadata: s.ResponseDynamicMetadata,
 	}
@@ -69,6 +72,7 @@ func newServers(
 	}
 	all := &servers{
 		requests:     requests,
+		observer:     observer,
 		grpc:         newGRPC(service, requests, ready, log, metrics, stats, append(grpcOptions, store.traces.GRPC()...)...),
 		grpcListener: admission.NewListener(l.grpc, requests),
 		http: []httpServer{

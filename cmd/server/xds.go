@@ -67,10 +67,10 @@ func (o *xdsObserver) notify(e xds.Event) {
 		o.disconnected(e)
 	case xds.Rejected:
 		o.metrics.Pushed(e.Kind.String())
-		o.log.Debug("xds: rejected", zap.String("rules_version", e.Version), zap.Error(e.Err))
+		o.log.Debug("xds: rejected", zap.String("xds_version", e.Version), zap.Error(e.Err))
 	default:
 		o.metrics.Pushed(e.Kind.String())
-		o.log.Debug("xds: "+e.Kind.String(), zap.String("rules_version", e.Version), zap.Int("resources", e.Files))
+		o.log.Debug("xds: "+e.Kind.String(), zap.String("xds_version", e.Version), zap.Int("resources", e.Files))
 	}
 }
 

@@ -12,16 +12,17 @@ import (
 
 // Serve are the settings of the server.
 type Serve struct {
-	Rules     `embed:"" group:"rules"`
-	XDS       `embed:"" group:"xds"`
-	Listeners `embed:"" group:"listeners"`
-	Store     `embed:"" group:"store"`
-	PerSecond `embed:"" group:"persecond"`
-	Answers   `embed:"" group:"answers"`
-	Stats     `embed:"" group:"stats"`
-	Tracing   `embed:"" group:"tracing"`
-	Admin     `embed:"" group:"admin"`
-	Process   `embed:"" group:"process"`
+	Rules       `embed:"" group:"rules"`
+	XDS         `embed:"" group:"xds"`
+	Listeners   `embed:"" group:"listeners"`
+	Store       `embed:"" group:"store"`
+	PerSecond   `embed:"" group:"persecond"`
+	Answers     `embed:"" group:"answers"`
+	Stats       `embed:"" group:"stats"`
+	Observation `embed:"" group:"observation"`
+	Tracing     `embed:"" group:"tracing"`
+	Admin       `embed:"" group:"admin"`
+	Process     `embed:"" group:"process"`
 }
 
 // Groups are the titles of the groups, in order.
@@ -33,6 +34,7 @@ var Groups = []struct{ Key, Title string }{
 	{"persecond", "A second Redis for limits per second:"},
 	{"answers", "Responses:"},
 	{"stats", "Metrics:"},
+	{"observation", "Denial log and heaviest keys:"},
 	{"tracing", "Traces (OpenTelemetry's OTEL_EXPORTER_OTLP_* variables apply too):"},
 	{"admin", "Admin API:"},
 	{"process", "Process:"},
@@ -50,6 +52,7 @@ func (s *Serve) Validate() error {
 	s.Stats.complete(&errs)
 	s.Tracing.complete(&errs)
 	s.Admin.complete(&errs)
+	s.Observation.complete(&errs, s.AdminAddr != "")
 	s.Process.complete(&errs)
 	if s.BackendType == Redis && !s.redisUsesTLS() {
 		for _, file := range []struct{ variable, value string }{

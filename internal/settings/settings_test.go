@@ -14,15 +14,16 @@ import (
 // defaults returns valid settings.
 func defaults() Serve {
 	return Serve{
-		Rules:     Rules{ConfigType: FromFiles, RuntimeRoot: "/data", RuntimeSubdirectory: "ratelimit", RuntimeAppdirectory: "config"},
-		XDS:       XDS{ConnectRetry: time.Second, BackoffMax: time.Minute},
-		Listeners: Listeners{MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Hour},
-		Store:     Store{RedisType: "SINGLE", StoreTimeout: time.Second, StoreMaxBatch: 1, StoreMaxWaiting: 1, RedisTimeout: time.Second, RedisPoolSize: 1, MemoryMaxKeys: 1, MemoryMaxBytes: 1, MemorySnapshotInterval: time.Minute, DenyCacheMax: time.Second, Replicas: 1, LocalFalseLimit: .001},
-		PerSecond: PerSecond{Type: "SINGLE", PoolSize: 1, Timeout: time.Second},
-		Answers:   Answers{NearLimitRatio: .8, LimitHeader: "a", RemainingHeader: "b", ResetHeader: "c"},
-		Stats:     Stats{StatsdProtocol: "tcp", FlushInterval: time.Second, PrometheusPath: "/metrics"},
-		Tracing:   Tracing{TracingExporterProtocol: "http", TracingSamplingRate: 1},
-		Process:   Process{LogLevel: "info", LogFormat: "text", StopTimeout: time.Second},
+		Rules:       Rules{ConfigType: FromFiles, RuntimeRoot: "/data", RuntimeSubdirectory: "ratelimit", RuntimeAppdirectory: "config"},
+		XDS:         XDS{ConnectRetry: time.Second, BackoffMax: time.Minute},
+		Listeners:   Listeners{MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Hour},
+		Store:       Store{RedisType: "SINGLE", StoreTimeout: time.Second, StoreMaxBatch: 1, StoreMaxWaiting: 1, RedisTimeout: time.Second, RedisPoolSize: 1, MemoryMaxKeys: 1, MemoryMaxBytes: 1, MemorySnapshotInterval: time.Minute, DenyCacheMax: time.Second, Replicas: 1, LocalFalseLimit: .001},
+		PerSecond:   PerSecond{Type: "SINGLE", PoolSize: 1, Timeout: time.Second},
+		Answers:     Answers{NearLimitRatio: .8, LimitHeader: "a", RemainingHeader: "b", ResetHeader: "c"},
+		Stats:       Stats{StatsdProtocol: "tcp", FlushInterval: time.Second, PrometheusPath: "/metrics"},
+		Tracing:     Tracing{TracingExporterProtocol: "http", TracingSamplingRate: 1},
+		Observation: Observation{DenialLogPerSecond: 1},
+		Process:     Process{LogLevel: "info", LogFormat: "text", StopTimeout: time.Second},
 	}
 }
 
@@ -104,6 +105,11 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"EXTRA_TAGS":                                func(s *Serve) { s.ExtraTags = "a" },
 		"TRACING_EXPORTER_PROTOCOL":                 func(s *Serve) { s.TracingExporterProtocol = "smtp" },
 		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS": func(s *Serve) { s.ConfigType, s.AdditionalHeaders = FromXDS, "a:b,s3cret" },
+		"DENIAL_LOG":                                func(s *Serve) { s.DenialLog = math.NaN() },
+		"DENIAL_LOG ":                               func(s *Serve) { s.DenialLog = 1.5 },
+		"DENIAL_LOG_PER_SECOND":                     func(s *Serve) { s.DenialLogPerSecond = 0 },
+		"TOP_KEYS":                                  func(s *Serve) { n := 100_001; s.TopKeys = &n },
+		"TOP_KEYS ":                                 func(s *Serve) { n := -1; s.TopKeys = &n },
 		"LOG_LEVEL":                                 func(s *Serve) { s.LogLevel = "loud" },
 		"LOG_FORMAT":                                func(s *Serve) { s.LogFormat = "xml" },
 		"STOP_TIMEOUT":                              func(s *Serve) { s.StopTimeout = 0 },

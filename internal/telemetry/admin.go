@@ -29,7 +29,7 @@ func (m *Metrics) RuleHits(rule *descriptors.Rule) (allowed, denied uint64) {
 	if found == nil {
 		return 0, 0
 	}
-	return found.counts[hitAllowed].Load(), found.counts[hitDenied].Load()
+	return found.counts[hitAllowed].Load(), found.counts[hitDenied].Load() + found.counts[hitDeniedBySeveral].Load()
 }
 
 // StoreCalls returns the number of calls of the store, and the seconds that they took.

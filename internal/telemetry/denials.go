@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -16,11 +17,39 @@ func newDenials() *counterMap {
 	return newCounterMap("weir_denials_total", denialsHelp, "domain", "rule", "limit", "enforced")
 }
 
+// denialDetails counts kinds of denials. All of them are in weir_denials_total too.
+type denialDetails struct{ peeks, penalties, byPenalty *counterMap }
+
+func newDenialDetails() denialDetails {
+	return denialDetails{
+		peeks: newCounterMap("weir_denied_peeks_total", "Denied peeks by limit: requests with hits_addend 0. weir_denials_total includes them, weir_hits_total does not.",
+			"domain", "rule", "limit"),
+		penalties: newCounterMap("weir_penalties_total", "Penalties that began, by limit.", "domain", "rule", "limit"),
+		byPenalty: newCounterMap("weir_penalty_denials_total", "Denials by a penalty, by limit. weir_denials_total includes them.",
+			"domain", "rule", "limit"),
+	}
+}
+
+func (c *denialDetails) count(labels labelSet, hits int64, v *limiters.Verdict) {
+	labels[3] = ""
+	if hits == 0 {
+		c.peeks.add(labels, 1)
+	}
+	if v.Penalized {
+		c.byPenalty.add(labels, 1)
+	}
+	if v.Began {
+		c.penalties.add(labels, 1)
+	}
+}
+
 // countDenials counts the limits of a descriptor that deny it.
 func (m *Metrics) countDenials(a *rls.Observation, d *decide.Decision) {
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; !v.Allowed && v.Err == nil {
-			m.denials.add(labelSet{d.Domain, d.RuleName(), limitOf(d, i), strconv.FormatBool(enforced(a, d))}, 1)
+			labels := labelSet{d.Domain, d.RuleName(), limitOf(d, i), strconv.FormatBool(enforced(a, d))}
+			m.denials.add(labels, 1)
+			m.details.count(labels, d.Hits, v)
 		}
 	}
 }
@@ -73,5 +102,8 @@ func (m *Metrics) keepDenials(rules *descriptors.Rules) {
 			}
 		}
 	}
-	m.denials.drop(func(l labelSet) bool { return !exist[limit{ruleID{l[0], l[1]}, l[2]}] })
+	// Every limit of the other families is in denials too.
+	for _, family := range []*counterMap{m.denials, m.details.peeks, m.details.penalties, m.details.byPenalty, m.hits.denied} {
+		family.drop(func(l labelSet) bool { return !exist[limit{ruleID{l[0], l[1]}, l[2]}] })
+	}
 }

@@ -59,6 +59,7 @@ func TestDeniedPeeksAreCounted(t *testing.T) {
 	if n := testutil.CollectAndCount(m.hits); n != 0 {
 		t.Errorf("peeks are in %d series of weir_hits_total", n)
 	}
+	expectSeries(t, m.details.peeks, "d 1 user 3")
 }
 
 func TestDenialsNameTheLimit(t *testing.T) {
@@ -189,7 +190,8 @@ func TestHitsUnderSeveralLimitsCountOnce(t *testing.T) {
 # HELP weir_hits_total `+hitsHelp+`
 # TYPE weir_hits_total counter
 weir_hits_total{domain="d",rule="user",verdict="allowed"} 1
-weir_hits_total{domain="d",rule="user",verdict="denied"} 14
+weir_hits_total{domain="d",limit="1",rule="user",verdict="denied"} 10
+weir_hits_total{domain="d",limit="burst",rule="user",verdict="denied"} 4
 weir_hits_total{domain="d",rule="user",verdict="error"} 16
 `), "weir_hits_total"); err != nil {
 		t.Error(err)

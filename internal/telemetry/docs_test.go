@@ -38,11 +38,18 @@ var sections = []struct {
 		{"weir_request_duration_seconds", "Envoy reports timeouts, or responses are slow."},
 		{"weir_requests_in_flight", "Weir sheds requests. Compare it with `MAX_IN_FLIGHT`."},
 		{"weir_refused_requests_total", "It should be 0. If not, the store is slow or replicas are too few."},
+		{"weir_undecodable_requests_total", "It should be 0. If not, a client speaks another protocol, or its requests are too large. Envoy may let them pass."},
 		{"weir_panics_total", "It should be 0."},
 		{"weir_build_info", "During a rollout, or in a bug report."},
 	}},
 	{"Limits", []struct{ name, when string }{
 		{"weir_denials_total", "A client gets 429 and you need to know which limit denied it. Peeks are in no other metric by rule."},
+		{"weir_denied_peeks_total", "Envoy or a gateway peeks before it charges, and you need to know how many peeks it answers with 429."},
+		{"weir_penalties_total", "A rule has a penalty and you want to know how many clients get it."},
+		{"weir_penalty_denials_total", "You want to know how many denials come from penalties."},
+		{"weir_decision_subscribers", "You want to know who streams decisions. The metric exists only if something reports decisions."},
+		{"weir_decisions_dropped_total", "`weir tail` misses decisions: choose a smaller sample."},
+		{"weir_denial_log_suppressed_total", "The denial log misses denials: raise `DENIAL_LOG_PER_SECOND`, or choose a smaller share."},
 		{"weir_hits_total", "You want to see how much of its traffic a rule allows and denies."},
 		{"weir_unmatched_descriptors_total", "A limit has no effect: Envoy's descriptors may not match the rules."},
 	}},
@@ -57,6 +64,7 @@ var sections = []struct {
 	}},
 	{"Rules", []struct{ name, when string }{
 		{"weir_rules", "Replicas behave differently, or nothing is limited."},
+		{"weir_rules_info", "Replicas behave differently: count the versions. Receipts and log lines name the version too."},
 		{"weir_rules_loads_total", "A change of rules has no effect."},
 		{"weir_rules_loaded_timestamp_seconds", "You want to know whether a change of rules has arrived."},
 		{"weir_xds_connected", "Rules come by xDS and a change has no effect. The metric exists only with `CONFIG_TYPE=GRPC_XDS_SOTW`."},
@@ -126,7 +134,7 @@ var sections = []struct {
 var labels = []struct{ name, meaning, example, bound string }{
 	{"domain", "the domain of the request", "`mall`", "the domains of the rules; 100 in `ratelimit_service_rate_limit_domain_not_found`"},
 	{"rule", "the path of the rule: keys with their values, joined by dots; empty for a limit in the request", "`user_id.action=reply`", "the rules"},
-	{"limit", "the name of the limit, or its index in the rule from 0; `override` for a limit in the request", "`burst`, `0`", "the limits of the rules"},
+	{"limit", "the name of the limit, or its index in the rule from 0; `override` for a limit in the request; absent from `weir_hits_total` for a rule with one limit", "`burst`, `0`", "the limits of the rules"},
 	{"enforced", "`false` if shadow mode or quota mode let the request pass", "`true`", "2"},
 	{"verdict", "the verdict on the hits of a descriptor: `allowed`, `denied` or `error`", "`denied`", "3"},
 	{"code", "the gRPC code of the response; the HTTP status code for calls of the admin API", "`OK`, `Unavailable`, `401`", "the codes of gRPC, and of HTTP"},
@@ -135,7 +143,8 @@ var labels = []struct{ name, meaning, example, bound string }{
 	{"result", "the result of a load of rules or of a push by xDS", "`ok`, `error`, `rejected`", "5"},
 	{"mode", "what decides: `store`, or a value of `on_store_error`", "`local`", "5"},
 	{"redis", "the prefix of the settings of this Redis", "`REDIS`, `REDIS_PERSECOND`", "2"},
-	{"version", "the version of Weir", "`v0.1.0`", "1"},
+	{"version", "the version of Weir, or of the rules in `weir_rules_info`", "`v0.1.0`, `6f1ed002ab559585`", "1"},
+	{"protocol", "the protocol of a request: `grpc` or `json`", "`grpc`", "2"},
 	{"keyN", "entry N of the descriptor, in the metrics of envoyproxy/ratelimit", "`key1=\"user_id\"`", "10,000 series"},
 	{"err_type", "`redis_error` if the store failed, else `service_error`", "`redis_error`", "2"},
 	{"grpc_method", "the method that a client called", "`ShouldRateLimit`", "the methods of the server"},
@@ -238,7 +247,8 @@ func labelsOf(f *dto.MetricFamily) string {
 func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	rules, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(
-		"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 10}}]")})
+		"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 10}}, "+
+			"{key: two, rate_limits: [{unit: day, requests_per_unit: 10}, {unit: hour, requests_per_unit: 10}]}]")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,6 +257,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	m.Redis("REDIS", func() telemetry.RedisStats { return telemetry.RedisStats{} })
 	m.DenyCache(func() telemetry.DenyCacheStats { return telemetry.DenyCacheStats{} })
 	m.Ends(func() telemetry.EndStats { return telemetry.EndStats{} })
+	m.Observer(func() telemetry.ObserverStats { return telemetry.ObserverStats{} })
 	m.Load(func() telemetry.LoadStats { return telemetry.LoadStats{} })
 	m.Admin()("/v1/status", 200)
 	m.Snapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats{} })
@@ -264,11 +275,14 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 			Domain: "d", Rule: rule, Entries: entries, Hits: hits, Limits: rule.Limits, Verdicts: []limiters.Verdict{v}, Shadow: hits == 2,
 		}
 	}
+	two := decision(1, limiters.Verdict{})
+	two.Rule = rules.Match("d", []descriptors.Entry{{Key: "two", Value: "v"}})
+	two.Limits, two.Verdicts = two.Rule.Limits, make([]limiters.Verdict, 2)
 	for _, o := range []*rls.Observation{
 		{Result: decide.Result{Domain: "d", Decisions: []decide.Decision{
 			decision(1, limiters.Verdict{Allowed: true, Used: 10}), decision(2, limiters.Verdict{Used: 20}),
-			decision(1, limiters.Verdict{Used: 20, By: limiters.ByCache}), decision(-1, limiters.Verdict{Allowed: true}),
-			{Domain: "d", Reason: decide.NoRule},
+			decision(1, limiters.Verdict{Used: 20, By: limiters.ByCache}), decision(0, limiters.Verdict{Penalized: true, Began: true}), decision(-1, limiters.Verdict{Allowed: true}),
+			{Domain: "d", Reason: decide.NoRule}, two,
 			{Domain: "d", Rule: rule, Reason: decide.Released, End: true}, {Domain: "d", Rule: rule, Reason: decide.BadLeaseID},
 			{Domain: "d", Rule: rule, Reason: decide.TooManyLeases},
 		}}},

@@ -15,18 +15,24 @@ const (
 	hitDenied
 	hitError
 	hitVerdicts
+	// hitDeniedBySeveral counts the denied hits of rules with several limits. hits.denied has them by limit.
+	hitDeniedBySeveral = hitVerdicts
+	hitCounters        = hitVerdicts + 1
 )
 
 var verdictNames = [hitVerdicts]string{"allowed", "denied", "error"}
 
 const hitsHelp = "Hits by rule and verdict: denied if any limit of the rule denies, shadow mode included; else error if the store could " +
-	"not decide; else allowed. Peeks, refunds, releases and settles are not counted."
+	"not decide; else allowed. Peeks, refunds, releases and settles are not counted. Denied hits of a rule with " +
+	"several limits have the label limit: the limit with the longest wait."
 
 // hits collects weir_hits_total: three counters for each rule, by the rule's name, which a reload does not change. For a
 // hundred thousand rules it takes a few MB; a prometheus.Counter for each verdict would take a hundred.
 type hits struct {
 	desc   *prometheus.Desc
+	named  *prometheus.Desc // of denied, with the label limit
 	byRule descriptors.PerRule[ruleHits]
+	denied *counterMap // of rules with several limits, by the limit that denies
 
 	mu    sync.RWMutex
 	rules map[ruleID]*ruleHits // hits of limits in requests that no rule matches have an empty name
@@ -42,18 +48,20 @@ func ruleIDOf(r *descriptors.Rule) ruleID { return ruleID{r.Domain, r.Name} }
 // ruleHits counts the hits of a rule by verdict. It fills a cache line, because several cores count at once.
 type ruleHits struct {
 	counts
-	_ [64 - 8*hitVerdicts]byte
+	_ [64 - 8*hitCounters]byte
 }
 
-type counts [hitVerdicts]atomic.Uint64
+type counts [hitCounters]atomic.Uint64
 
 // roomFor is the number of ruleHits allocated at once: a page, so that each starts at a cache line.
 const roomFor = 64
 
 func newHits() *hits {
 	return &hits{
-		desc:  prometheus.NewDesc("weir_hits_total", hitsHelp, []string{"domain", "rule", "verdict"}, nil),
-		rules: map[ruleID]*ruleHits{},
+		desc:   prometheus.NewDesc("weir_hits_total", hitsHelp, []string{"domain", "rule", "verdict"}, nil),
+		named:  prometheus.NewDesc("weir_hits_total", hitsHelp, []string{"domain", "rule", "verdict", "limit"}, nil),
+		denied: newCounterMap("", "", "domain", "rule", "limit"),
+		rules:  map[ruleID]*ruleHits{},
 	}
 }
 
@@ -108,21 +116,26 @@ func (h *hits) keep(rules *descriptors.Rules) {
 	h.byRule.Reset(rules)
 }
 
-// Describe implements prometheus.Collector.
-func (h *hits) Describe(to chan<- *prometheus.Desc) { to <- h.desc }
+// Describe implements prometheus.Collector. It describes nothing, because the label limit is absent from most series.
+func (h *hits) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector. Counters that are 0 are left out.
 func (h *hits) Collect(to chan<- prometheus.Metric) {
 	h.mu.RLock()
 	all := make([]prometheus.Metric, 0, len(h.rules))
 	for id, counted := range h.rules {
-		for verdict := range counted.counts {
+		for verdict := range hitVerdicts {
 			if n := counted.counts[verdict].Load(); n > 0 {
 				all = append(all, constMetric(h.desc, prometheus.CounterValue, float64(n), id.domain, id.name, verdictNames[verdict]))
 			}
 		}
 	}
 	h.mu.RUnlock() // the receiver may be slow
+	h.denied.mu.RLock()
+	for l, n := range h.denied.counts {
+		all = append(all, constMetric(h.named, prometheus.CounterValue, float64(n.Load()), l[0], l[1], verdictNames[hitDenied], l[2]))
+	}
+	h.denied.mu.RUnlock()
 	for _, m := range all {
 		to <- m
 	}

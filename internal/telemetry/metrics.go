@@ -34,8 +34,12 @@ type Metrics struct {
 	panics    prometheus.Counter
 	unmatched *counterMap
 	denials   *counterMap
-	leases    leases
-	handler   http.Handler
+	details   denialDetails
+	rulesInfo *prometheus.GaugeVec
+	// undecodable is by protocol: gRPC and JSON
+	undecodable [2]prometheus.Counter
+	leases      leases
+	handler     http.Handler
 }
 
 // seconds are the bounds of the buckets. They include the default timeouts, 15 ms of Weir and 20 ms of Envoy, and the
@@ -70,12 +74,22 @@ func NewMetrics(version string) *Metrics {
 		unmatched: newCounterMap("weir_unmatched_descriptors_total",
 			"Descriptors that no rule of their domain limits. LOG_LEVEL=debug logs their keys.", "domain"),
 		denials: newDenials(),
-		leases:  newLeases(),
+		details: newDenialDetails(),
+		rulesInfo: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "weir_rules_info", Help: "Always 1. The label is the version of the rules in force. Replicas with equal versions decide by the same rules.",
+		}, []string{"version"}),
+		leases: newLeases(),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_build_info", Help: "Always 1. The label is the version of Weir.",
 	}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
+	undecodable := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_undecodable_requests_total",
+		Help: "Requests that are no RateLimitRequest: malformed, or too large. They are also in weir_requests_total, by their code.",
+	}, []string{"protocol"})
+	m.undecodable = [2]prometheus.Counter{undecodable.WithLabelValues("grpc"), undecodable.WithLabelValues("json")}
+	m.Registry.MustRegister(undecodable, m.rulesInfo, m.details.peeks, m.details.penalties, m.details.byPenalty)
 	m.Registry.MustRegister(m.requests, m.took, m.store, m.hits, m.loads, m.loaded, m.rules, m.panics, m.unmatched, m.denials, build,
 		m.leases.ends, m.leases.badIDs, m.leases.tooMany, m.leases.givenUp,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -102,6 +116,13 @@ func (m *Metrics) Answered(a *rls.Observation) {
 		m.over.Inc()
 	default:
 		m.ok.Inc()
+	}
+	if a.Undecodable {
+		protocol := 0
+		if !a.GRPC {
+			protocol = 1
+		}
+		m.undecodable[protocol].Inc()
 	}
 	m.took.Observe(a.Took.Seconds())
 	if a.StoreTook > 0 && !decidedByCache(a.Decisions) {
@@ -138,6 +159,10 @@ func (m *Metrics) countHits(d *decide.Decision) {
 			verdict = hitError
 		}
 	}
+	if verdict == hitDenied && len(d.Verdicts) > 1 {
+		m.hits.denied.add(labelSet{d.Domain, d.RuleName(), limitOf(d, d.Denying())}, uint64(d.Hits))
+		verdict = hitDeniedBySeveral
+	}
 	m.hitsOf(d)[verdict].Add(uint64(d.Hits))
 }
 
@@ -165,6 +190,8 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.loaded.Set(float64(now.UnixNano()) / 1e9)
 	_, n := rules.Counts()
 	m.rules.Set(float64(n))
+	m.rulesInfo.Reset()
+	m.rulesInfo.WithLabelValues(rules.Version()).Set(1)
 	m.hits.keep(rules)
 	m.keepDenials(rules)
 	m.leases.keep(rules)

@@ -11,9 +11,10 @@ type TopKeys interface {
 // A Top is a list of the heaviest keys. Its counts are estimates of a sketch: no count is too small, and none exceeds the true count by more
 // than its error.
 type Top struct {
-	Total int64    `json:"total" doc:"All hits that the sketch has counted."`
-	Error int64    `json:"error" doc:"The largest error of any count. A key that is not listed has at most this count."`
-	Keys  []TopKey `json:"keys" nullable:"false" doc:"The keys, the heaviest first."`
+	Since time.Time `json:"since" doc:"The counts are those since then: the last one to two minutes."`
+	Total int64     `json:"total" doc:"All hits that the sketch has counted."`
+	Error int64     `json:"error" doc:"The largest error of any count. A key that is not listed has at most this count."`
+	Keys  []TopKey  `json:"keys" nullable:"false" doc:"The keys, the heaviest first."`
 }
 
 // A TopKey is a key with its count.
@@ -29,13 +30,15 @@ type TopKey struct {
 // Decisions streams decisions. It is safe for concurrent use.
 type Decisions interface {
 	// Subscribe returns a channel of the decisions that a filter selects. The channel is bounded: a decision that finds it full is
-	// dropped and counted. dropped returns the number of drops so far. The caller must call cancel, which ends the stream.
-	Subscribe(f Filter) (decisions <-chan Decision, dropped func() int64, cancel func())
+	// dropped and counted. dropped returns the number of drops so far. The caller must call cancel, which ends the stream. The
+	// error says what is wrong with the filter, or that there are too many subscribers.
+	Subscribe(f Filter) (decisions <-chan Decision, dropped func() int64, cancel func(), err error)
 }
 
 // A Filter selects decisions. An empty field selects all.
 type Filter struct {
 	Domain, Rule, Outcome string
+	Entry                 Entry   // the descriptor contains it; an empty value stands for any, an empty key for all descriptors
 	Sample                float64 // the part of the keys that is selected, by the hash of the key; 0 and 1 select all
 }
 
@@ -48,12 +51,15 @@ type Decision struct {
 	Algorithm    string    `json:"algorithm" doc:"The algorithm of that limit; empty without one."`
 	Key          []Entry   `json:"key" nullable:"false" doc:"The entries of the descriptor; empty where KEY_HASH_SECRET hides keys."`
 	KeyHash      string    `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits."`
+	Enforced     bool      `json:"enforced" doc:"Whether a denial is part of the response; false in shadow mode and quota mode."`
 	Outcome      string    `json:"outcome" enum:"allowed,denied,undecided" doc:"The outcome for the descriptor."`
 	Reason       string    `json:"reason" doc:"Why: for example within_limit, over_limit or no_rule."`
 	Hits         int64     `json:"hits" doc:"The hits of the request: 0 is a peek, less than 0 a refund."`
 	Used         int64     `json:"used" doc:"The usage of the key under that limit."`
 	Remaining    int64     `json:"remaining" doc:"How many more hits fit under that limit."`
 	RetryAfter   string    `json:"retry_after" doc:"When denied hits fit, such as 12.5s; 0s if they were allowed."`
+	ResetAfter   string    `json:"reset_after" doc:"When the key has fully reset under that limit."`
 	By           string    `json:"by" doc:"What decided: store, cache, policy or share."`
+	Replica      string    `json:"replica" doc:"The host name of the process."`
 	RulesVersion string    `json:"rules_version" doc:"The version of the rules."`
 }

@@ -63,6 +63,7 @@ func Singles(hits ...Hit) []Group {
 type Verdict struct {
 	Allowed   bool
 	Penalized bool // denied, and the key's penalty ends at RetryAfter
+	Began     bool // Penalized, and the penalty began with this hit
 	// TooManyLeases says that the hit is denied because its key has [MaxLeases] open reservations. RetryAfter is then the time until
 	// the first of them expires, and at most a second.
 	TooManyLeases bool

@@ -129,14 +129,16 @@ func (l *Limit) penaltyWait(s *State, now int64) int64 {
 	return l.penalty.wait(s.Parts.Penalty, now)
 }
 
-// offend changes s by a request that was denied at now: by a penalty, or otherwise by its limit, which is an offence.
-func (s *State) offend(r *penaltyRule, now int64) {
+// offend changes s by a request that was denied at now: by a penalty, or otherwise by its limit, which is an offence. It reports
+// whether a penalty began.
+func (s *State) offend(r *penaltyRule, now int64) (began bool) {
 	p := &s.parts().Penalty
 	if r.wait(*p, now) > 0 {
 		*p = r.deny(*p, now)
-	} else {
-		*p = r.offend(*p, now)
+		return false
 	}
+	*p = r.offend(*p, now)
+	return r.wait(*p, now) > 0
 }
 
 // orPenalty returns v, a denial, as that of the key's penalty if the penalty does not end earlier. A denial of a hit that can

@@ -34,13 +34,14 @@
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. Results: 0 = denied,
 --         1 = allowed, 2 = failed, 3 = denied, and the key's penalty ends at retry, 4 = denied, because the key has too many
---         reservations. Of a failed hit, used is the index of its reason. No hits: the call ran after not_after.
+--         reservations, 5 = as 3, and the penalty began with this hit. Of a failed hit, used is the index of its reason. No hits:
+--         the call ran after not_after.
 --         2 and on: the reasons
 --
 -- Creating a closure costs Lua time in each call. So does each local that closures use. So the rare ones are created when they
 -- are needed, and constants are no locals, see scripts.go.
 local SHARED, ALONE, MIXED, LEASES, PARTS = 0, 1, 2, 3, 4
-local DENIED, ALLOWED, FAILED, PENALIZED, TOO_MANY = 0, 1, 2, 3, 4
+local DENIED, ALLOWED, FAILED, PENALIZED, TOO_MANY, BEGAN = 0, 1, 2, 3, 4, 5
 
 local now, not_after = unpacked('>I8I8', ARGV[1])
 local time = call('TIME')
@@ -123,7 +124,8 @@ local function failures()
         set_verdict(i, DENIED, used, retry, reset)
       end
     end
-    local ok = verdicts[4 * i - 3] == DENIED or verdicts[4 * i - 3] == PENALIZED
+    local result = verdicts[4 * i - 3]
+    local ok = result == DENIED or result == PENALIZED or result == BEGAN
     if ok then ok, problem = pcall(deny) end
     if not ok then fail(i, problem) end
   end

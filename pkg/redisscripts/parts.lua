@@ -2,7 +2,7 @@
 --
 -- The driver calls it, and gives it its functions. A group without such a hit never gets here.
 local NOTHING, OPENS, HELD, ENDED = 0, 1, 2, 3
-local END, PENALIZED, TOO_MANY = 1, 3, 4
+local END, PENALIZED, TOO_MANY, BEGAN = 1, 3, 4, 5
 local NO_ID = string.rep('\0', 16)
 
 return function(now, server, driver)
@@ -132,10 +132,11 @@ return function(now, server, driver)
   local function offend(key, run)
     if run.allowed or not run.offences or key.offended == run.of then return end
     key.offended = run.of
-    local offences, penalty = run.offences, run.penalty
+    local offences, penalty, waits = run.offences, run.penalty, wait_of(run) > 0
     if penalty.algorithm.offend(offences.state, penalty, now) then
       offences.charged, offences.reset = penalty, penalty.algorithm.reset(offences.state, penalty, now)
     end
+    run.began = not waits and wait_of(run) > 0
   end
 
   local function report_denied(key, run)
@@ -150,7 +151,7 @@ return function(now, server, driver)
     if run.too_many then driver.verdicts[i - 3] = TOO_MANY end
     if not run.allowed and wait > 0 then driver.verdicts[i] = math.max(driver.verdicts[i], wait) end
     if not run.allowed and wait > 0 and retry >= 0 and wait >= retry then
-      driver.verdicts[i - 3], driver.verdicts[i - 1] = PENALIZED, wait
+      driver.verdicts[i - 3], driver.verdicts[i - 1] = run.began and BEGAN or PENALIZED, wait
     end
   end
 

@@ -40,6 +40,8 @@ type Observation struct {
 	decide.Result
 	GRPC bool       // the request came by gRPC, not as JSON
 	Code codes.Code // of the gRPC status; also for a request by JSON
+	// Undecodable says that the request was no message: it was malformed or too large. Nothing was decided.
+	Undecodable bool
 	// Err says why Code is not OK. If Code is OK it is the Result's StoreErr. It is for logs only: it may hold keys, which
 	// hold what users sent.
 	Err error
@@ -110,7 +112,7 @@ func (s *Service) ObserveRejected(err error) { s.observeRejected(err, true) }
 
 func (s *Service) observeRejected(err error, byGRPC bool) {
 	c := newCall()
-	c.observation.GRPC = byGRPC
+	c.observation.GRPC, c.malformed = byGRPC, err
 	s.observe(c, err)
 	c.release()
 }
@@ -118,7 +120,7 @@ func (s *Service) observeRejected(err error, byGRPC bool) {
 // observe reports a finished call. A nil err means that its response is ready.
 func (s *Service) observe(c *call, err error) {
 	o := &c.observation
-	o.Code, o.Err = status.Code(err), o.StoreErr
+	o.Code, o.Err, o.Undecodable = status.Code(err), o.StoreErr, c.malformed != nil
 	if o.Err == nil {
 		o.Err = err
 	}

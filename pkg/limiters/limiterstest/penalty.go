@@ -66,7 +66,7 @@ func RacesWithPenalties(t *testing.T, replicas []limiters.Store) {
 			Params: limiters.Params(fmt.Sprintf("penalty.after=%d penalty.within=1h penalty.for=87600h penalty.max=87600h", after)),
 		})
 		t.Run(name, func(t *testing.T) {
-			var admitted, offences, penalized atomic.Int64
+			var admitted, offences, penalized, began atomic.Int64
 			var wg sync.WaitGroup
 			for _, store := range replicas {
 				for range goroutines {
@@ -82,6 +82,9 @@ func RacesWithPenalties(t *testing.T, replicas []limiters.Store) {
 								admitted.Add(1)
 							case out[0].Penalized:
 								penalized.Add(1)
+								if out[0].Began {
+									began.Add(1)
+								}
 							default:
 								offences.Add(1)
 							}
@@ -90,6 +93,9 @@ func RacesWithPenalties(t *testing.T, replicas []limiters.Store) {
 				}
 			}
 			wg.Wait()
+			if n := began.Load(); n != 1 {
+				t.Errorf("%d hits began a penalty, want 1", n)
+			}
 			// The last offence is denied by the penalty that it begins.
 			want := [3]int64{maximum, after - 1, int64(len(replicas)*goroutines*each) - maximum - after + 1}
 			if got := [3]int64{admitted.Load(), offences.Load(), penalized.Load()}; got != want {

@@ -51,8 +51,11 @@ func (p *penalized) take(now, n, _ int64) limiters.Verdict {
 		if v.Allowed {
 			return v
 		}
+		penalties := len(p.penalties)
 		p.offend(now)
-		return p.deny(now, v)
+		v = p.deny(now, v)
+		v.Began = v.Penalized && len(p.penalties) > penalties
+		return v
 	}
 	// Nothing is charged: one copy of the limit gives the wait of the hit, and another the usage.
 	shown, own := clone(p.limit).take(now, 0, 0), uncounted(p.limit).take(now, n, 0)

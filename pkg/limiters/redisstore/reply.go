@@ -20,6 +20,7 @@ const (
 	resultFailed
 	resultPenalized // denied, and the penalty of the key ends at retry
 	resultTooManyLeases
+	resultBegan // as resultPenalized, and the penalty began with this hit
 )
 
 // errLate is the error of a call that ran after its deadline. It charged nothing.
@@ -70,8 +71,9 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 		used, retry, reset := word(text[1:]), word(text[1+wordSize:]), word(text[1+2*wordSize:])
 		v := limiters.NewVerdict(b.hits[i].Limit, text[0] == resultAllowed, used, retry, reset)
 		switch text[0] {
-		case resultPenalized:
+		case resultPenalized, resultBegan:
 			v = v.Penalize()
+			v.Began = text[0] == resultBegan
 		case resultTooManyLeases:
 			v.TooManyLeases = true
 		case resultFailed:

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/weir-rls/weir/internal/observe"
+	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+func TestObserverExistsOnlyIfAskedFor(t *testing.T) {
+	for _, tt := range []struct {
+		topKeys     int
+		share       float64
+		subscribers bool
+		want        bool
+	}{{}, {topKeys: 10, want: true}, {share: .1, want: true}, {subscribers: true, want: true}} {
+		s := &settings.Serve{Observation: settings.Observation{TopKeys: &tt.topKeys, DenialLog: tt.share, DenialLogPerSecond: 1}}
+		noRules := func() *descriptors.Rules { return nil }
+		if got := newObserver(s, noRules, tt.subscribers, zap.NewNop(), telemetry.NewMetrics("test")); (got != nil) != tt.want {
+			t.Errorf("%+v: %v", tt, got)
+		}
+	}
+}
+
+// A denied request is one line at level info, which names the limit and no user.
+func TestDenialLogNamesTheLimitAndNoUser(t *testing.T) {
+	s := serving(t, "--config="+rulesFile(t), "DENIAL_LOG=1")
+	for range 4 {
+		if _, err := s.ask("alice"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line, _ := s.log.await(t, 0, `"request denied"`)
+	for _, want := range []string{
+		`"level":"info"`, `"domain":"ugc"`, `"rule":"user_id"`, `"limit":"0"`, `"algorithm":"`, `"enforced":true`, `"key_hash":"`,
+		`"retry_after_seconds":`, `"used":`, `"rules_version":"`, `"replica":"`,
+	} {
+		if !strings.Contains(line, want) {
+			t.Errorf("no %s in %s", want, line)
+		}
+	}
+	if strings.Contains(line, "alice") {
+		t.Errorf("the line names the user: %s", line)
+	}
+}
+
+func TestStreamOfDecisionsEndsWithCancel(t *testing.T) {
+	o := observed{observe.New(observe.Options{})}
+	for range observe.MaxSubscribers + 1 {
+		decisions, dropped, cancel, err := o.Subscribe(admin.Filter{Entry: admin.Entry{"user_id", "42"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		cancel()
+		select {
+		case _, open := <-decisions:
+			if open || dropped() != 0 {
+				t.Error("a decision after cancel")
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("cancel did not end the stream")
+		}
+	}
+	if _, _, _, err := o.Subscribe(admin.Filter{Outcome: "deny"}); err == nil {
+		t.Error("no error for an unknown outcome")
+	}
+}
