@@ -247,7 +247,7 @@ func labelsOf(f *dto.MetricFamily) string {
 func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	rules, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(
-		"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 10}}, "+
+		"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 10}}, " +
 			"{key: two, rate_limits: [{unit: day, requests_per_unit: 10}, {unit: hour, requests_per_unit: 10}]}]")})
 	if err != nil {
 		t.Fatal(err)
