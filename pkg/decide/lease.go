@@ -112,7 +112,7 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 		case err != nil:
 		case v.Err != nil:
 			err = v.Err
-		case v.By == limiters.ByPolicy || v.By == limiters.ByShare:
+		case !ends[i].Uncharged && (v.By == limiters.ByPolicy || v.By == limiters.ByShare):
 			err = errNotGivenUp
 		}
 	}
@@ -127,18 +127,23 @@ func (r *Result) ends(again bool) []limiters.Hit {
 	for _, g := range r.groups {
 		denied := slices.ContainsFunc(verdicts[:len(g)], isCertainDenial)
 		for i := range g {
-			switch h, err := g[i], verdicts[i].Err; {
+			switch h, v := g[i], &verdicts[i]; {
 			case h.Lease == limiters.LeaseID{}:
-			case h.End && again && err != nil:
+			case h.End && again && v.Err != nil:
 				ends = append(ends, h)
-			case !h.End && !denied && !limiters.IsUncharged(err) && takesLease(&h):
-				h.N, h.End = 0, true
+			case !h.End && !denied && mayHold(v) && takesLease(&h):
+				h.N, h.End, h.Uncharged = 0, true, v.Uncharged
 				ends = append(ends, h)
 			}
 		}
 		verdicts = verdicts[len(g):]
 	}
 	return ends
+}
+
+// mayHold reports whether a store may have charged a hit: the store itself, or this process's own.
+func mayHold(v *limiters.Verdict) bool {
+	return !limiters.IsUncharged(v.Err) && (!v.Uncharged || v.By == limiters.ByShare)
 }
 
 // takesLease reports whether a hit may take a lease. Only a limit without a window, which is one of concurrency, has peeks: an

@@ -430,7 +430,7 @@ func TestEndIsRepeatedIfItsContextEnds(t *testing.T) {
 		return take(ctx)
 	}
 	var result Result
-	if err := d.Decide(ctx, leaseRequest("7 user=u lease=a settle"), &result); kindOf(err) != ContextEnded || result.GivenUp != 1 {
+	if err := d.Decide(ctx, leaseRequest("7 user=u lease=a settle"), &result); err != nil || result.GivenUp != 1 {
 		t.Fatalf("%v, %d ends repeated", err, result.GivenUp)
 	}
 	if again := store.calls[2][0]; !again.End || again.N != 7 {
@@ -540,5 +540,56 @@ func TestGiveUpThatAPolicyDecidesIsAnError(t *testing.T) {
 	}
 	if !result.Denied || result.GivenUp != 1 || result.GiveUpErr == nil {
 		t.Errorf("denied %v, given up %d: %v", result.Denied, result.GivenUp, result.GiveUpErr)
+	}
+}
+
+// A take that a policy allowed without the store is not ended there. Where this process decided, the end is for its own store only.
+func TestGiveUpOfUnchargedTakes(t *testing.T) {
+	for by, want := range map[limiters.Source]int{limiters.ByPolicy: 0, limiters.ByShare: 1} {
+		store := newLeaseStore()
+		d := newLeaseDecider(t, store, Options{})
+		store.intercept = func(_ int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
+			err := take(ctx)
+			out[0].By, out[0].Uncharged = by, true
+			return err
+		}
+		var result Result
+		if err := d.Decide(t.Context(), leaseRequest("user=u lease=a", "full=v"), &result); err != nil {
+			t.Fatal(err)
+		}
+		if !result.Denied || result.GivenUp != want || result.GiveUpErr != nil || len(store.calls) != 1+want {
+			t.Errorf("%v: denied %v, given up %d: %v, %d calls", by, result.Denied, result.GivenUp, result.GiveUpErr, len(store.calls))
+		}
+		if want > 0 && !store.calls[1][0].Uncharged {
+			t.Errorf("%v: the end is %+v, want Uncharged", by, store.calls[1][0])
+		}
+	}
+}
+
+// Envoy ignores the answer of the call at the end of a stream, and the store repeats the end. So an end that fails is no error of
+// its request.
+func TestFailedEndLeavesItsRequestDecided(t *testing.T) {
+	store := newLeaseStore()
+	d := newLeaseDecider(t, store, Options{})
+	wantReasons(t, d, "ok: within_limit1", "user=u lease=a")
+	store.intercept = func(_ int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
+		err := take(ctx)
+		out[0] = limiters.Verdict{Err: errStore}
+		return err
+	}
+	for _, texts := range [][]string{{"user=u lease=a release"}, {"-user=u lease=a", "free"}, {"7 budget=u lease=a settle", "full"}} {
+		var result Result
+		err := d.Decide(t.Context(), leaseRequest(texts...), &result)
+		if first := result.Decisions[0]; err != nil || first.Outcome != Allowed || first.Reason != StoreError || !errors.Is(result.StoreErr, errStore) {
+			t.Errorf("%q: %v, %+v", texts, err, result)
+		}
+		if result.Denied != (texts[len(texts)-1] == "full") {
+			t.Errorf("%q: denied: %t", texts, result.Denied)
+		}
+	}
+	// No descriptor was decided.
+	store.intercept = func(int, context.Context, func(context.Context) error, []limiters.Verdict) error { return errStore }
+	if got := askReasons(t, d, "user=u lease=a release"); got != "ok: store_error" {
+		t.Errorf("%s", got)
 	}
 }

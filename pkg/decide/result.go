@@ -73,7 +73,8 @@ type Decision struct {
 // An Outcome reports whether a descriptor's hits are allowed.
 type Outcome uint8
 
-// The outcomes. A descriptor is Undecided if the store failed and its limit says on_store_error: error.
+// The outcomes. A descriptor is Undecided if the store failed and its limit says on_store_error: error. One that ends a lease is
+// not: Envoy ignores the answer, and guard.EndQueue repeats the end.
 const (
 	Allowed Outcome = iota
 	Denied
@@ -95,7 +96,7 @@ const (
 	TooManyLeases               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
 	NeverFits                   // as OverLimit, but Limit can never hold that many hits: waiting does not help
 	StorePolicy                 // Allowed or Denied: the store failed and on_store_error decided
-	StoreError                  // Undecided, or Allowed in shadow mode: the store failed
+	StoreError                  // Undecided, or Allowed in shadow mode and at the end of a lease: the store failed
 	BadLeaseID                  // Denied, or Allowed in shadow mode: the lease id is empty or too long; of an End: Allowed, nothing changes
 	Released                    // Allowed: the lease or reservation has ended, or there was none
 	Settled                     // Allowed: as Released, with the actual cost of a reservation
@@ -208,7 +209,7 @@ func (d *Decision) conclude() {
 	switch {
 	case v.Err != nil:
 		d.Reason = StoreError
-		if !d.Shadow {
+		if !d.Shadow && !d.End {
 			d.Outcome = Undecided
 		}
 		return

@@ -40,6 +40,9 @@ type Hit struct {
 	// changes nothing else. The end of an unknown id is remembered for [EndedFor]: a take of the id then holds nothing, and is
 	// charged the actual cost. An End hit must be a group by itself, under a limit with leases.
 	End bool
+	// Uncharged says, of an End, that the store has not charged the take: a policy decided it, see [Verdict].Uncharged. The end then
+	// matters only to the local store of guard.Fallback, and guard.EndQueue does not repeat it.
+	Uncharged bool
 	// OnError is the policy if the store fails. guard.Fallback applies it; the stores ignore it. It is here because the hits
 	// of one call may have several policies, and a Hit is all that reaches a decorator.
 	OnError OnError
@@ -67,6 +70,7 @@ type Verdict struct {
 	// TooManyLeases says that the hit is denied because its key has [MaxLeases] open reservations. RetryAfter is then the time until
 	// the first of them expires, and at most a second.
 	TooManyLeases bool
+	Uncharged     bool          // By is ByShare or ByPolicy, and the store has certainly not charged the hit
 	By            Source        // what decided the hit
 	Used          int64         // the key's usage after this hit
 	Remaining     int64         // how many further hits fit

@@ -231,7 +231,7 @@ func retryAfter(d *decide.Decision) string {
 	switch d.Reason {
 	case decide.NeverFits:
 		return "never"
-	case decide.OverLimit:
+	case decide.OverLimit, decide.TooManyLeases:
 		return d.Reset.String()
 	default:
 		return "none, because the request is within its limits"

@@ -37,7 +37,7 @@ var (
 )
 
 // reasons are those of package decide that a test can meet: its store never fails.
-var reasons = []string{"no_entries", "unknown_domain", "no_rule", "unlimited", "replaced", "within_limit", "over_limit", "never_fits", "bad_lease_id",
+var reasons = []string{"no_entries", "unknown_domain", "no_rule", "unlimited", "replaced", "within_limit", "over_limit", "never_fits", "too_many_leases", "bad_lease_id",
 	"released", "settled"}
 
 // synonyms are words for keys of this grammar.

@@ -114,24 +114,24 @@ func (c *DenyCache) flush(ctx context.Context, before int64) (oldest int64, err 
 			i++
 		}
 		if full {
-			if err := c.send(ctx, debts); err != nil {
+			if err := c.send(debts); err != nil {
 				return oldest, err
 			}
 			debts = debts[:0]
 		}
 	}
-	if err := c.send(ctx, debts); err != nil {
+	if err := c.send(debts); err != nil {
 		return oldest, err
 	}
 	return oldest, ctx.Err()
 }
 
-// send sends debts in one call. The end of ctx does not cancel it: the debts might be counted or not.
-func (c *DenyCache) send(ctx context.Context, debts []debt) (err error) {
+// send sends debts in one call.
+func (c *DenyCache) send(debts []debt) (err error) {
 	if len(debts) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
+	ctx, cancel := c.call()
 	defer cancel()
 	hits := make([]limiters.Hit, len(debts))
 	for i := range debts {

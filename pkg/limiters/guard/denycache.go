@@ -30,6 +30,7 @@ type DenyCache struct {
 
 	sent, lost atomic.Int64
 
+	calls
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
@@ -73,7 +74,7 @@ func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 	c := &DenyCache{
 		store: store, seed: maphash.MakeSeed(), start: time.Now(), maxAge: int64(o.MaxAge),
 		shards: make([]denyShard, shards), budget: o.MaxBytes / int64(shards),
-		stop: stop, stopped: make(chan struct{}),
+		calls: newCalls(), stop: stop, stopped: make(chan struct{}),
 	}
 	for i := range c.shards {
 		c.shards[i].init(c.maxAge)
@@ -82,8 +83,9 @@ func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 	return c
 }
 
-// Close stops the goroutine and sends the debts. It begins no call after ctx ends. The error says why debts were not sent.
+// Close stops the goroutine and sends the debts. It returns soon after the end of ctx. The error says why debts were not sent.
 func (c *DenyCache) Close(ctx context.Context) error {
+	defer c.cancelAfter(ctx)()
 	c.stop()
 	<-c.stopped
 	c.Forget()

@@ -14,7 +14,8 @@ import (
 // An EndQueue is a Store that repeats the ends of leases that the wrapped store could not decide. Without it, each request that
 // ends while the store is unreachable would hold its slot until its lease expires. A goroutine repeats an end until the store
 // decides it, or the lease has expired. The verdicts of a Take do not change: an end that failed has failed, even if a
-// repetition succeeds. An end that is run twice changes nothing the second time.
+// repetition succeeds. An end that is run twice changes nothing the second time, so the queue holds each end once. It does not hold
+// the end of a take that was certainly not charged.
 //
 // The queue is bounded, and is lost with the process.
 type EndQueue struct {
@@ -23,8 +24,10 @@ type EndQueue struct {
 
 	mu      sync.Mutex
 	pending []pendingEnd
-	stats   EndStats // without Pending
+	held    map[endID]struct{} // of pending
+	stats   EndStats           // without Pending
 
+	calls
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
@@ -33,6 +36,14 @@ type pendingEnd struct {
 	hit     limiters.Hit
 	expires time.Time // the lease has expired
 }
+
+// An endID identifies an end.
+type endID struct {
+	key, limit string
+	lease      limiters.LeaseID
+}
+
+func (e *pendingEnd) id() endID { return endID{e.hit.Key, e.hit.Limit.ID(), e.hit.Lease} }
 
 // EndStats are the size and the counters of an EndQueue.
 type EndStats struct {
@@ -52,13 +63,17 @@ const (
 // under way.
 func NewEndQueue(store limiters.Store) *EndQueue {
 	ctx, stop := context.WithCancel(context.Background())
-	q := &EndQueue{store: store, wake: make(chan struct{}, 1), stop: stop, stopped: make(chan struct{})}
+	q := &EndQueue{
+		store: store, wake: make(chan struct{}, 1), held: map[endID]struct{}{}, calls: newCalls(), stop: stop, stopped: make(chan struct{}),
+	}
 	go q.run(ctx)
 	return q
 }
 
-// Close stops the goroutine and repeats what is pending once more. The error has the number of leases that have not ended.
+// Close stops the goroutine and repeats what is pending once more. It returns soon after the end of ctx. The error has the number of
+// leases that have not ended.
 func (q *EndQueue) Close(ctx context.Context) error {
+	defer q.cancelAfter(ctx)()
 	q.stop()
 	<-q.stopped
 	q.repeat(ctx)
@@ -90,7 +105,7 @@ func (q *EndQueue) addFailed(groups []limiters.Group, out []limiters.Verdict, er
 	var ends []pendingEnd
 	for first, g := range eachGroup(groups) {
 		for i, h := range g {
-			if h.End && (err != nil || out[first+i].Err != nil) {
+			if h.End && !h.Uncharged && (err != nil || out[first+i].Err != nil) {
 				ends = append(ends, pendingEnd{h, time.Now().Add(h.Limit.LeaseTTL())})
 			}
 		}
@@ -107,9 +122,17 @@ func (q *EndQueue) addFailed(groups []limiters.Group, out []limiters.Verdict, er
 func (q *EndQueue) add(ends []pendingEnd) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	room := min(len(ends), maxPendingEnds-len(q.pending))
-	q.pending = append(q.pending, ends[:room]...)
-	q.stats.Lost += int64(len(ends) - room)
+	for i := range ends {
+		id := ends[i].id()
+		if _, held := q.held[id]; held {
+			continue
+		}
+		if len(q.pending) >= maxPendingEnds {
+			q.stats.Lost++
+			continue
+		}
+		q.pending, q.held[id] = append(q.pending, ends[i]), struct{}{}
+	}
 }
 
 func (q *EndQueue) run(ctx context.Context) {
@@ -144,7 +167,7 @@ func (q *EndQueue) repeat(ctx context.Context) (progress bool) {
 		if len(ends) == 0 {
 			continue
 		}
-		left, err := q.send(ctx, ends)
+		left, err := q.send(ends)
 		q.mu.Lock()
 		q.stats.Repeated += int64(len(ends) - len(left))
 		q.mu.Unlock()
@@ -163,24 +186,26 @@ func (q *EndQueue) next() []pendingEnd {
 	defer q.mu.Unlock()
 	n, now := min(endsPerCall, len(q.pending)), time.Now()
 	ends := slices.Clone(q.pending[:n])
+	for i := range ends {
+		delete(q.held, ends[i].id())
+	}
 	if q.pending = q.pending[n:]; len(q.pending) == 0 {
-		q.pending = nil
+		q.pending, q.held = nil, map[endID]struct{}{}
 	}
 	ends = slices.DeleteFunc(ends, func(e pendingEnd) bool { return !now.Before(e.expires) })
 	q.stats.Lost += int64(n - len(ends))
 	return ends
 }
 
-// send has the store decide ends in one call. It returns the ends that failed, and the error of a call that failed as a whole. The
-// end of ctx does not cancel the call.
-func (q *EndQueue) send(ctx context.Context, ends []pendingEnd) (left []pendingEnd, err error) {
+// send has the store decide ends in one call. It returns the ends that failed, and the error of a call that failed as a whole.
+func (q *EndQueue) send(ends []pendingEnd) (left []pendingEnd, err error) {
 	defer func() {
 		if err != nil {
 			left = ends
 		}
 	}()
 	defer split.RecoverTo(&err) // no request is on this goroutine that would recover
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
+	ctx, cancel := q.call()
 	defer cancel()
 	hits := make([]limiters.Hit, len(ends))
 	for i := range ends {

@@ -146,3 +146,105 @@ func TestEndQueueRepeatsOnceMoreWhenClosed(t *testing.T) {
 		}
 	})
 }
+
+// A release is repeated by Envoy or by a request that gives up. The queue holds it once.
+func TestEndQueueHoldsEachEndOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		q := w.endQueue()
+		w.takes(q, []limiters.Hit{lease("a", 0), lease("b", 0)}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
+		w.store.set(0, 0, errGone)
+		for range 3 {
+			w.endFails(q, "a", "b", "a")
+			time.Sleep(time.Second) // the queue repeats them meanwhile
+		}
+		reserved := limiters.Hit{Key: "k", Limit: reserves, Lease: lease("a", 0).Lease, End: true}
+		other := lease("a", 0, end)
+		other.Key = "other"
+		for range 2 {
+			_ = q.Take(t.Context(), time.Time{}, limiters.Singles(reserved, other), make([]limiters.Verdict, 2))
+		}
+		if got := q.Stats(); got != (guard.EndStats{Pending: 4}) {
+			t.Errorf("%+v, want two ids of a key, one under another limit and one of another key", got)
+		}
+		w.store.set(0, 0, nil)
+		time.Sleep(time.Second)
+		if got := q.Stats(); got != (guard.EndStats{Repeated: 4}) || w.held() != 0 {
+			t.Errorf("%+v and %d slots held, want all repeated once", got, w.held())
+		}
+		w.store.set(0, 0, errGone)
+		w.endFails(q, "a")
+		if got := q.Stats().Pending; got != 1 {
+			t.Errorf("%d pending, want the end once more", got)
+		}
+	})
+}
+
+// The end of a take that was never sent is not repeated: a request gives up what a policy allowed while the store was down.
+func TestEndQueueRepeatsNoEndOfAnUnchargedTake(t *testing.T) {
+	inWorld(t, func(w *world) {
+		q := w.endQueue()
+		w.store.set(0, 0, errGone)
+		uncharged := lease("a", 0, end)
+		uncharged.Uncharged = true
+		if err := q.Take(t.Context(), time.Time{}, limiters.Singles(uncharged), make([]limiters.Verdict, 1)); err == nil {
+			t.Error("the end did not fail")
+		}
+		if got := q.Stats(); got != (guard.EndStats{}) {
+			t.Errorf("%+v, want nothing pending", got)
+		}
+	})
+}
+
+// A deaf store answers no call before the call's context ends.
+type deaf struct{ limiters.Store }
+
+func (d deaf) Take(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Close returns when its context ends, even if a call is under way as it begins.
+func TestCloseIsBounded(t *testing.T) {
+	const bound = 300 * time.Millisecond
+	for name, open := range map[string]func(w *world, store limiters.Store) interface{ Close(context.Context) error }{
+		"ends": func(w *world, store limiters.Store) interface{ Close(context.Context) error } {
+			q := guard.NewEndQueue(store)
+			ctx, cancel := context.WithTimeout(w.Context(), time.Millisecond)
+			defer cancel()
+			_ = q.Take(ctx, time.Time{}, limiters.Singles(lease("a", 0, end)), make([]limiters.Verdict, 1))
+			return q
+		},
+		"denials": func(w *world, store limiters.Store) interface{ Close(context.Context) error } {
+			through := &switched{Store: w.store}
+			c := guard.NewDenyCache(through, guard.DenyOptions{MaxAge: time.Second})
+			counted := limit(limiters.Spec{Max: 2, CountDenied: true})
+			for range 5 {
+				take(w, c, limiters.Hit{Key: "k", Limit: counted, N: 2})
+			}
+			through.Store = store
+			return c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, after := range []time.Duration{0, 10 * time.Millisecond, 600 * time.Millisecond, 900 * time.Millisecond} {
+				inWorld(t, func(w *world) {
+					part := open(w, deaf{})
+					time.Sleep(after)
+					synctest.Wait()
+					begin := time.Now()
+					ctx, cancel := context.WithTimeout(context.Background(), bound)
+					defer cancel()
+					if err := part.Close(ctx); err == nil {
+						t.Error("the store answered nothing, and Close no error")
+					}
+					if took := time.Since(begin); took > bound {
+						t.Errorf("closed %v after the start: took %v, want at most %v", after, took, bound)
+					}
+				})
+			}
+		})
+	}
+}
+
+// A switched store passes its calls on to another store, which a test replaces between calls.
+type switched struct{ limiters.Store }

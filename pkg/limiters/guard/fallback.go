@@ -23,7 +23,7 @@ import (
 // A hit that ends a lease with OnErrorLocal goes to both stores once the local one has decided a hit with a lease, because the
 // lease may be in either. Such hits are never denied, and FallbackStats does not count them.
 //
-// If the context of a Take has ended, its error stands.
+// If the context of a Take has ended, its error stands. The leases that it ends are ended in the local store all the same.
 type Fallback struct {
 	store   limiters.Store
 	options FallbackOptions
@@ -84,8 +84,8 @@ func (f *Fallback) Forget() { f.shares.forget() }
 // Take implements limiters.Store.
 func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := f.store.Take(ctx, now, groups, out)
-	if err == nil && f.leases.Load() {
-		f.endLocally(ctx, now, groups, out)
+	if ended := ctx.Err() != nil; f.leases.Load() && (err == nil || ended) {
+		f.endLocally(ctx, now, groups, out, ended)
 	}
 	switch {
 	case err == nil && !slices.ContainsFunc(out, failed):
@@ -183,12 +183,13 @@ func (f *Fallback) decide(ctx context.Context, now time.Time, groups []limiters.
 			if v.Err == nil {
 				continue
 			}
+			uncharged := limiters.IsUncharged(v.Err)
 			switch h.OnError {
 			case limiters.OnErrorAllow:
-				*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy}
+				*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy, Uncharged: uncharged}
 			case limiters.OnErrorDeny:
 				// A refund or the end of a lease is never denied.
-				*v = limiters.Verdict{Allowed: h.N < 0 || h.End, By: limiters.ByPolicy}
+				*v = limiters.Verdict{Allowed: h.N < 0 || h.End, By: limiters.ByPolicy, Uncharged: uncharged}
 			case limiters.OnErrorLocal:
 				local = true
 				continue
@@ -208,13 +209,13 @@ func (f *Fallback) count(h *limiters.Hit, policy limiters.OnError) {
 	}
 }
 
-// endLocally ends in the local store the leases that the other one has ended. The verdicts do not matter. The end of ctx must
-// not keep a slot held.
-func (f *Fallback) endLocally(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
+// endLocally ends in the local store the leases that the other one has ended, or with all, those too whose end failed. The
+// verdicts do not matter. The end of ctx must not keep a slot held.
+func (f *Fallback) endLocally(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict, all bool) {
 	var part split.Part
 	for first, g := range eachGroup(groups) {
 		for i, h := range g {
-			if !h.End || h.OnError != limiters.OnErrorLocal || out[first+i].Err != nil {
+			if !h.End || h.OnError != limiters.OnErrorLocal || !all && out[first+i].Err != nil {
 				continue
 			}
 			if share, err := f.share(h.Limit, h.N); err == nil {
@@ -245,7 +246,8 @@ func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []li
 	if part.Len() == 0 {
 		return
 	}
-	err := part.Take(ctx, f.options.Local, now)
+	// The local store answers at once, and must end a lease even if ctx ends now.
+	err := part.Take(context.WithoutCancel(ctx), f.options.Local, now)
 	for first, g := range eachGroup(part.Groups) {
 		for i := range g {
 			switch v := &part.Verdicts[first+i]; {
@@ -254,7 +256,7 @@ func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []li
 				f.count(&g[i], limiters.OnErrorFail)
 				part.Omit(first + i)
 			default:
-				v.By = limiters.ByShare
+				v.By, v.Uncharged = limiters.ByShare, limiters.IsUncharged(out[part.At(first+i)].Err)
 				f.count(&g[i], limiters.OnErrorLocal)
 			}
 		}

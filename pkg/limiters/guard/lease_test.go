@@ -12,6 +12,8 @@ import (
 
 var slots = limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 2, Params: "lease_ttl=10s"})
 
+var reserves = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 10, Window: time.Minute, Params: "reserve.ttl=10s"})
+
 // lease returns a hit that takes a slot of k under an id. Options change it.
 func lease(id string, on limiters.OnError, options ...func(*limiters.Hit)) limiters.Hit {
 	h := limiters.Hit{Key: "k", Limit: slots, N: 1, Lease: limiters.NewLeaseID(nil, id), OnError: on}
@@ -114,4 +116,59 @@ func TestDenyCachePassesOnLeases(t *testing.T) {
 		w.takes(a, []limiters.Hit{lease("c", 0, end)}, "ok used=1 remaining=1 reset=10s")
 		w.takes(a, []limiters.Hit{twoALogKey}, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
 	})
+}
+
+// The end of a local lease is run even if the context of its call has ended: nothing repeats it.
+func TestEndTimesOutAndEndsTheLocalLease(t *testing.T) {
+	for name, fail := range map[string]func(f *flaky, cancel func()){
+		"the call fails":    func(f *flaky, cancel func()) { f.gone = true; cancel() },
+		"the hit fails":     func(f *flaky, _ func()) { f.bad = "k" },
+		"the reply is lost": func(_ *flaky, cancel func()) { cancel() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, local := &flaky{Store: memory(), gone: true}, memory()
+			f := guard.NewFallback(store, guard.FallbackOptions{Local: local})
+			takeGroups(t, f, limiters.Group{lease("a", limiters.OnErrorLocal)})
+			store.gone = false
+			ctx, cancel := context.WithCancel(t.Context())
+			fail(store, cancel)
+			_ = f.Take(ctx, time.Time{}, limiters.Singles(lease("a", limiters.OnErrorLocal, end)), make([]limiters.Verdict, 1))
+			cancel()
+			if got := takeGroups(t, local, limiters.Group{lease("z", 0, peek)})[0].Used; got != 0 {
+				t.Errorf("%d slots in the local store, want none", got)
+			}
+		})
+	}
+}
+
+// A policy hides the error of the store, and must not hide that the store has certainly charged nothing.
+func TestVerdictOfAPolicySaysUncharged(t *testing.T) {
+	for err, want := range map[error]bool{errGone: false, limiters.Uncharged(errGone): true} {
+		for _, whole := range []bool{true, false} {
+			store := failing{memory(), err, whole}
+			f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
+			for _, on := range []limiters.OnError{limiters.OnErrorAllow, limiters.OnErrorDeny, limiters.OnErrorLocal} {
+				if v := takeGroups(t, f, limiters.Group{lease("a", on)})[0]; v.Uncharged != want || v.Err != nil {
+					t.Errorf("%v, %v, the call as a whole: %t: %+v, want uncharged: %t", on, err, whole, v, want)
+				}
+			}
+		}
+	}
+}
+
+// A failing store fails each call, or each hit.
+type failing struct {
+	limiters.Store
+	err   error
+	whole bool
+}
+
+func (f failing) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
+	if f.whole {
+		return f.err
+	}
+	for i := range out {
+		out[i] = limiters.Verdict{Err: f.err}
+	}
+	return nil
 }

@@ -42,7 +42,7 @@ func (m *manyLeasesOfKey) limit(algorithm string) *limiters.Limit {
 	return MustLimit(limiters.Spec{Algorithm: algorithm, Max: 1_000_000, Window: limiters.MaxWindow, Params: params})
 }
 
-// takes takes hits in both stores, compares the verdicts, and returns the last.
+// takes decides hits in both stores, compares the verdicts, and returns the last.
 func (m *manyLeasesOfKey) takes(now time.Time, hits ...limiters.Hit) limiters.Verdict {
 	m.t.Helper()
 	got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
@@ -62,7 +62,7 @@ func (m *manyLeasesOfKey) takes(now time.Time, hits ...limiters.Hit) limiters.Ve
 	return got[len(got)-1]
 }
 
-// opens opens leases of 1 with different expiries.
+// opens takes leases of 1 with different expiries.
 func (m *manyLeasesOfKey) opens(limit *limiters.Limit, key string, leases int) {
 	m.t.Helper()
 	const calls = 10
