@@ -16,6 +16,7 @@ import (
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // An adminServer is the server of ADMIN_ADDR. Its failure does not end the process.
@@ -46,6 +47,7 @@ func newAdmin(
 	unauthorized := telemetry.OncePerSecond(log)
 	api := admin.New(admin.Options{
 		Version: versionOf(), Rules: rules.live.Load, Store: store.states, StoreTimeout: adminStoreTimeout, Resets: store.resets,
+		Decide: decideOptions(s), ParseRequest: rls.ParseRequest,
 		Status: func() admin.Status { return adminStatus(s, rules, store, all, ready) },
 		Top:    observed{all.observer}, Decisions: observed{all.observer},
 		Hits: metrics.RuleHits, StoreCalls: metrics.StoreCalls,

@@ -55,11 +55,7 @@ func newServers(
 	if s.ResponseHeaders {
 		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
 	}
-	service := rls.New(decide.New(rules.live.Load, store.fallback, decide.Options{
-		ShadowMode: s.ShadowMode, QuotaMode: s.QuotaMode, AllOrNothing: s.StopCacheKeyIncrementWhenOverlimit,
-		LeaseSecret: []byte(s.KeyHashSecret), GiveUpTimeout: s.StoreTimeout,
-		CalendarMonths: s.UseCalendarMonthRateLimit,
-	}), options)
+	service := rls.New(decide.New(rules.live.Load, store.fallback, decideOptions(s)), options)
 	grpcOptions, err := grpcOptions(&s.Listeners, log)
 	if err != nil {
 		return nil, err
@@ -101,6 +97,14 @@ func newServers(
 	}
 	log.Info("listening", append(fields, zap.String("store", s.BackendType), zap.String("source", rules.report.source))...)
 	return all, nil
+}
+
+func decideOptions(s *settings.Serve) decide.Options {
+	return decide.Options{
+		ShadowMode: s.ShadowMode, QuotaMode: s.QuotaMode, AllOrNothing: s.StopCacheKeyIncrementWhenOverlimit,
+		LeaseSecret: []byte(s.KeyHashSecret), GiveUpTimeout: s.StoreTimeout,
+		CalendarMonths: s.UseCalendarMonthRateLimit,
+	}
 }
 
 func (s *servers) serve(group *errgroup.Group) {

@@ -16,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -32,6 +33,10 @@ type Options struct {
 	StoreTimeout time.Duration
 	// Resets resets keys. If it is nil, the routes that reset answer 501.
 	Resets Resets
+	// Decide has the settings by which the process decides.
+	Decide decide.Options
+	// ParseRequest reads a request of Envoy in JSON.
+	ParseRequest func(body []byte) (*decide.Request, error)
 	// Status returns the state of the process. The API sets the fields that it knows itself.
 	Status func() Status
 	// Hits returns how many hits of a rule were allowed and denied since the start.
@@ -132,6 +137,7 @@ func (a *API) register() {
 	route(a, http.MethodGet, "/v1/status", "status", "The state of the process and of its store", a.status)
 	route(a, http.MethodGet, "/v1/rules", "rules", "The rules in force with their rates", a.rules, invalid, unknown)
 	route(a, http.MethodPost, "/v1/keys/peek", "peek", "The state of every limit of a descriptor; charges nothing", a.peek, badBody, tooLarge, invalid, unknown)
+	route(a, http.MethodPost, explainPath, "explain", "Which limits a request is under, and why; charges nothing", a.explain, badBody, tooLarge, invalid)
 	route(a, http.MethodPost, resetPath, "reset", "Reset every limit of a descriptor, on all replicas", a.reset, badBody, tooLarge, invalid, unknown, http.StatusNotImplemented)
 	route(a, http.MethodPost, resetByEntryPath, "resetByEntry", "Reset every key that contains an entry, on all replicas; one step of a pass",
 		a.resetByEntry, badBody, tooLarge, invalid, unknown, http.StatusConflict, http.StatusNotImplemented)

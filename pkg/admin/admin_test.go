@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +23,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/explain"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
@@ -480,5 +482,68 @@ func TestTokensAreReadAgain(t *testing.T) {
 	}
 	if len(failures) != 1 {
 		t.Errorf("reported %q, want one failure", failures)
+	}
+}
+
+func TestExplainShowsTheStateOfEachLimit(t *testing.T) {
+	w := newWorld(t, nil)
+	for range 6 {
+		w.hit(1, "user_id", "42")
+	}
+	var record explain.Record
+	body := `{"domain":"shop","descriptors":[[["user_id","42"]],[["user_id","42"],["lease","a"]],[["nothing","1"]],[["free","x"]]],"live":true}`
+	if code, text := w.call("POST", explainPath, body, &record); code != 200 {
+		t.Fatal(code, text)
+	}
+	d := record.Descriptors
+	if len(d) != 4 || len(d[0].Limits) != 2 || d[0].Limits[0].State == nil || d[0].Limits[0].State.Used != 6 || d[0].Limits[0].State.RetryAfter == "0s" {
+		t.Fatalf("%+v", record)
+	}
+	if d[1].Limits[0].State.Remaining != 3 || d[2].Matched || !d[3].Unlimited || record.RulesVersion != w.rules.Version() {
+		t.Errorf("%+v", record)
+	}
+	if w.peek(`[["user_id","42"]]`).Limits[0].State.Used != 6 {
+		t.Error("the explanation charged a hit")
+	}
+	var dry explain.Record
+	if code, _ := w.call("POST", explainPath, strings.Replace(body, `"live":true`, `"live":false`, 1), &dry); code != 200 || dry.Descriptors[0].Limits[0].State != nil {
+		t.Errorf("%d %+v", code, dry)
+	}
+	if code, text := w.call("POST", explainPath, `{"domain":"shpo","descriptors":[[["a","b"]]],"live":true}`, &record); code != 200 || record.DomainKnown || record.NearestDomain != "shop" {
+		t.Errorf("an unknown domain: %d %s", code, text)
+	}
+}
+
+func TestExplainTakesARequestOfEnvoy(t *testing.T) {
+	w := newWorld(t, func(o *Options) {
+		o.ParseRequest = func(body []byte) (*decide.Request, error) {
+			if !strings.Contains(string(body), "entries") {
+				return nil, errors.New("unknown field")
+			}
+			return &decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{
+				Entries: []descriptors.Entry{{Key: "user_id", Value: "42"}}, Hits: 1, Override: &decide.Override{RequestsPerUnit: 7, Unit: descriptors.Hour},
+			}}}, nil
+		}
+	})
+	var record explain.Record
+	if code, text := w.call("POST", explainPath, `{"request":{"entries":[]},"live":true}`, &record); code != 200 ||
+		!record.Descriptors[0].Limits[0].Override || record.Descriptors[0].Limits[0].State.Remaining != 7 {
+		t.Errorf("%d %s", code, text)
+	}
+	for body, want := range map[string]string{
+		`{"request":{}}`: "unknown field",
+		`{"request":{"entries":[]},"domain":"shop"}`:   "both set",
+		`{"domain":"shop"}`:                            "descriptor list must not be empty",
+		`{"domain":"shop","descriptors":[[["","b"]]]}`: "the key must not be empty",
+		`{"domain":"shop","descriptors":[[["a"]]]}`:    "body.descriptors[0][0]",
+		`{"domain":"shop","descriptors":[["a","b"]]}`:  "body.descriptors[0][0]",
+	} {
+		if code, text := w.call("POST", explainPath, body, nil); code != 422 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s, want %q", body, code, text, want)
+		}
+	}
+	w = newWorld(t, func(o *Options) { o.Store = failingStore{} })
+	if code, text := w.call("POST", explainPath, `{"domain":"shop","descriptors":[[["user_id","42"]]],"live":true}`, nil); code != 503 {
+		t.Error(code, text)
 	}
 }

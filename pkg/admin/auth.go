@@ -40,7 +40,7 @@ const (
 	minToken = 16
 )
 
-// Tokens are the bearer tokens in a file, one a line. The file is read again when it changes. While it cannot be read, the tokens
+// Tokens are the bearer tokens in a file, one a line. A line that begins with # is a comment. The file is read again when it changes. While it cannot be read, the tokens
 // read last stay valid.
 type Tokens struct {
 	path   string
@@ -110,7 +110,7 @@ func tokenSums(data []byte) (sums [][sha256.Size]byte, err error) {
 	line := 0
 	for text := range bytes.Lines(data) {
 		line++
-		if text = bytes.TrimSpace(text); len(text) == 0 {
+		if text = bytes.TrimSpace(text); len(text) == 0 || text[0] == '#' {
 			continue
 		}
 		if len(text) < minToken {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/explain"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -35,23 +36,14 @@ type KeyState struct {
 
 // A LimitState is a limit with the state of a key under it.
 type LimitState struct {
-	Limit
-	Rule    string `json:"rule" doc:"The path of the rule."`
-	Source  string `json:"source" doc:"The file and line of the rule, or the name of the xDS resource; empty if unknown."`
-	Mode    string `json:"mode" enum:"enforced,shadow,quota" doc:"Whether the rule can deny requests."`
-	Key     string `json:"key" doc:"The key of the counter; empty where KEY_HASH_SECRET hides keys."`
-	KeyHash string `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits. Logs name a key by it."`
-	Allowed bool   `json:"allowed" doc:"Whether one more hit is allowed now."`
-	State   State  `json:"state" doc:"The state of the key under this limit."`
-}
-
-// A State is the state of a key under a limit. Durations are texts such as 1m30s.
-type State struct {
-	Used       int64  `json:"used" doc:"The usage of the key: hits, or slots held under concurrency."`
-	Remaining  int64  `json:"remaining" doc:"How many more hits fit now."`
-	RetryAfter string `json:"retry_after" example:"12.5s" doc:"When one hit fits again; 0s if it fits now, never if it cannot fit."`
-	ResetAfter string `json:"reset_after" example:"48s" doc:"When the key has fully reset."`
-	Penalty    string `json:"penalty" example:"9m58s" doc:"The rest of the penalty; 0s without one."`
+	RuleLimit
+	Rule    string        `json:"rule" doc:"The path of the rule."`
+	Source  string        `json:"source" doc:"The file and line of the rule, or the name of the xDS resource; empty if unknown."`
+	Mode    string        `json:"mode" enum:"enforced,shadow,quota" doc:"Whether the rule can deny requests."`
+	Key     string        `json:"key" doc:"The key of the counter; empty where KEY_HASH_SECRET hides keys."`
+	KeyHash string        `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits. Logs name a key by it."`
+	Allowed bool          `json:"allowed" doc:"Whether one more hit is allowed now."`
+	State   explain.State `json:"state" doc:"The state of the key under this limit."`
 }
 
 type keyInput struct{ Body KeyRequest }
@@ -149,14 +141,14 @@ func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.options.StoreTimeout)
 	defer cancel()
-	verdicts, err := Inspect(ctx, a.options.Store, t.key, t.rule)
+	verdicts, err := Inspect(ctx, a.options.Store, t.key, t.rule.Limits)
 	if err != nil {
 		return nil, huma.Error503ServiceUnavailable(errStore.Error())
 	}
 	states := make([]LimitState, len(verdicts))
 	for i, v := range verdicts {
 		states[i] = LimitState{
-			Limit: limitOf(&t.rule.Limits[i]), Rule: t.rule.Name, Source: t.rule.Source(), Mode: modeOf(t.rule),
+			RuleLimit: limitOf(&t.rule.Limits[i]), Rule: t.rule.Name, Source: t.rule.Source(), Mode: modeOf(t.rule),
 			KeyHash: descriptors.KeyHash(a.options.KeySecret, t.key), Allowed: v.Allowed, State: stateOf(v),
 		}
 		if len(a.options.KeySecret) == 0 {
@@ -166,8 +158,8 @@ func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
 	return states, nil
 }
 
-func stateOf(v Inspected) State {
-	s := State{
+func stateOf(v Inspected) explain.State {
+	s := explain.State{
 		Used: v.Used, Remaining: v.Remaining, RetryAfter: v.RetryAfter.String(), ResetAfter: v.ResetAfter.String(), Penalty: v.Penalty.String(),
 	}
 	if v.RetryAfter < 0 {
@@ -182,12 +174,12 @@ type Inspected struct {
 	Penalty time.Duration
 }
 
-// Inspect returns what each limit of a rule decides on one more hit of a key, in the order of the limits. It charges nothing.
-func Inspect(ctx context.Context, store limiters.Store, key string, rule *descriptors.Rule) ([]Inspected, error) {
+// Inspect returns what each limit of a descriptor decides on one more hit of its key, in the order of the limits. It charges nothing.
+func Inspect(ctx context.Context, store limiters.Store, key string, limits []descriptors.RateLimit) ([]Inspected, error) {
 	var group limiters.Group
-	first := make([]int, len(rule.Limits)+1)
-	for i := range rule.Limits {
-		group = append(group, rule.Limits[i].Limit.Inspect(key)...)
+	first := make([]int, len(limits)+1)
+	for i := range limits {
+		group = append(group, limits[i].Limit.Inspect(key)...)
 		first[i+1] = len(group)
 	}
 	if len(group) == 1 {
@@ -198,7 +190,7 @@ func Inspect(ctx context.Context, store limiters.Store, key string, rule *descri
 	if err := store.Take(ctx, time.Time{}, []limiters.Group{group}, out); err != nil {
 		return nil, err
 	}
-	inspected := make([]Inspected, len(rule.Limits))
+	inspected := make([]Inspected, len(limits))
 	for i := range inspected {
 		for j := first[i]; j < first[i+1]; j++ {
 			switch v := out[j]; {

@@ -11,18 +11,18 @@ import (
 
 // A Rule is a rule in force.
 type Rule struct {
-	Domain           string  `json:"domain" doc:"The domain of the rule."`
-	Path             string  `json:"path" doc:"The path of the rule: its keys, with values where the rule has some, joined by dots. It is the label rule of the metrics."`
-	Source           string  `json:"source" doc:"The file and line of the rule, or the name of the xDS resource; empty if unknown."`
-	Limits           []Limit `json:"limits" nullable:"false" doc:"The limits of the rule. They are charged together or not at all. An unlimited rule has none."`
-	Unlimited        bool    `json:"unlimited" doc:"The rule allows everything."`
-	Mode             string  `json:"mode" enum:"enforced,shadow,quota" doc:"Whether the rule can deny requests."`
-	AllowedPerSecond float64 `json:"allowed_per_second" doc:"Allowed hits in a second, over the last 10 s, by this process."`
-	DeniedPerSecond  float64 `json:"denied_per_second" doc:"Denied hits in a second, over the last 10 s, by this process."`
+	Domain           string      `json:"domain" doc:"The domain of the rule."`
+	Path             string      `json:"path" doc:"The path of the rule: its keys, with values where the rule has some, joined by dots. It is the label rule of the metrics."`
+	Source           string      `json:"source" doc:"The file and line of the rule, or the name of the xDS resource; empty if unknown."`
+	Limits           []RuleLimit `json:"limits" nullable:"false" doc:"The limits of the rule. They are charged together or not at all. An unlimited rule has none."`
+	Unlimited        bool        `json:"unlimited" doc:"The rule allows everything."`
+	Mode             string      `json:"mode" enum:"enforced,shadow,quota" doc:"Whether the rule can deny requests."`
+	AllowedPerSecond float64     `json:"allowed_per_second" doc:"Allowed hits in a second, over the last 10 s, by this process."`
+	DeniedPerSecond  float64     `json:"denied_per_second" doc:"Denied hits in a second, over the last 10 s, by this process."`
 }
 
-// A Limit is a limit of a rule.
-type Limit struct {
+// A RuleLimit is a limit of a rule.
+type RuleLimit struct {
 	Name            string `json:"name" doc:"The name of the limit in the rules, or empty."`
 	Algorithm       string `json:"algorithm" doc:"The algorithm of the limit."`
 	RequestsPerUnit int64  `json:"requests_per_unit" doc:"Hits in a unit; under concurrency, slots."`
@@ -67,7 +67,7 @@ func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 }
 
 func ruleOf(rule *descriptors.Rule) Rule {
-	shown := Rule{Domain: rule.Domain, Path: rule.Name, Source: rule.Source(), Unlimited: rule.Unlimited, Mode: modeOf(rule), Limits: []Limit{}}
+	shown := Rule{Domain: rule.Domain, Path: rule.Name, Source: rule.Source(), Unlimited: rule.Unlimited, Mode: modeOf(rule), Limits: []RuleLimit{}}
 	for i := range rule.Limits {
 		shown.Limits = append(shown.Limits, limitOf(&rule.Limits[i]))
 	}
@@ -84,9 +84,9 @@ func modeOf(rule *descriptors.Rule) string {
 	return "enforced"
 }
 
-func limitOf(l *descriptors.RateLimit) Limit {
+func limitOf(l *descriptors.RateLimit) RuleLimit {
 	spec := l.Limit.Spec()
-	shown := Limit{
+	shown := RuleLimit{
 		Name: l.Name, Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Limit.Window().String(),
 		Params: string(spec.Params),
 	}

@@ -1,0 +1,93 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/explain"
+)
+
+const explainPath = "/v1/explain"
+
+// An ExplainRequest asks which limits a request is under, and why. It has descriptors of entries, or a request as Envoy sends it.
+type ExplainRequest struct {
+	Domain      string          `json:"domain,omitempty" maxLength:"4096" example:"shop" doc:"The domain; not together with request."`
+	Descriptors [][]Entry       `json:"descriptors,omitempty" maxItems:"100" example:"[[[\"user_id\",\"42\"]]]" doc:"Lists of entries; not together with request."`
+	Request     json.RawMessage `json:"request,omitempty" doc:"A RateLimitRequest of Envoy as JSON, instead of domain and descriptors."`
+	Live        bool            `json:"live,omitempty" doc:"Whether each limit has the state of its key. This charges nothing."`
+}
+
+type explainInput struct{ Body ExplainRequest }
+
+type explainOutput struct{ Body *explain.Record }
+
+func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, error) {
+	request, err := a.requestOf(&in.Body)
+	if err != nil {
+		return nil, huma.Error422UnprocessableEntity(err.Error())
+	}
+	rules := a.options.Rules()
+	record := explain.ExplainWith(explain.Options{Decide: a.options.Decide, KeySecret: a.options.KeySecret}, rules, request)
+	if record.Error != "" && record.DomainKnown {
+		return nil, huma.Error422UnprocessableEntity(record.Error)
+	}
+	if in.Body.Live && record.Error == "" {
+		if err := a.addStates(ctx, rules, request, record); err != nil {
+			return nil, huma.Error503ServiceUnavailable(errStore.Error())
+		}
+	}
+	return &explainOutput{record}, nil
+}
+
+// requestOf returns the request to explain. It charges one hit, unless the request of Envoy says otherwise.
+func (a *API) requestOf(in *ExplainRequest) (*decide.Request, error) {
+	switch {
+	case len(in.Request) == 0:
+	case in.Domain != "" || len(in.Descriptors) > 0:
+		return nil, errors.New("request and descriptors are both set: send one of them")
+	case a.options.ParseRequest == nil:
+		return nil, errors.New("request is not supported: send domain and descriptors")
+	default:
+		return a.options.ParseRequest(in.Request)
+	}
+	request := &decide.Request{Domain: in.Domain}
+	for _, entries := range in.Descriptors {
+		d := decide.Descriptor{Hits: 1}
+		for _, e := range entries {
+			d.Entries = append(d.Entries, descriptors.Entry{Key: e[0], Value: e[1]})
+		}
+		request.Descriptors = append(request.Descriptors, d)
+	}
+	return request, nil
+}
+
+// addStates adds the states of the keys to a record. The plan is the one that the record explains.
+func (a *API) addStates(ctx context.Context, rules *descriptors.Rules, request *decide.Request, record *explain.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, a.options.StoreTimeout)
+	defer cancel()
+	var plan decide.Result
+	live := func() *descriptors.Rules { return rules }
+	if err := decide.New(live, nil, a.options.Decide).Plan(request, &plan); err != nil {
+		return nil //nolint:nilerr // the record has the error
+	}
+	for i := range plan.Decisions {
+		limits := plan.Decisions[i].Limits
+		if len(limits) == 0 || i >= len(record.Descriptors) || len(record.Descriptors[i].Limits) != len(limits) {
+			continue
+		}
+		states, err := Inspect(ctx, a.options.Store, plan.Key(i), limits)
+		if err != nil {
+			return err
+		}
+		for j := range states {
+			state := stateOf(states[j])
+			record.Descriptors[i].Limits[j].State = &state
+		}
+	}
+	return nil
+}
