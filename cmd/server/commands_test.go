@@ -51,11 +51,11 @@ func TestCheckCommand(t *testing.T) {
 	write(t, odd, "domain: odd\nunit: day\n")
 	for _, c := range []commandTest{
 		{"check " + good, 0, []string{"ok: rules 1, domains 1, files 1\n"}, nil},
-		{"check " + odd + " " + good, 0, []string{"ok: rules 1, domains 2, files 2\n"}, []string{"warning: " + odd + ":2:1: "}},
-		{"check --strict " + odd, 1, nil, []string{odd + ":2:1: key 'unit' has no effect in the file"}},
+		{"check " + odd + " " + good, 0, []string{"ok: rules 1, domains 2, files 2\n"}, []string{odd + ":2:1: warning: "}},
+		{"check --strict " + odd, 1, nil, []string{odd + ":2:1: warning: key 'unit' has no effect in the file"}},
 		{"check " + bad, 1, nil, []string{
-			bad + ":1:9: config file cannot have empty domain", bad + ":4:24: invalid rate limit unit 'fortnight'",
-			bad + ":4:54: requests_per_unit is -1", bad + ":5:5: unknown key 'limits'",
+			bad + ":1:9: fault: config file cannot have empty domain", bad + ":4:24: fault: invalid rate limit unit 'fortnight'",
+			bad + ":4:54: fault: requests_per_unit is -1", bad + ":5:5: fault: unknown key 'limits'",
 		}},
 		{"check " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file"}},
 		{"check", 2, nil, []string{"weir: check: want a file or folder, for example: weir check rules.yaml"}},
@@ -73,7 +73,7 @@ func TestCheckReadsStandardInput(t *testing.T) {
 		said string
 	}{
 		rules:           {0, "ok: rules 1, domains 1, files 1\n"},
-		"domian: ugc\n": {1, "stdin:1:1: unknown key 'domian' in the file: did you mean 'domain'?\n"},
+		"domian: ugc\n": {1, "stdin:1:1: fault: unknown key 'domian' in the file [invalid]\n  1 | domian: ugc\n    | ^\n    = did you mean 'domain'?\n"},
 	} {
 		path := filepath.Join(t.TempDir(), "input")
 		write(t, path, text)
@@ -127,7 +127,8 @@ func TestServeStartErrors(t *testing.T) {
 }
 
 func TestCheckSettings(t *testing.T) {
-	good := rulesFile(t)
+	good, local := rulesFile(t), filepath.Join(t.TempDir(), "local.yaml")
+	write(t, local, "domain: d\non_store_error: local\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
 	for _, c := range []struct {
 		set  string
 		test commandTest
@@ -142,6 +143,14 @@ func TestCheckSettings(t *testing.T) {
 		{"REDIS_AUHT=secret", commandTest{"check --settings --strict", 1, nil, []string{"REDIS_AUHT has no effect: "}}},
 		{"GRPC_CLIENT_TLS_SAN=envoy", commandTest{"check --settings --strict", 1, nil, []string{"GRPC_CLIENT_TLS_SAN has no effect: "}}},
 		{"STORE_TIMEOUT=15", commandTest{"check --settings", 1, nil, []string{`STORE_TIMEOUT: "15" has no unit`}}},
+		{"STORE_TIMEOUT=15", commandTest{"check --settings -o json", 1, []string{`"severity": "fault",` + "\n    " + `"id": "setting",`, `STORE_TIMEOUT: \"15\" has no unit`}, nil}},
+		{"STORE_TIMEOUT=15", commandTest{"check --settings --format=github", 1, []string{`::error title=setting::STORE_TIMEOUT: "15" has no unit`}, nil}},
+		{"", commandTest{"check --strict " + local, 1, nil, []string{local + ":2:1: warning: on_store_error: local without a number of replicas"}}},
+		{"", commandTest{"check --strict --replicas=3 " + local, 0, []string{"ok: rules 1"}, nil}},
+		{"REPLICAS=3", commandTest{"check --strict " + local, 0, []string{"ok: rules 1"}, nil}},
+		{"REPLICAS_DNS=weir", commandTest{"check --strict " + local, 0, []string{"ok: rules 1"}, nil}},
+		{"BACKEND_TYPE=memory", commandTest{"check --strict --settings " + local, 0, []string{"ok: rules 1"}, nil}},
+		{"BACKEND_TYPE=redis", commandTest{"check --strict --settings " + local, 1, []string{"ok: settings"}, []string{"[local-without-replicas]"}}},
 	} {
 		t.Run(c.set+" "+c.test.args, func(t *testing.T) {
 			for _, pair := range strings.Fields(c.set) {

@@ -39,10 +39,10 @@ func main() {
 }
 
 type commands struct {
-	Serve   serve    `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
-	Check   check    `cmd:"" help:"Print every fault of rules or settings."`
-	Test    cli.Test `cmd:"" help:"Test rules: requests at virtual times, with the verdicts that they must get."`
-	Version version  `cmd:"" help:"Print the version."`
+	Serve   serve     `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
+	Check   cli.Check `cmd:"" help:"Print every fault of rules or settings."`
+	Test    cli.Test  `cmd:"" help:"Test rules: requests at virtual times, with the verdicts that they must get."`
+	Version version   `cmd:"" help:"Print the version."`
 }
 
 // run runs a command and returns its exit code: 0, 1 if it failed, or 2 if its arguments are invalid. program is the name
@@ -60,7 +60,7 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { exited = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(cli.Streams{In: os.Stdin, Out: stdout, Err: stderr}),
+		kong.Bind(cli.Streams{In: os.Stdin, Out: stdout, Err: stderr}, cli.SettingsChecker(checkSettings)),
 		kong.Help(help(all)),
 	)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // A Fault is a mistake in a file, or a probable one.
 type Fault struct {
 	File         string
-	Line, Column int    // from 1; a column is a byte
+	Line, Column int    // from 1; a column is a character
 	ID           string // names the kind, see WarningIDs and FaultIDs
 	Message      string // what is wrong, on one line
 	Remedy       string // what to write or do instead, on one line; may be empty

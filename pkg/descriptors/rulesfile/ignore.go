@@ -132,7 +132,7 @@ func silence(warnings Faults, all []ignore, unchecked ...string) Faults {
 		}
 		return silenced || slices.Contains(unchecked, w.ID)
 	})
-	for _, i := range all {
+	for _, i := range all[:min(len(all), maxWarnings)] {
 		w := Fault{File: i.file, Line: i.line, Column: i.column, ID: unusedIgnore, Remedy: "remove it"}
 		switch {
 		case !slices.Contains(warningIDs, i.id):

@@ -43,7 +43,9 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings Fau
 	for i, f := range files {
 		parsers[i] = &parser{reader{file: f.Name, generated: f.Generated}, b}
 		parsers[i].parse(f.Data)
-		faults = append(faults, parsers[i].faults...)
+		if faults = append(faults, parsers[i].faults...); len(faults) >= maxFaults {
+			break
+		}
 	}
 	if len(faults) > 0 {
 		faults.sort()

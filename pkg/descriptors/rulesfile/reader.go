@@ -15,6 +15,9 @@ const (
 	maxVisits = 1_000_000
 	// maxDepth is the maximum nesting of maps.
 	maxDepth = 100
+	// maxFaults bounds the faults of a file, and maxWarnings its warnings. After the last fault, nothing more is read.
+	maxFaults   = 1000
+	maxWarnings = 10_000
 	// textPerVisit is the length of a text that counts as one more node, in bytes.
 	textPerVisit = 1024
 )
@@ -44,7 +47,10 @@ type fields map[string]field
 
 // fault records a fault at n, or at the start of the file if n is nil. The remedy may be empty.
 func (r *reader) fault(n *yaml.Node, remedy, format string, args ...any) {
-	r.found++
+	if r.found++; len(r.faults) >= maxFaults {
+		r.stopped = true
+		return
+	}
 	r.record(&r.faults, invalid, n, remedy, fmt.Sprintf(format, args...))
 }
 
@@ -58,7 +64,7 @@ func (r *reader) record(to *Faults, id string, n *yaml.Node, remedy, message str
 	if n != nil && n.Line > 0 {
 		f.Line, f.Column = n.Line, n.Column
 	}
-	if r.recorded[f] {
+	if r.recorded[f] || to == &r.warnings && len(r.warnings) >= maxWarnings {
 		return
 	}
 	if r.recorded == nil {

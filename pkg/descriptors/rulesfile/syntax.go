@@ -10,7 +10,7 @@ import (
 
 // A mistake is a fault in the syntax of YAML.
 type mistake struct {
-	line, column    int // from 1
+	line, column    int // from 1; a column is a character
 	message, remedy string
 }
 
@@ -59,6 +59,7 @@ func explain(data []byte, err error) mistake {
 	default:
 		m.message, m.remedy = "this is not valid YAML ("+short(text)+")", "see the examples in docs/rules.md"
 	}
+	m.column = 1 + utf8.RuneCountInString(line[:m.column-1])
 	return m
 }
 
@@ -184,5 +185,5 @@ func invalidUTF8(data []byte) (line, column int, bad bool) {
 // position returns the line and the column of an offset.
 func position(data []byte, offset int) (line, column int) {
 	before := data[:offset]
-	return 1 + bytes.Count(before, []byte("\n")), offset - bytes.LastIndexByte(before, '\n')
+	return 1 + bytes.Count(before, []byte("\n")), 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])
 }

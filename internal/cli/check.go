@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/sources"
+)
+
+// Check reports the faults of rules and settings without serving, and warns about rules that load and do not limit as they seem to.
+type Check struct {
+	Settings    bool     `help:"Check the settings in the environment. Weir then reads no file and makes no connection for them."`
+	Strict      bool     `help:"Treat warnings as faults."`
+	Format      string   `short:"o" enum:"text,json,github" default:"text" help:"The format of the output: text, json, or github for annotations of a GitHub workflow."`
+	Merge       bool     `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
+	Months      bool     `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"The unit month is a calendar month in UTC."`
+	Overlay     string   `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"Check the rules with this overlay."`
+	Replicas    string   `env:"REPLICAS" placeholder:"NUMBER" help:"The REPLICAS of the server. Without it and REPLICAS_DNS, on_store_error: local is a warning."`
+	ReplicasDNS string   `env:"REPLICAS_DNS" name:"replicas-dns" placeholder:"HOST" help:"The REPLICAS_DNS of the server."`
+	Paths       []string `arg:"" optional:"" name:"path" help:"YAML files, or folders of them, which are checked together. - is standard input."`
+}
+
+// A SettingsChecker returns what weir serve would report about the settings in the environment.
+type SettingsChecker func() SettingsReport
+
+// A SettingsReport is a report about settings.
+type SettingsReport struct {
+	Fault    string    // why weir serve would not start; may have several lines; "" if it would
+	Warnings []Setting // with the reason why it has no effect
+	InMemory bool      // the store is in memory, so that it never fails
+}
+
+// A Setting is a setting in the environment.
+type Setting struct{ Variable, Reason string }
+
+// Validate reports a missing path.
+func (c *Check) Validate() error {
+	if len(c.Paths) == 0 && !c.Settings {
+		return errors.New("want a file or folder, for example: weir check rules.yaml (- reads standard input)")
+	}
+	return nil
+}
+
+// Run prints every fault and every warning. Its error is [Failed] if there is a fault, or a warning and Strict is set.
+func (c *Check) Run(to Streams, settings SettingsChecker) error {
+	report := &checkReport{texts: map[string]*text{}}
+	replicasKnown := c.Replicas != "" || c.ReplicasDNS != ""
+	if c.Settings {
+		found := settings()
+		replicasKnown = replicasKnown || found.InMemory
+		c.addSettings(report, found)
+	}
+	if len(c.Paths) > 0 {
+		c.addRules(report, to.In, !replicasKnown)
+	}
+	if err := report.print(to, c.Format, c.Strict); err != nil {
+		return err
+	}
+	if report.fails(c.Strict) {
+		return Failed
+	}
+	return nil
+}
+
+func (c *Check) addSettings(report *checkReport, found SettingsReport) {
+	if found.Fault != "" {
+		report.add(finding{Severity: fault, ID: "setting", Message: found.Fault})
+		return
+	}
+	for _, w := range found.Warnings {
+		report.add(finding{Severity: warning, ID: "setting", Message: w.Variable + " has no effect: " + w.Reason})
+	}
+	if !report.fails(c.Strict) {
+		report.results = append(report.results, "ok: settings")
+	}
+}
+
+func (c *Check) addRules(report *checkReport, stdin io.Reader, replicasUnknown bool) {
+	options := rulesfile.Options{MergeDomains: c.Merge, CalendarMonths: c.Months, ReplicasUnknown: replicasUnknown}
+	if c.Overlay != "" {
+		files, err := readRules(c.Overlay, stdin)
+		report.addTexts(files)
+		if err == nil {
+			options.Overlay, err = rulesfile.ParseOverlay(files...)
+		}
+		if err != nil {
+			report.addError(err)
+			return
+		}
+	}
+	var files []rulesfile.File
+	for _, path := range c.Paths {
+		found, err := readRules(path, stdin)
+		if err != nil {
+			report.addError(err)
+			return
+		}
+		files = append(files, found...)
+	}
+	report.addTexts(files)
+	rules, warnings, err := rulesfile.ParseWith(options, files...)
+	if err != nil {
+		report.addError(err)
+		return
+	}
+	for _, w := range warnings {
+		report.addAt(w, warning)
+	}
+	if len(warnings) == 0 || !c.Strict {
+		domains, n := rules.Counts()
+		report.results = append(report.results, fmt.Sprintf("ok: rules %d, domains %d, files %d", n, domains, len(files)))
+	}
+}
+
+// readRules reads a file, a folder, or standard input if path is "-". The names of files in a folder begin with path.
+func readRules(path string, stdin io.Reader) ([]rulesfile.File, error) {
+	if path != "-" {
+		files, err := (&sources.File{Path: path}).Read()
+		if info, e := os.Stat(path); e == nil && info.IsDir() {
+			for i := range files {
+				files[i].Name = filepath.Join(path, files[i].Name)
+			}
+		}
+		return files, err
+	}
+	data, err := io.ReadAll(io.LimitReader(stdin, sources.MaxFileSize+1))
+	if err == nil && len(data) > sources.MaxFileSize {
+		err = fmt.Errorf("larger than %d bytes, the maximum for a rules file", sources.MaxFileSize)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read standard input: %w", err)
+	}
+	return []rulesfile.File{{Name: "stdin", Data: data}}, nil
+}

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+// The severities of a finding.
+const (
+	fault   = "fault"
+	warning = "warning"
+)
+
+// maxPrinted bounds the findings that are printed as text or as annotations.
+const maxPrinted = 100
+
+// A finding is a fault or a warning. Its JSON is documented in docs/lint.md.
+type finding struct {
+	File     string `json:"file"`   // "" for a setting
+	Line     int    `json:"line"`   // from 1; 0 if unknown
+	Column   int    `json:"column"` // from 1, in characters; 0 if unknown
+	Severity string `json:"severity"`
+	ID       string `json:"id"`
+	Message  string `json:"message"`
+	Hint     string `json:"hint"`    // what to write instead; may be ""
+	Excerpt  string `json:"excerpt"` // the line in the file, cut if it is long; may be ""
+
+	caret string // spaces and tabs as wide as the excerpt before the column
+}
+
+// A checkReport collects what weir check finds.
+type checkReport struct {
+	findings []finding
+	results  []string // a line for each part without a fault
+	texts    map[string]*text
+}
+
+func (r *checkReport) add(f finding) { r.findings = append(r.findings, f) }
+
+func (r *checkReport) addTexts(files []rulesfile.File) {
+	for _, f := range files {
+		r.texts[f.Name] = &text{data: f.Data}
+	}
+}
+
+// addError adds the faults in err, or err.
+func (r *checkReport) addError(err error) {
+	var faults rulesfile.Faults
+	if !errors.As(err, &faults) {
+		r.add(finding{Severity: fault, ID: "unreadable", Message: err.Error()})
+		return
+	}
+	for _, f := range faults {
+		r.addAt(f, fault)
+	}
+}
+
+// addAt adds a fault or a warning of a file. Those of one file must come sorted by line, else some have no excerpt.
+func (r *checkReport) addAt(f rulesfile.Fault, severity string) {
+	found := finding{File: f.File, Line: f.Line, Column: f.Column, Severity: severity, ID: f.ID, Message: f.Message, Hint: f.Remedy}
+	if t := r.texts[f.File]; t != nil {
+		found.Excerpt, found.caret = excerpt(t.at(f.Line), f.Column)
+	}
+	r.add(found)
+}
+
+// fails reports whether there is a fault, or with strict a warning.
+func (r *checkReport) fails(strict bool) bool {
+	for _, f := range r.findings {
+		if strict || f.Severity == fault {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *checkReport) print(to Streams, format string, strict bool) error {
+	if format == "json" {
+		return r.printJSON(to.Out)
+	}
+	out := to.Err
+	if format == "github" {
+		out = to.Out
+	}
+	for i, f := range r.findings {
+		if i == maxPrinted {
+			fmt.Fprintf(to.Err, "%d more\n", len(r.findings)-i)
+			break
+		}
+		line := f.text(strict)
+		if format == "github" {
+			line = f.annotation()
+		}
+		if _, err := io.WriteString(out, line); err != nil {
+			return err
+		}
+	}
+	for _, result := range r.results {
+		if _, err := fmt.Fprintln(to.Out, result); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *checkReport) printJSON(out io.Writer) error {
+	all := r.findings
+	if all == nil {
+		all = []finding{}
+	}
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(all)
+}
+
+// text returns f for a terminal: its place and message, the line of the file with a caret, and the hint.
+func (f finding) text(strict bool) string {
+	if f.Line == 0 {
+		if f.Severity == warning && !strict {
+			return "warning: " + f.Message + "\n"
+		}
+		return f.Message + "\n"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s:%d:%d: %s: %s [%s]\n", f.File, f.Line, f.Column, f.Severity, f.Message, f.ID)
+	margin := strings.Repeat(" ", len(fmt.Sprint(f.Line)))
+	if f.Excerpt != "" {
+		fmt.Fprintf(&b, "  %d | %s\n  %s | %s^\n", f.Line, f.Excerpt, margin, f.caret)
+	}
+	if f.Hint != "" {
+		fmt.Fprintf(&b, "  %s = %s\n", margin, f.Hint)
+	}
+	return b.String()
+}
+
+var (
+	annotationText = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	annotationKey  = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+)
+
+// annotation returns f as a command of a GitHub workflow.
+func (f finding) annotation() string {
+	command, at := "error", ""
+	if f.Severity == warning {
+		command = "warning"
+	}
+	if f.Line > 0 {
+		at = fmt.Sprintf("file=%s,line=%d,col=%d,", annotationKey.Replace(f.File), f.Line, f.Column)
+	}
+	message := f.Message
+	if f.Hint != "" {
+		message += "\n" + f.Hint
+	}
+	return fmt.Sprintf("::%s %stitle=%s::%s\n", command, at, annotationKey.Replace(f.ID), annotationText.Replace(message))
+}
