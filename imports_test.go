@@ -31,7 +31,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "contains the generated messages of rules by xDS", ""},
 	{"pkg/decide", "decides requests, without a protocol and without knowing the store", "pkg/descriptors pkg/limiters"},
 	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock", "pkg/decide pkg/descriptors pkg/limiters/memstore"},
-	{"pkg/rulestest", "reads and runs tests of rules", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/limiters pkg/replay"},
+	{"pkg/rulestest", "reads and runs tests of rules", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
 	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
 	{"pkg/admin", "serves the admin API, without knowing the store", "pkg/decide pkg/descriptors pkg/explain pkg/limiters"},

@@ -38,7 +38,7 @@ type limitID struct {
 }
 
 func idOf(rule *descriptors.Rule, number int) limitID {
-	id := limitID{domain: rule.Domain, rule: rule.Name, source: sourceOf(rule), number: number}
+	id := limitID{domain: rule.Domain, rule: rule.Name, source: rule.Source(), number: number}
 	for _, l := range rule.Levels() {
 		id.path += strconv.Quote(l.Key) + "=" + strconv.Quote(l.Value)
 	}

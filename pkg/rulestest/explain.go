@@ -5,24 +5,35 @@ import (
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/decide"
-	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/explain"
 )
 
-func sourceOf(r *descriptors.Rule) string { return r.Source() }
-
-// explain says for each descriptor which rule it matches.
-func explain(_ *descriptors.Rules, request *decide.Request, r *decide.Result) string {
+// explanation returns which limits a request is under, and why.
+func (s *Suite) explanation(request *decide.Request) string {
 	var b strings.Builder
-	for i := range r.Decisions {
-		d := &r.Decisions[i]
-		fmt.Fprintf(&b, "%s: ", formatEntries(request.Descriptors[i].Entries))
-		name, _ := limitOf(d)
-		switch {
-		case d.Rule == nil:
-			fmt.Fprintf(&b, "NO LIMIT (%s)\n", d.Reason)
-		default:
-			fmt.Fprintf(&b, "rule %s at %s, limit %s: %s\n", d.RuleName(), sourceOf(d.Rule), name, d.Reason)
-		}
+	record := explain.ExplainWith(explain.Options{Decide: s.settings.decide}, s.Rules, request)
+	if err := record.WriteText(&b, false); err != nil {
+		return err.Error() // unreachable: a Builder has no errors
 	}
 	return b.String()
+}
+
+// outcome describes a decision of a result in the form of an expectation.
+func outcome(r *decide.Result, d *decide.Decision) string {
+	parts := []string{"verdict: " + verdictOf(r.Denied)}
+	switch d.Reason {
+	case decide.WithinLimit:
+		parts = append(parts, fmt.Sprintf("remaining: %d", d.Remaining))
+	case decide.OverLimit, decide.NeverFits:
+		parts = append(parts, "retry_after: "+retryAfter(d), "rule: "+quote(d.RuleName()))
+		if name, _ := limitOf(d); name.name != "" || len(d.Limits) > 1 {
+			parts = append(parts, "limit: "+quote(name.String()))
+		}
+		if !r.Denied {
+			parts = append(parts, "reason: "+d.Reason.String())
+		}
+	default:
+		parts = append(parts, "reason: "+d.Reason.String())
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
 }

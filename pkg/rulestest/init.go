@@ -148,7 +148,7 @@ func limitText(l *descriptors.RateLimit) string {
 
 func (g *generator) unreached(rule *descriptors.Rule, limit, why string) {
 	name := strings.Join(strings.Fields(rule.Name+" "+limit), " ")
-	if source := sourceOf(rule); source != "" {
+	if source := rule.Source(); source != "" {
 		name += " (" + source + ")"
 	}
 	fmt.Fprintf(g.out, "  # Not tested: %s: %s.\n", name, why)

@@ -138,28 +138,8 @@ func (r *recorder) record(s sent, after time.Duration, repeat int, d *decide.Dec
 	if repeat > 1 && s.every > 0 {
 		line("every: %v", s.every)
 	}
-	line("expect: %s", r.expectation(d))
+	line("expect: %s", outcome(&r.result, d))
 	r.steps = append(r.steps, b.String())
-}
-
-// expectation describes what a request got.
-func (r *recorder) expectation(d *decide.Decision) string {
-	parts := []string{"verdict: " + verdictOf(r.result.Denied)}
-	switch d.Reason {
-	case decide.WithinLimit:
-		parts = append(parts, fmt.Sprintf("remaining: %d", d.Remaining))
-	case decide.OverLimit, decide.NeverFits:
-		parts = append(parts, "retry_after: "+retryAfter(d), "rule: "+quote(d.RuleName()))
-		if name, _ := limitOf(d); name.name != "" || len(d.Limits) > 1 {
-			parts = append(parts, "limit: "+quote(name.String()))
-		}
-		if !r.result.Denied {
-			parts = append(parts, "reason: "+d.Reason.String())
-		}
-	default:
-		parts = append(parts, "reason: "+d.Reason.String())
-	}
-	return "{" + strings.Join(parts, ", ") + "}"
 }
 
 // deny records a test in which limit t of a rule denies a request.
@@ -222,8 +202,8 @@ type filling struct {
 	every       time.Duration
 }
 
-// fill finds how to fill limit t of a rule at a pace that the smaller limits allow, in chunks as large as the smallest limit
-// or, if that fails, in single hits.
+// fill finds how to fill limit t of a rule at a pace that the smaller limits allow. Chunks are as large as the smallest limit or, if
+// that fails, single hits.
 func (g *generator) fill(r *recorder, t int) (filling, error) {
 	smallest := r.rule.Limits[t].Limit.Capacity()
 	for i := range r.rule.Limits {
@@ -238,7 +218,7 @@ func (g *generator) fill(r *recorder, t int) (filling, error) {
 	return filling{}, errors.New("the smaller limits of the rule deny first")
 }
 
-// pace returns an interval at which the limits smaller than t allow chunks of hits for ever.
+// pace returns an interval at which the limits smaller than t always allow chunks of hits.
 func pace(rule *descriptors.Rule, t int, chunk int64) (every time.Duration) {
 	for i := range rule.Limits {
 		limit := rule.Limits[i].Limit

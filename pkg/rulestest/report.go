@@ -151,7 +151,10 @@ func (f *Failure) write(b *strings.Builder, file string) {
 	for _, p := range f.Problems {
 		fmt.Fprintf(b, "  %v\n", p)
 	}
+	if f.Outcome != "" {
+		fmt.Fprintf(b, "  outcome: %s\n", f.Outcome)
+	}
 	for line := range strings.Lines(f.Explanation) {
-		fmt.Fprintf(b, "  | %s\n", strings.TrimRight(line, "\n"))
+		b.WriteString(strings.TrimRight("  | "+line, " \n") + "\n")
 	}
 }

@@ -86,7 +86,7 @@ func TestReportInJSON(t *testing.T) {
 				Line, Step, Repetition int
 				Time, Request          string
 				Problems               []struct{ Field, Want, Got string }
-				Explanation            string
+				Outcome, Explanation   string
 			}
 		}
 		Coverage struct {
@@ -108,7 +108,7 @@ func TestReportInJSON(t *testing.T) {
 		t.Fatalf("%s", out)
 	}
 	f := got.Tests[1].Failures[0]
-	if f.Line != 5 || f.Step != 1 || f.Repetition != 1 || f.Time != "2024-01-01T00:00:00Z" || f.Request != "user_id=1,action=login" || f.Explanation == "" {
+	if f.Line != 5 || f.Step != 1 || f.Repetition != 1 || f.Time != "2024-01-01T00:00:00Z" || f.Request != "user_id=1,action=login" || f.Explanation == "" || f.Outcome != "{verdict: allowed, remaining: 4}" {
 		t.Errorf("%+v", f)
 	}
 	if len(f.Problems) != 2 || f.Problems[1] != (struct{ Field, Want, Got string }{"remaining", "0", "4"}) {

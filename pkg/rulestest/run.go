@@ -38,6 +38,7 @@ type Failure struct {
 	Time        time.Time     `json:"time"`
 	Request     string        `json:"request"`
 	Problems    []Problem     `json:"problems"`
+	Outcome     string        `json:"outcome"` // in the form of an expectation; "" if the request is invalid
 	Explanation string        `json:"explanation"`
 }
 
@@ -127,7 +128,10 @@ func (r *runner) step(ctx context.Context, s *Step) (failure *Failure, err error
 		if len(problems) > 0 {
 			failure = &Failure{
 				Line: s.Line, Repetition: i + 1, Time: at, Request: formatRequest(&request, request.Domain), Problems: problems,
-				Explanation: explain(r.suite.Rules, &request, &r.result),
+				Explanation: r.suite.explanation(&request),
+			}
+			if len(r.result.Decisions) > 0 {
+				failure.Outcome = outcome(&r.result, deciding(&r.result))
 			}
 		}
 	}

@@ -188,6 +188,32 @@ func TestStepsGetTheVerdictsOfAServer(t *testing.T) {
 	}
 }
 
+// Of several descriptors, the one that explains the answer is the denied one with the longest wait, or the one with the least remaining.
+func TestTheDecidingDescriptorOfSeveral(t *testing.T) {
+	suite := mustLoad(t, `
+tests:
+  - name: least remaining
+    steps:
+      - request: [nobody=1, "user_id=1,action=login", "user_id=1,action=reply", tried=1, friend=1]
+        expect: {verdict: allowed, rule: tried, remaining: 0}
+  - name: longest wait
+    steps:
+      - {request: "user_id=1,action=reply", repeat: 3, expect: allowed}
+      - {request: {descriptors: "user_id=1,action=login", hits: 5}, expect: allowed}
+      - request: [tried=1, "user_id=1,action=reply", "user_id=1,action=login"]
+        expect: {verdict: denied, rule: user_id.action=login, retry_after: 60s}
+      - request: ["user_id=1,action=login", "user_id=1,action=reply"]
+        expect: {verdict: denied, rule: user_id.action=login, retry_after: 60s}
+      - request: ["user_id=1,action=login", never=1, "user_id=2,action=login"]
+        expect: {verdict: denied, rule: never, reason: never_fits}
+`)
+	for _, r := range runAll(t, suite, rulestest.Options{}) {
+		if !r.Passed() {
+			t.Errorf("%s\n%s", r.Name, r.FailureText())
+		}
+	}
+}
+
 func TestOptionsAreThoseOfTheServer(t *testing.T) {
 	const group = `
 tests:
