@@ -94,6 +94,7 @@ func (d *Decider) prepare(r *Request, result *Result) *Error {
 	if rules == nil {
 		return &Error{Kind: NoRules, text: "no rate limit configuration loaded"}
 	}
+	result.Rules = rules
 	if err := d.plan(rules, r, result); err != nil {
 		result.dropDecisions()
 		return err

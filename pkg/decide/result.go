@@ -11,10 +11,11 @@ import (
 
 // A Result is the outcome of a request. The zero Result is ready for [Decider.Decide].
 type Result struct {
-	Domain         string // the request's; empty if the request is invalid
-	DomainNotFound bool   // no rules have the domain: nothing is limited
-	Denied         bool   // the request is over a limit
-	Shadowed       bool   // the request would be Denied without [Options.ShadowMode]
+	Domain         string             // the request's; empty if the request is invalid
+	Rules          *descriptors.Rules // that decided; nil if the request is invalid, or no rules have been loaded
+	DomainNotFound bool               // no rules have the domain: nothing is limited
+	Denied         bool               // the request is over a limit
+	Shadowed       bool               // the request would be Denied without [Options.ShadowMode]
 	// Decisions has one element per descriptor, in the order of the request. It is empty if the request is invalid.
 	Decisions []Decision
 	// StoreErr is the first error of the store, also where the request could be decided without that verdict. It is for

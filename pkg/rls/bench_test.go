@@ -18,50 +18,57 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// BenchmarkRequest measures a request from its bytes to the bytes of its response, with a store in memory. "wire" is the
-// server's own path; "messages" decodes and encodes by Envoy's generated types.
-func BenchmarkRequest(b *testing.B) {
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(`
+const benchRules = `
 domain: ugc
 descriptors:
   - key: user_id
     descriptors:
       - {key: action, value: reply, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
-`)})
+      - {key: action, value: post, rate_limit: {unit: hour, requests_per_unit: 0}}
+`
+
+// benchmark measures a request with n descriptors from its bytes to the bytes of its response, with a store in memory.
+func benchmark(b *testing.B, desc *grpc.ServiceDesc, action string, n int, o rls.Options) {
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(benchRules)})
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, n := range []int{1, 5} {
-		request := &ratelimitv3.RateLimitRequest{Domain: "ugc"}
-		for i := range n {
-			request.Descriptors = append(request.Descriptors, &commonv3.RateLimitDescriptor{
-				Entries: []*commonv3.RateLimitDescriptor_Entry{
-					{Key: "user_id", Value: fmt.Sprintf("user-%06d", i)}, {Key: "action", Value: "reply"},
-				},
-			})
-		}
-		wire, err := proto.Marshal(request)
+	request := &ratelimitv3.RateLimitRequest{Domain: "ugc"}
+	for i := range n {
+		request.Descriptors = append(request.Descriptors, &commonv3.RateLimitDescriptor{
+			Entries: []*commonv3.RateLimitDescriptor_Entry{
+				{Key: "user_id", Value: fmt.Sprintf("user-%06d", i)}, {Key: "action", Value: action},
+			},
+		})
+	}
+	wire, err := proto.Marshal(request)
+	if err != nil {
+		b.Fatal(err)
+	}
+	data, codec := mem.BufferSlice{mem.SliceBuffer(wire)}, rls.Codec()
+	service := rls.New(decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{}), o)
+	handle, decode := desc.Methods[0].Handler, func(into any) error { return codec.Unmarshal(data, into) }
+	b.ReportAllocs()
+	for b.Loop() {
+		reply, err := handle(service, context.Background(), decode, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
-		data, codec := mem.BufferSlice{mem.SliceBuffer(wire)}, rls.Codec()
+		if _, err := codec.Marshal(reply); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkRequest measures the paths of a request. "wire" is the server's own; "messages" decodes and encodes by Envoy's
+// generated types.
+func BenchmarkRequest(b *testing.B) {
+	for _, n := range []int{1, 5} {
 		for name, desc := range map[string]*grpc.ServiceDesc{
 			"wire": rls.ServiceDesc(nil), "messages": &ratelimitv3.RateLimitService_ServiceDesc,
 		} {
-			b.Run(fmt.Sprintf("%s/descriptors=%d", name, n), func(b *testing.B) {
-				service := rls.New(decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{}), rls.Options{})
-				handle, decode := desc.Methods[0].Handler, func(into any) error { return codec.Unmarshal(data, into) }
-				b.ReportAllocs()
-				for b.Loop() {
-					reply, err := handle(service, context.Background(), decode, nil)
-					if err != nil {
-						b.Fatal(err)
-					}
-					if _, err := codec.Marshal(reply); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
+			b.Run(fmt.Sprintf("%s/descriptors=%d", name, n), func(b *testing.B) { benchmark(b, desc, "reply", n, rls.Options{}) })
 		}
 	}
+	b.Run("denied", func(b *testing.B) { benchmark(b, rls.ServiceDesc(nil), "post", 1, rls.Options{}) })
 }

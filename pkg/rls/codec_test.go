@@ -324,7 +324,8 @@ func TestEncodedResponseDecodesByProto(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := received(t, encoded), s.response(&c); !proto.Equal(got, want) {
+			want, err := s.response(&c)
+			if got := received(t, encoded); err != nil || !proto.Equal(got, want) {
 				t.Fatalf("%+v:\n got %v\nwant %v", c.observation.Decisions, got, want)
 			}
 		}

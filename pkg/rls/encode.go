@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -41,18 +41,20 @@ func remaining(d *decide.Decision) uint32 { return saturated(d.Remaining) }
 func resetSeconds(d *decide.Decision) int64 { return int64((d.Reset + time.Second - 1) / time.Second) }
 
 // response returns the response to a decided call.
-func (s *Service) response(c *call) *ratelimitv3.RateLimitResponse {
-	r := s.optional(c)
-	if r == nil {
-		r = &ratelimitv3.RateLimitResponse{}
-	}
+func (s *Service) response(c *call) (*ratelimitv3.RateLimitResponse, error) {
 	result := &c.observation.Result
-	r.OverallCode = overallCode(result)
-	r.Statuses = make([]*ratelimitv3.RateLimitResponse_DescriptorStatus, len(result.Decisions))
+	r := &ratelimitv3.RateLimitResponse{
+		OverallCode: overallCode(result),
+		Statuses:    make([]*ratelimitv3.RateLimitResponse_DescriptorStatus, len(result.Decisions)),
+	}
 	for i := range result.Decisions {
 		r.Statuses[i] = statusMessage(&result.Decisions[i])
 	}
-	return r
+	wire, err := s.appendOptional(nil, c)
+	if err != nil || len(wire) == 0 {
+		return r, err
+	}
+	return r, proto.UnmarshalOptions{Merge: true}.Unmarshal(wire, r)
 }
 
 func statusMessage(d *decide.Decision) *ratelimitv3.RateLimitResponse_DescriptorStatus {
@@ -72,24 +74,10 @@ func statusMessage(d *decide.Decision) *ratelimitv3.RateLimitResponse_Descriptor
 	return m
 }
 
-// optional returns the parts of a response that only some [Options] add, or nil.
-func (s *Service) optional(c *call) *ratelimitv3.RateLimitResponse {
-	if s.options.Headers.Limit == "" && !s.options.DynamicMetadata {
-		return nil
-	}
-	r := &ratelimitv3.RateLimitResponse{}
-	if s.options.Headers.Limit != "" {
-		r.ResponseHeadersToAdd = s.headers(c.observation.Decisions)
-	}
-	if s.options.DynamicMetadata {
-		r.DynamicMetadata = dynamicMetadata(&c.message, &c.observation.Result)
-	}
-	return r
-}
-
-// headers reports one limit: that of the last descriptor that is denied by itself, else that of the first with the least
-// remaining. It returns nil if no limit is known. A descriptor that only ends a lease is not one of them.
-func (s *Service) headers(decisions []decide.Decision) []*corev3.HeaderValue {
+// appendLimitHeaders appends the headers of one limit: that of the last descriptor that is denied by itself, else that of the
+// first with the least remaining. It appends nothing if no limit is known. A descriptor that only ends a lease is not one of
+// them.
+func (s *Service) appendLimitHeaders(b []byte, decisions []decide.Decision) []byte {
 	var shown *decide.Decision
 	least := int64(math.MaxInt64)
 	for i := range decisions {
@@ -104,17 +92,12 @@ func (s *Service) headers(decisions []decide.Decision) []*corev3.HeaderValue {
 		}
 	}
 	if shown == nil || shown.Limit == nil {
-		return nil
-	}
-	header := func(name string, n int64) *corev3.HeaderValue {
-		return &corev3.HeaderValue{Key: name, Value: strconv.FormatInt(n, 10)}
+		return b
 	}
 	h := s.options.Headers
-	return []*corev3.HeaderValue{
-		header(h.Limit, int64(saturated(shown.Limit.RequestsPerUnit))),
-		header(h.Remaining, int64(remaining(shown))),
-		header(h.Reset, resetSeconds(shown)),
-	}
+	b = appendHeader(b, h.Limit, strconv.FormatInt(int64(saturated(shown.Limit.RequestsPerUnit)), 10))
+	b = appendHeader(b, h.Remaining, strconv.FormatInt(int64(remaining(shown)), 10))
+	return appendHeader(b, h.Reset, strconv.FormatInt(resetSeconds(shown), 10))
 }
 
 var unitOfLimit = [...]ratelimitv3.RateLimitResponse_RateLimit_Unit{

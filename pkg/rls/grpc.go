@@ -86,7 +86,11 @@ type encodedResponse struct {
 func (s *Service) encode(c *call) (*encodedResponse, error) {
 	e := &encodedResponse{}
 	wire := e.memory[:0]
-	if n := len(c.observation.Decisions) * typicalStatusSize; n > cap(wire) {
+	n := len(c.observation.Decisions) * typicalStatusSize
+	if c.observation.Denied {
+		n += typicalDenialSize
+	}
+	if n > cap(wire) {
 		wire = make([]byte, 0, n)
 	}
 	var err error

@@ -2,15 +2,26 @@ package rls
 
 import (
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
 // The tags of the fields of a response: number and wire type. All numbers are below 16, so each tag is one byte.
 const (
-	tagOverallCode = 1<<3 | byte(protowire.VarintType)
-	tagStatuses    = 2<<3 | byte(protowire.BytesType)
+	tagOverallCode          = 1<<3 | byte(protowire.VarintType)
+	tagStatuses             = 2<<3 | byte(protowire.BytesType)
+	tagResponseHeadersToAdd = 3<<3 | byte(protowire.BytesType)
+	tagRawBody              = 5<<3 | byte(protowire.BytesType)
+	tagDynamicMetadata      = 6<<3 | byte(protowire.BytesType)
+
+	tagHeaderKey   = 1<<3 | byte(protowire.BytesType)
+	tagHeaderValue = 2<<3 | byte(protowire.BytesType)
+
+	tagFields      = 1<<3 | byte(protowire.BytesType) // of a google.protobuf.Struct
+	tagFieldKey    = 1<<3 | byte(protowire.BytesType)
+	tagFieldValue  = 2<<3 | byte(protowire.BytesType)
+	tagStringValue = 3<<3 | byte(protowire.BytesType) // of a google.protobuf.Value
+	tagStructValue = 5<<3 | byte(protowire.BytesType)
 
 	tagCode               = 1<<3 | byte(protowire.VarintType)
 	tagCurrentLimit       = 2<<3 | byte(protowire.BytesType)
@@ -26,21 +37,21 @@ const (
 	tagSeconds        = 1<<3 | byte(protowire.VarintType)
 )
 
-// typicalStatusSize is the size in bytes that most statuses do not exceed.
-const typicalStatusSize = 40
+// The sizes in bytes that most statuses, and most descriptions of a denial, do not exceed.
+const (
+	typicalStatusSize = 40
+	typicalDenialSize = 240
+)
 
-// marshal appends the response to a decided call to b. The optional parts follow as a second message: two concatenated
-// messages are one, with the fields of both.
+// marshal appends the response to a decided call to b. The optional parts follow as further messages: concatenated messages
+// are one, with the fields of all.
 func (s *Service) marshal(b []byte, c *call) ([]byte, error) {
 	result := &c.observation.Result
 	b = appendNumber(b, tagOverallCode, uint64(overallCode(result)))
 	for i := range result.Decisions {
 		b = appendStatus(b, &result.Decisions[i])
 	}
-	if optional := s.optional(c); optional != nil {
-		return proto.MarshalOptions{}.MarshalAppend(b, optional)
-	}
-	return b, nil
+	return s.appendOptional(b, c)
 }
 
 func appendStatus(b []byte, d *decide.Decision) []byte {
@@ -52,7 +63,7 @@ func appendStatus(b []byte, d *decide.Decision) []byte {
 		b = appendNumber(b, tagRequestsPerUnit, uint64(saturated(l.RequestsPerUnit)))
 		b = appendNumber(b, tagUnit, uint64(unitOfLimit[l.Unit]))
 		if l.Name != "" {
-			b = protowire.AppendString(append(b, tagName), l.Name)
+			b = appendText(b, tagName, l.Name)
 		}
 		if l.UnitMultiplier > 1 {
 			var multiplier int
@@ -76,6 +87,23 @@ func appendNumber(b []byte, tag byte, n uint64) []byte {
 		return b
 	}
 	return protowire.AppendVarint(append(b, tag), n)
+}
+
+func appendText(b []byte, tag byte, text string) []byte {
+	return protowire.AppendString(append(b, tag), text)
+}
+
+// appendHeader appends a header for the client.
+func appendHeader(b []byte, name, value string) []byte {
+	b, header := openMessage(b, tagResponseHeadersToAdd)
+	return closeMessage(appendText(appendText(b, tagHeaderKey, name), tagHeaderValue, value), header)
+}
+
+// appendTextField appends a field to a google.protobuf.Struct.
+func appendTextField(b []byte, name, text string) []byte {
+	b, field := openMessage(b, tagFields)
+	b, value := openMessage(appendText(b, tagFieldKey, name), tagFieldValue)
+	return closeMessage(closeMessage(appendText(b, tagStringValue, text), value), field)
 }
 
 // openMessage begins a nested message. It returns the start of its content, for closeMessage.

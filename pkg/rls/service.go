@@ -26,10 +26,19 @@ type Options struct {
 	// Observe, if not nil, is called once per request, after it is finished. It must not keep the Observation nor anything
 	// that it points to: the next request uses the same memory.
 	Observe func(*Observation)
-	// DynamicMetadata adds the request's descriptors, and the metadata of the rules that allow them, to responses.
+	// DynamicMetadata adds the request's descriptors, and the metadata of the rules that allow them, to responses. A denied
+	// request has the limit that denies it in its metadata without this option.
 	DynamicMetadata bool
 	// Headers are the names of the response headers to add. An empty Limit adds none.
 	Headers Headers
+	// StandardHeaders adds RateLimit-Policy and RateLimit to all responses, and Retry-After to denials, see [Draft].
+	StandardHeaders bool
+	// RetryAfterJitter is the largest part of a wait that Retry-After adds to it, at random: 0.1 adds up to 10 %.
+	RetryAfterJitter float64
+	// DeniedByHeader names the header of a denial that names the limit. Empty adds none.
+	DeniedByHeader string
+	// Receipts, if its Header is not empty, adds a receipt to denials.
+	Receipts Receipts
 }
 
 // Headers names the response headers that report a limit, its remaining hits, and the seconds until its reset.
@@ -72,7 +81,7 @@ func (s *Service) decideMessage(
 	c.observation.GRPC = byGRPC
 	c.message.read(request)
 	if err = s.decide(ctx, c); err == nil {
-		response = s.response(c)
+		response, err = s.response(c)
 	}
 	s.observe(c, err)
 	c.release()

@@ -245,6 +245,10 @@ func TestShouldRateLimitResponses(t *testing.T) {
 				if err := prototext.Unmarshal([]byte(s.want), &want); err != nil {
 					t.Fatalf("step %d: %v", i, err)
 				}
+				if denied := got.GetOverallCode() == codeOverLimit; denied != (got.GetDynamicMetadata().GetFields()["denied_by"] != nil) {
+					t.Errorf("step %d: denied is %t, and the dynamic metadata is %v", i, denied, got.GetDynamicMetadata())
+				}
+				got.DynamicMetadata = nil
 				if !proto.Equal(got, &want) {
 					t.Errorf("step %d:\n got %v\nwant %v", i, got, &want)
 				}

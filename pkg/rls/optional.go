@@ -1,0 +1,139 @@
+package rls
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/receipt"
+)
+
+// Receipts configures the receipts in denials.
+type Receipts struct {
+	Header  string               // the name of the header
+	Keys    func() *receipt.Keys // the keys in force, the first of which seals
+	Replica string               // the name of this process
+	// KeySecret is the secret of [descriptors.KeyHash].
+	KeySecret []byte
+}
+
+// appendOptional appends the parts of a response that only some [Options] add, and the description of a denial.
+func (s *Service) appendOptional(b []byte, c *call) ([]byte, error) {
+	result := &c.observation.Result
+	if s.options.Headers.Limit != "" {
+		b = s.appendLimitHeaders(b, result.Decisions)
+	}
+	if s.options.DynamicMetadata {
+		var err error
+		metadata := &ratelimitv3.RateLimitResponse{DynamicMetadata: dynamicMetadata(&c.message, result)}
+		if b, err = (proto.MarshalOptions{}).MarshalAppend(b, metadata); err != nil {
+			return b, err
+		}
+	}
+	switch {
+	case result.Denied:
+		return s.appendDenial(b, result), nil
+	case s.options.StandardHeaders:
+		b = appendPolicies(b, policies(result, nil))
+	}
+	return b, nil
+}
+
+// appendDenial appends what a response tells of a denial.
+func (s *Service) appendDenial(b []byte, result *decide.Result) []byte {
+	of, known := denialOf(result)
+	if !known {
+		return b
+	}
+	fields := of.fields(result.Rules)
+	b = appendDeniedBy(b, &fields)
+	if s.options.DeniedByHeader != "" {
+		b = appendHeader(b, s.options.DeniedByHeader, deniedByHeader(&fields))
+	}
+	if s.options.StandardHeaders {
+		b = appendPolicies(b, policies(result, &of))
+		b = appendHeader(b, "retry-after", strconv.FormatInt(retryAfter(of.wait, s.options.RetryAfterJitter), 10))
+	}
+	if s.options.Receipts.Header != "" {
+		b = s.options.Receipts.append(b, result, &of)
+	}
+	if response := of.onDeny(result.Rules); response != nil {
+		b = appendOnDeny(b, response, result, &of)
+	}
+	return b
+}
+
+// append appends the header with a receipt.
+func (o *Receipts) append(b []byte, result *decide.Result, of *denial) []byte {
+	keys := o.Keys()
+	if keys == nil {
+		return b
+	}
+	r := receipt.Receipt{Time: time.Now(), Replica: o.Replica, Reason: of.reason()}
+	r.RulesVersion, _ = strconv.ParseUint(result.Rules.Version(), 16, 64)
+	if of.Rule != nil {
+		r.Limit = of.Rule.Hash(max(0, of.limit))
+	}
+	if key := result.Key(of.descriptor); key != "" {
+		r.Key, _ = strconv.ParseUint(descriptors.KeyHash(o.KeySecret, key), 16, 64)
+	}
+	if of.limit >= 0 {
+		r.Used, r.Max = of.Verdicts[of.limit].Used, of.Limits[of.limit].Limit.Capacity()
+	}
+	var text [receipt.Size]byte
+	return appendHeader(b, o.Header, string(keys.Append(text[:0], &r)))
+}
+
+// appendOnDeny appends the body and the headers that the rules set. Envoy takes the type of the body from the headers.
+func appendOnDeny(b []byte, response *descriptors.OnDeny, result *decide.Result, of *denial) []byte {
+	for _, h := range response.Headers {
+		b = appendHeader(b, h.Name, h.Value)
+	}
+	switch {
+	case response.Problem:
+		b = appendHeader(b, "content-type", "application/problem+json")
+		b = protowire.AppendBytes(append(b, tagRawBody), problemBody(result, of))
+	case response.Body != "":
+		b = appendHeader(b, "content-type", response.ContentType)
+		b = appendText(b, tagRawBody, response.Body)
+	}
+	return b
+}
+
+// A problem is the body of an application/problem+json (RFC 9457).
+type problem struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Violated []string `json:"violated-policies,omitempty"`
+}
+
+// problemTypes is the registry of the types that the draft of [Draft] defines.
+const problemTypes = "https://iana.org/assignments/http-problem-types#"
+
+// problemBody describes a denial to the client. It contains no text of the request.
+func problemBody(result *decide.Result, of *denial) []byte {
+	p := problem{problemTypes + "quota-exceeded", "The request exceeds a limit", 429, nil}
+	switch reason := of.reason(); {
+	case reason == "penalty":
+		p.Type, p.Title = problemTypes+"abnormal-usage-detected", "The client is locked out because of too many denied requests"
+	case of.Reason == decide.StorePolicy:
+		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "The service has a fault and cannot accept the request now"
+	}
+	for _, violated := range policies(result, of) {
+		if violated.wants {
+			p.Violated = append(p.Violated, violated.name)
+		}
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		return nil // unreachable: the names are ASCII
+	}
+	return body
+}
