@@ -32,6 +32,7 @@ type process struct {
 
 	sender    *statsd.Sender // nil unless the settings ask for it
 	rules     *ruleSource
+	receipts  *receiptKeys // nil without RECEIPT_HEADER
 	listeners listeners
 	store     *store
 	servers   *servers
@@ -66,13 +67,16 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 		}
 		return nil, err
 	}
+	if p.receipts, err = openReceiptKeys(&s.Answers, log); err != nil {
+		return nil, err
+	}
 	if p.listeners, err = listen(ctx, s, log); err != nil {
 		return nil, err
 	}
 	if p.store, err = openStore(ctx, s, p.rules.live.Load, log, p.metrics); err != nil {
 		return nil, err
 	}
-	p.servers, err = newServers(s, p.listeners, p.rules, p.store, p.ready, log, p.metrics, p.stats)
+	p.servers, err = newServers(s, p.listeners, p.rules, p.receipts, p.store, p.ready, log, p.metrics, p.stats)
 	return p, err
 }
 
@@ -144,7 +148,10 @@ func (p *process) run(ctx context.Context, signals, reload <-chan os.Signal) err
 		group.Go(func() error { p.sender.Run(running); return nil })
 	}
 	group.Go(func() error { p.runStore(running); return nil })
-	group.Go(func() error { return p.rules.watch(running, reload, p.rulesReplaced) })
+	group.Go(func() error { return p.rules.watch(running, reload, p.rulesReplaced, p.receipts.reload) })
+	if p.receipts != nil {
+		group.Go(func() error { p.receipts.watch(running); return nil })
+	}
 	group.Go(func() error {
 		p.drain(running, signals)
 		forcing.Go(func() { p.forceStop(stopped, signals, force) })

@@ -76,8 +76,8 @@ func (r *ruleSource) openOverlay(path string) error {
 }
 
 // watch loads the rules and the overlay when they change, until ctx ends. It calls replaced when rules have come into force,
-// before it reports them.
-func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal, replaced func()) error {
+// before it reports them. It calls reloaded after each signal of reload.
+func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal, replaced, reloaded func()) error {
 	r.replaced = replaced
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -85,6 +85,7 @@ func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal, replace
 			select {
 			case <-reload:
 				r.reload()
+				reloaded()
 			case <-ctx.Done():
 				return nil
 			}

@@ -39,7 +39,7 @@ type httpServer struct {
 }
 
 func newServers(
-	s *settings.Serve, l listeners, rules *ruleSource, store *store, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
+	s *settings.Serve, l listeners, rules *ruleSource, receipts *receiptKeys, store *store, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
 	stats *ratelimitstats.Stats,
 ) (*servers, error) {
 	logAnswer, observer := telemetry.AnswerLog(log), newObserver(s, rules.live.Load, l.admin != nil, log, metrics)
@@ -51,6 +51,13 @@ func newServers(
 			observer.Observe(&o.Result)
 		},
 		DynamicMetadata: s.ResponseDynamicMetadata,
+		StandardHeaders: s.ResponseHeadersStandard != "",
+		DeniedByHeader:  s.ResponseHeaderDeniedBy,
+		Receipts:        receipts.options(s),
+	}
+	var err error
+	if options.RetryAfterJitter, err = s.Jitter(); err != nil {
+		return nil, err
 	}
 	if s.ResponseHeaders {
 		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}

@@ -1,16 +1,31 @@
 package settings
 
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+)
+
 // Answers are the settings of responses.
 type Answers struct {
 	ShadowMode              bool    `env:"SHADOW_MODE" help:"Count hits and deny nothing. Set it to try rules, or to turn limiting off."`
 	QuotaMode               bool    `env:"QUOTA_MODE" help:"Treat every rule as if it had quota_mode: a request is denied only if all of its descriptors are over their limits."`
 	NearLimitRatio          float32 `env:"NEAR_LIMIT_RATIO" default:"0.8" help:"The part of a limit, from 0 to 1, beyond which hits count as near_limit in the metrics."`
-	ResponseDynamicMetadata bool    `env:"RESPONSE_DYNAMIC_METADATA" help:"Send Envoy the domain, the descriptors and the metadata of rules as dynamic metadata, for access logs."`
+	ResponseDynamicMetadata bool    `env:"RESPONSE_DYNAMIC_METADATA" help:"Send Envoy the domain, the descriptors and the metadata of rules as dynamic metadata, for access logs. Without it, the metadata of a denied request has the limit that denies it."`
 
 	ResponseHeaders bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED" name:"limit-response-headers-enabled" help:"Add headers with limit, remaining hits and reset time to responses, besides those that Envoy adds."`
 	LimitHeader     string `env:"LIMIT_LIMIT_HEADER" name:"limit-limit-header" default:"RateLimit-Limit" help:"The name of the header with the limit."`
 	RemainingHeader string `env:"LIMIT_REMAINING_HEADER" name:"limit-remaining-header" default:"RateLimit-Remaining" help:"The name of the header with the remaining hits."`
 	ResetHeader     string `env:"LIMIT_RESET_HEADER" name:"limit-reset-header" default:"RateLimit-Reset" help:"The name of the header with the seconds until the limit resets."`
+
+	ResponseHeadersStandard string `env:"RESPONSE_HEADERS_STANDARD" placeholder:"draft-11" help:"Add the headers of draft-ietf-httpapi-ratelimit-headers-11 to responses: RateLimit-Policy and RateLimit, and Retry-After if a request is denied. Turn off the headers of Envoy's filter, which have the same meaning. Default: none."`
+	RetryAfterJitter        string `env:"RETRY_AFTER_JITTER" placeholder:"PERCENT" help:"The largest part of a wait that Retry-After adds to it at random, such as 10%. Many clients then do not return at the same time. Retry-After is never shorter than the wait. Default: 0%."`
+	ResponseHeaderDeniedBy  string `env:"RESPONSE_HEADER_DENIED_BY" placeholder:"NAME" help:"The name of a header that names the limit, if a request is denied. Default: none."`
+	ReceiptHeader           string `env:"RECEIPT_HEADER" placeholder:"NAME" help:"The name of a header with a receipt, if a request is denied. Only the keys in RECEIPT_KEYS_FILE open a receipt, by weir explain --receipt. Default: none."`
+	ReceiptKeysFile         string `env:"RECEIPT_KEYS_FILE" placeholder:"FILE" help:"A file with the keys of receipts, one a line, each 32 bytes in base64 or hex. The first key seals, and all of them open. Weir reads the file again when it changes."`
 
 	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"If one limit denies a request, none of the others is charged. Two kinds of rules are charged all the same: rules in shadow mode, and rules in quota mode if a request is under several. If all of these quotas deny a request, its other limits have been charged."`
 }
@@ -26,4 +41,57 @@ func (a *Answers) complete(errs *settingErrors) {
 			errs.add(variable, "a header needs a name")
 		}
 	}
+	if a.ResponseHeadersStandard != "" && a.ResponseHeadersStandard != "draft-11" {
+		errs.add("RESPONSE_HEADERS_STANDARD", "unknown value %q: write draft-11, or remove it", a.ResponseHeadersStandard)
+	}
+	if _, err := a.Jitter(); err != nil {
+		errs.add("RETRY_AFTER_JITTER", "%w", err)
+	}
+	a.completeHeader(errs, "RESPONSE_HEADER_DENIED_BY", &a.ResponseHeaderDeniedBy)
+	a.completeHeader(errs, "RECEIPT_HEADER", &a.ReceiptHeader)
+	switch {
+	case a.ReceiptHeader == "":
+	case a.ReceiptHeader == a.ResponseHeaderDeniedBy:
+		errs.add("RECEIPT_HEADER", "RESPONSE_HEADER_DENIED_BY has the same name: write another")
+	case a.ReceiptKeysFile == "":
+		errs.add("RECEIPT_HEADER", "a receipt is sealed with a key: set RECEIPT_KEYS_FILE to a file with the output of openssl rand -base64 32")
+	}
+}
+
+// taken are the headers that mean something else in a response.
+var taken = []string{"connection", "content-length", "content-type", "ratelimit", "ratelimit-policy", "retry-after", "transfer-encoding"}
+
+// completeHeader writes the name of a header in lower case, as HTTP/2 does.
+func (a *Answers) completeHeader(errs *settingErrors, variable string, name *string) {
+	*name = strings.ToLower(*name)
+	switch {
+	case *name == "":
+	case !httpguts.ValidHeaderFieldName(*name):
+		errs.add(variable, "%q is not the name of a header: write letters, digits and '-'", *name)
+	case slices.Contains(taken, *name):
+		errs.add(variable, "the header %s has another meaning: write another name, such as x-denied-by", *name)
+	}
+}
+
+// Jitter returns RETRY_AFTER_JITTER as a part of 1.
+func (a *Answers) Jitter() (float64, error) {
+	if a.RetryAfterJitter == "" {
+		return 0, nil
+	}
+	number, isPercent := strings.CutSuffix(a.RetryAfterJitter, "%")
+	percent, err := strconv.ParseFloat(number, 64)
+	if !isPercent || err != nil || !(percent >= 0 && percent <= 100) { // NaN is neither
+		return 0, fmt.Errorf("cannot read %q: write a part of the wait from 0%% to 100%%, such as 10%%", a.RetryAfterJitter)
+	}
+	return percent / 100, nil
+}
+
+func (a *Answers) ineffective() (found []Ineffective) {
+	if a.RetryAfterJitter != "" && a.ResponseHeadersStandard == "" {
+		found = append(found, Ineffective{"RETRY_AFTER_JITTER", "RESPONSE_HEADERS_STANDARD is not set: Weir sends no Retry-After"})
+	}
+	if a.ReceiptKeysFile != "" && a.ReceiptHeader == "" {
+		found = append(found, Ineffective{"RECEIPT_KEYS_FILE", "RECEIPT_HEADER is not set: Weir sends no receipts"})
+	}
+	return found
 }

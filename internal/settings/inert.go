@@ -100,5 +100,6 @@ func (s *Serve) Ineffective() (found []Ineffective) {
 			found = append(found, Ineffective{v.variable, "GRPC_SERVER_USE_TLS is not set: the rate limit service uses no TLS"})
 		}
 	}
+	found = append(found, s.Answers.ineffective()...)
 	return append(found, s.Admin.ineffective()...)
 }

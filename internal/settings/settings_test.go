@@ -96,6 +96,15 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"REDIS_PERSECOND_POOL_SIZE":                 func(s *Serve) { s.PoolSize = 0 },
 		"NEAR_LIMIT_RATIO":                          func(s *Serve) { s.NearLimitRatio = 1.5 },
 		"LIMIT_RESET_HEADER":                        func(s *Serve) { s.ResetHeader = "" },
+		"RESPONSE_HEADERS_STANDARD":                 func(s *Serve) { s.ResponseHeadersStandard = "draft-03" },
+		"RETRY_AFTER_JITTER":                        func(s *Serve) { s.RetryAfterJitter = "0.1" },
+		"RETRY_AFTER_JITTER ":                       func(s *Serve) { s.RetryAfterJitter = "101%" },
+		"RETRY_AFTER_JITTER  ":                      func(s *Serve) { s.RetryAfterJitter = "NaN%" },
+		"RESPONSE_HEADER_DENIED_BY":                 func(s *Serve) { s.ResponseHeaderDeniedBy = "x denied" },
+		"RESPONSE_HEADER_DENIED_BY ":                func(s *Serve) { s.ResponseHeaderDeniedBy = "Retry-After" },
+		"RECEIPT_HEADER":                            func(s *Serve) { s.ReceiptHeader = "x-receipt" },
+		"RECEIPT_HEADER ":                           func(s *Serve) { s.ReceiptHeader, s.ReceiptKeysFile = ":status", "keys" },
+		"RECEIPT_HEADER  ":                          func(s *Serve) { s.ReceiptHeader, s.ResponseHeaderDeniedBy, s.ReceiptKeysFile = "X-A", "x-a", "keys" },
 		"STATSD_PROTOCOL":                           func(s *Serve) { s.StatsdProtocol = "sctp" },
 		"STATS_FLUSH_INTERVAL":                      func(s *Serve) { s.FlushInterval = 0 },
 		"USE_STATSD":                                func(s *Serve) { s.UseStatsd, s.UseDogStatsd = true, true },
@@ -149,6 +158,22 @@ func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
 	s.ConfigType, s.ConnectRetry, s.BackoffMax = FromXDS, 3*time.Second, 2*time.Second
 	if err := s.Validate(); err != nil || s.BackoffInitial != 2*time.Second {
 		t.Errorf("a first wait of 3 s and a longest of 2 s: %v, %v", s.BackoffInitial, err)
+	}
+}
+
+func TestJitterIsAPartOfTheWait(t *testing.T) {
+	for text, want := range map[string]float64{"": 0, "0%": 0, "10%": .1, "2.5%": .025, "100%": 1} {
+		s := defaults()
+		s.ResponseHeadersStandard, s.RetryAfterJitter, s.ReceiptHeader, s.ReceiptKeysFile = "draft-11", text, "X-Receipt", "keys"
+		err := s.Validate()
+		if got, _ := s.Jitter(); err != nil || got != want || s.ReceiptHeader != "x-receipt" || len(s.Ineffective()) > 0 {
+			t.Errorf("%q: %v %v %v", text, got, err, s.Ineffective())
+		}
+	}
+	s := defaults()
+	s.RetryAfterJitter, s.ReceiptKeysFile = "10%", "keys"
+	if idle := s.Ineffective(); len(idle) != 2 {
+		t.Errorf("without their headers: %v", idle)
 	}
 }
 

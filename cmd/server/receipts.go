@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+
+	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/sources"
+	"github.com/weir-rls/weir/pkg/receipt"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// receiptKeys are the keys of receipts in force. Their file may change at any time. A nil receiptKeys has none.
+type receiptKeys struct {
+	file *sources.File
+	log  *zap.Logger
+	live atomic.Pointer[receipt.Keys]
+}
+
+// openReceiptKeys reads the keys of receipts. It returns nil if the settings ask for no receipts.
+func openReceiptKeys(s *settings.Answers, log *zap.Logger) (*receiptKeys, error) {
+	if s.ReceiptHeader == "" {
+		return nil, nil
+	}
+	r := &receiptKeys{file: &sources.File{Path: s.ReceiptKeysFile}, log: log}
+	if err := r.load(r.file.Read()); err != nil {
+		return nil, fmt.Errorf("RECEIPT_KEYS_FILE: %w", err)
+	}
+	return r, nil
+}
+
+func (r *receiptKeys) load(files []rulesfile.File, err error) error {
+	if err == nil && len(files) != 1 {
+		err = errors.New("it is a folder: name one file")
+	}
+	if err != nil {
+		return err
+	}
+	keys, err := receipt.ParseKeys(files[0].Data)
+	if err != nil {
+		return err
+	}
+	r.live.Store(keys)
+	return nil
+}
+
+// watch reads the keys again when their file changes, until ctx ends.
+func (r *receiptKeys) watch(ctx context.Context) {
+	_ = r.file.Watch(ctx, func(files []rulesfile.File, err error) {
+		if err := r.load(files, err); err != nil {
+			r.log.Error("keys of receipts not loaded, the old ones stay in use", zap.Error(err))
+			return
+		}
+		r.log.Info("keys of receipts loaded")
+	}) // the error is that of ctx
+}
+
+// reload has watch read the file now.
+func (r *receiptKeys) reload() {
+	if r != nil {
+		r.file.Reload()
+	}
+}
+
+func (r *receiptKeys) options(s *settings.Serve) rls.Receipts {
+	if r == nil {
+		return rls.Receipts{}
+	}
+	replica, _ := os.Hostname()
+	return rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: replica, KeySecret: []byte(s.KeyHashSecret)}
+}
