@@ -33,7 +33,8 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock", "pkg/decide pkg/descriptors pkg/limiters/memstore"},
 	{"pkg/rulestest", "reads and runs tests of rules", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
 	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
-	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
+	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
+	{"pkg/receipt", "seals and opens receipts of denials", ""},
 	{"pkg/admin", "serves the admin API, without knowing the store", "pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
 	{"internal/settings", "declares the settings", "internal/spelling"},
 	{"internal/socket", "reads and writes sockets by raw system calls", ""},
@@ -58,7 +59,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/listeners " +
 		"internal/observe internal/ratelimitstats internal/settings internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
-		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/rls"},
+		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/rls"},
 	{"e2e/harness", "starts Weir and Envoy as processes", ""},
 	{"e2e/demo", "shows the algorithms behind a real Envoy", "e2e/harness internal/redistest"},
 	{"bench", "measures Weir, a bare server and envoyproxy/ratelimit", "internal/loadclient e2e/harness"},

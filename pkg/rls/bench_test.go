@@ -3,6 +3,7 @@ package rls_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -15,6 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/receipt"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -71,4 +73,22 @@ func BenchmarkRequest(b *testing.B) {
 		}
 	}
 	b.Run("denied", func(b *testing.B) { benchmark(b, rls.ServiceDesc(nil), "post", 1, rls.Options{}) })
+}
+
+// BenchmarkReceipt measures a denied request with a receipt, and without.
+func BenchmarkReceipt(b *testing.B) {
+	keys, err := receipt.ParseKeys([]byte(strings.Repeat("ab", 32)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, receipts := range map[string]rls.Receipts{
+		"off": {}, "on": {Header: "x-receipt", Keys: func() *receipt.Keys { return keys }, Replica: "weir-7d9f8b6c5-x2x4z"},
+	} {
+		b.Run(name, func(b *testing.B) { benchmark(b, rls.ServiceDesc(nil), "post", 1, rls.Options{Receipts: receipts}) })
+	}
+}
+
+// BenchmarkStandardHeaders measures an allowed request with the standard headers.
+func BenchmarkStandardHeaders(b *testing.B) {
+	benchmark(b, rls.ServiceDesc(nil), "reply", 1, rls.Options{StandardHeaders: true})
 }

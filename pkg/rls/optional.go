@@ -45,7 +45,7 @@ func (s *Service) appendOptional(b []byte, c *call) ([]byte, error) {
 	return b, nil
 }
 
-// appendDenial appends what a response tells of a denial.
+// appendDenial appends the description of a denial.
 func (s *Service) appendDenial(b []byte, result *decide.Result) []byte {
 	of, known := denialOf(result)
 	if !known {

@@ -1,0 +1,181 @@
+package e2e_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/dunglas/httpsfv"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/receipt"
+)
+
+// A responsesPage is what docs/responses.md shows.
+type responsesPage struct {
+	rules, settings, accessLog, logged string
+	steps                              []recipeStep
+}
+
+func readResponsesPage(t *testing.T) (p responsesPage) {
+	t.Helper()
+	text, err := os.ReadFile("../docs/responses.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		switch b[1] {
+		case "yaml rules.yaml":
+			p.rules = b[2]
+		case "sh start-weir":
+			p.settings, _, _ = strings.Cut(b[2], " weir ")
+		case "yaml access-log":
+			p.accessLog = b[2]
+		case "sh":
+			p.steps = append(p.steps, recipeStep{commands: b[2]})
+		case "text":
+			p.steps[len(p.steps)-1].output = b[2]
+		case "text access-log":
+			p.logged = b[2]
+		}
+	}
+	return p
+}
+
+// loggingTo returns an edit of a bootstrap that adds the page's access log, and removes Envoy's own rate limit headers.
+func (p *responsesPage) loggingTo(path string) func(string) string {
+	return func(bootstrap string) string {
+		lines := strings.ReplaceAll(strings.Replace(p.accessLog, "access.log", path, 1), "\n", "\n                ")
+		bootstrap = strings.Replace(bootstrap, "stat_prefix: ingress\n", "stat_prefix: ingress\n                "+strings.TrimRight(lines, " "), 1)
+		bootstrap = strings.Replace(bootstrap, "enable_x_ratelimit_headers: DRAFT_VERSION_03", "", 1)
+		return strings.Replace(bootstrap, "enable_retry_after_header: true", "", 1)
+	}
+}
+
+var (
+	receiptText = regexp.MustCompile(`A[\w-]{117}\b`)
+	secondsText = regexp.MustCompile(`(;t=|retry-after: |retry_after=)[0-9]+`)
+	// envoysHeaders are those that the page omits.
+	envoysHeaders = regexp.MustCompile(`(?m)^(date|server|content-length|x-envoy-[a-z-]+|content-type: text/plain)[^\n]*\n`)
+)
+
+// comparableText replaces what differs from run to run.
+func comparableText(text string) string {
+	text = envoysHeaders.ReplaceAllString(strings.ReplaceAll(strings.TrimSpace(text), "\r", ""), "")
+	return secondsText.ReplaceAllString(receiptText.ReplaceAllString(text, "RECEIPT"), "${1}N")
+}
+
+// A real Envoy passes on, and logs, what docs/responses.md shows.
+func TestResponsesTellAsShown(t *testing.T) {
+	t.Parallel()
+	page := readResponsesPage(t)
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	key, err := exec.CommandContext(t.Context(), "openssl", "rand", "-base64", "32").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := strings.ReplaceAll(page.settings, "receipt-keys", write(t, filepath.Join(dir, "receipt-keys"), string(key)))
+	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
+		Binary: bin, Rules: write(t, filepath.Join(dir, "rules.yaml"), page.rules), Dir: dir, Env: append(strings.Fields(settings), "STORE_TIMEOUT=5s"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mustEndWell(t, "weir", w.Process) })
+	logged := filepath.Join(dir, "access.log")
+	e, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+		Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: w.GRPC, Dir: dir, Timeout: testTimeout, Edit: page.loggingTo(logged),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mustEndWell(t, "envoy", e.Process) })
+
+	for _, step := range page.steps {
+		c := exec.CommandContext(t.Context(), "bash", "-c", strings.ReplaceAll(step.commands, "localhost:10000", strings.TrimPrefix(e.URL, "http://")))
+		out, err := c.Output()
+		if err != nil {
+			t.Fatalf("%s: %v", step.commands, err)
+		}
+		if got, want := comparableText(string(out)), comparableText(step.output); got != want {
+			t.Errorf("%s\n got %s\nwant %s", step.commands, got, want)
+		}
+	}
+
+	mustEndWell(t, "envoy", e.Process) // it writes its log at the latest when it stops
+	log, err := os.ReadFile(logged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := comparableText(string(log)), comparableText(page.logged); got != want {
+		t.Errorf("the access log\n got %s\nwant %s", got, want)
+	}
+	keys, err := receipt.ParseKeys(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := receiptText.FindAllString(string(log), -1)
+	if len(texts) != 2 {
+		t.Fatalf("%d receipts in the access log, want 2", len(texts))
+	}
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(page.rules)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"user_id.action=login", "user_id.action=post"} {
+		r, err := keys.Open(texts[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rule, _ := rules.ByHash(r.Limit); rule == nil || rule.Name != want || r.Used != 2 || r.Max != 1 {
+			t.Errorf("receipt %d: %+v, want rule %s", i, r, want)
+		}
+	}
+}
+
+// Beside Envoy's own headers, a 429 has one Retry-After, and the standard headers parse.
+func TestStandardHeadersBesideEnvoysOwn(t *testing.T) {
+	t.Parallel()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
+		Binary: bin, Rules: write(t, filepath.Join(dir, "rules.yaml"), hourly(1)), Dir: dir,
+		Env: []string{"RESPONSE_HEADERS_STANDARD=draft-11", "RETRY_AFTER_JITTER=100%", "STORE_TIMEOUT=5s"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mustEndWell(t, "weir", w.Process) })
+	c := startEnvoy(t, "bootstrap.yaml", w)
+	for _, action := range []string{"login", "reply", "post"} {
+		c.allowed(t, 1, "alice", action)
+		out, err := exec.CommandContext(t.Context(), "curl", "-si", c.envoy.URL, "-H", "x-user-id: alice", "-H", "x-action: "+action).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		headers := strings.ReplaceAll(string(out), "\r", "")
+		if n := strings.Count(headers, "\nretry-after: "); n != 1 || !strings.HasPrefix(headers, "HTTP/1.1 429") {
+			t.Errorf("%s: %d Retry-After in\n%s", action, n, headers)
+		}
+		for _, name := range []string{"ratelimit", "ratelimit-policy"} {
+			values := regexp.MustCompile(`(?m)^`+name+`: (.*)$`).FindAllStringSubmatch(headers, -1)
+			if len(values) != 1 {
+				t.Fatalf("%s: %d %s in\n%s", action, len(values), name, headers)
+			}
+			if _, err := httpsfv.UnmarshalList([]string{values[0][1]}); err != nil {
+				t.Errorf("%s: %s: %v", action, values[0][1], err)
+			}
+		}
+	}
+}
