@@ -36,6 +36,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/receipt", "seals and opens receipts of denials", ""},
 	{"pkg/admin", "serves the admin API, without knowing the store", "pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
+	{"pkg/admin/client", "calls the admin API", "pkg/admin pkg/explain"},
 	{"internal/settings", "declares the settings", "internal/spelling"},
 	{"internal/socket", "reads and writes sockets by raw system calls", ""},
 	{"internal/admission", "sheds load before requests are decided", "internal/backoff internal/socket"},

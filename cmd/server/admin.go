@@ -45,12 +45,12 @@ func newAdmin(
 			zap.String("remedy", "set ADMIN_TLS_CERT and ADMIN_TLS_KEY, or write ADMIN_ADDR=127.0.0.1:PORT"))
 	}
 	unauthorized := telemetry.OncePerSecond(log)
-	api := admin.New(admin.Options{
+	o := admin.Options{
 		Version: versionOf(), Rules: rules.live.Load, Store: store.states, StoreTimeout: adminStoreTimeout, Resets: store.resets,
 		Decide: decideOptions(s), ParseRequest: rls.ParseRequest,
-		Status: func() admin.Status { return adminStatus(s, rules, store, all, ready) },
-		Top:    observed{all.observer}, Decisions: observed{all.observer},
-		Hits: metrics.RuleHits, StoreCalls: metrics.StoreCalls,
+		Status:    func() admin.Status { return adminStatus(s, rules, store, all, ready) },
+		Decisions: observed{all.observer},
+		Hits:      metrics.RuleHits, StoreCalls: metrics.StoreCalls,
 		KeySecret: []byte(s.KeyHashSecret), Auth: auth,
 		Audit: func(c admin.Change) {
 			log.Info("admin change", zap.String("who", c.Who), zap.String("action", c.Action), zap.String("domain", c.Domain),
@@ -64,7 +64,11 @@ func newAdmin(
 			metrics.Panicked()
 			_ = bug(log, route, value)
 		},
-	})
+	}
+	if *s.TopKeys > 0 {
+		o.Top = observed{all.observer}
+	}
+	api := admin.New(o)
 	server := bounded(api, 30*time.Second)
 	// Failed handshakes are as many as clients like.
 	server.ErrorLog, err = zap.NewStdLogAt(log, zap.DebugLevel)
@@ -105,7 +109,7 @@ func adminTLS(s *settings.Serve, l net.Listener, log *zap.Logger) (net.Listener,
 func adminStatus(s *settings.Serve, rules *ruleSource, store *store, all *servers, ready *readiness) admin.Status {
 	load := all.requests.Stats()
 	status := admin.Status{
-		Ready: ready.is(), InFlight: load.InFlight, Shed: load.Shed,
+		Replica: replica(), Ready: ready.is(), InFlight: load.InFlight, Shed: load.Shed,
 		Store: admin.StoreStatus{Kind: s.BackendType, Mode: admin.ModeOK},
 	}
 	status.Replica = replica()

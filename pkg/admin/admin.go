@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"sync"
 	"time"
 
@@ -141,6 +142,22 @@ func (a *API) register() {
 	route(a, http.MethodPost, resetPath, "reset", "Reset every limit of a descriptor, on all replicas", a.reset, badBody, tooLarge, invalid, unknown, http.StatusNotImplemented)
 	route(a, http.MethodPost, resetByEntryPath, "resetByEntry", "Reset every key that contains an entry, on all replicas; one step of a pass",
 		a.resetByEntry, badBody, tooLarge, invalid, unknown, http.StatusConflict, http.StatusNotImplemented)
+	a.registerObserved()
+}
+
+// registerObserved adds the routes of the heaviest keys and of the stream of decisions.
+func (a *API) registerObserved() {
+	const invalid, unknown = http.StatusUnprocessableEntity, http.StatusNotFound
+	route(a, http.MethodGet, "/v1/top", "top", "The heaviest or the most denied keys", a.top, invalid, unknown)
+	huma.Register(a.api, huma.Operation{
+		OperationID: "decisions", Method: http.MethodGet, Path: decisionsPath, Summary: "A stream of decisions",
+		Description: "Events of type decision have a Decision as data. An event of type dropped has the number of decisions that the client was too slow for.",
+		Errors:      []int{http.StatusUnauthorized, unknown, invalid, http.StatusServiceUnavailable},
+		Responses: map[string]*huma.Response{"200": {
+			Description: "Server-sent events", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}},
+		}},
+	}, a.decisions)
+	a.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Decision](), true, "Decision")
 }
 
 // notFound answers calls that have no route.

@@ -1,0 +1,212 @@
+// Package client calls the admin API of a running Weir.
+//
+//	c, err := client.New(client.Options{Server: "http://127.0.0.1:6071", Token: token})
+//	state, err := c.Peek(ctx, admin.KeyRequest{Domain: "shop", Descriptor: []admin.Entry{{"user_id", "42"}}})
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/explain"
+)
+
+// Options configures a [Client].
+type Options struct {
+	Server string        // the URL of the admin API, such as http://127.0.0.1:6071
+	Token  string        // empty: the client has a certificate, in HTTP
+	HTTP   *http.Client  // default: one without a certificate
+	Within time.Duration // for a call, except a stream; default 10 s
+}
+
+// A Client calls the admin API of one process. It is safe for concurrent use.
+type Client struct {
+	options Options
+	base    *url.URL
+}
+
+// maxResponse bounds the response to a call, in bytes.
+const maxResponse = 64 << 20
+
+// New returns a Client. It does not connect.
+func New(o Options) (*Client, error) {
+	base, err := url.Parse(o.Server)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
+		return nil, fmt.Errorf("%q is not the URL of an admin API: write it as http://127.0.0.1:6071", o.Server)
+	}
+	if o.HTTP == nil {
+		o.HTTP = &http.Client{}
+	}
+	if o.Within == 0 {
+		o.Within = 10 * time.Second
+	}
+	return &Client{o, base}, nil
+}
+
+// ReadToken returns the first token in a file: the first line that is neither empty nor a comment.
+func ReadToken(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("the token: %w", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			return line, nil
+		}
+	}
+	return "", fmt.Errorf("the token: %s has none: write it on a line", path)
+}
+
+// An Error is a response of the admin API that is no success.
+type Error struct {
+	Status int // the HTTP status code
+	Detail string
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	switch e.Status {
+	case http.StatusUnauthorized:
+		return e.Detail + " (weir reads the token from --token-file or WEIR_TOKEN_FILE)"
+	case http.StatusOK:
+		return e.Detail
+	}
+	return fmt.Sprintf("%s (HTTP status %d)", e.Detail, e.Status)
+}
+
+// IsNotFound reports whether an error says that the API knows no such key, domain or rule.
+func IsNotFound(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Status == http.StatusNotFound
+}
+
+// Status returns the state of the process.
+func (c *Client) Status(ctx context.Context) (s admin.Status, err error) {
+	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &s)
+}
+
+// Rules returns at most limit rules in force, after the first offset of them. An empty domain means all domains.
+func (c *Client) Rules(ctx context.Context, domain string, limit, offset int) (rules []admin.Rule, err error) {
+	query := url.Values{"limit": {strconv.Itoa(limit)}, "offset": {strconv.Itoa(offset)}}
+	set(query, "domain", domain)
+	return rules, c.call(ctx, http.MethodGet, "/v1/rules", query, nil, &rules)
+}
+
+// Explain returns which limits a request is under, and why.
+func (c *Client) Explain(ctx context.Context, r admin.ExplainRequest) (record explain.Record, err error) {
+	return record, c.call(ctx, http.MethodPost, "/v1/explain", nil, r, &record)
+}
+
+// Peek returns the state of every limit of a key. It charges nothing.
+func (c *Client) Peek(ctx context.Context, key admin.KeyRequest) (state admin.KeyState, err error) {
+	return state, c.call(ctx, http.MethodPost, "/v1/keys/peek", nil, key, &state)
+}
+
+// Reset resets every limit of a key. For a key that has no state the error is one of [IsNotFound].
+func (c *Client) Reset(ctx context.Context, key admin.KeyRequest) (done admin.KeyReset, err error) {
+	return done, c.call(ctx, http.MethodPost, "/v1/keys/reset", nil, key, &done)
+}
+
+// ResetByEntry makes one step of a pass over all keys. The next step needs the cursor of the result, unless the pass is done.
+func (c *Client) ResetByEntry(ctx context.Context, r admin.EntryRequest) (step admin.EntryReset, err error) {
+	return step, c.call(ctx, http.MethodPost, "/v1/keys/reset-by-entry", nil, r, &step)
+}
+
+// Top returns the n keys with the most hits, or with the most denied hits. An empty domain means all domains.
+func (c *Client) Top(ctx context.Context, denied bool, domain string, n int) (top admin.Top, err error) {
+	query := url.Values{"limit": {strconv.Itoa(n)}, "by": {"hits"}}
+	if denied {
+		query.Set("by", "denied")
+	}
+	set(query, "domain", domain)
+	return top, c.call(ctx, http.MethodGet, "/v1/top", query, nil, &top)
+}
+
+func set(query url.Values, name, value string) {
+	if value != "" {
+		query.Set(name, value)
+	}
+}
+
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, body, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, c.options.Within)
+	defer cancel()
+	response, err := c.send(ctx, method, path, query, body)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxResponse+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("the response of %s%s: %w", c.base, path, err)
+	case len(text) > maxResponse:
+		return fmt.Errorf("the response of %s%s has more than %d bytes", c.base, path, maxResponse)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("the response of %s%s is not that of an admin API: %w", c.base, path, err)
+	}
+	return nil
+}
+
+// send sends a call. Its error is an [*Error] for a response that is no success.
+func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
+	var reader io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		reader = bytes.NewReader(text)
+	}
+	at := c.base.JoinPath(path)
+	at.RawQuery = query.Encode()
+	request, err := http.NewRequestWithContext(ctx, method, at.String(), reader)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if c.options.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.options.Token)
+	}
+	response, err := c.options.HTTP.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		return nil, problem(response)
+	}
+	return response, nil
+}
+
+// problem returns the error of a response that is no success.
+func problem(r *http.Response) error {
+	var p struct {
+		Detail string
+		Errors []struct{ Message, Location string }
+	}
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxBodyOfError))
+	if err != nil || json.Unmarshal(text, &p) != nil || p.Detail == "" {
+		p.Detail = "the server at this address has no admin API, or is not Weir: " + http.StatusText(r.StatusCode)
+	}
+	for _, e := range p.Errors {
+		p.Detail += fmt.Sprintf("; %s: %s", e.Location, e.Message)
+	}
+	return &Error{r.StatusCode, p.Detail}
+}
+
+const maxBodyOfError = 64 << 10

@@ -1,0 +1,201 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/client"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+const token = "a-token-of-the-tests-0123456789"
+
+// A fake has the parts of an API that need a process.
+type fake struct {
+	limiters.Store
+	decisions chan admin.Decision
+}
+
+func (f fake) Reset(ctx context.Context, keys []limiters.Keyed) ([]bool, bool, error) {
+	found, err := limiters.Reset(ctx, f.Store, keys)
+	return found, true, err
+}
+
+func (f fake) ResetEntry(ctx context.Context, domain string, e descriptors.Entry, cursor string) (limiters.Progress, bool, error) {
+	done, err := limiters.ResetMatching(ctx, f.Store, descriptors.EntryMatcher(domain, e), cursor)
+	return done, true, err
+}
+
+func (f fake) Top(denied bool, domain string, n int) admin.Top {
+	return admin.Top{Total: int64(n), Keys: []admin.TopKey{{Domain: domain, Key: []admin.Entry{{"denied", strings.Repeat("x", map[bool]int{true: 1}[denied])}}}}}
+}
+
+func (f fake) Subscribe(admin.Filter) (<-chan admin.Decision, func() int64, func(), error) {
+	return f.decisions, func() int64 { return 5 }, func() {}, nil
+}
+
+func serve(t *testing.T) (c *client.Client, f fake, api *admin.API, url string) {
+	t.Helper()
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "r.yaml", Data: []byte(
+		"domain: shop\ndescriptors:\n  - {key: user_id, rate_limit: {unit: day, requests_per_unit: 3}}\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte("# of the tests\n"+token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := admin.ReadTokens(path, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	f = fake{memstore.New(memstore.Options{}), make(chan admin.Decision)}
+	api = admin.New(admin.Options{
+		Rules: func() *descriptors.Rules { return rules }, Store: f.Store, Auth: admin.Auth{Tokens: tokens}, Resets: f, Top: f, Decisions: f,
+		Status: func() admin.Status {
+			return admin.Status{Replica: "r", Store: admin.StoreStatus{Kind: "memory", Mode: admin.ModeOK}}
+		},
+	})
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	read, err := client.ReadToken(path)
+	if err != nil || read != token {
+		t.Fatal(read, err)
+	}
+	c, err = client.New(client.Options{Server: server.URL + "/", Token: read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, f, api, server.URL
+}
+
+func hit(t *testing.T, s limiters.Store, key string) {
+	t.Helper()
+	limit, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 3, Window: 24 * time.Hour, CountDenied: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([]limiters.Verdict, 1)
+	if err := s.Take(context.Background(), time.Time{}, limiters.Singles(limiters.Hit{Key: key, Limit: limit, N: 1}), out); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestClientSpeaksWithTheServer(t *testing.T) {
+	c, f, _, _ := serve(t)
+	ctx := t.Context()
+	key := admin.KeyRequest{Domain: "shop", Descriptor: []admin.Entry{{"user_id", "42"}}}
+	hit(t, f.Store, "4:shop|7:user_id*2:42")
+	if s, err := c.Status(ctx); err != nil || s.Replica != "r" || s.Rules != 1 {
+		t.Errorf("%+v %v", s, err)
+	}
+	if rules, err := c.Rules(ctx, "shop", 10, 0); err != nil || len(rules) != 1 || rules[0].Path != "user_id" {
+		t.Errorf("%+v %v", rules, err)
+	}
+	if state, err := c.Peek(ctx, key); err != nil || state.Limits[0].State.Used != 1 {
+		t.Errorf("%+v %v", state, err)
+	}
+	record, err := c.Explain(ctx, admin.ExplainRequest{Domain: "shop", Descriptors: [][]admin.Entry{key.Descriptor}, Live: true})
+	if err != nil || record.Descriptors[0].Limits[0].State.Used != 1 {
+		t.Errorf("%+v %v", record, err)
+	}
+	if done, err := c.Reset(ctx, key); err != nil || !done.Limits[0].Reset || !done.Notified {
+		t.Errorf("%+v %v", done, err)
+	}
+	if _, err := c.Reset(ctx, key); !client.IsNotFound(err) || !strings.Contains(err.Error(), "nothing is stored") {
+		t.Error(err)
+	}
+	hit(t, f.Store, "4:shop|7:user_id*2:42")
+	if step, err := c.ResetByEntry(ctx, admin.EntryRequest{Domain: "shop", Entry: admin.Entry{"user_id", "42"}}); err != nil || step.Reset != 1 || !step.Done {
+		t.Errorf("%+v %v", step, err)
+	}
+	if top, err := c.Top(ctx, true, "shop", 7); err != nil || top.Total != 7 || top.Keys[0].Key[0][1] != "x" || top.Keys[0].Domain != "shop" {
+		t.Errorf("%+v %v", top, err)
+	}
+}
+
+func TestClientStreamsDecisions(t *testing.T) {
+	c, f, api, _ := serve(t)
+	enough := errors.New("enough")
+	go func() { f.decisions <- admin.Decision{Rule: "user_id"} }()
+	var drops int64
+	got := ""
+	err := c.Decisions(t.Context(), admin.Filter{Outcome: "denied", Entry: admin.Entry{"user_id", "42"}, Sample: .5},
+		func(d admin.Decision) error { got = d.Rule; return nil },
+		func(n int64) error { drops = n; return enough })
+	if !errors.Is(err, enough) || got != "user_id" || drops != 5 {
+		t.Errorf("%v %q %d", err, got, drops)
+	}
+	if err := c.Decisions(t.Context(), admin.Filter{Outcome: "no"}, nil, nil); err == nil || !strings.Contains(err.Error(), "query.outcome") {
+		t.Error(err)
+	}
+	api.Stop()
+	if err := c.Decisions(t.Context(), admin.Filter{}, nil, nil); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Decisions(ctx, admin.Filter{}, nil, nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestClientErrorsSayWhatToDo(t *testing.T) {
+	_, _, _, url := serve(t)
+	for _, bad := range []string{"", "127.0.0.1:6071", "ftp://x", "http://", "http://[::1"} {
+		if _, err := client.New(client.Options{Server: bad}); err == nil || !strings.Contains(err.Error(), "write it as") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/rules" {
+			_, _ = w.Write([]byte("hello"))
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	defer other.Close()
+	for _, tt := range []struct {
+		o    client.Options
+		want string
+	}{
+		{client.Options{Server: url}, "--token-file"},
+		{client.Options{Server: url, Token: "another-token-0123456789"}, "no valid credentials"},
+		{client.Options{Server: other.URL, Token: token}, "is not Weir"},
+		{client.Options{Server: "http://127.0.0.1:1"}, "connection refused"},
+	} {
+		c, err := client.New(tt.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Status(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "another-token") {
+			t.Errorf("%v, want %q", err, tt.want)
+		}
+	}
+	c, _ := client.New(client.Options{Server: other.URL})
+	if _, err := c.Rules(t.Context(), "", 1, 0); err == nil || !strings.Contains(err.Error(), "is not that of an admin API") {
+		t.Error(err)
+	}
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, []byte("\n# nothing\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.ReadToken(empty); err == nil || !strings.Contains(err.Error(), "has none") {
+		t.Error(err)
+	}
+	if _, err := client.ReadToken(empty + "x"); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,80 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/admin"
+)
+
+// maxLine bounds a line of a stream, in bytes.
+const maxLine = 1 << 20
+
+// Decisions passes each decision that a filter selects to decided, until ctx ends, a function returns an error, or the stream ends.
+// dropped gets the number of decisions that the client was too slow for. A nil dropped is not called. At the end of ctx the error
+// is that of ctx. If the server ends the stream, it is [io.ErrUnexpectedEOF].
+func (c *Client) Decisions(ctx context.Context, f admin.Filter, decided func(admin.Decision) error, dropped func(int64) error) error {
+	query := url.Values{}
+	set(query, "domain", f.Domain)
+	set(query, "rule", f.Rule)
+	set(query, "outcome", f.Outcome)
+	if f.Entry[0] != "" {
+		entry := f.Entry[0]
+		if f.Entry[1] != "" {
+			entry += "=" + f.Entry[1]
+		}
+		query.Set("entry", entry)
+	}
+	if f.Sample != 0 {
+		query.Set("sample", strconv.FormatFloat(f.Sample, 'g', -1, 64))
+	}
+	response, err := c.send(ctx, http.MethodGet, "/v1/decisions", query, nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, maxLine)
+	event := ""
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ": ")
+		switch name {
+		case "event":
+			event = value
+		case "data":
+			if err := dispatch(event, value, decided, dropped); err != nil {
+				return err
+			}
+		}
+	}
+	if err := errors.Join(ctx.Err(), lines.Err()); err != nil {
+		return err
+	}
+	return io.ErrUnexpectedEOF
+}
+
+func dispatch(event, data string, decided func(admin.Decision) error, dropped func(int64) error) error {
+	switch event {
+	case "decision":
+		var d admin.Decision
+		if err := json.Unmarshal([]byte(data), &d); err != nil {
+			return fmt.Errorf("the stream is not that of an admin API: %w", err)
+		}
+		return decided(d)
+	case "dropped":
+		var d struct{ Dropped int64 }
+		if err := json.Unmarshal([]byte(data), &d); err != nil || dropped == nil {
+			return err
+		}
+		return dropped(d.Dropped)
+	}
+	return nil // a later version's
+}

@@ -1,0 +1,124 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+)
+
+type topInput struct {
+	By     string `query:"by" enum:"hits,denied" default:"hits" doc:"hits: the heaviest keys. denied: those with the most denied hits."`
+	Domain string `query:"domain" maxLength:"4096" doc:"Only keys of this domain."`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"20" doc:"How many keys to return at most."`
+}
+
+type topOutput struct{ Body Top }
+
+func (a *API) top(_ context.Context, in *topInput) (*topOutput, error) {
+	if a.options.Top == nil {
+		return nil, huma.Error404NotFound("this process does not count heavy keys: set TOP_KEYS, for example to 1000")
+	}
+	if in.Domain != "" && !a.options.Rules().HasDomain(in.Domain) {
+		return nil, unknownDomain(in.Domain)
+	}
+	return &topOutput{a.options.Top.Top(in.By == "denied", in.Domain, in.Limit)}, nil
+}
+
+type decisionsInput struct {
+	Domain  string  `query:"domain" maxLength:"4096" doc:"Only decisions of this domain."`
+	Rule    string  `query:"rule" maxLength:"4096" doc:"Only decisions of the rule with this path."`
+	Outcome string  `query:"outcome" enum:"allowed,denied,undecided" doc:"Only decisions with this outcome."`
+	Entry   string  `query:"entry" maxLength:"8192" example:"user_id=42" doc:"Only decisions whose descriptor contains this entry: a key, or a key, = and a value."`
+	Sample  float64 `query:"sample" minimum:"0" maximum:"1" default:"1" doc:"The part of the keys, by a hash of the key, for which decisions are sent. 0 means 1."`
+}
+
+// The times of a stream.
+const (
+	pingEvery   = 10 * time.Second // an idle stream gets a comment
+	writeWithin = 10 * time.Second // for each write: a client that does not read loses its stream
+)
+
+func (a *API) decisions(_ context.Context, in *decisionsInput) (*huma.StreamResponse, error) {
+	if a.options.Decisions == nil {
+		return nil, huma.Error404NotFound("this process observes no decisions")
+	}
+	key, value, _ := strings.Cut(in.Entry, "=")
+	decisions, dropped, cancel, err := a.options.Decisions.Subscribe(Filter{
+		Domain: in.Domain, Rule: in.Rule, Outcome: in.Outcome, Sample: in.Sample, Entry: Entry{key, value},
+	})
+	if err != nil {
+		return nil, huma.Error503ServiceUnavailable(err.Error())
+	}
+	return &huma.StreamResponse{Body: func(ctx huma.Context) {
+		defer cancel()
+		r, w := humago.Unwrap(ctx)
+		s := stream{w: w, control: http.NewResponseController(w), dropped: dropped}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_ = s.control.SetReadDeadline(time.Time{}) // that of the request would end the stream
+		// The client learns at once that the stream has begun.
+		if s.write(": decisions\n\n") {
+			s.send(r.Context(), decisions, a.stopping)
+		}
+	}}, nil
+}
+
+// A stream sends events to one client.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	dropped func() int64
+	known   int64 // drops that the client knows of
+}
+
+// send sends decisions until the client leaves, decisions is closed, or stopping is.
+func (s *stream) send(ctx context.Context, decisions <-chan Decision, stopping <-chan struct{}) {
+	ping := time.NewTicker(pingEvery)
+	defer ping.Stop()
+	for {
+		select {
+		case d, open := <-decisions:
+			if !open || !s.event("decision", d) || !s.drops() {
+				return
+			}
+		case <-ping.C:
+			if !s.drops() || !s.write(": ping\n\n") {
+				return
+			}
+		case <-ctx.Done():
+			return
+		case <-stopping:
+			return
+		}
+	}
+}
+
+// drops sends the number of dropped decisions if it has changed.
+func (s *stream) drops() bool {
+	n := s.dropped()
+	if n == s.known {
+		return true
+	}
+	s.known = n
+	return s.event("dropped", struct {
+		Dropped int64 `json:"dropped"`
+	}{n})
+}
+
+func (s *stream) event(name string, data any) bool {
+	text, err := json.Marshal(data)
+	return err == nil && s.write(fmt.Sprintf("event: %s\ndata: %s\n\n", name, text))
+}
+
+func (s *stream) write(text string) bool {
+	_ = s.control.SetWriteDeadline(time.Now().Add(writeWithin)) // not every writer has deadlines
+	if _, err := s.w.Write([]byte(text)); err != nil {
+		return false
+	}
+	return s.control.Flush() == nil
+}
