@@ -4,6 +4,7 @@
 //	weir check rules.yaml         print every fault of rules
 //	weir test rules_test.yaml     run tests of rules
 //	weir check --settings         print every fault of the settings in the environment
+//	weir explain --config rules.yaml user_id=42      show which limits a request is under, and why
 //	weir version
 //
 // weir serve --help shows the settings that most users need, and --help=all every setting. SIGTERM stops the server once
@@ -39,10 +40,11 @@ func main() {
 }
 
 type commands struct {
-	Serve   serve     `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
-	Check   cli.Check `cmd:"" help:"Print every fault of rules or settings."`
-	Test    cli.Test  `cmd:"" help:"Test rules: requests at virtual times, with the verdicts that they must get."`
-	Version version   `cmd:"" help:"Print the version."`
+	Serve   serve       `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
+	Check   cli.Check   `cmd:"" help:"Print every fault of rules or settings."`
+	Explain cli.Explain `cmd:"" help:"Show which limits a request is under, and why."`
+	Test    cli.Test    `cmd:"" help:"Test rules: requests at virtual times, with the verdicts that they must get."`
+	Version version     `cmd:"" help:"Print the version."`
 }
 
 // run runs a command and returns its exit code: 0, 1 if it failed, or 2 if its arguments are invalid. program is the name

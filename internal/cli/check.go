@@ -127,12 +127,9 @@ func readRules(path string, stdin io.Reader) ([]rulesfile.File, error) {
 		}
 		return files, err
 	}
-	data, err := io.ReadAll(io.LimitReader(stdin, sources.MaxFileSize+1))
-	if err == nil && len(data) > sources.MaxFileSize {
-		err = fmt.Errorf("larger than %d bytes, the maximum for a rules file", sources.MaxFileSize)
-	}
+	data, err := readAll(stdin, "standard input", sources.MaxFileSize)
 	if err != nil {
-		return nil, fmt.Errorf("read standard input: %w", err)
+		return nil, err
 	}
 	return []rulesfile.File{{Name: "stdin", Data: data}}, nil
 }

@@ -67,7 +67,7 @@ type Hidden struct {
 	RuleSource string `json:"rule_source" doc:"The file and line of that rule."`
 }
 
-// Options configures [ExplainWith]. The zero value is the default configuration.
+// Options configures [With]. The zero value is the default configuration.
 type Options struct {
 	// Decide has the settings of the server.
 	Decide decide.Options
@@ -77,11 +77,11 @@ type Options struct {
 
 // Explain explains a request under rules, with default settings.
 func Explain(rules *descriptors.Rules, request *decide.Request) *Record {
-	return ExplainWith(Options{}, rules, request)
+	return With(Options{}, rules, request)
 }
 
-// ExplainWith explains a request under rules. Nil rules have no domain.
-func ExplainWith(o Options, rules *descriptors.Rules, request *decide.Request) *Record {
+// With explains a request under rules. Nil rules have no domain.
+func With(o Options, rules *descriptors.Rules, request *decide.Request) *Record {
 	if rules == nil {
 		rules = &descriptors.Rules{}
 	}

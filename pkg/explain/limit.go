@@ -27,7 +27,7 @@ type Limit struct {
 	Hash            string         `json:"hash" doc:"The hash of the limit, by which receipts name it. Empty for a limit that came with the request."`
 	Override        bool           `json:"override,omitempty" doc:"Whether the limit came with the request."`
 	CountDenied     bool           `json:"count_denied" doc:"Whether denied hits count as usage."`
-	OnStoreError    string         `json:"on_store_error" doc:"What decides a hit that the store cannot decide."`
+	OnStoreError    string         `json:"on_store_error" doc:"The policy for a hit that the store cannot decide."`
 	Parameters      map[string]any `json:"parameters" doc:"Further parameters under their keys in rules, such as capacity, penalty, reserve, lease_ttl, window_start and time_zone. Defaults are left out, except capacity and concurrent_requests."`
 	State           *State         `json:"state,omitempty" doc:"The state of the key in the store of a running server."`
 }

@@ -15,14 +15,24 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// difference decides a request on a memory store and returns the first difference between the decision and the explanation, "" if there
+// A server decides on a memory store.
+type server struct {
+	rules   *descriptors.Rules
+	options decide.Options
+	decider *decide.Decider
+}
+
+func newServer(rules *descriptors.Rules, o decide.Options) *server {
+	return &server{rules, o, decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), o)}
+}
+
+// difference decides a request and returns the first difference between the decision and the explanation, "" if there
 // is none. seen counts the results.
-func difference(t *testing.T, o decide.Options, rules *descriptors.Rules, request *decide.Request, seen map[string]int) string {
+func difference(t *testing.T, s *server, request *decide.Request, seen map[string]int) string {
 	t.Helper()
-	record := explain.ExplainWith(explain.Options{Decide: o}, rules, request)
-	decider := decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), o)
+	record := explain.With(explain.Options{Decide: s.options}, s.rules, request)
 	var result decide.Result
-	if err := decider.Decide(t.Context(), request, &result); err != nil || record.Error != "" {
+	if err := s.decider.Decide(t.Context(), request, &result); err != nil || record.Error != "" {
 		if err == nil || err.Error() != record.Error {
 			return fmt.Sprintf("error %v, explained %q", err, record.Error)
 		}
@@ -37,7 +47,7 @@ func difference(t *testing.T, o decide.Options, rules *descriptors.Rules, reques
 	for i := range result.Decisions {
 		d, e := &result.Decisions[i], &record.Descriptors[i]
 		seen[e.Result]++
-		if text := decisionDifference(&result, i, o.ShadowMode, e); text != "" {
+		if text := decisionDifference(&result, i, s.options.ShadowMode, e); text != "" {
 			return fmt.Sprintf("descriptor %d: %s: decided %+v, explained %+v", i, text, d, e)
 		}
 	}
@@ -104,6 +114,7 @@ func TestExplainEqualsServer(t *testing.T) {
 		options := decide.Options{
 			ShadowMode: random.IntN(8) == 0, QuotaMode: random.IntN(8) == 0, AllOrNothing: random.IntN(2) == 0, CalendarMonths: o.CalendarMonths,
 		}
+		s := newServer(rules, options)
 		for range 40 {
 			request := &decide.Request{Domain: []string{"d", "d", "d", "d", "d", "d", "d", "e"}[random.IntN(8)]}
 			for range 1 + random.IntN(3) {
@@ -118,7 +129,7 @@ func TestExplainEqualsServer(t *testing.T) {
 				}
 				request.Descriptors = append(request.Descriptors, d)
 			}
-			if text := difference(t, options, rules, request, seen); text != "" {
+			if text := difference(t, s, request, seen); text != "" {
 				t.Fatalf("%+v: %s, of\n%s", request, text, made.Text)
 			}
 		}

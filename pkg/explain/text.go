@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"maps"
@@ -86,7 +85,7 @@ func (l *Limit) rate() string {
 
 // A painter writes lines of at most width columns, with colors if they are on.
 type painter struct {
-	*bufio.Writer
+	strings.Builder
 	color bool
 }
 
@@ -145,7 +144,7 @@ func (p *painter) lines(color, first, rest string, words []string) {
 
 // WriteText writes r for people, as a tree in lines of 80 columns. Color is for terminals only.
 func (r *Record) WriteText(w io.Writer, color bool) error {
-	p := &painter{bufio.NewWriter(w), color}
+	p := &painter{color: color}
 	known := ""
 	if !r.DomainKnown {
 		known = ", which no rules have"
@@ -158,7 +157,8 @@ func (r *Record) WriteText(w io.Writer, color bool) error {
 		p.WriteString("\n")
 		p.descriptor(i+1, &r.Descriptors[i])
 	}
-	return p.Flush()
+	_, err := io.WriteString(w, p.String())
+	return err
 }
 
 func (p *painter) descriptor(number int, d *Descriptor) {

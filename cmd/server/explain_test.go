@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	rulesBlock = regexp.MustCompile("(?ms)^```yaml rules.yaml\n(.*?)^```$")
+	// shown matches a command and its output.
+	shown = regexp.MustCompile("(?ms)^```sh\n(weir [^|]*?)\n```\n\n```text\n(.*?)^```$")
+)
+
+// The commands of docs/explain.md print what the page shows. The flag -update writes their output.
+func TestExplainPage(t *testing.T) {
+	page, err := filepath.Abs("../../docs/explain.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	write(t, "rules.yaml", rulesBlock.FindStringSubmatch(string(text))[1])
+	commands := 0
+	want := shown.ReplaceAllStringFunc(string(text), func(block string) string {
+		commands++
+		command := shown.FindStringSubmatch(block)[1]
+		var out, errs bytes.Buffer
+		run(t.Context(), "weir", strings.Fields(command)[1:], &out, &errs)
+		if errs.Len() > 0 {
+			t.Errorf("%s: %s", command, &errs)
+		}
+		return "```sh\n" + command + "\n```\n\n```text\n" + out.String() + "```"
+	})
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if commands < 2 || want != string(text) {
+		t.Errorf("%d commands; go test ./cmd/server -run TestExplainPage -update writes\n%s", commands, want)
+	}
+}
+
+func TestExplainCommand(t *testing.T) {
+	dir := t.TempDir()
+	good, bad, two := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "two")
+	write(t, good, "domain: shop\ndescriptors: [{key: user_id, value: 'a,b', rate_limit: {unit: month, requests_per_unit: 5}}, {key: free, rate_limit: {unlimited: true}}]\n")
+	write(t, bad, faultyRules)
+	if err := os.Mkdir(two, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(two, "shop.yaml"), "domain: shop\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
+	write(t, filepath.Join(two, "more.yaml"), "domain: more\ndescriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
+	overlay, sent, empty := filepath.Join(dir, "overlay.yaml"), filepath.Join(dir, "request.json"), filepath.Join(dir, "empty")
+	write(t, overlay, "domain: shop\ndescriptors: [{key: user_id, value: '*', rate_limit: {algorithm: funnel}}]\n")
+	write(t, sent, `{"domain": "shop", "descriptors": [{"entries": [{"key": "user_id", "value": "a,b"}], "limit": {"requests_per_unit": 7, "unit": "HOUR"}}]}`)
+	if err := os.Mkdir(empty, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []commandTest{
+		{`explain --config ` + good + ` user_id=a\,b free=1`, 0, []string{"LIMIT 5 per month", "UNLIMITED"}, nil},
+		{`explain --config ` + good + ` --domain shop user_id=a\,b user_id=c`, 1, []string{"LIMIT 5 per month", "NO LIMIT"}, nil},
+		{`explain --config ` + good + ` --domain shpo free=1`, 1, []string{"did you mean shop?"}, nil},
+		{`explain --config ` + good + ` --overlay ` + overlay + ` user_id=a\,b`, 0, []string{"funnel", overlay + ":2\n"}, nil},
+		{`explain --config ` + good + ` --use-calendar-month-rate-limit -o json user_id=a\,b`, 0, []string{`"window_start": "calendar"`, `"rules_version": "`}, nil},
+		{`explain --config ` + good + ` --request ` + sent, 0, []string{"7 per hour", "from the request"}, nil},
+		{`explain --config ` + two + ` --domain more b=1`, 0, []string{"LIMIT 1 per day"}, nil},
+		{`explain --config ` + two + ` b=1`, 2, nil, []string{"the rules have several domains: set --domain"}},
+		{`explain --config ` + good + ` --domain more --request ` + sent, 2, nil, []string{`the request has the domain "shop", and --domain is "more"`}},
+		{`explain --config ` + bad + ` a=1`, 2, nil, []string{bad + ":1:9: config file cannot have empty domain", bad + ":5:5: "}},
+		{`explain --config ` + filepath.Join(dir, "none") + ` a=1`, 2, nil, []string{"none: no such file"}},
+		{`explain --config ` + empty + ` a=1`, 2, nil, []string{"no rules file"}},
+		{`explain --config ` + good + ` --overlay ` + bad + ` a=1`, 2, nil, []string{bad + ":"}},
+		{`explain --config ` + good + ` --request ` + filepath.Join(dir, "none"), 2, nil, []string{"none: no such file"}},
+		{`explain --config ` + good + ` --request ` + good, 2, nil, []string{good + ": line 1, column 1: not JSON"}},
+		{`explain --config ` + good + ` a`, 2, nil, []string{`descriptor "a": entry 1, "a", has no '=': write key=value`}},
+		{`explain --config ` + good + ` ` + strings.Repeat("a=1 ", 101), 2, nil, []string{"too many descriptors: want at most 100"}},
+		{`explain --config ` + good, 2, nil, []string{"want a descriptor, for example: weir explain"}},
+		{`explain a=1`, 2, nil, []string{"want --config with the rules, or --live"}},
+		{`explain --config ` + good + ` --request ` + sent + ` a=1`, 2, nil, []string{"--request not together with descriptors"}},
+		{`explain --config ` + good + ` --live http://h a=1`, 2, nil, []string{"--config not together with --live"}},
+		{`explain --config - --request -`, 2, nil, []string{"cannot both be standard input"}},
+		{`explain --config ` + good + ` -o yaml a=1`, 2, nil, []string{"--output"}},
+		{`explain --live ftp://h --domain d a=1`, 2, nil, []string{`--live "ftp://h" is not a URL`}},
+	} {
+		c.test(t)
+	}
+}
+
+func TestExplainHidesKeysUnderSecret(t *testing.T) {
+	t.Setenv("KEY_HASH_SECRET", "0123456789abcdef")
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "r.yaml"), "domain: shop\ndescriptors: [{key: user_id, rate_limit: {unit: day, requests_per_unit: 5}}]\n")
+	_, out := ran("explain", "--config", dir, "-o", "json", "user_id=42")
+	key := regexp.MustCompile(`"key": "([^"]*)",\s*"key_hash": "([^"]*)"`).FindStringSubmatch(out)
+	if len(key) < 3 || key[1] != key[2] || !regexp.MustCompile("^[0-9a-f]{16}$").MatchString(key[1]) {
+		t.Errorf("key %q in\n%s", key, out)
+	}
+}

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// parseDescriptor reads a descriptor such as user_id=42,action=login. A '\' before ',', '=' or '\' makes it a part of the key or the value.
+// The first '=' of an entry ends its key. An empty text has no entries.
+func parseDescriptor(text string) ([]descriptors.Entry, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var entries []descriptors.Entry
+	for i, part := range cutAll(text, ',', -1) {
+		pair := cutAll(part, '=', 2)
+		switch {
+		case part == "":
+			return nil, fmt.Errorf("entry %d is empty: write key=value, and one comma between two entries", i+1)
+		case len(pair) < 2:
+			return nil, fmt.Errorf("entry %d, %q, has no '=': write key=value (a comma in a value is '\\,')", i+1, part)
+		case pair[0] == "":
+			return nil, fmt.Errorf("entry %d, %q, has no key: write key=value", i+1, part)
+		}
+		entries = append(entries, descriptors.Entry{Key: unescape(pair[0]), Value: unescape(pair[1])})
+	}
+	return entries, nil
+}
+
+const escapable = `,=\`
+
+// cutAll splits a text at a separator that no backslash escapes, into at most n parts, or any number if n is below 0. The parts keep their
+// escapes.
+func cutAll(text string, separator byte, n int) []string {
+	var parts []string
+	start := 0
+	for i := 0; i < len(text); i++ {
+		switch {
+		case text[i] == '\\' && i+1 < len(text) && strings.IndexByte(escapable, text[i+1]) >= 0:
+			i++
+		case text[i] == separator && len(parts)+1 != n:
+			parts = append(parts, text[start:i])
+			start = i + 1
+		}
+	}
+	return append(parts, text[start:])
+}
+
+func unescape(text string) string {
+	if !strings.Contains(text, `\`) {
+		return text
+	}
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == '\\' && i+1 < len(text) && strings.IndexByte(escapable, text[i+1]) >= 0 {
+			i++
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String()
+}
+
+// parseDescriptors reads one descriptor from each text.
+func parseDescriptors(texts []string) ([][]descriptors.Entry, error) {
+	var all [][]descriptors.Entry
+	var errs []error
+	for _, text := range texts {
+		entries, err := parseDescriptor(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("descriptor %q: %w", text, err))
+		}
+		all = append(all, entries)
+	}
+	return all, errors.Join(errs...)
+}

@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/explain"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// Explain reports which limits a request is under, and why. It charges nothing.
+type Explain struct {
+	Config    string `placeholder:"FILE|DIR" help:"The rules: a YAML file or a folder of YAML files. - is standard input."`
+	Overlay   string `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"The overlay of the rules."`
+	Merge     bool   `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
+	Months    bool   `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"The unit month is a calendar month in UTC."`
+	KeySecret string `env:"KEY_HASH_SECRET" hidden:"" help:"Print the hashes of keys."`
+
+	Domain  string `help:"The domain of the request. Rules with one domain need none."`
+	Request string `placeholder:"FILE|-" help:"A RateLimitRequest in JSON, in place of descriptors. - is standard input."`
+	Output  string `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
+
+	Live      string `placeholder:"URL" help:"Ask the admin API of a running server, such as http://127.0.0.1:6071. Its rules explain the request, and each limit has its state."`
+	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"With --live: the file with the token of the admin API."`
+
+	Descriptors []string `arg:"" optional:"" name:"descriptor" help:"Descriptors such as user_id=42,action=login. Write a comma in a value as '\\,'."`
+}
+
+// Help is the text behind the flags in the help of the command.
+func (*Explain) Help() string {
+	return `Examples:
+  weir explain --config rules.yaml user_id=42,action=login
+  weir explain --config rules.yaml --domain shop user_id=42 ip=192.0.2.1
+  weir explain --config rules.yaml --request request.json -o json
+  weir explain --live http://127.0.0.1:6071 --domain shop user_id=42,action=login
+
+The exit code is 0 if every descriptor has a limit or needs none, 1 if one has no limit, and 2 after a fault.`
+}
+
+// Validate reports arguments that are missing, or have no meaning together.
+func (e *Explain) Validate() error {
+	switch {
+	case e.Config == "" && e.Live == "":
+		return errors.New("want --config with the rules, or --live with the address of a server, for example: weir explain --config rules.yaml user_id=42")
+	case e.Config != "" && e.Live != "":
+		return errors.New("--config not together with --live, which explains by the rules of the server")
+	case len(e.Descriptors) == 0 && e.Request == "":
+		return errors.New("want a descriptor, for example: weir explain --config rules.yaml user_id=42,action=login")
+	case len(e.Descriptors) > 0 && e.Request != "":
+		return errors.New("--request not together with descriptors: they are in the request")
+	case e.Config == "-" && e.Request == "-":
+		return errors.New("--config and --request cannot both be standard input")
+	case e.Live != "" && e.Request != "" && e.Domain != "":
+		return errors.New("--domain not together with --live and --request: the request has its domain")
+	}
+	return nil
+}
+
+// Run prints the explanation. Its error is [Failed] if a descriptor has no limit, and [Fault] after a fault, which it prints.
+func (e *Explain) Run(ctx context.Context, to Streams) error {
+	record, err := e.record(ctx, to)
+	if err == nil {
+		err = record.Err()
+	}
+	if err != nil {
+		fmt.Fprintln(to.Err, err)
+		return Fault
+	}
+	if e.Output == "json" {
+		encoder := json.NewEncoder(to.Out)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(record)
+	} else {
+		err = record.WriteText(to.Out, colored(to.Out))
+	}
+	switch {
+	case err != nil:
+		fmt.Fprintln(to.Err, err)
+		return Fault
+	case !record.Covered():
+		return Failed
+	}
+	return nil
+}
+
+func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, error) {
+	if e.Live != "" {
+		return e.live(ctx, to.In)
+	}
+	rules, err := e.rules(to.In)
+	if err != nil {
+		return nil, err
+	}
+	request, err := e.request(rules, to.In)
+	if err != nil {
+		return nil, err
+	}
+	return explain.With(explain.Options{
+		Decide: decide.Options{CalendarMonths: e.Months}, KeySecret: []byte(e.KeySecret),
+	}, rules, request), nil
+}
+
+// rules reads the rules and the overlay.
+func (e *Explain) rules(stdin io.Reader) (*descriptors.Rules, error) {
+	options := rulesfile.Options{MergeDomains: e.Merge, CalendarMonths: e.Months}
+	if e.Overlay != "" {
+		files, err := readRules(e.Overlay, stdin)
+		if err != nil {
+			return nil, err
+		}
+		if options.Overlay, err = rulesfile.ParseOverlay(files...); err != nil {
+			return nil, err
+		}
+	}
+	files, err := readRules(e.Config, stdin)
+	if err != nil {
+		return nil, err
+	}
+	rules, _, err := rulesfile.ParseWith(options, files...)
+	return rules, err
+}
+
+// readAll reads at most so many bytes. The error of a longer input has its name.
+func readAll(from io.Reader, name string, most int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(from, most+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	case int64(len(data)) > most:
+		return nil, fmt.Errorf("%s has more than %d bytes", name, most)
+	}
+	return data, nil
+}
+
+// request returns the request that the arguments describe. The domain may be left out if the rules have only one.
+func (e *Explain) request(rules *descriptors.Rules, stdin io.Reader) (*decide.Request, error) {
+	request := &decide.Request{}
+	if e.Request != "" {
+		name, body, err := e.body(stdin)
+		if err != nil {
+			return nil, err
+		}
+		if request, err = rls.ParseRequest(body); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	all, err := parseDescriptors(e.Descriptors)
+	if err != nil {
+		return nil, err
+	}
+	for _, entries := range all {
+		request.Descriptors = append(request.Descriptors, decide.Descriptor{Entries: entries, Hits: 1})
+	}
+	if request.Domain, err = e.domainOf(request.Domain, rules); err != nil {
+		return nil, err
+	}
+	return request, nil
+}
+
+// body reads the request in JSON. The name is that of the file.
+func (e *Explain) body(stdin io.Reader) (name string, body []byte, err error) {
+	if e.Request == "-" {
+		body, err = readAll(stdin, "standard input", rls.MaxBody)
+		return "standard input", body, err
+	}
+	file, err := os.Open(e.Request)
+	if err != nil {
+		return e.Request, nil, err
+	}
+	defer func() { _ = file.Close() }()
+	body, err = readAll(file, e.Request, rls.MaxBody)
+	return e.Request, body, err
+}
+
+// domainOf returns the domain of the request: the one that it has, that of the flag, or the only one of the rules.
+func (e *Explain) domainOf(own string, rules *descriptors.Rules) (string, error) {
+	switch {
+	case own != "" && e.Domain != "" && own != e.Domain:
+		return "", fmt.Errorf("the request has the domain %q, and --domain is %q: remove one", own, e.Domain)
+	case own != "":
+		return own, nil
+	case e.Domain != "":
+		return e.Domain, nil
+	}
+	only, n := "", 0
+	for d := range rules.Domains() {
+		if n++; n > 1 {
+			return "", errors.New("the rules have several domains: set --domain")
+		}
+		only = d.Name()
+	}
+	return only, nil
+}
+
+// colored reports whether an output is a terminal that shows colors. NO_COLOR turns them off.
+func colored(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

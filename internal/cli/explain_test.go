@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+func TestDescriptorArguments(t *testing.T) {
+	for text, want := range map[string][]descriptors.Entry{
+		"":                                nil,
+		"a=1":                             {{Key: "a", Value: "1"}},
+		"user_id=42,action=login":         {{Key: "user_id", Value: "42"}, {Key: "action", Value: "login"}},
+		"a=":                              {{Key: "a"}},
+		"a=b=c":                           {{Key: "a", Value: "b=c"}},
+		`a=1\,2,b\=c=\=`:                  {{Key: "a", Value: "1,2"}, {Key: "b=c", Value: "="}},
+		`path=C:\x\\,b=\`:                 {{Key: "path", Value: `C:\x\`}, {Key: "b", Value: `\`}},
+		"a= spaces stay ,b=\xff":          {{Key: "a", Value: " spaces stay "}, {Key: "b", Value: "\xff"}},
+		`ua=Mozilla/5.0 (X11\, a\=b),x=1`: {{Key: "ua", Value: "Mozilla/5.0 (X11, a=b)"}, {Key: "x", Value: "1"}},
+	} {
+		if got, err := parseDescriptor(text); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"a": `entry 1, "a", has no '='`, "a=1,": "entry 2 is empty", ",a=1": "entry 1 is empty", "a=1,=2": `entry 2, "=2", has no key`, `a\=1`: "has no '='",
+	} {
+		if got, err := parseDescriptor(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %q, %v, want the error %s", text, got, err, want)
+		}
+	}
+}
+
+// Entries that are written with escapes are read back, and no text makes the parser fail otherwise than with an error.
+func FuzzDescriptorArgument(f *testing.F) {
+	for _, text := range []string{"a=1,b=2", `a=1\,2`, `\\\=\,==,=`, "a", "", `a=\`} {
+		f.Add(text, text)
+	}
+	escape := strings.NewReplacer(`\`, `\\`, ",", `\,`, "=", `\=`)
+	f.Fuzz(func(t *testing.T, key, value string) {
+		entries, err := parseDescriptor(key)
+		if err == nil && key != "" && len(entries) == 0 || err != nil && len(entries) > 0 {
+			t.Errorf("%q: %q, %v", key, entries, err)
+		}
+		if key == "" {
+			return
+		}
+		want := []descriptors.Entry{{Key: key, Value: value}, {Key: value + "k", Value: key}}
+		text := escape.Replace(key) + "=" + escape.Replace(value) + "," + escape.Replace(value+"k") + "=" + escape.Replace(key)
+		if got, err := parseDescriptor(text); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
+		}
+	})
+}
+
+const liveAnswer = `{"domain": "shop", "domain_known": true, "rules_version": "0123456789abcdef", "descriptors": [{"entries": [["user_id", "42"]],
+	"matched": true, "result": "limited", "summary": "user_id (rules.yaml:3) → LIMIT 5 per day", "reason": "\u001b[31mred", "walk": [], "limits": [{
+	"algorithm": "funnel", "requests_per_unit": 5, "unit": "day", "window": "24h0m0s", "mode": "enforced", "key": "k", "hash": "h",
+	"state": {"used": 3, "remaining": 2, "retry_after": "0s", "reset_after": "9m0s", "penalty": "1m0s"}}]}]}`
+
+func TestLiveExplanation(t *testing.T) {
+	var body map[string]any
+	var authorization, path string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		authorization, path, body = r.Header.Get("Authorization"), r.Method+" "+r.URL.Path, nil
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		if authorization != "Bearer s3cret" {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write([]byte(`{"title": "Unauthorized", "detail": "a token is missing"}`))
+			return
+		}
+		_, _ = w.Write([]byte(liveAnswer))
+	}))
+	defer server.Close()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("# the first line counts\n\n s3cret \nother\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	streams := Streams{In: strings.NewReader(`{"domain": "shop"}`), Out: &out, Err: &errs}
+	asked := Explain{Live: server.URL, TokenFile: token, Domain: "shop", Descriptors: []string{`user_id=42`, ""}}
+	if err := asked.Run(t.Context(), streams); err != nil {
+		t.Errorf("%v: %s", err, &errs)
+	}
+	sent, _ := json.Marshal(body)
+	if want := `{"descriptors":[[["user_id","42"]],[]],"domain":"shop","live":true}`; string(sent) != want || path != "POST /v1/explain" {
+		t.Errorf("sent %s %s, want %s", path, sent, want)
+	}
+	const state = "    now  used 3, remaining 2, retry after 0s, reset after 9m0s, penalty for 1m0s\n"
+	if !strings.Contains(out.String(), state) || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("printed %q", &out)
+	}
+	asked = Explain{Live: server.URL + "/", TokenFile: token, Request: "-", Output: "json"}
+	out.Reset()
+	if err := asked.Run(t.Context(), streams); err != nil || !strings.Contains(out.String(), `"retry_after": "0s"`) {
+		t.Errorf("%v: %s%s", err, &out, &errs)
+	}
+	sent, _ = json.Marshal(body)
+	if want := `{"live":true,"request":{"domain":"shop"}}`; string(sent) != want || path != "POST /v1/explain" {
+		t.Errorf("sent %s %s, want %s", path, sent, want)
+	}
+	for want, asked := range map[string]Explain{
+		"401 Unauthorized: a token is missing (set --token-file)": {Live: server.URL, Domain: "shop", Descriptors: []string{"a=1"}},
+		"--live needs --domain":                                   {Live: server.URL, Descriptors: []string{"a=1"}},
+		"connection refused":                                      {Live: "http://127.0.0.1:1", Domain: "shop", Descriptors: []string{"a=1"}},
+		"no such file":                                            {Live: server.URL, Domain: "shop", Descriptors: []string{"a=1"}, TokenFile: token + "s"},
+	} {
+		errs.Reset()
+		if err := asked.Run(t.Context(), streams); !errors.Is(err, Fault) || !strings.Contains(errs.String(), want) {
+			t.Errorf("%v, printed %q, want %q", err, &errs, want)
+		}
+	}
+}
+
+func TestColorsAreForTerminalsOnly(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	terminal, err := os.OpenFile("/dev/null", os.O_WRONLY, 0) // a device of characters, as a terminal is
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = terminal.Close() }()
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
+	if colored(&bytes.Buffer{}) || colored(file) || !colored(terminal) {
+		t.Error("colors on what is no terminal, or none on a terminal")
+	}
+	t.Setenv("NO_COLOR", "1")
+	if colored(terminal) {
+		t.Error("colors in spite of NO_COLOR")
+	}
+	t.Setenv("NO_COLOR", "")
+	t.Setenv("TERM", "dumb")
+	if colored(terminal) {
+		t.Error("colors on a dumb terminal")
+	}
+}
