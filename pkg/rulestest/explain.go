@@ -11,7 +11,7 @@ import (
 // explanation returns which limits a request is under, and why.
 func (s *Suite) explanation(request *decide.Request) string {
 	var b strings.Builder
-	record := explain.ExplainWith(explain.Options{Decide: s.settings.decide}, s.Rules, request)
+	record := explain.With(explain.Options{Decide: s.settings.decide}, s.Rules, request)
 	if err := record.WriteText(&b, false); err != nil {
 		return err.Error() // unreachable: a Builder has no errors
 	}
