@@ -116,7 +116,7 @@ func (n *Node) Add(l Level) *Node {
 		for _, value := range added.list.values {
 			n.addExact(Entry{added.key, value}, child)
 		}
-		added.value = added.list.values[0]
+		added.value = in.text(slices.Min(added.list.values))
 	case addresses:
 		added.list = n.addPrefixes(added.key, slices.Clone(l.Prefixes), child)
 		added.value = in.text(l.Prefixes[0].String())

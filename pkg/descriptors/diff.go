@@ -17,8 +17,8 @@ type Changes struct {
 // Any reports whether there is a difference.
 func (c Changes) Any() bool { return c != Changes{} }
 
-// Diff returns the differences between old and now. A rule is identified by its domain and its keys and values, the first of
-// each list.
+// Diff returns the differences between old and now. A rule is identified by its domain and its keys and values: the
+// smallest of a list of values, the first of a list of prefixes.
 func Diff(old, now *Rules) Changes {
 	var c Changes
 	for d := range now.Domains() {

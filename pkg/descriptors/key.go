@@ -29,7 +29,7 @@ const leaseMark = '!'
 //
 //	=  the key and the value
 //	,  the key and one of a list of values
-//	;  a list of values with share_threshold; the first of the list replaces the value of the entry
+//	;  a list of values with share_threshold; the smallest of the list replaces the value of the entry
 //	/  the key and an address in a prefix; the canonical address replaces the value of the entry
 //	%  a prefix with share_threshold; the prefix replaces the value of the entry
 //	*  the key, and any value

@@ -208,6 +208,8 @@ func TestOverrideHasCalendarMonths(t *testing.T) {
 		{"unit: month", "{fixed_window 5 720h0m0s window_start=calendar calendar_unit=month true}", descriptors.Month},
 		{"unit: month", "{fixed_window 5 8760h0m0s  true}", descriptors.Year},
 		{"unit: day, window_start: first_hit", "{fixed_window 5 720h0m0s window_start=first_hit true}", descriptors.Month},
+		{"unit: month, window_start: clock", "{fixed_window 5 720h0m0s  true}", descriptors.Month},
+		{"unit: day, window_start: clock", "{fixed_window 5 720h0m0s  true}", descriptors.Month},
 		{"unit: day, algorithm: funnel", "{funnel 5 720h0m0s  false}", descriptors.Month},
 	} {
 		var rule *descriptors.Rule

@@ -17,7 +17,9 @@ type RateLimit struct {
 	Limit           *limiters.Limit
 	// CalendarMonth says that the window is a calendar month in UTC although the rules set no window_start.
 	CalendarMonth bool
-	Name          string // the name in the rules, which Envoy receives and replaces refers to; may be ""
+	// ByClock says that the rules set window_start: clock, which the parameters of Limit leave out, because it is the default.
+	ByClock bool
+	Name    string // the name in the rules, which Envoy receives and replaces refers to; may be ""
 	// OnError decides a hit that the store cannot decide. OnErrorUnsaid stands for the policy of the Domain.
 	OnError limiters.OnError
 	// OnDeny is the response to a request that this limit denies. Nil stands for that of the Domain.
@@ -82,7 +84,7 @@ type level struct {
 	how           matching
 	share         bool   // Level.ShareThreshold
 	valueToMetric bool   // Level.ValueToMetric
-	key, value    string // the value is the first of the list, if there is one
+	key, value    string // the value is the smallest of a list of values, or the first of a list of prefixes
 	text          string // the name in metrics: key, key_value, or key_ and the name of the list
 	list          *list  // nil without Values and Prefixes
 }
@@ -154,11 +156,12 @@ type Overridden struct {
 	onError        limiters.OnError
 	slots          bool // the limit has no window: its maximum is a number of slots
 	calendarMonths bool
+	byClock        bool // the rule sets window_start: clock
 }
 
 // WithCalendarMonths returns o with months of the calendar, in UTC, for limits whose rule sets no window_start.
 func (o Overridden) WithCalendarMonths() Overridden {
-	o.calendarMonths = true
+	o.calendarMonths = !o.byClock
 	return o
 }
 
@@ -172,7 +175,7 @@ func (r *Rule) Overridden() Overridden {
 		}}
 	}
 	limit := &r.Limits[0]
-	o := Overridden{spec: limit.Limit.Spec(), onError: limit.OnError, slots: limit.Limit.Window() == 0}
+	o := Overridden{spec: limit.Limit.Spec(), onError: limit.OnError, slots: limit.Limit.Window() == 0, byClock: limit.ByClock}
 	o.spec.Max, o.spec.Window = 0, 0
 	if r.Limits[0].CalendarMonth {
 		o.spec.Params = withoutCalendar(o.spec.Params)
@@ -220,7 +223,8 @@ func NewRateLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint
 		}
 	}
 	spec.Max, spec.Window = requests, window
-	if start, _ := spec.Params.Cut("window_start"); start == "calendar" {
+	start, _ := spec.Params.Cut("window_start")
+	if start == "calendar" {
 		if unit < Day {
 			return RateLimit{}, fmt.Errorf("a window by the calendar is too short with the unit %v: "+
 				"set unit to day, week, month or year, or remove window_start", unit)
@@ -232,7 +236,7 @@ func NewRateLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint
 	if err != nil {
 		return RateLimit{}, err
 	}
-	return RateLimit{Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: requests, Limit: limit}, nil
+	return RateLimit{Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: requests, Limit: limit, ByClock: start == "clock"}, nil
 }
 
 // NewCalendarMonthLimit is [NewRateLimit], but the month of a fixed window is a calendar month in UTC if spec sets no window_start.

@@ -110,7 +110,7 @@ func (d *digester) appendRule(b []byte, r *Rule) []byte {
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		spec := l.Limit.Spec()
-		b = append(b, byte(l.Unit), bit(l.CalendarMonth), bit(spec.CountDenied), byte(cmp.Or(l.OnError, d.onError)))
+		b = append(b, byte(l.Unit), bit(l.CalendarMonth)|bit(l.ByClock)<<1, bit(spec.CountDenied), byte(cmp.Or(l.OnError, d.onError)))
 		for _, number := range []int64{int64(l.UnitMultiplier), l.RequestsPerUnit, spec.Max, int64(spec.Window)} {
 			b = binary.LittleEndian.AppendUint64(b, uint64(number))
 		}
