@@ -233,6 +233,8 @@ func retryAfter(d *decide.Decision) string {
 		return "never"
 	case decide.OverLimit, decide.TooManyLeases:
 		return d.Reset.String()
+	case decide.BadLeaseID:
+		return "none, because the lease id is bad"
 	default:
 		return "none, because the request is within its limits"
 	}

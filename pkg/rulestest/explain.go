@@ -24,12 +24,12 @@ func outcome(r *decide.Result, d *decide.Decision) string {
 	switch d.Reason {
 	case decide.WithinLimit:
 		parts = append(parts, fmt.Sprintf("remaining: %d", d.Remaining))
-	case decide.OverLimit, decide.NeverFits:
+	case decide.OverLimit, decide.TooManyLeases, decide.NeverFits:
 		parts = append(parts, "retry_after: "+retryAfter(d), "rule: "+quote(d.RuleName()))
 		if name, _ := limitOf(d); name.name != "" || len(d.Limits) > 1 {
 			parts = append(parts, "limit: "+quote(name.String()))
 		}
-		if !r.Denied {
+		if !r.Denied || d.Reason == decide.TooManyLeases {
 			parts = append(parts, "reason: "+d.Reason.String())
 		}
 	default:

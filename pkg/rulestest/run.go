@@ -88,7 +88,12 @@ type runner struct {
 	replayer *replay.Replayer
 	coverage *Coverage
 	result   decide.Result
+	// explained is the number of failures of the test.
+	explained int
 }
+
+// maxExplained is the number of failures of one test that are explained. The others probably have the same reasons.
+const maxExplained = 20
 
 // step sends the requests of a step. It returns the first failure, nil if there is none.
 func (r *runner) step(ctx context.Context, s *Step) (failure *Failure, err error) {
@@ -128,7 +133,9 @@ func (r *runner) step(ctx context.Context, s *Step) (failure *Failure, err error
 		if len(problems) > 0 {
 			failure = &Failure{
 				Line: s.Line, Repetition: i + 1, Time: at, Request: formatRequest(&request, request.Domain), Problems: problems,
-				Explanation: r.suite.explanation(&request),
+			}
+			if r.explained++; r.explained <= maxExplained {
+				failure.Explanation = r.suite.explanation(&request)
 			}
 			if len(r.result.Decisions) > 0 {
 				failure.Outcome = outcome(&r.result, deciding(&r.result))

@@ -123,6 +123,15 @@ tests:
         expect: {reason: released}
       - request: {descriptors: "user_id=1,lease=3", hits: 2}
         expect: {verdict: allowed, used: 2}
+  - name: 10,000 reservations of a key may be open
+    steps:
+      - request: {descriptors: "user_id=2,budget={n}", hits: 0}
+        repeat: 10000
+        expect: allowed
+      - request: user_id=2,budget=more
+        expect: {verdict: denied, reason: too_many_leases, retry_after: 1s}
+      - request: user_id=2,budget=
+        expect: {verdict: denied, reason: bad_lease_id}
   - name: a reservation is settled
     steps:
       - request: {descriptors: "user_id=1,budget=a", hits: 80}
@@ -178,8 +187,8 @@ tests:
 
 func TestStepsGetTheVerdictsOfAServer(t *testing.T) {
 	results := runAll(t, mustLoad(t, everything), rulestest.Options{})
-	if len(results) != 11 {
-		t.Errorf("%d tests ran, want 11", len(results))
+	if len(results) != 12 {
+		t.Errorf("%d tests ran, want 12", len(results))
 	}
 	for i := range results {
 		if !results[i].Passed() {
