@@ -2,6 +2,7 @@
 package docs
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -101,6 +102,47 @@ func TestPackagesInContributingExist(t *testing.T) {
 		if info, err := os.Stat(filepath.Join(root, name)); err != nil || !info.IsDir() {
 			t.Errorf("CONTRIBUTING.md: no folder %s", name)
 		}
+	}
+}
+
+var exampleOfRules = regexp.MustCompile("(?ms)^```yaml([^\n]*)\n([^`]*^domain:.*?)^```$")
+
+// weir check --strict is silent about every example of rules, and about the rules files. docs/lint.md has examples of warnings, and a
+// test of its own.
+func TestExamplesHaveNoWarning(t *testing.T) {
+	examples := map[string]string{}
+	for _, path := range pages(t) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range exampleOfRules.FindAllStringSubmatchIndex(string(text), -1) {
+			if info := string(text[m[2]:m[3]]); !strings.Contains(info, "overlay") && !strings.Contains(info, "warns") {
+				examples[fmt.Sprintf("%s:%d", path, 1+strings.Count(string(text[:m[0]]), "\n"))] = string(text[m[4]:m[5]])
+			}
+		}
+	}
+	for _, path := range []string{"envoy/rules.yaml", "deploy/k8s/base/rules.yaml"} {
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		examples[path] = string(text)
+	}
+	n := 0
+	for name, text := range examples {
+		file := rulesfile.File{Name: name, Data: []byte(text)}
+		if _, err := rulesfile.ParseOverlay(file); err == nil {
+			continue
+		}
+		n++
+		_, warnings, err := rulesfile.ParseWith(rulesfile.Options{ReplicasUnknown: true}, file)
+		if err != nil || len(warnings) > 0 {
+			t.Errorf("%v %v", err, warnings)
+		}
+	}
+	if n < 60 {
+		t.Errorf("only %d examples: this test no longer finds them", n)
 	}
 }
 

@@ -58,6 +58,23 @@ func TestCheckPrintsExcerptAndCaret(t *testing.T) {
 	}
 }
 
+// docs/lint.md begins with an example of the output.
+func TestCheckPrintsAsTheLintPageShows(t *testing.T) {
+	page, err := os.ReadFile("../../docs/lint.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(page), "```\n$ weir check rules.yaml\n")
+	shown, _, found := strings.Cut(shown, "```")
+	_, example, _ := strings.Cut(string(page), "\n### unreachable-rule\n")
+	_, example, _ = strings.Cut(example, "```yaml warns\n")
+	example, _, _ = strings.Cut(example, "```")
+	_, out, text := check(t, cli.Check{Format: "text"}, example)
+	if got := strings.ReplaceAll(text, "stdin:", "rules.yaml:") + out; got != shown || !found {
+		t.Errorf("got\n%s\nwant\n%s", got, shown)
+	}
+}
+
 func TestCheckExitCodes(t *testing.T) {
 	for _, format := range []string{"text", "json", "github"} {
 		for _, tt := range []struct {

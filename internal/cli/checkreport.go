@@ -119,7 +119,7 @@ func (r *checkReport) printJSON(out io.Writer) error {
 	return e.Encode(all)
 }
 
-// text returns f for a terminal: its place and message, the line of the file with a caret, and the hint.
+// text returns f for a terminal: its position and message, the line of the file with a caret, and the hint.
 func (f finding) text(strict bool) string {
 	if f.Line == 0 {
 		if f.Severity == warning && !strict {

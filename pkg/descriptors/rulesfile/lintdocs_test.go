@@ -1,0 +1,94 @@
+package rulesfile_test
+
+import (
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+// A lintSection is a section of docs/lint.md: an id and its examples.
+type lintSection struct {
+	id, text            string
+	rules, warns, fixed string
+	overlay             bool // warns and fixed are overlays of rules
+}
+
+func lintSections(t *testing.T) (all []lintSection) {
+	t.Helper()
+	page, err := os.ReadFile(root + "docs/lint.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := strings.Cut(string(page), "\n## Warnings\n")
+	for _, part := range strings.Split(body, "\n### ")[1:] {
+		id, text, _ := strings.Cut(part, "\n")
+		s := lintSection{id: id, text: text}
+		for _, m := range regexp.MustCompile("(?ms)^```yaml ([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
+			kind, overlay := strings.CutSuffix(m[1], " overlay")
+			s.overlay = s.overlay || overlay
+			switch kind {
+			case "rules":
+				s.rules = m[2]
+			case "warns":
+				s.warns = m[2]
+			case "fixed":
+				s.fixed = m[2]
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// find returns the faults and warnings of an example.
+func (s *lintSection) find(text string) (all rulesfile.Faults, err error) {
+	o := rulesfile.Options{ReplicasUnknown: true}
+	rules := text
+	if s.overlay {
+		rules = s.rules
+		if o.Overlay, err = rulesfile.ParseOverlay(rulesfile.File{Name: "overlay", Data: []byte(text)}); err != nil {
+			return nil, err
+		}
+	}
+	_, all, err = rulesfile.ParseWith(o, rulesfile.File{Name: "rules", Data: []byte(rules)})
+	var faults rulesfile.Faults
+	if errors.As(err, &faults) {
+		return faults, nil
+	}
+	return all, err
+}
+
+// Every id has a section. Its example has that finding alone, and the corrected example has none. A comment silences a warning.
+func TestLintPageHasEveryID(t *testing.T) {
+	var ids []string
+	for _, s := range lintSections(t) {
+		ids = append(ids, s.id)
+		found, err := s.find(s.warns)
+		if err != nil || len(found) != 1 || found[0].ID != s.id {
+			t.Errorf("%s: its example has %v, %v", s.id, found, err)
+			continue
+		}
+		if after, err := s.find(s.fixed); err != nil || len(after) != 0 || s.fixed == "" {
+			t.Errorf("%s: its corrected example has %v, %v", s.id, after, err)
+		}
+		silenceable := strings.Contains(s.text, "\nTo silence it, write `# weir:ignore "+s.id+"` on the line of")
+		lines := strings.Split(s.warns, "\n")
+		lines[found[0].Line-1] += " # weir:ignore " + s.id
+		after, err := s.find(strings.Join(lines, "\n"))
+		if err != nil || silenceable != (len(after) == 0) {
+			t.Errorf("%s: the page says silenceable: %v, and with a comment there are %v, %v", s.id, silenceable, after, err)
+		}
+	}
+	slices.Sort(ids)
+	if want := slices.Sorted(slices.Values(append(rulesfile.WarningIDs(), rulesfile.FaultIDs()...))); !slices.Equal(ids, want) {
+		t.Errorf("the sections are %q, want %q", ids, want)
+	}
+	if sorted := rulesfile.WarningIDs(); !slices.IsSorted(sorted) {
+		t.Errorf("%q are not sorted", sorted)
+	}
+}
