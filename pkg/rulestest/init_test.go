@@ -43,7 +43,9 @@ func examples(t *testing.T) map[string]string {
 			case ".md":
 				text, err := os.ReadFile(path)
 				for i, m := range fenced.FindAllStringSubmatch(string(text), -1) {
-					add(fmt.Sprintf("%s example %d", path, i+1), m[1])
+					if !strings.HasPrefix(m[0], "```yaml warns") { // of docs/lint.md: some limits cannot be reached
+						add(fmt.Sprintf("%s example %d", path, i+1), m[1])
+					}
 				}
 				return err
 			}
