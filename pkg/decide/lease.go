@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -68,18 +67,6 @@ func withLeases(limits []descriptors.RateLimit) []descriptors.RateLimit {
 		return limits
 	}
 	return slices.DeleteFunc(slices.Clone(limits), lacks)
-}
-
-// denyingLimit denies every hit and never writes. A hit under it denies its group.
-var denyingLimit = sync.OnceValues(func() (*limiters.Limit, error) {
-	return limiters.New(limiters.Spec{Algorithm: limiters.DefaultAlgorithm, Window: time.Second})
-})
-
-// denyGroup adds a hit that denies the group of the hits from first on. No decision has its verdict.
-func (r *Result) denyGroup(first int) {
-	if limit, err := denyingLimit(); err == nil && first < len(r.hits) {
-		r.hits = append(r.hits, limiters.Hit{Key: r.hits[first].Key, Limit: limit})
-	}
 }
 
 // DefaultGiveUpTimeout is the GiveUpTimeout of an [Options] that sets none.

@@ -17,7 +17,7 @@ func (d *Decider) plan(rules *descriptors.Rules, r *Request, result *Result) *Er
 	replaces := false
 	for i := range r.Descriptors {
 		descriptor, decision := &r.Descriptors[i], &result.Decisions[i]
-		decision.Domain, decision.Entries, decision.Hits = r.Domain, descriptor.Entries, capHits(descriptor.Hits)
+		decision.Domain, decision.Entries, decision.Hits = r.Domain, descriptor.Entries, limiters.ClampHits(descriptor.Hits)
 		if domain == nil {
 			decision.Reason = UnknownDomain
 			continue
@@ -116,7 +116,7 @@ func (d *Decider) charge(domain *descriptors.Domain, result *Result) *Error {
 			quotas++
 		}
 	}
-	// The groups are slices of it, so it must not move. One more hit is for denyGroup.
+	// The groups are slices of it, so it must not move. One more hit is for addRequestGroup.
 	result.hits = slices.Grow(result.hits, limits+1)
 	d.addGroups(domain, result, quotas)
 	result.verdicts = resize(result.verdicts, len(result.hits))
@@ -158,8 +158,9 @@ func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain, qu
 			denied = denied || decision.Outcome == Denied
 		}
 	}
-	if denied {
-		result.denyGroup(first)
+	if denied && first < len(result.hits) {
+		// No decision has the verdict of this hit.
+		result.hits = append(result.hits, limiters.DenyingHit(result.hits[first].Key))
 	}
 }
 

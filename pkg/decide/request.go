@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // The bounds of a request. Envoy sends one descriptor per entry of rate_limits on a route, and one entry per action. All
@@ -65,8 +64,6 @@ func (r *Request) validate() *Error {
 	}
 	return nil
 }
-
-func capHits(n int64) int64 { return max(-limiters.MaxHits, min(n, limiters.MaxHits)) }
 
 func invalid(format string, args ...any) *Error {
 	return &Error{Kind: InvalidRequest, text: fmt.Sprintf(format, args...)}

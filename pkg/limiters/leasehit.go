@@ -79,7 +79,7 @@ func (h *Hit) expireLeases(s *State, now int64) {
 
 // take charges an allowed hit under a limit with or without parts.
 func (h *Hit) take(s *State, now int64) {
-	l, n := h.Limit, clampHits(h.N)
+	l, n := h.Limit, ClampHits(h.N)
 	switch h.step(s, now) {
 	case leaseNone:
 		if n != 0 {
@@ -112,7 +112,7 @@ func (h *Hit) end(s *State, now int64) {
 	}
 	actual := int64(0)
 	if l.reserver != nil {
-		actual = max(0, clampHits(h.N))
+		actual = max(0, ClampHits(h.N))
 	}
 	leases := &s.parts().Leases
 	r, held := leases.open.remove(h.Lease)

@@ -16,6 +16,7 @@ package limiters
 import (
 	"cmp"
 	"context"
+	"sync"
 	"time"
 )
 
@@ -52,6 +53,18 @@ type Hit struct {
 // on the same key are checked by their sum. If the group is denied, the hits that deny it are counted where their limit
 // counts denied hits; nothing else is charged or refunded. A group of one hit is that hit by itself. No group is empty.
 type Group []Hit
+
+// DenyingHit returns a hit on key that denies its group: its limit of 0 denies every hit and never writes. The other hits of the
+// group are then checked, and counted where their limit counts denied hits, but not charged. Ignore its own verdict.
+func DenyingHit(key string) Hit { return Hit{Key: key, Limit: denyingLimit()} }
+
+var denyingLimit = sync.OnceValue(func() *Limit {
+	l, err := New(Spec{Algorithm: DefaultAlgorithm, Window: time.Second})
+	if err != nil {
+		panic(err) // impossible: the spec is a constant
+	}
+	return l
+})
 
 // Singles returns groups of one hit each, slices of hits.
 func Singles(hits ...Hit) []Group {
@@ -147,7 +160,7 @@ func (h *Hit) WouldCharge(s *State, now int64) bool {
 	if h.Limit.HasParts() {
 		return h.wouldWriteParts(s, now)
 	}
-	l, n := h.Limit, clampHits(h.N)
+	l, n := h.Limit, ClampHits(h.N)
 	if n < 0 || n == 0 && h.Denied <= 0 || l.spec.Max == 0 {
 		return false
 	}
@@ -157,7 +170,7 @@ func (h *Hit) WouldCharge(s *State, now int64) bool {
 
 // Check returns the verdict on n hits at now, in µs since 1970, and charges nothing.
 func (l *Limit) Check(s *State, now, n int64) Verdict {
-	ok, retry := l.fits(s, now, max(0, clampHits(n)))
+	ok, retry := l.fits(s, now, max(0, ClampHits(n)))
 	if l.penaltyWait(s, now) > 0 {
 		ok = false
 	}
@@ -187,13 +200,13 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 }
 
 func decideOne(now int64, h *Hit, s *State, v *Verdict) {
-	l, n := h.Limit, clampHits(h.N)
+	l, n := h.Limit, ClampHits(h.N)
 	ok, retry := l.fits(s, now, n)
 	if ok {
 		if n != 0 {
 			s.charge(l, now, n)
 		}
-	} else if counted := l.countedIfDenied(cmp.Or(n, clampHits(h.Denied))); counted > 0 {
+	} else if counted := l.countedIfDenied(cmp.Or(n, ClampHits(h.Denied))); counted > 0 {
 		s.charge(l, now, counted)
 		// The retry time must allow for what this hit added.
 		_, retry = l.fits(s, now, n)
@@ -235,7 +248,7 @@ func decideGroup(now int64, g Group, stateIndex []int, states []State, out []Ver
 		return
 	}
 	for i := range g {
-		l, s, n := g[i].Limit, &states[stateIndex[i]], clampHits(g[i].N)
+		l, s, n := g[i].Limit, &states[stateIndex[i]], ClampHits(g[i].N)
 		if n != 0 {
 			s.charge(l, now, n)
 		}
@@ -263,7 +276,7 @@ func checkGroup(now int64, g Group, stateIndex []int, states []State, out []Verd
 // after all of that.
 func denyGroup(now int64, g Group, stateIndex []int, states []State, out []Verdict) {
 	for i := range g {
-		l, n := g[i].Limit, clampHits(g[i].N)
+		l, n := g[i].Limit, ClampHits(g[i].N)
 		if counted := l.countedIfDenied(n); stateIndex[i] >= 0 && !out[i].Allowed && counted > 0 {
 			s := &states[stateIndex[i]]
 			s.charge(l, now, counted)
@@ -286,7 +299,7 @@ func groupSum(g Group, stateIndex []int, i int) int64 {
 	sum := int64(0)
 	for j := range g {
 		if stateIndex[j] == stateIndex[i] && g[j].N > 0 {
-			sum = min(sum+clampHits(g[j].N), MaxHits)
+			sum = min(sum+ClampHits(g[j].N), MaxHits)
 		}
 	}
 	return sum
@@ -310,4 +323,5 @@ func NewVerdict(l *Limit, allowed bool, used, retry, reset int64) Verdict {
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-func clampHits(n int64) int64 { return max(-MaxHits, min(n, MaxHits)) }
+// ClampHits returns n cut to the range from -[MaxHits] to MaxHits. Stores and decorators need not call it for the N of a [Hit].
+func ClampHits(n int64) int64 { return max(-MaxHits, min(n, MaxHits)) }

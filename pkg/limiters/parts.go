@@ -129,7 +129,7 @@ func (p *partsGroup) sums(i int) (sum int64, opens int) {
 		}
 		step := p.g[j].step(s, p.now)
 		if step != leaseHeld && p.g[j].N > 0 {
-			sum = min(sum+clampHits(p.g[j].N), MaxHits)
+			sum = min(sum+ClampHits(p.g[j].N), MaxHits)
 		}
 		if step == leaseOpens {
 			opens++
@@ -154,7 +154,7 @@ func (p *partsGroup) deny() {
 		if s == nil || p.out[i].Allowed || h.Limit.penaltyWait(s, p.now) > 0 {
 			continue
 		}
-		if counted := h.Limit.countedIfDenied(clampHits(h.N)); counted > 0 {
+		if counted := h.Limit.countedIfDenied(ClampHits(h.N)); counted > 0 {
 			s.charge(h.Limit, p.now, counted)
 		}
 	}
@@ -203,7 +203,7 @@ func (p *partsGroup) isFirstOffence(i int) bool {
 
 // wouldWriteParts is [Hit.WouldCharge] for a limit with parts: a record is needed for what the hit adds.
 func (h *Hit) wouldWriteParts(s *State, now int64) bool {
-	l, n := h.Limit, clampHits(h.N)
+	l, n := h.Limit, ClampHits(h.N)
 	if h.End {
 		return l.HasLeases() && h.Lease != LeaseID{} && !s.holds(h.Lease)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -229,13 +228,6 @@ func (f *Fallback) endLocally(ctx context.Context, now time.Time, groups []limit
 	}
 }
 
-// denyingHit returns a hit that denies its group: its limit of 0 denies every hit and never writes. The other hits of the
-// group are then checked, and counted where their limit counts denied hits, but not charged. Ignore its own verdict.
-var denyingHit = sync.OnceValues(func() (limiters.Hit, error) {
-	l, err := limiters.New(limiters.Spec{Algorithm: limiters.DefaultAlgorithm, Window: time.Second})
-	return limiters.Hit{Limit: l}, err
-})
-
 // decideLocally decides the hits that the store could not, by this process's share. If that fails too, the error is the
 // store's. A group that another of its hits denies is not charged.
 func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
@@ -289,12 +281,7 @@ func (f *Fallback) addLocal(part *split.Part, first int, g limiters.Group, verdi
 		return
 	}
 	if denied {
-		denying, err := denyingHit()
-		if err != nil {
-			f.decided[limiters.OnErrorFail].Add(int64(len(at)))
-			return
-		}
-		local, at = append(local, denying), append(at, -1)
+		local, at = append(local, limiters.DenyingHit(local[0].Key)), append(at, -1)
 	}
 	part.AddHits(local, at...)
 }

@@ -133,7 +133,7 @@ func (b *batch) count(i int) int64 {
 	if h.N == 0 && b.group[i] == 0 && h.Denied > 0 && !h.Limit.HasParts() {
 		return limiters.MaxHits + min(h.Denied, limiters.MaxHits)
 	}
-	return max(-limiters.MaxHits, min(h.N, limiters.MaxHits))
+	return limiters.ClampHits(h.N)
 }
 
 func (b *batch) limitIndex(l limitPart) int {
