@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weir-rls/weir/internal/tlsfiles"
+	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/client"
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// AdminServer are the flags of commands that call the admin API of a running server.
+type AdminServer struct {
+	Server    string `env:"WEIR_ADMIN_URL" default:"http://127.0.0.1:6071" placeholder:"URL" help:"The URL of the admin API of a replica: its ADMIN_ADDR."`
+	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"A file with a token of the admin API. The first line that is no comment counts."`
+	CA        string `name:"ca" placeholder:"FILE" help:"The CA that signs the server's certificate, in PEM. Default: the CAs of the system."`
+	Cert      string `placeholder:"FILE" help:"A client certificate, in PEM, instead of a token."`
+	Key       string `placeholder:"FILE" help:"The key of the client certificate, in PEM."`
+}
+
+func (s *AdminServer) client() (*client.Client, error) {
+	o := client.Options{Server: s.Server}
+	var err error
+	if s.TokenFile != "" {
+		if o.Token, err = client.ReadToken(s.TokenFile); err != nil {
+			return nil, err
+		}
+	}
+	if s.CA != "" || s.Cert != "" || s.Key != "" {
+		config, err := tlsfiles.Client{Cert: s.Cert, Key: s.Key, CA: s.CA}.Config()
+		if err != nil {
+			return nil, err
+		}
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.TLSClientConfig = config
+		o.HTTP = &http.Client{Transport: transport}
+	}
+	return client.New(o)
+}
+
+// An adminKey is the key that a command is about.
+type adminKey struct {
+	Domain     string `short:"d" help:"The domain. Default: that of the rules, if they have only one."`
+	Descriptor string `arg:"" optional:"" help:"The entries of the descriptor, such as user_id=42,action=login. A backslash before a comma or = makes it part of a value."`
+}
+
+// domain returns the domain, that of the rules by default.
+func (k *adminKey) domain(ctx context.Context, c *client.Client) (string, error) {
+	if k.Domain != "" {
+		return k.Domain, nil
+	}
+	status, err := c.Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	if status.Domains != 1 {
+		return "", fmt.Errorf("the rules have %d domains: name one with --domain", status.Domains)
+	}
+	rules, err := c.Rules(ctx, "", 1, 0)
+	if err != nil || len(rules) == 0 {
+		return "", errors.Join(err, errors.New("the rules have no rule: name the domain with --domain"))
+	}
+	return rules[0].Domain, nil
+}
+
+// request returns the key that the arguments name.
+func (k *adminKey) request(ctx context.Context, c *client.Client) (admin.KeyRequest, error) {
+	entries, err := parseDescriptor(k.Descriptor)
+	if err != nil {
+		return admin.KeyRequest{}, err
+	}
+	domain, err := k.domain(ctx, c)
+	return admin.KeyRequest{Domain: domain, Descriptor: adminEntries(entries)}, err
+}
+
+func adminEntries(entries []descriptors.Entry) []admin.Entry {
+	all := make([]admin.Entry, len(entries))
+	for i, e := range entries {
+		all[i] = admin.Entry{e.Key, e.Value}
+	}
+	return all
+}
+
+// failed prints the error of a command. The result is [Failed] if the server knows no such key, and otherwise [Fault].
+func failed(err error, to Streams) error {
+	fmt.Fprintln(to.Err, "weir:", err)
+	if client.IsNotFound(err) {
+		return Failed
+	}
+	return Fault
+}
+
+func printJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+// printTable prints rows in columns, without spaces at the end of a line.
+func printTable(out io.Writer, rows [][]string) error {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
+	for _, row := range rows {
+		for i := range row {
+			if row[i] == "" {
+				row[i] = "-"
+			}
+		}
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(text.String()) {
+		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}

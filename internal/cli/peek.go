@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// Peek prints the state of a key in a running server. It charges nothing.
+type Peek struct {
+	AdminServer `embed:""`
+	adminKey    `embed:""`
+	Output      string `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
+}
+
+// Validate reports a missing descriptor.
+func (p *Peek) Validate() error {
+	if p.Descriptor == "" {
+		return errors.New("want a descriptor, for example: weir peek user_id=42")
+	}
+	return nil
+}
+
+// Run prints the limits of the descriptor with their states. Its error is [Failed] if no limit applies to the descriptor, and [Fault]
+// if the server does not answer.
+func (p *Peek) Run(ctx context.Context, to Streams) error {
+	c, err := p.client()
+	if err != nil {
+		return failed(err, to)
+	}
+	key, err := p.request(ctx, c)
+	if err != nil {
+		return failed(err, to)
+	}
+	state, err := c.Peek(ctx, key)
+	if err != nil {
+		return failed(err, to)
+	}
+	if p.Output == "json" {
+		err = printJSON(to.Out, state)
+	} else if len(state.Limits) > 0 {
+		rows := [][]string{{"RULE", "LIMIT", "ALGORITHM", "USED", "OF", "REMAINING", "RETRY AFTER", "RESET AFTER", "PENALTY", "MODE", "SOURCE"}}
+		for _, l := range state.Limits {
+			rows = append(rows, []string{
+				l.Rule, l.Name, l.Algorithm, strconv.FormatInt(l.State.Used, 10), strconv.FormatInt(l.RequestsPerUnit, 10),
+				strconv.FormatInt(l.State.Remaining, 10), l.State.RetryAfter, l.State.ResetAfter, l.State.Penalty, l.Mode, l.Source,
+			})
+		}
+		err = printTable(to.Out, rows)
+	} else if state.Unlimited {
+		_, err = fmt.Fprintln(to.Out, "unlimited: the rule of this descriptor counts nothing")
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(state.Limits) == 0 && !state.Unlimited:
+		fmt.Fprintln(to.Err, "weir: no limit applies to this descriptor: weir explain shows why")
+		return Failed
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/client"
+)
+
+// Reset resets a key in a running server and all its replicas, or every key that contains an entry.
+type Reset struct {
+	AdminServer `embed:""`
+	adminKey    `embed:""`
+	Entry       string `placeholder:"KEY=VALUE" help:"Reset every key that contains this entry, instead of one key."`
+	Cursor      string `help:"With --entry: continue where an interrupted command has stopped."`
+	Yes         bool   `short:"y" help:"With --entry: do not ask."`
+	Output      string `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
+}
+
+// Validate reports arguments that have no meaning together.
+func (r *Reset) Validate() error {
+	switch {
+	case (r.Descriptor == "") == (r.Entry == ""):
+		return errors.New("want a descriptor, for example: weir reset user_id=42,action=login, or every key with one entry: weir reset --entry user_id=42")
+	case r.Entry == "" && (r.Yes || r.Cursor != ""):
+		return errors.New("--yes and --cursor need --entry")
+	}
+	return nil
+}
+
+// Run resets the key. Its error is [Failed] if nothing is stored for the key, or the user does not confirm, and [Fault] if the server
+// does not answer.
+func (r *Reset) Run(ctx context.Context, to Streams) error {
+	c, err := r.client()
+	if err != nil {
+		return failed(err, to)
+	}
+	if r.Entry != "" {
+		return r.byEntry(ctx, c, to)
+	}
+	key, err := r.request(ctx, c)
+	if err != nil {
+		return failed(err, to)
+	}
+	done, err := c.Reset(ctx, key)
+	if err != nil {
+		return failed(err, to)
+	}
+	r.warn(done.Notified, to)
+	if r.Output == "json" {
+		return printJSON(to.Out, done)
+	}
+	rows := [][]string{{"RULE", "LIMIT", "RESULT"}}
+	for _, l := range done.Limits {
+		result := "was not in use"
+		if l.Reset {
+			result = "reset"
+		}
+		rows = append(rows, []string{l.Rule, l.Name, result})
+	}
+	return printTable(to.Out, rows)
+}
+
+func (r *Reset) warn(notified bool, to Streams) {
+	if !notified {
+		fmt.Fprintln(to.Err, "warning: other replicas were not notified: they may deny the key until DENY_CACHE_MAX has passed")
+	}
+}
+
+// byEntry makes a whole pass. It prints its progress to the errors, and the sum to the output.
+func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error {
+	entries, err := parseDescriptor(r.Entry)
+	if err == nil && len(entries) != 1 {
+		err = errors.New("--entry: want one entry, such as user_id=42")
+	}
+	if err != nil {
+		return failed(err, to)
+	}
+	domain, err := r.domain(ctx, c)
+	if err != nil {
+		return failed(err, to)
+	}
+	if err := r.confirm(domain, to); err != nil {
+		return err
+	}
+	sum := admin.EntryReset{Cursor: r.Cursor, Notified: true}
+	for !sum.Done {
+		step, err := c.ResetByEntry(ctx, admin.EntryRequest{Domain: domain, Entry: adminEntries(entries)[0], Cursor: sum.Cursor})
+		if err != nil {
+			if sum.Cursor != "" {
+				fmt.Fprintf(to.Err, "scanned %d, reset %d. To continue: --cursor %s\n", sum.Scanned, sum.Reset, sum.Cursor)
+			}
+			return failed(err, to)
+		}
+		sum = admin.EntryReset{
+			Scanned: sum.Scanned + step.Scanned, Reset: sum.Reset + step.Reset, Cursor: step.Cursor, Done: step.Done,
+			Notified: sum.Notified && step.Notified,
+		}
+		if !sum.Done {
+			fmt.Fprintf(to.Err, "scanned %d, reset %d\n", sum.Scanned, sum.Reset)
+		}
+	}
+	r.warn(sum.Notified, to)
+	if r.Output == "json" {
+		err = printJSON(to.Out, sum)
+	} else {
+		_, err = fmt.Fprintf(to.Out, "scanned %d, reset %d\n", sum.Scanned, sum.Reset)
+	}
+	if err == nil && sum.Reset == 0 {
+		return Failed
+	}
+	return err
+}
+
+// confirm asks the user. Without a terminal it returns an error.
+func (r *Reset) confirm(domain string, to Streams) error {
+	if r.Yes {
+		return nil
+	}
+	if !isTerminal(to.In) {
+		fmt.Fprintln(to.Err, "weir: this resets every key with the entry: add --yes to confirm, since standard input is no terminal")
+		return Fault
+	}
+	fmt.Fprintf(to.Err, "Reset every key of the domain %s that contains %s? [y/N] ", domain, r.Entry)
+	line, err := bufio.NewReader(to.In).ReadString('\n')
+	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
+		fmt.Fprintln(to.Err, "nothing was reset")
+		return Failed
+	}
+	return nil
+}
+
+// isTerminal reports whether a stream is a terminal. It is a variable for tests.
+var isTerminal = func(in io.Reader) bool {
+	file, ok := in.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
