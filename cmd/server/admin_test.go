@@ -307,3 +307,79 @@ func TestAdminAPIOutlivesNoStore(t *testing.T) {
 	}
 	s.term()
 }
+
+// weir peek and weir reset work on a running server: with exit code 1 for an unknown key and 2 for a fault.
+func TestPeekAndResetCommands(t *testing.T) {
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	for range 3 {
+		s.left("alice")
+	}
+	at := []string{"--server=http://" + s.address("admin"), "--token-file=" + tokenFile(t)}
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"peek user_id=alice", 0, "user_id  -      fixed_window  3"},
+		{"peek --domain=ugc -o json user_id=alice", 0, `"used": 3`},
+		{"peek --domain=other user_id=alice", 1, "no rules have the domain"},
+		{"peek other=alice", 1, "no limit applies"},
+		{"peek user_id", 2, "has no '='"},
+		{"peek", 2, "want a descriptor"},
+		{"reset user_id=nobody", 1, "nothing is stored for this key"},
+		{"reset user_id=alice", 0, "reset"},
+		{"peek user_id=alice", 0, "user_id  -      fixed_window  0"},
+		{"reset --entry user_id=alice --yes", 1, "scanned 0, reset 0"},
+		{"reset", 2, "want a descriptor"},
+		{"peek --token-file=/no/such/file user_id=alice", 2, "the token"},
+	} {
+		args := strings.Fields(c.args)
+		args = append(args[:1:1], append(at, args[1:]...)...)
+		if code, said := ran(args...); code != c.code || !strings.Contains(said, c.says) {
+			t.Errorf("weir %s: %d %s, want %d %q", c.args, code, said, c.code, c.says)
+		}
+	}
+	t.Setenv("WEIR_ADMIN_URL", "http://"+s.address("admin"))
+	if code, said := ran("peek", "user_id=alice"); code != 2 || !strings.Contains(said, "WEIR_TOKEN_FILE") {
+		t.Errorf("without a token: %d %s", code, said)
+	}
+	t.Setenv("WEIR_TOKEN_FILE", tokenFile(t))
+	if code, said := ran("peek", "user_id=alice"); code != 0 {
+		t.Errorf("by the environment: %d %s", code, said)
+	}
+}
+
+func TestTopAndDecisionsOfAServer(t *testing.T) {
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	request, err := http.NewRequest("GET", "http://"+s.address("admin")+"/v1/decisions?outcome=denied", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+adminToken)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil || response.StatusCode != 200 {
+		t.Fatal(response, err)
+	}
+	defer response.Body.Close()
+	for range 3 {
+		s.left("alice")
+	}
+	buffer := make([]byte, 4096)
+	var seen strings.Builder
+	for !strings.Contains(seen.String(), "event: decision") {
+		n, err := response.Body.Read(buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen.Write(buffer[:n])
+	}
+	if !strings.Contains(seen.String(), `"outcome":"denied"`) || !strings.Contains(seen.String(), `["user_id","alice"]`) {
+		t.Error(seen.String())
+	}
+	for by, want := range map[string]string{"hits": `"count":3`, "denied": `"count":1`} {
+		if code, text := s.admin("GET", "/v1/top?by="+by, adminToken, ""); code != 200 || !strings.Contains(text, want) || !strings.Contains(text, `["user_id","alice"]`) {
+			t.Errorf("%s: %d %s", by, code, text)
+		}
+	}
+	s.term() // although the stream is open
+}
