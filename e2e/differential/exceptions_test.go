@@ -65,6 +65,11 @@ var exceptions = []struct {
 		rewrite: metadataOfJuly,
 	},
 	{
+		name:    "denied_by",
+		reason:  "Weir adds the limit that denies a request to its dynamic metadata; envoyproxy/ratelimit has no such field",
+		rewrite: deniedBy,
+	},
+	{
 		name:    "text of an override",
 		reason:  "the spaces in the text form of a message change from build to build",
 		rewrite: overrideText,
@@ -100,6 +105,16 @@ func metadataOfJuly(_ *pair, theirs, _ *response) bool {
 	_, used := fields["quotaModeEnabled"]
 	delete(fields, "quotaModeEnabled")
 	delete(fields, "quotaModeViolations")
+	return used
+}
+
+func deniedBy(_ *pair, _, ours *response) bool {
+	fields := ours.GetDynamicMetadata().GetFields()
+	_, used := fields["denied_by"]
+	delete(fields, "denied_by")
+	if used && len(fields) == 0 {
+		ours.DynamicMetadata = nil
+	}
 	return used
 }
 
