@@ -30,6 +30,8 @@ type Explain struct {
 	Live      string `placeholder:"URL" help:"Ask the admin API of a running server, such as http://127.0.0.1:6071. Its rules explain the request, and each limit has its state."`
 	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"With --live: the file with the token of the admin API."`
 
+	receiptFlags `embed:""`
+
 	Descriptors []string `arg:"" optional:"" name:"descriptor" help:"Descriptors such as user_id=42,action=login. Write a comma in a value as '\\,'."`
 }
 
@@ -40,12 +42,16 @@ func (*Explain) Help() string {
   weir explain --config rules.yaml --domain shop user_id=42 ip=192.0.2.1
   weir explain --config rules.yaml --request request.json -o json
   weir explain --live http://127.0.0.1:6071 --domain shop user_id=42,action=login
+  weir explain --receipt TEXT --keys receipt-keys --config rules.yaml user_id=42,action=login
 
 The exit code is 0 if every descriptor has a limit or needs none, 1 if one has no limit, and 2 after a fault.`
 }
 
 // Validate reports arguments that are missing, or have no meaning together.
 func (e *Explain) Validate() error {
+	if e.Receipt != "" {
+		return e.validateReceipt()
+	}
 	switch {
 	case e.Config == "" && e.Live == "":
 		return errors.New("want --config with the rules, or --live with the address of a server, for example: weir explain --config rules.yaml user_id=42")
@@ -65,6 +71,9 @@ func (e *Explain) Validate() error {
 
 // Run prints the explanation. Its error is [Failed] if a descriptor has no limit, and [Fault] after a fault, which it prints.
 func (e *Explain) Run(ctx context.Context, to Streams) error {
+	if e.Receipt != "" {
+		return e.openReceipt(to)
+	}
 	record, err := e.record(ctx, to)
 	if err == nil {
 		err = record.Err()

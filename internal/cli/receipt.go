@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/receipt"
+)
+
+// receiptFlags are the flags of explain that open a receipt.
+type receiptFlags struct {
+	Receipt string        `placeholder:"TEXT" help:"Open a receipt, the value of RECEIPT_HEADER in a 429. A descriptor beside it is compared with the key of the receipt."`
+	Keys    string        `env:"RECEIPT_KEYS_FILE" placeholder:"FILE" help:"With --receipt: the keys of receipts."`
+	MaxAge  time.Duration `default:"720h" help:"With --receipt: the age beyond which a receipt is expired."`
+}
+
+// A denialRecord is the content of a receipt, with the limit in its present form.
+type denialRecord struct {
+	Time         time.Time `json:"time"`
+	Replica      string    `json:"replica"`
+	Reason       string    `json:"reason"`
+	Used         int64     `json:"used"`
+	Max          int64     `json:"max"`
+	LimitHash    string    `json:"limit_hash"`
+	LimitKnown   bool      `json:"limit_known"` // the rules have the limit
+	Domain       string    `json:"domain,omitempty"`
+	Rule         string    `json:"rule,omitempty"`
+	Limit        string    `json:"limit,omitempty"` // the name, or the index in the rule
+	Text         string    `json:"text,omitempty"`  // such as 5 per minute, fixed_window
+	Source       string    `json:"source,omitempty"`
+	RulesVersion string    `json:"rules_version"`
+	SameRules    bool      `json:"same_rules"` // the rules have this version
+	KeyHash      string    `json:"key_hash"`
+	KeyMatches   *bool     `json:"key_matches,omitempty"` // the key is that of the descriptor in the arguments
+	KeyOf        string    `json:"key_of,omitempty"`      // that descriptor
+}
+
+func (e *Explain) validateReceipt() error {
+	switch {
+	case e.Config == "" || e.Live != "":
+		return errors.New("--receipt needs --config with the rules, and no server")
+	case e.Request != "":
+		return errors.New("--request not together with --receipt: write the descriptor as user_id=42,action=login")
+	case e.Keys == "":
+		return errors.New("--receipt needs the keys of receipts: set --keys or RECEIPT_KEYS_FILE")
+	case len(e.Descriptors) > 1:
+		return errors.New("a receipt is of one descriptor: write one, as user_id=42,action=login")
+	}
+	return nil
+}
+
+// openReceipt prints a receipt. Its error is [Fault] if the receipt is forged, expired or unreadable, and [Failed] if the rules lack the limit
+// or the key is that of another descriptor.
+func (e *Explain) openReceipt(to Streams) error {
+	record, err := e.denial(to.In)
+	if err != nil {
+		fmt.Fprintln(to.Err, err)
+		return Fault
+	}
+	if e.Output == "json" {
+		encoder := json.NewEncoder(to.Out)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(record)
+	} else {
+		err = record.writeText(to.Out, e.Config)
+	}
+	switch {
+	case err != nil:
+		fmt.Fprintln(to.Err, err)
+		return Fault
+	case !record.LimitKnown || record.KeyMatches != nil && !*record.KeyMatches:
+		return Failed
+	}
+	return nil
+}
+
+func (e *Explain) denial(stdin io.Reader) (*denialRecord, error) {
+	r, err := e.readReceipt()
+	if err != nil {
+		return nil, err
+	}
+	rules, err := e.rules(stdin)
+	if err != nil {
+		return nil, err
+	}
+	record := &denialRecord{
+		Time: r.Time, Replica: r.Replica, Reason: r.Reason, Used: r.Used, Max: r.Max, LimitHash: fmt.Sprintf("%016x", r.Limit),
+		RulesVersion: fmt.Sprintf("%016x", r.RulesVersion), KeyHash: fmt.Sprintf("%016x", r.Key),
+	}
+	record.SameRules = record.RulesVersion == rules.Version()
+	rule, i := rules.ByHash(r.Limit)
+	if r.Limit == 0 {
+		record.LimitKnown, record.Limit = true, "override"
+	} else if rule != nil {
+		record.setLimit(rule, i)
+	}
+	if len(e.Descriptors) == 0 {
+		return record, nil
+	}
+	return record, e.compareKey(record, rules, rule)
+}
+
+// readReceipt opens the receipt.
+func (e *Explain) readReceipt() (*receipt.Receipt, error) {
+	file, err := os.Open(e.Keys)
+	if err != nil {
+		return nil, fmt.Errorf("the keys of receipts: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	const maxKeys = 1 << 20
+	data, err := readAll(file, e.Keys, maxKeys)
+	if err != nil {
+		return nil, fmt.Errorf("the keys of receipts: %w", err)
+	}
+	keys, err := receipt.ParseKeys(data)
+	if err != nil {
+		return nil, fmt.Errorf("the keys of receipts in %s: %w", e.Keys, err)
+	}
+	r, err := keys.Open(e.Receipt)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.CheckAge(time.Now(), e.MaxAge)
+}
+
+func (d *denialRecord) setLimit(rule *descriptors.Rule, i int) {
+	d.LimitKnown, d.Domain, d.Rule, d.Limit, d.Source = true, rule.Domain, rule.Name, fmt.Sprint(i), rule.Source()
+	if i >= len(rule.Limits) {
+		return // unlimited now
+	}
+	l := &rule.Limits[i]
+	if l.Name != "" {
+		d.Limit = l.Name
+	}
+	window := l.Unit.String()
+	if l.UnitMultiplier > 1 {
+		window = fmt.Sprintf("%d %ss", l.UnitMultiplier, window)
+	}
+	d.Text = fmt.Sprintf("%d per %s, %s", l.RequestsPerUnit, window, l.Limit.Spec().Algorithm)
+	if l.Limit.Window() == 0 {
+		d.Text = fmt.Sprintf("%d at a time, %s", l.RequestsPerUnit, l.Limit.Spec().Algorithm)
+	}
+}
+
+// compareKey compares the key of the receipt with those of the descriptor in the arguments.
+func (e *Explain) compareKey(record *denialRecord, rules *descriptors.Rules, rule *descriptors.Rule) error {
+	entries, err := parseDescriptor(e.Descriptors[0])
+	if err != nil {
+		return fmt.Errorf("descriptor %q: %w", e.Descriptors[0], err)
+	}
+	domain := record.Domain
+	if rule == nil {
+		if domain, err = e.domainOf("", rules); err != nil {
+			return err
+		}
+	}
+	matched := rules.Match(domain, entries)
+	secret := []byte(e.KeySecret)
+	matches := record.KeyHash == descriptors.KeyHash(secret, descriptors.Key(domain, matched, entries)) ||
+		record.KeyHash == descriptors.KeyHash(secret, string(descriptors.AppendOverrideKey(nil, domain, matched, entries)))
+	record.KeyMatches, record.KeyOf = &matches, e.Descriptors[0]
+	return nil
+}
+
+func (d *denialRecord) writeText(to io.Writer, config string) error {
+	rule := "rule     unknown: these rules have no limit with the hash " + d.LimitHash + ". Use the rules of that time\n"
+	switch {
+	case d.Rule != "":
+		rule = fmt.Sprintf("rule     %s in domain %s (%s)\nlimit    %s: %s\n", d.Rule, d.Domain, d.Source, d.Limit, d.Text)
+	case d.LimitKnown:
+		rule = "limit    the request brought it, and no rule matched\n"
+	}
+	version := "the same as in " + config
+	if !d.SameRules {
+		version = config + " has other rules, so the numbers above may differ"
+	}
+	key := ""
+	switch {
+	case d.KeyMatches == nil:
+	case *d.KeyMatches:
+		key = ", the key of " + d.KeyOf
+	default:
+		key = ", which is not the key of " + d.KeyOf
+	}
+	_, err := fmt.Fprintf(to, "denied   %s by replica %s\nreason   %s: used %d of %d\n%srules    %s: %s\nkey      %s%s\n",
+		d.Time.Format("2006-01-02 15:04:05.000 UTC"), d.Replica, d.Reason, d.Used, d.Max, rule, d.RulesVersion, version, d.KeyHash, key)
+	return err
+}
