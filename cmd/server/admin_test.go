@@ -6,14 +6,20 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 const adminToken = "a-token-of-the-tests-0123456789"
@@ -382,4 +388,20 @@ func TestTopAndDecisionsOfAServer(t *testing.T) {
 		}
 	}
 	s.term() // although the stream is open
+}
+
+// A listener that fails at run time ends the admin API, and nothing else.
+func TestFailureOfTheAdminListenerStopsNothingElse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	core, logged := observer.New(zap.InfoLevel)
+	a := &adminServer{api: admin.New(admin.Options{Rules: func() *descriptors.Rules { return nil }}), server: &http.Server{}, listener: l, log: zap.New(core)}
+	a.serve() // it returns, without an error that would end the group
+	if logged.FilterMessage("the admin API has stopped, the rate limit service has not").Len() != 1 {
+		t.Error(logged.All())
+	}
+	a.stop(t.Context())
 }
