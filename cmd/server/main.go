@@ -48,6 +48,8 @@ type commands struct {
 	Test    cli.Test    `cmd:"" help:"Test rules: requests at virtual times, with the verdicts that they must get."`
 	Peek    cli.Peek    `cmd:"" help:"Print the state of a key in a running server. It charges nothing."`
 	Reset   cli.Reset   `cmd:"" help:"Reset a key in a running server, or every key that contains an entry."`
+	Top     cli.Top     `cmd:"" help:"Show the heaviest and the most denied keys of a running server."`
+	Tail    cli.Tail    `cmd:"" help:"Print the decisions of a running server as they are made."`
 	Version version     `cmd:"" help:"Print the version."`
 }
 

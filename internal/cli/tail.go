@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/pkg/admin"
+)
+
+// Tail prints the decisions of a running server as they are made.
+type Tail struct {
+	AdminServer
+	Domain  string  `placeholder:"NAME" help:"Only decisions of this domain."`
+	Rule    string  `placeholder:"PATH" help:"Only decisions of this rule, by its path, such as user_id.action=login."`
+	Outcome string  `enum:",allowed,denied,undecided" default:"" placeholder:"OUTCOME" help:"Only decisions with this outcome: allowed, denied or undecided."`
+	Entry   string  `placeholder:"KEY[=VALUE]" help:"Only descriptors with this entry."`
+	Sample  float64 `default:"1" placeholder:"SHARE" help:"The share of the keys, more than 0 and at most 1. All decisions of a selected key are printed."`
+	Output  string  `short:"o" enum:"text,json" default:"text" help:"The format of the output: text, or json with one object a line."`
+}
+
+// Validate reports values that have no meaning.
+func (t *Tail) Validate() error {
+	if !(t.Sample > 0 && t.Sample <= 1) {
+		return errors.New("--sample: write a number above 0 and up to 1")
+	}
+	return nil
+}
+
+// Run prints decisions until a signal. If the server goes away, it connects again. Its error is [Fault] if the server refuses the call.
+func (t *Tail) Run(ctx context.Context, to Streams) error {
+	conn, err := t.client()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	key, value, _ := strings.Cut(t.Entry, "=")
+	filter := admin.Filter{Domain: t.Domain, Rule: t.Rule, Outcome: t.Outcome, Entry: admin.Entry{key, value}, Sample: t.Sample}
+	for failures := 0; ; failures++ {
+		var unwritten error
+		err := conn.Decisions(ctx, filter, func(d admin.Decision) error {
+			failures = 0
+			unwritten = t.write(to.Out, &d)
+			return unwritten
+		}, func(n int64) error {
+			fmt.Fprintf(to.Err, "weir: %d decisions dropped since the stream began, because they come too fast: choose a smaller --sample\n", n)
+			return nil
+		})
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case unwritten != nil:
+			return unwritten
+		case isRefused(err):
+			fmt.Fprintln(to.Err, "weir:", err)
+			return Fault
+		}
+		wait := retries.Wait(failures)
+		printRetry(to.Err, err, wait)
+		if backoff.Sleep(ctx, wait) != nil {
+			return nil
+		}
+	}
+}
+
+func (t *Tail) write(w io.Writer, d *admin.Decision) error {
+	if t.Output == "json" {
+		return printLine(w, d)
+	}
+	_, err := fmt.Fprintln(w, decisionText(d))
+	return err
+}
+
+// printLine prints a value as one line of JSON.
+func printLine(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(v)
+}
+
+// decisionText returns a decision as a line.
+func decisionText(d *admin.Decision) string {
+	outcome := d.Outcome
+	if outcome == "denied" && !d.Enforced {
+		outcome = "denied(shadow)"
+	}
+	parts := []string{d.Time.Local().Format("15:04:05.000"), fmt.Sprintf("%-9s", printable(outcome)), printable(d.Domain), keyText(d.Key, d.KeyHash)}
+	add := func(name, value string) {
+		if value != "" {
+			parts = append(parts, name+"="+printable(value))
+		}
+	}
+	add("rule", d.Rule)
+	add("limit", d.Limit)
+	add("hits", strconv.FormatInt(d.Hits, 10))
+	if d.Limit != "" {
+		add("used", strconv.FormatInt(d.Used, 10))
+		add("remaining", strconv.FormatInt(d.Remaining, 10))
+	}
+	if d.Outcome == "denied" {
+		add("retry_after", d.RetryAfter)
+	}
+	add("reason", d.Reason)
+	if d.By != "store" {
+		add("by", d.By)
+	}
+	return strings.Join(parts, " ")
+}

@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/term"
+
+	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/client"
+)
+
+// Top shows the heaviest or the most denied keys of a running server. In a terminal it refreshes them until q; into a pipe it prints
+// one table.
+type Top struct {
+	AdminServer
+	By       string        `enum:"hits,denied" default:"hits" help:"The order: hits, or denied for the hits that were denied."`
+	Domain   string        `placeholder:"NAME" help:"Only keys of this domain."`
+	N        int           `short:"n" default:"20" placeholder:"N" help:"How many keys to show."`
+	Interval time.Duration `default:"0s" placeholder:"DURATION" help:"The time between two refreshes. 0s: 2s in a terminal; otherwise print once."`
+	Output   string        `short:"o" enum:"text,json" default:"text" help:"The format of the output: text, or json with one object a line."`
+}
+
+// Validate reports values that have no meaning.
+func (t *Top) Validate() error {
+	switch {
+	case t.N < 1 || t.N > 1000:
+		return errors.New("-n: write a number from 1 to 1000")
+	case t.Interval != 0 && t.Interval < 100*time.Millisecond:
+		return errors.New("--interval: write at least 100ms")
+	}
+	return nil
+}
+
+// Run prints or shows the keys. Its error is [Fault] if the server refuses the call.
+func (t *Top) Run(ctx context.Context, to Streams) error {
+	conn, err := t.client()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if t.Output == "text" && isScreen(to.In) && isScreen(to.Out) {
+		return t.show(ctx, conn, to)
+	}
+	return t.print(ctx, conn, to)
+}
+
+// isScreen reports whether a stream is a terminal that can be controlled.
+func isScreen(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(file.Fd())
+}
+
+func (t *Top) fetch(ctx context.Context, conn *client.Client, by string) (admin.Top, error) {
+	return conn.Top(ctx, by == "denied", t.Domain, t.N)
+}
+
+// print prints the keys, once or at each interval. While the server cannot be reached, an interval is an attempt to reach it.
+func (t *Top) print(ctx context.Context, conn *client.Client, to Streams) error {
+	failures := 0
+	for {
+		top, err := t.fetch(ctx, conn, t.By)
+		wait := t.Interval
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case isRefused(err):
+			fmt.Fprintln(to.Err, "weir:", err)
+			return Fault
+		case err != nil && t.Interval == 0:
+			return err
+		case err != nil:
+			wait = max(wait, retries.Wait(failures))
+			failures++
+			printRetry(to.Err, err, wait)
+		default:
+			failures = 0
+			if err := t.write(to.Out, &top); err != nil {
+				return err
+			}
+		}
+		if t.Interval == 0 || backoff.Sleep(ctx, wait) != nil {
+			return nil
+		}
+	}
+}
+
+func (t *Top) write(w io.Writer, top *admin.Top) error {
+	if t.Output == "json" {
+		return printLine(w, top)
+	}
+	if _, err := fmt.Fprintln(w, summary(top, t.By, time.Now())); err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows(top, time.Now()) {
+		fmt.Fprintln(table, strings.Join(row[:], "\t"))
+	}
+	return table.Flush()
+}
+
+// summary says what the counts are, and how far they may be off.
+func summary(top *admin.Top, by string, now time.Time) string {
+	what := "hits"
+	if by == "denied" {
+		what = "denied hits"
+	}
+	return fmt.Sprintf("%d %s in %v; counts are at most %d too high", top.Total, what, age(top, now), top.Error)
+}
+
+func age(top *admin.Top, now time.Time) time.Duration {
+	return max(now.Sub(top.Since), time.Second).Round(time.Second)
+}
+
+// A row is a line of the table.
+type row [6]string
+
+var header = row{"COUNT", "ERROR", "PER_SECOND", "DOMAIN", "RULE", "KEY"}
+
+// rows returns the table with its header.
+func rows(top *admin.Top, now time.Time) []row {
+	all := []row{header}
+	for i := range top.Keys {
+		k := &top.Keys[i]
+		rate := float64(k.Count) / age(top, now).Seconds()
+		all = append(all, row{
+			strconv.FormatInt(k.Count, 10), strconv.FormatInt(k.Error, 10), strconv.FormatFloat(rate, 'f', 1, 64),
+			printable(k.Domain), printable(k.Rule), keyText(k.Key, k.KeyHash),
+		})
+	}
+	return all
+}
+
+// keyText returns the entries of a key, or its hash where the server hides keys.
+func keyText(key []admin.Entry, hash string) string {
+	if len(key) == 0 {
+		return "#" + printable(hash)
+	}
+	var parts []string
+	for _, e := range key {
+		parts = append(parts, printable(e[0])+"="+printable(e[1]))
+	}
+	return strings.Join(parts, ",")
+}
+
+// show shows the keys in a terminal until the user quits.
+func (t *Top) show(ctx context.Context, conn *client.Client, to Streams) error {
+	shown := *t
+	if shown.Interval == 0 {
+		shown.Interval = 2 * time.Second
+	}
+	model := topModel{top: &shown, conn: conn, ctx: ctx, by: t.By}
+	last, err := tea.NewProgram(model, tea.WithContext(ctx), tea.WithInput(to.In), tea.WithOutput(to.Out)).Run()
+	if err != nil && !errors.Is(err, tea.ErrInterrupted) && !errors.Is(err, tea.ErrProgramKilled) {
+		return fmt.Errorf("the terminal: %w", err)
+	}
+	if m, ok := last.(topModel); ok && isRefused(m.err) {
+		fmt.Fprintln(to.Err, "weir:", m.err)
+		return Fault
+	}
+	return nil
+}
