@@ -56,7 +56,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/certtest", "makes certificates for tests and the demo", ""},
 	{"internal/redistest", "starts Redis servers for tests and the demo", "internal/certtest"},
 	{"internal/loadclient", "sends requests as fast as possible, without knowing the server", "internal/socket"},
-	{"internal/cli", "prints what the commands that do not serve find", "internal/tlsfiles pkg/admin pkg/admin/client pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/receipt pkg/rls pkg/rulestest"},
+	{"internal/cli", "prints what the commands that do not serve find", "internal/backoff internal/tlsfiles pkg/admin pkg/admin/client pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/receipt pkg/rls pkg/rulestest"},
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/listeners " +
 		"internal/observe internal/ratelimitstats internal/settings internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
@@ -80,6 +80,7 @@ var heavy = []struct{ prefix, only, why string }{
 	{"github.com/redis/", "pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest", "only the store on Redis, its connections and the test servers talk to Redis"},
 	{"go.yaml.in/", "pkg/descriptors/rulesfile e2e/harness", "pkg/descriptors/rulesfile parses all rules; the harness edits files of Envoy"},
 	{"github.com/danielgtaylor/huma", "pkg/admin", "only the admin API describes its routes"},
+	{"charm.land/", "internal/cli", "only commands draw on a terminal"},
 	{"github.com/gaissmai/", "pkg/descriptors", "only pkg/descriptors searches IP prefixes"},
 	{"go.uber.org/zap", "internal/settings internal/statsd internal/telemetry cmd/server", "other packages return errors, and these log them"},
 	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry", "other packages return values, and these export them"},

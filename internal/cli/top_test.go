@@ -1,0 +1,305 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/creack/pty"
+
+	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+const topToken = "0123456789abcdef0123456789abcdef"
+
+// observedKeys implements [admin.TopKeys] and [admin.Decisions].
+type observedKeys struct{ stop chan struct{} }
+
+func (observedKeys) Top(denied bool, domain string, n int) admin.Top {
+	top := admin.Top{Since: time.Now().Add(-100 * time.Second), Total: 1234, Error: 3, Keys: []admin.TopKey{
+		{Domain: "shop", Rule: "user_id.action=login", Key: []admin.Entry{{"user_id", "42"}, {"action", "login"}}, KeyHash: "0011223344556677", Count: 900, Error: 2},
+		{Domain: "shop", Rule: "ip", Key: []admin.Entry{{"ip", "\x1b]0;evil\x07"}}, KeyHash: "8899aabbccddeeff", Count: 100},
+		{Domain: "shop", Rule: "hidden", KeyHash: "0123456789abcdef", Count: 7},
+	}}
+	if denied {
+		top.Keys, top.Total = top.Keys[:1], 55
+		top.Keys[0].Count = 55
+	}
+	top.Keys = top.Keys[:min(n, len(top.Keys))]
+	return top
+}
+
+func (o observedKeys) Subscribe(f admin.Filter) (<-chan admin.Decision, func() int64, func(), error) {
+	decisions := make(chan admin.Decision, 10)
+	decisions <- admin.Decision{
+		Time: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), Domain: "shop", Rule: "user_id.action=login", Limit: "burst", Algorithm: "funnel",
+		Key: []admin.Entry{{"user_id", "4\n2"}, {f.Entry[0], f.Entry[1]}}, KeyHash: "0011223344556677", Enforced: true, Outcome: "denied", Reason: "over_limit", Hits: 1, Used: 5,
+		RetryAfter: "12.5s", ResetAfter: "1m0s", By: "cache",
+	}
+	decisions <- admin.Decision{Domain: "shop", Rule: "user_id", Limit: "0", KeyHash: "0123456789abcdef", Outcome: "denied", By: "store", RetryAfter: "never"}
+	decisions <- admin.Decision{Domain: "shop", Key: []admin.Entry{{"a", "b"}}, Outcome: "allowed", Reason: "no_rule", Hits: 1}
+	if o.stop != nil {
+		close(decisions)
+	}
+	return decisions, func() int64 { return 7 }, func() {}, nil
+}
+
+// observing returns a running admin API and the flags to reach it. While down is set, it answers 503.
+func observing(t *testing.T, o observedKeys) (flags AdminServer, down *atomic.Bool) {
+	t.Helper()
+	path := t.TempDir() + "/token"
+	if err := os.WriteFile(path, []byte(topToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := admin.ReadTokens(path, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := admin.New(admin.Options{
+		Rules: func() *descriptors.Rules { return nil }, Status: func() admin.Status { return admin.Status{} }, Auth: admin.Auth{Tokens: tokens}, Top: o, Decisions: o,
+	})
+	down = &atomic.Bool{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if down.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		api.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return AdminServer{Server: server.URL, TokenFile: path}, down
+}
+
+func fastRetries(t *testing.T) {
+	before := retries
+	retries = backoff.Backoff{Initial: time.Millisecond, Max: 10 * time.Millisecond}
+	t.Cleanup(func() { retries = before })
+}
+
+func TestTopPrintsOneTableIntoAPipe(t *testing.T) {
+	flags, _ := observing(t, observedKeys{})
+	top := Top{AdminServer: flags, By: "hits", N: 20, Output: "text"}
+	out, errs, err := ranWith("", top.Run)
+	want := "1234 hits in 1m40s; counts are at most 3 too high\n" +
+		"COUNT  ERROR  PER_SECOND  DOMAIN  RULE                  KEY\n" +
+		"900    2      9.0         shop    user_id.action=login  user_id=42,action=login\n" +
+		"100    0      1.0         shop    ip                    ip=\\x1b]0;evil\\a\n" +
+		"7      0      0.1         shop    hidden                #0123456789abcdef\n"
+	if err != nil || errs != "" || out != want {
+		t.Errorf("%v %s\ngot\n%s\nwant\n%s", err, errs, out, want)
+	}
+	top.By, top.N, top.Output = "denied", 1, "json"
+	out, _, err = ranWith("", top.Run)
+	var got admin.Top
+	if err != nil || strings.Count(out, "\n") != 1 || json.Unmarshal([]byte(out), &got) != nil || got.Total != 55 || len(got.Keys) != 1 {
+		t.Errorf("%v %s", err, out)
+	}
+}
+
+func TestTopRepeatsAndOutlivesAnOutage(t *testing.T) {
+	fastRetries(t)
+	flags, down := observing(t, observedKeys{})
+	down.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, errs := &watched{}, &watched{}
+	top := Top{AdminServer: flags, By: "hits", N: 20, Output: "json", Interval: time.Millisecond}
+	ended := make(chan error, 1)
+	go func() { ended <- top.Run(ctx, Streams{Out: out, Err: errs}) }()
+	errs.await(t, "next attempt in")
+	down.Store(false)
+	out.await(t, "}\n{")
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("%v at the end of the context", err)
+	}
+	top.Interval = 0
+	down.Store(true)
+	if _, _, err := ranWith("", top.Run); err == nil {
+		t.Error("no error of a server that cannot answer")
+	}
+}
+
+func TestTopAndTailEndWithCode2IfCredentialsAreRefused(t *testing.T) {
+	flags, _ := observing(t, observedKeys{})
+	flags.TokenFile = ""
+	for name, run := range map[string]func(context.Context, Streams) error{
+		"top":            (&Top{AdminServer: flags, By: "hits", N: 1, Output: "text"}).Run,
+		"top --interval": (&Top{AdminServer: flags, By: "hits", N: 1, Output: "json", Interval: time.Second}).Run,
+		"tail":           (&Tail{AdminServer: flags, Sample: 1, Output: "text"}).Run,
+	} {
+		if out, errs, err := ranWith("", run); err != Fault || out != "" || !strings.Contains(errs, "credentials") { //nolint:errorlint // an exit code
+			t.Errorf("%s: %v %q %q", name, err, out, errs)
+		}
+	}
+}
+
+func TestTailPrintsDecisionsAndConnectsAgain(t *testing.T) {
+	fastRetries(t)
+	flags, down := observing(t, observedKeys{stop: make(chan struct{})})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, errs := &watched{}, &watched{}
+	tail := Tail{AdminServer: flags, Entry: "action=login", Sample: 1, Output: "text"}
+	ended := make(chan error, 1)
+	go func() { ended <- tail.Run(ctx, Streams{Out: out, Err: errs}) }()
+	for _, want := range []string{
+		` denied    shop user_id=4\n2,action=login rule=user_id.action=login limit=burst hits=1 used=5 remaining=0 retry_after=12.5s reason=over_limit by=cache` + "\n",
+		" denied(shadow) shop #0123456789abcdef rule=user_id limit=0 hits=0 used=0 remaining=0 retry_after=never\n",
+		" allowed   shop a=b hits=1 reason=no_rule\n",
+	} {
+		out.await(t, want)
+	}
+	errs.await(t, "7 decisions dropped")
+	errs.await(t, "the server ended the stream; next attempt in")
+	down.Store(true)
+	errs.await(t, "503")
+	n := strings.Count(out.String(), "no_rule")
+	down.Store(false)
+	out.awaitCount(t, "no_rule", n+1)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("%v at the end of the context", err)
+	}
+}
+
+func TestTailPrintsJSONLines(t *testing.T) {
+	flags, _ := observing(t, observedKeys{})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out := &watched{}
+	tail := Tail{AdminServer: flags, Sample: .5, Output: "json"}
+	ended := make(chan error, 1)
+	go func() { ended <- tail.Run(ctx, Streams{Out: out, Err: &watched{}}) }()
+	out.await(t, "no_rule")
+	cancel()
+	<-ended
+	for line := range strings.Lines(out.String()) {
+		var d admin.Decision
+		if err := json.Unmarshal([]byte(line), &d); err != nil || d.Domain != "shop" {
+			t.Errorf("%v: %s", err, line)
+		}
+	}
+}
+
+func TestTopAndTailRejectValuesWithoutMeaning(t *testing.T) {
+	for name, err := range map[string]error{
+		"-n 0": (&Top{N: 0}).Validate(), "-n 1001": (&Top{N: 1001}).Validate(), "--interval 1ms": (&Top{N: 1, Interval: time.Millisecond}).Validate(),
+		"--sample 0": (&Tail{}).Validate(), "--sample 2": (&Tail{Sample: 2}).Validate(),
+	} {
+		if err == nil {
+			t.Errorf("no error for %s", name)
+		}
+	}
+}
+
+// In a terminal, top shows the table, follows the keys and the size of the terminal, and quits with q.
+func TestTopInATerminal(t *testing.T) {
+	fastRetries(t)
+	flags, down := observing(t, observedKeys{})
+	screen, terminal, err := pty.Open()
+	if err != nil {
+		t.Skip("no pseudo-terminal:", err)
+	}
+	defer screen.Close()
+	if err := pty.Setsize(terminal, &pty.Winsize{Rows: 24, Cols: 120}); err != nil {
+		t.Fatal(err)
+	}
+	shown := &watched{}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		buffer := make([]byte, 4096)
+		for {
+			n, err := screen.Read(buffer)
+			_, _ = shown.Write(buffer[:n])
+			if err != nil {
+				return
+			}
+		}
+	})
+	top := Top{AdminServer: flags, By: "hits", N: 20, Output: "text", Interval: 100 * time.Millisecond}
+	ended := make(chan error, 1)
+	go func() { ended <- top.Run(t.Context(), Streams{In: terminal, Out: terminal, Err: &watched{}}) }()
+	press := func(key string) {
+		if _, err := screen.WriteString(key); err != nil {
+			t.Error(err)
+		}
+	}
+	shown.await(t, "user_id=42,action=login")
+	press("d")
+	shown.await(t, "55")
+	down.Store(true)
+	shown.await(t, "next attempt in")
+	down.Store(false)
+	if strings.Contains(shown.String(), "\x1b]0;evil") {
+		t.Error("a value of a key reached the terminal as a control sequence")
+	}
+	press("q")
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("q did not end weir top")
+	}
+	terminal.Close()
+	reading.Wait()
+}
+
+func TestTopFitsTheTerminal(t *testing.T) {
+	m := topModel{top: &Top{}, width: 40, height: 6, at: time.Now()}
+	for i := range 100 {
+		m.found.Keys = append(m.found.Keys, admin.TopKey{Domain: "日本語", Key: []admin.Entry{{"user_id", fmt.Sprint(strings.Repeat("x", i))}}})
+	}
+	lines := m.lines()
+	if len(lines) > 6 {
+		t.Errorf("%d lines on a terminal of 6", len(lines))
+	}
+	for _, line := range lines {
+		if ansi.StringWidth(line) > 40 {
+			t.Errorf("wider than 40: %q", line)
+		}
+	}
+}
+
+// watched is output that tests wait for.
+type watched struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(p)
+}
+
+func (w *watched) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
+
+func (w *watched) await(t *testing.T, text string) { t.Helper(); w.awaitCount(t, text, 1) }
+
+func (w *watched) awaitCount(t *testing.T, text string, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); strings.Count(w.String(), text) < n; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %q in %q", text, w.String())
+		}
+	}
+}
