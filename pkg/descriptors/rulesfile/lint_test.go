@@ -1,6 +1,7 @@
 package rulesfile_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -134,6 +135,10 @@ func TestLintFindsHiddenBranches(t *testing.T) {
 			"  - {key: u, value: b, descriptors: [{key: a, L}]}",
 			"  - {key: u, descriptors: [{key: c, rate_limit: {unlimited: true}}]}",
 		}, nil},
+		{"an exemption below the general branch", []string{
+			"  - {key: u, value: b, descriptors: [{key: a, L}]}",
+			"  - {key: u, descriptors: [{key: a, L}, {key: c, rate_limit: {unlimited: true}}]}",
+		}, nil},
 		{"another key", []string{
 			"  - {key: u, value: b, descriptors: [{key: a, L}]}",
 			"  - {key: v, descriptors: [{key: c, L}]}",
@@ -205,6 +210,15 @@ func TestLintKnowsRegularExpressions(t *testing.T) {
 			t.Errorf("%s: %s", value, got)
 		}
 	}
+}
+
+// Envoy Gateway sets shadow_mode at each level above a limit, where it has no effect.
+func TestModifierAboveLimitsThatHaveIt(t *testing.T) {
+	const text = "domain: d\ndescriptors:\n  - key: a\n    shadow_mode: true\n    descriptors:\n" +
+		"      - {key: b, shadow_mode: true, descriptors: [{key: c, shadow_mode: true, rate_limit: &l {unit: day, requests_per_unit: 1}}]}\n"
+	wantLint(t, rulesfile.Options{}, text)
+	const said = ": shadow_mode has no effect without a rate_limit beside it: move it beside the rate_limit, descriptors do not inherit it [modifier-without-limit]"
+	wantLint(t, rulesfile.Options{}, text+"      - {key: c, rate_limit: *l}\n", "4:5"+said)
 }
 
 func TestLintComparesKeysOfOneLevel(t *testing.T) {
@@ -326,6 +340,26 @@ func TestIgnoreComments(t *testing.T) {
 				t.Errorf("%s\ngot %q, want %q", text, got, tt.want)
 			}
 		})
+	}
+}
+
+// A file of garbage ends after a number of faults, and its warnings are bounded too.
+func TestFaultsAndWarningsOfAFileAreBounded(t *testing.T) {
+	var garbage, zeros strings.Builder
+	garbage.WriteString("domain: d\n")
+	zeros.WriteString("domain: d\ndescriptors:\n")
+	for i := range 12_000 {
+		fmt.Fprintf(&garbage, "k%d: 1\n", i)
+		fmt.Fprintf(&zeros, "- {key: k%d, rate_limit: {unit: day, requests_per_unit: 0}}\n", i)
+	}
+	file := func(text string) rulesfile.File { return rulesfile.File{Name: "f", Data: []byte(text)} }
+	_, _, err := rulesfile.ParseWith(rulesfile.Options{}, file(garbage.String()), file(garbage.String()))
+	var faults rulesfile.Faults
+	if !errors.As(err, &faults) || len(faults) != 1000 {
+		t.Errorf("%d faults, want 1000", len(faults))
+	}
+	if _, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, file(zeros.String())); err != nil || len(warnings) != 10_000 {
+		t.Errorf("%d warnings, want 10000; %v", len(warnings), err)
 	}
 }
 

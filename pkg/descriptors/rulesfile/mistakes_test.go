@@ -204,6 +204,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"5:10: '[' is not closed: add ']'"},
 		{"an unclosed quote", "domain: d\ndescriptors:\n  - key: \"user\n    value: x\n", "3:10: '\"' is not closed: add '\"'"},
 		{"value: *", "domain: d\ndescriptors:\n  - key: user\n    value: *\n", "4:12: a value cannot begin with '*': quote it: '*'"},
+		{"a wildcard after wide characters", "domain: d\ndescriptors:\n  - {key: 日本, value: * }\n", "3:22: a value cannot begin with '*': quote it: '* }'"},
 		{"value: @me", "domain: d\ndescriptors:\n  - key: user\n    value: @me\n", "4:12: a value cannot begin with '@': quote it: '@me'"},
 		{"value: *.css", "domain: d\ndescriptors:\n  - key: user\n    value: *.css\n",
 			"4:12: a value cannot begin with '*': quote it: '*.css'"},
