@@ -4,7 +4,8 @@
 //	var result decide.Result
 //	err := replayer.Decide(at, &request, &result)
 //
-// A [Replayer] is the code that serves, [decide.Decider] on memstore, with a virtual clock. A day of traffic takes seconds.
+// A [Replayer] is the code that serves, [decide.Decider] on memstore, with a virtual clock. A day of traffic takes seconds. A
+// [Reader] reads the requests of a recording in the order of their times.
 package replay
 
 import (

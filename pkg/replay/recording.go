@@ -1,0 +1,341 @@
+package replay
+
+import (
+	"bufio"
+	"bytes"
+	"container/heap"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// A Line is one request of a recording.
+type Line struct {
+	At      time.Time // when the store decided, in whole microseconds
+	Request decide.Request
+	// Allowed is the recorded outcome, if HasAllowed.
+	Allowed, HasAllowed bool
+}
+
+// A Kind says why a line of a recording cannot be replayed.
+type Kind string
+
+// The kinds of lines that a [Reader] skips.
+const (
+	TooLong        Kind = "too_long"        // more than ReaderOptions.MaxLine bytes
+	Cut            Kind = "cut"             // the last line has no end and is not JSON
+	NotJSON        Kind = "not_json"        // not a JSON object, or a value of a wrong type
+	BadTime        Kind = "bad_time"        // t is missing, no time, or not in the years 1971 to 2199
+	NoDomain       Kind = "no_domain"       // domain is missing or empty
+	BadDescriptors Kind = "bad_descriptors" // descriptors is missing, empty or beyond the bounds of a request, or an entry is no pair
+	BadHits        Kind = "bad_hits"        // hits is no whole number, or not one for each descriptor
+	OutOfOrder     Kind = "out_of_order"    // earlier than a line that has been returned
+)
+
+var kinds = []Kind{TooLong, Cut, NotJSON, BadTime, NoDomain, BadDescriptors, BadHits, OutOfOrder}
+
+// A Skipped counts the lines of one kind.
+type Skipped struct {
+	Kind  Kind  `json:"kind"`
+	Lines int64 `json:"lines"`
+	First int64 `json:"first"` // the number of the first such line, from 1
+}
+
+// ReaderOptions configures a [Reader]. The zero value is the default configuration.
+type ReaderOptions struct {
+	MaxLine int // in bytes; default 1 MiB
+	// Reorder is the number of lines that the reader holds to return them in the order of their times. Default 1,000. With 1, a
+	// line that is earlier than the line before is out of order.
+	Reorder int
+}
+
+// maxHeld bounds the length of the lines that a reader holds, in bytes.
+const maxHeld = 64 << 20
+
+// maxZstdMemory bounds the memory of a decoder. Recordings need 8 MiB.
+const maxZstdMemory = 128 << 20
+
+// A Reader reads a recording: lines of JSON, plain or compressed by zstd, such as
+//
+//	{"t":"2026-11-22T10:00:00.000001Z","domain":"ugc","descriptors":[[["user_id","42"],["action","reply"]]],"hits":1,"allowed":true}
+//
+// t may be a number of µs since 1970. hits may be a list with one number for each descriptor. It is 1 by default, and below 0 it
+// refunds. allowed is optional. Other fields are ignored, and so are empty lines. A Reader is not safe for concurrent use.
+type Reader struct {
+	o      ReaderOptions
+	in     *bufio.Reader
+	zstd   *zstd.Decoder // nil if the recording is plain
+	line   []byte
+	number int64 // of the line read last, from 1
+	held   lines
+	// heldBytes is the length of the held lines.
+	heldBytes int
+	latest    time.Time // of the lines returned
+	err       error     // of the input; io.EOF at its end
+	skipped   map[Kind]Skipped
+}
+
+// NewReader returns a Reader of a recording. The error is that of the first read.
+func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
+	if o.MaxLine <= 0 {
+		o.MaxLine = 1 << 20
+	}
+	if o.Reorder <= 0 {
+		o.Reorder = 1000
+	}
+	r := &Reader{o: o, in: bufio.NewReaderSize(in, 1<<16), skipped: map[Kind]Skipped{}}
+	magic, err := r.in.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read the recording: %w", err)
+	}
+	if bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}) {
+		// With a concurrency of 1 the decoder has no goroutines.
+		r.zstd, err = zstd.NewReader(r.in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxZstdMemory), zstd.WithDecoderMaxWindow(maxZstdMemory))
+		if err != nil {
+			return nil, fmt.Errorf("read the recording: %w", err)
+		}
+		r.in = bufio.NewReaderSize(r.zstd, 1<<16)
+	}
+	return r, nil
+}
+
+// Close releases the memory of the reader. It does not close the input.
+func (r *Reader) Close() {
+	if r.zstd != nil {
+		r.zstd.Close()
+	}
+}
+
+// Next writes the next line to into, in the order of the times. Lines of equal times are in the order of the recording. The error
+// is [io.EOF] at the end. Any other error is that of the input, for example of a compressed recording that is cut; all lines before
+// have been returned. Lines that cannot be replayed are skipped and counted.
+func (r *Reader) Next(into *Line) error {
+	for r.err == nil && len(r.held) < r.o.Reorder && r.heldBytes < maxHeld {
+		r.read()
+	}
+	if len(r.held) == 0 {
+		if errors.Is(r.err, io.EOF) {
+			return io.EOF
+		}
+		return fmt.Errorf("the recording cannot be read beyond line %d: %w", r.number, r.err)
+	}
+	next := heap.Pop(&r.held).(*numbered)
+	r.latest, r.heldBytes = next.At, r.heldBytes-next.size
+	*into = next.Line
+	return nil
+}
+
+// Lines returns the number of lines read so far, including empty ones.
+func (r *Reader) Lines() int64 { return r.number }
+
+// Skipped returns the kinds of lines that were skipped, with their numbers.
+func (r *Reader) Skipped() []Skipped {
+	var all []Skipped
+	for _, kind := range kinds {
+		if s := r.skipped[kind]; s.Lines > 0 {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func (r *Reader) skip(kind Kind) {
+	s := r.skipped[kind]
+	if s.Kind = kind; s.Lines == 0 {
+		s.First = r.number
+	}
+	s.Lines++
+	r.skipped[kind] = s
+}
+
+// read reads one line. It holds the line or skips it, or sets r.err.
+func (r *Reader) read() {
+	tooLong, ended := r.readLine()
+	text := bytes.TrimSpace(r.line)
+	if tooLong {
+		r.skip(TooLong)
+		return
+	}
+	if len(text) == 0 {
+		return
+	}
+	line, kind := parseLine(text)
+	switch {
+	case kind == NotJSON && !ended:
+		r.skip(Cut)
+	case kind != "":
+		r.skip(kind)
+	case line.At.Before(r.latest):
+		r.skip(OutOfOrder)
+	default:
+		heap.Push(&r.held, &numbered{line, r.number, len(text)})
+		r.heldBytes += len(text)
+	}
+}
+
+// readLine reads a line into r.line. It reports whether the line is too long, and whether it has an end. At the end of the input,
+// or after an error, it sets r.err.
+func (r *Reader) readLine() (tooLong, ended bool) {
+	r.line = r.line[:0]
+	for first := true; ; first = false {
+		part, err := r.in.ReadSlice('\n')
+		if first && len(part) > 0 {
+			r.number++
+		}
+		if len(r.line)+len(part) > r.o.MaxLine+1 { // with its end
+			tooLong, r.line = true, r.line[:0]
+		}
+		if !tooLong {
+			r.line = append(r.line, part...)
+		}
+		switch {
+		case err == nil:
+			return tooLong, true
+		case !errors.Is(err, bufio.ErrBufferFull):
+			r.err = err
+			return tooLong, false
+		}
+	}
+}
+
+// parseLine parses a line. The kind is "" if the line can be replayed.
+func parseLine(text []byte) (Line, Kind) {
+	if line, ok := scan(text); ok {
+		return line, ""
+	}
+	return decodeLine(text)
+}
+
+// decodeLine is parseLine by encoding/json.
+func decodeLine(text []byte) (Line, Kind) {
+	var in struct {
+		T           json.RawMessage `json:"t"`
+		Domain      string          `json:"domain"`
+		Descriptors [][][]string    `json:"descriptors"`
+		Hits        json.RawMessage `json:"hits"`
+		Allowed     *bool           `json:"allowed"`
+	}
+	if len(text) == 0 || text[0] != '{' || json.Unmarshal(text, &in) != nil {
+		return Line{}, NotJSON
+	}
+	at, ok := parseTime(in.T)
+	hits, okHits := parseHits(in.Hits, len(in.Descriptors))
+	switch {
+	case !ok:
+		return Line{}, BadTime
+	case in.Domain == "":
+		return Line{}, NoDomain
+	case len(in.Descriptors) == 0 || len(in.Descriptors) > decide.MaxDescriptors:
+		return Line{}, BadDescriptors
+	case !okHits:
+		return Line{}, BadHits
+	}
+	line := Line{At: at, Request: decide.Request{Domain: in.Domain, Descriptors: make([]decide.Descriptor, len(in.Descriptors))}}
+	if in.Allowed != nil {
+		line.Allowed, line.HasAllowed = *in.Allowed, true
+	}
+	for i, pairs := range in.Descriptors {
+		d := &line.Request.Descriptors[i]
+		if len(pairs) > decide.MaxEntries {
+			return Line{}, BadDescriptors
+		}
+		d.Entries = make([]descriptors.Entry, len(pairs))
+		for j, pair := range pairs {
+			if len(pair) != 2 || pair[0] == "" {
+				return Line{}, BadDescriptors
+			}
+			d.Entries[j] = descriptors.Entry{Key: pair[0], Value: pair[1]}
+		}
+		d.Hits = hits[min(i, len(hits)-1)]
+		d.Refund = d.Hits < 0
+	}
+	return line, ""
+}
+
+// parseTime parses a time of RFC 3339, or a number of µs since 1970.
+func parseTime(raw json.RawMessage) (at time.Time, ok bool) {
+	if len(raw) > 0 && raw[0] == '"' {
+		var text string
+		if json.Unmarshal(raw, &text) != nil {
+			return at, false
+		}
+		return timeOf(text)
+	}
+	var micros int64
+	if len(raw) == 0 || string(raw) == "null" || json.Unmarshal(raw, &micros) != nil {
+		return at, false
+	}
+	return inRange(time.UnixMicro(micros).UTC())
+}
+
+func timeOf(text string) (time.Time, bool) {
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return t, false
+	}
+	return inRange(t.UTC().Truncate(time.Microsecond))
+}
+
+func inRange(t time.Time) (time.Time, bool) { return t, !t.Before(earliest) && t.Before(latest) }
+
+var oneHit = []int64{1}
+
+// parseHits returns the hits of n descriptors: one number for all, or one for each.
+func parseHits(raw json.RawMessage, n int) ([]int64, bool) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return oneHit, true
+	}
+	if raw[0] != '[' {
+		var one int64
+		err := json.Unmarshal(raw, &one)
+		return []int64{one}, err == nil
+	}
+	var each []*int64
+	if json.Unmarshal(raw, &each) != nil || len(each) != n {
+		return nil, false
+	}
+	hits := make([]int64, n)
+	for i, h := range each {
+		if h == nil {
+			return nil, false
+		}
+		hits[i] = *h
+	}
+	return hits, true
+}
+
+// A numbered is a line with its number in the recording and its length in bytes.
+type numbered struct {
+	Line
+	number int64
+	size   int
+}
+
+// lines are a heap in the order of times and then of numbers.
+type lines []*numbered
+
+func (l lines) Len() int { return len(l) }
+
+func (l lines) Less(i, j int) bool {
+	if c := l[i].At.Compare(l[j].At); c != 0 {
+		return c < 0
+	}
+	return l[i].number < l[j].number
+}
+
+func (l lines) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
+func (l *lines) Push(x any)   { *l = append(*l, x.(*numbered)) }
+
+func (l *lines) Pop() any {
+	last := (*l)[len(*l)-1]
+	(*l)[len(*l)-1] = nil
+	*l = (*l)[:len(*l)-1]
+	return last
+}
