@@ -66,13 +66,16 @@ func nameSetting(name string) string {
 }
 
 // parameterSettings returns the parameters of an algorithm, except its capacity, which each line has. It omits an object without
-// a value, and defaults that are no word.
+// a value, and parameters without a value or a default.
 func parameterSettings(spec limiters.Spec) string {
 	var b strings.Builder
 	for _, p := range limiters.Parameters(spec.Algorithm) {
 		value, _ := spec.Params.Cut(p.Key)
 		if p.Hidden {
 			continue
+		}
+		if value == "" {
+			value = p.Default
 		}
 		object, _, inObject := strings.Cut(p.Key, ".")
 		if value == "" && p.Type == limiters.Word && !p.NoDefault && (!inObject || strings.Contains(string(spec.Params), object+".")) {

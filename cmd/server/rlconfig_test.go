@@ -1,11 +1,16 @@
 package main
 
 import (
+	"fmt"
 	"net/http/httptest"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
+	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -51,6 +56,7 @@ func TestRulesPageShowsLeases(t *testing.T) {
 	b := descriptors.NewBuilder()
 	for key, spec := range map[string]limiters.Spec{
 		"slots":  {Algorithm: "concurrency", Max: 3, Params: "lease_ttl=90s"},
+		"plain":  {Algorithm: "concurrency", Max: 4},
 		"budget": {Algorithm: "funnel", Max: 60, Window: time.Minute, Params: "reserve.ttl=2m"},
 	} {
 		limit, err := limiters.New(spec)
@@ -65,10 +71,31 @@ func TestRulesPageShowsLeases(t *testing.T) {
 	writeRules(page, b.Build())
 	for _, want := range []string{
 		"d.slots: unit=UNKNOWN requests_per_unit=3, ", "algorithm: concurrency, capacity: 3, count_denied: false, lease_ttl: 1m30s, ",
+		"algorithm: concurrency, capacity: 4, count_denied: false, lease_ttl: 1m0s, ",
 		"algorithm: funnel, capacity: 60, count_denied: false, ", ", reserve.ttl: 2m0s, reserve.unsettled: charge, ",
 	} {
 		if !strings.Contains(page.Body.String(), want) {
 			t.Errorf("the page lacks %q:\n%s", want, page.Body)
 		}
+	}
+}
+
+// The help of CONFIG_OVERLAY names every key that the rate_limit of an overlay may have.
+func TestHelpOfOverlayListsItsKeys(t *testing.T) {
+	_, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o", Data: []byte("domain: d\ndescriptors: [{key: k, rate_limit: {no_such_key: 1}}]")})
+	_, list, found := strings.Cut(fmt.Sprint(err), "write one of ")
+	if !found {
+		t.Fatal(err)
+	}
+	overlay, _ := reflect.TypeFor[settings.Serve]().FieldByName("Overlay")
+	help := strings.FieldsFunc(overlay.Tag.Get("help"), func(r rune) bool { return r != '_' && !unicode.IsLetter(r) })
+	keys := strings.Split(list, ", ")
+	for _, key := range keys {
+		if !slices.Contains(help, key) {
+			t.Errorf("the help lacks %s: %q", key, help)
+		}
+	}
+	if len(keys) < 10 {
+		t.Errorf("%q: this test checks too little", keys)
 	}
 }

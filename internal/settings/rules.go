@@ -10,7 +10,7 @@ import (
 // Rules are the settings of the source of the rules.
 type Rules struct {
 	Config                            string `env:"CONFIG_PATH" placeholder:"FILE|DIR" help:"The rules: a YAML file or a folder of YAML files. Default: RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY."`
-	Overlay                           string `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"A YAML file or folder that sets algorithm, capacity, count_denied and window_start for rules from another source, such as xDS."`
+	Overlay                           string `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"A YAML file or folder that sets algorithm, window_start, time_zone, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error, on_deny and requests_per_unit for rules from another source, such as xDS."`
 	ConfigType                        string `env:"CONFIG_TYPE" default:"FILE" placeholder:"FILE|GRPC_XDS_SOTW" help:"The source of the rules: files, or an xDS server."`
 	RuntimeRoot                       string `env:"RUNTIME_ROOT" default:"/srv/runtime_data/current" help:"The first part of the path of the rules. CONFIG_PATH replaces all three parts."`
 	RuntimeSubdirectory               string `env:"RUNTIME_SUBDIRECTORY" help:"The second part of the path of the rules."`

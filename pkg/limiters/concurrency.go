@@ -29,7 +29,7 @@ const (
 var concurrencyDefinition = definition{
 	name: "concurrency",
 	parameters: []Parameter{{
-		Key: "lease_ttl", Type: Duration, Min: minTTL, Max: maxTTL,
+		Key: "lease_ttl", Type: Duration, Min: minTTL, Max: maxTTL, Default: micros(defaultTTL).String(),
 		About: "when a slot is free again that was not released; 60s if absent. It must be longer than any request.",
 	}},
 	windowless: true,

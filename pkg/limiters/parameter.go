@@ -20,6 +20,8 @@ type Parameter struct {
 	// Words are the values of a Word. The first is the default, unless NoDefault says that the default depends on the limit.
 	Words     []string
 	NoDefault bool
+	// Default is the value of a parameter of another type that is absent; "" if that is no single value.
+	Default string
 	// Hits marks an Integer that counts hits as the maximum does. A replica's share of a limit scales it too.
 	Hits bool
 	// Hidden marks a parameter that follows from the unit of a limit in rules, which have no key for it.

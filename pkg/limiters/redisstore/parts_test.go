@@ -130,3 +130,52 @@ func TestSettleInALongLog(t *testing.T) {
 		takeAt(logStart.Add(time.Hour), limiters.Hit{Key: key, Limit: limit, N: -int64(later) / 2})
 	}
 }
+
+// A request ends after the TTL of its reservation. Its actual cost is not charged: the estimate stays, or was refunded.
+func TestSettleAfterTTLChangesNothing(t *testing.T) {
+	s := open(t, redistest.Start(t))
+	for unsettled, charged := range map[string]int64{"charge": 40, "release": 0} {
+		limit := limiterstest.MustLimit(limiters.Spec{
+			Algorithm: "fixed_window", Max: 100, Window: time.Hour, Params: limiters.Params("reserve.ttl=1m reserve.unsettled=" + unsettled),
+		})
+		hit := limiters.Hit{Key: unsettled, Limit: limit, N: 40, Lease: leaseID(1)}
+		for _, step := range []struct {
+			after time.Duration
+			end   bool
+			used  int64
+		}{{0, false, 40}, {time.Minute, true, charged}, {time.Minute, true, charged}} {
+			out := make([]limiters.Verdict, 1)
+			if hit.End = step.end; step.end {
+				hit.N = 90
+			}
+			if err := s.Take(t.Context(), logStart.Add(step.after), limiters.Singles(hit), out); err != nil || out[0].Used != step.used {
+				t.Errorf("%s, after %v: %+v, %v, want %d used", unsettled, step.after, out[0], err, step.used)
+			}
+		}
+	}
+}
+
+// Redis restarts without persistence while requests have reservations. Their settles change nothing, and their costs are missing from
+// the new usage: every limit once more, and what had been reserved.
+func TestSettleOfALostReservationChangesNothing(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	for _, name := range limiterstest.Windowed() {
+		limit := limiterstest.MustLimit(limiters.Spec{
+			Algorithm: name, Max: 100, Window: 365 * 24 * time.Hour, Params: limiterstest.FirstHit(name).With("reserve.ttl", "1h"),
+		})
+		hit := func(id int, n int64, end bool) limiters.Hit {
+			return limiters.Hit{Key: "k", Limit: limit, N: n, Lease: leaseID(id), End: end}
+		}
+		if out, err := take(t, s, hit(1, 60, false), hit(2, 40, false)); err != nil || out[1].Used != 100 {
+			t.Fatal(out, err)
+		}
+		if err := c.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		out, err := take(t, s, hit(1, 90, true), hit(3, 100, false), hit(2, 70, true), hit(3, 80, true))
+		if err != nil || out[0].Used != 0 || !out[1].Allowed || out[2].Used != 100 || out[3].Used != 80 {
+			t.Errorf("%s: %+v, %v, want only the reservation after the restart charged and settled", name, out, err)
+		}
+	}
+}
