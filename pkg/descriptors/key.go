@@ -70,19 +70,15 @@ func AppendOverrideKey(dst []byte, domain string, rule *Rule, entries []Entry) [
 
 func appendKey(b []byte, domain string, rule *Rule, entries []Entry, share bool) []byte {
 	b = appendText(b, domain)
-	if last := len(entries) - 1; rule != nil && rule.hasLeases && last >= 0 {
-		b = appendEntries(b, rule, entries[:last], share)
-		return append(appendText(append(b, '|'), entries[last].Key), leaseMark)
+	counted := entries
+	if rule != nil && rule.hasLeases && len(entries) > 0 {
+		counted = entries[:len(entries)-1]
 	}
-	return appendEntries(b, rule, entries, share)
-}
-
-func appendEntries(b []byte, rule *Rule, entries []Entry, share bool) []byte {
 	var plain [len(rule.plain)]byte
 	if rule != nil {
 		plain = rule.plain
 	}
-	for i, e := range entries {
+	for i, e := range counted {
 		if i < len(plain) && plain[i] > 0 { // without a read of the path, which may be in no cache
 			b = append(appendText(append(b, '|'), e.Key), plain[i])
 			b = appendText(b, e.Value)
@@ -94,6 +90,9 @@ func appendEntries(b []byte, rule *Rule, entries []Entry, share bool) []byte {
 			continue
 		}
 		b = rule.path[i].appendValue(b, e.Value, share && rule.path[i].share)
+	}
+	if len(counted) < len(entries) {
+		b = append(appendText(append(b, '|'), entries[len(counted)].Key), leaseMark)
 	}
 	return b
 }

@@ -225,14 +225,6 @@ func (l *Limit) fits(s *State, now, n int64) (ok bool, retry int64) {
 	return l.algorithm.fits(s.core(), now, n)
 }
 
-// usage returns the usage at now, and the time until s has fully reset, in µs.
-func (l *Limit) usage(s *State, now int64) (used, reset int64) {
-	if l.slots != nil {
-		return l.slots.usageOf(s.Parts, now)
-	}
-	return l.algorithm.usage(s.core(), now)
-}
-
 // countedIfDenied returns how many of n hits are charged although they are denied.
 func (l *Limit) countedIfDenied(n int64) int64 {
 	if !l.countsDenied() {
@@ -306,7 +298,10 @@ func groupSum(g Group, stateIndex []int, i int) int64 {
 }
 
 func verdict(now int64, l *Limit, s *State, ok bool, retry int64) Verdict {
-	used, reset := l.usage(s, now)
+	used, reset := l.algorithm.usage(s.core(), now)
+	if l.slots != nil {
+		used, reset = l.slots.usageOf(s.Parts, now)
+	}
 	return NewVerdict(l, ok, used, retry, reset)
 }
 
