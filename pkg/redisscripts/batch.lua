@@ -11,9 +11,10 @@
 --   MIXED   hits on the next key each, with a limit and an n of their own
 --   LEASES  hits under concurrency limits, each with a key, a limit and an n of its own
 --   PARTS   one hit of a limit whose state has parts, see limiters.Parts
+--   RESERVES  hits under limits with reservations and no penalty, each with keys, limits and an n of its own
 -- Equal hits have the same limit and n. Hits of ALONE and MIXED runs are in no group and the only hits on their keys. They are
 -- decided and saved one by one, see decide_alone. The keys of SHARED runs keep their states until all hits are decided, and are
--- then saved once, see sharing. parts.lua decides LEASES and PARTS runs. The runs of a group follow each other.
+-- then saved once, see sharing. parts.lua decides LEASES, PARTS and RESERVES runs. The runs of a group follow each other.
 --
 -- KEYS    the keys, each once
 -- ARGV[1] 16 bytes: now, 0 = this server's TIME; not_after in this server's TIME, 0 = none. A call after not_after charges
@@ -22,7 +23,7 @@
 -- ARGV[#] the runs, 17 bytes each:
 --           number of hits, 2 bytes
 --           index of the first key, from 1, 2 bytes
---           kind, 1 byte: 0 = SHARED, 1 = ALONE, 2 = MIXED, 3 = LEASES, 4 = PARTS
+--           kind, 1 byte: 0 = SHARED, 1 = ALONE, 2 = MIXED, 3 = LEASES, 4 = PARTS, 5 = RESERVES
 --           index of the limit, from 1, 2 bytes
 --           number of the group, 2 bytes; 0 = none
 --           n, signed, 8 bytes; above MAX_HITS it is a peek: n - MAX_HITS hits were denied elsewhere, and are counted if
@@ -30,7 +31,8 @@
 --         A MIXED run is followed by limit and n of each hit, 10 bytes. Its own limit and n have no meaning. A PARTS run is
 --         followed by op, 1 byte, 0 = take, 1 = end; and by the lease id, 16 bytes, of zeros if there is none. In a PARTS run,
 --         key and limit of its reservations, and of its penalty, follow, 2 bytes each; 0 = none. A LEASES run is followed by
---         op, id, index of the key, limit and n of each hit, 29 bytes.
+--         op, id, index of the key, limit and n of each hit, 29 bytes. A RESERVES run is followed by the same, and by key and
+--         limit of the reservations, 33 bytes.
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. Results: 0 = denied,
 --         1 = allowed, 2 = failed, 3 = denied, and the key's penalty ends at retry, 4 = denied, because the key has too many
@@ -40,7 +42,7 @@
 --
 -- Creating a closure costs Lua time in each call. So does each local that closures use. So the rare ones are created when they
 -- are needed, and constants are no locals, see scripts.go.
-local SHARED, ALONE, MIXED, LEASES, PARTS = 0, 1, 2, 3, 4
+local SHARED, ALONE, MIXED, LEASES, PARTS, RESERVES = 0, 1, 2, 3, 4, 5
 local DENIED, ALLOWED, FAILED, PENALIZED, TOO_MANY, BEGAN = 0, 1, 2, 3, 4, 5
 
 local now, not_after = unpacked('>I8I8', ARGV[1])
@@ -66,15 +68,23 @@ do
   while from <= #text do
     local times, key, kind, limit, group, n
     times, key, kind, limit, group, n, from = unpacked('>I2I2I1I2I2i8', text, from)
-    local run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n }
-    if kind < MIXED then
-    elseif kind == MIXED then
-      run.own, from = from, from + 10 * times
-    elseif kind == LEASES then
-      run.own, from = from, from + 29 * times
+    local run
+    if kind == PARTS then
+      local op, id, reserve_key, reserve, penalty_key, penalty
+      op, id, reserve_key, reserve, penalty_key, penalty, from = unpacked('>I1c16I2I2I2I2', text, from)
+      run = {
+        kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n, op = op, id = id,
+        reserve_key = reserve_key, reserve = limits[reserve], penalty_key = penalty_key, penalty = limits[penalty],
+      }
     else
-      run.op, run.id, run.reserve_key, run.reserve, run.penalty_key, run.penalty, from = unpacked('>I1c16I2I2I2I2', text, from)
-      run.reserve, run.penalty = limits[run.reserve], limits[run.penalty]
+      run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n }
+      if kind == MIXED then
+        run.own, from = from, from + 10 * times
+      elseif kind == LEASES then
+        run.own, from = from, from + 29 * times
+      elseif kind == RESERVES then
+        run.own, from = from, from + 33 * times
+      end
     end
     runs[#runs + 1] = run
     count = count + times
@@ -210,7 +220,7 @@ local function sharing(all)
   local function key_at(i)
     local key = keys[i]
     if not key then
-      key = { name = KEYS[i] }
+      key = { name = KEYS[i], state = nil, charged = nil, reset = nil }
       keys[i] = key
     end
     return key
@@ -303,6 +313,7 @@ local function sharing(all)
       end
       decide = parts.decide_group
       if run.kind == LEASES then return parts.decide_leases(run) end
+      if run.kind == RESERVES then return parts.decide_reserves(run) end
     elseif run.group == 0 then
       return guarded(decide_hits, key_at(run.key), run)
     end
@@ -330,14 +341,22 @@ local function sharing(all)
     end
     if complete then return end
     local failed = failures()
+    local function report_failure(i, key, run)
+      if not key then return end
+      if key.failed then
+        failed.fail(i, key.failed)
+      elseif key.unsaved or run.penalty and keys[run.penalty_key].unsaved then
+        failed.set_unsaved(i, key.name, run.limit, run.n, key.unsaved or keys[run.penalty_key].unsaved, run)
+      end
+    end
     for _, run in ipairs(all.runs) do
-      local key = (run.kind == SHARED or run.kind == PARTS) and keys[run.key] or {}
-      for i = run.first, run.first + run.times - 1 do
-        if key.failed then
-          failed.fail(i, key.failed)
-        elseif key.unsaved or run.penalty and keys[run.penalty_key].unsaved then
-          failed.set_unsaved(i, key.name, run.limit, run.n, key.unsaved or keys[run.penalty_key].unsaved, run)
+      if run.kind == RESERVES then
+        for i = 1, run.times do
+          local hit = parts.hit(run, i)
+          report_failure(hit.first, keys[hit.key], hit)
         end
+      elseif run.kind == SHARED or run.kind == PARTS then
+        for i = run.first, run.first + run.times - 1 do report_failure(i, keys[run.key], run) end
       end
     end
   end

@@ -19,7 +19,7 @@
 -- No call has a cost that grows with the open leases. An expired lease costs one read and one removal. A hit cuts at most
 -- PER_HIT expiries, and drops at most PER_HIT expired reservations and as many ended ids. A state has only the
 -- counters. Leases are read and written at once. If that fails, it is an error, and the state is as before.
-local M = { limit = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0, lapse = 0, wait = 0, finish = 0, take = 0, fits = 0, charge = 0, usage = 0 }
+local M = { limit = 0, fill = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0, lapse = 0, wait = 0, finish = 0, take = 0, fits = 0, charge = 0, usage = 0 }
 local ceil, min, max = math.ceil, math.min, math.max
 local TINY = 2 ^ -54
 local NONE = {}
@@ -64,6 +64,24 @@ local function write(s, count, excess, ended, first, latest, keep, server, membe
   call('ZADD', s.key, unpack(members))
   if kept ~= s.kept then call('PEXPIRE', s.key, digits(ceil(kept * 1000 - server / 1000))) end
   s.count, s.excess, s.ended, s.first, s.latest, s.kept = count, excess, ended, first, latest, kept
+end
+
+-- Writes reservations, and ids that ended, to a key that is absent: id, expiry, n and time of each. The key expires at kept.
+function M.fill(s, open, ended, kept, server)
+  local members, first, latest = {}, math.huge, 0
+  for _, r in ipairs(open) do
+    local id, expires, n, at = unpack(r)
+    first, latest = min(first, expires), max(latest, expires)
+    for _, one in ipairs({ digits(expires), id, digits(-n), member(id, 'n'), digits(-at), member(id, 'a') }) do members[#members + 1] = one end
+  end
+  for _, r in ipairs(ended) do
+    local id, expires, n = unpack(r)
+    first = min(first, expires)
+    for _, one in ipairs({ tiny(expires), member(id, 'e'), digits(-n), member(id, 'm') }) do members[#members + 1] = one end
+  end
+  s.kept = kept
+  write(s, #open, 0, #ended, first, latest, 0, 0, members)
+  call('PEXPIRE', s.key, digits(ceil(kept * 1000 - server / 1000)))
 end
 
 -- Removes members, and the whole key if nothing is left in it.
@@ -168,6 +186,8 @@ end
 
 -- The wait of a hit until a lease ends, which may be at any time: until the first one expires, and at most a second.
 function M.wait(s, now, ttl) return min(first_score(s.key, digits(now + 1), '+inf') - now, ttl, MAX_RETRY) end
+
+function M.count(s) return s.count end
 
 -- Whether the lease of an id is open.
 function M.find(s, id)

@@ -18,20 +18,33 @@ return function(now, server, driver)
 
   -- The functions by which the reservations of a limit change the state of its algorithm.
   local function reserver_of(run)
+    local reserve, limit = run.reserve, run.limit
+    if reserve.of == limit.algorithm then return reserve.changes end
     for name, algorithm in pairs(driver.modules) do
-      if algorithm == run.limit.algorithm then return run.reserve.algorithm[name] end
+      if algorithm == limit.algorithm then reserve.of, reserve.changes = algorithm, reserve.algorithm[name] end
     end
+    return reserve.changes
+  end
+
+  local sets
+
+  local function sets_of()
+    if not sets then
+      local modules = driver.modules
+      modules.concurrency = modules.concurrency or driver.algorithm_of('concurrency')
+      sets = driver.algorithm_of('reservations')(modules.concurrency)
+    end
+    return sets
   end
 
   -- Drops expired reservations, and settles them to 0 if the limit releases them.
   local function load_reservations(key, run)
     local reservations = key_at(run.reserve_key)
-    driver.modules.concurrency = driver.modules.concurrency or driver.algorithm_of('concurrency')
-    local set = driver.modules.concurrency
-    reservations.state = reservations.state or set.load(reservations.name, run.id, true)
+    local set = sets_of()
+    reservations.state = reservations.state or set.load(reservations.name)
     run.set, run.leases = set, reservations.state
     local lapsed = set.lapse(run.leases, now, run.id)
-    if run.reserve.releases and reserver_of(run).settle(key.state, run.limit, now, lapsed) then
+    if #lapsed > 0 and run.reserve.releases and reserver_of(run).settle(key.state, run.limit, now, lapsed) then
       local _
       _, key.reset = run.limit.algorithm.usage(key.state, run.limit, now)
       key.charged = run.limit
@@ -64,31 +77,24 @@ return function(now, server, driver)
     return run.penalty.algorithm.wait(run.offences.state, run.penalty, now)
   end
 
-  -- The hits that a group would charge to the key of a hit, and the leases that it would open there.
-  local function sums_of(group, run)
-    local sum, opens = 0, 0
-    for _, other in ipairs(group) do
-      if other.on == run.on then
-        local step, n = step_of(other), other.n
-        if step ~= HELD and n > 0 then sum = math.min(sum + n, MAX_HITS) end
-        if step == OPENS then opens = opens + 1 end
-      end
-    end
-    return sum, opens
+  -- Adds a hit to the hits that its group would charge to its key, and to the leases that the group would open there.
+  local function add(key, run)
+    if key.counted ~= run.of then key.counted, key.sum, key.opens = run.of, 0, 0 end
+    run.step = step_of(run)
+    if run.step ~= HELD and run.n > 0 then key.sum = math.min(key.sum + run.n, MAX_HITS) end
+    if run.step == OPENS then key.opens = key.opens + 1 end
   end
 
   local function check(key, run)
-    local step = step_of(run)
-    run.allowed, run.retry = true, 0
+    run.allowed = true
     if run.n < 0 then return end
     if wait_of(run) > 0 then
       run.allowed = false
       return
     end
-    if step == HELD then return end
-    local sum, opens = sums_of(run.of, run)
-    run.allowed = run.limit.algorithm.fits(key.state, run.limit, now, sum)
-    if run.allowed and step == OPENS and run.leases.count + opens > run.set.MAX_LEASES then
+    if run.step == HELD then return end
+    run.allowed = run.limit.algorithm.fits(key.state, run.limit, now, key.sum)
+    if run.allowed and run.step == OPENS and run.set.count(run.leases) + key.opens > run.set.MAX_LEASES then
       run.allowed, run.too_many = false, true
     end
   end
@@ -144,7 +150,7 @@ return function(now, server, driver)
     if run.too_many then
       retry = run.set.wait(run.leases, now, run.reserve.ttl)
     elseif not run.allowed then
-      _, retry = run.limit.algorithm.fits(key.state, run.limit, now, (sums_of(run.of, run)))
+      _, retry = run.limit.algorithm.fits(key.state, run.limit, now, key.sum)
     end
     report(key, run.first, run.limit, run.allowed, retry)
     local wait, i = wait_of(run), 4 * run.first
@@ -194,6 +200,7 @@ return function(now, server, driver)
       if not ok then fail(run.first, problem) end
       return
     end
+    each(group, add)
     each(group, check)
     local all = true
     for _, run in ipairs(group) do all = all and run.allowed and not run.on.failed end
@@ -208,7 +215,7 @@ return function(now, server, driver)
     for _, f in ipairs({ deny, offend, report_denied }) do each(group, f) end
   end
 
-  -- The hit of a LEASES run that decide_some decides now, from 1. After an error, decide_leases continues with the next one.
+  -- The hit of a LEASES or RESERVES run that is decided now, from 1. After an error, the next one is decided.
   local at
 
   local function decide_some(run)
@@ -236,10 +243,11 @@ return function(now, server, driver)
     end
   end
 
-  local function decide_leases(run)
+  -- Calls f for a run until it has decided all hits.
+  local function decide_all(f, run, x)
     at = 1
     while at <= run.times do
-      local ok, problem = pcall(decide_some, run)
+      local ok, problem = pcall(f, run, x)
       if not ok then
         fail(run.first + at - 1, problem)
         at = at + 1
@@ -247,5 +255,65 @@ return function(now, server, driver)
     end
   end
 
-  return { decide_group = decide_group, decide_leases = decide_leases }
+  local function decide_leases(run) decide_all(decide_some, run) end
+
+  -- Hit i of a RESERVES run, as a PARTS run.
+  local function hit(run, i)
+    local limits, own, id, index, limit, n, other, reserve = driver.limits, { kind = 4, first = run.first + i - 1, times = 1, group = 0 }
+    own.op, id, index, limit, n, other, reserve = unpacked('>I1c16I2I2i8I2I2', driver.text, run.own + 33 * (i - 1))
+    own.id, own.key, own.limit, own.n, own.reserve_key, own.reserve = id, index, limits[limit], n, other, limits[reserve]
+    return own
+  end
+
+  -- Decides hits of a RESERVES run from at on. The most frequent ones are decided here: a settle of an open reservation, and a
+  -- take that fits and opens one. values has the values of the keys, by index.
+  local function reserve_some(run, values)
+    local limits, text, set = driver.limits, driver.text, sets_of()
+    local find, cost, remove, put, has_ended, count = set.find, set.cost, set.remove, set.put, set.has_ended, set.count
+    local limit, reserve, algorithm, changes
+    while at <= run.times do
+      local op, id, index, l, n, other, r = unpacked('>I1c16I2I2i8I2I2', text, run.own + 33 * (at - 1))
+      if limit ~= limits[l] or reserve ~= limits[r] then
+        limit, reserve = limits[l], limits[r]
+        algorithm, changes = limit.algorithm, reserver_of({ limit = limit, reserve = reserve })
+      end
+      local key, held, done = key_at(index), key_at(other), false
+      if not key.state then key.state = algorithm.load(key.name, limit, now, values[index] or nil) end
+      if not held.state then held.state = set.load(held.name, values[other]) end
+      local s, leases = key.state, held.state
+      if key.failed or n < 0 or id == NO_ID or set.is_due(leases, now, now + reserve.ttl) then
+      elseif op == END then
+        if find(leases, id) then
+          local estimate, charged_at = cost(leases, id)
+          local charged = n ~= estimate and changes.settle(s, limit, now, { { at = charged_at, delta = n - estimate } })
+          remove(leases, id)
+          if charged then key.charged = limit end
+          done = true
+        end
+      elseif not find(leases, id) and not has_ended(leases, id, now) and count(leases) < set.MAX_LEASES and algorithm.fits(s, limit, now, n) then
+        put(leases, id, reserve, now, n, changes.at(s, limit, now), server)
+        if changes.charge(s, limit, now, n) then key.charged = limit end
+        done = true
+      end
+      if done then report(key, run.first + at - 1, limit, true, 0) else decide_group({ hit(run, at) }) end
+      at = at + 1
+    end
+  end
+
+  -- Reads the keys of a RESERVES run at once. The value of a key that is absent or no string is false.
+  local function decide_reserves(run)
+    local names, indices, values, seen = {}, {}, {}, {}
+    for i = 1, run.times do
+      local index, _, _, other = unpacked('>I2I2i8I2', driver.text, run.own + 33 * (i - 1) + 17)
+      if not seen[index] then names[#names + 1], indices[#indices + 1], seen[index] = KEYS[index], index, true end
+      if not seen[other] then names[#names + 1], indices[#indices + 1], seen[other] = KEYS[other], other, true end
+    end
+    for from = 1, #names, 256 do
+      local some = redis.pcall('MGET', unpack(names, from, math.min(from + 255, #names)))
+      for i, value in ipairs(some) do values[indices[from + i - 1]] = value end
+    end
+    decide_all(reserve_some, run, values)
+  end
+
+  return { decide_group = decide_group, decide_leases = decide_leases, decide_reserves = decide_reserves, hit = hit }
 end

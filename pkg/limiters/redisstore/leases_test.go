@@ -26,6 +26,8 @@ func leaseID(id int) limiters.LeaseID { return limiters.NewLeaseID(nil, fmt.Spri
 type leaseCalls struct {
 	rnd    *rand.Rand
 	prefix string
+	ids    int
+	refund bool // hits may be refunds
 	limits []*limiters.Limit
 	beside *limiters.Limit // of hits in a group with those under limits
 	now    time.Time
@@ -35,7 +37,7 @@ type leaseCalls struct {
 func newLeaseCalls(seed uint64) *leaseCalls {
 	rnd := rand.New(rand.NewPCG(seed, 5))
 	ttl := time.Duration(1+rnd.Int64N(3)*7) * time.Second
-	c := &leaseCalls{rnd: rnd, prefix: fmt.Sprint("leases ", seed, " "), now: logStart, beside: hourly}
+	c := &leaseCalls{rnd: rnd, prefix: fmt.Sprint("leases ", seed, " "), ids: 6, refund: true, now: logStart, beside: hourly}
 	for _, maximum := range []int64{3, 3, 5, 1, 0} {
 		c.limits = append(c.limits, slotsOfKey(maximum, ttl))
 	}
@@ -81,7 +83,7 @@ func (c *leaseCalls) next() (time.Time, []limiters.Group) {
 }
 
 func (c *leaseCalls) hit() limiters.Hit {
-	h := limiters.Hit{Key: c.prefix + string("aaab"[c.rnd.IntN(4)]), Limit: c.limits[0], N: 1, Lease: leaseID(c.rnd.IntN(6))}
+	h := limiters.Hit{Key: c.prefix + string("aaab"[c.rnd.IntN(4)]), Limit: c.limits[0], N: 1, Lease: leaseID(c.rnd.IntN(c.ids))}
 	if c.rnd.IntN(4) == 0 {
 		h.Limit = c.limits[c.rnd.IntN(len(c.limits))]
 	}
@@ -89,7 +91,9 @@ func (c *leaseCalls) hit() limiters.Hit {
 	case 0:
 		h.N = int64(c.rnd.IntN(4))
 	case 1:
-		h.N = -int64(c.rnd.IntN(4))
+		if h.N = -int64(c.rnd.IntN(4)); !c.refund {
+			h.N = 2
+		}
 	case 2:
 		h.Lease = limiters.LeaseID{}
 	case 3, 4, 5, 6:
@@ -98,14 +102,44 @@ func (c *leaseCalls) hit() limiters.Hit {
 	return h
 }
 
+// newReservationCalls is newLeaseCalls for reservations. With more ids, the key of the reservations grows from a string to a sorted
+// set, and becomes a string when that is empty.
+func newReservationCalls(seed uint64) *leaseCalls {
+	c := newLeaseCalls(seed)
+	c.prefix, c.ids = fmt.Sprint("reservations ", seed, " "), []int{6, 20, 200}[seed%3]
+	algorithm := limiterstest.Windowed()[c.rnd.IntN(3)]
+	unsettled := []string{"charge", "release"}[c.rnd.IntN(2)]
+	c.limits = nil
+	for _, ttl := range []time.Duration{10 * time.Second, 10 * time.Second, 20 * time.Second, 5 * time.Second} {
+		for _, maximum := range []int64{5, int64(c.ids)} {
+			c.limits = append(c.limits, limiterstest.MustLimit(limiters.Spec{
+				Algorithm: algorithm, Max: maximum, Window: 30 * time.Second,
+				Params: limiters.Params(fmt.Sprintf("reserve.ttl=%v reserve.unsettled=%s", ttl, unsettled)),
+			}))
+		}
+	}
+	// A refund in the group of a take may empty a log after the time of the take was chosen: then Redis chose another time if the
+	// clock stepped back.
+	c.limits[0], c.refund = c.limits[1], algorithm != "sliding_log"
+	return c
+}
+
 // The leases of Redis and of the core agree, verdict by verdict.
-func TestLeasesMatchReference(t *testing.T) {
+func TestLeasesMatchReference(t *testing.T) { matchReference(t, newLeaseCalls) }
+
+func TestReservationsMatchReference(t *testing.T) { matchReference(t, newReservationCalls) }
+
+func matchReference(t *testing.T, calls func(seed uint64) *leaseCalls) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	for seed := range uint64(60) {
-		c, reference := newLeaseCalls(seed), limiterstest.NewReference()
+		c, reference := calls(seed), limiterstest.NewReference()
+		steps := 100
+		if c.ids > 100 {
+			steps = 500
+		}
 		var said []string
-		for step := range 100 {
+		for step := range steps {
 			now, groups := c.next()
 			hits := slices.Concat(groups...)
 			got, want := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
@@ -260,5 +294,64 @@ func TestGroupWithALeaseFailsOnAFullRedis(t *testing.T) {
 	full(t, c, false)
 	if n := c.DBSize(t.Context()).Val(); n > 1 {
 		t.Errorf("%d keys: want only that which fills Redis", n)
+	}
+}
+
+// A take and a settle of a reservation write the key of the algorithm and that of the reservations once. So do many of one call.
+func TestReservationsNeedFewCommands(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1000, Window: time.Hour, Params: "reserve.ttl=1h"})
+	hit := func(key, id int, end bool) limiters.Hit {
+		return limiters.Hit{Key: fmt.Sprint("key ", key), Limit: limit, N: 2, Lease: leaseID(id), End: end}
+	}
+	const keys = 20
+	var takes, ends []limiters.Hit
+	for key := range keys {
+		for id := range 10 {
+			if _, err := take(t, s, hit(key, id, false)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		takes, ends = append(takes, hit(key, 10, false)), append(ends, hit(key, 3, true))
+	}
+	for _, hits := range [][]limiters.Hit{takes, ends} {
+		if err := c.ConfigResetStat(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		out, err := take(t, s, hits...)
+		if err != nil || out[0].Err != nil || !out[0].Allowed {
+			t.Fatal(err, out[0])
+		}
+		calls := commands(t, c)
+		if calls["mget"] != 1 || calls["get"] != 0 || calls["set"]+calls["setrange"] > 2*keys || calls["zmscore"]+calls["zadd"] > 0 {
+			t.Errorf("end %v: %v", hits[0].End, calls)
+		}
+		left := c.PTTL(t.Context(), keyOf("", &hits[0])+reserveSuffix).Val()
+		if left < 59*time.Minute || left > 76*time.Minute {
+			t.Errorf("the reservations expire in %v", left)
+		}
+	}
+}
+
+// The work of a group grows with its hits, also if all of them are on one key.
+func TestLargeGroupOnOneKeyNeedsFewCommands(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	const hits = 100
+	var g limiters.Group
+	for i := range hits {
+		g = append(g, limiters.Hit{Key: "k", Limit: slotsOfKey(hits, time.Hour), N: 1, Lease: leaseID(i)})
+	}
+	out, err := takeGroups(t, s, g)
+	if err != nil || out[hits-1].Err != nil || out[hits-1].Used != hits {
+		t.Fatal(err, out[hits-1])
+	}
+	sum := 0
+	for _, calls := range commands(t, c) {
+		sum += calls
+	}
+	if sum > 6*hits {
+		t.Errorf("%d commands for %d hits", sum, hits)
 	}
 }

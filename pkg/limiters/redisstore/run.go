@@ -12,11 +12,12 @@ import (
 type runKind byte
 
 const (
-	kindShared runKind = iota // equal hits on one key, or one hit of a group
-	kindAlone                 // equal hits, each on the next key; no group, no other hit on these keys
-	kindMixed                 // like kindAlone, but each hit has a limit and a count of its own
-	kindLeases                // hits of limits whose state is leases, each with a key, a limit and a count of its own; no group
-	kindParts                 // one hit of a limit whose state has parts
+	kindShared   runKind = iota // equal hits on one key, or one hit of a group
+	kindAlone                   // equal hits, each on the next key; no group, no other hit on these keys
+	kindMixed                   // like kindAlone, but each hit has a limit and a count of its own
+	kindLeases                  // hits of limits whose state is leases, each with a key, a limit and a count of its own; no group
+	kindParts                   // one hit of a limit whose state has parts
+	kindReserves                // like kindLeases, for limits with reservations and no penalty
 )
 
 // The operations of a run of kindParts.
@@ -48,6 +49,8 @@ func (b *batch) encodeRuns() {
 		switch {
 		case b.group[i] == 0 && isConcurrency(b.hits[i].Limit):
 			next.kind = kindLeases
+		case b.group[i] == 0 && b.hits[i].Limit.HasLeases() && !b.hits[i].Limit.HasPenalty():
+			next.kind = kindReserves
 		case b.hits[i].Limit.HasParts():
 			next.kind = kindParts
 		case b.counts[b.index[i]] == 1 && b.group[i] == 0:
@@ -63,7 +66,7 @@ func (b *batch) encodeRuns() {
 
 // join adds the run next of one hit to r. It returns false if next does not belong to r.
 func (r *run) join(next run) bool {
-	if r.kind == kindLeases && next.kind == kindLeases && r.times > 0 {
+	if r.times > 0 && r.kind == next.kind && (r.kind == kindLeases || r.kind == kindReserves) {
 		r.times++
 		return true
 	}
@@ -102,12 +105,15 @@ func (b *batch) appendRun(r *run) {
 	case kindParts:
 		to = b.appendLease(to, r.first)
 		to = append(to, b.further(r.first)...)
-	case kindLeases:
+	case kindLeases, kindReserves:
 		for i := r.first; i < r.first+r.times; i++ {
 			to = b.appendLease(to, i)
 			to = binary.BigEndian.AppendUint16(to, uint16(b.index[i]))
 			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
 			to = binary.BigEndian.AppendUint64(to, uint64(b.count(i)))
+			if r.kind == kindReserves {
+				to = append(to, b.further(i)[:4]...)
+			}
 		}
 	case kindMixed:
 		for i := r.first; i < r.first+r.times; i++ {
