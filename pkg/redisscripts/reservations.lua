@@ -3,8 +3,8 @@
 -- KEYS    one string of at most FEW records. With more it becomes a sorted set, see concurrency.lua, until that is empty.
 --         The string begins with the expiry of the key, in s since 1970 by this server's clock, 4 bytes; and the number of open
 --         reservations, 2 bytes. A record has an id, 16 bytes; when it expires; its estimate; and the time charged, 8 bytes each.
---         The open reservations come first, in the order in which they expire. The ids that ended follow: the estimate is their
---         actual cost.
+--         The open reservations come first, and the ids that ended follow, both in the order in which they expire. The estimate
+--         of an id that ended is its actual cost.
 -- ARGV    none of its own.
 -- units   times in µs since 1970, durations in µs
 -- reply   none of its own.
@@ -157,8 +157,12 @@ return function(sets)
   function M.remember(s, id, now, n, server)
     if not s.long and s.open + s.ended >= FEW then lengthen(s, server) end
     if s.long then return sets.remember(s.long, id, now, n, server) end
-    local i = search(s, id, s.open + 1, s.open + s.ended)
-    write(s, (i and without(s, i) or s.text) .. pack('>c16I8I8I8', id, now + ENDED_FOR, n, 0), s.open, ENDED_FOR, server)
+    local known = search(s, id, s.open + 1, s.open + s.ended)
+    local others = known and { text = without(s, known) } or s
+    local expires, i = now + ENDED_FOR, #others.text / RECORD
+    while i > s.open and record(others, i) > expires do i = i - 1 end
+    local one = pack('>c16I8I8I8', id, expires, n, 0)
+    write(s, sub(others.text, 1, i * RECORD) .. one .. sub(others.text, i * RECORD + 1), s.open, ENDED_FOR, server)
   end
 
   function M.forget(s, id)
