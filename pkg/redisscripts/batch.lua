@@ -220,7 +220,7 @@ local function sharing(all)
   local function key_at(i)
     local key = keys[i]
     if not key then
-      key = { name = KEYS[i], state = nil, charged = nil, reset = nil }
+      key = { name = KEYS[i] }
       keys[i] = key
     end
     return key
