@@ -69,8 +69,8 @@ func TestACLUserPassesTheSuite(t *testing.T) {
 	}
 }
 
-// An ACL of a version before leases suffices for all other limits, also with penalties. It fails the hits of limits with leases
-// or reservations, and no other hit of their call.
+// An ACL of a version before leases suffices for all other limits, also with penalties. It also suffices
+// for keys with few reservations. It fails the hits of limits with leases, and no other hit of their call.
 func TestOnlyLeasesNeedSortedSets(t *testing.T) {
 	server := redistest.Start(t)
 	old := slices.DeleteFunc(slices.Clone(aclRules), func(rule string) bool { return strings.HasPrefix(rule, "+z") })
