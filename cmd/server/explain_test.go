@@ -105,3 +105,21 @@ func TestExplainHidesKeysUnderSecret(t *testing.T) {
 		t.Errorf("key %q in\n%s", key, out)
 	}
 }
+
+// A running server explains as weir explain does with its rules, and adds what the store holds.
+func TestExplainLiveEqualsExplain(t *testing.T) {
+	rules, token := rulesFile(t), tokenFile(t)
+	s := serving(t, "CONFIG_PATH="+rules, "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+token)
+	s.left("alice")
+	request := []string{"--domain", "ugc", "user_id=alice", "nothing=1"}
+	code, want := ran(append([]string{"explain", "--config", rules}, request...)...)
+	liveCode, got := ran(append([]string{"explain", "--live", "http://" + s.address("admin"), "--token-file", token}, request...)...)
+	state := regexp.MustCompile(`(?m)^    now  used 1, remaining \d+, retry after .*\n`)
+	if !state.MatchString(got) {
+		t.Errorf("no state of the key in\n%s", got)
+	}
+	if state.ReplaceAllString(got, "") != want || code != liveCode {
+		t.Errorf("exit code %d, live\n%s\nexit code %d, without a server\n%s", liveCode, got, code, want)
+	}
+	s.term()
+}

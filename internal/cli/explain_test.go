@@ -75,6 +75,9 @@ func TestLiveExplanation(t *testing.T) {
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 			t.Error(err)
 		}
+		if kind := r.Header.Get("Content-Type"); kind != "application/json" {
+			t.Errorf("content type %q", kind)
+		}
 		if authorization != "Bearer s3cret" {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusUnauthorized)

@@ -22,12 +22,13 @@ func TestPlanIsDecideWithoutStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		decider := New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), Options{QuotaMode: random.IntN(5) == 0})
+		var planned Result // used again for each request
 		for range 20 {
 			request := &Request{Domain: "d"}
 			for range 1 + random.IntN(3) {
 				request.Descriptors = append(request.Descriptors, Descriptor{Entries: made.Entries(), Hits: 1})
 			}
-			var planned, decided Result
+			var decided Result
 			if err := decider.Plan(request, &planned); err != nil {
 				t.Fatal(err)
 			}

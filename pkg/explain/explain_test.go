@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -102,6 +103,38 @@ func TestTextsOfEachReason(t *testing.T) {
 	for line := range strings.Lines(got.String()) {
 		if columns := len([]rune(strings.TrimSuffix(line, "\n"))); columns > 80 {
 			t.Errorf("%d columns: %s", columns, line)
+		}
+	}
+}
+
+func TestKeysAreHashesUnderSecret(t *testing.T) {
+	asked := request("shop: user_id=42 action=login")
+	plain := explain.Explain(shop(t), asked).Descriptors[0].Limits[0]
+	hidden := explain.With(explain.Options{KeySecret: []byte("0123456789abcdef")}, shop(t), asked).Descriptors[0].Limits[0]
+	if plain.KeyHash != descriptors.KeyHash(nil, plain.Key) || !strings.Contains(plain.Key, "42") {
+		t.Errorf("key %q, hash %s", plain.Key, plain.KeyHash)
+	}
+	if want := descriptors.KeyHash([]byte("0123456789abcdef"), plain.Key); hidden.Key != want || hidden.KeyHash != want {
+		t.Errorf("key %q, hash %s, want %s for both", hidden.Key, hidden.KeyHash, want)
+	}
+}
+
+// A text from a request or a server cannot drive the terminal.
+func TestTextHasNoControlCharacters(t *testing.T) {
+	asked := &decide.Request{Domain: "shop\x1b[31m", Descriptors: []decide.Descriptor{{
+		Entries: []descriptors.Entry{{Key: "user_id\x07", Value: "a\r\nb\u009b" + strings.Repeat("long ", 100)}, {Key: "\xff", Value: "\u202e"}},
+	}}}
+	for _, domain := range []string{asked.Domain, "shop"} {
+		asked.Domain = domain
+		var out bytes.Buffer
+		if err := explain.Explain(shop(t), asked).WriteText(&out, false); err != nil {
+			t.Fatal(err)
+		}
+		if i := strings.IndexFunc(out.String(), func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }); i >= 0 {
+			t.Errorf("control character at %d of %q", i, &out)
+		}
+		if out.Len() > 4000 {
+			t.Errorf("%d bytes", out.Len())
 		}
 	}
 }

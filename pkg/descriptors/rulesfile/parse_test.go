@@ -386,3 +386,18 @@ func usable(t *testing.T, rules *descriptors.Rules) {
 		t.Fatalf("counts %d of %d", counted, n)
 	}
 }
+
+func TestGeneratedTextHasNoLines(t *testing.T) {
+	for generated, want := range map[bool]string{false: "resource:2", true: "resource"} {
+		rules, err := rulesfile.Parse(rulesfile.File{
+			Name: "resource", Generated: generated,
+			Data: []byte("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := rules.Match("d", entries("k=v")).Source(); got != want {
+			t.Errorf("generated %t: source %q, want %q", generated, got, want)
+		}
+	}
+}
