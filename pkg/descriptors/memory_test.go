@@ -9,7 +9,7 @@ import (
 const maxBytesPerRule = 380
 
 func TestMemoryPerRule(t *testing.T) {
-	const n = 100_000
+	const n = 20_000
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
