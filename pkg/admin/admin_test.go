@@ -351,6 +351,7 @@ func TestBadCallsAreProblems(t *testing.T) {
 		{[3]string{"GET", "/v1/status", ""}, token[:len(token)-1], 401, "no valid credentials"},
 		{[3]string{"GET", "/openapi.json", ""}, "", 401, "no valid credentials"},
 		{[3]string{"GET", "/v1/other", ""}, "", 401, "no valid credentials"},
+		{[3]string{"GET", "/", ""}, "", 401, "no valid credentials"},
 		{[3]string{"GET", "/v1/other", ""}, token, 404, "no such route"},
 		{[3]string{"DELETE", "/v1/status", ""}, token, 405, "use GET"},
 		{[3]string{"GET", "/v1/keys/peek", ""}, token, 405, "use POST"},
@@ -376,7 +377,7 @@ func TestBadCallsAreProblems(t *testing.T) {
 			t.Errorf("%.90s: %v: not a problem: %s", c.call, err, text)
 		}
 	}
-	if n := len(w.attempts); n != 5 {
+	if n := len(w.attempts); n != 6 {
 		t.Errorf("%d calls without credentials were reported: %+v", n, w.attempts)
 	}
 	if n := w.codes["/v1/status Unauthorized"]; n != 3 {
@@ -545,5 +546,22 @@ func TestExplainTakesARequestOfEnvoy(t *testing.T) {
 	w = newWorld(t, func(o *Options) { o.Store = failingStore{} })
 	if code, text := w.call("POST", explainPath, `{"domain":"shop","descriptors":[[["user_id","42"]]],"live":true}`, nil); code != 503 {
 		t.Error(code, text)
+	}
+}
+
+// The page needs no credentials, because it contains no data. The routes do.
+func TestPageNeedsNoCredentials(t *testing.T) {
+	w := newWorld(t, func(o *Options) {
+		o.Page = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "the page at "+r.URL.Path) })
+	})
+	for path, want := range map[string]string{"/": "the page at /", "/app.js": "the page at /app.js", "/v1x": "the page at /v1x"} {
+		if r := w.send("GET", path, "", ""); r.Code != 200 || r.Body.String() != want {
+			t.Errorf("%s: %d %s", path, r.Code, r.Body)
+		}
+	}
+	for _, path := range []string{"/v1/status", "/v1/", "/openapi.json", "/v1/../v1/status", "//v1/status"} {
+		if r := w.send("GET", path, "", ""); r.Code == 200 && !strings.HasPrefix(r.Body.String(), "the page") {
+			t.Errorf("%s: %d %s", path, r.Code, r.Body)
+		}
 	}
 }
