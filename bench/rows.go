@@ -122,6 +122,9 @@ func scaleRows() []row {
 			name: "leases", title: "Redis' CPU for a hit, by the number of open leases of a key", x: "open leases",
 			gobench: &gobench{pkg: "./pkg/limiters/redisstore", pattern: "^BenchmarkLeases$", unit: "redis-ns/hit"},
 		}, {
+			name: "responses", title: "A request from bytes to bytes, without a connection, by the parts of its response",
+			gobench: &gobench{pkg: "./pkg/rls", pattern: "^BenchmarkResponse$", unit: "ns/op"},
+		}, {
 			name: "memory", title: "Memory for a key of 40 bytes",
 			gobench: &gobench{pkg: "./pkg/limiters/memstore", pattern: "^BenchmarkMemoryPerKey$", unit: "bytes/key"},
 		},

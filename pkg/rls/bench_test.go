@@ -27,6 +27,7 @@ descriptors:
     descriptors:
       - {key: action, value: reply, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
       - {key: action, value: post, rate_limit: {unit: hour, requests_per_unit: 0}}
+      - {key: action, value: comment, rate_limit: {unit: hour, requests_per_unit: 0, on_deny: {problem: true}}}
 `
 
 // benchmark measures a request with n descriptors from its bytes to the bytes of its response, with a store in memory.
@@ -72,23 +73,28 @@ func BenchmarkRequest(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/descriptors=%d", name, n), func(b *testing.B) { benchmark(b, desc, "reply", n, rls.Options{}) })
 		}
 	}
-	b.Run("denied", func(b *testing.B) { benchmark(b, rls.ServiceDesc(nil), "post", 1, rls.Options{}) })
 }
 
-// BenchmarkReceipt measures a denied request with a receipt, and without.
-func BenchmarkReceipt(b *testing.B) {
+// BenchmarkResponse measures a request by the parts of its response.
+func BenchmarkResponse(b *testing.B) {
 	keys, err := receipt.ParseKeys([]byte(strings.Repeat("ab", 32)))
 	if err != nil {
 		b.Fatal(err)
 	}
-	for name, receipts := range map[string]rls.Receipts{
-		"off": {}, "on": {Header: "x-receipt", Keys: func() *receipt.Keys { return keys }, Replica: "weir-7d9f8b6c5-x2x4z"},
+	receipts := rls.Receipts{Header: "x-receipt", Keys: func() *receipt.Keys { return keys }, Replica: "weir-7d9f8b6c5-x2x4z"}
+	for _, c := range []struct {
+		name, action string
+		options      rls.Options
+	}{
+		{"allowed", "reply", rls.Options{}},
+		{"allowed_receipts_on", "reply", rls.Options{Receipts: receipts}},
+		{"allowed_standard_headers", "reply", rls.Options{StandardHeaders: true}},
+		{"denied", "post", rls.Options{}},
+		{"denied_receipt", "post", rls.Options{Receipts: receipts}},
+		{"denied_header", "post", rls.Options{DeniedByHeader: "x-denied-by"}},
+		{"denied_standard_headers", "post", rls.Options{StandardHeaders: true}},
+		{"denied_problem", "comment", rls.Options{}},
 	} {
-		b.Run(name, func(b *testing.B) { benchmark(b, rls.ServiceDesc(nil), "post", 1, rls.Options{Receipts: receipts}) })
+		b.Run(c.name, func(b *testing.B) { benchmark(b, rls.ServiceDesc(nil), c.action, 1, c.options) })
 	}
-}
-
-// BenchmarkStandardHeaders measures an allowed request with the standard headers.
-func BenchmarkStandardHeaders(b *testing.B) {
-	benchmark(b, rls.ServiceDesc(nil), "reply", 1, rls.Options{StandardHeaders: true})
 }
