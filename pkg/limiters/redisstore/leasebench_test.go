@@ -18,13 +18,15 @@ type leaseHits struct {
 	keys  []string
 	open  int
 	taken int
+	ended int
 }
 
 // next returns a take, or an end of the oldest open lease; a limit without leases gets a take instead.
 func (l *leaseHits) next(end bool) limiters.Hit {
 	number := l.taken
 	if end && l.limit.HasLeases() {
-		number -= l.open * len(l.keys)
+		number = l.ended
+		l.ended++
 	} else {
 		end = false
 		l.taken++
