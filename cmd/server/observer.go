@@ -22,11 +22,9 @@ func replica() string {
 
 // newObserver makes what reports decisions besides the response. It is nil, which costs nothing, if the settings ask for none of it.
 // subscribers says that there may be subscribers.
-func newObserver(
-	s *settings.Serve, rules func() *descriptors.Rules, subscribers bool, log *zap.Logger, metrics *telemetry.Metrics,
-) *observe.Observer {
+func newObserver(s *settings.Serve, subscribers bool, log *zap.Logger, metrics *telemetry.Metrics) *observe.Observer {
 	o := observe.Options{
-		TopKeys: *s.TopKeys, Secret: []byte(s.KeyHashSecret), Replica: replica(), Rules: rules,
+		TopKeys: *s.TopKeys, Secret: []byte(s.KeyHashSecret), Replica: replica(),
 		DenialShare: s.DenialLog, DenialsPerSecond: s.DenialLogPerSecond,
 	}
 	if o.DenialShare > 0 {

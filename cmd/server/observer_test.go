@@ -11,7 +11,6 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/admin"
-	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 func TestObserverExistsOnlyIfAskedFor(t *testing.T) {
@@ -22,8 +21,7 @@ func TestObserverExistsOnlyIfAskedFor(t *testing.T) {
 		want        bool
 	}{{}, {topKeys: 10, want: true}, {share: .1, want: true}, {subscribers: true, want: true}} {
 		s := &settings.Serve{Observation: settings.Observation{TopKeys: &tt.topKeys, DenialLog: tt.share, DenialLogPerSecond: 1}}
-		noRules := func() *descriptors.Rules { return nil }
-		if got := newObserver(s, noRules, tt.subscribers, zap.NewNop(), telemetry.NewMetrics("test")); (got != nil) != tt.want {
+		if got := newObserver(s, tt.subscribers, zap.NewNop(), telemetry.NewMetrics("test")); (got != nil) != tt.want {
 			t.Errorf("%+v: %v", tt, got)
 		}
 	}

@@ -42,7 +42,7 @@ func newServers(
 	s *settings.Serve, l listeners, rules *ruleSource, receipts *receiptKeys, store *store, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
 	stats *ratelimitstats.Stats,
 ) (*servers, error) {
-	logAnswer, observer := telemetry.AnswerLog(log), newObserver(s, rules.live.Load, l.admin != nil, log, metrics)
+	logAnswer, observer := telemetry.AnswerLog(log), newObserver(s, l.admin != nil, log, metrics)
 	options := rls.Options{
 		Observe: func(o *rls.Observation) {
 			metrics.Answered(o)

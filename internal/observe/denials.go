@@ -57,6 +57,6 @@ func (o *Observer) logDenial(r *decide.Result, i, denying int) {
 	o.options.LogDenial(&Denial{
 		Domain: d.Domain, Rule: d.RuleName(), Limit: d.LimitName(denying), Algorithm: d.Limits[denying].Limit.Spec().Algorithm,
 		KeyHash: o.hash(key), Enforced: enforced(r, d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
-		Replica: o.options.Replica, RulesVersion: o.rulesVersion(), Suppressed: skipped,
+		Replica: o.options.Replica, RulesVersion: r.Rules.Version(), Suppressed: skipped,
 	})
 }

@@ -22,8 +22,6 @@ type Options struct {
 	Secret []byte
 	// Replica names this process in decisions.
 	Replica string
-	// Rules returns the rules in force, for their version.
-	Rules func() *descriptors.Rules
 	// LogDenial, if not nil, gets the denials of the part DenialShare of all keys, from 0 to 1, and at most DenialsPerSecond of them.
 	LogDenial        func(*Denial)
 	DenialShare      float64
@@ -40,9 +38,6 @@ type Observer struct {
 
 // New returns an Observer. [Observer.Run] must be running for its heaviest keys to be recent.
 func New(o Options) *Observer {
-	if o.Rules == nil {
-		o.Rules = func() *descriptors.Rules { return nil }
-	}
 	observer := &Observer{options: o, denials: denialLog{keep: thresholdOf(o.DenialShare), rate: rate{perSecond: int64(o.DenialsPerSecond)}}}
 	if o.TopKeys > 0 {
 		observer.top = newTopKeys(o.TopKeys)
@@ -111,9 +106,6 @@ func thresholdOf(share float64) uint64 {
 
 // sampleHash returns the hash of a key that selects samples. All processes agree on it, so they sample the same keys.
 func sampleHash(key string) uint64 { return xxhash.Sum64String(key) }
-
-// rulesVersion returns the version of the rules in force.
-func (o *Observer) rulesVersion() string { return o.options.Rules().Version() }
 
 func (o *Observer) hash(key string) string { return descriptors.KeyHash(o.options.Secret, key) }
 

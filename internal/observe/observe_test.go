@@ -48,7 +48,7 @@ func observing(tb testing.TB, o Options) *fixture {
 		tb.Fatal(err)
 	}
 	load := func() *descriptors.Rules { return rules }
-	o.Rules, o.Replica = load, "weir-0"
+	o.Replica = "weir-0"
 	return &fixture{New(o), tb, rules, decide.New(load, memstore.New(memstore.Options{}), decide.Options{})}
 }
 

@@ -216,7 +216,7 @@ func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, out
 	d := &r.Decisions[i]
 	made := &Decision{
 		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), KeyHash: o.hash(key), Hits: d.Hits, Outcome: outcome,
-		Reason: d.Reason.String(), Enforced: outcome == Denied && enforced(r, d), Replica: o.options.Replica, RulesVersion: o.rulesVersion(),
+		Reason: d.Reason.String(), Enforced: outcome == Denied && enforced(r, d), Replica: o.options.Replica, RulesVersion: r.Rules.Version(),
 	}
 	if len(o.options.Secret) == 0 {
 		for _, e := range d.Entries {
