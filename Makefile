@@ -12,7 +12,7 @@ IMAGE    ?= weir
 TAG      ?=
 
 # The modules besides the product's own.
-MODULES := e2e/xds e2e/manifests e2e/containers tools/image
+MODULES := e2e/xds e2e/page e2e/manifests e2e/containers tools/image
 
 .PHONY: help build image image-load demo test e2e fuzz faults chaos bench bench-scale lint vuln check
 
@@ -33,9 +33,10 @@ demo: ## show Weir behind a real Envoy; STORE=redis counts in a real Redis; ARGS
 	go build -o bin/demo ./e2e/demo && exec bin/demo --store=$(STORE) $(ARGS)
 
 test: ## vet, and run every test with the race detector on a real Envoy and Redis; then in containers if Docker can run
-	@env=$$(tools/ensure envoy redis redis-versions cc incumbent docker) && eval "$$env" && \
+	@env=$$(tools/ensure envoy redis redis-versions cc incumbent chromium docker) && eval "$$env" && \
 	go vet ./... && go test -race -shuffle=on ./... && go test -shuffle=on ./internal/socket && \
 	(cd e2e/xds && go vet ./... && go test -race -shuffle=on ./...) && \
+	(cd e2e/page && go vet ./... && go test -shuffle=on ./...) && \
 	(cd e2e/manifests && go vet ./... && go test -shuffle=on ./...) && \
 	(cd tools/image && go vet ./... && go test -shuffle=on ./...) && \
 	$(CONTAINERS)

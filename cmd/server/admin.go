@@ -16,6 +16,7 @@ import (
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/page"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -59,7 +60,7 @@ func newAdmin(
 		Unauthorized: func(a admin.Attempt) {
 			unauthorized.Warn("admin call without valid credentials", zap.String("remote", a.Remote), zap.String("method", a.Method), zap.String("route", a.Route))
 		},
-		Answered: metrics.Admin(),
+		Answered: metrics.Admin(), Page: page.Handler(),
 		Panicked: func(route string, value any) {
 			metrics.Panicked()
 			_ = bug(log, route, value)

@@ -16,19 +16,19 @@ import (
 	"time"
 )
 
-// Root returns the folder of the repository: the nearest folder upwards with a go.mod.
+// Root returns the folder of the repository: the nearest folder upwards with cmd/server. Some tests are modules of their own.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "cmd", "server")); err == nil {
 			return dir, nil
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
-			return "", errors.New("no go.mod here or above: run this in the repository")
+			return "", errors.New("no cmd/server here or above: run this in the repository")
 		}
 		dir = up
 	}

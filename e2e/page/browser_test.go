@@ -1,0 +1,188 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+const (
+	token = "a-token-of-the-tests-0123456789"
+	rules = `domain: shop
+descriptors:
+  - key: user_id
+    rate_limits:
+      - {name: burst, unit: hour, requests_per_unit: 3}
+      - {name: daily, unit: day, requests_per_unit: 10000, algorithm: sliding_log}
+    descriptors:
+      - {key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 3}}
+  - key: user_id
+    value: bigco
+    descriptors:
+      - {key: action, value: reply, rate_limit: {unit: second, requests_per_unit: 100}}
+  - {key: admin, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: health, rate_limit: {unlimited: true}}
+`
+)
+
+// soon bounds each wait for the page. A busy machine takes long.
+const soon = 60 * time.Second
+
+// A site is a Weir whose admin API a browser can reach.
+type site struct {
+	*harness.Weir
+	t     *testing.T
+	admin string // the URL of the page
+}
+
+func serve(t *testing.T, redis string) *site {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"rules.yaml": rules, "tokens": token + "\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ports, err := harness.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
+		Binary: path, Rules: filepath.Join(dir, "rules.yaml"), Dir: dir, Redis: redis,
+		Env: []string{"ADMIN_ADDR=" + addr, "ADMIN_TOKEN_FILE=" + filepath.Join(dir, "tokens")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = w.Stop() })
+	return &site{w, t, "http://" + addr + "/"}
+}
+
+// hit sends one request for a descriptor with one entry, and returns the status of the response.
+func (s *site) hit(key, value string) int {
+	s.t.Helper()
+	body := fmt.Sprintf(`{"domain":"shop","descriptors":[{"entries":[{"key":%q,"value":%q}]}]}`, key, value)
+	r, err := http.Post(s.HTTP+"/json", "application/json", strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	return r.StatusCode
+}
+
+// A tab is a page in a browser. Its errors are collected.
+type tab struct {
+	context.Context
+	t      *testing.T
+	mu     sync.Mutex
+	errors []string
+}
+
+// open opens a page of a width and a colour scheme in a browser of its own.
+func open(t *testing.T, url string, width int64, scheme string) *tab {
+	t.Helper()
+	ctx, cancelTime := context.WithTimeout(context.Background(), 4*time.Minute)
+	ctx, cancelBrowser := chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.NoSandbox, chromedp.ExecPath(os.Getenv("CHROMIUM")), chromedp.WSURLReadTimeout(soon))...)
+	silent := chromedp.WithErrorf(func(string, ...any) {}) // chromedp reports events that it does not know; actions return their errors
+	ctx, cancelTab := chromedp.NewContext(ctx, silent)
+	t.Cleanup(func() { cancelTab(); cancelBrowser(); cancelTime() })
+	b := &tab{Context: ctx, t: t}
+	chromedp.ListenTarget(ctx, func(event any) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		switch e := event.(type) {
+		case *runtime.EventExceptionThrown:
+			b.errors = append(b.errors, e.ExceptionDetails.Error())
+		case *runtime.EventConsoleAPICalled:
+			if e.Type == runtime.APITypeError {
+				b.errors = append(b.errors, fmt.Sprintf("%s", e.Args[0].Value))
+			}
+		}
+	})
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if len(b.errors) > 0 {
+			t.Errorf("errors of the page: %q", b.errors)
+		}
+	})
+	b.run(emulation.SetDeviceMetricsOverride(width, 900, 1, width < 500),
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
+		chromedp.Navigate(url))
+	return b
+}
+
+func (b *tab) run(actions ...chromedp.Action) {
+	b.t.Helper()
+	if err := chromedp.Run(b, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// js returns the value of an expression.
+func js[T any](b *tab, expression string) (value T) {
+	b.t.Helper()
+	b.run(chromedp.Evaluate(expression, &value))
+	return value
+}
+
+// await waits until an expression is true.
+func (b *tab) await(expression string) {
+	b.t.Helper()
+	deadline := time.Now().Add(soon)
+	for !js[bool](b, "!!("+expression+")") {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("still false: %s\n%s", expression, js[string](b, "document.body.innerText"))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// text waits until an element contains a text.
+func (b *tab) text(selector, want string) {
+	b.t.Helper()
+	b.await(fmt.Sprintf("document.querySelector(%q)?.innerText.includes(%q)", selector, want))
+}
+
+func (b *tab) signIn(token string) {
+	b.t.Helper()
+	b.await("!document.getElementById('sign-in').hidden")
+	b.run(chromedp.SendKeys("#token", token+"\r", chromedp.ByQuery))
+}
+
+func (b *tab) lookUp(entries string) {
+	b.t.Helper()
+	b.run(chromedp.SetValue("#entries", entries, chromedp.ByQuery), chromedp.SendKeys("#entries", "\r", chromedp.ByQuery))
+	b.await("document.querySelector('#answer .badge')")
+}
+
+// shoot writes a screenshot of the whole page if -shots asks for it.
+func (b *tab) shoot(name string) {
+	b.t.Helper()
+	if *shots == "" {
+		return
+	}
+	var image []byte
+	b.run(chromedp.FullScreenshot(&image, 100))
+	if err := os.WriteFile(filepath.Join(*shots, name+".png"), image, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}

@@ -1,0 +1,245 @@
+package page
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+func TestPageNeedsAToken(t *testing.T) {
+	s := serve(t, "")
+	b := open(t, s.admin, 1280, "light")
+	b.signIn("a-token-that-is-not-valid")
+	b.text("#alert", "The token is not valid.")
+	b.signIn(token)
+	b.text("#tiles", "memory ok")
+	b.run(chromedp.Reload())
+	b.text("#tiles", "memory ok") // the tab keeps the token
+	b.run(chromedp.Click("#sign-out", chromedp.ByQuery))
+	b.await("!document.getElementById('sign-in').hidden && document.getElementById('dashboard').hidden")
+	b.run(chromedp.Reload())
+	b.await("!document.getElementById('sign-in').hidden")
+	if shown := js[string](b, "document.body.innerText"); strings.Contains(shown, "user_id") {
+		t.Errorf("a page without a token shows rules: %s", shown)
+	}
+}
+
+// The rates and the heaviest keys follow the load without a reload.
+func TestPageUpdatesLive(t *testing.T) {
+	s := serve(t, "")
+	b := open(t, s.admin, 1280, "light")
+	b.signIn(token)
+	b.text("#rules", "user_id.lease")
+	b.text("#rules tbody tr", "3 per hour\nburst · fixed window\n10,000 per day\ndaily · sliding log")
+	b.text("#heaviest-note", "None")
+	for range 9 {
+		s.hit("user_id", "alice")
+	}
+	b.text("#heaviest", "user_id=alice")
+	b.text("#denied", "user_id=alice")
+	b.await("document.querySelector('#denied tbody .number').innerText === '6'")
+	b.await("Number(document.querySelector('#rules tbody tr').children[3].innerText) > 0")
+	b.run(chromedp.SendKeys("#filter", "health", chromedp.ByQuery))
+	b.await("document.querySelectorAll('#rules tbody tr').length === 1")
+}
+
+func TestPageExplains(t *testing.T) {
+	s := serve(t, "")
+	b := open(t, s.admin, 1280, "dark")
+	b.signIn(token)
+	b.await("document.getElementById('domain').value === 'shop'")
+	for _, c := range []struct{ entries, badge, text string }{
+		{"user_id=bigco,action=login", "No limit", "this hides user_id (rules.yaml:3)"},
+		{"health=1", "Unlimited", "health=1 matched"},
+		{"user_id=42", "One more request is allowed", "rules.yaml:3"},
+		{"user_id=42,lease=a", "One more request is allowed", "3 at once"},
+		{"nothing", "Not read", "write key=value"},
+		{`user_id=a\,b\=c`, "One more request is allowed", "user_id=a,b=c"},
+	} {
+		b.lookUp(c.entries)
+		b.text("#answer .badge", c.badge)
+		b.text("#answer", c.text)
+	}
+	b.run(chromedp.SetValue("#domain", "shpo", chromedp.ByQuery))
+	b.lookUp("user_id=42")
+	b.text("#answer", "shop")
+}
+
+// What clients send is text, never HTML.
+func TestPageShowsKeysAsText(t *testing.T) {
+	s := serve(t, "")
+	const evil = `<img src=x onerror="document.title='owned'">`
+	s.hit("user_id", evil)
+	b := open(t, s.admin, 1280, "light")
+	b.signIn(token)
+	b.text("#heaviest", "<img src")
+	b.run(chromedp.Click("#heaviest button", chromedp.ByQuery))
+	b.text("#answer", "<img src=x")
+	if title := js[string](b, "document.title"); strings.Contains(title, "owned") || js[int](b, "document.querySelectorAll('main img').length") != 0 {
+		t.Errorf("the page ran what a client sent: %s", title)
+	}
+}
+
+// A reset asks first. Escape and Cancel change nothing.
+func TestPageResetsAfterConfirmation(t *testing.T) {
+	redis := redistest.Start(t)
+	s := serve(t, redis.Addr)
+	for range 5 {
+		s.hit("user_id", "42")
+	}
+	b := open(t, s.admin, 390, "light")
+	b.signIn(token)
+	b.await("document.getElementById('domain').value === 'shop'")
+	b.lookUp("user_id=42")
+	b.text("#answer .badge", "The next request is denied")
+	denied := func() bool { return s.hit("user_id", "42") == 429 }
+	for _, cancel := range []chromedp.Action{
+		chromedp.KeyEvent(kb.Escape), chromedp.Click("#confirm button[value=cancel]", chromedp.ByQuery), chromedp.KeyEvent(kb.Enter),
+	} {
+		b.run(chromedp.Click("#answer button.danger", chromedp.ByQuery))
+		b.text("#confirm", "user_id=42 in the domain shop")
+		b.run(cancel)
+		b.await("!document.getElementById('confirm').open")
+		if !denied() {
+			t.Fatal("the key was reset without a confirmation")
+		}
+	}
+	b.run(chromedp.Click("#answer button.danger", chromedp.ByQuery))
+	b.await("document.getElementById('confirm').open")
+	b.run(chromedp.Click("#confirm button[value=reset]", chromedp.ByQuery))
+	b.text("#answer", "Reset at")
+	b.text("#answer", "One more request is allowed")
+	if denied() {
+		t.Error("denied after the reset")
+	}
+	b.lookUp("user_id=nobody")
+	b.run(chromedp.Click("#answer button.danger", chromedp.ByQuery), chromedp.Click("#confirm button[value=reset]", chromedp.ByQuery))
+	b.text("#answer", "nothing is stored for this key")
+}
+
+// An outage of the store, and one of Weir, look like outages: no old figure passes for a new one.
+func TestPageShowsAnOutage(t *testing.T) {
+	redis := redistest.Start(t)
+	s := serve(t, redis.Addr)
+	b := open(t, s.admin, 1280, "light")
+	b.signIn(token)
+	b.text("#tiles", "redis ok")
+	if js[string](b, "document.getElementById('alert').innerText") != "" {
+		t.Error("an alert without an outage")
+	}
+	redis.Stop()
+	for range 3 {
+		s.hit("user_id", "42")
+	}
+	b.text("#tiles", "redis lost")
+	b.text("#alert", "The store does not answer.")
+	b.await("document.title.startsWith('LOST')")
+	b.lookUp("user_id=42")
+	b.text("#answer", "the store did not answer")
+	b.text("#answer", "3 per hour")
+	_, _ = s.Stop()
+	b.text("#alert", "Weir does not answer.")
+	b.text("#tiles", "Weir is unreachable")
+	b.await("document.body.classList.contains('stale')")
+}
+
+// Every control is reachable by Tab and has a name for a screen reader.
+func TestPageWorksWithAKeyboard(t *testing.T) {
+	s := serve(t, "")
+	s.hit("user_id", "42")
+	b := open(t, s.admin, 1280, "light")
+	b.signIn(token)
+	b.text("#heaviest", "user_id=42")
+	b.run(chromedp.Evaluate("document.activeElement.blur(); window.scrollTo(0, 0)", nil))
+	reached := map[string]bool{}
+	for range 30 {
+		b.run(chromedp.KeyEvent(kb.Tab))
+		reached[js[string](b, "document.activeElement.id || document.activeElement.className || document.activeElement.tagName")] = true
+	}
+	for _, want := range []string{"skip", "sign-out", "domain", "entries", "primary", "filter", "scroll", "link"} {
+		if !reached[want] {
+			t.Errorf("Tab does not reach %s: %v", want, reached)
+		}
+	}
+	b.run(chromedp.Focus("#heaviest button", chromedp.ByQuery), chromedp.KeyEvent(kb.Enter))
+	b.text("#answer .badge", "One more request is allowed")
+	b.await("document.activeElement.id === 'look-up'")
+	unnamed := js[[]string](b, `[...document.querySelectorAll("input, button, meter, table, dialog, svg[role=img]")].filter((e) =>
+		!(e.labels?.length || e.getAttribute("aria-label") || e.getAttribute("aria-labelledby") || e.innerText?.trim() || e.textContent.trim())).map((e) => e.outerHTML)`)
+	if len(unnamed) > 0 {
+		t.Errorf("without a name: %q", unnamed)
+	}
+}
+
+// At three widths and in both colour schemes the page is no wider than the window, and no text touches its background in contrast.
+func TestPageFitsEachWindow(t *testing.T) {
+	s := serve(t, "")
+	for range 9 {
+		s.hit("user_id", "42")
+		s.hit("user_id", strings.Repeat("a-long-name-", 12))
+	}
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{390, 820, 1280} {
+			name := fmt.Sprintf("%s-%d", scheme, width)
+			b := open(t, s.admin, width, scheme)
+			b.await("!document.getElementById('sign-in').hidden")
+			b.shoot("signin-" + name)
+			b.signIn(token)
+			b.text("#heaviest", "user_id=42")
+			b.lookUp("user_id=" + strings.Repeat("a-long-name-", 12))
+			b.text("#answer .badge", "The next request is denied")
+			if wide := js[int](b, "document.documentElement.scrollWidth"); int64(wide) > width {
+				t.Errorf("%s: the page is %d wide", name, wide)
+			}
+			for _, low := range js[[]string](b, contrasts) {
+				t.Errorf("%s: %s", name, low)
+			}
+			b.shoot("denied-" + name)
+			b.lookUp("user_id=bigco,action=login")
+			b.text("#answer .badge", "No limit")
+			b.shoot("nolimit-" + name)
+		}
+	}
+}
+
+// contrasts lists the texts whose contrast with their background is below 4.5, as WCAG 2.2 defines it for AA.
+const contrasts = `(() => {
+  const parse = (c) => c.match(/[\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const low = [];
+  for (const e of document.querySelectorAll("body *")) {
+    if (![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) || !e.checkVisibility()) continue;
+    let at = e, back = [0, 0, 0, 0];
+    while (at && (back = parse(getComputedStyle(at).backgroundColor))[3] === 0) at = at.parentElement;
+    const [a, b] = [light(parse(getComputedStyle(e).color)), light(back)].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5) low.push(e.textContent.trim().slice(0, 40) + ": contrast " + ratio.toFixed(2));
+  }
+  return low;
+})()`
+
+// A process that stops answering without closing its connections is an outage, too.
+func TestPageNoticesAFrozenServer(t *testing.T) {
+	s := serve(t, "")
+	b := open(t, s.admin, 1280, "dark")
+	b.signIn(token)
+	b.text("#tiles", "memory ok")
+	freeze := func(signal syscall.Signal) {
+		if err := syscall.Kill(s.PID(), signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	freeze(syscall.SIGSTOP)
+	defer freeze(syscall.SIGCONT)
+	b.text("#alert", "Weir does not answer.")
+	freeze(syscall.SIGCONT)
+	b.text("#tiles", "memory ok")
+	b.await("document.getElementById('alert').innerText === '' && !document.body.classList.contains('stale')")
+}

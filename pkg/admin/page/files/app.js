@@ -1,0 +1,508 @@
+// The page of the admin API. All texts of the server reach the page as text nodes, never as HTML: keys contain what clients sent.
+
+const every = 2000; // ms between two polls
+const within = 5000; // ms that a call may take
+const points = 60; // of a sparkline: two minutes
+const mostRules = 1000;
+const mostRows = 200;
+
+const $ = (id) => document.getElementById(id);
+
+/** el returns an element. A child is a node or a text; null and undefined are left out. */
+function el(tag, props = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (name === "class") node.className = value;
+    else if (name === "onclick") node.addEventListener("click", value);
+    else if (value !== null && value !== undefined) node.setAttribute(name, value);
+  }
+  node.append(...children.filter((c) => c !== null && c !== undefined));
+  return node;
+}
+
+// --- Calls of the API
+
+let token = sessionStorage.getItem("token") ?? "";
+
+/** A Problem is an error of the API with its status, or 0 if the API did not answer. */
+class Problem extends Error {
+  constructor(status, text) {
+    super(text);
+    this.status = status;
+  }
+}
+
+async function call(path, body) {
+  const headers = { Accept: "application/json" };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (body) headers["Content-Type"] = "application/json";
+  let response, content;
+  try {
+    response = await fetch(path, {
+      method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(within), cache: "no-store",
+    });
+    content = await response.json();
+  } catch (error) {
+    if (!response) throw new Problem(0, "Weir does not answer.");
+    throw new Problem(response.status, `The response is no JSON (status ${response.status}).`);
+  }
+  if (!response.ok) {
+    const details = (content.errors ?? []).map((e) => `${e.location}: ${e.message}`);
+    throw new Problem(response.status, [content.detail ?? content.title, ...details].join(". "));
+  }
+  return { content, total: Number(response.headers.get("X-Total-Count")) };
+}
+
+// --- Numbers and texts
+
+const number = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const rate = (n) => (n === 0 ? "0" : n < 10 ? n.toFixed(1) : number.format(n));
+const plural = (n, noun) => `${number.format(n)} ${noun}${n === 1 ? "" : "s"}`;
+
+function span(seconds) {
+  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const i = Math.max(units.findIndex(([, size]) => seconds >= size), 0);
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  const [name, size] = units[i];
+  const [small, part] = units[i + 1];
+  return `${Math.floor(seconds / size)} ${name} ${Math.floor((seconds % size) / part)} ${small}`;
+}
+
+/** seconds returns the seconds of a duration such as 1h2m3.5s, and null for never. */
+function seconds(text) {
+  let total = 0;
+  const sizes = { h: 3600, m: 60, s: 1, ms: 1e-3, "µs": 1e-6, ns: 1e-9 };
+  for (const [, n, unit] of text.matchAll(/([\d.]+)(h|ms|m|µs|ns|s)/g)) total += Number(n) * sizes[unit];
+  return text === "never" ? null : total;
+}
+
+const duration = (text) => {
+  const s = seconds(text);
+  if (s === null) return "never";
+  return s === 0 ? "now" : s < 10 ? `${Number(s.toPrecision(2))} s` : span(Math.ceil(s));
+};
+
+function latency(s) {
+  if (s === 0) return "no calls";
+  return s < 1e-3 ? `${(s * 1e6).toFixed(0)} µs` : `${(s * 1e3).toFixed(1)} ms`;
+}
+
+/** limitText describes a limit in a few words. */
+function limitText(l) {
+  if (l.algorithm === "concurrency") return `${number.format(l.requests_per_unit)} at once`;
+  const units = l.unit_multiplier > 1 ? `${l.unit_multiplier} ${l.unit}s` : l.unit;
+  return `${number.format(l.requests_per_unit)} per ${units}`;
+}
+
+const algorithm = (l) => l.algorithm.replaceAll("_", " ");
+
+const escaped = (text) => text.replace(/[\\,=]/g, "\\$&");
+const written = (entries) => entries.map(([key, value]) => `${escaped(key)}=${escaped(value)}`).join(",");
+
+/** parse reads entries such as user_id=42,action=login, with \, and \= and \\ in keys and values. */
+function parse(text) {
+  const entries = [];
+  let parts = [""];
+  const end = () => {
+    if (parts.length !== 2 || parts[0] === "") throw new Error(`“${parts.join("=")}” is no entry: write key=value.`);
+    entries.push(parts);
+    parts = [""];
+  };
+  for (let i = 0; i < text.length; i++) {
+    const c = text[i];
+    if (c === "\\" && i + 1 < text.length) parts[parts.length - 1] += text[++i];
+    else if (c === "=" && parts.length === 1) parts.push("");
+    else if (c === ",") end();
+    else parts[parts.length - 1] += c;
+  }
+  end();
+  return entries.map(([key, value]) => [key.trim(), value]);
+}
+
+// --- Alerts
+
+/** alertOf shows a text until it is called with another, or with "". */
+function alertOf(text, kind = "") {
+  const box = $("alert");
+  if (box.textContent === text) return;
+  box.className = kind;
+  box.replaceChildren(...(text ? [el("p", {}, text)] : []));
+}
+
+const announce = (text) => ($("announce").textContent = text);
+
+// --- Polling
+
+let reached = null; // the time of the last response
+let rules = [];
+let totalRules = 0;
+const history = new Map(); // the rates of a rule, by domain and path
+let generation = 0; // grows at a sign-out, so that responses to earlier calls are ignored
+let timer = 0;
+
+function show(what) {
+  $("sign-in").hidden = what !== "sign-in";
+  $("dashboard").hidden = what !== "dashboard";
+  $("sign-out").hidden = what !== "dashboard" || !token;
+}
+
+async function poll() {
+  clearTimeout(timer);
+  const mine = generation;
+  try {
+    const [status, inForce, heaviest, denied] = await Promise.all([
+      call("v1/status"), call(`v1/rules?limit=${mostRules}`), top("hits"), top("denied"),
+    ]);
+    if (mine !== generation) return;
+    reached = new Date();
+    document.body.classList.remove("stale");
+    show("dashboard");
+    rules = inForce.content;
+    totalRules = inForce.total;
+    remember(rules);
+    showStatus(status.content);
+    showRules();
+    showTop("heaviest", heaviest);
+    showTop("denied", denied);
+    showDomains();
+  } catch (error) {
+    if (mine !== generation) return;
+    if (error.status === 401) {
+      signOut(token ? "The token is not valid." : "");
+      return;
+    }
+    failed(error);
+  }
+  if (!document.hidden) timer = setTimeout(poll, every);
+}
+
+/** top returns a list of keys, or the reason why there is none. */
+async function top(by) {
+  try {
+    return (await call(`v1/top?by=${by}&limit=10`)).content;
+  } catch (error) {
+    if (error.status === 401 || error.status === 0) throw error;
+    return { keys: [], problem: error.message };
+  }
+}
+
+function failed(error) {
+  if (!(error instanceof Problem)) console.error(error);
+  const since = reached ? ` The figures are those of ${reached.toLocaleTimeString()}.` : "";
+  document.body.classList.add("stale");
+  alertOf(`${error.message}${since} The page keeps trying.`);
+  const store = document.querySelector("#tiles dd.store");
+  if (store) store.replaceChildren(el("span", { class: "state-unreachable" }, "unknown"), el("small", {}, "Weir is unreachable"));
+}
+
+function remember(list) {
+  const present = new Set();
+  for (const r of list) {
+    const id = idOf(r);
+    present.add(id);
+    const past = history.get(id) ?? [];
+    past.push([r.allowed_per_second, r.denied_per_second]);
+    history.set(id, past.slice(-points));
+  }
+  for (const id of history.keys()) if (!present.has(id)) history.delete(id);
+}
+
+const idOf = (r) => `${r.domain}\n${r.path}\n${r.source}`;
+
+// --- Status
+
+const modes = {
+  ok: ["ok", ""],
+  fallback: ["fallback", "The store does not answer. Each limit decides by its on_store_error."],
+  lost: ["lost", "The store does not answer. Requests that need it fail, and Envoy decides by its failure mode."],
+};
+
+function showStatus(s) {
+  const store = s.store;
+  const [word, consequence] = modes[store.mode] ?? [store.mode, ""];
+  alertOf(consequence || (s.ready ? "" : "This process is not ready to decide requests."), store.mode === "lost" ? "" : "warn");
+  $("identity").textContent = `${s.replica} · ${s.version} · rules ${s.rules_version || "not loaded"}`;
+  document.title = store.mode === "ok" ? `Weir · ${s.replica}` : `${word.toUpperCase()} · Weir · ${s.replica}`;
+  const sum = (field) => rules.reduce((total, r) => total + r[field], 0);
+  const answers = store.kind === "memory" ? plural(store.keys, "key") : `${latency(store.latency_seconds)} a call`;
+  const denied = sum("denied_per_second");
+  const tile = (name, value, detail, kind = "") => el("div", {}, el("dt", {}, name), el("dd", { class: kind }, value, el("small", {}, detail)));
+  $("tiles").replaceChildren(
+    tile("Store", el("span", { class: `state-${store.mode}` }, `${store.kind} ${word}`), answers, "store"),
+    tile("Store calls", `${rate(store.calls_per_second)}/s`, store.kind === "memory" ? latency(store.latency_seconds) + " a call" : "without those from the deny cache"),
+    tile("Allowed hits", `${rate(sum("allowed_per_second"))}/s`, plural(s.rules, "rule")),
+    tile("Denied hits", el("span", { class: denied > 0 ? "hot" : "" }, `${rate(denied)}/s`), plural(s.domains, "domain")),
+    tile("In flight", number.format(s.in_flight), `${number.format(s.shed)} shed since the start`),
+    tile("Running for", span(s.uptime_seconds), s.ready ? "ready" : "not ready"),
+  );
+  $("updated").textContent = `Last response at ${reached.toLocaleTimeString()}.`;
+}
+
+function showDomains() {
+  const names = [...new Set(rules.map((r) => r.domain))].sort();
+  const list = $("domains");
+  if (list.dataset.names !== names.join("\n")) {
+    list.dataset.names = names.join("\n");
+    list.replaceChildren(...names.map((name) => el("option", { value: name })));
+  }
+  if (!$("domain").value && names.length > 0) $("domain").value = names[0];
+}
+
+// --- Rules
+
+const rows = new Map(); // the row of a rule in the table, by idOf
+
+function showRules() {
+  const wanted = $("filter").value.trim().toLowerCase();
+  const text = (r) => `${r.domain} ${r.path} ${r.limits.map((l) => `${l.name} ${algorithm(l)}`).join(" ")}`.toLowerCase();
+  const found = rules.filter((r) => text(r).includes(wanted));
+  const shown = found.slice(0, mostRows);
+  const body = $("rules").tBodies[0];
+  const all = shown.map(ruleRow);
+  if (body.children.length !== all.length || all.some((row, i) => body.children[i] !== row)) body.replaceChildren(...all);
+  for (const id of rows.keys()) if (!history.has(id)) rows.delete(id);
+  const parts = [];
+  if (rules.length === 0) parts.push("No rules are loaded.");
+  else if (found.length === 0) parts.push(`No rule contains “${$("filter").value}”.`);
+  if (found.length > shown.length) parts.push(`${shown.length} of ${found.length} rules: filter to see others.`);
+  if (totalRules > rules.length) parts.push(`The filter searches the first ${number.format(rules.length)} of ${number.format(totalRules)} rules.`);
+  $("rules-note").textContent = parts.join(" ");
+}
+
+/** ruleRow returns the row of a rule. It updates a row that exists, so that focus and selection stay. */
+function ruleRow(r) {
+  let row = rows.get(idOf(r));
+  if (!row) {
+    row = el("tr", { role: "row" },
+      el("th", { scope: "row", role: "rowheader" }),
+      el("td", { class: "limits", role: "cell" }),
+      el("td", { class: "number", role: "cell", "data-label": "Allowed/s" }),
+      el("td", { class: "number", role: "cell", "data-label": "Denied/s" }),
+      el("td", { class: "spark-cell", role: "cell" }));
+    rows.set(idOf(r), row);
+  }
+  const content = JSON.stringify([r.limits, r.mode, r.unlimited]);
+  if (row.dataset.content !== content) {
+    row.dataset.content = content;
+    row.children[0].replaceChildren(el("code", {}, r.path), el("span", { class: "source" }, `${r.domain} · ${r.source || "unknown source"}`));
+    row.children[1].replaceChildren(
+      ...(r.unlimited ? [el("span", {}, "unlimited")] : r.limits.map((l) => el("div", {}, limitText(l), el("span", { class: "source" },
+        [l.name, algorithm(l)].filter(Boolean).join(" · "))))),
+      r.mode === "enforced" ? "" : el("span", { class: "badge warn" }, `${r.mode} mode`));
+  }
+  row.children[2].textContent = rate(r.allowed_per_second);
+  row.children[3].textContent = rate(r.denied_per_second);
+  row.children[3].classList.toggle("hot", r.denied_per_second > 0);
+  row.children[4].replaceChildren(sparkline(history.get(idOf(r)) ?? []));
+  return row;
+}
+
+/** sparkline draws the rates of a rule. The scale is that of the largest rate. */
+function sparkline(past) {
+  const svg = (tag, props) => {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(props)) node.setAttribute(name, value);
+    return node;
+  };
+  const [width, height] = [136, 32];
+  const most = Math.max(...past.flat(), 0);
+  const box = svg("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img" });
+  box.setAttribute("aria-label", most === 0 ? "no hits" : `at most ${rate(most)} hits per second`);
+  const line = (i, name) => svg("polyline", {
+    class: name, "vector-effect": "non-scaling-stroke",
+    points: past.map((p, n) => `${(((points - past.length + n) / (points - 1)) * width).toFixed(1)},${(height - 2 - (most ? p[i] / most : 0) * (height - 4)).toFixed(1)}`).join(" "),
+  });
+  box.append(svg("line", { class: "base", x1: 0, x2: width, y1: height - 1, y2: height - 1, "vector-effect": "non-scaling-stroke" }), line(0, "allowed"));
+  if (past.some((p) => p[1] > 0)) box.append(line(1, "denied"));
+  return box;
+}
+
+// --- Heaviest keys
+
+function showTop(id, list) {
+  const note = $(`${id}-note`);
+  note.textContent = list.problem ?? (list.keys.length === 0 ? "None in the last minutes."
+    : `Since ${new Date(list.since).toLocaleTimeString()}. ${list.error === 0 ? "The counts are exact." : `A count is too large by at most ${number.format(list.error)}.`}`);
+  const body = $(id).tBodies[0];
+  const content = JSON.stringify(list.keys);
+  if (body.dataset.content === content) return;
+  body.dataset.content = content;
+  $(id).hidden = list.keys.length === 0;
+  const focused = body.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  body.replaceChildren(...list.keys.map((k) => {
+    const name = k.key.length > 0 ? written(k.key) : `hash ${k.key_hash}`;
+    const cell = k.key.length > 0
+      ? el("button", { class: "link", "data-key": `${k.domain} ${name}`, title: "Look up this key", onclick: () => lookUp(k.domain, k.key) }, name)
+      : el("code", {}, name);
+    return el("tr", {}, el("td", {}, cell, el("span", { class: "source" }, k.domain)),
+      el("td", { class: "number" }, number.format(k.count)));
+  }));
+  if (focused) [...body.querySelectorAll("button")].find((b) => b.dataset.key === focused)?.focus();
+}
+
+// --- Look-up
+
+let asked = null; // the domain and the entries of the answer
+let askedN = 0;
+
+async function lookUp(domain, entries) {
+  $("domain").value = domain;
+  $("entries").value = written(entries);
+  await ask();
+  $("look-up").scrollIntoView({ block: "start" });
+  $("look-up").focus({ preventScroll: true });
+}
+
+/** ask asks for what the form names. A later call makes an earlier one void. */
+async function ask(note = "") {
+  const mine = ++askedN;
+  let entries;
+  const domain = $("domain").value.trim();
+  try {
+    entries = parse($("entries").value);
+  } catch (error) {
+    answer(el("p", { class: "badge no" }, "Not read"), el("p", {}, error.message));
+    return;
+  }
+  answer(el("p", { class: "muted" }, "Looking up…"));
+  try {
+    const [explained, state] = await Promise.all([
+      call("v1/explain", { domain, descriptors: [entries], live: true }).catch((e) => {
+        // Without its store, Weir still explains.
+        if (e.status !== 503) throw e;
+        return call("v1/explain", { domain, descriptors: [entries] }).then((r) => ({ ...r, problem: e.message }));
+      }),
+      call("v1/keys/peek", { domain, descriptor: entries }).catch((e) => ({ problem: e })),
+    ]);
+    if (mine !== askedN) return;
+    asked = { domain, entries };
+    showAnswer(explained.content, state.content, explained.problem, note);
+  } catch (error) {
+    if (mine !== askedN) return;
+    if (error.status === 401) signOut("The token is no longer valid.");
+    else answer(el("p", { class: "badge no" }, "No answer"), el("p", {}, error.message));
+  }
+}
+
+const answer = (...nodes) => $("answer").replaceChildren(...nodes);
+
+function showAnswer(record, state, problem, note) {
+  const d = record.descriptors[0];
+  // A peek lists the limits with leases, too. An explanation has those of the request only.
+  const limits = state?.limits?.length > 0 ? state.limits : (d?.limits ?? []);
+  const nodes = [];
+  if (note) nodes.push(el("p", { class: "badge ok" }, note));
+  nodes.push(verdict(d, limits, problem));
+  if (problem) nodes.push(el("p", {}, `${problem} The limits are shown without their usage.`));
+  if (d) {
+    const walk = el("ol", { class: "walk", "aria-label": "Matching, entry by entry" });
+    d.walk.forEach((s, i) => {
+      const matched = s.result === "matched";
+      const item = el("li", { class: matched ? "yes" : "no" }, el("code", {}, `${s.entry[0]}=${s.entry[1]}`), matched ? " matched " : " no match ",
+        s.source ? el("code", { class: "muted" }, s.source) : null, el("span", { class: "why" }, s.reason));
+      item.style.setProperty("--level", i);
+      walk.append(item);
+    });
+    nodes.push(walk, el("p", { class: "muted" }, sentence(d.reason)));
+  }
+  nodes.push(...limits.map(limitBox));
+  if (limits.length > 0) {
+    nodes.push(el("div", { class: "actions" },
+      el("button", { onclick: () => ask(), type: "button" }, "Refresh"),
+      el("button", { class: "danger", onclick: confirmReset, type: "button" }, "Reset this key…")));
+  }
+  answer(...nodes);
+}
+
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (text.endsWith(".") || text.endsWith("?") ? "" : ".");
+
+function verdict(d, limits, problem) {
+  const badge = (kind, text) => el("p", {}, el("strong", { class: `badge ${kind}` }, text));
+  if (d?.unlimited) return badge("ok", "Unlimited");
+  if (limits.length === 0) return badge("warn", "No limit");
+  if (problem || limits.some((l) => !l.state)) return badge("warn", plural(limits.length, "limit"));
+  const full = limits.filter((l) => l.state.remaining === 0 && seconds(l.state.retry_after) !== 0);
+  if (full.length === 0) return badge("ok", "One more request is allowed");
+  const enforced = full.some((l) => l.mode === "enforced");
+  return badge(enforced ? "no" : "warn", enforced ? "The next request is denied" : "Over a limit that denies nothing by itself");
+}
+
+function limitBox(l) {
+  const name = l.name || l.rule || algorithm(l);
+  const item = (term, value, kind = "") => el("div", { class: kind }, el("dt", {}, term), el("dd", {}, value));
+  const s = l.state;
+  const penalty = s && seconds(s.penalty) !== 0;
+  const box = el("div", { class: "limit" },
+    el("div", { class: "head" }, el("h3", {}, `${name}: ${limitText(l)}`),
+      el("span", { class: "muted" }, [algorithm(l), l.mode === "enforced" ? "" : `${l.mode} mode`].filter(Boolean).join(" · "))));
+  if (s) {
+    const all = Math.max(s.used + s.remaining, 1);
+    // During a penalty nothing is left, whatever is used.
+    const meter = el("meter", { min: 0, max: all, high: all * 0.8, optimum: 0, value: s.remaining === 0 ? all : Math.max(s.used, 0), "aria-label": `${number.format(s.used)} used, ${number.format(s.remaining)} left` });
+    box.append(meter);
+  }
+  box.append(el("dl", {},
+    ...(s ? [item("Used", number.format(s.used)), item("Left", number.format(s.remaining)), item("Next fits", duration(s.retry_after)),
+      item("Fully reset", duration(s.reset_after))] : []),
+    ...(penalty ? [item("Penalty ends in", el("span", { class: "hot" }, duration(s.penalty)))] : []),
+    item("Rule", el("code", {}, l.source || "in the request")),
+    item("Key", el("code", {}, l.key || `hash ${l.key_hash}`), "wide")));
+  return box;
+}
+
+// --- Reset
+
+function confirmReset() {
+  const { domain, entries } = asked;
+  $("confirm-text").replaceChildren("All limits of ", el("code", {}, written(entries)), " in the domain ", el("code", {}, domain), " are reset on every replica.");
+  const dialog = $("confirm");
+  dialog.returnValue = "";
+  dialog.showModal();
+  dialog.addEventListener("close", async () => {
+    if (dialog.returnValue !== "reset") return;
+    try {
+      const { content } = await call("v1/keys/reset", { domain, descriptor: entries });
+      const others = content.replicas_notified ? "" : " Other replicas were not notified and may deny the key a little longer.";
+      announce(`The key was reset.${others}`);
+      await ask(`Reset at ${new Date().toLocaleTimeString()}.${others}`);
+    } catch (error) {
+      if (error.status === 401) signOut("The token is no longer valid.");
+      else $("answer").prepend(el("p", { role: "alert" }, el("strong", { class: "badge no" }, "Not reset"), ` ${error.message}`));
+    }
+  }, { once: true });
+}
+
+// --- Credentials
+
+function signOut(text = "") {
+  generation++;
+  askedN++;
+  token = "";
+  sessionStorage.removeItem("token");
+  history.clear();
+  rows.clear();
+  answer();
+  clearTimeout(timer);
+  show("sign-in");
+  alertOf(text);
+  $("identity").textContent = "";
+  $("token").focus();
+}
+
+$("sign-in").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = $("token").value.trim();
+  $("token").value = "";
+  sessionStorage.setItem("token", token);
+  alertOf("");
+  poll();
+});
+$("sign-out").addEventListener("click", () => signOut());
+$("question").addEventListener("submit", (event) => {
+  event.preventDefault();
+  ask();
+});
+$("filter").addEventListener("input", showRules);
+document.addEventListener("visibilitychange", () => !document.hidden && poll());
+
+poll();
