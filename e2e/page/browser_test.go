@@ -28,6 +28,7 @@ descriptors:
       - {name: daily, unit: day, requests_per_unit: 10000, algorithm: sliding_log}
     descriptors:
       - {key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 3}}
+      - {key: action, value: login, rate_limit: {unit: minute, requests_per_unit: 5}}
   - key: user_id
     value: bigco
     descriptors:
@@ -85,6 +86,17 @@ func (s *site) hit(key, value string) int {
 	}
 	defer r.Body.Close()
 	return r.StatusCode
+}
+
+// deny sends requests for a descriptor until one is denied. A call of a busy Redis may time out, and is then not counted.
+func (s *site) deny(key, value string) {
+	s.t.Helper()
+	for range 1000 {
+		if s.hit(key, value) == http.StatusTooManyRequests {
+			return
+		}
+	}
+	s.t.Fatal("no request is denied")
 }
 
 // A tab is a page in a browser. Its errors are collected.

@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"syscall"
 	"testing"
@@ -55,7 +56,7 @@ func TestPageExplains(t *testing.T) {
 	b.signIn(token)
 	b.await("document.getElementById('domain').value === 'shop'")
 	for _, c := range []struct{ entries, badge, text string }{
-		{"user_id=bigco,action=login", "No limit", "this hides user_id (rules.yaml:3)"},
+		{"user_id=bigco,action=login", "No limit", "rules.yaml:3), which would"},
 		{"health=1", "Unlimited", "health=1 matched"},
 		{"user_id=42", "One more request is allowed", "rules.yaml:3"},
 		{"user_id=42,lease=a", "One more request is allowed", "3 at once"},
@@ -90,15 +91,13 @@ func TestPageShowsKeysAsText(t *testing.T) {
 func TestPageResetsAfterConfirmation(t *testing.T) {
 	redis := redistest.Start(t)
 	s := serve(t, redis.Addr)
-	for range 5 {
-		s.hit("user_id", "42")
-	}
+	s.deny("user_id", "42")
 	b := open(t, s.admin, 390, "light")
 	b.signIn(token)
 	b.await("document.getElementById('domain').value === 'shop'")
 	b.lookUp("user_id=42")
 	b.text("#answer .badge", "The next request is denied")
-	denied := func() bool { return s.hit("user_id", "42") == 429 }
+	denied := func() bool { return s.hit("user_id", "42") == http.StatusTooManyRequests }
 	for _, cancel := range []chromedp.Action{
 		chromedp.KeyEvent(kb.Escape), chromedp.Click("#confirm button[value=cancel]", chromedp.ByQuery), chromedp.KeyEvent(kb.Enter),
 	} {

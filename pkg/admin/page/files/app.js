@@ -83,8 +83,8 @@ const duration = (text) => {
 };
 
 function latency(s) {
-  if (s === 0) return "no calls";
-  return s < 1e-3 ? `${(s * 1e6).toFixed(0)} µs` : `${(s * 1e3).toFixed(1)} ms`;
+  if (s === 0) return "no calls now";
+  return s < 1e-3 ? `${(s * 1e6).toFixed(0)} µs a call` : `${(s * 1e3).toFixed(1)} ms a call`;
 }
 
 /** limitText describes a limit in a few words. */
@@ -224,12 +224,12 @@ function showStatus(s) {
   $("identity").textContent = `${s.replica} · ${s.version} · rules ${s.rules_version || "not loaded"}`;
   document.title = store.mode === "ok" ? `Weir · ${s.replica}` : `${word.toUpperCase()} · Weir · ${s.replica}`;
   const sum = (field) => rules.reduce((total, r) => total + r[field], 0);
-  const answers = store.kind === "memory" ? plural(store.keys, "key") : `${latency(store.latency_seconds)} a call`;
+  const answers = store.kind === "memory" ? plural(store.keys, "key") : latency(store.latency_seconds);
   const denied = sum("denied_per_second");
   const tile = (name, value, detail, kind = "") => el("div", {}, el("dt", {}, name), el("dd", { class: kind }, value, el("small", {}, detail)));
   $("tiles").replaceChildren(
     tile("Store", el("span", { class: `state-${store.mode}` }, `${store.kind} ${word}`), answers, "store"),
-    tile("Store calls", `${rate(store.calls_per_second)}/s`, store.kind === "memory" ? latency(store.latency_seconds) + " a call" : "without those from the deny cache"),
+    tile("Store calls", `${rate(store.calls_per_second)}/s`, store.kind === "memory" ? latency(store.latency_seconds) : "without those from the deny cache"),
     tile("Allowed hits", `${rate(sum("allowed_per_second"))}/s`, plural(s.rules, "rule")),
     tile("Denied hits", el("span", { class: denied > 0 ? "hot" : "" }, `${rate(denied)}/s`), plural(s.domains, "domain")),
     tile("In flight", number.format(s.in_flight), `${number.format(s.shed)} shed since the start`),
