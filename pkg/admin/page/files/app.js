@@ -452,25 +452,28 @@ function limitBox(l) {
 
 // --- Reset
 
+let resetting = null; // the domain and the entries that the dialog names
+
 function confirmReset() {
-  const { domain, entries } = asked;
-  $("confirm-text").replaceChildren("All limits of ", el("code", {}, written(entries)), " in the domain ", el("code", {}, domain), " are reset on every replica.");
-  const dialog = $("confirm");
-  dialog.returnValue = "";
-  dialog.showModal();
-  dialog.addEventListener("close", async () => {
-    if (dialog.returnValue !== "reset") return;
-    try {
-      const { content } = await call("v1/keys/reset", { domain, descriptor: entries });
-      const others = content.replicas_notified ? "" : " Other replicas were not notified and may deny the key a little longer.";
-      announce(`The key was reset.${others}`);
-      await ask(`Reset at ${new Date().toLocaleTimeString()}.${others}`);
-    } catch (error) {
-      if (error.status === 401) signOut("The token is no longer valid.");
-      else $("answer").prepend(el("p", { role: "alert" }, el("strong", { class: "badge no" }, "Not reset"), ` ${error.message}`));
-    }
-  }, { once: true });
+  resetting = asked;
+  $("confirm-text").replaceChildren("All limits of ", el("code", {}, written(asked.entries)), " in the domain ", el("code", {}, asked.domain),
+    " are reset on every replica.");
+  $("confirm").showModal();
 }
+
+$("confirm").addEventListener("submit", async (event) => {
+  if (event.submitter.value !== "reset") return;
+  const { domain, entries } = resetting;
+  try {
+    const { content } = await call("v1/keys/reset", { domain, descriptor: entries });
+    const others = content.replicas_notified ? "" : " Other replicas were not notified and may deny the key a little longer.";
+    announce(`The key was reset.${others}`);
+    await ask(`Reset at ${new Date().toLocaleTimeString()}.${others}`);
+  } catch (error) {
+    if (error.status === 401) signOut("The token is no longer valid.");
+    else $("answer").prepend(el("p", { role: "alert" }, el("strong", { class: "badge no" }, "Not reset"), ` ${error.message}`));
+  }
+});
 
 // --- Credentials
 
