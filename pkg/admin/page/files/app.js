@@ -136,6 +136,7 @@ const announce = (text) => ($("announce").textContent = text);
 let reached = null; // the time of the last response
 let rules = [];
 let totalRules = 0;
+let storeKind = "";
 const history = new Map(); // the rates of a rule, by domain and path
 let generation = 0; // grows at a sign-out, so that responses to earlier calls are ignored
 let timer = 0;
@@ -219,6 +220,7 @@ const modes = {
 
 function showStatus(s) {
   const store = s.store;
+  storeKind = store.kind;
   const [word, consequence] = modes[store.mode] ?? [store.mode, ""];
   alertOf(consequence || (s.ready ? "" : "This process is not ready to decide requests."), store.mode === "lost" ? "" : "warn");
   $("identity").textContent = `${s.replica} · ${s.version} · rules ${s.rules_version || "not loaded"}`;
@@ -466,7 +468,8 @@ $("confirm").addEventListener("submit", async (event) => {
   const { domain, entries } = resetting;
   try {
     const { content } = await call("v1/keys/reset", { domain, descriptor: entries });
-    const others = content.replicas_notified ? "" : " Other replicas were not notified and may deny the key a little longer.";
+    const others = content.replicas_notified ? "" : storeKind === "memory" ? " Other replicas have counters of their own."
+      : " Other replicas were not notified and may deny the key a little longer.";
     announce(`The key was reset.${others}`);
     await ask(`Reset at ${new Date().toLocaleTimeString()}.${others}`);
   } catch (error) {
