@@ -65,11 +65,24 @@ type topKeys struct {
 // maxShards bounds the memory: a shard has four sketches.
 const maxShards = 8
 
+// maxPending is the number of hits that a shard notes before it counts them. Between two requests the CPU's caches lose the sketches, so
+// counting at each request would cost several times as much.
+const maxPending = 64
+
 type topShard struct {
 	mu           sync.Mutex
 	window       uint64     // of the newest counts
+	noted        int        // of pending
 	hits, denied [2]*sketch // by the number of the window, modulo 2
-	_            [64]byte   // the next lock must not share a cache line
+	pending      [maxPending]pending
+	_            [64]byte // the next lock must not share a cache line
+}
+
+// A pending is the hits of one request on a key.
+type pending struct {
+	value      seen
+	hash, hits uint64
+	denied     bool
 }
 
 type sketch = spacesaving.Sketch[seen]
@@ -98,12 +111,28 @@ func (t *topKeys) add(key string, d *decide.Decision, denied bool) {
 	value := seen{key, d.Domain, d.RuleName()}
 	hits := uint64(max(d.Hits, 0))
 	s.mu.Lock()
-	s.age(t.current.Load())
-	s.hits[s.window%2].Add(hash, value, hits)
-	if denied {
-		s.denied[s.window%2].Add(hash, value, max(hits, 1))
+	defer s.mu.Unlock()
+	if current := t.current.Load(); current != s.window {
+		s.count()
+		s.age(current)
 	}
-	s.mu.Unlock()
+	s.pending[s.noted] = pending{value, hash, hits, denied}
+	if s.noted++; s.noted == maxPending {
+		s.count()
+	}
+}
+
+// count adds the noted hits to the sketches of their window. The caller holds the lock.
+func (s *topShard) count() {
+	hits, denied := s.hits[s.window%2], s.denied[s.window%2]
+	for i := range s.pending[:s.noted] {
+		p := &s.pending[i]
+		hits.Add(p.hash, p.value, p.hits)
+		if p.denied {
+			denied.Add(p.hash, p.value, max(p.hits, 1))
+		}
+	}
+	s.noted = 0
 }
 
 // age begins a window.
@@ -180,6 +209,7 @@ func (t *topKeys) list(by By) (Top, []spacesaving.Item[seen]) {
 func (s *topShard) lists(by By, current uint64) (all [2]spacesaving.List[seen]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.count()
 	s.age(max(current, s.window))
 	sketches := &s.hits
 	if by == ByDenied {
