@@ -333,7 +333,9 @@ function showTop(id, list) {
   const focused = body.contains(document.activeElement) ? document.activeElement.dataset.key : null;
   body.replaceChildren(...list.keys.map((k) => {
     const name = k.key.length > 0 ? written(k.key) : `hash ${k.key_hash}`;
-    const cell = k.key.length > 0
+    // A key has the hash of a long value. Nobody can look up a key by that hash.
+    const whole = k.key.length > 0 && !k.key.some(([, value]) => /^#[0-9a-f]{64}$/.test(value));
+    const cell = whole
       ? el("button", { class: "link", "data-key": `${k.domain} ${name}`, title: "Look up this key", onclick: () => lookUp(k.domain, k.key) }, name)
       : el("code", {}, name);
     return el("tr", {}, el("td", {}, cell, el("span", { class: "source" }, k.domain)),
@@ -440,14 +442,14 @@ function limitBox(l) {
   if (s) {
     const all = Math.max(s.used + s.remaining, 1);
     // During a penalty nothing is left, whatever is used.
-    const meter = el("meter", { min: 0, max: all, high: all * 0.8, optimum: 0, value: s.remaining === 0 ? all : Math.max(s.used, 0), "aria-label": `${number.format(s.used)} used, ${number.format(s.remaining)} left` });
+    const meter = el("meter", { min: 0, max: all, low: all * 0.6, high: all * 0.95, optimum: 0, value: s.remaining === 0 ? all : Math.max(s.used, 0), "aria-label": `${number.format(s.used)} used, ${number.format(s.remaining)} left` });
     box.append(meter);
   }
   box.append(el("dl", {},
     ...(s ? [item("Used", number.format(s.used)), item("Left", number.format(s.remaining)), item("Next fits", duration(s.retry_after)),
       item("Fully reset", duration(s.reset_after))] : []),
     ...(penalty ? [item("Penalty ends in", el("span", { class: "hot" }, duration(s.penalty)))] : []),
-    item("Rule", el("code", {}, l.source || "in the request")),
+    item("Rule", el("code", {}, l.source || "in the request"), "wide"),
     item("Key", el("code", {}, l.key || `hash ${l.key_hash}`), "wide")));
   return box;
 }
