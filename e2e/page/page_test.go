@@ -72,7 +72,7 @@ func TestPageExplains(t *testing.T) {
 	b.text("#answer", "shop")
 }
 
-// What clients send is text, never HTML.
+// The page shows keys as text, never as HTML, because clients choose them.
 func TestPageShowsKeysAsText(t *testing.T) {
 	s := serve(t, "")
 	const evil = `<img src=x onerror="document.title='owned'">`

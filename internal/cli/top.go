@@ -111,7 +111,7 @@ func (t *Top) write(w io.Writer, top *admin.Top) error {
 	return table.Flush()
 }
 
-// summary says what the counts are, and how far they may be off.
+// summary describes the counts and their largest error.
 func summary(top *admin.Top, by string, now time.Time) string {
 	what := "hits"
 	if by == "denied" {

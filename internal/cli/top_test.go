@@ -185,7 +185,9 @@ func TestTailPrintsJSONLines(t *testing.T) {
 	go func() { ended <- tail.Run(ctx, Streams{Out: out, Err: &watched{}}) }()
 	out.await(t, "no_rule")
 	cancel()
-	<-ended
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 	for line := range strings.Lines(out.String()) {
 		var d admin.Decision
 		if err := json.Unmarshal([]byte(line), &d); err != nil || d.Domain != "shop" {

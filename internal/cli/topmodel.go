@@ -143,7 +143,7 @@ func (m topModel) lines() []string {
 	return lines
 }
 
-// state says how recent the counts are, and why they are not.
+// state returns the age of the counts, and the error of the last call if there is one.
 func (m topModel) state() string {
 	switch {
 	case m.err != nil:

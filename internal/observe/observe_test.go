@@ -116,7 +116,7 @@ func TestTopListsHeaviestAndMostDeniedKeys(t *testing.T) {
 	}
 }
 
-// What KEY_HASH_SECRET hides in Redis must not be shown elsewhere.
+// KEY_HASH_SECRET hides keys in Redis, so nothing else may show them.
 func TestKeysAreHiddenUnderASecret(t *testing.T) {
 	secret := []byte("a secret of 16 bytes")
 	var logged []*Denial

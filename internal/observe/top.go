@@ -87,7 +87,7 @@ type pending struct {
 
 type sketch = spacesaving.Sketch[seen]
 
-// seen is what a sketch keeps of a key.
+// seen describes a key in a sketch.
 type seen struct{ key, domain, rule string }
 
 func newTopKeys(size int) *topKeys {

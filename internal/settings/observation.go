@@ -1,6 +1,6 @@
 package settings
 
-// Observation are the settings of what Weir reports about decisions besides the response.
+// Observation has the settings of reports about decisions, besides the response.
 type Observation struct {
 	DenialLog          float64 `env:"DENIAL_LOG" default:"0" placeholder:"SHARE" help:"The share of the keys, from 0 to 1, whose denials are logged at level info. The hash of a key selects it, so all replicas log the same keys. The lines contain hashes of keys, and no values that users sent. 0: none."`
 	DenialLogPerSecond int     `env:"DENIAL_LOG_PER_SECOND" default:"10" help:"The most lines of DENIAL_LOG in a second. The next line reports how many denials were left out."`

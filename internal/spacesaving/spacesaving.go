@@ -1,13 +1,13 @@
-// Package spacesaving finds the heaviest keys of a stream in bounded memory, by the Space-Saving algorithm of Metwally, Agrawal and
-// El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams" (ICDT 2005).
+// Package spacesaving finds the heaviest keys of a stream in bounded memory, by the Space-Saving algorithm. Its source is Metwally,
+// Agrawal and El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams" (ICDT 2005).
 //
 // A [Sketch] of size m keeps counts of m keys. A key without a count takes over the smallest count and adds to it. So a count is never
 // too low, and each count comes with the most by which it may be too high:
 //
 //	Count - Error <= true count <= Count
 //
-// The error of a key, and the true count of a key that the sketch does not keep, is at most the smallest count, and so at most the
-// total divided by m. Every key whose true count exceeds that bound is in the sketch.
+// The error of a key is at most the smallest count, and so at most the total divided by m. The same bound holds for the true count of
+// a key outside of the sketch. Every key whose true count exceeds that bound is in the sketch.
 package spacesaving
 
 import (
@@ -16,7 +16,7 @@ import (
 	"slices"
 )
 
-// A Sketch counts keys. The caller identifies a key by a hash of 64 bits, and V is what the caller wants to know of the key. Two keys
+// A Sketch counts keys. The caller identifies a key by a hash of 64 bits, and V is the data that the caller keeps with the key. Two keys
 // with the same hash are one key, so the hash should be a good one. A Sketch is not safe for concurrent use.
 type Sketch[V any] struct {
 	heap  []counter // a min-heap by count

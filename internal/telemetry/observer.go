@@ -25,7 +25,7 @@ func DenialLog(log *zap.Logger) func(*observe.Denial) {
 	}
 }
 
-// ObserverStats holds the counts of what reports decisions besides the response.
+// ObserverStats holds the counts of the reports about decisions, besides the response.
 type ObserverStats struct {
 	Subscribers int64 // now
 	Dropped     int64 // decisions that subscribers did not get

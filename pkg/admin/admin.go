@@ -32,7 +32,7 @@ type Options struct {
 	Store limiters.Store
 	// StoreTimeout bounds a call of Store. Default 1 s.
 	StoreTimeout time.Duration
-	// Resets resets keys. If it is nil, the routes that reset answer 501.
+	// Resets is called by the routes that reset. If it is nil, they answer 501.
 	Resets Resets
 	// Decide has the settings by which the process decides.
 	Decide decide.Options

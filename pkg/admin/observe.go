@@ -31,7 +31,7 @@ type TopKey struct {
 type Decisions interface {
 	// Subscribe returns a channel of the decisions that a filter selects. The channel is bounded: a decision that finds it full is
 	// dropped and counted. dropped returns the number of drops so far. The caller must call cancel, which ends the stream. The
-	// error says what is wrong with the filter, or that there are too many subscribers.
+	// error names the fault of the filter, or reports too many subscribers.
 	Subscribe(f Filter) (decisions <-chan Decision, dropped func() int64, cancel func(), err error)
 }
 
@@ -42,7 +42,7 @@ type Filter struct {
 	Sample                float64 // the part of the keys that is selected, by the hash of the key; 0 and 1 select all
 }
 
-// A Decision is what was decided for a descriptor.
+// A Decision is the outcome of a descriptor.
 type Decision struct {
 	Time         time.Time `json:"time" doc:"When the request was decided."`
 	Domain       string    `json:"domain" doc:"The domain of the request."`

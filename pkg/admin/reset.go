@@ -17,7 +17,7 @@ const (
 	resetByEntryPath = "/v1/keys/reset-by-entry"
 )
 
-// Resets resets keys in the store and in all that the replicas remember of them. notified reports whether the other replicas were notified.
+// A Resets removes the states of keys from the store, and from the memory of every replica. notified reports whether the other replicas were notified.
 type Resets interface {
 	Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, notified bool, err error)
 	// ResetEntry makes one step of a pass over all keys, as [limiters.MatchResetter] does.

@@ -20,8 +20,8 @@ func KeyHash(secret []byte, key string) string {
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// ParseKey returns the domain and the entries of a [Key]. A text that the key contains as a hash stays one: "#" and the digits. The value
-// of a counter that several values share is what the key names them by: the wildcard, the smallest of the list, or the prefix. The
+// ParseKey returns the domain and the entries of a [Key]. A text that the key contains as a hash stays one: "#" and the digits. If several
+// values share a counter, the value is their name in the key: the wildcard, the smallest of the list, or the prefix. The
 // value of a lease id is empty. ParseKey returns false for a text that is no key.
 func ParseKey(key string) (domain string, entries []Entry, ok bool) {
 	domain, rest, ok := cutText(key)

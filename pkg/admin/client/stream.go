@@ -18,7 +18,8 @@ import (
 // maxLine bounds a line of a stream, in bytes.
 const maxLine = 1 << 20
 
-// Decisions passes each decision that a filter selects to decided, until ctx ends, a function returns an error, or the stream ends.
+// Decisions calls decided with each decision that a filter selects. It returns when ctx ends, a function returns an error, or the
+// stream ends.
 // dropped gets the number of decisions that the client was too slow for. A nil dropped is not called. At the end of ctx the error
 // is that of ctx. If the server ends the stream, it is [io.ErrUnexpectedEOF].
 func (c *Client) Decisions(ctx context.Context, f admin.Filter, decided func(admin.Decision) error, dropped func(int64) error) error {
