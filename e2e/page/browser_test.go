@@ -125,7 +125,7 @@ func open(t *testing.T, url string, width int64, scheme string) *tab {
 			b.errors = append(b.errors, e.ExceptionDetails.Error())
 		case *runtime.EventConsoleAPICalled:
 			if e.Type == runtime.APITypeError {
-				b.errors = append(b.errors, fmt.Sprintf("%s", e.Args[0].Value))
+				b.errors = append(b.errors, string(e.Args[0].Value))
 			}
 		}
 	})
