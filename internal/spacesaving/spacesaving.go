@@ -19,11 +19,15 @@ import (
 // A Sketch counts keys. The caller identifies a key by a hash of 64 bits, and V is the data that the caller keeps with the key. Two keys
 // with the same hash are one key, so the hash should be a good one. A Sketch is not safe for concurrent use.
 type Sketch[V any] struct {
-	heap  []counter // a min-heap by count
+	heap  []counter // a min-heap by count, in which each counter has arity children
 	slots []slot[V]
+	at    []int32          // slot -> index in heap; apart from slots, so that a move in the heap writes few cache lines
 	of    map[uint64]int32 // hash -> index in slots
 	total uint64
 }
+
+// arity is the number of children in the heap. Eight children are two cache lines, and a heap of 1,000 keys has four levels.
+const arity = 8
 
 // A counter holds what the heap compares, so that a search for the smallest count reads no slot.
 type counter struct {
@@ -33,7 +37,6 @@ type counter struct {
 
 type slot[V any] struct {
 	hash, overestimate uint64
-	at                 int32 // index in heap
 	value              V
 }
 
@@ -48,7 +51,9 @@ type Item[V any] struct {
 // New returns a sketch of size keys, at least 1.
 func New[V any](size int) *Sketch[V] {
 	size = max(1, size)
-	return &Sketch[V]{heap: make([]counter, 0, size), slots: make([]slot[V], 0, size), of: make(map[uint64]int32, size)}
+	return &Sketch[V]{
+		heap: make([]counter, 0, size), slots: make([]slot[V], 0, size), at: make([]int32, size), of: make(map[uint64]int32, size),
+	}
 }
 
 // Add counts n for a key, in O(log size). It does not allocate. The sketch keeps value only if the key has no count yet. Counts stop
@@ -59,14 +64,14 @@ func (s *Sketch[V]) Add(hash uint64, value V, n uint64) {
 	}
 	s.total = sum(s.total, n)
 	if i, found := s.of[hash]; found {
-		at := s.slots[i].at
+		at := s.at[i]
 		s.heap[at].count = sum(s.heap[at].count, n)
 		s.down(at)
 		return
 	}
 	if len(s.slots) < cap(s.slots) {
 		i := int32(len(s.slots))
-		s.slots = append(s.slots, slot[V]{hash: hash, at: i, value: value})
+		s.slots = append(s.slots, slot[V]{hash: hash, value: value})
 		s.heap = append(s.heap, counter{n, i})
 		s.of[hash] = i
 		s.up(i)
@@ -111,7 +116,7 @@ func (s *Sketch[V]) List() List[V] {
 	l := List[V]{Items: make([]Item[V], len(s.slots)), Total: s.total, MaxError: s.MaxError()}
 	for i := range s.slots {
 		from := &s.slots[i]
-		l.Items[i] = Item[V]{from.hash, from.value, s.heap[from.at].count, from.overestimate}
+		l.Items[i] = Item[V]{from.hash, from.value, s.heap[s.at[i]].count, from.overestimate}
 	}
 	return l
 }
@@ -151,13 +156,12 @@ func Compare[V any](a, b Item[V]) int {
 func (s *Sketch[V]) down(i int32) {
 	n := int32(len(s.heap))
 	moved := s.heap[i]
-	for {
-		child := 2*i + 1
-		if child >= n {
-			break
-		}
-		if child+1 < n && s.heap[child+1].count < s.heap[child].count {
-			child++
+	for first := arity*i + 1; first < n; first = arity*i + 1 {
+		child := first
+		for other := first + 1; other < min(first+arity, n); other++ {
+			if s.heap[other].count < s.heap[child].count {
+				child = other
+			}
 		}
 		if s.heap[child].count >= moved.count {
 			break
@@ -172,7 +176,7 @@ func (s *Sketch[V]) down(i int32) {
 func (s *Sketch[V]) up(i int32) {
 	moved := s.heap[i]
 	for i > 0 {
-		parent := (i - 1) / 2
+		parent := (i - 1) / arity
 		if s.heap[parent].count <= moved.count {
 			break
 		}
@@ -184,7 +188,7 @@ func (s *Sketch[V]) up(i int32) {
 
 func (s *Sketch[V]) put(i int32, c counter) {
 	s.heap[i] = c
-	s.slots[c.slot].at = i
+	s.at[c.slot] = i
 }
 
 // sum returns a + b, at most 2^64 - 1.
