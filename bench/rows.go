@@ -29,6 +29,8 @@ var (
 	redis  = []subject{"redis/fixed_window", "redis/sliding_log", "redis/funnel"}
 	both   = append(append([]subject{bare}, memory...), append(redis, ratelimit)...)
 	few    = []subject{"memory/fixed_window", "redis/fixed_window", ratelimit}
+	// pairs has each store with observedSettings and without.
+	pairs = []subject{"memory/fixed_window", "memory/fixed_window/" + observed, "redis/fixed_window", "redis/fixed_window/" + observed}
 )
 
 const tenThousand = 10_000
@@ -74,6 +76,12 @@ func rows() []row {
 			cases: single(func(l *load) {
 				l.request, l.inflight, l.options.proxy = loadclient.Get(action(0)), 8, true
 			}),
+		}, {
+			name: "observed", title: "With heaviest keys, denial log, denied-by header and receipts", subjects: pairs,
+			cases: single(nil),
+		}, {
+			name: "observed-over", title: "The same, all over limit", subjects: pairs,
+			cases: single(func(l *load) { l.request, l.fill, l.times = loadclient.Decide(domain, once), tenThousand, 2 }),
 		},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,7 +45,16 @@ const lateIsNoError = "STORE_TIMEOUT=1s"
 // mergeFiles allows a domain in several files.
 const mergeFiles = "MERGE_DOMAIN_CONFIG=true"
 
-// A subject is a server to measure: bare, memory/ALGORITHM, redis/ALGORITHM, ratelimit or ratelimit/SETTINGS.
+// observed turns on everything that names the limit of a denial or its key: the sketches of the heaviest
+// keys, the denial log, the header and receipts.
+const observed = "observed"
+
+var observedSettings = []string{
+	"TOP_KEYS=1000", "DENIAL_LOG=0.01", "RESPONSE_HEADER_DENIED_BY=x-denied-by", "RECEIPT_HEADER=x-weir-receipt",
+}
+
+// A subject is a server to measure: bare, memory/ALGORITHM, redis/ALGORITHM, ratelimit or ratelimit/SETTINGS. With /observed after its
+// algorithm, Weir has observedSettings.
 type subject string
 
 const (
@@ -78,9 +88,17 @@ func startSubject(ctx context.Context, b binaries, s subject, o options, dir str
 			err = errors.Join(fmt.Errorf("%s: %w", s, err), up.stop())
 		}
 	}()
-	store, algorithm, _ := strings.Cut(string(s), "/")
+	store, variant, _ := strings.Cut(string(s), "/")
+	algorithm, extra, _ := strings.Cut(variant, "/")
 	if store == string(ratelimit) {
 		algorithm = "" // it has only one
+	}
+	if extra == observed {
+		keys := filepath.Join(dir, "receipt-keys")
+		if err := os.WriteFile(keys, []byte(strings.Repeat("5a", 32)), 0o600); err != nil {
+			return nil, err
+		}
+		o.env = slices.Concat(o.env, observedSettings, []string{"RECEIPT_KEYS_FILE=" + keys})
 	}
 	rules, err := writeRules(dir, algorithm, o.users)
 	if err != nil {

@@ -56,6 +56,9 @@ func targets() []target {
 		{"Redis, 10 open leases of a key: CPU of Redis per decision, to a funnel's", false, []bound{
 			{"concurrency", 2, func(r *results) (float64, bool) { return r.ratio("leases", benched, "concurrency", 10, "funnel", 10) }},
 		}},
+		{"heaviest keys, denial log, header and receipts: CPU per decision, to that without", false, []bound{
+			observedCost("memory"), observedCost("redis"),
+		}},
 		{"10^7 keys to 10^4: CPU per decision", false, []bound{
 			grown("memory", "keys", allCPU, "memory/fixed_window", 1e7, 1e4, 1.3),
 			grown("redis", "keys", allCPU, "redis/fixed_window", 1e7, 1e4, 1.3),
@@ -69,6 +72,14 @@ func targets() []target {
 		}},
 		{"memory: bytes for a key of 40 bytes", false, memoryPerKey},
 	}
+}
+
+// observedCost compares a store with observedSettings and without.
+func observedCost(store string) bound {
+	plain := subject(store + "/fixed_window")
+	return bound{store, 1.03, func(r *results) (float64, bool) {
+		return r.ratio("observed", allCPU, plain+"/"+observed, 0, plain, 0)
+	}}
 }
 
 // pacedP99 compares with the p99 of envoyproxy/ratelimit in a closed loop: each client waits for an answer.
