@@ -56,13 +56,13 @@ func (r *Reset) Run(ctx context.Context, to Streams) error {
 	if r.Output == "json" {
 		return printJSON(to.Out, done)
 	}
-	rows := [][]string{{"RULE", "LIMIT", "RESULT"}}
+	rows := [][]string{{"RULE", "LIMIT", "RESULT", "SOURCE"}}
 	for _, l := range done.Limits {
 		result := "was not in use"
 		if l.Reset {
 			result = "reset"
 		}
-		rows = append(rows, []string{l.Rule, l.Name, result})
+		rows = append(rows, []string{l.Rule, l.Name, result, l.Source})
 	}
 	return printTable(to.Out, rows)
 }

@@ -26,16 +26,18 @@ type Resets interface {
 
 // A KeyReset is the result of a reset.
 type KeyReset struct {
-	Domain     string       `json:"domain" doc:"The domain of the request."`
-	Descriptor []Entry      `json:"descriptor" nullable:"false" doc:"The descriptor of the request."`
-	Limits     []LimitReset `json:"limits" nullable:"false" doc:"The limits of the descriptor."`
-	Notified   bool         `json:"replicas_notified" doc:"Whether the other replicas were notified to forget the key. If not, they may deny it until DENY_CACHE_MAX has passed."`
+	Domain       string       `json:"domain" doc:"The domain of the request."`
+	Descriptor   []Entry      `json:"descriptor" nullable:"false" doc:"The descriptor of the request."`
+	RulesVersion string       `json:"rules_version" doc:"The version of the rules in force."`
+	Limits       []LimitReset `json:"limits" nullable:"false" doc:"The limits of the descriptor."`
+	Notified     bool         `json:"replicas_notified" doc:"Whether the other replicas were notified to forget the key. If not, they may deny it until DENY_CACHE_MAX has passed."`
 }
 
 // A LimitReset is a limit whose state was reset.
 type LimitReset struct {
 	Rule    string `json:"rule" doc:"The path of the rule."`
 	Name    string `json:"name" doc:"The name of the limit in the rules, or empty."`
+	Source  string `json:"source" doc:"The file and line of the rule, or the name of the xDS resource; empty if unknown."`
 	KeyHash string `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits."`
 	Reset   bool   `json:"reset" doc:"Whether the key had a state under this limit."`
 }
@@ -74,19 +76,21 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 	if a.options.Resets == nil {
 		return refuse(errNoResets)
 	}
-	_, targets, err := a.find(&in.Body)
+	rules, targets, err := a.find(&in.Body)
 	if err != nil {
 		change.Domain = "" // the domain is none of the rules'
 		return refuse(err)
 	}
-	out := &resetOutput{KeyReset{Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, Limits: []LimitReset{}}}
+	out := &resetOutput{KeyReset{
+		Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, RulesVersion: rules.Version(), Limits: []LimitReset{},
+	}}
 	var keys []limiters.Keyed
 	for _, t := range targets {
 		for i := range t.rule.Limits {
 			l := &t.rule.Limits[i]
 			keys = append(keys, l.Limit.Keyed(t.key))
 			out.Body.Limits = append(out.Body.Limits, LimitReset{
-				Rule: t.rule.Name, Name: l.Name, KeyHash: descriptors.KeyHash(a.options.KeySecret, t.key),
+				Rule: t.rule.Name, Name: l.Name, Source: t.rule.Source(), KeyHash: descriptors.KeyHash(a.options.KeySecret, t.key),
 			})
 		}
 	}
