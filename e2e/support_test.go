@@ -1,0 +1,325 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+// A supportStep is a block of commands of docs/support.md, their output and their exit code.
+type supportStep struct {
+	commands, output string
+	code             int
+}
+
+// A supportPage holds the examples of docs/support.md. named has the blocks that set up the example.
+type supportPage struct {
+	named map[string]string
+	steps []supportStep
+}
+
+func readSupportPage(t *testing.T) supportPage {
+	t.Helper()
+	text, err := os.ReadFile("../docs/support.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := supportPage{named: map[string]string{}}
+	for _, b := range regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		kind, name, _ := strings.Cut(b[1], " ")
+		code, isExit := strings.CutPrefix(name, "exit-")
+		switch {
+		case kind == "text":
+			p.steps[len(p.steps)-1].output = b[2]
+		case kind == "sh" && (name == "" || isExit):
+			number, _ := strconv.Atoi(code) // "" is 0
+			p.steps = append(p.steps, supportStep{commands: b[2], code: number})
+		default:
+			p.named[name] = b[2]
+		}
+	}
+	return p
+}
+
+// A supportStory is the example of docs/support.md: one Envoy, two replicas behind it, and their Redis.
+type supportStory struct {
+	dir      string
+	replicas [2]*harness.Weir
+	admins   [2]string
+	envoy    *harness.Envoy
+	script   string // begins every script
+	shown    string // the receipt of the page
+	receipt  string // the one of this run
+}
+
+func startSupportStory(t *testing.T, page supportPage) *supportStory {
+	t.Helper()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &supportStory{dir: t.TempDir()}
+	write(t, filepath.Join(s.dir, "rules.yaml"), page.named["rules.yaml"])
+	s.script = `weir() { "` + bin + `" "$@"; }` + "\n"
+	if out, code := s.run(t, page.named["secrets"]); code != 0 {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	redis := redistest.Start(t).Addr
+	settings := strings.Fields(strings.ReplaceAll(page.named["settings"], "export ", ""))
+	for i := range s.replicas {
+		ports, err := harness.FreePorts(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.admins[i] = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
+		// Without the message of the other replica, a denial stays in the deny cache for a minute.
+		env := []string{"DENY_CACHE_MAX=1m", "STORE_TIMEOUT=5s"}
+		for _, setting := range settings {
+			for _, file := range []string{"token", "receipt-keys"} {
+				setting = strings.ReplaceAll(setting, "="+file, "="+filepath.Join(s.dir, file))
+			}
+			env = append(env, strings.NewReplacer("127.0.0.1:6379", redis, "127.0.0.1:6071", s.admins[i]).Replace(setting))
+		}
+		s.replicas[i], err = harness.StartWeir(t.Context(), harness.WeirOptions{
+			Binary: bin, Rules: filepath.Join(s.dir, "rules.yaml"), Dir: t.TempDir(), Redis: redis, Env: env,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { mustEndWell(t, "weir", s.replicas[i].Process) })
+	}
+	s.startEnvoy(t, page.named["access-log"])
+	s.script += strings.ReplaceAll(page.named["variables"], "127.0.0.1:6071", s.admins[0])
+	return s
+}
+
+// startEnvoy starts an Envoy with both replicas and the access log of the page.
+func (s *supportStory) startEnvoy(t *testing.T, accessLog string) {
+	t.Helper()
+	_, second, err := net.SplitHostPort(s.replicas[1].GRPC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logging := responsesPage{accessLog: accessLog}
+	s.envoy, err = harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+		Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: s.replicas[0].GRPC, Dir: s.dir, Timeout: testTimeout, Ports: []int{port},
+		Edit: func(text string) string {
+			const first = "- endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 8081}}}"
+			both := first + "\n              " + strings.Replace(first, "8081", second, 1)
+			return strings.Replace(logging.loggingTo(filepath.Join(s.dir, "access.log"))(text), first, both, 1)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mustEndWell(t, "envoy", s.envoy.Process) })
+}
+
+// run runs commands of the page, and returns what they print and their exit code. The page's receipt is replaced by the real one, and
+// any other receipt of the page by a forged one.
+func (s *supportStory) run(t *testing.T, commands string) (string, int) {
+	t.Helper()
+	commands = receiptText.ReplaceAllStringFunc(commands, func(shown string) string {
+		if shown == s.shown {
+			return s.receipt
+		}
+		middle := len(s.receipt) / 2
+		other := "x"
+		if s.receipt[middle] == 'x' {
+			other = "y"
+		}
+		return s.receipt[:middle] + other + s.receipt[middle+1:]
+	})
+	if s.envoy != nil {
+		commands = strings.ReplaceAll(commands, "localhost:10000", strings.TrimPrefix(s.envoy.URL, "http://"))
+	}
+	c := exec.CommandContext(t.Context(), "bash", "-c", s.script+commands)
+	c.Dir = s.dir
+	out, err := c.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(out), c.ProcessState.ExitCode()
+}
+
+var (
+	// spans and times differ from run to run.
+	spans = regexp.MustCompile(`\b([0-9]+h)?([0-9]+m)?[0-9]+(\.[0-9]+)?s\b`)
+	times = regexp.MustCompile(`20[0-9]{2}-[0-9]{2}-[0-9]{2}[T ][0-9:.]+( UTC|Z)`)
+	names = regexp.MustCompile(`replica [\w-]+`)
+)
+
+// comparable replaces what differs from run to run. Columns and line breaks depend on the lengths of these texts.
+func (s *supportStory) comparable(text string) string {
+	text = strings.ReplaceAll(comparableText(text+"\n."), s.dir+"/", "/etc/weir/")
+	text = spans.ReplaceAllString(times.ReplaceAllString(names.ReplaceAllString(text, "replica NAME"), "TIME"), "SPAN")
+	return strings.Join(strings.Fields(strings.ReplaceAll(text, "│", "")), " ")
+}
+
+// passes sends a login of user 42 to one replica, and reports whether it is allowed.
+func (s *supportStory) passes(t *testing.T, replica int) bool {
+	t.Helper()
+	const login = `{"domain":"weir","descriptors":[{"entries":[{"key":"user_id","value":"42"},{"key":"action","value":"login"}]}]}`
+	response, err := http.Post(s.replicas[replica].HTTP+"/json", "application/json", strings.NewReader(login))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// deny uses up the limit of user 42, so that each replica remembers the denial.
+func (s *supportStory) deny(t *testing.T) {
+	t.Helper()
+	for i := range s.replicas {
+		for s.passes(t, i) {
+		}
+	}
+}
+
+// passAfterReset returns the time after which user 42 passes on every replica. All of them have remembered the denial for a minute.
+func (s *supportStory) passAfterReset(t *testing.T) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for i := range s.replicas {
+		until(t, "replica "+strconv.Itoa(i)+" allows user 42", func() bool { return s.passes(t, i) })
+	}
+	return time.Since(began)
+}
+
+// Every part of a denial names the same limit: header, receipt, access log, peek, explain and reset. After the reset, the next request
+// passes on every replica within a second. The commands and the output are those of docs/support.md.
+func TestSupportFindsAndResetsALimit(t *testing.T) {
+	t.Parallel()
+	page := readSupportPage(t)
+	s := startSupportStory(t, page)
+	s.shown = receiptText.FindString(page.steps[0].output)
+	for range 3 {
+		s.run(t, "curl -s localhost:10000 -H 'x-user-id: 42' -H 'x-action: login'")
+	}
+	named := 0
+	for _, step := range page.steps {
+		if strings.HasPrefix(step.commands, "weir reset user_id=42") {
+			s.deny(t)
+		}
+		out := s.follow(t, step)
+		if strings.Contains(out, "logins") {
+			named++
+		}
+	}
+	if len(page.steps) != 11 || named < 6 {
+		t.Errorf("%d steps, and %d name the limit: this test no longer reads the page", len(page.steps), named)
+	}
+	s.expectSameLimit(t)
+
+	var took time.Duration
+	for range 5 { // a busy machine must not look like a fault
+		s.deny(t)
+		if out, code := s.run(t, "weir reset user_id=42,action=login"); code != 0 {
+			t.Fatalf("exit code %d: %s", code, out)
+		}
+		if took = s.passAfterReset(t); took < time.Second {
+			break
+		}
+	}
+	t.Logf("user 42 passed on both replicas %v after the reset", took)
+	if took >= time.Second {
+		t.Errorf("user 42 passed on both replicas %v after the reset, want less than 1s", took)
+	}
+	for _, line := range []string{`"admin change"`, `"admin call without valid credentials"`} {
+		if log := s.replicas[0].Log(); !strings.Contains(log, strings.Trim(line, `"`)) {
+			t.Errorf("no line %s in the log\n%s", line, log)
+		}
+	}
+}
+
+// follow runs a step of the page, and returns its output. Envoy writes its log every 10 s, and a reset takes up to a second to arrive.
+func (s *supportStory) follow(t *testing.T, step supportStep) string {
+	t.Helper()
+	repeats := strings.HasPrefix(step.commands, "grep") || strings.HasPrefix(step.commands, "curl -si")
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Second / 4) {
+		out, code := s.run(t, step.commands)
+		if found := receiptText.FindString(out); found != "" && s.receipt == "" {
+			s.receipt = found
+		}
+		if code == step.code && s.comparable(out) == s.comparable(step.output) {
+			return out
+		}
+		if !repeats || time.Now().After(deadline) {
+			t.Errorf("%s\nprints (exit code %d, want %d)\n%s\nand the page shows\n%s\nin comparison\n%s\n%s", step.commands, code, step.code, out, step.output,
+				s.comparable(out), s.comparable(step.output))
+			return out
+		}
+	}
+}
+
+// expectSameLimit reads the parts of a denial as JSON, and compares what they name.
+func (s *supportStory) expectSameLimit(t *testing.T) {
+	t.Helper()
+	var version struct {
+		Version string `json:"rules_version"`
+	}
+	read := func(commands string, into any) string {
+		out, _ := s.run(t, commands)
+		out = out[strings.Index(out, "{"):]
+		for _, into := range []any{into, &version} {
+			if err := json.Unmarshal([]byte(out), into); err != nil {
+				t.Errorf("%s: %v\n%s", commands, err, out)
+			}
+		}
+		return version.Version
+	}
+	type limit struct{ Domain, Rule, Limit, Source, Version string }
+	got := map[string]limit{}
+
+	var receipt limit
+	receipt.Version = read("weir explain -o json --config rules.yaml --keys receipt-keys --receipt "+s.shown, &receipt)
+	got["receipt"] = receipt
+	var logged limit
+	logged.Version = read(`grep -o '{.*}' access.log | head -1`, &logged)
+	logged.Source = receipt.Source // Envoy has no rules
+	got["access log"] = logged
+	type limits struct {
+		Domain string
+		Limits []struct{ Rule, Name, Source string }
+	}
+	for name, commands := range map[string]string{"peek": "weir peek -o json user_id=42,action=login", "reset": "weir reset -o json user_id=42,action=login"} {
+		var l limits
+		v := read(commands, &l)
+		if len(l.Limits) != 1 {
+			t.Fatalf("%s names %d limits", name, len(l.Limits))
+		}
+		got[name] = limit{l.Domain, l.Limits[0].Rule, l.Limits[0].Name, filepath.Base(l.Limits[0].Source), v}
+	}
+	var live struct {
+		Domain      string
+		Descriptors []struct {
+			Rule   string
+			Limits []struct{ Name, Source string }
+		}
+	}
+	v := read("weir explain -o json --live $WEIR_ADMIN_URL --domain weir user_id=42,action=login", &live)
+	got["explain"] = limit{live.Domain, live.Descriptors[0].Rule, live.Descriptors[0].Limits[0].Name, filepath.Base(live.Descriptors[0].Limits[0].Source), v}
+	for name, l := range got {
+		if l != receipt || l.Rule == "" || l.Limit == "" || l.Source == "" || l.Version == "" {
+			t.Errorf("the %s names %+v, the receipt %+v", name, l, receipt)
+		}
+	}
+}
