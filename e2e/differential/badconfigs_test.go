@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -138,7 +139,9 @@ func TestRulesFileErrorsMatchRatelimit(t *testing.T) {
 			cmd := exec.Command(binary, "check", dir)
 			cmd.Env = append(os.Environ(), c.env)
 			out, err := cmd.CombinedOutput()
-			judge(t, expected(c.want, c.ours), string(out), err == nil)
+			// The text output has the remedy on a line of its own, below an excerpt.
+			said := regexp.MustCompile(`fault: (.*) \[.*\](?:\n .*\|.*)*\n +=`).ReplaceAllString(string(out), "$1:")
+			judge(t, expected(c.want, c.ours), said, err == nil)
 		})
 		t.Run("envoyproxy-ratelimit/"+c.name, func(t *testing.T) {
 			t.Parallel()
