@@ -67,7 +67,7 @@ func blocks(t *testing.T, info string) []block {
 
 func TestEveryCodeBlockIsChecked(t *testing.T) {
 	known := []string{"sh image", "sh cluster shadow-mode", "sh cluster no-limits", "sh passing", "text passing", "promql", "sh unblock-find", "text key",
-		"sh unblock-delete", "sh unblock-refund", "sh envoy-off", "sh envoy-on", "text output", "sh run", "sh demo", "sh cluster", "yaml kustomization", "yaml apply", "yaml envoy-cluster", "yaml envoy-tls", "yaml envoy-rate-limits"}
+		"sh unblock-delete", "sh unblock-refund", "sh unblock-reset", "text reset", "sh blocked-top", "text top", "sh envoy-off", "sh envoy-on", "text output", "sh run", "sh demo", "sh cluster", "yaml kustomization", "yaml apply", "yaml envoy-cluster", "yaml envoy-tls", "yaml envoy-rate-limits"}
 	for _, p := range pages(t) {
 		for _, b := range fence.FindAllStringSubmatch(p.text, -1) {
 			if !slices.Contains(known, b[2]) {
@@ -142,6 +142,7 @@ func TestClusterCommandsNameExistingObjects(t *testing.T) {
 	n := 0
 	for _, info := range []string{
 		"sh cluster", "sh cluster shadow-mode", "sh cluster no-limits", "sh unblock-find", "sh unblock-delete", "sh unblock-refund",
+		"sh unblock-reset", "sh blocked-top",
 	} {
 		for _, b := range blocks(t, info) {
 			n += there.checkShell(t, b.page, b.text)

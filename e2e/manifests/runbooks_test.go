@@ -2,7 +2,9 @@ package manifests
 
 import (
 	"net"
+	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +67,39 @@ func TestRunbookUnblocksAUserOnRedis(t *testing.T) {
 		t.Errorf("%q keys deleted, want 1", got)
 	}
 	await(t, "a login of the unblocked user", func() bool { return p.allows("weir", "user_id=alice", "action=login") })
+}
+
+// weir top names a blocked user, and weir reset unblocks the user at once, with the admin API.
+func TestRunbookUnblocksAUserByReset(t *testing.T) {
+	free, err := harness.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := net.JoinHostPort("127.0.0.1", strconv.Itoa(free[0]))
+	token := filepath.Join(t.TempDir(), "tokens")
+	write(t, token, strings.Repeat("ab", 16))
+	redis := redistest.Start(t)
+	p := run(t, build(t, k8s+"/overlays/redis"), map[string]string{
+		"REDIS_URL": redis.Addr, "ADMIN_ADDR": admin, "ADMIN_TOKEN_FILE": token, "DENY_CACHE_MAX": "1m",
+	})
+	p.block(t)
+	here := []string{
+		"kubectl -n weir exec deployment/weir -- /bin/weir", "WEIR_ADMIN_URL=http://" + admin + " weir", "/etc/weir/admin/tokens", token,
+	}
+	for _, names := range [][2]string{{"sh blocked-top", "text top"}, {"sh unblock-reset", "text reset"}} {
+		// Counts and rates differ from run to run, and so does the folder of the rules.
+		varying := regexp.MustCompile(`\b[0-9.]+\b|\S*/`)
+		comparable := func(text string) string {
+			return strings.Join(strings.Fields(varying.ReplaceAllString(text, "")), " ")
+		}
+		got, want := mustRun(t, onlyBlock(t, names[0]), here...), onlyBlock(t, names[1])
+		if comparable(got) != comparable(want) {
+			t.Errorf("%s prints\n%swant\n%s", names[0], got, want)
+		}
+	}
+	if !p.allows("weir", "user_id=alice", "action=login") {
+		t.Error("the user is still blocked after the reset")
+	}
 }
 
 // The runbook's refund unblocks a user on every store.
