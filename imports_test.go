@@ -33,6 +33,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock", "pkg/decide pkg/descriptors pkg/limiters/memstore"},
 	{"pkg/rulestest", "reads and runs tests of rules", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
 	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
+	{"pkg/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request", ""},
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/receipt", "seals and opens receipts of denials", ""},
 	{"pkg/admin", "serves the admin API, without knowing the store", "pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
@@ -57,7 +58,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/certtest", "makes certificates for tests and the demo", ""},
 	{"internal/redistest", "starts Redis servers for tests and the demo", "internal/certtest"},
 	{"internal/loadclient", "sends requests as fast as possible, without knowing the server", "internal/socket"},
-	{"internal/cli", "prints what the commands that do not serve find", "internal/backoff internal/tlsfiles pkg/admin pkg/admin/client pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/receipt pkg/rls pkg/rulestest"},
+	{"internal/cli", "prints what the commands that do not serve find", "internal/backoff internal/tlsfiles pkg/admin pkg/admin/client pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/envoyactions pkg/explain pkg/receipt pkg/rls pkg/rulestest"},
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/listeners " +
 		"internal/observe internal/ratelimitstats internal/settings internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
@@ -74,12 +75,13 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 var heavy = []struct{ prefix, only, why string }{
 	{"google.golang.org/grpc", "pkg/rls pkg/descriptors/sources/xds internal/ratelimitstats internal/telemetry internal/tracing cmd/server bench/bare",
 		"a decision needs no gRPC: only servers, clients and metrics of gRPC import it"},
-	{"google.golang.org/protobuf", "pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
+	{"google.golang.org/protobuf", "pkg/envoyactions pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
 		"a decision needs no protobuf: only the protocols import it"},
-	{"github.com/envoyproxy/", "pkg/rls pkg/descriptors/sources/xds cmd/server bench/bare", "a decision needs no Envoy API: only the protocols and the servers import it"},
+	{"github.com/envoyproxy/", "pkg/envoyactions pkg/rls pkg/descriptors/sources/xds cmd/server bench/bare", "a decision needs no Envoy API: only the protocols and the servers import it"},
 	{"go.opentelemetry.io/", "internal/tracing", "internal/tracing exports all spans"},
 	{"github.com/redis/", "pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest", "only the store on Redis, its connections and the test servers talk to Redis"},
-	{"go.yaml.in/", "pkg/descriptors/rulesfile e2e/harness", "pkg/descriptors/rulesfile parses all rules; the harness edits files of Envoy"},
+	{"go.yaml.in/", "pkg/descriptors/rulesfile pkg/envoyactions e2e/harness",
+		"pkg/descriptors/rulesfile parses all rules, and pkg/envoyactions all files of Envoy; the harness edits them"},
 	{"github.com/danielgtaylor/huma", "pkg/admin", "only the admin API describes its routes"},
 	{"charm.land/", "internal/cli", "only commands draw on a terminal"},
 	{"github.com/gaissmai/", "pkg/descriptors", "only pkg/descriptors searches IP prefixes"},

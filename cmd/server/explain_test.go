@@ -10,6 +10,7 @@ import (
 )
 
 var (
+	envoyBlock = regexp.MustCompile("(?ms)^```yaml envoy.yaml\n(.*?)^```$")
 	rulesBlock = regexp.MustCompile("(?ms)^```yaml rules.yaml\n(.*?)^```$")
 	// shown matches a command and its output.
 	shown = regexp.MustCompile("(?ms)^```sh\n(weir [^|]*?)\n```\n\n```text\n(.*?)^```$")
@@ -27,6 +28,7 @@ func TestExplainPage(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	write(t, "rules.yaml", rulesBlock.FindStringSubmatch(string(text))[1])
+	write(t, "envoy.yaml", envoyBlock.FindStringSubmatch(string(text))[1])
 	commands := 0
 	want := shown.ReplaceAllStringFunc(string(text), func(block string) string {
 		commands++
@@ -44,7 +46,7 @@ func TestExplainPage(t *testing.T) {
 		}
 		return
 	}
-	if commands < 2 || want != string(text) {
+	if commands < 3 || want != string(text) {
 		t.Errorf("%d commands; go test ./cmd/server -run TestExplainPage -update writes\n%s", commands, want)
 	}
 }
@@ -90,6 +92,47 @@ func TestExplainCommand(t *testing.T) {
 		{`explain --config - --request -`, 2, nil, []string{"cannot both be standard input"}},
 		{`explain --config ` + good + ` -o yaml a=1`, 2, nil, []string{"--output"}},
 		{`explain --live ftp://h --domain d a=1`, 2, nil, []string{`--live "ftp://h" is not a URL`}},
+	} {
+		c.test(t)
+	}
+}
+
+func TestExplainEnvoyCommand(t *testing.T) {
+	dir := t.TempDir()
+	rules, envoy, bad := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "envoy.yaml"), filepath.Join(dir, "bad.yaml")
+	write(t, rules, "domain: shop\ndescriptors: [{key: user_id, rate_limit: {unit: day, requests_per_unit: 9}}, {key: plan, rate_limit: {unit: day, requests_per_unit: 9}}]\n")
+	write(t, envoy, `domains: ["*"]
+name: v
+typed_per_filter_config:
+  envoy.filters.http.ratelimit:
+    "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+    rate_limits:
+      - {actions: [{request_headers: {header_name: x-user, descriptor_key: user_id}}], hits_addend: {number: 0}}
+      - {actions: [{metadata: {descriptor_key: plan, metadata_key: {key: app, path: [{key: plan}]}}}], apply_on_stream_done: true, limit: {rate_limit: {requests_per_unit: 7, unit: HOUR}}}
+routes:
+  - {match: {prefix: /own}, route: {cluster: c, rate_limits: [{actions: [{generic_key: {descriptor_value: a}}], hits_addend: {number: 2}}]}}
+  - {match: {prefix: /}, direct_response: {status: 200}}
+`)
+	write(t, bad, "match: {prefix: /}\nroute: {cluster: c, rate_limits: [{actions: [{foo: {}}]}]}\n")
+	explain := "explain --config " + rules + " --envoy " + envoy + " "
+	for _, c := range []commandTest{
+		{explain + "--path /own --header X-User:42", 0, []string{
+			envoy + ":10 (virtual", envoy + ":7: descriptor", "LIMIT 9 per day", envoy + ":8: no descriptor", "app:plan", "because RateLimitPerRoute",
+		}, nil},
+		{explain + "--path /own --metadata app:plan=gold", 0, []string{"plan=gold, at the end of the stream", "7 per hour", "no header x-user"}, nil},
+		{explain + "--path /own --metadata app:plan=gold -o json", 0, []string{`"rate_limits": [`, `"at_end": true`, `"skipped": true`, `"ignored": []`}, nil},
+		{explain + "--path /own", 1, []string{"Envoy sends no descriptor"}, nil},
+		{explain + "--header x-user:42", 1, []string{"a route that answers by itself"}, nil},
+		{explain + "--path own", 2, nil, []string{`--path "own": it begins with /`}},
+		{explain + "--header :path", 2, nil, []string{`--header ":path": want 'name: value'`}},
+		{explain + "--metadata plan=gold", 2, nil, []string{"want namespace:key.path=value"}},
+		{explain + "--remote-address a", 2, nil, []string{`--remote-address "a": want an IP address`}},
+		{explain + "user_id=42", 2, nil, []string{"--envoy not together with descriptors"}},
+		{"explain --config " + rules + " --path / user_id=42", 2, nil, []string{"need --envoy"}},
+		{"explain --live http://h --envoy " + envoy, 2, nil, []string{"--envoy not together with --live"}},
+		{"explain --config " + rules + " --envoy " + rules, 2, nil, []string{rules + ":1: neither a bootstrap"}},
+		{"explain --config " + rules + " --envoy " + bad, 2, nil, []string{"action 1 of rate_limits: " + bad + ":2: ", `unknown field "foo"`}},
+		{"explain --config " + rules + " --envoy " + filepath.Join(dir, "none"), 2, nil, []string{"no such file"}},
 	} {
 		c.test(t)
 	}

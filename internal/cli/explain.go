@@ -30,6 +30,7 @@ type Explain struct {
 	Live      string `placeholder:"URL" help:"Ask the admin API of a running server, such as http://127.0.0.1:6071. Its rules explain the request, and each limit has its state."`
 	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"With --live: the file with the token of the admin API."`
 
+	envoyFlags   `embed:""`
 	receiptFlags `embed:""`
 
 	Descriptors []string `arg:"" optional:"" name:"descriptor" help:"Descriptors such as user_id=42,action=login. Write a comma in a value as '\\,'."`
@@ -41,6 +42,7 @@ func (*Explain) Help() string {
   weir explain --config rules.yaml user_id=42,action=login
   weir explain --config rules.yaml --domain shop user_id=42 ip=192.0.2.1
   weir explain --config rules.yaml --request request.json -o json
+  weir explain --config rules.yaml --envoy envoy.yaml --header 'x-user-id: 42' --path /login --method POST
   weir explain --live http://127.0.0.1:6071 --domain shop user_id=42,action=login
   weir explain --receipt TEXT --keys receipt-keys --config rules.yaml user_id=42,action=login
 
@@ -57,6 +59,10 @@ func (e *Explain) Validate() error {
 		return errors.New("want --config with the rules, or --live with the address of a server, for example: weir explain --config rules.yaml user_id=42")
 	case e.Config != "" && e.Live != "":
 		return errors.New("--config not together with --live, which explains by the rules of the server")
+	case e.Envoy != "":
+		return e.validateEnvoy()
+	case e.given():
+		return errors.New("--header, --path and the other flags of a request need --envoy with the configuration of Envoy")
 	case len(e.Descriptors) == 0 && e.Request == "":
 		return errors.New("want a descriptor, for example: weir explain --config rules.yaml user_id=42,action=login")
 	case len(e.Descriptors) > 0 && e.Request != "":
@@ -108,13 +114,15 @@ func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, erro
 	if err != nil {
 		return nil, err
 	}
+	options := explain.Options{Decide: decide.Options{CalendarMonths: e.Months}, KeySecret: []byte(e.KeySecret)}
+	if e.Envoy != "" {
+		return e.withEnvoy(options, rules, to.In)
+	}
 	request, err := e.request(rules, to.In)
 	if err != nil {
 		return nil, err
 	}
-	return explain.With(explain.Options{
-		Decide: decide.Options{CalendarMonths: e.Months}, KeySecret: []byte(e.KeySecret),
-	}, rules, request), nil
+	return explain.With(options, rules, request), nil
 }
 
 // rules reads the rules and the overlay.
@@ -176,17 +184,7 @@ func (e *Explain) request(rules *descriptors.Rules, stdin io.Reader) (*decide.Re
 
 // body reads the request in JSON. The name is that of the file.
 func (e *Explain) body(stdin io.Reader) (name string, body []byte, err error) {
-	if e.Request == "-" {
-		body, err = readAll(stdin, "standard input", rls.MaxBody)
-		return "standard input", body, err
-	}
-	file, err := os.Open(e.Request)
-	if err != nil {
-		return e.Request, nil, err
-	}
-	defer func() { _ = file.Close() }()
-	body, err = readAll(file, e.Request, rls.MaxBody)
-	return e.Request, body, err
+	return readNamed(e.Request, stdin, rls.MaxBody)
 }
 
 // domainOf returns the domain of the request: the one that it has, that of the flag, or the only one of the rules.

@@ -24,6 +24,7 @@ type Record struct {
 	NearestDomain string       `json:"nearest_domain,omitempty" doc:"The domain that an unknown domain is probably a misspelling of."`
 	RulesVersion  string       `json:"rules_version" doc:"The version of the rules: equal on all replicas with the same rules."`
 	Error         string       `json:"error,omitempty" doc:"Why a server rejects the request. The record then has no descriptors."`
+	Envoy         *Envoy       `json:"envoy,omitempty" doc:"How Envoy makes the descriptors, with --envoy."`
 	Descriptors   []Descriptor `json:"descriptors" nullable:"false" doc:"One explanation for each descriptor of the request."`
 }
 
@@ -85,13 +86,7 @@ func With(o Options, rules *descriptors.Rules, request *decide.Request) *Record 
 	if rules == nil {
 		rules = &descriptors.Rules{}
 	}
-	domain := rules.Domain(request.Domain)
-	record := &Record{
-		Domain: request.Domain, DomainKnown: domain != nil, RulesVersion: rules.Version(), Descriptors: []Descriptor{},
-	}
-	if domain == nil {
-		record.NearestDomain = nearestDomain(rules, request.Domain)
-	}
+	record, domain := newRecord(rules, request.Domain)
 	var plan decide.Result
 	err := decide.New(func() *descriptors.Rules { return rules }, nil, o.Decide).Plan(request, &plan)
 	if err != nil {
@@ -110,6 +105,16 @@ func With(o Options, rules *descriptors.Rules, request *decide.Request) *Record 
 	return record
 }
 
+// newRecord returns a record without descriptors. The domain is nil if no rules have it.
+func newRecord(rules *descriptors.Rules, name string) (*Record, *descriptors.Domain) {
+	domain := rules.Domain(name)
+	record := &Record{Domain: name, DomainKnown: domain != nil, RulesVersion: rules.Version(), Descriptors: []Descriptor{}}
+	if domain == nil {
+		record.NearestDomain = nearestDomain(rules, name)
+	}
+	return record, domain
+}
+
 // nearestDomain returns the domain that a name is probably a misspelling of, or "".
 func nearestDomain(rules *descriptors.Rules, name string) string {
 	const most = 1000
@@ -123,9 +128,9 @@ func nearestDomain(rules *descriptors.Rules, name string) string {
 }
 
 // Covered reports whether the request reaches the rules as intended: each descriptor has a limit, or is unlimited, is replaced by
-// another rule, or ends a lease.
+// another rule, or ends a lease. If Envoy makes the descriptors, each must be known, and there must be one.
 func (r *Record) Covered() bool {
-	return r.Error == "" && !slices.ContainsFunc(r.Descriptors, func(d Descriptor) bool { return !d.covered() })
+	return r.Error == "" && r.Envoy.covered() && !slices.ContainsFunc(r.Descriptors, func(d Descriptor) bool { return !d.covered() })
 }
 
 func (d *Descriptor) covered() bool {

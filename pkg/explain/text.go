@@ -153,6 +153,9 @@ func (r *Record) WriteText(w io.Writer, color bool) error {
 	if r.Error != "" {
 		p.wrap(red, "", "  ", "a server rejects the request: "+shown(r.Error))
 	}
+	if r.Envoy != nil {
+		p.envoy(r.Envoy)
+	}
 	for i := range r.Descriptors {
 		p.WriteString("\n")
 		p.descriptor(i+1, &r.Descriptors[i])

@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/envoyactions"
+	"github.com/weir-rls/weir/pkg/explain"
+)
+
+// maxEnvoyFile bounds a configuration of Envoy, in bytes.
+const maxEnvoyFile = 16 << 20
+
+// The flags of a request to Envoy, which makes the descriptors.
+type envoyFlags struct {
+	Envoy          string   `placeholder:"FILE|-" help:"The configuration of Envoy: a bootstrap, a listener, a route configuration, a virtual host or a route. Its rate_limits make the descriptors."`
+	Header         []string `sep:"none" placeholder:"'NAME: VALUE'" help:"With --envoy: a header of the request. It may repeat."`
+	Path           string   `placeholder:"/PATH" help:"With --envoy: path and query of the request; / if empty."`
+	Method         string   `placeholder:"METHOD" help:"With --envoy: the method of the request; GET if empty."`
+	Host           string   `placeholder:"HOST" help:"With --envoy: the host of the request."`
+	RemoteAddress  string   `placeholder:"IP" help:"With --envoy: the address of the client."`
+	Metadata       []string `sep:"none" placeholder:"NAMESPACE:KEY.PATH=VALUE" help:"With --envoy: a text in the dynamic metadata of the request. It may repeat."`
+	ServiceCluster string   `placeholder:"NAME" help:"With --envoy: the --service-cluster of Envoy."`
+	Listener       string   `placeholder:"NAME" help:"With --envoy: the listener, if several have a rate limit filter."`
+	Filter         string   `placeholder:"NAME" help:"With --envoy: the rate limit filter, if the listener has several."`
+}
+
+// given reports whether a flag other than --envoy is set.
+func (f *envoyFlags) given() bool {
+	texts := f.Path + f.Method + f.Host + f.RemoteAddress + f.ServiceCluster + f.Listener + f.Filter
+	return texts != "" || len(f.Header)+len(f.Metadata) > 0
+}
+
+func (e *Explain) validateEnvoy() error {
+	switch {
+	case e.Live != "":
+		return errors.New("--envoy not together with --live: pass the rules as --config")
+	case e.Request != "" || len(e.Descriptors) > 0:
+		return errors.New("--envoy not together with descriptors or --request: Envoy makes the descriptors")
+	case e.Config == "-" && e.Envoy == "-":
+		return errors.New("--config and --envoy cannot both be standard input")
+	}
+	return nil
+}
+
+// withEnvoy explains the descriptors that Envoy makes.
+func (e *Explain) withEnvoy(o explain.Options, rules *descriptors.Rules, stdin io.Reader) (*explain.Record, error) {
+	request, err := e.toEnvoy()
+	if err != nil {
+		return nil, err
+	}
+	name, data, err := readNamed(e.Envoy, stdin, maxEnvoyFile)
+	if err != nil {
+		return nil, err
+	}
+	config, err := envoyactions.Parse(name, data)
+	if err != nil {
+		return nil, err
+	}
+	derived, err := config.Derive(request)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	domain, err := e.domainOf(derived.Domain, rules)
+	if err != nil {
+		return nil, err
+	}
+	before, atEnd := &decide.Request{Domain: domain}, &decide.Request{Domain: domain}
+	envoy := &explain.Envoy{Route: derived.Route, RateLimits: []explain.EnvoyRateLimit{}}
+	for _, r := range derived.RateLimits {
+		envoy.RateLimits = append(envoy.RateLimits, envoyRecord(r))
+		if r.Skipped {
+			continue
+		}
+		to := before
+		if r.AtEnd {
+			to = atEnd
+		}
+		to.Descriptors = append(to.Descriptors, envoyDescriptor(r))
+	}
+	return explain.WithEnvoy(o, rules, envoy, before, atEnd), nil
+}
+
+func envoyRecord(r envoyactions.RateLimit) explain.EnvoyRateLimit {
+	record := explain.EnvoyRateLimit{
+		Source: r.Source, Descriptor: []explain.Entry{}, Skipped: r.Skipped, Unknown: r.Unknown, AtEnd: r.AtEnd,
+		Reason: strings.Join(r.Reasons, "; "), Ignored: append([]string{}, r.Ignored...),
+	}
+	for _, entry := range r.Entries {
+		record.Descriptor = append(record.Descriptor, entry)
+	}
+	return record
+}
+
+func envoyDescriptor(r envoyactions.RateLimit) decide.Descriptor {
+	d := decide.Descriptor{Hits: r.Hits, Refund: r.Refund}
+	for _, entry := range r.Entries {
+		d.Entries = append(d.Entries, descriptors.Entry{Key: entry[0], Value: entry[1]})
+	}
+	if r.Limit != nil {
+		d.Override = &decide.Override{RequestsPerUnit: r.Limit.RequestsPerUnit, Unit: descriptors.ParseUnit(r.Limit.Unit)}
+	}
+	return d
+}
+
+// toEnvoy returns the request that the flags describe.
+func (e *Explain) toEnvoy() (*envoyactions.Request, error) {
+	request := &envoyactions.Request{
+		Method: cmp.Or(e.Method, "GET"), Path: cmp.Or(e.Path, "/"), Host: e.Host, Metadata: map[string]string{},
+		ServiceCluster: e.ServiceCluster, Listener: e.Listener, Filter: e.Filter,
+	}
+	if !strings.HasPrefix(request.Path, "/") {
+		return nil, fmt.Errorf("--path %q: it begins with /", e.Path)
+	}
+	for _, h := range e.Header {
+		name, value, ok := strings.Cut(h, ":")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		switch {
+		case !ok || name == "":
+			return nil, fmt.Errorf("--header %q: want 'name: value', such as 'x-user-id: 42'; for the pseudo-headers set --path, --method and --host", h)
+		case strings.EqualFold(name, "host") && request.Host == "":
+			request.Host = value
+		}
+		request.Headers = append(request.Headers, [2]string{name, value})
+	}
+	for _, m := range e.Metadata {
+		path, value, err := envoyactions.ParseMetadata(m)
+		if err != nil {
+			return nil, fmt.Errorf("--metadata %q: %w", m, err)
+		}
+		request.Metadata[path] = value
+	}
+	if e.RemoteAddress != "" {
+		var err error
+		if request.RemoteAddress, err = netip.ParseAddr(e.RemoteAddress); err != nil {
+			return nil, fmt.Errorf("--remote-address %q: want an IP address, such as 192.0.2.1", e.RemoteAddress)
+		}
+	}
+	return request, nil
+}
+
+// readNamed reads a file, or standard input for -. The name is that of the file.
+func readNamed(path string, stdin io.Reader, most int64) (name string, data []byte, err error) {
+	if path == "-" {
+		data, err = readAll(stdin, "standard input", most)
+		return "standard input", data, err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return path, nil, err
+	}
+	defer func() { _ = file.Close() }()
+	data, err = readAll(file, path, most)
+	return path, data, err
+}

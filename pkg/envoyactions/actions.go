@@ -1,0 +1,241 @@
+package envoyactions
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/type/metadata/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// An outcome is what an action does for a request.
+type outcome int
+
+const (
+	entry   outcome = iota // it adds an entry
+	skipped                // it adds no entry, and the descriptor is sent without it
+	dropped                // it drops the descriptor
+	unknown                // the configuration and the request do not determine it
+)
+
+// act evaluates an action. The reason says why it adds no entry.
+func (d *deriver) act(a *routev3.RateLimit_Action) (key, value string, did outcome, reason string) {
+	switch by := a.GetActionSpecifier().(type) {
+	case *routev3.RateLimit_Action_SourceCluster_:
+		if d.source == "" {
+			return "", "", unknown, "source_cluster: the name of Envoy's cluster is not in the file: set --service-cluster"
+		}
+		return "source_cluster", d.source, entry, ""
+	case *routev3.RateLimit_Action_DestinationCluster_:
+		cluster, err := d.destination()
+		if err != nil {
+			return "", "", unknown, "destination_cluster: " + err.Error()
+		}
+		return "destination_cluster", cluster, entry, ""
+	case *routev3.RateLimit_Action_RequestHeaders_:
+		name := by.RequestHeaders.GetHeaderName()
+		values := d.request.header(name)
+		if len(values) == 0 {
+			did, reason = absent(by.RequestHeaders.GetSkipIfAbsent(), "the request has no header "+name)
+			return "", "", did, reason + addedByEnvoy(name)
+		}
+		return by.RequestHeaders.GetDescriptorKey(), values[0], entry, ""
+	case *routev3.RateLimit_Action_QueryParameters_:
+		name := by.QueryParameters.GetQueryParameterName()
+		value, found := first(d.request.parameters(true), name)
+		if !found {
+			did, reason = absent(by.QueryParameters.GetSkipIfAbsent(), "the query has no parameter "+name)
+			return "", "", did, reason
+		}
+		return by.QueryParameters.GetDescriptorKey(), value, entry, ""
+	case *routev3.RateLimit_Action_GenericKey_:
+		return d.constant(cmp.Or(by.GenericKey.GetDescriptorKey(), "generic_key"), by.GenericKey.GetDescriptorValue(), true, nil, "")
+	case *routev3.RateLimit_Action_HeaderValueMatch_:
+		m := by.HeaderValueMatch
+		ok, err := matchHeaders(m.GetHeaders(), d.request)
+		expected := m.GetExpectMatch() == nil || m.GetExpectMatch().GetValue()
+		return d.constant(cmp.Or(m.GetDescriptorKey(), "header_match"), m.GetDescriptorValue(), ok == expected, err, "the headers "+matching(ok))
+	case *routev3.RateLimit_Action_QueryParameterValueMatch_:
+		m := by.QueryParameterValueMatch
+		ok, err := matchParameters(m.GetQueryParameters(), d.request.parameters(true))
+		expected := m.GetExpectMatch() == nil || m.GetExpectMatch().GetValue()
+		return d.constant(cmp.Or(m.GetDescriptorKey(), "query_match"), m.GetDescriptorValue(), ok == expected, err, "the query "+matching(ok))
+	case *routev3.RateLimit_Action_Metadata:
+		return d.metadata(by.Metadata)
+	case *routev3.RateLimit_Action_DynamicMetadata:
+		return d.metadata(&routev3.RateLimit_Action_MetaData{
+			DescriptorKey: by.DynamicMetadata.GetDescriptorKey(), MetadataKey: by.DynamicMetadata.GetMetadataKey(), DefaultValue: by.DynamicMetadata.GetDefaultValue(),
+		})
+	case *routev3.RateLimit_Action_Extension:
+		return "", "", unknown, fmt.Sprintf("the extension %s is not supported", by.Extension.GetName())
+	}
+	return d.address(a)
+}
+
+// address evaluates the actions that need the address of the client.
+func (d *deriver) address(a *routev3.RateLimit_Action) (key, value string, did outcome, reason string) {
+	address := d.request.RemoteAddress.Unmap()
+	needs := func(action string) (string, string, outcome, string) {
+		return "", "", unknown, action + " needs the address of the client: set --remote-address"
+	}
+	switch by := a.GetActionSpecifier().(type) {
+	case *routev3.RateLimit_Action_RemoteAddress_:
+		if !address.IsValid() {
+			return needs("remote_address")
+		}
+		return "remote_address", address.String(), entry, ""
+	case *routev3.RateLimit_Action_MaskedRemoteAddress_:
+		if !address.IsValid() {
+			return needs("masked_remote_address")
+		}
+		bits, mask := 32, by.MaskedRemoteAddress.GetV4PrefixMaskLen()
+		if address.Is6() {
+			bits, mask = 128, by.MaskedRemoteAddress.GetV6PrefixMaskLen()
+		}
+		if mask != nil {
+			bits = int(min(mask.GetValue(), 128))
+		}
+		prefix, err := address.WithZone("").Prefix(bits)
+		if err != nil {
+			return "", "", unknown, "masked_remote_address: " + err.Error()
+		}
+		return "masked_remote_address", prefix.String(), entry, ""
+	case *routev3.RateLimit_Action_RemoteAddressMatch_:
+		if !address.IsValid() {
+			return needs("remote_address_match")
+		}
+		m := by.RemoteAddressMatch
+		ok, err := inRanges(m.GetAddressMatcher().GetRanges(), address)
+		text := cmp.Or(m.GetDescriptorValue(), m.GetDefaultValue())
+		const direct = "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"
+		text = strings.ReplaceAll(text, direct, address.String())
+		if err == nil && strings.Contains(text, "%") {
+			err = undecidable("the value " + m.GetDescriptorValue() + " has a command that is not supported")
+		}
+		ok = ok != m.GetAddressMatcher().GetInvertMatch()
+		return d.constant(cmp.Or(m.GetDescriptorKey(), "remote_address_match"), text, ok, err, "the address of the client "+matching(ok))
+	}
+	return "", "", unknown, "the action is not supported"
+}
+
+func inRanges(ranges []*xdscorev3.CidrRange, address netip.Addr) (bool, error) {
+	for _, r := range ranges {
+		text := fmt.Sprintf("%s/%d", r.GetAddressPrefix(), r.GetPrefixLen().GetValue())
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return false, undecidable(err.Error())
+		}
+		if prefix.Masked().Contains(address) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// constant returns the entry of an action with a constant value, which depends on a condition.
+func (d *deriver) constant(key, value string, ok bool, err error, condition string) (string, string, outcome, string) {
+	switch {
+	case err != nil:
+		return "", "", unknown, err.Error()
+	case !ok:
+		return "", "", dropped, condition
+	}
+	return key, value, entry, ""
+}
+
+// metadata evaluates an action that reads metadata. Only texts become values.
+func (d *deriver) metadata(m *routev3.RateLimit_Action_MetaData) (key, value string, did outcome, reason string) {
+	path := pathOf(m.GetMetadataKey())
+	source := "the metadata"
+	switch m.GetSource() {
+	case routev3.RateLimit_Action_MetaData_DYNAMIC:
+		value, source = d.request.Metadata[path], "the dynamic metadata (--metadata)"
+	case routev3.RateLimit_Action_MetaData_ROUTE_ENTRY:
+		var of corev3.Metadata
+		if t := d.route.tree.get("metadata"); t.exists() {
+			if err := t.decode(&of); err != nil {
+				return "", "", unknown, err.Error()
+			}
+		}
+		value, source = textAt(&of, m.GetMetadataKey()), "the metadata of the route"
+	case routev3.RateLimit_Action_MetaData_CLUSTER_ENTRY:
+		cluster, err := d.destination()
+		of, known := d.clusters[cluster]
+		if err != nil || !known {
+			return "", "", unknown, "metadata: the cluster of the route is not in the file"
+		}
+		value, source = textAt(of, m.GetMetadataKey()), "the metadata of the cluster"
+	default:
+		return "", "", unknown, fmt.Sprintf("metadata from %s is not supported", m.GetSource())
+	}
+	if value = cmp.Or(value, m.GetDefaultValue()); value != "" {
+		return m.GetDescriptorKey(), value, entry, ""
+	}
+	did, reason = absent(m.GetSkipIfAbsent(), source+" has no text at "+path)
+	return "", "", did, reason
+}
+
+// pathOf returns the path of metadata as --metadata has it: namespace:key.path.
+func pathOf(key *metadatav3.MetadataKey) string {
+	var path []string
+	for _, segment := range key.GetPath() {
+		path = append(path, segment.GetKey())
+	}
+	return key.GetKey() + ":" + strings.Join(path, ".")
+}
+
+// textAt returns the text at a path of metadata, or "".
+func textAt(metadata *corev3.Metadata, key *metadatav3.MetadataKey) string {
+	value := structpb.NewStructValue(metadata.GetFilterMetadata()[key.GetKey()])
+	for _, segment := range key.GetPath() {
+		value = value.GetStructValue().GetFields()[segment.GetKey()]
+	}
+	return value.GetStringValue()
+}
+
+// destination returns the cluster of the route.
+func (d *deriver) destination() (string, error) {
+	action := d.route.tree.get("route")
+	if name := action.get("cluster").text(); name != "" {
+		return name, nil
+	}
+	if name := action.get("cluster_header").text(); name != "" {
+		if values := d.request.header(name); len(values) > 0 {
+			return values[0], nil
+		}
+		return "", undecidable("the header " + name + " names the cluster, and the request does not have it")
+	}
+	if all := action.get("weighted_clusters", "clusters").items(); len(all) == 1 {
+		return all[0].get("name").text(), nil
+	}
+	return "", undecidable("the route does not name one cluster")
+}
+
+func absent(skip bool, reason string) (outcome, string) {
+	if skip {
+		return skipped, reason
+	}
+	return dropped, reason
+}
+
+// addedByEnvoy notes that Envoy itself may add a header.
+func addedByEnvoy(name string) string {
+	prefixes := []string{"x-envoy-", "x-forwarded-", "x-request-id"}
+	if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(strings.ToLower(name), p) }) {
+		return ", which Envoy may add"
+	}
+	return ""
+}
+
+func matching(ok bool) string {
+	if ok {
+		return "match"
+	}
+	return "do not match"
+}

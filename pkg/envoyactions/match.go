@@ -1,0 +1,327 @@
+package envoyactions
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+)
+
+// An undecidable is a condition whose result the configuration and the request do not determine.
+type undecidable string
+
+func (u undecidable) Error() string { return string(u) }
+
+// header returns the values of a header. Pseudo-headers come from the request line.
+func (r *Request) header(name string) []string {
+	switch name = strings.ToLower(name); name {
+	case ":path":
+		return []string{r.Path}
+	case ":method":
+		return []string{r.Method}
+	case ":authority", "host":
+		if r.Host == "" {
+			return nil
+		}
+		return []string{r.Host}
+	case ":scheme":
+		return []string{"http"}
+	}
+	var values []string
+	for _, h := range r.Headers {
+		if strings.EqualFold(h[0], name) {
+			values = append(values, h[1])
+		}
+	}
+	return values
+}
+
+// path returns the path without query and fragment, and the query.
+func (r *Request) path() (path, query string) {
+	path, _, _ = strings.Cut(r.Path, "#")
+	path, query, _ = strings.Cut(path, "?")
+	return path, query
+}
+
+// A parameter is a parameter of the query.
+type parameter struct{ name, value string }
+
+// parameters returns the parameters of the query. Envoy decodes %20, and leaves + as it is.
+func (r *Request) parameters(decode bool) []parameter {
+	_, query := r.path()
+	var all []parameter
+	for part := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(part, "=")
+		if decode {
+			name, value = unescape(name), unescape(value)
+		}
+		all = append(all, parameter{name, value})
+	}
+	return all
+}
+
+func unescape(text string) string {
+	if plain, err := url.PathUnescape(text); err == nil {
+		return plain
+	}
+	return text
+}
+
+func first(all []parameter, name string) (value string, found bool) {
+	for _, p := range all {
+		if p.name == name {
+			return p.value, true
+		}
+	}
+	return "", false
+}
+
+// hostOf returns the virtual host of the request: by its exact name, by the longest suffix (*.example.com), by the longest prefix
+// (example.*), or by *.
+func (m *manager) hostOf(r *Request) *host {
+	name := strings.ToLower(r.Host)
+	if i := strings.LastIndexByte(name, ':'); i >= 0 && m.anyPort && !strings.HasSuffix(name, "]") {
+		name = name[:i]
+	}
+	var best *host
+	rank := 0
+	for i := range m.hosts {
+		for _, d := range m.hosts[i].domains {
+			if got := domainRank(d, name); got > rank {
+				best, rank = &m.hosts[i], got
+			}
+		}
+	}
+	return best
+}
+
+// domainRank returns how specific a matching domain is, or 0 if it does not match.
+func domainRank(domain, name string) int {
+	const exact, suffix, prefix = 3 << 20, 2 << 20, 1 << 20
+	switch {
+	case domain == name && name != "":
+		return exact
+	case domain == "*":
+		return 1
+	case strings.HasPrefix(domain, "*") && strings.HasSuffix(name, domain[1:]) && len(name) >= len(domain):
+		return suffix + len(domain)
+	case strings.HasSuffix(domain, "*") && strings.HasPrefix(name, domain[:len(domain)-1]) && len(name) >= len(domain):
+		return prefix + len(domain)
+	}
+	return 0
+}
+
+// routeOf returns the first route that matches. A route that may match, and cannot be evaluated, is an error that names it.
+func (h *host) routeOf(r *Request) (*route, error) {
+	if m := h.tree.get("matcher"); m.exists() {
+		return nil, m.errorf("a matcher selects the route, which is not supported: pass the route alone as --envoy")
+	}
+	for i := range h.routes {
+		matches, err := matchRoute(h.routes[i].match, r)
+		if err != nil {
+			return nil, h.routes[i].tree.errorf("cannot decide whether the route matches: %w: pass the route alone as --envoy without this condition", err)
+		}
+		if matches {
+			return &h.routes[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// matchRoute evaluates the conditions of a route. One that is known to fail prevails over one that is undecidable.
+func matchRoute(m *routev3.RouteMatch, r *Request) (bool, error) {
+	matches, open := matchPath(m, r)
+	if !matches && open == nil {
+		return false, nil
+	}
+	for _, conditions := range []func() (bool, error){
+		func() (bool, error) { return matchHeaders(m.GetHeaders(), r) },
+		func() (bool, error) { return matchParameters(m.GetQueryParameters(), r.parameters(false)) },
+		func() (bool, error) { return matchRuntime(m) },
+		func() (bool, error) {
+			grpc := len(r.header("content-type")) > 0 && strings.HasPrefix(r.header("content-type")[0], "application/grpc")
+			return m.GetGrpc() == nil || grpc, nil
+		},
+	} {
+		ok, err := conditions()
+		if err == nil && !ok {
+			return false, nil
+		}
+		if err != nil && open == nil {
+			open = err
+		}
+	}
+	if open != nil {
+		return false, open
+	}
+	for name, has := range map[string]bool{
+		"tls_context": m.GetTlsContext() != nil, "dynamic_metadata": len(m.GetDynamicMetadata()) > 0,
+		"filter_state": len(m.GetFilterState()) > 0, "cookies": len(m.GetCookies()) > 0,
+	} {
+		if has {
+			return false, undecidable(name + " is not supported")
+		}
+	}
+	return true, nil
+}
+
+func matchPath(m *routev3.RouteMatch, r *Request) (bool, error) {
+	path, _ := r.path()
+	equal, hasPrefix := path, strings.HasPrefix
+	fold := func(s string) string { return s }
+	if s := m.GetCaseSensitive(); s != nil && !s.GetValue() {
+		fold, equal = strings.ToLower, strings.ToLower(path)
+	}
+	switch by := m.GetPathSpecifier().(type) {
+	case *routev3.RouteMatch_Prefix:
+		return hasPrefix(equal, fold(by.Prefix)), nil
+	case *routev3.RouteMatch_Path:
+		return equal == fold(by.Path), nil
+	case *routev3.RouteMatch_PathSeparatedPrefix:
+		rest, ok := strings.CutPrefix(equal, fold(by.PathSeparatedPrefix))
+		return ok && (rest == "" || rest[0] == '/'), nil
+	case *routev3.RouteMatch_SafeRegex:
+		return matchRegex(by.SafeRegex, path)
+	case *routev3.RouteMatch_ConnectMatcher_:
+		return r.Method == "CONNECT", nil
+	case *routev3.RouteMatch_PathMatchPolicy:
+		return false, undecidable("path_match_policy is not supported")
+	}
+	return false, undecidable("the match has no condition for the path")
+}
+
+// matchRuntime evaluates runtime_fraction by its default. Only 0 % and 100 % are certain, as long as no runtime key changes them.
+func matchRuntime(m *routev3.RouteMatch) (bool, error) {
+	fraction := m.GetRuntimeFraction()
+	if fraction == nil {
+		return true, nil
+	}
+	of := uint32(100)
+	switch fraction.GetDefaultValue().GetDenominator().String() {
+	case "TEN_THOUSAND":
+		of = 10_000
+	case "MILLION":
+		of = 1_000_000
+	}
+	switch n := fraction.GetDefaultValue().GetNumerator(); {
+	case fraction.GetRuntimeKey() != "":
+		return false, undecidable(fmt.Sprintf("runtime_fraction depends on the runtime key %q", fraction.GetRuntimeKey()))
+	case n == 0:
+		return false, nil
+	case n >= of:
+		return true, nil
+	}
+	return false, undecidable("runtime_fraction selects requests at random")
+}
+
+// matchRegex reports whether an expression matches the whole text. Go and Envoy have the syntax of RE2.
+func matchRegex(m *matcherv3.RegexMatcher, text string) (bool, error) {
+	compiled, err := regexp.Compile(`\A(?:` + m.GetRegex() + `)\z`)
+	if err != nil {
+		return false, undecidable(err.Error())
+	}
+	return compiled.MatchString(text), nil
+}
+
+func matchString(m *matcherv3.StringMatcher, text string) (bool, error) {
+	fold := func(s string) string { return s }
+	if m.GetIgnoreCase() {
+		fold = strings.ToLower
+	}
+	switch by := m.GetMatchPattern().(type) {
+	case *matcherv3.StringMatcher_Exact:
+		return fold(text) == fold(by.Exact), nil
+	case *matcherv3.StringMatcher_Prefix:
+		return strings.HasPrefix(fold(text), fold(by.Prefix)), nil
+	case *matcherv3.StringMatcher_Suffix:
+		return strings.HasSuffix(fold(text), fold(by.Suffix)), nil
+	case *matcherv3.StringMatcher_Contains:
+		return strings.Contains(fold(text), fold(by.Contains)), nil
+	case *matcherv3.StringMatcher_SafeRegex:
+		return matchRegex(by.SafeRegex, text)
+	}
+	return false, undecidable("the string matcher is a custom one, which is not supported")
+}
+
+// matchHeaders reports whether all matchers match. One that fails prevails over one that is undecidable.
+func matchHeaders(matchers []*routev3.HeaderMatcher, r *Request) (bool, error) {
+	var open error
+	for _, m := range matchers {
+		ok, err := matchHeader(m, r)
+		if err == nil && !ok {
+			return false, nil
+		}
+		if err != nil {
+			open = fmt.Errorf("header %s: %w", m.GetName(), err)
+		}
+	}
+	return open == nil, open
+}
+
+func matchHeader(m *routev3.HeaderMatcher, r *Request) (bool, error) {
+	values := r.header(m.GetName())
+	present := len(values) > 0 || m.GetTreatMissingHeaderAsEmpty()
+	text := strings.Join(values, ",")
+	var ok bool
+	var err error
+	switch by := m.GetHeaderMatchSpecifier().(type) {
+	case nil:
+		return present != m.GetInvertMatch(), nil
+	case *routev3.HeaderMatcher_PresentMatch:
+		return (present == by.PresentMatch) != m.GetInvertMatch(), nil
+	case *routev3.HeaderMatcher_StringMatch:
+		ok, err = matchString(by.StringMatch, text)
+	case *routev3.HeaderMatcher_RangeMatch:
+		n, bad := strconv.ParseInt(text, 10, 64)
+		ok = bad == nil && n >= by.RangeMatch.GetStart() && n < by.RangeMatch.GetEnd()
+	default:
+		ok, err = matchDeprecated(m, text)
+	}
+	// Without the header nothing matches, not even an inverted matcher.
+	return present && ok != m.GetInvertMatch(), err
+}
+
+// matchDeprecated evaluates the matchers that string_match has replaced.
+func matchDeprecated(m *routev3.HeaderMatcher, text string) (bool, error) {
+	switch {
+	case m.GetExactMatch() != "":
+		return text == m.GetExactMatch(), nil
+	case m.GetPrefixMatch() != "":
+		return strings.HasPrefix(text, m.GetPrefixMatch()), nil
+	case m.GetSuffixMatch() != "":
+		return strings.HasSuffix(text, m.GetSuffixMatch()), nil
+	case m.GetContainsMatch() != "":
+		return strings.Contains(text, m.GetContainsMatch()), nil
+	case m.GetSafeRegexMatch() != nil:
+		return matchRegex(m.GetSafeRegexMatch(), text)
+	}
+	return false, undecidable("the header matcher is not supported")
+}
+
+// matchParameters reports whether all matchers match.
+func matchParameters(matchers []*routev3.QueryParameterMatcher, parameters []parameter) (bool, error) {
+	var open error
+	for _, m := range matchers {
+		value, present := first(parameters, m.GetName())
+		ok, err := present, error(nil)
+		switch by := m.GetQueryParameterMatchSpecifier().(type) {
+		case *routev3.QueryParameterMatcher_PresentMatch:
+			ok = present == by.PresentMatch
+		case *routev3.QueryParameterMatcher_StringMatch:
+			if present {
+				ok, err = matchString(by.StringMatch, value)
+			}
+		}
+		if err == nil && !ok {
+			return false, nil
+		}
+		if err != nil {
+			open = fmt.Errorf("query parameter %s: %w", m.GetName(), err)
+		}
+	}
+	return open == nil, open
+}
