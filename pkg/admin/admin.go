@@ -162,10 +162,6 @@ func (a *API) registerObserved() {
 
 // notFound answers calls that have no route.
 func (a *API) notFound(w http.ResponseWriter, r *http.Request) {
-	if a.options.Page != nil && !isAPI(r.URL.Path) {
-		a.options.Page.ServeHTTP(w, r)
-		return
-	}
 	if item := a.api.OpenAPI().Paths[r.URL.Path]; item != nil {
 		allowed := http.MethodGet
 		if item.Get == nil {

@@ -65,6 +65,11 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route string) {
 		writeProblem(w, http.StatusForbidden, "a page of another origin sent this request")
 		return
 	}
+	if a.options.Page != nil && !isAPI(r.URL.Path) {
+		// A client without credentials must not take the slots of the API.
+		a.options.Page.ServeHTTP(w, r)
+		return
+	}
 	slots := a.inFlight
 	if route == decisionsPath {
 		slots = a.streams

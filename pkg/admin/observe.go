@@ -13,7 +13,7 @@ type TopKeys interface {
 type Top struct {
 	Since time.Time `json:"since" doc:"The counts are those since then: the last one to two minutes."`
 	Total int64     `json:"total" doc:"All hits that the sketch has counted."`
-	Error int64     `json:"error" doc:"The largest error of any count. A key that is not listed has at most this count."`
+	Error int64     `json:"error" doc:"The largest error of any count. A key that the sketch does not keep has at most this count. Keys beyond limit or of other domains may have more."`
 	Keys  []TopKey  `json:"keys" nullable:"false" doc:"The keys, the heaviest first."`
 }
 

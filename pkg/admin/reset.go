@@ -79,7 +79,9 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 	rules, targets, err := a.find(&in.Body)
 	if err != nil {
 		change.Domain = "" // the domain is none of the rules'
-		return refuse(err)
+		change.Detail = "no rules have the domain, or the descriptor is invalid"
+		a.audit(ctx, change)
+		return nil, err
 	}
 	out := &resetOutput{KeyReset{
 		Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, RulesVersion: rules.Version(), Limits: []LimitReset{},
@@ -136,8 +138,9 @@ func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, e
 	case rules == nil:
 		return refuse(huma.Error503ServiceUnavailable("no rules are loaded yet"))
 	case !rules.HasDomain(in.Body.Domain):
-		change.Domain = ""
-		return refuse(unknownDomain(in.Body.Domain))
+		change.Domain, change.Detail = "", "no rules have the domain"
+		a.audit(ctx, change)
+		return nil, unknownDomain(in.Body.Domain)
 	case entry.Key == "":
 		return refuse(huma.Error422UnprocessableEntity("entry[0]: the key must not be empty"))
 	}
@@ -155,7 +158,7 @@ func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, e
 		return nil, huma.Error503ServiceUnavailable(errStore.Error())
 	}
 	change.Outcome = Done
-	change.Detail = fmt.Sprintf("entry %s: scanned %d, reset %d, complete: %t, other replicas notified: %t", entry.Key, done.Scanned, done.Reset, done.Cursor == "", notified)
+	change.Detail = fmt.Sprintf("entry %s: scanned %d, reset %d, complete: %t, other replicas notified: %t", descriptors.Bounded(entry.Key, 100), done.Scanned, done.Reset, done.Cursor == "", notified)
 	a.audit(ctx, change)
 	return &entryOutput{EntryReset{Scanned: done.Scanned, Reset: done.Reset, Cursor: done.Cursor, Done: done.Cursor == "", Notified: notified}}, nil
 }

@@ -1,44 +1,64 @@
 package descriptors
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"slices"
 	"strings"
 )
 
-// EntryMatcher returns a function that reports whether a [Key] is of the domain and contains the entry. An address matches in each of
-// its forms. The counter that several values share contains none of them, see share_threshold: it matches by the text that the key
-// has instead, such as the prefix.
+// EntryMatcher returns a function that reports whether a [Key] is of the domain and contains the entry. Under a rule with prefixes, an
+// address matches in each of its forms. The counter that several values share contains none of them, see share_threshold: it matches by
+// the text that the key has instead, such as the prefix. The id of a lease is in no key, so no entry matches it.
 func EntryMatcher(domain string, e Entry) func(key string) bool {
-	start := string(appendText(nil, domain)) + "|"
-	name, value := shown(e.Key), shown(e.Value)
+	// Texts are compared as keys have them: a long text is a hash there, and differs from the same hash sent as a text.
+	start := string(appendText(nil, domain))
+	name, value := string(appendText(nil, e.Key)), string(appendText(nil, e.Value))
 	address := value
 	if a, ok := parseAddress(e.Value); ok {
-		address = a.String()
+		address = string(appendText(nil, a.String()))
 	}
-	contains := string(appendText(nil, e.Key))
 	return func(key string) bool {
-		if !strings.HasPrefix(key, start) || !strings.Contains(key[len(start)-1:], contains) {
+		rest, ok := strings.CutPrefix(key, start)
+		if !ok || !strings.Contains(rest, name) {
 			return false
 		}
-		_, entries, ok := ParseKey(key)
-		if !ok {
-			return false
-		}
-		for i := range entries {
-			if entries[i].Key == name && (entries[i].Value == value || entries[i].Value == address) {
-				return true
-			}
-		}
-		return false
+		pieces, ok := cutPieces(rest)
+		return ok && slices.ContainsFunc(pieces, func(p piece) bool {
+			return p.key == name && p.how != leaseMark && (p.value == value || p.how == byte(addresses) && p.value == address)
+		})
 	}
 }
 
-// shown returns a text as ParseKey returns it.
-func shown(s string) string {
-	if len(s) <= maxComponent {
-		return s
+// A piece is an entry of a [Key] in the form that the key has: each text as appendText has written it.
+type piece struct {
+	key, value string
+	how        byte // a matching, sharedWildcard, sharedPrefix or leaseMark
+}
+
+// cutPieces cuts the entries of a key, which follow its domain.
+func cutPieces(rest string) (pieces []piece, ok bool) {
+	for ok = true; ok && rest != ""; {
+		if rest[0] != '|' {
+			return nil, false
+		}
+		var p piece
+		if p.key, rest, ok = cutRaw(rest[1:]); !ok || rest == "" {
+			return nil, false
+		}
+		p.how, rest = rest[0], rest[1:]
+		switch p.how {
+		case leaseMark:
+		case byte(wildcard), sharedWildcard:
+			p.value, rest, ok = cutWildcard(rest, p.how == sharedWildcard)
+		default:
+			p.value, rest, ok = cutRaw(rest)
+		}
+		pieces = append(pieces, p)
 	}
-	sum := sha256.Sum256([]byte(s))
-	return "#" + hex.EncodeToString(sum[:])
+	return pieces, ok
+}
+
+// cutRaw cuts a text that appendText has written, and keeps its form.
+func cutRaw(s string) (raw, rest string, ok bool) {
+	_, rest, ok = cutText(s)
+	return s[:len(s)-len(rest)], rest, ok
 }

@@ -1,6 +1,8 @@
 package descriptors_test
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -21,6 +23,7 @@ descriptors:
   - {key: k, rate_limit: {unit: day, requests_per_unit: 1}}
 `)
 	long := strings.Repeat("x", 129)
+	hashed := fmt.Sprintf("#%x", sha256.Sum256([]byte(long)))
 	for _, tt := range []struct {
 		domain, entry, of string
 		want              bool
@@ -39,7 +42,13 @@ descriptors:
 		{"d", "k=" + long, "k=" + long, true},
 		{"d", "k=" + long, "k=x" + long, false},
 		{"d", "user_id=42", "k=1|7:user_id*2:42", false}, // a value that imitates another entry
-		{"d", "none=x", "none=x", true},                  // the key of a limit in the request
+		{"d", "lease=", "user_id=42 lease=id", false},
+		{"d", "lease=id", "user_id=42 lease=id", false},
+		{"d", "k=" + long, "k=" + hashed, false}, // a value that imitates the hash of another
+		{"d", "k=" + hashed, "k=" + long, false},
+		{"d", "k=" + hashed, "k=" + hashed, true},
+		{"d", "k=::ffff:10.0.0.1", "k=10.0.0.1", false}, // no address to the rule
+		{"d", "none=x", "none=x", true},                 // the key of a limit in the request
 	} {
 		entries := entries(tt.of)
 		key := descriptors.Key("d", rules.Match("d", entries), entries)

@@ -25,32 +25,26 @@ func KeyHash(secret []byte, key string) string {
 // value of a lease id is empty. ParseKey returns false for a text that is no key.
 func ParseKey(key string) (domain string, entries []Entry, ok bool) {
 	domain, rest, ok := cutText(key)
-	for ok && rest != "" {
-		var e Entry
-		if rest[0] != '|' {
-			return "", nil, false
-		}
-		if e.Key, rest, ok = cutText(rest[1:]); !ok || rest == "" {
-			return "", nil, false
-		}
-		how := rest[0]
-		rest = rest[1:]
-		switch how {
-		case leaseMark:
-		case byte(wildcard), sharedWildcard:
-			e.Value, rest, ok = cutWildcard(rest, how == sharedWildcard)
-		default:
-			e.Value, rest, ok = cutText(rest)
-		}
-		entries = append(entries, e)
-	}
 	if !ok {
 		return "", nil, false
+	}
+	pieces, ok := cutPieces(rest)
+	if !ok {
+		return "", nil, false
+	}
+	for _, p := range pieces {
+		e := Entry{}
+		e.Key, _, _ = cutText(p.key)
+		if p.how != leaseMark {
+			e.Value, _, _ = cutText(p.value)
+		}
+		entries = append(entries, e)
 	}
 	return domain, entries, true
 }
 
-// cutWildcard cuts the rule's key, the rule's value and, unless the counter is shared, the value of the entry.
+// cutWildcard cuts the rule's key, the rule's value and, unless the counter is shared, the value of the entry. It returns the last of
+// them as the key has it.
 func cutWildcard(s string, shared bool) (value, rest string, ok bool) {
 	parts := 3
 	if shared {
@@ -63,7 +57,7 @@ func cutWildcard(s string, shared bool) (value, rest string, ok bool) {
 			}
 			s = rest[1:]
 		}
-		if value, rest, ok = cutText(s); !ok {
+		if value, rest, ok = cutRaw(s); !ok {
 			return "", "", false
 		}
 	}

@@ -247,7 +247,7 @@ function showDomains() {
     list.dataset.names = names.join("\n");
     list.replaceChildren(...names.map((name) => el("option", { value: name })));
   }
-  if (!$("domain").value && names.length > 0) $("domain").value = names[0];
+  if (!$("domain").value && names.length === 1) $("domain").value = names[0];
 }
 
 // --- Rules
@@ -357,17 +357,19 @@ async function lookUp(domain, entries) {
   $("look-up").focus({ preventScroll: true });
 }
 
-/** ask asks for what the form names. A later call makes an earlier one void. */
-async function ask(note = "") {
-  const mine = ++askedN;
-  let entries;
-  const domain = $("domain").value.trim();
+/** ask looks up what the form names. */
+async function ask() {
   try {
-    entries = parse($("entries").value);
+    await look({ domain: $("domain").value.trim(), entries: parse($("entries").value) });
   } catch (error) {
     answer(el("p", { class: "badge no" }, "Not read"), el("p", {}, error.message));
-    return;
+    $("entries").focus();
   }
+}
+
+/** look looks up entries of a domain. A later call makes an earlier one void. */
+async function look({ domain, entries }, note = "") {
+  const mine = ++askedN;
   answer(el("p", { class: "muted" }, "Looking up…"));
   try {
     const [explained, state] = await Promise.all([
@@ -407,15 +409,21 @@ function showAnswer(record, state, problem, note) {
       item.style.setProperty("--level", i);
       walk.append(item);
     });
-    nodes.push(walk, el("p", { class: "muted" }, sentence(d.reason)));
+    nodes.push(walk);
+    if (limits.length === 0) nodes.push(el("p", { class: "muted" }, sentence(d.reason)));
   }
   nodes.push(...limits.map(limitBox));
   if (limits.length > 0) {
     nodes.push(el("div", { class: "actions" },
-      el("button", { onclick: () => ask(), type: "button" }, "Refresh"),
+      el("button", { onclick: refresh, type: "button" }, "Refresh"),
       el("button", { class: "danger", onclick: confirmReset, type: "button" }, "Reset this key…")));
   }
   answer(...nodes);
+}
+
+async function refresh() {
+  await look(asked);
+  $("answer").querySelector(".actions button")?.focus();
 }
 
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (text.endsWith(".") || text.endsWith("?") ? "" : ".");
@@ -428,7 +436,11 @@ function verdict(d, limits, problem) {
   const full = limits.filter((l) => l.state.remaining === 0 && seconds(l.state.retry_after) !== 0);
   if (full.length === 0) return badge("ok", "One more request is allowed");
   const enforced = full.some((l) => l.mode === "enforced");
-  return badge(enforced ? "no" : "warn", enforced ? "The next request is denied" : "Over a limit that denies nothing by itself");
+  const waits = (l) => seconds(l.state.retry_after) ?? Infinity;
+  const longest = full.reduce((a, b) => (waits(b) > waits(a) ? b : a));
+  const verdict = badge(enforced ? "no" : "warn", enforced ? "The next request is denied" : "Over a limit that denies nothing by itself");
+  verdict.append(` by ${longest.name || longest.rule || algorithm(longest)}: ${limitText(longest)}. One hit fits ${waits(longest) === Infinity ? "never" : `in ${duration(longest.state.retry_after)}`}.`);
+  return verdict;
 }
 
 function limitBox(l) {
@@ -461,7 +473,7 @@ let resetting = null; // the domain and the entries that the dialog names
 function confirmReset() {
   resetting = asked;
   $("confirm-text").replaceChildren("All limits of ", el("code", {}, written(asked.entries)), " in the domain ", el("code", {}, asked.domain),
-    " are reset on every replica.");
+    storeKind === "memory" ? " are reset in this process." : " are reset on every replica.");
   $("confirm").showModal();
 }
 
@@ -470,10 +482,11 @@ $("confirm").addEventListener("submit", async (event) => {
   const { domain, entries } = resetting;
   try {
     const { content } = await call("v1/keys/reset", { domain, descriptor: entries });
-    const others = content.replicas_notified ? "" : storeKind === "memory" ? " Other replicas have counters of their own."
+    const others = storeKind === "memory" ? " Other replicas have counters of their own." : content.replicas_notified ? ""
       : " Other replicas were not notified and may deny the key a little longer.";
     announce(`The key was reset.${others}`);
-    await ask(`Reset at ${new Date().toLocaleTimeString()}.${others}`);
+    await look(resetting, `Reset at ${new Date().toLocaleTimeString()}.${others}`);
+    $("look-up").focus({ preventScroll: true });
   } catch (error) {
     if (error.status === 401) signOut("The token is no longer valid.");
     else $("answer").prepend(el("p", { role: "alert" }, el("strong", { class: "badge no" }, "Not reset"), ` ${error.message}`));
