@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// An outcome is what an action does for a request.
+// An outcome is the effect of an action on a request.
 type outcome int
 
 const (
@@ -69,8 +69,9 @@ func (d *deriver) act(a *routev3.RateLimit_Action) (key, value string, did outco
 	case *routev3.RateLimit_Action_Metadata:
 		return d.metadata(by.Metadata)
 	case *routev3.RateLimit_Action_DynamicMetadata:
+		old := by.DynamicMetadata //nolint:staticcheck // deprecated, and Envoy still takes it
 		return d.metadata(&routev3.RateLimit_Action_MetaData{
-			DescriptorKey: by.DynamicMetadata.GetDescriptorKey(), MetadataKey: by.DynamicMetadata.GetMetadataKey(), DefaultValue: by.DynamicMetadata.GetDefaultValue(),
+			DescriptorKey: old.GetDescriptorKey(), MetadataKey: old.GetMetadataKey(), DefaultValue: old.GetDefaultValue(),
 		})
 	case *routev3.RateLimit_Action_Extension:
 		return "", "", unknown, fmt.Sprintf("the extension %s is not supported", by.Extension.GetName())
@@ -152,7 +153,7 @@ func (d *deriver) constant(key, value string, ok bool, err error, condition stri
 // metadata evaluates an action that reads metadata. Only texts become values.
 func (d *deriver) metadata(m *routev3.RateLimit_Action_MetaData) (key, value string, did outcome, reason string) {
 	path := pathOf(m.GetMetadataKey())
-	source := "the metadata"
+	var source string
 	switch m.GetSource() {
 	case routev3.RateLimit_Action_MetaData_DYNAMIC:
 		value, source = d.request.Metadata[path], "the dynamic metadata (--metadata)"

@@ -39,7 +39,7 @@ type RateLimit struct {
 	// Skipped: Envoy sends no descriptor. Unknown: whether it does, or which, is not known.
 	Skipped, Unknown bool
 	Reasons          []string // for each action without entry, and for a skipped element
-	Ignored          []string // fields that Envoy ignores in that place
+	Ignored          []string // fields that Envoy ignores there
 	AtEnd            bool     // Envoy sends the descriptor when the stream ends
 	Hits             int64    // below 0: a refund
 	Refund           bool     // the hits are refunded, also if they are 0
@@ -61,7 +61,7 @@ type deriver struct {
 	clusters map[string]*corev3.Metadata
 }
 
-// Derive returns the descriptors that Envoy sends for a request. Its error says which choice the request leaves open.
+// Derive returns the descriptors that Envoy sends for a request. Its error names the choice that the request leaves open.
 func (c *Config) Derive(r *Request) (*Derived, error) {
 	m, err := c.manager(r)
 	if err != nil {

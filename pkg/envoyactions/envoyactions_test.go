@@ -97,7 +97,7 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 	}
 }
 
-// What the file and the request do not determine is named, and not guessed.
+// Values that the file and the request do not determine are named, and not guessed.
 func TestUnknownIsNamed(t *testing.T) {
 	for actions, want := range map[string]string{
 		`[{remote_address: {}}]`:        "action 1: remote_address needs the address of the client: set --remote-address",

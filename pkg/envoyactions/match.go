@@ -285,7 +285,9 @@ func matchHeader(m *routev3.HeaderMatcher, r *Request) (bool, error) {
 	return present && ok != m.GetInvertMatch(), err
 }
 
-// matchDeprecated evaluates the matchers that string_match has replaced.
+// matchDeprecated evaluates the matchers that string_match has replaced. Envoy still takes them, and old configurations have them.
+//
+//nolint:staticcheck // deprecated fields are its purpose
 func matchDeprecated(m *routev3.HeaderMatcher, text string) (bool, error) {
 	switch {
 	case m.GetExactMatch() != "":

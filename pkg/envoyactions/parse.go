@@ -3,8 +3,8 @@
 //	config, err := envoyactions.Parse("envoy.yaml", data)
 //	derived, err := config.Derive(&envoyactions.Request{Method: "GET", Path: "/", Header: header})
 //
-// It knows the rules of Envoy 1.40. What depends on more than the configuration and the request, such as a CEL expression, is reported as
-// unknown and never guessed.
+// It knows the rules of Envoy 1.40. A value that depends on more than the configuration and the request, such as that of a CEL expression,
+// is reported as unknown and never guessed.
 package envoyactions
 
 import (

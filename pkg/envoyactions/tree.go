@@ -45,7 +45,7 @@ func readTree(file string, data []byte) (tree, error) {
 	return tree{file, doc.Content[0]}, nil
 }
 
-// expand replaces aliases by what they name. left is the number of nodes that the document may still have.
+// expand replaces aliases by the nodes that they name. left is the number of nodes that the document may still have.
 func expand(n *yaml.Node, left *int, depth int) error {
 	const maxDepth = 200
 	if *left--; *left < 0 || depth > maxDepth {
@@ -130,8 +130,8 @@ func (t tree) is(message string) bool {
 	return strings.HasSuffix(t.get("@type").text(), "/"+message)
 }
 
-// place matches the position that protojson gives. It is that of a copy in JSON, which nobody has seen.
-var place = regexp.MustCompile(`^proto:[\s\x{a0}]*(syntax error )?(\(line \d+:\d+\):[\s\x{a0}]*)?`)
+// position matches the position that protojson gives. It is that of a copy in JSON, which nobody has seen.
+var position = regexp.MustCompile(`^proto:[\s\x{a0}]*(syntax error )?(\(line \d+:\d+\):[\s\x{a0}]*)?`)
 
 // decode decodes the value into a message. An unknown field is an error.
 func (t tree) decode(into proto.Message) error {
@@ -145,7 +145,7 @@ func (t tree) decode(into proto.Message) error {
 		return t.errorf("no value of JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if err := protojson.Unmarshal(data, into); err != nil {
-		return t.errorf("no valid %s: %s", into.ProtoReflect().Descriptor().FullName(), place.ReplaceAllString(err.Error(), ""))
+		return t.errorf("no valid %s: %s", into.ProtoReflect().Descriptor().FullName(), position.ReplaceAllString(err.Error(), ""))
 	}
 	return nil
 }
