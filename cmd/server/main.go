@@ -87,7 +87,7 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, weir serve --help the settings\n", argumentError(err))
+		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, %s\n", argumentError(err), helpOf(parser, args))
 		return 2
 	}
 	err = command.Run()
@@ -161,6 +161,16 @@ func dropUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string {
 		kept = append(kept, arg)
 	}
 	return kept
+}
+
+// helpOf names the help of the command in args. The default command is serve.
+func helpOf(parser *kong.Kong, args []string) string {
+	for _, command := range parser.Model.Children {
+		if len(args) > 0 && command.Name == args[0] && command.Name != "serve" {
+			return "weir " + command.Name + " --help its arguments"
+		}
+	}
+	return "weir serve --help the settings"
 }
 
 // flagOf returns the name of the flag of a variable of package settings.

@@ -18,7 +18,7 @@ import (
 
 // AdminServer are the flags of commands that call the admin API of a running server.
 type AdminServer struct {
-	Server    string `env:"WEIR_ADMIN_URL" default:"http://127.0.0.1:6071" placeholder:"URL" help:"The URL of the admin API of a replica: its ADMIN_ADDR."`
+	Server    string `env:"WEIR_ADMIN_URL" default:"http://127.0.0.1:6071" placeholder:"URL" help:"The URL of the admin API of a replica: its ADMIN_ADDR. Default: ${default}."`
 	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"A file with a token of the admin API. The first line that is no comment counts."`
 	CA        string `name:"ca" placeholder:"FILE" help:"The CA that signs the server's certificate, in PEM. Default: the CAs of the system."`
 	Cert      string `placeholder:"FILE" help:"A client certificate, in PEM, instead of a token."`

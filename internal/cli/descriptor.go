@@ -17,6 +17,7 @@ func parseDescriptor(text string) ([]descriptors.Entry, error) {
 	var entries []descriptors.Entry
 	for i, part := range cutAll(text, ',', -1) {
 		pair := cutAll(part, '=', 2)
+		pair[0] = strings.TrimSpace(pair[0]) // people write a space after a comma
 		switch {
 		case part == "":
 			return nil, fmt.Errorf("entry %d is empty: write key=value, and one comma between two entries", i+1)

@@ -21,6 +21,7 @@ func TestDescriptorArguments(t *testing.T) {
 		"a=1":                             {{Key: "a", Value: "1"}},
 		"user_id=42,action=login":         {{Key: "user_id", Value: "42"}, {Key: "action", Value: "login"}},
 		"a=":                              {{Key: "a"}},
+		"a=1, b =2":                       {{Key: "a", Value: "1"}, {Key: "b", Value: "2"}},
 		"a=b=c":                           {{Key: "a", Value: "b=c"}},
 		`a=1\,2,b\=c=\=`:                  {{Key: "a", Value: "1,2"}, {Key: "b=c", Value: "="}},
 		`path=C:\x\\,b=\`:                 {{Key: "path", Value: `C:\x\`}, {Key: "b", Value: `\`}},

@@ -19,17 +19,19 @@ type Reset struct {
 	adminKey    `embed:""`
 	Entry       string `placeholder:"KEY=VALUE" help:"Reset every key that contains this entry, instead of one key."`
 	Cursor      string `help:"With --entry: continue where an interrupted command has stopped."`
-	Yes         bool   `short:"y" help:"With --entry: do not ask."`
+	Yes         bool   `short:"y" help:"Do not ask. Without --entry nothing is asked."`
 	Output      string `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 }
 
 // Validate reports arguments that have no meaning together.
 func (r *Reset) Validate() error {
 	switch {
-	case (r.Descriptor == "") == (r.Entry == ""):
+	case r.Descriptor != "" && r.Entry != "":
+		return errors.New("give a descriptor or --entry, not both")
+	case r.Descriptor == "" && r.Entry == "":
 		return errors.New("want a descriptor, for example: weir reset user_id=42,action=login, or every key with one entry: weir reset --entry user_id=42")
-	case r.Entry == "" && (r.Yes || r.Cursor != ""):
-		return errors.New("--yes and --cursor need --entry")
+	case r.Entry == "" && r.Cursor != "":
+		return errors.New("--cursor needs --entry")
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func TestResetByEntryCanBeContinued(t *testing.T) {
 
 func TestCommandsOfTheAdminAPICheckTheirArguments(t *testing.T) {
 	for _, r := range []Reset{
-		{}, {Entry: "a=b", adminKey: adminKey{Descriptor: "a=b"}}, {adminKey: adminKey{Descriptor: "a=b"}, Yes: true}, {adminKey: adminKey{Descriptor: "a=b"}, Cursor: "c"},
+		{}, {Entry: "a=b", adminKey: adminKey{Descriptor: "a=b"}}, {adminKey: adminKey{Descriptor: "a=b"}, Cursor: "c"},
 	} {
 		if r.Validate() == nil {
 			t.Errorf("%+v is valid", r)

@@ -184,13 +184,22 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	response, err := c.options.HTTP.Do(request)
 	if err != nil {
-		return nil, err
+		return nil, c.unreachable(err)
 	}
 	if response.StatusCode != http.StatusOK {
 		defer response.Body.Close()
 		return nil, problem(response)
 	}
 	return response, nil
+}
+
+// unreachable returns the error of a call without a response.
+func (c *Client) unreachable(err error) error {
+	remedy := "is ADMIN_ADDR set there, and is this its address?"
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		remedy = "the server has no TLS: write http://"
+	}
+	return fmt.Errorf("no response from the admin API at %s: %w: %s", c.base, errors.Unwrap(err), remedy)
 }
 
 // problem returns the error of a response that is no success.
