@@ -45,13 +45,16 @@ func policies(r *decide.Result, of *denial) []policy {
 			if v.Err != nil || v.By == limiters.ByPolicy {
 				continue
 			}
+			explains := of != nil && of.descriptor == i && of.limit == j
+			if len(all) == maxPolicies && !explains {
+				continue
+			}
 			name := uniqueName(names, policyName(d, j))
 			names = append(names, name)
 			shown := policy{name, &d.Limits[j], v, !v.Allowed && d.Outcome == decide.Denied}
-			switch explains := of != nil && of.descriptor == i && of.limit == j; {
-			case len(all) < maxPolicies:
+			if len(all) < maxPolicies {
 				all = append(all, shown)
-			case explains:
+			} else {
 				all[maxPolicies-1] = shown
 			}
 		}

@@ -78,16 +78,20 @@ func (f *Fallback) Reset(ctx context.Context, keys []limiters.Keyed) (found []bo
 	return either(found, local), localErr
 }
 
-// ResetMatching implements [limiters.MatchResetter]. The first call of a pass also resets the local counters, all of them.
+// ResetMatching implements [limiters.MatchResetter]. The first call of a pass also resets the local counters, all of them, even if the
+// store fails.
 func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	done, err := limiters.ResetMatching(ctx, f.store, match, cursor)
-	if f.options.Local == nil || cursor != "" || err != nil {
+	if f.options.Local == nil || cursor != "" {
 		return done, err
 	}
-	local, err := limiters.ResetMatching(ctx, f.options.Local, match, "")
+	local, localErr := limiters.ResetMatching(ctx, f.options.Local, match, "")
+	if err != nil {
+		return done, err
+	}
 	done.Scanned += local.Scanned
 	done.Reset += local.Reset
-	return done, err
+	return done, localErr
 }
 
 // Reset implements [limiters.Resetter]. A key may have counters in both stores, because a group decides where it is.

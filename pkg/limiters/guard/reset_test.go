@@ -71,3 +71,30 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 		}
 	}
 }
+
+// An operator resets a key during an outage, and the local counters decide then.
+func TestResetDuringAnOutageResetsLocalCounters(t *testing.T) {
+	for name, reset := range map[string]func(*guard.Fallback) error{
+		"a key": func(f *guard.Fallback) error {
+			_, err := f.Reset(t.Context(), []limiters.Keyed{hourly.Keyed("k")})
+			return err
+		},
+		"matching keys": func(f *guard.Fallback) error {
+			_, err := f.ResetMatching(t.Context(), func(key string) bool { return key == "k" }, "")
+			return err
+		},
+	} {
+		local := memory()
+		f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: local})
+		out := make([]limiters.Verdict, 1)
+		if err := local.Take(t.Context(), time.Time{}, limiters.Singles(hit("k", 0)), out); err != nil {
+			t.Fatal(err)
+		}
+		if err := reset(f); err == nil {
+			t.Errorf("%s: no error, and the store is gone", name)
+		}
+		if err := local.Take(t.Context(), time.Time{}, limiters.Singles(hit("k", 0)), out); err != nil || out[0].Used != 1 {
+			t.Errorf("%s: the local counter was not reset: %+v %v", name, out[0], err)
+		}
+	}
+}
