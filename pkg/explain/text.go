@@ -216,8 +216,11 @@ func (p *painter) limit(l *Limit) {
 		p.wrap("0", pad+"  ", pad+"    ", text)
 	}
 	p.wrap(dim, pad+"  key  ", pad+"       ", shown(l.Key))
+	if l.KeyHash != l.Key {
+		p.wrap(dim, pad+"  key hash ", pad+"       ", l.KeyHash)
+	}
 	if l.Hash != "" {
-		p.wrap(dim, pad+"  hash ", pad+"       ", l.Hash)
+		p.wrap(dim, pad+"  limit hash ", pad+"       ", l.Hash)
 	}
 	if s := l.State; s != nil {
 		text := fmt.Sprintf("used %d, remaining %d, retry after %s, reset after %s", s.Used, s.Remaining, s.RetryAfter, s.ResetAfter)
