@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -138,7 +139,7 @@ var ports struct {
 }
 
 // FreePorts returns n loopback ports that are free and that it has not returned before. Envoy would silently share a port with
-// another Envoy.
+// another Envoy. The ports are below those that systems give to clients: a client could take the port of a server that restarts.
 func FreePorts(n int) ([]int, error) {
 	ports.Lock()
 	defer ports.Unlock()
@@ -150,15 +151,17 @@ func FreePorts(n int) ([]int, error) {
 		if len(free) == n {
 			return free, nil
 		}
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		p := 12_000 + rand.IntN(20_000)
+		if ports.given[p] {
+			continue
+		}
+		l, err := net.Listen("tcp", loopback(p))
 		if err != nil {
-			return nil, err
+			continue // in use
 		}
 		defer l.Close()
-		if p := l.Addr().(*net.TCPAddr).Port; !ports.given[p] {
-			ports.given[p] = true
-			free = append(free, p)
-		}
+		ports.given[p] = true
+		free = append(free, p)
 	}
 	if len(free) == n {
 		return free, nil

@@ -27,16 +27,10 @@ type flaky struct {
 }
 
 func (f *flaky) Reset(ctx context.Context, keys []limiters.Keyed) ([]bool, error) {
-	if f.gone {
-		return nil, errGone
-	}
 	return limiters.Reset(ctx, f.Store, keys)
 }
 
 func (f *flaky) ResetMatching(ctx context.Context, match func(string) bool, cursor string) (limiters.Progress, error) {
-	if f.gone {
-		return limiters.Progress{}, errGone
-	}
 	return limiters.ResetMatching(ctx, f.Store, match, cursor)
 }
 

@@ -72,6 +72,15 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 	}
 }
 
+// A resetless store fails every reset.
+type resetless struct{ limiters.Store }
+
+func (resetless) Reset(context.Context, []limiters.Keyed) ([]bool, error) { return nil, errGone }
+
+func (resetless) ResetMatching(context.Context, func(string) bool, string) (limiters.Progress, error) {
+	return limiters.Progress{}, errGone
+}
+
 // An operator resets a key during an outage, and the local counters decide then.
 func TestResetDuringAnOutageResetsLocalCounters(t *testing.T) {
 	for name, reset := range map[string]func(*guard.Fallback) error{
@@ -85,7 +94,7 @@ func TestResetDuringAnOutageResetsLocalCounters(t *testing.T) {
 		},
 	} {
 		local := memory()
-		f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: local})
+		f := guard.NewFallback(resetless{memory()}, guard.FallbackOptions{Local: local})
 		out := make([]limiters.Verdict, 1)
 		if err := local.Take(t.Context(), time.Time{}, limiters.Singles(hit("k", 0)), out); err != nil {
 			t.Fatal(err)
