@@ -58,7 +58,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/certtest", "makes certificates for tests and the demo", ""},
 	{"internal/redistest", "starts Redis servers for tests and the demo", "internal/certtest"},
 	{"internal/loadclient", "sends requests as fast as possible, without knowing the server", "internal/socket"},
-	{"internal/cli", "prints what the commands that do not serve find", "internal/backoff internal/tlsfiles pkg/admin pkg/admin/client pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/envoyactions pkg/explain pkg/receipt pkg/rls pkg/rulestest"},
+	{"internal/cli", "prints what the commands that do not serve find", "internal/backoff internal/tlsfiles pkg/admin pkg/admin/client pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/envoyactions pkg/explain pkg/receipt pkg/replay pkg/rls pkg/rulestest"},
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/listeners " +
 		"internal/observe internal/ratelimitstats internal/settings internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +

@@ -10,18 +10,14 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/explain"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // Explain reports which limits a request is under, and why. It charges nothing.
 type Explain struct {
-	Config    string `placeholder:"FILE|DIR" help:"The rules: a YAML file or a folder of YAML files. - is standard input."`
-	Overlay   string `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"The overlay of the rules."`
-	Merge     bool   `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
-	Months    bool   `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"The unit month is a calendar month in UTC."`
-	KeySecret string `env:"KEY_HASH_SECRET" hidden:"" help:"Print the hashes of keys."`
+	rulesFlags `embed:""`
+	KeySecret  string `env:"KEY_HASH_SECRET" hidden:"" help:"Print the hashes of keys."`
 
 	Domain  string `help:"The domain of the request. Rules with one domain need none."`
 	Request string `placeholder:"FILE|-" help:"A RateLimitRequest in JSON, in place of descriptors. - is standard input."`
@@ -55,9 +51,9 @@ func (e *Explain) Validate() error {
 		return e.validateReceipt()
 	}
 	switch {
-	case e.Config == "" && e.Live == "":
+	case len(e.Config) == 0 && e.Live == "":
 		return errors.New("want --config with the rules, or --live with the address of a server, for example: weir explain --config rules.yaml user_id=42")
-	case e.Config != "" && e.Live != "":
+	case len(e.Config) > 0 && e.Live != "":
 		return errors.New("--config not together with --live, which explains by the rules of the server")
 	case e.Envoy != "":
 		return e.validateEnvoy()
@@ -67,7 +63,7 @@ func (e *Explain) Validate() error {
 		return errors.New("want a descriptor, for example: weir explain --config rules.yaml user_id=42,action=login")
 	case len(e.Descriptors) > 0 && e.Request != "":
 		return errors.New("--request not together with descriptors: they are in the request")
-	case e.Config == "-" && e.Request == "-":
+	case e.fromStdin() && e.Request == "-":
 		return errors.New("--config and --request cannot both be standard input")
 	case e.Live != "" && e.Request != "" && e.Domain != "":
 		return errors.New("--domain not together with --live and --request: the request has its domain")
@@ -110,7 +106,7 @@ func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, erro
 	if e.Live != "" {
 		return e.live(ctx, to.In)
 	}
-	rules, err := e.rules(to.In)
+	rules, err := e.load(to.In)
 	if err != nil {
 		return nil, err
 	}
@@ -123,26 +119,6 @@ func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, erro
 		return nil, err
 	}
 	return explain.With(options, rules, request), nil
-}
-
-// rules reads the rules and the overlay.
-func (e *Explain) rules(stdin io.Reader) (*descriptors.Rules, error) {
-	options := rulesfile.Options{MergeDomains: e.Merge, CalendarMonths: e.Months}
-	if e.Overlay != "" {
-		files, err := readRules(e.Overlay, stdin)
-		if err != nil {
-			return nil, err
-		}
-		if options.Overlay, err = rulesfile.ParseOverlay(files...); err != nil {
-			return nil, err
-		}
-	}
-	files, err := readRules(e.Config, stdin)
-	if err != nil {
-		return nil, err
-	}
-	rules, _, err := rulesfile.ParseWith(options, files...)
-	return rules, err
 }
 
 // readAll reads at most so many bytes. The error of a longer input has its name.

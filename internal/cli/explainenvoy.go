@@ -44,7 +44,7 @@ func (e *Explain) validateEnvoy() error {
 		return errors.New("--envoy not together with --live: pass the rules as --config")
 	case e.Request != "" || len(e.Descriptors) > 0:
 		return errors.New("--envoy not together with descriptors or --request: Envoy makes the descriptors")
-	case e.Config == "-" && e.Envoy == "-":
+	case e.fromStdin() && e.Envoy == "-":
 		return errors.New("--config and --envoy cannot both be standard input")
 	}
 	return nil

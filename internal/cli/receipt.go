@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -42,7 +43,7 @@ type denialRecord struct {
 
 func (e *Explain) validateReceipt() error {
 	switch {
-	case e.Config == "" || e.Live != "":
+	case len(e.Config) == 0 || e.Live != "":
 		return errors.New("--receipt needs --config with the rules, and no server")
 	case e.Request != "":
 		return errors.New("--request not together with --receipt: write the descriptor as user_id=42,action=login")
@@ -68,7 +69,7 @@ func (e *Explain) openReceipt(to Streams) error {
 		encoder.SetIndent("", "  ")
 		err = encoder.Encode(record)
 	} else {
-		err = record.writeText(to.Out, e.Config)
+		err = record.writeText(to.Out, strings.Join(e.Config, ", "))
 	}
 	switch {
 	case err != nil:
@@ -85,7 +86,7 @@ func (e *Explain) denial(stdin io.Reader) (*denialRecord, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules, err := e.rules(stdin)
+	rules, err := e.load(stdin)
 	if err != nil {
 		return nil, err
 	}

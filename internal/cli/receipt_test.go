@@ -88,9 +88,9 @@ func TestReceiptIsExplained(t *testing.T) {
 		{"its descriptor", nil, func(e *Explain) { e.Descriptors = []string{"ip=192.0.2.1"} }, ", the key of ip=192.0.2.1\n", 0},
 		{"another user", nil, func(e *Explain) { e.Descriptors = []string{"ip=192.0.2.2"} }, ", which is not the key of ip=192.0.2.2\n", Failed},
 		{"another secret", nil, func(e *Explain) { e.Descriptors, e.KeySecret = []string{"ip=192.0.2.1"}, "s3cret" }, ", which is not the key of ip=192.0.2.1\n", Failed},
-		{"changed rules", nil, func(e *Explain) { e.Config = other }, "limit    daily: 200 per day, sliding_log\nrules    " + rules.Version() + ": " + other +
+		{"changed rules", nil, func(e *Explain) { e.Config = []string{other} }, "limit    daily: 200 per day, sliding_log\nrules    " + rules.Version() + ": " + other +
 			" has other rules, so the numbers above may differ\n", 0},
-		{"the limit is gone", nil, func(e *Explain) { e.Config = fewer }, "rule     unknown: these rules have no limit with the hash ", Failed},
+		{"the limit is gone", nil, func(e *Explain) { e.Config = []string{fewer} }, "rule     unknown: these rules have no limit with the hash ", Failed},
 		{"the first limit", func(r *receipt.Receipt) {
 			r.Limit = rules.Match("shop", []descriptors.Entry{{Key: "ip", Value: "1"}}).Hash(0)
 		}, nil, "limit    0: 3 per 5 minutes, fixed_window\n", 0},
@@ -110,10 +110,10 @@ func TestReceiptIsExplained(t *testing.T) {
 			receipt.ErrUnknownKey.Error() + "\n", Fault},
 		{"no key file", nil, func(e *Explain) { e.Keys = dir + "/absent" }, "no such file or directory\n", Fault},
 		{"no keys", nil, func(e *Explain) { e.Keys = path("empty", "") }, "the file has no key: write 32 random bytes", Fault},
-		{"faulty rules", nil, func(e *Explain) { e.Config = path("faulty.yaml", "domain: [") }, "faulty.yaml:1:9", Fault},
+		{"faulty rules", nil, func(e *Explain) { e.Config = []string{path("faulty.yaml", "domain: [")} }, "faulty.yaml:1:9", Fault},
 		{"a bad descriptor", nil, func(e *Explain) { e.Descriptors = []string{"ip"} }, "has no '='", Fault},
 	} {
-		e := &Explain{Config: config, Output: "text", receiptFlags: receiptFlags{Receipt: sealFor(t, rules, keys, c.change), Keys: keyFile, MaxAge: receipt.DefaultMaxAge}}
+		e := &Explain{rulesFlags: rulesFlags{Config: []string{config}}, Output: "text", receiptFlags: receiptFlags{Receipt: sealFor(t, rules, keys, c.change), Keys: keyFile, MaxAge: receipt.DefaultMaxAge}}
 		if c.args != nil {
 			c.args(e)
 		}
@@ -151,10 +151,10 @@ func TestReceiptIsExplained(t *testing.T) {
 func TestReceiptArgumentsHaveSentences(t *testing.T) {
 	for want, e := range map[string]Explain{
 		"--receipt needs --config with the rules, and no server":                                 {receiptFlags: receiptFlags{Receipt: "x", Keys: "k"}},
-		"--request not together with --receipt: write the descriptor as user_id=42,action=login": {Config: "c", Request: "r", receiptFlags: receiptFlags{Receipt: "x", Keys: "k"}},
-		"--receipt needs the keys of receipts: set --keys or RECEIPT_KEYS_FILE":                  {Config: "c", receiptFlags: receiptFlags{Receipt: "x"}},
+		"--request not together with --receipt: write the descriptor as user_id=42,action=login": {rulesFlags: rulesFlags{Config: []string{"c"}}, Request: "r", receiptFlags: receiptFlags{Receipt: "x", Keys: "k"}},
+		"--receipt needs the keys of receipts: set --keys or RECEIPT_KEYS_FILE":                  {rulesFlags: rulesFlags{Config: []string{"c"}}, receiptFlags: receiptFlags{Receipt: "x"}},
 		"a receipt is of one descriptor: write one, as user_id=42,action=login": {
-			Config: "c", Descriptors: []string{"a=1", "b=1"}, receiptFlags: receiptFlags{Receipt: "x", Keys: "k"},
+			rulesFlags: rulesFlags{Config: []string{"c"}}, Descriptors: []string{"a=1", "b=1"}, receiptFlags: receiptFlags{Receipt: "x", Keys: "k"},
 		},
 	} {
 		if err := e.Validate(); err == nil || err.Error() != want {

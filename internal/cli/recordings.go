@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"charm.land/bubbles/v2/progress"
+	"charm.land/lipgloss/v2"
+
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+// recordings are the recordings in the arguments of a command, read as one. On a terminal they show how much has been read.
+type recordings struct {
+	*replay.Files
+	bar  progressBar
+	read int64 // lines returned
+}
+
+// openRecordings opens recordings. The path - is standard input.
+func openRecordings(paths []string, to Streams) (*recordings, error) {
+	files, err := replay.Open(paths, to.In, replay.ReaderOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &recordings{Files: files, bar: newProgressBar(to.Err)}, nil
+}
+
+// Next writes the next line to into. The error is io.EOF at the end.
+func (r *recordings) Next(into *replay.Line) error {
+	err := r.Files.Next(into)
+	if err == nil {
+		r.read++
+	}
+	if r.read%4096 == 0 && r.bar.due() {
+		r.bar.show(r.Bytes())
+	}
+	return err
+}
+
+// maxSkippedLines bounds the lines of a summary.
+const maxSkippedLines = 20
+
+var skippedTexts = map[replay.Kind]string{
+	replay.TooLong: "too long", replay.Cut: "the last line is cut", replay.NotJSON: "no JSON object, or a value of a wrong type",
+	replay.BadTime: "t is missing or no time", replay.NoDomain: "domain is missing", replay.BadDescriptors: "descriptors are missing or invalid",
+	replay.BadHits: "hits are no whole numbers", replay.OutOfOrder: "earlier than a line before",
+}
+
+// finish removes the progress bar, prints which lines were skipped, and closes the recordings. The error says that no line at all
+// could be replayed, although there are some.
+func (r *recordings) finish(errs io.Writer) error {
+	r.bar.clear()
+	skipped := r.Skipped()
+	for i, s := range skipped {
+		if i == maxSkippedLines {
+			fmt.Fprintf(errs, "weir: warning: lines of %d further kinds or files were skipped\n", len(skipped)-i)
+			break
+		}
+		if s.Kind == replay.Unreadable {
+			fmt.Fprintf(errs, "weir: warning: %s: %s\n", printable(s.File), printable(s.Error))
+			continue
+		}
+		fmt.Fprintf(errs, "weir: warning: %s:%d: %s (%s), skipped lines of this kind: %d\n", printable(s.File), s.First, skippedTexts[s.Kind], s.Kind, s.Lines)
+	}
+	err := r.Close()
+	if r.read == 0 && len(skipped) > 0 {
+		err = errors.Join(errors.New("no line can be replayed: want lines of JSON as RECORD_PATH writes them (weir convert makes them from an access log)"), err)
+	}
+	return err
+}
+
+// A progressBar is one line on a terminal. The zero value shows nothing.
+type progressBar struct {
+	to    io.Writer // nil without a terminal
+	start time.Time
+	last  time.Time
+	model progress.Model
+}
+
+func newProgressBar(to io.Writer) progressBar {
+	if !isScreen(to) || os.Getenv("TERM") == "dumb" {
+		return progressBar{}
+	}
+	now := time.Now()
+	return progressBar{to: to, start: now, last: now, model: progress.New(progress.WithWidth(50))}
+}
+
+// due reports whether the bar should be drawn again: at most ten times a second.
+func (b *progressBar) due() bool { return b.to != nil && time.Since(b.last) > 100*time.Millisecond }
+
+// show draws the bar. A total of 0 is unknown.
+func (b *progressBar) show(done, total int64) {
+	b.last = time.Now()
+	text := fmt.Sprintf("%d MB", done>>20)
+	if total > 0 {
+		text = b.model.ViewAs(min(1, float64(done)/float64(total)))
+	}
+	if took := b.last.Sub(b.start); total > done && done > 0 {
+		left := time.Duration(float64(took) * float64(total-done) / float64(done))
+		text += fmt.Sprintf("  %v left", left.Round(time.Second))
+	}
+	_, _ = lipgloss.Fprint(b.to, "\r"+text+strings.Repeat(" ", 12)+"\r")
+}
+
+// clear removes the bar.
+func (b *progressBar) clear() {
+	if b.to != nil {
+		_, _ = io.WriteString(b.to, "\r\x1b[2K")
+	}
+}

@@ -1,0 +1,268 @@
+package replay
+
+import (
+	"cmp"
+	"container/heap"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Unreadable is the kind of a line at which a file could not be read further, for example because a compressed file is cut. Only
+// [Files] count it: a [Reader] returns the error.
+const Unreadable Kind = "unreadable"
+
+// A FileSkipped counts the lines of one kind that were skipped in one file.
+type FileSkipped struct {
+	File string `json:"file"`
+	Skipped
+	Error string `json:"error,omitempty"` // of the input, for Unreadable
+}
+
+// Files reads several recordings as one, in the order of the times. Lines of equal times are in the order of the files. Of a regular
+// file, only the lines up to ReaderOptions.Reorder are read before its first line is due, so that many rotated files need little
+// memory. A Files is not safe for concurrent use.
+type Files struct {
+	o     ReaderOptions
+	all   []*file
+	next  files // with a line that is due
+	read  int64 // bytes of files that are closed
+	total int64 // bytes of regular files
+	sized bool  // all files are regular
+}
+
+// A file is one of Files. reader is nil until the first line is due, and after the end.
+type file struct {
+	name    string
+	number  int // among the files
+	stdin   io.Reader
+	close   func() error // nil for standard input
+	bytes   *counter
+	reader  *Reader
+	line    Line // the next
+	skipped []Skipped
+	lines   int64
+	err     error // that ended the file
+}
+
+// counter counts the bytes read.
+type counter struct {
+	io.Reader
+	n int64
+}
+
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n += int64(n)
+	return n, err
+}
+
+// Open opens recordings. The path - is stdin. The error is that of the first file that cannot be opened or read, or that is given
+// twice.
+func Open(paths []string, stdin io.Reader, o ReaderOptions) (*Files, error) {
+	f := &Files{o: o, sized: true}
+	given := map[string]bool{}
+	for i, path := range paths {
+		if given[path] {
+			return nil, errors.Join(fmt.Errorf("recording %s is given twice: remove one", path), f.Close())
+		}
+		given[path] = true
+		one := &file{name: path, number: i}
+		if path == "-" {
+			one.name, one.stdin = "standard input", stdin
+		}
+		f.all = append(f.all, one)
+		if err := f.peek(one, path); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+	heap.Init(&f.next)
+	return f, nil
+}
+
+// peek reads the first line of a file. It closes a regular file until that line is due.
+func (f *Files) peek(one *file, path string) error {
+	regular := false
+	if one.stdin == nil {
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			return err
+		case info.IsDir():
+			return fmt.Errorf("recording %s is a folder: name the files in it", path)
+		}
+		if regular = info.Mode().IsRegular(); regular {
+			f.total += info.Size()
+		}
+	}
+	f.sized = f.sized && regular
+	if err := one.open(f.o); err != nil {
+		return err
+	}
+	if !one.advance() {
+		return f.end(one)
+	}
+	f.next = append(f.next, one)
+	if !regular {
+		return nil
+	}
+	return one.shut()
+}
+
+// open opens the file at its beginning.
+func (f *file) open(o ReaderOptions) error {
+	in := f.stdin
+	if in == nil {
+		opened, err := os.Open(f.name)
+		if err != nil {
+			return err
+		}
+		in, f.close = opened, opened.Close
+	}
+	f.bytes = &counter{Reader: in}
+	var err error
+	if f.reader, err = NewReader(f.bytes, o); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", f.name, err), f.shut())
+	}
+	return nil
+}
+
+// advance reads the next line. It reports false at the end of the file, or if the file cannot be read further.
+func (f *file) advance() bool {
+	err := f.reader.Next(&f.line)
+	if err == nil {
+		return true
+	}
+	if !errors.Is(err, io.EOF) {
+		f.err = err
+	}
+	return false
+}
+
+// shut closes the file. It may be opened again.
+func (f *file) shut() error {
+	if f.reader != nil {
+		f.reader.Close()
+		f.reader = nil
+	}
+	if f.close == nil {
+		return nil
+	}
+	err := f.close()
+	f.close = nil
+	return err
+}
+
+// end closes a file and keeps its counts.
+func (f *Files) end(one *file) error {
+	one.skipped, one.lines = one.reader.Skipped(), one.reader.Lines()
+	f.read += one.bytes.n
+	one.bytes.n = 0
+	return one.shut()
+}
+
+// Next writes the next line to into. The error is [io.EOF] at the end of all files. A file that cannot be read further is counted
+// as [Unreadable], and the others are read on. Any other error is that of a file that could not be opened again.
+func (f *Files) Next(into *Line) error {
+	if len(f.next) == 0 {
+		return io.EOF
+	}
+	first := f.next[0]
+	if first.reader == nil {
+		if err := first.reopen(f.o); err != nil {
+			return err
+		}
+	}
+	*into = first.line
+	if first.advance() {
+		heap.Fix(&f.next, 0)
+		return nil
+	}
+	heap.Pop(&f.next)
+	return f.end(first)
+}
+
+// reopen opens a file whose first line is due, and skips that line.
+func (f *file) reopen(o ReaderOptions) error {
+	was := f.line.At
+	if err := f.open(o); err != nil {
+		return err
+	}
+	if !f.advance() || !f.line.At.Equal(was) {
+		return fmt.Errorf("recording %s has changed while it was read", f.name)
+	}
+	return nil
+}
+
+// Lines returns the number of lines read so far, including skipped and empty ones.
+func (f *Files) Lines() (n int64) {
+	for _, one := range f.all {
+		n += one.lines
+		if one.reader != nil {
+			n += one.reader.Lines()
+		}
+	}
+	return n
+}
+
+// Skipped returns the lines that were skipped so far, by file and kind.
+func (f *Files) Skipped() []FileSkipped {
+	var all []FileSkipped
+	for _, one := range f.all {
+		skipped := one.skipped
+		if one.reader != nil {
+			skipped = one.reader.Skipped()
+		}
+		for _, s := range skipped {
+			all = append(all, FileSkipped{File: one.name, Skipped: s})
+		}
+		if one.err != nil {
+			all = append(all, FileSkipped{File: one.name, Skipped: Skipped{Kind: Unreadable, Lines: 1, First: one.lines}, Error: one.err.Error()})
+		}
+	}
+	return all
+}
+
+// Bytes returns how many bytes of how many have been read. The total is 0 if it is unknown, because a recording is no regular file.
+func (f *Files) Bytes() (read, total int64) {
+	read = f.read
+	for _, one := range f.all {
+		if one.reader != nil {
+			read += one.bytes.n
+		}
+	}
+	if f.sized {
+		total = f.total
+	}
+	return read, total
+}
+
+// Close closes the files. It does not close standard input.
+func (f *Files) Close() error {
+	var errs []error
+	for _, one := range f.all {
+		errs = append(errs, one.shut())
+	}
+	f.next = nil
+	return errors.Join(errs...)
+}
+
+// files are a heap in the order of their next lines' times and then of their numbers.
+type files []*file
+
+func (f files) Len() int { return len(f) }
+
+func (f files) Less(i, j int) bool {
+	return cmp.Or(f[i].line.At.Compare(f[j].line.At), cmp.Compare(f[i].number, f[j].number)) < 0
+}
+
+func (f files) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
+func (f *files) Push(x any)   { *f = append(*f, x.(*file)) }
+
+func (f *files) Pop() any {
+	last := (*f)[len(*f)-1]
+	(*f)[len(*f)-1] = nil
+	*f = (*f)[:len(*f)-1]
+	return last
+}

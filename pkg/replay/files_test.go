@@ -1,0 +1,167 @@
+package replay_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func compress(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := zstd.NewWriter(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// readFiles reads all lines and closes the files.
+func readFiles(t *testing.T, f *replay.Files) []replay.Line {
+	t.Helper()
+	defer func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	var all []replay.Line
+	for {
+		var line replay.Line
+		switch err := f.Next(&line); {
+		case errors.Is(err, io.EOF):
+			return all
+		case err != nil:
+			t.Fatal(err)
+		}
+		all = append(all, line)
+	}
+}
+
+// Plain files, compressed files and standard input are read as one, in the order of the times. Lines of equal times are in the order
+// of the files.
+func TestFilesAreMergedByTime(t *testing.T) {
+	plain := writeFile(t, "a.ndjson", line(1, "a1")+"\n"+line(5, "a5")+"\nnot JSON\n"+line(3, "a3")+"\n")
+	late := writeFile(t, "b.ndjson", line(9, "b9")+"\n"+line(7, "b7"))
+	packed := writeFile(t, "c.ndjson.zst", compress(t, line(0, "c0")+"\n"+line(5, "c5")+"\n"))
+	empty := writeFile(t, "d.ndjson", "")
+	f, err := replay.Open([]string{late, plain, "-", packed, empty}, strings.NewReader(line(4, "in4")+"\n"+line(8, "in8")), replay.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, total := f.Bytes(); total != 0 {
+		t.Errorf("the size of standard input is unknown, and the total is %d", total)
+	}
+	got := values(readFiles(t, f))
+	if want := []string{"c0", "a1", "a3", "in4", "a5", "c5", "b7", "in8", "b9"}; !slices.Equal(got, want) {
+		t.Errorf("read %q, want %q", got, want)
+	}
+	want := []replay.FileSkipped{{File: plain, Skipped: replay.Skipped{Kind: replay.NotJSON, Lines: 1, First: 3}}}
+	if got := f.Skipped(); !slices.Equal(got, want) {
+		t.Errorf("skipped %+v, want %+v", got, want)
+	}
+	if got := f.Lines(); got != 10 {
+		t.Errorf("%d lines, want 10", got)
+	}
+}
+
+func TestFilesReportTheirProgress(t *testing.T) {
+	text := strings.Repeat(line(1, "x")+"\n", 5000)
+	f, err := replay.Open([]string{writeFile(t, "a", text), writeFile(t, "b", text)}, nil, replay.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read, total := f.Bytes(); read != 0 || total != int64(2*len(text)) {
+		t.Errorf("at the beginning: %d of %d bytes, want 0 of %d", read, total, 2*len(text))
+	}
+	if n := len(readFiles(t, f)); n != 10_000 {
+		t.Errorf("read %d lines, want 10000", n)
+	}
+	if read, total := f.Bytes(); read != total {
+		t.Errorf("at the end: %d of %d bytes", read, total)
+	}
+}
+
+// A compressed file that is cut is read as far as it goes, and the others are read to their ends.
+func TestUnreadableFileIsCounted(t *testing.T) {
+	var text strings.Builder
+	for i := range 20_000 {
+		text.WriteString(line(i, strings.Repeat("x", i%97)) + "\n")
+	}
+	packed := compress(t, text.String())
+	cut, whole := writeFile(t, "cut.zst", packed[:len(packed)/2]), writeFile(t, "whole", line(30_000, "last"))
+	f, err := replay.Open([]string{cut, whole}, nil, replay.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := readFiles(t, f)
+	if n := len(all); n < 1000 || n > 19_999 || all[n-1].Request.Descriptors[0].Entries[0].Value != "last" {
+		t.Errorf("read %d lines", n)
+	}
+	skipped := f.Skipped()
+	last := skipped[len(skipped)-1]
+	if last.Kind != replay.Unreadable || last.File != cut || last.Lines != 1 || !strings.Contains(last.Error, "cannot be read beyond line") {
+		t.Errorf("skipped %+v", skipped)
+	}
+}
+
+func TestOpenNamesTheFaultyFile(t *testing.T) {
+	good := writeFile(t, "good", line(1, "a"))
+	missing, folder := filepath.Join(t.TempDir(), "missing"), t.TempDir()
+	for want, paths := range map[string][]string{
+		missing + ": no such file":              {good, missing},
+		"recording " + folder + " is a folder":  {folder},
+		"recording " + good + " is given twice": {good, good},
+		"recording - is given twice":            {"-", "-"},
+	} {
+		if _, err := replay.Open(paths, strings.NewReader(""), replay.ReaderOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want the error %s", paths, err, want)
+		}
+	}
+}
+
+// Hundreds of rotated files may be open in turn: of those that are not due, none is open.
+func TestFilesThatAreNotDueAreClosed(t *testing.T) {
+	dir := t.TempDir()
+	var paths []string
+	for i := range 300 {
+		paths = append(paths, filepath.Join(dir, string(rune('a'+i%26))+strings.Repeat("x", i/26)))
+		if err := os.WriteFile(paths[i], []byte(compress(t, line(2*i, "a")+"\n"+line(2*i+1, "b"))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := replay.Open(paths, nil, replay.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err == nil && len(open) > 150 {
+		t.Errorf("%d files are open", len(open))
+	}
+	if n := len(readFiles(t, f)); n != 600 {
+		t.Errorf("read %d lines, want 600", n)
+	}
+}
