@@ -55,13 +55,14 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/statsd", "sends counters to statsd", ""},
 	{"internal/spacesaving", "finds the heaviest keys of a stream in bounded memory", ""},
 	{"internal/observe", "finds the heaviest keys, and passes decisions to subscribers and denials to the log", "internal/spacesaving pkg/decide pkg/descriptors pkg/limiters"},
+	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences", "internal/spacesaving pkg/decide pkg/descriptors pkg/limiters pkg/limiters/memstore"},
 	{"internal/randomrules", "makes random rules and requests for tests", "pkg/descriptors"},
 	{"internal/certtest", "makes certificates for tests and the demo", ""},
 	{"internal/redistest", "starts Redis servers for tests and the demo", "internal/certtest"},
 	{"internal/loadclient", "sends requests as fast as possible, without knowing the server", "internal/socket"},
 	{"internal/cli", "prints what the commands that do not serve find", "internal/backoff internal/tlsfiles pkg/admin pkg/admin/client pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/envoyactions pkg/explain pkg/receipt pkg/replay pkg/rls pkg/rulestest"},
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/listeners " +
-		"internal/observe internal/ratelimitstats internal/settings internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
+		"internal/observe internal/ratelimitstats internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
 		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/rls"},
 	{"e2e/harness", "starts Weir and Envoy as processes", ""},

@@ -32,7 +32,7 @@ type adminServer struct {
 const adminStoreTimeout = time.Second
 
 func newAdmin(
-	s *settings.Serve, l net.Listener, rules *ruleSource, store *store, all *servers, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
+	s *settings.Serve, l net.Listener, rules *ruleSource, candidate *shadowFile, store *store, all *servers, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
 ) (*adminServer, error) {
 	auth, err := adminAuth(s, log)
 	if err != nil {
@@ -65,6 +65,9 @@ func newAdmin(
 			metrics.Panicked()
 			_ = bug(log, route, value)
 		},
+	}
+	if candidate != nil {
+		o.Shadow = candidate.report
 	}
 	if *s.TopKeys > 0 {
 		o.Top = observed{all.observer}

@@ -32,6 +32,7 @@ type process struct {
 
 	sender    *statsd.Sender // nil unless the settings ask for it
 	rules     *ruleSource
+	shadow    *shadowFile  // nil without SHADOW_CONFIG
 	receipts  *receiptKeys // nil without RECEIPT_HEADER
 	listeners listeners
 	store     *store
@@ -67,6 +68,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 		}
 		return nil, err
 	}
+	p.shadow = openShadow(s, p.rules.parseOptions, log, p.metrics)
 	if p.receipts, err = openReceiptKeys(&s.Answers, log); err != nil {
 		return nil, err
 	}
@@ -76,7 +78,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	if p.store, err = openStore(ctx, s, p.rules.live.Load, log, p.metrics); err != nil {
 		return nil, err
 	}
-	p.servers, err = newServers(s, p.listeners, p.rules, p.receipts, p.store, p.ready, log, p.metrics, p.stats)
+	p.servers, err = newServers(s, p.listeners, p.rules, p.shadow, p.receipts, p.store, p.ready, log, p.metrics, p.stats)
 	return p, err
 }
 
@@ -121,6 +123,7 @@ func (p *process) runStore(ctx context.Context) {
 // rulesReplaced drops what the store remembers of the old rules.
 func (p *process) rulesReplaced() {
 	p.store.forget()
+	p.shadow.reload() // the overlay may have changed
 	p.readyWithoutStore()
 }
 
@@ -148,7 +151,10 @@ func (p *process) run(ctx context.Context, signals, reload <-chan os.Signal) err
 		group.Go(func() error { p.sender.Run(running); return nil })
 	}
 	group.Go(func() error { p.runStore(running); return nil })
-	group.Go(func() error { return p.rules.watch(running, reload, p.rulesReplaced, p.receipts.reload) })
+	group.Go(func() error {
+		return p.rules.watch(running, reload, p.rulesReplaced, func() { p.receipts.reload(); p.shadow.reload() })
+	})
+	group.Go(func() error { p.shadow.run(running); return nil })
 	if p.receipts != nil {
 		group.Go(func() error { p.receipts.watch(running); return nil })
 	}

@@ -71,6 +71,14 @@ func (l *ruleLoader) loadOverlay(o overlay) {
 	}
 }
 
+// parseOptions returns the options of the rules in force.
+func (l *ruleLoader) parseOptions() rulesfile.Options {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.options()
+}
+
+// options returns the options to parse rules with. After the start, l.mu must be held.
 func (l *ruleLoader) options() rulesfile.Options {
 	return rulesfile.Options{MergeDomains: l.merge, CalendarMonths: l.calendarMonths, Overlay: l.overlay.parsed}
 }

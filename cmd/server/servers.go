@@ -39,7 +39,7 @@ type httpServer struct {
 }
 
 func newServers(
-	s *settings.Serve, l listeners, rules *ruleSource, receipts *receiptKeys, store *store, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
+	s *settings.Serve, l listeners, rules *ruleSource, candidate *shadowFile, receipts *receiptKeys, store *store, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
 	stats *ratelimitstats.Stats,
 ) (*servers, error) {
 	logAnswer, observer := telemetry.AnswerLog(log), newObserver(s, l.admin != nil, log, metrics)
@@ -49,6 +49,7 @@ func newServers(
 			stats.Answered(o)
 			logAnswer(o)
 			observer.Observe(&o.Result)
+			candidate.observe(o)
 		},
 		DynamicMetadata: s.ResponseDynamicMetadata,
 		StandardHeaders: s.ResponseHeadersStandard != "",
@@ -88,7 +89,7 @@ func newServers(
 	}
 	if l.admin != nil {
 		var err error
-		if all.admin, err = newAdmin(s, l.admin, rules, store, all, ready, log, metrics); err != nil {
+		if all.admin, err = newAdmin(s, l.admin, rules, candidate, store, all, ready, log, metrics); err != nil {
 			return nil, err
 		}
 	}

@@ -102,6 +102,18 @@ var sections = []struct {
 		{"weir_memory_snapshot_loaded_keys", "After a restart: it shows how many keys survived."},
 		{"weir_memory_snapshot_failures_total", "It should be 0. If not, a restart resets counters."},
 	}},
+	{"Shadow file", []struct{ name, when string }{
+		{"weir_shadow_requests_total", "You want to know how many requests the candidate would newly deny or allow. These metrics exist only with `SHADOW_CONFIG`."},
+		{"weir_shadow_denials_total", "You want to know which limits make the difference."},
+		{"weir_shadow_running", "The counts do not grow: 0 means that there is no candidate."},
+		{"weir_shadow_loads_total", "A change of the shadow file has no effect."},
+		{"weir_shadow_dropped_requests_total", "Before you trust the counts: it should be 0, or small beside the requests."},
+		{"weir_shadow_undecided_requests_total", "The store failed: so many requests were not compared."},
+		{"weir_shadow_evictions_total", "It should be 0. If not, the candidate denies too little: raise `SHADOW_MAX_BYTES`."},
+		{"weir_shadow_panics_total", "It should be 0."},
+		{"weir_shadow_keys", "You size `SHADOW_MAX_BYTES`."},
+		{"weir_shadow_key_bytes", "You size `SHADOW_MAX_BYTES`."},
+	}},
 	{"Admin API", []struct{ name, when string }{
 		{"weir_admin_requests_total", "Calls with code 401 may be an attack, or a token that was replaced. The metric exists only with `ADMIN_ADDR`."},
 	}},
@@ -140,6 +152,7 @@ var labels = []struct{ name, meaning, example, bound string }{
 	{"code", "the gRPC code of the response; the HTTP status code for calls of the admin API", "`OK`, `Unavailable`, `401`", "the codes of gRPC, and of HTTP"},
 	{"route", "the path of a route of the admin API, or `other`", "`/v1/keys/peek`", "the routes"},
 	{"overall", "the answer to the whole request: `ok` or `over_limit`; empty unless the code is OK", "`over_limit`", "3"},
+	{"outcome", "the outcome under the candidate of `SHADOW_CONFIG`, compared with the rules in force: `allowed`, `denied`, `newly_denied`, `newly_allowed`; `shadowed` for denials in shadow mode", "`newly_denied`", "5"},
 	{"result", "the result of a load of rules or of a push by xDS", "`ok`, `error`, `rejected`", "5"},
 	{"mode", "what decides: `store`, or a value of `on_store_error`", "`local`", "5"},
 	{"redis", "the prefix of the settings of this Redis", "`REDIS`, `REDIS_PERSECOND`", "2"},
@@ -260,6 +273,9 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	m.Observer(func() telemetry.ObserverStats { return telemetry.ObserverStats{} })
 	m.Load(func() telemetry.LoadStats { return telemetry.LoadStats{} })
 	m.Admin()("/v1/status", 200)
+	m.Shadow(func() telemetry.ShadowStats {
+		return telemetry.ShadowStats{Limits: []telemetry.ShadowLimit{{Domain: "d", Rule: "k", Limit: "0", NewlyDenied: 1}}}
+	})
 	m.Snapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats{} })
 	m.Fallback(func() telemetry.FallbackStats { return telemetry.FallbackStats{} }, func() *descriptors.Rules { return rules })
 	telemetry.NewXDS(m.Registry)

@@ -62,6 +62,8 @@ type Options struct {
 	Top TopKeys
 	// Decisions streams decisions.
 	Decisions Decisions
+	// Shadow returns the comparison of the candidate rules, with at most limits limits and keys keys of each kind.
+	Shadow func(limits, keys int) Shadow
 }
 
 // The bounds of a call.
@@ -149,6 +151,7 @@ func (a *API) register() {
 func (a *API) registerObserved() {
 	const invalid, unknown = http.StatusUnprocessableEntity, http.StatusNotFound
 	route(a, http.MethodGet, "/v1/top", "top", "The heaviest or the most denied keys", a.top, invalid, unknown)
+	route(a, http.MethodGet, "/v1/shadow", "shadow", "What the candidate rules of SHADOW_CONFIG would change", a.shadow, invalid, unknown)
 	huma.Register(a.api, huma.Operation{
 		OperationID: "decisions", Method: http.MethodGet, Path: decisionsPath, Summary: "A stream of decisions",
 		Description: "Events of type decision have a Decision as data. An event of type dropped has the number of decisions that the client was too slow for.",

@@ -47,8 +47,10 @@ type Headers struct{ Limit, Remaining, Reset string }
 // An Observation describes a finished request, for metrics and logs.
 type Observation struct {
 	decide.Result
-	GRPC bool       // the request came by gRPC, not as JSON
-	Code codes.Code // of the gRPC status; also for a request by JSON
+	// Request is the decoded request. Its descriptors are incomplete if it is invalid.
+	Request *decide.Request
+	GRPC    bool       // the request came by gRPC, not as JSON
+	Code    codes.Code // of the gRPC status; also for a request by JSON
 	// Undecodable says that the request was no message: it was malformed or too large. Nothing was decided.
 	Undecodable bool
 	// Err says why Code is not OK. If Code is OK it is the Result's StoreErr. It is for logs only: it may hold keys, which
@@ -129,6 +131,7 @@ func (s *Service) observeRejected(err error, byGRPC bool) {
 // observe reports a finished call. A nil err means that its response is ready.
 func (s *Service) observe(c *call, err error) {
 	o := &c.observation
+	o.Request = &c.request
 	o.Code, o.Err, o.Undecodable = status.Code(err), o.StoreErr, c.malformed != nil
 	if o.Err == nil {
 		o.Err = err

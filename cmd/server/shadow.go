@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/internal/shadow"
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/sources"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// A shadowFile is the candidate rules of SHADOW_CONFIG. Nothing about it can fail the server or its start. A nil shadowFile has no
+// candidate.
+type shadowFile struct {
+	*shadow.Shadow
+	file    *sources.File
+	options func() rulesfile.Options // of the rules in force
+	log     *zap.Logger
+
+	mu     sync.Mutex
+	err    error // why the file could not be loaded; nil if it is loaded
+	loads  int64
+	faults int64 // loads that failed
+}
+
+func openShadow(s *settings.Serve, options func() rulesfile.Options, log *zap.Logger, metrics *telemetry.Metrics) *shadowFile {
+	if s.ShadowConfig == "" {
+		return nil
+	}
+	log = log.With(zap.String("shadow_config", s.ShadowConfig))
+	panicked := telemetry.OncePerSecond(log)
+	f := &shadowFile{
+		Shadow: shadow.New(shadow.Options{
+			Decide: decideOptions(s), MaxBytes: s.ShadowMaxBytes, Secret: []byte(s.KeyHashSecret),
+			Panicked: func(value any) { _ = bug(panicked, "shadow", value) },
+		}),
+		file: &sources.File{Path: s.ShadowConfig}, options: options, log: log,
+	}
+	metrics.Shadow(f.stats)
+	f.load(f.file.Read())
+	return f
+}
+
+// load makes files the candidate. If they have faults, the old candidate stays. If they are missing, there is none.
+func (f *shadowFile) load(files []rulesfile.File, err error) {
+	var rules *descriptors.Rules
+	if err == nil {
+		rules, _, err = rulesfile.ParseWith(f.options(), files...)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	logged := err != nil && f.err != nil && err.Error() == f.err.Error()
+	f.loads++
+	f.err = err
+	missing := errors.Is(err, fs.ErrNotExist) || errors.Is(err, sources.ErrNoFile)
+	switch {
+	case err == nil:
+		if f.Use(rules) {
+			f.log.Info("shadow file loaded", append(countFields(rules), zap.String("candidate_version", rules.Version()))...)
+		}
+		return
+	case missing:
+		f.Use(nil)
+	}
+	f.faults++
+	switch {
+	case logged:
+	case missing:
+		f.log.Warn("no shadow file, nothing is compared", zap.Error(err))
+	default:
+		f.log.Error("shadow file not loaded", faultFields(err)...)
+	}
+}
+
+// reload reads the file again now. The options may have changed.
+func (f *shadowFile) reload() {
+	if f != nil {
+		f.file.Reload()
+	}
+}
+
+// run compares requests, and loads the file when it changes, until ctx ends.
+func (f *shadowFile) run(ctx context.Context) {
+	if f == nil {
+		return
+	}
+	var parts sync.WaitGroup
+	parts.Go(func() { f.Run(ctx) })
+	parts.Go(func() { _ = f.file.Watch(ctx, f.load) }) // the error is that of ctx
+	parts.Wait()
+}
+
+func (f *shadowFile) observe(o *rls.Observation) {
+	if f != nil {
+		f.Observe(o.Request, &o.Result)
+	}
+}
+
+func (f *shadowFile) state() (loads, faults int64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.loads, f.faults, f.err
+}
+
+// stats returns the counts for the metrics.
+func (f *shadowFile) stats() telemetry.ShadowStats {
+	r := f.Report(maxShadowSeries, 0)
+	loads, faults, _ := f.state()
+	s := telemetry.ShadowStats{
+		Running: r.Running, Loads: loads - faults, Faults: faults, BothAllowed: r.Counts.BothAllowed, BothDenied: r.Counts.BothDenied,
+		NewlyDenied: r.Counts.NewlyDenied, NewlyAllowed: r.Counts.NewlyAllowed, Undecided: r.Counts.Undecided,
+		Dropped: r.Stats.Dropped, Panics: r.Stats.Panics, Keys: r.Stats.Keys, Bytes: r.Stats.Bytes, Evicted: r.Stats.Evicted, Full: r.Stats.Full,
+	}
+	for _, l := range r.Limits {
+		s.Limits = append(s.Limits, telemetry.ShadowLimit{
+			Domain: l.Domain, Rule: l.Rule, Limit: l.Limit, NewlyDenied: l.NewlyDenied, NewlyAllowed: l.NewlyAllowed, BothDenied: l.BothDenied,
+			Shadowed: l.Shadowed,
+		})
+	}
+	return s
+}
+
+// maxShadowSeries bounds the limits in the metrics. Each has up to four series.
+const maxShadowSeries = 1000
+
+// report returns the diff for the admin API.
+func (f *shadowFile) report(limits, keys int) admin.Shadow {
+	r := f.Report(limits, keys)
+	s := admin.Shadow{
+		File: f.file.Path, Running: r.Running, CandidateVersion: r.Version, RulesVersion: r.RulesVersion, Replica: replica(), Scope: admin.ScopeReplica,
+		Requests: admin.ShadowRequests{
+			Compared: r.Counts.Compared(), BothAllowed: r.Counts.BothAllowed, BothDenied: r.Counts.BothDenied, NewlyDenied: r.Counts.NewlyDenied,
+			NewlyAllowed: r.Counts.NewlyAllowed, Undecided: r.Counts.Undecided, Dropped: r.Dropped,
+		},
+		Limits: []admin.ShadowLimit{}, LimitsTotal: r.LimitsTotal, Evicted: r.Stats.Evicted + r.Stats.Full, Panics: r.Stats.Panics,
+		NewlyDeniedKeys: shadowKeys(r.NewlyDenied), NewlyAllowedKeys: shadowKeys(r.NewlyAllowed),
+	}
+	if all := r.Dropped + r.Seen; all > 0 {
+		s.DroppedShare = float64(r.Dropped) / float64(all)
+	}
+	if _, _, err := f.state(); err != nil {
+		s.Error = err.Error()
+	}
+	if r.Running {
+		s.LoadedAt, s.Since = &r.Loaded, &r.Since
+	}
+	for _, l := range r.Limits {
+		s.Limits = append(s.Limits, admin.ShadowLimit{
+			Domain: l.Domain, Rule: l.Rule, Limit: l.Limit, Algorithm: l.Algorithm, NewlyDenied: l.NewlyDenied, NewlyAllowed: l.NewlyAllowed,
+			BothDenied: l.BothDenied, Shadowed: l.Shadowed, Warm: l.Warm,
+		})
+	}
+	return s
+}
+
+func shadowKeys(keys shadow.Keys) admin.ShadowKeys {
+	all := admin.ShadowKeys{Keys: keys.Keys, Exact: keys.Exact, Worst: []admin.ShadowKey{}}
+	for _, k := range keys.Worst {
+		all.Worst = append(all.Worst, admin.ShadowKey{
+			Domain: k.Domain, Rule: k.Rule, Limit: k.Limit, Key: adminEntries(k.Key), KeyHash: k.KeyHash, Requests: signed(k.Count), Error: signed(k.Error),
+		})
+	}
+	return all
+}

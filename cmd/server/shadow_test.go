@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/admin"
+)
+
+// shadowed returns the diff of a server once done accepts it.
+func (s *server) shadowed(done func(*admin.Shadow) bool) *admin.Shadow {
+	s.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		var got admin.Shadow
+		code, text := s.admin("GET", "/v1/shadow", adminToken, "")
+		if code != 200 || json.Unmarshal([]byte(text), &got) != nil {
+			s.t.Fatal(code, text)
+		}
+		if done(&got) {
+			return &got
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("not as expected: %s", text)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// The candidate denies no request, and its diff is in the API and the metrics. Its file may be broken, mended and removed: requests and
+// readiness never depend on it.
+func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	live, candidate := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "candidate.yaml")
+	write(t, live, rules)
+	write(t, candidate, strings.Replace(rules, "unit: year", "unit: no_such_unit", 1))
+	s := serving(t, "CONFIG_PATH="+live, "SHADOW_CONFIG="+candidate, "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	s.log.await(t, 0, "shadow file not loaded")
+	if got := s.shadowed(func(got *admin.Shadow) bool { return true }); got.Running || !strings.Contains(got.Error, "no_such_unit") || got.File != candidate {
+		t.Errorf("%+v", got)
+	}
+	write(t, candidate, strings.Replace(rules, "requests_per_unit: 2", "requests_per_unit: 1", 1))
+	s.shadowed(func(got *admin.Shadow) bool { return got.Running && got.Error == "" })
+	for range 3 {
+		s.left("alice")
+	}
+	got := s.shadowed(func(got *admin.Shadow) bool { return got.Requests.Compared == 3 })
+	want := admin.ShadowRequests{Compared: 3, BothAllowed: 1, NewlyDenied: 1, BothDenied: 1}
+	if got.Requests != want || len(got.Limits) != 1 || got.Limits[0].NewlyDenied != 1 || got.Limits[0].BothDenied != 1 || got.Scope != "replica" {
+		t.Errorf("%+v", got)
+	}
+	if keys := got.NewlyDeniedKeys; keys.Keys != 1 || !keys.Exact || keys.Worst[0].Key[0] != (admin.Entry{"user_id", "alice"}) || keys.Worst[0].Requests != 1 {
+		t.Errorf("%+v", keys)
+	}
+	_, metrics := s.get("/metrics")
+	for _, line := range []string{
+		`weir_shadow_requests_total{outcome="newly_denied"} 1`, `weir_shadow_running 1`, `weir_shadow_loads_total{result="error"} 1`,
+		`weir_shadow_denials_total{domain="ugc",limit="0",outcome="denied",rule="user_id"} 1`, `weir_shadow_dropped_requests_total 0`,
+	} {
+		if !strings.Contains(metrics, line+"\n") {
+			t.Errorf("no %s in the metrics", line)
+		}
+	}
+	// A broken change leaves the candidate.
+	write(t, candidate, "domain: [")
+	got = s.shadowed(func(got *admin.Shadow) bool { return got.Error != "" })
+	if !got.Running || got.Requests != want {
+		t.Errorf("%+v", got)
+	}
+	// Without its file there is no candidate.
+	if err := os.Remove(candidate); err != nil {
+		t.Fatal(err)
+	}
+	got = s.shadowed(func(got *admin.Shadow) bool { return !got.Running })
+	if got.Error == "" || got.Requests != (admin.ShadowRequests{}) {
+		t.Errorf("%+v", got)
+	}
+	s.left("bob")
+	if code, _ := s.get("/healthcheck"); code != 200 {
+		t.Errorf("not ready: %d", code)
+	}
+}
+
+// The overlay sets keys of the candidate too, because it would if the candidate came into force.
+func TestOverlayAppliesToShadowFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	live, candidate, overlay := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "candidate.yaml"), filepath.Join(dir, "overlay.yaml")
+	write(t, live, rules)
+	write(t, candidate, rules)
+	write(t, overlay, "domain: ugc\ndescriptors: [{key: user_id, rate_limit: {algorithm: sliding_log}}]\n")
+	s := serving(t, "CONFIG_PATH="+live, "SHADOW_CONFIG="+candidate, "CONFIG_OVERLAY="+overlay, "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	for range 3 {
+		s.left("alice")
+	}
+	before := s.shadowed(func(got *admin.Shadow) bool { return got.Requests.Compared == 3 })
+	if before.Limits[0].Algorithm != "sliding_log" || before.CandidateVersion != before.RulesVersion {
+		t.Errorf("%+v", before)
+	}
+	write(t, overlay, "domain: ugc\ndescriptors: [{key: user_id, rate_limit: {algorithm: funnel}}]\n")
+	s.shadowed(func(got *admin.Shadow) bool { return got.CandidateVersion != before.CandidateVersion })
+}
+
+func TestServerWithoutShadowFileHasNoDiff(t *testing.T) {
+	t.Parallel()
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
+	if code, text := s.admin("GET", "/v1/shadow", adminToken, ""); code != 404 || !strings.Contains(text, "SHADOW_CONFIG") {
+		t.Error(code, text)
+	}
+	if _, metrics := s.get("/metrics"); strings.Contains(metrics, "weir_shadow_") {
+		t.Error("metrics of a shadow file without one")
+	}
+}

@@ -1,0 +1,177 @@
+package shadow
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-rls/weir/internal/spacesaving"
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+// The bounds of a diff.
+const (
+	maxLimits = 10_000
+	// maxKeys is the number of keys that each list counts.
+	maxKeys = 1000
+)
+
+// A candidate is the rules of a shadow file, with their counters and the diff. Only one goroutine calls compare.
+type candidate struct {
+	rules   *descriptors.Rules
+	loaded  time.Time
+	store   limiters.Store
+	decider *decide.Decider
+	now     time.Time // of the last request
+	result  decide.Result
+	outcome outcome
+	seed    maphash.Seed
+	dropped atomic.Int64
+
+	mu   sync.Mutex
+	seen int64 // requests since loaded
+	diff diff
+}
+
+// A diff counts how the outcomes of the candidate differ from those of the rules in force.
+type diff struct {
+	since   time.Time
+	version string // of the rules in force
+	counts  Counts
+	limits  map[limitID]*limitCounts
+	// unlisted counts the denials of limits beyond maxLimits.
+	unlisted      int64
+	denied, freed *spacesaving.Sketch[denial] // keys with newly denied and with newly allowed requests
+}
+
+type limitCounts struct {
+	newlyDenied, newlyAllowed, both, shadowed int64
+	limit                                     *descriptors.RateLimit
+	candidate                                 bool // the limit is of the candidate
+}
+
+func (s *Shadow) newCandidate(rules *descriptors.Rules, now time.Time) *candidate {
+	// The virtual clock must never run back: the first request may have been decided before the candidate was loaded.
+	c := &candidate{rules: rules, loaded: now, now: now.Add(-time.Minute), seed: maphash.MakeSeed()}
+	c.store = s.options.NewStore(func() time.Time { return c.now })
+	c.decider = decide.New(func() *descriptors.Rules { return rules }, c.store, s.options.Decide)
+	c.diff = newDiff(now, "")
+	return c
+}
+
+func newDiff(since time.Time, version string) diff {
+	return diff{
+		since: since, version: version, limits: map[limitID]*limitCounts{},
+		denied: spacesaving.New[denial](maxKeys), freed: spacesaving.New[denial](maxKeys),
+	}
+}
+
+// compare decides a job and counts the difference.
+func (c *candidate) compare(ctx context.Context, j *job) {
+	if j.at.After(c.now) {
+		c.now = j.at
+	}
+	err := c.decider.Decide(ctx, &j.request, &c.result)
+	decided := j.decided && err == nil && decidedByStore(&c.result)
+	c.outcome.reset()
+	c.outcome.read(&c.result)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen++
+	if c.diff.version != j.version {
+		c.newVersion(j)
+	}
+	if !decided {
+		c.diff.counts.Undecided++
+		return
+	}
+	c.count(j)
+}
+
+// newVersion begins a diff with other rules in force. The candidate keeps its counters.
+func (c *candidate) newVersion(j *job) {
+	since := j.at
+	if c.diff.version == "" {
+		since = c.loaded
+	}
+	c.diff = newDiff(since, j.version)
+}
+
+func (c *candidate) count(j *job) {
+	d, live, mine := &c.diff, &j.live, &c.outcome
+	switch {
+	case live.denied && mine.denied:
+		d.counts.BothDenied++
+	case live.denied:
+		d.counts.NewlyAllowed++
+	case mine.denied:
+		d.counts.NewlyDenied++
+	default:
+		d.counts.BothAllowed++
+	}
+	for i := range mine.denials {
+		denial := &mine.denials[i]
+		row := d.row(denial)
+		if row == nil {
+			continue
+		}
+		row.candidate, row.limit = true, denial.limit
+		switch {
+		case denial.shadow:
+			row.shadowed++
+		case live.denied:
+			row.both++
+		default:
+			row.newlyDenied++
+			c.add(d.denied, denial)
+		}
+	}
+	if !live.denied || mine.denied {
+		return
+	}
+	for i := range live.denials {
+		denial := &live.denials[i]
+		if denial.shadow {
+			continue
+		}
+		if row := d.row(denial); row != nil {
+			row.newlyAllowed++
+			c.add(d.freed, denial)
+		}
+	}
+}
+
+// add counts a request for its key. A descriptor that is denied because of its lease id has no key.
+func (c *candidate) add(to *spacesaving.Sketch[denial], of *denial) {
+	if of.key != "" {
+		to.Add(maphash.String(c.seed, of.key), *of, 1)
+	}
+}
+
+// row returns the counts of the limit of a denial, nil if there are too many limits.
+func (d *diff) row(of *denial) *limitCounts {
+	found := d.limits[of.limitID]
+	if found == nil {
+		if len(d.limits) >= maxLimits {
+			d.unlisted++
+			return nil
+		}
+		found = &limitCounts{limit: of.limit}
+		d.limits[of.limitID] = found
+	}
+	return found
+}
+
+// stats returns the size of the counters; zero if the store is not memstore.
+func (c *candidate) stats() memstore.Stats {
+	if m, ok := c.store.(*memstore.Store); ok {
+		return m.Stats()
+	}
+	return memstore.Stats{}
+}

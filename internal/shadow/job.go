@@ -1,0 +1,146 @@
+package shadow
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A job is a copy of a decided request.
+type job struct {
+	at      time.Time
+	request decide.Request
+	entries []descriptors.Entry // of all descriptors of the request
+	text    strings.Builder     // all text of the request
+	bytes   int64               // of text
+	live    outcome
+	// decided is false if the store of the server failed: a policy decided, or nothing did.
+	decided bool
+	version string // of the rules in force
+}
+
+// An outcome is what rules decided for a request.
+type outcome struct {
+	denied  bool
+	denials []denial // the limits that deny the request
+}
+
+// A denial is a limit that denies a descriptor of a request: of several limits, the one with the longest wait.
+type denial struct {
+	limitID
+	key string
+	// shadow says that the rule is in shadow mode, so that the denial is no part of the response.
+	shadow bool
+	limit  *descriptors.RateLimit // nil if none is known
+}
+
+// A limitID names a limit across versions of rules. It contains no text of a request.
+type limitID struct{ domain, rule, limit string }
+
+var jobs = sync.Pool{New: func() any { return new(job) }}
+
+// maxPooledEntries is the number of entries of the largest job that is used again.
+const maxPooledEntries = 64
+
+func newJob(request *decide.Request, result *decide.Result, at time.Time) *job {
+	j := jobs.Get().(*job)
+	j.at, j.version = at, result.Rules.Version()
+	j.copy(request)
+	j.decided = decidedByStore(result)
+	j.live.read(result)
+	return j
+}
+
+// release returns j to the pool. Nothing may use j after.
+func (j *job) release() {
+	if cap(j.entries) > maxPooledEntries || cap(j.request.Descriptors) > maxPooledEntries {
+		return
+	}
+	clear(j.entries)
+	clear(j.request.Descriptors)
+	j.live.reset()
+	*j = job{
+		request: decide.Request{Descriptors: j.request.Descriptors[:0]}, entries: j.entries[:0], live: outcome{denials: j.live.denials[:0]},
+	}
+	jobs.Put(j)
+}
+
+// copy copies a request, whose memory belongs to the caller. All strings share one allocation.
+func (j *job) copy(from *decide.Request) {
+	size, entries := len(from.Domain), 0
+	for i := range from.Descriptors {
+		d := &from.Descriptors[i]
+		entries += len(d.Entries)
+		for k := range d.Entries {
+			size += len(d.Entries[k].Key) + len(d.Entries[k].Value)
+		}
+	}
+	j.bytes = int64(size)
+	j.text.Grow(size)
+	if cap(j.entries) < entries {
+		j.entries = make([]descriptors.Entry, 0, entries)
+	}
+	j.request.Domain = j.keep(from.Domain)
+	for i := range from.Descriptors {
+		d, first := from.Descriptors[i], len(j.entries)
+		for _, e := range d.Entries {
+			j.entries = append(j.entries, descriptors.Entry{Key: j.keep(e.Key), Value: j.keep(e.Value)})
+		}
+		d.Entries = j.entries[first:len(j.entries):len(j.entries)]
+		if d.Override != nil {
+			override := *d.Override
+			d.Override = &override
+		}
+		j.request.Descriptors = append(j.request.Descriptors, d)
+	}
+}
+
+// keep returns a copy of s in the memory of the job.
+func (j *job) keep(s string) string {
+	first := j.text.Len()
+	j.text.WriteString(s)
+	return j.text.String()[first:]
+}
+
+// decidedByStore reports whether the store decided every limit.
+func decidedByStore(r *decide.Result) bool {
+	for i := range r.Decisions {
+		for j := range r.Decisions[i].Verdicts {
+			if v := &r.Decisions[i].Verdicts[j]; v.Err != nil || v.By == limiters.ByPolicy || v.By == limiters.ByShare {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// read reads the outcome of a decided request. Of the result it keeps only keys and the text of rules.
+func (o *outcome) read(r *decide.Result) {
+	// With SHADOW_MODE the server denies nothing. What it would deny is compared.
+	o.denied = r.Denied || r.Shadowed
+	for i := range r.Decisions {
+		d := &r.Decisions[i]
+		if d.End {
+			continue
+		}
+		limit := d.Denying()
+		denies := o.denied && d.Outcome == decide.Denied
+		if !denies && !(d.Shadow && limit >= 0) {
+			continue
+		}
+		found := denial{limitID: limitID{d.Domain, d.RuleName(), ""}, key: r.Key(i), shadow: !denies}
+		if limit >= 0 {
+			found.limitID.limit, found.limit = d.LimitName(limit), &d.Limits[limit]
+		}
+		o.denials = append(o.denials, found)
+	}
+}
+
+func (o *outcome) reset() {
+	clear(o.denials)
+	*o = outcome{denials: o.denials[:0]}
+}

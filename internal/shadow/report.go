@@ -1,0 +1,143 @@
+package shadow
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/weir-rls/weir/internal/spacesaving"
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// Counts are requests by their outcomes under the rules in force and under the candidate.
+type Counts struct {
+	BothAllowed, BothDenied int64
+	NewlyDenied             int64 // only the candidate denies them
+	NewlyAllowed            int64 // only the rules in force deny them
+	// Undecided are requests that were not compared, because one of the stores could not decide them.
+	Undecided int64
+}
+
+// Compared returns the number of requests that were compared.
+func (c Counts) Compared() int64 {
+	return c.BothAllowed + c.BothDenied + c.NewlyDenied + c.NewlyAllowed
+}
+
+// A Limit is a limit that denied requests, with the counts of them. A request that several descriptors deny counts once for each.
+type Limit struct {
+	Domain, Rule, Limit string
+	Algorithm           string // empty if no limit is known
+	// NewlyDenied and BothDenied are requests that this limit of the candidate denies. NewlyAllowed are requests that this limit of
+	// the rules in force denied.
+	NewlyDenied, NewlyAllowed, BothDenied int64
+	// Shadowed are requests that this limit of the candidate would deny without its shadow mode.
+	Shadowed int64
+	// Warm is false until the candidate has counted for one window of its limit. Until then the candidate denies too little.
+	Warm bool
+}
+
+// A Key is a key with the number of its requests.
+type Key struct {
+	Domain, Rule, Limit string
+	Key                 []descriptors.Entry // nil if keys are hidden
+	KeyHash             string              // see [descriptors.KeyHash]
+	Count, Error        uint64              // the true count is at least Count - Error
+}
+
+// Keys are the keys of a kind of requests.
+type Keys struct {
+	Keys  int  // the number of keys
+	Exact bool // false: there are more keys
+	Worst []Key
+}
+
+// A Report is the state of a [Shadow].
+type Report struct {
+	Running      bool
+	Version      string    // of the candidate
+	RulesVersion string    // of the rules in force that the diff is about
+	Loaded       time.Time // when the candidate began with empty counters
+	Since        time.Time // of the counts
+	Counts       Counts
+	// Dropped and Seen are the requests that the candidate missed and saw since Loaded. With drops, its counters are too low.
+	Dropped, Seen int64
+	Limits        []Limit // the most newly denied requests first
+	LimitsTotal   int
+	Unlisted      int64 // denials of limits beyond the first 10,000
+	NewlyDenied   Keys
+	NewlyAllowed  Keys
+	Stats         Stats
+}
+
+// Stats are the counts of a Shadow since its start, and the size of the counters.
+type Stats struct {
+	Dropped       int64 // requests that the candidate did not decide, because the queue was full
+	Panics        int64
+	Queued        int64
+	Keys, Bytes   int64
+	Evicted, Full int64 // keys evicted too early, and hits that found no room
+}
+
+// Stats returns the counts.
+func (s *Shadow) Stats() Stats {
+	stats := Stats{Dropped: s.dropped.Load(), Panics: s.panics.Load(), Queued: int64(len(s.queue))}
+	if c := s.current.Load(); c != nil {
+		m := c.stats()
+		stats.Keys, stats.Bytes, stats.Evicted, stats.Full = m.Keys, m.Bytes, m.Evicted, m.Refused
+	}
+	return stats
+}
+
+// Report returns the diff, with at most limits limits and keys keys of each kind.
+func (s *Shadow) Report(limits, keys int) Report {
+	r := Report{Stats: s.Stats()}
+	c := s.current.Load()
+	if c == nil {
+		return r
+	}
+	r.Running, r.Version, r.Loaded = true, c.rules.Version(), c.loaded
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.Dropped, r.Seen = c.dropped.Load(), c.seen
+	d := &c.diff
+	r.RulesVersion, r.Since, r.Counts, r.Unlisted, r.LimitsTotal = d.version, d.since, d.counts, d.unlisted, len(d.limits)
+	now := time.Now()
+	for id, n := range d.limits {
+		r.Limits = append(r.Limits, n.report(id, c.loaded, now))
+	}
+	slices.SortFunc(r.Limits, func(a, b Limit) int {
+		return cmp.Or(cmp.Compare(b.NewlyDenied, a.NewlyDenied), cmp.Compare(b.NewlyAllowed, a.NewlyAllowed), cmp.Compare(b.BothDenied, a.BothDenied),
+			cmp.Compare(b.Shadowed, a.Shadowed), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Limit, b.Limit))
+	})
+	r.Limits = r.Limits[:min(limits, len(r.Limits))]
+	r.NewlyDenied, r.NewlyAllowed = s.keys(d.denied, keys), s.keys(d.freed, keys)
+	return r
+}
+
+func (n *limitCounts) report(id limitID, loaded, now time.Time) Limit {
+	l := Limit{
+		Domain: id.domain, Rule: id.rule, Limit: id.limit, NewlyDenied: n.newlyDenied, NewlyAllowed: n.newlyAllowed, BothDenied: n.both,
+		Shadowed: n.shadowed, Warm: true,
+	}
+	if n.limit != nil {
+		l.Algorithm = n.limit.Limit.Spec().Algorithm
+		l.Warm = !now.Before(loaded.Add(n.limit.Limit.Window()))
+	}
+	return l
+}
+
+func (s *Shadow) keys(of *spacesaving.Sketch[denial], n int) Keys {
+	list := of.List()
+	found := Keys{Keys: len(list.Items), Exact: list.MaxError == 0 || len(list.Items) < maxKeys}
+	for _, item := range spacesaving.Top(n, list) {
+		k := Key{
+			Domain: item.Value.domain, Rule: item.Value.rule, Limit: item.Value.limitID.limit, Count: item.Count, Error: item.Error,
+			KeyHash: descriptors.KeyHash(s.options.Secret, item.Value.key),
+		}
+		if len(s.options.Secret) == 0 {
+			_, k.Key, _ = descriptors.ParseKey(item.Value.key)
+		}
+		found.Worst = append(found.Worst, k)
+	}
+	return found
+}

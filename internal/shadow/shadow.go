@@ -1,0 +1,147 @@
+// Package shadow decides live requests a second time, by the candidate rules of a shadow file, and counts where the outcomes differ.
+//
+// The requests of the server pass [Shadow.Observe] after their decision. Observe copies a request into a bounded queue and returns. If
+// the queue is full, it drops the copy and counts the drop. [Shadow.Run] decides the copies in the order of the queue, by
+// [decide.Decider] on a memory store of its own, at the times of the live decisions. So a candidate cannot deny, fail or delay a
+// request.
+//
+// A Shadow sees the requests of its own process only. With several replicas, each counts its own part of a key's hits.
+package shadow
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+// Options configures a [Shadow].
+type Options struct {
+	// Decide has the settings by which the server decides.
+	Decide decide.Options
+	// MaxBytes bounds the counters of the candidate. The default is 128 MiB, which is room for about a million keys.
+	MaxBytes int64
+	// Secret hides keys, see [descriptors.KeyHash]. Empty: keys are shown.
+	Secret []byte
+	// Panicked, if not nil, gets the value of a panic, which is a bug. It must not panic.
+	Panicked func(any)
+	// NewStore, if not nil, makes the store of a candidate. now is the time of the request that is being decided. Default: memstore.
+	NewStore func(now func() time.Time) limiters.Store
+}
+
+const defaultMaxBytes = 128 << 20
+
+// The bounds of the queue. A decision takes a few µs, so the queue holds some 10 ms of a busy server.
+const (
+	maxQueued = 8192
+	// maxQueuedBytes bounds the text of the queued requests.
+	maxQueuedBytes = 32 << 20
+)
+
+// A Shadow compares a candidate with the rules in force. It is safe for concurrent use. A nil Shadow observes nothing.
+type Shadow struct {
+	options Options
+	queue   chan *job
+	queued  atomic.Int64 // bytes
+	current atomic.Pointer[candidate]
+	dropped atomic.Int64
+	panics  atomic.Int64
+}
+
+// New returns a Shadow without a candidate.
+func New(o Options) *Shadow {
+	if o.MaxBytes == 0 {
+		o.MaxBytes = defaultMaxBytes
+	}
+	if o.NewStore == nil {
+		o.NewStore = func(now func() time.Time) limiters.Store {
+			return memstore.New(memstore.Options{MaxBytes: o.MaxBytes, Now: now})
+		}
+	}
+	if o.Panicked == nil {
+		o.Panicked = func(any) {}
+	}
+	return &Shadow{options: o, queue: make(chan *job, maxQueued)}
+}
+
+// Use makes rules the candidate, with empty counters and an empty diff. Nil rules end the comparison. Use reports whether it has changed
+// anything: it does not if the candidate has the version of rules.
+func (s *Shadow) Use(rules *descriptors.Rules) bool {
+	old := s.current.Load()
+	switch {
+	case rules == nil:
+		s.current.Store(nil)
+		return old != nil
+	case old != nil && old.rules.Version() == rules.Version():
+		return false
+	}
+	s.current.Store(s.newCandidate(rules, time.Now()))
+	return true
+}
+
+// Observe queues a decided request for the candidate, or drops it. It keeps nothing of request and result, and never waits.
+func (s *Shadow) Observe(request *decide.Request, result *decide.Result) {
+	if s == nil || len(result.Decisions) == 0 { // nothing was decided: the request was invalid, or there are no rules
+		return
+	}
+	c := s.current.Load()
+	if c == nil {
+		return
+	}
+	defer s.recovered()
+	if len(s.queue) == cap(s.queue) || s.queued.Load() > maxQueuedBytes {
+		s.drop(c)
+		return
+	}
+	j := newJob(request, result, time.Now())
+	s.queued.Add(j.bytes)
+	select {
+	case s.queue <- j:
+	default:
+		s.queued.Add(-j.bytes)
+		s.drop(c)
+		j.release()
+	}
+}
+
+func (s *Shadow) drop(c *candidate) {
+	s.dropped.Add(1)
+	c.dropped.Add(1)
+}
+
+// Run decides the queued requests until ctx ends.
+func (s *Shadow) Run(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	for {
+		select {
+		case j := <-s.queue:
+			s.queued.Add(-j.bytes)
+			if c := s.current.Load(); c != nil {
+				s.compare(ctx, c, j)
+			}
+			j.release()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// compare has the candidate decide a job. A panic costs only the job.
+func (s *Shadow) compare(ctx context.Context, c *candidate, j *job) {
+	defer s.recovered()
+	c.compare(ctx, j)
+}
+
+// recovered reports a panic. The caller must defer it.
+func (s *Shadow) recovered() {
+	if value := recover(); value != nil {
+		s.panics.Add(1)
+		s.options.Panicked(value)
+	}
+}

@@ -1,0 +1,437 @@
+package shadow
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+const liveRules = `
+domain: shop
+descriptors:
+  - key: user_id
+    rate_limits:
+      - {name: burst, unit: second, requests_per_unit: 4}
+      - {name: hourly, unit: hour, requests_per_unit: 60, algorithm: sliding_log}
+  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 20, algorithm: funnel}}
+  - {key: path, value: /login, rate_limit: {unit: minute, requests_per_unit: 30}}
+`
+
+const candidateRules = `
+domain: shop
+descriptors:
+  - key: user_id
+    rate_limits:
+      - {name: burst, unit: second, requests_per_unit: 2}
+      - {name: hourly, unit: hour, requests_per_unit: 90, algorithm: sliding_log}
+  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 10, algorithm: funnel}}
+  - {key: path, rate_limit: {unit: minute, requests_per_unit: 40}}
+`
+
+func parse(tb testing.TB, text string) *descriptors.Rules {
+	tb.Helper()
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return rules
+}
+
+// A server decides requests by live rules, with a Shadow beside it.
+type server struct {
+	*Shadow
+	tb      testing.TB
+	rules   *descriptors.Rules
+	decider *decide.Decider
+	stop    func()
+}
+
+func serve(tb testing.TB, o Options, live, candidate string) *server {
+	tb.Helper()
+	s := &server{Shadow: New(o), tb: tb, rules: parse(tb, live)}
+	s.decider = decide.New(func() *descriptors.Rules { return s.rules }, memstore.New(memstore.Options{}), o.Decide)
+	s.Use(parse(tb, candidate))
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() { s.Run(ctx) })
+	s.stop = func() { cancel(); ended.Wait() }
+	return s
+}
+
+func request(hits int64, texts ...string) *decide.Request {
+	r := &decide.Request{Domain: "shop"}
+	for _, text := range texts {
+		d := decide.Descriptor{Hits: hits}
+		for part := range strings.FieldsSeq(text) {
+			key, value, _ := strings.Cut(part, "=")
+			d.Entries = append(d.Entries, descriptors.Entry{Key: key, Value: value})
+		}
+		r.Descriptors = append(r.Descriptors, d)
+	}
+	return r
+}
+
+// ask decides a request and shows it to the shadow. Then it spoils the memory of the request, as the next request would.
+func (s *server) ask(r *decide.Request) *decide.Result {
+	s.tb.Helper()
+	result := &decide.Result{}
+	if err := s.decider.Decide(context.Background(), r, result); err != nil {
+		s.tb.Fatal(err)
+	}
+	s.Observe(r, result)
+	for i := range r.Descriptors {
+		clear(r.Descriptors[i].Entries)
+	}
+	return result
+}
+
+// The diff is that of a replay of both rules over the same requests at the same times, for each limit and each key.
+func TestDiffEqualsReplayOfBothRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, Options{}, liveRules, candidateRules)
+		defer s.stop()
+		live := replay.New(parse(t, liveRules), replay.Options{})
+		candidate := replay.New(parse(t, candidateRules), replay.Options{})
+		random := rand.New(rand.NewPCG(1, 2))
+		var want Counts
+		limits, keys := map[string]*[3]int64{}, map[string]uint64{}
+		row := func(d *decide.Decision, limit int) *[3]int64 {
+			id := fmt.Sprint(d.RuleName(), " ", d.LimitName(limit))
+			if limits[id] == nil {
+				limits[id] = &[3]int64{}
+			}
+			return limits[id]
+		}
+		for range 5000 {
+			time.Sleep(time.Duration(random.ExpFloat64() * float64(100*time.Millisecond)))
+			user := fmt.Sprint("user_id=", int(random.ExpFloat64()*5))
+			texts := []string{user, fmt.Sprint("ip=", random.IntN(3)), []string{"path=/login", "path=/a", "other=1"}[random.IntN(3)]}
+			hits := int64(1)
+			switch random.IntN(20) {
+			case 0:
+				hits = 0
+			case 1:
+				hits = -1
+			case 2:
+				hits = 3
+			}
+			now := time.Now()
+			var old, new decide.Result
+			if err := live.Decide(now, request(hits, texts...), &old); err != nil {
+				t.Fatal(err)
+			}
+			if err := candidate.Decide(now, request(hits, texts...), &new); err != nil {
+				t.Fatal(err)
+			}
+			if got := s.ask(request(hits, texts...)); got.Denied != old.Denied {
+				t.Fatalf("at %v the server says denied %v, and the replay %v", now, got.Denied, old.Denied)
+			}
+			synctest.Wait()
+			switch {
+			case old.Denied && new.Denied:
+				want.BothDenied++
+			case old.Denied:
+				want.NewlyAllowed++
+			case new.Denied:
+				want.NewlyDenied++
+			default:
+				want.BothAllowed++
+			}
+			for i := range new.Decisions {
+				if d := &new.Decisions[i]; d.Outcome == decide.Denied {
+					if old.Denied {
+						row(d, d.Denying())[2]++
+					} else {
+						row(d, d.Denying())[0]++
+						keys[new.Key(i)]++
+					}
+				}
+				if d := &old.Decisions[i]; d.Outcome == decide.Denied && !new.Denied {
+					row(d, d.Denying())[1]++
+				}
+			}
+		}
+		r := s.Report(100, 100)
+		if r.Counts != want || want.NewlyDenied < 100 || want.NewlyAllowed < 10 || want.BothDenied < 100 {
+			t.Errorf("got %+v, want %+v", r.Counts, want)
+		}
+		if len(r.Limits) != len(limits) {
+			t.Errorf("%d limits, want %d", len(r.Limits), len(limits))
+		}
+		for _, l := range r.Limits {
+			got, want := [3]int64{l.NewlyDenied, l.NewlyAllowed, l.BothDenied}, limits[l.Rule+" "+l.Limit]
+			if want == nil || got != *want {
+				t.Errorf("%s %s: got %v, want %v", l.Rule, l.Limit, got, want)
+			}
+		}
+		if len(r.NewlyDenied.Worst) != len(keys) || !r.NewlyDenied.Exact {
+			t.Errorf("%d keys, want %d", len(r.NewlyDenied.Worst), len(keys))
+		}
+		for _, k := range r.NewlyDenied.Worst {
+			if key := descriptors.Key("shop", s.current.Load().rules.Match("shop", k.Key), k.Key); keys[key] != k.Count {
+				t.Errorf("%v: %d requests, want %d", k.Key, k.Count, keys[key])
+			}
+		}
+		if r.Dropped != 0 || r.Seen != 5000 || r.Stats.Panics != 0 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// broken is a store that does what a test says.
+type broken func(context.Context) error
+
+func (b broken) Take(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+	return b(ctx)
+}
+
+func TestPanicOfCandidateReachesNoRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var values []any
+		panics := broken(func(context.Context) error { panic("no such luck") })
+		s := serve(t, Options{
+			NewStore: func(func() time.Time) limiters.Store { return panics },
+			Panicked: func(value any) { values = append(values, value) },
+		}, liveRules, candidateRules)
+		defer s.stop()
+		for range 3 {
+			s.ask(request(1, "user_id=1"))
+			synctest.Wait()
+		}
+		if stats := s.Stats(); stats.Panics != 3 || len(values) != 3 || values[0] != "no such luck" {
+			t.Errorf("%+v, %v", stats, values)
+		}
+		// One on the request's own goroutine.
+		s.Observe(&decide.Request{}, &decide.Result{Decisions: make([]decide.Decision, 1), Rules: s.rules})
+		s.Observe(nil, &decide.Result{Decisions: make([]decide.Decision, 1), Rules: s.rules})
+		synctest.Wait()
+		if stats := s.Stats(); stats.Panics != 4 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+func TestBlockedStoreDelaysNoRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		blocked := broken(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		s := serve(t, Options{NewStore: func(func() time.Time) limiters.Store { return blocked }}, liveRules, candidateRules)
+		start := time.Now()
+		const more = 100
+		for i := range maxQueued + 1 + more {
+			s.ask(request(1, fmt.Sprint("user_id=", i)))
+			if i == 0 {
+				synctest.Wait() // the candidate has taken the first request out of the queue
+			}
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("the requests waited for %v", took)
+		}
+		if r := s.Report(1, 1); r.Dropped != more || r.Stats.Dropped != more || r.Stats.Queued != maxQueued {
+			t.Errorf("dropped %d, queued %d", r.Dropped, r.Stats.Queued)
+		}
+		s.stop()
+	})
+}
+
+func TestQueuedTextIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		blocked := broken(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		s := serve(t, Options{NewStore: func(func() time.Time) limiters.Store { return blocked }}, liveRules, candidateRules)
+		value := strings.Repeat("x", 1<<20)
+		for range 100 {
+			s.ask(request(1, "user_id="+value))
+		}
+		if queued := s.queued.Load(); queued > maxQueuedBytes+2<<20 || s.Stats().Dropped == 0 {
+			t.Errorf("%d bytes are queued, and %d requests dropped", queued, s.Stats().Dropped)
+		}
+		s.stop()
+		if n := len(s.queue); n > 40 {
+			t.Errorf("%d requests of 1 MiB are queued", n)
+		}
+	})
+}
+
+// What the modes of rules mean for a candidate.
+func TestModesOfCandidate(t *testing.T) {
+	const denyAll = "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unit: hour, requests_per_unit: 0}}\n" +
+		"  - {key: b, rate_limit: {unit: hour, requests_per_unit: 0}}\n"
+	const allowAll = "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unit: hour, requests_per_unit: 9}}\n" +
+		"  - {key: b, rate_limit: {unit: hour, requests_per_unit: 9}}\n"
+	for _, tt := range []struct {
+		name, live, candidate string
+		options               decide.Options
+		want                  Counts
+		shadowed              int64
+	}{
+		{"denied", allowAll, denyAll, decide.Options{}, Counts{NewlyDenied: 1}, 0},
+		{"allowed", denyAll, allowAll, decide.Options{}, Counts{NewlyAllowed: 1}, 0},
+		{"no rule", denyAll, "\ndomain: other\ndescriptors: [{key: a}]\n", decide.Options{}, Counts{NewlyAllowed: 1}, 0},
+		{"shadow mode", allowAll, strings.ReplaceAll(denyAll, ", rate_limit", ", shadow_mode: true, rate_limit"), decide.Options{}, Counts{BothAllowed: 1}, 2},
+		{"shadow mode in force", strings.ReplaceAll(denyAll, ", rate_limit", ", shadow_mode: true, rate_limit"), denyAll, decide.Options{}, Counts{NewlyDenied: 1}, 0},
+		{"quota, one is free", allowAll, strings.Replace(strings.ReplaceAll(denyAll, ", rate_limit", ", quota_mode: true, rate_limit"), "0}", "5}", 1), decide.Options{}, Counts{BothAllowed: 1}, 0},
+		{"quota, both are full", allowAll, strings.ReplaceAll(denyAll, ", rate_limit", ", quota_mode: true, rate_limit"), decide.Options{}, Counts{NewlyDenied: 1}, 0},
+		{"unlimited", denyAll, "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unlimited: true}}\n", decide.Options{}, Counts{NewlyAllowed: 1}, 0},
+		{"SHADOW_MODE", allowAll, denyAll, decide.Options{ShadowMode: true}, Counts{NewlyDenied: 1}, 0},
+		{"SHADOW_MODE, both", denyAll, denyAll + " ", decide.Options{ShadowMode: true}, Counts{BothDenied: 1}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := serve(t, Options{Decide: tt.options}, tt.live, tt.candidate)
+				defer s.stop()
+				s.ask(request(1, "a=1", "b=1"))
+				synctest.Wait()
+				r := s.Report(10, 10)
+				shadowed := int64(0)
+				for _, l := range r.Limits {
+					shadowed += l.Shadowed
+				}
+				if r.Counts != tt.want || shadowed != tt.shadowed {
+					t.Errorf("got %+v and %d in shadow mode, want %+v and %d", r.Counts, shadowed, tt.want, tt.shadowed)
+				}
+			})
+		})
+	}
+}
+
+// A request that a store could not decide says nothing about the rules. The candidate charges it.
+func TestUndecidedRequestsAreNotCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, Options{}, liveRules, candidateRules)
+		defer s.stop()
+		for range 3 {
+			r, result := request(1, "user_id=1"), &decide.Result{}
+			if err := s.decider.Decide(context.Background(), r, result); err != nil {
+				t.Fatal(err)
+			}
+			result.Decisions[0].Verdicts[0].By = limiters.ByPolicy
+			s.Observe(r, result)
+		}
+		synctest.Wait()
+		if r := s.Report(10, 10); r.Counts != (Counts{Undecided: 3}) || r.Stats.Keys == 0 {
+			t.Errorf("%+v", r)
+		}
+		s.ask(request(1, "user_id=1")) // the candidate allows two in a second
+		synctest.Wait()
+		if r := s.Report(10, 10); r.Counts != (Counts{Undecided: 3, NewlyDenied: 1}) {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestCandidateMayChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, Options{}, liveRules, candidateRules)
+		defer s.stop()
+		deny := func() Report {
+			for range 3 {
+				s.ask(request(1, "user_id=1"))
+			}
+			synctest.Wait()
+			return s.Report(10, 10)
+		}
+		first := deny()
+		if first.Counts.NewlyDenied != 1 || first.Limits[0].Warm || !first.Since.Equal(first.Loaded) || first.RulesVersion != s.rules.Version() {
+			t.Errorf("%+v", first)
+		}
+		time.Sleep(time.Second)
+		if s.Use(parse(t, candidateRules)) || s.Report(1, 1).Counts.NewlyDenied != 1 || !s.Report(1, 1).Limits[0].Warm {
+			t.Errorf("the same candidate: %+v", s.Report(1, 1))
+		}
+		time.Sleep(time.Second)
+		if !s.Use(parse(t, strings.Replace(candidateRules, "2}", "1}", 1))) {
+			t.Error("another candidate is the same")
+		}
+		if second := deny(); second.Counts != (Counts{BothAllowed: 1, NewlyDenied: 2}) || second.Version == first.Version || second.Since.Equal(first.Since) {
+			t.Errorf("%+v", second)
+		}
+		// Other rules in force begin another diff. The counters of the candidate stay.
+		s.rules = parse(t, strings.Replace(liveRules, "4}", "5}", 1))
+		if third := deny(); third.Counts != (Counts{NewlyDenied: 2, BothDenied: 1}) || third.RulesVersion != s.rules.Version() {
+			t.Errorf("%+v", third)
+		}
+		s.Use(nil)
+		s.ask(request(1, "user_id=1"))
+		synctest.Wait()
+		if r := s.Report(10, 10); r.Running || r.Counts != (Counts{}) || r.Stats.Keys != 0 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// KEY_HASH_SECRET hides keys in Redis, so nothing else may show them.
+func TestKeysAreHiddenUnderASecret(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, Options{Secret: []byte("a secret of 16 bytes")}, liveRules, candidateRules)
+		defer s.stop()
+		for range 4 {
+			s.ask(request(1, "user_id=alice"))
+		}
+		synctest.Wait()
+		r := s.Report(10, 10)
+		hash := descriptors.KeyHash([]byte("a secret of 16 bytes"), "4:shop|7:user_id*5:alice")
+		if r.NewlyDenied.Keys != 1 || r.NewlyDenied.Worst[0].KeyHash != hash || strings.Contains(fmt.Sprintf("%+v", r), "alice") {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// Requests by many goroutines, a candidate that changes, and readers of the diff.
+func TestShadowIsSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
+	s := serve(t, Options{}, liveRules, candidateRules)
+	var group sync.WaitGroup
+	for i := range 4 {
+		group.Go(func() {
+			for j := range 500 {
+				s.ask(request(1, fmt.Sprint("user_id=", i), fmt.Sprint("ip=", j)))
+			}
+		})
+	}
+	group.Go(func() {
+		for i := range 20 {
+			s.Use(parse(t, strings.Replace(candidateRules, "2}", fmt.Sprint(1+i%3, "}"), 1)))
+			s.Report(10, 10)
+		}
+		s.Use(nil)
+	})
+	group.Wait()
+	s.stop()
+	if stats := s.Stats(); stats.Panics != 0 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// BenchmarkObserve measures what a Shadow adds to a decided request: off without a candidate, and on.
+func BenchmarkObserve(b *testing.B) {
+	r := request(1, "user_id=user-1000042")
+	for _, name := range []string{"off", "on"} {
+		b.Run(name, func(b *testing.B) {
+			s := serve(b, Options{}, liveRules, candidateRules)
+			defer s.stop()
+			if name == "off" {
+				s.Use(nil)
+			}
+			var result decide.Result
+			if err := s.decider.Decide(context.Background(), r, &result); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Observe(r, &result)
+			}
+			b.ReportMetric(float64(s.Stats().Dropped)/float64(b.N), "dropped/op")
+		})
+	}
+}
