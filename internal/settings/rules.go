@@ -12,7 +12,7 @@ type Rules struct {
 	Config                            string `env:"CONFIG_PATH" placeholder:"FILE|DIR" help:"The rules: a YAML file or a folder of YAML files. Default: RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY."`
 	Overlay                           string `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"A YAML file or folder that sets algorithm, window_start, time_zone, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error, on_deny and requests_per_unit for rules from another source, such as xDS."`
 	ShadowConfig                      string `env:"SHADOW_CONFIG" placeholder:"FILE|DIR" help:"Candidate rules, which decide every request a second time beside the rules in force, and never deny one. Metrics, GET /v1/shadow and the page show which requests they would newly deny or allow. The file may change, and may be missing. docs/shadow.md describes it."`
-	ShadowMaxBytes                    int64  `env:"SHADOW_MAX_BYTES" default:"134217728" placeholder:"BYTES" help:"The memory for the counters of SHADOW_CONFIG. 128 MiB hold about a million keys. Beyond it, keys are evicted, and the candidate denies too little."`
+	ShadowMaxBytes                    int64  `env:"SHADOW_MAX_BYTES" default:"0" placeholder:"BYTES" help:"The memory for the counters of SHADOW_CONFIG. Beyond it, keys are evicted, and the candidate denies too little. 0: 128 MiB, for about a million keys."`
 	ConfigType                        string `env:"CONFIG_TYPE" default:"FILE" placeholder:"FILE|GRPC_XDS_SOTW" help:"The source of the rules: files, or an xDS server."`
 	RuntimeRoot                       string `env:"RUNTIME_ROOT" default:"/srv/runtime_data/current" help:"The first part of the path of the rules. CONFIG_PATH replaces all three parts."`
 	RuntimeSubdirectory               string `env:"RUNTIME_SUBDIRECTORY" help:"The second part of the path of the rules."`
@@ -32,7 +32,9 @@ const (
 func (r *Rules) complete(errs *settingErrors) {
 	orDefault(&r.ConfigType, FromFiles)
 	errs.oneOf("CONFIG_TYPE", &r.ConfigType, FromFiles, FromXDS)
-	positive(errs, "SHADOW_MAX_BYTES", r.ShadowMaxBytes)
+	if r.ShadowMaxBytes < 0 {
+		errs.add("SHADOW_MAX_BYTES", "must be at least 0 (0: 128 MiB)")
+	}
 }
 
 // Path returns the file or folder of rules.
