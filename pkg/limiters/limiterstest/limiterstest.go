@@ -24,11 +24,17 @@ import (
 )
 
 // Run runs the suite on stores that open returns. Each must be empty, and open must register its cleanup.
-func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
+func Run(t *testing.T, open func(t *testing.T) limiters.Store) { run(t, open, sequences) }
+
+// RunOverConnection is [Run] with fewer random sequences. It is for a store that differs only in its connection from a store that
+// passes Run.
+func RunOverConnection(t *testing.T, open func(t *testing.T) limiters.Store) { run(t, open, sequences/6) }
+
+func run(t *testing.T, open func(t *testing.T) limiters.Store, sequences uint64) {
 	t.Run("traces", func(t *testing.T) { Traces(t, open(t)) })
-	t.Run("random", func(t *testing.T) { Random(t, open(t)) })
+	t.Run("random", func(t *testing.T) { random(t, open(t), sequences, NewGenerator) })
 	if !SkipParts {
-		t.Run("random leases", func(t *testing.T) { RandomLeases(t, open(t)) })
+		t.Run("random leases", func(t *testing.T) { randomLeases(t, open(t), sequences) })
 		t.Run("many leases", func(t *testing.T) { manyLeases(t, open(t)) })
 	}
 	t.Run("races", func(t *testing.T) {
@@ -36,14 +42,14 @@ func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
 		Races(t, []limiters.Store{store, store, store})
 	})
 	if !SkipParts {
-		t.Run("random penalties", func(t *testing.T) { RandomPenalties(t, open(t)) })
+		t.Run("random penalties", func(t *testing.T) { randomPenalties(t, open(t), sequences) })
 		t.Run("races with penalties", func(t *testing.T) {
 			store := open(t)
 			RacesWithPenalties(t, []limiters.Store{store, store, store})
 		})
 	}
 	t.Run("resets", func(t *testing.T) { Resets(t, open(t)) })
-	t.Run("random resets", func(t *testing.T) { RandomResets(t, open(t)) })
+	t.Run("random resets", func(t *testing.T) { randomResets(t, open(t), sequences) })
 	t.Run("canceled", func(t *testing.T) { canceled(t, open(t)) })
 	t.Run("own clock", func(t *testing.T) { ownClock(t, open(t)) })
 }

@@ -12,8 +12,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// RandomPenalties is [Random] for limits with penalties.
-func RandomPenalties(t *testing.T, store limiters.Store) { random(t, store, NewPenaltyGenerator) }
+// randomPenalties is [Random] for limits with penalties.
+func randomPenalties(t *testing.T, store limiters.Store, sequences uint64) {
+	random(t, store, sequences, NewPenaltyGenerator)
+}
 
 // NewPenaltyGenerator returns a Generator for an algorithm and a seed, whose limits have penalties. One of them may have
 // another penalty or none, as after a reload.

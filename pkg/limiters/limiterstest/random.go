@@ -22,14 +22,12 @@ const sequences, steps = 60, 60
 
 // Random compares a store with the reference over random sequences. Calls have several hits, some in groups, on a few keys,
 // under limits whose maximum changes as in a reload. Time stands still, goes on to an edge, jumps ahead and steps back.
-func Random(t *testing.T, store limiters.Store) {
-	random(t, store, NewGenerator)
-}
+func Random(t *testing.T, store limiters.Store) { random(t, store, sequences, NewGenerator) }
 
-func random(t *testing.T, store limiters.Store, generator func(algorithm string, seed uint64) *Generator) {
+func random(t *testing.T, store limiters.Store, sequences uint64, generator func(algorithm string, seed uint64) *Generator) {
 	for _, name := range Windowed() {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(sequences) {
+			for seed := range sequences {
 				g := generator(name, seed)
 				if !agree(t, g, store, NewReference()) {
 					t.Fatalf("seed %d of %s: the stores disagree", seed, name)
@@ -39,11 +37,11 @@ func random(t *testing.T, store limiters.Store, generator func(algorithm string,
 	}
 }
 
-// RandomLeases is [Random] for limits with leases.
-func RandomLeases(t *testing.T, store limiters.Store) {
+// randomLeases is [Random] for limits with leases.
+func randomLeases(t *testing.T, store limiters.Store, sequences uint64) {
 	for _, name := range limiters.Algorithms() {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(sequences) {
+			for seed := range sequences {
 				if !agree(t, NewLeaseGenerator(name, seed), store, NewReference()) {
 					t.Fatalf("seed %d of %s with leases: the stores disagree", seed, name)
 				}

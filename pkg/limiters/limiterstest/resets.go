@@ -108,15 +108,15 @@ func MustResetMatching(t *testing.T, store limiters.Store, match func(key string
 	return all
 }
 
-// RandomResets is [Random] with resets and inspections of keys between the calls.
-func RandomResets(t *testing.T, store limiters.Store) {
+// randomResets is [Random] with resets and inspections of keys between the calls.
+func randomResets(t *testing.T, store limiters.Store, sequences uint64) {
 	generators := []func(string, uint64) *Generator{NewGenerator}
 	if !SkipParts {
 		generators = append(generators, NewPenaltyGenerator, NewLeaseGenerator)
 	}
 	for n, generator := range generators {
 		for _, name := range Windowed() {
-			for seed := range uint64(sequences / 4) {
+			for seed := range sequences / 4 {
 				g := generator(name, 1000*uint64(n+1)+seed)
 				with := func(s limiters.Store) limiters.Store {
 					return &resetting{s, rand.New(rand.NewPCG(seed, 7)), canMatch(store)}

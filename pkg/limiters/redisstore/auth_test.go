@@ -29,9 +29,10 @@ var (
 )
 
 func TestStoreByURLPassesTheSuite(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "secret")
 	server.Login("", "secret")
-	limiterstest.Run(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -47,9 +48,10 @@ func TestStoreByURLPassesTheSuite(t *testing.T) {
 }
 
 func TestACLUserPassesTheSuite(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", append(slices.Clone(aclRules), adminRules...)...)
-	limiterstest.Run(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -164,6 +166,7 @@ func unknownCommand(text, command string) bool {
 }
 
 func TestSentinelPassesTheSuite(t *testing.T) {
+	t.Parallel()
 	w := redistest.StartSentinels(t, "mymaster", 3, redistest.Secrets{Redis: "of redis", Sentinel: "of sentinel"})
 	url := "mymaster," + strings.Join(w.Addrs(), ",")
 	open := func(t *testing.T, url string) *Store {
@@ -176,7 +179,7 @@ func TestSentinelPassesTheSuite(t *testing.T) {
 		o.SetSentinelAuth("of sentinel")
 		return openAt(t, o)
 	}
-	limiterstest.Run(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
 		if err := w.Master.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}

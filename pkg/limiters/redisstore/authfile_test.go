@@ -141,6 +141,7 @@ func TestWrongPasswordInFileIsReported(t *testing.T) {
 }
 
 func TestPasswordFileIsReadForEachConnection(t *testing.T) {
+	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
 		c := redistest.StartCluster(t, 3)
 		for _, server := range c.Servers {

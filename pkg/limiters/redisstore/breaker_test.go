@@ -209,6 +209,7 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 // Calls succeed, time out, fail or panic at random. A rejected Take has charged nothing. A decided Take has its own verdicts
 // and has charged once. Every Take returns in time, and the queue continues.
 func TestQueueWithRandomFailures(t *testing.T) {
+	t.Parallel()
 	const timeout, clients, each = 5 * time.Millisecond, 24, 60
 	for seed := range uint64(6) {
 		q := &queue{timeout: timeout, maxBatch: 7, maxWaiting: 12, counts: &counts{}, running: &sync.WaitGroup{}}

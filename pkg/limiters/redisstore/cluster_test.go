@@ -53,6 +53,7 @@ func hitsOf(keys ...string) []limiters.Hit {
 }
 
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	// The suite has groups over several keys. The tag puts them into one slot.
 	t.Run("suite", func(t *testing.T) {
@@ -206,6 +207,7 @@ func theWorstPolicyIsTold(t *testing.T, c *redistest.Cluster) {
 }
 
 func TestClusterErrorsDoNotQuoteCommands(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 2, "--rename-command", "EVALSHA", "")
 	s := openCluster(t, c)
 	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 2)...)
@@ -257,6 +259,7 @@ func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 
 // A node that lacks the script, or whose time is unknown, costs a few more round trips, not one for each slot.
 func TestManySlotsAreFewRoundTrips(t *testing.T) {
+	t.Parallel()
 	nodes := redistest.StartCluster(t, 1)
 	keys := make([]string, 100)
 	for i := range keys {

@@ -146,6 +146,7 @@ func TestHostNameIsResolvedForEachConnection(t *testing.T) {
 
 // Nodes of a cluster may announce host names instead of addresses.
 func TestHostNamesOfClusterNodesAreResolved(t *testing.T) {
+	t.Parallel()
 	z := newZone(t)
 	c := redistest.StartCluster(t, 3, "--cluster-preferred-endpoint-type", "hostname")
 	for i, server := range c.Servers {

@@ -64,6 +64,7 @@ func (w *world) has(s *Store, now time.Time, hit limiters.Hit) {
 // Every key has an expiry that is not before the key has fully reset, after any sequence of charges, refunds, changes of
 // limits and steps of the clock.
 func TestKeysExpireAfterReset(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, server)
 	for _, name := range limiterstest.Windowed() {

@@ -170,6 +170,7 @@ func awaitMaster(t *testing.T, server *redistest.Server) time.Time {
 
 // A master dies with calls in flight. The store follows to the replica that the Sentinels promote.
 func TestSentinelFailoverIsFollowed(t *testing.T) {
+	t.Parallel()
 	for name, fail := range map[string]func(t *testing.T, w *redistest.SentinelSet){
 		"killed": func(_ *testing.T, w *redistest.SentinelSet) { w.Master.Stop() },
 		// It still answers, as a replica once the Sentinels have demoted it.
@@ -241,6 +242,7 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 
 // A master of a cluster dies, or hands over, with calls in flight. The store follows to its replica.
 func TestClusterFailoverIsFollowed(t *testing.T) {
+	t.Parallel()
 	for name, fail := range map[string]func(t *testing.T, master, replica *redistest.Server){
 		"killed": func(_ *testing.T, master, _ *redistest.Server) { master.Stop() },
 		"frozen": func(t *testing.T, master, _ *redistest.Server) {
@@ -283,6 +285,7 @@ func TestClusterFailoverIsFollowed(t *testing.T) {
 
 // A node replies CLUSTERDOWN while other slots are not served, and answers again when they are.
 func TestClusterRecoversAfterClusterDown(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	s := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout = time.Second })
 	mine, other := newLedger(t, s, keysOn(c, 1, 1)[0]), newLedger(t, s, keysOn(c, 2, 1)[0])
@@ -323,6 +326,7 @@ func TestClusterRecoversAfterClusterDown(t *testing.T) {
 
 // Connections that were begun while nothing answered are not kept: each would fail one call after a failover.
 func TestLateConnectionsAreNotKept(t *testing.T) {
+	t.Parallel()
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
 	own := authority.Issue(t, "weir")
@@ -362,6 +366,7 @@ func TestLateConnectionsAreNotKept(t *testing.T) {
 // go-redis asks for the slots without a deadline. Without a bound, a node that accepts a connection and does not answer
 // would delay the question to the next node by DialTimeout.
 func TestLoadingSlotsHasATimeout(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -110,6 +110,7 @@ func (l *ledger) check() {
 
 // A Redis that is loading its file replies LOADING. Afterwards it continues with the counters of the file.
 func TestLoadingRedisFailsAtOnce(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	addr := redistest.FreeAddr(t)
 	settings := []string{"--dir", dir, "--save", "3600 1000000", "--rdbcompression", "no"}
@@ -315,6 +316,7 @@ func TestScriptFlushUnderTrafficLosesNoHit(t *testing.T) {
 }
 
 func TestRedisThatStartsLaterIsFound(t *testing.T) {
+	t.Parallel()
 	addr := redistest.FreeAddr(t)
 	l := newLedger(t, openAt(t, connect.Options{Addr: addr, Timeout: 100 * time.Millisecond}), "k")
 	for range 2 * failuresToOpen {
@@ -331,6 +333,7 @@ func TestRedisThatStartsLaterIsFound(t *testing.T) {
 
 // A Redis on a unix socket is found again after it has been restarted.
 func TestUnixSocketPassesTheSuite(t *testing.T) {
+	t.Parallel()
 	socket := filepath.Join(shortDir(t), "redis.sock")
 	addr := redistest.FreeAddr(t)
 	start := func() *redistest.Server {
@@ -346,7 +349,7 @@ func TestUnixSocketPassesTheSuite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiterstest.Run(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -376,6 +379,7 @@ func shortDir(t *testing.T) string {
 // The round trip takes nearly the whole timeout, so connecting takes longer than a call may. A lost connection must be
 // replaced all the same.
 func TestDistantRedisRecoversAfterLostConnection(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	const roundTrip, timeout = 60 * time.Millisecond, 100 * time.Millisecond
 	far := redistest.SlowProxy(t, server.Addr, roundTrip)

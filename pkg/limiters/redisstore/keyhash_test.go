@@ -33,6 +33,7 @@ func domainOfKey(key string) string {
 }
 
 func TestHiddenKeysPassTheSuite(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	opened := func(t *testing.T) limiters.Store {
 		return openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: secret})

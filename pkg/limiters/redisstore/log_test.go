@@ -162,6 +162,7 @@ func commands(tb testing.TB, c *redis.Client) map[string]int {
 
 // A log becomes a list and a string again several times. The suite's sequences are too short for that.
 func TestLongLogMatchesReference(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, server)
 	for seed := range uint64(6) {

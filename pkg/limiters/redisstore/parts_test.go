@@ -92,6 +92,7 @@ func TestFullRedisCountsNoOffence(t *testing.T) {
 
 // A settle moves an entry of a log with many later entries. With 10,000 of them or more, the estimate stays.
 func TestSettleInALongLog(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, server)
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 30_000, Window: time.Hour, Params: "reserve.ttl=1h"})

@@ -27,6 +27,7 @@ func theSlot(c *redistest.Cluster) (slot, home int) {
 // A slot moves while hits arrive from three stores. No hit fails, none is lost, and none is charged twice. A call has keys
 // that have not moved yet, keys that have moved, and new ones.
 func TestMovingSlotLosesNoHit(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	slot, home := theSlot(c)
 	away := (home + 1) % 3
@@ -104,6 +105,7 @@ func TestMovingSlotLosesNoHit(t *testing.T) {
 
 // Calls with keys on both nodes, and groups over them, are decided in each state of the move.
 func TestCallsOverTwoNodesWhileASlotMoves(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	slot, home := theSlot(c)
 	away := (home + 1) % 3
@@ -176,6 +178,7 @@ func behindProxies(t *testing.T) (*redistest.Cluster, []*redistest.Proxy, *Store
 
 // The reply of a node is lost. Its hits are charged once and get errors, the others stand, and nothing is sent again.
 func TestLostConnectionNeverResends(t *testing.T) {
+	t.Parallel()
 	c, wires, s := behindProxies(t)
 	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 1)...)
 	look := func(want ...int64) {
@@ -221,6 +224,7 @@ func TestLostConnectionNeverResends(t *testing.T) {
 
 // An unreachable node fails the hits in its slots and delays no others.
 func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	s := openCluster(t, c)
 	keys := append(append(keysOn(c, 0, 2), keysOn(c, 1, 2)...), keysOn(c, 2, 1)...)

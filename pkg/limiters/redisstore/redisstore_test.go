@@ -32,6 +32,7 @@ func open(t *testing.T, server *redistest.Server) *Store {
 func keyOf(prefix string, h *limiters.Hit) string { return keyNamer{prefix: prefix}.key(h) }
 
 func TestStorePassesTheSuite(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	limiterstest.Run(t, func(t *testing.T) limiters.Store {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {

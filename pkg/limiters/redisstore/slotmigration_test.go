@@ -26,6 +26,7 @@ func window(max int64, d time.Duration) *limiters.Limit {
 // A user under two limits has only one of its two keys when the slot begins to move, so no node can decide both in one
 // call.
 func TestGroupsAreDecidedWhileASlotMoves(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	s := openCluster(t, c)
 	user := keysOn(c, 0, 1)[0]
@@ -56,6 +57,7 @@ func TestGroupsAreDecidedWhileASlotMoves(t *testing.T) {
 
 // A group that one limit denies is not charged under the others, while the slot moves too.
 func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	s := openCluster(t, c)
 	user := keysOn(c, 0, 1)[0]
@@ -85,6 +87,7 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 
 // Whatever happens while a slot moves back and forth, groups are admitted at most as often as each of their limits allows.
 func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	const limit, clients = 150, 4
 	day, week := window(limit, 24*time.Hour), window(1000, 7*24*time.Hour)
@@ -138,6 +141,7 @@ func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
 
 // TRYAGAIN says nothing about the node: hits in its other slots must be decided.
 func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	s := openCluster(t, c)
 	user := keysOn(c, 0, 2)
@@ -161,6 +165,7 @@ func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
 
 // In a cluster that continues without all slots, hits in a slot that no node has must not affect other slots.
 func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	s := openCluster(t, c)
 	lost := hitsOf(keysOn(c, 0, 2)[0])[0]
@@ -213,6 +218,7 @@ func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 
 // A panic on a goroutine that a call has started must not end the process.
 func TestPanicInSendIsAnErrorOfItsHits(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 2)
 	s := openCluster(t, c)
 	hit := hitsOf(keysOn(c, 0, 1)[0])

@@ -27,6 +27,7 @@ func keysExpire(t *testing.T, c *redistest.Cluster, most time.Duration) {
 // A lease under concurrency has one key, so it is taken and released while its slot moves. A denied group gives up the lease
 // that it took.
 func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	s := openCluster(t, c)
 	user := keysOn(c, 0, 1)[0]
@@ -63,6 +64,7 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 // While a slot moves, a hit with further keys of which some do not exist fails with TRYAGAIN. It charges nothing, and neither
 // does its group. A settle that failed can be repeated.
 func TestHitsWithFurtherKeysFailWhileASlotMoves(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	s := openCluster(t, c)
 	limits := withParts(5)

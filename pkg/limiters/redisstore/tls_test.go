@@ -34,10 +34,11 @@ func openAt(t *testing.T, c connect.Options, o ...Options) *Store {
 }
 
 func TestTLSPassesTheSuite(t *testing.T) {
+	t.Parallel()
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
 	own := authority.Issue(t, "weir")
-	limiterstest.Run(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
