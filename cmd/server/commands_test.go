@@ -41,7 +41,9 @@ func (c commandTest) test(t *testing.T) {
 }
 
 // joined returns text on one line, without the lines of a tree. Where text breaks depends on the length of the folder's name.
-func joined(text string) string { return strings.Join(strings.Fields(strings.ReplaceAll(text, "│", " ")), " ") }
+func joined(text string) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(text, "│", " ")), " ")
+}
 
 // faultyRules are rules with four faults.
 const faultyRules = "domain: ''\ndescriptors:\n  - key: a\n    rate_limit: {unit: fortnight, requests_per_unit: -1}\n    limits: 3\n"

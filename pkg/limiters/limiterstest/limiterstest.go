@@ -28,7 +28,9 @@ func Run(t *testing.T, open func(t *testing.T) limiters.Store) { run(t, open, se
 
 // RunOverConnection is [Run] with fewer random sequences. It is for a store that differs only in its connection from a store that
 // passes Run.
-func RunOverConnection(t *testing.T, open func(t *testing.T) limiters.Store) { run(t, open, sequences/6) }
+func RunOverConnection(t *testing.T, open func(t *testing.T) limiters.Store) {
+	run(t, open, sequences/6)
+}
 
 func run(t *testing.T, open func(t *testing.T) limiters.Store, sequences uint64) {
 	t.Run("traces", func(t *testing.T) { Traces(t, open(t)) })

@@ -22,7 +22,6 @@ import (
 
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
-	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
 // A Store keeps the states of keys in Redis.
@@ -57,7 +56,7 @@ func New(c connect.Options, o Options) *Store {
 	s := &Store{
 		client:      c.Open(),
 		address:     c.String(),
-		script:      newScript(redisscripts.Batch(redisscripts.Algorithms...)),
+		script:      batchScript(),
 		namer:       keyNamer{o.Prefix, o.Tag, newKeyHasher(o.KeySecret)},
 		clock:       newServerClock(),
 		timeout:     c.Timeout,

@@ -6,13 +6,19 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
 // A script is Lua source and its digest, by which Redis caches it.
 type script struct{ source, digest string }
+
+// batchScript returns the script that decides batches. It is the same for all stores.
+var batchScript = sync.OnceValue(func() script { return newScript(redisscripts.Batch(redisscripts.Algorithms...)) })
 
 func newScript(source string) script {
 	sum := sha1.Sum([]byte(source))
