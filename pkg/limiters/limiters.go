@@ -83,13 +83,17 @@ type Verdict struct {
 	// TooManyLeases says that the hit is denied because its key has [MaxLeases] open reservations. RetryAfter is then the time until
 	// the first of them expires, and at most a second.
 	TooManyLeases bool
-	Uncharged     bool          // By is ByShare or ByPolicy, and the store has certainly not charged the hit
-	By            Source        // what decided the hit
-	Used          int64         // the key's usage after this hit
-	Remaining     int64         // how many further hits fit
-	RetryAfter    time.Duration // of a denied hit: when it fits if nothing else is charged; negative if it can never fit
-	ResetAfter    time.Duration // when the key has fully reset
-	Err           error         // why this hit could not be decided; the other verdicts stand
+	Uncharged     bool   // By is ByShare or ByPolicy, and the store has certainly not charged the hit
+	By            Source // what decided the hit
+	// Order is the order of the verdicts of one key whose At is equal, if the store's own clock counts. It has no meaning across keys.
+	Order uint16
+	// At is when the hit was decided by the clock of the store, in µs since 1970; 0 if a policy decided or the hit failed.
+	At         int64
+	Used       int64         // the key's usage after this hit
+	Remaining  int64         // how many further hits fit
+	RetryAfter time.Duration // of a denied hit: when it fits if nothing else is charged; negative if it can never fit
+	ResetAfter time.Duration // when the key has fully reset
+	Err        error         // why this hit could not be decided; the other verdicts stand
 }
 
 // Store charges hits. It is safe for concurrent use.

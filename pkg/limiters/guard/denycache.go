@@ -276,7 +276,12 @@ func (c *DenyCache) learn(from int64, groups []limiters.Group, lookups []lookup,
 // reports whether further hits are sure to be denied.
 func (c *DenyCache) denialOf(from, after int64, l *limiters.Limit, n int64, v *limiters.Verdict) (d denial, sure bool) {
 	minHits, sure := l.DeniedFrom(n, v)
+	offset := int64(0)
+	if v.At > 0 {
+		offset = v.At*int64(time.Microsecond) - after
+	}
 	return denial{
+		offset:  offset,
 		minHits: minHits, used: v.Used,
 		// The store's clock is cut to whole microseconds: the denial may end one earlier than it says.
 		expires: from + min(int64(v.RetryAfter-time.Microsecond), c.maxAge),

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -49,6 +50,7 @@ type denial struct {
 	expires int64 // when the denial is no longer certain, or too old
 	retryAt int64 // when minHits fit, at the latest
 	resetAt int64 // when the key has fully reset, at the latest
+	offset  int64 // of the store's clock from the cache's, at most; 0 if the store does not report its time
 }
 
 // entryBytes is the approximate size of an entry without the text of its key: itself, its slot in the map, and rounding by the
@@ -102,6 +104,9 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 		RetryAfter: h.Limit.RetryBound(n, e.minHits, retry, reset),
 		ResetAfter: reset,
 		By:         limiters.ByCache,
+	}
+	if e.offset != 0 {
+		v.At, v.Order = (e.offset+now)/int64(time.Microsecond), math.MaxUint16
 	}
 	if h.Limit.HasPenalty() && v.RetryAfter == retry {
 		*v = v.Penalize()

@@ -11,6 +11,7 @@
 package limiterstest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,7 @@ func run(t *testing.T, open func(t *testing.T) limiters.Store, sequences uint64)
 	t.Run("random resets", func(t *testing.T) { randomResets(t, open(t), sequences) })
 	t.Run("canceled", func(t *testing.T) { canceled(t, open(t)) })
 	t.Run("own clock", func(t *testing.T) { ownClock(t, open(t)) })
+	t.Run("order", func(t *testing.T) { order(t, open(t)) })
 }
 
 // SkipParts leaves out the tests of limits whose state has parts, see [limiters.Limit.HasParts].
@@ -99,6 +101,46 @@ func ownClock(t *testing.T, store limiters.Store) {
 		}
 		if out[1].RetryAfter <= 0 || out[1].RetryAfter > out[1].ResetAfter {
 			t.Errorf("%s: retry %v, want at most the reset, %v", name, out[1].RetryAfter, out[1].ResetAfter)
+		}
+	}
+}
+
+// order checks that At and Order give the order in which a store decided the hits of a key. Each hit adds 1 to the usage of a key
+// that never resets, so the usages ascend in that order.
+func order(t *testing.T, store limiters.Store) {
+	const goroutines, takes = 64, 100
+	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: limiters.MaxPerWindow, Window: limiters.MaxWindow})
+	var mu sync.Mutex
+	decided := map[string][]limiters.Verdict{}
+	before := time.Now().Add(-time.Hour).UnixMicro()
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			for range takes {
+				hits := limiters.Singles(limiters.Hit{Key: "a", Limit: limit, N: 1}, limiters.Hit{Key: "b", Limit: limit, N: 1})
+				if g%4 == 0 {
+					hits = hits[:1]
+				}
+				out := make([]limiters.Verdict, len(hits))
+				if err := store.Take(context.Background(), time.Time{}, hits, out); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				for i := range hits {
+					decided[hits[i][0].Key] = append(decided[hits[i][0].Key], out[i])
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	for key, all := range decided {
+		slices.SortFunc(all, func(a, b limiters.Verdict) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Order, b.Order)) })
+		for i, v := range all {
+			if v.Used != int64(i+1) || v.At < before {
+				t.Fatalf("verdict %d of key %s by time and order has the usage %d: %+v", i+1, key, v.Used, v)
+			}
 		}
 	}
 }

@@ -127,7 +127,7 @@ func (m *manyLeasesOfKey) full(algorithm string) {
 	held := further
 	held.Lease = limiters.NewLeaseID(nil, fmt.Sprint(9, 0))
 	want := limiters.Verdict{
-		TooManyLeases: true, Used: limiters.MaxLeases, Remaining: 1_000_000 - limiters.MaxLeases, RetryAfter: 500 * time.Millisecond,
+		TooManyLeases: true, Used: limiters.MaxLeases, Remaining: 1_000_000 - limiters.MaxLeases, RetryAfter: 500 * time.Millisecond, At: now.UnixMicro(),
 	}
 	for range 2 {
 		v := m.takes(now, further)

@@ -49,6 +49,7 @@ func TestCoreAgreesWithNaiveModels(t *testing.T) {
 						t.Fatal(err)
 					}
 					want := m.take(now.UnixMicro(), h.N, h.Denied)
+					want.At = now.UnixMicro()
 					told = append(told, now.Format(time.RFC3339Nano)+" "+Format(want))
 					if out[0] != want {
 						t.Fatalf("seed %d, %+v, n=%d denied=%d:\n%s\n got %s\nwant %s", seed, spec, h.N, h.Denied,

@@ -251,6 +251,7 @@ func TestLeasesAgreeWithNaiveModels(t *testing.T) {
 						t.Fatal(err)
 					}
 					want := m.take(now.UnixMicro(), h)
+					want.At = now.UnixMicro()
 					told = append(told, now.Format(time.RFC3339Nano)+" "+Format(want))
 					if out[0] != want {
 						t.Fatalf("seed %d, %+v, n=%d denied=%d lease=%.2x end=%t:\n%s\n got %s\nwant %s", seed, spec, h.N, h.Denied, h.Lease, h.End,

@@ -172,6 +172,7 @@ func TestPenaltiesAgreeWithNaiveModel(t *testing.T) {
 						t.Fatal(err)
 					}
 					want := m.take(now.UnixMicro(), clamp(h.N), 0)
+					want.At = now.UnixMicro()
 					told = append(told, now.Format(time.RFC3339Nano)+" "+strconv.FormatInt(h.N, 10)+" "+Format(want))
 					if out[0] != want {
 						for _, line := range told[max(0, len(told)-14):] {

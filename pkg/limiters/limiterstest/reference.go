@@ -14,6 +14,8 @@ type Reference struct {
 	mu      sync.Mutex
 	indexOf map[[2]string]int
 	states  []limiters.State
+	latest  int64  // of the own clock
+	order   uint16 // of the Takes at latest
 }
 
 // NewReference returns an empty Reference.
@@ -24,11 +26,12 @@ func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.G
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if now.IsZero() {
-		now = time.Now()
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	order := uint16(0)
+	if now.IsZero() {
+		now, order = r.clock()
+	}
 	stateIndex := make([]int, 0, len(out))
 	for _, g := range groups {
 		for _, h := range g {
@@ -42,7 +45,21 @@ func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.G
 		}
 	}
 	limiters.Decide(now.UnixMicro(), groups, stateIndex, r.states, out)
+	for i := range out {
+		out[i].At, out[i].Order = now.UnixMicro(), order
+	}
 	return nil
+}
+
+// clock reads the own clock, and returns how many Takes of the same time were before.
+func (r *Reference) clock() (now time.Time, order uint16) {
+	now = time.Now()
+	if now.UnixMicro() == r.latest {
+		r.order++
+	} else {
+		r.latest, r.order = now.UnixMicro(), 0
+	}
+	return now, r.order
 }
 
 // Reset implements [limiters.Resetter].

@@ -101,6 +101,12 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		t.find(i)
 	}
 	limiters.Decide(t.now, groups, t.stateIndex, t.states, out)
+	for i := range out {
+		out[i].At = t.now
+		if now.IsZero() {
+			out[i].Order = t.order
+		}
+	}
 	t.writeBack()
 	t.sweep()
 	return nil

@@ -13,8 +13,9 @@ import (
 // A shard holds the records of some keys. A record is the state of one key under one algorithm and window.
 type shard struct {
 	mu      sync.Mutex
-	latest  int64 // the latest time of a Take, by the store's clock
-	soonest int64 // no record expires before
+	latest  int64  // the latest time of a Take, by the store's clock
+	order   uint16 // of that Take
+	soonest int64  // no record expires before
 	limits  limits
 	cursor  cursor
 	pages   pages

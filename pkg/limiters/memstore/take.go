@@ -19,6 +19,8 @@ type take struct {
 	locked     shardSet
 	// Times in µs: when the hits are decided, the store's own clock, and how much longer keys are kept than their states need.
 	now, own, keep int64
+	// order is above that of every earlier Take of these shards with the same own.
+	order uint16
 }
 
 // takes is a pool, so that a Take of known keys does not allocate.
@@ -83,12 +85,17 @@ func (t *take) lock(now time.Time, groups []limiters.Group) {
 		}
 		slots = slots[len(g):]
 	}
-	t.own = t.store.clock()
+	t.own, t.order = t.store.clock(), 0
 	for i, rest := range t.locked {
 		for ; rest != 0; rest &= rest - 1 {
 			sh := &t.store.shards[i*64+bits.TrailingZeros64(rest)]
 			sh.mu.Lock()
-			t.own = max(t.own, sh.latest)
+			switch {
+			case sh.latest > t.own:
+				t.own, t.order = sh.latest, sh.order+1
+			case sh.latest == t.own:
+				t.order = max(t.order, sh.order+1)
+			}
 		}
 	}
 	t.now, t.keep = t.own, 0
@@ -105,12 +112,12 @@ func (t *take) unlock() {
 	}
 }
 
-// sweep sets the latest time of the shards, and removes some expired records.
+// sweep sets the latest time and order of the shards, and removes some expired records.
 func (t *take) sweep() {
 	for i, rest := range t.locked {
 		for ; rest != 0; rest &= rest - 1 {
 			sh := &t.store.shards[i*64+bits.TrailingZeros64(rest)]
-			sh.latest = t.own
+			sh.latest, sh.order = t.own, t.order
 			t.store.sweep(sh, t.own)
 		}
 	}

@@ -66,10 +66,17 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 	if len(r.verdicts) != verdictSize*len(b.hits) {
 		return fmt.Errorf("the script's reply has %d bytes of verdicts: want %d of %d bytes", len(r.verdicts), len(b.hits), verdictSize)
 	}
+	at := r.server
+	if !b.now.IsZero() {
+		at = b.now.UnixMicro()
+	}
 	for i := range b.hits {
 		text := r.verdicts[verdictSize*i:]
 		used, retry, reset := word(text[1:]), word(text[1+wordSize:]), word(text[1+2*wordSize:])
 		v := limiters.NewVerdict(b.hits[i].Limit, text[0] == resultAllowed, used, retry, reset)
+		if v.At = at; b.now.IsZero() {
+			v.Order = uint16(i)
+		}
 		switch text[0] {
 		case resultPenalized, resultBegan:
 			v = v.Penalize()
