@@ -23,10 +23,10 @@ import (
 )
 
 // elsewhere lists the namespaces of other software, and the object that an overlay puts there.
-var elsewhere = map[string]struct{ overlay, what string }{
+var elsewhere = map[string]struct{ overlays, what string }{
 	"istio-system":         {"istio", "EnvoyFilter istio-system/weir"},
 	"projectcontour":       {"contour", "ConfigMap projectcontour/contour"},
-	"envoy-gateway-system": {"envoy-gateway", ""}, // all of it: Envoy Gateway makes the pods there
+	"envoy-gateway-system": {"envoy-gateway envoy-gateway-monitoring ai-gateway", ""}, // all objects
 }
 
 func TestObjectsAreInTheirNamespace(t *testing.T) {
@@ -43,7 +43,7 @@ func TestObjectsAreInTheirNamespace(t *testing.T) {
 				if o.name != "weir" || o.meta().GetLabels()[podsecurity.EnforceLevelLabel] != "restricted" {
 					t.Errorf("%v: labels %v", o, o.meta().GetLabels())
 				}
-			case isOther && strings.HasPrefix(all.name, other.overlay) && (other.what == "" || other.what == o.String()):
+			case isOther && slices.Contains(strings.Fields(other.overlays), all.name) && (other.what == "" || other.what == o.String()):
 			case o.namespace != "weir":
 				t.Errorf("%v is not in the namespace weir", o)
 			}
@@ -89,6 +89,14 @@ func ofEnvoyGatewaysPods(deployments map[string]*appsv1.Deployment, s *corev1.Se
 	return deployments["weir"] == nil && s.Name == "weir-headless"
 }
 
+// deploymentOf returns the name of the Deployment whose pods a Service selects.
+func deploymentOf(s *corev1.Service) string {
+	if s.Name == "envoy-ai-gateway-ratelimit" {
+		return "weir"
+	}
+	return strings.TrimSuffix(s.Name, "-headless")
+}
+
 func TestSelectorsMatchTheirPods(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, all overlay) {
 		deployments := pods(all)
@@ -114,7 +122,7 @@ func TestSelectorsMatchTheirPods(t *testing.T) {
 			if ofEnvoyGatewaysPods(deployments, s) {
 				continue
 			}
-			selects("Service "+s.Name, labels.SelectorFromSet(s.Spec.Selector), strings.TrimSuffix(s.Name, "-headless"))
+			selects("Service "+s.Name, labels.SelectorFromSet(s.Spec.Selector), deploymentOf(s))
 		}
 		for _, p := range of[*networkingv1.NetworkPolicy](all) {
 			selects("NetworkPolicy "+p.Name, asSelector(t, &p.Spec.PodSelector), p.Name)
@@ -190,7 +198,7 @@ func TestPortsMatchListeners(t *testing.T) {
 				continue
 			}
 			for _, p := range s.Spec.Ports {
-				c := deployments[strings.TrimSuffix(s.Name, "-headless")].Spec.Template.Spec.Containers[0]
+				c := deployments[deploymentOf(s)].Spec.Template.Spec.Containers[0]
 				if port := portOf(c, p.TargetPort); port != p.Port {
 					t.Errorf("Service %s: %s is %d, in the pod %v is %d", s.Name, p.Name, p.Port, p.TargetPort.String(), port)
 				}

@@ -67,7 +67,7 @@ func blocks(t *testing.T, info string) []block {
 
 func TestEveryCodeBlockIsChecked(t *testing.T) {
 	known := []string{"sh image", "sh cluster shadow-mode", "sh cluster no-limits", "sh passing", "text passing", "promql", "sh unblock-find", "text key",
-		"sh unblock-delete", "sh unblock-refund", "sh unblock-reset", "text reset", "sh blocked-top", "text top", "sh envoy-off", "sh envoy-on", "text output", "sh run", "sh demo", "sh cluster", "yaml kustomization", "yaml apply", "yaml envoy-cluster", "yaml envoy-tls", "yaml envoy-rate-limits"}
+		"sh unblock-delete", "sh unblock-refund", "sh unblock-reset", "text reset", "sh blocked-top", "text top", "sh envoy-off", "sh envoy-on", "text output", "sh run", "sh demo", "sh cluster", "sh helm", "yaml quota", "yaml values", "text helm-error", "yaml kustomization", "yaml apply", "yaml envoy-cluster", "yaml envoy-tls", "yaml envoy-rate-limits"}
 	for _, p := range pages(t) {
 		for _, b := range fence.FindAllStringSubmatch(p.text, -1) {
 			if !slices.Contains(known, b[2]) {
@@ -209,6 +209,7 @@ func (there objects) checkShell(t *testing.T, where, text string) (n int) {
 			}
 		case "weir":
 			checkWeir(t, where, words[1:])
+		case "helm": // TestHelmCommandsRender
 		case "curl", "grep", "cut", "jq", "sort", "uniq", "seq", "redis-cli":
 		default:
 			t.Errorf("%s: no test checks the command %s", where, words[0])

@@ -67,15 +67,16 @@ func weirBinary(t *testing.T) string {
 // weirCommand runs weir with arguments and returns its output.
 func weirCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
+	binary := weirBinary(t) // the first build may take longer than the command
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, weirBinary(t), args...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, binary, args...).CombinedOutput()
 	return string(out), err
 }
 
 func TestShippedRulesHaveNoErrors(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, all overlay) {
-		if weirOf(t, all) == nil {
+		if weirOf(t, all) == nil || rulesByXDS(t, all) {
 			return
 		}
 		dir := t.TempDir()
@@ -270,7 +271,7 @@ func certificates(t *testing.T, all overlay) (map[string]string, *tls.Config) {
 
 func TestManifestsBecomeReadyAndAnswer(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, all overlay) {
-		if weirOf(t, all) == nil {
+		if weirOf(t, all) == nil || rulesByXDS(t, all) {
 			return
 		}
 		env, trusted := certificates(t, all)

@@ -1,0 +1,398 @@
+package manifests
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	"helm.sh/helm/v3/pkg/strvals"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const helmChart = root + "/deploy/helm/weir"
+
+var update = flag.Bool("update", false, "write the generated files of the chart, its page, and the schemas in testdata")
+
+func loadChart(t *testing.T) *chart.Chart {
+	t.Helper()
+	c, err := loader.LoadDir(helmChart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// namespaceOf returns the namespace in which values are installed.
+func namespaceOf(values map[string]any) string {
+	if mode, set := values["mode"]; set && mode != "standalone" {
+		return "envoy-gateway-system"
+	}
+	return "weir"
+}
+
+// renderText returns the manifest of a release, as `helm template` prints it, and its notes.
+func renderText(c *chart.Chart, release, namespace string, values map[string]any) (manifest, notes string, err error) {
+	options := chartutil.ReleaseOptions{Name: release, Namespace: namespace, Revision: 1, IsInstall: true}
+	all, err := chartutil.ToRenderValues(c, values, options, chartutil.DefaultCapabilities)
+	if err != nil {
+		return "", "", err
+	}
+	files, err := engine.Render(c, all)
+	if err != nil {
+		return "", "", err
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if strings.HasSuffix(name, "NOTES.txt") {
+			notes = files[name]
+		} else {
+			fmt.Fprintf(&b, "---\n%s\n", files[name])
+		}
+	}
+	return b.String(), notes, nil
+}
+
+// render returns the objects of a release named weir.
+func render(t *testing.T, values map[string]any) overlay {
+	t.Helper()
+	manifest, _, err := renderText(loadChart(t), "weir", namespaceOf(values), values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := overlay{name: "chart", dir: helmChart}
+	for document := range strings.SplitSeq(manifest, "\n---") {
+		var head struct {
+			Kind     string
+			Metadata struct{ Name, Namespace string }
+		}
+		if err := yaml.Unmarshal([]byte(document), &head); err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		if head.Kind == "" {
+			continue
+		}
+		o := object{kind: head.Kind, namespace: head.Metadata.Namespace, name: head.Metadata.Name, yaml: []byte(document)}
+		if o.typed, err = decode(o.yaml); err != nil {
+			t.Fatalf("%v: %v in\n%s", o, err, document)
+		}
+		all.objects = append(all.objects, o)
+	}
+	return all
+}
+
+// valueSets returns the files of ci/, by name.
+func valueSets(t *testing.T) map[string]map[string]any {
+	t.Helper()
+	files, err := filepath.Glob(helmChart + "/ci/*.yaml")
+	if err != nil || len(files) < 8 {
+		t.Fatalf("%d sample value sets: %v", len(files), err)
+	}
+	all := map[string]map[string]any{}
+	for _, f := range files {
+		all[strings.TrimSuffix(filepath.Base(f), ".yaml")] = valuesOf(t, readFile(t, f))
+	}
+	return all
+}
+
+func valuesOf(t *testing.T, text string) map[string]any {
+	t.Helper()
+	values := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &values); err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+func TestHelmLint(t *testing.T) {
+	for name, values := range valueSets(t) {
+		for _, m := range lint.AllWithKubeVersion(helmChart, values, namespaceOf(values), &chartutil.DefaultCapabilities.KubeVersion).Messages {
+			if m.Severity >= support.InfoSev && !strings.Contains(m.Err.Error(), "icon is recommended") {
+				t.Errorf("%s: %v", name, m)
+			}
+		}
+	}
+}
+
+// The chart and kustomize make equal objects where both express the same.
+func TestChartEqualsKustomize(t *testing.T) {
+	sets := valueSets(t)
+	withAdmin := kustomization(t, "mtls", "admin")
+	for _, pair := range []struct {
+		values map[string]any
+		built  overlay
+	}{
+		{nil, build(t, k8s+"/overlays/redis")},
+		{sets["memory"], build(t, k8s+"/overlays/memory")},
+		{sets["redis"], build(t, k8s+"/overlays/redis")},
+		{sets["sentinel"], build(t, k8s+"/overlays/sentinel")},
+		{sets["cluster"], build(t, k8s+"/overlays/redis-cluster")},
+		{sets["mtls"], build(t, k8s+"/overlays/mtls")},
+		{valuesOf(t, "{tls: {enabled: true, certManager: {enabled: true}}, admin: {enabled: true}}"), withAdmin},
+		{sets["monitoring"], build(t, k8s+"/overlays/monitoring")},
+		{sets["envoy-gateway"], build(t, k8s+"/overlays/envoy-gateway")},
+		{sets["envoy-gateway-monitoring"], build(t, k8s+"/overlays/envoy-gateway-monitoring")},
+		{sets["ai-gateway"], build(t, k8s+"/overlays/ai-gateway")},
+	} {
+		t.Run(pair.built.name, func(t *testing.T) {
+			chart, built := normalised(t, render(t, pair.values)), normalised(t, pair.built)
+			for _, name := range slices.Sorted(maps.Keys(built)) {
+				if chart[name] != built[name] {
+					t.Errorf("%s\n%s", name, difference(chart[name], built[name]))
+				}
+			}
+			for name := range chart {
+				if built[name] == "" {
+					t.Errorf("only the chart has %s", name)
+				}
+			}
+		})
+	}
+}
+
+// kustomization builds an overlay with a component.
+func kustomization(t *testing.T, name, component string) overlay {
+	t.Helper()
+	dir, err := filepath.Abs(k8s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := t.TempDir()
+	if err := os.Symlink(dir, filepath.Join(at, "k8s")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(at, name, "kustomization.yaml"), fmt.Sprintf("resources: [../k8s/overlays/%s]\ncomponents: [../k8s/components/%s]\n", name, component))
+	return build(t, filepath.Join(at, name))
+}
+
+// hashed matches the name of a ConfigMap that kustomize ends with a hash.
+var hashed = regexp.MustCompile(`\bweir-(settings|store)-[a-z0-9]{10}\b`)
+
+// normalised returns each object as JSON, by kind and name, without the parts that only one of the two can have. These are the
+// labels that Helm needs, the Namespace, and the checksum that restarts pods. kustomize has names with hashes instead of the
+// checksum. Files of YAML lose their comments.
+func normalised(t *testing.T, all overlay) map[string]string {
+	t.Helper()
+	objects := map[string]string{}
+	for _, o := range all.objects {
+		if o.kind == "Namespace" { // helm install --create-namespace
+			continue
+		}
+		var object any
+		if err := yaml.Unmarshal(hashed.ReplaceAll(o.yaml, []byte("weir-$1")), &object); err != nil {
+			t.Fatal(err)
+		}
+		object = withoutHelm(object)
+		meta := object.(map[string]any)["metadata"].(map[string]any)
+		labels, _ := meta["labels"].(map[string]any)
+		if labels == nil {
+			labels = map[string]any{}
+			meta["labels"] = labels
+		}
+		for key, value := range map[string]any{"app.kubernetes.io/name": "weir", "app.kubernetes.io/part-of": "weir"} {
+			if labels[key] == nil { // generators of kustomize set no labels
+				labels[key] = value
+			}
+		}
+		if data, is := object.(map[string]any)["data"].(map[string]any); is {
+			for name, text := range data {
+				if strings.HasSuffix(name, ".yaml") {
+					var file any
+					if err := yaml.Unmarshal([]byte(text.(string)), &file); err != nil {
+						t.Fatal(err)
+					}
+					data[name] = file
+				}
+			}
+		}
+		text, err := json.MarshalIndent(object, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects[hashed.ReplaceAllString(o.String(), "weir-$1")] = string(text)
+	}
+	return objects
+}
+
+// withoutHelm removes the labels and the annotation that only the chart has.
+func withoutHelm(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, key := range []string{"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "app.kubernetes.io/version", "checksum/settings"} {
+			if value, is := v[key].(string); is && value != "envoy-gateway" { // a selector of pods of Envoy Gateway
+				delete(v, key)
+			}
+		}
+		for key, value := range v {
+			v[key] = withoutHelm(value)
+		}
+	case []any:
+		for i := range v {
+			v[i] = withoutHelm(v[i])
+		}
+	}
+	return v
+}
+
+// difference returns the lines that only one of two texts has.
+func difference(chart, built string) string {
+	if chart == "" {
+		return "the chart does not have it"
+	}
+	var b strings.Builder
+	c, k := strings.Split(chart, "\n"), strings.Split(built, "\n")
+	for _, line := range c {
+		if !slices.Contains(k, line) {
+			fmt.Fprintln(&b, "chart:    ", line)
+		}
+	}
+	for _, line := range k {
+		if !slices.Contains(c, line) {
+			fmt.Fprintln(&b, "kustomize:", line)
+		}
+	}
+	if b.Len() == 0 { // the order of lists
+		for i := range min(len(c), len(k)) {
+			if c[i] != k[i] {
+				return fmt.Sprintf("line %d: chart %s, kustomize %s", i, c[i], k[i])
+			}
+		}
+	}
+	return b.String()
+}
+
+// Helm reads no files outside of the chart, so the chart has copies.
+func TestChartFilesAreCopies(t *testing.T) {
+	wants := map[string]string{}
+	for name, source := range map[string]string{
+		"rules.yaml": "base/rules.yaml", "alerts.yaml": "components/monitoring/alerts.yaml",
+		"dashboard.json": "components/monitoring/dashboard.json", "overlay.yaml": "overlays/envoy-gateway/overlay.yaml",
+	} {
+		wants[name] = readFile(t, k8s+"/"+source)
+	}
+	known := knownSettings(t)
+	delete(known, "GOGC") // the chart allows all variables of Go by a pattern
+	wants["settings.txt"] = strings.Join(slices.Sorted(maps.Keys(known)), "\n") + "\n"
+	for name, want := range wants {
+		path := helmChart + "/files/" + name
+		if *update {
+			write(t, path, want)
+		}
+		if readFile(t, path) != want {
+			t.Errorf("%s is out of date: go test -run Copies -update", path)
+		}
+	}
+	image := weirOf(t, build(t, k8s+"/overlays/redis")).Spec.Template.Spec.Containers[0].Image
+	if c := loadChart(t); !strings.HasSuffix(image, ":"+c.Metadata.AppVersion) || !strings.Contains(c.Metadata.Annotations["artifacthub.io/images"], image) {
+		t.Errorf("kustomize has %s, the chart %s and %s", image, c.Metadata.AppVersion, c.Metadata.Annotations["artifacthub.io/images"])
+	}
+}
+
+// Values that cannot work fail when the templates are rendered, with a sentence that names the value.
+func TestChartRejectsValuesThatCannotWork(t *testing.T) {
+	c := loadChart(t)
+	for _, bad := range []struct{ set, want string }{
+		{"store.type=memory,replicaCount=3", "store.type memory allows one replica, and replicaCount is 3"},
+		{"store.type=memory,store.url=redis:6379", "have no effect with store.type memory"},
+		{"store.type=cluster,store.url=r:6379,store.tls.enabled=true", "store.tls.enabled with store.type cluster needs store.tls.existingSecret"},
+		{"store.tls.enabled=true,store.tls.systemRoots=true", "the Redis of this chart has no TLS"},
+		{"store.type=cluster", "store.type cluster needs store.url"},
+		{"store.type=sentinel,store.url=sentinel:26379", "store.type sentinel needs store.url: the name of the master"},
+		{"redis.enabled=false", "store.type redis has no Redis"},
+		{"store.type=postgres", "/store/type"},
+		{"storage.type=redis", "additional properties 'storage' not allowed"},
+		{"store.adress=redis:6379", "additional properties 'adress' not allowed"},
+		{"replicaCount=-1", "minimum: got -1, want 0"},
+		{"replicaCount=many", "/replicaCount"},
+		{"autoscaling.minReplicas=20", "autoscaling.maxReplicas is 10, and autoscaling.minReplicas is 20"},
+		{"autoscaling.type=keda", "needs autoscaling.keda.triggers"},
+		{"config.settings.LOG_LEVL=debug", "config.settings.LOG_LEVL is no setting of Weir"},
+		{"config.settings.REDIS_URL=redis:6379", "config.settings.REDIS_URL: set the values under store"},
+		{"config.settings.GRPC_PORT=9000", "config.settings.GRPC_PORT: the chart sets this variable"},
+		{"config.existingConfigMap=a,config.rules.b=c", "contradict each other"},
+		{"config.overlay.a=b", "no effect in mode standalone"},
+		{"tls.enabled=true", "tls.enabled needs a certificate"},
+		{"tls.certManager.enabled=true", "no effect without tls.enabled"},
+		{"image.digest=latest", "/image/digest"},
+		{"mode=ai-gateway", "must be in the namespace envoy-gateway-system"},
+		{"mode=envoy-gateway,store.type=memory", "mode envoy-gateway needs a Redis"},
+		{"mode=ai-gateway,config.rules.a=b", "no effect in mode ai-gateway"},
+		{"podDisruptionBudget.maxUnavailable=some", "/podDisruptionBudget/maxUnavailable"},
+	} {
+		values, err := strvals.Parse(bad.set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = renderText(c, "weir", "weir", values)
+		if err == nil || !strings.Contains(err.Error(), bad.want) {
+			t.Errorf("%s: %v, want %q", bad.set, err, bad.want)
+		}
+	}
+}
+
+// Two releases in one namespace have no object and no selector in common.
+func TestChartReleasesAreSeparate(t *testing.T) {
+	c := loadChart(t)
+	names := func(release string, values map[string]any) map[string]bool {
+		manifest, notes, err := renderText(c, release, "weir", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(notes, "installed as") {
+			t.Errorf("notes: %s", notes)
+		}
+		all := map[string]bool{}
+		for document := range strings.SplitSeq(manifest, "\n---") {
+			object := valuesOf(t, document)
+			if meta, is := object["metadata"].(map[string]any); is {
+				all[fmt.Sprint(object["kind"], " ", meta["name"])] = true
+			}
+		}
+		if !strings.Contains(manifest, "app.kubernetes.io/instance: "+release+"\n") {
+			t.Errorf("no selector of the release %s", release)
+		}
+		return all
+	}
+	for _, values := range valueSets(t) {
+		if namespaceOf(values) != "weir" || values["serviceAccount"] != nil {
+			continue
+		}
+		one, two := names("checkout", values), names("search", values)
+		for name := range one {
+			if two[name] || !strings.Contains(name, "checkout-weir") {
+				t.Errorf("two releases have %s", name)
+			}
+		}
+	}
+}
+
+// A change of settings restarts pods, a change of rules does not.
+func TestChartRestartsPodsOnSettingsOnly(t *testing.T) {
+	checksum := func(text string) string {
+		d := weirOf(t, render(t, valuesOf(t, text)))
+		return d.Spec.Template.Annotations["checksum/settings"]
+	}
+	if checksum("config: {settings: {LOG_LEVEL: debug}}") == checksum("{}") {
+		t.Error("a change of settings does not restart pods")
+	}
+	if checksum("config: {rules: {a.yaml: {domain: a}}}") != checksum("{}") {
+		t.Error("a change of rules restarts pods")
+	}
+	settings := named[*corev1.ConfigMap](render(t, valuesOf(t, "config: {settings: {MAX_IN_FLIGHT: 1000000, AUTOMEMLIMIT: 0.8, JSON_ENABLED: false}}")), "weir-settings").Data
+	if settings["MAX_IN_FLIGHT"] != "1000000" || settings["AUTOMEMLIMIT"] != "0.8" || settings["JSON_ENABLED"] != "false" {
+		t.Errorf("%v", settings)
+	}
+}
