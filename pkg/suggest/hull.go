@@ -1,0 +1,90 @@
+package suggest
+
+import (
+	"math"
+	"math/bits"
+	"sort"
+)
+
+// A hull finds the smallest funnel that denies no request of a key. A funnel of N hits in a window W holds N hits and leaks N in W. It
+// admits a request at time t if, for every earlier request at time s, the hits from s to t, both included, are at most
+// N + N·(t - s)/W. So the smallest N is the largest of hits·W/(W + t - s), rounded up, over all pairs of s and t.
+//
+// With the sum of all hits as y, a pair gives a slope: from (s, the sum before s) to (t + W, the sum after t). Of the points to
+// the left only their lower convex hull can give the largest slope, which a binary search finds. The hull of a key usually has some
+// ten points.
+//
+// A refund takes hits out of the sum. A funnel never has less than nothing: the next request starts at a lower point.
+type hull struct {
+	window int64 // in µs
+	points []point
+	sum    int64
+}
+
+type point struct{ x, y int64 }
+
+// charge adds n > 0 hits and returns the smallest N under which they are admitted.
+func (h *hull) charge(at, n int64) int64 {
+	h.push(point{at, h.sum})
+	h.sum += n
+	return h.need(at, h.sum)
+}
+
+// refund takes n > 0 hits back.
+func (h *hull) refund(n int64) {
+	if len(h.points) == 0 || n >= h.sum-h.points[0].y {
+		// Whatever N is, the funnel is empty.
+		h.points, h.sum = h.points[:0], 0
+		return
+	}
+	h.sum -= n
+	for h.points[len(h.points)-1].y >= h.sum {
+		h.points = h.points[:len(h.points)-1]
+	}
+}
+
+// push adds a point, right of all others. Both coordinates of the points rise, and so do the slopes between them.
+func (h *hull) push(c point) {
+	n := len(h.points)
+	if n > 0 && h.points[n-1].x == c.x {
+		return // the last point is lower, and so gives the larger slope
+	}
+	for ; n >= 2 && !isBelow(h.points[n-2], h.points[n-1], c); n-- {
+	}
+	h.points = append(h.points[:n], c)
+}
+
+// isBelow reports whether b is below the line from a to c.
+func isBelow(a, b, c point) bool {
+	return less128(b.y-a.y, c.x-a.x, c.y-a.y, b.x-a.x)
+}
+
+// need returns the smallest N for which the funnel has at most N hits at a time, when the sum of all hits is y.
+func (h *hull) need(at, y int64) int64 {
+	n := len(h.points)
+	if n == 0 {
+		return 0
+	}
+	x := at + h.window
+	best := h.points[sort.Search(n-1, func(i int) bool {
+		p, next := h.points[i], h.points[i+1]
+		return less128(y-next.y, x-p.x, y-p.y, x-next.x) // p gives the larger slope
+	})]
+	hi, lo := bits.Mul64(uint64(y-best.y), uint64(h.window))
+	den := uint64(x - best.x)
+	if hi >= den {
+		return math.MaxInt64
+	}
+	quotient, rest := bits.Div64(hi, lo, den)
+	if rest > 0 {
+		quotient++
+	}
+	return int64(quotient)
+}
+
+// less128 reports whether a·b is less than c·d. All are at least 0.
+func less128(a, b, c, d int64) bool {
+	hi1, lo1 := bits.Mul64(uint64(a), uint64(b))
+	hi2, lo2 := bits.Mul64(uint64(c), uint64(d))
+	return hi1 < hi2 || hi1 == hi2 && lo1 < lo2
+}

@@ -1,0 +1,165 @@
+package suggest
+
+import (
+	"context"
+	"time"
+)
+
+// A Report has the limits that suit a recording. Its JSON is a contract; fields may be added.
+type Report struct {
+	Requests  int64     `json:"requests"` // lines
+	Unmatched int64     `json:"unmatched"`
+	Invalid   int64     `json:"invalid"` // lines that no server decides
+	First     time.Time `json:"first"`
+	Last      time.Time `json:"last"`
+	Seconds   float64   `json:"seconds"`
+	// Denied is the number of lines that were denied when they were recorded, of Outcomes lines with an outcome.
+	Denied   int64    `json:"denied_when_recorded"`
+	Outcomes int64    `json:"with_outcome"`
+	Warnings []string `json:"warnings"`
+	Rules    []Rule   `json:"rules"`
+	// Paths are the key paths of the recording, at most 1,000, the most frequent first.
+	Paths []KeyPath `json:"key_paths"`
+}
+
+// A Rule is a rule or a key path, with what its keys need.
+type Rule struct {
+	Domain string `json:"domain"`
+	Path   string `json:"path"`
+	Source string `json:"source,omitempty"` // file and line; empty for a key path
+	// Note is the reason why there is no recommendation, or "".
+	Note string `json:"note,omitempty"`
+
+	Requests   int64 `json:"requests"`
+	Hits       int64 `json:"hits"` // without refunds
+	Peeks      int64 `json:"peeks"`
+	Refunds    int64 `json:"refunds"`
+	Overridden int64 `json:"overridden"` // requests with a limit of their own, which are left out
+	Denied     int64 `json:"denied_when_recorded"`
+	Keys       Count `json:"keys"`
+	// Sample is the part of the keys from which all numbers of keys and denied requests are estimated; 1 if they are exact.
+	Sample float64 `json:"sample"`
+
+	Windows         []Window         `json:"windows"`
+	Recommendations []Recommendation `json:"recommendations"`
+
+	target *target
+}
+
+// A Count is a number and, if it is an estimate, its interval of 95 %.
+type Count = Estimate
+
+// A Window has the needs of the keys in one window.
+type Window struct {
+	Unit       string  `json:"unit"`
+	Multiplier uint32  `json:"unit_multiplier"`
+	Recorded   float64 `json:"recorded"` // how many such windows the recording lasts
+	TooShort   bool    `json:"too_short"`
+	// Algorithms are the three algorithms. One may be there more than once, if the rule has it with several settings.
+	Algorithms []Algorithm `json:"algorithms"`
+
+	length time.Duration
+}
+
+// An Algorithm has the needs of the keys under one algorithm.
+type Algorithm struct {
+	Algorithm string `json:"algorithm"`
+	Settings  string `json:"settings,omitempty"` // those of the rule, such as window_start=first_hit
+	Current   *int64 `json:"current,omitempty"`  // the limit in the rule
+	// Smallest is the smallest limit that denies nobody; nil if there is none.
+	Smallest   *int64      `json:"smallest_denies_nobody"`
+	Candidates []Candidate `json:"candidates"`
+	Curve      []Point     `json:"curve"`
+
+	cell *cell
+	dist *distribution
+}
+
+// A Candidate is a limit with its effect on the recording.
+type Candidate struct {
+	Limit  int64 `json:"limit"`
+	Keys   Count `json:"keys_hit"`
+	Denied Count `json:"requests_denied"`
+}
+
+// Report finds the limits. The Collector must not be used afterwards. The error is that of ctx.
+func (c *Collector) Report(ctx context.Context) (*Report, error) {
+	r := &Report{
+		Requests: c.requests, Unmatched: c.unmatched, Invalid: c.invalid, First: c.first, Last: c.end, Seconds: c.span().Seconds(),
+		Denied: c.denied, Outcomes: c.outcomes, Paths: c.seen.list(), Rules: []Rule{},
+	}
+	for _, t := range c.targets {
+		rule, err := c.analyze(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		t.keys = nil
+		r.Rules = append(r.Rules, *rule)
+	}
+	r.Warnings = c.warnings(r)
+	return r, nil
+}
+
+// span returns the length of the recording.
+func (c *Collector) span() time.Duration { return c.end.Sub(c.first) }
+
+// analyze finds the limits of one target.
+func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
+	sample := c.o.Sampled / float64(uint64(1)<<t.halvings)
+	rule := &Rule{
+		Domain: t.rule.Domain, Path: t.rule.Name, Source: t.rule.Source(), Note: t.note,
+		Requests: t.requests, Hits: t.hits, Peeks: t.peeks, Refunds: t.refunds, Overridden: t.overridden, Denied: t.denied,
+		Keys: estimateKeys(int64(len(t.keys)), sample), Sample: sample, target: t,
+		Windows: []Window{}, Recommendations: []Recommendation{},
+	}
+	if rule.Note == "" && len(t.keys) == 0 {
+		rule.Note = "no request of the recording is under it"
+	}
+	if rule.Note != "" {
+		return rule, nil
+	}
+	limits := t.rule.Limits
+	if t.isPath {
+		limits = nil
+	}
+	windows, err := windowsOf(limits)
+	if err != nil {
+		return nil, err
+	}
+	keys := sortedKeys(t.keys)
+	measured, err := measure(ctx, windows, keys)
+	if err != nil {
+		return nil, err
+	}
+	for i := range windows {
+		rule.Windows = append(rule.Windows, c.newWindow(&windows[i], measured, sample))
+	}
+	c.recommend(rule)
+	if err := c.runCandidates(ctx, rule, keys); err != nil {
+		return nil, err
+	}
+	for i := range rule.Recommendations {
+		c.explain(rule, &rule.Recommendations[i])
+	}
+	return rule, nil
+}
+
+func (c *Collector) newWindow(w *window, measured map[*cell]*distribution, sample float64) Window {
+	recorded := c.span().Seconds() / w.length().Seconds()
+	out := Window{Unit: w.unit.String(), Multiplier: w.multiplier, Recorded: recorded, TooShort: recorded < 1, length: w.length()}
+	for _, cell := range w.cells {
+		d := measured[cell]
+		a := Algorithm{
+			Algorithm: cell.spec.Algorithm, Settings: string(cell.meterParams()), Candidates: []Candidate{},
+			Curve: d.curve(1 / sample), cell: cell, dist: d,
+		}
+		if cell.own != nil {
+			a.Current = &cell.own.RequestsPerUnit
+		}
+		if largest := d.largest(); largest != never {
+			a.Smallest = &largest
+		}
+		out.Algorithms = append(out.Algorithms, a)
+	}
+	return out
+}

@@ -1,0 +1,186 @@
+package suggest
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// A key is a key of a target with its requests.
+type key struct {
+	text string
+	*series
+}
+
+func sortedKeys(all map[string]*series) []key {
+	keys := make([]key, 0, len(all))
+	for _, text := range slices.Sorted(maps.Keys(all)) {
+		keys = append(keys, key{text, all[text]})
+	}
+	return keys
+}
+
+// each calls do for each cell, on as many goroutines as there are processors, and waits for them.
+func each(ctx context.Context, cells []*cell, do func(context.Context, *cell) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for _, c := range cells {
+		group.Go(func() error { return do(ctx, c) })
+	}
+	return group.Wait()
+}
+
+// measure returns the needs of the keys in each cell.
+func measure(ctx context.Context, windows []window, keys []key) (map[*cell]*distribution, error) {
+	measured := map[*cell]*distribution{}
+	var cells []*cell
+	for i := range windows {
+		for _, c := range windows[i].cells {
+			cells, measured[c] = append(cells, c), &distribution{}
+		}
+	}
+	err := each(ctx, cells, func(ctx context.Context, c *cell) error {
+		needs := make([]int64, len(keys))
+		meter := newRun(c.meter)
+		for i := range keys {
+			if i%1024 == 0 && ctx.Err() != nil {
+				return ctx.Err()
+			}
+			needs[i] = c.need(keys[i].series, meter)
+		}
+		*measured[c] = *newDistribution(needs)
+		return nil
+	})
+	return measured, err
+}
+
+// maxLadder is the number of limits of one window for which the denied requests are counted, at most.
+const maxLadder = 6
+
+// ladder returns the limits to run in a window: the limits of the rule, those that are recommended, the smallest that deny nobody,
+// and some quantiles. All algorithms have the same, so that their effects can be compared.
+func (r *Rule) ladder(w *Window, length int) []int64 {
+	var wanted []int64
+	for i := range r.Recommendations {
+		if rec := &r.Recommendations[i]; rec.in(w) {
+			wanted = append(wanted, rec.Limit)
+		}
+	}
+	base := w.Algorithms[min(1, len(w.Algorithms)-1)].dist // of the sliding log
+	for i := range w.Algorithms {
+		if a := &w.Algorithms[i]; a.Current != nil {
+			wanted, base = append(wanted, *a.Current), a.dist
+		}
+	}
+	wanted = append(wanted, base.largest(), base.quantile(0.99), base.quantile(0.9), base.quantile(0.999), base.quantile(0.5))
+	for i := range w.Algorithms {
+		wanted = append(wanted, w.Algorithms[i].dist.largest())
+	}
+	for _, half := range slices.Clone(wanted) {
+		if half != never {
+			wanted = append(wanted, half/2, half/4, half*2)
+		}
+	}
+	var limits []int64
+	for _, n := range wanted {
+		if n > 0 && n != never && len(limits) < length && !slices.Contains(limits, n) {
+			limits = append(limits, n)
+		}
+	}
+	slices.Sort(limits)
+	return limits
+}
+
+// runCandidates counts the denied requests of the limits of each window.
+func (c *Collector) runCandidates(ctx context.Context, r *Rule, keys []key) error {
+	var cells []*cell
+	algorithms := map[*cell]*Algorithm{}
+	ladders := map[*cell][]int64{}
+	for i := range r.Windows {
+		for j := range r.Windows[i].Algorithms {
+			a := &r.Windows[i].Algorithms[j]
+			cells, algorithms[a.cell] = append(cells, a.cell), a
+		}
+	}
+	length := min(maxLadder, max(1, MaxRuns/len(cells)))
+	for i := range r.Windows {
+		ladder := r.ladder(&r.Windows[i], length)
+		for j := range r.Windows[i].Algorithms {
+			ladders[r.Windows[i].Algorithms[j].cell] = ladder
+		}
+	}
+	for len(cells) > MaxRuns {
+		cells = cells[:len(cells)-1]
+	}
+	return each(ctx, cells, func(ctx context.Context, cell *cell) error {
+		a := algorithms[cell]
+		rec := r.recommendationFor(cell)
+		sums, err := runCell(ctx, cell, ladders[cell], keys, rec)
+		for i := range sums {
+			s := &sums[i]
+			a.Candidates = append(a.Candidates, Candidate{
+				Limit: s.limit, Keys: estimateKeys(s.keys, r.Sample), Denied: estimateSum(s.denied, s.squares, r.Sample),
+			})
+		}
+		return err
+	})
+}
+
+// A sum is what a limit denies.
+type sum struct {
+	limit, keys, denied int64
+	squares             float64 // the sum of the squares of the denied requests of each key
+	run                 *run
+}
+
+// runCell decides the requests of every key that one of the limits hits. A limit that hits no request of a key leaves the state of
+// the key as the largest limit does, so it needs no run. The keys that the recommendation hits become its outliers.
+func runCell(ctx context.Context, cell *cell, limits []int64, keys []key, rec *Recommendation) ([]sum, error) {
+	var sums []sum
+	for _, n := range limits {
+		if l, err := cell.limit(n); err == nil && n <= cell.most {
+			sums = append(sums, sum{limit: n, run: newRun(l)})
+		}
+	}
+	meter := newRun(cell.meter)
+	for i := range keys {
+		if i%1024 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		k := &keys[i]
+		need := cell.need(k.series, meter)
+		if rec != nil && need > rec.Limit {
+			rec.addOutlier(k.text, need)
+		}
+		for j := range sums {
+			s := &sums[j]
+			if need <= s.limit {
+				break
+			}
+			n := s.run.denied(k.series)
+			s.keys++
+			s.denied += n
+			s.squares += float64(n) * float64(n)
+		}
+	}
+	return sums, nil
+}
+
+// maxOutliers bounds the keys that a recommendation names.
+const maxOutliers = 20
+
+func (r *Recommendation) addOutlier(key string, need int64) {
+	larger := func(o Outlier, need int64) int { return cmp.Compare(need, o.need) }
+	i, _ := slices.BinarySearchFunc(r.Outliers, need, larger)
+	for i < len(r.Outliers) && r.Outliers[i].need == need {
+		i++
+	}
+	if i < maxOutliers {
+		r.Outliers = slices.Insert(r.Outliers, i, newOutlier(key, need))
+		r.Outliers = r.Outliers[:min(len(r.Outliers), maxOutliers)]
+	}
+}

@@ -1,0 +1,113 @@
+package suggest
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/decide"
+)
+
+// A series is the requests of one key, in the order of their times. Each is the time since the one before in µs, doubled, and then
+// the hits unless they are 1, which the last bit says. Both are varints.
+type series struct {
+	text []byte
+	last int64
+}
+
+// seriesOverhead is the memory of a key beside its text and its series, in bytes: about what the map and the allocator take.
+const seriesOverhead = 120
+
+func (s *series) add(at, hits int64) {
+	since := uint64(at-s.last) << 1
+	s.last = at
+	if hits == 1 {
+		s.text = binary.AppendUvarint(s.text, since)
+		return
+	}
+	s.text = binary.AppendVarint(binary.AppendUvarint(s.text, since|1), hits)
+}
+
+// A cursor reads a series.
+type cursor struct {
+	rest     []byte
+	at, hits int64
+}
+
+func (s *series) cursor() cursor { return cursor{rest: s.text} }
+
+// next reads a request into at and hits. It returns false at the end.
+func (c *cursor) next() bool {
+	if len(c.rest) == 0 {
+		return false
+	}
+	since, n := binary.Uvarint(c.rest)
+	c.rest, c.at, c.hits = c.rest[n:], c.at+int64(since>>1), 1
+	if since&1 != 0 {
+		c.hits, n = binary.Varint(c.rest)
+		c.rest = c.rest[n:]
+	}
+	return true
+}
+
+// kept reports whether a key belongs to a sample of 1 in 2^halvings. The hash has a prefix, so that it does not depend on any other
+// by which a recording may have been sampled.
+func kept(key string, halvings uint) bool {
+	if halvings == 0 {
+		return true
+	}
+	sum := sha256.Sum256([]byte("weir suggest\x00" + key))
+	return uint(bits.TrailingZeros64(binary.BigEndian.Uint64(sum[:]))) >= halvings
+}
+
+// maxSeen bounds the key paths that a report names.
+const maxSeen = 1000
+
+// seenPaths counts the key paths of a recording, for users who ask for one that it does not have.
+type seenPaths struct {
+	counts map[string]int64
+	text   []byte
+}
+
+func (s *seenPaths) add(r *decide.Request) {
+	if s.counts == nil {
+		s.counts = map[string]int64{}
+	}
+	for i := range r.Descriptors {
+		s.text = append(append(s.text[:0], r.Domain...), 0)
+		for j := range r.Descriptors[i].Entries {
+			if j > 0 {
+				s.text = append(s.text, ',')
+			}
+			s.text = append(s.text, r.Descriptors[i].Entries[j].Key...)
+		}
+		if n, found := s.counts[string(s.text)]; found || len(s.counts) < maxSeen {
+			s.counts[string(s.text)] = n + 1
+		}
+	}
+}
+
+// A KeyPath is the keys of a descriptor, with the number of descriptors that have them.
+type KeyPath struct {
+	Domain   string `json:"domain"`
+	Path     string `json:"path"` // the keys, separated by commas
+	Requests int64  `json:"requests"`
+}
+
+func (s *seenPaths) list() []KeyPath {
+	all := make([]KeyPath, 0, len(s.counts))
+	for text, n := range s.counts {
+		domain, path, _ := strings.Cut(text, "\x00")
+		all = append(all, KeyPath{domain, path, n})
+	}
+	slices.SortFunc(all, func(a, b KeyPath) int {
+		if a.Requests != b.Requests {
+			return int(b.Requests - a.Requests)
+		}
+		return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
+	})
+	return all
+}

@@ -1,0 +1,298 @@
+// Package suggest finds limits for the traffic of a recording:
+//
+//	c, err := suggest.New(suggest.Options{Rules: rules})
+//	err = c.Add(&line) // each line, in the order of their times
+//	report, err := c.Report(ctx)
+//
+// A [Collector] keeps the times and hits of every key, about five bytes for a request, so one read of the recording is enough. For each
+// window and algorithm, [Collector.Report] then finds the smallest limit of each key that denies none of its requests:
+//
+//   - fixed_window: the largest count of a window, as the code that serves counts it
+//   - sliding_log: the largest count of the hits of one window, as the code that serves counts it
+//   - funnel: the smallest N for which N hits in a window drain all backlogs in time, in a closed form; see [hull]
+//
+// A limit of N hits the keys whose smallest limit is above N. So these limits give the number of keys hit for every N at once. The
+// denied requests need a run for each limit: at most [MaxRuns] for a rule. A run decides the requests of a key by package limiters,
+// as a server would.
+package suggest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+// MaxRuns is the number of limits of one rule for which the denied requests are counted.
+const MaxRuns = 72
+
+// Options configures a [Collector].
+type Options struct {
+	// Rules are the rules for which to find limits. They may be nil if there are Paths.
+	Rules *descriptors.Rules
+	// Decide has the settings of the server that the rules are for.
+	Decide decide.Options
+	// Domain, if set, is the only domain of Rules for which to find limits.
+	Domain string
+	// Paths are key paths for which to find a limit. A descriptor that Rules limit belongs to no path.
+	Paths []Path
+
+	// Unit and Algorithm are those of the recommendation for a path. By default the package chooses.
+	Unit      descriptors.Unit
+	Algorithm string
+	// Headroom is the part by which a recommended limit is above the largest need of an ordinary key. 0.2 is 20 %.
+	Headroom float64
+
+	// Sampled is the part of the keys that the recording has, if it was sampled by key. 0 and 1 mean all of them.
+	Sampled float64
+	// MaxBytes bounds the memory for times and hits. Beyond it, the Collector keeps a part of the keys, chosen by hash. Default 512 MiB.
+	MaxBytes int64
+}
+
+// A Path is a descriptor that a rule could match, such as user_id and action=login.
+type Path struct {
+	Domain string
+	Levels []descriptors.Level
+}
+
+const defaultMaxBytes = 512 << 20
+
+// minSample is the number of keys below which a sample says nothing.
+const minSample = 100
+
+// ErrTooLong is the error of a recording whose few keys have more requests than the memory holds.
+var ErrTooLong = errors.New("the recording is too long")
+
+// A Collector collects the requests of a recording by rule and key. It is not safe for concurrent use.
+type Collector struct {
+	o          Options
+	decider    *decide.Decider // nil without rules
+	pathRules  *descriptors.Rules
+	paths      *decide.Decider // nil without paths
+	targets    []*target       // in the order of the rules, then of the paths
+	byRule     map[*descriptors.Rule]*target
+	seen       seenPaths
+	ruled      decide.Result
+	pathed     decide.Result
+	bytes      int64
+	requests   int64
+	matched    int64
+	unmatched  int64
+	invalid    int64
+	denied     int64 // lines with allowed: false
+	outcomes   int64 // lines with allowed
+	first, end time.Time
+}
+
+// A target is a rule or a path, with the requests of each of its keys.
+type target struct {
+	rule     *descriptors.Rule
+	isPath   bool
+	note     string // why there is no suggestion
+	keys     map[string]*series
+	bytes    int64
+	halvings uint // only keys whose hash ends with so many zeros are kept
+
+	requests, hits, peeks, refunds, denied, overridden int64
+}
+
+// New returns a Collector without requests.
+func New(o Options) (*Collector, error) {
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = defaultMaxBytes
+	}
+	if o.Sampled <= 0 || o.Sampled > 1 {
+		o.Sampled = 1
+	}
+	c := &Collector{o: o, byRule: map[*descriptors.Rule]*target{}}
+	if o.Rules != nil {
+		c.decider = decide.New(func() *descriptors.Rules { return o.Rules }, nil, o.Decide)
+		for rule := range o.Rules.All() {
+			if o.Domain == "" || rule.Domain == o.Domain {
+				c.addTarget(&target{rule: rule, note: noteOf(rule)})
+			}
+		}
+	}
+	if len(o.Paths) == 0 {
+		return c, nil
+	}
+	rules, err := rulesOf(o.Paths)
+	if err != nil {
+		return nil, err
+	}
+	c.paths = decide.New(func() *descriptors.Rules { return rules }, nil, o.Decide)
+	for rule := range rules.All() {
+		c.addTarget(&target{rule: rule, isPath: true})
+	}
+	return c, nil
+}
+
+func (c *Collector) addTarget(t *target) {
+	t.keys = map[string]*series{}
+	c.targets = append(c.targets, t)
+	c.byRule[t.rule] = t
+}
+
+// noteOf returns why there is no suggestion for a rule, or "".
+func noteOf(rule *descriptors.Rule) string {
+	switch {
+	case rule.Unlimited:
+		return "the rule is unlimited"
+	case rule.HasLeases():
+		return "a limit of concurrency or with reserve depends on how long requests last, which no recording has"
+	}
+	return ""
+}
+
+// rulesOf returns rules with one limit at each path.
+func rulesOf(paths []Path) (*descriptors.Rules, error) {
+	b := descriptors.NewBuilder()
+	nodes := map[string]*descriptors.Node{}
+	limited := map[*descriptors.Node]bool{}
+	any, err := descriptors.NewRateLimit(limiters.Spec{Algorithm: limiters.DefaultAlgorithm}, 1, descriptors.Minute, 1)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range paths {
+		if p.Domain == "" || len(p.Levels) == 0 {
+			return nil, errors.New("a path needs a domain and a key")
+		}
+		node, at := b.Domain(p.Domain), fmt.Sprintf("%q", p.Domain)
+		for _, level := range p.Levels {
+			at += fmt.Sprintf(" %q=%q", level.Key, level.Value)
+			if nodes[at] == nil {
+				nodes[at] = node.Add(level)
+			}
+			node = nodes[at]
+		}
+		if !limited[node] {
+			limited[node] = true
+			node.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{any}})
+		}
+	}
+	return b.Build(), nil
+}
+
+// Add adds a line. Lines must be in the order of their times. Its memory may be used again afterwards. The error is [ErrTooLong].
+func (c *Collector) Add(line *replay.Line) error {
+	c.requests++
+	if c.first.IsZero() {
+		c.first = line.At
+	}
+	c.end = line.At
+	if line.HasAllowed {
+		c.outcomes++
+		if !line.Allowed {
+			c.denied++
+		}
+	}
+	c.seen.add(&line.Request)
+	added := false
+	if c.decider != nil {
+		if err := c.decider.Plan(&line.Request, &c.ruled); err != nil {
+			c.invalid++
+			return nil
+		}
+		added = c.addAll(line, &c.ruled, nil)
+	}
+	if c.paths != nil {
+		if err := c.paths.Plan(&line.Request, &c.pathed); err != nil {
+			c.invalid++
+			return nil
+		}
+		added = c.addAll(line, &c.pathed, c.ruled.Decisions) || added
+	}
+	if added {
+		c.matched++
+	} else {
+		c.unmatched++
+	}
+	return c.bound()
+}
+
+// addAll adds the descriptors of a line that a rule of the collector matches, unless another rule limits them. It reports whether
+// there is one.
+func (c *Collector) addAll(line *replay.Line, planned *decide.Result, ruled []decide.Decision) (added bool) {
+	for i := range planned.Decisions {
+		d := &planned.Decisions[i]
+		t := c.byRule[d.Rule]
+		switch {
+		case d.Rule == nil || t == nil || t.note != "" || d.End || len(d.Limits) == 0:
+			continue
+		case i < len(ruled) && ruled[i].Rule != nil:
+			continue
+		case d.Override:
+			t.overridden++
+			continue
+		}
+		added = true
+		if line.HasAllowed && !line.Allowed {
+			t.denied++
+		}
+		c.bytes += t.add(planned.Key(i), line.At.UnixMicro(), d.Hits)
+	}
+	return added
+}
+
+// add adds a request to a key. It returns the change of the memory, in bytes.
+func (t *target) add(key string, at, hits int64) int64 {
+	t.requests++
+	switch {
+	case hits > 0:
+		t.hits += hits
+	case hits == 0:
+		t.peeks++
+	default:
+		t.refunds++
+	}
+	s := t.keys[key]
+	grown := int64(0)
+	if s == nil {
+		if !kept(key, t.halvings) {
+			return 0
+		}
+		s = &series{}
+		t.keys[key] = s
+		grown = int64(len(key)) + seriesOverhead
+	}
+	before := cap(s.text)
+	s.add(at, hits)
+	grown += int64(cap(s.text) - before)
+	t.bytes += grown
+	return grown
+}
+
+// bound halves the keys of the largest target until the memory is within its bound.
+func (c *Collector) bound() error {
+	for c.bytes > c.o.MaxBytes {
+		largest := c.targets[0]
+		for _, t := range c.targets {
+			if t.bytes > largest.bytes {
+				largest = t
+			}
+		}
+		if len(largest.keys) < 2*minSample {
+			return fmt.Errorf("%w: the %d keys of %s need more than %d MiB: give a shorter part of it, or more memory",
+				ErrTooLong, len(largest.keys), largest.rule.Name, c.o.MaxBytes>>20)
+		}
+		c.bytes -= largest.halve()
+	}
+	return nil
+}
+
+// halve drops half of the keys, by their hash. It returns how many bytes are free.
+func (t *target) halve() (freed int64) {
+	t.halvings++
+	for key, s := range t.keys {
+		if !kept(key, t.halvings) {
+			freed += int64(len(key)) + seriesOverhead + int64(cap(s.text))
+			delete(t.keys, key)
+		}
+	}
+	t.bytes -= freed
+	return freed
+}

@@ -1,0 +1,249 @@
+package suggest
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// grouped returns a number with a comma between groups of three digits.
+func grouped(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// text returns an estimate with its interval, if it has one.
+func (e Estimate) text() string {
+	if e.Low == e.N && e.High == e.N {
+		return grouped(e.N)
+	}
+	return fmt.Sprintf("%s (%s to %s)", grouped(e.N), grouped(e.Low), grouped(e.High))
+}
+
+// WriteText writes the report for a terminal.
+func (r *Report) WriteText(out io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "recording: %s requests", grouped(r.Requests))
+	if r.Requests > 0 {
+		const layout = "2006-01-02 15:04:05"
+		fmt.Fprintf(&b, " in %v, %s to %s UTC", r.Last.Sub(r.First).Round(time.Millisecond), r.First.UTC().Format(layout), r.Last.UTC().Format(layout))
+	}
+	fmt.Fprintf(&b, "; %s of them under no rule or path below\n", grouped(r.Unmatched))
+	for _, w := range r.Warnings {
+		b.WriteString("- " + w + "\n")
+	}
+	for i := range r.Rules {
+		r.Rules[i].writeText(&b)
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func (r *Rule) writeText(b *strings.Builder) {
+	fmt.Fprintf(b, "\n%s, domain %s", r.Path, r.Domain)
+	if r.Source != "" {
+		fmt.Fprintf(b, " (%s)", r.Source)
+	}
+	if len(r.Windows) == 0 {
+		fmt.Fprintf(b, ": no suggestion, %s\n", r.Note)
+		return
+	}
+	fmt.Fprintf(b, "\n  requests %s, keys %s", grouped(r.Requests), r.Keys.text())
+	for _, n := range []struct {
+		name string
+		n    int64
+	}{{"peeks", r.Peeks}, {"refunds", r.Refunds}, {"denied when recorded", r.Denied}, {"left out because of an own limit", r.Overridden}} {
+		if n.n > 0 {
+			fmt.Fprintf(b, ", %s %s", n.name, grouped(n.n))
+		}
+	}
+	b.WriteString("\n\n  The smallest limit that denies nobody:\n")
+	r.writeSmallest(b)
+	b.WriteString("\n  Limit → keys hit, requests denied:\n")
+	r.writeCandidates(b)
+	for i := range r.Recommendations {
+		r.Recommendations[i].writeText(b)
+	}
+	if r.Note != "" {
+		fmt.Fprintf(b, "\n  No recommendation: %s.\n", r.Note)
+	}
+}
+
+// table writes rows of cells that are separated by tabs, each behind two spaces.
+func table(b *strings.Builder, rows []string) {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', tabwriter.AlignRight)
+	for _, row := range rows {
+		fmt.Fprintln(w, row+"\t")
+	}
+	_ = w.Flush()
+	for line := range strings.Lines(text.String()) {
+		b.WriteString("  " + strings.TrimRight(line, " \n") + "\n")
+	}
+}
+
+func (a *Algorithm) name() string {
+	name := a.Algorithm
+	if a.Settings != "" {
+		name += " " + a.Settings
+	}
+	if a.Current != nil {
+		name += " *"
+	}
+	return name
+}
+
+func (w *Window) title() string {
+	title := strings.TrimPrefix(w.name(), "window of ")
+	if w.TooShort {
+		title += " (!)"
+	}
+	return title
+}
+
+func (r *Rule) writeSmallest(b *strings.Builder) {
+	rows, own, short := []string{"WINDOW\tFIXED_WINDOW\tSLIDING_LOG\tFUNNEL"}, false, false
+	for i := range r.Windows {
+		w := &r.Windows[i]
+		short = short || w.TooShort
+		row := w.title()
+		for _, name := range []string{"fixed_window", "sliding_log", "funnel"} {
+			text := ""
+			for j := range w.Algorithms {
+				a := &w.Algorithms[j]
+				if a.Algorithm != name {
+					continue
+				}
+				if text != "" {
+					text += " / "
+				}
+				if a.Smallest == nil {
+					text += "none"
+				} else {
+					text += grouped(*a.Smallest)
+				}
+				if a.Current != nil {
+					text, own = text+" *", true
+				}
+			}
+			row += "\t" + text
+		}
+		rows = append(rows, row)
+	}
+	table(b, rows)
+	if own {
+		b.WriteString("  * the algorithm and the window of the rule\n")
+	}
+	if short {
+		b.WriteString("  (!) the recording is shorter than the window, so the limit is that of the recording, not of a whole window\n")
+	}
+}
+
+func (r *Rule) writeCandidates(b *strings.Builder) {
+	for i := range r.Windows {
+		w := &r.Windows[i]
+		if len(w.Algorithms[0].Candidates) == 0 {
+			continue
+		}
+		header := strings.ToUpper(w.title())
+		for j := range w.Algorithms {
+			header += "\t" + strings.ToUpper(w.Algorithms[j].name()) + ": KEYS\tDENIED"
+		}
+		rows := []string{header}
+		for n := range w.Algorithms[0].Candidates {
+			limit := w.Algorithms[0].Candidates[n].Limit
+			row := grouped(limit)
+			for j := range w.Algorithms {
+				row += w.Algorithms[j].effect(limit)
+			}
+			rows = append(rows, row)
+		}
+		table(b, rows)
+		b.WriteByte('\n')
+	}
+}
+
+// effect returns the cells of a limit.
+func (a *Algorithm) effect(limit int64) string {
+	for i := range a.Candidates {
+		if c := &a.Candidates[i]; c.Limit == limit {
+			return "\t" + c.Keys.text() + "\t" + c.Denied.text()
+		}
+	}
+	return "\t-\t-"
+}
+
+func (r *Recommendation) writeText(b *strings.Builder) {
+	fmt.Fprintf(b, "  Keys hit at each limit of %s, %s (bars in a logarithmic scale):\n", r.Algorithm, r.window.per())
+	writeCurve(b, r.algorithm.Curve, r.Limit)
+	fmt.Fprintf(b, "\n  Recommended: %s, %s %s", r.Algorithm, grouped(r.Limit), r.window.per())
+	if r.Name != "" {
+		fmt.Fprintf(b, ", name %s", r.Name)
+	}
+	fmt.Fprintf(b, ". It hits %s keys", r.Keys.text())
+	if r.Denied != nil {
+		fmt.Fprintf(b, " and denies %s requests", r.Denied.text())
+	}
+	b.WriteString(" of the recording.\n")
+	for _, reason := range r.Reasons {
+		b.WriteString("  - " + reason + "\n")
+	}
+	for i := range r.Outliers {
+		o, needs := &r.Outliers[i], "more than any limit"
+		if o.Needs != nil {
+			needs = grouped(*o.Needs)
+		}
+		if i == 0 {
+			b.WriteString("  The keys that it hits, and the limit that each needs:\n")
+		}
+		fmt.Fprintf(b, "    %s  %s\n", printable(o.Key), needs)
+	}
+	if more := r.Keys.N - int64(len(r.Outliers)); more > 0 && len(r.Outliers) > 0 {
+		fmt.Fprintf(b, "    and %s more\n", grouped(more))
+	}
+}
+
+// printable returns a text of a request that cannot control a terminal.
+func printable(text string) string {
+	for _, c := range text {
+		if !strconv.IsPrint(c) {
+			return strconv.Quote(text)
+		}
+	}
+	return text
+}
+
+// maxBars is the number of lines of a curve in text, and barWidth the length of the longest bar.
+const maxBars, barWidth = 12, 40
+
+// writeCurve writes points of a curve as bars, and the recommended limit among them.
+func writeCurve(b *strings.Builder, curve []Point, recommended int64) {
+	most := 0.0
+	for _, p := range curve {
+		most = max(most, p.Keys)
+	}
+	var points []Point
+	for i, p := range curve {
+		if step := (len(curve) + maxBars - 1) / maxBars; i%step == 0 || i == len(curve)-1 {
+			points = append(points, p)
+		}
+	}
+	rows, below := []string{"LIMIT\tKEYS HIT"}, most
+	row := func(limit int64, keys float64, mark string) {
+		bar := int(math.Ceil(barWidth * math.Log1p(keys) / math.Log1p(max(most, 1))))
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s", grouped(limit), grouped(int64(keys)), strings.Repeat("█", bar)+strings.Repeat(" ", barWidth-bar)+mark))
+	}
+	_ = below
+	for _, p := range points {
+		row(p.Limit, p.Keys, "")
+	}
+	_ = recommended
+	table(b, rows)
+}
