@@ -5,6 +5,7 @@
 //	weir test rules_test.yaml     run tests of rules
 //	weir check --settings         print every fault of the settings in the environment
 //	weir explain --config rules.yaml user_id=42      show which limits a request is under, and why
+//	weir suggest --config rules.yaml recording.ndjson    find limits for the traffic of a recording
 //	weir peek user_id=42          print the state of a key in a running server
 //	weir reset user_id=42         reset it, on all replicas
 //	weir version
@@ -46,6 +47,7 @@ type commands struct {
 	Check   cli.Check   `cmd:"" help:"Print every fault of rules or settings."`
 	Explain cli.Explain `cmd:"" help:"Show which limits a request is under, and why."`
 	Test    cli.Test    `cmd:"" help:"Test rules: requests at virtual times, with the verdicts that they must get."`
+	Suggest cli.Suggest `cmd:"" help:"Find limits for the traffic of a recording."`
 	Peek    cli.Peek    `cmd:"" help:"Print the state of a key in a running server. It charges nothing."`
 	Reset   cli.Reset   `cmd:"" help:"Reset a key in a running server, or every key that contains an entry."`
 	Top     cli.Top     `cmd:"" help:"Show the heaviest and the most denied keys of a running server."`

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // A Recommendation is a limit for a rule, with the reasons for it.
@@ -14,8 +15,10 @@ type Recommendation struct {
 	Unit       string `json:"unit"`
 	Multiplier uint32 `json:"unit_multiplier"`
 	Limit      int64  `json:"requests_per_unit"`
-	Name       string `json:"name,omitempty"`    // of the limit in the rule
-	Current    *int64 `json:"current,omitempty"` // the limit in the rule
+	Name       string `json:"name,omitempty"` // of the limit in the rule
+	// Current is the limit in the rule, and Present its effect on the recording, with its capacity and its penalty.
+	Current *int64     `json:"current,omitempty"`
+	Present *Candidate `json:"present,omitempty"`
 	// Keys and Denied are the effect on the recording.
 	Keys   Count  `json:"keys_hit"`
 	Denied *Count `json:"requests_denied,omitempty"` // nil beyond MaxRuns
@@ -27,6 +30,7 @@ type Recommendation struct {
 
 	cell      *cell
 	split     split
+	sample    float64
 	window    *Window
 	algorithm *Algorithm
 	reasons   []string // for the algorithm and the window
@@ -104,10 +108,13 @@ func (c *Collector) add(r *Rule, w *Window, a *Algorithm, reasons ...string) {
 	}
 	rec := Recommendation{
 		Algorithm: a.Algorithm, Unit: w.Unit, Multiplier: w.Multiplier, Limit: min(s.withHeadroom(c.o.Headroom), a.cell.most),
-		Current: a.Current, Ordinary: s.ordinary, Outliers: []Outlier{}, cell: a.cell, split: s, window: w, algorithm: a, reasons: reasons,
+		Current: a.Current, Ordinary: s.ordinary, Outliers: []Outlier{}, cell: a.cell, split: s, sample: r.Sample, window: w, algorithm: a, reasons: reasons,
 	}
 	if own := a.cell.own; own != nil {
 		rec.Name = own.Name
+		if w.TooShort {
+			rec.Limit = max(rec.Limit, own.RequestsPerUnit)
+		}
 	}
 	rec.Keys = estimateKeys(a.dist.above(rec.Limit), r.Sample)
 	r.Recommendations = append(r.Recommendations, rec)
@@ -125,8 +132,7 @@ func (c *Collector) recommendPath(r *Rule) {
 			return
 		}
 	}
-	algorithm, because := "sliding_log", "no minute of any kind, wherever it begins, has more requests than the limit"
-	because = strings.Replace(because, "minute of any kind", w.name(), 1)
+	algorithm, because := "sliding_log", fmt.Sprintf("no %s, wherever it begins, ever has more hits than the limit", w.name())
 	log := w.algorithm("sliding_log")
 	if s := log.dist.split(); w.length >= time.Hour {
 		algorithm, because = "fixed_window", "a quota that resets at a known time is easy to explain, and its state is two numbers"
@@ -182,15 +188,12 @@ func (w *Window) name() string {
 	return fmt.Sprintf("window of %d %ss", w.Multiplier, w.Unit)
 }
 
-// per returns the window behind a number: "a minute".
+// per returns the window behind a number: "per minute".
 func (w *Window) per() string {
-	switch {
-	case w.Multiplier > 1:
-		return fmt.Sprintf("in %d %ss", w.Multiplier, w.Unit)
-	case w.Unit == "hour":
-		return "an hour"
+	if w.Multiplier > 1 {
+		return fmt.Sprintf("per %d %ss", w.Multiplier, w.Unit)
 	}
-	return "a " + w.Unit
+	return "per " + w.Unit
 }
 
 // explain completes a recommendation with its effect and its reasons.
@@ -202,12 +205,14 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 		}
 	}
 	say := func(format string, args ...any) { rec.reasons = append(rec.reasons, fmt.Sprintf(format, args...)) }
+	busiest := fmt.Sprintf("The busiest ordinary key needs %s %s.", grouped(s.ordinary), w.per())
 	switch {
+	case w.TooShort && rec.Current != nil && rec.Limit == *rec.Current:
+		say("%s The recording is too short for a lower limit than the present one.", busiest)
 	case c.o.Headroom > 0:
-		say("The busiest ordinary key needs %s %s. With %g %% of headroom, in two digits, the limit is %s.",
-			grouped(s.ordinary), w.per(), 100*c.o.Headroom, grouped(rec.Limit))
+		say("%s With %g %% of headroom, rounded up, the limit is %s.", busiest, 100*c.o.Headroom, grouped(rec.Limit))
 	default:
-		say("The busiest ordinary key needs %s %s. You asked for no headroom.", grouped(s.ordinary), w.per())
+		say("%s You asked for no headroom.", busiest)
 	}
 	switch {
 	case s.outliers > 0 && s.least == never:
@@ -220,12 +225,11 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 	default:
 		say("No key stands out, so the limit denies none of the recorded requests.")
 	}
-	if rec.Current != nil {
-		for i := range rec.algorithm.Candidates {
-			if candidate := &rec.algorithm.Candidates[i]; candidate.Limit == *rec.Current {
-				say("The present limit of %s hits %s keys and denies %s requests.", grouped(*rec.Current), candidate.Keys.text(), candidate.Denied.text())
-			}
-		}
+	if rec.Present != nil {
+		say("The present limit of %s hits %s keys and denies %s requests.", grouped(*rec.Current), rec.Present.Keys.text(), rec.Present.Denied.text())
+	}
+	if capacity, _ := rec.ownParams().Cut("capacity"); capacity != "" {
+		say("The rule has a capacity of %s. The recommended limit has none of its own: its number is the capacity, too.", capacity)
 	}
 	switch {
 	case w.TooShort:
@@ -234,6 +238,14 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 		say("Caution: the recording has only %.1f such windows. A busier one is likely.", w.Recorded)
 	}
 	rec.Reasons = rec.reasons
+}
+
+// ownParams returns the settings of the limit in the rule.
+func (r *Recommendation) ownParams() limiters.Params {
+	if r.cell.own == nil {
+		return ""
+	}
+	return r.cell.own.Limit.Spec().Params
 }
 
 func keysStandOut(n int64) string {

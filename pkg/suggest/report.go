@@ -144,9 +144,12 @@ func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
 	return rule, nil
 }
 
+// whole is the part of a window that counts as a whole one: a recording of an hour ends with its last request.
+const whole = 0.99
+
 func (c *Collector) newWindow(w *window, measured map[*cell]*distribution, sample float64) Window {
 	recorded := c.span().Seconds() / w.length().Seconds()
-	out := Window{Unit: w.unit.String(), Multiplier: w.multiplier, Recorded: recorded, TooShort: recorded < 1, length: w.length()}
+	out := Window{Unit: w.unit.String(), Multiplier: w.multiplier, Recorded: recorded, TooShort: recorded < whole, length: w.length()}
 	for _, cell := range w.cells {
 		d := measured[cell]
 		a := Algorithm{

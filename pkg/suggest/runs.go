@@ -61,8 +61,7 @@ func measure(ctx context.Context, windows []window, keys []key) (map[*cell]*dist
 // maxLadder is the number of limits of one window for which the denied requests are counted, at most.
 const maxLadder = 6
 
-// ladder returns the limits to run in a window: the limits of the rule, those that are recommended, the smallest that deny nobody,
-// and some quantiles. All algorithms have the same, so that their effects can be compared.
+// ladder returns the limits to run in a window: those that are recommended, the smallest that deny nobody, and some quantiles. All algorithms have the same, so that their effects can be compared.
 func (r *Rule) ladder(w *Window, length int) []int64 {
 	var wanted []int64
 	for i := range r.Recommendations {
@@ -70,10 +69,10 @@ func (r *Rule) ladder(w *Window, length int) []int64 {
 			wanted = append(wanted, rec.Limit)
 		}
 	}
-	base := w.Algorithms[min(1, len(w.Algorithms)-1)].dist // of the sliding log
+	base := w.algorithm("sliding_log").dist
 	for i := range w.Algorithms {
 		if a := &w.Algorithms[i]; a.Current != nil {
-			wanted, base = append(wanted, *a.Current), a.dist
+			base = a.dist
 		}
 	}
 	wanted = append(wanted, base.largest(), base.quantile(0.99), base.quantile(0.9), base.quantile(0.999), base.quantile(0.5))
@@ -106,7 +105,7 @@ func (c *Collector) runCandidates(ctx context.Context, r *Rule, keys []key) erro
 			cells, algorithms[a.cell] = append(cells, a.cell), a
 		}
 	}
-	length := min(maxLadder, max(1, MaxRuns/len(cells)))
+	length := min(maxLadder, max(1, (MaxRuns-len(r.Recommendations))/len(cells)))
 	for i := range r.Windows {
 		ladder := r.ladder(&r.Windows[i], length)
 		for j := range r.Windows[i].Algorithms {
@@ -119,12 +118,13 @@ func (c *Collector) runCandidates(ctx context.Context, r *Rule, keys []key) erro
 	return each(ctx, cells, func(ctx context.Context, cell *cell) error {
 		a := algorithms[cell]
 		rec := r.recommendationFor(cell)
-		sums, err := runCell(ctx, cell, ladders[cell], keys, rec)
+		sums, present, err := runCell(ctx, cell, ladders[cell], keys, rec)
 		for i := range sums {
-			s := &sums[i]
-			a.Candidates = append(a.Candidates, Candidate{
-				Limit: s.limit, Keys: estimateKeys(s.keys, r.Sample), Denied: estimateSum(s.denied, s.squares, r.Sample),
-			})
+			a.Candidates = append(a.Candidates, sums[i].candidate(r.Sample))
+		}
+		if present != nil {
+			candidate := present.candidate(r.Sample)
+			rec.Present = &candidate
 		}
 		return err
 	})
@@ -137,37 +137,55 @@ type sum struct {
 	run                 *run
 }
 
-// runCell decides the requests of every key that one of the limits hits. A limit that hits no request of a key leaves the state of
-// the key as the largest limit does, so it needs no run. The keys that the recommendation hits become its outliers.
-func runCell(ctx context.Context, cell *cell, limits []int64, keys []key, rec *Recommendation) ([]sum, error) {
-	var sums []sum
+func (s *sum) candidate(sample float64) Candidate {
+	return Candidate{Limit: s.limit, Keys: estimateKeys(s.keys, sample), Denied: estimateSum(s.denied, s.squares, sample)}
+}
+
+// add decides the requests of a key.
+func (s *sum) add(k *series) {
+	if n := s.run.denied(k); n > 0 {
+		s.keys++
+		s.denied += n
+		s.squares += float64(n) * float64(n)
+	}
+}
+
+// runCell decides the requests of every key that one of the limits hits. Under a limit that denies no request of a key, there is
+// nothing to count, so it needs no run. The keys that the recommendation hits become its outliers. present is the limit in the rule.
+func runCell(ctx context.Context, cell *cell, limits []int64, keys []key, rec *Recommendation) (sums []sum, present *sum, err error) {
 	for _, n := range limits {
 		if l, err := cell.limit(n); err == nil && n <= cell.most {
 			sums = append(sums, sum{limit: n, run: newRun(l)})
 		}
 	}
+	least := int64(never) // a key with at most this need has no request that the limit in the rule denies
+	if rec != nil && cell.own != nil {
+		present = &sum{limit: cell.own.RequestsPerUnit, run: newRun(cell.own.Limit)}
+		if least = present.limit; cell.own.Limit.Capacity() != present.limit {
+			least = -1
+		}
+	}
 	meter := newRun(cell.meter)
 	for i := range keys {
 		if i%1024 == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		}
 		k := &keys[i]
 		need := cell.need(k.series, meter)
 		if rec != nil && need > rec.Limit {
 			rec.addOutlier(k.text, need)
 		}
+		if need > least {
+			present.add(k.series)
+		}
 		for j := range sums {
-			s := &sums[j]
-			if need <= s.limit {
-				break
+			if need <= sums[j].limit {
+				break // so do all larger limits
 			}
-			n := s.run.denied(k.series)
-			s.keys++
-			s.denied += n
-			s.squares += float64(n) * float64(n)
+			sums[j].add(k.series)
 		}
 	}
-	return sums, nil
+	return sums, present, nil
 }
 
 // maxOutliers bounds the keys that a recommendation names.

@@ -276,8 +276,8 @@ func (c *Collector) bound() error {
 			}
 		}
 		if len(largest.keys) < 2*minSample {
-			return fmt.Errorf("%w: the %d keys of %s need more than %d MiB: give a shorter part of it, or more memory",
-				ErrTooLong, len(largest.keys), largest.rule.Name, c.o.MaxBytes>>20)
+			return fmt.Errorf("%w: %s has too few keys (%d) for a sample, and their requests need more than %d MiB: give a shorter recording, or more memory with --max-memory",
+				ErrTooLong, largest.rule.Name, len(largest.keys), c.o.MaxBytes>>20)
 		}
 		c.bytes -= largest.halve()
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -41,6 +42,9 @@ func (r *Report) WriteText(out io.Writer) error {
 	}
 	for i := range r.Rules {
 		r.Rules[i].writeText(&b)
+	}
+	for _, domain := range r.domains() {
+		fmt.Fprintf(&b, "\nAs rules, without the other settings of a rule:\n\n%s", r.yaml(domain, false))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -181,9 +185,9 @@ func (a *Algorithm) effect(limit int64) string {
 }
 
 func (r *Recommendation) writeText(b *strings.Builder) {
-	fmt.Fprintf(b, "  Keys hit at each limit of %s, %s (bars in a logarithmic scale):\n", r.Algorithm, r.window.per())
-	writeCurve(b, r.algorithm.Curve, r.Limit)
-	fmt.Fprintf(b, "\n  Recommended: %s, %s %s", r.Algorithm, grouped(r.Limit), r.window.per())
+	fmt.Fprintf(b, "  Keys hit at each limit of %s %s (bars in a logarithmic scale):\n", r.Algorithm, r.window.per())
+	r.writeCurve(b)
+	fmt.Fprintf(b, "\n  Recommended: %s of %s %s", r.Algorithm, grouped(r.Limit), r.window.per())
 	if r.Name != "" {
 		fmt.Fprintf(b, ", name %s", r.Name)
 	}
@@ -220,30 +224,38 @@ func printable(text string) string {
 	return text
 }
 
-// maxBars is the number of lines of a curve in text, and barWidth the length of the longest bar.
+// maxBars is the number of bars of a curve, and barWidth the length of the longest.
 const maxBars, barWidth = 12, 40
 
-// writeCurve writes points of a curve as bars, and the recommended limit among them.
-func writeCurve(b *strings.Builder, curve []Point, recommended int64) {
-	most := 0.0
-	for _, p := range curve {
-		most = max(most, p.Keys)
-	}
-	var points []Point
+// writeCurve writes bars of the keys hit at some limits, the recommended limit among them.
+func (r *Recommendation) writeCurve(b *strings.Builder) {
+	var limits []int64
+	curve := r.algorithm.Curve
+	step := (len(curve) + maxBars - 1) / maxBars
 	for i, p := range curve {
-		if step := (len(curve) + maxBars - 1) / maxBars; i%step == 0 || i == len(curve)-1 {
-			points = append(points, p)
+		if i%step == 0 || i == len(curve)-1 {
+			limits = append(limits, p.Limit)
 		}
 	}
-	rows, below := []string{"LIMIT\tKEYS HIT"}, most
-	row := func(limit int64, keys float64, mark string) {
-		bar := int(math.Ceil(barWidth * math.Log1p(keys) / math.Log1p(max(most, 1))))
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%s", grouped(limit), grouped(int64(keys)), strings.Repeat("█", bar)+strings.Repeat(" ", barWidth-bar)+mark))
+	if !slices.Contains(limits, r.Limit) {
+		limits = append(limits, r.Limit)
 	}
-	_ = below
-	for _, p := range points {
-		row(p.Limit, p.Keys, "")
+	slices.Sort(limits)
+	at := func(limit int64) int64 { return r.algorithm.dist.above(limit) }
+	width, most := len("limit"), max(1, at(limits[0]))
+	for _, limit := range limits {
+		width = max(width, len(grouped(limit)))
 	}
-	_ = recommended
-	table(b, rows)
+	fmt.Fprintf(b, "  %*s  keys hit\n", width, "limit")
+	for _, limit := range limits {
+		keys, mark := at(limit), ""
+		if limit == r.Limit {
+			mark = "  ← recommended"
+		}
+		bar := strings.Repeat("█", int(math.Ceil(barWidth*math.Log1p(float64(keys))/math.Log1p(float64(most)))))
+		if bar != "" {
+			bar += " "
+		}
+		fmt.Fprintf(b, "  %*s  %s%s%s\n", width, grouped(limit), bar, grouped(int64(math.Round(float64(keys)/r.sample))), mark)
+	}
 }

@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/suggest"
+)
+
+// Suggest finds limits for the traffic of a recording.
+type Suggest struct {
+	rulesFlags `embed:""`
+
+	Domain string   `help:"With --config: the only domain to find limits for. With --path: the domain of the requests."`
+	Path   []string `sep:"none" placeholder:"KEY,KEY=VALUE" help:"A key path that has no rule, such as user_id,action=login. It may repeat. Write a comma in a value as '\\,'."`
+
+	Headroom  float64 `default:"20" placeholder:"PERCENT" help:"How far a recommended limit is above the busiest ordinary key. Default: 20."`
+	Algorithm string  `enum:",fixed_window,sliding_log,funnel" default:"" help:"With --path: the algorithm to recommend: fixed_window, sliding_log or funnel."`
+	Window    string  `enum:",second,minute,hour,day" default:"" help:"With --path: the window to recommend: second, minute, hour or day."`
+	Sampled   float64 `default:"100" placeholder:"PERCENT" help:"The part of the keys that a sampled recording has. Default: 100."`
+	MaxMemory int64   `default:"512" placeholder:"MIB" help:"The memory for the times of requests. Beyond it, a part of the keys is kept, by hash. Default: 512."`
+	Output    string  `short:"o" enum:"text,json,yaml" default:"text" help:"The format of the output: text, json or yaml."`
+
+	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings: NDJSON, plain or compressed by zstd. - is standard input."`
+}
+
+// Help is the text behind the flags in the help of the command.
+func (*Suggest) Help() string {
+	return `Examples:
+  weir suggest --config rules.yaml recording.ndjson.zst
+  weir suggest --domain shop --path user_id,action recording.ndjson
+  weir suggest --config rules.yaml --domain shop -o yaml recording.ndjson > suggested.yaml
+
+The exit code is 0 if at least one limit is recommended, 1 if none is, and 2 after a fault.`
+}
+
+// Validate reports arguments that are missing, or have no meaning together.
+func (s *Suggest) Validate() error {
+	switch {
+	case len(s.Recordings) == 0:
+		return errors.New("want a recording, for example: weir suggest --config rules.yaml recording.ndjson.zst")
+	case len(s.Config) == 0 && len(s.Path) == 0:
+		return errors.New("want --config with the rules, or --domain and --path with a key path, for example: weir suggest --domain shop --path user_id recording.ndjson")
+	case len(s.Path) > 0 && s.Domain == "":
+		return errors.New("--path needs --domain with the domain of the requests")
+	case len(s.Path) == 0 && (s.Algorithm != "" || s.Window != ""):
+		return errors.New("--algorithm and --window need --path: a recommendation for a rule keeps those of the rule")
+	case s.fromStdin() && slices.Contains(s.Recordings, "-"):
+		return errors.New("--config and a recording cannot both be standard input")
+	case !(s.Headroom >= 0 && s.Headroom <= 1000):
+		return errors.New("--headroom: want a number from 0 to 1000")
+	case !(s.Sampled > 0 && s.Sampled <= 100):
+		return errors.New("--sampled: want a number above 0, up to 100")
+	case s.MaxMemory < 1 || s.MaxMemory > math.MaxInt64>>20:
+		return errors.New("--max-memory: want a number of MiB above 0")
+	}
+	return nil
+}
+
+// Run prints limits for the traffic of the recordings. Its error is [Failed] if none is recommended, and [Fault] after a fault, which
+// it prints.
+func (s *Suggest) Run(ctx context.Context, to Streams) error {
+	report, err := s.report(ctx, to)
+	if err != nil {
+		fmt.Fprintln(to.Err, err)
+		return Fault
+	}
+	recommended := slices.ContainsFunc(report.Rules, func(r suggest.Rule) bool { return len(r.Recommendations) > 0 })
+	if !recommended {
+		s.hint(report, to.Err)
+	}
+	switch s.Output {
+	case "json":
+		encoder := json.NewEncoder(to.Out)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(report)
+	case "yaml":
+		err = report.WriteYAML(to.Out)
+	default:
+		err = report.WriteText(to.Out)
+	}
+	switch {
+	case errors.Is(err, suggest.ErrNoYAML) && !recommended:
+		fmt.Fprintln(to.Err, err)
+		return Failed
+	case err != nil:
+		fmt.Fprintln(to.Err, err)
+		return Fault
+	case !recommended:
+		return Failed
+	}
+	return nil
+}
+
+// hint prints the key paths of a recording that has no request for the rules or paths.
+func (s *Suggest) hint(report *suggest.Report, errs io.Writer) {
+	const most = 10
+	if report.Requests == 0 {
+		return
+	}
+	fmt.Fprintln(errs, "weir: no limit is recommended. The recording has descriptors with these keys:")
+	for i, p := range report.Paths {
+		if i == most {
+			fmt.Fprintf(errs, "  and %d further combinations of keys\n", len(report.Paths)-most)
+			break
+		}
+		fmt.Fprintf(errs, "  --domain %s --path %s  (%d)\n", printable(p.Domain), printable(p.Path), p.Requests)
+	}
+}
+
+func (s *Suggest) report(ctx context.Context, to Streams) (*suggest.Report, error) {
+	o := suggest.Options{
+		Decide: decide.Options{CalendarMonths: s.Months}, Domain: s.Domain, Unit: descriptors.ParseUnit(s.Window), Algorithm: s.Algorithm,
+		Headroom: s.Headroom / 100, Sampled: s.Sampled / 100, MaxBytes: s.MaxMemory << 20,
+	}
+	var err error
+	if len(s.Config) > 0 {
+		if o.Rules, err = s.load(to.In); err != nil {
+			return nil, err
+		}
+		if s.Domain != "" && len(s.Path) == 0 && !o.Rules.HasDomain(s.Domain) {
+			return nil, fmt.Errorf("the rules have no domain %q: correct --domain", s.Domain)
+		}
+	}
+	for _, text := range s.Path {
+		levels, err := parsePath(text)
+		if err != nil {
+			return nil, err
+		}
+		o.Paths = append(o.Paths, suggest.Path{Domain: s.Domain, Levels: levels})
+	}
+	collector, err := suggest.New(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.read(ctx, collector, to); err != nil {
+		return nil, err
+	}
+	return collector.Report(ctx)
+}
+
+// read reads the recordings into a collector.
+func (s *Suggest) read(ctx context.Context, collector *suggest.Collector, to Streams) error {
+	lines, err := openRecordings(s.Recordings, to)
+	if err != nil {
+		return err
+	}
+	var line replay.Line
+	for err == nil {
+		if err = ctx.Err(); err != nil {
+			break
+		}
+		if err = lines.Next(&line); err == nil {
+			err = collector.Add(&line)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return errors.Join(err, lines.finish(to.Err))
+}
+
+// parsePath reads a key path such as user_id,action=login.
+func parsePath(text string) ([]descriptors.Level, error) {
+	var levels []descriptors.Level
+	for i, part := range cutAll(text, ',', -1) {
+		pair := cutAll(part, '=', 2)
+		level := descriptors.Level{}
+		if level.Key = unescape(strings.TrimSpace(pair[0])); level.Key == "" {
+			return nil, fmt.Errorf("--path %s: entry %d has no key: write keys such as user_id,action=login", text, i+1)
+		}
+		if len(pair) == 2 {
+			level.Value = unescape(pair[1])
+		}
+		levels = append(levels, level)
+	}
+	return levels, nil
+}
