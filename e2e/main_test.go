@@ -1,9 +1,6 @@
 package e2e_test
 
 import (
-	"errors"
-	"flag"
-	"fmt"
 	"os"
 	"testing"
 
@@ -13,23 +10,5 @@ import (
 // binary is Weir, built once for all tests.
 var binary, removeBinary = harness.BuildOnce()
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	if _, err := harness.FindEnvoy(); err != nil {
-		return 0, err // said once, not by every test
-	}
-	if err := flag.Set("test.parallel", "12"); err != nil { // these tests wait, they do not compute
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, removeBinary()) }()
-	return m.Run(), nil
-}
+// These tests wait more than they compute.
+func TestMain(m *testing.M) { os.Exit(harness.Main(m, "e2e", "12", removeBinary)) }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -95,13 +94,6 @@ func failed(err error, to Streams) error {
 		return Failed
 	}
 	return Fault
-}
-
-func printJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
 }
 
 // printTable prints rows in columns, without spaces at the end of a line.

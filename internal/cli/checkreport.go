@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -113,10 +112,7 @@ func (r *checkReport) printJSON(out io.Writer) error {
 	if all == nil {
 		all = []finding{}
 	}
-	e := json.NewEncoder(out)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(all)
+	return printJSON(out, all)
 }
 
 // text returns f for a terminal: its position and message, the line of the file with a caret, and the hint.

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 )
@@ -24,3 +25,11 @@ const (
 
 // Error implements error. The program prints it for no Exit.
 func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// printJSON prints a value as indented JSON.
+func printJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -85,10 +84,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 		return Fault
 	}
 	if e.Output == "json" {
-		encoder := json.NewEncoder(to.Out)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(record)
+		err = printJSON(to.Out, record)
 	} else {
 		err = record.WriteText(to.Out, colored(to.Out))
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -64,10 +63,7 @@ func (e *Explain) openReceipt(to Streams) error {
 		return Fault
 	}
 	if e.Output == "json" {
-		encoder := json.NewEncoder(to.Out)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(record)
+		err = printJSON(to.Out, record)
 	} else {
 		err = record.writeText(to.Out, strings.Join(e.Config, ", "))
 	}
