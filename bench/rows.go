@@ -31,6 +31,8 @@ var (
 	few    = []subject{"memory/fixed_window", "redis/fixed_window", ratelimit}
 	// pairs has each store with observedSettings and without.
 	pairs = []subject{"memory/fixed_window", "memory/fixed_window/" + observed, "redis/fixed_window", "redis/fixed_window/" + observed}
+	// shadowed has each store with a shadow file and without.
+	shadowed = []subject{"memory/fixed_window", "memory/fixed_window/" + shadow, "redis/fixed_window", "redis/fixed_window/" + shadow}
 )
 
 const tenThousand = 10_000
@@ -82,6 +84,8 @@ func rows() []row {
 		}, {
 			name: "observed-over", title: "The same, all over limit", subjects: pairs,
 			cases: single(func(l *load) { l.request, l.fill, l.times = loadclient.Decide(domain, once), tenThousand, 2 }),
+		}, {
+			name: "shadow", title: "With a shadow file", subjects: shadowed, cases: single(nil),
 		},
 	}
 }

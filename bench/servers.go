@@ -53,8 +53,11 @@ var observedSettings = []string{
 	"TOP_KEYS=1000", "DENIAL_LOG=0.01", "RESPONSE_HEADER_DENIED_BY=x-denied-by", "RECEIPT_HEADER=x-weir-receipt",
 }
 
+// shadow has candidate rules decide every request a second time. Their limits are those of the rules in force.
+const shadow = "shadow"
+
 // A subject is a server to measure: bare, memory/ALGORITHM, redis/ALGORITHM, ratelimit or ratelimit/SETTINGS. With /observed after its
-// algorithm, Weir has observedSettings.
+// algorithm, Weir has observedSettings; with /shadow, its rules are the candidate too.
 type subject string
 
 const (
@@ -103,6 +106,9 @@ func startSubject(ctx context.Context, b binaries, s subject, o options, dir str
 	rules, err := writeRules(dir, algorithm, o.users)
 	if err != nil {
 		return nil, err
+	}
+	if extra == shadow {
+		o.env = append(slices.Clone(o.env), "SHADOW_CONFIG="+rules)
 	}
 	redis := ""
 	if store != string(bare) && store != "memory" {

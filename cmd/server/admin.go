@@ -67,7 +67,7 @@ func newAdmin(
 		},
 	}
 	if candidate != nil {
-		o.Shadow = candidate.report
+		o.Shadow = func(limits, keys int) admin.Shadow { return candidate.report(limits, keys, store.replicas.now()) }
 	}
 	if *s.TopKeys > 0 {
 		o.Top = observed{all.observer}

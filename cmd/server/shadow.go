@@ -133,10 +133,11 @@ func (f *shadowFile) stats() telemetry.ShadowStats {
 const maxShadowSeries = 1000
 
 // report returns the diff for the admin API.
-func (f *shadowFile) report(limits, keys int) admin.Shadow {
+func (f *shadowFile) report(limits, keys, replicas int) admin.Shadow {
 	r := f.Report(limits, keys)
 	s := admin.Shadow{
 		File: f.file.Path, Running: r.Running, CandidateVersion: r.Version, RulesVersion: r.RulesVersion, Replica: replica(), Scope: admin.ScopeReplica,
+		Replicas: replicas,
 		Requests: admin.ShadowRequests{
 			Compared: r.Counts.Compared(), BothAllowed: r.Counts.BothAllowed, BothDenied: r.Counts.BothDenied, NewlyDenied: r.Counts.NewlyDenied,
 			NewlyAllowed: r.Counts.NewlyAllowed, Undecided: r.Counts.Undecided, Dropped: r.Dropped,

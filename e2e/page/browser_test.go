@@ -48,7 +48,7 @@ type site struct {
 	admin string // the URL of the page
 }
 
-func serve(t *testing.T, redis string) *site {
+func serve(t *testing.T, redis string, env ...string) *site {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -67,7 +67,7 @@ func serve(t *testing.T, redis string) *site {
 	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{
 		Binary: path, Rules: filepath.Join(dir, "rules.yaml"), Dir: dir, Redis: redis,
-		Env: []string{"ADMIN_ADDR=" + addr, "ADMIN_TOKEN_FILE=" + filepath.Join(dir, "tokens")},
+		Env: append([]string{"ADMIN_ADDR=" + addr, "ADMIN_TOKEN_FILE=" + filepath.Join(dir, "tokens")}, env...),
 	})
 	if err != nil {
 		t.Fatal(err)

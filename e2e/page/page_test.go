@@ -3,6 +3,8 @@ package page
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -241,4 +243,79 @@ func TestPageNoticesAFrozenServer(t *testing.T) {
 	freeze(syscall.SIGCONT)
 	b.text("#tiles", "memory ok")
 	b.await("document.getElementById('alert').innerText === '' && !document.body.classList.contains('stale')")
+}
+
+// candidate changes the limit burst from 3 to 2 hits, and adds a limit.
+const candidate = `domain: shop
+descriptors:
+  - key: user_id
+    rate_limits:
+      - {name: burst, unit: hour, requests_per_unit: 2}
+      - {name: daily, unit: day, requests_per_unit: 10000, algorithm: sliding_log}
+  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: admin, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+`
+
+// The page compares the candidate rules of a shadow file live, and fits each window. Without a shadow file it has no such section.
+func TestPageComparesCandidateRules(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "candidate.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("domain: shop\ndescriptors: [{key: user_id, rate_limit: {unit: eon, requests_per_unit: 1}}]\n")
+	s := serve(t, "", "SHADOW_CONFIG="+file)
+	b := open(t, s.admin, 1280, "light")
+	b.signIn(token)
+	b.text("#shadow-state", "not running")
+	b.text("#shadow-warnings", "eon")
+	b.shoot("shadow-faults-light-1280")
+	write(candidate)
+	b.text("#shadow-state", "comparing")
+	b.text("#newly-denied-note", "None so far.")
+	for range 4 {
+		s.hit("user_id", "42")
+	}
+	for range 3 {
+		s.hit("ip", "2001:db8:85a3:8d3:1319:8a2e:370:7348")
+		s.hit("admin", "1")
+	}
+	b.text("#shadow-counts", "Newly denied\n3\n30 % of 10")
+	b.text("#shadow-counts", "Denied by both\n1\n10 % of 10")
+	b.text("#shadow-limits tbody tr:first-child", "ip")
+	b.await("[...document.querySelectorAll('#shadow-limits tbody tr')].map((r) => [...r.querySelectorAll('td')].map((c) => c.innerText).join()).join('|') === '2,0,0|1,0,1|0,0,0'")
+	b.text("#shadow-limits", "warming up")
+	b.text("#shadow-limits", "shadow mode: 3 requests")
+	b.text("#newly-denied", "user_id=42")
+	b.run(chromedp.Click("#newly-denied button[data-key='shop user_id=42']", chromedp.ByQuery))
+	b.text("#answer .badge", "The next request is denied")
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{390, 820, 1280} {
+			name := fmt.Sprintf("shadow-%s-%d", scheme, width)
+			b := open(t, s.admin, width, scheme)
+			b.signIn(token)
+			b.text("#newly-denied", "user_id=42")
+			if wide := js[int](b, "document.documentElement.scrollWidth"); int64(wide) > width {
+				t.Errorf("%s: the page is %d wide", name, wide)
+			}
+			for _, low := range js[[]string](b, contrasts) {
+				t.Errorf("%s: %s", name, low)
+			}
+			b.shoot(name)
+		}
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	b.text("#shadow-state", "not running")
+	b.await("document.getElementById('shadow-diff').hidden")
+
+	plain := serve(t, "")
+	b = open(t, plain.admin, 390, "dark")
+	b.signIn(token)
+	b.text("#tiles", "memory ok")
+	if !js[bool](b, "document.getElementById('shadow').hidden") {
+		t.Error("a section of candidate rules without a shadow file")
+	}
 }

@@ -16,6 +16,7 @@ type Shadow struct {
 	RulesVersion     string         `json:"rules_version" doc:"The version of the rules in force that the counts are about; empty before the first request."`
 	Replica          string         `json:"replica" doc:"The name of this process: its host name."`
 	Scope            string         `json:"scope" enum:"replica" doc:"replica: the candidate counts the requests of this replica only. With several replicas, it denies too little."`
+	Replicas         int            `json:"replicas" doc:"How many replicas share the limits, by REPLICAS or REPLICAS_DNS; 1 if neither is set."`
 	LoadedAt         *time.Time     `json:"loaded_at,omitempty" doc:"When the candidate began, with empty counters."`
 	Since            *time.Time     `json:"since,omitempty" doc:"The counts are those since then: since the candidate began, or since the rules in force changed."`
 	Requests         ShadowRequests `json:"requests" doc:"Requests by their outcomes."`

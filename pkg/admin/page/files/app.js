@@ -151,8 +151,8 @@ async function poll() {
   clearTimeout(timer);
   const mine = generation;
   try {
-    const [status, inForce, heaviest, denied] = await Promise.all([
-      call("v1/status"), call(`v1/rules?limit=${mostRules}`), top("hits"), top("denied"),
+    const [status, inForce, heaviest, denied, candidate] = await Promise.all([
+      call("v1/status"), call(`v1/rules?limit=${mostRules}`), top("hits"), top("denied"), shadow(),
     ]);
     if (mine !== generation) return;
     reached = new Date();
@@ -165,6 +165,7 @@ async function poll() {
     showRules();
     showTop("heaviest", heaviest);
     showTop("denied", denied);
+    showShadow(candidate);
     showDomains();
   } catch (error) {
     if (mine !== generation) return;
@@ -325,13 +326,18 @@ function showTop(id, list) {
   const note = $(`${id}-note`);
   note.textContent = list.problem ?? (list.keys.length === 0 ? "None in the last minutes."
     : `Since ${new Date(list.since).toLocaleTimeString()}. ${list.error === 0 ? "The counts are exact." : `A count is too large by at most ${number.format(list.error)}.`}`);
+  showKeys(id, list.keys.map((k) => [k, k.count]));
+}
+
+/** showKeys fills a table of keys and counts. It changes nothing if they are the same. */
+function showKeys(id, keys) {
   const body = $(id).tBodies[0];
-  const content = JSON.stringify(list.keys);
+  const content = JSON.stringify(keys);
   if (body.dataset.content === content) return;
   body.dataset.content = content;
-  $(id).hidden = list.keys.length === 0;
+  $(id).hidden = keys.length === 0;
   const focused = body.contains(document.activeElement) ? document.activeElement.dataset.key : null;
-  body.replaceChildren(...list.keys.map((k) => {
+  body.replaceChildren(...keys.map(([k, count]) => {
     const name = k.key.length > 0 ? written(k.key) : `hash ${k.key_hash}`;
     // A key has the hash of a long value. Nobody can look up a key by that hash.
     const whole = k.key.length > 0 && !k.key.some(([, value]) => /^#[0-9a-f]{64}$/.test(value));
@@ -339,9 +345,77 @@ function showTop(id, list) {
       ? el("button", { class: "link", "data-key": `${k.domain} ${name}`, title: "Look up this key", onclick: () => lookUp(k.domain, k.key) }, name)
       : el("code", {}, name);
     return el("tr", {}, el("td", {}, cell, el("span", { class: "source" }, k.domain)),
-      el("td", { class: "number" }, number.format(k.count)));
+      el("td", { class: "number" }, number.format(count)));
   }));
   if (focused) [...body.querySelectorAll("button")].find((b) => b.dataset.key === focused)?.focus();
+}
+
+// --- Candidate rules
+
+let noShadow = false; // this process has no shadow file
+
+/** shadow returns the comparison of the candidate rules, or null without a shadow file. */
+async function shadow() {
+  if (noShadow) return null;
+  try {
+    return (await call("v1/shadow?limits=20&keys=10")).content;
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    noShadow = true;
+    return null;
+  }
+}
+
+function showShadow(s) {
+  $("shadow").hidden = s === null;
+  if (s === null) return;
+  const state = !s.running ? ["warn", "not running"] : s.error ? ["warn", "file has faults"] : ["ok", "comparing"];
+  $("shadow-state").replaceChildren(el("span", { class: `badge ${state[0]}` }, state[1]));
+  $("shadow-note").replaceChildren("What ", el("code", {}, s.file), " would change. It denies nothing.",
+    s.since ? ` Compared since ${new Date(s.since).toLocaleString()}.` : "");
+  $("shadow-warnings").replaceChildren(...shadowWarnings(s).map((text) => el("p", { class: "note" }, text)));
+  $("shadow-diff").hidden = !s.running;
+  const n = s.requests;
+  const count = (name, value, kind) => el("div", {}, el("dt", {}, name), el("dd", { class: value > 0 ? kind : "" }, number.format(value),
+    el("small", {}, n.compared > 0 ? `${percent(value / n.compared)} of ${number.format(n.compared)}` : "no requests yet")));
+  $("shadow-counts").replaceChildren(count("Newly denied", n.newly_denied, "hot"), count("Newly allowed", n.newly_allowed, "state-ok"),
+    count("Denied by both", n.both_denied, ""), count("Allowed by both", n.both_allowed, ""));
+  showShadowLimits(s.limits);
+  for (const [id, keys] of [["newly-denied", s.newly_denied_keys], ["newly-allowed", s.newly_allowed_keys]]) {
+    $(`${id}-note`).textContent = keys.keys === 0 ? "None so far." : `${keys.exact ? "" : "More than "}${plural(keys.keys, "key")}${keys.keys > keys.worst.length ? `, the worst ${keys.worst.length} first` : ""}.`;
+    showKeys(id, keys.worst.map((k) => [k, k.requests]));
+  }
+}
+
+const percent = (share) => (share === 0 ? "0 %" : share < 0.001 ? "under 0.1 %" : `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`);
+
+/** shadowWarnings returns what makes the counts wrong. */
+function shadowWarnings(s) {
+  const all = [];
+  if (s.error) all.push(`${s.running ? "The file was not loaded, and the candidate before is still compared" : "No candidate is loaded"}: ${s.error}`);
+  if (!s.running) return all;
+  if (s.requests.dropped > 0) all.push(`The candidate missed ${plural(s.requests.dropped, "request")} (${percent(s.dropped_share)}), because this process is busy. It denies too little.`);
+  if (s.evicted > 0) all.push("The candidate had to forget keys. It denies too little: raise SHADOW_MAX_BYTES.");
+  if (s.requests.undecided > 0) all.push(`${plural(s.requests.undecided, "request")} could not be compared, because a store failed.`);
+  if (s.limits.some((l) => !l.warm)) all.push("Limits marked “warming up” have not counted for a whole window. Until then the candidate denies too little.");
+  if (s.replicas > 1) all.push(`The candidate counts only the requests of this replica, one of ${s.replicas}. It denies too little.`);
+  else if (storeKind !== "memory") all.push("The candidate counts only the requests of this replica. With several replicas it denies too little.");
+  return all;
+}
+
+function showShadowLimits(limits) {
+  const body = $("shadow-limits").tBodies[0];
+  const content = JSON.stringify(limits);
+  if (body.dataset.content === content) return;
+  body.dataset.content = content;
+  $("shadow-limits").hidden = limits.length === 0;
+  const cell = (label, n, kind) => el("td", { class: n > 0 ? `number ${kind}` : "number", role: "cell", "data-label": label }, number.format(n));
+  body.replaceChildren(...limits.map((l) => el("tr", { role: "row" },
+    el("th", { scope: "row", role: "rowheader" }, el("code", {}, l.rule || "limit in the request"),
+      el("span", { class: "source" }, [l.domain, /^\d+$/.test(l.limit) ? "" : l.limit, algorithm(l)].filter(Boolean).join(" · ")),
+      l.warm ? "" : el("span", { class: "badge warn" }, "warming up"),
+      l.shadowed > 0 ? el("span", { class: "badge warn" }, `shadow mode: ${plural(l.shadowed, "request")}`) : ""),
+    cell("Newly denied", l.newly_denied, "hot"), cell("Newly allowed", l.newly_allowed, "state-ok"), cell("Denied by both", l.both_denied, ""))));
 }
 
 // --- Look-up
@@ -500,6 +574,7 @@ function signOut(text = "") {
   askedN++;
   token = "";
   sessionStorage.removeItem("token");
+  noShadow = false;
   history.clear();
   rows.clear();
   answer();
