@@ -116,3 +116,38 @@ func TestServerWithoutShadowFileHasNoDiff(t *testing.T) {
 		t.Error("metrics of a shadow file without one")
 	}
 }
+
+// The example of docs/shadow.md answers what the page shows.
+func TestShadowPageExampleWorks(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/shadow.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := map[string]string{}
+	for _, b := range block.FindAllStringSubmatch(string(page), -1) {
+		blocks[b[1]] = b[2]
+	}
+	folder := t.TempDir()
+	for _, name := range []string{"rules.yaml", "candidate.yaml"} {
+		write(t, filepath.Join(folder, name), blocks[name])
+	}
+	write(t, filepath.Join(folder, "token"), adminToken+"\n")
+	s := serving(t, "CONFIG_PATH="+filepath.Join(folder, "rules.yaml"), "SHADOW_CONFIG="+filepath.Join(folder, "candidate.yaml"),
+		"ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+filepath.Join(folder, "token"))
+	for range 7 {
+		fetch(t, "POST", "http://"+s.httpAddr+"/json", `{"domain":"shop","descriptors":[{"entries":[{"key":"user_id","value":"42"}]}]}`)
+	}
+	s.shadowed(func(got *admin.Shadow) bool { return got.Requests.Compared == 7 })
+	var want, got any
+	if err := json.Unmarshal([]byte(blocks["answer"]), &want); err != nil {
+		t.Fatalf("%v: %s", err, blocks["answer"])
+	}
+	out := script(t, folder, "call", blocks["call"], s.address("admin"))
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if difference := missing("", want, got); difference != "" {
+		t.Errorf("the page shows %s\nthe server answers %s\n%s", blocks["answer"], out, difference)
+	}
+}

@@ -1,0 +1,47 @@
+package admin
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestShadowMatchesItsDocument(t *testing.T) {
+	now := time.Now()
+	full := Shadow{
+		File: "candidate.yaml", Running: true, CandidateVersion: "0123456789abcdef", RulesVersion: "fedcba9876543210", Replica: "weir-0",
+		Scope: ScopeReplica, Replicas: 3, LoadedAt: &now, Since: &now, DroppedShare: .25,
+		Requests: ShadowRequests{Compared: 10, BothAllowed: 4, BothDenied: 3, NewlyDenied: 2, NewlyAllowed: 1},
+		Limits:   []ShadowLimit{{Domain: "shop", Rule: "user_id", Limit: "burst", Algorithm: "fixed_window", NewlyDenied: 2}},
+		NewlyDeniedKeys: ShadowKeys{Keys: 1, Exact: true, Worst: []ShadowKey{
+			{Domain: "shop", Rule: "user_id", Limit: "burst", Key: []Entry{{"user_id", "42"}}, KeyHash: "0123456789abcdef", Requests: 2},
+		}},
+		NewlyAllowedKeys: ShadowKeys{Exact: true, Worst: []ShadowKey{}},
+	}
+	var asked [2]int
+	answer := full
+	w := newWorld(t, func(o *Options) {
+		o.Shadow = func(limits, keys int) Shadow { asked = [2]int{limits, keys}; return answer }
+	})
+	var got Shadow
+	if code, text := w.call("GET", "/v1/shadow", "", &got); code != 200 || asked != [2]int{100, 20} || got.Limits[0] != full.Limits[0] ||
+		got.NewlyDeniedKeys.Worst[0].Requests != 2 || !got.Since.Equal(now) {
+		t.Errorf("%d %s, asked for %v", code, text, asked)
+	}
+	answer = Shadow{File: "candidate.yaml", Error: "no such file", Scope: ScopeReplica, Limits: []ShadowLimit{},
+		NewlyDeniedKeys: ShadowKeys{Worst: []ShadowKey{}}, NewlyAllowedKeys: ShadowKeys{Worst: []ShadowKey{}}}
+	if code, text := w.call("GET", "/v1/shadow?limits=0&keys=7", "", nil); code != 200 || asked != [2]int{0, 7} || strings.Contains(text, "since") {
+		t.Errorf("%d %s, asked for %v", code, text, asked)
+	}
+	for _, query := range []string{"limits=1001", "keys=-1", "limit=1"} {
+		if code, text := w.call("GET", "/v1/shadow?"+query, "", nil); code != 422 {
+			t.Errorf("%s: %d %s", query, code, text)
+		}
+	}
+	if code, _ := w.callAs("", "GET", "/v1/shadow", "", nil); code != 401 {
+		t.Errorf("without a token: %d", code)
+	}
+	if code, text := newWorld(t, nil).call("GET", "/v1/shadow", "", nil); code != 404 || !strings.Contains(text, "SHADOW_CONFIG") {
+		t.Errorf("%d %s", code, text)
+	}
+}
