@@ -31,7 +31,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/descriptors/sources/xds/ratelimitconfigv3", "contains the generated messages of rules by xDS", ""},
 	{"pkg/decide", "decides requests, without a protocol and without knowing the store", "pkg/descriptors pkg/limiters"},
 	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock", "pkg/decide pkg/descriptors pkg/limiters/memstore"},
-	{"pkg/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny", "pkg/replay"},
+	{"pkg/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/suggest", "finds limits for the traffic of a recording", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/rulestest", "reads and runs tests of rules", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
 	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
@@ -61,7 +61,23 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/certtest", "makes certificates for tests and the demo", ""},
 	{"internal/redistest", "starts Redis servers for tests and the demo", "internal/certtest"},
 	{"internal/loadclient", "sends requests as fast as possible, without knowing the server", "internal/socket"},
-	{"internal/cli", "prints what the commands that do not serve find", "internal/backoff internal/tlsfiles pkg/admin pkg/admin/client pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/envoyactions pkg/explain pkg/receipt pkg/replay pkg/rls pkg/rulestest pkg/suggest"},
+	{"internal/cli", "prints what the commands that do not serve find", "" +
+		"internal/backoff " +
+		"internal/tlsfiles " +
+		"pkg/admin " +
+		"pkg/admin/client " +
+		"pkg/decide " +
+		"pkg/descriptors " +
+		"pkg/descriptors/rulesfile " +
+		"pkg/descriptors/sources " +
+		"pkg/envoyactions " +
+		"pkg/explain " +
+		"pkg/receipt " +
+		"pkg/replay " +
+		"pkg/rls " +
+		"pkg/rulestest " +
+		"pkg/simulate " +
+		"pkg/suggest"},
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/listeners " +
 		"internal/observe internal/ratelimitstats internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +

@@ -3,6 +3,7 @@
 //	weir --config rules.yaml      serve the rate limit service on :8081, and /healthcheck and /metrics on :8080
 //	weir check rules.yaml         print every fault of rules
 //	weir test rules_test.yaml     run tests of rules
+//	weir simulate --config rules.yaml recording.ndjson   run rules over a recording, and show what they deny
 //	weir check --settings         print every fault of the settings in the environment
 //	weir explain --config rules.yaml user_id=42      show which limits a request is under, and why
 //	weir suggest --config rules.yaml recording.ndjson    find limits for the traffic of a recording
@@ -43,16 +44,17 @@ func main() {
 }
 
 type commands struct {
-	Serve   serve       `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
-	Check   cli.Check   `cmd:"" help:"Print every fault of rules or settings."`
-	Explain cli.Explain `cmd:"" help:"Show which limits a request is under, and why."`
-	Test    cli.Test    `cmd:"" help:"Test rules: requests at virtual times, with the verdicts that they must get."`
-	Suggest cli.Suggest `cmd:"" help:"Find limits for the traffic of a recording."`
-	Peek    cli.Peek    `cmd:"" help:"Print the state of a key in a running server. It charges nothing."`
-	Reset   cli.Reset   `cmd:"" help:"Reset a key in a running server, or every key that contains an entry."`
-	Top     cli.Top     `cmd:"" help:"Show the heaviest and the most denied keys of a running server."`
-	Tail    cli.Tail    `cmd:"" help:"Print the decisions of a running server as they are made."`
-	Version version     `cmd:"" help:"Print the version."`
+	Serve    serve        `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
+	Check    cli.Check    `cmd:"" help:"Print every fault of rules or settings."`
+	Explain  cli.Explain  `cmd:"" help:"Show which limits a request is under, and why."`
+	Test     cli.Test     `cmd:"" help:"Test rules: requests at virtual times, with the verdicts that they must get."`
+	Simulate cli.Simulate `cmd:"" help:"Run rules over a recording, and show what they deny."`
+	Suggest  cli.Suggest  `cmd:"" help:"Find limits for the traffic of a recording."`
+	Peek     cli.Peek     `cmd:"" help:"Print the state of a key in a running server. It charges nothing."`
+	Reset    cli.Reset    `cmd:"" help:"Reset a key in a running server, or every key that contains an entry."`
+	Top      cli.Top      `cmd:"" help:"Show the heaviest and the most denied keys of a running server."`
+	Tail     cli.Tail     `cmd:"" help:"Print the decisions of a running server as they are made."`
+	Version  version      `cmd:"" help:"Print the version."`
 }
 
 // run runs a command and returns its exit code: 0, 1 if it failed, or 2 if its arguments are invalid. program is the name

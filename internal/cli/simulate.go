@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/simulate"
+)
+
+// Simulate runs rules over recordings.
+type Simulate struct {
+	rulesFlags `embed:""`
+	AllOrNone  bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"As in weir serve: charge no limit of a request that one of its limits denies."`
+
+	Clients     []string `default:"drop,obey,hammer" enum:"drop,obey,hammer" placeholder:"MODEL,…" help:"How clients react to a denial: drop, obey, hammer. drop is always simulated."`
+	SampleShare float64  `placeholder:"SHARE" help:"The share of keys that the recording has, such as 0.1. The results then have estimates for all traffic."`
+	Output      string   `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
+
+	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings, plain or compressed by zstd, read as one. - is standard input."`
+}
+
+// Help is the text behind the flags in the help of the command.
+func (*Simulate) Help() string {
+	return `Examples:
+  weir simulate --config rules.yaml recording.ndjson.zst
+  weir simulate --config rules.yaml -o json recordings/*
+
+The exit code is 0, or 2 after a fault. Lines that cannot be replayed are skipped, counted and reported on standard error.`
+}
+
+// Validate reports arguments that are missing, or have no meaning together.
+func (s *Simulate) Validate() error {
+	switch {
+	case len(s.Config) == 0:
+		return errors.New("want --config with the rules, for example: weir simulate --config rules.yaml recording.ndjson")
+	case len(s.Recordings) == 0:
+		return errors.New("want a recording (- is standard input)")
+	case s.fromStdin() && slices.Contains(s.Recordings, "-"):
+		return errors.New("--config and a recording cannot both be standard input")
+	case s.SampleShare < 0 || s.SampleShare > 1:
+		return errors.New("--sample-share: write a number above 0 and at most 1")
+	}
+	return nil
+}
+
+// Run prints the result. Its error is [Fault] after a fault, which it prints.
+func (s *Simulate) Run(ctx context.Context, to Streams) error {
+	result, err := s.simulate(ctx, to)
+	if err == nil {
+		if s.Output == "json" {
+			encoder := json.NewEncoder(to.Out)
+			encoder.SetEscapeHTML(false)
+			encoder.SetIndent("", "  ")
+			err = encoder.Encode(result)
+		} else {
+			err = writeSimulation(to.Out, result, colored(to.Out))
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(to.Err, "weir:", err)
+		return Fault
+	}
+	return nil
+}
+
+func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, error) {
+	rules, err := s.load(to.In)
+	if err != nil {
+		return nil, err
+	}
+	options := simulate.Options{
+		Replay:      replay.Options{Decide: decide.Options{CalendarMonths: s.Months, AllOrNothing: s.AllOrNone}},
+		SampleShare: s.SampleShare,
+	}
+	for _, m := range s.Clients {
+		options.Clients = append(options.Clients, simulate.Model(m))
+	}
+	r, err := openRecordings(s.Recordings, to)
+	if err != nil {
+		return nil, err
+	}
+	result, err := simulate.Run(ctx, rules, r, options)
+	if err = errors.Join(err, r.finish(to.Err)); err != nil {
+		return nil, err
+	}
+	result.Lines = r.Lines()
+	result.Skipped = append(result.Skipped, r.Skipped()...)
+	return result, nil
+}

@@ -1,0 +1,253 @@
+package simulate
+
+import (
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+// A client sends the requests of a recording by one client model.
+type client struct {
+	o        Options
+	index    *index
+	replayer *replay.Replayer
+	result   decide.Result
+	observe  func(*replay.Line, *decide.Result, error) // of each recorded request; may be nil
+	counts   Client
+	limits   []limitCount // by slot
+	keys     int          // in limits
+	partial  bool         // a denied key was not counted, because of Options.MaxKeys
+	waiting  retries
+	sequence int64
+}
+
+// A limitCount is the outcome of one limit under one client model.
+type limitCount struct {
+	requests, denied int64
+	keys             map[string]struct{} // denied
+}
+
+// A retry is a denied request that will be sent again.
+type retry struct {
+	at       int64 // in µs since 1970
+	sequence int64 // of retries that are due at one time
+	request  *decide.Request
+	sent     int // retries, including this one
+}
+
+func newClient(m Model, rules *descriptors.Rules, index *index, o Options) *client {
+	return &client{
+		o: o, index: index, replayer: replay.New(rules, o.Replay), counts: Client{Model: m}, limits: make([]limitCount, len(index.slots)),
+	}
+}
+
+// recorded sends the retries that are due, and then a recorded request.
+func (c *client) recorded(line *replay.Line) {
+	at := line.At.UnixMicro()
+	for len(c.waiting) > 0 && c.waiting[0].at <= at {
+		next := c.waiting.pop()
+		c.counts.Retries++
+		c.send(next, nil)
+	}
+	c.send(retry{at: at, request: &line.Request}, line)
+}
+
+// end counts the retries that are due after the end.
+func (c *client) end() {
+	c.counts.Waiting = int64(len(c.waiting))
+	c.waiting = nil
+}
+
+// send sends one attempt. line is nil for a retry.
+func (c *client) send(r retry, line *replay.Line) {
+	err := c.replayer.Decide(microTime(r.at), r.request, &c.result)
+	if line != nil && c.observe != nil {
+		c.observe(line, &c.result, err)
+	}
+	c.counts.Attempts++
+	switch {
+	case err != nil:
+		c.counts.Failed++
+		if line == nil {
+			c.counts.GaveUp++
+		}
+		return
+	case c.result.Denied:
+		c.counts.Denied++
+	default:
+		c.counts.Allowed++
+		if line == nil {
+			c.counts.Recovered++
+		}
+	}
+	c.countLimits()
+	if c.result.Denied {
+		c.retry(r)
+	}
+}
+
+// retry queues the next retry of a denied request, if there is one.
+func (c *client) retry(r retry) {
+	wait, most := c.o.HammerInterval, c.o.HammerRetries
+	fits := true
+	if c.counts.Model == Obey {
+		most = c.o.ObeyRetries
+		wait, fits = retryAfter(&c.result)
+	}
+	switch {
+	case c.counts.Model == Drop || !fits || r.sent >= most:
+		c.counts.GaveUp++
+	case len(c.waiting) >= c.o.MaxWaiting:
+		c.counts.Overflowed++
+	default:
+		c.sequence++
+		c.waiting.push(retry{r.at + wait.Microseconds(), c.sequence, r.request, r.sent + 1})
+	}
+}
+
+// retryAfter returns the wait that a client learns from Retry-After. It reports false if waiting does not help. If all descriptors in quota
+// mode are denied, the shortest of their waits counts.
+func retryAfter(result *decide.Result) (time.Duration, bool) {
+	wait, quota, fits := time.Duration(0), time.Duration(-1), true
+	for i := range result.Decisions {
+		d := &result.Decisions[i]
+		if d.Outcome != decide.Denied {
+			continue
+		}
+		possible := d.Reason == decide.OverLimit || d.Reason == decide.TooManyLeases
+		switch {
+		case !d.Quota:
+			wait, fits = max(wait, d.Reset), fits && possible
+		case possible && (quota < 0 || d.Reset < quota):
+			quota = d.Reset
+		}
+	}
+	if wait == 0 && fits {
+		wait, fits = quota, quota >= 0
+	}
+	seconds := (wait + time.Second - 1) / time.Second
+	return max(seconds, 1) * time.Second, fits
+}
+
+// countLimits counts the verdicts of the last attempt.
+func (c *client) countLimits() {
+	for i := range c.result.Decisions {
+		d := &c.result.Decisions[i]
+		for j := range d.Verdicts {
+			count := &c.limits[c.index.slot(d, j)]
+			count.requests++
+			if d.Verdicts[j].Allowed || d.Verdicts[j].Err != nil {
+				continue
+			}
+			count.denied++
+			if c.counts.Model != Drop { // the keys of Drop are in the statistics
+				c.countKey(count, c.result.Key(i))
+			}
+		}
+	}
+}
+
+func (c *client) countKey(count *limitCount, key string) {
+	if _, known := count.keys[key]; known {
+		return
+	}
+	if c.keys >= c.o.MaxKeys {
+		c.partial = true
+		return
+	}
+	if count.keys == nil {
+		count.keys = map[string]struct{}{}
+	}
+	c.keys++
+	count.keys[key] = struct{}{}
+}
+
+// An index numbers the limits of rules: the slots.
+type index struct {
+	slots []slot
+	of    map[*descriptors.Rule]int // the first slot of a rule
+}
+
+// A slot is a limit of a rule. The last slot of a rule, with limit nil, is for the limits of requests. So is the last slot of all, for
+// requests without a rule.
+type slot struct {
+	rule   *descriptors.Rule
+	limit  *descriptors.RateLimit
+	number int // of the limit within the rule
+}
+
+func newIndex(rules *descriptors.Rules) *index {
+	x := &index{of: map[*descriptors.Rule]int{}}
+	for rule := range rules.All() {
+		x.of[rule] = len(x.slots)
+		for i := range rule.Limits {
+			x.slots = append(x.slots, slot{rule, &rule.Limits[i], i})
+		}
+		x.slots = append(x.slots, slot{rule: rule})
+	}
+	x.slots = append(x.slots, slot{})
+	return x
+}
+
+// slot returns the number of the slot of limit i of a decision.
+func (x *index) slot(d *decide.Decision, i int) int {
+	if d.Rule == nil {
+		return len(x.slots) - 1
+	}
+	first := x.of[d.Rule]
+	switch {
+	case d.Override:
+		return first + len(d.Rule.Limits)
+	case len(d.Limits) == len(d.Rule.Limits):
+		return first + i
+	}
+	// The end of a lease is under some of the limits only.
+	for j := range d.Rule.Limits {
+		if d.Rule.Limits[j].Limit == d.Limits[i].Limit {
+			return first + j
+		}
+	}
+	return first
+}
+
+// retries are a heap in the order of their times. Package container/heap would allocate for each retry.
+type retries []retry
+
+func (r *retry) before(other *retry) bool {
+	return r.at < other.at || r.at == other.at && r.sequence < other.sequence
+}
+
+func (r *retries) push(added retry) {
+	h := append(*r, added)
+	*r = h
+	for i := len(h) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !h[i].before(&h[parent]) {
+			return
+		}
+		h[i], h[parent] = h[parent], h[i]
+		i = parent
+	}
+}
+
+// pop removes the earliest retry. There is at least one.
+func (r *retries) pop() retry {
+	h := *r
+	first, last := h[0], len(h)-1
+	h[0], h[last] = h[last], retry{}
+	h = h[:last]
+	*r = h
+	for i := 0; ; {
+		child := 2*i + 1
+		if child+1 < len(h) && h[child+1].before(&h[child]) {
+			child++
+		}
+		if child >= len(h) || !h[child].before(&h[i]) {
+			return first
+		}
+		h[i], h[child] = h[child], h[i]
+		i = child
+	}
+}

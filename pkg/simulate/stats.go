@@ -1,0 +1,267 @@
+package simulate
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+// stats has the statistics of the client model Drop.
+type stats struct {
+	o       Options
+	index   *index
+	r       Result
+	buckets buckets
+	allowed series
+	denied  series
+	limits  []*limitStats // by slot; nil without requests
+	keys    int           // over all limits
+	chunk   []keyStats    // room for further keys
+	// entries and bytes are the memory of the spans and logs of all keys. Beyond their bounds noCompare is the reason for no comparison.
+	entries, bytes int
+	noCompare      string
+	unmatched      map[UnmatchedPath]int64 // with Descriptors 0
+}
+
+const (
+	nearPercent      = 80
+	maxUnmatchedSeen = 1000      // different key paths
+	maxLogBytes      = 256 << 20 // of the sliding logs of all comparisons
+)
+
+// limitStats has the statistics of one limit.
+type limitStats struct {
+	requests, denied, hits, near, untracked int64
+	peak, peakAt                            int64
+	peakKey                                 string
+	allowedOver, deniedOver                 series
+	keys                                    map[string]*keyStats
+	shutOut                                 time.Duration // of keys without statistics
+	compare                                 *comparison   // nil: see why
+	why                                     string
+}
+
+// keyStats has the statistics of one key of a limit. Times are in µs since 1970.
+type keyStats struct {
+	requests, denied        int64
+	firstDenied, lastDenied int64
+	shutUntil, shutOut      int64
+	demand                  int64 // the largest of any span of one window
+	deniedBy                uint8 // compared algorithms that denied a request, one bit each
+	span                    span
+	states                  [len(compared)]limiters.State
+}
+
+func newStats(index *index, o Options) *stats {
+	return &stats{o: o, index: index, limits: make([]*limitStats, len(index.slots)), unmatched: map[UnmatchedPath]int64{}}
+}
+
+// observe counts one request.
+func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
+	s.r.Requests++
+	if s.r.From.IsZero() {
+		s.r.From = line.At
+	}
+	s.r.To = line.At
+	bucket := s.buckets.at(line.At, s.merge)
+	denied := err == nil && result.Denied
+	switch {
+	case err != nil:
+		s.r.Failed++
+		if s.r.FirstFailure == "" {
+			s.r.FirstFailure = fmt.Sprintf("%s: %v", line.At.Format(time.RFC3339Nano), err)
+		}
+	case denied:
+		s.r.Denied++
+		s.denied.add(bucket, 1)
+	default:
+		s.r.Allowed++
+		s.allowed.add(bucket, 1)
+	}
+	s.compareRecorded(line, denied)
+	if err != nil {
+		return
+	}
+	matched := false
+	for i := range result.Decisions {
+		d := &result.Decisions[i]
+		if d.Rule != nil || d.Override {
+			matched = true
+		} else if len(d.Entries) > 0 {
+			s.countUnmatched(d)
+		}
+		for j := range d.Verdicts {
+			s.observeLimit(s.index.slot(d, j), d, j, result.Key(i), line.At.UnixMicro(), bucket)
+		}
+	}
+	if !matched {
+		s.r.Unmatched++
+	}
+}
+
+func (s *stats) compareRecorded(line *replay.Line, denied bool) {
+	r := &s.r.Recorded
+	switch {
+	case !line.HasAllowed:
+		r.Unknown++
+	case line.Allowed:
+		r.Allowed++
+		if denied {
+			r.NewlyDenied++
+		}
+	default:
+		r.Denied++
+		if !denied {
+			r.NewlyAllowed++
+		}
+	}
+}
+
+func (s *stats) countUnmatched(d *decide.Decision) {
+	s.r.UnmatchedDescriptors++
+	keys := make([]string, len(d.Entries))
+	for i, e := range d.Entries {
+		keys[i] = e.Key
+	}
+	path := UnmatchedPath{Domain: d.Domain, Path: strings.Join(keys, ".")}
+	if _, known := s.unmatched[path]; !known && len(s.unmatched) >= maxUnmatchedSeen {
+		return
+	}
+	s.unmatched[path]++
+}
+
+// merge follows buckets that have become longer.
+func (s *stats) merge(offset, factor int) {
+	s.allowed, s.denied = s.allowed.merge(offset, factor), s.denied.merge(offset, factor)
+	for _, l := range s.limits {
+		if l != nil {
+			l.allowedOver, l.deniedOver = l.allowedOver.merge(offset, factor), l.deniedOver.merge(offset, factor)
+		}
+	}
+}
+
+// observeLimit counts the verdict of limit i of a decision.
+func (s *stats) observeLimit(slot int, d *decide.Decision, i int, key string, at int64, bucket int) {
+	l := s.limits[slot]
+	if l == nil {
+		l = &limitStats{keys: map[string]*keyStats{}, why: "each request has a limit of its own"}
+		if limit := s.index.slots[slot].limit; limit != nil {
+			l.compare, l.why = newComparison(limit.Limit)
+		}
+		s.limits[slot] = l
+	}
+	v := &d.Verdicts[i]
+	if v.Err != nil {
+		return
+	}
+	l.requests++
+	l.hits += max(0, d.Hits)
+	if v.Allowed {
+		l.allowedOver.add(bucket, 1)
+		capacity := d.Limits[i].Limit.Capacity()
+		if d.Hits > 0 && 100*float64(v.Used) > nearPercent*float64(capacity) {
+			l.near++
+		}
+		if v.Used > l.peak {
+			l.peak, l.peakAt, l.peakKey = v.Used, at, key
+		}
+	} else {
+		l.denied++
+		l.deniedOver.add(bucket, 1)
+	}
+	k := s.key(l, key)
+	if k == nil {
+		l.untracked++
+		return
+	}
+	k.requests++
+	if !v.Allowed {
+		k.deny(at, v.RetryAfter)
+	}
+	if l.compare != nil && s.noCompare == "" {
+		entries, bytes := l.compare.observe(k, key, at, d.Hits)
+		s.grow(entries, bytes, at)
+	}
+}
+
+// key returns the statistics of a key, nil beyond the bound.
+func (s *stats) key(l *limitStats, key string) *keyStats {
+	if k := l.keys[key]; k != nil {
+		return k
+	}
+	if s.keys >= s.o.MaxKeys {
+		return nil
+	}
+	if len(s.chunk) == 0 {
+		s.chunk = make([]keyStats, 256)
+	}
+	k := &s.chunk[0]
+	s.chunk = s.chunk[1:]
+	s.keys++
+	l.keys[key] = k
+	return k
+}
+
+func (k *keyStats) deny(at int64, wait time.Duration) {
+	if k.denied == 0 {
+		k.firstDenied = at
+	}
+	k.denied++
+	k.lastDenied = at
+	if until := at + wait.Microseconds(); wait > 0 && until > k.shutUntil {
+		k.shutOut += until - max(at, k.shutUntil)
+		k.shutUntil = until
+	}
+}
+
+// grow counts memory. Beyond a bound it drops what has expired, and if that is not half of it, there is no comparison.
+func (s *stats) grow(entries, bytes int, at int64) {
+	s.entries += entries
+	s.bytes += bytes
+	if s.entries <= s.o.MaxEntries && s.bytes <= maxLogBytes {
+		return
+	}
+	s.entries, s.bytes = 0, 0
+	for _, l := range s.limits {
+		if l != nil && l.compare != nil {
+			l.expire(at)
+			for _, k := range l.keys {
+				s.entries += len(k.span.live())
+				s.bytes += k.states[slidingLog].GrownBytes()
+			}
+		}
+	}
+	if s.entries <= s.o.MaxEntries/2 && s.bytes <= maxLogBytes/2 {
+		return
+	}
+	s.noCompare = "the keys have too many hits within one window to compare algorithms in bounded memory: record a smaller share of keys"
+	for _, l := range s.limits {
+		if l == nil {
+			continue
+		}
+		for _, k := range l.keys {
+			k.span, k.states = span{}, [len(compared)]limiters.State{}
+		}
+	}
+}
+
+// expire drops the hits and logs of keys that have expired.
+func (l *limitStats) expire(at int64) {
+	c := l.compare
+	if c.pending != nil {
+		c.keepBurst()
+	}
+	for _, k := range l.keys {
+		k.span.expire(at - c.window)
+		if len(k.span.live()) == 0 {
+			k.span.hits = nil
+		}
+		if log := c.limits[slidingLog]; log != nil && k.states[slidingLog].Log != nil && log.ResetTime(&k.states[slidingLog]) <= at {
+			k.states[slidingLog] = limiters.State{}
+		}
+	}
+}
