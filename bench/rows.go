@@ -139,6 +139,12 @@ func scaleRows() []row {
 		}, {
 			name: "memory", title: "Memory for a key of 40 bytes",
 			gobench: &gobench{pkg: "./pkg/limiters/memstore", pattern: "^BenchmarkMemoryPerKey$", unit: "bytes/key"},
+		}, {
+			name: "bytes-memory", title: "Weir's memory for a key of 40 bytes with one hit, with 17 and with 1000 hits", x: "keys",
+			gobench: &gobench{pkg: "./pkg/limiters/memstore", pattern: "^BenchmarkKeyBytes$", unit: "bytes/key"},
+		}, {
+			name: "bytes-redis", title: "Redis' memory for a key of 40 bytes with one hit, with 17 and with 1000 hits", x: "keys",
+			gobench: &gobench{pkg: "./pkg/limiters/redisstore", pattern: "^BenchmarkKeyBytes$", unit: "bytes/key"},
 		},
 	}
 }

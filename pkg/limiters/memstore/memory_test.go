@@ -58,3 +58,20 @@ func BenchmarkMemoryOfALogOfAMillion(b *testing.B) {
 		runtime.KeepAlive(s)
 	}
 }
+
+// BenchmarkKeyBytes measures the heap per key of 40 bytes, by the number of keys.
+func BenchmarkKeyBytes(b *testing.B) {
+	for _, c := range limiterstest.SizeCases() {
+		b.Run(fmt.Sprintf("%s/%d", c.Name, c.Keys), func(b *testing.B) {
+			before, s := heap(), New(Options{})
+			err := c.Fill(c.Keys, func(now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+				return s.Take(b.Context(), now, groups, out)
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(heap()-before)/float64(c.Keys), "bytes/key")
+			runtime.KeepAlive(s)
+		})
+	}
+}

@@ -1,0 +1,62 @@
+package limiterstest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A SizeCase is a number of hits on each of several keys, for measurements of the memory of a key.
+type SizeCase struct {
+	Name string
+	Hits int // of each key, each at a time of its own
+	Keys int
+	spec limiters.Spec
+}
+
+// SizeCases returns one hit on a key of each algorithm, by the number of keys, because tables that have just grown take more
+// memory for each key. An algorithm whose state grows also has cases of 17 and of 1000 hits on a key, whose names end so.
+func SizeCases() []SizeCase {
+	var all []SizeCase
+	for _, name := range limiters.Algorithms() {
+		spec := limiters.Spec{Algorithm: name, Max: 10_000, Window: 24 * time.Hour}
+		if !limiters.HasWindow(name) {
+			spec.Window, spec.Params = 0, "lease_ttl=24h"
+		}
+		for _, keys := range []int{50_000, 70_000, 100_000} {
+			all = append(all, SizeCase{name, 1, keys, spec})
+		}
+		if MustLimit(spec).Grows() {
+			all = append(all, SizeCase{name + "_17", 17, 50_000, spec}, SizeCase{name + "_1000", 1000, 100, spec})
+		}
+	}
+	return all
+}
+
+// Fill calls take with the hits of the case on a number of keys of 40 bytes, in calls of at most 1000 hits.
+func (c SizeCase) Fill(keys int, take func(now time.Time, groups []limiters.Group, out []limiters.Verdict) error) error {
+	limit, now := MustLimit(c.spec), time.Now().Truncate(time.Hour)
+	out := make([]limiters.Verdict, 1000)
+	for hit := range c.Hits {
+		at := now.Add(time.Duration(hit) * time.Second)
+		for first := 0; first < keys; first += len(out) {
+			hits := make([]limiters.Hit, min(len(out), keys-first))
+			for i := range hits {
+				hits[i] = limiters.Hit{Key: fmt.Sprintf("%040d", first+i), Limit: limit, N: 1}
+				if limit.HasLeases() {
+					binary.BigEndian.PutUint64(hits[i].Lease[:], uint64(first+i+1))
+					binary.BigEndian.PutUint64(hits[i].Lease[8:], uint64(hit))
+				}
+			}
+			if err := take(at, limiters.Singles(hits...), out[:len(hits)]); err != nil {
+				return err
+			}
+			if v := out[0]; v.Err != nil || !v.Allowed {
+				return fmt.Errorf("%s: %+v", c.Name, v)
+			}
+		}
+	}
+	return nil
+}
