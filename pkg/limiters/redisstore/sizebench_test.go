@@ -24,7 +24,7 @@ func BenchmarkKeyBytes(b *testing.B) {
 			server := redistest.Start(b)
 			s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
 			defer s.Close()
-			// The first call loads the script.
+			admin := server.Client(b)
 			fill := func(keys int) {
 				err := c.Fill(keys, func(now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 					return s.Take(b.Context(), now, groups, out)
@@ -33,11 +33,13 @@ func BenchmarkKeyBytes(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			fill(1)
-			admin := server.Client(b)
-			before := usedMemory(b, admin)
-			fill(c.Keys)
-			b.ReportMetric(float64(usedMemory(b, admin)-before)/float64(c.Keys), "bytes/key")
+			for b.Loop() {
+				admin.FlushAll(b.Context())
+				fill(1) // The first call loads the script.
+				before := usedMemory(b, admin)
+				fill(c.Keys)
+				b.ReportMetric(float64(usedMemory(b, admin)-before)/float64(c.Keys), "bytes/key")
+			}
 		})
 	}
 }
