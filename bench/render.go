@@ -146,7 +146,7 @@ func table(r *results, row *row) string {
 	return b.String()
 }
 
-// draw returns the SVG of a row, or "" if the row has no picture.
+// draw returns the SVG of a row, or "" if the row has no picture or more lines than there are colours.
 func draw(r *results, row *row) string {
 	if row.gobench != nil && row.x == "" {
 		return ""
@@ -180,7 +180,7 @@ func draw(r *results, row *row) string {
 			all[k].x, all[k].y = append(all[k].x, m.X), append(all[k].y, v)
 		}
 	}
-	if len(all) == 0 {
+	if len(all) == 0 || len(all) > len(colours) {
 		return ""
 	}
 	return lines(row.title+": "+what, row.x, all)

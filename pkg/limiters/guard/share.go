@@ -87,6 +87,12 @@ func roundUp(n int64) int64 {
 	return (n + 1<<shift - 1) >> shift << shift
 }
 
+// Share returns the part of l that each of so many replicas admits by itself under [limiters.OnErrorLocal], for hits of 1. p is the
+// probability that some replica denies a client which uses its limit exactly.
+func Share(l *limiters.Limit, replicas int64, p float64) (*limiters.Limit, error) {
+	return limiters.New(l.Spec().Scaled(func(whole int64) int64 { return share(whole, replicas, p) }))
+}
+
 // share returns how many requests each of so many replicas may admit by itself, of a limit of n. A client that uses its
 // limit exactly, with requests that reach replicas at random, is then denied by any replica with a probability of at most p.
 //

@@ -1,0 +1,65 @@
+package sizing
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"math"
+	"sync"
+)
+
+// figures.json is taken from bench/results.jsonl by TestFiguresAreThoseOfTheBenchmark, with -update.
+//
+//go:embed figures.json
+var figuresJSON []byte
+
+// Figures returns the measurements that plans use.
+var Figures = sync.OnceValue(func() *Measured {
+	m := new(Measured)
+	if err := json.Unmarshal(figuresJSON, m); err != nil {
+		panic(fmt.Sprintf("figures.json: %v", err)) // impossible: a test reads it
+	}
+	return m
+})
+
+// Measured are figures of the benchmark.
+type Measured struct {
+	Machines []string `json:"machines"` // with the date and the rows
+	// Memory is that of keys of 40 bytes in Weir's memory, Redis that in Redis, by algorithm.
+	Memory map[string]Size `json:"memory"`
+	Redis  map[string]Size `json:"redis"`
+	// Weir and Store are the CPU times of Weir with its counters on Redis, and of Redis, by algorithm.
+	Weir     map[string]CPU `json:"cpu_weir"`
+	Store    map[string]CPU `json:"cpu_redis"`
+	InMemory map[string]CPU `json:"cpu_weir_memory"`
+}
+
+// A Size is the memory of a key, in bytes.
+type Size struct {
+	Key Range `json:"key"` // with one hit
+	Hit Range `json:"hit"` // of each further hit or lease
+}
+
+// A CPU is a time of a request with one descriptor, in µs.
+type CPU struct {
+	Busy   Range `json:"busy"`   // with 64 requests at once
+	Single Range `json:"single"` // with one request at a time
+}
+
+// A Range has the smallest and the largest of the measured values, or of what follows from them.
+type Range struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+func (r Range) times(x float64) Range { return Range{r.Low * x, r.High * x} }
+
+func (r Range) plus(o Range) Range { return Range{r.Low + o.Low, r.High + o.High} }
+
+// widest returns the smallest range with both.
+func (r Range) widest(o Range) Range {
+	if r == (Range{}) {
+		return o
+	}
+	return Range{math.Min(r.Low, o.Low), math.Max(r.High, o.High)}
+}

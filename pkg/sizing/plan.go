@@ -1,0 +1,294 @@
+package sizing
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+)
+
+// A Load is the traffic that a plan is for.
+type Load struct {
+	Users       int64         // distinct values of all keys without a value, together, that send within a window
+	Rate        float64       // requests a second of all users at the peak, each under one rule; 0: not known
+	Replicas    int64         // of Weir
+	Probability float64       // of a false limit, see [LocalLimit]
+	Lag         time.Duration // by which the replica of a Redis is behind at a failover
+	// Values has the number of values of some keys that do not follow the users, such as 20 for the key action.
+	Values map[string]int64
+}
+
+func (l *Load) check() error {
+	switch {
+	case l.Users < 1 || l.Users > 1<<40:
+		return fmt.Errorf("%d users are out of range: write a number from 1 to %d", l.Users, int64(1)<<40)
+	case !(l.Rate >= 0 && l.Rate <= 1e9):
+		return fmt.Errorf("a rate of %g is out of range: write the requests a second, from 0 to 1000000000", l.Rate)
+	case l.Lag < 0 || l.Lag > time.Hour:
+		return fmt.Errorf("a replication lag of %v is out of range: write a duration from 0s to 1h", l.Lag)
+	}
+	for key, n := range l.Values {
+		if n < 1 || n > 1<<40 {
+			return fmt.Errorf("%d values of the key %q are out of range: write a number from 1 to %d", n, key, int64(1)<<40)
+		}
+	}
+	_, err := Local(1, l.Replicas, l.Probability)
+	return err
+}
+
+// A Plan is what a load takes under some rules.
+type Plan struct {
+	Users       int64       `json:"users"`
+	Rate        float64     `json:"rate"`
+	Replicas    int64       `json:"replicas"`
+	Probability float64     `json:"probability"`
+	Limits      []LimitPlan `json:"limits"`
+	Keys        float64     `json:"keys"`         // at most, of all limits
+	MemoryBytes Range       `json:"memory_bytes"` // of the keys, with the counters in Weir's memory
+	RedisBytes  Range       `json:"redis_bytes"`  // of the keys, with the counters on Redis
+	Calls       Calls       `json:"redis_calls"`
+	// FailoverHits is how many admitted hits of all keys a failover of Redis forgets at most.
+	FailoverHits float64 `json:"failover_hits"`
+	CPU          Cores   `json:"cores"`
+}
+
+// Calls are the calls to Redis of a request under one rule. A call carries all hits that wait.
+type Calls struct {
+	PerRequest float64 `json:"per_request"` // at most, to one Redis
+	// Cluster is the same for a Redis Cluster: each key of a request may be on another node.
+	Cluster   float64 `json:"per_request_cluster"`
+	PerSecond float64 `json:"per_second"` // at most, to one Redis, at the rate
+}
+
+// Cores are the cores that the rate takes. Busy is for 64 requests at once, Single for one at a time, which cost more each.
+type Cores struct {
+	WeirInMemory CPU `json:"weir_in_memory"`
+	WeirOnRedis  CPU `json:"weir_on_redis"`
+	Redis        CPU `json:"redis"`
+}
+
+// A LimitPlan is the part of one limit in a plan.
+type LimitPlan struct {
+	Domain      string        `json:"domain"`
+	Path        string        `json:"path"`
+	Name        string        `json:"name,omitempty"`
+	Algorithm   string        `json:"algorithm"`
+	Limit       int64         `json:"limit"` // hits in a window, or slots
+	Capacity    int64         `json:"capacity"`
+	Window      time.Duration `json:"window_ns"`
+	Keys        float64       `json:"keys"` // at most at the same time
+	MemoryBytes Range         `json:"memory_bytes"`
+	RedisBytes  Range         `json:"redis_bytes"`
+	Over        Over          `json:"over"`
+}
+
+// Over has the most that is admitted of one key beyond its limit.
+type Over struct {
+	// AnyWindow is the most that a healthy limit admits in any interval as long as its window. 0: it has no window.
+	AnyWindow int64 `json:"any_window"`
+	DenyCache int64 `json:"deny_cache"` // 0: the cache only denies
+	// Memory is for counters in the memory of each replica, without Redis: each admits the limit.
+	Memory int64 `json:"memory"`
+	// Policy is on_store_error. Share is the limit of each replica under local, and Outage what all of them admit in a window, in
+	// addition to what Redis has admitted. It is nil where a policy bounds nothing: allow, and error with failure_mode_deny: false.
+	Policy string `json:"on_store_error"`
+	Share  int64  `json:"local_share"`
+	Outage *int64 `json:"outage"`
+	// Failover is for a Redis that fails over, or restarts without persistence: it may forget all charges of a key.
+	Failover int64 `json:"failover"`
+}
+
+// New returns the plan of the rules.
+func New(rules *descriptors.Rules, load Load) (*Plan, error) {
+	if err := load.check(); err != nil {
+		return nil, err
+	}
+	p := &Plan{
+		Users: load.Users, Rate: load.Rate, Replicas: load.Replicas, Probability: load.Probability, Limits: []LimitPlan{},
+		FailoverHits: load.Rate * load.Lag.Seconds(),
+	}
+	unused := make(map[string]bool)
+	for key := range load.Values {
+		unused[key] = true
+	}
+	for rule := range rules.All() {
+		keys := keysOf(rule, &load, unused)
+		for i := range rule.Limits {
+			limit, err := p.limit(rules, rule, i, keys, &load)
+			if err != nil {
+				return nil, err
+			}
+			p.Limits = append(p.Limits, limit)
+			p.Keys += limit.Keys
+			p.MemoryBytes, p.RedisBytes = p.MemoryBytes.plus(limit.MemoryBytes), p.RedisBytes.plus(limit.RedisBytes)
+		}
+		p.Calls.Cluster = max(p.Calls.Cluster, float64(len(rule.Limits)))
+	}
+	if len(p.Limits) == 0 {
+		return nil, fmt.Errorf("the rules have no limit: nothing to plan")
+	}
+	for key := range unused {
+		return nil, fmt.Errorf("no rule has the key %q without a value: correct its name, or leave it out", key)
+	}
+	p.Calls.PerRequest, p.Calls.PerSecond = 1, load.Rate
+	p.setCores()
+	return p, nil
+}
+
+// keysOf returns how many counters the users have under a rule, if all send in one window.
+func keysOf(rule *descriptors.Rule, load *Load, unused map[string]bool) float64 {
+	levels := rule.Levels()
+	if rule.HasLeases() {
+		levels = levels[:len(levels)-1] // The id of a request belongs to no key.
+	}
+	keys, byUser := 1.0, false
+	for i := range levels {
+		l := &levels[i]
+		switch n, given := load.Values[l.Key]; {
+		case len(l.Values) > 0:
+			if !l.ShareThreshold {
+				keys *= float64(len(l.Values))
+			}
+		case len(l.Prefixes) > 0 && l.ShareThreshold:
+			keys *= float64(len(l.Prefixes))
+		case l.ShareThreshold, l.Value != "" && !l.IsShareable():
+		case given:
+			keys *= float64(n)
+			delete(unused, l.Key)
+		default:
+			byUser = true
+		}
+	}
+	if byUser {
+		keys *= float64(load.Users)
+	}
+	return keys
+}
+
+func (p *Plan) limit(rules *descriptors.Rules, rule *descriptors.Rule, i int, keys float64, load *Load) (LimitPlan, error) {
+	l := &rule.Limits[i]
+	spec := l.Limit.Spec()
+	plan := LimitPlan{
+		Domain: rule.Domain, Path: rule.Name, Name: l.Name, Algorithm: spec.Algorithm, Limit: spec.Max, Capacity: l.Limit.Capacity(), Window: spec.Window,
+	}
+	lifetime, known := lifetime(l.Limit)
+	plan.Keys = keys
+	if known && load.Rate > 0 {
+		plan.Keys = min(keys, math.Ceil(load.Rate*lifetime.Seconds()))
+	}
+	hits := 0.0
+	if l.Limit.Grows() {
+		hits = plan.Keys * float64(l.Limit.Capacity())
+		if known && load.Rate > 0 {
+			hits = min(hits, load.Rate*lifetime.Seconds())
+		}
+	}
+	size := func(s Size) Range { return s.Key.times(plan.Keys).plus(s.Hit.times(max(0, hits-plan.Keys))) }
+	plan.MemoryBytes, plan.RedisBytes = size(growing(Figures().Memory, l.Limit)), size(growing(Figures().Redis, l.Limit))
+
+	share, err := guard.Share(l.Limit, load.Replicas, load.Probability)
+	if err != nil {
+		return plan, fmt.Errorf("%s: the share of a replica: %w", rule.Name, err)
+	}
+	policy := cmp.Or(l.OnError, rules.Domain(rule.Domain).OnError(), limiters.OnErrorFail)
+	most := mostInWindow(l.Limit)
+	plan.Over = Over{
+		AnyWindow: most, Memory: (load.Replicas - 1) * spec.Max, Policy: policy.String(), Share: share.Spec().Max, Failover: plan.Capacity,
+	}
+	switch policy {
+	case limiters.OnErrorDeny:
+		plan.Over.Outage = new(int64)
+	case limiters.OnErrorLocal:
+		together := load.Replicas * perWindow(share)
+		plan.Over.Outage = &together
+	}
+	if rule.ShadowMode {
+		plan.Over.Policy += " (shadow mode: nothing is denied)"
+	}
+	return plan, nil
+}
+
+// growing returns the size of a key. An algorithm without a log has the leases of its reservations beside its own state.
+func growing(sizes map[string]Size, l *limiters.Limit) Size {
+	s := sizes[l.Spec().Algorithm]
+	if l.HasLeases() {
+		leases := sizes["concurrency"].Hit
+		s.Hit = s.Hit.plus(leases)
+	}
+	return s
+}
+
+// lifetime returns for how long a hit keeps a key, and false if a penalty may keep it for longer.
+func lifetime(l *limiters.Limit) (time.Duration, bool) {
+	spec := l.Spec()
+	if strings.Contains(string(spec.Params), "penalty.") || spec.Max == 0 {
+		return 0, false
+	}
+	if spec.Window == 0 {
+		text, _ := spec.Params.Cut("lease_ttl")
+		ttl, err := time.ParseDuration(cmp.Or(text, "60s"))
+		return ttl, err == nil
+	}
+	return time.Duration(float64(spec.Window) * max(1, float64(l.Capacity())/float64(spec.Max))), true
+}
+
+// perWindow returns the most that one key is admitted in a window, from an empty state.
+func perWindow(l *limiters.Limit) int64 {
+	spec := l.Spec()
+	if spec.Algorithm == "funnel" {
+		return l.Capacity() + spec.Max
+	}
+	return spec.Max
+}
+
+// mostInWindow returns the most that one key is admitted in any interval as long as the window, as docs/algorithms.md states.
+func mostInWindow(l *limiters.Limit) int64 {
+	switch spec := l.Spec(); {
+	case spec.Window == 0:
+		return 0
+	case spec.Algorithm == "fixed_window":
+		return 2 * spec.Max
+	}
+	return perWindow(l)
+}
+
+// setCores sets the cores for the rate, over the algorithms of the rules that are measured.
+func (p *Plan) setCores() {
+	var algorithms []string
+	for i := range p.Limits {
+		if !slices.Contains(algorithms, p.Limits[i].Algorithm) {
+			algorithms = append(algorithms, p.Limits[i].Algorithm)
+		}
+	}
+	cores := func(measured map[string]CPU) (c CPU) {
+		for _, name := range algorithms {
+			if m, found := measured[name]; found {
+				c.Busy, c.Single = c.Busy.widest(m.Busy), c.Single.widest(m.Single)
+			}
+		}
+		return CPU{c.Busy.times(p.Rate / 1e6), c.Single.times(p.Rate / 1e6)}
+	}
+	m := Figures()
+	p.CPU = Cores{cores(m.InMemory), cores(m.Weir), cores(m.Store)}
+}
+
+// ParseValues parses texts such as action=20.
+func ParseValues(texts []string) (map[string]int64, error) {
+	values := make(map[string]int64)
+	for _, text := range texts {
+		key, number, found := strings.Cut(text, "=")
+		n, err := strconv.ParseInt(number, 10, 64)
+		if _, twice := values[key]; !found || err != nil || key == "" || twice {
+			return nil, fmt.Errorf("%q is no number of values: write each key once, such as action=20", text)
+		}
+		values[key] = n
+	}
+	return values, nil
+}

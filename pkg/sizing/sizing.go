@@ -1,0 +1,127 @@
+// Package sizing answers the questions of an operator before a deployment: which local limit each of several replicas needs, how
+// much memory and how many calls to Redis the users of some rules take, and how much more than a limit is admitted at most.
+package sizing
+
+import (
+	"fmt"
+	"math"
+	"sort"
+)
+
+// The bounds of [Local].
+const (
+	MaxRequests = 1_000_000_000
+	MaxReplicas = 1_000_000
+)
+
+// A LocalLimit answers: a limit of Requests in a window is shared by replicas, each of which counts by itself. Requests reach
+// the replicas at random. A false limit is a request that a replica denies although the client is within its limit.
+type LocalLimit struct {
+	Requests    int64   `json:"requests"` // of all replicas, in a window
+	Replicas    int64   `json:"replicas"`
+	Probability float64 `json:"probability"` // of a false limit in a window whose client sends exactly Requests
+	// EqualPart is Requests / Replicas, rounded up. One is the smallest limit that one given replica exceeds with at most
+	// Probability. Any is the smallest limit for which the same holds for all replicas together.
+	EqualPart Candidate `json:"equal_part"`
+	One       Candidate `json:"one_replica"`
+	Any       Candidate `json:"any_replica"`
+}
+
+// A Candidate is a local limit with its consequences.
+type Candidate struct {
+	Limit int64 `json:"limit"` // of each replica
+	// OneExceeds is the probability that more than Limit of the requests reach a given replica.
+	OneExceeds float64 `json:"one_exceeds"`
+	// AnyExceedsLow and AnyExceeds bound the probability that some replica gets more than Limit requests.
+	AnyExceedsLow float64 `json:"any_exceeds_low"`
+	AnyExceeds    float64 `json:"any_exceeds"`
+	Denied        float64 `json:"denied"`   // the expected part of the requests that is denied falsely
+	Together      int64   `json:"together"` // what all replicas admit at most: Limit times the number of replicas
+	Over          int64   `json:"over"`     // how much that is beyond the limit of all
+}
+
+// Local returns the local limits of replicas for requests in a window and the probability p of a false limit.
+func Local(requests, replicas int64, p float64) (*LocalLimit, error) {
+	switch {
+	case requests < 1 || requests > MaxRequests:
+		return nil, fmt.Errorf("a limit of %d requests is out of range: write a number from 1 to %d", requests, MaxRequests)
+	case replicas < 1 || replicas > MaxReplicas:
+		return nil, fmt.Errorf("%d replicas are out of range: write a number from 1 to %d", replicas, MaxReplicas)
+	case !(p > 0 && p < 1):
+		return nil, fmt.Errorf("a probability of %g is out of range: write a number above 0 and below 1, such as 0.001", p)
+	}
+	at := func(limit int64) Candidate { return candidate(requests, replicas, limit) }
+	return &LocalLimit{
+		Requests: requests, Replicas: replicas, Probability: p,
+		EqualPart: at((requests + replicas - 1) / replicas),
+		One:       at(smallest(requests, replicas, p)),
+		Any:       at(smallest(requests, replicas, p/float64(replicas))),
+	}, nil
+}
+
+// rounding is the relative error that a probability may have from rounding.
+const rounding = 1e-12
+
+// smallest returns the smallest limit that a given replica exceeds with a probability of at most p.
+func smallest(requests, replicas int64, p float64) int64 {
+	p *= 1 + rounding
+	return int64(sort.Search(int(requests), func(limit int) bool { return exceeds(requests, replicas, int64(limit)) <= p }))
+}
+
+// negligible is a part of the largest term of a binomial distribution. The terms below it are not summed: they change no digit.
+const negligible = 1e-300
+
+// exceeds returns the probability that more than limit of the requests reach a given replica: the upper tail of the binomial
+// distribution. It sums the terms relative to the one at the mean, and the sum of all terms, which is 1, gives the scale. So no
+// logarithm of a factorial and no difference from 1 takes digits away, as they do in the incomplete beta functions of libraries.
+func exceeds(requests, replicas, limit int64) float64 {
+	switch {
+	case limit >= requests:
+		return 0
+	case replicas == 1 || limit < 0:
+		return 1
+	}
+	odds := 1 / float64(replicas-1)
+	mean := requests / replicas
+	tail, rest := 0.0, 0.0 // of the terms above limit, and of the others
+	add := func(k int64, term float64) {
+		if k > limit {
+			tail += term
+		} else {
+			rest += term
+		}
+	}
+	for k, term := mean, 1.0; k <= requests && term > negligible; k++ {
+		add(k, term)
+		term *= float64(requests-k) / float64(k+1) * odds
+	}
+	for k, term := mean, 1.0; k > 0; k-- {
+		term *= float64(k) / (float64(requests-k+1) * odds)
+		if term <= negligible {
+			break
+		}
+		add(k-1, term)
+	}
+	return tail / (tail + rest)
+}
+
+func candidate(requests, replicas, limit int64) Candidate {
+	one := exceeds(requests, replicas, limit)
+	r := float64(replicas)
+	return Candidate{
+		Limit: limit, OneExceeds: one,
+		// The counts of the replicas are negatively associated: that one is small makes no other one small. So the replicas exceed
+		// their limits at least as often as independent ones, and at most the sum of their probabilities.
+		AnyExceedsLow: -math.Expm1(r * math.Log1p(-one)), AnyExceeds: min(1, r*one),
+		Denied:   denied(requests, replicas, limit, one),
+		Together: limit * replicas, Over: max(0, limit*replicas-requests),
+	}
+}
+
+// denied returns the expected part of the requests beyond the limit of their replica. A request is denied if at least limit of
+// those before it have reached its replica. The sum over all requests is E[max(X-limit, 0)] of each replica.
+func denied(requests, replicas, limit int64, one float64) float64 {
+	// E[X; X > limit] is mean * P(Y > limit-1), where Y counts one request less.
+	beyond := exceeds(requests-1, replicas, limit-1) - float64(limit)*float64(replicas)*one/float64(requests)
+	return max(0, beyond)
+}
