@@ -62,9 +62,11 @@ bench bench-scale: BENCH = @env=$$(tools/ensure envoy redis incumbent) && eval "
 
 bench: ## measure Weir, a bare server and envoyproxy/ratelimit, and write docs/benchmarks.md: ROWS='one|five' ROUNDS=3 SECONDS=3
 	$(BENCH)
+	@go test ./pkg/sizing -run 'Figures|Outputs' -update
 
 bench-scale: ## measure the long rows: number of keys, rules and descriptors, skew of users
 	$(BENCH) -scale
+	@go test ./pkg/sizing -run 'Figures|Outputs' -update
 
 lint: ## run golangci-lint, and tools/prose on the English of Markdown and comments
 	@env=$$(tools/ensure lint prose) && eval "$$env" && "$$GOLANGCI_LINT" run && \

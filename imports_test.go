@@ -33,6 +33,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock", "pkg/decide pkg/descriptors pkg/limiters/memstore"},
 	{"pkg/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/suggest", "finds limits for the traffic of a recording", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
+	{"pkg/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark", "pkg/descriptors pkg/limiters pkg/limiters/guard"},
 	{"pkg/rulestest", "reads and runs tests of rules", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
 	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
 	{"pkg/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request", ""},
@@ -77,6 +78,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/rls " +
 		"pkg/rulestest " +
 		"pkg/simulate " +
+		"pkg/sizing " +
 		"pkg/suggest"},
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/listeners " +
 		"internal/observe internal/ratelimitstats internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +

@@ -9,6 +9,7 @@
 //	weir suggest --config rules.yaml recording.ndjson    find limits for the traffic of a recording
 //	weir peek user_id=42          print the state of a key in a running server
 //	weir reset user_id=42         reset it, on all replicas
+//	weir plan --limit 1000 --replicas 100            plan local limits, memory and calls to Redis
 //	weir version
 //
 // weir serve --help shows the settings that most users need, and --help=all every setting. SIGTERM stops the server once
@@ -52,6 +53,7 @@ type commands struct {
 	Suggest  cli.Suggest  `cmd:"" help:"Find limits for the traffic of a recording."`
 	Peek     cli.Peek     `cmd:"" help:"Print the state of a key in a running server. It charges nothing."`
 	Reset    cli.Reset    `cmd:"" help:"Reset a key in a running server, or every key that contains an entry."`
+	Plan     cli.Plan     `cmd:"" help:"Plan local limits, memory, calls to Redis and over-admission for rules and users."`
 	Top      cli.Top      `cmd:"" help:"Show the heaviest and the most denied keys of a running server."`
 	Tail     cli.Tail     `cmd:"" help:"Print the decisions of a running server as they are made."`
 	Version  version      `cmd:"" help:"Print the version."`

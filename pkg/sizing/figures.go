@@ -46,7 +46,7 @@ type CPU struct {
 	Single Range `json:"single"` // with one request at a time
 }
 
-// A Range has the smallest and the largest of the measured values, or of what follows from them.
+// A Range has the smallest and the largest of measured or computed values.
 type Range struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`

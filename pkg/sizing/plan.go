@@ -2,8 +2,11 @@ package sizing
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,7 +46,7 @@ func (l *Load) check() error {
 	return err
 }
 
-// A Plan is what a load takes under some rules.
+// A Plan has the resources that a load needs under some rules, and the bounds of its over-admission.
 type Plan struct {
 	Users       int64       `json:"users"`
 	Rate        float64     `json:"rate"`
@@ -79,6 +82,7 @@ type LimitPlan struct {
 	Domain      string        `json:"domain"`
 	Path        string        `json:"path"`
 	Name        string        `json:"name,omitempty"`
+	Shadow      bool          `json:"shadow,omitempty"` // the limit denies nothing
 	Algorithm   string        `json:"algorithm"`
 	Limit       int64         `json:"limit"` // hits in a window, or slots
 	Capacity    int64         `json:"capacity"`
@@ -114,10 +118,7 @@ func New(rules *descriptors.Rules, load Load) (*Plan, error) {
 		Users: load.Users, Rate: load.Rate, Replicas: load.Replicas, Probability: load.Probability, Limits: []LimitPlan{},
 		FailoverHits: load.Rate * load.Lag.Seconds(),
 	}
-	unused := make(map[string]bool)
-	for key := range load.Values {
-		unused[key] = true
-	}
+	unused := maps.Clone(load.Values)
 	for rule := range rules.All() {
 		keys := keysOf(rule, &load, unused)
 		for i := range rule.Limits {
@@ -132,9 +133,9 @@ func New(rules *descriptors.Rules, load Load) (*Plan, error) {
 		p.Calls.Cluster = max(p.Calls.Cluster, float64(len(rule.Limits)))
 	}
 	if len(p.Limits) == 0 {
-		return nil, fmt.Errorf("the rules have no limit: nothing to plan")
+		return nil, errors.New("the rules have no limit: add a rate_limit to a descriptor")
 	}
-	for key := range unused {
+	for _, key := range slices.Sorted(maps.Keys(unused)) {
 		return nil, fmt.Errorf("no rule has the key %q without a value: correct its name, or leave it out", key)
 	}
 	p.Calls.PerRequest, p.Calls.PerSecond = 1, load.Rate
@@ -143,7 +144,7 @@ func New(rules *descriptors.Rules, load Load) (*Plan, error) {
 }
 
 // keysOf returns how many counters the users have under a rule, if all send in one window.
-func keysOf(rule *descriptors.Rule, load *Load, unused map[string]bool) float64 {
+func keysOf(rule *descriptors.Rule, load *Load, unused map[string]int64) float64 {
 	levels := rule.Levels()
 	if rule.HasLeases() {
 		levels = levels[:len(levels)-1] // The id of a request belongs to no key.
@@ -176,7 +177,8 @@ func (p *Plan) limit(rules *descriptors.Rules, rule *descriptors.Rule, i int, ke
 	l := &rule.Limits[i]
 	spec := l.Limit.Spec()
 	plan := LimitPlan{
-		Domain: rule.Domain, Path: rule.Name, Name: l.Name, Algorithm: spec.Algorithm, Limit: spec.Max, Capacity: l.Limit.Capacity(), Window: spec.Window,
+		Domain: rule.Domain, Path: rule.Name, Name: l.Name, Shadow: rule.ShadowMode,
+		Algorithm: spec.Algorithm, Limit: spec.Max, Capacity: l.Limit.Capacity(), Window: spec.Window,
 	}
 	lifetime, known := lifetime(l.Limit)
 	plan.Keys = keys
@@ -200,17 +202,14 @@ func (p *Plan) limit(rules *descriptors.Rules, rule *descriptors.Rule, i int, ke
 	policy := cmp.Or(l.OnError, rules.Domain(rule.Domain).OnError(), limiters.OnErrorFail)
 	most := mostInWindow(l.Limit)
 	plan.Over = Over{
-		AnyWindow: most, Memory: (load.Replicas - 1) * spec.Max, Policy: policy.String(), Share: share.Spec().Max, Failover: plan.Capacity,
+		AnyWindow: most, Memory: product(load.Replicas-1, spec.Max), Policy: policy.String(), Share: share.Spec().Max, Failover: plan.Capacity,
 	}
 	switch policy {
 	case limiters.OnErrorDeny:
 		plan.Over.Outage = new(int64)
 	case limiters.OnErrorLocal:
-		together := load.Replicas * perWindow(share)
+		together := product(load.Replicas, perWindow(share))
 		plan.Over.Outage = &together
-	}
-	if rule.ShadowMode {
-		plan.Over.Policy += " (shadow mode: nothing is denied)"
 	}
 	return plan, nil
 }
@@ -246,6 +245,14 @@ func perWindow(l *limiters.Limit) int64 {
 		return l.Capacity() + spec.Max
 	}
 	return spec.Max
+}
+
+// product returns a * b, or the largest int64 if that is more.
+func product(a, b int64) int64 {
+	if high, low := bits.Mul64(uint64(a), uint64(b)); high == 0 && low <= math.MaxInt64 {
+		return int64(low)
+	}
+	return math.MaxInt64
 }
 
 // mostInWindow returns the most that one key is admitted in any interval as long as the window, as docs/algorithms.md states.

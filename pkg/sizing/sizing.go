@@ -1,5 +1,5 @@
-// Package sizing answers the questions of an operator before a deployment: which local limit each of several replicas needs, how
-// much memory and how many calls to Redis the users of some rules take, and how much more than a limit is admitted at most.
+// Package sizing answers the questions of an operator before a deployment. [Local] computes the local limits of replicas. [New]
+// computes memory, calls to Redis and the largest over-admission of rules.
 package sizing
 
 import (

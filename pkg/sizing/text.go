@@ -108,7 +108,7 @@ func (p *Plan) writeCores(w io.Writer) error {
 		CPU
 	}{{"Weir, in memory", p.CPU.WeirInMemory}, {"Weir, on Redis", p.CPU.WeirOnRedis}, {"Redis", p.CPU.Redis}} {
 		if row.CPU != (CPU{}) {
-			fmt.Fprintf(table, "%s\t%s\t%s\n", row.name, cores(row.Busy), cores(row.Single))
+			fmt.Fprintf(table, "%s\t%s\t%s\n", row.name, spread(row.Busy), spread(row.Single))
 		}
 	}
 	return table.Flush()
@@ -140,21 +140,24 @@ FAILOVER: once, if Redis forgets a key: a failover before replication, or a rest
 }
 
 func (o *Over) outage(replicas int64) string {
-	policy, _, _ := strings.Cut(o.Policy, " ")
 	switch {
 	case o.Outage == nil:
-		return policy + ": all"
-	case policy == "local":
+		return o.Policy + ": all"
+	case o.Policy == "local":
 		return fmt.Sprintf("local: +%d (%d × %d)", *o.Outage, replicas, o.Share)
 	}
-	return fmt.Sprintf("%s: +%d", policy, *o.Outage)
+	return fmt.Sprintf("%s: +%d", o.Policy, *o.Outage)
 }
 
 func (l *LimitPlan) path() string {
+	path := l.Path
 	if l.Name != "" {
-		return l.Path + " (" + l.Name + ")"
+		path += " (" + l.Name + ")"
 	}
-	return l.Path
+	if l.Shadow {
+		path += " (shadow)"
+	}
+	return path
 }
 
 func (l *LimitPlan) text() string {
@@ -167,7 +170,7 @@ func (l *LimitPlan) text() string {
 
 func duration(d time.Duration) string {
 	const day = 24 * time.Hour
-	if d%day == 0 {
+	if d >= day && d%day == 0 {
 		return fmt.Sprintf("%dd", d/day)
 	}
 	text := d.String()
@@ -190,8 +193,6 @@ func bytesOf(r Range) string {
 	}
 	return spread(r.times(1/scale)) + " " + unit
 }
-
-func cores(r Range) string { return spread(r) }
 
 func spread(r Range) string {
 	low, high := digits(r.Low), digits(r.High)

@@ -87,8 +87,8 @@ func roundUp(n int64) int64 {
 	return (n + 1<<shift - 1) >> shift << shift
 }
 
-// Share returns the part of l that each of so many replicas admits by itself under [limiters.OnErrorLocal], for hits of 1. p is the
-// probability that some replica denies a client which uses its limit exactly.
+// Share returns a replica's part of l under [limiters.OnErrorLocal], for hits of 1. p is the probability that some replica denies a
+// client which uses its limit exactly.
 func Share(l *limiters.Limit, replicas int64, p float64) (*limiters.Limit, error) {
 	return limiters.New(l.Spec().Scaled(func(whole int64) int64 { return share(whole, replicas, p) }))
 }

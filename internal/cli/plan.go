@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/sizing"
+)
+
+// Plan answers the questions of sizing before a deployment: local limits of replicas, memory, calls to Redis and over-admission.
+type Plan struct {
+	rulesFlags  `embed:""`
+	Limit       int64         `placeholder:"N" help:"The requests in a window that the replicas share: print the local limit that each replica needs."`
+	Replicas    int64         `env:"REPLICAS" default:"1" placeholder:"N" help:"The number of replicas."`
+	Probability float64       `short:"p" env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" placeholder:"P" help:"The probability of a false limit: a replica denies a client that is within its limit."`
+	Users       int64         `placeholder:"N" help:"With --config: the users that send within a window. Each is one value of the keys without a value in the rules."`
+	Rate        float64       `placeholder:"N" help:"With --config: the requests a second of all users at the peak."`
+	Values      []string      `placeholder:"KEY=N" help:"With --config: the number of values of a key that does not follow the users, such as action=20. It may repeat."`
+	Lag         time.Duration `name:"replication-lag" default:"1s" placeholder:"DURATION" help:"With --config: how far the replica of a Redis is behind at a failover."`
+	Output      string        `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
+}
+
+// Help is the text behind the flags in the help of the command.
+func (*Plan) Help() string {
+	return `Examples:
+  weir plan --limit 1000 --replicas 100
+  weir plan --limit 1000 --replicas 100 -p 0.0001 -o json
+  weir plan --config rules.yaml --users 1000000 --rate 20000 --replicas 4
+  weir plan --config rules.yaml --users 1000000 --values action=20
+
+The exit code is 0, or 2 after a fault. docs/plan.md describes every column.`
+}
+
+// Validate reports arguments that are missing, or have no meaning together.
+func (p *Plan) Validate() error {
+	rules := len(p.Config) > 0
+	switch {
+	case p.Limit == 0 && !rules:
+		return errors.New("want --limit with the requests that replicas share, or --config with rules and --users, for example: weir plan --limit 1000 --replicas 100")
+	case rules && p.Users == 0:
+		return errors.New("--config needs --users with the users that send within a window, for example: --users 100000")
+	case !rules && (p.Users != 0 || p.Rate != 0 || len(p.Values) > 0):
+		return errors.New("--users, --rate and --values need --config with the rules")
+	}
+	return nil
+}
+
+// A planned is the output of [Plan] as JSON.
+type planned struct {
+	LocalLimit *sizing.LocalLimit `json:"local_limit,omitempty"`
+	Plan       *sizing.Plan       `json:"plan,omitempty"`
+	Figures    *sizing.Measured   `json:"figures,omitempty"`
+}
+
+// Run prints the answers. Its error is [Fault] after a fault, which it prints.
+func (p *Plan) Run(to Streams) error {
+	answers, err := p.answers(to.In)
+	if err == nil {
+		err = answers.print(to.Out, p.Output)
+	}
+	if err != nil {
+		fmt.Fprintln(to.Err, "weir:", err)
+		return Fault
+	}
+	return nil
+}
+
+func (p *Plan) answers(stdin io.Reader) (answers planned, err error) {
+	if p.Limit != 0 {
+		if answers.LocalLimit, err = sizing.Local(p.Limit, p.Replicas, p.Probability); err != nil {
+			return answers, err
+		}
+	}
+	if len(p.Config) == 0 {
+		return answers, nil
+	}
+	load := sizing.Load{Users: p.Users, Rate: p.Rate, Replicas: p.Replicas, Probability: p.Probability, Lag: p.Lag}
+	if load.Values, err = sizing.ParseValues(p.Values); err != nil {
+		return answers, fmt.Errorf("--values: %w", err)
+	}
+	rules, err := p.load(stdin)
+	if err != nil {
+		return answers, err
+	}
+	answers.Figures = sizing.Figures()
+	answers.Plan, err = sizing.New(rules, load)
+	return answers, err
+}
+
+func (a *planned) print(w io.Writer, format string) error {
+	if format == "json" {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(a)
+	}
+	if a.LocalLimit != nil {
+		if err := a.LocalLimit.WriteText(w); err != nil {
+			return err
+		}
+	}
+	if a.LocalLimit != nil && a.Plan != nil {
+		fmt.Fprintln(w)
+	}
+	if a.Plan != nil {
+		return a.Plan.WriteText(w)
+	}
+	return nil
+}
