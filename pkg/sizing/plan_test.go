@@ -14,13 +14,13 @@ import (
 )
 
 const shop = `domain: shop
-# weir:ignore local-without-replicas -- the server has REPLICAS
 descriptors:
   - key: user_id
     rate_limit: {unit: minute, requests_per_unit: 100}
     descriptors:
       - key: action
         value: login
+        # weir:ignore local-without-replicas -- the server has REPLICAS
         rate_limit: {algorithm: sliding_log, unit: hour, requests_per_unit: 10, on_store_error: local}
   - key: path
     value: /search
