@@ -34,6 +34,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/suggest", "finds limits for the traffic of a recording", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark", "pkg/descriptors pkg/limiters pkg/limiters/guard"},
+	{"pkg/rulesdiff", "compares two sets of rules over the same requests", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/rulestest", "reads and runs tests of rules", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
 	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
 	{"pkg/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request", ""},
@@ -76,6 +77,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/receipt " +
 		"pkg/replay " +
 		"pkg/rls " +
+		"pkg/rulesdiff " +
 		"pkg/rulestest " +
 		"pkg/simulate " +
 		"pkg/sizing " +

@@ -6,6 +6,7 @@
 //	weir simulate --config rules.yaml recording.ndjson   run rules over a recording, and show what they deny
 //	weir check --settings         print every fault of the settings in the environment
 //	weir explain --config rules.yaml user_id=42      show which limits a request is under, and why
+//	weir diff old.yaml new.yaml --against day.ndjson.zst     compare rules over recorded requests
 //	weir suggest --config rules.yaml recording.ndjson    find limits for the traffic of a recording
 //	weir peek user_id=42          print the state of a key in a running server
 //	weir reset user_id=42         reset it, on all replicas
@@ -48,6 +49,7 @@ type commands struct {
 	Serve    serve        `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
 	Check    cli.Check    `cmd:"" help:"Print every fault of rules or settings."`
 	Explain  cli.Explain  `cmd:"" help:"Show which limits a request is under, and why."`
+	Diff     cli.Diff     `cmd:"" help:"Compare two sets of rules over recorded requests: the keys that are newly denied or allowed."`
 	Test     cli.Test     `cmd:"" help:"Test rules: requests at virtual times, with the verdicts that they must get."`
 	Simulate cli.Simulate `cmd:"" help:"Run rules over a recording, and show what they deny."`
 	Suggest  cli.Suggest  `cmd:"" help:"Find limits for the traffic of a recording."`
@@ -59,8 +61,8 @@ type commands struct {
 	Version  version      `cmd:"" help:"Print the version."`
 }
 
-// run runs a command and returns its exit code: 0, 1 if it failed, or 2 if its arguments are invalid. program is the name
-// that it was started under.
+// run runs a command and returns its exit code: 0, 1 if it failed, or 2 if its arguments are invalid. A command may document other
+// codes. program is the name that weir was started under.
 func run(ctx context.Context, program string, args []string, stdout, stderr io.Writer) int {
 	// A manifest for envoyproxy/ratelimit has the command /bin/ratelimit, because its image has no entry point.
 	asRatelimit := filepath.Base(program) == "ratelimit"
@@ -94,6 +96,9 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, %s\n", argumentError(err), helpOf(parser, args))
+		if slices.Contains(args[:min(1, len(args))], "diff") {
+			return 1 // weir diff exits with 2 for changes
+		}
 		return 2
 	}
 	err = command.Run()

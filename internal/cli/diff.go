@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/rulesdiff"
+)
+
+// Diff compares two sets of rules over recorded requests.
+type Diff struct {
+	Against []string `sep:"none" placeholder:"RECORDING" help:"A recording of requests, plain or compressed by zstd. - is standard input. It may repeat; further arguments behind OLD and NEW are recordings, too."`
+	FailIf  []string `name:"fail-if" sep:"none" placeholder:"CONDITION" help:"Exit with 2 only if a condition holds, such as 'newly_denied_keys > 10'. It may repeat."`
+	Output  string   `short:"o" enum:"text,json,markdown" default:"text" help:"The format of the output: text, json, or markdown for a comment on a pull request."`
+	Worst   int      `default:"10" placeholder:"N" help:"How many keys to list for each limit, worst first. 0: none, for a public comment."`
+	MaxKeys int      `default:"1000000" placeholder:"N" help:"How many keys to count. With more, counts of keys are lower bounds."`
+
+	OldOverlay string `name:"old-overlay" placeholder:"FILE|DIR" help:"The overlay of the old rules, if it is not that of the new rules."`
+	Overlay    string `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"The overlay of the rules."`
+	Merge      bool   `env:"MERGE_DOMAIN_CONFIG" name:"merge-domain-config" help:"Several files may have the same domain."`
+	Months     bool   `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"The unit month is a calendar month in UTC."`
+	Together   bool   `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"If one limit denies a request, charge none, as the server does with this setting."`
+
+	Old        string   `arg:"" placeholder:"OLD" help:"The old rules: a YAML file or a folder of YAML files."`
+	New        string   `arg:"" placeholder:"NEW" help:"The new rules."`
+	Recordings []string `arg:"" optional:"" name:"recording" help:"Further recordings."`
+}
+
+// The exit codes of [Diff], which differ from those of other commands. They are those of diff's counterparts in pipelines: a plan with
+// changes is no fault.
+const (
+	diffFault   Exit = 1
+	diffChanges Exit = 2
+)
+
+// Help is the text behind the flags in the help of the command.
+func (*Diff) Help() string {
+	return `Examples:
+  weir diff old.yaml new.yaml --against day.ndjson.zst
+  weir diff old/ new/ --against monday.ndjson.zst tuesday.ndjson.zst -o json
+  weir diff old.yaml new.yaml --against day.ndjson.zst -o markdown --fail-if 'newly_denied_keys > 10'
+
+The exit code is 0 if no verdict changes, 2 if one changes or a new rule cannot be compared, and 1 after a fault.
+With --fail-if, it is 2 if a condition holds, and else 0.`
+}
+
+// Run prints the comparison. Its error is 2 for changes, and 1 after a fault, which it prints.
+func (d *Diff) Run(ctx context.Context, to Streams) error {
+	report, conditions, err := d.compare(ctx, to)
+	if err == nil {
+		err = d.print(report, to.Out)
+	}
+	if err != nil {
+		fmt.Fprintln(to.Err, "weir:", err)
+		return diffFault
+	}
+	if len(conditions) == 0 && report.Differs() {
+		return diffChanges
+	}
+	failed := false
+	for _, c := range conditions {
+		switch {
+		case c.Holds(report):
+			fmt.Fprintln(to.Err, "weir: --fail-if:", c)
+			failed = true
+		case c.NeedsKeys() && !report.KeysExact:
+			fmt.Fprintf(to.Err, "weir: --fail-if: there are more than %d keys, so %q cannot be decided: raise --max-keys\n", d.MaxKeys, c)
+			return diffFault
+		}
+	}
+	if failed {
+		return diffChanges
+	}
+	return nil
+}
+
+func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []rulesdiff.Condition, error) {
+	var conditions []rulesdiff.Condition
+	for _, text := range d.FailIf {
+		c, err := rulesdiff.ParseCondition(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--fail-if: %w", err)
+		}
+		conditions = append(conditions, c)
+	}
+	paths := slices.Concat(d.Against, d.Recordings)
+	inputs := append([]string{d.Old, d.New, d.Overlay, d.OldOverlay}, paths...)
+	stdins := len(slices.DeleteFunc(slices.Clone(inputs), func(path string) bool { return path != "-" }))
+	switch {
+	case len(d.Against) == 0:
+		return nil, nil, errors.New("want --against with a recording, for example: weir diff old.yaml new.yaml --against day.ndjson.zst")
+	case stdins > 1:
+		return nil, nil, errors.New("only one of the rules, the overlays and the recordings can be standard input")
+	case d.Worst < 0 || d.MaxKeys < 1:
+		return nil, nil, errors.New("--worst: want at least 0, and --max-keys: want at least 1")
+	}
+	old, err := d.rules(d.Old, cmp.Or(d.OldOverlay, d.Overlay), to.In)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the old rules: %w", err)
+	}
+	now, err := d.rules(d.New, d.Overlay, to.In)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the new rules: %w", err)
+	}
+	options := rulesdiff.Options{MaxKeys: d.MaxKeys, Worst: d.Worst}
+	if d.Worst == 0 {
+		options.Worst = -1
+	}
+	options.Replay.Decide = decide.Options{CalendarMonths: d.Months, AllOrNothing: d.Together}
+	comparison := rulesdiff.New(old, now, options)
+	if err := d.read(ctx, paths, comparison, to); err != nil {
+		return nil, nil, err
+	}
+	return comparison.Report(), conditions, nil
+}
+
+func (d *Diff) rules(path, overlay string, stdin io.Reader) (*descriptors.Rules, error) {
+	flags := rulesFlags{Config: []string{path}, Overlay: overlay, Merge: d.Merge, Months: d.Months}
+	return flags.load(stdin)
+}
+
+// read compares all requests of the recordings.
+func (d *Diff) read(ctx context.Context, paths []string, comparison *rulesdiff.Comparison, to Streams) error {
+	in, err := openRecordings(paths, to)
+	if err != nil {
+		return err
+	}
+	var line replay.Line
+	n := 0
+	for err == nil && ctx.Err() == nil {
+		if err = in.Next(&line); err == nil {
+			err = comparison.Add(&line)
+			n++
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = ctx.Err()
+	}
+	err = errors.Join(err, in.finish(to.Err))
+	if err == nil && n == 0 {
+		err = errors.New("the recording has no requests, so nothing was compared")
+	}
+	return err
+}
+
+func (d *Diff) print(report *rulesdiff.Report, out io.Writer) error {
+	switch d.Output {
+	case "json":
+		encoder := json.NewEncoder(out)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(report)
+	case "markdown":
+		return report.WriteMarkdown(out)
+	}
+	return report.WriteText(out)
+}

@@ -1,0 +1,42 @@
+package rulesdiff
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// describe returns a limit in one line: "5 per minute, funnel, capacity=10". Limits that decide alike have one description.
+func describe(rule *descriptors.Rule, l *descriptors.RateLimit) string {
+	spec := l.Limit.Spec()
+	var parts []string
+	switch {
+	case l.Limit.Window() == 0:
+		parts = append(parts, fmt.Sprintf("%d at once", l.RequestsPerUnit))
+	case l.UnitMultiplier > 1:
+		parts = append(parts, fmt.Sprintf("%d per %d %vs", l.RequestsPerUnit, l.UnitMultiplier, l.Unit))
+	default:
+		parts = append(parts, fmt.Sprintf("%d per %v", l.RequestsPerUnit, l.Unit))
+	}
+	parts = append(parts, spec.Algorithm)
+	for _, p := range limiters.Parameters(spec.Algorithm) {
+		if text, _ := spec.Params.Cut(p.Key); text != "" && !p.Hidden {
+			parts = append(parts, p.Key+"="+text)
+		}
+	}
+	if spec.CountDenied != limiters.CountsDeniedByDefault(spec.Algorithm) {
+		parts = append(parts, fmt.Sprintf("count_denied=%t", spec.CountDenied))
+	}
+	if rule.ShadowMode {
+		parts = append(parts, "shadow_mode")
+	}
+	if rule.QuotaMode {
+		parts = append(parts, "quota_mode")
+	}
+	if len(rule.Replaces) > 0 {
+		parts = append(parts, "replaces "+strings.Join(rule.Replaces, " "))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,223 @@
+package rulesdiff
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// A Report is the result of a [Comparison]. Its JSON is a contract: fields may be added.
+type Report struct {
+	Requests int64      `json:"requests"`
+	From     *time.Time `json:"from"` // of the first request; nil without requests
+	To       *time.Time `json:"to"`
+	Old      Side       `json:"old"`
+	New      Side       `json:"new"`
+	Counts
+	Keys int64 `json:"keys"` // under the new rules
+	// KeysExact says that no key is missing from the counts of keys. Otherwise there were more than Options.MaxKeys, and the counts
+	// of keys are lower bounds.
+	KeysExact bool    `json:"keys_exact"`
+	Rules     Changes `json:"rules"`
+	// Limits are those that changed a verdict, and those that were added, removed or changed. The limit with the most newly denied
+	// keys comes first.
+	Limits []Limit `json:"limits"`
+	// CannotMatch are new rules that match by value what the recording has as a hash only. Nothing is known of their effect.
+	CannotMatch []CannotMatch `json:"cannot_match"`
+}
+
+// Counts are the verdicts that differ, of all requests or of one limit.
+type Counts struct {
+	NewlyDeniedRequests  int64 `json:"newly_denied_requests"`
+	NewlyDeniedKeys      int64 `json:"newly_denied_keys"`
+	NewlyAllowedRequests int64 `json:"newly_allowed_requests"`
+	NewlyAllowedKeys     int64 `json:"newly_allowed_keys"`
+}
+
+// A Side is the outcome of one set of rules.
+type Side struct {
+	Version   string `json:"version"` // of the rules
+	Allowed   int64  `json:"allowed"`
+	Denied    int64  `json:"denied"`
+	Unmatched int64  `json:"unmatched"` // requests without a rule, which are allowed
+	Invalid   int64  `json:"invalid"`   // requests that have no verdict, for example because too many limits match
+	// EvictedKeys are counters that were lost because they did not fit into memory. The counts are exact only if it is 0.
+	EvictedKeys int64 `json:"evicted_keys"`
+}
+
+// Changes counts the rules that differ.
+type Changes struct {
+	Added    int `json:"added"`
+	Removed  int `json:"removed"`
+	Modified int `json:"modified"`
+}
+
+// The states of a [Limit].
+const (
+	Same    = "same"
+	Added   = "added"
+	Removed = "removed"
+	Changed = "changed"
+)
+
+// A Limit is a limit of either set of rules. Newly denied requests and keys count for the new limit, newly allowed ones for the old
+// limit. A request that several limits deny counts for each.
+type Limit struct {
+	Domain string `json:"domain"`
+	Path   string `json:"path"`
+	Name   string `json:"name"`
+	Status string `json:"status"` // same, added, removed or changed
+	Old    string `json:"old"`    // such as "5 per minute, fixed_window"; empty if it was added
+	New    string `json:"new"`    // empty if it was removed
+	Source string `json:"source"` // file and line, in the new rules if they have the limit
+	Counts
+	Requests int64 `json:"requests"` // that the limit decided under the new rules, or under the old rules if it was removed
+	Keys     int64 `json:"keys"`     // of these requests
+	// WorstDenied and WorstAllowed are the keys with the most newly denied and newly allowed requests, at most Options.Worst.
+	WorstDenied  []Key `json:"worst_denied"`
+	WorstAllowed []Key `json:"worst_allowed"`
+}
+
+// A Key is a key with changed verdicts.
+type Key struct {
+	Key      string `json:"key"`      // such as user_id=42,action=login
+	Requests int64  `json:"requests"` // of the key
+	Changed  int64  `json:"changed"`  // requests that are newly denied, or newly allowed
+	// New says that the key is newly denied, or newly allowed. Otherwise both sets of rules deny some of its requests.
+	New bool `json:"new"`
+}
+
+// A CannotMatch is a new rule that a recording cannot judge, and the key whose values are hashes in the recording.
+type CannotMatch struct {
+	Domain string `json:"domain"`
+	Path   string `json:"path"`
+	Source string `json:"source"`
+	Key    string `json:"key"`
+}
+
+// Differs reports whether a verdict differs, or a new rule could not be judged.
+func (r *Report) Differs() bool {
+	return r.NewlyDeniedRequests+r.NewlyAllowedRequests > 0 || len(r.CannotMatch) > 0 || r.Old.Invalid != r.New.Invalid
+}
+
+// Report returns the result so far.
+func (c *Comparison) Report() *Report {
+	changes := descriptors.Diff(c.sides[oldSide].rules, c.sides[newSide].rules)
+	r := &Report{
+		Requests: c.requests, KeysExact: !c.sides[oldSide].overflow && !c.sides[newSide].overflow, Keys: int64(len(c.sides[newSide].keys)),
+		Rules: Changes{changes.RulesAdded, changes.RulesRemoved, changes.RulesModified}, CannotMatch: c.hashed.list(), Limits: []Limit{},
+	}
+	if c.requests > 0 {
+		r.From, r.To = &c.from, &c.to
+	}
+	r.Old, r.New = c.sides[oldSide].report(c.requests), c.sides[newSide].report(c.requests)
+	r.NewlyDeniedRequests, r.NewlyAllowedRequests = c.affected[newSide], c.affected[oldSide]
+	found := map[*row]*Limit{}
+	for _, row := range c.rows {
+		found[row] = row.report()
+	}
+	for i := range c.sides {
+		c.sides[i].addKeys(r, found)
+	}
+	for _, l := range found {
+		if l.Counts == (Counts{}) && l.Status == Same {
+			continue
+		}
+		l.WorstDenied, l.WorstAllowed = worst(l.WorstDenied, c.o.Worst), worst(l.WorstAllowed, c.o.Worst)
+		r.Limits = append(r.Limits, *l)
+	}
+	slices.SortFunc(r.Limits, func(a, b Limit) int {
+		return cmp.Or(cmp.Compare(b.NewlyDeniedKeys, a.NewlyDeniedKeys), cmp.Compare(b.NewlyDeniedRequests, a.NewlyDeniedRequests),
+			cmp.Compare(b.NewlyAllowedKeys, a.NewlyAllowedKeys), cmp.Compare(b.NewlyAllowedRequests, a.NewlyAllowedRequests),
+			cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Source, b.Source))
+	})
+	return r
+}
+
+func (s *side) report(requests int64) Side {
+	stats := s.replayer.Stats()
+	return Side{
+		Version: s.rules.Version(), Denied: s.denied, Allowed: requests - s.denied - s.undecided, Unmatched: s.unmatched,
+		Invalid: s.undecided, EvictedKeys: int64(stats.Evicted + stats.Refused),
+	}
+}
+
+func (r *row) report() *Limit {
+	l := &Limit{Domain: r.domain, Path: r.path, Name: r.name, Status: Changed, Old: r.text[oldSide], New: r.text[newSide],
+		Source: cmp.Or(r.source[newSide], r.source[oldSide]), WorstDenied: []Key{}, WorstAllowed: []Key{}}
+	l.NewlyDeniedRequests, l.NewlyAllowedRequests = r.changed[newSide], r.changed[oldSide]
+	l.Requests = r.reached[newSide]
+	switch {
+	case l.Old == l.New:
+		l.Status = Same
+	case l.Old == "":
+		l.Status = Added
+	case l.New == "":
+		l.Status, l.Requests = Removed, r.reached[oldSide]
+	}
+	return l
+}
+
+// addKeys adds the keys of a side to the report and to the limits that they are under.
+func (s *side) addKeys(r *Report, found map[*row]*Limit) {
+	for text, u := range s.keys {
+		denied := false
+		for i, row := range s.limits[u.rule].rows {
+			l := found[row]
+			if s.number == newSide || l.New == "" {
+				l.Keys++
+			}
+			if u.changed == nil || u.changed[i] == 0 {
+				continue
+			}
+			denied = true
+			key := Key{Key: text, Requests: u.requests, Changed: u.changed[i], New: !u.deniedByOther}
+			if s.number == newSide {
+				l.WorstDenied = append(l.WorstDenied, key)
+				l.NewlyDeniedKeys += one(key.New)
+			} else {
+				l.WorstAllowed = append(l.WorstAllowed, key)
+				l.NewlyAllowedKeys += one(key.New)
+			}
+		}
+		if s.number == newSide {
+			r.NewlyDeniedKeys += one(denied && !u.deniedByOther)
+		} else {
+			r.NewlyAllowedKeys += one(denied && !u.deniedByOther)
+		}
+	}
+}
+
+func one(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// worst returns the first n keys by their changed requests, as texts for people.
+func worst(all []Key, n int) []Key {
+	slices.SortFunc(all, func(a, b Key) int { return cmp.Or(cmp.Compare(b.Changed, a.Changed), cmp.Compare(a.Key, b.Key)) })
+	all = slices.Clone(all[:min(len(all), max(n, 0))])
+	for i := range all {
+		all[i].Key = keyText(all[i].Key)
+	}
+	return all
+}
+
+// keyText returns the entries of a key as the arguments of weir have them: user_id=42,action=login.
+func keyText(key string) string {
+	_, entries, ok := descriptors.ParseKey(key)
+	if !ok {
+		return key
+	}
+	escape := strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)
+	parts := make([]string, len(entries))
+	for i, e := range entries {
+		parts[i] = escape.Replace(e.Key) + "=" + escape.Replace(e.Value)
+	}
+	return strings.Join(parts, ",")
+}
