@@ -104,16 +104,11 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 
 // hint prints the key paths of a recording that has no request for the rules or paths.
 func (s *Suggest) hint(report *suggest.Report, errs io.Writer) {
-	const most = 10
 	if report.Requests == 0 {
 		return
 	}
 	fmt.Fprintln(errs, "weir: no limit is recommended. The recording has descriptors with these keys:")
-	for i, p := range report.Paths {
-		if i == most {
-			fmt.Fprintf(errs, "  and %d further combinations of keys\n", len(report.Paths)-most)
-			break
-		}
+	for _, p := range report.Paths {
 		fmt.Fprintf(errs, "  --domain %s --path %s  (%d)\n", printable(p.Domain), printable(p.Path), p.Requests)
 	}
 }

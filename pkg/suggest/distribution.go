@@ -68,7 +68,7 @@ type Point struct {
 // curve returns the keys hit at each need. If there are more needs than points, the needs are at equal ratios, and the
 // number of each point is exact.
 func (d *distribution) curve(scale float64) []Point {
-	var points []Point
+	points := []Point{}
 	add := func(limit int64) {
 		if limit != never && (len(points) == 0 || points[len(points)-1].Limit < limit) {
 			points = append(points, Point{limit, math.Round(float64(d.above(limit)) * scale)})

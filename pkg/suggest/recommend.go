@@ -216,9 +216,9 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 	}
 	switch {
 	case s.outliers > 0 && s.least == never:
-		say("%s: no limit admits all of their requests. Look at them before you enforce the limit: they may be attackers or scripts.", keysStandOut(s.outliers))
+		say("%s. No limit admits all of their requests. Look at them before you enforce the limit: they may be attackers or scripts.", keysStandOut(s.outliers))
 	case s.outliers > 0:
-		say("%s: the smallest of them needs %s, %.0f times as much. Look at them before you enforce the limit: they may be attackers or scripts.",
+		say("%s. The smallest need among them is %s, %.0f times as much. Look at them before you enforce the limit: they may be attackers or scripts.",
 			keysStandOut(s.outliers), grouped(s.least), float64(s.least)/float64(max(1, s.ordinary)))
 	case r.Keys.N < outlierKeys:
 		say("With fewer than %d keys, no key is ordinary, so none can stand out. The limit denies none of the recorded requests.", outlierKeys)
@@ -226,10 +226,10 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 		say("No key stands out, so the limit denies none of the recorded requests.")
 	}
 	if rec.Present != nil {
-		say("The present limit of %s hits %s keys and denies %s requests.", grouped(*rec.Current), rec.Present.Keys.text(), rec.Present.Denied.text())
+		say("The present limit of %s hits %s and denies %s.", grouped(*rec.Current), rec.Present.Keys.of("key"), rec.Present.Denied.of("request"))
 	}
 	if capacity, _ := rec.ownParams().Cut("capacity"); capacity != "" {
-		say("The rule has a capacity of %s. The recommended limit has none of its own: its number is the capacity, too.", capacity)
+		say("The rule has a capacity of %s. The recommended limit has none: its number is the rate and the capacity.", capacity)
 	}
 	switch {
 	case w.TooShort:

@@ -18,7 +18,7 @@ type Report struct {
 	Outcomes int64    `json:"with_outcome"`
 	Warnings []string `json:"warnings"`
 	Rules    []Rule   `json:"rules"`
-	// Paths are the key paths of the recording, at most 1,000, the most frequent first.
+	// Paths are the key paths of the recording, at most 20, the most frequent first.
 	Paths []KeyPath `json:"key_paths"`
 }
 
@@ -72,7 +72,7 @@ type Algorithm struct {
 	Curve      []Point     `json:"curve"`
 
 	cell *cell
-	dist *distribution
+	dist *measurement
 }
 
 // A Candidate is a limit with its effect on the recording.
@@ -141,13 +141,16 @@ func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
 	for i := range rule.Recommendations {
 		c.explain(rule, &rule.Recommendations[i])
 	}
+	for _, m := range measured {
+		m.needs = nil
+	}
 	return rule, nil
 }
 
 // whole is the part of a window that counts as a whole one: a recording of an hour ends with its last request.
 const whole = 0.99
 
-func (c *Collector) newWindow(w *window, measured map[*cell]*distribution, sample float64) Window {
+func (c *Collector) newWindow(w *window, measured map[*cell]*measurement, sample float64) Window {
 	recorded := c.span().Seconds() / w.length().Seconds()
 	out := Window{Unit: w.unit.String(), Multiplier: w.multiplier, Recorded: recorded, TooShort: recorded < whole, length: w.length()}
 	for _, cell := range w.cells {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"runtime"
 	"slices"
 
@@ -34,13 +35,21 @@ func each(ctx context.Context, cells []*cell, do func(context.Context, *cell) er
 	return group.Wait()
 }
 
+// A measurement has the needs of the keys in a cell. Needs beyond 32 bits are computed again where they are used.
+type measurement struct {
+	*distribution
+	needs []uint32 // in the order of the keys; beyond32: larger
+}
+
+const beyond32 = math.MaxUint32
+
 // measure returns the needs of the keys in each cell.
-func measure(ctx context.Context, windows []window, keys []key) (map[*cell]*distribution, error) {
-	measured := map[*cell]*distribution{}
+func measure(ctx context.Context, windows []window, keys []key) (map[*cell]*measurement, error) {
+	measured := map[*cell]*measurement{}
 	var cells []*cell
 	for i := range windows {
 		for _, c := range windows[i].cells {
-			cells, measured[c] = append(cells, c), &distribution{}
+			cells, measured[c] = append(cells, c), &measurement{needs: make([]uint32, len(keys))}
 		}
 	}
 	err := each(ctx, cells, func(ctx context.Context, c *cell) error {
@@ -51,8 +60,9 @@ func measure(ctx context.Context, windows []window, keys []key) (map[*cell]*dist
 				return ctx.Err()
 			}
 			needs[i] = c.need(keys[i].series, meter)
+			measured[c].needs[i] = uint32(min(needs[i], beyond32))
 		}
-		*measured[c] = *newDistribution(needs)
+		measured[c].distribution = newDistribution(needs)
 		return nil
 	})
 	return measured, err
@@ -61,7 +71,8 @@ func measure(ctx context.Context, windows []window, keys []key) (map[*cell]*dist
 // maxLadder is the number of limits of one window for which the denied requests are counted, at most.
 const maxLadder = 6
 
-// ladder returns the limits to run in a window: those that are recommended, the smallest that deny nobody, and some quantiles. All algorithms have the same, so that their effects can be compared.
+// ladder returns the limits to run in a window: those that are recommended, the smallest that deny nobody, some quantiles,
+// and limits between them. All algorithms have the same, so that their effects can be compared.
 func (r *Rule) ladder(w *Window, length int) []int64 {
 	var wanted []int64
 	for i := range r.Recommendations {
@@ -79,11 +90,6 @@ func (r *Rule) ladder(w *Window, length int) []int64 {
 	for i := range w.Algorithms {
 		wanted = append(wanted, w.Algorithms[i].dist.largest())
 	}
-	for _, half := range slices.Clone(wanted) {
-		if half != never {
-			wanted = append(wanted, half/2, half/4, half*2)
-		}
-	}
 	var limits []int64
 	for _, n := range wanted {
 		if n > 0 && n != never && len(limits) < length && !slices.Contains(limits, n) {
@@ -91,7 +97,30 @@ func (r *Rule) ladder(w *Window, length int) []int64 {
 		}
 	}
 	slices.Sort(limits)
+	for len(limits) > 0 && len(limits) < length {
+		at, between := widestGap(limits)
+		if slices.Contains(limits, between) {
+			break
+		}
+		limits = slices.Insert(limits, at, between)
+	}
 	return limits
+}
+
+// widestGap returns the geometric mean of the two limits next to each other with the largest ratio, and its index. The first limit
+// follows a limit of 1.
+func widestGap(limits []int64) (at int, between int64) {
+	widest := 0.0
+	for i, n := range limits {
+		before := int64(1)
+		if i > 0 {
+			before = limits[i-1]
+		}
+		if ratio := float64(n) / float64(before); ratio > widest {
+			at, between, widest = i, int64(math.Round(math.Sqrt(float64(n)*float64(before)))), ratio
+		}
+	}
+	return at, between
 }
 
 // runCandidates counts the denied requests of the limits of each window.
@@ -105,7 +134,7 @@ func (c *Collector) runCandidates(ctx context.Context, r *Rule, keys []key) erro
 			cells, algorithms[a.cell] = append(cells, a.cell), a
 		}
 	}
-	length := min(maxLadder, max(1, (MaxRuns-len(r.Recommendations))/len(cells)))
+	length := min(maxLadder, max(1, MaxRuns/len(cells)))
 	for i := range r.Windows {
 		ladder := r.ladder(&r.Windows[i], length)
 		for j := range r.Windows[i].Algorithms {
@@ -118,7 +147,7 @@ func (c *Collector) runCandidates(ctx context.Context, r *Rule, keys []key) erro
 	return each(ctx, cells, func(ctx context.Context, cell *cell) error {
 		a := algorithms[cell]
 		rec := r.recommendationFor(cell)
-		sums, present, err := runCell(ctx, cell, ladders[cell], keys, rec)
+		sums, present, err := runCell(ctx, cell, ladders[cell], keys, a.dist.needs, rec)
 		for i := range sums {
 			a.Candidates = append(a.Candidates, sums[i].candidate(r.Sample))
 		}
@@ -152,7 +181,7 @@ func (s *sum) add(k *series) {
 
 // runCell decides the requests of every key that one of the limits hits. Under a limit that denies no request of a key, there is
 // nothing to count, so it needs no run. The keys that the recommendation hits become its outliers. present is the limit in the rule.
-func runCell(ctx context.Context, cell *cell, limits []int64, keys []key, rec *Recommendation) (sums []sum, present *sum, err error) {
+func runCell(ctx context.Context, cell *cell, limits []int64, keys []key, needs []uint32, rec *Recommendation) (sums []sum, present *sum, err error) {
 	for _, n := range limits {
 		if l, err := cell.limit(n); err == nil && n <= cell.most {
 			sums = append(sums, sum{limit: n, run: newRun(l)})
@@ -170,8 +199,10 @@ func runCell(ctx context.Context, cell *cell, limits []int64, keys []key, rec *R
 		if i%1024 == 0 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		k := &keys[i]
-		need := cell.need(k.series, meter)
+		k, need := &keys[i], int64(needs[i])
+		if need == beyond32 {
+			need = cell.need(k.series, meter)
+		}
 		if rec != nil && need > rec.Limit {
 			rec.addOutlier(k.text, need)
 		}

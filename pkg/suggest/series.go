@@ -63,8 +63,8 @@ func kept(key string, halvings uint) bool {
 	return uint(bits.TrailingZeros64(binary.BigEndian.Uint64(sum[:]))) >= halvings
 }
 
-// maxSeen bounds the key paths that a report names.
-const maxSeen = 1000
+// maxSeen bounds the key paths that are counted, and maxPaths those in a report.
+const maxSeen, maxPaths = 1000, 20
 
 // seenPaths counts the key paths of a recording, for users who ask for one that it does not have.
 type seenPaths struct {
@@ -109,5 +109,5 @@ func (s *seenPaths) list() []KeyPath {
 		}
 		return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
 	})
-	return all
+	return all[:min(len(all), maxPaths)]
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// MaxRuns is the number of limits of one rule for which the denied requests are counted.
+// MaxRuns is the number of limits of one rule for which the denied requests are counted, beside the present ones.
 const MaxRuns = 72
 
 // Options configures a [Collector].

@@ -109,7 +109,7 @@ func TestSuggestionsEqualReplays(t *testing.T) {
 			t.Run(fmt.Sprintf("%s with %d%% peeks, refunds and costs", own, odd), func(t *testing.T) {
 				t.Parallel()
 				random := rand.New(rand.NewPCG(uint64(len(own)), uint64(odd)))
-				lines := traffic(random, 15, 800, odd)
+				lines := traffic(random, 15, 400, odd)
 				r := report(t, suggest.Options{Rules: rulesWith(t, own, 7), Headroom: 0.2}, lines)
 				if keys, denied := replayed(t, rulesWith(t, own, 7), lines); r.Rules[0].Recommendations[0].Present.Keys.N != keys ||
 					r.Rules[0].Recommendations[0].Present.Denied.N != denied {
@@ -151,7 +151,7 @@ func compare(t *testing.T, limit string, a *suggest.Algorithm, lines []replay.Li
 		}
 	}
 	for i, p := range a.Curve {
-		if i%5 == 0 {
+		if i%12 == 0 {
 			if keys, _ := replayed(t, rulesWith(t, limit, p.Limit), lines); float64(keys) != p.Keys {
 				t.Errorf("%s: the curve has %g keys at %d, a replay %d", limit, p.Keys, p.Limit, keys)
 			}
@@ -192,6 +192,22 @@ func funnelAdmits(lines []replay.Line, n, window int64) bool {
 		}
 	}
 	return true
+}
+
+// Costs such as bytes: needs beyond 32 bits, which no log and no funnel has.
+func TestLargeCosts(t *testing.T) {
+	lines := traffic(rand.New(rand.NewPCG(8, 9)), 10, 500, 50)
+	for i := range lines {
+		lines[i].Request.Descriptors[0].Hits *= 3_000_000_000
+	}
+	r := report(t, suggest.Options{Rules: rulesWith(t, "unit: minute", 20_000_000_000)}, lines)
+	for i, a := range r.Rules[0].Windows[1].Algorithms {
+		if i == 0 {
+			compare(t, "unit: minute", &a, lines)
+		} else if a.Smallest != nil {
+			t.Errorf("a %s of %d denies nobody", a.Algorithm, *a.Smallest)
+		}
+	}
 }
 
 func TestPathWithoutRule(t *testing.T) {
@@ -237,7 +253,7 @@ func TestRecommendationSeparatesAttackers(t *testing.T) {
 			t.Errorf("%s needs %d", o.Key, *o.Needs)
 		}
 		var text strings.Builder
-		if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "2 keys stand out: the smallest of them needs 180") {
+		if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "2 keys stand out. The smallest need among them is 180, 180 times as much.") {
 			t.Errorf("%v\n%s", err, text.String())
 		}
 	}

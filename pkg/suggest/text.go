@@ -28,6 +28,14 @@ func (e Estimate) text() string {
 	return fmt.Sprintf("%s (%s to %s)", grouped(e.N), grouped(e.Low), grouped(e.High))
 }
 
+// of returns an estimate with its noun.
+func (e Estimate) of(noun string) string {
+	if e.text() == "1" {
+		return "1 " + noun
+	}
+	return e.text() + " " + noun + "s"
+}
+
 // WriteText writes the report for a terminal.
 func (r *Report) WriteText(out io.Writer) error {
 	var b strings.Builder
@@ -156,7 +164,10 @@ func (r *Rule) writeCandidates(b *strings.Builder) {
 		if len(w.Algorithms[0].Candidates) == 0 {
 			continue
 		}
-		header := strings.ToUpper(w.title())
+		header := "LIMIT " + strings.ToUpper(w.per())
+		if w.TooShort {
+			header += " (!)"
+		}
 		for j := range w.Algorithms {
 			header += "\t" + strings.ToUpper(w.Algorithms[j].name()) + ": KEYS\tDENIED"
 		}
@@ -191,9 +202,9 @@ func (r *Recommendation) writeText(b *strings.Builder) {
 	if r.Name != "" {
 		fmt.Fprintf(b, ", name %s", r.Name)
 	}
-	fmt.Fprintf(b, ". It hits %s keys", r.Keys.text())
+	fmt.Fprintf(b, ". It hits %s", r.Keys.of("key"))
 	if r.Denied != nil {
-		fmt.Fprintf(b, " and denies %s requests", r.Denied.text())
+		fmt.Fprintf(b, " and denies %s", r.Denied.of("request"))
 	}
 	b.WriteString(" of the recording.\n")
 	for _, reason := range r.Reasons {

@@ -122,20 +122,19 @@ func yamlLevel(l *descriptors.Level) string {
 // yamlLimits returns the lines of the limits of a rule.
 func (r *Rule) yamlLimits(reasons bool) string {
 	var b strings.Builder
+	indent, item := "", "rate_limit: "
+	if len(r.Recommendations) > 1 {
+		b.WriteString("rate_limits:\n")
+		indent, item = "  ", "- "
+	}
 	for i := range r.Recommendations {
-		for _, reason := range r.Recommendations[i].Reasons {
+		rec := &r.Recommendations[i]
+		for _, reason := range rec.Reasons {
 			if reasons {
-				b.WriteString("# " + reason + "\n")
+				b.WriteString(indent + "# " + reason + "\n")
 			}
 		}
-	}
-	if len(r.Recommendations) == 1 {
-		b.WriteString("rate_limit: " + r.Recommendations[0].yaml() + "\n")
-		return b.String()
-	}
-	b.WriteString("rate_limits:\n")
-	for i := range r.Recommendations {
-		b.WriteString("  - " + r.Recommendations[i].yaml() + "\n")
+		b.WriteString(indent + item + rec.yaml() + "\n")
 	}
 	return b.String()
 }
