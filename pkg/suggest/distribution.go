@@ -94,13 +94,12 @@ func (d *distribution) curve(scale float64) []Point {
 	return points
 }
 
-// The conditions of outliers: so many times the need of the busiest ordinary key at least, at most 1 in so many keys, and a need
-// that is worth a name.
+// The conditions of outliers.
 const (
-	outlierRatio = 3
-	outlierPart  = 100
-	outlierNeed  = 10
-	outlierKeys  = 20 // fewer keys have no ordinary one
+	outlierRatio = 3   // the smallest need of an outlier by that of the busiest ordinary key, at least
+	outlierPart  = 100 // at most 1 in so many keys
+	outlierNeed  = 10  // the smallest need of an outlier, at least
+	outlierKeys  = 20  // fewer keys have no outlier
 )
 
 // A split divides the keys into ordinary keys and outliers.

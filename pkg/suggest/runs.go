@@ -159,7 +159,7 @@ func (c *Collector) runCandidates(ctx context.Context, r *Rule, keys []key) erro
 	})
 }
 
-// A sum is what a limit denies.
+// A sum counts the keys that a limit hits, and their denied requests.
 type sum struct {
 	limit, keys, denied int64
 	squares             float64 // the sum of the squares of the denied requests of each key
