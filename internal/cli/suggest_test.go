@@ -144,8 +144,8 @@ func TestSuggestJSON(t *testing.T) {
 				Algorithms []struct {
 					Algorithm  string
 					Current    *int64
-					Smallest   *int64                             `json:"smallest_denies_nobody"`
-					Candidates []struct{ Limit int64 }            `json:"candidates"`
+					Smallest   *int64                              `json:"smallest_denies_nobody"`
+					Candidates []struct{ Limit int64 }             `json:"candidates"`
 					Curve      []struct{ Limit, Keys_hit float64 } `json:"curve"`
 				}
 			}
