@@ -23,6 +23,7 @@ type ruleSource struct {
 	log         *zap.Logger
 	file        *sources.File // nil if the rules come by xDS
 	xds         *xds.Source
+	received    receivedRules // by xDS
 	overlayFile *sources.File // nil without an overlay
 }
 
@@ -45,8 +46,14 @@ func newRuleSource(
 			r.failed(err)
 		}
 		var err error
-		r.xds, err = newXDS(&s.XDS, log, telemetry.NewXDS(metrics.Registry))
-		return r, err
+		if r.xds, err = newXDS(&s.XDS, log, telemetry.NewXDS(metrics.Registry)); err != nil {
+			return nil, err
+		}
+		r.received = receivedRules{path: s.RulesFile, log: log}
+		if files := r.received.read(); files != nil && r.load(files, nil) == nil {
+			log.Info("rules received before are in force until the xDS server answers", zap.String("rules_file", s.RulesFile))
+		}
+		return r, nil
 	}
 	r.file = &sources.File{Path: s.Path()}
 	files, err := r.file.Read()
@@ -98,7 +105,13 @@ func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal, replace
 	}
 	group.Go(func() error {
 		if r.xds != nil {
-			return r.xds.Watch(ctx, func(files []rulesfile.File) error { return r.load(files, nil) })
+			return r.xds.Watch(ctx, func(files []rulesfile.File) error {
+				err := r.load(files, nil)
+				if err == nil {
+					r.received.save(files)
+				}
+				return err
+			})
 		}
 		return r.file.Watch(ctx, func(files []rulesfile.File, err error) { _ = r.load(files, err) })
 	})

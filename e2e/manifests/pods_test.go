@@ -140,8 +140,10 @@ func TestFilesAreMountedAtTheirSettings(t *testing.T) {
 				t.Errorf("%s=%s, mounted are only %v", name, file, slices.Sorted(maps.Keys(there)))
 			}
 		}
-		if file := set["MEMORY_SNAPSHOT"]; file != "" && !there[path.Dir(file)] {
-			t.Errorf("MEMORY_SNAPSHOT=%s is in a missing folder", file)
+		for _, name := range []string{"MEMORY_SNAPSHOT", "CONFIG_GRPC_XDS_RULES_FILE"} {
+			if file := set[name]; file != "" && !there[path.Dir(file)] {
+				t.Errorf("%s=%s is in a missing folder", name, file)
+			}
 		}
 		if rulesByXDS(t, all) {
 			return

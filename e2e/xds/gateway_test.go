@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/e2e/xds/envoygateway"
 	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/redistest"
@@ -48,17 +50,34 @@ func get(url string) (int, string) {
 	return r.StatusCode, string(body)
 }
 
+var (
+	build, remove = harness.BuildOnce()
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// asRatelimit returns the path of Weir under the name ratelimit, as in its image.
+func asRatelimit(t *testing.T) string {
+	t.Helper()
+	binary, err := build()
+	must(t, err)
+	path := filepath.Join(t.TempDir(), "ratelimit")
+	must(t, os.Symlink(binary, path))
+	return path
+}
+
 // Weir starts as Envoy Gateway starts envoyproxy/ratelimit: /bin/ratelimit without arguments, with its variables and
 // certificates and without its mapping file, before the gateway answers. Only ports and paths belong to the test.
 func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 	a := certtest.New(t)
 	own := a.Issue(t, "envoy-ratelimit")
-	binary := filepath.Join(t.TempDir(), "ratelimit")
-	build := exec.Command("go", "build", "-o", binary, "./cmd/server")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	xdsAddr, redis := redistest.FreeAddr(t), redistest.Start(t)
 	port := func() string {
 		_, port, err := net.SplitHostPort(redistest.FreeAddr(t))
@@ -67,7 +86,7 @@ func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 	}
 	grpcPort, httpPort, promPort := port(), port(), port()
 
-	cmd := exec.Command(binary)
+	cmd := exec.Command(asRatelimit(t))
 	var log strings.Builder
 	cmd.Stdout, cmd.Stderr = &log, &log
 	for name, value := range envoygateway.Environment(envoygateway.Endpoints{

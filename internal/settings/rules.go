@@ -57,6 +57,7 @@ type XDS struct {
 	ClientKey         string        `env:"CONFIG_GRPC_XDS_CLIENT_TLS_KEY" name:"xds-client-key" placeholder:"FILE" help:"The key of the client certificate, in PEM."`
 	ServerCA          string        `env:"CONFIG_GRPC_XDS_SERVER_TLS_CACERT" name:"xds-server-ca" placeholder:"FILE" help:"The CA that signs the certificate of the xDS server, in PEM. Default: the CAs of the system."`
 	ServerSAN         string        `env:"CONFIG_GRPC_XDS_SERVER_TLS_SAN" name:"xds-server-san" help:"The name that the certificate of the xDS server must have. Default: the host of the server."`
+	RulesFile         string        `env:"CONFIG_GRPC_XDS_RULES_FILE" name:"xds-rules-file" placeholder:"FILE" help:"A file for the rules that the xDS server has sent last. Weir writes it after each change and loads it at start, so that a restart during an outage of the server has rules. Its folder must be writable."`
 	BackoffInitial    time.Duration `env:"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL" name:"xds-backoff-initial" default:"0s" help:"The first wait between two attempts to connect. Each further wait is twice as long. 0: CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL."`
 	BackoffMax        time.Duration `env:"XDS_CLIENT_BACKOFF_MAX_INTERVAL" name:"xds-backoff-max" default:"10s" help:"The longest wait between two attempts to connect."`
 	BackoffJitter     bool          `env:"XDS_CLIENT_BACKOFF_JITTER" name:"xds-backoff-jitter" default:"true" negatable:"" help:"Draw each wait at random, from 0 to its full length. Many replicas then do not connect at the same time."`

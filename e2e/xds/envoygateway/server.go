@@ -23,6 +23,8 @@ const NodeID = "envoy-ratelimit"
 
 // A Server serves one set of rules.
 type Server struct {
+	// Node is the node id that gets the rules.
+	Node string
 	// Requests receives the service's requests in order.
 	Requests chan *discovery.DiscoveryRequest
 
@@ -34,6 +36,7 @@ type Server struct {
 // NewServer returns a server without rules. It does not listen yet.
 func NewServer() *Server {
 	return &Server{
+		Node:     NodeID,
 		Requests: make(chan *discovery.DiscoveryRequest, 1000),
 		cache:    cache.NewSnapshotCache(false, cache.IDHash{}, nil),
 	}
@@ -80,5 +83,5 @@ func (s *Server) Set(ctx context.Context, version string, configs ...*conf.RateL
 	if err != nil {
 		return err
 	}
-	return s.cache.SetSnapshot(ctx, NodeID, snapshot)
+	return s.cache.SetSnapshot(ctx, s.Node, snapshot)
 }

@@ -108,6 +108,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $set "CONFIG_GRPC_XDS_NODE_ID" .Values.aiGateway.nodeID -}}
 {{- $_ := set $set "CONFIG_GRPC_XDS_SERVER_URL" .Values.aiGateway.controller -}}
 {{- $_ := set $set "CONFIG_OVERLAY" "/etc/weir/overlay" -}}
+{{- $_ := set $set "CONFIG_GRPC_XDS_RULES_FILE" "/var/lib/weir/received/rules.json" -}}
 {{- else -}}
 {{- $_ := set $set "CONFIG_PATH" "/etc/weir/rules" -}}
 {{- end -}}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"go.uber.org/zap"
+
+	"github.com/weir-rls/weir/internal/snapshot"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+// receivedRules keeps the rules that an xDS server has sent last in a file. A process that starts while the server is
+// unreachable takes them from there. An empty path keeps nothing.
+type receivedRules struct {
+	path  string
+	log   *zap.Logger
+	saved string // fingerprint of the rules in the file; "" if unknown
+}
+
+// A receivedFile is the JSON of one file of rules.
+type receivedFile struct {
+	Name  string `json:"name"`
+	Rules string `json:"rules"` // YAML
+}
+
+// read returns the rules of the file, or nil if there are none.
+func (r *receivedRules) read() []rulesfile.File {
+	if r.path == "" {
+		return nil
+	}
+	files, err := readReceived(r.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		r.log.Warn("rules received before not read, waiting for the xDS server", zap.String("rules_file", r.path), zap.Error(err))
+		return nil
+	}
+	r.saved = rulesfile.Fingerprint(files)
+	return files
+}
+
+func readReceived(path string) ([]rulesfile.File, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var content struct{ Files []receivedFile }
+	if err := json.Unmarshal(text, &content); err != nil {
+		return nil, fmt.Errorf("%s is no file of received rules: %w", path, err)
+	}
+	files := []rulesfile.File{}
+	for _, f := range content.Files {
+		files = append(files, rulesfile.File{Name: f.Name, Data: []byte(f.Rules), Generated: true})
+	}
+	return files, nil
+}
+
+// save replaces the file. If it cannot, the rules stay in force and the file stays as it is.
+func (r *receivedRules) save(files []rulesfile.File) {
+	now := rulesfile.Fingerprint(files)
+	if r.path == "" || now == r.saved {
+		return
+	}
+	if _, err := snapshot.Save(r.path, receivedFiles(files)); err != nil {
+		r.log.Warn("received rules not saved", zap.String("rules_file", r.path), zap.Error(err))
+		return
+	}
+	r.saved = now
+}
+
+// receivedFiles writes files as JSON.
+type receivedFiles []rulesfile.File
+
+// Save implements snapshot.Saver.
+func (files receivedFiles) Save(w io.Writer) (int64, error) {
+	content := struct {
+		Files []receivedFile `json:"files"`
+	}{[]receivedFile{}}
+	for _, f := range files {
+		content.Files = append(content.Files, receivedFile{f.Name, string(f.Data)})
+	}
+	return int64(len(files)), json.NewEncoder(w).Encode(content)
+}
