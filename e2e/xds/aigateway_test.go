@@ -18,8 +18,8 @@ import (
 // aiNode is the node id to which Envoy AI Gateway's controller sends the rules of QuotaPolicies.
 const aiNode = "envoy-ai-gateway-ratelimit"
 
-// quotas returns the message of Envoy AI Gateway's controller for a backend with a quota for each model: one of small, bucket
-// rules for big, and one for all other models.
+// quotas returns the message of Envoy AI Gateway's controller for one backend. The model small has a quota, the model big has
+// bucket rules, and all other models have a quota each.
 func quotas() *conf.RateLimitConfig {
 	limit := func(unit conf.RateLimitUnit, n uint32) *conf.RateLimitPolicy {
 		return &conf.RateLimitPolicy{Unit: unit, RequestsPerUnit: n}
@@ -124,8 +124,8 @@ func aiBootstrap(t *testing.T) func(text string) string {
 	}
 }
 
-// Weir is the rate limit service of Envoy AI Gateway's QuotaPolicies: a real Envoy with its configuration asks at the start of a
-// request and charges the tokens at its end.
+// Weir is the rate limit service of Envoy AI Gateway's QuotaPolicies. A real Envoy with its configuration asks at the start of a
+// request, and charges the tokens at the end.
 func TestAIGatewayQuotaLimitsTokens(t *testing.T) {
 	controller := newServer(t)
 	controller.Node = aiNode
