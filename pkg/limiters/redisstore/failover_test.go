@@ -381,3 +381,23 @@ func TestLoadingSlotsHasATimeout(t *testing.T) {
 		t.Errorf("%v after %v", err, time.Since(start))
 	}
 }
+
+// The timeout of a Take includes the reading of slots, however many nodes are asked for them.
+func TestTimeoutIncludesLoadingSlotsFromEveryNode(t *testing.T) {
+	t.Parallel()
+	const nodes, timeout = 30, 500 * time.Millisecond
+	var addrs []string
+	for range nodes {
+		silent, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close()
+		addrs = append(addrs, silent.Addr().String())
+	}
+	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: addrs, Timeout: timeout})
+	start := time.Now()
+	if _, err := take(t, s, hitsOf("a")...); err == nil || time.Since(start) > nodes*timeout*2/3 {
+		t.Errorf("%v after %v, want an error after about %v", err, time.Since(start), timeout)
+	}
+}
