@@ -38,6 +38,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/rulestest", "reads and runs tests of rules", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
 	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
 	{"pkg/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request", ""},
+	{"pkg/envoygen", "writes Envoy's half of rules", "internal/spelling pkg/descriptors pkg/limiters"},
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/receipt", "seals and opens receipts of denials", ""},
 	{"pkg/admin", "serves the admin API, without knowing the store", "pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
@@ -72,7 +73,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/descriptors " +
 		"pkg/descriptors/rulesfile " +
 		"pkg/descriptors/sources " +
-		"pkg/envoyactions " +
+		"pkg/envoyactions pkg/envoygen " +
 		"pkg/explain " +
 		"pkg/receipt " +
 		"pkg/replay " +
@@ -98,12 +99,12 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 var heavy = []struct{ prefix, only, why string }{
 	{"google.golang.org/grpc", "pkg/rls pkg/descriptors/sources/xds internal/ratelimitstats internal/telemetry internal/tracing cmd/server bench/bare",
 		"a decision needs no gRPC: only servers, clients and metrics of gRPC import it"},
-	{"google.golang.org/protobuf", "pkg/envoyactions pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
+	{"google.golang.org/protobuf", "pkg/envoyactions pkg/envoygen pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
 		"a decision needs no protobuf: only the protocols import it"},
-	{"github.com/envoyproxy/", "pkg/envoyactions pkg/rls pkg/descriptors/sources/xds cmd/server bench/bare", "a decision needs no Envoy API: only the protocols and the servers import it"},
+	{"github.com/envoyproxy/", "pkg/envoyactions pkg/envoygen pkg/rls pkg/descriptors/sources/xds cmd/server bench/bare", "a decision needs no Envoy API: only the protocols and the servers import it"},
 	{"go.opentelemetry.io/", "internal/tracing", "internal/tracing exports all spans"},
 	{"github.com/redis/", "pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest", "only the store on Redis, its connections and the test servers talk to Redis"},
-	{"go.yaml.in/", "pkg/descriptors/rulesfile pkg/envoyactions e2e/harness",
+	{"go.yaml.in/", "pkg/descriptors/rulesfile pkg/envoyactions pkg/envoygen e2e/harness",
 		"pkg/descriptors/rulesfile parses all rules, and pkg/envoyactions all files of Envoy; the harness edits them"},
 	{"github.com/danielgtaylor/huma", "pkg/admin", "only the admin API describes its routes"},
 	{"charm.land/", "internal/cli", "only commands draw on a terminal"},

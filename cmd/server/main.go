@@ -8,6 +8,7 @@
 //	weir explain --config rules.yaml user_id=42      show which limits a request is under, and why
 //	weir diff old.yaml new.yaml --against day.ndjson.zst     compare rules over recorded requests
 //	weir suggest --config rules.yaml recording.ndjson    find limits for the traffic of a recording
+//	weir gen envoy --config rules.yaml --upstream shop:8080     write Envoy's half of rules
 //	weir peek user_id=42          print the state of a key in a running server
 //	weir reset user_id=42         reset it, on all replicas
 //	weir plan --limit 1000 --replicas 100            plan local limits, memory and calls to Redis
@@ -53,6 +54,7 @@ type commands struct {
 	Test     cli.Test     `cmd:"" help:"Test rules: requests at virtual times, with the verdicts that they must get."`
 	Simulate cli.Simulate `cmd:"" help:"Run rules over a recording, and show what they deny."`
 	Suggest  cli.Suggest  `cmd:"" help:"Find limits for the traffic of a recording."`
+	Gen      cli.Gen      `cmd:"" help:"Write Envoy's half of rules."`
 	Peek     cli.Peek     `cmd:"" help:"Print the state of a key in a running server. It charges nothing."`
 	Reset    cli.Reset    `cmd:"" help:"Reset a key in a running server, or every key that contains an entry."`
 	Plan     cli.Plan     `cmd:"" help:"Plan local limits, memory, calls to Redis and over-admission for rules and users."`

@@ -287,6 +287,12 @@ var actions = []actionCase{
       {actions: [{generic_key: {descriptor_value: f}}, {metadata: {descriptor_key: f, skip_if_absent: true, metadata_key: {key: app, path: [{key: empty}]}}}]},
       {actions: [{metadata: {descriptor_key: g, source: ROUTE_ENTRY, metadata_key: {key: app, path: [{key: team}]}}}]},
       {actions: [{metadata: {descriptor_key: h, source: CLUSTER_ENTRY, metadata_key: {key: app, path: [{key: tier}]}}}]}]`, []actionRequest{{sends: 6}}},
+	{"expressions", `[{actions: [{extension: {name: e, typed_config: {"@type": type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor, descriptor_key: path, text: request.url_path}}}]},
+      {actions: [{extension: {name: e, typed_config: {"@type": type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor, descriptor_key: whole, text: request.path}}},
+        {extension: {name: e, typed_config: {"@type": type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor, descriptor_key: method, text: request.method}}},
+        {extension: {name: e, typed_config: {"@type": type.googleapis.com/envoy.extensions.rate_limit_descriptors.expr.v3.Descriptor, descriptor_key: host, text: request.host}}}]}]`, []actionRequest{
+		{sends: 2}, {sends: 2, path: "?a=b&q=1"}, {sends: 2, path: "/b%20c?"},
+	}},
 	{"hits_and_limit", `[{actions: [{generic_key: {descriptor_value: a}}], hits_addend: {number: 5}},
       {actions: [{generic_key: {descriptor_value: b}}], hits_addend: {number: 0}},
       {actions: [{generic_key: {descriptor_value: c}}], hits_addend: {number: 2, is_negative_hits: true}},

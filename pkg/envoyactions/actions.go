@@ -10,6 +10,7 @@ import (
 	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	exprv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/rate_limit_descriptors/expr/v3"
 	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/type/metadata/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -74,9 +75,26 @@ func (d *deriver) act(a *routev3.RateLimit_Action) (key, value string, did outco
 			DescriptorKey: old.GetDescriptorKey(), MetadataKey: old.GetMetadataKey(), DefaultValue: old.GetDefaultValue(),
 		})
 	case *routev3.RateLimit_Action_Extension:
-		return "", "", unknown, fmt.Sprintf("the extension %s is not supported", by.Extension.GetName())
+		return d.expression(by.Extension)
 	}
 	return d.address(a)
+}
+
+// expression evaluates an extension: an expression of CEL that is an attribute of the request. No other is supported.
+func (d *deriver) expression(extension *corev3.TypedExtensionConfig) (key, value string, did outcome, reason string) {
+	var e exprv3.Descriptor
+	if err := extension.GetTypedConfig().UnmarshalTo(&e); err != nil {
+		return "", "", unknown, fmt.Sprintf("the extension %s is not supported", extension.GetName())
+	}
+	path, _, _ := strings.Cut(d.request.Path, "?")
+	attributes := map[string]string{
+		"request.url_path": path, "request.path": d.request.Path, "request.method": d.request.Method, "request.host": d.request.Host,
+	}
+	value, ok := attributes[strings.TrimSpace(e.GetText())]
+	if !ok {
+		return "", "", unknown, fmt.Sprintf("the expression %s is not supported", e.GetText())
+	}
+	return e.GetDescriptorKey(), value, entry, ""
 }
 
 // address evaluates the actions that need the address of the client.

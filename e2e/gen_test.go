@@ -1,0 +1,184 @@
+package e2e_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+// generatedFlags are the arguments of weir gen for the pages whose rules do not say where Envoy finds a value.
+var generatedFlags = map[string][]string{
+	"allow-list.md":    {"--trusted-hops", "1", "--from", "client=match:monitor=x-api-key:KEY-OF-THE-MONITOR", "--from", "client=match:partner=x-api-key:KEY-OF-THE-PARTNER"},
+	"bandwidth.md":     {"--from", "tenant=header:x-tenant-id", "--cost", "tenant=%BYTES_SENT%"},
+	"big-customer.md":  {"--from", "customer=header:x-customer-id"},
+	"cost.md":          {"--cost", "user_id=%RESP(x-cost)%"},
+	"login-lockout.md": {"--from", "outcome=status:401,403"},
+	"monthly-quota.md": {"--from", "customer=header:x-customer-id"},
+	"org-team-user.md": {"--from", "org=header:x-org-id", "--from", "team=header:x-team-id"},
+	"token-budget.md": {
+		"--from", "budget=constant", "--from", "tenant=header:x-tenant-id", "--hits", "budget=0",
+		"--hits", "budget.plan.tenant.lease=100", "--cost", "budget.plan.tenant.lease=%RESP(x-cost)%",
+	},
+	"trial.md":         {"--from", "trial_user_id=header:x-user-id"},
+	"upstream-time.md": {"--from", "tenant=header:x-tenant-id", "--cost", "tenant=%COMMON_DURATION(US_TX_BEG:US_RX_END:ms)%"},
+}
+
+// exampleSteps are requests for the rules of examples, with the verdicts that the rules demand.
+var exampleSteps = map[string][]recipeStep{
+	"../envoy/rules.yaml": {
+		upTo(3, "'localhost:10000/?[1-4]' -H 'x-user-id: a' -H 'x-action: login'"),
+		upTo(3, "'localhost:10000/?[1-4]' -H 'x-user-id: a' -H 'x-action: reply'"),
+		upTo(3, "'localhost:10000/?[1-4]' -H 'x-user-id: a' -H 'x-action: post'"),
+		{"curl -s -o /dev/null -w '%{http_code}\n' 'localhost:10000/?[1-4]' -H 'x-user-id: a' -H 'x-action: other' | sort -u\n", "200\n"},
+	},
+	"../deploy/k8s/base/rules.yaml": {
+		upTo(5, "'localhost:10000/?[1-6]' -H 'x-user-id: a' -H 'x-action: login'"),
+		upTo(5, "'localhost:10000/?[1-6]' -H 'x-user-id: b' -H 'x-action: login'"),
+		{"curl -s -o /dev/null -w '%{http_code}\n' 'localhost:10000/?[1-80]' | sort -u\n", "200\n"},
+		{"curl -s -o /dev/null -w '%{http_code}\n' 'localhost:10000/?[1-1500]' | sort -u\n", "200\n429\n"},
+	},
+}
+
+// upTo returns requests of which n are admitted, and one more is denied.
+func upTo(n int, arguments string) recipeStep {
+	return recipeStep{"curl -s -o /dev/null -w '%{http_code}\n' " + arguments + "\n", strings.Repeat("200\n", n) + "429\n"}
+}
+
+// genPages returns the recipes and examples. Settings of one recipe hold for all.
+func genPages(t *testing.T) (frame string, pages []recipe) {
+	t.Helper()
+	frame, pages = readRecipes(t)
+	for path, steps := range exampleSteps {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.ReplaceAll(strings.TrimPrefix(path, "../"), "/", "-")
+		pages = append(pages, recipe{page: name, rules: strings.Replace(string(text), "domain: weir ", "domain: "+name+" ", 1), steps: steps})
+	}
+	for i := range pages {
+		pages[i].settings = "RESPONSE_DYNAMIC_METADATA=true STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true"
+		if pages[i].page == "token-budget.md" {
+			// The page's Envoy copies metadata into a header. weir gen writes no such header.
+			for j, step := range pages[i].steps {
+				pages[i].steps[j].output = strings.NewReplacer(" within", "", " exceeded", "").Replace(step.output)
+			}
+		}
+	}
+	return frame, pages
+}
+
+// weirGen runs weir gen for the rules of a page.
+func weirGen(t *testing.T, kind string, r recipe, arguments ...string) string {
+	t.Helper()
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := write(t, filepath.Join(t.TempDir(), "rules.yaml"), r.rules)
+	c := exec.CommandContext(t.Context(), bin, append([]string{"gen", kind, "--config", rules}, arguments...)...)
+	var notes bytes.Buffer
+	c.Stderr = &notes
+	out, err := c.Output()
+	if err != nil {
+		t.Fatalf("%s: weir gen %s: %v\n%s", r.page, kind, err, notes.String())
+	}
+	return string(out)
+}
+
+// Envoy accepts what weir gen writes for each recipe and example, and limits as the page shows.
+func TestGeneratedEnvoyLimitsAsRulesSay(t *testing.T) {
+	t.Parallel()
+	frame, pages := genPages(t)
+	for i, r := range pages {
+		pages[i].listener = weirGen(t, "envoy", r, append(generatedFlags[r.page], "--upstream", "127.0.0.1:10001", "--service", "127.0.0.1:8081")...)
+		if err := harness.Validate(t.Context(), write(t, filepath.Join(t.TempDir(), "envoy.yaml"), pages[i].listener)); err != nil {
+			t.Errorf("%s: %v", r.page, err)
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	var failed []string
+	for left, try := pages, 0; len(left) > 0 && try <= recipeRetries; try++ {
+		left, failed = runRecipes(t, "", frame, left)
+		for _, f := range failed {
+			t.Logf("attempt %d: %s", try+1, f)
+		}
+	}
+	if len(failed) > 0 {
+		t.Errorf("%d pages failed in each attempt", len(failed))
+	}
+}
+
+// A patch is an element of configPatches of an EnvoyFilter.
+type patch struct {
+	ApplyTo string `yaml:"applyTo"`
+	Patch   struct {
+		Operation string         `yaml:"operation"`
+		Value     map[string]any `yaml:"value"`
+	} `yaml:"patch"`
+}
+
+// Envoy accepts the values of each EnvoyFilter at the locations where Istio puts them.
+func TestGeneratedEnvoyFiltersAreAccepted(t *testing.T) {
+	t.Parallel()
+	_, pages := genPages(t)
+	var listeners, clusters []any
+	for i, r := range pages {
+		flags := generatedFlags[r.page]
+		if r.page == "allow-list.md" {
+			flags = flags[2:] // Istio sets the number of trusted proxies for the mesh
+		}
+		text := weirGen(t, "envoyfilter", r, append(flags, "--service", "weir.example:8081")...)
+		var filter struct {
+			Spec struct {
+				Patches []patch `yaml:"configPatches"`
+			} `yaml:"spec"`
+		}
+		if err := yaml.Unmarshal([]byte(text), &filter); err != nil {
+			t.Fatalf("%s: %v", r.page, err)
+		}
+		manager := map[string]any{"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", "stat_prefix": "in"}
+		filters := []any{map[string]any{"name": "router", "typed_config": map[string]any{"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}}
+		host := map[string]any{"name": "backend", "domains": []any{"*"}, "routes": []any{map[string]any{"match": map[string]any{"prefix": "/"}, "route": map[string]any{"cluster": "weir"}}}}
+		for _, p := range filter.Spec.Patches {
+			switch p.ApplyTo {
+			case "NETWORK_FILTER":
+				for key, value := range p.Patch.Value["typed_config"].(map[string]any) {
+					manager[key] = value
+				}
+			case "HTTP_FILTER":
+				filters = append(filters[:len(filters)-1], p.Patch.Value, filters[len(filters)-1])
+			case "VIRTUAL_HOST":
+				for key, value := range p.Patch.Value {
+					host[key] = value
+				}
+			case "CLUSTER":
+				clusters = []any{p.Patch.Value}
+			default:
+				t.Errorf("%s: a patch applies to %s", r.page, p.ApplyTo)
+			}
+		}
+		manager["http_filters"] = filters
+		manager["route_config"] = map[string]any{"virtual_hosts": []any{host}}
+		listeners = append(listeners, map[string]any{
+			"name": r.page, "address": map[string]any{"socket_address": map[string]any{"address": "127.0.0.1", "port_value": 20000 + i}},
+			"filter_chains": []any{map[string]any{"filters": []any{map[string]any{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}}}},
+		})
+	}
+	text, err := yaml.Marshal(map[string]any{"static_resources": map[string]any{"listeners": listeners, "clusters": clusters}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := harness.Validate(t.Context(), write(t, filepath.Join(t.TempDir(), "envoy.yaml"), string(text))); err != nil {
+		t.Errorf("%v\n%s", err, text)
+	}
+}

@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/envoygen"
+)
+
+// Gen writes Envoy's half of rules.
+type Gen struct {
+	Envoy       GenEnvoy       `cmd:"" help:"Write a configuration of Envoy, or a part of one."`
+	EnvoyFilter GenEnvoyFilter `cmd:"" name:"envoyfilter" help:"Write an EnvoyFilter of Istio."`
+}
+
+// The flags of both commands.
+type genFlags struct {
+	rulesFlags `embed:""`
+
+	Domain  string        `help:"The domain. Rules with one domain need none."`
+	From    []string      `sep:"none" placeholder:"KEY=SOURCE" help:"Where Envoy finds the value of a key, such as user_id=header:x-user-id. It may repeat."`
+	Hits    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits of a descriptor at the beginning of a request: a number or a format of Envoy, such as user_id.action=10. It may repeat."`
+	Cost    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits at the end of a request, such as 'tenant=%BYTES_SENT%'. It may repeat."`
+	Timeout time.Duration `default:"100ms" help:"The longest wait of Envoy for Weir."`
+	Deny    bool          `name:"failure-mode-deny" help:"Envoy denies requests while Weir does not answer."`
+}
+
+func (f *genFlags) options() envoygen.Options {
+	return envoygen.Options{Domain: f.Domain, From: f.From, Hits: f.Hits, Cost: f.Cost, Timeout: f.Timeout, FailureModeDeny: f.Deny}
+}
+
+// Validate reports missing rules and a timeout that no request survives.
+func (f *genFlags) Validate() error {
+	switch {
+	case len(f.Config) == 0:
+		return errors.New("want --config with the rules, for example: weir gen envoy --config rules.yaml --upstream shop:8080")
+	case f.Timeout <= 0:
+		return errors.New("--timeout: want more than 0, because Envoy would wait without a limit")
+	}
+	return nil
+}
+
+// write plans the configuration, prints its notes, and prints what a function makes of it. Its error is [Failed] if Envoy would not limit
+// as the rules say, and [Fault] after another fault. It prints both, and then no configuration.
+func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Config) ([]byte, error)) error {
+	rules, err := f.load(to.In)
+	if err == nil {
+		var config *envoygen.Config
+		if config, err = envoygen.New(rules, o); err == nil {
+			var out []byte
+			if out, err = text(config); err == nil {
+				for _, note := range config.Notes() {
+					fmt.Fprintln(to.Err, "note:", note)
+				}
+				_, err = to.Out.Write(out)
+				return err
+			}
+		}
+	}
+	var problems envoygen.Problems
+	if !errors.As(err, &problems) {
+		fmt.Fprintln(to.Err, err)
+		return Fault
+	}
+	printProblems(to.Err, problems)
+	return Failed
+}
+
+func printProblems(to io.Writer, problems envoygen.Problems) {
+	for _, p := range problems {
+		fmt.Fprintln(to, "error:", p)
+	}
+	fmt.Fprintf(to, "nothing is written: %d rules or arguments need a change\n", len(problems))
+}
+
+// GenEnvoy writes a configuration of Envoy for the rules of a domain.
+type GenEnvoy struct {
+	genFlags `embed:""`
+
+	Routes      []string `name:"route" sep:"none" placeholder:"PREFIX:KEY=VALUE" help:"The constant value of a key for the paths with a prefix, such as /login:generic_key=login. It may repeat."`
+	Upstream    string   `placeholder:"HOST:PORT" help:"The service behind Envoy."`
+	Service     string   `default:"127.0.0.1:8081" placeholder:"HOST:PORT" help:"The address of Weir."`
+	Part        string   `enum:",filter,route,cluster" default:"" placeholder:"PART" help:"Write only a part: filter, route or cluster."`
+	TrustedHops int      `help:"The number of trusted proxies in front of Envoy."`
+}
+
+// Help is the text behind the flags in the help of the command.
+func (*GenEnvoy) Help() string {
+	return `Examples:
+  weir gen envoy --config rules.yaml --upstream shop:8080 --service weir:8081 > envoy.yaml
+  weir gen envoy --config rules.yaml --upstream shop:8080 --from user_id=metadata:envoy.filters.http.jwt_authn:claims.sub
+  weir gen envoy --config rules.yaml --part route --route /login:generic_key=login
+
+A SOURCE is header:NAME, path, method, host, query:NAME, metadata:NAMESPACE:KEY.PATH, remote_address,
+masked_remote_address:V4/V6, constant, match:VALUE=HEADER:TEXT, status:CODES or cel:EXPRESSION. The page docs/gen.md has all of them.
+
+The exit code is 0, 1 if Envoy cannot be configured to limit as the rules say, and 2 after another fault. After 1 and 2 nothing is written.`
+}
+
+// Validate reports arguments that are missing, or have no meaning together.
+func (g *GenEnvoy) Validate() error {
+	switch err := g.genFlags.Validate(); {
+	case err != nil:
+		return err
+	case g.Upstream == "" && g.Part == "":
+		return errors.New("want --upstream with the service behind Envoy, such as --upstream shop:8080, or --part")
+	case g.TrustedHops < 0:
+		return errors.New("--trusted-hops: want 0 or more")
+	}
+	return nil
+}
+
+// Run writes the configuration.
+func (g *GenEnvoy) Run(to Streams) error {
+	o := g.options()
+	o.Routes, o.Upstream, o.Service, o.TrustedHops = g.Routes, g.Upstream, g.Service, g.TrustedHops
+	return g.write(to, o, func(c *envoygen.Config) ([]byte, error) {
+		if g.Part != "" {
+			return c.Part(g.Part)
+		}
+		return c.Bootstrap()
+	})
+}
+
+// GenEnvoyFilter writes an EnvoyFilter for the rules of a domain.
+type GenEnvoyFilter struct {
+	genFlags `embed:""`
+
+	Routes    []string `name:"route" sep:"none" placeholder:"NAME:KEY=VALUE" help:"The constant value of a key for the route of a name, such as login:generic_key=login. It may repeat."`
+	Service   string   `default:"weir.weir.svc.cluster.local:8081" placeholder:"HOST:PORT" help:"The address of Weir."`
+	Namespace string   `default:"istio-system" help:"The namespace of the EnvoyFilter."`
+	Selector  string   `default:"istio=ingressgateway" placeholder:"LABEL=VALUE" help:"The label of the pods with Envoy."`
+	Context   string   `enum:"GATEWAY,SIDECAR_INBOUND" default:"GATEWAY" help:"Whether the pods are a gateway (GATEWAY) or have a sidecar (SIDECAR_INBOUND)."`
+}
+
+// Run writes the EnvoyFilter.
+func (g *GenEnvoyFilter) Run(to Streams) error {
+	o := g.options()
+	o.Routes, o.Service, o.Namespace, o.Selector, o.Context = g.Routes, g.Service, g.Namespace, g.Selector, g.Context
+	return g.write(to, o, (*envoygen.Config).EnvoyFilter)
+}
