@@ -22,7 +22,7 @@ var (
 
 // runPage writes the files of a page, runs its commands, and returns the text that the page must have. A block "sh" is followed by its output,
 // in a block "text"; a block "notes" or "errors" has what the last command printed on standard error. "sh error" is a command that fails.
-func runPage(t *testing.T, page string) (want string, commands int) {
+func runShownPage(t *testing.T, page string) (want string, commands int) {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -68,15 +68,15 @@ func (p *pageRun) run(command string, fails bool) {
 }
 
 // The commands of docs/gen.md print what the page shows. The flag -update writes their output.
-func TestGenPage(t *testing.T) { testPage(t, "gen.md", 4) }
+func TestGenPage(t *testing.T) { testShownPage(t, "gen.md", 4) }
 
-func testPage(t *testing.T, name string, least int) {
+func testShownPage(t *testing.T, name string, least int) {
 	t.Helper()
 	page, err := filepath.Abs("../../docs/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, commands := runPage(t, page)
+	want, commands := runShownPage(t, page)
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
