@@ -8,17 +8,19 @@ import (
 	"slices"
 
 	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/replay"
 	"github.com/weir-rls/weir/pkg/simulate"
 )
 
-// Simulate runs rules over recordings.
+// Simulate runs rules over recordings, or over a synthetic load.
 type Simulate struct {
 	rulesFlags `embed:""`
 	AllOrNone  bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"As in weir serve: charge no limit of a request that one of its limits denies."`
 
 	Clients     []string `default:"drop,obey,hammer" enum:"drop,obey,hammer" placeholder:"MODEL,…" help:"How clients react to a denial: drop, obey, hammer. drop is always simulated."`
 	SampleShare float64  `placeholder:"SHARE" help:"The share of keys that the recording has, such as 0.1. The results then have estimates for all traffic."`
+	Synthetic   string   `placeholder:"LOAD" help:"A load in place of recordings, such as 'poisson rate=50 users=1000 zipf=1.1 duration=1h seed=1 descriptor=user_id={user}'."`
 	Output      string   `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 
 	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings, plain or compressed by zstd, read as one. - is standard input."`
@@ -29,6 +31,7 @@ func (*Simulate) Help() string {
 	return `Examples:
   weir simulate --config rules.yaml recording.ndjson.zst
   weir simulate --config rules.yaml -o json recordings/*
+  weir simulate --config rules.yaml --synthetic 'poisson rate=50 users=1000 zipf=1.1 descriptor=user_id={user}'
 
 The exit code is 0, or 2 after a fault. Lines that cannot be replayed are skipped, counted and reported on standard error.`
 }
@@ -38,8 +41,10 @@ func (s *Simulate) Validate() error {
 	switch {
 	case len(s.Config) == 0:
 		return errors.New("want --config with the rules, for example: weir simulate --config rules.yaml recording.ndjson")
-	case len(s.Recordings) == 0:
-		return errors.New("want a recording (- is standard input)")
+	case len(s.Recordings) == 0 && s.Synthetic == "":
+		return errors.New("want a recording, or --synthetic with a load (- is standard input)")
+	case len(s.Recordings) > 0 && s.Synthetic != "":
+		return errors.New("--synthetic not together with recordings: it replaces them")
 	case s.fromStdin() && slices.Contains(s.Recordings, "-"):
 		return errors.New("--config and a recording cannot both be standard input")
 	case s.SampleShare < 0 || s.SampleShare > 1:
@@ -80,6 +85,9 @@ func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, 
 	for _, m := range s.Clients {
 		options.Clients = append(options.Clients, simulate.Model(m))
 	}
+	if s.Synthetic != "" {
+		return s.synthetic(ctx, rules, options)
+	}
 	r, err := openRecordings(s.Recordings, to)
 	if err != nil {
 		return nil, err
@@ -90,5 +98,18 @@ func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, 
 	}
 	result.Lines = r.Lines()
 	result.Skipped = append(result.Skipped, r.Skipped()...)
+	return result, nil
+}
+
+func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o simulate.Options) (*simulate.Result, error) {
+	load, err := simulate.ParseSynthetic(s.Synthetic, rules)
+	if err != nil {
+		return nil, fmt.Errorf("--synthetic: %w", err)
+	}
+	result, err := simulate.Run(ctx, rules, load, o)
+	if err != nil {
+		return nil, err
+	}
+	result.Synthetic = load.String()
 	return result, nil
 }

@@ -21,6 +21,9 @@ const (
 // writeSimulation writes the tables of a simulation.
 func writeSimulation(w io.Writer, r *simulate.Result, color bool) error {
 	t := &tables{color: color}
+	if r.Synthetic != "" {
+		t.printf("load      %s", printable(r.Synthetic))
+	}
 	t.printf("requests  %d in %v: allowed %d, denied %d (%s)", r.Requests, r.To.Sub(r.From).Round(time.Millisecond), r.Allowed, r.Denied, percent(r.Denied, r.Requests))
 	if r.Failed > 0 {
 		t.printf("failed    %d requests; the first: %s", r.Failed, printable(r.FirstFailure))

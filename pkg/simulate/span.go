@@ -189,6 +189,9 @@ func (c *comparison) keepBurst() {
 	}
 	series := [...][]int64{c.burst.Fixed, c.burst.Log, c.burst.Funnel, c.burst.Demand}
 	for _, h := range k.span.live() {
+		if h.at > count.burstAt {
+			break // hits since then that fixed windows deny
+		}
 		// The span is open at its start.
 		bin := (h.at - from - 1) * BurstBins / c.window
 		for by := range series {
