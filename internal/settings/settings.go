@@ -34,7 +34,7 @@ var Groups = []struct{ Key, Title string }{
 	{"persecond", "A second Redis for limits per second:"},
 	{"answers", "Responses:"},
 	{"stats", "Metrics:"},
-	{"observation", "Denial log and heaviest keys:"},
+	{"observation", "Denial log, heaviest keys and recording:"},
 	{"tracing", "Traces (OpenTelemetry's OTEL_EXPORTER_OTLP_* variables apply too):"},
 	{"admin", "Admin API:"},
 	{"process", "Process:"},
@@ -66,6 +66,9 @@ func (s *Serve) Validate() error {
 	if s.StopCacheKeyIncrementWhenOverlimit && s.RedisPerSecond {
 		errs.add("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
 			"not together with REDIS_PERSECOND: the limits of a request must be on one Redis")
+	}
+	if s.StopCacheKeyIncrementWhenOverlimit && s.RecordPath != "" && s.RecordSample < 1 {
+		errs.add("RECORD_SAMPLE", "not together with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: the verdict on a key then depends on keys outside of the sample. Write 1")
 	}
 	return errors.Join(errs...)
 }

@@ -22,7 +22,7 @@ func defaults() Serve {
 		Answers:     Answers{NearLimitRatio: .8, LimitHeader: "a", RemainingHeader: "b", ResetHeader: "c"},
 		Stats:       Stats{StatsdProtocol: "tcp", FlushInterval: time.Second, PrometheusPath: "/metrics"},
 		Tracing:     Tracing{TracingExporterProtocol: "http", TracingSamplingRate: 1},
-		Observation: Observation{DenialLogPerSecond: 1},
+		Observation: Observation{DenialLogPerSecond: 1, RecordSample: 1, RecordPerSecond: 1, RecordFileBytes: 1 << 20, RecordMaxBytes: 2 << 20},
 		Process:     Process{LogLevel: "info", LogFormat: "text", StopTimeout: time.Second},
 	}
 }
@@ -56,6 +56,11 @@ func TestMaxInFlightIsBounded(t *testing.T) {
 
 func TestErrorsNameTheVariable(t *testing.T) {
 	for variable, spoil := range map[string]func(*Serve){
+		"RECORD_SAMPLE":                             func(s *Serve) { s.RecordSample = math.NaN() },
+		"RECORD_PER_SECOND":                         func(s *Serve) { s.RecordPerSecond = 0 },
+		"RECORD_FILE_BYTES":                         func(s *Serve) { s.RecordFileBytes = 1 },
+		"RECORD_MAX_BYTES":                          func(s *Serve) { s.RecordMaxBytes = s.RecordFileBytes },
+		"RECORD_COMPRESSION":                        func(s *Serve) { s.RecordCompression = "gzip" },
 		"CONFIG_TYPE":                               func(s *Serve) { s.ConfigType = "ZOOKEEPER" },
 		"XDS_CLIENT_BACKOFF_MAX_INTERVAL":           func(s *Serve) { s.ConfigType, s.BackoffMax = FromXDS, -1 },
 		"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES":          func(s *Serve) { s.ConfigType, s.MaxMessageSize = FromXDS, -1 },

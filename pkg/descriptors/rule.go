@@ -73,6 +73,19 @@ func (r *Rule) IsReplacing() bool { return r.replacing }
 // r matches is the id of a request. The id belongs to no [Key].
 func (r *Rule) HasLeases() bool { return r.hasLeases }
 
+// MatchesValue reports whether r matches the value of entry i of a request: exactly, in a list, by a prefix or by a wildcard. It does
+// not if r matches the key alone, and for a value such as *, which fits every value. Any entry beyond the path of r is unmatched.
+func (r *Rule) MatchesValue(i int) bool {
+	if i < len(r.plain) && r.plain[i] > 0 { // without a read of the path, which may be in no cache
+		return r.plain[i] != byte(keyOnly)
+	}
+	if i >= len(r.path) {
+		return false
+	}
+	l := &r.path[i]
+	return l.how != keyOnly && (l.how != wildcard || strings.Trim(l.value, "*") != "")
+}
+
 // HasName reports whether a limit of r has the name. A request that replaces the name is not under r at all.
 func (r *Rule) HasName(name string) bool {
 	has := func(l RateLimit) bool { return l.Name == name }

@@ -22,6 +22,25 @@ type Line struct {
 	Request decide.Request
 	// Allowed is the recorded outcome, if HasAllowed.
 	Allowed, HasAllowed bool
+	By                  By
+	// LeftOut is the number of descriptors of the request that are not in the sample. Allowed is then that of the others.
+	LeftOut int
+}
+
+// A By says what decided a request, if not the store alone.
+type By string
+
+// What decides a request. The store alone is "".
+const (
+	ByCache    By = "cache"    // the deny cache denied a descriptor
+	ByFallback By = "fallback" // the store failed, and on_store_error decided a descriptor
+	ByNobody   By = "error"    // the store failed, and a descriptor is undecided
+)
+
+// A Recorded is what a recorder notes at the start of a file.
+type Recorded struct {
+	Sample float64 // the share of the keys, 1 for all
+	Secret string  // identifies the secret of the hashed values, "" if none is noted
 }
 
 // A Kind says why a line of a recording cannot be replayed.
@@ -36,10 +55,12 @@ const (
 	NoDomain       Kind = "no_domain"       // domain is missing or empty
 	BadDescriptors Kind = "bad_descriptors" // descriptors is missing, empty or beyond the bounds of a request, or an entry is no pair
 	BadHits        Kind = "bad_hits"        // hits is no whole number, or not one for each descriptor
+	BadOverrides   Kind = "bad_overrides"   // overrides is not one limit or null for each descriptor
 	OutOfOrder     Kind = "out_of_order"    // earlier than a line that has been returned
+	Dropped        Kind = "dropped"         // a note of the recorder: it dropped so many lines. Lines counts those.
 )
 
-var kinds = []Kind{TooLong, Cut, NotJSON, BadTime, NoDomain, BadDescriptors, BadHits, OutOfOrder}
+var kinds = []Kind{TooLong, Cut, NotJSON, BadTime, NoDomain, BadDescriptors, BadHits, BadOverrides, OutOfOrder, Dropped}
 
 // A Skipped counts the lines of one kind.
 type Skipped struct {
@@ -67,7 +88,8 @@ const maxZstdMemory = 128 << 20
 //	{"t":"2026-11-22T10:00:00.000001Z","domain":"ugc","descriptors":[[["user_id","42"],["action","reply"]]],"hits":1,"allowed":true}
 //
 // t may be a number of µs since 1970. hits may be a list with one number for each descriptor. It is 1 by default, and below 0 it
-// refunds. allowed is optional. Other fields are ignored, and so are empty lines. A Reader is not safe for concurrent use.
+// refunds. allowed is optional. The recorder also writes by, left_out and overrides, and notes without a domain: see
+// docs/recording.md. Other fields are ignored, and so are empty lines. A Reader is not safe for concurrent use.
 type Reader struct {
 	o      ReaderOptions
 	in     *bufio.Reader
@@ -80,6 +102,7 @@ type Reader struct {
 	latest    time.Time // of the lines returned
 	err       error     // of the input; io.EOF at its end
 	skipped   map[Kind]Skipped
+	recorded  Recorded
 }
 
 // NewReader returns a Reader of a recording. The error is that of the first read.
@@ -90,7 +113,7 @@ func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
 	if o.Reorder <= 0 {
 		o.Reorder = 1000
 	}
-	r := &Reader{o: o, in: bufio.NewReaderSize(in, 1<<16), skipped: map[Kind]Skipped{}}
+	r := &Reader{o: o, in: bufio.NewReaderSize(in, 1<<16), skipped: map[Kind]Skipped{}, recorded: Recorded{Sample: 1}}
 	magic, err := r.in.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read the recording: %w", err)
@@ -135,6 +158,9 @@ func (r *Reader) Next(into *Line) error {
 // Lines returns the number of lines read so far, including empty ones.
 func (r *Reader) Lines() int64 { return r.number }
 
+// Recorded returns the last note of a recorder so far.
+func (r *Reader) Recorded() Recorded { return r.recorded }
+
 // Skipped returns the kinds of lines that were skipped, with their numbers.
 func (r *Reader) Skipped() []Skipped {
 	var all []Skipped
@@ -146,13 +172,33 @@ func (r *Reader) Skipped() []Skipped {
 	return all
 }
 
-func (r *Reader) skip(kind Kind) {
+func (r *Reader) skip(kind Kind, lines int64) {
 	s := r.skipped[kind]
 	if s.Kind = kind; s.Lines == 0 {
 		s.First = r.number
 	}
-	s.Lines++
+	s.Lines += lines
 	r.skipped[kind] = s
+}
+
+// readNote reads a note of a recorder, see [AppendNote]. It reports false for any other line.
+func (r *Reader) readNote(text []byte) bool {
+	var note struct {
+		Dropped int64
+		Sample  float64
+		Secret  string
+	}
+	if json.Unmarshal(text, &note) != nil {
+		return false
+	}
+	dropped, sampled := note.Dropped > 0, note.Sample > 0 && note.Sample <= 1
+	if dropped {
+		r.skip(Dropped, note.Dropped)
+	}
+	if sampled {
+		r.recorded = Recorded{note.Sample, note.Secret}
+	}
+	return dropped || sampled
 }
 
 // read reads one line. It holds the line or skips it, or sets r.err.
@@ -160,7 +206,7 @@ func (r *Reader) read() {
 	tooLong, ended := r.readLine()
 	text := bytes.TrimSpace(r.line)
 	if tooLong {
-		r.skip(TooLong)
+		r.skip(TooLong, 1)
 		return
 	}
 	if len(text) == 0 {
@@ -169,11 +215,12 @@ func (r *Reader) read() {
 	line, kind := parseLine(text)
 	switch {
 	case kind == NotJSON && !ended:
-		r.skip(Cut)
+		r.skip(Cut, 1)
+	case kind == NoDomain && r.readNote(text):
 	case kind != "":
-		r.skip(kind)
+		r.skip(kind, 1)
 	case line.At.Before(r.latest):
-		r.skip(OutOfOrder)
+		r.skip(OutOfOrder, 1)
 	default:
 		heap.Push(&r.held, &numbered{line, r.number, len(text)})
 		r.heldBytes += len(text)
@@ -221,6 +268,9 @@ func decodeLine(text []byte) (Line, Kind) {
 		Descriptors [][][]string    `json:"descriptors"`
 		Hits        json.RawMessage `json:"hits"`
 		Allowed     *bool           `json:"allowed"`
+		By          By              `json:"by"`
+		LeftOut     int             `json:"left_out"`
+		Overrides   []*override     `json:"overrides"`
 	}
 	if len(text) == 0 || text[0] != '{' || json.Unmarshal(text, &in) != nil {
 		return Line{}, NotJSON
@@ -236,8 +286,10 @@ func decodeLine(text []byte) (Line, Kind) {
 		return Line{}, BadDescriptors
 	case !okHits:
 		return Line{}, BadHits
+	case in.Overrides != nil && len(in.Overrides) != len(in.Descriptors):
+		return Line{}, BadOverrides
 	}
-	line := Line{At: at, Request: decide.Request{Domain: in.Domain, Descriptors: make([]decide.Descriptor, len(in.Descriptors))}}
+	line := Line{At: at, By: in.By, LeftOut: in.LeftOut, Request: decide.Request{Domain: in.Domain, Descriptors: make([]decide.Descriptor, len(in.Descriptors))}}
 	if in.Allowed != nil {
 		line.Allowed, line.HasAllowed = *in.Allowed, true
 	}
@@ -255,6 +307,12 @@ func decodeLine(text []byte) (Line, Kind) {
 		}
 		d.Hits = hits[min(i, len(hits)-1)]
 		d.Refund = d.Hits < 0
+		if in.Overrides != nil && in.Overrides[i] != nil {
+			var ok bool
+			if d.Override, ok = in.Overrides[i].decoded(); !ok {
+				return Line{}, BadOverrides
+			}
+		}
 	}
 	return line, ""
 }

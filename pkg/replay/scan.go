@@ -46,6 +46,20 @@ func scan(text []byte) (line Line, ok bool) {
 	case s.skip(`,"allowed":false`):
 		line.HasAllowed = true
 	}
+	if s.skip(`,"by":`) {
+		var by string
+		if by, ok = s.string(); !ok {
+			return line, false
+		}
+		line.By = By(by)
+	}
+	if s.skip(`,"left_out":`) {
+		n, ok := s.whole()
+		if !ok {
+			return line, false
+		}
+		line.LeftOut = int(n)
+	}
 	return line, s.skip("}") && s.at == len(s.text)
 }
 

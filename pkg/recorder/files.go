@@ -1,0 +1,233 @@
+package recorder
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+// retryAfter is how long a writer that has failed waits before it tries again.
+const retryAfter = time.Second
+
+// recordingName matches the names of recordings. Their order is that of their beginnings.
+var recordingName = regexp.MustCompile(`^weir-\d{8}T\d{6}\.\d{6}Z-.*\.ndjson(\.zst)?$`)
+
+// notInName are the characters of a replica's name that the name of a file has as "-".
+var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]`)
+
+// A file is an open recording. It is an *os.File.
+type file interface {
+	io.WriteCloser
+	Stat() (fs.FileInfo, error)
+}
+
+func create(path string) (file, error) {
+	return os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+}
+
+// files writes text to the current file of a recording, and begins the next one.
+type files struct {
+	options *Options
+	secret  string
+
+	path    string
+	file    file // nil: none is open
+	encoder *zstd.Encoder
+	sized   *sized
+	written bool  // a write to the file succeeded
+	noted   int64 // of the dropped lines, how many the recording notes
+	retryAt time.Time
+	err     error // of the last attempt
+}
+
+// sized counts the bytes that reach a file.
+type sized struct {
+	io.Writer
+	n int64
+}
+
+func (s *sized) Write(b []byte) (int, error) {
+	n, err := s.Writer.Write(b)
+	s.n += int64(n)
+	return n, err
+}
+
+// write writes whole lines, the last of which is of the time at. Before them it notes how many lines have been dropped. After an error
+// all of text counts as unwritten, and a further attempt is made in a new file after a while.
+func (f *files) write(text []byte, at time.Time, dropped int64) error {
+	if time.Now().Before(f.retryAt) {
+		return f.err
+	}
+	f.err = f.try(text, at, dropped)
+	if f.err == nil {
+		return nil
+	}
+	f.abandon()
+	f.retryAt = time.Now().Add(f.options.retries)
+	return f.err
+}
+
+func (f *files) try(text []byte, at time.Time, dropped int64) error {
+	if f.file != nil && (f.sized.n+int64(len(text)) > f.options.FileBytes && f.sized.n > 0 || f.isRemoved()) {
+		if err := f.finish(); err != nil {
+			return err
+		}
+	}
+	if f.file == nil {
+		if err := f.begin(); err != nil {
+			return err
+		}
+	}
+	if at.IsZero() {
+		at = time.Now()
+	}
+	var notes []byte
+	if !f.written {
+		notes = replay.AppendNote(nil, at, replay.Recorded{Sample: f.options.Sample, Secret: f.secret})
+	}
+	if dropped > f.noted {
+		notes = replay.AppendDropped(notes, at, dropped-f.noted)
+	}
+	if len(notes)+len(text) == 0 {
+		return nil
+	}
+	if err := f.put(notes, text); err != nil {
+		return fmt.Errorf("write the recording %s: %w", f.path, err)
+	}
+	f.noted, f.written = dropped, true
+	return nil
+}
+
+// put writes texts and has them reach the file.
+func (f *files) put(texts ...[]byte) error {
+	var to io.Writer = f.sized
+	if f.encoder != nil {
+		to = f.encoder
+	}
+	for _, text := range texts {
+		if _, err := to.Write(text); err != nil {
+			return err
+		}
+	}
+	if f.encoder != nil {
+		return f.encoder.Flush()
+	}
+	return nil
+}
+
+// isRemoved reports whether the name of the current file leads to it no more.
+func (f *files) isRemoved() bool {
+	open, err := f.file.Stat()
+	if err != nil {
+		return true
+	}
+	named, err := os.Stat(f.path)
+	return err != nil || !os.SameFile(open, named)
+}
+
+// begin opens the next file, after it has made room for it.
+func (f *files) begin() error {
+	if err := os.MkdirAll(f.options.Path, 0o700); err != nil {
+		return fmt.Errorf("make the folder of recordings: %w", err)
+	}
+	if err := f.makeRoom(); err != nil {
+		return err
+	}
+	name := "weir-" + time.Now().UTC().Format("20060102T150405.000000Z") + "-" + notInName.ReplaceAllString(f.options.Replica, "-") + ".ndjson"
+	if !f.options.Plain {
+		name += ".zst"
+	}
+	f.path = filepath.Join(f.options.Path, name)
+	opened, err := f.options.create(f.path)
+	if err != nil {
+		return fmt.Errorf("begin a recording: %w", err)
+	}
+	f.file, f.sized, f.written = opened, &sized{Writer: opened}, false
+	if f.options.Plain {
+		return nil
+	}
+	if f.encoder != nil {
+		f.encoder.Reset(f.sized)
+		return nil
+	}
+	// With a concurrency of 1 the encoder has no goroutines.
+	f.encoder, err = zstd.NewWriter(f.sized, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20))
+	return err
+}
+
+// makeRoom removes the oldest recordings, so that a further file fits under MaxBytes.
+func (f *files) makeRoom() error {
+	all, err := os.ReadDir(f.options.Path) // sorted by name, so by age
+	if err != nil {
+		return fmt.Errorf("list the recordings: %w", err)
+	}
+	type recording struct {
+		path string
+		size int64
+	}
+	var found []recording
+	total := f.options.FileBytes
+	for _, entry := range all {
+		if !recordingName.MatchString(entry.Name()) {
+			continue
+		}
+		info, err := entry.Info()
+		if err != nil || !info.Mode().IsRegular() {
+			continue // removed meanwhile
+		}
+		found = append(found, recording{filepath.Join(f.options.Path, entry.Name()), info.Size()})
+		total += info.Size()
+	}
+	for _, r := range found {
+		if total <= f.options.MaxBytes {
+			break
+		}
+		if err := os.Remove(r.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the oldest recording: %w", err)
+		}
+		total -= r.size
+	}
+	return nil
+}
+
+// finish completes the current file.
+func (f *files) finish() error {
+	var err error
+	if f.encoder != nil {
+		err = f.encoder.Close()
+	}
+	err = errors.Join(err, f.file.Close())
+	f.file = nil
+	if err != nil {
+		return fmt.Errorf("complete the recording %s: %w", f.path, err)
+	}
+	return nil
+}
+
+// abandon closes the current file after an error. It stays readable up to the last write that succeeded. A file without such a write is
+// removed.
+func (f *files) abandon() {
+	if f.file == nil {
+		return
+	}
+	_ = f.file.Close()
+	f.file = nil
+	if !f.written {
+		_ = os.Remove(f.path)
+	}
+}
+
+func (f *files) close() {
+	if f.file != nil {
+		_ = f.finish()
+	}
+}

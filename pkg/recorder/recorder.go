@@ -1,0 +1,241 @@
+// Package recorder records the requests that a server decides, in files that package replay reads:
+//
+//	r := recorder.New(recorder.Options{Path: "/var/lib/weir/recording"})
+//	defer r.Close(ctx)
+//	...
+//	r.Record(&result) // after each decision
+//
+// A recording is for a replay: each line has the time at which the store decided, and the lines of a key are in the order of the
+// decisions. docs/recording.md describes the format and the bounds.
+//
+// [Recorder.Record] copies a request to a queue in memory. It neither waits for the disk nor allocates. One goroutine sorts, hashes,
+// compresses and writes the lines. A line that does not fit is dropped, counted, and noted in the recording.
+package recorder
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"math"
+	randv2 "math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+)
+
+// Options configures a [Recorder]. A zero field stands for its default.
+type Options struct {
+	Path    string // the folder of the files; it is made if it is missing
+	Replica string // names this process in the names of files
+	// FileBytes is the size at which a file is complete and the next one begins. Default 64 MiB. MaxBytes bounds all recordings in the
+	// folder: the oldest files are removed. Default 1 GiB.
+	FileBytes, MaxBytes int64
+	// Sample is the share of the keys whose requests are recorded, above 0. Default 1.
+	Sample float64
+	// PerSecond is the most lines recorded in a second. Default 100,000.
+	PerSecond int
+	// Secret hides values that rules match by key alone. Empty: a random secret, so that no value can be compared with those of
+	// another process.
+	Secret []byte
+	// Plain writes files without compression.
+	Plain bool
+	// ShadowMode is that of [decide.Options].
+	ShadowMode bool
+	// Changed, if not nil, is called when a file cannot be written, with the reason, and when files can be written again.
+	Changed func(failing bool, why error)
+
+	create  func(path string) (file, error) // for tests; nil: os.OpenFile
+	hold    time.Duration                   // how long lines wait for earlier ones; default [holdFor]
+	retries time.Duration                   // how long a failed writer waits; default [retryAfter]
+}
+
+// A Reason says why a line was dropped.
+type Reason int
+
+// The reasons.
+const (
+	QueueFull Reason = iota // the writer was too slow
+	Rate                    // more than Options.PerSecond
+	TooLong                 // the line is too long for a recording
+	Unwritten               // the file could not be written
+	reasons
+)
+
+// String returns the reason in snake_case.
+func (r Reason) String() string {
+	return [...]string{"queue_full", "rate", "too_long", "unwritten"}[r]
+}
+
+// Reasons returns all reasons.
+func Reasons() []Reason { return []Reason{QueueFull, Rate, TooLong, Unwritten} }
+
+// Stats are the state and the counters of a Recorder.
+type Stats struct {
+	Lines   int64 // written
+	Bytes   int64 // of these, before compression
+	Dropped [reasons]int64
+	Failing bool // the last attempt to write failed
+}
+
+// A Recorder records requests. It is safe for concurrent use. A nil Recorder records nothing.
+type Recorder struct {
+	options Options
+	keep    uint64 // the highest hash of a key in the sample
+	queues  [queues]queue
+	wake    chan struct{}
+
+	lines, bytes atomic.Int64
+	dropped      [reasons]atomic.Int64
+	failing      atomic.Bool
+
+	stop    chan struct{}
+	stopped chan struct{}
+}
+
+const (
+	queues     = 8
+	queueBytes = 1 << 20 // of one queue; the writer has as much again
+	// maxEntry bounds a line. A Reader reads lines of up to 1 MiB, and escapes make a text at most six times as long.
+	maxEntry = 128 << 10
+)
+
+// A queue is entries that wait for the writer. Several queues keep requests from waiting for one lock.
+type queue struct {
+	mu      sync.Mutex
+	entries []byte
+	left    int // how many lines may still be recorded in this second
+	_       [64]byte
+}
+
+// New returns a Recorder and starts its goroutine.
+func New(o Options) *Recorder {
+	if o.FileBytes == 0 {
+		o.FileBytes = 64 << 20
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = 1 << 30
+	}
+	if o.Sample == 0 {
+		o.Sample = 1
+	}
+	if o.PerSecond == 0 {
+		o.PerSecond = 100_000
+	}
+	if len(o.Secret) == 0 {
+		o.Secret = make([]byte, 32)
+		_, _ = rand.Read(o.Secret) // never fails
+	}
+	if o.Changed == nil {
+		o.Changed = func(bool, error) {}
+	}
+	if o.create == nil {
+		o.create = create
+	}
+	if o.hold == 0 {
+		o.hold = holdFor
+	}
+	if o.retries == 0 {
+		o.retries = retryAfter
+	}
+	r := &Recorder{
+		options: o, keep: thresholdOf(o.Sample), wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
+	}
+	for i := range r.queues {
+		r.queues[i].entries = make([]byte, 0, queueBytes/4)
+	}
+	r.refill()
+	go newWriter(r).run()
+	return r
+}
+
+// thresholdOf returns the highest hash of a share of all keys.
+func thresholdOf(share float64) uint64 {
+	if share >= 1 {
+		return math.MaxUint64
+	}
+	return uint64(max(0, share) * (1 << 32) * (1 << 32))
+}
+
+// ErrUnwritten is the error of a Close whose time has ended before all lines were written.
+var ErrUnwritten = errors.New("the last lines of the recording are not written")
+
+// Close writes all lines and stops the goroutine. Call it after the last Record. If ctx ends before, the error is [ErrUnwritten], and
+// the goroutine ends after the write under way.
+func (r *Recorder) Close(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	close(r.stop)
+	select {
+	case <-r.stopped:
+		return nil
+	case <-ctx.Done():
+		return ErrUnwritten
+	}
+}
+
+// Stats returns the current state and counters.
+func (r *Recorder) Stats() Stats {
+	s := Stats{Lines: r.lines.Load(), Bytes: r.bytes.Load(), Failing: r.failing.Load()}
+	for i := range s.Dropped {
+		s.Dropped[i] = r.dropped[i].Load()
+	}
+	return s
+}
+
+func (r *Recorder) drop(why Reason, lines int64) { r.dropped[why].Add(lines) }
+
+// Record records a decided request. It keeps nothing of result.
+func (r *Recorder) Record(result *decide.Result) {
+	if r == nil || len(result.Decisions) == 0 {
+		return
+	}
+	kept := r.sample(result)
+	if kept.n == 0 {
+		return
+	}
+	if sizeOf(result, &kept) > maxEntry {
+		r.drop(TooLong, 1)
+		return
+	}
+	head := r.headOf(result, &kept)
+	random := randv2.Uint64()
+	if head.at == 0 || random>>32%clockEvery == 0 {
+		head.now = time.Now().UnixMicro()
+	}
+	q := &r.queues[random%queues]
+	q.mu.Lock()
+	length := len(q.entries)
+	switch {
+	case q.left == 0:
+		r.drop(Rate, 1)
+	case length > queueBytes:
+		r.drop(QueueFull, 1)
+	default:
+		q.left--
+		q.entries = appendEntry(q.entries, &head, result, &kept)
+	}
+	q.mu.Unlock()
+	if length > queueBytes/2 {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// clockEvery is how many lines with a time of the store have one reading of this machine's clock.
+const clockEvery = 64
+
+// refill begins a second of Options.PerSecond.
+func (r *Recorder) refill() {
+	share := (r.options.PerSecond + queues - 1) / queues
+	for i := range r.queues {
+		q := &r.queues[i]
+		q.mu.Lock()
+		q.left = share
+		q.mu.Unlock()
+	}
+}

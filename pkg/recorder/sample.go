@@ -1,0 +1,134 @@
+package recorder
+
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+// A selection is the descriptors of a request that are recorded.
+type selection struct {
+	bits [(decide.MaxDescriptors + 63) / 64]uint64
+	n    int
+}
+
+func (s *selection) add(i int)      { s.bits[i/64] |= 1 << (i % 64); s.n++ }
+func (s *selection) has(i int) bool { return s.bits[i/64]>>(i%64)&1 > 0 }
+
+// sample selects the descriptors whose keys are in the sample. So the recording has all hits of each key in it. A descriptor that
+// another one replaces charges no key: it is recorded only if no other descriptor is left out, because a replay needs both.
+func (r *Recorder) sample(result *decide.Result) (kept selection) {
+	replaced := 0
+	for i := range result.Decisions {
+		switch {
+		case r.options.Sample >= 1:
+			kept.add(i)
+		case result.Decisions[i].Reason == decide.Replaced:
+			replaced++
+		case hashOf(result, i) <= r.keep:
+			kept.add(i)
+		}
+	}
+	if replaced > 0 && kept.n > 0 && kept.n+replaced == len(result.Decisions) {
+		for i := range result.Decisions {
+			if !kept.has(i) {
+				kept.add(i)
+			}
+		}
+	}
+	return kept
+}
+
+// hashOf returns the hash of the key of a descriptor. All processes agree on it. A descriptor under no limit has a key too.
+func hashOf(result *decide.Result, i int) uint64 {
+	if key := result.Key(i); key != "" {
+		return xxhash.Sum64String(key)
+	}
+	d := &result.Decisions[i]
+	var stack [256]byte
+	return xxhash.Sum64(descriptors.AppendKey(stack[:0], d.Domain, d.Rule, d.Entries))
+}
+
+// A head is the part of an entry that the order of the lines needs, and the outcome.
+type head struct {
+	at    int64  // when the store decided, in µs since 1970; 0: the store did not
+	now   int64  // by the clock of this machine, or 0
+	order uint16 // among the decisions at the same at
+	by    byte   // index in bys
+	// allowed is the outcome, if known.
+	allowed, known bool
+	leftOut        int
+}
+
+var bys = [...]replay.By{"", replay.ByCache, replay.ByFallback, replay.ByNobody}
+
+const (
+	byStore = iota
+	byCache
+	byFallback
+	byNobody
+)
+
+// cacheOrder puts a denial from the cache after what the store decided in the same microsecond.
+const cacheOrder = 1<<16 - 1
+
+// headOf returns the head of a request. Its time is that of the last of its hits that the store decided: on one Redis, and in memory, all
+// of them have the same.
+func (r *Recorder) headOf(result *decide.Result, kept *selection) head {
+	h := head{leftOut: len(result.Decisions) - kept.n}
+	cached := int64(0)
+	for i := range result.Decisions {
+		if !kept.has(i) {
+			continue
+		}
+		verdicts := result.Decisions[i].Verdicts
+		for j := range verdicts {
+			switch v := &verdicts[j]; {
+			case v.Err != nil:
+				h.by = byNobody
+			case v.By == limiters.ByStore:
+				if v.At > h.at {
+					h.at, h.order = v.At, v.Order
+				}
+			case v.By == limiters.ByCache:
+				cached, h.by = max(cached, v.At), max(h.by, byCache)
+			default:
+				h.by = max(h.by, byFallback)
+			}
+		}
+	}
+	if h.at == 0 && cached > 0 {
+		h.at, h.order = cached, cacheOrder
+	}
+	denied, undecided := r.outcome(result, kept)
+	h.allowed, h.known = !denied, denied || !undecided
+	return h
+}
+
+// outcome returns the outcome of the descriptors in kept, as package decide combines them.
+func (r *Recorder) outcome(result *decide.Result, kept *selection) (denied, undecided bool) {
+	if r.options.ShadowMode {
+		return false, false
+	}
+	quotas, full := 0, 0
+	for i := range result.Decisions {
+		d := &result.Decisions[i]
+		if !kept.has(i) || d.Reason == decide.Unlimited || d.End {
+			continue
+		}
+		over := d.Outcome == decide.Denied
+		undecided = undecided || d.Outcome == decide.Undecided
+		if d.Quota {
+			quotas++
+			if over {
+				full++
+			}
+			continue
+		}
+		denied = denied || over
+	}
+	return denied || quotas > 0 && quotas == full, undecided
+}

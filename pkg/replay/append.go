@@ -1,0 +1,127 @@
+package replay
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+const timeFormat = "2006-01-02T15:04:05.000000Z"
+
+// AppendLine appends line to b, with its end, as a [Reader] reads it. Hits of 1 are left out. A time has whole microseconds.
+func AppendLine(b []byte, line *Line) []byte {
+	b = append(b, `{"t":"`...)
+	b = line.At.UTC().AppendFormat(b, timeFormat)
+	b = appendString(append(b, `","domain":`...), line.Request.Domain)
+	b = append(b, `,"descriptors":[`...)
+	ones, same := true, true
+	for i := range line.Request.Descriptors {
+		d := &line.Request.Descriptors[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '[')
+		for j, e := range d.Entries {
+			if j > 0 {
+				b = append(b, ',')
+			}
+			b = appendString(append(b, '['), e.Key)
+			b = append(appendString(append(b, ','), e.Value), ']')
+		}
+		b = append(b, ']')
+		ones = ones && d.Hits == 1
+		same = same && d.Hits == line.Request.Descriptors[0].Hits
+	}
+	b = append(b, ']')
+	switch {
+	case ones:
+	case same:
+		b = strconv.AppendInt(append(b, `,"hits":`...), line.Request.Descriptors[0].Hits, 10)
+	default:
+		b = append(b, `,"hits":[`...)
+		for i, d := range line.Request.Descriptors {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = strconv.AppendInt(b, d.Hits, 10)
+		}
+		b = append(b, ']')
+	}
+	if line.HasAllowed {
+		b = strconv.AppendBool(append(b, `,"allowed":`...), line.Allowed)
+	}
+	if line.By != "" {
+		b = appendString(append(b, `,"by":`...), string(line.By))
+	}
+	if line.LeftOut > 0 {
+		b = strconv.AppendInt(append(b, `,"left_out":`...), int64(line.LeftOut), 10)
+	}
+	return append(appendOverrides(b, line.Request.Descriptors), '}', '\n')
+}
+
+// appendOverrides appends the limits that came with the request, if there are any.
+func appendOverrides(b []byte, all []decide.Descriptor) []byte {
+	start, found := len(b), false
+	for i := range all {
+		if b = append(b, ','); i == 0 {
+			b = append(b, `"overrides":[`...)
+		}
+		o := all[i].Override
+		if found = found || o != nil; o == nil {
+			b = append(b, "null"...)
+			continue
+		}
+		b = strconv.AppendUint(append(b, `{"requests_per_unit":`...), uint64(o.RequestsPerUnit), 10)
+		if o.Unit != descriptors.UnitUnknown {
+			b = appendString(append(b, `,"unit":`...), o.Unit.String())
+		}
+		if o.UnitMultiplier > 1 {
+			b = strconv.AppendUint(append(b, `,"unit_multiplier":`...), uint64(o.UnitMultiplier), 10)
+		}
+		b = append(b, '}')
+	}
+	if !found {
+		return b[:start]
+	}
+	return append(b, ']')
+}
+
+// An override is a limit of a request in a recording.
+type override struct {
+	RequestsPerUnit uint32 `json:"requests_per_unit"`
+	Unit            string `json:"unit"`
+	UnitMultiplier  uint32 `json:"unit_multiplier"`
+}
+
+func (o *override) decoded() (*decide.Override, bool) {
+	unit := descriptors.ParseUnit(o.Unit)
+	return &decide.Override{RequestsPerUnit: o.RequestsPerUnit, Unit: unit, UnitMultiplier: o.UnitMultiplier},
+		o.Unit == "" || unit != descriptors.UnitUnknown
+}
+
+// AppendNote appends the note with which a recorder begins a file.
+func AppendNote(b []byte, at time.Time, r Recorded) []byte {
+	b = at.UTC().AppendFormat(append(b, `{"t":"`...), timeFormat)
+	b = strconv.AppendFloat(append(b, `","sample":`...), r.Sample, 'g', -1, 64)
+	return append(appendString(append(b, `,"secret":`...), r.Secret), '}', '\n')
+}
+
+// AppendDropped appends the note that a recorder has dropped lines since its last note.
+func AppendDropped(b []byte, at time.Time, lines int64) []byte {
+	b = at.UTC().AppendFormat(append(b, `{"t":"`...), timeFormat)
+	return append(strconv.AppendInt(append(b, `","dropped":`...), lines, 10), '}', '\n')
+}
+
+// appendString appends s as JSON. Bytes that are not UTF-8 become U+FFFD.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(s) // a string has no error
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}

@@ -1,0 +1,27 @@
+package replay
+
+import "math"
+
+// Estimate returns the 95 % confidence interval of the number of keys, if count of them are in a sample by hash of a share of all keys.
+//
+// Each key is in the sample with the probability share, independently of the others. So count is binomial, and the interval has each N
+// whose score (count ± ½ − N·share)² / (N·share·(1−share)) is at most 1.96²: the score interval with a correction for continuity. A
+// share of 1 or more returns count, and a share of 0 or less returns no upper bound.
+func Estimate(count int64, share float64) (low, high int64) {
+	switch {
+	case share >= 1:
+		return count, count
+	case !(share > 0):
+		return count, math.MaxInt64
+	}
+	const z = 1.959963984540054
+	edge := func(c, sign float64) float64 {
+		q := z * z * (1 - share)
+		return (2*c + q + sign*math.Sqrt(q*(4*c+q))) / (2 * share)
+	}
+	n := float64(count)
+	if low = count; n > .5 {
+		low = max(count, int64(math.Ceil(edge(n-.5, -1))))
+	}
+	return low, max(count, int64(math.Floor(edge(n+.5, 1))))
+}

@@ -1,0 +1,50 @@
+package replay
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// The interval of a simulated sample by key contains the truth in at least 95 % of many runs, for few keys and many, and it is not
+// much wider than it has to be.
+func TestEstimateContainsTheTruth(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, tt := range []struct {
+		keys  int64
+		share float64
+	}{{1, .1}, {10, .1}, {100, .1}, {1000, .1}, {20000, .1}, {50, .5}, {1000, .01}} {
+		const runs = 1000
+		contained, width := 0, 0.0
+		for range runs {
+			count := int64(0)
+			for range tt.keys {
+				if random.Float64() < tt.share {
+					count++
+				}
+			}
+			low, high := Estimate(count, tt.share)
+			if low <= tt.keys && tt.keys <= high {
+				contained++
+			}
+			width += float64(high-low) / runs
+		}
+		deviation := math.Sqrt(float64(tt.keys) * (1 - tt.share) / tt.share)
+		if contained < 940 || tt.keys >= 1000 && width > 4.5*deviation {
+			t.Errorf("%d keys at %v: %d of %d intervals contain it, of a mean width of %.0f with a deviation of %.0f", tt.keys, tt.share, contained, runs, width, deviation)
+		}
+	}
+}
+
+func TestEstimateAtTheEdges(t *testing.T) {
+	for _, tt := range []struct {
+		count     int64
+		share     float64
+		low, high int64
+	}{{7, 1, 7, 7}, {0, 1, 0, 0}, {0, .1, 0, 50}, {7, 0, 7, math.MaxInt64}, {7, math.NaN(), 7, math.MaxInt64}} {
+		low, high := Estimate(tt.count, tt.share)
+		if low != tt.low || high > tt.high || tt.share != .1 && high != tt.high {
+			t.Errorf("%d at %v: %d to %d, want %d to %d", tt.count, tt.share, low, high, tt.low, tt.high)
+		}
+	}
+}
