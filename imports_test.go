@@ -35,6 +35,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/suggest", "finds limits for the traffic of a recording", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark", "pkg/descriptors pkg/limiters pkg/limiters/guard"},
 	{"pkg/rulesdiff", "compares two sets of rules over the same requests", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
+	{"pkg/recorder", "records decided requests in files, for a replay", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/rulestest", "reads and runs tests of rules", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
 	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
 	{"pkg/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request", ""},
@@ -86,7 +87,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"cmd/server", "parses flags, wires the packages and shuts them down", "internal/admission internal/backoff internal/cli internal/gctune internal/listeners " +
 		"internal/observe internal/ratelimitstats internal/settings internal/shadow internal/snapshot internal/spelling internal/statsd internal/telemetry internal/tlsfiles internal/tracing " +
 		"pkg/admin pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/descriptors/sources/xds pkg/limiters " +
-		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/rls"},
+		"pkg/limiters/guard pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect pkg/receipt pkg/recorder pkg/rls"},
 	{"e2e/harness", "starts Weir and Envoy as processes", ""},
 	{"e2e/demo", "shows the algorithms behind a real Envoy", "e2e/harness internal/redistest"},
 	{"bench", "measures Weir, a bare server and envoyproxy/ratelimit", "internal/loadclient e2e/harness"},

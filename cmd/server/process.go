@@ -20,6 +20,7 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/statsd"
 	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/recorder"
 )
 
 // A process is a server with all that it owns. open sets the parts in this order, and close closes them in reverse.
@@ -36,6 +37,7 @@ type process struct {
 	receipts  *receiptKeys // nil without RECEIPT_HEADER
 	listeners listeners
 	store     *store
+	recorder  *recorder.Recorder // nil without RECORD_PATH
 	servers   *servers
 
 	abandoned chan struct{} // closed when the process should end although a part has not stopped
@@ -78,7 +80,10 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	if p.store, err = openStore(ctx, s, p.rules.live.Load, log, p.metrics); err != nil {
 		return nil, err
 	}
-	p.servers, err = newServers(s, p.listeners, p.rules, p.shadow, p.receipts, p.store, p.ready, log, p.metrics, p.stats)
+	if p.recorder, err = openRecorder(s, log, p.metrics); err != nil {
+		return nil, err
+	}
+	p.servers, err = newServers(s, p.listeners, p.rules, p.shadow, p.receipts, p.store, p.recorder, p.ready, log, p.metrics, p.stats)
 	return p, err
 }
 
@@ -106,8 +111,9 @@ func (p *process) openSender() error {
 	return nil
 }
 
-// close closes the store and then the listeners. Rules, sender and servers end with run.
+// close closes the recorder, the store and then the listeners. Rules, sender and servers end with run.
 func (p *process) close() {
+	closeRecorder(p.recorder, p.log)
 	if p.store != nil {
 		p.store.close()
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/recorder"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -39,7 +40,7 @@ type httpServer struct {
 }
 
 func newServers(
-	s *settings.Serve, l listeners, rules *ruleSource, candidate *shadowFile, receipts *receiptKeys, store *store, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
+	s *settings.Serve, l listeners, rules *ruleSource, candidate *shadowFile, receipts *receiptKeys, store *store, record *recorder.Recorder, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
 	stats *ratelimitstats.Stats,
 ) (*servers, error) {
 	logAnswer, observer := telemetry.AnswerLog(log), newObserver(s, l.admin != nil, log, metrics)
@@ -50,6 +51,7 @@ func newServers(
 			logAnswer(o)
 			observer.Observe(&o.Result)
 			candidate.observe(o)
+			record.Record(&o.Result)
 		},
 		DynamicMetadata: s.ResponseDynamicMetadata,
 		StandardHeaders: s.ResponseHeadersStandard != "",

@@ -100,6 +100,9 @@ func (s *Serve) Ineffective() (found []Ineffective) {
 			found = append(found, Ineffective{v.variable, "GRPC_SERVER_USE_TLS is not set: the rate limit service uses no TLS"})
 		}
 	}
+	if s.RecordPath == "" && s.RecordSecretFile != "" {
+		found = append(found, Ineffective{"RECORD_SECRET_FILE", "RECORD_PATH is not set: Weir records nothing"})
+	}
 	found = append(found, s.Answers.ineffective()...)
 	return append(found, s.Admin.ineffective()...)
 }

@@ -114,6 +114,12 @@ var sections = []struct {
 		{"weir_shadow_keys", "You size `SHADOW_MAX_BYTES`."},
 		{"weir_shadow_key_bytes", "You size `SHADOW_MAX_BYTES`."},
 	}},
+	{"Recording", []struct{ name, when string }{
+		{"weir_recording_lines_total", "A recording is smaller than expected. These metrics exist only with `RECORD_PATH`."},
+		{"weir_recording_bytes_total", "You size `RECORD_MAX_BYTES`. zstd makes the files some ten times smaller."},
+		{"weir_recording_dropped_lines_total", "Before you trust a recording: it should be 0. Dropped lines make a replay allow more."},
+		{"weir_recording_failing", "It should be 0. If not, the log has the reason."},
+	}},
 	{"Admin API", []struct{ name, when string }{
 		{"weir_admin_requests_total", "Calls with code 401 may be an attack, or a token that was replaced. The metric exists only with `ADMIN_ADDR`."},
 	}},
@@ -153,6 +159,7 @@ var labels = []struct{ name, meaning, example, bound string }{
 	{"route", "the path of a route of the admin API, or `other`", "`/v1/keys/peek`", "the routes"},
 	{"overall", "the answer to the whole request: `ok` or `over_limit`; empty unless the code is OK", "`over_limit`", "3"},
 	{"outcome", "the outcome under the candidate of `SHADOW_CONFIG`, compared with the rules in force: `allowed`, `denied`, `newly_denied`, `newly_allowed`; `shadowed` for denials in shadow mode", "`newly_denied`", "5"},
+	{"reason", "the reason why the recording lacks a line: `queue_full`, `rate`, `too_long`, `unwritten`", "`rate`", "4"},
 	{"result", "the result of a load of rules or of a push by xDS", "`ok`, `error`, `rejected`", "5"},
 	{"mode", "what decides: `store`, or a value of `on_store_error`", "`local`", "5"},
 	{"redis", "the prefix of the settings of this Redis", "`REDIS`, `REDIS_PERSECOND`", "2"},
@@ -271,6 +278,9 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	m.DenyCache(func() telemetry.DenyCacheStats { return telemetry.DenyCacheStats{} })
 	m.Ends(func() telemetry.EndStats { return telemetry.EndStats{} })
 	m.Observer(func() telemetry.ObserverStats { return telemetry.ObserverStats{} })
+	m.Recording(func() telemetry.RecordingStats {
+		return telemetry.RecordingStats{Dropped: map[string]int64{"rate": 1}}
+	})
 	m.Load(func() telemetry.LoadStats { return telemetry.LoadStats{} })
 	m.Admin()("/v1/status", 200)
 	m.Shadow(func() telemetry.ShadowStats {

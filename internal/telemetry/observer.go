@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/observe"
@@ -43,4 +44,35 @@ func (m *Metrics) Observer(stats func() ObserverStats) {
 		counter("weir_denial_log_suppressed_total", "Denials that DENIAL_LOG selects and DENIAL_LOG_PER_SECOND left out of the log.",
 			func(s ObserverStats) int64 { return s.Suppressed }),
 	)
+}
+
+// RecordingStats holds the state and the counts of the recording of RECORD_PATH.
+type RecordingStats struct {
+	Lines, Bytes int64            // written; the bytes before compression
+	Dropped      map[string]int64 // lines, by reason
+	Failing      bool
+}
+
+// Recording registers the metrics of the recording.
+func (m *Metrics) Recording(stats func() RecordingStats) {
+	gauge, counter := readers(stats, nil)
+	m.Registry.MustRegister(
+		counter("weir_recording_lines_total", "Lines written to the recording in RECORD_PATH.",
+			func(s RecordingStats) int64 { return s.Lines }),
+		counter("weir_recording_bytes_total", "Bytes of these lines before compression.",
+			func(s RecordingStats) int64 { return s.Bytes }),
+		gauge("weir_recording_failing", "1 while the recording cannot be written, for example because the disk is full. Requests are decided all the same.",
+			func(s RecordingStats) int64 {
+				if s.Failing {
+					return 1
+				}
+				return 0
+			}),
+	)
+	for reason := range stats().Dropped {
+		_, counter := readers(stats, prometheus.Labels{"reason": reason})
+		m.Registry.MustRegister(counter("weir_recording_dropped_lines_total",
+			"Lines that the recording lacks, by reason: queue_full (the disk is too slow), rate (RECORD_PER_SECOND), too_long, or unwritten (a write failed). The recording has a note at each gap.",
+			func(s RecordingStats) int64 { return s.Dropped[reason] }))
+	}
 }

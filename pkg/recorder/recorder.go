@@ -5,7 +5,7 @@
 //	...
 //	r.Record(&result) // after each decision
 //
-// A recording is for a replay: each line has the time at which the store decided, and the lines of a key are in the order of the
+// A recording is for a replay. Each line has the time at which the store decided, and the lines of a key are in the order of the
 // decisions. docs/recording.md describes the format and the bounds.
 //
 // [Recorder.Record] copies a request to a queue in memory. It neither waits for the disk nor allocates. One goroutine sorts, hashes,

@@ -21,7 +21,7 @@ const (
 	holdFor = time.Second
 	// drainEvery is how often the writer empties the queues, which hold the lines of some ten times as long.
 	drainEvery = 50 * time.Millisecond
-	// chunkBytes is how much text is compressed and written at once. What is written can be read after a crash.
+	// chunkBytes is how much text is compressed and written at once. After a crash, every complete chunk can be read.
 	chunkBytes = 128 << 10
 	// maxHeldBytes bounds the lines that wait. Beyond it they are written although earlier ones may come.
 	maxHeldBytes = 32 << 20

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// The interval of a simulated sample by key contains the truth in at least 95 % of many runs, for few keys and many, and it is not
-// much wider than it has to be.
-func TestEstimateContainsTheTruth(t *testing.T) {
+// The interval contains the true number of keys in nearly 95 % of simulated samples, for few keys and many. It is not much wider than
+// needed.
+func TestEstimateContainsTheNumber(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, tt := range []struct {
 		keys  int64

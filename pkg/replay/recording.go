@@ -27,17 +27,17 @@ type Line struct {
 	LeftOut int
 }
 
-// A By says what decided a request, if not the store alone.
+// A By is the origin of an outcome.
 type By string
 
-// What decides a request. The store alone is "".
+// The origins. If the store alone has decided, the origin is "".
 const (
 	ByCache    By = "cache"    // the deny cache denied a descriptor
 	ByFallback By = "fallback" // the store failed, and on_store_error decided a descriptor
 	ByNobody   By = "error"    // the store failed, and a descriptor is undecided
 )
 
-// A Recorded is what a recorder notes at the start of a file.
+// A Recorded is the note of a recorder at the start of a file.
 type Recorded struct {
 	Sample float64 // the share of the keys, 1 for all
 	Secret string  // identifies the secret of the hashed values, "" if none is noted

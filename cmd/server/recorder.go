@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/recorder"
+)
+
+// minRecordSecret is the shortest secret of RECORD_SECRET_FILE, in bytes.
+const minRecordSecret = 16
+
+// openRecorder makes the recorder of RECORD_PATH. It is nil, which costs nothing, if the settings ask for no recording.
+func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (*recorder.Recorder, error) {
+	if s.RecordPath == "" {
+		return nil, nil
+	}
+	log = log.With(zap.String("recording", s.RecordPath))
+	var secret []byte
+	if s.RecordSecretFile == "" {
+		log.Info("recorded values are hashed under a random secret",
+			zap.String("remedy", "set RECORD_SECRET_FILE if recordings of several processes should fit together"))
+	} else {
+		text, err := os.ReadFile(s.RecordSecretFile)
+		if secret = bytes.TrimSpace(text); err == nil && len(secret) < minRecordSecret {
+			err = fmt.Errorf("the secret in %s has %d bytes: write at least %d", s.RecordSecretFile, len(secret), minRecordSecret)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("RECORD_SECRET_FILE: %w", err)
+		}
+	}
+	r := recorder.New(recorder.Options{
+		Path: s.RecordPath, Replica: replica(), FileBytes: s.RecordFileBytes, MaxBytes: s.RecordMaxBytes, Sample: s.RecordSample,
+		PerSecond: s.RecordPerSecond, Secret: secret, Plain: s.RecordCompression == "none", ShadowMode: s.ShadowMode,
+		Changed: func(failing bool, why error) {
+			if failing {
+				log.Error("recording not written, lines are dropped until it can be", zap.Error(why),
+					zap.String("remedy", "check that the folder of RECORD_PATH is writable and its disk is not full"))
+				return
+			}
+			log.Info("recording written again")
+		},
+	})
+	metrics.Recording(func() telemetry.RecordingStats {
+		stats := r.Stats()
+		all := telemetry.RecordingStats{Lines: stats.Lines, Bytes: stats.Bytes, Failing: stats.Failing, Dropped: map[string]int64{}}
+		for _, why := range recorder.Reasons() {
+			all.Dropped[why.String()] = stats.Dropped[why]
+		}
+		return all
+	})
+	return r, nil
+}
+
+// closeRecordingWithin is how long the recorder may take to write its last lines. A disk that hangs must not keep the process.
+const closeRecordingWithin = 2 * time.Second
+
+// closeRecorder writes what the last request has left. No request may be in flight.
+func closeRecorder(r *recorder.Recorder, log *zap.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeRecordingWithin)
+	defer cancel()
+	if err := r.Close(ctx); err != nil {
+		log.Warn("end of the recording not written", zap.Error(err))
+	}
+}

@@ -1,0 +1,357 @@
+package recorder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+const rulesText = `
+domain: shop
+descriptors:
+  - {key: window, rate_limit: {unit: second, requests_per_unit: 20}}
+  - {key: first, rate_limit: {unit: second, requests_per_unit: 20, window_start: first_hit}}
+  - {key: log, rate_limit: {algorithm: sliding_log, unit: second, requests_per_unit: 20}}
+  - {key: funnel, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 20, capacity: 7}}
+  - key: group
+    rate_limits:
+      - {name: burst, algorithm: funnel, unit: second, requests_per_unit: 30, capacity: 5}
+      - {unit: minute, requests_per_unit: 60}
+      - {algorithm: sliding_log, unit: second, requests_per_unit: 25}
+  - {key: penalty, rate_limit: {unit: second, requests_per_unit: 20, penalty: {after: 5, within: 1s, for: 100ms}}}
+  - {key: plan, value: gold, rate_limit: {unit: second, requests_per_unit: 200}}
+  - {key: plan, values: [free, trial], rate_limit: {unit: second, requests_per_unit: 50}}
+  - {key: plan, value: "p*", rate_limit: {unit: second, requests_per_unit: 30}}
+  - {key: plan, rate_limit: {name: basic, unit: second, requests_per_unit: 10}}
+  - {key: ip, cidr: [10.0.0.0/8], rate_limit: {unit: second, requests_per_unit: 15}}
+  - {key: ip, rate_limit: {unit: second, requests_per_unit: 5}}
+  - {key: vip, rate_limit: {unlimited: true, replaces: [{name: basic}]}}
+  - key: org
+    descriptors:
+      - {key: user, rate_limit: {algorithm: sliding_log, unit: second, requests_per_unit: 10}}
+`
+
+func parse(t testing.TB, text string) *descriptors.Rules {
+	t.Helper()
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+// randomRequest returns a request with up to three descriptors of few keys, so that many are denied. It charges, peeks and refunds.
+func randomRequest(random *rand.Rand) decide.Request {
+	r := decide.Request{Domain: "shop"}
+	for range 1 + random.IntN(3) {
+		d := decide.Descriptor{Entries: []descriptors.Entry{randomEntry(random)}, Hits: 1}
+		if d.Entries[0].Key == "org" {
+			d.Entries = append(d.Entries, descriptors.Entry{Key: "user", Value: fmt.Sprint("u", random.IntN(4))})
+		}
+		switch random.IntN(20) {
+		case 0:
+			d.Hits = 0
+		case 1:
+			d.Hits, d.Refund = -1, true
+		case 2:
+			d.Hits = int64(random.IntN(5))
+		case 3:
+			d.Override = &decide.Override{RequestsPerUnit: uint32(10 + random.IntN(2)), Unit: descriptors.Second}
+		}
+		r.Descriptors = append(r.Descriptors, d)
+	}
+	return r
+}
+
+func randomEntry(random *rand.Rand) descriptors.Entry {
+	keys := []string{"window", "first", "log", "funnel", "group", "penalty", "plan", "ip", "vip", "org", "unknown"}
+	key := keys[random.IntN(len(keys))]
+	value := fmt.Sprint("alice-", random.IntN(4))
+	switch key {
+	case "plan":
+		value = []string{"gold", "free", "trial", "pro", "plus", "secret-plan"}[random.IntN(6)]
+	case "ip":
+		value = []string{"10.1.2.3", "10.1.2.4", "192.0.2.77", "not an address"}[random.IntN(4)]
+	}
+	return descriptors.Entry{Key: key, Value: value}
+}
+
+// record decides requests of 64 concurrent callers and records them. It returns the number of requests.
+func record(t *testing.T, store limiters.Store, o Options, decideOptions decide.Options, perCaller int) int {
+	t.Helper()
+	rules := parse(t, rulesText)
+	d := decide.New(func() *descriptors.Rules { return rules }, store, decideOptions)
+	o.Changed = func(failing bool, why error) { t.Errorf("failing %v: %v", failing, why) }
+	r := New(o)
+	const callers = 64
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(caller), 0))
+			var result decide.Result
+			for range perCaller {
+				request := randomRequest(random)
+				if err := d.Decide(context.Background(), &request, &result); err != nil {
+					t.Error(err)
+					return
+				}
+				r.Record(&result)
+			}
+		})
+	}
+	wg.Wait()
+	if err := r.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if stats := r.Stats(); stats.Dropped != [reasons]int64{} {
+		t.Fatalf("%+v", stats)
+	}
+	return callers * perCaller
+}
+
+// recordings returns the files of a folder, the oldest first.
+func recordings(t testing.TB, dir string) []string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(dir, "weir-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// lines returns all lines of the recordings in a folder.
+func lines(t testing.TB, dir string) (all []replay.Line, skipped []replay.FileSkipped) {
+	t.Helper()
+	files, err := replay.Open(recordings(t, dir), nil, replay.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	for {
+		var line replay.Line
+		if err := files.Next(&line); errors.Is(err, io.EOF) {
+			return all, files.Skipped()
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, line)
+	}
+}
+
+// replays decides all lines again, and returns how many were denied. Every verdict must be that of the recording.
+func replays(t *testing.T, all []replay.Line, o decide.Options) (denied int) {
+	t.Helper()
+	replayer := replay.New(parse(t, rulesText), replay.Options{Decide: o})
+	var result decide.Result
+	different := 0
+	for i := range all {
+		line := &all[i]
+		if err := replayer.Decide(line.At, &line.Request, &result); err != nil {
+			t.Fatalf("line %d: %v", i+1, err)
+		}
+		if result.Denied {
+			denied++
+		}
+		if !line.HasAllowed || line.By != "" || line.Allowed == result.Denied {
+			if different++; different < 5 {
+				t.Errorf("line %d: %+v, replayed denied %v", i+1, line, result.Denied)
+			}
+		}
+	}
+	if different > 0 {
+		t.Errorf("%d of %d verdicts differ", different, len(all))
+	}
+	return denied
+}
+
+// stores returns each store, in memory and on Redis.
+func stores() map[string]func(t *testing.T) limiters.Store {
+	return map[string]func(t *testing.T) limiters.Store{
+		"memory": func(*testing.T) limiters.Store { return memstore.New(memstore.Options{}) },
+		"redis": func(t *testing.T) limiters.Store {
+			server := redistest.Start(t)
+			s := redisstore.New(connect.Options{Addr: server.Addr, Timeout: time.Minute}, redisstore.Options{})
+			t.Cleanup(func() { _ = s.Close() })
+			return s
+		},
+	}
+}
+
+// The proof of the recorder: a recording of 64 concurrent callers has every request, and a replay returns every verdict again. Values
+// that rules match by key alone are hashed.
+func TestReplayOfARecordingReturnsEveryVerdict(t *testing.T) {
+	t.Parallel()
+	for name, open := range stores() {
+		for mode, o := range map[string]decide.Options{"": {}, " all or nothing": {AllOrNothing: true}, " shadow": {ShadowMode: true}} {
+			t.Run(name+mode, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				n := record(t, open(t), Options{Path: dir, ShadowMode: o.ShadowMode}, o, 200)
+				all, skipped := lines(t, dir)
+				if len(all) != n || len(skipped) > 0 {
+					t.Fatalf("%d lines of %d requests, skipped %+v", len(all), n, skipped)
+				}
+				denied := replays(t, all, o)
+				if o.ShadowMode != (denied == 0) || denied > n*9/10 {
+					t.Errorf("%d of %d requests are denied: the test shows nothing", denied, n)
+				}
+				checkHashed(t, all)
+			})
+		}
+	}
+}
+
+// checkHashed checks which values are hashed.
+func checkHashed(t *testing.T, all []replay.Line) {
+	t.Helper()
+	plain, hashed := map[string]bool{}, map[string]bool{}
+	for i := range all {
+		for _, d := range all[i].Request.Descriptors {
+			for _, e := range d.Entries {
+				if strings.HasPrefix(e.Value, HashedPrefix) {
+					hashed[e.Key] = true
+				} else {
+					plain[e.Key+"="+e.Value] = true
+				}
+			}
+		}
+	}
+	for _, key := range []string{"window", "first", "log", "funnel", "group", "penalty", "plan", "ip", "vip", "org", "user", "unknown"} {
+		if !hashed[key] {
+			t.Errorf("no value of %s is hashed", key)
+		}
+	}
+	want := []string{"plan=gold", "plan=free", "plan=trial", "plan=pro", "plan=plus", "ip=10.1.2.3", "ip=10.1.2.4"}
+	for _, text := range want {
+		if !plain[text] {
+			t.Errorf("%s is hashed", text)
+		}
+	}
+	if len(plain) != len(want) {
+		t.Errorf("plain values: %v, want %v", plain, want)
+	}
+}
+
+// A sample by key has all hits of each of its keys, so that its replay returns every verdict. The other descriptors of a request are left
+// out.
+func TestReplayOfASampleReturnsEveryVerdict(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n := record(t, memstore.New(memstore.Options{}), Options{Path: dir, Sample: .4}, decide.Options{}, 200)
+	all, skipped := lines(t, dir)
+	partial := 0
+	for i := range all {
+		if all[i].LeftOut > 0 {
+			partial++
+		}
+	}
+	if len(skipped) > 0 || len(all) < n/10 || len(all) == n || partial < n/20 {
+		t.Fatalf("%d lines of %d requests, %d partial, skipped %+v", len(all), n, partial, skipped)
+	}
+	if denied := replays(t, all, decide.Options{}); denied == 0 {
+		t.Error("no request is denied: the test shows nothing")
+	}
+}
+
+// At a sample of 10 %, the interval of the number of keys contains the true number in at least 90 of 100 recordings.
+func TestEstimateOfKeysContainsTheNumber(t *testing.T) {
+	t.Parallel()
+	rules := parse(t, "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1}}]")
+	d := decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{})
+	contained := 0
+	for run := range 100 {
+		random := rand.New(rand.NewPCG(uint64(run), 1))
+		r := &Recorder{options: Options{Sample: .1}, keep: thresholdOf(.1)}
+		hit, sampled := map[int]bool{}, map[int]bool{}
+		zipf := rand.NewZipf(random, 1.1, 1, 3000)
+		var result decide.Result
+		for range 2000 {
+			user := int(zipf.Uint64())
+			request := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Hits: 1, Entries: []descriptors.Entry{{Key: "user", Value: fmt.Sprint(run, "-", user)}}}}}
+			if err := d.Decide(context.Background(), &request, &result); err != nil {
+				t.Fatal(err)
+			}
+			if !result.Denied {
+				continue
+			}
+			hit[user] = true
+			if kept := r.sample(&result); kept.n > 0 {
+				sampled[user] = true
+			}
+		}
+		low, high := replay.Estimate(int64(len(sampled)), .1)
+		if n := int64(len(hit)); low <= n && n <= high {
+			contained++
+		}
+		if len(hit) < 50 || high > 20*int64(len(hit)) {
+			t.Fatalf("run %d: %d keys hit, %d in the sample, %d to %d", run, len(hit), len(sampled), low, high)
+		}
+	}
+	if contained < 90 {
+		t.Errorf("%d of 100 intervals contain the number of keys hit", contained)
+	}
+}
+
+// Verdicts that the store did not decide alone are marked.
+func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
+	for name, tt := range map[string]struct {
+		verdict limiters.Verdict
+		by      replay.By
+		known   bool
+	}{
+		"store":  {limiters.Verdict{Allowed: true, At: 1_795_373_037_431_903}, "", true},
+		"cache":  {limiters.Verdict{By: limiters.ByCache, At: 1_795_373_037_431_903}, replay.ByCache, true},
+		"policy": {limiters.Verdict{By: limiters.ByPolicy, Allowed: true}, replay.ByFallback, true},
+		"share":  {limiters.Verdict{By: limiters.ByShare, Allowed: true, At: 5}, replay.ByFallback, true},
+		"error":  {limiters.Verdict{Err: errors.New("gone")}, replay.ByNobody, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			rules := parse(t, rulesText)
+			d := decide.New(func() *descriptors.Rules { return rules }, verdictStore(tt.verdict), decide.Options{})
+			r := New(Options{Path: dir})
+			request := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Hits: 1, Entries: []descriptors.Entry{{Key: "window", Value: "x"}}}}}
+			var result decide.Result
+			_ = d.Decide(context.Background(), &request, &result) // an error, without a verdict
+			r.Record(&result)
+			if err := r.Close(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			all, _ := lines(t, dir)
+			if len(all) != 1 || all[0].By != tt.by || all[0].HasAllowed != tt.known || tt.known && all[0].Allowed != tt.verdict.Allowed {
+				t.Fatalf("%+v", all)
+			}
+			if ofStore := all[0].At.UnixMicro() == tt.verdict.At; ofStore != (tt.by == "" || tt.by == replay.ByCache) || time.Until(all[0].At) > 100*365*24*time.Hour {
+				t.Errorf("at %v", all[0].At)
+			}
+		})
+	}
+}
+
+// A verdictStore returns one verdict for every hit.
+type verdictStore limiters.Verdict
+
+func (s verdictStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
+	for i := range out {
+		out[i] = limiters.Verdict(s)
+	}
+	return nil
+}
+
