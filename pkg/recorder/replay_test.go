@@ -354,4 +354,3 @@ func (s verdictStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, o
 	}
 	return nil
 }
-
