@@ -271,6 +271,9 @@ func (c *Collector) warnings(r *Report) []string {
 		if t := r.Rules[i].target; t.halvings > 0 {
 			warn("The keys of %s are too many for the memory: 1 in %d was kept, by hash. Its numbers are estimates.", r.Rules[i].Path, uint64(1)<<t.halvings)
 		}
+		if key := c.seen.hashedKey(r.Rules[i].target.rule); key != "" {
+			warn("%s matches values of %s, for which the recording has hashes: it is not known which requests it would match.", r.Rules[i].Path, key)
+		}
 	}
 	if r.Invalid > 0 {
 		warn("%s lines are requests that no server decides. They count nowhere.", grouped(r.Invalid))

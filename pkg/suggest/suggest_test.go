@@ -229,6 +229,21 @@ func TestPathWithoutRule(t *testing.T) {
 	}
 }
 
+// A path by a value for which the recording has hashes matches nothing, and the report has the reason.
+func TestHashedValuesAreNamed(t *testing.T) {
+	lines := []replay.Line{line(0, "hmac:0123456789abcdef", 1)}
+	levels := []descriptors.Level{{Entry: descriptors.Entry{Key: "user_id", Value: "42"}}}
+	r := report(t, suggest.Options{Paths: []suggest.Path{{Domain: "ugc", Levels: levels}}}, lines)
+	if len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], "user_id=42 matches values of user_id, for which the recording has hashes") {
+		t.Errorf("%q", r.Warnings)
+	}
+	levels[0].Value = ""
+	r = report(t, suggest.Options{Paths: []suggest.Path{{Domain: "ugc", Levels: levels}}}, lines)
+	if len(r.Warnings) != 1 {
+		t.Errorf("%q", r.Warnings)
+	}
+}
+
 // Of 200 ordinary users and 2 attackers, the limit admits the users and hits the attackers, and the report names them.
 func TestRecommendationSeparatesAttackers(t *testing.T) {
 	var lines []replay.Line
