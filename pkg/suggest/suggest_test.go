@@ -104,7 +104,7 @@ func TestSuggestionsEqualReplays(t *testing.T) {
 			"unit: hour", "unit: minute, unit_multiplier: 7, window_start: first_hit", "unit: day, window_start: calendar, time_zone: Europe/Berlin",
 			"unit: second, algorithm: sliding_log, peek: over", "unit: minute, algorithm: funnel, peek: over", "unit: minute, count_denied: false",
 			"unit: minute, peek: would_fit", "unit: hour, algorithm: sliding_log, count_denied: true", "unit: minute, algorithm: funnel, count_denied: true",
-			"unit: minute, algorithm: funnel, capacity: 15", "unit: minute, penalty: {after: 3, within: 1m, for: 10m}",
+			"unit: minute, algorithm: funnel, capacity: 15", "unit: minute, algorithm: funnel, capacity: 3", "unit: minute, penalty: {after: 3, within: 1m, for: 10m}",
 		} {
 			t.Run(fmt.Sprintf("%s with %d%% peeks, refunds and costs", own, odd), func(t *testing.T) {
 				t.Parallel()
@@ -241,6 +241,18 @@ func TestHashedValuesAreNamed(t *testing.T) {
 	r = report(t, suggest.Options{Paths: []suggest.Path{{Domain: "ugc", Levels: levels}}}, lines)
 	if len(r.Warnings) != 1 {
 		t.Errorf("%q", r.Warnings)
+	}
+}
+
+// A recording of seconds does not lower the limit of a minute, and raises one that is too low.
+func TestShortRecordingLowersNoLimit(t *testing.T) {
+	lines := []replay.Line{line(0, "a", 5), line(time.Second, "a", 5)}
+	for present, want := range map[int64]int64{1000: 1000, 3: 12} {
+		r := report(t, suggest.Options{Rules: rulesWith(t, "unit: minute", present), Headroom: 0.2}, lines)
+		rec := r.Rules[0].Recommendations[0]
+		if rec.Limit != want || !strings.Contains(strings.Join(rec.Reasons, " "), "the recording is shorter than the window") {
+			t.Errorf("%d instead of %d, want %d: %q", rec.Limit, present, want, rec.Reasons)
+		}
 	}
 }
 
