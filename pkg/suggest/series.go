@@ -112,7 +112,7 @@ func (s *seenPaths) add(r *decide.Request) {
 	}
 }
 
-// hashedKey returns a key whose values a rule matches by their text, although the recording has hashes in their place; "" if there is none.
+// hashedKey returns a key whose values a rule matches by their text, although the recording has hashes instead; "" if there is none.
 func (s *seenPaths) hashedKey(rule *descriptors.Rule) string {
 	levels := rule.Levels()
 	keys := make([]string, len(levels))
