@@ -34,6 +34,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/suggest", "finds limits for the traffic of a recording", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark", "pkg/descriptors pkg/limiters pkg/limiters/guard"},
+	{"pkg/accesslog", "makes recordings from access logs", "internal/spelling pkg/decide pkg/descriptors pkg/replay"},
 	{"pkg/rulesdiff", "compares two sets of rules over the same requests", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/recorder", "records decided requests in files, for a replay", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/rulestest", "reads and runs tests of rules", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
@@ -68,6 +69,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/cli", "prints what the commands that do not serve find", "" +
 		"internal/backoff " +
 		"internal/tlsfiles " +
+		"pkg/accesslog " +
 		"pkg/admin " +
 		"pkg/admin/client " +
 		"pkg/decide " +

@@ -6,6 +6,7 @@
 //	weir simulate --config rules.yaml recording.ndjson   run rules over a recording, and show what they deny
 //	weir check --settings         print every fault of the settings in the environment
 //	weir explain --config rules.yaml user_id=42      show which limits a request is under, and why
+//	weir convert --format envoy --domain ugc --descriptor 'path=%{path}' access.log     make a recording
 //	weir diff old.yaml new.yaml --against day.ndjson.zst     compare rules over recorded requests
 //	weir suggest --config rules.yaml recording.ndjson    find limits for the traffic of a recording
 //	weir gen envoy --config rules.yaml --upstream shop:8080     write Envoy's half of rules
@@ -50,6 +51,7 @@ type commands struct {
 	Serve    serve        `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
 	Check    cli.Check    `cmd:"" help:"Print every fault of rules or settings."`
 	Explain  cli.Explain  `cmd:"" help:"Show which limits a request is under, and why."`
+	Convert  cli.Convert  `cmd:"" help:"Make a recording from access logs: of Envoy, of nginx, JSON or CSV."`
 	Diff     cli.Diff     `cmd:"" help:"Compare two sets of rules over recorded requests: the keys that are newly denied or allowed."`
 	Test     cli.Test     `cmd:"" help:"Test rules: requests at virtual times, with the verdicts that they must get."`
 	Simulate cli.Simulate `cmd:"" help:"Run rules over a recording, and show what they deny."`

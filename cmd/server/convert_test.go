@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestConvertPage(t *testing.T) { testPage(t, "convert.md", 1, 0, 0) }
+
+// A log, its recording, and a simulation: each request of the log is one of the simulation, and the limit denies as often as it must.
+func TestConvertedLogsCanBeSimulated(t *testing.T) {
+	dir := t.TempDir()
+	log, rules, recording := filepath.Join(dir, "access.log"), filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "day.ndjson.zst")
+	write(t, rules, "domain: shop\ndescriptors: [{key: user_id, rate_limit: {unit: minute, requests_per_unit: 5}}]\n")
+	var text strings.Builder
+	const users, each = 40, 8
+	for i := range users * each { // the last request comes first
+		second := (users*each - i) * 60 / (users*each + 1)
+		fmt.Fprintf(&text, "2026-11-22T10:00:%02dZ 200 user%d\n", second, i%users)
+	}
+	write(t, log, text.String())
+	code, said := ran("convert", "--format", "envoy", "--log-format", "%START_TIME% %RESPONSE_CODE% %REQ(X-USER)%", "--domain", "shop",
+		"--descriptor", "user_id=%{x-user}", "--out", recording, log)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, said)
+	}
+	packed, err := os.ReadFile(recording)
+	if err != nil || len(packed) < 4 || string(packed[:4]) != "\x28\xb5\x2f\xfd" {
+		t.Errorf("%v: the recording is not compressed: %.20q", err, packed)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+		t.Errorf("temporary files are left: %q", left)
+	}
+	_, said = ran("simulate", "--config", rules, "-o", "json", recording)
+	var result struct{ Requests, Denied, Unmatched int }
+	if err := json.Unmarshal([]byte(said), &result); err != nil || result.Requests != users*each || result.Denied != users*(each-5) || result.Unmatched != 0 {
+		t.Errorf("%v, %+v in\n%s", err, result, said)
+	}
+}
+
+func TestConvertCommand(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		write(t, path, text)
+		return path
+	}
+	good := in("good.csv", "time,user\n1795341600,a\n1795341599,b\n")
+	bad := in("bad.csv", "time,user\n"+strings.Repeat("x,a\n", 30)+"1795341600,a\n")
+	object := in("a.json", `{"start_time":"2026-11-22T10:00:00Z","user":"a"}`+"\n")
+	out := filepath.Join(dir, "out.ndjson")
+	convert := "convert --domain d --descriptor user_id=%{user} "
+	for _, c := range []commandTest{
+		{convert + "--format csv " + good, 0, []string{`{"t":"2026-11-22T09:59:59.000000Z","domain":"d","descriptors":[[["user_id","b"]]]}` + "\n" + `{"t":"2026-11-22T10:00:00.0`},
+			[]string{"lines 2, requests 2, unreadable lines 0, lines without a descriptor 0\nweir: from 2026-11-22T09:59:59Z to 2026-11-22T10:00:00Z"}},
+		{convert + "--format csv " + bad, 1, []string{`"user_id","a"`}, []string{bad + ":2: the time is in no known format", "the first 20 unreadable lines are listed; in all:\n  30 bad_time: "}},
+		{convert + "--format json " + object + " --descriptor id=%{usr}", 0, []string{`[[["user_id","a"]]]`}, []string{"left out in 1 requests, because a value is missing: id=%{usr}", "no line has the field usr"}},
+		{convert + "--format json " + good, 2, nil, []string{"no line yields a request: nothing is written", good + ":1: not a JSON object"}},
+		{convert + "--format csv --out " + out + " " + bad + " " + filepath.Join(dir, "none"), 2, nil, []string{"none: no such file"}},
+		{convert + "--format csv --out " + good + " " + good, 2, nil, []string{"--out is the log"}},
+		{convert + "--format csv --out " + filepath.Join(dir, "none", "out") + " " + good, 2, nil, []string{"no such file"}},
+		{convert + "--format csv " + good + " " + good, 2, nil, []string{"given twice"}},
+		{convert + "--format csv " + dir, 2, nil, []string{"is a folder: name the files in it"}},
+		{"convert --domain d --format csv --descriptor user_id=%{usr} " + good, 2, nil, []string{`the log has no field "usr": did you mean user? The fields are time, user`}},
+		{"convert --domain d --format csv --descriptor user_id=%{user|up} " + good, 2, nil, []string{`the value of user_id: "%{user|up}": unknown filter "up"`}},
+		{"convert --domain d --format csv --descriptor user_id " + good, 2, nil, []string{"has no '=': write key=value"}},
+		{"convert --domain d --format csv " + good, 2, nil, []string{"want --descriptor"}},
+		{"convert --format csv --descriptor a=b " + good, 2, nil, []string{"want --domain"}},
+		{convert + good, 2, nil, []string{"want --format: envoy, nginx, json or csv"}},
+		{convert + "--format csv --time time --duration d " + good, 2, nil, []string{"--time not together with"}},
+		{convert + "--format csv --duration d " + good, 2, nil, []string{"--duration needs --end-time"}},
+		{convert + "--format csv --time-zone Mars " + good, 2, nil, []string{`--time-zone "Mars": unknown zone`}},
+		{convert + "--format csv --comma ab " + good, 2, nil, []string{`--comma "ab": write one character`}},
+		{convert + "--format json --columns a " + good, 2, nil, []string{"--columns needs --format csv"}},
+		{convert + "--format json --log-format a " + good, 2, nil, []string{"--log-format needs --format envoy or nginx"}},
+		{convert + "--format csv --hits %{a " + good, 2, nil, []string{"--hits: ", "has no end"}},
+	} {
+		c.test(t)
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Errorf("a recording was written although a log does not exist")
+	}
+}

@@ -1,0 +1,288 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/weir-rls/weir/pkg/accesslog"
+)
+
+// Convert makes a recording from access logs.
+type Convert struct {
+	Format    string   `enum:"envoy,nginx,json,csv," default:"" placeholder:"FORMAT" help:"The format of the logs: envoy or nginx (lines of text), json or csv."`
+	LogFormat string   `name:"log-format" placeholder:"TEXT" help:"The format string of the log: text_format of Envoy, or log_format of nginx. Default: Envoy's default format, or combined."`
+	Columns   []string `placeholder:"NAME,…" help:"The columns of a CSV without a header."`
+	Comma     string   `default:"," placeholder:"CHARACTER" help:"The character between the columns of a CSV, such as ';'. tab is a tab."`
+
+	Domain      string   `placeholder:"NAME" help:"The domain of the rules."`
+	Descriptors []string `name:"descriptor" sep:"none" placeholder:"ENTRIES" help:"A descriptor of each request, such as 'user_id=%{x-user-id},action=%{path|segment 1}'. It may repeat."`
+	Hits        string   `placeholder:"VALUE" help:"The hits of a request, such as '%{tokens}'. Default: 1."`
+
+	Time         string `name:"time" placeholder:"FIELD" help:"The field with the time at which the request started."`
+	EndTime      string `name:"end-time" placeholder:"FIELD" help:"The field with the time at which the request ended, if no field has its start."`
+	Duration     string `placeholder:"FIELD" help:"With --end-time: the field with the time that the request took."`
+	DurationUnit string `enum:"s,ms,us,ns" default:"ms" placeholder:"UNIT" help:"The unit of --duration: s, ms, us or ns."`
+	TimeZone     string `name:"time-zone" placeholder:"ZONE" help:"The zone of times that have none, such as UTC or Europe/Berlin."`
+	StatusField  string `name:"status-field" placeholder:"FIELD" help:"The field with the status of the response."`
+	DeniedStatus int    `name:"denied-status" default:"429" placeholder:"CODE" help:"The status of requests that were denied."`
+
+	Out   string   `placeholder:"FILE" help:"The recording. It is compressed by zstd if its name ends with .zst. Default: standard output."`
+	Paths []string `arg:"" optional:"" name:"log" help:"Logs, plain or compressed by gzip or zstd. - is standard input."`
+}
+
+// Help is the text behind the flags in the help of the command.
+func (*Convert) Help() string {
+	return `Examples:
+  weir convert --format envoy --domain ugc --descriptor 'path=%{path|path}' --out day.ndjson.zst access.log
+  weir convert --format json --domain ugc --descriptor 'user_id=%{x-user-id}' --out day.ndjson.zst access.log.*.gz
+  weir convert --format nginx --domain ugc --descriptor 'remote_address=%{remote_addr}' < access.log
+  weir convert --format csv --time at --domain ugc --descriptor 'user_id=%{user},plan=free' requests.csv
+
+A value is text with fields as %{name}. Filters change a field: %{path|segment 1}, %{path|path}, %{path|query user},
+%{x-forwarded-for|item -1}, %{address|host}, %{method|lower}, %{path|match ^/u/(\d+)}. docs/convert.md has all of it.
+
+The exit code is 0 if every line was read, 1 if lines could not be read, which are listed, and 2 after a fault.`
+}
+
+// Run writes the recording, and a report on standard error. Its error is [Failed] if lines could not be read, and [Fault] after a fault,
+// which it prints.
+func (c *Convert) Run(ctx context.Context, to Streams) error {
+	report, err := c.convert(ctx, to)
+	if err != nil {
+		fmt.Fprintln(to.Err, "weir:", err)
+		return Fault
+	}
+	if report.Unreadable > 0 || len(report.Broken) > 0 {
+		return Failed
+	}
+	return nil
+}
+
+func (c *Convert) convert(ctx context.Context, to Streams) (*accesslog.Report, error) {
+	options, err := c.options()
+	if err != nil {
+		return nil, err
+	}
+	converter, err := accesslog.New(options)
+	if err != nil {
+		return nil, err
+	}
+	defer converter.Close()
+	paths := c.Paths
+	if len(paths) == 0 {
+		paths = []string{"-"}
+	}
+	if err := c.read(ctx, paths, converter, to); err != nil {
+		return nil, err
+	}
+	report := converter.Report()
+	printConversion(to.Err, &report, c.Descriptors)
+	if report.Written == 0 {
+		return nil, errors.New("no line yields a request: nothing is written")
+	}
+	return &report, c.write(converter, to.Out)
+}
+
+// options returns the options that the flags set.
+func (c *Convert) options() (accesslog.Options, error) {
+	o := accesslog.Options{
+		Format: accesslog.Format(c.Format), Layout: c.LogFormat, Columns: c.Columns, Domain: c.Domain, Time: c.Time, EndTime: c.EndTime,
+		Duration: c.Duration, DurationUnit: map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond, "ns": time.Nanosecond}[c.DurationUnit],
+		Status: c.StatusField, Denied: c.DeniedStatus,
+	}
+	comma, size := utf8.DecodeRuneInString(strings.Replace(c.Comma, "tab", "\t", 1))
+	o.Comma = comma
+	text := o.Format == accesslog.Envoy || o.Format == accesslog.Nginx
+	switch {
+	case c.Format == "":
+		return o, errors.New("want --format: envoy, nginx, json or csv")
+	case c.Domain == "":
+		return o, errors.New("want --domain with the domain of the rules")
+	case len(c.Descriptors) == 0:
+		return o, errors.New("want --descriptor, for example: --descriptor 'user_id=%{x-user-id}'")
+	case c.LogFormat != "" && !text:
+		return o, errors.New("--log-format needs --format envoy or nginx")
+	case len(c.Columns) > 0 && o.Format != accesslog.CSV:
+		return o, errors.New("--columns needs --format csv")
+	case size == 0 || size < len(c.Comma) && c.Comma != "tab" || strings.ContainsRune("\"\r\n\ufffd", comma):
+		return o, fmt.Errorf("--comma %q: write one character, or tab", c.Comma)
+	case c.Time != "" && (c.EndTime != "" || c.Duration != ""):
+		return o, errors.New("--time not together with --end-time and --duration: it is the start already")
+	case c.Duration != "" && c.EndTime == "":
+		return o, errors.New("--duration needs --end-time")
+	}
+	if c.TimeZone != "" {
+		var err error
+		if o.Zone, err = time.LoadLocation(c.TimeZone); err != nil {
+			return o, fmt.Errorf("--time-zone %q: unknown zone: write UTC, or a name such as Europe/Berlin", c.TimeZone)
+		}
+	}
+	for _, text := range c.Descriptors {
+		entries, err := parseDescriptor(text)
+		if err != nil {
+			return o, fmt.Errorf("--descriptor %q: %w", text, err)
+		}
+		var d accesslog.Descriptor
+		for _, e := range entries {
+			value, err := accesslog.ParseTemplate(e.Value)
+			if err != nil {
+				return o, fmt.Errorf("--descriptor: the value of %s: %w", e.Key, err)
+			}
+			d = append(d, accesslog.Entry{Key: e.Key, Value: value})
+		}
+		o.Descriptors = append(o.Descriptors, d)
+	}
+	if c.Hits != "" {
+		var err error
+		if o.Hits, err = accesslog.ParseTemplate(c.Hits); err != nil {
+			return o, fmt.Errorf("--hits: %w", err)
+		}
+	}
+	return o, nil
+}
+
+// read reads all logs.
+func (c *Convert) read(ctx context.Context, paths []string, converter *accesslog.Converter, to Streams) error {
+	in := &watched{ctx: ctx, bar: newProgressBar(to.Err)}
+	defer in.bar.clear()
+	for i, path := range paths {
+		switch {
+		case slices.Contains(paths[:i], path):
+			return fmt.Errorf("%s is given twice: remove one", path)
+		case path == c.Out && path != "-":
+			return fmt.Errorf("--out is the log %s: write to another file", path)
+		case path == "-":
+			continue
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if info.IsDir() {
+			return fmt.Errorf("%s is a folder: name the files in it", path)
+		}
+		in.total += info.Size()
+	}
+	for _, path := range paths {
+		if err := in.read(path, converter, to.In); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// watched reads logs, and shows how much of them has been read.
+type watched struct {
+	io.Reader
+	ctx         context.Context
+	bar         progressBar
+	done, total int64
+}
+
+func (w *watched) read(path string, converter *accesslog.Converter, stdin io.Reader) error {
+	w.Reader = stdin
+	name := "standard input"
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		w.Reader, name = file, path
+	}
+	return converter.Read(name, w)
+}
+
+func (w *watched) Read(b []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := w.Reader.Read(b)
+	if w.done += int64(n); w.bar.due() {
+		w.bar.show(w.done, w.total)
+	}
+	return n, err
+}
+
+// write writes the recording. A file has its name only once it is complete.
+func (c *Convert) write(converter *accesslog.Converter, stdout io.Writer) error {
+	if c.Out == "" || c.Out == "-" {
+		return converter.WriteRecording(stdout)
+	}
+	file, err := os.CreateTemp(filepath.Dir(c.Out), "."+filepath.Base(c.Out)+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name()) // fails once the file is renamed
+	err = writeCompressed(file, strings.HasSuffix(c.Out, ".zst"), converter.WriteRecording)
+	err = errors.Join(err, file.Chmod(0o644), file.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), c.Out)
+}
+
+func writeCompressed(w io.Writer, compressed bool, write func(io.Writer) error) error {
+	if !compressed {
+		return write(w)
+	}
+	out := bufio.NewWriter(w)
+	encoder, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(encoder), encoder.Close(), out.Flush())
+}
+
+var reasonTexts = map[accesslog.Reason]string{
+	accesslog.TooLong: "longer than 256 KiB", accesslog.NotInFormat: "not in the format of the log (--log-format)",
+	accesslog.Ambiguous: "a field has quotes or spaces that separate fields", accesslog.NotJSON: "not a JSON object",
+	accesslog.BadCSV: "another number of columns than the header, or a quote without an end", accesslog.NoTime: "the time is missing (--time or --end-time)",
+	accesslog.BadTime: "the time is in no known format, or out of range", accesslog.NoZone: "the time has no zone (--time-zone)",
+	accesslog.BadDuration: "the duration is missing or no number", accesslog.BadHits: "the hits are missing or no whole number",
+	accesslog.BadValue: "the request is longer than a line of a recording",
+}
+
+// printConversion prints the report.
+func printConversion(w io.Writer, r *accesslog.Report, descriptors []string) {
+	fmt.Fprintf(w, "weir: lines %d, requests %d, unreadable lines %d, lines without a descriptor %d\n", r.Lines, r.Written, r.Unreadable, r.NoDescriptors)
+	if r.Written > 0 {
+		fmt.Fprintf(w, "weir: from %s to %s\n", r.From.Format(time.RFC3339Nano), r.To.Format(time.RFC3339Nano))
+	}
+	for i, n := range r.LeftOut {
+		if n > 0 {
+			fmt.Fprintf(w, "weir: left out in %d requests, because a value is missing: %s\n", n, printable(descriptors[i]))
+		}
+	}
+	for _, name := range r.Unknown {
+		fmt.Fprintf(w, "weir: warning: no line has the field %s\n", printable(name))
+	}
+	for _, err := range r.Broken {
+		fmt.Fprintf(w, "weir: warning: read up to a fault: %s\n", printable(err.Error()))
+	}
+	for _, u := range r.First {
+		fmt.Fprintf(w, "%s:%d: %s\n", printable(u.File), u.Line, reasonTexts[u.Reason])
+	}
+	if int64(len(r.First)) == r.Unreadable {
+		return
+	}
+	fmt.Fprintf(w, "weir: the first %d unreadable lines are listed; in all:\n", len(r.First))
+	for _, reason := range slices.SortedFunc(maps.Keys(r.Reasons), func(a, b accesslog.Reason) int {
+		return cmp.Or(cmp.Compare(r.Reasons[b], r.Reasons[a]), cmp.Compare(a, b))
+	}) {
+		fmt.Fprintf(w, "  %d %s: %s\n", r.Reasons[reason], reason, reasonTexts[reason])
+	}
+}

@@ -1,0 +1,116 @@
+package accesslog
+
+import (
+	"encoding/csv"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A csvLog reads a table. A record with quotes may have several lines.
+type csvLog struct {
+	in      *lines
+	comma   rune
+	columns []string
+	record  []string
+	again   []csvLine // to read again
+}
+
+type csvLine struct {
+	number  int64
+	text    string
+	tooLong bool
+}
+
+// maxRecordLines bounds the lines of a record, so that a quote without an end does not hide the lines behind it.
+const maxRecordLines = 100
+
+func newCSVLog(in *lines, columns []string, comma rune) (*csvLog, error) {
+	c := &csvLog{in: in, comma: comma, columns: columns}
+	if len(columns) > 0 {
+		return c, nil
+	}
+	_, reason, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	if reason != "" {
+		return nil, fmt.Errorf("line %d: the header cannot be read (%s)", in.number, reason)
+	}
+	for i, name := range c.record {
+		c.columns = append(c.columns, strings.TrimSpace(strings.TrimPrefix(name, "\ufeff")))
+		if slices.Contains(c.columns[:i], c.columns[i]) {
+			return nil, fmt.Errorf("line %d: the header has the column %q twice", in.number, c.columns[i])
+		}
+	}
+	return c, nil
+}
+
+func (c *csvLog) next() (int64, Reason, error) {
+	line, reason, err := c.read()
+	if err == nil && reason == "" && len(c.record) != len(c.columns) {
+		reason = BadCSV
+	}
+	return line, reason, err
+}
+
+// read reads a record. If its quotes do not end, only its first line is unreadable: the next record begins with the line behind it.
+func (c *csvLog) read() (int64, Reason, error) {
+	var taken []csvLine
+	size, quotes := 0, 0
+	reason := Reason("")
+	for reason == "" && (len(taken) == 0 || quotes%2 > 0) {
+		line, err := c.line()
+		if err != nil && len(taken) == 0 {
+			return 0, "", err
+		}
+		if err == nil && len(taken) == 0 && line.text == "" && !line.tooLong {
+			continue
+		}
+		if err != nil || len(taken) == maxRecordLines || len(taken) > 0 && (line.tooLong || size+len(line.text) > maxLine) {
+			reason = BadCSV
+		} else if line.tooLong {
+			reason = TooLong
+		}
+		if err == nil {
+			taken = append(taken, line)
+			size += len(line.text)
+			quotes += strings.Count(line.text, `"`)
+		}
+	}
+	first := taken[0].number
+	if reason == "" {
+		var text strings.Builder
+		for _, line := range taken {
+			text.WriteString(line.text + "\n")
+		}
+		r := csv.NewReader(strings.NewReader(text.String()))
+		r.Comma, r.FieldsPerRecord = c.comma, -1
+		record, err := r.Read()
+		if c.record = record; err == nil {
+			return first, "", nil
+		}
+		reason = BadCSV
+	}
+	c.again = append(slices.Clone(taken[1:]), c.again...)
+	return first, reason, nil
+}
+
+// line returns the next line: one that is read again, or one of the log.
+func (c *csvLog) line() (csvLine, error) {
+	if len(c.again) > 0 {
+		line := c.again[0]
+		c.again = c.again[1:]
+		return line, nil
+	}
+	text, tooLong, err := c.in.next()
+	return csvLine{c.in.number, string(text), tooLong}, err
+}
+
+func (c *csvLog) field(name string) (string, bool) {
+	i := slices.Index(c.columns, name)
+	if i < 0 {
+		return "", false
+	}
+	return c.record[i], true
+}
