@@ -156,7 +156,7 @@ func (c *Convert) options() (accesslog.Options, error) {
 
 // read reads all logs.
 func (c *Convert) read(ctx context.Context, paths []string, converter *accesslog.Converter, to Streams) error {
-	in := &watched{ctx: ctx, bar: newProgressBar(to.Err)}
+	in := &logReader{ctx: ctx, bar: newProgressBar(to.Err)}
 	defer in.bar.clear()
 	for i, path := range paths {
 		switch {
@@ -184,15 +184,15 @@ func (c *Convert) read(ctx context.Context, paths []string, converter *accesslog
 	return ctx.Err()
 }
 
-// watched reads logs, and shows how much of them has been read.
-type watched struct {
+// logReader reads logs, and shows how much of them has been read.
+type logReader struct {
 	io.Reader
 	ctx         context.Context
 	bar         progressBar
 	done, total int64
 }
 
-func (w *watched) read(path string, converter *accesslog.Converter, stdin io.Reader) error {
+func (w *logReader) read(path string, converter *accesslog.Converter, stdin io.Reader) error {
 	w.Reader = stdin
 	name := "standard input"
 	if path != "-" {
@@ -206,7 +206,7 @@ func (w *watched) read(path string, converter *accesslog.Converter, stdin io.Rea
 	return converter.Read(name, w)
 }
 
-func (w *watched) Read(b []byte) (int, error) {
+func (w *logReader) Read(b []byte) (int, error) {
 	if err := w.ctx.Err(); err != nil {
 		return 0, err
 	}

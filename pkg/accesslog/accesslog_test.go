@@ -115,7 +115,7 @@ func TestFormatStringsOfEnvoy(t *testing.T) {
 		"text":                    "has no fields",
 		"%REQ(X)% %REQ(Y)%":       `the log has no field "start_time": the fields are x, y`,
 		"%START_TIME% %REQ(USR)%": `the log has no field "x": the fields are start_time, usr`,
-		"%START_TIME% %REQ(XX)%":  `the log has no field "x": did you mean xx? The fields are start_time, xx`,
+		"%STRT_TIME% %REQ(X)%":    `the log has no field "start_time": did you mean strt_time? The fields are strt_time, x`,
 	} {
 		c, err := accesslog.New(accesslog.Options{Format: accesslog.Envoy, Layout: layout, Domain: "d", Descriptors: []accesslog.Descriptor{descriptor(t, "k", "%{x}")}})
 		if err != nil {

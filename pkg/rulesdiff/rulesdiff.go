@@ -189,7 +189,7 @@ func (s *side) count(number int64, maxKeys int) {
 		d := &s.result.Decisions[i]
 		matched = matched || d.Rule != nil
 		key := s.result.Key(i)
-		if key == "" || d.End || d.Rule == nil {
+		if key == "" || d.End || d.Override { // a limit of the request is no limit of the rules
 			continue
 		}
 		if at := s.limits[d.Rule]; at.last != number {
@@ -226,7 +226,7 @@ func (s *side) blame() {
 	quotas := deniedByQuotas(&s.result)
 	for i := range s.result.Decisions {
 		d := &s.result.Decisions[i]
-		if d.Outcome != decide.Denied || d.Quota && !quotas {
+		if d.Outcome != decide.Denied || d.Override || d.Quota && !quotas {
 			continue
 		}
 		key := s.keys[s.result.Key(i)]

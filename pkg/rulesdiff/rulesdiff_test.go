@@ -381,3 +381,19 @@ descriptors:
 		}
 	}
 }
+
+// A limit that came with the request is none of the rules.
+func TestLimitsOfRequestsCountForNoLimitOfTheRules(t *testing.T) {
+	var lines []*replay.Line
+	for range 3 {
+		line := request(0, []string{"user_id", "a"}, []string{"none", "b"})
+		for i := range line.Request.Descriptors {
+			line.Request.Descriptors[i].Override = &decide.Override{RequestsPerUnit: 1, Unit: descriptors.Hour}
+		}
+		lines = append(lines, line)
+	}
+	r := compare(t, "domain: other\n", fmt.Sprintf(perUser, 9), rulesdiff.Options{}, lines...)
+	if want := (rulesdiff.Counts{NewlyDeniedRequests: 2}); r.Counts != want || r.Keys != 0 {
+		t.Errorf("%+v", r)
+	}
+}
