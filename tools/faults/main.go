@@ -22,6 +22,9 @@ var list string
 // tested are the packages whose tests may detect a mutation in another package.
 const tested = "./pkg/limiters/..."
 
+// errNotBuilt is the error of a mutation that is not valid Go.
+var errNotBuilt = errors.New("the mutation does not compile")
+
 type mutation struct{ what, file, old, new string }
 
 func main() {
@@ -57,21 +60,25 @@ func run() error {
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("the tests fail as it is: %s", out)
 	}
-	unseen := 0
+	unseen, broken := 0, 0
 	for i, m := range mutations {
 		seen, err := m.seen(dir)
-		if err != nil {
-			return fmt.Errorf("%s: %s: %w", m.file, m.what, err)
-		}
 		verdict := "seen  "
-		if !seen {
+		switch {
+		case errors.Is(err, errNotBuilt):
+			verdict = "BROKEN"
+			broken++
+			fmt.Fprintln(os.Stderr, err)
+		case err != nil:
+			return fmt.Errorf("%s: %s: %w", m.file, m.what, err)
+		case !seen:
 			verdict = "UNSEEN"
 			unseen++
 		}
 		fmt.Printf("%2d/%d %s %s: %s\n", i+1, len(mutations), verdict, m.file, m.what)
 	}
-	if unseen > 0 {
-		return fmt.Errorf("%d mutations passed the suite", unseen)
+	if unseen+broken > 0 {
+		return fmt.Errorf("%d mutations passed the suite, and %d do not compile", unseen, broken)
 	}
 	return nil
 }
@@ -142,7 +149,7 @@ func (m mutation) seen(dir string) (bool, error) {
 			return false, err
 		}
 		if strings.Contains(string(out), "[build failed]") {
-			return false, fmt.Errorf("the mutation does not compile: %s", out)
+			return false, fmt.Errorf("%w: %s", errNotBuilt, out)
 		}
 		if err != nil {
 			return true, nil
