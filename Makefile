@@ -12,9 +12,9 @@ IMAGE    ?= weir
 TAG      ?=
 
 # The modules besides the product's own.
-MODULES := e2e/xds e2e/page e2e/manifests e2e/containers tools/image
+MODULES := e2e/xds e2e/page e2e/manifests e2e/gateway e2e/containers tools/image
 
-.PHONY: help build image image-load demo test e2e fuzz faults chaos bench bench-scale lint vuln check
+.PHONY: help build image image-load demo test gateway e2e fuzz faults chaos bench bench-scale lint vuln check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test: ## vet, and run every test with the race detector on a real Envoy and Redi
 	(cd e2e/manifests && go vet ./... && go test -shuffle=on ./...) && \
 	(cd tools/image && go vet ./... && go test -shuffle=on ./...) && \
 	$(CONTAINERS)
+
+gateway: ## test Weir under a real Envoy Gateway, which the first run builds in some minutes
+	@env=$$(tools/ensure envoy redis gateway) && eval "$$env" && cd e2e/gateway && go vet ./... && go test -count=1 ./...
 
 # -count=1, because go test does not see that the image has changed.
 CONTAINERS = tools/with-docker $(SHELL) -c 'cd e2e/containers && go vet ./... && go test -count=1 -shuffle=on ./...'

@@ -1,0 +1,372 @@
+// Package gateway_test tests Weir under a real Envoy Gateway, which configures a real Envoy and sends Weir its rules by mTLS. It is
+// a module and a step of CI of its own, because Envoy Gateway takes minutes to build.
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/e2e/xds/envoygateway"
+	"github.com/weir-rls/weir/internal/redistest"
+)
+
+const envoyVersion = "1.40.0" // the name under which Envoy Gateway finds the binary; the version itself may be newer
+
+// A policy is a BackendTrafficPolicy with one rule, for the routes that it names.
+type policy struct {
+	name   string
+	routes []string
+	rule   string // YAML in flow form
+}
+
+// policies has one policy for each kind of selector. perUser is the limit of the first one, which the test changes.
+func policies(perUser int) []policy {
+	select3 := func(selector string, limit int, more string) string {
+		return fmt.Sprintf("{clientSelectors: [{%s}], limit: {requests: %d, unit: Hour}%s}", selector, limit, more)
+	}
+	byUser := "headers: [{name: x-user-id, type: Distinct}]"
+	return []policy{
+		{"header", []string{"header"}, select3(byUser, perUser, "")},
+		{"exact", []string{"exact"}, select3("headers: [{name: x-plan, type: Exact, value: free}]", 2, "")},
+		{"cidr", []string{"cidr"}, select3("sourceCIDR: {type: Exact, value: 127.0.0.0/8}", 2, "")},
+		{"other-cidr", []string{"other-cidr"}, select3("sourceCIDR: {type: Exact, value: 10.0.0.0/8}", 2, "")},
+		{"path", []string{"path"}, select3("path: {type: PathPrefix, value: /path/limited}", 2, "")},
+		{"method", []string{"method"}, select3("methods: [{value: POST}]", 2, "")},
+		{"shared", []string{"shared-a", "shared-b"}, select3(byUser, 3, ", shared: true")},
+		{"apart", []string{"apart-a", "apart-b"}, select3(byUser, 3, "")},
+		{"shadow", []string{"shadow"}, select3(byUser, 2, ", shadowMode: true")},
+		{"backend", []string{"backend"}, select3(byUser, 3, "")}, // the overlay gives it a sliding log
+	}
+}
+
+// manifests returns the routes and policies.
+func manifests(all []policy) string {
+	var b strings.Builder
+	for _, p := range all {
+		var targets []string
+		for _, route := range p.routes {
+			targets = append(targets, "{group: gateway.networking.k8s.io, kind: HTTPRoute, name: "+route+"}")
+			fmt.Fprintf(&b, `---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: %[1]s, namespace: default}
+spec:
+  parentRefs: [{name: eg}]
+  rules:
+    - matches: [{path: {type: PathPrefix, value: /%[1]s}}]
+      backendRefs: [{group: gateway.envoyproxy.io, kind: Backend, name: upstream}]
+`, route)
+		}
+		fmt.Fprintf(&b, `---
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: BackendTrafficPolicy
+metadata: {name: %s, namespace: default}
+spec:
+  targetRefs: [%s]
+  rateLimit: {type: Global, global: {rules: [%s]}}
+`, p.name, strings.Join(targets, ", "), p.rule)
+	}
+	return b.String()
+}
+
+// A setup is a running Envoy Gateway with its Envoy, Weir and Redis.
+type setup struct {
+	t       *testing.T
+	folder  string
+	replace *strings.Replacer
+	gateway *harness.Process
+	weir    *harness.Process
+	start   func() // starts Weir, always at the same port
+	url     string // of Envoy
+	health  string // of Weir
+	debug   string
+	users   int
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually polls until ok, for at most two minutes: Envoy Gateway translates a change in seconds on an idle machine.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(2 * time.Minute); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// envoyGateway returns the binary in $ENVOY_GATEWAY. Without one the test is skipped, unless GATEWAY_REQUIRED is 1.
+func envoyGateway(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("ENVOY_GATEWAY")
+	if path == "" {
+		if os.Getenv("GATEWAY_REQUIRED") == "1" {
+			t.Fatal("no Envoy Gateway: make gateway builds one")
+		}
+		t.Skip("no Envoy Gateway: make gateway builds one")
+	}
+	return path
+}
+
+// begin starts everything. Weir starts before the gateway has rules.
+func begin(t *testing.T) *setup {
+	t.Helper()
+	binary := envoyGateway(t)
+	for _, port := range []string{"8081", "18000", "18001", "18002", "19000", "19001"} { // Envoy Gateway's own, which are fixed
+		l, err := net.Listen("tcp", ":"+port)
+		if err != nil {
+			t.Fatalf("Envoy Gateway needs this port: %v", err)
+		}
+		must(t, l.Close())
+	}
+	s := &setup{t: t, folder: t.TempDir()}
+	ports, err := harness.FreePorts(5)
+	must(t, err)
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	t.Cleanup(upstream.Close)
+	_, upstreamPort, _ := net.SplitHostPort(upstream.Listener.Addr().String())
+	s.replace = strings.NewReplacer("FOLDER", s.folder, "ENVOY_VERSION", envoyVersion, "LISTENER_PORT", strconv.Itoa(ports[0]),
+		"UPSTREAM_PORT", upstreamPort, "WEIR_PORT", strconv.Itoa(ports[1]))
+	s.url = fmt.Sprint("http://127.0.0.1:", ports[0])
+	s.health, s.debug = fmt.Sprint("http://127.0.0.1:", ports[2]), fmt.Sprint("http://127.0.0.1:", ports[3])
+
+	// Envoy Gateway runs this Envoy instead of a download.
+	envoy, err := harness.FindEnvoy()
+	must(t, err)
+	envoy, err = filepath.EvalSymlinks(envoy)
+	must(t, err)
+	bin := filepath.Join(s.folder, "data", "envoy-versions", envoyVersion, "bin")
+	must(t, os.MkdirAll(bin, 0o755))
+	must(t, os.Symlink(envoy, filepath.Join(bin, "envoy")))
+	out, err := exec.CommandContext(t.Context(), binary, "certgen", "--local", "--config-home", filepath.Join(s.folder, "config")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("certgen: %v\n%s", err, out)
+	}
+
+	s.startWeir(ports)
+	must(t, os.Mkdir(filepath.Join(s.folder, "resources"), 0o755))
+	s.apply(policies(3))
+	config, err := os.ReadFile("testdata/envoy-gateway.yaml")
+	must(t, err)
+	path := filepath.Join(s.folder, "envoy-gateway.yaml")
+	must(t, os.WriteFile(path, []byte(s.replace.Replace(string(config))), 0o600))
+	cmd := exec.Command(binary, "server", "--config-path", path)
+	s.gateway, err = harness.Start(t.Context(), cmd, filepath.Join(s.folder, "gateway.log"), harness.Listens("127.0.0.1:18001"))
+	must(t, err)
+	t.Cleanup(func() {
+		_ = syscall.Kill(s.gateway.PID(), syscall.SIGCONT)
+		if _, err := s.gateway.Stop(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(s.gateway.Tail())
+		}
+	})
+	eventually(t, "Weir has rules", func() bool { return s.status(s.health+"/healthcheck", "GET") == http.StatusOK })
+	eventually(t, "Envoy has routes", func() bool { return s.status(s.url+"/other-cidr", "GET") == http.StatusOK })
+	eventually(t, "Envoy has the limits", func() bool { return s.allowed("/header", 5) == 3 })
+	return s
+}
+
+// startWeir starts Weir with the environment that Envoy Gateway gives its container and that of the overlay envoy-gateway.
+func (s *setup) startWeir(ports []int) {
+	s.t.Helper()
+	weir, err := build()
+	must(s.t, err)
+	binary := filepath.Join(s.folder, "ratelimit")
+	must(s.t, os.Symlink(weir, binary))
+	overlay, err := filepath.Abs("../../deploy/k8s/overlays/envoy-gateway/overlay.yaml")
+	must(s.t, err)
+	redis := redistest.Start(s.t)
+	certs := filepath.Join(s.folder, "config", "certs", "envoy-rate-limit")
+	environment := envoygateway.Environment(envoygateway.Endpoints{
+		Gateway: "127.0.0.1:18001", Redis: redis.Addr, Prometheus: fmt.Sprint("127.0.0.1:", ports[4]),
+		Cert: certs + "/tls.crt", Key: certs + "/tls.key", CACert: certs + "/ca.crt",
+	})
+	for name, value := range map[string]string{
+		"CONFIG_OVERLAY": overlay, "CONFIG_GRPC_XDS_RULES_FILE": filepath.Join(s.folder, "received.json"), "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED": "true",
+		// The test's own.
+		"CONFIG_GRPC_XDS_SERVER_TLS_SAN": "envoy-gateway", "STORE_TIMEOUT": "5s", "DRAIN_DELAY": "0s",
+		"HOST": "127.0.0.1", "GRPC_HOST": "127.0.0.1", "GRPC_PORT": strconv.Itoa(ports[1]), "PORT": strconv.Itoa(ports[2]), "DEBUG_PORT": strconv.Itoa(ports[3]),
+	} {
+		environment[name] = value
+	}
+	n := 0
+	s.start = func() {
+		n++
+		cmd := exec.Command(binary)
+		for name, value := range environment {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+		s.weir, err = harness.Start(s.t.Context(), cmd, filepath.Join(s.folder, fmt.Sprint("weir", n, ".log")), harness.Listens(fmt.Sprint("127.0.0.1:", ports[1])))
+		must(s.t, err)
+		weir := s.weir
+		s.t.Cleanup(func() {
+			if code, err := weir.Stop(); err != nil || code != 0 {
+				s.t.Errorf("Weir ended with %d, %v", code, err)
+			}
+			if s.t.Failed() {
+				s.t.Log(weir.Tail())
+			}
+		})
+	}
+	s.start()
+}
+
+// apply replaces the resources of the gateway.
+func (s *setup) apply(all []policy) {
+	s.t.Helper()
+	text, err := os.ReadFile("testdata/resources.yaml")
+	must(s.t, err)
+	path := filepath.Join(s.folder, "resources", "resources.yaml")
+	must(s.t, os.WriteFile(path, []byte(s.replace.Replace(string(text))+manifests(all)), 0o600))
+}
+
+// status sends one request and returns its status, 0 without a response.
+func (s *setup) status(url, method string, headers ...string) int {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, url, nil)
+	must(s.t, err)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0
+	}
+	_, _ = io.Copy(io.Discard, response.Body)
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
+// allowed sends requests of a new user and returns how many of them are allowed.
+func (s *setup) allowed(path string, times int, headers ...string) (n int) {
+	s.t.Helper()
+	s.users++
+	for range times {
+		if s.status(s.url+path, http.MethodGet, append(headers, fmt.Sprint("x-user-id: user-", s.users))...) == http.StatusOK {
+			n++
+		}
+	}
+	return n
+}
+
+var build, remove = harness.BuildOnce()
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func TestRealEnvoyGateway(t *testing.T) {
+	s := begin(t)
+	for _, c := range []struct {
+		path          string
+		requests, max int
+		headers       []string
+	}{
+		{"/header", 5, 3, nil},
+		{"/exact", 4, 4, []string{"x-plan: pro"}},
+		{"/exact", 4, 2, []string{"x-plan: free"}},
+		{"/cidr", 4, 2, nil},
+		{"/other-cidr", 4, 4, nil},
+		{"/path/open", 4, 4, nil},
+		{"/path/limited", 4, 2, nil},
+		{"/shadow", 4, 4, nil},
+		{"/backend", 5, 3, nil},
+	} {
+		if got := s.allowed(c.path, c.requests, c.headers...); got != c.max {
+			t.Errorf("%s %v: %d of %d requests allowed, want %d", c.path, c.headers, got, c.requests, c.max)
+		}
+	}
+	t.Run("method", func(t *testing.T) {
+		allowed := map[string]int{}
+		for range 4 {
+			for _, method := range []string{http.MethodPost, http.MethodPut} {
+				if s.status(s.url+"/method", method) == http.StatusOK {
+					allowed[method]++
+				}
+			}
+		}
+		if allowed[http.MethodPost] != 2 || allowed[http.MethodPut] != 4 {
+			t.Errorf("%v, want 2 POST and 4 PUT", allowed)
+		}
+	})
+	t.Run("shared rules", func(t *testing.T) {
+		for policy, want := range map[string]int{"shared": 3, "apart": 6} {
+			s.users++
+			user, n := fmt.Sprint("x-user-id: user-", s.users), 0
+			for i := range 10 {
+				if s.status(s.url+"/"+policy+[]string{"-a", "-b"}[i%2], http.MethodGet, user) == http.StatusOK {
+					n++
+				}
+			}
+			if n != want {
+				t.Errorf("%s: %d requests to two routes allowed, want %d", policy, n, want)
+			}
+		}
+	})
+	t.Run("overlay", func(t *testing.T) {
+		if rules := s.body(s.debug + "/rlconfig"); strings.Count(rules, "algorithm: sliding_log") != 1 {
+			t.Errorf("one rule has a sliding log, not these:\n%s", rules)
+		}
+	})
+	t.Run("a change of policy", func(t *testing.T) {
+		s.apply(policies(5))
+		eventually(t, "the new limit", func() bool { return s.allowed("/header", 7) == 5 })
+	})
+	// A gateway that does not answer: limits stay, also when Weir restarts.
+	t.Run("an outage of the gateway", func(t *testing.T) {
+		must(t, syscall.Kill(s.gateway.PID(), syscall.SIGSTOP))
+		if got := s.allowed("/header", 7); got != 5 {
+			t.Errorf("%d allowed, want 5", got)
+		}
+		_, err := s.weir.Stop()
+		must(t, err)
+		s.start()
+		eventually(t, "Weir has the rules of its file", func() bool { return s.status(s.health+"/healthcheck", "GET") == http.StatusOK })
+		eventually(t, "Envoy reaches Weir again", func() bool { return s.allowed("/header", 7) == 5 })
+		must(t, syscall.Kill(s.gateway.PID(), syscall.SIGCONT))
+		s.apply(policies(2))
+		eventually(t, "a change after the outage", func() bool { return s.allowed("/header", 7) == 2 })
+	})
+}
+
+func (s *setup) body(url string) string {
+	r, err := http.Get(url)
+	if err != nil {
+		return err.Error()
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
