@@ -2,6 +2,7 @@ package suggest
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -233,7 +234,11 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 	}
 	switch {
 	case w.TooShort:
-		say("Caution: the recording is shorter than the window. A whole %s may need up to %.0f times as much.", w.name(), max(2, 1/max(w.Recorded, 1e-6)))
+		more := "far more"
+		if w.Recorded > 0.01 {
+			more = fmt.Sprintf("up to %.0f times as much", max(2, math.Ceil(1/w.Recorded-0.02)))
+		}
+		say("Caution: the recording is shorter than the window. A whole %s may need %s.", w.name(), more)
 	case w.Recorded < 3:
 		say("Caution: the recording has only %.1f such windows. A busier one is likely.", w.Recorded)
 	}

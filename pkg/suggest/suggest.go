@@ -177,8 +177,12 @@ func rulesOf(paths []Path) (*descriptors.Rules, error) {
 	return b.Build(), nil
 }
 
-// Add adds a line. Lines must be in the order of their times. Its memory may be used again afterwards. The error is [ErrTooLong].
+// Add adds a line. Lines must be in the order of their times. The error is [ErrTooLong], or [replay.ErrEarlier] for a line that is
+// earlier than the one before and was not added.
 func (c *Collector) Add(line *replay.Line) error {
+	if line.At.Before(c.end) {
+		return fmt.Errorf("%w: %s after %s", replay.ErrEarlier, line.At.Format(time.RFC3339Nano), c.end.Format(time.RFC3339Nano))
+	}
 	c.requests++
 	if c.first.IsZero() {
 		c.first = line.At

@@ -349,6 +349,23 @@ func TestSampledKeysHitAreWithinTheirInterval(t *testing.T) {
 	}
 }
 
+func TestLinesMustBeInOrder(t *testing.T) {
+	c, err := suggest.New(suggest.Options{Rules: rulesWith(t, "unit: minute", 5)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, early := line(time.Second, "a", 1), line(0, "a", 1)
+	if err := errors.Join(c.Add(&late), c.Add(&late)); err != nil {
+		t.Error(err)
+	}
+	if err := c.Add(&early); !errors.Is(err, replay.ErrEarlier) {
+		t.Errorf("%v", err)
+	}
+	if r, err := c.Report(context.Background()); err != nil || r.Rules[0].Requests != 2 {
+		t.Errorf("%v, %d requests", err, r.Rules[0].Requests)
+	}
+}
+
 func TestFewKeysWithTooManyRequests(t *testing.T) {
 	c, err := suggest.New(suggest.Options{Rules: rulesWith(t, "unit: minute", 5), MaxBytes: 1000})
 	if err != nil {
