@@ -23,12 +23,12 @@ type Suggest struct {
 	Domain string   `help:"With --config: the only domain to find limits for. With --path: the domain of the requests."`
 	Path   []string `sep:"none" placeholder:"KEY,KEY=VALUE" help:"A key path that has no rule, such as user_id,action=login. It may repeat. Write a comma in a value as '\\,'."`
 
-	Headroom  float64 `default:"20" placeholder:"PERCENT" help:"How far a recommended limit is above the busiest ordinary key. Default: 20."`
-	Algorithm string  `enum:",fixed_window,sliding_log,funnel" default:"" help:"With --path: the algorithm to recommend: fixed_window, sliding_log or funnel."`
-	Window    string  `enum:",second,minute,hour,day" default:"" help:"With --path: the window to recommend: second, minute, hour or day."`
-	Sampled   float64 `default:"100" placeholder:"PERCENT" help:"The part of the keys that a sampled recording has. Default: 100."`
-	MaxMemory int64   `default:"512" placeholder:"MIB" help:"The memory for the times of requests. Beyond it, a part of the keys is kept, by hash. Default: 512."`
-	Output    string  `short:"o" enum:"text,json,yaml" default:"text" help:"The format of the output: text, json or yaml."`
+	Headroom    float64 `default:"20" placeholder:"PERCENT" help:"How far a recommended limit is above the busiest ordinary key. Default: 20."`
+	Algorithm   string  `enum:",fixed_window,sliding_log,funnel" default:"" help:"With --path: the algorithm to recommend: fixed_window, sliding_log or funnel."`
+	Window      string  `enum:",second,minute,hour,day" default:"" help:"With --path: the window to recommend: second, minute, hour or day."`
+	SampleShare float64 `placeholder:"SHARE" help:"The share of keys that the recording has, such as 0.1. Default: that of the notes in the recording."`
+	MaxMemory   int64   `default:"512" placeholder:"MIB" help:"The memory for the times of requests. Beyond it, a part of the keys is kept, by hash. Default: 512."`
+	Output      string  `short:"o" enum:"text,json,yaml" default:"text" help:"The format of the output: text, json or yaml."`
 
 	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings: NDJSON, plain or compressed by zstd. - is standard input."`
 }
@@ -58,8 +58,8 @@ func (s *Suggest) Validate() error {
 		return errors.New("--config and a recording cannot both be standard input")
 	case !(s.Headroom >= 0 && s.Headroom <= 1000):
 		return errors.New("--headroom: want a number from 0 to 1000")
-	case !(s.Sampled > 0 && s.Sampled <= 100):
-		return errors.New("--sampled: want a number above 0, up to 100")
+	case !(s.SampleShare >= 0 && s.SampleShare <= 1):
+		return errors.New("--sample-share: write a number above 0 and at most 1")
 	case s.MaxMemory < 1 || s.MaxMemory > math.MaxInt64>>20:
 		return errors.New("--max-memory: want a number of MiB above 0")
 	}
@@ -116,7 +116,7 @@ func (s *Suggest) hint(report *suggest.Report, errs io.Writer) {
 func (s *Suggest) report(ctx context.Context, to Streams) (*suggest.Report, error) {
 	o := suggest.Options{
 		Decide: decide.Options{CalendarMonths: s.Months}, Domain: s.Domain, Unit: descriptors.ParseUnit(s.Window), Algorithm: s.Algorithm,
-		Headroom: s.Headroom / 100, Sampled: s.Sampled / 100, MaxBytes: s.MaxMemory << 20,
+		Headroom: s.Headroom / 100, MaxBytes: s.MaxMemory << 20,
 	}
 	var err error
 	if len(s.Config) > 0 {
@@ -160,9 +160,23 @@ func (s *Suggest) read(ctx context.Context, collector *suggest.Collector, to Str
 		}
 	}
 	if errors.Is(err, io.EOF) {
-		err = nil
+		err = s.setShare(collector, lines)
 	}
 	return errors.Join(err, lines.finish(to.Err))
+}
+
+// setShare sets the share of keys from the flag or from the notes of the recordings.
+func (s *Suggest) setShare(collector *suggest.Collector, lines *recordings) error {
+	least, most := lines.SampleShares()
+	switch {
+	case s.SampleShare > 0:
+		collector.SetSampleShare(s.SampleShare)
+	case least != most:
+		return fmt.Errorf("the recordings are samples of different shares, from %g to %g: give those of one share, or set --sample-share", least, most)
+	default:
+		collector.SetSampleShare(least)
+	}
+	return nil
 }
 
 // parsePath reads a key path such as user_id,action=login.

@@ -102,7 +102,8 @@ func TestSuggestCommand(t *testing.T) {
 		{"a path", twoLines, "--domain ugc --path user_id --window second --algorithm funnel -", 0, "Recommended: funnel of 2 per second", ""},
 		{"several paths", twoLines, "--domain ugc --path user_id=2 --path user_id -", 0, "user_id=2, domain ugc: no suggestion", ""},
 		{"a path of no request", twoLines, "--domain ugc --path other -", 1, "no request of the recording is under it", "--domain ugc --path user_id  (2)"},
-		{"a sample", twoLines, "--config " + rules + " --sampled 10 -", 0, "keys 10 (2 to 52)", ""},
+		{"a sample", twoLines, "--config " + rules + " --sample-share 0.1 -", 0, "keys 10 (1 to", ""},
+		{"a recorded sample", `{"t":"2026-11-22T10:00:00Z","sample":0.1}` + "\n" + twoLines, "--config " + rules + " -", 0, "has a sample of 10 % of the keys", ""},
 		{"nothing", "", "--config " + rules + " -", 1, "recording: 0 requests", ""},
 		{"nothing as YAML", "", "--config " + rules + " -o yaml -", 1, "", "there is no recommendation"},
 		{"a cut line and one that is early", twoLines + `{"t":1,"domain":"ugc"}` + "\n" + `{"t":"2026`, "--config " + rules + " -", 0,
@@ -117,7 +118,7 @@ func TestSuggestCommand(t *testing.T) {
 		{"an unknown domain", "", "--config " + rules + " --domain x -", 2, "", "no domain"},
 		{"two readers of standard input", "", "--config - -", 2, "", "cannot both be standard input"},
 		{"headroom", "", "--config " + rules + " --headroom=-1 -", 2, "", "--headroom"},
-		{"part", "", "--config " + rules + " --sampled 0 -", 2, "", "--sampled"},
+		{"part", "", "--config " + rules + " --sample-share 2 -", 2, "", "--sample-share"},
 		{"memory", "", "--config " + rules + " --max-memory 0 -", 2, "", "--max-memory"},
 	} {
 		code, out, errs := suggested(t, c.stdin, strings.Fields(c.args)...)

@@ -43,6 +43,7 @@ type file struct {
 	line    Line // the next
 	skipped []Skipped
 	lines   int64
+	noted   Recorded
 	err     error // that ended the file
 }
 
@@ -156,7 +157,7 @@ func (f *file) shut() error {
 
 // end closes a file and keeps its counts.
 func (f *Files) end(one *file) error {
-	one.skipped, one.lines = one.reader.Skipped(), one.reader.Lines()
+	one.skipped, one.lines, one.noted = one.reader.Skipped(), one.reader.Lines(), one.reader.Recorded()
 	f.read += one.bytes.n
 	one.bytes.n = 0
 	return one.shut()
@@ -222,6 +223,18 @@ func (f *Files) Skipped() []FileSkipped {
 		}
 	}
 	return all
+}
+
+// SampleShares returns the least and the most share of the keys of the files that have been read to their end, by the notes in them. It
+// returns 1 for files without a note.
+func (f *Files) SampleShares() (least, most float64) {
+	least, most = 1, 0
+	for _, one := range f.all {
+		if one.noted.Sample > 0 {
+			least, most = min(least, one.noted.Sample), max(most, one.noted.Sample)
+		}
+	}
+	return least, max(most, least)
 }
 
 // Bytes returns how many bytes of how many have been read. The total is 0 if it is unknown, because a recording is no regular file.

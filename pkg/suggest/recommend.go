@@ -268,9 +268,9 @@ func (c *Collector) warnings(r *Report) []string {
 		warn("The recording was made under a limiter: %s of %s lines were denied. They count as demand. Clients that repeat denied requests "+
 			"make the demand larger than it is, and clients that give up make it smaller.", grouped(r.Denied), grouped(r.Requests))
 	}
-	if c.o.Sampled < 1 {
+	if c.share < 1 {
 		warn("The recording has a sample of %g %% of the keys. All numbers of keys and requests are estimates with intervals of 95 %%. "+
-			"A key outside of the sample may need more than the largest need.", 100*c.o.Sampled)
+			"A key outside of the sample may need more than the largest need.", 100*c.share)
 	}
 	for i := range r.Rules {
 		if t := r.Rules[i].target; t.halvings > 0 {

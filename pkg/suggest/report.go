@@ -105,7 +105,7 @@ func (c *Collector) span() time.Duration { return c.end.Sub(c.first) }
 
 // analyze finds the limits of one target.
 func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
-	sample := c.o.Sampled / float64(uint64(1)<<t.halvings)
+	sample := c.share / float64(uint64(1)<<t.halvings)
 	rule := &Rule{
 		Domain: t.rule.Domain, Path: t.rule.Name, Source: t.rule.Source(), Note: t.note,
 		Requests: t.requests, Hits: t.hits, Peeks: t.peeks, Refunds: t.refunds, Overridden: t.overridden, Denied: t.denied,

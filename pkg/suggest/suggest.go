@@ -47,8 +47,6 @@ type Options struct {
 	// Headroom is the part by which a recommended limit is above the largest need of an ordinary key. 0.2 is 20 %.
 	Headroom float64
 
-	// Sampled is the part of the keys that the recording has, if it was sampled by key. 0 and 1 mean all of them.
-	Sampled float64
 	// MaxBytes bounds the memory for times and hits. Beyond it, the Collector keeps a part of the keys, chosen by hash. Default 512 MiB.
 	MaxBytes int64
 }
@@ -70,6 +68,7 @@ var ErrTooLong = errors.New("the recording is too long")
 // A Collector collects the requests of a recording by rule and key. It is not safe for concurrent use.
 type Collector struct {
 	o          Options
+	share      float64         // of the keys, see SetSampleShare
 	decider    *decide.Decider // nil without rules
 	pathRules  *descriptors.Rules
 	paths      *decide.Decider // nil without paths
@@ -105,10 +104,7 @@ func New(o Options) (*Collector, error) {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = defaultMaxBytes
 	}
-	if o.Sampled <= 0 || o.Sampled > 1 {
-		o.Sampled = 1
-	}
-	c := &Collector{o: o, byRule: map[*descriptors.Rule]*target{}}
+	c := &Collector{o: o, share: 1, byRule: map[*descriptors.Rule]*target{}}
 	if o.Rules != nil {
 		c.decider = decide.New(func() *descriptors.Rules { return o.Rules }, nil, o.Decide)
 		for rule := range o.Rules.All() {
@@ -217,6 +213,10 @@ func (c *Collector) Add(line *replay.Line) error {
 	}
 	return c.bound()
 }
+
+// SetSampleShare sets the share of the keys that the recording has, if it was sampled by key: above 0 and at most 1. The report then
+// has estimates.
+func (c *Collector) SetSampleShare(share float64) { c.share = share }
 
 // addAll adds the descriptors of a line that a rule of the collector matches, unless another rule limits them. It reports whether
 // there is one.

@@ -99,17 +99,20 @@ func replayed(t testing.TB, rules *descriptors.Rules, lines []replay.Line) (keys
 // Each limit that denies nobody is the smallest one, and each candidate denies as many requests of as many keys as a replay with that
 // rule.
 func TestSuggestionsEqualReplays(t *testing.T) {
-	for _, odd := range []int{0, 40} {
-		for _, own := range []string{
+	for _, odd := range []int{40, 0} {
+		for i, own := range []string{
 			"unit: hour", "unit: minute, unit_multiplier: 7, window_start: first_hit", "unit: day, window_start: calendar, time_zone: Europe/Berlin",
 			"unit: second, algorithm: sliding_log, peek: over", "unit: minute, algorithm: funnel, peek: over", "unit: minute, count_denied: false",
 			"unit: minute, peek: would_fit", "unit: hour, algorithm: sliding_log, count_denied: true", "unit: minute, algorithm: funnel, count_denied: true",
 			"unit: minute, algorithm: funnel, capacity: 15", "unit: minute, algorithm: funnel, capacity: 3", "unit: minute, penalty: {after: 3, within: 1m, for: 10m}",
 		} {
+			if odd == 0 && i%4 > 0 {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s with %d%% peeks, refunds and costs", own, odd), func(t *testing.T) {
 				t.Parallel()
 				random := rand.New(rand.NewPCG(uint64(len(own)), uint64(odd)))
-				lines := traffic(random, 15, 400, odd)
+				lines := traffic(random, 12, 250, odd)
 				r := report(t, suggest.Options{Rules: rulesWith(t, own, 7), Headroom: 0.2}, lines)
 				if keys, denied := replayed(t, rulesWith(t, own, 7), lines); r.Rules[0].Recommendations[0].Present.Keys.N != keys ||
 					r.Rules[0].Recommendations[0].Present.Denied.N != denied {
@@ -318,7 +321,7 @@ func TestBadRecordings(t *testing.T) {
 }
 
 // A Collector with too little memory keeps a part of the keys. The interval of the keys hit has the true number in at least 90 of 100
-// recordings. (Of 1,000 recordings, 939 had it.)
+// recordings.
 func TestSampledKeysHitAreWithinTheirInterval(t *testing.T) {
 	within := 0
 	for seed := range 100 {
