@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/replay"
 	"github.com/weir-rls/weir/pkg/simulate"
+	"github.com/weir-rls/weir/pkg/simulate/report"
 )
 
 // Simulate runs rules over recordings, or over a synthetic load.
@@ -22,6 +25,7 @@ type Simulate struct {
 	SampleShare float64  `placeholder:"SHARE" help:"The share of keys that the recording has, such as 0.1. The results then have estimates for all traffic."`
 	Synthetic   string   `placeholder:"LOAD" help:"A load in place of recordings, such as 'poisson rate=50 users=1000 zipf=1.1 duration=1h seed=1 descriptor=user_id={user}'."`
 	Output      string   `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
+	HTML        string   `name:"html" placeholder:"FILE" help:"Also write a report with pictures: one HTML file that needs no network."`
 
 	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings, plain or compressed by zstd, read as one. - is standard input."`
 }
@@ -32,6 +36,7 @@ func (*Simulate) Help() string {
   weir simulate --config rules.yaml recording.ndjson.zst
   weir simulate --config rules.yaml -o json recordings/*
   weir simulate --config rules.yaml --synthetic 'poisson rate=50 users=1000 zipf=1.1 descriptor=user_id={user}'
+  weir simulate --config rules.yaml --html report.html recording.ndjson.zst
 
 The exit code is 0, or 2 after a fault. Lines that cannot be replayed are skipped, counted and reported on standard error.`
 }
@@ -56,6 +61,9 @@ func (s *Simulate) Validate() error {
 // Run prints the result. Its error is [Fault] after a fault, which it prints.
 func (s *Simulate) Run(ctx context.Context, to Streams) error {
 	result, err := s.simulate(ctx, to)
+	if err == nil && s.HTML != "" {
+		err = writeReport(s.HTML, result)
+	}
 	if err == nil {
 		if s.Output == "json" {
 			encoder := json.NewEncoder(to.Out)
@@ -112,4 +120,22 @@ func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o si
 	}
 	result.Synthetic = load.String()
 	return result, nil
+}
+
+// writeReport writes the report of a result. A file that exists is replaced only by a whole report.
+func writeReport(path string, result *simulate.Result) (err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("--html: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("--html: write %s: %w", path, err)
+			_ = os.Remove(file.Name())
+		}
+	}()
+	if err := errors.Join(report.Write(file, result), file.Chmod(0o644), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
 }

@@ -1,0 +1,218 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/simulate"
+)
+
+// The units of the pictures. CSS stretches a picture to its column, so no text is inside of it.
+const (
+	wide = 1000
+	high = 100
+)
+
+// A chart shows counts over time: allowed and denied stacked, and below them denied at a scale of its own.
+type chart struct {
+	Buckets []bucket
+	Top     int64 // the largest sum of a bucket
+	TopNo   int64 // the largest number of denied of a bucket
+	Seconds float64
+	From    time.Time
+	Middle  time.Time
+	To      time.Time
+	// AllowedPath and DeniedPath are the stacked bars, OnlyPath are those of denied alone.
+	AllowedPath, DeniedPath, OnlyPath string
+}
+
+// A bucket is a time with its counts.
+type bucket struct {
+	At      time.Time
+	Allowed int64
+	Denied  int64
+}
+
+func newChart(t *simulate.Timeline, allowed, denied []int64) *chart {
+	c := &chart{Seconds: t.BucketSeconds, From: t.Start}
+	step := time.Duration(t.BucketSeconds * float64(time.Second))
+	n := min(len(allowed), len(denied))
+	c.Middle, c.To = t.Start.Add(step*time.Duration(n)/2), t.Start.Add(step*time.Duration(n))
+	for i := range n {
+		c.Top, c.TopNo = max(c.Top, allowed[i]+denied[i]), max(c.TopNo, denied[i])
+		c.Buckets = append(c.Buckets, bucket{t.Start.Add(step * time.Duration(i)), allowed[i], denied[i]})
+	}
+	var ok, no, only strings.Builder
+	for i, b := range c.Buckets {
+		base := rect(&ok, i, n, high, b.Allowed, c.Top)
+		rect(&no, i, n, base, b.Denied, c.Top)
+		rect(&only, i, n, high, b.Denied, c.TopNo)
+	}
+	c.AllowedPath, c.DeniedPath, c.OnlyPath = ok.String(), no.String(), only.String()
+	return c
+}
+
+// rect adds the i-th of n bars to a path, from its base upwards, and returns the top of the bar. A count above 0 is visible.
+func rect(path *strings.Builder, i, n int, base float64, count, top int64) float64 {
+	if count == 0 || top == 0 {
+		return base
+	}
+	height := max(1, high*float64(count)/float64(top))
+	x, width := wide*float64(i)/float64(n), wide/float64(n)
+	fmt.Fprintf(path, "M%.2f %.2fh%.2fv%.2fh%.2fz", x, base, width*0.9, -height, -width*0.9)
+	return base - height
+}
+
+// Length returns the time of the chart in seconds.
+func (c *chart) Length() float64 { return c.To.Sub(c.From).Seconds() }
+
+// Series returns the counts for the tooltips of the page.
+func (c *chart) Series() string {
+	var b strings.Builder
+	for i, bucket := range c.Buckets {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprintf(&b, "%d,%d", bucket.Allowed, bucket.Denied)
+	}
+	return b.String()
+}
+
+// Start returns the start of the first bucket in ms since 1970.
+func (c *chart) Start() int64 { return c.From.UnixMilli() }
+
+// Busy returns the buckets with requests.
+func (c *chart) Busy() []bucket {
+	return slices.DeleteFunc(slices.Clone(c.Buckets), func(b bucket) bool { return b.Allowed+b.Denied == 0 })
+}
+
+// ranks returns the position of each limit in the order of importance.
+func ranks(limits []simulate.LimitResult) []int {
+	order := make([]int, len(limits))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(limits[b].Denied, limits[a].Denied), cmp.Compare(limits[b].Requests, limits[a].Requests))
+	})
+	rank := make([]int, len(limits))
+	for at, i := range order {
+		rank[i] = at
+	}
+	return rank
+}
+
+// A bar is a bin of the usage of keys.
+type bar struct {
+	simulate.UsageBin
+	Width float64 // in percent of the largest bin
+	Over  bool    // the demand is beyond the limit
+	Text  string
+}
+
+func histogram(bins []simulate.UsageBin) []bar {
+	most, last := int64(1), -1
+	for i, b := range bins {
+		most = max(most, b.Keys)
+		if b.Keys > 0 {
+			last = i
+		}
+	}
+	var bars []bar
+	for _, b := range bins[:last+1] {
+		text := fmt.Sprintf("%d to %d %%", b.AbovePercent, b.UpToPercent)
+		if b.UpToPercent == 0 {
+			text = fmt.Sprintf("above %d %%", b.AbovePercent)
+		}
+		bars = append(bars, bar{b, 100 * float64(b.Keys) / float64(most), b.AbovePercent >= 100, text})
+	}
+	return bars
+}
+
+// A keyRow is a denied key with the time of its denials as a part of the recording.
+type keyRow struct {
+	simulate.TopKey
+	X, Width float64 // in wide
+}
+
+func keyRows(keys []simulate.TopKey, from, to time.Time) []keyRow {
+	length := max(to.Sub(from).Seconds(), 1e-6)
+	rows := make([]keyRow, 0, len(keys))
+	for _, k := range keys {
+		x := wide * k.FirstDenied.Sub(from).Seconds() / length
+		end := wide * k.LastDenied.Sub(from).Seconds() / length
+		x = min(max(x, 0), wide-8)
+		rows = append(rows, keyRow{k, x, min(max(end-x, 8), wide-x)})
+	}
+	return rows
+}
+
+// A burst shows what each algorithm admits of one key in the time in which a fixed window admits the most.
+type burst struct {
+	*simulate.Burst
+	Limit  int64
+	Lines  []line
+	LimitY float64
+	EdgeX  float64 // of the boundary of two windows; below 0 without one
+	Top    int64
+	Demand int64 // hits in the span
+}
+
+// A line has the admitted hits so far.
+type line struct {
+	Name, Class, Points string
+	Hits                int64
+}
+
+func newBurst(l *simulate.LimitResult) *burst {
+	from := l.Comparison.Burst
+	b := &burst{Burst: from, Limit: l.RequestsPerUnit, EdgeX: -1, Demand: sum(from.Demand)}
+	series := []struct {
+		name, class string
+		counts      []int64
+	}{{"fixed_window", "fixed", from.Fixed}, {"funnel", "funnel", from.Funnel}, {"sliding_log", "log", from.Log}}
+	b.Top = b.Limit
+	for _, s := range series {
+		b.Top = max(b.Top, sum(s.counts))
+	}
+	b.Top = max(b.Top, 1)
+	y := func(hits int64) float64 { return high - (high-4)*float64(hits)/float64(b.Top) }
+	b.LimitY = y(b.Limit)
+	for _, s := range series {
+		if len(s.counts) == 0 {
+			continue
+		}
+		var points strings.Builder
+		so := int64(0)
+		fmt.Fprintf(&points, "M0 %.2f", y(0))
+		for i, n := range s.counts {
+			if so += n; n != 0 {
+				fmt.Fprintf(&points, "H%.2fV%.2f", wide*float64(i)/float64(len(s.counts)), y(so))
+			}
+		}
+		fmt.Fprintf(&points, "H%d", wide)
+		b.Lines = append(b.Lines, line{s.name, s.class, points.String(), so})
+	}
+	if length := from.To.Sub(from.From).Seconds(); !from.Boundary.IsZero() && length > 0 {
+		b.EdgeX = wide * from.Boundary.Sub(from.From).Seconds() / length
+	}
+	return b
+}
+
+// Times returns how often the hits of a line are the limit, such as "2.0 × the limit".
+func (b *burst) Times(hits int64) string {
+	if b.Limit == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f × the limit", float64(hits)/float64(b.Limit))
+}
+
+func sum(counts []int64) (total int64) {
+	for _, n := range counts {
+		total += n
+	}
+	return total
+}

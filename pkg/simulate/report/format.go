@@ -1,0 +1,96 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+var functions = template.FuncMap{
+	"num": num, "share": share, "percent": percent, "seconds": seconds, "duration": duration, "moment": moment, "clock": clock, "key": key, "words": words,
+	"float": func(x float64) string { return num(int64(x + 0.5)) },
+}
+
+// num formats a count with commas.
+func num(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, digits = "-", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// share formats a part of a whole in percent.
+func share(part, whole int64) string {
+	if whole == 0 {
+		return "0 %"
+	}
+	return percent(float64(part) / float64(whole))
+}
+
+func percent(part float64) string {
+	switch p := 100 * part; {
+	case p == 0:
+		return "0 %"
+	case p < 0.01:
+		return "< 0.01 %"
+	case p < 10:
+		return strconv.FormatFloat(p, 'f', 2, 64) + " %"
+	default:
+		return strconv.FormatFloat(p, 'f', 1, 64) + " %"
+	}
+}
+
+func seconds(s float64) string { return duration(time.Duration(s * float64(time.Second))) }
+
+// duration formats a duration with its two largest units.
+func duration(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", d/time.Minute, d%time.Minute/time.Second)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%d h %d min", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%s d %d h", num(int64(d/(24*time.Hour))), d%(24*time.Hour)/time.Hour)
+}
+
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05")
+}
+
+// clock formats a time within a chart of a length in seconds.
+func clock(t time.Time, length float64) string {
+	switch {
+	case length > 86400:
+		return t.UTC().Format("2006-01-02 15:04")
+	case length < 10:
+		return t.UTC().Format("15:04:05.000")
+	}
+	return t.UTC().Format("15:04:05")
+}
+
+// words replaces the underscores in the name of an algorithm.
+func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
+
+// key returns a key of a client for people. Characters that are not printable, such as those that change the direction of text, are escaped.
+func key(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) < 0 {
+		return text
+	}
+	quoted := strconv.QuoteToGraphic(text)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}

@@ -1,0 +1,131 @@
+// Package report writes the result of a simulation as a page: one HTML file with pictures in SVG, without a reference to another file.
+package report
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"html/template"
+	"io"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/simulate"
+)
+
+// Bounds of a page. The JSON of a simulation has everything.
+const (
+	maxRows    = 200 // limits in the table
+	maxDetails = 40  // limits with a section of their own
+)
+
+//go:embed report.html
+var page string
+
+//go:embed report.css
+var style string
+
+//go:embed report.js
+var script string
+
+var pageTemplate = template.Must(template.New("report").Funcs(functions).Parse(page))
+
+// A report is the data of the page.
+type report struct {
+	*simulate.Result
+	Style   template.CSS
+	Script  template.JS
+	Hash    string // of Script, for the policy of the page
+	Overall *chart
+	Rows    []section // a row for each limit in the table
+	More    int       // limits without a row
+	Details []section // limits with a section of their own
+}
+
+// A section is a limit on the page.
+type section struct {
+	*simulate.LimitResult
+	ID       int
+	Detailed bool
+	Chart    *chart
+	Histo    []bar
+	Keys     []keyRow
+	Burst    *burst
+}
+
+// Write writes the page of a result. Keys of clients appear as text, and characters that are not printable are escaped.
+func Write(w io.Writer, result *simulate.Result) error {
+	sum := sha256.Sum256([]byte(script))
+	r := report{
+		Result: result, Style: template.CSS(style), Script: template.JS(script),
+		Hash:    "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
+		Overall: newChart(&result.Timeline, result.Timeline.Allowed, result.Timeline.Denied),
+	}
+	r.addLimits()
+	var b bytes.Buffer // so that an error leaves no half page
+	if err := pageTemplate.Execute(&b, &r); err != nil {
+		return err
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// addLimits adds the rows and the sections. If there are too many, limits with more denied requests and then with more requests are
+// preferred. The order stays that of the rules.
+func (r *report) addLimits() {
+	rank := ranks(r.Limits)
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		s := section{LimitResult: l, ID: i + 1, Detailed: rank[i] < maxDetails && l.Requests > 0}
+		if rank[i] >= maxRows {
+			r.More++
+			continue
+		}
+		if s.Detailed {
+			s.Chart = newChart(&r.Timeline, l.AllowedOverTime, l.DeniedOverTime)
+			s.Keys = keyRows(l.TopKeys, r.From, r.To)
+			if l.Usage != nil {
+				s.Histo = histogram(l.Usage.Histogram)
+			}
+			if l.Comparison != nil && l.Comparison.Burst != nil {
+				s.Burst = newBurst(l)
+			}
+			r.Details = append(r.Details, s)
+		}
+		r.Rows = append(r.Rows, s)
+	}
+}
+
+// Length returns the time from the first to the last request.
+func (r *report) Length() time.Duration { return r.To.Sub(r.From) }
+
+// ClientBars returns the share of denied attempts of each client model, for the picture of the interval.
+func (r *report) ClientBars() []clientBar {
+	var bars []clientBar
+	for _, c := range r.Clients {
+		share := 0.0
+		if c.Attempts > 0 {
+			share = float64(c.Denied) / float64(c.Attempts)
+		}
+		bars = append(bars, clientBar{Client: c, Share: share})
+	}
+	return bars
+}
+
+// A clientBar is a client model with its share of denied attempts.
+type clientBar struct {
+	simulate.Client
+	Share float64
+}
+
+// Width returns the length of the bar, in percent.
+func (c clientBar) Width() float64 { return 100 * c.Share }
+
+// About describes the model.
+func (c clientBar) About() string {
+	return map[simulate.Model]string{
+		simulate.Drop:   "a denied request is not sent again",
+		simulate.Obey:   "a denied request is sent again after its Retry-After",
+		simulate.Hammer: "a denied request is sent again at once, at a short interval",
+	}[c.Model]
+}
