@@ -136,10 +136,16 @@ func open(t *testing.T, url string, width int64, scheme string) *tab {
 			t.Errorf("errors of the page: %q", b.errors)
 		}
 	})
-	b.run(emulation.SetDeviceMetricsOverride(width, 900, 1, width < 500),
-		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
-		chromedp.Navigate(url))
+	b.run(window(width, scheme), chromedp.Navigate(url))
 	return b
+}
+
+// window sets the width and the colour scheme of a tab.
+func window(width int64, scheme string) chromedp.Tasks {
+	return chromedp.Tasks{
+		emulation.SetDeviceMetricsOverride(width, 900, 1, width < 500),
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
+	}
 }
 
 func (b *tab) run(actions ...chromedp.Action) {

@@ -158,7 +158,8 @@ type burst struct {
 	LimitY float64
 	EdgeX  float64 // of the boundary of two windows; below 0 without one
 	Top    int64
-	Demand int64 // hits in the span
+	Demand int64     // hits in the span
+	Shown  time.Time // the start of the picture
 }
 
 // A line has the admitted hits so far.
@@ -167,9 +168,19 @@ type line struct {
 	Hits                int64
 }
 
+// newBurst returns nil if there is nothing to see: no algorithm denies a request, and none admits more than the limit.
 func newBurst(l *simulate.LimitResult) *burst {
+	if l.Comparison == nil || l.Comparison.Burst == nil || !slices.ContainsFunc(l.Comparison.Algorithms, func(a simulate.AlgorithmResult) bool {
+		return a.Denied > 0 || a.Burst > l.RequestsPerUnit
+	}) {
+		return nil
+	}
 	from := l.Comparison.Burst
 	b := &burst{Burst: from, Limit: l.RequestsPerUnit, EdgeX: -1, Demand: sum(from.Demand)}
+	// The picture begins one bin before the first hit.
+	first := max(0, slices.IndexFunc(from.Demand, func(n int64) bool { return n > 0 })-1)
+	length := from.To.Sub(from.From)
+	b.Shown = from.From.Add(length * time.Duration(first) / time.Duration(max(1, len(from.Demand))))
 	series := []struct {
 		name, class string
 		counts      []int64
@@ -188,16 +199,17 @@ func newBurst(l *simulate.LimitResult) *burst {
 		var points strings.Builder
 		so := int64(0)
 		fmt.Fprintf(&points, "M0 %.2f", y(0))
-		for i, n := range s.counts {
+		shown := s.counts[first:]
+		for i, n := range shown {
 			if so += n; n != 0 {
-				fmt.Fprintf(&points, "H%.2fV%.2f", wide*float64(i)/float64(len(s.counts)), y(so))
+				fmt.Fprintf(&points, "H%.2fV%.2f", wide*(float64(i)+0.5)/float64(len(shown)), y(so))
 			}
 		}
 		fmt.Fprintf(&points, "H%d", wide)
 		b.Lines = append(b.Lines, line{s.name, s.class, points.String(), so})
 	}
-	if length := from.To.Sub(from.From).Seconds(); !from.Boundary.IsZero() && length > 0 {
-		b.EdgeX = wide * from.Boundary.Sub(from.From).Seconds() / length
+	if shown := from.To.Sub(b.Shown); from.Boundary.After(b.Shown) && shown > 0 {
+		b.EdgeX = wide * from.Boundary.Sub(b.Shown).Seconds() / shown.Seconds()
 	}
 	return b
 }

@@ -10,7 +10,7 @@ import (
 )
 
 var functions = template.FuncMap{
-	"num": num, "share": share, "percent": percent, "seconds": seconds, "duration": duration, "moment": moment, "clock": clock, "key": key, "words": words,
+	"num": num, "count": count, "share": share, "percent": percent, "seconds": seconds, "duration": duration, "moment": moment, "clock": clock, "key": key, "words": words,
 	"float": func(x float64) string { return num(int64(x + 0.5)) },
 }
 
@@ -30,21 +30,29 @@ func num(n int64) string {
 // share formats a part of a whole in percent.
 func share(part, whole int64) string {
 	if whole == 0 {
-		return "0 %"
+		return "0\u00a0%"
 	}
 	return percent(float64(part) / float64(whole))
+}
+
+// count formats a number of things.
+func count(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return num(n) + " " + thing + "s"
 }
 
 func percent(part float64) string {
 	switch p := 100 * part; {
 	case p == 0:
-		return "0 %"
+		return "0\u00a0%"
 	case p < 0.01:
-		return "< 0.01 %"
+		return "< 0.01\u00a0%"
 	case p < 10:
-		return strconv.FormatFloat(p, 'f', 2, 64) + " %"
+		return strconv.FormatFloat(p, 'f', 2, 64) + "\u00a0%"
 	default:
-		return strconv.FormatFloat(p, 'f', 1, 64) + " %"
+		return strconv.FormatFloat(p, 'f', 1, 64) + "\u00a0%"
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"html/template"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/simulate"
@@ -37,9 +38,9 @@ type report struct {
 	Script  template.JS
 	Hash    string // of Script, for the policy of the page
 	Overall *chart
-	Rows    []section // a row for each limit in the table
-	More    int       // limits without a row
-	Details []section // limits with a section of their own
+	Rows    []*section // a row for each limit in the table
+	More    int        // limits without a row
+	Details []*section // limits with a section of their own
 }
 
 // A section is a limit on the page.
@@ -49,8 +50,16 @@ type section struct {
 	Detailed bool
 	Chart    *chart
 	Histo    []bar
-	Keys     []keyRow
+	Top      []keyRow
 	Burst    *burst
+}
+
+// Label returns the name of the limit, or "" if it is a number.
+func (s *section) Label() string {
+	if _, err := strconv.Atoi(s.Name); err == nil {
+		return ""
+	}
+	return s.Name
 }
 
 // Write writes the page of a result. Keys of clients appear as text, and characters that are not printable are escaped.
@@ -76,20 +85,18 @@ func (r *report) addLimits() {
 	rank := ranks(r.Limits)
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		s := section{LimitResult: l, ID: i + 1, Detailed: rank[i] < maxDetails && l.Requests > 0}
+		s := &section{LimitResult: l, ID: i + 1, Detailed: rank[i] < maxDetails && l.Requests > 0}
 		if rank[i] >= maxRows {
 			r.More++
 			continue
 		}
 		if s.Detailed {
 			s.Chart = newChart(&r.Timeline, l.AllowedOverTime, l.DeniedOverTime)
-			s.Keys = keyRows(l.TopKeys, r.From, r.To)
+			s.Top = keyRows(l.TopKeys, r.From, r.To)
 			if l.Usage != nil {
 				s.Histo = histogram(l.Usage.Histogram)
 			}
-			if l.Comparison != nil && l.Comparison.Burst != nil {
-				s.Burst = newBurst(l)
-			}
+			s.Burst = newBurst(l)
 			r.Details = append(r.Details, s)
 		}
 		r.Rows = append(r.Rows, s)
@@ -126,6 +133,6 @@ func (c clientBar) About() string {
 	return map[simulate.Model]string{
 		simulate.Drop:   "a denied request is not sent again",
 		simulate.Obey:   "a denied request is sent again after its Retry-After",
-		simulate.Hammer: "a denied request is sent again at once, at a short interval",
+		simulate.Hammer: "a denied request is sent again at a short fixed interval",
 	}[c.Model]
 }
