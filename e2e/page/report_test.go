@@ -34,8 +34,7 @@ descriptors:
   - {key: never, rate_limit: {unit: hour, requests_per_unit: 3}}
 `
 
-// record writes a recording of an hour: users with a daily curve, one that bursts at the boundary of each minute, one with an evil
-// name, and lines that cannot be read.
+// record writes a recording of an hour. One user bursts at the boundaries of minutes, and one has an evil name. Two lines cannot be read.
 func record(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Create(path)
@@ -116,7 +115,7 @@ func TestReportFitsEachWindow(t *testing.T) {
 			b.run(window(width, scheme), chromedp.Navigate(url))
 			b.text("#limits", "user_id.action=login")
 			if wide := js[int](b, "document.documentElement.scrollWidth"); int64(wide) > width {
-				t.Errorf("%s: the page is %d wide", name, wide)
+				t.Errorf("%s: the page is %d wide: %q", name, wide, js[[]string](b, fmt.Sprintf(tooWide, width)))
 			}
 			b.shoot(name)
 			b.run(chromedp.Evaluate("document.querySelectorAll('details').forEach((d) => d.open = true)", nil))
@@ -136,6 +135,10 @@ func TestReportFitsEachWindow(t *testing.T) {
 	}
 }
 
+// tooWide lists the elements that end beyond a width.
+const tooWide = `[...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > %d)
+  .map((e) => e.tagName + "." + e.className + " " + e.textContent.trim().slice(0, 30))`
+
 func TestReportShowsABurstAtABoundary(t *testing.T) {
 	b := open(t, report(t), 1280, "light")
 	b.text("#limit-1", "boundary-burster")
@@ -143,7 +146,7 @@ func TestReportShowsABurstAtABoundary(t *testing.T) {
 	b.await("/fixed window 1\\d\\d/.test(document.querySelector('#limit-1 .lines').innerText)")
 	b.await("/sliding log 60/.test(document.querySelector('#limit-1 .lines').innerText)")
 	b.text("#clients-title", "clients")
-	b.text("main", "lines of")
+	b.text("main", "Skipped in")
 	// A tooltip has the counts at the pointer.
 	b.run(chromedp.Evaluate(`(() => {
   const chart = document.querySelector("svg.bars"), box = chart.getBoundingClientRect();

@@ -67,6 +67,7 @@ func TestPlanCountsKeys(t *testing.T) {
 		{"- {key: user, descriptors: [{key: action, rate_limit: {unit: day, requests_per_unit: 5}}]}", Load{Users: 1000}, 1000},
 		{"- {key: user, descriptors: [{key: action, rate_limit: {unit: day, requests_per_unit: 5}}]}", Load{Users: 1000, Values: map[string]int64{"action": 20}}, 20_000},
 		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5}}]}", Load{Users: 1000}, 1000},
+		{"- {key: path, value: /a, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5}}]}", Load{Users: 1000}, 1},
 		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5, lease_ttl: 10s}}]}", Load{Users: 1000, Rate: 10}, 100},
 	} {
 		c.load.Replicas, c.load.Probability = 1, 0.001

@@ -113,16 +113,20 @@ type bar struct {
 	Text  string
 }
 
+// histogram leaves out empty bins at both ends.
 func histogram(bins []simulate.UsageBin) []bar {
-	most, last := int64(1), -1
-	for i, b := range bins {
+	most := int64(1)
+	for len(bins) > 0 && bins[0].Keys == 0 {
+		bins = bins[1:]
+	}
+	for len(bins) > 0 && bins[len(bins)-1].Keys == 0 {
+		bins = bins[:len(bins)-1]
+	}
+	for _, b := range bins {
 		most = max(most, b.Keys)
-		if b.Keys > 0 {
-			last = i
-		}
 	}
 	var bars []bar
-	for _, b := range bins[:last+1] {
+	for _, b := range bins {
 		text := fmt.Sprintf("%d to %d %%", b.AbovePercent, b.UpToPercent)
 		if b.UpToPercent == 0 {
 			text = fmt.Sprintf("above %d %%", b.AbovePercent)

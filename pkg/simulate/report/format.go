@@ -49,6 +49,8 @@ func percent(part float64) string {
 		return "0\u00a0%"
 	case p < 0.01:
 		return "< 0.01\u00a0%"
+	case p == 100:
+		return "100\u00a0%"
 	case p < 10:
 		return strconv.FormatFloat(p, 'f', 2, 64) + "\u00a0%"
 	default:
@@ -61,16 +63,18 @@ func seconds(s float64) string { return duration(time.Duration(s * float64(time.
 // duration formats a duration with its two largest units.
 func duration(d time.Duration) string {
 	switch {
+	case d == 0:
+		return "0\u00a0s"
 	case d < time.Second:
-		return d.Round(time.Millisecond).String()
+		return strconv.FormatInt(d.Milliseconds(), 10) + "\u00a0ms"
 	case d < time.Minute:
-		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+		return strings.TrimSuffix(strconv.FormatFloat(d.Seconds(), 'f', 1, 64), ".0") + "\u00a0s"
 	case d < time.Hour:
-		return fmt.Sprintf("%d min %d s", d/time.Minute, d%time.Minute/time.Second)
+		return fmt.Sprintf("%d\u00a0min %d\u00a0s", d/time.Minute, d%time.Minute/time.Second)
 	case d < 24*time.Hour:
-		return fmt.Sprintf("%d h %d min", d/time.Hour, d%time.Hour/time.Minute)
+		return fmt.Sprintf("%d\u00a0h %d\u00a0min", d/time.Hour, d%time.Hour/time.Minute)
 	}
-	return fmt.Sprintf("%s d %d h", num(int64(d/(24*time.Hour))), d%(24*time.Hour)/time.Hour)
+	return fmt.Sprintf("%s\u00a0d %d\u00a0h", num(int64(d/(24*time.Hour))), d%(24*time.Hour)/time.Hour)
 }
 
 func moment(t time.Time) string {
@@ -96,9 +100,14 @@ func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
 // key returns a key of a client for people. Characters that are not printable, such as those that change the direction of text, are escaped.
 func key(text string) string {
-	if strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) < 0 {
-		return text
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRune(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
 	}
-	quoted := strconv.QuoteToGraphic(text)
-	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	return b.String()
 }

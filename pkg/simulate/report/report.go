@@ -39,7 +39,7 @@ type report struct {
 	Hash    string // of Script, for the policy of the page
 	Overall *chart
 	Rows    []*section // a row for each limit in the table
-	More    int        // limits without a row
+	More    int64      // limits without a row
 	Details []*section // limits with a section of their own
 }
 
