@@ -196,11 +196,23 @@ func (r *Recorder) Record(result *decide.Result) {
 	if kept.n == 0 {
 		return
 	}
-	if sizeOf(result, &kept) > maxEntry {
+	head := r.headOf(result, &kept)
+	if head.by == byCache && head.order != cacheOrder {
+		if ended := endedBefore(result, &kept, head.at); ended.n > 0 {
+			kept.remove(&ended)
+			r.push(r.headOf(result, &ended), result, &ended)
+			head = r.headOf(result, &kept)
+		}
+	}
+	r.push(head, result, &kept)
+}
+
+// push adds an entry to a queue.
+func (r *Recorder) push(head head, result *decide.Result, kept *selection) {
+	if sizeOf(result, kept) > maxEntry {
 		r.drop(TooLong, 1)
 		return
 	}
-	head := r.headOf(result, &kept)
 	random := randv2.Uint64()
 	if head.at == 0 || random>>32%clockEvery == 0 {
 		head.now = time.Now().UnixMicro()
@@ -215,14 +227,19 @@ func (r *Recorder) Record(result *decide.Result) {
 		r.drop(QueueFull, 1)
 	default:
 		q.left--
-		q.entries = appendEntry(q.entries, &head, result, &kept)
+		q.entries = appendEntry(q.entries, &head, result, kept)
 	}
 	q.mu.Unlock()
 	if length > queueBytes/2 {
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
+		r.wakeWriter()
+	}
+}
+
+// wakeWriter has the writer empty the queues now.
+func (r *Recorder) wakeWriter() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -106,7 +107,10 @@ func record(t *testing.T, store limiters.Store, o Options, decideOptions decide.
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(caller), 0))
 			var result decide.Result
-			for range perCaller {
+			for i := range perCaller {
+				if i%64 == 63 {
+					time.Sleep(300 * time.Millisecond) // so that windows end between bursts
+				}
 				request := randomRequest(random)
 				if err := d.Decide(context.Background(), &request, &result); err != nil {
 					t.Error(err)
@@ -352,5 +356,48 @@ func (s verdictStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, o
 	for i := range out {
 		out[i] = limiters.Verdict(s)
 	}
+	return nil
+}
+
+// A denial from the cache that has ended before the store decides the rest of the request has a line of its own.
+func TestCachedDenialThatEndedHasItsOwnLine(t *testing.T) {
+	dir := t.TempDir()
+	rules := parse(t, rulesText)
+	r := New(Options{Path: dir})
+	const at = int64(1_795_373_037_431_903)
+	for _, tt := range []struct {
+		hits  int64
+		retry time.Duration
+	}{{1, 10 * time.Microsecond}, {1, 9 * time.Microsecond}, {2, time.Second}} {
+		d := decide.New(func() *descriptors.Rules { return rules }, twoVerdicts{
+			{By: limiters.ByCache, At: at, Order: cacheOrder, RetryAfter: tt.retry}, {Allowed: true, At: at + 9},
+		}, decide.Options{})
+		request := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{
+			{Hits: tt.hits, Entries: []descriptors.Entry{{Key: "window", Value: "x"}}}, {Hits: tt.hits, Entries: []descriptors.Entry{{Key: "log", Value: "x"}}},
+		}}
+		var result decide.Result
+		if err := d.Decide(context.Background(), &request, &result); err != nil {
+			t.Fatal(err)
+		}
+		r.Record(&result)
+	}
+	if err := r.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	all, _ := lines(t, dir)
+	var got []string
+	for _, l := range all {
+		got = append(got, fmt.Sprint(l.At.UnixMicro()-at, " ", len(l.Request.Descriptors), " of ", len(l.Request.Descriptors)+l.LeftOut, " ", l.By, " ", l.Allowed))
+	}
+	slices.Sort(got)
+	if text := strings.Join(got, "; "); text != "0 1 of 2 cache false; 0 1 of 2 cache false; 9 1 of 2  true; 9 1 of 2  true; 9 2 of 2 cache false" {
+		t.Error(text)
+	}
+}
+
+type twoVerdicts [2]limiters.Verdict
+
+func (s twoVerdicts) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
+	copy(out, s[:])
 	return nil
 }

@@ -15,6 +15,13 @@ type selection struct {
 	n    int
 }
 
+func (s *selection) remove(other *selection) {
+	for i := range s.bits {
+		s.bits[i] &^= other.bits[i]
+	}
+	s.n -= other.n
+}
+
 func (s *selection) add(i int)      { s.bits[i/64] |= 1 << (i % 64); s.n++ }
 func (s *selection) has(i int) bool { return s.bits[i/64]>>(i%64)&1 > 0 }
 
@@ -131,4 +138,20 @@ func (r *Recorder) outcome(result *decide.Result, kept *selection) (denied, unde
 		denied = denied || over
 	}
 	return denied || quotas > 0 && quotas == full, undecided
+}
+
+// endedBefore selects the descriptors that the deny cache denied, and whose denial may have ended before the store decided the others at
+// a time. A replay at that time would allow and charge them, so they need a line of their own.
+func endedBefore(result *decide.Result, kept *selection, at int64) (ended selection) {
+	for i := range result.Decisions {
+		d := &result.Decisions[i]
+		if !kept.has(i) || len(d.Verdicts) == 0 || d.Verdicts[0].By != limiters.ByCache {
+			continue
+		}
+		// The wait is exact for one hit, and an upper bound for more.
+		if v := &d.Verdicts[0]; d.Hits > 1 || v.At+v.RetryAfter.Microseconds() <= at {
+			ended.add(i)
+		}
+	}
+	return ended
 }

@@ -1,0 +1,473 @@
+package recorder
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+// quick are options whose lines reach the disk at once.
+func quick(dir string) Options {
+	return Options{Path: dir, hold: time.Millisecond, retries: time.Millisecond}
+}
+
+// A deciding decides requests of one user in memory.
+type deciding struct {
+	t       testing.TB
+	decider *decide.Decider
+	result  decide.Result
+}
+
+func newDeciding(t testing.TB) *deciding {
+	t.Helper()
+	rules := parse(t, rulesText)
+	return &deciding{t: t, decider: decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{})}
+}
+
+// decide returns the result of a request of a user. It is valid until the next call.
+func (d *deciding) decide(user string) *decide.Result {
+	d.t.Helper()
+	request := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Hits: 1, Entries: []descriptors.Entry{{Key: "window", Value: user}}}}}
+	if err := d.decider.Decide(context.Background(), &request, &d.result); err != nil {
+		d.t.Fatal(err)
+	}
+	return &d.result
+}
+
+// eventually waits until a condition holds. A busy machine may need long.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("not within a minute: " + what)
+		}
+	}
+}
+
+func closed(t *testing.T, r *Recorder) {
+	t.Helper()
+	if err := r.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dropped returns the sum of the notes of gaps in a folder.
+func dropped(skipped []replay.FileSkipped) (n int64) {
+	for _, s := range skipped {
+		if s.Kind == replay.Dropped {
+			n += s.Lines
+		}
+	}
+	return n
+}
+
+func TestRecordingDoesNotAllocate(t *testing.T) {
+	d := newDeciding(t)
+	result := d.decide("alice")
+	for name, o := range map[string]Options{"all": {}, "sampled": {Sample: .5}} {
+		o.Path = t.TempDir()
+		r := New(o)
+		closed(t, r) // its goroutine allocates
+		r.queues[0].left = 0
+		if n := testing.AllocsPerRun(500, func() { r.Record(result) }); n > 0 {
+			t.Errorf("%s: %v allocations a line", name, n)
+		}
+	}
+	var off *Recorder
+	if n := testing.AllocsPerRun(100, func() { off.Record(result) }); n > 0 {
+		t.Errorf("without a recorder: %v allocations", n)
+	}
+}
+
+// A full disk is no fault of a request. The lines are counted, a change is reported once, and the recording goes on when there is room.
+func TestFullDiskLosesLinesAndNothingElse(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var full atomic.Bool
+	var mu sync.Mutex
+	var changes []bool
+	o := quick(dir)
+	o.Changed = func(failing bool, why error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if failing && !errors.Is(why, syscall.ENOSPC) {
+			t.Errorf("%v", why)
+		}
+		changes = append(changes, failing)
+	}
+	o.create = func(path string) (file, error) {
+		f, err := create(path)
+		return &filling{file: f, full: &full}, err
+	}
+	r, d := New(o), newDeciding(t)
+	recorded := 0
+	ask := func() { r.Record(d.decide("alice")); recorded++ }
+	ask()
+	eventually(t, "the first line", func() bool { return r.Stats().Lines == 1 })
+	full.Store(true)
+	eventually(t, "lines are dropped", func() bool { ask(); return r.Stats().Dropped[Unwritten] >= 20 })
+	if s := r.Stats(); !s.Failing {
+		t.Errorf("%+v", s)
+	}
+	full.Store(false)
+	before := r.Stats().Lines
+	eventually(t, "lines are written again", func() bool { ask(); return r.Stats().Lines >= before+20 })
+	closed(t, r)
+	s := r.Stats()
+	all, skipped := lines(t, dir)
+	if int64(len(all)) != s.Lines || s.Lines+s.Dropped[Unwritten] != int64(recorded) || s.Failing {
+		t.Errorf("%d lines in the files of %d requests, %+v", len(all), recorded, s)
+	}
+	if dropped(skipped) != s.Dropped[Unwritten] {
+		t.Errorf("the recording notes %+v, dropped are %+v", skipped, s.Dropped)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if fmt.Sprint(changes) != "[true false]" {
+		t.Errorf("changes: %v", changes)
+	}
+}
+
+// A filling is a file on a disk that may be full.
+type filling struct {
+	file
+	full *atomic.Bool
+}
+
+func (f *filling) Write(b []byte) (int, error) {
+	if f.full.Load() {
+		n, _ := f.file.Write(b[:len(b)/2]) // as on a real disk
+		return n, &fs.PathError{Op: "write", Err: syscall.ENOSPC}
+	}
+	return f.file.Write(b)
+}
+
+// The same on a real disk: /dev/full takes no byte.
+func TestDeviceWithoutSpace(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip(err)
+	}
+	failed := make(chan error, 100)
+	o := quick(t.TempDir())
+	o.create = func(string) (file, error) { return os.OpenFile("/dev/full", os.O_WRONLY, 0) }
+	o.Changed = func(_ bool, why error) { failed <- why }
+	r, d := New(o), newDeciding(t)
+	if err := <-failed; !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("%v", err)
+	}
+	r.Record(d.decide("alice"))
+	closed(t, r)
+	if s := r.Stats(); s.Lines != 0 || s.Dropped[Unwritten] != 1 || !s.Failing || len(failed) > 0 {
+		t.Errorf("%+v, %d further changes", s, len(failed))
+	}
+}
+
+func TestRemovedFolderAndFileAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	r, d := New(quick(dir)), newDeciding(t)
+	for n := range int64(3) {
+		r.Record(d.decide("alice"))
+		eventually(t, "the line is written", func() bool { return r.Stats().Lines == n+1 })
+		found := recordings(t, dir)
+		if len(found) != 1 {
+			t.Fatalf("%d files: %v", len(found), found)
+		}
+		if n == 0 {
+			if err := os.Remove(found[0]); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := os.RemoveAll(filepath.Dir(dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed(t, r)
+}
+
+// A folder that cannot be made is reported at the start, and once.
+func TestUnwritablePathIsReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 100)
+	o := quick(filepath.Join(path, "folder"))
+	o.Changed = func(_ bool, why error) { failed <- why }
+	r, d := New(o), newDeciding(t)
+	if err := <-failed; !strings.Contains(err.Error(), path) {
+		t.Errorf("%v", err)
+	}
+	for range 50 {
+		r.Record(d.decide("alice"))
+		time.Sleep(time.Millisecond)
+	}
+	closed(t, r)
+	if s := r.Stats(); s.Dropped[Unwritten] != 50 || len(failed) > 0 {
+		t.Errorf("%+v, %d further reports", s, len(failed))
+	}
+}
+
+// The oldest files are removed, so that the folder never has more than MaxBytes. Other files stay.
+func TestRecordingsAreBoundedInSize(t *testing.T) {
+	t.Parallel()
+	for _, plain := range []bool{false, true} {
+		dir := t.TempDir()
+		other := filepath.Join(dir, "other.ndjson")
+		if err := os.WriteFile(other, make([]byte, 100_000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o := quick(dir)
+		o.Plain, o.FileBytes, o.MaxBytes = plain, 10_000, 40_000
+		r, d := New(o), newDeciding(t)
+		largest, last := int64(0), ""
+		for n := range int64(150) {
+			for range 20 {
+				last = fmt.Sprint("user ", n)
+				r.Record(d.decide(last))
+			}
+			eventually(t, "lines are written", func() bool { r.wakeWriter(); return r.Stats().Lines == 20*(n+1) })
+			size := int64(0)
+			for _, path := range recordings(t, dir) {
+				info, err := os.Stat(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if size += info.Size(); info.Size() > o.FileBytes+1000 {
+					t.Fatalf("a file of %d bytes", info.Size())
+				}
+			}
+			largest = max(largest, size)
+		}
+		closed(t, r)
+		all, _ := lines(t, dir)
+		files := len(recordings(t, dir))
+		if largest > o.MaxBytes || largest < o.MaxBytes/3 || files < 2 || len(all) == 0 || len(all) == 20*150 && plain {
+			t.Errorf("plain %v: at most %d bytes in %d files, %d lines remain", plain, largest, files, len(all))
+		}
+		if _, err := os.Stat(other); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// After a crash, the file has every line up to the last write.
+func TestRecordingWithoutAnEndIsReadable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r, d := New(quick(dir)), newDeciding(t)
+	const written = 300
+	for n := range int64(written) {
+		r.Record(d.decide("alice"))
+		if n%50 == 0 {
+			eventually(t, "the line is written", func() bool { return r.Stats().Lines == n+1 })
+		}
+	}
+	eventually(t, "all lines are written", func() bool { return r.Stats().Lines == written })
+	text, err := os.ReadFile(recordings(t, dir)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, r)
+	for _, cut := range []int{0, 1, 7} {
+		reader, err := replay.NewReader(bytes.NewReader(text[:len(text)-cut]), replay.ReaderOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, line := 0, replay.Line{}
+		for err = reader.Next(&line); err == nil; err = reader.Next(&line) {
+			n++
+		}
+		reader.Close()
+		if n > written || n < written-50 || cut == 0 && n != written || errors.Is(err, io.EOF) {
+			t.Errorf("%d bytes cut: %d of %d lines, then %v", cut, n, written, err)
+		}
+	}
+}
+
+// Lines above the bounds are dropped, counted, and noted in the recording.
+func TestLinesBeyondTheBoundsAreDroppedAndNoted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	o := quick(dir)
+	o.PerSecond = 80
+	r, d := New(o), newDeciding(t)
+	r.Record(d.decide(strings.Repeat("x", maxEntry)))
+	for range 2000 {
+		r.Record(d.decide("alice"))
+	}
+	closed(t, r)
+	s := r.Stats()
+	if s.Dropped[TooLong] != 1 || s.Dropped[Rate] < 1000 || s.Lines < 8 || s.Lines+s.Dropped[TooLong]+s.Dropped[Rate] != 2001 {
+		t.Errorf("%+v", s)
+	}
+	all, skipped := lines(t, dir)
+	if int64(len(all)) != s.Lines || dropped(skipped) != s.Dropped[TooLong]+s.Dropped[Rate] {
+		t.Errorf("%d lines and %+v, want %+v", len(all), skipped, s)
+	}
+}
+
+// A disk that hangs fills the queue. Requests never wait for it, and Close returns.
+func TestDiskThatHangsDelaysNoRequest(t *testing.T) {
+	t.Parallel()
+	hangs, free := make(chan struct{}, 1), make(chan struct{})
+	o := quick(t.TempDir())
+	o.PerSecond = 1 << 30
+	o.create = func(path string) (file, error) {
+		hangs <- struct{}{}
+		<-free
+		return create(path)
+	}
+	r, d := New(o), newDeciding(t)
+	<-hangs
+	result := d.decide(strings.Repeat("x", 10_000))
+	n := int64(0)
+	for ; r.Stats().Dropped[QueueFull] < 100; n++ {
+		if r.Record(result); n > 100_000 {
+			t.Fatal("the queue does not fill")
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	if err := r.Close(ctx); !errors.Is(err, ErrUnwritten) {
+		t.Errorf("%v, want %v", err, ErrUnwritten)
+	}
+	close(free)
+	<-r.stopped
+	if s := r.Stats(); s.Lines+s.Dropped[QueueFull] != n || s.Lines < 100 {
+		t.Errorf("%+v of %d", s, n)
+	}
+}
+
+// Lines wait for those of earlier decisions whose goroutines are slower. Lines of one microsecond are in the order of the store.
+func TestLinesAreInTheOrderOfTheDecisions(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	o := Options{Path: dir, hold: 200 * time.Millisecond, Plain: true}
+	r, d := New(o), newDeciding(t)
+	var want []string
+	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC).UnixMicro()
+	result := d.decide("alice")
+	v := &result.Decisions[0].Verdicts[0]
+	for _, step := range []struct {
+		at    int64
+		order uint16
+	}{{at + 5, 0}, {at + 9, 2}, {at + 9, 0}, {at + 1, 0}, {at + 9, 1}, {at, 3}} {
+		v.At, v.Order = step.at, step.order
+		result.Decisions[0].Hits = step.at - at + 100*int64(step.order)
+		r.Record(result)
+	}
+	closed(t, r)
+	text, err := os.ReadFile(recordings(t, dir)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if _, hits, ok := strings.Cut(line, `"hits":`); ok {
+			hits, _, _ = strings.Cut(hits, ",")
+			want = append(want, hits)
+		} else if strings.Contains(line, "domain") {
+			want = append(want, "1")
+		}
+	}
+	if got := strings.Join(want, " "); got != "300 1 5 9 109 209" {
+		t.Errorf("the order is %s", got)
+	}
+}
+
+// A line without a time of the store has the time of this machine, moved by the difference to the store's clock.
+func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r, d := New(quick(dir)), newDeciding(t)
+	const ahead = int64(7 * time.Hour / time.Microsecond)
+	before := time.Now().UnixMicro()
+	for range 20 * clockEvery { // one in clockEvery reads this machine's clock
+		result := d.decide("alice")
+		result.Decisions[0].Verdicts[0].At = time.Now().UnixMicro() + ahead
+		r.Record(result)
+	}
+	result := d.decide("alice")
+	result.Decisions[0].Verdicts[0] = limiters.Verdict{Allowed: true, By: limiters.ByPolicy}
+	r.Record(result)
+	closed(t, r)
+	after := time.Now().UnixMicro()
+	all, _ := lines(t, dir)
+	found := false
+	for i := range all {
+		at := all[i].At.UnixMicro() - ahead
+		found = found || all[i].By == replay.ByFallback
+		if at < before || at > after {
+			t.Fatalf("line %d of %q is %v away", i, all[i].By, time.Duration(at-before)*time.Microsecond)
+		}
+	}
+	if !found {
+		t.Error("no line of the fallback")
+	}
+}
+
+// Equal values of one key have one hash, under one secret only.
+func TestHashesOfValues(t *testing.T) {
+	hashed := func(secret, key, value string) string {
+		return newWriter(&Recorder{options: Options{Secret: []byte(secret)}}).hide(key, value)
+	}
+	a := hashed("one", "user", "alice")
+	if a != "hmac:47euLNaYPRrlwdNPxrqMVw" || a != hashed("one", "user", "alice") {
+		t.Errorf("the hash is %s: it must never change", a)
+	}
+	for _, other := range []string{hashed("two", "user", "alice"), hashed("one", "user", "bob"), hashed("one", "use", "ralice")} {
+		if other == a {
+			t.Errorf("two values have the hash %s", a)
+		}
+	}
+	w := newWriter(&Recorder{options: Options{Secret: []byte("one")}})
+	for i := range maxHashes + 10 {
+		w.hide("user", fmt.Sprint(i))
+	}
+	if w.hide("user", "alice") != a || len(w.hashes) > maxHashes {
+		t.Errorf("%d hashes are cached", len(w.hashes))
+	}
+}
+
+// The settings of a file are in its first line.
+func TestFilesBeginWithTheirSampleAndSecret(t *testing.T) {
+	dir := t.TempDir()
+	o := quick(dir)
+	o.Sample, o.Secret, o.Replica = .25, []byte("a secret of 16 bytes"), "pod/0"
+	closed(t, New(o))
+	found := recordings(t, dir)
+	if len(found) != 1 || !strings.HasSuffix(found[0], "Z-pod-0.ndjson.zst") {
+		t.Fatalf("%v", found)
+	}
+	text, err := os.Open(found[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	reader, err := replay.NewReader(text, replay.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if err := reader.Next(&replay.Line{}); !errors.Is(err, io.EOF) || reader.Recorded() != (replay.Recorded{Sample: .25, Secret: secretID(o.Secret)}) {
+		t.Errorf("%v, %+v", err, reader.Recorded())
+	}
+}
