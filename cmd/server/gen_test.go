@@ -70,6 +70,9 @@ func (p *pageRun) run(command string, fails bool) {
 // The commands of docs/gen.md print what the page shows. The flag -update writes their output.
 func TestGenPage(t *testing.T) { testShownPage(t, "gen.md", 4) }
 
+// The commands of docs/import.md print what the page shows. The flag -update writes their output.
+func TestImportPage(t *testing.T) { testShownPage(t, "import.md", 3) }
+
 func testShownPage(t *testing.T, name string, least int) {
 	t.Helper()
 	page, err := filepath.Abs("../../docs/" + name)
@@ -119,6 +122,27 @@ func TestGenCommand(t *testing.T) {
 		{"gen envoy --config " + good + " --part route --from user_id", 2, nil, []string{"want KEY=SOURCE"}},
 		{"gen envoy --config " + filepath.Join(dir, "none") + " --part route", 2, nil, []string{"no such file"}},
 		{"gen", 2, nil, []string{`expected one of "envoy", "envoyfilter"`}},
+	} {
+		c.test(t)
+	}
+}
+
+func TestImportCommand(t *testing.T) {
+	dir := t.TempDir()
+	limits, wrong, conf := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "wrong.yaml"), filepath.Join(dir, "nginx.conf")
+	write(t, limits, "- {namespace: a, max_value: 1, seconds: 60}\n- {namespace: b, max_value: 1, seconds: 60}\n")
+	write(t, wrong, "- {namespace: a, max_value: 1, seconds: 60}\n- {namespace: a, max_value: 1, seconds: 60, variables: [f(x)]}\n")
+	write(t, conf, "limit_req_zone $remote_addr zone=z:1m rate=5r/s; limit_req zone=z;")
+	for _, c := range []commandTest{
+		{"import limitador --domain b " + limits, 0, []string{"domain: b\n", "requests_per_unit: 1"}, []string{"note: " + limits + ":1: "}},
+		{"import limitador " + limits, 2, nil, []string{"set --domain to one of a, b"}},
+		{"import limitador " + wrong, 1, nil, []string{"not imported: " + wrong + ":2: the variable f(x)", "nothing is written: --partial"}},
+		{"import limitador --partial " + wrong, 0, []string{"domain: a\n"}, []string{"not imported: " + wrong + ":2: the variable f(x)"}},
+		{"import nginx --domain shop " + conf, 0, []string{"domain: shop\n", "remote_address"}, nil},
+		{"import kong " + limits, 2, nil, []string{"want a declarative configuration of Kong"}},
+		{"import envoy-gateway " + limits, 2, nil, []string{"has no BackendTrafficPolicy"}},
+		{"import nginx " + filepath.Join(dir, "none"), 2, nil, []string{"no such file"}},
+		{"import", 2, nil, []string{"expected one of"}},
 	} {
 		c.test(t)
 	}

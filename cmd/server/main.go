@@ -10,6 +10,7 @@
 //	weir diff old.yaml new.yaml --against day.ndjson.zst     compare rules over recorded requests
 //	weir suggest --config rules.yaml recording.ndjson    find limits for the traffic of a recording
 //	weir gen envoy --config rules.yaml --upstream shop:8080     write Envoy's half of rules
+//	weir import limitador limits.yaml                           write rules for the limits of another rate limiter
 //	weir peek user_id=42          print the state of a key in a running server
 //	weir reset user_id=42         reset it, on all replicas
 //	weir plan --limit 1000 --replicas 100            plan local limits, memory and calls to Redis
@@ -57,6 +58,7 @@ type commands struct {
 	Simulate cli.Simulate `cmd:"" help:"Run rules over a recording, and show what they deny."`
 	Suggest  cli.Suggest  `cmd:"" help:"Find limits for the traffic of a recording."`
 	Gen      cli.Gen      `cmd:"" help:"Write Envoy's half of rules."`
+	Import   cli.Import   `cmd:"" help:"Write rules for the limits of another rate limiter."`
 	Peek     cli.Peek     `cmd:"" help:"Print the state of a key in a running server. It charges nothing."`
 	Reset    cli.Reset    `cmd:"" help:"Reset a key in a running server, or every key that contains an entry."`
 	Plan     cli.Plan     `cmd:"" help:"Plan local limits, memory, calls to Redis and over-admission for rules and users."`

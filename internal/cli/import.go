@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/weir-rls/weir/pkg/rulesimport"
+)
+
+// Import writes rules for the limits of another rate limiter.
+type Import struct {
+	Limitador    ImportLimitador    `cmd:"" help:"Import a limits file or a Limitador resource."`
+	Nginx        ImportNginx        `cmd:"" help:"Import limit_req and limit_conn of nginx."`
+	Kong         ImportKong         `cmd:"" help:"Import the plugins rate-limiting of a declarative configuration of Kong."`
+	EnvoyGateway ImportEnvoyGateway `cmd:"" name:"envoy-gateway" help:"Import the global limits of BackendTrafficPolicy resources."`
+}
+
+// Help is the text behind the flags in the help of the command.
+func (*Import) Help() string {
+	return `Examples:
+  weir import limitador limits.yaml > rules.yaml
+  nginx -T | weir import nginx - > rules.yaml
+
+The exit code is 0 if every limit is in the rules, 1 if rules do not express a limit, and 2 after another fault. With 1 and 2 nothing is
+written. With --partial, the limits that rules express are written, and the exit code is 0.`
+}
+
+// The flags of all imports.
+type importFlags struct {
+	Domain  string `help:"The domain of the rules or, if the file has several, the one to write."`
+	Partial bool   `help:"Write the rules although some limits are not in them."`
+	File    string `arg:"" help:"The file. - is standard input."`
+}
+
+// run reads the file and prints the rules. Its error is [Failed] if they would not have every limit, and [Fault] after another fault; it
+// prints both, and then no rules.
+func (f *importFlags) run(to Streams, domain string, read func(name string, data []byte) (*rulesimport.Imported, error)) error {
+	fault := func(err error) error {
+		fmt.Fprintln(to.Err, err)
+		return Fault
+	}
+	name, data, err := readNamed(f.File, to.In, rulesimport.MaxFile)
+	if err != nil {
+		return fault(err)
+	}
+	imported, err := read(name, data)
+	if err != nil {
+		return fault(err)
+	}
+	for _, note := range imported.Notes {
+		fmt.Fprintln(to.Err, "note:", note)
+	}
+	for _, p := range imported.Problems {
+		fmt.Fprintln(to.Err, "not imported:", p)
+	}
+	if len(imported.Problems) > 0 && !f.Partial {
+		fmt.Fprintln(to.Err, "nothing is written: --partial writes the rules for the rest")
+		return Failed
+	}
+	text, err := imported.Rules(domain)
+	if err != nil {
+		return fault(err)
+	}
+	_, err = to.Out.Write(text)
+	return err
+}
+
+// ImportLimitador imports limits of Limitador.
+type ImportLimitador struct {
+	importFlags `embed:""`
+}
+
+// Run writes the rules of a namespace.
+func (c *ImportLimitador) Run(to Streams) error { return c.run(to, c.Domain, rulesimport.Limitador) }
+
+// ImportNginx imports limits of nginx.
+type ImportNginx struct {
+	importFlags `embed:""`
+}
+
+// Run writes the rules of all zones.
+func (c *ImportNginx) Run(to Streams) error {
+	return c.run(to, "", func(name string, data []byte) (*rulesimport.Imported, error) {
+		return rulesimport.Nginx(name, data, c.Domain)
+	})
+}
+
+// ImportKong imports limits of Kong.
+type ImportKong struct {
+	importFlags `embed:""`
+}
+
+// Run writes the rules of all plugins.
+func (c *ImportKong) Run(to Streams) error {
+	return c.run(to, "", func(name string, data []byte) (*rulesimport.Imported, error) {
+		return rulesimport.Kong(name, data, c.Domain)
+	})
+}
+
+// ImportEnvoyGateway imports policies of Envoy Gateway.
+type ImportEnvoyGateway struct {
+	importFlags `embed:""`
+}
+
+// Run writes the rules of a policy.
+func (c *ImportEnvoyGateway) Run(to Streams) error {
+	return c.run(to, c.Domain, rulesimport.EnvoyGateway)
+}

@@ -1,0 +1,106 @@
+package rulesimport
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// fieldsOf returns the fields of a map by name, following aliases. An unknown one is reported.
+func (i *Imported) fieldsOf(n *yaml.Node, known ...string) map[string]*yaml.Node {
+	fields := map[string]*yaml.Node{}
+	if n = followed(n); n == nil || n.Kind != yaml.MappingNode {
+		return fields
+	}
+	for j := 0; j+1 < len(n.Content); j += 2 {
+		key := n.Content[j]
+		if len(known) > 0 && !slices.Contains(known, key.Value) {
+			i.problem(key.Line, "%s is not known here, so its meaning is not carried over", key.Value)
+		}
+		fields[key.Value] = followed(n.Content[j+1])
+	}
+	return fields
+}
+
+// followed returns the node that an alias names.
+func followed(n *yaml.Node) *yaml.Node {
+	for range 100 {
+		if n == nil || n.Kind != yaml.AliasNode {
+			return n
+		}
+		n = n.Alias
+	}
+	return nil
+}
+
+// itemsOf returns the elements of a list.
+func itemsOf(n *yaml.Node) []*yaml.Node {
+	if n = followed(n); n == nil || n.Kind != yaml.SequenceNode {
+		return nil
+	}
+	items := make([]*yaml.Node, 0, len(n.Content))
+	for _, c := range n.Content {
+		if c = followed(c); c != nil {
+			items = append(items, c)
+		}
+	}
+	return items
+}
+
+// textOf returns a scalar, or "".
+func textOf(n *yaml.Node) string {
+	if n == nil || n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+		return ""
+	}
+	return n.Value
+}
+
+// numberOf returns a whole number from 0 to most.
+func numberOf(n *yaml.Node, most int64) (value int64, ok bool) {
+	if n == nil || n.Decode(&value) != nil {
+		return 0, false
+	}
+	return value, value >= 0 && value <= most
+}
+
+// documentsOf reads the documents of a YAML file.
+func documentsOf(name string, data []byte) ([]*yaml.Node, error) {
+	if len(data) > MaxFile {
+		return nil, fmt.Errorf("%s has more than %d bytes", name, MaxFile)
+	}
+	var all []*yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var doc yaml.Node
+		err := decoder.Decode(&doc)
+		switch {
+		case err != nil && errors.Is(err, io.EOF):
+			if len(all) == 0 {
+				return nil, fmt.Errorf("%s: the file is empty", name)
+			}
+			return all, nil
+		case err != nil:
+			return nil, fmt.Errorf("%s: not YAML: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
+		}
+		if len(doc.Content) > 0 {
+			all = append(all, doc.Content[0])
+		}
+	}
+}
+
+// orLine returns the line of the first node that exists.
+func orLine(nodes ...*yaml.Node) int {
+	line := 0
+	for _, n := range nodes {
+		if n != nil {
+			line = cmp.Or(line, n.Line)
+		}
+	}
+	return line
+}
