@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,6 +41,19 @@ func (r *recordings) Next(into *replay.Line) error {
 		r.bar.show(r.Bytes())
 	}
 	return err
+}
+
+// share returns the share of the keys that all recordings have: 1 without a note of a recorder. It warns of different secrets.
+func (r *recordings) share(errs io.Writer) (float64, error) {
+	notes := r.Recorded()
+	if slices.ContainsFunc(notes, func(n replay.Recorded) bool { return n.Secret != notes[0].Secret }) {
+		fmt.Fprintln(errs, "weir: warning: the recordings have hashed values under different secrets, so a key may count as several")
+	}
+	least, most := r.SampleShares()
+	if least != most {
+		return 0, fmt.Errorf("the recordings are samples of different shares, from %g to %g: give those of one share, or set --sample-share", least, most)
+	}
+	return least, nil
 }
 
 // maxSkippedLines bounds the lines of a summary.

@@ -1,13 +1,17 @@
 package cli
 
 import (
+	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -24,6 +28,7 @@ type Simulate struct {
 	Clients     []string `default:"drop,obey,hammer" enum:"drop,obey,hammer" placeholder:"MODEL,…" help:"How clients react to a denial: drop, obey, hammer. drop is always simulated."`
 	SampleShare float64  `placeholder:"SHARE" help:"The share of keys that the recording has, such as 0.1. The results then have estimates for all traffic."`
 	Synthetic   string   `placeholder:"LOAD" help:"A load in place of recordings, such as 'poisson rate=50 users=1000 zipf=1.1 duration=1h seed=1 descriptor=user_id={user}'."`
+	Write       string   `placeholder:"FILE" help:"With --synthetic: also write the load as a recording, compressed if the name ends with .zst. - is standard output, and then nothing is simulated."`
 	Output      string   `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 	HTML        string   `name:"html" placeholder:"FILE" help:"Also write a report with pictures: one HTML file that needs no network."`
 
@@ -50,6 +55,10 @@ func (s *Simulate) Validate() error {
 		return errors.New("want a recording, or --synthetic with a load (- is standard input)")
 	case len(s.Recordings) > 0 && s.Synthetic != "":
 		return errors.New("--synthetic not together with recordings: it replaces them")
+	case s.Write != "" && s.Synthetic == "":
+		return errors.New("--write needs --synthetic with the load to write")
+	case s.Write == "-" && s.HTML != "":
+		return errors.New("--html not together with --write -, which simulates nothing")
 	case s.fromStdin() && slices.Contains(s.Recordings, "-"):
 		return errors.New("--config and a recording cannot both be standard input")
 	case s.SampleShare < 0 || s.SampleShare > 1:
@@ -61,18 +70,15 @@ func (s *Simulate) Validate() error {
 // Run prints the result. Its error is [Fault] after a fault, which it prints.
 func (s *Simulate) Run(ctx context.Context, to Streams) error {
 	result, err := s.simulate(ctx, to)
-	if err == nil && s.HTML != "" {
+	if err == nil && result != nil && s.HTML != "" {
 		err = writeReport(s.HTML, result)
 	}
-	if err == nil {
-		if s.Output == "json" {
-			encoder := json.NewEncoder(to.Out)
-			encoder.SetEscapeHTML(false)
-			encoder.SetIndent("", "  ")
-			err = encoder.Encode(result)
-		} else {
-			err = writeSimulation(to.Out, result, colored(to.Out))
-		}
+	switch {
+	case err != nil || result == nil:
+	case s.Output == "json":
+		err = printJSON(to.Out, result)
+	default:
+		err = writeSimulation(to.Out, result, colored(to.Out))
 	}
 	if err != nil {
 		fmt.Fprintln(to.Err, "weir:", err)
@@ -94,11 +100,16 @@ func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, 
 		options.Clients = append(options.Clients, simulate.Model(m))
 	}
 	if s.Synthetic != "" {
-		return s.synthetic(ctx, rules, options)
+		return s.synthetic(ctx, rules, options, to)
 	}
 	r, err := openRecordings(s.Recordings, to)
 	if err != nil {
 		return nil, err
+	}
+	if options.SampleShare == 0 {
+		if options.SampleShare, err = r.share(to.Err); err != nil {
+			return nil, errors.Join(err, r.finish(to.Err))
+		}
 	}
 	result, err := simulate.Run(ctx, rules, r, options)
 	if err = errors.Join(err, r.finish(to.Err)); err != nil {
@@ -109,12 +120,24 @@ func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, 
 	return result, nil
 }
 
-func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o simulate.Options) (*simulate.Result, error) {
+// synthetic simulates a load, or writes it to standard output. Then the result is nil.
+func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o simulate.Options, to Streams) (*simulate.Result, error) {
 	load, err := simulate.ParseSynthetic(s.Synthetic, rules)
 	if err != nil {
 		return nil, fmt.Errorf("--synthetic: %w", err)
 	}
-	result, err := simulate.Run(ctx, rules, load, o)
+	if s.Write == "-" {
+		return nil, copyLoad(ctx, &writingSource{Synthetic: load, to: bufio.NewWriter(to.Out)})
+	}
+	var result *simulate.Result
+	if s.Write == "" {
+		result, err = simulate.Run(ctx, rules, load, o)
+	} else {
+		err = writeFile(s.Write, os.O_CREATE|os.O_TRUNC, func(w io.Writer) error {
+			result, err = writeLoad(ctx, rules, load, o, w, strings.HasSuffix(s.Write, ".zst"))
+			return err
+		})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -138,4 +161,52 @@ func writeReport(path string, result *simulate.Result) (err error) {
 		return err
 	}
 	return os.Rename(file.Name(), path)
+}
+
+// writeLoad simulates a load and writes it.
+func writeLoad(ctx context.Context, rules *descriptors.Rules, load *simulate.Synthetic, o simulate.Options, w io.Writer, compressed bool) (*simulate.Result, error) {
+	var compressor *zstd.Encoder
+	if compressed {
+		var err error
+		if compressor, err = zstd.NewWriter(w); err != nil {
+			return nil, err
+		}
+		w = compressor
+	}
+	source := &writingSource{Synthetic: load, to: bufio.NewWriter(w)}
+	result, err := simulate.Run(ctx, rules, source, o)
+	err = errors.Join(err, source.to.Flush())
+	if compressor != nil {
+		err = errors.Join(err, compressor.Close())
+	}
+	return result, err
+}
+
+func copyLoad(ctx context.Context, source *writingSource) error {
+	for ctx.Err() == nil {
+		var line replay.Line
+		if err := source.Next(&line); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return err
+		}
+	}
+	return errors.Join(context.Cause(ctx), source.to.Flush())
+}
+
+// A writingSource writes each request of a load as a line of a recording.
+type writingSource struct {
+	*simulate.Synthetic
+	to   *bufio.Writer
+	line []byte
+}
+
+// Next implements [simulate.Source].
+func (s *writingSource) Next(into *replay.Line) error {
+	if err := s.Synthetic.Next(into); err != nil {
+		return err
+	}
+	s.line = replay.AppendLine(s.line[:0], into)
+	_, err := s.to.Write(s.line)
+	return err
 }

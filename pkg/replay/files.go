@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 )
 
 // Unreadable is the kind of a line at which a file could not be read further, for example because a compressed file is cut. Only
@@ -20,9 +21,8 @@ type FileSkipped struct {
 	Error string `json:"error,omitempty"` // of the input, for Unreadable
 }
 
-// Files reads several recordings as one, in the order of the times. Lines of equal times are in the order of the files. Of a regular
-// file, only the lines up to ReaderOptions.Reorder are read before its first line is due, so that many rotated files need little
-// memory. A Files is not safe for concurrent use.
+// Files reads several recordings as one, in the order of the times. Lines of equal times are in the order of the files. A regular
+// file is closed until its first line is due, so that many rotated files need little memory. A Files is not safe for concurrent use.
 type Files struct {
 	o     ReaderOptions
 	all   []*file
@@ -43,8 +43,8 @@ type file struct {
 	line    Line // the next
 	skipped []Skipped
 	lines   int64
-	noted   Recorded
-	err     error // that ended the file
+	noted   Recorded // the last note so far
+	err     error    // that ended the file
 }
 
 // counter counts the bytes read.
@@ -101,7 +101,9 @@ func (f *Files) peek(one *file, path string) error {
 	if err := one.open(f.o); err != nil {
 		return err
 	}
-	if !one.advance() {
+	more := one.advance()
+	one.noted = one.reader.Recorded()
+	if !more {
 		return f.end(one)
 	}
 	f.next = append(f.next, one)
@@ -225,8 +227,8 @@ func (f *Files) Skipped() []FileSkipped {
 	return all
 }
 
-// SampleShares returns the least and the most share of the keys of the files that have been read to their end, by the notes in them. It
-// returns 1 for files without a note.
+// SampleShares returns the least and the most share of the keys of the files, by the notes in them. It returns 1 for files without a
+// note.
 func (f *Files) SampleShares() (least, most float64) {
 	least, most = 1, 0
 	for _, one := range f.all {
@@ -235,6 +237,17 @@ func (f *Files) SampleShares() (least, most float64) {
 		}
 	}
 	return least, max(most, least)
+}
+
+// Recorded returns what the recorders noted at the starts of the files, each note once.
+func (f *Files) Recorded() []Recorded {
+	var all []Recorded
+	for _, one := range f.all {
+		if !slices.Contains(all, one.noted) {
+			all = append(all, one.noted)
+		}
+	}
+	return all
 }
 
 // Bytes returns how many bytes of how many have been read. The total is 0 if it is unknown, because a recording is no regular file.

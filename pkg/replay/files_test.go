@@ -143,6 +143,20 @@ func TestOpenNamesTheFaultyFile(t *testing.T) {
 	}
 }
 
+func TestFilesReturnTheNotesOfRecorders(t *testing.T) {
+	note := replay.Recorded{Sample: .1, Secret: "0123"}
+	noted := string(replay.AppendNote(nil, start, note)) + line(1, "a")
+	plain := writeFile(t, "plain", line(1, "a"))
+	f, err := replay.Open([]string{writeFile(t, "a", noted), plain, writeFile(t, "b", noted)}, nil, replay.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := f.Recorded(), []replay.Recorded{note, {Sample: 1}}; !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	readFiles(t, f)
+}
+
 // Hundreds of rotated files may be open in turn: of those that are not due, none is open.
 func TestFilesThatAreNotDueAreClosed(t *testing.T) {
 	dir := t.TempDir()

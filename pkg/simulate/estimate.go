@@ -1,27 +1,18 @@
 package simulate
 
-import "math"
+import (
+	"math"
+
+	"github.com/weir-rls/weir/pkg/replay"
+)
 
 // z is the quantile of the normal distribution for an interval of 95 %.
 const z = 1.959964
 
-// EstimateKeys estimates the number of all keys from the number in a sample. Each key is in the sample with a probability of share, which
-// is above 0 and at most 1, independently of all others. The interval has every number N of keys for which the sample is no surprise: the
-// score interval, with a correction for continuity.
-func EstimateKeys(sampled int64, share float64) Estimate {
-	k := float64(sampled)
-	if share >= 1 {
-		return Estimate{k, k, k}
-	}
-	// |k - N*share| - 1/2 = z * sqrt(N * share * (1-share)), solved for N*share.
-	spread := z * z * (1 - share)
-	solve := func(k, sign float64) float64 {
-		if k < 0 {
-			return 0
-		}
-		return (k + spread/2 + sign*math.Sqrt(spread*k+spread*spread/4)) / share
-	}
-	return Estimate{Value: k / share, Low: max(k, solve(k-0.5, -1)), High: solve(k+0.5, 1)}
+// estimateKeys estimates the number of all keys from the number in a sample by hash of key.
+func estimateKeys(sampled int64, share float64) *Estimate {
+	low, high := replay.Estimate(sampled, share)
+	return &Estimate{Value: float64(sampled) / share, Low: float64(low), High: float64(high)}
 }
 
 // estimateSum estimates a sum over all keys from the sum over a sample, and the sum of the squares of the addends. The interval is that

@@ -47,7 +47,7 @@ func run(t testing.TB, rules *descriptors.Rules, all []replay.Line, o simulate.O
 	return r
 }
 
-// A naiveLimit decides by the definition of its algorithm, in a way of its own: it keeps every hit of a key for ever. It shares no code
+// A naiveLimit decides by the definition of its algorithm, in a way of its own: it keeps every hit of a key. It shares no code
 // with pkg/limiters. A fixed window counts denied hits, the others do not.
 type naiveLimit struct {
 	algorithm   string

@@ -62,12 +62,19 @@ type Recorded struct {
 	Allowed int64 `json:"allowed"`
 	Denied  int64 `json:"denied"`
 	Unknown int64 `json:"unknown"` // without a verdict
-	// NewlyDenied are requests that the recording allows and the simulation denies, NewlyAllowed the opposite.
+	// NewlyDenied are requests that the recording allows and the simulation denies, NewlyAllowed the opposite. Requests under
+	// Fallback and Errors are left out.
 	NewlyDenied  int64 `json:"newly_denied"`
 	NewlyAllowed int64 `json:"newly_allowed"`
-	// Overrides are requests with a limit of their own, Fallback those that a replica decided without its store.
+	// Overrides are requests with a limit of their own, which the simulation uses too.
 	Overrides int64 `json:"overrides"`
-	Fallback  int64 `json:"fallback"`
+	// Cache, Fallback and Errors are requests that were not decided by the store alone: the deny cache denied them, on_store_error
+	// decided them, or nothing did. The simulation decides them as any other.
+	Cache    int64 `json:"cache"`
+	Fallback int64 `json:"fallback"`
+	Errors   int64 `json:"errors"`
+	// Partial are requests of which a sample has only some descriptors.
+	Partial int64 `json:"partial"`
 }
 
 // A Sample has estimates for all traffic from a recording that was sampled by key.
@@ -93,8 +100,8 @@ type Client struct {
 	Allowed  int64 `json:"allowed"` // attempts
 	Denied   int64 `json:"denied"`  // attempts
 	Failed   int64 `json:"failed"`  // attempts
-	// Of the denied requests of the recording: Recovered were allowed at a retry, GaveUp had no retry left or could never fit,
-	// Waiting had a retry that was due after the end of the recording, and Overflowed had no retry because too many were waiting.
+	// Every denied request of the recording is one of these. Recovered were allowed at a retry. GaveUp had no retry left or could
+	// never fit. The retry of Waiting was due after the end of the recording. For Overflowed too many retries were waiting.
 	Recovered  int64 `json:"recovered"`
 	GaveUp     int64 `json:"gave_up"`
 	Waiting    int64 `json:"waiting"`
@@ -209,8 +216,8 @@ type UsageBin struct {
 	Keys         int64 `json:"keys"`
 }
 
-// A Comparison is what each algorithm does with the requests that reach a limit, at the same numbers, with the limit alone: no
-// other limit denies them. So the counts of the limit's own algorithm may differ from those of the LimitResult.
+// A Comparison has the outcome of each algorithm on the requests that reach a limit, at the same numbers. The limit is alone: no other
+// limit denies them. So the counts of the limit's own algorithm may differ from those of the LimitResult.
 type Comparison struct {
 	Algorithms []AlgorithmResult `json:"algorithms"` // fixed_window, sliding_log, funnel
 	Burst      *Burst            `json:"burst,omitempty"`
@@ -230,8 +237,8 @@ type AlgorithmResult struct {
 	Error    string    `json:"error,omitempty"`   // why the algorithm cannot have these numbers
 }
 
-// A Burst is the span of one window in which fixed windows admitted the most hits of one key: what the other algorithms admitted
-// of that key in the same time. The series have [BurstBins] bins of equal length.
+// A Burst is the span of one window in which fixed windows admitted the most hits of one key. The series have the hits of that key
+// that each algorithm admitted in the span, in [BurstBins] bins of equal length.
 type Burst struct {
 	Key      string    `json:"key"`
 	From     time.Time `json:"from"`

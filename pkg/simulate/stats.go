@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -105,17 +106,34 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 
 func (s *stats) compareRecorded(line *replay.Line, denied bool) {
 	r := &s.r.Recorded
+	comparable := true
+	switch line.By {
+	case replay.ByCache:
+		r.Cache++
+	case replay.ByFallback:
+		r.Fallback++
+		comparable = false
+	case replay.ByNobody:
+		r.Errors++
+		comparable = false
+	}
+	if line.LeftOut > 0 {
+		r.Partial++
+	}
+	if slices.ContainsFunc(line.Request.Descriptors, func(d decide.Descriptor) bool { return d.Override != nil }) {
+		r.Overrides++
+	}
 	switch {
 	case !line.HasAllowed:
 		r.Unknown++
 	case line.Allowed:
 		r.Allowed++
-		if denied {
+		if denied && comparable {
 			r.NewlyDenied++
 		}
 	default:
 		r.Denied++
-		if !denied {
+		if !denied && comparable {
 			r.NewlyAllowed++
 		}
 	}

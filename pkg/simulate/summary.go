@@ -159,8 +159,7 @@ func (s *stats) summarize(l *limitStats, r *LimitResult) {
 	r.AllowedOverTime, r.DeniedOverTime = l.allowedOver.full(s.buckets.n), l.deniedOver.full(s.buckets.n)
 	r.TopKeys = topKeys(l, r)
 	if share := s.o.SampleShare; share > 0 && share < 1 {
-		keys, denied := EstimateKeys(r.Keys, share), EstimateKeys(r.KeysDenied, share)
-		r.KeysEstimate, r.KeysDeniedEstimate = &keys, &denied
+		r.KeysEstimate, r.KeysDeniedEstimate = estimateKeys(r.Keys, share), estimateKeys(r.KeysDenied, share)
 	}
 	switch {
 	case l.compare == nil:

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -170,7 +171,10 @@ func (l *load) request() decide.Request {
 	case l.users > 1:
 		user = l.random.IntN(l.users)
 	}
-	name := fmt.Sprintf("%s%d", l.prefix, user+1)
+	name := l.prefix
+	if l.users > 1 {
+		name += strconv.Itoa(user + 1)
+	}
 	r := decide.Request{Domain: l.domain, Descriptors: make([]decide.Descriptor, len(l.descriptors))}
 	for i, entries := range l.descriptors {
 		d := decide.Descriptor{Hits: l.hits, Refund: l.hits < 0, Entries: make([]descriptors.Entry, len(entries))}

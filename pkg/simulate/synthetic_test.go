@@ -101,7 +101,7 @@ func TestSyntheticShapes(t *testing.T) {
 	between("requests in the hour after the peak", evening, 6_700, 7_500)
 	between("requests in the hour opposite", morning, 0, 120)
 	mixed := synthetic(t, "steady rate=1 key=user_id + attacker rate=100 from=10m for=1m")
-	between("requests of the attacker", users(mixed)["attacker1"], 6000, 6000)
+	between("requests of the attacker", users(mixed)["attacker"], 6000, 6000)
 	between("all requests", len(mixed), 9600, 9600)
 }
 
