@@ -45,7 +45,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/rulesimport", "translates limits of other rate limiters into rules", "pkg/descriptors/rulesfile"},
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/receipt", "seals and opens receipts of denials", ""},
-	{"pkg/admin", "serves the admin API, without knowing the store", "pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
+	{"pkg/admin", "serves the admin API, without knowing the store", "internal/spelling pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
 	{"pkg/admin/page", "contains the page of the admin API", ""},
 	{"pkg/admin/client", "calls the admin API", "pkg/admin pkg/explain"},
 	{"internal/settings", "declares the settings", "internal/spelling"},
@@ -70,6 +70,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/loadclient", "sends requests as fast as possible, without knowing the server", "internal/socket"},
 	{"internal/cli", "prints what the commands that do not serve find", "" +
 		"internal/backoff " +
+		"internal/spelling " +
 		"internal/tlsfiles " +
 		"pkg/accesslog " +
 		"pkg/admin " +

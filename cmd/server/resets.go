@@ -69,7 +69,8 @@ func (r *resets) ResetEntry(ctx context.Context, domain string, entry descriptor
 	return done, notified, err
 }
 
-// around calls reset between two messages. It reports whether the second was sent, or there is nobody to send it to.
+// around calls reset between two messages. It reports whether the second was sent, or there is nobody to send it to. After a failed
+// reset it sends the second message too: some states may be removed, and the replicas may have learned denials in between.
 func (r *resets) around(ctx context.Context, m resetMessage, reset func() error) (notified bool, err error) {
 	if r.messages == nil {
 		return true, reset()
@@ -81,10 +82,17 @@ func (r *resets) around(ctx context.Context, m resetMessage, reset func() error)
 	if r.messages.Publish(ctx, text) == nil {
 		_ = backoff.Sleep(ctx, forgetWithin)
 	}
-	if err := reset(); err != nil {
-		return false, err
+	failed := reset()
+	if failed != nil { // perhaps because ctx has ended
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), adminStoreTimeout)
+		defer cancel()
 	}
-	if err := r.messages.Publish(ctx, text); err != nil {
+	err = r.messages.Publish(ctx, text)
+	if failed != nil {
+		return false, failed
+	}
+	if err != nil {
 		r.log.Warn("other replicas not notified of a reset", zap.Error(err), zap.String("remedy", "give Weir's Redis user the permission to publish and subscribe: SECURITY.md lists it"))
 		return false, nil
 	}

@@ -96,6 +96,12 @@ func failed(err error, to Streams) error {
 	return Fault
 }
 
+// faulty prints the error of a command. The result is [Fault].
+func faulty(err error, to Streams) error {
+	fmt.Fprintln(to.Err, "weir:", err)
+	return Fault
+}
+
 // printTable prints rows in columns, without spaces at the end of a line.
 func printTable(out io.Writer, rows [][]string) error {
 	var text strings.Builder

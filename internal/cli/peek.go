@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ func (p *Peek) Run(ctx context.Context, to Streams) error {
 	case err != nil:
 		return err
 	case len(state.Limits) == 0 && !state.Unlimited:
-		fmt.Fprintln(to.Err, "weir: no limit applies to this descriptor: weir explain shows why")
+		fmt.Fprintln(to.Err, "weir: no limit applies to this descriptor: "+cmp.Or(printable(state.Hint), "weir explain shows why"))
 		return Failed
 	}
 	return nil

@@ -171,7 +171,7 @@ func (d *denialRecord) writeText(to io.Writer, config string) error {
 	case d.Rule != "":
 		rule = fmt.Sprintf("rule     %s in domain %s (%s)\nlimit    %s: %s\n", d.Rule, d.Domain, d.Source, d.Limit, d.Text)
 	case d.LimitKnown:
-		rule = "limit    the request brought it, and no rule matched\n"
+		rule = "limit    it came with the request, and is not in the rules\n"
 	}
 	version := "the same as in " + config
 	if !d.SameRules {

@@ -98,7 +98,7 @@ func TestReceiptIsExplained(t *testing.T) {
 			r.Limit = rules.Match("shop", []descriptors.Entry{{Key: "user_id", Value: "1"}}).Hash(0)
 		}, nil, "limit    0: 2 at a time, concurrency\n", 0},
 		{"a limit of the request", override, func(e *Explain) { e.Descriptors = []string{"x=1"} },
-			"limit    the request brought it, and no rule matched\n", 0},
+			"limit    it came with the request, and is not in the rules\n", 0},
 		{"expired", func(r *receipt.Receipt) { r.Time = time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC) }, nil,
 			"the receipt is expired: it is of 2025-01-02T03:04:05Z, and receipts are valid for 720h0m0s\n", Fault},
 		{"expired sooner", nil, func(e *Explain) { e.MaxAge = time.Minute }, "and receipts are valid for 1m0s\n", Fault},

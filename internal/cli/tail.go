@@ -12,7 +12,9 @@ import (
 	"syscall"
 
 	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/spelling"
 	"github.com/weir-rls/weir/pkg/admin"
+	"github.com/weir-rls/weir/pkg/admin/client"
 )
 
 // Tail prints the decisions of a running server as they are made.
@@ -38,11 +40,12 @@ func (t *Tail) Validate() error {
 func (t *Tail) Run(ctx context.Context, to Streams) error {
 	conn, err := t.client()
 	if err != nil {
-		return err
+		return faulty(err, to)
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	key, value, _ := strings.Cut(t.Entry, "=")
+	t.warnUnknownRule(ctx, conn, to)
 	filter := admin.Filter{Domain: t.Domain, Rule: t.Rule, Outcome: t.Outcome, Entry: admin.Entry{key, value}, Sample: t.Sample}
 	for failures := 0; ; failures++ {
 		var unwritten error
@@ -60,8 +63,7 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 		case unwritten != nil:
 			return unwritten
 		case isRefused(err):
-			fmt.Fprintln(to.Err, "weir:", err)
-			return Fault
+			return faulty(err, to)
 		}
 		wait := retries.Wait(failures)
 		printRetry(to.Err, err, wait)
@@ -69,6 +71,36 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 			return nil
 		}
 	}
+}
+
+// warnUnknownRule warns if the server has no rule of the path. The rules may change later, so it is no fault.
+func (t *Tail) warnUnknownRule(ctx context.Context, conn *client.Client, to Streams) {
+	if t.Rule == "" {
+		return
+	}
+	rules, err := conn.Rules(ctx, t.Domain, mostRules, 0)
+	if err != nil || len(rules) == mostRules { // the stream reports the error; of more rules some are unknown
+		return
+	}
+	var paths []string
+	for _, r := range rules {
+		if r.Path == t.Rule {
+			return
+		}
+		paths = append(paths, r.Path)
+	}
+	fmt.Fprintf(to.Err, "weir: warning: no rule has the path %s now%s\n", printable(t.Rule), didYouMean(t.Rule, paths))
+}
+
+// mostRules is the most rules that the server returns at once.
+const mostRules = 10_000
+
+// didYouMean returns the part of an error that names the word nearest to a misspelled one, or "".
+func didYouMean(word string, words []string) string {
+	if nearest := spelling.Nearest(word, words); nearest != "" {
+		return fmt.Sprintf(": did you mean %s?", printable(nearest))
+	}
+	return ""
 }
 
 func (t *Tail) write(w io.Writer, d *admin.Decision) error {

@@ -43,11 +43,11 @@ func (t *Top) Validate() error {
 	return nil
 }
 
-// Run prints or shows the keys. Its error is [Fault] if the server refuses the call.
+// Run prints or shows the keys. Its error is [Fault] if the server refuses the call, or does not answer the only one.
 func (t *Top) Run(ctx context.Context, to Streams) error {
 	conn, err := t.client()
 	if err != nil {
-		return err
+		return faulty(err, to)
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -76,11 +76,8 @@ func (t *Top) print(ctx context.Context, conn *client.Client, to Streams) error 
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case isRefused(err):
-			fmt.Fprintln(to.Err, "weir:", err)
-			return Fault
-		case err != nil && t.Interval == 0:
-			return err
+		case isRefused(err), err != nil && t.Interval == 0:
+			return faulty(err, to)
 		case err != nil:
 			wait = max(wait, retries.Wait(failures))
 			failures++
@@ -167,8 +164,7 @@ func (t *Top) show(ctx context.Context, conn *client.Client, to Streams) error {
 		return fmt.Errorf("the terminal: %w", err)
 	}
 	if m, ok := last.(topModel); ok && isRefused(m.err) {
-		fmt.Fprintln(to.Err, "weir:", m.err)
-		return Fault
+		return faulty(m.err, to)
 	}
 	return nil
 }

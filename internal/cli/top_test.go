@@ -20,6 +20,7 @@ import (
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 const topToken = "0123456789abcdef0123456789abcdef"
@@ -67,8 +68,13 @@ func observing(t *testing.T, o observedKeys) (flags AdminServer, down *atomic.Bo
 	if err != nil {
 		t.Fatal(err)
 	}
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte("domain: shop\ndescriptors: [{key: user_id, descriptors: " +
+		"[{key: action, value: login, rate_limit: {name: burst, unit: minute, requests_per_unit: 5, algorithm: funnel}}]}]")})
+	if err != nil {
+		t.Fatal(err)
+	}
 	api := admin.New(admin.Options{
-		Rules: func() *descriptors.Rules { return nil }, Status: func() admin.Status { return admin.Status{} }, Auth: admin.Auth{Tokens: tokens}, Top: o, Decisions: o,
+		Rules: func() *descriptors.Rules { return rules }, Status: func() admin.Status { return admin.Status{} }, Auth: admin.Auth{Tokens: tokens}, Top: o, Decisions: o,
 	})
 	down = &atomic.Bool{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -127,8 +133,8 @@ func TestTopRepeatsAndOutlivesAnOutage(t *testing.T) {
 	}
 	top.Interval = 0
 	down.Store(true)
-	if _, _, err := ranWith("", top.Run); err == nil {
-		t.Error("no error of a server that cannot answer")
+	if _, errs, err := ranWith("", top.Run); err != Fault || errs == "" { //nolint:errorlint // an exit code
+		t.Errorf("a server that cannot answer: %v %q, want the exit code 2", err, errs)
 	}
 }
 
@@ -143,6 +149,26 @@ func TestTopAndTailEndWithCode2IfCredentialsAreRefused(t *testing.T) {
 		if out, errs, err := ranWith("", run); err != Fault || out != "" || !strings.Contains(errs, "credentials") { //nolint:errorlint // an exit code
 			t.Errorf("%s: %v %q %q", name, err, out, errs)
 		}
+	}
+}
+
+func TestTailWarnsOfUnknownRule(t *testing.T) {
+	flags, _ := observing(t, observedKeys{stop: make(chan struct{})})
+	for rule, want := range map[string]string{
+		"user_id.acton=login": "no rule has the path user_id.acton=login now: did you mean user_id.action=login?",
+		"nothing":             "no rule has the path nothing now\n", "user_id.action=login": "",
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		out, errs := &watched{}, &watched{}
+		ended := make(chan error, 1)
+		tail := Tail{AdminServer: flags, Rule: rule, Sample: 1, Output: "text"}
+		go func() { ended <- tail.Run(ctx, Streams{Out: out, Err: errs}) }()
+		out.await(t, "\n")
+		if got := errs.String(); !strings.Contains(got, want) || want == "" && strings.Contains(got, "warning") {
+			t.Errorf("%s: %q, want %q", rule, got, want)
+		}
+		cancel()
+		<-ended
 	}
 }
 

@@ -23,7 +23,7 @@ type job struct {
 	version string // of the rules in force
 }
 
-// An outcome is what rules decided for a request.
+// An outcome is the decision of rules on a request.
 type outcome struct {
 	denied  bool
 	denials []denial // the limits that deny the request
@@ -120,7 +120,7 @@ func decidedByStore(r *decide.Result) bool {
 
 // read reads the outcome of a decided request. Of the result it keeps only keys and the text of rules.
 func (o *outcome) read(r *decide.Result) {
-	// With SHADOW_MODE the server denies nothing. What it would deny is compared.
+	// With SHADOW_MODE the server denies nothing. The denials that it would make are compared.
 	o.denied = r.Denied || r.Shadowed
 	for i := range r.Decisions {
 		d := &r.Decisions[i]

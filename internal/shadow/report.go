@@ -88,7 +88,7 @@ func (s *Shadow) Stats() Stats {
 	return stats
 }
 
-// Report returns the diff, with at most limits limits and keys keys of each kind.
+// Report returns the diff. The parameters bound the lengths of its lists.
 func (s *Shadow) Report(limits, keys int) Report {
 	r := Report{Stats: s.Stats()}
 	c := s.current.Load()

@@ -190,7 +190,7 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 	})
 }
 
-// broken is a store that does what a test says.
+// broken is a store whose Take is a function of a test.
 type broken func(context.Context) error
 
 func (b broken) Take(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
@@ -263,7 +263,7 @@ func TestQueuedTextIsBounded(t *testing.T) {
 	})
 }
 
-// What the modes of rules mean for a candidate.
+// A rule of a candidate keeps its mode.
 func TestModesOfCandidate(t *testing.T) {
 	const denyAll = "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unit: hour, requests_per_unit: 0}}\n" +
 		"  - {key: b, rate_limit: {unit: hour, requests_per_unit: 0}}\n"

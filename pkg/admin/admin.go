@@ -62,7 +62,7 @@ type Options struct {
 	Top TopKeys
 	// Decisions streams decisions.
 	Decisions Decisions
-	// Shadow returns the comparison of the candidate rules, with at most limits limits and keys keys of each kind.
+	// Shadow returns the comparison of the candidate rules. The parameters bound the lengths of its lists.
 	Shadow func(limits, keys int) Shadow
 }
 

@@ -252,6 +252,10 @@ func TestRulesHaveLiveRates(t *testing.T) {
 	if all = rules("?offset=5"); len(all) != 1 || all[0].Path != "tokens.lease" {
 		t.Errorf("%+v", all)
 	}
+	var status Status
+	if code, text := w.call("GET", "/v1/status", "", &status); code != 200 || status.Allowed != 15 || status.Denied != 30 {
+		t.Errorf("%d %s, want the rates of all rules", code, text)
+	}
 	if n := len(w.api.rates.all); n != samples {
 		t.Errorf("%d samples are kept, want %d", n, samples)
 	}
@@ -359,6 +363,7 @@ func TestBadCallsAreProblems(t *testing.T) {
 		{[3]string{"GET", "/v1/rules?limit=0", ""}, token, 422, "expected number >= 1"},
 		{[3]string{"GET", "/v1/rules?domian=shop", ""}, token, 422, "domian"},
 		{peek(`{"domain":"other","descriptor":[["a","b"]]}`), token, 404, "no rules have the domain"},
+		{peek(`{"domain":"Shop_","descriptor":[["a","b"]]}`), token, 404, `did you mean \"shop\"?`},
 		{peek(`{"domain":"shop","descriptor":[["a"]]}`), token, 422, "body.descriptor[0]"},
 		{peek(`{"domain":"shop","descriptor":[["","b"]]}`), token, 422, "must not be empty"},
 		{peek(`{"domain":"shop","descriptor":[]}`), token, 422, "body.descriptor"},
@@ -562,6 +567,17 @@ func TestPageNeedsNoCredentials(t *testing.T) {
 	for _, path := range []string{"/v1/status", "/v1/", "/openapi.json", "/v1/../v1/status", "//v1/status"} {
 		if r := w.send("GET", path, "", ""); r.Code == 200 && !strings.HasPrefix(r.Body.String(), "the page") {
 			t.Errorf("%s: %d %s", path, r.Code, r.Body)
+		}
+	}
+}
+
+func TestPeekNamesTheProbableKey(t *testing.T) {
+	w := newWorld(t, nil)
+	for key, want := range map[string]string{
+		"user-id": `no rule of the domain has the key "user-id": did you mean "user_id"?`, "something": "", "admin": "",
+	} {
+		if state := w.peek(`[["` + key + `","b"]]`); state.Hint != want {
+			t.Errorf("%s: %q, want %q", key, state.Hint, want)
 		}
 	}
 }

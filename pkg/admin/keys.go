@@ -32,6 +32,7 @@ type KeyState struct {
 	Limits       []LimitState `json:"limits" nullable:"false" doc:"The limits of the descriptor. A rule that limits nothing has none: see reason."`
 	Unlimited    bool         `json:"unlimited" doc:"The rule of the descriptor allows everything."`
 	Reason       string       `json:"reason" doc:"Why there is no limit; empty if there is one."`
+	Hint         string       `json:"hint,omitempty" doc:"The probable misspelling of a key, if there is no limit because of it."`
 }
 
 // A LimitState is a limit with the state of a key under it.
@@ -94,7 +95,7 @@ func (a *API) find(in *KeyRequest) (rules *descriptors.Rules, targets []target, 
 	}
 	domain := rules.Domain(in.Domain)
 	if domain == nil {
-		return nil, nil, unknownDomain(in.Domain)
+		return nil, nil, unknownDomain(rules, in.Domain)
 	}
 	entries := make([]descriptors.Entry, len(in.Descriptor))
 	for i, e := range in.Descriptor {
@@ -125,11 +126,20 @@ func (a *API) peek(ctx context.Context, in *keyInput) (*keyOutput, error) {
 	switch {
 	case len(out.Body.Limits) > 0:
 	case len(targets) == 0:
-		out.Body.Reason = decide.NoRule.String()
+		out.Body.Reason, out.Body.Hint = decide.NoRule.String(), keyHint(rules, &in.Body)
 	default:
 		out.Body.Reason = decide.Unlimited.String()
 	}
 	return out, nil
+}
+
+// keyHint returns a sentence about a key of the descriptor that is probably misspelled, or "".
+func keyHint(rules *descriptors.Rules, in *KeyRequest) string {
+	unknown, nearest := nearestKey(rules, in.Domain, in.Descriptor)
+	if nearest == "" {
+		return ""
+	}
+	return fmt.Sprintf("no rule of the domain has the key %q: did you mean %q?", unknown, nearest)
 }
 
 var errStore = errors.New("the store did not answer: GET /v1/status shows its state, the log of Weir the reason")

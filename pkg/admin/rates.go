@@ -94,6 +94,16 @@ func (r *rates) store() (perSecond, latency float64) {
 	return calls / seconds, (last.seconds - first.seconds) / calls
 }
 
+// total returns the rates of all n rules.
+func (r *rates) total(rules *descriptors.Rules, n int) (allowed, denied float64) {
+	of := r.ofRules(rules)
+	for i := range n {
+		a, d := of(i)
+		allowed, denied = allowed+a, denied+d
+	}
+	return allowed, denied
+}
+
 // ofRules returns a function of the rates of rule i of rules.
 func (r *rates) ofRules(rules *descriptors.Rules) func(i int) (allowed, denied float64) {
 	first, last, seconds, ok := r.span()

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ type KeyReset struct {
 	Domain       string       `json:"domain" doc:"The domain of the request."`
 	Descriptor   []Entry      `json:"descriptor" nullable:"false" doc:"The descriptor of the request."`
 	RulesVersion string       `json:"rules_version" doc:"The version of the rules in force."`
-	Limits       []LimitReset `json:"limits" nullable:"false" doc:"The limits of the descriptor."`
+	Limits       []LimitReset `json:"limits" nullable:"false" doc:"The limits of the descriptor. A limit that came with a request is not one of them: its state stays."`
 	Notified     bool         `json:"replicas_notified" doc:"Whether the other replicas were notified to forget the key. If not, they may deny it until DENY_CACHE_MAX has passed."`
 }
 
@@ -97,7 +98,7 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 		}
 	}
 	if len(keys) == 0 {
-		return refuse(huma.Error404NotFound("no limit applies to this descriptor: POST /v1/explain shows why"))
+		return refuse(huma.Error404NotFound("no limit applies to this descriptor: " + cmp.Or(keyHint(rules, &in.Body), "POST /v1/explain shows why")))
 	}
 	change.KeyHash = out.Body.Limits[0].KeyHash
 	ctx, cancel := context.WithTimeout(ctx, a.options.StoreTimeout)
@@ -140,7 +141,7 @@ func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, e
 	case !rules.HasDomain(in.Body.Domain):
 		change.Domain, change.Detail = "", "no rules have the domain"
 		a.audit(ctx, change)
-		return nil, unknownDomain(in.Body.Domain)
+		return nil, unknownDomain(a.options.Rules(), in.Body.Domain)
 	case entry.Key == "":
 		return refuse(huma.Error422UnprocessableEntity("entry[0]: the key must not be empty"))
 	}

@@ -6,7 +6,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/weir-rls/weir/internal/spelling"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/explain"
 )
 
 // A Rule is a rule in force.
@@ -48,7 +50,7 @@ type rulesOutput struct {
 func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 	rules := a.options.Rules()
 	if in.Domain != "" && !rules.HasDomain(in.Domain) {
-		return nil, unknownDomain(in.Domain)
+		return nil, unknownDomain(rules, in.Domain)
 	}
 	rates, out := a.rates.ofRules(rules), &rulesOutput{Body: []Rule{}}
 	i := -1
@@ -96,6 +98,41 @@ func limitOf(l *descriptors.RateLimit) RuleLimit {
 	return shown
 }
 
-func unknownDomain(domain string) error {
-	return huma.Error404NotFound(fmt.Sprintf("no rules have the domain %q: GET /v1/rules lists all rules", domain))
+// unknownDomain is the error of a domain that no rules have. It names the nearest one.
+func unknownDomain(rules *descriptors.Rules, domain string) error {
+	remedy := "GET /v1/rules lists all rules"
+	if nearest := explain.NearestDomain(rules, domain); nearest != "" {
+		remedy = fmt.Sprintf("did you mean %q?", nearest)
+	}
+	return huma.Error404NotFound(fmt.Sprintf("no rules have the domain %q: %s", domain, remedy))
+}
+
+// mostWords bounds the words that a misspelled one is compared with.
+const mostWords = 1000
+
+// nearestKey returns the first key of entries that no rule of the domain has, and the key of the rules that it is probably a
+// misspelling of. It returns "" for both if there is none.
+func nearestKey(rules *descriptors.Rules, domain string, entries []Entry) (unknown, nearest string) {
+	known := map[string]bool{}
+	var keys []string
+	for rule := range rules.All() {
+		if rule.Domain != domain || len(keys) >= mostWords {
+			continue
+		}
+		for _, level := range rule.Levels() {
+			if !known[level.Key] {
+				known[level.Key] = true
+				keys = append(keys, level.Key)
+			}
+		}
+	}
+	for _, e := range entries {
+		if known[e[0]] {
+			continue
+		}
+		if nearest = spelling.Nearest(e[0], keys); nearest != "" {
+			return e[0], nearest
+		}
+	}
+	return "", ""
 }

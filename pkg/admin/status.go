@@ -14,6 +14,8 @@ type Status struct {
 	Rules         int         `json:"rules" doc:"The number of rules in force."`
 	Ready         bool        `json:"ready" doc:"Whether the process is ready to decide requests."`
 	Store         StoreStatus `json:"store" doc:"The store of the counters."`
+	Allowed       float64     `json:"allowed_per_second" doc:"Allowed hits in a second of all rules, over the last 10 s, by this process."`
+	Denied        float64     `json:"denied_per_second" doc:"Denied hits in a second of all rules, over the last 10 s, by this process."`
 	UptimeSeconds float64     `json:"uptime_seconds" doc:"Seconds since the start."`
 	InFlight      int64       `json:"in_flight" doc:"Requests that are being decided."`
 	Shed          int64       `json:"shed" doc:"Requests shed since the start because too many were being decided."`
@@ -42,6 +44,7 @@ func (a *API) status(context.Context, *struct{}) (*statusOutput, error) {
 	rules := a.options.Rules()
 	s.Version, s.RulesVersion = a.options.Version, rules.Version()
 	s.Domains, s.Rules = rules.Counts()
+	s.Allowed, s.Denied = a.rates.total(rules, s.Rules)
 	s.UptimeSeconds = time.Since(a.started).Seconds()
 	s.Store.CallsPerSecond, s.Store.LatencySeconds = a.rates.store()
 	return &statusOutput{s}, nil

@@ -25,7 +25,7 @@ func (a *API) top(_ context.Context, in *topInput) (*topOutput, error) {
 		return nil, huma.Error404NotFound("this process does not count heavy keys: set TOP_KEYS, for example to 1000")
 	}
 	if in.Domain != "" && !a.options.Rules().HasDomain(in.Domain) {
-		return nil, unknownDomain(in.Domain)
+		return nil, unknownDomain(a.options.Rules(), in.Domain)
 	}
 	return &topOutput{a.options.Top.Top(in.By == "denied", in.Domain, in.Limit)}, nil
 }
@@ -42,6 +42,8 @@ type decisionsInput struct {
 const (
 	pingEvery   = 10 * time.Second // an idle stream gets a comment
 	writeWithin = 10 * time.Second // for each write: a client that does not read loses its stream
+	// checkEvery is the time between two checks of the caller's credentials: a token that was removed from its file ends the stream.
+	checkEvery = time.Second
 )
 
 func (a *API) decisions(_ context.Context, in *decisionsInput) (*huma.StreamResponse, error) {
@@ -63,7 +65,7 @@ func (a *API) decisions(_ context.Context, in *decisionsInput) (*huma.StreamResp
 		_ = s.control.SetReadDeadline(time.Time{}) // that of the request would end the stream
 		// The client learns at once that the stream has begun.
 		if s.write(": decisions\n\n") {
-			s.send(r.Context(), decisions, a.stopping)
+			s.send(r.Context(), decisions, a.stopping, func() bool { _, ok := a.options.Auth.caller(r); return ok })
 		}
 	}}, nil
 }
@@ -76,10 +78,11 @@ type stream struct {
 	known   int64 // drops that the client knows of
 }
 
-// send sends decisions until the client leaves, decisions is closed, or stopping is.
-func (s *stream) send(ctx context.Context, decisions <-chan Decision, stopping <-chan struct{}) {
-	ping := time.NewTicker(pingEvery)
+// send sends decisions until the client leaves, decisions or stopping is closed, or the caller's credentials are no longer valid.
+func (s *stream) send(ctx context.Context, decisions <-chan Decision, stopping <-chan struct{}, valid func() bool) {
+	ping, check := time.NewTicker(pingEvery), time.NewTicker(checkEvery)
 	defer ping.Stop()
+	defer check.Stop()
 	for {
 		select {
 		case d, open := <-decisions:
@@ -88,6 +91,10 @@ func (s *stream) send(ctx context.Context, decisions <-chan Decision, stopping <
 			}
 		case <-ping.C:
 			if !s.drops() || !s.write(": ping\n\n") {
+				return
+			}
+		case <-check.C:
+			if !valid() {
 				return
 			}
 		case <-ctx.Done():

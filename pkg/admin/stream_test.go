@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -135,6 +137,38 @@ func awaitCancels(t *testing.T, s *scripted, n int64) {
 			t.Fatalf("%d subscriptions were cancelled, want %d", s.cancels.Load(), n)
 		}
 	}
+}
+
+// A stream ends when the token of its caller is removed from the file. The streams of other callers stay.
+func TestStreamEndsWithItsToken(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	rewrite := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const other = "another-token-0123456789"
+	rewrite(other + "\n" + token + "\n")
+	tokens, err := ReadTokens(path, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &scripted{out: make(chan Decision)}
+	w := newWorld(t, func(o *Options) { o.Decisions, o.Auth = s, Auth{Tokens: tokens} })
+	lines, _ := streamOf(t, w, "")
+	if _, more := next(lines, ": decisions"); !more {
+		t.Fatal("no stream")
+	}
+	rewrite("# a comment\n" + token + "\n")
+	time.Sleep(2 * checkEvery)
+	select {
+	case s.out <- Decision{Domain: "shop"}:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the stream of a valid token has ended")
+	}
+	rewrite(other + "\n")
+	awaitCancels(t, s, 1)
 }
 
 // Streams are bounded, and do not take the calls of others.

@@ -110,13 +110,13 @@ func newRecord(rules *descriptors.Rules, name string) (*Record, *descriptors.Dom
 	domain := rules.Domain(name)
 	record := &Record{Domain: name, DomainKnown: domain != nil, RulesVersion: rules.Version(), Descriptors: []Descriptor{}}
 	if domain == nil {
-		record.NearestDomain = nearestDomain(rules, name)
+		record.NearestDomain = NearestDomain(rules, name)
 	}
 	return record, domain
 }
 
-// nearestDomain returns the domain that a name is probably a misspelling of, or "".
-func nearestDomain(rules *descriptors.Rules, name string) string {
+// NearestDomain returns the domain that a name is probably a misspelling of, or "".
+func NearestDomain(rules *descriptors.Rules, name string) string {
 	const most = 1000
 	var names []string
 	for d := range rules.Domains() {

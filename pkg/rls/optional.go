@@ -77,7 +77,7 @@ func (o *Receipts) append(b []byte, result *decide.Result, of *denial) []byte {
 	}
 	r := receipt.Receipt{Time: time.Now(), Replica: o.Replica, Reason: of.reason()}
 	r.RulesVersion, _ = strconv.ParseUint(result.Rules.Version(), 16, 64)
-	if of.Rule != nil {
+	if of.Rule != nil && !of.Override { // 0 stands for a limit that came with the request
 		r.Limit = of.Rule.Hash(max(0, of.limit))
 	}
 	if key := result.Key(of.descriptor); key != "" {

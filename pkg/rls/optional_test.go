@@ -422,7 +422,12 @@ func TestReceiptDescribesTheDenial(t *testing.T) {
 			t.Errorf("%s: %+v", c.keys, r)
 		}
 	}
-	s, _ := serviceOn(t, denials, decide.Options{}, Options{Receipts: Receipts{Header: "x-receipt", Keys: func() *receipt.Keys { return nil }}})
+	// A limit that came with the request is none of the rule's, though the rule matches.
+	s, _ := serviceOn(t, denials, decide.Options{}, Options{Receipts: receiptsOf(t)})
+	if r, err := receiptKeys.Open(headersOf(t, ask(t, s, "once!"))["x-receipt"]); err != nil || r.Limit != 0 {
+		t.Errorf("%v, %+v, want the limit 0", err, r)
+	}
+	s, _ = serviceOn(t, denials, decide.Options{}, Options{Receipts: Receipts{Header: "x-receipt", Keys: func() *receipt.Keys { return nil }}})
 	if h := headersOf(t, ask(t, s, "plain")); h["x-receipt"] != "" {
 		t.Errorf("a receipt without keys: %v", h)
 	}

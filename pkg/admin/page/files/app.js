@@ -226,14 +226,13 @@ function showStatus(s) {
   alertOf(consequence || (s.ready ? "" : "This process is not ready to decide requests."), store.mode === "lost" ? "" : "warn");
   $("identity").textContent = `${s.replica} · ${s.version} · rules ${s.rules_version || "not loaded"}`;
   document.title = store.mode === "ok" ? `Weir · ${s.replica}` : `${word.toUpperCase()} · Weir · ${s.replica}`;
-  const sum = (field) => rules.reduce((total, r) => total + r[field], 0);
   const answers = store.kind === "memory" ? plural(store.keys, "key") : latency(store.latency_seconds);
-  const denied = sum("denied_per_second");
+  const denied = s.denied_per_second;
   const tile = (name, value, detail, kind = "") => el("div", {}, el("dt", {}, name), el("dd", { class: kind }, value, el("small", {}, detail)));
   $("tiles").replaceChildren(
     tile("Store", el("span", { class: `state-${store.mode}` }, `${store.kind} ${word}`), answers, "store"),
     tile("Store calls", `${rate(store.calls_per_second)}/s`, store.kind === "memory" ? latency(store.latency_seconds) : "without those from the deny cache"),
-    tile("Allowed hits", `${rate(sum("allowed_per_second"))}/s`, plural(s.rules, "rule")),
+    tile("Allowed hits", `${rate(s.allowed_per_second)}/s`, plural(s.rules, "rule")),
     tile("Denied hits", el("span", { class: denied > 0 ? "hot" : "" }, `${rate(denied)}/s`), plural(s.domains, "domain")),
     tile("In flight", number.format(s.in_flight), `${number.format(s.shed)} shed since the start`),
     tile("Running for", span(s.uptime_seconds), s.ready ? "ready" : "not ready"),
