@@ -85,7 +85,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/replay " +
 		"pkg/rls " +
 		"pkg/rulesdiff " +
-		"pkg/rulestest " +
+		"pkg/rulesimport pkg/rulestest " +
 		"pkg/simulate " +
 		"pkg/simulate/report " +
 		"pkg/sizing " +
