@@ -48,6 +48,7 @@ func policies(perUser int) []policy {
 		{"shared", []string{"shared-a", "shared-b"}, select3(byUser, 3, ", shared: true")},
 		{"apart", []string{"apart-a", "apart-b"}, select3(byUser, 3, "")},
 		{"shadow", []string{"shadow"}, select3(byUser, 2, ", shadowMode: true")},
+		{"cost", []string{"cost"}, select3(byUser, 6, ", cost: {response: {from: Metadata, metadata: {namespace: weir.test, key: tokens}}}")},
 		{"backend", []string{"backend"}, select3(byUser, 3, "")}, // the overlay gives it a sliding log
 	}
 }
@@ -332,6 +333,19 @@ func TestRealEnvoyGateway(t *testing.T) {
 			}
 		}
 	})
+	t.Run("cost of responses", func(t *testing.T) {
+		s.users++
+		user := fmt.Sprint("x-user-id: user-", s.users)
+		for i, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} { // 1 and 3 of 6, then 1 and 3
+			before := s.decided()
+			if got := s.status(s.url+"/cost", http.MethodGet, user); got != want {
+				t.Errorf("request %d: %d, want %d", i+1, got, want)
+			}
+			if want == http.StatusOK {
+				eventually(t, "the charge at the end of the request", func() bool { return s.decided() >= before+2 })
+			}
+		}
+	})
 	t.Run("overlay", func(t *testing.T) {
 		if rules := s.body(s.debug + "/rlconfig"); strings.Count(rules, "algorithm: sliding_log") != 1 {
 			t.Errorf("one rule has a sliding log, not these:\n%s", rules)
@@ -356,6 +370,18 @@ func TestRealEnvoyGateway(t *testing.T) {
 		s.apply(policies(2))
 		eventually(t, "a change after the outage", func() bool { return s.allowed("/header", 7) == 2 })
 	})
+}
+
+// decided returns the number of requests that Weir has answered.
+func (s *setup) decided() (n int) {
+	for line := range strings.Lines(s.body(s.health + "/metrics")) {
+		var count int
+		if _, value, found := strings.Cut(line, "} "); found && strings.HasPrefix(line, "weir_requests_total{") {
+			_, _ = fmt.Sscan(value, &count)
+			n += count
+		}
+	}
+	return n
 }
 
 func (s *setup) body(url string) string {
