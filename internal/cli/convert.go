@@ -249,7 +249,7 @@ func writeCompressed(w io.Writer, compressed bool, write func(io.Writer) error) 
 
 var reasonTexts = map[accesslog.Reason]string{
 	accesslog.TooLong: "longer than 256 KiB", accesslog.NotInFormat: "not in the format of the log (--log-format)",
-	accesslog.Ambiguous: "a field has quotes or spaces that separate fields", accesslog.NotJSON: "not a JSON object",
+	accesslog.Ambiguous: "a field has the characters that separate fields", accesslog.NotJSON: "not a JSON object",
 	accesslog.BadCSV: "another number of columns than the header, or a quote without an end", accesslog.NoTime: "the time is missing (--time or --end-time)",
 	accesslog.BadTime: "the time is in no known format, or out of range", accesslog.NoZone: "the time has no zone (--time-zone)",
 	accesslog.BadDuration: "the duration is missing or no number", accesslog.BadHits: "the hits are missing or no whole number",

@@ -62,7 +62,7 @@ type Options struct {
 	Status string // the field with the status; the default follows from the format
 	Denied int    // the status of requests that were denied; default 429
 
-	// MaxMemory is how much text of the recording is sorted in memory, in bytes. Default 128 MiB. More is sorted in files of TempDir.
+	// MaxMemory is how much text of the recording is sorted in memory, in bytes. Default 64 MiB. More is sorted in files of TempDir.
 	MaxMemory int
 	TempDir   string // default: that of the system
 }
@@ -136,7 +136,7 @@ type Converter struct {
 // New returns a Converter. The error reports invalid options.
 func New(o Options) (*Converter, error) {
 	if o.MaxMemory <= 0 {
-		o.MaxMemory = 128 << 20
+		o.MaxMemory = 64 << 20
 	}
 	if o.Denied == 0 {
 		o.Denied = 429

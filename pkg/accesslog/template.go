@@ -91,9 +91,8 @@ func closing(text string) int {
 
 func parseField(text string) (part, error) {
 	p := part{}
-	rest, more := text, true
-	p.field, rest, more = strings.Cut(rest, "|")
-	if p.field = strings.TrimSpace(p.field); p.field == "" {
+	name, rest, more := strings.Cut(text, "|")
+	if p.field = strings.TrimSpace(name); p.field == "" {
 		return p, fmt.Errorf("the name of a field is missing: write %%{field}")
 	}
 	for more {

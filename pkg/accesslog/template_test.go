@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +66,50 @@ func TestTimes(t *testing.T) {
 	}
 	if _, reason := parseTime("2026-11-22 10:00:00", nil); reason != NoZone {
 		t.Errorf("without a zone: %s", reason)
+	}
+}
+
+// Whatever clients send in the fields of a line, each field is read as it was written, or the line is unreadable.
+func TestNoFieldTakesTheTextOfAnother(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(3, 4))
+	text := func(most int) string {
+		var b strings.Builder
+		for range random.IntN(most) {
+			b.WriteByte("a\" -"[random.IntN(4)])
+		}
+		return b.String()
+	}
+	readable, ambiguous := 0, 0
+	for range 300_000 {
+		log := &textLog{literals: []string{text(2)}}
+		n := 2 + random.IntN(4)
+		for i := range n {
+			log.fields = append(log.fields, nil)
+			literal := []string{" ", `" "`, ` "`, `" `, "--", `a`, `""`, ` a `}[random.IntN(8)]
+			if i == n-1 {
+				literal = text(2)
+			}
+			log.literals = append(log.literals, literal)
+		}
+		log.values = make([]string, n)
+		line := log.literals[0]
+		var want []string
+		for i := range n {
+			want = append(want, text(6))
+			line += want[i] + log.literals[i+1]
+		}
+		switch log.split(line) {
+		case "":
+			if readable++; !slices.Equal(log.values, want) {
+				t.Fatalf("%q with %q is %q, want %q", line, log.literals, log.values, want)
+			}
+		case Ambiguous:
+			ambiguous++
+		}
+	}
+	if readable < 50_000 || ambiguous < 10_000 {
+		t.Errorf("%d lines readable, %d ambiguous", readable, ambiguous)
 	}
 }
 

@@ -184,30 +184,31 @@ func (t *textLog) next() (int64, Reason, error) {
 	}
 }
 
-// split cuts a line into its fields. A field ends where the next literal text begins.
+// split cuts a line into its fields. A field ends at the first text that is the literal behind it.
+//
+// Envoy does not escape quotes, and neither proxy escapes spaces. A client can send what separates two fields in one of them, and the text
+// behind it would move into the next field. The literal that Envoy has written then follows later: within the field that it begins, or,
+// if the client has sent more literals, within a field behind. So a field that has the literal before it once more makes a line ambiguous.
 func (t *textLog) split(line string) Reason {
-	rest, ok := strings.CutPrefix(line, t.literals[0])
-	if !ok {
+	if !strings.HasPrefix(line, t.literals[0]) {
 		return NotInFormat
 	}
+	before, from := 0, len(t.literals[0]) // of the literal before the field, and of the field
 	for i := range t.fields {
-		next, last := t.literals[i+1], i == len(t.fields)-1
-		end := len(rest)
-		switch {
-		case last && !strings.HasSuffix(rest, next):
-			return NotInFormat
-		case last:
-			end -= len(next)
-		default:
-			if end = strings.Index(rest, next); end < 0 {
+		next, end := t.literals[i+1], len(line)
+		if i < len(t.fields)-1 {
+			if end = strings.Index(line[from:], next); end < 0 {
 				return NotInFormat
 			}
+			end += from
+		} else if end -= len(next); end < from || line[end:] != next {
+			return NotInFormat
 		}
-		t.values[i], rest = rest[:end], rest[end+len(next):]
-		// Envoy does not escape quotes. If a client sent what separates two fields, the last field has too much.
-		if last && i > 0 && (strings.Contains(t.values[i], `"`) || strings.Contains(t.values[i], t.literals[i])) {
+		if i > 0 && strings.Contains(line[before+1:end], t.literals[i]) {
 			return Ambiguous
 		}
+		t.values[i] = line[from:end]
+		before, from = end, end+len(next)
 	}
 	if t.nginx {
 		for i, v := range t.values {

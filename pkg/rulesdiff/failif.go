@@ -32,6 +32,8 @@ var figures = []struct {
 	{"newly_denied_requests", func(r *Report) float64 { return float64(r.NewlyDeniedRequests) }},
 	{"newly_allowed_keys", func(r *Report) float64 { return float64(r.NewlyAllowedKeys) }},
 	{"newly_allowed_requests", func(r *Report) float64 { return float64(r.NewlyAllowedRequests) }},
+	{"keys_with_newly_denied_requests", func(r *Report) float64 { return float64(r.KeysWithNewlyDenied) }},
+	{"keys_with_newly_allowed_requests", func(r *Report) float64 { return float64(r.KeysWithNewlyAllowed) }},
 	{"newly_denied_keys_percent", func(r *Report) float64 { return percent(r.NewlyDeniedKeys, r.Keys) }},
 	{"newly_denied_requests_percent", func(r *Report) float64 { return percent(r.NewlyDeniedRequests, r.Requests) }},
 	{"cannot_match", func(r *Report) float64 { return float64(len(r.CannotMatch)) }},
@@ -100,7 +102,7 @@ func (c Condition) Holds(r *Report) bool {
 
 // NeedsKeys reports whether c names a count of keys, which is exact only if [Report.KeysExact].
 func (c Condition) NeedsKeys() bool {
-	return slices.ContainsFunc(c.all, func(one comparison) bool { return strings.Contains(one.name, "_keys") })
+	return slices.ContainsFunc(c.all, func(one comparison) bool { return strings.Contains(one.name, "keys") })
 }
 
 // String returns the condition as it was written, with single spaces.

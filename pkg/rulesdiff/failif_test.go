@@ -19,7 +19,7 @@ func TestConditions(t *testing.T) {
 		if err != nil || c.Holds(r) != want {
 			t.Errorf("%s: %v, holds %t", text, err, c.Holds(r))
 		}
-		if c.NeedsKeys() != strings.Contains(text, "_keys") {
+		if c.NeedsKeys() != strings.Contains(text, "keys") {
 			t.Errorf("%s: needs keys: %t", text, c.NeedsKeys())
 		}
 	}

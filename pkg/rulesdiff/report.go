@@ -35,6 +35,9 @@ type Counts struct {
 	NewlyDeniedKeys      int64 `json:"newly_denied_keys"`
 	NewlyAllowedRequests int64 `json:"newly_allowed_requests"`
 	NewlyAllowedKeys     int64 `json:"newly_allowed_keys"`
+	// These count all keys with newly denied or newly allowed requests, also those that both sets of rules deny at times.
+	KeysWithNewlyDenied  int64 `json:"keys_with_newly_denied_requests"`
+	KeysWithNewlyAllowed int64 `json:"keys_with_newly_allowed_requests"`
 }
 
 // A Side is the outcome of one set of rules.
@@ -176,16 +179,20 @@ func (s *side) addKeys(r *Report, found map[*row]*Limit) {
 			denied = true
 			key := Key{Key: text, Requests: u.requests, Changed: u.changed[i], New: !u.deniedByOther}
 			if s.number == newSide {
+				l.KeysWithNewlyDenied++
 				l.WorstDenied = append(l.WorstDenied, key)
 				l.NewlyDeniedKeys += one(key.New)
 			} else {
+				l.KeysWithNewlyAllowed++
 				l.WorstAllowed = append(l.WorstAllowed, key)
 				l.NewlyAllowedKeys += one(key.New)
 			}
 		}
 		if s.number == newSide {
+			r.KeysWithNewlyDenied += one(denied)
 			r.NewlyDeniedKeys += one(denied && !u.deniedByOther)
 		} else {
+			r.KeysWithNewlyAllowed += one(denied)
 			r.NewlyAllowedKeys += one(denied && !u.deniedByOther)
 		}
 	}

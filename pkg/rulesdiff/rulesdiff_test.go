@@ -66,7 +66,7 @@ const perUser = "domain: d\ndescriptors:\n- {key: user_id, rate_limit: {unit: ho
 func TestNewlyDeniedKeysAreThoseThatOldRulesNeverDeny(t *testing.T) {
 	lines := slices.Concat(times(12, "a"), times(8, "b"), times(3, "c"))
 	r := compare(t, fmt.Sprintf(perUser, 10), fmt.Sprintf(perUser, 5), rulesdiff.Options{}, lines...)
-	want := rulesdiff.Counts{NewlyDeniedRequests: 8, NewlyDeniedKeys: 1}
+	want := rulesdiff.Counts{NewlyDeniedRequests: 8, NewlyDeniedKeys: 1, KeysWithNewlyDenied: 2}
 	if r.Counts != want || r.Requests != 23 || r.Keys != 3 || !r.KeysExact || !r.Differs() {
 		t.Errorf("%+v", r)
 	}
@@ -82,7 +82,7 @@ func TestNewlyDeniedKeysAreThoseThatOldRulesNeverDeny(t *testing.T) {
 	}
 
 	r = compare(t, fmt.Sprintf(perUser, 5), fmt.Sprintf(perUser, 10), rulesdiff.Options{Worst: -1}, lines...)
-	if want := (rulesdiff.Counts{NewlyAllowedRequests: 8, NewlyAllowedKeys: 1}); r.Counts != want || r.Limits[0].Counts != want || len(r.Limits[0].WorstAllowed) > 0 {
+	if want := (rulesdiff.Counts{NewlyAllowedRequests: 8, NewlyAllowedKeys: 1, KeysWithNewlyAllowed: 2}); r.Counts != want || r.Limits[0].Counts != want || len(r.Limits[0].WorstAllowed) > 0 {
 		t.Errorf("the other way round: %+v", r)
 	}
 }
@@ -99,7 +99,7 @@ descriptors:
 		lines = append(lines, request(0, []string{"user_id", "a"}, []string{"ip", "b"}, []string{"user_id", "a"}))
 	}
 	r := compare(t, "domain: d\n", now, rulesdiff.Options{}, lines...)
-	if want := (rulesdiff.Counts{NewlyDeniedRequests: 3, NewlyDeniedKeys: 2}); r.Counts != want {
+	if want := (rulesdiff.Counts{NewlyDeniedRequests: 3, NewlyDeniedKeys: 2, KeysWithNewlyDenied: 2}); r.Counts != want {
 		t.Errorf("%+v", r.Counts)
 	}
 	got := map[string]int64{}
@@ -261,8 +261,8 @@ func answers(t *testing.T, rules *descriptors.Rules, lines []*replay.Line) (all 
 	return all
 }
 
-// naive returns the requests and keys that only the first answers deny, in all and by limit.
-func naive(these, others []answer) (requests, keys int64, byLimit map[string][2]int64) {
+// naive returns the requests and keys that only the first answers deny, in all and by limit. Touched are all keys of such requests.
+func naive(these, others []answer) (requests, keys, touched int64, byLimit map[string][2]int64) {
 	otherDenies, hit, pairs := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	byLimit = map[string][2]int64{}
 	for i, a := range these {
@@ -291,7 +291,7 @@ func naive(these, others []answer) (requests, keys int64, byLimit map[string][2]
 			byLimit[limit] = [2]int64{byLimit[limit][0], byLimit[limit][1] + 1}
 		}
 	}
-	return requests, keys, byLimit
+	return requests, keys, int64(len(hit)), byLimit
 }
 
 func TestCountsEqualThoseOfTwoReplays(t *testing.T) {
@@ -329,8 +329,8 @@ func TestCountsEqualThoseOfTwoReplays(t *testing.T) {
 		was, is := answers(t, old, lines), answers(t, now, lines)
 		var want rulesdiff.Counts
 		var denied, allowed map[string][2]int64
-		want.NewlyDeniedRequests, want.NewlyDeniedKeys, denied = naive(is, was)
-		want.NewlyAllowedRequests, want.NewlyAllowedKeys, allowed = naive(was, is)
+		want.NewlyDeniedRequests, want.NewlyDeniedKeys, want.KeysWithNewlyDenied, denied = naive(is, was)
+		want.NewlyAllowedRequests, want.NewlyAllowedKeys, want.KeysWithNewlyAllowed, allowed = naive(was, is)
 		if r.Counts != want {
 			t.Fatalf("seed %d: %+v, want %+v", seed, r.Counts, want)
 		}
@@ -350,6 +350,7 @@ func TestCountsEqualThoseOfTwoReplays(t *testing.T) {
 			got.NewlyAllowedRequests += l.NewlyAllowedRequests
 			got.NewlyAllowedKeys += l.NewlyAllowedKeys
 		}
+		want.KeysWithNewlyDenied, want.KeysWithNewlyAllowed = 0, 0
 		want.NewlyDeniedRequests, want.NewlyDeniedKeys = sums(denied)
 		want.NewlyAllowedRequests, want.NewlyAllowedKeys = sums(allowed)
 		if got != want {
