@@ -212,11 +212,11 @@ func TestEstimateOfDeniedKeysHolds(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 4))
 	rules := parse(t, twoLimits)
 	var all []replay.Line
-	for i := range 20_000 {
-		all = append(all, at(float64(i)/20, 1, "user_id", fmt.Sprint(int(random.ExpFloat64()*400))))
+	for i := range 5000 {
+		all = append(all, at(float64(i)/5, 1, "user_id", fmt.Sprint(int(random.ExpFloat64()*100))))
 	}
 	want := run(t, rules, all, simulate.Options{})
-	keys, denied := 0, 0
+	keys := 0
 	for seed := range 100 {
 		var sample []replay.Line
 		for _, line := range all {
@@ -230,12 +230,35 @@ func TestEstimateOfDeniedKeysHolds(t *testing.T) {
 		if e := r.Limits[1].KeysDeniedEstimate; e.Low <= float64(want.Limits[1].KeysDenied) && float64(want.Limits[1].KeysDenied) <= e.High {
 			keys++
 		}
-		if e := r.Sample.Denied; e.Low <= float64(want.Denied) && float64(want.Denied) <= e.High {
-			denied++
-		}
 	}
-	if keys < 90 || denied < 85 {
-		t.Errorf("of 100 intervals, %d have the number of denied keys, %d, and %d that of denied requests, %d", keys, want.Limits[1].KeysDenied, denied, want.Denied)
+	if keys < 90 {
+		t.Errorf("of 100 intervals, %d have the number of denied keys, %d", keys, want.Limits[1].KeysDenied)
 	}
-	t.Logf("of 100 intervals, %d have the number of denied keys, %d, and %d that of denied requests, %d", keys, want.Limits[1].KeysDenied, denied, want.Denied)
+}
+
+// Two hits exactly one window apart are in no span of one window together.
+func TestSpanIsOpenAtItsStart(t *testing.T) {
+	t.Parallel()
+	rules := "domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limit: {unit: minute, requests_per_unit: 10}\n"
+	r := run(t, parse(t, rules), []replay.Line{at(0, 10, "user_id", "a"), at(60, 10, "user_id", "a")}, simulate.Options{})
+	if l := r.Limits[0]; l.Comparison.Algorithms[0].Burst != 10 || l.Usage.Demand.Max != 10 {
+		t.Errorf("%+v, %+v", l.Comparison.Algorithms, l.Usage.Demand)
+	}
+}
+
+func TestRetryPrecedesRecordedRequestOfItsTime(t *testing.T) {
+	t.Parallel()
+	rules := "domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limit: {unit: minute, requests_per_unit: 1}\n"
+	r := run(t, parse(t, rules), []replay.Line{at(0, 1, "user_id", "a"), at(30, 1, "user_id", "a"), at(60, 1, "user_id", "a")}, simulate.Options{Clients: simulate.Models})
+	if c := r.Clients[1]; c.Recovered != 1 || c.Waiting != 1 || c.Denied != 2 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestOverlappingShutOutsCountOnce(t *testing.T) {
+	t.Parallel()
+	all := []replay.Line{at(0, 1, "user_id", "a"), at(.5, 1, "user_id", "a"), at(.6, 1, "user_id", "a"), at(.7, 2, "user_id", "a")}
+	if got := run(t, parse(t, twoLimits), all, simulate.Options{}).Limits[0].ShutOutSeconds; got != .9 {
+		t.Errorf("shut out for %v s, want 0.9", got)
+	}
 }
