@@ -33,6 +33,11 @@ var (
 	pairs = []subject{"memory/fixed_window", "memory/fixed_window/" + observed, "redis/fixed_window", "redis/fixed_window/" + observed}
 	// shadowed has each store with a shadow file and without.
 	shadowed = []subject{"memory/fixed_window", "memory/fixed_window/" + shadow, "redis/fixed_window", "redis/fixed_window/" + shadow}
+	// recordings has each store with a recording of all keys, of a tenth of them, and without.
+	recordings = []subject{
+		"memory/fixed_window", "memory/fixed_window/" + recorded, "memory/fixed_window/" + sampled,
+		"redis/fixed_window", "redis/fixed_window/" + recorded, "redis/fixed_window/" + sampled,
+	}
 )
 
 const tenThousand = 10_000
@@ -86,6 +91,8 @@ func rows() []row {
 			cases: single(func(l *load) { l.request, l.fill, l.times = loadclient.Decide(domain, once), tenThousand, 2 }),
 		}, {
 			name: "shadow", title: "With a shadow file", subjects: shadowed, cases: single(nil),
+		}, {
+			name: "recorded", title: "With a recording of all keys, or of a tenth of them", subjects: recordings, cases: single(nil),
 		},
 	}
 }

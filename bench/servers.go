@@ -56,8 +56,12 @@ var observedSettings = []string{
 // shadow has candidate rules decide every request a second time. Their limits are those of the rules in force.
 const shadow = "shadow"
 
+// recorded has Weir record all requests, and sampled those of a tenth of the keys.
+const recorded, sampled = "recorded", "sampled"
+
 // A subject is a server to measure: bare, memory/ALGORITHM, redis/ALGORITHM, ratelimit or ratelimit/SETTINGS. With /observed after its
-// algorithm, Weir has observedSettings; with /shadow, its rules are the candidate too.
+// algorithm, Weir has observedSettings; with /shadow, its rules are the candidate too; with /recorded or /sampled, it
+// records requests.
 type subject string
 
 const (
@@ -109,6 +113,12 @@ func startSubject(ctx context.Context, b binaries, s subject, o options, dir str
 	}
 	if extra == shadow {
 		o.env = append(slices.Clone(o.env), "SHADOW_CONFIG="+rules)
+	}
+	if extra == recorded || extra == sampled {
+		o.env = append(slices.Clone(o.env), "RECORD_PATH="+filepath.Join(dir, "recording"), "RECORD_PER_SECOND=10000000")
+	}
+	if extra == sampled {
+		o.env = append(o.env, "RECORD_SAMPLE=0.1")
 	}
 	redis := ""
 	if store != string(bare) && store != "memory" {

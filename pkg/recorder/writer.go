@@ -171,7 +171,10 @@ func (w *writer) ahead() int64 {
 // write writes the held lines that have waited for long enough, or all, in the order of the decisions.
 func (w *writer) write(all bool) {
 	slices.SortFunc(w.held, func(a, b heldLine) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order), cmp.Compare(a.arrived, b.arrived))
+		if a.at != b.at {
+			return cmp.Compare(a.at, b.at)
+		}
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.arrived, b.arrived))
 	})
 	n := len(w.held)
 	if !all {

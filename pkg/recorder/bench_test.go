@@ -1,0 +1,60 @@
+package recorder
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/decide"
+)
+
+// BenchmarkRecord measures a line on the goroutine of its request, and BenchmarkWrite on that of the writer.
+func BenchmarkRecord(b *testing.B) {
+	result := newDeciding(b).decide("user-1000000")
+	for name, sample := range map[string]float64{"all": 1, "none": 1e-18} {
+		b.Run(name, func(b *testing.B) {
+			r := New(Options{Path: b.TempDir(), Sample: sample, PerSecond: 1 << 40})
+			if err := r.Close(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if r.Record(result); i%4096 == 0 {
+					for j := range r.queues {
+						r.queues[j].entries = r.queues[j].entries[:0]
+					}
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	for name, plain := range map[string]bool{"zstd": false, "none": true} {
+		b.Run(name, func(b *testing.B) {
+			r := New(Options{Path: b.TempDir(), Plain: plain, PerSecond: 1 << 40})
+			if err := r.Close(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+			const users = 4096
+			d := newDeciding(b)
+			results := make([]decide.Result, users)
+			for i := range results {
+				d.result = decide.Result{}
+				results[i] = *d.decide(fmt.Sprint("user-", 1_000_000+i))
+			}
+			w := newWriter(r)
+			b.ResetTimer()
+			for i := 0; i < b.N; i++ {
+				results[i%users].Decisions[0].Verdicts[0].At += 1
+				if r.Record(&results[i%users]); i%users == users-1 {
+					w.drain()
+					w.write(true)
+				}
+			}
+			w.drain()
+			w.write(true)
+			w.files.close()
+		})
+	}
+}
