@@ -435,3 +435,11 @@ func TestCommentHasArgumentsOfGen(t *testing.T) {
 		}
 	}
 }
+
+// A rule of Envoy Gateway of which a part is missing is not in the rules at all.
+func TestNoRuleIsImportedInPart(t *testing.T) {
+	imported, err := EnvoyGateway("file", []byte("kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}, clientSelectors: [{headers: [{name: a, value: b}, {name: c, value: d, invert: true}]}]}]}}}"))
+	if err != nil || len(imported.Problems) != 1 || len(imported.Domains()) > 0 {
+		t.Errorf("%+v, %v", imported, err)
+	}
+}
