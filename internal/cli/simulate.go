@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/replay"
 	"github.com/weir-rls/weir/pkg/simulate"
-	"github.com/weir-rls/weir/pkg/simulate/report"
 )
 
 // Simulate runs rules over recordings, or over a synthetic load.
@@ -64,7 +62,7 @@ func (s *Simulate) Validate() error {
 	case s.SampleShare < 0 || s.SampleShare > 1:
 		return errors.New("--sample-share: write a number above 0 and at most 1")
 	}
-	return nil
+	return checkReportFolder(s.HTML)
 }
 
 // Run prints the result. Its error is [Fault] after a fault, which it prints.
@@ -143,24 +141,6 @@ func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o si
 	}
 	result.Synthetic = load.String()
 	return result, nil
-}
-
-// writeReport writes the report of a result. A file that exists is replaced only by a whole report.
-func writeReport(path string, result *simulate.Result) (err error) {
-	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("--html: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("--html: write %s: %w", path, err)
-			_ = os.Remove(file.Name())
-		}
-	}()
-	if err := errors.Join(report.Write(file, result), file.Chmod(0o644), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
 }
 
 // writeLoad simulates a load and writes it.

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestSimulateWritesAReport(t *testing.T) {
+	rules := planFile(t, "domain: d\ndescriptors:\n- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}\n")
+	dir := t.TempDir()
+	recording, page := filepath.Join(dir, "recording.ndjson"), filepath.Join(dir, "report.html")
+	line := `{"t":"2026-11-22T10:00:00Z","domain":"d","descriptors":[[["user","<b>42"]]]}` + "\n"
+	for path, text := range map[string]string{recording: strings.Repeat(line, 7), page: "an earlier report"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := Simulate{rulesFlags: rulesFlags{Config: []string{rules}}, HTML: page, Recordings: []string{recording}, Output: "json"}
+	if err := s.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	var out, stderr bytes.Buffer
+	if err := s.Run(t.Context(), Streams{Out: &out, Err: &stderr}); err != nil {
+		t.Fatal(err, stderr.String())
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "2 of 7 requests denied") || !strings.Contains(string(text), "user=&lt;b&gt;42") {
+		t.Errorf("the report is\n%s", text)
+	}
+	// A report that cannot be written leaves no file, and is a fault.
+	s.HTML = filepath.Join(dir, "folder")
+	if err := os.MkdirAll(filepath.Join(s.HTML, "not-empty"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context(), Streams{Out: &out, Err: &stderr}); !errors.Is(err, Fault) || !strings.Contains(stderr.String(), "--html") {
+		t.Errorf("got %v and %q, want a fault", err, &stderr)
+	}
+	if left, _ := filepath.Glob(s.HTML + ".*"); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+	s.HTML = filepath.Join(dir, "missing", "report.html")
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "no folder") {
+		t.Errorf("a missing folder: got %v", err)
+	}
+}
