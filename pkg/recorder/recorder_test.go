@@ -393,6 +393,44 @@ func TestLinesAreInTheOrderOfTheDecisions(t *testing.T) {
 	}
 }
 
+// A line is held for a period, so that a line of an earlier decision can come before it.
+func TestLinesWaitForEarlierOnes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r, d := New(Options{Path: dir}), newDeciding(t)
+	closed(t, r)
+	w := newWriter(r) // its periods end when the test says so
+	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	for _, seconds := range []int{9, 5, 20, 15, 30} {
+		result := d.decide("alice")
+		result.Decisions[0].Verdicts[0].At = at.Add(time.Duration(seconds) * time.Second).UnixMicro()
+		r.Record(result)
+		w.drain()
+		w.write(false)
+	}
+	w.write(true)
+	w.files.close()
+	files := recordings(t, dir)
+	text, err := os.Open(files[len(files)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	reader, err := replay.NewReader(text, replay.ReaderOptions{Reorder: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	var got []float64
+	var line replay.Line
+	for reader.Next(&line) == nil {
+		got = append(got, line.At.Sub(at).Seconds())
+	}
+	if fmt.Sprint(got) != "[5 9 15 20 30]" {
+		t.Errorf("lines of the seconds %v", got)
+	}
+}
+
 // A line without a time of the store has the time of this machine, moved by the difference to the store's clock.
 func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 	t.Parallel()
