@@ -107,7 +107,7 @@ func (f *files) try(text []byte, at time.Time, dropped int64) error {
 	return nil
 }
 
-// put writes texts and has them reach the file.
+// put writes texts and has them reach the file, as a frame of zstd of its own: the file is complete after each.
 func (f *files) put(texts ...[]byte) error {
 	var to io.Writer = f.sized
 	if f.encoder != nil {
@@ -118,10 +118,12 @@ func (f *files) put(texts ...[]byte) error {
 			return err
 		}
 	}
-	if f.encoder != nil {
-		return f.encoder.Flush()
+	if f.encoder == nil {
+		return nil
 	}
-	return nil
+	err := f.encoder.Close()
+	f.encoder.Reset(f.sized)
+	return err
 }
 
 // isRemoved reports whether the name of the current file leads to it no more.

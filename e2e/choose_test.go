@@ -1,0 +1,284 @@
+package e2e_test
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+// A chooseStory is the example of docs/choose-limits.md: one Envoy, and one Weir behind it.
+type chooseStory struct {
+	dir, admin string
+	page       map[string]string // blocks by name
+	steps      []docStep
+	script     *strings.Replacer
+	weir       string
+}
+
+// A docStep is a block of commands, their output and their exit code.
+type docStep struct {
+	commands, output string
+	code             int
+}
+
+func startChooseStory(t *testing.T) *chooseStory {
+	t.Helper()
+	text, err := os.ReadFile("../docs/choose-limits.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &chooseStory{dir: t.TempDir(), page: map[string]string{}, weir: bin}
+	for _, b := range regexp.MustCompile("(?ms)^```(\\w+) ?([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		code, isExit := strings.CutPrefix(b[2], "exit-")
+		switch {
+		case b[1] == "text":
+			s.steps[len(s.steps)-1].output = b[3]
+		case b[1] == "sh" && (b[2] == "" || isExit):
+			number, _ := strconv.Atoi(code) // "" is 0
+			s.steps = append(s.steps, docStep{commands: b[3], code: number})
+		default:
+			s.page[b[2]] = b[3]
+		}
+	}
+	ports, err := harness.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
+	write(t, filepath.Join(s.dir, "rules.yaml"), s.page["rules.yaml"])
+	s.script = strings.NewReplacer()
+	s.run(t, docStep{commands: s.page["secrets"]})
+	weir, err := harness.StartWeir(t.Context(), harness.WeirOptions{
+		Binary: bin, Rules: filepath.Join(s.dir, "rules.yaml"), Dir: t.TempDir(), Env: s.settings(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mustEndWell(t, "weir", weir.Process) })
+	envoy, err := harness.StartEnvoy(t.Context(), harness.EnvoyOptions{
+		Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: weir.GRPC, Dir: t.TempDir(), Timeout: testTimeout,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mustEndWell(t, "envoy", envoy.Process) })
+	s.script = strings.NewReplacer("localhost:10000", strings.TrimPrefix(envoy.URL, "http://"), "127.0.0.1:6071", s.admin)
+	return s
+}
+
+// settings returns the settings of the page, with the files in the folder of the story.
+func (s *chooseStory) settings() (env []string) {
+	for _, setting := range strings.Fields(strings.ReplaceAll(s.page["settings"], "export ", "")) {
+		name, value, _ := strings.Cut(setting, "=")
+		if name == "ADMIN_ADDR" {
+			value = s.admin
+		} else {
+			value = filepath.Join(s.dir, value)
+		}
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+// run runs the commands of a step, and returns what they print.
+func (s *chooseStory) run(t *testing.T, step docStep) string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), "bash", "-c", `weir() { "`+s.weir+`" "$@"; }`+"\n"+s.script.Replace(step.commands))
+	c.Dir = s.dir
+	out, err := c.CombinedOutput()
+	if c.ProcessState == nil {
+		t.Fatal(err)
+	}
+	if code := c.ProcessState.ExitCode(); code != step.code {
+		t.Fatalf("%s\nexit code %d, want %d\n%s", step.commands, code, step.code, out)
+	}
+	return string(out)
+}
+
+// send sends the traffic of the page, and returns the users by the status of their responses.
+func (s *chooseStory) send(t *testing.T) map[string][]string {
+	t.Helper()
+	s.run(t, docStep{commands: s.page["traffic"]})
+	text, err := os.ReadFile(filepath.Join(s.dir, "statuses"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := map[string][]string{}
+	for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		user, status, _ := strings.Cut(line, " ")
+		if !slices.Contains(users[status], user) {
+			users[status] = append(users[status], user)
+		}
+	}
+	return users
+}
+
+// get returns the response of the admin API.
+func (s *chooseStory) get(t *testing.T, path string) []byte {
+	t.Helper()
+	token, err := os.ReadFile(filepath.Join(s.dir, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.admin+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("GET %s: %s, %v: %s", path, response.Status, err, body)
+	}
+	return body
+}
+
+// hashOf returns the hash that stands for a user in the recording.
+func (s *chooseStory) hashOf(t *testing.T, user string) string {
+	t.Helper()
+	secret, err := os.ReadFile(filepath.Join(s.dir, "secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := hmac.New(sha256.New, bytes.TrimSpace(secret))
+	h.Write([]byte("user_id\x00" + user))
+	return "hmac:" + base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
+}
+
+var hashes = regexp.MustCompile(`hmac:[\w-]{22}`)
+
+// follow runs the next step of the page, and compares its output with the page's.
+func (s *chooseStory) follow(t *testing.T) string {
+	t.Helper()
+	step := s.steps[0]
+	s.steps = s.steps[1:]
+	out := s.run(t, step)
+	comparable := func(text string) string {
+		text = spans.ReplaceAllString(times.ReplaceAllString(hashes.ReplaceAllString(text, "HASH"), "TIME"), "SPAN")
+		return strings.Join(strings.Fields(text), " ")
+	}
+	if comparable(out) != comparable(step.output) {
+		t.Errorf("%s\nprints\n%s\nand the page shows\n%s", step.commands, out, step.output)
+	}
+	return out
+}
+
+// The users that the enforced limit denies are those that weir diff and the shadow file named before. The commands and the output are
+// those of docs/choose-limits.md.
+func TestLimitIsChosenByEvidence(t *testing.T) {
+	t.Parallel()
+	s := startChooseStory(t)
+	mustAllowAll := func(statuses map[string][]string) {
+		t.Helper()
+		if len(statuses) != 1 || len(statuses["200"]) != 41 {
+			t.Fatalf("the responses of %d users before the limit is enforced: %v", len(statuses["200"]), statuses)
+		}
+	}
+	mustAllowAll(s.send(t))
+	until(t, "the recording is complete", func() bool {
+		c := exec.CommandContext(t.Context(), "bash", "-c", s.weir+" simulate --config rules.yaml -o json recording/*")
+		c.Dir = s.dir
+		out, _ := c.Output() // an incomplete recording has an error
+		var result struct{ Requests int }
+		return json.Unmarshal(out, &result) == nil && result.Requests == 160
+	})
+	s.follow(t) // suggest
+	before := s.follow(t)
+	var denied []string // the users that weir diff names
+	for _, user := range []string{"mallory", "user1", "user3", "user40"} {
+		if strings.Contains(before, s.hashOf(t, user)) {
+			denied = append(denied, user)
+		}
+	}
+	if found := hashes.FindAllString(before, -1); len(found) != len(denied) {
+		t.Errorf("weir diff names %v, and the users %v", found, denied)
+	}
+
+	type report struct {
+		Running  bool
+		Error    string
+		Requests struct {
+			Compared     int
+			BothAllowed  int `json:"both_allowed"`
+			NewlyDenied  int `json:"newly_denied"`
+			NewlyAllowed int `json:"newly_allowed"`
+			BothDenied   int `json:"both_denied"`
+			Undecided    int
+			Dropped      int
+		}
+		Limits []struct {
+			Rule        string
+			NewlyDenied int `json:"newly_denied"`
+		}
+		Keys struct {
+			Keys  int
+			Exact bool
+		} `json:"newly_denied_keys"`
+	}
+	shadow := func() (r report) {
+		if err := json.Unmarshal(s.get(t, "/v1/shadow?limits=10&keys=10"), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	until(t, "the candidate runs", func() bool { return shadow().Running })
+	mustAllowAll(s.send(t))
+	until(t, "the candidate has decided all requests", func() bool { return shadow().Requests.Compared == 160 })
+	var want report
+	if err := json.Unmarshal([]byte(s.page["shadow"]), &want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(shadow())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shown, _ := json.Marshal(want); !bytes.Equal(got, shown) {
+		t.Errorf("the shadow file reports\n%s\nand the page shows\n%s", got, shown)
+	}
+
+	s.steps = s.steps[1:] // the call of /v1/shadow
+	version := func() string {
+		var status struct {
+			Version string `json:"rules_version"`
+		}
+		if err := json.Unmarshal(s.get(t, "/v1/status"), &status); err != nil {
+			t.Fatal(err)
+		}
+		return status.Version
+	}
+	old := version()
+	s.follow(t) // enforce
+	until(t, "the candidate is in force", func() bool { return version() != old })
+	after := s.send(t)["429"]
+	slices.Sort(after)
+	if !slices.Equal(after, denied) {
+		t.Errorf("the enforced limit denies %v, and weir diff named %v", after, denied)
+	}
+	s.follow(t) // the statuses
+	if len(s.steps) != 0 {
+		t.Errorf("%d steps are left: this test no longer reads the page", len(s.steps))
+	}
+}
