@@ -168,7 +168,9 @@ func TestTailWarnsOfUnknownRule(t *testing.T) {
 			t.Errorf("%s: %q, want %q", rule, got, want)
 		}
 		cancel()
-		<-ended
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

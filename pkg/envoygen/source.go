@@ -95,7 +95,7 @@ func readSource(key, text string, earlier *source) (*source, error) {
 		}
 	case fromQuery, fromCEL:
 		if arg == "" {
-			return nil, fmt.Errorf("want a text after %s:", name)
+			return nil, fmt.Errorf("%s: has no text after it", name)
 		}
 	case fromMetadata:
 		if namespace, path, ok := strings.Cut(arg, ":"); !ok || namespace == "" || path == "" {

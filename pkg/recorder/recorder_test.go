@@ -399,7 +399,7 @@ func TestLinesWaitForEarlierOnes(t *testing.T) {
 	dir := t.TempDir()
 	r, d := New(Options{Path: dir}), newDeciding(t)
 	closed(t, r)
-	w := newWriter(r) // its periods end when the test says so
+	w := newWriter(r) // the test ends its periods
 	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	for _, seconds := range []int{9, 5, 20, 15, 30} {
 		result := d.decide("alice")

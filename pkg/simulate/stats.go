@@ -41,8 +41,7 @@ type limitStats struct {
 	peakKey                                 string
 	allowedOver, deniedOver                 series
 	keys                                    map[string]*keyStats
-	shutOut                                 time.Duration // of keys without statistics
-	compare                                 *comparison   // nil: see why
+	compare                                 *comparison // nil: see why
 	why                                     string
 }
 

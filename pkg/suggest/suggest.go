@@ -70,7 +70,6 @@ type Collector struct {
 	o          Options
 	share      float64         // of the keys, see SetSampleShare
 	decider    *decide.Decider // nil without rules
-	pathRules  *descriptors.Rules
 	paths      *decide.Decider // nil without paths
 	targets    []*target       // in the order of the rules, then of the paths
 	byRule     map[*descriptors.Rule]*target
