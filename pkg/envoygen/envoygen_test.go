@@ -90,7 +90,7 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		{one("key: user"), with("--from user"), "want KEY=SOURCE"},
 		{one("key: user"), with("--from user=headr:x"), "want header:NAME, path, method"},
 		{one("key: user"), with("--from user=header:a b"), `"a b" is no name of a header`},
-		{one("key: user"), with("--from user=query:"), "want a text after query:"},
+		{one("key: user"), with("--from user=query:"), "query: has no text after it"},
 		{one("key: user"), with("--from user=metadata:a"), "want metadata:NAMESPACE:KEY.PATH"},
 		{one("key: user"), with("--from user=masked_remote_address:40/1"), "want masked_remote_address:V4/V6"},
 		{one("key: user"), with("--from user=method:x"), "method takes no text after a colon"},
