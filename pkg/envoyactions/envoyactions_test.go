@@ -97,6 +97,32 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 	}
 }
 
+// Envoy 1.40 does the same: e2e/actions has these cases, and compares them with what Envoy sends.
+func TestDerivationFollowsEnvoy(t *testing.T) {
+	for _, c := range []struct {
+		what, limit, path string
+		sends             bool
+	}{
+		{"an inverted matcher does not match a missing header",
+			`actions: [{header_value_match: {descriptor_value: a, headers: [{name: x-plan, string_match: {exact: gold}, invert_match: true}]}}]`, "/", false},
+		{"a parameter of the query is decoded before it is compared",
+			`actions: [{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: q, string_match: {exact: "a b"}}]}}]`, "/?q=a%20b", true},
+		{"the hits_addend of a route is ignored", `actions: [{generic_key: {descriptor_value: a}}], hits_addend: {number: 5}`, "/", true},
+	} {
+		config, err := Parse("f.yaml", []byte(oneRoute+"  - {"+c.limit+"}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		derived, err := config.Derive(&Request{Method: "GET", Path: c.path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l := derived.RateLimits[0]; l.Skipped == c.sends || l.Unknown || !l.Skipped && l.Hits != 1 {
+			t.Errorf("%s: %+v", c.what, l)
+		}
+	}
+}
+
 // Values that the file and the request do not determine are named, and not guessed.
 func TestUnknownIsNamed(t *testing.T) {
 	for actions, want := range map[string]string{

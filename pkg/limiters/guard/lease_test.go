@@ -122,9 +122,10 @@ func TestDenyCachePassesOnLeases(t *testing.T) {
 // The end of a local lease is run even if the context of its call has ended: nothing repeats it.
 func TestEndTimesOutAndEndsTheLocalLease(t *testing.T) {
 	for name, fail := range map[string]func(f *flaky, cancel func()){
-		"the call fails":    func(f *flaky, cancel func()) { f.gone = true; cancel() },
-		"the hit fails":     func(f *flaky, _ func()) { f.bad = "k" },
-		"the reply is lost": func(_ *flaky, cancel func()) { cancel() },
+		"the call fails":                      func(f *flaky, cancel func()) { f.gone = true; cancel() },
+		"the hit fails":                       func(f *flaky, _ func()) { f.bad = "k" },
+		"the reply is lost":                   func(_ *flaky, cancel func()) { cancel() },
+		"the hit fails when the context ends": func(f *flaky, cancel func()) { f.bad, f.Store = "k", ending{f.Store, cancel} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, local := &flaky{Store: memory(), gone: true}, memory()
@@ -140,6 +141,17 @@ func TestEndTimesOutAndEndsTheLocalLease(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An ending ends the context of each call.
+type ending struct {
+	limiters.Store
+	end func()
+}
+
+func (e ending) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	defer e.end()
+	return e.Store.Take(ctx, now, groups, out)
 }
 
 // A policy hides the error of the store, and must not hide that the store has certainly charged nothing.
