@@ -51,6 +51,9 @@ func run(t *testing.T, open func(t *testing.T) limiters.Store, sequences uint64)
 			RacesWithPenalties(t, []limiters.Store{store, store, store})
 		})
 	}
+	if !SkipParts {
+		t.Run("inspections", func(t *testing.T) { inspections(t, open(t)) })
+	}
 	t.Run("resets", func(t *testing.T) { Resets(t, open(t)) })
 	t.Run("random resets", func(t *testing.T) { randomResets(t, open(t), sequences) })
 	t.Run("canceled", func(t *testing.T) { canceled(t, open(t)) })

@@ -32,6 +32,25 @@ func resettable() []limiters.Spec {
 	return specs
 }
 
+// inspections checks that an inspection of a key at its limit is no offence.
+func inspections(t *testing.T, store limiters.Store) {
+	for _, name := range Windowed() {
+		spec := limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, Params: FirstHit(name)}
+		spec.Params += " penalty.after=1 penalty.within=1h penalty.for=2h"
+		limit := MustLimit(spec)
+		groups := []limiters.Group{{{Key: "k", Limit: limit, N: 2}}, limit.Inspect("k"), limit.Inspect("k")}
+		out := make([]limiters.Verdict, 5)
+		if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []bool{true, false, true, false, true} {
+			if out[i].Err != nil || out[i].Allowed != want {
+				t.Errorf("%s, hit %d: %s, want allowed: %t", name, i, Format(out[i]), want)
+			}
+		}
+	}
+}
+
 // Resets checks that a key that was reset is like one never hit, and that other keys keep their states. The time is the store's.
 func Resets(t *testing.T, store limiters.Store) {
 	ctx := context.Background()

@@ -130,3 +130,28 @@ func TestFirstWindowExpires(t *testing.T) {
 	}
 	w.has(s, now, hit)
 }
+
+// The records of reservations outlive the latest of them, though the key was written with an earlier expiry before.
+func TestReservationsOutliveTheLatest(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := open(t, server)
+	for i, ttl := range []string{"10s", "1h"} {
+		limit := limiterstest.MustLimit(limiters.Spec{
+			Algorithm: "fixed_window", Max: 100, Window: 2 * time.Hour, Params: limiters.Params("window_start=first_hit reserve.ttl=" + ttl),
+		})
+		if _, err := take(t, s, limiters.Hit{Key: "k", Limit: limit, N: 5, Lease: limiters.LeaseID{byte(i + 1)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := server.Client(t)
+	keys := c.Keys(t.Context(), "*").Val()
+	if len(keys) < 2 {
+		t.Errorf("keys %q, want those of the window and of its reservations", keys)
+	}
+	for _, key := range keys {
+		if left := c.PTTL(t.Context(), key).Val(); left < time.Hour-longTimeout {
+			t.Errorf("%s expires in %v, want an hour", key, left)
+		}
+	}
+}
