@@ -22,6 +22,9 @@ func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics
 	if s.RecordPath == "" {
 		return nil, nil
 	}
+	if info, err := os.Stat(s.RecordPath); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("RECORD_PATH: %s is no folder: name a folder, which Weir makes if it is missing", s.RecordPath)
+	}
 	log = log.With(zap.String("recording", s.RecordPath))
 	var secret []byte
 	if s.RecordSecretFile == "" {

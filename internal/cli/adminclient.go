@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-rls/weir/internal/backoff"
@@ -32,6 +33,15 @@ func retryText(err error, wait time.Duration) string {
 		what = "the server ended the stream"
 	}
 	return fmt.Sprintf("%s; next attempt in %v", printable(what), wait.Round(time.Second/10))
+}
+
+// printableLines returns text with every control character but the ends of lines as an escape.
+func printableLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = printable(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // printable returns text with every control character as an escape, because users send the values of keys, and a terminal obeys some

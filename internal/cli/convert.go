@@ -162,14 +162,15 @@ func (c *Convert) read(ctx context.Context, paths []string, converter *accesslog
 		switch {
 		case slices.Contains(paths[:i], path):
 			return fmt.Errorf("%s is given twice: remove one", path)
-		case path == c.Out && path != "-":
-			return fmt.Errorf("--out is the log %s: write to another file", path)
 		case path == "-":
 			continue
 		}
 		info, err := os.Stat(path)
 		if err != nil {
 			return err
+		}
+		if out, err := os.Stat(c.Out); err == nil && os.SameFile(info, out) {
+			return fmt.Errorf("--out is the log %s: write to another file", path)
 		}
 		if info.IsDir() {
 			return fmt.Errorf("%s is a folder: name the files in it", path)
@@ -217,10 +218,13 @@ func (w *logReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// write writes the recording. A file has its name only once it is complete.
+// write writes the recording. A file has its name only once it is complete, and is readable by its owner only, as those of a recorder.
 func (c *Convert) write(converter *accesslog.Converter, stdout io.Writer) error {
 	if c.Out == "" || c.Out == "-" {
 		return converter.WriteRecording(stdout)
+	}
+	if info, err := os.Lstat(c.Out); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("--out: %s is no regular file: name a file, or write to standard output", c.Out)
 	}
 	file, err := os.CreateTemp(filepath.Dir(c.Out), "."+filepath.Base(c.Out)+"-*")
 	if err != nil {
@@ -228,7 +232,7 @@ func (c *Convert) write(converter *accesslog.Converter, stdout io.Writer) error 
 	}
 	defer os.Remove(file.Name()) // fails once the file is renamed
 	err = writeCompressed(file, strings.HasSuffix(c.Out, ".zst"), converter.WriteRecording)
-	err = errors.Join(err, file.Chmod(0o644), file.Close())
+	err = errors.Join(err, file.Close())
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -133,6 +132,9 @@ func (d *Diff) read(ctx context.Context, paths []string, comparison *rulesdiff.C
 	if err != nil {
 		return err
 	}
+	if _, err = in.share(); err != nil {
+		return errors.Join(err, in.finish(to.Err))
+	}
 	var line replay.Line
 	n := 0
 	for err == nil && ctx.Err() == nil {
@@ -154,10 +156,7 @@ func (d *Diff) read(ctx context.Context, paths []string, comparison *rulesdiff.C
 func (d *Diff) print(report *rulesdiff.Report, out io.Writer) error {
 	switch d.Output {
 	case "json":
-		encoder := json.NewEncoder(out)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(report)
+		return printJSON(out, report)
 	case "markdown":
 		return report.WriteMarkdown(out)
 	}

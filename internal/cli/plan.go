@@ -1,10 +1,10 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/sizing"
@@ -92,20 +92,18 @@ func (p *Plan) answers(stdin io.Reader) (answers planned, err error) {
 
 func (a *planned) print(w io.Writer, format string) error {
 	if format == "json" {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(a)
+		return printJSON(w, a)
 	}
+	var text strings.Builder // its writes never fail
 	if a.LocalLimit != nil {
-		if err := a.LocalLimit.WriteText(w); err != nil {
-			return err
-		}
+		_ = a.LocalLimit.WriteText(&text)
 	}
 	if a.LocalLimit != nil && a.Plan != nil {
-		fmt.Fprintln(w)
+		text.WriteByte('\n')
 	}
 	if a.Plan != nil {
-		return a.Plan.WriteText(w)
+		_ = a.Plan.WriteText(&text)
 	}
-	return nil
+	_, err := io.WriteString(w, printableLines(text.String()))
+	return err
 }

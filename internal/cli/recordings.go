@@ -43,15 +43,11 @@ func (r *recordings) Next(into *replay.Line) error {
 	return err
 }
 
-// share returns the share of the keys that all recordings have: 1 without a note of a recorder. It warns of different secrets.
-func (r *recordings) share(errs io.Writer) (float64, error) {
-	notes := r.Recorded()
-	if slices.ContainsFunc(notes, func(n replay.Recorded) bool { return n.Secret != notes[0].Secret }) {
-		fmt.Fprintln(errs, "weir: warning: the recordings have hashed values under different secrets, so a key may count as several")
-	}
+// share returns the share of the keys that all recordings have: 1 without a note of a recorder.
+func (r *recordings) share() (float64, error) {
 	least, most := r.SampleShares()
 	if least != most {
-		return 0, fmt.Errorf("the recordings are samples of different shares, from %g to %g: give those of one share, or set --sample-share", least, most)
+		return 0, fmt.Errorf("the recordings are samples of different shares, from %g to %g: give those of one share", least, most)
 	}
 	return least, nil
 }
@@ -66,7 +62,7 @@ var skippedTexts = map[replay.Kind]string{
 	replay.BadOverrides: "overrides are not one limit or null for each descriptor", replay.Dropped: "the recorder dropped lines",
 }
 
-// finish removes the progress bar, prints which lines were skipped, and closes the recordings. The error says that no line at all
+// finish removes the progress bar, warns of lines that were skipped and of different secrets, and closes the recordings. The error says that no line at all
 // could be replayed, although there are some.
 func (r *recordings) finish(errs io.Writer) error {
 	r.bar.clear()
@@ -81,6 +77,11 @@ func (r *recordings) finish(errs io.Writer) error {
 			continue
 		}
 		fmt.Fprintf(errs, "weir: warning: %s:%d: %s (%s), skipped lines of this kind: %d\n", printable(s.File), s.First, skippedTexts[s.Kind], s.Kind, s.Lines)
+	}
+	notes := r.Recorded()
+	if slices.ContainsFunc(notes, func(n replay.Recorded) bool { return n.Secret != notes[0].Secret }) {
+		fmt.Fprintln(errs, "weir: warning: the recordings have hashed values under different secrets, so a key may count as several: "+
+			"read each recording by itself, or record with one RECORD_SECRET_FILE")
 	}
 	err := r.Close()
 	if r.read == 0 && len(skipped) > 0 {

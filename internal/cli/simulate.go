@@ -105,13 +105,16 @@ func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, 
 		return nil, err
 	}
 	if options.SampleShare == 0 {
-		if options.SampleShare, err = r.share(to.Err); err != nil {
-			return nil, errors.Join(err, r.finish(to.Err))
+		if options.SampleShare, err = r.share(); err != nil {
+			return nil, errors.Join(fmt.Errorf("%w, or set --sample-share", err), r.finish(to.Err))
 		}
 	}
 	result, err := simulate.Run(ctx, rules, r, options)
 	if err = errors.Join(err, r.finish(to.Err)); err != nil {
 		return nil, err
+	}
+	if result.Requests == 0 {
+		fmt.Fprintln(to.Err, "weir: warning: the recordings have no requests")
 	}
 	result.Lines = r.Lines()
 	result.Skipped = append(result.Skipped, r.Skipped()...)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -80,14 +79,14 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	}
 	switch s.Output {
 	case "json":
-		encoder := json.NewEncoder(to.Out)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(report)
+		err = printJSON(to.Out, report)
 	case "yaml":
 		err = report.WriteYAML(to.Out)
 	default:
-		err = report.WriteText(to.Out)
+		var text strings.Builder
+		err = report.WriteText(&text)
+		_, written := io.WriteString(to.Out, printableLines(text.String()))
+		err = errors.Join(err, written)
 	}
 	switch {
 	case errors.Is(err, suggest.ErrNoYAML) && !recommended:
