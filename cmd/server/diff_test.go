@@ -105,7 +105,7 @@ func TestDiffCommand(t *testing.T) {
 	in("folder/a.yaml", strings.ReplaceAll(rules, "%", "2"))
 	diff := "diff " + two + " " + one + " --against " + first + " " + second
 	for _, c := range []commandTest{
-		{diff, 2, []string{"newly denied: 1 key, 1 request; newly allowed: 0 keys, 0 requests\n2 requests of 1 key from 2026-11-22T10:00:01Z to 2026-11-22T10:00:02Z", "user_id=hmac:42"}, []string{first + ":2: no JSON object"}},
+		{diff, 2, []string{"newly denied: 1 key, 1 request; newly allowed: 0 keys, 0 requests\n2 requests of 1 key from 2026-11-22T10:00:01Z to 2026-11-22T10:00:02Z", "user_id=hmac:42", "1 line of the recording could not be compared."}, []string{first + ":2: no JSON object"}},
 		{diff + " --against " + first, 1, nil, []string{"given twice"}},
 		{diff + " --worst 0 -o json", 2, []string{`"newly_denied_keys": 1`, `"worst_denied": []`}, nil},
 		{"diff " + one + " " + two + " --against " + first + " --against " + second, 2, []string{"newly allowed: 1 key, 1 request"}, nil},
@@ -124,6 +124,7 @@ func TestDiffCommand(t *testing.T) {
 		{"diff " + two + " " + one + " --against " + empty, 1, nil, []string{"the recording has no requests, so nothing was compared"}},
 		{diff + " --fail-if newly_denied_keys>1", 0, []string{"newly denied: 1 key"}, nil},
 		{diff + " --fail-if newly_denied_keys>1 --fail-if newly_denied_requests>=1", 2, nil, []string{"--fail-if: newly_denied_requests>=1"}},
+		{diff + " --fail-if skipped_lines>0", 2, nil, []string{"--fail-if: skipped_lines>0"}},
 		{diff + " --fail-if denied>1", 1, nil, []string{`unknown name "denied"`, "names are newly_denied_keys, "}},
 		{"diff " + two + " " + one + " --against " + other + " --max-keys 1 --fail-if newly_denied_keys>5", 1, []string{"The counts of keys are lower bounds."}, []string{"raise --max-keys"}},
 		{diff + " --max-keys 0", 1, nil, []string{"want at least 1"}},

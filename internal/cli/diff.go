@@ -115,10 +115,13 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 	}
 	options.Replay.Decide = decide.Options{CalendarMonths: d.Months, AllOrNothing: d.Together}
 	comparison := rulesdiff.New(old, now, options)
-	if err := d.read(ctx, paths, comparison, to); err != nil {
+	skipped, err := d.read(ctx, paths, comparison, to)
+	if err != nil {
 		return nil, nil, err
 	}
-	return comparison.Report(), conditions, nil
+	report := comparison.Report()
+	report.Skipped = append([]replay.FileSkipped{}, skipped...)
+	return report, conditions, nil
 }
 
 func (d *Diff) rules(path, overlay string, stdin io.Reader) (*descriptors.Rules, error) {
@@ -126,14 +129,14 @@ func (d *Diff) rules(path, overlay string, stdin io.Reader) (*descriptors.Rules,
 	return flags.load(stdin)
 }
 
-// read compares all requests of the recordings.
-func (d *Diff) read(ctx context.Context, paths []string, comparison *rulesdiff.Comparison, to Streams) error {
+// read compares all requests of the recordings, and returns the lines that it could not compare.
+func (d *Diff) read(ctx context.Context, paths []string, comparison *rulesdiff.Comparison, to Streams) ([]replay.FileSkipped, error) {
 	in, err := openRecordings(paths, to)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, err = in.share(); err != nil {
-		return errors.Join(err, in.finish(to.Err))
+		return nil, errors.Join(err, in.finish(to.Err))
 	}
 	var line replay.Line
 	n := 0
@@ -150,7 +153,7 @@ func (d *Diff) read(ctx context.Context, paths []string, comparison *rulesdiff.C
 	if err == nil && n == 0 {
 		err = errors.New("the recording has no requests, so nothing was compared")
 	}
-	return err
+	return in.Skipped(), err
 }
 
 func (d *Diff) print(report *rulesdiff.Report, out io.Writer) error {

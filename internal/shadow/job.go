@@ -128,7 +128,7 @@ func (o *outcome) read(r *decide.Result) {
 			continue
 		}
 		limit := d.Denying()
-		denies := o.denied && d.Outcome == decide.Denied
+		denies := o.denied && r.Denies(d)
 		if !denies && !(d.Shadow && limit >= 0) {
 			continue
 		}

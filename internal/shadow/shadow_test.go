@@ -306,6 +306,25 @@ func TestModesOfCandidate(t *testing.T) {
 }
 
 // A request that a store could not decide says nothing about the rules. The candidate charges it.
+// A full quota denies nothing while another has room, also if a limit beside them denies the request.
+func TestFullQuotaIsNotNamedWhileAnotherHasRoom(t *testing.T) {
+	const live = "\ndomain: shop\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 9}}]\n"
+	const candidate = "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unit: hour, requests_per_unit: 0}}\n" +
+		"  - {key: b, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}\n" +
+		"  - {key: c, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 9}}\n"
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, Options{}, live, candidate)
+		defer s.stop()
+		s.ask(request(1, "a=1", "b=1", "c=1"))
+		synctest.Wait()
+		for _, l := range s.Report(10, 10).Limits {
+			if want := int64(strings.Count(l.Rule, "a")); l.NewlyDenied != want {
+				t.Errorf("%s: newly denied %d, want %d", l.Rule, l.NewlyDenied, want)
+			}
+		}
+	})
+}
+
 func TestUndecidedRequestsAreNotCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, Options{}, liveRules, candidateRules)

@@ -144,6 +144,7 @@ func (d *Decider) overall(result *Result) {
 			denied = denied || over
 		}
 	}
+	result.quotasFull = quotas == full
 	denied = denied || quotas > 0 && quotas == full
 	result.Denied = denied && !d.options.ShadowMode
 	result.Shadowed = denied && d.options.ShadowMode

@@ -34,8 +34,14 @@ type Result struct {
 	verdicts []limiters.Verdict
 	key      []byte // scratch
 	leases   bool   // a hit has a lease
-	decided  time.Duration
+
+	quotasFull bool // all descriptors in quota mode are denied, or there are none
+	decided    time.Duration
 }
+
+// Denies reports whether a decision of r is a reason why the request is denied. A denied descriptor in quota mode is none while
+// another in quota mode is not denied.
+func (r *Result) Denies(d *Decision) bool { return d.Outcome == Denied && (!d.Quota || r.quotasFull) }
 
 // A Decision is the outcome of one descriptor.
 type Decision struct {

@@ -36,6 +36,7 @@ var figures = []struct {
 	{"keys_with_newly_allowed_requests", func(r *Report) float64 { return float64(r.KeysWithNewlyAllowed) }},
 	{"newly_denied_keys_percent", func(r *Report) float64 { return percent(r.NewlyDeniedKeys, r.Keys) }},
 	{"newly_denied_requests_percent", func(r *Report) float64 { return percent(r.NewlyDeniedRequests, r.Requests) }},
+	{"skipped_lines", func(r *Report) float64 { return float64(r.skippedLines()) }},
 	{"cannot_match", func(r *Report) float64 { return float64(len(r.CannotMatch)) }},
 }
 

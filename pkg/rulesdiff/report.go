@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
 )
 
 // A Report is the result of a [Comparison]. Its JSON is a contract: fields may be added.
@@ -27,6 +28,16 @@ type Report struct {
 	Limits []Limit `json:"limits"`
 	// CannotMatch are new rules that match by value what the recording has as a hash only. Nothing is known of their effect.
 	CannotMatch []CannotMatch `json:"cannot_match"`
+	// Skipped are the lines of the recordings that were not compared. The caller sets it.
+	Skipped []replay.FileSkipped `json:"skipped"`
+}
+
+// skippedLines returns the number of lines that were not compared. A file that cannot be read to its end counts as one.
+func (r *Report) skippedLines() (n int64) {
+	for _, s := range r.Skipped {
+		n += max(1, s.Lines)
+	}
+	return n
 }
 
 // Counts are the verdicts that differ, of all requests or of one limit.

@@ -223,10 +223,9 @@ func (s *side) count(number int64, maxKeys int) {
 // blame counts the request, which only this side denies, for each limit that denies it.
 func (s *side) blame() {
 	s.blamed = s.blamed[:0]
-	quotas := deniedByQuotas(&s.result)
 	for i := range s.result.Decisions {
 		d := &s.result.Decisions[i]
-		if d.Outcome != decide.Denied || d.Override || d.Quota && !quotas {
+		if d.Override || !s.result.Denies(d) {
 			continue
 		}
 		key := s.keys[s.result.Key(i)]
@@ -249,15 +248,4 @@ func (s *side) blame() {
 		}
 		b.key.changed[b.limit]++
 	}
-}
-
-// deniedByQuotas reports whether all descriptors in quota mode are over their limits. They deny a request only together.
-func deniedByQuotas(r *decide.Result) bool {
-	for i := range r.Decisions {
-		d := &r.Decisions[i]
-		if d.Quota && !d.End && d.Reason != decide.Unlimited && d.Outcome != decide.Denied {
-			return false
-		}
-	}
-	return true
 }

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
 )
 
 const (
@@ -64,6 +66,13 @@ func (r *Report) notes() []string {
 	}
 	if r.Old.Invalid+r.New.Invalid > 0 {
 		all = append(all, fmt.Sprintf("Requests without a verdict: %d under the old rules, %d under the new rules. They match too many limits.", r.Old.Invalid, r.New.Invalid))
+	}
+	if n := r.skippedLines(); n > 0 {
+		note := fmt.Sprintf("%s of the recording could not be compared.", count(n, "line"))
+		if slices.ContainsFunc(r.Skipped, func(s replay.FileSkipped) bool { return s.Kind == replay.Unreadable }) {
+			note = "The recording cannot be read to its end. " + note
+		}
+		all = append(all, note)
 	}
 	if r.New.Unmatched > r.Old.Unmatched {
 		all = append(all, fmt.Sprintf("%s more than before match no rule, and have no limit.", count(r.New.Unmatched-r.Old.Unmatched, "request")))
