@@ -97,7 +97,7 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 	}
 }
 
-// Envoy 1.40 does the same: e2e/actions has these cases, and compares them with what Envoy sends.
+// Envoy 1.40 does the same: e2e/actions has these cases, and compares them with the descriptors that Envoy sends.
 func TestDerivationFollowsEnvoy(t *testing.T) {
 	for _, c := range []struct {
 		what, limit, path string
