@@ -40,6 +40,27 @@ func TestKeyEncodesDomainAndMatch(t *testing.T) {
 	}
 }
 
+// A value is matched exactly, by a wildcard with more than *, or not: by the key alone, or beyond the path.
+func TestMatchesValue(t *testing.T) {
+	rules := parse(t, tree("user_id\n  action=reply!\n  action=s*!\n  any=*!\n  plan!"))
+	for _, tt := range []struct {
+		request string
+		want    []bool
+	}{
+		{"user_id=alice action=reply", []bool{false, true, false}},
+		{"user_id=alice action=search", []bool{false, true, false}},
+		{"user_id=alice any=x", []bool{false, false, false}},
+		{"user_id=alice plan=gold", []bool{false, false, false}},
+	} {
+		rule := rules.Match("d", entries(tt.request))
+		for i, want := range tt.want {
+			if got := rule.MatchesValue(i); got != want {
+				t.Errorf("%s, entry %d: %t, want %t", tt.request, i, got, want)
+			}
+		}
+	}
+}
+
 // The id of a request is in no key: all requests of a client share a counter, which no other rule has.
 func TestKeyOfLeasesHasNoID(t *testing.T) {
 	b := descriptors.NewBuilder()
