@@ -52,6 +52,18 @@ func (r *recordings) share() (float64, error) {
 	return least, nil
 }
 
+// shareOr returns given, the value of --sample-share, or [recordings.share] if it is 0.
+func (r *recordings) shareOr(given float64) (float64, error) {
+	if given > 0 {
+		return given, nil
+	}
+	share, err := r.share()
+	if err != nil {
+		err = fmt.Errorf("%w, or set --sample-share", err)
+	}
+	return share, err
+}
+
 // maxSkippedLines bounds the lines of a summary.
 const maxSkippedLines = 20
 

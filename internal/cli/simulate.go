@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/replay"
@@ -104,10 +102,8 @@ func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, 
 	if err != nil {
 		return nil, err
 	}
-	if options.SampleShare == 0 {
-		if options.SampleShare, err = r.share(); err != nil {
-			return nil, errors.Join(fmt.Errorf("%w, or set --sample-share", err), r.finish(to.Err))
-		}
+	if options.SampleShare, err = r.shareOr(s.SampleShare); err != nil {
+		return nil, errors.Join(err, r.finish(to.Err))
 	}
 	result, err := simulate.Run(ctx, rules, r, options)
 	if err = errors.Join(err, r.finish(to.Err)); err != nil {
@@ -148,20 +144,12 @@ func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o si
 
 // writeLoad simulates a load and writes it.
 func writeLoad(ctx context.Context, rules *descriptors.Rules, load *simulate.Synthetic, o simulate.Options, w io.Writer, compressed bool) (*simulate.Result, error) {
-	var compressor *zstd.Encoder
-	if compressed {
-		var err error
-		if compressor, err = zstd.NewWriter(w); err != nil {
-			return nil, err
-		}
-		w = compressor
-	}
-	source := &writingSource{Synthetic: load, to: bufio.NewWriter(w)}
-	result, err := simulate.Run(ctx, rules, source, o)
-	err = errors.Join(err, source.to.Flush())
-	if compressor != nil {
-		err = errors.Join(err, compressor.Close())
-	}
+	var result *simulate.Result
+	err := writeCompressed(w, compressed, func(w io.Writer) (err error) {
+		source := &writingSource{Synthetic: load, to: bufio.NewWriter(w)}
+		result, err = simulate.Run(ctx, rules, source, o)
+		return errors.Join(err, source.to.Flush())
+	})
 	return result, err
 }
 

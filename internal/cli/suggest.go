@@ -166,16 +166,11 @@ func (s *Suggest) read(ctx context.Context, collector *suggest.Collector, to Str
 
 // setShare sets the share of keys from the flag or from the notes of the recordings.
 func (s *Suggest) setShare(collector *suggest.Collector, lines *recordings) error {
-	least, most := lines.SampleShares()
-	switch {
-	case s.SampleShare > 0:
-		collector.SetSampleShare(s.SampleShare)
-	case least != most:
-		return fmt.Errorf("the recordings are samples of different shares, from %g to %g: give those of one share, or set --sample-share", least, most)
-	default:
-		collector.SetSampleShare(least)
+	share, err := lines.shareOr(s.SampleShare)
+	if err == nil {
+		collector.SetSampleShare(share)
 	}
-	return nil
+	return err
 }
 
 // parsePath reads a key path such as user_id,action=login.

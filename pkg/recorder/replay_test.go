@@ -229,7 +229,7 @@ func checkHashed(t *testing.T, all []replay.Line) {
 	for i := range all {
 		for _, d := range all[i].Request.Descriptors {
 			for _, e := range d.Entries {
-				if strings.HasPrefix(e.Value, HashedPrefix) {
+				if replay.IsHashed(e.Value) {
 					hashed[e.Key] = true
 				} else {
 					plain[e.Key+"="+e.Value] = true

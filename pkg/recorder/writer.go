@@ -29,9 +29,6 @@ const (
 	maxHashes, maxCachedValue = 1 << 16, 128
 )
 
-// HashedPrefix begins a value that was replaced by its HMAC.
-const HashedPrefix = "hmac:"
-
 // A writer writes the lines of a Recorder. Only its goroutine uses it.
 type writer struct {
 	recorder *Recorder
@@ -228,7 +225,7 @@ func (w *writer) hide(key, value string) string {
 	_, _ = w.mac.Write([]byte(key))
 	_, _ = w.mac.Write([]byte{0})
 	_, _ = w.mac.Write([]byte(value))
-	hashed := HashedPrefix + base64.RawURLEncoding.EncodeToString(w.mac.Sum(nil)[:16])
+	hashed := replay.HashedPrefix + base64.RawURLEncoding.EncodeToString(w.mac.Sum(nil)[:16])
 	if len(key)+len(value) <= maxCachedValue {
 		if len(w.hashes) >= maxHashes {
 			clear(w.hashes)

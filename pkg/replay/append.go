@@ -3,6 +3,7 @@ package replay
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -10,6 +11,12 @@ import (
 )
 
 const timeFormat = "2006-01-02T15:04:05.000000Z"
+
+// HashedPrefix begins a value that a recorder has replaced by its HMAC.
+const HashedPrefix = "hmac:"
+
+// IsHashed reports whether a recorder has replaced the value.
+func IsHashed(value string) bool { return strings.HasPrefix(value, HashedPrefix) }
 
 // AppendLine appends line to b, with its end, as a [Reader] reads it. Hits of 1 are left out. A time has whole microseconds.
 func AppendLine(b []byte, line *Line) []byte {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
 )
 
 // unmatched finds the new rules that a recording cannot judge. A recorder hashes the values that its rules match by key alone. A new
@@ -74,9 +75,6 @@ func eachValue(domain string, levels []descriptors.Level, f func(level int, text
 	}
 }
 
-// isHashed reports whether a recorder has replaced the value by a hash.
-func isHashed(value string) bool { return strings.HasPrefix(value, "hmac:") }
-
 // add notes the rules that the request could match if its values were not hashed.
 func (u *unmatched) add(r *decide.Request) {
 	if len(u.rules)+len(u.wild) == 0 {
@@ -88,7 +86,7 @@ func (u *unmatched) add(r *decide.Request) {
 }
 
 func (u *unmatched) descriptor(domain string, entries []descriptors.Entry) {
-	if !slices.ContainsFunc(entries, func(e descriptors.Entry) bool { return isHashed(e.Value) }) {
+	if !slices.ContainsFunc(entries, func(e descriptors.Entry) bool { return replay.IsHashed(e.Value) }) {
 		return
 	}
 	keys := append(u.shape[:0], domain...)
@@ -98,7 +96,7 @@ func (u *unmatched) descriptor(domain string, entries []descriptors.Entry) {
 	n := len(keys)
 	for _, e := range entries {
 		value := e.Value
-		if isHashed(value) {
+		if replay.IsHashed(value) {
 			value = "\x00"
 		}
 		keys = append(append(keys, 0), value...)
@@ -129,7 +127,7 @@ func (u *unmatched) try(c *candidate, domain string, entries []descriptors.Entry
 		switch {
 		case wild && !strings.HasPrefix(e.Key, start) || !wild && l.Key != e.Key:
 			return
-		case isHashed(e.Value):
+		case replay.IsHashed(e.Value):
 			if c.added[i] {
 				key = cmp.Or(key, e.Key)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
 )
 
 // A series is the requests of one key, in the order of their times. Each is the time since the one before in µs, doubled, and then
@@ -79,9 +80,6 @@ type seenPath struct {
 	hashed   uint64
 }
 
-// hashedPrefix is the start of a value that a recorder has replaced.
-const hashedPrefix = "hmac:"
-
 func (s *seenPaths) add(r *decide.Request) {
 	if s.paths == nil {
 		s.paths = map[string]*seenPath{}
@@ -95,7 +93,7 @@ func (s *seenPaths) add(r *decide.Request) {
 				s.text = append(s.text, ',')
 			}
 			s.text = append(s.text, entries[j].Key...)
-			if strings.HasPrefix(entries[j].Value, hashedPrefix) {
+			if replay.IsHashed(entries[j].Value) {
 				hashed |= 1 << j
 			}
 		}
