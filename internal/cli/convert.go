@@ -218,25 +218,35 @@ func (w *logReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// write writes the recording. A file has its name only once it is complete, and is readable by its owner only, as those of a recorder.
+// write writes the recording.
 func (c *Convert) write(converter *accesslog.Converter, stdout io.Writer) error {
 	if c.Out == "" || c.Out == "-" {
 		return converter.WriteRecording(stdout)
 	}
-	if info, err := os.Lstat(c.Out); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("--out: %s is no regular file: name a file, or write to standard output", c.Out)
+	err := writeWhole(c.Out, func(w io.Writer) error {
+		return writeCompressed(w, strings.HasSuffix(c.Out, ".zst"), converter.WriteRecording)
+	})
+	if err != nil {
+		return fmt.Errorf("--out: %w", err)
 	}
-	file, err := os.CreateTemp(filepath.Dir(c.Out), "."+filepath.Base(c.Out)+"-*")
+	return nil
+}
+
+// writeWhole writes a file that only its owner can read. The file has its name only once it is complete. It replaces a regular file,
+// and nothing else.
+func writeWhole(path string, write func(io.Writer) error) error {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file: name a file", path)
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(file.Name()) // fails once the file is renamed
-	err = writeCompressed(file, strings.HasSuffix(c.Out, ".zst"), converter.WriteRecording)
-	err = errors.Join(err, file.Close())
-	if err != nil {
+	if err := errors.Join(write(file), file.Close()); err != nil {
 		return err
 	}
-	return os.Rename(file.Name(), c.Out)
+	return os.Rename(file.Name(), path)
 }
 
 func writeCompressed(w io.Writer, compressed bool, write func(io.Writer) error) error {

@@ -18,21 +18,20 @@ import (
 
 var updateSimulatePage = flag.Bool("update-simulate", false, "write the output of the examples into docs/simulate.md")
 
-// simulated runs weir simulate. The code is 2 for invalid arguments, too.
-func simulated(t *testing.T, stdin string, args ...string) (code int, out, errs string) {
+// ranCommand runs a command, which is the only one of command. The code is 2 for invalid arguments, too.
+func ranCommand(t *testing.T, command any, name, stdin string, args []string) (code int, out, errs string) {
 	t.Helper()
 	var o, e bytes.Buffer
-	var command struct {
-		Simulate cli.Simulate `cmd:""`
-	}
-	parser, err := kong.New(&command)
+	parser, err := kong.New(command)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := parser.Parse(append([]string{"simulate"}, args...)); err != nil {
+	parsed, err := parser.Parse(append([]string{name}, args...))
+	if err != nil {
 		return 2, "", err.Error()
 	}
-	err = command.Simulate.Run(context.Background(), cli.Streams{In: strings.NewReader(stdin), Out: &o, Err: &e})
+	parsed.BindTo(context.Background(), (*context.Context)(nil))
+	err = parsed.Run(cli.Streams{In: strings.NewReader(stdin), Out: &o, Err: &e})
 	var exit cli.Exit
 	if errors.As(err, &exit) {
 		code = int(exit)
@@ -40,6 +39,15 @@ func simulated(t *testing.T, stdin string, args ...string) (code int, out, errs 
 		t.Fatal(err)
 	}
 	return code, o.String(), e.String()
+}
+
+// simulated runs weir simulate.
+func simulated(t *testing.T, stdin string, args ...string) (code int, out, errs string) {
+	t.Helper()
+	var command struct {
+		Simulate cli.Simulate `cmd:""`
+	}
+	return ranCommand(t, &command, "simulate", stdin, args)
 }
 
 // shellWords splits a command line at spaces outside of single quotes.

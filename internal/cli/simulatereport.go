@@ -1,8 +1,8 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -18,23 +18,10 @@ func checkReportFolder(path string) error {
 	return nil
 }
 
-// writeReport writes the report of a result, readable by its owner only. A file that exists is replaced only by a whole report.
-func writeReport(path string, result *simulate.Result) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("--html: write %s: %w", path, err)
-		}
-	}()
-	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
+// writeReport writes the report of a result.
+func writeReport(path string, result *simulate.Result) error {
+	if err := writeWhole(path, func(w io.Writer) error { return report.Write(w, result) }); err != nil {
+		return fmt.Errorf("--html: write %s: %w", path, err)
 	}
-	err = errors.Join(report.Write(file, result), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(file.Name())
-	}
-	return err
+	return nil
 }

@@ -1,10 +1,7 @@
 package cli_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,34 +9,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/weir-rls/weir/internal/cli"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// suggested runs weir suggest. The code is 2 for invalid arguments, too.
+// suggested runs weir suggest.
 func suggested(t *testing.T, stdin string, args ...string) (code int, out, errs string) {
 	t.Helper()
-	var o, e bytes.Buffer
 	var command struct {
 		Suggest cli.Suggest `cmd:""`
 	}
-	parser, err := kong.New(&command)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := parser.Parse(append([]string{"suggest"}, args...)); err != nil {
-		return 2, "", err.Error()
-	}
-	err = command.Suggest.Run(context.Background(), cli.Streams{In: strings.NewReader(stdin), Out: &o, Err: &e})
-	var exit cli.Exit
-	if errors.As(err, &exit) {
-		code = int(exit)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	return code, o.String(), e.String()
+	return ranCommand(t, &command, "suggest", stdin, args)
 }
 
 var docBlock = regexp.MustCompile("(?ms)^```(\\S+)(?: (\\S+))?\n(.*?)^```$")
