@@ -4,7 +4,7 @@
 //	make bench                                  every row, at most 20 minutes
 //	make bench ROWS='one|five' ROUNDS=5 SECONDS=5
 //	make bench-scale                            the long ones
-//	go run ./bench -before=PATH -rounds=10      this tree against another binary of Weir, in alternating pairs
+//	go run ./bench -before=PATH -rounds=10      this tree and another binary of Weir, in turns
 //	go run ./bench -render                      docs/benchmarks.md from the results there are
 package main
 
@@ -43,7 +43,7 @@ func run(ctx context.Context) error {
 	rounds := flag.Int("rounds", 3, "the number of rounds; tables show medians")
 	seconds := flag.Float64("seconds", 3, "the length of a measurement, after one second of warm-up")
 	render := flag.Bool("render", false, "write docs/benchmarks.md from earlier results and measure nothing")
-	before := flag.String("before", "", "a binary of Weir: compare this tree with it, in alternating pairs, and print a table")
+	before := flag.String("before", "", "a binary of Weir: compare this tree with it, in turns, and print a table")
 	who := flag.String("subjects", "", "a regular expression: with -before, the subjects to compare")
 	flag.Parse()
 	if *rounds < 1 || *seconds <= 0 || flag.NArg() > 0 {
@@ -155,16 +155,26 @@ func measureRow(
 				}
 				rate = best
 			}
-			for _, s := range row.subjects {
-				m, err := measure(ctx, b, s, l, rate, d)
+			for _, group := range row.sides(b) {
+				measured, err := measureGroup(ctx, group, l, round, rate, d)
 				if err != nil {
 					return nil, err
 				}
-				add(m)
+				for _, m := range measured {
+					add(m)
+				}
 			}
 		}
 	}
 	return seen, nil
+}
+
+func measureGroup(ctx context.Context, group []side, l load, round int, rate float64, d span) ([]*measurement, error) {
+	if len(group) > 1 {
+		return measureInTurns(ctx, group, l, round, d)
+	}
+	m, err := measure(ctx, group[0].binaries, group[0].subject, l, rate, d)
+	return []*measurement{m}, err
 }
 
 // build builds Weir and the bare server. make provides the other servers in environment variables.

@@ -55,12 +55,17 @@ func (m *measurement) String() string {
 	return s
 }
 
-// round drops insignificant digits.
-func (m *measurement) round() {
-	for _, v := range []*float64{
+// figures returns the numbers of m except X.
+func (m *measurement) figures() []*float64 {
+	return []*float64{
 		&m.PerSecond, &m.ServerCPU, &m.RedisCPU, &m.EnvoyCPU, &m.ClientCPU, &m.P50, &m.P99, &m.P999, &m.Allocs, &m.ServerMB, &m.RedisMB,
 		&m.OverPart,
-	} {
+	}
+}
+
+// round drops insignificant digits.
+func (m *measurement) round() {
+	for _, v := range m.figures() {
 		*v = math.Round(*v*1000) / 1000
 	}
 }
@@ -103,21 +108,35 @@ func (up *setup) cpu() (u usage, err error) {
 
 // measure starts a subject, sends the load and stops the subject.
 func measure(ctx context.Context, b binaries, s subject, l load, rate float64, d span) (m *measurement, err error) {
+	up, stop, err := start(ctx, b, s, l)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	return up.measure(ctx, s, l, rate, d)
+}
+
+// start starts a subject and fills it.
+func start(ctx context.Context, b binaries, s subject, l load) (_ *setup, stop func() error, err error) {
 	dir, err := os.MkdirTemp("", "weir-bench-")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	up, err := startSubject(ctx, b, s, l.options, dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	defer func() { err = errors.Join(err, up.stop()) }()
+	stop = func() error { return errors.Join(up.stop(), os.RemoveAll(dir)) }
 	if l.fill > 0 {
 		if err := fill(ctx, up.addr, l); err != nil {
-			return nil, fmt.Errorf("%s: fill: %w", s, err)
+			return nil, nil, errors.Join(fmt.Errorf("%s: fill: %w", s, err), stop())
 		}
 	}
+	return up, stop, nil
+}
+
+// measure sends the load to a subject that runs.
+func (up *setup) measure(ctx context.Context, s subject, l load, rate float64, d span) (*measurement, error) {
 	var before, after usage
 	var beforeErr, afterErr error
 	r, err := loadclient.Run(ctx, loadclient.Options{
@@ -129,7 +148,7 @@ func measure(ctx context.Context, b binaries, s subject, l load, rate float64, d
 	if err := errors.Join(err, beforeErr, afterErr, ctx.Err()); err != nil {
 		return nil, fmt.Errorf("%s: %w", s, err)
 	}
-	m = &measurement{
+	m := &measurement{
 		Subject: s, X: l.x, PerSecond: r.PerSecond(), OverPart: float64(r.Over) / float64(r.Requests()), Errors: r.Errors, Error: r.Error,
 		P50: micros(r.Latency.Quantile(0.5)), P99: micros(r.Latency.Quantile(0.99)), P999: micros(r.Latency.Quantile(0.999)),
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// A pair holds one figure of two builds, measured one directly after the other.
+// A pair holds one figure of two subjects, measured in turns.
 type pair struct{ before, after float64 }
 
 // A comparison measures Weir as built from this tree against another binary of Weir: before.
@@ -21,7 +21,7 @@ type comparison struct {
 	duration span
 }
 
-// rows measures both builds in alternating order for each row, case and subject, and prints a line with the ratios.
+// rows measures both builds in turns for each row, case and subject, and prints a line with the ratios.
 func (c *comparison) rows(ctx context.Context, all []row, wanted func(string) bool, compared func(subject) bool) error {
 	fmt.Fprintf(c.out, "| row | subject | x | CPU of Weir, after to before (95 %% interval) | CPU of Redis | decisions/s |\n|---|---|---|---|---|---|\n")
 	for _, row := range all {
@@ -49,21 +49,15 @@ func (c *comparison) subject(ctx context.Context, row string, l load, s subject)
 	for round := range c.rounds {
 		old := c.binaries
 		old.weir = c.before
-		order := []binaries{old, c.binaries}
-		if round%2 == 1 {
-			order[0], order[1] = order[1], order[0]
+		both, err := measureInTurns(ctx, []side{{old, s}, {c.binaries, s}}, l, round, c.duration)
+		if err != nil {
+			return err
 		}
-		measured := map[string]*measurement{}
-		for _, build := range order {
-			m, err := measure(ctx, build, s, l, 0, c.duration)
-			if err != nil {
-				return err
-			}
+		was, is := both[0], both[1]
+		for _, m := range both {
 			m.Row = row
 			fmt.Fprintln(os.Stderr, m)
-			measured[build.weir] = m
 		}
-		was, is := measured[c.before], measured[c.binaries.weir]
 		server = append(server, pair{was.ServerCPU, is.ServerCPU})
 		redis = append(redis, pair{was.RedisCPU, is.RedisCPU})
 		rate = append(rate, pair{was.PerSecond, is.PerSecond})

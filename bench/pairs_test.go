@@ -19,3 +19,23 @@ func TestRatioOfPairsHasAnInterval(t *testing.T) {
 		t.Errorf("a missing figure gives %v", missing)
 	}
 }
+
+// A subject with further settings is measured in turns with the plain subject before it, and with no other.
+func TestSidesAreMeasuredWithTheirPlainSubject(t *testing.T) {
+	r := row{inTurns: true, subjects: recordings}
+	groups := r.sides(binaries{})
+	if len(groups) != 2 || len(groups[0]) != 3 || groups[0][0].subject != "memory/fixed_window" || groups[1][2].subject != "redis/fixed_window/sampled" {
+		t.Errorf("groups: %v", groups)
+	}
+	r.inTurns = false
+	if groups = r.sides(binaries{}); len(groups) != len(recordings) {
+		t.Errorf("%d groups of a row that measures each subject by itself, want %d", len(groups), len(recordings))
+	}
+}
+
+func TestMeanOfTurnsIsThatOfEachFigure(t *testing.T) {
+	mean := meanOf([]*measurement{{ServerCPU: 1, P99: 10, ServerMB: 5, Errors: 1, Error: "x"}, {ServerCPU: 3, P99: 30, ServerMB: 7}})
+	if mean.ServerCPU != 2 || mean.P99 != 20 || mean.ServerMB != 7 || mean.Errors != 1 || mean.Error != "x" {
+		t.Errorf("%+v", mean)
+	}
+}

@@ -127,6 +127,9 @@ func table(r *results, row *row) string {
 		}
 		head, dashes = head+" "+name+" |", dashes+"---|"
 	}
+	if row.inTurns {
+		head, dashes = head+" CPU server, to the plain one (95 %) | CPU Redis |", dashes+"---|---|"
+	}
 	fmt.Fprintf(b, "%s\n%s\n", head, dashes)
 	for _, e := range entries {
 		fmt.Fprintf(b, "| %s |", e.s)
@@ -140,6 +143,9 @@ func table(r *results, row *row) string {
 				continue
 			}
 			fmt.Fprintf(b, " %s |", short(v))
+		}
+		if row.inTurns {
+			fmt.Fprintf(b, " %s | %s |", r.ratioToPlain(row, e.s, serverCPU), r.ratioToPlain(row, e.s, redisCPU))
 		}
 		b.WriteString("\n")
 	}

@@ -8,6 +8,7 @@ type row struct {
 	subjects    []subject
 	cases       []load // one, or one for each x in a long row
 	x           string // the meaning of x, in a long row
+	inTurns     bool   // a subject with further settings is measured in turns with the plain one, which is before it
 	gobench     *gobench
 }
 
@@ -84,15 +85,15 @@ func rows() []row {
 				l.request, l.inflight, l.options.proxy = loadclient.Get(action(0)), 8, true
 			}),
 		}, {
-			name: "observed", title: "With heaviest keys, denial log, denied-by header and receipts", subjects: pairs,
+			name: "observed", title: "With heaviest keys, denial log, denied-by header and receipts", subjects: pairs, inTurns: true,
 			cases: single(nil),
 		}, {
-			name: "observed-over", title: "The same, all over limit", subjects: pairs,
+			name: "observed-over", title: "The same, all over limit", subjects: pairs, inTurns: true,
 			cases: single(func(l *load) { l.request, l.fill, l.times = loadclient.Decide(domain, once), tenThousand, 2 }),
 		}, {
-			name: "shadow", title: "With a shadow file", subjects: shadowed, cases: single(nil),
+			name: "shadow", title: "With a shadow file", subjects: shadowed, inTurns: true, cases: single(nil),
 		}, {
-			name: "recorded", title: "With a recording of all keys, or of a tenth of them", subjects: recordings, cases: single(nil),
+			name: "recorded", title: "With a recording of all keys, or of a tenth of them", subjects: recordings, inTurns: true, cases: single(nil),
 		},
 	}
 }
