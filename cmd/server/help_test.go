@@ -25,7 +25,7 @@ func TestHelpAndArgumentErrors(t *testing.T) {
 		{"", 1, []string{"neither --config nor CONFIG_PATH is set", "try weir --config rules.yaml"}},
 		{"check", 2, []string{"weir check rules.yaml"}},
 		{"cehck", 2, []string{`unknown command "cehck": did you mean "check"?`}},
-		{"frobnicate", 2, []string{`unknown command "frobnicate": the commands are serve, check, explain, `}},
+		{"frobnicate", 2, []string{`unknown command "frobnicate": the commands are serve, version, check, explain, `}},
 		{"--config " + rules + " --redis-type=foo", 2, []string{`REDIS_TYPE: unknown value "foo": write SINGLE, CLUSTER or SENTINEL`}},
 		{"--config " + rules + " --store-timeout=15", 2, []string{`--store-timeout: "15" has no unit: write 15ms or 15s`}},
 		{"--config " + rules + " --store-timeout=soon", 2, []string{`cannot read "soon": write a duration such as 15ms`}},

@@ -1,19 +1,21 @@
 // Command weir is a rate limit service for Envoy.
 //
-//	weir --config rules.yaml      serve the rate limit service on :8081, and /healthcheck and /metrics on :8080
-//	weir check rules.yaml         print every fault of rules
-//	weir test rules_test.yaml     run tests of rules
-//	weir simulate --config rules.yaml recording.ndjson   run rules over a recording, and show what they deny
-//	weir check --settings         print every fault of the settings in the environment
-//	weir explain --config rules.yaml user_id=42      show which limits a request is under, and why
+//	weir --config rules.yaml                                     serve the rate limit service on :8081, and /healthcheck and /metrics on :8080
+//	weir check rules.yaml                                        print every fault of rules
+//	weir check --settings                                        print every fault of the settings in the environment
+//	weir explain --config rules.yaml user_id=42                  show which limits a request is under, and why
+//	weir test rules_test.yaml                                    run tests of rules
+//	weir gen envoy --config rules.yaml --upstream shop:8080      write Envoy's half of rules
+//	weir import limitador limits.yaml                            write rules for the limits of another rate limiter
 //	weir convert --format envoy --domain ugc --descriptor 'path=%{path}' access.log     make a recording
-//	weir diff old.yaml new.yaml --against day.ndjson.zst     compare rules over recorded requests
-//	weir suggest --config rules.yaml recording.ndjson    find limits for the traffic of a recording
-//	weir gen envoy --config rules.yaml --upstream shop:8080     write Envoy's half of rules
-//	weir import limitador limits.yaml                           write rules for the limits of another rate limiter
-//	weir peek user_id=42          print the state of a key in a running server
-//	weir reset user_id=42         reset it, on all replicas
-//	weir plan --limit 1000 --replicas 100            plan local limits, memory and calls to Redis
+//	weir suggest --config rules.yaml day.ndjson.zst              find limits for the traffic of a recording
+//	weir simulate --config rules.yaml day.ndjson.zst             run rules over a recording, and show what they deny
+//	weir diff old.yaml new.yaml --against day.ndjson.zst         compare rules over recorded requests
+//	weir plan --limit 1000 --replicas 100                        plan local limits, memory and calls to Redis
+//	weir peek user_id=42                                         print the state of a key in a running server
+//	weir reset user_id=42                                        reset it, on all replicas
+//	weir top                                                     show the heaviest and the most denied keys
+//	weir tail                                                    print decisions as they are made
 //	weir version
 //
 // weir serve --help shows the settings that most users need, and --help=all every setting. SIGTERM stops the server once
@@ -49,22 +51,25 @@ func main() {
 }
 
 type commands struct {
-	Serve    serve        `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
-	Check    cli.Check    `cmd:"" help:"Print every fault of rules or settings."`
-	Explain  cli.Explain  `cmd:"" help:"Show which limits a request is under, and why."`
-	Convert  cli.Convert  `cmd:"" help:"Make a recording from access logs: of Envoy, of nginx, JSON or CSV."`
-	Diff     cli.Diff     `cmd:"" help:"Compare two sets of rules over recorded requests: the keys that are newly denied or allowed."`
-	Test     cli.Test     `cmd:"" help:"Test rules: requests at virtual times, with the verdicts that they must get."`
-	Simulate cli.Simulate `cmd:"" help:"Run rules over a recording, and show what they deny."`
-	Suggest  cli.Suggest  `cmd:"" help:"Find limits for the traffic of a recording."`
-	Gen      cli.Gen      `cmd:"" help:"Write Envoy's half of rules."`
-	Import   cli.Import   `cmd:"" help:"Write rules for the limits of another rate limiter."`
-	Peek     cli.Peek     `cmd:"" help:"Print the state of a key in a running server. It charges nothing."`
-	Reset    cli.Reset    `cmd:"" help:"Reset a key in a running server, or every key that contains an entry."`
-	Plan     cli.Plan     `cmd:"" help:"Plan local limits, memory, calls to Redis and over-admission for rules and users."`
-	Top      cli.Top      `cmd:"" help:"Show the heaviest and the most denied keys of a running server."`
-	Tail     cli.Tail     `cmd:"" help:"Print the decisions of a running server as they are made."`
-	Version  version      `cmd:"" help:"Print the version."`
+	Serve   serve   `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
+	Version version `cmd:"" help:"Print the version."`
+
+	Check   cli.Check   `cmd:"" group:"rules" help:"Print every fault of rules or settings."`
+	Explain cli.Explain `cmd:"" group:"rules" help:"Show which limits a request is under, and why."`
+	Test    cli.Test    `cmd:"" group:"rules" help:"Test rules: requests at virtual times, with the verdicts that they must get."`
+	Gen     cli.Gen     `cmd:"" group:"rules" help:"Write Envoy's half of rules."`
+	Import  cli.Import  `cmd:"" group:"rules" help:"Write rules for the limits of another rate limiter."`
+
+	Convert  cli.Convert  `cmd:"" group:"evidence" help:"Make a recording from access logs: of Envoy, of nginx, JSON or CSV."`
+	Suggest  cli.Suggest  `cmd:"" group:"evidence" help:"Find limits for the traffic of a recording."`
+	Simulate cli.Simulate `cmd:"" group:"evidence" help:"Run rules over a recording, and show what they deny."`
+	Diff     cli.Diff     `cmd:"" group:"evidence" help:"Compare two sets of rules over recorded requests: the keys that are newly denied or allowed."`
+	Plan     cli.Plan     `cmd:"" group:"evidence" help:"Plan local limits, memory, calls to Redis and over-admission for rules and users."`
+
+	Peek  cli.Peek  `cmd:"" group:"running" help:"Print the state of a key in a running server. It charges nothing."`
+	Reset cli.Reset `cmd:"" group:"running" help:"Reset a key in a running server, or every key that contains an entry."`
+	Top   cli.Top   `cmd:"" group:"running" help:"Show the heaviest and the most denied keys of a running server."`
+	Tail  cli.Tail  `cmd:"" group:"running" help:"Print the decisions of a running server as they are made."`
 }
 
 // run runs a command and returns its exit code: 0, 1 if it failed, or 2 if its arguments are invalid. A command may document other
@@ -193,8 +198,13 @@ func helpOf(parser *kong.Kong, args []string) string {
 // flagOf returns the name of the flag of a variable of package settings.
 func flagOf(variable string) string { return strings.ToLower(strings.ReplaceAll(variable, "_", "-")) }
 
+// groups returns the titles under which help lists commands and settings.
 func groups() []kong.Group {
-	var all []kong.Group
+	all := []kong.Group{
+		{Key: "rules", Title: "Write and test rules:"},
+		{Key: "evidence", Title: "Choose limits by evidence:"},
+		{Key: "running", Title: "Ask a running server:"},
+	}
 	for _, g := range settings.Groups {
 		all = append(all, kong.Group{Key: g.Key, Title: g.Title})
 	}
