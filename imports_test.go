@@ -44,6 +44,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/envoygen", "writes Envoy's half of rules", "internal/spelling pkg/descriptors pkg/limiters"},
 	{"pkg/rulesimport", "translates limits of other rate limiters into rules", "pkg/descriptors/rulesfile"},
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
+	{"pkg/conform", "grades a rate limit service from outside, without knowing Weir", ""},
 	{"pkg/receipt", "seals and opens receipts of denials", ""},
 	{"pkg/admin", "serves the admin API, without knowing the store", "internal/spelling pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
 	{"pkg/admin/page", "contains the page of the admin API", ""},
@@ -75,6 +76,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/accesslog " +
 		"pkg/admin " +
 		"pkg/admin/client " +
+		"pkg/conform " +
 		"pkg/decide " +
 		"pkg/descriptors " +
 		"pkg/descriptors/rulesfile " +
@@ -104,11 +106,11 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 
 // heavy lists libraries that only some packages may import.
 var heavy = []struct{ prefix, only, why string }{
-	{"google.golang.org/grpc", "pkg/rls pkg/descriptors/sources/xds internal/ratelimitstats internal/telemetry internal/tracing cmd/server bench/bare",
+	{"google.golang.org/grpc", "pkg/conform pkg/rls pkg/descriptors/sources/xds internal/ratelimitstats internal/telemetry internal/tracing cmd/server bench/bare",
 		"a decision needs no gRPC: only servers, clients and metrics of gRPC import it"},
-	{"google.golang.org/protobuf", "pkg/envoyactions pkg/envoygen pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
+	{"google.golang.org/protobuf", "pkg/conform pkg/envoyactions pkg/envoygen pkg/rls pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
 		"a decision needs no protobuf: only the protocols import it"},
-	{"github.com/envoyproxy/", "pkg/envoyactions pkg/envoygen pkg/rls pkg/descriptors/sources/xds cmd/server bench/bare", "a decision needs no Envoy API: only the protocols and the servers import it"},
+	{"github.com/envoyproxy/", "pkg/conform pkg/envoyactions pkg/envoygen pkg/rls pkg/descriptors/sources/xds cmd/server bench/bare", "a decision needs no Envoy API: only the protocols and the servers import it"},
 	{"go.opentelemetry.io/", "internal/tracing", "internal/tracing exports all spans"},
 	{"github.com/redis/", "pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest", "only the store on Redis, its connections and the test servers talk to Redis"},
 	{"go.yaml.in/", "pkg/descriptors/rulesfile pkg/envoyactions pkg/envoygen pkg/rulesimport e2e/harness",

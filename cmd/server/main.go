@@ -16,6 +16,7 @@
 //	weir reset user_id=42                                        reset it, on all replicas
 //	weir top                                                     show the heaviest and the most denied keys
 //	weir tail                                                    print decisions as they are made
+//	weir conform 127.0.0.1:8081                                  grade any rate limit service for Envoy from outside
 //	weir version
 //
 // weir serve --help shows the settings that most users need, and --help=all every setting. SIGTERM stops the server once
@@ -70,6 +71,8 @@ type commands struct {
 	Reset cli.Reset `cmd:"" group:"running" help:"Reset a key in a running server, or every key that contains an entry."`
 	Top   cli.Top   `cmd:"" group:"running" help:"Show the heaviest and the most denied keys of a running server."`
 	Tail  cli.Tail  `cmd:"" group:"running" help:"Print the decisions of a running server as they are made."`
+
+	Conform cli.Conform `cmd:"" group:"running" help:"Grade any rate limit service for Envoy from outside."`
 }
 
 // run runs a command and returns its exit code: 0, 1 if it failed, or 2 if its arguments are invalid. A command may document other

@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weir-rls/weir/internal/tlsfiles"
+	"github.com/weir-rls/weir/pkg/conform"
+)
+
+// Conform grades a rate limit service for Envoy from outside.
+type Conform struct {
+	Rules      bool     `help:"Print the rules that the service must hold, and end."`
+	List       bool     `help:"Print the checks, and end."`
+	Algorithms []string `default:"fixed_window" placeholder:"NAME,..." help:"The algorithms whose rules the service holds: fixed_window, sliding_log, funnel. Default: fixed_window, as envoyproxy/ratelimit."`
+	Only       string   `placeholder:"REGEX" help:"Run only the checks whose ids match."`
+	Output     string   `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
+
+	Timeout     time.Duration `default:"0s" placeholder:"DURATION" help:"The time of the whole run. Default: 60s, and 90s more with --minute-turn."`
+	CallTimeout time.Duration `default:"5s" placeholder:"DURATION" help:"The time of a call. Default: 5s."`
+	Skew        time.Duration `default:"10ms" placeholder:"DURATION" help:"How far the clocks of the service's replicas may be apart. Default: 10ms."`
+	MinuteTurn  bool          `help:"Wait for the turn of a window of a minute, too."`
+	AllowErrors bool          `help:"Accept errors under concurrency, for a service on a faulty network. A failed call may have been charged or not."`
+
+	TLS        bool   `name:"tls" help:"Connect by TLS."`
+	CA         string `name:"ca" placeholder:"FILE" help:"The CA that signs the service's certificate, in PEM. Default: the CAs of the system."`
+	Cert       string `placeholder:"FILE" help:"A client certificate, in PEM."`
+	Key        string `placeholder:"FILE" help:"The key of the client certificate, in PEM."`
+	ServerName string `placeholder:"NAME" help:"The name in the service's certificate. Default: that of the address."`
+
+	Target string `arg:"" optional:"" name:"host:port" help:"The address of the service under test, by gRPC."`
+}
+
+// Help is the text behind the flags in the help of the command.
+func (*Conform) Help() string {
+	return `Examples:
+  weir conform --rules > config/conform.yaml       load this into the service
+  weir conform 127.0.0.1:8081
+  weir conform --algorithms=fixed_window,sliding_log,funnel -o json 127.0.0.1:8081
+  weir conform --only '^counting' --allow-errors 127.0.0.1:8081
+
+The checks charge only keys of their own, so they can run against a service that others use. Some checks send requests that are
+known to crash a service. They run last.
+
+The exit code is 0 if no check failed, 1 if one failed, and 2 after a fault, such as a service without the rules.`
+}
+
+// Validate reports arguments that are missing, or have no meaning together.
+func (c *Conform) Validate() error {
+	switch {
+	case c.Rules && c.List:
+		return errors.New("--rules not together with --list")
+	case (c.Rules || c.List) && c.Target != "":
+		return errors.New("--rules and --list need no address")
+	case c.Target == "" && !c.Rules && !c.List:
+		return errors.New("want the address of the service, for example: weir conform 127.0.0.1:8081")
+	case !c.TLS && (c.CA != "" || c.Cert != "" || c.Key != "" || c.ServerName != ""):
+		return errors.New("--ca, --cert, --key and --server-name need --tls")
+	case c.Timeout < 0 || c.CallTimeout <= 0 || c.Skew < 0:
+		return errors.New("--timeout, --call-timeout and --skew: write a duration above 0")
+	}
+	return nil
+}
+
+// Run grades the service and prints the report. Its error is [Failed] if a check failed, and [Fault] after a fault, which it prints.
+func (c *Conform) Run(ctx context.Context, to Streams) error {
+	if c.Rules || c.List {
+		if err := c.print(to.Out); err != nil {
+			return faulty(err, to)
+		}
+		return nil
+	}
+	options, err := c.options()
+	if err != nil {
+		return faulty(err, to)
+	}
+	var written error
+	if c.Output == "text" {
+		options.Done = func(r conform.Result) {
+			var b strings.Builder
+			written = errors.Join(written, r.WriteText(&b))
+			_, err := io.WriteString(to.Out, printableLines(b.String()))
+			written = errors.Join(written, err)
+		}
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	report, err := conform.Run(ctx, options)
+	switch {
+	case len(report.Checks) == 0:
+	case c.Output == "json":
+		written = printJSON(to.Out, &report)
+	default:
+		_, e := fmt.Fprintln(to.Out, report.Summary())
+		written = errors.Join(written, e)
+	}
+	switch err = errors.Join(err, written); {
+	case err != nil:
+		return faulty(err, to)
+	case report.Failed > 0:
+		return Failed
+	}
+	return nil
+}
+
+// print prints the rules, or the checks.
+func (c *Conform) print(out io.Writer) error {
+	if c.Rules {
+		text, err := conform.Rules(c.Algorithms)
+		if err == nil {
+			_, err = io.WriteString(out, text)
+		}
+		return err
+	}
+	checks, err := conform.Checks(c.Algorithms)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(out, checks)
+	}
+	var rows [][]string
+	for _, check := range checks {
+		rows = append(rows, []string{check.ID, check.Asks})
+	}
+	return printTable(out, rows)
+}
+
+func (c *Conform) options() (conform.Options, error) {
+	o := conform.Options{
+		Target: c.Target, Algorithms: c.Algorithms, Timeout: c.Timeout, CallTimeout: c.CallTimeout, Skew: c.Skew,
+		MinuteTurn: c.MinuteTurn, AllowErrors: c.AllowErrors,
+	}
+	var err error
+	if c.Only != "" {
+		if o.Only, err = regexp.Compile(c.Only); err != nil {
+			return o, fmt.Errorf("--only: %w", err)
+		}
+	}
+	if c.TLS {
+		if o.TLS, err = (tlsfiles.Client{Cert: c.Cert, Key: c.Key, CA: c.CA, ServerName: c.ServerName}).Config(); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}

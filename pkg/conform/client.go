@@ -1,0 +1,247 @@
+package conform
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+type (
+	request    = ratelimitv3.RateLimitRequest
+	response   = ratelimitv3.RateLimitResponse
+	descriptor = commonv3.RateLimitDescriptor
+	entry      = commonv3.RateLimitDescriptor_Entry
+)
+
+const (
+	codeOK   = ratelimitv3.RateLimitResponse_OK
+	codeOver = ratelimitv3.RateLimitResponse_OVER_LIMIT
+
+	method = ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName
+)
+
+// A client is the connections of a run. Each call has a deadline.
+type client struct {
+	options Options
+	conns   []*grpc.ClientConn
+	started time.Time
+}
+
+// connections is how many connections the checks under concurrency share.
+const connections = 8
+
+func dial(o Options) (*client, error) {
+	if _, port, err := net.SplitHostPort(o.Target); err != nil || port == "" {
+		return nil, fmt.Errorf("the address %q is not host:port: write for example 127.0.0.1:8081", o.Target)
+	}
+	c := &client{options: o, started: time.Now()}
+	for range connections {
+		conn, err := c.connect()
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+		c.conns = append(c.conns, conn)
+	}
+	return c, nil
+}
+
+// connect returns a connection of its own. It connects with its first call.
+func (c *client) connect() (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if c.options.TLS != nil {
+		creds = credentials.NewTLS(c.options.TLS)
+	}
+	return grpc.NewClient(c.options.Target, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(), grpc.WithNoProxy())
+}
+
+func (c *client) close() {
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+}
+
+// An answer is the response to a request, or its error.
+type answer struct {
+	*response
+	err       error
+	call, ret time.Duration // since the start of the run
+}
+
+func (c *client) ask(ctx context.Context, conn *grpc.ClientConn, r *request) answer {
+	return c.invoke(ctx, conn, r)
+}
+
+// invoke sends a message: a request, or bytes with the codec of [raw].
+func (c *client) invoke(ctx context.Context, conn *grpc.ClientConn, message any, options ...grpc.CallOption) answer {
+	ctx, cancel := context.WithTimeout(ctx, c.options.CallTimeout)
+	defer cancel()
+	a := answer{response: &response{}, call: time.Since(c.started)}
+	a.err = conn.Invoke(ctx, method, message, a.response, options...)
+	a.ret = time.Since(c.started)
+	return a
+}
+
+// alive returns an error if the service does not answer on a new connection.
+func (c *client) alive(ctx context.Context) error {
+	conn, err := c.connect()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	var a answer
+	for range 3 {
+		a = c.ask(ctx, conn, &request{Domain: Domain, Descriptors: []*descriptor{{Entries: []*entry{{Key: "alive", Value: "alive"}}}}})
+		if a.err == nil || !lost(a.err) {
+			return nil
+		}
+		if !sleep(ctx, 200*time.Millisecond) {
+			break
+		}
+	}
+	return a.err
+}
+
+// revive waits for a service that a supervisor starts again, for a few seconds.
+func (c *client) revive(ctx context.Context) error {
+	var err error
+	for range 3 {
+		if err = c.alive(ctx); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// lost reports whether an error is one of a connection, or of a service that does not answer.
+func lost(err error) bool {
+	code := status.Code(err)
+	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled
+}
+
+// sleep returns false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// raw is a codec that sends bytes as they are.
+type raw struct{}
+
+func (raw) Name() string { return "proto" }
+
+func (raw) Marshal(v any) ([]byte, error) { return v.([]byte), nil }
+
+func (raw) Unmarshal(data []byte, v any) error { return unmarshal(data, v.(*response)) }
+
+// limit returns the current limit of a status, nil if there is none.
+func (a answer) limit(i int) *ratelimitv3.RateLimitResponse_RateLimit {
+	if a.err != nil || i >= len(a.GetStatuses()) {
+		return nil
+	}
+	return a.GetStatuses()[i].GetCurrentLimit()
+}
+
+func (a answer) ok() bool { return a.err == nil && a.GetOverallCode() == codeOK }
+
+func (a answer) over() bool { return a.err == nil && a.GetOverallCode() == codeOver }
+
+// remaining returns the remaining hits of the first status.
+func (a answer) remaining() int64 {
+	if a.err != nil || len(a.GetStatuses()) == 0 {
+		return -1
+	}
+	return int64(a.GetStatuses()[0].GetLimitRemaining())
+}
+
+// reset returns the time until the reset of the first status.
+func (a answer) reset() time.Duration {
+	if a.err != nil || len(a.GetStatuses()) == 0 {
+		return -1
+	}
+	return a.GetStatuses()[0].GetDurationUntilReset().AsDuration()
+}
+
+// String returns an answer such as "OVER_LIMIT: OVER_LIMIT 5/DAY remaining 0 reset 3600s".
+func (a answer) String() string {
+	if a.err != nil {
+		return fmt.Sprintf("error %s: %s", status.Code(a.err), cut(status.Convert(a.err).Message(), 200))
+	}
+	var parts []string
+	for i, s := range a.GetStatuses() {
+		if i == 4 {
+			parts = append(parts, fmt.Sprintf("and %d more", len(a.GetStatuses())-i))
+			break
+		}
+		text := s.GetCode().String()
+		if l := s.GetCurrentLimit(); l != nil {
+			text += fmt.Sprintf(" %d/%s", l.GetRequestsPerUnit(), l.GetUnit())
+		}
+		text += fmt.Sprintf(" remaining %d", s.GetLimitRemaining())
+		if d := s.GetDurationUntilReset(); d != nil {
+			text += " reset " + d.AsDuration().String()
+		}
+		parts = append(parts, text)
+	}
+	return a.GetOverallCode().String() + ": " + strings.Join(parts, " | ")
+}
+
+// describe returns a request as text, such as "weir_conform [run=1 day_5=x, hits 2]".
+func describe(r *request) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%q", r.GetDomain())
+	for i, d := range r.GetDescriptors() {
+		if i == 4 {
+			fmt.Fprintf(&b, " and %d more", len(r.GetDescriptors())-i)
+			break
+		}
+		b.WriteString(" [")
+		for j, e := range d.GetEntries() {
+			if j > 0 {
+				b.WriteString(" ")
+			}
+			if j == 8 {
+				fmt.Fprintf(&b, "and %d more", len(d.GetEntries())-j)
+				break
+			}
+			fmt.Fprintf(&b, "%s=%s", cut(e.GetKey(), 60), cut(e.GetValue(), 60))
+		}
+		if l := d.GetLimit(); l != nil {
+			fmt.Fprintf(&b, ", limit %d/%s", l.GetRequestsPerUnit(), l.GetUnit())
+		}
+		if h := d.GetHitsAddend(); h != nil {
+			fmt.Fprintf(&b, ", hits %d", h.GetValue())
+		}
+		if d.GetIsNegativeHits() {
+			b.WriteString(", negative")
+		}
+		b.WriteString("]")
+	}
+	if h := r.GetHitsAddend(); h != 0 {
+		fmt.Fprintf(&b, " hits_addend %d", h)
+	}
+	return b.String()
+}
+
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:n], ""), len(text))
+}

@@ -1,0 +1,194 @@
+package conform
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+)
+
+func clientChecks() []check {
+	return []check{
+		{"clients.stalled_reads", "Is another client served while clients read no answers?", stalledReads},
+		{"clients.stalled_writes", "Is another client served while clients send half of a request?", stalledWrites},
+		{"clients.silent_connections", "Is another client served while 100 connections send nothing?", silentConnections},
+		{"clients.malformed_load", "Do limits hold for a client while others send bad messages?", malformedLoad},
+		{"clients.many_connections", "Is each of 200 connections served?", manyConnections},
+	}
+}
+
+// stalledClients is how many connections stall, each with stalledRequests requests.
+const (
+	stalledClients  = 16
+	stalledRequests = 100
+)
+
+// open connects to the service without gRPC. The connection has a deadline.
+func (c *client) open(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.options.CallTimeout)
+	defer cancel()
+	var conn net.Conn
+	var err error
+	if c.options.TLS == nil {
+		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", c.options.Target)
+	} else {
+		config := c.options.TLS.Clone()
+		config.NextProtos = []string{"h2"}
+		conn, err = (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", c.options.Target)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.SetDeadline(time.Now().Add(c.options.CallTimeout))
+}
+
+// begin writes the requests of a client that stalls. The window of its answers is 0 bytes, so the service must keep them. Of each
+// message only the first bytes are sent, if part is less than 1.
+func begin(conn net.Conn, authority string, wire []byte, requests int, part float64) error {
+	var b bytes.Buffer
+	b.WriteString(http2.ClientPreface)
+	framer := http2.NewFramer(&b, nil)
+	if err := framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+		return err
+	}
+	var headers bytes.Buffer
+	encoder := hpack.NewEncoder(&headers)
+	message := append([]byte{0, byte(len(wire) >> 24), byte(len(wire) >> 16), byte(len(wire) >> 8), byte(len(wire))}, wire...)
+	cut := int(float64(len(message)) * part)
+	for i := range requests {
+		headers.Reset()
+		for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", authority},
+			{"content-type", "application/grpc"}, {"te", "trailers"}} {
+			if err := encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+				return err
+			}
+		}
+		stream := uint32(2*i + 1)
+		err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: headers.Bytes(), EndHeaders: true})
+		if err = errors.Join(err, framer.WriteData(stream, part >= 1, message[:cut])); err != nil {
+			return err
+		}
+	}
+	_, err := conn.Write(b.Bytes())
+	return err
+}
+
+// beside calls from a client of its own while others stall, and fails the check if a call is not answered in time.
+func (t *trial) beside(what string) {
+	conn, err := t.client.connect()
+	if err != nil {
+		t.fault(Evidence{Fault: err.Error()})
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	d := t.key("day_1000")
+	for i := range 100 {
+		r := t.request(d)
+		if a := t.client.ask(t.ctx, conn, r); !a.ok() || a.remaining() != int64(999-i) {
+			t.wrong(r, a, "another client is not served while "+what, fmt.Sprintf("OK with remaining %d within %s", 999-i, t.CallTimeout))
+			return
+		}
+	}
+}
+
+// stall opens connections and has each begin requests. It returns a function that closes them.
+func (t *trial) stall(n, requests int, part float64) (done func()) {
+	var all []net.Conn
+	wire := t.wire(t.request(t.key("day_1000")))
+	for range n {
+		conn, err := t.client.open(t.ctx)
+		if err == nil {
+			all = append(all, conn)
+			if requests > 0 {
+				err = begin(conn, t.Target, wire, requests, part)
+			}
+		}
+		if err != nil {
+			t.observe("a connection cannot be used: %s", err)
+			break
+		}
+	}
+	return func() {
+		for _, conn := range all {
+			_ = conn.Close()
+		}
+	}
+}
+
+func stalledReads(t *trial) {
+	defer t.stall(stalledClients, stalledRequests, 1)()
+	t.beside("others read no answers")
+}
+
+func stalledWrites(t *trial) {
+	defer t.stall(stalledClients, stalledRequests, 0.5)()
+	t.beside("others send half of a request")
+}
+
+func silentConnections(t *trial) {
+	defer t.stall(100, 0, 0)()
+	t.beside("100 connections send nothing")
+}
+
+// malformedLoad has clients send bad messages on the connections that good requests use too.
+func malformedLoad(t *trial) {
+	t.steady(minSteady)
+	valid := t.wire(t.request(t.key("day_5")))
+	bad := [][]byte{valid[:len(valid)/2], bytes.Repeat([]byte{0xff}, 300), {0x08}, {0x12, 0xff, 0xff, 0xff, 0x0f}}
+	stop := make(chan struct{})
+	var sent, answers atomic.Int64
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		clients(8, func(i int) {
+			for n := i; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				a := t.client.invoke(t.ctx, t.conn(i), bad[n%len(bad)], grpc.ForceCodec(raw{}))
+				if sent.Add(1); a.err == nil {
+					answers.Add(1)
+				}
+				if t.ctx.Err() != nil {
+					return
+				}
+			}
+		})
+	}()
+	exact(t, algorithm{name: "fixed_window"})
+	close(stop)
+	<-ended
+	if n := answers.Load(); n > 0 {
+		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d messages that are no protobuf get an answer", n, sent.Load()), Expected: "an error of gRPC"})
+	}
+}
+
+func manyConnections(t *trial) {
+	const n = 200
+	d := t.key("day_1000")
+	all := make([]op, n)
+	clients(n, func(i int) {
+		all[i] = op{client: i, hits: 1}
+		conn, err := t.client.connect()
+		if err != nil {
+			all[i].err = err
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		all[i].answer = t.client.ask(t.ctx, conn, t.request(d))
+	})
+	lost := t.failed(all)
+	if got, _ := admitted(all); got < n-lost {
+		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d connections get OK", got, n), Request: describe(t.request(d)), Expected: "OK for each"})
+	}
+}

@@ -1,0 +1,280 @@
+// Package conform grades a rate limit service for Envoy from outside. It sends requests by gRPC to a service that holds the rules of
+// [Rules], and compares the answers with the protocol and with models of the algorithms.
+package conform
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Options configures [Run]. Target is required.
+type Options struct {
+	Target string      // host:port of the service
+	TLS    *tls.Config // nil: plain text
+
+	// Algorithms are those whose rules the service holds, see [Rules]. Nil means fixed_window only.
+	Algorithms []string
+	// Only, if not nil, selects the checks whose ids match.
+	Only *regexp.Regexp
+
+	Timeout     time.Duration // of the whole run; 0: 60 s, and 90 s more with MinuteTurn
+	CallTimeout time.Duration // of a call, and so the longest that a client may wait beside a slow one; 0: 5 s
+	// Skew is how far the clocks of the service's replicas may be apart. 0 means 10 ms.
+	Skew time.Duration
+	// MinuteTurn also waits for the turn of a window of a minute.
+	MinuteTurn bool
+	// AllowErrors accepts gRPC errors under concurrency, for a service on a faulty network. A call that failed may have charged its
+	// hits or not.
+	AllowErrors bool
+
+	// Done, if not nil, is called with each result, in the order of the report.
+	Done func(Result)
+}
+
+// An Outcome is the result of a check.
+type Outcome string
+
+// The outcomes. An Observation reports a choice that the protocol leaves to the service.
+const (
+	Pass        Outcome = "pass"
+	Fail        Outcome = "fail"
+	Skipped     Outcome = "skipped"
+	Observation Outcome = "observation"
+)
+
+// A Report is the results of a run. Its JSON form is described in docs/conform.md.
+type Report struct {
+	Target     string    `json:"target"`
+	Domain     string    `json:"domain"`
+	RunID      string    `json:"run_id"` // the value of the entry "run" begins with it
+	Algorithms []string  `json:"algorithms"`
+	Started    time.Time `json:"started"`
+	Seconds    float64   `json:"seconds"`
+
+	Passed   int `json:"passed"`
+	Failed   int `json:"failed"`
+	Skipped  int `json:"skipped"`
+	Observed int `json:"observed"`
+
+	Checks []Result `json:"checks"`
+}
+
+// A Result is that of one check.
+type Result struct {
+	ID      string  `json:"id"`
+	Asks    string  `json:"asks"` // the question that the check answers, in a sentence
+	Outcome Outcome `json:"outcome"`
+	Seconds float64 `json:"seconds"`
+	// Reason says why the check was skipped.
+	Reason string `json:"reason,omitempty"`
+	// Observations are choices of the service that are no defects.
+	Observations []string   `json:"observations,omitempty"`
+	Evidence     []Evidence `json:"evidence,omitempty"`
+}
+
+// Evidence shows why a check failed.
+type Evidence struct {
+	Fault    string `json:"fault"` // what is wrong, in a sentence
+	Request  string `json:"request,omitempty"`
+	Answer   string `json:"answer,omitempty"`
+	Expected string `json:"expected,omitempty"`
+	// History is the calls that no order of single calls explains, oldest first, if the fault needs several clients.
+	History []string `json:"history,omitempty"`
+}
+
+// maxEvidence is how many faults a check reports.
+const maxEvidence = 5
+
+// A Check is the id of a check and the question that it answers.
+type Check struct{ ID, Asks string }
+
+// Checks returns the checks of a run with the algorithms, in the order of a run. Nil means fixed_window only.
+func Checks(algorithms []string) ([]Check, error) {
+	chosen, err := parseAlgorithms(algorithms)
+	if err != nil {
+		return nil, err
+	}
+	var all []Check
+	for _, c := range checks(chosen) {
+		all = append(all, Check{c.id, c.asks})
+	}
+	return all, nil
+}
+
+// ErrTimeout says that the time of a run ended before its checks did. The report is complete: the checks that did not run are skipped.
+var ErrTimeout = errors.New("the run took longer than its timeout: raise it, or select checks")
+
+// A check asks one question of the service.
+type check struct {
+	id, asks string
+	run      func(*trial)
+}
+
+// runner is a run.
+type runner struct {
+	Options
+	id        string
+	algorithm []algorithm
+	rules     map[string]rule
+	client    *client
+	died      string // the check since which the service does not answer
+	chosen    map[string]choices
+	count     int // of fresh keys
+}
+
+// Run grades a service. A report without failures has Failed 0. The error is not nil if the service cannot be reached, does not hold
+// the rules, or the time ended.
+func Run(ctx context.Context, o Options) (Report, error) {
+	r, err := newRunner(o)
+	if err != nil {
+		return Report{}, err
+	}
+	report := Report{Target: o.Target, Domain: Domain, RunID: r.id, Algorithms: r.Algorithms, Started: time.Now().UTC()}
+	defer func() { report.Seconds = seconds(time.Since(report.Started)) }()
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	if r.client, err = dial(r.Options); err != nil {
+		return report, err
+	}
+	defer r.client.close()
+	if err := r.holdsRules(ctx); err != nil {
+		return report, err
+	}
+	for _, c := range checks(r.algorithm) {
+		if o.Only != nil && !o.Only.MatchString(c.id) {
+			continue
+		}
+		result := r.check(ctx, c)
+		report.add(result)
+		if o.Done != nil {
+			o.Done(result)
+		}
+	}
+	report.Seconds = seconds(time.Since(report.Started))
+	if ctx.Err() != nil {
+		return report, ErrTimeout
+	}
+	if len(report.Checks) == 0 {
+		return report, fmt.Errorf("no check has an id that matches %s", o.Only)
+	}
+	return report, nil
+}
+
+func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
+
+func newRunner(o Options) (*runner, error) {
+	chosen, err := parseAlgorithms(o.Algorithms)
+	if err != nil {
+		return nil, err
+	}
+	o.Algorithms = nil
+	for _, a := range chosen {
+		o.Algorithms = append(o.Algorithms, a.name)
+	}
+	if o.CallTimeout <= 0 {
+		o.CallTimeout = 5 * time.Second
+	}
+	if o.Skew <= 0 {
+		o.Skew = 10 * time.Millisecond
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = time.Minute
+		if o.MinuteTurn {
+			o.Timeout += 90 * time.Second
+		}
+	}
+	random := make([]byte, 6)
+	_, _ = rand.Read(random) // it never fails
+	r := &runner{Options: o, id: hex.EncodeToString(random), algorithm: chosen, rules: map[string]rule{}, chosen: map[string]choices{}}
+	for _, l := range catalogue(chosen) {
+		r.rules[l.key] = l
+	}
+	return r, nil
+}
+
+func (r *Report) add(result Result) {
+	r.Checks = append(r.Checks, result)
+	switch result.Outcome {
+	case Pass:
+		r.Passed++
+	case Fail:
+		r.Failed++
+	case Skipped:
+		r.Skipped++
+	case Observation:
+		r.Observed++
+	}
+}
+
+// check runs one check. A service that does not answer afterwards fails it.
+func (r *runner) check(ctx context.Context, c check) Result {
+	started := time.Now()
+	t := &trial{runner: r, ctx: ctx, Result: Result{ID: c.id, Asks: c.asks}}
+	switch {
+	case ctx.Err() != nil:
+		t.skip("the time of the run ended")
+	case r.died != "" && r.client.revive(ctx) != nil:
+		t.skip("the service does not answer since " + r.died)
+	default:
+		t.protect(c.run)
+		if err := r.client.alive(ctx); err != nil && ctx.Err() == nil {
+			t.fault(Evidence{Fault: "the service does not answer after this check: " + err.Error()})
+			r.died = c.id
+		}
+	}
+	t.Seconds = seconds(time.Since(started))
+	switch {
+	case len(t.Evidence) > 0:
+		t.Outcome, t.Reason = Fail, ""
+	case t.Reason != "":
+		t.Outcome = Skipped
+	case len(t.Observations) > 0:
+		t.Outcome = Observation
+	default:
+		t.Outcome = Pass
+	}
+	return t.Result
+}
+
+// holdsRules returns an error if the service cannot be reached or does not hold the rules.
+func (r *runner) holdsRules(ctx context.Context) error {
+	t := &trial{runner: r, ctx: ctx}
+	var missing []string
+	var last answer
+	for _, probe := range r.probes() {
+		got := t.ask(t.request(t.key(probe)))
+		if code := status.Code(got.err); code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled {
+			return fmt.Errorf("%s does not answer: %w", r.Target, got.err)
+		}
+		if last = got; got.limit(0).GetRequestsPerUnit() != uint32(r.rules[probe].limit) {
+			missing = append(missing, probe)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s does not hold the rules for the domain %s (no limit for %s; the last answer is %s): "+
+		"load the output of weir conform --rules --algorithms=%s", r.Target, Domain, strings.Join(missing, ", "), last,
+		strings.Join(r.Algorithms, ","))
+}
+
+// probes are rules whose presence shows that the rules of each algorithm are loaded.
+func (r *runner) probes() (keys []string) {
+	keys = append(keys, "version_"+version)
+	for _, a := range r.algorithm {
+		keys = append(keys, a.rule("day_1000"))
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}

@@ -1,0 +1,72 @@
+package conform_test
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/weir-rls/weir/pkg/conform"
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/rls"
+)
+
+// serve serves on a free port until the test ends.
+func serve(t *testing.T, register func(*grpc.Server), options ...grpc.ServerOption) (target string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(options...)
+	register(server)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Errorf("Serve returned %v", err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// weir starts Weir with the rules of the algorithms, in memory.
+func weir(t *testing.T, algorithms []string, o decide.Options) (target string) {
+	t.Helper()
+	text, err := conform.Rules(algorithms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := guard.NewDenyCache(memstore.New(memstore.Options{}), guard.DenyOptions{}) // as on Redis
+	t.Cleanup(func() { _ = store.Close(context.Background()) })
+	service := rls.New(decide.New(func() *descriptors.Rules { return rules }, store, o), rls.Options{})
+	return serve(t, func(s *grpc.Server) { s.RegisterService(rls.ServiceDesc(nil), service) }, grpc.ForceServerCodecV2(rls.Codec()))
+}
+
+func TestWeirConforms(t *testing.T) {
+	t.Parallel()
+	report, err := conform.Run(t.Context(), conform.Options{Target: weir(t, conform.Algorithms(), decide.Options{}), Algorithms: conform.Algorithms()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range report.Checks {
+		if r.Outcome == conform.Fail || testing.Verbose() {
+			if err := r.WriteText(t.Output()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if report.Failed > 0 || report.Passed == 0 {
+		t.Error(report.Summary())
+	}
+}

@@ -1,0 +1,252 @@
+package conform
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+)
+
+func countingChecks(a algorithm) []check {
+	id := func(name string) string { return "counting." + name + "." + a.name }
+	return []check{
+		{id("exact"), "Do 64 clients at once get exactly the limit, and each remaining count once?", func(t *trial) { exact(t, a) }},
+		{id("costs"), "Do charges of several hits by 64 clients at once fill the limit, and never exceed it?", func(t *trial) { costs(t, a) }},
+		{id("group"), "Do two limits in a request of 32 clients at once admit what the smaller one does?", func(t *trial) { groups(t, a) }},
+		{id("linearizable"), "Do single calls in some order explain each history of concurrent charges and peeks?",
+			func(t *trial) { histories(t, a, false) }},
+		{id("refunds"), "Do single calls in some order explain each history of concurrent charges, peeks and refunds?",
+			func(t *trial) { histories(t, a, true) }},
+	}
+}
+
+// clients runs a function for each of n clients at once, and returns when all have ended.
+func clients(n int, run func(i int)) {
+	var all sync.WaitGroup
+	start := make(chan struct{})
+	for i := range n {
+		all.Go(func() {
+			<-start
+			run(i)
+		})
+	}
+	close(start)
+	all.Wait()
+}
+
+// perform has n clients send calls each for a descriptor, with the hits that next returns.
+func (t *trial) perform(d *descriptor, n, calls int, next func(client, call int) int64) []op {
+	all := make([][]op, n)
+	clients(n, func(i int) {
+		for call := range calls {
+			o := op{client: i, hits: next(i, call)}
+			o.answer = t.client.ask(t.ctx, t.conn(i), t.request(charge(d, o.hits)))
+			all[i] = append(all[i], o)
+		}
+	})
+	return slices.Concat(all...)
+}
+
+// charge returns a copy of a descriptor with so many hits. Negative hits are a refund.
+func charge(d *descriptor, n int64) *descriptor {
+	if n < 0 {
+		return refund(d, uint64(-n))
+	}
+	return hits(d, uint64(n))
+}
+
+// failed returns the number of ops with an error. Each fails the check, unless errors are allowed.
+func (t *trial) failed(ops []op) (n int64) {
+	for _, o := range ops {
+		if o.err == nil {
+			continue
+		}
+		n++
+		if !t.AllowErrors {
+			t.fault(Evidence{Fault: "a call under concurrency gets an error", Answer: o.answer.String(), Expected: "an answer"})
+		}
+	}
+	if n > 0 && t.AllowErrors {
+		t.observe("%d of %d calls got an error", n, len(ops))
+	}
+	return n
+}
+
+func admitted(ops []op) (n int64, left map[int64]int) {
+	left = map[int64]int{}
+	for _, o := range ops {
+		if o.ok() {
+			n += o.hits
+			left[o.remaining()]++
+		}
+	}
+	return n, left
+}
+
+func exact(t *trial, a algorithm) {
+	const limit = 100
+	t.steady(minSteady)
+	d := t.key(a.rule("day_100"))
+	ops := t.perform(d, 64, 4, func(int, int) int64 { return 1 })
+	lost := t.failed(ops)
+	n, left := admitted(ops)
+	e := Evidence{Request: fmt.Sprintf("256 calls of 64 clients, each %s", describe(t.request(hits(d, 1)))), Expected: "exactly 100 admitted"}
+	switch {
+	case n > limit:
+		e.Fault = fmt.Sprintf("over-admission: %d of %d hits are admitted", n, limit)
+	case n < limit-lost:
+		e.Fault = fmt.Sprintf("under-admission: only %d of %d hits are admitted", n, limit)
+	}
+	if e.Fault != "" {
+		t.fault(e)
+	}
+	var twice []string
+	for remaining := range int64(limit) {
+		if left[remaining] > 1 {
+			twice = append(twice, fmt.Sprintf("%d (%d times)", remaining, left[remaining]))
+		}
+	}
+	if len(twice) > 0 {
+		e.Fault, e.Expected = "several calls get the same remaining count", "each count from 0 to 99 once"
+		e.History = twice
+		t.fault(e)
+	}
+}
+
+func costs(t *trial, a algorithm) {
+	const limit, most = 100, 7
+	t.steady(minSteady)
+	c := t.choices(a)
+	d := t.key(a.rule("day_100"))
+	ops := t.perform(d, 64, 4, func(i, call int) int64 { return int64((i+call)%most) + 1 })
+	lost := t.failed(ops)
+	n, _ := admitted(ops)
+	least := int64(limit + 1) // that a denied call charged
+	for _, o := range ops {
+		if o.over() {
+			least = min(least, o.hits)
+		}
+	}
+	e := Evidence{Request: fmt.Sprintf("256 calls of 64 clients, of 1 to 7 hits, each %s", describe(t.request(d)))}
+	switch {
+	case n > limit:
+		e.Fault, e.Expected = fmt.Sprintf("over-admission: %d of %d hits are admitted", n, limit), "at most 100 admitted"
+		t.fault(e)
+	case !c.countDenied && lost == 0 && n+least <= limit:
+		e.Fault = fmt.Sprintf("under-admission: %d of %d hits are admitted, and a call of %d hits is denied", n, limit, least)
+		e.Expected = "a denial only of calls that do not fit"
+		t.fault(e)
+	}
+}
+
+func groups(t *trial, a algorithm) {
+	t.steady(minSteady)
+	c := t.choices(a)
+	small, large := t.key(a.rule("day_5")), t.key(a.rule("day_1000"))
+	all := make([]op, 32)
+	clients(len(all), func(i int) {
+		all[i] = op{client: i, hits: 1, answer: t.client.ask(t.ctx, t.conn(i), t.request(small, large))}
+	})
+	lost := t.failed(all)
+	n, _ := admitted(all)
+	r := t.request(small, large)
+	if n > 5 || n < 5-lost {
+		t.fault(Evidence{Fault: fmt.Sprintf("%d of 32 requests are admitted", n), Request: describe(r), Expected: "5 admitted"})
+	}
+	if lost > 0 {
+		return
+	}
+	want := int64(1000 - len(all))
+	if c.group {
+		want = 1000 - 5
+	}
+	r = t.request(hits(large, 0))
+	if got := t.answered(r); got.remaining() != want {
+		t.wrong(r, got, "the larger limit has a wrong count after concurrent requests", fmt.Sprintf("remaining %d, as single requests are charged", want))
+	}
+}
+
+// The size of the histories: the checker tries the orders of the calls of a key.
+const (
+	historyKeys    = 48
+	historyClients = 6
+	historyCalls   = 4
+)
+
+func histories(t *trial, a algorithm, withRefunds bool) {
+	t.steady(minSteady)
+	c := t.choices(a)
+	if withRefunds && !c.refunds {
+		t.skip("the service does not refund")
+		return
+	}
+	all := make([][]op, historyKeys)
+	requests := make([]string, historyKeys)
+	for first := 0; first < historyKeys; first += connections {
+		keys := make([]*descriptor, connections)
+		for i := range keys {
+			keys[i] = t.key(a.rule("day_5"))
+			requests[first+i] = describe(t.request(keys[i]))
+		}
+		clients(connections, func(i int) {
+			all[first+i] = t.perform(keys[i], historyClients, historyCalls, func(int, int) int64 { return randomHits(withRefunds) })
+		})
+	}
+	if t.failed(slices.Concat(all...)) > 0 && !t.AllowErrors {
+		return
+	}
+	worst, unknown := exactDenials, 0
+	for i, ops := range all {
+		stale, witness, gaveUp := explained(ops, c, withRefunds)
+		worst = max(worst, stale)
+		if gaveUp {
+			unknown++
+		}
+		if witness == nil {
+			continue
+		}
+		e := Evidence{Fault: "no order of single calls explains the answers", Request: requests[i], Expected: "the answers of some order of single calls"}
+		for _, o := range witness {
+			e.History = append(e.History, o.String())
+		}
+		t.fault(e)
+	}
+	switch worst {
+	case staleRemaining:
+		t.observe("the remaining hits of a denial may be those of an earlier moment; denials and allowances are exact")
+	case staleDenialsToo:
+		t.observe("a denial may be older than a refund that has ended; allowances are exact")
+	}
+	if unknown > 0 {
+		t.observe("the checker gave up on %d of %d histories", unknown, historyKeys)
+	}
+}
+
+// explained returns the least staleness that explains a history, or else a witness.
+func explained(ops []op, c choices, withRefunds bool) (stale staleness, witness []op, gaveUp bool) {
+	const limit = 5
+	most := staleRemaining
+	if withRefunds {
+		most = staleDenialsToo
+	}
+	for ; ; stale++ {
+		if witness, gaveUp = linearizable(ops, limit, c, stale); witness == nil {
+			return stale, nil, gaveUp
+		}
+		if stale == most {
+			return exactDenials, witness, gaveUp
+		}
+	}
+}
+
+// randomHits returns the hits of a call: mostly a charge, sometimes a peek or a refund.
+func randomHits(refunds bool) int64 {
+	switch n := rand.IntN(10); {
+	case n < 6:
+		return int64(n%3) + 1
+	case n < 8 || !refunds:
+		return 0
+	default:
+		return -int64(n%2) - 1
+	}
+}

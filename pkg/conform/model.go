@@ -1,0 +1,178 @@
+package conform
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// choices are what the protocol leaves to a service, for limits of one algorithm. Models follow them.
+type choices struct {
+	countDenied bool // denied hits count
+	peekOver    bool // a key exactly at its limit allows 0 hits
+	refunds     bool // is_negative_hits refunds
+	group       bool // a denied request charges none of its limits
+}
+
+// choices finds the choices of the service by single calls.
+func (t *trial) choices(a algorithm) choices {
+	if c, known := t.chosen[a.name]; known {
+		return c
+	}
+	var c choices
+	d := t.key(a.rule("day_5"))
+	t.one(hits(d, 4))
+	t.one(hits(d, 3))
+	c.countDenied = t.one(d).over()
+	d = t.key(a.rule("day_5"))
+	t.one(hits(d, 5))
+	c.peekOver = t.one(hits(d, 0)).ok()
+	d = t.key(a.rule("day_5"))
+	t.one(hits(d, 3))
+	t.one(refund(d, 2))
+	c.refunds = t.one(d).remaining() == 3
+	full, open := t.key(a.rule("day_5")), t.key(a.rule("day_100"))
+	t.one(hits(full, 5))
+	t.answered(t.request(full, open))
+	c.group = t.one(open).remaining() == 99
+	t.chosen[a.name] = c
+	return c
+}
+
+// staleness is what denials may show of an earlier moment. A service that remembers denials for a while has it.
+type staleness int
+
+const (
+	exactDenials    staleness = iota
+	staleRemaining            // the remaining hits of a denial
+	staleDenialsToo           // the denial itself, after a refund
+)
+
+// An op is a call of one client for one descriptor.
+type op struct {
+	client int
+	hits   int64 // negative: a refund
+	answer
+}
+
+func (o op) String() string {
+	what := fmt.Sprintf("charge %d", o.hits)
+	switch {
+	case o.hits < 0:
+		what = fmt.Sprintf("refund %d", -o.hits)
+	case o.hits == 0:
+		what = "peek"
+	}
+	result := "no answer yet"
+	switch {
+	case o.err != nil:
+		result = o.answer.String()
+	case o.response != nil:
+		result = fmt.Sprintf("%s remaining %d", o.GetOverallCode(), o.remaining())
+	}
+	end := "..."
+	if o.response != nil {
+		end = millis(o.ret)
+	}
+	return fmt.Sprintf("client %d, %s to %s: %s, %s", o.client, millis(o.call), end, what, result)
+}
+
+func millis(d time.Duration) string { return fmt.Sprintf("%.3f ms", float64(d.Microseconds())/1000) }
+
+// model is the model of a limit whose windows do not turn: a fixed window, a log and a funnel then have the same. The state is the
+// usage of the key. An op without an answer may have been charged or not.
+func model(limit int64, c choices, stale staleness) porcupine.Model {
+	step := func(state, input, output any) []any {
+		used, n, o := state.(int64), input.(int64), output.(op)
+		next, ok, left := decide(used, n, limit, c)
+		switch {
+		case o.response == nil || o.err != nil:
+			return states(used, next)
+		case o.over() && n >= 0 && stale == staleDenialsToo:
+			if c.countDenied {
+				return states(used, used+n)
+			}
+			return states(used, used)
+		case o.ok() != ok || o.over() == ok:
+			return nil
+		case o.remaining() == left, !ok && (o.remaining() == 0 || stale >= staleRemaining):
+			return states(next, next)
+		}
+		return nil
+	}
+	m := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{int64(0)} },
+		Step: step,
+	}
+	return m.ToModel()
+}
+
+func states(a, b int64) []any {
+	if a == b {
+		return []any{a}
+	}
+	return []any{a, b}
+}
+
+// decide decides n hits of a key of which some are used. A status of denied hits may have 0 remaining hits instead of left.
+func decide(used, n, limit int64, c choices) (next int64, ok bool, left int64) {
+	switch {
+	case n < 0:
+		next, ok = max(0, used+n), true
+	case n == 0:
+		next, ok = used, used < limit || used == limit && c.peekOver
+	default:
+		if ok = used+n <= limit; ok || c.countDenied {
+			next = used + n
+		} else {
+			next = used
+		}
+	}
+	return next, ok, max(0, limit-next)
+}
+
+// linearizable returns the shortest beginning of a history that no order of single calls explains, nil if there is none. unknown says
+// that the checker gave up.
+func linearizable(ops []op, limit int64, c choices, stale staleness) (witness []op, unknown bool) {
+	m := model(limit, c, stale)
+	switch porcupine.CheckOperationsTimeout(m, history(ops), 5*time.Second) {
+	case porcupine.Ok:
+		return nil, false
+	case porcupine.Unknown:
+		return nil, true
+	}
+	returned := slices.SortedFunc(slices.Values(ops), func(a, b op) int { return cmp.Compare(a.ret, b.ret) })
+	for _, last := range returned {
+		var begun []op
+		for _, o := range ops {
+			if o.call > last.ret {
+				continue
+			}
+			if o.ret > last.ret {
+				o.answer = answer{call: o.call, ret: math.MaxInt64} // it is still running
+			}
+			begun = append(begun, o)
+		}
+		if porcupine.CheckOperationsTimeout(m, history(begun), 5*time.Second) == porcupine.Illegal {
+			ops = begun
+			break
+		}
+	}
+	slices.SortFunc(ops, func(a, b op) int { return cmp.Compare(a.call, b.call) })
+	return ops, false
+}
+
+func history(ops []op) (all []porcupine.Operation) {
+	for _, o := range ops {
+		end := int64(o.ret)
+		if o.err != nil || o.response == nil {
+			end = math.MaxInt64 // it may still be charged
+		}
+		all = append(all, porcupine.Operation{ClientId: o.client, Input: o.hits, Output: o, Call: int64(o.call), Return: end})
+	}
+	return all
+}

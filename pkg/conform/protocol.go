@@ -1,0 +1,262 @@
+package conform
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+type commonLimit = commonv3.RateLimitDescriptor_RateLimitOverride
+
+func unmarshal(data []byte, into proto.Message) error { return proto.Unmarshal(data, into) }
+
+func protocolChecks() []check {
+	return []check{
+		{"protocol.statuses", "Does each descriptor get one status, in the order of the request?", statuses},
+		{"protocol.domain_unknown", "Is a request of an unknown domain not limited?", unknownDomain},
+		{"protocol.domain_empty", "Does the service survive a request without a domain?", emptyDomain},
+		{"protocol.no_descriptors", "Does the service survive a request without descriptors?", noDescriptors},
+		{"protocol.no_entries", "Does the service survive a descriptor without entries?", noEntries},
+		{"protocol.empty_texts", "Does the service survive entries with an empty key or value?", emptyTexts},
+		{"protocol.unknown_fields", "Does the service ignore fields that it does not know?", unknownFields},
+		{"protocol.malformed", "Does a message that is no protobuf get an error?", malformed},
+		{"protocol.invalid_utf8", "Does the service survive a value that is not UTF-8?", invalidUTF8},
+		{"protocol.large_value", "Does the service survive values of 64 KiB and 1 MiB?", largeValue},
+		{"protocol.many_descriptors", "Does the service survive 1,000 descriptors, and 200 entries in one?", manyDescriptors},
+	}
+}
+
+// crashChecks ask with requests that are known to end processes. They run last.
+func crashChecks() []check {
+	return []check{
+		{"crash.hits_32_bit", "Does a charge near 2^32 count as it is?", hits32},
+		{"crash.hits_64_bit", "Does a charge near 2^64 leave its key usable, and its limit in force?", hits64},
+		{"crash.refund_64_bit", "Does a refund near 2^64 leave its key usable, and its limit in force?", refund64},
+		{"crash.override_unit_unknown", "Does the service survive an override without a unit?", func(t *trial) { badUnit(t, typev3.RateLimitUnit_UNKNOWN) }},
+		{"crash.override_unit_undefined", "Does the service survive an override with a unit that does not exist?", func(t *trial) { badUnit(t, 99) }},
+	}
+}
+
+func statuses(t *trial) {
+	all := []*descriptor{t.key("day_5"), t.under("no_such_rule", "v"), t.key("day_100"), t.under("run", t.fresh()), t.key("day_5")}
+	r := t.request(all...)
+	a := t.answered(r)
+	limits := []uint32{5, 0, 100, 0, 5}
+	good := len(a.GetStatuses()) == len(limits)
+	for i, n := range limits {
+		good = good && a.limit(i).GetRequestsPerUnit() == n
+	}
+	if !good || !a.ok() {
+		t.wrong(r, a, "the statuses do not match the descriptors", "OK with limits of 5, none, 100, none and 5")
+	}
+}
+
+// noLimit sends a request that has no limit. An error is a choice of the service, a denial is a fault.
+func noLimit(t *trial, r *request) {
+	a := t.ask(r)
+	switch {
+	case a.err != nil && lost(a.err):
+		t.wrong(r, a, "the request gets no answer", "an answer, or an error that rejects the request")
+	case a.err != nil:
+		t.observe("the service rejects the request with %s", status.Code(a.err))
+	case !a.ok():
+		t.wrong(r, a, "a request without a limit is denied", "OK, or an error")
+	default:
+		t.observe("the service answers OK")
+	}
+}
+
+func unknownDomain(t *trial) {
+	r := t.request(t.key("day_5"))
+	r.Domain = "weir_conform_unknown_" + t.id
+	noLimit(t, r)
+}
+
+func emptyDomain(t *trial) {
+	r := t.request(t.key("day_5"))
+	r.Domain = ""
+	noLimit(t, r)
+}
+
+func noDescriptors(t *trial) { noLimit(t, t.request()) }
+
+func noEntries(t *trial) { noLimit(t, t.request(&descriptor{})) }
+
+func emptyTexts(t *trial) {
+	noLimit(t, t.request(t.under("", "v")))
+	noLimit(t, t.request(t.under("", "")))
+	t.limitOf(t.under("run", t.fresh(), "day_5", ""), 5)
+}
+
+// send sends bytes as a message.
+func (t *trial) send(wire []byte) answer {
+	return t.client.invoke(t.ctx, t.client.conns[0], wire, grpc.ForceCodec(raw{}))
+}
+
+func (t *trial) wire(m proto.Message) []byte {
+	wire, err := proto.Marshal(m)
+	if err != nil {
+		panic(err) // the messages of this package are valid
+	}
+	return wire
+}
+
+func unknownFields(t *trial) {
+	d := t.key("day_5")
+	unknown := protowire.AppendTag(nil, 1900, protowire.BytesType)
+	unknown = protowire.AppendString(unknown, "unknown")
+	unknown = protowire.AppendTag(unknown, 1901, protowire.VarintType)
+	unknown = protowire.AppendVarint(unknown, 7)
+	r := t.request(d)
+	for _, m := range []proto.Message{r, d, d.Entries[1]} {
+		m.ProtoReflect().SetUnknown(unknown)
+		if a := t.send(t.wire(r)); a.err != nil || a.limit(0).GetRequestsPerUnit() != 5 {
+			t.wrong(r, a, "a field that the service does not know changes the answer", "a limit of 5")
+		}
+	}
+}
+
+func malformed(t *trial) {
+	valid := t.wire(t.request(t.key("day_5")))
+	for _, c := range []struct {
+		what string
+		wire []byte
+	}{
+		{"a message that is cut off", valid[:len(valid)-3]},
+		{"random bytes", []byte{0xff, 0xfe, 0xfd, 0xfc, 0xfb, 0xfa, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}},
+		{"a length beyond the end", []byte{0x12, 0xff, 0xff, 0xff, 0xff, 0x0f, 0x00}},
+		{"a tag with the field number 0", []byte{0x00, 0x01}},
+		{"an end of a group without a start", append([]byte{0x0c}, valid...)},
+		{"the domain as a number, cut off", []byte{0x08}},
+	} {
+		a := t.send(c.wire)
+		e := Evidence{Request: fmt.Sprintf("%s: %x", c.what, c.wire[:min(len(c.wire), 24)]), Answer: a.String(), Expected: "an error of gRPC"}
+		switch {
+		case a.err == nil:
+			e.Fault = "a message that is no protobuf gets an answer"
+			t.fault(e)
+		case lost(a.err):
+			e.Fault = "the service drops the connection, or does not answer"
+			t.fault(e)
+		}
+	}
+}
+
+func invalidUTF8(t *trial) {
+	const marker = "MARKER-OF-BYTES"
+	wire := t.wire(t.request(t.under("run", t.fresh(), "day_5", marker)))
+	a := t.send([]byte(strings.Replace(string(wire), marker, strings.Repeat("\xff", len(marker)), 1)))
+	switch {
+	case a.err != nil && lost(a.err):
+		t.fault(Evidence{Fault: "the service drops the connection, or does not answer", Request: "a value of 15 bytes 0xff",
+			Answer: a.String(), Expected: "an answer, or an error that rejects the request"})
+	case a.err != nil:
+		t.observe("the service rejects the message with %s: Envoy lets such requests pass unless failure_mode_deny is true", status.Code(a.err))
+	case a.limit(0).GetRequestsPerUnit() == 5:
+		t.observe("the service limits the request")
+	default:
+		t.observe("the service answers without the limit: %s", a)
+	}
+}
+
+// survives sends a request that a service may reject.
+func survives(t *trial, what string, r *request, good func(answer) bool, expected string) {
+	a := t.ask(r)
+	switch {
+	case a.err != nil && lost(a.err):
+		t.wrong(r, a, "the request gets no answer", "an answer, or an error that rejects the request")
+	case a.err != nil:
+		t.observe("the service rejects %s with %s", what, status.Code(a.err))
+	case !good(a):
+		t.wrong(r, a, "the answer is wrong", expected)
+	}
+}
+
+func largeValue(t *trial) {
+	for _, size := range []int{64 << 10, 1 << 20} {
+		d := t.under("run", t.fresh(), "day_5", strings.Repeat("x", size))
+		survives(t, fmt.Sprintf("a value of %d KiB", size>>10), t.request(d),
+			func(a answer) bool { return a.ok() && a.remaining() == 4 }, "OK with remaining 4")
+	}
+}
+
+func manyDescriptors(t *trial) {
+	r := t.request()
+	for range 1000 {
+		r.Descriptors = append(r.Descriptors, t.key("day_5"))
+	}
+	survives(t, "1,000 descriptors", r, func(a answer) bool { return a.ok() && len(a.GetStatuses()) == 1000 }, "OK with 1,000 statuses")
+	d := t.key("day_5")
+	for range 200 {
+		d.Entries = append(d.Entries, &entry{Key: "more", Value: "v"})
+	}
+	survives(t, "200 entries in a descriptor", t.request(d), func(a answer) bool { return a.ok() && a.limit(0) == nil }, "OK without a limit")
+}
+
+func hits32(t *trial) {
+	for _, n := range []uint64{math.MaxUint32 - 1, math.MaxUint32, math.MaxUint32 + 1, math.MaxInt32 + 1} {
+		d := t.key("day_5")
+		t.allowed(hits(d, 3), 2)
+		t.denied(hits(d, n))
+		t.denied(hits(d, 3))
+	}
+	r := t.request(t.key("day_5"))
+	r.HitsAddend = math.MaxUint32
+	t.want(r, "OVER_LIMIT", answer.over)
+}
+
+func hits64(t *trial) {
+	for _, n := range []uint64{math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64 - 2, math.MaxUint64} {
+		d := t.key("day_5")
+		t.allowed(hits(d, 3), 2)
+		r := t.request(hits(d, n))
+		a := t.ask(r)
+		switch {
+		case a.err != nil && lost(a.err):
+			t.wrong(r, a, "the request gets no answer", "OVER_LIMIT, or an error that rejects the request")
+		case a.err != nil:
+			t.observe("the service rejects %d hits with %s", n, status.Code(a.err))
+		case !a.over():
+			t.wrong(r, a, "a charge far above the limit is allowed", "OVER_LIMIT")
+		}
+		r = t.request(hits(d, 3))
+		if a := t.ask(r); !a.over() {
+			t.wrong(r, a, fmt.Sprintf("after a charge of %d hits, the limit is no longer in force", n), "OVER_LIMIT, because 3 of 5 are used at least")
+		}
+	}
+}
+
+func refund64(t *trial) {
+	for _, n := range []uint64{math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
+		d := t.key("day_5")
+		t.allowed(hits(d, 3), 2)
+		r := t.request(refund(d, n))
+		if a := t.ask(r); a.err != nil && lost(a.err) {
+			t.wrong(r, a, "the request gets no answer", "an answer, or an error that rejects the request")
+		}
+		r = t.request(hits(d, 6))
+		if a := t.ask(r); !a.over() {
+			t.wrong(r, a, fmt.Sprintf("after a refund of %d hits, the limit is no longer in force", n), "OVER_LIMIT, because 6 hits exceed the limit of 5")
+		}
+	}
+}
+
+func badUnit(t *trial, unit typev3.RateLimitUnit) {
+	r := t.request(limited(t.key("day_5"), 3, unit))
+	a := t.ask(r)
+	switch {
+	case a.err != nil && lost(a.err):
+		t.wrong(r, a, "the service ends or does not answer: any client can stop it with one request", "an answer, or an error that rejects the request")
+	case a.err != nil:
+		t.observe("the service rejects the override with %s", status.Code(a.err))
+	default:
+		t.observe("the service answers %s", a)
+	}
+}

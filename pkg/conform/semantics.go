@@ -1,0 +1,312 @@
+package conform
+
+import (
+	"fmt"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+)
+
+type ratelimitUnit = ratelimitv3.RateLimitResponse_RateLimit_Unit
+
+const (
+	unitSecond = ratelimitv3.RateLimitResponse_RateLimit_SECOND
+	unitMinute = ratelimitv3.RateLimitResponse_RateLimit_MINUTE
+	unitHour   = ratelimitv3.RateLimitResponse_RateLimit_HOUR
+	unitDay    = ratelimitv3.RateLimitResponse_RateLimit_DAY
+)
+
+func semanticsChecks() []check {
+	return []check{
+		{"semantics.counts", "Does each request charge one hit, and is the one over the limit denied?", counts},
+		{"semantics.hits_addend", "Does hits_addend of the request charge, 0 as 1, and that of a descriptor take precedence?", hitsAddend},
+		{"semantics.limit_echo", "Does a status have the limit, the unit and the name of its rule?", limitEcho},
+		{"semantics.matching", "Does an exact value win over a wildcard, and a wildcard over the key alone?", matching},
+		{"semantics.depth", "Does a limit apply only to descriptors of its own depth?", depth},
+		{"semantics.branches", "Does a descriptor go back to the general branch if the special branch has no rule?", branches},
+		{"semantics.pairs", "Are keys and values compared as pairs, and not as joined text?", pairs},
+		{"semantics.counters", "Do descriptors with different entries have different counters?", counters},
+		{"semantics.limit_zero", "Does a limit of 0 deny every hit?", limitZero},
+		{"semantics.unlimited", "Is an unlimited rule without a limit?", unlimitedRule},
+		{"semantics.shadow_mode", "Does a rule in shadow mode deny nothing?", shadowMode},
+		{"semantics.replaces", "Does a limit turn off those that it replaces?", replaces},
+		{"semantics.override", "Does the limit of a descriptor override that of its rule?", override},
+		{"semantics.larger_override", "Does a larger override apply to a key that a smaller one denied?", largerOverride},
+		{"semantics.overall_code", "Is a request denied if one of its limits denies it?", overallCode},
+		{"semantics.group", "Does a denied request charge its other limits?", group},
+		{"semantics.peek", "Does a request of 0 hits charge nothing?", peek},
+		{"semantics.peek_at_limit", "Does a key that is exactly at its limit allow a request of 0 hits?", peekAtLimit},
+		{"semantics.denied_hits", "Do denied hits count?", deniedHits},
+		{"semantics.refund", "Does is_negative_hits refund, and never below 0?", refunds},
+		{"semantics.reset", "Is duration_until_reset within the window, and does it fall as time passes?", resets},
+		{"semantics.reset_alignment", "Do the windows of a minute, an hour and a day begin together?", alignment},
+	}
+}
+
+func counts(t *trial) {
+	d := t.key("day_5")
+	for left := int64(4); left >= 0; left-- {
+		t.allowed(d, left)
+	}
+	t.denied(d)
+	t.want(t.request(d), "OVER_LIMIT with remaining 0", func(a answer) bool { return a.over() && a.remaining() == 0 })
+}
+
+func hitsAddend(t *trial) {
+	d := t.key("day_100")
+	for _, c := range []struct {
+		all, own int // -1: none
+		left     int64
+	}{{0, -1, 99}, {7, -1, 92}, {7, 2, 90}, {0, 5, 85}, {7, 0, 85}, {1, -1, 84}} {
+		r := t.request(d)
+		if c.own >= 0 {
+			r = t.request(hits(d, uint64(c.own)))
+		}
+		r.HitsAddend = uint32(c.all)
+		t.want(r, fmt.Sprintf("OK with remaining %d", c.left), func(a answer) bool { return a.ok() && a.remaining() == c.left })
+	}
+}
+
+func limitEcho(t *trial) {
+	for _, c := range []struct {
+		rule string
+		n    uint32
+		unit ratelimitUnit
+		name string
+	}{{"second_10", 10, unitSecond, ""}, {"minute_100", 100, unitMinute, ""}, {"hour_100", 100, unitHour, ""}, {"day_5", 5, unitDay, ""}, {"wide", 41, unitDay, "wide"}} {
+		t.want(t.request(t.key(c.rule)), fmt.Sprintf("a limit of %d/%s with the name %q", c.n, c.unit, c.name), func(a answer) bool {
+			l := a.limit(0)
+			return l.GetRequestsPerUnit() == c.n && l.GetUnit() == c.unit && l.GetName() == c.name
+		})
+	}
+}
+
+func matching(t *trial) {
+	for value, n := range map[string]uint32{"exact": 11, "pre": 12, "pre1": 12, "prefix1": 12, "preexact": 15, "other": 14, "": 14, "exact2": 14} {
+		t.limitOf(t.under("run", t.fresh(), "match", value), n)
+	}
+	t.unlimited(t.under("run", t.fresh(), "match", "exempt"))
+	one := t.fresh()
+	t.allowed(t.under("run", one, "match", "pre1"), 11)
+	t.allowed(t.under("run", one, "match", "pre2"), 11)
+	t.allowed(t.under("run", one, "match", "pre1"), 10)
+}
+
+func depth(t *trial) {
+	one := t.fresh()
+	t.limitOf(t.under("run", one, "depth", "v"), 21)
+	t.limitOf(t.under("run", one, "depth", "v", "below", "v"), 22)
+	t.unlimited(t.under("run", one))
+	t.unlimited(t.under("run", one, "depth", "v", "below", "v", "deeper", "v"))
+	t.unlimited(t.under("run", one, "depth", "v", "other", "v"))
+	t.unlimited(t.under("depth", "v"))
+}
+
+func branches(t *trial) {
+	t.limitOf(t.under("run", t.fresh(), "branch", "special", "below", "v"), 31)
+	t.limitOf(t.under("run", t.fresh(), "branch", "any", "other", "v"), 32)
+	r := t.request(t.under("run", t.fresh(), "branch", "special", "other", "v"))
+	switch a := t.answered(r); a.limit(0).GetRequestsPerUnit() {
+	case 0:
+		t.observe("no: the special branch hides the general one, as in envoyproxy/ratelimit")
+	case 32:
+		t.observe("yes")
+	default:
+		t.wrong(r, a, "the limit is of neither branch", "no limit, or a limit of 32")
+	}
+}
+
+func pairs(t *trial) {
+	t.limitOf(t.under("run", t.fresh(), "pair", "b_c"), 43)
+	t.unlimited(t.under("run", t.fresh(), "pair_b", "c"))
+}
+
+func counters(t *trial) {
+	one := t.fresh()
+	t.allowed(t.under("run", one, "joined", "1_below_2"), 43)
+	t.allowed(t.under("run", one, "joined", "1", "below", "2"), 44)
+	t.allowed(t.under("run", one, "joined", "1"), 43)
+	t.allowed(t.under("run", one, "day_5", "a"), 4)
+	t.allowed(t.under("run", one, "day_5", "A"), 4)
+	t.allowed(t.under("run", one, "day_5", "a "), 4)
+	t.allowed(t.under("run", one, "day_5", "{a}"), 4)
+	t.allowed(t.under("run", one, "day_5", "{a}b"), 4)
+	t.allowed(t.under("run", one, "day_5", "a\x00"), 4)
+}
+
+func limitZero(t *trial) {
+	d := t.key("zero")
+	t.denied(d)
+	t.denied(hits(d, 3))
+}
+
+func unlimitedRule(t *trial) {
+	d := t.key("unlimited")
+	for range 3 {
+		t.unlimited(hits(d, 1000))
+	}
+}
+
+func shadowMode(t *trial) {
+	d := t.key("shadow")
+	for range 6 {
+		t.want(t.request(d), "OK with a limit of 3", func(a answer) bool { return a.ok() && a.limit(0).GetRequestsPerUnit() == 3 })
+	}
+}
+
+func replaces(t *trial) {
+	wide, narrow := t.key("wide"), t.key("narrow")
+	r := t.request(wide, narrow)
+	t.want(r, "no limit for the first descriptor, and 42 for the second",
+		func(a answer) bool { return a.ok() && a.limit(0) == nil && a.limit(1).GetRequestsPerUnit() == 42 })
+	t.allowed(wide, 40)
+}
+
+func override(t *trial) {
+	d := t.key("day_100")
+	t.want(t.request(limited(d, 3, typev3.RateLimitUnit_DAY)), "OK with a limit of 3/DAY and remaining 2", func(a answer) bool {
+		return a.ok() && a.limit(0).GetRequestsPerUnit() == 3 && a.limit(0).GetUnit() == unitDay && a.remaining() == 2
+	})
+	free := t.under("no_such_rule", t.fresh())
+	t.allowed(limited(free, 3, typev3.RateLimitUnit_DAY), 2)
+	t.denied(limited(hits(free, 3), 3, typev3.RateLimitUnit_DAY))
+}
+
+func largerOverride(t *trial) {
+	d := t.key("day_100")
+	for range 3 {
+		t.answered(t.request(limited(d, 1, typev3.RateLimitUnit_DAY)))
+	}
+	t.denied(limited(d, 1, typev3.RateLimitUnit_DAY))
+	t.want(t.request(limited(d, 50, typev3.RateLimitUnit_DAY)), "OK: at most 5 of 50 are used", answer.ok)
+}
+
+func overallCode(t *trial) {
+	full := t.key("day_5")
+	t.answered(t.request(hits(full, 5)))
+	for _, r := range []*request{t.request(full, t.key("day_100")), t.request(t.key("day_100"), full), t.request(t.under("no_such_rule", "v"), full)} {
+		t.want(r, "OVER_LIMIT, in the status of the full limit too", func(a answer) bool {
+			over := 0
+			for _, s := range a.GetStatuses() {
+				if s.GetCode() == codeOver {
+					over++
+				}
+			}
+			return a.over() && over == 1
+		})
+	}
+}
+
+func group(t *trial) {
+	full, open := t.key("day_5"), t.key("day_100")
+	t.answered(t.request(hits(full, 5)))
+	t.want(t.request(full, open), "OVER_LIMIT", answer.over)
+	r := t.request(open)
+	switch a := t.answered(r); a.remaining() {
+	case 99:
+		t.observe("no: a request is charged to all of its limits or to none")
+	case 98:
+		t.observe("yes: a denied request is charged to the limits that allow it")
+	default:
+		t.wrong(r, a, "the remaining hits fit neither choice", "remaining 99 or 98")
+	}
+}
+
+func peek(t *trial) {
+	d := t.key("day_5")
+	for range 7 {
+		t.want(t.request(hits(d, 0)), "OK with remaining 5", func(a answer) bool { return a.ok() && a.remaining() == 5 })
+	}
+	t.allowed(hits(d, 2), 3)
+	t.want(t.request(hits(d, 0)), "OK with remaining 3", func(a answer) bool { return a.ok() && a.remaining() == 3 })
+	t.allowed(d, 2)
+}
+
+func peekAtLimit(t *trial) {
+	if t.choices(algorithm{}).peekOver {
+		t.observe("yes: a request of 0 hits is denied only over the limit, so a check before each charge admits one hit more than the limit")
+	} else {
+		t.observe("no: a request of 0 hits is denied if one more hit would not fit")
+	}
+}
+
+func deniedHits(t *trial) {
+	if t.choices(algorithm{}).countDenied {
+		t.observe("yes: a denied request uses up the limit, so one charge that is larger than the rest ends the window")
+	} else {
+		t.observe("no: a denied request charges nothing")
+	}
+}
+
+func refunds(t *trial) {
+	d := t.key("day_5")
+	t.allowed(hits(d, 4), 1)
+	r := t.request(refund(d, 3))
+	a := t.answered(r)
+	if !a.ok() || a.remaining() != 4 {
+		t.wrong(r, a, "is_negative_hits does not refund", "OK with remaining 4")
+		return
+	}
+	t.allowed(d, 3)
+	t.want(t.request(refund(d, 50)), "OK with remaining 5", func(a answer) bool { return a.ok() && a.remaining() == 5 })
+	t.allowed(d, 4)
+	unused := t.key("day_5")
+	t.want(t.request(refund(unused, 3)), "OK with remaining 5", func(a answer) bool { return a.ok() && a.remaining() == 5 })
+	t.allowed(hits(unused, 5), 0)
+	t.denied(unused)
+}
+
+func resets(t *trial) {
+	for rule, unit := range map[string]time.Duration{"second_10": time.Second, "minute_100": time.Minute, "hour_100": time.Hour, "day_100": day} {
+		t.want(t.request(t.key(rule)), fmt.Sprintf("a reset of more than 0 and at most %s", unit),
+			func(a answer) bool {
+				return a.reset() >= 0 && a.reset() <= unit && (a.reset() > 0 || unit == time.Second)
+			})
+	}
+	d := t.key("hour_100")
+	first := t.one(d)
+	if !sleep(t.ctx, 2500*time.Millisecond) {
+		return
+	}
+	r := t.request(d)
+	second := t.answered(r)
+	if second.reset() > first.reset() && first.reset() <= 10*time.Second {
+		return // the window turned
+	}
+	least, most := second.call-first.ret-time.Second-t.Skew, second.ret-first.call+time.Second+t.Skew
+	if passed := first.reset() - second.reset(); passed < least || passed > most {
+		t.wrong(r, second, fmt.Sprintf("the reset fell by %s while %s passed", passed, (second.ret-first.call).Round(time.Millisecond)),
+			fmt.Sprintf("a reset of about %s", (first.reset()-second.ret+first.call).Round(time.Second)))
+	}
+}
+
+// alignment compares the resets of one request. Windows by the clock begin at multiples of their length.
+func alignment(t *trial) {
+	all := []*descriptor{t.key("minute_100"), t.key("hour_100"), t.key("day_100")}
+	r := t.request(all...)
+	for range 3 { // a window may turn during a request
+		a := t.answered(r)
+		if len(a.GetStatuses()) != len(all) {
+			t.wrong(r, a, "the statuses do not match the descriptors", "3 statuses")
+			return
+		}
+		reset := func(i int) int64 { return int64(a.GetStatuses()[i].GetDurationUntilReset().AsDuration().Seconds()) }
+		near := func(a, b, window int64) bool { return ((a-b+1)%window+window)%window <= 2 }
+		if near(reset(1), reset(0), 60) && near(reset(2), reset(1), 3600) {
+			t.offset(reset(2))
+			return
+		}
+		t.Evidence = nil
+		t.wrong(r, a, "the resets do not belong to windows that begin at multiples of their length", "resets with the same rest, in seconds of a minute and of an hour")
+	}
+}
+
+// offset reports a service whose clock differs from that of this machine.
+func (t *trial) offset(reset int64) {
+	t.Evidence = nil
+	ours := 86400 - time.Now().Unix()%86400
+	if d := ours - reset; d < -2 || d > 2 {
+		t.observe("the service's day ends %d s earlier than by the clock of this machine", d)
+	}
+}

@@ -1,0 +1,153 @@
+package conform
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// A trial is a check that runs. It collects the result.
+type trial struct {
+	*runner
+	ctx context.Context
+	Result
+}
+
+// protect runs a check until its end, or until it calls stop.
+func (t *trial) protect(run func(*trial)) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		run(t)
+	}()
+	<-done
+}
+
+// stop ends the check. Only the goroutine of the check may call it.
+func (t *trial) stop() { runtime.Goexit() }
+
+func (t *trial) skip(reason string) { t.Reason = reason }
+
+func (t *trial) observe(format string, values ...any) {
+	t.Observations = append(t.Observations, fmt.Sprintf(format, values...))
+}
+
+// fault fails the check.
+func (t *trial) fault(e Evidence) {
+	if len(t.Evidence) < maxEvidence {
+		t.Evidence = append(t.Evidence, e)
+	}
+}
+
+// wrong fails the check with a request and its answer.
+func (t *trial) wrong(r *request, got answer, fault, expected string) {
+	t.fault(Evidence{Fault: fault, Request: describe(r), Answer: got.String(), Expected: expected})
+}
+
+// fresh returns a value that no other key of any run has.
+func (t *trial) fresh() string {
+	t.count++
+	return fmt.Sprintf("%s-%d", t.id, t.count)
+}
+
+// key returns a descriptor with a fresh counter of a rule.
+func (t *trial) key(rule string) *descriptor { return t.under("run", t.fresh(), rule, "v") }
+
+// under returns a descriptor with entries, each a key and a value.
+func (*trial) under(pairs ...string) *descriptor {
+	d := &descriptor{}
+	for i := 0; i < len(pairs); i += 2 {
+		d.Entries = append(d.Entries, &entry{Key: pairs[i], Value: pairs[i+1]})
+	}
+	return d
+}
+
+func (*trial) request(all ...*descriptor) *request {
+	return &request{Domain: Domain, Descriptors: all}
+}
+
+// hits returns a copy of a descriptor that charges n hits.
+func hits(d *descriptor, n uint64) *descriptor {
+	d = proto.CloneOf(d)
+	d.HitsAddend = wrapperspb.UInt64(n)
+	return d
+}
+
+// refund returns a copy of a descriptor that refunds n hits.
+func refund(d *descriptor, n uint64) *descriptor {
+	d = hits(d, n)
+	d.IsNegativeHits = true
+	return d
+}
+
+// limited returns a copy of a descriptor with a limit of its own.
+func limited(d *descriptor, n uint32, unit typev3.RateLimitUnit) *descriptor {
+	d = proto.CloneOf(d)
+	d.Limit = &commonLimit{RequestsPerUnit: n, Unit: unit}
+	return d
+}
+
+// ask sends a request on the first connection.
+func (t *trial) ask(r *request) answer { return t.client.ask(t.ctx, t.client.conns[0], r) }
+
+// one sends one descriptor. An error of gRPC ends the check.
+func (t *trial) one(d *descriptor) answer { return t.answered(t.request(d)) }
+
+// answered sends a request. An error of gRPC fails and ends the check.
+func (t *trial) answered(r *request) answer {
+	a := t.ask(r)
+	if a.err != nil {
+		t.wrong(r, a, "the request gets an error", "an answer")
+		t.stop()
+	}
+	return a
+}
+
+// want sends a request, and fails the check if its answer is not as expected. It returns whether it is.
+func (t *trial) want(r *request, expected string, as func(answer) bool) bool {
+	a := t.answered(r)
+	if !as(a) {
+		t.wrong(r, a, "the answer is wrong", expected)
+		return false
+	}
+	return true
+}
+
+// allowed expects OK with the remaining hits.
+func (t *trial) allowed(d *descriptor, remaining int64) bool {
+	return t.want(t.request(d), fmt.Sprintf("OK with remaining %d", remaining),
+		func(a answer) bool { return a.ok() && a.remaining() == remaining })
+}
+
+// denied expects OVER_LIMIT with no remaining hits.
+func (t *trial) denied(d *descriptor) bool {
+	return t.want(t.request(d), "OVER_LIMIT", answer.over)
+}
+
+// unlimited expects OK without a limit.
+func (t *trial) unlimited(d *descriptor) bool {
+	return t.want(t.request(d), "OK without a limit", func(a answer) bool { return a.ok() && a.limit(0) == nil })
+}
+
+// limitOf expects an answer with the limit of a number of requests.
+func (t *trial) limitOf(d *descriptor, n uint32) bool {
+	return t.want(t.request(d), fmt.Sprintf("a limit of %d", n), func(a answer) bool { return a.limit(0).GetRequestsPerUnit() == n })
+}
+
+// steady waits until no window of a day turns for a while.
+func (t *trial) steady(d time.Duration) {
+	a := t.one(t.key("day_1000"))
+	if left := a.reset(); left > 0 && left < d && !sleep(t.ctx, left+time.Second) {
+		t.skip("a window of a day was about to turn")
+		t.stop()
+	}
+}
+
+// conn returns one of the shared connections.
+func (t *trial) conn(i int) *grpc.ClientConn { return t.client.conns[i%len(t.client.conns)] }

@@ -1,0 +1,246 @@
+package conform
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// minSteady is the longest that a check with windows of a day takes.
+const minSteady = 15 * time.Second
+
+func turnChecks(a algorithm) []check {
+	all := []check{{"turns.second." + a.name, "Do windows of a second admit no more and no less than the limit, across several turns?",
+		func(t *trial) { a.turn(t, a) }}}
+	if a.name == "fixed_window" {
+		all = append(all, check{"turns.minute." + a.name, "Does a window of a minute end when its reset says, and begin with a count of 0?", turnOfMinute})
+	}
+	return all
+}
+
+// hammer has clients call at short intervals for a while. Each call charges one hit.
+func (t *trial) hammer(rule string, d time.Duration) []op {
+	const callers, pause = 8, 20 * time.Millisecond
+	r := t.request(t.key(rule))
+	var mu sync.Mutex
+	var all []op
+	end := time.Now().Add(d)
+	clients(callers, func(i int) {
+		for time.Now().Before(end) && t.ctx.Err() == nil {
+			o := op{client: i, hits: 1, answer: t.client.ask(t.ctx, t.conn(i), r)}
+			mu.Lock()
+			all = append(all, o)
+			mu.Unlock()
+			sleep(t.ctx, pause)
+		}
+	})
+	slices.SortFunc(all, func(a, b op) int { return cmp.Compare(a.call, b.call) })
+	return all
+}
+
+// A turnFault is a fault of admissions over time, with the calls that show it.
+type turnFault struct {
+	text string
+	ops  []op
+}
+
+func (t *trial) turned(rule string, ops []op, f *turnFault) {
+	t.failed(ops)
+	if f == nil {
+		return
+	}
+	e := Evidence{Fault: f.text, Request: fmt.Sprintf("calls of 8 clients under the rule %s, one every 20 ms", rule)}
+	const most = 40
+	for i, o := range f.ops {
+		if i == most {
+			e.History = append(e.History, fmt.Sprintf("and %d more", len(f.ops)-most))
+			break
+		}
+		e.History = append(e.History, o.String())
+	}
+	t.fault(e)
+}
+
+func turnsOfWindow(t *trial, a algorithm) {
+	rule := a.rule("second_10")
+	ops := t.hammer(rule, 3300*time.Millisecond)
+	t.turned(rule, ops, windowFault(ops, t.rules[rule].limit, time.Second, t.Skew))
+}
+
+// turnOfMinute calls around the turn of a window of a minute.
+func turnOfMinute(t *trial) {
+	if !t.MinuteTurn {
+		t.skip("it waits up to a minute: select it with --minute-turn")
+		return
+	}
+	const rule = "minute_10"
+	if left := t.one(t.key(rule)).reset(); left > 2*time.Second && !sleep(t.ctx, left-2*time.Second) {
+		t.skip("the time of the run ended")
+		return
+	}
+	ops := t.hammer(rule, 4*time.Second)
+	t.turned(rule, ops, windowFault(ops, t.rules[rule].limit, time.Minute, t.Skew))
+	if n, _ := admitted(ops); n < 2*t.rules[rule].limit {
+		t.fault(Evidence{Fault: fmt.Sprintf("only %d hits are admitted in 4 s around the end of the window", n), Expected: "20, 10 before the end of the window and 10 after it"})
+	}
+}
+
+// windowFault returns nil if the turns of windows could be at some phase of the clock, at which each window admits the limit. Otherwise
+// it returns the fault at the phase that explains the most.
+func windowFault(ops []op, limit int64, window, skew time.Duration) (best *turnFault) {
+	const step = time.Millisecond
+	fewest := -1
+	for phase := time.Duration(0); phase < window; phase += step {
+		n, first := faultsAt(ops, limit, window, phase, skew+step)
+		if n == 0 {
+			return nil
+		}
+		if fewest < 0 || n < fewest {
+			fewest, best = n, first
+		}
+	}
+	return best
+}
+
+// floorDiv returns the index of the window of a time.
+func floorDiv(d, window time.Duration) int64 {
+	if d < 0 {
+		return -int64((-d + window - 1) / window)
+	}
+	return int64(d / window)
+}
+
+// faultsAt counts the faults of windows that begin at a phase. A call counts for a window only if it was inside for certain.
+func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, first *turnFault) {
+	inside := func(o op) (from, to int64) {
+		return floorDiv(o.call-skew-phase, window), floorDiv(o.ret+skew-phase, window)
+	}
+	certain, possible := map[int64][]op{}, map[int64][]op{}
+	for _, o := range ops {
+		from, to := inside(o)
+		if o.ok() && from == to {
+			certain[from] = append(certain[from], o)
+		}
+		for k := from; k <= to && (o.ok() || o.err != nil); k++ {
+			possible[k] = append(possible[k], o)
+		}
+	}
+	report := func(f turnFault) {
+		if n++; first == nil {
+			first = &f
+		}
+	}
+	for _, all := range certain {
+		if int64(len(all)) > limit {
+			report(turnFault{fmt.Sprintf("over-admission: %d hits are admitted in one window, the limit is %d", len(all), limit), all})
+		}
+	}
+	for _, o := range ops {
+		from, to := inside(o)
+		if !o.over() || from != to {
+			continue
+		}
+		before := int64(0)
+		for _, p := range possible[from] {
+			if p.call <= o.ret {
+				before++
+			}
+		}
+		if before < limit {
+			report(turnFault{fmt.Sprintf("under-admission: a call is denied in a window that admitted at most %d hits, the limit is %d", before, limit),
+				append(slices.Clone(possible[from]), o)})
+		}
+	}
+	return n, first
+}
+
+func turnsOfLog(t *trial, a algorithm) {
+	rule := a.rule("second_10")
+	ops := t.hammer(rule, 2500*time.Millisecond)
+	t.turned(rule, ops, logFault(ops, t.rules[rule].limit, time.Second, t.Skew))
+}
+
+// logFault returns a fault of a sliding log: no window of its length admits more than the limit, wherever it begins.
+func logFault(ops []op, limit int64, window, skew time.Duration) *turnFault {
+	for _, o := range ops {
+		var all []op
+		switch {
+		case o.ok():
+			for _, p := range ops {
+				if p.ok() && p.call >= o.call && p.ret < o.call+window-skew {
+					all = append(all, p)
+				}
+			}
+			if int64(len(all)) > limit {
+				return &turnFault{fmt.Sprintf("over-admission: %d hits are admitted in less than %s, the limit is %d", len(all), window, limit), all}
+			}
+		case o.over():
+			for _, p := range ops {
+				if (p.ok() || p.err != nil) && p.ret >= o.call-window-skew && p.call <= o.ret+skew {
+					all = append(all, p)
+				}
+			}
+			if int64(len(all)) < limit {
+				return &turnFault{fmt.Sprintf("under-admission: a call is denied, and %s before it admitted at most %d hits, the limit is %d",
+					window, len(all), limit), append(all, o)}
+			}
+		}
+	}
+	return nil
+}
+
+func turnsOfFunnel(t *trial, a algorithm) {
+	rule := a.rule("second_10")
+	ops := t.hammer(rule, 2500*time.Millisecond)
+	limit := t.rules[rule].limit
+	t.turned(rule, ops, funnelFault(ops, float64(limit), float64(limit), t.Skew))
+}
+
+// funnelFault returns a fault of a funnel that holds capacity hits and leaks rate hits in a second.
+func funnelFault(ops []op, capacity, rate float64, skew time.Duration) *turnFault {
+	for _, o := range ops {
+		switch {
+		case o.ok():
+			// The calls from o on, each of which ended by the end of p, were admitted in the time between.
+			for _, p := range ops {
+				if !p.ok() || p.ret < o.ret {
+					continue
+				}
+				var all []op
+				for _, q := range ops {
+					if q.ok() && q.call >= o.call && q.ret <= p.ret {
+						all = append(all, q)
+					}
+				}
+				if most := capacity + rate*(p.ret-o.call+skew).Seconds(); float64(len(all)) > most {
+					return &turnFault{fmt.Sprintf("over-admission: %d hits are admitted in %s, a funnel of %g that leaks %g in a second admits %.1f",
+						len(all), millis(p.ret-o.call), capacity, rate, most), all}
+				}
+			}
+		case o.over():
+			if level, all := highestLevel(ops, o, rate, skew); level+1 < capacity {
+				return &turnFault{fmt.Sprintf("under-admission: a call is denied while the funnel holds at most %.1f of %g", level, capacity), append(all, o)}
+			}
+		}
+	}
+	return nil
+}
+
+// highestLevel returns the highest level that a funnel may have when it denies a call: every hit was charged as late as possible.
+func highestLevel(ops []op, denied op, rate float64, skew time.Duration) (level float64, before []op) {
+	for _, p := range ops {
+		if (p.ok() || p.err != nil) && p.call <= denied.ret+skew {
+			before = append(before, p)
+		}
+	}
+	late := func(p op) time.Duration { return min(p.ret, denied.call) }
+	slices.SortFunc(before, func(a, b op) int { return cmp.Compare(late(a), late(b)) })
+	last := time.Duration(0)
+	for _, p := range before {
+		level = max(0, level-rate*(late(p)-last).Seconds()) + 1
+		last = late(p)
+	}
+	return max(0, level-rate*(denied.call-last-skew).Seconds()), before
+}
