@@ -21,6 +21,8 @@ func clientChecks() []check {
 		{"clients.stalled_writes", "Is another client served while clients send half of a request?", stalledWrites},
 		{"clients.silent_connections", "Is another client served while 100 connections send nothing?", silentConnections},
 		{"clients.malformed_load", "Do limits hold for a client while others send bad messages?", malformedLoad},
+		{"clients.cancelled_calls", "Is another client served while 32 clients give up their calls at once?", cancelledCalls},
+		{"clients.many_calls", "Is each of 1,000 calls at once on one connection served?", manyCalls},
 		{"clients.many_connections", "Is each of 200 connections served?", manyConnections},
 	}
 }
@@ -89,9 +91,13 @@ func (t *trial) beside(what string) {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	d := t.key("day_1000")
+	r := t.request(t.key("day_1000"))
+	end := time.Now().Add(2 * t.CallTimeout)
 	for i := range 100 {
-		r := t.request(d)
+		if time.Now().After(end) {
+			t.fault(Evidence{Fault: fmt.Sprintf("another client gets %d answers in %s while %s", i, 2*t.CallTimeout, what), Expected: "100 answers, one after the other"})
+			return
+		}
 		if a := t.client.ask(t.ctx, conn, r); !a.ok() || a.remaining() != int64(999-i) {
 			t.wrong(r, a, "another client is not served while "+what, fmt.Sprintf("OK with remaining %d within %s", 999-i, t.CallTimeout))
 			return
@@ -143,33 +149,59 @@ func malformedLoad(t *trial) {
 	t.steady(minSteady)
 	valid := t.wire(t.request(t.key("day_5")))
 	bad := [][]byte{valid[:len(valid)/2], bytes.Repeat([]byte{0xff}, 300), {0x08}, {0x12, 0xff, 0xff, 0xff, 0x0f}}
-	stop := make(chan struct{})
 	var sent, answers atomic.Int64
+	stop := t.background(func(i int) {
+		n := sent.Add(1)
+		if a := t.client.invoke(t.ctx, t.conn(i), bad[int(n)%len(bad)], grpc.ForceCodec(raw{})); a.err == nil {
+			answers.Add(1)
+		}
+	})
+	exact(t, algorithm{name: "fixed_window"})
+	stop()
+	if n := answers.Load(); n > 0 {
+		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d messages that are no protobuf get an answer", n, sent.Load()), Expected: "an error of gRPC"})
+	}
+}
+
+// cancelledCalls has clients give up their calls after a short while, as Envoy does at its timeout.
+func cancelledCalls(t *trial) {
+	r := t.request(t.key("day_1000"))
+	defer t.background(func(i int) {
+		ctx, cancel := context.WithTimeout(t.ctx, time.Duration(50+i%8*50)*time.Microsecond)
+		defer cancel()
+		t.client.ask(ctx, t.conn(i), r)
+	})()
+	if sleep(t.ctx, 500*time.Millisecond) {
+		t.beside("others give up their calls")
+	}
+}
+
+// background has 32 clients repeat a function until stop is called.
+func (t *trial) background(run func(i int)) (stop func()) {
+	ctx, cancel := context.WithCancel(t.ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		clients(8, func(i int) {
-			for n := i; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				a := t.client.invoke(t.ctx, t.conn(i), bad[n%len(bad)], grpc.ForceCodec(raw{}))
-				if sent.Add(1); a.err == nil {
-					answers.Add(1)
-				}
-				if t.ctx.Err() != nil {
-					return
-				}
+		clients(32, func(i int) {
+			for ctx.Err() == nil {
+				run(i)
 			}
 		})
 	}()
-	exact(t, algorithm{name: "fixed_window"})
-	close(stop)
-	<-ended
-	if n := answers.Load(); n > 0 {
-		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d messages that are no protobuf get an answer", n, sent.Load()), Expected: "an error of gRPC"})
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+func manyCalls(t *trial) {
+	const n = 1000
+	d := t.key("day_1000")
+	all := make([]op, n)
+	clients(n, func(i int) { all[i] = op{client: i, hits: 1, answer: t.client.ask(t.ctx, t.conn(0), t.request(d))} })
+	lost := t.failed(all)
+	if got, _ := admitted(all); got < n-lost {
+		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d calls get OK", got, n), Request: describe(t.request(d)), Expected: "OK for each"})
 	}
 }
 

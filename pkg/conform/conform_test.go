@@ -16,13 +16,9 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// serve serves on a free port until the test ends.
-func serve(t *testing.T, register func(*grpc.Server), options ...grpc.ServerOption) (target string) {
+// serve serves on a listener until the test ends.
+func serve(t *testing.T, l net.Listener, register func(*grpc.Server), options ...grpc.ServerOption) (target string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	server := grpc.NewServer(options...)
 	register(server)
 	served := make(chan error, 1)
@@ -36,8 +32,8 @@ func serve(t *testing.T, register func(*grpc.Server), options ...grpc.ServerOpti
 	return l.Addr().String()
 }
 
-// weir starts Weir with the rules of the algorithms, in memory.
-func weir(t *testing.T, algorithms []string, o decide.Options) (target string) {
+// newWeir returns Weir with the rules of the algorithms, in memory and with a deny cache, as on Redis.
+func newWeir(t *testing.T, algorithms []string, o decide.Options) *rls.Service {
 	t.Helper()
 	text, err := conform.Rules(algorithms)
 	if err != nil {
@@ -47,10 +43,15 @@ func weir(t *testing.T, algorithms []string, o decide.Options) (target string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := guard.NewDenyCache(memstore.New(memstore.Options{}), guard.DenyOptions{}) // as on Redis
+	store := guard.NewDenyCache(memstore.New(memstore.Options{}), guard.DenyOptions{})
 	t.Cleanup(func() { _ = store.Close(context.Background()) })
-	service := rls.New(decide.New(func() *descriptors.Rules { return rules }, store, o), rls.Options{})
-	return serve(t, func(s *grpc.Server) { s.RegisterService(rls.ServiceDesc(nil), service) }, grpc.ForceServerCodecV2(rls.Codec()))
+	return rls.New(decide.New(func() *descriptors.Rules { return rules }, store, o), rls.Options{})
+}
+
+func weir(t *testing.T, algorithms []string, o decide.Options) (target string) {
+	t.Helper()
+	service := newWeir(t, algorithms, o)
+	return serve(t, listen(t), func(s *grpc.Server) { s.RegisterService(rls.ServiceDesc(nil), service) }, grpc.ForceServerCodecV2(rls.Codec()))
 }
 
 func TestWeirConforms(t *testing.T) {

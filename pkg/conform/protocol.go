@@ -45,16 +45,16 @@ func crashChecks() []check {
 }
 
 func statuses(t *trial) {
-	all := []*descriptor{t.key("day_5"), t.under("no_such_rule", "v"), t.key("day_100"), t.under("run", t.fresh()), t.key("day_5")}
+	all := []*descriptor{t.key("day_5"), t.under("no_such_rule", "v"), t.key("day_100"), t.key("day_1000"), t.under("run", t.fresh())}
 	r := t.request(all...)
 	a := t.answered(r)
-	limits := []uint32{5, 0, 100, 0, 5}
+	limits := []uint32{5, 0, 100, 1000, 0}
 	good := len(a.GetStatuses()) == len(limits)
 	for i, n := range limits {
 		good = good && a.limit(i).GetRequestsPerUnit() == n
 	}
 	if !good || !a.ok() {
-		t.wrong(r, a, "the statuses do not match the descriptors", "OK with limits of 5, none, 100, none and 5")
+		t.wrong(r, a, "the statuses do not match the descriptors", "OK with limits of 5, none, 100, 1000 and none")
 	}
 }
 
