@@ -53,14 +53,9 @@ func policies(perUser int) []policy {
 	}
 }
 
-// manifests returns the routes and policies.
-func manifests(all []policy) string {
-	var b strings.Builder
-	for _, p := range all {
-		var targets []string
-		for _, route := range p.routes {
-			targets = append(targets, "{group: gateway.networking.k8s.io, kind: HTTPRoute, name: "+route+"}")
-			fmt.Fprintf(&b, `---
+// httpRoute returns a route from the path /NAME to the upstream.
+func httpRoute(name string) string {
+	return fmt.Sprintf(`---
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
 metadata: {name: %[1]s, namespace: default}
@@ -69,7 +64,17 @@ spec:
   rules:
     - matches: [{path: {type: PathPrefix, value: /%[1]s}}]
       backendRefs: [{group: gateway.envoyproxy.io, kind: Backend, name: upstream}]
-`, route)
+`, name)
+}
+
+// manifests returns the routes and policies.
+func manifests(all []policy) string {
+	var b strings.Builder
+	for _, p := range all {
+		var targets []string
+		for _, route := range p.routes {
+			targets = append(targets, "{group: gateway.networking.k8s.io, kind: HTTPRoute, name: "+route+"}")
+			b.WriteString(httpRoute(route))
 		}
 		fmt.Fprintf(&b, `---
 apiVersion: gateway.envoyproxy.io/v1alpha1
@@ -95,6 +100,8 @@ type setup struct {
 	health  string // of Weir
 	debug   string
 	users   int
+
+	upstream upstream
 }
 
 func must(t *testing.T, err error) {
@@ -143,7 +150,7 @@ func begin(t *testing.T) *setup {
 	s := &setup{t: t, folder: t.TempDir()}
 	ports, err := harness.FreePorts(5)
 	must(t, err)
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	upstream := httptest.NewServer(&s.upstream)
 	t.Cleanup(upstream.Close)
 	_, upstreamPort, _ := net.SplitHostPort(upstream.Listener.Addr().String())
 	s.replace = strings.NewReplacer("FOLDER", s.folder, "ENVOY_VERSION", envoyVersion, "LISTENER_PORT", strconv.Itoa(ports[0]),
@@ -196,8 +203,8 @@ func (s *setup) startWeir(ports []int) {
 	must(s.t, err)
 	binary := filepath.Join(s.folder, "ratelimit")
 	must(s.t, os.Symlink(weir, binary))
-	overlay, err := filepath.Abs("../../deploy/k8s/overlays/envoy-gateway/overlay.yaml")
-	must(s.t, err)
+	overlay := filepath.Join(s.folder, "overlay.yaml")
+	must(s.t, os.WriteFile(overlay, []byte(pageOverlay(s.t)), 0o600))
 	redis := redistest.Start(s.t)
 	certs := filepath.Join(s.folder, "config", "certs", "envoy-rate-limit")
 	environment := envoygateway.Environment(envoygateway.Endpoints{
@@ -240,7 +247,7 @@ func (s *setup) apply(all []policy) {
 	text, err := os.ReadFile("testdata/resources.yaml")
 	must(s.t, err)
 	path := filepath.Join(s.folder, "resources", "resources.yaml")
-	must(s.t, os.WriteFile(path, []byte(s.replace.Replace(string(text))+manifests(all)), 0o600))
+	must(s.t, os.WriteFile(path, []byte(s.replace.Replace(string(text))+manifests(all)+pageManifests(s.t)), 0o600))
 }
 
 // status sends one request and returns its status, 0 without a response.
@@ -346,9 +353,11 @@ func TestRealEnvoyGateway(t *testing.T) {
 			}
 		}
 	})
+	t.Run("requests in flight", s.testRequestsInFlight)
+	t.Run("reservations", s.testReservations)
 	t.Run("overlay", func(t *testing.T) {
-		if rules := s.body(s.debug + "/rlconfig"); strings.Count(rules, "algorithm: sliding_log") != 1 {
-			t.Errorf("one rule has a sliding log, not these:\n%s", rules)
+		if rules := s.body(s.debug + "/rlconfig"); strings.Count(rules, "algorithm: sliding_log") != 2 {
+			t.Errorf("two rules have a sliding log, not these:\n%s", rules)
 		}
 	})
 	t.Run("a change of policy", func(t *testing.T) {

@@ -92,7 +92,9 @@ func TestCustomResourcesMatchTheirSchemas(t *testing.T) {
 		}
 	}
 	for _, b := range blocks(t, "yaml apply") {
-		check(b.page, []byte(b.text))
+		for document := range strings.SplitSeq(b.text, "\n---\n") {
+			check(b.page, []byte(document))
+		}
 	}
 	if n < 8 {
 		t.Errorf("%d objects: this test checks too little", n)

@@ -3,6 +3,7 @@ package manifests
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -299,6 +300,27 @@ descriptors:
 		if out, err := weirCommand(t, "check", "--overlay", over, file); err == nil || !strings.Contains(out, "the overlay sets algorithm") {
 			t.Errorf("the overlay does not reach the rule with %s: %v\n%s", line, err, out)
 		}
+	}
+}
+
+// The configuration of Envoy Gateway accepts what the page adds to it, and weir check accepts the overlay of the page.
+func TestEnvoyGatewayPageAdditionsAreValid(t *testing.T) {
+	config := envoyGateway(t)
+	fromYAML(t, blocks(t, "yaml envoy-gateway")[0].text, config)
+	if err := validation.ValidateEnvoyGateway(config); err != nil || !config.ExtensionAPIs.EnableEnvoyPatchPolicy {
+		t.Errorf("%v, %+v", err, config.ExtensionAPIs)
+	}
+	dir := t.TempDir()
+	over, rules := filepath.Join(dir, "overlay.yaml"), filepath.Join(dir, "rules.yaml")
+	write(t, over, blocks(t, "yaml envoy-gateway-overlay")[0].text)
+	text := "domain: default/eg/http\ndescriptors:\n"
+	for _, route := range []string{"reports", "completions"} {
+		key := "httproute/default/" + route + "/rule/0/match/0/*"
+		text += fmt.Sprintf("  - {key: %[1]s, value: %[1]s, descriptors: [{key: rule-0-match-0, descriptors: [{key: rule-0-match-1, rate_limit: {unit: hour, requests_per_unit: 3}}]}]}\n", key)
+	}
+	write(t, rules, text)
+	if out, err := weirCommand(t, "check", "--strict", "--overlay", over, rules); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
