@@ -38,16 +38,23 @@ func StartClusterBehind(tb testing.TB, nodes int, behind func(addr string) strin
 		s, bus := startNode(tb, behind, settings...)
 		c.Servers, c.bus = append(c.Servers, s), append(c.bus, bus)
 	}
+	c.form(tb, c.Addrs())
+	return c
+}
+
+// form makes a cluster of the servers, which the nodes reach by addrs.
+func (c *Cluster) form(tb testing.TB, addrs []string) {
+	tb.Helper()
+	nodes := len(c.Servers)
 	for i, s := range c.Servers {
 		s.do(tb, "cluster", "set-config-epoch", i+1)
 		s.do(tb, addSlots(i*slots/nodes, (i+1)*slots/nodes)...)
 		c.ids = append(c.ids, fmt.Sprint(s.do(tb, "cluster", "myid")))
-		c.meet(tb, s, c.bus[i])
+		c.meet(tb, addrs[i], c.bus[i])
 	}
 	for _, s := range c.Servers {
 		Await(tb, "cluster at "+s.Addr, func(ctx context.Context) error { return s.clusterIsOK(ctx, nodes) })
 	}
-	return c
 }
 
 func startNode(tb testing.TB, behind func(addr string) string, settings ...string) (*Server, string) {
@@ -69,9 +76,9 @@ func startNode(tb testing.TB, behind func(addr string) string, settings ...strin
 	return s, bus
 }
 
-func (c *Cluster) meet(tb testing.TB, s *Server, bus string) {
+func (c *Cluster) meet(tb testing.TB, addr, bus string) {
 	tb.Helper()
-	host, port, _ := net.SplitHostPort(s.Addr)
+	host, port, _ := net.SplitHostPort(addr)
 	c.Servers[0].do(tb, "cluster", "meet", host, port, bus)
 }
 
@@ -82,7 +89,7 @@ func (c *Cluster) Replicate(tb testing.TB, settings ...string) []*Server {
 	var replicas []*Server
 	for range c.Servers {
 		s, bus := startNode(tb, func(addr string) string { return addr }, settings...)
-		c.meet(tb, s, bus)
+		c.meet(tb, s.Addr, bus)
 		replicas = append(replicas, s)
 	}
 	for i, s := range replicas {

@@ -162,6 +162,14 @@ func (s *Server) newClient() *redis.Client {
 	return redis.NewClient(&login)
 }
 
+// NeedSetting skips the test if this version of the server does not know a setting.
+func (s *Server) NeedSetting(tb testing.TB, name string) {
+	tb.Helper()
+	if known, _ := s.do(tb, "config", "get", name).(map[any]any); len(known) == 0 {
+		tb.Skipf("this server has no %s", name)
+	}
+}
+
 // Client returns a client of the server, which is closed with the test.
 func (s *Server) Client(tb testing.TB) *redis.Client {
 	tb.Helper()

@@ -3,6 +3,7 @@ package redistest
 import (
 	"crypto/tls"
 	"net"
+	"os"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -14,6 +15,7 @@ import (
 // authority. It ends with the test.
 func StartTLS(tb testing.TB, a *certtest.Authority, hosts ...string) *Server {
 	tb.Helper()
+	needTLS(tb)
 	addr, shown := FreeAddr(tb), a.Issue(tb, hosts...)
 	// Tests may choose other hosts than the server's address.
 	config := &tls.Config{Certificates: []tls.Certificate{a.Issue(tb, "client").Load(tb)}, InsecureSkipVerify: true}
@@ -28,4 +30,38 @@ func StartTLS(tb testing.TB, a *certtest.Authority, hosts ...string) *Server {
 	}
 	tb.Cleanup(s.Stop)
 	return s
+}
+
+// needTLS skips the test if the server was built without TLS, see tools/stores.
+func needTLS(tb testing.TB) {
+	tb.Helper()
+	if os.Getenv("STORE_WITHOUT_TLS") == "1" {
+		tb.Skip("this server was built without TLS")
+	}
+}
+
+// StartTLSCluster starts a cluster with TLS, with one certificate for hosts. Clients need no certificate. The tests' own clients use
+// further ports without TLS, and the nodes report those to them. It returns the address of the first node.
+func StartTLSCluster(tb testing.TB, a *certtest.Authority, nodes int, hosts []string, settings ...string) (*Cluster, string) {
+	tb.Helper()
+	needTLS(tb)
+	shown, c, secure := a.Issue(tb, hosts...), &Cluster{}, []string(nil)
+	for range nodes {
+		addr, bus := freeForCluster(tb)
+		plain := FreeAddr(tb)
+		_, port, _ := net.SplitHostPort(addr)
+		s, err := Run(plain, append([]string{
+			"--tls-port", port, "--tls-cluster", "yes", "--tls-auth-clients", "no",
+			"--tls-cert-file", shown.Cert, "--tls-key-file", shown.Key, "--tls-ca-cert-file", a.File,
+			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--dir", tb.TempDir(),
+			"--cluster-announce-tls-port", port, "--cluster-announce-bus-port", bus, "--cluster-node-timeout", "5000",
+		}, settings...)...)
+		if err != nil {
+			tb.Fatalf("redistest: %v", err)
+		}
+		tb.Cleanup(s.Stop)
+		c.Servers, c.bus, secure = append(c.Servers, s), append(c.bus, bus), append(secure, addr)
+	}
+	c.form(tb, secure)
+	return c, secure[0]
 }

@@ -25,7 +25,7 @@ var (
 	}
 	clusterRules = []string{"+cluster|slots", "+asking"}
 	// adminRules are the permissions that resets by the admin API need.
-	adminRules = []string{"&weir:*", "+unlink", "+scan", "+publish", "+subscribe"}
+	adminRules = []string{"resetchannels", "&weir:*", "+unlink", "+scan", "+publish", "+subscribe"}
 )
 
 func TestStoreByURLPassesTheSuite(t *testing.T) {

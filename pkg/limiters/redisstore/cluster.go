@@ -121,6 +121,9 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 		budget = time.Until(deadline)
 	}
 	node, err := n.store.cluster.MasterForKey(ctx, key)
+	if errors.Is(err, redis.Nil) {
+		err = errNoHosts
+	}
 	if err == nil && !n.slotsUnknown.Load() {
 		return node, nil
 	}
@@ -137,6 +140,9 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 	}
 	return node, err
 }
+
+// errNoHosts is the error of a cluster that reports its nodes without a host, which go-redis does not read.
+var errNoHosts = errors.New("the cluster announces no host of its nodes: set cluster-preferred-endpoint-type to ip or hostname")
 
 var errNoSlots = errors.New("the cluster does not report its slots")
 

@@ -148,6 +148,7 @@ func TestHostNameIsResolvedForEachConnection(t *testing.T) {
 func TestHostNamesOfClusterNodesAreResolved(t *testing.T) {
 	t.Parallel()
 	z := newZone(t)
+	redistest.Start(t).NeedSetting(t, "cluster-preferred-endpoint-type")
 	c := redistest.StartCluster(t, 3, "--cluster-preferred-endpoint-type", "hostname")
 	for i, server := range c.Servers {
 		name := fmt.Sprintf("node%d.weir.test", i)

@@ -3,11 +3,13 @@ package redisstore
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
 // The other tests use redis-server of the system. These servers come from tools/ensure redis-versions.
@@ -23,6 +25,12 @@ func TestOtherServersPassTheSuite(t *testing.T) {
 			}
 			t.Setenv("REDIS_SERVER", path)
 			server := redistest.Start(t)
+			// The versions read the rules of ACLs differently.
+			server.SetUser(t, "weir", slices.Concat(aclRules, clusterRules, adminRules)...)
+			open := func(t *testing.T, server *redistest.Server) *Store {
+				t.Helper()
+				return openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
+			}
 			limiterstest.Run(t, func(t *testing.T) limiters.Store {
 				if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 					t.Fatal(err)

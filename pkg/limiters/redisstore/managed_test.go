@@ -1,0 +1,191 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/internal/tlsfiles"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
+)
+
+// Redis refuses and announces in these tests what managed services refuse and announce. docs/stores.md lists the services.
+
+// refusedCommands are commands that some managed service refuses, and that Weir does not need.
+var refusedCommands = []string{
+	"acl", "bgrewriteaof", "bgsave", "client", "command", "config", "debug", "flushall", "flushdb", "hello", "info", "keys", "lastsave",
+	"latency", "memory", "migrate", "module", "monitor", "object", "psync", "readonly", "readwrite", "replicaof", "role", "save", "script",
+	"shutdown", "slaveof", "slowlog", "swapdb", "sync", "wait",
+}
+
+// A managed service answers a command that it refuses as an unknown one, or by NOPERM.
+func TestServiceThatRefusesCommandsPassesTheSuite(t *testing.T) {
+	t.Parallel()
+	var settings []string
+	for _, name := range refusedCommands {
+		if name != "config" && name != "flushall" { // the test needs them
+			settings = append(settings, "--rename-command", name, "")
+		}
+	}
+	unknown := redistest.Start(t, append(settings, "--requirepass", "secret")...)
+	unknown.Login("", "secret")
+	forbidden := redistest.Start(t)
+	rules := []string{"on", ">secret", "~weir:*", "&*", "+@all", "-cluster"}
+	for _, name := range refusedCommands {
+		rules = append(rules, "-"+name)
+	}
+	forbidden.SetUser(t, "weir", rules...)
+	for name, c := range map[string]struct {
+		server *redistest.Server
+		auth   string
+	}{"unknown": {unknown, "secret"}, "forbidden": {forbidden, "weir:secret"}} {
+		t.Run(name, func(t *testing.T) {
+			at := connect.Options{Addr: c.server.Addr}
+			at.SetAuth(c.auth)
+			limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
+				if err := c.server.Client(t).FlushAll(context.Background()).Err(); err != nil {
+					t.Fatal(err)
+				}
+				return openAt(t, at, Options{Prefix: "weir:"})
+			})
+			if policy, err := openAt(t, at).EvictionPolicy(t.Context()); policy != "" || err != nil {
+				t.Errorf("%q, %v: want neither a policy, which this server does not show, nor an error", policy, err)
+			}
+		})
+	}
+}
+
+// Of the commands that Weir sends as the user of the documented ACL, only INFO is refused. Weir does without it.
+func TestACLUserIsRefusedNothingButINFO(t *testing.T) {
+	server := redistest.Start(t)
+	server.SetUser(t, "weir", append(slices.Clone(aclRules), adminRules...)...)
+	s := openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
+	if _, err := take(t, s, hitsOf("a", "b")...); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.EvictionPolicy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	log, err := server.Client(t).ACLLog(t.Context(), 100).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range log {
+		if entry.Object != "info" {
+			t.Errorf("%s was refused: %+v", entry.Object, entry)
+		}
+	}
+	if len(log) == 0 {
+		t.Error("the log of refused commands is empty, want INFO")
+	}
+}
+
+// A managed cluster has TLS, and announces host names: its certificate is for no address. It refuses most commands for administrators.
+func TestManagedClusterPassesTheSuite(t *testing.T) {
+	t.Parallel()
+	authority := certtest.New(t)
+	redistest.Start(t).NeedSetting(t, "cluster-preferred-endpoint-type")
+	c, at := redistest.StartTLSCluster(t, authority, 3, []string{"localhost"},
+		"--cluster-preferred-endpoint-type", "hostname", "--cluster-announce-hostname", "localhost")
+	rules := []string{"on", ">secret", "~weir:*", "&*", "+@all", "-cluster", "+cluster|slots"}
+	for _, name := range refusedCommands {
+		rules = append(rules, "-"+name)
+	}
+	for _, server := range c.Servers {
+		server.SetUser(t, "weir", rules...)
+		redistest.Await(t, "the names", func(ctx context.Context) error {
+			slots, err := server.Client(t).Do(ctx, "cluster", "slots").Result()
+			if text := fmt.Sprint(slots); err == nil && strings.Count(text, "localhost") < len(c.Servers) {
+				err = fmt.Errorf("they are not known: %s", text)
+			}
+			return err
+		})
+	}
+	_, port, _ := net.SplitHostPort(at)
+	open := func(t *testing.T) *Store {
+		t.Helper()
+		return openEndpoint(t, "localhost:"+port, tlsfiles.Client{CA: authority.File})
+	}
+	limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
+		c.FlushAll(t)
+		return open(t)
+	})
+	if policy, err := open(t).EvictionPolicy(t.Context()); policy != "" || err != nil {
+		t.Errorf("%q, %v: want neither a policy, which this cluster does not show, nor an error", policy, err)
+	}
+}
+
+// openEndpoint opens a store on a cluster of the user weir. One tag puts all keys into one slot.
+func openEndpoint(t *testing.T, endpoint string, files tlsfiles.Client) *Store {
+	t.Helper()
+	config, err := files.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Prefix: "weir:"}
+	oneSlot(nil, &o)
+	return openAt(t, connect.Options{
+		Type: connect.Cluster, Addrs: []string{endpoint}, TLS: config, Username: "weir", Password: "secret",
+	}, o)
+}
+
+// Some services announce addresses, and have one certificate for the name of the endpoint. Only
+// REDIS_TLS_SKIP_HOSTNAME_VERIFICATION connects to the nodes of such a cluster.
+func TestClusterOfAddressesUnderOneCertificate(t *testing.T) {
+	t.Parallel()
+	authority := certtest.New(t)
+	c, at := redistest.StartTLSCluster(t, authority, 3, []string{"endpoint.weir.test"})
+	for _, server := range c.Servers {
+		server.SetUser(t, "weir", append(aclRules, clusterRules...)...)
+	}
+	for _, skip := range []bool{false, true} {
+		s := openEndpoint(t, at, tlsfiles.Client{CA: authority.File, SkipHostname: skip})
+		out, err := take(t, s, hitsOf("a")...)
+		if !skip && (err == nil || !strings.Contains(err.Error(), "certificate")) || skip && (err != nil || out[0].Used != 1) {
+			t.Errorf("skip the host name: %v: %+v, %v", skip, out, err)
+		}
+	}
+}
+
+// A cluster may announce its nodes without a host. Weir does not read that, and reports what to set.
+func TestClusterThatAnnouncesNoHostIsReported(t *testing.T) {
+	t.Parallel()
+	redistest.Start(t).NeedSetting(t, "cluster-preferred-endpoint-type")
+	c := redistest.StartCluster(t, 2, "--cluster-preferred-endpoint-type", "unknown-endpoint")
+	_, err := take(t, openAt(t, connect.Options{Type: connect.Cluster, Addrs: c.Addrs()}), hitsOf("a")...)
+	if err == nil || !strings.Contains(err.Error(), "set cluster-preferred-endpoint-type to ip or hostname") {
+		t.Errorf("%v, want what to set", err)
+	}
+}
+
+// Services end idle connections. The next call uses another connection, and is charged once.
+func TestIdleConnectionsThatRedisEndsFailNoCall(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--timeout", "1")
+	l := newLedger(t, openAt(t, connect.Options{Addr: server.Addr, Timeout: time.Second}), "k")
+	watcher := server.Client(t)
+	for range 2 {
+		if err := l.hit(); err != nil {
+			t.Fatal(err)
+		}
+		redistest.Await(t, "the end of idle connections", func(ctx context.Context) error {
+			list, err := watcher.ClientList(ctx).Result()
+			if n := strings.Count(list, "cmd=evalsha") + strings.Count(list, "cmd=eval "); err == nil && n > 0 {
+				err = fmt.Errorf("%d connections", n)
+			}
+			return err
+		})
+	}
+	if err := l.hit(); err != nil {
+		t.Error(err)
+	}
+	l.check()
+}
