@@ -14,7 +14,7 @@ TAG      ?=
 # The modules besides the product's own.
 MODULES := e2e/xds e2e/page e2e/manifests e2e/gateway e2e/containers tools/image
 
-.PHONY: help build image image-load demo test gateway e2e fuzz faults chaos bench bench-scale lint vuln check
+.PHONY: help build image image-load demo test gateway e2e fuzz faults chaos stores bench bench-scale lint vuln check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ faults: ## put mutations into the core, one at a time; the suite must detect eac
 chaos: ## kill, freeze and disconnect servers under load for half an hour, and write docs/failure-modes.md: RUN=Frozen SOAK=10m
 	@env=$$(tools/ensure envoy redis incumbent) && eval "$$env" && \
 	go test ./e2e/faults -count=1 -timeout=5h -parallel=1 -v -run='$(RUN)' -full -soak=$(SOAK) -page=$(CURDIR)/docs/failure-modes.md
+
+stores: ## run the tests of the store on each server of docs/stores.md, and write its table: RUN=VALKEY
+	@env=$$(tools/ensure redis redis-versions stores) && eval "$$env" && go run ./tools/stores -run='$(RUN)'
 
 bench bench-scale: BENCH = @env=$$(tools/ensure envoy redis incumbent) && eval "$$env" && \
 	go run ./bench -rows='$(ROWS)' -rounds=$(ROUNDS) -seconds=$(SECONDS)

@@ -101,6 +101,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"bench", "measures Weir, a bare server and envoyproxy/ratelimit", "internal/loadclient e2e/harness"},
 	{"bench/bare", "answers OK, as the least that a server costs", ""},
 	{"bench/load", "loads one server", "internal/loadclient"},
+	{"tools/stores", "runs the tests of the store on the servers that people run", ""},
 	{"tools/faults", "puts mutations into the code to test its tests", ""},
 }
 

