@@ -62,7 +62,7 @@ func TestConvertCommand(t *testing.T) {
 		{convert + "--format json " + good, 2, nil, []string{"no line yields a request: nothing is written", good + ":1: not a JSON object"}},
 		{convert + "--format csv --out " + out + " " + bad + " " + filepath.Join(dir, "none"), 2, nil, []string{"none: no such file"}},
 		{convert + "--format csv --out " + good + " " + good, 2, nil, []string{"--out is the log"}},
-		{convert + "--format csv --out " + filepath.Join(dir, "none", "out") + " " + good, 2, nil, []string{"no such file"}},
+		{convert + "--format csv --out " + filepath.Join(dir, "none", "out") + " " + good, 2, nil, []string{"none: file does not exist: create the folder first"}},
 		{convert + "--format csv " + good + " " + good, 2, nil, []string{"given twice"}},
 		{convert + "--format csv " + dir, 2, nil, []string{"is a folder: name the files in it"}},
 		{"convert --domain d --format csv --descriptor user_id=%{usr} " + good, 2, nil, []string{`the log has no field "usr": did you mean user? The fields are time, user`}},

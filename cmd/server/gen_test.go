@@ -120,7 +120,12 @@ func TestGenCommand(t *testing.T) {
 		{"gen envoy --config " + good + " --part route --timeout 0s", 2, nil, []string{"--timeout: want more than 0"}},
 		{"gen envoy --config " + good + " --part route --trusted-hops=-1", 2, nil, []string{"--trusted-hops: want 0 or more"}},
 		{"gen envoy --config " + good + " --part route --from user_id", 2, nil, []string{"want KEY=SOURCE"}},
-		{"gen envoy --config " + filepath.Join(dir, "none") + " --part route", 2, nil, []string{"no such file"}},
+		{"gen envoy --config " + filepath.Join(dir, "none") + " --part route", 2, nil,
+			[]string{"weir: read " + filepath.Join(dir, "none") + ": no such file or directory: correct the path\n"}},
+		{"gen envoy --config " + good + " --part route --trusted-hops=two", 2, nil, []string{`weir: --trusted-hops: want a whole number such as 10, not "two"` + "\n"}},
+		{"gen envoy --config " + good + " --part all", 2, nil, []string{`weir: --part must be one of "filter","route","cluster" but got "all"` + "\n"}},
+		{"suggest --sample-share=half --config " + good, 2, nil, []string{`weir: --sample-share: want a number such as 0.5, not "half"` + "\n"}},
+		{"suggest --config " + good + " " + filepath.Join(dir, "none"), 2, nil, []string{"weir: read " + filepath.Join(dir, "none") + ": no such file or directory: correct the path\n"}},
 		{"gen", 2, nil, []string{`expected one of "envoy", "envoyfilter"`}},
 	} {
 		c.test(t)
@@ -139,9 +144,9 @@ func TestImportCommand(t *testing.T) {
 		{"import limitador " + wrong, 1, nil, []string{"not imported: " + wrong + ":2: the variable f(x)", "nothing is written: --partial"}},
 		{"import limitador --partial " + wrong, 0, []string{"domain: a\n"}, []string{"not imported: " + wrong + ":2: the variable f(x)"}},
 		{"import nginx --domain shop " + conf, 0, []string{"domain: shop\n", "remote_address"}, nil},
-		{"import kong " + limits, 2, nil, []string{"want a declarative configuration of Kong"}},
+		{"import kong " + limits, 2, nil, []string{"weir: ", "want a declarative configuration of Kong"}},
 		{"import envoy-gateway " + limits, 2, nil, []string{"has no BackendTrafficPolicy"}},
-		{"import nginx " + filepath.Join(dir, "none"), 2, nil, []string{"no such file"}},
+		{"import nginx " + filepath.Join(dir, "none"), 2, nil, []string{"weir: read " + filepath.Join(dir, "none") + ": no such file or directory: correct the path\n"}},
 		{"import", 2, nil, []string{"expected one of"}},
 	} {
 		c.test(t)

@@ -142,9 +142,24 @@ func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {
 // fromVariable matches kong's error for the value of a variable. kong names the flag, which the user has not written.
 var fromVariable = regexp.MustCompile(`(?s)^--[a-z0-9-]+: (.*) \(from envar ([A-Z0-9_]+)=".*"\)$`)
 
+// kongTexts are kong's texts for a wrong value, and Weir's.
+var kongTexts = []struct {
+	kong *regexp.Regexp
+	weir string
+}{
+	{regexp.MustCompile(`expected an? (?:valid \d+ bit )?int but got ("(?:[^"\\]|\\.)*")(?: \(\w+\))?`), "want a whole number such as 10, not $1"},
+	{regexp.MustCompile(`expected a valid \d+ bit uint but got ("(?:[^"\\]|\\.)*")`), "want a whole number of 0 or more such as 10, not $1"},
+	{regexp.MustCompile(`expected a float but got ("(?:[^"\\]|\\.)*")(?: \(\w+\))?`), "want a number such as 0.5, not $1"},
+	{regexp.MustCompile(`expected \S+ value but got "EOL" \(<EOL>\)`), "want a value behind it"},
+	{regexp.MustCompile(`must be one of "",`), "must be one of "},
+}
+
 // argumentError returns the text of an error of kong, with the name of the flag or variable that the user has set.
 func argumentError(err error) string {
 	text := strings.TrimPrefix(err.Error(), "serve: ") // kong puts the name of the command before the error of Validate
+	for _, t := range kongTexts {
+		text = t.kong.ReplaceAllString(text, t.weir)
+	}
 	return fromVariable.ReplaceAllString(text, "$2: $1")
 }
 

@@ -4,8 +4,12 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // Streams are the inputs and outputs of a command.
@@ -32,4 +36,28 @@ func printJSON(w io.Writer, v any) error {
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(v)
+}
+
+// printFault prints an error with the name of the program. Faults of rules begin with their file and line instead.
+func printFault(to io.Writer, err error) {
+	if errors.As(err, new(rulesfile.Faults)) {
+		fmt.Fprintln(to, err)
+		return
+	}
+	fmt.Fprintln(to, "weir:", err)
+}
+
+// unreadable returns the error of a file or folder that a command cannot read, with a remedy. It returns other errors, and nil, unchanged.
+func unreadable(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = fmt.Errorf("read %s: %w", path.Path, path.Err) // without the name of the system call
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: correct the path", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: run weir as a user that may read it", err)
+	}
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -167,7 +168,7 @@ func (c *Convert) read(ctx context.Context, paths []string, converter *accesslog
 		}
 		info, err := os.Stat(path)
 		if err != nil {
-			return err
+			return unreadable(err)
 		}
 		if out, err := os.Stat(c.Out); err == nil && os.SameFile(info, out) {
 			return fmt.Errorf("--out is the log %s: write to another file", path)
@@ -199,7 +200,7 @@ func (w *logReader) read(path string, converter *accesslog.Converter, stdin io.R
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {
-			return err
+			return unreadable(err)
 		}
 		defer file.Close()
 		w.Reader, name = file, path
@@ -239,7 +240,10 @@ func writeWhole(path string, write func(io.Writer) error) error {
 		return fmt.Errorf("%s is no regular file: name a file", path)
 	}
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: %w: create the folder first", filepath.Dir(path), fs.ErrNotExist)
+	case err != nil:
 		return err
 	}
 	defer os.Remove(file.Name()) // fails once the file is renamed

@@ -61,7 +61,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 	}
 	var problems envoygen.Problems
 	if !errors.As(err, &problems) {
-		fmt.Fprintln(to.Err, err)
+		printFault(to.Err, err)
 		return Fault
 	}
 	printProblems(to.Err, problems)

@@ -35,7 +35,7 @@ type importFlags struct {
 // prints both, and then no rules.
 func (f *importFlags) run(to Streams, domain string, read func(name string, data []byte) (*rulesimport.Imported, error)) error {
 	fault := func(err error) error {
-		fmt.Fprintln(to.Err, err)
+		printFault(to.Err, err)
 		return Fault
 	}
 	name, data, err := readNamed(f.File, to.In, rulesimport.MaxFile)

@@ -117,7 +117,7 @@ func liveAddress(base string) (string, error) {
 func readToken(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return "", err
+		return "", unreadable(err)
 	}
 	for line := range strings.Lines(string(data)) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {

@@ -107,7 +107,7 @@ func (e *Explain) denial(stdin io.Reader) (*denialRecord, error) {
 func (e *Explain) readReceipt() (*receipt.Receipt, error) {
 	file, err := os.Open(e.Keys)
 	if err != nil {
-		return nil, fmt.Errorf("the keys of receipts: %w", err)
+		return nil, fmt.Errorf("the keys of receipts: %w", unreadable(err))
 	}
 	defer func() { _ = file.Close() }()
 	const maxKeys = 1 << 20

@@ -108,7 +108,7 @@ func TestReceiptIsExplained(t *testing.T) {
 			e.Keys = path("new", base64.StdEncoding.EncodeToString([]byte(strings.Repeat("n", 32))))
 		},
 			receipt.ErrUnknownKey.Error() + "\n", Fault},
-		{"no key file", nil, func(e *Explain) { e.Keys = dir + "/absent" }, "no such file or directory\n", Fault},
+		{"no key file", nil, func(e *Explain) { e.Keys = dir + "/absent" }, "no such file or directory: correct the path\n", Fault},
 		{"no keys", nil, func(e *Explain) { e.Keys = path("empty", "") }, "the file has no key: write 32 random bytes", Fault},
 		{"faulty rules", nil, func(e *Explain) { e.Config = []string{path("faulty.yaml", "domain: [")} }, "faulty.yaml:1:9", Fault},
 		{"a bad descriptor", nil, func(e *Explain) { e.Descriptors = []string{"ip"} }, "has no '='", Fault},

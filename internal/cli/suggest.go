@@ -70,7 +70,7 @@ func (s *Suggest) Validate() error {
 func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	report, err := s.report(ctx, to)
 	if err != nil {
-		fmt.Fprintln(to.Err, err)
+		printFault(to.Err, err)
 		return Fault
 	}
 	recommended := slices.ContainsFunc(report.Rules, func(r suggest.Rule) bool { return len(r.Recommendations) > 0 })
@@ -90,10 +90,10 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	}
 	switch {
 	case errors.Is(err, suggest.ErrNoYAML) && !recommended:
-		fmt.Fprintln(to.Err, err)
+		printFault(to.Err, err)
 		return Failed
 	case err != nil:
-		fmt.Fprintln(to.Err, err)
+		printFault(to.Err, err)
 		return Fault
 	case !recommended:
 		return Failed

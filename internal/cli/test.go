@@ -181,7 +181,7 @@ func (t *Test) init(to Streams) error {
 	}
 	text, err := rulestest.Init(source, file)
 	if err != nil {
-		fmt.Fprintln(to.Err, err)
+		fmt.Fprintln(to.Err, unreadable(err))
 		return Fault
 	}
 	write := func(w io.Writer) error {

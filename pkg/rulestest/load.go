@@ -55,6 +55,9 @@ func reason(name string, err error) error {
 	if errors.As(err, &path) {
 		err = path.Err
 	}
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cannot read %s: %w: correct the path", name, err)
+	}
 	return fmt.Errorf("cannot read %s: %w", name, err)
 }
 

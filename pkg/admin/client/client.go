@@ -58,7 +58,7 @@ func New(o Options) (*Client, error) {
 func ReadToken(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("the token: %w", err)
+		return "", fmt.Errorf("the token: %w: correct the path or its permissions", err)
 	}
 	for line := range strings.Lines(string(data)) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
