@@ -13,6 +13,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 func clientChecks() []check {
@@ -163,16 +165,39 @@ func malformedLoad(t *trial) {
 	}
 }
 
-// cancelledCalls has clients give up their calls after a short while, as Envoy does at its timeout.
+// cancelledCalls has clients give up their calls after a short while, as Envoy does at its timeout. An error at once is the choice of
+// a service under load. No answer is a fault.
 func cancelledCalls(t *trial) {
-	r := t.request(t.key("day_1000"))
+	short := t.request(t.key("day_1000"))
 	defer t.background(func(i int) {
 		ctx, cancel := context.WithTimeout(t.ctx, time.Duration(50+i%8*50)*time.Microsecond)
 		defer cancel()
-		t.client.ask(ctx, t.conn(i), r)
+		t.client.ask(ctx, t.conn(i), short)
 	})()
-	if sleep(t.ctx, 500*time.Millisecond) {
-		t.beside("others give up their calls")
+	if !sleep(t.ctx, 500*time.Millisecond) {
+		return
+	}
+	conn, err := t.client.connect()
+	if err != nil {
+		t.fault(Evidence{Fault: err.Error()})
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	const calls = 50
+	r, rejected, begun := t.request(t.key("day_1000")), 0, time.Now()
+	for range calls {
+		a := t.client.ask(t.ctx, conn, r)
+		if took := time.Since(begun); took > 2*t.CallTimeout || status.Code(a.err) == codes.DeadlineExceeded {
+			t.wrong(r, a, fmt.Sprintf("another client waits for an answer while others give up their calls, after %s in all", took.Round(time.Millisecond)),
+				fmt.Sprintf("each answer within %s, and %d answers within %s", t.CallTimeout, calls, 2*t.CallTimeout))
+			return
+		}
+		if a.err != nil {
+			rejected++
+		}
+	}
+	if rejected > 0 {
+		t.observe("%d of %d calls of another client get an error", rejected, calls)
 	}
 }
 
