@@ -92,35 +92,28 @@ func (c *client) invoke(ctx context.Context, conn *grpc.ClientConn, message any,
 	return a
 }
 
-// alive returns an error if the service does not answer on a new connection.
+// alive returns an error if the service does not answer on a new connection, for two seconds, or for as long as a call with AllowErrors.
 func (c *client) alive(ctx context.Context) error {
+	most := 2 * time.Second
+	if c.options.AllowErrors {
+		most = max(most, c.options.CallTimeout)
+	}
 	conn, err := c.connect()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	var a answer
-	for range 3 {
-		a = c.ask(ctx, conn, &request{Domain: Domain, Descriptors: []*descriptor{{Entries: []*entry{{Key: "alive", Value: "alive"}}}}})
+	r := &request{Domain: Domain, Descriptors: []*descriptor{{Entries: []*entry{{Key: "alive", Value: "alive"}}}}}
+	for begun := time.Now(); ; {
+		a := c.ask(ctx, conn, r)
 		if a.err == nil || !lost(a.err) {
 			return nil
 		}
-		if !sleep(ctx, 200*time.Millisecond) {
-			break
+		if time.Since(begun) > most || !sleep(ctx, 100*time.Millisecond) {
+			return a.err
 		}
+		conn.ResetConnectBackoff()
 	}
-	return a.err
-}
-
-// revive waits for a service that a supervisor starts again, for a few seconds.
-func (c *client) revive(ctx context.Context) error {
-	var err error
-	for range 3 {
-		if err = c.alive(ctx); err == nil {
-			return nil
-		}
-	}
-	return err
 }
 
 // lost reports whether an error is one of a connection, or of a service that does not answer.

@@ -97,7 +97,10 @@ type Evidence struct {
 const maxEvidence = 5
 
 // A Check is the id of a check and the question that it answers.
-type Check struct{ ID, Asks string }
+type Check struct {
+	ID   string `json:"id"`
+	Asks string `json:"asks"`
+}
 
 // Checks returns the checks of a run with the algorithms, in the order of a run. Nil means fixed_window only.
 func Checks(algorithms []string) ([]Check, error) {
@@ -224,7 +227,7 @@ func (r *runner) check(ctx context.Context, c check) Result {
 	switch {
 	case ctx.Err() != nil:
 		t.skip("the time of the run ended")
-	case r.died != "" && r.client.revive(ctx) != nil:
+	case r.died != "" && r.client.alive(ctx) != nil:
 		t.skip("the service does not answer since " + r.died)
 	default:
 		t.protect(c.run)
@@ -257,8 +260,8 @@ func (r *runner) holdsRules(ctx context.Context) error {
 		if code := status.Code(got.err); code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled {
 			return fmt.Errorf("%s does not answer: %w", r.Target, got.err)
 		}
-		if last = got; got.limit(0).GetRequestsPerUnit() != uint32(r.rules[probe].limit) {
-			missing = append(missing, probe)
+		if got.limit(0).GetRequestsPerUnit() != uint32(r.rules[probe].limit) {
+			missing, last = append(missing, probe), got
 		}
 	}
 	if len(missing) == 0 {

@@ -342,7 +342,7 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// What the protocol leaves to a service is observed, and fails nothing.
+// A choice that the protocol leaves to a service is observed, and fails no check.
 func TestChoicesAreObserved(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

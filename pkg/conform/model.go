@@ -10,7 +10,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// choices are what the protocol leaves to a service, for limits of one algorithm. Models follow them.
+// choices are behaviors that the protocol leaves to a service, for limits of one algorithm. Models follow them.
 type choices struct {
 	countDenied bool // denied hits count
 	peekOver    bool // a key exactly at its limit allows 0 hits
@@ -20,30 +20,59 @@ type choices struct {
 
 // choices finds the choices of the service by single calls.
 func (t *trial) choices(a algorithm) choices {
-	if c, known := t.chosen[a.name]; known {
-		return c
+	c, known := t.chosen[a.name]
+	if !known {
+		t.withRetries(func() error {
+			var err error
+			c, err = t.findChoices(a)
+			return err
+		})
+		t.chosen[a.name] = c
 	}
-	var c choices
-	d := t.key(a.rule("day_5"))
-	t.one(hits(d, 4))
-	t.one(hits(d, 3))
-	c.countDenied = t.one(d).over()
-	d = t.key(a.rule("day_5"))
-	t.one(hits(d, 5))
-	c.peekOver = t.one(hits(d, 0)).ok()
-	d = t.key(a.rule("day_5"))
-	t.one(hits(d, 3))
-	t.one(refund(d, 2))
-	c.refunds = t.one(d).remaining() == 3
-	full, open := t.key(a.rule("day_5")), t.key(a.rule("day_100"))
-	t.one(hits(full, 5))
-	t.answered(t.request(full, open))
-	c.group = t.one(open).remaining() == 99
-	t.chosen[a.name] = c
 	return c
 }
 
-// staleness is what denials may show of an earlier moment. A service that remembers denials for a while has it.
+func (t *trial) findChoices(a algorithm) (c choices, err error) {
+	one := func(all ...*descriptor) answer {
+		got := t.ask(t.request(all...))
+		if err == nil {
+			err = got.err
+		}
+		return got
+	}
+	d := t.key(a.rule("day_5"))
+	one(hits(d, 4))
+	one(hits(d, 3))
+	c.countDenied = one(d).over()
+	d = t.key(a.rule("day_5"))
+	one(hits(d, 5))
+	c.peekOver = one(hits(d, 0)).ok()
+	d = t.key(a.rule("day_5"))
+	one(hits(d, 3))
+	one(refund(d, 2))
+	c.refunds = one(d).remaining() == 3
+	full, open := t.key(a.rule("day_5")), t.key(a.rule("day_100"))
+	one(hits(full, 5))
+	one(full, open)
+	c.group = one(open).remaining() == 99
+	return c, err
+}
+
+// withRetries repeats single calls until none gets an error, if errors are allowed. Otherwise an error fails and ends the check.
+func (t *trial) withRetries(run func() error) {
+	for attempt := 0; ; attempt++ {
+		err := run()
+		if err == nil {
+			return
+		}
+		if !t.AllowErrors || attempt == 20 || !sleep(t.ctx, 200*time.Millisecond) {
+			t.fault(Evidence{Fault: "a single call gets an error", Answer: err.Error(), Expected: "an answer"})
+			t.stop()
+		}
+	}
+}
+
+// staleness is how much of an earlier moment denials may show. A service that remembers denials for a while has some.
 type staleness int
 
 const (

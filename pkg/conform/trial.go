@@ -142,7 +142,11 @@ func (t *trial) limitOf(d *descriptor, n uint32) bool {
 
 // steady waits until no window of a day turns for a while.
 func (t *trial) steady(d time.Duration) {
-	a := t.one(t.key("day_1000"))
+	var a answer
+	t.withRetries(func() error {
+		a = t.ask(t.request(t.key("day_1000")))
+		return a.err
+	})
 	if left := a.reset(); left > 0 && left < d && !sleep(t.ctx, left+time.Second) {
 		t.skip("a window of a day was about to turn")
 		t.stop()
