@@ -65,7 +65,7 @@ func (t *trial) turned(rule string, ops []op, f *turnFault) {
 
 func turnsOfWindow(t *trial, a algorithm) {
 	rule := a.rule("second_10")
-	ops := t.hammer(rule, 3300*time.Millisecond)
+	ops := t.hammer(rule, 2600*time.Millisecond)
 	t.turned(rule, ops, windowFault(ops, t.rules[rule].limit, time.Second, t.Skew))
 }
 
@@ -158,7 +158,7 @@ func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, 
 
 func turnsOfLog(t *trial, a algorithm) {
 	rule := a.rule("second_10")
-	ops := t.hammer(rule, 2500*time.Millisecond)
+	ops := t.hammer(rule, 1900*time.Millisecond)
 	t.turned(rule, ops, logFault(ops, t.rules[rule].limit, time.Second, t.Skew))
 }
 
@@ -193,7 +193,7 @@ func logFault(ops []op, limit int64, window, skew time.Duration) *turnFault {
 
 func turnsOfFunnel(t *trial, a algorithm) {
 	rule := a.rule("second_10")
-	ops := t.hammer(rule, 2500*time.Millisecond)
+	ops := t.hammer(rule, 1900*time.Millisecond)
 	limit := t.rules[rule].limit
 	t.turned(rule, ops, funnelFault(ops, float64(limit), float64(limit), t.Skew))
 }
