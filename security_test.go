@@ -9,20 +9,24 @@ import (
 	"testing"
 )
 
-// The tests that SECURITY.md names exist.
-func TestSecurityNamesExistingTests(t *testing.T) {
-	text, err := os.ReadFile("SECURITY.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+// The tests that these pages name exist.
+func TestPagesNameExistingTests(t *testing.T) {
 	there := declaredTests(t)
-	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)\\w+)`").FindAllSubmatch(text, -1)
-	if len(named) < 20 {
-		t.Errorf("SECURITY.md names only %d tests: the pattern no longer finds them", len(named))
-	}
-	for _, name := range named {
-		if !there[string(name[1])] {
-			t.Errorf("SECURITY.md names %s, which does not exist", name[1])
+	for page, least := range map[string]int{
+		"SECURITY.md": 20, "docs/stores.md": 5, "docs/deploy/aws.md": 5, "docs/deploy/azure.md": 4, "docs/deploy/google-cloud.md": 5,
+	} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)\\w+)`").FindAllSubmatch(text, -1)
+		if len(named) < least {
+			t.Errorf("%s names only %d tests: the pattern no longer finds them", page, len(named))
+		}
+		for _, name := range named {
+			if !there[string(name[1])] {
+				t.Errorf("%s names %s, which does not exist", page, name[1])
+			}
 		}
 	}
 }

@@ -131,6 +131,10 @@ func publish(root string, ran []*result) error {
 	if err := os.WriteFile(recordsPath(root), text.Bytes(), 0o644); err != nil {
 		return err
 	}
+	return writeTable(root, all)
+}
+
+func writeTable(root string, all []*result) error {
 	page, err := os.ReadFile(pagePath(root))
 	if err != nil {
 		return err
@@ -165,7 +169,11 @@ func table(all []*result) string {
 		for _, name := range order {
 			fmt.Fprintf(&b, " %s |", r.Columns[name])
 		}
-		fmt.Fprintf(&b, " %s, %s, %s |\n", r.Date, r.Commit, r.System)
+		again := ""
+		if n := len(r.Again); n > 0 {
+			again = fmt.Sprintf("; %d passed alone only", n)
+		}
+		fmt.Fprintf(&b, " %s, %s, %s%s |\n", r.Date, r.Commit, r.System, again)
 	}
 	return b.String()
 }

@@ -193,6 +193,12 @@ func aUserOfTheACL(t *testing.T, c *redistest.Cluster) {
 	if took, err := s.RoundTrip(t.Context()); took <= 0 || err != nil {
 		t.Errorf("a call takes %v, %v", took, err)
 	}
+	if _, err := s.EvictionPolicy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, server := range c.Servers {
+		refusedOnlyINFO(t, server)
+	}
 }
 
 func theWorstPolicyIsTold(t *testing.T, c *redistest.Cluster) {

@@ -56,6 +56,14 @@ func explain(err error) error {
 	return err
 }
 
+// explainCluster explains the error of a single Redis that is a cluster, or a proxy in front of one.
+func explainCluster(err error) error {
+	if redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "CROSSSLOT") {
+		return fmt.Errorf("this Redis is a cluster: set its type to cluster: %w", err)
+	}
+	return err
+}
+
 // isAuth reports whether err means that Redis or a Sentinel rejected the password, or wants one.
 func isAuth(err error) bool {
 	if errors.Is(err, connect.ErrSentinelAuth) {

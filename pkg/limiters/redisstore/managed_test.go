@@ -74,6 +74,12 @@ func TestACLUserIsRefusedNothingButINFO(t *testing.T) {
 	if _, err := s.EvictionPolicy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	refusedOnlyINFO(t, server)
+}
+
+// refusedOnlyINFO fails the test unless INFO is the only command that the server has refused.
+func refusedOnlyINFO(t *testing.T, server *redistest.Server) {
+	t.Helper()
 	log, err := server.Client(t).ACLLog(t.Context(), 100).Result()
 	if err != nil {
 		t.Fatal(err)
@@ -163,6 +169,21 @@ func TestClusterThatAnnouncesNoHostIsReported(t *testing.T) {
 	_, err := take(t, openAt(t, connect.Options{Type: connect.Cluster, Addrs: c.Addrs()}), hitsOf("a")...)
 	if err == nil || !strings.Contains(err.Error(), "set cluster-preferred-endpoint-type to ip or hostname") {
 		t.Errorf("%v, want what to set", err)
+	}
+}
+
+// Some services have one endpoint for a cluster. As the type single it decides no call over several slots.
+func TestClusterAsSingleIsReported(t *testing.T) {
+	t.Parallel()
+	one, two := redistest.StartCluster(t, 1), redistest.StartCluster(t, 2)
+	for want, c := range map[string]struct {
+		cluster *redistest.Cluster
+		keys    []string
+	}{"CROSSSLOT": {one, []string{"a", "b"}}, "MOVED": {two, keysOn(two, 1, 1)}} {
+		_, err := take(t, openAt(t, connect.Options{Addr: c.cluster.Servers[0].Addr}), hitsOf(c.keys...)...)
+		if err == nil || !strings.Contains(err.Error(), "set its type to cluster: "+want) {
+			t.Errorf("%v, want %s and what to set", err, want)
+		}
 	}
 }
 

@@ -153,7 +153,7 @@ func (s *Store) decide(ctx context.Context, now time.Time, groups []limiters.Gro
 	r, err := s.script.run(ctx, s.client, s.clock, b)
 	if err != nil {
 		s.reconnector.afterError(err, s.client)
-		return err
+		return explainCluster(err)
 	}
 	return b.read(r, out)
 }
