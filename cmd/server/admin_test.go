@@ -80,6 +80,7 @@ func (s *server) peeked(user string) (limits []struct {
 }
 
 func TestAdminAPIServesOnItsOwnListener(t *testing.T) {
+	t.Parallel()
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	if addr := s.address("admin"); !strings.HasPrefix(addr, "127.0.0.1:") {
 		t.Errorf("a port without a host listens on %s", addr)
@@ -114,6 +115,7 @@ func TestAdminAPIServesOnItsOwnListener(t *testing.T) {
 }
 
 func TestAdminAPITakesClientCertificates(t *testing.T) {
+	t.Parallel()
 	ca := certtest.New(t)
 	pair, operator := ca.Issue(t, "weir"), ca.Issue(t, "operator")
 	settings := []string{
@@ -165,6 +167,7 @@ func TestAdminSettingsAreChecked(t *testing.T) {
 }
 
 func TestExposedAdminAPIIsWarnedAbout(t *testing.T) {
+	t.Parallel()
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=0.0.0.0:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	if line, _ := s.log.await(t, 0, "other machines can reach the admin API"); !strings.Contains(line, `"remedy"`) {
 		t.Error(line)
@@ -181,6 +184,7 @@ func (s *server) reset(user string) (code int, text string) {
 }
 
 func TestResetInMemory(t *testing.T) {
+	t.Parallel()
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	for range 3 {
 		s.left("alice")
@@ -297,6 +301,7 @@ func TestPeekIsExactWithADenyCache(t *testing.T) {
 }
 
 func TestAdminAPIOutlivesNoStore(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	s.left("alice")
@@ -356,6 +361,7 @@ func TestPeekAndResetCommands(t *testing.T) {
 }
 
 func TestTopAndDecisionsOfAServer(t *testing.T) {
+	t.Parallel()
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	request, err := http.NewRequest("GET", "http://"+s.address("admin")+"/v1/decisions?outcome=denied", nil)
 	if err != nil {

@@ -19,6 +19,7 @@ var block = regexp.MustCompile("(?ms)^```\\w+ (\\S+)\n(.*?)^```$")
 
 // Every command of docs/admin.md works, and its response has what the page shows.
 func TestAdminPageExamplesWork(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../docs/admin.md")
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 // The deny cache denies keys over their limits without a call to Redis, until the rules change. The server counts the
 // remaining denied hits in Redis when it stops.
 func TestDenyCacheAnswersBeforeRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
@@ -64,6 +65,7 @@ func TestDenyCacheAnswersBeforeRedis(t *testing.T) {
 }
 
 func TestDenyCacheCanBeDisabled(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	for _, with := range []string{"LOCAL_CACHE_SIZE_IN_BYTES=0", "BACKEND_TYPE=memory"} {
 		s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, with)

@@ -22,6 +22,7 @@ import (
 )
 
 func TestServeOnMemory(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
 	s := serving(t, "CONFIG_PATH="+path)
@@ -65,6 +66,7 @@ func TestServeOnMemory(t *testing.T) {
 }
 
 func TestEndpointsOfRatelimit(t *testing.T) {
+	t.Parallel()
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0", "PROMETHEUS_PATH=/{prom",
 		"EXPIRATION_JITTER_MAX_SECONDS=300", "LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=x-reset")
 	s.log.await(t, 0, `"setting":"EXPIRATION_JITTER_MAX_SECONDS"`)
@@ -112,6 +114,7 @@ func checkHealth(t *testing.T, target string, creds credentials.TransportCredent
 }
 
 func TestServeTLSRequiresClientCertificate(t *testing.T) {
+	t.Parallel()
 	ca := certtest.New(t)
 	pair, client := ca.Issue(t, "weir"), ca.Issue(t, "envoy")
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+pair.Cert,
@@ -136,6 +139,7 @@ func TestServeTLSRequiresClientCertificate(t *testing.T) {
 }
 
 func TestServeOnUnixSocket(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")
 	serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_UDS="+path)
 	if err := checkHealth(t, "unix://"+path, insecure.NewCredentials()); err != nil {
@@ -144,6 +148,7 @@ func TestServeOnUnixSocket(t *testing.T) {
 }
 
 func TestPerSecondRedis(t *testing.T) {
+	t.Parallel()
 	main, second := redistest.Start(t), redistest.Start(t)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unit: year, requests_per_unit: 2}}\n"+
@@ -162,6 +167,7 @@ func TestPerSecondRedis(t *testing.T) {
 
 // With FORCE_START_WITHOUT_INITIAL_CONFIG and without files, requests get UNAVAILABLE until there are rules.
 func TestStartWithoutRules(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	s := serving(t, "CONFIG_PATH="+path, "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")
 	if _, err := s.ask("alice"); err == nil || !strings.Contains(err.Error(), "no rate limit configuration loaded") {
@@ -182,6 +188,7 @@ func TestStartWithoutRules(t *testing.T) {
 }
 
 func TestOverlaySetsTheAlgorithm(t *testing.T) {
+	t.Parallel()
 	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 1}}\n")
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+overlay)
@@ -203,6 +210,7 @@ func TestOverlaySetsTheAlgorithm(t *testing.T) {
 
 // An optional ConfigMap that does not exist is an empty folder.
 func TestOverlayMayBeAddedLater(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+dir)
 	s.log.await(t, 0, "no overlay yet")
@@ -218,6 +226,7 @@ func TestOverlayMayBeAddedLater(t *testing.T) {
 }
 
 func TestSettingsWithoutEffectAreLogged(t *testing.T) {
+	t.Parallel()
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "GRPC_SERVER_TLS_CERT=/nowhere", "STORE_TIMEOUTS=1s", "TIMEOUT=1s")
 	s.log.await(t, 0, `"setting":"GRPC_SERVER_TLS_CERT"`)
 	s.log.await(t, 0, `"setting":"STORE_TIMEOUTS","reason":"unknown setting: did you mean STORE_TIMEOUT?"`)
@@ -227,6 +236,7 @@ func TestSettingsWithoutEffectAreLogged(t *testing.T) {
 }
 
 func TestJSONCanBeDisabled(t *testing.T) {
+	t.Parallel()
 	for _, setting := range []string{"JSON_ENABLED=false", "--no-json"} {
 		s := serving(t, "CONFIG_PATH="+rulesFile(t), setting)
 		s.awaitHealthy()

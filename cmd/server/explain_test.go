@@ -151,6 +151,7 @@ func TestExplainHidesKeysUnderSecret(t *testing.T) {
 
 // A running server explains as weir explain does with its rules, and adds what the store holds.
 func TestExplainLiveEqualsExplain(t *testing.T) {
+	t.Parallel()
 	rules, token := rulesFile(t), tokenFile(t)
 	s := serving(t, "CONFIG_PATH="+rules, "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+token)
 	s.left("alice")

@@ -130,7 +130,7 @@ func serving(t *testing.T, settings ...string) *server {
 	s.log.more = make(chan struct{})
 	s.cmd.Env = append([]string{
 		"WEIR_TEST_AS_SERVER=1", "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
-		"LOG_FORMAT=json", "DRAIN_DELAY=0s", "STORE_TIMEOUT=5s", "PATH=" + os.Getenv("PATH"),
+		"LOG_FORMAT=json", "DRAIN_DELAY=0s", "STORE_TIMEOUT=5s", "PATH=" + os.Getenv("PATH"), "GORACE=" + os.Getenv("GORACE"),
 	}, slices.DeleteFunc(slices.Clone(settings), isFlag)...)
 	s.cmd.Args = append(s.cmd.Args, slices.DeleteFunc(slices.Clone(settings), isVariable)...)
 	r, w := io.Pipe()

@@ -37,6 +37,7 @@ func (s *server) awaitUnderWay(n string) {
 // Requests past MAX_IN_FLIGHT are shed at once, by gRPC and /json. Health checks are not. Once Redis answers, requests are
 // decided again.
 func TestRequestsPastMaxInFlightAreShed(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_TIMEOUT=1m", "MAX_IN_FLIGHT=2")
 	s.awaitHealthy()

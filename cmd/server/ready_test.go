@@ -34,6 +34,7 @@ func (s *server) messages() (all []string) {
 }
 
 func TestReadyIsLoggedOnceAfterListening(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	none := filepath.Join(t.TempDir(), "none")
 	for name, settings := range map[string][]string{
@@ -55,6 +56,7 @@ func TestReadyIsLoggedOnceAfterListening(t *testing.T) {
 }
 
 func TestReadyIsNotLoggedBeforeRulesAndStore(t *testing.T) {
+	t.Parallel()
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redistest.FreeAddr(t))
 	s.log.await(t, 0, "redis does not answer, not ready")
 	s.terminate(1)

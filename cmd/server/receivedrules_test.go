@@ -45,6 +45,7 @@ func TestReceivedRulesFile(t *testing.T) {
 
 // Weir starts with the rules of the file while the xDS server is unreachable, and is ready. A file with faults is not used.
 func TestStartWithReceivedRules(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.json")
 	(&receivedRules{path: path, log: zap.NewNop()}).save([]rulesfile.File{{Name: "ugc", Data: []byte(rules)}})
 	environment := []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1", "CONFIG_GRPC_XDS_RULES_FILE=" + path}

@@ -17,6 +17,7 @@ import (
 )
 
 func TestStartWithRedisDown(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
 	addr := redistest.FreeAddr(t)
@@ -53,6 +54,7 @@ func TestStartWithRedisDown(t *testing.T) {
 }
 
 func TestReadyWhenRedisStartsLate(t *testing.T) {
+	t.Parallel()
 	addr := redistest.FreeAddr(t)
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+addr)
 	s.log.await(t, 0, "redis does not answer, not ready")
@@ -93,6 +95,7 @@ func TestRedisSlowerThanStoreTimeoutIsNotReady(t *testing.T) {
 
 // Hits past STORE_MAX_WAITING are refused at once.
 func TestStoreMaxWaitingBoundsTheQueue(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_MAX_WAITING=1")
 	s.awaitHealthy()
@@ -123,6 +126,7 @@ func TestStoreMaxWaitingBoundsTheQueue(t *testing.T) {
 
 // The password changes in Redis and in the file, without a restart.
 func TestRedisPasswordFileIsReread(t *testing.T) {
+	t.Parallel()
 	const first, second = "first-secret", "second-secret"
 	redis := redistest.Start(t)
 	redis.SetUser(t, "weir", "on", ">"+first, "~*", "+@all")

@@ -18,6 +18,7 @@ import (
 )
 
 func TestRulesReloadOnFileChange(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
 	s := serving(t, "CONFIG_PATH="+path)
@@ -90,6 +91,7 @@ func TestAtMost20FaultsAreLogged(t *testing.T) {
 }
 
 func TestReloadLogsWhatChanged(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
 	s := serving(t, "CONFIG_PATH="+path)
@@ -123,6 +125,7 @@ func TestReloadLogsWhatChanged(t *testing.T) {
 // With FORCE_START_WITHOUT_INITIAL_CONFIG a faulty overlay does not end the server. It does not serve the rules without
 // their overlay either.
 func TestForceStartWithAFaultyOverlay(t *testing.T) {
+	t.Parallel()
 	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
 	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unit: day}}\n")
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+overlay, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")
@@ -138,6 +141,7 @@ func TestForceStartWithAFaultyOverlay(t *testing.T) {
 }
 
 func TestOnStoreErrorLocalWithoutReplicasLogsAWarning(t *testing.T) {
+	t.Parallel()
 	const message = "each replica admits the whole limit"
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules+"on_store_error: local\n")
@@ -154,6 +158,7 @@ func TestOnStoreErrorLocalWithoutReplicasLogsAWarning(t *testing.T) {
 
 // A new overlay that does not suit the rules in force is used for the next rules.
 func TestOverlayAndRulesMayChangeTogether(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path, overlay := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "overlay.yaml")
 	write(t, path, rules)

@@ -82,6 +82,7 @@ func (s *server) shown() map[string]string {
 }
 
 func TestSecretsAreNotShownByServer(t *testing.T) {
+	t.Parallel()
 	authority := certtest.New(t)
 	files := authority.Issue(t, "weir")
 	secrets := secretsOf(t, files)
@@ -143,6 +144,7 @@ func TestSecretsAreNotShownByServer(t *testing.T) {
 
 // The debug pages show no argument of the command line.
 func TestSecretFlagsAreNotShownByPprof(t *testing.T) {
+	t.Parallel()
 	s := serving(t, "--config="+rulesFile(t), "--redis-url=me:"+inURL+"@"+redistest.FreeAddr(t), "--redis-auth="+inAuth,
 		"--key-hash-secret="+inHash, "--log-level=debug")
 	s.log.await(t, 0, "redis does not answer")

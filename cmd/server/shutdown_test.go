@@ -18,6 +18,7 @@ import (
 )
 
 func TestSIGTERMDrainsAndExitsWithZero(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)
 	s := serving(t, "CONFIG_PATH="+path, "DRAIN_DELAY=1h")
@@ -53,6 +54,7 @@ func TestSIGTERMDrainsAndExitsWithZero(t *testing.T) {
 // After any number of SIGTERMs, the server ends with 0 and saves its counters. The first starts the drain delay, the second
 // ends it, and the third ends the wait for requests in flight.
 func TestSIGTERMEndsDrainDelayThenStopTimeout(t *testing.T) {
+	t.Parallel()
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1h", "MEMORY_SNAPSHOT="+snapshot)
 	// A stream that never ends.
@@ -80,6 +82,7 @@ func TestSIGTERMEndsDrainDelayThenStopTimeout(t *testing.T) {
 
 // A SIGTERM at any time ends the server with 0, even before it serves.
 func TestSIGTERMAtStartExitsWithZero(t *testing.T) {
+	t.Parallel()
 	path := rulesFile(t)
 	for range 5 {
 		s := serving(t, "CONFIG_PATH="+path) // returns once the log has "listening"
@@ -91,6 +94,7 @@ func TestSIGTERMAtStartExitsWithZero(t *testing.T) {
 }
 
 func TestManySIGTERMsExitWithZero(t *testing.T) {
+	t.Parallel()
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1s")
 	s.terminate(10)
 	for range 3 { // signals that arrive together may count as one

@@ -22,6 +22,7 @@ func snapshotting(t *testing.T, dir string, settings ...string) *server {
 }
 
 func TestSnapshotSurvivesRestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := snapshotting(t, dir)
 	s.left("alice")
@@ -46,6 +47,7 @@ func TestSnapshotSurvivesRestart(t *testing.T) {
 }
 
 func TestKilledServerLosesOnlyUnsavedCounts(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := snapshotting(t, dir, "MEMORY_SNAPSHOT_INTERVAL=10ms")
 	s.left("alice")
@@ -82,6 +84,7 @@ func TestKilledServerLosesOnlyUnsavedCounts(t *testing.T) {
 }
 
 func TestRejectedSnapshotIsKept(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "snapshot")
 	s := snapshotting(t, dir)
@@ -118,6 +121,7 @@ func TestRejectedSnapshotIsKept(t *testing.T) {
 }
 
 func TestFolderAtSnapshotPathIsNotRenamed(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	within := filepath.Join(dir, "snapshot", "within")
 	if err := os.MkdirAll(within, 0o700); err != nil {
@@ -139,6 +143,7 @@ func TestFolderAtSnapshotPathIsNotRenamed(t *testing.T) {
 }
 
 func TestServerRunsIfSnapshotsFail(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := snapshotting(t, dir, "MEMORY_SNAPSHOT="+filepath.Join(dir, "none", "snapshot"), "MEMORY_SNAPSHOT_INTERVAL=10ms")
 	s.log.await(t, 0, "counters not saved")
@@ -152,6 +157,7 @@ func TestServerRunsIfSnapshotsFail(t *testing.T) {
 }
 
 func TestRedisNeedsNoSnapshot(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := snapshotting(t, dir, "REDIS_URL="+redistest.Start(t).Addr)
 	s.log.await(t, 0, `"setting":"MEMORY_SNAPSHOT"`)
