@@ -14,7 +14,10 @@ TAG      ?=
 # The modules besides the product's own.
 MODULES := e2e/xds e2e/page e2e/manifests e2e/gateway e2e/containers tools/image
 
-.PHONY: help build image image-load demo test gateway e2e fuzz faults chaos stores bench bench-scale lint vuln check
+WHOLE   := $(addprefix ./,$(sort $(dir $(shell grep -rlE --include=*_test.go 'testing\.Short|limiterstest\.(Sequences|Random|Run)' pkg internal cmd))))
+LONGEST := ./cmd/server ./pkg/limiters/redisstore ./pkg/limiters/guard ./pkg/limiters/memstore ./e2e/...
+
+.PHONY: help build image image-load demo test test-product test-modules gateway e2e fuzz faults chaos stores bench bench-scale lint vuln check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,13 +35,23 @@ demo: ## show Weir behind a real Envoy; STORE=redis counts in a real Redis; ARGS
 	@env=$$(tools/ensure envoy $(filter redis,$(STORE))) && eval "$$env" && \
 	go build -o bin/demo ./e2e/demo && exec bin/demo --store=$(STORE) $(ARGS)
 
-test: ## vet, and run every test with the race detector on a real Envoy and Redis; then in containers if Docker can run
+test: ## vet, and run every test, with the race detector, on a real Envoy and Redis; in containers too if Docker can run
 	@env=$$(tools/ensure envoy redis redis-versions cc incumbent chromium docker) && eval "$$env" && \
-	go vet ./... && go test -race -shuffle=on ./... && go test -shuffle=on ./internal/socket && \
-	(cd e2e/xds && go vet ./... && go test -race -shuffle=on ./...) && \
-	(cd e2e/page && go vet ./... && go test -shuffle=on ./...) && \
-	(cd e2e/manifests && go vet ./... && go test -shuffle=on ./...) && \
-	(cd tools/image && go vet ./... && go test -shuffle=on ./...) && \
+	export GORACE=atexit_sleep_ms=0 && $(MAKE) --no-print-directory -j2 test-product test-modules
+
+# Two parts of make test, which run at the same time, because many tests wait. The packages that take longest are first, so that
+# none of them remains for the end. With -short a random test plays a tenth of its sequences: the race detector makes it ten times
+# slower. WHOLE, the packages that have such tests, run again without it, and play all of them.
+test-product:
+	go vet ./...
+	go test -race -short -vet=off -shuffle=on $(LONGEST) ./...
+
+test-modules:
+	go test -vet=off -shuffle=on ./internal/socket $(WHOLE)
+	cd e2e/page && go vet ./... && go test -vet=off -shuffle=on ./...
+	cd tools/image && go vet ./... && go test -vet=off -shuffle=on ./...
+	cd e2e/manifests && go vet ./... && go test -vet=off -shuffle=on ./...
+	cd e2e/xds && go vet ./... && go test -race -vet=off -shuffle=on ./...
 	$(CONTAINERS)
 
 gateway: ## test Weir under a real Envoy Gateway, which the first run builds in some minutes

@@ -206,15 +206,15 @@ func appendVarint(r *rand.Rand, b []byte, n uint64) []byte {
 func TestUnmarshalAgreesWithProto(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var c call
-	good := 0
-	for range 50_000 {
+	good := uint64(0)
+	for range limiterstest.Sequences(50_000) {
 		wire := randomMessage(r, 4)
 		testSameAsProto(t, &c, wire)
 		if proto.Unmarshal(wire, &ratelimitv3.RateLimitRequest{}) == nil {
 			good++
 		}
 	}
-	if good < 5_000 {
+	if good < limiterstest.Sequences(5_000) {
 		t.Errorf("only %d of the messages were good: the test no longer tests much", good)
 	}
 }
@@ -312,7 +312,7 @@ func TestEncodedResponseDecodesByProto(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	names := []string{"", "n", strings.Repeat("é", 40), strings.Repeat("n", 150), strings.Repeat("long", 100), strings.Repeat("longer", 4000)}
 	plain, full := New(nil, Options{}), New(nil, Options{DynamicMetadata: true, Headers: Headers{"a", "b", "c"}})
-	for range 20_000 {
+	for range limiterstest.Sequences(20_000) {
 		var c call
 		c.observation.Domain, c.observation.Denied = "ugc", r.IntN(2) == 0
 		for range r.IntN(6) {

@@ -27,7 +27,7 @@ func changesNoDecision(t *testing.T, generator func(algorithm string, seed uint6
 	t.Helper()
 	answered, denied := int64(0), 0
 	for _, name := range limiterstest.Windowed() {
-		for seed := range uint64(400) {
+		for seed := range limiterstest.Sequences(400) {
 			synctest.Test(t, func(t *testing.T) {
 				bare := memstore.New(memstore.Options{})
 				g := generator(name, seed)

@@ -187,7 +187,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	day := limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
 	before := heap()
 	hits, out := make([]limiters.Hit, 1), make([]limiters.Verdict, 1)
-	for i := range 1_000_000 {
+	for i := range limiterstest.Sequences(1_000_000) {
 		hits[0] = limiters.Hit{Key: fmt.Sprintf("4:shop|user_id=%08d", i), Limit: day, N: 1}
 		if err := c.Take(context.Background(), time.Time{}, limiters.Singles(hits...), out); err != nil {
 			t.Fatal(err)

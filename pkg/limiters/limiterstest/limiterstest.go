@@ -25,12 +25,14 @@ import (
 )
 
 // Run runs the suite on stores that open returns. Each must be empty, and open must register its cleanup.
-func Run(t *testing.T, open func(t *testing.T) limiters.Store) { run(t, open, sequences) }
+func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
+	run(t, open, Sequences(sequences))
+}
 
 // RunOverConnection is [Run] with fewer random sequences. It is for a store that differs only in its connection from a store that
 // passes Run.
 func RunOverConnection(t *testing.T, open func(t *testing.T) limiters.Store) {
-	run(t, open, sequences/6)
+	run(t, open, Sequences(sequences/6))
 }
 
 func run(t *testing.T, open func(t *testing.T) limiters.Store, sequences uint64) {

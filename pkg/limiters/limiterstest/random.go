@@ -20,9 +20,20 @@ const earliest, latest = 946_684_800_000_000, 2_051_222_400_000_000
 // sequences is the number of random sequences per algorithm, and steps the number of calls in each.
 const sequences, steps = 60, 60
 
+// Sequences returns the number of random sequences that a test plays: n, and with -short a tenth, rounded up. With the race
+// detector a sequence takes ten times as long, and finds no more, because it runs on one goroutine.
+func Sequences(n uint64) uint64 {
+	if testing.Short() {
+		return (n + 9) / 10
+	}
+	return n
+}
+
 // Random compares a store with the reference over random sequences. Calls have several hits, some in groups, on a few keys,
 // under limits whose maximum changes as in a reload. Time stands still, goes on to an edge, jumps ahead and steps back.
-func Random(t *testing.T, store limiters.Store) { random(t, store, sequences, NewGenerator) }
+func Random(t *testing.T, store limiters.Store) {
+	random(t, store, Sequences(sequences), NewGenerator)
+}
 
 func random(t *testing.T, store limiters.Store, sequences uint64, generator func(algorithm string, seed uint64) *Generator) {
 	for _, name := range Windowed() {

@@ -135,7 +135,7 @@ func randomResets(t *testing.T, store limiters.Store, sequences uint64) {
 	}
 	for n, generator := range generators {
 		for _, name := range Windowed() {
-			for seed := range sequences / 4 {
+			for seed := range max(sequences/4, 1) {
 				g := generator(name, 1000*uint64(n+1)+seed)
 				with := func(s limiters.Store) limiters.Store {
 					return &resetting{s, rand.New(rand.NewPCG(seed, 7)), canMatch(store)}

@@ -85,7 +85,7 @@ func TestPeeksAndRefundsOfUnknownKeysTakeNoMemory(t *testing.T) {
 // With its own clock the store removes keys as soon as they expire, and returns the verdicts of the reference.
 func TestExpiryChangesNoVerdict(t *testing.T) {
 	for _, name := range limiterstest.Windowed() {
-		for seed := range uint64(300) {
+		for seed := range limiterstest.Sequences(300) {
 			g, reference, s := limiterstest.NewGenerator(name, seed), limiterstest.NewReference(), New(Options{})
 			var now time.Time
 			s.passed = func(since time.Time) time.Duration { return now.Sub(since) }

@@ -15,7 +15,7 @@ import (
 
 // Compares the index with a map, while keys are added, moved and removed. Many hashes are equal.
 func TestIndex(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range limiterstest.Sequences(30) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var x index
 		want := map[position]uint32{}
@@ -94,7 +94,7 @@ func TestShard(t *testing.T) {
 			limits = append(limits, limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 9, Window: window}))
 		}
 	}
-	for seed := range uint64(8) {
+	for seed := range limiterstest.Sequences(8) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		s := New(Options{})
 		sh := &s.shards[0]
@@ -294,6 +294,9 @@ func TestTakeOfKnownKeyDoesNotAllocate(t *testing.T) {
 
 // Compares the heap and the accounted bytes per key of 40 bytes.
 func TestMemoryPerKey(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory on one goroutine: not with -short")
+	}
 	const keys, maxPerKey = 200_000, 120
 	for _, name := range []string{"fixed_window", "funnel"} {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
@@ -329,7 +332,7 @@ func keysOf(s *Store, n int, l *limiters.Limit) (keys []string) {
 
 // A sweep skips only pages and shards without expired records. In the end it has removed every expired record.
 func TestSweepRemovesEveryExpiredKey(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range limiterstest.Sequences(20) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		s := New(Options{})
 		sh := &s.shards[0]
