@@ -29,8 +29,8 @@ var naiveModels = map[string]func(limiters.Spec) model{
 func TestCoreAgreesWithNaiveModels(t *testing.T) {
 	for _, name := range Windowed() {
 		t.Run(name, func(t *testing.T) {
-			ops := 0
-			for seed := uint64(1000); ops < 30_000; seed++ {
+			ops := uint64(0)
+			for seed := uint64(1000); ops < Sequences(30_000); seed++ {
 				g := NewGenerator(name, seed)
 				// One limit and one key: stores are tested for the rest. A list of hits must stay short.
 				g.limits = g.limits[:1]

@@ -231,8 +231,8 @@ func newNaiveLeases(s limiters.Spec) *naiveLeases {
 func TestLeasesAgreeWithNaiveModels(t *testing.T) {
 	for _, name := range limiters.Algorithms() {
 		t.Run(name, func(t *testing.T) {
-			ops := 0
-			for seed := uint64(1000); ops < 40_000; seed++ {
+			ops := uint64(0)
+			for seed := uint64(1000); ops < Sequences(40_000); seed++ {
 				g := NewLeaseGenerator(name, seed)
 				g.limits = g.limits[:1]
 				spec := g.limits[0].Spec()

@@ -153,8 +153,8 @@ func uncounted(m model) model {
 func TestPenaltiesAgreeWithNaiveModel(t *testing.T) {
 	for _, name := range []string{"fixed_window", "sliding_log", "funnel"} {
 		t.Run(name, func(t *testing.T) {
-			ops, begun := 0, 0
-			for seed := uint64(2000); ops < 30_000; seed++ {
+			ops, begun := uint64(0), uint64(0)
+			for seed := uint64(2000); ops < Sequences(30_000); seed++ {
 				g := NewPenaltyGenerator(name, seed)
 				g.limits = g.limits[:1]
 				spec := g.limits[0].Spec()
@@ -182,7 +182,7 @@ func TestPenaltiesAgreeWithNaiveModel(t *testing.T) {
 					}
 					g.Saw(out)
 				}
-				begun += len(m.penalties)
+				begun += uint64(len(m.penalties))
 			}
 			if begun < ops/30 {
 				t.Errorf("only %d penalties in %d hits", begun, ops)
