@@ -7,6 +7,37 @@ import (
 	"testing"
 )
 
+const root = "../.."
+
+// The page makes no claim without a run: its table is made from the results.
+func TestTableOfThePageIsTheResults(t *testing.T) {
+	results, err := readResults(root)
+	if err != nil || len(results) == 0 {
+		t.Fatalf("%d results, %v", len(results), err)
+	}
+	page, err := os.ReadFile(pagePath(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := withTable(string(page), results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want != string(page) {
+		t.Errorf("the table of docs/stores.md differs from docs/stores.jsonl: run make stores; want\n%s", table(results))
+	}
+	for _, r := range results {
+		if r.Version == "" || r.Date == "" || r.Commit == "" || len(r.Columns["suite"].Passed) == 0 {
+			t.Errorf("an incomplete result: %+v", r)
+		}
+		for name := range r.Columns {
+			if !slices.Contains(order, name) {
+				t.Errorf("%s has a column %q, which the table has not", r.key(), name)
+			}
+		}
+	}
+}
+
 func TestCellNamesFailedTests(t *testing.T) {
 	for want, c := range map[string]tests{
 		"not run":                                {Skipped: []string{"TestA"}},
