@@ -17,7 +17,7 @@
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
 -- No call has a cost that grows with the open leases. An expired lease costs one read and one removal. A hit cuts at most
--- PER_HIT expiries, and drops at most PER_HIT expired reservations and as many ended ids. A state has only the
+-- PER_HIT expiries, and drops at most PER_HIT expired leases of one slot, or reservations, and as many ended ids. A state has only the
 -- counters. Leases are read and written at once. If that fails, it is an error, and the state is as before.
 local M = { limit = 0, fill = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0, lapse = 0, wait = 0, finish = 0, take = 0, fits = 0, charge = 0, usage = 0 }
 local ceil, min, max = math.ceil, math.min, math.max
@@ -100,22 +100,25 @@ local function first_score(key, low, high)
   return number(call('ZRANGEBYSCORE', key, low, high, 'WITHSCORES', 'LIMIT', '0', '1')[2])
 end
 
--- Drops what has expired: all leases, or the lease of the id and PER_HIT reservations; and PER_HIT ended ids. On a replica, which
--- rejects all writes, it is dropped only from the state. It returns the reservations, the first ones first: id, estimate and time.
+-- Drops what has expired: PER_HIT leases, or PER_HIT reservations and the one of the id; and PER_HIT ended ids. Further expired
+-- leases stay members until later hits drop them, and count for nothing. On a replica, which rejects all writes, leases are
+-- dropped only from the state. It returns the reservations, the first ones first: id, estimate and time.
 local function expire(s, now, id)
-  local key, gone, lapsed, open = s.key, {}, {}, nil
-  if s.reserves then
-    open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits(PER_HIT))
-    if #open == PER_HIT and (M.find(s, id) or math.huge) <= now then
-      local named = id
-      for _, one in ipairs(open) do if one == id then named = nil end end
-      open[PER_HIT + 1] = named
-    end
-  else
+  local key, gone, lapsed = s.key, {}, {}
+  -- The excess of expired leases of several slots is exact only if all of them are read.
+  local open
+  if s.excess > 0 and not s.reserves then
     open = call('ZRANGEBYSCORE', key, '1', digits(now))
+  else
+    open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits(PER_HIT))
   end
-  local backlog = s.reserves and #open >= PER_HIT
-  if #open > 0 and (s.excess > 0 or s.reserves) then
+  local backlog = #open >= PER_HIT
+  if backlog and s.reserves and (M.find(s, id) or math.huge) <= now then
+    local named = id
+    for _, one in ipairs(open) do if one == id then named = nil end end
+    open[PER_HIT + 1] = named
+  end
+  if s.excess > 0 or s.reserves then
     local costs, times = {}, {}
     for i, one in ipairs(open) do
       costs[i], times[i] = member(one, 'n'), member(one, 'a')
@@ -126,13 +129,17 @@ local function expire(s, now, id)
       local n = -number(costs[i])
       if times then
         lapsed[i] = { at = -number(times[i]), delta = -n }
-        gone[#gone + 1] = one
       elseif n > 1 then
         s.excess = s.excess - (n - 1)
       end
     end
   end
-  s.count = s.count - #open
+  for _, one in ipairs(open) do gone[#gone + 1] = one end
+  if s.reserves then
+    s.count = s.count - #open
+  else
+    s.count, s.lapsed = call('ZCOUNT', key, digits(now + 1), '+inf'), now
+  end
   if s.ended > 0 then
     for _, ended in ipairs(call('ZRANGEBYSCORE', key, '(0', tiny(now), 'LIMIT', '0', digits(PER_HIT))) do
       s.ended = s.ended - 1
@@ -146,9 +153,10 @@ local function expire(s, now, id)
     s.excess, s.first, s.latest, s.kept = 0, 0, 0, 0
     return lapsed
   end
-  if not s.reserves then redis.pcall('ZREMRANGEBYSCORE', key, '1', digits(now)) end
   on_many('ZREM', key, gone)
-  local first = s.count > 0 and first_score(key, backlog and '1' or digits(now + 1), '+inf') or math.huge
+  local first = math.huge
+  if backlog or s.count > 0 then first = first_score(key, backlog and '1' or digits(now + 1), '+inf') end
+  if first == 0 then first = math.huge end
   if s.ended > 0 then first = min(first, number(first_score(key, '(0', '(1')) / TINY) end
   pcall(write, s, s.count, s.excess, s.ended, first, s.latest, 0, 0, {})
   s.first = first
@@ -191,7 +199,10 @@ function M.count(s) return s.count end
 
 -- Whether the lease of an id is open.
 function M.find(s, id)
-  if s.id ~= id then s.id, s.expires = id, s.count > 0 and tonumber(call('ZSCORE', s.key, id)) end
+  if s.id ~= id then
+    s.id, s.expires = id, s.count > 0 and tonumber(call('ZSCORE', s.key, id))
+    if s.expires and s.lapsed and s.expires <= s.lapsed then s.expires = false end
+  end
   return s.expires
 end
 

@@ -110,8 +110,8 @@ return function(now, server, driver)
         _, run.actual = run.set.has_ended(run.leases, run.id, now)
         run.set.forget(run.leases, run.id)
       elseif step == OPENS then
-        local at = run.reserve and reserver_of(run).at(run.on.state, run.limit, now)
-        run.set.put(run.leases, run.id, run.reserve or run.limit, now, run.n, at, server)
+        run.at = run.reserve and reserver_of(run).at(run.on.state, run.limit, now)
+        run.set.put(run.leases, run.id, run.reserve or run.limit, now, run.n, run.at, server)
       end
       if run.limit.algorithm.is_set then report(run.on, run.first, run.limit, true, 0) end
     end
@@ -121,7 +121,13 @@ return function(now, server, driver)
     local n, charged = run.n, false
     if run.step == ENDED then n = run.actual end
     if run.step == OPENS then
-      charged = reserver_of(run).charge(key.state, run.limit, now, n)
+      local changes = reserver_of(run)
+      local at = changes.at(key.state, run.limit, now)
+      if at ~= run.at then -- an earlier hit of the group refunded the newest hits
+        run.set.remove(run.leases, run.id)
+        run.set.put(run.leases, run.id, run.reserve, now, n, at, server)
+      end
+      charged = changes.charge(key.state, run.limit, now, n)
     elseif n ~= 0 and run.step ~= HELD then
       charged = run.limit.algorithm.charge(key.state, run.limit, now, n)
     end

@@ -41,6 +41,7 @@ func run(t *testing.T, open func(t *testing.T) limiters.Store, sequences uint64)
 	if !SkipParts {
 		t.Run("random leases", func(t *testing.T) { randomLeases(t, open(t), sequences) })
 		t.Run("many leases", func(t *testing.T) { manyLeases(t, open(t)) })
+		t.Run("reservations after a refund", func(t *testing.T) { reservationsAfterRefund(t, open(t)) })
 	}
 	t.Run("races", func(t *testing.T) {
 		store := open(t)

@@ -18,7 +18,9 @@ func manyLeases(t *testing.T, store limiters.Store) {
 		t.Run(name, func(t *testing.T) {
 			m := &manyLeasesOfKey{t, store, NewReference(), name + " "}
 			m.cuts(name)
-			if name != "concurrency" {
+			if name == "concurrency" {
+				m.ends(name)
+			} else {
 				m.drops(name)
 				m.full(name)
 			}
@@ -94,6 +96,37 @@ func (m *manyLeasesOfKey) cuts(algorithm string) {
 	}
 }
 
+// ends checks that expired leases hold no slot, even if they are too many for one hit to drop.
+func (m *manyLeasesOfKey) ends(algorithm string) {
+	m.t.Helper()
+	limit, later := m.limit(algorithm), traceStart.Add(2*time.Second)
+	m.opens(limit, "end", 5000)
+	old := limiters.Hit{Key: "end", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, fmt.Sprint(9, 499))}
+	ended, large, next := old, old, old
+	ended.End = true
+	large.N, large.Lease = 3, limiters.NewLeaseID(nil, "large")
+	next.Lease = limiters.NewLeaseID(nil, fmt.Sprint(9, 498))
+	for _, step := range []struct {
+		hit  limiters.Hit
+		want int64
+	}{{ended, 0}, {next, 1}, {old, 1}, {old, 2}, {large, 5}, {limiters.Hit{Key: "end", Limit: limit}, 5}} {
+		if v := m.takes(later, step.hit); v.Used != step.want {
+			m.t.Errorf("%+v: %s, want %d used", step.hit, Format(v), step.want)
+		}
+	}
+	m.opens(limit, "several", 5000)
+	first := limiters.Hit{Key: "several", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "first")}
+	other, again, finished := first, first, first
+	other.Lease, again.Lease = next.Lease, old.Lease
+	finished.Lease, finished.End = old.Lease, true
+	if v := m.takes(traceStart.Add(1500*time.Millisecond), first, other, finished, again, first); v.Used != 2 {
+		m.t.Errorf("hits of one call: %s, want 2 used", Format(v))
+	}
+	if v := m.takes(traceStart.Add(2*time.Second), limiters.Hit{Key: "several", Limit: limit}); v.Used != 2 {
+		m.t.Errorf("the hit of a later call: %s, want 2 used", Format(v))
+	}
+}
+
 // drops checks that each hit drops at most leasesPerHit expired reservations, and the one that it names.
 func (m *manyLeasesOfKey) drops(algorithm string) {
 	m.t.Helper()
@@ -148,4 +181,44 @@ func (m *manyLeasesOfKey) full(algorithm string) {
 	if v := m.takes(now, further); !v.Penalized || v.TooManyLeases {
 		m.t.Errorf("the third offence: %+v, want a penalty", v)
 	}
+}
+
+// reservationsAfterRefund checks a reservation in a group whose first hit refunds the newest hits of its key, while the clock is
+// behind these hits. A settle must find the time that the reservation charged.
+func reservationsAfterRefund(t *testing.T, store limiters.Store) {
+	for _, name := range Windowed() {
+		params := FirstHit(name).With("reserve.ttl", "1h")
+		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: limiters.MaxWindow, Params: params})
+		for _, older := range []int64{0, 2} {
+			m := &manyLeasesOfKey{t, store, NewReference(), fmt.Sprintf("%s after a refund %d ", name, older)}
+			hit := limiters.Hit{Key: m.prefix, Limit: limit, N: 5}
+			reserved := limiters.Hit{Key: m.prefix, Limit: limit, N: 3, Lease: limiters.NewLeaseID(nil, "id")}
+			settled, refund, old := reserved, hit, hit
+			settled.End, settled.N, refund.N, old.N = true, 1, -5, older
+			m.take(traceStart, old)
+			m.take(traceStart.Add(time.Minute), hit)
+			m.take(traceStart.Add(30*time.Second), refund, reserved)
+			m.take(traceStart.Add(31*time.Second), settled)
+			if v := m.take(traceStart.Add(31*time.Second), limiters.Hit{Key: m.prefix, Limit: limit}); name != "funnel" && v.Used != older+1 {
+				t.Errorf("%s: %s, want %d used", m.prefix, Format(v), older+1)
+			}
+		}
+	}
+}
+
+// take decides one group in both stores, compares the verdicts, and returns the last.
+func (m *manyLeasesOfKey) take(now time.Time, group ...limiters.Hit) limiters.Verdict {
+	m.t.Helper()
+	got, want := make([]limiters.Verdict, len(group)), make([]limiters.Verdict, len(group))
+	for store, out := range map[limiters.Store][]limiters.Verdict{m.store: got, m.reference: want} {
+		if err := store.Take(context.Background(), now, []limiters.Group{group}, out); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			m.t.Errorf("%shit %d at %s: got %s, want %s", m.prefix, i, now, Format(got[i]), Format(want[i]))
+		}
+	}
+	return got[len(got)-1]
 }

@@ -27,7 +27,6 @@ type leaseCalls struct {
 	rnd    *rand.Rand
 	prefix string
 	ids    int
-	refund bool // hits may be refunds
 	limits []*limiters.Limit
 	beside *limiters.Limit // of hits in a group with those under limits
 	now    time.Time
@@ -37,7 +36,7 @@ type leaseCalls struct {
 func newLeaseCalls(seed uint64) *leaseCalls {
 	rnd := rand.New(rand.NewPCG(seed, 5))
 	ttl := time.Duration(1+rnd.Int64N(3)*7) * time.Second
-	c := &leaseCalls{rnd: rnd, prefix: fmt.Sprint("leases ", seed, " "), ids: 6, refund: true, now: logStart, beside: hourly}
+	c := &leaseCalls{rnd: rnd, prefix: fmt.Sprint("leases ", seed, " "), ids: 6, now: logStart, beside: hourly}
 	for _, maximum := range []int64{3, 3, 5, 1, 0} {
 		c.limits = append(c.limits, slotsOfKey(maximum, ttl))
 	}
@@ -91,9 +90,7 @@ func (c *leaseCalls) hit() limiters.Hit {
 	case 0:
 		h.N = int64(c.rnd.IntN(4))
 	case 1:
-		if h.N = -int64(c.rnd.IntN(4)); !c.refund {
-			h.N = 2
-		}
+		h.N = -int64(c.rnd.IntN(4))
 	case 2:
 		h.Lease = limiters.LeaseID{}
 	case 3, 4, 5, 6:
@@ -118,9 +115,7 @@ func newReservationCalls(seed uint64) *leaseCalls {
 			}))
 		}
 	}
-	// A refund in the group of a take may empty a log after the time of the take was chosen: then Redis chose another time if the
-	// clock stepped back.
-	c.limits[0], c.refund = c.limits[1], algorithm != "sliding_log"
+	c.limits[0] = c.limits[1]
 	return c
 }
 
@@ -226,6 +221,41 @@ func TestLeasesNeedFewCommands(t *testing.T) {
 				t.Errorf("end %v: %d calls of %s, want at most %d", end, calls, command, most)
 			}
 		}
+	}
+}
+
+// A hit drops at most 1,000 expired leases, so it never blocks Redis for long. Expired leases that are left hold no slot.
+func TestHitDropsFewExpiredLeases(t *testing.T) {
+	server := redistest.Start(t)
+	s, c, limit := open(t, server), server.Client(t), slotsOfKey(limiters.MaxLeases, time.Hour)
+	fill := make([]limiters.Hit, limiters.MaxLeases)
+	for i := range fill {
+		fill[i] = limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(i)}
+	}
+	takeAt := func(now time.Time, hits ...limiters.Hit) int64 {
+		out := make([]limiters.Verdict, len(hits))
+		if err := s.Take(t.Context(), now, limiters.Singles(hits...), out); err != nil {
+			t.Fatal(err)
+		}
+		return out[len(out)-1].Used
+	}
+	takeAt(logStart, fill[1:]...)
+	takeAt(logStart.Add(time.Minute), fill[0])
+	key, later := c.Keys(t.Context(), "*").Val()[0], logStart.Add(time.Hour)
+	members := c.ZCard(t.Context(), key).Val()
+	for range 9 {
+		if used := takeAt(later, limiters.Hit{Key: "k", Limit: limit}); used != 1 {
+			t.Fatalf("%d slots used, want 1", used)
+		}
+		left := c.ZCard(t.Context(), key).Val()
+		if members-left > 1000 || left == members {
+			t.Fatalf("a hit dropped %d members, want 1 to 1000", members-left)
+		}
+		members = left
+	}
+	takeAt(later, limiters.Hit{Key: "k", Limit: limit})
+	if left := c.ZCard(t.Context(), key).Val(); left > 10 {
+		t.Errorf("%d members are left after ten hits", left)
 	}
 }
 
