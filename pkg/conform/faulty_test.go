@@ -307,7 +307,17 @@ func TestCrashIsFoundAndEndsTheRun(t *testing.T) {
 		}
 		return next(r)
 	})
-	stop = func() { go stopServer() }
+	stop = func() {
+		go stopServer() // it waits for the connection of this call
+		for {
+			conn, err := net.Dial("tcp", target)
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+			time.Sleep(time.Millisecond)
+		}
+	}
 	report, err := conform.Run(t.Context(), conform.Options{Target: target, Only: regexp.MustCompile(`crash\.override|semantics.counts`)})
 	if err != nil {
 		t.Fatal(err)
