@@ -192,6 +192,9 @@ func randomLines(random *rand.Rand, n int) []replay.Line {
 
 // The counts of a simulation are those of a plain implementation of the three algorithms, on 120,000 random requests under random rules.
 func TestCountsEqualNaiveImplementation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs on one goroutine for long: not with -short")
+	}
 	t.Parallel()
 	for seed := range uint64(4) {
 		random := rand.New(rand.NewPCG(seed, 1))

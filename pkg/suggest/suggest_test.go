@@ -358,6 +358,9 @@ func TestBadRecordings(t *testing.T) {
 // A Collector with too little memory keeps a part of the keys. The interval of the keys hit has the true number in at least 90 of 100
 // recordings.
 func TestSampledKeysHitAreWithinTheirInterval(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs on one goroutine for long: not with -short")
+	}
 	within := 0
 	for seed := range 100 {
 		random := rand.New(rand.NewPCG(uint64(seed), 8))
