@@ -12,7 +12,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/weir-rls/weir/e2e/harness"
@@ -46,26 +45,18 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "differential:", err)
 		code = 1
 	}
-	if _, missing := findIncumbent(); missing != nil {
+	if _, missing := harness.FindRatelimit(); missing != nil {
 		// Without -v a skipped test prints nothing.
 		fmt.Fprintln(os.Stderr, "differential: THE COMPARISON WITH envoyproxy/ratelimit DID NOT RUN:", missing)
 	}
 	return code
 }
 
-func findIncumbent() (string, error) {
-	name := os.Getenv("INCUMBENT")
-	if name == "" {
-		return "", fmt.Errorf("INCUMBENT is not set: eval \"$(tools/ensure incumbent)\" builds it")
-	}
-	return exec.LookPath(name)
-}
-
 // incumbentBinary returns the path of envoyproxy/ratelimit. Without a binary it skips the test, or fails it if INCUMBENT is set or
 // INCUMBENT_REQUIRED is 1.
 func incumbentBinary(t *testing.T) string {
 	t.Helper()
-	path, err := findIncumbent()
+	path, err := harness.FindRatelimit()
 	switch {
 	case err == nil:
 		return path

@@ -3,9 +3,6 @@ package faults
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -200,33 +197,18 @@ func TestFrozenRedisBehindRatelimitIsMeasured(t *testing.T) {
 
 func startIncumbent(t *testing.T, path, redis string) (*harness.Process, string) {
 	t.Helper()
-	dir := t.TempDir()
-	folder := filepath.Join(dir, "ratelimit", "config")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, filepath.Join(folder, "rules.yaml"), fmt.Sprintf("domain: %s\ndescriptors:\n  - key: user_id\n    descriptors:\n"+
-		"      - {key: action, value: first, rate_limit: {unit: day, requests_per_unit: %d}}\n", domain, many))
-	ports, err := harness.FreePorts(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := func(i int) string { return strconv.Itoa(ports[i]) }
-	cmd := exec.Command(path)
-	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
-		"GRPC_PORT=" + port(0), "PORT=" + port(1), "DEBUG_PORT=" + port(2),
-		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
-		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis, "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",
-	}
-	p, err := harness.Start(t.Context(), cmd, filepath.Join(dir, "incumbent.log"), harness.Listens("127.0.0.1:"+port(0)))
+	r, err := harness.StartRatelimit(t.Context(), harness.RatelimitOptions{
+		Binary: path, Redis: redis, Dir: t.TempDir(),
+		Rules: fmt.Sprintf("domain: %s\ndescriptors:\n  - key: user_id\n    descriptors:\n"+
+			"      - {key: action, value: first, rate_limit: {unit: day, requests_per_unit: %d}}\n", domain, many),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := p.Stop(); err != nil {
+		if _, err := r.Stop(); err != nil {
 			t.Log(err)
 		}
 	})
-	return p, "127.0.0.1:" + port(0)
+	return r.Process, r.GRPC
 }

@@ -1,0 +1,143 @@
+package conform
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/conform"
+)
+
+// runTimeout is generous: a busy machine must not fail a check that waits.
+const runTimeout = 3 * time.Minute
+
+// Weir passes every check, for each algorithm, on each store.
+func TestWeirConforms(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		store func(t *testing.T) (env []string)
+	}{
+		{"Weir, memory", func(*testing.T) []string { return nil }},
+		{"Weir, Redis", func(t *testing.T) []string {
+			return []string{"BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redistest.Start(t).Addr}
+		}},
+		{"Weir, Redis Cluster of 3", func(t *testing.T) []string {
+			cluster := redistest.StartCluster(t, 3)
+			return []string{"BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=cluster", "REDIS_URL=" + strings.Join(cluster.Addrs(), ",")}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			// A busy machine may need longer than the default for a call.
+			w := startWeir(t, append(c.store(t), "STORE_TIMEOUT=5s")...)
+			report := grade(t, conform.Options{Target: w.GRPC, Algorithms: conform.Algorithms()})
+			for _, r := range report.Checks {
+				if r.Outcome == conform.Fail {
+					t.Error(text(t, r))
+				}
+			}
+			saw(c.name, c.name, report)
+		})
+	}
+}
+
+// ratelimitDefects are the checks that envoyproxy/ratelimit of January 2026 fails.
+var ratelimitDefects = []string{}
+
+func TestDefectsOfRatelimitAreFound(t *testing.T) {
+	binary, err := harness.FindRatelimit()
+	if err != nil {
+		if os.Getenv("INCUMBENT_REQUIRED") == "1" || os.Getenv("INCUMBENT") != "" {
+			t.Fatal(err)
+		}
+		t.Skip("NOT GRADED: ", err)
+	}
+	t.Parallel()
+	rules, err := conform.Rules(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := harness.StartRatelimit(t.Context(), harness.RatelimitOptions{Binary: binary, Rules: rules, Redis: redistest.Start(t).Addr, Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := r.Stop(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Log(err)
+		}
+	})
+	report := grade(t, conform.Options{Target: r.GRPC})
+	var failed []string
+	for _, c := range report.Checks {
+		if c.Outcome == conform.Fail {
+			failed = append(failed, c.ID)
+		}
+	}
+	if !slices.Equal(failed, ratelimitDefects) {
+		t.Errorf("envoyproxy/ratelimit fails %q, want %q", failed, ratelimitDefects)
+		for _, c := range report.Checks {
+			if slices.Contains(failed, c.ID) != slices.Contains(ratelimitDefects, c.ID) {
+				t.Log(text(t, c))
+			}
+		}
+	}
+	saw("envoyproxy/ratelimit, Redis", "envoyproxy/ratelimit, built from its newest module version (January 2026)", report)
+}
+
+// grade runs all checks.
+func grade(t *testing.T, o conform.Options) conform.Report {
+	t.Helper()
+	o.Timeout = runTimeout
+	report, err := conform.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s in %.1f s", report.Summary(), report.Seconds)
+	return report
+}
+
+func text(t *testing.T, r conform.Result) string {
+	t.Helper()
+	var b strings.Builder
+	if err := r.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// startWeir starts Weir with the rules of all checks. env selects the store.
+func startWeir(t *testing.T, env ...string) *harness.Weir {
+	t.Helper()
+	binary, err := weirBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := conform.Rules(conform.Algorithms())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "rules.yaml")
+	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, err := harness.StartWeir(t.Context(), harness.WeirOptions{Binary: binary, Rules: path, Dir: dir, Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if code, err := w.Stop(); err != nil || code != 0 {
+			t.Errorf("weir: exit code %d, %v, want 0", code, err)
+		}
+		if t.Failed() {
+			t.Logf("the end of its log:\n%s", w.Tail())
+		}
+	})
+	return w
+}

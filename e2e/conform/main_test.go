@@ -1,0 +1,44 @@
+// Package conform runs weir conform against Weir on each store, and against envoyproxy/ratelimit. It has tests only. With -update it
+// records the results in results.json and writes docs/conformance.md from them:
+//
+//	go test ./e2e/conform -update
+package conform
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/weir-rls/weir/e2e/harness"
+)
+
+var (
+	weir   = flag.String("weir", "", "a binary of Weir in place of the one built from this tree")
+	update = flag.Bool("update", false, "record the results, and write docs/conformance.md")
+)
+
+// built is Weir, built once for all tests.
+var built, removeBuilt = harness.BuildOnce()
+
+// weirBinary returns the path of the Weir under test.
+func weirBinary() (string, error) {
+	if *weir != "" {
+		return *weir, nil
+	}
+	return built()
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	err := removeBuilt()
+	if err == nil && *update && code == 0 {
+		err = record()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "conform:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
