@@ -101,9 +101,11 @@ func order(name string) int { return slices.Index(columns, name) }
 
 // render returns the page for the results.
 func render(runs []recordedRun) string {
-	var ran, table, faults strings.Builder
+	var ran, table, faults, observed strings.Builder
+	var notes []string
+	by := map[string][]string{} // the servers of a note
 	for _, r := range runs {
-		fmt.Fprintf(&ran, "- **%s:** %s, beside Weir %s, in %.0f s.\n", r.Name, r.Date, r.Commit, r.Seconds)
+		fmt.Fprintf(&ran, "- **%s:** %s. On %s, by `weir conform` of commit %s, in %.0f s.\n", r.Name, r.Server, r.Date, r.Commit, r.Seconds)
 	}
 	table.WriteString("| check | question |")
 	for _, r := range runs {
@@ -127,12 +129,24 @@ func render(runs []recordedRun) string {
 	}
 	for _, r := range runs {
 		for _, c := range r.Checks {
+			for _, o := range c.Observations {
+				note := "`" + c.ID + "`: " + o
+				if !slices.Contains(notes, note) {
+					notes = append(notes, note)
+				}
+				if !slices.Contains(by[note], r.Name) {
+					by[note] = append(by[note], r.Name)
+				}
+			}
 			if c.Outcome == conform.Fail {
 				fmt.Fprintf(&faults, "- **%s**, `%s`: %s.\n", r.Name, c.ID, strings.TrimSuffix(c.Faults[0], "."))
 			}
 		}
 	}
-	return strings.NewReplacer("{{ran}}\n", ran.String(), "{{table}}\n", table.String(), "{{faults}}\n", faults.String()).Replace(page)
+	for _, note := range notes {
+		fmt.Fprintf(&observed, "- %s (%s).\n", note, strings.Join(by[note], "; "))
+	}
+	return strings.NewReplacer("{{observed}}\n", observed.String(), "{{ran}}\n", ran.String(), "{{table}}\n", table.String(), "{{faults}}\n", faults.String()).Replace(page)
 }
 
 func cell(r recordedRun, id string) string {
@@ -152,6 +166,9 @@ func cell(r recordedRun, id string) string {
 
 // The page shows the recorded results, and nothing else.
 func TestPageShowsTheRecordedResults(t *testing.T) {
+	if *update {
+		t.Skip("-update writes the page")
+	}
 	b, err := os.ReadFile(resultsFile)
 	if err != nil {
 		t.Fatal(err)

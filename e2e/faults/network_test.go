@@ -3,10 +3,12 @@ package faults
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"testing"
 	"time"
 
 	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/pkg/conform"
 )
 
 // Three replicas reach one Redis over networks that delay, cut and halve their traffic. Whatever is lost, no counter admits
@@ -69,5 +71,44 @@ func TestFaultyNetworkNeverOverAdmits(t *testing.T) {
 		fault: fmt.Sprintf("3 replicas, all algorithms, a network that delays (%.0f %%), cuts (%.1f %%) and halves (%.1f %%) what passes",
 			100*faults[0].delays, 100*faults[0].cuts, 100*faults[0].halves),
 		rate: l.rate, of: disturbed, while: disturbed, lost: "0", over: fmt.Sprint(over),
+	})
+}
+
+// Over the same network, weir conform finds an order of single calls that explains each history: a call that failed was charged once or
+// not at all.
+func TestHistoriesOnFaultyNetworkAreLinearizable(t *testing.T) {
+	t.Parallel()
+	text, err := conform.Rules(conform.Algorithms())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWire(t, redistest.Start(t).Addr)
+	server := startWeir(t, text, withLongTimeout(onRedis(w.addr)...)...)
+	f := newFaultyNetwork(7)
+	w.setFaults(f)
+	until(t, "the network has delayed, cut and halved traffic", func() bool {
+		report, err := conform.Run(t.Context(), conform.Options{
+			Target: server.GRPC, Algorithms: conform.Algorithms(), AllowErrors: true,
+			// The other checks need an answer to each call.
+			Only: regexp.MustCompile(`^counting\.(linearizable|refunds)`),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range report.Checks {
+			if r.Outcome == conform.Fail {
+				if err := r.WriteText(t.Output()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if report.Failed > 0 {
+			t.Fatal(report.Summary())
+		}
+		least := math.MaxInt
+		for _, n := range f.counts() {
+			least = min(least, n)
+		}
+		return least > 0
 	})
 }
