@@ -29,12 +29,12 @@ type recordedRun struct {
 }
 
 type recordedTest struct {
-	ID           string          `json:"id"`
-	Asks         string          `json:"asks"`
-	Outcome      conform.Outcome `json:"outcome"`
-	Reason       string          `json:"reason,omitempty"`
-	Faults       []string        `json:"faults,omitempty"`
-	Observations []string        `json:"observations,omitempty"`
+	ID           string             `json:"id"`
+	Asks         string             `json:"asks"`
+	Outcome      conform.Outcome    `json:"outcome"`
+	Reason       string             `json:"reason,omitempty"`
+	Evidence     []conform.Evidence `json:"evidence,omitempty"`
+	Observations []string           `json:"observations,omitempty"`
 }
 
 var seen struct {
@@ -46,11 +46,7 @@ var seen struct {
 func saw(name, server string, report conform.Report) {
 	run := recordedRun{Name: name, Server: server, Date: report.Started.Format(time.DateOnly), Seconds: report.Seconds}
 	for _, c := range report.Checks {
-		test := recordedTest{ID: c.ID, Asks: c.Asks, Outcome: c.Outcome, Reason: c.Reason, Observations: c.Observations}
-		for _, e := range c.Evidence {
-			test.Faults = append(test.Faults, e.Fault)
-		}
-		run.Checks = append(run.Checks, test)
+		run.Checks = append(run.Checks, recordedTest{c.ID, c.Asks, c.Outcome, c.Reason, c.Evidence, c.Observations})
 	}
 	seen.Lock()
 	defer seen.Unlock()
@@ -59,7 +55,7 @@ func saw(name, server string, report conform.Report) {
 
 const resultsFile = "results.json"
 
-//go:embed page.md
+//go:embed page.tmpl
 var page string
 
 // pagePath returns the path of the page with the results.
@@ -70,6 +66,9 @@ func pagePath() (string, error) {
 
 // record writes the results of this run and the page.
 func record() error {
+	if len(seen.runs) < len(columns) {
+		return fmt.Errorf("only %d of %d servers were graded: -update needs all tests, REDIS_SERVER and INCUMBENT", len(seen.runs), len(columns))
+	}
 	commit, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {
 		return fmt.Errorf("git rev-parse: %w", err)
@@ -139,7 +138,13 @@ func render(runs []recordedRun) string {
 				}
 			}
 			if c.Outcome == conform.Fail {
-				fmt.Fprintf(&faults, "- **%s**, `%s`: %s.\n", r.Name, c.ID, strings.TrimSuffix(c.Faults[0], "."))
+				e := c.Evidence[0]
+				fmt.Fprintf(&faults, "- **%s**, `%s`: %s.\n", r.Name, c.ID, e.Fault)
+				for _, line := range [][2]string{{"Request", e.Request}, {"Answer", e.Answer}, {"Expected", e.Expected}} {
+					if line[1] != "" {
+						fmt.Fprintf(&faults, "  - %s: `%s`\n", line[0], line[1])
+					}
+				}
 			}
 		}
 	}

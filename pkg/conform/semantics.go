@@ -233,7 +233,7 @@ func peekAtLimit(t *trial) {
 
 func deniedHits(t *trial) {
 	if t.choices(algorithm{}).countDenied {
-		t.observe("yes: a denied request uses up the limit, so one charge that is larger than the rest ends the window")
+		t.observe("yes: a denied request uses up the limit. One charge that is larger than the rest ends the window")
 	} else {
 		t.observe("no: a denied request charges nothing")
 	}
