@@ -98,6 +98,10 @@ var waiters = sync.Pool{New: func() any {
 
 // Take decides groups, in a call of their own or together with those of other Takes.
 func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	if err := ctx.Err(); err != nil {
+		q.counts.timedOut.Add(int64(len(out)))
+		return limiters.Uncharged(withCause(errTimedOutWaiting, err))
+	}
 	q.mu.Lock()
 	if q.breaker.rejects(q.busy) {
 		q.mu.Unlock()
@@ -129,7 +133,12 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 // callNow makes a call for one Take, on the caller's goroutine.
 func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	budget := q.budget(ctx)
-	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	var cancel context.CancelFunc
+	if budget < q.timeout {
+		ctx, cancel = callContext(time.Now().Add(budget), q.timeout)
+	} else {
+		ctx, cancel = context.WithTimeout(ctx, q.timeout)
+	}
 	defer cancel()
 	q.count(len(out))
 	err := q.guardedCall(ctx, now, groups, out)
@@ -313,7 +322,7 @@ func (q *queue) send() {
 	p := &q.pending
 	p.verdicts = slices.Grow(p.verdicts[:0], p.hits)[:p.hits]
 	q.count(p.hits)
-	ctx, cancel := context.WithDeadline(context.Background(), p.deadline)
+	ctx, cancel := callContext(p.deadline, q.timeout)
 	defer cancel()
 	err := q.guardedCall(ctx, p.waiters[0].now, p.groups, p.verdicts)
 	q.mu.Lock()

@@ -28,10 +28,22 @@ func (c *serverClock) update(server int64) {
 // expired is a deadline in the past: a call with it charges nothing and returns the server's time.
 const expired = 1
 
-// notAfter returns the earlier of latest and the deadline of ctx, in the server's µs since 1970. A zero latest counts as
+// chargeBy is the key of a value of a context: the time after which a call must charge nothing.
+type chargeBy struct{}
+
+// callContext returns a context for a call whose hits must not be charged after latest. The call itself may take the whole timeout, because
+// a connection on which a call has timed out is closed. A client with a short deadline would otherwise cost other clients the connection.
+func callContext(latest time.Time, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithValue(context.Background(), chargeBy{}, latest), timeout)
+}
+
+// notAfter returns the earliest of latest, the deadline of ctx and its value of chargeBy, in the server's µs since 1970. A zero latest counts as
 // no deadline. It returns 0 if there is no deadline.
 func (c *serverClock) notAfter(ctx context.Context, latest time.Time) int64 {
 	deadline, bounded := ctx.Deadline()
+	if by, ok := ctx.Value(chargeBy{}).(time.Time); ok && (latest.IsZero() || by.Before(latest)) {
+		latest = by
+	}
 	if !latest.IsZero() && (!bounded || latest.Before(deadline)) {
 		deadline, bounded = latest, true
 	}
