@@ -225,7 +225,7 @@ func peek(t *trial) {
 
 func peekAtLimit(t *trial) {
 	if t.choices(algorithm{}).peekOver {
-		t.observe("yes: a request of 0 hits is denied only over the limit, so a check before each charge admits one hit more than the limit")
+		t.observe("yes: a request of 0 hits is denied only over the limit. A check before each charge then admits one hit too many")
 	} else {
 		t.observe("no: a request of 0 hits is denied if one more hit would not fit")
 	}
