@@ -10,17 +10,18 @@ RUN      ?=
 SOAK     ?= 10m
 IMAGE    ?= weir
 TAG      ?=
+VERSION  ?=
 
 # The modules besides the product's own.
-MODULES := e2e/xds e2e/page e2e/manifests e2e/gateway e2e/containers tools/image
+MODULES := e2e/xds e2e/page e2e/manifests e2e/gateway e2e/containers tools/image tools/release
 
 WHOLE   := $(addprefix ./,$(sort $(dir $(shell grep -rlE --include=*_test.go 'testing\.Short|Sequences|limiterstest\.(Random|Run)' pkg internal cmd))))
 LONGEST := ./cmd/server ./pkg/limiters/redisstore ./pkg/limiters/guard ./pkg/limiters/memstore ./e2e/...
 
-.PHONY: help build image image-load demo test test-product test-modules gateway e2e fuzz faults chaos stores bench bench-scale lint vuln check
+.PHONY: help build image image-load release release-verify demo test test-product test-modules gateway e2e fuzz faults chaos stores bench bench-scale lint vuln check
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build the server: ./weir
 	go build -o weir ./cmd/server
@@ -30,6 +31,12 @@ image: ## build the image for amd64 and arm64 into dist/; needs no daemon and no
 
 image-load: image ## build the image and load it into the local Docker
 	@env=$$(tools/ensure docker) && eval "$$env" && "$$DOCKER" load -i dist/weir-linux-$$(go env GOARCH).tar
+
+release: ## build all files of a release into dist/release/ from a clean tree: VERSION=v1.2.3 (default: the commit's tag)
+	@cd tools/release && go run . -root=../.. -out=../../dist/release -version='$(VERSION)'
+
+release-verify: ## build the release in two clones, the second without a cache, and compare the digests; takes minutes
+	@cd tools/release && go run . -root=../.. -out=../../dist/release -version='$(VERSION)' -verify
 
 demo: ## show Weir behind a real Envoy; STORE=redis counts in a real Redis; ARGS=--once ends by itself
 	@env=$$(tools/ensure envoy $(filter redis,$(STORE))) && eval "$$env" && \
@@ -50,6 +57,7 @@ test-modules:
 	go test -vet=off -shuffle=on ./internal/socket $(WHOLE)
 	cd e2e/page && go vet ./... && go test -vet=off -shuffle=on ./...
 	cd tools/image && go vet ./... && go test -vet=off -shuffle=on ./...
+	cd tools/release && go vet ./... && go test -vet=off -shuffle=on ./...
 	cd e2e/manifests && go vet ./... && go test -vet=off -shuffle=on ./...
 	cd e2e/xds && go vet ./... && go test -race -vet=off -shuffle=on ./...
 	$(CONTAINERS)

@@ -1,4 +1,4 @@
-package main
+package oci
 
 import (
 	"archive/tar"
@@ -33,9 +33,9 @@ const most = 25_000_000
 // This test reads back the bytes that a registry would receive, without the code that wrote them.
 func TestImageHasConfigFilesAndBillOfMaterials(t *testing.T) {
 	out := t.TempDir()
-	o := options{root: filepath.Join("..", ".."), out: out, name: "registry.example/weir", tag: "v1.2.3", archs: []string{"amd64", "arm64"}}
+	o := Options{Root: filepath.Join("..", "..", ".."), Out: out, Name: "registry.example/weir", Tag: "v1.2.3", Archs: []string{"amd64", "arm64"}}
 	var report bytes.Buffer
-	must(t, run(o, &report))
+	must(t, Run(o, &report))
 	index := read(t, filepath.Join(out, "oci"), "v1.2.3")
 	must(t, validate.Index(index))
 	manifest, err := index.IndexManifest()
@@ -43,7 +43,7 @@ func TestImageHasConfigFilesAndBillOfMaterials(t *testing.T) {
 	if manifest.MediaType != types.OCIImageIndex || len(manifest.Manifests) != 4 {
 		t.Fatalf("the index is %+v, want 2 images and a bill of materials of each", manifest)
 	}
-	for i, arch := range o.archs {
+	for i, arch := range o.Archs {
 		t.Run(arch, func(t *testing.T) {
 			entry, bill := manifest.Manifests[i], manifest.Manifests[2+i]
 			if got := *entry.Platform; !reflect.DeepEqual(got, v1.Platform{OS: "linux", Architecture: arch}) {
@@ -72,8 +72,8 @@ func TestImageHasConfigFilesAndBillOfMaterials(t *testing.T) {
 
 	t.Run("a second build replaces the first, and equal input gives an equal digest", func(t *testing.T) {
 		o := o
-		o.tag, o.archs = "v2", o.archs[1:]
-		must(t, run(o, io.Discard))
+		o.Tag, o.Archs = "v2", o.Archs[1:]
+		must(t, Run(o, io.Discard))
 		index := read(t, filepath.Join(out, "oci"), "v2")
 		again, err := index.IndexManifest()
 		must(t, err)
@@ -138,7 +138,7 @@ func checkConfig(t *testing.T, image v1.Image, arch string) *v1.ConfigFile {
 // head returns the checked-out commit, or "" outside a checkout.
 func head(t *testing.T) string {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join("..", "..", ".git")); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join("..", "..", "..", ".git")); errors.Is(err, os.ErrNotExist) {
 		return ""
 	}
 	out, err := exec.Command("git", "rev-parse", "HEAD").Output()
@@ -263,7 +263,7 @@ func checkBill(t *testing.T, index v1.ImageIndex, entry, of v1.Descriptor, besid
 		listed[c.PackageURL] = true
 	}
 	command := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}}{{end}}{{end}}", "./cmd/server")
-	command.Dir = filepath.Join("..", "..")
+	command.Dir = filepath.Join("..", "..", "..")
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+of.Platform.Architecture)
 	out, err := command.Output()
 	must(t, err)
@@ -282,7 +282,7 @@ func checkBill(t *testing.T, index v1.ImageIndex, entry, of v1.Descriptor, besid
 func TestImageOutsideCheckoutHasOneDigest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir")
 	command := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", path, "./cmd/server")
-	command.Dir, command.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	command.Dir, command.Env = filepath.Join("..", "..", ".."), append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -291,8 +291,8 @@ func TestImageOutsideCheckoutHasOneDigest(t *testing.T) {
 		b, err := readBuild(path)
 		must(t, err)
 		got := labels(b)
-		if _, there := got["org.opencontainers.image.revision"]; there || got["org.opencontainers.image.created"] != want || b.tag() != "devel" {
-			t.Errorf("SOURCE_DATE_EPOCH=%s: %v, tag %s", epoch, got, b.tag())
+		if _, there := got["org.opencontainers.image.revision"]; there || got["org.opencontainers.image.created"] != want || b.Tag() != "devel" {
+			t.Errorf("SOURCE_DATE_EPOCH=%s: %v, tag %s", epoch, got, b.Tag())
 		}
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")

@@ -1,4 +1,4 @@
-package main
+package oci
 
 import (
 	"bytes"
@@ -15,33 +15,40 @@ import (
 
 const cycloneDX = "application/vnd.cyclonedx+json"
 
-// billOfMaterials lists the content of the image: the modules that the linker recorded in the binary, Go's standard library
-// and the CA certificates.
-func billOfMaterials(b *build) ([]byte, error) {
-	sum := sha256.Sum256(b.binary)
+// BillOfMaterials lists the content of the binary: the modules that the linker recorded, and Go's standard library. For the
+// image it adds the CA certificates.
+func BillOfMaterials(b *Build, image bool) ([]byte, error) {
+	sum := sha256.Sum256(b.Binary)
 	weir := cdx.Component{
-		BOMRef: "weir", Type: cdx.ComponentTypeApplication, Name: b.info.Main.Path, Version: b.version,
-		PackageURL: packageURL(b.info.Main.Path, b.version),
+		BOMRef: "weir", Type: cdx.ComponentTypeApplication, Name: b.Info.Main.Path, Version: b.Version,
+		PackageURL: PackageURL(b.Info.Main.Path, b.Version),
 		Licenses:   &cdx.Licenses{{License: &cdx.License{ID: "Apache-2.0"}}},
 		Hashes:     &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}},
 		ExternalReferences: &[]cdx.ExternalReference{
-			{Type: cdx.ERTypeVCS, URL: source, Comment: b.revision},
+			{Type: cdx.ERTypeVCS, URL: Source, Comment: b.Revision},
 		},
 	}
-	authorities, err := ownModule(bundleModule)
-	if err != nil {
-		return nil, err
+	authorities := &debug.Module{}
+	if image {
+		var err error
+		if authorities, err = Authorities(); err != nil {
+			return nil, err
+		}
 	}
 	// Scanners know the standard library by this name.
-	std := &debug.Module{Path: "stdlib", Version: strings.TrimPrefix(b.info.GoVersion, "go")}
+	std := &debug.Module{Path: "stdlib", Version: strings.TrimPrefix(b.Info.GoVersion, "go")}
 	var parts []cdx.Component
 	var refs []string
-	for _, m := range append([]*debug.Module{std, authorities}, b.info.Deps...) {
+	modules := []*debug.Module{std}
+	if image {
+		modules = append(modules, authorities)
+	}
+	for _, m := range append(modules, b.Info.Deps...) {
 		for m.Replace != nil {
 			m = m.Replace
 		}
 		c := cdx.Component{
-			BOMRef: packageURL(m.Path, m.Version), PackageURL: packageURL(m.Path, m.Version),
+			BOMRef: PackageURL(m.Path, m.Version), PackageURL: PackageURL(m.Path, m.Version),
 			Type: cdx.ComponentTypeLibrary, Name: m.Path, Version: m.Version,
 		}
 		if m == authorities {
@@ -54,8 +61,8 @@ func billOfMaterials(b *build) ([]byte, error) {
 	}
 	bom := cdx.NewBOM()
 	// A hash of the content: the same for every build of it.
-	bom.SerialNumber = uuid.NewSHA1(uuid.NameSpaceURL, []byte(source+"#"+hex.EncodeToString(sum[:])+authorities.Version)).URN()
-	bom.Metadata = &cdx.Metadata{Timestamp: b.date.Format(time.RFC3339), Component: &weir}
+	bom.SerialNumber = uuid.NewSHA1(uuid.NameSpaceURL, []byte(Source+"#"+hex.EncodeToString(sum[:])+authorities.Version)).URN()
+	bom.Metadata = &cdx.Metadata{Timestamp: b.Date.Format(time.RFC3339), Component: &weir}
 	bom.Components = &parts
 	bom.Dependencies = &[]cdx.Dependency{{Ref: weir.BOMRef, Dependencies: &refs}}
 	var out bytes.Buffer
@@ -65,7 +72,8 @@ func billOfMaterials(b *build) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func packageURL(path, version string) string {
+// PackageURL returns the package URL of a Go module.
+func PackageURL(path, version string) string {
 	if version == "(devel)" {
 		return "pkg:golang/" + path
 	}
@@ -73,14 +81,14 @@ func packageURL(path, version string) string {
 	return "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B")
 }
 
-// ownModule is a module linked into this program.
-func ownModule(path string) (*debug.Module, error) {
+// Authorities returns the module of the CA certificates, which is linked into this program.
+func Authorities() (*debug.Module, error) {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
-			if m.Path == path {
+			if m.Path == bundleModule {
 				return m, nil
 			}
 		}
 	}
-	return nil, fmt.Errorf("%s is not in the build information of this program", path)
+	return nil, fmt.Errorf("%s is not in the build information of this program", bundleModule)
 }

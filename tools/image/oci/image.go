@@ -1,4 +1,4 @@
-package main
+package oci
 
 import (
 	"archive/tar"
@@ -19,8 +19,9 @@ import (
 
 const (
 	// user is nobody, as a number, so that Kubernetes can verify that it is not root. It owns nothing in the image.
-	user   = "65534:65534"
-	source = "https://github.com/weir-rls/weir"
+	user = "65534:65534"
+	// Source is the repository.
+	Source = "https://github.com/weir-rls/weir"
 
 	emptyJSON types.MediaType = "application/vnd.oci.empty.v1+json"
 )
@@ -32,8 +33,8 @@ type platformImage struct {
 	sbom     []byte
 }
 
-func newPlatformImage(b *build) (platformImage, error) {
-	one := platformImage{platform: v1.Platform{OS: "linux", Architecture: b.arch}}
+func newPlatformImage(b *Build) (platformImage, error) {
+	one := platformImage{platform: v1.Platform{OS: "linux", Architecture: b.Arch}}
 	files, err := fileSystem(b)
 	if err != nil {
 		return one, err
@@ -47,7 +48,7 @@ func newPlatformImage(b *build) (platformImage, error) {
 	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	image, err = mutate.ConfigFile(image, &v1.ConfigFile{
-		OS: one.platform.OS, Architecture: one.platform.Architecture, Created: v1.Time{Time: b.date},
+		OS: one.platform.OS, Architecture: one.platform.Architecture, Created: v1.Time{Time: b.Date},
 		RootFS: v1.RootFS{Type: "layers"},
 		Config: v1.Config{
 			User:       user,
@@ -64,36 +65,36 @@ func newPlatformImage(b *build) (platformImage, error) {
 		return one, err
 	}
 	image, err = mutate.Append(image, mutate.Addendum{
-		Layer: layer, History: v1.History{Created: v1.Time{Time: b.date}, CreatedBy: "make image", Comment: b.version},
+		Layer: layer, History: v1.History{Created: v1.Time{Time: b.Date}, CreatedBy: "make image", Comment: b.Version},
 	})
 	if err != nil {
 		return one, err
 	}
 	one.image = mutate.Annotations(image, labels(b)).(v1.Image)
-	one.sbom, err = billOfMaterials(b)
+	one.sbom, err = BillOfMaterials(b, true)
 	return one, err
 }
 
 // labels returns the labels of the configuration. Manifests and the index carry them as annotations.
-func labels(b *build) map[string]string {
+func labels(b *Build) map[string]string {
 	all := map[string]string{
 		"org.opencontainers.image.title":         "Weir",
 		"org.opencontainers.image.description":   "A rate limit service for Envoy.",
-		"org.opencontainers.image.source":        source,
-		"org.opencontainers.image.documentation": source,
+		"org.opencontainers.image.source":        Source,
+		"org.opencontainers.image.documentation": Source,
 		"org.opencontainers.image.licenses":      "Apache-2.0",
-		"org.opencontainers.image.version":       b.version,
-		"org.opencontainers.image.created":       b.date.Format(time.RFC3339),
+		"org.opencontainers.image.version":       b.Version,
+		"org.opencontainers.image.created":       b.Date.Format(time.RFC3339),
 	}
-	if b.revision != "" {
-		all["org.opencontainers.image.revision"] = b.revision
+	if b.Revision != "" {
+		all["org.opencontainers.image.revision"] = b.Revision
 	}
 	return all
 }
 
 // fileSystem returns the image's files as a tar archive. ratelimit is a hard link: it takes no space, and copying it out of
 // the image copies the binary.
-func fileSystem(b *build) ([]byte, error) {
+func fileSystem(b *Build) ([]byte, error) {
 	dir := tar.Header{Typeflag: tar.TypeDir, Mode: 0o755}
 	program := tar.Header{Typeflag: tar.TypeReg, Mode: 0o755}
 	file := tar.Header{Typeflag: tar.TypeReg, Mode: 0o644}
@@ -106,7 +107,7 @@ func fileSystem(b *build) ([]byte, error) {
 		data   []byte
 	}{
 		{dir, "bin/", nil},
-		{program, "bin/weir", b.binary},
+		{program, "bin/weir", b.Binary},
 		{link, "bin/ratelimit", nil},
 		{dir, "etc/", nil},
 		{dir, "etc/ssl/", nil},
@@ -114,7 +115,7 @@ func fileSystem(b *build) ([]byte, error) {
 		{file, "etc/ssl/certs/ca-certificates.crt", roots()},
 	} {
 		h := one.header // owned by root, like all of the image
-		h.Name, h.Size, h.ModTime, h.Format = one.name, int64(len(one.data)), b.date, tar.FormatUSTAR
+		h.Name, h.Size, h.ModTime, h.Format = one.name, int64(len(one.data)), b.Date, tar.FormatUSTAR
 		if err := w.WriteHeader(&h); err != nil {
 			return nil, err
 		}
@@ -130,7 +131,7 @@ func emptyIndex() v1.ImageIndex { return mutate.IndexMediaType(empty.Index, type
 
 // newIndex returns the image of all architectures. The bills of materials are entries of it, so every tool that pushes the
 // index pushes them. A registry lists them as referrers of the images. Their platform matches no client.
-func newIndex(b *build, all []platformImage) (v1.ImageIndex, error) {
+func newIndex(b *Build, all []platformImage) (v1.ImageIndex, error) {
 	index := emptyIndex()
 	for _, one := range all {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{
