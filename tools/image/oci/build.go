@@ -21,7 +21,8 @@ type Build struct {
 	Date     time.Time // the commit's date, else $SOURCE_DATE_EPOCH, else 1970
 }
 
-func readBuild(path string) (*Build, error) {
+// Read reads a binary that Go built.
+func Read(path string) (*Build, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func newPlatformImage(b *Build) (platformImage, error) {
 			WorkingDir: "/",
 			// HTTP and gRPC. The debug port is on loopback.
 			ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8081/tcp": {}},
-			Labels:       labels(b),
+			Labels:       Labels(b),
 		},
 	})
 	if err != nil {
@@ -70,13 +70,13 @@ func newPlatformImage(b *Build) (platformImage, error) {
 	if err != nil {
 		return one, err
 	}
-	one.image = mutate.Annotations(image, labels(b)).(v1.Image)
+	one.image = mutate.Annotations(image, Labels(b)).(v1.Image)
 	one.sbom, err = BillOfMaterials(b, true)
 	return one, err
 }
 
-// labels returns the labels of the configuration. Manifests and the index carry them as annotations.
-func labels(b *Build) map[string]string {
+// Labels returns the labels of the configuration. Manifests and the index carry them as annotations.
+func Labels(b *Build) map[string]string {
 	all := map[string]string{
 		"org.opencontainers.image.title":         "Weir",
 		"org.opencontainers.image.description":   "A rate limit service for Envoy.",
@@ -147,7 +147,7 @@ func newIndex(b *Build, all []platformImage) (v1.ImageIndex, error) {
 			ArtifactType: cycloneDX, Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"},
 		}})
 	}
-	return mutate.Annotations(index, labels(b)).(v1.ImageIndex), nil
+	return mutate.Annotations(index, Labels(b)).(v1.ImageIndex), nil
 }
 
 // A referrer is an artifact that describes an image.

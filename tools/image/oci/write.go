@@ -136,7 +136,7 @@ func Compile(root, path, goos, arch string) (*Build, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build for %s/%s: %w\n%s", goos, arch, err, out)
 	}
-	b, err := readBuild(path)
+	b, err := Read(path)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package oci
+package main
 
 import (
 	"archive/tar"
@@ -25,7 +25,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/weir-rls/weir/tools/image/oci"
 )
+
+const cycloneDX = "application/vnd.cyclonedx+json"
 
 // most is the largest allowed size of an image in bytes, as transferred.
 const most = 25_000_000
@@ -33,9 +36,9 @@ const most = 25_000_000
 // This test reads back the bytes that a registry would receive, without the code that wrote them.
 func TestImageHasConfigFilesAndBillOfMaterials(t *testing.T) {
 	out := t.TempDir()
-	o := Options{Root: filepath.Join("..", "..", ".."), Out: out, Name: "registry.example/weir", Tag: "v1.2.3", Archs: []string{"amd64", "arm64"}}
+	o := oci.Options{Root: filepath.Join("..", ".."), Out: out, Name: "registry.example/weir", Tag: "v1.2.3", Archs: []string{"amd64", "arm64"}}
 	var report bytes.Buffer
-	must(t, Run(o, &report))
+	must(t, oci.Run(o, &report))
 	index := read(t, filepath.Join(out, "oci"), "v1.2.3")
 	must(t, validate.Index(index))
 	manifest, err := index.IndexManifest()
@@ -73,7 +76,7 @@ func TestImageHasConfigFilesAndBillOfMaterials(t *testing.T) {
 	t.Run("a second build replaces the first, and equal input gives an equal digest", func(t *testing.T) {
 		o := o
 		o.Tag, o.Archs = "v2", o.Archs[1:]
-		must(t, Run(o, io.Discard))
+		must(t, oci.Run(o, io.Discard))
 		index := read(t, filepath.Join(out, "oci"), "v2")
 		again, err := index.IndexManifest()
 		must(t, err)
@@ -138,7 +141,7 @@ func checkConfig(t *testing.T, image v1.Image, arch string) *v1.ConfigFile {
 // head returns the checked-out commit, or "" outside a checkout.
 func head(t *testing.T) string {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join("..", "..", "..", ".git")); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join("..", "..", ".git")); errors.Is(err, os.ErrNotExist) {
 		return ""
 	}
 	out, err := exec.Command("git", "rev-parse", "HEAD").Output()
@@ -263,7 +266,7 @@ func checkBill(t *testing.T, index v1.ImageIndex, entry, of v1.Descriptor, besid
 		listed[c.PackageURL] = true
 	}
 	command := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}@{{.Version}}{{end}}{{end}}", "./cmd/server")
-	command.Dir = filepath.Join("..", "..", "..")
+	command.Dir = filepath.Join("..", "..")
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+of.Platform.Architecture)
 	out, err := command.Output()
 	must(t, err)
@@ -282,21 +285,21 @@ func checkBill(t *testing.T, index v1.ImageIndex, entry, of v1.Descriptor, besid
 func TestImageOutsideCheckoutHasOneDigest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir")
 	command := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", path, "./cmd/server")
-	command.Dir, command.Env = filepath.Join("..", "..", ".."), append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	command.Dir, command.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for epoch, want := range map[string]string{"": "1970-01-01T00:00:00Z", "1767225600": "2026-01-01T00:00:00Z"} {
 		t.Setenv("SOURCE_DATE_EPOCH", epoch)
-		b, err := readBuild(path)
+		b, err := oci.Read(path)
 		must(t, err)
-		got := labels(b)
+		got := oci.Labels(b)
 		if _, there := got["org.opencontainers.image.revision"]; there || got["org.opencontainers.image.created"] != want || b.Tag() != "devel" {
 			t.Errorf("SOURCE_DATE_EPOCH=%s: %v, tag %s", epoch, got, b.Tag())
 		}
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
-	if _, err := readBuild(path); err == nil || !strings.Contains(err.Error(), "SOURCE_DATE_EPOCH") {
+	if _, err := oci.Read(path); err == nil || !strings.Contains(err.Error(), "SOURCE_DATE_EPOCH") {
 		t.Errorf("SOURCE_DATE_EPOCH=yesterday: %v", err)
 	}
 }
