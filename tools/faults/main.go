@@ -36,6 +36,7 @@ func main() {
 
 func run() error {
 	only := flag.String("run", "", "a regular expression: apply only mutations whose file or description matches")
+	outside := flag.Bool("outside", false, "build Weir with each mutation, and run weir conform against it instead of the tests")
 	flag.Parse()
 	wanted, err := regexp.Compile(*only)
 	if err != nil {
@@ -51,18 +52,15 @@ func run() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	args := []string{"test", tested}
-	for _, m := range mutations {
-		if dir := m.dir(); !slices.Contains(args, dir) {
-			args = append(args, dir)
-		}
-	}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("the tests fail as it is: %s", out)
+	detect := mutation.seen
+	if *outside {
+		detect = mutation.seenOutside
+	} else if err := passes(mutations); err != nil {
+		return err
 	}
 	unseen, broken := 0, 0
 	for i, m := range mutations {
-		seen, err := m.seen(dir)
+		seen, err := detect(m, dir)
 		verdict := "seen  "
 		switch {
 		case errors.Is(err, errNotBuilt):
@@ -79,6 +77,20 @@ func run() error {
 	}
 	if unseen+broken > 0 {
 		return fmt.Errorf("%d mutations passed the suite, and %d do not compile", unseen, broken)
+	}
+	return nil
+}
+
+// passes returns an error if the tests fail without a mutation.
+func passes(mutations []mutation) error {
+	args := []string{"test", tested}
+	for _, m := range mutations {
+		if dir := m.dir(); !slices.Contains(args, dir) {
+			args = append(args, dir)
+		}
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("the tests fail without a mutation: %s", out)
 	}
 	return nil
 }
@@ -119,26 +131,54 @@ func (m mutation) apply(root string) (string, error) {
 	return strings.Replace(string(source), m.old, m.new, 1), nil
 }
 
-// seen reports whether the tests fail with the mutation in the code.
-func (m mutation) seen(dir string) (bool, error) {
+// overlay writes the mutated file, and returns the overlay of the go command that puts it in place of the original.
+func (m mutation) overlay(dir string) (string, error) {
 	path, err := filepath.Abs(m.file)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	source, err := m.apply(".")
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	faulty := filepath.Join(dir, "faulty")
 	if err := os.WriteFile(faulty, []byte(source), 0o600); err != nil {
-		return false, err
+		return "", err
 	}
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: faulty}})
 	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "overlay.json")
+	return file, os.WriteFile(file, overlay, 0o600)
+}
+
+// seenOutside reports whether weir conform finds a defect in a Weir with the mutation: on Redis for a script, else in memory.
+func (m mutation) seenOutside(dir string) (bool, error) {
+	overlay, err := m.overlay(dir)
+	if err != nil {
 		return false, err
 	}
-	overlayFile := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
+	binary := filepath.Join(dir, "weir")
+	if out, err := exec.Command("go", "build", "-overlay", overlay, "-o", binary, "./cmd/server").CombinedOutput(); err != nil {
+		return false, fmt.Errorf("%w: %s", errNotBuilt, out)
+	}
+	store := "memory"
+	if m.dir() == "./pkg/redisscripts" {
+		store = "redis"
+	}
+	err = exec.Command("go", "test", "-vet=off", "-count=1", "-run=TestWeirConforms/"+store, "./e2e/conform", "-weir="+binary).Run()
+	var failed *exec.ExitError
+	if err != nil && !errors.As(err, &failed) {
+		return false, err
+	}
+	return err != nil, nil
+}
+
+// seen reports whether the tests fail with the mutation in the code.
+func (m mutation) seen(dir string) (bool, error) {
+	overlayFile, err := m.overlay(dir)
+	if err != nil {
 		return false, err
 	}
 	// The tests nearest to a mutation detect most mutations, in less time than all tests.
