@@ -281,7 +281,7 @@ func (c *DenyCache) denialOf(from, after int64, l *limiters.Limit, n int64, v *l
 		offset = v.At*int64(time.Microsecond) - after
 	}
 	return denial{
-		offset:  offset,
+		learnt: after, offset: offset,
 		minHits: minHits, used: v.Used,
 		// The store's clock is cut to whole microseconds: the denial may end one earlier than it says.
 		expires: from + min(int64(v.RetryAfter-time.Microsecond), c.maxAge),

@@ -50,6 +50,7 @@ type denial struct {
 	expires int64 // when the denial is no longer certain, or too old
 	retryAt int64 // when minHits fit, at the latest
 	resetAt int64 // when the key has fully reset, at the latest
+	learnt  int64 // when the cache learnt of the denial
 	offset  int64 // of the store's clock from the cache's, at most; 0 if the store does not report its time
 }
 
@@ -106,7 +107,8 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 		By:         limiters.ByCache,
 	}
 	if e.offset != 0 {
-		v.At, v.Order = (e.offset+now)/int64(time.Microsecond), math.MaxUint16
+		// now was read before the lock, and the denial may be newer.
+		v.At, v.Order = (e.offset+max(now, e.learnt))/int64(time.Microsecond), math.MaxUint16
 	}
 	if h.Limit.HasPenalty() && v.RetryAfter == retry {
 		*v = v.Penalize()

@@ -1,0 +1,38 @@
+package guard
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+)
+
+// A Take may look into the cache after another Take has put a denial there, and with an earlier time. Its denial is not dated before that one:
+// a replay would allow the hit at such a time.
+func TestCachedDenialIsDatedAfterItsDenial(t *testing.T) {
+	l, err := limiters.New(limiters.Spec{Algorithm: limiters.DefaultAlgorithm, Max: 1, Window: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewDenyCache(memstore.New(memstore.Options{}), DenyOptions{})
+	defer c.Close(context.Background())
+	began := c.clock()
+	var denial [1]limiters.Verdict
+	for range 2 {
+		if err := c.Take(t.Context(), time.Time{}, limiters.Singles(limiters.Hit{Key: "k", Limit: l, N: 1}), denial[:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	groups := limiters.Singles(limiters.Hit{Key: "k", Limit: l, N: 1})
+	var cached [1]limiters.Verdict
+	var lookups [1]lookup
+	c.classify(groups, lookups[:])
+	if n := c.answer(began, groups, lookups[:], cached[:], new([]debt)); n != 0 {
+		t.Fatal("the denial is not remembered")
+	}
+	if cached[0].At < denial[0].At {
+		t.Errorf("the cached denial is dated %d µs before the denial", denial[0].At-cached[0].At)
+	}
+}
