@@ -17,37 +17,37 @@ import (
 
 // Conform grades a rate limit service for Envoy from outside.
 type Conform struct {
-	Rules      bool     `help:"Print the rules that the service must hold, and end."`
-	List       bool     `help:"Print the checks, and end."`
-	Algorithms []string `default:"fixed_window" placeholder:"NAME,..." help:"The algorithms whose rules the service holds: fixed_window, sliding_log, funnel. Default: fixed_window, as envoyproxy/ratelimit."`
+	Rules      bool     `help:"Print the rules that the service must hold, and exit."`
+	List       bool     `help:"Print the checks, and exit."`
+	Algorithms []string `default:"fixed_window" placeholder:"NAME" help:"The algorithms whose rules the service holds: fixed_window, sliding_log, funnel. Default: fixed_window, the algorithm of envoyproxy/ratelimit."`
 	Only       string   `placeholder:"REGEX" help:"Run only the checks whose ids match."`
 	Output     string   `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 
-	Timeout     time.Duration `default:"0s" placeholder:"DURATION" help:"The time of the whole run. Default: 60s, and 90s more with --minute-turn."`
-	CallTimeout time.Duration `default:"5s" placeholder:"DURATION" help:"The time of a call. Default: 5s."`
-	Skew        time.Duration `default:"10ms" placeholder:"DURATION" help:"How far the clocks of the service's replicas may be apart. Default: 10ms."`
+	Timeout     time.Duration `default:"0s" placeholder:"DURATION" help:"The timeout of the whole run. Default: 60s, and 90s more with --minute-turn."`
+	CallTimeout time.Duration `default:"5s" placeholder:"DURATION" help:"The timeout of a call. Default: 5s."`
+	Skew        time.Duration `default:"10ms" placeholder:"DURATION" help:"The largest difference between the clocks of the service's replicas. Default: 10ms."`
 	MinuteTurn  bool          `help:"Wait for the turn of a window of a minute, too."`
-	AllowErrors bool          `help:"Accept errors under concurrency, for a service on a faulty network. A failed call may have been charged or not."`
+	AllowErrors bool          `help:"Accept errors under concurrency, for a service on a faulty network. A failed call may or may not have been charged."`
 
 	TLS        bool   `name:"tls" help:"Connect by TLS."`
 	CA         string `name:"ca" placeholder:"FILE" help:"The CA that signs the service's certificate, in PEM. Default: the CAs of the system."`
 	Cert       string `placeholder:"FILE" help:"A client certificate, in PEM."`
 	Key        string `placeholder:"FILE" help:"The key of the client certificate, in PEM."`
-	ServerName string `placeholder:"NAME" help:"The name in the service's certificate. Default: that of the address."`
+	ServerName string `placeholder:"NAME" help:"The name in the service's certificate. Default: the host in the address."`
 
 	Target string `arg:"" optional:"" name:"host:port" help:"The address of the service under test, by gRPC."`
 }
 
-// Help is the text behind the flags in the help of the command.
+// Help returns examples, what the checks charge, and the exit codes.
 func (*Conform) Help() string {
 	return `Examples:
-  weir conform --rules > config/conform.yaml       load this into the service
+  weir conform --rules > conform.yaml       then load the file into the service
   weir conform 127.0.0.1:8081
   weir conform --algorithms=fixed_window,sliding_log,funnel -o json 127.0.0.1:8081
   weir conform --only '^counting' --allow-errors 127.0.0.1:8081
 
-The checks charge only keys of their own, so they can run against a service that others use. Some checks send requests that are
-known to crash a service. They run last.
+The checks charge only keys of their own, so they can run against a service that others use. The checks under crash send
+requests that crash some services. They run last.
 
 The exit code is 0 if no check failed, 1 if one failed, and 2 after a fault, such as a service without the rules.`
 }
@@ -56,7 +56,7 @@ The exit code is 0 if no check failed, 1 if one failed, and 2 after a fault, suc
 func (c *Conform) Validate() error {
 	switch {
 	case c.Rules && c.List:
-		return errors.New("--rules not together with --list")
+		return errors.New("--rules not together with --list: write one of them")
 	case (c.Rules || c.List) && c.Target != "":
 		return errors.New("--rules and --list need no address")
 	case c.Target == "" && !c.Rules && !c.List:

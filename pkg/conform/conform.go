@@ -3,6 +3,7 @@
 package conform
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -23,14 +24,14 @@ type Options struct {
 	Target string      // host:port of the service
 	TLS    *tls.Config // nil: plain text
 
-	// Algorithms are those whose rules the service holds, see [Rules]. Nil means fixed_window only.
+	// Algorithms are the algorithms whose rules the service holds, see [Rules]. Nil means fixed_window only.
 	Algorithms []string
 	// Only, if not nil, selects the checks whose ids match.
 	Only *regexp.Regexp
 
 	Timeout     time.Duration // of the whole run; 0: 60 s, and 90 s more with MinuteTurn
-	CallTimeout time.Duration // of a call, and so the longest that a client may wait beside a slow one; 0: 5 s
-	// Skew is how far the clocks of the service's replicas may be apart. 0 means 10 ms.
+	CallTimeout time.Duration // of a call, and the longest wait of a client beside a slow one; 0: 5 s
+	// Skew is the largest difference between the clocks of the service's replicas. 0 means 10 ms.
 	Skew time.Duration
 	// MinuteTurn also waits for the turn of a window of a minute.
 	MinuteTurn bool
@@ -70,7 +71,7 @@ type Report struct {
 	Checks []Result `json:"checks"`
 }
 
-// A Result is that of one check.
+// A Result is the result of one check.
 type Result struct {
 	ID      string  `json:"id"`
 	Asks    string  `json:"asks"` // the question that the check answers, in a sentence
@@ -115,8 +116,8 @@ func Checks(algorithms []string) ([]Check, error) {
 	return all, nil
 }
 
-// ErrTimeout says that the time of a run ended before its checks did. The report is complete: the checks that did not run are skipped.
-var ErrTimeout = errors.New("the run took longer than its timeout: raise it, or select checks")
+// ErrTimeout reports that a run exceeded its timeout. The report lists the checks that did not run as skipped.
+var ErrTimeout = errors.New("the run took longer than its timeout: raise --timeout, or select fewer checks with --only")
 
 // A check asks one question of the service.
 type check struct {
@@ -124,7 +125,7 @@ type check struct {
 	run      func(*trial)
 }
 
-// runner is a run.
+// A runner holds the state of a run.
 type runner struct {
 	Options
 	id        string
@@ -136,7 +137,7 @@ type runner struct {
 	count     int // of fresh keys
 }
 
-// Run grades a service. A report without failures has Failed 0. The error is not nil if the service cannot be reached, does not hold
+// Run grades a service. The error is not nil if the service cannot be reached, does not hold
 // the rules, or the time ended.
 func Run(ctx context.Context, o Options) (Report, error) {
 	r, err := newRunner(o)
@@ -169,7 +170,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return report, ErrTimeout
 	}
 	if len(report.Checks) == 0 {
-		return report, fmt.Errorf("no check has an id that matches %s", o.Only)
+		return report, fmt.Errorf("no check has an id that matches %s: weir conform --list prints the ids", o.Only)
 	}
 	return report, nil
 }
@@ -258,7 +259,8 @@ func (r *runner) holdsRules(ctx context.Context) error {
 	for _, probe := range r.probes() {
 		got := t.ask(t.request(t.key(probe)))
 		if code := status.Code(got.err); code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled {
-			return fmt.Errorf("%s does not answer: %w", r.Target, got.err)
+			return fmt.Errorf("%s does not answer: %s: check the address, that the service listens there by gRPC, and whether it needs --tls",
+				r.Target, cmp.Or(status.Convert(got.err).Message(), code.String()))
 		}
 		if got.limit(0).GetRequestsPerUnit() != uint32(r.rules[probe].limit) {
 			missing, last = append(missing, probe), got

@@ -36,7 +36,7 @@ func protocolChecks() []check {
 // crashChecks ask with requests that are known to end processes. They run last.
 func crashChecks() []check {
 	return []check{
-		{"crash.hits_32_bit", "Does a charge near 2^32 count as it is?", hits32},
+		{"crash.hits_32_bit", "Does a charge near 2^32 count in full?", hits32},
 		{"crash.hits_64_bit", "Does a charge near 2^64 leave its key usable, and its limit in force?", hits64},
 		{"crash.refund_64_bit", "Does a refund near 2^64 leave its key usable, and its limit in force?", refund64},
 		{"crash.override_unit_unknown", "Does the service survive an override without a unit?", func(t *trial) { badUnit(t, typev3.RateLimitUnit_UNKNOWN) }},

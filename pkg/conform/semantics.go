@@ -19,8 +19,8 @@ const (
 
 func semanticsChecks() []check {
 	return []check{
-		{"semantics.counts", "Does each request charge one hit, and is the one over the limit denied?", counts},
-		{"semantics.hits_addend", "Does hits_addend of the request charge, 0 as 1, and that of a descriptor take precedence?", hitsAddend},
+		{"semantics.counts", "Does each request charge one hit, and is a request over the limit denied?", counts},
+		{"semantics.hits_addend", "Does a request charge its hits_addend (0 counts as 1), unless a descriptor has its own?", hitsAddend},
 		{"semantics.limit_echo", "Does a status have the limit, the unit and the name of its rule?", limitEcho},
 		{"semantics.matching", "Does an exact value win over a wildcard, and a wildcard over the key alone?", matching},
 		{"semantics.depth", "Does a limit apply only to descriptors of its own depth?", depth},

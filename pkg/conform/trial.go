@@ -19,7 +19,7 @@ type trial struct {
 	Result
 }
 
-// protect runs a check until its end, or until it calls stop.
+// protect runs a check on a goroutine of its own, and returns when the check ends or calls stop.
 func (t *trial) protect(run func(*trial)) {
 	done := make(chan struct{})
 	go func() {
@@ -29,7 +29,7 @@ func (t *trial) protect(run func(*trial)) {
 	<-done
 }
 
-// stop ends the check. Only the goroutine of the check may call it.
+// stop ends the check by ending its goroutine. Only the goroutine of the check may call it.
 func (t *trial) stop() { runtime.Goexit() }
 
 func (t *trial) skip(reason string) { t.Reason = reason }
@@ -125,7 +125,7 @@ func (t *trial) allowed(d *descriptor, remaining int64) bool {
 		func(a answer) bool { return a.ok() && a.remaining() == remaining })
 }
 
-// denied expects OVER_LIMIT with no remaining hits.
+// denied expects OVER_LIMIT.
 func (t *trial) denied(d *descriptor) bool {
 	return t.want(t.request(d), "OVER_LIMIT", answer.over)
 }
