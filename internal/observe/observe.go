@@ -36,7 +36,7 @@ type Observer struct {
 	subscribers subscribers
 }
 
-// New returns an Observer. [Observer.Run] must be running for its heaviest keys to be recent.
+// New returns an Observer. [Observer.Run] must be running for its heaviest keys to be recent, and exact after a high rate.
 func New(o Options) *Observer {
 	observer := &Observer{options: o, denials: denialLog{keep: thresholdOf(o.DenialShare), rate: rate{perSecond: int64(o.DenialsPerSecond)}}}
 	if o.TopKeys > 0 {
@@ -45,17 +45,21 @@ func New(o Options) *Observer {
 	return observer
 }
 
-// Run ages the counts of the heaviest keys until ctx ends.
+// Run ages the counts of the heaviest keys, and adapts the sample to the rate of requests, until ctx ends.
 func (o *Observer) Run(ctx context.Context) {
 	if o == nil || o.top == nil {
 		return
 	}
-	ticker := time.NewTicker(Window)
+	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	for {
+	for second := 1; ; second++ {
 		select {
 		case <-ticker.C:
-			o.top.age(time.Now())
+			if second%int(Window/time.Second) == 0 {
+				o.top.age(time.Now()) // before adapt: the new window has the weight of additions that are under way
+			}
+			o.top.hits.adapt()
+			o.top.denied.adapt()
 		case <-ctx.Done():
 			return
 		}

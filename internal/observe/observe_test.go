@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -180,43 +179,6 @@ func TestCountsOfKeysAge(t *testing.T) {
 		cancel()
 		ended.Wait()
 	})
-}
-
-func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
-	const size, requests = 1000, 200_000
-	f := observing(t, Options{TopKeys: size})
-	random := rand.New(rand.NewPCG(1, 1))
-	zipf := rand.NewZipf(random, 1.1, 1, 1_000_000)
-	truth := map[string]uint64{}
-	var decision decide.Decision
-	for range requests {
-		key := fmt.Sprint("4:shop|7:user_id*7:", 1_000_000+zipf.Uint64())
-		truth[key]++
-		decision.Hits = 1
-		f.top.add(key, &decision, false)
-	}
-	top, err := f.Top(ByHits, "", 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if top.Total != requests || top.Error > requests/size {
-		t.Errorf("total %d and error %d, want %d and at most %d", top.Total, top.Error, requests, requests/size)
-	}
-	type counted struct {
-		key   string
-		count uint64
-	}
-	var heaviest []counted
-	for key, count := range truth {
-		heaviest = append(heaviest, counted{key, count})
-	}
-	slices.SortFunc(heaviest, func(a, b counted) int { return int(b.count) - int(a.count) })
-	for i, k := range top.Keys {
-		key := descriptors.Key("shop", f.rules.Match("shop", k.Key), k.Key)
-		if have := truth[key]; key != heaviest[i].key || have > k.Count || have < k.Count-k.Error || k.Error > top.Error {
-			t.Errorf("number %d is %s with %d ± %d (bound %d), want %s with %d", i+1, key, k.Count, k.Error, top.Error, heaviest[i].key, heaviest[i].count)
-		}
-	}
 }
 
 func TestSubscriptionGetsWhatItsFilterSelects(t *testing.T) {

@@ -6,8 +6,10 @@ import (
 	"hash/maphash"
 	"math"
 	"math/bits"
+	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,10 +38,11 @@ var (
 	ErrUnknownBy = fmt.Errorf("unknown order: write %s or %s", ByHits, ByDenied)
 )
 
-// A Top is a list of keys, heaviest first.
+// A Top is a list of keys, heaviest first. At low rates its counts have the error of the sketches only. At high rates a sample of the
+// requests is counted. The errors then include that of the sample, and hold for a key with a probability of at least 99.9 %.
 type Top struct {
 	Since time.Time // the counts are those since then
-	Total uint64    // of all keys of all domains
+	Total uint64    // of all keys of all domains; an estimate at high rates
 	Error uint64    // no count is too high by more; a key that is not kept has at most this true count
 	Keys  []TopKey
 }
@@ -54,9 +57,11 @@ type TopKey struct {
 
 // topKeys finds the heaviest keys. Shards share the load of several cores: each key has one shard, and each shard its lock.
 type topKeys struct {
-	seed    maphash.Seed
-	shards  []topShard
-	current atomic.Uint64 // the number of the window
+	hash         func(key string) uint64
+	random       func() uint64
+	shards       []topShard
+	current      atomic.Uint64 // the number of the window
+	hits, denied *sampler
 
 	mu               sync.Mutex
 	began, beganLast time.Time // the current window, and the one before
@@ -80,9 +85,8 @@ type topShard struct {
 
 // A pending is the hits of one request on a key.
 type pending struct {
-	value      seen
-	hash, hits uint64
-	denied     bool
+	value              seen
+	hash, hits, denied uint64 // the counts are those of the samplers
 }
 
 type sketch = spacesaving.Sketch[seen]
@@ -92,8 +96,11 @@ type seen struct{ key, domain, rule string }
 
 func newTopKeys(size int) *topKeys {
 	shards := min(maxShards, 1<<bits.Len(uint(2*runtime.GOMAXPROCS(0)-1)))
-	t := &topKeys{seed: maphash.MakeSeed(), shards: make([]topShard, shards), began: time.Now()}
-	t.beganLast = t.began
+	seed, now := maphash.MakeSeed(), time.Now()
+	t := &topKeys{
+		hash: func(key string) uint64 { return maphash.String(seed, key) }, random: rand.Uint64,
+		shards: make([]topShard, shards), hits: newSampler(), denied: newSampler(), began: now, beganLast: now,
+	}
 	for i := range t.shards {
 		for j := range 2 {
 			t.shards[i].hits[j], t.shards[i].denied[j] = spacesaving.New[seen](size), spacesaving.New[seen](size)
@@ -106,33 +113,57 @@ func (t *topKeys) add(key string, d *decide.Decision, denied bool) {
 	if d.Hits <= 0 && !denied || key == "" {
 		return
 	}
-	hash := maphash.String(t.seed, key)
-	s := &t.shards[hash>>32%uint64(len(t.shards))]
-	value := seen{key, d.Domain, d.RuleName()}
-	hits := uint64(max(d.Hits, 0))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if current := t.current.Load(); current != s.window {
-		s.count()
-		s.age(current)
+	n := uint64(max(d.Hits, 0))
+	p := pending{hits: t.hits.weigh(n, t.random)}
+	if denied {
+		p.denied = t.denied.weigh(max(n, 1), t.random)
 	}
-	s.pending[s.noted] = pending{value, hash, hits, denied}
-	if s.noted++; s.noted == maxPending {
-		s.count()
+	if p.hits != 0 || p.denied != 0 {
+		p.value, p.hash = seenOf(key, d), t.hash(key)
+		t.note(&p)
 	}
 }
 
-// count adds the noted hits to the sketches of their window. The caller holds the lock.
-func (s *topShard) count() {
+// seenOf keeps no text of the request but key: the domain of d is a part of the whole message.
+func seenOf(key string, d *decide.Decision) seen {
+	if d.Rule == nil {
+		return seen{key: key, domain: strings.Clone(d.Domain)}
+	}
+	return seen{key, d.Rule.Domain, d.Rule.Name}
+}
+
+func (t *topKeys) note(p *pending) {
+	s := &t.shards[p.hash>>32%uint64(len(t.shards))]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if current := t.current.Load(); current != s.window {
+		t.count(s)
+		s.age(current)
+	}
+	s.pending[s.noted] = *p
+	if s.noted++; s.noted == maxPending {
+		t.count(s)
+	}
+}
+
+// count adds the noted hits to the sketches of their window. The caller holds the lock of s.
+func (t *topKeys) count(s *topShard) {
 	hits, denied := s.hits[s.window%2], s.denied[s.window%2]
+	var countedHits, countedDenied uint64
 	for i := range s.pending[:s.noted] {
 		p := &s.pending[i]
-		hits.Add(p.hash, p.value, p.hits)
-		if p.denied {
-			denied.Add(p.hash, p.value, max(p.hits, 1))
+		if p.hits > 0 {
+			hits.Add(p.hash, p.value, p.hits)
+			countedHits++
+		}
+		if p.denied > 0 {
+			denied.Add(p.hash, p.value, p.denied)
+			countedDenied++
 		}
 	}
 	s.noted = 0
+	t.hits.note(countedHits, s.window)
+	t.denied.note(countedDenied, s.window)
 }
 
 // age begins a window.
@@ -140,7 +171,9 @@ func (t *topKeys) age(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.began, t.beganLast = now, t.began
-	t.current.Add(1)
+	current := t.current.Add(1)
+	t.hits.age(current)
+	t.denied.age(current)
 }
 
 // age forgets the windows that are over for longer than one window. The caller holds the lock.
@@ -190,27 +223,39 @@ func (o *Observer) topKey(item spacesaving.Item[seen]) TopKey {
 
 // list returns all keys, heaviest first.
 func (t *topKeys) list(by By) (Top, []spacesaving.Item[seen]) {
-	t.mu.Lock()
-	top, current := Top{Since: t.beganLast}, t.current.Load()
-	t.mu.Unlock()
+	t.mu.Lock() // no window begins
+	defer t.mu.Unlock()
+	top := Top{Since: t.beganLast}
 	var all []spacesaving.Item[seen]
 	for i := range t.shards {
-		lists := t.shards[i].lists(by, current)
+		lists := t.lists(&t.shards[i], by)
 		top.Total += lists[0].Total + lists[1].Total
 		top.Error = max(top.Error, lists[0].MaxError+lists[1].MaxError)
 		// No key is in two shards, so the error of a key is that of its shard.
 		all = append(all, spacesaving.Top(math.MaxInt, lists[:]...)...)
 	}
 	slices.SortFunc(all, spacesaving.Compare[seen])
+	sample := t.hits
+	if by == ByDenied {
+		sample = t.denied
+	}
+	weight := sample.largestWeight()
+	_, top.Error = bounds(0, top.Error, weight)
+	for i := range all {
+		item := &all[i]
+		least, most := bounds(item.Count-item.Error, item.Count, weight)
+		item.Count, item.Error = most, most-least
+		top.Error = max(top.Error, item.Error)
+	}
 	return top, all
 }
 
 // lists copies the counts of both windows.
-func (s *topShard) lists(by By, current uint64) (all [2]spacesaving.List[seen]) {
+func (t *topKeys) lists(s *topShard, by By) (all [2]spacesaving.List[seen]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.count()
-	s.age(max(current, s.window))
+	t.count(s)
+	s.age(t.current.Load())
 	sketches := &s.hits
 	if by == ByDenied {
 		sketches = &s.denied

@@ -9,10 +9,10 @@ type TopKeys interface {
 }
 
 // A Top is a list of the heaviest keys. Its counts are estimates of a sketch: no count is too small, and none exceeds the true count by more
-// than its error.
+// than its error. At high rates the sketch counts a sample. Then this holds for a key with a probability of at least 99.9 %.
 type Top struct {
 	Since time.Time `json:"since" doc:"The counts are those since then: the last one to two minutes."`
-	Total int64     `json:"total" doc:"All hits that the sketch has counted."`
+	Total int64     `json:"total" doc:"All hits that the sketch has counted; an estimate if it counted a sample."`
 	Error int64     `json:"error" doc:"The largest error of any count. A key that the sketch does not keep has at most this count. Keys beyond limit or of other domains may have more."`
 	Keys  []TopKey  `json:"keys" nullable:"false" doc:"The keys, the heaviest first."`
 }
@@ -23,8 +23,8 @@ type TopKey struct {
 	Rule    string  `json:"rule" doc:"The path of the rule; empty for a limit in the request."`
 	Key     []Entry `json:"key" nullable:"false" doc:"The entries of the descriptor; empty where KEY_HASH_SECRET hides keys."`
 	KeyHash string  `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits."`
-	Count   int64   `json:"count" doc:"The estimated hits: at least the true count."`
-	Error   int64   `json:"error" doc:"By how much the count may be too large."`
+	Count   int64   `json:"count" doc:"The estimated hits: at least the true count. Above 10,000 decisions a second the sketch counts a sample. The true count is then between count - error and count with a probability of at least 99.9 %."`
+	Error   int64   `json:"error" doc:"By how much the count may be too large, including the error of a sample."`
 }
 
 // Decisions streams decisions. It is safe for concurrent use.
