@@ -30,7 +30,7 @@ func (f *fixture) fix(seed uint64) *rand.Rand {
 func userKey(user uint64) string { return fmt.Sprint("4:shop|7:user_id*7:", 1_000_000+user) }
 
 // The true top ten of a Zipf load are within the stated error, whether all requests are counted or a sample of them. So are the other
-// keys of the sketch, but for one of 1,000.
+// keys of the sketch, except one of 1,000.
 func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 	const size, seconds = 1000, 4
 	for _, perSecond := range []int{5_000, 20_000, 80_000} {
