@@ -228,3 +228,19 @@ func TestHeaviestKeysKeepNoMessage(t *testing.T) {
 		t.Errorf("the domain %q is that of the message", got.domain)
 	}
 }
+
+// A window that begins at a high rate has the weight of this rate, and so have the lists until it is over.
+func TestBoundsKnowTheWeightOfBothWindows(t *testing.T) {
+	s := newSampler()
+	s.weight.Store(16)
+	for window, want := range []uint64{16, 16, 16, 1} {
+		s.age(uint64(window))
+		s.adapt() // without additions, the weight is 1 from now on
+		if window == 0 {
+			s.weight.Store(16)
+		}
+		if got := s.largestWeight(); got != want {
+			t.Errorf("window %d: the largest weight is %d, want %d", window, got, want)
+		}
+	}
+}
