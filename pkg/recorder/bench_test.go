@@ -3,6 +3,7 @@ package recorder
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -29,6 +30,7 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
+// BenchmarkWrite has the writer's work at 100,000 lines a second: it empties the queues 20 times a second, and writes once a second.
 func BenchmarkWrite(b *testing.B) {
 	for name, plain := range map[string]bool{"zstd": false, "none": true} {
 		b.Run(name, func(b *testing.B) {
@@ -36,20 +38,26 @@ func BenchmarkWrite(b *testing.B) {
 			if err := r.Close(context.Background()); err != nil {
 				b.Fatal(err)
 			}
-			const users = 4096
+			const users, perDrain, perWrite = 10_000, 5000, 100_000
 			d := newDeciding(b)
 			results := make([]decide.Result, users)
 			for i := range results {
 				d.result = decide.Result{}
 				results[i] = *d.decide(fmt.Sprint("user-", 1_000_000+i))
 			}
-			w := newWriter(r)
+			w, at := newWriter(r), results[0].Decisions[0].Verdicts[0].At
+			b.ReportAllocs()
 			b.ResetTimer()
-			for i := 0; i < b.N; i++ {
-				results[i%users].Decisions[0].Verdicts[0].At += 1
-				if r.Record(&results[i%users]); i%users == users-1 {
+			for i := 1; i <= b.N; i++ {
+				result := &results[rand.IntN(users)]
+				at += 10
+				result.Decisions[0].Verdicts[0].At = at
+				r.Record(result)
+				if i%perDrain == 0 {
 					w.drain()
-					w.write(true)
+				}
+				if i%perWrite == 0 {
+					w.write(false)
 				}
 			}
 			w.drain()

@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"encoding/binary"
+	"unsafe"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -107,37 +108,38 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, uint32(len(s))), s...)
 }
 
-// An entryReader reads the entries of a queue. Texts are substrings.
+// An entryReader reads entries. Texts are valid as long as the bytes are.
 type entryReader struct {
-	rest  string
+	rest  []byte
 	lists [][]descriptors.Entry // memory of the descriptors of a line
 }
 
-func (r *entryReader) take(n int) string {
-	s := r.rest[:n]
+func (r *entryReader) take(n int) []byte {
+	b := r.rest[:n]
 	r.rest = r.rest[n:]
-	return s
+	return b
 }
 
-func (r *entryReader) number(bytes int) (n uint64) {
-	for i, s := 0, r.take(bytes); i < bytes; i++ {
-		n |= uint64(s[i]) << (8 * i)
-	}
-	return n
-}
+func (r *entryReader) number8() byte    { return r.take(1)[0] }
+func (r *entryReader) number16() uint16 { return binary.LittleEndian.Uint16(r.take(2)) }
+func (r *entryReader) number32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
+func (r *entryReader) number64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }
 
-func (r *entryReader) text() string { return r.take(int(r.number(4))) }
+func (r *entryReader) text() string {
+	b := r.take(int(r.number32()))
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
 
 // head reads the head of an entry without its length.
 func (r *entryReader) head() (h head, descriptors int) {
-	h.at, h.now, h.order, h.by = int64(r.number(8)), int64(r.number(8)), uint16(r.number(2)), byte(r.number(1))
-	flags := r.number(1)
+	h.at, h.now, h.order, h.by = int64(r.number64()), int64(r.number64()), r.number16(), r.number8()
+	flags := r.number8()
 	h.allowed, h.known = flags&flagAllowed > 0, flags&flagKnown > 0
-	h.leftOut = int(r.number(1))
-	return h, int(r.number(1))
+	h.leftOut = int(r.number8())
+	return h, int(r.number8())
 }
 
-// line reads an entry without its length into a line, whose memory it uses again. hide replaces a value that no rule matches.
+// line reads an entry without its length into a line, whose memory it uses again. The texts of the line are valid as long as the entry. hide replaces a value that no rule matches.
 func (r *entryReader) line(into *replay.Line, hide func(key, value string) string) {
 	h, n := r.head()
 	into.Request.Domain = r.text()
@@ -154,12 +156,12 @@ func (r *entryReader) line(into *replay.Line, hide func(key, value string) strin
 }
 
 func (r *entryReader) descriptor(list []descriptors.Entry, hide func(key, value string) string) (d decide.Descriptor, _ []descriptors.Entry) {
-	d.Hits = int64(r.number(8))
-	matched, flags := r.number(8), r.number(1)
+	d.Hits = int64(r.number64())
+	matched, flags := r.number64(), r.number8()
 	if flags&flagOverride > 0 {
-		d.Override = &decide.Override{RequestsPerUnit: uint32(r.number(4)), UnitMultiplier: uint32(r.number(4)), Unit: descriptors.Unit(r.number(1))}
+		d.Override = &decide.Override{RequestsPerUnit: r.number32(), UnitMultiplier: r.number32(), Unit: descriptors.Unit(r.number8())}
 	}
-	for j := range int(r.number(1)) {
+	for j := range int(r.number8()) {
 		e := descriptors.Entry{Key: r.text(), Value: r.text()}
 		if matched>>j&1 == 0 {
 			e.Value = hide(e.Key, e.Value)

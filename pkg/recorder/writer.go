@@ -5,12 +5,12 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"hash"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/replay"
@@ -22,7 +22,7 @@ const (
 	// drainEvery is how often the writer empties the queues, which hold the lines of some ten times as long.
 	drainEvery = 50 * time.Millisecond
 	// chunkBytes is how much text is compressed and written at once. After a crash, every complete chunk can be read.
-	chunkBytes = 128 << 10
+	chunkBytes = 256 << 10
 	// maxHeldBytes bounds the lines that wait. Beyond it they are written although earlier ones may come.
 	maxHeldBytes = 32 << 20
 	// maxHashes bounds the cache of hashes, and maxCachedValue its texts.
@@ -35,11 +35,12 @@ type writer struct {
 	files    *files
 	spare    []byte // an empty queue
 
-	held      []heldLine
-	heldBytes int
-	seen      int64 // the latest time of all lines so far
-	cutoff    int64 // seen at the start of the period: lines up to it have waited for a whole period
-	arrived   uint64
+	held          []heldLine
+	entries       []byte // of held
+	unusedHeld    []heldLine
+	unusedEntries []byte
+	seen          int64 // the latest time of all lines so far
+	cutoff        int64 // seen at the start of the period: lines up to it have waited for a whole period
 
 	// offset is how far the store's clock is ahead of this machine's, in µs: the largest of this period and the last.
 	offset, lastOffset offset
@@ -50,18 +51,16 @@ type writer struct {
 	lines int64 // in text
 
 	mac    hash.Hash
-	hashes map[hashedValue]string
+	hashes map[string]string // by the texts of key and value
+	pair   []byte            // memory of these texts
 }
 
-// A heldLine is an entry without its length.
+// A heldLine is the time and the position of an entry. It has no pointer, so that the garbage collector does not read it.
 type heldLine struct {
-	at      int64
-	order   uint16
-	arrived uint64
-	entry   string
+	at    int64
+	order uint16
+	start uint32 // in entries, after the length
 }
-
-type hashedValue struct{ key, value string }
 
 // An offset is the largest of the differences of two clocks, if known.
 type offset struct {
@@ -76,7 +75,7 @@ func (o *offset) add(micros int64) {
 }
 
 func newWriter(r *Recorder) *writer {
-	w := &writer{recorder: r, mac: hmac.New(sha256.New, r.options.Secret), hashes: map[hashedValue]string{}}
+	w := &writer{recorder: r, mac: hmac.New(sha256.New, r.options.Secret), hashes: map[string]string{}}
 	w.files = &files{options: &r.options, secret: secretID(r.options.Secret)}
 	return w
 }
@@ -109,8 +108,8 @@ func (w *writer) run() {
 			second = now
 		}
 		w.drain()
-		if stopping || now.Sub(period) >= w.recorder.options.hold || w.heldBytes > maxHeldBytes {
-			w.write(stopping || w.heldBytes > maxHeldBytes)
+		if stopping || now.Sub(period) >= w.recorder.options.hold || len(w.entries) > maxHeldBytes {
+			w.write(stopping || len(w.entries) > maxHeldBytes)
 			period = now
 		}
 	}
@@ -133,26 +132,28 @@ func (w *writer) drain() {
 		entries := q.entries
 		q.entries = w.spare
 		q.mu.Unlock()
-		w.hold(string(entries))
+		w.hold(entries)
 		w.spare = entries[:0]
 	}
 }
 
 // hold adds entries to held.
-func (w *writer) hold(entries string) {
-	w.heldBytes += len(entries)
-	for r := (entryReader{rest: entries}); r.rest != ""; {
-		entry := r.text()
-		h, _ := (&entryReader{rest: entry}).head()
+func (w *writer) hold(entries []byte) {
+	start := len(w.entries)
+	w.entries = append(w.entries, entries...)
+	for start < len(w.entries) {
+		r := entryReader{rest: w.entries[start:]}
+		length := int(r.number32())
+		h, _ := r.head()
 		switch {
 		case h.at == 0:
 			h.at = h.now + w.ahead()
 		case h.now > 0 && h.by == byStore:
 			w.offset.add(h.at - h.now)
 		}
-		w.arrived++
 		w.seen = max(w.seen, h.at)
-		w.held = append(w.held, heldLine{h.at, h.order, w.arrived, entry})
+		w.held = append(w.held, heldLine{h.at, h.order, uint32(start + 4)})
+		start += 4 + length
 	}
 }
 
@@ -167,31 +168,40 @@ func (w *writer) ahead() int64 {
 
 // write writes the held lines that have waited for long enough, or all, in the order of the decisions.
 func (w *writer) write(all bool) {
-	slices.SortFunc(w.held, func(a, b heldLine) int {
-		if a.at != b.at {
-			return cmp.Compare(a.at, b.at)
-		}
-		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.arrived, b.arrived))
-	})
+	w.held, w.unusedHeld = sortLines(w.held, w.unusedHeld)
 	n := len(w.held)
 	if !all {
 		n, _ = slices.BinarySearchFunc(w.held, w.cutoff+1, func(l heldLine, at int64) int { return cmp.Compare(l.at, at) })
 	}
-	for i := range w.held[:n] {
-		l := &w.held[i]
-		w.heldBytes -= 4 + len(l.entry)
+	for _, l := range w.held[:n] {
 		w.line.At = time.UnixMicro(l.at)
-		w.entry.rest = l.entry
+		w.entry.rest = w.entries[l.start:]
 		w.entry.line(&w.line, w.hide)
 		w.text = replay.AppendLine(w.text, &w.line)
 		if w.lines++; len(w.text) >= chunkBytes {
 			w.flush()
 		}
 	}
-	w.held = slices.Delete(w.held, 0, n)
+	w.keep(w.held[n:])
 	w.cutoff = w.seen
 	w.lastOffset, w.offset = w.offset, offset{}
 	w.flush()
+}
+
+// keep has only some of the held lines remain.
+func (w *writer) keep(lines []heldLine) {
+	held, entries := w.unusedHeld[:0], w.unusedEntries[:0]
+	for _, l := range lines {
+		length := binary.LittleEndian.Uint32(w.entries[l.start-4:])
+		start := len(entries) + 4
+		entries = append(entries, w.entries[l.start-4:l.start+length]...)
+		held = append(held, heldLine{l.at, l.order, uint32(start)})
+	}
+	w.unusedHeld, w.unusedEntries = w.held, w.entries
+	if cap(w.entries) > queues*queueBytes && len(w.entries) < cap(w.entries)/4 {
+		w.unusedHeld, w.unusedEntries = nil, nil // the memory of a load that has passed
+	}
+	w.held, w.entries = held, entries
 }
 
 // flush writes the text. If that fails, its lines are dropped.
@@ -217,8 +227,8 @@ func (w *writer) flush() {
 
 // hide returns the HMAC of a value of a key.
 func (w *writer) hide(key, value string) string {
-	v := hashedValue{key, value}
-	if hashed, found := w.hashes[v]; found {
+	w.pair = appendText(appendText(w.pair[:0], key), value)
+	if hashed, found := w.hashes[string(w.pair)]; found {
 		return hashed
 	}
 	w.mac.Reset()
@@ -230,7 +240,8 @@ func (w *writer) hide(key, value string) string {
 		if len(w.hashes) >= maxHashes {
 			clear(w.hashes)
 		}
-		w.hashes[hashedValue{strings.Clone(key), strings.Clone(value)}] = hashed
+		both := string(w.pair) + hashed // next to each other in memory
+		w.hashes[both[:len(w.pair)]] = both[len(w.pair):]
 	}
 	return hashed
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-const timeFormat = "2006-01-02T15:04:05.000000Z"
-
 // HashedPrefix begins a value that a recorder has replaced by its HMAC.
 const HashedPrefix = "hmac:"
 
@@ -20,8 +18,7 @@ func IsHashed(value string) bool { return strings.HasPrefix(value, HashedPrefix)
 
 // AppendLine appends line to b, with its end, as a [Reader] reads it. Hits of 1 are left out. A time has whole microseconds.
 func AppendLine(b []byte, line *Line) []byte {
-	b = append(b, `{"t":"`...)
-	b = line.At.UTC().AppendFormat(b, timeFormat)
+	b = appendTime(append(b, `{"t":"`...), line.At)
 	b = appendString(append(b, `","domain":`...), line.Request.Domain)
 	b = append(b, `,"descriptors":[`...)
 	ones, same := true, true
@@ -111,15 +108,25 @@ func (o *override) decoded() (*decide.Override, bool) {
 
 // AppendNote appends the note with which a recorder begins a file.
 func AppendNote(b []byte, at time.Time, r Recorded) []byte {
-	b = at.UTC().AppendFormat(append(b, `{"t":"`...), timeFormat)
+	b = appendTime(append(b, `{"t":"`...), at)
 	b = strconv.AppendFloat(append(b, `","sample":`...), r.Sample, 'g', -1, 64)
 	return append(appendString(append(b, `,"secret":`...), r.Secret), '}', '\n')
 }
 
 // AppendDropped appends the note that a recorder has dropped lines since its last note.
 func AppendDropped(b []byte, at time.Time, lines int64) []byte {
-	b = at.UTC().AppendFormat(append(b, `{"t":"`...), timeFormat)
+	b = appendTime(append(b, `{"t":"`...), at)
 	return append(strconv.AppendInt(append(b, `","dropped":`...), lines, 10), '}', '\n')
+}
+
+// appendTime appends a time with microseconds. The package time has a fast path for RFC 3339 in seconds only.
+func appendTime(b []byte, at time.Time) []byte {
+	b = at.UTC().AppendFormat(b, time.RFC3339)
+	b = append(b[:len(b)-1], ".000000Z"...) // instead of the Z
+	for i, micros := len(b)-2, at.Nanosecond()/1000; micros > 0; i, micros = i-1, micros/10 {
+		b[i] += byte(micros % 10)
+	}
+	return b
 }
 
 // appendString appends s as JSON. Bytes that are not UTF-8 become U+FFFD.
