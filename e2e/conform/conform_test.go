@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -94,7 +95,7 @@ func TestDefectsOfRatelimitAreFound(t *testing.T) {
 // grade runs all checks.
 func grade(t *testing.T, o conform.Options) conform.Report {
 	t.Helper()
-	o.Timeout = runTimeout
+	o.Timeout, o.Only = runTimeout, regexp.MustCompile(*only)
 	report, err := conform.Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

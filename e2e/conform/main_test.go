@@ -15,6 +15,7 @@ import (
 
 var (
 	weir   = flag.String("weir", "", "a binary of Weir in place of the one built from this tree")
+	only   = flag.String("only", "", "a regular expression: run only the checks whose ids match")
 	update = flag.Bool("update", false, "record the results, and write docs/conformance.md")
 )
 
