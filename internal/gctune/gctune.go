@@ -20,25 +20,17 @@ func LimitMemory() (bytes int64, err error) {
 	return memlimit.Set(memlimit.WithRatio(memoryRatio), memlimit.WithProvider(memlimit.FromCgroup))
 }
 
-// percent returns the GOGC value for a number of live bytes: how much garbage may accumulate, in percent of them. At Go's
-// default of 100 and next to no live bytes, the collector takes a third of the CPU of a request, and at 400 a sixth.
-// Beside many live bytes, more garbage saves no CPU: it is memory that no CPU cache holds. Garbage is at most 512 MB, or
-// half of the live bytes.
+// The bounds of garbage. Its amount, and so the CPU of the collector, does not jump while the live bytes grow.
+const (
+	minGarbage = 128 << 20 // at Go's default and next to no live bytes, the collector takes a third of the CPU of a request
+	maxGarbage = 512 << 20 // beside many live bytes, more garbage saves no CPU: it is memory that no CPU cache holds
+)
+
+// percent returns the GOGC value for a number of live bytes: how much garbage may accumulate, in percent of them. It is twice the live bytes
+// within the bounds, and from half of them to 16 times as much.
 func percent(live uint64) int {
-	switch {
-	case live <= 8<<20:
-		return 1600
-	case live <= 16<<20:
-		return 800
-	case live <= 32<<20:
-		return 400
-	case live <= 256<<20:
-		return 200
-	case live <= 512<<20:
-		return 100
-	default:
-		return 50
-	}
+	garbage := max(minGarbage, min(2*live, maxGarbage), live/2)
+	return int(max(50, min(100*garbage/max(live, 1), 1600)))
 }
 
 // Run adjusts GOGC to the live bytes every second, until ctx ends. It then restores the value that it found. It does
@@ -63,8 +55,8 @@ func Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		// SetGCPercent stops the world, so it is called for changes only.
-		if next := wanted(); next != current {
+		// SetGCPercent stops the world, so it is not called for small changes.
+		if next := wanted(); max(next, current)-min(next, current) > current/10 {
 			current = next
 			debug.SetGCPercent(current)
 		}

@@ -17,13 +17,18 @@ func currentPercent() int {
 // Garbage is at most half of the live bytes or 512 MiB, whichever is more. GOGC is never below 50, because more collections would
 // cost too much.
 func TestGCPercentBoundsGarbage(t *testing.T) {
+	last := uint64(0)
 	for live := uint64(1 << 20); live < 1<<36; live += live/7 + 1 {
 		p := percent(live)
+		if garbage := live * uint64(p) / 100; garbage < last-last/50 {
+			t.Fatalf("%d live bytes: %d bytes of garbage, and %d beside fewer", live, garbage, last)
+		}
+		last = live * uint64(p) / 100
 		if garbage := live * uint64(p) / 100; p < 50 || garbage > max(live/2, 1<<29) {
 			t.Fatalf("%d live bytes: %d %%, %d bytes of garbage", live, p, garbage)
 		}
 	}
-	for live, want := range map[uint64]int{5 << 20: 1600, 12 << 20: 800, 100 << 20: 200, 1 << 30: 50} {
+	for live, want := range map[uint64]int{5 << 20: 1600, 16 << 20: 800, 32 << 20: 400, 100 << 20: 200, 512 << 20: 100, 1 << 30: 50} {
 		if p := percent(live); p != want {
 			t.Errorf("%d live bytes: %d %%, want %d", live, p, want)
 		}
