@@ -43,10 +43,13 @@ func (b *breaker) rejects(busy bool) bool {
 	return b.open() && (busy || time.Since(b.last) < openFor)
 }
 
-// record records the result of a call. budget is the longest time that one of its Takes had, from its arrival.
+// record records the result of a call, which had at most budget.
 //
 // Under load a call may have little of its budget left. Such timeouts count at most once per full budget without an answer.
 func (b *breaker) record(err error, budget, timeout time.Duration) {
+	if errors.Is(err, errLate) {
+		return // the node answered: only the clients' deadlines were too short
+	}
 	switch judge(err, min(budget, time.Since(b.last)), timeout) {
 	case success:
 		b.failures = 0

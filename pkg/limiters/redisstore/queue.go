@@ -64,14 +64,12 @@ type pending struct {
 	groups   []limiters.Group // of the waiters
 	hits     int              // in groups
 	verdicts []limiters.Verdict
-	deadline time.Time     // the latest of the waiters'
-	budget   time.Duration // the longest of the waiters'
+	deadline time.Time // the latest of the waiters'
 }
 
 // A waiter is a Take in the queue: a copy of its hits, and their verdicts.
 type waiter struct {
 	now      time.Time
-	budget   time.Duration // from its arrival to its deadline
 	deadline time.Time
 	hits     []limiters.Hit
 	groups   []limiters.Group // slices of hits
@@ -121,8 +119,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	w := waiters.Get().(*waiter)
 	w.now = now
 	w.copy(groups, len(out))
-	w.budget = q.budget(ctx)
-	w.deadline = time.Now().Add(w.budget)
+	w.deadline = time.Now().Add(q.budget(ctx))
 	w.state.Store(stateWaiting)
 	q.waiters = append(q.waiters, w)
 	q.waitingHits += len(out)
@@ -130,7 +127,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	return q.await(ctx, w, out)
 }
 
-// callNow makes a call for one Take, on the caller's goroutine.
+// callNow makes a call for one Take, on the caller's goroutine. It returns within the timeout of the queue, even if ctx ends before.
 func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	budget := q.budget(ctx)
 	var cancel context.CancelFunc
@@ -142,7 +139,7 @@ func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Gr
 	defer cancel()
 	q.count(len(out))
 	err := q.guardedCall(ctx, now, groups, out)
-	q.finish(err, budget)
+	q.finish(err)
 	return err
 }
 
@@ -226,10 +223,10 @@ func (w *waiter) release() {
 }
 
 // finish ends a call that a Take made itself, and starts the queue's goroutine if others wait.
-func (q *queue) finish(err error, budget time.Duration) {
+func (q *queue) finish(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.record(err, budget); len(q.waiters) == 0 {
+	if q.record(err); len(q.waiters) == 0 {
 		q.busy = false
 		return
 	}
@@ -238,8 +235,9 @@ func (q *queue) finish(err error, budget time.Duration) {
 
 // record reports the result of a call to the breaker. If the breaker is open now, all waiters are rejected. The caller
 // holds the lock.
-func (q *queue) record(err error, budget time.Duration) {
-	q.breaker.record(err, budget, q.timeout)
+func (q *queue) record(err error) {
+	// A call has the whole timeout, however short the deadlines of its clients are.
+	q.breaker.record(err, q.timeout, q.timeout)
 	if !q.breaker.open() || len(q.waiters) == 0 {
 		return
 	}
@@ -291,7 +289,7 @@ func (q *queue) collect() bool {
 	defer q.mu.Unlock()
 	p := &q.pending
 	clear(p.groups)
-	p.waiters, p.groups, p.hits, p.deadline, p.budget = p.waiters[:0], p.groups[:0], 0, time.Time{}, 0
+	p.waiters, p.groups, p.hits, p.deadline = p.waiters[:0], p.groups[:0], 0, time.Time{}
 	taken := 0
 	for _, w := range q.waiters {
 		if len(p.waiters) > 0 && (p.hits+len(w.hits) > q.maxBatch || !w.now.Equal(p.waiters[0].now)) {
@@ -313,7 +311,6 @@ func (p *pending) add(w *waiter) {
 	if w.deadline.After(p.deadline) {
 		p.deadline = w.deadline
 	}
-	p.budget = max(p.budget, w.budget)
 	p.groups, p.hits = append(p.groups, w.groups...), p.hits+len(w.hits)
 }
 
@@ -326,7 +323,7 @@ func (q *queue) send() {
 	defer cancel()
 	err := q.guardedCall(ctx, p.waiters[0].now, p.groups, p.verdicts)
 	q.mu.Lock()
-	q.record(err, p.budget)
+	q.record(err)
 	q.mu.Unlock()
 	from := 0
 	for _, w := range p.waiters {

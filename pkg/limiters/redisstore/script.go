@@ -29,7 +29,7 @@ func newScript(source string) script {
 // did not know the script, and a new deadline if the clock was wrong or unknown.
 func (s script) run(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {
 	r, err := s.once(ctx, c, clock, b)
-	if err == nil && r.late() {
+	if err == nil && r.late() && !tooLate(ctx) {
 		return s.once(ctx, c, clock, b)
 	}
 	return r, err

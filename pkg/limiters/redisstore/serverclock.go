@@ -37,6 +37,12 @@ func callContext(latest time.Time, timeout time.Duration) (context.Context, cont
 	return context.WithTimeout(context.WithValue(context.Background(), chargeBy{}, latest), timeout)
 }
 
+// tooLate reports whether the hits of a call must not be charged any more, by our clock.
+func tooLate(ctx context.Context) bool {
+	by, ok := ctx.Value(chargeBy{}).(time.Time)
+	return ok && !time.Now().Before(by)
+}
+
 // notAfter returns the earliest of latest, the deadline of ctx and its value of chargeBy, in the server's µs since 1970. A zero latest counts as
 // no deadline. It returns 0 if there is no deadline.
 func (c *serverClock) notAfter(ctx context.Context, latest time.Time) int64 {

@@ -2,7 +2,11 @@ package redisstore
 
 import (
 	"context"
+	"errors"
+	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,6 +41,84 @@ func TestShortDeadlinesKeepTheConnection(t *testing.T) {
 	}
 	if now := scriptConnection(t, server); now != connected {
 		t.Errorf("the script runs on connection %s, and ran on %s before the short deadlines", now, connected)
+	}
+}
+
+// A call that is too late for its client is not sent again: the second call would be later still, and others wait for it.
+func TestLateCallIsSentOnce(t *testing.T) {
+	t.Parallel()
+	const roundTrip, takes = 20 * time.Millisecond, 10
+	server := redistest.Start(t)
+	s := openAt(t, connect.Options{Addr: redistest.SlowProxy(t, server.Addr, roundTrip)})
+	hit := limiters.Hit{Key: "k", Limit: hourly, N: 1}
+	if _, err := take(t, s, hit); err != nil {
+		t.Fatal(err)
+	}
+	before := scriptCalls(t, server)
+	for range takes {
+		ctx, cancel := context.WithTimeout(context.Background(), roundTrip/4)
+		var out [1]limiters.Verdict
+		if err := s.Take(ctx, time.Time{}, limiters.Singles(hit), out[:]); err == nil && out[0].Err == nil {
+			t.Errorf("%+v: the hit is decided after its deadline", out[0])
+		}
+		cancel()
+	}
+	if n := scriptCalls(t, server) - before; n > takes {
+		t.Errorf("%d Takes made %d calls", takes, n)
+	}
+}
+
+func scriptCalls(t *testing.T, server *redistest.Server) int {
+	t.Helper()
+	text, err := server.Client(t).Info(context.Background(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`).FindStringSubmatch(text)
+	if found == nil {
+		t.Fatalf("no calls of the script in %s", text)
+	}
+	n, err := strconv.Atoi(found[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// The breaker opens although the deadlines of the clients are too short to judge Redis by: each call has the whole timeout.
+func TestFrozenRedisOpensBreakerForShortDeadlines(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := openAt(t, connect.Options{Addr: server.Addr, Timeout: 200 * time.Millisecond})
+	hit := limiters.Hit{Key: "k", Limit: hourly, N: 1}
+	redistest.Await(t, "a decision", func(context.Context) error {
+		_, err := take(t, s, hit)
+		return err
+	})
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Signal(syscall.SIGCONT) }()
+	for range 100 {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		var out [1]limiters.Verdict
+		err := s.Take(ctx, time.Time{}, limiters.Singles(hit), out[:])
+		cancel()
+		if errors.Is(err, ErrBreakerOpen) {
+			return
+		}
+	}
+	t.Error("the breaker is closed after 100 calls to a frozen Redis")
+}
+
+// A late reply is a reply: clients with deadlines shorter than the round trip do not open the breaker for others.
+func TestLateRepliesOpenNoBreaker(t *testing.T) {
+	b := &breaker{}
+	for range 100 {
+		b.record(errLate, time.Second, time.Second)
+	}
+	if b.open() {
+		t.Error("the breaker is open, and Redis has answered each call")
 	}
 }
 
