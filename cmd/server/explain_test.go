@@ -91,7 +91,7 @@ func TestExplainCommand(t *testing.T) {
 		{`explain --config ` + good + ` --live http://h a=1`, 2, nil, []string{"--config not together with --live"}},
 		{`explain --config - --request -`, 2, nil, []string{"cannot both be standard input"}},
 		{`explain --config ` + good + ` -o yaml a=1`, 2, nil, []string{"--output"}},
-		{`explain --live ftp://h --domain d a=1`, 2, nil, []string{`--live "ftp://h" is not a URL`}},
+		{`explain --live ftp://h --domain d a=1`, 2, nil, []string{`--live: "ftp://h" is not the URL of an admin API`}},
 	} {
 		c.test(t)
 	}
@@ -155,7 +155,7 @@ func TestExplainLiveEqualsExplain(t *testing.T) {
 	rules, token := rulesFile(t), tokenFile(t)
 	s := serving(t, "CONFIG_PATH="+rules, "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+token)
 	s.left("alice")
-	request := []string{"--domain", "ugc", "user_id=alice", "nothing=1"}
+	request := []string{"user_id=alice", "nothing=1"} // both use the only domain of the rules
 	code, want := ran(append([]string{"explain", "--config", rules}, request...)...)
 	liveCode, got := ran(append([]string{"explain", "--live", "http://" + s.address("admin"), "--token-file", token}, request...)...)
 	state := regexp.MustCompile(`(?m)^    now  used 1, remaining \d+, retry after .*\n`)

@@ -17,15 +17,23 @@ import (
 
 // AdminServer are the flags of commands that call the admin API of a running server.
 type AdminServer struct {
-	Server    string `env:"WEIR_ADMIN_URL" default:"http://127.0.0.1:6071" placeholder:"URL" help:"The URL of the admin API of a replica: its ADMIN_ADDR. Default: ${default}."`
+	Server           string `env:"WEIR_ADMIN_URL" default:"http://127.0.0.1:6071" placeholder:"URL" help:"The URL of the admin API of a replica: its ADMIN_ADDR. Default: ${default}."`
+	adminCredentials `embed:""`
+}
+
+func (s *AdminServer) client() (*client.Client, error) { return s.clientOf(s.Server) }
+
+// adminCredentials are the credentials for the admin API, and the CA of its certificate.
+type adminCredentials struct {
 	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"A file with a token of the admin API. The first line that is no comment counts."`
 	CA        string `name:"ca" placeholder:"FILE" help:"The CA that signs the server's certificate, in PEM. Default: the CAs of the system."`
 	Cert      string `placeholder:"FILE" help:"A client certificate, in PEM, instead of a token."`
 	Key       string `placeholder:"FILE" help:"The key of the client certificate, in PEM."`
 }
 
-func (s *AdminServer) client() (*client.Client, error) {
-	o := client.Options{Server: s.Server}
+// clientOf returns a client of the admin API at a URL.
+func (s *adminCredentials) clientOf(server string) (*client.Client, error) {
+	o := client.Options{Server: server}
 	var err error
 	if s.TokenFile != "" {
 		if o.Token, err = client.ReadToken(s.TokenFile); err != nil {

@@ -22,11 +22,11 @@ type Explain struct {
 	Request string `placeholder:"FILE|-" help:"A RateLimitRequest in JSON, in place of descriptors. - is standard input."`
 	Output  string `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 
-	Live      string `placeholder:"URL" help:"Ask the admin API of a running server, such as http://127.0.0.1:6071. Its rules explain the request, and each limit has its state."`
-	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"With --live: the file with the token of the admin API."`
+	Live string `placeholder:"URL" help:"Ask the admin API of a running server, such as http://127.0.0.1:6071. Its rules explain the request, and each limit has its state."`
 
-	envoyFlags   `embed:""`
-	receiptFlags `embed:""`
+	adminCredentials `embed:""`
+	envoyFlags       `embed:""`
+	receiptFlags     `embed:""`
 
 	Descriptors []string `arg:"" optional:"" name:"descriptor" help:"Descriptors such as user_id=42,action=login. Write a comma in a value as '\\,'."`
 }
@@ -38,7 +38,7 @@ func (*Explain) Help() string {
   weir explain --config rules.yaml --domain shop user_id=42 ip=192.0.2.1
   weir explain --config rules.yaml --request request.json -o json
   weir explain --config rules.yaml --envoy envoy.yaml --header 'x-user-id: 42' --path /login --method POST
-  weir explain --live http://127.0.0.1:6071 --domain shop user_id=42,action=login
+  weir explain --live http://127.0.0.1:6071 --token-file token user_id=42,action=login
   weir explain --receipt TEXT --keys receipt-keys --config rules.yaml user_id=42,action=login
 
 The exit code is 0 if every descriptor has a limit or needs none, 1 if one has no limit, and 2 after a fault.`

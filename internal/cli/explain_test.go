@@ -94,7 +94,7 @@ func TestLiveExplanation(t *testing.T) {
 	}
 	var out, errs bytes.Buffer
 	streams := Streams{In: strings.NewReader(`{"domain": "shop"}`), Out: &out, Err: &errs}
-	asked := Explain{Live: server.URL, TokenFile: token, Domain: "shop", Descriptors: []string{`user_id=42`, ""}}
+	asked := Explain{Live: server.URL, adminCredentials: adminCredentials{TokenFile: token}, Domain: "shop", Descriptors: []string{`user_id=42`, ""}}
 	if err := asked.Run(t.Context(), streams); err != nil {
 		t.Errorf("%v: %s", err, &errs)
 	}
@@ -106,7 +106,7 @@ func TestLiveExplanation(t *testing.T) {
 	if !strings.Contains(out.String(), state) || strings.Contains(out.String(), "\x1b") {
 		t.Errorf("printed %q", &out)
 	}
-	asked = Explain{Live: server.URL + "/", TokenFile: token, Request: "-", Output: "json"}
+	asked = Explain{Live: server.URL + "/", adminCredentials: adminCredentials{TokenFile: token}, Request: "-", Output: "json"}
 	out.Reset()
 	if err := asked.Run(t.Context(), streams); err != nil || !strings.Contains(out.String(), `"retry_after": "0s"`) {
 		t.Errorf("%v: %s%s", err, &out, &errs)
@@ -116,10 +116,9 @@ func TestLiveExplanation(t *testing.T) {
 		t.Errorf("sent %s %s, want %s", path, sent, want)
 	}
 	for want, asked := range map[string]Explain{
-		"401 Unauthorized: a token is missing (set --token-file)": {Live: server.URL, Domain: "shop", Descriptors: []string{"a=1"}},
-		"--live needs --domain":                                   {Live: server.URL, Descriptors: []string{"a=1"}},
-		"connection refused":                                      {Live: "http://127.0.0.1:1", Domain: "shop", Descriptors: []string{"a=1"}},
-		"no such file":                                            {Live: server.URL, Domain: "shop", Descriptors: []string{"a=1"}, TokenFile: token + "s"},
+		"a token is missing (weir reads the token from --token-file or WEIR_TOKEN_FILE)": {Live: server.URL, Domain: "shop", Descriptors: []string{"a=1"}},
+		"connection refused": {Live: "http://127.0.0.1:1", Domain: "shop", Descriptors: []string{"a=1"}},
+		"no such file":       {Live: server.URL, Domain: "shop", Descriptors: []string{"a=1"}, adminCredentials: adminCredentials{TokenFile: token + "s"}},
 	} {
 		errs.Reset()
 		if err := asked.Run(t.Context(), streams); !errors.Is(err, Fault) || !strings.Contains(errs.String(), want) {

@@ -82,6 +82,12 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 		fmt.Fprintf(to.Err, "no test has a name that matches %q\n", t.Only)
 		return Fault
 	}
+	for i := range report.Results {
+		for _, w := range report.Results[i].Warnings {
+			fmt.Fprintf(to.Err, "%s:%d: warning: no rule limits %s: %s (write 'reason: no_rule' under expect if this is right)\n",
+				report.Results[i].File, w.Line, printable(w.Request), printable(w.Reason))
+		}
+	}
 	return t.print(report, to)
 }
 

@@ -85,7 +85,7 @@ func observing(t *testing.T, o observedKeys) (flags AdminServer, down *atomic.Bo
 		api.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
-	return AdminServer{Server: server.URL, TokenFile: path}, down
+	return AdminServer{Server: server.URL, adminCredentials: adminCredentials{TokenFile: path}}, down
 }
 
 func fastRetries(t *testing.T) {

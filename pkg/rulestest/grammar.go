@@ -60,6 +60,7 @@ var synonyms = map[string]string{
 	"cost":            "write 'hits'",
 	"hits_addend":     "write 'hits'",
 	"cases":           "write 'tests'",
+	"descriptors":     "these are rules: weir check checks them, and weir test --init writes a first test file",
 }
 
 var (

@@ -23,6 +23,7 @@ type Result struct {
 	Name     string        `json:"name"`
 	Requests int64         `json:"requests"`
 	Failures []Failure     `json:"failures,omitempty"`
+	Warnings []Warning     `json:"warnings,omitempty"`
 	Took     time.Duration `json:"-"`
 }
 
@@ -40,6 +41,14 @@ type Failure struct {
 	Problems    []Problem     `json:"problems"`
 	Outcome     string        `json:"outcome"` // in the form of an expectation; "" if the request is invalid
 	Explanation string        `json:"explanation"`
+}
+
+// A Warning is a step that passed, although the rules limit none of its requests. Its request may have a misspelled entry.
+type Warning struct {
+	Line    int    `json:"line"` // of the step
+	Step    int    `json:"step"` // from 1
+	Request string `json:"request"`
+	Reason  string `json:"reason"`
 }
 
 // checkEvery is the number of requests between two looks at the context.
@@ -76,6 +85,8 @@ func (s *Suite) run(ctx context.Context, t *Test, coverage *Coverage) (Result, e
 		if failure != nil {
 			failure.Step, failure.At = i+1, failure.Time.Sub(t.Steps[0].At)
 			result.Failures = append(result.Failures, *failure)
+		} else if reason := s.unlimitedReason(&t.Steps[i]); reason != "" {
+			result.Warnings = append(result.Warnings, Warning{t.Steps[i].Line, i + 1, t.Steps[i].Text, reason})
 		}
 	}
 	result.Took = time.Since(began)

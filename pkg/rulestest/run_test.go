@@ -363,3 +363,47 @@ tests:
 		t.Errorf("%d of %d limits are covered, %v %%, want 3 of 9", covered, all, coverage.Percent())
 	}
 }
+
+// A request without a limit is allowed, so a test with a misspelled request passes. A step that says so has no warning.
+func TestStepThatNoRuleMatchesIsAWarning(t *testing.T) {
+	suite := mustLoad(t, `tests:
+  - name: misspelled
+    steps:
+      - {request: "user_idd=42,action=login", expect: allowed}
+      - {request: "user_id={n},actoin=login", repeat: 2, expect: {allowed: 2}}
+      - {request: {domain: ugx, descriptors: "user_id=42,action=login"}, expect: {verdict: allowed}}
+  - name: intended
+    steps:
+      - {request: "user_id=42,action=login", expect: allowed}
+      - {request: "user_id=42", expect: {verdict: allowed, reason: no_rule}}
+      - {request: "user_id=42", expect: {verdict: allowed, rule: ''}}
+      - {request: [user_id=42, "friend=1"], expect: allowed}
+      - {request: [{entries: "a=1", limit: {requests_per_unit: 1, unit: hour}}], expect: allowed}
+`)
+	results := runAll(t, suite, rulestest.Options{})
+	var got []string
+	for _, r := range results {
+		if !r.Passed() {
+			t.Errorf("%s: %s", r.Name, r.FailureText())
+		}
+		for _, w := range r.Warnings {
+			got = append(got, w.Reason)
+		}
+	}
+	for i, want := range []string{"user_id", "action", "ugc"} {
+		if i >= len(got) || !strings.Contains(got[i], want) {
+			t.Errorf("warnings %q: number %d does not suggest %s", got, i, want)
+		}
+	}
+	if len(got) != 3 || len(results[0].Warnings) != 3 {
+		t.Errorf("warnings %q, want 3, all of the first test", got)
+	}
+}
+
+func TestRulesInPlaceOfTestsNameTheirCommand(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, name, someRules)
+	if _, err := rulestest.Load(name); err == nil || !strings.Contains(err.Error(), "weir check") {
+		t.Errorf("%v, want the command for rules", err)
+	}
+}

@@ -195,7 +195,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 
 // unreachable returns the error of a call without a response.
 func (c *Client) unreachable(err error) error {
-	remedy := "is ADMIN_ADDR set there? --server or WEIR_ADMIN_URL names another address"
+	remedy := "is ADMIN_ADDR set there? --server, or --live of weir explain, names another address"
 	if errors.Is(err, http.ErrSchemeMismatch) {
 		remedy = "the server has no TLS: write http://"
 	}

@@ -21,6 +21,7 @@ var ruleSynonyms = map[string]string{
 	"per":    "write 'unit', and 'unit_multiplier' for several units",
 	"rules":  "write 'descriptors'",
 	"status": "write 'rate_limited_status' in the filter of Envoy",
+	"tests":  "these are tests of rules: weir test runs them",
 
 	"token_bucket":   "write 'funnel'",
 	"leaky_bucket":   "write 'funnel'",
