@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dunglas/httpsfv"
 
@@ -72,6 +73,21 @@ func comparableText(text string) string {
 	return secondsText.ReplaceAllString(receiptText.ReplaceAllString(text, "RECEIPT"), "${1}N")
 }
 
+// startEarlyIn waits for the next window of the clock if less than half a minute of this one remains. A test that fills a limit and is
+// denied must not begin before the end of a window and continue after it.
+func startEarlyIn(t *testing.T, window time.Duration) {
+	t.Helper()
+	if left := untilNext(time.Now(), window); left < 30*time.Second {
+		t.Logf("%v of the window of %v remain: waiting for the next one", left, window)
+		time.Sleep(left)
+	}
+}
+
+// untilNext returns the time until the next window of the clock in UTC.
+func untilNext(now time.Time, window time.Duration) time.Duration {
+	return now.Truncate(window).Add(window).Sub(now)
+}
+
 // A real Envoy passes on, and logs, what docs/responses.md shows.
 func TestResponsesTellAsShown(t *testing.T) {
 	t.Parallel()
@@ -102,6 +118,7 @@ func TestResponsesTellAsShown(t *testing.T) {
 	}
 	t.Cleanup(func() { mustEndWell(t, "envoy", e.Process) })
 
+	startEarlyIn(t, 24*time.Hour)
 	for _, step := range page.steps {
 		c := exec.CommandContext(t.Context(), "bash", "-c", strings.ReplaceAll(step.commands, "localhost:10000", strings.TrimPrefix(e.URL, "http://")))
 		out, err := c.Output()
@@ -152,6 +169,7 @@ func TestStandardHeadersBesideEnvoysOwn(t *testing.T) {
 	}
 	t.Cleanup(func() { mustEndWell(t, "weir", w.Process) })
 	c := startEnvoy(t, "bootstrap.yaml", w)
+	startEarlyIn(t, time.Hour)
 	for _, action := range []string{"login", "reply", "post"} {
 		c.allowed(t, 1, "alice", action)
 		out, err := exec.CommandContext(t.Context(), "curl", "-si", c.envoy.URL, "-H", "x-user-id: alice", "-H", "x-action: "+action).Output()

@@ -36,6 +36,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 		{"a misspelled domain", "domian: d\ndescriptors: []\n", "1:1: unknown key 'domian' in the file: did you mean 'domain'?"},
 		{"a misspelled key in the wrong map", "domain: d\ndescriptors:\n  - {key: user, requests_per_unt: 1}\n",
 			"3:17: unknown key 'requests_per_unt' in a descriptor: did you mean 'requests_per_unit'? It belongs in a rate_limit"},
+		{"tests in place of rules", "tests: []\ndomain: d\n", "1:1: unknown key 'tests' in the file: these are tests of rules: weir test runs them"},
 		{"burst", limit(day + ", burst: 10"),
 			"4:51: unknown key 'burst' in a rate_limit: write 'capacity' with 'algorithm: funnel'"},
 		{"window", limit("window: 60s, requests_per_unit: 1"),
