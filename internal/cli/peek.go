@@ -43,9 +43,10 @@ func (p *Peek) Run(ctx context.Context, to Streams) error {
 	} else if len(state.Limits) > 0 {
 		rows := [][]string{{"RULE", "LIMIT", "ALGORITHM", "USED", "OF", "REMAINING", "RETRY AFTER", "RESET AFTER", "PENALTY", "MODE", "SOURCE"}}
 		for _, l := range state.Limits {
+			s := l.State.Rounded()
 			rows = append(rows, []string{
-				l.Rule, l.Name, l.Algorithm, strconv.FormatInt(l.State.Used, 10), strconv.FormatInt(l.RequestsPerUnit, 10),
-				strconv.FormatInt(l.State.Remaining, 10), l.State.RetryAfter, l.State.ResetAfter, l.State.Penalty, l.Mode, l.Source,
+				l.Rule, l.Name, l.Algorithm, strconv.FormatInt(s.Used, 10), strconv.FormatInt(l.RequestsPerUnit, 10),
+				strconv.FormatInt(s.Remaining, 10), s.RetryAfter, s.ResetAfter, s.Penalty, l.Mode, l.Source,
 			})
 		}
 		err = printTable(to.Out, rows)

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-rls/weir/internal/spelling"
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/admin/client"
+	"github.com/weir-rls/weir/pkg/explain"
 )
 
 // Tail prints the decisions of a running server as they are made.
@@ -138,7 +139,7 @@ func decisionText(d *admin.Decision) string {
 		add("remaining", strconv.FormatInt(d.Remaining, 10))
 	}
 	if d.Outcome == "denied" {
-		add("retry_after", d.RetryAfter)
+		add("retry_after", explain.RoundUp(d.RetryAfter))
 	}
 	add("reason", d.Reason)
 	if d.By != "store" {

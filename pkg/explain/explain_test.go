@@ -138,3 +138,15 @@ func TestTextHasNoControlCharacters(t *testing.T) {
 		}
 	}
 }
+
+func TestRoundUpKeepsThreeDigits(t *testing.T) {
+	for text, want := range map[string]string{
+		"0s": "0s", "never": "never", "": "", "-1s": "-1s", "1ns": "1ns", "999ns": "999ns", "1.001µs": "1.01µs", "12.345678ms": "12.4ms",
+		"999.999999ms": "1s", "8.571429s": "8.58s", "42.8s": "42.8s", "42.857142s": "42.9s", "1m39.999s": "1m40s", "59m59.883907s": "1h0m0s",
+		"9m0s": "9m0s", "1h2m3.4s": "1h2m4s", "2562047h47m16.854775807s": "2562047h47m16.854775807s",
+	} {
+		if got := explain.RoundUp(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

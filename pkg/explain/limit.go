@@ -3,9 +3,11 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -39,6 +41,29 @@ type State struct {
 	RetryAfter string `json:"retry_after" doc:"When one hit fits again; 0s if it fits now, never if it cannot fit."`
 	ResetAfter string `json:"reset_after" doc:"When the key has fully reset."`
 	Penalty    string `json:"penalty" doc:"The rest of the penalty; 0s without one."`
+}
+
+// Rounded returns the state for a reader, with its durations as [RoundUp] returns them.
+func (s State) Rounded() State {
+	s.RetryAfter, s.ResetAfter, s.Penalty = RoundUp(s.RetryAfter), RoundUp(s.ResetAfter), RoundUp(s.Penalty)
+	return s
+}
+
+// RoundUp returns the text of a duration with three significant digits, or in whole seconds from 100 s. It rounds up, because a hit does not
+// fit earlier. Any other text, such as never, is returned as it is.
+func RoundUp(text string) string {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return text
+	}
+	step := time.Duration(1)
+	for step < time.Second && d >= 1000*step {
+		step *= 10
+	}
+	if rest := d % step; rest > 0 && d <= math.MaxInt64-step {
+		d += step - rest
+	}
+	return d.String()
 }
 
 // limit explains one limit of the descriptor i.

@@ -222,7 +222,8 @@ func (p *painter) limit(l *Limit) {
 	if l.Hash != "" {
 		p.wrap(dim, pad+"  limit hash ", pad+"       ", l.Hash)
 	}
-	if s := l.State; s != nil {
+	if l.State != nil {
+		s := l.State.Rounded()
 		text := fmt.Sprintf("used %d, remaining %d, retry after %s, reset after %s", s.Used, s.Remaining, s.RetryAfter, s.ResetAfter)
 		if s.Penalty != "" && s.Penalty != "0s" {
 			text += ", penalty for " + s.Penalty
