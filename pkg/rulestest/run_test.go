@@ -364,7 +364,7 @@ tests:
 	}
 }
 
-// A request without a limit is allowed, so a test with a misspelled request passes. A step that says so has no warning.
+// A request without a limit is allowed, so a test with a misspelled request passes. A step that expects the reason no_rule has no warning.
 func TestStepThatNoRuleMatchesIsAWarning(t *testing.T) {
 	suite := mustLoad(t, `tests:
   - name: misspelled
