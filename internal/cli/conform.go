@@ -63,8 +63,8 @@ func (c *Conform) Validate() error {
 		return errors.New("want the address of the service, for example: weir conform 127.0.0.1:8081")
 	case !c.TLS && (c.CA != "" || c.Cert != "" || c.Key != "" || c.ServerName != ""):
 		return errors.New("--ca, --cert, --key and --server-name need --tls")
-	case c.Timeout < 0 || c.CallTimeout <= 0 || c.Skew < 0:
-		return errors.New("--timeout, --call-timeout and --skew: write a duration above 0")
+	case c.Timeout < 0 || c.CallTimeout <= 0 || c.Skew <= 0:
+		return errors.New("--timeout, --call-timeout and --skew: write a duration above 0, such as 1ms")
 	}
 	return nil
 }

@@ -137,16 +137,16 @@ type runner struct {
 	count     int // of fresh keys
 }
 
-// Run grades a service. The error is not nil if the service cannot be reached, does not hold
-// the rules, or the time ended.
-func Run(ctx context.Context, o Options) (Report, error) {
+// Run grades a service. The error is not nil if the service cannot be reached, does not hold the rules, or the run ended early: by
+// [ErrTimeout], or by the cause of the caller's context. The checks that have not finished by then are skipped.
+func Run(caller context.Context, o Options) (report Report, err error) {
 	r, err := newRunner(o)
 	if err != nil {
 		return Report{}, err
 	}
-	report := Report{Target: o.Target, Domain: Domain, RunID: r.id, Algorithms: r.Algorithms, Started: time.Now().UTC()}
+	report = Report{Target: o.Target, Domain: Domain, RunID: r.id, Algorithms: r.Algorithms, Started: time.Now().UTC()}
 	defer func() { report.Seconds = seconds(time.Since(report.Started)) }()
-	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	ctx, cancel := context.WithTimeout(caller, r.Timeout)
 	defer cancel()
 	if r.client, err = dial(r.Options); err != nil {
 		return report, err
@@ -165,8 +165,10 @@ func Run(ctx context.Context, o Options) (Report, error) {
 			o.Done(result)
 		}
 	}
-	report.Seconds = seconds(time.Since(report.Started))
-	if ctx.Err() != nil {
+	switch {
+	case caller.Err() != nil:
+		return report, context.Cause(caller)
+	case ctx.Err() != nil:
 		return report, ErrTimeout
 	}
 	if len(report.Checks) == 0 {
@@ -221,13 +223,15 @@ func (r *Report) add(result Result) {
 	}
 }
 
+const timeEnded = "the time of the run ended"
+
 // check runs one check. A service that does not answer afterwards fails it.
 func (r *runner) check(ctx context.Context, c check) Result {
 	started := time.Now()
 	t := &trial{runner: r, ctx: ctx, Result: Result{ID: c.id, Asks: c.asks}}
 	switch {
 	case ctx.Err() != nil:
-		t.skip("the time of the run ended")
+		t.skip(timeEnded)
 	case r.died != "" && r.client.alive(ctx) != nil:
 		t.skip("the service does not answer since " + r.died)
 	default:
@@ -235,6 +239,10 @@ func (r *runner) check(ctx context.Context, c check) Result {
 		if err := r.client.alive(ctx); err != nil && ctx.Err() == nil {
 			t.fault(Evidence{Fault: "the service does not answer after this check: " + err.Error()})
 			r.died = c.id
+		}
+		if ctx.Err() != nil { // the service is not to blame, and the check may have skipped a part
+			t.Evidence, t.Observations = nil, nil
+			t.skip(timeEnded)
 		}
 	}
 	t.Seconds = seconds(time.Since(started))

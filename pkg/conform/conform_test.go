@@ -2,8 +2,12 @@ package conform_test
 
 import (
 	"context"
+	"errors"
 	"net"
+	"regexp"
+	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -69,5 +73,25 @@ func TestWeirConforms(t *testing.T) {
 	}
 	if report.Failed > 0 || report.Passed == 0 {
 		t.Error(report.Summary())
+	}
+}
+
+// A run that ends early skips the checks that have not finished. It blames no service for its own end.
+func TestEndOfTheRunIsNoFailure(t *testing.T) {
+	t.Parallel()
+	target := weir(t, nil, decide.Options{})
+	for range 3 {
+		report, err := conform.Run(t.Context(), conform.Options{Target: target, Only: regexp.MustCompile("reset$|linear"), Timeout: 700 * time.Millisecond})
+		if !errors.Is(err, conform.ErrTimeout) {
+			t.Fatalf("%v, want ErrTimeout: %s", err, report.Summary())
+		}
+		if i := slices.IndexFunc(report.Checks, func(r conform.Result) bool { return r.ID == "semantics.reset" }); report.Failed > 0 || report.Checks[i].Outcome != conform.Skipped {
+			t.Errorf("%+v", report.Checks)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	o := conform.Options{Target: target, Done: func(conform.Result) { cancel() }}
+	if report, err := conform.Run(ctx, o); !errors.Is(err, context.Canceled) || report.Failed > 0 {
+		t.Errorf("after a cancellation: %v, %s", err, report.Summary())
 	}
 }

@@ -127,7 +127,15 @@ func run(root, only string, jobs int) error {
 	if err := errors.Join(failures...); err != nil {
 		return err
 	}
-	return publish(root, results)
+	if err := publish(root, results); err != nil {
+		return err
+	}
+	for _, r := range results {
+		if r != nil && r.failed() {
+			failures = append(failures, fmt.Errorf("%s %s: %s", r.Store, r.Version, r.summary()))
+		}
+	}
+	return errors.Join(failures...)
 }
 
 func binary(folder string, suite int) string {
@@ -148,6 +156,9 @@ func test(root, binaries string, s store, path string) (*result, error) {
 	for i, suite := range suites {
 		folder := filepath.Join(root, suite.folder)
 		first := runTests(folder, binary(binaries, i), env, suite.run, suite.skip)
+		if len(first) == 0 {
+			return nil, fmt.Errorf("%s: no test of %s ran", s.name, suite.folder)
+		}
 		var again []string
 		for name, verdict := range first {
 			if verdict == failed {

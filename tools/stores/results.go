@@ -81,6 +81,16 @@ func (t tests) String() string {
 	return text
 }
 
+// failed reports whether a test failed, also alone.
+func (r *result) failed() bool {
+	for _, t := range r.Columns {
+		if len(t.Failed) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func (r *result) key() string { return r.Store + " " + r.Version + " " + r.Source }
 
 func recordsPath(root string) string { return filepath.Join(root, "docs", "stores.jsonl") }
