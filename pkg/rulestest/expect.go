@@ -2,9 +2,11 @@ package rulestest
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/weir-rls/weir/internal/spelling"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -22,6 +24,9 @@ func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 	f, ok := p.Fields(n, inExpect)
 	if !ok {
 		return e
+	}
+	if !slices.ContainsFunc(inExpect.Keys, func(k rulesfile.Key) bool { return f.Has(k.Name) }) {
+		p.Fault(n, verdictRemedy, "expect is empty, so every outcome passes")
 	}
 	e.decision = p.wanted(f)
 	e.allowed, e.denied = p.count(f, "allowed"), p.count(f, "denied")
@@ -48,6 +53,8 @@ func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 	return e
 }
 
+const verdictRemedy = "write allowed, denied, or a map such as {verdict: denied, retry_after: 60s}"
+
 func (p *parser) verdict(n rulesfile.Node) wanted {
 	text, ok := p.Item(n, "expect")
 	switch {
@@ -56,7 +63,11 @@ func (p *parser) verdict(n rulesfile.Node) wanted {
 		denied := text == "denied"
 		return wanted{denied: &denied}
 	default:
-		p.Fault(n, "write allowed, denied, or a map such as {verdict: denied, retry_after: 60s}", "a verdict is %s", n)
+		remedy := verdictRemedy
+		if best := spelling.Nearest(text, []string{"allowed", "denied"}); best != "" {
+			remedy = "did you mean '" + best + "'?"
+		}
+		p.Fault(n, remedy, "a verdict is %s", n)
 	}
 	return wanted{}
 }
