@@ -137,12 +137,17 @@ func (c *Convert) options() (accesslog.Options, error) {
 			return o, fmt.Errorf("--descriptor %q: %w", text, err)
 		}
 		var d accesslog.Descriptor
+		constant := true
 		for _, e := range entries {
 			value, err := accesslog.ParseTemplate(e.Value)
 			if err != nil {
 				return o, fmt.Errorf("--descriptor: the value of %s: %w", e.Key, err)
 			}
 			d = append(d, accesslog.Entry{Key: e.Key, Value: value})
+			constant = constant && value.Constant() && e.Key != "generic_key"
+		}
+		if constant {
+			return o, fmt.Errorf("--descriptor %q is the same for every line: write %%{field} for the value of a field; only generic_key has a constant by itself", text)
 		}
 		o.Descriptors = append(o.Descriptors, d)
 	}

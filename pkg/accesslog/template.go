@@ -31,8 +31,19 @@ type part struct {
 	filters        []func(string) (string, bool)
 }
 
+// operator matches a command of Envoy's access log, such as %REQ(X-USER-ID)%.
+var operator = regexp.MustCompile(`%[A-Z][A-Z0-9_]*(\([^)]*\))?(:[0-9]+)?%`)
+
+// Constant reports whether the text is the same for every line.
+func (t *Template) Constant() bool {
+	return !slices.ContainsFunc(t.parts, func(p part) bool { return p.field != "" })
+}
+
 // ParseTemplate parses a template.
 func ParseTemplate(text string) (*Template, error) {
+	if o := operator.FindString(text); o != "" {
+		return nil, fmt.Errorf("%q would be the text %s in every line: write %%{field} with a field of the log, such as %%{x-user-id} for %%REQ(X-USER-ID)%%", text, o)
+	}
 	t := &Template{}
 	literal := ""
 	for rest := text; ; {

@@ -39,6 +39,7 @@ func TestTemplates(t *testing.T) {
 		"": "the value is empty", "%{": "has no end", "%{}": "the name of a field is missing", "%{a|frobnicate}": `unknown filter "frobnicate": the filters are segment N`,
 		"%{a|segment}": "unknown filter", "%{a|segment 0}": "unknown filter", "%{a|item x}": "unknown filter", "%{a|match (}": "missing closing )", "%{a|}": "unknown filter",
 		"%{a|lower x}": "unknown filter", "%{a|match }": "unknown filter",
+		"%REQ(X-USER-ID)%": `would be the text %REQ(X-USER-ID)% in every line: write %{field}`, "a%START_TIME%": "write %{field}", "%REQ(A?B):10%": "write %{field}",
 	} {
 		if _, err := ParseTemplate(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
