@@ -219,9 +219,7 @@ func TestRestartDuringXDSOutageKeepsRules(t *testing.T) {
 	must(t, err)
 
 	again, _, url := aiWeir(t, controller.address, file)
-	if !healthy(url) {
-		t.Error("not ready with the rules of the file")
-	}
+	eventually(t, "Weir is ready with the rules of the file", func() bool { return healthy(url) })
 	rules := func() string {
 		_, metrics := get(url + "/metrics")
 		for line := range strings.Lines(metrics) {

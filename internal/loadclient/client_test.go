@@ -182,7 +182,7 @@ func TestRequestCarriesDomainDescriptorsAndUser(t *testing.T) {
 		s := start(t, allow)
 		request := loadclient.Decide("a domain", "read", "write", strings.Repeat("long ", 60))
 		request.Spread = spread
-		load(t, loadclient.Options{Addr: s.addr, Request: request, Users: loadclient.InTurn(3), Duration: 20 * time.Millisecond})
+		load(t, loadclient.Options{Addr: s.addr, Request: request, Users: loadclient.InTurn(3), Count: 10, Duration: time.Minute})
 		var got []string
 		for _, d := range s.last.GetDescriptors() {
 			e := d.GetEntries()

@@ -137,8 +137,8 @@ type runner struct {
 	count     int // of fresh keys
 }
 
-// Run grades a service. The error is not nil if the service cannot be reached, does not hold the rules, or the run ended early: by
-// [ErrTimeout], or by the cause of the caller's context. The checks that have not finished by then are skipped.
+// Run grades a service. The error is not nil if the service cannot be reached or does not hold the rules, or if the run ended early. It is
+// then [ErrTimeout], or the cause of the caller's context. The checks that have not finished are skipped.
 func Run(caller context.Context, o Options) (report Report, err error) {
 	r, err := newRunner(o)
 	if err != nil {
