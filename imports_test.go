@@ -38,7 +38,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/accesslog", "makes recordings from access logs", "internal/spelling pkg/decide pkg/descriptors pkg/replay"},
 	{"pkg/rulesdiff", "compares two sets of rules over the same requests", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/recorder", "records decided requests in files, for a replay", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
-	{"pkg/rulestest", "reads and runs tests of rules", "pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
+	{"pkg/rulestest", "reads and runs tests of rules", "internal/spelling pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
 	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
 	{"pkg/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request", ""},
 	{"pkg/envoygen", "writes Envoy's half of rules", "internal/spelling pkg/descriptors pkg/limiters"},
