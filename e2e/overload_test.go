@@ -10,11 +10,11 @@ import (
 	load "github.com/weir-rls/weir/internal/loadclient"
 )
 
-var overloadFor = flag.Duration("overload-for", 300*time.Millisecond, "how long each load of TestOverloadChargesNoShedRequest lasts")
+var overloadRequests = flag.Uint64("overload-requests", 10_000, "requests of each load of TestOverloadChargesNoShedRequest")
 
 // There are three and ten times as many clients as MAX_IN_FLIGHT, and each retries a millisecond after it was shed. Every request
 // is decided or shed, no shed request is charged, and memory does not grow. The test logs the rate of decisions: to
-// compare it, run the test longer on an idle machine.
+// compare it, run the test with more requests on an idle machine.
 func TestOverloadChargesNoShedRequest(t *testing.T) {
 	t.Parallel()
 	const bound, streams = 64, 128
@@ -40,7 +40,7 @@ func TestOverloadChargesNoShedRequest(t *testing.T) {
 				conns := (clients + streams - 1) / streams
 				r, err := load.Run(t.Context(), load.Options{
 					Addr: w.GRPC, Request: load.Decide("weir", "login"), Users: load.Uniform(1000), Conns: max(conns, 2), InFlight: clients / max(conns, 2),
-					Backoff: time.Millisecond, Duration: *overloadFor,
+					Backoff: time.Millisecond, Count: *overloadRequests, Duration: time.Minute,
 				})
 				if err != nil {
 					t.Fatal(err)

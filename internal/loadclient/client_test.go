@@ -148,16 +148,22 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 	}
 }
 
-// The client reaches its rate and does not exceed it. The bounds of half the rate allow for a busy machine: a client that ignores
-// its rate sends many times as much.
+// The client never exceeds its rate, and reaches it, in one of ten runs on a busy machine.
 func TestRateIsReachedAndNotExceeded(t *testing.T) {
 	t.Parallel()
 	s := start(t, allow)
-	const rate, seconds = 1000, 1
-	r := load(t, loadclient.Options{Addr: s.addr, Request: loadclient.Decide("d", "a"), Conns: 2, Rate: rate, Duration: seconds * time.Second})
-	if n := r.Requests(); n < rate*seconds/2 || n > rate*seconds*3/2 {
-		t.Errorf("%d requests in %d s, want %d", n, seconds, rate*seconds)
+	const rate = 1000
+	most := 0.0
+	for range 10 {
+		r := load(t, loadclient.Options{Addr: s.addr, Request: loadclient.Decide("d", "a"), Conns: 2, Rate: rate, Duration: 300 * time.Millisecond})
+		if most = max(most, float64(r.Requests())/r.Elapsed.Seconds()); most > rate*3/2 {
+			t.Fatalf("%.0f requests in a second, want at most %d", most, rate)
+		}
+		if most > rate*3/4 {
+			return
+		}
 	}
+	t.Errorf("%.0f requests in a second, want %d", most, rate)
 }
 
 // Requests at a rate come in bunches, with one write for each: a client that wakes for each request takes CPU from the server.
@@ -221,7 +227,7 @@ func TestUsersFollowDistribution(t *testing.T) {
 			t.Parallel()
 			s := start(t, allow)
 			load(t, loadclient.Options{
-				Addr: s.addr, Request: loadclient.Decide("d", "a"), Users: c.users, InFlight: 32, Duration: time.Second,
+				Addr: s.addr, Request: loadclient.Decide("d", "a"), Users: c.users, InFlight: 32, Count: 20_000, Duration: time.Minute,
 			})
 			part := float64(s.requests["user-00000000"]) / float64(s.total())
 			if part < c.min || part > c.max {
@@ -249,7 +255,7 @@ func TestErrorsAreCounted(t *testing.T) {
 			return ratelimitv3.RateLimitResponse_OK, nil
 		})
 		r := load(t, loadclient.Options{
-			Addr: s.addr, Request: loadclient.Decide("d", "a"), Users: loadclient.InTurn(2), InFlight: 4, Duration: 200 * time.Millisecond,
+			Addr: s.addr, Request: loadclient.Decide("d", "a"), Users: loadclient.InTurn(2), InFlight: 4, Count: 200, Duration: time.Minute,
 		})
 		if want := s.requests["user-00000001"]; r.OK == 0 || r.Errors != want {
 			t.Errorf("%d OK, %d errors, want %d", r.OK, r.Errors, want)
@@ -336,7 +342,7 @@ func TestProxyRequestsAreCountedByStatus(t *testing.T) {
 		fmt.Fprintln(w, "an answer")
 	})
 	r := load(t, loadclient.Options{
-		Addr: addr, Request: loadclient.Get("login"), Users: loadclient.InTurn(4), InFlight: 4, Duration: 200 * time.Millisecond,
+		Addr: addr, Request: loadclient.Get("login"), Users: loadclient.InTurn(4), InFlight: 4, Count: 200, Duration: time.Minute,
 	})
 	if r.Over == 0 || r.Errors == 0 || r.OK < r.Over || !strings.Contains(r.Error, ":status: 502") {
 		t.Errorf("%d OK, %d over limit, %d errors (%q)", r.OK, r.Over, r.Errors, r.Error)
@@ -357,7 +363,7 @@ func TestResetStreamIsAnError(t *testing.T) {
 		}
 	})
 	r := load(t, loadclient.Options{
-		Addr: addr, Request: loadclient.Get("login"), Users: loadclient.InTurn(2), InFlight: 4, Duration: 200 * time.Millisecond,
+		Addr: addr, Request: loadclient.Get("login"), Users: loadclient.InTurn(2), InFlight: 4, Count: 200, Duration: time.Minute,
 	})
 	if want := resets.Load(); r.OK == 0 || r.Errors != want || !strings.Contains(r.Error, "reset") {
 		t.Errorf("%d OK, %d errors (%q), want %d", r.OK, r.Errors, r.Error, want)
