@@ -30,8 +30,8 @@ const maxCapacity, maxDen = 1<<32 - 1, 1<<32 - 1
 // maxDrain bounds the time to drain a full funnel, in µs: about 71 years. Any time plus twice that is exact in a double.
 const maxDrain = 1 << 51
 
-// maxLevel bounds the reported usage: twice the largest capacity.
-const maxLevel = 1 << 33
+// maxUsed bounds the reported usage: twice the largest capacity.
+const maxUsed = 1 << 33
 
 var errSlow = errors.New("the funnel takes more than 71 years to drain: " +
 	"want a smaller capacity or a higher rate")
@@ -238,17 +238,17 @@ func (d *drain) of(k int64) span {
 	return span{int64(whole), frac}
 }
 
-// hits returns how many hits take s to leave, rounded up, at most maxLevel. A state that was written under a far slower rate
+// hits returns how many hits take s to leave, rounded up, at most maxUsed. A state that was written under a far slower rate
 // may have more.
 func (d *drain) hits(s span) int64 {
 	hi, lo := bits.Mul64(uint64(s.whole), d.den)
 	lo, carry := bits.Add64(lo, s.frac, 0)
 	if hi += carry; hi >= d.num {
-		return maxLevel
+		return maxUsed
 	}
 	n, rest := bits.Div64(hi, lo, d.num)
-	if n >= maxLevel {
-		return maxLevel
+	if n >= maxUsed {
+		return maxUsed
 	}
 	if rest > 0 {
 		n++

@@ -1,47 +1,45 @@
 -- batch: the driver. It decides a batch of hits in order, all at one now. It is the twin of limiters.Decide.
 --
 -- The driver knows no algorithm. The function algorithm_of, which is defined before it, returns the functions of an algorithm:
--- limit, load, fits, charge, usage, save and quick. The function quick handles the most frequent case: hits that fit in a state
--- that exists. It charges and saves them and returns used and reset. In any other case it does nothing.
---
--- Runs: the hits are sent in runs of consecutive hits, because a run costs less than its hits would cost one by one. A run has
--- one of these kinds:
---   SHARED  equal hits on one key, or one hit of a group
---   ALONE   equal hits, each on the next key
---   MIXED   hits on the next key each, with a limit and an n of their own
---   LEASES  hits under concurrency limits, each with a key, a limit and an n of its own
---   PARTS   one hit of a limit whose state has parts, see limiters.Parts
---   RESERVES  hits under limits with reservations and no penalty, each with keys, limits and an n of its own
--- Equal hits have the same limit and n. Hits of ALONE and MIXED runs are in no group and the only hits on their keys. They are
--- decided and saved one by one, see decide_alone. The keys of SHARED runs keep their states until all hits are decided, and are
--- then saved once, see sharing. parts.lua decides LEASES, PARTS and RESERVES runs. The runs of a group follow each other.
+-- limit, load, fits, charge, usage, save and quick. The function quick handles the most frequent case, hits that fit in a state
+-- that exists: it charges and saves them, and returns used and reset. In any other case it returns nil and does nothing.
 --
 -- KEYS    the keys, each once
 -- ARGV[1] 16 bytes: now, 0 = this server's TIME; not_after in this server's TIME, 0 = none. A call after not_after charges
 --         nothing.
 -- ARGV[2] and on: the limits. Each is "<algorithm>\0" and numbers, see the header of <algorithm>.lua.
--- ARGV[#] the runs, 17 bytes each:
---           number of hits, 2 bytes
---           index of the first key, from 1, 2 bytes
---           kind, 1 byte: 0 = SHARED, 1 = ALONE, 2 = MIXED, 3 = LEASES, 4 = PARTS, 5 = RESERVES
---           index of the limit, from 1, 2 bytes
---           number of the group, 2 bytes; 0 = none
---           n, signed, 8 bytes; above MAX_HITS it is a peek: n - MAX_HITS hits were denied elsewhere, and are counted if
---           the peek is denied too
---         A MIXED run is followed by limit and n of each hit, 10 bytes. Its own limit and n have no meaning. A PARTS run is
---         followed by op, 1 byte, 0 = take, 1 = end; and by the lease id, 16 bytes, of zeros if there is none. In a PARTS run,
---         key and limit of its reservations, and of its penalty, follow, 2 bytes each; 0 = none. A LEASES run is followed by
---         op, id, index of the key, limit and n of each hit, 29 bytes. A RESERVES run is followed by the same, and by key and
---         limit of the reservations, 33 bytes.
+-- ARGV[#] the runs. A run is consecutive hits that are decided together, because that costs less than one by one. It has 17 bytes:
+--           2  number of hits
+--           2  index of the first key, from 1
+--           1  kind
+--           2  index of the limit, from 1
+--           2  number of the group, 0 = none; the runs of a group follow each other
+--           8  n, signed; above MAX_HITS it is a peek: n - MAX_HITS hits were denied elsewhere, and count if the peek is denied
+--         Some kinds have more bytes, and then no limit and n for the whole run, except PARTS:
+--           0 SHARED    hits with the same key, limit and n, or one hit of a group. The state is saved once, after all hits of
+--                       the batch, see sharing.
+--           1 ALONE     hits with the same limit and n, each on the next key, in no group, and the only ones on their keys. They
+--                       are decided and saved one by one, see decide_alone.
+--           2 MIXED     as ALONE, followed for each hit by 10 bytes: limit, n
+--           3 LEASES    hits under concurrency limits, followed for each by 29 bytes: op, id, index of the key, limit, n
+--           4 PARTS     one hit of a limit whose state has parts, see limiters.Parts; followed by op and id, then key and limit
+--                       of its reservations, and key and limit of its penalty, 2 bytes each, 0 = none
+--           5 RESERVES  hits under limits with reservations and no penalty, followed for each by 33 bytes: as LEASES, then key
+--                       and limit of the reservations
+--         op has 1 byte, 0 = take, 1 = end. id is a lease id of 16 bytes, zeros if there is none. parts.lua decides kinds 3 to 5.
 -- units   times in µs since 1970, durations in µs
--- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. Results: 0 = denied,
---         1 = allowed, 2 = failed, 3 = denied, and the key's penalty ends at retry, 4 = denied, because the key has too many
---         reservations, 5 = as 3, and the penalty began with this hit. Of a failed hit, used is the index of its reason. No hits:
---         the call ran after not_after.
+-- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. Without hits, the
+--         call ran after not_after. Results:
+--           0 denied
+--           1 allowed
+--           2 failed; used is then the index of the reason
+--           3 denied, and the key's penalty ends at retry
+--           4 denied, because the key has too many reservations
+--           5 as 3, and the penalty began with this hit
 --         2 and on: the reasons
 --
--- Creating a closure costs Lua time in each call. So does each local that closures use. So the rare ones are created when they
--- are needed, and constants are no locals, see scripts.go.
+-- Each closure, and each local that closures use, costs time in every call. So rare closures are created when they are needed,
+-- and scripts.go replaces constants by their numbers.
 local SHARED, ALONE, MIXED, LEASES, PARTS, RESERVES = 0, 1, 2, 3, 4, 5
 local DENIED, ALLOWED, FAILED, PENALIZED, TOO_MANY, BEGAN = 0, 1, 2, 3, 4, 5
 

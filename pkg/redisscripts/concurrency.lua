@@ -1,24 +1,25 @@
 -- concurrency: slots that requests hold at one time. Twin of pkg/limiters/concurrency.go and leases.go. Reservations are kept
 -- in the same form.
 --
--- KEYS    one sorted set. Its members and their scores:
---           id              16 bytes: an open lease, and when it expires, in µs since 1970
---           id 'n'          -slots, of a lease of several slots; -estimate, of a reservation
---           id 'a'          -when the estimate was charged, of a reservation
---           id 'e'          an id that ended before its take, and when that is forgotten, times TINY
---           id 'm'          -actual cost, of such an id of a reservation
---           'c'             -2 * number of leases, and -1 more if 'x' or 'd' is not 0
---           'x' 'd'         -number of slots beyond one for each lease, -number of ended ids
---           'f' 'l'         -a time at or before the first expiry, -a time at or after the last expiry of a lease
---           'k'             -expiry of the key in s since 1970 by this server's clock
---         So leases have scores from 1, ended ids from 0 to 1, and all other members 0 or less.
+-- KEYS    one sorted set. Leases have scores from 1, ended ids from 0 to 1, and all other members 0 or less:
+--           id      16 bytes: an open lease. Score: when it expires, in µs since 1970
+--           id 'n'  -slots of a lease of several slots, or -estimate of a reservation
+--           id 'a'  -when the estimate of a reservation was charged
+--           id 'e'  an id that ended before its take. Score: when that is forgotten, times TINY
+--           id 'm'  -actual cost of an ended id of a reservation
+--           'c'     -2 * number of leases, and -1 more if 'x' or 'd' is not 0
+--           'x'     -number of slots beyond one for each lease
+--           'd'     -number of ended ids
+--           'f'     -a time at or before the first expiry of a lease
+--           'l'     -a time at or after the last expiry of a lease
+--           'k'     -expiry of the key in s since 1970 by this server's clock
 -- ARGV    the limit's numbers: max, ttl (µs)
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
--- No call has a cost that grows with the open leases. An expired lease costs one read and one removal. A hit cuts at most
--- PER_HIT expiries, and drops at most PER_HIT expired leases of one slot, or reservations, and as many ended ids. A state has only the
--- counters. Leases are read and written at once. If that fails, it is an error, and the state is as before.
+-- The cost of a call does not grow with the open leases. A hit cuts at most PER_HIT expiries, and removes at most PER_HIT
+-- expired leases of one slot, or reservations, and as many ended ids. A state in Lua has only the counters; leases are read and
+-- written in Redis at once. A write that fails is an error and leaves the state as before.
 local M = { limit = 0, fill = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0, lapse = 0, wait = 0, finish = 0, take = 0, fits = 0, charge = 0, usage = 0 }
 local ceil, min, max = math.ceil, math.min, math.max
 local TINY = 2 ^ -54

@@ -40,9 +40,9 @@ end
 -- The number of hits that take a + af/den µs to leave, rounded up. The quotient of doubles is off by at most 1; of() is exact.
 local function hits(l, a, af)
   -- Below 2^53 a fractional quotient is never rounded to a whole number.
-  if l.r == 0 and af == 0 then return math.min(ceil(a / l.p), MOST_HELD) end
+  if l.r == 0 and af == 0 then return math.min(ceil(a / l.p), MAX_USED) end
   local n = floor((a + af / l.den) / (l.p + l.r / l.den))
-  if n >= MOST_HELD then return MOST_HELD end
+  if n >= MAX_USED then return MAX_USED end
   local b, bf = of(l, n)
   while less(b, bf, a, af) do
     n = n + 1
@@ -53,7 +53,7 @@ local function hits(l, a, af)
     if less(b, bf, a, af) then break end
     n = n - 1
   end
-  return math.min(n, MOST_HELD)
+  return math.min(n, MAX_USED)
 end
 
 function M.limit(text, at)

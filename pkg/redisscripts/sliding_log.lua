@@ -11,9 +11,9 @@
 -- The cost of a call does not grow with the number of hits. One LTRIM removes expired records of a list, and a binary search
 -- by LINDEX finds the others.
 --
--- A state has the stored records from first to tail, followed by those of pend. The base is the sum before the first
--- of these records. The number of hits in them is used, and the time of the last one is newest. Dropping the oldest records trims the
--- log to the last dropped one, which becomes record 0.
+-- A state has the stored records from first to tail, then those of pend, which are not stored yet. Its base is the sum before
+-- the first of them, used is the number of hits in them, and newest the time of the last one. When the oldest records expire,
+-- the last of these becomes record 0.
 local M = { limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0, search = 0, is_after = 0, record = 0, last = 0 }
 local floor, max, min = math.floor, math.max, math.min
 local SUMS, TIMES, HALF = 2 ^ 21, 2 ^ 51, 2 ^ 50

@@ -10,12 +10,12 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A debt is the hits of a key that the cache has denied and the store has not counted. It is 0 where denied hits do not
-// count: then sending it only rechecks the denial.
+// A debt is the hits of a key that the cache has denied and the store has not counted. It is 0 if denied hits do not count;
+// sending it then only rechecks the denial.
 //
-// A debt must not count once its window has ended: it would use up the client's next window. Only the store knows which
-// window is current. So a debt is sent as a peek that brings denied hits: the store counts them if it denies the peek. The
-// verdict renews the denial.
+// A debt must not count once its window has ended, because it would use up the client's next window, and only the store
+// knows which window is current. So a debt is sent as a peek that brings denied hits, which the store counts only if it denies
+// the peek. The verdict renews the denial.
 type debt struct {
 	key        string
 	limit      *limiters.Limit
@@ -148,7 +148,7 @@ func (c *DenyCache) send(debts []debt) (err error) {
 	return nil
 }
 
-// takeSafely calls the store. A panic there must not end the process: no request is on this goroutine that would recover.
+// takeSafely calls the store. It recovers from a panic, which would otherwise end the process on this goroutine.
 func (c *DenyCache) takeSafely(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) (err error) {
 	defer split.RecoverTo(&err)
 	return c.store.Take(ctx, time.Time{}, groups, out)

@@ -11,14 +11,14 @@ import (
 )
 
 // A DenyCache is a Store that answers repeated denials from memory, so that clients over their limit cost the wrapped
-// store almost nothing. It never answers "allowed". After the store has denied n hits of a key, the cache denies n or more
-// hits of that key until the denial ends, and for at most [DenyOptions].MaxAge. Denied hits that the limit counts are the
-// key's debt, which the cache sends to the store. A goroutine rechecks the keys that are still being requested.
+// store almost nothing. It never allows a hit by itself. After the store has denied n hits of a key, it denies n or more hits of
+// that key until the denial ends, and for at most [DenyOptions].MaxAge. If the limit counts denied hits, they are the key's
+// debt, which a goroutine sends to the store. The same goroutine rechecks the keys that clients still request.
 //
-// All hits under a limit with leases go to the store. The cache remembers no denial of them, because a lease may end any time.
+// A refund through the cache ends the denials of its key. Refunds by other replicas, raised limits and lost data of the store
+// take effect after at most MaxAge. Hits under a limit with leases always go to the store, because a lease may end any time.
 //
-// The cache forgets a key when it forwards a refund. Refunds by other replicas, raised limits and lost data of the store are
-// noticed after at most MaxAge. See docs/adr/0008-deny-cache.md.
+// See docs/adr/0008-deny-cache.md.
 type DenyCache struct {
 	store  limiters.Store
 	seed   maphash.Seed
@@ -83,7 +83,7 @@ func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 	return c
 }
 
-// Close stops the goroutine and sends the debts. It returns soon after the end of ctx. The error says why debts were not sent.
+// Close stops the goroutine and sends the debts. It returns soon after the end of ctx, with the reason if debts were not sent.
 func (c *DenyCache) Close(ctx context.Context) error {
 	defer c.cancelAfter(ctx)()
 	c.stop()
@@ -169,8 +169,8 @@ type lookup struct {
 	forward    bool   // the hit goes to the store
 }
 
-// classify hashes the keys. It marks the hits that go to the store whatever is remembered: refunds, groups of several hits,
-// and peeks that bring denied hits to count.
+// classify hashes the keys and marks the hits that always go to the store: refunds, groups of several hits, and peeks that
+// bring denied hits.
 func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	for first, g := range eachGroup(groups) {
 		for i := range g {
@@ -191,7 +191,7 @@ func keyIsForwarded(lookups []lookup, i int) bool {
 	return false
 }
 
-// answer answers hits from memory and marks the others to be forwarded, whose number it returns. It moves the debts of
+// answer answers hits from memory and marks the others to be forwarded. It returns their number, and moves the debts of
 // their keys to debts.
 func (c *DenyCache) answer(
 	now int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, debts *[]debt,
@@ -249,8 +249,8 @@ func (c *DenyCache) forward(
 	return err
 }
 
-// learn remembers what the store denied to a call that began at from. It forgets the keys of refunds, even of a refund that
-// failed, because a failed refund may have been charged.
+// learn remembers the denials of a call that began at from. It forgets the keys of refunds, even of a refund that failed,
+// because it may have been charged.
 func (c *DenyCache) learn(from int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, err error) {
 	after := int64(0)
 	for first, g := range eachGroup(groups) {

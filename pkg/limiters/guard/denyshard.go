@@ -92,8 +92,8 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 		}
 		e.debt += h.N
 	}
-	// A denial of several hits cannot be renewed by a peek: a single hit may fit. Nor can one that allows peeks, nor that of a
-	// penalty: a peek that arrives after its end may be denied, and would be an offence.
+	// A peek cannot renew a denial of several hits, because a single hit may fit, nor a denial that allows peeks. It must not
+	// renew that of a penalty either: a peek that is denied after the penalty's end would be an offence.
 	if !e.pending && e.minHits == 1 && h.Limit.DeniesPeekWithHit() && !h.Limit.HasPenalty() {
 		s.markPending(e, now)
 	}
@@ -158,7 +158,7 @@ func (s *denyShard) renew(of *debt, d denial, denied bool) {
 	}
 }
 
-// restore gives a debt back to its entry, which owes it again. It reports whether the entry is still there.
+// restore returns a debt to its entry. It reports whether the entry still exists.
 func (s *denyShard) restore(now int64, of *debt) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,7 +288,7 @@ func (s *denyShard) takeDebt(now int64, e *denyEntry, debts []debt) []debt {
 	return debts
 }
 
-// sweep removes expired entries. The list is nearly in order of expiry: what sweep leaves, the next one removes.
+// sweep removes expired entries. The list is nearly in order of expiry, so an entry that one sweep misses, the next removes.
 func (s *denyShard) sweep(now int64) {
 	for e := s.idle.after; e != &s.idle && now >= e.expires; e = s.idle.after {
 		s.remove(e)

@@ -12,12 +12,11 @@ import (
 )
 
 // An EndQueue is a Store that repeats the ends of leases that the wrapped store could not decide. Without it, each request that
-// ends while the store is unreachable would hold its slot until its lease expires. A goroutine repeats an end until the store
-// decides it, or the lease has expired. The verdicts of a Take do not change: an end that failed has failed, even if a
-// repetition succeeds. An end that is run twice changes nothing the second time, so the queue holds each end once. It does not hold
-// the end of a take that was certainly not charged.
+// ends while the store is unreachable would hold its slot until its lease expires. A goroutine repeats each end until the store
+// decides it or the lease has expired. The verdict of a failed end stays an error, even if a repetition succeeds.
 //
-// The queue is bounded, and is lost with the process.
+// The queue is bounded, holds each end once, and is lost with the process. It does not hold the end of a take that was certainly
+// not charged. An end that runs twice changes nothing the second time.
 type EndQueue struct {
 	store limiters.Store
 	wake  chan struct{} // has room for one signal that ends are pending
@@ -197,7 +196,7 @@ func (q *EndQueue) next() []pendingEnd {
 	return ends
 }
 
-// send has the store decide ends in one call. It returns the ends that failed, and the error of a call that failed as a whole.
+// send sends ends to the store in one call. It returns the ends that failed, and the error of a call that failed as a whole.
 func (q *EndQueue) send(ends []pendingEnd) (left []pendingEnd, err error) {
 	defer func() {
 		if err != nil {

@@ -11,18 +11,16 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A Fallback is a Store that decides the hits that another Store could not, by their OnError. It allows, denies, or decides
-// in this process by the process's share of the limit. Every hit goes to the other store first, so recovery is automatic.
+// A Fallback is a Store that decides the hits that the wrapped Store could not. By their OnError, it allows them, denies them, or
+// decides them by this process's share of the limit. Every hit goes to the wrapped store first, so recovery is automatic.
 //
-// Local and remote counts are never merged. While the store is down, each process admits at most its share of a limit,
-// whatever was admitted before. So in one window the replicas admit at most the limit through the store, and replicas
-// times the share by themselves. The share depends on the size of a hit: five hits of 100 spread over replicas less evenly
-// than 500 hits of 1.
+// Local and remote counts are never merged. So in one window the replicas together admit at most the limit through the store,
+// and replicas times the share by themselves. The share depends on the size of a hit, because five hits of 100 spread over
+// replicas less evenly than 500 hits of 1.
 //
-// A hit that ends a lease with OnErrorLocal goes to both stores once the local one has decided a hit with a lease, because the
-// lease may be in either. Such hits are never denied, and FallbackStats does not count them.
-//
-// If the context of a Take has ended, its error stands. The leases that it ends are ended in the local store all the same.
+// Once the local store has decided a hit with a lease, the end of a lease with OnErrorLocal goes to both stores, because the
+// lease may be in either. Ends are never denied, and FallbackStats does not count them. If the context of a Take has ended,
+// its error stands, but its ends still reach the local store.
 type Fallback struct {
 	store   limiters.Store
 	options FallbackOptions
@@ -114,8 +112,8 @@ func isDecided(v limiters.Verdict) bool { return v.Err == nil }
 func isDenied(v limiters.Verdict) bool  { return !v.Allowed }
 func isByStore(v limiters.Verdict) bool { return v.By == limiters.ByStore }
 
-// takeRest repeats the hits that the store has allowed in groups with hits that it could not decide: it has not charged
-// them. A client must not pass uncharged under one limit because another limit could not be decided.
+// takeRest repeats the hits that the store has allowed, but not charged, because it could not decide another hit of their
+// group. Otherwise a client would pass uncharged under one limit because another limit could not be decided.
 func (f *Fallback) takeRest(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
 	var part split.Part
 	for first, g := range eachGroup(groups) {
@@ -159,8 +157,8 @@ func eachGroup(groups []limiters.Group) iter.Seq2[int, limiters.Group] {
 	}
 }
 
-// steadyFor is how long a lost store must not fail until it is back. While one node of a cluster is down, the hits on the other
-// nodes succeed: without it, the state would change with every few hits.
+// steadyFor is how long a lost store must not fail until it counts as back. Without it, the state would flap while one node of
+// a cluster is down, because hits on the other nodes succeed.
 const steadyFor = time.Second
 
 // noteFound notes that the store is back, if it was lost, decided any of the hits and has not failed for steadyFor.
@@ -208,8 +206,8 @@ func (f *Fallback) count(h *limiters.Hit, policy limiters.OnError) {
 	}
 }
 
-// endLocally ends in the local store the leases that the other one has ended, or with all, those too whose end failed. The
-// verdicts do not matter. The end of ctx must not keep a slot held.
+// endLocally ends in the local store the leases that the wrapped store has ended, and with all, also those whose end failed. It
+// ignores the verdicts, and the end of ctx, which must not keep a slot held.
 func (f *Fallback) endLocally(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict, all bool) {
 	var part split.Part
 	for first, g := range eachGroup(groups) {
@@ -228,8 +226,8 @@ func (f *Fallback) endLocally(ctx context.Context, now time.Time, groups []limit
 	}
 }
 
-// decideLocally decides the hits that the store could not, by this process's share. If that fails too, the error is the
-// store's. A group that another of its hits denies is not charged.
+// decideLocally decides the hits that the store could not, by this process's share. If the local store fails too, the verdict
+// keeps the error of the wrapped store. A group with a hit that is denied elsewhere is not charged.
 func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
 	var part split.Part
 	for first, g := range eachGroup(groups) {

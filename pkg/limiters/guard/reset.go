@@ -9,8 +9,6 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// This file has the resets of all decorators. Each forgets what it holds of a key and passes the reset on.
-
 // Reset implements [limiters.Resetter]. It drops the denied hits that have not been sent: they belong to the old state.
 func (c *DenyCache) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
 	c.ForgetKeys(keys)

@@ -1,7 +1,5 @@
 package redisstore
 
-// This file sends messages between the processes that share a Redis.
-
 import (
 	"context"
 	"crypto/aes"

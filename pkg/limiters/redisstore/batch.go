@@ -1,7 +1,5 @@
 package redisstore
 
-// This file makes the arguments of a script call from the hits of a batch.
-
 import (
 	"encoding/binary"
 	"math"

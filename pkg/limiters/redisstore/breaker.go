@@ -1,7 +1,5 @@
 package redisstore
 
-// This file rejects hits at once while Redis does not answer.
-
 import (
 	"context"
 	"errors"

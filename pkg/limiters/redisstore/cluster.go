@@ -1,7 +1,5 @@
 package redisstore
 
-// This file gives each node of a cluster a queue, and sends hits to the queues of their nodes.
-
 import (
 	"context"
 	"errors"

@@ -1,7 +1,5 @@
 package redisstore
 
-// This file has the errors of a Store, and makes the errors of Redis readable.
-
 import (
 	"errors"
 	"fmt"

@@ -1,7 +1,5 @@
 package redisstore
 
-// This file reads the eviction policy of Redis: with most policies, Redis drops counters when its memory is full.
-
 import (
 	"context"
 	"fmt"

@@ -1,7 +1,5 @@
 package redisstore
 
-// This file computes the hash slot of a key, as Redis Cluster defines it.
-
 import "strings"
 
 // slots is the number of slots of a cluster.

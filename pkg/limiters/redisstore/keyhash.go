@@ -1,7 +1,5 @@
 package redisstore
 
-// This file hashes the names of keys, so that Redis does not see what users sent.
-
 import (
 	"crypto/hmac"
 	"crypto/sha256"

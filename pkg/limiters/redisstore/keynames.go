@@ -1,7 +1,5 @@
 package redisstore
 
-// This file makes the names of keys in Redis.
-
 import (
 	"strconv"
 	"strings"

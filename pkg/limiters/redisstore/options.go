@@ -1,7 +1,5 @@
 package redisstore
 
-// This file has the options of a Store and their defaults.
-
 // Options configure a Store. The zero value is the default configuration.
 type Options struct {
 	// Prefix starts every key.

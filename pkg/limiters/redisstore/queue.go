@@ -1,7 +1,5 @@
 package redisstore
 
-// This file collects hits that arrive during a call of Redis, and sends them together in the next call.
-
 import (
 	"context"
 	"errors"

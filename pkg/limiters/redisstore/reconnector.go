@@ -1,7 +1,5 @@
 package redisstore
 
-// This file reconnects in the background after a lost connection.
-
 import (
 	"context"
 	"sync"

@@ -1,15 +1,18 @@
 // Package redisstore implements [limiters.Store] on Redis or Valkey, for any number of replicas. Redis may be a single
 // server, a master watched by Sentinels, or a cluster.
 //
-// One script decides all hits of a call, at one time: the server's. In a cluster, one script decides the hits of a slot.
-// The script is in pkg/redisscripts; this package knows no algorithm.
+// A Take goes through these types:
 //
-// Takes that arrive during a call are sent together in the next one, see queue.go. A breaker rejects hits at once while
-// Redis does not answer, see breaker.go.
+//   - A [queue] makes one call at a time to a Redis server. Takes that arrive during a call share the next one. A cluster
+//     has a queue for each node, see [nodes].
+//   - A [breaker] rejects hits at once while Redis does not answer.
+//   - A [batch] is the arguments of a call, and a [reply] its verdicts.
+//   - A [script] decides all hits of a call at one time, the server's; in a cluster, it decides those of one slot. Its
+//     source is in pkg/redisscripts, so this package knows no algorithm.
 //
-// A call is sent at most once. It is sent again only if it certainly has not run: after NOSCRIPT, and in a cluster after
-// MOVED, ASK or TRYAGAIN. After a lost connection or a timeout, the hits get an error and may have been charged. A call
-// carries its deadline in the server's time, and charges nothing if it runs later, see clock.go.
+// A call is sent again only if it certainly has not run: after NOSCRIPT, and in a cluster after MOVED, ASK or TRYAGAIN.
+// After a lost connection or a timeout, the hits get an error and may have been charged. A call carries its deadline in
+// the server's time, see [serverClock], and charges nothing if it runs later.
 package redisstore
 
 import (

@@ -1,7 +1,5 @@
 package redisstore
 
-// This file reads the reply of the script. The header of batch.lua describes it.
-
 import (
 	"encoding/binary"
 	"errors"

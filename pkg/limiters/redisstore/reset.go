@@ -1,7 +1,5 @@
 package redisstore
 
-// This file removes keys. It does not go through the queue: an operator can wait longer than a request.
-
 import (
 	"context"
 	"encoding/base64"
@@ -17,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Reset implements [limiters.Resetter].
+// Reset implements [limiters.Resetter]. It bypasses the queue, because an operator can wait longer than a request.
 func (s *Store) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
 	if !s.enter() {
 		return nil, ErrClosed

@@ -1,7 +1,5 @@
 package redisstore
 
-// This file measures the round trip to Redis, which the timeout of a Take must exceed.
-
 import (
 	"context"
 	"errors"

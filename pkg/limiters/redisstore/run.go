@@ -1,7 +1,5 @@
 package redisstore
 
-// This file encodes hits as runs: consecutive hits that the script reads and decides together.
-
 import (
 	"encoding/binary"
 

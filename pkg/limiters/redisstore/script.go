@@ -1,7 +1,5 @@
 package redisstore
 
-// This file runs the script, and sends it again if it has certainly not run.
-
 import (
 	"context"
 	"crypto/sha1"

@@ -1,7 +1,5 @@
 package redisstore
 
-// This file converts deadlines to Redis' clock, so that Redis drops calls that arrive too late.
-
 import (
 	"context"
 	"sync/atomic"

@@ -1,10 +1,5 @@
 package redisstore
 
-// This file decides hits while their slot moves to another node. A call over several keys then gets TRYAGAIN, so the hits are
-// decided key by key. A group is charged key by key, and refunded if one of its hits is denied or fails. ADR 5 has the details.
-//
-// A hit with a penalty or a reservation has further keys. It keeps the error unless one node has all of them. See ADR 16.
-
 import (
 	"context"
 	"slices"
@@ -13,8 +8,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// decideByKey decides parts that got TRYAGAIN, and sets their verdicts and errors. A group over several keys that both
-// charges and refunds keeps the error: its refunds could not be undone.
+// decideByKey decides parts that got TRYAGAIN, which a call over several keys gets while their slot moves to another node.
+// It sets their verdicts and errors. A group is charged key by key, and refunded if one of its hits is denied or fails, see
+// ADR 5. A group over several keys that both charges and refunds keeps the error, because its refunds could not be undone. A
+// hit with a penalty or a reservation has further keys; it keeps the error unless one node has all of them, see ADR 16.
 func (s *Store) decideByKey(ctx context.Context, clock *serverClock, parts []*part) {
 	if len(parts) == 0 {
 		return

@@ -1,7 +1,5 @@
 package redisstore
 
-// This file sends a node its hits, with a script call for each slot.
-
 import (
 	"context"
 	"errors"
