@@ -40,7 +40,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/recorder", "records decided requests in files, for a replay", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/rulestest", "reads and runs tests of rules", "internal/spelling pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
 	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
-	{"pkg/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request", ""},
+	{"pkg/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request", "pkg/descriptors/rulesfile"},
 	{"pkg/envoygen", "writes Envoy's half of rules", "internal/spelling pkg/descriptors pkg/limiters"},
 	{"pkg/rulesimport", "translates limits of other rate limiters into rules", "pkg/descriptors/rulesfile"},
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},

@@ -17,7 +17,7 @@ func checkSettings() cli.SettingsReport {
 		return cli.SettingsReport{Fault: err.Error()}
 	}
 	if _, err := parser.Parse([]string{"serve"}); err != nil {
-		return cli.SettingsReport{Fault: argumentError(err)}
+		return cli.SettingsReport{Fault: argumentError(err, nil)}
 	}
 	inert, err := settings.InertSet()
 	if err != nil {

@@ -104,7 +104,7 @@ func TestServeArgumentErrors(t *testing.T) {
 	for _, c := range []commandTest{
 		{"--no-such-flag", 2, nil, []string{"no-such-flag"}},
 		{"--port=70000 --config " + good, 2, nil, []string{"port"}},
-		{"--port=http --config " + good, 2, nil, []string{`weir: --port: want a whole number of 0 or more such as 10, not "http"` + "\n"}},
+		{"--port=http --config " + good, 2, nil, []string{`weir: --port: want a whole number from 0 to 65535, not "http"` + "\n"}},
 		{"--backend-type=memcache --log-level=loud --store-timeout=0s --config " + good, 2, nil,
 			[]string{"BACKEND_TYPE: memcache is not supported", `LOG_LEVEL: unknown level "loud"`, "STORE_TIMEOUT: must be more than 0"}},
 		{"--backend-type=redis --redis-auth=secret --redis-auth-file=" + empty + " --config " + good, 2, nil, []string{"REDIS_AUTH_FILE: not together with REDIS_AUTH"}},

@@ -28,6 +28,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -109,7 +110,7 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, %s\n", argumentError(err), helpOf(parser, args))
+		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, %s\n", argumentError(err, args), helpOf(parser, args))
 		if slices.Contains(args[:min(1, len(args))], "diff") {
 			return 1 // weir diff exits with 2 for changes
 		}
@@ -121,6 +122,9 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 	case errors.As(err, &exit):
 		return int(exit)
 	case err != nil:
+		if errors.As(err, new(*fs.PathError)) {
+			err = cli.Unreadable(err)
+		}
 		fmt.Fprintln(stderr, "weir:", err)
 		return 1
 	}
@@ -147,39 +151,76 @@ var kongTexts = []struct {
 	kong *regexp.Regexp
 	weir string
 }{
+	{regexp.MustCompile(`expected a valid 16 bit uint but got ("(?:[^"\\]|\\.)*")`), "want a whole number from 0 to 65535, not $1"},
 	{regexp.MustCompile(`expected an? (?:valid \d+ bit )?int but got ("(?:[^"\\]|\\.)*")(?: \(\w+\))?`), "want a whole number such as 10, not $1"},
 	{regexp.MustCompile(`expected a valid \d+ bit uint but got ("(?:[^"\\]|\\.)*")`), "want a whole number of 0 or more such as 10, not $1"},
 	{regexp.MustCompile(`expected a float but got ("(?:[^"\\]|\\.)*")(?: \(\w+\))?`), "want a number such as 0.5, not $1"},
 	{regexp.MustCompile(`expected \S+ value but got "EOL" \(<EOL>\)`), "want a value behind it"},
-	{regexp.MustCompile(`must be one of "",`), "must be one of "},
+	{regexp.MustCompile(`missing value, expecting "<arg>"$`), "want a value behind it"},
+	{regexp.MustCompile(`^(unknown flag \S+), did you mean "(.*)"\?$`), "$1: did you mean $2?"},
+	{regexp.MustCompile(`^(unexpected argument .*=.*)$`), "$1: join the entries of a descriptor with commas, such as a=1,b=2"},
+	{regexp.MustCompile(`^(unexpected argument [^=]*)$`), "$1: remove it"},
 }
 
+// wrongChoice matches kong's error for a value that is none of a list.
+var wrongChoice = regexp.MustCompile(`^(--\S+) must be one of (\S+) but got (".*")`)
+
 // argumentError returns the text of an error of kong, with the name of the flag or variable that the user has set.
-func argumentError(err error) string {
+func argumentError(err error, args []string) string {
 	text := strings.TrimPrefix(err.Error(), "serve: ") // kong puts the name of the command before the error of Validate
+	if names, found := strings.CutPrefix(text, "expected one of "); found && len(args) > 0 {
+		return args[0] + ": want " + oneOf(strings.Split(names, ", "))
+	}
+	if m := wrongChoice.FindStringSubmatch(text); m != nil {
+		return m[1] + ": want " + oneOf(strings.Split(m[2], ",")) + ", not " + m[3]
+	}
 	for _, t := range kongTexts {
 		text = t.kong.ReplaceAllString(text, t.weir)
 	}
 	return fromVariable.ReplaceAllString(text, "$2: $1")
 }
 
-// unknownCommand returns an error if the first argument is neither a flag nor a command. It names the nearest command, or
-// all of them.
+// oneOf joins the quoted words of a choice, such as text, json or junit. It leaves out the empty one.
+func oneOf(quoted []string) string {
+	var words []string
+	for _, q := range quoted {
+		if word := strings.Trim(q, `"`); word != "" {
+			words = append(words, word)
+		}
+	}
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// unknownCommand returns an error if the first argument is neither a flag nor a command, or the second none of the commands below it.
+// It names the nearest command, or all of them.
 func unknownCommand(parser *kong.Kong, args []string) error {
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
-		return nil
+	known, path := parser.Model.Children, ""
+	for _, arg := range args {
+		if len(known) == 0 || known[0].Type != kong.CommandNode || strings.HasPrefix(arg, "-") {
+			return nil
+		}
+		var names []string
+		var below *kong.Node
+		for _, command := range known {
+			names = append(names, command.Name)
+			if command.Name == arg {
+				below = command
+			}
+		}
+		switch nearest := spelling.Nearest(arg, names); {
+		case below != nil:
+			known, path = below.Children, path+arg+" "
+		case nearest != "":
+			return fmt.Errorf("unknown command %q: did you mean %q?", path+arg, path+nearest)
+		default:
+			return fmt.Errorf("unknown command %q: the commands are %s", path+arg, strings.Join(names, ", "))
+		}
 	}
-	var names []string
-	for _, command := range parser.Model.Children {
-		names = append(names, command.Name)
-	}
-	if slices.Contains(names, args[0]) {
-		return nil
-	}
-	if nearest := spelling.Nearest(args[0], names); nearest != "" {
-		return fmt.Errorf("unknown command %q: did you mean %q?", args[0], nearest)
-	}
-	return fmt.Errorf("unknown command %q: the commands are %s", args[0], strings.Join(names, ", "))
+	return nil
 }
 
 // dropUnknown returns args without the flags that Weir does not have, and warns of each: envoyproxy/ratelimit ignores all

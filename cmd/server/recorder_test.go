@@ -156,7 +156,7 @@ func TestSecretOfARecordingIsChecked(t *testing.T) {
 	if err := os.Remove(secret); err != nil {
 		t.Fatal(err)
 	}
-	if code, said := ran("--config="+rulesFile(t), "--port=0", "--grpc-port=0", "--debug-port=0"); code != 1 || !strings.Contains(said, "RECORD_SECRET_FILE: open "+secret) {
+	if code, said := ran("--config="+rulesFile(t), "--port=0", "--grpc-port=0", "--debug-port=0"); code != 1 || !strings.Contains(said, "RECORD_SECRET_FILE: read "+secret) {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -21,7 +22,9 @@ type AdminServer struct {
 	adminCredentials `embed:""`
 }
 
-func (s *AdminServer) client() (*client.Client, error) { return s.clientOf(s.Server) }
+func (s *AdminServer) client() (*client.Client, error) {
+	return s.clientOf("--server (WEIR_ADMIN_URL)", s.Server)
+}
 
 // adminCredentials are the credentials for the admin API, and the CA of its certificate.
 type adminCredentials struct {
@@ -31,9 +34,9 @@ type adminCredentials struct {
 	Key       string `placeholder:"FILE" help:"The key of the client certificate, in PEM."`
 }
 
-// clientOf returns a client of the admin API at a URL.
-func (s *adminCredentials) clientOf(server string) (*client.Client, error) {
-	o := client.Options{Server: server}
+// clientOf returns a client of the admin API at the URL of a flag.
+func (s *adminCredentials) clientOf(flag, server string) (*client.Client, error) {
+	o := client.Options{Server: server, Flag: flag}
 	var err error
 	if s.TokenFile != "" {
 		if o.Token, err = client.ReadToken(s.TokenFile); err != nil {
@@ -49,7 +52,11 @@ func (s *adminCredentials) clientOf(server string) (*client.Client, error) {
 		transport.TLSClientConfig = config
 		o.HTTP = &http.Client{Transport: transport}
 	}
-	return client.New(o)
+	c, err := client.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return c, nil
 }
 
 // An adminKey is the key that a command is about.
@@ -68,13 +75,35 @@ func (k *adminKey) domain(ctx context.Context, c *client.Client) (string, error)
 		return "", err
 	}
 	if status.Domains != 1 {
-		return "", fmt.Errorf("the rules have %d domains: name one with --domain", status.Domains)
+		return "", fmt.Errorf("the rules have %d domains: set --domain%s", status.Domains, domainsOf(ctx, c))
 	}
 	rules, err := c.Rules(ctx, "", 1, 0)
-	if err != nil || len(rules) == 0 {
-		return "", errors.Join(err, errors.New("the rules have no rule: name the domain with --domain"))
+	switch {
+	case err != nil:
+		return "", err
+	case len(rules) == 0:
+		return "", errors.New("the rules have no rule: name the domain with --domain")
 	}
 	return rules[0].Domain, nil
+}
+
+// domainsOf returns the part of an error that names the domains of the first rules.
+func domainsOf(ctx context.Context, c *client.Client) string {
+	const mostRules, most = 1000, 5
+	rules, err := c.Rules(ctx, "", mostRules, 0)
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, r := range rules {
+		if name := printable(r.Domain); !slices.Contains(names, name) && len(names) < most {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return ", such as " + strings.Join(names, ", ")
 }
 
 // request returns the key that the arguments name.
@@ -97,16 +126,10 @@ func adminEntries(entries []descriptors.Entry) []admin.Entry {
 
 // failed prints the error of a command. The result is [Failed] if the server knows no such key, and otherwise [Fault].
 func failed(err error, to Streams) error {
-	fmt.Fprintln(to.Err, "weir:", err)
+	_ = faulty(err, to)
 	if client.IsNotFound(err) {
 		return Failed
 	}
-	return Fault
-}
-
-// faulty prints the error of a command. The result is [Fault].
-func faulty(err error, to Streams) error {
-	fmt.Fprintln(to.Err, "weir:", err)
 	return Fault
 }
 

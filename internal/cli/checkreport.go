@@ -119,9 +119,9 @@ func (r *checkReport) printJSON(out io.Writer) error {
 func (f finding) text(strict bool) string {
 	if f.Line == 0 {
 		if f.Severity == warning && !strict {
-			return "warning: " + f.Message + "\n"
+			return "weir: warning: " + f.Message + "\n"
 		}
-		return f.Message + "\n"
+		return "weir: " + f.Message + "\n"
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s:%d:%d: %s: %s [%s]\n", f.File, f.Line, f.Column, f.Severity, f.Message, f.ID)

@@ -8,6 +8,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+	"syscall"
 
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
@@ -38,26 +42,61 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// printFault prints an error with the name of the program. Faults of rules begin with their file and line instead.
-func printFault(to io.Writer, err error) {
+// faulty prints an error with the name of the program. Faults of rules begin with their file and line instead. The result is [Fault].
+func faulty(err error, to Streams) error {
 	if errors.As(err, new(rulesfile.Faults)) {
-		fmt.Fprintln(to, err)
-		return
+		fmt.Fprintln(to.Err, err)
+		return Fault
 	}
-	fmt.Fprintln(to, "weir:", err)
+	fmt.Fprintln(to.Err, "weir:", Unreadable(err))
+	return Fault
 }
 
-// unreadable returns the error of a file or folder that a command cannot read, with a remedy. It returns other errors, and nil, unchanged.
-func unreadable(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		err = fmt.Errorf("read %s: %w", path.Path, path.Err) // without the name of the system call
+// A fileError is the error of a file, as a sentence with a remedy.
+type fileError struct {
+	text string
+	err  error
+}
+
+func (e *fileError) Error() string { return e.text }
+func (e *fileError) Unwrap() error { return e.err }
+
+// Unreadable returns the error of a file or folder that a command cannot read, with a remedy. It returns other errors, and nil, unchanged.
+func Unreadable(err error) error { return fileSentence(err, "read", "correct the path") }
+
+// unwritable is Unreadable for a file that a command cannot write.
+func unwritable(err error) error {
+	return fileSentence(err, "write", "create the folder, or correct the path")
+}
+
+func fileSentence(err error, verb, correct string) error {
+	var done *fileError
+	if err == nil || errors.As(err, &done) {
+		return err
+	}
+	text := err.Error()
+	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		// The name of the system call says nothing to a user.
+		text = strings.Replace(text, path.Error(), fmt.Sprintf("%s %s: %v", verb, path.Path, path.Err), 1)
 	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: correct the path", err)
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
+		text += ": " + correct
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: run weir as a user that may read it", err)
+		text += ": run weir as a user that may " + verb + " it"
+	case errors.Is(err, syscall.EISDIR):
+		text += ": name a file"
+	default:
+		return err
 	}
-	return err
+	return &fileError{text, err}
+}
+
+// compile returns the regular expression of a flag.
+func compile(flag, text string) (*regexp.Regexp, error) {
+	re, err := regexp.Compile(text)
+	if fault := (*syntax.Error)(nil); errors.As(err, &fault) {
+		err = fmt.Errorf("%s: %q is not a regular expression: %s", flag, text, fault.Code)
+	}
+	return re, err
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -140,8 +139,8 @@ func (c *Conform) options() (conform.Options, error) {
 	}
 	var err error
 	if c.Only != "" {
-		if o.Only, err = regexp.Compile(c.Only); err != nil {
-			return o, fmt.Errorf("--only: %w", err)
+		if o.Only, err = compile("--only", c.Only); err != nil {
+			return o, err
 		}
 	}
 	if c.TLS {

@@ -28,8 +28,8 @@ type Diff struct {
 	Months     bool   `env:"USE_CALENDAR_MONTH_RATE_LIMIT" name:"use-calendar-month-rate-limit" help:"The unit month is a calendar month in UTC."`
 	Together   bool   `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"If one limit denies a request, charge none, as the server does with this setting."`
 
-	Old        string   `arg:"" placeholder:"OLD" help:"The old rules: a YAML file or a folder of YAML files."`
-	New        string   `arg:"" placeholder:"NEW" help:"The new rules."`
+	Old        string   `arg:"" optional:"" placeholder:"OLD" help:"The old rules: a YAML file or a folder of YAML files."`
+	New        string   `arg:"" optional:"" placeholder:"NEW" help:"The new rules."`
 	Recordings []string `arg:"" optional:"" name:"recording" help:"Further recordings."`
 }
 
@@ -51,6 +51,14 @@ The exit code is 0 if no verdict changes, 2 if one changes or a new rule cannot 
 With --fail-if, it is 2 if a condition holds, and else 0.`
 }
 
+// Validate reports missing rules.
+func (d *Diff) Validate() error {
+	if d.New == "" {
+		return errors.New("want two sets of rules, for example: weir diff old.yaml new.yaml --against day.ndjson.zst")
+	}
+	return nil
+}
+
 // Run prints the comparison. Its error is 2 for changes, and 1 after a fault, which it prints.
 func (d *Diff) Run(ctx context.Context, to Streams) error {
 	report, conditions, err := d.compare(ctx, to)
@@ -58,7 +66,7 @@ func (d *Diff) Run(ctx context.Context, to Streams) error {
 		err = d.print(report, to.Out)
 	}
 	if err != nil {
-		fmt.Fprintln(to.Err, "weir:", err)
+		_ = faulty(err, to)
 		return diffFault
 	}
 	if len(conditions) == 0 && report.Differs() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -80,8 +81,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 		err = record.Err()
 	}
 	if err != nil {
-		fmt.Fprintln(to.Err, err)
-		return Fault
+		return faulty(err, to)
 	}
 	if e.Output == "json" {
 		err = printJSON(to.Out, record)
@@ -90,8 +90,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 	}
 	switch {
 	case err != nil:
-		fmt.Fprintln(to.Err, err)
-		return Fault
+		return faulty(err, to)
 	case !record.Covered():
 		return Failed
 	}
@@ -121,6 +120,8 @@ func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, erro
 func readAll(from io.Reader, name string, most int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(from, most+1))
 	switch {
+	case errors.As(err, new(*fs.PathError)): // it has the name
+		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	case int64(len(data)) > most:
@@ -169,10 +170,10 @@ func (e *Explain) domainOf(own string, rules *descriptors.Rules) (string, error)
 	case e.Domain != "":
 		return e.Domain, nil
 	}
-	only, n := "", 0
+	only := ""
 	for d := range rules.Domains() {
-		if n++; n > 1 {
-			return "", errors.New("the rules have several domains: set --domain")
+		if only != "" {
+			return "", fmt.Errorf("the rules have several domains: set --domain to one of %s", explain.DomainNames(rules))
 		}
 		only = d.Name()
 	}

@@ -116,7 +116,7 @@ func TestLiveExplanation(t *testing.T) {
 		t.Errorf("sent %s %s, want %s", path, sent, want)
 	}
 	for want, asked := range map[string]Explain{
-		"a token is missing (weir reads the token from --token-file or WEIR_TOKEN_FILE)": {Live: server.URL, Domain: "shop", Descriptors: []string{"a=1"}},
+		"weir: a token is missing (this call had no token: set --token-file or WEIR_TOKEN_FILE)": {Live: server.URL, Domain: "shop", Descriptors: []string{"a=1"}},
 		"connection refused": {Live: "http://127.0.0.1:1", Domain: "shop", Descriptors: []string{"a=1"}},
 		"no such file":       {Live: server.URL, Domain: "shop", Descriptors: []string{"a=1"}, adminCredentials: adminCredentials{TokenFile: token + "s"}},
 	} {

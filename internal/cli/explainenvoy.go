@@ -154,7 +154,7 @@ func readNamed(path string, stdin io.Reader, most int64) (name string, data []by
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return path, nil, unreadable(err)
+		return path, nil, Unreadable(err)
 	}
 	defer func() { _ = file.Close() }()
 	data, err = readAll(file, path, most)

@@ -61,8 +61,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 	}
 	var problems envoygen.Problems
 	if !errors.As(err, &problems) {
-		printFault(to.Err, err)
-		return Fault
+		return faulty(err, to)
 	}
 	printProblems(to.Err, problems)
 	return Failed

@@ -28,23 +28,27 @@ written. With --partial, the limits that rules express are written, and the exit
 type importFlags struct {
 	Domain  string `help:"The domain of the rules or, if the file has several, the one to write."`
 	Partial bool   `help:"Write the rules although some limits are not in them."`
-	File    string `arg:"" help:"The file. - is standard input."`
+	File    string `arg:"" optional:"" help:"The file. - is standard input."`
+}
+
+// missing returns the error of a command without a file, with a file as an example, or nil.
+func (f *importFlags) missing(command, example string) error {
+	if f.File == "" {
+		return fmt.Errorf("want a file, for example: weir import %s %s (- reads standard input)", command, example)
+	}
+	return nil
 }
 
 // run reads the file and prints the rules. Its error is [Failed] if they would not have every limit, and [Fault] after another fault; it
 // prints both, and then no rules.
 func (f *importFlags) run(to Streams, domain string, read func(name string, data []byte) (*rulesimport.Imported, error)) error {
-	fault := func(err error) error {
-		printFault(to.Err, err)
-		return Fault
-	}
 	name, data, err := readNamed(f.File, to.In, rulesimport.MaxFile)
 	if err != nil {
-		return fault(err)
+		return faulty(err, to)
 	}
 	imported, err := read(name, data)
 	if err != nil {
-		return fault(err)
+		return faulty(err, to)
 	}
 	for _, note := range imported.Notes {
 		fmt.Fprintln(to.Err, "note:", note)
@@ -58,7 +62,7 @@ func (f *importFlags) run(to Streams, domain string, read func(name string, data
 	}
 	text, err := imported.Rules(domain)
 	if err != nil {
-		return fault(err)
+		return faulty(err, to)
 	}
 	_, err = to.Out.Write(text)
 	return err
@@ -69,6 +73,9 @@ type ImportLimitador struct {
 	importFlags `embed:""`
 }
 
+// Validate reports a missing file.
+func (c *ImportLimitador) Validate() error { return c.missing("limitador", "limits.yaml") }
+
 // Run writes the rules of a namespace.
 func (c *ImportLimitador) Run(to Streams) error { return c.run(to, c.Domain, rulesimport.Limitador) }
 
@@ -76,6 +83,9 @@ func (c *ImportLimitador) Run(to Streams) error { return c.run(to, c.Domain, rul
 type ImportNginx struct {
 	importFlags `embed:""`
 }
+
+// Validate reports a missing file.
+func (c *ImportNginx) Validate() error { return c.missing("nginx", "nginx.conf") }
 
 // Run writes the rules of all zones.
 func (c *ImportNginx) Run(to Streams) error {
@@ -89,6 +99,9 @@ type ImportKong struct {
 	importFlags `embed:""`
 }
 
+// Validate reports a missing file.
+func (c *ImportKong) Validate() error { return c.missing("kong", "kong.yaml") }
+
 // Run writes the rules of all plugins.
 func (c *ImportKong) Run(to Streams) error {
 	return c.run(to, "", func(name string, data []byte) (*rulesimport.Imported, error) {
@@ -100,6 +113,9 @@ func (c *ImportKong) Run(to Streams) error {
 type ImportEnvoyGateway struct {
 	importFlags `embed:""`
 }
+
+// Validate reports a missing file.
+func (c *ImportEnvoyGateway) Validate() error { return c.missing("envoy-gateway", "policy.yaml") }
 
 // Run writes the rules of a policy.
 func (c *ImportEnvoyGateway) Run(to Streams) error {

@@ -8,13 +8,14 @@ import (
 
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/explain"
+	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // live asks a running server for the explanation and the state of each limit.
 func (e *Explain) live(ctx context.Context, stdin io.Reader) (*explain.Record, error) {
-	c, err := e.clientOf(e.Live)
+	c, err := e.clientOf("--live", e.Live)
 	if err != nil {
-		return nil, fmt.Errorf("--live: %w", err)
+		return nil, err
 	}
 	sent := admin.ExplainRequest{Live: true}
 	if e.Request != "" { // the server reports its faults
@@ -23,7 +24,8 @@ func (e *Explain) live(ctx context.Context, stdin io.Reader) (*explain.Record, e
 			return nil, err
 		}
 		if !json.Valid(body) {
-			return nil, fmt.Errorf("%s: not JSON", name)
+			_, err := rls.ParseRequest(body)
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		sent.Request = body
 	} else {

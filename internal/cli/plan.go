@@ -62,8 +62,7 @@ func (p *Plan) Run(to Streams) error {
 		err = answers.print(to.Out, p.Output)
 	}
 	if err != nil {
-		fmt.Fprintln(to.Err, "weir:", err)
-		return Fault
+		return faulty(err, to)
 	}
 	return nil
 }

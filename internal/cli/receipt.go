@@ -59,8 +59,7 @@ func (e *Explain) validateReceipt() error {
 func (e *Explain) openReceipt(to Streams) error {
 	record, err := e.denial(to.In)
 	if err != nil {
-		fmt.Fprintln(to.Err, err)
-		return Fault
+		return faulty(err, to)
 	}
 	if e.Output == "json" {
 		err = printJSON(to.Out, record)
@@ -69,8 +68,7 @@ func (e *Explain) openReceipt(to Streams) error {
 	}
 	switch {
 	case err != nil:
-		fmt.Fprintln(to.Err, err)
-		return Fault
+		return faulty(err, to)
 	case !record.LimitKnown || record.KeyMatches != nil && !*record.KeyMatches:
 		return Failed
 	}
@@ -107,7 +105,7 @@ func (e *Explain) denial(stdin io.Reader) (*denialRecord, error) {
 func (e *Explain) readReceipt() (*receipt.Receipt, error) {
 	file, err := os.Open(e.Keys)
 	if err != nil {
-		return nil, fmt.Errorf("the keys of receipts: %w", unreadable(err))
+		return nil, fmt.Errorf("the keys of receipts: %w", Unreadable(err))
 	}
 	defer func() { _ = file.Close() }()
 	const maxKeys = 1 << 20

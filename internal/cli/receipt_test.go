@@ -102,8 +102,8 @@ func TestReceiptIsExplained(t *testing.T) {
 		{"expired", func(r *receipt.Receipt) { r.Time = time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC) }, nil,
 			"the receipt is expired: it is of 2025-01-02T03:04:05Z, and receipts are valid for 720h0m0s\n", Fault},
 		{"expired sooner", nil, func(e *Explain) { e.MaxAge = time.Minute }, "and receipts are valid for 1m0s\n", Fault},
-		{"forged", nil, func(e *Explain) { e.Receipt = e.Receipt[:50] + "AAAA" + e.Receipt[54:] }, receipt.ErrForged.Error() + "\n", Fault},
-		{"cut", nil, func(e *Explain) { e.Receipt = e.Receipt[:50] }, receipt.ErrMalformed.Error() + "\n", Fault},
+		{"forged", nil, func(e *Explain) { e.Receipt = e.Receipt[:50] + "AAAA" + e.Receipt[54:] }, "weir: " + receipt.ErrForged.Error() + "\n", Fault},
+		{"cut", nil, func(e *Explain) { e.Receipt = e.Receipt[:50] }, "weir: " + receipt.ErrMalformed.Error() + "\n", Fault},
 		{"another key", nil, func(e *Explain) {
 			e.Keys = path("new", base64.StdEncoding.EncodeToString([]byte(strings.Repeat("n", 32))))
 		},

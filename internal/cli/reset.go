@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/admin/client"
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // Reset resets a key in a running server and all its replicas, or every key that contains an entry.
@@ -71,16 +72,13 @@ func (r *Reset) Run(ctx context.Context, to Streams) error {
 
 func (r *Reset) warn(notified bool, to Streams) {
 	if !notified {
-		fmt.Fprintln(to.Err, "warning: other replicas were not notified: they may deny the key until DENY_CACHE_MAX has passed")
+		fmt.Fprintln(to.Err, "weir: warning: other replicas were not notified: they may deny the key until DENY_CACHE_MAX has passed")
 	}
 }
 
 // byEntry makes a whole pass. It prints its progress to the errors, and the sum to the output.
 func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error {
-	entries, err := parseDescriptor(r.Entry)
-	if err == nil && len(entries) != 1 {
-		err = errors.New("--entry: want one entry, such as user_id=42")
-	}
+	entry, err := parseEntry(r.Entry)
 	if err != nil {
 		return failed(err, to)
 	}
@@ -93,7 +91,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 	}
 	sum := admin.EntryReset{Cursor: r.Cursor, Notified: true}
 	for !sum.Done {
-		step, err := c.ResetByEntry(ctx, admin.EntryRequest{Domain: domain, Entry: adminEntries(entries)[0], Cursor: sum.Cursor})
+		step, err := c.ResetByEntry(ctx, admin.EntryRequest{Domain: domain, Entry: admin.Entry{entry.Key, entry.Value}, Cursor: sum.Cursor})
 		if err != nil {
 			if sum.Cursor != "" {
 				fmt.Fprintf(to.Err, "scanned %d, reset %d. To continue: --cursor %s\n", sum.Scanned, sum.Reset, sum.Cursor)
@@ -115,9 +113,22 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 		_, err = fmt.Fprintf(to.Out, "scanned %d, reset %d\n", sum.Scanned, sum.Reset)
 	}
 	if err == nil && sum.Reset == 0 {
+		fmt.Fprintf(to.Err, "weir: no key in use contains the entry %s: check its key, its value and the domain\n", printable(r.Entry))
 		return Failed
 	}
 	return err
+}
+
+// parseEntry reads the value of --entry.
+func parseEntry(text string) (descriptors.Entry, error) {
+	entries, err := parseDescriptor(text)
+	if err == nil && len(entries) != 1 {
+		err = errors.New("want one entry, such as user_id=42")
+	}
+	if err != nil {
+		return descriptors.Entry{}, fmt.Errorf("--entry: %w", err)
+	}
+	return entries[0], nil
 }
 
 // confirm asks the user. Without a terminal it returns an error.
@@ -132,7 +143,7 @@ func (r *Reset) confirm(domain string, to Streams) error {
 	fmt.Fprintf(to.Err, "Reset every key of the domain %s that contains %s? [y/N] ", domain, r.Entry)
 	line, err := bufio.NewReader(to.In).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
-		fmt.Fprintln(to.Err, "nothing was reset")
+		fmt.Fprintln(to.Err, "nothing was reset: --yes resets without a question")
 		return Failed
 	}
 	return nil

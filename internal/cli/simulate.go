@@ -77,8 +77,7 @@ func (s *Simulate) Run(ctx context.Context, to Streams) error {
 		err = writeSimulation(to.Out, result, colored(to.Out))
 	}
 	if err != nil {
-		fmt.Fprintln(to.Err, "weir:", err)
-		return Fault
+		return faulty(err, to)
 	}
 	return nil
 }

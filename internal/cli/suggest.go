@@ -70,8 +70,7 @@ func (s *Suggest) Validate() error {
 func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	report, err := s.report(ctx, to)
 	if err != nil {
-		printFault(to.Err, err)
-		return Fault
+		return faulty(err, to)
 	}
 	recommended := slices.ContainsFunc(report.Rules, func(r suggest.Rule) bool { return len(r.Recommendations) > 0 })
 	if !recommended {
@@ -90,11 +89,10 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	}
 	switch {
 	case errors.Is(err, suggest.ErrNoYAML) && !recommended:
-		printFault(to.Err, err)
+		_ = faulty(err, to)
 		return Failed
 	case err != nil:
-		printFault(to.Err, err)
-		return Fault
+		return faulty(err, to)
 	case !recommended:
 		return Failed
 	}

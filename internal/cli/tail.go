@@ -45,9 +45,15 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	key, value, _ := strings.Cut(t.Entry, "=")
-	t.warnUnknownRule(ctx, conn, to)
-	filter := admin.Filter{Domain: t.Domain, Rule: t.Rule, Outcome: t.Outcome, Entry: admin.Entry{key, value}, Sample: t.Sample}
+	t.warnUnknown(ctx, conn, to)
+	filter := admin.Filter{Domain: t.Domain, Rule: t.Rule, Outcome: t.Outcome, Sample: t.Sample}
+	if t.Entry != "" {
+		entry, err := parseEntry(t.Entry)
+		if err != nil {
+			return faulty(err, to)
+		}
+		filter.Entry = admin.Entry{entry.Key, entry.Value}
+	}
 	for failures := 0; ; failures++ {
 		var unwritten error
 		err := conn.Decisions(ctx, filter, func(d admin.Decision) error {
@@ -74,13 +80,17 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 	}
 }
 
-// warnUnknownRule warns if the server has no rule of the path. The rules may change later, so it is no fault.
-func (t *Tail) warnUnknownRule(ctx context.Context, conn *client.Client, to Streams) {
-	if t.Rule == "" {
+// warnUnknown warns if the server has no such domain, or no rule of the path. The rules may change later, so it is no fault.
+func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, to Streams) {
+	if t.Rule == "" && t.Domain == "" {
 		return
 	}
 	rules, err := conn.Rules(ctx, t.Domain, mostRules, 0)
-	if err != nil || len(rules) == mostRules { // the stream reports the error; of more rules some are unknown
+	switch {
+	case client.IsNotFound(err):
+		fmt.Fprintln(to.Err, "weir: warning:", printable(err.Error()))
+		return
+	case err != nil || t.Rule == "" || len(rules) == mostRules: // the stream reports the error; of more rules some are unknown
 		return
 	}
 	var paths []string

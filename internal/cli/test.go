@@ -42,10 +42,8 @@ func (t *Test) Validate() error {
 	case t.MinCoverage < 0 || t.MinCoverage > 100:
 		return errors.New("--min-coverage: want a number from 0 to 100")
 	}
-	if _, err := regexp.Compile(t.Only); err != nil {
-		return fmt.Errorf("--run: %w", err)
-	}
-	return nil
+	_, err := compile("--run", t.Only)
+	return err
 }
 
 // Run runs the tests of all files. Its error is [Failed] if a test fails or the coverage is too low, and [Fault] if a file has a
@@ -55,17 +53,17 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 		return t.init(to)
 	}
 	var suites []*rulestest.Suite
-	faulty := false
+	unusable := false
 	for _, name := range t.Files {
 		suite, err := rulestest.Load(name)
 		if err != nil {
-			fmt.Fprintln(to.Err, err)
-			faulty = true
+			_ = faulty(err, to)
+			unusable = true
 			continue
 		}
 		suites = append(suites, suite)
 	}
-	if faulty {
+	if unusable {
 		return Fault
 	}
 	report := &rulestest.Report{Coverage: &rulestest.Coverage{}}
@@ -74,13 +72,11 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 		results, err := suite.Run(ctx, options)
 		report.Results = append(report.Results, results...)
 		if err != nil {
-			fmt.Fprintln(to.Err, err)
-			return Fault
+			return faulty(err, to)
 		}
 	}
 	if len(report.Results) == 0 {
-		fmt.Fprintf(to.Err, "no test has a name that matches %q\n", t.Only)
-		return Fault
+		return faulty(fmt.Errorf("no test has a name that matches %q: correct --run", t.Only), to)
 	}
 	for i := range report.Results {
 		for _, w := range report.Results[i].Warnings {
@@ -94,7 +90,7 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 func (t *Test) print(report *rulestest.Report, to Streams) error {
 	if t.JUnit != "" {
 		if err := writeFile(t.JUnit, os.O_CREATE|os.O_TRUNC, report.WriteJUnit); err != nil {
-			return err
+			return faulty(err, to)
 		}
 	}
 	var err error
@@ -113,7 +109,7 @@ func (t *Test) print(report *rulestest.Report, to Streams) error {
 	}
 	low := report.Coverage.Percent() < t.MinCoverage
 	if low {
-		fmt.Fprintf(to.Err, "the coverage is %.1f%%, less than %g%%: weir test --coverage lists the limits\n", report.Coverage.Percent(), t.MinCoverage)
+		fmt.Fprintf(to.Err, "weir: the coverage is %.1f%%, less than %g%%: weir test --coverage lists the limits\n", report.Coverage.Percent(), t.MinCoverage)
 	}
 	if _, failed := report.Counts(); failed > 0 || low {
 		return Failed
@@ -125,7 +121,7 @@ func (t *Test) print(report *rulestest.Report, to Streams) error {
 func writeFile(name string, flags int, write func(io.Writer) error) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|flags, 0o644)
 	if err != nil {
-		return err
+		return unwritable(err)
 	}
 	return errors.Join(write(file), file.Close())
 }
@@ -187,8 +183,7 @@ func (t *Test) init(to Streams) error {
 	}
 	text, err := rulestest.Init(source, file)
 	if err != nil {
-		fmt.Fprintln(to.Err, unreadable(err))
-		return Fault
+		return faulty(err, to)
 	}
 	write := func(w io.Writer) error {
 		_, err := w.Write(text)
@@ -201,8 +196,7 @@ func (t *Test) init(to Streams) error {
 		if errors.Is(err, os.ErrExist) {
 			err = fmt.Errorf("%s exists: remove it, or choose another name", file)
 		}
-		fmt.Fprintln(to.Err, err)
-		return Fault
+		return faulty(err, to)
 	}
 	fmt.Fprintf(to.Err, "wrote %s: run weir test %s\n", file, file)
 	return nil

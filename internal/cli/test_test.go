@@ -88,7 +88,7 @@ func TestTestCommandExitCodes(t *testing.T) {
 			"    retry_after: want 2m0s, got 1m0s\n", dir + "/rules.yaml:3", "FAIL: tests 4, failed 1, requests 8",
 		}, nil},
 		{"faulty", cli.Test{Files: in("fail.yaml", "faulty.yaml")}, 2, nil, []string{dir + "/faulty.yaml:9:1: unknown key 'test' in the test file: did you mean 'tests'?"}},
-		{"missing", cli.Test{Files: in("none.yaml")}, 2, nil, []string{"cannot read " + dir + "/none.yaml: no such file or directory: correct the path\n"}},
+		{"missing", cli.Test{Files: in("none.yaml")}, 2, nil, []string{"weir: read " + dir + "/none.yaml: no such file or directory: correct the path\n"}},
 		{"selected", cli.Test{Files: in("fail.yaml"), Only: "peek"}, 0, []string{"ok: tests 1, failed 0"}, nil},
 		{"none selected", cli.Test{Files: in("pass.yaml"), Only: "nothing"}, 2, nil, []string{`no test has a name that matches "nothing"`}},
 		{"coverage", cli.Test{Files: in("pass.yaml"), Coverage: true, MinCoverage: 50}, 0, []string{
@@ -159,11 +159,11 @@ func TestTestInitWritesAFileThatPasses(t *testing.T) {
 
 func TestTestCommandRefusesArgumentsWithoutMeaning(t *testing.T) {
 	for want, command := range map[string]cli.Test{
-		"want a test file":              {},
-		"need --init":                   {Files: []string{"a"}, Overlay: "b"},
-		"--init writes one file":        {Init: "a", Files: []string{"b", "c"}},
-		"want a number from 0 to 100":   {Files: []string{"a"}, MinCoverage: 101},
-		"--run: error parsing regexp: ": {Files: []string{"a"}, Only: "("},
+		"want a test file":            {},
+		"need --init":                 {Files: []string{"a"}, Overlay: "b"},
+		"--init writes one file":      {Init: "a", Files: []string{"b", "c"}},
+		"want a number from 0 to 100": {Files: []string{"a"}, MinCoverage: 101},
+		`--run: "(" is not a regular expression: missing closing )`: {Files: []string{"a"}, Only: "("},
 	} {
 		if err := command.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", command, err, want)

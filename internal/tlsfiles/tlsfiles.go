@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"strings"
 )
 
 // readPair reads a certificate with its key.
@@ -18,7 +19,13 @@ func readPair(cert, key string) (tls.Certificate, error) {
 		return tls.Certificate{}, fmt.Errorf("the key %s has no certificate: set both", key)
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
+	switch {
+	case err == nil:
+	case strings.Contains(err.Error(), "failed to find any PEM data in certificate"):
+		return tls.Certificate{}, fmt.Errorf("the certificate %s with the key %s: no PEM certificate in the first file", cert, key)
+	case strings.Contains(err.Error(), "failed to find any PEM data in key"):
+		return tls.Certificate{}, fmt.Errorf("the certificate %s with the key %s: no PEM key in the second file", cert, key)
+	default:
 		return tls.Certificate{}, fmt.Errorf("the certificate %s with the key %s: %w", cert, key, err)
 	}
 	return pair, nil

@@ -98,7 +98,7 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 		}
 	}
 	if len(keys) == 0 {
-		return refuse(huma.Error404NotFound("no limit applies to this descriptor: " + cmp.Or(keyHint(rules, &in.Body), "POST /v1/explain shows why")))
+		return refuse(huma.Error404NotFound("no limit applies to this descriptor: " + cmp.Or(keyHint(rules, &in.Body), "weir explain --live or POST /v1/explain shows why")))
 	}
 	change.KeyHash = out.Body.Limits[0].KeyHash
 	ctx, cancel := context.WithTimeout(ctx, a.options.StoreTimeout)

@@ -100,7 +100,7 @@ func limitOf(l *descriptors.RateLimit) RuleLimit {
 
 // unknownDomain is the error of a domain that no rules have. It names the nearest one.
 func unknownDomain(rules *descriptors.Rules, domain string) error {
-	remedy := "GET /v1/rules lists all rules"
+	remedy := "the domains are " + explain.DomainNames(rules)
 	if nearest := explain.NearestDomain(rules, domain); nearest != "" {
 		remedy = fmt.Sprintf("did you mean %q?", nearest)
 	}

@@ -3,7 +3,6 @@
 package conform
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -268,7 +267,7 @@ func (r *runner) holdsRules(ctx context.Context) error {
 		got := t.ask(t.request(t.key(probe)))
 		if code := status.Code(got.err); code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled {
 			return fmt.Errorf("%s does not answer: %s: check the address, that the service listens there by gRPC, and whether it needs --tls",
-				r.Target, cmp.Or(status.Convert(got.err).Message(), code.String()))
+				r.Target, causeOf(code, status.Convert(got.err).Message()))
 		}
 		if got.limit(0).GetRequestsPerUnit() != uint32(r.rules[probe].limit) {
 			missing, last = append(missing, probe), got
@@ -280,6 +279,26 @@ func (r *runner) holdsRules(ctx context.Context) error {
 	return fmt.Errorf("%s does not hold the rules for the domain %s (no limit for %s; the last answer is %s): "+
 		"load the output of weir conform --rules --algorithms=%s", r.Target, Domain, strings.Join(missing, ", "), last,
 		strings.Join(r.Algorithms, ","))
+}
+
+// causeOf returns the cause of a call that did not reach a service, from grpc-go's message.
+func causeOf(code codes.Code, message string) string {
+	for _, known := range []struct{ part, cause string }{
+		{"first record does not look like a TLS handshake", "the server has no TLS"},
+		{"looked like an HTTP/1.1 header", "this is no gRPC server"},
+		{"certificate signed by unknown authority", "the certificate is signed by an unknown CA: name the CA with --ca"},
+		{"produced zero addresses", "no such host"},
+		{"no such host", "no such host"},
+		{"connection refused", "connection refused"},
+	} {
+		if strings.Contains(message, known.part) {
+			return known.cause
+		}
+	}
+	if code != codes.Unavailable || message == "" {
+		return "no response in time"
+	}
+	return "the connection failed (" + message + ")"
 }
 
 // probes are rules whose presence shows that the rules of each algorithm are loaded.

@@ -74,7 +74,7 @@ const oneRoute = "match: {prefix: /}\nroute:\n  cluster: backend\n  rate_limits:
 func TestFaultsNameTheirPlace(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                  "f.yaml: the file is empty",
-		"{":                                 "f.yaml: neither YAML nor JSON: line 1",
+		"{":                                 "f.yaml:1:1: '{' is not closed: add '}'",
 		"a: b":                              "f.yaml:1: neither a bootstrap",
 		"[1]":                               "f.yaml:1: neither a bootstrap",
 		"match: {prefix: /}\n---\na: b\n":   "f.yaml:2: a second document",

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // maxNodes bounds a file after its aliases are replaced, so that a few lines cannot make the parser use all memory.
@@ -33,7 +35,7 @@ func readTree(file string, data []byte) (tree, error) {
 		if errors.Is(err, io.EOF) {
 			return tree{}, fmt.Errorf("%s: the file is empty: want a bootstrap, a listener, a route configuration, a virtual host or a route", file)
 		}
-		return tree{}, fmt.Errorf("%s: neither YAML nor JSON: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
+		return tree{}, errors.New(rulesfile.SyntaxFault(rulesfile.File{Name: file, Data: data}, err).String())
 	}
 	if err := decoder.Decode(&second); err == nil {
 		return tree{}, fmt.Errorf("%s:%d: a second document: Envoy reads only one", file, second.Line)

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weir-rls/weir/internal/spelling"
 	"github.com/weir-rls/weir/pkg/decide"
@@ -93,7 +94,7 @@ func With(o Options, rules *descriptors.Rules, request *decide.Request) *Record 
 		record.Error = err.Error()
 		return record
 	}
-	e := explainer{options: o, domain: domain, plan: &plan}
+	e := explainer{options: o, rules: rules, domain: domain, plan: &plan}
 	for i := range plan.Decisions {
 		d := e.descriptor(i)
 		d.Entries = entriesOf(request.Descriptors[i].Entries)
@@ -150,6 +151,7 @@ func (r *Record) Err() error {
 // An explainer explains the descriptors of a request from its plan.
 type explainer struct {
 	options Options
+	rules   *descriptors.Rules
 	domain  *descriptors.Domain // nil: unknown
 	plan    *decide.Result
 }
@@ -225,7 +227,7 @@ func (e *explainer) reason(d *Descriptor, i int, r *Record) string {
 	case decide.NoEntries:
 		return "the descriptor has no entries, as if Envoy skipped all actions"
 	case decide.UnknownDomain:
-		return unknownDomain(r)
+		return unknownDomain(e.rules, r)
 	case decide.Unlimited:
 		return "the rule is unlimited"
 	case decide.Replaced:
@@ -249,12 +251,39 @@ func (e *explainer) reason(d *Descriptor, i int, r *Record) string {
 	return reason
 }
 
-func unknownDomain(r *Record) string {
+// unknownDomain returns the reason for a domain that no rules have. It names the nearest domain and the first ones.
+func unknownDomain(rules *descriptors.Rules, r *Record) string {
 	reason := "no rules have the domain " + shown(r.Domain)
-	if r.NearestDomain != "" {
-		reason += "; did you mean " + shown(r.NearestDomain) + "?"
+	domains, _ := rules.Counts()
+	switch {
+	case domains == 0:
+		return reason + "; the rules are empty"
+	case domains == 1 && r.NearestDomain != "":
+		return reason + "; did you mean " + shown(r.NearestDomain) + "?"
+	case domains == 1:
+		return reason + "; the only domain is " + DomainNames(rules)
+	case r.NearestDomain != "":
+		return reason + "; did you mean " + shown(r.NearestDomain) + "? The domains are " + DomainNames(rules)
 	}
-	return reason
+	return reason + "; the domains are " + DomainNames(rules)
+}
+
+// DomainNames returns the names of the first domains of rules, such as shop, ugc and 3 more. It returns "" for no rules.
+func DomainNames(rules *descriptors.Rules) string {
+	const most = 5
+	var names []string
+	all, _ := rules.Counts()
+	for d := range rules.Domains() {
+		if len(names) == most {
+			break
+		}
+		names = append(names, shown(d.Name()))
+	}
+	text := strings.Join(names, ", ")
+	if all > most {
+		text += fmt.Sprintf(" and %d more", all-most)
+	}
+	return text
 }
 
 // replacedBy names the rule that replaces the rule of the descriptor i.

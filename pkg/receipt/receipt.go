@@ -82,10 +82,10 @@ func (k *Keys) Open(text string) (*Receipt, error) {
 	switch {
 	case err != nil || len(box) == 0:
 		return nil, ErrMalformed
+	case box[0] == version && len(box) != size || len(box) < headerSize+nonceSize+chacha20poly1305.Overhead:
+		return nil, ErrMalformed
 	case box[0] != version:
 		return nil, ErrVersion
-	case len(box) != size:
-		return nil, ErrMalformed
 	}
 	var nonce [chacha20poly1305.NonceSizeX]byte
 	copy(nonce[:], box[headerSize:headerSize+nonceSize])

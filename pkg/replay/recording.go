@@ -147,6 +147,9 @@ func (r *Reader) Next(into *Line) error {
 		if errors.Is(r.err, io.EOF) {
 			return io.EOF
 		}
+		if r.zstd != nil {
+			return fmt.Errorf("the recording cannot be read beyond line %d: its zstd compression is damaged (%w)", r.number, r.err)
+		}
 		return fmt.Errorf("the recording cannot be read beyond line %d: %w", r.number, r.err)
 	}
 	next := heap.Pop(&r.held).(*numbered)

@@ -63,8 +63,8 @@ func TestJSONErrorsNameTheFault(t *testing.T) {
 		`{"hits_addend": -1}`:                                               `not a RateLimitRequest: `,
 		`{"descriptors": [{"entries": [{"key": "a"}], "hits_addend": {}}]}`: `not a RateLimitRequest: `,
 		`[]`:                           `the body: want an object, got a list`,
-		"{\n  \"domain\": \"ugc\",\n}": `line 3, column 1: not JSON: `,
-		`{"domain": "ugc"`:             `line 1, column 16: not JSON: `,
+		"{\n  \"domain\": \"ugc\",\n}": `line 3, column 1: not JSON (`,
+		`{"domain": "ugc"`:             `line 1, column 16: not JSON (`,
 		` `:                            `the body is empty`,
 		`{"` + strings.Repeat("x", 1000) + `\u0000": 1}`: `unknown field "xxx`,
 	} {

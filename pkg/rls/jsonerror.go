@@ -13,16 +13,19 @@ import (
 	"github.com/weir-rls/weir/internal/spelling"
 )
 
+// writeRequest is the remedy for a body without JSON.
+const writeRequest = `write a RateLimitRequest such as {"domain":"shop","descriptors":[{"entries":[{"key":"user_id","value":"42"}]}]}`
+
 // explainJSON returns the error of a body that protojson rejected with cause. It looks for a syntax error, an unknown field
 // and a value of the wrong type, in this order.
 func explainJSON(body []byte, message protoreflect.MessageDescriptor, cause error) error {
 	if len(strings.TrimSpace(string(body))) == 0 {
-		return errors.New("the body is empty: want a RateLimitRequest as JSON")
+		return errors.New("the body is empty: " + writeRequest)
 	}
 	var value any
 	if err := json.Unmarshal(body, &value); err != nil {
 		line, column := position(body, err)
-		return fmt.Errorf("line %d, column %d: not JSON: %w", line, column, err)
+		return fmt.Errorf("line %d, column %d: not JSON (%w): %s", line, column, err, writeRequest)
 	}
 	if err := checkMessage("", value, message); err != nil {
 		return err

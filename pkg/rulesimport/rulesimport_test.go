@@ -345,7 +345,7 @@ func TestImportsRejectOtherFiles(t *testing.T) {
 	}{
 		{Limitador, "", "the file is empty"},
 		{Limitador, "a: b", "file:1: want a list of limits"},
-		{Limitador, "a: [", "not YAML"},
+		{Limitador, "a: [", "file:1:4: '[' is not closed: add ']'"},
 		{nginxReader, "server { listen 80; }", "has no limit_req and no limit_conn"},
 		{nginxReader, "http {", "file:1: the file ends before ; or }"},
 		{nginxReader, "}", "file:1: unexpected }"},

@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // fieldsOf returns the fields of a map by name, following aliases. An unknown one is reported.
@@ -86,7 +87,7 @@ func documentsOf(name string, data []byte) ([]*yaml.Node, error) {
 			}
 			return all, nil
 		case err != nil:
-			return nil, fmt.Errorf("%s: not YAML: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
+			return nil, errors.New(rulesfile.SyntaxFault(rulesfile.File{Name: name, Data: data}, err).String())
 		}
 		if len(doc.Content) > 0 {
 			all = append(all, doc.Content[0])

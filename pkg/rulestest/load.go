@@ -1,7 +1,6 @@
 package rulestest
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,29 +35,17 @@ func Load(name string) (*Suite, error) {
 func readFile(name string) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, reason(name, err)
+		return nil, err
 	}
 	defer func() { _ = file.Close() }()
 	data, err := io.ReadAll(io.LimitReader(file, sources.MaxFileSize+1))
 	if err != nil {
-		return nil, reason(name, err)
+		return nil, err
 	}
 	if len(data) > sources.MaxFileSize {
 		return nil, fmt.Errorf("%s is larger than %d bytes, the maximum for a test file: split it", name, sources.MaxFileSize)
 	}
 	return data, nil
-}
-
-// reason returns an error that names the file once.
-func reason(name string, err error) error {
-	var path *os.PathError
-	if errors.As(err, &path) {
-		err = path.Err
-	}
-	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("cannot read %s: %w: correct the path", name, err)
-	}
-	return fmt.Errorf("cannot read %s: %w", name, err)
 }
 
 // load reads the rules of the file, and sets the domains that the file leaves to them.

@@ -98,8 +98,8 @@ func TestFaultsOfFilesThatCannotBeRead(t *testing.T) {
 	in("faulty.yaml", "domain: a\ndescriptors: [{key: a, rate_limit: {unit: fortnight, requests_per_unit: 1}}]\n")
 	one := "tests: [{name: a, steps: [{request: a=b, expect: allowed}]}]\n"
 	for path, want := range map[string]string{
-		filepath.Join(dir, "none.yaml"):        "cannot read " + filepath.Join(dir, "none.yaml") + ": no such file",
-		dir:                                    "cannot read " + dir + ": is a directory",
+		filepath.Join(dir, "none.yaml"):        "open " + filepath.Join(dir, "none.yaml") + ": no such file",
+		dir:                                    "read " + dir + ": is a directory",
 		in("empty_test.yaml", ""):              "empty_test.yaml:1:1: the file is empty: see the examples in docs/test.md",
 		in("comment_test.yaml", "# nothing\n"): "comment_test.yaml:1:1: the file is empty",
 		in("text_test.yaml", "hello\n"):        "the test file is the text 'hello', not a map",

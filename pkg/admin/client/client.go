@@ -28,6 +28,7 @@ type Options struct {
 	Token  string        // empty: the client has a certificate, in HTTP
 	HTTP   *http.Client  // default: one without a certificate
 	Within time.Duration // for a call, except a stream; default 10 s
+	Flag   string        // the flag that sets Server, for errors; default: the address
 }
 
 // A Client calls the admin API of one process. It is safe for concurrent use.
@@ -48,6 +49,9 @@ func New(o Options) (*Client, error) {
 	if o.HTTP == nil {
 		o.HTTP = &http.Client{}
 	}
+	if o.Flag == "" {
+		o.Flag = "the address"
+	}
 	if o.Within == 0 {
 		o.Within = 10 * time.Second
 	}
@@ -58,7 +62,7 @@ func New(o Options) (*Client, error) {
 func ReadToken(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("the token: %w: correct the path or its permissions", err)
+		return "", fmt.Errorf("the token: %w", err)
 	}
 	for line := range strings.Lines(string(data)) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
@@ -77,9 +81,7 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string {
 	switch e.Status {
-	case http.StatusUnauthorized:
-		return e.Detail + " (weir reads the token from --token-file or WEIR_TOKEN_FILE)"
-	case http.StatusOK:
+	case http.StatusOK, http.StatusUnauthorized:
 		return e.Detail
 	}
 	return fmt.Sprintf("%s (HTTP status %d)", e.Detail, e.Status)
@@ -188,22 +190,13 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	if response.StatusCode != http.StatusOK {
 		defer response.Body.Close()
-		return nil, problem(response)
+		return nil, c.problem(response)
 	}
 	return response, nil
 }
 
-// unreachable returns the error of a call without a response.
-func (c *Client) unreachable(err error) error {
-	remedy := "is ADMIN_ADDR set there? --server, or --live of weir explain, names another address"
-	if errors.Is(err, http.ErrSchemeMismatch) {
-		remedy = "the server has no TLS: write http://"
-	}
-	return fmt.Errorf("no response from the admin API at %s: %w: %s", c.base, errors.Unwrap(err), remedy)
-}
-
 // problem returns the error of a response that is no success.
-func problem(r *http.Response) error {
+func (c *Client) problem(r *http.Response) error {
 	var p struct {
 		Detail string
 		Errors []struct{ Message, Location string }
@@ -214,6 +207,13 @@ func problem(r *http.Response) error {
 	}
 	for _, e := range p.Errors {
 		p.Detail += fmt.Sprintf("; %s: %s", e.Location, e.Message)
+	}
+	switch {
+	case r.StatusCode != http.StatusUnauthorized:
+	case c.options.Token == "":
+		p.Detail += " (this call had no token: set --token-file or WEIR_TOKEN_FILE)"
+	default:
+		p.Detail += " (the server does not know the token of --token-file or WEIR_TOKEN_FILE)"
 	}
 	return &Error{r.StatusCode, p.Detail}
 }

@@ -204,7 +204,7 @@ func TestUnreachableServerIsNamedWithARemedy(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
 	for server, want := range map[string]string{
-		"http://127.0.0.1:1":                             "http://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused: is ADMIN_ADDR set there",
+		"http://127.0.0.1:1":                             "the admin API at http://127.0.0.1:1 does not answer: connection refused: set ADMIN_ADDR on the server, or correct the address",
 		strings.Replace(plain.URL, "http:", "https:", 1): "the server has no TLS: write http://",
 	} {
 		c, err := client.New(client.Options{Server: server})

@@ -16,6 +16,12 @@ type Fault struct {
 	Remedy       string // what to write or do instead, on one line; may be empty
 }
 
+// SyntaxFault returns the fault of a file that the YAML library rejects. The file may have another grammar than rules.
+func SyntaxFault(f File, err error) Fault {
+	m := explain(f.Data, err)
+	return Fault{File: f.Name, Line: m.line, Column: m.column, ID: syntax, Message: m.message, Remedy: m.remedy}
+}
+
 // String returns "file:line:column: message: remedy".
 func (f Fault) String() string {
 	text := fmt.Sprintf("%s:%d:%d: %s", f.File, f.Line, f.Column, f.Message)
