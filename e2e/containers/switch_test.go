@@ -18,13 +18,14 @@ func TestSwitchFromRatelimitAndBack(t *testing.T) {
 		}
 		t.Skip("INCUMBENT is not set: envoyproxy/ratelimit could not be built here")
 	}
+	// The window of a year is the one that turns least: envoyproxy/ratelimit has no windows that begin with the first hit.
 	const limits = `
 domain: weir
 descriptors:
   - key: user_id
     descriptors:
-      - {key: action, value: login, rate_limit: {unit: day, requests_per_unit: 3}}
-      - {key: action, value: reply, rate_limit: {unit: hour, requests_per_unit: 5}}
+      - {key: action, value: login, rate_limit: {unit: year, requests_per_unit: 3}}
+      - {key: action, value: reply, rate_limit: {unit: year, requests_per_unit: 5}}
 `
 	for _, how := range []struct {
 		name             string

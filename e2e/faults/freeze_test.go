@@ -200,7 +200,7 @@ func startIncumbent(t *testing.T, path, redis string) (*harness.Process, string)
 	r, err := harness.StartRatelimit(t.Context(), harness.RatelimitOptions{
 		Binary: path, Redis: redis, Dir: t.TempDir(),
 		Rules: fmt.Sprintf("domain: %s\ndescriptors:\n  - key: user_id\n    descriptors:\n"+
-			"      - {key: action, value: first, rate_limit: {unit: day, requests_per_unit: %d}}\n", domain, many),
+			"      - {key: action, value: first, rate_limit: {unit: year, requests_per_unit: %d}}\n", domain, many),
 	})
 	if err != nil {
 		t.Fatal(err)

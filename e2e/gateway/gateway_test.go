@@ -34,8 +34,9 @@ type policy struct {
 
 // policies has one policy for each kind of selector. perUser is the limit of the first one, which the test changes.
 func policies(perUser int) []policy {
+	// The window of a year is the one that turns least: policies have no windows that begin with the first hit.
 	select3 := func(selector string, limit int, more string) string {
-		return fmt.Sprintf("{clientSelectors: [{%s}], limit: {requests: %d, unit: Hour}%s}", selector, limit, more)
+		return fmt.Sprintf("{clientSelectors: [{%s}], limit: {requests: %d, unit: Year}%s}", selector, limit, more)
 	}
 	byUser := "headers: [{name: x-user-id, type: Distinct}]"
 	return []policy{

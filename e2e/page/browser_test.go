@@ -20,11 +20,12 @@ import (
 
 const (
 	token = "a-token-of-the-tests-0123456789"
+	// The windows of rules begin with the first hit, so that none turns during a test.
 	rules = `domain: shop
 descriptors:
   - key: user_id
     rate_limits:
-      - {name: burst, unit: hour, requests_per_unit: 3}
+      - {name: burst, unit: hour, window_start: first_hit, requests_per_unit: 3}
       - {name: daily, unit: day, requests_per_unit: 10000, algorithm: sliding_log}
     descriptors:
       - {key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 3}}
@@ -33,7 +34,7 @@ descriptors:
     value: bigco
     descriptors:
       - {key: action, value: reply, rate_limit: {unit: second, requests_per_unit: 100}}
-  - {key: admin, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: admin, shadow_mode: true, rate_limit: {unit: hour, window_start: first_hit, requests_per_unit: 1}}
   - {key: health, rate_limit: {unlimited: true}}
 `
 )
@@ -49,6 +50,11 @@ type site struct {
 }
 
 func serve(t *testing.T, redis string, env ...string) *site {
+	t.Helper()
+	return serveRules(t, redis, rules, env...)
+}
+
+func serveRules(t *testing.T, redis, rules string, env ...string) *site {
 	t.Helper()
 	path, err := binary()
 	if err != nil {

@@ -250,10 +250,10 @@ const candidate = `domain: shop
 descriptors:
   - key: user_id
     rate_limits:
-      - {name: burst, unit: hour, requests_per_unit: 2}
+      - {name: burst, unit: hour, window_start: first_hit, requests_per_unit: 2}
       - {name: daily, unit: day, requests_per_unit: 10000, algorithm: sliding_log}
-  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 1}}
-  - {key: admin, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: ip, rate_limit: {unit: minute, window_start: first_hit, requests_per_unit: 1}}
+  - {key: admin, shadow_mode: true, rate_limit: {unit: hour, window_start: first_hit, requests_per_unit: 0}}
 `
 
 // The page compares the candidate rules of a shadow file live, and fits each window. Without a shadow file it has no such section.
