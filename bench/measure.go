@@ -179,18 +179,18 @@ func (up *setup) measure(ctx context.Context, s subject, l load, rate float64, d
 
 // fill sends requests of all users in turn, several users in each request.
 func fill(ctx context.Context, addr string, l load) error {
-	const at, most = 20, 30 * time.Minute
+	const at, maxTime = 20, 30 * time.Minute
 	r, err := loadclient.Run(ctx, loadclient.Options{
 		Addr: addr, Request: l.request.Repeated(at), Users: loadclient.InTurn(l.fill), Conns: 4, InFlight: 4,
-		Count: uint64(l.fill*max(l.times, 1)+at-1) / at, Duration: most,
+		Count: uint64(l.fill*max(l.times, 1)+at-1) / at, Duration: maxTime,
 	})
 	switch {
 	case err != nil:
 		return err
 	case r.Errors > 0:
 		return fmt.Errorf("%d errors: %s", r.Errors, r.Error)
-	case r.Elapsed >= most:
-		return fmt.Errorf("not done in %v", most)
+	case r.Elapsed >= maxTime:
+		return fmt.Errorf("not done in %v", maxTime)
 	}
 	return ctx.Err()
 }

@@ -24,9 +24,9 @@ type bar struct {
 
 // bars draws one bar for each name. parts names the parts of a bar.
 func bars(title string, all []bar, parts ...string) string {
-	most := 0.0
+	maxTotal := 0.0
 	for _, b := range all {
-		most = max(most, total(b.parts))
+		maxTotal = max(maxTotal, total(b.parts))
 	}
 	s := newSVG(title, 60+barHeight*len(all)+10)
 	for i, name := range parts {
@@ -38,7 +38,7 @@ func bars(title string, all []bar, parts ...string) string {
 		y, x := 54+barHeight*i, float64(leftEdge)
 		s.text(leftEdge-8, y+14, "end", b.name)
 		for k, part := range b.parts {
-			w := part / most * (rightEdge - leftEdge)
+			w := part / maxTotal * (rightEdge - leftEdge)
 			s.rect(x, y+2, w, barHeight-6, colours[k])
 			x += w
 		}
@@ -63,20 +63,20 @@ type line struct {
 // lines draws y, from 0, over the logarithm of x.
 func lines(title, xName string, all []line) string {
 	const top, bottom = 60, 300
-	least, most, highest := math.Inf(1), math.Inf(-1), 0.0
+	minX, maxX, maxY := math.Inf(1), math.Inf(-1), 0.0
 	for _, l := range all {
 		for i := range l.x {
-			least, most, highest = min(least, l.x[i]), max(most, l.x[i]), max(highest, l.y[i])
+			minX, maxX, maxY = min(minX, l.x[i]), max(maxX, l.x[i]), max(maxY, l.y[i])
 		}
 	}
 	at := func(x, y float64) (float64, float64) {
-		return 60 + (rightEdge-160)*math.Log(x/least)/max(math.Log(most/least), 1e-9), bottom - (bottom-top)*y/highest
+		return 60 + (rightEdge-160)*math.Log(x/minX)/max(math.Log(maxX/minX), 1e-9), bottom - (bottom-top)*y/maxY
 	}
 	s := newSVG(title, bottom+45)
 	for _, part := range []float64{0, 0.5, 1} {
-		_, y := at(least, highest*part)
+		_, y := at(minX, maxY*part)
 		s.rule(60, y, rightEdge-100, y)
-		s.text(52, int(y)+4, "end", short(highest*part))
+		s.text(52, int(y)+4, "end", short(maxY*part))
 	}
 	for k, l := range all {
 		var points []string

@@ -7,9 +7,9 @@ import (
 
 // A target is a ratio that Weir should reach between two values of one row.
 type target struct {
-	what  string
-	least bool // the ratio must be at least the bound; otherwise at most
-	cases []bound
+	what    string
+	atLeast bool // the ratio must be at least the bound; otherwise at most
+	cases   []bound
 }
 
 // A bound is the target of one algorithm or one store.
@@ -79,9 +79,9 @@ func targets() []target {
 }
 
 // costOf compares a store with extra settings and without. The row has the name of the settings.
-func costOf(extra subject, store string, most float64) bound {
+func costOf(extra subject, store string, maxRatio float64) bound {
 	plain := subject(store + "/fixed_window")
-	return bound{store, most, func(r *results) (float64, bool) {
+	return bound{store, maxRatio, func(r *results) (float64, bool) {
 		return r.ratio(string(extra), allCPU, plain+"/"+extra, 0, plain, 0)
 	}}
 }
@@ -120,7 +120,7 @@ func targetTable(r *results) string {
 	b.WriteString("| | target | measured | |\n|---|---|---|---|\n")
 	for _, t := range targets() {
 		sign, met, missing := "≤", 0, 0
-		if t.least {
+		if t.atLeast {
 			sign = "≥"
 		}
 		var limits, values []string
@@ -134,7 +134,7 @@ func targetTable(r *results) string {
 				missing++
 				values = append(values, c.name+" –")
 				continue
-			case t.least && ratio >= c.limit, !t.least && ratio <= c.limit:
+			case t.atLeast && ratio >= c.limit, !t.atLeast && ratio <= c.limit:
 				met++
 			}
 			values = append(values, fmt.Sprintf("%s %s", c.name, short(ratio)))

@@ -36,7 +36,7 @@ const onceAYearEach = "domain: weir\ndescriptors:\n" +
 func TestFuzzedRequestsNeverPanicOrLeak(t *testing.T) {
 	onEachStore(t, onceAYearEach, func(t *testing.T, w *harness.Weir) {
 		const senders = 8
-		const mostSeries = 8 * 10_000 // for each of 10,000 names, and a fixed number besides
+		const maxSeries = 8 * 10_000 // for each of 10,000 names, and a fixed number besides
 		seed := rand.Uint64()
 		send := func(n int) {
 			var left atomic.Int64
@@ -70,7 +70,7 @@ func TestFuzzedRequestsNeverPanicOrLeak(t *testing.T) {
 		// A leak per request exceeds these bounds if enough requests are sent. Half of the heap and 16 MiB allow for caches and pools
 		// that are not full yet; 20 goroutines and 10 files allow for connections that have not ended.
 		if after.heap > before.heap+before.heap/2+16<<20 || after.goroutines > before.goroutines+20 || after.files > before.files+10 ||
-			after.series > mostSeries {
+			after.series > maxSeries {
 			t.Errorf("the footprint grew from %v to %v", before, after)
 		}
 		mustBeWell(t, w)

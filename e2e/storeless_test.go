@@ -17,7 +17,7 @@ import (
 const whenLost = `domain: weir
 on_store_error: local
 descriptors:
-- {key: unsaid, rate_limit: {unit: year, requests_per_unit: 1000}}
+- {key: unset, rate_limit: {unit: year, requests_per_unit: 1000}}
 - {key: allow, rate_limit: {unit: year, requests_per_unit: 1, on_store_error: allow}}
 - {key: deny, rate_limit: {unit: year, requests_per_unit: 1000, on_store_error: deny}}
 `
@@ -38,7 +38,7 @@ func TestOnStoreErrorDecidesWhileRedisIsFrozen(t *testing.T) {
 	}
 	mode := func(name string) int { return metric(t, w, `weir_domain_mode{domain="weir",mode="`+name+`"}`) }
 	codesOf := func() string {
-		return strings.Join([]string{code("unsaid"), code("allow"), code("allow"), code("deny"), code("error")}, " ")
+		return strings.Join([]string{code("unset"), code("allow"), code("allow"), code("deny"), code("error")}, " ")
 	}
 	if got := codesOf(); got != "OK OK OVER_LIMIT OK OK" || mode("store") != 1 || mode("local") != 0 {
 		t.Fatalf("before the outage: %s", got)
@@ -54,11 +54,11 @@ func TestOnStoreErrorDecidesWhileRedisIsFrozen(t *testing.T) {
 		t.Errorf("weir_domain_mode does not show the outage:\n%s", get(t, w.HTTP+"/metrics"))
 	}
 	// The share of one replica of ten in a limit of 1000 is 137, of which some are used.
-	r, err := ask("unsaid", "bob", 137)
+	r, err := ask("unset", "bob", 137)
 	if err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OK {
 		t.Errorf("a share: %v, %v", r, err)
 	}
-	if r, err = ask("unsaid", "bob", 1); err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OVER_LIMIT {
+	if r, err = ask("unset", "bob", 1); err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OVER_LIMIT {
 		t.Errorf("more than a share: %v, %v", r, err)
 	}
 	if err := server.Signal(syscall.SIGCONT); err != nil {
@@ -76,7 +76,7 @@ func TestReadyWithoutRedisIfNoRuleNeedsIt(t *testing.T) {
 	t.Parallel()
 	nobody := redistest.FreeAddr(t)
 	w := startWeirWith(t, nobody, whenLost)
-	if r, err := asking(t, w)("unsaid", "alice"); err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OK {
+	if r, err := asking(t, w)("unset", "alice"); err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OK {
 		t.Errorf("%v, %v", r, err)
 	}
 }

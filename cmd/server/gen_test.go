@@ -73,7 +73,7 @@ func TestGenPage(t *testing.T) { testShownPage(t, "gen.md", 4) }
 // The commands of docs/import.md print what the page shows. The flag -update writes their output.
 func TestImportPage(t *testing.T) { testShownPage(t, "import.md", 3) }
 
-func testShownPage(t *testing.T, name string, least int) {
+func testShownPage(t *testing.T, name string, minimum int) {
 	t.Helper()
 	page, err := filepath.Abs("../../docs/" + name)
 	if err != nil {
@@ -90,7 +90,7 @@ func testShownPage(t *testing.T, name string, least int) {
 		}
 		return
 	}
-	if commands < least || want != string(text) {
+	if commands < minimum || want != string(text) {
 		t.Errorf("%d commands; go test ./cmd/server -run %s -update writes\n%s", commands, t.Name(), want)
 	}
 }

@@ -78,8 +78,8 @@ func parameterSettings(spec limiters.Spec) string {
 			value = p.Default
 		}
 		object, _, inObject := strings.Cut(p.Key, ".")
-		if value == "" && p.Type == limiters.Word && !p.NoDefault && (!inObject || strings.Contains(string(spec.Params), object+".")) {
-			value = p.Words[0]
+		if value == "" && p.Type == limiters.Choice && !p.NoDefault && (!inObject || strings.Contains(string(spec.Params), object+".")) {
+			value = p.Choices[0]
 		}
 		if value != "" && p.Key != "capacity" {
 			fmt.Fprintf(&b, ", %s: %s", p.Key, value)

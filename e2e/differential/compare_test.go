@@ -15,8 +15,8 @@ import (
 
 // A run fails if a larger share of its requests is discarded: because a window turned, or because of exceptions about counters.
 const (
-	mostDiscarded = 0.5 // a slow machine beside other tests loses a quarter
-	mostExcepted  = 0.35
+	maxDiscarded = 0.5 // a slow machine beside other tests loses a quarter
+	maxExcepted  = 0.35
 )
 
 // minLateness is the least tolerance for the wait of a cached denial. Weir's deny cache reports a wait that is too long by the
@@ -24,8 +24,8 @@ const (
 // differs if a second has just begun.
 const minLateness = 50 * time.Millisecond
 
-// mostReported is the number of differences that a run reports.
-const mostReported = 3
+// maxReported is the number of differences that a run reports.
+const maxReported = 3
 
 // A comparison sends the same requests to both sides, one after another.
 type comparison struct {
@@ -149,7 +149,7 @@ func (c *comparison) compare(t *testing.T, r *request) {
 		return
 	}
 	c.different++
-	if c.different <= mostReported {
+	if c.different <= maxReported {
 		c.report(t, &p, after)
 	}
 }
@@ -289,9 +289,9 @@ func (c *comparison) sum(t *testing.T) {
 	if c.different > 0 {
 		t.Errorf("%d answers differ (seed %d)", c.different, *seed)
 	}
-	if share(c.turned) > mostDiscarded || share(c.excepted) > mostExcepted {
+	if share(c.turned) > maxDiscarded || share(c.excepted) > maxExcepted {
 		t.Errorf("too many were discarded: at most %.0f %% may be because a window turned, %.0f %% by exceptions",
-			100*mostDiscarded, 100*mostExcepted)
+			100*maxDiscarded, 100*maxExcepted)
 	}
 	compared := c.asked - c.turned // a slow machine discards many requests
 	if 3*c.limited < compared || 20*c.overs < compared && !c.settings.neverOver {

@@ -19,7 +19,7 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 		c := &conn{Conn: there, pacer: pacer}
 		buffer := make([]byte, 1<<15)
 		// read returns the most bytes that were read at a time, and how long it took until all had been.
-		read := func(sent int) (most int, took time.Duration) {
+		read := func(sent int) (maximum int, took time.Duration) {
 			go func() { _, _ = here.Write(make([]byte, sent)) }()
 			start := time.Now()
 			for got := 0; got < sent; {
@@ -27,9 +27,9 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got, most = got+n, max(most, n)
+				got, maximum = got+n, max(maximum, n)
 			}
-			return most, time.Since(start)
+			return maximum, time.Since(start)
 		}
 		if n, took := read(5000); n != 5000 || took != 0 {
 			t.Errorf("without requests: %d bytes at a time, in %v", n, took)

@@ -117,15 +117,15 @@ func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, erro
 }
 
 // readAll reads at most so many bytes. The error of a longer input has its name.
-func readAll(from io.Reader, name string, most int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(from, most+1))
+func readAll(from io.Reader, name string, maximum int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(from, maximum+1))
 	switch {
 	case errors.As(err, new(*fs.PathError)): // it has the name
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", name, err)
-	case int64(len(data)) > most:
-		return nil, fmt.Errorf("%s has more than %d bytes", name, most)
+	case int64(len(data)) > maximum:
+		return nil, fmt.Errorf("%s has more than %d bytes", name, maximum)
 	}
 	return data, nil
 }

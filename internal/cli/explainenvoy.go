@@ -147,9 +147,9 @@ func (e *Explain) toEnvoy() (*envoyactions.Request, error) {
 }
 
 // readNamed reads a file, or standard input for -. The name is that of the file.
-func readNamed(path string, stdin io.Reader, most int64) (name string, data []byte, err error) {
+func readNamed(path string, stdin io.Reader, maximum int64) (name string, data []byte, err error) {
 	if path == "-" {
-		data, err = readAll(stdin, "standard input", most)
+		data, err = readAll(stdin, "standard input", maximum)
 		return "standard input", data, err
 	}
 	file, err := os.Open(path)
@@ -157,6 +157,6 @@ func readNamed(path string, stdin io.Reader, most int64) (name string, data []by
 		return path, nil, Unreadable(err)
 	}
 	defer func() { _ = file.Close() }()
-	data, err = readAll(file, path, most)
+	data, err = readAll(file, path, maximum)
 	return path, data, err
 }

@@ -45,11 +45,11 @@ func (r *recordings) Next(into *replay.Line) error {
 
 // share returns the share of the keys that all recordings have: 1 without a note of a recorder.
 func (r *recordings) share() (float64, error) {
-	least, most := r.SampleShares()
-	if least != most {
-		return 0, fmt.Errorf("the recordings are samples of different shares, from %g to %g: give those of one share", least, most)
+	smallest, largest := r.SampleShares()
+	if smallest != largest {
+		return 0, fmt.Errorf("the recordings are samples of different shares, from %g to %g: give those of one share", smallest, largest)
 	}
-	return least, nil
+	return smallest, nil
 }
 
 // shareOr returns given, the value of --sample-share, or [recordings.share] if it is 0.

@@ -85,12 +85,12 @@ func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, to Streams)
 	if t.Rule == "" && t.Domain == "" {
 		return
 	}
-	rules, err := conn.Rules(ctx, t.Domain, mostRules, 0)
+	rules, err := conn.Rules(ctx, t.Domain, maxRules, 0)
 	switch {
 	case client.IsNotFound(err):
 		fmt.Fprintln(to.Err, "weir: warning:", printable(err.Error()))
 		return
-	case err != nil || t.Rule == "" || len(rules) == mostRules: // the stream reports the error; of more rules some are unknown
+	case err != nil || t.Rule == "" || len(rules) == maxRules: // the stream reports the error; of more rules some are unknown
 		return
 	}
 	var paths []string
@@ -103,8 +103,8 @@ func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, to Streams)
 	fmt.Fprintf(to.Err, "weir: warning: no rule has the path %s now%s\n", printable(t.Rule), didYouMean(t.Rule, paths))
 }
 
-// mostRules is the most rules that the server returns at once.
-const mostRules = 10_000
+// maxRules is the most rules that the server returns at once.
+const maxRules = 10_000
 
 // didYouMean returns the part of an error that names the word nearest to a misspelled one, or "".
 func didYouMean(word string, words []string) string {

@@ -153,17 +153,17 @@ func TestRateIsReachedAndNotExceeded(t *testing.T) {
 	t.Parallel()
 	s := start(t, allow)
 	const rate = 1000
-	most := 0.0
+	maximum := 0.0
 	for range 10 {
 		r := load(t, loadclient.Options{Addr: s.addr, Request: loadclient.Decide("d", "a"), Conns: 2, Rate: rate, Duration: 300 * time.Millisecond})
-		if most = max(most, float64(r.Requests())/r.Elapsed.Seconds()); most > rate*3/2 {
-			t.Fatalf("%.0f requests in a second, want at most %d", most, rate)
+		if maximum = max(maximum, float64(r.Requests())/r.Elapsed.Seconds()); maximum > rate*3/2 {
+			t.Fatalf("%.0f requests in a second, want at most %d", maximum, rate)
 		}
-		if most > rate*3/4 {
+		if maximum > rate*3/4 {
 			return
 		}
 	}
-	t.Errorf("%.0f requests in a second, want %d", most, rate)
+	t.Errorf("%.0f requests in a second, want %d", maximum, rate)
 }
 
 // Requests at a rate come in bunches, with one write for each: a client that wakes for each request takes CPU from the server.

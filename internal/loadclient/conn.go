@@ -50,10 +50,10 @@ type conn struct {
 	latency          Histogram
 
 	// Used by the sender only.
-	out    []byte
-	random *rand.PCG
-	times  timetable // if there is a rate
-	most   uint32    // requests to send
+	out     []byte
+	random  *rand.PCG
+	times   timetable // if there is a rate
+	maximum uint32    // requests to send
 
 	// Used by both.
 	writing  sync.Mutex
@@ -83,10 +83,10 @@ func dial(ctx context.Context, o *Options, base time.Time, number int, phase *at
 	c := &conn{
 		o: o, net: socket.Quick(nc), phase: phase, base: base,
 		in: make([]byte, 4*maxFrame), headers: newHeaders(), out: make([]byte, 0, 1<<16), random: rand.NewPCG(uint64(number), 1),
-		most: maxStream / 2,
+		maximum: maxStream / 2,
 	}
 	if o.Count > 0 {
-		c.most = uint32(min((o.Count+uint64(o.Conns)-1)/uint64(o.Conns), uint64(c.most)))
+		c.maximum = uint32(min((o.Count+uint64(o.Conns)-1)/uint64(o.Conns), uint64(c.maximum)))
 	}
 	c.window.Store(defaultWindow)
 	deadline, _ := ctx.Deadline()
@@ -128,7 +128,7 @@ func (c *conn) run() {
 func (c *conn) serve() error {
 	for {
 		if c.o.Rate == 0 {
-			c.finished.Store(c.phase.Load() == stopping || c.sent.Load() == c.most)
+			c.finished.Store(c.phase.Load() == stopping || c.sent.Load() == c.maximum)
 			if err := c.refill(); err != nil {
 				return err
 			}
@@ -183,7 +183,7 @@ func (c *conn) refill() error {
 func (c *conn) mayOpen() bool {
 	n := c.sent.Load()
 	return n-c.answered.Load()+uint32(c.resting.n) < uint32(c.o.InFlight) && c.window.Load() >= int64(c.o.Request.later.data) &&
-		c.slot(2*n+1).number.Load() == 0 && n < c.most
+		c.slot(2*n+1).number.Load() == 0 && n < c.maximum
 }
 
 // slot returns the slot of a stream.

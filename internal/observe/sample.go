@@ -88,14 +88,14 @@ const outside = .001
 // bounds returns bounds of the true count of a key, of which a sample with a largest weight has a count from low to high. The bounds
 // of a weight of 1 are low and high. Otherwise they are those of Freedman ("On tail probabilities for martingales", 1975), because the
 // variance is at most the weight times the true count.
-func bounds(low, high, weight uint64) (least, most uint64) {
+func bounds(low, high, weight uint64) (lower, upper uint64) {
 	if weight <= 1 {
 		return low, high
 	}
 	l := float64(weight) * math.Log(2/outside)
-	least = low - min(low, ceil(math.Sqrt(2*l*float64(low)+4*l*l/9)-2*l/3))
-	most = high + min(math.MaxUint64-high, ceil(l+math.Sqrt(2*l*float64(high)+l*l)))
-	return least, most
+	lower = low - min(low, ceil(math.Sqrt(2*l*float64(low)+4*l*l/9)-2*l/3))
+	upper = high + min(math.MaxUint64-high, ceil(l+math.Sqrt(2*l*float64(high)+l*l)))
+	return lower, upper
 }
 
 // ceil returns f rounded up, at most 2^63.

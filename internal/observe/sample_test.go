@@ -199,7 +199,7 @@ func TestBoundsOfASample(t *testing.T) {
 				for range count {
 					sum += s.weigh(1, random.Uint64)
 				}
-				if least, most := bounds(sum, sum, weight); least > count || most < count {
+				if minimum, maximum := bounds(sum, sum, weight); minimum > count || maximum < count {
 					wrong++
 				}
 			}
@@ -208,11 +208,11 @@ func TestBoundsOfASample(t *testing.T) {
 			}
 		}
 	}
-	if least, most := bounds(1, math.MaxUint64, 2); least != 0 || most != math.MaxUint64 {
-		t.Errorf("%d to %d", least, most)
+	if minimum, maximum := bounds(1, math.MaxUint64, 2); minimum != 0 || maximum != math.MaxUint64 {
+		t.Errorf("%d to %d", minimum, maximum)
 	}
-	if least, most := bounds(3, 7, 1); least != 3 || most != 7 {
-		t.Errorf("%d to %d without a sample", least, most)
+	if minimum, maximum := bounds(3, 7, 1); minimum != 3 || maximum != 7 {
+		t.Errorf("%d to %d without a sample", minimum, maximum)
 	}
 }
 

@@ -243,8 +243,8 @@ func (t *topKeys) list(by By) (Top, []spacesaving.Item[seen]) {
 	_, top.Error = bounds(0, top.Error, weight)
 	for i := range all {
 		item := &all[i]
-		least, most := bounds(item.Count-item.Error, item.Count, weight)
-		item.Count, item.Error = most, most-least
+		lower, upper := bounds(item.Count-item.Error, item.Count, weight)
+		item.Count, item.Error = upper, upper-lower
 		top.Error = max(top.Error, item.Error)
 	}
 	return top, all

@@ -16,12 +16,12 @@ func nearest(word string, words []string, mistakes int) string {
 	if len(word) > maxWord {
 		return ""
 	}
-	best, least := "", mistakes+1
+	best, minDistance := "", mistakes+1
 	for _, w := range words {
 		d := distance(plain(word), plain(w))
 		// In a short word, one other letter already makes another word.
-		if d < least && 3*d <= len(w) {
-			best, least = w, d
+		if d < minDistance && 3*d <= len(w) {
+			best, minDistance = w, d
 		}
 	}
 	return best

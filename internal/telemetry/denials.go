@@ -38,7 +38,7 @@ func (c *denialDetails) count(labels labelSet, hits int64, v *limiters.Verdict) 
 	if v.Penalized {
 		c.byPenalty.add(labels, 1)
 	}
-	if v.Began {
+	if v.PenaltyBegan {
 		c.penalties.add(labels, 1)
 	}
 }

@@ -307,7 +307,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	for _, o := range []*rls.Observation{
 		{Result: decide.Result{Domain: "d", Decisions: []decide.Decision{
 			decision(1, limiters.Verdict{Allowed: true, Used: 10}), decision(2, limiters.Verdict{Used: 20}),
-			decision(1, limiters.Verdict{Used: 20, By: limiters.ByCache}), decision(0, limiters.Verdict{Penalized: true, Began: true}), decision(-1, limiters.Verdict{Allowed: true}),
+			decision(1, limiters.Verdict{Used: 20, By: limiters.ByCache}), decision(0, limiters.Verdict{Penalized: true, PenaltyBegan: true}), decision(-1, limiters.Verdict{Allowed: true}),
 			{Domain: "d", Reason: decide.NoRule}, two,
 			{Domain: "d", Rule: rule, Reason: decide.Released, End: true}, {Domain: "d", Rule: rule, Reason: decide.BadLeaseID},
 			{Domain: "d", Rule: rule, Reason: decide.TooManyLeases},

@@ -20,7 +20,7 @@ import (
 
 func TestPenaltiesAreCountedByLimit(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
-	began, during := limiters.Verdict{Penalized: true, Began: true}, limiters.Verdict{Penalized: true}
+	began, during := limiters.Verdict{Penalized: true, PenaltyBegan: true}, limiters.Verdict{Penalized: true}
 	m.Answered(observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})) // an offence
 	m.Answered(observed(rules, 1, true, began, limiters.Verdict{Allowed: true}))
 	m.Answered(observed(rules, 1, true, during, limiters.Verdict{Allowed: true}))

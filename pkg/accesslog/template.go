@@ -228,9 +228,9 @@ func value(field func(string) (string, bool), name string) (string, bool) {
 
 // joined returns at most 40 names in one text.
 func joined(names []string) string {
-	const most = 40
-	if len(names) > most {
-		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	const maximum = 40
+	if len(names) > maximum {
+		return strings.Join(names[:maximum], ", ") + fmt.Sprintf(" and %d more", len(names)-maximum)
 	}
 	return strings.Join(names, ", ")
 }

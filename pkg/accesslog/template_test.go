@@ -74,9 +74,9 @@ func TestTimes(t *testing.T) {
 func TestNoFieldTakesTheTextOfAnother(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
-	text := func(most int) string {
+	text := func(maximum int) string {
 		var b strings.Builder
-		for range random.IntN(most) {
+		for range random.IntN(maximum) {
 			b.WriteByte("a\" -"[random.IntN(4)])
 		}
 		return b.String()

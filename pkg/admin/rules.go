@@ -107,8 +107,8 @@ func unknownDomain(rules *descriptors.Rules, domain string) error {
 	return huma.Error404NotFound(fmt.Sprintf("no rules have the domain %q: %s", domain, remedy))
 }
 
-// mostWords bounds the words that a misspelled one is compared with.
-const mostWords = 1000
+// maxSuggestedKeys bounds the keys that a misspelled one is compared with.
+const maxSuggestedKeys = 1000
 
 // nearestKey returns the first key of entries that no rule of the domain has, and the key of the rules that it is probably a
 // misspelling of. It returns "" for both if there is none.
@@ -116,7 +116,7 @@ func nearestKey(rules *descriptors.Rules, domain string, entries []Entry) (unkno
 	known := map[string]bool{}
 	var keys []string
 	for rule := range rules.All() {
-		if rule.Domain != domain || len(keys) >= mostWords {
+		if rule.Domain != domain || len(keys) >= maxSuggestedKeys {
 			continue
 		}
 		for _, level := range rule.Levels() {

@@ -94,9 +94,9 @@ func (c *client) invoke(ctx context.Context, conn *grpc.ClientConn, message any,
 
 // alive returns an error if the service does not answer on a new connection, for two seconds, or for as long as a call with AllowErrors.
 func (c *client) alive(ctx context.Context) error {
-	most := 2 * time.Second
+	maximum := 2 * time.Second
 	if c.options.AllowErrors {
-		most = max(most, c.options.CallTimeout)
+		maximum = max(maximum, c.options.CallTimeout)
 	}
 	conn, err := c.connect()
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *client) alive(ctx context.Context) error {
 		if a.err == nil || !lost(a.err) {
 			return nil
 		}
-		if time.Since(begun) > most || !sleep(ctx, 100*time.Millisecond) {
+		if time.Since(begun) > maximum || !sleep(ctx, 100*time.Millisecond) {
 			return a.err
 		}
 		conn.ResetConnectBackoff()

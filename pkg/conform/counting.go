@@ -114,17 +114,17 @@ func exact(t *trial, a algorithm) {
 }
 
 func costs(t *trial, a algorithm) {
-	const limit, most = 100, 7
+	const limit, maximum = 100, 7
 	t.steady(minSteady)
 	c := t.choices(a)
 	d := t.key(a.rule("day_100"))
-	ops := t.perform(d, 64, 4, func(i, call int) int64 { return int64((i+call)%most) + 1 })
+	ops := t.perform(d, 64, 4, func(i, call int) int64 { return int64((i+call)%maximum) + 1 })
 	lost := t.failed(ops)
 	n, _ := admitted(ops)
-	least := int64(limit + 1) // that a denied call charged
+	minimum := int64(limit + 1) // that a denied call charged
 	for _, o := range ops {
 		if o.over() {
-			least = min(least, o.hits)
+			minimum = min(minimum, o.hits)
 		}
 	}
 	e := Evidence{Request: fmt.Sprintf("256 calls of 64 clients, of 1 to 7 hits, each %s", describe(t.request(d)))}
@@ -132,8 +132,8 @@ func costs(t *trial, a algorithm) {
 	case n > limit:
 		e.Fault, e.Expected = fmt.Sprintf("over-admission: %d of %d hits are admitted", n, limit), "at most 100 admitted"
 		t.fault(e)
-	case !c.countDenied && lost == 0 && n+least <= limit:
-		e.Fault = fmt.Sprintf("under-admission: %d of %d hits are admitted, and a call of %d hits is denied", n, limit, least)
+	case !c.countDenied && lost == 0 && n+minimum <= limit:
+		e.Fault = fmt.Sprintf("under-admission: %d of %d hits are admitted, and a call of %d hits is denied", n, limit, minimum)
 		e.Expected = "a denial only of calls that do not fit"
 		t.fault(e)
 	}
@@ -230,15 +230,15 @@ func histories(t *trial, a algorithm, withRefunds bool) {
 // explained returns the least staleness that explains a history, or else a witness.
 func explained(ops []op, c choices, withRefunds bool) (stale staleness, witness []op, gaveUp bool) {
 	const limit = 5
-	most := staleRemaining
+	maximum := staleRemaining
 	if withRefunds {
-		most = staleDenialsToo
+		maximum = staleDenialsToo
 	}
 	for ; ; stale++ {
 		if witness, gaveUp = linearizable(ops, limit, c, stale); witness == nil {
 			return stale, nil, gaveUp
 		}
-		if stale == most {
+		if stale == maximum {
 			return exactDenials, witness, gaveUp
 		}
 	}

@@ -274,8 +274,8 @@ func resets(t *trial) {
 	if second.reset() > first.reset() && first.reset() <= 10*time.Second {
 		return // the window turned
 	}
-	least, most := second.call-first.ret-time.Second-t.Skew, second.ret-first.call+time.Second+t.Skew
-	if passed := first.reset() - second.reset(); passed < least || passed > most {
+	minimum, maximum := second.call-first.ret-time.Second-t.Skew, second.ret-first.call+time.Second+t.Skew
+	if passed := first.reset() - second.reset(); passed < minimum || passed > maximum {
 		t.wrong(r, second, fmt.Sprintf("the reset fell by %s while %s passed", passed, (second.ret-first.call).Round(time.Millisecond)),
 			fmt.Sprintf("a reset of about %s", (first.reset()-second.ret+first.call).Round(time.Second)))
 	}

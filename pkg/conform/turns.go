@@ -52,10 +52,10 @@ func (t *trial) turned(rule string, ops []op, f *turnFault) {
 		return
 	}
 	e := Evidence{Fault: f.text, Request: fmt.Sprintf("calls of 8 clients under the rule %s, one every 20 ms", rule)}
-	const most = 40
+	const maximum = 40
 	for i, o := range f.ops {
-		if i == most {
-			e.History = append(e.History, fmt.Sprintf("and %d more", len(f.ops)-most))
+		if i == maximum {
+			e.History = append(e.History, fmt.Sprintf("and %d more", len(f.ops)-maximum))
 			break
 		}
 		e.History = append(e.History, o.String())
@@ -214,9 +214,9 @@ func funnelFault(ops []op, capacity, rate float64, skew time.Duration) *turnFaul
 						all = append(all, q)
 					}
 				}
-				if most := capacity + rate*(p.ret-o.call+skew).Seconds(); float64(len(all)) > most {
+				if maximum := capacity + rate*(p.ret-o.call+skew).Seconds(); float64(len(all)) > maximum {
 					return &turnFault{fmt.Sprintf("over-admission: %d hits are admitted in %s, a funnel of %g that leaks %g in a second admits %.1f",
-						len(all), millis(p.ret-o.call), capacity, rate, most), all}
+						len(all), millis(p.ret-o.call), capacity, rate, maximum), all}
 				}
 			}
 		case o.over():

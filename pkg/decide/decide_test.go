@@ -20,7 +20,7 @@ const onStoreError = `
 domain: modes
 on_store_error: allow
 descriptors:
-  - {key: unsaid, rate_limit: {unit: hour, requests_per_unit: 5}}
+  - {key: unset, rate_limit: {unit: hour, requests_per_unit: 5}}
   - {key: denied, rate_limit: {unit: hour, requests_per_unit: 5, on_store_error: deny}}
   - {key: shadowed, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 5, on_store_error: deny}}
   - {key: failing, rate_limit: {unit: hour, requests_per_unit: 5, on_store_error: error}}
@@ -164,8 +164,8 @@ func kindOf(err error) Kind {
 // Without a limit to show there is no remaining and no reset.
 func TestOnStoreErrorDecides(t *testing.T) {
 	for keys, want := range map[string]string{
-		"unsaid": "ok: ok", "unsaid!": "ok: ok", "free!": "ok: ok", "nobody!": "ok: ok", "shadowed": "ok: ok",
-		"denied": "over: over", "denied!": "over: over", "unsaid denied": "over: ok over",
+		"unset": "ok: ok", "unset!": "ok: ok", "free!": "ok: ok", "nobody!": "ok: ok", "shadowed": "ok: ok",
+		"denied": "over: over", "denied!": "over: over", "unset denied": "over: ok over",
 		"local": "ok: ok4/5",
 		// The limit that the policy allows shows nothing; the other does.
 		"mixed": "ok: ok2/3", "known": "ok: ok29/30",

@@ -36,12 +36,12 @@ func (b *Builder) SetOnError(domain string, policy limiters.OnError) {
 	b.domains[domain].onError = policy
 }
 
-// OnError returns what SetOnError set; it is limiters.OnErrorUnsaid if the domain has no default.
+// OnError returns what SetOnError set; it is limiters.OnErrorUnset if the domain has no default.
 func (b *Builder) OnError(domain string) limiters.OnError {
 	if d := b.domains[domain]; d != nil {
 		return d.onError
 	}
-	return limiters.OnErrorUnsaid
+	return limiters.OnErrorUnset
 }
 
 // SetOnDeny sets the default of a domain for the response to a denied request. The domain must have been added.

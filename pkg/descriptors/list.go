@@ -18,10 +18,10 @@ type list struct {
 // name returns the items of the list, such as "a,b". A name of more than 64 bytes is cut and ends with ",...". It always has
 // the first item, so two lists at one level have different names.
 func (l *list) name() string {
-	const most = 64
+	const maximum = 64
 	var b strings.Builder
 	add := func(item string) bool {
-		if b.Len() > 0 && b.Len()+len(item) >= most {
+		if b.Len() > 0 && b.Len()+len(item) >= maximum {
 			b.WriteString(",...")
 			return false
 		}

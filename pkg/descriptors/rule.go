@@ -20,7 +20,7 @@ type RateLimit struct {
 	// ByClock says that the rules set window_start: clock, which the parameters of Limit leave out, because it is the default.
 	ByClock bool
 	Name    string // the name in the rules, which Envoy receives and replaces refers to; may be ""
-	// OnError decides a hit that the store cannot decide. OnErrorUnsaid stands for the policy of the Domain.
+	// OnError decides a hit that the store cannot decide. OnErrorUnset stands for the policy of the Domain.
 	OnError limiters.OnError
 	// OnDeny is the response to a request that this limit denies. Nil stands for that of the Domain.
 	OnDeny *OnDeny

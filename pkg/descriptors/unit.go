@@ -82,9 +82,9 @@ func (u Unit) times(multiplier uint32) (time.Duration, error) {
 	if length == 0 {
 		return 0, fmt.Errorf("invalid rate limit unit '%v': want one of %s", u, unitNames)
 	}
-	if most := limiters.MaxWindow / length; int64(multiplier) > int64(most) {
+	if maximum := limiters.MaxWindow / length; int64(multiplier) > int64(maximum) {
 		return 0, fmt.Errorf("a unit_multiplier of %d is too large for the unit %v: want at most %d, which is 10 years",
-			multiplier, u, int64(most))
+			multiplier, u, int64(maximum))
 	}
 	return time.Duration(multiplier) * length, nil
 }

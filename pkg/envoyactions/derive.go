@@ -305,8 +305,8 @@ func (d *deriver) hits(r *RateLimit, config *routev3.RateLimit, inFilter bool) {
 	} else if text = addend.GetFormat(); text != "" {
 		r.Reasons = append(r.Reasons, "the hits are "+text+", which is not known here: they count as 1")
 	}
-	const most = 1_000_000_000
-	r.Hits, r.Refund = int64(min(n, most)), addend.GetIsNegativeHits()
+	const maximum = 1_000_000_000
+	r.Hits, r.Refund = int64(min(n, maximum)), addend.GetIsNegativeHits()
 	if r.Refund {
 		r.Hits = -r.Hits
 	}

@@ -112,11 +112,11 @@ func hitsAddend(text string) *routev3.RateLimit_HitsAddend {
 
 // positions names the first rules that a descriptor is for.
 func positions(s *shape) string {
-	const most = 3
+	const maximum = 3
 	var all []string
 	for i, rule := range s.rules {
-		if i == most {
-			return strings.Join(all, ", ") + " and " + strconv.Itoa(len(s.rules)-most) + " more"
+		if i == maximum {
+			return strings.Join(all, ", ") + " and " + strconv.Itoa(len(s.rules)-maximum) + " more"
 		}
 		all = append(all, rule.Source())
 	}

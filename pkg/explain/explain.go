@@ -118,10 +118,10 @@ func newRecord(rules *descriptors.Rules, name string) (*Record, *descriptors.Dom
 
 // NearestDomain returns the domain that a name is probably a misspelling of, or "".
 func NearestDomain(rules *descriptors.Rules, name string) string {
-	const most = 1000
+	const maximum = 1000
 	var names []string
 	for d := range rules.Domains() {
-		if names = append(names, d.Name()); len(names) == most {
+		if names = append(names, d.Name()); len(names) == maximum {
 			break
 		}
 	}

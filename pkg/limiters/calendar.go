@@ -46,7 +46,7 @@ var calendarUnits = [...]struct {
 
 // calendarParameters are those of windows by the calendar. The unit of a limit in rules sets calendar_unit.
 var calendarParameters = []Parameter{
-	{Key: "calendar_unit", Type: Word, Words: []string{"day", "week", "month", "year"}, Hidden: true},
+	{Key: "calendar_unit", Type: Choice, Choices: []string{"day", "week", "month", "year"}, Hidden: true},
 	{Key: "time_zone", Type: Zone, About: "the time zone of windows by the calendar; UTC if absent."},
 }
 

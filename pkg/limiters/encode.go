@@ -20,7 +20,7 @@ const penaltyLen = 4 * 8
 // has one.
 func AppendState(b []byte, l *Limit, s *State) []byte {
 	words := [...]int64{s.A, s.B, s.C}
-	for _, w := range words[:l.Words()] {
+	for _, w := range words[:l.StateWords()] {
 		b = binary.LittleEndian.AppendUint64(b, uint64(w))
 	}
 	if l.HasPenalty() {
@@ -60,17 +60,17 @@ func StateLen(l *Limit, s *State) int {
 // baseStateLen returns the length of a state under l without a log.
 func baseStateLen(l *Limit) int {
 	if l.HasPenalty() {
-		return 8*l.Words() + penaltyLen
+		return 8*l.StateWords() + penaltyLen
 	}
-	return 8 * l.Words()
+	return 8 * l.StateWords()
 }
 
 // ReadState reads a state under l that AppendState wrote. Of any other bytes it returns an error or a state that is valid
 // for every function of this package.
 func ReadState(l *Limit, b []byte) (State, error) {
-	n := l.Words()
-	if least := baseStateLen(l); len(b) < least || len(b) > least && !l.definition.grows {
-		return State{}, fmt.Errorf("a state has %d bytes: want %d", len(b), least)
+	n := l.StateWords()
+	if minimum := baseStateLen(l); len(b) < minimum || len(b) > minimum && !l.definition.grows {
+		return State{}, fmt.Errorf("a state has %d bytes: want %d", len(b), minimum)
 	}
 	var words [3]int64
 	for i := range n {

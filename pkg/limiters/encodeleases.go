@@ -75,7 +75,7 @@ func ReadLeases(b []byte) (leases Leases, rest []byte, err error) {
 
 func int64At(b []byte, at int) int64 { return int64(binary.LittleEndian.Uint64(b[at:])) }
 
-func within(n, most int64) bool { return n >= 0 && n <= most }
+func within(n, maximum int64) bool { return n >= 0 && n <= maximum }
 
 // SetLeases makes leases those of s.
 func (s *State) SetLeases(leases Leases) {

@@ -29,10 +29,10 @@ func (e *unchargedError) Unwrap() error { return e.error }
 // belongs to the core, which only carries it.
 type OnError uint8
 
-// The policies. OnErrorUnsaid stands for the policy of the domain, and without one for OnErrorFail.
+// The policies. OnErrorUnset stands for the policy of the domain, and without one for OnErrorFail.
 const (
-	OnErrorUnsaid OnError = iota
-	OnErrorFail           // the hit's verdict is the error
+	OnErrorUnset OnError = iota
+	OnErrorFail          // the hit's verdict is the error
 	OnErrorAllow
 	OnErrorDeny
 	OnErrorLocal // decide in this process's memory by its share of the limit
@@ -43,10 +43,10 @@ var onErrorNames = []string{"", "error", "allow", "deny", "local"}
 // OnErrors returns the names of the policies, the default first.
 func OnErrors() []string { return slices.Clone(onErrorNames[OnErrorFail:]) }
 
-// OnErrorOf returns the policy of a name, or OnErrorUnsaid if there is none.
+// OnErrorOf returns the policy of a name, or OnErrorUnset if there is none.
 func OnErrorOf(name string) OnError { return OnError(max(0, slices.Index(onErrorNames, name))) }
 
-// String returns the policy's name, "" for OnErrorUnsaid.
+// String returns the policy's name, "" for OnErrorUnset.
 func (o OnError) String() string { return onErrorNames[o] }
 
 // A Source is the origin of a verdict. The decorators of package guard set all but ByStore. The sources are here because a

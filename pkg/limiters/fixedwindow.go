@@ -25,7 +25,7 @@ type windowLimit struct {
 	calendar *calendar
 }
 
-// The words of window_start.
+// The choices of window_start.
 const (
 	startByClock = iota
 	startByFirstHit
@@ -35,12 +35,12 @@ const (
 var fixedWindowDefinition = definition{
 	name: "fixed_window",
 	parameters: slices.Concat([]Parameter{{
-		Key: "window_start", Type: Word, Words: []string{"clock", "first_hit", "calendar"},
+		Key: "window_start", Type: Choice, Choices: []string{"clock", "first_hit", "calendar"},
 		About: "windows by the clock, from a key's first hit, or by the calendar.",
 	}}, calendarParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
 	countsDenied:    true,
 	countedPeekOver: true,
-	words:           2,
+	stateWords:      2,
 	fixedEnd:        true,
 	algorithm: func(spec Spec, values values) (algorithm, error) {
 		start := values["window_start"]

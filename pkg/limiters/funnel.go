@@ -42,7 +42,7 @@ var funnelDefinition = definition{
 		Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true,
 		About: "how much it holds; requests_per_unit if absent.",
 	}, peek}, penaltyParameters, reserveParameters),
-	words: 3,
+	stateWords: 3,
 	roundUp: func(spec Spec) int64 {
 		if step, ok := stepOf(spec.Max, spec.Window); ok {
 			return (spec.Max + step - 1) / step * step
@@ -81,11 +81,11 @@ var funnelDefinition = definition{
 	},
 }
 
-// stepOf returns the smallest number, at least 1, whose multiples up to most are valid maximums of a funnel: their denominators are
+// stepOf returns the smallest number, at least 1, whose multiples up to maximum are valid maximums of a funnel: their denominators are
 // at most maxDen. It reports whether there is one.
-func stepOf(most int64, window time.Duration) (step int64, ok bool) {
+func stepOf(maximum int64, window time.Duration) (step int64, ok bool) {
 	us := window.Microseconds()
-	for step = max(1, (most+maxDen-1)/maxDen); step < us && us%step != 0; {
+	for step = max(1, (maximum+maxDen-1)/maxDen); step < us && us%step != 0; {
 		step++
 	}
 	return step, us%step == 0
@@ -93,11 +93,11 @@ func stepOf(most int64, window time.Duration) (step int64, ok bool) {
 
 // errPrecise returns the error of a limit whose rate has a denominator above maxDen, with a smaller maximum that is valid.
 func errPrecise(spec Spec) error {
-	most := int64(maxDen)
+	maximum := int64(maxDen)
 	if step, ok := stepOf(spec.Max, spec.Window); ok {
-		most = spec.Max - spec.Max%step
+		maximum = spec.Max - spec.Max%step
 	}
-	return fmt.Errorf("a funnel of %d hits in %v is too precise: want fewer hits, such as %d", spec.Max, spec.Window, most)
+	return fmt.Errorf("a funnel of %d hits in %v is too precise: want fewer hits, such as %d", spec.Max, spec.Window, maximum)
 }
 
 func (l *funnelLimit) tag() string     { return "f" }

@@ -28,7 +28,7 @@ func (l *Limit) plain() *Limit {
 	}
 	if slices.ContainsFunc(Parameters(spec.Algorithm), func(p Parameter) bool { return p.Key == peek.Key }) {
 		_, spec.Params = spec.Params.Cut(peek.Key)
-		spec.Params = spec.Params.With(peek.Key, peek.Words[0])
+		spec.Params = spec.Params.With(peek.Key, peek.Choices[0])
 	}
 	if plain, err := New(spec); err == nil {
 		return plain

@@ -162,14 +162,14 @@ func (s *leaseSet) popExpired(now int64) (lease, bool) {
 }
 
 // cut makes latest the expiry of leases that expire later: of the earliest ones, at most so many.
-func (s *leaseSet) cut(latest int64, most int) {
+func (s *leaseSet) cut(latest int64, maximum int) {
 	if s.latest() <= latest {
 		return
 	}
 	from, _ := slices.BinarySearchFunc(s.order, expiry{at: latest + 1}, expiry.compare)
 	var cut []expiry
 	for _, e := range s.order[from:] {
-		if len(cut) == most {
+		if len(cut) == maximum {
 			break
 		}
 		if l, found := s.byID[e.id]; found && l.expires == e.at {

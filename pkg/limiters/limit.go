@@ -78,7 +78,7 @@ type definition struct {
 	parameters []Parameter
 	// countsDenied is the default of CountDenied in rules.
 	countsDenied bool
-	words        int // how many words of a State it uses
+	stateWords   int // how many of A, B and C of a State it uses
 	// windowless says that a limit has no window.
 	windowless bool
 	// grows says that a state has a log, which takes memory with the hits in it.
@@ -197,11 +197,11 @@ func (d *definition) checkWindow(w time.Duration) error {
 // peek is the parameter of every algorithm that gives a peek its meaning. With would_fit, a peek is denied if one more hit would
 // be. With over, it is denied only while the key's usage is more than its limit, which takes denied hits that count.
 var peek = Parameter{
-	Key: "peek", Type: Word, Words: []string{"would_fit", "over"}, NoDefault: true,
+	Key: "peek", Type: Choice, Choices: []string{"would_fit", "over"}, NoDefault: true,
 	About: "whether a peek is denied if one more hit would be, or only over the limit.",
 }
 
-// peekOver is the index of over among the words of peek.
+// peekOver is the index of over among the choices of peek.
 const peekOver = 1
 
 // Spec returns the limit's Spec, with its Params in canonical form.
@@ -225,8 +225,8 @@ func (l *Limit) Numbers(now time.Time) []int64 {
 // Grows reports whether the state of a key takes more memory with more hits.
 func (l *Limit) Grows() bool { return l.grows }
 
-// Words returns how many words of a State the algorithm uses, of A, B and C in this order. The others are 0.
-func (l *Limit) Words() int { return l.definition.words }
+// StateWords returns how many of A, B and C of a State the algorithm uses, in this order. The others are 0.
+func (l *Limit) StateWords() int { return l.definition.stateWords }
 
 // Window returns the length of the limit's window, 0 if it has none.
 func (l *Limit) Window() time.Duration { return l.spec.Window }

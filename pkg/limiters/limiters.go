@@ -77,9 +77,9 @@ func Singles(hits ...Hit) []Group {
 
 // A Verdict answers one Hit.
 type Verdict struct {
-	Allowed   bool
-	Penalized bool // denied, and the key's penalty ends at RetryAfter
-	Began     bool // Penalized, and the penalty began with this hit
+	Allowed      bool
+	Penalized    bool // denied, and the key's penalty ends at RetryAfter
+	PenaltyBegan bool // Penalized, and the penalty began with this hit
 	// TooManyLeases says that the hit is denied because its key has [MaxLeases] open reservations. RetryAfter is then the time until
 	// the first of them expires, and at most a second.
 	TooManyLeases bool
@@ -108,7 +108,7 @@ type Store interface {
 
 // A State is a store's memory of a key under one algorithm and window. It is a few words, which the algorithm defines, and
 // the algorithm's log if there is one. A limit with parts also uses Parts. The zero State is that of a key never hit. A store may keep the words in any form, and
-// must keep [Limit.Words] of them. A State is not safe for concurrent use.
+// must keep [Limit.StateWords] of them. A State is not safe for concurrent use.
 type State struct {
 	A, B, C int64
 	Log     *Log   // changed in place; nil if nothing is logged

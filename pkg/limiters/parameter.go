@@ -17,8 +17,8 @@ type Parameter struct {
 	Type  ParameterType
 	// Min and Max bound an Integer, and a Duration in microseconds.
 	Min, Max int64
-	// Words are the values of a Word. The first is the default, unless NoDefault says that the default depends on the limit.
-	Words     []string
+	// Choices are the values of a Choice. The first is the default, unless NoDefault says that the default depends on the limit.
+	Choices   []string
 	NoDefault bool
 	// Default is the value of a parameter of another type that is absent; "" if that is no single value.
 	Default string
@@ -37,8 +37,8 @@ type ParameterType uint8
 const (
 	// Integer is decimal digits.
 	Integer ParameterType = iota
-	// Word is one of Parameter.Words.
-	Word
+	// Choice is one of Parameter.Choices.
+	Choice
 	// Duration is a value as time.ParseDuration reads it, in whole microseconds.
 	Duration
 	// Zone is the name of a time zone, one of [TimeZones].
@@ -79,7 +79,7 @@ func Parameters(algorithm string) []Parameter {
 	return nil
 }
 
-// values are those that a Spec gives to parameters, by key: an Integer, a Duration in microseconds, the index of a Word,
+// values are those that a Spec gives to parameters, by key: an Integer, a Duration in microseconds, the index of a Choice,
 // or 1 for a Zone.
 type values map[string]int64
 
@@ -152,9 +152,9 @@ func (p *Parameter) parse(value string) (n int64, text string, err error) {
 	case Object:
 		return 0, "", fmt.Errorf("%s is an object: set its keys", p.Key)
 	default:
-		switch i := slices.Index(p.Words, value); i {
+		switch i := slices.Index(p.Choices, value); i {
 		case -1:
-			return 0, "", fmt.Errorf("unknown %s %q: want one of %q", p.Key, value, p.Words)
+			return 0, "", fmt.Errorf("unknown %s %q: want one of %q", p.Key, value, p.Choices)
 		case 0:
 			if !p.NoDefault {
 				value = ""

@@ -8,7 +8,7 @@ import (
 
 func TestParamsAreCanonical(t *testing.T) {
 	d := &definition{name: "a", parameters: []Parameter{
-		{Key: "start", Type: Word, Words: []string{"clock", "hit"}},
+		{Key: "start", Type: Choice, Choices: []string{"clock", "hit"}},
 		{Key: "size", Type: Integer, Min: 1, Max: 9, Hits: true},
 		{Key: "penalty.for", Type: Duration, Min: 1, Max: 3_600_000_000},
 	}}

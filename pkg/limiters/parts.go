@@ -160,7 +160,7 @@ func (p *partsGroup) deny() {
 	}
 	for i := range p.g {
 		if p.isFirstOffence(i) {
-			p.out[i].Began = p.state(i).offend(p.g[i].Limit.penalty, p.now)
+			p.out[i].PenaltyBegan = p.state(i).offend(p.g[i].Limit.penalty, p.now)
 		}
 	}
 	for i := range p.g {
@@ -170,9 +170,9 @@ func (p *partsGroup) deny() {
 		case p.out[i].Allowed:
 			p.out[i] = verdict(p.now, l, s, true, 0)
 		default:
-			began := p.out[i].Began
+			began := p.out[i].PenaltyBegan
 			p.out[i] = l.orPenalty(p.denial(i, s), s, p.now)
-			p.out[i].Began = began && p.out[i].Penalized
+			p.out[i].PenaltyBegan = began && p.out[i].Penalized
 		}
 	}
 }

@@ -22,7 +22,7 @@ var reserveParameters = []Parameter{
 	{Key: "reserve", Type: Object, About: "charge an estimate, and correct it to the actual cost at the end of the request."},
 	{Key: "reserve.ttl", Type: Duration, Min: minTTL, Max: maxTTL, Required: true,
 		About: "how long a reservation waits for its actual cost. It must be longer than any request."},
-	{Key: "reserve.unsettled", Type: Word, Words: []string{"charge", "release"},
+	{Key: "reserve.unsettled", Type: Choice, Choices: []string{"charge", "release"},
 		About: "what becomes of an estimate that was not corrected in time. Default: charge."},
 }
 

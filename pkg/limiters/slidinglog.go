@@ -242,7 +242,7 @@ func (s *Log) refund(v liveRange, n int64) {
 
 // correct changes the hits of entries by their time, none of which is before first. It moves the later entries. Hits that are
 // added make the log no longer than most. If no hits change, the log does not, and keeps the entries before v.
-func (s *Log) correct(v liveRange, first, most int64, corrections []correction) {
+func (s *Log) correct(v liveRange, first, maximum int64, corrections []correction) {
 	type hitsAt struct{ at, hits int64 }
 	from := v.first + sort.Search(s.entries.len()-v.first, func(i int) bool { return s.entries.get(v.first+i).at >= first })
 	before := v.base
@@ -255,7 +255,7 @@ func (s *Log) correct(v liveRange, first, most int64, corrections []correction) 
 		tail = append(tail, hitsAt{e.at, int64(e.sum - sum)})
 		sum = e.sum
 	}
-	room, changed := most-v.used, false
+	room, changed := maximum-v.used, false
 	for _, c := range corrections {
 		i, found := slices.BinarySearchFunc(tail, c.at, func(e hitsAt, at int64) int { return cmp.Compare(e.at, at) })
 		if !found && c.delta < 0 {

@@ -79,11 +79,11 @@ func statusMessage(d *decide.Decision) *ratelimitv3.RateLimitResponse_Descriptor
 // them.
 func (s *Service) appendLimitHeaders(b []byte, decisions []decide.Decision) []byte {
 	var shown *decide.Decision
-	least := int64(math.MaxInt64)
+	minimum := int64(math.MaxInt64)
 	for i := range decisions {
 		// envoyproxy/ratelimit shows no limit of which 2^32 - 1 hits remain.
-		if d := &decisions[i]; d.Limit != nil && !d.End && d.Remaining < least && d.Remaining != math.MaxUint32 {
-			shown, least = d, d.Remaining
+		if d := &decisions[i]; d.Limit != nil && !d.End && d.Remaining < minimum && d.Remaining != math.MaxUint32 {
+			shown, minimum = d, d.Remaining
 		}
 	}
 	for i := range decisions {

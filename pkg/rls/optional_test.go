@@ -330,9 +330,9 @@ func TestStandardHeadersAgree(t *testing.T) {
 // Jitter only adds to a wait, at most its part, and not always the same.
 func TestRetryAfterJitterOnlyAdds(t *testing.T) {
 	for _, c := range []struct {
-		wait        time.Duration
-		jitter      float64
-		least, most int64
+		wait             time.Duration
+		jitter           float64
+		minimum, maximum int64
 	}{
 		{0, 0, 1, 1}, {0, 1, 1, 2}, {time.Millisecond, 0, 1, 1}, {9 * time.Second, 0.1, 9, 9}, {59*time.Second + 1, 0.1, 60, 66},
 		{time.Hour, 0, 3600, 3600}, {time.Hour, 0.25, 3600, 4500}, {math.MaxInt64, 0, math.MaxInt64/1_000_000_000 - 1, math.MaxInt64 / 1_000_000_000},
@@ -340,11 +340,11 @@ func TestRetryAfterJitterOnlyAdds(t *testing.T) {
 		seen := map[int64]bool{}
 		for range 2000 {
 			got := retryAfter(c.wait, c.jitter)
-			if seen[got] = true; got < c.least || got > c.most {
-				t.Fatalf("%v and %v: %d, want %d to %d", c.wait, c.jitter, got, c.least, c.most)
+			if seen[got] = true; got < c.minimum || got > c.maximum {
+				t.Fatalf("%v and %v: %d, want %d to %d", c.wait, c.jitter, got, c.minimum, c.maximum)
 			}
 		}
-		if c.most-c.least > 0 && c.jitter > 0 && (len(seen) < 2 || c.most-c.least < 10 && (!seen[c.least] || !seen[c.most])) {
+		if c.maximum-c.minimum > 0 && c.jitter > 0 && (len(seen) < 2 || c.maximum-c.minimum < 10 && (!seen[c.minimum] || !seen[c.maximum])) {
 			t.Errorf("%v and %v: only %v", c.wait, c.jitter, seen)
 		}
 	}

@@ -67,7 +67,7 @@ var (
 func (p *limitador) read(n *yaml.Node) {
 	f := p.fieldsOf(n, "id", "namespace", "max_value", "seconds", "name", "conditions", "variables")
 	l := limitadorLimit{line: n.Line, namespace: textOf(f["namespace"]), values: map[string]string{}}
-	most, ok := numberOf(f["max_value"], maxRequests)
+	maximum, ok := numberOf(f["max_value"], maxRequests)
 	seconds, whole := numberOf(f["seconds"], maxSeconds)
 	switch {
 	case l.namespace == "":
@@ -81,7 +81,7 @@ func (p *limitador) read(n *yaml.Node) {
 		return
 	}
 	unit, multiplier := windowOf(seconds)
-	l.limit = limit{unit: unit, multiplier: multiplier, requests: most, windowStart: "first_hit", countDenied: "false", name: textOf(f["name"])}
+	l.limit = limit{unit: unit, multiplier: multiplier, requests: maximum, windowStart: "first_hit", countDenied: "false", name: textOf(f["name"])}
 	index, sound := "", true
 	use := func(at *yaml.Node, key, of, value string) {
 		if index == "" {

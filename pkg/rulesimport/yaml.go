@@ -62,12 +62,12 @@ func textOf(n *yaml.Node) string {
 	return n.Value
 }
 
-// numberOf returns a whole number from 0 to most.
-func numberOf(n *yaml.Node, most int64) (value int64, ok bool) {
+// numberOf returns a whole number from 0 to maximum.
+func numberOf(n *yaml.Node, maximum int64) (value int64, ok bool) {
 	if n == nil || n.Decode(&value) != nil {
 		return 0, false
 	}
-	return value, value >= 0 && value <= most
+	return value, value >= 0 && value <= maximum
 }
 
 // documentsOf reads the documents of a YAML file.

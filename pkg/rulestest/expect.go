@@ -84,7 +84,7 @@ func (p *parser) count(f rulesfile.Fields, name string) *int64 {
 func (p *parser) wanted(f rulesfile.Fields) wanted {
 	w := wanted{remaining: p.count(f, "remaining"), used: p.count(f, "used")}
 	if f.Has("verdict") {
-		denied := f.Word("verdict", "allowed", "denied") == "denied"
+		denied := f.Choice("verdict", "allowed", "denied") == "denied"
 		w.denied = &denied
 	}
 	for name, to := range map[string]**string{"rule": &w.rule, "limit": &w.limit} {
@@ -94,7 +94,7 @@ func (p *parser) wanted(f rulesfile.Fields) wanted {
 		}
 	}
 	if f.Has("reason") {
-		text := f.Word("reason", reasons...)
+		text := f.Choice("reason", reasons...)
 		w.reason = &text
 	}
 	if f.Has("penalized") {

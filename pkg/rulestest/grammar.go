@@ -19,8 +19,8 @@ func ref(id string) schema { return schema{"$ref": "#/$defs/" + id} }
 
 func listOf(item schema) schema { return schema{"type": "array", "items": item, "minItems": 1} }
 
-func whole(least, most int64) schema {
-	return schema{"type": "integer", "minimum": least, "maximum": most}
+func whole(minimum, maximum int64) schema {
+	return schema{"type": "integer", "minimum": minimum, "maximum": maximum}
 }
 
 var (

@@ -290,7 +290,7 @@ func (p *parser) limit(f rulesfile.Fields) *decide.Override {
 	}
 	return &decide.Override{
 		RequestsPerUnit: uint32(l.Whole("requests_per_unit", 0, 1<<32-1, 0)),
-		Unit:            descriptors.ParseUnit(l.Word("unit", descriptors.UnitNames()...)),
+		Unit:            descriptors.ParseUnit(l.Choice("unit", descriptors.UnitNames()...)),
 		UnitMultiplier:  uint32(l.Whole("unit_multiplier", 1, 1<<32-1, 1)),
 	}
 }

@@ -200,9 +200,9 @@ func (p *Plan) limit(rules *descriptors.Rules, rule *descriptors.Rule, i int, ke
 		return plan, fmt.Errorf("%s: the share of a replica: %w", rule.Name, err)
 	}
 	policy := cmp.Or(l.OnError, rules.Domain(rule.Domain).OnError(), limiters.OnErrorFail)
-	most := mostInWindow(l.Limit)
+	anyWindow := maxInWindow(l.Limit)
 	plan.Over = Over{
-		AnyWindow: most, Memory: product(load.Replicas-1, spec.Max), Policy: policy.String(), Share: share.Spec().Max, Failover: plan.Capacity,
+		AnyWindow: anyWindow, Memory: product(load.Replicas-1, spec.Max), Policy: policy.String(), Share: share.Spec().Max, Failover: plan.Capacity,
 	}
 	switch policy {
 	case limiters.OnErrorDeny:
@@ -255,8 +255,8 @@ func product(a, b int64) int64 {
 	return math.MaxInt64
 }
 
-// mostInWindow returns the most that one key is admitted in any interval as long as the window, as docs/algorithms.md states.
-func mostInWindow(l *limiters.Limit) int64 {
+// maxInWindow returns the most that one key is admitted in any interval as long as the window, as docs/algorithms.md states.
+func maxInWindow(l *limiters.Limit) int64 {
 	switch spec := l.Spec(); {
 	case spec.Window == 0:
 		return 0

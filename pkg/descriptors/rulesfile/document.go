@@ -124,42 +124,42 @@ func (f Fields) Text(name string) string {
 	return text
 }
 
-// Whole reads a whole number from least to most. It returns otherwise if the key is absent, or after a fault.
-func (f Fields) Whole(name string, least, most, otherwise int64) int64 {
-	return f.d.number(f.f[name], least, most, otherwise)
+// Whole reads a whole number from minimum to maximum. It returns otherwise if the key is absent, or after a fault.
+func (f Fields) Whole(name string, minimum, maximum, otherwise int64) int64 {
+	return f.d.number(f.f[name], minimum, maximum, otherwise)
 }
 
 // Bool reads true or false. It returns false if the key is absent, or after a fault.
 func (f Fields) Bool(name string) bool { return f.d.boolean(f.f[name], false) }
 
-// Word reads one of words. It returns "" if the key is absent, or after a fault.
-func (f Fields) Word(name string, words ...string) string {
+// Choice reads one of choices. It returns "" if the key is absent, or after a fault.
+func (f Fields) Choice(name string, choices ...string) string {
 	if !f.Has(name) {
 		return ""
 	}
-	word, _ := f.d.word(f.f[name], words...)
-	return word
+	choice, _ := f.d.choice(f.f[name], choices...)
+	return choice
 }
 
-// Duration reads a duration of whole microseconds from 0 to most, such as 90s. It returns 0 if the key is absent, or after a fault.
-func (f Fields) Duration(name string, most time.Duration) time.Duration {
+// Duration reads a duration of whole microseconds from 0 to maximum, such as 90s. It returns 0 if the key is absent, or after a fault.
+func (f Fields) Duration(name string, maximum time.Duration) time.Duration {
 	if !f.Has(name) {
 		return 0
 	}
 	v := f.Value(name)
 	d, ok := v.Duration()
-	if !ok || d < 0 || d > most || d%time.Microsecond != 0 {
-		f.d.Fault(v, durationRemedy(v, most), "%s is %s", name, v)
+	if !ok || d < 0 || d > maximum || d%time.Microsecond != 0 {
+		f.d.Fault(v, durationRemedy(v, maximum), "%s is %s", name, v)
 		return 0
 	}
 	return d
 }
 
-func durationRemedy(v Node, most time.Duration) string {
+func durationRemedy(v Node, maximum time.Duration) string {
 	if text := v.scalar(); text != "" && strings.Trim(text, "0123456789.") == "" {
 		return fmt.Sprintf("write a unit, such as %ss", short(text))
 	}
-	return fmt.Sprintf("write a duration from 0s to %.0fh, such as 90s or 1h30m", most.Hours())
+	return fmt.Sprintf("write a duration from 0s to %.0fh, such as 90s or 1h30m", maximum.Hours())
 }
 
 // Duration parses n as a duration.

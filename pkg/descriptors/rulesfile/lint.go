@@ -30,12 +30,12 @@ func (b *branch) point() point { return b.by.point(b.key) }
 
 // String returns what b matches, such as 'action: login'.
 func (b *branch) String() string {
-	const most = 3 // items of a list
-	value, items := b.level.Value, slices.Clone(b.level.Values[:min(len(b.level.Values), most)])
-	for _, p := range b.level.Prefixes[:min(len(b.level.Prefixes), most)] {
+	const maximum = 3 // items of a list
+	value, items := b.level.Value, slices.Clone(b.level.Values[:min(len(b.level.Values), maximum)])
+	for _, p := range b.level.Prefixes[:min(len(b.level.Prefixes), maximum)] {
 		items = append(items, p.String())
 	}
-	if len(b.level.Values)+len(b.level.Prefixes) > most {
+	if len(b.level.Values)+len(b.level.Prefixes) > maximum {
 		items = append(items, "...")
 	}
 	if len(items) > 0 {

@@ -13,8 +13,8 @@ import (
 const whenLost = `domain: d
 on_store_error: allow
 descriptors:
-- {key: unsaid, rate_limit: {unit: minute, requests_per_unit: 5}}
-- {key: said, rate_limit: {unit: minute, requests_per_unit: 5, on_store_error: local}}
+- {key: unset, rate_limit: {unit: minute, requests_per_unit: 5}}
+- {key: set, rate_limit: {unit: minute, requests_per_unit: 5, on_store_error: local}}
 - {key: free, rate_limit: {unlimited: true}}
 - key: many
   rate_limits:
@@ -39,8 +39,8 @@ func TestOnStoreErrorIsInherited(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for request, want := range map[string][]limiters.OnError{
-		"unsaid=1": {limiters.OnErrorUnsaid}, "said=1": {limiters.OnErrorLocal},
-		"many=1": {limiters.OnErrorDeny, limiters.OnErrorUnsaid},
+		"unset=1": {limiters.OnErrorUnset}, "set=1": {limiters.OnErrorLocal},
+		"many=1": {limiters.OnErrorDeny, limiters.OnErrorUnset},
 	} {
 		for i, l := range rules.Match("d", entries(request)).Limits {
 			if l.OnError != want[i] {
@@ -49,8 +49,8 @@ func TestOnStoreErrorIsInherited(t *testing.T) {
 		}
 	}
 	for request, want := range map[string]limiters.OnError{
-		"unsaid=1": limiters.OnErrorUnsaid, "said=1": limiters.OnErrorLocal, "free=1": limiters.OnErrorUnsaid,
-		"many=1": limiters.OnErrorDeny, "nobody=1": limiters.OnErrorUnsaid,
+		"unset=1": limiters.OnErrorUnset, "set=1": limiters.OnErrorLocal, "free=1": limiters.OnErrorUnset,
+		"many=1": limiters.OnErrorDeny, "nobody=1": limiters.OnErrorUnset,
 	} {
 		if l, err := rules.Match("d", entries(request)).Overridden().By(7, descriptors.Hour, 1); err != nil || l.OnError != want {
 			t.Errorf("an override of %s: got %q, %v, want %q", request, l.OnError, err, want)
@@ -64,10 +64,10 @@ func TestConflictingOnStoreErrorIsAnError(t *testing.T) {
 	rules, _, err := rulesfile.ParseWith(merge, files("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n",
 		fmt.Sprintf(more, "deny"))...)
 	if err != nil || modes(rules) != "d deny [deny]" {
-		t.Errorf("said in the second file: %q, %v", modes(rules), err)
+		t.Errorf("set in the second file: %q, %v", modes(rules), err)
 	}
 	if _, _, err = rulesfile.ParseWith(merge, files(whenLost, fmt.Sprintf(more, "allow"))...); err != nil {
-		t.Errorf("said twice and the same: %v", err)
+		t.Errorf("set twice and the same: %v", err)
 	}
 	_, _, err = rulesfile.ParseWith(merge, files(whenLost, fmt.Sprintf(more, "deny"))...)
 	if err == nil || !strings.HasPrefix(err.Error(), "b.yaml:2:1: on_store_error is 'deny' here and 'allow' in a.yaml:2: set it once") {

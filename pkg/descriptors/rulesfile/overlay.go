@@ -67,7 +67,7 @@ func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
 	if o == nil {
 		return
 	}
-	if b.OnError(domain) == limiters.OnErrorUnsaid {
+	if b.OnError(domain) == limiters.OnErrorUnset {
 		b.SetOnError(domain, o.onError[domain])
 	}
 	if b.OnDeny(domain) == nil {

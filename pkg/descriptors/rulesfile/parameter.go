@@ -83,8 +83,8 @@ func (p *parameter) schema() schema {
 	switch p.Type {
 	case limiters.Object:
 		return ref(p.Key)
-	case limiters.Word:
-		return words(p.Words...)
+	case limiters.Choice:
+		return words(p.Choices...)
 	case limiters.Duration:
 		return duration
 	case limiters.Zone:
@@ -119,9 +119,9 @@ func (r *reader) objectParameter(f field, object *parameter, settings map[string
 // parameter reads the value of a parameter that is no object, in the form that limiters.Params has. It returns "" if it reported a fault.
 func (r *reader) parameter(f field, p *parameter) string {
 	switch p.Type {
-	case limiters.Word:
-		word, _ := r.word(f, p.Words...)
-		return word
+	case limiters.Choice:
+		choice, _ := r.choice(f, p.Choices...)
+		return choice
 	case limiters.Duration:
 		return r.duration(f, p)
 	case limiters.Zone:
@@ -157,10 +157,10 @@ func (r *reader) duration(f field, p *parameter) string {
 	if !ok {
 		return ""
 	}
-	least, most := time.Duration(p.Min)*time.Microsecond, time.Duration(p.Max)*time.Microsecond
+	minimum, maximum := time.Duration(p.Min)*time.Microsecond, time.Duration(p.Max)*time.Microsecond
 	d, err := time.ParseDuration(n.Value)
-	if n.Kind != yaml.ScalarNode || err != nil || d < least || d > most || d%time.Microsecond != 0 {
-		r.fault(n, fmt.Sprintf("write a duration from %v to %.0fh, such as 90s or 1h30m", least, most.Hours()), "%s is %s", f.key.Value, shape(n))
+	if n.Kind != yaml.ScalarNode || err != nil || d < minimum || d > maximum || d%time.Microsecond != 0 {
+		r.fault(n, fmt.Sprintf("write a duration from %v to %.0fh, such as 90s or 1h30m", minimum, maximum.Hours()), "%s is %s", f.key.Value, shape(n))
 		return ""
 	}
 	return d.String()

@@ -13,7 +13,7 @@ import (
 func TestParameterTypesAreChecked(t *testing.T) {
 	types := map[string]*parameter{
 		"size":  {Parameter: limiters.Parameter{Key: "size", Type: limiters.Integer, Min: 2, Max: 9}},
-		"start": {Parameter: limiters.Parameter{Key: "start", Type: limiters.Word, Words: []string{"clock", "hit"}}},
+		"start": {Parameter: limiters.Parameter{Key: "start", Type: limiters.Choice, Choices: []string{"clock", "hit"}}},
 		"pause": {Parameter: limiters.Parameter{Key: "pause", Type: limiters.Duration, Min: 1000, Max: 3_600_000_000}},
 	}
 	for _, c := range []struct{ key, value, want, fault string }{

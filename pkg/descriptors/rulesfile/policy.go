@@ -42,7 +42,7 @@ func (r *reader) policy(n *yaml.Node, f fields) *policy {
 			p.settings[name] = setting{f[name].key, read(f[name])}
 		}
 	}
-	set("algorithm", func(f field) string { name, _ := r.word(f, limiters.Algorithms()...); return name })
+	set("algorithm", func(f field) string { name, _ := r.choice(f, limiters.Algorithms()...); return name })
 	for i := range parameters {
 		known := &parameters[i]
 		switch {
@@ -53,17 +53,17 @@ func (r *reader) policy(n *yaml.Node, f fields) *policy {
 		}
 	}
 	set("count_denied", func(f field) string { return strconv.FormatBool(r.boolean(f, false)) })
-	set("on_store_error", func(f field) string { name, _ := r.word(f, limiters.OnErrors()...); return name })
+	set("on_store_error", func(f field) string { name, _ := r.choice(f, limiters.OnErrors()...); return name })
 	set("on_deny", func(f field) string { p.onDeny = r.onDeny(f); return "" })
 	return p
 }
 
-// onError returns the value of an on_store_error, limiters.OnErrorUnsaid if it is absent.
+// onError returns the value of an on_store_error, limiters.OnErrorUnset if it is absent.
 func (r *reader) onError(f field) limiters.OnError {
 	if f.key == nil {
-		return limiters.OnErrorUnsaid
+		return limiters.OnErrorUnset
 	}
-	name, _ := r.word(f, limiters.OnErrors()...)
+	name, _ := r.choice(f, limiters.OnErrors()...)
 	return limiters.OnErrorOf(name)
 }
 

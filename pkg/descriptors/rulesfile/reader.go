@@ -237,8 +237,8 @@ func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
 	return "", false
 }
 
-// number reads a whole number from least to most. It returns otherwise if the key is absent or the value is faulty.
-func (r *reader) number(f field, least, most, otherwise int64) int64 {
+// number reads a whole number from minimum to maximum. It returns otherwise if the key is absent or the value is faulty.
+func (r *reader) number(f field, minimum, maximum, otherwise int64) int64 {
 	if f.value == nil {
 		return otherwise
 	}
@@ -248,20 +248,20 @@ func (r *reader) number(f field, least, most, otherwise int64) int64 {
 	}
 	var v int64
 	whole := n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" && n.Decode(&v) == nil
-	if whole && v >= least && v <= most {
+	if whole && v >= minimum && v <= maximum {
 		return v
 	}
-	r.fault(n, numberRemedy(n, f.key.Value, least, most), "%s is %s", f.key.Value, shape(n))
+	r.fault(n, numberRemedy(n, f.key.Value, minimum, maximum), "%s is %s", f.key.Value, shape(n))
 	return otherwise
 }
 
-// numberRemedy returns what to write instead of a value that is not a whole number from least to most.
-func numberRemedy(n *yaml.Node, key string, least, most int64) string {
+// numberRemedy returns what to write instead of a value that is not a whole number from minimum to maximum.
+func numberRemedy(n *yaml.Node, key string, minimum, maximum int64) string {
 	digits := n.Value != "" && strings.Trim(n.Value, "0123456789") == ""
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && digits {
 		return fmt.Sprintf("remove the quotes: '%s: %s'", key, quoted(n))
 	}
-	return fmt.Sprintf("write a whole number from %d to %d", least, most)
+	return fmt.Sprintf("write a whole number from %d to %d", minimum, maximum)
 }
 
 // boolean reads true or false. It returns otherwise if the key is absent or the value is faulty.
@@ -311,24 +311,24 @@ func parseBool(n *yaml.Node) (value, ok bool) {
 	return false, false
 }
 
-// word reads one of words, the first if absent. It returns false if it reported a fault.
-func (r *reader) word(f field, words ...string) (string, bool) {
+// choice reads one of choices, the first if absent. It returns false if it reported a fault.
+func (r *reader) choice(f field, choices ...string) (string, bool) {
 	if f.value == nil {
-		return words[0], true
+		return choices[0], true
 	}
 	n, ok := r.visit(f.value)
 	if !ok {
 		return "", false
 	}
-	for _, w := range words {
-		if n.Kind == yaml.ScalarNode && n.Value == w {
-			return w, true
+	for _, c := range choices {
+		if n.Kind == yaml.ScalarNode && n.Value == c {
+			return c, true
 		}
 	}
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
-		r.fault(n, suggest("", words), "%s is %s", f.key.Value, shape(n))
+		r.fault(n, suggest("", choices), "%s is %s", f.key.Value, shape(n))
 	} else {
-		r.fault(n, suggest(n.Value, words), "unknown %s '%s'", f.key.Value, short(n.Value))
+		r.fault(n, suggest(n.Value, choices), "unknown %s '%s'", f.key.Value, short(n.Value))
 	}
 	return "", false
 }
@@ -384,13 +384,13 @@ func quoted(n *yaml.Node) string {
 }
 
 func short(s string) string {
-	const most = 100
-	return cut(s, most)
+	const maximum = 100
+	return cut(s, maximum)
 }
 
-func cut(s string, most int) string {
-	if len(s) <= most {
+func cut(s string, maximum int) string {
+	if len(s) <= maximum {
 		return s
 	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
+	return strings.ToValidUTF8(s[:maximum], "") + "..."
 }

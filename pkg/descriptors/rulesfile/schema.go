@@ -34,8 +34,8 @@ var duration = schema{"type": "string", "pattern": `^([0-9]+(\.[0-9]*)?(ns|us|µ
 // zoneText is any text: the names of time zones are too many for a schema.
 var zoneText = schema{"type": "string", "minLength": 1}
 
-func wholeNumber(least, most int64) schema {
-	return schema{"type": "integer", "minimum": least, "maximum": most}
+func wholeNumber(minimum, maximum int64) schema {
+	return schema{"type": "integer", "minimum": minimum, "maximum": maximum}
 }
 
 func scalarList(item schema) schema {

@@ -74,11 +74,11 @@ func (p *parser) top(root *yaml.Node) {
 // onErrorOf reads the on_store_error of a domain. The files of a domain must agree on it.
 func (p *parser) onErrorOf(f field, of *domainTree) {
 	policy := p.onError(f)
-	if policy == limiters.OnErrorUnsaid {
+	if policy == limiters.OnErrorUnset {
 		return
 	}
 	domain := of.root.domain
-	if before := p.builder.OnError(domain); before != limiters.OnErrorUnsaid && before != policy {
+	if before := p.builder.OnError(domain); before != limiters.OnErrorUnset && before != policy {
 		p.fault(f.key, "set it once", "on_store_error is '%s' here and '%s' in %s", policy, before, p.where(of.onError))
 		return
 	}

@@ -94,15 +94,15 @@ func TestEndQueueIsBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		q := w.endQueue()
 		w.store.set(0, 0, errGone)
-		const most, more = 50_000, 7
-		for i := range most + more {
+		const maximum, more = 50_000, 7
+		for i := range maximum + more {
 			w.endFails(q, fmt.Sprint(i))
 		}
-		if got := q.Stats(); got.Pending+got.Lost != most+more || got.Lost < more || got.Pending > most {
-			t.Errorf("%+v, want %d pending and %d lost", got, most, more)
+		if got := q.Stats(); got.Pending+got.Lost != maximum+more || got.Lost < more || got.Pending > maximum {
+			t.Errorf("%+v, want %d pending and %d lost", got, maximum, more)
 		}
 		time.Sleep(11 * time.Second) // more than the TTL
-		if got := q.Stats(); got != (guard.EndStats{Lost: most + more}) {
+		if got := q.Stats(); got != (guard.EndStats{Lost: maximum + more}) {
 			t.Errorf("after the TTL: %+v, want all lost", got)
 		}
 	})

@@ -93,7 +93,7 @@ func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: memory()})
 	hits := []limiters.Hit{
 		hit("a", limiters.OnErrorAllow), hit("d", limiters.OnErrorDeny), hit("l", limiters.OnErrorLocal),
-		hit("f", limiters.OnErrorFail), hit("u", limiters.OnErrorUnsaid),
+		hit("f", limiters.OnErrorFail), hit("u", limiters.OnErrorUnset),
 		{Key: "d", Limit: hourly, N: -1, OnError: limiters.OnErrorDeny}, {Key: "d", Limit: hourly, OnError: limiters.OnErrorDeny},
 	}
 	got := make([]limiters.Verdict, len(hits))

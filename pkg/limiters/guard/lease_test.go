@@ -71,7 +71,7 @@ func TestEndLeavesLocalStoreAloneUntilItHasLeases(t *testing.T) {
 
 func TestFailedEndIsAnsweredByPolicyAndNotCounted(t *testing.T) {
 	for on, want := range map[limiters.OnError]limiters.Verdict{
-		limiters.OnErrorUnsaid: {Err: errGone}, limiters.OnErrorFail: {Err: errGone},
+		limiters.OnErrorUnset: {Err: errGone}, limiters.OnErrorFail: {Err: errGone},
 		limiters.OnErrorAllow: {Allowed: true, By: limiters.ByPolicy, Remaining: 2},
 		limiters.OnErrorDeny:  {Allowed: true, By: limiters.ByPolicy},
 		limiters.OnErrorLocal: {Allowed: true, By: limiters.ByShare, Remaining: 2},

@@ -84,7 +84,7 @@ func RacesWithPenalties(t *testing.T, replicas []limiters.Store) {
 								admitted.Add(1)
 							case out[0].Penalized:
 								penalized.Add(1)
-								if out[0].Began {
+								if out[0].PenaltyBegan {
 									began.Add(1)
 								}
 							default:

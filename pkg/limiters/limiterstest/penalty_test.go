@@ -54,7 +54,7 @@ func (p *penalized) take(now, n, _ int64) limiters.Verdict {
 		penalties := len(p.penalties)
 		p.offend(now)
 		v = p.deny(now, v)
-		v.Began = v.Penalized && len(p.penalties) > penalties
+		v.PenaltyBegan = v.Penalized && len(p.penalties) > penalties
 		return v
 	}
 	// Nothing is charged: one copy of the limit gives the wait of the hit, and another the usage.

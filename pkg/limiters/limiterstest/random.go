@@ -196,8 +196,8 @@ func randomParams(rnd *rand.Rand, algorithm string, maximum int64) (params limit
 		case p.Type == limiters.Object || strings.Contains(p.Key, "."), (p.NoDefault || p.Hidden || p.Type == limiters.Zone) && rnd.IntN(2) == 0: // none
 		case p.Type == limiters.Zone:
 			params = params.With(p.Key, pick(rnd, zones...))
-		case p.Type == limiters.Word:
-			params = params.With(p.Key, pick(rnd, p.Words...))
+		case p.Type == limiters.Choice:
+			params = params.With(p.Key, pick(rnd, p.Choices...))
 		case n < p.Min || n > p.Max: // none
 		case p.Type == limiters.Duration:
 			params = params.With(p.Key, (time.Duration(n) * time.Microsecond).String())

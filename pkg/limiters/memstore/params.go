@@ -52,5 +52,5 @@ func snapshotNames() []string {
 }
 
 func needsText(p *limiters.Parameter) bool {
-	return p.Key != "capacity" && (p.Key != "window_start" || !slices.Equal(p.Words, []string{"clock", "first_hit"}))
+	return p.Key != "capacity" && (p.Key != "window_start" || !slices.Equal(p.Choices, []string{"clock", "first_hit"}))
 }

@@ -36,7 +36,7 @@ func recordLen(key string, l *limiters.Limit, seat bool) int {
 	if text > maxTextLen {
 		text = 8
 	}
-	n := headLen/8 + (text+7)/8 + l.Words()
+	n := headLen/8 + (text+7)/8 + l.StateWords()
 	if seat {
 		n++
 	}

@@ -129,7 +129,7 @@ func TestShard(t *testing.T) {
 					t.Fatalf("seed %d, step %d: %+v, want %+v", seed, step, got, w.state)
 				}
 				words := [3]int64{rnd.Int64() - 1<<62, rnd.Int64(), rnd.Int64()}
-				clear(words[k.limit.Words():])
+				clear(words[k.limit.StateWords():])
 				w.state = limiters.State{A: words[0], B: words[1], C: words[2]}
 				if k.limit.Grows() {
 					w.state.Log = &limiters.Log{}

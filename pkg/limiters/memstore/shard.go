@@ -68,7 +68,7 @@ func sameState(a, b *limiters.Limit) bool { return a == b || a.ID() == b.ID() }
 // load reads the state of a record.
 func (sh *shard) load(r record, s *limiters.State) {
 	l := sh.limits.get(r.limit())
-	n := l.Words()
+	n := l.StateWords()
 	at := len(r) - 8*n
 	if r.isSeated() {
 		at -= 8
@@ -89,7 +89,7 @@ func (sh *shard) load(r record, s *limiters.State) {
 // save writes the state of a record. A record without a seat keeps no parts.
 func (sh *shard) save(r record, s *limiters.State) {
 	l := sh.limits.get(r.limit())
-	n := l.Words()
+	n := l.StateWords()
 	at := len(r) - 8*n
 	if r.isSeated() {
 		at -= 8

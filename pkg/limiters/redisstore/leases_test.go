@@ -215,10 +215,10 @@ func TestLeasesNeedFewCommands(t *testing.T) {
 			t.Fatal(err, out[0].Err)
 		}
 		for command, calls := range commands(t, c) {
-			if most := map[string]int{
+			if maximum := map[string]int{
 				"evalsha": 1, "time": 1, "zmscore": 1, "zadd": 1, "zrem": 1, "zrange": 1, "config|resetstat": 1, "config": 1, "hello": 1,
-			}[command]; calls > most {
-				t.Errorf("end %v: %d calls of %s, want at most %d", end, calls, command, most)
+			}[command]; calls > maximum {
+				t.Errorf("end %v: %d calls of %s, want at most %d", end, calls, command, maximum)
 			}
 		}
 	}

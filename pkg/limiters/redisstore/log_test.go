@@ -128,12 +128,12 @@ func TestLongLogNeedsFewCommands(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", step.name, got, step.want)
 		}
 		for command, calls := range commands(t, c) {
-			most, expected := map[string]int{
+			maximum, expected := map[string]int{
 				"evalsha": 1, "eval": 1, "get": 1, "set": 1, "llen": 1, "lindex": 70, "ltrim": 1, "lset": 1, "rpush": 1, "del": 1, "pexpire": 1, "time": 1,
 				"config|resetstat": 1, "config": 1, "hello": 1, // not of the call
 			}[command]
-			if !expected || calls > most {
-				t.Errorf("%s: %d calls of %s, want at most %d", step.name, calls, command, most)
+			if !expected || calls > maximum {
+				t.Errorf("%s: %d calls of %s, want at most %d", step.name, calls, command, maximum)
 			}
 		}
 		if n := c.LLen(ctx, key).Val(); n > million+3 {
@@ -168,9 +168,9 @@ func TestLongLogMatchesReference(t *testing.T) {
 	for seed := range uint64(6) {
 		rnd, reference := rand.New(rand.NewPCG(seed, 3)), limiterstest.NewReference()
 		var limits []*limiters.Limit
-		for _, most := range []int64{300, 300, 300, 90, 70, 1000} {
+		for _, maximum := range []int64{300, 300, 300, 90, 70, 1000} {
 			limits = append(limits, limiterstest.MustLimit(limiters.Spec{
-				Algorithm: "sliding_log", Max: most, Window: time.Minute, CountDenied: seed%2 == 1,
+				Algorithm: "sliding_log", Max: maximum, Window: time.Minute, CountDenied: seed%2 == 1,
 			}))
 		}
 		now := logStart

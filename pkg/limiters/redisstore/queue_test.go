@@ -418,8 +418,8 @@ func TestMixedRunsDecideEachHit(t *testing.T) {
 	s, reference := openAt(t, connect.Options{Addr: server.Addr}), limiterstest.NewReference()
 	var limits []*limiters.Limit
 	for _, algorithm := range limiterstest.Windowed() {
-		for most := range int64(3) {
-			limits = append(limits, limiterstest.MustLimit(limiters.Spec{Algorithm: algorithm, Max: most + 1, Window: time.Hour}))
+		for maximum := range int64(3) {
+			limits = append(limits, limiterstest.MustLimit(limiters.Spec{Algorithm: algorithm, Max: maximum + 1, Window: time.Hour}))
 		}
 	}
 	now := time.Unix(1_700_000_000, 0)

@@ -104,8 +104,8 @@ func TestDemotedMasterIsLeft(t *testing.T) {
 func TestTooManyHitsChargeNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
-	most := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 20, Window: time.Hour, Params: "window_start=first_hit"})
-	hits := slices.Repeat([]limiters.Hit{{Key: "k", Limit: most, N: 1}}, 1<<16)
+	maximum := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 20, Window: time.Hour, Params: "window_start=first_hit"})
+	hits := slices.Repeat([]limiters.Hit{{Key: "k", Limit: maximum, N: 1}}, 1<<16)
 	if _, err := take(t, s, hits...); !errors.Is(err, ErrTooManyHits) {
 		t.Errorf("%d hits: %v, want %v", len(hits), err, ErrTooManyHits)
 	}

@@ -78,7 +78,7 @@ func (b *batch) read(r reply, out []limiters.Verdict) error {
 		switch text[0] {
 		case resultPenalized, resultBegan:
 			v = v.Penalize()
-			v.Began = text[0] == resultBegan
+			v.PenaltyBegan = text[0] == resultBegan
 		case resultTooManyLeases:
 			v.TooManyLeases = true
 		case resultFailed:

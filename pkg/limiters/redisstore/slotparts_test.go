@@ -12,13 +12,13 @@ import (
 )
 
 // keysExpire checks that all keys of a cluster expire within most.
-func keysExpire(t *testing.T, c *redistest.Cluster, most time.Duration) {
+func keysExpire(t *testing.T, c *redistest.Cluster, maximum time.Duration) {
 	t.Helper()
 	for i, server := range c.Servers {
 		client := server.Client(t)
 		for _, key := range client.Keys(t.Context(), "*").Val() {
-			if left := client.PTTL(t.Context(), key).Val(); left <= 0 || left > most {
-				t.Errorf("node %d, %q: expires in %v, want at most %v", i, key, left, most)
+			if left := client.PTTL(t.Context(), key).Val(); left <= 0 || left > maximum {
+				t.Errorf("node %d, %q: expires in %v, want at most %v", i, key, left, maximum)
 			}
 		}
 	}
