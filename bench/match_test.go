@@ -18,7 +18,7 @@ func BenchmarkMatch(b *testing.B) {
 	for _, among := range []string{"one", "all"} {
 		for _, n := range []int{10, 100, 1_000, 10_000, 100_000} {
 			b.Run(fmt.Sprintf("%s/%d", among, n), func(b *testing.B) {
-				rules, err := readRules(b.TempDir(), n)
+				rules, err := readRules(b.TempDir(), "fixed_window", n)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -49,8 +49,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-func readRules(dir string, users int) (*descriptors.Rules, error) {
-	folder, err := writeRules(dir, "fixed_window", users)
+func readRules(dir, algorithm string, users int) (*descriptors.Rules, error) {
+	folder, err := writeRules(dir, algorithm, users)
 	if err != nil {
 		return nil, err
 	}

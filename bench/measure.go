@@ -113,7 +113,7 @@ func measure(ctx context.Context, b binaries, s subject, l load, rate float64, d
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	return up.measure(ctx, s, l, rate, d)
+	return up.measure(ctx, s, rate, d)
 }
 
 // start starts a subject and fills it.
@@ -127,16 +127,17 @@ func start(ctx context.Context, b binaries, s subject, l load) (_ *setup, stop f
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	stop = func() error { return errors.Join(up.stop(), os.RemoveAll(dir)) }
-	if l.fill > 0 {
-		if err := fill(ctx, up.addr, l); err != nil {
+	if up.load = l.of(s); l.fill > 0 || up.load.request.OpensLeases() {
+		if err := fill(ctx, up.addr, up.load); err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("%s: fill: %w", s, err), stop())
 		}
 	}
 	return up, stop, nil
 }
 
-// measure sends the load to a subject that runs.
-func (up *setup) measure(ctx context.Context, s subject, l load, rate float64, d span) (*measurement, error) {
+// measure sends its load to a subject that runs.
+func (up *setup) measure(ctx context.Context, s subject, rate float64, d span) (*measurement, error) {
+	l := up.load
 	var before, after usage
 	var beforeErr, afterErr error
 	r, err := loadclient.Run(ctx, loadclient.Options{
@@ -177,13 +178,17 @@ func (up *setup) measure(ctx context.Context, s subject, l load, rate float64, d
 	return m, err
 }
 
-// fill sends requests of all users in turn, several users in each request.
+// fill sends requests of all users in turn, several users in each request. Leases are opened by a request each.
 func fill(ctx context.Context, addr string, l load) error {
 	const at, maxTime = 20, 30 * time.Minute
-	r, err := loadclient.Run(ctx, loadclient.Options{
-		Addr: addr, Request: l.request.Repeated(at), Users: loadclient.InTurn(l.fill), Conns: 4, InFlight: 4,
-		Count: uint64(l.fill*max(l.times, 1)+at-1) / at, Duration: maxTime,
-	})
+	o := loadclient.Options{Addr: addr, Conns: 4, Duration: maxTime}
+	if l.request.OpensLeases() {
+		o.Request, o.Users, o.InFlight, o.Count = l.request, l.users, l.inflight, openLeases
+	} else {
+		o.Request, o.Users, o.InFlight = l.request.Repeated(at), loadclient.InTurn(l.fill), 4
+		o.Count = uint64(l.fill*max(l.times, 1)+at-1) / at
+	}
+	r, err := loadclient.Run(ctx, o)
 	switch {
 	case err != nil:
 		return err

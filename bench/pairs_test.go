@@ -2,6 +2,8 @@ package main
 
 import (
 	"math"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -30,6 +32,37 @@ func TestSidesAreMeasuredWithTheirPlainSubject(t *testing.T) {
 	r.inTurns = false
 	if groups = r.sides(binaries{}); len(groups) != len(recordings) {
 		t.Errorf("%d groups of a row that measures each subject by itself, want %d", len(groups), len(recordings))
+	}
+}
+
+// Each lease subject is measured in turns with the funnel, under rules that Weir accepts and a load of its own. The table compares them at the
+// same number of open leases.
+func TestLeaseRowComparesWithFunnel(t *testing.T) {
+	all := rows()
+	row := &all[slices.IndexFunc(all, func(r row) bool { return r.name == "leases" })]
+	if groups := row.sides(binaries{}); len(groups) != 1 || len(groups[0]) != 3 || groups[0][0].subject != "redis/funnel" {
+		t.Fatalf("groups: %v", groups)
+	}
+	for _, s := range row.subjects {
+		if _, err := readRules(t.TempDir(), strings.TrimPrefix(string(s), "redis/"), 0); err != nil {
+			t.Errorf("%s: %v", s, err)
+		}
+		for _, c := range row.cases {
+			if leases := c.of(s).request.OpensLeases(); leases == (s == "redis/funnel") {
+				t.Errorf("%s at %v: the requests open leases: %v", s, c.x, leases)
+			}
+		}
+	}
+	r := &results{}
+	for round, slow := range []float64{1, 3} {
+		for _, x := range []float64{10, 1000} {
+			r.all = append(r.all,
+				&measurement{Row: "leases", Subject: "redis/funnel", X: x, Round: round, RedisCPU: 2 * slow},
+				&measurement{Row: "leases", Subject: "redis/reserve", X: x, Round: round, RedisCPU: 3 * slow * x / 10})
+		}
+	}
+	if got := r.ratioToPlain(row, "redis/reserve", 10, redisCPU); got != "1.500 (1.500 to 1.500)" {
+		t.Errorf("the ratio is %q, want 1.5", got)
 	}
 }
 

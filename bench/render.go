@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"os"
@@ -128,7 +129,7 @@ func table(r *results, row *row) string {
 		head, dashes = head+" "+name+" |", dashes+"---|"
 	}
 	if row.inTurns {
-		head, dashes = head+" CPU server, to the plain one (95 %) | CPU Redis |", dashes+"---|---|"
+		head, dashes = head+" CPU server, to "+cmp.Or(string(row.to), "the plain one")+" (95 %) | CPU Redis |", dashes+"---|---|"
 	}
 	fmt.Fprintf(b, "%s\n%s\n", head, dashes)
 	for _, e := range entries {
@@ -145,7 +146,7 @@ func table(r *results, row *row) string {
 			fmt.Fprintf(b, " %s |", short(v))
 		}
 		if row.inTurns {
-			fmt.Fprintf(b, " %s | %s |", r.ratioToPlain(row, e.s, serverCPU), r.ratioToPlain(row, e.s, redisCPU))
+			fmt.Fprintf(b, " %s | %s |", r.ratioToPlain(row, e.s, e.x, serverCPU), r.ratioToPlain(row, e.s, e.x, redisCPU))
 		}
 		b.WriteString("\n")
 	}
@@ -169,8 +170,11 @@ func draw(r *results, row *row) string {
 		return bars(row.title+": CPU per request, µs", all, "server", "Redis")
 	}
 	of, what := value(allCPU), "CPU of server and Redis per request, µs"
-	if row.gobench != nil {
+	switch {
+	case row.gobench != nil:
 		of, what = benched, row.gobench.unit
+	case row.to != "":
+		of, what = redisCPU, "CPU of Redis per request, µs"
 	}
 	var all []line
 	for _, m := range r.all {

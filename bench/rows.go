@@ -6,9 +6,10 @@ import "github.com/weir-rls/weir/internal/loadclient"
 type row struct {
 	name, title string
 	subjects    []subject
-	cases       []load // one, or one for each x in a long row
-	x           string // the meaning of x, in a long row
-	inTurns     bool   // a subject with further settings is measured in turns with the plain one, which is before it
+	cases       []load  // one, or one for each x
+	x           string  // the meaning of x, in a row of several cases
+	inTurns     bool    // a subject with further settings is measured in turns with the plain one, which is before it
+	to          subject // the plain one of all subjects, if it is not of the same name
 	gobench     *gobench
 }
 
@@ -22,6 +23,7 @@ type load struct {
 	atBest   bool // send at the rate that envoyproxy/ratelimit reaches in row "one", without waiting for answers
 	fill     int  // users that send a request before the measurement
 	times    int  // requests of each of them; 0 means 1
+	open     int  // open leases of each user, for subjects with leases
 	options  options
 }
 
@@ -49,6 +51,37 @@ func asked(change func(l *load)) load {
 	l := load{request: loadclient.Decide(domain, action(0)), users: loadclient.Uniform(tenThousand), conns: 4, inflight: 16}
 	if change != nil {
 		change(&l)
+	}
+	return l
+}
+
+// across returns a case for each x.
+func across(values []float64, change func(l *load, x float64)) (cases []load) {
+	for _, x := range values {
+		cases = append(cases, asked(func(l *load) {
+			l.x = x
+			change(l, x)
+		}))
+	}
+	return cases
+}
+
+// openLeases is the number of open leases of all users. The row of the leases has fewer users if each has more leases.
+const openLeases = 100_000
+
+// of returns the load of a subject. If the subject has leases, half of its requests open a lease, and half end the oldest one.
+// The cost that a reservation settles differs from its estimate.
+func (l load) of(s subject) load {
+	if l.open == 0 {
+		return l
+	}
+	users := openLeases / l.open
+	l.users = loadclient.Uniform(users)
+	switch s {
+	case "redis/concurrency":
+		l.request, l.users = loadclient.Leases(domain, action(0), "release", 1, 1), loadclient.Leasing(users, openLeases)
+	case "redis/reserve":
+		l.request, l.users = loadclient.Leases(domain, action(0), "settle", 10, 8), loadclient.Leasing(users, openLeases)
 	}
 	return l
 }
@@ -94,20 +127,15 @@ func rows() []row {
 			name: "shadow", title: "With a shadow file", subjects: shadowed, inTurns: true, cases: single(nil),
 		}, {
 			name: "recorded", title: "With a recording of all keys, or of a tenth of them", subjects: recordings, inTurns: true, cases: single(nil),
+		}, {
+			name: "leases", title: "Leases and reservations, by the number of open ones of a user", x: "open leases",
+			subjects: []subject{"redis/funnel", "redis/concurrency", "redis/reserve"}, inTurns: true, to: "redis/funnel",
+			cases: across([]float64{10, 1000}, func(l *load, x float64) { l.open = int(x) }),
 		},
 	}
 }
 
 func scaleRows() []row {
-	across := func(values []float64, change func(l *load, x float64)) (cases []load) {
-		for _, x := range values {
-			cases = append(cases, asked(func(l *load) {
-				l.x = x
-				change(l, x)
-			}))
-		}
-		return cases
-	}
 	var settings []subject
 	for _, known := range ratelimitSettings {
 		settings = append(settings, known.name)
@@ -138,9 +166,6 @@ func scaleRows() []row {
 		}, {
 			name: "match", title: "A match, by the number of rules", x: "rules",
 			gobench: &gobench{pkg: "./bench", pattern: "^BenchmarkMatch$", unit: "ns/op"},
-		}, {
-			name: "leases", title: "Redis' CPU for a hit, by the number of open leases of a key", x: "open leases",
-			gobench: &gobench{pkg: "./pkg/limiters/redisstore", pattern: "^BenchmarkLeases$", unit: "redis-ns/hit"},
 		}, {
 			name: "responses", title: "A request from bytes to bytes, without a connection, by the parts of its response",
 			gobench: &gobench{pkg: "./pkg/rls", pattern: "^BenchmarkResponse$", unit: "ns/op"},

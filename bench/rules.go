@@ -26,12 +26,18 @@ func firstActions(n int) []string {
 	return names
 }
 
+// leaseLimits are limits whose requests have an id, by the name of the subject.
+var leaseLimits = map[string]string{
+	"concurrency": "algorithm: concurrency, concurrent_requests: 10000, lease_ttl: 1h",
+	"reserve":     "algorithm: funnel, unit: minute, requests_per_unit: 1000000, reserve: {ttl: 1h}",
+}
+
 // usersPerFile keeps a file within Weir's size limit.
 const usersPerFile = 20_000
 
 // writeRules writes rules into a new folder below root, in the layout of envoyproxy/ratelimit. It returns the folder. users is the
 // number of users with rules of their own, in addition to the general rules. An empty algorithm means a fixed window, the only
-// algorithm of envoyproxy/ratelimit.
+// algorithm of envoyproxy/ratelimit. With a name of leaseLimits there is only that limit.
 func writeRules(root, algorithm string, users int) (string, error) {
 	dir := filepath.Join(root, "ratelimit", "config")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -40,6 +46,10 @@ func writeRules(root, algorithm string, users int) (string, error) {
 	b := &rulesFile{algorithm: algorithm}
 	b.begin()
 	b.WriteString("  - key: user_id\n    descriptors:\n")
+	if limit := leaseLimits[algorithm]; limit != "" {
+		fmt.Fprintf(b, "      - key: action\n        value: %s\n        descriptors:\n          - key: lease\n            rate_limit: {%s}\n", action(0), limit)
+		return dir, os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(b.String()), 0o600)
+	}
 	for _, name := range firstActions(actions) {
 		b.limit(name, "minute", 1_000_000)
 	}

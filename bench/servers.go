@@ -78,6 +78,7 @@ type setup struct {
 	server, redis, envoy *harness.Process
 	envoyAdmin           string
 	debug                string // host:port of the server's profiler
+	load                 load
 }
 
 // options of a setup.

@@ -54,8 +54,12 @@ func targets() []target {
 		{"Redis: p99 at the highest rate of envoyproxy/ratelimit, to that of envoyproxy/ratelimit in a closed loop", false, pacedP99()},
 		{"Redis, one at a time: p50, to envoyproxy/ratelimit", false, each("redis", "single", p50, ratelimit, 1)},
 		{"Redis, 10 open leases of a key: CPU of Redis per decision, to a funnel's", false, []bound{
-			{"concurrency", 2, func(r *results) (float64, bool) { return r.ratio("leases", benched, "concurrency", 10, "funnel", 10) }},
-			{"reserve", 2, func(r *results) (float64, bool) { return r.ratio("leases", benched, "reserve", 10, "funnel", 10) }},
+			{"concurrency", 2, func(r *results) (float64, bool) {
+				return r.ratio("leases", redisCPU, "redis/concurrency", 10, "redis/funnel", 10)
+			}},
+			{"reserve", 2, func(r *results) (float64, bool) {
+				return r.ratio("leases", redisCPU, "redis/reserve", 10, "redis/funnel", 10)
+			}},
 		}},
 		{"heaviest keys, denial log, header and receipts: CPU per decision, to that without", false, []bound{
 			costOf(observed, "memory", 1.03), costOf(observed, "redis", 1.03),

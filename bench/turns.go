@@ -40,7 +40,7 @@ func measureInTurns(ctx context.Context, sides []side, l load, round int, d span
 	measured := make([][]*measurement, len(sides))
 	for range turns {
 		for _, i := range order {
-			m, err := running[i].measure(ctx, sides[i].subject, l, 0, d)
+			m, err := running[i].measure(ctx, sides[i].subject, 0, d)
 			if err != nil {
 				return nil, err
 			}
@@ -85,11 +85,19 @@ func (s subject) plain() subject {
 	return subject(strings.Join(parts[:min(2, len(parts))], "/"))
 }
 
+// plainOf returns the subject to which a row that is measured in turns compares s.
+func (row *row) plainOf(s subject) subject {
+	if row.to != "" {
+		return row.to
+	}
+	return s.plain()
+}
+
 // sides returns the groups of subjects that a round of the row measures in turns. Most rows measure each subject by itself.
 func (row *row) sides(b binaries) (groups [][]side) {
 	for _, s := range row.subjects {
 		k := len(groups) - 1
-		if !row.inTurns || k < 0 || groups[k][0].subject != s.plain() {
+		if !row.inTurns || k < 0 || groups[k][0].subject != row.plainOf(s) {
 			groups, k = append(groups, nil), k+1
 		}
 		groups[k] = append(groups[k], side{b, s})
@@ -97,12 +105,13 @@ func (row *row) sides(b binaries) (groups [][]side) {
 	return groups
 }
 
-// ratioToPlain returns the CPU of a subject with further settings to that of the plain subject, round by round. It is empty for other subjects.
-func (r *results) ratioToPlain(row *row, s subject, of value) string {
-	if !row.inTurns || s == s.plain() {
+// ratioToPlain returns the CPU of a subject to that of the plain subject at the same x, round by round. It is empty for the plain subject.
+func (r *results) ratioToPlain(row *row, s subject, x float64, of value) string {
+	plain := row.plainOf(s)
+	if !row.inTurns || s == plain {
 		return ""
 	}
-	with, without := r.of(row.name, s, 0), r.of(row.name, s.plain(), 0)
+	with, without := r.of(row.name, s, x), r.of(row.name, plain, x)
 	if len(with) != len(without) {
 		return ""
 	}

@@ -31,6 +31,7 @@ type server struct {
 	mu       sync.Mutex
 	requests map[string]uint64
 	last     *ratelimitv3.RateLimitRequest
+	saw      func(r *ratelimitv3.RateLimitRequest) // under mu, if not nil
 }
 
 func (s *server) ShouldRateLimit(_ context.Context, r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
@@ -38,6 +39,9 @@ func (s *server) ShouldRateLimit(_ context.Context, r *ratelimitv3.RateLimitRequ
 	s.mu.Lock()
 	s.requests[user]++
 	s.last = r
+	if s.saw != nil {
+		s.saw(r)
+	}
 	s.mu.Unlock()
 	code, err := s.answer(user)
 	if err != nil {
@@ -234,6 +238,45 @@ func TestUsersFollowDistribution(t *testing.T) {
 				t.Errorf("of %d requests, %.3f are of the first user, want %v to %v", s.total(), part, c.min, c.max)
 			}
 		})
+	}
+}
+
+// Each lease is opened once, and ended once, by the same user and after it was opened. About as many as wanted stay open, over several runs.
+func TestLeasesAreOpenedAndThenEnded(t *testing.T) {
+	t.Parallel()
+	const wanted, perRun = 200, 300
+	s, open, opened := start(t, allow), map[string]string{}, map[string]bool{}
+	s.saw = func(r *ratelimitv3.RateLimitRequest) {
+		d := r.GetDescriptors()[0]
+		e, hits := d.GetEntries(), d.GetHitsAddend().GetValue()
+		user, id := e[0].GetValue(), e[2].GetValue()
+		if e[1].GetValue() != "a" || e[2].GetKey() != "lease" || len(id) != 36 {
+			t.Errorf("an odd request: %v", r)
+		}
+		switch {
+		case len(e) == 3 && hits == 10 && !opened[id]:
+			open[id], opened[id] = user, true
+		case len(e) == 4 && e[3].GetKey() == "settle" && e[3].GetValue() != "" && hits == 300 && open[id] == user:
+			delete(open, id)
+		default:
+			t.Errorf("lease %s is open: %q; user %s has sent %v", id, open[id], user, r)
+		}
+	}
+	users := loadclient.Leasing(10, wanted)
+	for range 3 {
+		load(t, loadclient.Options{
+			Addr: s.addr, Request: loadclient.Leases("d", "a", "settle", 10, 300), Users: users, Conns: 3, InFlight: 8, Count: perRun, Duration: time.Minute,
+		})
+	}
+	if n := len(open); n < wanted || n > wanted+1 || len(opened) < 3*perRun/2 {
+		t.Errorf("%d of %d leases are open, want %d", n, len(opened), wanted)
+	}
+	byUser := map[string]int{}
+	for _, user := range open {
+		byUser[user]++
+	}
+	if len(byUser) != 10 {
+		t.Errorf("the users have these leases, want ten users: %v", byUser)
 	}
 }
 

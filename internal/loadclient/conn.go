@@ -182,7 +182,7 @@ func (c *conn) refill() error {
 // mayOpen reports whether one more request may be sent.
 func (c *conn) mayOpen() bool {
 	n := c.sent.Load()
-	return n-c.answered.Load()+uint32(c.resting.n) < uint32(c.o.InFlight) && c.window.Load() >= int64(c.o.Request.later.data) &&
+	return n-c.answered.Load()+uint32(c.resting.n) < uint32(c.o.InFlight) && c.window.Load() >= int64(c.o.Request.data()) &&
 		c.slot(2*n+1).number.Load() == 0 && n < c.maximum
 }
 
@@ -200,11 +200,12 @@ func (c *conn) underWay(number uint32) *stream {
 // open adds a request with that start time to the output buffer.
 func (c *conn) open(start time.Duration) {
 	n, r := c.sent.Load(), c.o.Request
-	t := &r.later
-	if n == 0 {
-		t = &r.first
+	next := c.o.Users.pick(c.random)
+	t := r.template(next, n == 0)
+	c.out = t.append(c.out, 2*n+1, next)
+	if r.Spread {
+		t.spread(c.out[len(c.out)-len(t.frames):], c.o.Users, c.random)
 	}
-	c.out = t.append(c.out, 2*n+1, c.o.Users, r.Spread, c.random)
 	c.window.Add(-int64(t.data))
 	s := c.slot(2*n + 1)
 	s.start = start
@@ -348,7 +349,7 @@ func (c *conn) settings(payload []byte) error {
 			return fmt.Errorf("the server takes %d requests at once on a connection, not %d", value, c.o.InFlight)
 		case id == http2.SettingHeaderTableSize && value < minTable:
 			return fmt.Errorf("the server's table of headers has %d bytes", value)
-		case id == http2.SettingInitialWindowSize && value < uint32(c.o.Request.later.data):
+		case id == http2.SettingInitialWindowSize && value < uint32(c.o.Request.data()):
 			return fmt.Errorf("the server takes %d bytes of a request", value)
 		}
 	}

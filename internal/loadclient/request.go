@@ -12,48 +12,88 @@ import (
 
 const (
 	userPrefix = "user-"
-	digits     = 8 // of a user's number: all requests have the same length
+	digits     = 8 // of the number of a user or a lease: all requests have the same length
 )
 
-// A Request is a template: two requests differ only in the stream and the user.
+// A Request is a template: two requests differ only in the stream, the user and the lease.
 type Request struct {
 	Spread bool // each descriptor has a different user; else all have the same
 
-	first, later template // the first on a connection fills HPACK's table; later headers are one byte each
-	byStatus     bool     // the HTTP status is the answer
-	domain       string
-	actions      []string
+	call     call
+	end      call // the end of a lease
+	byStatus bool // the HTTP status is the answer
+	domain   string
+	actions  []string
 }
+
+// A call has the template of the first request on a connection, which fills HPACK's table. Later headers are one byte each.
+type call struct{ first, later template }
 
 type template struct {
 	frames  []byte
 	streams []int // offsets of the stream's number: four bytes each
 	users   []int // offsets of the user's number: digits bytes each
+	leases  []int // offsets of the lease's number: digits bytes each
 	data    int   // bytes that flow control counts
 }
+
+// data returns the largest number of bytes of a request that flow control counts.
+func (r *Request) data() int { return max(r.call.later.data, r.end.later.data) }
 
 // Decide returns a call of ShouldRateLimit with a descriptor per action: (user_id, user-00000000), (action, <action>).
 func Decide(domain string, actions ...string) *Request {
 	message := appendField(nil, 1, domain)
-	var users []int
+	var users []int // offsets in the message
 	for _, action := range actions {
 		user := appendEntry(nil, "user_id", userPrefix+zeros)
 		descriptor := appendEntry(user, "action", action)
 		message = appendField(message, 2, string(descriptor))
-		users = append(users, grpcPrefix+len(message)-len(descriptor)+len(user)-digits)
+		users = append(users, len(message)-len(descriptor)+len(user)-digits)
 	}
+	return &Request{domain: domain, actions: actions, call: shouldRateLimit(message, users, nil)}
+}
+
+// Leases returns two calls of ShouldRateLimit, with [Leasing]. One opens a lease: (user_id, user-00000000), (action, <action>),
+// (lease, <id>). The other ends a lease: its further last entry is the marker, release or settle. Each has hits of its own.
+func Leases(domain, action, marker string, hits, endHits uint64) *Request {
+	of := func(hits uint64, last []byte) call {
+		user := appendEntry(nil, "user_id", userPrefix+zeros)
+		lease := appendEntry(appendEntry(user, "action", action), "lease", leasePrefix+zeros)
+		descriptor := append(slices.Clone(lease), last...)
+		descriptor = appendField(descriptor, 3, string(binary.AppendUvarint([]byte{1 << 3}, hits)))
+		message := appendField(appendField(nil, 1, domain), 2, string(descriptor))
+		before := len(message) - len(descriptor) - digits
+		return shouldRateLimit(message, []int{before + len(user)}, []int{before + len(lease)})
+	}
+	return &Request{domain: domain, actions: []string{action}, call: of(hits, nil), end: of(endHits, appendEntry(nil, marker, "1"))}
+}
+
+// OpensLeases reports whether r is from [Leases].
+func (r *Request) OpensLeases() bool { return len(r.end.later.frames) > 0 }
+
+// leasePrefix makes an id as long as a UUID.
+const leasePrefix = "0c0ffee0-0000-4000-8000-0000"
+
+// shouldRateLimit returns a call with the message. The numbers of users and leases are at these offsets of the message.
+func shouldRateLimit(message []byte, users, leases []int) (c call) {
 	data := binary.BigEndian.AppendUint32(make([]byte, 1), uint32(len(message)))
 	data = append(data, message...)
-
-	r, block := &Request{domain: domain, actions: actions}, newBlock()
-	for _, t := range []*template{&r.first, &r.later} {
+	block := newBlock()
+	for _, t := range []*template{&c.first, &c.later} {
 		t.frame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, block.of(
 			":method", "POST", ":scheme", "http", ":path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
 			":authority", "ratelimit", "content-type", "application/grpc", "te", "trailers"))
-		t.frame(http2.FrameData, http2.FlagDataEndStream, data, users...)
+		t.frame(http2.FrameData, http2.FlagDataEndStream, data)
 		t.data = len(data)
+		start := len(t.frames) - len(message)
+		for _, at := range users {
+			t.users = append(t.users, start+at)
+		}
+		for _, at := range leases {
+			t.leases = append(t.leases, start+at)
+		}
 	}
-	return r
+	return c
 }
 
 // Repeated returns a call with the descriptors of r that many times, each with a different user.
@@ -66,13 +106,14 @@ func (r *Request) Repeated(times int) *Request {
 // Get returns a GET of / with the user in the header x-user-id and the action in x-action. The answer is the status: 200 or 429.
 func Get(action string) *Request {
 	r, block := &Request{byStatus: true}, newBlock()
-	for _, t := range []*template{&r.first, &r.later} {
+	for _, t := range []*template{&r.call.first, &r.call.later} {
 		headers := block.of(":method", "GET", ":scheme", "http", ":path", "/", ":authority", "localhost", "x-action", action)
 		headers = append(headers, 0) // a literal without indexing: the next request has another value
 		for _, text := range []string{"x-user-id", userPrefix + zeros} {
 			headers = append(append(headers, byte(len(text))), text...)
 		}
-		t.frame(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersEndStream, headers, len(headers)-digits)
+		t.frame(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersEndStream, headers)
+		t.users = append(t.users, len(t.frames)-digits)
 	}
 	return r
 }
@@ -82,34 +123,51 @@ const (
 	zeros      = "00000000"
 )
 
-// frame adds a frame. users are the offsets of the user's number in its payload.
-func (t *template) frame(kind http2.FrameType, flags http2.Flags, payload []byte, users ...int) {
+func (t *template) frame(kind http2.FrameType, flags http2.Flags, payload []byte) {
 	t.streams = append(t.streams, len(t.frames)+5)
 	t.frames = appendFrame(t.frames, kind, flags, 0, payload)
-	for _, at := range users {
-		t.users = append(t.users, len(t.frames)-len(payload)+at)
-	}
 }
 
-// append adds a request of the next user on a stream.
-func (t *template) append(b []byte, stream uint32, users *Users, spread bool, random *rand.PCG) []byte {
+// template returns the template of the next request, which may be the first on its connection.
+func (r *Request) template(next pick, first bool) *template {
+	c := &r.call
+	if next.end {
+		c = &r.end
+	}
+	if first {
+		return &c.first
+	}
+	return &c.later
+}
+
+// append adds a request on a stream.
+func (t *template) append(b []byte, stream uint32, next pick) []byte {
 	b = append(b, t.frames...)
 	frames := b[len(b)-len(t.frames):]
 	for _, at := range t.streams {
 		binary.BigEndian.PutUint32(frames[at:], stream)
 	}
-	var number [digits]byte
-	for i, at := range t.users {
-		if i == 0 || spread {
-			n := users.pick(random)
-			for d := range number {
-				number[digits-1-d] = byte('0' + n%10)
-				n /= 10
-			}
-		}
-		copy(frames[at:], number[:])
+	for _, at := range t.users {
+		putNumber(frames[at:], next.user)
+	}
+	for _, at := range t.leases {
+		putNumber(frames[at:], next.lease)
 	}
 	return b
+}
+
+// spread gives each descriptor of a request after the first a user of its own.
+func (t *template) spread(frames []byte, users *Users, random *rand.PCG) {
+	for _, at := range t.users[1:] {
+		putNumber(frames[at:], users.pick(random).user)
+	}
+}
+
+func putNumber(b []byte, n uint64) {
+	for d := range digits {
+		b[digits-1-d] = byte('0' + n%10)
+		n /= 10
+	}
 }
 
 func appendFrame(b []byte, kind http2.FrameType, flags http2.Flags, stream uint32, payload []byte) []byte {

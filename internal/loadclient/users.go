@@ -9,8 +9,15 @@ import (
 // Users chooses the user of each request. Users are numbered from 0.
 type Users struct {
 	n     uint64
-	next  *atomic.Uint64 // for InTurn
+	next  *atomic.Uint64 // for InTurn and Leasing
+	open  uint64         // for Leasing
 	alias []aliased      // for Zipf
+}
+
+// A pick is the user of a request, and the lease that the request opens or ends.
+type pick struct {
+	user, lease uint64
+	end         bool
 }
 
 // aliased is a column of Walker's alias method: this user with probability part / 2^32, else the other.
@@ -21,6 +28,12 @@ func Uniform(n int) *Users { return &Users{n: uint64(n)} }
 
 // InTurn returns n users in a cycle: n requests contain each user once.
 func InTurn(n int) *Users { return &Users{n: uint64(n), next: &atomic.Uint64{}} }
+
+// Leasing returns n users with equal probabilities, for a request by [Leases]. The first requests of a run open that many leases.
+// After these, each lease that a request opens is followed by the end of the oldest one. Later runs with the same Users continue.
+func Leasing(n, open int) *Users {
+	return &Users{n: uint64(n), open: uint64(open), next: &atomic.Uint64{}}
+}
 
 // Zipf returns n users. The user of rank k has a probability proportional to k^-s.
 func Zipf(n int, s float64) *Users {
@@ -53,10 +66,31 @@ func Zipf(n int, s float64) *Users {
 	return u
 }
 
-func (u *Users) pick(random *rand.PCG) uint64 {
-	if u.next != nil {
-		return (u.next.Add(1) - 1) % u.n
+func (u *Users) pick(random *rand.PCG) pick {
+	switch {
+	case u.open > 0:
+		return u.leasing(u.next.Add(1) - 1)
+	case u.next != nil:
+		return pick{user: (u.next.Add(1) - 1) % u.n}
 	}
+	return pick{user: u.random(random)}
+}
+
+// leasing returns the pick of a request, counted from 0. The user follows from the number of the lease, so nothing is stored for a lease.
+func (u *Users) leasing(request uint64) pick {
+	p := pick{lease: request}
+	if request >= u.open {
+		later := request - u.open
+		p.lease, p.end = later/2, later%2 == 1
+		if !p.end {
+			p.lease += u.open
+		}
+	}
+	p.user = rand.NewPCG(p.lease, 0).Uint64() % u.n
+	return p
+}
+
+func (u *Users) random(random *rand.PCG) uint64 {
 	r := random.Uint64()
 	k := (r >> 32) * u.n >> 32
 	if u.alias != nil {
