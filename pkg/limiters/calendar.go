@@ -104,8 +104,13 @@ func (c *calendar) at(now int64) *calendarWindows {
 
 // end returns the end of the window that begins at start.
 func (c *calendar) end(start int64) int64 {
-	if w := c.cached.Load(); w != nil && w.starts[2] == start {
-		return w.starts[3]
+	if w := c.cached.Load(); w != nil {
+		switch start {
+		case w.starts[1]:
+			return w.starts[2]
+		case w.starts[2]:
+			return w.starts[3]
+		}
 	}
 	return c.compute(start).starts[2] // the cache keeps the windows around now
 }

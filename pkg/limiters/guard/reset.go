@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"hash/maphash"
-	"slices"
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -138,22 +137,14 @@ func (o *Observed) ResetMatching(ctx context.Context, match func(key string) boo
 	return limiters.ResetMatching(ctx, o.Store, match, cursor)
 }
 
-// Reset implements [limiters.Resetter]. It drops the pending ends of the leases, which the reset ends.
+// Reset implements [limiters.Resetter]. Pending ends stay: the reset may fail, and the end of an unknown id changes no usage.
 func (q *EndQueue) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
-	q.drop(func(h *limiters.Hit) bool { return slices.Contains(keys, h.Limit.Keyed(h.Key)) })
 	return limiters.Reset(ctx, q.store, keys)
 }
 
 // ResetMatching implements [limiters.MatchResetter].
 func (q *EndQueue) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
-	q.drop(func(h *limiters.Hit) bool { return match(h.Key) })
 	return limiters.ResetMatching(ctx, q.store, match, cursor)
-}
-
-func (q *EndQueue) drop(is func(*limiters.Hit) bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.pending = slices.DeleteFunc(q.pending, func(e pendingEnd) bool { return is(&e.hit) })
 }
 
 // either returns a or b, element by element. A missing element is false.

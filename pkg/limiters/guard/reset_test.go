@@ -107,3 +107,37 @@ func TestResetDuringAnOutageResetsLocalCounters(t *testing.T) {
 		}
 	}
 }
+
+// A reset that fails because the store is unreachable ends no lease. The slots of requests that ended meanwhile are free soon after
+// the store is back.
+func TestFailedResetLosesNoEnds(t *testing.T) {
+	limit := lease("a", 0).Limit
+	for name, reset := range map[string]func(*guard.EndQueue) error{
+		"a key": func(q *guard.EndQueue) error {
+			_, err := q.Reset(t.Context(), []limiters.Keyed{limit.Keyed("k")})
+			return err
+		},
+		"matching keys": func(q *guard.EndQueue) error {
+			_, err := q.ResetMatching(t.Context(), func(string) bool { return true }, "")
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				q := guard.NewEndQueue(resetless{w.store})
+				w.Cleanup(func() { _ = q.Close(context.Background()) })
+				w.takes(q, []limiters.Hit{lease("a", 0)}, "ok used=1 remaining=1 reset=10s")
+				w.store.set(0, 0, errGone)
+				w.endFails(q, "a")
+				if err := reset(q); err == nil {
+					t.Error("no error, and the store is gone")
+				}
+				w.store.set(0, 0, nil)
+				time.Sleep(time.Second)
+				if got := q.Stats(); got != (guard.EndStats{Repeated: 1}) || w.held() != 0 {
+					t.Errorf("%+v and %d slots held, want the end repeated", got, w.held())
+				}
+			})
+		})
+	}
+}
