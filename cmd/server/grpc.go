@@ -94,8 +94,8 @@ func newGRPC(
 	desc := rls.ServiceDesc(&admitter{InFlight: requests, service: service})
 	server.RegisterService(recovered(desc, log, metrics, stats), service)
 	checks := health.NewServer()
-	healthv1.RegisterHealthServer(server, checks)
-	reflection.Register(server)
+	healthv1.RegisterHealthServer(boundedServer{server}, healthServer{checks})
+	reflection.Register(boundedServer{server})
 	ready.onChange(func(ready bool) {
 		serving := healthv1.HealthCheckResponse_NOT_SERVING
 		if ready {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"slices"
@@ -11,14 +12,30 @@ import (
 	"testing/synctest"
 	"time"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // halfRequests sends the headers of n requests over a new HTTP/2 connection, and no message. The connection stays open
 // until the test ends. statuses receives the grpc-status of each stream that the server ends.
 func halfRequests(t *testing.T, conn net.Conn, n int, header ...hpack.HeaderField) (statuses <-chan string) {
+	t.Helper()
+	return halfRequestsOf(t, conn, shouldRateLimit, n, header...)
+}
+
+// halfRequestsOf is halfRequests for a method.
+func halfRequestsOf(t *testing.T, conn net.Conn, method string, n int, header ...hpack.HeaderField) (statuses <-chan string) {
 	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
 	ended := make(chan string, n)
@@ -31,7 +48,7 @@ func halfRequests(t *testing.T, conn net.Conn, n int, header ...hpack.HeaderFiel
 	for i := range n {
 		block.Reset()
 		for _, f := range append([]hpack.HeaderField{
-			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: shouldRateLimit},
+			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: method},
 			{Name: ":authority", Value: "weir"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
 		}, header...) {
 			_ = encoder.WriteField(f)
@@ -117,7 +134,7 @@ func TestPartialRequestsDoNotShedOthers(t *testing.T) {
 	t.Logf("p99 %v alone, %v beside %d half requests", alone[len(alone)*99/100], beside[len(beside)*99/100], conns*streams)
 }
 
-// The server ends half requests, because they hold memory. The first 64 have no timer.
+// The server ends half requests, because they hold memory. The first ones have no timer.
 func TestPartialGRPCRequestsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := halfRequests(t, connInMemory(t), 128)
@@ -137,6 +154,107 @@ func TestPartialGRPCRequestsTimeOut(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The server ends half requests of every service.
+func TestPartialRequestsOfOtherServicesTimeOut(t *testing.T) {
+	for _, method := range []string{
+		healthv1.Health_Check_FullMethodName, healthv1.Health_Watch_FullMethodName,
+		reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName, reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName,
+	} {
+		t.Run(method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ended := halfRequestsOf(t, connInMemory(t), method, 100)
+				time.Sleep(messageTimeout - time.Nanosecond)
+				synctest.Wait()
+				if n := len(ended); n != 0 {
+					t.Fatalf("%d half requests ended early", n)
+				}
+				time.Sleep(time.Nanosecond)
+				synctest.Wait()
+				if n := len(ended); n != 100 {
+					t.Fatalf("%d of 100 half requests ended, want all", n)
+				}
+				if got := <-ended; got != strconv.Itoa(int(codes.DeadlineExceeded)) {
+					t.Errorf("grpc-status %s, want DEADLINE_EXCEEDED", got)
+				}
+			})
+		})
+	}
+}
+
+// A compressed message of 4 kB may have 4 MiB. Every method refuses it before it unpacks anything.
+func TestCompressedMessagesAreRefused(t *testing.T) {
+	observed := make(chan codes.Code, 1)
+	conn := inMemory(t, rls.Options{Observe: func(o *rls.Observation) { observed <- o.Code }})
+	packed := grpc.UseCompressor(gzip.Name)
+	want := func(what string, err error) {
+		t.Helper()
+		if status.Code(err) != codes.Unimplemented {
+			t.Errorf("%s: %v, want UNIMPLEMENTED", what, err)
+		}
+	}
+	_, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &ratelimitv3.RateLimitRequest{Domain: "d"}, packed)
+	want("rate limit", err)
+	if code := <-observed; code != codes.Unimplemented {
+		t.Errorf("observed %v, want UNIMPLEMENTED", code)
+	}
+	checks := healthv1.NewHealthClient(conn)
+	_, err = checks.Check(t.Context(), &healthv1.HealthCheckRequest{}, packed)
+	want("health check", err)
+	watch, err := checks.Watch(t.Context(), &healthv1.HealthCheckRequest{}, packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = watch.Recv()
+	want("watch", err)
+	if _, err := checks.Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+		t.Errorf("uncompressed: %v", err)
+	}
+}
+
+// A watch may last as long as its connection. It must not keep the name that the client sent, which may have 4 MiB.
+func TestWatchKeepsNoRequest(t *testing.T) {
+	checks := health.NewServer()
+	checks.SetServingStatus(serviceName, healthv1.HealthCheckResponse_SERVING)
+	for _, c := range []struct {
+		name string
+		want healthv1.HealthCheckResponse_ServingStatus
+	}{
+		{"", healthv1.HealthCheckResponse_SERVING}, {serviceName, healthv1.HealthCheckResponse_SERVING},
+		{strings.Repeat("x", 1<<20), healthv1.HealthCheckResponse_SERVICE_UNKNOWN},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		stream := &watchStream{ctx: ctx, sent: make(chan healthv1.HealthCheckResponse_ServingStatus, 1)}
+		request := &healthv1.HealthCheckRequest{Service: c.name}
+		request.ProtoReflect().SetUnknown(make([]byte, 1<<20))
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = healthServer{checks}.Watch(request, stream)
+		}()
+		if got := <-stream.sent; got != c.want {
+			t.Errorf("%.20q: %v, want %v", c.name, got, c.want)
+		}
+		if n := len(request.GetService()) + len(request.ProtoReflect().GetUnknown()); n > 20 {
+			t.Errorf("%.20q: the watch keeps %d bytes", c.name, n)
+		}
+		cancel()
+		<-ended
+	}
+}
+
+type watchStream struct {
+	grpc.ServerStream
+	ctx  context.Context //nolint:containedctx // of the stream
+	sent chan healthv1.HealthCheckResponse_ServingStatus
+}
+
+func (s *watchStream) Context() context.Context { return s.ctx }
+
+func (s *watchStream) Send(r *healthv1.HealthCheckResponse) error {
+	s.sent <- r.GetStatus()
+	return nil
 }
 
 // Headers beyond 64 KiB are not kept.

@@ -28,31 +28,13 @@ import (
 // Envoy may let a request pass that is too large, so operators must see it in metrics and logs.
 func TestTooLargeRequestIsCountedInMetrics(t *testing.T) {
 	observed := make(chan codes.Code, 10)
-	decider := decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{})
-	service := rls.New(decider, rls.Options{Observe: func(o *rls.Observation) {
+	conn := inMemory(t, rls.Options{Observe: func(o *rls.Observation) {
 		if !o.Undecodable || !o.GRPC {
 			t.Errorf("%+v: want an undecodable request by gRPC", o)
 		}
 		observed <- o.Code
 	}})
-	metrics := telemetry.NewMetrics("test")
-	server := newGRPC(service, admission.NewInFlight(1), newReadiness(), zap.NewNop(), metrics, ratelimitstats.New(metrics.Registry, ratelimitstats.Options{}))
-	l := bufconn.Listen(1 << 16)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	defer func() {
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	}()
-	conn, err := grpc.NewClient("passthrough:weir", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	_, err = ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &ratelimitv3.RateLimitRequest{
+	_, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &ratelimitv3.RateLimitRequest{
 		Domain: "d", Descriptors: []*commonv3.RateLimitDescriptor{{Entries: []*commonv3.RateLimitDescriptor_Entry{
 			{Key: "k", Value: strings.Repeat("v", 5<<20)},
 		}}},
@@ -68,4 +50,28 @@ func TestTooLargeRequestIsCountedInMetrics(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("the request was not observed")
 	}
+}
+
+// inMemory returns a connection to a server without rules.
+func inMemory(t *testing.T, o rls.Options) *grpc.ClientConn {
+	t.Helper()
+	decider := decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{})
+	metrics := telemetry.NewMetrics("test")
+	server := newGRPC(rls.New(decider, o), admission.NewInFlight(1), newReadiness(), zap.NewNop(), metrics, ratelimitstats.New(metrics.Registry, ratelimitstats.Options{}))
+	l := bufconn.Listen(1 << 16)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	conn, err := grpc.NewClient("passthrough:weir", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return conn
 }
