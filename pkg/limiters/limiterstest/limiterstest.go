@@ -40,6 +40,7 @@ func run(t *testing.T, open func(t *testing.T) limiters.Store, sequences uint64)
 	t.Run("random", func(t *testing.T) { random(t, open(t), sequences, NewGenerator) })
 	if !SkipParts {
 		t.Run("random leases", func(t *testing.T) { randomLeases(t, open(t), sequences) })
+		t.Run("random mixed", func(t *testing.T) { randomMixed(t, open(t), 3*sequences) })
 		t.Run("many leases", func(t *testing.T) { manyLeases(t, open(t)) })
 		t.Run("reservations after a refund", func(t *testing.T) { reservationsAfterRefund(t, open(t)) })
 	}

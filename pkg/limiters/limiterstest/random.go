@@ -61,6 +61,16 @@ func randomLeases(t *testing.T, store limiters.Store, sequences uint64) {
 	}
 }
 
+// randomMixed is [Random] for calls whose hits are under limits of several algorithms, with penalties, leases and reservations. A
+// group may have any of them.
+func randomMixed(t *testing.T, store limiters.Store, sequences uint64) {
+	for seed := range sequences {
+		if !agree(t, NewMixedGenerator(seed), store, NewReference()) {
+			t.Fatalf("seed %d of mixed limits: the stores disagree", seed)
+		}
+	}
+}
+
 func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 	var told []func() string // formatted only if the stores disagree
 	for range steps {
@@ -107,6 +117,7 @@ type Generator struct {
 	prefix string
 	limits []*limiters.Limit // all with one ID; the first is used most
 	spans  []int64           // times at whose edges something happens, in µs
+	mixed  bool              // each hit has a limit of its own; otherwise all hits of a call have the same
 	now    int64
 	last   []limiters.Verdict
 }
@@ -116,6 +127,37 @@ func NewGenerator(algorithm string, seed uint64) *Generator {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	spec := randomSpec(rnd, algorithm)
 	return newGenerator(rnd, fmt.Sprintf("%s %d ", algorithm, seed), spec)
+}
+
+// NewMixedGenerator returns a Generator of calls whose hits are under several limits, for a seed.
+func NewMixedGenerator(seed uint64) *Generator {
+	rnd := rand.New(rand.NewPCG(seed, 2))
+	g := &Generator{rnd: rnd, prefix: fmt.Sprintf("mixed %d ", seed), mixed: true, now: traceStart.UnixMicro() + rnd.Int64N(1e12)}
+	for len(g.limits) < 5 {
+		spec := randomSpec(rnd, pick(rnd, limiters.Algorithms()...))
+		switch {
+		case len(g.limits) > 0 && rnd.IntN(4) == 0: // shares the states of another one
+			spec = pick(rnd, g.limits...).Spec()
+			spec.Max = pick(rnd, 1, spec.Max+1, spec.Max/2+1)
+		case spec.Window == 0:
+		default:
+			if rnd.IntN(2) == 0 {
+				spec.CountDenied = false
+				_, spec.Params = spec.Params.Cut("peek")
+				spec.Params = spec.Params.With("reserve.ttl", pick(rnd, "40ms", "10s", "1h0m0s")).With("reserve.unsettled", pick(rnd, "charge", "release"))
+			}
+			if rnd.IntN(2) == 0 {
+				spec.Params += randomPenalty(rnd)
+			}
+		}
+		l, err := limiters.New(spec)
+		if err != nil || spec.Window == time.Second { // guard.PerSecond keeps windows of one second in another store
+			continue
+		}
+		g.limits = append(g.limits, l)
+		g.spans = append(g.spans, max(1, min(spec.Window.Microseconds(), maxSpan)))
+	}
+	return g
 }
 
 // NewLeaseGenerator returns a Generator of limits with leases for an algorithm and a seed. Some calls have another TTL, or the
@@ -224,6 +266,9 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 	}
 	hits := make([]limiters.Hit, pick(g.rnd, 1, 1, 1, 1, 2, 3, 5))
 	for i := range hits {
+		if g.mixed {
+			limit = pick(g.rnd, g.limits...)
+		}
 		hits[i] = limiters.Hit{Key: g.prefix + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
 		if g.rnd.IntN(3) == 0 {
 			hits[i].Denied = max(0, g.hits(limit)) // ignored, except for a peek by itself

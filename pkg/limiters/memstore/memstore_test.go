@@ -84,35 +84,45 @@ func TestPeeksAndRefundsOfUnknownKeysTakeNoMemory(t *testing.T) {
 
 // With its own clock the store removes keys as soon as they expire, and returns the verdicts of the reference.
 func TestExpiryChangesNoVerdict(t *testing.T) {
-	for _, name := range limiterstest.Windowed() {
-		for seed := range limiterstest.Sequences(300) {
-			g, reference, s := limiterstest.NewGenerator(name, seed), limiterstest.NewReference(), New(Options{})
-			var now time.Time
-			s.passed = func(since time.Time) time.Duration { return now.Sub(since) }
-			s.start = time.Unix(1_700_000_000, 0)
-			for range 60 {
-				next, groups := g.Next()
-				hits := slices.Concat(groups...)
-				if next.After(now) {
-					now = next
-				}
-				want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
-				if err := reference.Take(context.Background(), now, groups, want); err != nil {
-					t.Fatal(err)
-				}
-				if err := s.Take(context.Background(), time.Time{}, groups, got); err != nil {
-					t.Fatal(err)
-				}
-				for i := range hits {
-					got[i].Order = 0 // two stores
-					if got[i] != want[i] {
-						t.Fatalf("%s, seed %d: %+v of %+v\n got %s\nwant %s", name, seed, hits[i], hits[i].Limit.Spec(),
-							limiterstest.Format(got[i]), limiterstest.Format(want[i]))
-					}
-				}
-				g.Saw(want)
+	for seed := range limiterstest.Sequences(300) {
+		for _, name := range limiters.Algorithms() {
+			if limiters.HasWindow(name) {
+				expiryChangesNoVerdict(t, fmt.Sprintf("%s, seed %d", name, seed), limiterstest.NewGenerator(name, seed))
+				expiryChangesNoVerdict(t, fmt.Sprintf("%s with penalties, seed %d", name, seed), limiterstest.NewPenaltyGenerator(name, seed))
+			}
+			expiryChangesNoVerdict(t, fmt.Sprintf("%s with leases, seed %d", name, seed), limiterstest.NewLeaseGenerator(name, seed))
+		}
+		expiryChangesNoVerdict(t, fmt.Sprintf("mixed limits, seed %d", seed), limiterstest.NewMixedGenerator(seed))
+	}
+}
+
+func expiryChangesNoVerdict(t *testing.T, what string, g *limiterstest.Generator) {
+	t.Helper()
+	reference, s := limiterstest.NewReference(), New(Options{})
+	var now time.Time
+	s.passed = func(since time.Time) time.Duration { return now.Sub(since) }
+	s.start = time.Unix(1_700_000_000, 0)
+	for range 60 {
+		next, groups := g.Next()
+		hits := slices.Concat(groups...)
+		if next.After(now) {
+			now = next
+		}
+		want, got := make([]limiters.Verdict, len(hits)), make([]limiters.Verdict, len(hits))
+		if err := reference.Take(context.Background(), now, groups, want); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Take(context.Background(), time.Time{}, groups, got); err != nil {
+			t.Fatal(err)
+		}
+		for i := range hits {
+			got[i].Order = 0 // two stores
+			if got[i] != want[i] {
+				t.Fatalf("%s: %+v of %+v\n got %s\nwant %s", what, hits[i], hits[i].Limit.Spec(),
+					limiterstest.Format(got[i]), limiterstest.Format(want[i]))
 			}
 		}
+		g.Saw(want)
 	}
 }
 
