@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -139,7 +138,7 @@ func (s healthServer) Watch(request *healthv1.HealthCheckRequest, stream healthv
 	if service != "" && service != serviceName {
 		service = "unknown"
 	}
-	proto.Reset(request)
+	request.Reset()
 	request.Service = service
 	return s.Server.Watch(request, stream)
 }
