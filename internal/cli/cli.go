@@ -48,7 +48,7 @@ func faulty(err error, to Streams) error {
 		fmt.Fprintln(to.Err, err)
 		return Fault
 	}
-	fmt.Fprintln(to.Err, "weir:", Unreadable(err))
+	fmt.Fprintln(to.Err, "weir:", printableLines(Unreadable(err).Error()))
 	return Fault
 }
 

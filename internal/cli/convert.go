@@ -295,6 +295,9 @@ func printConversion(w io.Writer, r *accesslog.Report, descriptors []string) {
 	for _, err := range r.Broken {
 		fmt.Fprintf(w, "weir: warning: read up to a fault: %s\n", printable(err.Error()))
 	}
+	for _, hint := range r.Hints {
+		fmt.Fprintf(w, "weir: warning: %s\n", printable(hint))
+	}
 	for _, u := range r.First {
 		fmt.Fprintf(w, "%s:%d: %s\n", printable(u.File), u.Line, reasonTexts[u.Reason])
 	}

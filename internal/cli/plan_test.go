@@ -44,6 +44,19 @@ func TestPlanPrintsJSON(t *testing.T) {
 	}
 }
 
+// One replica has the whole limit. A reader who has forgotten --replicas sees that at once.
+func TestPlanOfOneReplicaNamesTheFlag(t *testing.T) {
+	var out, stderr bytes.Buffer
+	if err := (&Plan{Limit: 1000, Replicas: 1, Probability: 0.001, Output: "text"}).Run(Streams{Out: &out, Err: &stderr}); err != nil {
+		t.Fatal(err, stderr.String())
+	}
+	for _, want := range []string{"its local limit is the whole limit", "Set --replicas"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the output lacks %q:\n%s", want, &out)
+		}
+	}
+}
+
 func TestPlanFaultsAreSentences(t *testing.T) {
 	good := planFile(t, "domain: d\ndescriptors:\n- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}\n")
 	bad := planFile(t, "domain: d\ndescriptors:\n- {key: user, rate_limit: {unit: fortnight, requests_per_unit: 5}}\n")

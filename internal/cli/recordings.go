@@ -45,8 +45,11 @@ func (r *recordings) Next(into *replay.Line) error {
 
 // share returns the share of the keys that all recordings have: 1 without a note of a recorder.
 func (r *recordings) share() (float64, error) {
-	smallest, largest := r.SampleShares()
-	if smallest != largest {
+	smallest, largest := 1.0, 0.0
+	for _, note := range r.Recorded() {
+		smallest, largest = min(smallest, note.Sample), max(largest, note.Sample)
+	}
+	if smallest < largest {
 		return 0, fmt.Errorf("the recordings are samples of different shares, from %g to %g: give those of one share", smallest, largest)
 	}
 	return smallest, nil

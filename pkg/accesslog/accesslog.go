@@ -112,7 +112,9 @@ type Report struct {
 	LeftOut       []int64  // for each of Options.Descriptors, the requests that have others only
 	Unknown       []string // fields of the mapping that no line has
 	Broken        []error  // files that could not be read to their end
-	From, To      time.Time
+	// Hints are the files of which no line yields a request, and that seem to have another format.
+	Hints    []string
+	From, To time.Time
 }
 
 // An Unreadable is a line that could not be read.
@@ -226,16 +228,24 @@ func (c *Converter) Read(name string, in io.Reader) error {
 type fault struct{ error }
 
 func (c *Converter) read(name string, in *bufio.Reader) error {
+	head := headOf(in)
 	p, err := c.parser(&lines{in: in})
 	if errors.Is(err, io.EOF) {
 		return nil // an empty CSV
 	}
 	if err != nil {
+		if hint := c.hint(head); hint != "" {
+			return &fault{errors.New(hint)}
+		}
 		return err
 	}
+	read := c.report.Written + c.report.NoDescriptors
 	for {
 		line, reason, err := p.next()
 		if errors.Is(err, io.EOF) {
+			if hint := c.hint(head); hint != "" && c.report.Written+c.report.NoDescriptors == read {
+				c.report.Hints = append(c.report.Hints, name+": "+hint)
+			}
 			return nil
 		}
 		if err != nil {
@@ -258,27 +268,30 @@ func (c *Converter) read(name string, in *bufio.Reader) error {
 	}
 }
 
+// newParser returns a parser, and the fields of its log unless they may differ from line to line.
+func newParser(in *lines, o *Options) (p parser, known []string, err error) {
+	switch o.Format {
+	case Envoy, Nginx:
+		text, err := newTextLog(in, o.Format, o.Layout)
+		if err != nil {
+			return nil, nil, err
+		}
+		return text, text.names(), nil
+	case CSV:
+		table, err := newCSVLog(in, o.Columns, o.Comma)
+		if err != nil {
+			return nil, nil, err
+		}
+		return table, table.columns, nil
+	case JSON:
+		return &jsonLog{in: in}, nil, nil
+	}
+	return nil, nil, fmt.Errorf("unknown format %q: the formats are envoy, nginx, json and csv", o.Format)
+}
+
 // parser returns the parser of a log, and completes the options that depend on its fields.
 func (c *Converter) parser(in *lines) (parser, error) {
-	var p parser
-	var known []string
-	var err error
-	switch c.o.Format {
-	case Envoy, Nginx:
-		var text *textLog
-		if text, err = newTextLog(in, c.o.Format, c.o.Layout); err == nil {
-			p, known = text, text.names()
-		}
-	case CSV:
-		var table *csvLog
-		if table, err = newCSVLog(in, c.o.Columns, c.o.Comma); err == nil {
-			p, known = table, table.columns
-		}
-	case JSON:
-		p = &jsonLog{in: in}
-	default:
-		err = fmt.Errorf("unknown format %q: the formats are envoy, nginx, json and csv", c.o.Format)
-	}
+	p, known, err := newParser(in, &c.o)
 	if errors.Is(err, io.EOF) {
 		return nil, err
 	}

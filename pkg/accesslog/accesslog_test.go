@@ -304,3 +304,50 @@ func TestReplayReadsEveryConvertedLine(t *testing.T) {
 		t.Errorf("%v, %+v", err, line)
 	}
 }
+
+// A log in another format than that of the options is named, whether its fields are missing or all its lines are unreadable.
+func TestHintsAtTheFormatOfALog(t *testing.T) {
+	logs := map[string]string{
+		"json":      `{"start_time":"2026-11-22T10:00:00Z","response_code":200,"user":"a"}` + "\n",
+		"envoy":     `[2026-11-22T10:00:01.000Z] "GET / HTTP/2" 200 - 12 5 3 2 "-" "app/3" "77ab" "shop.test" "10.0.0.5:8080"` + "\n",
+		"nginx":     `192.0.2.1 - - [22/Nov/2026:10:00:09 +0000] "GET /a HTTP/1.1" 200 8 "-" "curl"` + "\n",
+		"csv":       "time,user\n1795341600,a\n",
+		"recording": `{"t":"2026-11-22T10:00:00Z","domain":"d","descriptors":[[["user","a"]]]}` + "\n",
+		"text":      "one\ntwo\n",
+		"empty":     "",
+	}
+	for name, log := range logs {
+		for _, format := range []accesslog.Format{accesslog.Envoy, accesslog.Nginx, accesslog.JSON, accesslog.CSV} {
+			for _, value := range []string{"%{no_such_field}", "a"} {
+				want := fmt.Sprintf("its first lines are in the format %s, not %s", name, format)
+				switch {
+				case name == "recording":
+					want = "it is a recording already"
+				case name == string(format) || name == "text" || name == "empty":
+					want = ""
+				}
+				c, err := accesslog.New(accesslog.Options{Format: format, Domain: "d", Descriptors: []accesslog.Descriptor{descriptor(t, "generic_key", value)}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = c.Read("log", strings.NewReader(strings.Repeat(log, 1000)))
+				got := strings.Join(c.Report().Hints, "")
+				if err != nil {
+					got = err.Error()
+				}
+				if want == "" && strings.Contains(got, "its first lines") || want != "" && got != "log: "+want {
+					t.Errorf("%s read as %s: %q, want %q", name, format, got, want)
+				}
+			}
+		}
+	}
+	for layout, want := range map[string][]string{"%START_TIME% %REQ(X-USER)%": {"log: its first lines are in the default format of envoy: leave the format string out"}, "": nil} {
+		c, err := accesslog.New(accesslog.Options{Format: accesslog.Envoy, Layout: layout, Domain: "d", Descriptors: []accesslog.Descriptor{descriptor(t, "generic_key", "a")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Read("log", strings.NewReader(logs["envoy"])); err != nil || !slices.Equal(c.Report().Hints, want) {
+			t.Errorf("%q: %v, %q, want %q", layout, err, c.Report().Hints, want)
+		}
+	}
+}

@@ -227,18 +227,6 @@ func (f *Files) Skipped() []FileSkipped {
 	return all
 }
 
-// SampleShares returns the least and the most share of the keys of the files, by the notes in them. It returns 1 for files without a
-// note.
-func (f *Files) SampleShares() (least, most float64) {
-	least, most = 1, 0
-	for _, one := range f.all {
-		if one.noted.Sample > 0 {
-			least, most = min(least, one.noted.Sample), max(most, one.noted.Sample)
-		}
-	}
-	return least, max(most, least)
-}
-
 // Recorded returns what the recorders noted at the starts of the files, each note once.
 func (f *Files) Recorded() []Recorded {
 	var all []Recorded

@@ -118,7 +118,10 @@ func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read the recording: %w", err)
 	}
-	if bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}) {
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		return nil, errors.New("the recording is compressed by gzip: decompress it, or compress it by zstd")
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		// With a concurrency of 1 the decoder has no goroutines.
 		r.zstd, err = zstd.NewReader(r.in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxZstdMemory), zstd.WithDecoderMaxWindow(maxZstdMemory))
 		if err != nil {

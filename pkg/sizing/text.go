@@ -21,6 +21,11 @@ func (l *LocalLimit) String() string {
 
 // WriteText writes l for people.
 func (l *LocalLimit) WriteText(w io.Writer) error {
+	if l.Replicas == 1 {
+		_, err := fmt.Fprintf(w, "Local limit: %d requests in a window. One replica counts all requests, so its local limit is the whole limit.\n"+
+			"Set --replicas to the number of replicas that share the limit.\n", l.Requests)
+		return err
+	}
 	fmt.Fprintf(w, "Local limit: %d requests in a window, %d replicas that each count by themselves, false-limit probability %g\n\n",
 		l.Requests, l.Replicas, l.Probability)
 	table := newTable(w)
