@@ -251,7 +251,7 @@ func writeWhole(path string, write func(io.Writer) error) error {
 		return err
 	}
 	defer os.Remove(file.Name()) // fails once the file is renamed
-	if err := errors.Join(write(file), file.Close()); err != nil {
+	if err := cmp.Or(write(file), file.Close()); err != nil {
 		return err
 	}
 	return os.Rename(file.Name(), path)
@@ -266,7 +266,7 @@ func writeCompressed(w io.Writer, compressed bool, write func(io.Writer) error) 
 	if err != nil {
 		return err
 	}
-	return errors.Join(write(encoder), encoder.Close(), out.Flush())
+	return cmp.Or(write(encoder), encoder.Close(), out.Flush())
 }
 
 var reasonTexts = map[accesslog.Reason]string{

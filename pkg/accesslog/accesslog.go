@@ -13,6 +13,7 @@ package accesslog
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -398,7 +399,7 @@ func (c *Converter) note(at time.Time) {
 // or of a temporary file.
 func (c *Converter) WriteRecording(w io.Writer) error {
 	out := bufio.NewWriterSize(w, 1<<16)
-	return errors.Join(c.sorter.write(out), out.Flush())
+	return cmp.Or(c.sorter.write(out), out.Flush()) // both have the error of w
 }
 
 // Close removes the temporary files.

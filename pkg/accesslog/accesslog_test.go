@@ -305,6 +305,23 @@ func TestReplayReadsEveryConvertedLine(t *testing.T) {
 	}
 }
 
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
+
+func TestAFullDiskIsOneError(t *testing.T) {
+	c, err := accesslog.New(accesslog.Options{Format: accesslog.CSV, Domain: "d", Descriptors: []accesslog.Descriptor{descriptor(t, "user", "%{user}")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Read("log", strings.NewReader("time,user\n"+strings.Repeat("1795341600,a\n", 10_000))); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WriteRecording(full{}); err == nil || err.Error() != "the disk is full" {
+		t.Errorf("%q", err)
+	}
+}
+
 // A log in another format than that of the options is named, whether its fields are missing or all its lines are unreadable.
 func TestHintsAtTheFormatOfALog(t *testing.T) {
 	logs := map[string]string{

@@ -74,7 +74,7 @@ func (s *sorter) newRun(write func(*bufio.Writer) error) error {
 	_ = os.Remove(file.Name()) // the file lives until it is closed
 	s.runs = append(s.runs, file)
 	w := bufio.NewWriterSize(file, 1<<16)
-	return errors.Join(write(w), w.Flush())
+	return cmp.Or(write(w), w.Flush())
 }
 
 // mergeRuns replaces all runs by one.
