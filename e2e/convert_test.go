@@ -76,7 +76,7 @@ func logTo(text, dir string) string {
                       log_format:
                         `
 	logs := file + filepath.Join(dir, "default.log") +
-		file + filepath.Join(dir, "json.log") + format + `json_format: {start_time: "%START_TIME%", response_code: "%RESPONSE_CODE%", path: "%REQ(:PATH)%", ` +
+		file + filepath.Join(dir, "json.log") + format + `json_format: {start_time: "%START_TIME(%Y-%m-%dT%H:%M:%S.%6fZ)%", response_code: "%RESPONSE_CODE%", path: "%REQ(:PATH)%", ` +
 		`request: {user: "%REQ(X-USER-ID)%", cost: "%REQ(X-COST)%"}, agent: "%REQ(USER-AGENT)%"}` +
 		file + filepath.Join(dir, "text.log") + format + `text_format_source: {inline_string: ` + strconv.Quote(loggedFormat+"\n") + "}"
 	const delay = `- name: envoy.filters.http.fault
@@ -173,7 +173,7 @@ func TestLogsOfEnvoyBecomeRecordings(t *testing.T) {
 		{"default.log", []string{"--format", "envoy", "--hits", "%{path|query cost}", "--descriptor", "user_id=%{x-forwarded-for|item -1},action=%{path|path}"},
 			time.Millisecond, 1, []string{"lines 10, requests 8, unreadable lines 1, lines without a descriptor 1", "a field has the characters that separate fields"}, eve},
 		{"json.log", []string{"--format", "json", "--hits", "%{request.cost}", "--descriptor", "user_id=%{request.user},action=%{path|path}"},
-			time.Millisecond, 0, []string{"lines 10, requests 9, unreadable lines 0, lines without a descriptor 1"}, ""},
+			time.Microsecond, 0, []string{"lines 10, requests 9, unreadable lines 0, lines without a descriptor 1"}, ""},
 		{"text.log", []string{"--format", "envoy", "--log-format", loggedFormat, "--hits", "%{x-cost}", "--descriptor", "user_id=%{x-user-id},action=%{path|path}"},
 			time.Microsecond, 0, []string{"lines 10, requests 9, unreadable lines 0, lines without a descriptor 1"}, ""},
 	} {
