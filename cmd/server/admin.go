@@ -117,7 +117,7 @@ func adminStatus(s *settings.Serve, rules *ruleSource, store *store, all *server
 		Store: admin.StoreStatus{Kind: s.BackendType, Mode: admin.ModeOK},
 	}
 	status.Replica = replica()
-	if store.fallback.Stats().Lost {
+	if store.fallback.Stats().Down {
 		status.Store.Mode = admin.ModeLost
 		if canDecideWithoutStore(rules.live.Load()) {
 			status.Store.Mode = admin.ModeFallback

@@ -20,9 +20,9 @@ import (
 const (
 	// messageTimeout is the longest time between a request's headers and the end of its message.
 	messageTimeout = 10 * time.Second
-	// untimed is how many requests may wait for their messages without a timer. In ordinary traffic fewer wait, because a
+	// maxUntimed is how many requests may wait for their messages without a timer. In ordinary traffic fewer wait, because a
 	// message comes with its headers, and few requests pay for a timer. A message has up to 4 MiB, so it must be a small number.
-	untimed = 8
+	maxUntimed = 8
 )
 
 var errLate = status.New(codes.DeadlineExceeded, "the message did not arrive within 10s of its headers")
@@ -58,7 +58,7 @@ func (a *admitter) await(ctx context.Context, decode func(any) error, message an
 		return err
 	}
 	defer a.waiting.Add(-1)
-	if a.waiting.Add(1) > untimed {
+	if a.waiting.Add(1) > maxUntimed {
 		defer endIfLate(ctx)()
 	}
 	return decode(message)

@@ -58,8 +58,8 @@ func listen(ctx context.Context, s *settings.Serve, log *zap.Logger) (l listener
 	return l, err
 }
 
-// untilFree are the waits for a port that another process holds.
-var untilFree = backoff.Backoff{Initial: 50 * time.Millisecond, Max: 250 * time.Millisecond}
+// bindBackoff is the wait for a port that another process holds.
+var bindBackoff = backoff.Backoff{Initial: 50 * time.Millisecond, Max: 250 * time.Millisecond}
 
 // bind calls open until the port is free, or ctx ends.
 func bind(ctx context.Context, setting string, open func() (net.Listener, error), log *zap.Logger) (net.Listener, error) {
@@ -74,7 +74,7 @@ func bind(ctx context.Context, setting string, open func() (net.Listener, error)
 		if failures == 0 {
 			log.Warn("port in use, waiting for it", zap.String("setting", setting), zap.Error(err))
 		}
-		if backoff.Sleep(ctx, untilFree.Wait(failures)) != nil {
+		if backoff.Sleep(ctx, bindBackoff.Wait(failures)) != nil {
 			return nil, fmt.Errorf("%s: %w: stop the process that uses it, or set %s (--%s) to another", setting, err, setting, flagOf(setting))
 		}
 	}

@@ -141,7 +141,7 @@ func TestPartialGRPCRequestsTimeOut(t *testing.T) {
 		for _, c := range []struct {
 			after time.Duration
 			want  int
-		}{{messageTimeout - time.Nanosecond, 0}, {time.Nanosecond, 128 - untimed}, {time.Hour, 0}} {
+		}{{messageTimeout - time.Nanosecond, 0}, {time.Nanosecond, 128 - maxUntimed}, {time.Hour, 0}} {
 			time.Sleep(c.after)
 			synctest.Wait()
 			if n := len(ended); n != c.want {

@@ -200,9 +200,9 @@ func (p *process) drain(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
-// abandonAfter is how long a process that is forced to stop waits for its parts. A call to a store returns within
+// forcedStopTimeout is how long a process that is forced to stop waits for its parts. A call to a store returns within
 // STORE_TIMEOUT, which may be longer.
-const abandonAfter = 2 * time.Second
+const forcedStopTimeout = 2 * time.Second
 
 // forceStop calls force after STOP_TIMEOUT, or at one more signal, unless the process has stopped by then. No signal ends
 // the process itself: what remains to do takes little time, and saves the counters.
@@ -216,7 +216,7 @@ func (p *process) forceStop(stopped <-chan struct{}, signals <-chan os.Signal, f
 	case <-timer.C:
 	}
 	force()
-	timer.Reset(abandonAfter)
+	timer.Reset(forcedStopTimeout)
 	select {
 	case <-stopped:
 	case <-timer.C:

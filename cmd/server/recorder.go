@@ -62,12 +62,12 @@ func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics
 	return r, nil
 }
 
-// closeRecordingWithin is how long the recorder may take to write its last lines. A disk that hangs must not keep the process.
-const closeRecordingWithin = 2 * time.Second
+// closeRecordingTimeout is how long the recorder may take to write its last lines. A disk that hangs must not keep the process.
+const closeRecordingTimeout = 2 * time.Second
 
 // closeRecorder writes what the last request has left. No request may be in flight.
 func closeRecorder(r *recorder.Recorder, log *zap.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeRecordingWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), closeRecordingTimeout)
 	defer cancel()
 	if err := r.Close(ctx); err != nil {
 		log.Warn("end of the recording not written", zap.Error(err))

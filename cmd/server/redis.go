@@ -135,8 +135,8 @@ func (r redisSettings) setFiles(c *connect.Options) error {
 	return nil
 }
 
-// untilReady are the waits between checks of a Redis that is not ready.
-var untilReady = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
+// redisBackoff is the wait between checks of a Redis that is not ready.
+var redisBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
 
 // awaitRedis checks Redis until it answers within timeout, and then calls ready.
 func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration, log *zap.Logger, ready func()) {
@@ -160,7 +160,7 @@ func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration,
 		case errors.Is(err, redisstore.ErrAuth):
 			text = "redis rejected the password, not ready"
 		}
-		wait := untilReady.Wait(failures)
+		wait := redisBackoff.Wait(failures)
 		log.Error(text, zap.Error(err), zap.Duration("retry_seconds", wait))
 		if backoff.Sleep(ctx, wait) != nil {
 			return

@@ -22,8 +22,8 @@ type replicas struct {
 }
 
 const (
-	lookupEvery   = 10 * time.Second
-	lookupTimeout = 2 * time.Second
+	lookupInterval = 10 * time.Second
+	lookupTimeout  = 2 * time.Second
 )
 
 func newReplicas(s *settings.Serve, log *zap.Logger) *replicas {
@@ -55,7 +55,7 @@ func (r *replicas) watch(ctx context.Context) {
 	if r.name == "" {
 		return
 	}
-	tick := time.NewTicker(lookupEvery)
+	tick := time.NewTicker(lookupInterval)
 	defer tick.Stop()
 	failing := false
 	for {

@@ -46,9 +46,9 @@ func newResets(s *store, main *redisBackend, log *zap.Logger, metrics *telemetry
 	return r, err
 }
 
-// forgetWithin is the time that the other replicas have to forget a key before it is reset. Denied hits that they have not sent yet
+// forgetTimeout is the time that the other replicas have to forget a key before it is reset. Denied hits that they have not sent yet
 // would otherwise arrive after the reset, and use up the key again.
-const forgetWithin = 20 * time.Millisecond
+const forgetTimeout = 20 * time.Millisecond
 
 // Reset implements admin.Resets.
 func (r *resets) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, notified bool, err error) {
@@ -80,7 +80,7 @@ func (r *resets) around(ctx context.Context, m resetMessage, reset func() error)
 		return false, err
 	}
 	if r.messages.Publish(ctx, text) == nil {
-		_ = backoff.Sleep(ctx, forgetWithin)
+		_ = backoff.Sleep(ctx, forgetTimeout)
 	}
 	failed := reset()
 	if failed != nil { // perhaps because ctx has ended
@@ -99,8 +99,8 @@ func (r *resets) around(ctx context.Context, m resetMessage, reset func() error)
 	return true, nil
 }
 
-// untilSubscribed are the waits between attempts to receive messages.
-var untilSubscribed = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
+// subscribeBackoff is the wait between attempts to receive messages.
+var subscribeBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
 
 // run forgets the keys that other replicas reset, until ctx ends. After a lost connection it forgets all denials, because messages may
 // have been missed.
@@ -119,7 +119,7 @@ func (r *resets) run(ctx context.Context) {
 		if failures == 1 {
 			r.log.Warn("resets by other replicas are not received", zap.Error(err), zap.String("remedy", "give Weir's Redis user the permission to publish and subscribe: SECURITY.md lists it"))
 		}
-		if backoff.Sleep(ctx, untilSubscribed.Wait(failures)) != nil {
+		if backoff.Sleep(ctx, subscribeBackoff.Wait(failures)) != nil {
 			return
 		}
 	}

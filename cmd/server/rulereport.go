@@ -40,7 +40,7 @@ func newRuleReport(
 	_, replicas := os.LookupEnv("REPLICAS")
 	return &ruleReport{
 		source: source, log: log, metrics: metrics, stats: stats, ready: ready,
-		warnLeases: s.StoreTimeout > limiters.EndedFor,
+		warnLeases: s.StoreTimeout > limiters.EndedTTL,
 		warnLocal:  s.BackendType == settings.Redis && s.ReplicasDNS == "" && s.Replicas == 1 && !replicas,
 	}
 }
@@ -63,7 +63,7 @@ func (r *ruleReport) loaded(old, rules *descriptors.Rules, warnings rulesfile.Fa
 	if r.warnLeases && haveLeases(rules) {
 		r.warnLeases = false
 		r.log.Warn("STORE_TIMEOUT is longer than an ended lease is remembered: a late request may hold its slot until the lease expires",
-			zap.String("remedy", fmt.Sprintf("set STORE_TIMEOUT to at most %v", limiters.EndedFor)))
+			zap.String("remedy", fmt.Sprintf("set STORE_TIMEOUT to at most %v", limiters.EndedTTL)))
 	}
 	fields := countFields(rules)
 	if old != nil {

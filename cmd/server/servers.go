@@ -133,8 +133,8 @@ func (s *servers) serve(group *errgroup.Group) {
 	}
 }
 
-// unwindAfter is how long stop waits for requests whose connections it has closed.
-const unwindAfter = time.Second
+// unwindTimeout is how long stop waits for requests whose connections it has closed.
+const unwindTimeout = time.Second
 
 // stop waits for the requests in flight and the calls of the admin API, at most until ctx ends, then calls save, and then closes the HTTP servers. It
 // releases their ports last: the next process, which binds them before it loads what save has written, finds all of it.
@@ -150,7 +150,7 @@ func (s *servers) stop(ctx context.Context, save func()) {
 		all.Go(func() { stopHTTP(ctx, one.server) })
 	}
 	all.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), unwindAfter)
+	ctx, cancel := context.WithTimeout(context.Background(), unwindTimeout)
 	defer cancel()
 	s.requests.Close(ctx)
 }

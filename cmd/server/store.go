@@ -150,20 +150,20 @@ func (s *store) forget() {
 	s.fallback.Forget()
 }
 
-// closeWithin is how long each part may take to write what it has left.
-const closeWithin = time.Second
+// closeTimeout is how long each part may take to write what it has left.
+const closeTimeout = time.Second
 
 // close closes the parts in the order of a call. No call may be in flight.
 func (s *store) close() {
 	if s.ends != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		if err := s.ends.Close(ctx); err != nil {
 			s.log.Warn("leases not ended in redis", zap.Error(err))
 		}
 	}
 	if s.denyCache != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		if err := s.denyCache.Close(ctx); err != nil {
 			s.log.Warn("denied hits not counted in redis", zap.Error(err))

@@ -62,7 +62,7 @@ func (f *InFlight) Leave() {
 // Close sheds all further requests, and waits until no request is in flight, or ctx ends.
 func (f *InFlight) Close(ctx context.Context) {
 	f.closed.Store(true)
-	for f.count.Load() > 0 && backoff.Sleep(ctx, checkEvery) == nil {
+	for f.count.Load() > 0 && backoff.Sleep(ctx, checkInterval) == nil {
 	}
 }
 

@@ -14,10 +14,10 @@ import (
 // So while many requests are in flight, connections are read in small steps. Unread bytes stay in the sockets, where
 // they cost nothing.
 const (
-	minRead    = 512                    // bytes that a connection may always read at a time: a few requests
-	perRequest = 64                     // bytes; few requests are shorter
-	checkEvery = time.Millisecond       // how often a waiting connection checks the load if nothing wakes it
-	maxPause   = 100 * time.Millisecond // the longest wait of a Read; then it reads, because the connection may have ended
+	minRead       = 512                    // bytes that a connection may always read at a time: a few requests
+	perRequest    = 64                     // bytes; few requests are shorter
+	checkInterval = time.Millisecond       // how often a waiting connection checks the load if nothing wakes it
+	maxPause      = 100 * time.Millisecond // the longest wait of a Read; then it reads, because the connection may have ended
 )
 
 // A pacer shares the reading between all connections of a listener.
@@ -90,7 +90,7 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // pause waits until the server is no longer busy, at most maxPause. It returns the number of requests in flight.
 func (c *conn) pause() int64 {
-	tick := time.NewTicker(checkEvery)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for end := time.Now().Add(maxPause); ; {
 		if load := c.pacer.load(); !c.pacer.busy(load) || !time.Now().Before(end) {

@@ -47,21 +47,21 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 		}
 		read(minRead)
 		go func() {
-			time.Sleep(10 * checkEvery)
+			time.Sleep(10 * checkInterval)
 			requests.count.Store(0)
 		}()
-		if n, took := read(5000); n != 5000 || took < 9*checkEvery || took > 11*checkEvery {
+		if n, took := read(5000); n != 5000 || took < 9*checkInterval || took > 11*checkInterval {
 			t.Errorf("until some are answered: %d bytes at a time, in %v", n, took)
 		}
 		requests.count.Store(100)
 		read(minRead)
 		go func() {
-			time.Sleep(checkEvery / 2)
+			time.Sleep(checkInterval / 2)
 			for requests.count.Load() > 0 {
 				requests.Leave()
 			}
 		}()
-		if _, took := read(5000); took != checkEvery/2 {
+		if _, took := read(5000); took != checkInterval/2 {
 			t.Errorf("once they are answered: %v, want no wait for the next check", took)
 		}
 		_ = c.Close()

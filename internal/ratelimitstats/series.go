@@ -94,8 +94,8 @@ type table struct {
 	retired []*series // dropped, with counts to send; at most max
 }
 
-// sweepEvery is the least time between two searches of a full table for idle series.
-const sweepEvery = time.Minute
+// sweepInterval is the least time between two searches of a full table for idle series.
+const sweepInterval = time.Minute
 
 // get returns the series of a name. It creates the series if there is room.
 func (t *table) get(domain string, levels []string, by ruleID) *series {
@@ -168,7 +168,7 @@ func (t *table) isFullAsOf(drops uint64) bool {
 
 // mayMakeRoom reports whether the table may be searched for idle series again.
 func (t *table) mayMakeRoom(now time.Time) bool {
-	return now.UnixNano()-t.swept.Load() >= int64(sweepEvery)
+	return now.UnixNano()-t.swept.Load() >= int64(sweepInterval)
 }
 
 func (t *table) makeRoom() bool {

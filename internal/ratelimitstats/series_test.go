@@ -61,7 +61,7 @@ func TestIdleSeriesExpire(t *testing.T) {
 	if got := total(m, "d", "late_1"); got != 1 {
 		t.Errorf("late %d, want 1", got)
 	}
-	// A full table searches for idle series by itself, at most once per sweepEvery.
+	// A full table searches for idle series by itself, at most once per sweepInterval.
 	clock.advance(2 * time.Hour)
 	m.Answered(hit(nil, "d", "busy=1"))
 	m.Answered(hit(nil, "d", "new=1"))

@@ -9,7 +9,7 @@ import (
 
 // FallbackStats holds the counts of the fallback for a failed store.
 type FallbackStats struct {
-	Lost    bool                             // the store has failed, and is not back
+	Down    bool                             // the store has failed, and is not back
 	Decided [limiters.OnErrorLocal + 1]int64 // hits that the store did not decide, by the policy that did
 }
 
@@ -49,9 +49,9 @@ func (f *fallback) Collect(to chan<- prometheus.Metric) {
 		if len(modes) == 0 {
 			continue
 		}
-		gauge(d.Name(), "store", !stats.Lost)
+		gauge(d.Name(), "store", !stats.Down)
 		for _, mode := range modes {
-			gauge(d.Name(), mode.String(), stats.Lost)
+			gauge(d.Name(), mode.String(), stats.Down)
 		}
 	}
 	for mode := limiters.OnErrorFail; mode <= limiters.OnErrorLocal; mode++ {

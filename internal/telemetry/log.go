@@ -36,10 +36,10 @@ func OncePerSecond(log *zap.Logger) *zap.Logger {
 
 // StoreLog returns a function that logs failures and recoveries of the store, at most one line of each a second. A cluster
 // without one of its nodes may alternate between both.
-func StoreLog(log *zap.Logger) func(lost bool, err error) {
+func StoreLog(log *zap.Logger) func(down bool, err error) {
 	sampled := OncePerSecond(log)
-	return func(lost bool, err error) {
-		if lost {
+	return func(down bool, err error) {
+		if down {
 			sampled.Error("store failed: on_store_error decides", zap.Error(err))
 		} else {
 			sampled.Info("store recovered")

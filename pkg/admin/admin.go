@@ -71,8 +71,8 @@ const (
 	maxBody     = 64 << 10
 	maxInFlight = 32
 	// maxStreams is the number of calls of GET /v1/decisions under way. They do not count for maxInFlight.
-	maxStreams = 8
-	bodyWithin = 5 * time.Second
+	maxStreams  = 8
+	bodyTimeout = 5 * time.Second
 )
 
 // An API is the handler of the admin API. Run must be running for its rates.
@@ -129,7 +129,7 @@ func (a *API) config() huma.Config {
 // route adds a route. Its handler gets the name of the caller in the context, see callerOf.
 func route[I, O any](a *API, method, path, id, summary string, handle func(context.Context, *I) (*O, error), errors ...int) {
 	huma.Register(a.api, huma.Operation{
-		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody, BodyReadTimeout: bodyWithin,
+		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: append([]int{http.StatusUnauthorized, http.StatusServiceUnavailable}, errors...),
 	}, handle)
 }

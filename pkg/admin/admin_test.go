@@ -244,7 +244,7 @@ func TestRulesHaveLiveRates(t *testing.T) {
 	start := time.Now()
 	for i := range 20 {
 		counts["user_id"] = uint64(30 * i)
-		w.api.rates.sample(start.Add(time.Duration(i) * sampleEvery))
+		w.api.rates.sample(start.Add(time.Duration(i) * sampleInterval))
 	}
 	if all = rules("?domain=shop&limit=1"); len(all) != 1 || all[0].AllowedPerSecond != 15 || all[0].DeniedPerSecond != 30 {
 		t.Errorf("30 hits in 2 s: %+v", all)

@@ -10,8 +10,8 @@ import (
 
 // Rates are over the last samples-1 intervals, about 10 s.
 const (
-	sampleEvery = 2 * time.Second
-	samples     = 6
+	sampleInterval = 2 * time.Second
+	samples        = 6
 )
 
 // rates computes rates from counters that it reads at intervals.
@@ -34,7 +34,7 @@ type sample struct {
 type hitCounts struct{ allowed, denied uint64 }
 
 func (r *rates) run(ctx context.Context) {
-	tick := time.NewTicker(sampleEvery)
+	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
 	for {
 		r.sample(time.Now())

@@ -40,10 +40,10 @@ type decisionsInput struct {
 
 // The times of a stream.
 const (
-	pingEvery   = 10 * time.Second // an idle stream gets a comment
-	writeWithin = 10 * time.Second // for each write: a client that does not read loses its stream
-	// checkEvery is the time between two checks of the caller's credentials: a token that was removed from its file ends the stream.
-	checkEvery = time.Second
+	pingInterval = 10 * time.Second // an idle stream gets a comment
+	writeTimeout = 10 * time.Second // for each write: a client that does not read loses its stream
+	// checkInterval is the time between two checks of the caller's credentials: a token that was removed from its file ends the stream.
+	checkInterval = time.Second
 )
 
 func (a *API) decisions(_ context.Context, in *decisionsInput) (*huma.StreamResponse, error) {
@@ -80,7 +80,7 @@ type stream struct {
 
 // send sends decisions until the client leaves, decisions or stopping is closed, or the caller's credentials are no longer valid.
 func (s *stream) send(ctx context.Context, decisions <-chan Decision, stopping <-chan struct{}, valid func() bool) {
-	ping, check := time.NewTicker(pingEvery), time.NewTicker(checkEvery)
+	ping, check := time.NewTicker(pingInterval), time.NewTicker(checkInterval)
 	defer ping.Stop()
 	defer check.Stop()
 	for {
@@ -123,7 +123,7 @@ func (s *stream) event(name string, data any) bool {
 }
 
 func (s *stream) write(text string) bool {
-	_ = s.control.SetWriteDeadline(time.Now().Add(writeWithin)) // not every writer has deadlines
+	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has deadlines
 	if _, err := s.w.Write([]byte(text)); err != nil {
 		return false
 	}

@@ -58,14 +58,14 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// readWithin is the timeout of a server for requests. A stream lasts longer.
-const readWithin = 200 * time.Millisecond
+// readTimeout is the timeout of a server for requests. A stream lasts longer.
+const readTimeout = 200 * time.Millisecond
 
 // streamOf begins a stream of a real server.
 func streamOf(t *testing.T, w *world, query string) (lines *bufio.Scanner, end func()) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(w.api)
-	server.Config.ReadTimeout, server.Config.WriteTimeout = readWithin, readWithin
+	server.Config.ReadTimeout, server.Config.WriteTimeout = readTimeout, readTimeout
 	server.Start()
 	t.Cleanup(server.Close)
 	request, err := http.NewRequest("GET", server.URL+decisionsPath+"?"+query, nil)
@@ -102,7 +102,7 @@ func TestDecisionsAreStreamed(t *testing.T) {
 	if line, _ := next(lines, "data: "); !strings.Contains(line, `"outcome":"denied"`) || !strings.Contains(line, `"key":[["user_id","42"]]`) {
 		t.Error(line)
 	}
-	time.Sleep(2 * readWithin)
+	time.Sleep(2 * readTimeout)
 	s.drops.Store(3)
 	select {
 	case s.out <- Decision{Domain: "shop"}:
@@ -161,7 +161,7 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 		t.Fatal("no stream")
 	}
 	rewrite("# a comment\n" + token + "\n")
-	time.Sleep(2 * checkEvery)
+	time.Sleep(2 * checkInterval)
 	select {
 	case s.out <- Decision{Domain: "shop"}:
 	case <-time.After(20 * time.Second):

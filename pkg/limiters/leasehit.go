@@ -118,7 +118,7 @@ func (h *Hit) end(s *State, now int64) {
 	r, held := leases.open.remove(h.Lease)
 	switch {
 	case !held:
-		leases.remember(h.Lease, lease{expires: now + EndedFor.Microseconds(), n: actual})
+		leases.remember(h.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
 	case l.reserver != nil:
 		s.setCore(l.reserver.settle(s.core(), now, []correction{{r.at, actual - r.n}}))
 	}

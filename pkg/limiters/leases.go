@@ -17,8 +17,8 @@ const MaxLeases = 10_000
 // slot; removing 10,000 of them from memory takes about 1 ms.
 const leasesPerHit = 1000
 
-// EndedFor is how long a key remembers the end of an id that it does not know. A take of the id may still be under way.
-const EndedFor = 5 * time.Second
+// EndedTTL is how long a key remembers the end of an id that it does not know. A take of the id may still be under way.
+const EndedTTL = 5 * time.Second
 
 // A LeaseID names a request under a limit with leases. The zero LeaseID means none.
 type LeaseID [16]byte

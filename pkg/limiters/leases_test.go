@@ -133,7 +133,7 @@ func TestLeasesAreBounded(t *testing.T) {
 	}
 	states := []State{s}
 	for range MaxLeases / leasesPerHit {
-		Decide(1_000_000+EndedFor.Microseconds(), Singles(Hit{Limit: l}), []int{0}, states, make([]Verdict, 1))
+		Decide(1_000_000+EndedTTL.Microseconds(), Singles(Hit{Limit: l}), []int{0}, states, make([]Verdict, 1))
 	}
 	if !states[0].IsZero() || states[0].GrownBytes() != 0 {
 		t.Errorf("all ended: %+v", states[0])

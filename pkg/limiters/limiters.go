@@ -38,7 +38,7 @@ type Hit struct {
 	// Lease names the request under a limit with leases, see [Limit.HasLeases]. It is zero elsewhere.
 	Lease LeaseID
 	// End ends the lease, or settles the reservation to the actual cost N; for a lease N is ignored. The hit is allowed and
-	// changes nothing else. The end of an unknown id is remembered for [EndedFor]: a take of the id then holds nothing, and is
+	// changes nothing else. The end of an unknown id is remembered for [EndedTTL]: a take of the id then holds nothing, and is
 	// charged the actual cost. An End hit must be a group by itself, under a limit with leases.
 	End bool
 	// Uncharged says, of an End, that the store has not charged the take: a policy decided it, see [Verdict].Uncharged. The end then

@@ -26,7 +26,7 @@ type Fallback struct {
 	options FallbackOptions
 
 	start   time.Time
-	lost    atomic.Bool
+	down    atomic.Bool
 	failure atomic.Int64 // the time of the last failure of the store, in ns since start
 	decided [limiters.OnErrorLocal + 1]atomic.Int64
 	shares  shares
@@ -41,14 +41,14 @@ type FallbackOptions struct {
 	Replicas func() int
 	// FalseLimit is the probability that some replica denies a client that uses its limit exactly; default 0.001.
 	FalseLimit float64
-	// Changed is called when the store is lost, with the reason, and when it is back. It is back when it decides a hit and has not
+	// Changed is called when the store is down, with the reason, and when it is back. It is back when it decides a hit and has not
 	// failed for a second. Calls may be concurrent.
-	Changed func(lost bool, why error)
+	Changed func(down bool, why error)
 }
 
 // FallbackStats are the state and the counters of a Fallback.
 type FallbackStats struct {
-	Lost    bool                             // the store has failed, and is not back
+	Down    bool                             // the store has failed, and is not back
 	Decided [limiters.OnErrorLocal + 1]int64 // hits that the store failed to decide, by the policy applied
 }
 
@@ -68,7 +68,7 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 
 // Stats returns the current state and counters.
 func (f *Fallback) Stats() FallbackStats {
-	s := FallbackStats{Lost: f.lost.Load()}
+	s := FallbackStats{Down: f.down.Load()}
 	for i := range s.Decided {
 		s.Decided[i] = f.decided[i].Load()
 	}
@@ -86,13 +86,13 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	}
 	switch {
 	case err == nil && !slices.ContainsFunc(out, failed):
-		f.noteFound(out)
+		f.noteRecovery(out)
 		return nil
 	case ctx.Err() != nil:
 		return err
 	case err != nil:
 		f.failure.Store(int64(time.Since(f.start)))
-		if f.lost.CompareAndSwap(false, true) {
+		if f.down.CompareAndSwap(false, true) {
 			f.options.Changed(true, err)
 		}
 		for i := range out {
@@ -157,16 +157,16 @@ func eachGroup(groups []limiters.Group) iter.Seq2[int, limiters.Group] {
 	}
 }
 
-// steadyFor is how long a lost store must not fail until it counts as back. Without it, the state would flap while one node of
+// recoveryTime is how long a store that was down must not fail until it counts as back. Without it, the state would flap while one node of
 // a cluster is down, because hits on the other nodes succeed.
-const steadyFor = time.Second
+const recoveryTime = time.Second
 
-// noteFound notes that the store is back, if it was lost, decided any of the hits and has not failed for steadyFor.
-func (f *Fallback) noteFound(out []limiters.Verdict) {
-	if !f.lost.Load() || time.Since(f.start)-time.Duration(f.failure.Load()) < steadyFor || !slices.ContainsFunc(out, isByStore) {
+// noteRecovery notes that the store is back, if it was down, decided any of the hits and has not failed for recoveryTime.
+func (f *Fallback) noteRecovery(out []limiters.Verdict) {
+	if !f.down.Load() || time.Since(f.start)-time.Duration(f.failure.Load()) < recoveryTime || !slices.ContainsFunc(out, isByStore) {
 		return
 	}
-	if f.lost.CompareAndSwap(true, false) {
+	if f.down.CompareAndSwap(true, false) {
 		f.options.Changed(false, nil)
 	}
 }

@@ -109,7 +109,7 @@ func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	decided := [...]int64{limiters.OnErrorFail: 2, limiters.OnErrorAllow: 1, limiters.OnErrorDeny: 3, limiters.OnErrorLocal: 1}
-	if got, want := f.Stats(), (guard.FallbackStats{Lost: true, Decided: decided}); got != want {
+	if got, want := f.Stats(), (guard.FallbackStats{Down: true, Decided: decided}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -140,8 +140,8 @@ func TestFallbackKeepsVerdictsOfTheStore(t *testing.T) {
 	if !out[0].Allowed || out[0].By != limiters.ByStore || out[1].Allowed || out[1].By != limiters.ByPolicy || out[2].Err == nil {
 		t.Errorf("got %+v", out)
 	}
-	if f.Stats().Lost {
-		t.Error("a store with a bad key is not lost")
+	if f.Stats().Down {
+		t.Error("a store with a bad key is not down")
 	}
 }
 
@@ -150,7 +150,7 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 		store := &flaky{Store: memory()}
 		var changes []string
 		f := guard.NewFallback(store, guard.FallbackOptions{
-			Local: memory(), Changed: func(lost bool, why error) { changes = append(changes, fmt.Sprint(lost, " ", why)) },
+			Local: memory(), Changed: func(down bool, why error) { changes = append(changes, fmt.Sprint(down, " ", why)) },
 		})
 		var got []string
 		for _, gone := range []bool{false, true, true, false, false, true} {
@@ -159,7 +159,7 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			v := take(t, f, hit("k", limiters.OnErrorLocal))[0]
-			got = append(got, fmt.Sprintf("%d %t %t", v.Used, v.By == limiters.ByShare, f.Stats().Lost))
+			got = append(got, fmt.Sprintf("%d %t %t", v.Used, v.By == limiters.ByShare, f.Stats().Down))
 		}
 		// The local counts continue.
 		if want := []string{"1 false false", "1 true true", "2 true true", "2 false false", "3 false false", "3 true true"}; !slices.Equal(got, want) {
@@ -182,14 +182,14 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 			take(t, f, hit("k", limiters.OnErrorLocal))
 			time.Sleep(100 * time.Millisecond)
 		}
-		if !f.Stats().Lost || changes != 1 {
-			t.Errorf("lost %t after %d changes, want lost after one", f.Stats().Lost, changes)
+		if !f.Stats().Down || changes != 1 {
+			t.Errorf("down %t after %d changes, want down after one", f.Stats().Down, changes)
 		}
 		store.gone = false
 		time.Sleep(time.Second)
 		take(t, f, hit("k", limiters.OnErrorLocal))
-		if f.Stats().Lost || changes != 2 {
-			t.Errorf("a second later: lost %t after %d changes, want found after two", f.Stats().Lost, changes)
+		if f.Stats().Down || changes != 2 {
+			t.Errorf("a second later: down %t after %d changes, want up after two", f.Stats().Down, changes)
 		}
 	})
 }
@@ -206,8 +206,8 @@ func TestDenialFromACacheIsNoRecovery(t *testing.T) {
 	take(t, f, over)
 	store.gone = true
 	take(t, f, hit("new", limiters.OnErrorAllow))
-	if v := take(t, f, over)[0]; v.Allowed || v.By != limiters.ByCache || !f.Stats().Lost {
-		t.Errorf("%+v, lost: %v", v, f.Stats().Lost)
+	if v := take(t, f, over)[0]; v.Allowed || v.By != limiters.ByCache || !f.Stats().Down {
+		t.Errorf("%+v, down: %v", v, f.Stats().Down)
 	}
 }
 

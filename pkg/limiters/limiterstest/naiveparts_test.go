@@ -48,7 +48,7 @@ func (m *naiveLeases) take(now int64, h limiters.Hit) limiters.Verdict {
 		m.of.settle(now, l.timeOfItsHits, max(0, n)-l.n)
 	case h.End:
 		m.ended = append(slices.DeleteFunc(m.ended, is),
-			naiveLease{id: h.Lease, expires: now + limiters.EndedFor.Microseconds(), n: max(0, n)})
+			naiveLease{id: h.Lease, expires: now + limiters.EndedTTL.Microseconds(), n: max(0, n)})
 	case none || n < 0 || n == 0 && !m.reserves:
 		return m.of.take(now, h.N, h.Denied)
 	case open >= 0:

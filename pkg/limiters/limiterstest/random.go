@@ -183,7 +183,7 @@ func NewLeaseGenerator(algorithm string, seed uint64) *Generator {
 	if plain.Window != time.Second { // guard.PerSecond keeps it in another store
 		g.limits = append(g.limits, MustLimit(plain))
 	}
-	g.spans = append(g.spans, ttl.Microseconds(), limiters.EndedFor.Microseconds())
+	g.spans = append(g.spans, ttl.Microseconds(), limiters.EndedTTL.Microseconds())
 	return g
 }
 

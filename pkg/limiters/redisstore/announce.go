@@ -53,8 +53,8 @@ func (m *Messages) Publish(ctx context.Context, message []byte) error {
 	return nil
 }
 
-// pingEvery is the longest silence of a connection. After it, Receive checks that Redis still answers.
-const pingEvery = 5 * time.Second
+// pingInterval is the longest silence of a connection. After it, Receive checks that Redis still answers.
+const pingInterval = 5 * time.Second
 
 // errEnded is the error of a subscription that Redis has ended.
 var errEnded = errors.New("the subscription has ended")
@@ -77,10 +77,10 @@ func (m *Messages) Receive(ctx context.Context, connected func(), received func(
 	}
 	for {
 		// The connection answers pings, so a dead one is noticed.
-		event, err := subscription.ReceiveTimeout(ctx, pingEvery)
+		event, err := subscription.ReceiveTimeout(ctx, pingInterval)
 		if isTimeout(err) {
 			if err = subscription.Ping(ctx); err == nil {
-				event, err = subscription.ReceiveTimeout(ctx, pingEvery)
+				event, err = subscription.ReceiveTimeout(ctx, pingInterval)
 			}
 		}
 		if err != nil {

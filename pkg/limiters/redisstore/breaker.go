@@ -22,12 +22,12 @@ const (
 	// failuresToOpen is the number of consecutive failures that open the breaker. Calls are made one at a time, so this
 	// takes at most as many timeouts.
 	failuresToOpen = 5
-	// openFor is how long the breaker stays open, and so the longest delay before recovery is noticed.
-	openFor = 200 * time.Millisecond
+	// openDuration is how long the breaker stays open, and so the longest delay before recovery is noticed.
+	openDuration = 200 * time.Millisecond
 )
 
 // A breaker rejects hits while Redis does not answer, so that they need not wait for a timeout. It opens after consecutive
-// failures. After openFor, one call is tried and all other hits are rejected until it has ended. The breaker is part of
+// failures. After openDuration, one call is tried and all other hits are rejected until it has ended. The breaker is part of
 // a queue, whose lock guards it.
 type breaker struct {
 	failures int       // consecutive
@@ -38,7 +38,7 @@ func (b *breaker) open() bool { return b.failures >= failuresToOpen }
 
 // rejects reports whether to reject a hit; busy is whether a call is under way.
 func (b *breaker) rejects(busy bool) bool {
-	return b.open() && (busy || time.Since(b.last) < openFor)
+	return b.open() && (busy || time.Since(b.last) < openDuration)
 }
 
 // record records the result of a call, which had at most budget.

@@ -77,7 +77,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 		trying <- struct{}{}
 		return <-goOn
 	}
-	q.breaker = breaker{failures: failuresToOpen, last: time.Now().Add(-openFor)}
+	q.breaker = breaker{failures: failuresToOpen, last: time.Now().Add(-openDuration)}
 	groups, verdict := []limiters.Group{{{}}}, make([]limiters.Verdict, 1)
 	attempt := func() error { return q.Take(t.Context(), time.Time{}, groups, verdict) }
 	for _, answer := range []error{errors.New("no route"), context.Canceled, nil} {
@@ -91,7 +91,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 		if err := <-tried; !errors.Is(err, answer) {
 			t.Errorf("got %v, want %v", err, answer)
 		}
-		q.breaker.last = time.Now().Add(-openFor)
+		q.breaker.last = time.Now().Add(-openDuration)
 	}
 	if q.breaker.open() {
 		t.Error("the breaker is open after a call that succeeded")
