@@ -66,6 +66,9 @@ func TestSnapshotRestoresEveryVerdict(t *testing.T) {
 			}
 		}
 	}
+	for seed := range limiterstest.Sequences(600) {
+		restoresEveryVerdict(t, fmt.Sprintf("mixed limits, seed %d", seed), limiterstest.NewMixedGenerator(seed))
+	}
 }
 
 func restoresEveryVerdict(t *testing.T, what string, g *limiterstest.Generator) {
