@@ -139,7 +139,7 @@ func printTable(out io.Writer, rows [][]string) error {
 	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
 	for _, row := range rows {
 		for i := range row {
-			if row[i] == "" {
+			if row[i] = printable(row[i]); row[i] == "" {
 				row[i] = "-"
 			}
 		}

@@ -119,18 +119,18 @@ func (r *checkReport) printJSON(out io.Writer) error {
 func (f finding) text(strict bool) string {
 	if f.Line == 0 {
 		if f.Severity == warning && !strict {
-			return "weir: warning: " + f.Message + "\n"
+			return "weir: warning: " + printableLines(f.Message) + "\n"
 		}
-		return "weir: " + f.Message + "\n"
+		return "weir: " + printableLines(f.Message) + "\n"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s:%d:%d: %s: %s [%s]\n", f.File, f.Line, f.Column, f.Severity, f.Message, f.ID)
+	fmt.Fprintf(&b, "%s:%d:%d: %s: %s [%s]\n", printable(f.File), f.Line, f.Column, f.Severity, printable(f.Message), f.ID)
 	margin := strings.Repeat(" ", len(fmt.Sprint(f.Line)))
 	if f.Excerpt != "" {
 		fmt.Fprintf(&b, "  %d | %s\n  %s | %s^\n", f.Line, f.Excerpt, margin, f.caret)
 	}
 	if f.Hint != "" {
-		fmt.Fprintf(&b, "  %s = %s\n", margin, f.Hint)
+		fmt.Fprintf(&b, "  %s = %s\n", margin, printable(f.Hint))
 	}
 	return b.String()
 }

@@ -45,11 +45,16 @@ func printJSON(w io.Writer, v any) error {
 // faulty prints an error with the name of the program. Faults of rules begin with their file and line instead. The result is [Fault].
 func faulty(err error, to Streams) error {
 	if errors.As(err, new(rulesfile.Faults)) {
-		fmt.Fprintln(to.Err, err)
+		say(to.Err, err)
 		return Fault
 	}
-	fmt.Fprintln(to.Err, "weir:", printableLines(Unreadable(err).Error()))
+	say(to.Err, "weir:", Unreadable(err))
 	return Fault
+}
+
+// say prints values as [fmt.Fprintln] does, with every control character as an escape: the values may contain text of a stranger's file.
+func say(to io.Writer, values ...any) {
+	fmt.Fprintln(to, printableLines(strings.TrimSuffix(fmt.Sprintln(values...), "\n")))
 }
 
 // A fileError is the error of a file, as a sentence with a remedy.

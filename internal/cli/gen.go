@@ -52,7 +52,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 			var out []byte
 			if out, err = text(config); err == nil {
 				for _, note := range config.Notes() {
-					fmt.Fprintln(to.Err, "note:", note)
+					say(to.Err, "note:", printable(note.String()))
 				}
 				_, err = to.Out.Write(out)
 				return err
@@ -69,7 +69,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 
 func printProblems(to io.Writer, problems envoygen.Problems) {
 	for _, p := range problems {
-		fmt.Fprintln(to, "error:", p)
+		say(to, "error:", printable(p.String()))
 	}
 	fmt.Fprintf(to, "nothing is written: %d rules or arguments need a change\n", len(problems))
 }

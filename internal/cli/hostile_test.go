@@ -1,34 +1,94 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/weir-rls/weir/internal/cli"
 )
 
-// Names in rules, such as those of a pull request, reach a terminal without control characters.
-func TestNamesInRulesDoNotReachTheTerminalAsCommands(t *testing.T) {
-	rules, recording := filepath.Join(t.TempDir(), "rules.yaml"), filepath.Join(t.TempDir(), "r.ndjson")
-	for path, text := range map[string]string{
-		rules:     "domain: \"d\\e[31m\"\ndescriptors: [{key: \"k\\e[32m\", rate_limit: {unit: hour, requests_per_unit: 3, name: \"n\\e[34m\"}}]\n",
-		recording: `{"t":1795341600000000,"domain":"d\u001b[31m","descriptors":[[["k\u001b[32m","v"]]]}` + "\n",
-	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+// hostile are files whose names and values have escape sequences, as a pull request of a stranger may have them.
+var hostile = map[string]string{
+	"rules.yaml": `{domain: "d\e[31m", descriptors: [
+  {key: "k\e[32m", rate_limit: {unit: hour, requests_per_unit: 3, name: "n\e[34m"}}, {key: user_id, value: "w\e[36m", rate_limit: {unit: hour, requests_per_unit: 3}}]}`,
+	"new.yaml":    `{domain: "d\e[31m", descriptors: [{key: "k\e[32m", rate_limit: {unit: hour, requests_per_unit: 1, name: "n\e[34m"}}]}`,
+	"faults.yaml": `{domain: d, "x\e[31m": 1, descriptors: [{key: "k\e[32m", rate_limit: {unit: "h\e[31m", requests_per_unit: "3\e[2m"}}, {key: "k\e[32m"}]}`,
+	"r.ndjson": `{"t":1795341600000000,"domain":"d\u001b[31m","descriptors":[[["k\u001b[32m","v\u001b[1m"]]]}
+{"t":1795341600000001,"domain":"d\u001b[31m","descriptors":[[["k\u001b[32m","v\u001b[1m"]]]}
+`,
+	"rules_test.yaml": `{rules: rules.yaml, tests: [{name: "t\e[31m", steps: [
+  {request: "k\e[32m=v\e[33m", expect: denied}, {request: "z\e[32m=v\e[33m", expect: allowed}]}]}`,
+	"nginx.conf":     "http { limit_req_zone $binary_remote_addr zone=b\x1b[33m:1m rate=1r/s; server { location / { limit_req zone=\x1b[32m; } } }",
+	"limitador.yaml": `[{namespace: "n\e[31m", max_value: 3, seconds: 61, conditions: ["a\e[32m == 'b\e[33m'"], variables: ["u\e[34m"]}]`,
+	"kong.yaml":      `{_format_version: "3.0", services: [{name: "s\e[31m", plugins: [{name: rate-limiting, config: {minute: 5, limit_by: "he\e[31mader"}}]}]}`,
+	"envoy.yaml": `{virtual_hosts: [{name: "v\e[31m", domains: ["*"], routes: [{match: {prefix: /}, route: {cluster: "c\e[32m", rate_limits: [
+  {actions: [{generic_key: {descriptor_key: "g\e[33m", descriptor_value: "v\e[34m"}}, {request_headers: {header_name: "x\e[35m", descriptor_key: k}}]}]}}]}]}`,
+}
+
+// Names and values of a file reach a terminal without control characters, in the output and in the errors.
+func TestTextOfFilesDoesNotReachTheTerminalAsCommands(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, text := range hostile {
+		if err := os.WriteFile(filepath.Base(name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	flags := rulesFlags{Config: []string{rules}}
-	var out, errs bytes.Buffer
-	to := Streams{In: strings.NewReader(""), Out: &out, Err: &errs}
-	suggest := Suggest{rulesFlags: flags, Recordings: []string{recording}, Headroom: 20, MaxMemory: 64, Output: "text"}
-	_ = suggest.Run(t.Context(), to) // nothing may be recommended
-	plan := Plan{rulesFlags: flags, Users: 100, Replicas: 1, Probability: 0.001, Output: "text"}
-	if err := plan.Run(to); err != nil {
-		t.Errorf("%v: %s", err, &errs)
-	}
-	if !strings.Contains(out.String(), `k\x1b`) || strings.Contains(out.String()+errs.String(), "\x1b") {
-		t.Errorf("printed %q, %q", &out, &errs)
+	for args, want := range map[string]string{
+		"check --strict rules.yaml":                                 "",
+		"check faults.yaml":                                         "faults.yaml:1",
+		"check no\x1b[31m.yaml":                                     `no\x1b[31m.yaml`,
+		"gen envoy --config rules.yaml --upstream a:1":              `--from 'k\x1b[32m=SOURCE'`,
+		"gen envoy --config rules.yaml --upstream a:1 --domain x":   `they have d\x1b[31m`,
+		"gen envoy --config faults.yaml --upstream a:1":             "faults.yaml:1",
+		"test --coverage rules_test.yaml":                           `t\x1b[31m`,
+		"test --init rules.yaml":                                    `k\x1b[32m`,
+		"diff rules.yaml new.yaml --against r.ndjson":               `k\x1b[32m`,
+		"diff rules.yaml faults.yaml --against r.ndjson":            "faults.yaml:1",
+		"import nginx nginx.conf":                                   `zone=\x1b[32m`,
+		"import limitador limitador.yaml":                           `the condition a\x1b[32m`,
+		"import kong --partial kong.yaml":                           `limit_by he\x1b[31mader`,
+		"explain --config rules.yaml k\x1b[32m=v\x1b[1m":            "k\uFFFD[32m",
+		"explain --config faults.yaml a=b":                          "faults.yaml:1",
+		"explain --config rules.yaml --domain d --envoy envoy.yaml": "x\uFFFD[35m",
+		"plan --config rules.yaml --users 100":                      `k\x1b[32m`,
+		"suggest --config rules.yaml r.ndjson":                      `k\x1b[32m`,
+		"simulate --config rules.yaml r.ndjson":                     `k\x1b[32m`,
+		"simulate --config faults.yaml r.ndjson":                    "faults.yaml:1",
+	} {
+		var commands struct {
+			Check    cli.Check    `cmd:""`
+			Gen      cli.Gen      `cmd:""`
+			Test     cli.Test     `cmd:""`
+			Diff     cli.Diff     `cmd:""`
+			Import   cli.Import   `cmd:""`
+			Explain  cli.Explain  `cmd:""`
+			Plan     cli.Plan     `cmd:""`
+			Suggest  cli.Suggest  `cmd:""`
+			Simulate cli.Simulate `cmd:""`
+		}
+		parser, err := kong.New(&commands)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := parser.Parse(strings.Split(args, " "))
+		if err != nil {
+			t.Fatalf("%q: %v", args, err)
+		}
+		var out, errs bytes.Buffer
+		parsed.BindTo(context.Background(), (*context.Context)(nil))
+		err = parsed.Run(cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, cli.SettingsChecker(func() cli.SettingsReport { return cli.SettingsReport{} }))
+		if err != nil && !errors.As(err, new(cli.Exit)) {
+			t.Errorf("%q: %v", args, err)
+		}
+		if printed := out.String() + errs.String(); strings.Contains(printed, "\x1b") || !strings.Contains(printed, want) {
+			t.Errorf("%q printed %q and %q, want %q without control characters", args, &out, &errs, want)
+		}
 	}
 }

@@ -51,10 +51,10 @@ func (f *importFlags) run(to Streams, domain string, read func(name string, data
 		return faulty(err, to)
 	}
 	for _, note := range imported.Notes {
-		fmt.Fprintln(to.Err, "note:", note)
+		say(to.Err, "note:", printable(note.String()))
 	}
 	for _, p := range imported.Problems {
-		fmt.Fprintln(to.Err, "not imported:", p)
+		say(to.Err, "not imported:", printable(p.String()))
 	}
 	if len(imported.Problems) > 0 && !f.Partial {
 		fmt.Fprintln(to.Err, "nothing is written: --partial writes the rules for the rest")

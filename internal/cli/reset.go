@@ -94,7 +94,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 		step, err := c.ResetByEntry(ctx, admin.EntryRequest{Domain: domain, Entry: admin.Entry{entry.Key, entry.Value}, Cursor: sum.Cursor})
 		if err != nil {
 			if sum.Cursor != "" {
-				fmt.Fprintf(to.Err, "scanned %d, reset %d. To continue: --cursor %s\n", sum.Scanned, sum.Reset, sum.Cursor)
+				fmt.Fprintf(to.Err, "scanned %d, reset %d. To continue: --cursor %s\n", sum.Scanned, sum.Reset, printable(sum.Cursor))
 			}
 			return failed(err, to)
 		}
@@ -140,7 +140,7 @@ func (r *Reset) confirm(domain string, to Streams) error {
 		fmt.Fprintln(to.Err, "weir: this resets every key with the entry: add --yes to confirm, since standard input is no terminal")
 		return Fault
 	}
-	fmt.Fprintf(to.Err, "Reset every key of the domain %s that contains %s? [y/N] ", domain, r.Entry)
+	fmt.Fprintf(to.Err, "Reset every key of the domain %s that contains %s? [y/N] ", printable(domain), printable(r.Entry))
 	line, err := bufio.NewReader(to.In).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
 		fmt.Fprintln(to.Err, "nothing was reset: --yes resets without a question")

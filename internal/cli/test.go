@@ -81,7 +81,7 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 	for i := range report.Results {
 		for _, w := range report.Results[i].Warnings {
 			fmt.Fprintf(to.Err, "%s:%d: warning: no rule limits %s: %s (write 'reason: no_rule' under expect if this is right)\n",
-				report.Results[i].File, w.Line, printable(w.Request), printable(w.Reason))
+				printable(report.Results[i].File), w.Line, printable(w.Request), printable(w.Reason))
 		}
 	}
 	return t.print(report, to)
@@ -130,8 +130,8 @@ func (t *Test) printText(r *rulestest.Report, out io.Writer) error {
 	var b strings.Builder
 	for i := range r.Results {
 		if result := &r.Results[i]; !result.Passed() {
-			fmt.Fprintf(&b, "FAIL %s:%d: %s\n", result.File, result.Line, result.Name)
-			for line := range strings.Lines(result.FailureText()) {
+			fmt.Fprintf(&b, "FAIL %s:%d: %s\n", printable(result.File), result.Line, printable(result.Name))
+			for line := range strings.Lines(printableLines(result.FailureText())) {
 				b.WriteString("  " + line)
 			}
 		}
@@ -163,7 +163,7 @@ func printCoverage(b *strings.Builder, c *rulestest.Coverage) {
 		if !l.Covered() {
 			note = "not covered"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", l.Source, l.Domain, l.Rule, limit, l.Reached, denied, note)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", l.Source, printable(l.Domain), printable(l.Rule), printable(limit), l.Reached, denied, note)
 	}
 	_ = w.Flush()
 	for line := range strings.Lines(table.String()) {
