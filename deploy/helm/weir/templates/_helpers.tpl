@@ -124,9 +124,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $set "ADMIN_ADDR" "127.0.0.1:6071" -}}
 {{- $_ := set $set "ADMIN_TOKEN_FILE" "/etc/weir/admin/tokens" -}}
 {{- end -}}
+{{- toYaml (merge (include "weir.givenSettings" . | fromYaml) $set) -}}
+{{- end -}}
+
+{{/* The variables under config.settings, as texts. A number in a values file is a float, and 1e+08 is no value of a setting. */}}
+{{- define "weir.givenSettings" -}}
+{{- $given := dict -}}
 {{- range $name, $value := .Values.config.settings -}}
 {{- if and (kindIs "float64" $value) (eq (floor $value) $value) -}}{{- $value = int64 $value -}}{{- end -}}
-{{- $_ := set $set $name ($value | toString) -}}
+{{- $_ := set $given $name ($value | toString) -}}
 {{- end -}}
-{{- toYaml $set -}}
+{{- toYaml $given -}}
 {{- end -}}

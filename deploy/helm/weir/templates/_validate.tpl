@@ -56,6 +56,14 @@
 {{- if and (ne .Values.mode "standalone") .Values.tls.enabled -}}
   {{- fail (printf "tls.enabled has no effect in mode %s: Envoy Gateway sets the certificates of its own pods, and Envoy AI Gateway connects without TLS." .Values.mode) -}}
 {{- end -}}
+{{- if eq .Values.mode "envoy-gateway" -}}
+  {{- $ignored := dict "admin.enabled" .Values.admin.enabled "replicaCount" (not (kindIs "invalid" .Values.replicaCount)) "extraEnvFrom" .Values.extraEnvFrom "service.annotations" .Values.service.annotations "service.selector" .Values.service.selector "serviceAccount.name" .Values.serviceAccount.name "serviceAccount.annotations" .Values.serviceAccount.annotations "networkPolicy.clients" .Values.networkPolicy.clients "networkPolicy.egress" .Values.networkPolicy.egress "topologySpread.constraints" .Values.topologySpread.constraints "autoscaling.type" (ne .Values.autoscaling.type "hpa") "autoscaling.enabled=false" (not .Values.autoscaling.enabled) -}}
+  {{- range $path, $set := $ignored -}}
+    {{- if $set -}}
+      {{- fail (printf "%s has no effect in mode envoy-gateway, where Envoy Gateway creates the pods: remove it, and change the configuration of Envoy Gateway, under provider.kubernetes." $path) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
 {{- $owned := include "weir.store" . | fromYaml -}}
 {{- range $name := list "BACKEND_TYPE" "REDIS_TYPE" "REDIS_URL" "REDIS_SOCKET_TYPE" "REDIS_AUTH" "REDIS_SENTINEL_AUTH" -}}
   {{- $_ := set $owned $name "" -}}
@@ -64,6 +72,9 @@
 {{- range $name, $_ := .Values.config.settings -}}
   {{- if not (or (has $name $known) (regexMatch "^(GO|OTEL_)[A-Z_]+$" $name)) -}}
     {{- fail (printf "config.settings.%s is no setting of Weir: docs/settings.md lists all of them. Variables of other software belong to extraEnv." $name) -}}
+  {{- end -}}
+  {{- if has $name (list "KEY_HASH_SECRET" "REDIS_PERSECOND_AUTH" "REDIS_PERSECOND_SENTINEL_AUTH") -}}
+    {{- fail (printf "config.settings.%s: a ConfigMap would show this secret. Put it into a Secret, and name that in extraEnv, by valueFrom.secretKeyRef." $name) -}}
   {{- end -}}
   {{- if hasKey $owned $name -}}
     {{- fail (printf "config.settings.%s: set the values under store instead, which set this variable." $name) -}}
