@@ -41,8 +41,8 @@ func (s *sampler) weigh(n uint64, random func() uint64) uint64 {
 	return 0
 }
 
-// note notes n additions in a window.
-func (s *sampler) note(n, window uint64) {
+// note notes n additions.
+func (s *sampler) note(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counted += n
@@ -52,7 +52,8 @@ func (s *sampler) note(n, window uint64) {
 	s.doubles += countedPerSecond
 	if weight := s.weight.Load(); weight < math.MaxUint64/2 {
 		s.weight.Store(2 * weight)
-		s.largest[window%2] = max(s.largest[window%2], 2*weight)
+		// The additions may be those of the last window. From now on, those of the current window have the weight.
+		s.largest[0], s.largest[1] = max(s.largest[0], 2*weight), max(s.largest[1], 2*weight)
 	}
 }
 

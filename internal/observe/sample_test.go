@@ -131,7 +131,7 @@ func TestSampleAdaptsToTheRate(t *testing.T) {
 		for range offered {
 			if s.weigh(hits, random.Uint64) > 0 {
 				additions++
-				s.note(1, 0)
+				s.note(1)
 			}
 		}
 		s.adapt()
@@ -242,5 +242,23 @@ func TestBoundsKnowTheWeightOfBothWindows(t *testing.T) {
 		if got := s.largestWeight(); got != want {
 			t.Errorf("window %d: the largest weight is %d, want %d", window, got, want)
 		}
+	}
+}
+
+// Additions of the last window may arrive in the current one, and double its weight. The current window keeps that weight although the last
+// one is forgotten.
+func TestWeightDoubledByLateAdditionsCounts(t *testing.T) {
+	s := newSampler()
+	s.age(1)
+	s.note(countedPerSecond + 1) // from now on, additions of window 1 have the weight 2
+	s.adapt()
+	s.adapt() // a second with few additions: the weight is 1 again
+	s.age(2)
+	if got := s.largestWeight(); got != 2 {
+		t.Errorf("the largest weight is %d, want 2", got)
+	}
+	s.age(3)
+	if got := s.largestWeight(); got != 1 {
+		t.Errorf("after window 1, the largest weight is %d, want 1", got)
 	}
 }

@@ -162,8 +162,8 @@ func (t *topKeys) count(s *topShard) {
 		}
 	}
 	s.noted = 0
-	t.hits.note(countedHits, s.window)
-	t.denied.note(countedDenied, s.window)
+	t.hits.note(countedHits)
+	t.denied.note(countedDenied)
 }
 
 // age begins a window.
