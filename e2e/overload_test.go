@@ -47,9 +47,9 @@ func TestOverloadChargesNoShedRequest(t *testing.T) {
 				}
 				resident := metric(t, w, "process_resident_memory_bytes")
 				peak = max(peak, r.PerSecond())
-				decided, refused = decided+r.OK+r.Over, refused+r.Refused
+				decided, refused = decided+r.OK+r.Over, refused+r.Shed
 				t.Logf("%4d clients: %6.0f decided a second, %3.0f %% of the most, %6d refused; p99 %v; %d MB resident",
-					clients, r.PerSecond(), 100*r.PerSecond()/peak, r.Refused, r.Latency.Quantile(0.99), resident/1e6)
+					clients, r.PerSecond(), 100*r.PerSecond()/peak, r.Shed, r.Latency.Quantile(0.99), resident/1e6)
 				if r.Errors > 0 {
 					t.Errorf("%d clients: %d errors: %s", clients, r.Errors, r.Error)
 				}

@@ -58,7 +58,7 @@ func run() error {
 		return err
 	}
 	fmt.Printf("%.0f/s  OK %d, over limit %d, shed %d, errors %d %s\np50 %v  p99 %v  p99.9 %v  this client: %.2f µs of CPU a request\n",
-		r.PerSecond(), r.OK, r.Over, r.Refused, r.Errors, r.Error, r.Latency.Quantile(0.5), r.Latency.Quantile(0.99), r.Latency.Quantile(0.999),
+		r.PerSecond(), r.OK, r.Over, r.Shed, r.Errors, r.Error, r.Latency.Quantile(0.5), r.Latency.Quantile(0.99), r.Latency.Quantile(0.999),
 		float64(r.CPU.Microseconds())/float64(max(r.Requests(), 1)))
 	return nil
 }

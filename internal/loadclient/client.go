@@ -51,7 +51,7 @@ type Result struct {
 	Elapsed time.Duration
 	OK      uint64 // answers with code OK
 	Over    uint64 // answers with code OVER_LIMIT
-	Refused uint64 // answers of RESOURCE_EXHAUSTED with a Backoff; without one they are Errors
+	Shed    uint64 // answers of RESOURCE_EXHAUSTED with a Backoff; without one they are Errors
 	Errors  uint64 // gRPC and HTTP errors, reset streams, and requests of lost connections
 	Error   string // the first of them
 	Latency Histogram
@@ -59,7 +59,7 @@ type Result struct {
 }
 
 // Requests returns the number of answered requests.
-func (r *Result) Requests() uint64 { return r.OK + r.Over + r.Refused + r.Errors }
+func (r *Result) Requests() uint64 { return r.OK + r.Over + r.Shed + r.Errors }
 
 // PerSecond returns the rate of answers without errors.
 func (r *Result) PerSecond() float64 { return float64(r.OK+r.Over) / r.Elapsed.Seconds() }
@@ -135,7 +135,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		_ = c.net.Close()
 		r.OK += c.ok
 		r.Over += c.over
-		r.Refused += c.refused
+		r.Shed += c.shed
 		r.Errors += c.errors
 		if c.err != nil {
 			r.Errors += uint64(c.sent.Load() - c.answered.Load()) // lost with their connection

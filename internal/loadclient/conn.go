@@ -43,7 +43,7 @@ type conn struct {
 	headers          *headers
 	consumed         uint32 // bytes of DATA without a window update yet
 	resting          rest
-	refused          uint64
+	shed             uint64
 	streams          [maxInFlight]stream
 	ok, over, errors uint64
 	err              error // the first one
@@ -363,7 +363,7 @@ func (c *conn) answer(s *stream, now time.Duration) {
 	case c.o.Backoff > 0 && s.said&grpcExhausted != 0 && !s.reset:
 		c.resting.add(now + c.o.Backoff)
 		if c.phase.Load() == measuring {
-			c.refused++
+			c.shed++
 		}
 	case err != nil:
 		c.errors++

@@ -83,7 +83,7 @@ func (s *Shadow) Stats() Stats {
 	stats := Stats{Dropped: s.dropped.Load(), Panics: s.panics.Load(), Queued: int64(len(s.queue))}
 	if c := s.current.Load(); c != nil {
 		m := c.stats()
-		stats.Keys, stats.Bytes, stats.Evicted, stats.Full = m.Keys, m.Bytes, m.Evicted, m.Refused
+		stats.Keys, stats.Bytes, stats.Evicted, stats.Full = m.Keys, m.Bytes, m.Evicted, m.Rejected
 	}
 	return stats
 }

@@ -10,7 +10,7 @@ import (
 type MemoryStats struct {
 	Keys, Bytes int64
 	Evicted     int64 // keys evicted for room before they expired
-	Refused     int64 // hits that failed because there was no room
+	Rejected    int64 // hits that failed because there was no room
 }
 
 // Memory registers the metrics of a store in memory.
@@ -24,7 +24,7 @@ func (m *Metrics) Memory(stats func() MemoryStats) {
 		counter("weir_memory_dropped_keys_total", "Keys evicted for room before they expired.",
 			func(s MemoryStats) int64 { return s.Evicted }),
 		counter("weir_memory_refused_hits_total", "Hits that failed because memory was full and no key could be evicted.",
-			func(s MemoryStats) int64 { return s.Refused }),
+			func(s MemoryStats) int64 { return s.Rejected }),
 	)
 }
 

@@ -11,17 +11,17 @@ import (
 // of the penalty. A plain peek under such a limit may be an offence. The second hit is missing for limits so large that no larger
 // one exists.
 func (l *Limit) Inspect(key string) []Hit {
-	hits := []Hit{{Key: key, Limit: l.plain()}}
+	hits := []Hit{{Key: key, Limit: l.withoutPenalty()}}
 	if l.penalty != nil {
-		if roomy := l.roomy(); roomy != nil {
-			hits = append(hits, Hit{Key: key, Limit: roomy})
+		if limit := l.neverFull(); limit != nil {
+			hits = append(hits, Hit{Key: key, Limit: limit})
 		}
 	}
 	return hits
 }
 
-// plain returns the limit that shares its states with l, has no penalty, and denies a peek if it would deny one more hit.
-func (l *Limit) plain() *Limit {
+// withoutPenalty returns the limit that shares its states with l, has no penalty, and denies a peek if it would deny one more hit.
+func (l *Limit) withoutPenalty() *Limit {
 	spec := l.spec
 	for _, p := range penaltyParameters {
 		_, spec.Params = spec.Params.Cut(p.Key)
@@ -30,15 +30,15 @@ func (l *Limit) plain() *Limit {
 		_, spec.Params = spec.Params.Cut(peek.Key)
 		spec.Params = spec.Params.With(peek.Key, peek.Choices[0])
 	}
-	if plain, err := New(spec); err == nil {
-		return plain
+	if limit, err := New(spec); err == nil {
+		return limit
 	}
 	return l // a valid limit without some of its parameters is valid
 }
 
-// roomy returns a limit that shares its states with l and that no state of l fills, so only a penalty denies its peeks. It
+// neverFull returns a limit that shares its states with l and that no state of l fills, so only a penalty denies its peeks. It
 // returns nil if there is none.
-func (l *Limit) roomy() *Limit {
+func (l *Limit) neverFull() *Limit {
 	spec := l.spec
 	switch spec.Algorithm {
 	case "fixed_window":
@@ -50,9 +50,9 @@ func (l *Limit) roomy() *Limit {
 		_, spec.Params = spec.Params.Cut("capacity")
 		spec.Params = spec.Params.With("capacity", strconv.FormatInt(2*l.capacity+1, 10)) // a funnel stops at twice its capacity
 	}
-	roomy, err := New(spec)
+	limit, err := New(spec)
 	if err != nil {
 		return nil
 	}
-	return roomy
+	return limit
 }

@@ -167,7 +167,7 @@ func TestReplayForgetsCountersInVirtualTime(t *testing.T) {
 	if most > 1000 {
 		t.Errorf("%d counters at once", most)
 	}
-	if s := r.Stats(); s.Evicted+s.Refused > 0 {
+	if s := r.Stats(); s.Evicted+s.Rejected > 0 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -155,7 +155,7 @@ func (s *side) report(requests int64) Side {
 	stats := s.replayer.Stats()
 	return Side{
 		Version: s.rules.Version(), Denied: s.denied, Allowed: requests - s.denied - s.undecided, Unmatched: s.unmatched,
-		Invalid: s.undecided, EvictedKeys: int64(stats.Evicted + stats.Refused),
+		Invalid: s.undecided, EvictedKeys: int64(stats.Evicted + stats.Rejected),
 	}
 }
 

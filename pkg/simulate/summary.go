@@ -84,8 +84,8 @@ func (s *stats) warn(clients []*client) {
 	r := &s.r
 	r.Warnings = []string{}
 	for _, c := range clients {
-		if size := c.replayer.Stats(); size.Evicted+size.Refused > 0 {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("clients %s: the counters need more memory: %d counters were evicted, %d hits were refused", c.counts.Model, size.Evicted, size.Refused))
+		if size := c.replayer.Stats(); size.Evicted+size.Rejected > 0 {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("clients %s: the counters need more memory: %d counters were evicted, %d hits were refused", c.counts.Model, size.Evicted, size.Rejected))
 		}
 		if c.partial {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("clients %s: more than %d keys were denied, so keys_denied is a lower bound", c.counts.Model, s.o.MaxKeys))

@@ -45,8 +45,8 @@ func TestLeasesTakeMemoryUntilTheyEnd(t *testing.T) {
 	}
 }
 
-// A record that a limit without parts made has no seat. A limit with reserve gives it one, and the usage stays.
-func TestReserveKeepsTheUsageOfARecordWithoutASeat(t *testing.T) {
+// A record that a limit without parts made has no overflow. A limit with reserve gives it one, and the usage stays.
+func TestReserveKeepsTheUsageOfARecordWithoutOverflow(t *testing.T) {
 	for _, name := range limiterstest.Windowed() {
 		s := New(Options{})
 		spec := limiters.Spec{Algorithm: name, Max: 10, Window: 24 * time.Hour, Params: limiterstest.FirstHit(name)}

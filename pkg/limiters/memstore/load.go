@@ -284,7 +284,7 @@ func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, d
 		l.loaded.LeftOut++
 		return
 	}
-	p, ok := s.insert(sh, uint32(hash>>32), key, limit, needsSeat(limit) || state.Parts != nil)
+	p, ok := s.insert(sh, uint32(hash>>32), key, limit, needsOverflow(limit) || state.Parts != nil)
 	if !ok {
 		l.loaded.LeftOut++
 		return

@@ -38,7 +38,7 @@ type Options struct {
 type Stats struct {
 	Keys, Bytes int64
 	Evicted     int64 // keys evicted before they expired
-	Refused     int64 // hits that failed with ErrFull
+	Rejected    int64 // hits that failed with ErrFull
 }
 
 // A Store keeps the states of keys in the memory of this process.
@@ -50,8 +50,8 @@ type Store struct {
 	shards [shardCount]shard
 
 	// Sums over all shards. Most Takes change none of them: they find their keys.
-	_                             [64]byte
-	keys, bytes, evicted, refused atomic.Int64
+	_                              [64]byte
+	keys, bytes, evicted, rejected atomic.Int64
 }
 
 // shardCount is the number of locks. docs/adr/0007 has the reason.
@@ -80,7 +80,7 @@ func New(o Options) *Store {
 func (s *Store) Stats() Stats {
 	return Stats{
 		Keys: s.keys.Load(), Bytes: s.bytes.Load(),
-		Evicted: s.evicted.Load(), Refused: s.refused.Load(),
+		Evicted: s.evicted.Load(), Rejected: s.rejected.Load(),
 	}
 }
 

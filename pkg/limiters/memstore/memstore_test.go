@@ -155,7 +155,7 @@ func TestMemoryBound(t *testing.T) {
 				t.Fatal(i, v.Err)
 			}
 		}
-		if got := s.Stats(); got.Keys > 100 || got.Evicted != 200 || got.Refused != 0 {
+		if got := s.Stats(); got.Keys > 100 || got.Evicted != 200 || got.Rejected != 0 {
 			t.Errorf("%+v, want 100 keys, 200 evicted, none refused", got)
 		}
 	})
@@ -223,7 +223,7 @@ func TestMemoryBound(t *testing.T) {
 				}
 			}
 		}
-		if got := s.Stats(); got.Keys != 100 || got.Evicted != 0 || got.Refused != 0 {
+		if got := s.Stats(); got.Keys != 100 || got.Evicted != 0 || got.Rejected != 0 {
 			t.Errorf("%+v, want the 100 keys untouched", got)
 		}
 		full := New(Options{MaxBytes: 1})

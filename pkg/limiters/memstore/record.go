@@ -10,56 +10,55 @@ import (
 //
 //	 0  due: when the key expires, by the store's clock, in µs since 1970
 //	 8  the hash of the key
-//	12  the length of the key's text in the record, 9 bits; whether the record has a seat, 1 bit; and the number of its
+//	12  the length of the key's text in the record, 9 bits; whether the record has an overflow, 1 bit; and the number of its
 //	    limit in the shard's table, 22
 //	16  the text, padded to whole words
-//	    the words of the state, 8 bytes each, and the record's seat if it has one: the number of its log and its parts in the
-//	    shard's table
+//	    the words of the state, 8 bytes each, and the number of the record's overflow, if it has one, in the shard's table
 //
-// A text longer than maxTextLen is in a table of the shard. The record has its number there, and the length elsewhere.
+// A text longer than maxTextLen is in a table of the shard. The record has its number there, and the length inTable.
 type record []byte
 
 const (
-	headLen    = 16
-	maxTextLen = 256
-	elsewhere  = 1<<9 - 1
-	seated     = 1 << 9
-	limitShift = 10
-	maxLimits  = 1 << 22
-	// lengths is the number of possible lengths, in words. No algorithm has more than three words and a seat.
+	headLen      = 16
+	maxTextLen   = 256
+	inTable      = 1<<9 - 1
+	overflowFlag = 1 << 9
+	limitShift   = 10
+	maxLimits    = 1 << 22
+	// lengths is the number of possible lengths, in words. No algorithm has more than three words and an overflow.
 	lengths = headLen/8 + maxTextLen/8 + 4 + 1
 )
 
 // recordLen returns the length of a record in words.
-func recordLen(key string, l *limiters.Limit, seat bool) int {
+func recordLen(key string, l *limiters.Limit, hasOverflow bool) int {
 	text := len(key)
 	if text > maxTextLen {
 		text = 8
 	}
 	n := headLen/8 + (text+7)/8 + l.StateWords()
-	if seat {
+	if hasOverflow {
 		n++
 	}
 	return n
 }
 
-// needsSeat reports whether the state of a key under l may have a log or parts.
-func needsSeat(l *limiters.Limit) bool { return l.Grows() || l.HasParts() }
+// needsOverflow reports whether the state of a key under l may have a log or parts.
+func needsOverflow(l *limiters.Limit) bool { return l.Grows() || l.HasParts() }
 
 func (r record) word(at int) int64       { return int64(binary.LittleEndian.Uint64(r[at:])) }
 func (r record) setWord(at int, w int64) { binary.LittleEndian.PutUint64(r[at:], uint64(w)) }
 
-func (r record) due() int64     { return r.word(0) }
-func (r record) setDue(t int64) { r.setWord(0, t) }
-func (r record) hash() uint32   { return binary.LittleEndian.Uint32(r[8:]) }
-func (r record) textLen() int   { return int(binary.LittleEndian.Uint32(r[12:]) & elsewhere) }
-func (r record) isSeated() bool { return binary.LittleEndian.Uint32(r[12:])&seated != 0 }
-func (r record) limit() uint32  { return binary.LittleEndian.Uint32(r[12:]) >> limitShift }
-func (r record) seat() uint32   { return uint32(r.word(len(r) - 8)) }
+func (r record) due() int64        { return r.word(0) }
+func (r record) setDue(t int64)    { r.setWord(0, t) }
+func (r record) hash() uint32      { return binary.LittleEndian.Uint32(r[8:]) }
+func (r record) textLen() int      { return int(binary.LittleEndian.Uint32(r[12:]) & inTable) }
+func (r record) hasOverflow() bool { return binary.LittleEndian.Uint32(r[12:])&overflowFlag != 0 }
+func (r record) limit() uint32     { return binary.LittleEndian.Uint32(r[12:]) >> limitShift }
+func (r record) overflow() uint32  { return uint32(r.word(len(r) - 8)) }
 
 func (r record) setHash(h uint32) { binary.LittleEndian.PutUint32(r[8:], h) }
 
-// setHead sets the limit and the length of the text of a record without a seat.
+// setHead sets the limit and the length of the text of a record without an overflow.
 func (r record) setHead(limit uint32, textLen int) {
 	binary.LittleEndian.PutUint32(r[12:], limit<<limitShift|uint32(textLen))
 }
@@ -69,13 +68,13 @@ func (r record) setLimit(limit uint32) {
 	binary.LittleEndian.PutUint32(r[12:], limit<<limitShift|head&(1<<limitShift-1))
 }
 
-func (r record) setSeat(seat uint32) {
-	binary.LittleEndian.PutUint32(r[12:], binary.LittleEndian.Uint32(r[12:])|seated)
-	r.setWord(len(r)-8, int64(seat))
+func (r record) setOverflow(i uint32) {
+	binary.LittleEndian.PutUint32(r[12:], binary.LittleEndian.Uint32(r[12:])|overflowFlag)
+	r.setWord(len(r)-8, int64(i))
 }
 
-// A grown holds the log and the parts of a state, which do not fit a record.
-type grown struct {
+// An overflow is the log and the parts of a state, which do not fit a record.
+type overflow struct {
 	log   *limiters.Log
 	parts *limiters.Parts
 }

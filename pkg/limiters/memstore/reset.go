@@ -48,7 +48,7 @@ func (sh *shard) search(hash uint32, is func(record) bool) position {
 // text returns the key of a record.
 func (sh *shard) text(r record) string {
 	n := r.textLen()
-	if n == elsewhere {
+	if n == inTable {
 		return sh.texts.items[r.word(headLen)]
 	}
 	return string(r[headLen : headLen+n])

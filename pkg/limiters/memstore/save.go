@@ -163,7 +163,7 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 	b = binary.AppendUvarint(b, uint64(spec.Max))
 	b = binary.AppendUvarint(b, uint64(spec.Window.Microseconds()))
 	b = binary.AppendUvarint(b, capacity)
-	if n := r.textLen(); n == elsewhere {
+	if n := r.textLen(); n == inTable {
 		text := sh.texts.items[r.word(headLen)]
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
 	} else {

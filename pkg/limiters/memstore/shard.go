@@ -12,28 +12,28 @@ import (
 
 // A shard holds the records of some keys. A record is the state of one key under one algorithm and window.
 type shard struct {
-	mu      sync.Mutex
-	latest  int64  // the latest time of a Take, by the store's clock
-	order   uint16 // of that Take
-	soonest int64  // no record expires before
-	limits  limits
-	cursor  cursor
-	pages   pages
-	index   [parts]index
-	grown   table[grown]
-	texts   table[string]
-	live    atomic.Int64 // number of records: changed under the lock, read without it
-	_       [64]byte     // keeps two shards out of one cache line
+	mu        sync.Mutex
+	latest    int64  // the latest time of a Take, by the store's clock
+	order     uint16 // of that Take
+	soonest   int64  // no record expires before
+	limits    limits
+	cursor    cursor
+	pages     pages
+	index     [parts]index
+	overflows table[overflow]
+	texts     table[string]
+	live      atomic.Int64 // number of records: changed under the lock, read without it
+	_         [64]byte     // keeps two shards out of one cache line
 }
 
 // parts is the number of parts of a shard's index. Each grows by itself, so that none grows for long: with 10 million keys in
 // the store a part has about 2,400 keys and grows in about 20 µs.
 const parts = 16
 
-// perSeat is the approximate size of an entry of a table, and perString that of the header of a text, in bytes.
+// perTableEntry is the approximate size of an entry of a table, and perString that of the header of a text, in bytes.
 const (
-	perSeat   = 20
-	perString = 16
+	perTableEntry = 20
+	perString     = 16
 )
 
 func (sh *shard) record(p position) record { return sh.pages.record(p) }
@@ -53,7 +53,7 @@ func (sh *shard) find(hash uint32, key string, l *limiters.Limit) position {
 }
 
 func (sh *shard) is(r record, key string, l *limiters.Limit) bool {
-	if n := r.textLen(); n == elsewhere {
+	if n := r.textLen(); n == inTable {
 		if sh.texts.items[r.word(headLen)] != key {
 			return false
 		}
@@ -70,9 +70,9 @@ func (sh *shard) load(r record, s *limiters.State) {
 	l := sh.limits.get(r.limit())
 	n := l.StateWords()
 	at := len(r) - 8*n
-	if r.isSeated() {
+	if r.hasOverflow() {
 		at -= 8
-		g := &sh.grown.items[r.seat()]
+		g := &sh.overflows.items[r.overflow()]
 		s.Log, s.Parts = g.log, g.parts
 	}
 	if n > 0 {
@@ -86,14 +86,14 @@ func (sh *shard) load(r record, s *limiters.State) {
 	}
 }
 
-// save writes the state of a record. A record without a seat keeps no parts.
+// save writes the state of a record. A record without an overflow keeps no parts.
 func (sh *shard) save(r record, s *limiters.State) {
 	l := sh.limits.get(r.limit())
 	n := l.StateWords()
 	at := len(r) - 8*n
-	if r.isSeated() {
+	if r.hasOverflow() {
 		at -= 8
-		sh.grown.items[r.seat()] = grown{s.Log, s.Parts}
+		sh.overflows.items[r.overflow()] = overflow{s.Log, s.Parts}
 	}
 	if n > 0 {
 		r.setWord(at, s.A)
@@ -106,14 +106,14 @@ func (sh *shard) save(r record, s *limiters.State) {
 	}
 }
 
-// insert adds a record for a key that has none, with or without a seat. It fails if the shard is full, which is far beyond any bound in use.
-func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, seat bool) (position, bool) {
+// insert adds a record for a key that has none, with or without an overflow. It fails if the shard is full, which is far beyond any bound in use.
+func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, hasOverflow bool) (position, bool) {
 	limit, bytes := sh.limits.use(l)
 	if limit >= maxLimits {
 		sh.limits.leave(limit)
 		return 0, false
 	}
-	p, ok := sh.pages.add(recordLen(key, l, seat))
+	p, ok := sh.pages.add(recordLen(key, l, hasOverflow))
 	if !ok {
 		sh.limits.leave(limit)
 		return 0, false
@@ -125,11 +125,11 @@ func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, se
 		r.setHead(limit, len(key))
 		copy(r[headLen:], key)
 	} else {
-		r.setHead(limit, elsewhere)
+		r.setHead(limit, inTable)
 		r.setWord(headLen, int64(sh.texts.add(strings.Clone(key))))
 	}
-	if seat {
-		r.setSeat(sh.grown.add(grown{}))
+	if hasOverflow {
+		r.setOverflow(sh.overflows.add(overflow{}))
 	}
 	sh.index[hash%parts].add(hash, p)
 	sh.live.Add(1)
@@ -142,12 +142,12 @@ func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, se
 // length of records: one that is not full, and an empty one.
 func (sh *shard) size(r record) int {
 	n := len(r) + indexPerKey
-	if r.textLen() == elsewhere {
-		n += perSeat + perString + len(sh.texts.items[r.word(headLen)])
+	if r.textLen() == inTable {
+		n += perTableEntry + perString + len(sh.texts.items[r.word(headLen)])
 	}
-	if r.isSeated() {
-		g := &sh.grown.items[r.seat()]
-		n += perSeat + (&limiters.State{Log: g.log, Parts: g.parts}).GrownBytes()
+	if r.hasOverflow() {
+		g := &sh.overflows.items[r.overflow()]
+		n += perTableEntry + (&limiters.State{Log: g.log, Parts: g.parts}).GrownBytes()
 	}
 	return n
 }
@@ -156,11 +156,11 @@ func (sh *shard) size(r record) int {
 func (s *Store) remove(sh *shard, p position) (from position) {
 	r := sh.record(p)
 	bytes := sh.size(r)
-	if r.textLen() == elsewhere {
+	if r.textLen() == inTable {
 		sh.texts.remove(uint32(r.word(headLen)))
 	}
-	if r.isSeated() {
-		sh.grown.remove(r.seat())
+	if r.hasOverflow() {
+		sh.overflows.remove(r.overflow())
 	}
 	bytes += sh.limits.leave(r.limit())
 	sh.index[r.hash()%parts].remove(r.hash(), p)

@@ -122,7 +122,7 @@ func some(t testing.TB) *Store {
 	return s
 }
 
-func refused(t *testing.T, b []byte, want error, what string) {
+func rejected(t *testing.T, b []byte, want error, what string) {
 	t.Helper()
 	if s, told, err := Load(bytes.NewReader(b), Options{}); !errors.Is(err, want) || s != nil || told != (Loaded{}) {
 		t.Fatalf("%s: %v, %+v, %v; want %v and no store", what, s != nil, told, err, want)
@@ -143,7 +143,7 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 		if n < len(magic) {
 			want = ErrForeign
 		}
-		refused(t, b[:n], want, fmt.Sprint("the first ", n, " bytes"))
+		rejected(t, b[:n], want, fmt.Sprint("the first ", n, " bytes"))
 	}
 	for i := 0; i < len(b); i += step {
 		want := ErrTorn
@@ -155,18 +155,18 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 		}
 		flipped := bytes.Clone(b)
 		flipped[i] ^= 1 << (i % 8)
-		refused(t, flipped, want, fmt.Sprintf("bit %d of byte %d flipped", i%8, i))
+		rejected(t, flipped, want, fmt.Sprintf("bit %d of byte %d flipped", i%8, i))
 	}
-	refused(t, append(bytes.Clone(b), 0), ErrTorn, "a byte more")
-	refused(t, append(bytes.Clone(b), b...), ErrTorn, "two in one")
+	rejected(t, append(bytes.Clone(b), 0), ErrTorn, "a byte more")
+	rejected(t, append(bytes.Clone(b), b...), ErrTorn, "two in one")
 }
 
 func TestForeignOrNewerSnapshotIsRejected(t *testing.T) {
-	refused(t, []byte("#!/bin/sh\necho this is something else\n"), ErrForeign, "a script")
-	refused(t, nil, ErrForeign, "an empty file")
+	rejected(t, []byte("#!/bin/sh\necho this is something else\n"), ErrForeign, "a script")
+	rejected(t, nil, ErrForeign, "an empty file")
 	b := saved(t, some(t))
 	binary.LittleEndian.PutUint32(b[len(magic):], version+1)
-	refused(t, signed(b), ErrVersion, "a newer one")
+	rejected(t, signed(b), ErrVersion, "a newer one")
 	broken := errors.New("broken disk")
 	if _, _, err := Load(io.MultiReader(bytes.NewReader(b[:4]), iotest.ErrReader(broken)), Options{}); !errors.Is(err, broken) {
 		t.Errorf("%v, want what the reader says", err)
@@ -188,13 +188,13 @@ func TestSnapshotWithAHugeLengthTakesNoMemory(t *testing.T) {
 	b = binary.LittleEndian.AppendUint32(b[:len(b)-20], maxRecordLen)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	refused(t, b, ErrTorn, "64 MiB that do not come")
+	rejected(t, b, ErrTorn, "64 MiB that do not come")
 	runtime.ReadMemStats(&after)
 	if made := after.TotalAlloc - before.TotalAlloc; made > 8<<20 {
 		t.Errorf("%d bytes were made for them", made)
 	}
 	b = binary.LittleEndian.AppendUint32(b[:len(b)-4], maxRecordLen+1)
-	refused(t, b, ErrTorn, "more than a key may take")
+	rejected(t, b, ErrTorn, "more than a key may take")
 }
 
 func TestSnapshotLeavesOutUnknownLimits(t *testing.T) {

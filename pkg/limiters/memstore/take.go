@@ -51,12 +51,12 @@ func (t *take) done() {
 
 // A slot is the state of a take for one hit.
 type slot struct {
-	hit      *limiters.Hit
-	shard    *shard
-	hash     uint32
-	position position // of the record; 0: there is none
-	first    int      // the first hit of the same key, whose slot has the position and the size
-	grown    int      // the size of the state's log and parts when it was read
+	hit           *limiters.Hit
+	shard         *shard
+	hash          uint32
+	position      position // of the record; 0: there is none
+	first         int      // the first hit of the same key, whose slot has the position and the size
+	overflowBytes int      // the size of the state's log and parts when it was read
 }
 
 // A shardSet has a bit for each shard. Shards are locked in its order.
@@ -131,12 +131,12 @@ func (t *take) find(i int) {
 	*v, t.stateIndex[i] = limiters.Verdict{}, first
 	isNew := o.position == 0
 	if h.Limit.HasParts() && !isNew {
-		t.ensureSeat(o, h)
+		t.ensureOverflow(o, h)
 	}
 	if (isNew || h.Limit.Grows()) && h.WouldCharge(s, t.now) {
 		room := t.room(o.shard, isNew)
 		if room && isNew {
-			o.position, room = t.store.insert(o.shard, o.hash, h.Key, h.Limit, needsSeat(h.Limit))
+			o.position, room = t.store.insert(o.shard, o.hash, h.Key, h.Limit, needsOverflow(h.Limit))
 		}
 		if !room {
 			t.stateIndex[i] = -1
@@ -145,11 +145,11 @@ func (t *take) find(i int) {
 	}
 }
 
-// ensureSeat gives the record of o a seat, because the limit of h needs one. A record that another limit made may have none: then
+// ensureOverflow gives the record of o an overflow, because the limit of h needs one. A record that another limit made may have none: then
 // it is replaced. Its words are read already, and writeBack writes them.
-func (t *take) ensureSeat(o *slot, h *limiters.Hit) {
+func (t *take) ensureOverflow(o *slot, h *limiters.Hit) {
 	old := o.position
-	if o.shard.record(old).isSeated() {
+	if o.shard.record(old).hasOverflow() {
 		return
 	}
 	p, ok := t.store.insert(o.shard, o.hash, h.Key, h.Limit, true)
@@ -175,7 +175,7 @@ func (t *take) firstOf(i int) int {
 	o.first = i
 	if o.position = o.shard.find(o.hash, h.Key, h.Limit); o.position != 0 {
 		o.shard.load(o.shard.record(o.position), &t.states[i])
-		o.grown = t.states[i].GrownBytes()
+		o.overflowBytes = t.states[i].GrownBytes()
 	}
 	return i
 }
@@ -191,7 +191,7 @@ func (t *take) noRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
 		*v = checked
 		return
 	}
-	t.store.refused.Add(1)
+	t.store.rejected.Add(1)
 	v.Err = ErrFull
 }
 
@@ -209,8 +209,8 @@ func (t *take) writeBack() {
 			continue
 		}
 		o.shard.save(r, s)
-		if size := s.GrownBytes(); size != o.grown {
-			t.store.bytes.Add(int64(size - o.grown))
+		if size := s.GrownBytes(); size != o.overflowBytes {
+			t.store.bytes.Add(int64(size - o.overflowBytes))
 		}
 		if s.IsZero() {
 			p := o.position

@@ -8,34 +8,34 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// decideByKey decides parts that got TRYAGAIN, which a call over several keys gets while their slot moves to another node.
+// decideByKey decides calls that got TRYAGAIN, which a call over several keys gets while their slot moves to another node.
 // It sets their verdicts and errors. A group is charged key by key, and refunded if one of its hits is denied or fails, see
 // ADR 5. A group over several keys that both charges and refunds keeps the error, because its refunds could not be undone. A
 // hit with a penalty or a reservation has further keys; it keeps the error unless one node has all of them, see ADR 16.
-func (s *Store) decideByKey(ctx context.Context, clock *serverClock, parts []*part) {
-	if len(parts) == 0 {
+func (s *Store) decideByKey(ctx context.Context, clock *serverClock, calls []*slotCall) {
+	if len(calls) == 0 {
 		return
 	}
 	start := time.Now()
-	charges, refunds := make([]keyParts, len(parts)), make([]keyParts, len(parts))
-	for i, p := range parts {
-		charges[i] = chargesOf(p)
+	charges, refunds := make([]keyCalls, len(calls)), make([]keyCalls, len(calls))
+	for i, sc := range calls {
+		charges[i] = chargesOf(sc)
 	}
 	s.sendKeys(ctx, clock, charges)
-	for i, p := range parts {
-		p.Verdicts = make([]limiters.Verdict, p.Len())
-		for hit := range p.Verdicts {
-			p.Verdicts[hit].Err = p.err // of hits that are not in charges
+	for i, sc := range calls {
+		sc.Verdicts = make([]limiters.Verdict, sc.Len())
+		for hit := range sc.Verdicts {
+			sc.Verdicts[hit].Err = sc.err // of hits that are not in charges
 		}
-		charges[i].scatter(p.Verdicts)
-		refunds[i] = refundsOf(p, start)
+		charges[i].scatter(sc.Verdicts)
+		refunds[i] = refundsOf(sc, start)
 	}
 	ctx, cancel := detached(ctx)
 	defer cancel()
 	s.sendKeys(ctx, clock, refunds)
-	for i, p := range parts {
-		refunds[i].scatterRefunds(p.Verdicts)
-		p.err = errorOfAll(p.Verdicts)
+	for i, sc := range calls {
+		refunds[i].scatterRefunds(sc.Verdicts)
+		sc.err = errorOfAll(sc.Verdicts)
 	}
 }
 
@@ -50,10 +50,10 @@ func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline)
 }
 
-// chargesOf returns the hits of p, a part for each key. Hits on one key keep their order and their group.
-func chargesOf(p *part) keyParts {
-	charges := newKeyParts(p.batch.now)
-	p.eachGroup(func(g limiters.Group, first int, keys []string) {
+// chargesOf returns a call for each key of the hits of a call. Hits on one key keep their order and their group.
+func chargesOf(sc *slotCall) keyCalls {
+	charges := newKeyCalls(sc.batch.now)
+	sc.eachGroup(func(g limiters.Group, first int, keys []string) {
 		if isMixed(g) && spansKeys(keys) {
 			return
 		}
@@ -78,10 +78,10 @@ func chargesOf(p *part) keyParts {
 }
 
 // refundsOf returns the refunds of the hits that were charged, after start, in groups that were denied.
-func refundsOf(p *part, start time.Time) keyParts {
-	refunds := newKeyParts(p.batch.now)
-	p.eachGroup(func(g limiters.Group, first int, keys []string) {
-		denied := func(i int) bool { return p.Verdicts[first+i].Err != nil || !p.Verdicts[first+i].Allowed }
+func refundsOf(sc *slotCall, start time.Time) keyCalls {
+	refunds := newKeyCalls(sc.batch.now)
+	sc.eachGroup(func(g limiters.Group, first int, keys []string) {
+		denied := func(i int) bool { return sc.Verdicts[first+i].Err != nil || !sc.Verdicts[first+i].Allowed }
 		var deniedKeys []string
 		for i := range g {
 			if denied(i) {
@@ -100,9 +100,9 @@ func refundsOf(p *part, start time.Time) keyParts {
 				}
 				refund := refunds.of(keys[i])
 				refund.AddHits(limiters.Group{hit}, first+i)
-				if p.batch.now.IsZero() && !hit.End {
+				if sc.batch.now.IsZero() && !hit.End {
 					// In the next fixed window, the refund would admit a hit too many.
-					refund.latest = start.Add(p.Verdicts[first+i].ResetAfter)
+					refund.latest = start.Add(sc.Verdicts[first+i].ResetAfter)
 				}
 			}
 		}
@@ -110,11 +110,11 @@ func refundsOf(p *part, start time.Time) keyParts {
 	return refunds
 }
 
-// eachGroup calls f for each group, with the number of its first hit in p, and its keys.
-func (p *part) eachGroup(f func(g limiters.Group, first int, keys []string)) {
+// eachGroup runs f for each group, with the number of its first hit in the call, and its keys.
+func (sc *slotCall) eachGroup(f func(g limiters.Group, first int, keys []string)) {
 	first := 0
-	for _, g := range p.Groups {
-		f(g, first, p.keys[first:first+len(g)])
+	for _, g := range sc.Groups {
+		f(g, first, sc.keys[first:first+len(g)])
 		first += len(g)
 	}
 }
@@ -138,56 +138,56 @@ func errorOfAll(verdicts []limiters.Verdict) error {
 	return verdicts[0].Err
 }
 
-// keyParts are hits in a part for each key.
-type keyParts struct {
+// keyCalls are a call for each key of some hits.
+type keyCalls struct {
 	now   time.Time
-	byKey map[string]*part
-	parts []*part
+	byKey map[string]*slotCall
+	calls []*slotCall
 }
 
-func newKeyParts(now time.Time) keyParts { return keyParts{now: now, byKey: map[string]*part{}} }
+func newKeyCalls(now time.Time) keyCalls { return keyCalls{now: now, byKey: map[string]*slotCall{}} }
 
-// of returns the part of a key.
-func (k *keyParts) of(key string) *part {
-	p := k.byKey[key]
-	if p == nil {
-		p = &part{keys: []string{key}}
-		k.byKey[key] = p
-		k.parts = append(k.parts, p)
+// of returns the call of a key.
+func (k *keyCalls) of(key string) *slotCall {
+	sc := k.byKey[key]
+	if sc == nil {
+		sc = &slotCall{keys: []string{key}}
+		k.byKey[key] = sc
+		k.calls = append(k.calls, sc)
 	}
-	return p
+	return sc
 }
 
-// sendKeys sends all parts and reads their verdicts.
-func (s *Store) sendKeys(ctx context.Context, clock *serverClock, all []keyParts) {
-	var parts []*part
+// sendKeys sends all calls and reads their verdicts.
+func (s *Store) sendKeys(ctx context.Context, clock *serverClock, all []keyCalls) {
+	var calls []*slotCall
 	for _, k := range all {
-		for _, p := range k.parts {
-			p.keys = slices.Repeat(p.keys, p.Len())
-			p.batch = newBatch(k.now, p.Groups, p.keys)
-			p.batch.latest = p.latest
+		for _, sc := range k.calls {
+			sc.keys = slices.Repeat(sc.keys, sc.Len())
+			sc.batch = newBatch(k.now, sc.Groups, sc.keys)
+			sc.batch.latest = sc.latest
 		}
-		parts = append(parts, k.parts...)
+		calls = append(calls, k.calls...)
 	}
-	s.send(ctx, clock, parts)
-	for _, p := range parts {
-		p.read()
+	s.send(ctx, clock, calls)
+	for _, sc := range calls {
+		sc.read()
 	}
 }
 
-// scatter writes the verdicts of k, or their errors, to those of the whole part.
-func (k keyParts) scatter(out []limiters.Verdict) {
-	for _, p := range k.parts {
-		p.Scatter(out, p.err)
+// scatter writes the verdicts of k, or their errors, to out.
+func (k keyCalls) scatter(out []limiters.Verdict) {
+	for _, sc := range k.calls {
+		sc.Scatter(out, sc.err)
 	}
 }
 
 // scatterRefunds replaces the verdicts of refunded hits, which were allowed by themselves. If a refund failed, the verdict
 // of the charge stands.
-func (k keyParts) scatterRefunds(out []limiters.Verdict) {
-	for _, p := range k.parts {
-		if p.err == nil {
-			p.Scatter(out, nil)
+func (k keyCalls) scatterRefunds(out []limiters.Verdict) {
+	for _, sc := range k.calls {
+		if sc.err == nil {
+			sc.Scatter(out, nil)
 		}
 	}
 }

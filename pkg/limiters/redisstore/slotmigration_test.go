@@ -223,8 +223,8 @@ func TestPanicInSendIsAnErrorOfItsHits(t *testing.T) {
 	s := openCluster(t, c)
 	hit := hitsOf(keysOn(c, 0, 1)[0])
 	good := splitBySlot(time.Time{}, limiters.Singles(hit...), s.namer.keys(limiters.Singles(hit...)))[0]
-	bad := &part{keys: s.namer.keys(limiters.Singles(hitsOf(keysOn(c, 1, 1)[0])...))} // without a batch
-	s.send(t.Context(), newServerClock(), []*part{good, bad})
+	bad := &slotCall{keys: s.namer.keys(limiters.Singles(hitsOf(keysOn(c, 1, 1)[0])...))} // without a batch
+	s.send(t.Context(), newServerClock(), []*slotCall{good, bad})
 	if !errors.Is(bad.err, split.ErrPanic) || good.err != nil {
 		t.Errorf("%v and %v, want a panic and nil", bad.err, good.err)
 	}
@@ -243,7 +243,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 	p := splitBySlot(time.Time{}, groups, s.namer.keys(groups))[0]
 	p.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}}
 	start := time.Now()
-	refunds := refundsOf(p, start).parts
+	refunds := refundsOf(p, start).calls
 	if len(refunds) != 1 || refunds[0].Groups[0][0].N != -2 || !refunds[0].latest.Equal(start.Add(time.Hour)) {
 		t.Fatalf("%+v, want one refund of 2, valid for an hour", refunds)
 	}

@@ -1,0 +1,194 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
+)
+
+// A slotCall is the hits that one call of the script decides, because their keys are in one slot. If it fails, the verdicts of
+// the other calls stand.
+type slotCall struct {
+	split.Part
+	keys   []string  // of the hits
+	latest time.Time // see batch
+	batch  *batch
+	reply  reply
+	err    error
+}
+
+func (sc *slotCall) run(ctx context.Context, s script, c processor, clock *serverClock) {
+	sc.reply, sc.err = s.run(ctx, c, clock, sc.batch)
+}
+
+// read sets the verdicts, or err.
+func (sc *slotCall) read() {
+	if sc.err != nil {
+		return
+	}
+	sc.Verdicts = make([]limiters.Verdict, sc.Len())
+	sc.err = sc.batch.read(sc.reply, sc.Verdicts)
+}
+
+// slotsOf returns the slot of each group, by its first key.
+func slotsOf(groups []limiters.Group, keys []string) []uint16 {
+	slots, first := make([]uint16, len(groups)), 0
+	for i, g := range groups {
+		slots[i] = slotOf(keys[first])
+		first += len(g)
+	}
+	return slots
+}
+
+// spansSlots reports whether keys are in several slots.
+func spansSlots(keys []string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool { return slotOf(key) != slotOf(keys[0]) })
+}
+
+// splitBySlot makes a call for the groups of each slot, in their order.
+func splitBySlot(now time.Time, groups []limiters.Group, keys []string) []*slotCall {
+	bySlot, first := map[uint16]*slotCall{}, 0
+	var calls []*slotCall
+	for i, slot := range slotsOf(groups, keys) {
+		sc := bySlot[slot]
+		if sc == nil {
+			sc = &slotCall{}
+			bySlot[slot] = sc
+			calls = append(calls, sc)
+		}
+		n := len(groups[i])
+		sc.Add(groups[i], first)
+		sc.keys = append(sc.keys, keys[first:first+n]...)
+		first += n
+	}
+	for _, sc := range calls {
+		sc.batch = newBatch(now, sc.Groups, sc.keys)
+	}
+	return calls
+}
+
+// decideSlots decides groups of one node, with a call for each slot. It returns an error only if all calls failed.
+func (s *Store) decideSlots(
+	ctx context.Context, clock *serverClock, now time.Time, groups []limiters.Group, out []limiters.Verdict,
+) error {
+	calls := splitBySlot(now, groups, s.namer.keys(groups))
+	if len(calls) == 1 {
+		calls[0].run(ctx, s.script, s.cluster, clock)
+	} else {
+		s.send(ctx, clock, calls)
+	}
+	for _, sc := range calls {
+		sc.read()
+	}
+	s.decideByKey(ctx, clock, slices.DeleteFunc(slices.Clone(calls), func(sc *slotCall) bool { return !redis.IsTryAgainError(sc.err) }))
+	return s.scatter(calls, out)
+}
+
+// scatter writes the verdicts of calls to out. It returns an error only if all of them failed.
+func (s *Store) scatter(calls []*slotCall, out []limiters.Verdict) error {
+	failed := 0
+	for _, sc := range calls {
+		if sc.err == nil {
+			sc.Scatter(out, nil)
+			continue
+		}
+		failed++
+		s.reloadSlots(sc.err)
+		sc.Scatter(out, fmt.Errorf("redisstore: slot %d of %s: %w", slotOf(sc.keys[0]), s.address, sc.err))
+	}
+	if failed < len(calls) {
+		return nil
+	}
+	return calls[0].err
+}
+
+// send sends calls in one pipeline for each node, to all nodes at the same time.
+func (s *Store) send(ctx context.Context, clock *serverClock, calls []*slotCall) {
+	nodes := map[*redis.Client][]*slotCall{}
+	for _, sc := range calls {
+		node, err := s.cluster.MasterForKey(ctx, sc.keys[0])
+		if err != nil {
+			// The slots are unknown; nothing was sent.
+			for _, sc := range calls {
+				sc.err = err
+			}
+			return
+		}
+		nodes[node] = append(nodes[node], sc)
+	}
+	var sending sync.WaitGroup
+	for node, calls := range nodes {
+		sending.Go(func() { s.guardedSend(ctx, clock, node, calls) })
+	}
+	sending.Wait()
+}
+
+// guardedSend turns a panic, which is a bug, into an error of calls.
+func (s *Store) guardedSend(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) {
+	var err error
+	defer func() {
+		if errors.Is(err, split.ErrPanic) {
+			s.counts.panics.Add(1)
+			for _, sc := range calls {
+				sc.err = err
+			}
+		}
+	}()
+	defer split.RecoverTo(&err)
+	s.sendTo(ctx, clock, node, calls)
+}
+
+// sendTo sends calls to the node that should have their slots, in one pipeline. A call does not run if the node lacks the
+// script, or if its time is unknown. Then the first of these calls is sent alone, which fixes both, and the others in a second
+// pipeline. Calls that still did not run are sent one by one through the cluster client, which follows MOVED and ASK.
+func (s *Store) sendTo(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) {
+	if len(calls) > 1 {
+		calls = s.sendTogether(ctx, clock, node, calls)
+	}
+	if len(calls) > 2 {
+		calls[0].run(ctx, s.script, s.cluster, clock)
+		calls = s.sendTogether(ctx, clock, node, calls[1:])
+	}
+	for _, sc := range calls {
+		sc.run(ctx, s.script, s.cluster, clock)
+	}
+}
+
+// sendTogether sends calls to a node in one pipeline and returns those that did not run. The pipeline is not the cluster
+// client's, because that one waits for unreachable nodes, and then overwrites the replies of the others with its error.
+func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) (rest []*slotCall) {
+	pipe := node.Pipeline()
+	commands := make([]command, len(calls))
+	for i, sc := range calls {
+		commands[i] = newCommand(ctx, clock, "evalsha", s.script.digest, sc.batch)
+		_ = pipe.Process(ctx, commands[i]) // only queues the command
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, sc := range calls {
+		if sc.reply, sc.err = commands[i].reply(clock); didNotRun(sc.err) || sc.err == nil && sc.reply.late() {
+			rest = append(rest, sc)
+		}
+	}
+	return rest
+}
+
+// didNotRun reports whether a node replied that it has not run a command.
+func didNotRun(err error) bool {
+	if err == nil {
+		return false
+	}
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return true
+	}
+	_, moved := redis.IsMovedError(err)
+	_, ask := redis.IsAskError(err)
+	return moved || ask
+}
