@@ -167,9 +167,13 @@ func bug(log *zap.Logger, method string, p any) error {
 	return status.Error(codes.Internal, "internal error")
 }
 
-// stopGRPC rejects new connections and waits for the requests in flight. When ctx ends, it closes all connections. It
-// returns when all handlers have returned.
-func stopGRPC(ctx context.Context, server *grpc.Server) {
+// idleToStop is how long no request must be in flight until stopGRPC closes the connections. Within it, the messages of requests arrive
+// whose headers have arrived, and clients get their responses.
+const idleToStop = time.Second
+
+// stopGRPC rejects new connections and waits for the requests in flight. When there are none, or ctx ends, it closes all connections: a
+// watch of the health, or half a request, could last for as long as its client likes. It returns when all handlers have returned.
+func stopGRPC(ctx context.Context, server *grpc.Server, requests *admission.InFlight) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ended := make(chan struct{})
@@ -177,9 +181,20 @@ func stopGRPC(ctx context.Context, server *grpc.Server) {
 		server.GracefulStop()
 		close(ended)
 	})
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		server.Stop()
+	tick := time.NewTicker(idleToStop / 100)
+	defer tick.Stop()
+	for idle := time.Now(); time.Since(idle) < idleToStop; {
+		select {
+		case <-ended:
+			return
+		case <-ctx.Done():
+			server.Stop()
+			return
+		case <-tick.C:
+			if requests.Stats().InFlight > 0 {
+				idle = time.Now()
+			}
+		}
 	}
+	server.Stop()
 }

@@ -139,7 +139,7 @@ const unwindTimeout = time.Second
 // stop waits for the requests in flight and the calls of the admin API, at most until ctx ends, then calls save, and then closes the HTTP servers. It
 // releases their ports last: the next process, which binds them before it loads what save has written, finds all of it.
 func (s *servers) stop(ctx context.Context, save func()) {
-	stopGRPC(ctx, s.grpc)
+	stopGRPC(ctx, s.grpc, s.requests)
 	s.requests.Close(ctx)
 	if s.admin != nil {
 		s.admin.stop(ctx) // save must find what its calls have reset

@@ -51,18 +51,22 @@ func TestSIGTERMDrainsAndExitsWithZero(t *testing.T) {
 	}
 }
 
-// After any number of SIGTERMs, the server ends with 0 and saves its counters. The first starts the drain delay, the second
-// ends it, and the third ends the wait for requests in flight.
-func TestSIGTERMEndsDrainDelayThenStopTimeout(t *testing.T) {
+// Streams that never end do not delay the stop, and the server saves its counters. The first SIGTERM starts the drain delay, and the
+// second ends it.
+func TestOpenStreamsDoNotDelayTheStop(t *testing.T) {
 	t.Parallel()
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1h", "MEMORY_SNAPSHOT="+snapshot)
-	// A stream that never ends.
 	watch, err := s.health.Watch(context.Background(), &healthv1.HealthCheckRequest{Service: "ratelimit"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	awaitServing(t, watch)
+	conn, err := net.Dial("tcp", s.address("grpc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	halfRequests(t, conn, 1)
 	s.left("alice")
 	s.terminate(1)
 	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
@@ -70,13 +74,48 @@ func TestSIGTERMEndsDrainDelayThenStopTimeout(t *testing.T) {
 	}
 	s.left("alice") // the server still answers
 	s.terminate(1)
-	s.awaitClosed()
-	s.terminate(1)
 	if code := s.stopped(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
 	if again := serving(t, "CONFIG_PATH="+rulesFile(t), "MEMORY_SNAPSHOT="+snapshot).left("alice"); again != 0 {
 		t.Errorf("%d left of 2 after 2 were spent: what was counted is lost", again)
+	}
+}
+
+// A request in flight is answered after SIGTERM, or a further SIGTERM ends the wait for it.
+func TestSIGTERMWaitsForRequestsInFlight(t *testing.T) {
+	t.Parallel()
+	for name, answered := range map[string]bool{"until they are answered": true, "until a further SIGTERM": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t)
+			s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_TIMEOUT=1h", "STOP_TIMEOUT=1h")
+			s.left("alice")
+			if err := redis.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
+			asked := make(chan error, 1)
+			go func() {
+				_, err := s.ask("alice")
+				asked <- err
+			}()
+			s.awaitUnderWay("1")
+			s.terminate(1)
+			s.awaitClosed()
+			time.Sleep(2 * idleToStop)
+			if answered {
+				_ = redis.Signal(syscall.SIGCONT)
+			} else {
+				s.terminate(1)
+			}
+			if err := <-asked; (err == nil) != answered {
+				t.Errorf("the request: %v", err)
+			}
+			if code := s.stopped(); code != 0 {
+				t.Errorf("exit code %d, want 0", code)
+			}
+		})
 	}
 }
 
