@@ -28,6 +28,8 @@ const (
 	ruleWithoutEffect    = "rule-without-effect"
 	sharedLease          = "shared-lease"
 	similarKey           = "similar-key"
+	surroundingSpace     = "surrounding-space"
+	templateValue        = "template-value"
 	unknownIgnore        = "unknown-ignore"
 	unknownReplaces      = "unknown-replaces"
 	unreachableRule      = "unreachable-rule"
@@ -46,7 +48,7 @@ var warningIDs = []string{
 	besideUnlimited, costCountsDenied, droppedDocument, duplicateInRatelimit, duplicateKey, duplicateName, forgeableID, hiddenBranch,
 	joinedKey, keyWithoutValue, localWithoutReplicas, metadataKey, misplacedKey, missingRequests, modifierWithoutLimit, overlappingCIDR,
 	overlayWithoutEffect, patternInKey, peekNeverDenied, prefixAsValue, regexValue, ruleWithoutEffect, sharedLease, similarKey,
-	unknownIgnore, unknownReplaces, unreachableRule, unusedIgnore, zeroLimit,
+	surroundingSpace, templateValue, unknownIgnore, unknownReplaces, unreachableRule, unusedIgnore, zeroLimit,
 }
 
 // WarningIDs returns the ids of all warnings, sorted.

@@ -219,13 +219,12 @@ func halves(p netip.Prefix) (low, high netip.Prefix) {
 	return netip.PrefixFrom(p.Addr(), p.Bits()+1), netip.PrefixFrom(address, p.Bits()+1)
 }
 
-// hiding warns if b takes requests from a more general rule whose descriptors limit them, and those of b do not. A rule without
-// descriptors has a limit of its own, or exempts its matches on purpose.
+// hiding warns if b takes requests from a more general rule whose descriptors limit them, and those of b do not.
 func (l *linter) hiding(ix *index, b *branch) {
-	if len(b.below) == 0 {
-		return
-	}
 	for _, general := range l.generals(ix, b) {
+		if b.suffices(general) {
+			continue
+		}
 		path := l.missing(b, general)
 		if path == nil || l.steps < 0 {
 			continue
@@ -245,6 +244,12 @@ func (l *linter) hiding(ix *index, b *branch) {
 	}
 }
 
+// suffices reports whether b needs no descriptors below it, although general has some. Without a limit, b exempts its matches on purpose.
+// With one, and if general has a limit of its own, Envoy sends the descriptor that b limits, too.
+func (b *branch) suffices(general *branch) bool {
+	return len(b.below) == 0 && (!b.limits || general.rule != nil)
+}
+
 // missing returns the path of a limit below general that the descriptors below b lack, nil if there is none.
 func (l *linter) missing(b, general *branch) []*branch {
 	for _, c := range general.below {
@@ -255,7 +260,7 @@ func (l *linter) missing(b, general *branch) []*branch {
 			switch {
 			case own == nil:
 				return []*branch{c}
-			case len(own.below) == 0:
+			case own.suffices(c):
 			case c.rule != nil && !c.rule.Unlimited && own.rule == nil:
 				return []*branch{c}
 			default:

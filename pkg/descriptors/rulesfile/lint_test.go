@@ -127,9 +127,29 @@ func TestLintFindsHiddenBranches(t *testing.T) {
 			"  - {key: u, value: b}",
 			"  - {key: u, descriptors: [{key: a, L}]}",
 		}, nil},
-		{"a rule without descriptors", []string{
+		{"a limit without descriptors", []string{
 			"  - {key: u, value: b, L}",
 			"  - {key: u, descriptors: [{key: a, L}]}",
+		}, []string{hidden(3, "'u: b'", 4, "'a'", "'a'", 4) + " [hidden-branch]"}},
+		{"a wildcard with a limit and without descriptors", []string{
+			"  - {key: p, value: '/login*', L}",
+			"  - {key: p, value: '*', descriptors: [{key: ip, L}]}",
+		}, []string{hidden(3, "'p: /login*'", 4, "'ip'", "'ip'", 4) + " [hidden-branch]"}},
+		{"a limit without descriptors in place of a limit with some", []string{
+			"  - {key: u, value: b, L}",
+			"  - {key: u, descriptors: [{key: a, L}], L}",
+		}, nil},
+		{"a limit without descriptors at the second level", []string{
+			"  - {key: u, value: b, descriptors: [{key: a, L}]}",
+			"  - {key: u, descriptors: [{key: a, descriptors: [{key: p, L}]}]}",
+		}, []string{hidden(3, "'u: b'", 4, "'a', 'p'", "'a', 'p'", 4) + " [hidden-branch]"}},
+		{"an unlimited rule", []string{
+			"  - {key: u, value: b, rate_limit: {unlimited: true}}",
+			"  - {key: u, descriptors: [{key: a, L}]}",
+		}, nil},
+		{"an unlimited rule at the second level", []string{
+			"  - {key: u, value: b, descriptors: [{key: a, rate_limit: {unlimited: true}}]}",
+			"  - {key: u, descriptors: [{key: a, descriptors: [{key: p, L}]}]}",
 		}, nil},
 		{"a general branch without limits", []string{
 			"  - {key: u, value: b, descriptors: [{key: a, L}]}",
@@ -186,6 +206,43 @@ func TestLintFindsUnreachableRules(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestLintKnowsTemplates(t *testing.T) {
+	limit := "rate_limit: {unit: day, requests_per_unit: 1}"
+	for _, tt := range []struct{ key, value, remedy string }{
+		{"user_id", "%REQ(x-user-id)%", "leave out the value"},
+		{"user_id", "%DOWNSTREAM_REMOTE_ADDRESS%", "leave out the value"},
+		{"user_id", "%REQ(x-id):12%", "leave out the value"},
+		{"user_id", "${USER}", "write the value itself"},
+		{"user_id", "{{ .Values.user }}", "write the value itself"},
+		{"path", "/user/{id}", `write value: "/user/*"`},
+		{":path", "/user/:id/mail", `write value: "/user/*/mail"`},
+		{"Path", "/v1/{a}/{b}", `write value: "/v1/*/*"`},
+
+		{"route", "/user/{id}", ""}, {"path", "/user/*", ""}, {"path", "/a:b", ""}, {"path", "/v1/projects/x:undelete", ""}, {"path", "/time/12:30", ""},
+		{"user_id", "100%", ""}, {"user_id", "%41", ""}, {"user_id", "a$b", ""}, {"user_id", "%", ""}, {"user_id", "%%", ""},
+	} {
+		got := lint(t, rulesfile.Options{}, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: %q, value: %q, %s}\n", tt.key, tt.value, limit))
+		if len(got) > 1 || tt.remedy == "" && len(got) > 0 || tt.remedy != "" && (len(got) == 0 || !strings.Contains(got[0], tt.remedy) || !strings.HasSuffix(got[0], "[template-value]")) {
+			t.Errorf("%s: %q: %q, want %q", tt.key, tt.value, got, tt.remedy)
+		}
+	}
+}
+
+func TestLintFindsSpacesAroundTexts(t *testing.T) {
+	for text, want := range map[string]string{
+		"domain: 'd '\ndescriptors: [{key: k, L}]\n":                   "1:9: the domain \"d \" begins or ends with a space",
+		"domain: d\ndescriptors: [{key: ' k', L}]\n":                   "2:16: the key \" k\" begins or ends with a space",
+		"domain: d\ndescriptors: [{key: k, value: \"a\\u200b\", L}]\n": `2:31: the value "a\u200b" begins or ends with a space, which requests hardly have: write 'a'`,
+		"domain: d\ndescriptors: [{key: k, values: [a, 'b\t'], L}]\n":  `2:36: the value "b\t" begins or ends with a space`,
+		"domain: d\ndescriptors: [{key: k, value: 'a b', L}]\n":        "",
+	} {
+		got := lint(t, rulesfile.Options{}, strings.ReplaceAll(text, "L}", "rate_limit: {unit: day, requests_per_unit: 1}}"))
+		if want == "" && len(got) > 0 || want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], want)) {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
 	}
 }
 

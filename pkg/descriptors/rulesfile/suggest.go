@@ -23,6 +23,10 @@ var ruleSynonyms = map[string]string{
 	"status": "write 'rate_limited_status' in the filter of Envoy",
 	"tests":  "these are tests of rules: weir test runs them",
 
+	"static_resources":  "this is a configuration of Envoy: weir explain --envoy reads it",
+	"dynamic_resources": "this is a configuration of Envoy: weir explain --envoy reads it",
+	"virtual_hosts":     "this is a configuration of Envoy: weir explain --envoy reads it",
+
 	"token_bucket":   "write 'funnel'",
 	"leaky_bucket":   "write 'funnel'",
 	"bucket":         "write 'funnel'",

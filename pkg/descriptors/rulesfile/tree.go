@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -51,6 +53,7 @@ func (p *parser) top(root *yaml.Node) {
 		return
 	}
 	domain, ok := p.text(f["domain"])
+	p.suspectSpace(f["domain"].value, "domain", domain)
 	// After a fault in the domain its descriptors are checked all the same.
 	to := &domainTree{p.file, location{node: p.builder.Domain(domain), domain: domain, branch: &branch{}}, newSiblings(), point{}, point{}}
 	switch first := p.domains[domain]; {
@@ -250,6 +253,7 @@ var envoysKeys = []string{"generic_key", "header_match", "query_match", "remote_
 
 // suspect warns about keys that match in envoyproxy/ratelimit only because it joins key and value.
 func (p *parser) suspect(key *yaml.Node, l descriptors.Level) {
+	p.suspectSpace(key, "key", l.Key)
 	if l.Value != "" {
 		return
 	}
@@ -265,7 +269,15 @@ func (p *parser) suspect(key *yaml.Node, l descriptors.Level) {
 	}
 }
 
-// suspectValues warns about values that are prefixes or regular expressions. The node of a value that is not in a list is given.
+// suspectSpace warns about a text that begins or ends with a space.
+func (r *reader) suspectSpace(n *yaml.Node, what, text string) {
+	trimmed := strings.TrimFunc(text, func(c rune) bool { return unicode.IsSpace(c) || unicode.Is(unicode.Cf, c) })
+	if trimmed != text {
+		r.warn(surroundingSpace, n, "write '"+short(trimmed)+"'", "the %s %s begins or ends with a space, which requests hardly have", what, strconv.Quote(short(text)))
+	}
+}
+
+// suspectValues warns about values that are prefixes, regular expressions or templates, or have spaces around them. The node of a value that is not in a list is given.
 func (p *parser) suspectValues(value *yaml.Node, claims []claimed) {
 	for _, c := range claims {
 		if c.prefix {
@@ -277,6 +289,11 @@ func (p *parser) suspectValues(value *yaml.Node, claims []claimed) {
 		// Envoy's masked_remote_address sends a prefix as text.
 		if _, err := netip.ParsePrefix(c.Value); err == nil && c.Key != "masked_remote_address" {
 			p.warn(prefixAsValue, value, fmt.Sprintf("write 'cidr: [%s]'", c.Value), "the value '%s' is compared as text, and matches no address of this prefix", c.Value)
+		}
+		p.suspectSpace(value, "value", c.Value)
+		if remedy := templateRemedy(c.Key, c.Value); remedy != "" {
+			p.warn(templateValue, value, remedy, "the value '%s' looks like a template, and Weir compares it as text", short(c.Value))
+			continue
 		}
 		if isRegex(c.Value) {
 			p.warn(regexValue, value, regexRemedy(c.Value), "the value '%s' looks like a regular expression, but only '*' has a meaning in it", short(c.Value))
