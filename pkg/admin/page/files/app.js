@@ -99,6 +99,24 @@ const algorithm = (l) => l.algorithm.replaceAll("_", " ");
 const escaped = (text) => text.replace(/[\\,=]/g, "\\$&");
 const written = (entries) => entries.map(([key, value]) => `${escaped(key)}=${escaped(value)}`).join(",");
 
+/** visible returns nodes for a text of a client. A character without a glyph, or one that turns the text behind it, becomes its code. */
+function visible(text) {
+  const nodes = [];
+  let from = 0;
+  for (const m of text.matchAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu)) {
+    // Emoji and some scripts need these two between their characters.
+    if (/[\u200c\u200d]/.test(m[0]) && text.charCodeAt(m.index - 1) > 127) continue;
+    const code = m[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+    nodes.push(text.slice(from, m.index), el("span", { class: "escape" }, `U+${code}`));
+    from = m.index + m[0].length;
+  }
+  return [...nodes, text.slice(from)];
+}
+
+/** shown returns nodes for entries. The direction of a value does not reach beyond the value. */
+const shown = (entries, form = escaped) => entries.flatMap(([key, value], i) => [i > 0 ? "," : "", el("bdi", {}, ...visible(form(key))), "=",
+  el("bdi", {}, ...visible(form(value)))]);
+
 /** parse reads entries such as user_id=42,action=login, with \, and \= and \\ in keys and values. */
 function parse(text) {
   const entries = [];
@@ -209,6 +227,9 @@ function remember(list) {
   for (const id of history.keys()) if (!present.has(id)) history.delete(id);
 }
 
+/** brief returns a file and line without the folder. The name of an xDS resource stays whole. */
+const brief = (source) => (source.startsWith("/") ? source.slice(source.lastIndexOf("/") + 1) : source);
+
 const idOf = (r) => `${r.domain}\n${r.path}\n${r.source}`;
 
 // --- Status
@@ -222,8 +243,10 @@ const modes = {
 function showStatus(s) {
   const store = s.store;
   storeKind = store.kind;
-  const [word, consequence] = modes[store.mode] ?? [store.mode, ""];
-  alertOf(consequence || (s.ready ? "" : "This process is not ready to decide requests."), store.mode === "lost" ? "" : "warn");
+  let [word, consequence] = modes[store.mode] ?? [store.mode, ""];
+  const unknown = consequence && store.calls_per_second === 0; // only a request finds that the store is back
+  if (unknown) consequence = "The last call to the store failed, and no request has needed the store since. The next request shows whether it is back.";
+  alertOf(consequence || (s.ready ? "" : "This process is not ready to decide requests."), store.mode === "lost" && !unknown ? "" : "warn");
   $("identity").textContent = `${s.replica} · ${s.version} · rules ${s.rules_version || "not loaded"}`;
   document.title = store.mode === "ok" ? `Weir · ${s.replica}` : `${word.toUpperCase()} · Weir · ${s.replica}`;
   const answers = store.kind === "memory" ? plural(store.keys, "key") : latency(store.latency_seconds);
@@ -256,17 +279,19 @@ const rows = new Map(); // the row of a rule in the table, by idOf
 
 function showRules() {
   const wanted = $("filter").value.trim().toLowerCase();
-  const text = (r) => `${r.domain} ${r.path} ${r.limits.map((l) => `${l.name} ${algorithm(l)}`).join(" ")}`.toLowerCase();
+  const text = (r) => [r.domain, r.path, r.source, `${r.mode} mode`, r.unlimited ? "unlimited" : "",
+    ...r.limits.flatMap((l) => [l.name, algorithm(l), limitText(l)])].join("\n").toLowerCase();
   const found = rules.filter((r) => text(r).includes(wanted));
-  const shown = found.slice(0, mostRows);
+  const first = found.slice(0, mostRows);
   const body = $("rules").tBodies[0];
-  const all = shown.map(ruleRow);
+  const all = first.map(ruleRow);
   if (body.children.length !== all.length || all.some((row, i) => body.children[i] !== row)) body.replaceChildren(...all);
   for (const id of rows.keys()) if (!history.has(id)) rows.delete(id);
   const parts = [];
   if (rules.length === 0) parts.push("No rules are loaded.");
   else if (found.length === 0) parts.push(`No rule contains “${$("filter").value}”.`);
-  if (found.length > shown.length) parts.push(`${shown.length} of ${found.length} rules: filter to see others.`);
+  else if (found.length > first.length) parts.push(`${first.length} of ${plural(found.length, "rule")}: filter to see others.`);
+  else parts.push(wanted ? `${number.format(found.length)} of ${plural(rules.length, "rule")}.` : `${plural(rules.length, "rule")}.`);
   if (totalRules > rules.length) parts.push(`The filter searches the first ${number.format(rules.length)} of ${number.format(totalRules)} rules.`);
   $("rules-note").textContent = parts.join(" ");
 }
@@ -286,7 +311,7 @@ function ruleRow(r) {
   const content = JSON.stringify([r.limits, r.mode, r.unlimited]);
   if (row.dataset.content !== content) {
     row.dataset.content = content;
-    row.children[0].replaceChildren(el("code", {}, r.path), el("span", { class: "source" }, `${r.domain} · ${r.source || "unknown source"}`));
+    row.children[0].replaceChildren(el("code", {}, el("bdi", {}, ...visible(r.path))), el("span", { class: "source", title: r.source }, `${r.domain} · ${brief(r.source) || "unknown source"}`));
     row.children[1].replaceChildren(
       ...(r.unlimited ? [el("span", {}, "unlimited")] : r.limits.map((l) => el("div", {}, limitText(l), el("span", { class: "source" },
         [l.name, algorithm(l)].filter(Boolean).join(" · "))))),
@@ -308,7 +333,7 @@ function sparkline(past) {
   };
   const [width, height] = [136, 32];
   const most = Math.max(...past.flat(), 0);
-  const box = svg("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img" });
+  const box = svg("svg", { class: most === 0 ? "spark flat" : "spark", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img" });
   box.setAttribute("aria-label", most === 0 ? "no hits" : `at most ${rate(most)} hits per second`);
   const line = (i, name) => svg("polyline", {
     class: name, "vector-effect": "non-scaling-stroke",
@@ -338,11 +363,12 @@ function showKeys(id, keys) {
   const focused = body.contains(document.activeElement) ? document.activeElement.dataset.key : null;
   body.replaceChildren(...keys.map(([k, count]) => {
     const name = k.key.length > 0 ? written(k.key) : `hash ${k.key_hash}`;
+    const text = k.key.length > 0 ? shown(k.key) : [name];
     // A key has the hash of a long value. Nobody can look up a key by that hash.
     const whole = k.key.length > 0 && !k.key.some(([, value]) => /^#[0-9a-f]{64}$/.test(value));
     const cell = whole
-      ? el("button", { class: "link", "data-key": `${k.domain} ${name}`, title: "Look up this key", onclick: () => lookUp(k.domain, k.key) }, name)
-      : el("code", {}, name);
+      ? el("button", { class: "link", "data-key": `${k.domain} ${name}`, title: "Look up this key", onclick: () => lookUp(k.domain, k.key) }, ...text)
+      : el("code", {}, ...text);
     return el("tr", {}, el("td", {}, cell, el("span", { class: "source" }, k.domain)),
       el("td", { class: "number" }, number.format(count)));
   }));
@@ -425,7 +451,7 @@ let askedN = 0;
 async function lookUp(domain, entries) {
   $("domain").value = domain;
   $("entries").value = written(entries);
-  await ask();
+  await look({ domain, entries }); // not those of the input, which drops the ends of lines
   $("look-up").scrollIntoView({ block: "start" });
   $("look-up").focus({ preventScroll: true });
 }
@@ -471,13 +497,13 @@ function showAnswer(record, state, problem, note) {
   const limits = state?.limits?.length > 0 ? state.limits : (d?.limits ?? []);
   const nodes = [];
   if (note) nodes.push(el("p", { class: "badge ok" }, note));
-  nodes.push(verdict(d, limits, problem));
+  nodes.push(verdict(d, limits, problem), el("p", { class: "muted" }, `As of ${new Date().toLocaleTimeString()}. The figures below do not update by themselves.`));
   if (problem) nodes.push(el("p", {}, `${problem} The limits are shown without their usage.`));
   if (d) {
     const walk = el("ol", { class: "walk", "aria-label": "Matching, entry by entry" });
     d.walk.forEach((s, i) => {
       const matched = s.result === "matched";
-      const item = el("li", { class: matched ? "yes" : "no" }, el("code", {}, `${s.entry[0]}=${s.entry[1]}`), matched ? " matched " : " no match ",
+      const item = el("li", { class: matched ? "yes" : "no" }, el("code", {}, ...shown([s.entry], (text) => text)), matched ? " matched " : " no match ",
         s.source ? el("code", { class: "muted" }, s.source) : null, el("span", { class: "why" }, s.reason));
       item.style.setProperty("--level", i);
       walk.append(item);
@@ -535,7 +561,7 @@ function limitBox(l) {
       item("Fully reset", duration(s.reset_after))] : []),
     ...(penalty ? [item("Penalty ends in", el("span", { class: "hot" }, duration(s.penalty)))] : []),
     item("Rule", el("code", {}, l.source || "in the request"), "wide"),
-    item("Key", el("code", {}, l.key || `hash ${l.key_hash}`), "wide")));
+    item("Key", el("code", {}, ...(l.key ? [el("bdi", {}, ...visible(l.key))] : [`hash ${l.key_hash}`])), "wide")));
   return box;
 }
 
@@ -545,7 +571,7 @@ let resetting = null; // the domain and the entries that the dialog names
 
 function confirmReset() {
   resetting = asked;
-  $("confirm-text").replaceChildren("All limits of ", el("code", {}, written(asked.entries)), " in the domain ", el("code", {}, asked.domain),
+  $("confirm-text").replaceChildren("All limits of ", el("code", {}, ...shown(asked.entries)), " in the domain ", el("code", {}, asked.domain),
     storeKind === "memory" ? " are reset in this process." : " are reset on every replica.");
   $("confirm").showModal();
 }
