@@ -69,8 +69,9 @@ func nameSetting(name string) string {
 // a value, and parameters without a value or a default.
 func parameterSettings(spec limiters.Spec) string {
 	var b strings.Builder
+	set := spec.Params.String()
 	for _, p := range limiters.Parameters(spec.Algorithm) {
-		value, _ := spec.Params.Cut(p.Key)
+		value := p.Text(spec.Params)
 		if p.Hidden {
 			continue
 		}
@@ -78,7 +79,7 @@ func parameterSettings(spec limiters.Spec) string {
 			value = p.Default
 		}
 		object, _, inObject := strings.Cut(p.Key, ".")
-		if value == "" && p.Type == limiters.Choice && !p.NoDefault && (!inObject || strings.Contains(string(spec.Params), object+".")) {
+		if value == "" && p.Type == limiters.Choice && !p.NoDefault && (!inObject || strings.Contains(set, object+".")) {
 			value = p.Choices[0]
 		}
 		if value != "" && p.Key != "capacity" {

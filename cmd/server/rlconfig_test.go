@@ -55,9 +55,9 @@ d.many: unit=MINUTE requests_per_unit=9, shadow_mode: true, quota_mode: false, u
 func TestRulesPageShowsLeases(t *testing.T) {
 	b := descriptors.NewBuilder()
 	for key, spec := range map[string]limiters.Spec{
-		"slots":  {Algorithm: "concurrency", Max: 3, Params: "lease_ttl=90s"},
+		"slots":  {Algorithm: "concurrency", Max: 3, Params: limiters.Params{LeaseTTL: 90 * time.Second}},
 		"plain":  {Algorithm: "concurrency", Max: 4},
-		"budget": {Algorithm: "funnel", Max: 60, Window: time.Minute, Params: "reserve.ttl=2m"},
+		"budget": {Algorithm: "funnel", Max: 60, Window: time.Minute, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: 2 * time.Minute}}},
 	} {
 		limit, err := limiters.New(spec)
 		if err != nil {

@@ -23,7 +23,7 @@ func TestLongStoreTimeoutWithLeasesIsLogged(t *testing.T) {
 		want    int
 	}{
 		"leases":                 {6 * time.Second, limiters.Spec{Algorithm: "concurrency", Max: 1}, 1},
-		"reservations":           {6 * time.Second, limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: "reserve.ttl=1m"}, 1},
+		"reservations":           {6 * time.Second, limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}}}, 1},
 		"a timeout of 5s":        {5 * time.Second, limiters.Spec{Algorithm: "concurrency", Max: 1}, 0},
 		"no leases in the rules": {6 * time.Second, limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour}, 0},
 	} {

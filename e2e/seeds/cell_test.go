@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
 // cell is the arithmetic of redis-cell 0.5.0 (src/cell/mod.rs), a module that an ordinary Redis does not have. Its
@@ -106,7 +105,7 @@ type throttle struct {
 
 func newThrottle(t *testing.T, open func(*testing.T) limiters.Store, maxBurst, count, period int64) throttle {
 	return throttle{open(t), newLimit(t, limiters.Spec{
-		Algorithm: "funnel", Max: count, Window: time.Duration(period) * time.Second, Params: limiterstest.Capacity(maxBurst + 1),
+		Algorithm: "funnel", Max: count, Window: time.Duration(period) * time.Second, Params: limiters.Params{Capacity: maxBurst + 1},
 	})}
 }
 
@@ -254,7 +253,7 @@ func TestRedisCellThrottleMatchesFunnel(t *testing.T) {
 		want(t, "redis-cell", last(play(trace, oracle.allow(t))), "yyy")
 		want(t, "redis-cell with an even interval", last(play(trace, even.allow(t))), "yyn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
-			spec := limiters.Spec{Algorithm: "funnel", Max: 3, Window: time.Second, Params: "capacity=4"}
+			spec := limiters.Spec{Algorithm: "funnel", Max: 3, Window: time.Second, Params: limiters.Params{Capacity: 4}}
 			want(t, "Weir", last(play(trace, weir(t, open, spec))), "yyn")
 		})
 	})

@@ -35,7 +35,7 @@ func countdownLeft(o *oracle, key string) int {
 }
 
 func firstHit(n int64, window time.Duration) limiters.Spec {
-	return limiters.Spec{Algorithm: "fixed_window", Max: n, Window: window, Params: "window_start=first_hit", CountDenied: true}
+	return limiters.Spec{Algorithm: "fixed_window", Max: n, Window: window, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}, CountDenied: true}
 }
 
 func byTheClock(n int64, window time.Duration) limiters.Spec {

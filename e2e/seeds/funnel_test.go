@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
 // pyFunnel is the class Funnel in Python. Its rate is per second.
@@ -172,7 +171,7 @@ func asking(seed uint64, trace []try, most int64) []try {
 
 // halfASecond is the articles' leaking_rate 0.5: one unit in two seconds.
 func halfASecond(capacity int64) limiters.Spec {
-	return limiters.Spec{Algorithm: "funnel", Max: 1, Window: 2 * time.Second, Params: limiterstest.Capacity(capacity)}
+	return limiters.Spec{Algorithm: "funnel", Max: 1, Window: 2 * time.Second, Params: limiters.Params{Capacity: capacity}}
 }
 
 // onEighths uses a grid of 1/8 s, on which the class's floating point is exact, so no difference comes from rounding.
@@ -204,7 +203,7 @@ func TestFunnelClassMatchesFunnel(t *testing.T) {
 	t.Run("Java: same verdicts where whole units leak", func(t *testing.T) {
 		// One unit in 512 ms: a rate that float32 represents exactly.
 		trace := asking(7, traffic(7, 512*time.Millisecond, []int{0, 0, 0, 1, 1, 2}, []int{5}), 4)
-		spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: 512 * time.Millisecond, Params: "capacity=3"}
+		spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: 512 * time.Millisecond, Params: limiters.Params{Capacity: 3}}
 		parity(t, spec, trace, play(trace, java(3, 1.0/512).allow))
 	})
 
@@ -245,7 +244,7 @@ func TestFunnelClassMatchesFunnel(t *testing.T) {
 			t.Errorf("the article admitted %d of 1001, want 502", got)
 		}
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
-			spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: 512 * time.Millisecond, Params: "capacity=2"}
+			spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: 512 * time.Millisecond, Params: limiters.Params{Capacity: 2}}
 			if got := admitted(play(trace, weir(t, open, spec))); got != 752 {
 				t.Errorf("Weir admitted %d of 1001, want 752", got)
 			}
@@ -262,7 +261,7 @@ func TestFunnelClassMatchesFunnel(t *testing.T) {
 			t.Errorf("the article: the guard acted %d times, %d left; want never, and less than nothing", f.guarded, f.leftQuota)
 		}
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
-			spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Millisecond, Params: "capacity=3"}
+			spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Millisecond, Params: limiters.Params{Capacity: 3}}
 			want(t, "Weir", play(trace, weir(t, open, spec)), "yyyy")
 		})
 	})
@@ -327,7 +326,7 @@ func bucket(capacity int, interval time.Duration) limiter {
 func TestLeakyBucketMatchesFunnel(t *testing.T) {
 	t.Parallel()
 	thirtyAMinute := func(capacity int64) limiters.Spec {
-		return limiters.Spec{Algorithm: "funnel", Max: 30, Window: time.Minute, Params: limiterstest.Capacity(capacity)}
+		return limiters.Spec{Algorithm: "funnel", Max: 30, Window: time.Minute, Params: limiters.Params{Capacity: capacity}}
 	}
 	trace := traffic(11, 125*time.Millisecond, []int{0, 0, 1, 2, 3, 5, 8}, []int{15, 16, 17, 200})
 

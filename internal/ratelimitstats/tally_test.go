@@ -32,7 +32,7 @@ func fixed(max int64) limiters.Spec {
 func TestTallyMatchesEnvoyRatelimit(t *testing.T) {
 	notCounted := fixed(10)
 	notCounted.CountDenied = false
-	funnel := limiters.Spec{Algorithm: "funnel", Max: 100, Params: "capacity=10"}
+	funnel := limiters.Spec{Algorithm: "funnel", Max: 100, Params: limiters.Params{Capacity: 10}}
 	log := limiters.Spec{Algorithm: "sliding_log", Max: 10}
 	logged := limiters.Spec{Algorithm: "sliding_log", Max: 10, CountDenied: true}
 	for _, c := range []struct {
@@ -109,7 +109,7 @@ func TestUndecidedHitsCountAsTotalHitsOnly(t *testing.T) {
 // No verdict of a store may make a counter underflow.
 func TestTallyNeverUnderflows(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	specs := []limiters.Spec{fixed(0), fixed(1), fixed(10), {Algorithm: "funnel", Max: 3, Params: "capacity=7"},
+	specs := []limiters.Spec{fixed(0), fixed(1), fixed(10), {Algorithm: "funnel", Max: 3, Params: limiters.Params{Capacity: 7}},
 		{Algorithm: "sliding_log", Max: 5, CountDenied: true}}
 	for range 200_000 {
 		d := &decide.Decision{Hits: r.Int64N(30), Limits: []descriptors.RateLimit{limitOf(t, specs[r.IntN(len(specs))])}, Shadow: r.IntN(2) == 0,

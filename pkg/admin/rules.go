@@ -90,7 +90,7 @@ func limitOf(l *descriptors.RateLimit) RuleLimit {
 	spec := l.Limit.Spec()
 	shown := RuleLimit{
 		Name: l.Name, Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Limit.Window().String(),
-		Params: string(spec.Params),
+		Params: spec.Params.String(),
 	}
 	if l.Limit.Window() > 0 {
 		shown.Unit, shown.UnitMultiplier = l.Unit.String(), l.UnitMultiplier

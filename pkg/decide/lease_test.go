@@ -45,7 +45,7 @@ func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
 		"shadowed lease": {Limits: []descriptors.RateLimit{slots(1)}, ShadowMode: true},
 		"both lease":     {Limits: []descriptors.RateLimit{slots(2), perHour(7)}},
 		"budget lease": {Limits: []descriptors.RateLimit{limit(limiters.Spec{
-			Algorithm: "fixed_window", Max: 100, Window: time.Hour, Params: "reserve.ttl=1m",
+			Algorithm: "fixed_window", Max: 100, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}},
 		})}},
 		"ordinary":       {Limits: []descriptors.RateLimit{perHour(50)}},
 		"marked release": {Limits: []descriptors.RateLimit{perHour(60)}},

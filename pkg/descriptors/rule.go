@@ -236,29 +236,26 @@ func NewRateLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint
 		}
 	}
 	spec.Max, spec.Window = requests, window
-	start, _ := spec.Params.Cut("window_start")
-	if start == "calendar" {
+	start := spec.Params.WindowStart
+	if start == limiters.StartByCalendar {
 		if unit < Day {
 			return RateLimit{}, fmt.Errorf("a window by the calendar is too short with the unit %v: "+
 				"set unit to day, week, month or year, or remove window_start", unit)
 		}
-		_, rest := spec.Params.Cut("calendar_unit")
-		spec.Params = rest.With("calendar_unit", unit.String())
+		spec.Params.CalendarUnit = unit.String()
 	}
 	limit, err := limiters.New(spec)
 	if err != nil {
 		return RateLimit{}, err
 	}
-	return RateLimit{Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: requests, Limit: limit, ByClock: start == "clock"}, nil
+	return RateLimit{Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: requests, Limit: limit, ByClock: start == limiters.StartByClock}, nil
 }
 
 // NewCalendarMonthLimit is [NewRateLimit], but the month of a fixed window is a calendar month in UTC if spec sets no window_start.
 func NewCalendarMonthLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint32) (RateLimit, error) {
-	start, _ := spec.Params.Cut("window_start")
-	zone, _ := spec.Params.Cut("time_zone")
-	implied := start == "" && zone == "" && unit == Month && takes(spec.Algorithm, "window_start")
+	implied := spec.Params.WindowStart == "" && spec.Params.TimeZone == "" && unit == Month && takes(spec.Algorithm, "window_start")
 	if implied {
-		spec.Params = spec.Params.With("window_start", "calendar")
+		spec.Params.WindowStart = limiters.StartByCalendar
 	}
 	l, err := NewRateLimit(spec, requests, unit, multiplier)
 	l.CalendarMonth = implied
@@ -271,11 +268,8 @@ func takes(algorithm, parameter string) bool {
 
 // withoutCalendar returns p with windows by the clock if they follow the calendar.
 func withoutCalendar(p limiters.Params) limiters.Params {
-	start, rest := p.Cut("window_start")
-	if start != "calendar" {
-		return p
+	if p.WindowStart == limiters.StartByCalendar {
+		p.WindowStart, p.CalendarUnit, p.TimeZone = "", "", ""
 	}
-	_, rest = rest.Cut("calendar_unit")
-	_, rest = rest.Cut("time_zone")
-	return rest
+	return p
 }

@@ -114,7 +114,7 @@ func (d *digester) appendRule(b []byte, r *Rule) []byte {
 		for _, number := range []int64{int64(l.UnitMultiplier), l.RequestsPerUnit, spec.Max, int64(spec.Window)} {
 			b = binary.LittleEndian.AppendUint64(b, uint64(number))
 		}
-		b = appendPart(appendPart(appendPart(b, l.Name), spec.Algorithm), string(spec.Params))
+		b = appendPart(appendPart(appendPart(b, l.Name), spec.Algorithm), spec.Params.String())
 		b = cmp.Or(l.OnDeny, d.onDeny).appendDigest(b)
 	}
 	return b

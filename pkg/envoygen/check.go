@@ -107,8 +107,8 @@ func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (how mode, ok boo
 
 // peeksOver reports whether a limit admits a peek at exactly the limit.
 func peeksOver(spec limiters.Spec) bool {
-	peek, _ := spec.Params.Cut("peek")
-	return peek == "over" || peek == "" && spec.CountDenied && spec.Algorithm == limiters.DefaultAlgorithm
+	peek := spec.Params.Peek
+	return peek == limiters.PeekOver || peek == "" && spec.CountDenied && spec.Algorithm == limiters.DefaultAlgorithm
 }
 
 // finish reports constants that would be counted twice, and arguments without effect.

@@ -103,7 +103,7 @@ func (e *explainer) limit(i int, l *descriptors.RateLimit) Limit {
 func parametersOf(limit *limiters.Limit) map[string]any {
 	all, spec := map[string]any{}, limit.Spec()
 	for _, p := range limiters.Parameters(spec.Algorithm) {
-		text, _ := spec.Params.Cut(p.Key)
+		text := p.Text(spec.Params)
 		if p.Key == "capacity" {
 			all[p.Key] = limit.Capacity()
 		}

@@ -23,7 +23,7 @@ type calendar struct {
 	cached atomic.Pointer[calendarWindows]
 }
 
-// A calendarUnit is an index into calendarUnits.
+// A calendarUnit is an index into calendarUnitNames.
 type calendarUnit int64
 
 const (
@@ -33,44 +33,40 @@ const (
 	calendarYear
 )
 
-// calendarUnits are the names of the units in Params, and their lengths in Spec.Window.
-var calendarUnits = [...]struct {
-	name   string
-	length time.Duration
-}{
-	calendarDay:   {"day", 24 * time.Hour},
-	calendarWeek:  {"week", 7 * 24 * time.Hour},
-	calendarMonth: {"month", 30 * 24 * time.Hour},
-	calendarYear:  {"year", 365 * 24 * time.Hour},
-}
+// calendarUnitNames are the names of the units in Params, and calendarUnitLengths their lengths in Spec.Window.
+var (
+	calendarUnitNames   = []string{calendarDay: "day", calendarWeek: "week", calendarMonth: "month", calendarYear: "year"}
+	calendarUnitLengths = [...]time.Duration{
+		calendarDay: 24 * time.Hour, calendarWeek: 7 * 24 * time.Hour, calendarMonth: 30 * 24 * time.Hour, calendarYear: 365 * 24 * time.Hour,
+	}
+)
 
 // calendarParameters are those of windows by the calendar. The unit of a limit in rules sets calendar_unit.
 var calendarParameters = []Parameter{
-	{Key: "calendar_unit", Type: Choice, Choices: []string{"day", "week", "month", "year"}, Hidden: true},
-	{Key: "time_zone", Type: Zone, About: "the time zone of windows by the calendar; UTC if absent."},
+	{Key: "calendar_unit", Type: Choice, Choices: calendarUnitNames, Hidden: true, text: func(p *Params) *string { return &p.CalendarUnit }},
+	{Key: "time_zone", Type: Zone, text: func(p *Params) *string { return &p.TimeZone }, About: "the time zone of windows by the calendar; UTC if absent."},
 }
 
 // newCalendar returns the calendar of a limit with window_start=calendar.
-func newCalendar(spec Spec, values values) (*calendar, error) {
-	unit := calendarUnit(values["calendar_unit"])
-	length := calendarUnits[unit].length
+func newCalendar(spec Spec) (*calendar, error) {
+	unit := calendarUnit(max(0, slices.Index(calendarUnitNames, spec.Params.CalendarUnit)))
+	length := calendarUnitLengths[unit]
 	if spec.Window%length != 0 {
-		return nil, fmt.Errorf("a calendar window of %v is no whole number of units: want %ss of %v", spec.Window, calendarUnits[unit].name, length)
+		return nil, fmt.Errorf("a calendar window of %v is no whole number of units: want %ss of %v", spec.Window, calendarUnitNames[unit], length)
 	}
-	name, _ := spec.Params.Cut("time_zone")
-	zone, err := zoneOf(cmp.Or(name, utc))
+	zone, err := zoneOf(cmp.Or(spec.Params.TimeZone, utc))
 	return &calendar{zone: zone, unit: unit, count: int64(spec.Window / length)}, err
 }
 
 // tag returns the name of the windows in keys. Zone and unit are part of it, and Limit.ID adds the length.
 func (c *calendar) tag() string {
-	return "c" + calendarUnits[c.unit].name + "@" + c.zone.String() + "@"
+	return "c" + calendarUnitNames[c.unit] + "@" + c.zone.String() + "@"
 }
 
-// checkNoCalendar returns an error if values has parameters of a calendar.
-func checkNoCalendar(values values) error {
+// checkNoCalendar returns an error if params has parameters of a calendar.
+func checkNoCalendar(params Params) error {
 	for _, p := range calendarParameters {
-		if _, given := values[p.Key]; given {
+		if p.Text(params) != "" {
 			return fmt.Errorf("%s has no meaning without a calendar: remove it, or set window_start: calendar", p.Key)
 		}
 	}

@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -26,25 +27,24 @@ const (
 	defaultTTL = int64(time.Minute / time.Microsecond)
 )
 
+var leaseParameters = []Parameter{{
+	Key: "lease_ttl", Type: Duration, Min: minTTL, Max: maxTTL, Default: micros(defaultTTL).String(),
+	number: func(p *Params) *int64 { return (*int64)(&p.LeaseTTL) },
+	About:  "when a slot is free again that was not released; 60s if absent. It must be longer than any request.",
+}}
+
 var concurrencyDefinition = definition{
-	name: "concurrency",
-	parameters: []Parameter{{
-		Key: "lease_ttl", Type: Duration, Min: minTTL, Max: maxTTL, Default: micros(defaultTTL).String(),
-		About: "when a slot is free again that was not released; 60s if absent. It must be longer than any request.",
-	}},
+	name:       "concurrency",
+	parameters: leaseParameters,
 	windowless: true,
-	algorithm: func(spec Spec, values values) (algorithm, error) {
+	algorithm: func(spec Spec) (algorithm, error) {
 		if spec.CountDenied {
 			return nil, errors.New("denied hits hold no slots: leave out count_denied")
 		}
 		if spec.Max > MaxLeases {
 			return nil, fmt.Errorf("%d slots are too many: want at most %d for each key", spec.Max, MaxLeases)
 		}
-		l := &concurrencyLimit{max: spec.Max, ttl: defaultTTL}
-		if ttl, set := values["lease_ttl"]; set {
-			l.ttl = ttl
-		}
-		return l, nil
+		return &concurrencyLimit{max: spec.Max, ttl: cmp.Or(spec.Params.LeaseTTL.Microseconds(), defaultTTL)}, nil
 	},
 }
 

@@ -10,13 +10,13 @@ func TestDeniedFrom(t *testing.T) {
 	logged := log
 	logged.CountDenied = true
 	over := log
-	over.Params = "peek=over"
+	over.Params = Params{Peek: PeekOver}
 	strict := counting
-	strict.Params = "peek=would_fit"
+	strict.Params = Params{Peek: PeekWouldFit}
 	penal := logged
-	penal.Params = "penalty.after=1 penalty.within=1m penalty.for=1m"
+	penal.Params = Params{Penalty: PenaltySpec{After: 1, Within: time.Minute, For: time.Minute}}
 	penalOver := penal
-	penalOver.Params = "peek=over " + penal.Params
+	penalOver.Params.Peek = PeekOver
 	for what, c := range map[string]struct {
 		spec    Spec
 		n       int64

@@ -25,34 +25,36 @@ type windowLimit struct {
 	calendar *calendar
 }
 
-// The choices of window_start.
+// The values of Params.WindowStart.
 const (
-	startByClock = iota
-	startByFirstHit
-	startByCalendar
+	StartByClock    = "clock"
+	StartByFirstHit = "first_hit"
+	StartByCalendar = "calendar"
 )
 
+var windowParameters = slices.Concat([]Parameter{{
+	Key: "window_start", Type: Choice, Choices: []string{StartByClock, StartByFirstHit, StartByCalendar},
+	text:  func(p *Params) *string { return &p.WindowStart },
+	About: "windows by the clock, from a key's first hit, or by the calendar.",
+}}, calendarParameters)
+
 var fixedWindowDefinition = definition{
-	name: "fixed_window",
-	parameters: slices.Concat([]Parameter{{
-		Key: "window_start", Type: Choice, Choices: []string{"clock", "first_hit", "calendar"},
-		About: "windows by the clock, from a key's first hit, or by the calendar.",
-	}}, calendarParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
+	name:            "fixed_window",
+	parameters:      slices.Concat(windowParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
 	countsDenied:    true,
 	countedPeekOver: true,
 	stateWords:      2,
 	fixedEnd:        true,
-	algorithm: func(spec Spec, values values) (algorithm, error) {
-		start := values["window_start"]
+	algorithm: func(spec Spec) (algorithm, error) {
 		l := &windowLimit{
 			max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied,
-			peekOver: values[peek.Key] == peekOver, firstHit: start == startByFirstHit,
+			peekOver: spec.Params.Peek == PeekOver, firstHit: spec.Params.WindowStart == StartByFirstHit,
 		}
-		if start != startByCalendar {
-			return l, checkNoCalendar(values)
+		if spec.Params.WindowStart != StartByCalendar {
+			return l, checkNoCalendar(spec.Params)
 		}
 		var err error
-		if l.calendar, err = newCalendar(spec, values); err != nil {
+		if l.calendar, err = newCalendar(spec); err != nil {
 			return nil, err
 		}
 		l.calendar.numbers = l.numbers()
@@ -120,9 +122,9 @@ func (l *windowLimit) tag() string {
 func (l *windowLimit) maxUsage() int64 { return l.max }
 
 func (l *windowLimit) numbers() []int64 {
-	start := flag(l.firstHit) * startByFirstHit
+	start := flag(l.firstHit)
 	if l.calendar != nil {
-		start = startByCalendar
+		start = 2
 	}
 	return []int64{l.max, l.window, flag(l.countDenied), start, flag(l.peekOver)}
 }

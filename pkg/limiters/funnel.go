@@ -36,12 +36,15 @@ const maxUsed = 1 << 33
 var errSlow = errors.New("the funnel takes more than 71 years to drain: " +
 	"want a smaller capacity or a higher rate")
 
+var funnelParameters = []Parameter{{
+	Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true,
+	number: func(p *Params) *int64 { return &p.Capacity },
+	About:  "how much it holds; requests_per_unit if absent.",
+}}
+
 var funnelDefinition = definition{
-	name: "funnel",
-	parameters: slices.Concat([]Parameter{{
-		Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true,
-		About: "how much it holds; requests_per_unit if absent.",
-	}, peek}, penaltyParameters, reserveParameters),
+	name:       "funnel",
+	parameters: slices.Concat(funnelParameters, []Parameter{peek}, penaltyParameters, reserveParameters),
 	stateWords: 3,
 	roundUp: func(spec Spec) int64 {
 		if step, ok := stepOf(spec.Max, spec.Window); ok {
@@ -49,10 +52,10 @@ var funnelDefinition = definition{
 		}
 		return spec.Max
 	},
-	algorithm: func(spec Spec, values values) (algorithm, error) {
+	algorithm: func(spec Spec) (algorithm, error) {
 		l := &funnelLimit{
 			max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied,
-			peekOver: values[peek.Key] == peekOver, capacity: values["capacity"], drain: drain{den: 1},
+			peekOver: spec.Params.Peek == PeekOver, capacity: spec.Params.Capacity, drain: drain{den: 1},
 		}
 		if l.max == 0 {
 			if l.capacity != 0 {

@@ -1,9 +1,6 @@
 package limiters
 
-import (
-	"slices"
-	"strconv"
-)
+import "slices"
 
 // Inspect returns hits that read the state of a key under l and change nothing. They belong in one group, with the hits of the
 // other limits of the key. The first is denied if one more hit would be denied by l without its penalty, whatever a peek means
@@ -23,12 +20,9 @@ func (l *Limit) Inspect(key string) []Hit {
 // withoutPenalty returns the limit that shares its states with l, has no penalty, and denies a peek if it would deny one more hit.
 func (l *Limit) withoutPenalty() *Limit {
 	spec := l.spec
-	for _, p := range penaltyParameters {
-		_, spec.Params = spec.Params.Cut(p.Key)
-	}
+	spec.Params.Penalty = PenaltySpec{}
 	if slices.ContainsFunc(Parameters(spec.Algorithm), func(p Parameter) bool { return p.Key == peek.Key }) {
-		_, spec.Params = spec.Params.Cut(peek.Key)
-		spec.Params = spec.Params.With(peek.Key, peek.Choices[0])
+		spec.Params.Peek = PeekWouldFit
 	}
 	if limit, err := New(spec); err == nil {
 		return limit
@@ -47,8 +41,7 @@ func (l *Limit) neverFull() *Limit {
 		spec.Max = 2*spec.Max + 1 // a log keeps at most twice its maximum
 	default:
 		spec.Max = max(spec.Max, 1)
-		_, spec.Params = spec.Params.Cut("capacity")
-		spec.Params = spec.Params.With("capacity", strconv.FormatInt(2*l.capacity+1, 10)) // a funnel stops at twice its capacity
+		spec.Params.Capacity = 2*l.capacity + 1 // a funnel stops at twice its capacity
 	}
 	limit, err := New(spec)
 	if err != nil {

@@ -19,7 +19,7 @@ type Spec struct {
 	Algorithm string        // one of [Algorithms]
 	Max       int64         // hits per window, 0 to MaxPerWindow; 0 denies every hit
 	Window    time.Duration // whole microseconds, up to MaxWindow; 0 for concurrency
-	Params    Params        // of the algorithm, such as "capacity=15"; see Parameters
+	Params    Params        // of the algorithm
 	// CountDenied makes denied hits count as usage, whatever their size. Under a limit of 100, one denied hit of 150 keeps the
 	// key over its limit although nothing was admitted. So limits that are charged by cost should leave it off. It lets a
 	// gateway peek first and charge the true cost afterwards.
@@ -89,9 +89,9 @@ type definition struct {
 	fixedEnd bool
 	// roundUp returns the next larger maximum that the algorithm can compute with. If nil, it can with any.
 	roundUp func(Spec) int64
-	// algorithm returns the algorithm of a limit, or what is wrong with the limit. The maximum, the window and the values of
-	// the parameters are in their ranges.
-	algorithm func(spec Spec, values values) (algorithm, error)
+	// algorithm returns the algorithm of a limit, or what is wrong with the limit. The maximum, the window and the parameters are
+	// in their ranges, and peek is set.
+	algorithm func(Spec) (algorithm, error)
 }
 
 var definitions = []*definition{&fixedWindowDefinition, &slidingLogDefinition, &funnelDefinition, &concurrencyDefinition}
@@ -134,29 +134,31 @@ func New(spec Spec) (*Limit, error) {
 	if d == nil {
 		return nil, fmt.Errorf("unknown algorithm %q: want one of %q", spec.Algorithm, Algorithms())
 	}
-	params, values, paramsErr := d.parse(spec.Params)
-	if err := errors.Join(checkRange("maximum", spec.Max, 0, MaxPerWindow), d.checkWindow(spec.Window), paramsErr); err != nil {
+	if err := errors.Join(
+		checkRange("maximum", spec.Max, 0, MaxPerWindow), d.checkWindow(spec.Window), d.check(&spec.Params),
+	); err != nil {
 		return nil, err
 	}
-	spec.Params = params
-	if _, given := values[peek.Key]; !given && d.countedPeekOver && spec.CountDenied {
-		values[peek.Key] = peekOver
+	full := spec
+	if full.Params.Peek == "" {
+		full.Params.Peek = d.defaultPeek(spec.CountDenied)
 	}
-	a, err := d.algorithm(spec, values)
+	a, err := d.algorithm(full)
 	if err != nil {
 		return nil, err
 	}
-	penalty, err := newPenalty(values)
+	penalty, err := newPenalty(spec.Params.Penalty)
 	if err != nil {
 		return nil, err
 	}
+	d.clearDefaults(&spec.Params)
 	dated, _ := a.(datedAlgorithm)
 	l := &Limit{
 		spec: spec, dated: dated, definition: d, algorithm: a, penalty: penalty,
 		id:       a.tag(),
 		capacity: a.maxUsage(),
 		numbers:  a.numbers(),
-		peekOver: values[peek.Key] == peekOver,
+		peekOver: full.Params.Peek == PeekOver,
 	}
 	if !d.windowless {
 		l.id += strconv.FormatInt(spec.Window.Microseconds(), 10)
@@ -167,7 +169,7 @@ func New(spec Spec) (*Limit, error) {
 	if penalty != nil {
 		l.parts |= withPenalty
 	}
-	if err := l.setReserve(values); err != nil {
+	if err := l.setReserve(spec.Params.Reserve); err != nil {
 		return nil, err
 	}
 	l.grows = d.grows || l.HasLeases()
@@ -197,14 +199,25 @@ func (d *definition) checkWindow(w time.Duration) error {
 // peek is the parameter of every algorithm that gives a peek its meaning. With would_fit, a peek is denied if one more hit would
 // be. With over, it is denied only while the key's usage is more than its limit, which takes denied hits that count.
 var peek = Parameter{
-	Key: "peek", Type: Choice, Choices: []string{"would_fit", "over"}, NoDefault: true,
+	Key: "peek", Type: Choice, Choices: []string{PeekWouldFit, PeekOver}, NoDefault: true,
+	text:  func(p *Params) *string { return &p.Peek },
 	About: "whether a peek is denied if one more hit would be, or only over the limit.",
 }
 
-// peekOver is the index of over among the choices of peek.
-const peekOver = 1
+// The values of Params.Peek.
+const (
+	PeekWouldFit = "would_fit"
+	PeekOver     = "over"
+)
 
-// Spec returns the limit's Spec, with its Params in canonical form.
+func (d *definition) defaultPeek(countDenied bool) string {
+	if d.countedPeekOver && countDenied {
+		return PeekOver
+	}
+	return PeekWouldFit
+}
+
+// Spec returns the limit's Spec. Parameters that are the default are zero, so Specs that mean the same are equal.
 func (l *Limit) Spec() Spec { return l.spec }
 
 // ID names the limit's algorithm and window. Hits with the same key and ID share a state in every store. It has no braces.

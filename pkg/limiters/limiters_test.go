@@ -14,46 +14,46 @@ func TestSpecErrors(t *testing.T) {
 		spec Spec
 		err  string // "": the spec is valid
 	}{
-		{Spec{Algorithm: "fixed_window", Max: MaxPerWindow, Window: 10 * year, Params: "window_start=first_hit"}, ""},
+		{Spec{Algorithm: "fixed_window", Max: MaxPerWindow, Window: 10 * year, Params: Params{WindowStart: StartByFirstHit}}, ""},
 		{Spec{Algorithm: "fixed_window", Window: time.Microsecond, CountDenied: true}, ""},
 		{Spec{Algorithm: "fixed_window", Max: -1, Window: time.Second}, "maximum of -1 is out of range"},
 		{Spec{Algorithm: "fixed_window", Max: MaxPerWindow + 1, Window: time.Second}, "maximum of 4503599627370496 is out of range"},
 		{Spec{Algorithm: "fixed_window", Max: 1}, "window of 0s is out of range"},
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Nanosecond}, "whole microseconds"},
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: 10*year + time.Microsecond}, "up to 10 years"},
-		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Second, Params: "capacity=1"}, `no parameter "capacity"`},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Second, Params: Params{Capacity: 1}}, `no parameter "capacity"`},
 		{Spec{Algorithm: "fixed_window", Max: -1}, "maximum of -1 is out of range: want 0 to 4503599627370495\na window of 0s"},
 		{Spec{Algorithm: "sliding_log", Max: LogMax, Window: time.Minute}, ""},
 		{Spec{Algorithm: "sliding_log", Max: LogMax + 1, Window: time.Minute}, "the algorithm funnel"},
-		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Minute, CountDenied: true, Params: "peek=would_fit"}, ""},
-		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Params: "peek=over"}, ""},
-		{Spec{Algorithm: "fixed_window", Max: 1, Window: 90 * day, Params: "window_start=calendar calendar_unit=month time_zone=Europe/Berlin"}, ""},
-		{Spec{Algorithm: "fixed_window", Max: 1, Window: 10 * year, Params: "window_start=calendar calendar_unit=year"}, ""},
-		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: "window_start=calendar"}, ""},
-		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: "window_start=calendar"}, "no whole number of units: want days of 24h0m0s"},
-		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: "window_start=calendar time_zone=Berlin"}, `unknown time_zone "Berlin"`},
-		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: "window_start=calendar time_zone={a}"}, `unknown time_zone "{a}"`},
-		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: "time_zone=UTC"}, "time_zone has no meaning without a calendar"},
-		{Spec{Algorithm: "funnel", Max: 1, Window: time.Minute, Params: "capacity=2 peek=would_fit"}, ""},
-		{Spec{Algorithm: "funnel", Max: 1, Window: time.Minute, Params: "peek=fits"}, `unknown peek "fits": want one of ["would_fit" "over"]`},
-		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Params: "window_start=first_hit"}, `no parameter "window_start"`},
-		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Params: "capacity=2"}, `no parameter "capacity"`},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Minute, CountDenied: true, Params: Params{Peek: PeekWouldFit}}, ""},
+		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Params: Params{Peek: PeekOver}}, ""},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: 90 * day, Params: Params{WindowStart: StartByCalendar, CalendarUnit: "month", TimeZone: "Europe/Berlin"}}, ""},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: 10 * year, Params: Params{WindowStart: StartByCalendar, CalendarUnit: "year"}}, ""},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: Params{WindowStart: StartByCalendar}}, ""},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: Params{WindowStart: StartByCalendar}}, "no whole number of units: want days of 24h0m0s"},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: Params{WindowStart: StartByCalendar, TimeZone: "Berlin"}}, `unknown time_zone "Berlin"`},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: Params{WindowStart: StartByCalendar, TimeZone: "{a}"}}, `unknown time_zone "{a}"`},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: Params{TimeZone: "UTC"}}, "time_zone has no meaning without a calendar"},
+		{Spec{Algorithm: "funnel", Max: 1, Window: time.Minute, Params: Params{Capacity: 2, Peek: PeekWouldFit}}, ""},
+		{Spec{Algorithm: "funnel", Max: 1, Window: time.Minute, Params: Params{Peek: "fits"}}, `unknown peek "fits": want one of ["would_fit" "over"]`},
+		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Params: Params{WindowStart: StartByFirstHit}}, `no parameter "window_start"`},
+		{Spec{Algorithm: "sliding_log", Max: 1, Window: time.Minute, Params: Params{Capacity: 2}}, `no parameter "capacity"`},
 		{Spec{Algorithm: "funnel", Max: 1, Window: year}, ""},
-		{Spec{Algorithm: "funnel", Max: 1_000_000, Window: time.Second, Params: "capacity=4000000"}, ""},
-		{Spec{Algorithm: "funnel", Max: 3_599_999_999, Window: time.Hour, Params: "capacity=4000000"}, ""},
+		{Spec{Algorithm: "funnel", Max: 1_000_000, Window: time.Second, Params: Params{Capacity: 4000000}}, ""},
+		{Spec{Algorithm: "funnel", Max: 3_599_999_999, Window: time.Hour, Params: Params{Capacity: 4000000}}, ""},
 		{Spec{Algorithm: "funnel", Max: maxCapacity, Window: time.Second}, ""},
 		{Spec{Algorithm: "funnel", Max: maxCapacity + 1, Window: time.Second}, "want a capacity of at most 4294967295"},
-		{Spec{Algorithm: "funnel", Max: maxCapacity + 1, Window: time.Second, Params: "capacity=9"}, ""},
-		{Spec{Algorithm: "funnel", Max: 1_000_000_000_000_000, Window: time.Hour, Params: "capacity=4294967295"}, ""},
-		{Spec{Algorithm: "funnel", Max: 4_294_967_311, Window: time.Second, Params: "capacity=9"}, "such as 4294967310"},
-		{Spec{Algorithm: "funnel", Max: MaxPerWindow, Window: time.Microsecond, Params: "capacity=9"}, "too precise: want fewer hits, such as 4294967295"},
-		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: "capacity=4294967296"}, "capacity of 4294967296 is out of range"},
-		{Spec{Algorithm: "funnel", Max: 1, Window: year, Params: "capacity=71"}, ""},
-		{Spec{Algorithm: "funnel", Max: 1, Window: year, Params: "capacity=72"}, "more than 71 years"},
-		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: "capacity=-1"}, "capacity of -1 is out of range"},
+		{Spec{Algorithm: "funnel", Max: maxCapacity + 1, Window: time.Second, Params: Params{Capacity: 9}}, ""},
+		{Spec{Algorithm: "funnel", Max: 1_000_000_000_000_000, Window: time.Hour, Params: Params{Capacity: 4294967295}}, ""},
+		{Spec{Algorithm: "funnel", Max: 4_294_967_311, Window: time.Second, Params: Params{Capacity: 9}}, "such as 4294967310"},
+		{Spec{Algorithm: "funnel", Max: MaxPerWindow, Window: time.Microsecond, Params: Params{Capacity: 9}}, "too precise: want fewer hits, such as 4294967295"},
+		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: Params{Capacity: 4294967296}}, "capacity of 4294967296 is out of range"},
+		{Spec{Algorithm: "funnel", Max: 1, Window: year, Params: Params{Capacity: 71}}, ""},
+		{Spec{Algorithm: "funnel", Max: 1, Window: year, Params: Params{Capacity: 72}}, "more than 71 years"},
+		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: Params{Capacity: -1}}, "capacity of -1 is out of range"},
 		{Spec{Algorithm: "funnel", Max: 0, Window: time.Second}, ""},
-		{Spec{Algorithm: "funnel", Max: 0, Window: time.Second, Params: "capacity=1"}, "leave it out"},
-		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: "window_start=first_hit"}, `no parameter "window_start"`},
+		{Spec{Algorithm: "funnel", Max: 0, Window: time.Second, Params: Params{Capacity: 1}}, "leave it out"},
+		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: Params{WindowStart: StartByFirstHit}}, `no parameter "window_start"`},
 		{Spec{Algorithm: "sliding_window", Max: 1, Window: time.Second}, `unknown algorithm "sliding_window": want one of`},
 	} {
 		l, err := New(c.spec)
@@ -82,7 +82,7 @@ func TestLimitID(t *testing.T) {
 	for what, change := range map[string]func(*Spec){
 		"maximum":      func(s *Spec) { s.Max = 9 },
 		"count_denied": func(s *Spec) { s.CountDenied = true },
-		"peek":         func(s *Spec) { s.Params = "peek=over" },
+		"peek":         func(s *Spec) { s.Params = Params{Peek: PeekOver} },
 	} {
 		if got := id(change); got != same {
 			t.Errorf("another %s: %q, want %q", what, got, same)
@@ -90,7 +90,7 @@ func TestLimitID(t *testing.T) {
 	}
 	for what, change := range map[string]func(*Spec){
 		"window":       func(s *Spec) { s.Window = time.Hour },
-		"window_start": func(s *Spec) { s.Params = "window_start=first_hit" },
+		"window_start": func(s *Spec) { s.Params = Params{WindowStart: StartByFirstHit} },
 		"algorithm":    func(s *Spec) { s.Algorithm = "sliding_log" },
 	} {
 		if got := id(change); got == same || strings.ContainsAny(got, "{}") {
@@ -166,14 +166,18 @@ func TestLimitIDOfACalendar(t *testing.T) {
 	seen := map[string]string{}
 	for _, c := range []struct {
 		days   int
-		params Params
+		params string
 	}{
 		{30, ""}, {30, "window_start=first_hit"}, {30, "window_start=calendar"}, {30, "window_start=calendar calendar_unit=month"},
 		{60, "window_start=calendar calendar_unit=month"}, {30, "window_start=calendar calendar_unit=month time_zone=Europe/Berlin"},
 		{30, "window_start=calendar time_zone=Europe/Berlin"}, {30, "window_start=calendar time_zone=Etc/GMT+5"},
 		{7, "window_start=calendar"}, {7, "window_start=calendar calendar_unit=week"},
 	} {
-		l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: time.Duration(c.days) * 24 * time.Hour, Params: c.params})
+		params, err := ParseParams(c.params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: time.Duration(c.days) * 24 * time.Hour, Params: params})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +195,7 @@ func TestNumbersOfACalendarDependOnTheTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: 24 * time.Hour, Params: "window_start=calendar"})
+	l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: 24 * time.Hour, Params: Params{WindowStart: StartByCalendar}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -8,11 +9,24 @@ import (
 	"time"
 )
 
-// A Parameter is a setting that an algorithm has beside those of every limit. An algorithm declares its parameters once,
-// in its own file. The keys of rules and their JSON Schema, snapshots, traces and the debug page follow from the
-// declaration.
+// Params are the values of the parameters of a limit. Only those that its algorithm declares may be set. A zero field is the
+// default of its parameter.
+type Params struct {
+	WindowStart  string // of a fixed window: StartByClock, the default, StartByFirstHit or StartByCalendar
+	CalendarUnit string // of windows by the calendar: "day", the default, "week", "month" or "year"
+	TimeZone     string // of windows by the calendar: one of [TimeZones]; UTC by default
+	Capacity     int64  // of a funnel, in hits; the maximum by default
+	LeaseTTL     time.Duration
+	Peek         string // PeekWouldFit or PeekOver; the default depends on the limit
+	Penalty      PenaltySpec
+	Reserve      ReserveSpec
+}
+
+// A Parameter is a setting that an algorithm has beside those of every limit: a field of [Params]. An algorithm declares its
+// parameters once, in its own file. The keys of rules and their JSON Schema, snapshots, traces and the debug page follow from
+// the declaration.
 type Parameter struct {
-	Key   string // in rules and in [Params]: lower case, with '_' between words; a '.' separates the keys of an object
+	Key   string // in rules and in texts: lower case, with '_' between words; a '.' separates the keys of an object
 	About string // one sentence for users, without the name of the algorithm
 	Type  ParameterType
 	// Min and Max bound an Integer, and a Duration in microseconds.
@@ -28,6 +42,10 @@ type Parameter struct {
 	Hidden bool
 	// Required marks a key of an object without a default: it must be set if another key of the object is.
 	Required bool
+
+	// number returns the field of an Integer or of a Duration in nanoseconds, and text that of a Choice or a Zone.
+	number func(*Params) *int64
+	text   func(*Params) *string
 }
 
 // A ParameterType is the type of a parameter's value.
@@ -47,29 +65,10 @@ const (
 	Object
 )
 
-// Params are the values of an algorithm's parameters: "key=value" for each that is not its default, separated by spaces.
-// In the Spec of a Limit they are in the order of their declaration, so two Params that mean the same are equal. Params are
-// a text, so that a Spec is comparable and a key of a map. [New] parses them once, by the declared types.
-type Params string
-
-// Cut returns the value of a key, "" if there is none, and the Params without it.
-func (p Params) Cut(key string) (value string, rest Params) {
-	if p == "" {
-		return "", ""
-	}
-	fields := strings.Fields(string(p))
-	i := slices.IndexFunc(fields, func(f string) bool { return strings.HasPrefix(f, key+"=") })
-	if i < 0 {
-		return "", p
-	}
-	value = fields[i][len(key)+1:]
-	return value, Params(strings.Join(slices.Delete(fields, i, i+1), " "))
-}
-
-// With returns p with key=value at its end.
-func (p Params) With(key, value string) Params {
-	return Params(strings.TrimSpace(string(p) + " " + key + "=" + value))
-}
+// allParameters are the parameters of all algorithms, in the order of [Params.String]. An algorithm has some of them, in this order.
+var allParameters = slices.Concat(
+	windowParameters, funnelParameters, leaseParameters, []Parameter{peek}, penaltyParameters, reserveParameters,
+)
 
 // Parameters returns what an algorithm declares; nil if it has no parameters, or there is no such algorithm.
 func Parameters(algorithm string) []Parameter {
@@ -79,112 +78,162 @@ func Parameters(algorithm string) []Parameter {
 	return nil
 }
 
-// values are those that a Spec gives to parameters, by key: an Integer, a Duration in microseconds, the index of a Choice,
-// or 1 for a Zone.
-type values map[string]int64
-
-// parse returns the canonical form of params, and the values in it. The error names the first value that the algorithm does
-// not take.
-func (d *definition) parse(params Params) (canonical Params, given values, err error) {
-	given, texts := make(values), make([]string, len(d.parameters))
-	for _, field := range strings.Fields(string(params)) {
-		key, value, _ := strings.Cut(field, "=")
-		i := slices.IndexFunc(d.parameters, func(p Parameter) bool { return p.Key == key })
-		if i < 0 {
-			return "", nil, fmt.Errorf("the algorithm %s has no parameter %q", d.name, key)
-		}
-		if _, twice := given[key]; twice {
-			return "", nil, fmt.Errorf("the parameter %s is given twice", key)
-		}
-		if given[key], texts[i], err = d.parameters[i].parse(value); err != nil {
-			return "", nil, err
-		}
+// Text returns the value of p in params, "" if it is the default. Any other text is valid for [Parameter.Set].
+func (p *Parameter) Text(params Params) string {
+	switch {
+	case !p.isSet(&params):
+		return ""
+	case p.text != nil:
+		return *p.text(&params)
+	case p.Type == Duration:
+		return time.Duration(*p.number(&params)).String()
+	default:
+		return strconv.FormatInt(*p.number(&params), 10)
 	}
-	if err := d.checkRequired(given); err != nil {
-		return "", nil, err
-	}
-	for i, text := range texts {
-		if text != "" {
-			canonical = canonical.With(d.parameters[i].Key, text)
-		}
-	}
-	return canonical, given, nil
 }
 
-// checkRequired returns an error if an object is given without one of its required keys.
-func (d *definition) checkRequired(given values) error {
-	for _, p := range d.parameters {
-		if _, set := given[p.Key]; set || !p.Required {
+func (p *Parameter) isSet(params *Params) bool {
+	return p.number != nil && *p.number(params) != 0 || p.text != nil && *p.text(params) != ""
+}
+
+// Set sets p in params to the value of a text. The error reports a text that is no value of p.
+func (p *Parameter) Set(params *Params, text string) error {
+	switch p.Type {
+	case Integer:
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("a %s of %q is not a whole number", p.Key, text)
+		}
+		*p.number(params) = n
+	case Duration:
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("a %s of %q is not a duration, such as 90s or 1h30m", p.Key, text)
+		}
+		*p.number(params) = int64(d)
+	case Object:
+		return fmt.Errorf("%s is an object: set its keys", p.Key)
+	default:
+		*p.text(params) = text
+	}
+	return p.check(params)
+}
+
+// check returns an error if params has an invalid value of p, which is no Object.
+func (p *Parameter) check(params *Params) error {
+	switch p.Type {
+	case Integer:
+		return checkRange(p.Key, *p.number(params), p.Min, p.Max)
+	case Duration:
+		d := time.Duration(*p.number(params))
+		if d%time.Microsecond != 0 {
+			return fmt.Errorf("a %s of %v is not a duration in whole microseconds", p.Key, d)
+		}
+		if d < micros(p.Min) || d > micros(p.Max) {
+			return fmt.Errorf("a %s of %v is out of range: want %v to %v", p.Key, d, micros(p.Min), micros(p.Max))
+		}
+		return nil
+	case Zone:
+		_, err := zoneOf(*p.text(params))
+		return err
+	default:
+		if text := *p.text(params); !slices.Contains(p.Choices, text) {
+			return fmt.Errorf("unknown %s %q: want one of %q", p.Key, text, p.Choices)
+		}
+		return nil
+	}
+}
+
+// check returns an error if the algorithm does not take params. The error reports the first value that it does not take.
+func (d *definition) check(params *Params) error {
+	for i := range allParameters {
+		p := &allParameters[i]
+		if !p.isSet(params) {
 			continue
 		}
-		object, key, _ := strings.Cut(p.Key, ".")
-		for other := range given {
-			if strings.HasPrefix(other, object+".") {
-				return fmt.Errorf("a %s without %s: set %s in %s", object, key, key, object)
-			}
+		if !slices.ContainsFunc(d.parameters, func(own Parameter) bool { return own.Key == p.Key }) {
+			return fmt.Errorf("the algorithm %s has no parameter %q", d.name, p.Key)
+		}
+		if err := errors.Join(p.check(params), d.checkObject(p, params)); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// parse returns a value, see values. It also returns the value's one canonical text, "" for a default word and for UTC.
-func (p *Parameter) parse(value string) (n int64, text string, err error) {
-	switch p.Type {
-	case Integer:
-		if n, err = strconv.ParseInt(value, 10, 64); err != nil {
-			return 0, "", fmt.Errorf("a %s of %q is not a whole number", p.Key, value)
+// checkObject returns an error if p is a key of an object that misses a required key.
+func (d *definition) checkObject(p *Parameter, params *Params) error {
+	object, _, inObject := strings.Cut(p.Key, ".")
+	if !inObject {
+		return nil
+	}
+	for i := range d.parameters {
+		other := &d.parameters[i]
+		key, ok := strings.CutPrefix(other.Key, object+".")
+		if ok && other.Required && !other.isSet(params) {
+			return fmt.Errorf("a %s without %s: set %s in %s", object, key, key, object)
 		}
-		return n, strconv.FormatInt(n, 10), checkRange(p.Key, n, p.Min, p.Max)
-	case Duration:
-		d, err := time.ParseDuration(value)
-		if err != nil || d%time.Microsecond != 0 {
-			return 0, "", fmt.Errorf("a %s of %q is not a duration in whole microseconds, such as 90s or 1h30m", p.Key, value)
-		}
-		if n = d.Microseconds(); n < p.Min || n > p.Max {
-			return 0, "", fmt.Errorf("a %s of %v is out of range: want %v to %v", p.Key, d, micros(p.Min), micros(p.Max))
-		}
-		return n, d.String(), nil
-	case Zone:
-		if _, err = zoneOf(value); value == utc {
-			value = ""
-		}
-		return 1, value, err
-	case Object:
-		return 0, "", fmt.Errorf("%s is an object: set its keys", p.Key)
-	default:
-		switch i := slices.Index(p.Choices, value); i {
-		case -1:
-			return 0, "", fmt.Errorf("unknown %s %q: want one of %q", p.Key, value, p.Choices)
-		case 0:
-			if !p.NoDefault {
-				value = ""
-			}
-			return 0, value, nil
-		default:
-			return int64(i), value, nil
+	}
+	return nil
+}
+
+// clearDefaults clears the values that are the default.
+func (d *definition) clearDefaults(params *Params) {
+	for i := range d.parameters {
+		p := &d.parameters[i]
+		switch {
+		case p.Type == Zone && *p.text(params) == utc, p.Type == Choice && !p.NoDefault && *p.text(params) == p.Choices[0]:
+			*p.text(params) = ""
 		}
 	}
 }
 
+// String returns p as a text: "key=value" for each parameter that is not its default, separated by spaces, in the order of
+// allParameters.
+func (p Params) String() string {
+	if p == (Params{}) {
+		return ""
+	}
+	var fields []string
+	for i := range allParameters {
+		if text := allParameters[i].Text(p); text != "" {
+			fields = append(fields, allParameters[i].Key+"="+text)
+		}
+	}
+	return strings.Join(fields, " ")
+}
+
+// ParseParams returns the Params of a text, as [Params.String] returns it.
+func ParseParams(text string) (params Params, err error) {
+	given := map[string]bool{}
+	for _, field := range strings.Fields(text) {
+		key, value, _ := strings.Cut(field, "=")
+		i := slices.IndexFunc(allParameters, func(p Parameter) bool { return p.Key == key })
+		switch {
+		case i < 0:
+			return Params{}, fmt.Errorf("unknown parameter %q", key)
+		case given[key]:
+			return Params{}, fmt.Errorf("the parameter %s is given twice", key)
+		}
+		if err := allParameters[i].Set(&params, value); err != nil {
+			return Params{}, err
+		}
+		given[key] = true
+	}
+	return params, nil
+}
+
 // Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of part. A parameter that
-// becomes 0 is left out. An invalid value stays as it is, and [New] rejects it. If the algorithm needs a rounder maximum, it
-// is rounded up.
+// becomes 0 has its default. If the algorithm needs a rounder maximum, it is rounded up.
 func (s Spec) Scaled(part func(int64) int64) Spec {
 	s.Max = part(s.Max)
 	if d := definitionOf(s.Algorithm); d != nil && d.roundUp != nil {
 		s.Max = d.roundUp(s)
 	}
 	for _, p := range Parameters(s.Algorithm) {
-		value, rest := s.Params.Cut(p.Key)
-		if !p.Hits || value == "" {
-			continue
-		}
-		n, _, err := p.parse(value)
-		if err != nil {
-			continue
-		}
-		if s.Params, n = rest, part(n); n != 0 {
-			s.Params = s.Params.With(p.Key, strconv.FormatInt(n, 10))
+		if p.Hits && *p.number(&s.Params) != 0 {
+			n := p.number(&s.Params)
+			*n = part(*n)
 		}
 	}
 	return s

@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -16,7 +17,17 @@ type Penalty struct {
 	Level    int64 // how many penalties have begun since the level was last 0
 }
 
-// A penaltyRule is the penalty of a limit. Durations are in µs.
+// A PenaltySpec gives a limit a penalty, unless it is zero. Durations are whole microseconds.
+type PenaltySpec struct {
+	After  int64         // this many denied requests begin a penalty
+	Within time.Duration // the window of those requests, from the first of them
+	For    time.Duration // how long the first penalty lasts
+	Factor int64         // how many times longer each further penalty lasts; 1 by default
+	Max    time.Duration // how long a penalty lasts at most; 24h by default
+	Forget time.Duration // how long after a penalty the next one is a first one again; Max by default
+}
+
+// A penaltyRule is the penalty of a limit, with its defaults. Durations are in µs.
 type penaltyRule struct {
 	after   int64 // this many offences begin a penalty
 	within  int64 // the window of the offences
@@ -40,33 +51,34 @@ var maxWindowMicros = MaxWindow.Microseconds()
 var penaltyParameters = []Parameter{
 	{Key: "penalty", Type: Object, About: "deny every request for a while after too many denied ones."},
 	{Key: "penalty.after", Type: Integer, Min: 1, Max: maxOffences, Required: true,
-		About: "the number of denied requests that begins a penalty."},
+		number: func(p *Params) *int64 { return &p.Penalty.After },
+		About:  "the number of denied requests that begins a penalty."},
 	{Key: "penalty.within", Type: Duration, Min: minPenalty, Max: maxWindowMicros, Required: true,
-		About: "the window of those requests, from the first of them."},
+		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Within) },
+		About:  "the window of those requests, from the first of them."},
 	{Key: "penalty.for", Type: Duration, Min: minPenalty, Max: maxWindowMicros, Required: true,
-		About: "how long the first penalty lasts."},
+		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.For) },
+		About:  "how long the first penalty lasts."},
 	{Key: "penalty.factor", Type: Integer, Min: 1, Max: maxFactor,
-		About: "how many times longer each further penalty lasts. Default: 1."},
+		number: func(p *Params) *int64 { return &p.Penalty.Factor },
+		About:  "how many times longer each further penalty lasts. Default: 1."},
 	{Key: "penalty.max", Type: Duration, Min: minPenalty, Max: maxWindowMicros,
-		About: "how long a penalty lasts at most. Default: 24h."},
+		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Max) },
+		About:  "how long a penalty lasts at most. Default: 24h."},
 	{Key: "penalty.forget", Type: Duration, Min: minPenalty, Max: maxWindowMicros,
-		About: "how long after a penalty the next one is a first one again. Default: max."},
+		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Forget) },
+		About:  "how long after a penalty the next one is a first one again. Default: max."},
 }
 
-// newPenalty returns the penalty of a limit with the values of its parameters, nil if it has none.
-func newPenalty(v values) (*penaltyRule, error) {
-	if v["penalty.after"] == 0 {
+// newPenalty returns the penalty of a limit, nil if it has none.
+func newPenalty(p PenaltySpec) (*penaltyRule, error) {
+	if p == (PenaltySpec{}) {
 		return nil, nil //nolint:nilnil // most limits have no penalty
 	}
+	longest := cmp.Or(p.Max.Microseconds(), defaultLongest)
 	r := &penaltyRule{
-		after: v["penalty.after"], within: v["penalty.within"], lasts: v["penalty.for"],
-		factor: max(1, v["penalty.factor"]), longest: v["penalty.max"], forget: v["penalty.forget"],
-	}
-	if r.longest == 0 {
-		r.longest = defaultLongest
-	}
-	if r.forget == 0 {
-		r.forget = r.longest
+		after: p.After, within: p.Within.Microseconds(), lasts: p.For.Microseconds(),
+		factor: max(1, p.Factor), longest: longest, forget: cmp.Or(p.Forget.Microseconds(), longest),
 	}
 	if r.lasts > r.longest {
 		message := fmt.Sprintf("a penalty of %v is longer than its max of %v", micros(r.lasts), micros(r.longest))

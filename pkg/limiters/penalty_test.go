@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-func mustPenalty(t *testing.T, params Params) *penaltyRule {
+func mustPenalty(t *testing.T, p PenaltySpec) *penaltyRule {
 	t.Helper()
-	l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: time.Second, Params: params})
+	l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: time.Second, Params: Params{Penalty: p}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -16,22 +16,30 @@ func mustPenalty(t *testing.T, params Params) *penaltyRule {
 }
 
 func TestPenaltyParameters(t *testing.T) {
-	const base = "penalty.after=20 penalty.within=1m penalty.for=10m "
-	for _, c := range []struct{ params, err string }{
-		{base, ""},
-		{base + "penalty.factor=1000 penalty.max=87600h penalty.forget=87600h", ""},
-		{"penalty.after=20 penalty.within=1m", "a penalty without for: set for in penalty"},
-		{"penalty.within=1m penalty.for=10m", "a penalty without after: set after in penalty"},
-		{"penalty.after=0 penalty.within=1m penalty.for=10m", "a penalty.after of 0 is out of range: want 1 to 1000000"},
-		{base + "penalty.factor=0", "a penalty.factor of 0 is out of range: want 1 to 1000"},
-		{base + "penalty.max=5m", "a penalty of 10m0s is longer than its max of 5m0s: raise max in penalty, or shorten for"},
-		{"penalty.after=1 penalty.within=1m penalty.for=48h", "a penalty of 48h0m0s is longer than its max of 24h0m0s"},
-		{base + "penalty=1", "penalty is an object: set its keys"},
+	const minute = time.Minute
+	base := func(change func(*PenaltySpec)) PenaltySpec {
+		p := PenaltySpec{After: 20, Within: minute, For: 10 * minute}
+		change(&p)
+		return p
+	}
+	for _, c := range []struct {
+		penalty PenaltySpec
+		err     string
+	}{
+		{base(func(*PenaltySpec) {}), ""},
+		{base(func(p *PenaltySpec) { p.Factor, p.Max, p.Forget = 1000, MaxWindow, MaxWindow }), ""},
+		{PenaltySpec{After: 20, Within: minute}, "a penalty without for: set for in penalty"},
+		{PenaltySpec{Within: minute, For: 10 * minute}, "a penalty without after: set after in penalty"},
+		{base(func(p *PenaltySpec) { p.After = -1 }), "a penalty.after of -1 is out of range: want 1 to 1000000"},
+		{base(func(p *PenaltySpec) { p.Factor = 1001 }), "a penalty.factor of 1001 is out of range: want 1 to 1000"},
+		{base(func(p *PenaltySpec) { p.Within = 1500 * time.Nanosecond }), "a penalty.within of 1.5µs is not a duration in whole microseconds"},
+		{base(func(p *PenaltySpec) { p.Max = 5 * minute }), "a penalty of 10m0s is longer than its max of 5m0s: raise max in penalty, or shorten for"},
+		{base(func(p *PenaltySpec) { p.For = 48 * time.Hour }), "a penalty of 48h0m0s is longer than its max of 24h0m0s"},
 	} {
 		for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
-			_, err := New(Spec{Algorithm: algorithm, Max: 1, Window: time.Second, Params: Params(c.params)})
+			_, err := New(Spec{Algorithm: algorithm, Max: 1, Window: time.Second, Params: Params{Penalty: c.penalty}})
 			if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.HasPrefix(err.Error(), c.err)) {
-				t.Errorf("%s with %q: %v, want %q", algorithm, c.params, err, c.err)
+				t.Errorf("%s with %+v: %v, want %q", algorithm, c.penalty, err, c.err)
 			}
 		}
 	}
@@ -39,21 +47,22 @@ func TestPenaltyParameters(t *testing.T) {
 
 func TestPenaltyLastsLongerEachTime(t *testing.T) {
 	for _, c := range []struct {
-		params Params
-		want   []time.Duration // of each penalty that follows another at once
+		penalty PenaltySpec
+		want    []time.Duration // of each penalty that follows another at once
 	}{
-		{"penalty.for=10m penalty.factor=2 penalty.max=1h", []time.Duration{10 * time.Minute, 20 * time.Minute, 40 * time.Minute, time.Hour, time.Hour}},
-		{"penalty.for=10m", []time.Duration{10 * time.Minute, 10 * time.Minute, 10 * time.Minute}},
-		{"penalty.for=24h penalty.factor=9", []time.Duration{24 * time.Hour, 24 * time.Hour}},
-		{"penalty.for=1ms penalty.factor=1000 penalty.max=87600h", []time.Duration{
+		{PenaltySpec{For: 10 * time.Minute, Factor: 2, Max: time.Hour}, []time.Duration{10 * time.Minute, 20 * time.Minute, 40 * time.Minute, time.Hour, time.Hour}},
+		{PenaltySpec{For: 10 * time.Minute}, []time.Duration{10 * time.Minute, 10 * time.Minute, 10 * time.Minute}},
+		{PenaltySpec{For: 24 * time.Hour, Factor: 9}, []time.Duration{24 * time.Hour, 24 * time.Hour}},
+		{PenaltySpec{For: time.Millisecond, Factor: 1000, Max: MaxWindow}, []time.Duration{
 			time.Millisecond, time.Second, 1000 * time.Second, 1_000_000 * time.Second, MaxWindow, MaxWindow}},
 	} {
-		r := mustPenalty(t, "penalty.after=1 penalty.within=1m "+c.params)
+		c.penalty.After, c.penalty.Within = 1, time.Minute
+		r := mustPenalty(t, c.penalty)
 		p, now := Penalty{}, int64(1_700_000_000_000_000)
 		for i, want := range c.want {
 			p = r.offend(p, now)
 			if got := micros(r.wait(p, now)); got != want {
-				t.Errorf("%s: penalty %d lasts %v, want %v", c.params, i+1, got, want)
+				t.Errorf("%+v: penalty %d lasts %v, want %v", c.penalty, i+1, got, want)
 			}
 			now = p.Until
 		}
@@ -62,7 +71,7 @@ func TestPenaltyLastsLongerEachTime(t *testing.T) {
 
 // However many penalties a key had, the next one is computed at once.
 func TestPenaltyLevelIsBounded(t *testing.T) {
-	r := mustPenalty(t, "penalty.after=1 penalty.within=1m penalty.for=1ms penalty.factor=2 penalty.max=87600h")
+	r := mustPenalty(t, PenaltySpec{After: 1, Within: time.Minute, For: time.Millisecond, Factor: 2, Max: MaxWindow})
 	p, now := Penalty{}, int64(1)
 	for range 1000 {
 		p = r.offend(p, now)
@@ -74,7 +83,7 @@ func TestPenaltyLevelIsBounded(t *testing.T) {
 }
 
 func TestPenaltyResetTime(t *testing.T) {
-	r := mustPenalty(t, "penalty.after=2 penalty.within=10ms penalty.for=20ms penalty.forget=30ms")
+	r := mustPenalty(t, PenaltySpec{After: 2, Within: 10 * time.Millisecond, For: 20 * time.Millisecond, Forget: 30 * time.Millisecond})
 	const now = int64(1_000_000)
 	offended := r.offend(Penalty{}, now)
 	for _, c := range []struct {

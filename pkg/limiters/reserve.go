@@ -1,6 +1,9 @@
 package limiters
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // A reserver is an algorithm whose limits may reserve. A reservation charges an estimate, and its settle corrects the charge
 // to the actual cost.
@@ -17,12 +20,20 @@ type correction struct {
 	delta int64
 }
 
+// A ReserveSpec makes a limit reserve, unless it is zero.
+type ReserveSpec struct {
+	TTL       time.Duration // how long a reservation waits for its actual cost
+	Unsettled string        // what becomes of an estimate that was not corrected in time: "charge", the default, or "release"
+}
+
 // reserveParameters are those of each algorithm that is a reserver.
 var reserveParameters = []Parameter{
 	{Key: "reserve", Type: Object, About: "charge an estimate, and correct it to the actual cost at the end of the request."},
 	{Key: "reserve.ttl", Type: Duration, Min: minTTL, Max: maxTTL, Required: true,
-		About: "how long a reservation waits for its actual cost. It must be longer than any request."},
+		number: func(p *Params) *int64 { return (*int64)(&p.Reserve.TTL) },
+		About:  "how long a reservation waits for its actual cost. It must be longer than any request."},
 	{Key: "reserve.unsettled", Type: Choice, Choices: []string{"charge", "release"},
+		text:  func(p *Params) *string { return &p.Reserve.Unsettled },
 		About: "what becomes of an estimate that was not corrected in time. Default: charge."},
 }
 
@@ -36,13 +47,9 @@ func (l *Limit) ReserveNumbers() []int64 {
 }
 
 // setReserve sets up l if its parameters have a reserve.
-func (l *Limit) setReserve(values values) error {
-	ttl, reserves := values["reserve.ttl"]
-	unsettled, given := values["reserve.unsettled"]
+func (l *Limit) setReserve(r ReserveSpec) error {
 	switch {
-	case !reserves && given:
-		return errors.New("a reserve.unsettled has no meaning without a reserve.ttl: set reserve.ttl")
-	case !reserves:
+	case r == ReserveSpec{}:
 		return nil
 	case l.spec.CountDenied:
 		return errors.New("a limit that reserves does not count denied hits: set count_denied: false, or remove reserve")
@@ -51,6 +58,6 @@ func (l *Limit) setReserve(values values) error {
 	}
 	l.reserver = l.algorithm.(reserver)
 	l.parts |= withLeases
-	l.ttl, l.releases = ttl, unsettled > 0
+	l.ttl, l.releases = r.TTL.Microseconds(), r.Unsettled == "release"
 	return nil
 }

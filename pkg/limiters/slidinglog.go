@@ -29,13 +29,13 @@ var slidingLogDefinition = definition{
 	name:       "sliding_log",
 	parameters: slices.Concat([]Parameter{peek}, penaltyParameters, reserveParameters),
 	grows:      true,
-	algorithm: func(spec Spec, values values) (algorithm, error) {
+	algorithm: func(spec Spec) (algorithm, error) {
 		if spec.Max > LogMax {
 			return nil, fmt.Errorf("a sliding log of %d hits is too large: want at most %d, or the algorithm funnel, "+
 				"which needs no memory per hit", spec.Max, LogMax)
 		}
 		return &logLimit{
-			max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied, peekOver: values[peek.Key] == peekOver,
+			max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied, peekOver: spec.Params.Peek == PeekOver,
 		}, nil
 	},
 }

@@ -22,7 +22,7 @@ func describe(rule *descriptors.Rule, l *descriptors.RateLimit) string {
 	}
 	parts = append(parts, spec.Algorithm)
 	for _, p := range limiters.Parameters(spec.Algorithm) {
-		if text, _ := spec.Params.Cut(p.Key); text != "" && !p.Hidden {
+		if text := p.Text(spec.Params); text != "" && !p.Hidden {
 			parts = append(parts, p.Key+"="+text)
 		}
 	}

@@ -120,13 +120,9 @@ func newComparison(limit *limiters.Limit) (*comparison, string) {
 }
 
 // ownParams returns the parameters that say what windows a limit has and how much it holds.
-func ownParams(p limiters.Params) (kept limiters.Params) {
-	for _, key := range []string{"window_start", "calendar_unit", "time_zone", "capacity", "peek"} {
-		if value, _ := p.Cut(key); value != "" {
-			kept = kept.With(key, value)
-		}
-	}
-	return kept
+func ownParams(p limiters.Params) limiters.Params {
+	p.Penalty, p.Reserve = limiters.PenaltySpec{}, limiters.ReserveSpec{}
+	return p
 }
 
 // observe decides the hits of one request by each algorithm. It returns by how much the memory of k has grown: hits in its span, and bytes
@@ -200,7 +196,7 @@ func (c *comparison) keepBurst() {
 			}
 		}
 	}
-	if start, _ := c.limits[fixedWindow].Spec().Params.Cut("window_start"); start == "" || start == "clock" {
+	if c.limits[fixedWindow].Spec().Params.WindowStart == "" {
 		if boundary := count.burstAt - count.burstAt%c.window; boundary > from {
 			c.burst.Boundary = microTime(boundary)
 		}

@@ -227,13 +227,11 @@ func growing(sizes map[string]Size, l *limiters.Limit) Size {
 // lifetime returns for how long a hit keeps a key, and false if a penalty may keep it for longer.
 func lifetime(l *limiters.Limit) (time.Duration, bool) {
 	spec := l.Spec()
-	if strings.Contains(string(spec.Params), "penalty.") || spec.Max == 0 {
+	if l.HasPenalty() || spec.Max == 0 {
 		return 0, false
 	}
 	if spec.Window == 0 {
-		text, _ := spec.Params.Cut("lease_ttl")
-		ttl, err := time.ParseDuration(cmp.Or(text, "60s"))
-		return ttl, err == nil
+		return l.LeaseTTL(), true
 	}
 	return time.Duration(float64(spec.Window) * max(1, float64(l.Capacity())/float64(spec.Max))), true
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -31,11 +30,7 @@ type cell struct {
 
 // newCell returns the cell of a spec. Its penalty, reservation and capacity are left out.
 func newCell(spec limiters.Spec, unit descriptors.Unit, multiplier uint32) (*cell, error) {
-	for _, p := range limiters.Parameters(spec.Algorithm) {
-		if p.Key == "capacity" || strings.HasPrefix(p.Key, "penalty") || strings.HasPrefix(p.Key, "reserve") {
-			_, spec.Params = spec.Params.Cut(p.Key)
-		}
-	}
+	spec.Params.Capacity, spec.Params.Penalty, spec.Params.Reserve = 0, limiters.PenaltySpec{}, limiters.ReserveSpec{}
 	c := &cell{spec: spec, unit: unit, multiplier: multiplier, most: limiters.MaxPerWindow}
 	switch spec.Algorithm {
 	case "sliding_log":
@@ -215,7 +210,7 @@ func (w *window) length() time.Duration { return w.unit.Duration() * time.Durati
 func (c *cell) meterParams() limiters.Params {
 	l, err := c.limit(1)
 	if err != nil {
-		return ""
+		return limiters.Params{}
 	}
 	return l.Spec().Params
 }

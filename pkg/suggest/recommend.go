@@ -229,8 +229,8 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 	if rec.Present != nil {
 		say("The present limit of %s hits %s and denies %s.", grouped(*rec.Current), rec.Present.Keys.of("key"), rec.Present.Denied.of("request"))
 	}
-	if capacity, _ := rec.ownParams().Cut("capacity"); capacity != "" {
-		say("The rule has a capacity of %s. The recommended limit has none: its number is the rate and the capacity.", capacity)
+	if capacity := rec.ownParams().Capacity; capacity != 0 {
+		say("The rule has a capacity of %d. The recommended limit has none: its number is the rate and the capacity.", capacity)
 	}
 	switch {
 	case w.TooShort:
@@ -248,7 +248,7 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 // ownParams returns the settings of the limit in the rule.
 func (r *Recommendation) ownParams() limiters.Params {
 	if r.cell.own == nil {
-		return ""
+		return limiters.Params{}
 	}
 	return r.cell.own.Limit.Spec().Params
 }

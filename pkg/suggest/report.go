@@ -156,7 +156,7 @@ func (c *Collector) newWindow(w *window, measured map[*cell]*measurement, sample
 	for _, cell := range w.cells {
 		d := measured[cell]
 		a := Algorithm{
-			Algorithm: cell.spec.Algorithm, Settings: string(cell.meterParams()), Candidates: []Candidate{},
+			Algorithm: cell.spec.Algorithm, Settings: cell.meterParams().String(), Candidates: []Candidate{},
 			Curve: d.curve(1 / sample), cell: cell, dist: d,
 		}
 		if cell.own != nil {

@@ -158,7 +158,7 @@ func (r *Recommendation) yaml() string {
 		add("count_denied", fmt.Sprint(counts))
 	}
 	for _, p := range limiters.Parameters(r.Algorithm) {
-		if value, _ := r.cell.meterParams().Cut(p.Key); value != "" && !p.Hidden {
+		if value := p.Text(r.cell.meterParams()); value != "" && !p.Hidden {
 			add(p.Key, value)
 		}
 	}

@@ -35,10 +35,10 @@ func TestLeaseRules(t *testing.T) {
 		t.Fatalf("%+v", rule)
 	}
 	slots, budget := rule.Limits[0], rule.Limits[1]
-	if s := slots.Limit.Spec(); s.Max != 10 || s.Window != 0 || s.Params != "lease_ttl=1m30s" || slots.Unit != descriptors.UnitUnknown {
+	if s := slots.Limit.Spec(); s.Max != 10 || s.Window != 0 || s.Params != (limiters.Params{LeaseTTL: 90 * time.Second}) || slots.Unit != descriptors.UnitUnknown {
 		t.Errorf("%+v", slots)
 	}
-	if s := budget.Limit.Spec(); s.CountDenied || s.Params != "reserve.ttl=2m0s reserve.unsettled=release" || !budget.Limit.HasLeases() {
+	if s := budget.Limit.Spec(); s.CountDenied || s.Params.String() != "reserve.ttl=2m0s reserve.unsettled=release" || !budget.Limit.HasLeases() {
 		t.Errorf("%+v", budget)
 	}
 	if a, b := descriptors.Key("d", rule, leaseEntries("1")), descriptors.Key("d", rule, leaseEntries("2")); a != b {
@@ -59,7 +59,7 @@ func TestOverrideSetsSlots(t *testing.T) {
 			t.Fatal(slots, err)
 		}
 		s := l.Limit.Spec()
-		if s.Algorithm != "concurrency" || s.Max != want || l.RequestsPerUnit != want || s.Window != 0 || s.Params != "lease_ttl=1m30s" {
+		if s.Algorithm != "concurrency" || s.Max != want || l.RequestsPerUnit != want || s.Window != 0 || s.Params.LeaseTTL != 90*time.Second {
 			t.Errorf("%d: %+v", slots, l)
 		}
 	}

@@ -169,7 +169,11 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (des
 	if p.options.CalendarMonths {
 		newLimit = descriptors.NewCalendarMonthLimit
 	}
-	l, err := newLimit(sum.spec(), requests, unit, multiplier)
+	spec, err := sum.spec()
+	var l descriptors.RateLimit
+	if err == nil {
+		l, err = newLimit(spec, requests, unit, multiplier)
+	}
 	if err != nil {
 		message, remedy, _ := strings.Cut(err.Error(), ": ")
 		p.fault(n, remedy+from, "%s", message)

@@ -116,7 +116,7 @@ func (r *reader) objectParameter(f field, object *parameter, settings map[string
 	}
 }
 
-// parameter reads the value of a parameter that is no object, in the form that limiters.Params has. It returns "" if it reported a fault.
+// parameter reads the value of a parameter that is no object, as a text for [limiters.Parameter.Set]. It returns "" if it reported a fault.
 func (r *reader) parameter(f field, p *parameter) string {
 	switch p.Type {
 	case limiters.Choice:

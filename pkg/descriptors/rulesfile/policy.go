@@ -116,11 +116,14 @@ func (p *policy) strays() map[string]stray {
 	return strays
 }
 
-func (p *policy) spec() limiters.Spec {
+// spec returns the Spec of a limit without its maximum and its window.
+func (p *policy) spec() (limiters.Spec, error) {
 	s := limiters.Spec{Algorithm: p.algorithm()}
 	for _, known := range parameters {
 		if set := p.settings[known.Key]; set.value != "" {
-			s.Params = s.Params.With(known.Key, set.value)
+			if err := known.Set(&s.Params, set.value); err != nil {
+				return s, err
+			}
 		}
 	}
 	if set, said := p.settings["count_denied"]; said {
@@ -129,7 +132,7 @@ func (p *policy) spec() limiters.Spec {
 		_, reserves := p.settings["reserve"]
 		s.CountDenied = limiters.CountsDeniedByDefault(s.Algorithm) && !reserves
 	}
-	return s
+	return s, nil
 }
 
 // blame names the keys of a limit that come from the overlay, "" if there are none.

@@ -24,7 +24,7 @@ func (allows) Take(_ context.Context, _ time.Time, groups []limiters.Group, out 
 }
 
 func BenchmarkDenyCache(b *testing.B) {
-	counts := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: 24 * time.Hour, Params: "window_start=first_hit", CountDenied: true})
+	counts := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}, CountDenied: true})
 	log := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
 	const keys = 1000
 	full := func(b *testing.B, limit *limiters.Limit) (*guard.DenyCache, [][]limiters.Group) {

@@ -51,7 +51,7 @@ func TestDenialIsRememberedForMaxAge(t *testing.T) {
 // refund by another replica is seen.
 func TestDenialInUseIsRenewed(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{
-		"a log": twoALog, "a funnel": limit(limiters.Spec{Algorithm: "funnel", Max: 2, Window: time.Hour, Params: "capacity=2"}), "a window that counts": counted,
+		"a log": twoALog, "a funnel": limit(limiters.Spec{Algorithm: "funnel", Max: 2, Window: time.Hour, Params: limiters.Params{Capacity: 2}}), "a window that counts": counted,
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -279,7 +279,7 @@ func TestDenialCoversAsManyHitsOrMore(t *testing.T) {
 func TestRetryAfterOfMoreHitsOfAFunnel(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
-		funnel := limit(limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Second, Params: "capacity=5"}) // one in 142857.14 µs
+		funnel := limit(limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Second, Params: limiters.Params{Capacity: 5}}) // one in 142857.14 µs
 		a.take("k", funnel, 5, "ok used=5 remaining=0 reset=714.286ms")
 		a.take("k", funnel, 1, "denied used=5 remaining=0 retry=142.858ms reset=714.286ms")
 		time.Sleep(100 * time.Millisecond)
@@ -377,7 +377,7 @@ func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
 func TestDebtIsNotCountedInTheNextWindow(t *testing.T) {
 	for name, key := range map[string]limiters.Spec{
 		"by the clock":       {Max: 1000, CountDenied: true},
-		"from the first hit": {Max: 1000, CountDenied: true, Params: "window_start=first_hit"},
+		"from the first hit": {Max: 1000, CountDenied: true, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -586,13 +586,13 @@ func TestPeekIsNotDeniedByAHitUnderOver(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		for _, algorithm := range []string{"fixed_window", "sliding_log"} {
-			over := limit(limiters.Spec{Algorithm: algorithm, Max: 2, Params: "peek=over"})
+			over := limit(limiters.Spec{Algorithm: algorithm, Max: 2, Params: limiters.Params{Peek: limiters.PeekOver}})
 			a.take(algorithm, over, 2, "ok used=2 remaining=0 reset=60s")
 			a.take(algorithm, over, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 			a.take(algorithm, over, 1, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
 			a.take(algorithm, over, 0, "ok used=2 remaining=0 reset=60s")
 		}
-		both := limit(limiters.Spec{Max: 2, CountDenied: true, Params: "peek=would_fit"})
+		both := limit(limiters.Spec{Max: 2, CountDenied: true, Params: limiters.Params{Peek: limiters.PeekWouldFit}})
 		a.take("k", both, 2, "ok used=2 remaining=0 reset=60s")
 		a.take("k", both, 0, "denied used=2 remaining=0 retry=60s reset=60s")
 		a.take("k", both, 0, "denied used=2 remaining=0 retry=60s reset=60s")

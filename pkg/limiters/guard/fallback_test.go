@@ -200,7 +200,7 @@ func TestDenialFromACacheIsNoRecovery(t *testing.T) {
 	cache := guard.NewDenyCache(store, guard.DenyOptions{})
 	defer cache.Close(t.Context())
 	f := guard.NewFallback(cache, guard.FallbackOptions{})
-	once := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: "window_start=first_hit"})
+	once := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
 	over := limiters.Hit{Key: "over", Limit: once, N: 1, OnError: limiters.OnErrorAllow}
 	take(t, f, over)
 	take(t, f, over)
@@ -218,7 +218,7 @@ func TestFallbackAdmitsTheShare(t *testing.T) {
 	for _, spec := range []limiters.Spec{
 		{Algorithm: "fixed_window", Max: 200, Window: time.Hour, CountDenied: true},
 		{Algorithm: "sliding_log", Max: 200, Window: time.Hour},
-		{Algorithm: "funnel", Max: 200, Params: "capacity=100", Window: time.Hour},
+		{Algorithm: "funnel", Max: 200, Params: limiters.Params{Capacity: 100}, Window: time.Hour},
 	} {
 		limit := limiterstest.MustLimit(spec)
 		for _, n := range []int64{1, 7, 60, 100, 101} {
@@ -343,7 +343,7 @@ func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 // twice in succession.
 func TestHitLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
 	f := guard.NewFallback(&flaky{gone: true}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 10 }})
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Params: "capacity=600", Window: time.Minute})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Params: limiters.Params{Capacity: 600}, Window: time.Minute})
 	now := time.Now()
 	for i := range 3 {
 		var v [1]limiters.Verdict

@@ -10,9 +10,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-var slots = limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 2, Params: "lease_ttl=10s"})
+var slots = limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 2, Params: limiters.Params{LeaseTTL: 10 * time.Second}})
 
-var reserves = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 10, Window: time.Minute, Params: "reserve.ttl=10s"})
+var reserves = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 10, Window: time.Minute, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: 10 * time.Second}}})
 
 // lease returns a hit that takes a slot of k under an id. Options change it.
 func lease(id string, on limiters.OnError, options ...func(*limiters.Hit)) limiters.Hit {

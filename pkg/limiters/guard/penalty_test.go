@@ -11,7 +11,7 @@ import (
 // twoAPenalty allows two hits a minute. The third offence begins a penalty of 90 s.
 var twoAPenalty = limiterstest.MustLimit(limiters.Spec{
 	Algorithm: "fixed_window", Max: 2, Window: time.Minute, CountDenied: true,
-	Params: "penalty.after=3 penalty.within=1h penalty.for=90s",
+	Params: limiters.Params{Penalty: limiters.PenaltySpec{After: 3, Within: time.Hour, For: 90 * time.Second}},
 })
 
 // Each offence reaches the store. During the penalty the cache answers, until MaxAge or the penalty's end.

@@ -47,7 +47,7 @@ var (
 )
 
 var penalizedSecond = limit(limiters.Spec{
-	Algorithm: "fixed_window", Max: 5, Window: time.Second, Params: "penalty.after=1 penalty.within=1m penalty.for=10m",
+	Algorithm: "fixed_window", Max: 5, Window: time.Second, Params: limiters.Params{Penalty: limiters.PenaltySpec{After: 1, Within: time.Minute, For: 10 * time.Minute}},
 })
 
 func TestPerSecondDividesHits(t *testing.T) {

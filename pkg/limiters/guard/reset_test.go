@@ -13,7 +13,7 @@ import (
 
 // The denied hits that a cache has not sent belong to the state before a reset: sent after it, they would use up the key again.
 func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: time.Hour, CountDenied: true, Params: "window_start=first_hit"})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: time.Hour, CountDenied: true, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
 	reset := map[string]func(*guard.DenyCache, limiters.Store) error{
 		"by this replica": func(c *guard.DenyCache, _ limiters.Store) error {
 			_, err := c.Reset(context.Background(), []limiters.Keyed{limit.Keyed("k")})

@@ -128,10 +128,10 @@ func TestShareOfLimitsBeyond32Bits(t *testing.T) {
 // A share of a funnel of any valid rate is a valid funnel: its rate is rounded up if need be.
 func TestShareOfAFunnelBeyond32BitsIsValid(t *testing.T) {
 	for _, spec := range []limiters.Spec{
-		{Max: 1_000_000_000_000_000, Window: 24 * time.Hour, Params: "capacity=1000"},
-		{Max: 6_000_000_000, Window: time.Hour, Params: "capacity=4294967295"},
-		{Max: 4_294_967_295_000_000, Window: time.Second, Params: "capacity=5"},
-		{Max: 4_294_967_295_000, Window: time.Minute, Params: "capacity=77"},
+		{Max: 1_000_000_000_000_000, Window: 24 * time.Hour, Params: limiters.Params{Capacity: 1000}},
+		{Max: 6_000_000_000, Window: time.Hour, Params: limiters.Params{Capacity: 4294967295}},
+		{Max: 4_294_967_295_000_000, Window: time.Second, Params: limiters.Params{Capacity: 5}},
+		{Max: 4_294_967_295_000, Window: time.Minute, Params: limiters.Params{Capacity: 77}},
 	} {
 		spec.Algorithm = "funnel"
 		l, err := limiters.New(spec)

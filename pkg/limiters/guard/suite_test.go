@@ -68,7 +68,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 		"memory": memstore.New(memstore.Options{}), "redis": onRedis(t, server),
 	} {
 		t.Run(name, func(t *testing.T) {
-			day := limit(limiters.Spec{Max: 3, Window: 24 * time.Hour, Params: "window_start=first_hit", CountDenied: true})
+			day := limit(limiters.Spec{Max: 3, Window: 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}, CountDenied: true})
 			o := guard.DenyOptions{MaxAge: 30 * time.Millisecond} // so that many debts are sent
 			replicas := []*guard.DenyCache{guard.NewDenyCache(store, o), guard.NewDenyCache(store, o)}
 			var want [4]atomic.Int64

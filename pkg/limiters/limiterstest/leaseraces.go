@@ -43,9 +43,9 @@ func slotRaces(t *testing.T, replicas []limiters.Store) {
 
 // reserveRaces checks that the usage of a key is the sum of the settled costs.
 func reserveRaces(t *testing.T, replicas []limiters.Store, algorithm string) {
-	limit := MustLimit(limiters.Spec{
-		Algorithm: algorithm, Max: 100_000, Window: limiters.MaxWindow, Params: FirstHit(algorithm).With("reserve.ttl", "1h"),
-	})
+	params := FirstHit(algorithm)
+	params.Reserve.TTL = time.Hour
+	limit := MustLimit(limiters.Spec{Algorithm: algorithm, Max: 100_000, Window: limiters.MaxWindow, Params: params})
 	var number, actual atomic.Int64
 	racers(replicas, func(store limiters.Store, id string) {
 		n := number.Add(1)

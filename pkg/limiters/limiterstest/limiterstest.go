@@ -205,14 +205,11 @@ func Races(t *testing.T, replicas []limiters.Store) {
 func FirstHit(algorithm string) limiters.Params {
 	for _, p := range limiters.Parameters(algorithm) {
 		if p.Key == "window_start" {
-			return "window_start=first_hit"
+			return limiters.Params{WindowStart: limiters.StartByFirstHit}
 		}
 	}
-	return ""
+	return limiters.Params{}
 }
-
-// Capacity returns the parameters of a funnel that holds n.
-func Capacity(n int64) limiters.Params { return limiters.Params(fmt.Sprint("capacity=", n)) }
 
 // MustLimit returns the limit of a valid spec. It panics if the spec is invalid.
 func MustLimit(spec limiters.Spec) *limiters.Limit {

@@ -37,10 +37,11 @@ type manyLeasesOfKey struct {
 // limit returns a large limit with leases of a second. Its window does not end during a test.
 func (m *manyLeasesOfKey) limit(algorithm string) *limiters.Limit {
 	if algorithm == "concurrency" {
-		return MustLimit(limiters.Spec{Algorithm: algorithm, Max: limiters.MaxLeases, Params: "lease_ttl=1s"})
+		return MustLimit(limiters.Spec{Algorithm: algorithm, Max: limiters.MaxLeases, Params: limiters.Params{LeaseTTL: time.Second}})
 	}
-	params := FirstHit(algorithm).With("reserve.ttl", "1s").With("reserve.unsettled", "release").
-		With("penalty.after", "3").With("penalty.within", "1m").With("penalty.for", "10m")
+	params := FirstHit(algorithm)
+	params.Reserve = limiters.ReserveSpec{TTL: time.Second, Unsettled: "release"}
+	params.Penalty = limiters.PenaltySpec{After: 3, Within: time.Minute, For: 10 * time.Minute}
 	return MustLimit(limiters.Spec{Algorithm: algorithm, Max: 1_000_000, Window: limiters.MaxWindow, Params: params})
 }
 
@@ -190,7 +191,8 @@ func (m *manyLeasesOfKey) full(algorithm string) {
 // behind these hits. A settle must find the time that the reservation charged.
 func reservationsAfterRefund(t *testing.T, store limiters.Store) {
 	for _, name := range Windowed() {
-		params := FirstHit(name).With("reserve.ttl", "1h")
+		params := FirstHit(name)
+		params.Reserve.TTL = time.Hour
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: limiters.MaxWindow, Params: params})
 		for _, older := range []int64{0, 2} {
 			m := &manyLeasesOfKey{t, store, NewReference(), fmt.Sprintf("%s after a refund %d ", name, older)}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"math/big"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -64,7 +63,7 @@ func TestCoreAgreesWithNaiveModels(t *testing.T) {
 
 // checked returns how many hits must fit for n > 0 hits or a peek to be allowed, under a log or a funnel.
 func checked(s limiters.Spec, n int64) int64 {
-	if peek, _ := s.Params.Cut("peek"); n == 0 && peek == "over" {
+	if n == 0 && s.Params.Peek == limiters.PeekOver {
 		return 0
 	}
 	return max(n, 1)
@@ -85,8 +84,7 @@ type naiveWindow struct {
 
 func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
 	n, denied = clamp(n), clamp(denied)
-	peek, _ := w.Params.Cut("peek")
-	over := peek == "over" || peek == "" && w.CountDenied
+	over := w.Params.Peek == limiters.PeekOver || w.Params.Peek == "" && w.CountDenied
 	start, count, open, at := w.current(now)
 	ok := n < 0 || n > 0 && count+n <= w.Max || n == 0 && (count < w.Max || over && w.Max > 0 && count == w.Max)
 	retry := int64(0)
@@ -115,10 +113,9 @@ func (w *naiveWindow) take(now, n, denied int64) limiters.Verdict {
 
 // current returns the window at now, and the key's time.
 func (w *naiveWindow) current(now int64) (start, count int64, open bool, at int64) {
-	windowStart, _ := w.Params.Cut("window_start")
 	window, at := w.Window.Microseconds(), now
 	start, count, open = w.start, w.count, w.open
-	calendar := windowStart == "calendar"
+	calendar := w.Params.WindowStart == limiters.StartByCalendar
 	if calendar {
 		w.readCalendar()
 	}
@@ -129,7 +126,7 @@ func (w *naiveWindow) current(now int64) (start, count int64, open bool, at int6
 		at = max(at, start)
 	}
 	switch {
-	case windowStart != "first_hit":
+	case w.Params.WindowStart != limiters.StartByFirstHit:
 		current := at / window * window
 		if calendar {
 			current = w.startOf(w.indexOf(at))
@@ -158,9 +155,8 @@ func (w *naiveWindow) readCalendar() {
 		return
 	}
 	w.starts = map[int64]int64{}
-	w.unit, _ = w.Params.Cut("calendar_unit")
-	zone, _ := w.Params.Cut("time_zone")
-	w.zone, _ = time.LoadLocation(cmp.Or(zone, "UTC"))
+	w.unit = w.Params.CalendarUnit
+	w.zone, _ = time.LoadLocation(cmp.Or(w.Params.TimeZone, "UTC"))
 }
 
 // first returns the local date on which window i of a calendar begins, at midnight in UTC.
@@ -279,11 +275,7 @@ type rational struct {
 }
 
 func newRational(s limiters.Spec) *rational {
-	r := &rational{Spec: s, capacity: s.Max, held: new(big.Rat)}
-	if capacity, _ := s.Params.Cut("capacity"); capacity != "" {
-		r.capacity, _ = strconv.ParseInt(capacity, 10, 64)
-	}
-	return r
+	return &rational{Spec: s, capacity: cmp.Or(s.Params.Capacity, s.Max), held: new(big.Rat)}
 }
 
 func (r *rational) take(now, n, denied int64) limiters.Verdict {

@@ -206,12 +206,11 @@ func (r *rational) charge(now, n int64) {
 }
 
 func newNaiveLeases(s limiters.Spec) *naiveLeases {
-	m := &naiveLeases{}
-	text, _ := s.Params.Cut("reserve.ttl")
-	m.reserves = text != ""
+	ttl := s.Params.Reserve.TTL
+	m := &naiveLeases{reserves: ttl != 0}
 	switch s.Algorithm {
 	case "concurrency":
-		text, _ = s.Params.Cut("lease_ttl")
+		ttl = s.Params.LeaseTTL
 		m.of = &naiveSlots{s, m}
 	case "fixed_window":
 		m.of = &naiveWindow{Spec: s}
@@ -220,11 +219,7 @@ func newNaiveLeases(s limiters.Spec) *naiveLeases {
 	case "funnel":
 		m.of = newRational(s)
 	}
-	ttl, err := time.ParseDuration(text)
-	if err != nil {
-		panic(err)
-	}
-	m.ttl, m.releases = ttl.Microseconds(), strings.Contains(string(s.Params), "reserve.unsettled=release")
+	m.ttl, m.releases = ttl.Microseconds(), s.Params.Reserve.Unsettled == "release"
 	return m
 }
 

@@ -22,13 +22,12 @@ func randomPenalties(t *testing.T, store limiters.Store, sequences uint64) {
 func NewPenaltyGenerator(algorithm string, seed uint64) *Generator {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	spec := randomSpec(rnd, algorithm)
-	plain := spec.Params
-	spec.Params += randomPenalty(rnd)
+	spec.Params.Penalty = randomPenalty(rnd)
 	g := newGenerator(rnd, fmt.Sprintf("%s penalties %d ", algorithm, seed), spec)
-	spec.Params = plain
+	spec.Params.Penalty = limiters.PenaltySpec{}
 	// guard.PerSecond keeps windows of one second without a penalty in another store.
 	if rnd.IntN(2) == 0 || spec.Window == time.Second {
-		spec.Params += randomPenalty(rnd)
+		spec.Params.Penalty = randomPenalty(rnd)
 	}
 	g.limits = append(g.limits, MustLimit(spec))
 	n := g.limits[0].PenaltyNumbers()
@@ -41,21 +40,20 @@ func NewPenaltyGenerator(algorithm string, seed uint64) *Generator {
 
 const maxSpan = int64(24 * time.Hour / time.Microsecond)
 
-// randomPenalty returns the parameters of a random penalty.
-func randomPenalty(rnd *rand.Rand) limiters.Params {
+func randomPenalty(rnd *rand.Rand) limiters.PenaltySpec {
 	durations := []time.Duration{time.Millisecond, 7 * time.Millisecond, time.Second, time.Minute, time.Hour, limiters.MaxWindow}
 	lasts := pick(rnd, durations[:5]...)
-	text := fmt.Sprintf(" penalty.after=%d penalty.within=%s penalty.for=%s", pick(rnd, 1, 1, 2, 3, 5), pick(rnd, durations...), lasts)
+	p := limiters.PenaltySpec{After: pick[int64](rnd, 1, 1, 2, 3, 5), Within: pick(rnd, durations...), For: lasts}
 	if rnd.IntN(3) > 0 {
-		text += fmt.Sprintf(" penalty.factor=%d", pick(rnd, 1, 2, 3, 1000))
+		p.Factor = pick[int64](rnd, 1, 2, 3, 1000)
 	}
 	if rnd.IntN(2) == 0 {
-		text += fmt.Sprintf(" penalty.max=%s", pick(rnd, lasts, 3*lasts, limiters.MaxWindow))
+		p.Max = pick(rnd, lasts, 3*lasts, limiters.MaxWindow)
 	}
 	if rnd.IntN(2) == 0 {
-		text += fmt.Sprintf(" penalty.forget=%s", pick(rnd, durations...))
+		p.Forget = pick(rnd, durations...)
 	}
-	return limiters.Params(text)
+	return p
 }
 
 // RacesWithPenalties uses up one key of each algorithm as [Races] does, under a limit with a penalty. Exactly the limit is
@@ -65,7 +63,9 @@ func RacesWithPenalties(t *testing.T, replicas []limiters.Store) {
 	for _, name := range Windowed() {
 		limit := MustLimit(limiters.Spec{
 			Algorithm: name, Max: maximum, Window: limiters.MaxWindow,
-			Params: limiters.Params(fmt.Sprintf("penalty.after=%d penalty.within=1h penalty.for=87600h penalty.max=87600h", after)),
+			Params: limiters.Params{Penalty: limiters.PenaltySpec{
+				After: after, Within: time.Hour, For: limiters.MaxWindow, Max: limiters.MaxWindow,
+			}},
 		})
 		t.Run(name, func(t *testing.T) {
 			var admitted, offences, penalized, began atomic.Int64

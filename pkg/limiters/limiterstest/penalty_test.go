@@ -22,18 +22,11 @@ type penalized struct {
 type period struct{ from, until int64 }
 
 func newPenalized(s limiters.Spec, limit model) *penalized {
-	number := func(key string) int64 {
-		text, _ := s.Params.Cut("penalty." + key)
-		if d, err := time.ParseDuration(text); err == nil {
-			return d.Microseconds()
-		}
-		n, _ := strconv.ParseInt(text, 10, 64)
-		return n
-	}
+	rule := s.Params.Penalty
 	p := &penalized{
 		limit: limit,
-		after: number("after"), within: number("within"), lasts: number("for"), factor: max(1, number("factor")),
-		longest: number("max"), forget: number("forget"),
+		after: rule.After, within: rule.Within.Microseconds(), lasts: rule.For.Microseconds(), factor: max(1, rule.Factor),
+		longest: rule.Max.Microseconds(), forget: rule.Forget.Microseconds(),
 	}
 	if p.longest == 0 {
 		p.longest = (24 * time.Hour).Microseconds()

@@ -142,11 +142,12 @@ func NewMixedGenerator(seed uint64) *Generator {
 		case spec.Window > 0:
 			if rnd.IntN(2) == 0 {
 				spec.CountDenied = false
-				_, spec.Params = spec.Params.Cut("peek")
-				spec.Params = spec.Params.With("reserve.ttl", pick(rnd, "40ms", "10s", "1h0m0s")).With("reserve.unsettled", pick(rnd, "charge", "release"))
+				spec.Params.Peek = ""
+				ttl := pick(rnd, 40*time.Millisecond, 10*time.Second, time.Hour)
+				spec.Params.Reserve = limiters.ReserveSpec{TTL: ttl, Unsettled: pick(rnd, "charge", "release")}
 			}
 			if rnd.IntN(2) == 0 {
-				spec.Params += randomPenalty(rnd)
+				spec.Params.Penalty = randomPenalty(rnd)
 			}
 		}
 		l, err := limiters.New(spec)
@@ -173,12 +174,12 @@ func NewLeaseGenerator(algorithm string, seed uint64) *Generator {
 	withTTL := func(ttl time.Duration) limiters.Spec {
 		spec := plain
 		if spec.Window == 0 {
-			spec.Params = limiters.Params("lease_ttl=" + ttl.String())
+			spec.Params = limiters.Params{LeaseTTL: ttl}
 			return spec
 		}
 		spec.CountDenied = false
-		_, spec.Params = spec.Params.Cut("peek")
-		spec.Params = spec.Params.With("reserve.ttl", ttl.String()).With("reserve.unsettled", pick(rnd, "charge", "release"))
+		spec.Params.Peek = ""
+		spec.Params.Reserve = limiters.ReserveSpec{TTL: ttl, Unsettled: pick(rnd, "charge", "release")}
 		return spec
 	}
 	g := newGenerator(rnd, fmt.Sprintf("%s leases %d ", algorithm, seed), withTTL(ttl))
@@ -237,17 +238,24 @@ func randomSpec(rnd *rand.Rand, algorithm string) limiters.Spec {
 func randomParams(rnd *rand.Rand, algorithm string, maximum int64) (params limiters.Params) {
 	for _, p := range limiters.Parameters(algorithm) {
 		n := pick(rnd, 0, p.Min, 15, maximum/2+1, 4_000_000, rnd.Int64N(1_000_000)+1)
+		text := ""
 		switch {
 		case p.Type == limiters.Object || strings.Contains(p.Key, "."), (p.NoDefault || p.Hidden || p.Type == limiters.Zone) && rnd.IntN(2) == 0: // none
 		case p.Type == limiters.Zone:
-			params = params.With(p.Key, pick(rnd, zones...))
+			text = pick(rnd, zones...)
 		case p.Type == limiters.Choice:
-			params = params.With(p.Key, pick(rnd, p.Choices...))
+			text = pick(rnd, p.Choices...)
 		case n < p.Min || n > p.Max: // none
 		case p.Type == limiters.Duration:
-			params = params.With(p.Key, (time.Duration(n) * time.Microsecond).String())
+			text = (time.Duration(n) * time.Microsecond).String()
 		default:
-			params = params.With(p.Key, strconv.FormatInt(n, 10))
+			text = strconv.FormatInt(n, 10)
+		}
+		if text == "" {
+			continue
+		}
+		if err := p.Set(&params, text); err != nil {
+			panic(err)
 		}
 	}
 	return params

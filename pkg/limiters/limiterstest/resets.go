@@ -14,13 +14,13 @@ import (
 
 // resettable are limits of which a key can use up every part: usage, penalty, leases and reservations.
 func resettable() []limiters.Spec {
-	specs := []limiters.Spec{{Algorithm: "concurrency", Max: 2, Params: "lease_ttl=1h"}}
+	specs := []limiters.Spec{{Algorithm: "concurrency", Max: 2, Params: limiters.Params{LeaseTTL: time.Hour}}}
 	for _, name := range Windowed() {
 		first := FirstHit(name)
 		plain := limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, Params: first}
 		penalty, reserve := plain, plain
-		penalty.Params += " penalty.after=1 penalty.within=1h penalty.for=2h"
-		reserve.Params += " reserve.ttl=1h"
+		penalty.Params.Penalty = limiters.PenaltySpec{After: 1, Within: time.Hour, For: 2 * time.Hour}
+		reserve.Params.Reserve.TTL = time.Hour
 		specs = append(specs, plain)
 		if !SkipParts {
 			specs = append(specs, penalty, reserve)
@@ -36,7 +36,7 @@ func resettable() []limiters.Spec {
 func inspections(t *testing.T, store limiters.Store) {
 	for _, name := range Windowed() {
 		spec := limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, Params: FirstHit(name)}
-		spec.Params += " penalty.after=1 penalty.within=1h penalty.for=2h"
+		spec.Params.Penalty = limiters.PenaltySpec{After: 1, Within: time.Hour, For: 2 * time.Hour}
 		limit := MustLimit(spec)
 		groups := []limiters.Group{{{Key: "k", Limit: limit, N: 2}}, limit.Inspect("k"), limit.Inspect("k")}
 		out := make([]limiters.Verdict, 5)

@@ -23,7 +23,7 @@ func SizeCases() []SizeCase {
 	for _, name := range limiters.Algorithms() {
 		spec := limiters.Spec{Algorithm: name, Max: 10_000, Window: 24 * time.Hour}
 		if !limiters.HasWindow(name) {
-			spec.Window, spec.Params = 0, "lease_ttl=24h"
+			spec.Window, spec.Params.LeaseTTL = 0, 24*time.Hour
 		}
 		for _, keys := range []int{50_000, 70_000, 100_000} {
 			all = append(all, SizeCase{name, 1, keys, spec})

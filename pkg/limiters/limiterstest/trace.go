@@ -109,6 +109,7 @@ func (r *replayer) limit(words []string) error {
 		name, words = words[0], words[1:]
 	}
 	spec := limiters.Spec{Algorithm: words[0]}
+	var params []string
 	for _, word := range words[1:] {
 		key, value, _ := strings.Cut(word, "=")
 		var err error
@@ -120,11 +121,15 @@ func (r *replayer) limit(words []string) error {
 		case "count_denied":
 			spec.CountDenied = true
 		default:
-			spec.Params = spec.Params.With(key, value)
+			params = append(params, word)
 		}
 		if err != nil {
 			return err
 		}
+	}
+	var err error
+	if spec.Params, err = limiters.ParseParams(strings.Join(params, " ")); err != nil {
+		return err
 	}
 	l, err := limiters.New(spec)
 	r.limits[name], r.usual = l, l

@@ -51,7 +51,7 @@ func TestReserveKeepsTheUsageOfARecordWithoutOverflow(t *testing.T) {
 		s := New(Options{})
 		spec := limiters.Spec{Algorithm: name, Max: 10, Window: 24 * time.Hour, Params: limiterstest.FirstHit(name)}
 		plain := limiterstest.MustLimit(spec)
-		spec.Params = spec.Params.With("reserve.ttl", "1h")
+		spec.Params.Reserve.TTL = time.Hour
 		reserves := limiterstest.MustLimit(spec)
 		other := limiters.Hit{Key: "other", Limit: plain, N: 1}
 		decided(t, s, other)
@@ -103,7 +103,7 @@ func TestSnapshotKeepsThePenaltyOfASharedRecord(t *testing.T) {
 	s := New(Options{})
 	spec := limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour}
 	smaller := limiterstest.MustLimit(spec)
-	spec.Max, spec.Params = 9, "penalty.after=1 penalty.within=1m penalty.for=1h"
+	spec.Max, spec.Params.Penalty = 9, limiters.PenaltySpec{After: 1, Within: time.Minute, For: time.Hour}
 	penalizing := limiterstest.MustLimit(spec)
 	decided(t, s, limiters.Hit{Key: "k", Limit: penalizing, N: 10})
 	decided(t, s, limiters.Hit{Key: "k", Limit: smaller, N: 1})

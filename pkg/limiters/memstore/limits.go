@@ -16,8 +16,8 @@ type usedLimit struct {
 	hitAt   int64 // when a key was last hit under it, by the store's clock, in µs
 }
 
-// perLimit is the approximate size of a limit to which only this shard refers, in bytes.
-const perLimit = 200
+// perLimit is the approximate size of a limit to which only this shard refers, in bytes: the limit and its entries in limits.
+const perLimit = 400
 
 func (ls *limits) get(i uint32) *limiters.Limit { return ls.table.items[i].limit }
 

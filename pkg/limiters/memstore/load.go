@@ -47,7 +47,7 @@ func Load(r io.Reader, o Options) (*Store, Loaded, error) {
 
 func (s *Store) load(r io.Reader) (Loaded, error) {
 	in := &source{from: bufio.NewReaderSize(r, 64<<10)}
-	l := loader{store: s, take: take{store: s, own: s.clock()}, limits: make(map[limiters.Spec]*limiters.Limit)}
+	l := loader{store: s, take: take{store: s, own: s.clock()}, limits: make(map[limitFields]*limiters.Limit)}
 	var err error
 	if l.names, l.loaded.Saved, err = in.head(); err != nil {
 		return Loaded{}, err
@@ -200,21 +200,46 @@ type loader struct {
 	store  *Store
 	take   take // without hits, to make room
 	names  []string
-	limits map[limiters.Spec]*limiters.Limit // nil: no such limit
+	limits map[limitFields]*limiters.Limit // nil: no such limit
 	loaded Loaded
 }
 
 // maxLoaderLimits bounds the limits that a loader remembers. There may be as many limits as keys.
 const maxLoaderLimits = 4096
 
-func (l *loader) limit(spec limiters.Spec) *limiters.Limit {
-	limit, found := l.limits[spec]
+// limitFields are the fields of a limit in a snapshot.
+type limitFields struct {
+	algorithm                 string
+	flags                     byte
+	maximum, window, capacity uint64
+	params                    string // beside the capacity and the flags
+}
+
+func (f limitFields) limit() (*limiters.Limit, error) {
+	params, err := limiters.ParseParams(f.params)
+	if err != nil {
+		return nil, err
+	}
+	if f.capacity > 0 {
+		params.Capacity = int64(f.capacity)
+	}
+	if f.flags&flagFirstHit != 0 {
+		params.WindowStart = limiters.StartByFirstHit
+	}
+	return limiters.New(limiters.Spec{
+		Algorithm: f.algorithm, Max: int64(f.maximum), Window: time.Duration(f.window) * time.Microsecond,
+		Params: params, CountDenied: f.flags&flagCountDenied != 0,
+	})
+}
+
+func (l *loader) limit(f limitFields) *limiters.Limit {
+	limit, found := l.limits[f]
 	if !found {
-		limit, _ = limiters.New(spec)
+		limit, _ = f.limit()
 		if len(l.limits) >= maxLoaderLimits {
 			clear(l.limits)
 		}
-		l.limits[spec] = limit
+		l.limits[f] = limit
 	}
 	return limit
 }
@@ -231,9 +256,9 @@ func (l *loader) key(f *fields) error {
 	}
 	algorithm, hasLeases := strings.CutSuffix(l.names[name], leased)
 	algorithm, hasText := strings.CutSuffix(algorithm, extended)
-	var others limiters.Params
+	var params string
 	if hasText || hasLeases {
-		if others = limiters.Params(f.bytes(f.uvarint())); f.failed {
+		if params = string(f.bytes(f.uvarint())); f.failed {
 			return errors.New("a field is missing")
 		}
 	}
@@ -244,11 +269,7 @@ func (l *loader) key(f *fields) error {
 			return err
 		}
 	}
-	limit := l.limit(limiters.Spec{
-		Algorithm: algorithm, Max: int64(maximum), Window: time.Duration(window) * time.Microsecond,
-		Params:      paramsOf(capacity, flags&flagFirstHit != 0, others),
-		CountDenied: flags&flagCountDenied != 0,
-	})
+	limit := l.limit(limitFields{algorithm, flags, maximum, window, capacity, params})
 	if limit == nil {
 		l.loaded.LeftOut++
 		return nil

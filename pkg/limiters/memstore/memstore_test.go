@@ -26,7 +26,7 @@ func hit(t *testing.T, s *Store, key string, n int64, spec limiters.Spec) limite
 	return out[0]
 }
 
-var hourly = limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: time.Hour, Params: "window_start=first_hit"}
+var hourly = limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}}
 
 func TestExpiredKeysAreRemovedByTakes(t *testing.T) {
 	s := New(Options{})
@@ -284,7 +284,7 @@ func TestMemoryBound(t *testing.T) {
 	t.Run("a group with a key without room is not charged", func(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		hit(t, s, "a", 1, denying)
-		roomy := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 9, Window: time.Hour, Params: "window_start=first_hit"})
+		roomy := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 9, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
 		groups := []limiters.Group{{{Key: "a", Limit: roomy, N: 1}, {Key: "b", Limit: roomy, N: 1}}}
 		out := make([]limiters.Verdict, 2)
 		if err := s.Take(context.Background(), time.Time{}, groups, out); err != nil {

@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -16,28 +15,17 @@ const extended = "+"
 // A key whose state has leases has two '+' behind the name of its algorithm. Its parameters and its leases follow the key.
 const leased = "++"
 
-// fieldsOf returns the values of the two fields, and the parameters that have none. The params must be those of a Limit, whose
-// capacity is a number.
-func fieldsOf(p limiters.Params) (capacity uint64, firstHit bool, rest limiters.Params) {
-	text, rest := p.Cut("capacity")
-	capacity, _ = strconv.ParseUint(text, 10, 64)
-	start, others := rest.Cut("window_start")
-	if firstHit = start == "first_hit"; firstHit {
-		rest = others
+// textOf returns the text of the parameters of a limit that have no field.
+func textOf(spec limiters.Spec) string {
+	rest := spec.Params
+	rest.Capacity = 0
+	if isFirstHit(rest) {
+		rest.WindowStart = ""
 	}
-	return capacity, firstHit, rest
+	return rest.String()
 }
 
-// paramsOf is the inverse of fieldsOf.
-func paramsOf(capacity uint64, firstHit bool, rest limiters.Params) limiters.Params {
-	if capacity > 0 {
-		rest = rest.With("capacity", strconv.FormatUint(capacity, 10))
-	}
-	if firstHit {
-		rest = rest.With("window_start", "first_hit")
-	}
-	return rest
-}
+func isFirstHit(p limiters.Params) bool { return p.WindowStart == limiters.StartByFirstHit }
 
 // snapshotNames returns the names that records refer to by number.
 func snapshotNames() []string {

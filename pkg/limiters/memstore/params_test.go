@@ -26,10 +26,10 @@ func TestSnapshotOfAnEarlierVersionLoads(t *testing.T) {
 		t.Fatalf("%+v, %v, want 4 keys", told, err)
 	}
 	for _, spec := range []limiters.Spec{
-		{Algorithm: "fixed_window", Max: 1, Window: limiters.MaxWindow, Params: "window_start=first_hit"},
+		{Algorithm: "fixed_window", Max: 1, Window: limiters.MaxWindow, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}},
 		{Algorithm: "fixed_window", Max: 2, Window: limiters.MaxWindow, CountDenied: true},
 		{Algorithm: "sliding_log", Max: 3, Window: limiters.MaxWindow},
-		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow, Params: "capacity=4"},
+		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow, Params: limiters.Params{Capacity: 4}},
 	} {
 		l, out := limiterstest.MustLimit(spec), make([]limiters.Verdict, 1)
 		groups := []limiters.Group{{{Key: "a key", Limit: l, N: 1}}}
@@ -40,10 +40,31 @@ func TestSnapshotOfAnEarlierVersionLoads(t *testing.T) {
 }
 
 func TestSnapshotParametersSurvive(t *testing.T) {
-	for _, p := range []limiters.Params{"", "capacity=7", "window_start=first_hit", "window_start=other", "half_life=3s"} {
-		capacity, firstHit, rest := fieldsOf(p)
-		if got := paramsOf(capacity, firstHit, rest); got != p {
-			t.Errorf("%q became %q", p, got)
+	for _, c := range []struct{ algorithm, params, text string }{
+		{"fixed_window", "", ""},
+		{"funnel", "capacity=7", ""},
+		{"fixed_window", "window_start=first_hit", ""},
+		{"fixed_window", "window_start=calendar", "window_start=calendar"},
+		{"funnel", "capacity=7 penalty.after=1 penalty.within=1s penalty.for=1m0s", "penalty.after=1 penalty.within=1s penalty.for=1m0s"},
+	} {
+		params, err := limiters.ParseParams(c.params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := limiterstest.MustLimit(limiters.Spec{Algorithm: c.algorithm, Max: 5, Window: 24 * time.Hour, Params: params})
+		spec := l.Spec()
+		if text := textOf(spec); text != c.text {
+			t.Errorf("%q has the text %q, want %q", c.params, text, c.text)
+		}
+		f := limitFields{
+			algorithm: spec.Algorithm, maximum: uint64(spec.Max), window: uint64(spec.Window.Microseconds()),
+			capacity: uint64(spec.Params.Capacity), params: textOf(spec),
+		}
+		if isFirstHit(spec.Params) {
+			f.flags = flagFirstHit
+		}
+		if got, err := f.limit(); err != nil || got.Spec() != spec {
+			t.Errorf("%q became %+v, %v", c.params, got, err)
 		}
 	}
 }
@@ -51,7 +72,7 @@ func TestSnapshotParametersSurvive(t *testing.T) {
 // A limit with a parameter that version 1 has no field for.
 func TestSnapshotReadsParametersAsText(t *testing.T) {
 	s, limit := New(Options{}), limiterstest.MustLimit(
-		limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour, Params: "capacity=3"})
+		limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour, Params: limiters.Params{Capacity: 3}})
 	due := s.clock() + time.Hour.Microseconds()
 	b := binary.LittleEndian.AppendUint64(nil, uint64(due))
 	b = append(b, 0, 0) // the first name, no flags
@@ -60,7 +81,7 @@ func TestSnapshotReadsParametersAsText(t *testing.T) {
 	}
 	b = append(append(b, "k\x0a"...), "capacity=3"...)
 	b = limiters.AppendState(b, limit, &limiters.State{A: s.clock(), B: 1_000_000, C: 1})
-	l := loader{store: s, take: take{store: s, own: s.clock()}, names: []string{"funnel" + extended}, limits: map[limiters.Spec]*limiters.Limit{}}
+	l := loader{store: s, take: take{store: s, own: s.clock()}, names: []string{"funnel" + extended}, limits: map[limitFields]*limiters.Limit{}}
 	if err := l.key(&fields{b: b}); err != nil {
 		t.Fatal(err)
 	}

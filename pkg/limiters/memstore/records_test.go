@@ -200,7 +200,7 @@ func TestPagesAreReused(t *testing.T) {
 func TestReloadsKeepOneLimitPerSpec(t *testing.T) {
 	s := New(Options{})
 	take := func(key string, max int64) {
-		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: max, Window: time.Hour, Params: "window_start=first_hit"})
+		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: max, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
 		if err := s.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: key, Limit: limit, N: 1}}},
 			make([]limiters.Verdict, 1)); err != nil {
 			t.Fatal(err)

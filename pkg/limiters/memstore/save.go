@@ -144,8 +144,8 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.due()))
 	spec := l.Spec()
 	flags := byte(0)
-	capacity, firstHit, others := fieldsOf(spec.Params)
-	if firstHit {
+	others := textOf(spec)
+	if isFirstHit(spec.Params) {
 		flags |= flagFirstHit
 	}
 	if spec.CountDenied {
@@ -162,7 +162,7 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 	b = append(b, byte(slices.Index(c.names, name)), flags)
 	b = binary.AppendUvarint(b, uint64(spec.Max))
 	b = binary.AppendUvarint(b, uint64(spec.Window.Microseconds()))
-	b = binary.AppendUvarint(b, capacity)
+	b = binary.AppendUvarint(b, uint64(spec.Params.Capacity))
 	if n := r.textLen(); n == inTable {
 		text := sh.texts.items[r.word(headLen)]
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)

@@ -235,10 +235,10 @@ func TestSnapshotLeavesOutKeysBeyondTheBound(t *testing.T) {
 			hit(t, full, fmt.Sprint(i), 1, hourly)
 		}
 	}
-	for _, o := range []Options{{MaxKeys: 200}, {MaxBytes: full.Stats().Bytes / 2}} {
+	for _, o := range []Options{{MaxKeys: 200}, {MaxBytes: full.Stats().Bytes * 2 / 3}} {
 		s, told := reload(t, full, o)
 		held := s.Stats()
-		if held.Keys != told.Keys || told.Keys+told.LeftOut != 600 || told.Keys < 100 || told.Keys > 350 || held.Bytes > full.Stats().Bytes*6/10 {
+		if held.Keys != told.Keys || told.Keys+told.LeftOut != 600 || told.Keys < 100 || told.Keys > 400 || held.Bytes > full.Stats().Bytes*3/4 {
 			t.Fatalf("%+v: loaded %+v, held %+v", o, told, held)
 		}
 		// A few keys may find only samples of keys over their limit.
@@ -248,7 +248,7 @@ func TestSnapshotLeavesOutKeysBeyondTheBound(t *testing.T) {
 				denied++
 			}
 		}
-		if denied < 90 {
+		if denied < 80 {
 			t.Errorf("%+v: of 100 keys that denied %d do", o, denied)
 		}
 	}
@@ -376,7 +376,7 @@ func FuzzLoad(f *testing.F) {
 // Between two copies, records of one length in one shard are added, moved and removed. Those that stay are saved, as of some
 // moment of the save. If one is saved twice, the later copy is loaded.
 func TestSaveMissesNoRecordThatMoves(t *testing.T) {
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, Params: "window_start=first_hit"})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
 	for seed := range limiterstest.Sequences(20) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
 		s := New(Options{})
@@ -503,12 +503,12 @@ func specs(s *Store) map[limiters.Spec]int {
 func TestSnapshotRestoresLimitsAndAccounts(t *testing.T) {
 	s := New(Options{})
 	for _, spec := range []limiters.Spec{
-		{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: "window_start=first_hit"},
+		{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}},
 		{Algorithm: "fixed_window", Max: limiters.MaxPerWindow, Window: time.Hour, CountDenied: true},
-		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow, Params: "capacity=3"},
-		{Algorithm: "funnel", Max: 70_000, Window: time.Hour, Params: "capacity=3 peek=over"},
-		{Algorithm: "fixed_window", Max: 7, Window: 90 * 24 * time.Hour, Params: "window_start=calendar calendar_unit=month time_zone=Europe/Berlin"},
-		{Algorithm: "fixed_window", Max: 9, Window: time.Minute, Params: "window_start=first_hit peek=would_fit", CountDenied: true},
+		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow, Params: limiters.Params{Capacity: 3}},
+		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow / 2, Params: limiters.Params{Capacity: 3, Peek: limiters.PeekOver}},
+		{Algorithm: "fixed_window", Max: 7, Window: 90 * 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByCalendar, CalendarUnit: "month", TimeZone: "Europe/Berlin"}},
+		{Algorithm: "fixed_window", Max: 9, Window: time.Minute, Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Peek: limiters.PeekWouldFit}, CountDenied: true},
 		{Algorithm: "sliding_log", Max: limiters.LogMax, Window: time.Hour, CountDenied: true},
 	} {
 		hit(t, s, "k", 1, spec)

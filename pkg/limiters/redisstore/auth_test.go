@@ -80,7 +80,7 @@ func TestOnlyLeasesNeedSortedSets(t *testing.T) {
 	s := openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
 	for _, name := range limiterstest.Windowed() {
 		penalty := limiterstest.MustLimit(limiters.Spec{
-			Algorithm: name, Max: 1, Window: time.Hour, Params: "penalty.after=2 penalty.within=1m penalty.for=2h",
+			Algorithm: name, Max: 1, Window: time.Hour, Params: limiters.Params{Penalty: limiters.PenaltySpec{After: 2, Within: time.Minute, For: 2 * time.Hour}},
 		})
 		penalized := limiters.Hit{Key: "penalty", Limit: penalty, N: 1}
 		out, err := take(t, s, penalized, penalized, penalized, penalized)

@@ -136,9 +136,10 @@ func TestReservationsOutliveTheLatest(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, server)
-	for i, ttl := range []string{"10s", "1h"} {
+	for i, ttl := range []time.Duration{10 * time.Second, time.Hour} {
 		limit := limiterstest.MustLimit(limiters.Spec{
-			Algorithm: "fixed_window", Max: 100, Window: 2 * time.Hour, Params: limiters.Params("window_start=first_hit reserve.ttl=" + ttl),
+			Algorithm: "fixed_window", Max: 100, Window: 2 * time.Hour,
+			Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Reserve: limiters.ReserveSpec{TTL: ttl}},
 		})
 		if _, err := take(t, s, limiters.Hit{Key: "k", Limit: limit, N: 5, Lease: limiters.LeaseID{byte(i + 1)}}); err != nil {
 			t.Fatal(err)

@@ -26,7 +26,7 @@ import (
 const soon = 5 * time.Second
 
 // many is a limit that is never reached, so its usage is the number of charged hits.
-var many = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, Params: "window_start=first_hit"})
+var many = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
 
 // A ledger makes hits on one key of a store, and records their results.
 type ledger struct {

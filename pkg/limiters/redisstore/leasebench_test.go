@@ -49,9 +49,9 @@ func BenchmarkLeases(b *testing.B) {
 		name string
 		spec limiters.Spec
 	}{
-		{"funnel", window("")},
-		{"concurrency", limiters.Spec{Algorithm: "concurrency", Max: limiters.MaxLeases, Params: "lease_ttl=1h"}},
-		{"reserve", window("reserve.ttl=1h")},
+		{"funnel", window(limiters.Params{})},
+		{"concurrency", limiters.Spec{Algorithm: "concurrency", Max: limiters.MaxLeases, Params: limiters.Params{LeaseTTL: time.Hour}}},
+		{"reserve", window(limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Hour}})},
 	} {
 		for _, open := range []int{10, 1000} {
 			b.Run(fmt.Sprintf("%s/%d", subject.name, open), func(b *testing.B) {

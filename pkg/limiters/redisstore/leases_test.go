@@ -16,7 +16,7 @@ import (
 )
 
 func slotsOfKey(maximum int64, ttl time.Duration) *limiters.Limit {
-	return limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: maximum, Params: limiters.Params("lease_ttl=" + ttl.String())})
+	return limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: maximum, Params: limiters.Params{LeaseTTL: ttl}})
 }
 
 func leaseID(id int) limiters.LeaseID { return limiters.NewLeaseID(nil, fmt.Sprint(id)) }
@@ -111,7 +111,7 @@ func newReservationCalls(seed uint64) *leaseCalls {
 		for _, maximum := range []int64{5, int64(c.ids)} {
 			c.limits = append(c.limits, limiterstest.MustLimit(limiters.Spec{
 				Algorithm: algorithm, Max: maximum, Window: 30 * time.Second,
-				Params: limiters.Params(fmt.Sprintf("reserve.ttl=%v reserve.unsettled=%s", ttl, unsettled)),
+				Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: ttl, Unsettled: unsettled}},
 			}))
 		}
 	}
@@ -142,7 +142,7 @@ func matchReference(t *testing.T, calls func(seed uint64) *leaseCalls) {
 				t.Fatal(err)
 			}
 			for i, h := range hits {
-				said = append(said, fmt.Sprintf("step %d, %d: %s max=%d %s id=%x n=%d end=%v, groups of %v => %s", step, now.UnixMicro(), h.Key, h.Limit.Spec().Max,
+				said = append(said, fmt.Sprintf("step %d, %d: %s max=%d %+v id=%x n=%d end=%v, groups of %v => %s", step, now.UnixMicro(), h.Key, h.Limit.Spec().Max,
 					h.Limit.Spec().Params, h.Lease[:2], h.N, h.End, lengths(groups), limiterstest.Format(want[i])))
 				if got[i] != want[i] {
 					for _, line := range said[max(0, len(said)-20):] {
@@ -168,7 +168,7 @@ func lengths(groups []limiters.Group) (n []int) {
 func TestTooManyLeases(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 40, Window: time.Hour, Params: "reserve.ttl=1h window_start=first_hit"})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 40, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Reserve: limiters.ReserveSpec{TTL: time.Hour}}})
 	hits := make([]limiters.Hit, limiters.MaxLeases+2)
 	for _, end := range []bool{false, true} {
 		for i := range hits {
@@ -331,7 +331,7 @@ func TestGroupWithALeaseFailsOnAFullRedis(t *testing.T) {
 func TestReservationsNeedFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1000, Window: time.Hour, Params: "reserve.ttl=1h"})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1000, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Hour}}})
 	hit := func(key, id int, end bool) limiters.Hit {
 		return limiters.Hit{Key: fmt.Sprint("key ", key), Limit: limit, N: 2, Lease: leaseID(id), End: end}
 	}

@@ -17,11 +17,10 @@ import (
 // withParts returns a limit with a penalty and reservations for each algorithm that takes them.
 func withParts(maximum int64) (limits []*limiters.Limit) {
 	for _, name := range limiterstest.Windowed() {
-		limits = append(limits, limiterstest.MustLimit(limiters.Spec{
-			Algorithm: name, Max: maximum, Window: time.Hour,
-			Params: limiters.Params(strings.TrimSpace(string(limiterstest.FirstHit(name)) +
-				" penalty.after=2 penalty.within=1m penalty.for=2h reserve.ttl=2m reserve.unsettled=release")),
-		}))
+		params := limiterstest.FirstHit(name)
+		params.Penalty = limiters.PenaltySpec{After: 2, Within: time.Minute, For: 2 * time.Hour}
+		params.Reserve = limiters.ReserveSpec{TTL: 2 * time.Minute, Unsettled: "release"}
+		limits = append(limits, limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: maximum, Window: time.Hour, Params: params}))
 	}
 	return limits
 }
@@ -95,7 +94,7 @@ func TestSettleInALongLog(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, server)
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 30_000, Window: time.Hour, Params: "reserve.ttl=1h"})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 30_000, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Hour}}})
 	for i, later := range []int{3, 63, 64, 200, 9_999, 10_000} {
 		reference := limiterstest.NewReference()
 		key := fmt.Sprint("k", i)
@@ -137,7 +136,8 @@ func TestSettleAfterTTLChangesNothing(t *testing.T) {
 	s := open(t, redistest.Start(t))
 	for unsettled, charged := range map[string]int64{"charge": 40, "release": 0} {
 		limit := limiterstest.MustLimit(limiters.Spec{
-			Algorithm: "fixed_window", Max: 100, Window: time.Hour, Params: limiters.Params("reserve.ttl=1m reserve.unsettled=" + unsettled),
+			Algorithm: "fixed_window", Max: 100, Window: time.Hour,
+			Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute, Unsettled: unsettled}},
 		})
 		hit := limiters.Hit{Key: unsettled, Limit: limit, N: 40, Lease: leaseID(1)}
 		for _, step := range []struct {
@@ -162,9 +162,9 @@ func TestSettleOfALostReservationChangesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	for _, name := range limiterstest.Windowed() {
-		limit := limiterstest.MustLimit(limiters.Spec{
-			Algorithm: name, Max: 100, Window: 365 * 24 * time.Hour, Params: limiterstest.FirstHit(name).With("reserve.ttl", "1h"),
-		})
+		params := limiterstest.FirstHit(name)
+		params.Reserve.TTL = time.Hour
+		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: 365 * 24 * time.Hour, Params: params})
 		hit := func(id int, n int64, end bool) limiters.Hit {
 			return limiters.Hit{Key: "k", Limit: limit, N: n, Lease: leaseID(id), End: end}
 		}

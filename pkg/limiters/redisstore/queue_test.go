@@ -150,7 +150,7 @@ func TestBatchKeepsGroupsOfTakesApart(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	q := stall(t, server, s)
-	one := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: "window_start=first_hit"})
+	one := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
 	var failed [3]error
 	var got [3][]limiters.Verdict
 	for i, n := range []int64{2, 1, 1} {

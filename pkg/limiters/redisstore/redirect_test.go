@@ -32,7 +32,7 @@ func TestMovingSlotLosesNoHit(t *testing.T) {
 	slot, home := theSlot(c)
 	away := (home + 1) % 3
 	many := limiterstest.MustLimit(limiters.Spec{
-		Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, Params: "window_start=first_hit",
+		Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit},
 	})
 	hit := func(key any) limiters.Hit { return limiters.Hit{Key: fmt.Sprint(key), Limit: many, N: 1} }
 

@@ -47,7 +47,7 @@ func TestThreeReplicasAdmitExactlyTheLimit(t *testing.T) {
 	limiterstest.Races(t, []limiters.Store{open(t, server), open(t, server), open(t, server)})
 }
 
-var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 100, Window: time.Hour, Params: "window_start=first_hit"})
+var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 100, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
 
 func take(t *testing.T, s *Store, hits ...limiters.Hit) ([]limiters.Verdict, error) {
 	t.Helper()
@@ -104,7 +104,7 @@ func TestDemotedMasterIsLeft(t *testing.T) {
 func TestTooManyHitsChargeNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
-	maximum := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 20, Window: time.Hour, Params: "window_start=first_hit"})
+	maximum := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1 << 20, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
 	hits := slices.Repeat([]limiters.Hit{{Key: "k", Limit: maximum, N: 1}}, 1<<16)
 	if _, err := take(t, s, hits...); !errors.Is(err, ErrTooManyHits) {
 		t.Errorf("%d hits: %v, want %v", len(hits), err, ErrTooManyHits)
@@ -224,10 +224,12 @@ func TestFullRedisDeniesNoHitThatFits(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
 	for _, name := range limiterstest.Windowed() {
-		for _, params := range []string{"", "penalty.after=2 penalty.within=1m penalty.for=10m"} {
-			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: 365 * 24 * time.Hour, Params: limiters.Params(params)})
+		for _, penalty := range []limiters.PenaltySpec{{}, {After: 2, Within: time.Minute, For: 10 * time.Minute}} {
+			limit := limiterstest.MustLimit(limiters.Spec{
+				Algorithm: name, Max: 3, Window: 365 * 24 * time.Hour, Params: limiters.Params{Penalty: penalty},
+			})
 			for i, hits := range [][2]int64{{3, 1}, {2, 2}} { // equal hits are one run
-				one := limiters.Hit{Key: fmt.Sprint(params, i), Limit: limit, N: hits[0]}
+				one := limiters.Hit{Key: fmt.Sprint(penalty, i), Limit: limit, N: hits[0]}
 				two := one
 				two.N = hits[1]
 				full(t, c, true)
@@ -235,11 +237,11 @@ func TestFullRedisDeniesNoHitThatFits(t *testing.T) {
 				full(t, c, false)
 				for j, v := range out {
 					if err != nil || v.Err == nil || !strings.Contains(v.Err.Error(), "OOM") {
-						t.Errorf("%s %q, hit %d of %v: %+v, %v, want an error", name, params, j, hits, v, err)
+						t.Errorf("%s %+v, hit %d of %v: %+v, %v, want an error", name, penalty, j, hits, v, err)
 					}
 				}
 				if out, err := take(t, s, two); err != nil || !out[0].Allowed || out[0].Used != two.N {
-					t.Errorf("%s %q, afterwards: %+v, %v, want only this hit charged", name, params, out, err)
+					t.Errorf("%s %+v, afterwards: %+v, %v, want only this hit charged", name, penalty, out, err)
 				}
 			}
 		}
@@ -290,7 +292,7 @@ func TestEveryKeyHasAnExpiry(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	ctx := context.Background()
 	for i, name := range limiterstest.Windowed() {
-		for _, params := range []limiters.Params{"", limiterstest.FirstHit(name)} {
+		for _, params := range []limiters.Params{{}, limiterstest.FirstHit(name)} {
 			limit := limiterstest.MustLimit(limiters.Spec{
 				Algorithm: name, Max: 5, Window: time.Minute, CountDenied: true, Params: params,
 			})

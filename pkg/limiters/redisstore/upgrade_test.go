@@ -38,14 +38,15 @@ type storedKey struct {
 	} `json:"then"` // the verdict of one more hit, 100 s after logStart
 }
 
-func (k *storedKey) limit(further string) *limiters.Limit {
-	params := k.Params
-	if params != "" && further != "" {
-		params += " "
+func (k *storedKey) limit(t *testing.T, further string) *limiters.Limit {
+	t.Helper()
+	params, err := limiters.ParseParams(k.Params + " " + further)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return limiterstest.MustLimit(limiters.Spec{
 		Algorithm: k.Algorithm, Max: k.Max, Window: time.Duration(k.WindowS) * time.Second, CountDenied: k.CountDenied,
-		Params: limiters.Params(params + further),
+		Params: params,
 	})
 }
 
@@ -120,7 +121,7 @@ func TestKeysAreThoseOfTheVersionBefore(t *testing.T) {
 			}
 			decided := func(what, further string) {
 				t.Helper()
-				v, want := hit(100*time.Second, k.limit(further), 1), k.Then
+				v, want := hit(100*time.Second, k.limit(t, further), 1), k.Then
 				if v.Allowed != want.Allowed || v.Used != want.Used || v.Remaining != want.Remaining ||
 					v.RetryAfter != want.RetryAfterNS || v.ResetAfter != want.ResetAfterNS {
 					t.Errorf("%s: %+v, want %+v", what, v, want)
@@ -128,7 +129,7 @@ func TestKeysAreThoseOfTheVersionBefore(t *testing.T) {
 			}
 			c.FlushAll(t.Context())
 			for _, h := range k.Hits {
-				hit(time.Duration(h[0])*time.Microsecond, k.limit(""), h[1])
+				hit(time.Duration(h[0])*time.Microsecond, k.limit(t, ""), h[1])
 			}
 			if got := k.read(t, c); !slices.Equal(got, k.Values) || c.DBSize(t.Context()).Val() != 1 {
 				t.Errorf("keys %q, %s has %q, want %q", c.Keys(t.Context(), "*").Val(), k.Key, got, k.Values)
