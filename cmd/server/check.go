@@ -25,7 +25,7 @@ func checkSettings() cli.SettingsReport {
 	}
 	report := cli.SettingsReport{InMemory: parsed.Serve.BackendType == settings.Memory}
 	for _, w := range append(inert, parsed.Serve.warnings()...) {
-		report.Warnings = append(report.Warnings, cli.Setting(w))
+		report.Warnings = append(report.Warnings, cli.Ineffective(w))
 	}
 	return report
 }

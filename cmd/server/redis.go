@@ -141,7 +141,7 @@ var redisBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * tim
 // awaitRedis checks Redis until it answers within timeout, and then calls ready.
 func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration, log *zap.Logger, ready func()) {
 	for failures := 0; ; failures++ {
-		policy, took, err := askRedis(ctx, r, timeout)
+		policy, took, err := probeRedis(ctx, r, timeout)
 		if err == nil {
 			if policy != "" && policy != "noeviction" {
 				log.Warn("redis may drop counters: set its maxmemory-policy to noeviction", zap.String("maxmemory_policy", policy))
@@ -155,7 +155,7 @@ func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration,
 		}
 		text := "redis does not answer, not ready"
 		switch {
-		case errors.Is(err, errTooFar):
+		case errors.Is(err, errRoundTripTooLong):
 			text = "redis answers too late, not ready"
 		case errors.Is(err, redisstore.ErrAuth):
 			text = "redis rejected the password, not ready"
@@ -168,9 +168,9 @@ func awaitRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration,
 	}
 }
 
-var errTooFar = errors.New("every request would fail: raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter above it")
+var errRoundTripTooLong = errors.New("every request would fail: raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter above it")
 
-func askRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration) (policy string, took time.Duration, err error) {
+func probeRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration) (policy string, took time.Duration, err error) {
 	if policy, err = r.EvictionPolicy(ctx); err != nil {
 		return "", 0, err
 	}
@@ -179,7 +179,7 @@ func askRedis(ctx context.Context, r *redisstore.Store, timeout time.Duration) (
 	}
 	took = took.Round(10 * time.Microsecond)
 	if took >= timeout {
-		return "", 0, fmt.Errorf("it answers in %v, and STORE_TIMEOUT is %v: %w", took, timeout, errTooFar)
+		return "", 0, fmt.Errorf("it answers in %v, and STORE_TIMEOUT is %v: %w", took, timeout, errRoundTripTooLong)
 	}
 	return policy, took, nil
 }

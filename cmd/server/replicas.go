@@ -59,7 +59,7 @@ func (r *replicas) watch(ctx context.Context) {
 	defer tick.Stop()
 	failing := false
 	for {
-		failing = r.look(ctx, failing)
+		failing = r.lookUp(ctx, failing)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -68,9 +68,9 @@ func (r *replicas) watch(ctx context.Context) {
 	}
 }
 
-// look counts the replicas once. If the lookup fails, the count stays, and look logs the first of several errors. It
+// lookUp counts the replicas once. If the lookup fails, the count stays, and look logs the first of several errors. It
 // reports whether the lookup failed.
-func (r *replicas) look(ctx context.Context, failing bool) (fails bool) {
+func (r *replicas) lookUp(ctx context.Context, failing bool) (fails bool) {
 	bounded, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	addresses, err := r.lookup(bounded, r.name)

@@ -71,10 +71,10 @@ func (s *serve) logIneffective(log *zap.Logger) error {
 	}
 	const message = "setting has no effect"
 	for _, v := range inert {
-		log.Info(message, zap.String("setting", v.Variable), zap.String("reason", v.Reason))
+		log.Info(message, zap.String("setting", v.Setting), zap.String("reason", v.Reason))
 	}
 	for _, v := range s.warnings() {
-		log.Warn(message, zap.String("setting", v.Variable), zap.String("reason", v.Reason))
+		log.Warn(message, zap.String("setting", v.Setting), zap.String("reason", v.Reason))
 	}
 	return nil
 }

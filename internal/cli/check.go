@@ -29,13 +29,13 @@ type SettingsChecker func() SettingsReport
 
 // A SettingsReport is a report about settings.
 type SettingsReport struct {
-	Fault    string    // why weir serve would not start; may have several lines; "" if it would
-	Warnings []Setting // with the reason why it has no effect
-	InMemory bool      // the store is in memory, so that it never fails
+	Fault    string // why weir serve would not start; may have several lines; "" if it would
+	Warnings []Ineffective
+	InMemory bool // the store is in memory, so that it never fails
 }
 
-// A Setting is a setting in the environment.
-type Setting struct{ Variable, Reason string }
+// An Ineffective is a setting of the environment without effect.
+type Ineffective struct{ Setting, Reason string }
 
 // Validate reports a missing path.
 func (c *Check) Validate() error {
@@ -72,7 +72,7 @@ func (c *Check) addSettings(report *checkReport, found SettingsReport) {
 		return
 	}
 	for _, w := range found.Warnings {
-		report.add(finding{Severity: warning, ID: "setting", Message: w.Variable + " has no effect: " + w.Reason})
+		report.add(finding{Severity: warning, ID: "setting", Message: w.Setting + " has no effect: " + w.Reason})
 	}
 	if !report.fails(c.Strict) {
 		report.results = append(report.results, "ok: settings")

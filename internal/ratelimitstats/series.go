@@ -177,7 +177,7 @@ func (t *table) makeRoom() bool {
 		return false
 	}
 	t.swept.Store(now.UnixNano())
-	t.drop(func(s *series) bool { return s.isIdle(now, t.idle) })
+	t.removeIf(func(s *series) bool { return s.isIdle(now, t.idle) })
 	return len(t.series)-t.others < t.max
 }
 
@@ -186,7 +186,7 @@ func (t *table) sweep() {
 	now := t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.drop(func(s *series) bool { return s.isIdle(now, t.idle) })
+	t.removeIf(func(s *series) bool { return s.isIdle(now, t.idle) })
 }
 
 // isIdle reports whether the counts have not changed for the time idle. It compares sums, so counting needs no clock.
@@ -205,13 +205,13 @@ func (s *series) isIdle(now time.Time, idle time.Duration) bool {
 func (t *table) forget(removed func(ruleID) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.drop(func(s *series) bool {
+	t.removeIf(func(s *series) bool {
 		s.owners = slices.DeleteFunc(s.owners, removed)
 		return len(s.owners) == 0
 	})
 }
 
-func (t *table) drop(which func(*series) bool) {
+func (t *table) removeIf(which func(*series) bool) {
 	for name, s := range t.series {
 		if !which(s) {
 			continue

@@ -89,7 +89,7 @@ func InertSet() (found []Ineffective, err error) {
 }
 
 // An Ineffective variable is set and does nothing.
-type Ineffective struct{ Variable, Reason string }
+type Ineffective struct{ Setting, Reason string }
 
 // Ineffective returns the variables that are set and do nothing.
 func (s *Serve) Ineffective() (found []Ineffective) {

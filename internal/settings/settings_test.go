@@ -153,7 +153,7 @@ func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
 	if err := s.Validate(); err != nil {
 		t.Error(err)
 	}
-	if idle := s.Ineffective(); len(idle) != 1 || idle[0].Variable != "GRPC_CLIENT_TLS_SAN" {
+	if idle := s.Ineffective(); len(idle) != 1 || idle[0].Setting != "GRPC_CLIENT_TLS_SAN" {
 		t.Errorf("%q", idle)
 	}
 	if s.ConfigType != FromFiles || s.TracingSamplingRate != 1 || s.PrometheusPath != "/metrics" {
@@ -279,7 +279,7 @@ func TestInertVariablesAreReported(t *testing.T) {
 	t.Setenv("EXPIRATION_JITTER_MAX_SECONDS", "300")
 	t.Setenv("REDIS_PIPELINE_WINDOW", "")
 	found, err := InertSet()
-	if err != nil || len(found) != 1 || found[0].Variable != "EXPIRATION_JITTER_MAX_SECONDS" {
+	if err != nil || len(found) != 1 || found[0].Setting != "EXPIRATION_JITTER_MAX_SECONDS" {
 		t.Errorf("%q, %v", found, err)
 	}
 	t.Setenv("REDIS_PIPELINE_WINDOW", "soon")
@@ -308,7 +308,7 @@ func TestUnknownVariablesAreReportedOnlyIfMisspelled(t *testing.T) {
 		if want == "" && len(got) == 0 {
 			continue
 		}
-		if want == "" || len(got) != 1 || got[0].Variable != variable || !strings.Contains(got[0].Reason, want) || strings.Contains(got[0].Reason, "s3cret") {
+		if want == "" || len(got) != 1 || got[0].Setting != variable || !strings.Contains(got[0].Reason, want) || strings.Contains(got[0].Reason, "s3cret") {
 			t.Errorf("%s: %q, want %q", variable, got, want)
 		}
 	}

@@ -42,7 +42,7 @@ func Unknown(environ []string) (found []Ineffective) {
 			found = append(found, Ineffective{name, "unknown setting: docs/settings.md lists all"})
 		}
 	}
-	slices.SortFunc(found, func(a, b Ineffective) int { return strings.Compare(a.Variable, b.Variable) })
+	slices.SortFunc(found, func(a, b Ineffective) int { return strings.Compare(a.Setting, b.Setting) })
 	return found
 }
 

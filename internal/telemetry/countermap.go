@@ -51,8 +51,8 @@ func (c *counterMap) insert(labels labelSet) *atomic.Uint64 {
 	return count
 }
 
-// drop deletes the counters for which remove returns true.
-func (c *counterMap) drop(remove func(labelSet) bool) {
+// removeIf deletes the counters for which remove returns true.
+func (c *counterMap) removeIf(remove func(labelSet) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for labels := range c.counts {

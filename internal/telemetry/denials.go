@@ -89,7 +89,7 @@ func (m *Metrics) keepDenials(rules *descriptors.Rules) {
 		name string
 	}
 	counted := map[ruleID]bool{}
-	m.denials.drop(func(l labelSet) bool { counted[ruleID{l[0], l[1]}] = true; return false })
+	m.denials.removeIf(func(l labelSet) bool { counted[ruleID{l[0], l[1]}] = true; return false })
 	exist := map[limit]bool{}
 	for d := range rules.Domains() {
 		exist[limit{ruleID{domain: d.Name()}, overrideLimit}] = true
@@ -104,6 +104,6 @@ func (m *Metrics) keepDenials(rules *descriptors.Rules) {
 	}
 	// Every limit of the other families is in denials too.
 	for _, family := range []*counterMap{m.denials, m.details.peeks, m.details.penalties, m.details.byPenalty, m.hits.denied} {
-		family.drop(func(l labelSet) bool { return !exist[limit{ruleID{l[0], l[1]}, l[2]}] })
+		family.removeIf(func(l labelSet) bool { return !exist[limit{ruleID{l[0], l[1]}, l[2]}] })
 	}
 }

@@ -68,10 +68,10 @@ func (l *leases) keep(rules *descriptors.Rules) {
 			exist[ruleIDOf(r)] = true
 		}
 	}
-	gone := func(s labelSet) bool { return !exist[ruleID{s[0], s[1]}] }
-	l.ends.drop(gone)
-	l.badIDs.drop(gone)
-	l.tooMany.drop(gone)
+	removed := func(s labelSet) bool { return !exist[ruleID{s[0], s[1]}] }
+	l.ends.removeIf(removed)
+	l.badIDs.removeIf(removed)
+	l.tooMany.removeIf(removed)
 }
 
 // EndStats holds the counts of the queue of ends that the store could not decide.

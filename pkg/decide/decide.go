@@ -57,10 +57,10 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 // The caller owns both values and may use them again for the next call: a reused Result costs no allocation. A Result
 // points into its Request and into its own reusable memory. Copy what must outlive the next call with the same Result.
 //
-// If the request is denied, or ctx has ended, Decide ends the leases that the request has taken, before it returns. That call
-// of the store does not depend on ctx.
+// If the request is denied, or ctx has ended, Decide ends the leases that the request has taken before it returns, in a call
+// of the store that does not depend on ctx.
 //
-// An error is an [*Error], and then no response can be given. Result is still good for metrics and logs.
+// An error is an [*Error], and means that the request is undecided. Result then serves metrics and logs only.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := now()
 	result.Reset()
@@ -96,7 +96,7 @@ func (d *Decider) prepare(r *Request, result *Result) *Error {
 	}
 	result.Rules = rules
 	if err := d.plan(rules, r, result); err != nil {
-		result.dropDecisions()
+		result.clearDecisions()
 		return err
 	}
 	return nil
@@ -152,6 +152,6 @@ func (d *Decider) overall(result *Result) {
 
 var epoch = time.Now().Add(-time.Second)
 
-// now returns the time since a moment before the process started. It is never 0. It reads the monotonic clock only, which
+// now returns the time since a moment before the process started, so it is never 0. It reads only the monotonic clock, which
 // costs half of time.Now.
 func now() time.Duration { return time.Since(epoch) }

@@ -34,7 +34,7 @@ func (d *Decider) plan(rules *descriptors.Rules, r *Request, result *Result) *Er
 	// The rules' own text of the name: the request's would keep the memory of the request.
 	result.Domain = domain.Name()
 	if replaces {
-		dropReplaced(result.Decisions)
+		removeReplaced(result.Decisions)
 	}
 	return d.charge(domain, result)
 }
@@ -83,9 +83,9 @@ func (d *Decision) replaces() bool {
 	return d.Rule != nil && !d.Override && !d.End && d.Rule.IsReplacing()
 }
 
-// dropReplaced drops the limits of rules that another matched rule replaces by name, whether or not that rule is replaced
+// removeReplaced removes the limits of rules that another matched rule replaces by name, whether or not that rule is replaced
 // itself. An unlimited rule replaces others and is never replaced. A descriptor that ends a lease does neither.
-func dropReplaced(decisions []Decision) {
+func removeReplaced(decisions []Decision) {
 	var names []string
 	for i := range decisions {
 		if d := &decisions[i]; d.replaces() {
@@ -165,8 +165,7 @@ func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain, qu
 }
 
 // inRequestGroup reports whether a descriptor is charged together with the others of its request. It must be able to deny the
-// request by itself. A rule in shadow mode that is over its limit would otherwise let everything pass, and the other limits
-// would not be charged.
+// request by itself. Otherwise, a rule in shadow mode that is over its limit would keep the other limits from being charged.
 func (d *Decider) inRequestGroup(decision *Decision, quotas int) bool {
 	return d.options.AllOrNothing && !d.options.ShadowMode && !decision.End && !decision.Shadow && (!decision.Quota || quotas == 1)
 }

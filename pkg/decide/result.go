@@ -120,14 +120,14 @@ func (r Reason) String() string { return reasonNames[r] }
 
 // Reset empties r and keeps its memory.
 func (r *Result) Reset() {
-	r.dropDecisions()
+	r.clearDecisions()
 	clear(r.hits)
 	clear(r.groups)
 	clear(r.verdicts)
 	*r = Result{Decisions: r.Decisions, hits: r.hits[:0], groups: r.groups[:0], verdicts: r.verdicts[:0], key: r.key[:0]}
 }
 
-func (r *Result) dropDecisions() {
+func (r *Result) clearDecisions() {
 	clear(r.Decisions)
 	r.Decisions = r.Decisions[:0]
 }

@@ -85,9 +85,9 @@ func (d *deque) room(end int) int {
 	return int(d.head + d.n)
 }
 
-// dropFront drops the n oldest entries. It keeps one chunk for reuse: a log that is in use and does not grow allocates
+// removeFront removes the n oldest entries. It keeps one chunk for reuse: a log that is in use and does not grow allocates
 // nothing.
-func (d *deque) dropFront(n int) {
+func (d *deque) removeFront(n int) {
 	if n == 0 {
 		return
 	}
@@ -114,7 +114,7 @@ func (d *deque) dropFront(n int) {
 	d.head -= int32(gone * chunkLen)
 }
 
-func (d *deque) dropBack(n int) {
+func (d *deque) removeBack(n int) {
 	if n == 0 {
 		return
 	}

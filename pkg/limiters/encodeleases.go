@@ -80,5 +80,5 @@ func within(n, maximum int64) bool { return n >= 0 && n <= maximum }
 // SetLeases makes leases those of s.
 func (s *State) SetLeases(leases Leases) {
 	s.parts().Leases = leases
-	s.dropEmptyParts()
+	s.removeEmptyParts()
 }

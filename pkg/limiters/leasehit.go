@@ -74,7 +74,7 @@ func (h *Hit) expireLeases(s *State, now int64) {
 		}
 	}
 	leases.open.cut(now+l.ttl, leasesPerHit)
-	s.dropEmptyParts()
+	s.removeEmptyParts()
 }
 
 // take charges an allowed hit under a limit with or without parts.
@@ -88,7 +88,7 @@ func (h *Hit) take(s *State, now int64) {
 	case leaseHeld:
 	case leaseEnded:
 		ended, _ := s.Parts.Leases.ended.remove(h.Lease)
-		s.dropEmptyParts()
+		s.removeEmptyParts()
 		if ended.n > 0 {
 			s.charge(l, now, ended.n)
 		}
@@ -122,7 +122,7 @@ func (h *Hit) end(s *State, now int64) {
 	case l.reserver != nil:
 		s.setCore(l.reserver.settle(s.core(), now, []correction{{r.at, actual - r.n}}))
 	}
-	s.dropEmptyParts()
+	s.removeEmptyParts()
 }
 
 // remember records that an id has ended. A second end of an id replaces the first. Beyond [MaxLeases] ids it does nothing.
@@ -139,8 +139,8 @@ func (s *State) parts() *Parts {
 	return s.Parts
 }
 
-// dropEmptyParts makes a state without parts equal to one that never had any.
-func (s *State) dropEmptyParts() {
+// removeEmptyParts makes a state without parts equal to one that never had any.
+func (s *State) removeEmptyParts() {
 	if s.Parts != nil && s.Parts.isEmpty() {
 		s.Parts = nil
 	}

@@ -5,9 +5,9 @@
 // number of hits. It has a twin in Lua (pkg/redisscripts) for the store on Redis. The suite in limiterstest compares every
 // store with the functions here, verdict by verdict.
 //
-// A time in an int64 is in microseconds since 1970, and a duration in an int64 is in microseconds, here and in the stores. A
-// [time.Duration] is in nanoseconds: those of a [Spec] and a [Verdict] are whole microseconds. All arithmetic is in integers,
-// so two implementations agree exactly, or one of them is wrong.
+// A time in an int64 is in microseconds since 1970, and a duration in an int64 in microseconds, here and in the stores. Each
+// [time.Duration] of a [Spec] or a [Verdict] is a whole number of microseconds. All arithmetic is in integers, so two
+// implementations agree exactly, or one of them is wrong.
 //
 // A key's time never runs back, because an algorithm counts from the later of now and the newest time in the key's state. If
 // a state is more than a window ahead of now, a clock jumped and was corrected, so the state counts as absent.
@@ -26,26 +26,26 @@ const MaxHits = 1 << 52
 
 // A Hit asks to charge N to Key under Limit. N > 0 charges, N = 0 peeks (it checks and charges nothing), N < 0 refunds.
 type Hit struct {
-	// Key names the client or resource under limit, such as a domain with the entries that matched a rule. A store keeps one state for
-	// each key, algorithm and window. Limits that differ only in their maximum share a state.
+	// Key names the client or resource under limit, such as a domain with the entries that matched a rule. A store keeps one
+	// state for each key, algorithm and window, so limits that differ only in their maximum share a state.
 	Key   string
 	Limit *Limit
 	N     int64
-	// Denied is the number of hits that the caller has already rejected from its cache. If the peek is denied and its limit
-	// counts denied hits, they are counted; otherwise nothing is. It must be at least 0. Only a peek (N = 0) that is a group
-	// by itself may set it; it is ignored elsewhere, and under a limit with parts.
+	// Denied is the number of hits that the caller has already rejected from its cache. They are counted if the peek is denied
+	// and its limit counts denied hits. Denied is at least 0, and ignored except in a peek (N = 0) that is a group by itself,
+	// under a limit without parts.
 	Denied int64
 	// Lease names the request under a limit with leases, see [Limit.HasLeases]. It is zero elsewhere.
 	Lease LeaseID
-	// End ends the lease, or settles the reservation to the actual cost N; for a lease N is ignored. The hit is allowed and
-	// changes nothing else. The end of an unknown id is remembered for [EndedTTL]: a take of the id then holds nothing, and is
-	// charged the actual cost. An End hit must be a group by itself, under a limit with leases.
+	// End ends the lease, or settles the reservation to the actual cost N; a lease ignores N. The hit is allowed and changes
+	// nothing else. The store remembers the end of an unknown id for [EndedTTL]. A take of the id in that time holds nothing,
+	// and is charged the actual cost. An End hit must be a group by itself, under a limit with leases.
 	End bool
-	// Uncharged says, of an End, that the store has not charged the take: a policy decided it, see [Verdict].Uncharged. The end then
-	// matters only to the local store of guard.Fallback, and guard.EndQueue does not repeat it.
+	// Uncharged says, of an End, that a policy decided the take, so the store has not charged it; see [Verdict].Uncharged. The
+	// end then matters only to the local store of guard.Fallback, and guard.EndQueue does not repeat it.
 	Uncharged bool
-	// OnError is the policy if the store fails. guard.Fallback applies it; the stores ignore it. It is here because the hits
-	// of one call may have several policies, and a Hit is all that reaches a decorator.
+	// OnError is the policy if the store fails. guard.Fallback applies it; the stores ignore it. It is a field of Hit because
+	// the hits of one call may have several policies.
 	OnError OnError
 }
 
@@ -106,13 +106,13 @@ type Store interface {
 	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
 }
 
-// A State is a store's memory of a key under one algorithm and window. It is a few words, which the algorithm defines, and
-// the algorithm's log if there is one. A limit with parts also uses Parts. The zero State is that of a key never hit. A store may keep the words in any form, and
-// must keep [Limit.StateWords] of them. A State is not safe for concurrent use.
+// A State is a store's memory of a key under one algorithm and window. The algorithm defines the words A, B and C, of which a
+// store must keep [Limit.StateWords], in any form. The zero State is that of a key never hit. A State is not safe for
+// concurrent use.
 type State struct {
 	A, B, C int64
-	Log     *Log   // changed in place; nil if nothing is logged
-	Parts   *Parts // changed in place; nil for most states
+	Log     *Log   // of a sliding log; changed in place; nil if nothing is logged
+	Parts   *Parts // of a limit with parts; changed in place; nil if there are none
 }
 
 // A core is the part of a State that an algorithm computes with. It has no Parts, because the compiler keeps at most four words
@@ -185,10 +185,10 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 	return v
 }
 
-// Decide charges groups in order at now (µs since 1970) and writes their verdicts to out: it is a [Store] without the
-// storage. Hits, stateIndex and out are numbered through all groups. The state of hit i is states[stateIndex[i]], and hits
-// on one key share a state. If stateIndex[i] is negative, hit i cannot be decided: its verdict is left as it is, and its
-// group is not charged. Decide allocates only what sliding logs need.
+// Decide charges groups in order at now (µs since 1970) and writes their verdicts to out. It is a [Store] without the storage.
+// Hits, stateIndex and out are numbered through all groups. The state of hit i is states[stateIndex[i]], and hits on one key
+// share a state. If stateIndex[i] is negative, hit i cannot be decided, so its verdict is left as it is and its group is not
+// charged. Decide allocates only what sliding logs need.
 func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
 	for _, g := range groups {
 		switch {
@@ -269,7 +269,7 @@ func checkGroup(now int64, g Group, stateIndex []int, states []State, out []Verd
 }
 
 // denyGroup counts the denied hits of g where their limit counts them. Then it completes the verdicts, which show the states
-// after all of that.
+// after that.
 func denyGroup(now int64, g Group, stateIndex []int, states []State, out []Verdict) {
 	for i := range g {
 		l, n := g[i].Limit, ClampHits(g[i].N)

@@ -117,11 +117,11 @@ func TestDeque(t *testing.T) {
 				}
 			case 2:
 				n = min(n, len(want))
-				d.dropFront(n)
+				d.removeFront(n)
 				want = want[n:]
 			case 3:
 				n = min(n, len(want))
-				d.dropBack(n)
+				d.removeBack(n)
 				want = want[:len(want)-n]
 			case 4:
 				if len(want) > 0 {
@@ -153,7 +153,7 @@ func TestShortLogStaysSmall(t *testing.T) {
 	for i := range 100_000 {
 		d.push(entry{at: int64(i)})
 		if d.len() > 5 {
-			d.dropFront(1)
+			d.removeFront(1)
 		}
 	}
 	if d.size() > 16*entrySize+24 {

@@ -204,13 +204,13 @@ func (s *Log) upTo(v liveRange, n int64) int {
 
 // add logs n hits and drops the entries before v. It keeps the newest maxKept hits.
 func (s *Log) add(v liveRange, n, maxKept int64) {
-	s.entries.dropFront(v.first)
+	s.entries.removeFront(v.first)
 	s.base = v.base
 	if over := v.used + n - maxKept; over > 0 {
 		// Only denied hits get here. The oldest hits leave, if need be a part of an entry.
 		v.first = 0
 		over = min(over, v.used)
-		s.entries.dropFront(s.upTo(v, over+1))
+		s.entries.removeFront(s.upTo(v, over+1))
 		s.base += uint32(over)
 	}
 	sum := s.base + uint32(n)
@@ -234,9 +234,9 @@ func (s *Log) refund(v liveRange, n int64) {
 		return
 	}
 	last := s.upTo(v, v.used-n)
-	s.entries.dropBack(s.entries.len() - 1 - last)
+	s.entries.removeBack(s.entries.len() - 1 - last)
 	s.entries.setSum(v.base + uint32(v.used-n))
-	s.entries.dropFront(v.first)
+	s.entries.removeFront(v.first)
 	s.base = v.base
 }
 
@@ -272,8 +272,8 @@ func (s *Log) correct(v liveRange, first, maximum int64, corrections []correctio
 	if !changed {
 		return
 	}
-	s.entries.dropBack(s.entries.len() - from)
-	s.entries.dropFront(v.first)
+	s.entries.removeBack(s.entries.len() - from)
+	s.entries.removeFront(v.first)
 	s.base = v.base
 	for _, e := range tail {
 		if e.hits > 0 {

@@ -24,7 +24,7 @@ func (c *DenyCache) ForgetKeys(keys []limiters.Keyed) {
 		s := c.shard(hash)
 		s.mu.Lock()
 		s.generation++
-		s.dropIf(func(e *denyEntry) bool { return e.hash == hash && e.key == k.Key }, s.entries[hash])
+		s.removeIf(func(e *denyEntry) bool { return e.hash == hash && e.key == k.Key }, s.entries[hash])
 		s.mu.Unlock()
 	}
 }
@@ -45,14 +45,14 @@ func (c *DenyCache) ForgetMatching(match func(key string) bool) {
 		s.generation++
 		matches := func(e *denyEntry) bool { return match(e.key) }
 		for _, first := range s.entries {
-			s.dropIf(matches, first)
+			s.removeIf(matches, first)
 		}
 		s.mu.Unlock()
 	}
 }
 
-// dropIf removes the entries of a chain, with their debts.
-func (s *denyShard) dropIf(remove func(*denyEntry) bool, chain *denyEntry) {
+// removeIf removes the entries of a chain, with their debts.
+func (s *denyShard) removeIf(remove func(*denyEntry) bool, chain *denyEntry) {
 	for e := chain; e != nil; {
 		next := e.chain
 		if remove(e) {

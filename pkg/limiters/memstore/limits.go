@@ -21,8 +21,8 @@ const perLimit = 400
 
 func (ls *limits) get(i uint32) *limiters.Limit { return ls.table.items[i].limit }
 
-// use adds a record to a limit, and returns the limit's number and the bytes that it adds.
-func (ls *limits) use(l *limiters.Limit) (i uint32, bytes int) {
+// acquire adds a record to a limit, and returns the limit's number and the bytes that it adds.
+func (ls *limits) acquire(l *limiters.Limit) (i uint32, bytes int) {
 	if int(ls.last) < len(ls.table.items) && ls.table.items[ls.last].limit == l {
 		ls.table.items[ls.last].records++
 		return ls.last, 0
@@ -42,8 +42,8 @@ func (ls *limits) use(l *limiters.Limit) (i uint32, bytes int) {
 	return i, bytes
 }
 
-// leave removes a record from a limit, and returns the bytes that it frees.
-func (ls *limits) leave(i uint32) (bytes int) {
+// release removes a record from a limit, and returns the bytes that it frees.
+func (ls *limits) release(i uint32) (bytes int) {
 	used := &ls.table.items[i]
 	if used.records--; used.records > 0 {
 		return 0

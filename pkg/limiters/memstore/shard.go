@@ -108,14 +108,14 @@ func (sh *shard) save(r record, s *limiters.State) {
 
 // insert adds a record for a key that has none, with or without an overflow. It fails if the shard is full, which is far beyond any bound in use.
 func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, hasOverflow bool) (position, bool) {
-	limit, bytes := sh.limits.use(l)
+	limit, bytes := sh.limits.acquire(l)
 	if limit >= maxLimits {
-		sh.limits.leave(limit)
+		sh.limits.release(limit)
 		return 0, false
 	}
 	p, ok := sh.pages.add(recordLen(key, l, hasOverflow))
 	if !ok {
-		sh.limits.leave(limit)
+		sh.limits.release(limit)
 		return 0, false
 	}
 	r := sh.record(p)
@@ -162,7 +162,7 @@ func (s *Store) remove(sh *shard, p position) (from position) {
 	if r.hasOverflow() {
 		sh.overflows.remove(r.overflow())
 	}
-	bytes += sh.limits.leave(r.limit())
+	bytes += sh.limits.release(r.limit())
 	sh.index[r.hash()%parts].remove(r.hash(), p)
 
 	if from = sh.pages.remove(p); from != p {
@@ -194,12 +194,12 @@ func (s *Store) keepSmallest(sh *shard, r record, l *limiters.Limit, own int64) 
 	if l.Capacity() == 0 || keeps && own-used.hitAt <= held.Window().Microseconds() {
 		return
 	}
-	i, more := sh.limits.use(l)
+	i, more := sh.limits.acquire(l)
 	if i >= maxLimits {
-		sh.limits.leave(i)
+		sh.limits.release(i)
 		return
 	}
-	less := sh.limits.leave(r.limit())
+	less := sh.limits.release(r.limit())
 	r.setLimit(i)
 	sh.limits.table.items[i].hitAt = own
 	if more != less {

@@ -36,9 +36,9 @@ func (e *KeyError) Error() string { return "redisstore: cannot decide the key: "
 // StoreKey returns the key in Redis, for operators who may see it.
 func (e *KeyError) StoreKey() string { return e.Key }
 
-// explain makes an error readable. Errors that mean a rejected password wrap ErrAuth. Only Sentinels send an empty reply.
+// readable makes an error of Redis readable. Errors that mean a rejected password wrap ErrAuth. Only Sentinels send an empty reply.
 // Redis may quote the arguments of a command that it does not know: they hold passwords and keys, and are cut off.
-func explain(err error) error {
+func readable(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -54,8 +54,8 @@ func explain(err error) error {
 	return err
 }
 
-// explainCluster explains the error of a single Redis that is a cluster, or a proxy in front of one.
-func explainCluster(err error) error {
+// readableInCluster makes readable the error of a single Redis that is a cluster, or a proxy in front of one.
+func readableInCluster(err error) error {
 	if redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "CROSSSLOT") {
 		return fmt.Errorf("this Redis is a cluster: set its type to cluster: %w", err)
 	}

@@ -120,13 +120,13 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if s.cluster != nil {
 		err = s.nodes.take(ctx, now, groups, out)
 		for i := range out {
-			out[i].Err = explain(out[i].Err)
+			out[i].Err = readable(out[i].Err)
 		}
 	} else {
 		err = s.queue.Take(ctx, now, groups, out)
 	}
 	if err != nil {
-		return fmt.Errorf("redisstore: take of %d hits at %s: %w", len(out), s.address, explain(err))
+		return fmt.Errorf("redisstore: take of %d hits at %s: %w", len(out), s.address, readable(err))
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (s *Store) decide(ctx context.Context, now time.Time, groups []limiters.Gro
 	r, err := s.script.run(ctx, s.client, s.clock, b)
 	if err != nil {
 		s.reconnector.afterError(err, s.client)
-		return explainCluster(err)
+		return readableInCluster(err)
 	}
 	return b.read(r, out)
 }

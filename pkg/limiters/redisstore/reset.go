@@ -25,7 +25,7 @@ func (s *Store) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool,
 	for i, k := range keys {
 		n, err := s.unlink(ctx, string(s.namer.appendName(nil, k.Key, k.ID)))
 		if err != nil {
-			return found, fmt.Errorf("redisstore: reset at %s: %w", s.address, explain(err))
+			return found, fmt.Errorf("redisstore: reset at %s: %w", s.address, readable(err))
 		}
 		found[i] = n > 0
 	}
@@ -61,7 +61,7 @@ func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, 
 	deadline := time.Now().Add(scanTime)
 	for visited := 0; visited < scanKeys && time.Now().Before(deadline); visited += scanCount {
 		if err = s.scan(ctx, &at, match, &done); err != nil {
-			return done, fmt.Errorf("redisstore: scan at %s: %w", s.address, explain(err))
+			return done, fmt.Errorf("redisstore: scan at %s: %w", s.address, readable(err))
 		}
 		if at.done {
 			return done, nil

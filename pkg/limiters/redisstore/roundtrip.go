@@ -24,7 +24,7 @@ func (s *Store) RoundTrip(ctx context.Context) (time.Duration, error) {
 		shortest, err = s.roundTrip(ctx, s.client, s.clock)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("redisstore: redis at %s: %w", s.address, explain(err))
+		return 0, fmt.Errorf("redisstore: redis at %s: %w", s.address, readable(err))
 	}
 	return shortest, nil
 }
