@@ -128,6 +128,9 @@ func rows() []row {
 		}, {
 			name: "recorded", title: "With a recording of all keys, or of a tenth of them", subjects: recordings, inTurns: true, cases: single(nil),
 		}, {
+			name: "record", title: "A line of a recording on the path of its request: of a key in the sample (all), and of another (none)",
+			gobench: &gobench{pkg: "./pkg/recorder", pattern: "^BenchmarkRecord$", unit: "ns/op"},
+		}, {
 			name: "leases", title: "Leases and reservations, by the number of open ones of a user", x: "open leases",
 			subjects: []subject{"redis/funnel", "redis/concurrency", "redis/reserve"}, inTurns: true, to: "redis/funnel",
 			cases: across([]float64{10, 1000}, func(l *load, x float64) { l.open = int(x) }),

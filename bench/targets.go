@@ -67,6 +67,15 @@ func targets() []target {
 		{"a shadow file, which decides every request twice: CPU per decision, to that without", false, []bound{
 			costOf(shadow, "memory", 1.3), costOf(shadow, "redis", 1.15),
 		}},
+		{"a recording of all keys: time of a request for its line, to the CPU per decision", false, []bound{
+			lineOnPath("memory", 0.03), lineOnPath("redis", 0.03),
+		}},
+		{"a recording of a tenth of the keys, with its writer: CPU per decision, to that without", false, []bound{
+			withRecording(sampled, "memory", 1.03), withRecording(sampled, "redis", 1.03),
+		}},
+		{"a recording of all keys, with its writer: CPU per decision, to that without", false, []bound{
+			withRecording(recorded, "memory", 1.15), withRecording(recorded, "redis", 1.15),
+		}},
 		{"10^7 keys to 10^4: CPU per decision", false, []bound{
 			grown("memory", "keys", allCPU, "memory/fixed_window", 1e7, 1e4, 1.3),
 			grown("redis", "keys", allCPU, "redis/fixed_window", 1e7, 1e4, 1.3),
@@ -87,6 +96,21 @@ func costOf(extra subject, store string, maxRatio float64) bound {
 	plain := subject(store + "/fixed_window")
 	return bound{store, maxRatio, func(r *results) (float64, bool) {
 		return r.ratio(string(extra), allCPU, plain+"/"+extra, 0, plain, 0)
+	}}
+}
+
+// withRecording compares a store with a recording and without.
+func withRecording(extra subject, store string, most float64) bound {
+	plain := subject(store + "/fixed_window")
+	return bound{store, most, func(r *results) (float64, bool) { return r.ratio(recorded, allCPU, plain+"/"+extra, 0, plain, 0) }}
+}
+
+// lineOnPath is the time that a request spends on its line, as a share of the CPU per decision on a store.
+func lineOnPath(store string, most float64) bound {
+	return bound{store, most, func(r *results) (float64, bool) {
+		line, measured := r.median("record", "all", 0, benched) // ns
+		cpu, found := r.median(recorded, subject(store+"/fixed_window"), 0, serverCPU)
+		return line / 1000 / cpu, measured && found
 	}}
 }
 
