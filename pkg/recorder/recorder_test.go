@@ -431,6 +431,35 @@ func TestLinesWaitForEarlierOnes(t *testing.T) {
 	}
 }
 
+// No line is lost silently if the clock steps back: a line is replayed, or counted as out of order.
+func TestClockThatStepsBackIsCounted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r, d := New(Options{Path: dir}), newDeciding(t)
+	closed(t, r)
+	w := newWriter(r) // the test ends its periods
+	const each = 3000 // more than a reader sorts
+	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	for _, start := range []time.Duration{0, -time.Hour, -time.Hour + 3*time.Second, time.Hour} {
+		for i := range each {
+			result := d.decide("alice")
+			result.Decisions[0].Verdicts[0].At = at.Add(start + time.Duration(i)*time.Millisecond).UnixMicro()
+			r.Record(result)
+		}
+		w.drain()
+		w.write(false)
+	}
+	w.write(true)
+	w.files.close()
+	all, skipped := lines(t, dir)
+	if len(skipped) != 1 || skipped[0].Kind != replay.OutOfOrder || int64(len(all))+skipped[0].Lines != 4*each || len(all) < 3*each {
+		t.Errorf("%d lines replayed of %d, and skipped %+v", len(all), 4*each, skipped)
+	}
+	if last := all[len(all)-1].At; !last.After(at.Add(time.Hour)) {
+		t.Errorf("the last line is of %v", last)
+	}
+}
+
 // A line without a time of the store has the time of this machine, moved by the difference to the store's clock.
 func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 	t.Parallel()
