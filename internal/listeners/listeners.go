@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -35,8 +36,7 @@ func Unix(path string) (net.Listener, error) {
 	case info.Mode()&fs.ModeSocket == 0:
 		return nil, fmt.Errorf("%s exists and is not a socket: remove it, or set another path", path)
 	default:
-		if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-			_ = c.Close()
+		if isInUse(path) {
 			return nil, fmt.Errorf("%s: %w", path, ErrInUse)
 		}
 		if err := os.Remove(path); err != nil {
@@ -44,4 +44,14 @@ func Unix(path string) (net.Listener, error) {
 		}
 	}
 	return net.Listen("unix", path)
+}
+
+// isInUse reports whether a process listens on a socket. The process may be too busy to accept: then the queue of connections is full.
+func isInUse(path string) bool {
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = c.Close()
+		return true
+	}
+	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, os.ErrDeadlineExceeded)
 }

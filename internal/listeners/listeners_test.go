@@ -1,11 +1,14 @@
 package listeners
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 func TestTCPAcceptsBracketedHosts(t *testing.T) {
@@ -40,5 +43,26 @@ func TestUnixReplacesAStaleSocket(t *testing.T) {
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "data" {
 		t.Errorf("the file is gone: %q, %v", data, err)
+	}
+}
+
+// A server that is too busy to accept still has its socket. Another one in its place would have counters of its own.
+func TestUnixLeavesTheSocketOfABusyServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // fill the queue of connections
+		if c, err := net.DialTimeout("unix", path, 10*time.Millisecond); err == nil {
+			defer func() { _ = c.Close() }()
+		}
+	}
+	if l, err := Unix(path); !errors.Is(err, ErrInUse) {
+		t.Errorf("%v, %v: want ErrInUse", l, err)
 	}
 }
