@@ -183,7 +183,8 @@ func (d *denialRecord) writeText(to io.Writer, config string) error {
 	default:
 		key = ", which is not the key of " + d.KeyOf
 	}
-	_, err := fmt.Fprintf(to, "denied   %s by replica %s\nreason   %s: used %d of %d\n%srules    %s: %s\nkey      %s%s\n",
+	text := fmt.Sprintf("denied   %s by replica %s\nreason   %s: used %d of %d\n%srules    %s: %s\nkey      %s%s\n",
 		d.Time.Format("2006-01-02 15:04:05.000 UTC"), d.Replica, d.Reason, d.Used, d.Max, rule, d.RulesVersion, version, d.KeyHash, key)
+	_, err := io.WriteString(to, printableLines(text))
 	return err
 }

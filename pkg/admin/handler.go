@@ -40,6 +40,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (a *API) serve(w http.ResponseWriter, r *http.Request, route string) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	calling := &caller{}
 	if a.options.Page == nil || isAPI(r.URL.Path) {
 		who, ok := a.options.Auth.caller(r)
 		if !ok {
@@ -50,11 +51,15 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route string) {
 			writeProblem(w, http.StatusUnauthorized, "no valid credentials: send Authorization: Bearer with a token from ADMIN_TOKEN_FILE")
 			return
 		}
-		calling := &caller{who: who}
+		calling.who = who
 		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, calling))
 		if isChange(route) {
 			defer func() {
-				if !calling.audited {
+				switch {
+				case calling.audited:
+				case calling.panicked:
+					a.audit(r.Context(), Change{Action: route, Outcome: Failed, Detail: "a bug in Weir: the log has the details"})
+				default:
 					a.audit(r.Context(), Change{Action: route, Outcome: Refused, Detail: "the request is invalid, or there are too many"})
 				}
 			}()
@@ -83,7 +88,9 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route string) {
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	calling.panicked = true
 	a.mux.ServeHTTP(w, r)
+	calling.panicked = false
 }
 
 // isAPI reports whether a path belongs to the API and not to the page.
@@ -106,8 +113,9 @@ type callerKey struct{}
 
 // A caller is who calls, and whether the change that the call asks for was reported.
 type caller struct {
-	who     string
-	audited bool
+	who      string
+	audited  bool
+	panicked bool // the route has not returned
 }
 
 // isChange reports whether a route changes states.

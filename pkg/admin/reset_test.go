@@ -129,6 +129,21 @@ func TestBadResetsAreRefusedAndAudited(t *testing.T) {
 	}
 }
 
+// A panic may come after a change, so the change is not reported as refused.
+func TestPanicOfAResetIsAuditedAsFailed(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.Resets = panicking{} })
+	if code, text := w.call("POST", resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 500 {
+		t.Error(code, text)
+	}
+	if len(w.changes) != 1 || w.changes[0].Outcome != Failed || w.changes[0].Who == "" || w.changes[0].Action != resetPath {
+		t.Errorf("audited as %+v, want %s", w.changes, Failed)
+	}
+}
+
+type panicking struct{ Resets }
+
+func (panicking) Reset(context.Context, []limiters.Keyed) ([]bool, bool, error) { panic("a bug") }
+
 // The log has the line of a change before the caller has the answer.
 func TestChangesAreAuditedBeforeTheAnswer(t *testing.T) {
 	var w *world
