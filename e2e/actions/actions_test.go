@@ -244,6 +244,7 @@ var actions = []actionCase{
       {request_headers: {header_name: ":authority", descriptor_key: host}}]}]`, []actionRequest{{sends: 1, path: "?q=%20a"}}},
 	{"query_parameters", `[{actions: [{query_parameters: {query_parameter_name: q, descriptor_key: q}}]}]`, []actionRequest{
 		{sends: 1, path: "?a=b&q=1&q=2"}, {}, {sends: 1, path: "?q=a%20b+c%2Fd"}, {sends: 1, path: "?q"}, {sends: 1, path: "?q="}, {path: "?Q=1"},
+		{sends: 1, path: "?q=a%20b%zz%4"}, {sends: 1, path: "?%71=%C3%BC%25"}, {sends: 1, path: "?&=x&q=1;r=2"}, {sends: 1, path: "?q=a?b=c"}, {sends: 1, path: "?q=1&%zz=2"},
 	}},
 	{"query_skip_if_absent", `[{actions: [{generic_key: {descriptor_value: a}}, {query_parameters: {query_parameter_name: q, descriptor_key: q, skip_if_absent: true}}]}]`, []actionRequest{
 		{sends: 1, path: "?q=1"}, {sends: 1},
@@ -266,8 +267,17 @@ var actions = []actionCase{
       {actions: [{header_value_match: {descriptor_value: b, headers: [{name: x-plan, string_match: {exact: gold}, invert_match: true, treat_missing_header_as_empty: true}]}}]},
       {actions: [{header_value_match: {descriptor_value: c, headers: [{name: x-plan, present_match: true, invert_match: true}]}}]},
       {actions: [{header_value_match: {descriptor_value: d, headers: [{name: x-plan, present_match: false}]}}]},
-      {actions: [{header_value_match: {descriptor_value: e, headers: [{name: x-plan}]}}]}]`, []actionRequest{
-		{sends: 3}, {sends: 1, headers: "x-plan: gold"}, {sends: 3, headers: "x-plan: free"},
+      {actions: [{header_value_match: {descriptor_value: e, headers: [{name: x-plan}]}}]},
+      {actions: [{header_value_match: {descriptor_value: f, headers: [{name: x-plan, present_match: false, invert_match: true}]}}]},
+      {actions: [{header_value_match: {descriptor_value: g, headers: [{name: x-plan, present_match: true, treat_missing_header_as_empty: true}]}}]},
+      {actions: [{header_value_match: {descriptor_value: h, headers: [{name: x-plan, present_match: false, treat_missing_header_as_empty: true}]}}]},
+      {actions: [{header_value_match: {descriptor_value: i, headers: [{name: x-plan, present_match: true, treat_missing_header_as_empty: true, invert_match: true}]}}]},
+      {actions: [{header_value_match: {descriptor_value: j, headers: [{name: x-plan, treat_missing_header_as_empty: true}]}}]},
+      {actions: [{header_value_match: {descriptor_value: k, headers: [{name: x-plan, range_match: {start: 1, end: 2}, invert_match: true}]}}]},
+      {actions: [{header_value_match: {descriptor_value: l, headers: [{name: x-plan, string_match: {exact: ""}}]}}]},
+      {actions: [{header_value_match: {descriptor_value: m, headers: [{name: x-plan, string_match: {exact: ""}, treat_missing_header_as_empty: true}]}}]},
+      {actions: [{header_value_match: {descriptor_value: o, headers: [{name: host, string_match: {exact: actions.test}}, {name: ":scheme", string_match: {exact: http}}]}}]}]`, []actionRequest{
+		{sends: 7}, {sends: 6, headers: "x-plan: gold"}, {sends: 8, headers: "x-plan: free"}, {sends: 10, headers: "x-plan: "},
 	}},
 	{"matchers", `[{actions: [{header_value_match: {descriptor_value: a, headers: [{name: x-n, range_match: {start: 1, end: 10}}]}}]},
       {actions: [{header_value_match: {descriptor_value: b, headers: [{name: x-n, string_match: {safe_regex: {regex: "1|10"}}}, {name: ":method", string_match: {exact: GET}}]}}]},
@@ -276,8 +286,11 @@ var actions = []actionCase{
 		{}, {sends: 2, headers: "x-n: 1"}, {sends: 3, headers: "x-n: 10"}, {sends: 2, headers: "x-n: 100"}, {headers: "x-n: a"},
 	}},
 	{"query_parameter_value_match", `[{actions: [{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: q, string_match: {exact: "a b"}}]}}]},
-      {actions: [{query_parameter_value_match: {descriptor_key: k, descriptor_value: v, expect_match: false, query_parameters: [{name: q, present_match: true}]}}]}]`, []actionRequest{
-		{sends: 1}, {sends: 1, path: "?q=a%20b"}, {path: "?q=c"},
+      {actions: [{query_parameter_value_match: {descriptor_key: k, descriptor_value: v, expect_match: false, query_parameters: [{name: q, present_match: true}]}}]},
+      {actions: [{query_parameter_value_match: {descriptor_value: w, query_parameters: [{name: q, present_match: false}]}}]},
+      {actions: [{query_parameter_value_match: {descriptor_value: x, query_parameters: [{name: q}, {name: r, string_match: {safe_regex: {regex: ".*"}}}]}}]},
+      {actions: [{query_parameter_value_match: {descriptor_value: z, query_parameters: [{name: q, string_match: {safe_regex: {regex: "[a-c]%zz"}}}]}}]}]`, []actionRequest{
+		{sends: 2}, {sends: 1, path: "?q=a%20b"}, {path: "?q=c"}, {sends: 1, path: "?q=1&r"}, {sends: 1, path: "?q=c%zz"}, {path: "?q=1&q=a%20b"},
 	}},
 	{"metadata", `[{actions: [{metadata: {descriptor_key: a, metadata_key: {key: app, path: [{key: plan}]}}}]},
       {actions: [{metadata: {descriptor_key: b, metadata_key: {key: app, path: [{key: user}, {key: id}]}}}]},

@@ -2,7 +2,6 @@ package envoyactions
 
 import (
 	"fmt"
-	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -64,11 +63,27 @@ func (r *Request) parameters(decode bool) []parameter {
 	return all
 }
 
+// unescape decodes each %XX, and leaves any other % as it is.
 func unescape(text string) string {
-	if plain, err := url.PathUnescape(text); err == nil {
-		return plain
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(text, "%")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		if len(after) < 2 {
+			b.WriteString("%" + after)
+			return b.String()
+		}
+		if c, err := strconv.ParseUint(after[:2], 16, 8); err == nil {
+			b.WriteByte(byte(c))
+			text = after[2:]
+		} else {
+			b.WriteByte('%')
+			text = after
+		}
 	}
-	return text
 }
 
 func first(all []parameter, name string) (value string, found bool) {

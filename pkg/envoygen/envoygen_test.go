@@ -440,3 +440,21 @@ func TestTextsAreQuoted(t *testing.T) {
 		t.Errorf("%v\n%s", err, text)
 	}
 }
+
+// Envoy and Istio read YAML 1.1, in which these words are booleans: Envoy rejects a configuration with one of them where it wants a text.
+func TestWordsThatAreBooleansInEnvoyAreQuoted(t *testing.T) {
+	for _, word := range []string{"y", "N", "yes", "No", "ON", "off", "true", "False", "null", "~", "010", "0x1f", "1e3"} {
+		rules := parse(t, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: generic_key, value: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", word))
+		config, err := New(rules, with())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := config.Part("route")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprintf("descriptor_value: %q", word); !strings.Contains(string(text), want) {
+			t.Errorf("want %s in\n%s", want, text)
+		}
+	}
+}

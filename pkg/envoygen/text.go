@@ -6,6 +6,7 @@ import (
 	"embed"
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -248,10 +249,13 @@ func block(m proto.Message) (string, error) {
 	return b.String(), err
 }
 
-// plainStyle removes the braces and quotes of JSON. The encoder quotes what needs it.
+// isBoolean matches texts that are booleans in YAML 1.1. The encoder writes YAML 1.2, but Envoy and Istio read 1.1.
+var isBoolean = regexp.MustCompile(`^(?i:y|yes|n|no|on|off)$`)
+
+// plainStyle removes the braces and quotes of JSON. The encoder quotes what else needs it.
 func plainStyle(n *yaml.Node) {
 	n.Style = 0
-	if n.Value == "@type" {
+	if n.Value == "@type" || n.Tag == "!!str" && isBoolean.MatchString(n.Value) {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	for i, child := range n.Content {
