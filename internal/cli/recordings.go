@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -93,8 +92,15 @@ func (r *recordings) finish(errs io.Writer) error {
 		}
 		fmt.Fprintf(errs, "weir: warning: %s:%d: %s (%s), skipped lines of this kind: %d\n", printable(s.File), s.First, skippedTexts[s.Kind], s.Kind, s.Lines)
 	}
-	notes := r.Recorded()
-	if slices.ContainsFunc(notes, func(n replay.Recorded) bool { return n.Secret != notes[0].Secret }) {
+	secrets, plain := map[string]bool{}, false
+	for _, note := range r.Recorded() {
+		secrets[note.Secret] = true
+		plain = plain || note.Secret == ""
+	}
+	switch {
+	case len(secrets) > 1 && plain:
+		fmt.Fprintln(errs, "weir: warning: some recordings have hashed values, and others plain ones, so a key may count as several: read them separately")
+	case len(secrets) > 1:
 		fmt.Fprintln(errs, "weir: warning: the recordings have hashed values under different secrets, so a key may count as several: "+
 			"read each recording by itself, or record with one RECORD_SECRET_FILE")
 	}

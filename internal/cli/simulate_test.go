@@ -166,6 +166,7 @@ func TestSimulateReadsTheShareOfTheRecorder(t *testing.T) {
 		"other.yaml": "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unit: minute, requests_per_unit: 1}}\n",
 		"a":          `{"t":"2026-11-22T10:00:00Z","sample":0.25,"secret":"01"}` + "\n" + twoLines, "b": `{"t":"2026-11-22T10:00:00Z","sample":0.5,"secret":"01"}` + "\n" + twoLines,
 		"c": `{"t":"2026-11-22T10:00:00Z","sample":0.25,"secret":"02"}` + "\n" + twoLines,
+		"d": `{"t":"2026-11-22T10:00:00Z","sample":1,"secret":"01"}` + "\n" + twoLines, "plain": twoLines,
 	})
 	path := func(name string) string { return filepath.Join(dir, name) }
 	for _, c := range []struct{ files, out, errs string }{
@@ -173,6 +174,7 @@ func TestSimulateReadsTheShareOfTheRecorder(t *testing.T) {
 		{"a b", "", "the recordings are samples of different shares, from 0.25 to 0.5"},
 		{"a b --sample-share=0.3", "sampled   0.3 of all keys", ""},
 		{"a c", "sampled   0.25 of all keys", "different secrets"},
+		{"d plain", "requests  4", "some recordings have hashed values, and others plain ones"},
 	} {
 		args := []string{"--config", path("other.yaml")}
 		for _, name := range strings.Fields(c.files) {
