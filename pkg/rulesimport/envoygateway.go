@@ -31,7 +31,7 @@ func EnvoyGateway(name string, data []byte) (*Imported, error) {
 		g.readPolicy(policy, g.fieldsOf(g.fieldsOf(f["spec"])["rateLimit"], "type", "global", "local"))
 	}
 	if policies == 0 {
-		return nil, fmt.Errorf("%s has no BackendTrafficPolicy", name)
+		return nil, fmt.Errorf("%s has no BackendTrafficPolicy: pass the output of kubectl get backendtrafficpolicies -o yaml", name)
 	}
 	return g.Imported, nil
 }

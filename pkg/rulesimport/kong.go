@@ -25,7 +25,7 @@ func Kong(name string, data []byte, domain string) (*Imported, error) {
 	}
 	k.addAll()
 	if len(k.plugins) == 0 && len(k.Problems) == 0 {
-		return nil, fmt.Errorf("%s has no plugin rate-limiting", name)
+		return nil, fmt.Errorf("%s has no plugin rate-limiting: pass the declarative configuration that deck gateway dump writes", name)
 	}
 	return k.Imported, nil
 }

@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// wantNginx is the remedy for a file with another syntax.
+const wantNginx = "pass the output of nginx -T"
+
 // A directive is a directive of nginx, with the directives in its block.
 type directive struct {
 	line  int
@@ -33,17 +36,17 @@ func nginxTree(name string, data []byte) ([]*directive, error) {
 			return nil, err
 		case word == "" && !quoted:
 			if len(stack) > 1 || len(current.words) > 0 {
-				return nil, fmt.Errorf("%s:%d: the file ends before ; or }", name, t.line)
+				return nil, fmt.Errorf("%s:%d: the file ends before ; or }: %s", name, t.line, wantNginx)
 			}
 			return root.block, nil
 		case !quoted && word == "}":
 			if len(stack) == 1 || len(current.words) > 0 {
-				return nil, fmt.Errorf("%s:%d: unexpected }", name, line)
+				return nil, fmt.Errorf("%s:%d: unexpected }: %s", name, line, wantNginx)
 			}
 			stack = stack[:len(stack)-1]
 		case !quoted && (word == ";" || word == "{"):
 			if len(current.words) == 0 {
-				return nil, fmt.Errorf("%s:%d: unexpected %s", name, line, word)
+				return nil, fmt.Errorf("%s:%d: unexpected %s: %s", name, line, word, wantNginx)
 			}
 			top.block = append(top.block, current)
 			if word == "{" {
@@ -114,7 +117,7 @@ func (t *nginxTokens) quoted(quote byte) (string, bool, int, error) {
 			b.WriteByte(c)
 		}
 	}
-	return "", false, line, fmt.Errorf("%s:%d: the quote has no end", t.name, line)
+	return "", false, line, fmt.Errorf("%s:%d: the quote has no end: %s", t.name, line, wantNginx)
 }
 
 // bare reads a word without quotes. ${name} is a part of it.
@@ -126,7 +129,7 @@ func (t *nginxTokens) bare() (string, bool, int, error) {
 		case c == '$' && strings.HasPrefix(t.text[t.at:], "${"):
 			n := strings.IndexByte(t.text[t.at:], '}')
 			if n < 0 {
-				return "", false, t.line, fmt.Errorf("%s:%d: ${ has no end", t.name, t.line)
+				return "", false, t.line, fmt.Errorf("%s:%d: ${ has no end: %s", t.name, t.line, wantNginx)
 			}
 			t.line += strings.Count(t.text[t.at:t.at+n], "\n")
 			t.at += n

@@ -83,7 +83,7 @@ func documentsOf(name string, data []byte) ([]*yaml.Node, error) {
 		switch {
 		case err != nil && errors.Is(err, io.EOF):
 			if len(all) == 0 {
-				return nil, fmt.Errorf("%s: the file is empty", name)
+				return nil, fmt.Errorf("%s: the file is empty: correct the path", name)
 			}
 			return all, nil
 		case err != nil:

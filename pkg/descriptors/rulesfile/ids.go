@@ -4,6 +4,7 @@ import "slices"
 
 // The ids of warnings. docs/lint.md has a section for each, and "# weir:ignore ID" silences one.
 const (
+	addressForm          = "address-form"
 	besideUnlimited      = "beside-unlimited"
 	costCountsDenied     = "cost-counts-denied"
 	droppedDocument      = "dropped-document"
@@ -45,7 +46,7 @@ const (
 )
 
 var warningIDs = []string{
-	besideUnlimited, costCountsDenied, droppedDocument, duplicateInRatelimit, duplicateKey, duplicateName, forgeableID, hiddenBranch,
+	addressForm, besideUnlimited, costCountsDenied, droppedDocument, duplicateInRatelimit, duplicateKey, duplicateName, forgeableID, hiddenBranch,
 	joinedKey, keyWithoutValue, localWithoutReplicas, metadataKey, misplacedKey, missingRequests, modifierWithoutLimit, overlappingCIDR,
 	overlayWithoutEffect, patternInKey, peekNeverDenied, prefixAsValue, regexValue, ruleWithoutEffect, sharedLease, similarKey,
 	surroundingSpace, templateValue, unknownIgnore, unknownReplaces, unreachableRule, unusedIgnore, zeroLimit,

@@ -231,6 +231,18 @@ func TestLintKnowsTemplates(t *testing.T) {
 	}
 }
 
+func TestLintKnowsTheFormOfAddresses(t *testing.T) {
+	for value, want := range map[string]string{
+		"2001:DB8::1": "write '2001:db8::1', or 'cidr: [2001:db8::1/128]'", "2001:db8:0:0::1": "write '2001:db8::1'", "::FFFF:10.0.0.1": "write '::ffff:10.0.0.1'",
+		"2001:db8::1": "", "10.0.0.1": "", "::1": "", "fe80::1%eth0": "", "10.0.0.01": "", "2001:DB8::g": "", "abc": "",
+	} {
+		got := lint(t, rulesfile.Options{}, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: k, value: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", value))
+		if len(got) > 1 || want == "" && len(got) > 0 || want != "" && (len(got) == 0 || !strings.Contains(got[0], want) || !strings.HasSuffix(got[0], "[address-form]")) {
+			t.Errorf("%s: %q, want %q", value, got, want)
+		}
+	}
+}
+
 func TestLintFindsSpacesAroundTexts(t *testing.T) {
 	for text, want := range map[string]string{
 		"domain: 'd '\ndescriptors: [{key: k, L}]\n":                   "1:9: the domain \"d \" begins or ends with a space",

@@ -277,7 +277,7 @@ func (r *reader) suspectSpace(n *yaml.Node, what, text string) {
 	}
 }
 
-// suspectValues warns about values that are prefixes, regular expressions or templates, or have spaces around them. The node of a value that is not in a list is given.
+// suspectValues warns about values that match no request as text. The node of a value that is not in a list is given.
 func (p *parser) suspectValues(value *yaml.Node, claims []claimed) {
 	for _, c := range claims {
 		if c.prefix {
@@ -289,6 +289,10 @@ func (p *parser) suspectValues(value *yaml.Node, claims []claimed) {
 		// Envoy's masked_remote_address sends a prefix as text.
 		if _, err := netip.ParsePrefix(c.Value); err == nil && c.Key != "masked_remote_address" {
 			p.warn(prefixAsValue, value, fmt.Sprintf("write 'cidr: [%s]'", c.Value), "the value '%s' is compared as text, and matches no address of this prefix", c.Value)
+		}
+		if a, err := netip.ParseAddr(c.Value); err == nil && a.String() != c.Value {
+			p.warn(addressForm, value, fmt.Sprintf("write '%s', or 'cidr: [%s]'", a, netip.PrefixFrom(a.WithZone(""), a.BitLen())),
+				"the value '%s' is compared as text, and Envoy writes this address as '%s'", c.Value, a)
 		}
 		p.suspectSpace(value, "value", c.Value)
 		if remedy := templateRemedy(c.Key, c.Value); remedy != "" {
