@@ -89,7 +89,7 @@ func untilNext(now time.Time, window time.Duration) time.Duration {
 }
 
 // A real Envoy passes on, and logs, what docs/responses.md shows.
-func TestResponsesTellAsShown(t *testing.T) {
+func TestResponsesPageMatchesEnvoy(t *testing.T) {
 	t.Parallel()
 	page := readResponsesPage(t)
 	bin, err := binary()

@@ -264,7 +264,7 @@ func TestQueuedTextIsBounded(t *testing.T) {
 }
 
 // A rule of a candidate keeps its mode.
-func TestModesOfCandidate(t *testing.T) {
+func TestCandidateKeepsItsModes(t *testing.T) {
 	const denyAll = "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unit: hour, requests_per_unit: 0}}\n" +
 		"  - {key: b, rate_limit: {unit: hour, requests_per_unit: 0}}\n"
 	const allowAll = "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unit: hour, requests_per_unit: 9}}\n" +

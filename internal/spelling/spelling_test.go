@@ -2,7 +2,7 @@ package spelling
 
 import "testing"
 
-func TestNearest(t *testing.T) {
+func TestNearestAllowsFewMistakes(t *testing.T) {
 	words := []string{"serve", "check", "version", "rate_limit"}
 	for word, want := range map[string]string{
 		"cehck": "check", "chekc": "check", "CHECK": "check", "versoin": "version", "rateLimit": "rate_limit",

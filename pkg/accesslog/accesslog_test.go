@@ -198,7 +198,7 @@ null
 	}
 }
 
-func TestCSVLogs(t *testing.T) {
+func TestCSVLogsAreConverted(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)

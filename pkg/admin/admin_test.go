@@ -415,7 +415,7 @@ func TestPagesOfOtherOriginsAreRejected(t *testing.T) {
 	}
 }
 
-func TestPanicIsOneCall(t *testing.T) {
+func TestPanicFailsOneCallOnly(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Status = func() Status { panic("a bug") } })
 	if code, text := w.call("GET", "/v1/status", "", nil); code != 500 || strings.Contains(text, "a bug\"") {
 		t.Error(code, text)

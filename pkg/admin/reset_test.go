@@ -37,7 +37,7 @@ func withResets(err error) func(*Options) {
 }
 
 // A reset ends the usage, the penalty and the leases of a key.
-func TestResetMakesAKeyNew(t *testing.T) {
+func TestResetEndsUsagePenaltyAndLeases(t *testing.T) {
 	w := newWorld(t, withResets(nil))
 	for range 6 {
 		w.hit(1, "user_id", "42")

@@ -190,7 +190,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	w.api.Stop()
 }
 
-func TestBadStreams(t *testing.T) {
+func TestInvalidStreamRequestsAreRejected(t *testing.T) {
 	s := &scripted{err: errors.New("8 subscribers already")}
 	w := newWorld(t, func(o *Options) { o.Decisions = s })
 	for query, want := range map[string]int{"outcome=no": 422, "sample=2": 422, "sample=x": 422, "": 503} {

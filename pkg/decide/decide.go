@@ -57,8 +57,8 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 // The caller owns both values and may use them again for the next call: a reused Result costs no allocation. A Result
 // points into its Request and into its own reusable memory. Copy what must outlive the next call with the same Result.
 //
-// If the request is denied, or ctx has ended, Decide ends the leases that the request has taken before it returns, in a call
-// of the store that does not depend on ctx.
+// If the request is denied, or ctx has ended, Decide ends the leases that the request has taken before it returns. It does so
+// in a call of the store that does not depend on ctx.
 //
 // An error is an [*Error], and means that the request is undecided. Result then serves metrics and logs only.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {

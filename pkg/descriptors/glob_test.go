@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestEntryCovers(t *testing.T) {
+func TestEntryCoversTheTextsOfItsPattern(t *testing.T) {
 	for _, tt := range []struct {
 		e, other Entry
 		want     bool

@@ -41,7 +41,7 @@ func TestKeyEncodesDomainAndMatch(t *testing.T) {
 }
 
 // A value is matched exactly, by a wildcard with more than *, or not: by the key alone, or beyond the path.
-func TestMatchesValue(t *testing.T) {
+func TestMatchesValueReportsHowAValueMatched(t *testing.T) {
 	rules := parse(t, tree("user_id\n  action=reply!\n  action=s*!\n  any=*!\n  plan!"))
 	for _, tt := range []struct {
 		request string

@@ -16,7 +16,7 @@ func TestNewLeaseID(t *testing.T) {
 }
 
 // Compares a set of leases with a map.
-func TestLeaseSet(t *testing.T) {
+func TestLeaseSetMatchesMap(t *testing.T) {
 	for seed := range uint64(40) {
 		rnd := rand.New(rand.NewPCG(seed, 5))
 		var s leaseSet

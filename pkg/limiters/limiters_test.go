@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestSpecErrors(t *testing.T) {
+func TestInvalidSpecsAreErrors(t *testing.T) {
 	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
 	for _, c := range []struct {
 		spec Spec
@@ -100,7 +100,7 @@ func TestLimitID(t *testing.T) {
 }
 
 // Compares the queue of a log with a slice.
-func TestDeque(t *testing.T) {
+func TestDequeMatchesSlice(t *testing.T) {
 	for seed := range uint64(40) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var d deque

@@ -8,7 +8,7 @@ import (
 )
 
 // Lines are in the order of at and order, and equal lines in the order of their arrival, whatever the span of their times.
-func TestSortOfLines(t *testing.T) {
+func TestLinesAreSortedByTimeAndOrder(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	var unused []heldLine

@@ -281,7 +281,7 @@ func TestStandardHeadersAreBounded(t *testing.T) {
 
 // For random rules, requests and times: both headers parse, have the same names, each once, and Retry-After is not before the
 // end of the wait of any limit that denies.
-func TestStandardHeadersAgree(t *testing.T) {
+func TestStandardHeadersNameTheSameLimits(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	keys := strings.Fields("minute small large slots month shadow free none odd two")
 	s, store := serviceOn(t, standard, decide.Options{}, Options{StandardHeaders: true, RetryAfterJitter: 0.1})

@@ -382,7 +382,7 @@ func TestObserverReceivesDecisions(t *testing.T) {
 }
 
 // Envoy receives the slots of concurrency as requests_per_unit without a unit, and OK for each release and settle.
-func TestLeasesInResponses(t *testing.T) {
+func TestResponsesShowSlotsAndEnds(t *testing.T) {
 	f := newFixture(t)
 	descriptor := func(key, id, rest string) string {
 		return once + `{entries {key: "user_id" value: "u"} entries {key: "` + key + `" value: "` + id + `"} ` + rest + `}`

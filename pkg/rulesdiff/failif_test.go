@@ -7,7 +7,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rulesdiff"
 )
 
-func TestConditions(t *testing.T) {
+func TestFailIfConditionsAreDecided(t *testing.T) {
 	r := &rulesdiff.Report{Requests: 1000, Keys: 200, Counts: rulesdiff.Counts{NewlyDeniedKeys: 10, NewlyDeniedRequests: 5, NewlyAllowedKeys: 1}}
 	for text, want := range map[string]bool{
 		"newly_denied_keys > 10": false, "newly_denied_keys>=10": true, "newly_denied_keys == 10": true, "newly_denied_keys != 10": false,

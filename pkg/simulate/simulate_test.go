@@ -40,7 +40,7 @@ descriptors:
 `
 
 // Whatever the requests are, each is allowed, denied or failed, under every client model, and every denied request has one fate.
-func TestCountsAddUp(t *testing.T) {
+func TestEachRequestHasOneOutcome(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
 		random := rand.New(rand.NewPCG(seed, 3))

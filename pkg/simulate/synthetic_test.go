@@ -105,7 +105,7 @@ func TestSyntheticShapes(t *testing.T) {
 	between("all requests", len(mixed), 9600, 9600)
 }
 
-func TestSyntheticFaults(t *testing.T) {
+func TestInvalidSyntheticLoadsAreFaults(t *testing.T) {
 	t.Parallel()
 	rules := parse(t, someRules)
 	for description, want := range map[string]string{

@@ -233,7 +233,7 @@ func funnelAdmits(lines []replay.Line, n, window int64) bool {
 }
 
 // Costs such as bytes: needs beyond 32 bits, which no log and no funnel has.
-func TestLargeCosts(t *testing.T) {
+func TestNeedsBeyond32BitsAreReported(t *testing.T) {
 	lines := traffic(rand.New(rand.NewPCG(8, 9)), 10, 500, 50)
 	for i := range lines {
 		lines[i].Request.Descriptors[0].Hits *= 3_000_000_000
@@ -324,7 +324,7 @@ func TestRecommendationSeparatesAttackers(t *testing.T) {
 	}
 }
 
-func TestBadRecordings(t *testing.T) {
+func TestReportExplainsRecordingsWithoutASuggestion(t *testing.T) {
 	rules := rulesWith(t, "unit: minute", 5)
 	other := line(0, "a", 1)
 	other.Request.Domain = "other"

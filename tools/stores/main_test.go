@@ -66,7 +66,7 @@ func TestTestWithoutVerdictHasFailed(t *testing.T) {
 }
 
 // The table has every column, and every test a column.
-func TestColumns(t *testing.T) {
+func TestTableHasEveryColumnAndTest(t *testing.T) {
 	for _, s := range suites {
 		for _, c := range s.columns {
 			if !slices.Contains(order, c.name) {

@@ -528,7 +528,7 @@ func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
 }
 
 // A hit is denied while a refund is under way. When the refund is done, the denial is not remembered.
-func TestRefundForgetsDenialsFromDuringIt(t *testing.T) {
+func TestDenialDuringARefundIsNotRemembered(t *testing.T) {
 	for _, unheard := range []bool{false, true} {
 		inWorld(t, func(w *world) {
 			a := w.replica(defaults)
@@ -582,7 +582,7 @@ func TestForgetForgetsAllDenials(t *testing.T) {
 }
 
 // A denied hit denies a peek only with peek=would_fit: with peek=over and without count_denied, a peek at the limit is allowed.
-func TestPeekIsNotDeniedByAHitUnderOver(t *testing.T) {
+func TestDeniedHitDeniesNoPeekUnderPeekOver(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		for _, algorithm := range []string{"fixed_window", "sliding_log"} {
@@ -776,7 +776,7 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 }
 
 // A panic of the store on the cache's goroutine must not end the process.
-func TestPanicOfTheStoreOnTheGoroutineOfTheCache(t *testing.T) {
+func TestPanicOfTheStoreDoesNotEndTheProcess(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")

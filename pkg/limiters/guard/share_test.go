@@ -151,7 +151,7 @@ func TestShareOfAFunnelBeyond32BitsIsValid(t *testing.T) {
 	}
 }
 
-func TestShareOfExtremes(t *testing.T) {
+func TestShareIsValidForExtremeLimits(t *testing.T) {
 	for _, c := range []struct {
 		n, replicas int64
 		p           float64

@@ -398,7 +398,7 @@ func TestTakeThatWaitsForALockUsesTheLatestTime(t *testing.T) {
 }
 
 // A store without traffic frees its memory.
-func TestSweep(t *testing.T) {
+func TestSweepFreesTheMemoryOfAnIdleStore(t *testing.T) {
 	s, passed := New(Options{}), time.Duration(0)
 	s.passed = func(time.Time) time.Duration { return passed }
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 10, Window: time.Minute})

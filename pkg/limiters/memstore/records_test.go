@@ -14,7 +14,7 @@ import (
 )
 
 // Compares the index with a map, while keys are added, moved and removed. Many hashes are equal.
-func TestIndex(t *testing.T) {
+func TestIndexMatchesMap(t *testing.T) {
 	for seed := range limiterstest.Sequences(30) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var x index
@@ -83,7 +83,7 @@ func checkIndex(t *testing.T, x *index, want map[position]uint32) {
 
 // Compares a shard with a map, with keys of all lengths under every algorithm. Records that are removed, in any order, leave
 // nothing behind.
-func TestShard(t *testing.T) {
+func TestShardMatchesMap(t *testing.T) {
 	type known struct {
 		p     position
 		state limiters.State

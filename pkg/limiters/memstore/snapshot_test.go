@@ -286,7 +286,7 @@ func TestSnapshotExpiresByTheWallClock(t *testing.T) {
 }
 
 // During a save, Takes add, move and remove records. Every key that stays is in the snapshot.
-func TestSaveDuringTakes(t *testing.T) {
+func TestSaveDuringTakesMissesNoKey(t *testing.T) {
 	s := New(Options{})
 	stay := limiters.Spec{Algorithm: "sliding_log", Max: 1_000_000, Window: time.Hour}
 	other := limiters.Spec{Algorithm: "sliding_log", Max: 1_000_000, Window: 30 * time.Minute}

@@ -146,7 +146,7 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 }
 
 // A client that gives Redis no time, or cancels, cannot open the breaker.
-func TestJudgeErrors(t *testing.T) {
+func TestCanceledAndShortCallsOpenNoBreaker(t *testing.T) {
 	const timeout = 15 * time.Millisecond
 	wire := func(text string) error { return fmt.Errorf("take: %w", redisError(text)) }
 	for _, c := range []struct {

@@ -10,7 +10,7 @@ import (
 )
 
 // Close waits for the Takes under way. A Take after it fails.
-func TestCloseUnderTakes(t *testing.T) {
+func TestCloseWaitsForTakes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for range 300 {

@@ -52,7 +52,7 @@ func hitsOf(keys ...string) []limiters.Hit {
 	return hits
 }
 
-func TestCluster(t *testing.T) {
+func TestClusterPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	// The suite has groups over several keys. The tag puts them into one slot.

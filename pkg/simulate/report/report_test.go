@@ -131,7 +131,7 @@ func TestBurstShowsHitsBeyondTheLimit(t *testing.T) {
 	}
 }
 
-func TestNumbersForPeople(t *testing.T) {
+func TestNumbersAreRoundedForReaders(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{num(1234567), "1,234,567"}, {num(-1234), "-1,234"}, {num(999), "999"}, {share(1, 3), "33.3\u00a0%"}, {share(1, 0), "0\u00a0%"}, {percent(0.00001), "< 0.01\u00a0%"},
 		{seconds(0), "0\u00a0s"}, {seconds(0.25), "250\u00a0ms"}, {seconds(30), "30\u00a0s"}, {seconds(90), "1\u00a0min 30\u00a0s"}, {seconds(3660), "1\u00a0h 1\u00a0min"}, {seconds(90000), "1\u00a0d 1\u00a0h"},

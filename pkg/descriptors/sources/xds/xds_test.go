@@ -366,7 +366,7 @@ func TestUnresolvedNameTimesOut(t *testing.T) {
 	}
 }
 
-func TestWatchEndsInEveryState(t *testing.T) {
+func TestWatchReturnsWhenItsContextEnds(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer func() { _ = listener.Close() }()
