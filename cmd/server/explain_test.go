@@ -11,7 +11,7 @@ import (
 
 var (
 	envoyBlock = regexp.MustCompile("(?ms)^```yaml envoy.yaml\n(.*?)^```$")
-	rulesBlock = regexp.MustCompile("(?ms)^```yaml rules.yaml\n(.*?)^```$")
+	rulesBlock = regexp.MustCompile("(?ms)^```yaml rules.yaml(?: warns)?\n(.*?)^```$")
 	// shown matches a command and its output.
 	shown = regexp.MustCompile("(?ms)^```sh\n(weir [^|]*?)\n```\n\n```text\n(.*?)^```$")
 )
