@@ -215,3 +215,29 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Envoy reads YAML 1.1, in which yes, no, on, off, y and n without quotes are booleans.
+func TestWordsWithoutQuotesAreBooleans(t *testing.T) {
+	const route = `{match: {prefix: /}, route: {cluster: c, include_vh_rate_limits: %, rate_limits: [{actions: [{source_cluster: {}}]}]}}`
+	for word, want := range map[string]bool{"yes": true, "On": true, "Y": true, "True": true, "no": false, "OFF": false, "false": false} {
+		text := `{name: v, domains: ["*"], rate_limits: [{actions: [{remote_address: {}}]}], routes: [` + strings.Replace(route, "%", word, 1) + `]}`
+		config, err := Parse("host.yaml", []byte(text))
+		if err != nil {
+			t.Fatalf("%s: %v", word, err)
+		}
+		derived, err := config.Derive(&Request{Method: "GET", Path: "/", ServiceCluster: "s", RemoteAddress: netip.MustParseAddr("192.0.2.1")})
+		if err != nil {
+			t.Fatalf("%s: %v", word, err)
+		}
+		if got := !derived.RateLimits[1].Skipped; got != want {
+			t.Errorf("include_vh_rate_limits: %s is %t: %+v", word, got, derived.RateLimits)
+		}
+	}
+	const value = `{match: {prefix: /}, route: {cluster: c, rate_limits: [{actions: [{generic_key: {descriptor_value: %}}]}]}}`
+	if _, err := Parse("route.yaml", []byte(strings.Replace(value, "%", "no", 1))); err == nil {
+		t.Error("the value no without quotes is read as a text, and Envoy rejects it")
+	}
+	if _, err := Parse("route.yaml", []byte(strings.Replace(value, "%", `"no"`, 1))); err != nil {
+		t.Error(err)
+	}
+}

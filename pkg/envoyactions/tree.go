@@ -60,11 +60,27 @@ func expand(n *yaml.Node, left *int, depth int) error {
 			copied.Anchor = ""
 			n.Content[i], child = &copied, &copied
 		}
+		if isKey := n.Kind == yaml.MappingNode && i%2 == 0; !isKey {
+			asBoolean(child)
+		}
 		if err := expand(child, left, depth+1); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// asBoolean makes a scalar a boolean if it is one in YAML 1.1, which Envoy reads. The decoder reads YAML 1.2.
+func asBoolean(n *yaml.Node) {
+	if n.Kind != yaml.ScalarNode || n.Style != 0 {
+		return
+	}
+	switch strings.ToLower(n.Value) {
+	case "y", "yes", "on", "true":
+		n.Tag, n.Value = "!!bool", "true"
+	case "n", "no", "off", "false":
+		n.Tag, n.Value = "!!bool", "false"
+	}
 }
 
 func (t tree) exists() bool { return t.node != nil && t.node.Tag != "!!null" }
