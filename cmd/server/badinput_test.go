@@ -58,7 +58,7 @@ func TestBadInputHasASentence(t *testing.T) {
 		"explain --config rules.yaml --envoy rules.yaml":              "weir: rules.yaml:1: neither a bootstrap (static_resources) nor a listener (filter_chains), a route configuration (virtual_hosts), a virtual host (domains) or a route (match)",
 		"explain --config rules.yaml --envoy empty --header x":        `weir: --header "x": want 'name: value', such as 'x-user-id: 42'; for the pseudo-headers set --path, --method and --host`,
 		"import limitador broken.yaml":                                "weir: broken.yaml:1:9: '[' is not closed: add ']'",
-		"import nginx rules.yaml":                                     "weir: rules.yaml:2: the file ends before ; or }: pass the output of nginx -T",
+		"import nginx rules.yaml":                                     "weir: rules.yaml:2: unexpected }: pass the output of nginx -T",
 		"import kong empty":                                           "weir: empty: the file is empty: correct the path",
 		"import envoy-gateway rules.yaml":                             "weir: rules.yaml has no BackendTrafficPolicy: pass the output of kubectl get backendtrafficpolicies -o yaml",
 		"test none":                                                   "weir: read none: no such file or directory: correct the path",
