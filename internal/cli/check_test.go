@@ -45,6 +45,7 @@ func TestCheckPrintsExcerptAndCaret(t *testing.T) {
 		{"wide characters before a syntax error", "domain: d\ndescriptors:\n  - {key: 日本, value: * }\n",
 			"stdin:3:22: fault: a value cannot begin with '*' [syntax]\n  3 |   - {key: 日本, value: * }\n    |                        ^\n    = quote it: '* }'\n"},
 		{"Windows line ends", "domain: d\r\nx: 1\r\n", "stdin:2:1: fault: unknown key 'x' in the file [invalid]\n  2 | x: 1\n    | ^\n"},
+		{"the direction of text", "domain: d\nvalu: \"\u202ea\u2066\"\n", "stdin:2:1: fault: unknown key 'valu' in the file [invalid]\n  2 | valu: \"\uFFFDa\uFFFD\"\n    | ^\n"},
 		{"control characters", "domain: d\nvalu: \"\x1b[31m\"\n", "stdin:2:1: fault: this is not valid YAML (control characters are not allowed) [syntax]\n  2 | valu: \"\uFFFD[31m\"\n    | ^\n"},
 		{"a long line", "domain: d\n'" + long + "': {valu: " + long + "}\nx: 1\n", "\n  2 | '" + strings.Repeat("x", 159) + "...\n    | ^\n"},
 		{"the end of a long line", "domain: d\ndescriptors: [{key: " + long + ", valu: 1}]\n", "\n  2 | ..." + strings.Repeat("x", 149) + ", valu: 1}]\n"},

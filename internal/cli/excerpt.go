@@ -37,7 +37,7 @@ const (
 )
 
 // excerpt returns a line for a terminal, and the spaces that move a caret below the column, which is a character from 1. A long
-// line is cut. A control character is replaced, because the file may come from a stranger.
+// line is cut. A control character is replaced, and so is one that changes the direction of text, because the file may come from a stranger.
 func excerpt(line string, column int) (shown, indent string) {
 	runes := []rune(line)
 	at := min(max(column-1, 0), len(runes))
@@ -58,7 +58,7 @@ func excerpt(line string, column int) (shown, indent string) {
 	text.WriteString(before)
 	spaces.WriteString(strings.Repeat(" ", len(before)))
 	for i, r := range runes {
-		if r != '\t' && unicode.IsControl(r) {
+		if r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {
 			r = unicode.ReplacementChar
 		}
 		text.WriteRune(r)
