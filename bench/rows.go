@@ -76,12 +76,12 @@ func (l load) of(s subject) load {
 		return l
 	}
 	users := openLeases / l.open
-	l.users = loadclient.Uniform(users)
+	l.request, l.users = loadclient.Decide(domain, daily), loadclient.Uniform(users)
 	switch s {
 	case "redis/concurrency":
-		l.request, l.users = loadclient.Leases(domain, action(0), "release", 1, 1), loadclient.Leasing(users, openLeases)
+		l.request, l.users = loadclient.Leases(domain, daily, "release", 1, 1), loadclient.Leasing(users, openLeases)
 	case "redis/reserve":
-		l.request, l.users = loadclient.Leases(domain, action(0), "settle", 10, 8), loadclient.Leasing(users, openLeases)
+		l.request, l.users = loadclient.Leases(domain, daily, "settle", 10, 8), loadclient.Leasing(users, openLeases)
 	}
 	return l
 }

@@ -29,7 +29,7 @@ func firstActions(n int) []string {
 // leaseLimits are limits whose requests have an id, by the name of the subject.
 var leaseLimits = map[string]string{
 	"concurrency": "algorithm: concurrency, concurrent_requests: 10000, lease_ttl: 1h",
-	"reserve":     "algorithm: funnel, unit: minute, requests_per_unit: 1000000, reserve: {ttl: 1h}",
+	"reserve":     "algorithm: funnel, unit: day, requests_per_unit: 1000000, reserve: {ttl: 1h}",
 }
 
 // usersPerFile keeps a file within Weir's size limit.
@@ -47,7 +47,7 @@ func writeRules(root, algorithm string, users int) (string, error) {
 	b.begin()
 	b.WriteString("  - key: user_id\n    descriptors:\n")
 	if limit := leaseLimits[algorithm]; limit != "" {
-		fmt.Fprintf(b, "      - key: action\n        value: %s\n        descriptors:\n          - key: lease\n            rate_limit: {%s}\n", action(0), limit)
+		fmt.Fprintf(b, "      - key: action\n        value: %s\n        descriptors:\n          - key: lease\n            rate_limit: {%s}\n", daily, limit)
 		return dir, os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(b.String()), 0o600)
 	}
 	for _, name := range firstActions(actions) {

@@ -298,20 +298,26 @@ local function sharing(all)
     end
   end
 
-  -- The runs so far of a group that is not complete, and the function that decides it. parts has the functions of parts.lua,
-  -- once they are needed.
-  local group, decide, parts = {}, decide_group
+  all.keys, all.key_at, all.state_of, all.report, all.guarded, all.failures = keys, key_at, state_of, report, guarded, failures
+
+  -- The functions of parts.lua, once they are needed.
+  local parts
+  function all.parts()
+    parts = parts or all.algorithm_of('parts')(now, all.server, all)
+    return parts
+  end
+
+  -- The runs so far of a group that is not complete, and the function that decides it. others has the functions of runs.lua, once
+  -- they are needed.
+  local group, decide, others = {}, decide_group
 
   -- Decides a run. A group is decided when its last run is reached, the one before a run of another group or of none.
   local function decide_run(run, after)
-    if run.kind >= LEASES then
-      if not parts then
-        all.key_at, all.state_of, all.report, all.guarded, all.fail = key_at, state_of, report, guarded, failures().fail
-        parts = all.algorithm_of('parts')(now, all.server, all)
-      end
-      decide = parts.decide_group
-      if run.kind == LEASES then return parts.decide_leases(run) end
-      if run.kind == RESERVES then return parts.decide_reserves(run) end
+    if run.kind == LEASES or run.kind == RESERVES then
+      others = others or all.algorithm_of('runs')(now, all.server, all)
+      return others.decide(run)
+    elseif run.kind == PARTS then
+      decide = all.parts().decide_group
     elseif run.group == 0 then
       return guarded(decide_hits, key_at(run.key), run)
     end
@@ -350,7 +356,7 @@ local function sharing(all)
     for _, run in ipairs(all.runs) do
       if run.kind == RESERVES then
         for i = 1, run.times do
-          local hit = parts.hit(run, i)
+          local hit = others.hit(run, i)
           report_failure(hit.first, keys[hit.key], hit)
         end
       elseif run.kind == SHARED or run.kind == PARTS then

@@ -11,7 +11,7 @@
 --           'x'     -number of slots beyond one for each lease
 --           'd'     -number of ended ids
 --           'f'     -a time at or before the first expiry of a lease
---           'l'     -a time at or after the last expiry of a lease
+--           'l'     -the last expiry of a lease, or a time at or after that of a reservation
 --           'k'     -expiry of the key in s since 1970 by this server's clock
 -- ARGV    the limit's numbers: max, ttl (µs)
 -- units   times in µs since 1970, durations in µs
@@ -85,14 +85,18 @@ function M.fill(s, open, ended, kept, server)
   call('PEXPIRE', s.key, digits(ceil(kept * 1000 - server / 1000)))
 end
 
--- Removes members, and the whole key if nothing is left in it.
-local function drop(s, count, excess, ended, ...)
+-- Removes members, one of which expires at a time, and the whole key if nothing is left in it.
+local function drop(s, count, excess, ended, expires, ...)
   if count + ended == 0 then
     call('DEL', s.key)
     s.count, s.excess, s.ended, s.first, s.latest, s.kept = 0, 0, 0, 0, 0, 0
   else
     call('ZREM', s.key, ...)
-    write(s, count, excess, ended, s.first, s.latest, 0, 0, {})
+    local latest = s.latest
+    if expires >= latest and not s.reserves then
+      latest = count > 0 and number(call('ZRANGE', s.key, '-1', '-1', 'WITHSCORES')[2]) or 0
+    end
+    write(s, count, excess, ended, s.first, latest, 0, 0, {})
   end
 end
 
@@ -159,8 +163,9 @@ local function expire(s, now, id)
   if backlog or s.count > 0 then first = first_score(key, backlog and '1' or digits(now + 1), '+inf') end
   if first == 0 then first = math.huge end
   if s.ended > 0 then first = min(first, number(first_score(key, '(0', '(1')) / TINY) end
-  pcall(write, s, s.count, s.excess, s.ended, first, s.latest, 0, 0, {})
-  s.first = first
+  local latest = s.count > 0 and s.latest or 0
+  pcall(write, s, s.count, s.excess, s.ended, first, latest, 0, 0, {})
+  s.first, s.latest = first, latest
   return lapsed
 end
 
@@ -230,10 +235,11 @@ end
 
 -- Ends the open lease of an id.
 function M.remove(s, id)
+  local expires = M.find(s, id)
   if s.excess == 0 and not s.reserves then
-    drop(s, s.count - 1, 0, s.ended, id)
+    drop(s, s.count - 1, 0, s.ended, expires, id)
   else
-    drop(s, s.count - 1, s.reserves and 0 or s.excess - (M.cost(s, id) - 1), s.ended, id, member(id, 'n'), member(id, 'a'))
+    drop(s, s.count - 1, s.reserves and 0 or s.excess - (M.cost(s, id) - 1), s.ended, expires, id, member(id, 'n'), member(id, 'a'))
   end
   s.id, s.expires = id, false
 end
@@ -255,12 +261,12 @@ function M.remember(s, id, now, n, server)
   write(s, s.count, s.excess, s.ended + (known and 0 or 1), first, s.latest, ENDED_FOR, server, members)
 end
 
-function M.forget(s, id) drop(s, s.count, s.excess, s.ended - 1, member(id, 'e'), member(id, 'm')) end
+function M.forget(s, id) drop(s, s.count, s.excess, s.ended - 1, 0, member(id, 'e'), member(id, 'm')) end
 
 -- Ends the open lease of an id. The end of another id is remembered, because its take may follow.
 function M.finish(s, id, now, n, server)
   -- The most frequent case: the lease of one slot, and not the last one.
-  if s.id == id and s.expires and s.excess + s.ended == 0 and s.count > 1 and not s.reserves then
+  if s.id == id and s.expires and s.expires < s.latest and s.excess + s.ended == 0 and s.count > 1 and not s.reserves then
     call('ZREM', s.key, id)
     call('ZADD', s.key, digits(2 - 2 * s.count), 'c')
     s.count, s.expires = s.count - 1, false
@@ -306,8 +312,7 @@ function M.charge() return false end
 
 function M.usage(s, l, now)
   if s.count == 0 then return 0, 0 end
-  if s.id and s.expires and s.expires >= now + l.ttl then return s.count + s.excess, l.ttl end
-  return s.count + s.excess, min(number(call('ZRANGE', s.key, '-1', '-1', 'WITHSCORES')[2]) - now, l.ttl)
+  return s.count + s.excess, min(s.latest - now, l.ttl)
 end
 
 return M

@@ -8,7 +8,7 @@
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
 -- A state is the window at now. With first_hit, a start of 0 means that no window is open.
-local M = { limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
+local M = { name = 'fixed_window', limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 
 -- A calendar has a function window_at. It returns the start and the end of the window at now. If the clock stepped back since the
 -- key was charged, that is the window of the charge, which is at most one ahead.

@@ -6,7 +6,7 @@
 --         p + r/den µs, in lowest terms; peek_over (0|1)
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
-local M = { limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
+local M = { name = 'funnel', limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 local floor, ceil = math.floor, math.ceil
 
 -- The time that k hits take to leave. Products beyond 2^53 are split: k is at most 2^33, and r and den are below 2^32.
@@ -142,7 +142,7 @@ function M.save(key, s, _, reset, _, server)
   end
 end
 
--- For hits that fit, if a hit takes whole µs to leave and the expiry is late enough.
+-- For hits that fit, and refunds that leave something, if a hit takes whole µs to leave and the expiry is late enough.
 function M.quick(key, l, now, v, n, server)
   if l.r > 0 or n > l.capacity or #v ~= 28 then return end
   local at, a, af, _, kept = unpacked('>I8I8I4I4I4', v)
@@ -150,7 +150,7 @@ function M.quick(key, l, now, v, n, server)
   a = a - (now - at)
   if a < 0 then a = 0 end
   a = a + n * l.p
-  if a > l.full or kept < keep(a, server) then return end
+  if a > l.full or a <= 0 or kept < keep(a, server) then return end
   call('SETRANGE', key, '0', pack('>I8I8I4I4I4', now, a, 0, 1, kept))
   return ceil(a / l.p), a
 end

@@ -6,7 +6,9 @@ local END, PENALIZED, TOO_MANY, BEGAN = 1, 3, 4, 5
 local NO_ID = string.rep('\0', 16)
 
 return function(now, server, driver)
-  local key_at, state_of, guarded, report, fail = driver.key_at, driver.state_of, driver.guarded, driver.report, driver.fail
+  local key_at, state_of, guarded, report = driver.key_at, driver.state_of, driver.guarded, driver.report
+
+  local function fail(i, problem) driver.failures().fail(i, problem) end
 
   -- The change of the lease of a hit, if the hit is allowed.
   local function step_of(run)
@@ -17,22 +19,17 @@ return function(now, server, driver)
   end
 
   -- The functions by which the reservations of a limit change the state of its algorithm.
-  local function reserver_of(run)
-    local reserve, limit = run.reserve, run.limit
-    if reserve.of == limit.algorithm then return reserve.changes end
-    for name, algorithm in pairs(driver.modules) do
-      if algorithm == limit.algorithm then reserve.of, reserve.changes = algorithm, reserve.algorithm[name] end
-    end
-    return reserve.changes
-  end
+  local function reserver_of(run) return run.reserve.algorithm[run.limit.algorithm.name] end
 
   local sets
 
   local function sets_of()
     if not sets then
-      local modules = driver.modules
-      modules.concurrency = modules.concurrency or driver.algorithm_of('concurrency')
-      sets = driver.algorithm_of('reservations')(modules.concurrency)
+      sets = driver.algorithm_of('reservations')(function()
+        local modules = driver.modules
+        modules.concurrency = modules.concurrency or driver.algorithm_of('concurrency')
+        return modules.concurrency
+      end, driver.modules.reserve.unsettled)
     end
     return sets
   end
@@ -41,7 +38,7 @@ return function(now, server, driver)
   local function load_reservations(key, run)
     local reservations = key_at(run.reserve_key)
     local set = sets_of()
-    reservations.state = reservations.state or set.load(reservations.name)
+    reservations.state = reservations.state or set.load(reservations.name, reservations.list)
     run.set, run.leases = set, reservations.state
     local lapsed = set.lapse(run.leases, now, run.id)
     if #lapsed > 0 and run.reserve.releases and reserver_of(run).settle(key.state, run.limit, now, lapsed) then
@@ -221,105 +218,5 @@ return function(now, server, driver)
     for _, f in ipairs({ deny, offend, report_denied }) do each(group, f) end
   end
 
-  -- The hit of a LEASES or RESERVES run that is decided now, from 1. After an error, the next one is decided.
-  local at
-
-  local function decide_some(run)
-    local out, limits, text = driver.verdicts, driver.limits, driver.text
-    while at <= run.times do
-      local op, id, index, limit, n = unpacked('>I1c16I2I2i8', text, run.own + 29 * (at - 1))
-      local key = key_at(index)
-      limit = limits[limit]
-      local set, s = limit.algorithm, key.state
-      if not s then
-        s = set.load(key.name, id)
-        key.state = s
-      end
-      if s.first <= now then set.lapse(s, now, id) end
-      if s.latest > now + limit.ttl then set.cut(s, now + limit.ttl) end
-      local allowed, retry = true, 0
-      if op == END then
-        if id ~= NO_ID then set.finish(s, id, now, 0, server) end
-      else
-        allowed, retry = set.take(s, id ~= NO_ID and id, limit, now, n, server)
-      end
-      local i, used, reset = 4 * (run.first + at), set.usage(s, limit, now)
-      out[i - 7], out[i - 6], out[i - 5], out[i - 4] = allowed and 1 or 0, used, retry, reset
-      at = at + 1
-    end
-  end
-
-  -- Calls f for a run until it has decided all hits.
-  local function decide_all(f, run, x)
-    at = 1
-    while at <= run.times do
-      local ok, problem = pcall(f, run, x)
-      if not ok then
-        fail(run.first + at - 1, problem)
-        at = at + 1
-      end
-    end
-  end
-
-  local function decide_leases(run) decide_all(decide_some, run) end
-
-  -- Hit i of a RESERVES run, as a PARTS run.
-  local function hit(run, i)
-    local limits, own, id, index, limit, n, other, reserve = driver.limits, { kind = 4, first = run.first + i - 1, times = 1, group = 0 }
-    own.op, id, index, limit, n, other, reserve = unpacked('>I1c16I2I2i8I2I2', driver.text, run.own + 33 * (i - 1))
-    own.id, own.key, own.limit, own.n, own.reserve_key, own.reserve = id, index, limits[limit], n, other, limits[reserve]
-    return own
-  end
-
-  -- Decides hits of a RESERVES run from at on. The most frequent ones are decided here: a settle of an open reservation, and a
-  -- take that fits and opens one. values has the values of the keys, by index.
-  local function reserve_some(run, values)
-    local limits, text, set = driver.limits, driver.text, sets_of()
-    local find, cost, remove, put, has_ended, count = set.find, set.cost, set.remove, set.put, set.has_ended, set.count
-    local limit, reserve, algorithm, changes
-    while at <= run.times do
-      local op, id, index, l, n, other, r = unpacked('>I1c16I2I2i8I2I2', text, run.own + 33 * (at - 1))
-      if limit ~= limits[l] or reserve ~= limits[r] then
-        limit, reserve = limits[l], limits[r]
-        algorithm, changes = limit.algorithm, reserver_of({ limit = limit, reserve = reserve })
-      end
-      local key, held, done = key_at(index), key_at(other), false
-      if not key.state then key.state = algorithm.load(key.name, limit, now, values[index] or nil) end
-      if not held.state then held.state = set.load(held.name, values[other]) end
-      local s, leases = key.state, held.state
-      if key.failed or n < 0 or id == NO_ID or set.is_due(leases, now, now + reserve.ttl) then
-      elseif op == END then
-        if find(leases, id) then
-          local estimate, charged_at = cost(leases, id)
-          local charged = n ~= estimate and changes.settle(s, limit, now, { { at = charged_at, delta = n - estimate } })
-          remove(leases, id)
-          if charged then key.charged = limit end
-          done = true
-        end
-      elseif not find(leases, id) and not has_ended(leases, id, now) and count(leases) < set.MAX_LEASES and algorithm.fits(s, limit, now, n) then
-        put(leases, id, reserve, now, n, changes.at(s, limit, now), server)
-        if changes.charge(s, limit, now, n) then key.charged = limit end
-        done = true
-      end
-      if done then report(key, run.first + at - 1, limit, true, 0) else decide_group({ hit(run, at) }) end
-      at = at + 1
-    end
-  end
-
-  -- Reads the keys of a RESERVES run at once. The value of a key that is absent or no string is false.
-  local function decide_reserves(run)
-    local names, indices, values, seen = {}, {}, {}, {}
-    for i = 1, run.times do
-      local index, _, _, other = unpacked('>I2I2i8I2', driver.text, run.own + 33 * (i - 1) + 17)
-      if not seen[index] then names[#names + 1], indices[#indices + 1], seen[index] = KEYS[index], index, true end
-      if not seen[other] then names[#names + 1], indices[#indices + 1], seen[other] = KEYS[other], other, true end
-    end
-    for from = 1, #names, 256 do
-      local some = redis.pcall('MGET', unpack(names, from, math.min(from + 255, #names)))
-      for i, value in ipairs(some) do values[indices[from + i - 1]] = value end
-    end
-    decide_all(reserve_some, run, values)
-  end
-
-  return { decide_group = decide_group, decide_leases = decide_leases, decide_reserves = decide_reserves, hit = hit }
+  return { decide_group = decide_group }
 end

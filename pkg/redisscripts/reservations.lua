@@ -1,27 +1,28 @@
 -- reservations: the open reservations of a key, and the ids that ended before their take. Twin of pkg/limiters/leases.go.
 --
 -- KEYS    one string of at most FEW records. With more it becomes a sorted set, see concurrency.lua, until that is empty.
---         The string begins with the expiry of the key, in s since 1970 by this server's clock, 4 bytes; and the number of open
---         reservations, 2 bytes. A record has an id, 16 bytes; when it expires; its estimate; and the time charged, 8 bytes each.
---         The open reservations come first, and the ids that ended follow, both in the order in which they expire. The estimate
---         of an id that ended is its actual cost.
+--         The string begins with the expiry of the key, in s since 1970 by this server's clock; and the number of records of ended
+--         ids, 4 bytes each. A record has an id, 16 bytes; when it expires; its estimate; and the time charged, 8 bytes each.
+--         The reservations come first, and the ids that ended before their take follow, both in the order in which they expire. The
+--         estimate of an id that ended is its actual cost. A reservation without an id is settled. The last record is not settled.
 -- ARGV    none of its own.
 -- units   times in µs since 1970, durations in µs
 -- reply   none of its own.
 --
--- A state has the records in text, or the state of the sorted set in long. A change is written at once. If that fails, it is an
--- error, and the state is as before.
+-- A state has the records in text, without settled ones, or the state of the sorted set in long. A change is written at once. If that
+-- fails, it is an error, and the state is as before.
+--
+-- The most frequent hits need no state. A take appends a record to the string, and a settle overwrites the id in it, see runs.lua.
 local M = {
-  MAX_LEASES = 0, load = 0, count = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0,
+  MAX_LEASES = 10000, load = 0, count = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0,
   lapse = 0, wait = 0,
 }
 local ceil, sub = math.ceil, string.sub
-local FEW, RECORD, HEAD = 64, 40, 6
+local FEW, RECORD, HEAD = 64, 40, 8
 local ENDED_FOR = 5000000
 local NONE = {}
 
-return function(sets)
-  M.MAX_LEASES = sets.MAX_LEASES
+return function(sets, unsettled)
 
   -- The expiry, the estimate and the time of record i, from 1.
   local function record(s, i) return unpacked('>I8I8I8', s.text, (i - 1) * RECORD + 17) end
@@ -50,7 +51,7 @@ return function(sets)
       local least = (server / 1000 + expiry(keep)) / 1000
       if kept < least then kept = ceil(least + expiry(keep) / 4000) end
     end
-    local value = pack('>I4I2', kept, count) .. text
+    local value = pack('>I4I4', kept, #text / RECORD - count) .. text
     if kept == s.kept then
       call('SET', s.key, value, 'KEEPTTL')
     else
@@ -69,7 +70,7 @@ return function(sets)
     end
     if pcall(write, s, text, count, 0) then return end
     call('DEL', s.key)
-    call('SET', s.key, pack('>I4I2', s.kept, count) .. text, 'PXAT', digits(s.kept * 1000))
+    call('SET', s.key, pack('>I4I4', s.kept, #text / RECORD - count) .. text, 'PXAT', digits(s.kept * 1000))
     set(s, text, count)
   end
 
@@ -79,13 +80,13 @@ return function(sets)
   local function lengthen(s, server)
     call('APPEND', s.key, '') -- fails on a full Redis, before anything is changed
     call('DEL', s.key)
-    s.long = sets.load(s.key, '', true)
+    s.long = sets().load(s.key, '', true)
     local open, ended = {}, {}
     for i = 1, s.open + s.ended do
       local list = i > s.open and ended or open
       list[#list + 1] = { sub(s.text, (i - 1) * RECORD + 1, (i - 1) * RECORD + 16), record(s, i) }
     end
-    sets.fill(s.long, open, ended, s.kept, server)
+    sets().fill(s.long, open, ended, s.kept, server)
   end
 
   -- value is the value of the key; false if it is absent or no string, nil if it is unknown.
@@ -94,42 +95,36 @@ return function(sets)
     local s = { key = key, kept = 0, text = '', open = 0, ended = 0, first = 0, latest = 0, id = nil, at = nil, long = nil }
     if type(value) == 'table' then
       if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err, 0) end
-      s.long = sets.load(key, '', true)
+      s.long = sets().load(key, '', true)
     elseif value then
-      local count
-      s.kept, count = unpacked('>I4I2', value)
-      set(s, sub(value, HEAD + 1), count)
-      if s.ended < 0 or s.ended % 1 > 0 then error('an unreadable value', 0) end
+      local ended
+      if #value % RECORD ~= HEAD then error('an unreadable value', 0) end
+      s.kept, ended = unpacked('>I4I4', value)
+      local text = unsettled(sub(value, HEAD + 1))
+      local count = #text / RECORD - ended
+      if count < 0 then error('an unreadable value', 0) end
+      set(s, text, count)
     end
     return s
-  end
-
-  -- Whether lapse or cut may change something.
-  function M.is_due(s, now, latest)
-    if s.long then
-      s = s.long
-      return s.first <= now and s.count + s.ended > 0 or s.count > 0 and s.latest > latest
-    end
-    return s.open > 0 and (s.first <= now or s.latest > latest) or s.ended > 0 and record(s, s.open + 1) <= now
   end
 
   function M.count(s) return s.long and s.long.count or s.open end
 
   function M.find(s, id)
-    if s.long then return sets.find(s.long, id) end
+    if s.long then return sets().find(s.long, id) end
     if s.id ~= id then s.id, s.at = id, search(s, id, 1, s.open) end
     return s.at
   end
 
   function M.cost(s, id)
-    if s.long then return sets.cost(s.long, id) end
+    if s.long then return sets().cost(s.long, id) end
     local _, n, at = record(s, M.find(s, id))
     return n, at
   end
 
   function M.put(s, id, l, now, n, at, server)
     if not s.long and s.open + s.ended >= FEW then lengthen(s, server) end
-    if s.long then return sets.put(s.long, id, l, now, n, at, server) end
+    if s.long then return sets().put(s.long, id, l, now, n, at, server) end
     local expires, i = now + l.ttl, s.open
     local more = pack('>c16I8I8I8', id, expires, n, at)
     if i == 0 or s.latest <= expires then
@@ -142,12 +137,12 @@ return function(sets)
   end
 
   function M.remove(s, id)
-    if s.long then return sets.remove(s.long, id) end
+    if s.long then return sets().remove(s.long, id) end
     shrink(s, without(s, M.find(s, id)), s.open - 1)
   end
 
   function M.has_ended(s, id, now)
-    if s.long then return sets.has_ended(s.long, id, now) end
+    if s.long then return sets().has_ended(s.long, id, now) end
     local i = search(s, id, s.open + 1, s.open + s.ended)
     if not i then return false end
     local expires, n = record(s, i)
@@ -156,7 +151,7 @@ return function(sets)
 
   function M.remember(s, id, now, n, server)
     if not s.long and s.open + s.ended >= FEW then lengthen(s, server) end
-    if s.long then return sets.remember(s.long, id, now, n, server) end
+    if s.long then return sets().remember(s.long, id, now, n, server) end
     local known = search(s, id, s.open + 1, s.open + s.ended)
     local others = known and { text = without(s, known) } or s
     local expires, i = now + ENDED_FOR, #others.text / RECORD
@@ -166,13 +161,13 @@ return function(sets)
   end
 
   function M.forget(s, id)
-    if s.long then return sets.forget(s.long, id) end
+    if s.long then return sets().forget(s.long, id) end
     shrink(s, without(s, search(s, id, s.open + 1, s.open + s.ended)), s.open)
   end
 
   -- A failure to write changes nothing.
   function M.cut(s, latest)
-    if s.long then return sets.cut(s.long, latest) end
+    if s.long then return sets().cut(s.long, latest) end
     if s.open == 0 or s.latest <= latest then return end
     local parts = {}
     for i = 1, s.open do
@@ -184,7 +179,7 @@ return function(sets)
 
   -- Drops what has expired. On a replica, which rejects all writes, it is dropped only from the state.
   function M.lapse(s, now, id)
-    if s.long then return sets.lapse(s.long, now, id) end
+    if s.long then return sets().lapse(s.long, now, id) end
     if (s.open == 0 or s.first > now) and (s.ended == 0 or record(s, s.open + 1) > now) then return NONE end
     local lapsed, kept, i = {}, {}, 1
     while i <= s.open and record(s, i) <= now do
@@ -201,7 +196,7 @@ return function(sets)
   end
 
   -- Only a sorted set may have too many reservations.
-  function M.wait(s, now, ttl) return sets.wait(s.long, now, ttl) end
+  function M.wait(s, now, ttl) return sets().wait(s.long, now, ttl) end
 
   return M
 end

@@ -8,13 +8,24 @@
 --
 -- A settle of a sliding log moves the entry of the reservation, and rewrites the entries after it. It changes no entry before
 -- the newest MAX_MOVED ones.
-local M = { limit = 0, at = 0, charge = 0, settle = 0, release = 0, fixed_window = 0, funnel = 0, sliding_log = 0 }
+local M = { limit = 0, unsettled = 0, at = 0, charge = 0, settle = 0, release = 0, fixed_window = 0, funnel = 0, sliding_log = 0 }
 local min, max = math.min, math.max
 local MAX_MOVED, SUMS = 10000, 2 ^ 21
+local NO_ID = string.rep('\0', 16)
 
 function M.limit(text, at)
   local ttl, releases = unpacked('>I8I8', text, at)
   return { ttl = ttl, releases = releases == 1, max = 0 }
+end
+
+-- The records of reservations without settled ones, see reservations.lua.
+function M.unsettled(records)
+  local kept = {}
+  for i = 1, #records, RECORD do
+    local record = string.sub(records, i, i + RECORD - 1)
+    if string.sub(record, 1, 16) ~= NO_ID then kept[#kept + 1] = record end
+  end
+  return table.concat(kept)
 end
 
 -- A window is open even after an estimate of 0: its start identifies it for the settle.
@@ -29,7 +40,8 @@ function fixed_window.settle(s, l, now, changes)
   return changed
 end
 
-local funnel = {}
+-- at_once: the algorithm's quick may charge and settle, because a settle needs no time.
+local funnel = { at_once = true }
 function funnel.at() return 0 end
 function funnel.charge(s, l, now, n) return n > 0 and l.algorithm.charge(s, l, now, n) end
 function funnel.settle(s, l, now, changes)

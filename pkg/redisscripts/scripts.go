@@ -49,7 +49,7 @@ func allAlgorithms() []Algorithm {
 }
 
 // parts are the files that decide hits of limits whose state has parts.
-var parts = []string{"parts", "penalty", "reservations", "reserve"}
+var parts = []string{"parts", "penalty", "reservations", "reserve", "runs"}
 
 func source(name string) string {
 	text, err := files.ReadFile(name + ".lua")

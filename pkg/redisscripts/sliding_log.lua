@@ -14,7 +14,7 @@
 -- A state has the stored records from first to tail, then those of pend, which are not stored yet. Its base is the sum before
 -- the first of them, used is the number of hits in them, and newest the time of the last one. When the oldest records expire,
 -- the last of these becomes record 0.
-local M = { limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0, search = 0, is_after = 0, record = 0, last = 0 }
+local M = { name = 'sliding_log', limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0, search = 0, is_after = 0, record = 0, last = 0 }
 local floor, max, min = math.floor, math.max, math.min
 local SUMS, TIMES, HALF = 2 ^ 21, 2 ^ 51, 2 ^ 50
 local SHORT, SIZE = 64, 9

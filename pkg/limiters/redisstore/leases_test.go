@@ -354,12 +354,103 @@ func TestReservationsNeedFewCommands(t *testing.T) {
 			t.Fatal(err, out[0])
 		}
 		calls := commands(t, c)
-		if calls["mget"] != 1 || calls["get"] != 0 || calls["set"]+calls["setrange"] > 2*keys || calls["zmscore"]+calls["zadd"] > 0 {
+		if calls["mget"] != 1 || calls["get"] != 0 || calls["set"]+calls["setrange"]+calls["append"] > 2*keys || calls["zmscore"]+calls["zadd"] > 0 {
 			t.Errorf("end %v: %v", hits[0].End, calls)
 		}
 		left := c.PTTL(t.Context(), keyOf("", &hits[0])+reserveSuffix).Val()
 		if left < 59*time.Minute || left > 76*time.Minute {
 			t.Errorf("the reservations expire in %v", left)
+		}
+	}
+}
+
+// A list of reservations keeps settled ones for a while, but not many, and is deleted with the last open one.
+func TestSettledReservationsAreRemoved(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 100_000, Window: time.Hour, Params: "reserve.ttl=1h"})
+	hit := func(id int, end bool) limiters.Hit {
+		return limiters.Hit{Key: "k", Limit: limit, N: 2, Lease: leaseID(id), End: end}
+	}
+	do := func(h limiters.Hit) {
+		t.Helper()
+		if out, err := take(t, s, h); err != nil || out[0].Err != nil || !out[0].Allowed {
+			t.Fatal(err, out)
+		}
+	}
+	first := hit(0, false)
+	list := keyOf("", &first) + reserveSuffix
+	for _, order := range []string{"oldest first", "newest first", "random"} {
+		open := []int{}
+		for id := range 200 {
+			do(hit(id, false))
+			if open = append(open, id); len(open) < 5 {
+				continue
+			}
+			at := map[string]int{"oldest first": 0, "newest first": 4, "random": rand.IntN(5)}[order]
+			do(hit(open[at], true))
+			open = slices.Delete(open, at, at+1)
+			if n := c.StrLen(t.Context(), list).Val(); n > 8+40*13 && order != "random" || n > 8+40*64 {
+				t.Fatalf("%s: a list of %d bytes has %d reservations", order, n, len(open))
+			}
+		}
+		for _, id := range open {
+			do(hit(id, true))
+		}
+		if n := c.Exists(t.Context(), list).Val(); n != 0 {
+			t.Errorf("%s: the list exists without a reservation", order)
+		}
+	}
+}
+
+// A full Redis still settles a reservation, of which others stay open.
+func TestFullRedisSettlesReservations(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	s, c := open(t, server), server.Client(t)
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 100, Window: time.Hour, Params: "reserve.ttl=1h window_start=first_hit"})
+	hit := func(id int, n int64, end bool) limiters.Hit {
+		return limiters.Hit{Key: "k", Limit: limit, N: n, Lease: leaseID(id), End: end}
+	}
+	if _, err := take(t, s, hit(1, 10, false), hit(2, 10, false), hit(3, 10, false)); err != nil {
+		t.Fatal(err)
+	}
+	full(t, c, true)
+	for _, h := range []limiters.Hit{hit(1, 8, true), hit(2, 9, true)} {
+		if out, err := take(t, s, h); err != nil || out[0].Err != nil {
+			t.Errorf("settle: %+v %v", out[0], err)
+		}
+	}
+	full(t, c, false)
+	if out, err := take(t, s, limiters.Hit{Key: "k", Limit: limit}); err != nil || out[0].Used != 27 {
+		t.Errorf("%+v %v, want the usage 27", out[0], err)
+	}
+}
+
+// A list in another form fails the hits of its key: neither a take nor a settle changes anything.
+func TestUnreadableReservationsFailTheirHits(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, Params: "reserve.ttl=1h window_start=first_hit"})
+	for name, value := range map[string]string{
+		"a head of 6 bytes":       string(make([]byte, 6)) + string(make([]byte, 40)),
+		"a head alone":            string(make([]byte, 8)),
+		"half a record":           string(make([]byte, 28)),
+		"more ended ids than fit": "\x00\x00\x00\x00\x00\x00\x00\x02" + string(make([]byte, 40)),
+	} {
+		for _, end := range []bool{false, true} {
+			h := limiters.Hit{Key: name, Limit: limit, N: 2, Lease: leaseID(1), End: end}
+			list := keyOf("", &h) + reserveSuffix
+			c.Set(t.Context(), list, value, 0)
+			out, err := take(t, s, h)
+			if readable := name == "a head alone"; err != nil || (out[0].Err == nil) != readable {
+				t.Errorf("%s, end %v: %+v %v", name, end, out[0], err)
+			} else if readable {
+				c.Del(t.Context(), list, keyOf("", &h))
+				continue
+			}
+			if n := c.Exists(t.Context(), keyOf("", &h)).Val(); n != 0 || c.Get(t.Context(), list).Val() != value {
+				t.Errorf("%s, end %v: the hit has changed something", name, end)
+			}
 		}
 	}
 }
