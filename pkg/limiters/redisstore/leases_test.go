@@ -368,7 +368,7 @@ func TestReservationsNeedFewCommands(t *testing.T) {
 func TestSettledReservationsAreRemoved(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 100_000, Window: time.Hour, Params: "reserve.ttl=1h"})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 100_000, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Hour}}})
 	hit := func(id int, end bool) limiters.Hit {
 		return limiters.Hit{Key: "k", Limit: limit, N: 2, Lease: leaseID(id), End: end}
 	}
@@ -407,7 +407,7 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 func TestFullRedisSettlesReservations(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 100, Window: time.Hour, Params: "reserve.ttl=1h window_start=first_hit"})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 100, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Reserve: limiters.ReserveSpec{TTL: time.Hour}}})
 	hit := func(id int, n int64, end bool) limiters.Hit {
 		return limiters.Hit{Key: "k", Limit: limit, N: n, Lease: leaseID(id), End: end}
 	}
@@ -430,7 +430,7 @@ func TestFullRedisSettlesReservations(t *testing.T) {
 func TestUnreadableReservationsFailTheirHits(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, Params: "reserve.ttl=1h window_start=first_hit"})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Reserve: limiters.ReserveSpec{TTL: time.Hour}}})
 	for name, value := range map[string]string{
 		"a head of 6 bytes":       string(make([]byte, 6)) + string(make([]byte, 40)),
 		"a head alone":            string(make([]byte, 8)),
