@@ -21,7 +21,7 @@ const (
 // A Resets removes the states of keys from the store, and from the memory of every replica. notified reports whether the other replicas were notified.
 type Resets interface {
 	Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, notified bool, err error)
-	// ResetEntry makes one step of a pass over all keys, as [limiters.MatchResetter] does.
+	// ResetEntry makes one step of a pass over all keys, as [limiters.Resetter] does.
 	ResetEntry(ctx context.Context, domain string, entry descriptors.Entry, cursor string) (done limiters.Progress, notified bool, err error)
 }
 

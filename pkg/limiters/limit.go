@@ -33,7 +33,8 @@ type Limit struct {
 	algorithm  algorithm
 	id         string
 	capacity   int64
-	parts      uint8 // withLeases, withPenalty; beside the fields that every hit reads
+	hasParts   bool // beside the fields that every hit reads
+	hasLeases  bool
 	grows      bool
 	peekOver   bool // see peek
 	numbers    []int64
@@ -164,15 +165,13 @@ func New(spec Spec) (*Limit, error) {
 		l.id += strconv.FormatInt(spec.Window.Microseconds(), 10)
 	}
 	if c, ok := a.(*concurrencyLimit); ok {
-		l.parts, l.slots, l.ttl = withLeases, c, c.ttl
-	}
-	if penalty != nil {
-		l.parts |= withPenalty
+		l.hasLeases, l.slots, l.ttl = true, c, c.ttl
 	}
 	if err := l.setReserve(spec.Params.Reserve); err != nil {
 		return nil, err
 	}
-	l.grows = d.grows || l.HasLeases()
+	l.grows = d.grows || l.hasLeases
+	l.hasParts = l.hasLeases || penalty != nil
 	return l, nil
 }
 

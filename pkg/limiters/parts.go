@@ -26,17 +26,11 @@ func (p *Parts) expires(l *Limit) int64 {
 
 func (p *Parts) size() int { return partsSize + p.Leases.size() }
 
-// The kinds of parts that a limit may use, one bit each.
-const (
-	withLeases uint8 = 1 << iota
-	withPenalty
-)
-
 // HasParts reports whether l uses the Parts of a State. Every other limit leaves them as they are.
-func (l *Limit) HasParts() bool { return l.parts != 0 }
+func (l *Limit) HasParts() bool { return l.hasParts }
 
 // HasLeases reports whether the hits of l have a [LeaseID]: its algorithm is concurrency, or it reserves.
-func (l *Limit) HasLeases() bool { return l.parts&withLeases != 0 }
+func (l *Limit) HasLeases() bool { return l.hasLeases }
 
 // LeaseTTL returns how long a lease or a reservation of l lasts, 0 if l has none.
 func (l *Limit) LeaseTTL() time.Duration { return micros(l.ttl) }

@@ -22,16 +22,12 @@ type Resetter interface {
 	// at the same time is charged before the reset or after it. found reports for each key whether there was a state to remove. After
 	// an error some of the keys may have been reset.
 	Reset(ctx context.Context, keys []Keyed) (found []bool, err error)
-}
-
-// A MatchResetter is a [Store] that can reset keys by their text.
-type MatchResetter interface {
 	// ResetMatching resets keys that match reports true for, as Reset does, in a bounded time. An empty cursor begins a pass over all
 	// keys, and the cursor of a Progress continues one. A pass resets every key that is in the store from its begin to its end.
 	ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (Progress, error)
 }
 
-// A Progress is the result of one call of [MatchResetter].
+// A Progress is the result of one call of ResetMatching.
 type Progress struct {
 	Scanned int64  // keys that the call has seen
 	Reset   int64  // keys that the call has reset
@@ -55,9 +51,9 @@ func Reset(ctx context.Context, store Store, keys []Keyed) (found []bool, err er
 	return nil, ErrNoReset
 }
 
-// ResetMatching has a store reset the keys that match. The error is [ErrNoReset] if it is no [MatchResetter].
+// ResetMatching has a store reset the keys that match. The error is [ErrNoReset] if it is no [Resetter].
 func ResetMatching(ctx context.Context, store Store, match func(key string) bool, cursor string) (Progress, error) {
-	if r, ok := store.(MatchResetter); ok {
+	if r, ok := store.(Resetter); ok {
 		return r.ResetMatching(ctx, match, cursor)
 	}
 	return Progress{}, ErrNoReset

@@ -75,7 +75,6 @@ func (c *DenyCache) debtDelay() int64 { return c.maxAge / 2 }
 
 // run removes expired denials and sends debts that have waited for debtDelay, until ctx ends.
 func (c *DenyCache) run(ctx context.Context) {
-	defer close(c.stopped)
 	timer := time.NewTimer(time.Duration(c.debtDelay()))
 	defer timer.Stop()
 	for {

@@ -30,9 +30,7 @@ type DenyCache struct {
 
 	sent, lost atomic.Int64
 
-	calls
-	stop    context.CancelFunc
-	stopped chan struct{}
+	worker
 }
 
 // DenyOptions configures a DenyCache. A zero field stands for its default.
@@ -70,24 +68,20 @@ func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 	for shards < maxShards && o.MaxBytes/int64(2*shards) >= minShardBytes {
 		shards *= 2
 	}
-	ctx, stop := context.WithCancel(context.Background())
 	c := &DenyCache{
 		store: store, seed: maphash.MakeSeed(), start: time.Now(), maxAge: int64(o.MaxAge),
 		shards: make([]denyShard, shards), budget: o.MaxBytes / int64(shards),
-		calls: newCalls(), stop: stop, stopped: make(chan struct{}),
 	}
 	for i := range c.shards {
 		c.shards[i].init(c.maxAge)
 	}
-	go c.run(ctx)
+	c.begin(c.run)
 	return c
 }
 
 // Close stops the goroutine and sends the debts. It returns soon after the end of ctx, with the reason if debts were not sent.
 func (c *DenyCache) Close(ctx context.Context) error {
-	defer c.cancelAfter(ctx)()
-	c.stop()
-	<-c.stopped
+	defer c.end(ctx)()
 	c.Forget()
 	_, err := c.flush(ctx, forever)
 	return err

@@ -26,9 +26,7 @@ type EndQueue struct {
 	held    map[endID]struct{} // of pending
 	stats   EndStats           // without Pending
 
-	calls
-	stop    context.CancelFunc
-	stopped chan struct{}
+	worker
 }
 
 type pendingEnd struct {
@@ -61,20 +59,17 @@ const (
 // NewEndQueue returns an empty queue that wraps store, and starts its goroutine. It does not own store. Call Close when no Take is
 // under way.
 func NewEndQueue(store limiters.Store) *EndQueue {
-	ctx, stop := context.WithCancel(context.Background())
 	q := &EndQueue{
-		store: store, wake: make(chan struct{}, 1), held: map[endID]struct{}{}, calls: newCalls(), stop: stop, stopped: make(chan struct{}),
+		store: store, wake: make(chan struct{}, 1), held: map[endID]struct{}{},
 	}
-	go q.run(ctx)
+	q.begin(q.run)
 	return q
 }
 
 // Close stops the goroutine and repeats what is pending once more. It returns soon after the end of ctx. The error has the number of
 // leases that have not ended.
 func (q *EndQueue) Close(ctx context.Context) error {
-	defer q.cancelAfter(ctx)()
-	q.stop()
-	<-q.stopped
+	defer q.end(ctx)()
 	q.repeat(ctx)
 	if left := q.Stats().Pending; left > 0 {
 		return fmt.Errorf("guard: %d leases have not ended: the store fails", left)
@@ -135,7 +130,6 @@ func (q *EndQueue) add(ends []pendingEnd) {
 }
 
 func (q *EndQueue) run(ctx context.Context) {
-	defer close(q.stopped)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

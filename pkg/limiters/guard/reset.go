@@ -29,7 +29,7 @@ func (c *DenyCache) ForgetKeys(keys []limiters.Keyed) {
 	}
 }
 
-// ResetMatching implements [limiters.MatchResetter].
+// ResetMatching implements [limiters.Resetter].
 func (c *DenyCache) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	c.ForgetMatching(match)
 	done, err := limiters.ResetMatching(ctx, c.store, match, cursor)
@@ -75,7 +75,7 @@ func (f *Fallback) Reset(ctx context.Context, keys []limiters.Keyed) (found []bo
 	return either(found, local), localErr
 }
 
-// ResetMatching implements [limiters.MatchResetter]. The first call of a pass also resets the local counters, all of them, even if the
+// ResetMatching implements [limiters.Resetter]. The first call of a pass also resets the local counters, all of them, even if the
 // store fails.
 func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	done, err := limiters.ResetMatching(ctx, f.store, match, cursor)
@@ -104,7 +104,7 @@ func (s *PerSecond) Reset(ctx context.Context, keys []limiters.Keyed) (found []b
 // The prefixes of the cursors of the two stores.
 const mainCursor, secondCursor = "m", "s"
 
-// ResetMatching implements [limiters.MatchResetter]. The pass of the second store follows that of the main one.
+// ResetMatching implements [limiters.Resetter]. The pass of the second store follows that of the main one.
 func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	if rest, ok := strings.CutPrefix(cursor, secondCursor); ok {
 		done, err := limiters.ResetMatching(ctx, s.second, match, rest)
@@ -132,7 +132,7 @@ func (o *Observed) Reset(ctx context.Context, keys []limiters.Keyed) (found []bo
 	return limiters.Reset(ctx, o.Store, keys)
 }
 
-// ResetMatching implements [limiters.MatchResetter].
+// ResetMatching implements [limiters.Resetter].
 func (o *Observed) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	return limiters.ResetMatching(ctx, o.Store, match, cursor)
 }
@@ -142,7 +142,7 @@ func (q *EndQueue) Reset(ctx context.Context, keys []limiters.Keyed) (found []bo
 	return limiters.Reset(ctx, q.store, keys)
 }
 
-// ResetMatching implements [limiters.MatchResetter].
+// ResetMatching implements [limiters.Resetter].
 func (q *EndQueue) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	return limiters.ResetMatching(ctx, q.store, match, cursor)
 }

@@ -76,7 +76,7 @@ func (r *Reference) Reset(_ context.Context, keys []limiters.Keyed) (found []boo
 	return found, nil
 }
 
-// ResetMatching implements [limiters.MatchResetter].
+// ResetMatching implements [limiters.Resetter].
 func (r *Reference) ResetMatching(_ context.Context, match func(key string) bool, _ string) (done limiters.Progress, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -54,7 +54,7 @@ func (sh *shard) text(r record) string {
 	return string(r[headLen : headLen+n])
 }
 
-// ResetMatching implements [limiters.MatchResetter]. One call is a whole pass. It holds the lock of a shard for one part of its
+// ResetMatching implements [limiters.Resetter]. One call is a whole pass. It holds the lock of a shard for one part of its
 // index at a time, about 2,400 keys of 10 million. A key is always in the same part, so none is missed.
 func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, _ string) (done limiters.Progress, err error) {
 	for i := range s.shards {

@@ -44,7 +44,7 @@ const (
 	scanCount = 500 // keys that Redis visits in one SCAN, a fraction of a millisecond
 )
 
-// ResetMatching implements [limiters.MatchResetter]. One call visits about 10,000 keys, for about 1 s. In a cluster it visits the
+// ResetMatching implements [limiters.Resetter]. One call visits about 10,000 keys, for about 1 s. In a cluster it visits the
 // masters in the order of their addresses. A key whose slot moves between masters during the pass may be missed.
 func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (done limiters.Progress, err error) {
 	if s.namer.hasher != nil {
