@@ -3,11 +3,12 @@ package replay
 import (
 	"bufio"
 	"bytes"
-	"container/heap"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"sort"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -95,8 +96,9 @@ type Reader struct {
 	in     *bufio.Reader
 	zstd   *zstd.Decoder // nil if the recording is plain
 	line   []byte
-	number int64 // of the line read last, from 1
-	held   lines
+	number int64      // of the line read last, from 1
+	held   []heldLine // in the order of the times, a part of room
+	room   []heldLine
 	// heldBytes is the length of the held lines.
 	heldBytes int
 	latest    time.Time // of the lines returned
@@ -155,9 +157,10 @@ func (r *Reader) Next(into *Line) error {
 		}
 		return fmt.Errorf("the recording cannot be read beyond line %d: %w", r.number, r.err)
 	}
-	next := heap.Pop(&r.held).(*numbered)
+	next := &r.held[0]
 	r.latest, r.heldBytes = next.At, r.heldBytes-next.size
-	*into = next.Line
+	*into, *next = next.Line, heldLine{}
+	r.held = r.held[1:]
 	return nil
 }
 
@@ -228,9 +231,30 @@ func (r *Reader) read() {
 	case line.At.Before(r.latest):
 		r.skip(OutOfOrder, 1)
 	default:
-		heap.Push(&r.held, &numbered{line, r.number, len(text)})
-		r.heldBytes += len(text)
+		r.hold(heldLine{line, len(text)})
 	}
+}
+
+// A heldLine is a line with its length in bytes.
+type heldLine struct {
+	Line
+	size int
+}
+
+// hold inserts a line behind the lines that are not later. Most lines are the latest.
+func (r *Reader) hold(line heldLine) {
+	if n := len(r.held); n == cap(r.held) {
+		if len(r.room) < 2*n+64 {
+			r.room = make([]heldLine, 2*n+64)
+		}
+		r.held = r.room[:copy(r.room, r.held)]
+	}
+	at := len(r.held)
+	if at > 0 && line.At.Before(r.held[at-1].At) {
+		at = sort.Search(at, func(i int) bool { return r.held[i].At.After(line.At) })
+	}
+	r.held = slices.Insert(r.held, at, line)
+	r.heldBytes += line.size
 }
 
 // readLine reads a line into r.line. It reports whether the line is too long, and whether it has an end. At the end of the input,
@@ -373,33 +397,4 @@ func parseHits(raw json.RawMessage, n int) ([]int64, bool) {
 		hits[i] = *h
 	}
 	return hits, true
-}
-
-// A numbered is a line with its number in the recording and its length in bytes.
-type numbered struct {
-	Line
-	number int64
-	size   int
-}
-
-// lines are a heap in the order of times and then of numbers.
-type lines []*numbered
-
-func (l lines) Len() int { return len(l) }
-
-func (l lines) Less(i, j int) bool {
-	if c := l[i].At.Compare(l[j].At); c != 0 {
-		return c < 0
-	}
-	return l[i].number < l[j].number
-}
-
-func (l lines) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
-func (l *lines) Push(x any)   { *l = append(*l, x.(*numbered)) }
-
-func (l *lines) Pop() any {
-	last := (*l)[len(*l)-1]
-	(*l)[len(*l)-1] = nil
-	*l = (*l)[:len(*l)-1]
-	return last
 }
