@@ -91,7 +91,7 @@ bench: ## measure Weir, a bare server and envoyproxy/ratelimit, and write docs/b
 	$(BENCH)
 	@go test ./pkg/sizing -run 'Figures|Outputs' -update
 
-bench-scale: ## measure the long rows: number of keys, rules and descriptors, skew of users
+bench-scale: ## measure the long rows: number of keys, rules and descriptors, skew of users, commands on a recording
 	$(BENCH) -scale
 	@go test ./pkg/sizing -run 'Figures|Outputs' -update
 

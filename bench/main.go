@@ -146,6 +146,15 @@ func measureRow(
 				add(m)
 			}
 		}
+		if row.commands != nil {
+			ran, err := row.commands(ctx, b)
+			if err != nil {
+				return nil, err
+			}
+			for _, m := range ran {
+				add(m)
+			}
+		}
 		for _, l := range row.cases {
 			rate := 0.0
 			if l.atBest {

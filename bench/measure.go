@@ -34,6 +34,10 @@ type measurement struct {
 	Errors    uint64  `json:"errors,omitempty"`
 	Error     string  `json:"error,omitempty"`
 	Value     float64 `json:"value,omitempty"` // of a Go benchmark; the other figures are 0
+	// The figures of a command that ran once; the other figures are 0.
+	Seconds    float64 `json:"s,omitempty"`
+	CPUSeconds float64 `json:"cpu_s,omitempty"`
+	PeakMB     float64 `json:"peak_mb,omitempty"`
 }
 
 // String returns the line printed for each measurement.
@@ -41,6 +45,9 @@ func (m *measurement) String() string {
 	s := fmt.Sprintf("%-8s %-20s", m.Row, m.Subject)
 	if m.X != 0 {
 		s += fmt.Sprintf(" %8g", m.X)
+	}
+	if m.Seconds > 0 {
+		return s + fmt.Sprintf("  %.2f s, CPU %.2f s, at most %.0f MB", m.Seconds, m.CPUSeconds, m.PeakMB)
 	}
 	if m.PerSecond == 0 {
 		return s + fmt.Sprintf("  %.1f", m.Value)
@@ -59,7 +66,7 @@ func (m *measurement) String() string {
 func (m *measurement) figures() []*float64 {
 	return []*float64{
 		&m.PerSecond, &m.ServerCPU, &m.RedisCPU, &m.EnvoyCPU, &m.ClientCPU, &m.P50, &m.P99, &m.P999, &m.Allocs, &m.ServerMB, &m.RedisMB,
-		&m.OverPart,
+		&m.OverPart, &m.Seconds, &m.CPUSeconds, &m.PeakMB,
 	}
 }
 

@@ -90,6 +90,9 @@ var columns = []column{
 	{"errors", func(m *measurement) float64 { return float64(m.Errors) }},
 	{"CPU client", func(m *measurement) float64 { return m.ClientCPU }},
 	{"value", benched},
+	{"s", seconds},
+	{"CPU, s", func(m *measurement) float64 { return m.CPUSeconds }},
+	{"peak MB", peakMB},
 }
 
 // table returns the medians of a row, without columns that are 0 everywhere.
@@ -155,7 +158,7 @@ func table(r *results, row *row) string {
 
 // draw returns the SVG of a row, or "" if the row has no picture or more lines than there are colours.
 func draw(r *results, row *row) string {
-	if row.gobench != nil && row.x == "" {
+	if len(row.subjects) == 0 && row.x == "" {
 		return ""
 	}
 	if row.x == "" {

@@ -95,3 +95,5 @@ func allCPU(m *measurement) float64    { return m.ServerCPU + m.RedisCPU }
 func p50(m *measurement) float64       { return m.P50 }
 func p99(m *measurement) float64       { return m.P99 }
 func benched(m *measurement) float64   { return m.Value }
+func seconds(m *measurement) float64   { return m.Seconds }
+func peakMB(m *measurement) float64    { return m.PeakMB }

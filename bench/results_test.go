@@ -95,7 +95,7 @@ func TestBenchmarkPageIsWrittenFromAnyResults(t *testing.T) {
 		}
 		for _, row := range append(rows(), scaleRows()...) {
 			_, err := os.Stat(filepath.Join(docs, "benchmarks", row.name+".svg"))
-			if drawn := row.gobench == nil || row.x != ""; round == 1 && drawn && err != nil {
+			if drawn := len(row.subjects) > 0 || row.x != ""; round == 1 && drawn && err != nil {
 				t.Error(err)
 			}
 			for _, s := range append(row.subjects, "a benchmark") {

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/weir-rls/weir/internal/loadclient"
+import (
+	"context"
+
+	"github.com/weir-rls/weir/internal/loadclient"
+)
 
 // A row is one load on several servers.
 type row struct {
@@ -11,6 +15,7 @@ type row struct {
 	inTurns     bool    // a subject with further settings is measured in turns with the plain one, which is before it
 	to          subject // the plain one of all subjects, if it is not of the same name
 	gobench     *gobench
+	commands    func(context.Context, binaries) ([]*measurement, error)
 }
 
 // A load describes the requests sent to each subject.
@@ -172,6 +177,8 @@ func scaleRows() []row {
 		}, {
 			name: "responses", title: "A request from bytes to bytes, without a connection, by the parts of its response",
 			gobench: &gobench{pkg: "./pkg/rls", pattern: "^BenchmarkResponse$", unit: "ns/op"},
+		}, {
+			name: "replay", title: "A command on a recording of 1,000,000 requests of 103,895 users", commands: replayCommands,
 		}, {
 			name: "memory", title: "Memory for a key of 40 bytes",
 			gobench: &gobench{pkg: "./pkg/limiters/memstore", pattern: "^BenchmarkMemoryPerKey$", unit: "bytes/key"},

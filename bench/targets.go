@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A target is a ratio that Weir should reach between two values of one row.
+// A target is a bound that Weir should keep: of a ratio between two values of one row, or of a value.
 type target struct {
 	what    string
 	atLeast bool // the ratio must be at least the bound; otherwise at most
@@ -40,6 +40,10 @@ func targets() []target {
 		memoryPerKey = append(memoryPerKey, bound{algorithm, 160, func(r *results) (float64, bool) {
 			return r.median("memory", subject(algorithm), 0, benched)
 		}})
+	}
+	// replayed returns the median of a command on a recording.
+	replayed := func(s subject, of value, most float64) bound {
+		return bound{string(s), most, func(r *results) (float64, bool) { return r.median("replay", s, 0, of) }}
 	}
 	return []target{
 		{"memory: decisions/s, to the bare server's", true, each("memory", "one", perSecond, bare, 0.90)},
@@ -88,6 +92,10 @@ func targets() []target {
 			grown("memory", "rules", allCPU, "memory/fixed_window", 1e5, 10, 1.2),
 		}},
 		{"memory: bytes for a key of 40 bytes", false, memoryPerKey},
+		{"a recording of 1,000,000 requests: seconds", false, []bound{
+			replayed(oneModel, seconds, 10), replayed(allModels, seconds, 10), replayed(suggested, seconds, 20),
+		}},
+		{"a recording of 1,000,000 requests: MB at the peak", false, []bound{replayed(oneModel, peakMB, 1000), replayed(allModels, peakMB, 1000)}},
 	}
 }
 
