@@ -26,8 +26,8 @@ descriptors:
 
 // The commands of row "replay".
 const (
-	oneModel  subject = "simulate, one client model"
-	allModels subject = "simulate, three client models and a report"
+	oneModel  subject = "simulate with one client model"
+	allModels subject = "simulate with three client models and a report"
 	suggested subject = "suggest"
 )
 
