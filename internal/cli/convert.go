@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -240,14 +239,11 @@ func (c *Convert) write(converter *accesslog.Converter, stdout io.Writer) error 
 // writeWhole writes a file that only its owner can read. The file has its name only once it is complete. It replaces a regular file,
 // and nothing else.
 func writeWhole(path string, write func(io.Writer) error) error {
-	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file: name a file", path)
+	if err := checkWritable(path); err != nil {
+		return err
 	}
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s: %w: create the folder first", filepath.Dir(path), fs.ErrNotExist)
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	defer os.Remove(file.Name()) // fails once the file is renamed
@@ -255,6 +251,19 @@ func writeWhole(path string, write func(io.Writer) error) error {
 		return err
 	}
 	return os.Rename(file.Name(), path)
+}
+
+// checkWritable reports, before a long run, a path at which [writeWhole] writes no file.
+func checkWritable(path string) error {
+	if info, err := os.Lstat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a folder: name a file in it", path)
+	} else if err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file: name a file", path)
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+		return fmt.Errorf("there is no folder %s: create it first", filepath.Dir(path))
+	}
+	return nil
 }
 
 func writeCompressed(w io.Writer, compressed bool, write func(io.Writer) error) error {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/replay"
 	"github.com/weir-rls/weir/pkg/simulate"
+	"github.com/weir-rls/weir/pkg/simulate/report"
 )
 
 // Simulate runs rules over recordings, or over a synthetic load.
@@ -28,7 +28,7 @@ type Simulate struct {
 	Output      string   `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 	HTML        string   `name:"html" placeholder:"FILE" help:"Also write a report with pictures: one HTML file that needs no network."`
 
-	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings, plain or compressed by zstd, read as one. - is standard input."`
+	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings, plain or compressed by zstd, or folders of RECORD_PATH, read as one. - is standard input."`
 }
 
 // Help is the text behind the flags in the help of the command.
@@ -60,14 +60,24 @@ func (s *Simulate) Validate() error {
 	case s.SampleShare < 0 || s.SampleShare > 1:
 		return errors.New("--sample-share: write a number above 0 and at most 1")
 	}
-	return checkReportFolder(s.HTML)
+	for flag, path := range map[string]string{"--html": s.HTML, "--write": s.Write} {
+		if path == "" || path == "-" {
+			continue
+		}
+		if err := checkWritable(path); err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+	}
+	return nil
 }
 
 // Run prints the result. Its error is [Fault] after a fault, which it prints.
 func (s *Simulate) Run(ctx context.Context, to Streams) error {
 	result, err := s.simulate(ctx, to)
 	if err == nil && result != nil && s.HTML != "" {
-		err = writeReport(s.HTML, result)
+		if err = writeWhole(s.HTML, func(w io.Writer) error { return report.Write(w, result) }); err != nil {
+			err = fmt.Errorf("--html: %w", err)
+		}
 	}
 	switch {
 	case err != nil || result == nil:
@@ -129,7 +139,7 @@ func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o si
 	if s.Write == "" {
 		result, err = simulate.Run(ctx, rules, load, o)
 	} else {
-		err = writeFile(s.Write, os.O_CREATE|os.O_TRUNC, func(w io.Writer) error {
+		err = writeWhole(s.Write, func(w io.Writer) error {
 			result, err = writeLoad(ctx, rules, load, o, w, strings.HasSuffix(s.Write, ".zst"))
 			return err
 		})

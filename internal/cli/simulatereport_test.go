@@ -34,10 +34,13 @@ func TestSimulateWritesAReport(t *testing.T) {
 	if !strings.Contains(string(text), "2 of 7 requests denied") || !strings.Contains(string(text), "user=&lt;b&gt;42") {
 		t.Errorf("the report is\n%s", text)
 	}
-	// A report that cannot be written leaves no file, and is a fault.
+	// A file that cannot be written is a fault before the run. After the run too, it leaves no file.
 	s.HTML = filepath.Join(dir, "folder")
 	if err := os.MkdirAll(filepath.Join(s.HTML, "not-empty"), 0o700); err != nil {
 		t.Fatal(err)
+	}
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "--html: "+s.HTML+" is a folder: name a file in it") {
+		t.Errorf("a folder: got %v", err)
 	}
 	if err := s.Run(t.Context(), Streams{Out: &out, Err: &stderr}); !errors.Is(err, Fault) || !strings.Contains(stderr.String(), "--html") {
 		t.Errorf("got %v and %q, want a fault", err, &stderr)

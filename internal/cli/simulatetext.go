@@ -49,6 +49,7 @@ func writeSimulation(w io.Writer, r *simulate.Result, color bool) error {
 	writeComparison(t, r)
 	writeKeys(t, r)
 	writeUnmatched(t, r)
+	writeCannotMatch(t, r)
 	_, err := io.WriteString(w, t.text.String())
 	return err
 }
@@ -108,20 +109,8 @@ func limitLabel(l *simulate.LimitResult) string {
 	return label
 }
 
-// byDenied returns the limits with the most denied first. Limits without requests are last.
-func byDenied(r *simulate.Result) []*simulate.LimitResult {
-	all := make([]*simulate.LimitResult, len(r.Limits))
-	for i := range r.Limits {
-		all[i] = &r.Limits[i]
-	}
-	slices.SortStableFunc(all, func(a, b *simulate.LimitResult) int {
-		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.Requests, a.Requests))
-	})
-	return all
-}
-
 func writeLimits(t *tables, r *simulate.Result) {
-	all := byDenied(r)
+	all := r.WorstFirst()
 	var rows []string
 	for _, l := range all[:min(len(all), maxLimitRows)] {
 		mode := ""
@@ -160,7 +149,7 @@ func writeClients(t *tables, r *simulate.Result) {
 func writeComparison(t *tables, r *simulate.Result) {
 	var rows []string
 	n := 0
-	for _, l := range byDenied(r) {
+	for _, l := range r.WorstFirst() {
 		if l.Comparison == nil || len(l.Comparison.Algorithms) == 0 {
 			continue
 		}
@@ -216,4 +205,17 @@ func writeUnmatched(t *tables, r *simulate.Result) {
 		rows = append(rows, fmt.Sprintf("%s\t%s\t%d", printable(p.Path), printable(p.Domain), p.Descriptors))
 	}
 	t.table("WITHOUT_RULE\tDOMAIN\tDESCRIPTORS", rows)
+}
+
+func writeCannotMatch(t *tables, r *simulate.Result) {
+	var rows []string
+	for _, m := range r.CannotMatch[:min(len(r.CannotMatch), maxLimitRows)] {
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%d", printable(m.Path), printable(m.Key), m.Descriptors))
+	}
+	if len(rows) == 0 {
+		return
+	}
+	t.table("CANNOT_MATCH\tHASHED_KEY\tDESCRIPTORS", rows)
+	t.further(len(r.CannotMatch)-len(rows), "rules")
+	t.printf("These rules match by value, and the recording has only hashes: whom they deny is unknown. Record with rules that have the values, for example in shadow mode.")
 }

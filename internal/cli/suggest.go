@@ -29,7 +29,7 @@ type Suggest struct {
 	MaxMemory   int64   `default:"512" placeholder:"MIB" help:"The memory for the times of requests. Beyond it, a part of the keys is kept, by hash. Default: 512."`
 	Output      string  `short:"o" enum:"text,json,yaml" default:"text" help:"The format of the output: text, json or yaml."`
 
-	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings: NDJSON, plain or compressed by zstd. - is standard input."`
+	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings, plain or compressed by zstd, or folders of RECORD_PATH, read as one. - is standard input."`
 }
 
 // Help is the text behind the flags in the help of the command.

@@ -18,9 +18,6 @@ import (
 // retryAfter is how long a writer that has failed waits before it tries again.
 const retryAfter = time.Second
 
-// recordingName matches the names of recordings. Their order is that of their beginnings.
-var recordingName = regexp.MustCompile(`^weir-\d{8}T\d{6}\.\d{6}Z-.*\.ndjson(\.zst)?$`)
-
 // notInName are the characters of a replica's name that the name of a file has as "-".
 var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 
@@ -179,7 +176,7 @@ func (f *files) makeRoom() error {
 	var found []recording
 	total := f.options.FileBytes
 	for _, entry := range all {
-		if !recordingName.MatchString(entry.Name()) {
+		if !replay.IsRecordingName(entry.Name()) {
 			continue
 		}
 		info, err := entry.Info()

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 )
 
@@ -59,9 +61,18 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Open opens recordings. The path - is stdin. The error is that of the first file that cannot be opened or read, or that is given
-// twice.
+var recordingName = regexp.MustCompile(`^weir-\d{8}T\d{6}\.\d{6}Z-.*\.ndjson(\.zst)?$`)
+
+// IsRecordingName reports whether a recorder names its files so. The order of the names is that of the times at which the files begin.
+func IsRecordingName(name string) bool { return recordingName.MatchString(name) }
+
+// Open opens recordings. The path - is stdin. A folder stands for the files of a recorder in it. The error is that of the first file
+// that cannot be opened or read, or that is given twice, or of a folder without recordings.
 func Open(paths []string, stdin io.Reader, o ReaderOptions) (*Files, error) {
+	paths, err := withoutFolders(paths)
+	if err != nil {
+		return nil, err
+	}
 	f := &Files{o: o, sized: true}
 	given := map[string]bool{}
 	for i, path := range paths {
@@ -82,16 +93,37 @@ func Open(paths []string, stdin io.Reader, o ReaderOptions) (*Files, error) {
 	return f, nil
 }
 
+// withoutFolders replaces each folder by the files of a recorder in it, in the order of their times.
+func withoutFolders(paths []string) (all []string, err error) {
+	for _, path := range paths {
+		if info, err := os.Stat(path); path == "-" || err != nil || !info.IsDir() {
+			all = append(all, path)
+			continue
+		}
+		entries, err := os.ReadDir(path) // in the order of the names
+		if err != nil {
+			return nil, err
+		}
+		n := len(all)
+		for _, e := range entries {
+			if e.Type().IsRegular() && IsRecordingName(e.Name()) {
+				all = append(all, filepath.Join(path, e.Name()))
+			}
+		}
+		if len(all) == n {
+			return nil, fmt.Errorf("the folder %s has no file of RECORD_PATH (weir-*.ndjson.zst or weir-*.ndjson): name another folder, or the files in it", path)
+		}
+	}
+	return all, nil
+}
+
 // peek reads the first line of a file. It closes a regular file until that line is due.
 func (f *Files) peek(one *file, path string) error {
 	regular := false
 	if one.stdin == nil {
 		info, err := os.Stat(path)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case info.IsDir():
-			return fmt.Errorf("recording %s is a folder: name the files in it", path)
 		}
 		if regular = info.Mode().IsRegular(); regular {
 			f.total += info.Size()

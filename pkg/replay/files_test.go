@@ -133,13 +133,37 @@ func TestOpenNamesTheFaultyFile(t *testing.T) {
 	missing, folder := filepath.Join(t.TempDir(), "missing"), t.TempDir()
 	for want, paths := range map[string][]string{
 		missing + ": no such file":              {good, missing},
-		"recording " + folder + " is a folder":  {folder},
+		"the folder " + folder + " has no file": {good, folder},
 		"recording " + good + " is given twice": {good, good},
 		"recording - is given twice":            {"-", "-"},
 	} {
 		if _, err := replay.Open(paths, strings.NewReader(""), replay.ReaderOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want the error %s", paths, err, want)
 		}
+	}
+}
+
+// A folder stands for the files of a recorder in it. Other files and folders are left out.
+func TestFolderStandsForItsRecordings(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"weir-20261122T100001.000000Z-b.ndjson":     line(1, "second") + "\n" + line(2, "third"),
+		"weir-20261122T100000.000000Z-a.ndjson.zst": compress(t, line(1, "first")),
+		"notes.ndjson": line(0, "no"), ".weir-20261122T100000.000000Z-a.ndjson": line(0, "no"), "weir-20261122T100000.000000Z-a.ndjson.zst.part": line(0, "no"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "weir-20261122T100002.000000Z-c.ndjson"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := replay.Open([]string{writeFile(t, "last", line(1, "last")), dir}, nil, replay.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := values(readFiles(t, f)), []string{"last", "first", "second", "third"}; !slices.Equal(got, want) {
+		t.Errorf("read %q, want %q", got, want)
 	}
 }
 

@@ -57,7 +57,7 @@ func ParseCondition(text string) (Condition, error) {
 	for _, part := range strings.Split(" "+c.text+" ", " and ") {
 		one, err := parseComparison(strings.TrimSpace(part))
 		if err != nil {
-			return c, fmt.Errorf("condition %q: %w", text, err)
+			return c, fmt.Errorf("condition %q: %w. Write for example 'newly_denied_keys > 10'. The names are %s", text, err, strings.Join(Names(), ", "))
 		}
 		c.all = append(c.all, one)
 	}
@@ -67,7 +67,7 @@ func ParseCondition(text string) (Condition, error) {
 func parseComparison(text string) (comparison, error) {
 	at := strings.IndexAny(text, "<>=!")
 	if at < 0 {
-		return comparison{}, fmt.Errorf("%q is no comparison: write a name, one of %s and a number, such as newly_denied_keys > 10", text, strings.Join(operators, " "))
+		return comparison{}, fmt.Errorf("%q is no comparison: want a name, one of %s and a number", text, strings.Join(operators, " "))
 	}
 	c := comparison{name: strings.TrimSpace(text[:at])}
 	for _, f := range figures {
@@ -76,18 +76,18 @@ func parseComparison(text string) (comparison, error) {
 		}
 	}
 	if c.value == nil {
-		hint := ": the"
+		hint := ""
 		if nearest := spelling.Nearest(c.name, Names()); nearest != "" {
-			hint = fmt.Sprintf(": did you mean %s? The", nearest)
+			hint = fmt.Sprintf(" (did you mean %s?)", nearest)
 		}
-		return c, fmt.Errorf("unknown name %q%s names are %s", c.name, hint, strings.Join(Names(), ", "))
+		return c, fmt.Errorf("unknown name %q%s", c.name, hint)
 	}
 	for _, o := range operators {
 		if rest, ok := strings.CutPrefix(text[at:], o); ok {
 			c.operator = o
 			number, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
 			if err != nil || number != number || number < 0 {
-				return c, fmt.Errorf("%q is no number from 0: write one behind %s, such as %s %s 10", strings.TrimSpace(rest), o, c.name, o)
+				return c, fmt.Errorf("%q is no number from 0", strings.TrimSpace(rest))
 			}
 			c.number = number
 			return c, nil

@@ -24,12 +24,12 @@ func TestFailIfConditionsAreDecided(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":                                       `"" is no comparison: write a name`,
+		"":                                       `"" is no comparison: want a name`,
 		"newly_denied_keys":                      "is no comparison",
-		"newly_denied_key > 1":                   `unknown name "newly_denied_key": did you mean newly_denied_keys? The names are newly_denied_keys, newly_denied_requests`,
-		"x > 1":                                  `unknown name "x": the names are newly_denied_keys`,
+		"newly_denied_key > 1":                   `unknown name "newly_denied_key" (did you mean newly_denied_keys?). Write for example`,
+		"x > 1":                                  `unknown name "x". Write for example 'newly_denied_keys > 10'. The names are newly_denied_keys, newly_denied_requests, `,
 		"newly_denied_keys > many":               `"many" is no number from 0`,
-		"newly_denied_keys > -1":                 `"-1" is no number from 0`,
+		"newly_denied_keys > -1":                 `"-1" is no number from 0. Write for example 'newly_denied_keys > 10'. The names are newly_denied_keys`,
 		"newly_denied_keys > NaN":                `"NaN" is no number from 0`,
 		"newly_denied_keys > ":                   `"" is no number`,
 		"newly_denied_keys =! 1":                 "has no known operator",

@@ -27,7 +27,7 @@ type Report struct {
 	// keys comes first.
 	Limits []Limit `json:"limits"`
 	// CannotMatch are new rules that match by value what the recording has as a hash only. Nothing is known of their effect.
-	CannotMatch []CannotMatch `json:"cannot_match"`
+	CannotMatch []replay.CannotMatch `json:"cannot_match"`
 	// Skipped are the lines of the recordings that were not compared. The caller sets it.
 	Skipped []replay.FileSkipped `json:"skipped"`
 }
@@ -104,14 +104,6 @@ type Key struct {
 	New bool `json:"new"`
 }
 
-// A CannotMatch is a new rule that a recording cannot judge, and the key whose values are hashes in the recording.
-type CannotMatch struct {
-	Domain string `json:"domain"`
-	Path   string `json:"path"`
-	Source string `json:"source"`
-	Key    string `json:"key"`
-}
-
 // Differs reports whether a verdict differs, or a new rule could not be judged.
 func (r *Report) Differs() bool {
 	return r.NewlyDeniedRequests+r.NewlyAllowedRequests > 0 || len(r.CannotMatch) > 0 || r.Old.Invalid != r.New.Invalid
@@ -122,7 +114,7 @@ func (c *Comparison) Report() *Report {
 	changes := descriptors.Diff(c.sides[oldSide].rules, c.sides[newSide].rules)
 	r := &Report{
 		Requests: c.requests, KeysExact: !c.sides[oldSide].overflow && !c.sides[newSide].overflow, Keys: int64(len(c.sides[newSide].keys)),
-		Rules: Changes{changes.RulesAdded, changes.RulesRemoved, changes.RulesModified}, CannotMatch: c.hashed.list(), Limits: []Limit{},
+		Rules: Changes{changes.RulesAdded, changes.RulesRemoved, changes.RulesModified}, CannotMatch: c.hashed.List(nil), Limits: []Limit{},
 	}
 	if c.requests > 0 {
 		r.From, r.To = &c.from, &c.to

@@ -42,7 +42,7 @@ type Comparison struct {
 	o        Options
 	sides    [2]side
 	rows     map[uint64]*row // by Rule.Hash
-	hashed   *unmatched
+	hashed   *replay.Hashed
 	from, to time.Time
 	requests int64
 	affected [2]int64 // requests that only this side denies
@@ -110,7 +110,7 @@ func New(old, now *descriptors.Rules, o Options) *Comparison {
 	if o.Worst == 0 {
 		o.Worst = DefaultWorst
 	}
-	c := &Comparison{o: o, rows: map[uint64]*row{}, hashed: newUnmatched(old, now)}
+	c := &Comparison{o: o, rows: map[uint64]*row{}, hashed: replay.NewHashed(now, old)}
 	for i, rules := range []*descriptors.Rules{old, now} {
 		s := &c.sides[i]
 		*s = side{number: i, rules: rules, replayer: replay.New(rules, o.Replay), limits: map[*descriptors.Rule]*limits{}, keys: map[string]*usage{}}
@@ -159,7 +159,7 @@ func (c *Comparison) Add(line *replay.Line) error {
 		c.from = line.At
 	}
 	c.to = line.At
-	c.hashed.add(&line.Request)
+	c.hashed.Add(&line.Request)
 	for i := range c.sides {
 		if decided[i] {
 			c.sides[i].count(c.requests, c.o.MaxKeys)

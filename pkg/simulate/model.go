@@ -90,7 +90,7 @@ const batchSize = 256
 func Run(ctx context.Context, rules *descriptors.Rules, source Source, o Options) (*Result, error) {
 	o = o.withDefaults()
 	index := newIndex(rules)
-	stats := newStats(index, o)
+	stats := newStats(rules, index, o)
 	clients := []*client{newClient(Drop, rules, index, o)}
 	clients[0].observe = stats.observe
 	for _, m := range o.Clients {

@@ -193,7 +193,7 @@ func randomLines(random *rand.Rand, n int) []replay.Line {
 // The counts of a simulation are those of a plain implementation of the three algorithms, on 120,000 random requests under random rules.
 func TestCountsEqualNaiveImplementation(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs on one goroutine for long: not with -short")
+		t.Skip("the naive implementation takes seconds, and minutes with the race detector: run without -short")
 	}
 	t.Parallel()
 	for seed := range uint64(4) {

@@ -1,6 +1,8 @@
 package simulate
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/replay"
@@ -37,6 +39,9 @@ type Result struct {
 	UnmatchedDescriptors int64           `json:"unmatched_descriptors"`
 	UnmatchedPaths       []UnmatchedPath `json:"unmatched_paths"`
 
+	// CannotMatch are rules that match no request, and that match by value what the recording has as a hash only.
+	CannotMatch []replay.CannotMatch `json:"cannot_match"`
+
 	Recorded Recorded  `json:"recorded"`
 	Sample   *Sample   `json:"sample,omitempty"` // nil if the recording has every request
 	Clients  []Client  `json:"clients"`          // Drop first
@@ -48,6 +53,18 @@ type Result struct {
 	Lines    int64                `json:"lines"` // of the recording, including skipped and empty ones
 	Skipped  []replay.FileSkipped `json:"skipped"`
 	Warnings []string             `json:"warnings"` // why counts are not exact
+}
+
+// WorstFirst returns the limits with the most denied requests first, and of those the ones with the most requests.
+func (r *Result) WorstFirst() []*LimitResult {
+	all := make([]*LimitResult, len(r.Limits))
+	for i := range r.Limits {
+		all[i] = &r.Limits[i]
+	}
+	slices.SortStableFunc(all, func(a, b *LimitResult) int {
+		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.Requests, a.Requests))
+	})
+	return all
 }
 
 // An UnmatchedPath counts descriptors without a rule. Path has their keys, such as user_id.action.

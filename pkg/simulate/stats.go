@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/replay"
 )
@@ -26,6 +27,8 @@ type stats struct {
 	entries, bytes int
 	noCompare      string
 	unmatched      map[UnmatchedPath]int64 // with Descriptors 0
+	hashed         *replay.Hashed
+	matched        map[*descriptors.Rule]bool
 }
 
 const (
@@ -56,8 +59,11 @@ type keyStats struct {
 	states                  [len(compared)]limiters.State
 }
 
-func newStats(index *index, o Options) *stats {
-	return &stats{o: o, index: index, limits: make([]*limitStats, len(index.slots)), unmatched: map[UnmatchedPath]int64{}}
+func newStats(rules *descriptors.Rules, index *index, o Options) *stats {
+	return &stats{
+		o: o, index: index, limits: make([]*limitStats, len(index.slots)), unmatched: map[UnmatchedPath]int64{},
+		hashed: replay.NewHashed(rules, nil), matched: map[*descriptors.Rule]bool{},
+	}
 }
 
 // observe counts one request.
@@ -83,6 +89,7 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 		s.allowed.add(bucket, 1)
 	}
 	s.compareRecorded(line, denied)
+	s.hashed.Add(&line.Request)
 	if err != nil {
 		return
 	}
@@ -91,6 +98,7 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 		d := &result.Decisions[i]
 		if d.Rule != nil || d.Override {
 			matched = true
+			s.matched[d.Rule] = true
 		} else if len(d.Entries) > 0 {
 			s.countUnmatched(d)
 		}

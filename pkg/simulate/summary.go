@@ -23,6 +23,7 @@ func (s *stats) result(rules *descriptors.Rules, clients []*client) *Result {
 		return cmp.Or(cmp.Compare(b.Descriptors, a.Descriptors), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Path, b.Path))
 	})
 	r.UnmatchedPaths = append([]UnmatchedPath{}, r.UnmatchedPaths[:min(len(r.UnmatchedPaths), MaxUnmatched)]...)
+	r.CannotMatch = s.hashed.List(func(rule *descriptors.Rule) bool { return s.matched[rule] })
 	r.Skipped = []replay.FileSkipped{}
 	r.Timeline = Timeline{
 		Start: s.buckets.start.UTC(), BucketSeconds: widths[s.buckets.width].Seconds(), Allowed: s.allowed.full(s.buckets.n), Denied: s.denied.full(s.buckets.n),

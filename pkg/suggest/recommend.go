@@ -276,8 +276,11 @@ func (c *Collector) warnings(r *Report) []string {
 		if t := r.Rules[i].target; t.halvings > 0 {
 			warn("The keys of %s are too many for the memory: 1 in %d was kept, by hash. Its numbers are estimates.", r.Rules[i].Path, uint64(1)<<t.halvings)
 		}
-		if key := c.seen.hashedKey(r.Rules[i].target.rule); key != "" {
-			warn("%s matches values of %s, for which the recording has hashes: it is not known which requests it would match.", r.Rules[i].Path, key)
+	}
+	for _, h := range c.hashed {
+		for _, m := range h.List(func(rule *descriptors.Rule) bool { return c.byRule[rule] == nil || c.byRule[rule].requests > 0 }) {
+			warn("%s matches values of %s, for which the recording has hashes in %s of its descriptors: it is not known which of them it would match.",
+				m.Path, m.Key, grouped(m.Descriptors))
 		}
 	}
 	if r.Invalid > 0 {

@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/decide"
-	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/replay"
 )
 
 // A series is the requests of one key, in the order of their times. Each is the time since the one before in µs, doubled, and then
@@ -70,62 +68,33 @@ const maxSeen, maxPaths = 1000, 20
 
 // seenPaths counts the key paths of a recording, for users who ask for one that it does not have.
 type seenPaths struct {
-	paths map[string]*seenPath // by the domain, a zero byte and the keys
+	paths map[string]*int64 // descriptors, by the domain, a zero byte and the keys
 	text  []byte
-}
-
-// A seenPath is the descriptors with the same keys. Bit i of hashed says that the recorder has replaced a value of entry i.
-type seenPath struct {
-	requests int64
-	hashed   uint64
 }
 
 func (s *seenPaths) add(r *decide.Request) {
 	if s.paths == nil {
-		s.paths = map[string]*seenPath{}
+		s.paths = map[string]*int64{}
 	}
 	for i := range r.Descriptors {
 		entries := r.Descriptors[i].Entries
-		hashed := uint64(0)
 		s.text = append(append(s.text[:0], r.Domain...), 0)
 		for j := range entries {
 			if j > 0 {
 				s.text = append(s.text, ',')
 			}
 			s.text = append(s.text, entries[j].Key...)
-			if replay.IsHashed(entries[j].Value) {
-				hashed |= 1 << j
-			}
 		}
 		p := s.paths[string(s.text)]
 		if p == nil {
 			if len(s.paths) == maxSeen {
 				continue
 			}
-			p = &seenPath{}
+			p = new(int64)
 			s.paths[string(s.text)] = p
 		}
-		p.requests++
-		p.hashed |= hashed
+		*p++
 	}
-}
-
-// hashedKey returns a key whose values a rule matches by their text, although the recording has hashes instead; "" if there is none.
-func (s *seenPaths) hashedKey(rule *descriptors.Rule) string {
-	levels := rule.Levels()
-	keys := make([]string, len(levels))
-	for i := range levels {
-		keys[i] = levels[i].Key
-	}
-	p := s.paths[rule.Domain+"\x00"+strings.Join(keys, ",")]
-	for i := range levels {
-		l := &levels[i]
-		byText := strings.Trim(l.Value, "*") != "" || len(l.Values) > 0 || len(l.Prefixes) > 0
-		if p != nil && byText && p.hashed&(1<<i) != 0 {
-			return l.Key
-		}
-	}
-	return ""
 }
 
 // A KeyPath is the keys of a descriptor, with the number of descriptors that have them.
@@ -139,7 +108,7 @@ func (s *seenPaths) list() []KeyPath {
 	all := make([]KeyPath, 0, len(s.paths))
 	for text, p := range s.paths {
 		domain, path, _ := strings.Cut(text, "\x00")
-		all = append(all, KeyPath{domain, path, p.requests})
+		all = append(all, KeyPath{domain, path, *p})
 	}
 	slices.SortFunc(all, func(a, b KeyPath) int {
 		return cmp.Or(cmp.Compare(b.Requests, a.Requests), strings.Compare(a.Domain, b.Domain), strings.Compare(a.Path, b.Path))

@@ -74,6 +74,7 @@ type Collector struct {
 	targets    []*target       // in the order of the rules, then of the paths
 	byRule     map[*descriptors.Rule]*target
 	seen       seenPaths
+	hashed     []*replay.Hashed // of the rules and of the paths
 	ruled      decide.Result
 	pathed     decide.Result
 	bytes      int64
@@ -106,6 +107,7 @@ func New(o Options) (*Collector, error) {
 	c := &Collector{o: o, share: 1, byRule: map[*descriptors.Rule]*target{}}
 	if o.Rules != nil {
 		c.decider = decide.New(func() *descriptors.Rules { return o.Rules }, nil, o.Decide)
+		c.hashed = append(c.hashed, replay.NewHashed(o.Rules, nil))
 		for rule := range o.Rules.All() {
 			if o.Domain == "" || rule.Domain == o.Domain {
 				c.addTarget(&target{rule: rule, note: noteOf(rule)})
@@ -120,6 +122,7 @@ func New(o Options) (*Collector, error) {
 		return nil, err
 	}
 	c.paths = decide.New(func() *descriptors.Rules { return rules }, nil, o.Decide)
+	c.hashed = append(c.hashed, replay.NewHashed(rules, nil))
 	for rule := range rules.All() {
 		c.addTarget(&target{rule: rule, isPath: true})
 	}
@@ -190,6 +193,9 @@ func (c *Collector) Add(line *replay.Line) error {
 		}
 	}
 	c.seen.add(&line.Request)
+	for _, h := range c.hashed {
+		h.Add(&line.Request)
+	}
 	added := false
 	if c.decider != nil {
 		if err := c.decider.Plan(&line.Request, &c.ruled); err != nil {

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,22 +88,6 @@ func (c *chart) Busy() []bucket {
 	return slices.DeleteFunc(slices.Clone(c.Buckets), func(b bucket) bool { return b.Allowed+b.Denied == 0 })
 }
 
-// ranks returns the position of each limit in the order of importance.
-func ranks(limits []simulate.LimitResult) []int {
-	order := make([]int, len(limits))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(limits[b].Denied, limits[a].Denied), cmp.Compare(limits[b].Requests, limits[a].Requests))
-	})
-	rank := make([]int, len(limits))
-	for at, i := range order {
-		rank[i] = at
-	}
-	return rank
-}
-
 // A bar is a bin of the usage of keys.
 type bar struct {
 	simulate.UsageBin
@@ -127,9 +110,9 @@ func histogram(bins []simulate.UsageBin) []bar {
 	}
 	var bars []bar
 	for _, b := range bins {
-		text := fmt.Sprintf("%d to %d %%", b.AbovePercent, b.UpToPercent)
+		text := fmt.Sprintf("%d to %d\u00a0%%", b.AbovePercent, b.UpToPercent)
 		if b.UpToPercent == 0 {
-			text = fmt.Sprintf("above %d %%", b.AbovePercent)
+			text = fmt.Sprintf("above %d\u00a0%%", b.AbovePercent)
 		}
 		bars = append(bars, bar{b, 100 * float64(b.Keys) / float64(most), b.AbovePercent >= 100, text})
 	}
@@ -218,12 +201,12 @@ func newBurst(l *simulate.LimitResult) *burst {
 	return b
 }
 
-// Times returns how often the hits of a line are the limit, such as "2.0 × the limit".
+// Times returns how often the hits of a line are the limit, such as 2.0 × the limit.
 func (b *burst) Times(hits int64) string {
 	if b.Limit == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.1f × the limit", float64(hits)/float64(b.Limit))
+	return fmt.Sprintf("%.1f\u00a0×\u00a0the\u00a0limit", float64(hits)/float64(b.Limit))
 }
 
 func sum(counts []int64) (total int64) {

@@ -38,9 +38,9 @@ func share(part, whole int64) string {
 // count formats a number of things.
 func count(n int64, thing string) string {
 	if n == 1 {
-		return "1 " + thing
+		return "1\u00a0" + thing
 	}
-	return num(n) + " " + thing + "s"
+	return num(n) + "\u00a0" + thing + "s"
 }
 
 func percent(part float64) string {
@@ -48,7 +48,7 @@ func percent(part float64) string {
 	case p == 0:
 		return "0\u00a0%"
 	case p < 0.01:
-		return "< 0.01\u00a0%"
+		return "<\u00a00.01\u00a0%"
 	case p == 100:
 		return "100\u00a0%"
 	case p < 10:
@@ -70,11 +70,11 @@ func duration(d time.Duration) string {
 	case d < time.Minute:
 		return strings.TrimSuffix(strconv.FormatFloat(d.Seconds(), 'f', 1, 64), ".0") + "\u00a0s"
 	case d < time.Hour:
-		return fmt.Sprintf("%d\u00a0min %d\u00a0s", d/time.Minute, d%time.Minute/time.Second)
+		return fmt.Sprintf("%d\u00a0min\u00a0%d\u00a0s", d/time.Minute, d%time.Minute/time.Second)
 	case d < 24*time.Hour:
-		return fmt.Sprintf("%d\u00a0h %d\u00a0min", d/time.Hour, d%time.Hour/time.Minute)
+		return fmt.Sprintf("%d\u00a0h\u00a0%d\u00a0min", d/time.Hour, d%time.Hour/time.Minute)
 	}
-	return fmt.Sprintf("%s\u00a0d %d\u00a0h", num(int64(d/(24*time.Hour))), d%(24*time.Hour)/time.Hour)
+	return fmt.Sprintf("%s\u00a0d\u00a0%d\u00a0h", num(int64(d/(24*time.Hour))), d%(24*time.Hour)/time.Hour)
 }
 
 func moment(t time.Time) string {

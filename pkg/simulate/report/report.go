@@ -79,17 +79,14 @@ func Write(w io.Writer, result *simulate.Result) error {
 	return err
 }
 
-// addLimits adds the rows and the sections. If there are too many, limits with more denied requests and then with more requests are
-// preferred. The order stays that of the rules.
+// addLimits adds the rows and the sections, the limits with the most denied requests first.
 func (r *report) addLimits() {
-	rank := ranks(r.Limits)
-	for i := range r.Limits {
-		l := &r.Limits[i]
-		s := &section{LimitResult: l, ID: i + 1, Detailed: rank[i] < maxDetails && l.Requests > 0}
-		if rank[i] >= maxRows {
-			r.More++
-			continue
+	for i, l := range r.WorstFirst() {
+		if i == maxRows {
+			r.More = int64(len(r.Limits) - maxRows)
+			return
 		}
+		s := &section{LimitResult: l, ID: i + 1, Detailed: i < maxDetails && l.Requests > 0}
 		if s.Detailed {
 			s.Chart = newChart(&r.Timeline, l.AllowedOverTime, l.DeniedOverTime)
 			s.Top = keyRows(l.TopKeys, r.From, r.To)

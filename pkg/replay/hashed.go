@@ -1,0 +1,172 @@
+package replay
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// A CannotMatch is a rule that a recording cannot judge: it matches by value, and the recording has hashes of the values of Key.
+type CannotMatch struct {
+	Domain      string `json:"domain"`
+	Path        string `json:"path"`
+	Source      string `json:"source"`
+	Key         string `json:"key"`
+	Descriptors int64  `json:"descriptors"` // that the rule could match if their values were plain
+}
+
+// A Hashed finds the rules that a recording cannot judge. A recorder hashes the values that its rules match by key alone. A rule that
+// matches such a value exactly, by a list, a wildcard or a prefix never matches the hash.
+type Hashed struct {
+	rules map[string][]*candidate // by domain and keys
+	wild  []*candidate            // those with a '*' in a key
+	seen  map[string][]*candidate // the rules for descriptors with hashed values, see shape
+	shape []byte
+}
+
+// maxShapes bounds Hashed.seen.
+const maxShapes = 100_000
+
+// A candidate is a rule with at least one level that the known rules do not match by value.
+type candidate struct {
+	rule   *descriptors.Rule
+	levels []descriptors.Level
+	added  []bool // of each level: it matches by value, and the known rules do not
+	found  int64  // descriptors
+	key    string // of the first hashed value; "" if none was found
+}
+
+// NewHashed returns a Hashed for rules. Values that the known rules match are never hashed. known may be nil.
+func NewHashed(rules, known *descriptors.Rules) *Hashed {
+	h := &Hashed{rules: map[string][]*candidate{}, seen: map[string][]*candidate{}}
+	plain := map[string]bool{}
+	if known != nil {
+		for rule := range known.All() {
+			eachValue(rule.Domain, rule.Levels(), func(_ int, value string) { plain[value] = true })
+		}
+	}
+	for rule := range rules.All() {
+		c := &candidate{rule: rule, levels: rule.Levels()}
+		c.added = make([]bool, len(c.levels))
+		eachValue(rule.Domain, c.levels, func(i int, value string) { c.added[i] = c.added[i] || !plain[value] })
+		if !slices.Contains(c.added, true) {
+			continue
+		}
+		keys := []byte(rule.Domain)
+		wild := false
+		for _, l := range c.levels {
+			keys = append(append(keys, 0), l.Key...)
+			wild = wild || strings.Contains(l.Key, "*")
+		}
+		if wild {
+			h.wild = append(h.wild, c)
+			continue
+		}
+		h.rules[string(keys)] = append(h.rules[string(keys)], c)
+	}
+	return h
+}
+
+// eachValue calls f for each value, wildcard and prefix of the levels of a rule. The text has the domain and the keys up to the level.
+func eachValue(domain string, levels []descriptors.Level, f func(level int, text string)) {
+	keys := domain
+	for i, l := range levels {
+		keys += "\x00" + l.Key
+		if strings.Trim(l.Value, "*") != "" { // '*' also matches hashes
+			f(i, keys+"\x00="+l.Value)
+		}
+		for _, value := range l.Values {
+			f(i, keys+"\x00="+value)
+		}
+		for _, prefix := range l.Prefixes {
+			f(i, keys+"\x00/"+prefix.String())
+		}
+	}
+}
+
+// Add notes the rules that the request could match if its values were not hashed.
+func (h *Hashed) Add(r *decide.Request) {
+	if len(h.rules)+len(h.wild) == 0 {
+		return
+	}
+	for i := range r.Descriptors {
+		h.descriptor(r.Domain, r.Descriptors[i].Entries)
+	}
+}
+
+func (h *Hashed) descriptor(domain string, entries []descriptors.Entry) {
+	if !slices.ContainsFunc(entries, func(e descriptors.Entry) bool { return IsHashed(e.Value) }) {
+		return
+	}
+	keys := append(h.shape[:0], domain...)
+	for _, e := range entries {
+		keys = append(append(keys, 0), e.Key...)
+	}
+	n := len(keys)
+	for _, e := range entries {
+		value := e.Value
+		if IsHashed(value) {
+			value = "\x00"
+		}
+		keys = append(append(keys, 0), value...)
+	}
+	h.shape = keys
+	found, known := h.seen[string(keys)]
+	if !known {
+		for _, c := range slices.Concat(h.rules[string(keys[:n])], h.wild) {
+			if key := c.hashedKey(domain, entries); key != "" {
+				c.key = cmp.Or(c.key, key)
+				found = append(found, c)
+			}
+		}
+		if len(h.seen) < maxShapes {
+			h.seen[string(keys)] = found
+		}
+	}
+	for _, c := range found {
+		c.found++
+	}
+}
+
+// hashedKey returns the key of a hashed value, if hashed values alone prevent a match, or "". For a wildcard beside a plain value, it
+// assumes a match.
+func (c *candidate) hashedKey(domain string, entries []descriptors.Entry) string {
+	if c.rule.Domain != domain || len(c.levels) != len(entries) {
+		return ""
+	}
+	key := ""
+	for i, e := range entries {
+		l := &c.levels[i]
+		start, _, wild := strings.Cut(l.Key, "*")
+		switch {
+		case wild && !strings.HasPrefix(e.Key, start) || !wild && l.Key != e.Key:
+			return ""
+		case IsHashed(e.Value):
+			if c.added[i] {
+				key = cmp.Or(key, e.Key)
+			}
+		case l.Value != "" && !strings.Contains(l.Value, "*") && l.Value != e.Value, len(l.Values) > 0 && !slices.Contains(l.Values, e.Value):
+			return ""
+		}
+	}
+	return key
+}
+
+// List returns the rules that were found, in the order of their domains and paths. matched reports whether the rule matches a request of
+// the recording: the recorder knew such a rule, and hashed other values only. It may be nil.
+func (h *Hashed) List(matched func(*descriptors.Rule) bool) []CannotMatch {
+	all := []CannotMatch{}
+	for _, c := range slices.Concat(append(slices.Collect(maps.Values(h.rules)), h.wild)...) {
+		if c.key != "" && (matched == nil || !matched(c.rule)) {
+			all = append(all, CannotMatch{Domain: c.rule.Domain, Path: c.rule.Name, Source: c.rule.Source(), Key: c.key, Descriptors: c.found})
+		}
+	}
+	slices.SortFunc(all, func(a, b CannotMatch) int {
+		return cmp.Or(cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Source, b.Source))
+	})
+	return all
+}
