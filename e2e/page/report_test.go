@@ -141,10 +141,10 @@ const tooWide = `[...document.querySelectorAll("body *")].filter((e) => e.getBou
 
 func TestReportShowsABurstAtABoundary(t *testing.T) {
 	b := open(t, report(t), 1280, "light")
-	b.text("#limit-1", "boundary-burster")
-	b.text("#limit-1 .lines", "a fixed window starts")
-	b.await("/fixed window 1\\d\\d/.test(document.querySelector('#limit-1 .lines').innerText)")
-	b.await("/sliding log 60/.test(document.querySelector('#limit-1 .lines').innerText)")
+	b.text("#limit-3", "boundary-burster")
+	b.text("#limit-3 .lines", "a fixed window starts")
+	b.await("/fixed_window 1\\d\\d/.test(document.querySelector('#limit-3 .lines').innerText)")
+	b.await("/sliding_log 60/.test(document.querySelector('#limit-3 .lines').innerText)")
 	b.text("#clients-title", "clients")
 	b.text("main", "Skipped in")
 	// A tooltip has the counts at the pointer.

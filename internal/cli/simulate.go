@@ -35,7 +35,7 @@ type Simulate struct {
 func (*Simulate) Help() string {
 	return `Examples:
   weir simulate --config rules.yaml recording.ndjson.zst
-  weir simulate --config rules.yaml -o json recordings/*
+  weir simulate --config rules.yaml -o json /var/lib/weir/recording
   weir simulate --config rules.yaml --synthetic 'poisson rate=50 users=1000 zipf=1.1 descriptor=user_id={user}'
   weir simulate --config rules.yaml --html report.html recording.ndjson.zst
 

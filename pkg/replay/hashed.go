@@ -156,8 +156,8 @@ func (c *candidate) hashedKey(domain string, entries []descriptors.Entry) string
 	return key
 }
 
-// List returns the rules that were found, in the order of their domains and paths. matched reports whether the rule matches a request of
-// the recording: the recorder knew such a rule, and hashed other values only. It may be nil.
+// List returns the rules that were found, in the order of their domains and paths. It leaves out rules for which matched is true: they match
+// a request of the recording, so the recorder knew them and hashed other values. matched may be nil.
 func (h *Hashed) List(matched func(*descriptors.Rule) bool) []CannotMatch {
 	all := []CannotMatch{}
 	for _, c := range slices.Concat(append(slices.Collect(maps.Values(h.rules)), h.wild)...) {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ type chart struct {
 	From    time.Time
 	Middle  time.Time
 	To      time.Time
-	// AllowedPath and DeniedPath are the stacked bars, OnlyPath are those of denied alone.
+	// AllowedPath and DeniedPath are the stacked bars. OnlyPath are those of denied alone, "" if the stacked bars show them well.
 	AllowedPath, DeniedPath, OnlyPath string
 }
 
@@ -50,7 +51,10 @@ func newChart(t *simulate.Timeline, allowed, denied []int64) *chart {
 		rect(&no, i, n, base, b.Denied, c.Top)
 		rect(&only, i, n, high, b.Denied, c.TopNo)
 	}
-	c.AllowedPath, c.DeniedPath, c.OnlyPath = ok.String(), no.String(), only.String()
+	c.AllowedPath, c.DeniedPath = ok.String(), no.String()
+	if 2*c.TopNo < c.Top {
+		c.OnlyPath = only.String()
+	}
 	return c
 }
 
@@ -91,7 +95,7 @@ func (c *chart) Busy() []bucket {
 // A bar is a bin of the usage of keys.
 type bar struct {
 	simulate.UsageBin
-	Width float64 // in percent of the largest bin
+	Width float64 // in percent of the largest bin, in a logarithmic scale: few keys are visible beside many
 	Over  bool    // the demand is beyond the limit
 	Text  string
 }
@@ -114,7 +118,7 @@ func histogram(bins []simulate.UsageBin) []bar {
 		if b.UpToPercent == 0 {
 			text = fmt.Sprintf("above %d\u00a0%%", b.AbovePercent)
 		}
-		bars = append(bars, bar{b, 100 * float64(b.Keys) / float64(most), b.AbovePercent >= 100, text})
+		bars = append(bars, bar{b, 100 * math.Log1p(float64(b.Keys)) / math.Log1p(float64(most)), b.AbovePercent >= 100, text})
 	}
 	return bars
 }

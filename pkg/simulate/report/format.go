@@ -95,7 +95,7 @@ func clock(t time.Time, length float64) string {
 	return t.UTC().Format("15:04:05")
 }
 
-// words replaces the underscores in the name of an algorithm.
+// words replaces the underscores in a name.
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
 // key returns a key of a client for people. Characters that are not printable, such as those that change the direction of text, are escaped.

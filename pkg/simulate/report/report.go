@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/simulate"
@@ -53,6 +54,17 @@ type section struct {
 	Top      []keyRow
 	Burst    *burst
 }
+
+// Title returns what the limit admits, such as 1,000 per day, fixed_window.
+func (s *section) Title() string {
+	if rest, found := strings.CutPrefix(s.Text, strconv.FormatInt(s.RequestsPerUnit, 10)+" "); found {
+		return num(s.RequestsPerUnit) + "\u00a0" + key(rest)
+	}
+	return key(s.Text)
+}
+
+// File returns the file and line of the rule without the folder.
+func (s *section) File() string { return s.Source[strings.LastIndexByte(s.Source, '/')+1:] }
 
 // Label returns the name of the limit, or "" if it is a number.
 func (s *section) Label() string {
