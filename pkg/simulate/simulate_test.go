@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -155,6 +156,18 @@ func TestUnmatchedDescriptorsAreNamed(t *testing.T) {
 	if r.Unmatched != 4000 || r.UnmatchedDescriptors != 4000 || len(r.UnmatchedPaths) != simulate.MaxUnmatched ||
 		r.UnmatchedPaths[0] != (simulate.UnmatchedPath{Domain: "ugc", Path: "team.plan", Descriptors: 2000}) {
 		t.Errorf("%+v", r.UnmatchedPaths)
+	}
+}
+
+func TestWorstLimitsAreFirst(t *testing.T) {
+	t.Parallel()
+	r := &simulate.Result{Limits: []simulate.LimitResult{{Name: "idle"}, {Name: "busy", Requests: 9}, {Name: "bad", Denied: 1}, {Name: "worst", Denied: 2}}}
+	var got []string
+	for _, l := range r.WorstFirst() {
+		got = append(got, l.Name)
+	}
+	if want := []string{"worst", "bad", "busy", "idle"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -1,0 +1,36 @@
+package replay_test
+
+import (
+	"testing"
+
+	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
+)
+
+// Of rules by value that meet hashes, those are named that the recorder did not know. Package rulesdiff has more cases.
+func TestHashedNamesNewRules(t *testing.T) {
+	const known = "domain: d\ndescriptors:\n- {key: user_id, value: bigco, rate_limit: {unit: day, requests_per_unit: 9}}\n"
+	rules := parse(t, known + "- {key: user_id, value: acme, rate_limit: {unit: day, requests_per_unit: 9}}\n")
+	names := func(known *descriptors.Rules, matched func(*descriptors.Rule) bool) (all []string) {
+		h := replay.NewHashed(rules, known)
+		for range 2 {
+			h.Add(&decide.Request{Domain: "d", Descriptors: []decide.Descriptor{{Entries: []descriptors.Entry{{Key: "user_id", Value: "hmac:01"}}}}})
+		}
+		for _, m := range h.List(matched) {
+			if all = append(all, m.Path); m.Key != "user_id" || m.Descriptors != 2 {
+				t.Errorf("%+v", m)
+			}
+		}
+		return all
+	}
+	if got := names(parse(t, known), nil); len(got) != 1 || got[0] != "user_id=acme" {
+		t.Errorf("%q", got)
+	}
+	if got := names(nil, nil); len(got) != 2 {
+		t.Errorf("without known rules: %q", got)
+	}
+	if got := names(nil, func(rule *descriptors.Rule) bool { return rule.Name == "user_id=acme" }); len(got) != 1 || got[0] != "user_id=bigco" {
+		t.Errorf("with a rule that matches a request: %q", got)
+	}
+}
