@@ -89,8 +89,8 @@ func (k *adminKey) domain(ctx context.Context, c *client.Client) (string, error)
 
 // domainsOf returns the part of an error that names the domains of the first rules.
 func domainsOf(ctx context.Context, c *client.Client) string {
-	const mostRules, most = 1000, 5
-	rules, err := c.Rules(ctx, "", mostRules, 0)
+	const maxRules, most = 1000, 5
+	rules, err := c.Rules(ctx, "", maxRules, 0)
 	if err != nil {
 		return ""
 	}
