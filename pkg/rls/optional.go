@@ -114,7 +114,7 @@ type problem struct {
 	Violated []string `json:"violated-policies,omitempty"`
 }
 
-// problemTypes is the registry of the types that the draft of [Draft] defines.
+// problemTypes is the registry of the types that draft-ietf-httpapi-ratelimit-headers-11 defines.
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
 
 // problemBody describes a denial to the client. It contains no text of the request.

@@ -12,9 +12,6 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Draft is the version of the standard that [Options].StandardHeaders follows: draft-ietf-httpapi-ratelimit-headers-11.
-const Draft = "draft-11"
-
 const (
 	// maxPolicies bounds the items of a header, because proxies and clients bound the size of all headers.
 	maxPolicies = 10

@@ -31,7 +31,7 @@ type Options struct {
 	DynamicMetadata bool
 	// Headers are the names of the response headers to add. An empty Limit adds none.
 	Headers Headers
-	// StandardHeaders adds RateLimit-Policy and RateLimit to all responses, and Retry-After to denials, see [Draft].
+	// StandardHeaders adds RateLimit-Policy and RateLimit to all responses, and Retry-After to denials, as draft-ietf-httpapi-ratelimit-headers-11 does.
 	StandardHeaders bool
 	// RetryAfterJitter is the largest part of a wait that Retry-After adds to it, at random: 0.1 adds up to 10 %.
 	RetryAfterJitter float64

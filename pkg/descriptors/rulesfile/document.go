@@ -72,9 +72,6 @@ func (d *Document) Err() error {
 	return d.faults
 }
 
-// Stopped reports whether a bound of the file was reached, so that nothing more is read.
-func (d *Document) Stopped() bool { return d.stopped }
-
 // Fault records a fault at n, or at the start of the file if n is absent. The remedy may be empty.
 func (d *Document) Fault(n Node, remedy, format string, args ...any) {
 	d.fault(n.n, remedy, format, args...)
