@@ -141,6 +141,7 @@ func TestAdminCommandsNameAPortWithoutHTTP(t *testing.T) {
 				return
 			}
 			_, _ = c.Write([]byte("\x00\x00\x18\x04\x00\x00\x00\x00\x00"))
+			_, _ = c.Read(make([]byte, 1))
 			_ = c.Close()
 		}
 	}()

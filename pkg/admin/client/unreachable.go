@@ -60,7 +60,8 @@ func causeOf(err error) (cause, remedy string) {
 		return "the certificate is not valid (" + cert.Err.Error() + ")", "renew it on the server"
 	case errors.As(err, &alert):
 		return "the server refuses the client certificate (" + alert.Error() + ")", "set --cert and --key"
-	case strings.Contains(err.Error(), "malformed HTTP"):
+	case strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), "readLoopPeekFail"):
+		// net/http has the second error if the server sends before the client does, as gRPC servers do.
 		return "this port does not speak HTTP/1.1", ""
 	}
 	return "the connection failed (" + rootOf(err).Error() + ")", ""
