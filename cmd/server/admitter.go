@@ -54,12 +54,17 @@ func (a *admitter) Receive(ctx context.Context, decode func(any) error, message 
 
 // await calls decode, in bounded time.
 func (a *admitter) await(ctx context.Context, decode func(any) error, message any) error {
+	defer a.waiting.Add(-1)
+	return receive(ctx, decode, message, a.waiting.Add(1) > maxUntimed)
+}
+
+// receive calls decode for a message that is not compressed. With timed, decode ends within messageTimeout.
+func receive(ctx context.Context, decode func(any) error, message any, timed bool) error {
 	if err := refuseCompressed(ctx); err != nil {
 		return err
 	}
-	defer a.waiting.Add(-1)
-	if a.waiting.Add(1) > maxUntimed {
-		defer endIfLate(ctx)()
+	if timed {
+		defer endIfLate(ctx).Stop()
 	}
 	return decode(message)
 }
@@ -77,16 +82,14 @@ func refuseCompressed(ctx context.Context) error {
 	return nil
 }
 
-// endIfLate ends the stream of a request with errLate after messageTimeout, unless the function that it returns is called before. In
-// grpc-go, only the status of a stream ends a wait for its message, and only the stream itself can send the status before the
-// handler returns.
-func endIfLate(ctx context.Context) (arrived func()) {
-	timer := time.AfterFunc(messageTimeout, func() {
+// endIfLate ends the stream of a request with errLate after messageTimeout, unless the timer is stopped before. In grpc-go, only the
+// status of a stream ends a wait for its message, and only the stream itself can send the status before the handler returns.
+func endIfLate(ctx context.Context) *time.Timer {
+	return time.AfterFunc(messageTimeout, func() {
 		if s, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ WriteStatus(*status.Status) error }); ok {
 			_ = s.WriteStatus(errLate)
 		}
 	})
-	return func() { timer.Stop() }
 }
 
 // A boundedServer registers services, such as health checks, that receive messages as the rate limit service does: uncompressed,
@@ -102,7 +105,7 @@ func (s boundedServer) RegisterService(desc *grpc.ServiceDesc, service any) {
 		bounded.Methods[i].Handler = func(
 			service any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor,
 		) (any, error) {
-			return handle(service, ctx, func(message any) error { return receive(ctx, decode, message) }, interceptor)
+			return handle(service, ctx, func(message any) error { return receive(ctx, decode, message, true) }, interceptor)
 		}
 	}
 	for i := range bounded.Streams {
@@ -118,15 +121,7 @@ type boundedStream struct{ grpc.ServerStream }
 
 // RecvMsg implements grpc.ServerStream.
 func (s boundedStream) RecvMsg(message any) error {
-	return receive(s.Context(), s.ServerStream.RecvMsg, message)
-}
-
-func receive(ctx context.Context, decode func(any) error, message any) error {
-	if err := refuseCompressed(ctx); err != nil {
-		return err
-	}
-	defer endIfLate(ctx)()
-	return decode(message)
+	return receive(s.Context(), s.ServerStream.RecvMsg, message, true)
 }
 
 // A healthServer keeps nothing of a request while its Watch lasts, which the client decides.
