@@ -42,8 +42,8 @@ func targets() []target {
 		}})
 	}
 	// replayed returns the median of a command on a recording.
-	replayed := func(s subject, of value, most float64) bound {
-		return bound{string(s), most, func(r *results) (float64, bool) { return r.median("replay", s, 0, of) }}
+	replayed := func(s subject, of value, maximum float64) bound {
+		return bound{string(s), maximum, func(r *results) (float64, bool) { return r.median("replay", s, 0, of) }}
 	}
 	return []target{
 		{"memory: decisions/s, to the bare server's", true, each("memory", "one", perSecond, bare, 0.90)},
@@ -66,19 +66,19 @@ func targets() []target {
 			}},
 		}},
 		{"heaviest keys, denial log, header and receipts: CPU per decision, to that without", false, []bound{
-			costOf(observed, "memory", 1.03), costOf(observed, "redis", 1.03),
+			costOf(observed, observed, "memory", 1.03), costOf(observed, observed, "redis", 1.03),
 		}},
 		{"a shadow file, which decides every request twice: CPU per decision, to that without", false, []bound{
-			costOf(shadow, "memory", 1.3), costOf(shadow, "redis", 1.15),
+			costOf(shadow, shadow, "memory", 1.3), costOf(shadow, shadow, "redis", 1.15),
 		}},
 		{"a recording of all keys: time of a request for its line, to the CPU per decision", false, []bound{
 			lineOnPath("memory", 0.03), lineOnPath("redis", 0.03),
 		}},
 		{"a recording of a tenth of the keys, with its writer: CPU per decision, to that without", false, []bound{
-			withRecording(sampled, "memory", 1.03), withRecording(sampled, "redis", 1.03),
+			costOf(recorded, sampled, "memory", 1.03), costOf(recorded, sampled, "redis", 1.03),
 		}},
 		{"a recording of all keys, with its writer: CPU per decision, to that without", false, []bound{
-			withRecording(recorded, "memory", 1.15), withRecording(recorded, "redis", 1.15),
+			costOf(recorded, recorded, "memory", 1.15), costOf(recorded, recorded, "redis", 1.15),
 		}},
 		{"10^7 keys to 10^4: CPU per decision", false, []bound{
 			grown("memory", "keys", allCPU, "memory/fixed_window", 1e7, 1e4, 1.3),
@@ -99,23 +99,15 @@ func targets() []target {
 	}
 }
 
-// costOf compares a store with extra settings and without. The row has the name of the settings.
-func costOf(extra subject, store string, maxRatio float64) bound {
+// costOf compares a store with extra settings and without, in a row.
+func costOf(row string, extra subject, store string, maxRatio float64) bound {
 	plain := subject(store + "/fixed_window")
-	return bound{store, maxRatio, func(r *results) (float64, bool) {
-		return r.ratio(string(extra), allCPU, plain+"/"+extra, 0, plain, 0)
-	}}
-}
-
-// withRecording compares a store with a recording and without.
-func withRecording(extra subject, store string, most float64) bound {
-	plain := subject(store + "/fixed_window")
-	return bound{store, most, func(r *results) (float64, bool) { return r.ratio(recorded, allCPU, plain+"/"+extra, 0, plain, 0) }}
+	return bound{store, maxRatio, func(r *results) (float64, bool) { return r.ratio(row, allCPU, plain+"/"+extra, 0, plain, 0) }}
 }
 
 // lineOnPath is the time that a request spends on its line, as a share of the CPU per decision on a store.
-func lineOnPath(store string, most float64) bound {
-	return bound{store, most, func(r *results) (float64, bool) {
+func lineOnPath(store string, maxRatio float64) bound {
+	return bound{store, maxRatio, func(r *results) (float64, bool) {
 		line, measured := r.median("record", "all", 0, benched) // ns
 		cpu, found := r.median(recorded, subject(store+"/fixed_window"), 0, serverCPU)
 		return line / 1000 / cpu, measured && found
