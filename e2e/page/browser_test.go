@@ -198,6 +198,17 @@ func (b *tab) lookUp(entries string) {
 	b.await("document.querySelector('#answer .badge')")
 }
 
+// isReadable checks that the page is not wider than the window, and that each text has enough contrast.
+func (b *tab) isReadable(name string, width int64) {
+	b.t.Helper()
+	if wide := js[int](b, "document.documentElement.scrollWidth"); int64(wide) > width {
+		b.t.Errorf("%s: the page is %d wide", name, wide)
+	}
+	for _, low := range js[[]string](b, contrasts) {
+		b.t.Errorf("%s: %s", name, low)
+	}
+}
+
 // shoot writes a screenshot of the whole page if -shots asks for it.
 func (b *tab) shoot(name string) {
 	b.t.Helper()

@@ -51,12 +51,7 @@ func TestPageHoldsManyLimitsAndAnyText(t *testing.T) {
 			b.signIn(token)
 			b.await("document.querySelectorAll('#heaviest tbody tr').length === 9")
 			b.text("#rules-note", "104 rules")
-			if wide := js[int](b, "document.documentElement.scrollWidth"); int64(wide) > width {
-				t.Errorf("%s: the page is %d wide", name, wide)
-			}
-			for _, low := range js[[]string](b, contrasts) {
-				t.Errorf("%s: %s", name, low)
-			}
+			b.isReadable(name, width)
 			b.shoot("many-" + name)
 			b.run(chromedp.SendKeys("#filter", "slow-77", chromedp.ByQuery))
 			b.await("document.querySelectorAll('#rules tbody tr').length === 1")

@@ -195,12 +195,7 @@ func TestPageFitsEachWindow(t *testing.T) {
 			b.text("#heaviest", "user_id=42")
 			b.lookUp("user_id=" + strings.Repeat("a-long-name-", 12))
 			b.text("#answer .badge", "The next request is denied")
-			if wide := js[int](b, "document.documentElement.scrollWidth"); int64(wide) > width {
-				t.Errorf("%s: the page is %d wide", name, wide)
-			}
-			for _, low := range js[[]string](b, contrasts) {
-				t.Errorf("%s: %s", name, low)
-			}
+			b.isReadable(name, width)
 			b.shoot("denied-" + name)
 			b.lookUp("user_id=bigco,action=login")
 			b.text("#answer .badge", "No limit")
@@ -296,12 +291,7 @@ func TestPageComparesCandidateRules(t *testing.T) {
 			b := open(t, s.admin, width, scheme)
 			b.signIn(token)
 			b.text("#newly-denied", "user_id=42")
-			if wide := js[int](b, "document.documentElement.scrollWidth"); int64(wide) > width {
-				t.Errorf("%s: the page is %d wide", name, wide)
-			}
-			for _, low := range js[[]string](b, contrasts) {
-				t.Errorf("%s: %s", name, low)
-			}
+			b.isReadable(name, width)
 			b.shoot(name)
 		}
 	}

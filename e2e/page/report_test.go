@@ -119,12 +119,7 @@ func TestReportFitsEachWindow(t *testing.T) {
 			}
 			b.shoot(name)
 			b.run(chromedp.Evaluate("document.querySelectorAll('details').forEach((d) => d.open = true)", nil))
-			if wide := js[int](b, "document.documentElement.scrollWidth"); int64(wide) > width {
-				t.Errorf("%s: the page with open tables is %d wide", name, wide)
-			}
-			for _, low := range js[[]string](b, contrasts) {
-				t.Errorf("%s: %s", name, low)
-			}
+			b.isReadable(name+", open tables", width)
 			if n := js[int](b, "performance.getEntriesByType('resource').filter((e) => !e.name.startsWith('data:')).length"); n != 0 {
 				t.Errorf("%s: the report asked for %d other files", name, n)
 			}
