@@ -20,7 +20,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// An adminServer is the server of ADMIN_ADDR. Its failure does not end the process.
+// An adminServer serves the admin API on ADMIN_ADDR. If it fails, the process continues without it.
 type adminServer struct {
 	api      *admin.API
 	server   *http.Server
@@ -28,7 +28,8 @@ type adminServer struct {
 	log      *zap.Logger
 }
 
-// adminStoreTimeout bounds a call of the store for the admin API. A caller can wait longer than a request of Envoy.
+// adminStoreTimeout bounds a store call of the admin API. It is longer than the default of STORE_TIMEOUT because a
+// person, unlike Envoy, can wait.
 const adminStoreTimeout = time.Second
 
 func newAdmin(
@@ -50,7 +51,7 @@ func newAdmin(
 		Version: versionOf(), Rules: rules.live.Load, Store: store.states, StoreTimeout: adminStoreTimeout, Resets: store.resets,
 		Decide: decideOptions(s), ParseRequest: rls.ParseRequest,
 		Status:    func() admin.Status { return adminStatus(s, rules, store, all, ready) },
-		Decisions: observed{all.observer},
+		Decisions: adminObserver{all.observer},
 		Hits:      metrics.RuleHits, StoreCalls: metrics.StoreCalls,
 		KeySecret: []byte(s.KeyHashSecret), Auth: auth,
 		Audit: func(c admin.Change) {
@@ -63,18 +64,18 @@ func newAdmin(
 		Answered: metrics.Admin(), Page: page.Handler(),
 		Panicked: func(route string, value any) {
 			metrics.Panicked()
-			_ = bug(log, route, value)
+			_ = logPanic(log, route, value)
 		},
 	}
 	if candidate != nil {
 		o.Shadow = func(limits, keys int) admin.Shadow { return candidate.report(limits, keys, store.replicas.now()) }
 	}
 	if *s.TopKeys > 0 {
-		o.Top = observed{all.observer}
+		o.Top = adminObserver{all.observer}
 	}
 	api := admin.New(o)
-	server := bounded(api, 30*time.Second)
-	// Failed handshakes are as many as clients like.
+	server := newServer(api, 30*time.Second)
+	// Clients can cause any number of failed handshakes, so they are logged at debug level only.
 	server.ErrorLog, err = zap.NewStdLogAt(log, zap.DebugLevel)
 	return &adminServer{api, server, l, log}, err
 }
@@ -93,7 +94,7 @@ func adminAuth(s *settings.Serve, log *zap.Logger) (auth admin.Auth, err error) 
 	return auth, nil
 }
 
-// adminTLS wraps a listener in TLS if the settings ask for it. A client without a certificate may send a token if there are tokens.
+// adminTLS wraps l in TLS if the settings have a certificate. Client certificates are optional if clients may send a token instead.
 func adminTLS(s *settings.Serve, l net.Listener, log *zap.Logger) (net.Listener, error) {
 	if s.AdminCert == "" {
 		return l, nil
@@ -132,7 +133,6 @@ func adminStatus(s *settings.Serve, rules *ruleSource, store *store, all *server
 	return status
 }
 
-// serve serves until stop.
 func (a *adminServer) serve() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var rates sync.WaitGroup
@@ -145,7 +145,7 @@ func (a *adminServer) serve() {
 	}
 }
 
-// stop rejects new calls, ends the streams, and waits for the other calls.
+// stop rejects new calls, ends event streams, and waits for all other calls until ctx ends.
 func (a *adminServer) stop(ctx context.Context) {
 	a.api.Stop()
 	stopHTTP(ctx, a.server)

@@ -300,7 +300,7 @@ func TestPeekIsExactWithADenyCache(t *testing.T) {
 	}
 }
 
-func TestAdminAPIOutlivesNoStore(t *testing.T) {
+func TestAdminAPIReportsStoreFailure(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))

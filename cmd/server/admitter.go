@@ -18,24 +18,24 @@ import (
 )
 
 const (
-	// messageTimeout is the longest time between a request's headers and the end of its message.
+	// messageTimeout bounds the wait for a message after the headers of its request.
 	messageTimeout = 10 * time.Second
-	// maxUntimed is how many requests may wait for their messages without a timer. In ordinary traffic fewer wait, because a
-	// message comes with its headers, and few requests pay for a timer. A message has up to 4 MiB, so it must be a small number.
+	// maxUntimed is the number of requests that may wait for their messages without a timer. Messages usually arrive with their
+	// headers, so under normal load no request pays for a timer. Each waiter can buffer up to 4 MiB, so the number must be small.
 	maxUntimed = 8
 )
 
-var errLate = status.New(codes.DeadlineExceeded, "the message did not arrive within 10s of its headers")
+var errMessageTimeout = status.New(codes.DeadlineExceeded, "the message did not arrive within 10s of its headers")
 
-// An admitter admits requests by gRPC once their messages have arrived. It bounds the time in which they arrive.
+// An admitter implements [rls.Admission] for gRPC: it receives a message within a bounded time, and then applies load shedding.
 type admitter struct {
 	*admission.InFlight
 	service *rls.Service
 	waiting atomic.Int64 // requests without their messages
 }
 
-// Receive implements rls.Admission. A request whose context has ended is not received. A request that is compressed or too large is
-// observed, because Envoy may let it pass.
+// Receive implements [rls.Admission]. It observes a request whose message is compressed or too large as rejected, because Envoy's
+// failure mode may let that request pass.
 func (a *admitter) Receive(ctx context.Context, decode func(any) error, message any) error {
 	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
@@ -52,26 +52,25 @@ func (a *admitter) Receive(ctx context.Context, decode func(any) error, message 
 	return nil
 }
 
-// await calls decode, in bounded time.
 func (a *admitter) await(ctx context.Context, decode func(any) error, message any) error {
 	defer a.waiting.Add(-1)
 	return receive(ctx, decode, message, a.waiting.Add(1) > maxUntimed)
 }
 
-// receive calls decode for a message that is not compressed. With timed, decode ends within messageTimeout.
+// receive decodes an uncompressed message. If timed is true, it fails after messageTimeout.
 func receive(ctx context.Context, decode func(any) error, message any, timed bool) error {
-	if err := refuseCompressed(ctx); err != nil {
+	if err := rejectCompressed(ctx); err != nil {
 		return err
 	}
 	if timed {
-		defer endIfLate(ctx).Stop()
+		defer abortIfLate(ctx).Stop()
 	}
 	return decode(message)
 }
 
-// refuseCompressed returns an error if the message of a request is compressed. 4 kB can hold a message of 4 MiB, and one client that
-// sends such messages would keep all CPUs busy. Envoy sends none.
-func refuseCompressed(ctx context.Context) error {
+// rejectCompressed returns UNIMPLEMENTED if the message is compressed. Envoy never compresses, and 4 kB can inflate to 4 MiB, so
+// one client could keep all CPUs busy.
+func rejectCompressed(ctx context.Context) error {
 	stream, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string })
 	if !ok {
 		return nil
@@ -82,18 +81,18 @@ func refuseCompressed(ctx context.Context) error {
 	return nil
 }
 
-// endIfLate ends the stream of a request with errLate after messageTimeout, unless the timer is stopped before. In grpc-go, only the
-// status of a stream ends a wait for its message, and only the stream itself can send the status before the handler returns.
-func endIfLate(ctx context.Context) *time.Timer {
+// abortIfLate starts a timer that ends the stream with errMessageTimeout after messageTimeout. The caller stops the timer. In
+// grpc-go, only the status of a stream interrupts a wait for its message, and only the stream's WriteStatus can set it before the
+// handler returns.
+func abortIfLate(ctx context.Context) *time.Timer {
 	return time.AfterFunc(messageTimeout, func() {
 		if s, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ WriteStatus(*status.Status) error }); ok {
-			_ = s.WriteStatus(errLate)
+			_ = s.WriteStatus(errMessageTimeout)
 		}
 	})
 }
 
-// A boundedServer registers services, such as health checks, that receive messages as the rate limit service does: uncompressed,
-// and within messageTimeout.
+// A boundedServer registers services whose messages must be uncompressed and arrive within messageTimeout.
 type boundedServer struct{ *grpc.Server }
 
 // RegisterService implements grpc.ServiceRegistrar.
@@ -124,7 +123,7 @@ func (s boundedStream) RecvMsg(message any) error {
 	return receive(s.Context(), s.ServerStream.RecvMsg, message, true)
 }
 
-// A healthServer keeps nothing of a request while its Watch lasts, which the client decides.
+// A healthServer stops Watch from retaining the request for as long as the client keeps the stream open.
 type healthServer struct{ *health.Server }
 
 // Watch implements healthv1.HealthServer.

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// badInputFiles are the files of TestBadInputHasASentence.
+// badInputFiles are the files of TestErrorsNameTheRemedy.
 var badInputFiles = map[string]string{
 	"rules.yaml":       "domain: shop\ndescriptors: [{key: user_id, rate_limit: {unit: day, requests_per_unit: 1}}]\n",
 	"two/shop.yaml":    "domain: shop\ndescriptors: [{key: user_id, rate_limit: {unit: day, requests_per_unit: 1}}]\n",
@@ -23,8 +23,8 @@ var badInputFiles = map[string]string{
 	"junk.zst":         "\x28\xb5\x2f\xfd\x00garbage",
 }
 
-// A user can cause each of these errors. It names the cause, its position and the remedy, in Weir's words only.
-func TestBadInputHasASentence(t *testing.T) {
+// Each of these errors can be caused by a user. It names the cause, its position and the remedy, and does not quote a library.
+func TestErrorsNameTheRemedy(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range badInputFiles {
 		if folder, _, found := strings.Cut(name, "/"); found {

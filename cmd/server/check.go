@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 )
 
-// checkSettings returns what weir serve would report about the settings of the environment.
+// checkSettings validates the environment as weir serve does.
 func checkSettings() cli.SettingsReport {
 	var parsed commands
 	parser, err := newParser(&parsed)
@@ -32,13 +32,12 @@ func checkSettings() cli.SettingsReport {
 
 type version struct{}
 
-// Run prints the version, the commit and the Go version.
 func (version) Run(to cli.Streams) error {
 	_, err := fmt.Fprintln(to.Out, "weir", versionOf(), runtime.Version())
 	return err
 }
 
-// versionOf returns the version of the module, and the commit if the build recorded it.
+// versionOf returns the module version, with the commit if the build recorded it.
 func versionOf() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -9,11 +9,10 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// maxLoggedFaults bounds the faults in one log line.
 const maxLoggedFaults = 20
 
-// faultFields returns the fields of a log line about rules that could not be loaded: an object for each fault, or the
-// error.
+// faultFields returns log fields for rules that were not loaded: the first maxLoggedFaults faults, or the error if it is not a
+// fault.
 func faultFields(err error) []zap.Field {
 	var faults rulesfile.Faults
 	if !errors.As(err, &faults) {

@@ -20,8 +20,9 @@ var (
 	pageBlock = regexp.MustCompile("(?ms)^```(sh|sh run|sh error|text|notes|errors)\n(.*?)^```$")
 )
 
-// runPage writes the files of a page, runs its commands, and returns the text that the page must have. A block "sh" is followed by its output,
-// in a block "text"; a block "notes" or "errors" has what the last command printed on standard error. "sh error" is a command that fails.
+// runShownPage writes the files of a page, runs its commands, and returns the page with their current output. A block "sh" is
+// followed by its output in a block "text"; a block "notes" or "errors" has its standard error. The command of "sh error" must
+// fail.
 func runShownPage(t *testing.T, page string) (want string, commands int) {
 	t.Helper()
 	text, err := os.ReadFile(page)

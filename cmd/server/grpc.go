@@ -27,34 +27,33 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// serviceName is the name of the service in health checks, as in envoyproxy/ratelimit.
+// serviceName is the health-check name of the service, the same as in envoyproxy/ratelimit.
 const serviceName = "ratelimit"
 
-// pingsAllowed lets proxies ping idle connections every five seconds. By default grpc-go answers such pings with GOAWAY
-// too_many_pings.
+// pingsAllowed permits keepalive pings of idle connections every five seconds. By default grpc-go closes such connections with
+// GOAWAY too_many_pings.
 var pingsAllowed = keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}
 
-// maxStreams is how many requests may be in flight on a connection. A connection has one reader and one writer, which 128
-// requests keep busy. Past that, Envoy should open another connection, which another CPU or replica can serve.
+// maxStreams bounds the requests in flight on one connection. 128 keep its one reader and one writer goroutine busy; beyond that,
+// Envoy should open another connection, which another CPU or replica can serve.
 const maxStreams = 128
 
-// windowSize is the flow-control window of a stream and of a connection, in bytes. By default grpc-go measures it with a
-// PING each round trip, which only long streams repay.
+// windowSize is the flow-control window of streams and connections, in bytes. A fixed window turns off grpc-go's bandwidth
+// estimation, whose PING in each round trip pays off only for long streams.
 const windowSize = 1 << 20
 
-// maxHeaders is how many bytes the headers of a request may have. Envoy sends a few hundred. The default of grpc-go is
-// 16 MiB for each of the maxStreams of a connection.
+// maxHeaders bounds the headers of a request, in bytes. Envoy sends a few hundred; grpc-go would allow 16 MiB for each of
+// maxStreams.
 const maxHeaders = 64 << 10
 
-// workersPerCPU is how many goroutines wait for requests, for each CPU. A new goroutine grows its stack several times before
-// its request is answered, which takes a fifth of the CPU of the request. A worker has grown its stack already. More workers
-// than concurrent requests would take turns, and evict each other's stacks from the CPU caches. When all are busy, a request
-// gets a goroutine of its own.
+// workersPerCPU is the number of worker goroutines for each CPU. Without workers, growing the stack of a new goroutine takes a
+// fifth of a request's CPU time. More workers than concurrent requests would evict each other's stacks from the CPU caches. If all
+// workers are busy, grpc-go starts a goroutine for the request.
 const workersPerCPU = 32
 
 func workers() int { return workersPerCPU * runtime.GOMAXPROCS(0) }
 
-// grpcOptions returns the options of the gRPC server that the settings choose.
+// grpcOptions returns the server options for the settings.
 func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, error) {
 	options := []grpc.ServerOption{
 		grpc.KeepaliveParams(keepalive.ServerParameters{
@@ -88,11 +87,11 @@ func newGRPC(
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.NumStreamWorkers(uint32(workers())),
-		grpc.ChainUnaryInterceptor(stats.Unary, recovering(log, metrics)),
-		grpc.ChainStreamInterceptor(recoveringStream(log, metrics)),
+		grpc.ChainUnaryInterceptor(stats.Unary, recoverUnary(log, metrics)),
+		grpc.ChainStreamInterceptor(recoverStream(log, metrics)),
 	)...)
 	desc := rls.ServiceDesc(&admitter{InFlight: requests, service: service})
-	server.RegisterService(recovered(desc, log, metrics, stats), service)
+	server.RegisterService(recoverMethods(desc, log, metrics, stats), service)
 	checks := health.NewServer()
 	healthv1.RegisterHealthServer(boundedServer{server}, healthServer{checks})
 	reflection.Register(boundedServer{server})
@@ -107,12 +106,11 @@ func newGRPC(
 	return server
 }
 
-// shouldRateLimit is the method that Envoy calls for each request.
 const shouldRateLimit = ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName
 
-// recovered wraps the methods of desc: a panic is an error of that request only. An interceptor could do the same, but costs
-// several closures for each call.
-func recovered(
+// recoverMethods makes the methods of desc recover from panics. It replaces an interceptor, which would allocate several closures
+// for each request.
+func recoverMethods(
 	desc *grpc.ServiceDesc, log *zap.Logger, metrics *telemetry.Metrics, stats *ratelimitstats.Stats,
 ) *grpc.ServiceDesc {
 	for i := range desc.Methods {
@@ -125,7 +123,7 @@ func recovered(
 				if p := recover(); p != nil {
 					metrics.Panicked()
 					stats.Panicked()
-					reply, err = nil, bug(log, name, p)
+					reply, err = nil, logPanic(log, name, p)
 				}
 			}()
 			return handle(service, ctx, decode, nil)
@@ -134,45 +132,45 @@ func recovered(
 	return desc
 }
 
-// recovering makes a panic of a handler an error of that request only.
-func recovering(log *zap.Logger, metrics *telemetry.Metrics) grpc.UnaryServerInterceptor {
+// recoverUnary turns a panic of a handler into an INTERNAL error of that request.
+func recoverUnary(log *zap.Logger, metrics *telemetry.Metrics) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
 		defer func() {
 			if p := recover(); p != nil {
 				metrics.Panicked()
-				reply, err = nil, bug(log, info.FullMethod, p)
+				reply, err = nil, logPanic(log, info.FullMethod, p)
 			}
 		}()
 		return handler(ctx, req)
 	}
 }
 
-// recoveringStream is recovering for streams.
-func recoveringStream(log *zap.Logger, metrics *telemetry.Metrics) grpc.StreamServerInterceptor {
+// recoverStream is [recoverUnary] for streams.
+func recoverStream(log *zap.Logger, metrics *telemetry.Metrics) grpc.StreamServerInterceptor {
 	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 		defer func() {
 			if p := recover(); p != nil {
 				metrics.Panicked()
-				err = bug(log, info.FullMethod, p)
+				err = logPanic(log, info.FullMethod, p)
 			}
 		}()
 		return handler(service, stream)
 	}
 }
 
-// bug logs a panic. Its error shows the client nothing of it.
-func bug(log *zap.Logger, method string, p any) error {
+// logPanic logs a panic and returns an INTERNAL error that reveals nothing of it.
+func logPanic(log *zap.Logger, method string, p any) error {
 	log.Error("bug in Weir, please report it", zap.String("method", method), zap.Any("panic", p),
 		zap.ByteString("stack", debug.Stack()))
 	return status.Error(codes.Internal, "internal error")
 }
 
-// idleToStop is how long no request must be in flight until stopGRPC closes the connections. Within it, the messages of requests arrive
-// whose headers have arrived, and clients get their responses.
+// idleToStop is how long no request may be in flight before stopGRPC closes the connections. It leaves time for messages whose
+// headers have arrived, and for responses to reach their clients.
 const idleToStop = time.Second
 
-// stopGRPC rejects new connections and waits for the requests in flight. When there are none, or ctx ends, it closes all connections: a
-// watch of the health, or half a request, could last for as long as its client likes. It returns when all handlers have returned.
+// stopGRPC rejects new connections and waits until no request is in flight, or ctx ends. Then it closes all connections, because a
+// client could keep a health watch or an incomplete request open forever. It returns when all handlers have returned.
 func stopGRPC(ctx context.Context, server *grpc.Server, requests *admission.InFlight) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -47,7 +47,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// ran runs a command, and returns its exit code and all that it printed.
+// ran runs a command and returns its exit code and its output.
 func ran(args ...string) (code int, said string) {
 	var out, err bytes.Buffer
 	code = run(context.Background(), "weir", args, &out, &err)

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 )
 
-// helpArgs replaces the common ways to ask for help or the version by the one that kong knows. all is true for --help=all.
+// helpArgs rewrites common spellings of help and version to those of kong. It reports whether --help=all was given.
 func helpArgs(args []string) (_ []string, all bool) {
 	if len(args) == 0 {
 		return args, false
@@ -29,7 +29,7 @@ func helpArgs(args []string) (_ []string, all bool) {
 	return args, all
 }
 
-// help prints the settings that most users need for serve, unless all are wanted. All other help is kong's.
+// help prints the most common settings of serve, or all of them if all is true. Other commands use kong's printer.
 func help(all bool) kong.HelpPrinter {
 	return func(o kong.HelpOptions, ctx *kong.Context) error {
 		node := ctx.Selected()

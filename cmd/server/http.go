@@ -16,7 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// newHTTP makes the server of /healthcheck, /livez, /metrics and, unless json is nil, /json.
+// newHTTP returns the server of /healthcheck, /livez, /metrics and, unless json is nil, /json.
 func newHTTP(json http.Handler, ready *readiness, metrics *telemetry.Metrics) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
@@ -26,20 +26,20 @@ func newHTTP(json http.Handler, ready *readiness, metrics *telemetry.Metrics) *h
 		}
 		_, _ = w.Write([]byte("OK"))
 	})
-	// A process that is not ready must not be restarted: /livez reports only that it answers.
+	// A kubelet restarts a pod whose /livez fails, so /livez ignores readiness.
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("OK")) })
 	if json != nil {
 		mux.Handle("/json", json)
 	}
 	mux.Handle("/metrics", metrics.Handler())
-	return bounded(mux, 10*time.Second)
+	return newServer(mux, 10*time.Second)
 }
 
-// newPrometheus makes the server of PROMETHEUS_ADDR, which serves metrics only.
+// newPrometheus returns the server of PROMETHEUS_ADDR, which serves only metrics.
 func newPrometheus(path string, metrics *telemetry.Metrics) *http.Server {
 	inner := metrics.Handler()
-	// A ServeMux would panic for a path such as /{.
-	return bounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	// A ServeMux would panic on a path such as /{.
+	return newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != path {
 			http.NotFound(w, r)
 			return
@@ -48,7 +48,7 @@ func newPrometheus(path string, metrics *telemetry.Metrics) *http.Server {
 	}), 10*time.Second)
 }
 
-// newDebug makes the server of the debug port, with the pages that envoyproxy/ratelimit has there.
+// newDebug returns the server of the debug port, with the pages of envoyproxy/ratelimit.
 func newDebug(rules func() *descriptors.Rules) *http.Server {
 	pages := []struct {
 		path, what string
@@ -71,16 +71,16 @@ func newDebug(rules func() *descriptors.Rules) *http.Server {
 			_, _ = fmt.Fprintf(w, "%s: %s\n", p.path, p.what)
 		}
 	})
-	return bounded(mux, 5*time.Minute)
+	return newServer(mux, 5*time.Minute)
 }
 
-// recoveringHTTP makes a panic of the handler a 500 for that request only.
-func recoveringHTTP(next http.Handler, log *zap.Logger, metrics *telemetry.Metrics) http.Handler {
+// recoverHTTP turns a panic of next into a 500 for that request.
+func recoverHTTP(next http.Handler, log *zap.Logger, metrics *telemetry.Metrics) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil {
 				metrics.Panicked()
-				_ = bug(log, r.URL.Path, p)
+				_ = logPanic(log, r.URL.Path, p)
 				http.Error(w, "Internal Server Error", http.StatusInternalServerError)
 			}
 		}()
@@ -88,8 +88,8 @@ func recoveringHTTP(next http.Handler, log *zap.Logger, metrics *telemetry.Metri
 	})
 }
 
-// bounded makes a server with a deadline for every wait.
-func bounded(h http.Handler, write time.Duration) *http.Server {
+// newServer returns a server with timeouts for headers, body, response and idle connections. write is the timeout of a response.
+func newServer(h http.Handler, write time.Duration) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: write,
 		IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 16,

@@ -80,7 +80,7 @@ func TestRequestsPastMaxInFlightAreShed(t *testing.T) {
 	}
 }
 
-// Half requests by HTTP delay other half requests only.
+// Partial requests by HTTP delay only other partial requests.
 func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
 	s := serving(t, "CONFIG_PATH="+rulesFile(t), "MAX_IN_FLIGHT=2")
 	s.awaitHealthy()

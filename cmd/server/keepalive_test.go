@@ -35,7 +35,7 @@ func TestKeepalivePingsAreAllowed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				proxy := connInMemory(t)
-				if ended := pingsAreRefused(t, proxy, c.every, 100); ended != c.ended {
+				if ended := pingsEndConnection(t, proxy, c.every, 100); ended != c.ended {
 					t.Errorf("cut off: %v, want %v", ended, c.ended)
 				}
 			})
@@ -43,8 +43,8 @@ func TestKeepalivePingsAreAllowed(t *testing.T) {
 	}
 }
 
-// pingsAreRefused pings over a connection without streams, and reports whether the server answers with GOAWAY.
-func pingsAreRefused(t *testing.T, conn net.Conn, every time.Duration, times int) bool {
+// pingsEndConnection pings over a connection without streams, and reports whether the server answers with GOAWAY.
+func pingsEndConnection(t *testing.T, conn net.Conn, every time.Duration, times int) bool {
 	t.Helper()
 	refused := make(chan bool, 1)
 	framer := http2.NewFramer(conn, conn)

@@ -15,11 +15,11 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 )
 
-// listeners are those of the process. prometheus and admin may be nil.
+// listeners are the open ports of the process. prometheus and admin may be nil.
 type listeners struct{ grpc, http, debug, prometheus, admin net.Listener }
 
-// listen opens all listeners or none. A port may still belong to a process that drains, so listen waits for it a little
-// longer than DRAIN_DELAY. Two processes that share a port (SO_REUSEPORT) would each count for themselves, unnoticed.
+// listen opens all listeners or none. A draining process may still hold a port, so listen retries for slightly longer than
+// DRAIN_DELAY. It does not set SO_REUSEPORT: two processes on one port would silently count separately.
 func listen(ctx context.Context, s *settings.Serve, log *zap.Logger) (l listeners, err error) {
 	defer func() {
 		if err != nil {
@@ -58,10 +58,10 @@ func listen(ctx context.Context, s *settings.Serve, log *zap.Logger) (l listener
 	return l, err
 }
 
-// bindBackoff is the wait for a port that another process holds.
+// bindBackoff is the wait between attempts to open a port that is in use.
 var bindBackoff = backoff.Backoff{Initial: 50 * time.Millisecond, Max: 250 * time.Millisecond}
 
-// bind calls open until the port is free, or ctx ends.
+// bind calls open until the port is free or ctx ends.
 func bind(ctx context.Context, setting string, open func() (net.Listener, error), log *zap.Logger) (net.Listener, error) {
 	for failures := 0; ; failures++ {
 		l, err := open()

@@ -76,10 +76,10 @@ type commands struct {
 	Conform cli.Conform `cmd:"" group:"running" help:"Grade any rate limit service for Envoy from outside."`
 }
 
-// run runs a command and returns its exit code: 0, 1 if it failed, or 2 if its arguments are invalid. A command may document other
-// codes. program is the name that weir was started under.
+// run runs a command and returns its exit code. All commands return 0 for success, 1 for failure and 2 for invalid arguments; some
+// document other codes. program is the name under which weir was started.
 func run(ctx context.Context, program string, args []string, stdout, stderr io.Writer) int {
-	// A manifest for envoyproxy/ratelimit has the command /bin/ratelimit, because its image has no entry point.
+	// Manifests for envoyproxy/ratelimit start /bin/ratelimit, because its image has no entry point.
 	asRatelimit := filepath.Base(program) == "ratelimit"
 	if len(args) > 0 && args[0] == "/bin/ratelimit" {
 		args, asRatelimit = args[1:], true
@@ -143,10 +143,10 @@ func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {
 	}, options...)...)
 }
 
-// fromVariable matches kong's error for the value of a variable. kong names the flag, which the user has not written.
+// fromVariable matches kong's error for an invalid environment variable. kong names the flag, although the user set the variable.
 var fromVariable = regexp.MustCompile(`(?s)^--[a-z0-9-]+: (.*) \(from envar ([A-Z0-9_]+)=".*"\)$`)
 
-// kongTexts are kong's texts for a wrong value, and Weir's.
+// kongTexts maps kong's messages for invalid values to Weir's.
 var kongTexts = []struct {
 	kong *regexp.Regexp
 	weir string
@@ -162,10 +162,10 @@ var kongTexts = []struct {
 	{regexp.MustCompile(`^(unexpected argument [^=]*)$`), "$1: remove it"},
 }
 
-// wrongChoice matches kong's error for a value that is none of a list.
+// wrongChoice matches kong's error for a value that is not in an enum.
 var wrongChoice = regexp.MustCompile(`^(--\S+) must be one of (\S+) but got (".*")`)
 
-// argumentError returns the text of an error of kong, with the name of the flag or variable that the user has set.
+// argumentError returns err as a message that names the flag or variable that the user set.
 func argumentError(err error, args []string) string {
 	text := strings.TrimPrefix(err.Error(), "serve: ") // kong puts the name of the command before the error of Validate
 	if names, found := strings.CutPrefix(text, "expected one of "); found && len(args) > 0 {
@@ -180,7 +180,7 @@ func argumentError(err error, args []string) string {
 	return fromVariable.ReplaceAllString(text, "$2: $1")
 }
 
-// oneOf joins the quoted words of a choice, such as text, json or junit. It leaves out the empty one.
+// oneOf joins quoted choices, such as text, json or junit, without the empty one.
 func oneOf(quoted []string) string {
 	var words []string
 	for _, q := range quoted {
@@ -195,8 +195,8 @@ func oneOf(quoted []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// unknownCommand returns an error if the first argument is neither a flag nor a command, or the second none of the commands below it.
-// It names the nearest command, or all of them.
+// unknownCommand returns an error if args name an unknown command or subcommand. The error suggests the nearest command, or lists
+// all of them.
 func unknownCommand(parser *kong.Kong, args []string) error {
 	known, path := parser.Model.Children, ""
 	for _, arg := range args {
@@ -223,8 +223,8 @@ func unknownCommand(parser *kong.Kong, args []string) error {
 	return nil
 }
 
-// dropUnknown returns args without the flags that Weir does not have, and warns of each: envoyproxy/ratelimit ignores all
-// arguments, and some manifests have flags of its forks.
+// dropUnknown removes unknown flags from args and warns about each one. envoyproxy/ratelimit ignores its arguments, and some
+// manifests contain flags of its forks.
 func dropUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string {
 	known := map[string]bool{"help": true}
 	for _, command := range parser.Model.Children {
@@ -244,7 +244,7 @@ func dropUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string {
 	return kept
 }
 
-// helpOf names the help of the command in args. The default command is serve.
+// helpOf returns the help command for args, whose default command is serve.
 func helpOf(parser *kong.Kong, args []string) string {
 	for _, command := range parser.Model.Children {
 		if len(args) > 0 && command.Name == args[0] && command.Name != "serve" {
@@ -254,10 +254,10 @@ func helpOf(parser *kong.Kong, args []string) string {
 	return "weir serve --help the settings"
 }
 
-// flagOf returns the name of the flag of a variable of package settings.
+// flagOf returns the flag of an environment variable.
 func flagOf(variable string) string { return strings.ToLower(strings.ReplaceAll(variable, "_", "-")) }
 
-// groups returns the titles under which help lists commands and settings.
+// groups returns the headings of commands and settings in help texts.
 func groups() []kong.Group {
 	all := []kong.Group{
 		{Key: "rules", Title: "Write and test rules:"},
@@ -270,12 +270,11 @@ func groups() []kong.Group {
 	return all
 }
 
-// boolean parses the values that strconv.ParseBool does, as envoyproxy/ratelimit does.
+// boolean decodes the values of [strconv.ParseBool], as envoyproxy/ratelimit does.
 type boolean struct{}
 
 func (boolean) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	if ctx.Scan.Peek().Type != kong.FlagValueToken {
-		// A flag without a value.
 		target.SetBool(true)
 		return nil
 	}
@@ -288,7 +287,7 @@ func (boolean) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// IsBool implements kong.BoolMapper: the flag needs no value.
+// IsBool implements [kong.BoolMapper], so that the flag needs no value.
 func (boolean) IsBool() bool { return true }
 
 func decodeDuration(ctx *kong.DecodeContext, target reflect.Value) error {

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// limitMemory makes the collector work harder before the cgroup's memory limit ends the process.
+// limitMemory sets GOMEMLIMIT from the cgroup, so that the garbage collector runs more often before the kernel kills the process.
 func limitMemory(log *zap.Logger) {
 	limit, err := gctune.LimitMemory()
 	switch {
@@ -29,11 +29,11 @@ func limitMemory(log *zap.Logger) {
 	}
 }
 
-// maxKeyBytes is the default of MEMORY_MAX_BYTES on a machine with much memory.
+// maxKeyBytes caps the default of MEMORY_MAX_BYTES.
 const maxKeyBytes = 4 << 30
 
-// keyBytes returns how many bytes the keys in memory may take. The default, 0, is half of the memory that limit returns, at
-// most maxKeyBytes. The other half is for garbage, rules, connections and requests.
+// keyBytes returns the bytes that keys in memory may take: set or, if it is 0, half of the memory limit and at most maxKeyBytes.
+// The other half is for garbage, rules, connections and requests.
 func keyBytes(set int64, limit memlimit.Provider) int64 {
 	if set > 0 {
 		return set
@@ -48,10 +48,10 @@ func memoryOptions(s *settings.Serve) memstore.Options {
 	return memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: keyBytes(s.MemoryMaxBytes, memlimit.FromCgroup)}
 }
 
-// A memory is the backend in memory, with the file that its counters are saved to.
+// A memory is the in-memory backend, with its snapshot file.
 type memory struct {
 	*memstore.Store
-	path  string // of the snapshot; empty: none
+	path  string // of the snapshot; "" disables it
 	every time.Duration
 	log   *zap.Logger
 
@@ -60,8 +60,8 @@ type memory struct {
 	stats  telemetry.SnapshotStats
 }
 
-// openMemory makes the store in memory, with the counters of its snapshot if there is one. A snapshot that cannot be loaded
-// is renamed, and the store is empty.
+// openMemory returns the in-memory backend with the counters of its snapshot. If the snapshot cannot be loaded, openMemory renames
+// it and starts with an empty store.
 func openMemory(s *settings.Serve, log *zap.Logger) *memory {
 	m := &memory{path: s.MemorySnapshot, every: s.MemorySnapshotInterval, log: log.With(zap.String("snapshot", s.MemorySnapshot))}
 	if m.path != "" {
@@ -100,7 +100,7 @@ func (m *memory) setAside(why error) {
 		zap.String("remedy", "if another version of Weir wrote it, stop, rename it back and start that version; otherwise remove it"))
 }
 
-// run saves the counters periodically, until ctx ends. The store answers at once.
+// run saves a snapshot periodically until ctx ends. It calls answered at once.
 func (m *memory) run(ctx context.Context, answered func()) {
 	answered()
 	if m.path == "" {
@@ -118,7 +118,7 @@ func (m *memory) run(ctx context.Context, answered func()) {
 	}
 }
 
-// requestsEnded saves what the last request has changed.
+// requestsEnded saves the final snapshot.
 func (m *memory) requestsEnded() {
 	if m.path != "" {
 		m.save()

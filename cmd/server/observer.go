@@ -14,14 +14,14 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// replica returns the name of this process: its host name.
+// replica returns the host name, which names this process in decisions.
 func replica() string {
 	name, _ := os.Hostname()
 	return name
 }
 
-// newObserver makes what reports decisions besides the response. It is nil, which costs nothing, if the settings ask for none of it.
-// subscribers says that there may be subscribers.
+// newObserver returns the observer of decisions, or nil if the settings and subscribers need none. subscribers reports whether the
+// admin API may subscribe to decisions.
 func newObserver(s *settings.Serve, subscribers bool, log *zap.Logger, metrics *telemetry.Metrics) *observe.Observer {
 	o := observe.Options{
 		TopKeys: *s.TopKeys, Secret: []byte(s.KeyHashSecret), Replica: replica(),
@@ -38,11 +38,11 @@ func newObserver(s *settings.Serve, subscribers bool, log *zap.Logger, metrics *
 	return observer
 }
 
-// observed is an Observer in the words of the admin API.
-type observed struct{ *observe.Observer }
+// An adminObserver adapts an Observer to the admin API.
+type adminObserver struct{ *observe.Observer }
 
 // Top implements [admin.TopKeys].
-func (o observed) Top(denied bool, domain string, n int) admin.Top {
+func (o adminObserver) Top(denied bool, domain string, n int) admin.Top {
 	by := observe.ByHits
 	if denied {
 		by = observe.ByDenied
@@ -71,8 +71,8 @@ func adminEntries(entries []descriptors.Entry) []admin.Entry {
 	return all
 }
 
-// Subscribe implements [admin.Decisions]. A goroutine converts the decisions until cancel.
-func (o observed) Subscribe(f admin.Filter) (decisions <-chan admin.Decision, dropped func() int64, cancel func(), err error) {
+// Subscribe implements [admin.Decisions]. Its goroutine ends at cancel.
+func (o adminObserver) Subscribe(f admin.Filter) (decisions <-chan admin.Decision, dropped func() int64, cancel func(), err error) {
 	s, err := o.Observer.Subscribe(observe.Filter{
 		Domain: f.Domain, Rule: f.Rule, Outcome: f.Outcome, Sample: f.Sample, Entry: descriptors.Entry{Key: f.Entry[0], Value: f.Entry[1]},
 	})

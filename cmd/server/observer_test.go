@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/admin"
 )
 
-func TestObserverExistsOnlyIfAskedFor(t *testing.T) {
+func TestObserverIsNilIfNotConfigured(t *testing.T) {
 	for _, tt := range []struct {
 		topKeys     int
 		share       float64
@@ -51,7 +51,7 @@ func TestDenialLogNamesTheLimitAndNoUser(t *testing.T) {
 }
 
 func TestStreamOfDecisionsEndsWithCancel(t *testing.T) {
-	o := observed{observe.New(observe.Options{})}
+	o := adminObserver{observe.New(observe.Options{})}
 	for range observe.MaxSubscribers + 1 {
 		decisions, dropped, cancel, err := o.Subscribe(admin.Filter{Entry: admin.Entry{"user_id", "42"}})
 		if err != nil {

@@ -27,15 +27,15 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// halfRequests sends the headers of n requests over a new HTTP/2 connection, and no message. The connection stays open
-// until the test ends. statuses receives the grpc-status of each stream that the server ends.
-func halfRequests(t *testing.T, conn net.Conn, n int, header ...hpack.HeaderField) (statuses <-chan string) {
+// partialRequests sends the headers of n requests, without messages, over a new HTTP/2 connection. The connection stays open until
+// the test ends. statuses receives the grpc-status of each stream that the server ends.
+func partialRequests(t *testing.T, conn net.Conn, n int, header ...hpack.HeaderField) (statuses <-chan string) {
 	t.Helper()
-	return halfRequestsOf(t, conn, shouldRateLimit, n, header...)
+	return partialRequestsOf(t, conn, shouldRateLimit, n, header...)
 }
 
-// halfRequestsOf is halfRequests for a method.
-func halfRequestsOf(t *testing.T, conn net.Conn, method string, n int, header ...hpack.HeaderField) (statuses <-chan string) {
+// partialRequestsOf is partialRequests for a method.
+func partialRequestsOf(t *testing.T, conn net.Conn, method string, n int, header ...hpack.HeaderField) (statuses <-chan string) {
 	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
 	ended := make(chan string, n)
@@ -120,24 +120,24 @@ func TestPartialRequestsDoNotShedOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		halfRequests(t, conn, streams)
+		partialRequests(t, conn, streams)
 	}
 	beside := s.latencies(800)
 	// A busy machine adds far less. A paced connection waits longer.
 	median := len(alone) / 2
 	if limit := 10*alone[median] + 50*time.Millisecond; beside[median] > limit {
-		t.Errorf("beside %d half requests: median %v, want at most %v; alone it was %v", conns*streams, beside[median], limit, alone[median])
+		t.Errorf("beside %d partial requests: median %v, want at most %v; alone it was %v", conns*streams, beside[median], limit, alone[median])
 	}
 	if got := s.metric("weir_refused_requests_total"); got != "0" {
 		t.Errorf("%s requests refused, want none", got)
 	}
-	t.Logf("p99 %v alone, %v beside %d half requests", alone[len(alone)*99/100], beside[len(beside)*99/100], conns*streams)
+	t.Logf("p99 %v alone, %v beside %d partial requests", alone[len(alone)*99/100], beside[len(beside)*99/100], conns*streams)
 }
 
-// The server ends half requests, because they hold memory. The first ones have no timer.
+// The server ends partial requests, because they hold memory. The first ones have no timer.
 func TestPartialGRPCRequestsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ended := halfRequests(t, connInMemory(t), 128)
+		ended := partialRequests(t, connInMemory(t), 128)
 		for _, c := range []struct {
 			after time.Duration
 			want  int
@@ -145,7 +145,7 @@ func TestPartialGRPCRequestsTimeOut(t *testing.T) {
 			time.Sleep(c.after)
 			synctest.Wait()
 			if n := len(ended); n != c.want {
-				t.Errorf("%d of 128 half requests ended within %v, want %d", n, c.after, c.want)
+				t.Errorf("%d of 128 partial requests ended within %v, want %d", n, c.after, c.want)
 			}
 			for range len(ended) {
 				if got := <-ended; got != strconv.Itoa(int(codes.DeadlineExceeded)) {
@@ -156,7 +156,7 @@ func TestPartialGRPCRequestsTimeOut(t *testing.T) {
 	})
 }
 
-// The server ends half requests of every service.
+// The server ends partial requests of every service.
 func TestPartialRequestsOfOtherServicesTimeOut(t *testing.T) {
 	for _, method := range []string{
 		healthv1.Health_Check_FullMethodName, healthv1.Health_Watch_FullMethodName,
@@ -164,16 +164,16 @@ func TestPartialRequestsOfOtherServicesTimeOut(t *testing.T) {
 	} {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ended := halfRequestsOf(t, connInMemory(t), method, 100)
+				ended := partialRequestsOf(t, connInMemory(t), method, 100)
 				time.Sleep(messageTimeout - time.Nanosecond)
 				synctest.Wait()
 				if n := len(ended); n != 0 {
-					t.Fatalf("%d half requests ended early", n)
+					t.Fatalf("%d partial requests ended early", n)
 				}
 				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				if n := len(ended); n != 100 {
-					t.Fatalf("%d of 100 half requests ended, want all", n)
+					t.Fatalf("%d of 100 partial requests ended, want all", n)
 				}
 				if got := <-ended; got != strconv.Itoa(int(codes.DeadlineExceeded)) {
 					t.Errorf("grpc-status %s, want DEADLINE_EXCEEDED", got)
@@ -183,8 +183,8 @@ func TestPartialRequestsOfOtherServicesTimeOut(t *testing.T) {
 	}
 }
 
-// A compressed message of 4 kB may have 4 MiB. Every method refuses it before it unpacks anything.
-func TestCompressedMessagesAreRefused(t *testing.T) {
+// A compressed message of 4 kB may inflate to 4 MiB. Every method rejects it before decompression.
+func TestCompressedMessagesAreRejected(t *testing.T) {
 	observed := make(chan codes.Code, 1)
 	conn := inMemory(t, rls.Options{Observe: func(o *rls.Observation) { observed <- o.Code }})
 	packed := grpc.UseCompressor(gzip.Name)
@@ -266,7 +266,7 @@ func TestLargeHeadersAreNotKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		halfRequests(t, conn, 1, hpack.HeaderField{Name: "x-fill", Value: strings.Repeat("z", 15<<20), Sensitive: true})
+		partialRequests(t, conn, 1, hpack.HeaderField{Name: "x-fill", Value: strings.Repeat("z", 15<<20), Sensitive: true})
 	}
 	if _, err := s.ask("alice"); err != nil {
 		t.Error(err)

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-rls/weir/pkg/recorder"
 )
 
-// A process is a server with all that it owns. open sets the parts in this order, and close closes them in reverse.
+// A process is a running server. open sets its parts in the order of the fields, and close closes them in reverse.
 type process struct {
 	settings *settings.Serve
 	log      *zap.Logger
@@ -40,11 +40,11 @@ type process struct {
 	recorder  *recorder.Recorder // nil without RECORD_PATH
 	servers   *servers
 
-	abandoned chan struct{} // closed when the process should end although a part has not stopped
+	abandoned chan struct{} // closed when a forced stop has timed out
 }
 
-// open makes a process that is ready to run. It opens the rules first, so that faults are reported at once. It opens the
-// listeners before the store: a process that still holds them has not saved its counters yet.
+// open returns a process that is ready to run. It opens the rules first, to report their faults at once. It opens the listeners
+// before the store, because a process that still holds a port has not saved its snapshot yet.
 func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, err error) {
 	started := time.Now()
 	p := &process{settings: s, log: log, metrics: telemetry.NewMetrics(versionOf()), ready: newReadiness(), abandoned: make(chan struct{})}
@@ -87,7 +87,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	return p, err
 }
 
-// openSender makes what sends metrics to statsd or dogstatsd, if the settings ask for it.
+// openSender opens the exporter to statsd or dogstatsd, if the settings enable one.
 func (p *process) openSender() error {
 	s := &p.settings.Stats
 	if s.DisableStats || !s.UseStatsd && !s.UseDogStatsd {
@@ -111,7 +111,7 @@ func (p *process) openSender() error {
 	return nil
 }
 
-// close closes the recorder, the store and then the listeners. Rules, sender and servers end with run.
+// close closes the recorder, the store and the listeners, in this order. The other parts end with run.
 func (p *process) close() {
 	closeRecorder(p.recorder, p.log)
 	if p.store != nil {
@@ -120,28 +120,27 @@ func (p *process) close() {
 	p.listeners.close()
 }
 
-// runStore maintains the store until ctx ends, and reports once it can decide requests.
+// runStore maintains the store until ctx ends, and marks the process ready once the store has answered.
 func (p *process) runStore(ctx context.Context) {
 	p.readyWithoutStore()
 	p.store.run(ctx, p.ready.storeAnswered)
 }
 
-// rulesReplaced drops what the store remembers of the old rules.
+// rulesReplaced discards everything cached under the old rules.
 func (p *process) rulesReplaced() {
 	p.store.forget()
 	p.shadow.reload() // the overlay may have changed
 	p.readyWithoutStore()
 }
 
-// readyWithoutStore makes the process ready without an answer of the store, if the rules decide every request without it.
+// readyWithoutStore marks the process ready without an answer of the store if on_store_error decides every request.
 func (p *process) readyWithoutStore() {
 	if canDecideWithoutStore(p.rules.live.Load()) {
 		p.ready.storeAnswered()
 	}
 }
 
-// run serves until a signal, the end of ctx, or the failure of a part. It closes the store when no call to it is in flight
-// any more.
+// run serves until a signal, the end of ctx, or the failure of a part. It closes the store after the last call to it.
 func (p *process) run(ctx context.Context, signals, reload <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -179,8 +178,8 @@ func (p *process) run(ctx context.Context, signals, reload <-chan os.Signal) err
 	return err
 }
 
-// drain waits for a signal, or for the failure of a part. After SIGTERM the server then answers for DRAIN_DELAY while it
-// is not ready, so that proxies stop sending; another signal ends the delay.
+// drain waits for a signal or the failure of a part, and then makes the process not ready. After SIGTERM it keeps serving for
+// DRAIN_DELAY, so that proxies stop sending; a second signal ends the delay.
 func (p *process) drain(ctx context.Context, signals <-chan os.Signal) {
 	var received os.Signal
 	select {
@@ -200,12 +199,11 @@ func (p *process) drain(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
-// forcedStopTimeout is how long a process that is forced to stop waits for its parts. A call to a store returns within
-// STORE_TIMEOUT, which may be longer.
+// forcedStopTimeout bounds a forced stop. A store call in flight may last longer, up to STORE_TIMEOUT.
 const forcedStopTimeout = 2 * time.Second
 
-// forceStop calls force after STOP_TIMEOUT, or at one more signal, unless the process has stopped by then. No signal ends
-// the process itself: what remains to do takes little time, and saves the counters.
+// forceStop calls force after STOP_TIMEOUT or a further signal, unless the process has stopped by then. No signal kills the process
+// before it has saved its counters.
 func (p *process) forceStop(stopped <-chan struct{}, signals <-chan os.Signal, force func()) {
 	timer := time.NewTimer(p.settings.StopTimeout)
 	defer timer.Stop()

@@ -2,8 +2,7 @@ package main
 
 import "sync"
 
-// readiness reports whether proxies should send requests. A server is ready once it has rules and its store has answered,
-// until it stops.
+// A readiness reports whether proxies should send requests: from the first rules and the first answer of the store until stop.
 type readiness struct {
 	mu                            sync.Mutex
 	hasRules, hasStore, isStopped bool
@@ -12,16 +11,16 @@ type readiness struct {
 
 func newReadiness() *readiness { return &readiness{} }
 
-// rulesLoaded reports that rules are in force. Only the first call has an effect.
+// rulesLoaded records that rules are in force. Further calls have no effect.
 func (r *readiness) rulesLoaded() { r.set(&r.hasRules) }
 
-// storeAnswered reports that the store can decide requests. Only the first call has an effect.
+// storeAnswered records that the store can decide requests. Further calls have no effect.
 func (r *readiness) storeAnswered() { r.set(&r.hasStore) }
 
-// stop makes the server not ready for the rest of the process.
+// stop makes the process permanently not ready.
 func (r *readiness) stop() { r.set(&r.isStopped) }
 
-// set sets a condition, and calls the functions of onChange if the readiness has changed.
+// set sets a condition, and calls the onChange functions if the readiness has changed.
 func (r *readiness) set(condition *bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -34,7 +33,7 @@ func (r *readiness) set(condition *bool) {
 	}
 }
 
-// onChange calls f now, and at each change.
+// onChange calls f now and at each change.
 func (r *readiness) onChange(f func(ready bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,14 +16,14 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// receiptKeys are the keys of receipts in force. Their file may change at any time. A nil receiptKeys has none.
+// receiptKeys holds the keys that sign receipts, and reloads them when their file changes. Nil has no keys.
 type receiptKeys struct {
 	file *sources.File
 	log  *zap.Logger
 	live atomic.Pointer[receipt.Keys]
 }
 
-// openReceiptKeys reads the keys of receipts. It returns nil if the settings ask for no receipts.
+// openReceiptKeys reads the keys, or returns nil if the settings enable no receipts.
 func openReceiptKeys(s *settings.Answers, log *zap.Logger) (*receiptKeys, error) {
 	if s.ReceiptHeader == "" {
 		return nil, nil
@@ -50,7 +50,7 @@ func (r *receiptKeys) load(files []rulesfile.File, err error) error {
 	return nil
 }
 
-// watch reads the keys again when their file changes, until ctx ends.
+// watch reloads the keys when their file changes, until ctx ends.
 func (r *receiptKeys) watch(ctx context.Context) {
 	_ = r.file.Watch(ctx, func(files []rulesfile.File, err error) {
 		if err := r.load(files, err); err != nil {
@@ -61,7 +61,7 @@ func (r *receiptKeys) watch(ctx context.Context) {
 	}) // the error is that of ctx
 }
 
-// reload has watch read the file now.
+// reload makes watch read the file now.
 func (r *receiptKeys) reload() {
 	if r != nil {
 		r.file.Reload()

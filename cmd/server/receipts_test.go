@@ -94,7 +94,7 @@ func TestReceiptKeysAreReread(t *testing.T) {
 	mustNotShow(t, []string{receiptKey("a"), receiptKey("b")}, "the log", s.said.String())
 }
 
-func TestReceiptSettingsHaveSentences(t *testing.T) {
+func TestReceiptSettingErrorsNameTheRemedy(t *testing.T) {
 	t.Parallel()
 	rules, empty, folder := rulesFile(t), filepath.Join(t.TempDir(), "keys"), t.TempDir()
 	write(t, empty, "\n")

@@ -14,21 +14,21 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// receivedRules keeps the rules that an xDS server has sent last in a file. A process that starts while the server is
-// unreachable takes them from there. An empty path keeps nothing.
+// A receivedRules stores the last rules from the xDS server in a file, so that a process can start while the server is unreachable.
+// An empty path disables the file.
 type receivedRules struct {
 	path  string
 	log   *zap.Logger
 	saved string // fingerprint of the rules in the file; "" if unknown
 }
 
-// A receivedFile is the JSON of one file of rules.
+// A receivedFile is the JSON form of a [rulesfile.File].
 type receivedFile struct {
 	Name  string `json:"name"`
 	Rules string `json:"rules"` // YAML
 }
 
-// read returns the rules of the file, or nil if there are none.
+// read returns the stored rules, or nil if there are none.
 func (r *receivedRules) read() []rulesfile.File {
 	if r.path == "" {
 		return nil
@@ -61,7 +61,7 @@ func readReceived(path string) ([]rulesfile.File, error) {
 	return files, nil
 }
 
-// save replaces the file. If it cannot, the rules stay in force and the file stays as it is.
+// save replaces the stored rules. On an error it keeps the old file and logs a warning.
 func (r *receivedRules) save(files []rulesfile.File) {
 	now := rulesfile.Fingerprint(files)
 	if r.path == "" || now == r.saved {
@@ -74,7 +74,7 @@ func (r *receivedRules) save(files []rulesfile.File) {
 	r.saved = now
 }
 
-// receivedFiles writes files as JSON.
+// receivedFiles encodes files as JSON.
 type receivedFiles []rulesfile.File
 
 // Save implements snapshot.Saver.

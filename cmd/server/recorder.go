@@ -14,10 +14,10 @@ import (
 	"github.com/weir-rls/weir/pkg/recorder"
 )
 
-// minRecordSecret is the shortest secret of RECORD_SECRET_FILE, in bytes.
+// minRecordSecret is the minimum length of the secret in RECORD_SECRET_FILE, in bytes.
 const minRecordSecret = 16
 
-// openRecorder makes the recorder of RECORD_PATH. It is nil, which costs nothing, if the settings ask for no recording.
+// openRecorder returns the recorder of RECORD_PATH, or nil if it is not set.
 func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics) (*recorder.Recorder, error) {
 	if s.RecordPath == "" {
 		return nil, nil
@@ -62,10 +62,10 @@ func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics
 	return r, nil
 }
 
-// closeRecordingTimeout is how long the recorder may take to write its last lines. A disk that hangs must not keep the process.
+// closeRecordingTimeout bounds the last write, so that a hanging disk does not block shutdown.
 const closeRecordingTimeout = 2 * time.Second
 
-// closeRecorder writes what the last request has left. No request may be in flight.
+// closeRecorder flushes the recording. No request may be in flight.
 func closeRecorder(r *recorder.Recorder, log *zap.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeRecordingTimeout)
 	defer cancel()

@@ -12,13 +12,13 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 )
 
-// replicas knows how many replicas share the limits.
+// replicas holds the number of replicas that share the limits.
 type replicas struct {
 	count  atomic.Int64
-	name   string // whose addresses are counted; empty: REPLICAS is the number
+	name   string // REPLICAS_DNS; "" if REPLICAS is the number
 	lookup func(ctx context.Context, host string) ([]string, error)
 	log    *zap.Logger
-	memory bool // each replica has counters of its own
+	memory bool // the counters are in memory, not shared
 }
 
 const (
@@ -68,8 +68,8 @@ func (r *replicas) watch(ctx context.Context) {
 	}
 }
 
-// lookUp counts the replicas once. If the lookup fails, the count stays, and look logs the first of several errors. It
-// reports whether the lookup failed.
+// lookUp counts the replicas once, and keeps the old count if the lookup fails. It logs only the first of consecutive failures:
+// failing is the result of the previous call.
 func (r *replicas) lookUp(ctx context.Context, failing bool) (fails bool) {
 	bounded, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -87,7 +87,7 @@ func (r *replicas) lookUp(ctx context.Context, failing bool) (fails bool) {
 	return false
 }
 
-// countHosts returns how many hosts have these addresses. A dual-stack host has one of each family, so the larger family
+// countHosts returns the number of hosts behind addresses. A dual-stack host has an address of each family, so the larger family
 // counts.
 func countHosts(addresses []string) int {
 	v4, v6 := map[netip.Addr]bool{}, map[netip.Addr]bool{}

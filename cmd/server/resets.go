@@ -15,8 +15,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
 )
 
-// resets reset keys in the store of the process, and tell the other replicas to forget them. A replica remembers denials, and local
-// counters of on_store_error: local. docs/adr/0020-admin-api.md has the order of the steps, and why.
+// resets reset keys in the store, and notify the other replicas, which cache denials and local counters. docs/adr/0020-admin-api.md
+// explains the order of the steps.
 type resets struct {
 	store    *store
 	messages *redisstore.Messages // nil without Redis
@@ -24,7 +24,7 @@ type resets struct {
 	log      *zap.Logger
 }
 
-// A resetMessage names the keys that a replica has reset: by their names, or by an entry of a domain.
+// A resetMessage names reset keys: by their names, or by a domain and an entry.
 type resetMessage struct {
 	Keys   []limiters.Keyed `json:"keys,omitempty"`
 	Domain string           `json:"domain,omitempty"`
@@ -35,7 +35,7 @@ func (m resetMessage) matcher() func(key string) bool {
 	return descriptors.EntryMatcher(m.Domain, descriptors.Entry{Key: m.Entry[0], Value: m.Entry[1]})
 }
 
-// newResets returns the resets of a store. main is the Redis of the messages, nil without Redis.
+// newResets returns the resets of a store. main is the Redis that carries the messages; nil without Redis.
 func newResets(s *store, main *redisBackend, log *zap.Logger, metrics *telemetry.Metrics) (*resets, error) {
 	r := &resets{store: s, log: log, metrics: metrics}
 	if main == nil {
@@ -46,13 +46,13 @@ func newResets(s *store, main *redisBackend, log *zap.Logger, metrics *telemetry
 	return r, err
 }
 
-// forgetTimeout is the time that the other replicas have to forget a key before it is reset. Denied hits that they have not sent yet
-// would otherwise arrive after the reset, and use up the key again.
+// forgetTimeout is the delay between the first message and the reset. Without it, denied hits that another replica has buffered
+// could arrive after the reset and charge the key again.
 const forgetTimeout = 20 * time.Millisecond
 
 // Reset implements admin.Resets.
 func (r *resets) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, notified bool, err error) {
-	notified, err = r.around(ctx, resetMessage{Keys: keys}, func() error {
+	notified, err = r.notifyAround(ctx, resetMessage{Keys: keys}, func() error {
 		found, err = r.store.fallback.Reset(ctx, keys)
 		return err
 	})
@@ -62,16 +62,16 @@ func (r *resets) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool
 // ResetEntry implements admin.Resets.
 func (r *resets) ResetEntry(ctx context.Context, domain string, entry descriptors.Entry, cursor string) (done limiters.Progress, notified bool, err error) {
 	message := resetMessage{Domain: domain, Entry: [2]string{entry.Key, entry.Value}}
-	notified, err = r.around(ctx, message, func() error {
+	notified, err = r.notifyAround(ctx, message, func() error {
 		done, err = r.store.fallback.ResetMatching(ctx, message.matcher(), cursor)
 		return err
 	})
 	return done, notified, err
 }
 
-// around calls reset between two messages. It reports whether the second was sent, or there is nobody to send it to. After a failed
-// reset it sends the second message too: some states may be removed, and the replicas may have learned denials in between.
-func (r *resets) around(ctx context.Context, m resetMessage, reset func() error) (notified bool, err error) {
+// notifyAround sends m before and after reset. It reports whether the second message was sent or is not needed. It sends the second
+// message even if reset failed, because some states may be removed.
+func (r *resets) notifyAround(ctx context.Context, m resetMessage, reset func() error) (notified bool, err error) {
 	if r.messages == nil {
 		return true, reset()
 	}
@@ -83,7 +83,7 @@ func (r *resets) around(ctx context.Context, m resetMessage, reset func() error)
 		_ = backoff.Sleep(ctx, forgetTimeout)
 	}
 	failed := reset()
-	if failed != nil { // perhaps because ctx has ended
+	if failed != nil { // ctx may have ended
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), adminStoreTimeout)
 		defer cancel()
@@ -99,11 +99,11 @@ func (r *resets) around(ctx context.Context, m resetMessage, reset func() error)
 	return true, nil
 }
 
-// subscribeBackoff is the wait between attempts to receive messages.
+// subscribeBackoff is the wait between attempts to subscribe.
 var subscribeBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
 
-// run forgets the keys that other replicas reset, until ctx ends. After a lost connection it forgets all denials, because messages may
-// have been missed.
+// run forgets keys that other replicas reset, until ctx ends. After a lost connection it forgets all denials, because it may have
+// missed messages.
 func (r *resets) run(ctx context.Context) {
 	if r.messages == nil {
 		return
@@ -128,10 +128,10 @@ func (r *resets) run(ctx context.Context) {
 var errResetMessage = errors.New("not a message of this version")
 
 func (r *resets) received(text []byte) {
-	defer func() { // no request is on this goroutine that would recover
+	defer func() { // no handler recovers on this goroutine
 		if p := recover(); p != nil {
 			r.metrics.Panicked()
-			_ = bug(r.log, "reset message", p)
+			_ = logPanic(r.log, "reset message", p)
 		}
 	}()
 	var m resetMessage
@@ -148,7 +148,7 @@ func (r *resets) received(text []byte) {
 	_, _ = r.store.local.ResetMatching(context.Background(), m.matcher(), "")
 }
 
-// forget forgets the denials of keys, or of those that match.
+// forget removes the denials of keys, or of all keys that match.
 func (r *resets) forget(keys []limiters.Keyed, match func(key string) bool) {
 	cache := r.store.denyCache
 	switch {

@@ -38,7 +38,7 @@ func TestFailedResetSendsBothMessages(t *testing.T) {
 	r := &resets{messages: messages, log: zap.NewNop()}
 	failed := errors.New("the store failed")
 	call, leave := context.WithCancel(ctx)
-	if _, err := r.around(call, resetMessage{Domain: "ugc", Entry: [2]string{"user_id", "42"}}, func() error { leave(); return failed }); !errors.Is(err, failed) {
+	if _, err := r.notifyAround(call, resetMessage{Domain: "ugc", Entry: [2]string{"user_id", "42"}}, func() error { leave(); return failed }); !errors.Is(err, failed) {
 		t.Errorf("%v", err)
 	}
 	for i := range 2 {

@@ -10,8 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// writeRules writes the rules in force: a line for each limit, in the form of envoyproxy/ratelimit, with the settings that
-// Weir adds at its end.
+// writeRules writes one line for each limit, in the form of envoyproxy/ratelimit followed by Weir's own settings.
 func writeRules(w http.ResponseWriter, rules *descriptors.Rules) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	for r := range rules.All() {
@@ -32,7 +31,7 @@ func writeRules(w http.ResponseWriter, rules *descriptors.Rules) {
 	}
 }
 
-// onDenySetting describes the response to a denied request. The body may be long, so its length stands for it.
+// onDenySetting describes a response to a denied request, with the length of its body instead of the body.
 func onDenySetting(o *descriptors.OnDeny) string {
 	switch {
 	case o == nil:
@@ -44,7 +43,7 @@ func onDenySetting(o *descriptors.OnDeny) string {
 	}
 }
 
-// listSettings returns the lists of values and prefixes of a rule, because its name has only the first of many.
+// listSettings returns the values and prefixes of a rule in full, because its name is truncated.
 func listSettings(r *descriptors.Rule) string {
 	var b strings.Builder
 	for _, l := range r.Levels() {
@@ -65,8 +64,8 @@ func nameSetting(name string) string {
 	return fmt.Sprintf(", name: %q", name)
 }
 
-// parameterSettings returns the parameters of an algorithm, except its capacity, which each line has. It omits an object without
-// a value, and parameters without a value or a default.
+// parameterSettings returns the parameters of an algorithm except its capacity, which writeRules prints for every limit. It omits
+// parameters and objects that are not set.
 func parameterSettings(spec limiters.Spec) string {
 	var b strings.Builder
 	set := spec.Params.String()

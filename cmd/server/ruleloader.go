@@ -9,15 +9,15 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// A ruleLoader holds the rules in force, and replaces them by rules from new files or with a new overlay. If these have
-// faults, the old rules stay in force.
+// A ruleLoader holds the rules in force, and replaces them when files or the overlay change. Files with faults leave the old rules
+// in force.
 type ruleLoader struct {
 	live  atomic.Pointer[descriptors.Rules] // nil: no rules yet
 	merge bool                              // several files may have the same domain
 	// calendarMonths makes month a calendar month, see rulesfile.Options.
 	calendarMonths bool
 	report         *ruleReport
-	replaced       func() // called when rules have come into force, before the report; nil at start
+	replaced       func() // called after rules have come into force and before the report; nil at start
 
 	mu      sync.Mutex       // guards the fields below, and calls of report
 	files   []rulesfile.File // read last, with or without faults
@@ -25,14 +25,14 @@ type ruleLoader struct {
 	current string           // fingerprint of the files and the overlay in force; "" if there are none, or after a failed load
 }
 
-// An overlay is the result of one reading of the overlay. The zero value sets nothing.
+// An overlay is the result of reading the overlay once. The zero value sets nothing.
 type overlay struct {
 	parsed      *rulesfile.Overlay
 	fingerprint string
 	err         error // kept only if the first overlay had faults: no rules can then be loaded
 }
 
-// newOverlay parses what was read from path.
+// newOverlay parses the files read from path.
 func newOverlay(path string, files []rulesfile.File, err error) overlay {
 	var parsed *rulesfile.Overlay
 	if err == nil {
@@ -44,7 +44,7 @@ func newOverlay(path string, files []rulesfile.File, err error) overlay {
 	return overlay{parsed: parsed, fingerprint: rulesfile.Fingerprint(files)}
 }
 
-// load puts the rules of files in force. It reports and returns an error if they could not be read, or have faults.
+// load puts the rules of files in force. On an error it reports the error and keeps the old rules.
 func (l *ruleLoader) load(files []rulesfile.File, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *ruleLoader) load(files []rulesfile.File, err error) error {
 	return err
 }
 
-// loadOverlay loads the last files again with a new overlay. An overlay that has faults of its own is not used.
+// loadOverlay reloads the last files with a new overlay. It ignores an overlay with faults.
 func (l *ruleLoader) loadOverlay(o overlay) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,19 +71,19 @@ func (l *ruleLoader) loadOverlay(o overlay) {
 	}
 }
 
-// parseOptions returns the options of the rules in force.
+// parseOptions returns the options for parsing rules with the overlay in force.
 func (l *ruleLoader) parseOptions() rulesfile.Options {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.options()
 }
 
-// options returns the options to parse rules with. After the start, l.mu must be held.
+// options is parseOptions without the lock. After the start, l.mu must be held.
 func (l *ruleLoader) options() rulesfile.Options {
 	return rulesfile.Options{MergeDomains: l.merge, CalendarMonths: l.calendarMonths, Overlay: l.overlay.parsed}
 }
 
-// apply puts files in force, unless they and the overlay are in force already. After the start, l.mu must be held.
+// apply puts files in force, unless they and the overlay already are. After the start, l.mu must be held.
 func (l *ruleLoader) apply(files []rulesfile.File, err error) error {
 	if err != nil {
 		return err
@@ -110,13 +110,13 @@ func (l *ruleLoader) apply(files []rulesfile.File, err error) error {
 	return nil
 }
 
-// failed reports a load that failed. A later load of the same files is not skipped. After the start, l.mu must be held.
+// failed reports err and makes the next load parse its files even if they are unchanged. After the start, l.mu must be held.
 func (l *ruleLoader) failed(err error) {
 	l.current = ""
 	l.report.failed(err, l.live.Load() != nil)
 }
 
-// logAgain makes the next failed load log its error, even if the last one had the same.
+// logAgain makes the next failed load log its error, even if it repeats the last one.
 func (l *ruleLoader) logAgain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

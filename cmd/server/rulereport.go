@@ -16,18 +16,17 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A ruleReport reports the results of loads to the log, the metrics and the readiness. Its methods must not be called at the
-// same time.
+// A ruleReport reports loads of rules to the log, the metrics and the readiness. It is not safe for concurrent use.
 type ruleReport struct {
 	source  string // file, folder or xDS server
 	log     *zap.Logger
 	metrics *telemetry.Metrics
 	stats   *ratelimitstats.Stats
-	ready   func() // called each time rules have come into force
+	ready   func() // called after each load that succeeds
 
-	warnLeases bool   // STORE_TIMEOUT is too long for leases, and no rules have caused a warning about it
-	warnLocal  bool   // the number of replicas is unknown, and no rules have caused a warning about it
-	lastError  string // the error logged last, which is not logged twice
+	warnLeases bool   // STORE_TIMEOUT is too long for leases, and the log has no warning yet
+	warnLocal  bool   // the number of replicas is unknown, and the log has no warning yet
+	lastError  string // the last logged error
 }
 
 func newRuleReport(
@@ -45,7 +44,7 @@ func newRuleReport(
 	}
 }
 
-// loaded reports that rules have come into force. old is nil if they are the first.
+// loaded reports rules that have come into force. old is nil for the first rules.
 func (r *ruleReport) loaded(old, rules *descriptors.Rules, warnings rulesfile.Faults) {
 	r.lastError = ""
 	for _, w := range warnings[:min(len(warnings), maxLoggedFaults)] {
@@ -60,7 +59,7 @@ func (r *ruleReport) loaded(old, rules *descriptors.Rules, warnings rulesfile.Fa
 		r.warnLocal = false
 		r.log.Warn("on_store_error: local without REPLICAS or REPLICAS_DNS: while Redis is down, each replica admits the whole limit")
 	}
-	if r.warnLeases && haveLeases(rules) {
+	if r.warnLeases && hasLeases(rules) {
 		r.warnLeases = false
 		r.log.Warn("STORE_TIMEOUT is longer than an ended lease is remembered: a late request may hold its slot until the lease expires",
 			zap.String("remedy", fmt.Sprintf("set STORE_TIMEOUT to at most %v", limiters.EndedTTL)))
@@ -77,12 +76,12 @@ func (r *ruleReport) loaded(old, rules *descriptors.Rules, warnings rulesfile.Fa
 	r.ready()
 }
 
-// unchanged reports that the rules were read again and are in force already.
+// unchanged reports a reload whose rules are already in force.
 func (r *ruleReport) unchanged(rules *descriptors.Rules) {
 	r.log.Info("rules unchanged", countFields(rules)...)
 }
 
-// failed reports rules that could not be loaded. It logs each error once, until rules are loaded or logAgain is called.
+// failed reports a failed load. It logs an error once, until a load succeeds or logAgain is called.
 func (r *ruleReport) failed(err error, oldRulesStay bool) {
 	r.metrics.Loaded(nil, time.Now(), err)
 	r.stats.Loaded(nil, err)
@@ -92,7 +91,6 @@ func (r *ruleReport) failed(err error, oldRulesStay bool) {
 	}
 }
 
-// logAgain makes failed log an error that remains.
 func (r *ruleReport) logAgain() { r.lastError = "" }
 
 func countFields(rules *descriptors.Rules) []zap.Field {
@@ -110,8 +108,8 @@ func decidesLocally(rules *descriptors.Rules) bool {
 	return false
 }
 
-// haveLeases reports whether a rule has leases or reservations.
-func haveLeases(rules *descriptors.Rules) bool {
+// hasLeases reports whether a rule has leases or reservations.
+func hasLeases(rules *descriptors.Rules) bool {
 	for r := range rules.All() {
 		if r.HasLeases() {
 			return true

@@ -17,8 +17,8 @@ type serve struct {
 	settings.Serve `embed:""`
 }
 
-// Run serves until a signal or the end of ctx. With LOG_FORMAT=json the last line of a failed start or run is JSON too. With
-// text it is returned, because a terminal shows the lines of an error better than a log line does.
+// Run serves until a signal or the end of ctx. With LOG_FORMAT=json it logs the error of a failed start too; with text it returns
+// the error, because a terminal shows a multi-line error better than a log line.
 func (s *serve) Run(ctx context.Context, to cli.Streams) error {
 	level, err := s.Level()
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 	}
 	limitMemory(log)
 
-	// Notified until the process ends: a signal that comes late must not kill a process that is saving its counters.
+	// Signals stay caught until the process ends, so that a late signal does not kill a process that is saving its counters.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	reload := make(chan os.Signal, 1)
@@ -57,13 +57,13 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 	case err := <-ended:
 		return err
 	case <-p.abandoned:
-		// A store is never closed under a call to it. The end of the process closes the connections.
+		// Closing a store under a call is unsafe. The end of the process closes its connections.
 		log.Warn("stopped with calls to the store in flight")
 		return nil
 	}
 }
 
-// logIneffective logs each setting that is set and does nothing.
+// logIneffective logs each setting that is set and has no effect.
 func (s *serve) logIneffective(log *zap.Logger) error {
 	inert, err := settings.InertSet()
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *serve) logIneffective(log *zap.Logger) error {
 	return nil
 }
 
-// warnings returns the variables that are set to no effect and probably by mistake.
+// warnings returns variables that are set, have no effect, and are probably mistakes.
 func (s *serve) warnings() []settings.Ineffective {
 	return append(s.Ineffective(), settings.Unknown(os.Environ())...)
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// servers are all servers of the process.
+// servers are the network servers of the process.
 type servers struct {
 	requests     *admission.InFlight
 	observer     *observe.Observer
@@ -74,7 +74,7 @@ func newServers(
 	metrics.Load(func() telemetry.LoadStats { return telemetry.LoadStats(requests.Stats()) })
 	var json http.Handler
 	if s.JSON {
-		json = recoveringHTTP(requests.Handler(service, rls.MaxBody), log, metrics)
+		json = recoverHTTP(requests.Handler(service, rls.MaxBody), log, metrics)
 	}
 	all := &servers{
 		requests:     requests,
@@ -121,7 +121,7 @@ func (s *servers) serve(group *errgroup.Group) {
 	group.Go(func() error {
 		err := s.grpc.Serve(s.grpcListener)
 		if errors.Is(err, grpc.ErrServerStopped) {
-			return nil // stopped before it began to serve
+			return nil // stopped before Serve was called
 		}
 		return named("grpc", err)
 	})
@@ -133,16 +133,16 @@ func (s *servers) serve(group *errgroup.Group) {
 	}
 }
 
-// unwindTimeout is how long stop waits for requests whose connections it has closed.
+// unwindTimeout is how long stop waits for handlers after it has closed their connections.
 const unwindTimeout = time.Second
 
-// stop waits for the requests in flight and the calls of the admin API, at most until ctx ends, then calls save, and then closes the HTTP servers. It
-// releases their ports last: the next process, which binds them before it loads what save has written, finds all of it.
+// stop waits for the requests and admin calls in flight, at most until ctx ends, calls save, and closes the HTTP servers. It frees
+// their ports last, so that the next process, which binds them first, loads a complete snapshot.
 func (s *servers) stop(ctx context.Context, save func()) {
 	stopGRPC(ctx, s.grpc, s.requests)
 	s.requests.Close(ctx)
 	if s.admin != nil {
-		s.admin.stop(ctx) // save must find what its calls have reset
+		s.admin.stop(ctx) // before save, so that the snapshot has its resets
 	}
 	save()
 	var all sync.WaitGroup

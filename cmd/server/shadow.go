@@ -18,8 +18,8 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// A shadowFile is the candidate rules of SHADOW_CONFIG. Nothing about it can fail the server or its start. A nil shadowFile has no
-// candidate.
+// A shadowFile compares requests with the candidate rules of SHADOW_CONFIG. Its errors never fail the server or its start. Nil has
+// no candidate.
 type shadowFile struct {
 	*shadow.Shadow
 	file    *sources.File
@@ -27,9 +27,9 @@ type shadowFile struct {
 	log     *zap.Logger
 
 	mu     sync.Mutex
-	err    error // why the file could not be loaded; nil if it is loaded
+	err    error // of the last load
 	loads  int64
-	faults int64 // loads that failed
+	faults int64 // failed loads
 }
 
 func openShadow(s *settings.Serve, options func() rulesfile.Options, log *zap.Logger, metrics *telemetry.Metrics) *shadowFile {
@@ -41,7 +41,7 @@ func openShadow(s *settings.Serve, options func() rulesfile.Options, log *zap.Lo
 	f := &shadowFile{
 		Shadow: shadow.New(shadow.Options{
 			Decide: decideOptions(s), MaxBytes: s.ShadowMaxBytes, Secret: []byte(s.KeyHashSecret),
-			Panicked: func(value any) { _ = bug(panicked, "shadow", value) },
+			Panicked: func(value any) { _ = logPanic(panicked, "shadow", value) },
 		}),
 		file: &sources.File{Path: s.ShadowConfig}, options: options, log: log,
 	}
@@ -50,7 +50,7 @@ func openShadow(s *settings.Serve, options func() rulesfile.Options, log *zap.Lo
 	return f
 }
 
-// load makes files the candidate. If they have faults, the old candidate stays. If they are missing, there is none.
+// load makes files the candidate. Files with faults leave the old candidate; a missing file removes it.
 func (f *shadowFile) load(files []rulesfile.File, err error) {
 	var rules *descriptors.Rules
 	if err == nil {
@@ -81,14 +81,14 @@ func (f *shadowFile) load(files []rulesfile.File, err error) {
 	}
 }
 
-// reload reads the file again now. The options may have changed.
+// reload reads the file now, with the current options.
 func (f *shadowFile) reload() {
 	if f != nil {
 		f.file.Reload()
 	}
 }
 
-// run compares requests, and loads the file when it changes, until ctx ends.
+// run compares requests and reloads the file when it changes, until ctx ends.
 func (f *shadowFile) run(ctx context.Context) {
 	if f == nil {
 		return
@@ -111,7 +111,6 @@ func (f *shadowFile) state() (loads, faults int64, err error) {
 	return f.loads, f.faults, f.err
 }
 
-// stats returns the counts for the metrics.
 func (f *shadowFile) stats() telemetry.ShadowStats {
 	r := f.Report(maxShadowSeries, 0)
 	loads, faults, _ := f.state()
@@ -129,10 +128,10 @@ func (f *shadowFile) stats() telemetry.ShadowStats {
 	return s
 }
 
-// maxShadowSeries bounds the limits in the metrics. Each has up to four series.
+// maxShadowSeries bounds the limits in the metrics. Each limit has up to four series.
 const maxShadowSeries = 1000
 
-// report returns the diff for the admin API.
+// report returns the comparison for the admin API.
 func (f *shadowFile) report(limits, keys, replicas int) admin.Shadow {
 	r := f.Report(limits, keys)
 	s := admin.Shadow{

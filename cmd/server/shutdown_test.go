@@ -66,7 +66,7 @@ func TestOpenStreamsDoNotDelayTheStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	halfRequests(t, conn, 1)
+	partialRequests(t, conn, 1)
 	s.left("alice")
 	s.terminate(1)
 	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {

@@ -17,40 +17,40 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// A backend is the store that has the counters: memory, one Redis or two.
+// A backend keeps the counters: memory, one Redis, or two.
 type backend interface {
 	limiters.Store
-	// run maintains the store, and returns when ctx ends, or before. It calls answered once the store has answered.
+	// run maintains the backend until ctx ends or no maintenance is left. It calls answered once the backend has answered.
 	run(ctx context.Context, answered func())
-	// requestsEnded is called when no request is in flight any more, before close.
+	// requestsEnded is called after the last request and before close.
 	requestsEnded()
 	close()
 }
 
-// A store decides the requests of the process. A call goes through its parts in this order:
+// A store decides the requests of the process. A call passes its parts in this order:
 //
 //	fallback    decides by on_store_error if the next part fails
-//	ends        repeats ends of leases that the next part could not decide
+//	ends        retries ends of leases that the next part could not decide
 //	denyCache   denies keys over their limits without a call to Redis
 //	traces      makes a span for each call to the backend
-//	backend     counts
+//	backend     keeps the counters
 //
-// They are opened from the backend outwards and closed in the order of a call, because denyCache calls the backend when it
-// closes.
+// openStore opens the parts from the backend outwards. close closes them in the order of a call, because closing denyCache
+// calls the backend.
 type store struct {
 	backend   backend
 	traces    *tracing.Tracing // nil if tracing is disabled
 	denyCache *guard.DenyCache // nil without Redis, or if disabled
 	ends      *guard.EndQueue  // nil without Redis
-	fallback  *guard.Fallback  // where calls enter
-	states    limiters.Store   // the part after fallback: its verdicts are the backend's, and not by a policy
+	fallback  *guard.Fallback  // receives all calls
+	states    limiters.Store   // the part after fallback, for calls that on_store_error must not decide
 	local     *memstore.Store  // the counters of fallback for on_store_error: local; nil without Redis
-	replicas  *replicas        // shares of local
+	replicas  *replicas        // divides the limits of local
 	resets    *resets          // nil without ADMIN_ADDR
 	log       *zap.Logger
 }
 
-// openStore opens the parts of a store or none. rules returns the rules in force, for the metrics of the fallback.
+// openStore opens all parts of a store or none. rules returns the rules in force, for the metrics of the fallback.
 func openStore(
 	ctx context.Context, s *settings.Serve, rules func() *descriptors.Rules, log *zap.Logger, metrics *telemetry.Metrics,
 ) (*store, error) {
@@ -90,7 +90,7 @@ func openStore(
 	return st, nil
 }
 
-// mainOf returns the Redis of all limits but those per second, nil without Redis.
+// mainOf returns the Redis for all limits except those per second; nil without Redis.
 func mainOf(b backend) *redisBackend {
 	switch b := b.(type) {
 	case *redisBackend:
@@ -142,7 +142,7 @@ func (s *store) run(ctx context.Context, answered func()) {
 	parts.Wait()
 }
 
-// forget drops what the parts remember of rules that have been replaced.
+// forget discards everything cached under replaced rules.
 func (s *store) forget() {
 	if s.denyCache != nil {
 		s.denyCache.Forget()
@@ -150,7 +150,7 @@ func (s *store) forget() {
 	s.fallback.Forget()
 }
 
-// closeTimeout is how long each part may take to write what it has left.
+// closeTimeout bounds the last writes of each part.
 const closeTimeout = time.Second
 
 // close closes the parts in the order of a call. No call may be in flight.
@@ -175,7 +175,8 @@ func (s *store) close() {
 	s.backend.close()
 }
 
-// sweep removes expired keys every second until ctx ends. While Redis answers, no request removes them.
+// sweep removes expired keys every second until ctx ends. While Redis answers, no request accesses the local store, so nothing else
+// removes them.
 func sweep(ctx context.Context, local *memstore.Store) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -42,14 +42,14 @@ func newXDS(s *settings.XDS, log *zap.Logger, metrics *telemetry.XDS) (*xds.Sour
 	return source, nil
 }
 
-// An xdsObserver logs and counts the events of one xDS source. Its methods are called from one goroutine.
+// An xdsObserver logs and counts the events of one xDS source. It is not safe for concurrent use.
 type xdsObserver struct {
 	log     *zap.Logger
 	metrics *telemetry.XDS
 
-	lost     time.Time // of the connection; zero while it is up
-	attempts int       // that failed since then
-	logged   string    // the error logged last
+	lost     time.Time // when the connection was lost; zero while connected
+	attempts int       // failed attempts since lost
+	logged   string    // the last logged error
 }
 
 func (o *xdsObserver) notify(e xds.Event) {
@@ -74,7 +74,7 @@ func (o *xdsObserver) notify(e xds.Event) {
 	}
 }
 
-// disconnected logs the first failed attempt of an outage and each new error as an error, the others for debugging.
+// disconnected logs the first failed attempt of an outage and each new error at level error, and all others at debug.
 func (o *xdsObserver) disconnected(e xds.Event) {
 	if e.Err == nil {
 		return
