@@ -78,8 +78,11 @@ var errNotGivenUp = errors.New("the store did not decide the end of a lease: a p
 // call for it. If ctx has ended, giveUp also repeats ends whose outcome is unknown. It waits for the store, and writes
 // GivenUp and GiveUpErr of result.
 func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
+	if !result.leases {
+		return
+	}
 	ended := ctx.Err() != nil
-	if !result.leases || !result.Denied && !ended {
+	if !result.Denied && !ended {
 		return
 	}
 	ends := result.ends(ended)

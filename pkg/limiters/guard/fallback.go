@@ -81,8 +81,10 @@ func (f *Fallback) Forget() { f.shares.forget() }
 // Take implements limiters.Store.
 func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := f.store.Take(ctx, now, groups, out)
-	if ended := ctx.Err() != nil; f.leases.Load() && (err == nil || ended) {
-		f.endLocally(ctx, now, groups, out, ended)
+	if f.leases.Load() {
+		if ended := ctx.Err() != nil; err == nil || ended {
+			f.endLocally(ctx, now, groups, out, ended)
+		}
 	}
 	switch {
 	case err == nil && !slices.ContainsFunc(out, failed):
