@@ -133,14 +133,7 @@ func (d *denialRecord) setLimit(rule *descriptors.Rule, i int) {
 	if l.Name != "" {
 		d.Limit = l.Name
 	}
-	window := l.Unit.String()
-	if l.UnitMultiplier > 1 {
-		window = fmt.Sprintf("%d %ss", l.UnitMultiplier, window)
-	}
-	d.Text = fmt.Sprintf("%d per %s, %s", l.RequestsPerUnit, window, l.Limit.Spec().Algorithm)
-	if l.Limit.Window() == 0 {
-		d.Text = fmt.Sprintf("%d at a time, %s", l.RequestsPerUnit, l.Limit.Spec().Algorithm)
-	}
+	d.Text = l.Rate() + ", " + l.Limit.Spec().Algorithm
 }
 
 // compareKey compares the key of the receipt with those of the descriptor in the arguments.

@@ -96,7 +96,7 @@ func TestReceiptIsExplained(t *testing.T) {
 		}, nil, "limit    0: 3 per 5 minutes, fixed_window\n", 0},
 		{"slots", func(r *receipt.Receipt) {
 			r.Limit = rules.Match("shop", []descriptors.Entry{{Key: "user_id", Value: "1"}}).Hash(0)
-		}, nil, "limit    0: 2 at a time, concurrency\n", 0},
+		}, nil, "limit    0: 2 at once, concurrency\n", 0},
 		{"a limit of the request", override, func(e *Explain) { e.Descriptors = []string{"x=1"} },
 			"limit    it came with the request, and is not in the rules\n", 0},
 		{"expired", func(r *receipt.Receipt) { r.Time = time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC) }, nil,

@@ -43,6 +43,21 @@ func ParseKey(key string) (domain string, entries []Entry, ok bool) {
 	return domain, entries, true
 }
 
+var escapeArgument = strings.NewReplacer(`\`, `\\`, ",", `\,`, "=", `\=`)
+
+// KeyText returns the entries of a [Key] as the arguments of weir have them: user_id=42,action=login. It returns any other text unchanged.
+func KeyText(key string) string {
+	_, entries, ok := ParseKey(key)
+	if !ok {
+		return key
+	}
+	parts := make([]string, len(entries))
+	for i, e := range entries {
+		parts[i] = escapeArgument.Replace(e.Key) + "=" + escapeArgument.Replace(e.Value)
+	}
+	return strings.Join(parts, ",")
+}
+
 // cutWildcard cuts the rule's key, the rule's value and, unless the counter is shared, the value of the entry. It returns the last of
 // them as the key has it.
 func cutWildcard(s string, shared bool) (value, rest string, ok bool) {

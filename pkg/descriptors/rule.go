@@ -26,6 +26,17 @@ type RateLimit struct {
 	OnDeny *OnDeny
 }
 
+// Rate returns the rate in words: "5 per minute", "5 per 2 hours", or "5 at once" for a limit without a window.
+func (l *RateLimit) Rate() string {
+	switch {
+	case l.Limit.Window() == 0:
+		return fmt.Sprintf("%d at once", l.RequestsPerUnit)
+	case l.UnitMultiplier > 1:
+		return fmt.Sprintf("%d per %d %vs", l.RequestsPerUnit, l.UnitMultiplier, l.Unit)
+	}
+	return fmt.Sprintf("%d per %v", l.RequestsPerUnit, l.Unit)
+}
+
 // A Rule is a node of the tree that has limits or is unlimited. It does not change and may be shared.
 //
 // The fields that every request reads come first and close together: many rules do not fit into the caches of a CPU.

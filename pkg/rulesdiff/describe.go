@@ -11,16 +11,7 @@ import (
 // describe returns a limit in one line: "5 per minute, funnel, capacity=10". Limits that decide alike have one description.
 func describe(rule *descriptors.Rule, l *descriptors.RateLimit) string {
 	spec := l.Limit.Spec()
-	var parts []string
-	switch {
-	case l.Limit.Window() == 0:
-		parts = append(parts, fmt.Sprintf("%d at once", l.RequestsPerUnit))
-	case l.UnitMultiplier > 1:
-		parts = append(parts, fmt.Sprintf("%d per %d %vs", l.RequestsPerUnit, l.UnitMultiplier, l.Unit))
-	default:
-		parts = append(parts, fmt.Sprintf("%d per %v", l.RequestsPerUnit, l.Unit))
-	}
-	parts = append(parts, spec.Algorithm)
+	parts := []string{l.Rate(), spec.Algorithm}
 	for _, p := range limiters.Parameters(spec.Algorithm) {
 		if text := p.Text(spec.Params); text != "" && !p.Hidden {
 			parts = append(parts, p.Key+"="+text)

@@ -3,7 +3,6 @@ package rulesdiff
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -213,21 +212,7 @@ func worst(all []Key, n int) []Key {
 	slices.SortFunc(all, func(a, b Key) int { return cmp.Or(cmp.Compare(b.Changed, a.Changed), cmp.Compare(a.Key, b.Key)) })
 	all = slices.Clone(all[:min(len(all), max(n, 0))])
 	for i := range all {
-		all[i].Key = keyText(all[i].Key)
+		all[i].Key = descriptors.KeyText(all[i].Key)
 	}
 	return all
-}
-
-// keyText returns the entries of a key as the arguments of weir have them: user_id=42,action=login.
-func keyText(key string) string {
-	_, entries, ok := descriptors.ParseKey(key)
-	if !ok {
-		return key
-	}
-	escape := strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)
-	parts := make([]string, len(entries))
-	for i, e := range entries {
-		parts[i] = escape.Replace(e.Key) + "=" + escape.Replace(e.Value)
-	}
-	return strings.Join(parts, ",")
 }

@@ -124,25 +124,13 @@ func (g *generator) rule(rule *descriptors.Rule) {
 		}
 		r, err := g.deny(rule, i, entries)
 		if err != nil {
-			g.unreached(rule, limitText(&rule.Limits[i]), err.Error())
+			g.unreached(rule, rule.Limits[i].Rate(), err.Error())
 			continue
 		}
 		for j := range denied {
 			denied[j] = denied[j] || r.denied[j]
 		}
-		g.write(rule, limitText(&rule.Limits[i]), r)
-	}
-}
-
-// limitText describes a limit, such as 5 per 10 minutes.
-func limitText(l *descriptors.RateLimit) string {
-	switch {
-	case l.Limit.Window() == 0:
-		return fmt.Sprintf("%d at a time", l.RequestsPerUnit)
-	case l.UnitMultiplier > 1:
-		return fmt.Sprintf("%d per %d %vs", l.RequestsPerUnit, l.UnitMultiplier, l.Unit)
-	default:
-		return fmt.Sprintf("%d per %v", l.RequestsPerUnit, l.Unit)
+		g.write(rule, rule.Limits[i].Rate(), r)
 	}
 }
 

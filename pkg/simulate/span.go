@@ -3,6 +3,7 @@ package simulate
 import (
 	"time"
 
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -213,7 +214,7 @@ func (c *comparison) result() *Comparison {
 		count := &c.counts[i]
 		one := AlgorithmResult{Algorithm: algorithm, Own: i == c.own, Denied: count.denied, KeysDenied: count.keysDenied, Burst: count.burst}
 		if count.burst > 0 {
-			one.BurstKey, one.BurstAt = keyText(count.burstKey), microTime(count.burstAt)
+			one.BurstKey, one.BurstAt = descriptors.KeyText(count.burstKey), microTime(count.burstAt)
 		}
 		if c.errs[i] != nil {
 			one.Error = c.errs[i].Error()
@@ -221,7 +222,7 @@ func (c *comparison) result() *Comparison {
 		r.Algorithms = append(r.Algorithms, one)
 	}
 	if r.Burst != nil {
-		r.Burst.Key = keyText(r.Burst.Key)
+		r.Burst.Key = descriptors.KeyText(r.Burst.Key)
 	}
 	return r
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/replay"
@@ -132,22 +131,11 @@ func (s *slot) describe() LimitResult {
 	}
 	if l := s.limit; l != nil {
 		r.Name = cmp.Or(l.Name, strconv.Itoa(s.number))
-		r.Algorithm, r.Text = l.Limit.Spec().Algorithm, limitText(l)
+		r.Algorithm = l.Limit.Spec().Algorithm
+		r.Text = l.Rate() + ", " + r.Algorithm
 		r.RequestsPerUnit, r.WindowSeconds = l.RequestsPerUnit, l.Limit.Window().Seconds()
 	}
 	return r
-}
-
-func limitText(l *descriptors.RateLimit) string {
-	algorithm := l.Limit.Spec().Algorithm
-	if l.Limit.Window() == 0 {
-		return fmt.Sprintf("%d at a time, %s", l.RequestsPerUnit, algorithm)
-	}
-	window := l.Unit.String()
-	if l.UnitMultiplier > 1 {
-		window = fmt.Sprintf("%d %ss", l.UnitMultiplier, window)
-	}
-	return fmt.Sprintf("%d per %s, %s", l.RequestsPerUnit, window, algorithm)
 }
 
 // summarize fills in the statistics of a limit.
@@ -155,7 +143,7 @@ func (s *stats) summarize(l *limitStats, r *LimitResult) {
 	r.Requests, r.Denied, r.Hits, r.NearLimit, r.Untracked = l.requests, l.denied, l.hits, l.near, l.untracked
 	r.Keys = int64(len(l.keys))
 	if l.peak > 0 {
-		r.Peak = &Peak{Used: l.peak, At: microTime(l.peakAt), Key: keyText(l.peakKey)}
+		r.Peak = &Peak{Used: l.peak, At: microTime(l.peakAt), Key: descriptors.KeyText(l.peakKey)}
 	}
 	r.AllowedOverTime, r.DeniedOverTime = l.allowedOver.full(s.buckets.n), l.deniedOver.full(s.buckets.n)
 	r.TopKeys = topKeys(l, r)
@@ -204,7 +192,7 @@ func topKeys(l *limitStats, r *LimitResult) []TopKey {
 	list := []TopKey{}
 	for _, d := range top[:min(len(top), MaxTopKeys)] {
 		list = append(list, TopKey{
-			Key: keyText(d.text), Requests: d.k.requests, Denied: d.k.denied, FirstDenied: microTime(d.k.firstDenied), LastDenied: microTime(d.k.lastDenied),
+			Key: descriptors.KeyText(d.text), Requests: d.k.requests, Denied: d.k.denied, FirstDenied: microTime(d.k.firstDenied), LastDenied: microTime(d.k.lastDenied),
 			ShutOutSeconds: float64(d.k.shutOut) / 1e6,
 		})
 	}
@@ -244,19 +232,4 @@ func quantilesOf(values []int64) Quantiles {
 	slices.Sort(values)
 	at := func(perMille int) int64 { return values[max(0, (len(values)*perMille+999)/1000-1)] }
 	return Quantiles{Min: values[0], P50: at(500), P75: at(750), P90: at(900), P95: at(950), P99: at(990), P999: at(999), Max: at(1000)}
-}
-
-var escapeKey = strings.NewReplacer(`\`, `\\`, ",", `\,`, "=", `\=`)
-
-// keyText returns a key as weir explain reads it, such as user_id=42,action=reply.
-func keyText(key string) string {
-	_, entries, ok := descriptors.ParseKey(key)
-	if !ok {
-		return key
-	}
-	parts := make([]string, len(entries))
-	for i, e := range entries {
-		parts[i] = escapeKey.Replace(e.Key) + "=" + escapeKey.Replace(e.Value)
-	}
-	return strings.Join(parts, ",")
 }

@@ -3,7 +3,6 @@ package suggest
 import (
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -46,29 +45,11 @@ type Outlier struct {
 }
 
 func newOutlier(key string, need int64) Outlier {
-	o := Outlier{Key: nameOf(key), need: need}
+	o := Outlier{Key: descriptors.KeyText(key), need: need}
 	if need != never {
 		o.Needs = &need
 	}
 	return o
-}
-
-var escapeArgument = strings.NewReplacer(`\`, `\\`, ",", `\,`, "=", `\=`)
-
-// nameOf returns the entries of a key, as the commands take them in an argument.
-func nameOf(key string) string {
-	_, entries, ok := descriptors.ParseKey(key)
-	if !ok {
-		return key
-	}
-	var b strings.Builder
-	for i, e := range entries {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(escapeArgument.Replace(e.Key) + "=" + escapeArgument.Replace(e.Value))
-	}
-	return b.String()
 }
 
 func (r *Recommendation) in(w *Window) bool { return r.window == w }
