@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -28,123 +29,125 @@ import (
 
 var update = flag.Bool("update", false, "write docs/metrics.md")
 
-// sections orders docs/metrics.md. when says in which situation an operator looks at a metric.
+// sections orders docs/metrics.md. use is the conclusion that an operator draws from a metric, beyond its
+// help, or empty. The table of a section without any has no such column.
 var sections = []struct {
-	title   string
-	metrics []struct{ name, when string }
+	title, intro string
+	metrics      []struct{ name, use string }
 }{
-	{"Requests", []struct{ name, when string }{
-		{"weir_requests_total", "First, in every incident: it shows whether requests pass, are denied or fail."},
-		{"weir_request_duration_seconds", "Envoy reports timeouts, or responses are slow."},
-		{"weir_requests_in_flight", "Weir sheds requests. Compare it with `MAX_IN_FLIGHT`."},
-		{"weir_refused_requests_total", "It should be 0. If not, the store is slow or replicas are too few."},
-		{"weir_undecodable_requests_total", "It should be 0. If not, a client speaks another protocol, or its requests are too large. Envoy may let them pass."},
-		{"weir_panics_total", "It should be 0."},
-		{"weir_build_info", "During a rollout, or in a bug report."},
+	{"Requests", "", []struct{ name, use string }{
+		{"weir_requests_total", "Look here first in an incident: it shows whether requests pass, are denied or fail."},
+		{"weir_request_duration_seconds", "Compare it with the `timeout` of Envoy's filter."},
+		{"weir_requests_in_flight", "At `MAX_IN_FLIGHT`, Weir sheds requests."},
+		{"weir_refused_requests_total", "Grows if the store is slow or replicas are too few."},
+		{"weir_undecodable_requests_total", "Grows if a client speaks another protocol, or its requests are too large. Envoy may let them pass."},
+		{"weir_panics_total", ""},
+		{"weir_build_info", "Shows how far a rollout is."},
 	}},
-	{"Limits", []struct{ name, when string }{
-		{"weir_denials_total", "A client gets 429 and you need to know which limit denied it. Peeks are in no other metric by rule."},
-		{"weir_denied_peeks_total", "Envoy or a gateway peeks before it charges, and you need to know how many peeks it answers with 429."},
-		{"weir_penalties_total", "A rule has a penalty and you want to know how many clients get it."},
-		{"weir_penalty_denials_total", "You want to know how many denials come from penalties."},
-		{"weir_decision_subscribers", "You want to know who streams decisions. The metric exists only if something reports decisions."},
-		{"weir_decisions_dropped_total", "`weir tail` misses decisions: choose a smaller sample."},
-		{"weir_denial_log_suppressed_total", "The denial log misses denials: raise `DENIAL_LOG_PER_SECOND`, or choose a smaller share."},
-		{"weir_hits_total", "You want to see how much of its traffic a rule allows and denies."},
-		{"weir_unmatched_descriptors_total", "A limit has no effect: Envoy's descriptors may not match the rules."},
+	{"Limits", "", []struct{ name, use string }{
+		{"weir_denials_total", "Shows which limit denied a client that gets 429."},
+		{"weir_denied_peeks_total", "Shows how many 429 come from peeks, which Envoy or a gateway sends before it charges."},
+		{"weir_hits_total", "Shows how much of its traffic a rule allows and denies."},
+		{"weir_unmatched_descriptors_total", "Grows if Envoy's descriptors do not match the rules. A limit then has no effect."},
+		{"weir_penalties_total", ""},
+		{"weir_penalty_denials_total", ""},
+		{"weir_denial_log_suppressed_total", "If it grows, raise `DENIAL_LOG_PER_SECOND` or choose a smaller share."},
+		{"weir_decision_subscribers", "Exists, like the next metric, only with `ADMIN_ADDR`, `DENIAL_LOG` or `TOP_KEYS`."},
+		{"weir_decisions_dropped_total", "If `weir tail` misses decisions, choose a smaller sample."},
 	}},
-	{"Leases and reservations", []struct{ name, when string }{
-		{"weir_lease_ends_total", "Slots are missing: compare it with the allowed hits of the rule. A rule that ends fewer loses releases."},
-		{"weir_leases_given_up_total", "Requests are denied or cancelled after they took a slot. The result error should be 0."},
-		{"weir_lease_ends_pending", "Redis fails: so many leases end when it answers again."},
-		{"weir_lease_ends_repeated_total", "After an outage of Redis: so many leases ended late."},
-		{"weir_lease_ends_lost_total", "It should be 0. If not, slots stay held until their TTL."},
-		{"weir_too_many_leases_total", "It should be 0. If not, settles are lost, or one key has the reservations of many clients."},
-		{"weir_bad_lease_ids_total", "It should be 0. If not, Envoy sends no lease id, or one that is too long."},
+	{"Store", "", []struct{ name, use string }{
+		{"weir_store_duration_seconds", "If it rises together with `weir_request_duration_seconds`, the store is the cause."},
+		{"weir_domain_mode", "Shows what decides while the store fails."},
+		{"weir_fallback_hits_total", "Shows how much was decided without the store."},
 	}},
-	{"Rules", []struct{ name, when string }{
-		{"weir_rules", "Replicas behave differently, or nothing is limited."},
-		{"weir_rules_info", "Replicas behave differently: count the versions. Receipts and log lines name the version too."},
-		{"weir_rules_loads_total", "A change of rules has no effect."},
-		{"weir_rules_loaded_timestamp_seconds", "You want to know whether a change of rules has arrived."},
-		{"weir_xds_connected", "Rules come by xDS and a change has no effect. The metric exists only with `CONFIG_TYPE=GRPC_XDS_SOTW`."},
-		{"weir_xds_pushes_total", "The control plane has sent rules and Weir does not apply them."},
+	{"Redis", "", []struct{ name, use string }{
+		{"weir_redis_calls_total", ""},
+		{"weir_redis_hits_total", "A larger batch costs less CPU for each hit."},
+		{"weir_redis_refused_hits_total", "Grows if Redis is slower than the requests arrive."},
+		{"weir_redis_left_hits_total", "Grows if Redis is slower than `STORE_TIMEOUT` allows."},
+		{"weir_redis_broken_hits_total", "Grows if Redis is unreachable. The breaker spares these requests the wait."},
+		{"weir_redis_panics_total", ""},
 	}},
-	{"Store", []struct{ name, when string }{
-		{"weir_store_duration_seconds", "`weir_request_duration_seconds` rises: it shows whether the store is the cause."},
-		{"weir_domain_mode", "The store fails and you need to know what decides instead."},
-		{"weir_fallback_hits_total", "The store fails and you need to know how much was decided without it."},
+	{"Deny cache", "", []struct{ name, use string }{
+		{"weir_deny_cache_asked_total", ""},
+		{"weir_deny_cache_answered_total", "Divided by `weir_deny_cache_asked_total`, it is the hit rate of the cache."},
+		{"weir_deny_cache_entries", ""},
+		{"weir_deny_cache_bytes", "Compare it with `LOCAL_CACHE_SIZE_IN_BYTES`."},
+		{"weir_deny_cache_refused_total", "If it grows, raise `LOCAL_CACHE_SIZE_IN_BYTES`."},
+		{"weir_deny_cache_sent_hits_total", ""},
+		{"weir_deny_cache_lost_hits_total", "Explains a usage in Redis that is too low after an outage."},
 	}},
-	{"Redis", []struct{ name, when string }{
-		{"weir_redis_calls_total", "You size Redis, or compare replicas."},
-		{"weir_redis_hits_total", "You size Redis. A larger batch costs less CPU for each hit."},
-		{"weir_redis_refused_hits_total", "It should be 0. If not, Redis is slower than the requests arrive."},
-		{"weir_redis_left_hits_total", "It should be 0. If not, Redis is slower than `STORE_TIMEOUT` allows."},
-		{"weir_redis_broken_hits_total", "Redis is unreachable: the breaker spares callers the wait."},
-		{"weir_redis_panics_total", "It should be 0."},
+	{"Memory", "", []struct{ name, use string }{
+		{"weir_memory_keys", "Compare it with `MEMORY_MAX_KEYS`."},
+		{"weir_memory_bytes", "Compare it with `MEMORY_MAX_BYTES`."},
+		{"weir_memory_dropped_keys_total", "Grows if the store is too small. The counters of these keys are lost."},
+		{"weir_memory_refused_hits_total", "Grows if the store is too small, and every key that it looked at denies a client."},
+		{"weir_memory_snapshot_timestamp_seconds", "Shows how old the counters would be after a crash."},
+		{"weir_memory_snapshot_saved_keys", "Shows how many keys would survive a crash."},
+		{"weir_memory_snapshot_loaded_keys", "Shows how many keys survived the last restart."},
+		{"weir_memory_snapshot_failures_total", "If it grows, a restart resets counters."},
 	}},
-	{"Deny cache", []struct{ name, when string }{
-		{"weir_deny_cache_asked_total", "You want the hit rate of the deny cache."},
-		{"weir_deny_cache_answered_total", "You want to know how many calls to Redis the deny cache saves."},
-		{"weir_deny_cache_entries", "You size `LOCAL_CACHE_SIZE_IN_BYTES`."},
-		{"weir_deny_cache_bytes", "You size `LOCAL_CACHE_SIZE_IN_BYTES`."},
-		{"weir_deny_cache_refused_total", "It grows: raise `LOCAL_CACHE_SIZE_IN_BYTES`."},
-		{"weir_deny_cache_sent_hits_total", "You compare the usage in Redis with the requests."},
-		{"weir_deny_cache_lost_hits_total", "The usage in Redis is lower than expected after an outage."},
+	{"Rules", "", []struct{ name, use string }{
+		{"weir_rules", "Compare it between replicas that behave differently."},
+		{"weir_rules_info", "Count the versions if replicas behave differently. Receipts and log lines name the version too."},
+		{"weir_rules_loads_total", "If a change has no effect, the result `error` shows that it has faults."},
+		{"weir_rules_loaded_timestamp_seconds", "Shows whether a change has arrived."},
+		{"weir_xds_connected", "Exists, like the next metric, only with `CONFIG_TYPE=GRPC_XDS_SOTW`."},
+		{"weir_xds_pushes_total", "Shows whether Weir applies the rules that the control plane sends."},
 	}},
-	{"Memory", []struct{ name, when string }{
-		{"weir_memory_keys", "You size `MEMORY_MAX_KEYS`, or memory grows."},
-		{"weir_memory_bytes", "You size `MEMORY_MAX_BYTES`, or memory grows."},
-		{"weir_memory_dropped_keys_total", "It should be 0. If not, some counters were reset to make room."},
-		{"weir_memory_refused_hits_total", "It should be 0. If not, requests failed because memory was full."},
-		{"weir_memory_snapshot_timestamp_seconds", "Before a restart: it shows how old the counters would be."},
-		{"weir_memory_snapshot_saved_keys", "Before a restart: it shows how many keys would survive."},
-		{"weir_memory_snapshot_loaded_keys", "After a restart: it shows how many keys survived."},
-		{"weir_memory_snapshot_failures_total", "It should be 0. If not, a restart resets counters."},
+	{"Leases and reservations", "", []struct{ name, use string }{
+		{"weir_lease_ends_total", "A rule with fewer ends than allowed hits loses releases, so its slots are missing."},
+		{"weir_leases_given_up_total", ""},
+		{"weir_lease_ends_pending", "Grows while Redis fails. So many leases end when Redis answers again."},
+		{"weir_lease_ends_repeated_total", "Shows how many leases ended late, because of an outage of Redis."},
+		{"weir_lease_ends_lost_total", "Grows if Redis fails for long. These slots stay held until their TTL."},
+		{"weir_too_many_leases_total", "Grows if settles are lost, or if one key has the reservations of many clients."},
+		{"weir_bad_lease_ids_total", "Grows if Envoy sends no lease id, or one that is too long."},
 	}},
-	{"Shadow file", []struct{ name, when string }{
-		{"weir_shadow_requests_total", "You want to know how many requests the candidate would newly deny or allow. These metrics exist only with `SHADOW_CONFIG`."},
-		{"weir_shadow_denials_total", "You want to know which limits make the difference."},
-		{"weir_shadow_running", "The counts do not grow: 0 means that there is no candidate."},
-		{"weir_shadow_loads_total", "A change of the shadow file has no effect."},
-		{"weir_shadow_dropped_requests_total", "Before you trust the counts: it should be 0, or small beside the requests."},
-		{"weir_shadow_undecided_requests_total", "The store failed: so many requests were not compared."},
-		{"weir_shadow_evictions_total", "It should be 0. If not, the candidate denies too little: raise `SHADOW_MAX_BYTES`."},
-		{"weir_shadow_panics_total", "It should be 0."},
-		{"weir_shadow_keys", "You size `SHADOW_MAX_BYTES`."},
-		{"weir_shadow_key_bytes", "You size `SHADOW_MAX_BYTES`."},
+	{"Shadow file", "These metrics exist only with `SHADOW_CONFIG`.", []struct{ name, use string }{
+		{"weir_shadow_requests_total", "Shows how many requests the candidate would newly deny or allow."},
+		{"weir_shadow_denials_total", "Shows which limits make the difference."},
+		{"weir_shadow_running", "At 0 the counts do not grow."},
+		{"weir_shadow_loads_total", "If a change has no effect, the result `error` shows that the file is missing or has faults."},
+		{"weir_shadow_dropped_requests_total", "Trust the counts only if it is small beside the requests."},
+		{"weir_shadow_undecided_requests_total", ""},
+		{"weir_shadow_evictions_total", "If it grows, the candidate denies too little."},
+		{"weir_shadow_panics_total", ""},
+		{"weir_shadow_keys", ""},
+		{"weir_shadow_key_bytes", "Compare it with `SHADOW_MAX_BYTES`."},
 	}},
-	{"Recording", []struct{ name, when string }{
-		{"weir_recording_lines_total", "A recording is smaller than expected. These metrics exist only with `RECORD_PATH`."},
-		{"weir_recording_bytes_total", "You size `RECORD_MAX_BYTES`. zstd makes the files some ten times smaller."},
-		{"weir_recording_dropped_lines_total", "Before you trust a recording: it should be 0. Dropped lines make a replay allow more."},
-		{"weir_recording_failing", "It should be 0. If not, the log has the reason."},
+	{"Recording", "These metrics exist only with `RECORD_PATH`.", []struct{ name, use string }{
+		{"weir_recording_lines_total", ""},
+		{"weir_recording_bytes_total", "zstd makes the files some ten times smaller."},
+		{"weir_recording_dropped_lines_total", "If it grows, a replay of the recording allows more than the server did."},
+		{"weir_recording_failing", "At 1 the log has the reason."},
 	}},
-	{"Admin API", []struct{ name, when string }{
-		{"weir_admin_requests_total", "Calls with code 401 may be an attack, or a token that was replaced. The metric exists only with `ADMIN_ADDR`."},
+	{"Admin API", "This metric exists only with `ADMIN_ADDR`.", []struct{ name, use string }{
+		{"weir_admin_requests_total", "Code 401 grows if a token was replaced, or in an attack."},
 	}},
-	{"Metrics about metrics", []struct{ name, when string }{
-		{"weir_metrics_series", "Memory grows, or Prometheus is slow."},
-		{"weir_metrics_overflow_total", "A rule is missing in `ratelimit_service` metrics."},
-		{"weir_statsd_up", "Metrics are missing in statsd."},
-		{"weir_statsd_sent_lines_total", "Metrics are missing in statsd."},
-		{"weir_statsd_dropped_lines_total", "Metrics are missing in statsd."},
+	{"Metrics about metrics", "", []struct{ name, use string }{
+		{"weir_metrics_series", "Look here if memory grows or Prometheus is slow."},
+		{"weir_metrics_overflow_total", "If it grows, rules are missing in the `ratelimit_service` series."},
+		{"weir_statsd_up", "Look here if metrics are missing in statsd."},
+		{"weir_statsd_sent_lines_total", ""},
+		{"weir_statsd_dropped_lines_total", ""},
 	}},
-	{"Metrics of envoyproxy/ratelimit", []struct{ name, when string }{
-		{"ratelimit_service_rate_limit_total_hits", "Your dashboards were made for envoyproxy/ratelimit."},
-		{"ratelimit_service_rate_limit_over_limit", "Your dashboards use it."},
-		{"ratelimit_service_rate_limit_near_limit", "You want to see limits that are almost reached."},
-		{"ratelimit_service_rate_limit_within_limit", "Your dashboards use it."},
-		{"ratelimit_service_rate_limit_shadow_mode", "You test a limit in shadow mode."},
-		{"ratelimit_service_rate_limit_over_limit_with_local_cache", "Your dashboards use it."},
-		{"ratelimit_service_rate_limit_total_negative_hits", "Envoy refunds hits."},
-		{"ratelimit_service_rate_limit_domain_not_found", "A limit has no effect: Envoy may send another domain."},
-		{"ratelimit_service_global_shadow_mode", "You run with `SHADOW_MODE=true`."},
-		{"ratelimit_service_config_load_success", "Your dashboards use it."},
-		{"ratelimit_service_config_load_error", "Your dashboards use it."},
-		{"ratelimit_service_should_rate_limit_error", "Your dashboards use it."},
-		{"ratelimit_service_total_requests", "Your dashboards use it."},
-		{"ratelimit_service_response_time_seconds", "Your dashboards use it."},
+	{"Metrics of envoyproxy/ratelimit", "Dashboards for envoyproxy/ratelimit work with these metrics; [switching.md](switching.md#metrics) has the differences.\n" +
+		"If a limit has no effect, look at `ratelimit_service_rate_limit_domain_not_found`: Envoy may send another domain.", []struct{ name, use string }{
+		{"ratelimit_service_rate_limit_total_hits", ""},
+		{"ratelimit_service_rate_limit_over_limit", ""},
+		{"ratelimit_service_rate_limit_near_limit", ""},
+		{"ratelimit_service_rate_limit_within_limit", ""},
+		{"ratelimit_service_rate_limit_shadow_mode", ""},
+		{"ratelimit_service_rate_limit_over_limit_with_local_cache", ""},
+		{"ratelimit_service_rate_limit_total_negative_hits", ""},
+		{"ratelimit_service_rate_limit_domain_not_found", ""},
+		{"ratelimit_service_global_shadow_mode", ""},
+		{"ratelimit_service_config_load_success", ""},
+		{"ratelimit_service_config_load_error", ""},
+		{"ratelimit_service_should_rate_limit_error", ""},
+		{"ratelimit_service_total_requests", ""},
+		{"ratelimit_service_response_time_seconds", ""},
 	}},
 }
 
@@ -170,27 +173,47 @@ var labels = []struct{ name, meaning, example, bound string }{
 	{"grpc_method", "the method that a client called", "`ShouldRateLimit`", "the methods of the server"},
 }
 
-const preamble = `# Metrics
+var preamble = strings.ReplaceAll(`# Metrics
 
-This page is for operators. It lists every metric of Weir with its labels, its meaning, and when to look at it.
-Prometheus scrapes the metrics from ` + "`/metrics`" + ` on the HTTP port, or from ` + "`PROMETHEUS_ADDR`" + `. At most four scrapes run at once; others get 503.
-statsd gets only the metrics of envoyproxy/ratelimit, under the names that it uses there.
+This page is for operators who build dashboards and alerts, or who look at Weir in an incident. The first table leads from a question to the metrics that
+answer it. The other tables list every metric with its labels and its meaning, and [Labels](#labels) explains the labels. For the alerts on
+these metrics, see [runbooks.md](runbooks.md).
 
-Labels come from the rules, so the rules bound the number of series. The exception is the label ` + "`keyN`" + ` of the metrics of
-envoyproxy/ratelimit: with ` + "`detailed_metric`" + ` or ` + "`value_to_metric`" + ` it contains values of requests, and at most 10,000 series exist.
-Weir also exports the metrics of the Go runtime (` + "`go_*`" + `) and of the process (` + "`process_*`" + `).
+| question | metric |
+|---|---|
+| Do requests pass, or do they fail? | ~weir_requests_total~ |
+| Which limit denies? | ~weir_denials_total~ |
+| Why does a limit have no effect? | ~weir_unmatched_descriptors_total~, ~ratelimit_service_rate_limit_domain_not_found~ |
+| Is the store slow? | ~weir_store_duration_seconds~ |
+| Is the store down, and what decides instead? | ~weir_domain_mode~, ~weir_fallback_hits_total~, ~weir_redis_broken_hits_total~ |
+| Are there too few replicas? | ~weir_refused_requests_total~, ~weir_requests_in_flight~ |
+| Which rules are in force? | ~weir_rules_info~, ~weir_rules_loads_total~ |
 
-The alerts on these metrics are in [runbooks.md](runbooks.md). This page is generated from the code:
-` + "`go test ./internal/telemetry -run TestMetricsReferenceIsCurrent -update`" + ` writes it.
-`
+Prometheus scrapes ~/metrics~ on the HTTP port, or ~PROMETHEUS_ADDR~. At most four scrapes run at once, and others get 503. The metrics of the Go
+runtime (~go_*~) and of the process (~process_*~) are there too. statsd gets only the metrics of envoyproxy/ratelimit, under the names that they
+have there.
+
+In a healthy system, no counter with ~refused~, ~left~, ~lost~, ~dropped~, ~broken~, ~bad~, ~failures~ or ~panics~ in its name grows.
+
+This page is generated from the code: ~go test ./internal/telemetry -run TestMetricsReferenceIsCurrent -update~ writes it.
+`, "~", "`")
 
 func TestMetricsReferenceIsCurrent(t *testing.T) {
-	families := allMetrics(t)
+	all := allMetrics(t)
+	families := maps.Clone(all)
 	var page bytes.Buffer
 	page.WriteString(preamble)
-	writeLabels(t, &page, families)
 	for _, s := range sections {
-		fmt.Fprintf(&page, "\n## %s\n\n| metric | type | labels | meaning | look at it when |\n|---|---|---|---|---|\n", s.title)
+		fmt.Fprintf(&page, "\n## %s\n\n", s.title)
+		if s.intro != "" {
+			fmt.Fprintf(&page, "%s\n\n", s.intro)
+		}
+		uses := slices.ContainsFunc(s.metrics, func(m struct{ name, use string }) bool { return m.use != "" })
+		if uses {
+			page.WriteString("| metric | type | labels | meaning | use |\n|---|---|---|---|---|\n")
+		} else {
+			page.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
+		}
 		for _, m := range s.metrics {
 			f := families[m.name]
 			if f == nil {
@@ -198,15 +221,20 @@ func TestMetricsReferenceIsCurrent(t *testing.T) {
 				continue
 			}
 			delete(families, m.name)
-			fmt.Fprintf(&page, "| `%s` | %s | %s | %s | %s |\n", m.name, strings.ToLower(f.GetType().String()),
-				labelsOf(f), strings.ReplaceAll(f.GetHelp(), "|", `\|`), m.when)
+			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |", m.name, strings.ToLower(f.GetType().String()),
+				labelsOf(f), strings.ReplaceAll(f.GetHelp(), "|", `\|`))
+			if uses {
+				fmt.Fprintf(&page, " %s |", m.use)
+			}
+			page.WriteString("\n")
 		}
 	}
 	for name := range families {
 		if strings.HasPrefix(name, "weir_") || strings.HasPrefix(name, "ratelimit_") {
-			t.Errorf("%s is in no section: add it, and say when to look at it", name)
+			t.Errorf("%s is in no section: add it, and say what an operator does with it", name)
 		}
 	}
+	writeLabels(t, &page, all)
 	const path = "../../docs/metrics.md"
 	if *update {
 		if err := os.WriteFile(path, page.Bytes(), 0o644); err != nil {
@@ -233,7 +261,8 @@ func writeLabels(t *testing.T, page *bytes.Buffer, families map[string]*dto.Metr
 		}
 	}
 	delete(used, "") // of families without labels
-	page.WriteString("\n## Labels\n\n| label | meaning | example | bound on its values |\n|---|---|---|---|\n")
+	page.WriteString("\n## Labels\n\nLabels come from the rules, so the rules bound the number of series. The exception is `keyN`: with `detailed_metric` or\n" +
+		"`value_to_metric` it contains values of requests, so at most 10,000 series exist, and further ones count as `other`.\n\n| label | meaning | example | bound on its values |\n|---|---|---|---|\n")
 	for _, l := range labels {
 		if !used[l.name] {
 			t.Errorf("no metric has the label %s: remove it from labels", l.name)

@@ -65,7 +65,7 @@ func NewMetrics(version string) *Metrics {
 			Name: "weir_rules_loads_total", Help: "Loads of rules, by result: ok, or error if the previous rules stay in force.",
 		}, []string{"result"}),
 		loaded: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "weir_rules_loaded_timestamp_seconds", Help: "When the rules in force were loaded, in Unix time.",
+			Name: "weir_rules_loaded_timestamp_seconds", Help: "Time at which the rules in force were loaded, in Unix seconds.",
 		}),
 		rules: prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_rules", Help: "Number of rules in force."}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{

@@ -59,7 +59,7 @@ func (m *Metrics) Recording(stats func() RecordingStats) {
 	m.Registry.MustRegister(
 		counter("weir_recording_lines_total", "Lines written to the recording in RECORD_PATH.",
 			func(s RecordingStats) int64 { return s.Lines }),
-		counter("weir_recording_bytes_total", "Bytes of these lines before compression.",
+		counter("weir_recording_bytes_total", "Bytes of the lines written to the recording, before compression.",
 			func(s RecordingStats) int64 { return s.Bytes }),
 		gauge("weir_recording_failing", "1 while the recording cannot be written, for example because the disk is full. Requests are decided all the same.",
 			func(s RecordingStats) int64 {

@@ -33,10 +33,10 @@ func (m *Metrics) Shadow(stats func() ShadowStats) {
 		denials: desc("weir_shadow_denials_total", "Denials by limit: newly_denied and denied by limits of the candidate, newly_allowed by limits of the rules in force, "+
 			"shadowed by limits of the candidate in shadow mode. A request counts once for each descriptor that is denied.", "domain", "rule", "limit", "outcome"),
 		undecided: desc("weir_shadow_undecided_requests_total", "Requests that were not compared, because the store failed, or the candidate had no room."),
-		dropped:   desc("weir_shadow_dropped_requests_total", "Requests that the candidate missed, because its queue was full. Its counters are too low by them."),
-		panics:    desc("weir_shadow_panics_total", "Panics while the candidate decided. No request fails by one. Please report it."),
+		dropped:   desc("weir_shadow_dropped_requests_total", "Requests that the candidate missed because its queue was full. Its counters are too low by these requests."),
+		panics:    desc("weir_shadow_panics_total", "Panics while the candidate decided. Requests are answered all the same. Please report it."),
 		keys:      desc("weir_shadow_keys", "Keys in the memory of the candidate."),
-		bytes:     desc("weir_shadow_key_bytes", "Approximate memory of these keys, in bytes."),
+		bytes:     desc("weir_shadow_key_bytes", "Approximate memory of the keys of the candidate, in bytes."),
 		evicted:   desc("weir_shadow_evictions_total", "Keys of the candidate evicted before they expired, and hits without room: raise SHADOW_MAX_BYTES."),
 	})
 }

@@ -19,7 +19,7 @@ func (m *Metrics) Memory(stats func() MemoryStats) {
 	m.Registry.MustRegister(
 		gauge("weir_memory_keys", "Keys in memory: of the store, or of the fallback on_store_error: local.",
 			func(s MemoryStats) int64 { return s.Keys }),
-		gauge("weir_memory_bytes", "Approximate memory that these keys use.",
+		gauge("weir_memory_bytes", "Approximate memory of the keys in memory, in bytes.",
 			func(s MemoryStats) int64 { return s.Bytes }),
 		counter("weir_memory_dropped_keys_total", "Keys evicted for room before they expired.",
 			func(s MemoryStats) int64 { return s.Evicted }),
@@ -43,13 +43,13 @@ func (m *Metrics) Redis(name string, stats func() RedisStats) {
 	m.Registry.MustRegister(
 		counter("weir_redis_calls_total", "Calls of Redis. One call decides all hits that arrived during the previous call.",
 			func(s RedisStats) int64 { return s.Calls }),
-		counter("weir_redis_hits_total", "Hits in these calls. Divided by the calls, it is the mean size of a batch.",
+		counter("weir_redis_hits_total", "Hits that calls of Redis decided. Divided by weir_redis_calls_total, it is the mean size of a batch.",
 			func(s RedisStats) int64 { return s.Hits }),
 		counter("weir_redis_refused_hits_total", "Hits that failed at once because the queue for Redis was full.",
 			func(s RedisStats) int64 { return s.QueueRejected }),
 		counter("weir_redis_broken_hits_total", "Hits that failed at once because the breaker was open.",
 			func(s RedisStats) int64 { return s.BreakerRejected }),
-		counter("weir_redis_left_hits_total", "Hits that waited in the queue until their timeout. They were not charged.",
+		counter("weir_redis_left_hits_total", "Hits that waited in the queue for Redis until their timeout. They were not charged.",
 			func(s RedisStats) int64 { return s.TimedOut }),
 		counter("weir_redis_panics_total", "Calls of Redis that failed because of a bug in Weir. Please report it.",
 			func(s RedisStats) int64 { return s.Panics }),
@@ -72,7 +72,7 @@ func (m *Metrics) DenyCache(stats func() DenyCacheStats) {
 	m.Registry.MustRegister(
 		gauge("weir_deny_cache_entries", "Denials in the deny cache.",
 			func(s DenyCacheStats) int64 { return s.Entries }),
-		gauge("weir_deny_cache_bytes", "Approximate memory that the deny cache uses.",
+		gauge("weir_deny_cache_bytes", "Approximate memory of the deny cache, in bytes.",
 			func(s DenyCacheStats) int64 { return s.Bytes }),
 		counter("weir_deny_cache_asked_total", "Hits that the deny cache looked up. Refunds are excluded.",
 			func(s DenyCacheStats) int64 { return s.Asked }),
@@ -113,7 +113,7 @@ func (m *Metrics) Snapshot(stats func() SnapshotStats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "weir_memory_snapshot_timestamp_seconds", Help: "When the last snapshot was saved, in Unix time. 0: none yet.",
+			Name: "weir_memory_snapshot_timestamp_seconds", Help: "Time at which the last snapshot was saved, in Unix seconds. 0: none yet.",
 		}, func() float64 {
 			at := stats().SavedAt
 			if at.IsZero() {
