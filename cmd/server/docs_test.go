@@ -49,13 +49,20 @@ func settingsTable(t *testing.T) string {
 	}
 	b := &strings.Builder{}
 	fmt.Fprint(b, "# Settings\n\n<!-- Generated from internal/settings by go test ./cmd/server -run Table -update -->\n\n"+
-		"This page is for operators who configure Weir. It lists every setting with its default and meaning.\n\n"+
-		"Each setting is an environment variable and a flag of `weir serve`. A flag takes precedence over its variable. Durations\n"+
+		"This page is for operators who configure Weir. It lists every setting with its default and meaning, in the groups of\n"+
+		"`weir serve --help=all`. Most installations set only these:\n\n")
+	for i, variable := range settings.Basic {
+		if i > 0 {
+			fmt.Fprint(b, ", ")
+		}
+		fmt.Fprintf(b, "`%s`", variable)
+	}
+	fmt.Fprint(b, ".\n\n"+
+		"Each setting is an environment variable and a flag of `weir serve`, and a flag takes precedence over its variable. Durations\n"+
 		"need a unit, such as `15ms`, `2s` or `1h30m`.\n\n"+
-		"`weir check --settings` checks the variables of its environment and starts nothing. At start Weir warns of a variable that is one\n"+
-		"typing mistake away from a setting, or that begins like settings do, such as `XDS_CLIENT_`. It ignores all other unknown variables.\n\n"+
-		"The variables of the Go runtime apply too. Without `GOGC`, Weir bounds garbage to 512 MB or half of the live bytes, whichever is\n"+
-		"more. Without `GOMEMLIMIT`, the limit is nine tenths of the cgroup's memory; `AUTOMEMLIMIT` sets another part, or `off`.\n")
+		"To find mistakes before a start, run `weir check --settings`, which checks the variables of its environment. At start Weir warns of a\n"+
+		"variable that is one typing mistake away from a setting, or that begins like settings do, such as `XDS_CLIENT_`. It ignores all other\n"+
+		"unknown variables.\n")
 	for _, g := range settings.Groups {
 		fmt.Fprintf(b, "\n## %s\n\n| variable | flag | default | meaning |\n|---|---|---|---|\n", strings.TrimSuffix(g.Title, ":"))
 		for _, f := range byGroup[g.Key] {
@@ -67,10 +74,20 @@ func settingsTable(t *testing.T) string {
 			fmt.Fprintf(b, "| `%s` | `%s` | %s | %s |\n", strings.Join(f.Envs, " "), cell(flag), otherwise, cell(meaning))
 		}
 	}
-	fmt.Fprint(b, "\n## Without effect\n\nWeir accepts these variables of envoyproxy/ratelimit and ignores them. "+
-		"It logs each one that is set.\n\n| variable | why |\n|---|---|\n")
+	fmt.Fprint(b, "\n## The Go runtime\n\nThe variables of the Go runtime apply too. Without `GOGC`, Weir bounds garbage to 512 MB or half of the live bytes,\n"+
+		"whichever is more. Without `GOMEMLIMIT`, the limit is nine tenths of the cgroup's memory; `AUTOMEMLIMIT` sets another part, or `off`.\n"+
+		"\n## Without effect\n\nWeir accepts these variables of envoyproxy/ratelimit, so that a deployment need not change, and ignores them. "+
+		"It logs each\none that is set.\n\n| variables | why |\n|---|---|\n")
+	var reasons []string
+	variables := map[string][]string{}
 	for _, v := range settings.Inert {
-		fmt.Fprintf(b, "| `%s` | %s |\n", v.Variable, v.Why)
+		if variables[v.Why] == nil {
+			reasons = append(reasons, v.Why)
+		}
+		variables[v.Why] = append(variables[v.Why], "`"+v.Variable+"`")
+	}
+	for _, why := range reasons {
+		fmt.Fprintf(b, "| %s | %s |\n", strings.Join(variables[why], ", "), why)
 	}
 	return b.String()
 }
