@@ -14,7 +14,7 @@ type overrideCache struct {
 }
 
 type overrideKey struct {
-	rule     descriptors.Overridden
+	rule     descriptors.OverrideBase
 	override Override
 }
 
@@ -22,7 +22,7 @@ type overrideKey struct {
 const maxOverrides = 10_000
 
 // limit returns a list of the one limit that override asks for under rule. The list is shared: it must not be changed.
-func (c *overrideCache) limit(rule descriptors.Overridden, override Override) ([]descriptors.RateLimit, error) {
+func (c *overrideCache) limit(rule descriptors.OverrideBase, override Override) ([]descriptors.RateLimit, error) {
 	key := overrideKey{rule, override}
 	c.mu.RLock()
 	found := c.limits[key]
@@ -30,7 +30,7 @@ func (c *overrideCache) limit(rule descriptors.Overridden, override Override) ([
 	if found != nil {
 		return found, nil
 	}
-	limit, err := key.rule.By(override.RequestsPerUnit, override.Unit, override.UnitMultiplier)
+	limit, err := key.rule.Limit(override.RequestsPerUnit, override.Unit, override.UnitMultiplier)
 	if err != nil {
 		return nil, err
 	}

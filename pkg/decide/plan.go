@@ -59,7 +59,7 @@ func (d *Decider) match(domain *descriptors.Domain, descriptor *Descriptor, deci
 	}
 	rule := decision.Rule
 	if descriptor.Override != nil {
-		kept := rule.Overridden()
+		kept := rule.OverrideBase()
 		if d.options.CalendarMonths {
 			kept = kept.WithCalendarMonths()
 		}

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Bounded returns a text as valid UTF-8 of at most n bytes, for metric labels and logs. A longer text is cut and ends with
-// "~" and 8 bytes of its SHA-256, so two long texts stay different. n must be at least 17.
+// Bounded returns text as valid UTF-8 of at most n bytes, for metric labels and logs. A longer text is truncated and ends with "~"
+// and 8 bytes of its SHA-256, so that different texts stay different. n must be at least 17.
 func Bounded(text string, n int) string {
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "\uFFFD")

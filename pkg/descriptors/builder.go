@@ -7,8 +7,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Builder makes [Rules]. Add descriptors in the order of the files: among wildcards the first that matches wins. The
-// zero value is not usable; call [NewBuilder]. A Builder is not safe for concurrent use.
+// A Builder builds [Rules]. Descriptors must be added in file order, because the first matching wildcard wins. Call [NewBuilder];
+// the zero value is not usable. A Builder is not safe for concurrent use.
 type Builder struct {
 	domains map[string]*Domain
 	roots   map[string]*Node
@@ -31,12 +31,12 @@ func (b *Builder) Domain(name string) *Node {
 	return root
 }
 
-// SetOnError sets the default of a domain for hits that the store cannot decide. The domain must have been added.
+// SetOnError sets the domain's default of on_store_error. The domain must exist.
 func (b *Builder) SetOnError(domain string, policy limiters.OnError) {
 	b.domains[domain].onError = policy
 }
 
-// OnError returns what SetOnError set; it is limiters.OnErrorUnset if the domain has no default.
+// OnError returns the policy of SetOnError, or limiters.OnErrorUnset.
 func (b *Builder) OnError(domain string) limiters.OnError {
 	if d := b.domains[domain]; d != nil {
 		return d.onError
@@ -44,13 +44,13 @@ func (b *Builder) OnError(domain string) limiters.OnError {
 	return limiters.OnErrorUnset
 }
 
-// SetOnDeny sets the default of a domain for the response to a denied request. The domain must have been added.
+// SetOnDeny sets the domain's default response to a denied request. The domain must exist.
 func (b *Builder) SetOnDeny(domain string, response *OnDeny) { b.domains[domain].onDeny = response }
 
-// OnDeny returns what SetOnDeny set, or nil.
+// OnDeny returns the response of SetOnDeny, or nil.
 func (b *Builder) OnDeny(domain string) *OnDeny { return b.domains[domain].OnDeny() }
 
-// Build returns the rules added so far. The Builder must not be used afterwards.
+// Build returns the rules. The Builder must not be used afterwards.
 func (b *Builder) Build() *Rules {
 	rules := &Rules{domains: b.domains, chunks: b.chunks}
 	rules.noteOnErrors()
@@ -61,18 +61,18 @@ func (b *Builder) Build() *Rules {
 	return rules
 }
 
-// A Level is one descriptor on the path to a rule: the entries that it matches, and its modifiers. At most one of Value,
-// Values and Prefixes is set. Without any, the level matches every value. A '*' in Key or Value matches any characters;
-// beside Values and Prefixes, Key has no '*'.
+// A Level is one descriptor on the path to a rule: what it matches, and its modifiers. At most one of Value, Values and Prefixes is
+// set; without any, the level matches every value. A '*' in Key or Value matches any characters. With Values or Prefixes, Key has
+// no '*'.
 type Level struct {
 	Entry
 	Values         []string       // each an exact value, not empty
 	Prefixes       []netip.Prefix // each masked, and IPv4 if it is IPv4-mapped
-	ShareThreshold bool           // one counter for all that the wildcard or the values match, or for each prefix
+	ShareThreshold bool           // one counter for all matches of the wildcard or the values, or of each prefix
 	ValueToMetric  bool           // the request's value in the names of metrics
 }
 
-// IsShareable reports whether l may have ShareThreshold: it has a '*', Values or Prefixes.
+// IsShareable reports whether l may have ShareThreshold: it must have a '*', Values or Prefixes.
 func (l Level) IsShareable() bool {
 	how := matchingOf(&l)
 	return how != exact && how != keyOnly
@@ -84,7 +84,7 @@ type Node struct {
 	domain  string
 	parent  *Node // nil at the root
 	level   level
-	rule    *Rule // nil: no limit here
+	rule    *Rule // nil if n has no limits
 	from    *source
 	line    uint32
 
@@ -96,14 +96,13 @@ type Node struct {
 	at uint32 // position in an index; 0: not in one yet
 }
 
-// A wild is a child of a node whose key or value is a pattern.
+// A wild is a child with a '*' in its key or value.
 type wild struct {
 	pattern pattern
 	node    *Node
 }
 
-// Add adds a descriptor below n. No two descriptors below one node may have the same entry, one of Values included, or the
-// same key and prefix.
+// Add adds a descriptor below n. Siblings must not have the same entry, including those of Values, or the same key and prefix.
 func (n *Node) Add(l Level) *Node {
 	in := &n.builder.intern
 	child := &Node{builder: n.builder, domain: n.domain, parent: n, level: level{
@@ -133,7 +132,7 @@ func (n *Node) Add(l Level) *Node {
 	switch {
 	case added.list != nil:
 	case added.value != "":
-		// A pattern also matches its own text as an exact value, which wins over the patterns before it.
+		// A pattern also matches its own text exactly, and an exact match precedes all patterns.
 		n.addExact(added.entry(), child)
 	case added.how == keyOnly:
 		if n.byName == nil {
@@ -164,8 +163,8 @@ func (n *Node) addPrefixes(key string, added []netip.Prefix, child *Node) *list 
 	return &list{prefixes: added, siblings: all}
 }
 
-// SetRule makes r the rule of n and returns the copy that the Rules will hold. It sets the Domain and the Name of r. It
-// may be called once for each Node but the root.
+// SetRule sets the rule of n, with its Domain and Name, and returns the copy that the Rules will hold. Call it at most once for
+// each Node, and not for the root.
 func (n *Node) SetRule(r Rule) *Rule {
 	b := n.builder
 	r.path = b.intern.path(n.path())
@@ -203,9 +202,9 @@ func (n *Node) IsEmpty() bool {
 	return n.rule == nil && len(n.exact)+len(n.byIP)+len(n.wild)+len(n.byName) == 0
 }
 
-// Exempts reports whether n takes requests from another descriptor at its level: from prefixes, a wildcard or the key alone.
-// It is meant for a node that IsEmpty. Where there are more than 100 wildcards, and for lists, it returns true without a
-// complete search, which keeps loading linear.
+// Exempts reports whether n matches requests that a list of prefixes, a wildcard or the key alone would otherwise match at its
+// level. It is meant for a node that IsEmpty. With more than 100 wildcards, and for lists, it returns true without a complete
+// search, so that loading stays linear.
 func (n *Node) Exempts() bool {
 	const maxSearched = 100
 	siblings, key := n.parent, n.level.key

@@ -17,8 +17,8 @@ type Changes struct {
 // Any reports whether there is a difference.
 func (c Changes) Any() bool { return c != Changes{} }
 
-// Diff returns the differences between old and now. A rule is identified by its domain and its keys and values: the
-// smallest of a list of values, the first of a list of prefixes.
+// Diff returns the differences between old and now. A rule is identified by its domain and path; a list counts as its smallest
+// value or its first prefix.
 func Diff(old, now *Rules) Changes {
 	var c Changes
 	for d := range now.Domains() {
@@ -57,7 +57,7 @@ func Diff(old, now *Rules) Changes {
 	return c
 }
 
-// identity returns a text that no other rule of the same rules has.
+// identity returns a text that is unique among the rules.
 func (r *Rule) identity() string {
 	parts := make([]string, 1, 1+2*len(r.path))
 	parts[0] = r.Domain
@@ -68,7 +68,7 @@ func (r *Rule) identity() string {
 	return strings.Join(parts, "\x00")
 }
 
-// equal reports whether two rules with one identity do the same. The domains are those of the rules.
+// equal reports whether two rules of one identity have the same effect in their domains.
 func (r *Rule) equal(other *Rule, domain, otherDomain *Domain) bool {
 	return r.Unlimited == other.Unlimited && r.ShadowMode == other.ShadowMode && r.QuotaMode == other.QuotaMode &&
 		r.DetailedMetric == other.DetailedMetric && r.LimitName == other.LimitName &&

@@ -8,22 +8,20 @@ import (
 	"slices"
 )
 
-// An index is the tree of a domain in the form that requests search. With a hundred thousand rules, a request needs one that
-// no cache holds, and each cache line on the path to it costs more than the rest of the search. A map in each node took a
-// dozen lines; here a level takes a slot and a record that contains its texts. The record of an only child follows that of
-// its parent. An index has no pointers that the garbage collector would follow, except in rests: patterns and prefixes.
-// 100,000 random prefixes take about 8 MB in 125,000 objects, which it marks.
+// An index is the tree of a domain, laid out for few cache misses, which dominate a search among many rules. Each level costs
+// a slot and a record with its texts; a map in each node would cost a dozen cache lines. The record of an only child follows
+// that of its parent. Only patterns and prefixes contain pointers, so the garbage collector has little to mark.
 //
-// A record starts at a multiple of 8 bytes, and its offset divided by 8 identifies it:
+// A record is aligned to 8 bytes. Its identifier is its offset divided by 8, and its fields are:
 //
-//	4 bytes  the number of the rule; 0: no limit here
-//	4        the number of the rest, for wildcards and key-only children; 0: none
+//	4 bytes  the number of the rule; 0: no limits
+//	4        the number of the rest, for prefixes, wildcards and key-only children; 0: none
 //	4        the only exact child; 0: none; hashed: several, in slots; alias: the children are those of the record in rest
 //	4        the parent
 //	4, 4     the lengths of the key and of the value
 //	         the key and the value
 //
-// A slot has the upper 32 bits of a hash above the record.
+// A slot of the hash table is the upper 32 bits of a hash, followed by the identifier of a record.
 type index struct {
 	seed    maphash.Seed
 	records []byte
@@ -36,7 +34,7 @@ type index struct {
 	lists   []*list
 }
 
-// A bareNode holds the position and the list of a node without a rule, which Walk reports. It has no pointers, as there may be many.
+// A bareNode is the source and the list of a node without a rule, for Walk. There may be many, so it has no pointers.
 type bareNode struct {
 	at, line     uint32
 	source, list uint32 // numbers, from 1, in sources and lists of the index; 0: none
@@ -49,7 +47,7 @@ const (
 	alias        = 1<<32 - 2
 )
 
-// A rest holds the children of a node that are not exact.
+// A rest holds the children of a node that need more than an exact lookup.
 type rest struct {
 	byIP   map[string]*prefixes
 	wild   []wildAt
@@ -61,7 +59,7 @@ type wildAt struct {
 	at      uint32
 }
 
-// A hashedStep is an exact child with siblings, which is found by its hash.
+// A hashedStep is an exact child with siblings, reached by its hash.
 type hashedStep struct {
 	parent uint32
 	entry  Entry
@@ -89,7 +87,7 @@ func newIndex(root *Node, rules *chunks) *index {
 	return x.index
 }
 
-// newRecord appends the record of a node, without its children.
+// newRecord appends the record of a node without its children.
 func (x *index) newRecord(n *Node, parent uint32, e Entry) (at uint32) {
 	start := len(x.records)
 	x.records = append(x.records, make([]byte, recordHeader)...)
@@ -107,14 +105,14 @@ func (x *index) newRecord(n *Node, parent uint32, e Entry) (at uint32) {
 	return uint32(start / alignment)
 }
 
-// setChildren sets the fields of a record that lead to its children.
+// setChildren sets the references of a record to its children.
 func (x *index) setChildren(at, child, more uint32) {
 	binary.LittleEndian.PutUint32(x.record(at)[4:], more)
 	binary.LittleEndian.PutUint32(x.record(at)[8:], child)
 }
 
-// add adds a node and all nodes below it, and returns its record. A pattern is met twice: as a wildcard and by its own text.
-// A node with values is met once for each.
+// add adds n and the nodes below it and returns n's record. It is called several times for a pattern (as a wildcard and by its own
+// text) and for a node with Values (once for each value).
 func (x *indexer) add(n *Node, parent uint32, e Entry) uint32 {
 	if n.at > 0 && n.level.how == oneOf {
 		at := x.newRecord(n, parent, e)
@@ -154,7 +152,7 @@ func (x *indexer) add(n *Node, parent uint32, e Entry) uint32 {
 	return n.at
 }
 
-// addBare adds the position and the list of a node without a rule.
+// addBare records the source and the list of a node without a rule.
 func (x *indexer) addBare(n *Node) {
 	b := bareNode{at: n.at, line: n.line}
 	if n.from != nil {
@@ -186,7 +184,7 @@ func (x *index) hash(parent uint32, e *Entry) uint64 {
 	return high ^ low
 }
 
-// find returns the rule for entries, by the rules of [Domain.Match].
+// find returns the rule for entries, see [Domain.Match].
 func (x *index) find(entries []Entry) *Rule {
 	at := x.root
 	for i := range entries {
@@ -197,7 +195,7 @@ func (x *index) find(entries []Entry) *Rule {
 	return x.rules.at(binary.LittleEndian.Uint32(x.record(at)))
 }
 
-// next returns the child that an entry selects, or 0 if there is none.
+// next returns the child that e selects; 0 if there is none.
 func (x *index) next(at uint32, e *Entry) uint32 {
 	r := x.record(at)
 	switch child := binary.LittleEndian.Uint32(r[8:]); child {
@@ -209,7 +207,7 @@ func (x *index) next(at uint32, e *Entry) uint32 {
 	case alias:
 		return x.next(binary.LittleEndian.Uint32(r[4:]), e)
 	default:
-		if x.is(child, at, e) {
+		if x.isChild(child, at, e) {
 			return child
 		}
 	}
@@ -238,14 +236,14 @@ func (x *index) lookUp(parent uint32, e *Entry) uint32 {
 		switch slot := x.slots[i]; {
 		case slot == 0:
 			return 0
-		case slot>>32 == h>>32 && x.is(uint32(slot), parent, e):
+		case slot>>32 == h>>32 && x.isChild(uint32(slot), parent, e):
 			return uint32(slot)
 		}
 	}
 }
 
-// is reports whether the record at is the parent's child for e.
-func (x *index) is(at, parent uint32, e *Entry) bool {
+// isChild reports whether the record at is the child of parent for e.
+func (x *index) isChild(at, parent uint32, e *Entry) bool {
 	r := x.record(at)
 	key, value := int(binary.LittleEndian.Uint32(r[16:])), int(binary.LittleEndian.Uint32(r[20:]))
 	return key == len(e.Key) && value == len(e.Value) && binary.LittleEndian.Uint32(r[12:]) == parent &&
@@ -254,7 +252,7 @@ func (x *index) is(at, parent uint32, e *Entry) bool {
 
 func (x *index) record(at uint32) []byte { return x.records[int(at)*alignment:] }
 
-// chunks hold rules side by side, so that a number leads to a rule without a further pointer.
+// chunks stores rules contiguously, so that finding a rule by its number takes one memory access.
 type chunks struct {
 	of [][]Rule
 	n  uint32
@@ -262,7 +260,7 @@ type chunks struct {
 
 const perChunk = 256
 
-// keep copies a rule and numbers the copy, from 1.
+// keep stores a copy of r and sets its number, from 1.
 func (c *chunks) keep(r *Rule) *Rule {
 	if c.n%perChunk == 0 {
 		c.of = append(c.of, make([]Rule, perChunk))
@@ -274,7 +272,7 @@ func (c *chunks) keep(r *Rule) *Rule {
 	return kept
 }
 
-// at returns the rule of a number; nil if there is none.
+// at returns the rule with a number; nil if there is none.
 func (c *chunks) at(number uint32) *Rule {
 	if number == 0 || number > c.n {
 		return nil

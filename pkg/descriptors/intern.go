@@ -11,9 +11,8 @@ const (
 	levelBlock = 1024
 )
 
-// An intern keeps one copy of each key and limit that rules share. A request under one of a hundred thousand rules then
-// finds the shared parts in the processor's cache. Texts and levels are side by side in blocks, because the garbage collector
-// scans one block faster than a thousand texts.
+// An intern stores one copy of each text and limit that rules share, in contiguous blocks. Shared parts stay in the processor's
+// cache, and the garbage collector scans one block faster than a thousand texts.
 type intern struct {
 	keys    map[string]string
 	limits  map[limiters.Spec]*limiters.Limit
@@ -30,7 +29,6 @@ func newIntern() intern {
 	}
 }
 
-// text returns a copy of a text in a block.
 func (in *intern) text(text string) string {
 	if in.texts.Len()+len(text) > in.texts.Cap() {
 		in.texts = &strings.Builder{}
@@ -41,7 +39,6 @@ func (in *intern) text(text string) string {
 	return in.texts.String()[at:]
 }
 
-// path returns a copy of levels in a block.
 func (in *intern) path(levels []level) []level {
 	if len(in.levels)+len(levels) > cap(in.levels) {
 		in.levels = make([]level, 0, max(levelBlock, len(levels)))
@@ -67,7 +64,7 @@ func (in *intern) limit(l *limiters.Limit) *limiters.Limit {
 	return l
 }
 
-// only returns a list of l alone.
+// only returns l in a slice of length 1.
 func (in *intern) only(l RateLimit) []RateLimit {
 	one, found := in.single[l]
 	if !found {

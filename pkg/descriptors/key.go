@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// maxComponent is the longest text, in bytes, that a key contains unhashed.
+// maxComponent is the maximum length of a text in a key, in bytes. A longer text is hashed.
 const maxComponent = 128
 
 // These are the matchings of levels with share_threshold in a key.
@@ -17,15 +17,15 @@ const (
 	sharedPrefix   = '%'
 )
 
-// leaseMark ends a key whose last entry is the id of a request.
+// leaseMark ends a key whose last entry is a lease id.
 const leaseMark = '!'
 
 // Key returns the name of the counter of entries under a rule, such as
 //
 //	3:ugc|7:user_id*5:alice|6:action=5:reply
 //
-// The rule is the result of [Rules.Match], or nil for an override that no rule matches. Every text follows its length in
-// bytes. Between a key and its value is the way in which the rule matched:
+// The rule is the result of [Rules.Match], or nil for an override that no rule matches. Every text is preceded by its length
+// in bytes. The character between a key and its value encodes how the rule matched:
 //
 //	=  the key and the value
 //	,  the key and one of a list of values
@@ -38,17 +38,15 @@ const leaseMark = '!'
 //	!  a rule with leases; nothing follows, because the value is the id of a request
 //	?  no rule
 //
-// The canonical address is the IPv4 address of an IPv4-mapped IPv6 address, without a zone, as [netip.Addr] writes it.
-// No two domains, rules or entries share a key, except by share_threshold and if two values are the same address. A key survives any change of the file elsewhere.
-// A text longer than 128 bytes is "#" and its SHA-256, so the number of entries bounds a key. A key begins with a digit or
-// "#".
+// A canonical address has no zone, and is IPv4 if it is IPv4-mapped. Different domains, rules and entries have different keys,
+// apart from share_threshold and two spellings of one address. Changes of other rules do not affect a key. A text longer than
+// 128 bytes is encoded as "#" and its SHA-256, which bounds the length of a key. A key begins with a digit or "#".
 func Key(domain string, rule *Rule, entries []Entry) string {
 	var stack [256]byte
 	return string(AppendKey(stack[:0], domain, rule, entries))
 }
 
-// DomainOf returns the part of a key that names its domain: 3:ugc in 3:ugc|6:action=5:reply. Keys of different domains have
-// different results.
+// DomainOf returns the part of a key that encodes its domain: 3:ugc of 3:ugc|6:action=5:reply. It differs between domains.
 func DomainOf(key string) string {
 	length, _, _ := strings.Cut(key, ":")
 	if n, err := strconv.ParseUint(length, 10, 8); err == nil && len(length)+1+int(n) <= len(key) {
@@ -58,12 +56,12 @@ func DomainOf(key string) string {
 	return hash
 }
 
-// AppendKey appends the [Key] to dst.
+// AppendKey appends [Key] to dst.
 func AppendKey(dst []byte, domain string, rule *Rule, entries []Entry) []byte {
 	return appendKey(dst, domain, rule, entries, true)
 }
 
-// AppendOverrideKey appends to dst the key of entries with a limit of their own, which ignore share_threshold.
+// AppendOverrideKey appends to dst the key for a limit in the request, which ignores share_threshold.
 func AppendOverrideKey(dst []byte, domain string, rule *Rule, entries []Entry) []byte {
 	return appendKey(dst, domain, rule, entries, false)
 }
@@ -79,7 +77,7 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, share bool)
 		plain = rule.plain
 	}
 	for i, e := range counted {
-		if i < len(plain) && plain[i] > 0 { // without a read of the path, which may be in no cache
+		if i < len(plain) && plain[i] > 0 { // avoids a cache miss on the path
 			b = append(appendText(append(b, '|'), e.Key), plain[i])
 			b = appendText(b, e.Value)
 			continue
@@ -97,7 +95,7 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, share bool)
 	return b
 }
 
-// appendValue appends the matching of l and the value that identifies the counter of a request's value.
+// appendValue appends the matching of l, and the value or the shared name that identifies the counter.
 func (l *level) appendValue(b []byte, value string, shared bool) []byte {
 	switch {
 	case l.how == addresses:
@@ -127,7 +125,7 @@ func (l *level) appendAddress(b []byte, value string, shared bool) []byte {
 	return appendShort(append(b, sharedPrefix), l.list.siblings.longest(address).AppendTo(stack[:0]))
 }
 
-// appendShort is appendText of at most maxComponent bytes.
+// appendShort is appendText for at most maxComponent bytes.
 func appendShort(b, text []byte) []byte {
 	return append(append(strconv.AppendInt(b, int64(len(text)), 10), ':'), text...)
 }

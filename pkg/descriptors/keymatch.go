@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// EntryMatcher returns a function that reports whether a [Key] is of the domain and contains the entry. Under a rule with prefixes, an
-// address matches in each of its forms. The counter that several values share contains none of them, see share_threshold: it matches by
-// the text that the key has instead, such as the prefix. The id of a lease is in no key, so no entry matches it.
+// EntryMatcher returns a function that reports whether a [Key] belongs to the domain and contains e. Under a rule with prefixes, it
+// compares canonical addresses. A counter shared by several values matches only by its shared text, such as the prefix. Lease ids
+// are in no key and never match.
 func EntryMatcher(domain string, e Entry) func(key string) bool {
-	// Texts are compared as keys have them: a long text is a hash there, and differs from the same hash sent as a text.
+	// Comparing encoded texts keeps a hashed text distinct from the same hash sent as plain text.
 	start := string(appendText(nil, domain))
 	name, value := string(appendText(nil, e.Key)), string(appendText(nil, e.Value))
 	address := value
@@ -28,13 +28,13 @@ func EntryMatcher(domain string, e Entry) func(key string) bool {
 	}
 }
 
-// A piece is an entry of a [Key] in the form that the key has: each text as appendText has written it.
+// A piece is one entry of a [Key], with its texts as appendText encodes them.
 type piece struct {
 	key, value string
 	how        byte // a matching, sharedWildcard, sharedPrefix or leaseMark
 }
 
-// cutPieces cuts the entries of a key, which follow its domain.
+// cutPieces splits the part of a key after its domain into entries.
 func cutPieces(rest string) (pieces []piece, ok bool) {
 	for ok = true; ok && rest != ""; {
 		if rest[0] != '|' {
@@ -57,7 +57,7 @@ func cutPieces(rest string) (pieces []piece, ok bool) {
 	return pieces, ok
 }
 
-// cutRaw cuts a text that appendText has written, and keeps its form.
+// cutRaw cuts an encoded text without decoding it.
 func cutRaw(s string) (raw, rest string, ok bool) {
 	_, rest, ok = cutText(s)
 	return s[:len(s)-len(rest)], rest, ok

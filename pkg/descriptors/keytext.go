@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// KeyHash identifies a [Key] without its text, as 16 lower-case hexadecimal digits: the start of its SHA-256 or, if secret is not empty,
-// of its HMAC-SHA-256 under the secret. All replicas agree on it. Without a secret, a reader who guesses a key can confirm it.
+// KeyHash returns an identifier of a [Key] that is safe to log: 16 lower-case hexadecimal digits of its SHA-256 or, if secret is
+// not empty, of its HMAC-SHA-256. It is the same on all replicas. Without a secret, a reader can confirm a guessed key.
 func KeyHash(secret []byte, key string) string {
 	if len(secret) == 0 {
 		sum := sha256.Sum256([]byte(key))
@@ -20,9 +20,9 @@ func KeyHash(secret []byte, key string) string {
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// ParseKey returns the domain and the entries of a [Key]. A text that the key contains as a hash stays one: "#" and the digits. If several
-// values share a counter, the value is their name in the key: the wildcard, the smallest of the list, or the prefix. The
-// value of a lease id is empty. ParseKey returns false for a text that is no key.
+// ParseKey returns the domain and the entries of a [Key], or false if key is malformed. A hashed text is returned as "#" and its
+// digits. The value of a shared counter is its shared text: the wildcard, the smallest value of the list, or the prefix. The value
+// of a lease id is empty.
 func ParseKey(key string) (domain string, entries []Entry, ok bool) {
 	domain, rest, ok := cutText(key)
 	if !ok {
@@ -58,8 +58,7 @@ func KeyText(key string) string {
 	return strings.Join(parts, ",")
 }
 
-// cutWildcard cuts the rule's key, the rule's value and, unless the counter is shared, the value of the entry. It returns the last of
-// them as the key has it.
+// cutWildcard cuts the rule's key and value and, unless shared, the entry's value. It returns the last of them.
 func cutWildcard(s string, shared bool) (value, rest string, ok bool) {
 	parts := 3
 	if shared {
@@ -79,7 +78,7 @@ func cutWildcard(s string, shared bool) (value, rest string, ok bool) {
 	return value, rest, true
 }
 
-// cutText cuts a text that appendText has written.
+// cutText cuts and decodes a text that appendText has encoded.
 func cutText(s string) (text, rest string, ok bool) {
 	const hashed = 1 + 2*sha256.Size
 	if strings.HasPrefix(s, "#") {

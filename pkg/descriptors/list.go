@@ -8,15 +8,15 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// A list holds the values or the prefixes of a level, in the order of the file. It is never empty.
+// A list holds the values or the prefixes of a level in file order. It is never empty.
 type list struct {
 	values   []string
 	prefixes []netip.Prefix
 	siblings *prefixes // of all levels with this key below one node; nil for values
 }
 
-// name returns the items of the list, such as "a,b". A name of more than 64 bytes is cut and ends with ",...". It always has
-// the first item, so two lists at one level have different names.
+// name returns the items joined by commas. Beyond 64 bytes it is truncated and ends with ",...", but it always has the first item,
+// so that two lists at one level have different names.
 func (l *list) name() string {
 	const maximum = 64
 	var b strings.Builder
@@ -44,13 +44,13 @@ func (l *list) name() string {
 	return b.String()
 }
 
-// A prefixes finds the child of a node whose prefixes contain an address. Nil has no prefixes.
+// A prefixes maps addresses to the children of a node by longest prefix match. Nil is empty.
 type prefixes struct {
 	lists []*Node             // nil once the index is built
 	table *bart.Table[uint32] // the record of each prefix in the index
 }
 
-// fill makes the table from the lists. The function returns the record of a list.
+// fill builds the table from the lists. record returns the record of a list.
 func (p *prefixes) fill(record func(*Node) uint32) {
 	type prefixAt struct {
 		netip.Prefix
@@ -63,7 +63,7 @@ func (p *prefixes) fill(record func(*Node) uint32) {
 			all = append(all, prefixAt{prefix, at})
 		}
 	}
-	// A clone of a table in sorted order has its nodes side by side, and a search takes half the time.
+	// Cloning a table that was filled in sorted order makes its nodes contiguous, which halves the time of a lookup.
 	slices.SortFunc(all, func(a, b prefixAt) int { return a.Prefix.Compare(b.Prefix) })
 	var table bart.Table[uint32]
 	for _, prefix := range all {
@@ -72,8 +72,7 @@ func (p *prefixes) fill(record func(*Node) uint32) {
 	p.lists, p.table = nil, table.Clone()
 }
 
-// find returns the record of the longest prefix that contains the address in value. It returns 0 if there is none, or if
-// value is not an address.
+// find returns the record of the longest prefix that contains value; 0 if there is none, or if value is not an address.
 func (p *prefixes) find(value string) uint32 {
 	if p == nil {
 		return 0
@@ -92,8 +91,8 @@ func (p *prefixes) longest(address netip.Addr) netip.Prefix {
 	return longest
 }
 
-// parseAddress returns the canonical form of an IP address: IPv4 if it is IPv4-mapped, without a zone. It allocates only
-// the error of a malformed address, such as 10.0.0.256.
+// parseAddress parses an IP address into its canonical form: without a zone, and IPv4 if it is IPv4-mapped. It allocates only for
+// the error of an address such as 10.0.0.256.
 func parseAddress(text string) (netip.Addr, bool) {
 	text, zone, zoned := strings.Cut(text, "%")
 	if !mayBeAddress(text) {
@@ -106,7 +105,7 @@ func parseAddress(text string) (netip.Addr, bool) {
 	return address.Unmap(), true
 }
 
-// mayBeAddress reports whether text has only the characters of an address, and no more than the longest has.
+// mayBeAddress reports whether text has the length and the characters of an address.
 func mayBeAddress(text string) bool {
 	const longest = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
 	if len(text) > longest {

@@ -2,24 +2,23 @@ package descriptors
 
 import "slices"
 
-// The bounds of an [OnDeny]. Envoy keeps a response in memory until the client has read it.
+// Bounds of an [OnDeny]. Envoy buffers a response until the client has read it.
 const (
 	MaxDenyBody        = 16 << 10 // bytes
 	MaxDenyHeaders     = 16
 	MaxDenyHeaderValue = 4 << 10 // bytes
 )
 
-// An OnDeny is the response to a request that a limit denies. It does not change and may be shared. A nil OnDeny leaves the
-// response to the proxy.
+// An OnDeny is the response to a denied request. It is immutable. With a nil OnDeny, the proxy chooses the response.
 type OnDeny struct {
 	Body        string   // "": none
-	ContentType string   // of Body; "" without a Body, and if Problem is set
+	ContentType string   // of Body; "" without a Body and with Problem
 	Headers     []Header // sorted by name
-	// Problem says that the body is an application/problem+json with the names of the limits that deny the request.
+	// Problem sends a body of type application/problem+json that names the limits that denied the request.
 	Problem bool
 }
 
-// A Header is a field of a response. Its name is in lower case.
+// A Header is a response header. Its name is in lower case.
 type Header struct{ Name, Value string }
 
 func (o *OnDeny) equal(other *OnDeny) bool {

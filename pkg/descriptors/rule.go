@@ -9,20 +9,20 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A RateLimit is a limit in the words of Envoy, and the same limit in the words of a store.
+// A RateLimit is a limit in Envoy's units, with the limit of the store that it denotes.
 type RateLimit struct {
 	Unit            Unit
 	UnitMultiplier  uint32 // units per window, at least 1
 	RequestsPerUnit int64  // hits per window, at most limiters.MaxPerWindow; 0 denies every hit
 	Limit           *limiters.Limit
-	// CalendarMonth says that the window is a calendar month in UTC although the rules set no window_start.
+	// CalendarMonth reports whether the window is a calendar month in UTC although the rule sets no window_start.
 	CalendarMonth bool
-	// ByClock says that the rules set window_start: clock, which the parameters of Limit leave out, because it is the default.
+	// ByClock reports whether the rule sets window_start: clock, which Limit omits because it is the default.
 	ByClock bool
-	Name    string // the name in the rules, which Envoy receives and replaces refers to; may be ""
-	// OnError decides a hit that the store cannot decide. OnErrorUnset stands for the policy of the Domain.
+	Name    string // optional; sent to Envoy, and referred to by replaces
+	// OnError decides a hit if the store fails. OnErrorUnset defers to the Domain.
 	OnError limiters.OnError
-	// OnDeny is the response to a request that this limit denies. Nil stands for that of the Domain.
+	// OnDeny is the response to a request that this limit denies. Nil defers to the Domain.
 	OnDeny *OnDeny
 }
 
@@ -37,57 +37,55 @@ func (l *RateLimit) Rate() string {
 	return fmt.Sprintf("%d per %v", l.RequestsPerUnit, l.Unit)
 }
 
-// A Rule is a node of the tree that has limits or is unlimited. It does not change and may be shared.
+// A Rule is a node of the tree that has limits or is unlimited. It is immutable.
 //
-// The fields that every request reads come first and close together: many rules do not fit into the caches of a CPU.
+// The fields that every request reads come first and close together, because a large set of rules exceeds the CPU caches.
 type Rule struct {
-	// Limits are charged together or not at all. No two have the same Limit.ID. An unlimited rule has none, any other rule
-	// at least one.
+	// Limits are charged together or not at all. Their Limit.IDs differ. It is empty if and only if the rule is Unlimited.
 	Limits []RateLimit
 	number uint32 // from 1, see chunks and PerRule
-	// plain holds the first levels' matching, which Key reads without a look at path. It is 0 for a wildcard, for addresses
-	// and for a level with share_threshold.
+	// plain is the matching of the first levels, which Key reads instead of path. It is 0 for a wildcard, for addresses and for a
+	// level with share_threshold.
 	plain [4]byte
-	// Unlimited allows every hit and counts none.
+	// Unlimited allows every hit without counting it.
 	Unlimited bool
 	// ShadowMode counts and reports hits over the limit, and allows them.
 	ShadowMode bool
-	// QuotaMode denies a request only if every descriptor of the request with a rule in quota mode is over its limit.
+	// QuotaMode denies a request only if all of its descriptors in quota mode are over their limits.
 	QuotaMode bool
 	replacing bool // len(Replaces) > 0
 	hasLeases bool // a limit has leases
 
-	// Metadata goes to Envoy with a hit that is allowed. It is nil, or has values of the types string, float64, bool, nil,
-	// []any and map[string]any, as in JSON. Callers must not change it.
+	// Metadata is sent to Envoy with an allowed hit. It is nil, or a JSON object of the types string, float64, bool, nil, []any and
+	// map[string]any. Callers must not modify it.
 	Metadata map[string]any
-	// DetailedMetric puts the value of every entry into the names of metrics.
+	// DetailedMetric puts the request's values into metric names.
 	DetailedMetric bool
 	shares         bool   // a level has share_threshold
 	line           uint32 // see Source
 	Domain         string
-	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It is valid UTF-8 of at most
-	// 200 bytes: a longer path is cut and ends with its hash. It contains no text of a request. Keys with dots or equals
-	// signs may give two rules one name.
+	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It is valid UTF-8 of at most 200
+	// bytes (see [Bounded]) and has no text of a request. Two rules whose keys contain dots or equals signs may share a name.
 	Name string
 	// LimitName is the name of the limit, or of the first limit that has one; it may be "".
 	LimitName string
-	// Replaces names the limits of the domain that this rule turns off for a request, see HasName and IsReplacing.
+	// Replaces names the limits of the domain that this rule disables for a request, see HasName.
 	Replaces []string
 	path     []level
 	from     *source
 }
 
-// IsReplacing reports whether r has Replaces.
+// IsReplacing reports whether Replaces is not empty.
 func (r *Rule) IsReplacing() bool { return r.replacing }
 
-// HasLeases reports whether a limit of r has leases: its algorithm is concurrency, or it reserves. Then the last entry that
-// r matches is the id of a request. The id belongs to no [Key].
+// HasLeases reports whether a limit of r has leases or reservations. Then the last entry is the id of a request, which belongs to
+// no [Key].
 func (r *Rule) HasLeases() bool { return r.hasLeases }
 
-// MatchesValue reports whether r matches the value of entry i of a request: exactly, in a list, by a prefix or by a wildcard. It does
-// not if r matches the key alone, and for a value such as *, which fits every value. Any entry beyond the path of r is unmatched.
+// MatchesValue reports whether r restricts the value of entry i: exactly, by a list, a prefix or a wildcard other than "*". It
+// returns false beyond the path of r.
 func (r *Rule) MatchesValue(i int) bool {
-	if i < len(r.plain) && r.plain[i] > 0 { // without a read of the path, which may be in no cache
+	if i < len(r.plain) && r.plain[i] > 0 { // avoids a cache miss on the path
 		return r.plain[i] != byte(keyOnly)
 	}
 	if i >= len(r.path) {
@@ -97,13 +95,13 @@ func (r *Rule) MatchesValue(i int) bool {
 	return l.how != keyOnly && (l.how != wildcard || strings.Trim(l.value, "*") != "")
 }
 
-// HasName reports whether a limit of r has the name. A request that replaces the name is not under r at all.
+// HasName reports whether a limit of r has the name. A request that replaces any name of r is not charged to r at all.
 func (r *Rule) HasName(name string) bool {
 	has := func(l RateLimit) bool { return l.Name == name }
 	return name != "" && (r.LimitName == name || slices.ContainsFunc(r.Limits, has))
 }
 
-// A level is a [Level] with its matching and its name. It depends on no other descriptor of the file, except by its list.
+// A level is a [Level] with its matching and its name in metrics.
 type level struct {
 	how           matching
 	share         bool   // Level.ShareThreshold
@@ -113,7 +111,7 @@ type level struct {
 	list          *list  // nil without Values and Prefixes
 }
 
-// A matching is the byte that names it in a key.
+// A matching is how a level matches an entry: the byte that stands for it in a key.
 type matching byte
 
 const (
@@ -154,7 +152,7 @@ func (r *Rule) Levels() []Level {
 	return levels
 }
 
-// maxName bounds the name of a rule, in bytes.
+// maxName is the maximum length of a rule's name, in bytes.
 const maxName = 200
 
 func name(path []level) string {
@@ -173,9 +171,9 @@ func name(path []level) string {
 	return Bounded(b.String(), maxName)
 }
 
-// An Overridden is the part of a rule that a limit in the request does not replace. It is comparable and keeps no
-// reference to the rule.
-type Overridden struct {
+// An OverrideBase holds the settings of a rule that a limit in the request keeps. It is comparable and holds no reference to the
+// rule.
+type OverrideBase struct {
 	spec           limiters.Spec
 	onError        limiters.OnError
 	slots          bool // the limit has no window: its maximum is a number of slots
@@ -183,23 +181,22 @@ type Overridden struct {
 	byClock        bool // the rule sets window_start: clock
 }
 
-// WithCalendarMonths returns o with months of the calendar, in UTC, for limits whose rule sets no window_start.
-func (o Overridden) WithCalendarMonths() Overridden {
+// WithCalendarMonths returns o with months of the calendar, in UTC, unless the rule sets window_start.
+func (o OverrideBase) WithCalendarMonths() OverrideBase {
 	o.calendarMonths = !o.byClock
 	return o
 }
 
-// Overridden returns the settings of r that a limit in the request keeps: the algorithm and its parameters, count_denied
-// and on_store_error. Several limits have those of the first. A nil or unlimited r has the defaults of the default
-// algorithm.
-func (r *Rule) Overridden() Overridden {
+// OverrideBase returns the settings of r that a limit in the request keeps: algorithm, parameters, count_denied and on_store_error,
+// from its first limit. A nil or unlimited r has the defaults of the default algorithm.
+func (r *Rule) OverrideBase() OverrideBase {
 	if r == nil || len(r.Limits) == 0 {
-		return Overridden{spec: limiters.Spec{
+		return OverrideBase{spec: limiters.Spec{
 			Algorithm: limiters.DefaultAlgorithm, CountDenied: limiters.CountsDeniedByDefault(limiters.DefaultAlgorithm),
 		}}
 	}
 	limit := &r.Limits[0]
-	o := Overridden{spec: limit.Limit.Spec(), onError: limit.OnError, slots: limit.Limit.Window() == 0, byClock: limit.ByClock}
+	o := OverrideBase{spec: limit.Limit.Spec(), onError: limit.OnError, slots: limit.Limit.Window() == 0, byClock: limit.ByClock}
 	o.spec.Max, o.spec.Window = 0, 0
 	if r.Limits[0].CalendarMonth {
 		o.spec.Params = withoutCalendar(o.spec.Params)
@@ -207,11 +204,11 @@ func (r *Rule) Overridden() Overridden {
 	return o
 }
 
-// By returns the limit of a request with the settings in o. A multiplier of 0 means 1. Under concurrency, requestsPerUnit is the
-// number of slots, cut to [limiters.MaxLeases], and unit and multiplier are ignored. If the rule's windows follow the calendar and the unit is shorter than a
-// day, windows start by the clock. The error reports an unknown unit, a window of more than 10 years, or a number that the
-// algorithm does not take.
-func (o Overridden) By(requestsPerUnit uint32, unit Unit, multiplier uint32) (RateLimit, error) {
+// Limit returns the limit that a request carries, with the settings of o. A multiplier of 0 means 1. Under concurrency,
+// requestsPerUnit is the number of slots, at most [limiters.MaxLeases], and unit and multiplier are ignored. If the unit is shorter
+// than a day, windows start by the clock even if those of the rule follow the calendar. The error reports an unknown unit, a window
+// over 10 years, or a number that the algorithm rejects.
+func (o OverrideBase) Limit(requestsPerUnit uint32, unit Unit, multiplier uint32) (RateLimit, error) {
 	spec := o.spec
 	if o.slots {
 		spec.Max = min(int64(requestsPerUnit), limiters.MaxLeases)
@@ -219,7 +216,7 @@ func (o Overridden) By(requestsPerUnit uint32, unit Unit, multiplier uint32) (Ra
 		return RateLimit{UnitMultiplier: 1, RequestsPerUnit: spec.Max, Limit: limit, OnError: o.onError}, err
 	}
 	if requestsPerUnit == 0 {
-		// The rule's capacity has no meaning for a limit that denies every hit, and New would reject it.
+		// With a limit of 0, New would reject the rule's capacity.
 		spec = spec.Scaled(func(int64) int64 { return 0 })
 	}
 	if unit < Day {
@@ -234,8 +231,8 @@ func (o Overridden) By(requestsPerUnit uint32, unit Unit, multiplier uint32) (Ra
 	return l, err
 }
 
-// NewRateLimit returns a limit of requests in a window of multiplier units. It sets the Max and the Window of spec. An
-// algorithm without windows ignores the unit, and has the unit UnitUnknown.
+// NewRateLimit returns a limit of requests for each window of multiplier units. It sets Max and Window of spec. An algorithm
+// without windows ignores unit, and its limit has UnitUnknown.
 func NewRateLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint32) (RateLimit, error) {
 	var window time.Duration
 	if !limiters.HasWindow(spec.Algorithm) {
@@ -262,7 +259,8 @@ func NewRateLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint
 	return RateLimit{Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: requests, Limit: limit, ByClock: start == limiters.StartByClock}, nil
 }
 
-// NewCalendarMonthLimit is [NewRateLimit], but the month of a fixed window is a calendar month in UTC if spec sets no window_start.
+// NewCalendarMonthLimit is [NewRateLimit], but a Month with a fixed window is a calendar month in UTC unless spec sets
+// window_start.
 func NewCalendarMonthLimit(spec limiters.Spec, requests int64, unit Unit, multiplier uint32) (RateLimit, error) {
 	implied := spec.Params.WindowStart == "" && spec.Params.TimeZone == "" && unit == Month && takes(spec.Algorithm, "window_start")
 	if implied {
@@ -277,7 +275,7 @@ func takes(algorithm, parameter string) bool {
 	return slices.ContainsFunc(limiters.Parameters(algorithm), func(p limiters.Parameter) bool { return p.Key == parameter })
 }
 
-// withoutCalendar returns p with windows by the clock if they follow the calendar.
+// withoutCalendar returns p with clock windows instead of calendar windows.
 func withoutCalendar(p limiters.Params) limiters.Params {
 	if p.WindowStart == limiters.StartByCalendar {
 		p.WindowStart, p.CalendarUnit, p.TimeZone = "", "", ""

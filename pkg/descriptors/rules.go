@@ -9,14 +9,14 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Rules are the rules of a set of files. They do not change and may be shared. Nil and the zero value have no rules.
+// Rules are an immutable set of rules. Nil and the zero value are empty.
 type Rules struct {
 	domains map[string]*Domain
-	chunks  *chunks // of the rules, in file order
+	chunks  *chunks // the rules in file order
 	version string
 }
 
-// A Domain holds the rules of one domain. It does not change and may be shared. Nil is a domain that no file has.
+// A Domain holds the rules of one domain. It is immutable. Nil is a domain without rules.
 type Domain struct {
 	name    string
 	index   *index
@@ -25,7 +25,7 @@ type Domain struct {
 	modes   []limiters.OnError // see OnErrors
 }
 
-// Domain returns the domain of a name, or nil if no file has it.
+// Domain returns a domain by name; nil if it does not exist.
 func (r *Rules) Domain(name string) *Domain {
 	if r == nil {
 		return nil
@@ -33,13 +33,13 @@ func (r *Rules) Domain(name string) *Domain {
 	return r.domains[name]
 }
 
-// Name returns the name as the rules have it. Keeping it keeps no memory of a request.
+// Name returns the domain's name, which does not share memory with a request.
 func (d *Domain) Name() string { return d.name }
 
-// OnError returns the policy for a hit that the store cannot decide, if its limit has none.
+// OnError returns the default of on_store_error.
 func (d *Domain) OnError() limiters.OnError { return d.onError }
 
-// OnDeny returns the response to a denied request, if its limit has none. It may be nil.
+// OnDeny returns the default response to a denied request; it may be nil.
 func (d *Domain) OnDeny() *OnDeny {
 	if d == nil {
 		return nil
@@ -47,10 +47,10 @@ func (d *Domain) OnDeny() *OnDeny {
 	return d.onDeny
 }
 
-// OnErrors returns the policies of all limits of the domain, sorted, each once. It returns none if the domain limits nothing.
+// OnErrors returns the distinct policies of all limits of the domain, sorted. It is empty if the domain has no limits.
 func (d *Domain) OnErrors() []limiters.OnError { return slices.Clone(d.modes) }
 
-// noteOnErrors collects the policies of all domains for OnErrors.
+// noteOnErrors computes OnErrors of all domains.
 func (r *Rules) noteOnErrors() {
 	for rule := range r.All() {
 		d := r.domains[rule.Domain]
@@ -66,11 +66,11 @@ func (r *Rules) noteOnErrors() {
 	}
 }
 
-// Match is [Domain.Match] in the domain of a name.
+// Match calls [Domain.Match] on the named domain.
 func (r *Rules) Match(domain string, entries []Entry) *Rule { return r.Domain(domain).Match(entries) }
 
-// Match returns the rule for entries, or nil if there is none. The last entry must reach the rule, which may be unlimited.
-// Match does not allocate. Each entry selects one descriptor of its level, and a selection is final:
+// Match returns the rule for entries, which may be unlimited; nil if the last entry reaches no rule. It does not allocate. Each
+// entry selects the first of these descriptors at its level, and Match never tries another one:
 //
 //  1. the descriptor with its key and value, alone or in a list of values
 //  2. the descriptor with its key and the longest prefix that contains the address
@@ -83,7 +83,7 @@ func (d *Domain) Match(entries []Entry) *Rule {
 	return d.index.find(entries)
 }
 
-// Domains returns every domain, sorted by name.
+// Domains returns the domains, sorted by name.
 func (r *Rules) Domains() iter.Seq[*Domain] {
 	if r == nil {
 		r = &Rules{}
@@ -98,12 +98,12 @@ func (r *Rules) Domains() iter.Seq[*Domain] {
 	}
 }
 
-// HasDomain reports whether a file has the domain.
+// HasDomain reports whether the rules have a domain.
 func (r *Rules) HasDomain(domain string) bool {
 	return r.Domain(domain) != nil
 }
 
-// All returns every rule in the order of the files, including unlimited rules.
+// All returns all rules in file order, including unlimited ones.
 func (r *Rules) All() iter.Seq[*Rule] {
 	return func(yield func(*Rule) bool) {
 		_, n := r.Counts()

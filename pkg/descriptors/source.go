@@ -2,16 +2,16 @@ package descriptors
 
 import "strconv"
 
-// A source is the file of descriptors, and the position in an overlay that sets keys of them. Descriptors share it.
+// A source is where descriptors come from: a file, and the position in an overlay that sets keys of them. Descriptors share it.
 type source struct{ file, overlay string }
 
-// SetSource sets the position of n: a file and the line, from 1. Line 0 stands for a file that no user sees, such as the
-// text of an xDS resource. Call it before SetRule and before SetOverlay.
+// SetSource sets the file and the line of n, from 1. Line 0 is for generated text without lines, such as an xDS resource. Call it
+// before SetRule and SetOverlay.
 func (n *Node) SetSource(file string, line int) {
 	n.from, n.line = n.builder.intern.source(source{file: file}), uint32(line)
 }
 
-// SetOverlay sets the position in an overlay that sets keys of the rule of n. Call it before SetRule.
+// SetOverlay sets the position of the overlay entry that sets keys of n's rule. Call it before SetRule.
 func (n *Node) SetOverlay(at string) {
 	from := source{overlay: at}
 	if n.from != nil {
@@ -20,7 +20,7 @@ func (n *Node) SetOverlay(at string) {
 	n.from = n.builder.intern.source(from)
 }
 
-// Source returns the position of r: "rules.yaml:12", the name of an xDS resource, or "" if it is unknown.
+// Source returns the position of r, such as "rules.yaml:12", or the name of an xDS resource; "" if unknown.
 func (r *Rule) Source() string {
 	if r == nil {
 		return ""
@@ -28,7 +28,7 @@ func (r *Rule) Source() string {
 	return r.from.text(r.line)
 }
 
-// OverlaySource returns the position in the overlay that sets keys of r, such as "overlay.yaml:3"; "" if there is none.
+// OverlaySource returns the position of the overlay entry that sets keys of r, such as "overlay.yaml:3"; "" if there is none.
 func (r *Rule) OverlaySource() string {
 	if r == nil || r.from == nil {
 		return ""

@@ -30,7 +30,7 @@ func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
 	return dst
 }
 
-// HasFixedStatLevels reports whether [Rule.AppendStatLevels] appends the same names for all entries that r matches.
+// HasFixedStatLevels reports whether [Rule.AppendStatLevels] does not depend on the entries.
 func (r *Rule) HasFixedStatLevels() bool {
 	return !r.DetailedMetric && len(r.path) > 0 && !slices.ContainsFunc(r.path, func(l level) bool {
 		return l.how == wildcard || l.valueToMetric && l.how != exact
@@ -51,7 +51,7 @@ func (r *Rule) statLevel(l *level, e Entry) string {
 	return l.text
 }
 
-// pattern returns the name of a wildcard. If its key is a pattern, the key of the request comes first.
+// pattern returns the metric name of a wildcard. If its key is a pattern, the key of the request comes first.
 func (l *level) pattern(key string) string {
 	if n := len(key); n < len(l.text) && l.text[:n] == key && l.text[n] == '_' {
 		return l.text
@@ -59,7 +59,7 @@ func (l *level) pattern(key string) string {
 	return key + "_" + l.text
 }
 
-// Joined returns the key, or key_value if there is a value: the form in which envoyproxy/ratelimit compares entries.
+// Joined returns key_value, or the key if the value is empty. envoyproxy/ratelimit compares entries in this form.
 func (e Entry) Joined() string {
 	if e.Value == "" {
 		return e.Key
@@ -67,8 +67,8 @@ func (e Entry) Joined() string {
 	return e.Key + "_" + e.Value
 }
 
-// OverrideStatLevels appends to dst the names in metrics of entries with a limit of their own: the key_value of each, or the
-// key if the value is empty. The names are unbounded.
+// OverrideStatLevels appends to dst the metric names of entries under a limit in the request: [Entry.Joined] of each. The names are
+// unbounded.
 func OverrideStatLevels(dst []string, entries []Entry) []string {
 	for _, e := range entries {
 		dst = append(dst, e.Joined())

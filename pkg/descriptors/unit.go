@@ -8,10 +8,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Unit is the unit of time of a rate.
+// A Unit is a unit of time of a limit.
 type Unit uint8
 
-// The units of Envoy. A Month always has 30 days, and a Year 365.
+// Envoy's units. A Month has 30 days and a Year 365.
 const (
 	UnitUnknown Unit = iota
 	Second
@@ -41,7 +41,7 @@ var units = [...]struct {
 
 var unitNames = strings.Join(UnitNames(), ", ")
 
-// UnitNames returns the names of the units in rules.
+// UnitNames returns the names that rules use.
 func UnitNames() []string {
 	var names []string
 	for _, u := range units[Second:] {
@@ -66,7 +66,7 @@ func (u Unit) Duration() time.Duration {
 	return units[u].duration
 }
 
-// ParseUnit ignores case. It returns UnitUnknown for any other text.
+// ParseUnit parses a unit in any case; other text gives UnitUnknown.
 func ParseUnit(s string) Unit {
 	for u := Second; u <= Year; u++ {
 		if strings.EqualFold(s, units[u].name) {

@@ -14,9 +14,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Version identifies what r decides, as 16 lower-case hexadecimal digits. It is the same for the same rules in every process.
-// File names, comments and the order of descriptors do not change it, except the order of wildcards at one level. Nil
-// and the zero value have the version "".
+// Version returns a fingerprint of the decisions of r: 16 lower-case hexadecimal digits, equal in all processes with the same
+// rules. File names, comments and the order of descriptors do not affect it, except the order of wildcards at one level. Nil and
+// the zero value have the version "".
 func (r *Rules) Version() string {
 	if r == nil {
 		return ""
@@ -45,8 +45,8 @@ type digester struct {
 	onDeny  *OnDeny          // the response of limits that set none
 }
 
-// node returns the digest of n and of all nodes below it. Children that no wildcard matches are sorted by their digests,
-// because their order does not matter.
+// node returns the digest of n and all nodes below it. Children that no wildcard matches are sorted, because their order has no
+// effect.
 func (d *digester) node(n *Node) digest {
 	var sorted, wild []digest
 	for e, c := range n.exact {
@@ -91,7 +91,7 @@ func (l *level) appendDigest(b []byte) []byte {
 	return b
 }
 
-// appendRule appends all of r that a decision or a response depends on.
+// appendRule appends every field of r that affects a decision or a response.
 func (d *digester) appendRule(b []byte, r *Rule) []byte {
 	if r == nil {
 		return append(b, 0)
@@ -120,7 +120,7 @@ func (d *digester) appendRule(b []byte, r *Rule) []byte {
 	return b
 }
 
-// appendDigest appends nothing for nil, so that rules without on_deny keep the version that they had before there was one.
+// appendDigest appends nothing for nil, so that the versions of rules without on_deny stay stable.
 func (o *OnDeny) appendDigest(b []byte) []byte {
 	if o == nil {
 		return b
@@ -134,7 +134,7 @@ func (o *OnDeny) appendDigest(b []byte) []byte {
 	return b
 }
 
-// appendPart appends a text behind its length, so that no two lists of texts give the same bytes.
+// appendPart appends text with its length, so that different lists have different encodings.
 func appendPart(b []byte, text string) []byte {
 	return append(binary.LittleEndian.AppendUint64(b, uint64(len(text))), text...)
 }
@@ -146,8 +146,8 @@ func bit(set bool) byte {
 	return 0
 }
 
-// Hash identifies the limit i of r by its domain, its path, and its name or index. The numbers of the limit and its
-// algorithm are not part of the hash. An unlimited rule has the hash 0 of its path and its LimitName.
+// Hash identifies limit i of r by its domain, path, and name or index, but not by its numbers or algorithm. For an unlimited rule,
+// pass 0.
 func (r *Rule) Hash(i int) uint64 {
 	b := appendPart(nil, r.Domain)
 	for j := range r.path {
@@ -158,7 +158,7 @@ func (r *Rule) Hash(i int) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// limitIdentity returns the name of the limit i, or its index if it has none or shares it with an earlier limit of r.
+// limitIdentity returns the name of limit i, or its index if the name is empty or repeats that of an earlier limit of r.
 func (r *Rule) limitIdentity(i int) string {
 	if i < 0 || i >= len(r.Limits) {
 		return "name " + r.LimitName
@@ -170,8 +170,7 @@ func (r *Rule) limitIdentity(i int) string {
 	return "name " + name
 }
 
-// ByHash returns the rule and the index of the limit that have a [Rule.Hash]. It returns nil and 0 if there is none. It
-// computes the hash of every limit.
+// ByHash returns the rule and the index of the limit with a [Rule.Hash]; nil and 0 if there is none. It hashes every limit.
 func (r *Rules) ByHash(hash uint64) (*Rule, int) {
 	for rule := range r.All() {
 		for i := range max(len(rule.Limits), 1) {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/internal/spelling"
 )
 
-// A Step explains what one entry of a request selects, or why it selects nothing.
+// A Step explains which descriptor one entry selects, or why it selects none.
 type Step struct {
 	Level  int   // of the entry, from 1
 	Entry  Entry // of the request
@@ -46,15 +46,15 @@ const (
 // Matched reports whether r is a selection.
 func (r StepResult) Matched() bool { return r <= MatchedKey }
 
-// Hidden is a more general selection that a final selection prevents. It would have led to a rule.
+// A Hidden is a more general descriptor that leads to a rule, and that Match does not try because a selection is final.
 type Hidden struct {
 	Descriptor, Source string // of the more general selection
 	Rule               *Rule  // at which the request would have ended
 }
 
-// Walk explains [Domain.Match]. It returns one step for each entry, up to the first entry that selects nothing. If every entry
-// selects a descriptor, Match returns the Rule of the last step, else nil. Walk reads every record of the domain, so its
-// time grows with the number of rules. Nil has no steps.
+// Walk explains [Domain.Match]. It returns a step for each entry up to the first that selects nothing. If all entries select a
+// descriptor, the Rule of the last step is the result of Match; otherwise the result is nil. Walk reads every record of the domain,
+// so it is slow for many rules. Nil has no steps.
 func (d *Domain) Walk(entries []Entry) []Step {
 	if d == nil {
 		return nil
@@ -106,7 +106,7 @@ func (x *index) findHidden(entries []Entry, path []uint32, steps []Step) {
 	}
 }
 
-// findAny returns a rule that entries would reach from a record if selections were not final; nil if there is none.
+// findAny returns a rule that entries would reach from record at if selections were not final; nil if there is none.
 func (x *index) findAny(at uint32, entries []Entry) *Rule {
 	if len(entries) == 0 {
 		return x.ruleAt(at)
@@ -119,7 +119,7 @@ func (x *index) findAny(at uint32, entries []Entry) *Rule {
 	return nil
 }
 
-// selectable returns every child that fits an entry, in the order of [Domain.Match]. The first is the one that next returns.
+// selectable returns the children that match e, in the order of [Domain.Match]; the first is that of next.
 func (x *index) selectable(at uint32, e *Entry) []uint32 {
 	first := x.next(at, e)
 	if first == 0 {
@@ -150,7 +150,6 @@ func (x *index) selectable(at uint32, e *Entry) []uint32 {
 	return all
 }
 
-// target returns the record that has the children of at.
 func (x *index) target(at uint32) uint32 {
 	if r := x.record(at); binary.LittleEndian.Uint32(r[8:]) == alias {
 		return binary.LittleEndian.Uint32(r[4:])
@@ -169,7 +168,7 @@ func (x *index) restOf(at uint32) *rest {
 
 func (x *index) ruleAt(at uint32) *Rule { return x.rules.at(binary.LittleEndian.Uint32(x.record(at))) }
 
-// entryAt returns the key and value of a record. The record of prefixes has none.
+// entryAt returns the key and value of a record; a record with prefixes has none.
 func (x *index) entryAt(at uint32) Entry {
 	r := x.record(at)
 	key, value := int(binary.LittleEndian.Uint32(r[16:])), int(binary.LittleEndian.Uint32(r[20:]))
@@ -177,7 +176,7 @@ func (x *index) entryAt(at uint32) Entry {
 	return Entry{text[:key], text[key:]}
 }
 
-// explainSelection sets what a step reports of the child that its entry selects.
+// explainSelection fills s with the child that its entry selects.
 func (x *index) explainSelection(parent, at uint32, s *Step) {
 	var in *list
 	s.Rule = x.ruleAt(at)
@@ -213,7 +212,7 @@ func (x *index) explainSelection(parent, at uint32, s *Step) {
 	}
 }
 
-// longestOf returns the longest of the prefixes that contain an address.
+// longestOf returns the longest of prefixes that contains address.
 func longestOf(prefixes []netip.Prefix, address netip.Addr) (longest netip.Prefix) {
 	for _, p := range prefixes {
 		if p.Contains(address) && (!longest.IsValid() || p.Bits() > longest.Bits()) {
@@ -223,7 +222,7 @@ func longestOf(prefixes []netip.Prefix, address netip.Addr) (longest netip.Prefi
 	return longest
 }
 
-// text returns an entry of rules as "key=value", or the key alone.
+// text returns "key=value", or the key if the value is empty.
 func (e Entry) text() string {
 	if e.Value == "" {
 		return e.Key
@@ -231,16 +230,16 @@ func (e Entry) text() string {
 	return e.Key + "=" + e.Value
 }
 
-// known are the texts that an entry could have had.
+// A known lists the texts that would have matched.
 type known struct {
 	texts   []string // sorted, at most maxKnown
 	more    int      // further texts
-	nearest string   // the text that was probably meant, "" if there is none
+	nearest string   // the suggested spelling, or ""
 }
 
 const (
 	maxKnown   = 5
-	maxNearest = 10_000 // texts that are compared with a misspelled one
+	maxNearest = 10_000 // bounds the comparisons with a misspelled text
 )
 
 func newKnown(of map[string]bool, misspelled string) known {
@@ -284,7 +283,7 @@ func (x *index) knownKeys(at uint32, misspelled string) known {
 	return newKnown(keys, misspelled)
 }
 
-// explainNone sets the reason why the entry of a step selects no child of at.
+// explainNone sets the reason why the entry of s selects no child of at.
 func (x *index) explainNone(at uint32, s *Step) {
 	rest, children := x.restOf(at), x.children(at)
 	values, keys := map[string]bool{}, false

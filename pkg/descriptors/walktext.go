@@ -13,7 +13,7 @@ var stepResultNames = [...]string{
 // String returns the result in snake_case.
 func (r StepResult) String() string { return stepResultNames[r] }
 
-// Brief returns the reason in at most four words, for a line that shows several steps.
+// Brief returns the reason in at most four words, for output with several steps on a line.
 func (s *Step) Brief() string {
 	switch s.Result {
 	case NoChild, NoKey:
@@ -33,7 +33,7 @@ func (s *Step) Brief() string {
 	return ""
 }
 
-// Reason returns a clause with how the entry selects a descriptor, or why it selects none.
+// Reason returns a clause that explains how the entry selects a descriptor, or why it selects none.
 func (s *Step) Reason() string {
 	reason := s.reason()
 	if h := s.Hides; h != nil {
@@ -68,7 +68,7 @@ func (s *Step) reason() string {
 	return fmt.Sprintf("%s: %s", what, s.known.text("the values of "+short(s.Entry.Key)+" are", "the value of "+short(s.Entry.Key)+" is"))
 }
 
-// below returns "below user_id=bigco ", or "" at the top.
+// below returns "below PARENT ", or "" at the top level.
 func (s *Step) below() string {
 	if s.above == "" {
 		return ""
@@ -76,7 +76,7 @@ func (s *Step) below() string {
 	return "below " + s.above + " "
 }
 
-// Needs returns what a request lacks that ends at the descriptor of s, which has no rule.
+// Needs returns the entry that a request lacks if it ends at the descriptor of s, which has no rule.
 func (s *Step) Needs() string {
 	if len(s.known.texts) == 0 {
 		return "the descriptor has neither a limit nor descriptors below it, which exempts the request"
@@ -84,7 +84,7 @@ func (s *Step) Needs() string {
 	return "the descriptor has no limit, and the request has no further entry: " + s.known.text("the keys below are", "the key below is")
 }
 
-// text returns the texts behind a verb phrase for several or for one, and the text that was probably meant.
+// text returns the texts after a verb phrase, and the suggested spelling. several and one are the phrases for plural and singular.
 func (k known) text(several, one string) string {
 	shown := make([]string, len(k.texts))
 	for i, text := range k.texts {
@@ -105,7 +105,7 @@ func (k known) text(several, one string) string {
 	return text
 }
 
-// located returns "name (rules.yaml:12)", or the name if the source is unknown.
+// located returns "name (source)", or the name if the source is unknown.
 func located(name, source string) string {
 	if source == "" {
 		return name

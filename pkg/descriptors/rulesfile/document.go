@@ -8,14 +8,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Section is a kind of map in a YAML file of another grammar than rules, with the keys that it may have.
+// A Section is a kind of map in a YAML file, with the keys that it may have.
 type Section struct {
 	Name  string // in messages, such as "a step"
 	About string // in the schema
 	Keys  []Key
 }
 
-// A Key is a key of a [Section], with its JSON Schema.
+// A Key is a key of a [Section] with its JSON Schema.
 type Key struct {
 	Name   string
 	Schema map[string]any
@@ -33,8 +33,8 @@ func (s *Section) section() *section {
 	return in
 }
 
-// A Document reads a YAML file of another grammar than rules, and finds every fault of the file. The bounds of a rules file
-// hold for it: a reading ends with a fault if the file has too many nodes or levels.
+// A Document reads a YAML file whose grammar is not that of rules, and finds all of its faults. It has the bounds of a rules file
+// on nodes and nesting, and stops with a fault at a bound.
 type Document struct {
 	reader
 	sections map[*Section]*section
@@ -43,9 +43,9 @@ type Document struct {
 // A Node is a value in a [Document]. The zero Node is an absent value.
 type Node struct{ n *yaml.Node }
 
-// NewDocument returns the reader of a file and the root of its first YAML document. The root is absent if the file is empty or
-// not YAML; then there is a fault. The page, such as docs/rules.md, has examples of the grammar. The synonyms are the advice for
-// unknown keys, such as "wait": "write 'after'". Such a key has no capitals and no '-'.
+// NewDocument parses a file and returns its reader and the root of its first YAML document. If the file is empty or not YAML, it
+// records a fault and the root is absent. Messages refer to page, such as docs/rules.md. synonyms maps unknown keys, in lower case
+// and without '-', to advice such as "write 'after'".
 func NewDocument(f File, page string, synonyms map[string]string) (*Document, Node) {
 	d := &Document{reader: reader{file: f.Name, synonyms: synonyms}, sections: map[*Section]*section{}}
 	root, more, err := decode(f.Data)
@@ -63,7 +63,7 @@ func NewDocument(f File, page string, synonyms map[string]string) (*Document, No
 	return d, Node{root}
 }
 
-// Err returns the [Faults] found so far, or nil.
+// Err returns the [Faults] recorded so far, or nil.
 func (d *Document) Err() error {
 	if len(d.faults) == 0 {
 		return nil
@@ -82,14 +82,14 @@ func (d *Document) FaultAt(line int, remedy, format string, args ...any) {
 	d.fault(&yaml.Node{Line: line, Column: 1}, remedy, format, args...)
 }
 
-// Fields are the keys and values of a map.
+// Fields holds the keys and values of a map.
 type Fields struct {
 	d  *Document
 	at Node
 	f  fields
 }
 
-// Fields reads n as a map with the keys of s. It records a fault for each other key.
+// Fields reads n as a map with the keys of s, and records a fault for each unknown key.
 func (d *Document) Fields(n Node, s *Section) (Fields, bool) {
 	if n.n == nil {
 		return Fields{}, false
@@ -103,10 +103,10 @@ func (d *Document) Fields(n Node, s *Section) (Fields, bool) {
 	return Fields{d, n, f}, ok
 }
 
-// At returns the map.
+// At returns the map itself.
 func (f Fields) At() Node { return f.at }
 
-// Has reports whether a key is given, with or without a value.
+// Has reports whether a key is present, with or without a value.
 func (f Fields) Has(name string) bool { return f.f[name].key != nil }
 
 // Key returns the key of a field.
@@ -115,13 +115,13 @@ func (f Fields) Key(name string) Node { return Node{f.f[name].key} }
 // Value returns the value of a field, following an alias.
 func (f Fields) Value(name string) Node { return f.d.follow(f.f[name].value) }
 
-// Text reads a text, or a number or a boolean as it is written. It returns "" if the key is absent, or after a fault.
+// Text reads a scalar as text, as it is written. It returns "" if the key is absent, or after a fault.
 func (f Fields) Text(name string) string {
 	text, _ := f.d.text(f.f[name])
 	return text
 }
 
-// Whole reads a whole number from minimum to maximum. It returns otherwise if the key is absent, or after a fault.
+// Whole reads an integer from minimum to maximum. It returns otherwise if the key is absent, or after a fault.
 func (f Fields) Whole(name string, minimum, maximum, otherwise int64) int64 {
 	return f.d.number(f.f[name], minimum, maximum, otherwise)
 }
@@ -165,7 +165,7 @@ func (n Node) Duration() (time.Duration, bool) {
 	return d, err == nil
 }
 
-// Item reads one value as a text, in the manner of [Fields.Text]. The name is that of the value in messages.
+// Item reads n as [Fields.Text] does. Messages use name.
 func (d *Document) Item(n Node, name string) (string, bool) {
 	if n.n == nil {
 		return "", false
@@ -173,7 +173,7 @@ func (d *Document) Item(n Node, name string) (string, bool) {
 	return d.textOf(n.n, name)
 }
 
-// Items returns the items of a list, following aliases. It records a fault if n is no list.
+// Items returns the items of a list, following aliases. It records a fault if n is not a list.
 func (d *Document) Items(n Node, name string) []Node {
 	if !n.IsList() {
 		d.Fault(n, "begin each item with '- '", "%s is %s, not a list", name, n)
@@ -188,7 +188,7 @@ func (d *Document) Items(n Node, name string) []Node {
 	return all
 }
 
-// follow returns the node behind an alias. It returns an absent node once a bound of the file was reached.
+// follow resolves an alias. It returns an absent node once a bound of the file is reached.
 func (d *Document) follow(n *yaml.Node) Node {
 	if n == nil {
 		return Node{}

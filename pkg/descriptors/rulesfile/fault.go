@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A Fault is a mistake in a file, or a probable one.
+// A Fault is a mistake in a file, certain or probable.
 type Fault struct {
 	File         string
 	Line, Column int    // from 1; a column is a character
@@ -16,7 +16,7 @@ type Fault struct {
 	Remedy       string // what to write or do instead, on one line; may be empty
 }
 
-// SyntaxFault returns the fault of a file that the YAML library rejects. The file may have another grammar than rules.
+// SyntaxFault returns the fault for an error of the YAML library, in a file of any grammar.
 func SyntaxFault(f File, err error) Fault {
 	m := explain(f.Data, err)
 	return Fault{File: f.Name, Line: m.line, Column: m.column, ID: syntax, Message: m.message, Remedy: m.remedy}
@@ -31,7 +31,7 @@ func (f Fault) String() string {
 	return text
 }
 
-// Faults are the mistakes in a set of files. [Parse] returns them as its error.
+// Faults are the faults of a set of files. [Parse] returns them as its error.
 type Faults []Fault
 
 // Error returns one line for each fault, sorted by file, line and column.

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// Fingerprint tells one list of files from another, by names, texts and order. It is 32 bytes, which need not be text.
+// Fingerprint returns a hash of the names, texts and order of files: 32 arbitrary bytes.
 func Fingerprint(files []File) string {
 	h := sha256.New()
 	var length [8]byte

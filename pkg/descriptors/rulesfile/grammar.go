@@ -11,9 +11,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A section is a kind of map in a file, with the keys it may have. The parser, its messages and the JSON Schema use these
-// tables. envoyproxy/ratelimit accepts its own keys in any map and ignores them there. For such a key in the wrong map
-// there is a warning, or a fault in a strict section, which envoyproxy/ratelimit does not have.
+// A section is a kind of map in a file, with its keys. The parser, its messages and the JSON Schema are driven by these tables.
+// envoyproxy/ratelimit ignores its own keys in the wrong map. Such a key causes a warning, or a fault in a strict section, which
+// envoyproxy/ratelimit does not have.
 type section struct {
 	id, name string // in the schema, and in messages
 	about    string
@@ -21,12 +21,12 @@ type section struct {
 	strict   bool
 }
 
-// A key is a key of a section, with its text in the JSON Schema.
+// A key is a key of a section, with its JSON Schema.
 type key struct {
 	name  string
 	value schema
 	about string
-	new   bool // Weir's own: in the wrong map it is a fault
+	new   bool // Weir's own, so that it is a fault in the wrong map
 }
 
 const anyUint32 = math.MaxUint32
@@ -35,7 +35,7 @@ var (
 	top = &section{"file", "the file", "The rules of one domain.", []key{
 		{"domain", nonEmptyText, "The domain in the configuration of Envoy's filter.", false},
 		{"descriptors", listOf("descriptor"), "The descriptors to limit. The order matters only for wildcards.", false},
-		{"on_store_error", words(limiters.OnErrors()...), "The default of on_store_error in every limit of the domain.", true},
+		{"on_store_error", enum(limiters.OnErrors()...), "The default of on_store_error in every limit of the domain.", true},
 		{"on_deny", ref("on_deny"), "The default of on_deny in every limit of the domain.", true},
 	}, false}
 	inDescriptor = &section{"descriptor", "a descriptor", "An entry to match, its limits, and the descriptors that may follow.", []key{
@@ -70,16 +70,16 @@ var (
 		{"concurrent_requests", wholeNumber(0, limiters.MaxLeases), "concurrency: how many requests may run at a time.", true},
 	}
 	policyKeys = slices.Concat([]key{
-		{"algorithm", words(limiters.Algorithms()...), "The algorithm. Default: fixed_window.", true},
+		{"algorithm", enum(limiters.Algorithms()...), "The algorithm. Default: fixed_window.", true},
 	}, parameterKeys(), []key{
 		{"count_denied", strictBoolean, "Whether denied hits count. Default: true for fixed_window, else false.", true},
-		{"on_store_error", words(limiters.OnErrors()...), "The answer when the store fails: error leaves it to Envoy's failure_mode_deny, " +
+		{"on_store_error", enum(limiters.OnErrors()...), "The answer when the store fails: error leaves it to Envoy's failure_mode_deny, " +
 			"local decides with this replica's share. Default: that of the file, or error.", true},
 		{"on_deny", ref("on_deny"), "The response to a request that the limit denies. Default: that of the file, or Envoy's own.", true},
 	})
 )
 
-// sections are those of a rules file, in the order in which a misplaced key is searched.
+// sections are the sections of a rules file, in the order in which a misplaced key is searched.
 var sections = []*section{inDescriptor, inRateLimit, inRateLimits, inReplaces, top}
 
 func (s *section) key(name string) *key {
@@ -91,7 +91,6 @@ func (s *section) key(name string) *key {
 	return nil
 }
 
-// String lists the keys of s.
 func (s *section) String() string { return strings.Join(s.names(), ", ") }
 
 func (s *section) names() []string {
@@ -102,7 +101,7 @@ func (s *section) names() []string {
 	return names
 }
 
-// knows reports whether a key belongs in a map of this section. If not, it records a fault or a warning.
+// knows reports whether a key belongs in a map of section in. If not, it records a fault or a warning.
 func (r *reader) knows(key, value *yaml.Node, in *section) bool {
 	switch {
 	case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
@@ -121,7 +120,7 @@ func (r *reader) knows(key, value *yaml.Node, in *section) bool {
 	return false
 }
 
-// unknown reports a key that in does not have.
+// unknown records a fault or a warning for a key that is not in a section.
 func (r *reader) unknown(key *yaml.Node, in *section) {
 	remedy, found := nearestOf(key.Value, in.names(), r.synonyms)
 	if name, _, joined := strings.Cut(key.Value, ":"); joined && in.key(name) != nil {
@@ -159,7 +158,7 @@ func (r *reader) misplaced(key, value *yaml.Node, in *section) {
 	r.unknown(key, in)
 }
 
-// ignored checks the value of a key that has no effect, as far as envoyproxy/ratelimit does.
+// ignored validates the value of a key without effect, because envoyproxy/ratelimit rejects some values.
 func (r *reader) ignored(n *yaml.Node, in *section) {
 	n, ok := r.visit(n)
 	if !ok {

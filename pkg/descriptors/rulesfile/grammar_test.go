@@ -204,7 +204,7 @@ descriptors:
 	if unlimited == nil || !unlimited.HasName("two") {
 		t.Fatalf("%+v", unlimited)
 	}
-	l, err := unlimited.Overridden().By(5, descriptors.Minute, 0)
+	l, err := unlimited.OverrideBase().Limit(5, descriptors.Minute, 0)
 	if err != nil || sprint(l) != "{fixed_window 5 1m0s  true}" {
 		t.Errorf("%v %v", l, err)
 	}

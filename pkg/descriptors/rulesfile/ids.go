@@ -2,7 +2,7 @@ package rulesfile
 
 import "slices"
 
-// The ids of warnings. docs/lint.md has a section for each, and "# weir:ignore ID" silences one.
+// IDs of warnings. docs/lint.md has a section for each. "# weir:ignore ID" silences one.
 const (
 	addressForm          = "address-form"
 	besideUnlimited      = "beside-unlimited"
@@ -38,7 +38,7 @@ const (
 	zeroLimit            = "zero-limit"
 )
 
-// The ids of faults. Nothing silences a fault.
+// IDs of faults, which cannot be silenced.
 const (
 	invalid            = "invalid"             // of a fault that no other id describes
 	kubernetesManifest = "kubernetes-manifest" // of a manifest in place of rules

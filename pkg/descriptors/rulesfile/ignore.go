@@ -14,16 +14,16 @@ import (
 // ignoreWord begins a comment that silences warnings: # weir:ignore ID, ID -- reason
 const ignoreWord = "weir:ignore"
 
-// An ignore is an id in a comment. It silences the warnings of that id on its line, or on the next line with a key if the
-// comment is alone on its line.
+// An ignore is one id of such a comment. It silences warnings on its line or, if the comment is alone on its line, on the next line
+// with a key.
 type ignore struct {
 	file         string
-	line, column int // of the id
-	of           int // the line that it is for
+	line, column int // position of the id
+	of           int // the line whose warnings it silences
 	id           string
 }
 
-// ignores returns the ids of all comments in data, whose root is given.
+// ignores returns the ids of all comments in data, which parses to root.
 func ignores(file string, data []byte, root *yaml.Node) []ignore {
 	if !bytes.Contains(data, []byte(ignoreWord)) {
 		return nil
@@ -48,7 +48,7 @@ func ignores(file string, data []byte, root *yaml.Node) []ignore {
 	return all
 }
 
-// linesOfTexts adds the lines of texts that contain the word, which are no comments.
+// linesOfTexts adds the lines of multi-line texts that contain ignoreWord, which are not comments.
 func linesOfTexts(n *yaml.Node, lines map[int]bool) {
 	if n == nil {
 		return
@@ -63,7 +63,7 @@ func linesOfTexts(n *yaml.Node, lines map[int]bool) {
 	}
 }
 
-// splitComment returns the parts of a line before its comment and from its '#'.
+// splitComment splits a line before the '#' of its comment.
 func splitComment(line string) (code, comment string) {
 	quote := byte(0)
 	for i := range len(line) {
@@ -83,7 +83,7 @@ func splitComment(line string) (code, comment string) {
 	return line, ""
 }
 
-// idsOf returns the ids in a comment that begins at the column. Text after " -- " is the reason. Without an id it returns "".
+// idsOf returns the ids of a comment that begins at column. Text after " -- " is the reason. A comment without ids has the id "".
 func idsOf(file string, line, column int, comment string) (all []ignore) {
 	text := strings.TrimLeft(comment, "#")
 	text = strings.TrimLeft(text, " \t")
@@ -112,8 +112,8 @@ func idsOf(file string, line, column int, comment string) (all []ignore) {
 	return all
 }
 
-// silence removes the warnings that comments silence, sorts the others, and adds a warning for each comment that silences none.
-// An id whose check did not run is in unchecked.
+// silence removes the silenced warnings, sorts the rest, and adds a warning for each ignore that silences nothing. It does not warn
+// about ids in unchecked, whose checks did not run.
 func silence(warnings Faults, all []ignore, unchecked ...string) Faults {
 	type key struct {
 		file string

@@ -9,10 +9,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// concurrency is the algorithm whose limits have slots instead of a rate.
+// concurrency is the algorithm that limits requests in flight instead of a rate.
 const concurrency = "concurrency"
 
-// slots reads the slots of a limit n of concurrency. If the keys of the map had faults, it reports none that follows from them.
+// slots reads the slots of a concurrency limit n. With faultyKeys, it suppresses follow-up faults.
 func (p *parser) slots(n *yaml.Node, f fields, faultyKeys bool) int64 {
 	for name, remedy := range map[string]string{
 		"unit": "remove it", "unit_multiplier": "remove it", "requests_per_unit": "write concurrent_requests instead",
@@ -30,7 +30,7 @@ func (p *parser) slots(n *yaml.Node, f fields, faultyKeys bool) int64 {
 	return 0
 }
 
-// leases checks the descriptor at a location, whose rule has leases. Its value is the id of a request.
+// leases validates a descriptor whose rule has leases: its value is the id of a request.
 func (p *parser) leases(f fields, l descriptors.Level, rule *descriptors.Rule, at location) {
 	const id = "the value of '%s' is the id of a request"
 	var from string

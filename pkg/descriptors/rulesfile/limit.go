@@ -26,7 +26,7 @@ func (p *parser) limits(f fields, at location, rule *descriptors.Rule) bool {
 	return p.list(many, at, rule) || some
 }
 
-// single reads a rate_limit.
+// single reads a rate_limit, the only limit of its rule.
 func (p *parser) single(n *yaml.Node, at location, rule *descriptors.Rule) bool {
 	before := p.found
 	f, ok := p.fields(n, inRateLimit)
@@ -47,7 +47,7 @@ func (p *parser) single(n *yaml.Node, at location, rule *descriptors.Rule) bool 
 	return ok
 }
 
-// zero warns about a limit l that is 0, and so denies every request. A missing number has a warning of its own.
+// zero warns about a limit that is 0 and so denies every request. A missing number has its own warning.
 func (p *parser) zero(f fields, l descriptors.RateLimit, overlay *policy, rule *descriptors.Rule) {
 	if l.RequestsPerUnit > 0 || rule.ShadowMode {
 		return
@@ -66,7 +66,7 @@ func (p *parser) zero(f fields, l descriptors.RateLimit, overlay *policy, rule *
 	}
 }
 
-// unlimited reports keys that have no meaning beside it.
+// unlimited validates the keys of an unlimited rate_limit. It returns false after a fault.
 func (p *parser) unlimited(f fields) bool {
 	before := p.found
 	if unit, _ := p.text(f["unit"]); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
@@ -85,7 +85,7 @@ func (p *parser) unlimited(f fields) bool {
 	return p.found == before
 }
 
-// list reads the limits of one group. No two may share a counter.
+// list reads rate_limits, the limits of one group. They must not share a counter.
 func (p *parser) list(f field, at location, rule *descriptors.Rule) bool {
 	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
 	for _, n := range p.maps(f) {
@@ -127,8 +127,8 @@ func (p *parser) list(f field, at location, rule *descriptors.Rule) bool {
 	return len(rule.Limits) > 0
 }
 
-// limit reads a limit from its map n with the fields f. The overlay, if not nil, sets what the limit leaves open. If the
-// keys of the map had faults since before, limit does not report faults that follow from them.
+// limit reads the limit n with the fields f. A non-nil overlay sets the keys that the limit omits. before is the number of faults
+// before the map was read. If the map itself has faults, limit suppresses those that follow from them.
 func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (descriptors.RateLimit, bool) {
 	faultyKeys := p.found > before
 	own := p.policy(n, f)
@@ -190,7 +190,7 @@ func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (des
 	return l, true
 }
 
-// requests reads the requests_per_unit of the limit n, and warns if neither the limit nor the overlay has one.
+// requests reads requests_per_unit of the limit n. It warns if both the limit and the overlay lack it.
 func (p *parser) requests(n *yaml.Node, f field, overlay *policy) int64 {
 	if !p.null(f) {
 		return p.number(f, 0, limiters.MaxPerWindow, 0)
@@ -216,7 +216,7 @@ func (p *parser) unit(limit *yaml.Node, f field) descriptors.Unit {
 	return unit
 }
 
-// name reads the name of a limit. It warns about a second limit of the same name: both are replaced together.
+// name reads the name of a limit. It warns about a repeated name, because replaces disables all limits of a name.
 func (p *parser) name(f field, domain string) string {
 	name, _ := p.text(f)
 	if name == "" {
@@ -227,13 +227,13 @@ func (p *parser) name(f field, domain string) string {
 	switch {
 	case !taken:
 		p.names[in] = here
-	case first != here: // the same behind an alias is on purpose
+	case first != here: // an alias repeats a name on purpose
 		p.warn(duplicateName, f.key, "rename one", "the limit at %v has the name '%s' too, and 'replaces' replaces both", first, short(name))
 	}
 	return name
 }
 
-// replaces reads the names of the limits that the limit named own replaces.
+// replaces reads the names of the limits that this limit, named own, replaces.
 func (p *parser) replaces(f field, domain, own string) []string {
 	if p.empty(f) {
 		return nil
@@ -268,7 +268,7 @@ func (p *parser) replaces(f field, domain, own string) []string {
 	return names
 }
 
-// overlay returns the overlay's policy for the rule at a location, nil if it has none.
+// overlay returns the overlay's policy for the rule at a location; nil if there is none.
 func (p *parser) overlay(at location) *policy {
 	o := p.options.Overlay.match(at.domain, at.path)
 	if o != nil {

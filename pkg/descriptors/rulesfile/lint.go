@@ -11,24 +11,24 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// maxLintSteps bounds the comparisons of rules in one domain to about a third of a second. Then lint stops comparing.
+// maxLintSteps bounds the comparisons of rules in one domain, to about a third of a second. Beyond it, lint stops.
 const maxLintSteps = 1_000_000
 
-// A branch is a descriptor with its position and the descriptors below it.
+// A branch is a descriptor with its position and its children.
 type branch struct {
 	by     *reader
 	key    *yaml.Node
 	level  descriptors.Level
 	claims []claimed
-	rule   *descriptors.Rule // nil: no limit here
+	rule   *descriptors.Rule // nil if b has no limits
 	below  []*branch
-	limits bool   // a rule here or below limits
-	index  *index // of below; nil until it is needed
+	limits bool   // b or a branch below it has limits
+	index  *index // of below; built on first use
 }
 
 func (b *branch) point() point { return b.by.point(b.key) }
 
-// String returns what b matches, such as 'action: login'.
+// String returns the entry of b, such as 'action: login'.
 func (b *branch) String() string {
 	const maximum = 3 // items of a list
 	value, items := b.level.Value, slices.Clone(b.level.Values[:min(len(b.level.Values), maximum)])
@@ -47,31 +47,31 @@ func (b *branch) String() string {
 	return "'" + short(b.level.Key+": "+value) + "'"
 }
 
-// A linter searches one domain for rules that can never match, and for rules that hide others.
+// A linter searches one domain for rules that never match and for rules that hide others.
 type linter struct {
 	*build
 	steps  int
-	spelt  map[spelt]*branch // where each spelling of a key was first met
-	warned map[spelt]bool
+	first  map[keyAtDepth]*branch // the first branch of each normalized key
+	warned map[keyAtDepth]bool
 }
 
-// A spelt is a key at a level of the domain.
-type spelt struct {
+// A keyAtDepth is a key at a level of the domain.
+type keyAtDepth struct {
 	depth int
 	key   string
 }
 
-// lint warns about rules that load and do not limit as they seem to.
+// lint warns about valid rules that probably do not have the intended effect.
 func (b *build) lint() {
 	for _, domain := range slices.Sorted(maps.Keys(b.domains)) {
-		l := &linter{b, maxLintSteps, map[spelt]*branch{}, map[spelt]bool{}}
+		l := &linter{b, maxLintSteps, map[keyAtDepth]*branch{}, map[keyAtDepth]bool{}}
 		root := b.domains[domain].root.branch
 		root.sum()
 		l.walk(root, 0)
 	}
 }
 
-// sum sets limits in b and in all branches below it.
+// sum computes limits of b and of all branches below it.
 func (b *branch) sum() {
 	b.limits = b.rule != nil && !b.rule.Unlimited
 	for _, c := range b.below {
@@ -98,26 +98,26 @@ func (l *linter) walk(b *branch, depth int) {
 	}
 }
 
-// similar warns about a key that another key of the same level differs from only in case, '-' or '_'. It warns once for each
-// spelling. Keys with a '/' come from control planes, which choose them by other rules.
+// similar warns, once for each spelling, about a key that differs from another key of its level only in case, '-' or '_'. It skips
+// keys with a '/', which control planes generate.
 func (l *linter) similar(b *branch, depth int) {
 	key := b.level.Key
 	if strings.ContainsAny(key, "*/") {
 		return
 	}
-	plain := spelt{depth, strings.ReplaceAll(strings.ToLower(key), "-", "_")}
-	first := l.spelt[plain]
+	plain := keyAtDepth{depth, strings.ReplaceAll(strings.ToLower(key), "-", "_")}
+	first := l.first[plain]
 	switch {
 	case first == nil:
-		l.spelt[plain] = b
-	case first.level.Key != key && !l.warned[spelt{depth, key}]:
-		l.warned[spelt{depth, key}] = true
+		l.first[plain] = b
+	case first.level.Key != key && !l.warned[keyAtDepth{depth, key}]:
+		l.warned[keyAtDepth{depth, key}] = true
 		b.by.warn(similarKey, b.key, "write the key that Envoy sends in both rules", "the key '%s' differs from '%s' on %s only in case or in '-' and '_', "+
 			"and matches other requests", short(key), short(first.level.Key), b.by.where(first.point()))
 	}
 }
 
-// unreachable warns about wildcards behind a wildcard, and keys without a value beside a wildcard, that matches all that they match.
+// unreachable warns about wildcards that an earlier wildcard covers, and about keys without a value that a wildcard covers.
 func (l *linter) unreachable(ix *index) {
 	for i, later := range ix.wild {
 		for _, first := range ix.wild[:i] {
@@ -140,7 +140,7 @@ func (l *linter) unreachable(ix *index) {
 	}
 }
 
-// firstWild returns the first of the wildcards that covers e, nil if none does.
+// firstWild returns the first wildcard that covers e; nil if none does.
 func (l *linter) firstWild(wild []*branch, e descriptors.Entry) *branch {
 	for _, w := range wild {
 		if l.steps--; l.steps < 0 {
@@ -153,7 +153,8 @@ func (l *linter) firstWild(wild []*branch, e descriptors.Entry) *branch {
 	return nil
 }
 
-// coveredPrefixes warns about prefixes whose addresses all have a longer prefix, in part of another rule.
+// coveredPrefixes warns about a prefix that never matches, because longer prefixes, some of other rules, cover all of its
+// addresses.
 func (l *linter) coveredPrefixes(ix *index) {
 	for _, name := range slices.Sorted(maps.Keys(ix.byIP)) {
 		all := ix.byIP[name]
@@ -165,7 +166,7 @@ func (l *linter) coveredPrefixes(ix *index) {
 			}
 			delete(others, b)
 			if len(others) == 0 {
-				continue // the list repeats itself, which changes nothing
+				continue // a prefix repeated in its own list
 			}
 			var lines []string
 			for _, other := range slices.SortedFunc(maps.Keys(others), comparePoints) {
@@ -182,7 +183,7 @@ func comparePoints(a, b *branch) int {
 	return at(a).compare(at(b))
 }
 
-// claim returns the node of one of the prefixes of b.
+// claim returns the node of prefix in b.
 func (b *branch) claim(prefix netip.Prefix) *yaml.Node {
 	for _, c := range b.claims {
 		if c.prefix && c.Value == prefix.String() {
@@ -192,7 +193,7 @@ func (b *branch) claim(prefix netip.Prefix) *yaml.Node {
 	return b.key
 }
 
-// isCovered reports whether each address of p has a prefix at least as long as p, and adds the branches of these prefixes to by.
+// isCovered reports whether every address of p has a prefix at least as long as p. It adds the branches of these prefixes to by.
 func (l *linter) isCovered(all *prefixes, p netip.Prefix, by map[*branch]bool) bool {
 	if l.steps--; l.steps < 0 {
 		return false
@@ -208,7 +209,7 @@ func (l *linter) isCovered(all *prefixes, p netip.Prefix, by map[*branch]bool) b
 	return l.isCovered(all, low, by) && l.isCovered(all, high, by)
 }
 
-// halves returns the two prefixes that are one bit longer. For one address it returns that address twice.
+// halves returns the two halves of p. For a single address it returns p twice.
 func halves(p netip.Prefix) (low, high netip.Prefix) {
 	if p.IsSingleIP() {
 		return p, p
@@ -219,7 +220,7 @@ func halves(p netip.Prefix) (low, high netip.Prefix) {
 	return netip.PrefixFrom(p.Addr(), p.Bits()+1), netip.PrefixFrom(address, p.Bits()+1)
 }
 
-// hiding warns if b takes requests from a more general rule whose descriptors limit them, and those of b do not.
+// hiding warns if b matches requests that a more general rule would limit below it, and that nothing below b limits.
 func (l *linter) hiding(ix *index, b *branch) {
 	for _, general := range l.generals(ix, b) {
 		if b.suffices(general) {
@@ -244,13 +245,13 @@ func (l *linter) hiding(ix *index, b *branch) {
 	}
 }
 
-// suffices reports whether b needs no descriptors below it, although general has some. Without a limit, b exempts its matches on purpose.
-// With one, and if general has a limit of its own, Envoy sends the descriptor that b limits, too.
+// suffices reports whether b, unlike general, needs no descriptors below it. A branch without a limit exempts its matches on
+// purpose. If b and general both have limits, Envoy sends the shorter descriptor too.
 func (b *branch) suffices(general *branch) bool {
 	return len(b.below) == 0 && (!b.limits || general.rule != nil)
 }
 
-// missing returns the path of a limit below general that the descriptors below b lack, nil if there is none.
+// missing returns the path of a limit below general that b lacks; nil if there is none.
 func (l *linter) missing(b, general *branch) []*branch {
 	for _, c := range general.below {
 		if !c.limits || l.steps < 0 {

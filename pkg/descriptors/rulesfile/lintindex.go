@@ -8,7 +8,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// An index finds the branches of one level.
+// An index finds branches of one level.
 type index struct {
 	level  []*branch
 	exact  map[descriptors.Entry]*branch // nil until it is needed
@@ -18,7 +18,7 @@ type index struct {
 	hides  bool // a branch of byIP, wild or byName has limits below it
 }
 
-// prefixes are those of one key.
+// prefixes are the prefixes of one key.
 type prefixes struct {
 	of     map[netip.Prefix]*branch
 	sorted []netip.Prefix
@@ -52,7 +52,7 @@ func newIndex(level []*branch) *index {
 	return ix
 }
 
-// find returns the branch with the entry as its value or in its values, nil if there is none.
+// find returns the branch with e as its value or one of its values; nil if there is none.
 func (ix *index) find(e descriptors.Entry) *branch {
 	if ix.exact == nil {
 		ix.exact = map[descriptors.Entry]*branch{}
@@ -84,13 +84,13 @@ func (ix *index) addPrefixes(b *branch) {
 	}
 }
 
-// hasPart reports whether a prefix is p or a part of it.
+// hasPart reports whether all has p or a part of it.
 func (all *prefixes) hasPart(p netip.Prefix) bool {
 	i, found := slices.BinarySearchFunc(all.sorted, p, netip.Prefix.Compare)
 	return found || i < len(all.sorted) && p.Contains(all.sorted[i].Addr())
 }
 
-// longest returns the branch of the longest prefix that contains p and is not of the branch except.
+// longest returns the branch of the longest prefix that contains p, except a given branch.
 func (all *prefixes) longest(p netip.Prefix, except *branch) *branch {
 	if all == nil {
 		return nil
@@ -106,7 +106,7 @@ func (all *prefixes) longest(p netip.Prefix, except *branch) *branch {
 	}
 }
 
-// generals returns the branches of the level that would match what b matches, if b did not exist.
+// generals returns the branches of the level that would match b's requests if b did not exist.
 func (l *linter) generals(ix *index, b *branch) (all []*branch) {
 	add := func(found *branch) {
 		if found != nil && found != b && found.limits && len(found.below) > 0 {
@@ -134,7 +134,7 @@ func (l *linter) generals(ix *index, b *branch) (all []*branch) {
 	return all
 }
 
-// general returns the branch for an exact entry, other than except and those with the entry itself.
+// general returns the more general branch for an exact entry, ignoring except and branches with the entry itself.
 func (l *linter) general(ix *index, e descriptors.Entry, except *branch) *branch {
 	if address, err := netip.ParseAddr(e.Value); err == nil && ix.byIP[e.Key] != nil {
 		address = address.WithZone("").Unmap()
@@ -143,7 +143,7 @@ func (l *linter) general(ix *index, e descriptors.Entry, except *branch) *branch
 	return l.after(ix, ix.wild, e)
 }
 
-// generalOfPrefix returns the branch for the addresses of a prefix, other than except.
+// generalOfPrefix returns the more general branch for the addresses of p, ignoring except.
 func (l *linter) generalOfPrefix(ix *index, key string, p netip.Prefix, except *branch) *branch {
 	if l.steps -= 100; l.steps < 0 {
 		return nil
@@ -154,7 +154,7 @@ func (l *linter) generalOfPrefix(ix *index, key string, p netip.Prefix, except *
 	return l.after(ix, ix.wild, descriptors.Entry{Key: key, Value: "*"})
 }
 
-// after returns the branch for all that e matches, among wildcards and keys without a value.
+// after returns the branch that covers e among wildcards and keys without a value.
 func (l *linter) after(ix *index, wild []*branch, e descriptors.Entry) *branch {
 	if w := l.firstWild(wild, e); w != nil {
 		return w
@@ -162,7 +162,8 @@ func (l *linter) after(ix *index, wild []*branch, e descriptors.Entry) *branch {
 	return ix.byName[e.Key]
 }
 
-// counterparts returns the branches of a level for what c, of another level, matches. One is nil if a part of it has none.
+// counterparts returns the branches of the level ix that match what c, of another level, matches. It has a nil for each part of c
+// without a counterpart.
 func (l *linter) counterparts(ix *index, c *branch) (all []*branch) {
 	exact := func(e descriptors.Entry) {
 		l.steps--

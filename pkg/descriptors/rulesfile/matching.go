@@ -9,8 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A claim is an entry, or a key and a prefix, that a descriptor matches. No two claims of the descriptors of one level may be
-// equal.
+// A claim is an entry, or a key and a prefix, that a descriptor matches. Claims are unique among siblings.
 type claim struct {
 	descriptors.Entry
 	prefix bool
@@ -23,7 +22,7 @@ type claimed struct {
 	list bool // the node is an item of a list
 }
 
-// duplicate returns the remedy if c has been claimed before.
+// duplicate returns the remedy for a claim that a sibling already has.
 func (c *claimed) duplicate() (remedy string) {
 	if c.list {
 		return "remove one"
@@ -31,8 +30,8 @@ func (c *claimed) duplicate() (remedy string) {
 	return "merge them"
 }
 
-// matching reads the keys of the descriptor n that select entries, and reports a missing key unless there were faults in the
-// map since before. It returns no claims after a fault.
+// matching reads the keys of n that select entries. After a fault it returns no claims. before is the number of faults before the
+// map was read. A missing key is not reported if the map has other faults, because it is probably misspelled.
 func (r *reader) matching(n *yaml.Node, f fields, before int) (l descriptors.Level, claims []claimed) {
 	misspelled := f["key"].key == nil && r.found > before
 	before = r.found
@@ -70,13 +69,13 @@ func (r *reader) matching(n *yaml.Node, f fields, before int) (l descriptors.Lev
 		}
 	}
 	if misspelled || r.found > before {
-		// After a fault the descriptors below are checked all the same. They need a level that can be added.
+		// Continue with a valid level, so that the descriptors below are checked too.
 		return descriptors.Level{Entry: descriptors.Entry{Key: key, Value: value}}, nil
 	}
 	return l, claims
 }
 
-// onlyOne reports the second of several keys that exclude each other.
+// onlyOne records a fault if more than one of names is present.
 func (r *reader) onlyOne(f fields, names ...string) {
 	var given []string
 	for _, name := range names {
@@ -89,7 +88,7 @@ func (r *reader) onlyOne(f fields, names ...string) {
 	}
 }
 
-// items returns the items of a list of scalars. An empty list is a fault.
+// items returns the items of a list of scalars, which must not be empty.
 func (r *reader) items(f field, item string) []*yaml.Node {
 	if f.key == nil {
 		return nil
@@ -136,7 +135,7 @@ func (r *reader) listedValue(n *yaml.Node) (string, bool) {
 	return value, true
 }
 
-// prefix reads an item of cidr. It returns an IPv4-mapped prefix as IPv4.
+// prefix reads an item of cidr. An IPv4-mapped prefix is returned as IPv4.
 func (r *reader) prefix(n *yaml.Node) (netip.Prefix, bool) {
 	const remedy = "write an address and a length, such as 10.0.0.0/8 or 2001:db8::/32"
 	if n.Kind != yaml.ScalarNode {

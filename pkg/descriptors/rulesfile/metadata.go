@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// metadata reads a map of values that google.protobuf.Struct can hold. It returns nil for an absent one.
+// metadata reads a map that google.protobuf.Struct can represent; nil if absent.
 func (r *reader) metadata(f field) map[string]any {
 	if r.empty(f) {
 		return nil
@@ -25,7 +25,7 @@ func (r *reader) metadata(f field) map[string]any {
 	return m
 }
 
-// object reads a map into m. Keys already in m stay. Keys of the map itself replace merged ones.
+// object reads the map n into m. Existing keys of m stay, and keys of n override merged ones.
 func (r *reader) object(n *yaml.Node, m map[string]any) {
 	r.depth++
 	defer func() { r.depth-- }()

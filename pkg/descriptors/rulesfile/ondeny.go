@@ -25,7 +25,7 @@ var inOnDeny = &section{"on_deny", "an on_deny", "The response to a denied reque
 	{"problem", strictBoolean, "Send an application/problem+json with the names of the limits that deny the request.", true},
 }, true}
 
-// notWithProblem rejects a key beside problem: true.
+// notWithProblem returns a schema that forbids key beside problem: true.
 func notWithProblem(key string) schema {
 	return schema{
 		"if":   schema{"properties": schema{"problem": schema{"const": true}}, "required": []string{"problem"}},
@@ -33,7 +33,7 @@ func notWithProblem(key string) schema {
 	}
 }
 
-// onDeny reads an on_deny. It returns nil if it is absent or faulty. An on_deny behind an alias is read once.
+// onDeny reads an on_deny; nil if absent or faulty. Aliases of one on_deny share the result.
 func (r *reader) onDeny(f field) *descriptors.OnDeny {
 	if f.key == nil {
 		return nil
@@ -88,7 +88,7 @@ func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {
 	return o
 }
 
-// notInHeaders are the headers that a response gets in another way, and how.
+// notInHeaders maps headers that Weir or Envoy sets to the advice for users.
 var notInHeaders = map[string]string{
 	"content-type":      "write content_type instead",
 	"retry-after":       "remove it: RESPONSE_HEADERS_STANDARD=draft-11 sends the wait of the limit",
@@ -104,7 +104,7 @@ var notInHeaders = map[string]string{
 	"host":              "remove it: it is a header of requests",
 }
 
-// headers reads a map of names and values. It returns them sorted by name.
+// headers reads a map of header names and values, and returns it sorted by name.
 func (r *reader) headers(f field) []descriptors.Header {
 	if f.key == nil {
 		return nil

@@ -9,10 +9,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// An Overlay sets the algorithm and policy of limits that have none, such as those by xDS. It is immutable and safe for
+// An Overlay sets the algorithm and policy of limits that do not set their own, such as limits by xDS. It is immutable and safe for
 // concurrent use. A nil Overlay sets nothing.
 type Overlay struct {
-	rules    *descriptors.Rules // they find the policies, and limit nothing
+	rules    *descriptors.Rules // index of the policies; their limits are not used
 	policies map[*descriptors.Rule]*policy
 	onError  map[string]limiters.OnError // by domain
 	onDeny   map[string]*descriptors.OnDeny
@@ -22,7 +22,7 @@ type Overlay struct {
 
 var (
 	overlayTop = &section{id: "overlay", name: "an overlay", keys: top.keys, strict: true}
-	// A descriptor of an overlay has only the keys that match a rule.
+	// A descriptor of an overlay has only keys that match.
 	overlayDescriptor = &section{name: "a descriptor of an overlay", keys: []key{
 		*inDescriptor.key("key"), *inDescriptor.key("value"), *inDescriptor.key("values"), *inDescriptor.key("cidr"),
 		*inDescriptor.key("rate_limit"), *inDescriptor.key("descriptors"),
@@ -31,8 +31,8 @@ var (
 		policyKeys, []key{*inRateLimit.key("requests_per_unit")}), strict: true}
 )
 
-// ParseOverlay reads files, one domain each. They have the shape of rules, but a rate_limit may hold only the keys that Weir
-// adds to a limit, and requests_per_unit. The error is [Faults].
+// ParseOverlay parses files, one for each domain. They have the shape of rules, but a rate_limit may have only requests_per_unit
+// and the keys that Weir adds. A non-nil error is [Faults].
 func ParseOverlay(files ...File) (*Overlay, error) {
 	o := &Overlay{policies: map[*descriptors.Rule]*policy{}, onError: map[string]limiters.OnError{}, onDeny: map[string]*descriptors.OnDeny{}}
 	builder, domains := descriptors.NewBuilder(), map[string]string{}
@@ -53,8 +53,8 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 	return o, nil
 }
 
-// match returns the policy for the rule at path, nil if there is none. It matches the keys and values of the rule as if
-// they were a request.
+// match returns the policy for the rule at path; nil if there is none. It matches the rule's keys and values as if they were a
+// request.
 func (o *Overlay) match(domain string, path []descriptors.Entry) *policy {
 	if o == nil {
 		return nil
@@ -62,7 +62,7 @@ func (o *Overlay) match(domain string, path []descriptors.Entry) *policy {
 	return o.policies[o.rules.Match(domain, path)]
 }
 
-// completeDomain sets the on_store_error and the on_deny of a domain whose rules have none.
+// completeDomain sets on_store_error and on_deny of a domain whose rules omit them.
 func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
 	if o == nil {
 		return
@@ -75,7 +75,7 @@ func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
 	}
 }
 
-// warn returns the warnings of the overlay, and one for each of its policies that no rule has matched.
+// warn returns the warnings of the overlay, and one for each policy that matched no rule.
 func (o *Overlay) warn(applied map[*policy]bool) Faults {
 	if o == nil {
 		return nil
@@ -90,7 +90,7 @@ func (o *Overlay) warn(applied map[*policy]bool) Faults {
 	return all
 }
 
-// An overlayParser adds what one file says to an overlay.
+// An overlayParser adds the rules of one file to an overlay.
 type overlayParser struct {
 	reader
 	overlay *Overlay
@@ -169,7 +169,7 @@ func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
 	}
 	p.overlay.policies[at.SetRule(descriptors.Rule{Unlimited: true})] = policy
 	if policy.settings["algorithm"].key == nil {
-		return // the rules may say which
+		return // the rules may set the algorithm
 	}
 	for key, s := range policy.strays() {
 		p.fault(policy.settings[key].key, s.remedy, "%s", s.message)

@@ -12,13 +12,13 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A parameter is a key of a limit that its algorithm declares, and the algorithms that take it.
+// A parameter is a key of a limit that algorithms declare, with these algorithms.
 type parameter struct {
 	limiters.Parameter
 	algorithms []string
 }
 
-// parameters are those of all algorithms. Algorithms may share a key if they declare it alike.
+// parameters are the parameters of all algorithms. Algorithms that share a key must declare it identically.
 var parameters = allParameters()
 
 func allParameters() []parameter {
@@ -38,7 +38,6 @@ func allParameters() []parameter {
 	return all
 }
 
-// parameterKeys returns the keys of a limit that algorithms declare.
 func parameterKeys() []key {
 	var keys []key
 	for _, p := range parameters {
@@ -49,15 +48,14 @@ func parameterKeys() []key {
 	return keys
 }
 
-// inObject reports whether p is a key of an object.
 func (p *parameter) inObject() bool { return strings.Contains(p.Key, ".") }
 
-// in returns the key of p in an object, and whether p is in that object.
+// in returns the name of p within object, and whether p belongs to it.
 func (p *parameter) in(object string) (key string, ok bool) {
 	return strings.CutPrefix(p.Key, object+".")
 }
 
-// objects are the sections of the parameters that are objects, by key.
+// objects maps the key of each object parameter to its section.
 var objects = allObjects()
 
 func allObjects() map[string]*section {
@@ -84,7 +82,7 @@ func (p *parameter) schema() schema {
 	case limiters.Object:
 		return ref(p.Key)
 	case limiters.Choice:
-		return words(p.Choices...)
+		return enum(p.Choices...)
 	case limiters.Duration:
 		return duration
 	case limiters.Zone:
@@ -94,7 +92,7 @@ func (p *parameter) schema() schema {
 	}
 }
 
-// objectParameter reads an object with its keys into settings.
+// objectParameter reads the keys of an object into settings.
 func (r *reader) objectParameter(f field, object *parameter, settings map[string]setting) {
 	settings[object.Key] = setting{key: f.key}
 	in, before := objects[object.Key], r.found
@@ -102,7 +100,7 @@ func (r *reader) objectParameter(f field, object *parameter, settings map[string
 	if !ok {
 		return
 	}
-	misspelled := r.found > before // that fault is enough
+	misspelled := r.found > before // suppresses faults about missing keys
 	for i := range parameters {
 		p := &parameters[i]
 		name, ok := p.in(object.Key)
@@ -116,7 +114,7 @@ func (r *reader) objectParameter(f field, object *parameter, settings map[string
 	}
 }
 
-// parameter reads the value of a parameter that is no object, as a text for [limiters.Parameter.Set]. It returns "" if it reported a fault.
+// parameter reads a scalar parameter as text for [limiters.Parameter.Set]; "" after a fault.
 func (r *reader) parameter(f field, p *parameter) string {
 	switch p.Type {
 	case limiters.Choice:

@@ -14,25 +14,25 @@ import (
 
 // Options configures [ParseWith]. The zero value is the default.
 type Options struct {
-	// MergeDomains allows several files with one domain. The descriptors of a later file follow those of an earlier one.
+	// MergeDomains allows several files with one domain. Descriptors of later files follow those of earlier ones.
 	MergeDomains bool
-	// CalendarMonths makes month a calendar month in UTC for fixed windows that set no window_start.
+	// CalendarMonths makes month a calendar month in UTC for fixed windows without window_start.
 	CalendarMonths bool
-	// ReplicasUnknown says that the server does not know how many replicas there are. Then on_store_error: local is a warning.
+	// ReplicasUnknown enables the warning about on_store_error: local without a known number of replicas.
 	ReplicasUnknown bool
-	// Overlay sets keys of Weir's own in limits that leave them open. It may be nil.
+	// Overlay sets Weir's own keys in limits that omit them. It may be nil.
 	Overlay *Overlay
 }
 
-// Parse is [ParseWith] with default options, and drops the warnings.
+// Parse is [ParseWith] with default options and without warnings.
 func Parse(files ...File) (*descriptors.Rules, error) {
 	rules, _, err := ParseWith(Options{}, files...)
 	return rules, err
 }
 
-// ParseWith reads files, one domain each unless o merges domains. The order of files is the order of their rules, and of
-// the wildcards in a domain of several files. The warnings name what loads but is probably a mistake, sorted by file, line
-// and column. The error is [Faults]: every fault of the files.
+// ParseWith parses files, one for each domain unless o merges domains. The order of files is significant for wildcards of merged
+// domains. Warnings are probable mistakes in valid rules, sorted by file, line and column. A non-nil error is [Faults], with every
+// fault of the files.
 func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings Faults, err error) {
 	b := &build{
 		options: o, builder: descriptors.NewBuilder(), domains: map[string]*domainTree{}, names: map[nameIn]point{},
@@ -83,16 +83,15 @@ type build struct {
 	checks  []func()               // for warnings that need all files
 }
 
-// A nameIn is the name of a limit in a domain.
 type nameIn struct{ domain, name string }
 
-// A parser adds what one file says to rules.
+// A parser adds the rules of one file to a build.
 type parser struct {
 	reader
 	*build
 }
 
-// later has check run when every file is read.
+// later defers check until all files are read.
 func (p *parser) later(check func()) { p.checks = append(p.checks, check) }
 
 func (p *parser) parse(data []byte) {
@@ -101,7 +100,7 @@ func (p *parser) parse(data []byte) {
 	}
 }
 
-// root returns the root of the first document, nil if it reported a fault.
+// root parses data and returns the root of the first document; nil after a fault.
 func (r *reader) root(data []byte) *yaml.Node {
 	root, more, err := decode(data)
 	if err != nil {
@@ -124,7 +123,7 @@ func (r *reader) root(data []byte) *yaml.Node {
 	return root
 }
 
-// manifestKind returns the kind of a Kubernetes manifest, "" for another file.
+// manifestKind returns the kind of a Kubernetes manifest; "" for other files.
 func manifestKind(root *yaml.Node) string {
 	kind, version := "", false
 	for i := 0; i+1 < len(root.Content) && root.Kind == yaml.MappingNode; i += 2 {
@@ -148,10 +147,10 @@ func manifestRemedy(kind string) string {
 	return "write a file that begins with 'domain: <name>'"
 }
 
-// decode returns the root of the first document and the begin of the second. Each is nil if there is none.
+// decode returns the root of the first document and the start of the second; nil for each that is absent.
 func decode(data []byte) (root, more *yaml.Node, err error) {
 	defer func() {
-		// The library panics on input that it considers impossible. No file may stop the server.
+		// The YAML library panics on some malformed input, which must not crash the server.
 		if p := recover(); p != nil {
 			err = fmt.Errorf("yaml: %v", p)
 		}
@@ -167,7 +166,7 @@ func decode(data []byte) (root, more *yaml.Node, err error) {
 	if len(first.Content) > 0 {
 		root = first.Content[0]
 	}
-	// The second document need not be valid: it is not read.
+	// The second document is not read, so it may be invalid.
 	if d.Decode(&second) == nil {
 		more = &second
 	}

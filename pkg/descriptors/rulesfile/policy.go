@@ -14,22 +14,21 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A policy is the part of a limit beside its rate.
+// A policy is a limit without its rate: algorithm, parameters, and behavior on failure and denial.
 type policy struct {
 	file     string
 	at       *yaml.Node // the map
 	settings map[string]setting
 	onDeny   *descriptors.OnDeny
-	requests *requests // of an overlay; it replaces that of the rule
+	requests *requests // of an overlay; replaces the rule's
 }
 
-// requests is a requests_per_unit.
 type requests struct {
 	key   *yaml.Node
 	value int64
 }
 
-// A setting is a key of a policy and its value as text, "" if the value is faulty.
+// A setting is a key of a policy with its value as text; "" if the value is faulty.
 type setting struct {
 	key   *yaml.Node
 	value string
@@ -58,7 +57,7 @@ func (r *reader) policy(n *yaml.Node, f fields) *policy {
 	return p
 }
 
-// onError returns the value of an on_store_error, limiters.OnErrorUnset if it is absent.
+// onError returns the value of on_store_error, or limiters.OnErrorUnset if it is absent.
 func (r *reader) onError(f field) limiters.OnError {
 	if f.key == nil {
 		return limiters.OnErrorUnset
@@ -67,8 +66,7 @@ func (r *reader) onError(f field) limiters.OnError {
 	return limiters.OnErrorOf(name)
 }
 
-// over returns p, with what it leaves open taken from under, and the keys that were taken. An object is taken as a whole.
-// A nil under has no settings.
+// over returns p completed by under, and the keys taken from under. An object is taken as a whole. A nil under is empty.
 func (p *policy) over(under *policy) (sum *policy, borrowed []string) {
 	if under == nil {
 		return p, nil
@@ -91,7 +89,7 @@ func (p *policy) over(under *policy) (sum *policy, borrowed []string) {
 	return sum, borrowed
 }
 
-// algorithm returns the name of the algorithm, "" if it is faulty.
+// algorithm returns the name of the algorithm; "" if it is faulty.
 func (p *policy) algorithm() string {
 	if s, set := p.settings["algorithm"]; set {
 		return s.value
@@ -99,10 +97,10 @@ func (p *policy) algorithm() string {
 	return limiters.DefaultAlgorithm
 }
 
-// A stray is the fault of a parameter that the algorithm does not take.
+// A stray is a fault about a parameter that the algorithm does not have.
 type stray struct{ message, remedy string }
 
-// strays returns the parameters that the algorithm does not take.
+// strays returns the parameters that the algorithm does not have.
 func (p *policy) strays() map[string]stray {
 	strays, algorithm := map[string]stray{}, p.algorithm()
 	for _, known := range parameters {
@@ -116,7 +114,7 @@ func (p *policy) strays() map[string]stray {
 	return strays
 }
 
-// spec returns the Spec of a limit without its maximum and its window.
+// spec returns the Spec of the limit without maximum and window.
 func (p *policy) spec() (limiters.Spec, error) {
 	s := limiters.Spec{Algorithm: p.algorithm()}
 	for _, known := range parameters {
@@ -135,7 +133,7 @@ func (p *policy) spec() (limiters.Spec, error) {
 	return s, nil
 }
 
-// blame names the keys of a limit that come from the overlay, "" if there are none.
+// blame returns a suffix for messages that names the keys taken from the overlay; "" if there are none.
 func blame(overlay *policy, borrowed []string) string {
 	if len(borrowed) == 0 {
 		return ""

@@ -11,30 +11,28 @@ import (
 )
 
 const (
-	// maxVisits bounds the work on one file: the nodes that are read. A node behind an alias counts each time.
+	// maxVisits bounds the nodes read in one file. A node behind an alias counts each time, against exponential aliases.
 	maxVisits = 1_000_000
-	// maxDepth is the maximum nesting of maps.
-	maxDepth = 100
-	// maxFaults bounds the faults of a file, and maxWarnings its warnings. After the last fault, nothing more is read.
+	maxDepth  = 100
+	// maxFaults and maxWarnings bound the results for one file. Reading stops at maxFaults.
 	maxFaults   = 1000
 	maxWarnings = 10_000
-	// textPerVisit is the length of a text that counts as one more node, in bytes.
+	// textPerVisit is the number of bytes of text that count as one node.
 	textPerVisit = 1024
 )
 
-// A reader reads the nodes of one file and collects faults. Its methods record a fault and continue, so that one pass
-// finds all faults of a file.
+// A reader reads the nodes of one file. Its methods record faults and continue, so that one pass finds all of them.
 type reader struct {
 	file      string
 	generated bool // see File
 	faults    Faults
 	warnings  Faults
 	comments  []ignore
-	recorded  map[Fault]bool // a node behind an alias is read many times, and its faults are recorded once
+	recorded  map[Fault]bool // removes duplicates from nodes that aliases repeat
 	found     int            // number of faults, repeated ones included
 	visits    int
 	depth     int
-	stopped   bool                               // a bound was reached
+	stopped   bool                               // at a bound
 	onDenies  map[*yaml.Node]*descriptors.OnDeny // an on_deny behind an alias is one value
 	synonyms  map[string]string                  // advice for unknown keys; if nil, that of rules
 	hasLocal  bool                               // an on_store_error is local
@@ -54,7 +52,7 @@ func (r *reader) fault(n *yaml.Node, remedy, format string, args ...any) {
 	r.record(&r.faults, invalid, n, remedy, fmt.Sprintf(format, args...))
 }
 
-// warn records a warning. Its arguments after the id are those of fault.
+// warn records a warning with an id. The other arguments are those of fault.
 func (r *reader) warn(id string, n *yaml.Node, remedy, format string, args ...any) {
 	r.record(&r.warnings, id, n, remedy, fmt.Sprintf(format, args...))
 }
@@ -76,7 +74,6 @@ func (r *reader) record(to *Faults, id string, n *yaml.Node, remedy, message str
 
 const spaceRemedy = "write a space after ':'"
 
-// printable replaces control characters, so that a message stays on one line.
 func printable(c rune) rune {
 	if unicode.IsControl(c) {
 		return unicode.ReplacementChar
@@ -84,7 +81,7 @@ func printable(c rune) rune {
 	return c
 }
 
-// visit follows an alias. It returns false once the file has turned out to be too large or nested too deeply.
+// visit resolves an alias. It returns false if the file exceeds maxVisits or maxDepth.
 func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 	if n.Kind == yaml.AliasNode && n.Alias != nil {
 		n = n.Alias
@@ -103,8 +100,7 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 	return n, !r.stopped
 }
 
-// fields reads a map with the keys of in. If a key is given twice, the last one counts. A key of the map itself replaces
-// one that is merged by "<<".
+// fields reads a map with the keys of in. Of duplicate keys, the last one counts. Keys of the map override keys merged by "<<".
 func (r *reader) fields(n *yaml.Node, in *section) (fields, bool) {
 	all := fields{}
 	return all, r.collect(n, in, all)
@@ -149,7 +145,6 @@ func (r *reader) collect(n *yaml.Node, in *section, into fields) bool {
 	return true
 }
 
-// notMap reports a node that should be a map with the keys of in.
 func (r *reader) notMap(n *yaml.Node, in *section) {
 	switch {
 	case in == inRateLimit && n.Kind == yaml.SequenceNode:
@@ -161,7 +156,7 @@ func (r *reader) notMap(n *yaml.Node, in *section) {
 	}
 }
 
-// merge reads the value of "<<": a map, or a list of maps. A key of an earlier map replaces that of a later one.
+// merge reads the value of "<<": a map, or a list of maps in which earlier maps override later ones.
 func (r *reader) merge(n *yaml.Node, in *section, into fields) bool {
 	n, ok := r.visit(n)
 	if !ok || n.Kind != yaml.SequenceNode {
@@ -175,7 +170,7 @@ func (r *reader) merge(n *yaml.Node, in *section, into fields) bool {
 	return true
 }
 
-// maps returns the maps of a list.
+// maps returns the maps in a list.
 func (r *reader) maps(f field) []*yaml.Node {
 	n, ok := r.visit(f.value)
 	if !ok {
@@ -204,8 +199,7 @@ func (r *reader) maps(f field) []*yaml.Node {
 	return maps
 }
 
-// text reads a text, or a number or a boolean as it is written. An absent or empty value is "". It returns false if it
-// reported a fault.
+// text reads a scalar as text, as it is written. An absent or empty value is "". It returns false after a fault.
 func (r *reader) text(f field) (string, bool) {
 	if f.value == nil {
 		return "", true
@@ -217,7 +211,7 @@ func (r *reader) text(f field) (string, bool) {
 	return r.textOf(n, f.key.Value)
 }
 
-// textOf reads a node that has been visited. The name is that of the node in messages.
+// textOf is text for a node that has been visited. Messages use name.
 func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
 	switch tag := n.ShortTag(); {
 	case n.Kind != yaml.ScalarNode:
@@ -237,7 +231,7 @@ func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
 	return "", false
 }
 
-// number reads a whole number from minimum to maximum. It returns otherwise if the key is absent or the value is faulty.
+// number reads an integer from minimum to maximum. It returns otherwise if the key is absent or faulty.
 func (r *reader) number(f field, minimum, maximum, otherwise int64) int64 {
 	if f.value == nil {
 		return otherwise
@@ -255,7 +249,7 @@ func (r *reader) number(f field, minimum, maximum, otherwise int64) int64 {
 	return otherwise
 }
 
-// numberRemedy returns what to write instead of a value that is not a whole number from minimum to maximum.
+// numberRemedy returns the advice for a value that is not an integer from minimum to maximum.
 func numberRemedy(n *yaml.Node, key string, minimum, maximum int64) string {
 	digits := n.Value != "" && strings.Trim(n.Value, "0123456789") == ""
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && digits {
@@ -264,7 +258,7 @@ func numberRemedy(n *yaml.Node, key string, minimum, maximum int64) string {
 	return fmt.Sprintf("write a whole number from %d to %d", minimum, maximum)
 }
 
-// boolean reads true or false. It returns otherwise if the key is absent or the value is faulty.
+// boolean reads true or false. It returns otherwise if the key is absent or faulty.
 func (r *reader) boolean(f field, otherwise bool) bool {
 	if f.value == nil {
 		return otherwise
@@ -281,7 +275,7 @@ func (r *reader) boolean(f field, otherwise bool) bool {
 	return v
 }
 
-// flag reads true or false in the words that envoyproxy/ratelimit accepts. An absent or empty value is false.
+// flag reads a boolean in any spelling that envoyproxy/ratelimit accepts. An absent or empty value is false.
 func (r *reader) flag(f field) bool {
 	if r.empty(f) {
 		return false
@@ -297,7 +291,7 @@ func (r *reader) flag(f field) bool {
 	return v
 }
 
-// parseBool accepts the words of YAML 1.1 for true and false, as envoyproxy/ratelimit does.
+// parseBool accepts the booleans of YAML 1.1, as envoyproxy/ratelimit does.
 func parseBool(n *yaml.Node) (value, ok bool) {
 	if n.Kind != yaml.ScalarNode || n.Style != 0 && n.ShortTag() != "!!bool" {
 		return false, false
@@ -311,7 +305,7 @@ func parseBool(n *yaml.Node) (value, ok bool) {
 	return false, false
 }
 
-// choice reads one of choices, the first if absent. It returns false if it reported a fault.
+// choice reads one of choices, by default the first. It returns false after a fault.
 func (r *reader) choice(f field, choices ...string) (string, bool) {
 	if f.value == nil {
 		return choices[0], true
@@ -333,7 +327,7 @@ func (r *reader) choice(f field, choices ...string) (string, bool) {
 	return "", false
 }
 
-// empty reports whether a key is absent or has no value. It warns about a key without a value, but not about a written null.
+// empty reports whether a key is absent or has no value. It warns about a missing value, but not about an explicit null.
 func (r *reader) empty(f field) bool {
 	if f.value == nil {
 		return true
@@ -349,7 +343,6 @@ func (r *reader) empty(f field) bool {
 	return true
 }
 
-// null reports whether a key is absent or has no value.
 func (r *reader) null(f field) bool {
 	if f.value == nil {
 		return true
@@ -358,7 +351,7 @@ func (r *reader) null(f field) bool {
 	return !ok || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 
-// shape describes a value for a message: 5, the text 'x', a list.
+// shape describes a value for a message, such as 5, the text 'x' or a list.
 func shape(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.SequenceNode:
@@ -375,7 +368,7 @@ func shape(n *yaml.Node) string {
 	return short(n.Value)
 }
 
-// quoted returns the text of n, or its kind, short enough for a message.
+// quoted returns the text of n, or its kind, truncated for a message.
 func quoted(n *yaml.Node) string {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 		return shape(n)

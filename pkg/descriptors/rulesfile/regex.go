@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// regexes match what values of requests hardly contain and regular expressions do. "index.*" is none of them: '*' is a wildcard.
+// regexes match texts that are probably regular expressions rather than values of requests. They do not match "index.*", because
+// '*' is a wildcard.
 var regexes = []*regexp.Regexp{
 	regexp.MustCompile(`^\^|^/.*\$$|[*+)\]]\$$`),   // anchors
 	regexp.MustCompile(`(?:^|/)\.\*|\.\+`),         // any characters: .* /.* .+
@@ -23,7 +24,7 @@ func isRegex(value string) bool {
 	return false
 }
 
-// regexRemedy returns what to write instead of a regular expression.
+// regexRemedy returns the advice for a value that looks like a regular expression.
 func regexRemedy(value string) string {
 	pattern, anchored := strings.CutPrefix(value, "^")
 	pattern, ends := strings.CutSuffix(pattern, "$")

@@ -8,8 +8,8 @@ package rulesfile
 
 // A File is the text of one file of rules.
 type File struct {
-	Name string // as faults name it
+	Name string // for faults
 	Data []byte // YAML; Parse does not keep it
-	// Generated says that no user sees Data, such as that of an xDS resource. The sources of its rules have no lines.
+	// Generated marks Data that no user sees, such as an xDS resource. The sources of its rules have no lines.
 	Generated bool
 }

@@ -15,10 +15,10 @@ type schema map[string]any
 
 var (
 	nonEmptyText = schema{"type": []string{"string", "integer", "boolean"}, "minLength": 1}
-	// YAML reads 123 and true as other types. In rules they are texts, as written.
+	// YAML parses 123 and true as other types, which rules accept as text.
 	text = schema{"type": []string{"string", "integer", "boolean", "null"}}
-	// YAML 1.1, which envoyproxy/ratelimit reads, has more words for true and false.
-	boolean       = schema{"anyOf": []schema{{"type": []string{"boolean", "null"}}, words("yes", "no", "on", "off")}}
+	// YAML 1.1, which envoyproxy/ratelimit reads, has more spellings of booleans.
+	boolean       = schema{"anyOf": []schema{{"type": []string{"boolean", "null"}}, enum("yes", "no", "on", "off")}}
 	strictBoolean = schema{"type": "boolean"}
 	valueList     = scalarList(schema{"type": []string{"string", "integer", "boolean"}, "minLength": 1, "pattern": `^[^*]*$`})
 	prefixList    = scalarList(schema{"type": "string", "pattern": `^[0-9a-fA-F:.]+/[0-9]{1,3}$`})
@@ -26,12 +26,12 @@ var (
 	unitText      = schema{"anyOf": []schema{{"enum": descriptors.UnitNames()}, {"type": "string", "pattern": anyCase(descriptors.UnitNames())}}}
 )
 
-func words(w ...string) schema { return schema{"enum": w} }
+func enum(w ...string) schema { return schema{"enum": w} }
 
-// duration has the form of Go's time.ParseDuration.
+// duration is the syntax of [time.ParseDuration].
 var duration = schema{"type": "string", "pattern": `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`}
 
-// zoneText is any text: the names of time zones are too many for a schema.
+// zoneText is any text, because there are too many time zones to enumerate.
 var zoneText = schema{"type": "string", "minLength": 1}
 
 func wholeNumber(minimum, maximum int64) schema {
@@ -54,7 +54,7 @@ func nonEmptyListOf(section string) schema {
 
 func ref(section string) schema { return schema{"$ref": "#/$defs/" + section} }
 
-// anyCase returns a pattern of the words in any case. Patterns of JSON Schema have no flag for it.
+// anyCase returns a pattern that matches texts in any case. JSON Schema has no flag for it.
 func anyCase(words []string) string {
 	var b strings.Builder
 	for i, w := range words {
@@ -73,8 +73,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// Schema returns a JSON Schema (draft 2020-12) of the rules, for editors. It rejects a key without effect, for which [Parse]
-// has a warning. It does not find duplicates and unknown names.
+// Schema returns the JSON Schema (draft 2020-12) of rules, for editors. It is stricter than [Parse] about keys without effect, and
+// does not detect duplicates and unknown names.
 func Schema() []byte {
 	defs := schema{}
 	for _, s := range sections {
@@ -125,7 +125,7 @@ func Schema() []byte {
 	return append(out, '\n')
 }
 
-// rateOrSlots requires the slots of a limit of concurrency, and the unit of any other.
+// rateOrSlots requires slots for concurrency, and a unit for other algorithms.
 func rateOrSlots() schema {
 	return schema{
 		"if": schema{"properties": schema{"algorithm": schema{"const": concurrency}}, "required": []string{"algorithm"}},
@@ -155,7 +155,7 @@ func (s *section) schema() schema {
 	return schema{"type": "object", "description": s.about, "properties": properties, "additionalProperties": false}
 }
 
-// meaning requires, for each parameter, an algorithm that takes it.
+// meaning restricts each parameter to the algorithms that have it.
 func meaning() []schema {
 	var all []schema
 	for _, p := range parameters {

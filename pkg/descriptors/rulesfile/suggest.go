@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// ruleSynonyms are words of other rate limiters, and what to write instead.
+// ruleSynonyms maps keys of other rate limiters to advice.
 var ruleSynonyms = map[string]string{
 	"burst":  "write 'capacity' with 'algorithm: funnel'",
 	"limit":  "write 'requests_per_unit'",
@@ -35,7 +35,7 @@ var ruleSynonyms = map[string]string{
 	"rolling_window": "write 'sliding_log'",
 }
 
-// suggest returns the advice for a word that is none of words: a synonym, the nearest of words, or the list of them.
+// suggest returns advice for an invalid word: a synonym, the nearest of words, or all of them.
 func suggest(word string, words []string) string {
 	if advice, known := nearest(word, words); known {
 		return advice
@@ -47,7 +47,7 @@ func nearest(word string, words []string) (advice string, found bool) {
 	return nearestOf(word, words, nil)
 }
 
-// nearestOf returns the nearest of words, or the advice of synonyms. Nil synonyms are those of rules.
+// nearestOf returns the nearest of words, or advice from synonyms. Nil synonyms are those of rules.
 func nearestOf(word string, words []string, synonyms map[string]string) (advice string, found bool) {
 	if synonyms == nil {
 		synonyms = ruleSynonyms
@@ -69,7 +69,7 @@ var (
 	}
 )
 
-// suggestUnit returns the advice for a unit that is none: minutes, 10s, hourly.
+// suggestUnit returns advice for an invalid unit, such as minutes, 10s or hourly.
 func suggestUnit(word string) string {
 	word = strings.ToLower(word)
 	number := ""
@@ -92,7 +92,7 @@ func suggestUnit(word string) string {
 	return fmt.Sprintf("write 'unit: %s' and 'unit_multiplier: %s'", unit, number)
 }
 
-// suggestZone returns the advice for a time zone that is none: europe/berlin, Berlin, UTC+2.
+// suggestZone returns advice for an invalid time zone, such as europe/berlin, Berlin or UTC+2.
 func suggestZone(word string, zones []string) string {
 	if best := spelling.Nearest(word, zones); best != "" {
 		return fmt.Sprintf("did you mean '%s'?", best)

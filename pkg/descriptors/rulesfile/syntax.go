@@ -8,17 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// A mistake is a fault in the syntax of YAML.
+// A mistake is a YAML syntax error.
 type mistake struct {
 	line, column    int // from 1; a column is a character
 	message, remedy string
 }
 
-// maxSearch bounds the text that is parsed to locate a mistake, in bytes.
+// maxSearch bounds the text that is parsed again to locate a mistake, in bytes.
 const maxSearch = 8 << 20
 
-// explain returns the mistake behind an error of the YAML library. The library often reports the line where a block began,
-// and its words assume knowledge of its parser.
+// explain converts an error of the YAML library to a mistake. The library often reports the first line of a block instead of the
+// faulty one, in the terms of its parser.
 func explain(data []byte, err error) mistake {
 	if line, column, bad := invalidUTF8(data); bad {
 		return mistake{line, column, "this is not UTF-8 text", "save the file as UTF-8"}
@@ -63,7 +63,7 @@ func explain(data []byte, err error) mistake {
 	return m
 }
 
-// firstBadLine returns the line after the longest valid beginning of the text. In a large file it is an approximation.
+// firstBadLine returns the line after the longest valid prefix of data. In a large file the result is approximate.
 func firstBadLine(data []byte, reported int) int {
 	ends := []int{0} // ends[i] is the end of line i
 	for i, c := range data {
@@ -101,7 +101,7 @@ func firstBadLine(data []byte, reported int) int {
 
 var closing = map[byte]byte{'{': '}', '[': ']', '"': '"', '\'': '\''}
 
-// unclosed returns the column of the last bracket or quote that the line opens and does not close, 0 if there is none.
+// unclosed returns the column of the last bracket or quote that line opens and does not close; 0 if there is none.
 func unclosed(line string) int {
 	var open []int
 	quote, escaped := -1, -1
@@ -113,7 +113,7 @@ func unclosed(line string) int {
 			switch {
 			case c != line[quote] || c == '"' && line[i-1] == '\\' || i == escaped:
 			case c == '\'' && i+1 < len(line) && line[i+1] == '\'':
-				escaped = i + 1 // two quotes in a quoted text are one
+				escaped = i + 1 // '' is an escaped quote
 			default:
 				quote = -1
 			}
@@ -140,11 +140,11 @@ func lastOpen(open []int) int {
 	return open[len(open)-1] + 1
 }
 
-// special matches a value that begins with a character that has another meaning in YAML, and is no anchor or alias. In a list
-// in brackets, the "::" of an IPv6 prefix is one too.
+// special matches an unquoted value whose first character is special in YAML and does not begin an anchor or alias. In a flow list,
+// this includes the "::" of an IPv6 prefix.
 var special = regexp.MustCompile("(?:^|[:,\\[{-]) *(?:- *)*([@`%]|[*&](?:[^\\w]|$))|[,\\[] *()::")
 
-// unquoted returns the column of a value that needs quotes, 0 if there is none.
+// unquoted returns the column of a value that needs quotes; 0 if there is none.
 func unquoted(line string) int {
 	if m := special.FindStringSubmatchIndex(line); m != nil {
 		return max(m[2], m[4]) + 1
@@ -152,7 +152,7 @@ func unquoted(line string) int {
 	return 0
 }
 
-// tabIn returns the column of a tab in the indentation, 0 if there is none.
+// tabIn returns the column of a tab in the indentation; 0 if there is none.
 func tabIn(line string) int {
 	indent := line[:len(line)-len(strings.TrimLeft(line, " \t-"))]
 	return strings.IndexByte(indent, '\t') + 1
@@ -182,7 +182,7 @@ func invalidUTF8(data []byte) (line, column int, bad bool) {
 	}
 }
 
-// position returns the line and the column of an offset.
+// position converts an offset to a line and a column.
 func position(data []byte, offset int) (line, column int) {
 	before := data[:offset]
 	return 1 + bytes.Count(before, []byte("\n")), 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])

@@ -11,14 +11,14 @@ var (
 	pathVariable = regexp.MustCompile(`/(?:\{[^/{}]*\}|:[A-Za-z_]\w*)`)  // /user/{id} /user/:id
 )
 
-// templateRemedy returns what to write instead of a value that looks like a template, or "" for another value.
+// templateRemedy returns advice for a value that looks like a template; "" for other values.
 func templateRemedy(key, value string) string {
 	switch {
 	case envoyFormat.MatchString(value):
 		return "leave out the value: each value that Envoy sends then has a counter of its own"
 	case unfilled.MatchString(value):
 		return "write the value itself: fill in the template before Weir reads the file"
-	// A key with another name may hold the name of a route, such as /user/{id}.
+	// Under other keys, /user/{id} may be the name of a route.
 	case strings.TrimPrefix(strings.ToLower(key), ":") == "path" && pathVariable.MatchString(value):
 		return `write value: "` + short(pathVariable.ReplaceAllString(value, "/*")) + `"`
 	}

@@ -19,7 +19,7 @@ const (
 	domainRemedy = "write 'domain: <name>' at the top"
 )
 
-// A domainTree is the file in which a domain was first found, with the root of its tree.
+// A domainTree is the root of a domain's tree, with the file that first named the domain.
 type domainTree struct {
 	file    string
 	root    location
@@ -28,7 +28,7 @@ type domainTree struct {
 	onDeny  point // of its on_deny
 }
 
-// siblings are the descriptors of one level, by claim and by the name that envoyproxy/ratelimit uses.
+// siblings are the descriptors of one level, by claim and by their composite names in envoyproxy/ratelimit.
 type siblings struct {
 	claims map[claim]point
 	names  map[string]point
@@ -54,11 +54,11 @@ func (p *parser) top(root *yaml.Node) {
 	}
 	domain, ok := p.text(f["domain"])
 	p.suspectSpace(f["domain"].value, "domain", domain)
-	// After a fault in the domain its descriptors are checked all the same.
+	// After a fault in the domain, its descriptors are still checked.
 	to := &domainTree{p.file, location{node: p.builder.Domain(domain), domain: domain, branch: &branch{}}, newSiblings(), point{}, point{}}
 	switch first := p.domains[domain]; {
 	case !ok:
-	case domain == "" && f["domain"].key == nil && p.found > before: // probably misspelled
+	case domain == "" && f["domain"].key == nil && p.found > before: // the key is probably misspelled
 	case domain == "":
 		p.fault(f["domain"].value, domainRemedy, noDomain)
 	case first == nil:
@@ -74,7 +74,7 @@ func (p *parser) top(root *yaml.Node) {
 	p.descriptors(f["descriptors"], to.root, to.taken)
 }
 
-// onErrorOf reads the on_store_error of a domain. The files of a domain must agree on it.
+// onErrorOf reads on_store_error of a domain, on which its files must agree.
 func (p *parser) onErrorOf(f field, of *domainTree) {
 	policy := p.onError(f)
 	if policy == limiters.OnErrorUnset {
@@ -94,7 +94,7 @@ func (p *parser) onErrorOf(f field, of *domainTree) {
 
 var local = limiters.OnErrorLocal.String()
 
-// local warns once for each file about an on_store_error: local, if the number of replicas is unknown.
+// local warns once for each file about on_store_error: local if the number of replicas is unknown.
 func (r *reader) local(key *yaml.Node) {
 	if !r.hasLocal {
 		r.hasLocal = true
@@ -103,7 +103,7 @@ func (r *reader) local(key *yaml.Node) {
 	}
 }
 
-// onDenyOf reads the on_deny of a domain. Only one of its files may have it.
+// onDenyOf reads on_deny of a domain, which only one of its files may have.
 func (p *parser) onDenyOf(f field, of *domainTree) {
 	response := p.onDeny(f)
 	switch domain := of.root.domain; {
@@ -116,7 +116,7 @@ func (p *parser) onDenyOf(f field, of *domainTree) {
 	}
 }
 
-// A location is a node of the tree and the path to it. In the path, a descriptor with a list has the key alone.
+// A location is a node of the tree with the path to it. In the path, a descriptor with a list has only its key.
 type location struct {
 	node   *descriptors.Node
 	branch *branch
@@ -124,10 +124,10 @@ type location struct {
 	path   []descriptors.Entry
 }
 
-// maxComposite bounds the name of a location in a message, in bytes.
+// maxComposite bounds a composite name in a message, in bytes.
 const maxComposite = 500
 
-// composite names a location as the messages of envoyproxy/ratelimit do.
+// composite returns the name of a location in messages of envoyproxy/ratelimit.
 func (at location) composite() string {
 	text := at.domain
 	for _, e := range at.path {
@@ -179,7 +179,6 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	}
 }
 
-// setSource sets the position of a descriptor to that of its map.
 func (p *parser) setSource(of *descriptors.Node, n *yaml.Node) {
 	if p.generated {
 		of.SetSource(p.file, 0)
@@ -188,7 +187,7 @@ func (p *parser) setSource(of *descriptors.Node, n *yaml.Node) {
 	of.SetSource(p.file, n.Line)
 }
 
-// rule reads the rule of a descriptor: its limits and modifiers. It returns nil if there is none.
+// rule reads the limits and modifiers of a descriptor; nil if there are none.
 func (p *parser) rule(f fields, at location) *descriptors.Rule {
 	rule := &descriptors.Rule{
 		ShadowMode: p.flag(f["shadow_mode"]), QuotaMode: p.flag(f["quota_mode"]), Metadata: p.metadata(f["metadata"]),
@@ -198,7 +197,7 @@ func (p *parser) rule(f fields, at location) *descriptors.Rule {
 		return at.node.SetRule(*rule)
 	}
 	if f["rate_limit"].key != nil || f["rate_limits"].key != nil {
-		return nil // there is a fault, or a warning, already
+		return nil // a fault or warning has been recorded
 	}
 	for name, set := range map[string]bool{
 		"shadow_mode": rule.ShadowMode, "quota_mode": rule.QuotaMode, "detailed_metric": rule.DetailedMetric,
@@ -216,7 +215,7 @@ func (p *parser) rule(f fields, at location) *descriptors.Rule {
 	return nil
 }
 
-// take records the claims of a descriptor below a location, and reports duplicates.
+// take adds claims to taken, the siblings below a location, and records a fault for each duplicate.
 func (p *parser) take(claims []claimed, below location, taken siblings) {
 	for i := range claims {
 		c := &claims[i]
@@ -239,7 +238,7 @@ func (p *parser) take(claims []claimed, below location, taken siblings) {
 	}
 }
 
-// where names a point for a message in this file.
+// where describes a point in a message about this file.
 func (r *reader) where(s point) string {
 	if s.file == r.file {
 		return fmt.Sprintf("line %d", s.line)
@@ -247,7 +246,7 @@ func (r *reader) where(s point) string {
 	return s.String()
 }
 
-// envoysKeys are the keys that Envoy's actions set by default.
+// envoysKeys are the default descriptor keys of Envoy's actions.
 var envoysKeys = []string{"generic_key", "header_match", "query_match", "remote_address", "masked_remote_address",
 	"source_cluster", "destination_cluster"}
 
@@ -269,7 +268,7 @@ func (p *parser) suspect(key *yaml.Node, l descriptors.Level) {
 	}
 }
 
-// suspectSpace warns about a text that begins or ends with a space.
+// suspectSpace warns about leading or trailing spaces.
 func (r *reader) suspectSpace(n *yaml.Node, what, text string) {
 	trimmed := strings.TrimFunc(text, func(c rune) bool { return unicode.IsSpace(c) || unicode.Is(unicode.Cf, c) })
 	if trimmed != text {
@@ -277,7 +276,7 @@ func (r *reader) suspectSpace(n *yaml.Node, what, text string) {
 	}
 }
 
-// suspectValues warns about values that match no request as text. The node of a value that is not in a list is given.
+// suspectValues warns about values that match no request as text. value is the node of a value outside a list.
 func (p *parser) suspectValues(value *yaml.Node, claims []claimed) {
 	for _, c := range claims {
 		if c.prefix {
@@ -305,7 +304,7 @@ func (p *parser) suspectValues(value *yaml.Node, claims []claimed) {
 	}
 }
 
-// allBelow reports whether all limits below b have a modifier, and there are some. Envoy Gateway sets shadow_mode at each level.
+// allBelow reports whether there are limits below b and all of them have a modifier. Envoy Gateway sets shadow_mode at each level.
 func (b *branch) allBelow(modifier string) bool {
 	some := false
 	for _, c := range b.below {
@@ -319,7 +318,7 @@ func (b *branch) allBelow(modifier string) bool {
 	return some
 }
 
-// idle warns about a descriptor without limits and descriptors, unless it exempts requests from another at its level.
+// idle warns about a descriptor without limits and without descriptors, unless it exempts requests from another one at its level.
 func (p *parser) idle(n *yaml.Node, at *descriptors.Node) {
 	if at.Exempts() {
 		return

@@ -20,15 +20,13 @@ const (
 	defaultStable = time.Second
 )
 
-// A File is a rules file, or a folder of them. Set the fields before use. Its methods are safe for concurrent use, but
-// only one Watch may run at a time.
+// A File is a rules file or a folder of them. Its fields must be set before use. Its methods are safe for concurrent use, except
+// that only one Watch may run at a time.
 type File struct {
 	Path string
-	// Poll is the interval at which Watch reads the files without a notification. If Poll is 0 or negative, it is
-	// 5 s.
+	// Poll is the interval at which Watch reads the files without a notification; if not positive, 5 s.
 	Poll time.Duration
-	// Stable is how long files must stay unchanged before Watch reports them. If Stable is 0 or negative, it is
-	// 1 s.
+	// Stable is how long files must be unchanged before Watch reports them; if not positive, 1 s.
 	Stable time.Duration
 
 	once   sync.Once
@@ -36,19 +34,17 @@ type File struct {
 
 	mu       sync.Mutex
 	watching bool
-	loaded   string // fingerprint of the files returned or reported last, "" before the first
+	loaded   string // fingerprint of the last files returned or reported; initially ""
 
 	afterRead func() // set by tests: Watch has read the files and decided
 	pollOnly  bool   // set by tests: Watch uses no notifications
 }
 
-// Read returns the file under the name Path, or the regular files below the folder, sorted by their names relative to
-// the folder. Read follows symbolic links and skips names that begin with a dot, such as the ..data of a mounted
-// ConfigMap. Read does not wait for a file that is being written.
+// Read reads the file Path, or all regular files below the folder Path, sorted by relative name. It follows symbolic links and
+// skips names with a leading dot, such as ..data of a mounted ConfigMap. It may read a file that is being written.
 //
-// If one file cannot be read, Read returns no files: rules that lack a file are worse than the previous rules. Read also
-// fails for a folder without files ([ErrNoFile]), a file above [MaxFileSize] and a folder above [MaxFiles]. The error
-// names the path.
+// If one file cannot be read, Read returns no files, because incomplete rules are worse than old rules. It also fails for a folder
+// without files ([ErrNoFile]), a file above [MaxFileSize] and a folder above [MaxFiles]. The error names the path.
 func (f *File) Read() ([]rulesfile.File, error) {
 	r := read(f.Path)
 	f.mu.Lock()
@@ -59,7 +55,7 @@ func (f *File) Read() ([]rulesfile.File, error) {
 	return r.files, r.err
 }
 
-// Reload makes Watch read the files and report them at once, changed or not, without waiting for Stable.
+// Reload makes Watch report the files at once, even if they are unchanged or unstable.
 func (f *File) Reload() {
 	select {
 	case f.reloads() <- struct{}{}:
@@ -72,7 +68,7 @@ func (f *File) reloads() chan struct{} {
 	return f.reload
 }
 
-// A reading is the result of reading a path once.
+// A reading is the result of reading the path once.
 type reading struct {
 	files  []rulesfile.File
 	err    error
@@ -112,7 +108,7 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// content identifies the names and contents of the files, or the error. It is never "".
+// content returns a fingerprint of the files or of the error. It is never "".
 func (r reading) content() string {
 	if r.err != nil {
 		return "error: " + r.err.Error()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A listed file is a regular file to read.
+// A listed is a regular file to read.
 type listed struct {
 	name     string // for faults
 	path     string // to open
@@ -19,17 +19,17 @@ type listed struct {
 	modified time.Time
 }
 
-// A listing is the result of listing a path: itself if it is a file, or the files below it.
+// A listing is the result of listing a path: the file itself, or the files below the folder.
 type listing struct {
 	files   []listed
 	folders []string
 	entries int
 }
 
-// ErrNoFile is the error of an empty folder.
+// ErrNoFile is returned for an empty folder.
 var ErrNoFile = errors.New("no rules file in this folder")
 
-// list lists a path. With an error the listing holds what was found before and after it, so that Watch can watch it.
+// list lists path. With an error, the listing is partial, but sufficient to watch.
 func list(path string) (*listing, error) {
 	l := &listing{}
 	info, err := os.Stat(path)
@@ -50,8 +50,8 @@ func list(path string) (*listing, error) {
 	return l, err
 }
 
-// folder lists the folder path under name. The last of parents is path itself. After an error it continues with the next
-// entry. It returns the first error.
+// folder lists the folder path as name. parents are the folders from the root to path, against cyclic links. After an error it
+// continues and finally returns the first error.
 func (l *listing) folder(path, name string, parents []os.FileInfo) error {
 	l.folders = append(l.folders, path)
 	entries, first := os.ReadDir(path)
@@ -70,7 +70,7 @@ func (l *listing) folder(path, name string, parents []os.FileInfo) error {
 	return first
 }
 
-// readError names the path of a failed system call without the name of the call.
+// readError removes the system call's name from an error.
 func readError(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {

@@ -8,8 +8,8 @@ import (
 // maxUnstable is how long files may keep changing before Watch reports an error.
 const maxUnstable = time.Minute
 
-// A change is a difference from the loaded files that Watch has not reported yet. A writer that stops in the middle of a
-// file often leaves valid YAML, so a change is reported only once two readings of it, far enough apart, are equal.
+// A change is a difference from the loaded files that Watch has not reported yet. It is reported when two readings, far enough
+// apart, agree, because half a file is often valid YAML.
 type change struct {
 	pending bool
 	version string    // of the last reading: names, contents, sizes and modification times
@@ -17,7 +17,7 @@ type change struct {
 	first   time.Time // of the first reading that differed from the loaded files
 }
 
-// add records the version of a reading that differs from the loaded files. It reports whether the change has been stable.
+// add records the version of a reading. It reports whether the change has been stable for a given time.
 func (c *change) add(version string, now time.Time, stable time.Duration) bool {
 	if !c.pending {
 		*c = change{pending: true, version: version, since: now, first: now}

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// quiet is the pause in notifications after which the files are read.
-	quiet = 100 * time.Millisecond
-	// maxQuiet is how long to wait for that pause.
-	maxQuiet = time.Second
-	// maxRewatch bounds the consecutive updates of the watched folders. Each update may reveal further folders.
+	// debounce is the pause in notifications after which Watch reads the files.
+	debounce = 100 * time.Millisecond
+	// maxDebounce bounds the wait for that pause.
+	maxDebounce = time.Second
+	// maxRewatch bounds consecutive updates of the watched folders. Each update may reveal further folders.
 	maxRewatch = 8
 )
 
@@ -58,7 +58,7 @@ func (f *File) setWatching(on bool) {
 	f.watching = on
 }
 
-// report returns the reading to report, if any. If now is set, it reports any reading.
+// report decides whether to report a reading. With now, it always does.
 func (f *File) report(pending *change, r reading, now bool) (reading, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,7 +84,7 @@ func (f *File) stable() time.Duration {
 	return cmp.Or(max(f.Stable, 0), defaultStable)
 }
 
-// untilStable returns a channel that is ready once a pending change may be stable; nil if no change is pending.
+// untilStable returns a channel that fires when a pending change may be stable; nil if none is pending.
 func (f *File) untilStable(pending *change) <-chan time.Time {
 	if !pending.pending {
 		return nil
@@ -92,7 +92,7 @@ func (f *File) untilStable(pending *change) <-chan time.Time {
 	return time.After(time.Until(pending.since.Add(f.stable())))
 }
 
-// A watcher waits for a reason to read the files: a notification, a tick of the poll, or a reload.
+// A watcher waits for a reason to read the files: a notification, the poll interval, or a reload.
 type watcher struct {
 	*fsnotify.Watcher // nil if the system has no notifications
 	events            chan fsnotify.Event
@@ -112,7 +112,7 @@ func (f *File) watcher() *watcher {
 	return w
 }
 
-// close stops the notifications and waits for the goroutine behind them, which closes events when it ends.
+// close stops notifications and waits for their goroutine, which closes events.
 func (w *watcher) close() {
 	w.poll.Stop()
 	if w.Watcher == nil {
@@ -124,8 +124,8 @@ func (w *watcher) close() {
 	}
 }
 
-// update watches the folders that matter to path. It checks again after each update, because a folder may have appeared
-// before it was watched.
+// update watches the folders that affect path. It repeats after each update, because a folder may have appeared before it was
+// watched.
 func (w *watcher) update(path string) {
 	if w.Watcher == nil {
 		return
@@ -141,7 +141,7 @@ func (w *watcher) update(path string) {
 	}
 }
 
-// wait returns when the files should be read. It reports whether a reload was requested.
+// wait blocks until the files should be read. It reports whether a reload was requested.
 func (w *watcher) wait(ctx context.Context, reload <-chan struct{}, stable <-chan time.Time) bool {
 	for {
 		select {
@@ -155,21 +155,21 @@ func (w *watcher) wait(ctx context.Context, reload <-chan struct{}, stable <-cha
 			return false
 		case err := <-w.errors:
 			if err != nil { // notifications were lost
-				w.waitQuiet(ctx)
+				w.awaitPause(ctx)
 			}
 			return false
 		case e := <-w.events:
 			if w.set.concerns(e) {
-				w.waitQuiet(ctx)
+				w.awaitPause(ctx)
 				return false
 			}
 		}
 	}
 }
 
-// waitQuiet waits for a pause in the notifications, so that a burst of them causes one reading.
-func (w *watcher) waitQuiet(ctx context.Context) {
-	pause, enough := time.NewTimer(quiet), time.NewTimer(maxQuiet)
+// awaitPause waits for a pause in notifications, so that a burst causes one reading.
+func (w *watcher) awaitPause(ctx context.Context) {
+	pause, enough := time.NewTimer(debounce), time.NewTimer(maxDebounce)
 	defer pause.Stop()
 	defer enough.Stop()
 	for {
@@ -182,11 +182,11 @@ func (w *watcher) waitQuiet(ctx context.Context) {
 			return
 		case err := <-w.errors:
 			if err != nil {
-				pause.Reset(quiet)
+				pause.Reset(debounce)
 			}
 		case e := <-w.events:
 			if w.set.concerns(e) {
-				pause.Reset(quiet)
+				pause.Reset(debounce)
 			}
 		}
 	}

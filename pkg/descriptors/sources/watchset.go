@@ -8,19 +8,19 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// maxLinks is the maximum number of symbolic links in a path, as in Linux.
+// maxLinks bounds the symbolic links in a path, as in Linux.
 const maxLinks = 40
 
-// A watchSet holds the folders to watch so that every change at a path is noticed. Its paths are real, without symbolic
-// links: fsnotify reports a folder that is watched under two names only once.
+// A watchSet holds the folders to watch for changes at a path. Its paths are free of symbolic links, because fsnotify reports a
+// folder under only one name.
 type watchSet struct {
 	folders map[string]bool // to watch
 	names   map[string]bool // paths whose events matter
 	whole   map[string]bool // folders in which every event matters
 }
 
-// watchSetOf returns the watch set of path: each symbolic link on the path and at the files below it, the targets of the
-// links, and the folders below path. If path does not exist, its first missing name is in the set.
+// watchSetOf returns the watch set of path: its symbolic links and their targets, the folders below path, and the links in them. If
+// path does not exist, the set has its first missing name.
 func watchSetOf(path string) *watchSet {
 	s := &watchSet{map[string]bool{}, map[string]bool{}, map[string]bool{}}
 	s.follow(path)
@@ -37,7 +37,7 @@ func watchSetOf(path string) *watchSet {
 	return s
 }
 
-// follow adds the symbolic links on path to the set. It returns the real path, up to the first name that is missing.
+// follow adds the symbolic links on path. It returns the real path, up to the first missing name.
 func (s *watchSet) follow(path string) string {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *watchSet) follow(path string) string {
 	return at
 }
 
-// names splits a path. It keeps "..", which after a symbolic link means the parent of the link's target.
+// names splits a path. It keeps "..", which after a symbolic link is the parent of the target.
 func names(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == filepath.Separator })
 }
@@ -81,7 +81,7 @@ func (s *watchSet) concerns(e fsnotify.Event) bool {
 	return s.names[e.Name] || s.folders[e.Name] || s.whole[filepath.Dir(e.Name)]
 }
 
-// covers reports whether s contains all of other.
+// covers reports whether s contains other.
 func (s *watchSet) covers(other *watchSet) bool {
 	for _, pair := range [][2]map[string]bool{
 		{s.folders, other.folders}, {s.names, other.names}, {s.whole, other.whole},
@@ -95,7 +95,7 @@ func (s *watchSet) covers(other *watchSet) bool {
 	return true
 }
 
-// apply makes w watch exactly the folders of s. Changes in a folder that cannot be watched are found by polling.
+// apply makes w watch exactly the folders of s. Polling covers folders that cannot be watched.
 func (s *watchSet) apply(w *fsnotify.Watcher) {
 	for _, old := range w.WatchList() {
 		if !s.folders[old] {

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// maxText is the maximum size of a resource as YAML, in bytes: that of a rules file.
+	// maxText bounds a resource as YAML, in bytes, like a rules file.
 	maxText = 16 << 20
-	// maxNesting is the maximum nesting of messages. The parser of rules has a lower bound and a better error.
+	// maxNesting bounds the nesting of messages. The parser of rules has a lower bound and a better error.
 	maxNesting = 250
 )
 
-// convert returns the resources of a push as files, sorted by name. The error names every resource that cannot be read.
+// convert returns the resources of a push as files, sorted by name. The error names every unreadable resource.
 func convert(push *discovery.DiscoveryResponse) ([]rulesfile.File, error) {
 	if url := push.GetTypeUrl(); url != TypeURL {
 		return nil, fmt.Errorf("the push has type %.200q, want %s", url, TypeURL)
@@ -53,7 +53,7 @@ func toFile(resource *anypb.Any) (rulesfile.File, error) {
 	if err := (proto.UnmarshalOptions{RecursionLimit: maxNesting}).Unmarshal(resource.GetValue(), config); err != nil {
 		return rulesfile.File{}, fmt.Errorf("it is not a RateLimitConfig: %w", err)
 	}
-	// Two resources may have the same name, or none. The domain then distinguishes their faults.
+	// Resources may lack a name or share one. The domain then distinguishes their faults.
 	name := cmp.Or(config.GetName(), config.GetDomain(), "unnamed")
 	text := yamlOf(config)
 	if len(text) > maxText {

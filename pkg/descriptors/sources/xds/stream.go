@@ -7,7 +7,7 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// A stream is a stream to the server. Two goroutines may call send, one may call receive.
+// A stream is an ADS stream. Two goroutines may call send; one may call receive.
 type stream struct {
 	discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 
@@ -15,7 +15,7 @@ type stream struct {
 	replied bool // the server has sent a message
 }
 
-// send sends a request. If it fails, receive returns the error.
+// send sends a request. receive returns its error, if any.
 func (s *stream) send(request *discovery.DiscoveryRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

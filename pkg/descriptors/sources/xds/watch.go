@@ -18,27 +18,26 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// maxDetail is the maximum length of the error text that a server is sent, in bytes.
+// maxDetail bounds the error text in a rejection, in bytes.
 const maxDetail = 4096
 
-// rejectionWaits are the waits before a push is rejected again. A server such as go-control-plane may answer a rejection with
-// the same push at once. Without a wait, client and server would run at full speed for as long as the rules are bad.
+// rejectionWaits delays repeated rejections of a version. Some servers, such as those of go-control-plane, answer a rejection with
+// the same push at once, which would be a busy loop.
 var rejectionWaits = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
 
-// A watch is the state of one Watch.
+// A watch is the state of one call of Watch.
 type watch struct {
 	*Source
 	apply func([]rulesfile.File) error
 	waits backoff.Backoff
 
-	version  string // accepted last
-	accepted string // fingerprint of the files accepted last, "" before the first
+	version  string // last accepted
+	accepted string // fingerprint of the last accepted files; initially ""
 
-	rejected   string // the version rejected last
-	rejections int    // of that version in a row
+	rejected   string // the last rejected version
+	rejections int    // consecutive rejections of that version
 }
 
-// An outcome is the result of a connection.
 type outcome int
 
 const (
@@ -47,7 +46,7 @@ const (
 	useful                     // a stream brought a push, or lasted longer than the maximum wait
 )
 
-// connection opens one stream and handles its pushes until it ends.
+// connection opens a stream and handles its pushes until it ends.
 func (w *watch) connection(ctx context.Context) (outcome, error) {
 	conn, err := w.open()
 	if err != nil {
@@ -95,7 +94,7 @@ func (w *watch) connection(ctx context.Context) (outcome, error) {
 	}
 }
 
-// handle applies a push and returns the request that acknowledges or rejects it.
+// handle applies a push and returns its acknowledgement or rejection.
 func (w *watch) handle(ctx context.Context, push *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
 	version := push.GetVersionInfo()
 	files, err := convert(push)
@@ -120,7 +119,7 @@ func (w *watch) handle(ctx context.Context, push *discovery.DiscoveryResponse) *
 	return request
 }
 
-// waitBeforeRepeat waits if the version was rejected before.
+// waitBeforeRepeat delays the next answer if version has been rejected before.
 func (w *watch) waitBeforeRepeat(ctx context.Context, version string) {
 	if w.rejections > 0 && w.rejected == version {
 		_ = backoff.Sleep(ctx, rejectionWaits.Wait(w.rejections-1))
@@ -141,7 +140,7 @@ func (w *watch) accept(e Event, fingerprint string) {
 	w.notify(e)
 }
 
-// detail returns the text of err as valid UTF-8 of at most maxDetail bytes.
+// detail returns err as valid UTF-8 of at most maxDetail bytes.
 func detail(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
 	if len(text) <= maxDetail {

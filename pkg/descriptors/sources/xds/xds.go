@@ -18,21 +18,21 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// TypeURL is the type of the resources.
+// TypeURL is the type URL of the resources.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
 const (
-	// defaultMaxWait bounds the waits between connections.
+	// defaultMaxWait is the maximum wait between connections.
 	defaultMaxWait = 10 * time.Second
-	// defaultConnectTimeout bounds the time until a stream is open.
+	// defaultConnectTimeout bounds opening a stream.
 	defaultConnectTimeout = 10 * time.Second
-	// defaultReplyTimeout is how long a server may leave the version of a request unanswered.
+	// defaultReplyTimeout is how long to wait for a reply to a request that names a version.
 	defaultReplyTimeout = 2 * time.Second
-	// quickWait is the maximum first wait after a connection that was useful.
+	// quickWait bounds the first wait after a useful connection.
 	quickWait = time.Second
 )
 
-// A Source is a control plane. Set the fields before use. Only one Watch may run at a time.
+// A Source is a control plane. Its fields must be set before use. Only one Watch may run at a time.
 type Source struct {
 	Server string // host:port, or another target of grpc-go, such as unix:///path
 
@@ -40,18 +40,17 @@ type Source struct {
 	NodeMetadata map[string]string // sent with NodeID
 	Headers      map[string]string // sent as gRPC metadata with each stream
 
-	// TLS returns the configuration of the next connection. Source calls it before each connection, so that replaced
-	// certificates take effect. Its error counts as a failed connection. If TLS is nil, connections are in cleartext.
+	// TLS returns the configuration for the next connection, so that renewed certificates take effect. Its error counts as a failed
+	// connection. If TLS is nil, connections are plaintext.
 	TLS func() (*tls.Config, error)
 
 	MaxMessageSize int // in bytes; if 0 or negative, grpc-go's default of 4 MiB
 
-	// Backoff sets the waits between connections. A wait counts from the begin of the attempt that failed. Rules therefore
-	// arrive at most Backoff.Max, or 10 s if that is longer, after the server is reachable again. The zero value is 1 s
-	// to 10 s with full jitter.
+	// Backoff sets the waits between connections, measured between the starts of attempts. Once the server is reachable, rules
+	// arrive within the longer of Backoff.Max and 10 s. The zero value is 1 s to 10 s with full jitter.
 	Backoff backoff.Backoff
 
-	// Notify, if not nil, receives each event in the goroutine of Watch.
+	// Notify, if not nil, receives each event on the goroutine of Watch.
 	Notify func(Event)
 
 	connectTimeout, replyTimeout time.Duration // set by tests; 0: the default
@@ -90,7 +89,7 @@ func (s *Source) Watch(ctx context.Context, apply func([]rulesfile.File) error) 
 	}
 }
 
-// wait returns the wait after a connection that lasted for took, with the number of consecutive failures before it.
+// wait returns the wait after a connection that lasted took, following a number of consecutive failures.
 func (w *watch) wait(result outcome, failures int, took time.Duration) time.Duration {
 	switch result {
 	case useful:

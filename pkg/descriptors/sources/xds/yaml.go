@@ -28,7 +28,7 @@ func yamlOf(c *conf.RateLimitConfig) []byte {
 	return y.add("\n").b
 }
 
-// maxIndent is the maximum number of spaces before a line.
+// maxIndent bounds the spaces before a line.
 const maxIndent = 16
 
 type yaml struct{ b []byte }
@@ -38,7 +38,7 @@ func (y *yaml) add(s string) *yaml {
 	return y
 }
 
-// text adds a quoted text. Go's escapes are valid in YAML for valid UTF-8, which protobuf guarantees.
+// text appends a quoted text. Go's escapes are valid YAML for valid UTF-8, which protobuf guarantees.
 func (y *yaml) text(s string) *yaml {
 	y.b = strconv.AppendQuote(y.b, s)
 	return y
@@ -77,7 +77,7 @@ func (y *yaml) descriptor(d *conf.RateLimitDescriptor, depth int) {
 		y.add(", rate_limit: ")
 		y.policy(d.GetRateLimit())
 	}
-	// Envoy Gateway also sets shadow_mode on the parents of a limit. There it has no effect and would cause a warning.
+	// Envoy Gateway also sets shadow_mode on the parents of a limit, where it would cause a warning and has no effect.
 	y.flag("shadow_mode", d.GetShadowMode() && d.GetRateLimit() != nil)
 	y.flag("detailed_metric", d.GetDetailedMetric())
 	y.flag("quota_mode", d.GetQuotaMode())
@@ -92,7 +92,7 @@ func (y *yaml) descriptor(d *conf.RateLimitDescriptor, depth int) {
 	y.add("}")
 }
 
-// policy adds a rate_limit. An unknown unit is written as its number, for which the parser reports a fault.
+// policy appends a rate_limit. It writes an unknown unit as its number, which the parser reports as a fault.
 func (y *yaml) policy(p *conf.RateLimitPolicy) {
 	y.add("{")
 	if p.GetUnlimited() {
@@ -119,7 +119,7 @@ func (y *yaml) policy(p *conf.RateLimitPolicy) {
 	y.add("}")
 }
 
-// maxSimpleKey is the maximum length of a key without a question mark. YAML's own limit is 1024.
+// maxSimpleKey bounds a key without an explicit '?' indicator. The limit of YAML is 1024.
 const maxSimpleKey = 1000
 
 func (y *yaml) fields(s *structpb.Struct) {
