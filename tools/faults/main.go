@@ -1,8 +1,10 @@
 // Command faults checks the test suite. It puts each mutation of faults.txt into the code, one at a time, runs the tests
-// nearest to the mutation and of pkg/limiters, and expects them to fail. It uses an overlay of go test and does not change the tree.
+// nearest to the mutation and of pkg/limiters, and expects them to fail. It prints the test that failed, because on a busy machine
+// a test can also fail for want of time. It uses an overlay of go test and does not change the tree.
 package main
 
 import (
+	"bytes"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -60,7 +62,7 @@ func run() error {
 	}
 	unseen, broken := 0, 0
 	for i, m := range mutations {
-		seen, err := detect(m, dir)
+		by, err := detect(m, dir)
 		verdict := "seen  "
 		switch {
 		case errors.Is(err, errNotBuilt):
@@ -69,11 +71,11 @@ func run() error {
 			fmt.Fprintln(os.Stderr, err)
 		case err != nil:
 			return fmt.Errorf("%s: %s: %w", m.file, m.what, err)
-		case !seen:
+		case by == "":
 			verdict = "UNSEEN"
 			unseen++
 		}
-		fmt.Printf("%2d/%d %s %s: %s\n", i+1, len(mutations), verdict, m.file, m.what)
+		fmt.Printf("%2d/%d %s %s: %s  %s\n", i+1, len(mutations), verdict, m.file, m.what, by)
 	}
 	if unseen+broken > 0 {
 		return fmt.Errorf("%d mutations passed the suite, and %d do not compile", unseen, broken)
@@ -153,50 +155,59 @@ func (m mutation) overlay(dir string) (string, error) {
 	return file, os.WriteFile(file, overlay, 0o600)
 }
 
-// seenOutside reports whether weir conform finds a defect in a Weir with the mutation: on Redis for a script, else in memory.
-func (m mutation) seenOutside(dir string) (bool, error) {
+// seenOutside returns the first check of weir conform that fails against a Weir with the mutation: on Redis for a script, else in
+// memory. It returns "" if all pass.
+func (m mutation) seenOutside(dir string) (string, error) {
 	overlay, err := m.overlay(dir)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	binary := filepath.Join(dir, "weir")
 	if out, err := exec.Command("go", "build", "-overlay", overlay, "-o", binary, "./cmd/server").CombinedOutput(); err != nil {
-		return false, fmt.Errorf("%w: %s", errNotBuilt, out)
+		return "", fmt.Errorf("%w: %s", errNotBuilt, out)
 	}
 	store := "memory"
 	if m.dir() == "./pkg/redisscripts" {
 		store = "redis"
 	}
-	err = exec.Command("go", "test", "-vet=off", "-count=1", "-run=TestWeirConforms/"+store, "./e2e/conform", "-weir="+binary,
-		"-only=^(protocol|semantics|counting|turns|crash)").Run() // the checks of clients need a machine with nothing else to do
-	var failed *exec.ExitError
-	if err != nil && !errors.As(err, &failed) {
-		return false, err
-	}
-	return err != nil, nil
+	return failedTest(exec.Command("go", "test", "-vet=off", "-count=1", "-run=TestWeirConforms/"+store, "./e2e/conform", "-weir="+binary,
+		"-only=^(protocol|semantics|counting|turns|crash)")) // the checks of clients need a machine with nothing else to do
 }
 
-// seen reports whether the tests fail with the mutation in the code.
-func (m mutation) seen(dir string) (bool, error) {
+// seen returns the test that fails with the mutation in the code, or "" if all pass.
+func (m mutation) seen(dir string) (string, error) {
 	overlayFile, err := m.overlay(dir)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	// The tests nearest to a mutation detect most mutations, in less time than all tests.
 	for _, tests := range [][]string{m.nearest(), {tested}} {
-		out, err := exec.Command("go", append([]string{"test", "-vet=off", "-overlay", overlayFile, "-failfast"}, tests...)...).CombinedOutput()
-		var failed *exec.ExitError
-		if err != nil && !errors.As(err, &failed) {
-			return false, err
-		}
-		if strings.Contains(string(out), "[build failed]") {
-			return false, fmt.Errorf("%w: %s", errNotBuilt, out)
-		}
-		if err != nil {
-			return true, nil
+		args := append([]string{"test", "-vet=off", "-overlay", overlayFile, "-failfast"}, tests...)
+		if by, err := failedTest(exec.Command("go", args...)); by != "" || err != nil {
+			return by, err
 		}
 	}
-	return false, nil
+	return "", nil
+}
+
+var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^(panic: .*|WARNING: DATA RACE)`)
+
+// failedTest runs tests, and returns the first that fails, or "". The error is errNotBuilt if they do not compile.
+func failedTest(tests *exec.Cmd) (string, error) {
+	out, err := tests.CombinedOutput()
+	var failed *exec.ExitError
+	switch {
+	case err == nil:
+		return "", nil
+	case !errors.As(err, &failed):
+		return "", err
+	case bytes.Contains(out, []byte("[build failed]")):
+		return "", fmt.Errorf("%w: %s", errNotBuilt, out)
+	}
+	if by := failure.FindSubmatch(out); by != nil {
+		return string(bytes.Join(by[1:], nil)), nil
+	}
+	return "a test binary that ended early", nil
 }
 
 // dir returns the package of the mutation.
