@@ -33,10 +33,10 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock", "pkg/decide pkg/descriptors pkg/limiters/memstore"},
 	{"pkg/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/simulate/report", "writes the result of a simulation as an HTML page", "pkg/simulate"},
-	{"pkg/suggest", "finds limits for the traffic of a recording", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
+	{"pkg/suggest", "finds limits for the traffic of a recording", "internal/terminal pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark", "pkg/descriptors pkg/limiters pkg/limiters/guard"},
 	{"pkg/accesslog", "makes recordings from access logs", "internal/spelling pkg/decide pkg/descriptors pkg/replay"},
-	{"pkg/rulesdiff", "compares two sets of rules over the same requests", "internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
+	{"pkg/rulesdiff", "compares two sets of rules over the same requests", "internal/spelling internal/terminal pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/recorder", "records decided requests in files, for a replay", "pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"pkg/rulestest", "reads and runs tests of rules", "internal/spelling pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
 	{"pkg/explain", "reports which limits a request is under, and why, without a store", "internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
@@ -56,6 +56,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/gctune", "tunes the garbage collector", ""},
 	{"internal/snapshot", "saves and loads the memory store's file", "pkg/limiters/memstore"},
 	{"internal/spelling", "finds the known word nearest to a misspelled one", ""},
+	{"internal/terminal", "prepares text for a terminal: columns, and escapes of control characters", ""},
 	{"internal/listeners", "opens the ports", ""},
 	{"internal/tlsfiles", "makes TLS configurations from PEM files", ""},
 	{"internal/tracing", "exports spans of requests and store calls", "internal/settings pkg/limiters pkg/limiters/guard"},
@@ -72,6 +73,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/cli", "prints what the commands that do not serve find", "" +
 		"internal/backoff " +
 		"internal/spelling " +
+		"internal/terminal " +
 		"internal/tlsfiles " +
 		"pkg/accesslog " +
 		"pkg/admin " +

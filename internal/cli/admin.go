@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/admin/client"
@@ -96,7 +96,7 @@ func domainsOf(ctx context.Context, c *client.Client) string {
 	}
 	var names []string
 	for _, r := range rules {
-		if name := printable(r.Domain); !slices.Contains(names, name) && len(names) < most {
+		if name := terminal.Printable(r.Domain); !slices.Contains(names, name) && len(names) < most {
 			names = append(names, name)
 		}
 	}
@@ -135,23 +135,15 @@ func failed(err error, to Streams) error {
 
 // printTable prints rows in columns, without spaces at the end of a line.
 func printTable(out io.Writer, rows [][]string) error {
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
-	for _, row := range rows {
+	joined := make([]string, len(rows))
+	for k, row := range rows {
 		for i := range row {
-			if row[i] = printable(row[i]); row[i] == "" {
+			if row[i] = terminal.Printable(row[i]); row[i] == "" {
 				row[i] = "-"
 			}
 		}
-		fmt.Fprintln(w, strings.Join(row, "\t"))
+		joined[k] = strings.Join(row, "\t")
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for line := range strings.Lines(text.String()) {
-		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := fmt.Fprintln(out, strings.Join(terminal.Columns(joined, 0), "\n"))
+	return err
 }

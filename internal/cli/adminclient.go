@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/admin/client"
 )
 
@@ -32,26 +31,5 @@ func retryText(err error, wait time.Duration) string {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		what = "the server ended the stream"
 	}
-	return fmt.Sprintf("%s; next attempt in %v", printable(what), wait.Round(time.Second/10))
-}
-
-// printableLines returns text with every control character but the ends of lines as an escape.
-func printableLines(text string) string {
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		lines[i] = printable(line)
-	}
-	return strings.Join(lines, "\n")
-}
-
-// printable returns text with every control character as an escape, because users send the values of keys, and a terminal obeys some
-// of them.
-func printable(text string) string {
-	for _, r := range text {
-		if !strconv.IsPrint(r) || r == '\uFFFD' {
-			quoted := strconv.Quote(text)
-			return quoted[1 : len(quoted)-1]
-		}
-	}
-	return text
+	return fmt.Sprintf("%s; next attempt in %v", terminal.Printable(what), wait.Round(time.Second/10))
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
@@ -119,18 +120,18 @@ func (r *checkReport) printJSON(out io.Writer) error {
 func (f finding) text(strict bool) string {
 	if f.Line == 0 {
 		if f.Severity == warning && !strict {
-			return "weir: warning: " + printableLines(f.Message) + "\n"
+			return "weir: warning: " + terminal.PrintableLines(f.Message) + "\n"
 		}
-		return "weir: " + printableLines(f.Message) + "\n"
+		return "weir: " + terminal.PrintableLines(f.Message) + "\n"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s:%d:%d: %s: %s [%s]\n", printable(f.File), f.Line, f.Column, f.Severity, printable(f.Message), f.ID)
+	fmt.Fprintf(&b, "%s:%d:%d: %s: %s [%s]\n", terminal.Printable(f.File), f.Line, f.Column, f.Severity, terminal.Printable(f.Message), f.ID)
 	margin := strings.Repeat(" ", len(fmt.Sprint(f.Line)))
 	if f.Excerpt != "" {
 		fmt.Fprintf(&b, "  %d | %s\n  %s | %s^\n", f.Line, f.Excerpt, margin, f.caret)
 	}
 	if f.Hint != "" {
-		fmt.Fprintf(&b, "  %s = %s\n", margin, printable(f.Hint))
+		fmt.Fprintf(&b, "  %s = %s\n", margin, terminal.Printable(f.Hint))
 	}
 	return b.String()
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
@@ -54,7 +55,7 @@ func faulty(err error, to Streams) error {
 
 // say prints values as [fmt.Fprintln] does, with every control character as an escape: the values may contain text of a stranger's file.
 func say(to io.Writer, values ...any) {
-	fmt.Fprintln(to, printableLines(strings.TrimSuffix(fmt.Sprintln(values...), "\n")))
+	fmt.Fprintln(to, terminal.PrintableLines(strings.TrimSuffix(fmt.Sprintln(values...), "\n")))
 }
 
 // A fileError is the error of a file, as a sentence with a remedy.

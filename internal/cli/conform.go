@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/conform"
 )
@@ -85,7 +86,7 @@ func (c *Conform) Run(ctx context.Context, to Streams) error {
 		options.Done = func(r conform.Result) {
 			var b strings.Builder
 			written = errors.Join(written, r.WriteText(&b))
-			_, err := io.WriteString(to.Out, printableLines(b.String()))
+			_, err := io.WriteString(to.Out, terminal.PrintableLines(b.String()))
 			written = errors.Join(written, err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/accesslog"
 )
 
@@ -295,20 +296,20 @@ func printConversion(w io.Writer, r *accesslog.Report, descriptors []string) {
 	}
 	for i, n := range r.LeftOut {
 		if n > 0 {
-			fmt.Fprintf(w, "weir: left out in %d requests, because a value is missing: %s\n", n, printable(descriptors[i]))
+			fmt.Fprintf(w, "weir: left out in %d requests, because a value is missing: %s\n", n, terminal.Printable(descriptors[i]))
 		}
 	}
 	for _, name := range r.Unknown {
-		fmt.Fprintf(w, "weir: warning: no line has the field %s\n", printable(name))
+		fmt.Fprintf(w, "weir: warning: no line has the field %s\n", terminal.Printable(name))
 	}
 	for _, err := range r.Broken {
-		fmt.Fprintf(w, "weir: warning: read up to a fault: %s\n", printable(err.Error()))
+		fmt.Fprintf(w, "weir: warning: read up to a fault: %s\n", terminal.Printable(err.Error()))
 	}
 	for _, hint := range r.Hints {
-		fmt.Fprintf(w, "weir: warning: %s\n", printable(hint))
+		fmt.Fprintf(w, "weir: warning: %s\n", terminal.Printable(hint))
 	}
 	for _, u := range r.First {
-		fmt.Fprintf(w, "%s:%d: %s\n", printable(u.File), u.Line, reasonTexts[u.Reason])
+		fmt.Fprintf(w, "%s:%d: %s\n", terminal.Printable(u.File), u.Line, reasonTexts[u.Reason])
 	}
 	if int64(len(r.First)) == r.Unreadable {
 		return

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/envoygen"
 )
 
@@ -52,7 +53,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 			var out []byte
 			if out, err = text(config); err == nil {
 				for _, note := range config.Notes() {
-					say(to.Err, "note:", printable(note.String()))
+					say(to.Err, "note:", terminal.Printable(note.String()))
 				}
 				_, err = to.Out.Write(out)
 				return err
@@ -69,7 +70,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 
 func printProblems(to io.Writer, problems envoygen.Problems) {
 	for _, p := range problems {
-		say(to, "error:", printable(p.String()))
+		say(to, "error:", terminal.Printable(p.String()))
 	}
 	fmt.Fprintf(to, "nothing is written: %d rules or arguments need a change\n", len(problems))
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/rulesimport"
 )
 
@@ -51,10 +52,10 @@ func (f *importFlags) run(to Streams, domain string, read func(name string, data
 		return faulty(err, to)
 	}
 	for _, note := range imported.Notes {
-		say(to.Err, "note:", printable(note.String()))
+		say(to.Err, "note:", terminal.Printable(note.String()))
 	}
 	for _, p := range imported.Problems {
-		say(to.Err, "not imported:", printable(p.String()))
+		say(to.Err, "not imported:", terminal.Printable(p.String()))
 	}
 	if len(imported.Problems) > 0 && !f.Partial {
 		fmt.Fprintln(to.Err, "nothing is written: --partial writes the rules for the rest")

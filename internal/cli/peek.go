@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/weir-rls/weir/internal/terminal"
 )
 
 // Peek prints the state of a key in a running server. It charges nothing.
@@ -57,7 +59,7 @@ func (p *Peek) Run(ctx context.Context, to Streams) error {
 	case err != nil:
 		return err
 	case len(state.Limits) == 0 && !state.Unlimited:
-		fmt.Fprintln(to.Err, "weir: no limit applies to this descriptor: "+cmp.Or(printable(state.Hint), "weir explain shows why"))
+		fmt.Fprintln(to.Err, "weir: no limit applies to this descriptor: "+cmp.Or(terminal.Printable(state.Hint), "weir explain shows why"))
 		return Failed
 	}
 	return nil

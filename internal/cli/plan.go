@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/sizing"
 )
 
@@ -103,6 +104,6 @@ func (a *planned) print(w io.Writer, format string) error {
 	if a.Plan != nil {
 		_ = a.Plan.WriteText(&text)
 	}
-	_, err := io.WriteString(w, printableLines(text.String()))
+	_, err := io.WriteString(w, terminal.PrintableLines(text.String()))
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/receipt"
 )
@@ -178,6 +179,6 @@ func (d *denialRecord) writeText(to io.Writer, config string) error {
 	}
 	text := fmt.Sprintf("denied   %s by replica %s\nreason   %s: used %d of %d\n%srules    %s: %s\nkey      %s%s\n",
 		d.Time.Format("2006-01-02 15:04:05.000 UTC"), d.Replica, d.Reason, d.Used, d.Max, rule, d.RulesVersion, version, d.KeyHash, key)
-	_, err := io.WriteString(to, printableLines(text))
+	_, err := io.WriteString(to, terminal.PrintableLines(text))
 	return err
 }

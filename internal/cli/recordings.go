@@ -11,6 +11,7 @@ import (
 	"charm.land/bubbles/v2/progress"
 	"charm.land/lipgloss/v2"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -87,10 +88,10 @@ func (r *recordings) finish(errs io.Writer) error {
 			break
 		}
 		if s.Kind == replay.Unreadable {
-			fmt.Fprintf(errs, "weir: warning: %s: %s\n", printable(s.File), printable(s.Error))
+			fmt.Fprintf(errs, "weir: warning: %s: %s\n", terminal.Printable(s.File), terminal.Printable(s.Error))
 			continue
 		}
-		fmt.Fprintf(errs, "weir: warning: %s:%d: %s (%s), skipped lines of this kind: %d\n", printable(s.File), s.First, skippedTexts[s.Kind], s.Kind, s.Lines)
+		fmt.Fprintf(errs, "weir: warning: %s:%d: %s (%s), skipped lines of this kind: %d\n", terminal.Printable(s.File), s.First, skippedTexts[s.Kind], s.Kind, s.Lines)
 	}
 	secrets, plain := map[string]bool{}, false
 	for _, note := range r.Recorded() {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/admin/client"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -94,7 +95,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 		step, err := c.ResetByEntry(ctx, admin.EntryRequest{Domain: domain, Entry: admin.Entry{entry.Key, entry.Value}, Cursor: sum.Cursor})
 		if err != nil {
 			if sum.Cursor != "" {
-				fmt.Fprintf(to.Err, "scanned %d, reset %d. To continue: --cursor %s\n", sum.Scanned, sum.Reset, printable(sum.Cursor))
+				fmt.Fprintf(to.Err, "scanned %d, reset %d. To continue: --cursor %s\n", sum.Scanned, sum.Reset, terminal.Printable(sum.Cursor))
 			}
 			return failed(err, to)
 		}
@@ -113,7 +114,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 		_, err = fmt.Fprintf(to.Out, "scanned %d, reset %d\n", sum.Scanned, sum.Reset)
 	}
 	if err == nil && sum.Reset == 0 {
-		fmt.Fprintf(to.Err, "weir: no key in use contains the entry %s: check its key, its value and the domain\n", printable(r.Entry))
+		fmt.Fprintf(to.Err, "weir: no key in use contains the entry %s: check its key, its value and the domain\n", terminal.Printable(r.Entry))
 		return Failed
 	}
 	return err
@@ -140,7 +141,7 @@ func (r *Reset) confirm(domain string, to Streams) error {
 		fmt.Fprintln(to.Err, "weir: this resets every key with the entry: add --yes to confirm, since standard input is no terminal")
 		return Fault
 	}
-	fmt.Fprintf(to.Err, "Reset every key of the domain %s that contains %s? [y/N] ", printable(domain), printable(r.Entry))
+	fmt.Fprintf(to.Err, "Reset every key of the domain %s that contains %s? [y/N] ", terminal.Printable(domain), terminal.Printable(r.Entry))
 	line, err := bufio.NewReader(to.In).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
 		fmt.Fprintln(to.Err, "nothing was reset: --yes resets without a question")

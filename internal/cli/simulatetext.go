@@ -6,9 +6,9 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/simulate"
 )
 
@@ -22,11 +22,11 @@ const (
 func writeSimulation(w io.Writer, r *simulate.Result, color bool) error {
 	t := &tables{color: color}
 	if r.Synthetic != "" {
-		t.printf("load      %s", printable(r.Synthetic))
+		t.printf("load      %s", terminal.Printable(r.Synthetic))
 	}
 	t.printf("requests  %d in %v: allowed %d, denied %d (%s)", r.Requests, r.To.Sub(r.From).Round(time.Millisecond), r.Allowed, r.Denied, percent(r.Denied, r.Requests))
 	if r.Failed > 0 {
-		t.printf("failed    %d requests; the first: %s", r.Failed, printable(r.FirstFailure))
+		t.printf("failed    %d requests; the first: %s", r.Failed, terminal.Printable(r.FirstFailure))
 	}
 	if r.Unmatched > 0 {
 		t.printf("unmatched %d requests are under no rule", r.Unmatched)
@@ -67,20 +67,11 @@ func (t *tables) table(header string, rows []string) {
 	if len(rows) == 0 {
 		return
 	}
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, strings.Join(append([]string{header}, rows...), "\n"))
-	_ = w.Flush()
-	t.text.WriteByte('\n')
-	first := true
-	for line := range strings.Lines(b.String()) {
-		line = strings.TrimRight(line, " \n")
-		if first && t.color {
-			line = bold.Render(line)
-		}
-		first = false
-		t.text.WriteString(line + "\n")
+	lines := terminal.Columns(append([]string{header}, rows...), 0)
+	if t.color {
+		lines[0] = bold.Render(lines[0])
 	}
+	t.text.WriteString("\n" + strings.Join(lines, "\n") + "\n")
 }
 
 func (t *tables) further(n int, what string) {
@@ -102,9 +93,9 @@ func estimateText(e *simulate.Estimate) string {
 
 // limitLabel names a limit in a table.
 func limitLabel(l *simulate.LimitResult) string {
-	label := printable(cmp.Or(l.Path, "(no rule)"))
+	label := terminal.Printable(cmp.Or(l.Path, "(no rule)"))
 	if l.Name != "0" {
-		label += " " + printable(l.Name)
+		label += " " + terminal.Printable(l.Name)
 	}
 	return label
 }
@@ -193,7 +184,7 @@ func writeKeys(t *tables, r *simulate.Result) {
 	var rows []string
 	for _, one := range all[:min(len(all), maxKeyRows)] {
 		shut := time.Duration(one.k.ShutOutSeconds * float64(time.Second)).Round(100 * time.Millisecond)
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%d\t%v", printable(one.k.Key), limitLabel(one.l), one.k.Requests, one.k.Denied, shut))
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%d\t%v", terminal.Printable(one.k.Key), limitLabel(one.l), one.k.Requests, one.k.Denied, shut))
 	}
 	t.table("KEY\tRULE\tREQUESTS\tDENIED\tSHUT_OUT", rows)
 	t.further(len(all)-len(rows), "keys")
@@ -202,7 +193,7 @@ func writeKeys(t *tables, r *simulate.Result) {
 func writeUnmatched(t *tables, r *simulate.Result) {
 	var rows []string
 	for _, p := range r.UnmatchedPaths {
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%d", printable(p.Path), printable(p.Domain), p.Descriptors))
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%d", terminal.Printable(p.Path), terminal.Printable(p.Domain), p.Descriptors))
 	}
 	t.table("WITHOUT_RULE\tDOMAIN\tDESCRIPTORS", rows)
 }
@@ -210,7 +201,7 @@ func writeUnmatched(t *tables, r *simulate.Result) {
 func writeCannotMatch(t *tables, r *simulate.Result) {
 	var rows []string
 	for _, m := range r.CannotMatch[:min(len(r.CannotMatch), maxLimitRows)] {
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%d", printable(m.Path), printable(m.Key), m.Descriptors))
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%d", terminal.Printable(m.Path), terminal.Printable(m.Key), m.Descriptors))
 	}
 	if len(rows) == 0 {
 		return

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/replay"
@@ -84,7 +85,7 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	default:
 		var text strings.Builder
 		err = report.WriteText(&text)
-		_, written := io.WriteString(to.Out, printableLines(text.String()))
+		_, written := io.WriteString(to.Out, terminal.PrintableLines(text.String()))
 		err = errors.Join(err, written)
 	}
 	switch {
@@ -106,7 +107,7 @@ func (s *Suggest) hint(report *suggest.Report, errs io.Writer) {
 	}
 	fmt.Fprintln(errs, "weir: no limit is recommended. The recording has descriptors with these keys:")
 	for _, p := range report.Paths {
-		fmt.Fprintf(errs, "  --domain %s --path %s  (%d)\n", printable(p.Domain), printable(p.Path), p.Requests)
+		fmt.Fprintf(errs, "  --domain %s --path %s  (%d)\n", terminal.Printable(p.Domain), terminal.Printable(p.Path), p.Requests)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/spelling"
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/admin/client"
 	"github.com/weir-rls/weir/pkg/explain"
@@ -88,7 +89,7 @@ func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, to Streams)
 	rules, err := conn.Rules(ctx, t.Domain, maxRules, 0)
 	switch {
 	case client.IsNotFound(err):
-		fmt.Fprintln(to.Err, "weir: warning:", printable(err.Error()))
+		fmt.Fprintln(to.Err, "weir: warning:", terminal.Printable(err.Error()))
 		return
 	case err != nil || t.Rule == "" || len(rules) == maxRules: // the stream reports the error; of more rules some are unknown
 		return
@@ -100,7 +101,7 @@ func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, to Streams)
 		}
 		paths = append(paths, r.Path)
 	}
-	fmt.Fprintf(to.Err, "weir: warning: no rule has the path %s now%s\n", printable(t.Rule), didYouMean(t.Rule, paths))
+	fmt.Fprintf(to.Err, "weir: warning: no rule has the path %s now%s\n", terminal.Printable(t.Rule), didYouMean(t.Rule, paths))
 }
 
 // maxRules is the most rules that the server returns at once.
@@ -109,7 +110,7 @@ const maxRules = 10_000
 // didYouMean returns the part of an error that names the word nearest to a misspelled one, or "".
 func didYouMean(word string, words []string) string {
 	if nearest := spelling.Nearest(word, words); nearest != "" {
-		return fmt.Sprintf(": did you mean %s?", printable(nearest))
+		return fmt.Sprintf(": did you mean %s?", terminal.Printable(nearest))
 	}
 	return ""
 }
@@ -135,10 +136,10 @@ func decisionText(d *admin.Decision) string {
 	if outcome == "denied" && !d.Enforced {
 		outcome = "denied(shadow)"
 	}
-	parts := []string{d.Time.Local().Format("15:04:05.000"), fmt.Sprintf("%-9s", printable(outcome)), printable(d.Domain), keyText(d.Key, d.KeyHash)}
+	parts := []string{d.Time.Local().Format("15:04:05.000"), fmt.Sprintf("%-9s", terminal.Printable(outcome)), terminal.Printable(d.Domain), keyText(d.Key, d.KeyHash)}
 	add := func(name, value string) {
 		if value != "" {
-			parts = append(parts, name+"="+printable(value))
+			parts = append(parts, name+"="+terminal.Printable(value))
 		}
 	}
 	add("rule", d.Rule)

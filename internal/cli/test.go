@@ -9,8 +9,8 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/rulestest"
 )
 
@@ -81,7 +81,7 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 	for i := range report.Results {
 		for _, w := range report.Results[i].Warnings {
 			fmt.Fprintf(to.Err, "%s:%d: warning: no rule limits %s: %s (write 'reason: no_rule' under expect if this is right)\n",
-				printable(report.Results[i].File), w.Line, printable(w.Request), printable(w.Reason))
+				terminal.Printable(report.Results[i].File), w.Line, terminal.Printable(w.Request), terminal.Printable(w.Reason))
 		}
 	}
 	return t.print(report, to)
@@ -130,8 +130,8 @@ func (t *Test) printText(r *rulestest.Report, out io.Writer) error {
 	var b strings.Builder
 	for i := range r.Results {
 		if result := &r.Results[i]; !result.Passed() {
-			fmt.Fprintf(&b, "FAIL %s:%d: %s\n", printable(result.File), result.Line, printable(result.Name))
-			for line := range strings.Lines(printableLines(result.FailureText())) {
+			fmt.Fprintf(&b, "FAIL %s:%d: %s\n", terminal.Printable(result.File), result.Line, terminal.Printable(result.Name))
+			for line := range strings.Lines(terminal.PrintableLines(result.FailureText())) {
 				b.WriteString("  " + line)
 			}
 		}
@@ -152,9 +152,7 @@ func (t *Test) printText(r *rulestest.Report, out io.Writer) error {
 }
 
 func printCoverage(b *strings.Builder, c *rulestest.Coverage) {
-	var table strings.Builder
-	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "SOURCE\tDOMAIN\tRULE\tLIMIT\tREACHED\tDENIED\t")
+	rows := []string{"SOURCE\tDOMAIN\tRULE\tLIMIT\tREACHED\tDENIED\t"}
 	for _, l := range c.Limits() {
 		limit, denied, note := l.Limit, fmt.Sprint(l.Denied), ""
 		if l.Unlimited {
@@ -163,12 +161,9 @@ func printCoverage(b *strings.Builder, c *rulestest.Coverage) {
 		if !l.Covered() {
 			note = "not covered"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", l.Source, printable(l.Domain), printable(l.Rule), printable(limit), l.Reached, denied, note)
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s", l.Source, terminal.Printable(l.Domain), terminal.Printable(l.Rule), terminal.Printable(limit), l.Reached, denied, note))
 	}
-	_ = w.Flush()
-	for line := range strings.Lines(table.String()) {
-		b.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
+	b.WriteString(strings.Join(terminal.Columns(rows, 0), "\n") + "\n")
 }
 
 // init writes a first test file.

@@ -17,6 +17,7 @@ import (
 	"github.com/charmbracelet/x/term"
 
 	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/admin/client"
 )
@@ -134,7 +135,7 @@ func rows(top *admin.Top, now time.Time) []row {
 		rate := float64(k.Count) / age(top, now).Seconds()
 		all = append(all, row{
 			strconv.FormatInt(k.Count, 10), strconv.FormatInt(k.Error, 10), strconv.FormatFloat(rate, 'f', 1, 64),
-			printable(k.Domain), printable(k.Rule), keyText(k.Key, k.KeyHash),
+			terminal.Printable(k.Domain), terminal.Printable(k.Rule), keyText(k.Key, k.KeyHash),
 		})
 	}
 	return all
@@ -143,11 +144,11 @@ func rows(top *admin.Top, now time.Time) []row {
 // keyText returns the entries of a key, or its hash where the server hides keys.
 func keyText(key []admin.Entry, hash string) string {
 	if len(key) == 0 {
-		return "#" + printable(hash)
+		return "#" + terminal.Printable(hash)
 	}
 	var parts []string
 	for _, e := range key {
-		parts = append(parts, printable(e[0])+"="+printable(e[1]))
+		parts = append(parts, terminal.Printable(e[0])+"="+terminal.Printable(e[1]))
 	}
 	return strings.Join(parts, ",")
 }

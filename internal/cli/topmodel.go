@@ -9,6 +9,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/admin/client"
 )
@@ -119,7 +120,7 @@ func (m topModel) View() tea.View {
 
 // lines returns the screen. No line is wider than the terminal, and there are no more than fit.
 func (m topModel) lines() []string {
-	lines := []string{bold.Render("weir top") + "  " + printable(m.top.Server), m.state()}
+	lines := []string{bold.Render("weir top") + "  " + terminal.Printable(m.top.Server), m.state()}
 	height := max(m.height, 5)
 	if m.height == 0 {
 		height = 24

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/replay"
 )
@@ -20,17 +19,8 @@ const (
 	maxText   = 120 // bytes of a text from a recording or from rules
 )
 
-// shown returns a text of a recording or of rules: bounded, and with every control character as an escape, because a terminal obeys some.
-func shown(text string) string {
-	text = descriptors.Bounded(text, maxText)
-	for _, r := range text {
-		if !strconv.IsPrint(r) {
-			quoted := strconv.Quote(text)
-			return quoted[1 : len(quoted)-1]
-		}
-	}
-	return text
-}
+// shown returns a text of a recording or of rules, bounded and with every control character as an escape.
+func shown(text string) string { return terminal.Printable(descriptors.Bounded(text, maxText)) }
 
 // headline returns the verdict in one line.
 func (r *Report) headline() string {
@@ -167,19 +157,13 @@ func (l *Limit) status() string {
 
 // table writes rows in columns.
 func table(b *strings.Builder, rows func(row func(cells ...any))) {
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
+	var all []string
 	rows(func(cells ...any) {
+		texts := make([]string, len(cells))
 		for i, cell := range cells {
-			if i > 0 {
-				fmt.Fprint(w, "\t")
-			}
-			fmt.Fprint(w, cell)
+			texts[i] = fmt.Sprint(cell)
 		}
-		fmt.Fprintln(w)
+		all = append(all, strings.Join(texts, "\t"))
 	})
-	_ = w.Flush()
-	for line := range strings.Lines(text.String()) {
-		b.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
+	b.WriteString(strings.Join(terminal.Columns(all, 0), "\n") + "\n")
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/weir-rls/weir/internal/terminal"
 )
 
 // grouped returns a number with a comma between groups of three digits.
@@ -90,14 +92,11 @@ func (r *Rule) writeText(b *strings.Builder) {
 
 // table writes rows of cells that are separated by tabs, each behind two spaces.
 func table(b *strings.Builder, rows []string) {
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', tabwriter.AlignRight)
-	for _, row := range rows {
-		fmt.Fprintln(w, row+"\t")
+	for i := range rows {
+		rows[i] += "\t"
 	}
-	_ = w.Flush()
-	for line := range strings.Lines(text.String()) {
-		b.WriteString("  " + strings.TrimRight(line, " \n") + "\n")
+	for _, line := range terminal.Columns(rows, tabwriter.AlignRight) {
+		b.WriteString("  " + line + "\n")
 	}
 }
 
@@ -218,21 +217,11 @@ func (r *Recommendation) writeText(b *strings.Builder) {
 		if i == 0 {
 			b.WriteString("  The keys that it hits, and the limit that each needs:\n")
 		}
-		fmt.Fprintf(b, "    %s  %s\n", printable(o.Key), needs)
+		fmt.Fprintf(b, "    %s  %s\n", terminal.Printable(o.Key), needs)
 	}
 	if more := r.Keys.N - int64(len(r.Outliers)); more > 0 && len(r.Outliers) > 0 {
 		fmt.Fprintf(b, "    and %s more\n", grouped(more))
 	}
-}
-
-// printable returns a text of a request that cannot control a terminal.
-func printable(text string) string {
-	for _, c := range text {
-		if !strconv.IsPrint(c) {
-			return strconv.Quote(text)
-		}
-	}
-	return text
 }
 
 // maxBars is the number of bars of a curve, and barWidth the length of the longest.

@@ -1,0 +1,46 @@
+// Package terminal prepares text for a terminal.
+package terminal
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// Printable returns text with every control character as an escape, because clients choose the values of keys, and a terminal obeys some
+// control characters.
+func Printable(text string) string {
+	for _, r := range text {
+		if !strconv.IsPrint(r) || r == '\uFFFD' {
+			quoted := strconv.Quote(text)
+			return quoted[1 : len(quoted)-1]
+		}
+	}
+	return text
+}
+
+// PrintableLines is [Printable] for several lines: it keeps their ends.
+func PrintableLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = Printable(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Columns aligns rows of cells that are separated by tabs. It returns a line for each row, without spaces at its end. The flags are those of
+// [tabwriter.NewWriter].
+func Columns(rows []string, flags uint) []string {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', flags)
+	for _, row := range rows {
+		_, _ = fmt.Fprintln(w, row) // a Builder has no error
+	}
+	_ = w.Flush()
+	var lines []string
+	for line := range strings.Lines(text.String()) {
+		lines = append(lines, strings.TrimRight(line, " \n"))
+	}
+	return lines
+}
