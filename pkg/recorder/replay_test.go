@@ -300,7 +300,7 @@ func TestEstimateOfKeysContainsTheNumber(t *testing.T) {
 				sampled[user] = true
 			}
 		}
-		low, high := replay.Estimate(int64(len(sampled)), .1)
+		low, high := replay.EstimateKeys(int64(len(sampled)), .1)
 		if n := int64(len(hit)); low <= n && n <= high {
 			contained++
 		}

@@ -2,21 +2,23 @@ package replay
 
 import "math"
 
-// Estimate returns the 95 % confidence interval of the number of keys, if count of them are in a sample by hash of a share of all keys.
+// normal95 is the quantile of the normal distribution for an interval of 95 %.
+const normal95 = 1.959963984540054
+
+// EstimateKeys returns the 95 % confidence interval of the number of keys, if count of them are in a sample by hash of a share of all keys.
 //
 // Each key is in the sample with the probability share, independently of the others. So count is binomial, and the interval has each N
 // whose score (count ± ½ − N·share)² / (N·share·(1−share)) is at most 1.96²: the score interval with a correction for continuity. A
 // share of 1 or more returns count, and a share of 0 or less returns no upper bound.
-func Estimate(count int64, share float64) (low, high int64) {
+func EstimateKeys(count int64, share float64) (low, high int64) {
 	switch {
 	case share >= 1:
 		return count, count
 	case !(share > 0):
 		return count, math.MaxInt64
 	}
-	const z = 1.959963984540054
 	edge := func(c, sign float64) float64 {
-		q := z * z * (1 - share)
+		q := normal95 * normal95 * (1 - share)
 		return (2*c + q + sign*math.Sqrt(q*(4*c+q))) / (2 * share)
 	}
 	n := float64(count)
@@ -24,4 +26,14 @@ func Estimate(count int64, share float64) (low, high int64) {
 		low = max(count, int64(math.Ceil(edge(n-.5, -1))))
 	}
 	return low, max(count, int64(math.Floor(edge(n+.5, 1))))
+}
+
+// EstimateSum returns the 95 % confidence interval of a sum over all keys, from the sum over such a sample, and the sum of the squares of
+// its addends. The estimator is that of Horvitz and Thompson with the normal approximation, so it needs many keys of which none dominates.
+func EstimateSum(sum, squares, share float64) (low, high float64) {
+	if share >= 1 {
+		return sum, sum
+	}
+	spread := normal95 * math.Sqrt(squares*(1-share)) / share
+	return max(sum, sum/share-spread), sum/share + spread
 }

@@ -23,7 +23,7 @@ func TestEstimateContainsTheNumber(t *testing.T) {
 					count++
 				}
 			}
-			low, high := Estimate(count, tt.share)
+			low, high := EstimateKeys(count, tt.share)
 			if low <= tt.keys && tt.keys <= high {
 				contained++
 				if seed <= 100 {
@@ -46,7 +46,7 @@ func TestEstimateAtTheEdges(t *testing.T) {
 		share     float64
 		low, high int64
 	}{{7, 1, 7, 7}, {0, 1, 0, 0}, {0, .1, 0, 50}, {7, 0, 7, math.MaxInt64}, {7, math.NaN(), 7, math.MaxInt64}} {
-		low, high := Estimate(tt.count, tt.share)
+		low, high := EstimateKeys(tt.count, tt.share)
 		if low != tt.low || high > tt.high || tt.share != .1 && high != tt.high {
 			t.Errorf("%d at %v: %d to %d, want %d to %d", tt.count, tt.share, low, high, tt.low, tt.high)
 		}

@@ -20,8 +20,8 @@ type Recommendation struct {
 	Current *int64     `json:"current,omitempty"`
 	Present *Candidate `json:"present,omitempty"`
 	// Keys and Denied are the effect on the recording.
-	Keys   Count  `json:"keys_hit"`
-	Denied *Count `json:"requests_denied,omitempty"` // nil beyond MaxRuns
+	Keys   Estimate  `json:"keys_hit"`
+	Denied *Estimate `json:"requests_denied,omitempty"` // nil beyond MaxRuns
 	// Ordinary is the largest need of a key that is not an outlier.
 	Ordinary int64 `json:"ordinary"`
 	// Outliers are the keys that the limit hits, those with the largest needs first, at most 20.

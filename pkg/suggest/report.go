@@ -30,13 +30,13 @@ type Rule struct {
 	// Note is the reason why there is no recommendation, or "".
 	Note string `json:"note,omitempty"`
 
-	Requests   int64 `json:"requests"`
-	Hits       int64 `json:"hits"` // without refunds
-	Peeks      int64 `json:"peeks"`
-	Refunds    int64 `json:"refunds"`
-	Overridden int64 `json:"overridden"` // requests with a limit of their own, which are left out
-	Denied     int64 `json:"denied_when_recorded"`
-	Keys       Count `json:"keys"`
+	Requests   int64    `json:"requests"`
+	Hits       int64    `json:"hits"` // without refunds
+	Peeks      int64    `json:"peeks"`
+	Refunds    int64    `json:"refunds"`
+	Overridden int64    `json:"overridden"` // requests with a limit of their own, which are left out
+	Denied     int64    `json:"denied_when_recorded"`
+	Keys       Estimate `json:"keys"`
 	// Sample is the part of the keys from which all numbers of keys and denied requests are estimated; 1 if they are exact.
 	Sample float64 `json:"sample"`
 
@@ -45,9 +45,6 @@ type Rule struct {
 
 	target *target
 }
-
-// A Count is a number and, if it is an estimate, its interval of 95 %.
-type Count = Estimate
 
 // A Window has the needs of the keys in one window.
 type Window struct {
@@ -77,9 +74,9 @@ type Algorithm struct {
 
 // A Candidate is a limit with its effect on the recording.
 type Candidate struct {
-	Limit  int64 `json:"limit"`
-	Keys   Count `json:"keys_hit"`
-	Denied Count `json:"requests_denied"`
+	Limit  int64    `json:"limit"`
+	Keys   Estimate `json:"keys_hit"`
+	Denied Estimate `json:"requests_denied"`
 }
 
 // Report finds the limits. The Collector must not be used afterwards. The error is that of ctx.
