@@ -98,7 +98,7 @@ func derivedText(r envoyactions.RateLimit) string {
 		fmt.Fprintf(&b, "(%q,%q)", e[0], e[1])
 	}
 	fmt.Fprintf(&b, " hits %d", r.Hits)
-	if l := r.Limit; l != nil {
+	if l := r.Override; l != nil {
 		fmt.Fprintf(&b, " limit %d %v", l.RequestsPerUnit, l.Unit)
 	}
 	return b.String()

@@ -104,8 +104,8 @@ func envoyDescriptor(r envoyactions.RateLimit) decide.Descriptor {
 	for _, entry := range r.Entries {
 		d.Entries = append(d.Entries, descriptors.Entry{Key: entry[0], Value: entry[1]})
 	}
-	if r.Limit != nil {
-		d.Override = &decide.Override{RequestsPerUnit: r.Limit.RequestsPerUnit, Unit: descriptors.ParseUnit(r.Limit.Unit)}
+	if r.Override != nil {
+		d.Override = &decide.Override{RequestsPerUnit: r.Override.RequestsPerUnit, Unit: descriptors.ParseUnit(r.Override.Unit)}
 	}
 	return d
 }

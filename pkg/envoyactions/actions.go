@@ -15,58 +15,66 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// An outcome is the effect of an action on a request.
+// An effect is the effect of an action on a descriptor.
+type effect struct {
+	outcome
+	key, value string // of the entry
+	reason     string // why there is no entry
+}
+
 type outcome int
 
 const (
-	entry   outcome = iota // it adds an entry
+	added   outcome = iota // the action adds an entry
 	skipped                // it adds no entry, and the descriptor is sent without it
 	dropped                // it drops the descriptor
 	unknown                // the configuration and the request do not determine it
 )
 
-// act evaluates an action. The reason says why it adds no entry.
-func (d *deriver) act(a *routev3.RateLimit_Action) (key, value string, did outcome, reason string) {
+func entry(key, value string) effect { return effect{key: key, value: value} }
+
+func undetermined(reason string) effect { return effect{outcome: unknown, reason: reason} }
+
+// act evaluates an action.
+func (d *deriver) act(a *routev3.RateLimit_Action) effect {
 	switch by := a.GetActionSpecifier().(type) {
 	case *routev3.RateLimit_Action_SourceCluster_:
 		if d.source == "" {
-			return "", "", unknown, "source_cluster: the name of Envoy's cluster is not in the file: set --service-cluster"
+			return undetermined("source_cluster: the name of Envoy's cluster is not in the file: set --service-cluster")
 		}
-		return "source_cluster", d.source, entry, ""
+		return entry("source_cluster", d.source)
 	case *routev3.RateLimit_Action_DestinationCluster_:
 		cluster, err := d.destination()
 		if err != nil {
-			return "", "", unknown, "destination_cluster: " + err.Error()
+			return undetermined("destination_cluster: " + err.Error())
 		}
-		return "destination_cluster", cluster, entry, ""
+		return entry("destination_cluster", cluster)
 	case *routev3.RateLimit_Action_RequestHeaders_:
 		name := by.RequestHeaders.GetHeaderName()
 		values := d.request.header(name)
 		if len(values) == 0 {
-			did, reason = absent(by.RequestHeaders.GetSkipIfAbsent(), "the request has no header "+name)
-			return "", "", did, reason + addedByEnvoy(name)
+			return absent(by.RequestHeaders.GetSkipIfAbsent(), "the request has no header "+name+addedByEnvoy(name))
 		}
-		return by.RequestHeaders.GetDescriptorKey(), values[0], entry, ""
+		return entry(by.RequestHeaders.GetDescriptorKey(), values[0])
 	case *routev3.RateLimit_Action_QueryParameters_:
 		name := by.QueryParameters.GetQueryParameterName()
 		value, found := first(d.request.parameters(true), name)
 		if !found {
-			did, reason = absent(by.QueryParameters.GetSkipIfAbsent(), "the query has no parameter "+name)
-			return "", "", did, reason
+			return absent(by.QueryParameters.GetSkipIfAbsent(), "the query has no parameter "+name)
 		}
-		return by.QueryParameters.GetDescriptorKey(), value, entry, ""
+		return entry(by.QueryParameters.GetDescriptorKey(), value)
 	case *routev3.RateLimit_Action_GenericKey_:
-		return d.constant(cmp.Or(by.GenericKey.GetDescriptorKey(), "generic_key"), by.GenericKey.GetDescriptorValue(), true, nil, "")
+		return constant(cmp.Or(by.GenericKey.GetDescriptorKey(), "generic_key"), by.GenericKey.GetDescriptorValue(), true, nil, "")
 	case *routev3.RateLimit_Action_HeaderValueMatch_:
 		m := by.HeaderValueMatch
 		ok, err := matchHeaders(m.GetHeaders(), d.request)
 		expected := m.GetExpectMatch() == nil || m.GetExpectMatch().GetValue()
-		return d.constant(cmp.Or(m.GetDescriptorKey(), "header_match"), m.GetDescriptorValue(), ok == expected, err, "the headers "+matching(ok))
+		return constant(cmp.Or(m.GetDescriptorKey(), "header_match"), m.GetDescriptorValue(), ok == expected, err, "the headers "+matching(ok))
 	case *routev3.RateLimit_Action_QueryParameterValueMatch_:
 		m := by.QueryParameterValueMatch
 		ok, err := matchParameters(m.GetQueryParameters(), d.request.parameters(true))
 		expected := m.GetExpectMatch() == nil || m.GetExpectMatch().GetValue()
-		return d.constant(cmp.Or(m.GetDescriptorKey(), "query_match"), m.GetDescriptorValue(), ok == expected, err, "the query "+matching(ok))
+		return constant(cmp.Or(m.GetDescriptorKey(), "query_match"), m.GetDescriptorValue(), ok == expected, err, "the query "+matching(ok))
 	case *routev3.RateLimit_Action_Metadata:
 		return d.metadata(by.Metadata)
 	case *routev3.RateLimit_Action_DynamicMetadata:
@@ -81,10 +89,10 @@ func (d *deriver) act(a *routev3.RateLimit_Action) (key, value string, did outco
 }
 
 // expression evaluates an extension: an expression of CEL that is an attribute of the request. No other is supported.
-func (d *deriver) expression(extension *corev3.TypedExtensionConfig) (key, value string, did outcome, reason string) {
+func (d *deriver) expression(extension *corev3.TypedExtensionConfig) effect {
 	var e exprv3.Descriptor
 	if err := extension.GetTypedConfig().UnmarshalTo(&e); err != nil {
-		return "", "", unknown, fmt.Sprintf("the extension %s is not supported", extension.GetName())
+		return undetermined(fmt.Sprintf("the extension %s is not supported", extension.GetName()))
 	}
 	path, _, _ := strings.Cut(d.request.Path, "?")
 	attributes := map[string]string{
@@ -92,23 +100,23 @@ func (d *deriver) expression(extension *corev3.TypedExtensionConfig) (key, value
 	}
 	value, ok := attributes[strings.TrimSpace(e.GetText())]
 	if !ok {
-		return "", "", unknown, fmt.Sprintf("the expression %s is not supported", e.GetText())
+		return undetermined(fmt.Sprintf("the expression %s is not supported", e.GetText()))
 	}
-	return e.GetDescriptorKey(), value, entry, ""
+	return entry(e.GetDescriptorKey(), value)
 }
 
 // address evaluates the actions that need the address of the client.
-func (d *deriver) address(a *routev3.RateLimit_Action) (key, value string, did outcome, reason string) {
+func (d *deriver) address(a *routev3.RateLimit_Action) effect {
 	address := d.request.RemoteAddress.Unmap()
-	needs := func(action string) (string, string, outcome, string) {
-		return "", "", unknown, action + " needs the address of the client: set --remote-address"
+	needs := func(action string) effect {
+		return undetermined(action + " needs the address of the client: set --remote-address")
 	}
 	switch by := a.GetActionSpecifier().(type) {
 	case *routev3.RateLimit_Action_RemoteAddress_:
 		if !address.IsValid() {
 			return needs("remote_address")
 		}
-		return "remote_address", address.String(), entry, ""
+		return entry("remote_address", address.String())
 	case *routev3.RateLimit_Action_MaskedRemoteAddress_:
 		if !address.IsValid() {
 			return needs("masked_remote_address")
@@ -122,9 +130,9 @@ func (d *deriver) address(a *routev3.RateLimit_Action) (key, value string, did o
 		}
 		prefix, err := address.WithZone("").Prefix(bits)
 		if err != nil {
-			return "", "", unknown, "masked_remote_address: " + err.Error()
+			return undetermined("masked_remote_address: " + err.Error())
 		}
-		return "masked_remote_address", prefix.String(), entry, ""
+		return entry("masked_remote_address", prefix.String())
 	case *routev3.RateLimit_Action_RemoteAddressMatch_:
 		if !address.IsValid() {
 			return needs("remote_address_match")
@@ -138,9 +146,9 @@ func (d *deriver) address(a *routev3.RateLimit_Action) (key, value string, did o
 			err = undecidable("the value " + m.GetDescriptorValue() + " has a command that is not supported")
 		}
 		ok = ok != m.GetAddressMatcher().GetInvertMatch()
-		return d.constant(cmp.Or(m.GetDescriptorKey(), "remote_address_match"), text, ok, err, "the address of the client "+matching(ok))
+		return constant(cmp.Or(m.GetDescriptorKey(), "remote_address_match"), text, ok, err, "the address of the client "+matching(ok))
 	}
-	return "", "", unknown, "the action is not supported"
+	return undetermined("the action is not supported")
 }
 
 func inRanges(ranges []*xdscorev3.CidrRange, address netip.Addr) (bool, error) {
@@ -158,20 +166,20 @@ func inRanges(ranges []*xdscorev3.CidrRange, address netip.Addr) (bool, error) {
 }
 
 // constant returns the entry of an action with a constant value, which depends on a condition.
-func (d *deriver) constant(key, value string, ok bool, err error, condition string) (string, string, outcome, string) {
+func constant(key, value string, ok bool, err error, condition string) effect {
 	switch {
 	case err != nil:
-		return "", "", unknown, err.Error()
+		return undetermined(err.Error())
 	case !ok:
-		return "", "", dropped, condition
+		return effect{outcome: dropped, reason: condition}
 	}
-	return key, value, entry, ""
+	return entry(key, value)
 }
 
 // metadata evaluates an action that reads metadata. Only texts become values.
-func (d *deriver) metadata(m *routev3.RateLimit_Action_MetaData) (key, value string, did outcome, reason string) {
+func (d *deriver) metadata(m *routev3.RateLimit_Action_MetaData) effect {
 	path := pathOf(m.GetMetadataKey())
-	var source string
+	var value, source string
 	switch m.GetSource() {
 	case routev3.RateLimit_Action_MetaData_DYNAMIC:
 		value, source = d.request.Metadata[path], "the dynamic metadata (--metadata)"
@@ -179,7 +187,7 @@ func (d *deriver) metadata(m *routev3.RateLimit_Action_MetaData) (key, value str
 		var of corev3.Metadata
 		if t := d.route.tree.get("metadata"); t.exists() {
 			if err := t.decode(&of); err != nil {
-				return "", "", unknown, err.Error()
+				return undetermined(err.Error())
 			}
 		}
 		value, source = textAt(&of, m.GetMetadataKey()), "the metadata of the route"
@@ -187,17 +195,16 @@ func (d *deriver) metadata(m *routev3.RateLimit_Action_MetaData) (key, value str
 		cluster, err := d.destination()
 		of, known := d.clusters[cluster]
 		if err != nil || !known {
-			return "", "", unknown, "metadata: the cluster of the route is not in the file"
+			return undetermined("metadata: the cluster of the route is not in the file")
 		}
 		value, source = textAt(of, m.GetMetadataKey()), "the metadata of the cluster"
 	default:
-		return "", "", unknown, fmt.Sprintf("metadata from %s is not supported", m.GetSource())
+		return undetermined(fmt.Sprintf("metadata from %s is not supported", m.GetSource()))
 	}
 	if value = cmp.Or(value, m.GetDefaultValue()); value != "" {
-		return m.GetDescriptorKey(), value, entry, ""
+		return entry(m.GetDescriptorKey(), value)
 	}
-	did, reason = absent(m.GetSkipIfAbsent(), source+" has no text at "+path)
-	return "", "", did, reason
+	return absent(m.GetSkipIfAbsent(), source+" has no text at "+path)
 }
 
 // pathOf returns the path of metadata as --metadata has it: namespace:key.path.
@@ -236,11 +243,12 @@ func (d *deriver) destination() (string, error) {
 	return "", undecidable("the route does not name one cluster")
 }
 
-func absent(skip bool, reason string) (outcome, string) {
+// absent returns the effect of an action without a value.
+func absent(skip bool, reason string) effect {
 	if skip {
-		return skipped, reason
+		return effect{outcome: skipped, reason: reason}
 	}
-	return dropped, reason
+	return effect{outcome: dropped, reason: reason}
 }
 
 // addedByEnvoy notes that Envoy itself may add a header.

@@ -2,6 +2,7 @@ package envoyactions
 
 import (
 	"fmt"
+	"iter"
 	"regexp"
 	"strconv"
 	"strings"
@@ -95,109 +96,65 @@ func first(all []parameter, name string) (value string, found bool) {
 	return "", false
 }
 
-// hostOf returns the virtual host of the request: by its exact name, by the longest suffix (*.example.com), by the longest prefix
-// (example.*), or by *.
-func (m *manager) hostOf(r *Request) *host {
-	name := strings.ToLower(r.Host)
-	if i := strings.LastIndexByte(name, ':'); i >= 0 && m.anyPort && !strings.HasSuffix(name, "]") {
-		name = name[:i]
-	}
-	var best *host
-	rank := 0
-	for i := range m.hosts {
-		for _, d := range m.hosts[i].domains {
-			if got := domainRank(d, name); got > rank {
-				best, rank = &m.hosts[i], got
-			}
-		}
-	}
-	return best
-}
-
-// domainRank returns how specific a matching domain is, or 0 if it does not match.
-func domainRank(domain, name string) int {
-	const exact, suffix, prefix = 3 << 20, 2 << 20, 1 << 20
-	switch {
-	case domain == name && name != "":
-		return exact
-	case domain == "*":
-		return 1
-	case strings.HasPrefix(domain, "*") && strings.HasSuffix(name, domain[1:]) && len(name) >= len(domain):
-		return suffix + len(domain)
-	case strings.HasSuffix(domain, "*") && strings.HasPrefix(name, domain[:len(domain)-1]) && len(name) >= len(domain):
-		return prefix + len(domain)
-	}
-	return 0
-}
-
-// routeOf returns the first route that matches. A route that may match, and cannot be evaluated, is an error that names it.
-func (h *host) routeOf(r *Request) (*route, error) {
-	if m := h.tree.get("matcher"); m.exists() {
-		return nil, m.errorf("a matcher selects the route, which is not supported: pass the route alone as --envoy")
-	}
-	for i := range h.routes {
-		matches, err := matchRoute(h.routes[i].match, r)
-		if err != nil {
-			return nil, h.routes[i].tree.errorf("cannot decide whether the route matches: %w: pass the route alone as --envoy without this condition", err)
-		}
-		if matches {
-			return &h.routes[i], nil
-		}
-	}
-	return nil, nil
-}
-
-// matchRoute evaluates the conditions of a route. One that is known to fail prevails over one that is undecidable.
-func matchRoute(m *routev3.RouteMatch, r *Request) (bool, error) {
-	matches, open := matchPath(m, r)
-	if !matches && open == nil {
-		return false, nil
-	}
-	for _, conditions := range []func() (bool, error){
-		func() (bool, error) { return matchHeaders(m.GetHeaders(), r) },
-		func() (bool, error) { return matchParameters(m.GetQueryParameters(), r.parameters(false)) },
-		func() (bool, error) { return matchRuntime(m) },
-		func() (bool, error) {
-			grpc := len(r.header("content-type")) > 0 && strings.HasPrefix(r.header("content-type")[0], "application/grpc")
-			return m.GetGrpc() == nil || grpc, nil
-		},
-	} {
-		ok, err := conditions()
-		if err == nil && !ok {
+// every reports whether all conditions hold. One that is known to fail prevails over one that is undecidable.
+func every(conditions iter.Seq2[bool, error]) (bool, error) {
+	var open error
+	for ok, err := range conditions {
+		switch {
+		case err == nil && !ok:
 			return false, nil
-		}
-		if err != nil && open == nil {
+		case open == nil:
 			open = err
 		}
 	}
-	if open != nil {
-		return false, open
-	}
-	for name, has := range map[string]bool{
-		"tls_context": m.GetTlsContext() != nil, "dynamic_metadata": len(m.GetDynamicMetadata()) > 0,
-		"filter_state": len(m.GetFilterState()) > 0, "cookies": len(m.GetCookies()) > 0,
-	} {
-		if has {
-			return false, undecidable(name + " is not supported")
-		}
+	return open == nil, open
+}
+
+// matchRoute evaluates the conditions of a route.
+func matchRoute(m *routev3.RouteMatch, r *Request) (bool, error) {
+	return every(func(yield func(bool, error) bool) {
+		_ = yield(matchPath(m, r)) &&
+			yield(matchHeaders(m.GetHeaders(), r)) &&
+			yield(matchParameters(m.GetQueryParameters(), r.parameters(false))) &&
+			yield(matchRuntime(m)) &&
+			yield(m.GetGrpc() == nil || r.isGRPC(), nil) &&
+			yield(matchUnsupported(m))
+	})
+}
+
+func (r *Request) isGRPC() bool {
+	types := r.header("content-type")
+	return len(types) > 0 && strings.HasPrefix(types[0], "application/grpc")
+}
+
+// matchUnsupported names a condition that this package does not evaluate.
+func matchUnsupported(m *routev3.RouteMatch) (bool, error) {
+	switch {
+	case m.GetTlsContext() != nil:
+		return false, undecidable("tls_context is not supported")
+	case len(m.GetDynamicMetadata()) > 0:
+		return false, undecidable("dynamic_metadata is not supported")
+	case len(m.GetFilterState()) > 0:
+		return false, undecidable("filter_state is not supported")
+	case len(m.GetCookies()) > 0:
+		return false, undecidable("cookies is not supported")
 	}
 	return true, nil
 }
 
 func matchPath(m *routev3.RouteMatch, r *Request) (bool, error) {
 	path, _ := r.path()
-	equal, hasPrefix := path, strings.HasPrefix
 	fold := func(s string) string { return s }
 	if s := m.GetCaseSensitive(); s != nil && !s.GetValue() {
-		fold, equal = strings.ToLower, strings.ToLower(path)
+		fold = strings.ToLower
 	}
 	switch by := m.GetPathSpecifier().(type) {
 	case *routev3.RouteMatch_Prefix:
-		return hasPrefix(equal, fold(by.Prefix)), nil
+		return strings.HasPrefix(fold(path), fold(by.Prefix)), nil
 	case *routev3.RouteMatch_Path:
-		return equal == fold(by.Path), nil
+		return fold(path) == fold(by.Path), nil
 	case *routev3.RouteMatch_PathSeparatedPrefix:
-		rest, ok := strings.CutPrefix(equal, fold(by.PathSeparatedPrefix))
+		rest, ok := strings.CutPrefix(fold(path), fold(by.PathSeparatedPrefix))
 		return ok && (rest == "" || rest[0] == '/'), nil
 	case *routev3.RouteMatch_SafeRegex:
 		return matchRegex(by.SafeRegex, path)
@@ -262,19 +219,19 @@ func matchString(m *matcherv3.StringMatcher, text string) (bool, error) {
 	return false, undecidable("the string matcher is a custom one, which is not supported")
 }
 
-// matchHeaders reports whether all matchers match. One that fails prevails over one that is undecidable.
+// matchHeaders reports whether all matchers match.
 func matchHeaders(matchers []*routev3.HeaderMatcher, r *Request) (bool, error) {
-	var open error
-	for _, m := range matchers {
-		ok, err := matchHeader(m, r)
-		if err == nil && !ok {
-			return false, nil
+	return every(func(yield func(bool, error) bool) {
+		for _, m := range matchers {
+			ok, err := matchHeader(m, r)
+			if err != nil {
+				err = fmt.Errorf("header %s: %w", m.GetName(), err)
+			}
+			if !yield(ok, err) {
+				return
+			}
 		}
-		if err != nil {
-			open = fmt.Errorf("header %s: %w", m.GetName(), err)
-		}
-	}
-	return open == nil, open
+	})
 }
 
 func matchHeader(m *routev3.HeaderMatcher, r *Request) (bool, error) {
@@ -321,24 +278,28 @@ func matchDeprecated(m *routev3.HeaderMatcher, text string) (bool, error) {
 
 // matchParameters reports whether all matchers match.
 func matchParameters(matchers []*routev3.QueryParameterMatcher, parameters []parameter) (bool, error) {
-	var open error
-	for _, m := range matchers {
-		value, present := first(parameters, m.GetName())
-		ok, err := present, error(nil)
-		switch by := m.GetQueryParameterMatchSpecifier().(type) {
-		case *routev3.QueryParameterMatcher_PresentMatch:
-			ok = present == by.PresentMatch
-		case *routev3.QueryParameterMatcher_StringMatch:
-			if present {
-				ok, err = matchString(by.StringMatch, value)
+	return every(func(yield func(bool, error) bool) {
+		for _, m := range matchers {
+			ok, err := matchParameter(m, parameters)
+			if err != nil {
+				err = fmt.Errorf("query parameter %s: %w", m.GetName(), err)
+			}
+			if !yield(ok, err) {
+				return
 			}
 		}
-		if err == nil && !ok {
-			return false, nil
-		}
-		if err != nil {
-			open = fmt.Errorf("query parameter %s: %w", m.GetName(), err)
+	})
+}
+
+func matchParameter(m *routev3.QueryParameterMatcher, parameters []parameter) (bool, error) {
+	value, present := first(parameters, m.GetName())
+	switch by := m.GetQueryParameterMatchSpecifier().(type) {
+	case *routev3.QueryParameterMatcher_PresentMatch:
+		return present == by.PresentMatch, nil
+	case *routev3.QueryParameterMatcher_StringMatch:
+		if present {
+			return matchString(by.StringMatch, value)
 		}
 	}
-	return open == nil, open
+	return present, nil
 }

@@ -45,26 +45,26 @@ type filter struct {
 	name     string
 	domain   string
 	tree     tree
-	limits   []limit
+	elements []element
 	disabled bool
 }
 
 type host struct {
-	tree    tree
-	name    string
-	domains []string
-	routes  []route
-	limits  []limit
+	tree     tree
+	name     string
+	domains  []string
+	routes   []route
+	elements []element
 }
 
 type route struct {
-	tree   tree
-	match  *routev3.RouteMatch
-	limits []limit
+	tree     tree
+	match    *routev3.RouteMatch
+	elements []element
 }
 
-// A limit is an element of rate_limits.
-type limit struct {
+// An element is an element of a list rate_limits.
+type element struct {
 	tree   tree
 	config *routev3.RateLimit
 }
@@ -158,12 +158,12 @@ func (m *manager) readFilters(filters []tree) error {
 		if !config.is(filterType) {
 			continue
 		}
-		limits, err := readLimits(config.get("rate_limits"), true)
+		elements, err := readElements(config.get("rate_limits"), true)
 		if err != nil {
 			return err
 		}
 		m.filters = append(m.filters, filter{
-			name: f.get("name").text(), domain: config.get("domain").text(), tree: config, limits: limits, disabled: f.get("disabled").text() == "true",
+			name: f.get("name").text(), domain: config.get("domain").text(), tree: config, elements: elements, disabled: f.get("disabled").text() == "true",
 		})
 	}
 	return nil
@@ -180,14 +180,14 @@ func (c *Config) readRoutes(m *manager, config tree) error {
 
 func (c *Config) readHosts(m *manager, hosts []tree) error {
 	for _, h := range hosts {
-		limits, err := readLimits(h.get("rate_limits"), false)
+		elements, err := readElements(h.get("rate_limits"), false)
 		if err == nil {
 			err = checkPerRoute(h.get("typed_per_filter_config"))
 		}
 		if err != nil {
 			return err
 		}
-		read := host{tree: h, name: h.get("name").text(), limits: limits}
+		read := host{tree: h, name: h.get("name").text(), elements: elements}
 		for _, d := range h.get("domains").items() {
 			read.domains = append(read.domains, strings.ToLower(d.text()))
 		}
@@ -213,7 +213,7 @@ func readRoute(r tree) (route, error) {
 		return read, err
 	}
 	var err error
-	if read.limits, err = readLimits(r.get("route", "rate_limits"), false); err != nil {
+	if read.elements, err = readElements(r.get("route", "rate_limits"), false); err != nil {
 		return read, err
 	}
 	return read, checkPerRoute(r.get("typed_per_filter_config"))
@@ -230,7 +230,7 @@ func checkPerRoute(configs tree) error {
 			one = one.get("config")
 		}
 		if one.is(perRouteType) {
-			if _, err := readLimits(one.get("rate_limits"), true); err != nil {
+			if _, err := readElements(one.get("rate_limits"), true); err != nil {
 				return err
 			}
 		}
@@ -238,11 +238,11 @@ func checkPerRoute(configs tree) error {
 	return nil
 }
 
-// readLimits reads a list of rate limits. In the filter and its settings for a route, Envoy rejects stage and disable_key.
-func readLimits(list tree, inFilter bool) ([]limit, error) {
-	var all []limit
+// readElements reads a list of rate limits. In the filter and its settings for a route, Envoy rejects stage and disable_key.
+func readElements(list tree, inFilter bool) ([]element, error) {
+	var all []element
 	for _, item := range list.items() {
-		read := limit{item, &routev3.RateLimit{}}
+		read := element{item, &routev3.RateLimit{}}
 		actions := item.get("actions").items()
 		for i, a := range actions {
 			if err := a.decode(&routev3.RateLimit_Action{}); err != nil {

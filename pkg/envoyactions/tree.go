@@ -100,13 +100,17 @@ func (t tree) get(names ...string) tree {
 	return t
 }
 
-func (t tree) field(name string) tree {
+func (t tree) field(name string) tree { return t.member(name, camelCase(name)) }
+
+// exactly returns the member with a name that is not the name of a protobuf field.
+func (t tree) exactly(name string) tree { return t.member(name, name) }
+
+func (t tree) member(name, alias string) tree {
 	if t.node == nil || t.node.Kind != yaml.MappingNode {
 		return tree{file: t.file}
 	}
-	camel := camelCase(name)
 	for i := 0; i+1 < len(t.node.Content); i += 2 {
-		if key := t.node.Content[i].Value; key == name || key == camel {
+		if key := t.node.Content[i].Value; key == name || key == alias {
 			return tree{t.file, t.node.Content[i+1]}
 		}
 	}
