@@ -21,7 +21,7 @@ const (
 	// messageTimeout bounds the wait for a message after the headers of its request.
 	messageTimeout = 10 * time.Second
 	// maxUntimed is the number of requests that may wait for their messages without a timer. Messages usually arrive with their
-	// headers, so under normal load no request pays for a timer. Each waiter can buffer up to 4 MiB, so the number must be small.
+	// headers, so under normal load no request pays for a timer.
 	maxUntimed = 8
 )
 
@@ -30,8 +30,13 @@ var errMessageTimeout = status.New(codes.DeadlineExceeded, "the message did not 
 // An admitter implements [rls.Admission] for gRPC: it receives a message within a bounded time, and then applies load shedding.
 type admitter struct {
 	*admission.InFlight
-	service *rls.Service
-	waiting atomic.Int64 // requests without their messages
+	service  *rls.Service
+	messages messageReader
+	waiting  atomic.Int64 // requests without their messages
+}
+
+func newAdmitter(requests *admission.InFlight, service *rls.Service) *admitter {
+	return &admitter{InFlight: requests, service: service, messages: messageReader{codec: rls.Codec()}}
 }
 
 // Receive implements [rls.Admission]. It observes a request whose message is compressed or too large as rejected, because Envoy's
@@ -52,30 +57,35 @@ func (a *admitter) Receive(ctx context.Context, decode func(any) error, message 
 	return nil
 }
 
+// await receives a message in bounded time and bounded memory. It calls decode only without a stream of grpc-go.
 func (a *admitter) await(ctx context.Context, decode func(any) error, message any) error {
 	defer a.waiting.Add(-1)
-	return receive(ctx, decode, message, a.waiting.Add(1) > maxUntimed)
+	stream := grpc.ServerTransportStreamFromContext(ctx)
+	if s, ok := stream.(messageStream); ok {
+		decode = func(message any) error { return a.messages.read(s, message) }
+	}
+	return receive(stream, decode, message, a.waiting.Add(1) > maxUntimed)
 }
 
-// receive decodes an uncompressed message. If timed is true, it fails after messageTimeout.
-func receive(ctx context.Context, decode func(any) error, message any, timed bool) error {
-	if err := rejectCompressed(ctx); err != nil {
+// receive decodes the uncompressed message of a stream. If timed is true, it fails after messageTimeout.
+func receive(stream grpc.ServerTransportStream, decode func(any) error, message any, timed bool) error {
+	if err := rejectCompressed(stream); err != nil {
 		return err
 	}
 	if timed {
-		defer abortIfLate(ctx).Stop()
+		defer abortIfLate(stream).Stop()
 	}
 	return decode(message)
 }
 
 // rejectCompressed returns UNIMPLEMENTED if the message is compressed. Envoy never compresses, and 4 kB can inflate to 4 MiB, so
 // one client could keep all CPUs busy.
-func rejectCompressed(ctx context.Context) error {
-	stream, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string })
+func rejectCompressed(stream grpc.ServerTransportStream) error {
+	s, ok := stream.(interface{ RecvCompress() string })
 	if !ok {
 		return nil
 	}
-	if by := stream.RecvCompress(); by != "" && by != encoding.Identity {
+	if by := s.RecvCompress(); by != "" && by != encoding.Identity {
 		return status.Error(codes.Unimplemented, "compressed messages are not supported: send the message without grpc-encoding")
 	}
 	return nil
@@ -84,9 +94,9 @@ func rejectCompressed(ctx context.Context) error {
 // abortIfLate starts a timer that ends the stream with errMessageTimeout after messageTimeout. The caller stops the timer. In
 // grpc-go, only the status of a stream interrupts a wait for its message, and only the stream's WriteStatus can set it before the
 // handler returns.
-func abortIfLate(ctx context.Context) *time.Timer {
+func abortIfLate(stream any) *time.Timer {
 	return time.AfterFunc(messageTimeout, func() {
-		if s, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ WriteStatus(*status.Status) error }); ok {
+		if s, ok := stream.(interface{ WriteStatus(*status.Status) error }); ok {
 			_ = s.WriteStatus(errMessageTimeout)
 		}
 	})
@@ -104,7 +114,9 @@ func (s boundedServer) RegisterService(desc *grpc.ServiceDesc, service any) {
 		bounded.Methods[i].Handler = func(
 			service any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor,
 		) (any, error) {
-			return handle(service, ctx, func(message any) error { return receive(ctx, decode, message, true) }, interceptor)
+			return handle(service, ctx, func(message any) error {
+				return receive(grpc.ServerTransportStreamFromContext(ctx), decode, message, true)
+			}, interceptor)
 		}
 	}
 	for i := range bounded.Streams {
@@ -120,7 +132,7 @@ type boundedStream struct{ grpc.ServerStream }
 
 // RecvMsg implements grpc.ServerStream.
 func (s boundedStream) RecvMsg(message any) error {
-	return receive(s.Context(), s.ServerStream.RecvMsg, message, true)
+	return receive(grpc.ServerTransportStreamFromContext(s.Context()), s.ServerStream.RecvMsg, message, true)
 }
 
 // A healthServer stops Watch from retaining the request for as long as the client keeps the stream open.

@@ -38,9 +38,13 @@ var pingsAllowed = keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitW
 // Envoy should open another connection, which another CPU or replica can serve.
 const maxStreams = 128
 
-// windowSize is the flow-control window of streams and connections, in bytes. A fixed window turns off grpc-go's bandwidth
-// estimation, whose PING in each round trip pays off only for long streams.
-const windowSize = 1 << 20
+// connWindow and streamWindow are the flow-control windows of a connection and of a stream, in bytes. Fixed windows turn off grpc-go's
+// bandwidth estimation, whose PING in each round trip pays off only for long streams. A client can fill the window of each of its
+// streams with bytes that nobody reads, so the window of a stream is the smallest that grpc-go accepts.
+const (
+	connWindow   = 1 << 20
+	streamWindow = 64 << 10
+)
 
 // maxHeaders bounds the headers of a request, in bytes. Envoy sends a few hundred; grpc-go would allow 16 MiB for each of
 // maxStreams.
@@ -82,15 +86,16 @@ func newGRPC(
 	server := grpc.NewServer(append(options,
 		grpc.KeepaliveEnforcementPolicy(pingsAllowed),
 		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.StaticStreamWindowSize(windowSize),
-		grpc.StaticConnWindowSize(windowSize),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
+		grpc.MaxRecvMsgSize(maxOtherMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.NumStreamWorkers(uint32(workers())),
 		grpc.ChainUnaryInterceptor(stats.Unary, recoverUnary(log, metrics)),
 		grpc.ChainStreamInterceptor(recoverStream(log, metrics)),
 	)...)
-	desc := rls.ServiceDesc(&admitter{InFlight: requests, service: service})
+	desc := rls.ServiceDesc(newAdmitter(requests, service))
 	server.RegisterService(recoverMethods(desc, log, metrics, stats), service)
 	checks := health.NewServer()
 	healthv1.RegisterHealthServer(boundedServer{server}, healthServer{checks})

@@ -124,7 +124,7 @@ func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
 // A request past its deadline, or without its client, is not received.
 func TestExpiredOrCanceledRequestIsNotDecoded(t *testing.T) {
 	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
-	requests := &admitter{InFlight: admission.NewInFlight(1), service: service}
+	requests := newAdmitter(admission.NewInFlight(1), service)
 	handle := rls.ServiceDesc(requests).Methods[0].Handler
 	late, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancel()

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"encoding/binary"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// Messages of 4 MiB that lack their last byte are held in bounded memory, and no ordinary request is rejected meanwhile.
+func TestUnfinishedMessagesAreBounded(t *testing.T) {
+	s := serving(t, "CONFIG_PATH="+rulesFile(t))
+	s.awaitHealthy()
+	const conns, streams, size = 2, 100, 4 << 20
+	progress := make(chan struct{}, conns*streams)
+	for range conns {
+		client := &http.Transport{Protocols: new(http.Protocols), MaxConnsPerHost: 1}
+		client.Protocols.SetUnencryptedHTTP2(true)
+		t.Cleanup(client.CloseIdleConnections)
+		for range streams {
+			body, out := io.Pipe()
+			t.Cleanup(func() { _ = out.Close() })
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.address("grpc")+shouldRateLimit, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}}
+			go func() {
+				if response, err := client.RoundTrip(request); err == nil {
+					_ = response.Body.Close()
+				}
+			}()
+			go func() {
+				prefix := binary.BigEndian.AppendUint32([]byte{0}, size)
+				_, _ = out.Write(prefix)
+				_, _ = out.Write(make([]byte, size-1)) // ends early if the server rejects the message
+				progress <- struct{}{}
+			}()
+		}
+	}
+	timeout := time.After(8 * time.Second)
+wait:
+	for range conns * streams {
+		select {
+		case <-progress:
+		case <-timeout:
+			break wait
+		}
+	}
+	if _, err := s.ask("alice"); err != nil {
+		t.Error(err)
+	}
+	inuse := number(t, s.metric("go_memstats_heap_inuse_bytes"))
+	t.Logf("%.0f MiB of heap", inuse/(1<<20))
+	if inuse > 250<<20 {
+		t.Errorf("%.0f bytes of heap beside %d unfinished messages of 4 MiB, want less than 250 MiB", inuse, conns*streams)
+	}
+}
