@@ -1,5 +1,5 @@
-// Package admission sheds load. It bounds the requests that are decided at the same time, and the pace at which connections
-// are read. It also bounds the time in which the body of an HTTP request may arrive.
+// Package admission sheds load: it bounds the requests decided at a time, the rate at which connections are read, and the time in
+// which an HTTP body must arrive.
 package admission
 
 import (
@@ -11,25 +11,25 @@ import (
 	"github.com/weir-rls/weir/internal/backoff"
 )
 
-// defaultPerCPU is the default limit for each CPU. A CPU decides this many requests in about 10 ms with Redis, and in
-// about 5 ms in memory. A longer queue would only make every request wait longer, and Envoy waits for 20 ms.
+// defaultPerCPU is the default limit for each CPU. A CPU decides this many requests in about 10 ms with Redis and 5 ms in memory. A
+// longer queue would only add latency, and Envoy times out after 20 ms.
 const defaultPerCPU = 256
 
-// ErrOverloaded is the error of a request that is shed: too many others are in flight, or the server stops.
+// ErrOverloaded is returned for a request that is shed: too many are in flight, or the server is stopping.
 var ErrOverloaded = errors.New("too many requests in flight")
 
-// InFlight bounds the requests that are decided at the same time. A request past the limit is shed at once: in a queue
-// it would outlive its client's timeout, and delay the others.
+// An InFlight bounds the requests decided at a time. It sheds further requests instead of queueing them, because a queued request
+// would outlive its client's timeout and delay others.
 type InFlight struct {
 	limit  int64
-	busy   int64 // three quarters of limit; above it, connections are read at the pace of the answers
+	busy   int64 // three quarters of limit; above it, connections are read more slowly
 	count  atomic.Int64
 	shed   atomic.Int64
 	closed atomic.Bool
 	freed  chan struct{} // wakes one connection that waits in Read
 }
 
-// NewInFlight returns an InFlight that admits limit requests. The limit 0 stands for 256 for each CPU.
+// NewInFlight returns an InFlight that admits limit requests; 0 means 256 for each CPU.
 func NewInFlight(limit int) *InFlight {
 	if limit == 0 {
 		limit = defaultPerCPU * runtime.GOMAXPROCS(0)
@@ -37,8 +37,8 @@ func NewInFlight(limit int) *InFlight {
 	return &InFlight{limit: int64(limit), busy: int64(limit - limit/4), freed: make(chan struct{})}
 }
 
-// Enter admits a request, which must call Leave when it has been decided. The error is ErrOverloaded. A request enters once
-// it has arrived whole: a client that sends half a request must not hold a part of the limit.
+// Enter admits a request or returns ErrOverloaded. An admitted request must call Leave. Call Enter only once the whole request has
+// arrived, so that slow clients do not occupy the limit.
 func (f *InFlight) Enter() error {
 	if f.count.Add(1) > f.limit || f.closed.Load() {
 		f.count.Add(-1)
@@ -48,7 +48,7 @@ func (f *InFlight) Enter() error {
 	return nil
 }
 
-// Leave ends a request that Enter admitted.
+// Leave ends an admitted request.
 func (f *InFlight) Leave() {
 	if f.count.Add(-1) > f.busy {
 		return
@@ -59,7 +59,7 @@ func (f *InFlight) Leave() {
 	}
 }
 
-// Close sheds all further requests, and waits until no request is in flight, or ctx ends.
+// Close sheds all further requests and waits until none is in flight, or ctx ends.
 func (f *InFlight) Close(ctx context.Context) {
 	f.closed.Store(true)
 	for f.count.Load() > 0 && backoff.Sleep(ctx, checkInterval) == nil {
@@ -72,5 +72,5 @@ type Stats struct {
 	Shed     int64 // rejected with ErrOverloaded since the start
 }
 
-// Stats returns the counts of now.
+// Stats returns the current counts.
 func (f *InFlight) Stats() Stats { return Stats{f.count.Load(), f.shed.Load()} }

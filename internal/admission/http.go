@@ -7,18 +7,17 @@ import (
 	"time"
 )
 
-// bodyTimeout is the longest time in which the body of an HTTP request may arrive.
+// bodyTimeout bounds the time in which an HTTP body must arrive.
 const bodyTimeout = 2 * time.Second
 
-// Handler bounds an HTTP handler. It reads the body, at most maxBody bytes, and then admits the request: one that has not
-// arrived whole holds no part of the limit. Bodies that are being read have a limit of the same size of their own. A
-// request past either limit gets 503, because 429 is an answer of the service. A body that is too large, or does not arrive
-// within two seconds, gets 400.
+// Handler wraps next with the limit. It reads the body, of at most maxBody bytes, before it admits the request, so that slow
+// clients do not occupy the limit. Bodies being read have a second limit of the same size. Beyond either limit it answers 503,
+// because 429 means a denied request. A body that is too large or takes longer than two seconds gets 400.
 func (f *InFlight) Handler(next http.Handler, maxBody int64) http.Handler {
 	reading := make(chan struct{}, f.limit)
 	read := func(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		defer func() { <-reading }()
-		// A writer without deadlines leaves the timeout to the server.
+		// If the writer has no deadlines, the server's own timeout applies.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		return io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	}
@@ -45,6 +44,6 @@ func (f *InFlight) Handler(next http.Handler, maxBody int64) http.Handler {
 }
 
 func reject(w http.ResponseWriter, code int) {
-	w.Header().Set("Connection", "close") // otherwise the server reads the rest of the body before it answers
+	w.Header().Set("Connection", "close") // otherwise the server reads the rest of the body before answering
 	http.Error(w, http.StatusText(code), code)
 }

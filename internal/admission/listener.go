@@ -10,38 +10,38 @@ import (
 	"github.com/weir-rls/weir/internal/socket"
 )
 
-// To shed a request costs half as much CPU as an answer. Under clients that retry at once, a server would do little else.
-// So while many requests are in flight, connections are read in small steps. Unread bytes stay in the sockets, where
-// they cost nothing.
+// Shedding a request costs half the CPU time of deciding it, so clients that retry at once could exhaust the server with shed
+// requests. While many requests are in flight, connections are therefore read in small steps, and excess bytes stay in the socket
+// buffers.
 const (
 	minRead       = 512                    // bytes that a connection may always read at a time: a few requests
-	perRequest    = 64                     // bytes; few requests are shorter
-	checkInterval = time.Millisecond       // how often a waiting connection checks the load if nothing wakes it
-	maxPause      = 100 * time.Millisecond // the longest wait of a Read; then it reads, because the connection may have ended
+	perRequest    = 64                     // bytes; few requests are smaller
+	checkInterval = time.Millisecond       // between checks of the load by a waiting connection
+	maxPause      = 100 * time.Millisecond // bounds the wait of a Read, so that it notices a closed connection
 )
 
-// A pacer shares the reading between all connections of a listener.
+// A pacer divides reading among the connections of a listener.
 type pacer struct {
 	requests *InFlight
 	conns    atomic.Int64
 }
 
-// load returns the number of requests in flight. Requests that have been read are decided first: a connection that read on
-// before they are counted would read far more than the limit allows.
+// load returns the number of requests in flight. It yields first, so that requests already read are counted before a connection
+// reads more.
 func (p *pacer) load() int64 {
 	runtime.Gosched()
 	return p.requests.count.Load()
 }
 
-// busy reports whether n requests in flight are too many to read on at full speed.
+// busy reports whether n requests in flight are too many to read at full speed.
 func (p *pacer) busy(n int64) bool { return n > p.requests.busy }
 
-// share returns how many bytes a connection may read at a time while n requests are in flight.
-func (p *pacer) share(n int64) int64 {
+// readLimit returns the bytes that a connection may read at a time with n requests in flight.
+func (p *pacer) readLimit(n int64) int64 {
 	return max(minRead, (p.requests.limit-n)*perRequest/max(1, p.conns.Load()))
 }
 
-// NewListener returns a listener whose connections are read at the pace at which requests are decided.
+// NewListener returns a listener that slows down reading while requests is busy.
 func NewListener(inner net.Listener, requests *InFlight) net.Listener {
 	return listener{inner, &pacer{requests: requests}}
 }
@@ -63,13 +63,13 @@ func (l listener) Accept() (net.Conn, error) {
 type conn struct {
 	net.Conn
 	pacer *pacer
-	// While the server is busy: the bytes read since a time not longer than maxPause ago.
+	// since is the start, at most maxPause ago, of the period in which the bytes below were read.
 	since   time.Time
 	read    int
 	closing sync.Once
 }
 
-// Read implements net.Conn. A connection with little to send, such as one with health checks, does not wait.
+// Read implements net.Conn. A connection with little traffic, such as health checks, does not wait.
 func (c *conn) Read(b []byte) (int, error) {
 	load := c.pacer.load()
 	busy := c.pacer.busy(load)
@@ -81,14 +81,14 @@ func (c *conn) Read(b []byte) (int, error) {
 			load = c.pause()
 		}
 	}
-	n, err := c.Conn.Read(b[:min(int64(len(b)), c.pacer.share(load))])
+	n, err := c.Conn.Read(b[:min(int64(len(b)), c.pacer.readLimit(load))])
 	if busy {
 		c.read += n
 	}
 	return n, err
 }
 
-// pause waits until the server is no longer busy, at most maxPause. It returns the number of requests in flight.
+// pause waits up to maxPause while the server is busy. It returns the number of requests in flight.
 func (c *conn) pause() int64 {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()

@@ -1,4 +1,4 @@
-// Package backoff computes the waits between attempts that fail.
+// Package backoff computes waits between attempts.
 package backoff
 
 import (
@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// A Backoff is a policy of exponential waits: the first wait is Initial, each further one is twice the last, at most Max.
+// A Backoff is an exponential backoff: the first wait is Initial, and each further wait doubles, up to Max.
 type Backoff struct {
 	Initial, Max time.Duration
-	// Jitter is the random part of each wait, from 0 to 1. With 0 the waits are exact. With 1 a wait is anything from
-	// zero to its full length, which spreads the attempts of many replicas.
+	// Jitter is the random fraction of each wait, from 0 to 1. With 1, a wait is uniform between 0 and its full length, which
+	// spreads the attempts of many replicas.
 	Jitter float64
 }
 
-// Wait returns the wait after a number of consecutive failures, counted from 0. It is never longer than Max.
+// Wait returns the wait after a number of consecutive failures, from 0. It is at most Max.
 func (b Backoff) Wait(failures int) time.Duration {
 	d := min(b.Initial, b.Max)
 	for range failures {
@@ -28,7 +28,7 @@ func (b Backoff) Wait(failures int) time.Duration {
 	return d - time.Duration(rand.Float64()*min(max(b.Jitter, 0), 1)*float64(d))
 }
 
-// Sleep waits for d, or until ctx ends. It returns the error of ctx.
+// Sleep waits for d or until ctx ends, and returns ctx.Err().
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

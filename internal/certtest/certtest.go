@@ -1,4 +1,4 @@
-// Package certtest makes certificates for tests, for a day.
+// Package certtest issues short-lived certificates for tests.
 package certtest
 
 import (
@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// An Authority signs certificates. All authorities have one name, so that no client keeps its certificate back from a
-// server that asks for another authority's.
+// An Authority is a test CA. All authorities have the same name, so that a client sends its certificate to a server that asks for
+// another authority's, and the server must reject it.
 type Authority struct {
 	File string // its own certificate, in PEM
 
@@ -28,7 +28,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// New makes an authority, whose file ends with the test.
+// New returns a new authority whose files are deleted after the test.
 func New(tb testing.TB) *Authority {
 	tb.Helper()
 	a := &Authority{File: filepath.Join(tb.TempDir(), "ca.pem"), key: newKey(tb)}
@@ -43,15 +43,15 @@ func New(tb testing.TB) *Authority {
 	return a
 }
 
-// Pool returns a pool of this authority only, for clients that trust no other.
+// Pool returns a pool with only this authority.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return pool
 }
 
-// Server is how a server speaks TLS that is strict: TLS 1.3 alone, with a certificate for these hosts, and with clients
-// that show one of the same authority.
+// Server returns a strict server configuration: TLS 1.3, a certificate for hosts, and required client certificates of this
+// authority.
 func (a *Authority) Server(tb testing.TB, hosts ...string) *tls.Config {
 	tb.Helper()
 	return &tls.Config{
@@ -60,10 +60,10 @@ func (a *Authority) Server(tb testing.TB, hosts ...string) *tls.Config {
 	}
 }
 
-// A Pair is the files of a certificate and of its key, in PEM.
+// A Pair names the PEM files of a certificate and its key.
 type Pair struct{ Cert, Key string }
 
-// Load reads the files.
+// Load reads the certificate and its key.
 func (p Pair) Load(tb testing.TB) tls.Certificate {
 	tb.Helper()
 	pair, err := tls.LoadX509KeyPair(p.Cert, p.Key)
@@ -71,7 +71,7 @@ func (p Pair) Load(tb testing.TB) tls.Certificate {
 	return pair
 }
 
-// Issue makes a certificate for these hosts, addresses and URIs, which is one of a client's too, in files of its own.
+// Issue issues a certificate for servers and clients with these hosts, addresses and URIs, in new files.
 func (a *Authority) Issue(tb testing.TB, hosts ...string) Pair {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -80,7 +80,7 @@ func (a *Authority) Issue(tb testing.TB, hosts ...string) Pair {
 	return p
 }
 
-// IssueTo is Issue to given files, which are replaced: first the key, then the certificate.
+// IssueTo is [Authority.Issue] into existing files. It replaces the key first.
 func (a *Authority) IssueTo(tb testing.TB, p Pair, hosts ...string) {
 	tb.Helper()
 	template := &x509.Certificate{
@@ -129,7 +129,7 @@ func newKey(tb testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// writePEM replaces a file by a rename, as a mounted Secret does it: no reader sees half of one.
+// writePEM replaces a file by renaming, like a mounted Secret, so that readers never see a partial file.
 func writePEM(tb testing.TB, path, kind string, der []byte) {
 	tb.Helper()
 	check(tb, os.WriteFile(path+".new", pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))

@@ -1,4 +1,4 @@
-// Package gctune sets Go's garbage collector for a server whose requests are short-lived and whose counters are not.
+// Package gctune sets GOGC for a server with short-lived requests and long-lived counters.
 package gctune
 
 import (
@@ -11,30 +11,30 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// memoryRatio is the part of a cgroup's memory that the collector tries to stay below.
+// memoryRatio is the fraction of the cgroup's memory used as the soft limit.
 const memoryRatio = 0.9
 
-// LimitMemory sets Go's soft memory limit to nine tenths of the cgroup's, and returns it. It is math.MaxInt64 if there is
-// none. GOMEMLIMIT and AUTOMEMLIMIT take precedence.
+// LimitMemory sets Go's soft memory limit to 90 % of the cgroup's limit and returns it, or math.MaxInt64 if there is none.
+// GOMEMLIMIT and AUTOMEMLIMIT take precedence.
 func LimitMemory() (bytes int64, err error) {
 	return memlimit.Set(memlimit.WithRatio(memoryRatio), memlimit.WithProvider(memlimit.FromCgroup))
 }
 
-// The bounds of garbage. Its amount, and so the CPU of the collector, does not jump while the live bytes grow.
+// Bounds of the garbage that accumulates between collections, in bytes.
 const (
-	minGarbage = 128 << 20 // at Go's default and next to no live bytes, the collector takes a third of the CPU of a request
-	maxGarbage = 512 << 20 // beside many live bytes, more garbage saves no CPU: it is memory that no CPU cache holds
+	minGarbage = 128 << 20 // with few live bytes, Go's default would spend a third of each request's CPU time on collection
+	maxGarbage = 512 << 20 // more would save no CPU time, because it exceeds the CPU caches
 )
 
-// percent returns the GOGC value for a number of live bytes: how much garbage may accumulate, in percent of them. It is twice the live bytes
-// within the bounds, and from half of them to 16 times as much.
+// percent returns GOGC for a number of live bytes. It allows garbage of twice the live bytes, within the bounds, and GOGC from 50
+// to 1600.
 func percent(live uint64) int {
 	garbage := max(minGarbage, min(2*live, maxGarbage), live/2)
 	return int(max(50, min(100*garbage/max(live, 1), 1600)))
 }
 
-// Run adjusts GOGC to the live bytes every second, until ctx ends. It then restores the value that it found. It does
-// nothing if the environment sets GOGC.
+// Run adjusts GOGC to the live bytes every second until ctx ends, and then restores it. It does nothing if the environment sets
+// GOGC.
 func Run(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -55,7 +55,7 @@ func Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		// SetGCPercent stops the world, so it is not called for small changes.
+		// SetGCPercent stops the world, so small changes are skipped.
 		if next := wanted(); max(next, current)-min(next, current) > current/10 {
 			current = next
 			debug.SetGCPercent(current)

@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// TCP listens on a port of a host, which is a name or an IPv4 or IPv6 address.
+// TCP listens on a port of host, a name or an IP address.
 func TCP(host string, port uint16) (net.Listener, error) {
-	// An IPv6 address may have the brackets that it needs before a port.
+	// An IPv6 address may be in brackets.
 	if inner, ok := strings.CutPrefix(host, "["); ok {
 		host = strings.TrimSuffix(inner, "]")
 	}
 	return net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
 }
 
-// ErrInUse is the error of a unix socket on which another process listens.
+// ErrInUse is returned for a unix socket on which another process listens.
 var ErrInUse = errors.New("another process listens on the socket")
 
-// Unix listens on a socket at path. It replaces a socket that a process left behind, and
-// no other file. The error is ErrInUse if another process listens.
+// Unix listens on a unix socket at path. It replaces a stale socket, but no other file. It returns ErrInUse if another process
+// listens.
 func Unix(path string) (net.Listener, error) {
 	info, err := os.Lstat(path)
 	switch {
@@ -46,7 +46,7 @@ func Unix(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// isInUse reports whether a process listens on a socket. The process may be too busy to accept: then the queue of connections is full.
+// isInUse reports whether a process listens on the socket, including one whose accept queue is full.
 func isInUse(path string) bool {
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {

@@ -1,9 +1,8 @@
-// Package loadclient is a load generator for Envoy's RateLimitService, and for an HTTP/2 proxy in front of a service. It uses
-// little CPU, because it often shares a machine with the server under test.
+// Package loadclient is a load generator for Envoy's RateLimitService and for HTTP/2 proxies. It uses little CPU time, because it
+// often shares a machine with the server under test.
 //
-// It writes HTTP/2 frames from templates, all due frames in one write. It decodes only whether a request was allowed. It
-// allocates nothing per request. It is not a general client: it supports one message per request, responses of less than
-// 1 MB, no TLS and no CONTINUATION frames.
+// It writes HTTP/2 frames from templates, batches them, decodes only the verdict, and does not allocate for a request. It supports
+// one message per request, responses below 1 MB, plaintext connections, and no CONTINUATION frames.
 package loadclient
 
 import (
@@ -16,7 +15,7 @@ import (
 	"time"
 )
 
-// maxInFlight is the maximum number of concurrent requests on one connection. It is a power of two.
+// maxInFlight bounds the concurrent requests of a connection. It is a power of two.
 const maxInFlight = 1024
 
 // Options configures a run. Addr and Request are required.
@@ -28,21 +27,20 @@ type Options struct {
 	Conns    int // connections; 0: 1
 	InFlight int // concurrent requests on each, 0: 1; with a Rate, the maximum of them, 0: 1024
 
-	// Rate is the number of requests per second on all connections, whether or not the server keeps up. Each connection
-	// sends one bunch per millisecond, and latency counts from the time of the bunch. 0: each answer is followed by a request.
+	// Rate is the number of requests per second over all connections, independent of the server's speed. Each connection sends a
+	// batch every millisecond, and latencies count from the scheduled time. If Rate is 0, each response triggers the next request.
 	Rate float64
 
-	// Backoff is the wait of a shed client (RESOURCE_EXHAUSTED) before its next request. It cannot be used with a Rate.
+	// Backoff is a client's wait after RESOURCE_EXHAUSTED. It cannot be combined with Rate.
 	Backoff time.Duration
 
-	// Count is the number of requests of the run, shared among the connections. 0: the run ends after Duration. It cannot
-	// be used with a Rate.
+	// Count is the total number of requests. If 0, the run ends after Duration. It cannot be combined with Rate.
 	Count uint64
 
 	WarmUp   time.Duration // not measured
 	Duration time.Duration // measured
 
-	// Begin and End, if not nil, are called when measuring begins and ends, from the goroutine of Run.
+	// Begin and End, if not nil, are called when the measurement begins and ends, on the goroutine of Run.
 	Begin, End func()
 }
 
@@ -71,8 +69,7 @@ const (
 	stopping
 )
 
-// Run sends load until Duration is over or ctx ends. It returns an error if it could not start. Failed requests are counted
-// in the result.
+// Run generates load until Duration is over or ctx ends. It returns an error if it could not start. Result counts failed requests.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	o.Conns, o.InFlight = max(o.Conns, 1), min(o.InFlight, maxInFlight)
 	if o.InFlight < 1 {

@@ -23,13 +23,13 @@ const (
 	streamWindow  = 1 << 20  // no response is longer, so no stream ever waits for a window
 	defaultWindow = 1<<16 - 1
 	maxWindow     = 1<<31 - 1
-	giveBack      = 1 << 29 // bytes: the window of the connection is updated in steps of this size, as proxies do
+	giveBack      = 1 << 29 // bytes between updates of the connection's window, as in proxies
 	maxStream     = 1<<31 - 1
-	lastAnswers   = 5 * time.Second // the longest wait for answers at the end of a run
+	lastAnswers   = 5 * time.Second // bounds the wait for responses at the end of a run
 	minTable      = 1 << 10         // bytes: no template uses more of HPACK's table
 )
 
-// A conn is a connection. Its own goroutine receives, and also sends unless there is a rate. At a rate, pace sends for all.
+// A conn is a connection. Its goroutine receives and, without a rate, also sends. With a rate, pace sends for all connections.
 type conn struct {
 	o     *Options
 	net   net.Conn
@@ -63,7 +63,7 @@ type conn struct {
 	finished atomic.Bool // no more requests are sent
 }
 
-// A stream is a request without an answer yet.
+// A stream is an unanswered request.
 type stream struct {
 	number atomic.Uint32 // 0: none
 	start  time.Duration // when it was sent, or due, since base
@@ -99,7 +99,7 @@ func dial(ctx context.Context, o *Options, base time.Time, number int, phase *at
 	return c, nil
 }
 
-// greet sends the HTTP/2 preface, and waits for the settings of the server.
+// greet exchanges the HTTP/2 preface and settings.
 func (c *conn) greet() error {
 	settings := binary.BigEndian.AppendUint16(nil, uint16(http2.SettingInitialWindowSize))
 	settings = binary.BigEndian.AppendUint32(settings, streamWindow)
@@ -116,8 +116,8 @@ func (c *conn) greet() error {
 	return c.acknowledge()
 }
 
-// run receives, and also sends unless there is a rate. It returns when the run has stopped and all requests are answered, or
-// when the connection fails.
+// run receives and, without a rate, sends. It returns when the run has ended and all requests are answered, or when the connection
+// fails.
 func (c *conn) run() {
 	if err := c.serve(); err != nil {
 		c.fail(err)
@@ -151,7 +151,7 @@ func (c *conn) serve() error {
 	}
 }
 
-// acknowledge sends the acknowledgements and window updates that the server waits for.
+// acknowledge sends pending acknowledgements and window updates.
 func (c *conn) acknowledge() error {
 	if len(c.acks) == 0 {
 		return nil
@@ -167,7 +167,7 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// refill sends one request for each answer.
+// refill sends one request for each response.
 func (c *conn) refill() error {
 	c.out = append(c.out, c.acks...)
 	c.acks = c.acks[:0]
@@ -179,17 +179,15 @@ func (c *conn) refill() error {
 	return c.send()
 }
 
-// mayOpen reports whether one more request may be sent.
 func (c *conn) mayOpen() bool {
 	n := c.sent.Load()
 	return n-c.answered.Load()+uint32(c.resting.n) < uint32(c.o.InFlight) && c.window.Load() >= int64(c.o.Request.data()) &&
 		c.slot(2*n+1).number.Load() == 0 && n < c.maximum
 }
 
-// slot returns the slot of a stream.
 func (c *conn) slot(stream uint32) *stream { return &c.streams[stream/2%maxInFlight] }
 
-// underWay returns the stream with that number, or nil if it has ended.
+// underWay returns the stream with a number, or nil if it has ended.
 func (c *conn) underWay(number uint32) *stream {
 	if s := c.slot(number); s.number.Load() == number {
 		return s
@@ -197,7 +195,7 @@ func (c *conn) underWay(number uint32) *stream {
 	return nil
 }
 
-// open adds a request with that start time to the output buffer.
+// open appends a request to the output buffer.
 func (c *conn) open(start time.Duration) {
 	n, r := c.sent.Load(), c.o.Request
 	next := c.o.Users.pick(c.random)
@@ -232,7 +230,7 @@ func (c *conn) write(b []byte) error {
 // now returns the time since base.
 func (c *conn) now() time.Duration { return time.Since(c.base) }
 
-// receive waits for frames and reads all that have arrived.
+// receive waits for frames and reads all available ones.
 func (c *conn) receive() error {
 	last := c.o.Backoff == 0 // whether the end of a wait ends the run
 	if !last {
@@ -281,7 +279,7 @@ func (c *conn) receive() error {
 	return nil
 }
 
-// frame reads a frame.
+// frame handles a frame.
 func (c *conn) frame(kind http2.FrameType, flags http2.Flags, stream uint32, payload []byte, now time.Duration) error {
 	switch kind {
 	case http2.FrameData:
@@ -356,7 +354,7 @@ func (c *conn) settings(payload []byte) error {
 	return nil
 }
 
-// answer counts an ended request.
+// answer counts a finished request.
 func (c *conn) answer(s *stream, now time.Duration) {
 	verdict, err := s.verdict(c.o.Request.byStatus)
 	switch {
@@ -396,9 +394,9 @@ var (
 	errCode   = errors.New("an answer that is neither OK nor OVER_LIMIT")
 )
 
-// verdict returns the code of a response: ok or over.
+// verdict decodes the code of a response.
 func (s *stream) verdict(byStatus bool) (byte, error) {
-	// The code is the first field of the message: every encoder writes the fields in order.
+	// Every encoder writes fields in order, so the code is the first field.
 	const tag, code = grpcPrefix, grpcPrefix + 1
 	switch {
 	case s.reset:
@@ -419,7 +417,7 @@ func appendWindow(b []byte, bytes uint32) []byte {
 	return appendFrame(b, http2.FrameWindowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, bytes))
 }
 
-// unpadded returns a payload without its padding.
+// unpadded returns a payload without padding.
 func unpadded(kind http2.FrameType, flags http2.Flags, payload []byte) ([]byte, error) {
 	padding := 0
 	if flags.Has(http2.FlagDataPadded) && len(payload) > 0 {
@@ -434,7 +432,7 @@ func unpadded(kind http2.FrameType, flags http2.Flags, payload []byte) ([]byte, 
 	return payload[:len(payload)-padding], nil
 }
 
-// rest holds the times of the next requests of shed clients, in order.
+// A rest is a queue of the next requests of shed clients, in order of time.
 type rest struct {
 	until   [maxInFlight]time.Duration
 	from, n int

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// said holds the facts of headers and trailers about a request.
+// A said is a bit set of facts that headers and trailers report about a request.
 type said uint8
 
 const (
@@ -19,8 +19,8 @@ const (
 	grpcExhausted
 )
 
-// headers reads blocks of headers. Servers repeat a block as references to HPACK's table. The meaning of such a block
-// is remembered until the table changes.
+// headers decodes header blocks. Servers repeat a block as references to HPACK's dynamic table, so decoded blocks are cached until
+// the table changes.
 type headers struct {
 	decoder *hpack.Decoder
 	said    said
@@ -60,10 +60,10 @@ func newHeaders() *headers {
 	return h
 }
 
-// errHeaders reports that the table of headers no longer matches that of the server.
+// errHeaders reports a header block that cannot be decoded.
 var errHeaders = errors.New("headers that cannot be read")
 
-// read reads a block. Blocks must be read in order.
+// read decodes a block. Blocks must be read in order.
 func (h *headers) read(block []byte) (said, error) {
 	references := onlyReferences(block)
 	if references {
@@ -92,7 +92,7 @@ func (h *headers) read(block []byte) (said, error) {
 	return h.said, nil
 }
 
-// onlyReferences reports whether each field of a block is one byte that refers to the table. Such a block does not change it.
+// onlyReferences reports whether a block has only one-byte references, which do not change the table.
 func onlyReferences(block []byte) bool {
 	for _, b := range block {
 		if b < 0x80 {

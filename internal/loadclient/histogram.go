@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Each power of two nanoseconds has this many buckets: a quantile is at most 1/64 too high.
+// perPower is the number of buckets for each power of two nanoseconds. A quantile is at most 1/64 too high.
 const perPower = 64
 
 // A Histogram counts durations. The zero value is empty.
@@ -43,7 +43,7 @@ func (h *Histogram) add(other *Histogram) {
 	h.n += other.n
 }
 
-// Quantile returns a duration that the fraction q of all durations does not exceed, or 0 if there are none.
+// Quantile returns an upper bound of the fraction q of all durations; 0 if there are none.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	rank, seen := uint64(q*float64(h.n)), uint64(0)
 	for i, n := range h.counts {

@@ -2,9 +2,8 @@ package loadclient
 
 import "time"
 
-// Requests at a rate are sent in bunches, like the requests that a proxy finds when it polls its sockets. Each connection
-// sends one bunch per interval in one write, and the connections take turns. A client that wakes for each request would use
-// more CPU than the server.
+// Requests at a rate are sent in batches, like those of a proxy that polls its sockets. Connections alternate, one write per batch.
+// Waking for each request would use more CPU time than the server.
 const (
 	bunch   = time.Millisecond
 	minTick = 100 * time.Microsecond
@@ -17,13 +16,13 @@ type timetable struct {
 	n     float64       // requests that were due
 }
 
-// next returns the due time of the next request: the first bunch that is not before its turn.
+// next returns the scheduled time of the next request, which is that of its batch.
 func (t *timetable) next() time.Duration {
 	turn := time.Duration(t.n * t.every)
 	return t.begin + (turn+bunch-1)/bunch*bunch
 }
 
-// pace sends each request when it is due, or as soon as its connection accepts it, until the run stops.
+// pace sends each request at its scheduled time, or as soon as its connection accepts it, until the run ends.
 func pace(conns []*conn) error {
 	tick := max(bunch/time.Duration(len(conns)), minTick)
 	begin := conns[0].now()

@@ -15,7 +15,7 @@ const (
 	digits     = 8 // of the number of a user or a lease: all requests have the same length
 )
 
-// A Request is a template: two requests differ only in the stream, the user and the lease.
+// A Request is a template of requests that differ only in stream, user and lease.
 type Request struct {
 	Spread bool // each descriptor has a different user; else all have the same
 
@@ -26,7 +26,8 @@ type Request struct {
 	actions  []string
 }
 
-// A call has the template of the first request on a connection, which fills HPACK's table. Later headers are one byte each.
+// A call has separate templates for the first request of a connection, which fills HPACK's table, and for later ones, whose headers
+// take one byte each.
 type call struct{ first, later template }
 
 type template struct {
@@ -37,10 +38,10 @@ type template struct {
 	data    int   // bytes that flow control counts
 }
 
-// data returns the largest number of bytes of a request that flow control counts.
+// data returns the maximum bytes of a request that count for flow control.
 func (r *Request) data() int { return max(r.call.later.data, r.end.later.data) }
 
-// Decide returns a call of ShouldRateLimit with a descriptor per action: (user_id, user-00000000), (action, <action>).
+// Decide returns a ShouldRateLimit request with a descriptor for each action: (user_id, user-00000000), (action, <action>).
 func Decide(domain string, actions ...string) *Request {
 	message := appendField(nil, 1, domain)
 	var users []int // offsets in the message
@@ -53,8 +54,8 @@ func Decide(domain string, actions ...string) *Request {
 	return &Request{domain: domain, actions: actions, call: shouldRateLimit(message, users, nil)}
 }
 
-// Leases returns two calls of ShouldRateLimit, with [Leasing]. One opens a lease: (user_id, user-00000000), (action, <action>),
-// (lease, <id>). The other ends a lease: its further last entry is the marker, release or settle. Each has hits of its own.
+// Leases returns a pair of ShouldRateLimit requests, for [Leasing]. The first takes a lease: (user_id, user-00000000), (action,
+// <action>), (lease, <id>). The second ends it, with marker as a further last entry: release or settle. Each has its own hits.
 func Leases(domain, action, marker string, hits, endHits uint64) *Request {
 	of := func(hits uint64, last []byte) call {
 		user := appendEntry(nil, "user_id", userPrefix+zeros)
@@ -68,13 +69,13 @@ func Leases(domain, action, marker string, hits, endHits uint64) *Request {
 	return &Request{domain: domain, actions: []string{action}, call: of(hits, nil), end: of(endHits, appendEntry(nil, marker, "1"))}
 }
 
-// OpensLeases reports whether r is from [Leases].
+// OpensLeases reports whether r was returned by [Leases].
 func (r *Request) OpensLeases() bool { return len(r.end.later.frames) > 0 }
 
-// leasePrefix makes an id as long as a UUID.
+// leasePrefix makes ids as long as a UUID.
 const leasePrefix = "0c0ffee0-0000-4000-8000-0000"
 
-// shouldRateLimit returns a call with the message. The numbers of users and leases are at these offsets of the message.
+// shouldRateLimit returns a call with a message, in which users and leases are offsets of numbers.
 func shouldRateLimit(message []byte, users, leases []int) (c call) {
 	data := binary.BigEndian.AppendUint32(make([]byte, 1), uint32(len(message)))
 	data = append(data, message...)
@@ -96,14 +97,14 @@ func shouldRateLimit(message []byte, users, leases []int) (c call) {
 	return c
 }
 
-// Repeated returns a call with the descriptors of r that many times, each with a different user.
+// Repeated returns a request with the descriptors of r repeated, each with a different user.
 func (r *Request) Repeated(times int) *Request {
 	more := Decide(r.domain, slices.Repeat(r.actions, times)...)
 	more.Spread = true
 	return more
 }
 
-// Get returns a GET of / with the user in the header x-user-id and the action in x-action. The answer is the status: 200 or 429.
+// Get returns a GET of / with the headers x-user-id and x-action. Its verdict is the status: 200 or 429.
 func Get(action string) *Request {
 	r, block := &Request{byStatus: true}, newBlock()
 	for _, t := range []*template{&r.call.first, &r.call.later} {
@@ -128,7 +129,7 @@ func (t *template) frame(kind http2.FrameType, flags http2.Flags, payload []byte
 	t.frames = appendFrame(t.frames, kind, flags, 0, payload)
 }
 
-// template returns the template of the next request, which may be the first on its connection.
+// template returns the template of the next request.
 func (r *Request) template(next pick, first bool) *template {
 	c := &r.call
 	if next.end {
@@ -140,7 +141,7 @@ func (r *Request) template(next pick, first bool) *template {
 	return &c.later
 }
 
-// append adds a request on a stream.
+// append appends a request on a stream.
 func (t *template) append(b []byte, stream uint32, next pick) []byte {
 	b = append(b, t.frames...)
 	frames := b[len(b)-len(t.frames):]
@@ -156,7 +157,7 @@ func (t *template) append(b []byte, stream uint32, next pick) []byte {
 	return b
 }
 
-// spread gives each descriptor of a request after the first a user of its own.
+// spread gives each descriptor after the first its own user.
 func (t *template) spread(frames []byte, users *Users, random *rand.PCG) {
 	for _, at := range t.users[1:] {
 		putNumber(frames[at:], users.pick(random).user)
@@ -177,7 +178,7 @@ func appendFrame(b []byte, kind http2.FrameType, flags http2.Flags, stream uint3
 	return append(b, payload...)
 }
 
-// appendEntry adds an entry of a descriptor, appendField a field of a protobuf message that is text or a message.
+// appendEntry appends an entry of a descriptor, and appendField a length-delimited protobuf field.
 func appendEntry(b []byte, key, value string) []byte {
 	return appendField(b, 1, string(appendField(appendField(nil, 1, key), 2, value)))
 }
@@ -188,7 +189,7 @@ func appendField(b []byte, number byte, text string) []byte {
 	return append(b, text...)
 }
 
-// A block encodes headers with one table.
+// A block encodes headers with one HPACK table.
 type block struct {
 	encoder *hpack.Encoder
 	buffer  bytes.Buffer
@@ -203,7 +204,7 @@ func newBlock() *block {
 func (b *block) of(namesAndValues ...string) []byte {
 	b.buffer.Reset()
 	for i := 0; i < len(namesAndValues); i += 2 {
-		// A Buffer accepts every write.
+		// Writing to a Buffer never fails.
 		_ = b.encoder.WriteField(hpack.HeaderField{Name: namesAndValues[i], Value: namesAndValues[i+1]})
 	}
 	return bytes.Clone(b.buffer.Bytes())

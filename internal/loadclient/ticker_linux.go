@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/internal/socket"
 )
 
-// A ticker is a timer of the kernel. The timer of the Go runtime wakes up on whole milliseconds if nothing else runs.
+// A ticker is a kernel timer. The runtime's timer has a resolution of a millisecond when the process is idle.
 type ticker struct {
 	file   *os.File
 	reader io.Reader
@@ -37,7 +37,7 @@ func newTicker(every time.Duration) (ticker, error) {
 	return t, nil
 }
 
-// wait returns at the next tick, or at once if it has passed.
+// wait returns at the next tick, or at once if it is overdue.
 func (t ticker) wait() error {
 	_, err := t.reader.Read(t.passed)
 	return err

@@ -4,12 +4,11 @@ package loadclient
 
 import "time"
 
-// A ticker is a timer.
 type ticker struct{ *time.Ticker }
 
 func newTicker(every time.Duration) (ticker, error) { return ticker{time.NewTicker(every)}, nil }
 
-// wait returns at the next tick, or at once if it has passed.
+// wait returns at the next tick, or at once if it is overdue.
 func (t ticker) wait() error {
 	<-t.C
 	return nil

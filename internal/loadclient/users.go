@@ -14,28 +14,28 @@ type Users struct {
 	alias []aliased      // for Zipf
 }
 
-// A pick is the user of a request, and the lease that the request opens or ends.
+// A pick is the user of a request, and the lease that it takes or ends.
 type pick struct {
 	user, lease uint64
 	end         bool
 }
 
-// aliased is a column of Walker's alias method: this user with probability part / 2^32, else the other.
+// aliased is a column of Walker's alias method: this user with probability part / 2^32, otherwise the other.
 type aliased struct{ part, other uint32 }
 
-// Uniform returns n users with equal probabilities.
+// Uniform returns n equally likely users.
 func Uniform(n int) *Users { return &Users{n: uint64(n)} }
 
-// InTurn returns n users in a cycle: n requests contain each user once.
+// InTurn returns n users in round-robin order.
 func InTurn(n int) *Users { return &Users{n: uint64(n), next: &atomic.Uint64{}} }
 
-// Leasing returns n users with equal probabilities, for a request by [Leases]. The first requests of a run open that many leases.
-// After these, each lease that a request opens is followed by the end of the oldest one. Later runs with the same Users continue.
+// Leasing returns n equally likely users, for [Leases]. The first open requests of a run take leases. After that, each take is
+// followed by the end of the oldest lease. Later runs with the same Users continue.
 func Leasing(n, open int) *Users {
 	return &Users{n: uint64(n), open: uint64(open), next: &atomic.Uint64{}}
 }
 
-// Zipf returns n users. The user of rank k has a probability proportional to k^-s.
+// Zipf returns n users. The probability of the user with rank k is proportional to k^-s.
 func Zipf(n int, s float64) *Users {
 	weights, sum := make([]float64, n), 0.0
 	for k := range weights {
@@ -76,7 +76,8 @@ func (u *Users) pick(random *rand.PCG) pick {
 	return pick{user: u.random(random)}
 }
 
-// leasing returns the pick of a request, counted from 0. The user follows from the number of the lease, so nothing is stored for a lease.
+// leasing returns the pick of a request, numbered from 0. It derives the user from the lease's number, so that leases need no
+// memory.
 func (u *Users) leasing(request uint64) pick {
 	p := pick{lease: request}
 	if request >= u.open {

@@ -6,8 +6,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// A call is one request on its way through the service, with the memory for all of its steps. Calls are pooled: nothing
-// may keep a pointer or a slice into a call after release.
+// A call is a request in progress, with the memory for all of its steps. Calls are pooled: after release, nothing may refer to one.
 type call struct {
 	message     message        // decoded
 	malformed   error          // the gRPC status of a message that could not be decoded
@@ -19,13 +18,13 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 
 func newCall() *call { return calls.Get().(*call) }
 
-// The largest call that is pooled. Larger ones are few, and their memory is better freed.
+// Bounds of a pooled call. Larger calls are rare and left to the garbage collector.
 const (
 	maxPooledDescriptors = 16
 	maxPooledEntries     = 16 // of one descriptor
 )
 
-// release returns c to the pool. A call that met a panic must not be released: something may still use it.
+// release returns c to the pool. A call that panicked must not be released, because it may still be in use.
 func (c *call) release() {
 	if cap(c.message.descriptors) > maxPooledDescriptors || c.observation.Size() > 2*maxPooledDescriptors {
 		return

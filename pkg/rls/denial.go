@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A denial is the decision that explains why a request is denied.
+// A denial is the decision that explains why a request was denied.
 type denial struct {
 	*decide.Decision
 	descriptor int
@@ -19,9 +19,8 @@ type denial struct {
 	wait       time.Duration // until the request may be allowed; 0: unknown
 }
 
-// denialOf returns the denial of a denied request. It is the descriptor that the client waits for: the one with the longest
-// wait. Descriptors in quota mode deny a request together, so among them it is the one with the shortest wait. denialOf returns
-// false if no descriptor is denied.
+// denialOf returns the denial to report: the denied descriptor with the longest wait. Descriptors in quota mode deny a request
+// together, so among them it is the one with the shortest wait. It returns false if no descriptor is denied.
 func denialOf(r *decide.Result) (denial, bool) {
 	shown, quota := -1, -1
 	quotasDeny, wait := true, time.Duration(0)
@@ -54,7 +53,7 @@ func denialOf(r *decide.Result) (denial, bool) {
 	return denial{Decision: d, descriptor: shown, limit: d.Denying(), wait: wait}, true
 }
 
-// waitOf orders denied descriptors by their waits. Hits that never fit wait for the longest time.
+// waitOf returns a wait that orders denied descriptors. Hits that never fit have the longest.
 func waitOf(d *decide.Decision) time.Duration {
 	if d.Reason == decide.NeverFits {
 		return math.MaxInt64
@@ -62,7 +61,7 @@ func waitOf(d *decide.Decision) time.Duration {
 	return d.Reset
 }
 
-// retryWait returns the longest wait of the limits that deny a descriptor.
+// retryWait returns the longest wait among the limits that deny a descriptor.
 func retryWait(d *decide.Decision) (wait time.Duration) {
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; v.Err == nil && !v.Allowed && v.By != limiters.ByPolicy {
@@ -72,8 +71,8 @@ func retryWait(d *decide.Decision) (wait time.Duration) {
 	return wait
 }
 
-// waitUnder returns how long a client should wait after a denial. For hits that never fit it is at least one window: no wait makes them
-// fit, and only the rules can change.
+// waitUnder returns how long a client should wait after a denial. For hits that never fit, it is at least one window, because only
+// changed rules can help.
 func waitUnder(l *descriptors.RateLimit, v *limiters.Verdict) time.Duration {
 	if v.RetryAfter < 0 {
 		return max(v.ResetAfter, l.Limit.Window())
@@ -88,7 +87,7 @@ func (d *denial) reason() string {
 	return d.Reason.String()
 }
 
-// limitText returns the name of the limit, or its index in the rule if it has none.
+// limitText returns the name of the limit, or its index in the rule.
 func (d *denial) limitText() string {
 	switch {
 	case d.limit < 0:
@@ -101,7 +100,8 @@ func (d *denial) limitText() string {
 	return strconv.Itoa(d.limit)
 }
 
-// onDeny returns the response that the rules set for the denial, or nil. A limit of the request has that of the rule's first limit.
+// onDeny returns the response that the rules set for the denial, or nil. A limit in the request uses that of the rule's first
+// limit.
 func (d *denial) onDeny(rules *descriptors.Rules) *descriptors.OnDeny {
 	var own *descriptors.OnDeny
 	switch {
@@ -113,10 +113,10 @@ func (d *denial) onDeny(rules *descriptors.Rules) *descriptors.OnDeny {
 	return cmp.Or(own, rules.Domain(d.Domain).OnDeny())
 }
 
-// A field is a part of the description of a denial, in metadata and in the header.
+// A field is a part of the description of a denial.
 type field struct{ name, text string }
 
-// fields describe a denial. They contain no text of the request. A field with an empty text is unknown.
+// fields describes a denial without any text of the request. A field with an empty text is unknown.
 func (d *denial) fields(rules *descriptors.Rules) [5]field {
 	return [...]field{
 		{"domain", descriptors.Bounded(d.Domain, maxName)}, {"rule", d.RuleName()}, {"limit", d.limitText()}, {"reason", d.reason()},
@@ -138,7 +138,7 @@ func appendDeniedBy(b []byte, fields *[5]field) []byte {
 	return closeMessage(closeMessage(closeMessage(closeMessage(b, object), value), entry), metadata)
 }
 
-// deniedByHeader returns a denial as a structured field: the rule, with the other fields as parameters.
+// deniedByHeader returns a denial as a structured field: the rule as its item, the other fields as parameters.
 func deniedByHeader(fields *[5]field) string {
 	rule, b := "override", []byte(nil)
 	for _, f := range fields {

@@ -19,7 +19,6 @@ const (
 	codeOverLimit = ratelimitv3.RateLimitResponse_OVER_LIMIT
 )
 
-// codeOf maps the outcome of a descriptor to the code of its status.
 var codeOf = [...]ratelimitv3.RateLimitResponse_Code{
 	decide.Allowed: codeOK, decide.Denied: codeOverLimit, decide.Undecided: ratelimitv3.RateLimitResponse_UNKNOWN,
 }
@@ -31,16 +30,14 @@ func overallCode(r *decide.Result) ratelimitv3.RateLimitResponse_Code {
 	return codeOK
 }
 
-// saturated returns n as a number of 32 bits, as requests_per_unit and limit_remaining are: larger numbers are cut.
+// saturated converts n to 32 bits, as requests_per_unit and limit_remaining have; larger values become the maximum.
 func saturated(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
 func remaining(d *decide.Decision) uint32 { return saturated(d.Remaining) }
 
-// resetSeconds is duration_until_reset in whole seconds, rounded up: Envoy drops the fraction, and a client must not retry
-// too early.
+// resetSeconds returns duration_until_reset rounded up to seconds. Envoy would round down, and clients would retry too early.
 func resetSeconds(d *decide.Decision) int64 { return int64((d.Reset + time.Second - 1) / time.Second) }
 
-// response returns the response to a decided call.
 func (s *Service) response(c *call) (*ratelimitv3.RateLimitResponse, error) {
 	result := &c.observation.Result
 	r := &ratelimitv3.RateLimitResponse{
@@ -74,14 +71,13 @@ func statusMessage(d *decide.Decision) *ratelimitv3.RateLimitResponse_Descriptor
 	return m
 }
 
-// appendLimitHeaders appends the headers of one limit: that of the last descriptor that is denied by itself, else that of the
-// first with the least remaining. It appends nothing if no limit is known. A descriptor that only ends a lease is not one of
-// them.
+// appendLimitHeaders appends the headers of one limit: of the last descriptor that is denied by itself, or else of the first one
+// with the fewest remaining hits. It skips descriptors that only end a lease, and appends nothing if no limit is known.
 func (s *Service) appendLimitHeaders(b []byte, decisions []decide.Decision) []byte {
 	var shown *decide.Decision
 	minimum := int64(math.MaxInt64)
 	for i := range decisions {
-		// envoyproxy/ratelimit shows no limit of which 2^32 - 1 hits remain.
+		// envoyproxy/ratelimit omits a limit with 2^32 - 1 remaining hits.
 		if d := &decisions[i]; d.Limit != nil && !d.End && d.Remaining < minimum && d.Remaining != math.MaxUint32 {
 			shown, minimum = d, d.Remaining
 		}

@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// escaped returns the value of an entry as valid UTF-8. Different values have different results, so no two of them share a
-// counter. Envoy lets a request pass if Weir answers it with an error: a client must not get there by one invalid byte.
+// escaped returns value as valid UTF-8, injectively, so that two values never share a counter. Rejecting invalid UTF-8 instead
+// would let a client bypass its limits, because Envoy may let a request pass after an error.
 //
-// An invalid byte becomes U+FFFD and its two hexadecimal digits. So do the bytes of a U+FFFD in the value itself if two such
-// digits follow it. All other text stays, and patterns match it.
+// An invalid byte becomes U+FFFD and its two hexadecimal digits. A U+FFFD that two such digits follow is escaped in the same way.
+// Other text is unchanged, so that patterns still match it.
 func escaped(value string) string {
 	if utf8.ValidString(value) && !strings.Contains(value, "\uFFFD") {
 		return value
@@ -31,7 +31,7 @@ func escaped(value string) string {
 	return string(b)
 }
 
-// startsWithHex reports whether s starts with two digits as hex.AppendEncode writes them.
+// startsWithHex reports whether s starts with two lower-case hexadecimal digits.
 func startsWithHex(s string) bool { return len(s) >= 2 && isHex(s[0]) && isHex(s[1]) }
 
 func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' }

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// An Admission chooses the requests by gRPC that are served.
+// An Admission admits or rejects gRPC requests.
 type Admission interface {
-	// Receive fills message by calling decode, and admits the request. An error is the response to the request.
+	// Receive calls decode to fill message, and then admits the request. A non-nil error is the response.
 	Receive(ctx context.Context, decode func(message any) error, message any) error
 	// Leave ends an admitted request.
 	Leave()
@@ -27,9 +27,8 @@ func (admitAll) Receive(_ context.Context, decode func(any) error, message any) 
 }
 func (admitAll) Leave() {}
 
-// ServiceDesc describes the service to a gRPC server that was made with [Codec]. Unlike Envoy's generated description it
-// decodes requests by this package. It calls no interceptors, which would cost each request several allocations. A nil
-// Admission admits every request.
+// ServiceDesc returns the description of the service for a gRPC server with [Codec]. It uses this package's decoder instead of the
+// generated one. It ignores interceptors, which would allocate for each request. A nil Admission admits every request.
 func ServiceDesc(a Admission) *grpc.ServiceDesc {
 	if a == nil {
 		a = admitAll{}
@@ -58,7 +57,7 @@ func (h handler) shouldRateLimit(
 	return service.(*Service).serve(ctx, c)
 }
 
-// serve answers a call off the wire, and releases it.
+// serve answers a decoded call and releases it.
 func (s *Service) serve(ctx context.Context, c *call) (any, error) {
 	var encoded *encodedResponse
 	err := c.malformed
@@ -76,7 +75,7 @@ func (s *Service) serve(ctx context.Context, c *call) (any, error) {
 	return encoded, nil
 }
 
-// An encodedResponse is a RateLimitResponse in wire format. gRPC holds it until it is sent.
+// An encodedResponse is a RateLimitResponse in wire format, which gRPC frees after sending.
 type encodedResponse struct {
 	buffers [1]mem.Buffer
 	wire    mem.SliceBuffer
@@ -99,14 +98,14 @@ func (s *Service) encode(c *call) (*encodedResponse, error) {
 	return e, err
 }
 
-// Codec returns the codec that a gRPC server needs to serve [ServiceDesc], by grpc.ForceServerCodecV2. It hands the
-// messages of other services to gRPC's own codec.
+// Codec returns the codec for [ServiceDesc], to be set with [grpc.ForceServerCodecV2]. It passes messages of other services to
+// gRPC's own codec.
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 
 type codec struct{ encoding.CodecV2 }
 
-// Unmarshal implements encoding.CodecV2. A malformed request is no error of Unmarshal, because gRPC would answer INTERNAL
-// before the service could count the request: see call.malformed.
+// Unmarshal implements encoding.CodecV2. It stores the error of a malformed request in call.malformed: otherwise gRPC would answer
+// INTERNAL before the service could count the request.
 func (o codec) Unmarshal(data mem.BufferSlice, v any) error {
 	c, ours := v.(*call)
 	if !ours {

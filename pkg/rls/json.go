@@ -14,13 +14,12 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// MaxBody is the largest body of a request by HTTP, in bytes. The limit of gRPC is higher, because Envoy may let a request
-// pass that is rejected as too large. Envoy repeats client data in every descriptor.
+// MaxBody bounds the body of an HTTP request, in bytes. The bound of gRPC is higher, because Envoy repeats client data in every
+// descriptor, and a request rejected as too large may bypass the limit.
 const MaxBody = 256 << 10
 
-// ServeHTTP answers a RateLimitRequest in JSON with a RateLimitResponse in JSON, as envoyproxy/ratelimit does under /json. Its
-// status codes are 200 for OK, 429 for OVER_LIMIT, 400 for an invalid request and 503 if no decision could be made. The body
-// of a 400 gives the reason.
+// ServeHTTP answers a RateLimitRequest in JSON with a RateLimitResponse in JSON, like /json of envoyproxy/ratelimit. The status is
+// 200 for OK, 429 for OVER_LIMIT, 400 for an invalid request with the reason in the body, and 503 if there is no decision.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv3.RateLimitRequest
 	if err := readJSON(w, r, &request); err != nil {
@@ -54,7 +53,7 @@ func badRequest(w http.ResponseWriter, reason string) {
 	http.Error(w, "Bad Request: "+reason, http.StatusBadRequest)
 }
 
-// readJSON reads a request from the body. Its error is for the client to read.
+// readJSON reads a request from the body. Its error is shown to the client.
 func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateLimitRequest) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
@@ -73,8 +72,8 @@ func parseJSON(body []byte, request *ratelimitv3.RateLimitRequest) error {
 	return nil
 }
 
-// ParseRequest returns the meaning of a RateLimitRequest in JSON, as [Service.ServeHTTP] reads it. The error is for the sender to
-// read. A request that [decide.Decider.Decide] rejects is no error.
+// ParseRequest parses a RateLimitRequest in JSON as [Service.ServeHTTP] does. Its error is shown to the sender. It does not
+// validate what [decide.Decider.Decide] validates.
 func ParseRequest(body []byte) (*decide.Request, error) {
 	var sent ratelimitv3.RateLimitRequest
 	if err := parseJSON(body, &sent); err != nil {

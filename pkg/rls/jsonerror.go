@@ -13,11 +13,11 @@ import (
 	"github.com/weir-rls/weir/internal/spelling"
 )
 
-// writeRequest is the remedy for a body without JSON.
+// writeRequest is the remedy for an invalid body.
 const writeRequest = `write a RateLimitRequest such as {"domain":"shop","descriptors":[{"entries":[{"key":"user_id","value":"42"}]}]}`
 
-// explainJSON returns the error of a body that protojson rejected with cause. It looks for a syntax error, an unknown field
-// and a value of the wrong type, in this order.
+// explainJSON returns a readable error for a body that protojson rejected with cause. It looks for a syntax error, then an unknown
+// field, then a value of the wrong type.
 func explainJSON(body []byte, message protoreflect.MessageDescriptor, cause error) error {
 	if len(strings.TrimSpace(string(body))) == 0 {
 		return errors.New("the body is empty: " + writeRequest)
@@ -44,7 +44,7 @@ func position(body []byte, err error) (line, column int) {
 	return 1 + strings.Count(before, "\n"), at - strings.LastIndexByte(before, '\n')
 }
 
-// checkMessage returns the first error of a JSON value that should be a message. The path names the value, "" for the body.
+// checkMessage returns the first error in a JSON value of a message type. path locates the value; "" is the body.
 func checkMessage(path string, value any, message protoreflect.MessageDescriptor) error {
 	object, ok := value.(map[string]any)
 	if !ok {
@@ -68,7 +68,7 @@ func checkMessage(path string, value any, message protoreflect.MessageDescriptor
 }
 
 func checkField(path string, value any, field protoreflect.FieldDescriptor) error {
-	if value == nil { // as if it were absent
+	if value == nil { // null means absent
 		return nil
 	}
 	if !field.IsList() {
@@ -153,7 +153,7 @@ func unknownField(path, name string, fields protoreflect.FieldDescriptors) error
 	return fmt.Errorf("%sunknown field %s: want one of %s", at, quoted(name), strings.Join(known, ", "))
 }
 
-// maxQuoted is the number of bytes of a client's text that an error repeats.
+// maxQuoted bounds the text of a client that an error quotes, in bytes.
 const maxQuoted = 100
 
 func quoted(s string) string { return fmt.Sprintf("%q", shorten(s)) }

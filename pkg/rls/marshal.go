@@ -6,7 +6,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// The tags of the fields of a response: number and wire type. All numbers are below 16, so each tag is one byte.
+// Tags of a response: field number and wire type. The numbers are below 16, so each tag takes one byte.
 const (
 	tagOverallCode          = 1<<3 | byte(protowire.VarintType)
 	tagStatuses             = 2<<3 | byte(protowire.BytesType)
@@ -37,14 +37,14 @@ const (
 	tagSeconds        = 1<<3 | byte(protowire.VarintType)
 )
 
-// The sizes in bytes that most statuses, and most descriptions of a denial, do not exceed.
+// Initial sizes, in bytes, which most statuses and descriptions of a denial do not exceed.
 const (
 	typicalStatusSize = 40
 	typicalDenialSize = 240
 )
 
-// marshal appends the response to a decided call to b. The optional parts follow as further messages: concatenated messages
-// are one, with the fields of all.
+// marshal appends the response of a decided call to b. It appends optional parts as further messages, because concatenated messages
+// are merged when they are decoded.
 func (s *Service) marshal(b []byte, c *call) ([]byte, error) {
 	result := &c.observation.Result
 	b = appendNumber(b, tagOverallCode, uint64(overallCode(result)))
@@ -81,7 +81,7 @@ func appendStatus(b []byte, d *decide.Decision) []byte {
 	return closeMessage(b, status)
 }
 
-// appendNumber appends a field. Proto3 omits a field of value 0.
+// appendNumber appends a varint field. Proto3 omits 0.
 func appendNumber(b []byte, tag byte, n uint64) []byte {
 	if n == 0 {
 		return b
@@ -93,23 +93,23 @@ func appendText(b []byte, tag byte, text string) []byte {
 	return protowire.AppendString(append(b, tag), text)
 }
 
-// appendHeader appends a header for the client.
 func appendHeader(b []byte, name, value string) []byte {
 	b, header := openMessage(b, tagResponseHeadersToAdd)
 	return closeMessage(appendText(appendText(b, tagHeaderKey, name), tagHeaderValue, value), header)
 }
 
-// appendTextField appends a field to a google.protobuf.Struct.
+// appendTextField appends a string field of a google.protobuf.Struct.
 func appendTextField(b []byte, name, text string) []byte {
 	b, field := openMessage(b, tagFields)
 	b, value := openMessage(appendText(b, tagFieldKey, name), tagFieldValue)
 	return closeMessage(closeMessage(appendText(b, tagStringValue, text), value), field)
 }
 
-// openMessage begins a nested message. It returns the start of its content, for closeMessage.
+// openMessage begins a nested message. It returns the start of the content, for closeMessage.
 func openMessage(b []byte, tag byte) ([]byte, int) { return append(b, tag, 0), len(b) + 2 }
 
-// closeMessage ends a nested message and sets its length. openMessage reserved one byte; a longer message is moved.
+// closeMessage ends a nested message and sets its length. It moves content that needs more than the one byte that openMessage
+// reserved for the length.
 func closeMessage(b []byte, start int) []byte {
 	n := len(b) - start
 	if n < 0x80 {

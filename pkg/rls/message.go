@@ -13,8 +13,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A message is a RateLimitRequest as decoded from the wire or from Envoy's generated type. It keeps at most one descriptor
-// and one entry beyond the bounds of package decide, which suffices to reject the request.
+// A message is a RateLimitRequest, decoded from the wire or from Envoy's generated type. It stores at most one descriptor and one
+// entry beyond the bounds of package decide, which suffices to reject the request.
 type message struct {
 	domain      string
 	hitsAddend  uint32
@@ -29,10 +29,9 @@ type descriptor struct {
 	hitsAddend     uint64
 	isNegativeHits bool
 
-	override decide.Override // set by request, if hasLimit
+	override decide.Override // set by request if hasLimit
 }
 
-// A limitOverride is a RateLimitDescriptor.RateLimitOverride.
 type limitOverride struct {
 	requestsPerUnit uint32
 	unit            typev3.RateLimitUnit
@@ -40,7 +39,7 @@ type limitOverride struct {
 	multiplier      uint32
 }
 
-// next returns an empty descriptor at the end of m. Once there are too many, it returns the last one again.
+// next appends an empty descriptor and returns it. Beyond the bound, it returns the last descriptor again.
 func (m *message) next() *descriptor {
 	n := len(m.descriptors)
 	switch {
@@ -74,7 +73,7 @@ func (d *descriptor) clear() {
 	*d = descriptor{entries: d.entries[:0]}
 }
 
-// read fills an empty message from Envoy's generated type.
+// read fills an empty m from Envoy's generated type.
 func (m *message) read(request *ratelimitv3.RateLimitRequest) {
 	m.domain, m.hitsAddend = request.GetDomain(), request.GetHitsAddend()
 	for _, sent := range request.GetDescriptors() {
@@ -97,7 +96,7 @@ func (d *descriptor) read(sent *commonv3.RateLimitDescriptor) {
 	}
 }
 
-// request fills an empty r with the meaning of m. The error is for the client to read.
+// request fills an empty r from m. Its error is shown to the client.
 func (m *message) request(r *decide.Request) error {
 	r.Domain = m.domain
 	for i := range m.descriptors {
@@ -114,8 +113,8 @@ func (m *message) request(r *decide.Request) error {
 	return nil
 }
 
-// hits returns the hits to charge. A descriptor's own hits_addend replaces the request's and may be 0, which peeks. The
-// request's counts as 1 if it is 0.
+// hits returns the hits to charge. A descriptor's hits_addend overrides the request's and may be 0, which peeks. A request's
+// hits_addend of 0 means 1.
 func (d *descriptor) hits(ofRequest uint32) int64 {
 	hits := max(1, int64(ofRequest))
 	if d.hasHitsAddend {

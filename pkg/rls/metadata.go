@@ -10,10 +10,10 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// dynamicMetadata reports the request, and the metadata of the rules that allow their descriptors. If two rules use one
-// name the first wins, and maps are merged. All maps are new: those of the rules are shared and must not change.
+// dynamicMetadata returns the request's descriptors and the metadata of the rules that allow them. If rules disagree, the first
+// wins; maps are merged. It copies all maps, because those of the rules are shared.
 //
-// Numbers that exceed the 32 bits of a response are here in full, as requestsPerUnit and limitRemaining of their descriptor.
+// It has numbers that exceed the 32 bits of a response in full, as requestsPerUnit and limitRemaining of their descriptor.
 func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 	sent := make([]any, len(m.descriptors))
 	for i := range m.descriptors {
@@ -44,7 +44,7 @@ func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 	return s
 }
 
-// addLarge adds the numbers of a decision to the metadata of its descriptor if they exceed 32 bits. They are exact in a double.
+// addLarge adds the numbers of a decision that exceed 32 bits to the metadata of its descriptor. A double represents them exactly.
 func addLarge(metadata map[string]any, d *decide.Decision) {
 	if d.Limit == nil || max(d.Limit.RequestsPerUnit, d.Remaining) <= math.MaxUint32 {
 		return
@@ -75,7 +75,7 @@ func (l *limitOverride) message() *commonv3.RateLimitDescriptor_RateLimitOverrid
 	return m
 }
 
-// mergeInto adds to into what from has and into lacks. It copies the maps of from.
+// mergeInto adds to into the keys of from that it lacks, with copies of maps.
 func mergeInto(into, from map[string]any) {
 	for name, value := range from {
 		inner, isMap := value.(map[string]any)

@@ -23,7 +23,7 @@ type Receipts struct {
 	KeySecret []byte
 }
 
-// appendOptional appends the parts of a response that only some [Options] add, and the description of a denial.
+// appendOptional appends the parts of a response that [Options] enable, and the description of a denial.
 func (s *Service) appendOptional(b []byte, c *call) ([]byte, error) {
 	result := &c.observation.Result
 	if s.options.Headers.Limit != "" {
@@ -45,7 +45,6 @@ func (s *Service) appendOptional(b []byte, c *call) ([]byte, error) {
 	return b, nil
 }
 
-// appendDenial appends the description of a denial.
 func (s *Service) appendDenial(b []byte, result *decide.Result) []byte {
 	of, known := denialOf(result)
 	if !known {
@@ -90,7 +89,7 @@ func (o *Receipts) append(b []byte, result *decide.Result, of *denial) []byte {
 	return appendHeader(b, o.Header, string(keys.Append(text[:0], &r)))
 }
 
-// appendOnDeny appends the body and the headers that the rules set. Envoy takes the type of the body from the headers.
+// appendOnDeny appends the body and headers that the rules set. Envoy takes the content type from the headers.
 func appendOnDeny(b []byte, response *descriptors.OnDeny, result *decide.Result, of *denial) []byte {
 	for _, h := range response.Headers {
 		b = appendHeader(b, h.Name, h.Value)
@@ -114,10 +113,10 @@ type problem struct {
 	Violated []string `json:"violated-policies,omitempty"`
 }
 
-// problemTypes is the registry of the types that draft-ietf-httpapi-ratelimit-headers-11 defines.
+// problemTypes is the registry of problem types of draft-ietf-httpapi-ratelimit-headers-11.
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
 
-// problemBody describes a denial to the client. It contains no text of the request.
+// problemBody describes a denial to the client, without any text of the request.
 func problemBody(result *decide.Result, of *denial) []byte {
 	p := problem{problemTypes + "quota-exceeded", "The request exceeds a limit", 429, nil}
 	switch reason := of.reason(); {

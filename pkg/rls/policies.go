@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// maxPolicies bounds the items of a header, because proxies and clients bound the size of all headers.
+	// maxPolicies bounds the items of a header, because proxies and clients bound the size of headers.
 	maxPolicies = 10
 	maxName     = 100      // bytes of a name in a header
 	maxInteger  = 1e15 - 1 // of a structured field
 )
 
-// A policy is a limit that a request is under, as a client sees it.
+// A policy is a limit that applies to a request, as shown to clients.
 type policy struct {
 	name  string // unique in the response
 	limit *descriptors.RateLimit
@@ -27,8 +27,8 @@ type policy struct {
 	wants bool // the limit denies the request
 }
 
-// policies returns the limits that a request is under, in the order of the request, at most maxPolicies. The limit of the denial, if not
-// nil, is one of them. Limits that deny nothing, because their rule is in shadow mode, and limits whose state is unknown are not.
+// policies returns at most maxPolicies limits of a request, in request order, including that of a non-nil denial. It omits limits
+// in shadow mode and limits whose state is unknown.
 func policies(r *decide.Result, of *denial) []policy {
 	var all []policy
 	var names []string
@@ -59,7 +59,7 @@ func policies(r *decide.Result, of *denial) []policy {
 	return all
 }
 
-// policyName returns the name of limit i of d, or the path of its rule. It is printable ASCII.
+// policyName returns the name of limit i of d, or the path of its rule, as printable ASCII.
 func policyName(d *decide.Decision, i int) string {
 	name := d.Limits[i].Name
 	switch {
@@ -75,7 +75,7 @@ func policyName(d *decide.Decision, i int) string {
 	return visible(descriptors.Bounded(name, maxName))
 }
 
-// uniqueName returns name, or name with a number if names have it.
+// uniqueName returns name, with a number appended if names already contains it.
 func uniqueName(names []string, name string) string {
 	unique := name
 	for n := 2; slices.Contains(names, unique); n++ {
@@ -84,7 +84,6 @@ func uniqueName(names []string, name string) string {
 	return unique
 }
 
-// appendPolicies appends the headers RateLimit-Policy and RateLimit.
 func appendPolicies(b []byte, all []policy) []byte {
 	if len(all) == 0 {
 		return b
@@ -100,8 +99,8 @@ func appendPolicies(b []byte, all []policy) []byte {
 	return appendHeader(appendHeader(b, "ratelimit-policy", string(quotas)), "ratelimit", string(states))
 }
 
-// appendQuota appends the quota and its window. A funnel that holds more than it leaks in a window has its capacity, and the time
-// in which that leaks, because more hits than the quota never remain.
+// appendQuota appends the quota and its window. If a funnel's capacity exceeds its rate, these are its capacity and the time to
+// drain it, because the remaining hits must not exceed the quota.
 func (p *policy) appendQuota(b []byte) []byte {
 	quota, window := p.limit.RequestsPerUnit, p.limit.Limit.Window()
 	if window == 0 {
@@ -114,8 +113,8 @@ func (p *policy) appendQuota(b []byte) []byte {
 	return appendParameter(appendParameter(b, "q", quota), "w", seconds(window))
 }
 
-// appendState appends the remaining hits, and the seconds until denied hits fit, or until the limit has fully reset. The end of a
-// request in flight is unknown, so a limit of them has a time only if it denies.
+// appendState appends the remaining hits and, in seconds, the wait of a denied request or the time until the limit has reset. A
+// concurrency limit has a time only if it denies, because nobody knows when a running request ends.
 func (p *policy) appendState(b []byte) []byte {
 	b = appendParameter(b, "r", p.state.Remaining)
 	switch {
@@ -127,25 +126,23 @@ func (p *policy) appendState(b []byte) []byte {
 	return appendParameter(b, "t", seconds(p.state.ResetAfter))
 }
 
-// seconds returns d in whole seconds, rounded up: a client must not retry too early.
+// seconds returns d rounded up to seconds, so that clients do not retry too early.
 func seconds(d time.Duration) int64 {
 	return int64((min(d, math.MaxInt64-time.Second) + time.Second - 1) / time.Second)
 }
 
-// retryAfter returns the value of Retry-After, in seconds: at least 1, never less than the wait, and with a random part of the wait of
-// up to jitter.
+// retryAfter returns Retry-After in seconds, rounded up and at least 1. It adds a random part of up to jitter times wait.
 func retryAfter(wait time.Duration, jitter float64) int64 {
 	n := max(1, seconds(wait))
 	return n + rand.Int64N(int64(float64(n)*jitter)+1)
 }
 
-// appendParameter appends an integer parameter of a structured field.
 func appendParameter(b []byte, name string, n int64) []byte {
 	b = append(append(append(b, ';'), name...), '=')
 	return strconv.AppendInt(b, min(n, maxInteger), 10)
 }
 
-// appendString appends printable ASCII as a string of a structured field.
+// appendString appends printable ASCII as a structured-field string.
 func appendString(b []byte, text string) []byte {
 	b = append(b, '"')
 	for i := range len(text) {
@@ -157,7 +154,7 @@ func appendString(b []byte, text string) []byte {
 	return append(b, '"')
 }
 
-// visible returns a text as printable ASCII. If it has any other character, each of them and each '%' is percent-encoded.
+// visible returns text as printable ASCII. If it has other characters, it percent-encodes them and '%'.
 func visible(text string) string {
 	plain := func(c byte) bool { return c >= ' ' && c <= '~' }
 	other := 0

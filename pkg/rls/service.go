@@ -1,5 +1,5 @@
-// Package rls is Envoy's RateLimitService, by gRPC and as JSON by HTTP. A request takes three steps: decode, decide (package
-// decide), encode. Metrics and logs read an [Observation] of the finished request.
+// Package rls serves Envoy's RateLimitService by gRPC, and as JSON by HTTP. It decodes a request, calls package decide, and encodes
+// the result. Metrics and logs read an [Observation] of the finished request.
 package rls
 
 import (
@@ -23,42 +23,43 @@ type Service struct {
 
 // Options configures a [Service]. The zero value is the default configuration.
 type Options struct {
-	// Observe, if not nil, is called once per request, after it is finished. It must not keep the Observation nor anything
-	// that it points to: the next request uses the same memory.
+	// Observe, if not nil, is called once for each finished request. It must not retain the Observation or anything reachable from
+	// it, because its memory is reused.
 	Observe func(*Observation)
-	// DynamicMetadata adds the request's descriptors, and the metadata of the rules that allow them, to responses. A denied
-	// request has the limit that denies it in its metadata without this option.
+	// DynamicMetadata adds the request's descriptors and the metadata of the allowing rules to responses. The metadata of a denied
+	// request names the denying limit even without this option.
 	DynamicMetadata bool
-	// Headers are the names of the response headers to add. An empty Limit adds none.
+	// Headers names the response headers. An empty Limit disables them.
 	Headers Headers
-	// StandardHeaders adds RateLimit-Policy and RateLimit to all responses, and Retry-After to denials, as draft-ietf-httpapi-ratelimit-headers-11 does.
+	// StandardHeaders adds RateLimit-Policy and RateLimit to all responses, and Retry-After to denials, following
+	// draft-ietf-httpapi-ratelimit-headers-11.
 	StandardHeaders bool
-	// RetryAfterJitter is the largest part of a wait that Retry-After adds to it, at random: 0.1 adds up to 10 %.
+	// RetryAfterJitter is the maximum random part that Retry-After adds to a wait: 0.1 adds up to 10 %.
 	RetryAfterJitter float64
-	// DeniedByHeader names the header of a denial that names the limit. Empty adds none.
+	// DeniedByHeader is the header of a denied request that names the limit. Empty disables it.
 	DeniedByHeader string
-	// Receipts, if its Header is not empty, adds a receipt to denials.
+	// Receipts adds a receipt to denials, unless its Header is empty.
 	Receipts Receipts
 }
 
-// Headers names the response headers that report a limit, its remaining hits, and the seconds until its reset.
+// Headers names the response headers for a limit, its remaining hits, and the seconds until its reset.
 type Headers struct{ Limit, Remaining, Reset string }
 
 // An Observation describes a finished request, for metrics and logs.
 type Observation struct {
 	decide.Result
-	// Request is the decoded request. Its descriptors are incomplete if it is invalid.
+	// Request is the decoded request. If the request is invalid, it may be incomplete.
 	Request *decide.Request
 	GRPC    bool       // the request came by gRPC, not as JSON
 	Code    codes.Code // of the gRPC status; also for a request by JSON
-	// Undecodable says that the request was no message: it was malformed or too large. Nothing was decided.
+	// Undecodable reports that the message was malformed or too large, so that nothing was decided.
 	Undecodable bool
-	// Err says why Code is not OK. If Code is OK it is the Result's StoreErr. It is for logs only: it may hold keys, which
-	// hold what users sent.
+	// Err explains a Code other than OK. With Code OK, it is the Result's StoreErr. It may contain keys, and so data of users, and
+	// must only be logged.
 	Err error
 }
 
-// New returns a Service that decides by d.
+// New returns a Service that decides with d.
 func New(d *decide.Decider, o Options) *Service {
 	if o.Observe == nil {
 		o.Observe = func(*Observation) {}
@@ -66,16 +67,16 @@ func New(d *decide.Decider, o Options) *Service {
 	return &Service{decider: d, options: o}
 }
 
-// ShouldRateLimit implements Envoy's RateLimitService. Its errors are INVALID_ARGUMENT for an invalid request, UNAVAILABLE
-// if the store could not decide or no rules have been loaded, and CANCELLED or DEADLINE_EXCEEDED if ctx ended. On any
-// error Envoy does what its failure_mode_deny says.
+// ShouldRateLimit implements Envoy's RateLimitService. Its errors are INVALID_ARGUMENT for an invalid request, UNAVAILABLE if the
+// store failed or no rules are loaded, and CANCELLED or DEADLINE_EXCEEDED if ctx ended. On an error, Envoy's failure_mode_deny
+// decides.
 func (s *Service) ShouldRateLimit(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest,
 ) (*ratelimitv3.RateLimitResponse, error) {
 	return s.decideMessage(ctx, request, true)
 }
 
-// decideMessage serves a request of Envoy's generated type.
+// decideMessage decides a request of Envoy's generated type.
 func (s *Service) decideMessage(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest, byGRPC bool,
 ) (response *ratelimitv3.RateLimitResponse, err error) {
@@ -90,7 +91,7 @@ func (s *Service) decideMessage(
 	return response, err
 }
 
-// decide decides a call whose message is decoded. Its error is a gRPC status.
+// decide decides a decoded call. Its error is a gRPC status.
 func (s *Service) decide(ctx context.Context, c *call) error {
 	if err := c.message.request(&c.request); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
@@ -101,7 +102,7 @@ func (s *Service) decide(ctx context.Context, c *call) error {
 	return nil
 }
 
-// statusOf returns the gRPC status of an error of package decide.
+// statusOf converts an error of package decide to a gRPC status.
 func statusOf(err error) error {
 	var failed *decide.Error
 	if !errors.As(err, &failed) {
@@ -117,8 +118,8 @@ func statusOf(err error) error {
 	}
 }
 
-// ObserveRejected reports a request by gRPC that was rejected before the service received it, such as one whose message is
-// too large. The error is its gRPC status.
+// ObserveRejected observes a gRPC request that was rejected before it was decoded, for example because its message is too large.
+// err is a gRPC status.
 func (s *Service) ObserveRejected(err error) { s.observeRejected(err, true) }
 
 func (s *Service) observeRejected(err error, byGRPC bool) {
@@ -128,7 +129,7 @@ func (s *Service) observeRejected(err error, byGRPC bool) {
 	c.release()
 }
 
-// observe reports a finished call. A nil err means that its response is ready.
+// observe reports a finished call. A nil err means that it has a response.
 func (s *Service) observe(c *call, err error) {
 	o := &c.observation
 	o.Request = &c.request

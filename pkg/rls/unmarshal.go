@@ -10,13 +10,13 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// The errors of a message: those of google.golang.org/protobuf, except that a value may hold invalid UTF-8.
+// Errors of a malformed message. Unlike in google.golang.org/protobuf, a value may hold invalid UTF-8.
 var (
 	errMalformed = errors.New("invalid protobuf wire format")
 	errNotUTF8   = errors.New("invalid UTF-8 in a domain or key")
 )
 
-// The tags of the fields of a request: number and wire type. A known number with another wire type is an unknown field.
+// Tags of a request: field number and wire type. A known number with another wire type is an unknown field.
 const (
 	tagDomain      = 1<<3 | uint64(protowire.BytesType)
 	tagDescriptors = 2<<3 | uint64(protowire.BytesType)
@@ -37,8 +37,7 @@ const (
 	tagWrapped = 1<<3 | uint64(protowire.VarintType)
 )
 
-// A reader reads a message in wire format, and the messages nested in it. Every string that it returns is part of text, so
-// one copy serves them all.
+// A reader reads a message in wire format and the messages nested in it. Strings share one copy of the message.
 type reader struct {
 	bytes   []byte
 	text    string // a copy of bytes
@@ -46,9 +45,8 @@ type reader struct {
 	bad     bool   // the format is invalid: all further reads return zero values
 }
 
-// unmarshal fills an empty message from its wire format. It accepts what proto.Unmarshal accepts, with the same meaning: a
-// repeated scalar overwrites, a repeated message merges, and unknown fields are skipped. In addition it accepts values with
-// invalid UTF-8.
+// unmarshal fills an empty m. It accepts what proto.Unmarshal accepts, with the same result: repeated scalars overwrite, repeated
+// messages merge, and unknown fields are skipped. In addition, it accepts values with invalid UTF-8.
 func (m *message) unmarshal(bytes []byte) error {
 	r := reader{bytes: bytes, text: string(bytes), end: len(bytes)}
 	for r.at < r.end {
@@ -140,7 +138,7 @@ func (l *limitOverride) unmarshal(r *reader) error {
 	return r.err()
 }
 
-// wrapped reads a UInt32Value or a UInt64Value into n. An empty one leaves n as it is.
+// wrapped reads a UInt32Value or a UInt64Value into n, which an empty message leaves unchanged.
 func (r *reader) wrapped(n *uint64) error {
 	rest := r.enter()
 	for r.at < r.end {
@@ -155,7 +153,7 @@ func (r *reader) wrapped(n *uint64) error {
 	return r.err()
 }
 
-// fail marks the message as invalid and ends the loops of all unmarshal functions.
+// fail marks the message as malformed and ends all loops.
 func (r *reader) fail() { r.at, r.bad = r.end, true }
 
 func (r *reader) err() error {
@@ -183,7 +181,7 @@ func (r *reader) longVarint() uint64 {
 	return v
 }
 
-// enter starts to read a nested message. It returns the end of the outer message, which the caller must restore.
+// enter begins a nested message. It returns the end of the outer message, which the caller must restore.
 func (r *reader) enter() (rest int) {
 	n := r.varint()
 	rest = r.end
@@ -217,7 +215,7 @@ func (r *reader) chunk() (string, error) {
 	return r.text[r.at-int(n) : r.at], nil
 }
 
-// value reads the value of an entry. It may be a header as a client sent it, and so any bytes.
+// value reads the value of an entry, which may contain arbitrary bytes from a client's header.
 func (r *reader) value(s *string) error {
 	text, err := r.chunk()
 	if err != nil {
@@ -227,7 +225,7 @@ func (r *reader) value(s *string) error {
 	return nil
 }
 
-// skip skips an unknown field. A field number out of range is invalid.
+// skip skips an unknown field. It fails for an invalid field number.
 func (r *reader) skip(tag uint64) {
 	number := tag >> 3
 	if number < uint64(protowire.MinValidNumber) || number > uint64(protowire.MaxValidNumber) {
