@@ -98,60 +98,137 @@ var columns = []string{"Weir, memory", "Weir, Redis", "Weir, Redis Cluster of 3"
 
 func order(name string) int { return slices.Index(columns, name) }
 
+// groups are the headings of the tables of checks, by the beginning of the checks' ids.
+var groups = []struct{ prefix, title string }{
+	{"protocol", "Protocol: requests that a client may send"},
+	{"semantics", "Semantics: one request at a time"},
+	{"counting", "Counting: many clients at once"},
+	{"turns", "Windows: the change from one to the next"},
+	{"clients", "Clients: one must not disturb another"},
+	{"crash", "Crashes: requests that could end or corrupt the service"},
+}
+
 // render returns the page for the results.
 func render(runs []recordedRun) string {
-	var ran, table, faults, observed strings.Builder
-	var notes []string
-	by := map[string][]string{} // the servers of a note
+	checks := checksOf(runs)
+	var ran, table, faults strings.Builder
 	for _, r := range runs {
 		fmt.Fprintf(&ran, "- **%s:** %s. On %s, by `weir conform` of commit %s, in %.0f s.\n", r.Name, r.Server, r.Date, r.Commit, r.Seconds)
 	}
-	table.WriteString("| check | question |")
-	for _, r := range runs {
-		fmt.Fprintf(&table, " %s |", r.Name)
-	}
-	table.WriteString("\n|---|---|" + strings.Repeat("---|", len(runs)) + "\n")
-	var ids []recordedTest
-	for _, r := range runs {
-		for i, c := range r.Checks {
-			if !slices.ContainsFunc(ids, func(o recordedTest) bool { return o.ID == c.ID }) {
-				ids = slices.Insert(ids, min(i, len(ids)), c)
+	for i, g := range groups {
+		if i > 0 {
+			table.WriteString("\n")
+		}
+		fmt.Fprintf(&table, "## %s\n\n", g.title)
+		header(&table, "| check | question |", runs)
+		for _, c := range checks {
+			if !strings.HasPrefix(c.ID, g.prefix+".") {
+				continue
 			}
+			fmt.Fprintf(&table, "| `%s` | %s |", c.ID, c.Asks)
+			for _, r := range runs {
+				fmt.Fprintf(&table, " %s |", cell(r, c.ID))
+			}
+			table.WriteString("\n")
 		}
-	}
-	for _, id := range ids {
-		fmt.Fprintf(&table, "| `%s` | %s |", id.ID, id.Asks)
-		for _, r := range runs {
-			fmt.Fprintf(&table, " %s |", cell(r, id.ID))
-		}
-		table.WriteString("\n")
 	}
 	for _, r := range runs {
 		for _, c := range r.Checks {
-			for _, o := range c.Observations {
-				note := "`" + c.ID + "`: " + o
-				if !slices.Contains(notes, note) {
-					notes = append(notes, note)
-				}
-				if !slices.Contains(by[note], r.Name) {
-					by[note] = append(by[note], r.Name)
+			if c.Outcome != conform.Fail {
+				continue
+			}
+			e := c.Evidence[0]
+			fmt.Fprintf(&faults, "- **%s**, `%s`: %s.\n  - Question: %s\n", r.Name, c.ID, e.Fault, c.Asks)
+			for _, line := range [][2]string{{"Request", e.Request}, {"Answer", e.Answer}, {"Expected", e.Expected}} {
+				if line[1] != "" {
+					fmt.Fprintf(&faults, "  - %s: `%s`\n", line[0], line[1])
 				}
 			}
-			if c.Outcome == conform.Fail {
-				e := c.Evidence[0]
-				fmt.Fprintf(&faults, "- **%s**, `%s`: %s.\n", r.Name, c.ID, e.Fault)
-				for _, line := range [][2]string{{"Request", e.Request}, {"Answer", e.Answer}, {"Expected", e.Expected}} {
-					if line[1] != "" {
-						fmt.Fprintf(&faults, "  - %s: `%s`\n", line[0], line[1])
+		}
+	}
+	return strings.NewReplacer("{{summary}}\n", summary(runs, checks), "{{observed}}\n", observations(runs, checks),
+		"{{ran}}\n", ran.String(), "{{table}}\n", table.String(), "{{faults}}\n", faults.String()).Replace(page)
+}
+
+// checksOf returns each check of the runs once, in their order.
+func checksOf(runs []recordedRun) (all []recordedTest) {
+	for _, r := range runs {
+		for i, c := range r.Checks {
+			if !slices.ContainsFunc(all, func(o recordedTest) bool { return o.ID == c.ID }) {
+				all = slices.Insert(all, min(i, len(all)), c)
+			}
+		}
+	}
+	return all
+}
+
+// header writes the first two lines of a table with a column for each run.
+func header(b *strings.Builder, first string, runs []recordedRun) {
+	b.WriteString(first)
+	for _, r := range runs {
+		fmt.Fprintf(b, " %s |", r.Name)
+	}
+	b.WriteString("\n" + strings.Repeat("|---", strings.Count(first, "|")-1+len(runs)) + "|\n")
+}
+
+// summary returns the table with the number of checks by outcome.
+func summary(runs []recordedRun, checks []recordedTest) string {
+	var b strings.Builder
+	header(&b, "| checks |", runs)
+	for _, outcome := range []string{"pass", "**fail**", "observed", "skipped", "–"} {
+		fmt.Fprintf(&b, "| %s |", outcome)
+		for _, r := range runs {
+			n := 0
+			for _, c := range checks {
+				if cell(r, c.ID) == outcome {
+					n++
+				}
+			}
+			fmt.Fprintf(&b, " %d |", n)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// observations returns the table of answers that the protocol leaves to the service.
+func observations(runs []recordedRun, checks []recordedTest) string {
+	var b strings.Builder
+	b.WriteString("| check | observation | server |\n|---|---|---|\n")
+	for _, check := range checks {
+		var notes []string
+		by := map[string][]string{} // the servers of a note
+		for _, r := range runs {
+			for _, c := range r.Checks {
+				if c.ID != check.ID {
+					continue
+				}
+				for _, note := range c.Observations {
+					if by[note] == nil {
+						notes = append(notes, note)
+					}
+					if !slices.Contains(by[note], r.Name) {
+						by[note] = append(by[note], r.Name)
 					}
 				}
 			}
 		}
+		for _, note := range notes {
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", check.ID, note, together(by[note]))
+		}
 	}
-	for _, note := range notes {
-		fmt.Fprintf(&observed, "- %s (%s).\n", note, strings.Join(by[note], "; "))
+	return b.String()
+}
+
+// together returns the names of servers, shorter if they are all servers or all of Weir.
+func together(names []string) string {
+	switch {
+	case slices.Equal(names, columns):
+		return "all"
+	case slices.Equal(names, columns[:3]):
+		return "Weir, all stores"
 	}
-	return strings.NewReplacer("{{observed}}\n", observed.String(), "{{ran}}\n", ran.String(), "{{table}}\n", table.String(), "{{faults}}\n", faults.String()).Replace(page)
+	return strings.Join(names, "; ")
 }
 
 func cell(r recordedRun, id string) string {
@@ -189,6 +266,11 @@ func TestPageShowsTheRecordedResults(t *testing.T) {
 	got, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, c := range checksOf(runs) {
+		if !slices.ContainsFunc(groups, func(g struct{ prefix, title string }) bool { return strings.HasPrefix(c.ID, g.prefix+".") }) {
+			t.Errorf("%s is in no table of the page: add its group", c.ID)
+		}
 	}
 	if string(got) != render(runs) {
 		t.Error("docs/conformance.md differs from e2e/conform/results.json: run go test ./e2e/conform -update")
