@@ -75,7 +75,7 @@ func TestACLUserPassesTheSuite(t *testing.T) {
 // for keys with few reservations. It fails the hits of limits with leases, and no other hit of their call.
 func TestOnlyLeasesNeedSortedSets(t *testing.T) {
 	server := redistest.Start(t)
-	old := slices.DeleteFunc(slices.Clone(aclRules), func(rule string) bool { return strings.HasPrefix(rule, "+z") })
+	old := slices.DeleteFunc(slices.Clone(aclRules), func(rule string) bool { return strings.HasPrefix(rule, "+z") || rule == "+lrange" })
 	server.SetUser(t, "weir", old...)
 	s := openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
 	for _, name := range limiterstest.Windowed() {
