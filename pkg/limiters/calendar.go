@@ -8,22 +8,21 @@ import (
 	"time"
 )
 
-// A calendar divides time into windows of whole days, weeks, months or years of a time zone. Windows of several units count
-// from 1970-01-01 local time, those of several weeks from Monday, 1969-12-29.
+// A calendar divides time into windows of whole days, weeks, months or years in a time zone. Windows of several units count from
+// 1970-01-01 local time, or, for weeks, from Monday, 1969-12-29.
 //
-// A window starts at the first instant of its first day. Where a change of the clock removes midnight, that is the instant of
-// the change. Where it repeats midnight, it is the first of both. A window lasts until the next one starts.
+// A window starts at the first instant of its first day: if a clock change skips midnight, at the change; if it repeats midnight,
+// at the first one. It lasts until the next window starts.
 type calendar struct {
 	zone  *time.Location
 	unit  calendarUnit
 	count int64 // units of a window
-	// numbers are those of the limit that do not depend on the time, see Limit.Numbers.
+	// numbers are the limit's numbers that do not depend on the time, see Limit.Numbers.
 	numbers []int64
-	// cached are the windows around a recent time: computing them costs some microseconds.
+	// cached holds the windows around a recent time, which take microseconds to compute.
 	cached atomic.Pointer[calendarWindows]
 }
 
-// A calendarUnit is an index into calendarUnitNames.
 type calendarUnit int64
 
 const (
@@ -33,7 +32,7 @@ const (
 	calendarYear
 )
 
-// calendarUnitNames are the names of the units in Params, and calendarUnitLengths their lengths in Spec.Window.
+// calendarUnitNames are the values of Params.CalendarUnit, and calendarUnitLengths the corresponding Spec.Window.
 var (
 	calendarUnitNames   = []string{calendarDay: "day", calendarWeek: "week", calendarMonth: "month", calendarYear: "year"}
 	calendarUnitLengths = [...]time.Duration{
@@ -41,7 +40,7 @@ var (
 	}
 )
 
-// calendarParameters are those of windows by the calendar. The unit of a limit in rules sets calendar_unit.
+// calendarParameters are the parameters of calendar windows. In rules, calendar_unit follows from the unit of the limit.
 var calendarParameters = []Parameter{
 	{Key: "calendar_unit", Type: Choice, Choices: calendarUnitNames, Hidden: true, text: func(p *Params) *string { return &p.CalendarUnit }},
 	{Key: "time_zone", Type: Zone, text: func(p *Params) *string { return &p.TimeZone }, About: "the time zone of windows by the calendar; UTC if absent."},
@@ -58,7 +57,7 @@ func newCalendar(spec Spec) (*calendar, error) {
 	return &calendar{zone: zone, unit: unit, count: int64(spec.Window / length)}, err
 }
 
-// tag returns the name of the windows in keys. Zone and unit are part of it, and Limit.ID adds the length.
+// tag returns the part of the limit's ID for zone and unit. Limit.ID adds the length.
 func (c *calendar) tag() string {
 	return "c" + calendarUnitNames[c.unit] + "@" + c.zone.String() + "@"
 }
@@ -73,14 +72,14 @@ func checkNoCalendar(params Params) error {
 	return nil
 }
 
-// calendarWindows are three windows in a row, in µs since 1970: before [0, 1), current [1, 2) and after [2, 3). None is empty,
-// except that before is if current begins in 1970: no window starts before that.
+// calendarWindows are three consecutive windows, in µs since 1970: previous [0, 1), current [1, 2) and next [2, 3). Only the
+// previous one may be empty, if the current one starts in 1970.
 type calendarWindows struct {
 	starts  [4]int64
-	numbers []int64 // of the limit: those of the calendar and the starts
+	numbers []int64 // for the Lua twin: the calendar's and the starts
 }
 
-// start returns the start of the window at a time. The time is in the current window, or in the one after it.
+// start returns the start of the current or the next window, whichever contains at.
 func (w *calendarWindows) start(at int64) int64 {
 	if at >= w.starts[2] {
 		return w.starts[2]
@@ -88,7 +87,7 @@ func (w *calendarWindows) start(at int64) int64 {
 	return w.starts[1]
 }
 
-// at returns the windows around now. Calls with times in one window share a computation.
+// at returns the windows around now, from the cache if possible.
 func (c *calendar) at(now int64) *calendarWindows {
 	if w := c.cached.Load(); w != nil && w.starts[1] <= now && now < w.starts[2] {
 		return w
@@ -113,7 +112,7 @@ func (c *calendar) end(start int64) int64 {
 
 func (c *calendar) compute(now int64) *calendarWindows {
 	i := c.index(now)
-	// The clock may turn back over midnight, and then a moment of the day before is in the window of the day after.
+	// If clocks are turned back over midnight, the end of the old day may already be in the new window.
 	for c.start(i) > now {
 		i--
 	}
@@ -121,7 +120,7 @@ func (c *calendar) compute(now int64) *calendarWindows {
 		i++
 	}
 	w := &calendarWindows{starts: [4]int64{1: c.start(i), 2: c.start(i + 1)}}
-	// Some days did not exist, such as 2011-12-30 in Pacific/Apia: their windows are empty.
+	// Skipped days, such as 2011-12-30 in Pacific/Apia, have empty windows.
 	for j := i - 1; w.starts[1] > 0; j-- {
 		if w.starts[0] = c.start(j); w.starts[0] < w.starts[1] {
 			break
@@ -134,7 +133,7 @@ func (c *calendar) compute(now int64) *calendarWindows {
 	return w
 }
 
-// index returns the number of the window with the local date at now. Windows are numbered from 1970, the first one is 0.
+// index returns the number of the window with the local date of now, from 0 in 1970.
 func (c *calendar) index(now int64) int64 {
 	local := time.UnixMicro(now).In(c.zone)
 	_, offset := local.Zone()
@@ -154,11 +153,11 @@ func (c *calendar) index(now int64) int64 {
 
 const (
 	secondsPerDay = 24 * 60 * 60
-	// daysBefore1970 is how many days the first week has before 1970, which began on a Thursday.
+	// daysBefore1970 is the number of days between Monday, 1969-12-29, and 1970-01-01.
 	daysBefore1970 = 3
 )
 
-// start returns the start of window i, in µs since 1970. It is at least 0.
+// start returns the start of window i, in µs since 1970, at least 0.
 func (c *calendar) start(i int64) int64 {
 	units := i * c.count
 	var date time.Time
@@ -175,11 +174,10 @@ func (c *calendar) start(i int64) int64 {
 	return max(0, firstInstant(date.Unix(), c.zone)*int64(time.Second/time.Microsecond))
 }
 
-// firstInstant returns the first moment, in seconds since 1970, at which clocks in zone show midnight or later. The midnight is in
-// seconds since 1970-01-01 00:00 of the same clocks. time.Date does not do that: where midnight is missing, it returns a
-// moment of the day before.
+// firstInstant returns the first time, in seconds since 1970, at which clocks in zone show midnight or later. midnight is in
+// seconds of local time. If midnight is skipped, time.Date would return a time on the previous day.
 func firstInstant(midnight int64, zone *time.Location) int64 {
-	// No zone is 26 hours from UTC. The offset is constant in each period between two changes of the clock.
+	// Every zone is within 26 hours of UTC. Between two clock changes, the offset is constant.
 	for t := time.Unix(midnight-26*60*60, 0).In(zone); ; {
 		_, offset := t.Zone()
 		_, end := t.ZoneBounds()

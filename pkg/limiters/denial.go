@@ -2,13 +2,12 @@ package limiters
 
 import "time"
 
-// DeniedFrom reports which further hits are sure to be denied, given v, the verdict of n hits by themselves. Until
-// v.RetryAfter has passed, minHits hits or more of the key under l are denied, unless hits are refunded. If minHits is 1, so is
-// a peek, if [Limit.DeniesPeekWithHit].
+// DeniedFrom reports which further hits are certain to be denied after v, the verdict of n ungrouped hits. Until v.RetryAfter has
+// passed, and unless hits are refunded, at least minHits hits of the key under l are denied. If minHits is 1 and
+// [Limit.DeniesPeekWithHit], so is a peek.
 //
-// It returns false if nothing is sure: v allows, or the hits can never fit, or each further hit makes the denial longer. The
-// last is so for a sliding log and a funnel that count denied hits. A fixed window that counts them stays over its limit
-// until it ends. Under a limit with a penalty, only the denials of a penalty are sure.
+// It returns false if nothing is certain: v allows, the hits can never fit, or denied hits prolong the denial, as in a sliding log
+// or funnel that counts them. Under a limit with a penalty, only denials by the penalty are certain.
 func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 	switch {
 	case l.HasLeases():
@@ -17,8 +16,7 @@ func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 	case v.Allowed || v.Err != nil || v.RetryAfter <= 0 || n < 0:
 		return 0, false
 	case l.HasPenalty():
-		// A penalty denies everything, and counts nothing that a denial from memory could hide. Every other denial is an offence.
-		// Where a peek is allowed at the limit, a hit may have to wait for longer.
+		// During a penalty everything is denied and nothing counted. Every other denial is an offence, which the store must count.
 		return 1, v.Penalized && (n > 0 || !l.peekOver)
 	case n == 0 && !l.DeniesPeekWithHit():
 		return 0, false
@@ -30,13 +28,13 @@ func (l *Limit) DeniedFrom(n int64, v *Verdict) (minHits int64, ok bool) {
 	}
 }
 
-// DeniesPeekWithHit reports whether a peek is denied while one hit is. It is not if the limit has peek=over and counts no denied
-// hits: at its limit, a key has a hit denied and a peek allowed.
+// DeniesPeekWithHit reports whether a peek is denied whenever one hit is. With peek=over and without count_denied it is not: at its
+// limit, a key has a hit denied and a peek allowed.
 func (l *Limit) DeniesPeekWithHit() bool { return !l.peekOver || l.spec.CountDenied }
 
-// RetryBound returns how long m hits of a key wait, if n <= m hits of the key wait for retry and the key has fully reset after
-// reset. It is negative if m hits can never fit. It is never too short, and may be too long: a sliding log returns reset,
-// because only its entries say when how many hits leave.
+// RetryBound returns an upper bound on the wait of m hits, given that n <= m hits wait for retry and the key has fully reset after
+// reset. It is negative if m hits can never fit. For a sliding log it returns reset, because only its entries would give a
+// lower bound.
 func (l *Limit) RetryBound(m, n int64, retry, reset time.Duration) time.Duration {
 	switch {
 	case m > l.capacity:
@@ -44,7 +42,7 @@ func (l *Limit) RetryBound(m, n int64, retry, reset time.Duration) time.Duration
 	case m <= n:
 		return retry
 	case l.HasPenalty():
-		// The penalty denied n hits, and the limit itself may allow them.
+		// The limit itself may allow n hits that its penalty denies.
 		return reset
 	default:
 		return min(reset, retry+micros(l.algorithm.extraWait(m-n)))

@@ -5,11 +5,10 @@ import (
 	"unsafe"
 )
 
-// deque is a queue of log entries in chunks. It grows and shrinks without moving more than one chunk, so no call waits for
-// a copy of a million entries.
+// A deque is a queue of log entries in chunks. It never moves more than one chunk at once, so that no call copies a million
+// entries.
 //
-// The struct holds all that a hit reads if no entry leaves the log: with many logs, a cache miss costs more than the rest
-// of the work.
+// The struct caches all that a hit reads if no entry expires, because with many logs a cache miss costs more than the rest of the work.
 type deque struct {
 	chunks  [][]entry // of chunkLen each; a single chunk may be smaller and still growing; the last may be empty
 	head, n int32     // head is the index of the first entry in chunks[0]
@@ -33,7 +32,7 @@ func (d *deque) at(i int) *entry {
 	return &d.chunks[i/chunkLen][i%chunkLen]
 }
 
-// all yields the entries in order, many at a time.
+// all yields the entries in order, a chunk at a time.
 func (d *deque) all() iter.Seq[[]entry] {
 	return func(yield func([]entry) bool) {
 		head, left := int(d.head), int(d.n)
@@ -46,7 +45,7 @@ func (d *deque) all() iter.Seq[[]entry] {
 	}
 }
 
-// setSum changes the sum of the newest entry. There must be one.
+// setSum changes the sum of the newest entry, which must exist.
 func (d *deque) setSum(sum uint32) {
 	d.newest.sum = sum
 	d.at(d.len() - 1).sum = sum
@@ -67,12 +66,12 @@ func (d *deque) push(e entry) {
 	d.newest = e
 }
 
-// room makes room for an entry when the last chunk is full, and returns its index.
+// room makes room for an entry after the last chunk is full, and returns its index.
 func (d *deque) room(end int) int {
 	c := d.chunks[0]
 	switch {
 	case len(d.chunks) == 1 && d.len() <= len(c)/2:
-		// A short log that has moved to the end of its chunk moves back to the start.
+		// A short log at the end of its chunk moves to the start.
 		copy(c, c[d.head:end])
 		d.head = 0
 	case len(c) < chunkLen:
@@ -85,8 +84,7 @@ func (d *deque) room(end int) int {
 	return int(d.head + d.n)
 }
 
-// removeFront removes the n oldest entries. It keeps one chunk for reuse: a log that is in use and does not grow allocates
-// nothing.
+// removeFront removes the n oldest entries. It keeps one chunk, so that a log in steady use does not allocate.
 func (d *deque) removeFront(n int) {
 	if n == 0 {
 		return

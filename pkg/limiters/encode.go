@@ -7,17 +7,16 @@ import (
 	"slices"
 )
 
-// entryLen is the length of a log's entry as AppendState writes it, and baseLen that of the head before the entries.
+// entryLen and baseLen are the encoded lengths of a log's entry and of the head before the entries, in bytes.
 const entryLen, baseLen = 12, 4
 
-// maxTime bounds a time and a count in an encoded state: exact in a double, and far from any overflow.
+// maxTime bounds times and counts in an encoded state. It is exact in a double and cannot overflow.
 const maxTime = 1 << 53
 
-// penaltyLen is the length of a penalty as AppendState writes it.
+// penaltyLen is the encoded length of a penalty, in bytes.
 const penaltyLen = 4 * 8
 
-// AppendState appends s, a state under l, to b, for [ReadState]: its words, its penalty if l has penalties, and its log if it
-// has one.
+// AppendState appends the encoding of s, a state under l, to b: its words, its penalty if l has penalties, and its log, if any.
 func AppendState(b []byte, l *Limit, s *State) []byte {
 	words := [...]int64{s.A, s.B, s.C}
 	for _, w := range words[:l.StateWords()] {
@@ -48,7 +47,7 @@ func AppendState(b []byte, l *Limit, s *State) []byte {
 	return b
 }
 
-// StateLen returns how many bytes AppendState appends.
+// StateLen returns the number of bytes that AppendState appends.
 func StateLen(l *Limit, s *State) int {
 	n := baseStateLen(l)
 	if s.Log != nil {
@@ -65,8 +64,8 @@ func baseStateLen(l *Limit) int {
 	return 8 * l.StateWords()
 }
 
-// ReadState reads a state under l that AppendState wrote. Of any other bytes it returns an error or a state that is valid
-// for every function of this package.
+// ReadState decodes a state under l. It validates its input: for arbitrary bytes it returns an error, or a state that is safe for
+// every function of this package.
 func ReadState(l *Limit, b []byte) (State, error) {
 	n := l.StateWords()
 	if minimum := baseStateLen(l); len(b) < minimum || len(b) > minimum && !l.definition.grows {
@@ -108,7 +107,7 @@ func readPenalty(b []byte) (Penalty, error) {
 	return Penalty{Offences: n[0], Since: n[1], Until: n[2], Level: n[3]}, nil
 }
 
-// readLog checks what every search in a log relies on: times and counts that ascend.
+// readLog decodes a log and checks that times and counts ascend, which searches rely on.
 func readLog(b []byte) (*Log, error) {
 	if len(b) < baseLen+entryLen || (len(b)-baseLen)%entryLen != 0 {
 		return nil, fmt.Errorf("a log has %d bytes: want whole entries", len(b))

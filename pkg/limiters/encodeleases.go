@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// leaseLen is the length of a lease as AppendLeases writes it.
+// leaseLen is the encoded length of a lease, in bytes.
 const leaseLen = 16 + 3*8
 
 var errLeases = errors.New("the leases of a state are invalid")
@@ -14,7 +14,7 @@ var errLeases = errors.New("the leases of a state are invalid")
 // HasLeases reports whether s has open leases, or ids that ended before they were taken.
 func (s *State) HasLeases() bool { return s.Parts != nil && !s.Parts.Leases.isEmpty() }
 
-// AppendLeases appends the leases of s to b, for [ReadLeases].
+// AppendLeases appends the encoding of the leases of s to b.
 func AppendLeases(b []byte, s *State) []byte {
 	for _, set := range s.leaseSets() {
 		b = binary.LittleEndian.AppendUint32(b, uint32(set.len()))
@@ -32,7 +32,7 @@ func AppendLeases(b []byte, s *State) []byte {
 	return b
 }
 
-// LeasesLen returns how many bytes AppendLeases appends.
+// LeasesLen returns the number of bytes that AppendLeases appends.
 func LeasesLen(s *State) int {
 	sets := s.leaseSets()
 	return 2*4 + leaseLen*(sets[0].len()+sets[1].len())
@@ -45,8 +45,8 @@ func (s *State) leaseSets() [2]*leaseSet {
 	return [2]*leaseSet{&s.Parts.Leases.open, &s.Parts.Leases.ended}
 }
 
-// ReadLeases reads the leases that AppendLeases wrote at the start of b, and returns the bytes behind them. Of any other bytes
-// it returns an error or leases that are valid for every function of this package.
+// ReadLeases decodes leases at the start of b and returns the remaining bytes. It validates its input: for arbitrary bytes it
+// returns an error, or leases that are safe for every function of this package.
 func ReadLeases(b []byte) (leases Leases, rest []byte, err error) {
 	for _, set := range []*leaseSet{&leases.open, &leases.ended} {
 		if len(b) < 4 {
@@ -77,7 +77,7 @@ func int64At(b []byte, at int) int64 { return int64(binary.LittleEndian.Uint64(b
 
 func within(n, maximum int64) bool { return n >= 0 && n <= maximum }
 
-// SetLeases makes leases those of s.
+// SetLeases replaces the leases of s.
 func (s *State) SetLeases(leases Leases) {
 	s.parts().Leases = leases
 	s.removeEmptyParts()

@@ -2,12 +2,12 @@ package limiters
 
 import "slices"
 
-// Uncharged marks an error of a Take or of a hit: nothing was charged for certain, for instance because nothing was sent.
-// After any other error the hit may have been charged. errors.Is and errors.As see err.
+// Uncharged wraps an error of a Take or of a hit to report that nothing was charged, for example because nothing was sent. After
+// any other error the hit may have been charged. [errors.Is] and [errors.As] see err.
 func Uncharged(err error) error { return &unchargedError{err} }
 
-// IsUncharged reports whether [Uncharged] has marked err or the error that it wraps. An error that wraps several, such as
-// the result of errors.Join, is uncharged only if each of them is.
+// IsUncharged reports whether err or an error that it wraps was returned by [Uncharged]. An error that wraps several, such as that
+// of [errors.Join], is uncharged only if all of them are.
 func IsUncharged(err error) bool {
 	switch err := err.(type) { //nolint:errorlint // it walks the chain itself: errors.As would accept any branch
 	case *unchargedError:
@@ -25,11 +25,11 @@ type unchargedError struct{ error }
 func (e *unchargedError) Error() string { return e.error.Error() + ": nothing was charged" }
 func (e *unchargedError) Unwrap() error { return e.error }
 
-// OnError is the policy for a hit that the store could not decide, see guard.Fallback. Rules, hits and metrics use it, so it
-// belongs to the core, which only carries it.
+// OnError is the policy for a hit that the store could not decide. guard.Fallback applies it; it is declared here because rules,
+// hits and metrics share it.
 type OnError uint8
 
-// The policies. OnErrorUnset stands for the policy of the domain, and without one for OnErrorFail.
+// The policies. OnErrorUnset defers to the domain, and then to OnErrorFail.
 const (
 	OnErrorUnset OnError = iota
 	OnErrorFail          // the hit's verdict is the error
@@ -43,24 +43,23 @@ var onErrorNames = []string{"", "error", "allow", "deny", "local"}
 // OnErrors returns the names of the policies, the default first.
 func OnErrors() []string { return slices.Clone(onErrorNames[OnErrorFail:]) }
 
-// OnErrorOf returns the policy of a name, or OnErrorUnset if there is none.
+// OnErrorOf returns the policy with a name, or OnErrorUnset.
 func OnErrorOf(name string) OnError { return OnError(max(0, slices.Index(onErrorNames, name))) }
 
-// String returns the policy's name, "" for OnErrorUnset.
+// String returns the policy's name; "" for OnErrorUnset.
 func (o OnError) String() string { return onErrorNames[o] }
 
-// A Source is the origin of a verdict. The decorators of package guard set all but ByStore. The sources are here because a
-// [Verdict] carries its source to the metrics and the logs.
+// A Source is the origin of a verdict.
 type Source uint8
 
-// The sources. Stores return ByStore.
+// The sources. Stores return ByStore; the decorators of package guard return the others.
 const (
 	ByStore Source = iota
-	// ByCache: this process remembered the denial and did not call the store. Usage and times are those of the store's last
-	// verdict; RetryAfter is never too short.
+	// ByCache: a remembered denial of this process. Usage and times are those of the store's last verdict. RetryAfter is never too
+	// short.
 	ByCache
-	// ByShare: the store failed, and this process decided by its share of the limit. The verdict is about the share.
+	// ByShare: the store failed, and this process decided by its share of the limit, which the verdict describes.
 	ByShare
-	// ByPolicy: the store failed, and the policy allows or denies every hit. The verdict says nothing about the key.
+	// ByPolicy: the store failed, and the policy allowed or denied the hit regardless of the key.
 	ByPolicy
 )

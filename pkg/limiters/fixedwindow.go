@@ -2,25 +2,25 @@ package limiters
 
 import "slices"
 
-// A windowLimit is a fixed window. It counts hits in windows that do not overlap. By the clock, windows start at multiples of
-// their length since 1970, as in envoyproxy/ratelimit: a week begins on Thursday, a month has 30 days, a year 365. With
-// window_start=first_hit a window starts with the first charge and ends one window later; a hit at its end opens the next.
-// With window_start=calendar, windows are days, weeks, months or years of a time zone, see calendar.
+// A windowLimit is a fixed window: it counts hits in consecutive windows. By the clock, windows start at multiples of their length
+// since 1970, as in envoyproxy/ratelimit, so a week begins on Thursday, a month has 30 days and a year 365. With
+// window_start=first_hit, a window starts with the first charge and ends one window later. With window_start=calendar, see
+// [calendar].
 //
-// Around the boundary of two windows, twice the maximum may be admitted in a moment. The sliding log never does that, but
-// needs memory per hit.
+// Around a boundary, twice the maximum may be admitted at once. A sliding log avoids this at the cost of memory for each hit.
 //
-// If the limit counts denied hits, a denied hit is added to the count whatever its size. Under a limit of 100, one hit of 150
-// uses up the window although it is denied. By default, a peek of such a limit is allowed while the count is at most the
-// maximum (peek=over). So it is denied after the first denied hit, and not before it, as in envoyproxy/ratelimit. Gateways that
-// charge afterwards rely on that. If denied hits do not count, a peek is denied by default if one more hit would be.
+// If the limit counts denied hits, a denied hit of any size is added to the count. Under a limit of 100, one denied hit of 150 uses
+// up the window. Such a limit has peek=over by default, as in envoyproxy/ratelimit: a peek is allowed while the count is at most
+// the maximum, that is, until the first denied hit. Gateways that charge afterwards rely on this. For other limits, a peek is
+// denied by default if one more hit would be.
 //
-// In a State, A is the start of a window in µs since 1970, 0 if there was none yet. B is the count of that window.
+// In a State, A is the start of a window in µs since 1970 (0: none yet), and B is the count of that window.
 type windowLimit struct {
 	max, window int64 // window in µs
 	countDenied bool
 	peekOver    bool
-	// Windows start with a key's first hit, or by a calendar, or otherwise by the clock.
+	// firstHit starts windows with a key's first hit; a non-nil calendar starts them by the calendar; otherwise they start by the
+	// clock.
 	firstHit bool
 	calendar *calendar
 }
@@ -62,8 +62,8 @@ var fixedWindowDefinition = definition{
 	},
 }
 
-// A calendarLimit is a windowLimit by the calendar: its windows and its numbers depend on the time. Its methods are separate, so
-// that the other windows stay as fast as they are: the compiler inlines [windowLimit.current].
+// A calendarLimit is a windowLimit by the calendar. It is a type of its own so that the compiler can still inline
+// [windowLimit.current] for the other windows.
 type calendarLimit struct{ *windowLimit }
 
 func (l calendarLimit) numbersAt(now int64) []int64 { return l.calendar.at(now).numbers }
@@ -95,11 +95,11 @@ func (l calendarLimit) settle(s core, now int64, corrections []correction) core 
 	return settleWindow(l, s, now, start, corrections)
 }
 
-// current returns the window at now: its start and its count.
+// current returns the start and the count of the window at now.
 func (l calendarLimit) current(s core, now int64) (start, count int64) {
 	w := l.calendar.at(now)
 	if s.A > w.starts[2] {
-		// The state is more than a window ahead: it counts as absent.
+		// A state more than one window ahead counts as absent.
 		return w.starts[1], 0
 	}
 	if start = w.start(max(now, s.A)); start != s.A {
@@ -129,7 +129,7 @@ func (l *windowLimit) numbers() []int64 {
 	return []int64{l.max, l.window, flag(l.countDenied), start, flag(l.peekOver)}
 }
 
-// current returns the window at now: its start and its count. With window_start=first_hit, start is 0 if no window is open.
+// current returns the start and the count of the window at now. With window_start=first_hit, start is 0 if no window is open.
 func (l *windowLimit) current(s core, now int64) (start, count int64) {
 	start, count = s.A, s.B
 	if start-now > l.window {
@@ -154,14 +154,14 @@ func (l *windowLimit) fits(s core, now, n int64) (bool, int64) {
 	return l.fitsIn(count, start+l.window-now, n)
 }
 
-// fitsIn is fits in a window with a count, which ends after left.
+// fitsIn is fits in a window that has a count and ends after left.
 func (l *windowLimit) fitsIn(count, left, n int64) (bool, int64) {
 	var ok bool
 	switch {
 	case n > 0:
 		ok = min(count+n, MaxHits) <= l.max
 	case l.peekOver:
-		// A limit of 0 counts nothing that a peek could see.
+		// A limit of 0 counts nothing, so it has to deny peeks here.
 		ok = count <= l.max && l.max > 0
 	default:
 		ok = count < l.max
@@ -193,19 +193,19 @@ func chargeWindow(s core, start, count, n int64) core {
 	return s
 }
 
-// reserve opens the window even for an estimate of 0. The start of the window identifies it for the settle.
+// reserve opens a window even for an estimate of 0, because settle identifies the charge by the start of its window.
 func (l *windowLimit) reserve(s core, now, n int64) (core, int64) {
 	s = l.charge(s, now, n)
 	return s, s.A
 }
 
-// settle changes the count only while the window that was charged is the current one.
+// settle corrects the count only if the charged window is still current.
 func (l *windowLimit) settle(s core, now int64, corrections []correction) core {
 	start, _ := l.current(s, now)
 	return settleWindow(l, s, now, start, corrections)
 }
 
-// settleWindow makes the corrections of the current window of l, which begins at start.
+// settleWindow applies the corrections for the window of l that begins at start.
 func settleWindow(l algorithm, s core, now, start int64, corrections []correction) core {
 	for _, c := range corrections {
 		if c.delta != 0 && c.at == start {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A funnelLimit holds hits up to its capacity and leaks the maximum per window, continuously. It is the leaky bucket as a
-// meter, or GCRA (ITU-T I.371), like CL.THROTTLE of redis-cell. Its level is kept as the time that it takes to drain, so the
-// rate is exact. A hit takes window/max to leave, in whole microseconds and a fraction with the limit's denominator.
+// A funnelLimit is a leaky bucket as a meter (GCRA, ITU-T I.371), like CL.THROTTLE of redis-cell: it holds hits up to its capacity
+// and drains at max per window. Its level is stored as the time to drain. A hit takes window/max to drain, which is stored as whole
+// microseconds and a fraction, so that the rate is exact.
 //
-// A peek is denied if one more hit would be, unless the limit has peek=over. A hit larger than the capacity can never fit, even into an empty funnel.
+// A peek is denied if one more hit would be, unless the limit has peek=over. A hit larger than the capacity never fits.
 type funnelLimit struct {
 	max, window int64 // window in µs
 	countDenied bool
@@ -20,17 +20,17 @@ type funnelLimit struct {
 	capacity    int64 // in hits
 	drain       drain
 	full        span // until the capacity has drained
-	overdraft   span // until twice the capacity has, to which denied hits that count may fill the funnel
+	overdraft   span // until twice the capacity has drained: the bound for counted denied hits
 }
 
-// maxCapacity is the largest capacity of a funnel, and maxDen the largest denominator of the time that a hit takes to leave.
-// With these, the products of the Lua twin are exact in doubles.
+// maxCapacity bounds the capacity, and maxDen the denominator of the time to drain a hit, so that products are exact in the doubles
+// of the Lua twin.
 const maxCapacity, maxDen = 1<<32 - 1, 1<<32 - 1
 
-// maxDrain bounds the time to drain a full funnel, in µs: about 71 years. Any time plus twice that is exact in a double.
+// maxDrain bounds the time to drain a full funnel, in µs: about 71 years. A time plus twice maxDrain is exact in a double.
 const maxDrain = 1 << 51
 
-// maxUsed bounds the reported usage: twice the largest capacity.
+// maxUsed bounds the reported usage: twice the maximum capacity.
 const maxUsed = 1 << 33
 
 var errSlow = errors.New("the funnel takes more than 71 years to drain: " +
@@ -84,8 +84,8 @@ var funnelDefinition = definition{
 	},
 }
 
-// stepOf returns the smallest number, at least 1, whose multiples up to maximum are valid maximums of a funnel: their denominators are
-// at most maxDen. It reports whether there is one.
+// stepOf returns the smallest step whose multiples up to maximum are valid maximums, which requires denominators of at most maxDen.
+// It returns false if there is none.
 func stepOf(maximum int64, window time.Duration) (step int64, ok bool) {
 	us := window.Microseconds()
 	for step = max(1, (maximum+maxDen-1)/maxDen); step < us && us%step != 0; {
@@ -94,7 +94,7 @@ func stepOf(maximum int64, window time.Duration) (step int64, ok bool) {
 	return step, us%step == 0
 }
 
-// errPrecise returns the error of a limit whose rate has a denominator above maxDen, with a smaller maximum that is valid.
+// errPrecise returns the error for a denominator above maxDen, with a smaller valid maximum.
 func errPrecise(spec Spec) error {
 	maximum := int64(maxDen)
 	if step, ok := stepOf(spec.Max, spec.Window); ok {
@@ -114,7 +114,7 @@ func (l *funnelLimit) numbers() []int64 {
 	}
 }
 
-// level returns how long the funnel takes to drain from the time at, the later of now and the state's time.
+// level returns the time to drain at the time at, which is the later of now and the state's time.
 func (l *funnelLimit) level(s core, now int64) (held span, at int64) {
 	f := funnelStateOf(s)
 	if f.at-now > l.window {
@@ -123,7 +123,7 @@ func (l *funnelLimit) level(s core, now int64) (held span, at int64) {
 	at = max(now, f.at)
 	held = span{f.whole, uint64(f.frac)}
 	if uint64(f.den) != l.drain.den && f.frac > 0 {
-		// Written under a limit of another rate.
+		// The state was written under a limit with another rate.
 		held = span{f.whole + 1, 0}
 	}
 	if held.whole -= at - f.at; held.whole < 0 {
@@ -157,7 +157,7 @@ func (l *funnelLimit) charge(s core, now, n int64) core {
 	if n > 0 {
 		maxHeld := l.overdraft
 		if maxHeld.less(held) {
-			// The level is from before the capacity was lowered. It stays.
+			// The level exceeds a capacity that has been lowered. It stays until it has drained.
 			maxHeld = held
 		}
 		held = d.add(held, d.of(min(n, 2*l.capacity)))
@@ -185,7 +185,7 @@ func (l *funnelLimit) reserve(s core, now, n int64) (core, int64) {
 	return s, 0
 }
 
-// settle stops at an empty funnel and at twice the capacity.
+// settle keeps the level between empty and twice the capacity.
 func (l *funnelLimit) settle(s core, now int64, corrections []correction) core {
 	for _, c := range corrections {
 		if c.delta != 0 {
@@ -225,24 +225,23 @@ func funnelStateOf(s core) funnelState {
 	return funnelState{at: s.A, whole: s.B, frac: uint32(s.C >> 32), den: uint32(s.C)}
 }
 
-// A drain is the time that a hit takes to leave: num/den µs, in lowest terms.
+// A drain is the time to drain one hit: num/den µs, in lowest terms.
 type drain struct{ num, den uint64 }
 
-// A span is whole + frac/den µs, with the den of its drain.
+// A span is a duration of whole + frac/den µs, with the den of its drain.
 type span struct {
 	whole int64
 	frac  uint64
 }
 
-// of returns how long k hits take to leave. It does not overflow for k up to twice the capacity.
+// of returns the time to drain k hits. It does not overflow for k up to twice the capacity.
 func (d *drain) of(k int64) span {
 	hi, lo := bits.Mul64(uint64(k), d.num)
 	whole, frac := bits.Div64(hi, lo, d.den)
 	return span{int64(whole), frac}
 }
 
-// hits returns how many hits take s to leave, rounded up, at most maxUsed. A state that was written under a far slower rate
-// may have more.
+// hits returns the number of hits that drain in s, rounded up, at most maxUsed.
 func (d *drain) hits(s span) int64 {
 	hi, lo := bits.Mul64(uint64(s.whole), d.den)
 	lo, carry := bits.Add64(lo, s.frac, 0)
@@ -280,7 +279,7 @@ func (d *drain) sub(a, b span) span {
 
 func (a span) less(b span) bool { return a.whole < b.whole || a.whole == b.whole && a.frac < b.frac }
 
-// up returns a in whole microseconds, rounded up.
+// up returns a in µs, rounded up.
 func (a span) up() int64 {
 	if a.frac > 0 {
 		return a.whole + 1

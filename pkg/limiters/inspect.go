@@ -2,11 +2,10 @@ package limiters
 
 import "slices"
 
-// Inspect returns hits that read the state of a key under l and change nothing. They belong in one group, with the hits of the
-// other limits of the key. The first is denied if one more hit would be denied by l without its penalty, whatever a peek means
-// under l. A second one exists only if l has a penalty: it is denied only during the penalty, and its RetryAfter is then the rest
-// of the penalty. A plain peek under such a limit may be an offence. The second hit is missing for limits so large that no larger
-// one exists.
+// Inspect returns a group of hits that read the state of a key under l without changing it. The first is denied if l without its
+// penalty would deny one more hit, regardless of peek=over. If l has a penalty, the second is denied only during the penalty, with
+// the rest of the penalty as its RetryAfter. A plain peek could be an offence. The second hit is omitted for a limit so large that
+// no larger one exists.
 func (l *Limit) Inspect(key string) []Hit {
 	hits := []Hit{{Key: key, Limit: l.withoutPenalty()}}
 	if l.penalty != nil {
@@ -17,7 +16,7 @@ func (l *Limit) Inspect(key string) []Hit {
 	return hits
 }
 
-// withoutPenalty returns the limit that shares its states with l, has no penalty, and denies a peek if it would deny one more hit.
+// withoutPenalty returns a limit that shares states with l, has no penalty, and denies a peek if it would deny one more hit.
 func (l *Limit) withoutPenalty() *Limit {
 	spec := l.spec
 	spec.Params.Penalty = PenaltySpec{}
@@ -27,11 +26,11 @@ func (l *Limit) withoutPenalty() *Limit {
 	if limit, err := New(spec); err == nil {
 		return limit
 	}
-	return l // a valid limit without some of its parameters is valid
+	return l // removing optional parameters keeps a limit valid
 }
 
-// neverFull returns a limit that shares its states with l and that no state of l fills, so only a penalty denies its peeks. It
-// returns nil if there is none.
+// neverFull returns a limit that shares states with l and that no state fills, so that only a penalty denies its peeks; nil if
+// there is none.
 func (l *Limit) neverFull() *Limit {
 	spec := l.spec
 	switch spec.Algorithm {

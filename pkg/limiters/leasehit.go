@@ -1,16 +1,16 @@
 package limiters
 
-// A leaseStep is the change that an allowed hit makes to its lease.
+// A leaseStep is the effect of an allowed hit on its lease.
 type leaseStep uint8
 
 const (
 	leaseNone  leaseStep = iota // the hit has no lease, or is a peek or a refund
 	leaseOpens                  // the hit opens a lease
-	leaseHeld                   // the id is held: nothing changes
-	leaseEnded                  // the id ended before: the hit opens nothing, and a reservation is charged its actual cost
+	leaseHeld                   // the id has a lease already, so nothing changes
+	leaseEnded                  // the end arrived first: no lease, and a reservation is charged its actual cost
 )
 
-// step returns what the lease of h changes in s at now. Expired leases must have been dropped.
+// step returns the effect of h on its lease. Expired leases must have been removed from s.
 func (h *Hit) step(s *State, now int64) leaseStep {
 	if !h.Limit.HasLeases() || h.Lease == (LeaseID{}) || h.N < 0 || h.N == 0 && h.Limit.reserver == nil {
 		return leaseNone
@@ -26,7 +26,6 @@ func (h *Hit) step(s *State, now int64) leaseStep {
 	return leaseOpens
 }
 
-// holds reports whether the lease of an id is open in s.
 func (s *State) holds(id LeaseID) bool {
 	if s.Parts == nil {
 		return false
@@ -35,7 +34,6 @@ func (s *State) holds(id LeaseID) bool {
 	return held
 }
 
-// openLeases returns the number of open leases of s.
 func (s *State) openLeases() int {
 	if s.Parts == nil {
 		return 0
@@ -43,8 +41,8 @@ func (s *State) openLeases() int {
 	return s.Parts.Leases.open.len()
 }
 
-// expireLeases drops what has expired at now, the lease of h in any case, and of the rest at most [leasesPerHit]. It settles expired reservations
-// to 0 if the limit releases them. An expiry beyond now plus the TTL is cut to that: the clock stepped back, or the TTL was shortened.
+// expireLeases removes the expired lease of h and up to [leasesPerHit] others. It settles expired reservations to 0 if the limit
+// releases them. It shortens expiries beyond now plus the TTL, which stem from a clock that stepped back or a shortened TTL.
 func (h *Hit) expireLeases(s *State, now int64) {
 	l := h.Limit
 	if s.Parts == nil || !l.HasLeases() {
@@ -77,7 +75,7 @@ func (h *Hit) expireLeases(s *State, now int64) {
 	s.removeEmptyParts()
 }
 
-// take charges an allowed hit under a limit with or without parts.
+// take charges an allowed hit and opens its lease.
 func (h *Hit) take(s *State, now int64) {
 	l, n := h.Limit, ClampHits(h.N)
 	switch h.step(s, now) {
@@ -103,7 +101,7 @@ func (h *Hit) take(s *State, now int64) {
 	}
 }
 
-// end ends the lease of h, or settles its reservation. The end of an unknown id is remembered, because its take may follow.
+// end ends the lease of h or settles its reservation. It remembers the end of an unknown id, because its take may arrive later.
 func (h *Hit) end(s *State, now int64) {
 	l := h.Limit
 	h.expireLeases(s, now)
@@ -125,7 +123,7 @@ func (h *Hit) end(s *State, now int64) {
 	s.removeEmptyParts()
 }
 
-// remember records that an id has ended. A second end of an id replaces the first. Beyond [MaxLeases] ids it does nothing.
+// remember records the end of an id, replacing an earlier one. It does nothing if [MaxLeases] ids are remembered.
 func (ls *Leases) remember(id LeaseID, l lease) {
 	if _, known := ls.ended.get(id); known || ls.ended.len() < MaxLeases {
 		ls.ended.put(id, l)
@@ -139,7 +137,7 @@ func (s *State) parts() *Parts {
 	return s.Parts
 }
 
-// removeEmptyParts makes a state without parts equal to one that never had any.
+// removeEmptyParts makes a state whose parts are empty equal to one that never had any.
 func (s *State) removeEmptyParts() {
 	if s.Parts != nil && s.Parts.isEmpty() {
 		s.Parts = nil

@@ -8,23 +8,22 @@ import (
 	"unsafe"
 )
 
-// MaxLeases bounds the open leases of a key, and the ids whose end a key remembers. A further reservation is denied, see
-// [Verdict].TooManyLeases. A limit of concurrency has at most as many slots.
+// MaxLeases bounds the open leases of a key, and the unknown ids whose ends it remembers. Further reservations are denied, see
+// [Verdict].TooManyLeases. It is also the maximum of a concurrency limit.
 const MaxLeases = 10_000
 
-// leasesPerHit bounds the work that leases cause in one hit: the open leases whose expiry is cut, the expired reservations that
-// are dropped, and the ended ids that are forgotten. A hit ends all expired leases of a concurrency limit, because they hold no
-// slot; removing 10,000 of them from memory takes about 1 ms.
+// leasesPerHit bounds the work of one hit: the expiries shortened, the expired reservations removed, and the ended ids forgotten.
+// Expired leases of a concurrency limit are all removed at once, because they hold no slot; 10,000 of them take about 1 ms.
 const leasesPerHit = 1000
 
-// EndedTTL is how long a key remembers the end of an id that it does not know. A take of the id may still be under way.
+// EndedTTL is how long a key remembers the end of an unknown id, whose take may still be in flight.
 const EndedTTL = 5 * time.Second
 
-// A LeaseID names a request under a limit with leases. The zero LeaseID means none.
+// A LeaseID identifies a request under a limit with leases. The zero value means none.
 type LeaseID [16]byte
 
-// NewLeaseID returns the first 16 bytes of the HMAC-SHA256 of id under the secret, or of its SHA-256 without a secret. It is
-// never zero.
+// NewLeaseID returns the first 16 bytes of the HMAC-SHA256 of id under secret or, without a secret, of its SHA-256. It is never
+// zero.
 func NewLeaseID(secret []byte, id string) (l LeaseID) {
 	if len(secret) == 0 {
 		sum := sha256.Sum256([]byte(id))
@@ -40,13 +39,12 @@ func NewLeaseID(secret []byte, id string) (l LeaseID) {
 	return l
 }
 
-// Leases are the open leases or reservations of a key, and the ids that ended before they were taken. The zero Leases is
-// empty.
+// Leases are the open leases or reservations of a key, and the ids that ended before they were taken. The zero value is empty.
 type Leases struct {
 	open, ended leaseSet
 }
 
-// A lease is held by one request. For an id that ended before it was taken, n is the actual cost.
+// A lease belongs to one request. If its end arrived before its take, n is the actual cost.
 type lease struct {
 	expires int64 // µs since 1970: it has expired at this time
 	n       int64 // slots, or the estimate
@@ -55,15 +53,15 @@ type lease struct {
 
 func (ls *Leases) isEmpty() bool { return len(ls.open.byID)+len(ls.ended.byID) == 0 }
 
-// latest returns when the last of ls expires, in µs since 1970.
+// latest returns the latest expiry in ls, in µs since 1970.
 func (ls *Leases) latest() int64 { return max(ls.open.latest(), ls.ended.latest()) }
 
 func (ls *Leases) size() int { return ls.open.size() + ls.ended.size() }
 
-// A leaseSet finds leases by id and in the order of their expiry.
+// A leaseSet indexes leases by id and by expiry.
 type leaseSet struct {
 	byID map[LeaseID]lease
-	// order is ascending by time, then by id. An element whose lease has left or was replaced is stale; the first and the last
+	// order is sorted by expiry, then by id. Elements of removed or replaced leases are stale, except that the first and the last
 	// element never are.
 	order []expiry
 	sum   int64 // of n
@@ -92,7 +90,7 @@ func (s *leaseSet) get(id LeaseID) (lease, bool) {
 	return l, found
 }
 
-// put adds a lease, or replaces the one of the same id.
+// put adds or replaces the lease of an id.
 func (s *leaseSet) put(id LeaseID, l lease) {
 	s.remove(id)
 	if s.byID == nil {
@@ -107,7 +105,7 @@ func (s *leaseSet) put(id LeaseID, l lease) {
 	}
 }
 
-// remove returns the lease of an id and removes it.
+// remove removes and returns the lease of an id.
 func (s *leaseSet) remove(id LeaseID) (lease, bool) {
 	l, found := s.byID[id]
 	if !found {
@@ -132,11 +130,10 @@ func (s *leaseSet) remove(id LeaseID) (lease, bool) {
 	return l, true
 }
 
-// compactFrom is the number of stale elements that are not worth a compaction.
+// compactFrom is the minimum number of stale elements for a compaction.
 const compactFrom = 32
 
-// compact drops the stale elements of the order, and the memory that a larger set needed. Its cost is amortized over the
-// removals since the last time.
+// compact removes stale elements and excess memory. Its cost is amortized over the removals since the last compaction.
 func (s *leaseSet) compact() {
 	order, byID := make([]expiry, 0, len(s.byID)), make(map[LeaseID]lease, len(s.byID))
 	for _, e := range s.order {
@@ -153,7 +150,7 @@ func (s *leaseSet) isStale(e expiry) bool {
 	return !found || l.expires != e.at
 }
 
-// popExpired removes and returns a lease that has expired at now, the earliest first.
+// popExpired removes and returns the earliest lease if it has expired at now.
 func (s *leaseSet) popExpired(now int64) (lease, bool) {
 	if len(s.order) == 0 || s.order[0].at > now {
 		return lease{}, false
@@ -161,7 +158,7 @@ func (s *leaseSet) popExpired(now int64) (lease, bool) {
 	return s.remove(s.order[0].id)
 }
 
-// cut makes latest the expiry of leases that expire later: of the earliest ones, at most so many.
+// cut shortens later expiries to latest, for at most maximum leases, the earliest first.
 func (s *leaseSet) cut(latest int64, maximum int) {
 	if s.latest() <= latest {
 		return
@@ -184,7 +181,7 @@ func (s *leaseSet) cut(latest int64, maximum int) {
 	s.compact()
 }
 
-// held returns the sum of n over the leases that have not expired at now, and the earliest and the latest expiry of these.
+// held returns the sum of n over the unexpired leases, and their earliest and latest expiry.
 func (s *leaseSet) held(now int64) (sum, earliest, latest int64) {
 	sum = s.sum
 	for _, e := range s.order {
@@ -205,10 +202,10 @@ func (s *leaseSet) latest() int64 {
 	return s.order[len(s.order)-1].at
 }
 
-// perLease is the approximate size of a lease in byID with its share of the free slots, in bytes.
+// perLease approximates the memory of a lease in byID, including free slots of the map, in bytes.
 const perLease = 2 * int(unsafe.Sizeof(lease{})+unsafe.Sizeof(LeaseID{}))
 
-// size returns the approximate memory of the set, in bytes.
+// size approximates the memory of the set, in bytes.
 func (s *leaseSet) size() int {
 	return cap(s.order)*int(unsafe.Sizeof(expiry{})) + s.peak*perLease
 }

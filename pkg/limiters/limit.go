@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// MaxWindow is the longest window of a limit.
+// MaxWindow is the maximum window of a limit.
 const MaxWindow = 10 * 365 * 24 * time.Hour
 
-// MaxPerWindow is the largest maximum of a limit. Counts stop at MaxHits, so a larger maximum would never deny.
+// MaxPerWindow is the maximum of Spec.Max. Counts saturate at MaxHits, so a larger maximum would never deny.
 const MaxPerWindow = MaxHits - 1
 
 // A Spec describes a limit.
@@ -20,13 +20,13 @@ type Spec struct {
 	Max       int64         // hits per window, 0 to MaxPerWindow; 0 denies every hit
 	Window    time.Duration // whole microseconds, up to MaxWindow; 0 for concurrency
 	Params    Params        // of the algorithm
-	// CountDenied makes denied hits count as usage, whatever their size. Under a limit of 100, one denied hit of 150 keeps the
-	// key over its limit although nothing was admitted. So limits that are charged by cost should leave it off. It lets a
-	// gateway peek first and charge the true cost afterwards.
+	// CountDenied charges denied hits of any size: under a limit of 100, one denied hit of 150 keeps the key over its limit
+	// although nothing was admitted. It suits gateways that peek first and charge the actual cost afterwards, and should be off for
+	// other limits charged by cost.
 	CountDenied bool
 }
 
-// A Limit is a valid Spec, with what its algorithm computes once. It is immutable and may be shared.
+// A Limit is a validated Spec with precomputed values. It is immutable and may be shared.
 type Limit struct {
 	spec       Spec
 	definition *definition
@@ -38,29 +38,30 @@ type Limit struct {
 	grows      bool
 	peekOver   bool // see peek
 	numbers    []int64
-	dated      datedAlgorithm // nil: the numbers do not depend on the time
+	dated      datedAlgorithm // nil if the numbers do not depend on the time
 	penalty    *penaltyRule   // nil: none
 	slots      *concurrencyLimit
 	ttl        int64    // of a lease or a reservation, in µs
 	reserver   reserver // nil without reserve
-	releases   bool     // a reservation that expires is settled to 0
+	releases   bool     // expired reservations are settled to 0
 }
 
-// An algorithm decides the hits of one limit. It has the limit's numbers and what it computes from them once. Its methods are
-// pure functions, except that they change a [Log] in place. Times and durations are in µs.
+// An algorithm decides the hits of one limit. Its methods are pure functions, except that they may modify a [Log] in place. Times
+// and durations are in µs.
 type algorithm interface {
-	// tag returns the algorithm's name in keys. It must never change: a state of another meaning needs another key.
+	// tag returns the algorithm's part of Limit.ID. It must change if the meaning of the state changes, and only then.
 	tag() string
-	// maxUsage returns the largest usage of a key that allows hits.
+	// maxUsage returns the maximum usage at which hits can be allowed.
 	maxUsage() int64
-	// numbers returns the numbers that the algorithm computes with, in an order of its own.
+	// numbers returns the arguments of the Lua twin.
 	numbers() []int64
 
-	// fits reports whether n hits fit at now, where 0 is a peek, and otherwise in how many µs they would; negative: never.
+	// fits reports whether n hits fit at now, or whether a peek is allowed if n is 0. If not, retry is the wait until they fit;
+	// negative means never.
 	fits(s core, now, n int64) (ok bool, retry int64)
 	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
 	charge(s core, now, n int64) core
-	// usage returns the key's usage at now, and in how many µs the key has fully reset.
+	// usage returns the usage at now, and the time until the key has fully reset.
 	usage(s core, now int64) (used, reset int64)
 	// resetTime returns when the state has fully reset under every maximum, in µs since 1970.
 	resetTime(s core) int64
@@ -71,36 +72,35 @@ type algorithm interface {
 // A datedAlgorithm is an algorithm whose numbers depend on the time, in µs since 1970.
 type datedAlgorithm interface{ numbersAt(now int64) []int64 }
 
-// A definition declares an algorithm. No store chooses by algorithm. Only version 1 of memstore's snapshots names two
-// parameters.
+// A definition declares an algorithm. Stores are independent of the algorithm, except that version 1 of memstore's snapshots names
+// two parameters.
 type definition struct {
 	name string
-	// parameters are the settings of the algorithm, beside those of every limit.
+	// parameters are the algorithm's own settings.
 	parameters []Parameter
 	// countsDenied is the default of CountDenied in rules.
 	countsDenied bool
 	stateWords   int // how many of A, B and C of a State it uses
-	// windowless says that a limit has no window.
+	// windowless marks an algorithm without windows.
 	windowless bool
-	// grows says that a state has a log, which takes memory with the hits in it.
+	// grows marks an algorithm whose states have a log, which grows with the hits.
 	grows bool
-	// countedPeekOver makes peek=over the default of limits that count denied hits.
+	// countedPeekOver makes peek=over the default for limits that count denied hits.
 	countedPeekOver bool
-	// fixedEnd says that denied hits that count do not make the wait longer.
+	// fixedEnd marks an algorithm whose waits do not grow with counted denied hits.
 	fixedEnd bool
-	// roundUp returns the next larger maximum that the algorithm can compute with. If nil, it can with any.
+	// roundUp returns the next valid maximum. If nil, every maximum is valid.
 	roundUp func(Spec) int64
-	// algorithm returns the algorithm of a limit, or what is wrong with the limit. The maximum, the window and the parameters are
-	// in their ranges, and peek is set.
+	// algorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range, and peek is set.
 	algorithm func(Spec) (algorithm, error)
 }
 
 var definitions = []*definition{&fixedWindowDefinition, &slidingLogDefinition, &funnelDefinition, &concurrencyDefinition}
 
-// DefaultAlgorithm is the algorithm of rules that name none.
+// DefaultAlgorithm is the algorithm of rules without one.
 const DefaultAlgorithm = "fixed_window"
 
-// Algorithms returns the names that a Spec may use.
+// Algorithms returns the valid values of Spec.Algorithm.
 func Algorithms() []string {
 	names := make([]string, len(definitions))
 	for i, d := range definitions {
@@ -117,19 +117,19 @@ func definitionOf(algorithm string) *definition {
 	return definitions[i]
 }
 
-// HasWindow reports whether the limits of an algorithm have a window.
+// HasWindow reports whether limits of an algorithm have a window.
 func HasWindow(algorithm string) bool {
 	d := definitionOf(algorithm)
 	return d != nil && !d.windowless
 }
 
-// CountsDeniedByDefault returns the CountDenied of a limit whose rules do not set it.
+// CountsDeniedByDefault returns the default of CountDenied in rules.
 func CountsDeniedByDefault(algorithm string) bool {
 	d := definitionOf(algorithm)
 	return d != nil && d.countsDenied
 }
 
-// New returns the Limit of a Spec. The error names everything that is wrong with the Spec.
+// New validates spec and returns its Limit. The error names every invalid field.
 func New(spec Spec) (*Limit, error) {
 	d := definitionOf(spec.Algorithm)
 	if d == nil {
@@ -195,8 +195,8 @@ func (d *definition) checkWindow(w time.Duration) error {
 	return nil
 }
 
-// peek is the parameter of every algorithm that gives a peek its meaning. With would_fit, a peek is denied if one more hit would
-// be. With over, it is denied only while the key's usage is more than its limit, which takes denied hits that count.
+// peek is the parameter that defines a peek. With would_fit, a peek is denied if one more hit would be. With over, it is denied
+// only if the usage exceeds the limit, which requires counted denied hits.
 var peek = Parameter{
 	Key: "peek", Type: Choice, Choices: []string{PeekWouldFit, PeekOver}, NoDefault: true,
 	text:  func(p *Params) *string { return &p.Peek },
@@ -216,14 +216,15 @@ func (d *definition) defaultPeek(countDenied bool) string {
 	return PeekWouldFit
 }
 
-// Spec returns the limit's Spec. Parameters that are the default are zero, so Specs that mean the same are equal.
+// Spec returns the limit's Spec, with default parameters set to zero, so that equivalent Specs are equal.
 func (l *Limit) Spec() Spec { return l.spec }
 
-// ID names the limit's algorithm and window. Hits with the same key and ID share a state in every store. It has no braces.
+// ID identifies the limit's algorithm and window. In every store, hits with the same key and ID share a state. It contains no
+// braces.
 func (l *Limit) ID() string { return l.id }
 
-// Numbers returns the numbers that the algorithm computes with at now, for its twin in pkg/redisscripts, whose header names them.
-// A zero now is the wall clock's. The caller must not change the numbers.
+// Numbers returns the arguments of the Lua twin at now; its header in pkg/redisscripts names them. A zero now means the current
+// time. The caller must not modify the result.
 func (l *Limit) Numbers(now time.Time) []int64 {
 	if l.dated == nil {
 		return l.numbers
@@ -234,19 +235,19 @@ func (l *Limit) Numbers(now time.Time) []int64 {
 	return l.dated.numbersAt(now.UnixMicro())
 }
 
-// Grows reports whether the state of a key takes more memory with more hits.
+// Grows reports whether the state of a key grows with its hits.
 func (l *Limit) Grows() bool { return l.grows }
 
-// StateWords returns how many of A, B and C of a State the algorithm uses, in this order. The others are 0.
+// StateWords returns how many of the words A, B and C of a State the algorithm uses, in this order. The others are 0.
 func (l *Limit) StateWords() int { return l.definition.stateWords }
 
-// Window returns the length of the limit's window, 0 if it has none.
+// Window returns the length of the limit's window; 0 if it has none.
 func (l *Limit) Window() time.Duration { return l.spec.Window }
 
-// countsDenied reports whether a denied hit is charged. A limit of 0 never writes.
+// countsDenied reports whether denied hits are charged. A limit of 0 never writes.
 func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }
 
-// Capacity returns the largest usage of a key that allows hits: the maximum, or the capacity of a funnel.
+// Capacity returns the maximum usage at which hits can be allowed: the maximum, or the capacity of a funnel.
 func (l *Limit) Capacity() int64 { return l.capacity }
 
 func flag(b bool) int64 {

@@ -20,42 +20,39 @@ import (
 	"time"
 )
 
-// MaxHits is the largest number of hits: larger numbers are cut to it, and counts stop there. The sum of two such numbers
-// is exact in a double, the only number type of Lua.
+// MaxHits bounds hits and counts, which saturate at it. The sum of two such numbers is exact in a double, Lua's only number type.
 const MaxHits = 1 << 52
 
-// A Hit asks to charge N to Key under Limit. N > 0 charges, N = 0 peeks (it checks and charges nothing), N < 0 refunds.
+// A Hit is a request to charge N to Key under Limit. N > 0 charges, N = 0 peeks (checks without charging), N < 0 refunds.
 type Hit struct {
-	// Key names the client or resource under limit, such as a domain with the entries that matched a rule. A store keeps one
-	// state for each key, algorithm and window, so limits that differ only in their maximum share a state.
+	// Key names the client or resource under limit, such as a domain with the entries that matched a rule. A store keeps one state
+	// for each key, algorithm and window, so limits that differ only in their maximum share a state.
 	Key   string
 	Limit *Limit
 	N     int64
-	// Denied is the number of hits that the caller has already rejected from its cache. They are counted if the peek is denied
-	// and its limit counts denied hits. Denied is at least 0, and ignored except in a peek (N = 0) that is a group by itself,
-	// under a limit without parts.
+	// Denied is the number of hits that the caller has already rejected from its cache. They are charged if the peek is denied and
+	// the limit counts denied hits. Denied is ignored except in an ungrouped peek (N = 0) under a limit without parts.
 	Denied int64
-	// Lease names the request under a limit with leases, see [Limit.HasLeases]. It is zero elsewhere.
+	// Lease identifies the request under a limit with leases, see [Limit.HasLeases]; zero for other limits.
 	Lease LeaseID
-	// End ends the lease, or settles the reservation to the actual cost N; a lease ignores N. The hit is allowed and changes
-	// nothing else. The store remembers the end of an unknown id for [EndedTTL]. A take of the id in that time holds nothing,
-	// and is charged the actual cost. An End hit must be a group by itself, under a limit with leases.
+	// End ends the lease, or settles the reservation to the actual cost N; a lease ignores N. An End hit is always allowed. It must
+	// be ungrouped, under a limit with leases. The store remembers the end of an unknown id for [EndedTTL]; a take of the id within
+	// that time opens no lease, and a reservation is charged its actual cost.
 	End bool
-	// Uncharged says, of an End, that a policy decided the take, so the store has not charged it; see [Verdict].Uncharged. The
-	// end then matters only to the local store of guard.Fallback, and guard.EndQueue does not repeat it.
+	// Uncharged reports, for an End, that a policy decided the take, so that the store has not charged it. Then only the local
+	// store of guard.Fallback needs the end, and guard.EndQueue does not retry it. See [Verdict].Uncharged.
 	Uncharged bool
-	// OnError is the policy if the store fails. guard.Fallback applies it; the stores ignore it. It is a field of Hit because
-	// the hits of one call may have several policies.
+	// OnError is the policy of guard.Fallback if the store fails. Stores ignore it.
 	OnError OnError
 }
 
-// A Group is hits that are charged together or not at all: they are charged only if each of them is allowed. Positive hits
-// on the same key are checked by their sum. If the group is denied, the hits that deny it are counted where their limit
-// counts denied hits; nothing else is charged or refunded. A group of one hit is that hit by itself. No group is empty.
+// A Group is a non-empty list of hits that are charged together or not at all: only if each of them is allowed. Positive hits on
+// one key are checked by their sum. If the group is denied, those limits that deny and count denied hits charge their hits; nothing
+// else is charged or refunded.
 type Group []Hit
 
-// DenyingHit returns a hit on key that denies its group: its limit of 0 denies every hit and never writes. The other hits of the
-// group are then checked, and counted where their limit counts denied hits, but not charged. Ignore its own verdict.
+// DenyingHit returns a hit that denies its group, because its limit is 0, and writes nothing. The other hits are still checked, and
+// counted if their limit counts denied hits. Ignore the verdict of the denying hit.
 func DenyingHit(key string) Hit { return Hit{Key: key, Limit: denyingLimit()} }
 
 var denyingLimit = sync.OnceValue(func() *Limit {
@@ -66,7 +63,7 @@ var denyingLimit = sync.OnceValue(func() *Limit {
 	return l
 })
 
-// Singles returns groups of one hit each, slices of hits.
+// Singles returns a group for each hit. The groups are slices of hits.
 func Singles(hits ...Hit) []Group {
 	groups := make([]Group, len(hits))
 	for i := range hits {
@@ -75,47 +72,46 @@ func Singles(hits ...Hit) []Group {
 	return groups
 }
 
-// A Verdict answers one Hit.
+// A Verdict is the result of one Hit.
 type Verdict struct {
 	Allowed      bool
 	Penalized    bool // denied, and the key's penalty ends at RetryAfter
 	PenaltyBegan bool // Penalized, and the penalty began with this hit
-	// TooManyLeases says that the hit is denied because its key has [MaxLeases] open reservations. RetryAfter is then the time until
-	// the first of them expires, and at most a second.
+	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations. RetryAfter is then the time until the first
+	// of them expires, at most a second.
 	TooManyLeases bool
 	Uncharged     bool   // By is ByShare or ByPolicy, and the store has certainly not charged the hit
 	By            Source // what decided the hit
-	// Order is the order of the verdicts of one key whose At is equal, if the store's own clock counts. It has no meaning across keys.
+	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
-	// At is when the hit was decided by the clock of the store, in µs since 1970; 0 if a policy decided or the hit failed.
+	// At is when the hit was decided, by the store's clock, in µs since 1970; 0 if a policy decided or the hit failed.
 	At         int64
 	Used       int64         // the key's usage after this hit
 	Remaining  int64         // how many further hits fit
-	RetryAfter time.Duration // of a denied hit: when it fits if nothing else is charged; negative if it can never fit
-	ResetAfter time.Duration // when the key has fully reset
-	Err        error         // why this hit could not be decided; the other verdicts stand
+	RetryAfter time.Duration // of a denied hit: the wait until it fits if nothing else is charged; negative if it never fits
+	ResetAfter time.Duration // the time until the key has fully reset
+	Err        error         // why this hit was not decided; other verdicts remain valid
 }
 
-// Store charges hits. It is safe for concurrent use.
+// A Store charges hits. It is safe for concurrent use.
 type Store interface {
-	// Take charges groups in order, all at one now. It writes one verdict for each hit to out: the verdicts of the first group
-	// in the order of its hits, then those of the second, and so on. The length of out must be the number of all hits.
-	// If now is zero, the store's own clock counts; otherwise now must be after 1970, and is cut to whole microseconds.
-	// A hit whose verdict has an error may or may not have been charged. No hit is charged twice.
-	// If Take returns an error, no hit was decided. Take does not use groups or out after it has returned.
+	// Take charges groups in order, all at the time now. It writes one verdict for each hit to out, in the order of the hits of all
+	// groups; len(out) must be the number of hits. If now is zero, the store uses its own clock. Otherwise now must be after 1970,
+	// and is truncated to microseconds. If a verdict has an error, its hit may or may not have been charged, but never twice. If
+	// Take returns an error, no hit was decided. Take does not retain groups or out.
 	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
 }
 
-// A State is a store's memory of a key under one algorithm and window. The algorithm defines the words A, B and C, of which a
-// store must keep [Limit.StateWords], in any form. The zero State is that of a key never hit. A State is not safe for
-// concurrent use.
+// A State is the state of a key under one algorithm and window. The meaning of the words A, B and C depends on the algorithm, and a
+// store must keep the first [Limit.StateWords] of them. The zero State is that of an unused key. A State is not safe for concurrent
+// use.
 type State struct {
 	A, B, C int64
 	Log     *Log   // of a sliding log; changed in place; nil if nothing is logged
 	Parts   *Parts // of a limit with parts; changed in place; nil if there are none
 }
 
-// A core is the part of a State that an algorithm computes with. It has no Parts, because the compiler keeps at most four words
+// A core is the part of a State that an algorithm computes with. It excludes Parts, because the compiler keeps at most four words
 // of a struct in registers.
 type core struct {
 	A, B, C int64
@@ -126,10 +122,9 @@ func (s *State) core() core { return core{s.A, s.B, s.C, s.Log} }
 
 func (s *State) setCore(c core) { s.A, s.B, s.C, s.Log = c.A, c.B, c.C, c.Log }
 
-// charge charges n > 0 hits or refunds -n, whether or not they fit.
 func (s *State) charge(l *Limit, now, n int64) { s.setCore(l.algorithm.charge(s.core(), now, n)) }
 
-// GrownBytes returns the memory of the log and the parts of s, in bytes. It is 0 without them.
+// GrownBytes returns the memory of the log and the parts of s, in bytes.
 func (s *State) GrownBytes() int {
 	if s.Log == nil && s.Parts == nil {
 		return 0
@@ -147,10 +142,10 @@ func (s *State) grownBytes() (n int) {
 	return n
 }
 
-// IsZero reports whether s is the state of a key never hit, which a store need not keep.
+// IsZero reports whether s is the state of an unused key, which a store need not keep.
 func (s *State) IsZero() bool { return *s == State{} }
 
-// ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store need not keep s after that.
+// ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store may then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
 	reset := l.algorithm.resetTime(s.core())
 	if s.Parts != nil {
@@ -172,7 +167,7 @@ func (h *Hit) WouldCharge(s *State, now int64) bool {
 	return ok && n > 0 || !ok && l.spec.CountDenied
 }
 
-// Check returns the verdict on n hits at now, in µs since 1970, and charges nothing.
+// Check returns the verdict on n hits at now, in µs since 1970, without charging them.
 func (l *Limit) Check(s *State, now, n int64) Verdict {
 	ok, retry := l.fits(s, now, max(0, ClampHits(n)))
 	if l.penaltyWait(s, now) > 0 {
@@ -185,10 +180,10 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 	return v
 }
 
-// Decide charges groups in order at now (µs since 1970) and writes their verdicts to out. It is a [Store] without the storage.
-// Hits, stateIndex and out are numbered through all groups. The state of hit i is states[stateIndex[i]], and hits on one key
-// share a state. If stateIndex[i] is negative, hit i cannot be decided, so its verdict is left as it is and its group is not
-// charged. Decide allocates only what sliding logs need.
+// Decide charges groups in order at now, in µs since 1970, and writes their verdicts to out: it is a [Store] without storage. Hits,
+// stateIndex and out are indexed across all groups. Hit i uses states[stateIndex[i]], and hits on one key share a state. If
+// stateIndex[i] is negative, hit i cannot be decided: its verdict is unchanged and its group is not charged. Decide allocates only
+// for sliding logs.
 func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
 	for _, g := range groups {
 		switch {
@@ -212,13 +207,13 @@ func decideOne(now int64, h *Hit, s *State, v *Verdict) {
 		}
 	} else if counted := l.countedIfDenied(cmp.Or(n, ClampHits(h.Denied))); counted > 0 {
 		s.charge(l, now, counted)
-		// The retry time must allow for what this hit added.
+		// The retry time must include what this hit added.
 		_, retry = l.fits(s, now, n)
 	}
 	*v = verdict(now, l, s, ok, retry)
 }
 
-// fits reports whether n hits fit at now, and otherwise in how many µs they would. A refund always fits.
+// fits reports whether n hits fit at now, and otherwise the wait until they would. A refund always fits.
 func (l *Limit) fits(s *State, now, n int64) (ok bool, retry int64) {
 	if n < 0 {
 		return true, 0
@@ -237,7 +232,7 @@ func (l *Limit) countedIfDenied(n int64) int64 {
 	return max(0, n)
 }
 
-// decideGroup checks every hit of g before it charges any. Each verdict of an allowed group shows the state after its own hit.
+// decideGroup checks all hits of g before it charges any. Each verdict of an allowed group shows the state after its own hit.
 func decideGroup(now int64, g Group, stateIndex []int, states []State, out []Verdict) {
 	if !checkGroup(now, g, stateIndex, states, out) {
 		denyGroup(now, g, stateIndex, states, out)
@@ -252,7 +247,7 @@ func decideGroup(now int64, g Group, stateIndex []int, states []State, out []Ver
 	}
 }
 
-// checkGroup sets Allowed of each verdict, and reports whether all hits of g are allowed.
+// checkGroup sets Allowed of each verdict. It reports whether all hits of g are allowed.
 func checkGroup(now int64, g Group, stateIndex []int, states []State, out []Verdict) bool {
 	all := true
 	for i := range g {
@@ -268,8 +263,7 @@ func checkGroup(now int64, g Group, stateIndex []int, states []State, out []Verd
 	return all
 }
 
-// denyGroup counts the denied hits of g where their limit counts them. Then it completes the verdicts, which show the states
-// after that.
+// denyGroup charges the denied hits whose limit counts them, and then completes the verdicts.
 func denyGroup(now int64, g Group, stateIndex []int, states []State, out []Verdict) {
 	for i := range g {
 		l, n := g[i].Limit, ClampHits(g[i].N)
@@ -309,7 +303,7 @@ func verdict(now int64, l *Limit, s *State, ok bool, retry int64) Verdict {
 	return NewVerdict(l, ok, used, retry, reset)
 }
 
-// NewVerdict returns the verdict on a hit under l, from the key's usage after it and times in microseconds.
+// NewVerdict returns the verdict on a hit under l from the key's usage after it and times in µs.
 func NewVerdict(l *Limit, allowed bool, used, retry, reset int64) Verdict {
 	return Verdict{
 		Allowed:    allowed,
@@ -322,5 +316,5 @@ func NewVerdict(l *Limit, allowed bool, used, retry, reset int64) Verdict {
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// ClampHits returns n cut to the range from -[MaxHits] to MaxHits. Stores and decorators need not call it for the N of a [Hit].
+// ClampHits limits n to the range from -[MaxHits] to MaxHits. Stores and decorators clamp [Hit].N themselves.
 func ClampHits(n int64) int64 { return max(-MaxHits, min(n, MaxHits)) }

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Params are the values of the parameters of a limit. Only those that its algorithm declares may be set. A zero field is the
-// default of its parameter.
+// Params are the parameters of a limit. Only those that its algorithm declares may be set. Zero means the default.
 type Params struct {
 	WindowStart  string // of a fixed window: StartByClock, the default, StartByFirstHit or StartByCalendar
 	CalendarUnit string // of windows by the calendar: "day", the default, "week", "month" or "year"
@@ -22,28 +21,28 @@ type Params struct {
 	Reserve      ReserveSpec
 }
 
-// A Parameter is a setting that an algorithm has beside those of every limit: a field of [Params]. An algorithm declares its
-// parameters once, in its own file. The keys of rules and their JSON Schema, snapshots, traces and the debug page follow from
-// the declaration.
+// A Parameter declares an algorithm's own setting, which is a field of [Params]. An algorithm declares its parameters once; rules,
+// their JSON Schema, snapshots, traces and the debug page are derived from the declaration.
 type Parameter struct {
 	Key   string // in rules and in texts: lower case, with '_' between words; a '.' separates the keys of an object
 	About string // one sentence for users, without the name of the algorithm
 	Type  ParameterType
-	// Min and Max bound an Integer, and a Duration in microseconds.
+	// Min and Max bound an Integer, or a Duration in microseconds.
 	Min, Max int64
-	// Choices are the values of a Choice. The first is the default, unless NoDefault says that the default depends on the limit.
+	// Choices are the values of a Choice. The first is the default unless NoDefault is set, because the default depends on the
+	// limit.
 	Choices   []string
 	NoDefault bool
-	// Default is the value of a parameter of another type that is absent; "" if that is no single value.
+	// Default is the default of other types; "" if it is not a single value.
 	Default string
-	// Hits marks an Integer that counts hits as the maximum does. A replica's share of a limit scales it too.
+	// Hits marks an Integer that counts hits, like the maximum, and scales with it.
 	Hits bool
-	// Hidden marks a parameter that follows from the unit of a limit in rules, which have no key for it.
+	// Hidden marks a parameter that rules derive from the unit of a limit and have no key for.
 	Hidden bool
-	// Required marks a key of an object without a default: it must be set if another key of the object is.
+	// Required marks a key of an object that must be set if another key of the object is.
 	Required bool
 
-	// number returns the field of an Integer or of a Duration in nanoseconds, and text that of a Choice or a Zone.
+	// number returns the field of an Integer, or of a Duration in nanoseconds; text that of a Choice or a Zone.
 	number func(*Params) *int64
 	text   func(*Params) *string
 }
@@ -53,24 +52,24 @@ type ParameterType uint8
 
 // The types of parameters.
 const (
-	// Integer is decimal digits.
+	// Integer is a decimal integer.
 	Integer ParameterType = iota
 	// Choice is one of Parameter.Choices.
 	Choice
-	// Duration is a value as time.ParseDuration reads it, in whole microseconds.
+	// Duration is parsed by [time.ParseDuration]; it must be whole microseconds.
 	Duration
-	// Zone is the name of a time zone, one of [TimeZones].
+	// Zone is the name of a time zone in [TimeZones].
 	Zone
-	// Object has no value. Its keys are the parameters whose Key begins with its own and a '.', declared after it.
+	// Object has no value. Its keys are the parameters, declared after it, whose Key begins with its own and a '.'.
 	Object
 )
 
-// allParameters are the parameters of all algorithms, in the order of [Params.String]. An algorithm has some of them, in this order.
+// allParameters are the parameters of all algorithms. An algorithm's parameters are a subsequence.
 var allParameters = slices.Concat(
 	windowParameters, funnelParameters, leaseParameters, []Parameter{peek}, penaltyParameters, reserveParameters,
 )
 
-// Parameters returns what an algorithm declares; nil if it has no parameters, or there is no such algorithm.
+// Parameters returns the parameters of an algorithm; nil if it has none or does not exist.
 func Parameters(algorithm string) []Parameter {
 	if d := definitionOf(algorithm); d != nil {
 		return d.parameters
@@ -78,7 +77,7 @@ func Parameters(algorithm string) []Parameter {
 	return nil
 }
 
-// Text returns the value of p in params, "" if it is the default. Any other text is valid for [Parameter.Set].
+// Text returns the value of p in params as text for [Parameter.Set]; "" if it is the default.
 func (p *Parameter) Text(params Params) string {
 	switch {
 	case !p.isSet(&params):
@@ -96,7 +95,7 @@ func (p *Parameter) isSet(params *Params) bool {
 	return p.number != nil && *p.number(params) != 0 || p.text != nil && *p.text(params) != ""
 }
 
-// Set sets p in params to the value of a text. The error reports a text that is no value of p.
+// Set parses text and sets p in params.
 func (p *Parameter) Set(params *Params, text string) error {
 	switch p.Type {
 	case Integer:
@@ -119,7 +118,7 @@ func (p *Parameter) Set(params *Params, text string) error {
 	return p.check(params)
 }
 
-// check returns an error if params has an invalid value of p, which is no Object.
+// check validates the value of p, which is not an Object, in params.
 func (p *Parameter) check(params *Params) error {
 	switch p.Type {
 	case Integer:
@@ -144,7 +143,7 @@ func (p *Parameter) check(params *Params) error {
 	}
 }
 
-// check returns an error if the algorithm does not take params. The error reports the first value that it does not take.
+// check returns an error for the first value in params that the algorithm does not accept.
 func (d *definition) check(params *Params) error {
 	for i := range allParameters {
 		p := &allParameters[i]
@@ -161,7 +160,7 @@ func (d *definition) check(params *Params) error {
 	return nil
 }
 
-// checkObject returns an error if p is a key of an object that misses a required key.
+// checkObject returns an error if p is a key of an object without its required key.
 func (d *definition) checkObject(p *Parameter, params *Params) error {
 	object, _, inObject := strings.Cut(p.Key, ".")
 	if !inObject {
@@ -177,7 +176,7 @@ func (d *definition) checkObject(p *Parameter, params *Params) error {
 	return nil
 }
 
-// clearDefaults clears the values that are the default.
+// clearDefaults sets default values to zero.
 func (d *definition) clearDefaults(params *Params) {
 	for i := range d.parameters {
 		p := &d.parameters[i]
@@ -188,8 +187,7 @@ func (d *definition) clearDefaults(params *Params) {
 	}
 }
 
-// String returns p as a text: "key=value" for each parameter that is not its default, separated by spaces, in the order of
-// allParameters.
+// String returns "key=value" for each parameter that differs from its default, separated by spaces.
 func (p Params) String() string {
 	if p == (Params{}) {
 		return ""
@@ -203,7 +201,7 @@ func (p Params) String() string {
 	return strings.Join(fields, " ")
 }
 
-// ParseParams returns the Params of a text, as [Params.String] returns it.
+// ParseParams parses the result of [Params.String].
 func ParseParams(text string) (params Params, err error) {
 	given := map[string]bool{}
 	for _, field := range strings.Fields(text) {
@@ -223,8 +221,8 @@ func ParseParams(text string) (params Params, err error) {
 	return params, nil
 }
 
-// Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of part. A parameter that
-// becomes 0 has its default. If the algorithm needs a rounder maximum, it is rounded up.
+// Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of part. The maximum is rounded up
+// if the algorithm needs it. A parameter of 0 becomes its default.
 func (s Spec) Scaled(part func(int64) int64) Spec {
 	s.Max = part(s.Max)
 	if d := definitionOf(s.Algorithm); d != nil && d.roundUp != nil {

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// Parts extend a [State] beyond its words and its log. Few states have them. They are changed in place.
+// Parts are the optional parts of a [State]: its penalty and its leases. They are modified in place.
 type Parts struct {
 	Penalty Penalty
 	Leases  Leases
@@ -15,7 +15,7 @@ const partsSize = int(unsafe.Sizeof(Parts{}))
 
 func (p *Parts) isEmpty() bool { return p.Penalty == Penalty{} && p.Leases.isEmpty() }
 
-// expires returns when a limit needs nothing of p any more, in µs since 1970.
+// expires returns when limit l no longer needs p, in µs since 1970.
 func (p *Parts) expires(l *Limit) int64 {
 	expires := p.Leases.latest()
 	if l.penalty == nil {
@@ -26,13 +26,13 @@ func (p *Parts) expires(l *Limit) int64 {
 
 func (p *Parts) size() int { return partsSize + p.Leases.size() }
 
-// HasParts reports whether l uses the Parts of a State. Every other limit leaves them as they are.
+// HasParts reports whether l uses the Parts of a State. Other limits ignore them.
 func (l *Limit) HasParts() bool { return l.hasParts }
 
-// HasLeases reports whether the hits of l have a [LeaseID]: its algorithm is concurrency, or it reserves.
+// HasLeases reports whether hits under l have a [LeaseID]: the algorithm is concurrency, or the limit reserves.
 func (l *Limit) HasLeases() bool { return l.hasLeases }
 
-// LeaseTTL returns how long a lease or a reservation of l lasts, 0 if l has none.
+// LeaseTTL returns the TTL of a lease or reservation under l; 0 if l has none.
 func (l *Limit) LeaseTTL() time.Duration { return micros(l.ttl) }
 
 func (g Group) hasParts() bool {
@@ -44,7 +44,7 @@ func (g Group) hasParts() bool {
 	return false
 }
 
-// decideParts is [Decide] for a group with a limit that has parts. It checks every hit before it charges any.
+// decideParts is [Decide] for a group in which a limit has parts. It checks all hits before it charges any.
 func decideParts(now int64, g Group, stateIndex []int, states []State, out []Verdict) {
 	if len(g) == 1 && g[0].End {
 		if stateIndex[0] >= 0 {
@@ -62,7 +62,7 @@ func decideParts(now int64, g Group, stateIndex []int, states []State, out []Ver
 	}
 }
 
-// A partsGroup is a group under decision.
+// A partsGroup is a group being decided.
 type partsGroup struct {
 	now        int64
 	g          Group
@@ -71,7 +71,7 @@ type partsGroup struct {
 	out        []Verdict
 }
 
-// state returns the state of hit i, nil if the hit cannot be decided.
+// state returns the state of hit i; nil if the hit cannot be decided.
 func (p *partsGroup) state(i int) *State {
 	if p.stateIndex[i] < 0 {
 		return nil
@@ -79,7 +79,7 @@ func (p *partsGroup) state(i int) *State {
 	return &p.states[p.stateIndex[i]]
 }
 
-// check sets each verdict to whether its hit is allowed, and whether it has too many leases. It reports whether all hits are allowed.
+// check sets Allowed and TooManyLeases of each verdict. It reports whether all hits are allowed.
 func (p *partsGroup) check() bool {
 	for i := range p.g {
 		if p.stateIndex[i] >= 0 {
@@ -114,7 +114,7 @@ func (p *partsGroup) checkHit(i int, s *State) (ok, tooMany bool) {
 	return ok && !tooMany, tooMany
 }
 
-// sums returns how many hits the group would charge to the key of hit i, and how many leases it would open there.
+// sums returns how many hits the group would charge to the key of hit i, and how many leases it would open.
 func (p *partsGroup) sums(i int) (sum int64, opens int) {
 	s := &p.states[p.stateIndex[i]]
 	for j := range p.g {
@@ -132,7 +132,7 @@ func (p *partsGroup) sums(i int) (sum int64, opens int) {
 	return sum, opens
 }
 
-// charge charges the hits of an allowed group. Each verdict shows the state after its own hit.
+// charge charges an allowed group. Each verdict shows the state after its own hit.
 func (p *partsGroup) charge() {
 	for i := range p.g {
 		s := p.state(i)
@@ -141,7 +141,7 @@ func (p *partsGroup) charge() {
 	}
 }
 
-// deny counts the denied hits where their limit counts them, and their offences. Then it completes the verdicts.
+// deny charges the denied hits whose limit counts them, records offences, and completes the verdicts.
 func (p *partsGroup) deny() {
 	for i := range p.g {
 		h, s := &p.g[i], p.state(i)
@@ -171,7 +171,7 @@ func (p *partsGroup) deny() {
 	}
 }
 
-// denial returns the verdict of hit i, which is denied, without its penalty.
+// denial returns the verdict of the denied hit i without its penalty.
 func (p *partsGroup) denial(i int, s *State) Verdict {
 	l := p.g[i].Limit
 	if p.out[i].TooManyLeases {
@@ -185,7 +185,7 @@ func (p *partsGroup) denial(i int, s *State) Verdict {
 	return verdict(p.now, l, s, false, retry)
 }
 
-// isFirstOffence reports whether hit i is denied under a limit with a penalty, and is the first such hit on its key.
+// isFirstOffence reports whether hit i is the first offence of the group on its key.
 func (p *partsGroup) isFirstOffence(i int) bool {
 	for j := range i + 1 {
 		if p.stateIndex[j] == p.stateIndex[i] && p.state(j) != nil && !p.out[j].Allowed && p.g[j].Limit.HasPenalty() {
@@ -195,7 +195,7 @@ func (p *partsGroup) isFirstOffence(i int) bool {
 	return false
 }
 
-// wouldWriteParts is [Hit.WouldCharge] for a limit with parts: a record is needed for what the hit adds.
+// wouldWriteParts is [Hit.WouldCharge] for a limit with parts.
 func (h *Hit) wouldWriteParts(s *State, now int64) bool {
 	l, n := h.Limit, ClampHits(h.N)
 	if h.End {

@@ -7,34 +7,33 @@ import (
 	"time"
 )
 
-// A Penalty is the memory of a key's offences and penalties. It belongs to a limit with a penalty. An offence is a request
-// that the limit itself denies. Enough offences within a window begin a penalty, which denies every request. Times are in µs
-// since 1970. The zero Penalty is that of a key without offences.
+// A Penalty records the offences and penalties of a key. An offence is a request that the limit itself denies. Enough offences
+// within a window begin a penalty, which denies every request. Times are in µs since 1970. The zero value has no offences.
 type Penalty struct {
 	Offences int64 // offences since the last penalty, in their window
 	Since    int64 // the time of the first of them, where their window starts
 	Until    int64 // the end of the last penalty
-	Level    int64 // how many penalties have begun since the level was last 0
+	Level    int64 // penalties begun since the level was last 0
 }
 
-// A PenaltySpec gives a limit a penalty, unless it is zero. Durations are whole microseconds.
+// A PenaltySpec configures a penalty; the zero value means none. Durations are whole microseconds.
 type PenaltySpec struct {
-	After  int64         // this many denied requests begin a penalty
+	After  int64         // denied requests that begin a penalty
 	Within time.Duration // the window of those requests, from the first of them
-	For    time.Duration // how long the first penalty lasts
-	Factor int64         // how many times longer each further penalty lasts; 1 by default
-	Max    time.Duration // how long a penalty lasts at most; 24h by default
-	Forget time.Duration // how long after a penalty the next one is a first one again; Max by default
+	For    time.Duration // length of the first penalty
+	Factor int64         // multiplies the length with each further penalty; 1 by default
+	Max    time.Duration // maximum length of a penalty; 24h by default
+	Forget time.Duration // time after a penalty until the level returns to 0; Max by default
 }
 
-// A penaltyRule is the penalty of a limit, with its defaults. Durations are in µs.
+// A penaltyRule is a validated PenaltySpec with its defaults. Durations are in µs.
 type penaltyRule struct {
-	after   int64 // this many offences begin a penalty
+	after   int64 // offences that begin a penalty
 	within  int64 // the window of the offences
-	lasts   int64 // how long the first penalty lasts
-	factor  int64 // how many times longer each further penalty lasts
-	longest int64 // no penalty lasts longer
-	forget  int64 // how long after the end of a penalty the level returns to 0
+	lasts   int64 // length of the first penalty
+	factor  int64 // multiplies the length with each further penalty
+	longest int64 // maximum length of a penalty
+	forget  int64 // time after a penalty until the level returns to 0
 }
 
 const (
@@ -47,7 +46,7 @@ const (
 
 var maxWindowMicros = MaxWindow.Microseconds()
 
-// penaltyParameters are the parameters of every algorithm that counts hits.
+// penaltyParameters are the penalty's parameters, which every algorithm except concurrency has.
 var penaltyParameters = []Parameter{
 	{Key: "penalty", Type: Object, About: "deny every request for a while after too many denied ones."},
 	{Key: "penalty.after", Type: Integer, Min: 1, Max: maxOffences, Required: true,
@@ -70,7 +69,7 @@ var penaltyParameters = []Parameter{
 		About:  "how long after a penalty the next one is a first one again. Default: max."},
 }
 
-// newPenalty returns the penalty of a limit, nil if it has none.
+// newPenalty returns the penalty of a limit; nil if it has none.
 func newPenalty(p PenaltySpec) (*penaltyRule, error) {
 	if p == (PenaltySpec{}) {
 		return nil, nil //nolint:nilnil // most limits have no penalty
@@ -87,8 +86,8 @@ func newPenalty(p PenaltySpec) (*penaltyRule, error) {
 	return r, nil
 }
 
-// wait returns how long a penalty denies requests from now, and 0 outside of a penalty. A penalty that would end later than
-// its max from now began before a clock stepped back, or before max was lowered: it ends then.
+// wait returns the rest of the penalty at now; 0 outside of a penalty. It is at most r.longest, in case a clock stepped back or the
+// maximum was lowered.
 func (r *penaltyRule) wait(p Penalty, now int64) int64 { return max(0, min(p.Until-now, r.longest)) }
 
 // deny returns the state after a penalty has denied a request.
@@ -97,9 +96,9 @@ func (r *penaltyRule) deny(p Penalty, now int64) Penalty {
 	return p
 }
 
-// offend returns the state after an offence at now, which must be outside of a penalty.
+// offend returns the state after an offence at now, outside of a penalty.
 func (r *penaltyRule) offend(p Penalty, now int64) Penalty {
-	// A window that starts further ahead than its length is from before a clock was corrected.
+	// A window that starts more than its length ahead was recorded before a clock was corrected.
 	if p.Offences == 0 || now-p.Since >= r.within || p.Since-now > r.within {
 		p.Offences, p.Since = 0, now
 	}
@@ -112,7 +111,7 @@ func (r *penaltyRule) offend(p Penalty, now int64) Penalty {
 	return Penalty{Until: now + r.duration(p.Level), Level: min(p.Level+1, maxPenaltyLevel)}
 }
 
-// duration returns how long a penalty lasts after level others.
+// duration returns the length of a penalty at a level.
 func (r *penaltyRule) duration(level int64) int64 {
 	d := r.lasts
 	for ; level > 0 && r.factor > 1 && d < r.longest; level-- {
@@ -121,7 +120,7 @@ func (r *penaltyRule) duration(level int64) int64 {
 	return min(d, r.longest)
 }
 
-// resetTime returns when p counts as the zero Penalty, in µs since 1970.
+// resetTime returns when p becomes equivalent to the zero Penalty, in µs since 1970.
 func (r *penaltyRule) resetTime(p Penalty) int64 {
 	reset := int64(0)
 	if p.Offences > 0 {
@@ -133,7 +132,7 @@ func (r *penaltyRule) resetTime(p Penalty) int64 {
 	return reset
 }
 
-// penaltyWait returns how long a penalty denies requests under l from now, and 0 outside of a penalty.
+// penaltyWait returns the rest of a penalty under l; 0 outside of a penalty.
 func (l *Limit) penaltyWait(s *State, now int64) int64 {
 	if l.penalty == nil || s.Parts == nil {
 		return 0
@@ -141,8 +140,7 @@ func (l *Limit) penaltyWait(s *State, now int64) int64 {
 	return l.penalty.wait(s.Parts.Penalty, now)
 }
 
-// offend changes s by a request that was denied at now: by a penalty, or otherwise by its limit, which is an offence. It reports
-// whether a penalty began.
+// offend updates s for a denied request, which is an offence unless a penalty denied it. It reports whether a penalty began.
 func (s *State) offend(r *penaltyRule, now int64) (began bool) {
 	p := &s.parts().Penalty
 	if r.wait(*p, now) > 0 {
@@ -153,8 +151,7 @@ func (s *State) offend(r *penaltyRule, now int64) (began bool) {
 	return r.wait(*p, now) > 0
 }
 
-// orPenalty returns v, a denial, as that of the key's penalty if the penalty does not end earlier. A denial of a hit that can
-// never fit stays one, and the key does not reset before the penalty's end.
+// orPenalty returns the denial v, extended to the end of the key's penalty. A hit that never fits stays so.
 func (l *Limit) orPenalty(v Verdict, s *State, now int64) Verdict {
 	wait := micros(l.penaltyWait(s, now))
 	v.ResetAfter = max(v.ResetAfter, wait)
@@ -165,19 +162,18 @@ func (l *Limit) orPenalty(v Verdict, s *State, now int64) Verdict {
 	return v
 }
 
-// Penalize returns v, a denial, as that of a penalty that ends after v.RetryAfter: no hit fits before, and the key does not
-// reset before.
+// Penalize returns the denial v as that of a penalty that ends at v.RetryAfter.
 func (v Verdict) Penalize() Verdict {
 	v.Penalized, v.TooManyLeases = true, false
 	v.Remaining, v.ResetAfter = 0, max(v.ResetAfter, v.RetryAfter)
 	return v
 }
 
-// HasPenalty reports whether offences under l begin a penalty.
+// HasPenalty reports whether l has a penalty.
 func (l *Limit) HasPenalty() bool { return l.penalty != nil }
 
-// PenaltyNumbers returns the numbers of the penalty of l for its twin in pkg/redisscripts: after, within, for, factor, max and
-// forget. Durations are in µs. It returns nil if l has no penalty.
+// PenaltyNumbers returns the penalty's arguments of the Lua twin: after, within, for, factor, max and forget, with durations in µs.
+// It returns nil without a penalty.
 func (l *Limit) PenaltyNumbers() []int64 {
 	if l.penalty == nil {
 		return nil

@@ -5,28 +5,27 @@ import (
 	"time"
 )
 
-// A reserver is an algorithm whose limits may reserve. A reservation charges an estimate, and its settle corrects the charge
-// to the actual cost.
+// A reserver is an algorithm that supports reservations: a charge of an estimate, which settle corrects to the actual cost.
 type reserver interface {
-	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state, and what settle needs to find the charge.
+	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time by which settle finds the charge.
 	reserve(s core, now, n int64) (core, int64)
-	// settle makes corrections in order, as far as the charges still count.
+	// settle applies corrections in order, to charges that still count.
 	settle(s core, now int64, corrections []correction) core
 }
 
-// A correction moves the charge of a reservation by delta, the actual cost less the estimate.
+// A correction changes the charge of a reservation by delta, the actual cost minus the estimate.
 type correction struct {
 	at    int64 // what reserve returned
 	delta int64
 }
 
-// A ReserveSpec makes a limit reserve, unless it is zero.
+// A ReserveSpec configures reservations; the zero value means none.
 type ReserveSpec struct {
-	TTL       time.Duration // how long a reservation waits for its actual cost
-	Unsettled string        // what becomes of an estimate that was not corrected in time: "charge", the default, or "release"
+	TTL       time.Duration // until a reservation without an actual cost expires
+	Unsettled string        // whether an expired estimate stays charged ("charge", the default) or is refunded ("release")
 }
 
-// reserveParameters are those of each algorithm that is a reserver.
+// reserveParameters are the parameters of reservations.
 var reserveParameters = []Parameter{
 	{Key: "reserve", Type: Object, About: "charge an estimate, and correct it to the actual cost at the end of the request."},
 	{Key: "reserve.ttl", Type: Duration, Min: minTTL, Max: maxTTL, Required: true,
@@ -37,8 +36,8 @@ var reserveParameters = []Parameter{
 		About: "what becomes of an estimate that was not corrected in time. Default: charge."},
 }
 
-// ReserveNumbers returns the numbers of the reservations of l for its twin in pkg/redisscripts: the TTL in µs, and whether an
-// expired reservation is settled to 0. It returns nil if l does not reserve.
+// ReserveNumbers returns the reservations' arguments of the Lua twin: the TTL in µs, and 1 if expired reservations are settled to
+// 0. It returns nil if l does not reserve.
 func (l *Limit) ReserveNumbers() []int64 {
 	if l.reserver == nil {
 		return nil
@@ -46,7 +45,6 @@ func (l *Limit) ReserveNumbers() []int64 {
 	return []int64{l.ttl, flag(l.releases)}
 }
 
-// setReserve sets up l if its parameters have a reserve.
 func (l *Limit) setReserve(r ReserveSpec) error {
 	switch {
 	case r == ReserveSpec{}:

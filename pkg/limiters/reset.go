@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Keyed names the state of a key under a limit, and under every limit with the same ID. It can be sent to another process.
+// A Keyed names the state of a key under all limits with one ID. It can be sent to another process.
 type Keyed struct {
 	Key    string        `json:"key"`
 	ID     string        `json:"id"`     // of the limit, see [Limit.ID]
@@ -16,14 +16,14 @@ type Keyed struct {
 // Keyed returns the name of the state of a key under l.
 func (l *Limit) Keyed(key string) Keyed { return Keyed{key, l.id, l.spec.Window} }
 
-// A Resetter is a [Store] that can reset keys. Every store and decorator of this module is one.
+// A Resetter is a [Store] that can reset keys. All stores and decorators of this module implement it.
 type Resetter interface {
-	// Reset removes the states of keys, with their penalties and leases: each key is then like one never hit. A hit that is decided
-	// at the same time is charged before the reset or after it. found reports for each key whether there was a state to remove. After
-	// an error some of the keys may have been reset.
+	// Reset removes the states of keys, including penalties and leases, so that each key is as if never used. A concurrent hit is
+	// charged either before or after. found reports for each key whether it had a state. On an error, some keys may have been
+	// reset.
 	Reset(ctx context.Context, keys []Keyed) (found []bool, err error)
-	// ResetMatching resets keys that match reports true for, as Reset does, in a bounded time. An empty cursor begins a pass over all
-	// keys, and the cursor of a Progress continues one. A pass resets every key that is in the store from its begin to its end.
+	// ResetMatching resets the keys for which match returns true, in steps of bounded time. A pass over all keys starts with an
+	// empty cursor and continues with that of Progress. It resets every matching key that exists from its start to its end.
 	ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (Progress, error)
 }
 
@@ -34,16 +34,16 @@ type Progress struct {
 	Cursor  string // continues the pass; empty when it is complete
 }
 
-// ErrNoReset is the error of a store that cannot reset keys.
+// ErrNoReset is returned for a store that is not a [Resetter].
 var ErrNoReset = errors.New("the store cannot reset keys")
 
-// ErrHiddenKeys is the error of a store that cannot match keys because it has only their hashes.
+// ErrHiddenKeys is returned by a store that has only hashes of keys and so cannot match them.
 var ErrHiddenKeys = errors.New("the store has hashes of keys only")
 
-// ErrCursor is the error of a cursor that the store has not returned.
+// ErrCursor is returned for a cursor that the store did not return.
 var ErrCursor = errors.New("invalid cursor")
 
-// Reset has a store reset keys. The error is [ErrNoReset] if it is no [Resetter].
+// Reset calls store.Reset, or returns [ErrNoReset] if store is not a [Resetter].
 func Reset(ctx context.Context, store Store, keys []Keyed) (found []bool, err error) {
 	if r, ok := store.(Resetter); ok {
 		return r.Reset(ctx, keys)
@@ -51,7 +51,7 @@ func Reset(ctx context.Context, store Store, keys []Keyed) (found []bool, err er
 	return nil, ErrNoReset
 }
 
-// ResetMatching has a store reset the keys that match. The error is [ErrNoReset] if it is no [Resetter].
+// ResetMatching calls store.ResetMatching, or returns [ErrNoReset] if store is not a [Resetter].
 func ResetMatching(ctx context.Context, store Store, match func(key string) bool, cursor string) (Progress, error) {
 	if r, ok := store.(Resetter); ok {
 		return r.ResetMatching(ctx, match, cursor)

@@ -9,14 +9,12 @@ import (
 	"unsafe"
 )
 
-// LogMax is the largest maximum of a sliding log. A log remembers every hit: for larger limits use a funnel, whose state has
-// a constant size.
+// LogMax is the maximum of a sliding log, which stores every hit. For larger limits use a funnel, whose state has a constant size.
 const LogMax = 1_000_000
 
-// A logLimit is a sliding log. A hit fits if it and the hits of the last window, (t - window, t], are at most the maximum. So
-// no window of that length, wherever it begins, admits more than the maximum. Denied hits are logged only if the limit counts
-// them, and then at most twice the maximum is kept. A peek is denied if one more hit would be, unless
-// the limit has peek=over.
+// A logLimit is a sliding log. A hit fits if it and the hits in (t - window, t] are at most the maximum, so no window, wherever it
+// begins, admits more. Denied hits are logged only if the limit counts them, up to twice the maximum. A peek is denied if one more
+// hit would be, unless the limit has peek=over.
 //
 // A State has a Log and no words.
 type logLimit struct {
@@ -86,7 +84,7 @@ func (s core) withoutEmptyLog() core {
 	return s
 }
 
-// reserve returns the time of the entry that it charges, for the settle. An estimate of 0 makes no entry.
+// reserve returns the time of the charged entry. An estimate of 0 has no entry.
 func (l *logLimit) reserve(s core, now, n int64) (core, int64) {
 	at := logOf(s).live(l.window, now).at
 	if n > 0 {
@@ -95,8 +93,8 @@ func (l *logLimit) reserve(s core, now, n int64) (core, int64) {
 	return s, at
 }
 
-// settle moves the hits of the entries that were charged, unless they have left the window. It changes no entry before the
-// newest maxMoved ones. The log keeps at most twice the maximum.
+// settle corrects charged entries that are still in the window and among the newest maxMoved. The log keeps at most twice the
+// maximum.
 func (l *logLimit) settle(s core, now int64, corrections []correction) core {
 	log := logOf(s)
 	v := log.live(l.window, now)
@@ -121,7 +119,7 @@ func (l *logLimit) settle(s core, now int64, corrections []correction) core {
 	return s.withoutEmptyLog()
 }
 
-// maxMoved bounds the entries of a log that a settle moves.
+// maxMoved bounds the entries that a settle moves.
 const maxMoved = 10_000
 
 func (l *logLimit) usage(s core, now int64) (used, reset int64) {
@@ -141,25 +139,25 @@ func (l *logLimit) resetTime(s core) int64 {
 	return log.entries.newest.at + l.window
 }
 
-// extraWait returns the window, after which every hit has left. Only the entries of a log say when some of its hits leave.
+// extraWait returns the window, after which all hits have left. A tighter bound would need the entries of a log.
 func (l *logLimit) extraWait(int64) int64 { return l.window }
 
-// A Log remembers when each hit was charged.
+// A Log records when hits were charged.
 //
-// Hits of one microsecond share an entry. An entry has the count of all hits up to it. So the number of hits between two
-// times is a difference, and every query is a binary search.
+// Hits of the same microsecond share an entry. An entry has the cumulative count, so that the hits between two times are a
+// difference, and every query is a binary search.
 type Log struct {
 	entries deque
 	base    uint32 // the count before the first entry
 }
 
-// An entry says that sum hits were logged up to and including time at, modulo 2^32.
+// An entry records that sum hits, modulo 2^32, were logged up to and including time at.
 type entry struct {
 	at  int64
 	sum uint32
 }
 
-// nothingLogged stands for a log that a state does not have.
+// nothingLogged is the log of a state without one. It must not be modified.
 var nothingLogged Log
 
 func logOf(s core) *Log {
@@ -169,7 +167,7 @@ func logOf(s core) *Log {
 	return s.Log
 }
 
-// A liveRange is the part of a log within the window at a time.
+// A liveRange is the part of a log that is within the window.
 type liveRange struct {
 	at    int64  // the later of now and the newest entry
 	first int    // index of the first entry within the window
@@ -195,19 +193,19 @@ func (s *Log) live(window, now int64) liveRange {
 	return v
 }
 
-// upTo returns the first entry of v with n hits of v up to and including it.
+// upTo returns the index of the first entry of v up to which v has n hits.
 func (s *Log) upTo(v liveRange, n int64) int {
 	return v.first + sort.Search(s.entries.len()-v.first, func(i int) bool {
 		return int64(s.entries.get(v.first+i).sum-v.base) >= n
 	})
 }
 
-// add logs n hits and drops the entries before v. It keeps the newest maxKept hits.
+// add logs n hits and removes the entries before v. It keeps the newest maxKept hits.
 func (s *Log) add(v liveRange, n, maxKept int64) {
 	s.entries.removeFront(v.first)
 	s.base = v.base
 	if over := v.used + n - maxKept; over > 0 {
-		// Only denied hits get here. The oldest hits leave, if need be a part of an entry.
+		// Only counted denied hits exceed maxKept. The oldest hits are removed, possibly part of an entry.
 		v.first = 0
 		over = min(over, v.used)
 		s.entries.removeFront(s.upTo(v, over+1))
@@ -224,7 +222,7 @@ func (s *Log) add(v liveRange, n, maxKept int64) {
 	s.entries.push(entry{v.at, sum})
 }
 
-// refund takes the newest n hits out of the log.
+// refund removes the newest n hits.
 func (s *Log) refund(v liveRange, n int64) {
 	switch {
 	case n == 0:
@@ -240,8 +238,8 @@ func (s *Log) refund(v liveRange, n int64) {
 	s.base = v.base
 }
 
-// correct changes the hits of entries by their time, none of which is before first. It moves the later entries. Hits that are
-// added make the log no longer than most. If no hits change, the log does not, and keeps the entries before v.
+// correct changes the hits of entries, none before first, and moves later entries. Added hits make the log no longer than maximum.
+// If nothing changes, the log keeps the entries before v.
 func (s *Log) correct(v liveRange, first, maximum int64, corrections []correction) {
 	type hitsAt struct{ at, hits int64 }
 	from := v.first + sort.Search(s.entries.len()-v.first, func(i int) bool { return s.entries.get(v.first+i).at >= first })

@@ -12,14 +12,14 @@ import (
 //go:embed zones.txt
 var zoneNames string
 
-// TimeZones returns the names of the time zones that limits may have, sorted: those of the IANA database in Go. Other names
-// that a system's database may know are left out, so that rules are valid on every system or on none.
+// TimeZones returns the valid time zones, sorted: the names in Go's copy of the IANA database. Other names that a system may know
+// are rejected, so that the validity of rules does not depend on the system.
 func TimeZones() []string { return strings.Fields(zoneNames) }
 
-// utc is the time zone of limits that name none.
+// utc is the default time zone.
 const utc = "UTC"
 
-// zoneOf returns the time zone of a name, which is case-sensitive.
+// zoneOf returns a time zone by its name, which is case-sensitive.
 func zoneOf(name string) (*time.Location, error) {
 	if _, known := slices.BinarySearch(TimeZones(), name); !known {
 		return nil, fmt.Errorf("unknown time_zone %q: want a name of the IANA database, such as Europe/Berlin", name)
