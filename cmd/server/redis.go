@@ -94,6 +94,11 @@ func (r *redisBackend) run(ctx context.Context, answered func()) {
 	awaitRedis(ctx, r.Store, r.timeout, r.log, answered)
 }
 
+func (r *redisBackend) check(ctx context.Context) error {
+	_, _, err := probeRedis(ctx, r.Store, r.timeout)
+	return err
+}
+
 func (r *redisBackend) requestsEnded() {}
 
 func (r *redisBackend) close() {
@@ -111,6 +116,13 @@ type redisPair struct {
 // run checks main, and then second, until both have answered.
 func (p *redisPair) run(ctx context.Context, answered func()) {
 	p.main.run(ctx, func() { p.second.run(ctx, answered) })
+}
+
+func (p *redisPair) check(ctx context.Context) error {
+	if err := p.main.check(ctx); err != nil {
+		return err
+	}
+	return p.second.check(ctx)
 }
 
 func (p *redisPair) requestsEnded() {}

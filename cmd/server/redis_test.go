@@ -169,3 +169,33 @@ func TestRedisPasswordFileIsReread(t *testing.T) {
 	}
 	mustNotShow(t, []string{first, second}, "the log", s.said.String())
 }
+
+// A replica without requests reports that Redis is back.
+func TestIdleReplicaNoticesRecovery(t *testing.T) {
+	t.Parallel()
+	addr := redistest.FreeAddr(t)
+	redis, err := redistest.Run(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serving(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+addr)
+	s.awaitHealthy()
+	redis.Stop()
+	if _, err := s.ask("alice"); status.Code(err) != codes.Unavailable {
+		t.Errorf("%v, want UNAVAILABLE", err)
+	}
+	const byStore = `weir_domain_mode{domain="ugc",mode="store"}`
+	if got := s.counter(byStore); got != "0" {
+		t.Errorf("%s is %s, want 0", byStore, got)
+	}
+	redis, err = redistest.Run(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(redis.Stop)
+	for end := time.Now().Add(time.Minute); s.counter(byStore) != "1"; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s is still 0 a minute after Redis is back", byStore)
+		}
+	}
+}

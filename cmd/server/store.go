@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tracing"
@@ -22,6 +23,8 @@ type backend interface {
 	limiters.Store
 	// run maintains the backend until ctx ends or no maintenance is left. It calls answered once the backend has answered.
 	run(ctx context.Context, answered func())
+	// check returns an error if the backend does not answer. It charges nothing.
+	check(ctx context.Context) error
 	// requestsEnded is called after the last request and before close.
 	requestsEnded()
 	close()
@@ -133,6 +136,7 @@ func (s *store) run(ctx context.Context, answered func()) {
 	var parts sync.WaitGroup
 	parts.Go(func() { s.backend.run(ctx, answered) })
 	parts.Go(func() { s.replicas.watch(ctx) })
+	parts.Go(func() { s.watchIdle(ctx) })
 	if s.local != nil {
 		parts.Go(func() { sweep(ctx, s.local) })
 	}
@@ -140,6 +144,13 @@ func (s *store) run(ctx context.Context, answered func()) {
 		parts.Go(func() { s.resets.run(ctx) })
 	}
 	parts.Wait()
+}
+
+// watchIdle checks the backend each second until ctx ends, if it is down and gets no requests.
+func (s *store) watchIdle(ctx context.Context) {
+	for backoff.Sleep(ctx, time.Second) == nil {
+		s.fallback.CheckIdle(ctx, s.backend.check)
+	}
 }
 
 // forget discards everything cached under replaced rules.

@@ -42,7 +42,7 @@ type FallbackOptions struct {
 	// FalseLimit is the probability that some replica denies a client that uses its limit exactly; default 0.001.
 	FalseLimit float64
 	// Changed is called when the store is down, with the reason, and when it is back. It is back when it decides a hit and has not
-	// failed for a second. Calls may be concurrent.
+	// failed for a second, or by CheckIdle. Calls may be concurrent.
 	Changed func(down bool, why error)
 }
 
@@ -169,6 +169,22 @@ func (f *Fallback) noteRecovery(out []limiters.Verdict) {
 		return
 	}
 	if f.down.CompareAndSwap(true, false) {
+		f.options.Changed(false, nil)
+	}
+}
+
+// idleTime is how long a store that is down must not fail until CheckIdle calls check. With requests, Take notes the recovery earlier, and a
+// store that fails only some hits stays down.
+const idleTime = 10 * time.Second
+
+// CheckIdle calls check if the store is down and Take has not called it for some time. The store is back if check returns nil. Without
+// requests, nothing else notes its recovery. Call CheckIdle regularly.
+func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) error) {
+	failure := f.failure.Load()
+	if !f.down.Load() || time.Since(f.start)-time.Duration(failure) < idleTime || check(ctx) != nil {
+		return
+	}
+	if f.failure.Load() == failure && f.down.CompareAndSwap(true, false) {
 		f.options.Changed(false, nil)
 	}
 }

@@ -194,6 +194,46 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 	})
 }
 
+// Without hits, a check notes that the store is back.
+func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &flaky{Store: memory(), gone: true}
+		changes, checks := 0, 0
+		f := guard.NewFallback(store, guard.FallbackOptions{Local: memory(), Changed: func(bool, error) { changes++ }})
+		var result error
+		fails := false
+		check := func(context.Context) error {
+			checks++
+			if fails {
+				take(t, f, hit("k", limiters.OnErrorLocal))
+			}
+			return result
+		}
+		want := func(when string, down bool, wantChecks, wantChanges int) {
+			t.Helper()
+			f.CheckIdle(t.Context(), check)
+			if f.Stats().Down != down || checks != wantChecks || changes != wantChanges {
+				t.Errorf("%s: down %t, %d checks, %d changes, want %t, %d, %d", when, f.Stats().Down, checks, changes, down, wantChecks, wantChanges)
+			}
+		}
+		want("without a failure", false, 0, 0)
+		take(t, f, hit("k", limiters.OnErrorLocal))
+		want("after a failure", true, 0, 1)
+		time.Sleep(10*time.Second - 1)
+		want("just before 10s", true, 0, 1)
+		time.Sleep(time.Nanosecond)
+		result = errors.New("no answer")
+		want("a check without an answer", true, 1, 1)
+		result, fails = nil, true
+		want("a hit fails during the check", true, 2, 1)
+		fails = false
+		want("soon after that hit", true, 2, 1)
+		time.Sleep(10 * time.Second)
+		want("an answer", false, 3, 2)
+		want("afterwards", false, 3, 2)
+	})
+}
+
 // A denial from a cache does not show that the store is back.
 func TestDenialFromACacheIsNoRecovery(t *testing.T) {
 	store := &flaky{Store: memory()}
