@@ -22,7 +22,7 @@ type Answers struct {
 	ResetHeader     string `env:"LIMIT_RESET_HEADER" name:"limit-reset-header" default:"RateLimit-Reset" help:"The name of the header with the seconds until the limit resets."`
 
 	ResponseHeadersStandard string `env:"RESPONSE_HEADERS_STANDARD" placeholder:"draft-11" help:"Add the headers of draft-ietf-httpapi-ratelimit-headers-11 to responses: RateLimit-Policy and RateLimit, and Retry-After if a request is denied. Turn off the headers of Envoy's filter, which have the same meaning. Default: none."`
-	RetryAfterJitter        string `env:"RETRY_AFTER_JITTER" placeholder:"PERCENT" help:"The largest part of a wait that Retry-After adds to it at random, such as 10%. Many clients then do not return at the same time. Retry-After is never shorter than the wait. Default: 0%."`
+	RetryAfterJitter        string `env:"RETRY_AFTER_JITTER" placeholder:"PERCENT" help:"The largest part of a wait, such as 10%, that Retry-After adds to it at random, so that many clients do not return at the same time. Retry-After is never shorter than the wait. Default: 0%."`
 	ResponseHeaderDeniedBy  string `env:"RESPONSE_HEADER_DENIED_BY" placeholder:"NAME" help:"The name of a header that names the limit, if a request is denied. Default: none."`
 	ReceiptHeader           string `env:"RECEIPT_HEADER" placeholder:"NAME" help:"The name of a header with a receipt, if a request is denied. Only the keys in RECEIPT_KEYS_FILE open a receipt, by weir explain --receipt. Default: none."`
 	ReceiptKeysFile         string `env:"RECEIPT_KEYS_FILE" placeholder:"FILE" help:"A file with the keys of receipts, one a line, each 32 bytes in base64 or hex. The first key seals, and all of them open. Weir reads the file again when it changes."`

@@ -8,7 +8,7 @@ import (
 type Listeners struct {
 	Host      string `env:"HOST" default:"0.0.0.0" help:"The address on which /json, /healthcheck and /metrics listen. Set 127.0.0.1 for this machine only."`
 	Port      uint16 `env:"PORT" default:"8080" help:"The port of /json, /healthcheck and /metrics. 0: any free port."`
-	JSON      bool   `env:"JSON_ENABLED" name:"json" default:"true" negatable:"" help:"Serve /json, which decides and charges like gRPC. It has no TLS: set false where clients must not reach it. It then returns 404."`
+	JSON      bool   `env:"JSON_ENABLED" name:"json" default:"true" negatable:"" help:"Serve /json, which decides and charges like gRPC but has no TLS. Set false where clients must not reach it; it then returns 404."`
 	GRPCHost  string `env:"GRPC_HOST" name:"grpc-host" default:"0.0.0.0" help:"The address on which the rate limit service listens. Set 127.0.0.1 for this machine only."`
 	GRPCPort  uint16 `env:"GRPC_PORT" name:"grpc-port" default:"8081" help:"The port of the rate limit service. 0: any free port."`
 	GRPCUDS   string `env:"GRPC_UDS" name:"grpc-uds" placeholder:"PATH" help:"A unix socket for the rate limit service, instead of host and port."`
@@ -23,8 +23,8 @@ type Listeners struct {
 	ServerUseTLS bool   `env:"GRPC_SERVER_USE_TLS" name:"grpc-server-use-tls" help:"Serve the rate limit service with TLS. Set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too."`
 	ServerCert   string `env:"GRPC_SERVER_TLS_CERT" name:"grpc-server-cert" placeholder:"FILE" help:"The certificate of the rate limit service, in PEM. Weir reads it again when the file changes."`
 	ServerKey    string `env:"GRPC_SERVER_TLS_KEY" name:"grpc-server-key" placeholder:"FILE" help:"The key of the certificate, in PEM."`
-	ClientCA     string `env:"GRPC_CLIENT_TLS_CACERT" name:"grpc-client-ca" placeholder:"FILE" help:"The CA of client certificates, in PEM. With it, clients must have a certificate of this CA. It needs GRPC_SERVER_USE_TLS."`
-	ClientSAN    string `env:"GRPC_CLIENT_TLS_SAN" name:"grpc-client-san" placeholder:"NAME,..." help:"Names of clients: DNS names, addresses, or URIs such as spiffe://cluster.local/ns/edge/sa/envoy. A client certificate must have one of them. It needs GRPC_CLIENT_TLS_CACERT."`
+	ClientCA     string `env:"GRPC_CLIENT_TLS_CACERT" name:"grpc-client-ca" placeholder:"FILE" help:"The CA, in PEM, of which every client must have a certificate. It needs GRPC_SERVER_USE_TLS."`
+	ClientSAN    string `env:"GRPC_CLIENT_TLS_SAN" name:"grpc-client-san" placeholder:"NAME,..." help:"DNS names, addresses, or URIs such as spiffe://cluster.local/ns/edge/sa/envoy, of which a client certificate must have one. It needs GRPC_CLIENT_TLS_CACERT."`
 }
 
 // maxInFlight is more requests than a machine can hold.

@@ -24,7 +24,7 @@ type Store struct {
 	RedisCA           string        `env:"REDIS_TLS_CACERT" name:"redis-tls-cacert" placeholder:"FILE" help:"The CA that signs the certificate of Redis, in PEM. Default: the CAs of the system."`
 	RedisSkipHostname bool          `env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" name:"redis-tls-skip-hostname-verification" help:"Accept any name in the certificate of Redis. The CA is still verified."`
 	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"A prefix of every key in Redis. Set it if several Weirs with different rules share a Redis."`
-	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"A secret of at least 16 bytes, the same for all replicas. Redis keys then contain an HMAC-SHA256 instead of user data. A new secret resets all counters."`
+	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"A secret of at least 16 bytes, the same for all replicas, under which Redis keys contain an HMAC-SHA256 instead of user data. A new secret resets all counters."`
 	StoreTimeout      time.Duration `env:"STORE_TIMEOUT" default:"15ms" help:"The longest wait of a request for Redis. Keep it below the timeout of Envoy's rate limit filter, which is 20 ms by default. Above 5s, a late request may hold the slot of its lease until the lease expires."`
 	StoreMaxBatch     int           `env:"STORE_MAX_BATCH" default:"256" help:"The most hits in one call to Redis. Each hit takes Redis 1 to 2 µs. Calls run one at a time, so a replica's throughput is at most this value divided by the round-trip time."`
 	StoreMaxWaiting   int           `env:"STORE_MAX_WAITING" default:"16384" help:"The most hits that wait for the call in flight, for each Redis. Further ones get UNAVAILABLE at once."`
@@ -33,8 +33,8 @@ type Store struct {
 	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"A DNS name with one address for each replica, such as a headless Kubernetes service. Weir counts its addresses every 10 s. While it has none, REPLICAS applies."`
 	LocalFalseLimit float64 `env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" help:"The probability that on_store_error: local denies a client that stays just within its limit. A smaller value makes each share larger. More than 0, less than 1."`
 
-	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"The size of the deny cache, in bytes. It denies keys that are over their limits without a call to Redis. 0: every decision calls Redis. Counters in memory use no cache."`
-	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest time that a denial stays in the deny cache. A refund by another replica shows after it. At half of it, Weir writes denied hits to Redis and rechecks keys that are still requested."`
+	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"The size, in bytes, of the deny cache, which denies keys over their limits without a call to Redis. 0: every decision calls Redis. Counters in memory use no cache."`
+	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest time that a denial stays in the deny cache, and so the longest delay of a refund by another replica. After half of it, Weir writes denied hits to Redis and rechecks keys that are still requested."`
 
 	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory. Beyond it, keys that deny nobody are evicted first."`
 	MemoryMaxBytes int64 `env:"MEMORY_MAX_BYTES" default:"0" help:"The approximate memory for keys, in bytes. 0: 4 GiB, or half of the container's memory if that is less."`
