@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,6 +51,13 @@ func (c *counterMap) insert(labels labelSet) *atomic.Uint64 {
 	count := &atomic.Uint64{}
 	c.counts[labels] = count
 	return count
+}
+
+// labelSets returns the label sets that were counted.
+func (c *counterMap) labelSets() []labelSet {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Collect(maps.Keys(c.counts))
 }
 
 // removeIf deletes the counters for which remove returns true.

@@ -89,7 +89,9 @@ func (m *Metrics) keepDenials(rules *descriptors.Rules) {
 		name string
 	}
 	counted := map[ruleID]bool{}
-	m.denials.removeIf(func(l labelSet) bool { counted[ruleID{l[0], l[1]}] = true; return false })
+	for _, l := range m.denials.labelSets() {
+		counted[ruleID{l[0], l[1]}] = true
+	}
 	exist := map[limit]bool{}
 	for d := range rules.Domains() {
 		exist[limit{ruleID{domain: d.Name()}, overrideLimit}] = true
