@@ -167,23 +167,24 @@ const closeTimeout = time.Second
 // close closes the parts in the order of a call. No call may be in flight.
 func (s *store) close() {
 	if s.ends != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-		defer cancel()
-		if err := s.ends.Close(ctx); err != nil {
-			s.log.Warn("leases not ended in redis", zap.Error(err))
-		}
+		s.closePart(s.ends, "leases not ended in redis")
 	}
 	if s.denyCache != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-		defer cancel()
-		if err := s.denyCache.Close(ctx); err != nil {
-			s.log.Warn("denied hits not counted in redis", zap.Error(err))
-		}
+		s.closePart(s.denyCache, "denied hits not counted in redis")
 	}
 	if err := s.traces.Stop(); err != nil {
 		s.log.Warn("last traces not sent", zap.Error(err))
 	}
 	s.backend.close()
+}
+
+// closePart closes a part that writes what it has left. It logs failure if the part could not write all of it.
+func (s *store) closePart(part interface{ Close(context.Context) error }, failure string) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := part.Close(ctx); err != nil {
+		s.log.Warn(failure, zap.Error(err))
+	}
 }
 
 // sweep removes expired keys every second until ctx ends. While Redis answers, no request accesses the local store, so nothing else
