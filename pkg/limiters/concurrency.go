@@ -61,8 +61,9 @@ func (l *concurrencyLimit) held(p *Parts, now int64) (slots, first, last int64) 
 	return slots, min(first-now, l.ttl), min(last-now, l.ttl)
 }
 
-// fitsBeside is fits beside the leases in p.
-func (l *concurrencyLimit) fitsBeside(p *Parts, now, n int64) (bool, int64) {
+// fits reports whether n hits fit beside the leases in p at now, where 0 is a peek, and otherwise in how many µs they would;
+// negative: never.
+func (l *concurrencyLimit) fits(p *Parts, now, n int64) (bool, int64) {
 	n = max(n, 1)
 	if n > l.max {
 		return false, -1
@@ -74,18 +75,11 @@ func (l *concurrencyLimit) fitsBeside(p *Parts, now, n int64) (bool, int64) {
 	return false, min(first, maxLeaseRetry)
 }
 
-// usageOf is usage of the leases in p.
-func (l *concurrencyLimit) usageOf(p *Parts, now int64) (used, reset int64) {
+// usage returns the slots held by the leases in p at now, and in how many µs the last of them expires.
+func (l *concurrencyLimit) usage(p *Parts, now int64) (used, reset int64) {
 	slots, _, last := l.held(p, now)
 	if slots == 0 {
 		return 0, 0
 	}
 	return slots, last
 }
-
-// A core has no leases, so these are the answers for a key without any. A [Limit] calls fitsBeside and usageOf.
-func (l *concurrencyLimit) fits(_ core, now, n int64) (bool, int64) { return l.fitsBeside(nil, now, n) }
-func (l *concurrencyLimit) usage(core, int64) (used, reset int64)   { return 0, 0 }
-func (l *concurrencyLimit) charge(s core, _, _ int64) core          { return s }
-func (l *concurrencyLimit) resetTime(core) int64                    { return 0 }
-func (l *concurrencyLimit) extraWait(int64) int64                   { return maxLeaseRetry }

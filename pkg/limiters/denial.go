@@ -41,10 +41,10 @@ func (l *Limit) RetryBound(m, n int64, retry, reset time.Duration) time.Duration
 		return micros(-1)
 	case m <= n:
 		return retry
-	case l.HasPenalty():
-		// The limit itself may allow n hits that its penalty denies.
+	case l.HasPenalty() || l.counter == nil:
+		// The limit itself may allow n hits that its penalty denies. A lease may end at any time.
 		return reset
 	default:
-		return min(reset, retry+micros(l.algorithm.extraWait(m-n)))
+		return min(reset, retry+micros(l.counter.extraWait(m-n)))
 	}
 }

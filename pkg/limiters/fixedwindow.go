@@ -206,7 +206,7 @@ func (l *windowLimit) settle(s core, now int64, corrections []correction) core {
 }
 
 // settleWindow applies the corrections for the window of l that begins at start.
-func settleWindow(l algorithm, s core, now, start int64, corrections []correction) core {
+func settleWindow(l counter, s core, now, start int64, corrections []correction) core {
 	for _, c := range corrections {
 		if c.delta != 0 && c.at == start {
 			s = l.charge(s, now, c.delta)

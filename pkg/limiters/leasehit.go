@@ -80,14 +80,14 @@ func (h *Hit) take(s *State, now int64) {
 	l, n := h.Limit, ClampHits(h.N)
 	switch h.step(s, now) {
 	case leaseNone:
-		if n != 0 {
+		if n != 0 && l.counter != nil {
 			s.charge(l, now, n)
 		}
 	case leaseHeld:
 	case leaseEnded:
 		ended, _ := s.Parts.Leases.ended.remove(h.Lease)
 		s.removeEmptyParts()
-		if ended.n > 0 {
+		if ended.n > 0 && l.counter != nil {
 			s.charge(l, now, ended.n)
 		}
 	case leaseOpens:

@@ -30,7 +30,7 @@ type Spec struct {
 type Limit struct {
 	spec       Spec
 	definition *definition
-	algorithm  algorithm
+	counter    counter // nil: the limit counts leases, see slots
 	id         string
 	capacity   int64
 	hasParts   bool // beside the fields that every hit reads
@@ -38,16 +38,15 @@ type Limit struct {
 	grows      bool
 	peekOver   bool // see peek
 	numbers    []int64
-	dated      datedAlgorithm // nil if the numbers do not depend on the time
-	penalty    *penaltyRule   // nil: none
-	slots      *concurrencyLimit
-	ttl        int64    // of a lease or a reservation, in µs
-	reserver   reserver // nil without reserve
-	releases   bool     // expired reservations are settled to 0
+	dated      datedAlgorithm    // nil if the numbers do not depend on the time
+	penalty    *penaltyRule      // nil: none
+	slots      *concurrencyLimit // nil: the limit has a counter
+	ttl        int64             // of a lease or a reservation, in µs
+	reserver   reserver          // nil without reserve
+	releases   bool              // expired reservations are settled to 0
 }
 
-// An algorithm decides the hits of one limit. Its methods are pure functions, except that they may modify a [Log] in place. Times
-// and durations are in µs.
+// An algorithm decides the hits of one limit. It is a [counter] or a [concurrencyLimit].
 type algorithm interface {
 	// tag returns the algorithm's part of Limit.ID. It must change if the meaning of the state changes, and only then.
 	tag() string
@@ -55,7 +54,12 @@ type algorithm interface {
 	maxUsage() int64
 	// numbers returns the arguments of the Lua twin.
 	numbers() []int64
+}
 
+// A counter is an algorithm that counts the hits of a key in a core. Its methods are pure functions, except that they may modify a
+// [Log] in place. Times and durations are in µs.
+type counter interface {
+	algorithm
 	// fits reports whether n hits fit at now, or whether a peek is allowed if n is 0. If not, retry is the wait until they fit;
 	// negative means never.
 	fits(s core, now, n int64) (ok bool, retry int64)
@@ -153,9 +157,8 @@ func New(spec Spec) (*Limit, error) {
 		return nil, err
 	}
 	d.clearDefaults(&spec.Params)
-	dated, _ := a.(datedAlgorithm)
 	l := &Limit{
-		spec: spec, dated: dated, definition: d, algorithm: a, penalty: penalty,
+		spec: spec, definition: d, penalty: penalty,
 		id:       a.tag(),
 		capacity: a.maxUsage(),
 		numbers:  a.numbers(),
@@ -164,8 +167,12 @@ func New(spec Spec) (*Limit, error) {
 	if !d.windowless {
 		l.id += strconv.FormatInt(spec.Window.Microseconds(), 10)
 	}
-	if c, ok := a.(*concurrencyLimit); ok {
-		l.hasLeases, l.slots, l.ttl = true, c, c.ttl
+	l.dated, _ = a.(datedAlgorithm)
+	switch a := a.(type) {
+	case counter:
+		l.counter = a
+	case *concurrencyLimit:
+		l.hasLeases, l.slots, l.ttl = true, a, a.ttl
 	}
 	if err := l.setReserve(spec.Params.Reserve); err != nil {
 		return nil, err

@@ -122,7 +122,8 @@ func (s *State) core() core { return core{s.A, s.B, s.C, s.Log} }
 
 func (s *State) setCore(c core) { s.A, s.B, s.C, s.Log = c.A, c.B, c.C, c.Log }
 
-func (s *State) charge(l *Limit, now, n int64) { s.setCore(l.algorithm.charge(s.core(), now, n)) }
+// charge charges n > 0 hits or refunds -n, whether or not they fit. The limit must have a counter.
+func (s *State) charge(l *Limit, now, n int64) { s.setCore(l.counter.charge(s.core(), now, n)) }
 
 // GrownBytes returns the memory of the log and the parts of s, in bytes.
 func (s *State) GrownBytes() int {
@@ -147,7 +148,10 @@ func (s *State) IsZero() bool { return *s == State{} }
 
 // ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store may then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
-	reset := l.algorithm.resetTime(s.core())
+	reset := int64(0)
+	if l.counter != nil {
+		reset = l.counter.resetTime(s.core())
+	}
 	if s.Parts != nil {
 		reset = max(reset, s.Parts.expires(l))
 	}
@@ -219,9 +223,9 @@ func (l *Limit) fits(s *State, now, n int64) (ok bool, retry int64) {
 		return true, 0
 	}
 	if l.slots != nil {
-		return l.slots.fitsBeside(s.Parts, now, n)
+		return l.slots.fits(s.Parts, now, n)
 	}
-	return l.algorithm.fits(s.core(), now, n)
+	return l.counter.fits(s.core(), now, n)
 }
 
 // countedIfDenied returns how many of n hits are charged although they are denied.
@@ -296,9 +300,11 @@ func groupSum(g Group, stateIndex []int, i int) int64 {
 }
 
 func verdict(now int64, l *Limit, s *State, ok bool, retry int64) Verdict {
-	used, reset := l.algorithm.usage(s.core(), now)
+	var used, reset int64
 	if l.slots != nil {
-		used, reset = l.slots.usageOf(s.Parts, now)
+		used, reset = l.slots.usage(s.Parts, now)
+	} else {
+		used, reset = l.counter.usage(s.core(), now)
 	}
 	return NewVerdict(l, ok, used, retry, reset)
 }

@@ -54,7 +54,7 @@ func (l *Limit) setReserve(r ReserveSpec) error {
 	case l.peekOver:
 		return errors.New("a limit that reserves allows no request at its limit: remove peek: over, or reserve")
 	}
-	l.reserver = l.algorithm.(reserver)
+	l.reserver = l.counter.(reserver)
 	l.hasLeases = true
 	l.ttl, l.releases = r.TTL.Microseconds(), r.Unsettled == "release"
 	return nil
