@@ -60,7 +60,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/listeners", "opens the ports", ""},
 	{"internal/tlsfiles", "makes TLS configurations from PEM files", ""},
 	{"internal/tracing", "exports spans of requests and store calls", "internal/settings pkg/limiters pkg/limiters/guard"},
-	{"internal/telemetry", "exports Weir's metrics and log, from decisions and plain values", "internal/observe pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
+	{"internal/telemetry", "exports Weir's metrics and log, without knowing a store", "internal/admission internal/observe pkg/decide pkg/descriptors pkg/limiters pkg/limiters/guard pkg/rls"},
 	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions", "pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
 	{"internal/statsd", "sends counters to statsd", ""},
 	{"internal/spacesaving", "finds the heaviest keys of a stream in bounded memory", ""},

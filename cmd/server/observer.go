@@ -34,7 +34,7 @@ func newObserver(s *settings.Serve, subscribers bool, log *zap.Logger, metrics *
 		return nil
 	}
 	observer := observe.New(o)
-	metrics.Observer(func() telemetry.ObserverStats { return telemetry.ObserverStats(observer.Stats()) })
+	metrics.Observer(observer.Stats)
 	return observer
 }
 

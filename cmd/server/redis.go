@@ -82,10 +82,7 @@ func openRedis(s *settings.Serve, of redisSettings, log *zap.Logger, metrics *te
 		o.Tag = descriptors.DomainOf
 	}
 	r := &redisBackend{Store: redisstore.New(c, o), timeout: s.StoreTimeout, log: log.With(zap.String("redis", of.prefix))}
-	metrics.Redis(of.prefix, func() telemetry.RedisStats {
-		s := r.Stats()
-		return telemetry.RedisStats(s)
-	})
+	metrics.Redis(of.prefix, func() telemetry.RedisStats { return telemetry.RedisStats(r.Stats()) })
 	return r, nil
 }
 

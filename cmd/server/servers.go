@@ -71,7 +71,7 @@ func newServers(
 		return nil, err
 	}
 	requests := admission.NewInFlight(s.MaxInFlight)
-	metrics.Load(func() telemetry.LoadStats { return telemetry.LoadStats(requests.Stats()) })
+	metrics.Load(requests.Stats)
 	var json http.Handler
 	if s.JSON {
 		json = recoverHTTP(requests.Handler(service, rls.MaxBody), log, metrics)

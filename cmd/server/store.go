@@ -72,11 +72,11 @@ func openStore(
 	if s.BackendType == settings.Redis {
 		if s.LocalCacheSize != 0 {
 			st.denyCache = guard.NewDenyCache(calls, guard.DenyOptions{MaxBytes: s.LocalCacheSize, MaxAge: s.DenyCacheMax})
-			metrics.DenyCache(func() telemetry.DenyCacheStats { return telemetry.DenyCacheStats(st.denyCache.Stats()) })
+			metrics.DenyCache(st.denyCache.Stats)
 			calls = st.denyCache
 		}
 		st.ends = guard.NewEndQueue(calls)
-		metrics.Ends(func() telemetry.EndStats { return telemetry.EndStats(st.ends.Stats()) })
+		metrics.Ends(st.ends.Stats)
 		calls = st.ends
 		st.local = memstore.New(memoryOptions(s))
 		metrics.Memory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.local.Stats()) })
@@ -89,7 +89,7 @@ func openStore(
 			return nil, err
 		}
 	}
-	metrics.Fallback(func() telemetry.FallbackStats { return telemetry.FallbackStats(st.fallback.Stats()) }, rules)
+	metrics.Fallback(st.fallback.Stats, rules)
 	return st, nil
 }
 

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/statsd"
 	"github.com/weir-rls/weir/internal/telemetry"
@@ -24,6 +26,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -304,19 +307,19 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	m := telemetry.NewMetrics("v0.0.0")
 	m.Memory(func() telemetry.MemoryStats { return telemetry.MemoryStats{} })
 	m.Redis("REDIS", func() telemetry.RedisStats { return telemetry.RedisStats{} })
-	m.DenyCache(func() telemetry.DenyCacheStats { return telemetry.DenyCacheStats{} })
-	m.Ends(func() telemetry.EndStats { return telemetry.EndStats{} })
-	m.Observer(func() telemetry.ObserverStats { return telemetry.ObserverStats{} })
+	m.DenyCache(func() guard.DenyStats { return guard.DenyStats{} })
+	m.Ends(func() guard.EndStats { return guard.EndStats{} })
+	m.Observer(func() observe.Stats { return observe.Stats{} })
 	m.Recording(func() telemetry.RecordingStats {
 		return telemetry.RecordingStats{Dropped: map[string]int64{"rate": 1}}
 	})
-	m.Load(func() telemetry.LoadStats { return telemetry.LoadStats{} })
+	m.Load(func() admission.Stats { return admission.Stats{} })
 	m.Admin()("/v1/status", 200)
 	m.Shadow(func() telemetry.ShadowStats {
 		return telemetry.ShadowStats{Limits: []telemetry.ShadowLimit{{Domain: "d", Rule: "k", Limit: "0", NewlyDenied: 1}}}
 	})
 	m.Snapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats{} })
-	m.Fallback(func() telemetry.FallbackStats { return telemetry.FallbackStats{} }, func() *descriptors.Rules { return rules })
+	m.Fallback(func() guard.FallbackStats { return guard.FallbackStats{} }, func() *descriptors.Rules { return rules })
 	telemetry.NewXDS(m.Registry)
 	stats := ratelimitstats.New(m.Registry, ratelimitstats.Options{NearLimitRatio: .8})
 	statsd.New(statsd.Destination{Network: "udp"}, stats, m.Registry, zap.NewNop())

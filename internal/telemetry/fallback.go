@@ -5,16 +5,11 @@ import (
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
-// FallbackStats holds the counts of the fallback for a failed store.
-type FallbackStats struct {
-	Down    bool                             // the store has failed, and is not back
-	Decided [limiters.OnErrorLocal + 1]int64 // hits that the store did not decide, by the policy that did
-}
-
 // Fallback registers the metrics of the fallback. The modes of a domain are those of the rules in force.
-func (m *Metrics) Fallback(stats func() FallbackStats, rules func() *descriptors.Rules) {
+func (m *Metrics) Fallback(stats func() guard.FallbackStats, rules func() *descriptors.Rules) {
 	m.Registry.MustRegister(&fallback{
 		stats: stats, rules: rules,
 		mode: prometheus.NewDesc("weir_domain_mode", "1 for each mode that decides a domain's hits now: store, or the "+
@@ -26,7 +21,7 @@ func (m *Metrics) Fallback(stats func() FallbackStats, rules func() *descriptors
 
 // A fallback collects its metrics at each scrape.
 type fallback struct {
-	stats      func() FallbackStats
+	stats      func() guard.FallbackStats
 	rules      func() *descriptors.Rules
 	mode, hits *prometheus.Desc
 }

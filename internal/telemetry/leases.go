@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -74,22 +75,15 @@ func (l *leases) keep(rules *descriptors.Rules) {
 	l.tooMany.removeIf(removed)
 }
 
-// EndStats holds the counts of the queue of ends that the store could not decide.
-type EndStats struct {
-	Pending  int64
-	Repeated int64 // ends that the store decided at a repetition
-	Lost     int64 // ends that were not repeated
-}
-
 // Ends registers the metrics of the queue of ends.
-func (m *Metrics) Ends(stats func() EndStats) {
+func (m *Metrics) Ends(stats func() guard.EndStats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
 		gauge("weir_lease_ends_pending", "Releases and settles that failed and that Weir repeats until the store answers.",
-			func(s EndStats) int64 { return s.Pending }),
+			func(s guard.EndStats) int64 { return s.Pending }),
 		counter("weir_lease_ends_repeated_total", "Releases and settles that the store decided at a repetition.",
-			func(s EndStats) int64 { return s.Repeated }),
+			func(s guard.EndStats) int64 { return s.Repeated }),
 		counter("weir_lease_ends_lost_total", "Releases and settles that were given up: 50,000 others were pending, or the TTL was over.",
-			func(s EndStats) int64 { return s.Lost }),
+			func(s guard.EndStats) int64 { return s.Lost }),
 	)
 }

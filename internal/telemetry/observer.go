@@ -26,23 +26,16 @@ func DenialLog(log *zap.Logger) func(*observe.Denial) {
 	}
 }
 
-// ObserverStats holds the counts of the reports about decisions, besides the response.
-type ObserverStats struct {
-	Subscribers int64 // now
-	Dropped     int64 // decisions that subscribers did not get
-	Suppressed  int64 // denials that DENIAL_LOG_PER_SECOND left out of the log
-}
-
 // Observer registers the metrics of the stream of decisions and of the denial log.
-func (m *Metrics) Observer(stats func() ObserverStats) {
+func (m *Metrics) Observer(stats func() observe.Stats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
 		gauge("weir_decision_subscribers", "Clients that receive the stream of decisions.",
-			func(s ObserverStats) int64 { return s.Subscribers }),
+			func(s observe.Stats) int64 { return s.Subscribers }),
 		counter("weir_decisions_dropped_total", "Decisions that a client of the stream did not get, because it reads too slowly or there are more than 1,000 a second.",
-			func(s ObserverStats) int64 { return s.Dropped }),
+			func(s observe.Stats) int64 { return s.Dropped }),
 		counter("weir_denial_log_suppressed_total", "Denials that DENIAL_LOG selects and DENIAL_LOG_PER_SECOND left out of the log.",
-			func(s ObserverStats) int64 { return s.Suppressed }),
+			func(s observe.Stats) int64 { return s.Suppressed }),
 	)
 }
 

@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
 // MemoryStats holds the counts of a store in memory.
@@ -56,48 +59,35 @@ func (m *Metrics) Redis(name string, stats func() RedisStats) {
 	)
 }
 
-// DenyCacheStats holds the counts of the deny cache.
-type DenyCacheStats struct {
-	Entries, Bytes int64
-	Asked          int64 // hits that it was asked to decide, refunds excluded
-	Answered       int64 // of these, the hits that it denied
-	NotRemembered  int64 // denials, because the cache was full
-	Sent           int64 // hits that it denied and sent to the store to be counted
-	Lost           int64 // of these, hits in calls that failed
-}
-
 // DenyCache registers the metrics of the deny cache.
-func (m *Metrics) DenyCache(stats func() DenyCacheStats) {
+func (m *Metrics) DenyCache(stats func() guard.DenyStats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
 		gauge("weir_deny_cache_entries", "Denials in the deny cache.",
-			func(s DenyCacheStats) int64 { return s.Entries }),
+			func(s guard.DenyStats) int64 { return s.Entries }),
 		gauge("weir_deny_cache_bytes", "Approximate memory of the deny cache, in bytes.",
-			func(s DenyCacheStats) int64 { return s.Bytes }),
+			func(s guard.DenyStats) int64 { return s.Bytes }),
 		counter("weir_deny_cache_asked_total", "Hits that the deny cache looked up. Refunds are excluded.",
-			func(s DenyCacheStats) int64 { return s.Asked }),
+			func(s guard.DenyStats) int64 { return s.Asked }),
 		counter("weir_deny_cache_answered_total", "Hits that the deny cache denied without a call to the store.",
-			func(s DenyCacheStats) int64 { return s.Answered }),
+			func(s guard.DenyStats) int64 { return s.Answered }),
 		counter("weir_deny_cache_refused_total", "Denials that were not remembered because the deny cache was full.",
-			func(s DenyCacheStats) int64 { return s.NotRemembered }),
+			func(s guard.DenyStats) int64 { return s.NotRemembered }),
 		counter("weir_deny_cache_sent_hits_total", "Hits that the deny cache denied and then sent to the store to be counted.",
-			func(s DenyCacheStats) int64 { return s.Sent }),
+			func(s guard.DenyStats) int64 { return s.Sent }),
 		counter("weir_deny_cache_lost_hits_total", "Hits that the deny cache sent in calls that failed. They may not have been counted.",
-			func(s DenyCacheStats) int64 { return s.Lost }),
+			func(s guard.DenyStats) int64 { return s.Lost }),
 	)
 }
 
-// LoadStats is the number of requests under way and shed.
-type LoadStats struct{ InFlight, Shed int64 }
-
 // Load registers the metrics of load shedding.
-func (m *Metrics) Load(stats func() LoadStats) {
+func (m *Metrics) Load(stats func() admission.Stats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
-		gauge("weir_requests_in_flight", "Requests that are being decided.", func(l LoadStats) int64 { return l.InFlight }),
+		gauge("weir_requests_in_flight", "Requests that are being decided.", func(l admission.Stats) int64 { return l.InFlight }),
 		counter("weir_refused_requests_total",
 			"Requests shed because MAX_IN_FLIGHT requests were being decided. weir_requests_total does not include them.",
-			func(l LoadStats) int64 { return l.Shed }),
+			func(l admission.Stats) int64 { return l.Shed }),
 	)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -33,7 +34,7 @@ func TestMetricsAreWellFormed(t *testing.T) {
 	m := NewMetrics("test")
 	m.Memory(func() MemoryStats { return MemoryStats{} })
 	m.Snapshot(func() SnapshotStats { return SnapshotStats{} })
-	m.DenyCache(func() DenyCacheStats { return DenyCacheStats{} })
+	m.DenyCache(func() guard.DenyStats { return guard.DenyStats{} })
 	m.Answered(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{
 		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "r"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 1, Verdicts: []limiters.Verdict{{}}},
 	}}})
@@ -213,9 +214,9 @@ func TestDomainModeFollowsStoreOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stats FallbackStats
+	var stats guard.FallbackStats
 	m := NewMetrics("test")
-	m.Fallback(func() FallbackStats { return stats }, func() *descriptors.Rules { return rules })
+	m.Fallback(func() guard.FallbackStats { return stats }, func() *descriptors.Rules { return rules })
 	collected := func() string {
 		var b strings.Builder
 		families, err := m.Registry.Gather()
