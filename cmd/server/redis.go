@@ -18,34 +18,6 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// redisSettings are the settings whose variables begin with prefix.
-type redisSettings struct {
-	prefix, kind, socket, url string
-	auth, sentinelAuth        string
-	authFile, sentinelFile    string // instead of auth and sentinelAuth
-	tls                       bool
-	pool                      int
-	dial                      time.Duration
-}
-
-// mainRedis returns the settings of the Redis for all limits, or for all but those per second.
-func mainRedis(s *settings.Store) redisSettings {
-	return redisSettings{
-		prefix: "REDIS", kind: s.RedisType, socket: s.RedisSocketType, url: s.RedisURL,
-		auth: s.RedisAuth, sentinelAuth: s.RedisSentinelAuth, authFile: s.RedisAuthFile, sentinelFile: s.RedisSentinelFile,
-		tls: s.RedisTLS, pool: s.RedisPoolSize, dial: s.RedisTimeout,
-	}
-}
-
-// perSecondRedis returns the settings of the Redis for limits per second.
-func perSecondRedis(s *settings.PerSecond) redisSettings {
-	return redisSettings{
-		prefix: "REDIS_PERSECOND", kind: s.Type, socket: s.SocketType, url: s.URL,
-		auth: s.Auth, sentinelAuth: s.SentinelAuth, authFile: s.AuthFile, sentinelFile: s.SentinelFile,
-		tls: s.TLS, pool: s.PoolSize, dial: s.Timeout,
-	}
-}
-
 // A redisBackend is a backend on one Redis.
 type redisBackend struct {
 	*redisstore.Store
@@ -53,37 +25,55 @@ type redisBackend struct {
 	log     *zap.Logger
 }
 
-func openRedis(s *settings.Serve, of redisSettings, log *zap.Logger, metrics *telemetry.Metrics) (*redisBackend, error) {
-	kind, err := connect.ParseType(of.kind)
+// openRedis makes the store on a Redis whose variables begin with prefix.
+func openRedis(
+	s *settings.Serve, prefix string, server settings.RedisServer, log *zap.Logger, metrics *telemetry.Metrics,
+) (*redisBackend, error) {
+	c, err := redisConnection(s, prefix, &server)
 	if err != nil {
-		return nil, fmt.Errorf("%s_TYPE: %w", of.prefix, err)
-	}
-	c, err := connect.ParseURL(kind, of.socket, of.url)
-	if err != nil {
-		return nil, fmt.Errorf("%s_URL: %w", of.prefix, err)
-	}
-	c.SetAuth(of.auth)
-	c.SetSentinelAuth(of.sentinelAuth)
-	if err := of.setFiles(&c); err != nil {
 		return nil, err
 	}
-	if of.tls || c.TLS != nil {
-		files := tlsfiles.Client{Cert: s.RedisCert, Key: s.RedisKey, CA: s.RedisCA, SkipHostname: s.RedisSkipHostname}
-		if c.TLS, err = files.Config(); err != nil {
-			return nil, fmt.Errorf("%s_TLS: %w", of.prefix, err)
-		}
-	}
-	c.Timeout, c.DialTimeout, c.PoolSize = s.StoreTimeout, of.dial, of.pool
 	o := redisstore.Options{
 		Prefix: s.CacheKeyPrefix, KeySecret: s.KeyHashSecret, MaxBatch: s.StoreMaxBatch, MaxWaiting: s.StoreMaxWaiting,
 	}
-	if s.StopCacheKeyIncrementWhenOverlimit && kind == connect.Cluster {
+	if s.StopCacheKeyIncrementWhenOverlimit && c.Type == connect.Cluster {
 		// The keys of a group must be on one node of a cluster.
 		o.Tag = descriptors.DomainOf
 	}
-	r := &redisBackend{Store: redisstore.New(c, o), timeout: s.StoreTimeout, log: log.With(zap.String("redis", of.prefix))}
-	metrics.Redis(of.prefix, func() telemetry.RedisStats { return telemetry.RedisStats(r.Stats()) })
+	r := &redisBackend{Store: redisstore.New(c, o), timeout: s.StoreTimeout, log: log.With(zap.String("redis", prefix))}
+	metrics.Redis(prefix, func() telemetry.RedisStats { return telemetry.RedisStats(r.Stats()) })
 	return r, nil
+}
+
+// redisConnection returns how to connect to a Redis whose variables begin with prefix.
+func redisConnection(s *settings.Serve, prefix string, server *settings.RedisServer) (c connect.Options, err error) {
+	kind, err := connect.ParseType(server.Type)
+	if err != nil {
+		return c, fmt.Errorf("%s_TYPE: %w", prefix, err)
+	}
+	if c, err = connect.ParseURL(kind, server.SocketType, server.URL); err != nil {
+		return c, fmt.Errorf("%s_URL: %w", prefix, err)
+	}
+	c.SetAuth(server.Auth)
+	c.SetSentinelAuth(server.SentinelAuth)
+	if server.AuthFile != "" {
+		if err := c.SetAuthFile(server.AuthFile); err != nil {
+			return c, fmt.Errorf("%s_AUTH_FILE: %w", prefix, err)
+		}
+	}
+	if server.SentinelFile != "" {
+		if err := c.SetSentinelAuthFile(server.SentinelFile); err != nil {
+			return c, fmt.Errorf("%s_SENTINEL_AUTH_FILE: %w", prefix, err)
+		}
+	}
+	if server.TLS || c.TLS != nil {
+		files := tlsfiles.Client{Cert: s.RedisCert, Key: s.RedisKey, CA: s.RedisCA, SkipHostname: s.RedisSkipHostname}
+		if c.TLS, err = files.Config(); err != nil {
+			return c, fmt.Errorf("%s_TLS: %w", prefix, err)
+		}
+	}
+	c.Timeout, c.DialTimeout, c.PoolSize = s.StoreTimeout, server.Timeout, server.PoolSize
+	return c, nil
 }
 
 // run checks Redis until it answers.
@@ -127,21 +117,6 @@ func (p *redisPair) requestsEnded() {}
 func (p *redisPair) close() {
 	p.main.close()
 	p.second.close()
-}
-
-// setFiles sets the passwords from files.
-func (r redisSettings) setFiles(c *connect.Options) error {
-	if r.authFile != "" {
-		if err := c.SetAuthFile(r.authFile); err != nil {
-			return fmt.Errorf("%s_AUTH_FILE: %w", r.prefix, err)
-		}
-	}
-	if r.sentinelFile != "" {
-		if err := c.SetSentinelAuthFile(r.sentinelFile); err != nil {
-			return fmt.Errorf("%s_SENTINEL_AUTH_FILE: %w", r.prefix, err)
-		}
-	}
-	return nil
 }
 
 // redisBackoff is the wait between checks of a Redis that is not ready.

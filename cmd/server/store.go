@@ -116,14 +116,14 @@ func openBackend(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics)
 	if s.MemorySnapshot != "" {
 		log.Warn("setting has no effect", zap.String("setting", "MEMORY_SNAPSHOT"), zap.String("reason", "the counters are in Redis"))
 	}
-	main, err := openRedis(s, mainRedis(&s.Store), log, metrics)
+	main, err := openRedis(s, "REDIS", settings.RedisServer(s.Redis), log, metrics)
 	if err != nil {
 		return nil, err
 	}
 	if !s.RedisPerSecond {
 		return main, nil
 	}
-	second, err := openRedis(s, perSecondRedis(&s.PerSecond), log, metrics)
+	second, err := openRedis(s, "REDIS_PERSECOND", settings.RedisServer(s.Second), log, metrics)
 	if err != nil {
 		main.close()
 		return nil, err

@@ -76,7 +76,7 @@ func (s *Serve) Validate() error {
 // redisUsesTLS reports whether a connection to a Redis uses TLS.
 func (s *Serve) redisUsesTLS() bool {
 	uses := func(tls bool, url string) bool { return tls || strings.Contains(url, "rediss://") }
-	return uses(s.RedisTLS, s.RedisURL) || s.RedisPerSecond && uses(s.PerSecond.TLS, s.PerSecond.URL)
+	return uses(s.Redis.TLS, s.Redis.URL) || s.RedisPerSecond && uses(s.Second.TLS, s.Second.URL)
 }
 
 // Basic are the variables that most users set, in the order in which --help shows them.

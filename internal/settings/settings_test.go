@@ -17,8 +17,8 @@ func defaults() Serve {
 		Rules:       Rules{ConfigType: FromFiles, RuntimeRoot: "/data", RuntimeSubdirectory: "ratelimit", RuntimeAppdirectory: "config"},
 		XDS:         XDS{ConnectRetry: time.Second, BackoffMax: time.Minute},
 		Listeners:   Listeners{MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Hour},
-		Store:       Store{RedisType: "SINGLE", StoreTimeout: time.Second, StoreMaxBatch: 1, StoreMaxWaiting: 1, RedisTimeout: time.Second, RedisPoolSize: 1, MemoryMaxKeys: 1, MemoryMaxBytes: 1, MemorySnapshotInterval: time.Minute, DenyCacheMax: time.Second, Replicas: 1, LocalFalseLimit: .001},
-		PerSecond:   PerSecond{Type: "SINGLE", PoolSize: 1, Timeout: time.Second},
+		Store:       Store{Redis: MainRedis{Type: "SINGLE", Timeout: time.Second, PoolSize: 1}, StoreTimeout: time.Second, StoreMaxBatch: 1, StoreMaxWaiting: 1, MemoryMaxKeys: 1, MemoryMaxBytes: 1, MemorySnapshotInterval: time.Minute, DenyCacheMax: time.Second, Replicas: 1, LocalFalseLimit: .001},
+		PerSecond:   PerSecond{Second: PerSecondRedis{Type: "SINGLE", PoolSize: 1, Timeout: time.Second}},
 		Answers:     Answers{NearLimitRatio: .8, LimitHeader: "a", RemainingHeader: "b", ResetHeader: "c"},
 		Stats:       Stats{StatsdProtocol: "tcp", FlushInterval: time.Second, PrometheusPath: "/metrics"},
 		Tracing:     Tracing{TracingExporterProtocol: "http", TracingSamplingRate: 1},
@@ -37,9 +37,9 @@ func TestDefaultStoreIsMemoryWithoutRedisURL(t *testing.T) {
 		{"memory", "localhost:6379", "memory", "localhost:6379"},
 	} {
 		s := defaults()
-		s.BackendType, s.RedisURL = c.backend, c.url
-		if err := s.Validate(); err != nil || s.BackendType != c.wantBackend || s.RedisURL != c.wantURL {
-			t.Errorf("BACKEND_TYPE=%q REDIS_URL=%q: %q %q, %v", c.backend, c.url, s.BackendType, s.RedisURL, err)
+		s.BackendType, s.Redis.URL = c.backend, c.url
+		if err := s.Validate(); err != nil || s.BackendType != c.wantBackend || s.Redis.URL != c.wantURL {
+			t.Errorf("BACKEND_TYPE=%q REDIS_URL=%q: %q %q, %v", c.backend, c.url, s.BackendType, s.Redis.URL, err)
 		}
 	}
 }
@@ -72,22 +72,22 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"GRPC_CLIENT_TLS_CACERT":                    func(s *Serve) { s.ClientCA = "ca" },
 		"GRPC_CLIENT_TLS_SAN":                       func(s *Serve) { s.ServerUseTLS, s.ServerCert, s.ServerKey, s.ClientSAN = true, "c", "k", "envoy" },
 		"BACKEND_TYPE":                              func(s *Serve) { s.BackendType = "disk" },
-		"REDIS_TYPE":                                func(s *Serve) { s.RedisType = "RING" },
-		"REDIS_SOCKET_TYPE":                         func(s *Serve) { s.RedisSocketType = "carrier pigeon" },
-		"REDIS_TLS_CLIENT_CERT":                     func(s *Serve) { s.RedisTLS, s.RedisCert = true, "cert" },
+		"REDIS_TYPE":                                func(s *Serve) { s.Redis.Type = "RING" },
+		"REDIS_SOCKET_TYPE":                         func(s *Serve) { s.Redis.SocketType = "carrier pigeon" },
+		"REDIS_TLS_CLIENT_CERT":                     func(s *Serve) { s.Redis.TLS, s.RedisCert = true, "cert" },
 		"REDIS_TLS_CACERT":                          func(s *Serve) { s.BackendType, s.RedisCA = Redis, "ca" },
-		"REDIS_TLS_CLIENT_KEY":                      func(s *Serve) { s.BackendType, s.RedisURL, s.RedisKey = Redis, "redis://h:1", "key" },
+		"REDIS_TLS_CLIENT_KEY":                      func(s *Serve) { s.BackendType, s.Redis.URL, s.RedisKey = Redis, "redis://h:1", "key" },
 		"STORE_TIMEOUT":                             func(s *Serve) { s.StoreTimeout = 0 },
 		"STORE_MAX_BATCH":                           func(s *Serve) { s.StoreMaxBatch = 0 },
 		"STORE_MAX_WAITING":                         func(s *Serve) { s.StoreMaxWaiting = -1 },
-		"REDIS_AUTH_FILE":                           func(s *Serve) { s.RedisAuth, s.RedisAuthFile = "s3cret", "file" },
-		"REDIS_SENTINEL_AUTH_FILE":                  func(s *Serve) { s.RedisSentinelAuth, s.RedisSentinelFile = "s3cret", "file" },
-		"REDIS_PERSECOND_AUTH_FILE":                 func(s *Serve) { s.PerSecond.Auth, s.PerSecond.AuthFile = "s3cret", "file" },
-		"REDIS_PERSECOND_SENTINEL_AUTH_FILE":        func(s *Serve) { s.PerSecond.SentinelAuth, s.PerSecond.SentinelFile = "s3cret", "file" },
+		"REDIS_AUTH_FILE":                           func(s *Serve) { s.Redis.Auth, s.Redis.AuthFile = "s3cret", "file" },
+		"REDIS_SENTINEL_AUTH_FILE":                  func(s *Serve) { s.Redis.SentinelAuth, s.Redis.SentinelFile = "s3cret", "file" },
+		"REDIS_PERSECOND_AUTH_FILE":                 func(s *Serve) { s.Second.Auth, s.Second.AuthFile = "s3cret", "file" },
+		"REDIS_PERSECOND_SENTINEL_AUTH_FILE":        func(s *Serve) { s.Second.SentinelAuth, s.Second.SentinelFile = "s3cret", "file" },
 		"KEY_HASH_SECRET":                           func(s *Serve) { s.KeyHashSecret = "s3cret" },
-		"REDIS_TIMEOUT":                             func(s *Serve) { s.RedisTimeout = -1 },
-		"REDIS_PERSECOND_TIMEOUT":                   func(s *Serve) { s.PerSecond.Timeout = -1 },
-		"REDIS_POOL_SIZE":                           func(s *Serve) { s.RedisPoolSize = 0 },
+		"REDIS_TIMEOUT":                             func(s *Serve) { s.Redis.Timeout = -1 },
+		"REDIS_PERSECOND_TIMEOUT":                   func(s *Serve) { s.Second.Timeout = -1 },
+		"REDIS_POOL_SIZE":                           func(s *Serve) { s.Redis.PoolSize = 0 },
 		"MEMORY_MAX_KEYS":                           func(s *Serve) { s.MemoryMaxKeys = 0 },
 		"MEMORY_MAX_BYTES":                          func(s *Serve) { s.MemoryMaxBytes = -1 },
 		"MEMORY_SNAPSHOT_INTERVAL":                  func(s *Serve) { s.MemorySnapshotInterval = 0 },
@@ -96,9 +96,9 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"REPLICAS":                                  func(s *Serve) { s.Replicas = 0 },
 		"LOCAL_FALSE_LIMIT_PROBABILITY":             func(s *Serve) { s.LocalFalseLimit = math.NaN() },
 		"REDIS_PERSECOND":                           func(s *Serve) { s.RedisPerSecond = true },
-		"REDIS_PERSECOND_TYPE":                      func(s *Serve) { s.PerSecond.Type = "RING" },
-		"REDIS_PERSECOND_SOCKET_TYPE":               func(s *Serve) { s.SocketType = "x" },
-		"REDIS_PERSECOND_POOL_SIZE":                 func(s *Serve) { s.PoolSize = 0 },
+		"REDIS_PERSECOND_TYPE":                      func(s *Serve) { s.Second.Type = "RING" },
+		"REDIS_PERSECOND_SOCKET_TYPE":               func(s *Serve) { s.Second.SocketType = "x" },
+		"REDIS_PERSECOND_POOL_SIZE":                 func(s *Serve) { s.Second.PoolSize = 0 },
 		"NEAR_LIMIT_RATIO":                          func(s *Serve) { s.NearLimitRatio = 1.5 },
 		"LIMIT_RESET_HEADER":                        func(s *Serve) { s.ResetHeader = "" },
 		"RESPONSE_HEADERS_STANDARD":                 func(s *Serve) { s.ResponseHeadersStandard = "draft-03" },
@@ -147,9 +147,9 @@ func TestErrorsNameTheVariable(t *testing.T) {
 // Charts render unset variables as empty ones. The libraries of envoyproxy/ratelimit clamp values that are out of range.
 func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
 	s := defaults()
-	s.ConfigType, s.RedisType, s.PerSecond.Type, s.LogLevel, s.LogFormat = "", "", "", "", ""
+	s.ConfigType, s.Redis.Type, s.Second.Type, s.LogLevel, s.LogFormat = "", "", "", "", ""
 	s.StatsdProtocol, s.PrometheusPath, s.TracingExporterProtocol = "", "", ""
-	s.MaxConnectionAge, s.RedisTimeout, s.TracingSamplingRate, s.ClientSAN = 0, 0, 100, "envoy"
+	s.MaxConnectionAge, s.Redis.Timeout, s.TracingSamplingRate, s.ClientSAN = 0, 0, 100, "envoy"
 	if err := s.Validate(); err != nil {
 		t.Error(err)
 	}

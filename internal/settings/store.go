@@ -9,16 +9,7 @@ import (
 type Store struct {
 	BackendType string `env:"BACKEND_TYPE" placeholder:"memory|redis" help:"The store of the counters: memory for one replica, redis for several. Default: redis if REDIS_URL is set, else memory."`
 
-	RedisType         string        `env:"REDIS_TYPE" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"The kind of REDIS_URL: one Redis, a Redis Cluster, or Sentinels."`
-	RedisURL          string        `env:"REDIS_URL" name:"redis-url" placeholder:"URL" help:"One Redis: host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket. A cluster: several hosts separated by commas. Sentinels: the master's name, then their hosts. Default: none, so counters are in memory. With BACKEND_TYPE=redis and no URL: ${redis_socket}."`
-	RedisSocketType   string        `env:"REDIS_SOCKET_TYPE" placeholder:"tcp|unix" help:"The network of REDIS_URL. Default: unix if REDIS_URL begins with a slash, else tcp."`
-	RedisTimeout      time.Duration `env:"REDIS_TIMEOUT" default:"10s" help:"The longest time to connect to Redis. A request waits for STORE_TIMEOUT only; a slow connection serves later requests. 0: the default."`
-	RedisPoolSize     int           `env:"REDIS_POOL_SIZE" default:"10" help:"The most connections to each Redis or cluster node. Weir uses one at a time and keeps two."`
-	RedisAuth         string        `env:"REDIS_AUTH" placeholder:"[USER:]PASSWORD" help:"The password for Redis, with a user if Redis has ACLs."`
-	RedisSentinelAuth string        `env:"REDIS_SENTINEL_AUTH" placeholder:"[USER:]PASSWORD" help:"The password for the Sentinels, with a user if they have ACLs."`
-	RedisAuthFile     string        `env:"REDIS_AUTH_FILE" placeholder:"FILE" help:"A file with the value of REDIS_AUTH. Weir reads it for each connection, so a new password needs no restart."`
-	RedisSentinelFile string        `env:"REDIS_SENTINEL_AUTH_FILE" name:"redis-sentinel-auth-file" placeholder:"FILE" help:"A file with the value of REDIS_SENTINEL_AUTH, read for each connection."`
-	RedisTLS          bool          `env:"REDIS_TLS" name:"redis-tls" help:"Connect to Redis with TLS."`
+	Redis             MainRedis     `embed:""`
 	RedisCert         string        `env:"REDIS_TLS_CLIENT_CERT" name:"redis-tls-client-cert" placeholder:"FILE" help:"The client certificate for Redis, in PEM. Weir reads it for each connection."`
 	RedisKey          string        `env:"REDIS_TLS_CLIENT_KEY" name:"redis-tls-client-key" placeholder:"FILE" help:"The key of the client certificate, in PEM."`
 	RedisCA           string        `env:"REDIS_TLS_CACERT" name:"redis-tls-cacert" placeholder:"FILE" help:"The CA that signs the certificate of Redis, in PEM. Default: the CAs of the system."`
@@ -58,15 +49,14 @@ const minSecret = 16
 func (s *Store) complete(errs *settingErrors) {
 	given := s.BackendType
 	s.BackendType = strings.ToLower(given)
-	orDefault(&s.RedisType, "SINGLE")
 	if s.BackendType == "" {
 		s.BackendType = Memory
-		if s.RedisURL != "" {
+		if s.Redis.URL != "" {
 			s.BackendType = Redis
 		}
 	}
-	if s.BackendType == Redis && s.RedisURL == "" {
-		s.RedisURL = RedisSocket
+	if s.BackendType == Redis && s.Redis.URL == "" {
+		s.Redis.URL = RedisSocket
 	}
 	switch s.BackendType {
 	case Memory, Redis:
@@ -75,25 +65,16 @@ func (s *Store) complete(errs *settingErrors) {
 	default:
 		errs.add("BACKEND_TYPE", "unknown store %q: write memory or redis", given)
 	}
-	errs.oneOf("REDIS_TYPE", &s.RedisType, "SINGLE", "CLUSTER", "SENTINEL")
-	if s.RedisSocketType != "" {
-		errs.oneOf("REDIS_SOCKET_TYPE", &s.RedisSocketType, "tcp", "unix")
-	}
-	if s.RedisTLS && (s.RedisCert == "") != (s.RedisKey == "") {
+	(*RedisServer)(&s.Redis).complete(errs, "REDIS")
+	if s.Redis.TLS && (s.RedisCert == "") != (s.RedisKey == "") {
 		errs.add("REDIS_TLS_CLIENT_CERT", "set both REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY, or neither")
 	}
 	if s.KeyHashSecret != "" && len(s.KeyHashSecret) < minSecret {
 		errs.add("KEY_HASH_SECRET", "must have at least %d bytes: a shorter secret can be guessed by a client that reads Redis", minSecret)
 	}
-	errs.notBoth("REDIS_AUTH", s.RedisAuth, s.RedisAuthFile)
-	errs.notBoth("REDIS_SENTINEL_AUTH", s.RedisSentinelAuth, s.RedisSentinelFile)
 	positive(errs, "STORE_TIMEOUT", int64(s.StoreTimeout))
 	positive(errs, "STORE_MAX_BATCH", s.StoreMaxBatch)
 	positive(errs, "STORE_MAX_WAITING", s.StoreMaxWaiting)
-	if s.RedisTimeout < 0 {
-		errs.add("REDIS_TIMEOUT", "must be at least 0 (0: the default)")
-	}
-	positive(errs, "REDIS_POOL_SIZE", s.RedisPoolSize)
 	positive(errs, "REPLICAS", s.Replicas)
 	if !(s.LocalFalseLimit > 0 && s.LocalFalseLimit < 1) {
 		errs.add("LOCAL_FALSE_LIMIT_PROBABILITY", "must be more than 0 and less than 1")
@@ -109,33 +90,69 @@ func (s *Store) complete(errs *settingErrors) {
 	positive(errs, "MEMORY_SNAPSHOT_INTERVAL", int64(s.MemorySnapshotInterval))
 }
 
+// A RedisServer is one Redis, a Redis Cluster or a Redis behind Sentinels, and how to connect to it. MainRedis and PerSecondRedis are its
+// fields with the variables of each.
+type RedisServer struct {
+	Type, URL, SocketType string
+	Timeout               time.Duration
+	PoolSize              int
+	Auth, SentinelAuth    string
+	AuthFile              string // instead of Auth
+	SentinelFile          string // instead of SentinelAuth
+	TLS                   bool
+}
+
+// MainRedis is the Redis for all limits, or for all but those per second.
+type MainRedis struct {
+	Type         string        `env:"REDIS_TYPE" name:"redis-type" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"The kind of REDIS_URL: one Redis, a Redis Cluster, or Sentinels."`
+	URL          string        `env:"REDIS_URL" name:"redis-url" placeholder:"URL" help:"One Redis: host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket. A cluster: several hosts separated by commas. Sentinels: the master's name, then their hosts. Default: none, so counters are in memory. With BACKEND_TYPE=redis and no URL: ${redis_socket}."`
+	SocketType   string        `env:"REDIS_SOCKET_TYPE" name:"redis-socket-type" placeholder:"tcp|unix" help:"The network of REDIS_URL. Default: unix if REDIS_URL begins with a slash, else tcp."`
+	Timeout      time.Duration `env:"REDIS_TIMEOUT" name:"redis-timeout" default:"10s" help:"The longest time to connect to Redis. A request waits for STORE_TIMEOUT only; a slow connection serves later requests. 0: the default."`
+	PoolSize     int           `env:"REDIS_POOL_SIZE" name:"redis-pool-size" default:"10" help:"The most connections to each Redis or cluster node. Weir uses one at a time and keeps two."`
+	Auth         string        `env:"REDIS_AUTH" name:"redis-auth" placeholder:"[USER:]PASSWORD" help:"The password for Redis, with a user if Redis has ACLs."`
+	SentinelAuth string        `env:"REDIS_SENTINEL_AUTH" name:"redis-sentinel-auth" placeholder:"[USER:]PASSWORD" help:"The password for the Sentinels, with a user if they have ACLs."`
+	AuthFile     string        `env:"REDIS_AUTH_FILE" name:"redis-auth-file" placeholder:"FILE" help:"A file with the value of REDIS_AUTH. Weir reads it for each connection, so a new password needs no restart."`
+	SentinelFile string        `env:"REDIS_SENTINEL_AUTH_FILE" name:"redis-sentinel-auth-file" placeholder:"FILE" help:"A file with the value of REDIS_SENTINEL_AUTH, read for each connection."`
+	TLS          bool          `env:"REDIS_TLS" name:"redis-tls" help:"Connect to Redis with TLS."`
+}
+
 // PerSecond is a second Redis, for windows of one second. Prefix, timeout and certificates are those of the first.
 type PerSecond struct {
-	RedisPerSecond bool          `env:"REDIS_PERSECOND" name:"redis-persecond" help:"Count limits per second on a second Redis."`
-	Type           string        `env:"REDIS_PERSECOND_TYPE" name:"redis-persecond-type" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"The kind of REDIS_PERSECOND_URL, as in REDIS_TYPE."`
-	URL            string        `env:"REDIS_PERSECOND_URL" name:"redis-persecond-url" default:"/var/run/nutcracker/ratelimitpersecond.sock" help:"The second Redis, as in REDIS_URL."`
-	SocketType     string        `env:"REDIS_PERSECOND_SOCKET_TYPE" name:"redis-persecond-socket-type" placeholder:"tcp|unix" help:"Like REDIS_SOCKET_TYPE, for the second Redis. Default: unix if REDIS_PERSECOND_URL begins with a slash, else tcp."`
-	PoolSize       int           `env:"REDIS_PERSECOND_POOL_SIZE" name:"redis-persecond-pool-size" default:"10" help:"Like REDIS_POOL_SIZE, for the second Redis."`
-	Auth           string        `env:"REDIS_PERSECOND_AUTH" name:"redis-persecond-auth" placeholder:"[USER:]PASSWORD" help:"Like REDIS_AUTH, for the second Redis."`
-	SentinelAuth   string        `env:"REDIS_PERSECOND_SENTINEL_AUTH" name:"redis-persecond-sentinel-auth" placeholder:"[USER:]PASSWORD" help:"Like REDIS_SENTINEL_AUTH, for the second Redis."`
-	AuthFile       string        `env:"REDIS_PERSECOND_AUTH_FILE" name:"redis-persecond-auth-file" placeholder:"FILE" help:"Like REDIS_AUTH_FILE, for the second Redis."`
-	SentinelFile   string        `env:"REDIS_PERSECOND_SENTINEL_AUTH_FILE" name:"redis-persecond-sentinel-auth-file" placeholder:"FILE" help:"Like REDIS_SENTINEL_AUTH_FILE, for the second Redis."`
-	Timeout        time.Duration `env:"REDIS_PERSECOND_TIMEOUT" name:"redis-persecond-timeout" default:"10s" help:"Like REDIS_TIMEOUT, for the second Redis."`
-	TLS            bool          `env:"REDIS_PERSECOND_TLS" name:"redis-persecond-tls" help:"Like REDIS_TLS, for the second Redis."`
+	RedisPerSecond bool           `env:"REDIS_PERSECOND" name:"redis-persecond" help:"Count limits per second on a second Redis."`
+	Second         PerSecondRedis `embed:""`
+}
+
+// PerSecondRedis is the Redis for limits per second.
+type PerSecondRedis struct {
+	Type         string        `env:"REDIS_PERSECOND_TYPE" name:"redis-persecond-type" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"The kind of REDIS_PERSECOND_URL, as in REDIS_TYPE."`
+	URL          string        `env:"REDIS_PERSECOND_URL" name:"redis-persecond-url" default:"/var/run/nutcracker/ratelimitpersecond.sock" help:"The second Redis, as in REDIS_URL."`
+	SocketType   string        `env:"REDIS_PERSECOND_SOCKET_TYPE" name:"redis-persecond-socket-type" placeholder:"tcp|unix" help:"Like REDIS_SOCKET_TYPE, for the second Redis. Default: unix if REDIS_PERSECOND_URL begins with a slash, else tcp."`
+	Timeout      time.Duration `env:"REDIS_PERSECOND_TIMEOUT" name:"redis-persecond-timeout" default:"10s" help:"Like REDIS_TIMEOUT, for the second Redis."`
+	PoolSize     int           `env:"REDIS_PERSECOND_POOL_SIZE" name:"redis-persecond-pool-size" default:"10" help:"Like REDIS_POOL_SIZE, for the second Redis."`
+	Auth         string        `env:"REDIS_PERSECOND_AUTH" name:"redis-persecond-auth" placeholder:"[USER:]PASSWORD" help:"Like REDIS_AUTH, for the second Redis."`
+	SentinelAuth string        `env:"REDIS_PERSECOND_SENTINEL_AUTH" name:"redis-persecond-sentinel-auth" placeholder:"[USER:]PASSWORD" help:"Like REDIS_SENTINEL_AUTH, for the second Redis."`
+	AuthFile     string        `env:"REDIS_PERSECOND_AUTH_FILE" name:"redis-persecond-auth-file" placeholder:"FILE" help:"Like REDIS_AUTH_FILE, for the second Redis."`
+	SentinelFile string        `env:"REDIS_PERSECOND_SENTINEL_AUTH_FILE" name:"redis-persecond-sentinel-auth-file" placeholder:"FILE" help:"Like REDIS_SENTINEL_AUTH_FILE, for the second Redis."`
+	TLS          bool          `env:"REDIS_PERSECOND_TLS" name:"redis-persecond-tls" help:"Like REDIS_TLS, for the second Redis."`
+}
+
+// complete completes the settings whose variables begin with prefix.
+func (r *RedisServer) complete(errs *settingErrors, prefix string) {
+	orDefault(&r.Type, "SINGLE")
+	errs.oneOf(prefix+"_TYPE", &r.Type, "SINGLE", "CLUSTER", "SENTINEL")
+	if r.SocketType != "" {
+		errs.oneOf(prefix+"_SOCKET_TYPE", &r.SocketType, "tcp", "unix")
+	}
+	errs.notBoth(prefix+"_AUTH", r.Auth, r.AuthFile)
+	errs.notBoth(prefix+"_SENTINEL_AUTH", r.SentinelAuth, r.SentinelFile)
+	if r.Timeout < 0 {
+		errs.add(prefix+"_TIMEOUT", "must be at least 0 (0: the default)")
+	}
+	positive(errs, prefix+"_POOL_SIZE", r.PoolSize)
 }
 
 func (p *PerSecond) complete(errs *settingErrors, store *Store) {
-	orDefault(&p.Type, "SINGLE")
-	errs.oneOf("REDIS_PERSECOND_TYPE", &p.Type, "SINGLE", "CLUSTER", "SENTINEL")
-	if p.SocketType != "" {
-		errs.oneOf("REDIS_PERSECOND_SOCKET_TYPE", &p.SocketType, "tcp", "unix")
-	}
-	errs.notBoth("REDIS_PERSECOND_AUTH", p.Auth, p.AuthFile)
-	errs.notBoth("REDIS_PERSECOND_SENTINEL_AUTH", p.SentinelAuth, p.SentinelFile)
-	positive(errs, "REDIS_PERSECOND_POOL_SIZE", p.PoolSize)
-	if p.Timeout < 0 {
-		errs.add("REDIS_PERSECOND_TIMEOUT", "must be at least 0 (0: the default)")
-	}
+	(*RedisServer)(&p.Second).complete(errs, "REDIS_PERSECOND")
 	if p.RedisPerSecond && store.BackendType == Memory {
 		errs.add("REDIS_PERSECOND", "the counters are in memory: set BACKEND_TYPE=redis and REDIS_URL too")
 	}

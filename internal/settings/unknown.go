@@ -47,15 +47,22 @@ func Unknown(environ []string) (found []Ineffective) {
 }
 
 // variables returns the variables of all settings, and those of Inert.
-func variables() (all []string) {
-	for i := range reflect.TypeFor[Serve]().NumField() {
-		group := reflect.TypeFor[Serve]().Field(i).Type
-		for j := range group.NumField() {
-			all = append(all, group.Field(j).Tag.Get("env"))
-		}
-	}
+func variables() []string {
+	all := variablesOf(reflect.TypeFor[Serve]())
 	for _, v := range Inert {
 		all = append(all, v.Variable)
+	}
+	return all
+}
+
+func variablesOf(settings reflect.Type) (all []string) {
+	for i := range settings.NumField() {
+		f := settings.Field(i)
+		if _, embedded := f.Tag.Lookup("embed"); embedded {
+			all = append(all, variablesOf(f.Type)...)
+		} else {
+			all = append(all, f.Tag.Get("env"))
+		}
 	}
 	return all
 }
