@@ -113,7 +113,7 @@ func TestReceiptIsExplained(t *testing.T) {
 		{"faulty rules", nil, func(e *Explain) { e.Config = []string{path("faulty.yaml", "domain: [")} }, "faulty.yaml:1:9", Fault},
 		{"a bad descriptor", nil, func(e *Explain) { e.Descriptors = []string{"ip"} }, "has no '='", Fault},
 	} {
-		e := &Explain{rulesFlags: rulesFlags{Config: []string{config}}, Output: "text", receiptFlags: receiptFlags{Receipt: sealFor(t, rules, keys, c.change), Keys: keyFile, MaxAge: receipt.DefaultMaxAge}}
+		e := &Explain{rulesFlags: rulesFlags{Config: []string{config}}, Output: "text", receiptFlags: receiptFlags{Receipt: sealFor(t, rules, keys, c.change), Keys: keyFile, MaxAge: 720 * time.Hour}}
 		if c.args != nil {
 			c.args(e)
 		}

@@ -69,8 +69,8 @@ func withLeases(limits []descriptors.RateLimit) []descriptors.RateLimit {
 	return slices.DeleteFunc(slices.Clone(limits), lacks)
 }
 
-// DefaultGiveUpTimeout is the GiveUpTimeout of an [Options] that sets none.
-const DefaultGiveUpTimeout = time.Second
+// defaultGiveUpTimeout is the GiveUpTimeout of an [Options] that sets none.
+const defaultGiveUpTimeout = time.Second
 
 var errNotGivenUp = errors.New("the store did not decide the end of a lease: a policy did")
 
@@ -91,7 +91,7 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	}
 	timeout := d.options.GiveUpTimeout
 	if timeout <= 0 {
-		timeout = DefaultGiveUpTimeout
+		timeout = defaultGiveUpTimeout
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()

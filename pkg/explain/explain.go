@@ -1,6 +1,6 @@
 // Package explain reports which limits a request is under, and why. It charges nothing and needs no store.
 //
-//	record := explain.Explain(rules, &request)
+//	record := explain.With(explain.Options{}, rules, &request)
 //	record.WriteText(os.Stdout, false)
 //
 // The plan is that of package decide, and the walk that of package descriptors, so a server with the same rules and settings decides as the
@@ -75,11 +75,6 @@ type Options struct {
 	Decide decide.Options
 	// KeySecret, if not empty, replaces keys by their [descriptors.KeyHash].
 	KeySecret []byte
-}
-
-// Explain explains a request under rules, with default settings.
-func Explain(rules *descriptors.Rules, request *decide.Request) *Record {
-	return With(Options{}, rules, request)
 }
 
 // With explains a request under rules. Nil rules have no domain.

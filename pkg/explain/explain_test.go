@@ -81,7 +81,7 @@ func TestTextsOfEachReason(t *testing.T) {
 	var got bytes.Buffer
 	for _, text := range requests {
 		fmt.Fprintf(&got, "=== %s\n", text)
-		if err := explain.Explain(rules, request(text)).WriteText(&got, false); err != nil {
+		if err := explain.With(explain.Options{}, rules, request(text)).WriteText(&got, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -109,7 +109,7 @@ func TestTextsOfEachReason(t *testing.T) {
 
 func TestKeysAreHashesUnderSecret(t *testing.T) {
 	asked := request("shop: user_id=42 action=login")
-	plain := explain.Explain(shop(t), asked).Descriptors[0].Limits[0]
+	plain := explain.With(explain.Options{}, shop(t), asked).Descriptors[0].Limits[0]
 	hidden := explain.With(explain.Options{KeySecret: []byte("0123456789abcdef")}, shop(t), asked).Descriptors[0].Limits[0]
 	if plain.KeyHash != descriptors.KeyHash(nil, plain.Key) || !strings.Contains(plain.Key, "42") {
 		t.Errorf("key %q, hash %s", plain.Key, plain.KeyHash)
@@ -127,7 +127,7 @@ func TestTextHasNoControlCharacters(t *testing.T) {
 	for _, domain := range []string{asked.Domain, "shop"} {
 		asked.Domain = domain
 		var out bytes.Buffer
-		if err := explain.Explain(shop(t), asked).WriteText(&out, false); err != nil {
+		if err := explain.With(explain.Options{}, shop(t), asked).WriteText(&out, false); err != nil {
 			t.Fatal(err)
 		}
 		if i := strings.IndexFunc(out.String(), func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }); i >= 0 {

@@ -48,9 +48,6 @@ const (
 // Size is the length of the text of a receipt.
 const Size = (size*8 + 5) / 6
 
-// DefaultMaxAge is the age beyond which a receipt is expired, unless an operator chooses another.
-const DefaultMaxAge = 30 * 24 * time.Hour
-
 // The errors of [Keys.Open].
 var (
 	ErrMalformed  = errors.New("this is not a receipt: copy the whole value of the header")

@@ -1,6 +1,6 @@
 // Package simulate runs rules over recorded or synthetic requests, and reports which requests and keys the limits deny.
 //
-//	result, err := simulate.Run(ctx, rules, recording, simulate.Options{Clients: simulate.Models})
+//	result, err := simulate.Run(ctx, rules, recording, simulate.Options{Clients: []simulate.Model{simulate.Obey}})
 //
 // Each client model has a [replay.Replayer] of its own, which is the code that serves with a virtual clock. A simulation is
 // deterministic: equal rules, requests and options have equal results.
@@ -33,9 +33,6 @@ const (
 	// Hammer sends a denied request again every [Options.HammerInterval]. It gives up after [Options.HammerRetries] retries.
 	Hammer Model = "hammer"
 )
-
-// Models has all client models.
-var Models = []Model{Drop, Obey, Hammer}
 
 // Options configures [Run]. The zero value is the default configuration.
 type Options struct {
@@ -99,7 +96,7 @@ func Run(ctx context.Context, rules *descriptors.Rules, source Source, o Options
 		case Obey, Hammer:
 			clients = append(clients, newClient(m, rules, index, o))
 		default:
-			return nil, fmt.Errorf("unknown client model %q: want one of %q", m, Models)
+			return nil, fmt.Errorf("unknown client model %q: want one of %q", m, []Model{Drop, Obey, Hammer})
 		}
 	}
 	if err := feed(ctx, source, clients); err != nil {

@@ -314,8 +314,8 @@ func TestClientModelsEqualNaiveImplementation(t *testing.T) {
 			entries := []descriptors.Entry{{Key: "k", Value: fmt.Sprintf("user%d", random.IntN(60))}}
 			all = append(all, replay.Line{At: at, Request: decide.Request{Domain: "test", Descriptors: []decide.Descriptor{{Entries: entries, Hits: 1}}}})
 		}
-		result := run(t, parse(t, text), all, simulate.Options{Clients: simulate.Models})
-		for i, model := range simulate.Models {
+		result := run(t, parse(t, text), all, simulate.Options{Clients: models})
+		for i, model := range models {
 			want := naiveClient(all, model, &naiveLimit{algorithm, limit, time.Minute.Microseconds(), map[string]*naiveKey{}})
 			if got := result.Clients[i]; got != want {
 				t.Errorf("seed %d, %s, %s:\n%+v, want\n%+v", seed, algorithm, model, got, want)

@@ -19,6 +19,8 @@ import (
 
 var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
+var models = []simulate.Model{simulate.Drop, simulate.Obey, simulate.Hammer}
+
 // at returns a request some seconds after start. The entries are pairs of key and value.
 func at(seconds float64, hits int64, entries ...string) replay.Line {
 	d := decide.Descriptor{Hits: hits, Refund: hits < 0}
@@ -60,7 +62,7 @@ func TestEachRequestHasOneOutcome(t *testing.T) {
 			}
 			all = append(all, line)
 		}
-		r := run(t, parse(t, twoLimits), all, simulate.Options{Clients: simulate.Models, MaxWaiting: 20})
+		r := run(t, parse(t, twoLimits), all, simulate.Options{Clients: models, MaxWaiting: 20})
 		if r.Requests != 3000 || r.Allowed+r.Denied+r.Failed != r.Requests || r.Failed == 0 || r.Unmatched == 0 || r.Denied == 0 || r.FirstFailure == "" {
 			t.Errorf("requests: %+v", r)
 		}
@@ -226,7 +228,7 @@ func TestSimulationIsBounded(t *testing.T) {
 
 func TestEmptyRecording(t *testing.T) {
 	t.Parallel()
-	r := run(t, parse(t, twoLimits), nil, simulate.Options{Clients: simulate.Models})
+	r := run(t, parse(t, twoLimits), nil, simulate.Options{Clients: models})
 	if r.Requests != 0 || len(r.Limits) != 2 || len(r.Clients) != 3 || r.Limits[0].Usage != nil {
 		t.Errorf("%+v", r)
 	}
@@ -290,7 +292,7 @@ func TestSpanIsOpenAtItsStart(t *testing.T) {
 func TestRetryPrecedesRecordedRequestOfItsTime(t *testing.T) {
 	t.Parallel()
 	rules := "domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limit: {unit: minute, requests_per_unit: 1}\n"
-	r := run(t, parse(t, rules), []replay.Line{at(0, 1, "user_id", "a"), at(30, 1, "user_id", "a"), at(60, 1, "user_id", "a")}, simulate.Options{Clients: simulate.Models})
+	r := run(t, parse(t, rules), []replay.Line{at(0, 1, "user_id", "a"), at(30, 1, "user_id", "a"), at(60, 1, "user_id", "a")}, simulate.Options{Clients: models})
 	if c := r.Clients[1]; c.Recovered != 1 || c.Waiting != 1 || c.Denied != 2 {
 		t.Errorf("%+v", c)
 	}

@@ -11,7 +11,7 @@ import (
 type Fault struct {
 	File         string
 	Line, Column int    // from 1; a column is a character
-	ID           string // names the kind, see WarningIDs and FaultIDs
+	ID           string // names the kind: a section of docs/lint.md
 	Message      string // what is wrong, on one line
 	Remedy       string // what to write or do instead, on one line; may be empty
 }

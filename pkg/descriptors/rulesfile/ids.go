@@ -1,7 +1,5 @@
 package rulesfile
 
-import "slices"
-
 // IDs of warnings. docs/lint.md has a section for each. "# weir:ignore ID" silences one.
 const (
 	addressForm          = "address-form"
@@ -45,15 +43,10 @@ const (
 	syntax             = "syntax"              // of a file that is not YAML
 )
 
+// warningIDs are the ids of all warnings, sorted.
 var warningIDs = []string{
 	addressForm, besideUnlimited, costCountsDenied, droppedDocument, duplicateInRatelimit, duplicateKey, duplicateName, forgeableID, hiddenBranch,
 	joinedKey, keyWithoutValue, localWithoutReplicas, metadataKey, misplacedKey, missingRequests, modifierWithoutLimit, overlappingCIDR,
 	overlayWithoutEffect, patternInKey, peekNeverDenied, prefixAsValue, regexValue, ruleWithoutEffect, sharedLease, similarKey,
 	surroundingSpace, templateValue, unknownIgnore, unknownReplaces, unreachableRule, unusedIgnore, zeroLimit,
 }
-
-// WarningIDs returns the ids of all warnings, sorted.
-func WarningIDs() []string { return slices.Clone(warningIDs) }
-
-// FaultIDs returns the ids of all faults, sorted.
-func FaultIDs() []string { return []string{invalid, kubernetesManifest, syntax} }
