@@ -188,8 +188,8 @@ func hostOf(s string) (string, bool) {
 	return address.Unmap().String(), err == nil
 }
 
-// Fields returns the names of the fields of t, each once.
-func (t *Template) Fields() (names []string) {
+// fieldNames returns the names of the fields of t, each once.
+func (t *Template) fieldNames() (names []string) {
 	for _, p := range t.parts {
 		if p.field != "" && !slices.Contains(names, p.field) {
 			names = append(names, p.field)

@@ -6,34 +6,33 @@ import (
 	"time"
 )
 
-// when finds the time at which a request started.
-type when struct {
+// timeFields are the fields from which the time of a request is computed.
+type timeFields struct {
 	start, end, duration string
 	unit                 time.Duration
 	zone                 *time.Location
 }
 
-// start returns the field with the time of the start: that of the options, or by if they name no time at all.
-func start(w when, by string) string {
-	if w.start == "" && w.end == "" {
-		return by
+// completeStart sets the field with the time of the start, unless the options name a time.
+func (f *timeFields) completeStart(name string) {
+	if f.start == "" && f.end == "" {
+		f.start = name
 	}
-	return w.start
 }
 
 // completeNginx sets the fields that nginx has, which writes the time of the end.
-func (w *when) completeNginx(has func(string) bool) {
-	if w.start != "" || w.end != "" {
+func (f *timeFields) completeNginx(has func(string) bool) {
+	if f.start != "" || f.end != "" {
 		return
 	}
-	w.end = "time_local"
+	f.end = "time_local"
 	for _, name := range []string{"time_iso8601", "msec"} {
 		if has(name) {
-			w.end = name
+			f.end = name
 		}
 	}
-	if w.duration == "" && has("request_time") {
-		w.duration, w.unit = "request_time", time.Second
+	if f.duration == "" && has("request_time") {
+		f.duration, f.unit = "request_time", time.Second
 	}
 }
 
@@ -42,23 +41,23 @@ var (
 	latest   = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// of returns the time of a record, in whole microseconds.
-func (w *when) of(field func(string) (string, bool)) (time.Time, Reason) {
-	name := w.start
+// of returns the time at which the request of a record started, in whole microseconds.
+func (f *timeFields) of(field func(string) (string, bool)) (time.Time, Reason) {
+	name := f.start
 	if name == "" {
-		name = w.end
+		name = f.end
 	}
 	text, ok := value(field, name)
 	if !ok {
 		return time.Time{}, NoTime
 	}
-	at, reason := parseTime(text, w.zone)
+	at, reason := parseTime(text, f.zone)
 	if reason != "" {
 		return at, reason
 	}
-	if w.start == "" && w.duration != "" {
-		text, ok := value(field, w.duration)
-		took, isNumber := parseDecimal(text, w.unit)
+	if f.start == "" && f.duration != "" {
+		text, ok := value(field, f.duration)
+		took, isNumber := parseDecimal(text, f.unit)
 		if !ok || !isNumber {
 			return at, BadDuration
 		}

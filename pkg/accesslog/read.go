@@ -1,0 +1,222 @@
+package accesslog
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/weir-rls/weir/internal/spelling"
+)
+
+// maxLine bounds a line of a log, in bytes.
+const maxLine = 256 << 10
+
+// A parser reads the lines of one log.
+type parser interface {
+	// next reads the next record. It returns its first line, from 1. The error is io.EOF at the end. The reason is "" if the record could
+	// be read.
+	next() (line int64, reason Reason, err error)
+	// field returns a field of the record.
+	field(name string) (string, bool)
+}
+
+// Read reads a log, plain or compressed by gzip or zstd. The error reports options that do not suit the log, or a full disk. A log that
+// cannot be read to its end is in the report.
+func (c *Converter) Read(name string, in io.Reader) error {
+	plain, closer, err := decompress(in)
+	if err == nil {
+		defer closer()
+		err = c.read(name, plain)
+	}
+	var fatal *fatalError
+	if errors.As(err, &fatal) {
+		return fmt.Errorf("%s: %w", name, fatal.error)
+	}
+	if err != nil {
+		c.report.Broken = append(c.report.Broken, fmt.Errorf("%s: %w", name, err))
+	}
+	return nil
+}
+
+// A fatalError ends the conversion: no further log can mend it.
+type fatalError struct{ error }
+
+func (c *Converter) read(name string, in *bufio.Reader) error {
+	head := headOf(in)
+	p, err := c.parser(&lines{in: in})
+	if errors.Is(err, io.EOF) {
+		return nil // an empty CSV
+	}
+	if err != nil {
+		if hint := c.hint(head); hint != "" {
+			return &fatalError{errors.New(hint)}
+		}
+		return err
+	}
+	read := c.report.Written + c.report.NoDescriptors
+	for {
+		line, reason, err := p.next()
+		if errors.Is(err, io.EOF) {
+			if hint := c.hint(head); hint != "" && c.report.Written+c.report.NoDescriptors == read {
+				c.report.Hints = append(c.report.Hints, name+": "+hint)
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		c.report.Lines++
+		if reason == "" {
+			if reason, err = c.add(p); err != nil {
+				return &fatalError{err}
+			}
+		}
+		if reason != "" {
+			c.report.addUnreadable(name, line, reason)
+		}
+	}
+}
+
+// newParser returns a parser, and the fields of its log unless they may differ from line to line.
+func newParser(in *lines, o *Options) (p parser, known []string, err error) {
+	switch o.Format {
+	case Envoy, Nginx:
+		text, err := newTextLog(in, o.Format, o.Layout)
+		if err != nil {
+			return nil, nil, err
+		}
+		return text, text.names(), nil
+	case CSV:
+		table, err := newCSVLog(in, o.Columns, o.Comma)
+		if err != nil {
+			return nil, nil, err
+		}
+		return table, table.columns, nil
+	case JSON:
+		return &jsonLog{in: in}, nil, nil
+	}
+	return nil, nil, fmt.Errorf("unknown format %q: the formats are envoy, nginx, json and csv", o.Format)
+}
+
+// parser returns the parser of a log, and completes the options that depend on its fields.
+func (c *Converter) parser(in *lines) (parser, error) {
+	p, known, err := newParser(in, &c.o)
+	if errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, &fatalError{err}
+	}
+	c.complete(known)
+	if known != nil {
+		if err := c.checkFields(known); err != nil {
+			return nil, &fatalError{err}
+		}
+	}
+	return p, nil
+}
+
+// complete sets the fields of the time and of the status that the options leave out.
+func (c *Converter) complete(known []string) {
+	has := func(name string) bool { return known == nil || slices.Contains(known, name) }
+	c.times = timeFields{c.o.Time, c.o.EndTime, c.o.Duration, c.o.DurationUnit, c.o.Zone}
+	status := "status"
+	switch {
+	case c.o.Format == Nginx:
+		c.times.completeNginx(has)
+	case c.o.Format == CSV:
+		c.times.completeStart("time")
+	default:
+		c.times.completeStart("start_time")
+		status = "response_code"
+	}
+	if c.o.Status == "" && has(status) {
+		c.o.Status = status
+	}
+}
+
+// checkFields reports fields of the mapping that a log with these fields does not have.
+func (c *Converter) checkFields(known []string) error {
+	wanted := []string{c.times.start, c.times.end, c.times.duration, c.o.Status}
+	for name := range c.fields {
+		wanted = append(wanted, name)
+	}
+	slices.Sort(wanted)
+	for _, name := range wanted {
+		if name == "" || slices.Contains(known, name) {
+			continue
+		}
+		hint := ": the"
+		if nearest := spelling.Nearest(name, known); nearest != "" {
+			hint = fmt.Sprintf(": did you mean %s? The", nearest)
+		}
+		return fmt.Errorf("the log has no field %q%s fields are %s", name, hint, joined(known))
+	}
+	return nil
+}
+
+// decompress returns the plain text of a log, and a function that releases memory.
+func decompress(in io.Reader) (*bufio.Reader, func(), error) {
+	plain := bufio.NewReaderSize(in, 1<<16)
+	magic, err := plain.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, err
+	}
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		r, err := gzip.NewReader(plain)
+		if err != nil {
+			return nil, nil, err
+		}
+		return bufio.NewReaderSize(r, 1<<16), func() { _ = r.Close() }, nil
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		const maxMemory = 128 << 20
+		r, err := zstd.NewReader(plain, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxMemory), zstd.WithDecoderMaxWindow(maxMemory))
+		if err != nil {
+			return nil, nil, err
+		}
+		return bufio.NewReaderSize(r, 1<<16), r.Close, nil
+	}
+	return plain, func() {}, nil
+}
+
+// lines reads lines of bounded length.
+type lines struct {
+	in     *bufio.Reader
+	number int64 // of the last line, from 1
+	line   []byte
+	err    error
+}
+
+// next returns the next line without its end. It is valid until the next call.
+func (l *lines) next() (line []byte, tooLong bool, err error) {
+	if l.err != nil {
+		return nil, false, l.err
+	}
+	l.line = l.line[:0]
+	for first := true; ; first = false {
+		part, err := l.in.ReadSlice('\n')
+		if first && len(part) > 0 {
+			l.number++
+		}
+		if len(l.line)+len(part) > maxLine {
+			tooLong = true
+		}
+		if !tooLong {
+			l.line = append(l.line, part...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if l.err = err; err != nil && (first && len(part) == 0) {
+			return nil, false, err
+		}
+		return bytes.TrimRight(l.line, "\r\n"), tooLong, nil
+	}
+}
