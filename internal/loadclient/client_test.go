@@ -170,7 +170,7 @@ func TestRateIsReachedAndNotExceeded(t *testing.T) {
 	t.Errorf("%.0f requests in a second, want %d", maximum, rate)
 }
 
-// Requests at a rate come in bunches, with one write for each: a client that wakes for each request takes CPU from the server.
+// Requests at a rate come in batches, with one write for each: a client that wakes for each request takes CPU from the server.
 func TestRequestsDueTogetherShareOneWrite(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

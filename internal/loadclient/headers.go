@@ -9,11 +9,11 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// A said is a bit set of facts that headers and trailers report about a request.
-type said uint8
+// A status is a bit set of facts that headers and trailers report about a request.
+type status uint8
 
 const (
-	status200 said = 1 << iota
+	status200 status = 1 << iota
 	status429
 	grpcOK
 	grpcExhausted
@@ -23,16 +23,16 @@ const (
 // the table changes.
 type headers struct {
 	decoder *hpack.Decoder
-	said    said
+	status  status
 	text    strings.Builder // the error text of a block
 	known   []known
 
-	complaint string // the first error text
+	firstError string // the first error text
 }
 
 type known struct {
-	block []byte
-	said  said
+	block  []byte
+	status status
 }
 
 const (
@@ -45,13 +45,13 @@ func newHeaders() *headers {
 	h.decoder = hpack.NewDecoder(4096, func(f hpack.HeaderField) {
 		switch {
 		case f.Name == ":status" && f.Value == "200":
-			h.said |= status200
+			h.status |= status200
 		case f.Name == ":status" && f.Value == "429":
-			h.said |= status429
+			h.status |= status429
 		case f.Name == "grpc-status" && f.Value == "0":
-			h.said |= grpcOK
+			h.status |= grpcOK
 		case f.Name == "grpc-status" && f.Value == "8":
-			h.said |= grpcExhausted
+			h.status |= grpcExhausted
 			fallthrough
 		case f.Value != "" && (f.Name == ":status" || strings.HasPrefix(f.Name, "grpc-")):
 			fmt.Fprintf(&h.text, "%s: %s ", f.Name, f.Value)
@@ -64,18 +64,18 @@ func newHeaders() *headers {
 var errHeaders = errors.New("headers that cannot be read")
 
 // read decodes a block. Blocks must be read in order.
-func (h *headers) read(block []byte) (said, error) {
+func (h *headers) read(block []byte) (status, error) {
 	references := onlyReferences(block)
 	if references {
 		for i := range h.known {
 			if bytes.Equal(h.known[i].block, block) {
-				return h.known[i].said, nil
+				return h.known[i].status, nil
 			}
 		}
 	} else {
 		h.known = h.known[:0]
 	}
-	h.said = 0
+	h.status = 0
 	h.text.Reset()
 	if _, err := h.decoder.Write(block); err != nil {
 		return 0, errors.Join(errHeaders, err)
@@ -83,13 +83,13 @@ func (h *headers) read(block []byte) (said, error) {
 	if err := h.decoder.Close(); err != nil {
 		return 0, errors.Join(errHeaders, err)
 	}
-	if h.complaint == "" && h.text.Len() > 0 {
-		h.complaint = h.text.String()
+	if h.firstError == "" && h.text.Len() > 0 {
+		h.firstError = h.text.String()
 	}
-	if references && (h.text.Len() == 0 || h.said&grpcExhausted != 0) && len(h.known) < maxKnown {
-		h.known = append(h.known, known{bytes.Clone(block), h.said})
+	if references && (h.text.Len() == 0 || h.status&grpcExhausted != 0) && len(h.known) < maxKnown {
+		h.known = append(h.known, known{bytes.Clone(block), h.status})
 	}
-	return h.said, nil
+	return h.status, nil
 }
 
 // onlyReferences reports whether a block has only one-byte references, which do not change the table.

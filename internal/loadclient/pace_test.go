@@ -14,7 +14,7 @@ func TestTimetableMatchesRate(t *testing.T) {
 		for i := range 100_000 {
 			turn := begin + time.Duration(float64(i)*table.every)
 			came := table.next()
-			if late := came - turn; late < 0 || late >= bunch || (came-begin)%bunch != 0 {
+			if late := came - turn; late < 0 || late >= batchEvery || (came-begin)%batchEvery != 0 {
 				t.Fatalf("rate %v: request %d, whose turn is %v, comes at %v", rate, i, turn, came)
 			}
 			table.n++
