@@ -117,7 +117,7 @@ func (f *shadowFile) stats() telemetry.ShadowStats {
 	s := telemetry.ShadowStats{
 		Running: r.Running, Loads: loads - faults, Faults: faults, BothAllowed: r.Counts.BothAllowed, BothDenied: r.Counts.BothDenied,
 		NewlyDenied: r.Counts.NewlyDenied, NewlyAllowed: r.Counts.NewlyAllowed, Undecided: r.Counts.Undecided,
-		Dropped: r.Stats.Dropped, Panics: r.Stats.Panics, Keys: r.Stats.Keys, Bytes: r.Stats.Bytes, Evicted: r.Stats.Evicted, Full: r.Stats.Full,
+		Dropped: r.Stats.Dropped, Panics: r.Stats.Panics, Keys: r.Stats.Keys, Bytes: r.Stats.Bytes, Evicted: r.Stats.Evicted, Rejected: r.Stats.Rejected,
 	}
 	for _, l := range r.Limits {
 		s.Limits = append(s.Limits, telemetry.ShadowLimit{
@@ -141,7 +141,7 @@ func (f *shadowFile) report(limits, keys, replicas int) admin.Shadow {
 			Compared: r.Counts.Compared(), BothAllowed: r.Counts.BothAllowed, BothDenied: r.Counts.BothDenied, NewlyDenied: r.Counts.NewlyDenied,
 			NewlyAllowed: r.Counts.NewlyAllowed, Undecided: r.Counts.Undecided, Dropped: r.Dropped,
 		},
-		Limits: []admin.ShadowLimit{}, LimitsTotal: r.LimitsTotal, Evicted: r.Stats.Evicted + r.Stats.Full, Panics: r.Stats.Panics,
+		Limits: []admin.ShadowLimit{}, LimitsTotal: r.LimitsTotal, Evicted: r.Stats.Evicted + r.Stats.Rejected, Panics: r.Stats.Panics,
 		NewlyDeniedKeys: shadowKeys(r.NewlyDenied), NewlyAllowedKeys: shadowKeys(r.NewlyAllowed),
 	}
 	if all := r.Dropped + r.Seen; all > 0 {

@@ -71,11 +71,11 @@ type Report struct {
 
 // Stats are the counts of a Shadow since its start, and the size of the counters.
 type Stats struct {
-	Dropped       int64 // requests that the candidate did not decide, because the queue was full
-	Panics        int64
-	Queued        int64
-	Keys, Bytes   int64
-	Evicted, Full int64 // keys evicted too early, and hits that found no room
+	Dropped           int64 // requests that the candidate did not decide, because the queue was full
+	Panics            int64
+	Queued            int64
+	Keys, Bytes       int64
+	Evicted, Rejected int64 // keys evicted too early, and hits without room
 }
 
 // Stats returns the counts.
@@ -83,7 +83,7 @@ func (s *Shadow) Stats() Stats {
 	stats := Stats{Dropped: s.dropped.Load(), Panics: s.panics.Load(), Queued: int64(len(s.queue))}
 	if c := s.current.Load(); c != nil {
 		m := c.stats()
-		stats.Keys, stats.Bytes, stats.Evicted, stats.Full = m.Keys, m.Bytes, m.Evicted, m.Rejected
+		stats.Keys, stats.Bytes, stats.Evicted, stats.Rejected = m.Keys, m.Bytes, m.Evicted, m.Rejected
 	}
 	return stats
 }

@@ -9,7 +9,7 @@ type ShadowStats struct {
 	// Requests by their outcomes under the rules in force and under the candidate.
 	BothAllowed, BothDenied, NewlyDenied, NewlyAllowed int64
 	Undecided, Dropped, Panics                         int64
-	Keys, Bytes, Evicted, Full                         int64
+	Keys, Bytes, Evicted, Rejected                     int64
 	Limits                                             []ShadowLimit
 }
 
@@ -89,5 +89,5 @@ func (s *shadow) Collect(to chan<- prometheus.Metric) {
 	emit(s.panics, counter, stats.Panics)
 	emit(s.keys, gauge, stats.Keys)
 	emit(s.bytes, gauge, stats.Bytes)
-	emit(s.evicted, counter, stats.Evicted+stats.Full)
+	emit(s.evicted, counter, stats.Evicted+stats.Rejected)
 }
