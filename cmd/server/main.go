@@ -123,7 +123,7 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 		return int(exit)
 	case err != nil:
 		if errors.As(err, new(*fs.PathError)) {
-			err = cli.Unreadable(err)
+			err = cli.ReadError(err)
 		}
 		fmt.Fprintln(stderr, "weir:", err)
 		return 1

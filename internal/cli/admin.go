@@ -124,9 +124,9 @@ func adminEntries(entries []descriptors.Entry) []admin.Entry {
 	return all
 }
 
-// failed prints the error of a command. The result is [Failed] if the server knows no such key, and otherwise [Fault].
-func failed(err error, to Streams) error {
-	_ = faulty(err, to)
+// printAdminError prints the error of a call of the admin API. The result is [Failed] if the server knows no such key, and otherwise [Fault].
+func printAdminError(err error, to Streams) error {
+	_ = printFault(err, to)
 	if client.IsNotFound(err) {
 		return Failed
 	}

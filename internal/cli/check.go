@@ -125,7 +125,7 @@ func readRules(path string, stdin io.Reader) ([]rulesfile.File, error) {
 				files[i].Name = filepath.Join(path, files[i].Name)
 			}
 		}
-		return files, Unreadable(err)
+		return files, ReadError(err)
 	}
 	data, err := readAll(stdin, "standard input", sources.MaxFileSize)
 	if err != nil {

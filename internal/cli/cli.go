@@ -43,18 +43,18 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// faulty prints an error with the name of the program. Faults of rules begin with their file and line instead. The result is [Fault].
-func faulty(err error, to Streams) error {
+// printFault prints an error with the name of the program. Faults of rules begin with their file and line instead. The result is [Fault].
+func printFault(err error, to Streams) error {
 	if errors.As(err, new(rulesfile.Faults)) {
-		say(to.Err, err)
+		printEscaped(to.Err, err)
 		return Fault
 	}
-	say(to.Err, "weir:", Unreadable(err))
+	printEscaped(to.Err, "weir:", ReadError(err))
 	return Fault
 }
 
-// say prints values as [fmt.Fprintln] does, with every control character as an escape: the values may contain text of a stranger's file.
-func say(to io.Writer, values ...any) {
+// printEscaped prints values as [fmt.Fprintln] does, with every control character as an escape: the values may contain text of a stranger's file.
+func printEscaped(to io.Writer, values ...any) {
 	fmt.Fprintln(to, terminal.PrintableLines(strings.TrimSuffix(fmt.Sprintln(values...), "\n")))
 }
 
@@ -67,15 +67,15 @@ type fileError struct {
 func (e *fileError) Error() string { return e.text }
 func (e *fileError) Unwrap() error { return e.err }
 
-// Unreadable returns the error of a file or folder that a command cannot read, with a remedy. It returns other errors, and nil, unchanged.
-func Unreadable(err error) error { return fileSentence(err, "read", "correct the path") }
+// ReadError returns the error of a file or folder that a command cannot read, with a remedy. It returns other errors, and nil, unchanged.
+func ReadError(err error) error { return withRemedy(err, "read", "correct the path") }
 
-// unwritable is Unreadable for a file that a command cannot write.
-func unwritable(err error) error {
-	return fileSentence(err, "write", "create the folder, or correct the path")
+// writeError is [ReadError] for a file that a command cannot write.
+func writeError(err error) error {
+	return withRemedy(err, "write", "create the folder, or correct the path")
 }
 
-func fileSentence(err error, verb, correct string) error {
+func withRemedy(err error, verb, correct string) error {
 	var done *fileError
 	if err == nil || errors.As(err, &done) {
 		return err

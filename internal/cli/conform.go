@@ -73,13 +73,13 @@ func (c *Conform) Validate() error {
 func (c *Conform) Run(ctx context.Context, to Streams) error {
 	if c.Rules || c.List {
 		if err := c.print(to.Out); err != nil {
-			return faulty(err, to)
+			return printFault(err, to)
 		}
 		return nil
 	}
 	options, err := c.options()
 	if err != nil {
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	var written error
 	if c.Output == "text" {
@@ -103,7 +103,7 @@ func (c *Conform) Run(ctx context.Context, to Streams) error {
 	}
 	switch err = errors.Join(err, written); {
 	case err != nil:
-		return faulty(err, to)
+		return printFault(err, to)
 	case report.Failed > 0:
 		return Failed
 	}

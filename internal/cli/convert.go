@@ -63,7 +63,7 @@ The exit code is 0 if every line was read, 1 if lines could not be read, which a
 func (c *Convert) Run(ctx context.Context, to Streams) error {
 	report, err := c.convert(ctx, to)
 	if err != nil {
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	if report.Unreadable > 0 || len(report.Broken) > 0 {
 		return Failed
@@ -172,7 +172,7 @@ func (c *Convert) read(ctx context.Context, paths []string, converter *accesslog
 		}
 		info, err := os.Stat(path)
 		if err != nil {
-			return Unreadable(err)
+			return ReadError(err)
 		}
 		if out, err := os.Stat(c.Out); err == nil && os.SameFile(info, out) {
 			return fmt.Errorf("--out is the log %s: write to another file", path)
@@ -204,7 +204,7 @@ func (w *logReader) read(path string, converter *accesslog.Converter, stdin io.R
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {
-			return Unreadable(err)
+			return ReadError(err)
 		}
 		defer file.Close()
 		w.Reader, name = file, path

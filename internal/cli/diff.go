@@ -66,7 +66,7 @@ func (d *Diff) Run(ctx context.Context, to Streams) error {
 		err = d.print(report, to.Out)
 	}
 	if err != nil {
-		_ = faulty(err, to)
+		_ = printFault(err, to)
 		return diffFault
 	}
 	if len(conditions) == 0 && report.Differs() {

@@ -81,7 +81,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 		err = record.Err()
 	}
 	if err != nil {
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	if e.Output == "json" {
 		err = printJSON(to.Out, record)
@@ -90,7 +90,7 @@ func (e *Explain) Run(ctx context.Context, to Streams) error {
 	}
 	switch {
 	case err != nil:
-		return faulty(err, to)
+		return printFault(err, to)
 	case !record.Covered():
 		return Failed
 	}

@@ -154,7 +154,7 @@ func readNamed(path string, stdin io.Reader, maximum int64) (name string, data [
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return path, nil, Unreadable(err)
+		return path, nil, ReadError(err)
 	}
 	defer func() { _ = file.Close() }()
 	data, err = readAll(file, path, maximum)

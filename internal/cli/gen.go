@@ -53,7 +53,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 			var out []byte
 			if out, err = text(config); err == nil {
 				for _, note := range config.Notes() {
-					say(to.Err, "note:", terminal.Printable(note.String()))
+					printEscaped(to.Err, "note:", terminal.Printable(note.String()))
 				}
 				_, err = to.Out.Write(out)
 				return err
@@ -62,7 +62,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 	}
 	var problems envoygen.Problems
 	if !errors.As(err, &problems) {
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	printProblems(to.Err, problems)
 	return Failed
@@ -70,7 +70,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 
 func printProblems(to io.Writer, problems envoygen.Problems) {
 	for _, p := range problems {
-		say(to, "error:", terminal.Printable(p.String()))
+		printEscaped(to, "error:", terminal.Printable(p.String()))
 	}
 	fmt.Fprintf(to, "nothing is written: %d rules or arguments need a change\n", len(problems))
 }

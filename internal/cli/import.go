@@ -45,17 +45,17 @@ func (f *importFlags) missing(command, example string) error {
 func (f *importFlags) run(to Streams, domain string, read func(name string, data []byte) (*rulesimport.Imported, error)) error {
 	name, data, err := readNamed(f.File, to.In, rulesimport.MaxFile)
 	if err != nil {
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	imported, err := read(name, data)
 	if err != nil {
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	for _, note := range imported.Notes {
-		say(to.Err, "note:", terminal.Printable(note.String()))
+		printEscaped(to.Err, "note:", terminal.Printable(note.String()))
 	}
 	for _, p := range imported.Problems {
-		say(to.Err, "not imported:", terminal.Printable(p.String()))
+		printEscaped(to.Err, "not imported:", terminal.Printable(p.String()))
 	}
 	if len(imported.Problems) > 0 && !f.Partial {
 		fmt.Fprintln(to.Err, "nothing is written: --partial writes the rules for the rest")
@@ -63,7 +63,7 @@ func (f *importFlags) run(to Streams, domain string, read func(name string, data
 	}
 	text, err := imported.Rules(domain)
 	if err != nil {
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	_, err = to.Out.Write(text)
 	return err

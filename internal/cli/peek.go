@@ -30,15 +30,15 @@ func (p *Peek) Validate() error {
 func (p *Peek) Run(ctx context.Context, to Streams) error {
 	c, err := p.client()
 	if err != nil {
-		return failed(err, to)
+		return printAdminError(err, to)
 	}
 	key, err := p.request(ctx, c)
 	if err != nil {
-		return failed(err, to)
+		return printAdminError(err, to)
 	}
 	state, err := c.Peek(ctx, key)
 	if err != nil {
-		return failed(err, to)
+		return printAdminError(err, to)
 	}
 	if p.Output == "json" {
 		err = printJSON(to.Out, state)

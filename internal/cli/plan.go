@@ -63,7 +63,7 @@ func (p *Plan) Run(to Streams) error {
 		err = answers.print(to.Out, p.Output)
 	}
 	if err != nil {
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func (e *Explain) validateReceipt() error {
 func (e *Explain) openReceipt(to Streams) error {
 	record, err := e.denial(to.In)
 	if err != nil {
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	if e.Output == "json" {
 		err = printJSON(to.Out, record)
@@ -69,7 +69,7 @@ func (e *Explain) openReceipt(to Streams) error {
 	}
 	switch {
 	case err != nil:
-		return faulty(err, to)
+		return printFault(err, to)
 	case !record.LimitKnown || record.KeyMatches != nil && !*record.KeyMatches:
 		return Failed
 	}
@@ -106,7 +106,7 @@ func (e *Explain) denial(stdin io.Reader) (*denialRecord, error) {
 func (e *Explain) readReceipt() (*receipt.Receipt, error) {
 	file, err := os.Open(e.Keys)
 	if err != nil {
-		return nil, fmt.Errorf("the keys of receipts: %w", Unreadable(err))
+		return nil, fmt.Errorf("the keys of receipts: %w", ReadError(err))
 	}
 	defer func() { _ = file.Close() }()
 	const maxKeys = 1 << 20

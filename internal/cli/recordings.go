@@ -26,7 +26,7 @@ type recordings struct {
 func openRecordings(paths []string, to Streams) (*recordings, error) {
 	files, err := replay.Open(paths, to.In, replay.ReaderOptions{})
 	if err != nil {
-		return nil, Unreadable(err)
+		return nil, ReadError(err)
 	}
 	return &recordings{Files: files, bar: newProgressBar(to.Err)}, nil
 }

@@ -43,18 +43,18 @@ func (r *Reset) Validate() error {
 func (r *Reset) Run(ctx context.Context, to Streams) error {
 	c, err := r.client()
 	if err != nil {
-		return failed(err, to)
+		return printAdminError(err, to)
 	}
 	if r.Entry != "" {
 		return r.byEntry(ctx, c, to)
 	}
 	key, err := r.request(ctx, c)
 	if err != nil {
-		return failed(err, to)
+		return printAdminError(err, to)
 	}
 	done, err := c.Reset(ctx, key)
 	if err != nil {
-		return failed(err, to)
+		return printAdminError(err, to)
 	}
 	r.warn(done.Notified, to)
 	if r.Output == "json" {
@@ -81,11 +81,11 @@ func (r *Reset) warn(notified bool, to Streams) {
 func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error {
 	entry, err := parseEntry(r.Entry)
 	if err != nil {
-		return failed(err, to)
+		return printAdminError(err, to)
 	}
 	domain, err := r.domain(ctx, c)
 	if err != nil {
-		return failed(err, to)
+		return printAdminError(err, to)
 	}
 	if err := r.confirm(domain, to); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 			if sum.Cursor != "" {
 				fmt.Fprintf(to.Err, "scanned %d, reset %d. To continue: --cursor %s\n", sum.Scanned, sum.Reset, terminal.Printable(sum.Cursor))
 			}
-			return failed(err, to)
+			return printAdminError(err, to)
 		}
 		sum = admin.EntryReset{
 			Scanned: sum.Scanned + step.Scanned, Reset: sum.Reset + step.Reset, Cursor: step.Cursor, Done: step.Done,

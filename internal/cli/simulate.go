@@ -87,7 +87,7 @@ func (s *Simulate) Run(ctx context.Context, to Streams) error {
 		err = writeSimulation(to.Out, result, colored(to.Out))
 	}
 	if err != nil {
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	return nil
 }

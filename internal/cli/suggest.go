@@ -71,7 +71,7 @@ func (s *Suggest) Validate() error {
 func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	report, err := s.report(ctx, to)
 	if err != nil {
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	recommended := slices.ContainsFunc(report.Rules, func(r suggest.Rule) bool { return len(r.Recommendations) > 0 })
 	if !recommended {
@@ -90,10 +90,10 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	}
 	switch {
 	case errors.Is(err, suggest.ErrNoYAML) && !recommended:
-		_ = faulty(err, to)
+		_ = printFault(err, to)
 		return Failed
 	case err != nil:
-		return faulty(err, to)
+		return printFault(err, to)
 	case !recommended:
 		return Failed
 	}

@@ -42,7 +42,7 @@ func (t *Tail) Validate() error {
 func (t *Tail) Run(ctx context.Context, to Streams) error {
 	conn, err := t.client()
 	if err != nil {
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -51,7 +51,7 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 	if t.Entry != "" {
 		entry, err := parseEntry(t.Entry)
 		if err != nil {
-			return faulty(err, to)
+			return printFault(err, to)
 		}
 		filter.Entry = admin.Entry{entry.Key, entry.Value}
 	}
@@ -71,7 +71,7 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 		case unwritten != nil:
 			return unwritten
 		case isRefused(err):
-			return faulty(err, to)
+			return printFault(err, to)
 		}
 		wait := retries.Wait(failures)
 		printRetry(to.Err, err, wait)

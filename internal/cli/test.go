@@ -57,7 +57,7 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 	for _, name := range t.Files {
 		suite, err := rulestest.Load(name)
 		if err != nil {
-			_ = faulty(err, to)
+			_ = printFault(err, to)
 			unusable = true
 			continue
 		}
@@ -72,11 +72,11 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 		results, err := suite.Run(ctx, options)
 		report.Results = append(report.Results, results...)
 		if err != nil {
-			return faulty(err, to)
+			return printFault(err, to)
 		}
 	}
 	if len(report.Results) == 0 {
-		return faulty(fmt.Errorf("no test has a name that matches %q: correct --run", t.Only), to)
+		return printFault(fmt.Errorf("no test has a name that matches %q: correct --run", t.Only), to)
 	}
 	for i := range report.Results {
 		for _, w := range report.Results[i].Warnings {
@@ -90,7 +90,7 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 func (t *Test) print(report *rulestest.Report, to Streams) error {
 	if t.JUnit != "" {
 		if err := writeFile(t.JUnit, os.O_CREATE|os.O_TRUNC, report.WriteJUnit); err != nil {
-			return faulty(err, to)
+			return printFault(err, to)
 		}
 	}
 	var err error
@@ -121,7 +121,7 @@ func (t *Test) print(report *rulestest.Report, to Streams) error {
 func writeFile(name string, flags int, write func(io.Writer) error) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|flags, 0o644)
 	if err != nil {
-		return unwritable(err)
+		return writeError(err)
 	}
 	return errors.Join(write(file), file.Close())
 }
@@ -178,7 +178,7 @@ func (t *Test) init(to Streams) error {
 	}
 	text, err := rulestest.Init(source, file)
 	if err != nil {
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	write := func(w io.Writer) error {
 		_, err := w.Write(text)
@@ -191,7 +191,7 @@ func (t *Test) init(to Streams) error {
 		if errors.Is(err, os.ErrExist) {
 			err = fmt.Errorf("%s exists: remove it, or choose another name", file)
 		}
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	fmt.Fprintf(to.Err, "wrote %s: run weir test %s\n", file, file)
 	return nil

@@ -48,7 +48,7 @@ func (t *Top) Validate() error {
 func (t *Top) Run(ctx context.Context, to Streams) error {
 	conn, err := t.client()
 	if err != nil {
-		return faulty(err, to)
+		return printFault(err, to)
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -78,7 +78,7 @@ func (t *Top) print(ctx context.Context, conn *client.Client, to Streams) error 
 		case ctx.Err() != nil:
 			return nil
 		case isRefused(err), err != nil && t.Interval == 0:
-			return faulty(err, to)
+			return printFault(err, to)
 		case err != nil:
 			wait = max(wait, retries.Wait(failures))
 			failures++
@@ -165,7 +165,7 @@ func (t *Top) show(ctx context.Context, conn *client.Client, to Streams) error {
 		return fmt.Errorf("the terminal: %w", err)
 	}
 	if m, ok := last.(topModel); ok && isRefused(m.err) {
-		return faulty(m.err, to)
+		return printFault(m.err, to)
 	}
 	return nil
 }
