@@ -4,11 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
-	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
 // Check reports the faults of rules and settings without serving, and warns about rules that load and do not limit as they seem to.
@@ -114,22 +111,4 @@ func (c *Check) addRules(report *checkReport, stdin io.Reader, replicasUnknown b
 		domains, n := rules.Counts()
 		report.results = append(report.results, fmt.Sprintf("ok: rules %d, domains %d, files %d", n, domains, len(files)))
 	}
-}
-
-// readRules reads a file, a folder, or standard input if path is "-". The names of files in a folder begin with path.
-func readRules(path string, stdin io.Reader) ([]rulesfile.File, error) {
-	if path != "-" {
-		files, err := (&sources.File{Path: path}).Read()
-		if info, e := os.Stat(path); e == nil && info.IsDir() {
-			for i := range files {
-				files[i].Name = filepath.Join(path, files[i].Name)
-			}
-		}
-		return files, ReadError(err)
-	}
-	data, err := readAll(stdin, "standard input", sources.MaxFileSize)
-	if err != nil {
-		return nil, err
-	}
-	return []rulesfile.File{{Name: "stdin", Data: data}}, nil
 }

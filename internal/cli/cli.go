@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"os"
 	"regexp"
 	"regexp/syntax"
 	"strings"
-	"syscall"
 
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -58,46 +57,6 @@ func printEscaped(to io.Writer, values ...any) {
 	fmt.Fprintln(to, terminal.PrintableLines(strings.TrimSuffix(fmt.Sprintln(values...), "\n")))
 }
 
-// A fileError is the error of a file, as a sentence with a remedy.
-type fileError struct {
-	text string
-	err  error
-}
-
-func (e *fileError) Error() string { return e.text }
-func (e *fileError) Unwrap() error { return e.err }
-
-// ReadError returns the error of a file or folder that a command cannot read, with a remedy. It returns other errors, and nil, unchanged.
-func ReadError(err error) error { return withRemedy(err, "read", "correct the path") }
-
-// writeError is [ReadError] for a file that a command cannot write.
-func writeError(err error) error {
-	return withRemedy(err, "write", "create the folder, or correct the path")
-}
-
-func withRemedy(err error, verb, correct string) error {
-	var done *fileError
-	if err == nil || errors.As(err, &done) {
-		return err
-	}
-	text := err.Error()
-	if path := (*fs.PathError)(nil); errors.As(err, &path) {
-		// The name of the system call says nothing to a user.
-		text = strings.Replace(text, path.Error(), fmt.Sprintf("%s %s: %v", verb, path.Path, path.Err), 1)
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
-		text += ": " + correct
-	case errors.Is(err, fs.ErrPermission):
-		text += ": run weir as a user that may " + verb + " it"
-	case errors.Is(err, syscall.EISDIR):
-		text += ": name a file"
-	default:
-		return err
-	}
-	return &fileError{text, err}
-}
-
 // compile returns the regular expression of a flag.
 func compile(flag, text string) (*regexp.Regexp, error) {
 	re, err := regexp.Compile(text)
@@ -105,4 +64,19 @@ func compile(flag, text string) (*regexp.Regexp, error) {
 		err = fmt.Errorf("%s: %q is not a regular expression: %s", flag, text, fault.Code)
 	}
 	return re, err
+}
+
+// colored reports whether an output is a terminal that shows colors. NO_COLOR turns them off.
+func colored(out io.Writer) bool {
+	return isTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// isTerminal reports whether a stream is a device of characters, as a terminal is. It is a variable for tests.
+var isTerminal = func(stream any) bool {
+	file, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -9,13 +8,10 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/accesslog"
@@ -228,55 +224,13 @@ func (c *Convert) write(converter *accesslog.Converter, stdout io.Writer) error 
 	if c.Out == "" || c.Out == "-" {
 		return converter.WriteRecording(stdout)
 	}
-	err := writeWhole(c.Out, func(w io.Writer) error {
+	err := writeAtomically(c.Out, func(w io.Writer) error {
 		return writeCompressed(w, strings.HasSuffix(c.Out, ".zst"), converter.WriteRecording)
 	})
 	if err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	return nil
-}
-
-// writeWhole writes a file that only its owner can read. The file has its name only once it is complete. It replaces a regular file,
-// and nothing else.
-func writeWhole(path string, write func(io.Writer) error) error {
-	if err := checkWritable(path); err != nil {
-		return err
-	}
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name()) // fails once the file is renamed
-	if err := cmp.Or(write(file), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
-}
-
-// checkWritable reports, before a long run, a path at which [writeWhole] writes no file.
-func checkWritable(path string) error {
-	if info, err := os.Lstat(path); err == nil && info.IsDir() {
-		return fmt.Errorf("%s is a folder: name a file in it", path)
-	} else if err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file: name a file", path)
-	}
-	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return fmt.Errorf("there is no folder %s: create it first", filepath.Dir(path))
-	}
-	return nil
-}
-
-func writeCompressed(w io.Writer, compressed bool, write func(io.Writer) error) error {
-	if !compressed {
-		return write(w)
-	}
-	out := bufio.NewWriter(w)
-	encoder, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		return err
-	}
-	return cmp.Or(write(encoder), encoder.Close(), out.Flush())
 }
 
 var reasonTexts = map[accesslog.Reason]string{

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -116,20 +114,6 @@ func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, erro
 	return explain.With(options, rules, request), nil
 }
 
-// readAll reads at most so many bytes. The error of a longer input has its name.
-func readAll(from io.Reader, name string, maximum int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(from, maximum+1))
-	switch {
-	case errors.As(err, new(*fs.PathError)): // it has the name
-		return nil, err
-	case err != nil:
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	case int64(len(data)) > maximum:
-		return nil, fmt.Errorf("%s has more than %d bytes", name, maximum)
-	}
-	return data, nil
-}
-
 // request returns the request that the arguments describe. The domain may be left out if the rules have only one.
 func (e *Explain) request(rules *descriptors.Rules, stdin io.Reader) (*decide.Request, error) {
 	request := &decide.Request{}
@@ -178,14 +162,4 @@ func (e *Explain) domainOf(own string, rules *descriptors.Rules) (string, error)
 		only = d.Name()
 	}
 	return only, nil
-}
-
-// colored reports whether an output is a terminal that shows colors. NO_COLOR turns them off.
-func colored(out io.Writer) bool {
-	file, ok := out.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

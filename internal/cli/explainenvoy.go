@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -144,19 +143,4 @@ func (e *Explain) toEnvoy() (*envoyactions.Request, error) {
 		}
 	}
 	return request, nil
-}
-
-// readNamed reads a file, or standard input for -. The name is that of the file.
-func readNamed(path string, stdin io.Reader, maximum int64) (name string, data []byte, err error) {
-	if path == "-" {
-		data, err = readAll(stdin, "standard input", maximum)
-		return "standard input", data, err
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return path, nil, ReadError(err)
-	}
-	defer func() { _ = file.Close() }()
-	data, err = readAll(file, path, maximum)
-	return path, data, err
 }

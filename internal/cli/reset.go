@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/weir-rls/weir/internal/terminal"
@@ -148,14 +146,4 @@ func (r *Reset) confirm(domain string, to Streams) error {
 		return Failed
 	}
 	return nil
-}
-
-// isTerminal reports whether a stream is a terminal. It is a variable for tests.
-var isTerminal = func(in io.Reader) bool {
-	file, ok := in.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

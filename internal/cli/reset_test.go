@@ -60,7 +60,7 @@ func TestResetByEntryAsksOnATerminal(t *testing.T) {
 		{"y\n", false, false, Fault, "add --yes"},
 		{"", false, true, nil, ""},
 	} {
-		isTerminal = func(io.Reader) bool { return tt.terminal }
+		isTerminal = func(any) bool { return tt.terminal }
 		url, bodies := anAdmin(t, map[string]any{"/v1/keys/reset-by-entry": &[]admin.EntryReset{
 			{Scanned: 10, Reset: 2, Cursor: "c", Notified: true}, {Scanned: 5, Reset: 1, Done: true, Notified: true},
 		}})

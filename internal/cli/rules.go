@@ -2,10 +2,13 @@ package cli
 
 import (
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
 // rulesFlags are the flags of commands that read rules as the server does.
@@ -46,4 +49,22 @@ func (f *rulesFlags) loadFrom(paths []string, stdin io.Reader) (*descriptors.Rul
 	}
 	rules, _, err := rulesfile.ParseWith(options, files...)
 	return rules, err
+}
+
+// readRules reads a file, a folder, or standard input if path is "-". The names of files in a folder begin with path.
+func readRules(path string, stdin io.Reader) ([]rulesfile.File, error) {
+	if path != "-" {
+		files, err := (&sources.File{Path: path}).Read()
+		if info, e := os.Stat(path); e == nil && info.IsDir() {
+			for i := range files {
+				files[i].Name = filepath.Join(path, files[i].Name)
+			}
+		}
+		return files, ReadError(err)
+	}
+	data, err := readAll(stdin, "standard input", sources.MaxFileSize)
+	if err != nil {
+		return nil, err
+	}
+	return []rulesfile.File{{Name: "stdin", Data: data}}, nil
 }

@@ -75,7 +75,7 @@ func (s *Simulate) Validate() error {
 func (s *Simulate) Run(ctx context.Context, to Streams) error {
 	result, err := s.simulate(ctx, to)
 	if err == nil && result != nil && s.HTML != "" {
-		if err = writeWhole(s.HTML, func(w io.Writer) error { return report.Write(w, result) }); err != nil {
+		if err = writeAtomically(s.HTML, func(w io.Writer) error { return report.Write(w, result) }); err != nil {
 			err = fmt.Errorf("--html: %w", err)
 		}
 	}
@@ -139,7 +139,7 @@ func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o si
 	if s.Write == "" {
 		result, err = simulate.Run(ctx, rules, load, o)
 	} else {
-		err = writeWhole(s.Write, func(w io.Writer) error {
+		err = writeAtomically(s.Write, func(w io.Writer) error {
 			result, err = writeLoad(ctx, rules, load, o, w, strings.HasSuffix(s.Write, ".zst"))
 			return err
 		})

@@ -117,15 +117,6 @@ func (t *Test) print(report *rulestest.Report, to Streams) error {
 	return nil
 }
 
-// writeFile writes a file by a function, and reports every error of it.
-func writeFile(name string, flags int, write func(io.Writer) error) error {
-	file, err := os.OpenFile(name, os.O_WRONLY|flags, 0o644)
-	if err != nil {
-		return writeError(err)
-	}
-	return errors.Join(write(file), file.Close())
-}
-
 func (t *Test) printText(r *rulestest.Report, out io.Writer) error {
 	var b strings.Builder
 	for i := range r.Results {
