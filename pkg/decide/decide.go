@@ -22,7 +22,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Decider decides requests by the rules in force and the counters in a store. It is safe for concurrent use.
+// A Decider decides requests by the rules in force and a store. It is safe for concurrent use.
 type Decider struct {
 	rules     func() *descriptors.Rules
 	store     limiters.Store
@@ -32,35 +32,35 @@ type Decider struct {
 
 // Options configures a [Decider]. The zero value is the default configuration.
 type Options struct {
-	// ShadowMode allows every request. The decisions report what would have been denied.
+	// ShadowMode allows every request. Decisions still report denials.
 	ShadowMode bool
-	// QuotaMode treats every descriptor as one of a rule in quota mode, including descriptors without a rule.
+	// QuotaMode treats all descriptors, even without a rule, as if their rules were in quota mode.
 	QuotaMode bool
-	// AllOrNothing charges no limit of a request that one of its limits denies. Rules in shadow mode are charged
-	// independently, because they deny nothing. So are rules in quota mode if the request has more than one of them.
+	// AllOrNothing charges no limit of a request if one of them denies it. Rules in shadow mode are excluded, because they deny
+	// nothing, and so are rules in quota mode if the request has more than one.
 	AllOrNothing bool
-	// LeaseSecret is the secret of [limiters.NewLeaseID], the same for all processes that share a store.
+	// LeaseSecret is the secret of [limiters.NewLeaseID]. All processes that share a store need the same secret.
 	LeaseSecret []byte
-	// GiveUpTimeout bounds the call of the store that ends the leases of a denied or abandoned request. Default 1 s.
+	// GiveUpTimeout bounds the store call that ends the leases of a denied or canceled request; default 1 s.
 	GiveUpTimeout time.Duration
-	// CalendarMonths makes month a calendar month in UTC for limits in requests, if the matching rule sets no window_start.
+	// CalendarMonths makes month a calendar month in UTC for limits in requests, unless the rule sets window_start.
 	CalendarMonths bool
 }
 
-// New returns a Decider. It calls rules once per request; nil rules mean that none have been loaded yet.
+// New returns a Decider. It calls rules once for each request; nil rules mean that none are loaded yet.
 func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Decider {
 	return &Decider{rules: rules, store: store, options: o}
 }
 
 // Decide decides r and writes the outcome to result, which it resets first.
 //
-// The caller owns both values and may use them again for the next call: a reused Result costs no allocation. A Result
-// points into its Request and into its own reusable memory. Copy what must outlive the next call with the same Result.
+// The caller may reuse both values, and a reused Result costs no allocation. Result refers to the Request and to its own reusable
+// memory, so copy what must outlive the next call.
 //
-// If the request is denied, or ctx has ended, Decide ends the leases that the request has taken before it returns. It does so
-// in a call of the store that does not depend on ctx.
+// If the request is denied or ctx ends, Decide ends the leases that the request may have taken, in a store call that is independent
+// of ctx, before it returns.
 //
-// An error is an [*Error], and means that the request is undecided. Result then serves metrics and logs only.
+// A non-nil error is an [*Error], and means that the request is undecided. Result is then only for metrics and logs.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := now()
 	result.Reset()
@@ -75,8 +75,8 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 	return nil
 }
 
-// Plan does what Decide does before it calls the store: it validates r, and matches each descriptor to its limits. No decision
-// has Verdicts. The error is that of Decide for an invalid request, or if there are no rules.
+// Plan is the part of Decide before the store call: it validates r and matches each descriptor to its limits. Decisions have no
+// Verdicts. Its error is that of Decide for an invalid request or missing rules.
 func (d *Decider) Plan(r *Request, result *Result) error {
 	result.Reset()
 	if err := d.prepare(r, result); err != nil { // a nil *Error in an error is not nil
@@ -126,8 +126,8 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) *Error
 	return nil
 }
 
-// overall decides the request as a whole. It is denied if a descriptor outside of quota mode is denied, or if all
-// descriptors in quota mode are.
+// overall decides the request: it is denied if any descriptor outside of quota mode is denied, or if all descriptors in quota mode
+// are.
 func (d *Decider) overall(result *Result) {
 	quotas, full, denied := 0, 0, false
 	for i := range result.Decisions {
@@ -152,6 +152,5 @@ func (d *Decider) overall(result *Result) {
 
 var epoch = time.Now().Add(-time.Second)
 
-// now returns the time since a moment before the process started, so it is never 0. It reads only the monotonic clock, which
-// costs half of time.Now.
+// now returns the monotonic time since before the process started, so it is never 0. It costs half as much as time.Now.
 func now() time.Duration { return time.Since(epoch) }

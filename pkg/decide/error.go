@@ -2,7 +2,7 @@ package decide
 
 import "context"
 
-// A Kind says why a request could not be decided.
+// A Kind classifies an [Error].
 type Kind uint8
 
 // The kinds of errors.
@@ -13,21 +13,20 @@ const (
 	ContextEnded                   // the context was canceled, or its deadline passed, before the store decided
 )
 
-// An Error is the reason why a request could not be decided.
+// An Error reports why a request could not be decided.
 type Error struct {
 	Kind  Kind
 	text  string
 	cause error
 }
 
-// Error returns a text that is safe to send to the client: it never holds the words of the store.
+// Error returns a text without details of the store, which may be shown to the client.
 func (e *Error) Error() string { return e.text }
 
-// Unwrap returns the cause: the store's error, or that of the context. It may hold keys, which hold what users sent.
+// Unwrap returns the error of the store or of the context. It may contain keys, and so data of users.
 func (e *Error) Unwrap() error { return e.cause }
 
-// storeError is the error of a request that the store could not decide. An ended context is the more likely reason for
-// the failure, and explains it better.
+// storeError returns the error for a failed store call. If ctx has ended, it blames ctx, which probably caused the failure.
 func storeError(ctx context.Context, text string, cause error) *Error {
 	if err := ctx.Err(); err != nil {
 		return &Error{Kind: ContextEnded, text: err.Error(), cause: err}

@@ -10,17 +10,17 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// MaxLeaseID is the longest lease id of a request, in bytes.
+// MaxLeaseID is the maximum length of a lease id, in bytes.
 const MaxLeaseID = 256
 
-// The keys of a further last entry, directly after the lease id, that makes a descriptor end its lease. The value does not
-// matter: Envoy sends no entry with an empty value. Elsewhere both are ordinary keys.
+// Keys of an additional last entry, directly after the lease id, that makes a descriptor end its lease. Its value is ignored, but
+// must not be empty because Envoy omits empty entries. Elsewhere they are ordinary keys.
 const (
 	releaseKey = "release"
 	settleKey  = "settle"
 )
 
-// matchEnd matches a descriptor that no rule matches by its entries before a last entry that ends a lease.
+// matchEnd matches an unmatched descriptor without its last entry, if that entry ends a lease.
 func (d *Decision) matchEnd(domain *descriptors.Domain) {
 	last := len(d.Entries) - 1
 	key := d.Entries[last].Key
@@ -37,8 +37,8 @@ func (d *Decision) matchEnd(domain *descriptors.Domain) {
 	}
 }
 
-// lease completes the match of a descriptor under a rule with leases. A refund of any size is a release. A release or a
-// settle is under the limits with leases only, so it refunds nothing beside them.
+// lease completes the match of a descriptor under a rule with leases. A refund of any size is a release. An end concerns only
+// limits with leases, so that it refunds nothing else.
 func (d *Decision) lease(refund bool) {
 	if refund {
 		d.End, d.Reason = true, Released
@@ -57,7 +57,7 @@ func (d *Decision) lease(refund bool) {
 	}
 }
 
-// leaseID returns the lease id of a descriptor under a rule with leases: the value of the last entry.
+// leaseID returns the lease id of a descriptor under a rule with leases.
 func (d *Decision) leaseID() string { return d.Entries[len(d.Entries)-1].Value }
 
 // withLeases returns the limits that have leases.
@@ -70,13 +70,13 @@ func withLeases(limits []descriptors.RateLimit) []descriptors.RateLimit {
 }
 
 // defaultGiveUpTimeout is the GiveUpTimeout of an [Options] that sets none.
+// defaultGiveUpTimeout is the default of Options.GiveUpTimeout.
 const defaultGiveUpTimeout = time.Second
 
 var errNotGivenUp = errors.New("the store did not decide the end of a lease: a policy did")
 
-// giveUp ends the leases that a request may have taken, if the request is denied or ctx has ended: Envoy may make no further
-// call for it. If ctx has ended, giveUp also repeats ends whose outcome is unknown. It waits for the store, and writes
-// GivenUp and GiveUpErr of result.
+// giveUp ends the leases that a denied or canceled request may have taken, because Envoy may make no further call for it. If ctx
+// has ended, it also repeats ends with an unknown outcome. It waits for the store and sets GivenUp and GiveUpErr.
 func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	if !result.leases {
 		return
@@ -109,8 +109,8 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	result.GivenUp, result.GiveUpErr = len(ends), err
 }
 
-// ends returns the hits that end every lease that the hits of r may have taken. With again it also returns the ends among
-// the hits of r that the store may not have decided.
+// ends returns hits that end the leases that r may have taken. With again, it includes the ends in r that the store may not have
+// decided.
 func (r *Result) ends(again bool) []limiters.Hit {
 	var ends []limiters.Hit
 	verdicts := r.verdicts
@@ -131,17 +131,17 @@ func (r *Result) ends(again bool) []limiters.Hit {
 	return ends
 }
 
-// mayHold reports whether a store may have charged a hit: the store itself, or this process's own.
+// mayHold reports whether the store or the local store may have charged a hit.
 func mayHold(v *limiters.Verdict) bool {
 	return !limiters.IsUncharged(v.Err) && (!v.Uncharged || v.By == limiters.ByShare)
 }
 
-// takesLease reports whether a hit may take a lease. Only a limit without a window, which is one of concurrency, has peeks: an
-// estimate of 0 opens a reservation.
+// takesLease reports whether a hit may take a lease. Under concurrency, whose limits have no window, N = 0 is a peek; elsewhere it
+// is a reservation with an estimate of 0.
 func takesLease(h *limiters.Hit) bool { return h.N > 0 || h.Limit.Window() > 0 }
 
-// isCertainDenial reports whether the store has denied a hit. Then its group is not charged. After a denial by a policy the
-// hit may have been charged.
+// isCertainDenial reports whether the store denied a hit, so that its group was not charged. After a denial by a policy, it may
+// have been charged.
 func isCertainDenial(v limiters.Verdict) bool {
 	return v.Err == nil && !v.Allowed && (v.By == limiters.ByStore || v.By == limiters.ByCache)
 }

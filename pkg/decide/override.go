@@ -6,8 +6,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// An overrideCache keeps the limits of overrides. Requests use few different ones, and a store that keeps a limit with
-// each of its keys should share it among them.
+// An overrideCache deduplicates the limits of overrides, which stores would otherwise keep once for each key.
 type overrideCache struct {
 	mu     sync.RWMutex
 	limits map[overrideKey][]descriptors.RateLimit // one limit each
@@ -18,10 +17,10 @@ type overrideKey struct {
 	override Override
 }
 
-// maxOverrides bounds the cache. When it is full the cache starts again, empty.
+// maxOverrides bounds the cache. A full cache is cleared.
 const maxOverrides = 10_000
 
-// limit returns a list of the one limit that override asks for under rule. The list is shared: it must not be changed.
+// limit returns the limit of override under rule, in a shared slice of length 1 that must not be modified.
 func (c *overrideCache) limit(rule descriptors.OverrideBase, override Override) ([]descriptors.RateLimit, error) {
 	key := overrideKey{rule, override}
 	c.mu.RLock()

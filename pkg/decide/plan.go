@@ -8,8 +8,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// plan matches each descriptor of r to its limits and lists the hits to charge. A domain without rules limits nothing,
-// overrides included.
+// plan matches each descriptor of r to its limits and lists the hits to charge. Without rules for the domain, there are no limits,
+// not even overrides.
 func (d *Decider) plan(rules *descriptors.Rules, r *Request, result *Result) *Error {
 	result.Decisions = resize(result.Decisions, len(r.Descriptors))
 	domain := rules.Domain(r.Domain)
@@ -31,7 +31,7 @@ func (d *Decider) plan(rules *descriptors.Rules, r *Request, result *Result) *Er
 	if domain == nil {
 		return nil
 	}
-	// The rules' own text of the name: the request's would keep the memory of the request.
+	// The rules' copy of the name does not retain the memory of the request.
 	result.Domain = domain.Name()
 	if replaces {
 		removeReplaced(result.Decisions)
@@ -39,8 +39,7 @@ func (d *Decider) plan(rules *descriptors.Rules, r *Request, result *Result) *Er
 	return d.charge(domain, result)
 }
 
-// resize returns a slice of n zero elements, in the memory of s if there is enough. The elements of s past its length
-// must be zero.
+// resize returns a slice of n zero elements, reusing s if possible. Elements beyond len(s) must be zero.
 func resize[T any](s []T, n int) []T {
 	if n > cap(s) {
 		return make([]T, n)
@@ -48,7 +47,7 @@ func resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// match finds the rule and the limits of one descriptor.
+// match sets the rule and the limits of a descriptor.
 func (d *Decider) match(domain *descriptors.Domain, descriptor *Descriptor, decision *Decision) error {
 	if len(descriptor.Entries) == 0 {
 		return nil
@@ -83,8 +82,8 @@ func (d *Decision) replaces() bool {
 	return d.Rule != nil && !d.Override && !d.End && d.Rule.IsReplacing()
 }
 
-// removeReplaced removes the limits of rules that another matched rule replaces by name, whether or not that rule is replaced
-// itself. An unlimited rule replaces others and is never replaced. A descriptor that ends a lease does neither.
+// removeReplaced removes the limits of rules that another matched rule replaces by name, even if that rule is itself replaced. An
+// unlimited rule may replace others and is never replaced. Descriptors that end a lease do not take part.
 func removeReplaced(decisions []Decision) {
 	var names []string
 	for i := range decisions {
@@ -100,8 +99,7 @@ func removeReplaced(decisions []Decision) {
 	}
 }
 
-// charge sets the modes of the decisions and lists the hits of their limits. The limits of one descriptor are a group: either
-// all are charged or none.
+// charge sets the modes of the decisions and lists the hits of their limits, with a group for each descriptor.
 func (d *Decider) charge(domain *descriptors.Domain, result *Result) *Error {
 	quotas, limits := 0, 0
 	for i := range result.Decisions {
@@ -116,15 +114,15 @@ func (d *Decider) charge(domain *descriptors.Domain, result *Result) *Error {
 			quotas++
 		}
 	}
-	// The groups are slices of it, so it must not move. One more hit is for addRequestGroup.
+	// The groups are slices of hits, so hits must not be reallocated. The additional hit is for addRequestGroup.
 	result.hits = slices.Grow(result.hits, limits+1)
 	d.addGroups(domain, result, quotas)
 	result.verdicts = resize(result.verdicts, len(result.hits))
 	return nil
 }
 
-// addGroups adds a group for each descriptor. Under [Options.AllOrNothing] the descriptors that can deny the request share
-// one group, at the position of the first of them. A hit that ends a lease is a group by itself.
+// addGroups adds a group for each descriptor. With [Options.AllOrNothing], descriptors that can deny the request share one group,
+// at the position of the first of them. A hit that ends a lease is ungrouped.
 func (d *Decider) addGroups(domain *descriptors.Domain, result *Result, quotas int) {
 	shared := false
 	for i := range result.Decisions {
@@ -148,8 +146,7 @@ func (d *Decider) addGroups(domain *descriptors.Domain, result *Result, quotas i
 	}
 }
 
-// addRequestGroup adds the hits of all descriptors that can deny the request. If one has a bad lease id, a further hit denies
-// them.
+// addRequestGroup adds the hits of all descriptors that can deny the request. A bad lease id adds a hit that denies them all.
 func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain, quotas int) {
 	first, denied := len(result.hits), false
 	for i := range result.Decisions {
@@ -159,18 +156,18 @@ func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain, qu
 		}
 	}
 	if denied && first < len(result.hits) {
-		// No decision has the verdict of this hit.
+		// This hit has no decision.
 		result.hits = append(result.hits, limiters.DenyingHit(result.hits[first].Key))
 	}
 }
 
-// inRequestGroup reports whether a descriptor is charged together with the others of its request. It must be able to deny the
-// request by itself. Otherwise, a rule in shadow mode that is over its limit would keep the other limits from being charged.
+// inRequestGroup reports whether a descriptor shares the request's group, which requires that it can deny the request by itself.
+// Otherwise a rule in shadow mode could prevent the charge of the others.
 func (d *Decider) inRequestGroup(decision *Decision, quotas int) bool {
 	return d.options.AllOrNothing && !d.options.ShadowMode && !decision.End && !decision.Shadow && (!decision.Quota || quotas == 1)
 }
 
-// addHits appends the hits of one descriptor.
+// addHits appends the hits of a descriptor.
 func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Domain) {
 	decision.first = len(r.hits)
 	if len(decision.Limits) == 0 {

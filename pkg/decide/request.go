@@ -7,8 +7,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// The bounds of a request. Envoy sends one descriptor per entry of rate_limits on a route, and one entry per action. All
-// limits of a request are charged in one call of the store, which must stay short.
+// Bounds of a request. Envoy sends one descriptor for each entry of rate_limits on a route, and one entry for each action. All
+// limits are charged in one store call, which must be short.
 const (
 	MaxDescriptors = 100
 	MaxEntries     = 64  // of one descriptor
@@ -19,23 +19,23 @@ const (
 type Request struct {
 	Domain      string
 	Descriptors []Descriptor
-	// Now is the time to decide at. The zero time is the store's own clock.
+	// Now is the time of the decision. Zero means the store's own clock.
 	Now time.Time
 }
 
-// A Descriptor is one list of entries, which at most one rule matches.
+// A Descriptor is a list of entries. At most one rule matches it.
 type Descriptor struct {
 	Entries []descriptors.Entry
-	// Hits is the number of hits to charge. 0 peeks: it checks without charging. Below 0 it refunds. Its absolute value is
-	// capped at [limiters.MaxHits].
+	// Hits is the number of hits to charge: 0 peeks, and a negative number refunds. Its absolute value is capped at
+	// [limiters.MaxHits].
 	Hits int64
-	// Refund marks hits that are refunded, also if they are 0. Under a rule with leases it ends the lease.
+	// Refund marks a refund even if Hits is 0. Under a rule with leases it ends the lease.
 	Refund bool
 	// Override, if not nil, replaces the limits of the matching rule.
 	Override *Override
 }
 
-// An Override is a limit that a request sets for itself. The matching rule still gives the algorithm.
+// An Override is a limit that a request carries. The matching rule still determines the algorithm.
 type Override struct {
 	RequestsPerUnit uint32
 	Unit            descriptors.Unit

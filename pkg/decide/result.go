@@ -12,20 +12,19 @@ import (
 // A Result is the outcome of a request. The zero Result is ready for [Decider.Decide].
 type Result struct {
 	Domain         string             // the request's; empty if the request is invalid
-	Rules          *descriptors.Rules // that decided; nil if the request is invalid, or no rules have been loaded
-	DomainNotFound bool               // no rules have the domain: nothing is limited
+	Rules          *descriptors.Rules // rules that decided; nil if the request is invalid or no rules are loaded
+	DomainNotFound bool               // no rules have the domain, so nothing is limited
 	Denied         bool               // the request is over a limit
 	Shadowed       bool               // the request would be Denied without [Options.ShadowMode]
-	// Decisions has one element per descriptor, in the order of the request. It is empty if the request is invalid.
+	// Decisions has one element for each descriptor, in request order. It is empty if the request is invalid.
 	Decisions []Decision
-	// StoreErr is the first error of the store, also where the request could be decided without that verdict. It is for
-	// logs only: it may hold keys, which hold what users sent.
+	// StoreErr is the first error of the store, even if the request was decided without that verdict. It may contain keys, and so
+	// data of users, and must only be logged.
 	StoreErr  error
 	Took      time.Duration // from the call of Decide until the store had answered
 	StoreTook time.Duration // 0: no limit had to be charged
-	// GivenUp is the number of leases and reservations that the request may have taken and that Decide has ended, because the
-	// request is denied or its context has ended. GiveUpErr is the first error of that, for logs only. Unless the store
-	// repeats the end, a lease then stays until its TTL is over.
+	// GivenUp counts the leases and reservations that Decide has ended because the request is denied or canceled. GiveUpErr is the
+	// first error of these ends, for logs only; after an error, a lease may last until its TTL.
 	GivenUp   int
 	GiveUpErr error
 
@@ -39,8 +38,8 @@ type Result struct {
 	decided    time.Duration
 }
 
-// Denies reports whether a decision of r is a reason why the request is denied. A denied descriptor in quota mode is none while
-// another in quota mode is not denied.
+// Denies reports whether d contributes to the denial of the request. In quota mode, it does so only if all other quotas are denied
+// too.
 func (r *Result) Denies(d *Decision) bool { return d.Outcome == Denied && (!d.Quota || r.quotasFull) }
 
 // A Decision is the outcome of one descriptor.
@@ -50,38 +49,37 @@ type Decision struct {
 	Hits     int64               // > 0 charged, 0 peeked, < 0 refunded; with End the actual cost
 	Rule     *descriptors.Rule   // nil: no rule matches
 	Override bool                // the limit came with the request
-	// Shadow says that the rule is in shadow mode: a verdict that denies leaves the outcome Allowed.
+	// Shadow marks a rule in shadow mode, whose denials leave the outcome Allowed.
 	Shadow bool
-	// Quota says that the descriptor denies the request only if all others in quota mode are denied, too.
+	// Quota marks a rule in quota mode, which denies the request only if all others in quota mode are denied too.
 	Quota bool
 
-	// End says that the descriptor ends a lease, or settles a reservation. It denies nothing, and is under the limits with
-	// leases only.
+	// End marks a descriptor that ends a lease or settles a reservation. It denies nothing, and its Limits are only those with
+	// leases.
 	End bool
 
-	// Limits are the limits that the descriptor is under, and Verdicts what the store said of each, in the same order.
+	// Limits are the limits of the descriptor, and Verdicts the store's verdicts on them in the same order.
 	Limits   []descriptors.RateLimit
 	Verdicts []limiters.Verdict
 
 	Outcome Outcome
 	Reason  Reason
-	// Limit is the one of Limits that explains the outcome: of those that deny, the one with the longest wait, else the one
-	// with the least remaining. It is nil if nothing is known of a limit: see Reason.
+	// Limit explains the outcome: of the denying limits the one with the longest wait, or else the one with the fewest remaining
+	// hits. It is nil if no limit's state is known, see Reason.
 	Limit *descriptors.RateLimit
-	// Remaining is the number of hits that still fit under Limit.
+	// Remaining is the number of further hits that fit under Limit.
 	Remaining int64
-	// Reset is the time after which denied hits fit. For [NeverFits], and for allowed hits, it is the time until the key has
-	// fully reset.
+	// Reset is the wait until denied hits fit. For allowed hits and [NeverFits], it is the time until the key has fully reset.
 	Reset time.Duration
 
 	first int // of the hits
 }
 
-// An Outcome reports whether a descriptor's hits are allowed.
+// An Outcome is the result for a descriptor's hits.
 type Outcome uint8
 
-// The outcomes. A descriptor is Undecided if the store failed and its limit says on_store_error: error. One that ends a lease is
-// not: Envoy ignores the answer, and guard.EndQueue repeats the end.
+// The outcomes. A descriptor is Undecided if the store failed under on_store_error: error. The end of a lease is Allowed even then,
+// because Envoy ignores the response and guard.EndQueue repeats the end.
 const (
 	Allowed Outcome = iota
 	Denied
@@ -118,7 +116,7 @@ var reasonNames = [...]string{
 // String returns the reason in snake_case.
 func (r Reason) String() string { return reasonNames[r] }
 
-// Reset empties r and keeps its memory.
+// Reset clears r and keeps its memory.
 func (r *Result) Reset() {
 	r.clearDecisions()
 	clear(r.hits)
@@ -132,7 +130,7 @@ func (r *Result) clearDecisions() {
 	r.Decisions = r.Decisions[:0]
 }
 
-// Size returns the number of elements that the memory of r has room for: a pool should not keep large Results.
+// Size returns the capacity of r in elements, so that pools can discard large Results.
 func (r *Result) Size() int { return max(cap(r.Decisions), cap(r.hits)) }
 
 func (r *Result) failAll(err error) {
@@ -141,8 +139,8 @@ func (r *Result) failAll(err error) {
 	}
 }
 
-// conclude derives the outcome of each descriptor from its verdicts. It reports whether the store left a descriptor
-// undecided outside of shadow mode.
+// conclude sets the outcome of each descriptor from its verdicts. It reports whether a descriptor outside of shadow mode is
+// undecided.
 func (r *Result) conclude() (undecided bool) {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
@@ -168,8 +166,7 @@ func (d *Decision) storeErr(i int) error {
 	return nil
 }
 
-// Key returns the key of the counters that descriptor i is charged on, see [descriptors.Key]. It is empty if the descriptor is under no
-// limit. Unlike the rest of r, it may be kept.
+// Key returns the key of descriptor i, see [descriptors.Key]; "" if it has no limits. The result may be retained.
 func (r *Result) Key(i int) string {
 	d := &r.Decisions[i]
 	if len(d.Limits) == 0 || d.first >= len(r.hits) {
@@ -178,8 +175,7 @@ func (r *Result) Key(i int) string {
 	return r.hits[d.first].Key
 }
 
-// Denying returns the index of the limit that denies the descriptor, in shadow mode too: of those that deny, the one with the longest
-// wait. It returns -1 if none denies.
+// Denying returns the index of the denying limit with the longest wait, even in shadow mode; -1 if none denies.
 func (d *Decision) Denying() int {
 	if len(d.Verdicts) == 0 {
 		return -1
@@ -202,7 +198,7 @@ func (d *Decision) LimitName(i int) string {
 	return strconv.Itoa(i)
 }
 
-// RuleName returns the name of the rule, "" without one.
+// RuleName returns the name of the rule; "" without a rule.
 func (d *Decision) RuleName() string {
 	if d.Rule == nil {
 		return ""
@@ -234,15 +230,15 @@ func (d *Decision) conclude() {
 	if !v.Allowed && !d.Shadow {
 		d.Outcome = Denied
 	}
-	if v.By == limiters.ByPolicy { // nobody knows what remains, or when it resets
+	if v.By == limiters.ByPolicy { // usage and reset are unknown
 		d.Reason, d.Reset = StorePolicy, 0
 		return
 	}
 	d.Limit, d.Remaining = &d.Limits[i], v.Remaining
 }
 
-// explaining returns the index of the verdict that explains the outcome: the denial with the longest wait, else a
-// verdict with an error, else the one with the least remaining. Of equal verdicts it is the first.
+// explaining returns the index of the verdict that explains the outcome: the denial with the longest wait, else the first error,
+// else the verdict with the fewest remaining hits. Of equal verdicts it is the first.
 func explaining(verdicts []limiters.Verdict) int {
 	best := 0
 	for i := range verdicts {
@@ -258,7 +254,7 @@ func explainsMore(a, b *limiters.Verdict) bool {
 	case ra != rb:
 		return ra > rb
 	case ra == rankDenied:
-		// As unsigned numbers, a RetryAfter below 0 (never) is the longest wait.
+		// Converted to unsigned, a negative RetryAfter (never) is the longest wait.
 		return uint64(a.RetryAfter) > uint64(b.RetryAfter)
 	default:
 		return a.Remaining < b.Remaining

@@ -34,7 +34,7 @@ func (l *Limit) DeniesPeekWithHit() bool { return !l.peekOver || l.spec.CountDen
 
 // RetryBound returns an upper bound on the wait of m hits, given that n <= m hits wait for retry and the key has fully reset after
 // reset. It is negative if m hits can never fit. For a sliding log it returns reset, because only its entries would give a
-// lower bound.
+// tighter bound.
 func (l *Limit) RetryBound(m, n int64, retry, reset time.Duration) time.Duration {
 	switch {
 	case m > l.capacity:

@@ -10,12 +10,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A debt is the hits of a key that the cache has denied and the store has not counted. It is 0 if denied hits do not count;
-// sending it then only rechecks the denial.
+// A debt is the number of hits of a key that the cache has denied and the store has not counted. If denied hits do not count, it is
+// 0, and sending it only renews the denial.
 //
-// A debt must not count once its window has ended, because it would use up the client's next window, and only the store
-// knows which window is current. So a debt is sent as a peek that brings denied hits, which the store counts only if it denies
-// the peek. The verdict renews the denial.
+// A debt must be counted only while its window is current, which only the store knows. So it is sent as a peek with
+// [limiters.Hit].Denied, which the store counts only if it denies the peek.
 type debt struct {
 	key        string
 	limit      *limiters.Limit
@@ -24,14 +23,14 @@ type debt struct {
 	generation uint32 // of the shard, when the debt was taken from it
 }
 
-// maxDebt is the debt above which hits go to the store. Twice that is far below limiters.MaxHits.
+// maxDebt bounds a debt; beyond it, hits go to the store. Twice maxDebt is far below limiters.MaxHits.
 const maxDebt = 1<<32 - 1
 
 func (d *debt) hit() limiters.Hit {
 	return limiters.Hit{Key: d.key, Limit: d.limit, Denied: d.n}
 }
 
-// countSent counts the debts of a call as sent or lost. A debt that the store certainly did not charge returns to its key.
+// countSent updates the statistics after a call. It restores debts that the store certainly did not charge.
 func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict, err error) {
 	for i := range debts {
 		d, failed := &debts[i], err
@@ -48,7 +47,7 @@ func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict, err error) {
 	}
 }
 
-// renew renews or forgets denials by the verdicts of their debts, from a call that began at from.
+// renew renews or removes denials by the verdicts on their debts, from a call that began at from.
 func (c *DenyCache) renew(from int64, debts []debt, out []limiters.Verdict) {
 	now := c.clock()
 	for i := range debts {
@@ -63,17 +62,17 @@ func (c *DenyCache) renew(from int64, debts []debt, out []limiters.Verdict) {
 
 const (
 	forever = int64(math.MaxInt64)
-	// debtsPerCall is how many debts one call carries, and sendTimeout how long it may take.
+	// debtsPerCall bounds the debts in one call, and sendTimeout its duration.
 	debtsPerCall = 50
 	sendTimeout  = time.Second
-	// minSleep is the shortest sleep of the goroutine, however small MaxAge is.
+	// minSleep bounds the sleep of the goroutine from below, whatever MaxAge is.
 	minSleep = int64(time.Millisecond)
 )
 
 // debtDelay returns how long a debt waits: half of MaxAge, so that a denial is renewed before it expires.
 func (c *DenyCache) debtDelay() int64 { return c.maxAge / 2 }
 
-// run removes expired denials and sends debts that have waited for debtDelay, until ctx ends.
+// run removes expired denials and sends debts after debtDelay, until ctx ends.
 func (c *DenyCache) run(ctx context.Context) {
 	timer := time.NewTimer(time.Duration(c.debtDelay()))
 	defer timer.Stop()
@@ -84,7 +83,7 @@ func (c *DenyCache) run(ctx context.Context) {
 			return
 		}
 		now := c.clock()
-		// Debts that are nearly due are sent too, so that it wakes at most sixteen times in MaxAge.
+		// Debts that are nearly due are sent too, which bounds wake-ups to sixteen in MaxAge.
 		next, err := c.flush(ctx, now-c.debtDelay()+c.maxAge/16)
 		sleep := max(minSleep, min(next, now)+c.debtDelay()-c.clock())
 		if err != nil {
@@ -94,8 +93,8 @@ func (c *DenyCache) run(ctx context.Context) {
 	}
 }
 
-// flush removes expired denials and sends the debts that began before a time. It stops at the first call that fails, whose
-// error it returns, and begins no call after ctx ends. It returns when the oldest remaining debt began, or forever.
+// flush removes expired denials and sends the debts from before a time. It stops at the first call that fails, whose error it
+// returns, and when ctx ends. oldest is the time of the oldest remaining debt, or forever.
 func (c *DenyCache) flush(ctx context.Context, before int64) (oldest int64, err error) {
 	oldest = forever
 	var debts []debt
@@ -147,7 +146,7 @@ func (c *DenyCache) send(debts []debt) (err error) {
 	return nil
 }
 
-// takeSafely calls the store. It recovers from a panic, which would otherwise end the process on this goroutine.
+// takeSafely calls the store and recovers from panics, because no caller on this goroutine does.
 func (c *DenyCache) takeSafely(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) (err error) {
 	defer split.RecoverTo(&err)
 	return c.store.Take(ctx, time.Time{}, groups, out)

@@ -10,30 +10,30 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A DenyCache is a Store that answers repeated denials from memory, so that clients over their limit cost the wrapped
-// store almost nothing. It never allows a hit by itself. After the store has denied n hits of a key, it denies n or more hits of
-// that key until the denial ends, and for at most [DenyOptions].MaxAge. If the limit counts denied hits, they are the key's
-// debt, which a goroutine sends to the store. The same goroutine rechecks the keys that clients still request.
+// A DenyCache is a Store that answers repeated denials from memory, so that clients over their limits cost the wrapped store almost
+// nothing. It never allows a hit. After the store has denied n hits of a key, it denies n or more hits of that key until the denial
+// ends, and at most for [DenyOptions].MaxAge. If the limit counts denied hits, a goroutine sends them to the store later, as the
+// key's debt, and renews the denials of keys that are still requested.
 //
-// A refund through the cache ends the denials of its key. Refunds by other replicas, raised limits and lost data of the store
-// take effect after at most MaxAge. Hits under a limit with leases always go to the store, because a lease may end any time.
+// A refund through the cache removes the denials of its key. Refunds by other replicas, raised limits and data loss in the store
+// take effect within MaxAge. Hits under a limit with leases bypass the cache, because a lease may end at any time.
 //
 // See docs/adr/0008-deny-cache.md.
 type DenyCache struct {
 	store  limiters.Store
 	seed   maphash.Seed
 	start  time.Time
-	maxAge int64 // ns
+	maxAge int64 // in ns
 
 	shards []denyShard
-	budget int64 // bytes of a shard
+	budget int64 // maximum bytes of a shard
 
 	sent, lost atomic.Int64
 
 	worker
 }
 
-// DenyOptions configures a DenyCache. A zero field stands for its default.
+// DenyOptions configures a DenyCache. Zero fields have defaults.
 type DenyOptions struct {
 	MaxBytes int64         // approximate memory limit; default 16 MiB
 	MaxAge   time.Duration // how long a denial is remembered at most, from the start of the store call; default 1 s
@@ -54,8 +54,8 @@ const (
 	minShardBytes = 8 << 10 // MaxBytes bounds each shard by itself, so a shard must hold several entries
 )
 
-// NewDenyCache returns an empty cache that wraps store, and starts its goroutine. It does not own store. Call Close when no
-// Take is under way.
+// NewDenyCache returns an empty cache that wraps store, without taking ownership, and starts its goroutine. Call Close after the
+// last Take.
 func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 16 << 20
@@ -79,7 +79,7 @@ func NewDenyCache(store limiters.Store, o DenyOptions) *DenyCache {
 	return c
 }
 
-// Close stops the goroutine and sends the debts. It returns soon after the end of ctx, with the reason if debts were not sent.
+// Close stops the goroutine and sends all debts. It returns shortly after ctx ends, with an error if debts were not sent.
 func (c *DenyCache) Close(ctx context.Context) error {
 	defer c.end(ctx)()
 	c.Forget()
@@ -87,7 +87,7 @@ func (c *DenyCache) Close(ctx context.Context) error {
 	return err
 }
 
-// Forget forgets every denial, and those that calls under way will return. Debts are still sent.
+// Forget removes all denials, including those that calls in flight will return. Debts are still sent.
 func (c *DenyCache) Forget() {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -98,7 +98,7 @@ func (c *DenyCache) Forget() {
 	}
 }
 
-// Stats returns the current size and counters.
+// Stats returns the size and the counters.
 func (c *DenyCache) Stats() DenyStats {
 	all := DenyStats{Sent: c.sent.Load(), Lost: c.lost.Load()}
 	for i := range c.shards {
@@ -114,15 +114,15 @@ func (c *DenyCache) Stats() DenyStats {
 	return all
 }
 
-// clock returns the time since the cache was made, in ns, by the monotonic clock.
+// clock returns the monotonic time since the cache was created, in ns.
 func (c *DenyCache) clock() int64 { return int64(time.Since(c.start)) }
 
 func (c *DenyCache) shard(hash uint64) *denyShard {
 	return &c.shards[hash>>32&uint64(len(c.shards)-1)]
 }
 
-// Take implements limiters.Store. If the store fails, the verdicts from memory stand, and the others carry the error. A call
-// with a time of the caller's bypasses the cache.
+// Take implements limiters.Store. If the store fails, verdicts from memory are kept, and the others carry the error. A call with a
+// non-zero now bypasses the cache.
 func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if !now.IsZero() {
 		return c.store.Take(ctx, now, groups, out)
@@ -130,7 +130,7 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// lookups and groups are passed one by one: in a struct with groups, lookups would escape to the heap.
+	// lookups is a separate parameter because in a struct with groups, it would escape to the heap.
 	var few [8]lookup
 	lookups := few[:min(len(out), len(few))]
 	if len(out) > len(few) {
@@ -156,15 +156,14 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return nil
 }
 
-// A lookup is the state of a hit during one call of Take.
+// A lookup is the state of a hit during a Take.
 type lookup struct {
 	hash       uint64 // of the key
 	generation uint32 // of the shard, before the store was called
 	forward    bool   // the hit goes to the store
 }
 
-// classify hashes the keys and marks the hits that always go to the store: refunds, groups of several hits, and peeks that
-// bring denied hits.
+// classify hashes the keys and marks hits that always go to the store: refunds, groups of several hits, and peeks with Denied.
 func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	for first, g := range eachGroup(groups) {
 		for i := range g {
@@ -185,7 +184,7 @@ func keyIsForwarded(lookups []lookup, i int) bool {
 	return false
 }
 
-// answer answers hits from memory and marks the others to be forwarded. It returns their number, and moves the debts of
+// answer answers hits from memory and marks the others to be forwarded. It returns the number of marked hits and moves the debts of
 // their keys to debts.
 func (c *DenyCache) answer(
 	now int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, debts *[]debt,
@@ -223,7 +222,7 @@ func (c *DenyCache) answerHit(
 	return false
 }
 
-// forward has the store decide the marked hits, after the debts of their keys.
+// forward sends the marked hits to the store, after the debts of their keys.
 func (c *DenyCache) forward(
 	ctx context.Context, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, debts []debt,
 ) error {
@@ -232,7 +231,7 @@ func (c *DenyCache) forward(
 		part.AddHits(limiters.Group{debts[i].hit()}, -1)
 	}
 	for first, g := range eachGroup(groups) {
-		// All hits of a group of several are marked.
+		// The hits of a group are marked all or none.
 		if len(g) > 0 && lookups[first].forward {
 			part.Add(g, first)
 		}
@@ -243,8 +242,8 @@ func (c *DenyCache) forward(
 	return err
 }
 
-// learn remembers the denials of a call that began at from. It forgets the keys of refunds, even of a refund that failed,
-// because it may have been charged.
+// learn records the denials of a call that began at from. It removes those of refunded keys, even if the refund failed, because it
+// may have been charged.
 func (c *DenyCache) learn(from int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, err error) {
 	after := int64(0)
 	for first, g := range eachGroup(groups) {
@@ -266,8 +265,8 @@ func (c *DenyCache) learn(from int64, groups []limiters.Group, lookups []lookup,
 	}
 }
 
-// denialOf returns what to remember of the verdict v of n hits, from a call that began at from and ended at after. It
-// reports whether further hits are sure to be denied.
+// denialOf returns the denial to record for the verdict v of n hits, from a call between from and after. It returns false if no
+// further hits are certain to be denied.
 func (c *DenyCache) denialOf(from, after int64, l *limiters.Limit, n int64, v *limiters.Verdict) (d denial, sure bool) {
 	minHits, sure := l.DeniedFrom(n, v)
 	offset := int64(0)
@@ -277,13 +276,13 @@ func (c *DenyCache) denialOf(from, after int64, l *limiters.Limit, n int64, v *l
 	return denial{
 		learnt: after, offset: offset,
 		minHits: minHits, used: v.Used,
-		// The store's clock is cut to whole microseconds: the denial may end one earlier than it says.
+		// The store's clock is truncated to microseconds, so the denial may end one microsecond early.
 		expires: from + min(int64(v.RetryAfter-time.Microsecond), c.maxAge),
 		retryAt: after + int64(v.RetryAfter), resetAt: after + int64(v.ResetAfter),
 	}, sure
 }
 
-// forgetKey forgets the denials of a key, and keeps the calls under way from remembering new ones.
+// forgetKey removes the denials of a key and prevents calls in flight from recording new ones.
 func (c *DenyCache) forgetKey(hash uint64, key string) {
 	s := c.shard(hash)
 	s.mu.Lock()

@@ -10,12 +10,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A denyShard holds the denials of some keys. Entries with the same hash, such as those of one key under several limits, are
-// a chain. Each entry is in one of two lists: idle, from the oldest to the newest; or pending, in the order in which the
-// store has to be called for them.
+// A denyShard holds the denials of some keys. Entries with equal hashes, such as one key under several limits, form a chain. Each
+// entry is in one of two lists: idle, sorted by age, or pending, sorted by the time at which the store must be called.
 type denyShard struct {
 	mu            sync.Mutex
-	generation    uint32 // changed by refunds and Forget: what was denied before them is not remembered after
+	generation    uint32 // incremented by refunds and Forget, to discard denials from calls before them
 	entries       map[uint64]*denyEntry
 	idle, pending denyEntry // heads of the lists
 	maxAge        int64     // DenyOptions.MaxAge, in ns
@@ -35,27 +34,26 @@ type denyEntry struct {
 	hash  uint64
 	chain *denyEntry
 
-	pending bool  // it has answered hits since the store was called
-	since   int64 // when it answered the first of them
-	counts  bool  // the limit counts denied hits, and the denial is not that of a penalty
-	debt    int64 // hits that it has answered and the store has to count
+	pending bool  // answered hits since the last store call
+	since   int64 // time of the first such answer
+	counts  bool  // the limit counts denied hits, and no penalty denies
+	debt    int64 // answered hits that the store must count
 
 	before, after *denyEntry // in its list
 }
 
-// A denial is a range of hits that are denied, and its end. Times are on the cache's clock, in ns.
+// A denial is a range of hits that are denied, and its end. Times are by the cache's clock, in ns.
 type denial struct {
 	minHits int64 // this many hits or more are denied
 	used    int64 // the key's usage
 	expires int64 // when the denial is no longer certain, or too old
 	retryAt int64 // when minHits fit, at the latest
 	resetAt int64 // when the key has fully reset, at the latest
-	learnt  int64 // when the cache learnt of the denial
+	learnt  int64 // when the denial was recorded
 	offset  int64 // of the store's clock from the cache's, at most; 0 if the store does not report its time
 }
 
-// entryBytes is the approximate size of an entry without the text of its key: itself, its slot in the map, and rounding by the
-// allocator.
+// entryBytes approximates the memory of an entry and its map slot, without the text of its key.
 const entryBytes = int64(unsafe.Sizeof(denyEntry{})) + 48
 
 func (e *denyEntry) size() int64 { return entryBytes + int64(len(e.key)) }
@@ -79,7 +77,7 @@ func (s *denyShard) find(hash uint64, key string, l *limiters.Limit) *denyEntry 
 	return e
 }
 
-// answer answers a hit at now if it is sure to be denied.
+// answer denies a hit if that is certain. It reports whether it wrote v.
 func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.Verdict) bool {
 	e := s.find(hash, h.Key, h.Limit)
 	n := max(1, h.N)
@@ -92,8 +90,8 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 		}
 		e.debt += h.N
 	}
-	// A peek cannot renew a denial of several hits, because a single hit may fit, nor a denial that allows peeks. It must not
-	// renew that of a penalty either: a peek that is denied after the penalty's end would be an offence.
+	// A peek must not renew a denial of several hits or one that allows peeks, because it says nothing about them. It must not
+	// renew a penalty either, because a peek denied after the penalty would be an offence.
 	if !e.pending && e.minHits == 1 && h.Limit.DeniesPeekWithHit() && !h.Limit.HasPenalty() {
 		s.markPending(e, now)
 	}
@@ -107,7 +105,7 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 		By:         limiters.ByCache,
 	}
 	if e.offset != 0 {
-		// now was read before the lock, and the denial may be newer.
+		// now was read before the lock was taken, so the denial may be newer.
 		v.At, v.Order = (e.offset+max(now, e.learnt))/int64(time.Microsecond), math.MaxUint16
 	}
 	if h.Limit.HasPenalty() && v.RetryAfter == retry {
@@ -121,13 +119,13 @@ func (s *denyShard) markPending(e *denyEntry, now int64) {
 	e.move(&s.pending)
 }
 
-// microsUp rounds ns up to whole microseconds.
+// microsUp rounds ns up to microseconds.
 func microsUp(ns int64) time.Duration {
 	const us = int64(time.Microsecond)
 	return time.Duration((ns + us - 1) / us * us)
 }
 
-// remember stores the denial of h, unless the shard has one that covers more.
+// remember records the denial of h, unless the shard has a wider one.
 func (s *denyShard) remember(now int64, hash uint64, h *limiters.Hit, d denial, budget int64) {
 	e := s.find(hash, h.Key, h.Limit)
 	if e == nil {
@@ -144,7 +142,7 @@ func (s *denyShard) remember(now int64, hash uint64, h *limiters.Hit, d denial, 
 	}
 }
 
-// renew applies the store's verdict on a debt. The entry may have been removed or changed since the debt was taken.
+// renew applies the store's verdict on a debt, whose entry may have been removed or changed meanwhile.
 func (s *denyShard) renew(of *debt, d denial, denied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +156,7 @@ func (s *denyShard) renew(of *debt, d denial, denied bool) {
 	}
 }
 
-// restore returns a debt to its entry. It reports whether the entry still exists.
+// restore returns a debt to its entry, if it still exists.
 func (s *denyShard) restore(now int64, of *debt) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +191,7 @@ func (s *denyShard) insert(now int64, hash uint64, h *limiters.Hit, d denial, bu
 	s.count++
 }
 
-// victim returns the entry to evict first, or nil if the store has to be called for all of them.
+// victim returns the entry to evict, or nil if all entries have business with the store.
 func (s *denyShard) victim(now int64) *denyEntry {
 	if e := s.idle.after; e != &s.idle {
 		return e
@@ -204,7 +202,7 @@ func (s *denyShard) victim(now int64) *denyEntry {
 	return nil
 }
 
-// remove removes an entry, with its debt.
+// remove removes an entry and its debt.
 func (s *denyShard) remove(e *denyEntry) {
 	e.unlink()
 	if head := s.entries[e.hash]; head != e {
@@ -221,7 +219,7 @@ func (s *denyShard) remove(e *denyEntry) {
 	s.count--
 }
 
-// forgetKey forgets the denials of a key under all limits. Their debts stay.
+// forgetKey removes the denials of a key under all limits, but not their debts.
 func (s *denyShard) forgetKey(hash uint64, key string) {
 	for e := s.entries[hash]; e != nil; {
 		next := e.chain
@@ -232,7 +230,7 @@ func (s *denyShard) forgetKey(hash uint64, key string) {
 	}
 }
 
-// forgetAll forgets all denials. Their debts stay.
+// forgetAll removes all denials, but not their debts.
 func (s *denyShard) forgetAll() {
 	for e := s.pending.after; e != &s.pending; {
 		next := e.after
@@ -244,7 +242,7 @@ func (s *denyShard) forgetAll() {
 	}
 }
 
-// forgotten is the expiry of an entry whose denial is forgotten, and which stays for its debt.
+// forgotten is the expiry of an entry without a denial, which stays for its debt.
 const forgotten = 0
 
 func (s *denyShard) forget(e *denyEntry) {
@@ -266,13 +264,13 @@ func (s *denyShard) takeDebts(now int64, hash uint64, key string, debts []debt) 
 	return debts
 }
 
-// needsStore reports whether the store has to be called for e: to count its debt while the window may be open, or to renew
-// a denial that clients still request.
+// needsStore reports whether the store must be called for e: to count its debt while the window may be open, or to renew a denial
+// that is still requested.
 func (s *denyShard) needsStore(e *denyEntry, now int64) bool {
 	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.since < s.maxAge
 }
 
-// takeDebt moves the debt of e to debts if the store has to be called for e, and otherwise removes e with its debt.
+// takeDebt moves the debt of e to debts if e needsStore, and otherwise removes e.
 func (s *denyShard) takeDebt(now int64, e *denyEntry, debts []debt) []debt {
 	needed := s.needsStore(e, now)
 	if needed {
@@ -288,15 +286,15 @@ func (s *denyShard) takeDebt(now int64, e *denyEntry, debts []debt) []debt {
 	return debts
 }
 
-// sweep removes expired entries. The list is nearly in order of expiry, so an entry that one sweep misses, the next removes.
+// sweep removes expired entries. The list is only nearly sorted by expiry, so an entry may stay until the next sweep.
 func (s *denyShard) sweep(now int64) {
 	for e := s.idle.after; e != &s.idle && now >= e.expires; e = s.idle.after {
 		s.remove(e)
 	}
 }
 
-// takeDue moves debts that began before a time to debts, until these are limit in all. It returns when the oldest remaining
-// debt began, or forever.
+// takeDue moves debts from before a time to debts, up to limit in total. It returns the time of the oldest remaining debt, or
+// forever.
 func (s *denyShard) takeDue(now, before int64, limit int, debts []debt) ([]debt, int64) {
 	for e := s.pending.after; e != &s.pending; e = s.pending.after {
 		if e.since > before || len(debts) >= limit {
@@ -311,7 +309,7 @@ func (e *denyEntry) move(to *denyEntry) { e.unlink(); e.link(to) }
 
 func (e *denyEntry) unlink() { e.before.after, e.after.before = e.after, e.before }
 
-// link puts e at the end of a list.
+// link appends e to a list.
 func (e *denyEntry) link(list *denyEntry) {
 	e.before, e.after = list.before, list
 	e.before.after, list.before = e, e

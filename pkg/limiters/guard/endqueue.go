@@ -11,15 +11,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// An EndQueue is a Store that repeats the ends of leases that the wrapped store could not decide. Without it, each request that
-// ends while the store is unreachable would hold its slot until its lease expires. A goroutine repeats each end until the store
-// decides it or the lease has expired. The verdict of a failed end stays an error, even if a repetition succeeds.
+// An EndQueue is a Store that retries ends of leases that the wrapped store failed to decide. Otherwise, each request that ends
+// during an outage would hold its slot until its lease expires. A goroutine retries each end until the store decides it or the
+// lease has expired. The verdict of the failed end remains an error.
 //
-// The queue is bounded, holds each end once, and is lost with the process. It does not hold the end of a take that was certainly
-// not charged. An end that runs twice changes nothing the second time.
+// The queue is bounded, deduplicated, and lost with the process. It skips ends of takes that were certainly not charged. Repeating
+// an end is harmless.
 type EndQueue struct {
 	store limiters.Store
-	wake  chan struct{} // has room for one signal that ends are pending
+	wake  chan struct{} // signals pending ends; capacity 1
 
 	mu      sync.Mutex
 	pending []pendingEnd
@@ -34,7 +34,6 @@ type pendingEnd struct {
 	expires time.Time // the lease has expired
 }
 
-// An endID identifies an end.
 type endID struct {
 	key, limit string
 	lease      limiters.LeaseID
@@ -52,12 +51,12 @@ type EndStats struct {
 const (
 	maxPendingEnds = 50_000
 	endsPerCall    = 100
-	// The pause between two rounds doubles while no end succeeds.
+	// Bounds of the pause between rounds, which doubles while no end succeeds.
 	minEndPause, maxEndPause = 20 * time.Millisecond, 500 * time.Millisecond
 )
 
-// NewEndQueue returns an empty queue that wraps store, and starts its goroutine. It does not own store. Call Close when no Take is
-// under way.
+// NewEndQueue returns an empty queue that wraps store, without taking ownership, and starts its goroutine. Call Close after the
+// last Take.
 func NewEndQueue(store limiters.Store) *EndQueue {
 	q := &EndQueue{
 		store: store, wake: make(chan struct{}, 1), held: map[endID]struct{}{},
@@ -66,8 +65,8 @@ func NewEndQueue(store limiters.Store) *EndQueue {
 	return q
 }
 
-// Close stops the goroutine and repeats what is pending once more. It returns soon after the end of ctx. The error has the number of
-// leases that have not ended.
+// Close stops the goroutine and retries pending ends once more. It returns shortly after ctx ends. The error has the number of
+// remaining leases.
 func (q *EndQueue) Close(ctx context.Context) error {
 	defer q.end(ctx)()
 	q.repeat(ctx)
@@ -77,7 +76,7 @@ func (q *EndQueue) Close(ctx context.Context) error {
 	return nil
 }
 
-// Stats returns the current size and counters.
+// Stats returns the size and the counters.
 func (q *EndQueue) Stats() EndStats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -86,7 +85,7 @@ func (q *EndQueue) Stats() EndStats {
 	return stats
 }
 
-// Take implements limiters.Store. The ends of a call with a time of the caller's are not repeated.
+// Take implements limiters.Store. It does not retry ends of a call with a non-zero now.
 func (q *EndQueue) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := q.store.Take(ctx, now, groups, out)
 	if (err != nil || slices.ContainsFunc(out, failed)) && now.IsZero() {
@@ -108,7 +107,7 @@ func (q *EndQueue) addFailed(groups []limiters.Group, out []limiters.Verdict, er
 		q.add(ends)
 		select {
 		case q.wake <- struct{}{}:
-		default: // the goroutine is awake
+		default: // a signal is pending
 		}
 	}
 }
@@ -152,8 +151,8 @@ func (q *EndQueue) run(ctx context.Context) {
 	}
 }
 
-// repeat repeats every pending end once. It stops at the first call that fails as a whole, and begins no call after ctx ends. It
-// reports whether an end has succeeded.
+// repeat retries every pending end once. It stops at the first call that fails as a whole, and starts none after ctx has ended. It
+// reports whether any end succeeded.
 func (q *EndQueue) repeat(ctx context.Context) (progress bool) {
 	for n := q.Stats().Pending; n > 0 && ctx.Err() == nil; n -= endsPerCall {
 		ends := q.next()
@@ -173,7 +172,7 @@ func (q *EndQueue) repeat(ctx context.Context) (progress bool) {
 	return progress
 }
 
-// next removes the oldest ends from the queue, and returns those whose leases have not expired.
+// next removes the oldest ends from the queue and returns those whose leases have not expired.
 func (q *EndQueue) next() []pendingEnd {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -190,14 +189,14 @@ func (q *EndQueue) next() []pendingEnd {
 	return ends
 }
 
-// send sends ends to the store in one call. It returns the ends that failed, and the error of a call that failed as a whole.
+// send retries ends in one call. It returns the failed ends, and the error of a call that failed as a whole.
 func (q *EndQueue) send(ends []pendingEnd) (left []pendingEnd, err error) {
 	defer func() {
 		if err != nil {
 			left = ends
 		}
 	}()
-	defer split.RecoverTo(&err) // no request is on this goroutine that would recover
+	defer split.RecoverTo(&err) // no caller on this goroutine recovers
 	ctx, cancel := q.call()
 	defer cancel()
 	hits := make([]limiters.Hit, len(ends))

@@ -11,16 +11,16 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A Fallback is a Store that decides the hits that the wrapped Store could not. By their OnError, it allows them, denies them, or
+// A Fallback is a Store that decides hits for which the wrapped Store failed. By their OnError, it allows them, denies them, or
 // decides them by this process's share of the limit. Every hit goes to the wrapped store first, so recovery is automatic.
 //
-// Local and remote counts are never merged. So in one window the replicas together admit at most the limit through the store,
-// and replicas times the share by themselves. The share depends on the size of a hit, because five hits of 100 spread over
-// replicas less evenly than 500 hits of 1.
+// Local and remote counts are never merged. In one window, the replicas together admit at most the limit through the store plus
+// replicas times the share. The share depends on the size of hits, because few large hits are distributed less evenly over replicas
+// than many small ones.
 //
-// Once the local store has decided a hit with a lease, the end of a lease with OnErrorLocal goes to both stores, because the
-// lease may be in either. Ends are never denied, and FallbackStats does not count them. If the context of a Take has ended,
-// its error stands, but its ends still reach the local store.
+// Once the local store has decided a hit with a lease, ends with OnErrorLocal go to both stores, because the lease may be in
+// either. Ends are never denied and not counted in FallbackStats. If the context of a Take has ended, Take fails, but its ends
+// still reach the local store.
 type Fallback struct {
 	store   limiters.Store
 	options FallbackOptions
@@ -33,16 +33,16 @@ type Fallback struct {
 	leases  atomic.Bool // the local store has decided a hit with a lease
 }
 
-// FallbackOptions configures a Fallback. A zero field stands for its default.
+// FallbackOptions configures a Fallback. Zero fields have defaults.
 type FallbackOptions struct {
-	// Local decides by this process's share. If it is nil, hits with OnErrorLocal fail.
+	// Local decides by this process's share. If nil, hits with OnErrorLocal fail.
 	Local limiters.Store
-	// Replicas returns the number of processes that share a limit now; default one.
+	// Replicas returns the current number of processes that share a limit; default 1.
 	Replicas func() int
-	// FalseLimit is the probability that some replica denies a client that uses its limit exactly; default 0.001.
+	// FalseLimit bounds the probability that a client at exactly its limit is denied by some replica; default 0.001.
 	FalseLimit float64
-	// Changed is called when the store is down, with the reason, and when it is back. It is back when it decides a hit and has not
-	// failed for a second, or by CheckIdle. Calls may be concurrent.
+	// Changed is called when the store fails, with the reason, and when it recovers: it decides a hit and has not failed for a
+	// second, or CheckIdle succeeds. It may be called concurrently.
 	Changed func(down bool, why error)
 }
 
@@ -66,7 +66,7 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 	return &Fallback{start: time.Now(), store: store, options: o}
 }
 
-// Stats returns the current state and counters.
+// Stats returns the state and the counters.
 func (f *Fallback) Stats() FallbackStats {
 	s := FallbackStats{Down: f.down.Load()}
 	for i := range s.Decided {
@@ -75,7 +75,7 @@ func (f *Fallback) Stats() FallbackStats {
 	return s
 }
 
-// Forget forgets the shares of all limits. Call it when rules were replaced.
+// Forget clears the cached shares. Call it after rules were replaced.
 func (f *Fallback) Forget() { f.shares.forget() }
 
 // Take implements limiters.Store.
@@ -114,8 +114,8 @@ func isDecided(v limiters.Verdict) bool { return v.Err == nil }
 func isDenied(v limiters.Verdict) bool  { return !v.Allowed }
 func isByStore(v limiters.Verdict) bool { return v.By == limiters.ByStore }
 
-// takeRest repeats the hits that the store has allowed, but not charged, because it could not decide another hit of their
-// group. Otherwise a client would pass uncharged under one limit because another limit could not be decided.
+// takeRest retries hits that the store allowed but did not charge because another hit of their group failed. Otherwise one failing
+// limit would let a client pass uncharged under the others.
 func (f *Fallback) takeRest(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
 	var part split.Part
 	for first, g := range eachGroup(groups) {
@@ -159,11 +159,11 @@ func eachGroup(groups []limiters.Group) iter.Seq2[int, limiters.Group] {
 	}
 }
 
-// recoveryTime is how long a store that was down must not fail until it counts as back. Without it, the state would flap while one node of
-// a cluster is down, because hits on the other nodes succeed.
+// recoveryTime is how long a failed store must work without errors to count as recovered. Without it, the state would flap while
+// one node of a cluster is down.
 const recoveryTime = time.Second
 
-// noteRecovery notes that the store is back, if it was down, decided any of the hits and has not failed for recoveryTime.
+// noteRecovery marks the store as recovered if it was down, decided a hit, and has not failed for recoveryTime.
 func (f *Fallback) noteRecovery(out []limiters.Verdict) {
 	if !f.down.Load() || time.Since(f.start)-time.Duration(f.failure.Load()) < recoveryTime || !slices.ContainsFunc(out, isByStore) {
 		return
@@ -173,12 +173,12 @@ func (f *Fallback) noteRecovery(out []limiters.Verdict) {
 	}
 }
 
-// idleTime is how long a store that is down must not fail until CheckIdle calls check. With requests, Take notes the recovery earlier, and a
-// store that fails only some hits stays down.
+// idleTime is the time since the last failure after which CheckIdle calls check. With requests, Take notices the recovery earlier,
+// and a store that fails only some hits stays down.
 const idleTime = 10 * time.Second
 
-// CheckIdle calls check if the store is down and Take has not called it for some time. The store is back if check returns nil. Without
-// requests, nothing else notes its recovery. Call CheckIdle regularly.
+// CheckIdle calls check if the store is down and has received no hits for some time, and marks it as recovered if check returns nil.
+// Call CheckIdle periodically, because without requests nothing else notices a recovery.
 func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) error) {
 	failure := f.failure.Load()
 	if !f.down.Load() || time.Since(f.start)-time.Duration(failure) < idleTime || check(ctx) != nil {
@@ -189,7 +189,7 @@ func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) er
 	}
 }
 
-// decide applies the policies of the hits whose verdicts are errors.
+// decide applies the policies to hits whose verdicts are errors.
 func (f *Fallback) decide(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
 	local := false
 	for first, g := range eachGroup(groups) {
@@ -203,7 +203,7 @@ func (f *Fallback) decide(ctx context.Context, now time.Time, groups []limiters.
 			case limiters.OnErrorAllow:
 				*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy, Uncharged: uncharged}
 			case limiters.OnErrorDeny:
-				// A refund or the end of a lease is never denied.
+				// Refunds and ends of leases are never denied.
 				*v = limiters.Verdict{Allowed: h.N < 0 || h.End, By: limiters.ByPolicy, Uncharged: uncharged}
 			case limiters.OnErrorLocal:
 				local = true
@@ -217,15 +217,15 @@ func (f *Fallback) decide(ctx context.Context, now time.Time, groups []limiters.
 	}
 }
 
-// count counts a hit that the store did not decide, by the policy that did.
+// count counts a hit decided by a policy.
 func (f *Fallback) count(h *limiters.Hit, policy limiters.OnError) {
 	if !h.End {
 		f.decided[policy].Add(1)
 	}
 }
 
-// endLocally ends in the local store the leases that the wrapped store has ended, and with all, also those whose end failed. It
-// ignores the verdicts, and the end of ctx, which must not keep a slot held.
+// endLocally ends leases in the local store that the wrapped store has ended or, with all, that it failed to end. It ignores the
+// verdicts, and a canceled ctx, which must not keep a slot occupied.
 func (f *Fallback) endLocally(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict, all bool) {
 	var part split.Part
 	for first, g := range eachGroup(groups) {
@@ -244,8 +244,8 @@ func (f *Fallback) endLocally(ctx context.Context, now time.Time, groups []limit
 	}
 }
 
-// decideLocally decides the hits that the store could not, by this process's share. If the local store fails too, the verdict
-// keeps the error of the wrapped store. A group with a hit that is denied elsewhere is not charged.
+// decideLocally decides failed hits by this process's share. If the local store fails too, the verdict keeps the error of the
+// wrapped store. A group with a hit that is denied elsewhere is not charged.
 func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
 	var part split.Part
 	for first, g := range eachGroup(groups) {
@@ -254,7 +254,7 @@ func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []li
 	if part.Len() == 0 {
 		return
 	}
-	// The local store answers at once, and must end a lease even if ctx ends now.
+	// The local store does not block, and must end a lease even if ctx is canceled.
 	err := part.Take(context.WithoutCancel(ctx), f.options.Local, now)
 	for first, g := range eachGroup(part.Groups) {
 		for i := range g {
@@ -272,7 +272,7 @@ func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []li
 	part.Scatter(out, nil)
 }
 
-// addLocal adds the hits of g that this process decides to part, with a denying hit if another hit of g is denied or failed.
+// addLocal adds the hits of g that this process decides to part. It adds a denying hit if another hit of g was denied or failed.
 func (f *Fallback) addLocal(part *split.Part, first int, g limiters.Group, verdicts []limiters.Verdict) {
 	var local limiters.Group
 	var at []int

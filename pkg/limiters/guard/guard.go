@@ -1,4 +1,8 @@
-// Package guard holds the decorators of a limiters.Store. A decorator is a Store that wraps another: [DenyCache] answers
-// repeated denials from memory, [Fallback] decides when a store fails, [PerSecond] divides hits between two stores, and
-// [Observed] reports calls. A decorator knows limits and verdicts, but no particular store or algorithm.
+// Package guard has decorators of a [limiters.Store], which depend on no particular store or algorithm:
+//
+//   - [DenyCache] answers repeated denials from memory.
+//   - [EndQueue] retries ends of leases.
+//   - [Fallback] decides when the store fails.
+//   - [PerSecond] divides hits between two stores.
+//   - [Observed] reports calls.
 package guard

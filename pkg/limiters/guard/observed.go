@@ -8,11 +8,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// Observed is a Store that reports the calls of another, to trace or to time them.
+// Observed is a Store that reports the calls of another, for tracing or timing.
 type Observed struct {
 	Store limiters.Store
-	// Start is called before each Take with the number of its hits. It returns the context of the Take, and a function that
-	// is called with the error of the Take when it returns.
+	// Start is called before each Take with its number of hits. It returns the context of the Take, and a function that is called
+	// with its error afterwards.
 	Start func(ctx context.Context, hits int) (context.Context, func(error))
 }
 

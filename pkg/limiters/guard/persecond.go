@@ -9,18 +9,17 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A PerSecond is a Store that divides hits between two others: one for windows of one second, one for everything else.
-// Windows of one second expire so often that some operators give them a Redis of their own, nearby and without
-// persistence.
+// A PerSecond is a Store that sends windows of one second to one store, and all others to another. Some operators use a nearby
+// Redis without persistence for windows that expire so quickly.
 type PerSecond struct{ main, second limiters.Store }
 
-// NewPerSecond returns a PerSecond. It owns neither store. A group goes to second if all its windows are one second, and
-// otherwise to main as a whole: only one store can charge it atomically. So a limit of one second that is sometimes in
-// such a group and sometimes not has two counters.
+// NewPerSecond returns a PerSecond. It owns neither store. A group goes to second if all of its windows are one second, and
+// otherwise to main as a whole, because only one store can charge it atomically. So a limit of one second that occurs in both kinds
+// of groups has two counters.
 func NewPerSecond(main, second limiters.Store) *PerSecond { return &PerSecond{main, second} }
 
-// Take implements limiters.Store. It calls both stores at the same time. If one fails, the verdicts of the other stand. If
-// now is zero, each store uses its own clock.
+// Take implements limiters.Store. It calls both stores concurrently. If one fails, verdicts of the other are kept. If now is zero,
+// each store uses its own clock.
 func (s *PerSecond) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	switch {
 	case !slices.ContainsFunc(groups, isPerSecond):
@@ -39,7 +38,7 @@ func (s *PerSecond) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return parts.Take(ctx, now, out)
 }
 
-// isPerSecond reports whether every window of g is one second. Limits with parts stay in the main store, which is persistent.
+// isPerSecond reports whether all windows of g are one second. Limits with parts use the main store, which is persistent.
 func isPerSecond(g limiters.Group) bool {
 	for i := range g {
 		if l := g[i].Limit; l.Window() != time.Second || l.HasParts() {

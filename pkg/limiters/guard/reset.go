@@ -8,15 +8,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Reset implements [limiters.Resetter]. It drops the denied hits that have not been sent: they belong to the old state.
+// Reset implements [limiters.Resetter]. It drops unsent debts, which belong to the old state.
 func (c *DenyCache) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
 	c.ForgetKeys(keys)
 	found, err = limiters.Reset(ctx, c.store, keys)
-	c.ForgetKeys(keys) // what calls meanwhile have learned
+	c.ForgetKeys(keys) // again, because calls in flight may have recorded denials
 	return found, err
 }
 
-// ForgetKeys forgets the denials of keys with their debts, and those that calls under way will return. Call it when another
+// ForgetKeys removes the denials and debts of keys, including denials that calls in flight will return. Call it when another
 // process has reset the keys.
 func (c *DenyCache) ForgetKeys(keys []limiters.Keyed) {
 	for _, k := range keys {
@@ -37,7 +37,7 @@ func (c *DenyCache) ResetMatching(ctx context.Context, match func(key string) bo
 	return done, err
 }
 
-// ForgetMatching is [DenyCache.ForgetKeys] for the keys that match.
+// ForgetMatching is [DenyCache.ForgetKeys] for all keys that match.
 func (c *DenyCache) ForgetMatching(match func(key string) bool) {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -51,7 +51,7 @@ func (c *DenyCache) ForgetMatching(match func(key string) bool) {
 	}
 }
 
-// removeIf removes the entries of a chain, with their debts.
+// removeIf removes matching entries of a chain, with their debts.
 func (s *denyShard) removeIf(remove func(*denyEntry) bool, chain *denyEntry) {
 	for e := chain; e != nil; {
 		next := e.chain
@@ -62,7 +62,7 @@ func (s *denyShard) removeIf(remove func(*denyEntry) bool, chain *denyEntry) {
 	}
 }
 
-// Reset implements [limiters.Resetter]. It resets the local counters even if the store fails.
+// Reset implements [limiters.Resetter]. It resets local counters even if the store fails.
 func (f *Fallback) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
 	found, err = limiters.Reset(ctx, f.store, keys)
 	if f.options.Local == nil {
@@ -75,8 +75,7 @@ func (f *Fallback) Reset(ctx context.Context, keys []limiters.Keyed) (found []bo
 	return either(found, local), localErr
 }
 
-// ResetMatching implements [limiters.Resetter]. The first call of a pass also resets the local counters, all of them, even if the
-// store fails.
+// ResetMatching implements [limiters.Resetter]. The first call of a pass also resets all local counters, even if the store fails.
 func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	done, err := limiters.ResetMatching(ctx, f.store, match, cursor)
 	if f.options.Local == nil || cursor != "" {
@@ -91,7 +90,7 @@ func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) boo
 	return done, localErr
 }
 
-// Reset implements [limiters.Resetter]. A key may have counters in both stores, because a group decides where it is.
+// Reset implements [limiters.Resetter]. A key may have counters in both stores, see [NewPerSecond].
 func (s *PerSecond) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
 	found, err = limiters.Reset(ctx, s.main, keys)
 	if err != nil {
@@ -101,10 +100,10 @@ func (s *PerSecond) Reset(ctx context.Context, keys []limiters.Keyed) (found []b
 	return either(found, second), err
 }
 
-// The prefixes of the cursors of the two stores.
+// Prefixes of cursors, which identify the store.
 const mainCursor, secondCursor = "m", "s"
 
-// ResetMatching implements [limiters.Resetter]. The pass of the second store follows that of the main one.
+// ResetMatching implements [limiters.Resetter]. It passes over the main store and then over the second one.
 func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	if rest, ok := strings.CutPrefix(cursor, secondCursor); ok {
 		done, err := limiters.ResetMatching(ctx, s.second, match, rest)
@@ -137,7 +136,7 @@ func (o *Observed) ResetMatching(ctx context.Context, match func(key string) boo
 	return limiters.ResetMatching(ctx, o.Store, match, cursor)
 }
 
-// Reset implements [limiters.Resetter]. Pending ends stay: the reset may fail, and the end of an unknown id changes no usage.
+// Reset implements [limiters.Resetter]. Pending ends are kept, because the reset may fail and ending an unknown id is harmless.
 func (q *EndQueue) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
 	return limiters.Reset(ctx, q.store, keys)
 }
@@ -147,7 +146,7 @@ func (q *EndQueue) ResetMatching(ctx context.Context, match func(key string) boo
 	return limiters.ResetMatching(ctx, q.store, match, cursor)
 }
 
-// either returns a or b, element by element. A missing element is false.
+// either returns the elementwise or of a and b; missing elements are false.
 func either(a, b []bool) []bool {
 	for i := range b {
 		if i < len(a) {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// shares computes the shares of limits, and remembers them for one number of replicas.
+// shares caches the shares of limits for one number of replicas.
 type shares struct {
 	mu       sync.RWMutex
 	replicas int64
@@ -17,7 +17,7 @@ type shares struct {
 	counts   map[int64]int64                     // shares of numbers of requests
 }
 
-// maxShares bounds each map of shares. A share beyond it replaces another one, which is computed again when needed.
+// maxShares bounds each cache. Beyond it, a new share evicts another.
 const maxShares = 10_000
 
 func (s *shares) forget() {
@@ -29,7 +29,7 @@ func (s *shares) forget() {
 // of returns the share of l for hits of n > 0.
 func (s *shares) of(l *limiters.Limit, n, replicas int64, p float64) (*limiters.Limit, error) {
 	if n > 1 {
-		// Each size of hit would need its own entry, so these shares are not cached.
+		// Shares are cached only for hits of 1, because each size would need its own entry.
 		return limiters.New(l.Spec().Scaled(func(whole int64) int64 { return s.ofHits(whole, n, replicas, p) }))
 	}
 	return remembered(s, &s.limits, l, replicas, func() (*limiters.Limit, error) {
@@ -40,7 +40,7 @@ func (s *shares) of(l *limiters.Limit, n, replicas int64, p float64) (*limiters.
 // ofHits returns the share of whole for hits of n: at least n times the share of whole/n requests.
 func (s *shares) ofHits(whole, n, replicas int64, p float64) int64 {
 	if n > whole {
-		// Such a hit never fits. Or it fits a funnel that leaks less in a window, for one hit in several.
+		// Such a hit never fits, or it fits a funnel whose capacity exceeds its rate.
 		return whole
 	}
 	byHits := min(whole, n*s.ofRequests(roundUp(whole/n), replicas, p))
@@ -52,7 +52,7 @@ func (s *shares) ofRequests(n, replicas int64, p float64) int64 {
 	return m
 }
 
-// remembered returns the value of a key in one of the maps of s, or computes it.
+// remembered returns the cached value of key, or computes it.
 func remembered[K comparable, V any](s *shares, in *map[K]V, key K, replicas int64, compute func() (V, error)) (V, error) {
 	s.mu.RLock()
 	v, found := (*in)[key]
@@ -80,25 +80,25 @@ func remembered[K comparable, V any](s *shares, in *map[K]V, key K, replicas int
 	return v, nil
 }
 
-// roundUp rounds n up to a number with at most five significant bits, so that few shares need to be computed. It adds less
-// than a sixteenth, and nothing below 32.
+// roundUp rounds n up to five significant bits, so that few different shares are computed. It adds less than a sixteenth, and
+// nothing below 32.
 func roundUp(n int64) int64 {
 	shift := max(0, bits.Len64(uint64(n))-5)
 	return (n + 1<<shift - 1) >> shift << shift
 }
 
-// Share returns a replica's part of l under [limiters.OnErrorLocal], for hits of 1. p is the probability that some replica denies a
-// client which uses its limit exactly.
+// Share returns a replica's part of l under [limiters.OnErrorLocal], for hits of 1. p bounds the probability that a client at
+// exactly its limit is denied by some replica.
 func Share(l *limiters.Limit, replicas int64, p float64) (*limiters.Limit, error) {
 	return limiters.New(l.Spec().Scaled(func(whole int64) int64 { return share(whole, replicas, p) }))
 }
 
-// share returns how many requests each of so many replicas may admit by itself, of a limit of n. A client that uses its
-// limit exactly, with requests that reach replicas at random, is then denied by any replica with a probability of at most p.
+// share returns the number of requests that each replica may admit by itself, for a limit of n. A client at exactly its limit,
+// whose requests are distributed at random, is then denied by some replica with a probability of at most p.
 //
-// The number of requests that reach one replica is binomial, with a chance of 1/replicas each. The share is the smallest m
-// that is exceeded with a probability of at most p/replicas. The mean, n/replicas, is exceeded by some replica nearly
-// always. Together the replicas admit replicas*m.
+// The requests that reach one replica are binomial with probability 1/replicas. The share is the smallest m that is exceeded with a
+// probability of at most p/replicas (union bound). The mean n/replicas would nearly always be exceeded at some replica. Together
+// the replicas admit replicas*m.
 func share(n, replicas int64, p float64) int64 {
 	if replicas <= 1 || n <= 0 {
 		return max(0, n)
@@ -111,21 +111,22 @@ func share(n, replicas int64, p float64) int64 {
 	return mean + int64(sort.Search(int(n-mean), func(i int) bool { return tail(n, mean+int64(i), q) <= maxTail }))
 }
 
-// maxExact is the largest number of trials whose tail is summed. The logarithms of larger factorials have too few digits.
+// maxExact bounds the trials whose tail is summed. Logarithms of larger factorials lack precision.
 const maxExact = 1 << 32
 
-// deviation returns a number by which n trials exceed the mean n*q with a probability of at most p: Bernstein's inequality. It
-// is below 1 % of the mean for n above maxExact and up to a thousand replicas.
+// deviation returns an upper bound, by Bernstein's inequality, of the deviation from the mean n*q that is exceeded with probability
+// p. It is below 1 % of the mean for n above maxExact and up to a thousand replicas.
 func deviation(n int64, q, p float64) float64 {
 	l := -math.Log(p)
 	return l/3 + math.Sqrt(l*l/9+2*float64(n)*q*(1-q)*l)
 }
 
-// tailTerms is how many terms of a tail are summed. A geometric series bounds the rest. It is exact for limits up to about a
-// thousand, and makes the share of a larger limit larger by a small part of its standard deviation.
+// tailTerms is the number of summed terms of a tail; a geometric series bounds the rest. The result is exact for limits up to about
+// a thousand. For larger limits it exceeds the exact share by a small part of its standard deviation.
 const tailTerms = 100
 
-// tail bounds the probability that more than k of n trials succeed, where k is at least n*q: the terms shrink.
+// tail returns an upper bound of the probability that more than k of n trials succeed. k must be at least n*q, so that the terms
+// decrease.
 func tail(n, k int64, q float64) float64 {
 	sum, term := 0.0, mass(n, k+1, q)
 	for i := k + 1; i <= n; i++ {
@@ -139,7 +140,7 @@ func tail(n, k int64, q float64) float64 {
 	return sum
 }
 
-// mass returns the probability that k of n trials succeed.
+// mass returns the probability that exactly k of n trials succeed.
 func mass(n, k int64, q float64) float64 {
 	if k < 0 || k > n {
 		return 0

@@ -2,8 +2,8 @@ package guard
 
 import "context"
 
-// A worker is the goroutine of a decorator, which makes calls to a store. The stop of the goroutine does not cancel a call, because its
-// hits might be decided or not. Only the end of the time for closing does.
+// A worker is the goroutine of a decorator that calls a store. Stopping it does not cancel a call in flight, whose hits would then
+// be undecided; only the deadline of end does.
 type worker struct {
 	calls       context.Context //nolint:containedctx // the calls of a goroutine belong to no request
 	cancelCalls context.CancelFunc
@@ -11,7 +11,7 @@ type worker struct {
 	stopped     chan struct{}
 }
 
-// begin calls run on a goroutine, which must return when its context ends.
+// begin calls run on a goroutine. run must return when its context ends.
 func (w *worker) begin(run func(context.Context)) {
 	w.calls, w.cancelCalls = context.WithCancel(context.Background())
 	ctx, stop := context.WithCancel(context.Background())
@@ -22,12 +22,12 @@ func (w *worker) begin(run func(context.Context)) {
 	}()
 }
 
-// call returns the context of a call.
+// call returns the context of a store call.
 func (w *worker) call() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(w.calls, sendTimeout)
 }
 
-// end stops the goroutine and waits for it. The calls are canceled when ctx ends, or by the function that end returns.
+// end stops the goroutine and waits for it. Calls are canceled when ctx ends or the returned function is called.
 func (w *worker) end(ctx context.Context) (done func()) {
 	release := context.AfterFunc(ctx, w.cancelCalls)
 	w.stop()

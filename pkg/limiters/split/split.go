@@ -1,5 +1,5 @@
-// Package split decides one Take in parts. A part has a store of its own, and fails by itself: by an error of its store, or
-// by a panic, which becomes an error. The decorators and stores that divide a Take are built on it.
+// Package split divides one Take into parts. Each part has its own store and fails by itself, by an error or by a panic, which
+// becomes an error.
 package split
 
 import (
@@ -13,9 +13,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Part is some hits of a Take that another Take decides. A decorator of a [limiters.Store] adds the groups that it does
-// not answer itself, has a store decide them, and writes their verdicts to the verdicts of the whole Take. The zero Part is
-// empty.
+// A Part is a subset of the hits of a Take. A decorator adds the groups that it does not answer itself, calls Take with a store,
+// and writes the verdicts back with Scatter. The zero Part is empty.
 type Part struct {
 	Groups   []limiters.Group
 	Verdicts []limiters.Verdict // one per hit of Groups, set by Take
@@ -30,29 +29,28 @@ func (p *Part) Add(g limiters.Group, first int) {
 	}
 }
 
-// AddHits adds a group of some hits of the whole Take and of hits that are not in it. For each hit of g, at has the index of
-// its verdict in the whole Take, or -1.
+// AddHits adds a group. at has the index of each hit's verdict in the whole Take, or -1 for a hit that is not in it.
 func (p *Part) AddHits(g limiters.Group, at ...int) {
 	p.Groups = append(p.Groups, g)
 	p.at = append(p.at, at...)
 }
 
-// At returns the index in the whole Take of hit i of p.
+// At returns the index of hit i in the whole Take, or -1.
 func (p *Part) At(i int) int { return p.at[i] }
 
-// Omit leaves hit i of p out of [Part.Scatter].
+// Omit excludes hit i from [Part.Scatter].
 func (p *Part) Omit(i int) { p.at[i] = -1 }
 
-// Len returns the number of hits in p.
+// Len returns the number of hits.
 func (p *Part) Len() int { return len(p.at) }
 
-// Take has store decide the hits of p.
+// Take calls store.Take with the hits of p.
 func (p *Part) Take(ctx context.Context, store limiters.Store, now time.Time) error {
 	p.Verdicts = make([]limiters.Verdict, len(p.at))
 	return store.Take(ctx, now, p.Groups, p.Verdicts)
 }
 
-// Scatter writes the verdicts of p to out, the verdicts of the whole Take. If err is not nil, each verdict is err.
+// Scatter writes the verdicts of p to out, the verdicts of the whole Take. A non-nil err replaces each of them.
 func (p *Part) Scatter(out []limiters.Verdict, err error) {
 	for i, at := range p.at {
 		switch {
@@ -65,7 +63,7 @@ func (p *Part) Scatter(out []limiters.Verdict, err error) {
 	}
 }
 
-// Parts divides the groups of one Take among several stores. The zero Parts is empty.
+// Parts divides the groups of a Take among several stores. The zero Parts is empty.
 type Parts struct{ parts []storePart }
 
 type storePart struct {
@@ -74,8 +72,7 @@ type storePart struct {
 	err   error
 }
 
-// Add adds a group of the whole Take for a store, which must be comparable. The first hit of the group has the verdict
-// out[first] of the whole Take.
+// Add adds a group for store, which must be comparable. The first hit of the group has the verdict out[first] of the whole Take.
 func (ps *Parts) Add(store limiters.Store, g limiters.Group, first int) {
 	for i := range ps.parts {
 		if ps.parts[i].store == store {
@@ -87,9 +84,8 @@ func (ps *Parts) Add(store limiters.Store, g limiters.Group, first int) {
 	ps.parts[len(ps.parts)-1].Add(g, first)
 }
 
-// Take has the stores decide their hits, all at the same time, and writes the verdicts to out. If a store fails, its error
-// is in the verdicts of its hits. Take returns an error only if all stores fail: the join of their errors. A panic in a
-// store is a failure of that store, see [ErrPanic].
+// Take calls the stores concurrently and writes their verdicts to out. The error or panic (see [ErrPanic]) of a store becomes the
+// error of its hits. Take returns an error, joined from all, only if every store fails.
 func (ps *Parts) Take(ctx context.Context, now time.Time, out []limiters.Verdict) error {
 	if len(ps.parts) == 0 {
 		return nil
@@ -119,11 +115,10 @@ func (p *storePart) take(ctx context.Context, now time.Time) {
 	p.err = p.Take(ctx, p.store, now)
 }
 
-// ErrPanic is the error of hits that could not be decided because of a panic, which is a bug. They may have been charged.
+// ErrPanic is the error of hits whose store panicked. They may have been charged.
 var ErrPanic = errors.New("a bug, please report it: panic")
 
-// RecoverTo turns a panic into an error that wraps [ErrPanic] and holds the stack. Defer it on every goroutine that decides
-// hits: a panic on one that does not recover ends the process.
+// RecoverTo converts a panic to an error with the stack that wraps [ErrPanic]. Every goroutine that decides hits must defer it.
 func RecoverTo(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%w: %v\n%s", ErrPanic, p, debug.Stack())
