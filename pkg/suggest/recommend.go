@@ -28,7 +28,7 @@ type Recommendation struct {
 	Outliers []Outlier `json:"outliers"`
 	Reasons  []string  `json:"reasons"`
 
-	cell      *cell
+	variant   *variant
 	split     split
 	sample    float64
 	window    *Window
@@ -52,11 +52,9 @@ func newOutlier(key string, need int64) Outlier {
 	return o
 }
 
-func (r *Recommendation) in(w *Window) bool { return r.window == w }
-
-func (r *Rule) recommendationFor(c *cell) *Recommendation {
+func (r *Rule) recommendationFor(v *variant) *Recommendation {
 	for i := range r.Recommendations {
-		if r.Recommendations[i].cell == c {
+		if r.Recommendations[i].algorithm.variant == v {
 			return &r.Recommendations[i]
 		}
 	}
@@ -73,7 +71,7 @@ func (c *Collector) recommend(r *Rule) {
 		own := &r.target.rule.Limits[i]
 		for j := range r.Windows {
 			for k := range r.Windows[j].Algorithms {
-				if a := &r.Windows[j].Algorithms[k]; a.cell.own == own {
+				if a := &r.Windows[j].Algorithms[k]; a.variant.own == own {
 					c.add(r, &r.Windows[j], a, "It keeps the algorithm and the window of the rule.")
 				}
 			}
@@ -85,14 +83,14 @@ func (c *Collector) recommend(r *Rule) {
 func (c *Collector) add(r *Rule, w *Window, a *Algorithm, reasons ...string) {
 	s := a.dist.split()
 	if s.ordinary == never {
-		r.Note = fmt.Sprintf("no %s of a %s denies nobody: its limits end at %s", a.Algorithm, w.name(), grouped(a.cell.most))
+		r.Note = fmt.Sprintf("no %s of a %s denies nobody: its limits end at %s", a.Algorithm, w.name(), grouped(a.variant.most))
 		return
 	}
 	rec := Recommendation{
-		Algorithm: a.Algorithm, Unit: w.Unit, Multiplier: w.Multiplier, Limit: min(s.withHeadroom(c.o.Headroom), a.cell.most),
-		Current: a.Current, Ordinary: s.ordinary, Outliers: []Outlier{}, cell: a.cell, split: s, sample: r.Sample, window: w, algorithm: a, reasons: reasons,
+		Algorithm: a.Algorithm, Unit: w.Unit, Multiplier: w.Multiplier, Limit: min(s.withHeadroom(c.o.Headroom), a.variant.most),
+		Current: a.Current, Ordinary: s.ordinary, Outliers: []Outlier{}, Reasons: reasons, split: s, window: w, algorithm: a,
 	}
-	if own := a.cell.own; own != nil {
+	if own := a.variant.own; own != nil {
 		rec.Name = own.Name
 		if w.TooShort {
 			rec.Limit = max(rec.Limit, own.RequestsPerUnit)
@@ -186,7 +184,7 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 			rec.Denied = &candidate.Denied
 		}
 	}
-	say := func(format string, args ...any) { rec.reasons = append(rec.reasons, fmt.Sprintf(format, args...)) }
+	say := func(format string, args ...any) { rec.Reasons = append(rec.Reasons, fmt.Sprintf(format, args...)) }
 	busiest := fmt.Sprintf("The busiest ordinary key needs %s %s.", grouped(s.ordinary), w.per())
 	switch {
 	case w.TooShort && rec.Current != nil && rec.Limit == *rec.Current:
@@ -223,15 +221,14 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 	case w.Recorded < 3:
 		say("Caution: the recording has only %.1f such windows. A busier one is likely.", w.Recorded)
 	}
-	rec.Reasons = rec.reasons
 }
 
 // ownParams returns the settings of the limit in the rule.
 func (r *Recommendation) ownParams() limiters.Params {
-	if r.cell.own == nil {
+	if r.algorithm.variant.own == nil {
 		return limiters.Params{}
 	}
-	return r.cell.own.Limit.Spec().Params
+	return r.algorithm.variant.own.Limit.Spec().Params
 }
 
 func keysStandOut(n int64) string {

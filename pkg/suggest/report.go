@@ -68,8 +68,8 @@ type Algorithm struct {
 	Candidates []Candidate `json:"candidates"`
 	Curve      []Point     `json:"curve"`
 
-	cell *cell
-	dist *measurement
+	variant *variant
+	dist    *measurement
 }
 
 // A Candidate is a limit with its effect on the recording.
@@ -147,17 +147,17 @@ func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
 // whole is the part of a window that counts as a whole one: a recording of an hour ends with its last request.
 const whole = 0.99
 
-func (c *Collector) newWindow(w *window, measured map[*cell]*measurement, sample float64) Window {
+func (c *Collector) newWindow(w *window, measured map[*variant]*measurement, sample float64) Window {
 	recorded := c.span().Seconds() / w.length().Seconds()
 	out := Window{Unit: w.unit.String(), Multiplier: w.multiplier, Recorded: recorded, TooShort: recorded < whole, length: w.length()}
-	for _, cell := range w.cells {
-		d := measured[cell]
+	for _, variant := range w.variants {
+		d := measured[variant]
 		a := Algorithm{
-			Algorithm: cell.spec.Algorithm, Settings: cell.meterParams().String(), Candidates: []Candidate{},
-			Curve: d.curve(1 / sample), cell: cell, dist: d,
+			Algorithm: variant.spec.Algorithm, Settings: variant.params().String(), Candidates: []Candidate{},
+			Curve: d.curve(1 / sample), variant: variant, dist: d,
 		}
-		if cell.own != nil {
-			a.Current = &cell.own.RequestsPerUnit
+		if variant.own != nil {
+			a.Current = &variant.own.RequestsPerUnit
 		}
 		if largest := d.largest(); largest != never {
 			a.Smallest = &largest

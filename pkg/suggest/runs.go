@@ -14,10 +14,10 @@ import (
 // A key is a key of a target with its requests.
 type key struct {
 	text string
-	*series
+	*history
 }
 
-func sortedKeys(all map[string]*series) []key {
+func sortedKeys(all map[string]*history) []key {
 	keys := make([]key, 0, len(all))
 	for _, text := range slices.Sorted(maps.Keys(all)) {
 		keys = append(keys, key{text, all[text]})
@@ -25,17 +25,17 @@ func sortedKeys(all map[string]*series) []key {
 	return keys
 }
 
-// each calls do for each cell, on as many goroutines as there are processors, and waits for them.
-func each(ctx context.Context, cells []*cell, do func(context.Context, *cell) error) error {
+// each calls do for each variant, on as many goroutines as there are processors, and waits for them.
+func each(ctx context.Context, variants []*variant, do func(context.Context, *variant) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	for _, c := range cells {
-		group.Go(func() error { return do(ctx, c) })
+	for _, v := range variants {
+		group.Go(func() error { return do(ctx, v) })
 	}
 	return group.Wait()
 }
 
-// A measurement has the needs of the keys in a cell. Needs beyond 32 bits are computed again where they are used.
+// A measurement has the needs of the keys in a variant. Needs beyond 32 bits are computed again where they are used.
 type measurement struct {
 	*distribution
 	needs []uint32 // in the order of the keys; beyond32: larger
@@ -43,40 +43,40 @@ type measurement struct {
 
 const beyond32 = math.MaxUint32
 
-// measure returns the needs of the keys in each cell.
-func measure(ctx context.Context, windows []window, keys []key) (map[*cell]*measurement, error) {
-	measured := map[*cell]*measurement{}
-	var cells []*cell
+// measure returns the needs of the keys in each variant.
+func measure(ctx context.Context, windows []window, keys []key) (map[*variant]*measurement, error) {
+	measured := map[*variant]*measurement{}
+	var variants []*variant
 	for i := range windows {
-		for _, c := range windows[i].cells {
-			cells, measured[c] = append(cells, c), &measurement{needs: make([]uint32, len(keys))}
+		for _, v := range windows[i].variants {
+			variants, measured[v] = append(variants, v), &measurement{needs: make([]uint32, len(keys))}
 		}
 	}
-	err := each(ctx, cells, func(ctx context.Context, c *cell) error {
+	err := each(ctx, variants, func(ctx context.Context, v *variant) error {
 		needs := make([]int64, len(keys))
-		meter := newRun(c.meter)
+		largest := newRun(v.largest)
 		for i := range keys {
 			if i%1024 == 0 && ctx.Err() != nil {
 				return ctx.Err()
 			}
-			needs[i] = c.need(keys[i].series, meter)
-			measured[c].needs[i] = uint32(min(needs[i], beyond32))
+			needs[i] = v.need(keys[i].history, largest)
+			measured[v].needs[i] = uint32(min(needs[i], beyond32))
 		}
-		measured[c].distribution = newDistribution(needs)
+		measured[v].distribution = newDistribution(needs)
 		return nil
 	})
 	return measured, err
 }
 
-// maxLadder is the number of limits of one window for which the denied requests are counted, at most.
-const maxLadder = 6
+// maxCandidates is the number of limits of one window for which the denied requests are counted, at most.
+const maxCandidates = 6
 
-// ladder returns the limits to run in a window: those that are recommended, the smallest that deny nobody, some quantiles,
+// candidateLimits returns the limits to run in a window: those that are recommended, the smallest that deny nobody, some quantiles,
 // and limits between them. All algorithms have the same, so that their effects can be compared.
-func (r *Rule) ladder(w *Window, length int) []int64 {
+func (r *Rule) candidateLimits(w *Window, length int) []int64 {
 	var wanted []int64
 	for i := range r.Recommendations {
-		if rec := &r.Recommendations[i]; rec.in(w) {
+		if rec := &r.Recommendations[i]; rec.window == w {
 			wanted = append(wanted, rec.Limit)
 		}
 	}
@@ -125,29 +125,29 @@ func widestGap(limits []int64) (at int, between int64) {
 
 // runCandidates counts the denied requests of the limits of each window.
 func (c *Collector) runCandidates(ctx context.Context, r *Rule, keys []key) error {
-	var cells []*cell
-	algorithms := map[*cell]*Algorithm{}
-	ladders := map[*cell][]int64{}
+	var variants []*variant
+	algorithms := map[*variant]*Algorithm{}
+	limits := map[*variant][]int64{}
 	for i := range r.Windows {
 		for j := range r.Windows[i].Algorithms {
 			a := &r.Windows[i].Algorithms[j]
-			cells, algorithms[a.cell] = append(cells, a.cell), a
+			variants, algorithms[a.variant] = append(variants, a.variant), a
 		}
 	}
-	length := min(maxLadder, max(1, MaxRuns/len(cells)))
+	length := min(maxCandidates, max(1, MaxRuns/len(variants)))
 	for i := range r.Windows {
-		ladder := r.ladder(&r.Windows[i], length)
+		own := r.candidateLimits(&r.Windows[i], length)
 		for j := range r.Windows[i].Algorithms {
-			ladders[r.Windows[i].Algorithms[j].cell] = ladder
+			limits[r.Windows[i].Algorithms[j].variant] = own
 		}
 	}
-	for len(cells) > MaxRuns {
-		cells = cells[:len(cells)-1]
+	for len(variants) > MaxRuns {
+		variants = variants[:len(variants)-1]
 	}
-	return each(ctx, cells, func(ctx context.Context, cell *cell) error {
-		a := algorithms[cell]
-		rec := r.recommendationFor(cell)
-		sums, present, err := runCell(ctx, cell, ladders[cell], keys, a.dist.needs, rec)
+	return each(ctx, variants, func(ctx context.Context, v *variant) error {
+		a := algorithms[v]
+		rec := r.recommendationFor(v)
+		sums, present, err := runVariant(ctx, v, limits[v], keys, a.dist.needs, rec)
 		for i := range sums {
 			a.Candidates = append(a.Candidates, sums[i].candidate(r.Sample))
 		}
@@ -171,49 +171,49 @@ func (s *sum) candidate(sample float64) Candidate {
 }
 
 // add decides the requests of a key.
-func (s *sum) add(k *series) {
-	if n := s.run.denied(k); n > 0 {
+func (s *sum) add(h *history) {
+	if n := s.run.denied(h); n > 0 {
 		s.keys++
 		s.denied += n
 		s.squares += float64(n) * float64(n)
 	}
 }
 
-// runCell decides the requests of every key that one of the limits hits. Under a limit that denies no request of a key, there is
+// runVariant decides the requests of every key that one of the limits hits. Under a limit that denies no request of a key, there is
 // nothing to count, so it needs no run. The keys that the recommendation hits become its outliers. present is the limit in the rule.
-func runCell(ctx context.Context, cell *cell, limits []int64, keys []key, needs []uint32, rec *Recommendation) (sums []sum, present *sum, err error) {
+func runVariant(ctx context.Context, v *variant, limits []int64, keys []key, needs []uint32, rec *Recommendation) (sums []sum, present *sum, err error) {
 	for _, n := range limits {
-		if l, err := cell.limit(n); err == nil && n <= cell.most {
+		if l, err := v.limit(n); err == nil && n <= v.most {
 			sums = append(sums, sum{limit: n, run: newRun(l)})
 		}
 	}
 	least := int64(never) // a key with at most this need has no request that the limit in the rule denies
-	if rec != nil && cell.own != nil {
-		present = &sum{limit: cell.own.RequestsPerUnit, run: newRun(cell.own.Limit)}
-		if least = present.limit; cell.own.Limit.Capacity() != present.limit {
+	if rec != nil && v.own != nil {
+		present = &sum{limit: v.own.RequestsPerUnit, run: newRun(v.own.Limit)}
+		if least = present.limit; v.own.Limit.Capacity() != present.limit {
 			least = -1
 		}
 	}
-	meter := newRun(cell.meter)
+	largest := newRun(v.largest)
 	for i := range keys {
 		if i%1024 == 0 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
 		k, need := &keys[i], int64(needs[i])
 		if need == beyond32 {
-			need = cell.need(k.series, meter)
+			need = v.need(k.history, largest)
 		}
 		if rec != nil && need > rec.Limit {
 			rec.addOutlier(k.text, need)
 		}
 		if need > least {
-			present.add(k.series)
+			present.add(k.history)
 		}
 		for j := range sums {
 			if need <= sums[j].limit {
 				break // so do all larger limits
 			}
-			sums[j].add(k.series)
+			sums[j].add(k.history)
 		}
 	}
 	return sums, present, nil

@@ -92,7 +92,7 @@ type target struct {
 	rule     *descriptors.Rule
 	isPath   bool
 	note     string // why there is no suggestion
-	keys     map[string]*series
+	keys     map[string]*history
 	bytes    int64
 	halvings uint // only keys whose hash ends with so many zeros are kept
 
@@ -130,7 +130,7 @@ func New(o Options) (*Collector, error) {
 }
 
 func (c *Collector) addTarget(t *target) {
-	t.keys = map[string]*series{}
+	t.keys = map[string]*history{}
 	c.targets = append(c.targets, t)
 	c.byRule[t.rule] = t
 }
@@ -264,9 +264,9 @@ func (t *target) add(key string, at, hits int64) int64 {
 		if !kept(key, t.halvings) {
 			return 0
 		}
-		s = &series{}
+		s = &history{}
 		t.keys[key] = s
-		grown = int64(len(key)) + seriesOverhead
+		grown = int64(len(key)) + historyOverhead
 	}
 	before := cap(s.text)
 	s.add(at, hits)
@@ -298,7 +298,7 @@ func (t *target) halve() (freed int64) {
 	t.halvings++
 	for key, s := range t.keys {
 		if !kept(key, t.halvings) {
-			freed += int64(len(key)) + seriesOverhead + int64(cap(s.text))
+			freed += int64(len(key)) + historyOverhead + int64(cap(s.text))
 			delete(t.keys, key)
 		}
 	}

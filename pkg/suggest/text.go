@@ -83,7 +83,7 @@ func (r *Rule) writeText(b *strings.Builder) {
 	b.WriteString("\n  Limit → keys hit, requests denied:\n")
 	r.writeCandidates(b)
 	for i := range r.Recommendations {
-		r.Recommendations[i].writeText(b)
+		r.Recommendations[i].writeText(b, r.Sample)
 	}
 	if r.Note != "" {
 		fmt.Fprintf(b, "\n  No recommendation: %s.\n", r.Note)
@@ -194,9 +194,9 @@ func (a *Algorithm) effect(limit int64) string {
 	return "\t-\t-"
 }
 
-func (r *Recommendation) writeText(b *strings.Builder) {
+func (r *Recommendation) writeText(b *strings.Builder, sample float64) {
 	fmt.Fprintf(b, "  Keys hit at each limit of %s %s (bars in a logarithmic scale):\n", r.Algorithm, r.window.per())
-	r.writeCurve(b)
+	r.writeCurve(b, sample)
 	fmt.Fprintf(b, "\n  Recommended: %s of %s %s", r.Algorithm, grouped(r.Limit), r.window.per())
 	if r.Name != "" {
 		fmt.Fprintf(b, ", name %s", r.Name)
@@ -228,7 +228,7 @@ func (r *Recommendation) writeText(b *strings.Builder) {
 const maxBars, barWidth = 12, 40
 
 // writeCurve writes bars of the keys hit at some limits, the recommended limit among them.
-func (r *Recommendation) writeCurve(b *strings.Builder) {
+func (r *Recommendation) writeCurve(b *strings.Builder, sample float64) {
 	var limits []int64
 	curve := r.algorithm.Curve
 	step := (len(curve) + maxBars - 1) / maxBars
@@ -256,6 +256,6 @@ func (r *Recommendation) writeCurve(b *strings.Builder) {
 		if bar != "" {
 			bar += " "
 		}
-		fmt.Fprintf(b, "  %*s  %s%s%s\n", width, grouped(limit), bar, grouped(int64(math.Round(float64(keys)/r.sample))), mark)
+		fmt.Fprintf(b, "  %*s  %s%s%s\n", width, grouped(limit), bar, grouped(int64(math.Round(float64(keys)/sample))), mark)
 	}
 }

@@ -154,11 +154,11 @@ func (r *Recommendation) yaml() string {
 		add("unit_multiplier", fmt.Sprint(r.Multiplier))
 	}
 	add("requests_per_unit", fmt.Sprint(r.Limit))
-	if counts := r.cell.spec.CountDenied; counts != limiters.CountsDeniedByDefault(r.Algorithm) {
+	if counts := r.algorithm.variant.spec.CountDenied; counts != limiters.CountsDeniedByDefault(r.Algorithm) {
 		add("count_denied", fmt.Sprint(counts))
 	}
 	for _, p := range limiters.Parameters(r.Algorithm) {
-		if value := p.Text(r.cell.meterParams()); value != "" && !p.Hidden {
+		if value := p.Text(r.algorithm.variant.params()); value != "" && !p.Hidden {
 			add(p.Key, value)
 		}
 	}

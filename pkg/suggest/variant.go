@@ -16,108 +16,106 @@ const never = math.MaxInt64
 // maxFunnel is the largest maximum of a funnel whose capacity is its maximum.
 const maxFunnel = 1<<32 - 1
 
-// A cell is an algorithm with a window: a limit without its maximum.
-type cell struct {
+// A variant is an algorithm with a window: a limit without its maximum.
+type variant struct {
 	spec       limiters.Spec
 	unit       descriptors.Unit
 	multiplier uint32
 	own        *descriptors.RateLimit // the limit of the rule with this algorithm and window, or nil
 	most       int64                  // the largest maximum
 	peekOver   bool                   // a peek is denied only over the limit
-	id         string                 // see [limiters.Limit.ID]
-	meter      *limiters.Limit        // the limit with the largest maximum; nil for a funnel
+	largest    *limiters.Limit        // the limit with the largest maximum; nil for a funnel
 }
 
-// newCell returns the cell of a spec. Its penalty, reservation and capacity are left out.
-func newCell(spec limiters.Spec, unit descriptors.Unit, multiplier uint32) (*cell, error) {
+// newVariant returns the variant of a spec. Its penalty, reservation and capacity are left out.
+func newVariant(spec limiters.Spec, unit descriptors.Unit, multiplier uint32) (*variant, error) {
 	spec.Params.Capacity, spec.Params.Penalty, spec.Params.Reserve = 0, limiters.PenaltySpec{}, limiters.ReserveSpec{}
-	c := &cell{spec: spec, unit: unit, multiplier: multiplier, most: limiters.MaxPerWindow}
+	v := &variant{spec: spec, unit: unit, multiplier: multiplier, most: limiters.MaxPerWindow}
 	switch spec.Algorithm {
 	case "sliding_log":
-		c.most = limiters.LogMax
+		v.most = limiters.LogMax
 	case "funnel":
-		c.most = maxFunnel
+		v.most = maxFunnel
 	}
-	largest, err := c.limit(c.most)
+	largest, err := v.limit(v.most)
 	if err != nil {
 		return nil, err
 	}
-	c.id = largest.ID()
 	if spec.Algorithm != "funnel" {
-		c.meter = largest
+		v.largest = largest
 	}
-	one, err := c.limit(1)
+	one, err := v.limit(1)
 	if err != nil {
 		return nil, err
 	}
 	full, now := newRun(one), int64(1e15)
 	full.decide(now, 1)
-	c.peekOver = full.decide(now, 0).Allowed
-	return c, nil
+	v.peekOver = full.decide(now, 0).Allowed
+	return v, nil
 }
 
-func (c *cell) length() time.Duration { return c.unit.Duration() * time.Duration(c.multiplier) }
+func (v *variant) length() time.Duration { return v.unit.Duration() * time.Duration(v.multiplier) }
 
-// limit returns the limit of the cell with a maximum.
-func (c *cell) limit(maximum int64) (*limiters.Limit, error) {
-	l, err := descriptors.NewRateLimit(c.spec, maximum, c.unit, c.multiplier)
+// limit returns the limit of the variant with a maximum.
+func (v *variant) limit(maximum int64) (*limiters.Limit, error) {
+	l, err := descriptors.NewRateLimit(v.spec, maximum, v.unit, v.multiplier)
 	return l.Limit, err
 }
 
 // need returns the smallest maximum that denies no request of a key, or never.
-func (c *cell) need(s *series, meter *run) int64 {
+func (v *variant) need(h *history, largest *run) int64 {
 	need := int64(0)
-	if c.meter == nil {
-		need = c.needOfFunnel(s)
+	if v.largest == nil {
+		need = v.needOfFunnel(h)
 	} else {
-		need = c.needByMeter(s, meter)
+		need = v.needByRun(h, largest)
 	}
-	if need > c.most {
+	if need > v.most {
 		return never
 	}
 	return need
 }
 
-// needByMeter decides the requests under the largest maximum. As long as none is denied, the usage does not depend on the maximum.
-func (c *cell) needByMeter(s *series, r *run) (need int64) {
+// needByRun decides the requests under the largest maximum. As long as none is denied, the usage does not depend on the maximum.
+func (v *variant) needByRun(h *history, r *run) (need int64) {
 	r.reset()
-	for at := s.cursor(); at.next(); {
-		v := r.decide(at.at, at.hits)
-		if !v.Allowed {
+	for c := h.cursor(); c.next(); {
+		verdict := r.decide(c.at, c.hits)
+		if !verdict.Allowed {
 			return never
 		}
-		need = max(need, c.needOf(at.hits, v.Used))
+		need = max(need, v.needOf(c.hits, verdict.Used))
 	}
 	return need
 }
 
 // needOf returns the smallest maximum that admits hits after which the usage is used.
-func (c *cell) needOf(hits, used int64) int64 {
+func (v *variant) needOf(hits, used int64) int64 {
 	switch {
 	case hits < 0:
 		return 0
 	case hits > 0:
 		return used
-	case c.peekOver:
+	case v.peekOver:
 		return max(1, used)
 	}
 	return used + 1
 }
 
-func (c *cell) needOfFunnel(s *series) (need int64) {
-	h := hull{window: c.length().Microseconds()}
-	for at := s.cursor(); at.next(); {
-		switch n := at.hits; {
-		case n > c.most:
+func (v *variant) needOfFunnel(h *history) (need int64) {
+	backlog := hull{window: v.length().Microseconds()}
+	for c := h.cursor(); c.next(); {
+		switch n := c.hits; {
+		case n > v.most:
 			return never
 		case n > 0:
-			need = max(need, h.charge(at.at, n))
+			need = max(need, backlog.charge(c.at, n))
 		case n < 0:
-			h.refund(-n)
-		case c.peekOver:
-			need = max(need, 1, h.need(at.at, h.sum))
+			backlog.refund(-n)
+		case v.peekOver:
+			need = max(need, 1, backlog.need(c.at, backlog.sum))
 		default:
-			need = max(need, 1, h.need(at.at, h.sum+1))
+			need = max(need, 1, backlog.need(c.at, backlog.sum+1))
 		}
 	}
 	return need
@@ -147,36 +145,36 @@ func (r *run) decide(at, hits int64) limiters.Verdict {
 func (r *run) reset() { r.state[0] = limiters.State{} }
 
 // denied returns how many requests of a key the limit denies.
-func (r *run) denied(s *series) (n int64) {
+func (r *run) denied(h *history) (n int64) {
 	r.reset()
-	for at := s.cursor(); at.next(); {
-		if !r.decide(at.at, at.hits).Allowed {
+	for c := h.cursor(); c.next(); {
+		if !r.decide(c.at, c.hits).Allowed {
 			n++
 		}
 	}
 	return n
 }
 
-// A window is the cells of one window.
+// A window is the variants of one window.
 type window struct {
 	unit       descriptors.Unit
 	multiplier uint32
-	cells      []*cell
+	variants   []*variant
 }
 
 // windowsOf returns the windows for a target: a second, a minute, an hour and a day, and those of the rule, with each algorithm. Where
-// the rule has a limit, the cell has its settings.
+// the rule has a limit, the variant has its settings.
 func windowsOf(limits []descriptors.RateLimit) ([]window, error) {
 	all := []window{{descriptors.Second, 1, nil}, {descriptors.Minute, 1, nil}, {descriptors.Hour, 1, nil}, {descriptors.Day, 1, nil}}
-	var own []*cell
+	var own []*variant
 	for i := range limits {
 		l := &limits[i]
-		c, err := newCell(l.Limit.Spec(), l.Unit, l.UnitMultiplier)
+		v, err := newVariant(l.Limit.Spec(), l.Unit, l.UnitMultiplier)
 		if err != nil {
 			return nil, err
 		}
-		c.own = l
-		own = append(own, c)
+		v.own = l
+		own = append(own, v)
 		if !slices.ContainsFunc(all, func(w window) bool { return w.unit == l.Unit && w.multiplier == l.UnitMultiplier }) {
 			all = append(all, window{l.Unit, l.UnitMultiplier, nil})
 		}
@@ -184,20 +182,20 @@ func windowsOf(limits []descriptors.RateLimit) ([]window, error) {
 	for i := range all {
 		w := &all[i]
 		for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
-			n := len(w.cells)
-			for _, c := range own {
-				if c.spec.Algorithm == algorithm && c.unit == w.unit && c.multiplier == w.multiplier {
-					w.cells = append(w.cells, c)
+			n := len(w.variants)
+			for _, v := range own {
+				if v.spec.Algorithm == algorithm && v.unit == w.unit && v.multiplier == w.multiplier {
+					w.variants = append(w.variants, v)
 				}
 			}
-			if len(w.cells) > n {
+			if len(w.variants) > n {
 				continue
 			}
-			c, err := newCell(limiters.Spec{Algorithm: algorithm, CountDenied: limiters.CountsDeniedByDefault(algorithm)}, w.unit, w.multiplier)
+			v, err := newVariant(limiters.Spec{Algorithm: algorithm, CountDenied: limiters.CountsDeniedByDefault(algorithm)}, w.unit, w.multiplier)
 			if err != nil {
 				return nil, err
 			}
-			w.cells = append(w.cells, c)
+			w.variants = append(w.variants, v)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b window) int { return cmp.Compare(a.length(), b.length()) })
@@ -206,9 +204,9 @@ func windowsOf(limits []descriptors.RateLimit) ([]window, error) {
 
 func (w *window) length() time.Duration { return w.unit.Duration() * time.Duration(w.multiplier) }
 
-// meterParams returns the settings of the rule that the cell keeps.
-func (c *cell) meterParams() limiters.Params {
-	l, err := c.limit(1)
+// params returns the settings of the rule that the variant keeps.
+func (v *variant) params() limiters.Params {
+	l, err := v.limit(1)
 	if err != nil {
 		return limiters.Params{}
 	}
