@@ -139,7 +139,8 @@ func (r *entryReader) head() (h head, descriptors int) {
 	return h, int(r.number8())
 }
 
-// line reads an entry without its length into a line, whose memory it uses again. The texts of the line are valid as long as the entry. hide replaces a value that no rule matches.
+// line reads an entry without its length into a line, whose memory it uses again. The texts of the line are valid as long as the entry.
+// hide replaces a value that no rule matches.
 func (r *entryReader) line(into *replay.Line, hide func(key, value string) string) {
 	h, n := r.head()
 	into.Request.Domain = r.text()

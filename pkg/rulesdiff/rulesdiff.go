@@ -31,12 +31,6 @@ type Options struct {
 	Worst   int // the keys listed for each limit, worst first; default 10, and none below 0
 }
 
-// Defaults of [Options].
-const (
-	DefaultMaxKeys = 1_000_000
-	DefaultWorst   = 10
-)
-
 // A Comparison decides requests under two sets of rules. It is not safe for concurrent use.
 type Comparison struct {
 	o        Options
@@ -67,7 +61,7 @@ type side struct {
 	denied, unmatched, undecided int64
 
 	charged []*usage // of the request, each once
-	blamed  []blamed // of the request
+	denials []denial // of the request
 }
 
 // limits are the rows of the limits of a rule.
@@ -76,8 +70,8 @@ type limits struct {
 	last int64 // the number of the last request that reached them, from 1
 }
 
-// A blamed is a limit that denies a key. Its key is nil if the key is not counted.
-type blamed struct {
+// A denial is a limit that denies a key. Its key is nil if the key is not counted.
+type denial struct {
 	row   *row
 	key   *usage
 	limit int
@@ -105,10 +99,10 @@ type row struct {
 // New returns a comparison without requests.
 func New(old, now *descriptors.Rules, o Options) *Comparison {
 	if o.MaxKeys <= 0 {
-		o.MaxKeys = DefaultMaxKeys
+		o.MaxKeys = 1_000_000
 	}
 	if o.Worst == 0 {
-		o.Worst = DefaultWorst
+		o.Worst = 10
 	}
 	c := &Comparison{o: o, rows: map[uint64]*row{}, hashed: replay.NewHashed(now, old)}
 	for i, rules := range []*descriptors.Rules{old, now} {
@@ -175,7 +169,7 @@ func (c *Comparison) Add(line *replay.Line) error {
 		}
 		if s.result.Denied && !other.result.Denied {
 			c.affected[i]++
-			s.blame()
+			s.countDenials()
 		}
 	}
 	return nil
@@ -220,9 +214,9 @@ func (s *side) count(number int64, maxKeys int) {
 	}
 }
 
-// blame counts the request, which only this side denies, for each limit that denies it.
-func (s *side) blame() {
-	s.blamed = s.blamed[:0]
+// countDenials counts the request, which only this side denies, for each limit that denies it.
+func (s *side) countDenials() {
+	s.denials = s.denials[:0]
 	for i := range s.result.Decisions {
 		d := &s.result.Decisions[i]
 		if d.Override || !s.result.Denies(d) {
@@ -231,13 +225,13 @@ func (s *side) blame() {
 		key := s.keys[s.result.Key(i)]
 		for limit := range d.Verdicts { // none if the id of a lease is invalid
 			if !d.Verdicts[limit].Allowed {
-				s.blamed = append(s.blamed, blamed{s.limits[d.Rule].rows[limit], key, limit})
+				s.denials = append(s.denials, denial{s.limits[d.Rule].rows[limit], key, limit})
 			}
 		}
 	}
-	for i, b := range s.blamed {
-		before := s.blamed[:i]
-		if !slices.ContainsFunc(before, func(o blamed) bool { return o.row == b.row }) {
+	for i, b := range s.denials {
+		before := s.denials[:i]
+		if !slices.ContainsFunc(before, func(o denial) bool { return o.row == b.row }) {
 			b.row.changed[s.number]++
 		}
 		if b.key == nil || slices.Contains(before, b) {

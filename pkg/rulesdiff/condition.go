@@ -40,8 +40,8 @@ var figures = []struct {
 	{"cannot_match", func(r *Report) float64 { return float64(len(r.CannotMatch)) }},
 }
 
-// Names returns the names that a [Condition] may have.
-func Names() []string {
+// figureNames returns the names that a [Condition] may have.
+func figureNames() []string {
 	var all []string
 	for _, f := range figures {
 		all = append(all, f.name)
@@ -57,7 +57,7 @@ func ParseCondition(text string) (Condition, error) {
 	for _, part := range strings.Split(" "+c.text+" ", " and ") {
 		one, err := parseComparison(strings.TrimSpace(part))
 		if err != nil {
-			return c, fmt.Errorf("condition %q: %w. Write for example 'newly_denied_keys > 10'. The names are %s", text, err, strings.Join(Names(), ", "))
+			return c, fmt.Errorf("condition %q: %w. Write for example 'newly_denied_keys > 10'. The names are %s", text, err, strings.Join(figureNames(), ", "))
 		}
 		c.all = append(c.all, one)
 	}
@@ -77,7 +77,7 @@ func parseComparison(text string) (comparison, error) {
 	}
 	if c.value == nil {
 		hint := ""
-		if nearest := spelling.Nearest(c.name, Names()); nearest != "" {
+		if nearest := spelling.Nearest(c.name, figureNames()); nearest != "" {
 			hint = fmt.Sprintf(" (did you mean %s?)", nearest)
 		}
 		return c, fmt.Errorf("unknown name %q%s", c.name, hint)
