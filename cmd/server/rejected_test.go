@@ -75,3 +75,22 @@ func inMemory(t *testing.T, o rls.Options) *grpc.ClientConn {
 	})
 	return conn
 }
+
+// The response to a body that is too large states the bound, and the metrics count the request, as they do by gRPC.
+func TestTooLargeJSONRequestIsExplainedAndCounted(t *testing.T) {
+	t.Parallel()
+	s := serving(t, "CONFIG_PATH="+rulesFile(t))
+	s.awaitHealthy()
+	for _, size := range []int{rls.MaxBody + 1, 8 * rls.MaxBody} {
+		code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json", `{"domain":"`+strings.Repeat("x", size-len(`{"domain":""}`))+`"}`)
+		if want := "the body has more than 262144 bytes"; code != 400 || !strings.Contains(body, want) {
+			t.Errorf("%d bytes: %d %q, want 400 with %q", size, code, body, want)
+		}
+	}
+	if got := s.counter(`weir_requests_total{code="InvalidArgument",overall=""}`); got != "2" {
+		t.Errorf("%s requests counted as invalid, want 2", got)
+	}
+	if code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json", `{"domain":"`+strings.Repeat("x", rls.MaxBody-len(`{"domain":""}`))+`"}`); code != 400 || !strings.Contains(body, "descriptor") {
+		t.Errorf("the largest body: %d %q, want that its descriptors are missing", code, body)
+	}
+}
