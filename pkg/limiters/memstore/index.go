@@ -2,19 +2,17 @@ package memstore
 
 import "slices"
 
-// An index finds records by the hash of their keys, by open addressing with linear probing and without tombstones. A slot
-// holds a hash and the position of a record. It has no pointers for the garbage collector. The home slot grows with the
-// hash, so the index grows by one pass over the old slots and the new ones, in order, without reading records.
+// An index maps hashes of keys to records, by open addressing with linear probing and without tombstones. A slot holds a hash and a
+// position, and no pointer. Home slots are ordered by hash, so the index is resized in one sequential pass without reading records.
 type index struct {
 	slots []uint64 // hash<<32 | position; 0: free
 	n     int
 }
 
 const (
-	// An index that is more than four fifths full grows until it is about 64 % full. One that is less than two fifths full
-	// shrinks.
+	// An index that is more than 4/5 full grows to about 64 %. An index that is less than 2/5 full shrinks.
 	minSlots = 8
-	// indexPerKey is the approximate number of bytes per key in an index that has just grown.
+	// indexPerKey approximates the bytes for each key of an index that has just grown.
 	indexPerKey = 13
 )
 
@@ -43,10 +41,10 @@ func (x *index) put(slot uint64) {
 	x.slots[i] = slot
 }
 
-// resize makes the index as long as n keys need.
+// resize makes room for n keys.
 func (x *index) resize(n int) {
 	old := x.slots
-	// The allocator rounds up: all of it is used.
+	// The allocator rounds up the capacity; use all of it.
 	x.slots = slices.Grow([]uint64(nil), max(minSlots, n+n/2+n/16))
 	x.slots = x.slots[:cap(x.slots)]
 	for _, slot := range old {
@@ -56,7 +54,7 @@ func (x *index) resize(n int) {
 	}
 }
 
-// find returns the slot of a record, which must be in the index.
+// find returns the slot of an existing record.
 func (x *index) find(hash uint32, p position) int {
 	slot, i := uint64(hash)<<32|uint64(p), x.home(hash)
 	for x.slots[i] != slot {
@@ -65,12 +63,12 @@ func (x *index) find(hash uint32, p position) int {
 	return i
 }
 
-// moved changes the position of a record.
+// moved updates the position of a record.
 func (x *index) moved(hash uint32, from, to position) {
 	x.slots[x.find(hash, from)] = uint64(hash)<<32 | uint64(to)
 }
 
-// remove removes a record. Records after it move back towards their home slots.
+// remove removes a record and shifts following slots towards their home slots.
 func (x *index) remove(hash uint32, p position) {
 	hole := x.find(hash, p)
 	for i := x.next(hole); x.slots[i] != 0; i = x.next(i) {

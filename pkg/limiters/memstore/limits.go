@@ -2,8 +2,8 @@ package memstore
 
 import "github.com/weir-rls/weir/pkg/limiters"
 
-// limits are the limits of the records of a shard. Limits with equal Specs are one, because a reload makes every limit
-// again. A limit is removed with its last record, so there are never more limits than records.
+// limits holds the limits of a shard's records, deduplicated by Spec, because a reload of rules creates equal limits. A limit is
+// removed with its last record, so there are at most as many limits as records.
 type limits struct {
 	table  table[usedLimit]
 	bySpec map[limiters.Spec]uint32
@@ -13,15 +13,15 @@ type limits struct {
 type usedLimit struct {
 	limit   *limiters.Limit
 	records int
-	hitAt   int64 // when a key was last hit under it, by the store's clock, in µs
+	hitAt   int64 // time of the last hit under it, by the store's clock, in µs
 }
 
-// perLimit is the approximate size of a limit to which only this shard refers, in bytes: the limit and its entries in limits.
+// perLimit approximates the memory of a limit that only this shard refers to, in bytes.
 const perLimit = 400
 
 func (ls *limits) get(i uint32) *limiters.Limit { return ls.table.items[i].limit }
 
-// acquire adds a record to a limit, and returns the limit's number and the bytes that it adds.
+// acquire adds a reference to a limit. It returns the limit's number and the added bytes.
 func (ls *limits) acquire(l *limiters.Limit) (i uint32, bytes int) {
 	if int(ls.last) < len(ls.table.items) && ls.table.items[ls.last].limit == l {
 		ls.table.items[ls.last].records++
@@ -42,7 +42,7 @@ func (ls *limits) acquire(l *limiters.Limit) (i uint32, bytes int) {
 	return i, bytes
 }
 
-// release removes a record from a limit, and returns the bytes that it frees.
+// release removes a reference to a limit. It returns the freed bytes.
 func (ls *limits) release(i uint32) (bytes int) {
 	used := &ls.table.items[i]
 	if used.records--; used.records > 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// The errors of a snapshot that is rejected, beside errors of reading.
+// Errors of an invalid snapshot.
 var (
 	ErrForeign = errors.New("the file is not a snapshot of Weir's memory")
 	ErrVersion = errors.New("the snapshot is from another version of Weir")
@@ -24,18 +24,16 @@ var (
 type Loaded struct {
 	Saved time.Time // when the snapshot was saved, by the clock of the store that saved it
 	Keys  int64     // keys that the store now holds
-	// Ended is the number of keys that have expired, or that are so far ahead of the clock that they count as absent.
+	// Ended counts keys that have expired, or that are too far ahead of the clock to count.
 	Ended   int64
 	LeftOut int64 // keys without room, or under a limit that this version of Weir does not know
 }
 
-// Load returns a Store with the keys of a snapshot that [Store.Save] wrote. It uses nothing of a snapshot that is damaged,
-// foreign or of another version.
+// Load returns a Store with the keys of a snapshot that [Store.Save] wrote. It rejects a damaged or foreign snapshot as a whole.
 //
-// Keys keep the limits that they had, so a key that was over its limit still is. They expire by the wall clock, as if the
-// process had gone on. If that clock was set meanwhile, the rules of package limiters hold. Set ahead, windows end sooner.
-// Set back by at most a limit's window, its keys wait for the clock to catch up. Set back further, they count as absent.
-// At the bounds of o, keys over their limit take precedence.
+// Keys keep their limits and expire by the wall clock. If the clock was set ahead meanwhile, windows end sooner. If it was set back
+// by at most a limit's window, its keys wait until the clock catches up; beyond that they count as absent. If not all keys fit the
+// bounds of o, keys over their limits take precedence.
 func Load(r io.Reader, o Options) (*Store, Loaded, error) {
 	s := New(o)
 	loaded, err := s.load(r)
@@ -85,7 +83,7 @@ type source struct {
 	crc  uint64
 }
 
-// next returns the next n bytes, valid until it is called again. It allocates as bytes arrive, not n at once.
+// next returns the next n bytes, valid until the next call. It allocates as bytes arrive rather than trusting n.
 func (in *source) next(n int) ([]byte, error) {
 	const step = 1 << 20
 	for at := 0; at < n; {
@@ -135,7 +133,7 @@ func (in *source) head() (names []string, saved time.Time, err error) {
 	return names, saved, nil
 }
 
-// tail checks the number of keys, the checksum and the end.
+// tail checks the number of keys, the checksum and the end of the file.
 func (in *source) tail(count uint64) error {
 	b, err := in.next(8)
 	if err != nil {
@@ -157,7 +155,7 @@ func (in *source) tail(count uint64) error {
 	return nil
 }
 
-// fields reads the fields of a key. After a field that is missing, all further ones are 0.
+// fields decodes the fields of a key. After a missing field, all further fields are 0.
 type fields struct {
 	b      []byte
 	failed bool
@@ -195,7 +193,7 @@ func (f *fields) uvarint() uint64 {
 	return v
 }
 
-// A loader adds the keys of a snapshot to a store that nothing else uses yet.
+// A loader adds keys to a store that is not in use yet.
 type loader struct {
 	store  *Store
 	take   take // without hits, to make room
@@ -204,10 +202,10 @@ type loader struct {
 	loaded Loaded
 }
 
-// maxLoaderLimits bounds the limits that a loader remembers. There may be as many limits as keys.
+// maxLoaderLimits bounds the cached limits, because there may be as many limits as keys.
 const maxLoaderLimits = 4096
 
-// limitFields are the fields of a limit in a snapshot.
+// limitFields are the encoded fields of a limit.
 type limitFields struct {
 	algorithm                 string
 	flags                     byte
@@ -296,11 +294,11 @@ func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, d
 	hash := s.hash(&limiters.Hit{Key: key, Limit: limit})
 	sh := &s.shards[hash%shardCount]
 	if p := sh.find(uint32(hash>>32), key, limit); p != 0 {
-		// It moved while it was saved, so it is there twice. This is the later one.
+		// A record that moved during Save occurs twice. This is the later copy.
 		s.remove(sh, p)
 	}
 	size := int64(state.GrownBytes())
-	// A log over its limit may exceed the memory bound, as one that grows may. Then something is evicted before the next.
+	// As in a Take, a log over its limit may exceed the memory bound; then the next key evicts something.
 	if fits := s.hasRoom(true) && size <= s.max.MaxBytes-s.bytes.Load(); !fits && (verdict.Allowed || !l.take.room(sh, true)) {
 		l.loaded.LeftOut++
 		return

@@ -1,14 +1,13 @@
-// Package memstore is a limiters.Store in the memory of this process. It is exact, and about as fast as a map behind a lock.
-// Its counters end with the process unless they are saved ([Store.Save], [Load]). Other replicas do not share them.
+// Package memstore implements [limiters.Store] in memory, for one process. Counters end with the process unless they are saved, see
+// [Store.Save] and [Load].
 //
-// Keys are divided among shards with a lock each. A Take holds the locks of all its keys at once, so its hits are decided
-// at one moment. Every Take checks a few records and removes the expired ones. The number of keys and their memory are
-// bounded; see [Options].
+// Keys are divided among shards, each with a lock. A Take locks the shards of all its keys, so its hits are decided atomically.
+// Every Take also checks a few records for expiry. [Options] bounds the number of keys and their memory.
 //
-// A key is a record of bytes without pointers, in a page of records of the same length. An index finds it by a hash. The
-// garbage collector scans pages, not keys. docs/adr/0007-memory-layout.md gives the reasons and the measurements.
+// A key is a record without pointers, in a page of equally long records. An index of hashes finds it. So the garbage collector
+// scans pages instead of keys. docs/adr/0007-memory-layout.md has the reasons and measurements.
 //
-// A time in an int64 is in microseconds since 1970, by the store's clock unless its comment says otherwise.
+// A time in an int64 is in µs since 1970, by the store's clock unless noted.
 package memstore
 
 import (
@@ -21,16 +20,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ErrFull is the error of a hit that needs memory, for a new key or a longer log, while the store is at its bound. No
-// sampled record could be evicted. The hit was not charged.
+// ErrFull is the error of a hit that needs memory, for a new key or a longer log, while the store is at a bound. It means that no
+// sampled record can be evicted. The hit was not charged.
 var ErrFull = limiters.Uncharged(errors.New("memstore: store full: no evictable key found (every sampled key is over its limit)"))
 
-// Options configures a Store. A zero field stands for its default.
+// Options configures a Store. Zero fields have defaults.
 type Options struct {
 	MaxKeys  int64 // maximum number of keys; default 10,000,000
 	MaxBytes int64 // approximate memory limit of the keys with their index; default 4 GiB
-	// Now is the store's own clock, for a replay. It must never go back. Its first reading is at New. Default: the clock of
-	// this machine.
+	// Now replaces the clock of the machine, for a replay. It must never step back.
 	Now func() time.Time
 }
 
@@ -41,7 +39,7 @@ type Stats struct {
 	Rejected    int64 // hits that failed with ErrFull
 }
 
-// A Store keeps the states of keys in the memory of this process.
+// A Store is a [limiters.Store] in memory.
 type Store struct {
 	seed   maphash.Seed
 	start  time.Time
@@ -49,16 +47,16 @@ type Store struct {
 	max    Options
 	shards [shardCount]shard
 
-	// Sums over all shards. Most Takes change none of them: they find their keys.
+	// Sums over all shards, which most Takes do not change.
 	_                              [64]byte
 	keys, bytes, evicted, rejected atomic.Int64
 }
 
-// shardCount is the number of locks. docs/adr/0007 has the reason.
+// shardCount is the number of locks, see docs/adr/0007.
 const shardCount = 256
 
-// callerKeep is how much longer a key is kept after a hit with the caller's own time, in µs. That clock may stand still or
-// step back, and then a removed state would be missing.
+// callerKeep extends the expiry of a key after a hit with the caller's own time, in µs. That clock may stop or step back, and would
+// then miss an expired state.
 const callerKeep = int64(time.Hour / time.Microsecond)
 
 // New returns an empty Store.
@@ -84,7 +82,7 @@ func (s *Store) Stats() Stats {
 	}
 }
 
-// clock returns the wall clock of the start plus the monotonic clock since, in µs since 1970. So it never steps.
+// clock returns the wall-clock time of the start plus the monotonic time since, in µs since 1970, so that it never steps.
 func (s *Store) clock() int64 { return s.start.UnixMicro() + s.passed(s.start).Microseconds() }
 
 // Take implements limiters.Store.

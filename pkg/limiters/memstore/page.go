@@ -15,7 +15,7 @@ func positionOf(page uint32, slot int) position { return position((page+1)<<slot
 func (p position) page() uint32 { return uint32(p>>slotBits) - 1 }
 func (p position) slot() int    { return int(p & (1<<slotBits - 1)) }
 
-// A page holds records of one length side by side. It never moves.
+// A page is a contiguous block of records of one length. It never moves.
 type page struct {
 	bytes   []byte
 	soonest int64 // no record of the page expires before
@@ -30,8 +30,8 @@ func (g *page) record(slot int) record {
 
 func (g *page) full() bool { return (int(g.n)+1)*int(g.length) > len(g.bytes) }
 
-// The first pages of a length are small, because there may be many lengths and few keys. The others are so large that their
-// number does not matter, and small enough to allocate within a Take.
+// Pages double in size, because there may be many lengths and few keys. The largest are few enough for the garbage collector and
+// small enough to allocate within a Take.
 const (
 	smallPage   = 512 // bytes
 	doublePages = 5   // how often the length of a page doubles: to 16 KiB
@@ -39,14 +39,14 @@ const (
 
 func pageLen(i int) int { return smallPage << min(i, doublePages) }
 
-// pages are all pages of a shard. The records of one length have no gaps: the last record moves to the position of a removed
-// one. So pages become free as keys are removed, in any order.
+// pages are all pages of a shard. Records of one length have no gaps, because the last one moves to the position of a removed one,
+// so pages become empty whichever keys are removed.
 type pages struct {
 	table table[page]
 	of    [lengths]sameLength
 }
 
-// sameLength are the pages of one length. The pages before filling are full. After it is at most one page, which is empty.
+// sameLength are the pages of one record length. Pages before filling are full; at most one page after it exists, and is empty.
 type sameLength struct {
 	pages   []uint32
 	filling int
@@ -54,7 +54,7 @@ type sameLength struct {
 
 func (ps *pages) record(p position) record { return ps.table.items[p.page()].record(p.slot()) }
 
-// add makes room for a record of so many words. Its bytes are not cleared. It returns false if the shard can have no more pages.
+// add makes room for a record of a length in words, without clearing it. It returns false if the shard cannot have more pages.
 func (ps *pages) add(words int) (position, bool) {
 	of := &ps.of[words]
 	if of.filling == len(of.pages) {
@@ -74,7 +74,7 @@ func (ps *pages) add(words int) (position, bool) {
 	return p, true
 }
 
-// remove frees the position of a record. The last record of its length moves there, from the position that is returned.
+// remove frees a position. The last record of its length moves there; from is where it was.
 func (ps *pages) remove(p position) (from position) {
 	length := ps.table.items[p.page()].length
 	of := &ps.of[length/8]
@@ -91,7 +91,7 @@ func (ps *pages) remove(p position) (from position) {
 		ps.due(p, r.due())
 	}
 	if g.n == 0 {
-		// One empty page is kept. Otherwise a key that comes and goes at the edge of a page would allocate each time.
+		// One empty page is kept, so that a key that comes and goes at a page boundary does not allocate each time.
 		if last := len(of.pages) - 1; last > of.filling {
 			ps.table.remove(of.pages[last])
 			of.pages = of.pages[:last]
@@ -100,7 +100,7 @@ func (ps *pages) remove(p position) (from position) {
 	return from
 }
 
-// due notes in the page of a record when the record expires.
+// due updates the page's earliest expiry.
 func (ps *pages) due(p position, due int64) {
 	if g := &ps.table.items[p.page()]; due < g.soonest {
 		g.soonest = due

@@ -6,16 +6,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Version 1 of a snapshot has fields for two parameters: a capacity, and a flag for window_start=first_hit. They are from before
-// algorithms declared their parameters, and stay because older versions of Weir read and wrote snapshots with them. A limit with
-// any other parameter has a '+' behind the name of its algorithm, and the text of its parameters behind the key. A reader
-// that does not know the name with the '+' leaves the key out and reads on.
+// Version 1 of a snapshot has fields for only two parameters: the capacity, and a flag for window_start=first_hit. For a limit with
+// any other parameter, the algorithm's name ends with '+', and the parameters follow the key as text. A reader that does not know
+// this name skips the key.
 const extended = "+"
 
-// A key whose state has leases has two '+' behind the name of its algorithm. Its parameters and its leases follow the key.
+// leased ends the algorithm's name of a key whose state has leases. Its parameters and leases follow the key.
 const leased = "++"
 
-// textOf returns the text of the parameters of a limit that have no field.
+// textOf returns the parameters without a field, as text.
 func textOf(spec limiters.Spec) string {
 	rest := spec.Params
 	rest.Capacity = 0
@@ -27,7 +26,7 @@ func textOf(spec limiters.Spec) string {
 
 func isFirstHit(p limiters.Params) bool { return p.WindowStart == limiters.StartByFirstHit }
 
-// snapshotNames returns the names that records refer to by number.
+// snapshotNames returns the names of algorithms to which records refer by number.
 func snapshotNames() []string {
 	names := limiters.Algorithms()
 	for _, name := range limiters.Algorithms() {

@@ -25,7 +25,7 @@ const (
 	overflowFlag = 1 << 9
 	limitShift   = 10
 	maxLimits    = 1 << 22
-	// lengths is the number of possible lengths, in words. No algorithm has more than three words and an overflow.
+	// lengths is the number of possible lengths in words. An algorithm has at most three words and an overflow.
 	lengths = headLen/8 + maxTextLen/8 + 4 + 1
 )
 
@@ -42,7 +42,7 @@ func recordLen(key string, l *limiters.Limit, hasOverflow bool) int {
 	return n
 }
 
-// needsOverflow reports whether the state of a key under l may have a log or parts.
+// needsOverflow reports whether states under l may have a log or parts.
 func needsOverflow(l *limiters.Limit) bool { return l.Grows() || l.HasParts() }
 
 func (r record) word(at int) int64       { return int64(binary.LittleEndian.Uint64(r[at:])) }
@@ -58,7 +58,7 @@ func (r record) overflow() uint32  { return uint32(r.word(len(r) - 8)) }
 
 func (r record) setHash(h uint32) { binary.LittleEndian.PutUint32(r[8:], h) }
 
-// setHead sets the limit and the length of the text of a record without an overflow.
+// setHead sets the limit and the text length of a record without an overflow.
 func (r record) setHead(limit uint32, textLen int) {
 	binary.LittleEndian.PutUint32(r[12:], limit<<limitShift|uint32(textLen))
 }
@@ -73,7 +73,7 @@ func (r record) setOverflow(i uint32) {
 	r.setWord(len(r)-8, int64(i))
 }
 
-// An overflow is the log and the parts of a state, which do not fit a record.
+// An overflow holds the log and the parts of a state, which do not fit a record.
 type overflow struct {
 	log   *limiters.Log
 	parts *limiters.Parts

@@ -31,7 +31,7 @@ func (s *Store) resetKey(sh *shard, hash uint32, k limiters.Keyed) bool {
 	return !expired
 }
 
-// search returns the position of the record with a hash that is reports true for, 0 if there is none.
+// search returns the position of the record with a hash for which is returns true; 0 if there is none.
 func (sh *shard) search(hash uint32, is func(record) bool) position {
 	x := &sh.index[hash%parts]
 	if x.n == 0 {
@@ -54,8 +54,8 @@ func (sh *shard) text(r record) string {
 	return string(r[headLen : headLen+n])
 }
 
-// ResetMatching implements [limiters.Resetter]. One call is a whole pass. It holds the lock of a shard for one part of its
-// index at a time, about 2,400 keys of 10 million. A key is always in the same part, so none is missed.
+// ResetMatching implements [limiters.Resetter]. One call is a whole pass. It locks a shard for one part of its index at a time,
+// about 2,400 of 10 million keys. A key never changes its part, so none is missed.
 func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, _ string) (done limiters.Progress, err error) {
 	for i := range s.shards {
 		if s.shards[i].live.Load() == 0 {
@@ -76,7 +76,7 @@ func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, 
 func (s *Store) resetPart(sh *shard, part int, match func(key string) bool) (scanned, reset int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	// A removal moves records and slots, so the keys to remove are collected first.
+	// Removing a record moves others, so the keys are collected first.
 	var keys []limiters.Keyed
 	var hashes []uint32
 	for _, slot := range sh.index[part].slots {

@@ -27,17 +27,17 @@ const (
 	flagFirstHit    = 1
 	flagCountDenied = 2
 
-	// maxRecordLen bounds the length of a key in a snapshot, in bytes. The largest log has 24 MB.
+	// maxRecordLen bounds a key in a snapshot, in bytes. The longest log has 24 MB.
 	maxRecordLen = 64 << 20
-	// perHold is about how many bytes are copied under the lock of a shard, plus one log.
+	// perHold is the approximate number of bytes copied under a shard's lock, apart from one log.
 	perHold = 16 << 10
 )
 
 var crcTable = crc64.MakeTable(crc64.ECMA)
 
-// Save writes all keys that have not expired to w, for [Load], and returns their number. Takes go on meanwhile. Save locks one
-// shard at a time, for a few microseconds and the time to copy one log, and holds no lock while it writes. Each key is
-// written as of some moment during Save, and not all keys as of the same moment.
+// Save writes all unexpired keys to w, for [Load], and returns their number. Takes continue meanwhile: Save locks one shard at a
+// time, for a few microseconds and the copy of one log, and holds no lock while it writes. Keys may be saved as of different
+// moments during Save.
 func (s *Store) Save(w io.Writer) (keys int64, err error) {
 	out := &sum{to: w}
 	b := append(make([]byte, 0, 2*perHold), magic...)
@@ -55,7 +55,7 @@ func (s *Store) Save(w io.Writer) (keys int64, err error) {
 			c.begin(words)
 			for more := true; more; b = b[:0] {
 				if c.wants > cap(b)-len(b) {
-					// The memory is touched, too, before the lock is taken.
+					// Touch the memory before taking the lock.
 					b = slices.Grow(b, c.wants)
 					clear(b[len(b):cap(b)])
 				}
@@ -89,8 +89,8 @@ func (s *sum) write(b []byte) error {
 	return err
 }
 
-// A copier copies the records of one length in a shard, a few at a time, from the last to the first. A record that moves
-// meanwhile moves towards the first. So it may be copied twice, and is never missed.
+// A copier copies the records of one length in a shard, a few at a time, from last to first. Records move only towards the first,
+// so one may be copied twice but is never missed.
 type copier struct {
 	names []string
 	own   int64
@@ -99,14 +99,14 @@ type copier struct {
 	words int
 	page  int // among the pages of this length
 	slot  int // the records of the page before this slot remain
-	wants int // bytes for the next log, so that memory is not allocated under the lock
+	wants int // bytes of the next log, to allocate outside of the lock
 }
 
 func (c *copier) begin(words int) {
 	c.words, c.page, c.slot, c.wants = words, math.MaxInt, math.MaxInt, 0
 }
 
-// copy appends some records to b, and reports whether there are more.
+// copy appends some records to b. It reports whether there are more.
 func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A shard holds the records of some keys. A record is the state of one key under one algorithm and window.
+// A shard holds the records of some keys. A record is the state of a key under one algorithm and window.
 type shard struct {
 	mu        sync.Mutex
 	latest    int64  // the latest time of a Take, by the store's clock
@@ -26,11 +26,11 @@ type shard struct {
 	_         [64]byte     // keeps two shards out of one cache line
 }
 
-// parts is the number of parts of a shard's index. Each grows by itself, so that none grows for long: with 10 million keys in
-// the store a part has about 2,400 keys and grows in about 20 µs.
+// parts is the number of parts of a shard's index. They grow separately to bound the pause: with 10 million keys, a part has about
+// 2,400 and grows in about 20 µs.
 const parts = 16
 
-// perTableEntry is the approximate size of an entry of a table, and perString that of the header of a text, in bytes.
+// perTableEntry and perString approximate the memory of a table entry and of a text's header, in bytes.
 const (
 	perTableEntry = 20
 	perString     = 16
@@ -38,7 +38,7 @@ const (
 
 func (sh *shard) record(p position) record { return sh.pages.record(p) }
 
-// find returns the position of the record of a key, 0 if there is none.
+// find returns the position of the record of a key; 0 if there is none.
 func (sh *shard) find(hash uint32, key string, l *limiters.Limit) position {
 	x := &sh.index[hash%parts]
 	if x.n == 0 {
@@ -86,7 +86,7 @@ func (sh *shard) load(r record, s *limiters.State) {
 	}
 }
 
-// save writes the state of a record. A record without an overflow keeps no parts.
+// save writes the state of a record. Without an overflow it discards parts.
 func (sh *shard) save(r record, s *limiters.State) {
 	l := sh.limits.get(r.limit())
 	n := l.StateWords()
@@ -106,7 +106,7 @@ func (sh *shard) save(r record, s *limiters.State) {
 	}
 }
 
-// insert adds a record for a key that has none, with or without an overflow. It fails if the shard is full, which is far beyond any bound in use.
+// insert adds a record for a new key. It fails if the shard is full, which is far beyond any configured bound.
 func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, hasOverflow bool) (position, bool) {
 	limit, bytes := sh.limits.acquire(l)
 	if limit >= maxLimits {
@@ -138,8 +138,8 @@ func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, ha
 	return p, true
 }
 
-// size returns the memory of a record with its share of the index, in bytes. A shard has at most two pages more for each
-// length of records: one that is not full, and an empty one.
+// size returns the memory of a record with its part of the index, in bytes. It excludes up to two partly empty pages for each
+// record length of a shard.
 func (sh *shard) size(r record) int {
 	n := len(r) + indexPerKey
 	if r.textLen() == inTable {
@@ -152,7 +152,7 @@ func (sh *shard) size(r record) int {
 	return n
 }
 
-// remove removes a record. The last record of its length moves to its position, from the position that is returned.
+// remove removes a record. The last record of its length moves to its position; from is where it was.
 func (s *Store) remove(sh *shard, p position) (from position) {
 	r := sh.record(p)
 	bytes := sh.size(r)
@@ -175,13 +175,13 @@ func (s *Store) remove(sh *shard, p position) (from position) {
 	return from
 }
 
-// keepSmallest makes l the limit of a record if it is smaller than the record's. So a client that is denied under any of its
-// limits is not evicted. A limit under which no key was hit for a window no longer counts: new rules may have raised it.
-// A limit of 0 protects nothing.
+// keepSmallest makes l the limit of a record if it is smaller than the record's, so that eviction spares a client that is over any
+// of its limits. A limit without hits for a window is replaced, because new rules may have raised it. A limit of 0 needs no
+// protection.
 func (s *Store) keepSmallest(sh *shard, r record, l *limiters.Limit, own int64) {
 	used := &sh.limits.table.items[r.limit()]
 	held := used.limit
-	// A snapshot and an eviction see the penalty of a key only by its limit.
+	// Snapshots and eviction find the penalty of a key only through its limit.
 	penalty := held.HasPenalty() != l.HasPenalty()
 	if held == l || held.Capacity() == l.Capacity() && !penalty {
 		used.hitAt = own
@@ -207,29 +207,28 @@ func (s *Store) keepSmallest(sh *shard, r record, l *limiters.Limit, own int64) 
 	}
 }
 
-// due sets when a record expires.
+// due sets the expiry of a record.
 func (sh *shard) due(p position, due int64) {
 	sh.record(p).setDue(due)
 	sh.pages.due(p, due)
 	sh.soonest = min(sh.soonest, due)
 }
 
-// A cursor is the state of a sweep: where it continues, and when the records that it has passed expire.
+// A cursor is the progress of a sweep: its position, and the earliest expiry of the records already checked.
 type cursor struct {
-	sweeping bool // a sweep of the shard is under way
-	begun    bool // so is that of the page
+	sweeping bool // a sweep of the shard is in progress
+	begun    bool // a sweep of the current page is in progress
 	page     uint32
 	slot     uint16
 	inPage   int64 // no record of the page before the slot expires before
 	soonest  int64 // no record of the pages before the page expires before
 }
 
-// sweepPerTake is how many records of a shard a Take checks while the shard has expired ones. A Take adds one or two records,
-// so the sweep keeps up if one in eight has expired.
+// sweepPerTake is the number of records that a Take checks while its shard has expired ones. A Take adds one or two records, so the
+// sweep keeps up if one in eight has expired.
 const sweepPerTake = 8
 
-// Sweep removes expired records, some of each shard. Takes do the same. Call Sweep from time to time if Takes may stop:
-// otherwise their last keys would stay.
+// Sweep removes some expired records of each shard, as Takes do. Call it periodically if Takes may stop.
 func (s *Store) Sweep() {
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -247,17 +246,17 @@ func (s *Store) Sweep() {
 	}
 }
 
-// sweepsPerSweep bounds how much of a shard Sweep checks, so that it holds the lock for about 10 µs.
+// sweepsPerSweep bounds the work of Sweep in a shard, so that it holds the lock for about 10 µs.
 const sweepsPerSweep = 64
 
-// sweep removes some expired records. It skips a page without expired records at once, and such a shard too.
+// sweep removes some expired records. It skips pages and shards that have none.
 func (s *Store) sweep(sh *shard, own int64) {
 	c := &sh.cursor
 	if !c.sweeping {
 		if sh.soonest > own {
 			return
 		}
-		// From now on writes lower soonest of the shard. Earlier records are found through their pages.
+		// From now on, writes lower the shard's soonest. Earlier records are covered by their pages.
 		*c, sh.soonest = cursor{sweeping: true, soonest: math.MaxInt64}, math.MaxInt64
 	}
 	for range sweepPerTake {
@@ -294,8 +293,7 @@ const (
 	sampleShards = 8 // shards that are checked
 )
 
-// room makes room for a new key or for one that grows, if needed, and reports whether there is room. The Take holds the lock
-// of sh.
+// room makes room for a new key or a growing one. It reports whether there is room. The lock of sh must be held.
 func (t *take) room(sh *shard, isNew bool) bool {
 	s := t.store
 	for range sampleShards {
@@ -306,7 +304,7 @@ func (t *take) room(sh *shard, isNew bool) bool {
 			continue
 		}
 		other := s.another()
-		// Not Lock, because the Take holds other locks. A shard that is in use is skipped.
+		// The Take holds other locks, so it must not wait for this one.
 		if other != sh && other.mu.TryLock() {
 			t.evictOne(other)
 			other.mu.Unlock()
@@ -319,7 +317,7 @@ func (s *Store) hasRoom(isNew bool) bool {
 	return (!isNew || s.keys.Load() < s.max.MaxKeys) && s.bytes.Load() < s.max.MaxBytes
 }
 
-// another returns a random shard that has records, if there is one.
+// another returns a random shard with records, if there is one.
 func (s *Store) another() *shard {
 	first := rand.IntN(shardCount)
 	for i := range shardCount {
@@ -330,8 +328,8 @@ func (s *Store) another() *shard {
 	return &s.shards[first]
 }
 
-// evictOne evicts one record of a sample of the shard: an expired one if there is one. Otherwise it takes the one that expires
-// first among keys that are not over their limit. A client over its limit must not get back in because its key was evicted.
+// evictOne evicts a record of a sample: an expired one or, among keys not over their limits, the one that expires first. Keys over
+// their limits are never evicted, because that would admit their clients.
 func (t *take) evictOne(sh *shard) bool {
 	var best position
 	soonest := int64(math.MaxInt64)
@@ -368,7 +366,7 @@ func (t *take) evictOne(sh *shard) bool {
 	return true
 }
 
-// pick returns the position of a random record. There must be one.
+// pick returns the position of a random record, which must exist.
 func (sh *shard) pick() position {
 	all := sh.pages.table.items
 	n := rand.IntN(len(all))

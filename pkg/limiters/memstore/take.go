@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A take is one call of Take.
+// A take is the state of one Take.
 type take struct {
 	store      *Store
 	out        []limiters.Verdict
@@ -17,16 +17,16 @@ type take struct {
 	states     []limiters.State // one for each hit; the state of a key is that of its first hit
 	stateIndex []int            // index of each hit's state; -1: the hit cannot be decided
 	locked     shardSet
-	// Times in µs: when the hits are decided, the store's own clock, and how much longer keys are kept than their states need.
+	// Times in µs: of the decision, of the store's own clock, and the extension of expiries.
 	now, own, keep int64
-	// order is above that of every earlier Take of these shards with the same own.
+	// order exceeds that of every earlier Take of these shards with the same own.
 	order uint16
 }
 
 // takes is a pool, so that a Take of known keys does not allocate.
 var takes = sync.Pool{New: func() any { return &take{} }}
 
-// maxKept is the number of hits above which a take is not reused.
+// maxKept bounds the hits of a take that is reused.
 const maxKept = 256
 
 func (t *take) begin(s *Store, out []limiters.Verdict) {
@@ -49,7 +49,7 @@ func (t *take) done() {
 	takes.Put(t)
 }
 
-// A slot is the state of a take for one hit.
+// A slot is the state of one hit.
 type slot struct {
 	hit           *limiters.Hit
 	shard         *shard
@@ -59,20 +59,19 @@ type slot struct {
 	overflowBytes int      // the size of the state's log and parts when it was read
 }
 
-// A shardSet has a bit for each shard. Shards are locked in its order.
+// A shardSet is a bit set of shards. Its order is the locking order.
 type shardSet [shardCount / 64]uint64
 
 func (s *Store) hash(h *limiters.Hit) uint64 { return s.hashOf(h.Key, h.Limit.Window()) }
 
-// hashOf returns a hash of the key and the window, so that the records of one key do not collide. The factor is 2^64 over the
-// golden ratio.
+// hashOf returns a hash of key and window. The factor, 2^64 over the golden ratio, separates the records of one key.
 func (s *Store) hashOf(key string, window time.Duration) uint64 {
 	return maphash.String(s.seed, key) ^ uint64(window)*0x9e3779b97f4a7c15
 }
 
-// lock hashes the keys and locks their shards. It reads the clock before, to hold the locks for as short as possible, and
-// then takes the latest time of the shards if that is later. Otherwise a Take that had to wait for a lock would find states
-// from the future, and one that is more than a window ahead counts as absent.
+// lock hashes the keys and locks their shards. It reads the clock before locking, to hold locks briefly, and then uses the latest
+// time of the shards if that is later. Otherwise a Take that waited for a lock could find states from the future, and discard those
+// more than a window ahead.
 func (t *take) lock(now time.Time, groups []limiters.Group) {
 	slots := t.slots
 	for _, g := range groups {
@@ -123,8 +122,7 @@ func (t *take) sweep() {
 	}
 }
 
-// find reads the state of hit i, and makes room for what the hit will write. Without room the hit has no state: it is denied
-// if it would be denied anyway, and otherwise fails with ErrFull.
+// find reads the state of hit i and makes room for its result. If there is no room, a hit that would be allowed fails with ErrFull.
 func (t *take) find(i int) {
 	h, v, first := t.slots[i].hit, &t.out[i], t.firstOf(i)
 	o, s := &t.slots[first], &t.states[first]
@@ -145,8 +143,8 @@ func (t *take) find(i int) {
 	}
 }
 
-// ensureOverflow gives the record of o an overflow, because the limit of h needs one. A record that another limit made may have none: then
-// it is replaced. Its words are read already, and writeBack writes them.
+// ensureOverflow gives the record of o an overflow if the limit of h needs one. It replaces a record that another limit made
+// without one. writeBack writes the words that were read before.
 func (t *take) ensureOverflow(o *slot, h *limiters.Hit) {
 	old := o.position
 	if o.shard.record(old).hasOverflow() {
@@ -161,7 +159,7 @@ func (t *take) ensureOverflow(o *slot, h *limiters.Hit) {
 	t.remove(o.shard, old)
 }
 
-// firstOf returns the first hit on the key of hit i. If that is hit i, it reads the record and the state.
+// firstOf returns the first hit on the key of hit i. If it is hit i, firstOf reads the record and the state.
 func (t *take) firstOf(i int) int {
 	o := &t.slots[i]
 	h := o.hit
@@ -180,7 +178,7 @@ func (t *take) firstOf(i int) int {
 	return i
 }
 
-// noRoom decides a hit that the store has no room for.
+// noRoom decides a hit for which there is no room.
 func (t *take) noRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
 	checked := h.Limit.Check(s, t.now, h.N)
 	if h.End {
@@ -195,7 +193,7 @@ func (t *take) noRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
 	v.Err = ErrFull
 }
 
-// writeBack writes the states and their expiry back, and removes the records of states that are fresh.
+// writeBack writes states and expiries, and removes records of zero states.
 func (t *take) writeBack() {
 	for i := range t.slots {
 		l, first := t.slots[i].hit.Limit, t.slots[i].first
@@ -228,7 +226,7 @@ func (t *take) writeBack() {
 	}
 }
 
-// holds reports whether the take uses a record, which then must not be evicted.
+// holds reports whether the take uses a record, which must not be evicted.
 func (t *take) holds(sh *shard, p position) bool {
 	for i := range t.slots {
 		if o := &t.slots[i]; o.position == p && o.shard == sh {

@@ -11,18 +11,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Messages are the channel of the processes that share a Redis, a prefix and a secret. With a secret, Redis and its other clients can
-// neither read nor forge a message. A message reaches the processes that are connected when it is sent, and is then forgotten.
+// Messages is a Redis channel between processes that share a Redis, a prefix and a secret. With a secret, messages are encrypted
+// and authenticated. Delivery is at most once, to the processes that are connected.
 type Messages struct {
 	store   *Store
 	channel string
 	sealer  cipher.AEAD // nil without a secret
 }
 
-// maxMessage bounds a message that is received, in bytes.
+// maxMessage bounds a received message, in bytes.
 const maxMessage = 1 << 20
 
-// Messages returns the channel of a name.
+// Messages returns the channel with a name.
 func (s *Store) Messages(name string) (*Messages, error) {
 	m := &Messages{store: s, channel: s.namer.prefix + format + ":" + name}
 	if s.namer.hasher == nil {
@@ -53,14 +53,13 @@ func (m *Messages) Publish(ctx context.Context, message []byte) error {
 	return nil
 }
 
-// pingInterval is the longest silence of a connection. After it, Receive checks that Redis still answers.
+// pingInterval is the idle time after which Receive checks the connection.
 const pingInterval = 5 * time.Second
 
-// errEnded is the error of a subscription that Redis has ended.
 var errEnded = errors.New("the subscription has ended")
 
-// Receive passes each message to received until ctx ends or the connection fails. It calls connected once the subscription has begun:
-// earlier messages may have been missed. A message that is no message of a process with the secret is dropped.
+// Receive passes messages to received until ctx ends or the connection fails. It calls connected once subscribed, because messages
+// before that are lost. It drops messages that are not authentic.
 func (m *Messages) Receive(ctx context.Context, connected func(), received func([]byte)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -76,7 +75,7 @@ func (m *Messages) Receive(ctx context.Context, connected func(), received func(
 		return m.failure(err)
 	}
 	for {
-		// The connection answers pings, so a dead one is noticed.
+		// Redis answers a ping after pingInterval, which reveals a dead connection.
 		event, err := subscription.ReceiveTimeout(ctx, pingInterval)
 		if isTimeout(err) {
 			if err = subscription.Ping(ctx); err == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A batch is the arguments of one script call. The header of batch.lua describes them and the reply.
+// A batch holds the arguments of one script call; batch.lua documents them and the reply.
 type batch struct {
 	now    time.Time
 	latest time.Time // the call charges nothing if it runs later; zero: only the deadline of its context counts
@@ -35,13 +35,13 @@ type batch struct {
 
 const wordSize = 8 // bytes of a number
 
-// maxHits is the maximum number of hits in a batch: indices have two bytes.
+// maxHits bounds the hits of a batch, whose indices have two bytes.
 const maxHits = math.MaxUint16
 
-// maxBatchHits is the number of hits that never have too many keys: a hit may have two further ones.
+// maxBatchHits bounds the hits of a batch so that their keys fit too: a hit has up to three.
 const maxBatchHits = maxHits / 3
 
-// countKeys returns how many keys the hits of groups have at most.
+// countKeys returns an upper bound of the number of keys.
 func countKeys(groups []limiters.Group) (n int) {
 	for _, g := range groups {
 		for i := range g {
@@ -65,7 +65,7 @@ func newBatch(now time.Time, groups []limiters.Group, keys []string) *batch {
 
 var batches = sync.Pool{New: func() any { return &batch{known: map[string]int{}} }}
 
-// getBatch returns a batch of groups from the pool. Call release when its verdicts have been read.
+// getBatch returns a pooled batch of groups. Call release after reading its verdicts.
 func getBatch(now time.Time, groups []limiters.Group, namer keyNamer) *batch {
 	b := batches.Get().(*batch)
 	b.now, b.latest, b.keys = now, time.Time{}, namer.keysIn(&b.buffer, groups)
@@ -73,7 +73,7 @@ func getBatch(now time.Time, groups []limiters.Group, namer keyNamer) *batch {
 	return b
 }
 
-// release returns the batch to the pool, without references to the caller's. Unusually large batches are not kept.
+// release clears the batch and returns it to the pool, unless it is unusually large.
 func (b *batch) release() {
 	if len(b.hits) > 4096 {
 		return
@@ -89,7 +89,7 @@ func (b *batch) release() {
 	batches.Put(b)
 }
 
-// encode sets everything that the arguments are made of.
+// encode fills the fields from groups.
 func (b *batch) encode(groups []limiters.Group) {
 	number := uint16(0)
 	for _, g := range groups {
@@ -114,7 +114,6 @@ func (b *batch) encode(groups []limiters.Group) {
 	b.encodeRuns()
 }
 
-// keyIndex returns the index of a key in distinct.
 func (b *batch) keyIndex(key string) int {
 	i, found := b.known[key]
 	if !found {
@@ -125,7 +124,7 @@ func (b *batch) keyIndex(key string) int {
 	return i
 }
 
-// count returns N of hit i for the script. A peek with Denied hits is encoded as MaxHits plus Denied.
+// count returns the N of hit i for the script. It encodes a peek with Denied hits as MaxHits + Denied.
 func (b *batch) count(i int) int64 {
 	h := b.hits[i]
 	if h.N == 0 && b.group[i] == 0 && h.Denied > 0 && !h.Limit.HasParts() {
@@ -142,7 +141,7 @@ func (b *batch) limitIndex(l limitPart) int {
 	return len(b.limits)
 }
 
-// args returns the command that runs the batch. notAfter is its deadline in the server's time; 0 means none.
+// args returns the command for the batch. notAfter is its deadline in the server's time; 0 means none.
 func (b *batch) args(name, text string, notAfter int64) []any {
 	args := append(b.arguments[:0], name, text, len(b.distinct))
 	for i := range b.distinct {

@@ -14,21 +14,19 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// ErrBreakerOpen is the error of a Take that is rejected at once, because the last calls to Redis have all failed. It has
-// charged nothing.
+// ErrBreakerOpen is returned by a Take that the breaker rejects after consecutive failures. Nothing was charged.
 var ErrBreakerOpen = limiters.Uncharged(errors.New("redisstore: the last calls to Redis failed; the next attempt is made shortly"))
 
 const (
 	// failuresToOpen is the number of consecutive failures that open the breaker. Calls are made one at a time, so this
 	// takes at most as many timeouts.
 	failuresToOpen = 5
-	// openDuration is how long the breaker stays open, and so the longest delay before recovery is noticed.
+	// openDuration is how long the breaker stays open, and so the maximum delay before a recovery is noticed.
 	openDuration = 200 * time.Millisecond
 )
 
-// A breaker rejects hits while Redis does not answer, so that they need not wait for a timeout. It opens after consecutive
-// failures. After openDuration, one call is tried and all other hits are rejected until it has ended. The breaker is part of
-// a queue, whose lock guards it.
+// A breaker rejects hits while Redis fails, so that they need not wait for a timeout. It opens after consecutive failures. After
+// openDuration it lets one call pass and rejects all other hits until that call has ended. The lock of its queue guards it.
 type breaker struct {
 	failures int       // consecutive
 	last     time.Time // when the last failure was recorded
@@ -36,17 +34,17 @@ type breaker struct {
 
 func (b *breaker) open() bool { return b.failures >= failuresToOpen }
 
-// rejects reports whether to reject a hit; busy is whether a call is under way.
+// rejects reports whether to reject a hit. busy reports whether a call is in flight.
 func (b *breaker) rejects(busy bool) bool {
 	return b.open() && (busy || time.Since(b.last) < openDuration)
 }
 
-// record records the result of a call, which had at most budget.
+// record records the result of a call that had budget until its deadline.
 //
-// Under load a call may have little of its budget left. Such timeouts count at most once per full budget without an answer.
+// Under load a call may have little of its timeout left. Such timeouts count at most once per full timeout without a reply.
 func (b *breaker) record(err error, budget, timeout time.Duration) {
 	if errors.Is(err, errLate) {
-		return // the node answered: only the clients' deadlines were too short
+		return // the node replied; only the clients' deadlines were too short
 	}
 	switch judge(err, min(budget, time.Since(b.last)), timeout) {
 	case success:
@@ -57,7 +55,7 @@ func (b *breaker) record(err error, budget, timeout time.Duration) {
 	}
 }
 
-// An outcome is the meaning of a call's result for the node.
+// An outcome classifies a call's result with regard to the node.
 type outcome int
 
 const (
@@ -66,8 +64,8 @@ const (
 	failure
 )
 
-// judge returns what err means for the node, which had some time to answer. timeout is the time that it should have. A
-// timeout is neutral if the client gave too little time; so are cancellation, bugs and replies about this one call.
+// judge classifies err, the result of a call that had some time for a reply. timeout is the time that a call should have. Timeouts
+// of shorter calls, cancellation, bugs and replies about a single call are neutral.
 func judge(err error, had, timeout time.Duration) outcome {
 	switch {
 	case err == nil:
@@ -84,7 +82,7 @@ func judge(err error, had, timeout time.Duration) outcome {
 	return failure
 }
 
-// concernsOneCall reports whether err is a reply that concerns the keys or the command of one call, not the whole node.
+// concernsOneCall reports whether err is a reply about the keys or the command of one call rather than about the node.
 func concernsOneCall(err error) bool {
 	reply := replyOf(err)
 	if reply == nil {
@@ -98,14 +96,14 @@ func concernsOneCall(err error) bool {
 	return false
 }
 
-// replyOf returns the error reply of Redis that err wraps, or nil if there is none.
+// replyOf returns the Redis error reply that err wraps, or nil.
 func replyOf(err error) redis.Error {
 	var reply redis.Error
 	errors.As(err, &reply)
 	return reply
 }
 
-// isTimeout reports whether err is a timeout. errLate is one: the call had no time left when it arrived.
+// isTimeout reports whether err is a timeout. This includes errLate: the call arrived after its deadline.
 func isTimeout(err error) bool {
 	var n net.Error
 	return errors.Is(err, errLate) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||

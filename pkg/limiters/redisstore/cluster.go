@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// nodes are the nodes of a cluster. Each has its own queue, so a slow or unreachable node delays only its own hits.
+// nodes has a queue for each node of a cluster, so that a slow node delays only its own hits.
 type nodes struct {
 	store    *Store
 	newQueue func(callFunc) *queue
@@ -29,13 +29,13 @@ type nodes struct {
 	learning     bool // an attempt is under way, and the breaker is open
 }
 
-// maxNodes is the maximum number of queues. Idle queues beyond it are dropped and made again when they are needed. A
-// cluster has at most 1,000 nodes, but nodes come and go.
+// maxNodes bounds the queues. Idle queues beyond it are dropped, and made again when they are needed. A cluster has at most 1,000
+// nodes, but addresses change.
 const maxNodes = 1024
 
-// take decides groups on the nodes that have their slots.
+// take decides groups on the nodes that own their slots.
 func (n *nodes) take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	// The timeout includes learning the slots.
+	// The timeout includes loading the slots.
 	ctx, cancel := context.WithTimeout(ctx, n.store.timeout)
 	defer cancel()
 	keys := n.store.namer.keys(groups)
@@ -48,7 +48,7 @@ func (n *nodes) take(ctx context.Context, now time.Time, groups []limiters.Group
 				out[first+j] = limiters.Verdict{Err: ErrGroupSpansSlots}
 			}
 		} else if j := slices.Index(slots[:i], slots[i]); j >= 0 && queues[j] != nil {
-			queues[i] = queues[j] // the hits of one slot keep their order
+			queues[i] = queues[j] // keep the order of hits of one slot
 		} else {
 			q, err := n.queueFor(ctx, own[0])
 			if err != nil {
@@ -72,7 +72,7 @@ func (n *nodes) take(ctx context.Context, now time.Time, groups []limiters.Group
 	return parts.Take(ctx, now, out)
 }
 
-// queueFor returns the queue of the node that has a key.
+// queueFor returns the queue of the node that owns key.
 func (n *nodes) queueFor(ctx context.Context, key string) (*queue, error) {
 	node, err := n.masterFor(ctx, key)
 	if err != nil {
@@ -99,8 +99,8 @@ func (n *nodes) queueFor(ctx context.Context, key string) (*queue, error) {
 	return q, nil
 }
 
-// masterFor returns the client of the node that has a key. go-redis knows it from the slots, or asks for the slots first.
-// After repeated failures it returns ErrBreakerOpen at once, except for one attempt at a time.
+// masterFor returns a client of the node that owns key, loading the slots if they are unknown. After repeated failures it returns
+// ErrBreakerOpen, except for one attempt at a time.
 func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error) {
 	probing := false
 	if n.slotsUnknown.Load() {
@@ -139,12 +139,12 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 	return node, err
 }
 
-// errNoHosts is the error of a cluster that reports its nodes without a host, which go-redis does not read.
+// errNoHosts is returned for a cluster that reports nodes without a host, which go-redis cannot use.
 var errNoHosts = errors.New("the cluster announces no host of its nodes: set cluster-preferred-endpoint-type to ip or hostname")
 
 var errNoSlots = errors.New("the cluster does not report its slots")
 
-// afterError prepares for the next call after one that failed. It looks up the node again, which may have been replaced.
+// afterError handles a failed call: it reconnects to the current owner of the slot, because the node may have been replaced.
 func (n *nodes) afterError(ctx context.Context, reconnector *reconnector, hit *limiters.Hit, err error) {
 	n.store.reloadSlots(err)
 	if node, lookupErr := n.store.cluster.MasterForKey(ctx, n.store.namer.key(hit)); lookupErr == nil {
@@ -152,8 +152,8 @@ func (n *nodes) afterError(ctx context.Context, reconnector *reconnector, hit *l
 	}
 }
 
-// reloadSlots starts to reload the slots in the background if err may mean that they have moved. By itself go-redis does so
-// every minute, and when a node redirects a command.
+// reloadSlots reloads the slots in the background if err may mean that they have moved. go-redis does so only every minute and
+// after redirections.
 func (s *Store) reloadSlots(err error) {
 	if err != nil && slotsMayHaveMoved(err) {
 		s.cluster.ReloadState(context.Background())

@@ -12,20 +12,20 @@ import (
 )
 
 var (
-	// ErrTooManyHits is the error of a Take of more hits than a call can carry.
+	// ErrTooManyHits is returned by a Take of more hits than a call can carry.
 	ErrTooManyHits = limiters.Uncharged(fmt.Errorf("redisstore: more than %d hits in one Take", maxHits))
-	// ErrClosed is the error of a Take after Close.
+	// ErrClosed is returned by a Take after Close.
 	ErrClosed = limiters.Uncharged(errors.New("redisstore: the store is closed"))
-	// ErrAuth is an error of Redis, or of a Sentinel, that rejected the password.
+	// ErrAuth reports that Redis or a Sentinel rejected the password.
 	ErrAuth = errors.New("the password was rejected")
-	// ErrGroupSpansSlots is the error of the hits of a group whose keys are in several slots of a cluster: no script can
-	// charge all of them or none. The group was not charged. Options.Tag can put keys into one slot.
+	// ErrGroupSpansSlots is the error of a group whose keys are in several slots of a cluster, which no script can charge
+	// atomically. Nothing was charged. Options.Tag can put keys into one slot.
 	ErrGroupSpansSlots = errors.New("redisstore: the keys of a group are in several slots of the cluster; " +
 		"they need a common hash tag")
 )
 
-// A KeyError is the error of hits on a key that Redis could not decide, for instance because the key has another type. Its
-// text does not show the key, which holds what users sent.
+// A KeyError is the error of hits on a key that Redis could not decide, for example because the key has another type. Its text
+// omits the key, which contains data of users.
 type KeyError struct {
 	Key   string // in Redis
 	Reply string // of Redis, or of the script
@@ -33,11 +33,11 @@ type KeyError struct {
 
 func (e *KeyError) Error() string { return "redisstore: cannot decide the key: " + e.Reply }
 
-// StoreKey returns the key in Redis, for operators who may see it.
+// StoreKey returns the Redis key, for operators.
 func (e *KeyError) StoreKey() string { return e.Key }
 
-// readable makes an error of Redis readable. Errors that mean a rejected password wrap ErrAuth. Only Sentinels send an empty reply.
-// Redis may quote the arguments of a command that it does not know: they hold passwords and keys, and are cut off.
+// readable makes an error of Redis readable. Rejected passwords wrap ErrAuth. An empty reply comes only from a Sentinel. For an
+// unknown command, Redis may quote its arguments, such as passwords and keys, which readable removes.
 func readable(err error) error {
 	if err == nil {
 		return nil
@@ -54,7 +54,8 @@ func readable(err error) error {
 	return err
 }
 
-// readableInCluster makes readable the error of a single Redis that is a cluster, or a proxy in front of one.
+// readableInCluster is [readable] for a server that was configured as single and turns out to be a cluster or a proxy in front of
+// one.
 func readableInCluster(err error) error {
 	if redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "CROSSSLOT") {
 		return fmt.Errorf("this Redis is a cluster: set its type to cluster: %w", err)
@@ -62,7 +63,7 @@ func readableInCluster(err error) error {
 	return err
 }
 
-// isAuth reports whether err means that Redis or a Sentinel rejected the password, or wants one.
+// isAuth reports whether err means that the password is missing or was rejected.
 func isAuth(err error) bool {
 	if errors.Is(err, connect.ErrSentinelAuth) {
 		return true
@@ -75,7 +76,7 @@ func isAuth(err error) bool {
 	return strings.HasPrefix(text, "WRONGPASS ") || strings.HasPrefix(text, "NOAUTH ") || strings.HasPrefix(text, "ERR AUTH ")
 }
 
-// A cutError shows only the first part of an error's text.
+// A cutError truncates the text of an error.
 type cutError struct {
 	text string
 	err  error

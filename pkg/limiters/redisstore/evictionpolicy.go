@@ -9,12 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// noEviction is the only policy under which Redis never drops counters.
+// noEviction is the only policy under which Redis never evicts counters.
 const noEviction = "noeviction"
 
-// EvictionPolicy returns the maxmemory-policy of Redis, or "" if an ACL hides it. Any policy but noeviction may drop
-// counters. For a cluster, it returns the policy of a master that may drop counters, if there is one. It returns an error
-// if Redis, or every master of the cluster, does not answer. It may take as long as connecting takes.
+// EvictionPolicy returns the maxmemory-policy of Redis, or "" if an ACL hides it. For a cluster, it returns the policy of a master
+// that may evict counters, if any. It fails if Redis, or every master, is unreachable. It may connect first.
 func (s *Store) EvictionPolicy(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.connectTime)
 	defer cancel()
@@ -62,7 +61,7 @@ func policyOf(ctx context.Context, c redis.UniversalClient) (string, error) {
 	if err := c.Ping(ctx).Err(); err != nil {
 		return "", err
 	}
-	// An ACL may deny INFO, which Weir does not need otherwise.
+	// An ACL may forbid INFO, which Weir does not need otherwise.
 	info, err := c.Info(ctx, "memory").Result()
 	if err != nil {
 		return "", nil

@@ -8,18 +8,18 @@ import (
 	"sync"
 )
 
-// hashedMark follows the format in keys whose text is hidden. Other keys have a brace or a digit there.
+// hashedMark follows the format in hidden keys. Other keys have a brace or a digit there.
 const hashedMark = 'h'
 
-// hashedBytes is how many bytes of a MAC are kept, as 22 letters. Two of n keys have the same 128 bits with a probability
-// of n²/2^129: for ten billion keys 10^-19. Without the secret, nobody can search for such keys.
+// hashedBytes is the length of a truncated MAC, 22 letters in a key. Among n keys, the probability of a collision is n²/2^129:
+// 10^-19 for ten billion. Collisions cannot be searched for without the secret.
 const hashedBytes = 16
 
-// A keyHasher replaces texts by their HMAC-SHA256 under a secret, so readers of Redis can neither read what users sent nor
-// test whether a key belongs to a given user.
+// A keyHasher replaces texts by their HMAC-SHA256, so that readers of Redis learn no data of users and cannot test for a given
+// user.
 type keyHasher struct{ macs sync.Pool }
 
-// newKeyHasher returns nil, which hides nothing, if the secret is empty.
+// newKeyHasher returns nil, which hides nothing, for an empty secret.
 func newKeyHasher(secret string) *keyHasher {
 	if secret == "" {
 		return nil
@@ -28,7 +28,7 @@ func newKeyHasher(secret string) *keyHasher {
 	return &keyHasher{macs: sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, key)} }}}
 }
 
-// append appends the hidden tag and key of a hit. MACs have a fixed length, so no length is written.
+// append appends the hidden tag and key of a hit. MACs have a fixed length and need no separator.
 func (h *keyHasher) append(dst []byte, tag, key string) []byte {
 	m := h.macs.Get().(*mac)
 	defer h.macs.Put(m)
@@ -39,7 +39,8 @@ func (h *keyHasher) append(dst []byte, tag, key string) []byte {
 	return m.append(dst, key)
 }
 
-// derive returns a key of 32 bytes for another purpose. No key of a hit begins with a letter, so none has this MAC.
+// derive returns a 32-byte key for another purpose. The purpose begins with a letter, unlike any key of a hit, so their MACs
+// differ.
 func (h *keyHasher) derive(purpose string) []byte {
 	m := h.macs.Get().(*mac)
 	defer h.macs.Put(m)
@@ -48,7 +49,7 @@ func (h *keyHasher) derive(purpose string) []byte {
 	return m.Sum(nil)
 }
 
-// A mac is a keyed hash with buffers for its input and output.
+// A mac is a keyed hash with reusable buffers.
 type mac struct {
 	hash.Hash
 	text, sum []byte

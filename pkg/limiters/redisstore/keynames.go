@@ -7,10 +7,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// format is the version of the keys and their values. A new format starts with empty counters.
+// format is the version of keys and values. Counters do not survive a change of format.
 const format = "w2"
 
-// keyNamer makes the keys of states in Redis.
+// A keyNamer names states in Redis.
 type keyNamer struct {
 	prefix string
 	tag    func(key string) string
@@ -52,10 +52,10 @@ func (n keyNamer) appendName(text []byte, key, id string) []byte {
 	return append(text, id...)
 }
 
-// parse returns the key in the name of a state, or of one of its further keys. It returns false for other names, and for hidden keys.
+// parse returns the key in the name of a state or of one of its further keys. It returns false for other names and for hidden keys.
 func (n keyNamer) parse(name string) (key string, ok bool) {
 	rest, ours := strings.CutPrefix(name, n.prefix+format)
-	end := strings.LastIndexByte(rest, '}') // an ID has no braces
+	end := strings.LastIndexByte(rest, '}') // the ID that follows has no braces
 	if !ours || end < 0 {
 		return "", false
 	}
@@ -73,7 +73,7 @@ func (n keyNamer) parse(name string) (key string, ok bool) {
 	return rest[tag+1:], true
 }
 
-// The suffixes of the further keys of a hit. No ID is another one with such a suffix.
+// Suffixes of the further keys of a hit. No limit's ID ends with one.
 const (
 	reserveSuffix = "r"
 	penaltySuffix = "p"
@@ -81,20 +81,20 @@ const (
 
 func (n keyNamer) key(h *limiters.Hit) string { return string(n.append(nil, h)) }
 
-// keys returns the keys of all hits in order, in one piece of memory.
+// keys returns the names for all hits, in one allocation.
 func (n keyNamer) keys(groups []limiters.Group) []string {
 	var buffer keyBuffer
 	return n.keysIn(&buffer, groups)
 }
 
-// A keyBuffer is reusable memory for keys.
+// A keyBuffer is reusable memory for names.
 type keyBuffer struct {
 	text []byte
 	ends []int
 	keys []string
 }
 
-// keysIn returns the keys of all hits in order. The slice is valid until the buffer is reused; the strings stay valid.
+// keysIn is keys with a buffer. The slice is valid until the buffer is reused; the strings remain valid.
 func (n keyNamer) keysIn(r *keyBuffer, groups []limiters.Group) []string {
 	r.text, r.ends, r.keys = r.text[:0], r.ends[:0], r.keys[:0]
 	for _, g := range groups {

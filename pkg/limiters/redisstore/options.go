@@ -1,21 +1,20 @@
 package redisstore
 
-// Options configure a Store. The zero value is the default configuration.
+// Options configures a Store. Zero fields have defaults.
 type Options struct {
-	// Prefix starts every key.
+	// Prefix is the prefix of all keys.
 	Prefix string
-	// KeySecret, if not empty, hides the hits' keys and tags: Redis sees their HMAC-SHA256 under this secret. A different
-	// secret makes different keys.
+	// KeySecret, if not empty, replaces keys and tags by their HMAC-SHA256. Counters do not survive a change of the secret.
 	KeySecret string
-	// Tag returns the part of a hit's key that decides its slot in a cluster. If Tag is nil or returns "", the whole key
-	// decides. The keys of one group must have the same tag. A different tag makes a different key, on any type of Redis.
+	// Tag returns the part of a hit's key that selects the slot in a cluster. If nil or "", the whole key does. The keys of a group
+	// must have the same tag. Counters do not survive a change of the tag, even without a cluster.
 	Tag func(key string) string
 
-	// MaxBatch is the maximum number of hits in one call, unless a single Take has more: Take never splits hits that one
-	// call can carry. Each hit occupies Redis for 1 to 2 µs. The default is 256.
+	// MaxBatch bounds the hits in a call of several Takes. A Take with more hits gets a call of its own, and is never split. Each
+	// hit occupies Redis for 1 to 2 µs. The default is 256.
 	MaxBatch int
-	// MaxWaiting is the maximum number of hits that wait for the call to one node. A Take beyond it fails with ErrQueueFull,
-	// unless no other hit waits. The default is 16,384.
+	// MaxWaiting bounds the hits that wait for a call to one node. Beyond it, Take fails with ErrQueueFull, unless no other hit
+	// waits. The default is 16,384.
 	MaxWaiting int
 }
 

@@ -14,30 +14,30 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// ErrQueueFull is the error of a Take that is rejected because MaxWaiting hits are waiting already. It has charged nothing.
+// ErrQueueFull is returned by a Take if MaxWaiting hits are waiting already. Nothing was charged.
 var ErrQueueFull = limiters.Uncharged(errors.New("redisstore: too many hits are waiting for Redis"))
 
-// errTimedOutWaiting is the error of a Take that timed out before its hits were sent. It has charged nothing.
+// errTimedOutWaiting is returned by a Take that timed out before its hits were sent. Nothing was charged.
 var errTimedOutWaiting = errors.New("timed out while waiting for earlier calls")
 
-// errTimedOutSent is the error of a Take that timed out after its hits were sent. It may have charged.
+// errTimedOutSent is returned by a Take that timed out after its hits were sent. They may have been charged.
 var errTimedOutSent = errors.New("no answer in time")
 
-// A callFunc sends groups in one call and writes their verdicts to out. It does not use groups or out after it has returned.
+// A callFunc decides groups in one call. It does not retain groups or out.
 type callFunc func(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 
-// A queue sends hits to one Redis, one call at a time. Takes that arrive during a call wait, and the next call carries the
-// hits of all of them. There is no timer: a Take that arrives while no call is under way is sent at once.
+// A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and share the next one. There is no
+// timer: without a call in flight, a Take makes its call at once, on its own goroutine. If others wait when that call ends, a
+// goroutine makes further calls until the queue is empty.
 //
-// Such a Take makes its call itself. If others wait when that call ends, a goroutine makes the next calls until the queue
-// is empty. After repeated failures the queue rejects hits for a while, see [breaker].
+// After repeated failures the queue rejects hits for a while, see [breaker].
 type queue struct {
 	call       callFunc
 	timeout    time.Duration   // of a Take, and of a call
 	maxBatch   int             // hits in a call that carries several Takes
 	maxWaiting int             // hits that may wait
 	counts     *counts         // of the store
-	running    *sync.WaitGroup // what Close waits for; a Take holds it
+	running    *sync.WaitGroup // Close waits for it; includes each Take
 
 	mu          sync.Mutex
 	breaker     breaker
@@ -48,7 +48,7 @@ type queue struct {
 	pending pending
 }
 
-// counts are the counters of a store, over all its queues.
+// counts are the counters of a store over all of its queues.
 type counts struct {
 	calls, hits atomic.Int64
 	panics      atomic.Int64
@@ -56,7 +56,7 @@ type counts struct {
 	queueRejected, timedOut, breakerRejected atomic.Int64 // hits, see Stats
 }
 
-// pending is the next call: the hits of several waiters. Only the queue's goroutine uses it.
+// pending is the next call, with the hits of several waiters. Only the queue's goroutine uses it.
 type pending struct {
 	waiters  []*waiter
 	groups   []limiters.Group // of the waiters
@@ -65,7 +65,7 @@ type pending struct {
 	deadline time.Time // the latest of the waiters'
 }
 
-// A waiter is a Take in the queue: a copy of its hits, and their verdicts.
+// A waiter is a queued Take, with copies of its hits.
 type waiter struct {
 	now      time.Time
 	deadline time.Time
@@ -92,7 +92,7 @@ var waiters = sync.Pool{New: func() any {
 	return w
 }}
 
-// Take decides groups, in a call of their own or together with those of other Takes.
+// Take decides groups, in a call of their own or shared with other Takes.
 func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		q.counts.timedOut.Add(int64(len(out)))
@@ -125,7 +125,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	return q.await(ctx, w, out)
 }
 
-// callNow makes a call for one Take, on the caller's goroutine. It returns within the timeout of the queue, even if ctx ends before.
+// callNow makes a call for one Take on the caller's goroutine. It returns within the timeout even if ctx has none.
 func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	budget := q.budget(ctx)
 	var cancel context.CancelFunc
@@ -141,7 +141,7 @@ func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Gr
 	return err
 }
 
-// budget returns the time that a Take has.
+// budget returns the time until a Take must return.
 func (q *queue) budget(ctx context.Context) time.Duration {
 	if deadline, bounded := ctx.Deadline(); bounded {
 		return min(q.timeout, time.Until(deadline))
@@ -154,7 +154,7 @@ func (q *queue) count(hits int) {
 	q.counts.hits.Add(int64(hits))
 }
 
-// guardedCall turns a panic, which is a bug, into an error of the hits of this call.
+// guardedCall converts a panic to an error.
 func (q *queue) guardedCall(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) (err error) {
 	defer func() {
 		if errors.Is(err, split.ErrPanic) {
@@ -181,7 +181,7 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 		cause = ctx.Err()
 	case <-w.timer.C:
 	}
-	// w is not reused: the queue may still write to it.
+	// w cannot be reused, because the queue may still write to it.
 	if w.state.CompareAndSwap(stateWaiting, stateTimedOut) {
 		q.counts.timedOut.Add(int64(len(w.hits)))
 		return limiters.Uncharged(withCause(errTimedOutWaiting, cause))
@@ -192,7 +192,7 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 	return withCause(errTimedOutSent, cause)
 }
 
-// withCause returns err, and the reason why the context ended if it did.
+// withCause joins err with the reason why the context ended, if any.
 func withCause(err, cause error) error {
 	if cause == nil {
 		return err
@@ -200,7 +200,7 @@ func withCause(err, cause error) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// copy copies groups of n hits, because a Take must not use its groups after it has returned.
+// copy copies groups of n hits, because a Take must not retain its groups.
 func (w *waiter) copy(groups []limiters.Group, n int) {
 	w.hits, w.groups = slices.Grow(w.hits[:0], n), w.groups[:0]
 	for _, g := range groups {
@@ -211,7 +211,7 @@ func (w *waiter) copy(groups []limiters.Group, n int) {
 	w.verdicts = slices.Grow(w.verdicts[:0], n)[:n]
 }
 
-// release returns w to the pool, without references to the caller's memory.
+// release clears w and returns it to the pool.
 func (w *waiter) release() {
 	clear(w.hits)
 	clear(w.groups)
@@ -220,7 +220,7 @@ func (w *waiter) release() {
 	waiters.Put(w)
 }
 
-// finish ends a call that a Take made itself, and starts the queue's goroutine if others wait.
+// finish ends a call that a Take made itself. It starts the queue's goroutine if others wait.
 func (q *queue) finish(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -231,10 +231,9 @@ func (q *queue) finish(err error) {
 	q.running.Go(q.serve)
 }
 
-// record reports the result of a call to the breaker. If the breaker is open now, all waiters are rejected. The caller
-// holds the lock.
+// record passes the result of a call to the breaker, and rejects all waiters if the breaker has opened. The lock must be held.
 func (q *queue) record(err error) {
-	// A call has the whole timeout, however short the deadlines of its clients are.
+	// The call had the whole timeout, whatever the deadlines of its clients.
 	q.breaker.record(err, q.timeout, q.timeout)
 	if !q.breaker.open() || len(q.waiters) == 0 {
 		return
@@ -258,15 +257,15 @@ func (q *queue) idle() bool {
 	return !q.busy
 }
 
-// serve makes calls until nothing waits.
+// serve makes calls until no hits wait.
 func (q *queue) serve() {
 	for q.gather(); q.collect(); q.gather() {
 		q.send()
 	}
 }
 
-// gather yields the processor as long as that brings more waiters. With a free processor this takes no time; with none,
-// the next call carries more hits, which costs less in all.
+// gather yields the processor while that brings more waiters. On an idle processor this takes no time; on a busy one, larger
+// batches reduce the cost of each hit.
 func (q *queue) gather() {
 	for n, before := q.countWaiting(), -1; n > before && n < q.maxBatch; n = q.countWaiting() {
 		before = n
@@ -280,8 +279,8 @@ func (q *queue) countWaiting() int {
 	return q.waitingHits
 }
 
-// collect moves waiters of the same now into pending, up to maxBatch hits. It returns false if there are none; then the
-// queue is no longer busy.
+// collect moves waiters with the same now to pending, up to maxBatch hits. If there are none, it marks the queue as idle and
+// returns false.
 func (q *queue) collect() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -312,7 +311,6 @@ func (p *pending) add(w *waiter) {
 	p.groups, p.hits = append(p.groups, w.groups...), p.hits+len(w.hits)
 }
 
-// send sends pending.
 func (q *queue) send() {
 	p := &q.pending
 	p.verdicts = slices.Grow(p.verdicts[:0], p.hits)[:p.hits]
@@ -333,7 +331,7 @@ func (q *queue) send() {
 	q.wake(slices.Clone(p.waiters))
 }
 
-// wake wakes waiters on a goroutine of its own, so that the next call need not wait for that.
+// wake wakes waiters on another goroutine, so that the next call is not delayed.
 func (q *queue) wake(answered []*waiter) {
 	q.running.Go(func() {
 		for _, w := range answered {

@@ -9,17 +9,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A reconnector reconnects in the background after a call that lost its connection. Connecting may take longer than a call
-// may, so without it a distant Redis would stay unreachable after the first lost connection. Each queue has one.
+// A reconnector reconnects in the background after a call has lost its connection. Connecting may take longer than the timeout of a
+// call, so without it a distant Redis would stay unreachable. Each queue has one.
 type reconnector struct {
 	life    context.Context // ends with Close
-	running *sync.WaitGroup // what Close waits for
+	running *sync.WaitGroup // Close waits for it
 	timeout time.Duration   // of connecting
 	busy    atomic.Bool
 }
 
-// afterError reconnects after a call that failed with err, unless an attempt is under way. If Redis replied, the connection is
-// intact; it is dropped only if the reply is MASTERDOWN.
+// afterError reconnects after a call that failed with err, unless an attempt is in progress. If Redis replied, the connection is
+// intact; it is closed only after MASTERDOWN.
 func (r *reconnector) afterError(err error, c redis.UniversalClient) {
 	leave := redis.IsMasterDownError(err)
 	if replyOf(err) != nil && !leave || !r.busy.CompareAndSwap(false, true) {
@@ -30,15 +30,14 @@ func (r *reconnector) afterError(err error, c redis.UniversalClient) {
 		ctx, cancel := context.WithTimeout(r.life, r.timeout)
 		defer cancel()
 		if leave {
-			// The name may resolve to another server by now. go-redis does this itself after READONLY.
+			// The name may now resolve to another server. go-redis reconnects by itself only after READONLY.
 			_ = c.Do(ctx, "quit").Err()
 		}
 		_ = c.Ping(ctx).Err()
 	})
 }
 
-// slotsMayHaveMoved reports whether err may mean that another node has the slots now. MOVED and ASK need no such hint,
-// because go-redis follows them.
+// slotsMayHaveMoved reports whether err may mean that another node owns the slots now. go-redis itself handles MOVED and ASK.
 func slotsMayHaveMoved(err error) bool {
 	return replyOf(err) == nil || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
 		redis.IsMasterDownError(err) || redis.IsLoadingError(err)

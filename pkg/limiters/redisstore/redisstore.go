@@ -27,7 +27,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A Store keeps the states of keys in Redis.
+// A Store is a [limiters.Store] on Redis.
 type Store struct {
 	client      redis.UniversalClient
 	address     string // for errors
@@ -53,7 +53,7 @@ type Store struct {
 	running sync.WaitGroup // Takes, calls, and goroutines started by them
 }
 
-// New makes a Store. It does not connect: the first call does.
+// New returns a Store. The first call connects.
 func New(c connect.Options, o Options) *Store {
 	c, o = c.WithDefaults(), o.withDefaults()
 	s := &Store{
@@ -82,7 +82,7 @@ func (s *Store) newReconnector() *reconnector {
 	return &reconnector{life: s.life, running: &s.running, timeout: s.connectTime}
 }
 
-// Close waits until the Takes under way have returned, and closes the connections. A later Take fails with ErrClosed.
+// Close waits for all Takes in progress and closes the connections. Later Takes fail with ErrClosed.
 func (s *Store) Close() error {
 	s.closing.Lock()
 	s.closed = true
@@ -92,8 +92,8 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// enter adds a Take to running. It returns false after Close. Everything that a Take starts is added to running while
-// the Take is still in it, so the number never rises from 0 after Close has begun to wait.
+// enter adds a Take to running. It returns false after Close. A Take adds everything that it starts before it leaves, so running
+// never rises from 0 once Close waits.
 func (s *Store) enter() bool {
 	s.closing.RLock()
 	defer s.closing.RUnlock()
@@ -104,7 +104,7 @@ func (s *Store) enter() bool {
 	return true
 }
 
-// Take implements [limiters.Store]. It returns within the timeout of the connection.
+// Take implements [limiters.Store]. It returns within Timeout.
 func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	return nil
 }
 
-// Stats are the counters of a Store since it was made.
+// Stats are the counters of a Store since its creation.
 type Stats struct {
 	Calls, Hits     int64 // calls, and the hits in them
 	QueueRejected   int64 // hits that failed with ErrQueueFull
@@ -149,7 +149,7 @@ func (s *Store) Stats() Stats {
 	}
 }
 
-// decide decides groups in one call to the single Redis.
+// decide decides groups in one call to a single Redis.
 func (s *Store) decide(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	b := getBatch(now, groups, s.namer)
 	defer b.release()

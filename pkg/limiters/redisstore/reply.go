@@ -8,10 +8,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// verdictSize is the size of a verdict: its result, used, retry and reset.
+// verdictSize is the encoded size of a verdict: result, used, retry and reset.
 const verdictSize = 1 + 3*wordSize
 
-// The results that a verdict begins with.
+// Results of a hit.
 const (
 	resultDenied = iota
 	resultAllowed
@@ -21,10 +21,9 @@ const (
 	resultBegan // as resultPenalized, and the penalty began with this hit
 )
 
-// errLate is the error of a call that ran after its deadline. It charged nothing.
+// errLate is returned by a call that ran after its deadline. Nothing was charged.
 var errLate = limiters.Uncharged(errors.New("the call ran after its deadline"))
 
-// A reply is the reply of the script.
 type reply struct {
 	server   int64  // the server's time, µs since 1970
 	verdicts string // encoded; empty if the call ran after its deadline
@@ -43,10 +42,9 @@ func readReply(value any) (reply, error) {
 	return reply{server: word(text), verdicts: text[wordSize:], texts: values[1:]}, nil
 }
 
-// late reports whether the call ran after its deadline.
 func (r reply) late() bool { return r.verdicts == "" }
 
-// text returns reason i of the texts, counted from 1.
+// text returns the text with index i, from 1.
 func (r reply) text(i int64) string {
 	if i < 1 || i > int64(len(r.texts)) {
 		return "the script gave no reason"
@@ -56,7 +54,7 @@ func (r reply) text(i int64) string {
 
 func word(s string) int64 { return int64(binary.BigEndian.Uint64([]byte(s))) }
 
-// read decodes the verdicts of the batch's hits into out.
+// read decodes the verdicts into out.
 func (b *batch) read(r reply, out []limiters.Verdict) error {
 	if r.late() {
 		return errLate

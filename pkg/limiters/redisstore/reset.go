@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Reset implements [limiters.Resetter]. It bypasses the queue, because an operator can wait longer than a request.
+// Reset implements [limiters.Resetter]. It bypasses the queue, because operators accept longer waits.
 func (s *Store) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool, err error) {
 	if !s.enter() {
 		return nil, ErrClosed
@@ -32,20 +32,20 @@ func (s *Store) Reset(ctx context.Context, keys []limiters.Keyed) (found []bool,
 	return found, nil
 }
 
-// unlink removes the key of a state and its further keys, which are in the same slot. It returns how many there were.
+// unlink removes the key of a state and its further keys, which share a slot. It returns the number of removed keys.
 func (s *Store) unlink(ctx context.Context, name string) (int64, error) {
 	return s.client.Unlink(ctx, name, name+reserveSuffix, name+penaltySuffix).Result()
 }
 
-// The bounds of one call of ResetMatching.
+// Bounds of one call of ResetMatching.
 const (
 	scanKeys  = 10_000
 	scanTime  = time.Second
 	scanCount = 500 // keys that Redis visits in one SCAN, a fraction of a millisecond
 )
 
-// ResetMatching implements [limiters.Resetter]. One call visits about 10,000 keys, for about 1 s. In a cluster it visits the
-// masters in the order of their addresses. A key whose slot moves between masters during the pass may be missed.
+// ResetMatching implements [limiters.Resetter]. One call visits about 10,000 keys in up to about 1 s. In a cluster, it visits the
+// masters in the order of their addresses. It may miss a key whose slot moves to another master meanwhile.
 func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (done limiters.Progress, err error) {
 	if s.namer.hasher != nil {
 		return done, limiters.ErrHiddenKeys
@@ -71,7 +71,7 @@ func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, 
 	return done, nil
 }
 
-// A scanPosition is the state of a pass.
+// A scanPosition is a position in a pass.
 type scanPosition struct {
 	node   string // the address of the master in a cluster; "" for the first
 	cursor uint64
@@ -98,13 +98,13 @@ func parseScan(text string) (p scanPosition, err error) {
 	return p, nil
 }
 
-// scan visits some keys from a position, and moves the position.
+// scan visits some keys and advances the position.
 func (s *Store) scan(ctx context.Context, at *scanPosition, match func(key string) bool, done *limiters.Progress) error {
 	node, next, err := s.scanned(ctx, at)
 	if err != nil {
 		return err
 	}
-	if node == nil { // the last master has left
+	if node == nil { // there is no further master
 		at.done = true
 		return nil
 	}
@@ -121,7 +121,7 @@ func (s *Store) scan(ctx context.Context, at *scanPosition, match func(key strin
 		if !match(key) {
 			continue
 		}
-		// The further keys of a state are in names too. All are removed with the first of them.
+		// The scan also returns further keys of a state. Removing one key of a state removes all.
 		n, err := s.unlink(ctx, strings.TrimSuffix(strings.TrimSuffix(name, reserveSuffix), penaltySuffix))
 		if err != nil {
 			return err
@@ -134,7 +134,7 @@ func (s *Store) scan(ctx context.Context, at *scanPosition, match func(key strin
 	return nil
 }
 
-// scanned returns the client of the master at a position, and the address of the next one; "" after the last.
+// scanned returns the client of the master at a position, and the address of the next master; "" after the last.
 func (s *Store) scanned(ctx context.Context, at *scanPosition) (node redis.Cmdable, next string, err error) {
 	if s.cluster == nil {
 		return s.client, "", nil
@@ -170,7 +170,7 @@ func (s *Store) masters(ctx context.Context) ([]*redis.Client, error) {
 	return all, err
 }
 
-// escapeGlob returns a pattern that matches a text only.
+// escapeGlob returns a pattern that matches only text.
 func escapeGlob(text string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, "^", `\^`).Replace(text)
 }

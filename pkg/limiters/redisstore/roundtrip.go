@@ -10,9 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RoundTrip returns the shortest time of a few calls that charge nothing; for a cluster, that of the nearest master. If it
-// is longer than the timeout, every Take fails. RoundTrip also connects and loads the script for the first Take, so it may
-// take as long as connecting takes.
+// RoundTrip returns the shortest duration of a few calls without hits; for a cluster, that of the nearest master. If it exceeds the
+// timeout, every Take would fail. RoundTrip may connect, and it loads the script for the first Take.
 func (s *Store) RoundTrip(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.connectTime)
 	defer cancel()

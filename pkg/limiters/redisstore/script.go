@@ -12,10 +12,9 @@ import (
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
-// A script is Lua source and its digest, by which Redis caches it.
+// A script is Lua source with the digest under which Redis caches it.
 type script struct{ source, digest string }
 
-// batchScript returns the script that decides batches. It is the same for all stores.
 var batchScript = sync.OnceValue(func() script { return newScript(redisscripts.Batch(redisscripts.Algorithms...)) })
 
 func newScript(source string) script {
@@ -23,8 +22,8 @@ func newScript(source string) script {
 	return script{source, hex.EncodeToString(sum[:])}
 }
 
-// run runs the script for a batch. A call that has certainly not run is sent once more. It carries the source if the server
-// did not know the script, and a new deadline if the clock was wrong or unknown.
+// run calls the script for a batch. It repeats a call that certainly did not run. The second call carries the source if the server
+// did not have the script, and a new deadline if the clock was wrong or unknown.
 func (s script) run(ctx context.Context, c processor, clock *serverClock, b *batch) (reply, error) {
 	r, err := s.once(ctx, c, clock, b)
 	if err == nil && r.late() && !tooLate(ctx) {
@@ -41,7 +40,7 @@ func (s script) once(ctx context.Context, c processor, clock *serverClock, b *ba
 	return r, err
 }
 
-// ping runs the script for no hits and returns how long that took.
+// ping calls the script without hits and returns the duration.
 func (s script) ping(ctx context.Context, c processor, clock *serverClock) (time.Duration, error) {
 	b := newBatch(time.Time{}, nil, nil)
 	start := time.Now()
@@ -57,22 +56,22 @@ func call(ctx context.Context, c processor, clock *serverClock, name, text strin
 	return cmd.reply(clock)
 }
 
-// A processor sends a command to one Redis, or to the node of a cluster that has the command's keys.
+// A processor sends a command to one Redis, or to the node that owns the command's keys.
 type processor interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// A command runs the script. It charges hits, so it is sent only once.
+// A command calls the script. It may charge hits, so it is sent only once.
 type command struct{ *redis.Cmd }
 
 func newCommand(ctx context.Context, clock *serverClock, name, text string, b *batch) command {
 	return command{redis.NewCmd(ctx, b.args(name, text, clock.notAfter(ctx, b.latest))...)}
 }
 
-// NoRetry keeps go-redis' cluster client from sending a command again after a lost connection or a timeout.
+// NoRetry prevents go-redis' cluster client from repeating a command after a lost connection or a timeout.
 func (command) NoRetry() bool { return true }
 
-// reply parses the reply, and sets the clock by it.
+// reply parses the reply and updates the clock.
 func (c command) reply(clock *serverClock) (reply, error) {
 	value, err := c.Result()
 	if err != nil {

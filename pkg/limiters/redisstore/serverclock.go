@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// A serverClock converts our time to a server's time, from the server's last reply.
+// A serverClock converts local times to a server's time, based on the last reply.
 //
-// A frozen server or connection may run a call long after its caller has got an error. Each call therefore carries a
-// deadline in the server's time, after which the script charges nothing.
+// A frozen server or connection may run a call long after its caller got an error. So each call carries a deadline in the server's
+// time, after which the script charges nothing.
 //
-// A serverClock is never ahead of the server's, unless that one is set back, because the time in a reply is older than the reply.
+// Unless the server's clock is set back, a serverClock is never ahead of it, because the time in a reply is older than the reply.
 type serverClock struct {
 	start  time.Time
 	offset atomic.Int64 // the server's µs since 1970, minus our µs since start; 0: unknown
@@ -26,23 +26,23 @@ func (c *serverClock) update(server int64) {
 // expired is a deadline in the past: a call with it charges nothing and returns the server's time.
 const expired = 1
 
-// chargeBy is the key of a value of a context: the time after which a call must charge nothing.
+// chargeBy is the context key of the time after which a call must charge nothing.
 type chargeBy struct{}
 
-// callContext returns a context for a call whose hits must not be charged after latest. The call itself may take the whole timeout, because
-// a connection on which a call has timed out is closed. A client with a short deadline would otherwise cost other clients the connection.
+// callContext returns a context for a call that must not charge after latest. The call may use the whole timeout even if latest is
+// earlier, because a timeout closes the connection, which other clients share.
 func callContext(latest time.Time, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithValue(context.Background(), chargeBy{}, latest), timeout)
 }
 
-// tooLate reports whether the hits of a call must not be charged any more, by our clock.
+// tooLate reports whether it is too late to charge, by the local clock.
 func tooLate(ctx context.Context) bool {
 	by, ok := ctx.Value(chargeBy{}).(time.Time)
 	return ok && !time.Now().Before(by)
 }
 
-// notAfter returns the earliest of latest, the deadline of ctx and its value of chargeBy, in the server's µs since 1970. A zero latest counts as
-// no deadline. It returns 0 if there is no deadline.
+// notAfter returns the earliest of latest, ctx's deadline and its chargeBy value, in µs of the server's time; 0 if there is none. A
+// zero latest is ignored.
 func (c *serverClock) notAfter(ctx context.Context, latest time.Time) int64 {
 	deadline, bounded := ctx.Deadline()
 	if by, ok := ctx.Value(chargeBy{}).(time.Time); ok && (latest.IsZero() || by.Before(latest)) {

@@ -14,8 +14,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A slotCall is the hits that one call of the script decides, because their keys are in one slot. If it fails, the verdicts of
-// the other calls stand.
+// A slotCall is a call with hits whose keys share a slot. It fails independently of other calls.
 type slotCall struct {
 	split.Part
 	keys   []string  // of the hits
@@ -29,7 +28,6 @@ func (sc *slotCall) run(ctx context.Context, s script, c processor, clock *serve
 	sc.reply, sc.err = s.run(ctx, c, clock, sc.batch)
 }
 
-// read sets the verdicts, or err.
 func (sc *slotCall) read() {
 	if sc.err != nil {
 		return
@@ -53,7 +51,7 @@ func spansSlots(keys []string) bool {
 	return slices.ContainsFunc(keys, func(key string) bool { return slotOf(key) != slotOf(keys[0]) })
 }
 
-// splitBySlot makes a call for the groups of each slot, in their order.
+// splitBySlot makes a call for each slot, with groups in their order.
 func splitBySlot(now time.Time, groups []limiters.Group, keys []string) []*slotCall {
 	bySlot, first := map[uint16]*slotCall{}, 0
 	var calls []*slotCall
@@ -75,7 +73,7 @@ func splitBySlot(now time.Time, groups []limiters.Group, keys []string) []*slotC
 	return calls
 }
 
-// decideSlots decides groups of one node, with a call for each slot. It returns an error only if all calls failed.
+// decideSlots decides groups on one node, with a call for each slot. It returns an error only if all calls failed.
 func (s *Store) decideSlots(
 	ctx context.Context, clock *serverClock, now time.Time, groups []limiters.Group, out []limiters.Verdict,
 ) error {
@@ -92,7 +90,7 @@ func (s *Store) decideSlots(
 	return s.scatter(calls, out)
 }
 
-// scatter writes the verdicts of calls to out. It returns an error only if all of them failed.
+// scatter writes the verdicts of calls to out. It returns an error only if all calls failed.
 func (s *Store) scatter(calls []*slotCall, out []limiters.Verdict) error {
 	failed := 0
 	for _, sc := range calls {
@@ -110,13 +108,13 @@ func (s *Store) scatter(calls []*slotCall, out []limiters.Verdict) error {
 	return calls[0].err
 }
 
-// send sends calls in one pipeline for each node, to all nodes at the same time.
+// send sends calls to all nodes concurrently, in one pipeline for each.
 func (s *Store) send(ctx context.Context, clock *serverClock, calls []*slotCall) {
 	nodes := map[*redis.Client][]*slotCall{}
 	for _, sc := range calls {
 		node, err := s.cluster.MasterForKey(ctx, sc.keys[0])
 		if err != nil {
-			// The slots are unknown; nothing was sent.
+			// The slots are unknown, so nothing was sent.
 			for _, sc := range calls {
 				sc.err = err
 			}
@@ -131,7 +129,7 @@ func (s *Store) send(ctx context.Context, clock *serverClock, calls []*slotCall)
 	sending.Wait()
 }
 
-// guardedSend turns a panic, which is a bug, into an error of calls.
+// guardedSend converts a panic to an error of calls.
 func (s *Store) guardedSend(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) {
 	var err error
 	defer func() {
@@ -146,9 +144,9 @@ func (s *Store) guardedSend(ctx context.Context, clock *serverClock, node *redis
 	s.sendTo(ctx, clock, node, calls)
 }
 
-// sendTo sends calls to the node that should have their slots, in one pipeline. A call does not run if the node lacks the
-// script, or if its time is unknown. Then the first of these calls is sent alone, which fixes both, and the others in a second
-// pipeline. Calls that still did not run are sent one by one through the cluster client, which follows MOVED and ASK.
+// sendTo sends calls in one pipeline to the node that should own their slots. If the node lacks the script or its time is unknown,
+// the calls do not run. Then one of them is sent alone, which fixes both, and the others in a second pipeline. Calls that still did
+// not run are sent one by one through the cluster client, which follows MOVED and ASK.
 func (s *Store) sendTo(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) {
 	if len(calls) > 1 {
 		calls = s.sendTogether(ctx, clock, node, calls)
@@ -162,8 +160,8 @@ func (s *Store) sendTo(ctx context.Context, clock *serverClock, node *redis.Clie
 	}
 }
 
-// sendTogether sends calls to a node in one pipeline and returns those that did not run. The pipeline is not the cluster
-// client's, because that one waits for unreachable nodes, and then overwrites the replies of the others with its error.
+// sendTogether sends calls to a node in one pipeline and returns those that did not run. It does not use the cluster client's
+// pipeline, which waits for unreachable nodes and then overwrites other replies with its error.
 func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redis.Client, calls []*slotCall) (rest []*slotCall) {
 	pipe := node.Pipeline()
 	commands := make([]command, len(calls))
@@ -180,7 +178,7 @@ func (s *Store) sendTogether(ctx context.Context, clock *serverClock, node *redi
 	return rest
 }
 
-// didNotRun reports whether a node replied that it has not run a command.
+// didNotRun reports whether a reply means that a command was not run.
 func didNotRun(err error) bool {
 	if err == nil {
 		return false

@@ -8,10 +8,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// decideByKey decides calls that got TRYAGAIN, which a call over several keys gets while their slot moves to another node.
-// It sets their verdicts and errors. A group is charged key by key, and refunded if one of its hits is denied or fails, see
-// ADR 5. A group over several keys that both charges and refunds keeps the error, because its refunds could not be undone. A
-// hit with a penalty or a reservation has further keys; it keeps the error unless one node has all of them, see ADR 16.
+// decideByKey decides calls that got TRYAGAIN, because a call over several keys fails while their slot moves. It charges a group
+// key by key, and refunds it if one of its hits is denied or fails, see ADR 5. A group with both charges and refunds keeps the
+// error, because refunds cannot be undone. A hit with a penalty or a reservation has further keys; it keeps the error unless one
+// node has all of them, see ADR 16.
 func (s *Store) decideByKey(ctx context.Context, clock *serverClock, calls []*slotCall) {
 	if len(calls) == 0 {
 		return
@@ -39,8 +39,8 @@ func (s *Store) decideByKey(ctx context.Context, clock *serverClock, calls []*sl
 	}
 }
 
-// detached returns a context with the deadline of ctx, but not its cancellation: the refund of a charge is due even if the
-// client has canceled its request.
+// detached returns a context with the deadline of ctx but not its cancellation, because a charge must be refunded even if the
+// client has left.
 func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, bounded := ctx.Deadline()
 	ctx = context.WithoutCancel(ctx)
@@ -50,7 +50,7 @@ func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline)
 }
 
-// chargesOf returns a call for each key of the hits of a call. Hits on one key keep their order and their group.
+// chargesOf returns a call for each key. Hits on one key keep their order and group.
 func chargesOf(sc *slotCall) keyCalls {
 	charges := newKeyCalls(sc.batch.now)
 	sc.eachGroup(func(g limiters.Group, first int, keys []string) {
@@ -77,7 +77,7 @@ func chargesOf(sc *slotCall) keyCalls {
 	return charges
 }
 
-// refundsOf returns the refunds of the hits that were charged, after start, in groups that were denied.
+// refundsOf returns refunds of the hits that were charged, after start, in groups that were denied.
 func refundsOf(sc *slotCall, start time.Time) keyCalls {
 	refunds := newKeyCalls(sc.batch.now)
 	sc.eachGroup(func(g limiters.Group, first int, keys []string) {
@@ -92,7 +92,7 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 			return
 		}
 		for i, hit := range g {
-			// A reservation with an estimate of 0 is given up too. Under a concurrency limit, which has no window, 0 is a peek.
+			// A reservation with an estimate of 0 must be ended too. Under a concurrency limit, which has no window, 0 is a peek.
 			opens := hit.N == 0 && !hit.End && hit.Limit.HasLeases() && hit.Limit.Window() > 0
 			if (hit.N > 0 || opens) && !slices.Contains(deniedKeys, keys[i]) {
 				if hit.N, hit.Denied = -hit.N, 0; hit.Limit.HasLeases() {
@@ -110,7 +110,7 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 	return refunds
 }
 
-// eachGroup runs f for each group, with the number of its first hit in the call, and its keys.
+// eachGroup calls f for each group, with the index of its first hit and its keys.
 func (sc *slotCall) eachGroup(f func(g limiters.Group, first int, keys []string)) {
 	first := 0
 	for _, g := range sc.Groups {
@@ -119,18 +119,17 @@ func (sc *slotCall) eachGroup(f func(g limiters.Group, first int, keys []string)
 	}
 }
 
-// spansKeys reports whether there are several keys.
 func spansKeys(keys []string) bool {
 	return slices.ContainsFunc(keys, func(key string) bool { return key != keys[0] })
 }
 
-// isMixed reports whether a group has refunds and other hits.
+// isMixed reports whether a group has both refunds and other hits.
 func isMixed(g limiters.Group) bool {
 	refunds := func(h limiters.Hit) bool { return h.N < 0 }
 	return slices.ContainsFunc(g, refunds) && slices.ContainsFunc(g, func(h limiters.Hit) bool { return !refunds(h) })
 }
 
-// errorOfAll returns nil if a verdict has no error, otherwise the first error.
+// errorOfAll returns the first error if all verdicts have one, and otherwise nil.
 func errorOfAll(verdicts []limiters.Verdict) error {
 	if slices.ContainsFunc(verdicts, func(v limiters.Verdict) bool { return v.Err == nil }) {
 		return nil
@@ -138,7 +137,7 @@ func errorOfAll(verdicts []limiters.Verdict) error {
 	return verdicts[0].Err
 }
 
-// keyCalls are a call for each key of some hits.
+// keyCalls has a call for each key of some hits.
 type keyCalls struct {
 	now   time.Time
 	byKey map[string]*slotCall
@@ -147,7 +146,7 @@ type keyCalls struct {
 
 func newKeyCalls(now time.Time) keyCalls { return keyCalls{now: now, byKey: map[string]*slotCall{}} }
 
-// of returns the call of a key.
+// of returns the call for a key.
 func (k *keyCalls) of(key string) *slotCall {
 	sc := k.byKey[key]
 	if sc == nil {
@@ -175,15 +174,14 @@ func (s *Store) sendKeys(ctx context.Context, clock *serverClock, all []keyCalls
 	}
 }
 
-// scatter writes the verdicts of k, or their errors, to out.
 func (k keyCalls) scatter(out []limiters.Verdict) {
 	for _, sc := range k.calls {
 		sc.Scatter(out, sc.err)
 	}
 }
 
-// scatterRefunds replaces the verdicts of refunded hits, which were allowed by themselves. If a refund failed, the verdict
-// of the charge stands.
+// scatterRefunds replaces the verdicts of refunded hits, which were allowed by themselves. If a refund failed, the verdict of its
+// charge stays.
 func (k keyCalls) scatterRefunds(out []limiters.Verdict) {
 	for _, sc := range k.calls {
 		if sc.err == nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Credentials returns the username and password for a new connection. If it returns an error, connecting fails with it.
+// Credentials returns the username and password for a new connection. Its error fails the connection.
 type Credentials func() (username, password string, err error)
 
-// maxAuthFile is the maximum size of a password file in bytes. The longest tokens have a few thousand.
+// maxAuthFile bounds a password file, in bytes. The longest tokens have a few thousand.
 const maxAuthFile = 64 << 10
 
-// SetAuth sets the username and password from the value of REDIS_AUTH: password, or user:password. They replace those of
-// the URL; an empty part changes nothing.
+// SetAuth sets username and password from the value of REDIS_AUTH, password or user:password. They override those of the URL; an
+// empty part is ignored.
 func (o *Options) SetAuth(text string) { setAuth(&o.Username, &o.Password, text) }
 
-// SetSentinelAuth is like SetAuth, for the connections to Sentinels.
+// SetSentinelAuth is [Options.SetAuth] for connections to Sentinels.
 func (o *Options) SetSentinelAuth(text string) {
 	setAuth(&o.SentinelUsername, &o.SentinelPassword, text)
 }
@@ -40,8 +40,8 @@ func setAuth(username, password *string, text string) {
 	}
 }
 
-// SetAuthFile is like SetAuth, with a file that holds the text. The file is read at once, to report errors early, and
-// again for each new connection, so a new password needs no restart.
+// SetAuthFile is [Options.SetAuth] with the content of a file. It reads the file at once, to report errors early, and again for
+// each new connection, so that a changed password needs no restart.
 func (o *Options) SetAuthFile(path string) error {
 	c, err := credentialsFrom(path, o.Username)
 	if err == nil {
@@ -50,7 +50,7 @@ func (o *Options) SetAuthFile(path string) error {
 	return err
 }
 
-// SetSentinelAuthFile is like SetAuthFile, for the connections to Sentinels.
+// SetSentinelAuthFile is [Options.SetAuthFile] for connections to Sentinels.
 func (o *Options) SetSentinelAuthFile(path string) error {
 	c, err := credentialsFrom(path, o.SentinelUsername)
 	if err == nil {
@@ -76,9 +76,9 @@ func credentialsFrom(path, username string) (Credentials, error) {
 	return c, err
 }
 
-// readAuth reads the only line of a file. Its errors never show the content.
+// readAuth reads the only line of a file. Its errors never contain the content.
 func readAuth(path string) (string, error) {
-	// Opening a pipe or a device might block.
+	// Opening a pipe or a device may block.
 	if info, err := os.Stat(path); err != nil {
 		return "", err
 	} else if !info.Mode().IsRegular() {
@@ -114,8 +114,8 @@ func (c Credentials) provider() func(context.Context) (string, string, error) {
 	return func(context.Context) (string, string, error) { return c() }
 }
 
-// onConnect authenticates connections to Sentinels. go-redis itself asks no provider there. It calls the hook for
-// connections to the master too, which it has already authenticated; their name is not an address.
+// onConnect authenticates connections to Sentinels, for which go-redis does not call the provider. It ignores connections to the
+// master, whose name is not an address, because go-redis has authenticated them itself.
 func (c Credentials) onConnect() func(context.Context, *redis.Conn) error {
 	if c == nil {
 		return nil
@@ -140,5 +140,5 @@ func (c Credentials) onConnect() func(context.Context, *redis.Conn) error {
 	}
 }
 
-// ErrSentinelAuth is the error of a connection to a Sentinel that rejected SentinelCredentials.
+// ErrSentinelAuth is returned if a Sentinel rejects SentinelCredentials.
 var ErrSentinelAuth = errors.New("a Sentinel rejected the password")

@@ -1,7 +1,5 @@
-// Package connect opens connections to Redis: it reads URLs and passwords, and makes a go-redis client whose
-// timeouts and retries suit a limiter.
-//
-// The client sends a command at most once, and a context bounds everything that a command waits for. See [Options.Open].
+// Package connect opens connections to Redis. It parses URLs and passwords, and creates go-redis clients with timeouts and retries
+// for a rate limiter: a command is sent at most once, and its context bounds all waits. See [Options.Open].
 package connect
 
 import (
@@ -14,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Type is a deployment of Redis. The empty Type is Single.
+// A Type is a deployment of Redis. Empty means Single.
 type Type string
 
 // The deployments of Redis.
@@ -24,8 +22,8 @@ const (
 	Cluster  Type = "cluster"  // a Redis Cluster
 )
 
-// Options describe the connections to one Redis. Addr is required for Single, Addrs for Sentinel and Cluster. A zero value
-// elsewhere is the default.
+// Options describes the connections to one Redis. Addr is required for Single, and Addrs for Sentinel and Cluster. Other zero
+// values are defaults.
 type Options struct {
 	Type    Type
 	Network string   // Single only: tcp (default) or unix
@@ -37,23 +35,22 @@ type Options struct {
 	Username, Password                 string
 	SentinelUsername, SentinelPassword string // for the connections to Sentinels
 
-	// Credentials and SentinelCredentials replace the usernames and passwords above if they are not nil.
+	// Credentials and SentinelCredentials, if not nil, override the usernames and passwords above.
 	Credentials, SentinelCredentials Credentials
 
-	// TLS encrypts every connection, to Sentinels too. Nil disables TLS.
+	// TLS encrypts all connections, including those to Sentinels. Nil disables TLS.
 	TLS *tls.Config
 
-	// Timeout is the longest that a call may take, including the wait for a connection. The default is 15 ms, because
-	// Envoy waits 20 ms by default.
+	// Timeout bounds a call, including the wait for a connection. The default is 15 ms, because Envoy's default timeout is 20 ms.
 	Timeout time.Duration
-	// DialTimeout bounds one attempt to connect, including TLS and AUTH. The default is 1 s, or Timeout if that is longer.
-	// A call gives up after Timeout, but the attempt continues and serves later calls.
+	// DialTimeout bounds a connection attempt, including TLS and AUTH. The default is the longer of 1 s and Timeout. An attempt
+	// continues after its call has timed out, and serves later calls.
 	DialTimeout time.Duration
-	// PoolSize is the maximum number of connections to each node. The default is 10.
+	// PoolSize bounds the connections to each node; default 10.
 	PoolSize int
 }
 
-// WithDefaults returns o with every zero value replaced by its default.
+// WithDefaults returns o with defaults for zero values.
 func (o Options) WithDefaults() Options {
 	if o.Type == "" {
 		o.Type = Single
@@ -70,7 +67,7 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// String returns the address for error messages. It has no password.
+// String returns the address, without a password, for error messages.
 func (o Options) String() string {
 	switch o.Type {
 	case Sentinel:
@@ -82,18 +79,17 @@ func (o Options) String() string {
 	}
 }
 
-// idle is the number of idle connections kept for each node: one for the store's queue, one for redirected commands. More
-// would be a liability: after a network failure, every broken idle connection fails one call.
+// idle is the number of idle connections kept for each node: one for the queue, one for redirected commands. After a network
+// failure, each broken idle connection fails a call, so more would do harm.
 const idle = 2
 
-// requestTimeout bounds the requests that go-redis makes by itself, which have no context with a deadline: AUTH on a new
-// connection, the master's address, the slots of a cluster. It is well below DialTimeout, because go-redis must be able
-// to try the next Sentinel within DialTimeout.
+// requestTimeout bounds requests that go-redis makes without a deadline: AUTH, the master's address, the slots of a cluster. It is
+// well below DialTimeout, so that go-redis can try another Sentinel within DialTimeout.
 func (o Options) requestTimeout() time.Duration {
 	return max(o.Timeout, min(o.DialTimeout/4, time.Second))
 }
 
-// Open makes a client. It does not connect: the first command does. For a Cluster the client is a *redis.ClusterClient.
+// Open returns a client without connecting. For a Cluster it is a *redis.ClusterClient.
 func (o Options) Open() redis.UniversalClient {
 	disableLogging()
 	o = o.WithDefaults()
@@ -105,7 +101,7 @@ func (o Options) Open() redis.UniversalClient {
 	case Cluster:
 		u.Addrs = o.Addrs
 		options := u.Cluster()
-		options.DisableRoutingPolicies = true // a command goes to the node that has its key, and nowhere else
+		options.DisableRoutingPolicies = true // send a command only to the node that owns its key
 		cluster := redis.NewClusterClient(options)
 		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(withTimeout(o.requestTimeout())) })
 		return cluster
@@ -117,7 +113,7 @@ func (o Options) Open() redis.UniversalClient {
 	}
 }
 
-// universal returns what the three types have in common.
+// universal returns the options that all types share.
 func (o Options) universal() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		MasterName: o.Master, DB: o.DB, Username: o.Username, Password: o.Password,
@@ -131,22 +127,22 @@ func (o Options) universal() *redis.UniversalOptions {
 		PoolSize:                   o.PoolSize,
 		PoolTimeout:                o.Timeout,
 		MaxIdleConns:               min(idle, o.PoolSize),
-		// A command charges hits, so nothing is sent twice. MaxRedirects still follows MOVED and ASK.
+		// A command may have charged hits, so it is never sent twice. MaxRedirects still follows MOVED and ASK.
 		MaxRetries:    -1,
 		DialerRetries: 1,
 		MaxRedirects:  3,
-		// The context of a command bounds everything: the wait for a connection, the write and the read.
+		// The context of a command bounds the wait for a connection, the write and the read.
 		ContextTimeoutEnabled: true,
-		// A pipeline uses one of the PoolSize connections, not an extra one.
+		// A pipeline must count towards PoolSize.
 		PipelinePoolSize: -1,
-		// Weir uses nothing of RESP3, and CLIENT SETINFO might be forbidden by an ACL.
+		// Weir needs nothing of RESP3, and an ACL may forbid CLIENT SETINFO.
 		Protocol:        2,
 		DisableIdentity: true,
 	}
 }
 
-// withTimeout is a hook that bounds commands without a deadline. go-redis asks for the slots of a cluster without one.
-// An unreachable node would then delay the next node by the whole connect timeout.
+// withTimeout is a hook that bounds commands without a deadline. Without it, go-redis' request for the slots of a cluster would
+// wait for an unreachable node for the whole dial timeout before it tries the next one.
 type withTimeout time.Duration
 
 func (withTimeout) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -166,7 +162,7 @@ func (timeout withTimeout) ProcessHook(next redis.ProcessHook) redis.ProcessHook
 	}
 }
 
-// disableLogging keeps go-redis from logging errors that it also returns.
+// disableLogging stops go-redis from logging errors that it also returns.
 var disableLogging = sync.OnceFunc(func() { redis.SetLogger(discard{}) })
 
 type discard struct{}

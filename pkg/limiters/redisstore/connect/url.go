@@ -108,8 +108,8 @@ func parseCluster(text string) (Options, error) {
 	return o, nil
 }
 
-// parseNodes parses a list of addresses into o.Addrs and returns their common settings. Errors count the addresses from
-// first.
+// parseNodes parses a list of addresses into o.Addrs and returns their common settings. first is the number of the first address in
+// errors.
 func (o *Options) parseNodes(list, port string, first int) (all node, err error) {
 	for i, text := range strings.Split(list, ",") {
 		n, err := parseNode(strings.TrimSpace(text), port)
@@ -129,7 +129,7 @@ func (o *Options) parseNodes(list, port string, first int) (all node, err error)
 	return all, nil
 }
 
-// A node is one parsed address.
+// A node is a parsed address.
 type node struct {
 	addr               string
 	username, password string
@@ -146,7 +146,7 @@ func (n node) tls() *tls.Config {
 
 const wantNode = "want host:port or redis://user:password@host:port/db"
 
-// parseNode parses one address. Its errors continue a sentence whose subject is the address.
+// parseNode parses an address. Its errors continue a sentence whose subject is the address.
 func parseNode(text, port string) (node, error) {
 	if text == "" {
 		return node{}, errors.New("is empty: " + wantNode)
@@ -160,7 +160,7 @@ func parseNode(text, port string) (node, error) {
 	case scheme != "redis" && scheme != "rediss":
 		return node{}, errors.New("has an unknown scheme: " + wantNode + ", or rediss:// for TLS")
 	case err != nil || u.Opaque != "" || u.Fragment != "":
-		// The error of net/url quotes the text, which may hold a password.
+		// The error of net/url quotes the text, which may contain a password.
 		return node{}, errors.New("is not an address of Redis: " + wantNode +
 			"; write special characters of a password as %XX")
 	}
