@@ -8,7 +8,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// A Denial is a denial for the log. It contains no value that a user sent, except those that the rules name.
+// A Denial is a denial for the log. It contains only values that the rules name, and no others that a user sent.
 type Denial struct {
 	Domain, Rule, Limit, Algorithm string // the limit is see [decide.Decision.LimitName]
 	KeyHash                        string
@@ -20,7 +20,7 @@ type Denial struct {
 	Suppressed                     int64 // denials before this one that had to be left out, because too many came in one second
 }
 
-// A denialLog selects the denials for the log.
+// A denialLog samples denials for the log.
 type denialLog struct {
 	keep       uint64       // the highest sample hash of the share; 0: none
 	suppressed atomic.Int64 // since the start
@@ -30,7 +30,7 @@ type denialLog struct {
 	skipped int64 // since the last logged one
 }
 
-// admit reports whether one more denial may be logged now, and how many were left out since the last one.
+// admit reports whether another denial may be logged now, and how many were skipped since the last one.
 func (l *denialLog) admit(now time.Time) (skipped int64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,6 +1,5 @@
-// Package observe reports decisions besides the response: the heaviest and the most denied keys, a stream of decisions for subscribers,
-// and a sample of the denials for the log. An [Observer] reads each [decide.Result] after the decision. Its work is bounded, and it
-// never waits for a reader.
+// Package observe reports decisions: the heaviest and the most denied keys, a stream for subscribers, and a sample of denials for
+// the log. An [Observer] reads each [decide.Result] after the decision. Its work is bounded, and it never waits for a reader.
 package observe
 
 import (
@@ -16,19 +15,20 @@ import (
 
 // Options configures an [Observer].
 type Options struct {
-	// TopKeys is the number of keys that each sketch keeps. 0: the Observer finds no heaviest keys.
+	// TopKeys is the number of keys in each sketch; 0 disables them.
 	TopKeys int
-	// Secret hides what users sent: keys are then reported by their hashes only. Empty: keys are shown.
+	// Secret, if not empty, replaces keys by their hashes in reports.
 	Secret []byte
 	// Replica names this process in decisions.
 	Replica string
-	// LogDenial, if not nil, gets the denials of the part DenialShare of all keys, from 0 to 1, and at most DenialsPerSecond of them.
+	// LogDenial, if not nil, receives the denials of a fraction DenialShare of all keys, from 0 to 1, at most DenialsPerSecond of
+	// them.
 	LogDenial        func(*Denial)
 	DenialShare      float64
 	DenialsPerSecond int
 }
 
-// An Observer observes the decisions of a process. It is safe for concurrent use. A nil Observer observes nothing.
+// An Observer observes the decisions of a process. It is safe for concurrent use. Nil observes nothing.
 type Observer struct {
 	options     Options
 	top         *topKeys // nil: none
@@ -36,7 +36,7 @@ type Observer struct {
 	subscribers subscribers
 }
 
-// New returns an Observer. [Observer.Run] must be running for its heaviest keys to be recent, and exact after a high rate.
+// New returns an Observer. [Observer.Run] must be running to age its counts.
 func New(o Options) *Observer {
 	observer := &Observer{options: o, denials: denialLog{keep: thresholdOf(o.DenialShare), rate: rate{perSecond: int64(o.DenialsPerSecond)}}}
 	if o.TopKeys > 0 {
@@ -66,7 +66,7 @@ func (o *Observer) Run(ctx context.Context) {
 	}
 }
 
-// Observe observes a decided request. It keeps nothing of r.
+// Observe observes a decided request. It does not retain r.
 func (o *Observer) Observe(r *decide.Result) {
 	if o == nil {
 		return
@@ -94,10 +94,10 @@ func (o *Observer) Observe(r *decide.Result) {
 	}
 }
 
-// enforced reports whether a denial of d is part of the response.
+// enforced reports whether the denial of d affects the response.
 func enforced(r *decide.Result, d *decide.Decision) bool { return r.Denied && !d.Shadow }
 
-// thresholdOf returns the highest sample hash of a share of all keys. 0 stands for no key.
+// thresholdOf returns the maximum sample hash for a share of all keys; 0 selects none.
 func thresholdOf(share float64) uint64 {
 	switch {
 	case !(share > 0): // NaN too
@@ -108,12 +108,12 @@ func thresholdOf(share float64) uint64 {
 	return uint64(share * (1 << 32) * (1 << 32))
 }
 
-// sampleHash returns the hash of a key that selects samples. All processes agree on it, so they sample the same keys.
+// sampleHash returns the hash by which keys are sampled. It is the same in all processes.
 func sampleHash(key string) uint64 { return xxhash.Sum64String(key) }
 
 func (o *Observer) hash(key string) string { return descriptors.KeyHash(o.options.Secret, key) }
 
-// keyOf returns the key of descriptor i. A descriptor without a limit has a key too: the stream shows it.
+// keyOf returns the key of descriptor i. For the stream, a descriptor without a limit has one too.
 func keyOf(r *decide.Result, i int) string {
 	if key := r.Key(i); key != "" {
 		return key
@@ -122,7 +122,7 @@ func keyOf(r *decide.Result, i int) string {
 	return descriptors.Key(d.Domain, d.Rule, d.Entries)
 }
 
-// A rate bounds events by the second. The caller has the lock.
+// A rate bounds the events in a second. The lock must be held.
 type rate struct {
 	perSecond int64
 	second    int64 // in Unix time

@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// countedPerSecond is the number of additions to the sketches of all shards in a second up to which each one is made. Above, a sample is
-// made, so that the cost of the sketches does not grow with the load.
+// countedPerSecond is the maximum number of additions to the sketches in a second, over all shards. Beyond it, additions are
+// sampled, so that the cost does not grow with the load.
 const countedPerSecond = 10_000
 
-// A sampler selects what the sketches of one order count. Of n hits it counts all if n is at least the weight; otherwise it counts
-// the weight, with the probability n / weight. So the mean of a count is the true count, and its variance is at most the weight times
-// the true count. The weight is 1 at low rates: then each count is exact.
+// A sampler selects the additions to the sketches of one order. Of n hits, it counts all if n >= weight; otherwise it counts
+// weight, with probability n / weight. So a count is unbiased, and its variance is at most weight times the true count. At low
+// rates weight is 1, and counts are exact.
 type sampler struct {
 	weight atomic.Uint64 // a power of two
 	_      [56]byte      // the fields below change more often, and must not share its cache line
@@ -29,7 +29,7 @@ func newSampler() *sampler {
 	return s
 }
 
-// weigh returns the count to add for n hits: n, the weight or 0.
+// weigh returns the count to add for n hits: n, weight or 0.
 func (s *sampler) weigh(n uint64, random func() uint64) uint64 {
 	weight := s.weight.Load()
 	switch {
@@ -41,7 +41,7 @@ func (s *sampler) weigh(n uint64, random func() uint64) uint64 {
 	return 0
 }
 
-// note notes n additions.
+// note records n additions.
 func (s *sampler) note(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,12 +52,13 @@ func (s *sampler) note(n uint64) {
 	s.doubles += countedPerSecond
 	if weight := s.weight.Load(); weight < math.MaxUint64/2 {
 		s.weight.Store(2 * weight)
-		// The additions may be those of the last window. From now on, those of the current window have the weight.
+		// Additions of the last window may still be in progress, and those of the current one have the new weight.
 		s.largest[0], s.largest[1] = max(s.largest[0], 2*weight), max(s.largest[1], 2*weight)
 	}
 }
 
-// adapt lowers the weight after a second with few additions. A lower weight at the same load makes at most countedPerSecond additions.
+// adapt lowers the weight after a second with few additions, such that the same load would cause at most countedPerSecond
+// additions.
 func (s *sampler) adapt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,19 +77,19 @@ func (s *sampler) age(window uint64) {
 	s.largest[window%2] = s.weight.Load()
 }
 
-// largestWeight returns the largest weight of the current window and the last one.
+// largestWeight returns the maximum weight of the current and the last window.
 func (s *sampler) largestWeight() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return max(s.largest[0], s.largest[1])
 }
 
-// outside is the probability that the true count of a key is not within its bounds, if the largest weight is above 1.
+// outside is the probability that a true count is outside of its bounds if the largest weight exceeds 1.
 const outside = .001
 
-// bounds returns bounds of the true count of a key, of which a sample with a largest weight has a count from low to high. The bounds
-// of a weight of 1 are low and high. Otherwise they are those of Freedman ("On tail probabilities for martingales", 1975), because the
-// variance is at most the weight times the true count.
+// bounds returns bounds of a key's true count. low and high are the bounds of the sampled count, and weight is the largest weight.
+// With weight 1 they are low and high. Otherwise they follow from Freedman's inequality ("On tail probabilities for martingales",
+// 1975) for a variance of at most weight times the true count.
 func bounds(low, high, weight uint64) (lower, upper uint64) {
 	if weight <= 1 {
 		return low, high

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// The bounds of the stream.
+// Bounds of the stream.
 const (
 	MaxSubscribers = 16
 	MaxPerSecond   = 1000 // decisions of one subscription
@@ -86,8 +86,8 @@ type subscribers struct {
 	dropped atomic.Int64
 }
 
-// Subscribe returns the decisions that f selects from now on. A decision that finds the queue of the subscription full is dropped and
-// counted, and so is one beyond MaxPerSecond. The caller must close the subscription.
+// Subscribe returns a stream of the decisions that f selects. It drops and counts decisions if the queue of the subscription is
+// full, or beyond MaxPerSecond. The caller must close the subscription.
 func (o *Observer) Subscribe(f Filter) (*Subscription, error) {
 	if o == nil {
 		return nil, ErrNotObserved
@@ -111,7 +111,7 @@ func (o *Observer) Subscribe(f Filter) (*Subscription, error) {
 	})
 }
 
-// change replaces the list of subscriptions by a changed copy.
+// change replaces the list of subscriptions by an edited copy.
 func (s *subscribers) change(edit func([]*Subscription) ([]*Subscription, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *subscribers) change(edit func([]*Subscription) ([]*Subscription, error)
 	return nil
 }
 
-// Close ends the subscription and closes C. It may be called more than once.
+// Close ends the subscription and closes C. It is idempotent.
 func (s *Subscription) Close() {
 	_ = s.of.change(func(all []*Subscription) ([]*Subscription, error) {
 		return slices.DeleteFunc(all, func(other *Subscription) bool { return other == s }), nil
@@ -144,7 +144,7 @@ func (s *Subscription) Close() {
 	}
 }
 
-// Dropped returns the number of decisions that were dropped so far.
+// Dropped returns the number of dropped decisions.
 func (s *Subscription) Dropped() int64 { return s.dropped.Load() }
 
 // send queues the decision that made returns, or drops it.
@@ -211,7 +211,7 @@ func (f *Filter) selects(d *decide.Decision, outcome string) bool {
 	})
 }
 
-// decision copies descriptor i. Nothing of it is part of r, which the next request uses.
+// decision copies descriptor i, so that the result does not refer to r, which is reused.
 func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, outcome, key string) *Decision {
 	d := &r.Decisions[i]
 	made := &Decision{

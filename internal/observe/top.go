@@ -19,11 +19,10 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// Window is the time after which counts of keys begin to age. [Observer.Top] reports the current window and the last complete one: the
-// last one to two minutes.
+// Window is the interval at which counts age. [Observer.Top] reports the current and the last window, which is one to two minutes.
 const Window = time.Minute
 
-// By names what the heaviest keys are ordered by.
+// By is the order of the heaviest keys.
 type By string
 
 // The orders.
@@ -38,8 +37,8 @@ var (
 	ErrUnknownBy = fmt.Errorf("unknown order: write %s or %s", ByHits, ByDenied)
 )
 
-// A Top is a list of keys, heaviest first. At low rates its counts have the error of the sketches only. At high rates a sample of the
-// requests is counted. The errors then include that of the sample, and hold for a key with a probability of at least 99.9 %.
+// A Top is a list of keys, heaviest first. At low rates, counts have only the error of the sketches. At high rates, requests are
+// sampled, and each key's bounds hold with a probability of at least 99.9 %.
 type Top struct {
 	Since time.Time // the counts are those since then
 	Total uint64    // of all keys of all domains; an estimate at high rates
@@ -55,7 +54,7 @@ type TopKey struct {
 	Count, Error uint64
 }
 
-// topKeys finds the heaviest keys. Shards share the load of several cores: each key has one shard, and each shard its lock.
+// topKeys finds the heaviest keys. Each key belongs to one shard, and each shard has a lock, so that several cores can count.
 type topKeys struct {
 	hash         func(key string) uint64
 	random       func() uint64
@@ -67,11 +66,11 @@ type topKeys struct {
 	began, beganLast time.Time // the current window, and the one before
 }
 
-// maxShards bounds the memory: a shard has four sketches.
+// maxShards bounds the memory, because a shard has four sketches.
 const maxShards = 8
 
-// maxPending is the number of hits that a shard notes before it counts them. Between two requests the CPU's caches lose the sketches, so
-// counting at each request would cost several times as much.
+// maxPending is the number of buffered hits of a shard. Counting in batches keeps the sketches in the CPU's caches; counting each
+// request would cost several times as much.
 const maxPending = 64
 
 type topShard struct {
@@ -91,7 +90,7 @@ type pending struct {
 
 type sketch = spacesaving.Sketch[seen]
 
-// seen describes a key in a sketch.
+// A seen describes a key in a sketch.
 type seen struct{ key, domain, rule string }
 
 func newTopKeys(size int) *topKeys {
@@ -124,7 +123,7 @@ func (t *topKeys) add(key string, d *decide.Decision, denied bool) {
 	}
 }
 
-// seenOf keeps no text of the request but key: the domain of d is a part of the whole message.
+// seenOf copies the texts of a request except key.
 func seenOf(key string, d *decide.Decision) seen {
 	if d.Rule == nil {
 		return seen{key: key, domain: strings.Clone(d.Domain)}
@@ -146,7 +145,7 @@ func (t *topKeys) note(p *pending) {
 	}
 }
 
-// count adds the noted hits to the sketches of their window. The caller holds the lock of s.
+// count adds the buffered hits to the sketches of their window. The lock of s must be held.
 func (t *topKeys) count(s *topShard) {
 	hits, denied := s.hits[s.window%2], s.denied[s.window%2]
 	var countedHits, countedDenied uint64
@@ -176,7 +175,7 @@ func (t *topKeys) age(now time.Time) {
 	t.denied.age(current)
 }
 
-// age forgets the windows that are over for longer than one window. The caller holds the lock.
+// age clears windows older than the last one. The lock must be held.
 func (s *topShard) age(current uint64) {
 	if current == s.window {
 		return
@@ -190,7 +189,7 @@ func (s *topShard) age(current uint64) {
 	s.window = current
 }
 
-// Top returns the n heaviest keys of a domain, or of all domains if domain is "".
+// Top returns the n heaviest keys of a domain; of all domains if domain is "".
 func (o *Observer) Top(by By, domain string, n int) (Top, error) {
 	if o == nil || o.top == nil {
 		return Top{}, ErrNoTopKeys
@@ -231,7 +230,7 @@ func (t *topKeys) list(by By) (Top, []spacesaving.Item[seen]) {
 		lists := t.lists(&t.shards[i], by)
 		top.Total += lists[0].Total + lists[1].Total
 		top.Error = max(top.Error, lists[0].MaxError+lists[1].MaxError)
-		// No key is in two shards, so the error of a key is that of its shard.
+		// Each key is in one shard, so its error is that of the shard.
 		all = append(all, spacesaving.Top(math.MaxInt, lists[:]...)...)
 	}
 	slices.SortFunc(all, spacesaving.Compare[seen])

@@ -1,4 +1,4 @@
-// Package randomrules makes random rules and requests for tests that compare two answers to the same request.
+// Package randomrules generates random rules and requests for differential tests.
 package randomrules
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// Rules are the rules of one domain, "d", as YAML, and what requests for them are made of.
+// Rules are random rules of the domain "d", and the material for matching requests.
 type Rules struct {
 	Text    string // a rules file
 	Overlay string // an overlay for it
@@ -115,7 +115,7 @@ func (r *Rules) some(of []string) []string {
 	return list[:1+r.random.IntN(3)]
 }
 
-// claims returns texts of which no two descriptors at one level may have the same.
+// claims returns the texts that must be unique among siblings.
 func (n *node) claims() []string {
 	if len(n.values) == 0 {
 		return []string{n.key + "=" + n.value}
@@ -173,7 +173,7 @@ func (r *Rules) limit(text *strings.Builder, n *node, pad string) {
 	}
 }
 
-// Entries returns the entries of a random request. Most follow the rules, and some differ in one entry from a request that does.
+// Entries returns a random request. Most requests match the rules, and some differ from a match in one entry.
 func (r *Rules) Entries() []descriptors.Entry {
 	var entries []descriptors.Entry
 	at, depth := r.root, 1+r.random.IntN(maxDepth)

@@ -8,15 +8,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A seriesCollector collects the series. A metric has one label for the domain and one for each level: key1, key2 and so
-// on. Prometheus does not distinguish an absent label from an empty one, so this equals the output of
-// envoyproxy/ratelimit. Because the labels vary, the collector describes nothing, which client_golang calls unchecked.
+// A seriesCollector collects the series, with a label for the domain and one for each level (key1, key2, ...). Prometheus treats an
+// absent label as empty, so the output equals that of envoyproxy/ratelimit. Because the labels vary, it is an unchecked collector,
+// which describes nothing.
 type seriesCollector struct{ stats *Stats }
 
 // Describe implements prometheus.Collector. It describes nothing.
 func (seriesCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect drops idle series and collects the others. Rare counters are collected only when they are not 0.
+// Collect drops idle series and collects the others. It omits rare counters that are 0.
 func (c seriesCollector) Collect(to chan<- prometheus.Metric) {
 	c.stats.rates.sweep()
 	c.stats.domains.sweep()
@@ -59,8 +59,8 @@ func descsOf(depth int) *[counters]*prometheus.Desc {
 	return descs
 }
 
-// KeepForSending makes the Stats collect response times and keep dropped series until [Stats.Counters] has passed on
-// their last counts. Call it before the first answer.
+// KeepForSending enables the collection of response times, and keeps dropped series until [Stats.Counters] has sent their last
+// counts. Call it before the first Answered.
 func (s *Stats) KeepForSending() {
 	for _, t := range []*table{&s.rates, &s.domains} {
 		t.mu.Lock()
@@ -70,8 +70,8 @@ func (s *Stats) KeepForSending() {
 	s.methods.sending.Store(true)
 }
 
-// Counters calls send for each counter with its name in statsd, its total, and the part of the total that was sent
-// before. The receiver of send updates that part. Counters is for one caller at a time.
+// Counters calls send for each counter with its statsd name, its total, and the part of the total sent before, which send updates.
+// It is not safe for concurrent use.
 func (s *Stats) Counters(send func(name string, total uint64, sent *uint64)) {
 	for _, c := range []*scalar{&s.configLoaded, &s.configFailed, &s.redisErrors, &s.serviceErrors, &s.shadowed} {
 		send(c.statsd, c.n.Load(), &c.sent)
@@ -81,13 +81,13 @@ func (s *Stats) Counters(send func(name string, total uint64, sent *uint64)) {
 	s.domains.counters([]string{"domain_not_found"}, send)
 }
 
-// counters sends the counters of a table: names[0] is the name of counts[0], and so on.
+// counters sends the counters of a table; names[i] is the name of counts[i].
 func (t *table) counters(names []string, send func(name string, total uint64, sent *uint64)) {
 	t.sweep()
 	retired := t.takeRetired()
 	for i, s := range append(retired, t.all()...) {
 		if s.statsd == "" {
-			// Each level is clean, but two adjacent levels may look like an IPv4 address.
+			// Two clean levels may form an IPv4 address when they are joined.
 			s.statsd = "ratelimit.service.rate_limit." + string(appendClean(nil, strings.Join(s.labels, ".")))
 		}
 		counts, unsent := s.load(), false
@@ -101,8 +101,8 @@ func (t *table) counters(names []string, send func(name string, total uint64, se
 	}
 }
 
-// ResponseTimes calls send for each gRPC method with the number of calls since the last time, and with the response
-// times of a fair sample of these calls. ResponseTimes is for one caller at a time.
+// ResponseTimes calls send for each gRPC method with the number of calls since the last time and a uniform sample of their response
+// times. It is not safe for concurrent use.
 func (s *Stats) ResponseTimes(send func(name string, calls int, sample []time.Duration)) {
 	s.methods.each(func(m *method) {
 		calls, sample := m.times.take()

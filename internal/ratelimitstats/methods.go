@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// methods counts gRPC calls by method. Only methods with a handler are counted, so they are few.
+// methods counts gRPC calls by method. Their number is bounded, because only methods with a handler are counted.
 type methods struct {
 	took            *prometheus.HistogramVec
 	unit            time.Duration // of the observations
@@ -52,8 +52,8 @@ func newMethods(milliseconds bool) methods {
 	return m
 }
 
-// Unary is a gRPC interceptor that counts calls and observes their duration. It should be the outermost interceptor.
-// Calls that [Stats.Answered] counts must not pass through it too.
+// Unary is a gRPC interceptor that counts calls and measures their durations. It should be outermost. Calls that [Stats.Answered]
+// counts must not pass it.
 func (s *Stats) Unary(
 	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
 ) (any, error) {
@@ -100,14 +100,14 @@ func (m *methods) each(do func(*method)) {
 	m.byName.Range(func(_, found any) bool { do(found.(*method)); return true })
 }
 
-// A sample holds the response times since the last take: all of them up to maxTimes, then a uniform choice.
+// A sample is a uniform sample of the response times since the last take, all of them up to maxTimes (reservoir sampling).
 type sample struct {
 	mu    sync.Mutex
 	calls int
 	times []time.Duration
 }
 
-// maxTimes bounds the response times that are sent for one method in one interval.
+// maxTimes bounds the response times sent for one method in an interval.
 const maxTimes = 1000
 
 func (s *sample) add(took time.Duration) {
@@ -121,7 +121,7 @@ func (s *sample) add(took time.Duration) {
 	}
 }
 
-// take empties the sample. Each of the times stands for calls/len(times) calls.
+// take returns and clears the sample. Each time stands for calls/len(times) calls.
 func (s *sample) take() (calls int, times []time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

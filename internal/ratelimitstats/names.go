@@ -2,14 +2,14 @@ package ratelimitstats
 
 import "github.com/weir-rls/weir/pkg/descriptors"
 
-// levelEnd separates the domain and the levels in the name of a series. No valid UTF-8 text contains this byte.
+// levelEnd separates the domain and the levels of a series' name. It never occurs in valid UTF-8.
 const levelEnd = '\xff'
 
-// maxText bounds a domain and a level, in bytes: both may come from a request. A longer text is cut and ends with a hash
-// of the whole. The longest names that gateways derive from their routes are shorter.
+// maxText bounds a domain and a level, in bytes, because both may come from a request. A longer text is truncated and ends with a
+// hash. Names that gateways derive from their routes are shorter.
 const maxText = 700
 
-// appendName appends the name of a series: the clean domain and levels, separated by levelEnd.
+// appendName appends the name of a series.
 func appendName(dst []byte, domain string, levels []string) []byte {
 	dst = appendClean(dst, descriptors.Bounded(domain, maxText))
 	for _, level := range levels {
@@ -19,9 +19,9 @@ func appendName(dst []byte, domain string, levels []string) []byte {
 	return dst
 }
 
-// appendClean appends s with an underscore for each character that has a meaning in statsd: colons, bars, and the dots
-// of an IPv4 address. This is how envoyproxy/ratelimit cleans its names, which dashboards use. appendClean also replaces
-// control characters, because a line feed in a value could forge a line of statsd.
+// appendClean appends s with an underscore for each character that is special in statsd: colons, bars, and the dots of an IPv4
+// address, as in envoyproxy/ratelimit, whose names dashboards use. It also replaces control characters, because a line feed could
+// forge a line of statsd.
 func appendClean(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
@@ -44,8 +44,7 @@ func appendClean(dst []byte, s string) []byte {
 	return dst
 }
 
-// ipv4 returns the end of the IPv4 address that starts at s[i]: four numbers of up to three digits, separated by dots.
-// If there is none it returns i + 1.
+// ipv4 returns the end of the IPv4 address that starts at s[i], or i + 1 if there is none.
 func ipv4(s string, i int) int {
 	at := i
 	for part := range 4 {

@@ -28,15 +28,15 @@ type series struct {
 	sent   tally  // how much of counts was sent to statsd
 }
 
-// A ruleID names a rule across reloads. Limits in requests belong to the ruleID of their domain, with an empty name.
+// A ruleID identifies a rule across reloads. Limits in requests use the ruleID of their domain with an empty name.
 type ruleID struct{ domain, name string }
 
 func ruleIDOf(r *descriptors.Rule) ruleID { return ruleID{r.Domain, r.Name} }
 
-// clone returns an id that does not keep the memory of a request, or of replaced rules, alive.
+// clone returns a copy that does not share memory with a request or with replaced rules.
 func (id ruleID) clone() ruleID { return ruleID{strings.Clone(id.domain), strings.Clone(id.name)} }
 
-// A counting is the series that a rule counts on. It is immutable.
+// A counting is the series on which a rule counts. It is immutable.
 type counting struct {
 	of     *table
 	series *series
@@ -64,7 +64,7 @@ func (s *series) load() (t tally) {
 	return t
 }
 
-// fullAsOf returns the counting of a rule that counts on the other series s because the table was full at drops.
+// fullAsOf returns the counting of a rule on the shared series s because the table was full at drops.
 func (s *series) fullAsOf(drops uint64) *counting {
 	if c := s.full.Load(); c != nil && c.drops == drops {
 		return c
@@ -74,8 +74,8 @@ func (s *series) fullAsOf(drops uint64) *counting {
 	return c
 }
 
-// A table holds at most max series, because some names come from requests. Past the bound, a new name counts on a shared
-// series; there is one for each domain. A series that has not changed for the time idle is dropped.
+// A table holds at most max series, because some names come from requests. Beyond the bound, new names of a domain count on one
+// shared series. A series unchanged for the time idle is dropped.
 type table struct {
 	max   int
 	idle  time.Duration
@@ -94,10 +94,10 @@ type table struct {
 	retired []*series // dropped, with counts to send; at most max
 }
 
-// sweepInterval is the least time between two searches of a full table for idle series.
+// sweepInterval is the minimum time between two searches of a full table for idle series.
 const sweepInterval = time.Minute
 
-// get returns the series of a name. It creates the series if there is room.
+// get returns the series with a name, creating it if there is room.
 func (t *table) get(domain string, levels []string, by ruleID) *series {
 	var stack [256]byte
 	name := appendName(stack[:0], domain, levels)
@@ -124,7 +124,7 @@ func (t *table) get(domain string, levels []string, by ruleID) *series {
 	return s
 }
 
-// find returns the series of a name, or the shared one if the table is full. It returns nil if get must change the table.
+// find returns the series with a name, or the shared one if the table is full. It returns nil if get must modify the table.
 func (t *table) find(name []byte, domain string) *series {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -157,7 +157,7 @@ func (t *table) own(s *series, by ruleID) {
 	}
 }
 
-// isFullAsOf reports whether a name that had no room at drops still has none, and if so counts an overflow.
+// isFullAsOf reports whether a name that had no room at drops still has none. If so, it counts an overflow.
 func (t *table) isFullAsOf(drops uint64) bool {
 	if t.drops.Load() != drops || t.mayMakeRoom(t.now()) {
 		return false
@@ -189,7 +189,7 @@ func (t *table) sweep() {
 	t.removeIf(func(s *series) bool { return s.isIdle(now, t.idle) })
 }
 
-// isIdle reports whether the counts have not changed for the time idle. It compares sums, so counting needs no clock.
+// isIdle reports whether the counts are unchanged for the time idle. It compares sums, so that counting needs no clock.
 func (s *series) isIdle(now time.Time, idle time.Duration) bool {
 	sum := uint64(0)
 	for i := range s.counts {
@@ -201,7 +201,7 @@ func (s *series) isIdle(now time.Time, idle time.Duration) bool {
 	return now.Sub(s.since) >= idle
 }
 
-// forget removes owners, and drops the series that have none left.
+// forget removes owners, and drops series without owners.
 func (t *table) forget(removed func(ruleID) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -228,7 +228,7 @@ func (t *table) removeIf(which func(*series) bool) {
 	}
 }
 
-// retire keeps a dropped series for the next time that counters are sent.
+// retire keeps a dropped series until its last counts are sent.
 func (t *table) retire(s *series) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -248,7 +248,7 @@ func (t *table) all() []*series {
 	return all
 }
 
-// takeRetired returns the dropped series whose last counts must still be sent, and forgets them.
+// takeRetired returns and clears the dropped series with unsent counts.
 func (t *table) takeRetired() []*series {
 	t.mu.Lock()
 	defer t.mu.Unlock()

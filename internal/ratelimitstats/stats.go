@@ -1,7 +1,7 @@
-// Package ratelimitstats keeps the metrics of envoyproxy/ratelimit under the names that it gives them, so that the
-// dashboards and alerts written for it keep working. Prometheus scrapes them; package statsd sends them.
+// Package ratelimitstats exports the metrics of envoyproxy/ratelimit under their names, so that its dashboards and alerts keep
+// working. Prometheus scrapes them; package statsd sends them.
 //
-// Some label values come from requests. The number of series is bounded, and series that are not used expire.
+// Some label values come from requests, so the number of series is bounded, and unused series expire.
 package ratelimitstats
 
 import (
@@ -87,7 +87,7 @@ func (s *scalar) counter(name, help string, labels prometheus.Labels) prometheus
 		func() float64 { return float64(s.n.Load()) })
 }
 
-// maxDomains bounds the counted domains that no rules have: a client can send any domain.
+// maxDomains bounds the counted domains without rules, because a client can send any domain.
 const maxDomains = 100
 
 func (s *Stats) register(registry prometheus.Registerer) {
@@ -110,8 +110,8 @@ func (s *Stats) register(registry prometheus.Registerer) {
 	)
 }
 
-// Answered counts a finished request. The limits of one descriptor count as one hit. The end of a lease or a reservation is not
-// counted, because envoyproxy/ratelimit has neither.
+// Answered counts a finished request. The limits of one descriptor count as one hit. Ends of leases and reservations, which
+// envoyproxy/ratelimit lacks, are not counted.
 func (s *Stats) Answered(a *rls.Observation) {
 	if a.GRPC {
 		s.methods.count(s.methods.shouldRateLimit, a.Took)
@@ -147,8 +147,8 @@ func (s *Stats) Answered(a *rls.Observation) {
 // Panicked counts a call of ShouldRateLimit that panicked before Answered could count it. Its duration is not observed.
 func (s *Stats) Panicked() { s.methods.shouldRateLimit.calls.n.Add(1) }
 
-// of returns the series of a decision and caches it by rule. For a rule without runtime values in its names, the next
-// call does not read the descriptor's entries.
+// of returns the series of a decision. It is cached by rule, so that a rule without runtime values in its names does not need the
+// descriptor's entries.
 func (s *Stats) of(d *decide.Decision) *series {
 	var stack [16]string
 	if d.Override || d.Rule == nil {
@@ -192,8 +192,8 @@ func (s *Stats) of(d *decide.Decision) *series {
 	return found
 }
 
-// appendLevels appends the names of the levels that a decision counts under. A limit in the request uses the names of
-// the request, as envoyproxy/ratelimit does, even if a rule matches.
+// appendLevels appends the metric names of the levels. As in envoyproxy/ratelimit, a limit in the request uses the names of the
+// request even if a rule matches.
 func appendLevels(dst []string, d *decide.Decision) []string {
 	if d.Override {
 		entries := d.Entries
@@ -205,7 +205,7 @@ func appendLevels(dst []string, d *decide.Decision) []string {
 	return d.Rule.AppendStatLevels(dst, d.Entries)
 }
 
-// cloneAll copies texts, so that a series does not keep the memory of a request alive.
+// cloneAll copies texts, so that they do not retain the memory of a request.
 func cloneAll(texts []string) []string {
 	clones := make([]string, len(texts))
 	for i, s := range texts {

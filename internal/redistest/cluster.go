@@ -15,15 +15,15 @@ import (
 // slots is the number of slots of a cluster.
 const slots = 16384
 
-// A Cluster is a Redis Cluster of masters, each with an equal share of the slots.
+// A Cluster is a Redis Cluster of masters with equal numbers of slots.
 type Cluster struct {
 	Servers []*Server
 	ids     []string
 	bus     []string // the ports of the cluster bus
 }
 
-// StartCluster starts a cluster that ends with the test. It returns once every node knows all slots. The settings are
-// arguments of each redis-server.
+// StartCluster starts a cluster until the end of the test. It returns once every node knows all slots. settings are arguments of
+// each redis-server.
 func StartCluster(tb testing.TB, nodes int, settings ...string) *Cluster {
 	tb.Helper()
 	return StartClusterBehind(tb, nodes, func(addr string) string { return addr }, settings...)
@@ -42,7 +42,7 @@ func StartClusterBehind(tb testing.TB, nodes int, behind func(addr string) strin
 	return c
 }
 
-// form makes a cluster of the servers, which the nodes reach by addrs.
+// form joins the servers to a cluster; the nodes reach each other by addrs.
 func (c *Cluster) form(tb testing.TB, addrs []string) {
 	tb.Helper()
 	nodes := len(c.Servers)
@@ -82,8 +82,8 @@ func (c *Cluster) meet(tb testing.TB, addr, bus string) {
 	c.Servers[0].do(tb, "cluster", "meet", host, port, bus)
 }
 
-// Replicate adds a replica to each master. It returns the replicas, in the order of the masters, once they are in sync and
-// all nodes know them.
+// Replicate adds a replica to each master and waits until all are in sync and known to all nodes. It returns them in the order of
+// the masters.
 func (c *Cluster) Replicate(tb testing.TB, settings ...string) []*Server {
 	tb.Helper()
 	var replicas []*Server
@@ -212,7 +212,7 @@ func (c *Cluster) FlushAll(tb testing.TB) {
 	}
 }
 
-// OpenSlot starts to move a slot. From now on, node from replies ASK for keys that it does not have.
+// OpenSlot starts the migration of a slot. Node from then replies ASK for keys that it lacks.
 func (c *Cluster) OpenSlot(tb testing.TB, slot, from, to int) {
 	tb.Helper()
 	c.Servers[to].do(tb, "cluster", "setslot", slot, "importing", c.ids[from])
@@ -234,7 +234,7 @@ func (c *Cluster) MoveKeys(tb testing.TB, slot, from, to int) {
 	}
 }
 
-// AssignSlot assigns a slot to node to. From now on, all other nodes reply MOVED.
+// AssignSlot assigns a slot to node to. All other nodes then reply MOVED.
 func (c *Cluster) AssignSlot(tb testing.TB, slot, to int) {
 	tb.Helper()
 	c.Servers[to].do(tb, "cluster", "setslot", slot, "node", c.ids[to])
@@ -245,7 +245,7 @@ func (c *Cluster) AssignSlot(tb testing.TB, slot, to int) {
 	}
 }
 
-// Client returns a client of the cluster, which is closed with the test.
+// Client returns a client of the cluster, which is closed after the test.
 func (c *Cluster) Client(tb testing.TB) *redis.ClusterClient {
 	tb.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})

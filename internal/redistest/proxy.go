@@ -43,7 +43,7 @@ func (p *Proxy) SetTarget(addr string) {
 	p.redis = addr
 }
 
-// Cut sets whether connections are cut when Redis replies to a script.
+// Cut sets whether to cut a connection when Redis replies to a script.
 func (p *Proxy) Cut(is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +112,7 @@ func (p *Proxy) ask(client, server net.Conn, called chan<- struct{}) {
 	}
 }
 
-// countCalls counts the scripts in data of a client. It relies on clients that write a command at once.
+// countCalls counts the scripts in data from a client, assuming that each command is written at once.
 func countCalls(said []byte) int {
 	said = bytes.ToLower(said)
 	return strings.Count(string(said), "\r\nevalsha\r\n") + strings.Count(string(said), "\r\neval\r\n")

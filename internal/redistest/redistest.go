@@ -1,4 +1,4 @@
-// Package redistest starts and stops real Redis servers for tests, on loopback.
+// Package redistest runs real Redis servers on loopback for tests.
 package redistest
 
 import (
@@ -30,8 +30,8 @@ type Server struct {
 	stop  sync.Once
 }
 
-// Start starts a Redis without persistence that ends with the test. The settings are arguments of redis-server. The test
-// fails if there is no server on PATH; $REDIS_SERVER names another one.
+// Start starts a Redis without persistence until the end of the test. settings are arguments of redis-server. Without a server on
+// PATH or in $REDIS_SERVER, the test fails.
 func Start(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
 	s, err := Run(FreeAddr(tb), settings...)
@@ -42,7 +42,7 @@ func Start(tb testing.TB, settings ...string) *Server {
 	return s
 }
 
-// Run starts a Redis on addr and returns once it answers. Unlike Start, it needs no test.
+// Run starts a Redis on addr and returns once it answers. It needs no test.
 func Run(addr string, settings ...string) (*Server, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -64,7 +64,7 @@ func withoutDisk(settings []string) []string {
 	return append([]string{"--save", "", "--appendonly", "no"}, settings...)
 }
 
-// launch starts a redis-server. It returns once Redis answers a client with these options, possibly with one of the errors.
+// launch starts a redis-server. It returns once a client with these options gets an answer, possibly one of the given errors.
 func launch(login redis.Options, args []string, answers ...string) (*Server, error) {
 	path := os.Getenv("REDIS_SERVER")
 	if path == "" {
@@ -87,7 +87,7 @@ func launch(login redis.Options, args []string, answers ...string) (*Server, err
 	return s, nil
 }
 
-// timeout is longer than any step takes on a busy machine.
+// timeout exceeds the duration of any step on a busy machine.
 const timeout = 30 * time.Second
 
 func (s *Server) awaitPong(answers []string) error {
@@ -116,7 +116,7 @@ func (s *Server) awaitPong(answers []string) error {
 // A fatal error ends await.
 type fatal struct{ error }
 
-// await calls ask until it returns no error, or a fatal one, for up to timeout.
+// await calls ask until it returns no error or a fatal one, for at most timeout.
 func await(ask func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -143,7 +143,7 @@ func Await(tb testing.TB, what string, ask func(ctx context.Context) error) {
 	}
 }
 
-// Await waits until INFO replication of the server contains a text, such as "role:master".
+// Await waits until the server's INFO replication contains a text, such as "role:master".
 func (s *Server) Await(tb testing.TB, says string) {
 	tb.Helper()
 	Await(tb, s.Addr+" to be "+says, func(ctx context.Context) error {
@@ -162,7 +162,7 @@ func (s *Server) newClient() *redis.Client {
 	return redis.NewClient(&login)
 }
 
-// NeedSetting skips the test if this version of the server does not know a setting.
+// NeedSetting skips the test if the server does not support a setting.
 func (s *Server) NeedSetting(tb testing.TB, name string) {
 	tb.Helper()
 	if known, _ := s.do(tb, "config", "get", name).(map[any]any); len(known) == 0 {
@@ -170,7 +170,7 @@ func (s *Server) NeedSetting(tb testing.TB, name string) {
 	}
 }
 
-// Client returns a client of the server, which is closed with the test.
+// Client returns a client of the server, which is closed after the test.
 func (s *Server) Client(tb testing.TB) *redis.Client {
 	tb.Helper()
 	c := s.newClient()
@@ -211,7 +211,7 @@ func (s *Server) Signal(sig os.Signal) error { return s.cmd.Process.Signal(sig) 
 // PID returns the process ID.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
-// Stop kills the server and waits until it has exited. It may be called twice.
+// Stop kills the server and waits for its exit. It is idempotent.
 func (s *Server) Stop() {
 	s.stop.Do(func() {
 		_ = s.cmd.Process.Kill()
@@ -237,8 +237,8 @@ func FreeAddr(tb testing.TB) string {
 	return addr
 }
 
-// Free returns a loopback address on which nothing listens. Its port is below those of outgoing connections, so that no
-// connection of another test takes it.
+// Free returns a loopback address on which nothing listens. Its port is below the ephemeral range, so that no outgoing connection
+// of another test takes it.
 func Free() (string, error) {
 	const first, end = 10_000, 32_000
 	var err error

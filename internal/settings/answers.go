@@ -58,10 +58,10 @@ func (a *Answers) complete(errs *settingErrors) {
 	}
 }
 
-// taken are the headers that mean something else in a response.
+// taken are response headers with another meaning.
 var taken = []string{"connection", "content-length", "content-type", "ratelimit", "ratelimit-policy", "retry-after", "transfer-encoding"}
 
-// completeHeader writes the name of a header in lower case, as HTTP/2 does.
+// completeHeader validates a header name and converts it to lower case, as HTTP/2 requires.
 func (a *Answers) completeHeader(errs *settingErrors, variable string, name *string) {
 	*name = strings.ToLower(*name)
 	switch {
@@ -73,7 +73,7 @@ func (a *Answers) completeHeader(errs *settingErrors, variable string, name *str
 	}
 }
 
-// Jitter returns RETRY_AFTER_JITTER as a part of 1.
+// Jitter returns RETRY_AFTER_JITTER as a fraction.
 func (a *Answers) Jitter() (float64, error) {
 	if a.RetryAfterJitter == "" {
 		return 0, nil

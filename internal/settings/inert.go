@@ -32,8 +32,8 @@ func number(s string) error {
 	return err
 }
 
-// Inert are the variables of envoyproxy/ratelimit that do nothing in Weir, and why. Weir accepts valid values of them, and
-// logs each at start.
+// Inert are the variables of envoyproxy/ratelimit without an effect in Weir, with the reason. Weir validates their values and logs
+// each at start.
 var Inert = []struct {
 	Variable, Why string
 	kind          kind
@@ -67,8 +67,7 @@ var Inert = []struct {
 	{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "memcache is not supported", boolean},
 }
 
-// InertSet returns the inert variables that are set. It returns an error if the value of one could not be read by
-// envoyproxy/ratelimit either.
+// InertSet returns the inert variables that are set, or an error if envoyproxy/ratelimit would reject one.
 func InertSet() (found []Ineffective, err error) {
 	var errs settingErrors
 	for _, v := range Inert {
@@ -88,10 +87,10 @@ func InertSet() (found []Ineffective, err error) {
 	return found, nil
 }
 
-// An Ineffective variable is set and does nothing.
+// An Ineffective variable is set without effect.
 type Ineffective struct{ Setting, Reason string }
 
-// Ineffective returns the variables that are set and do nothing.
+// Ineffective returns the variables that are set without effect.
 func (s *Serve) Ineffective() (found []Ineffective) {
 	for _, v := range []struct{ variable, value string }{
 		{"GRPC_SERVER_TLS_CERT", s.ServerCert}, {"GRPC_SERVER_TLS_KEY", s.ServerKey}, {"GRPC_CLIENT_TLS_SAN", s.ClientSAN},

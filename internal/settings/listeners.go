@@ -27,7 +27,7 @@ type Listeners struct {
 	ClientSAN    string `env:"GRPC_CLIENT_TLS_SAN" name:"grpc-client-san" placeholder:"NAME,..." help:"DNS names, addresses, or URIs such as spiffe://cluster.local/ns/edge/sa/envoy, of which a client certificate must have one. It needs GRPC_CLIENT_TLS_CACERT."`
 }
 
-// maxInFlight is more requests than a machine can hold.
+// maxInFlight exceeds what fits into memory.
 const maxInFlight = 1 << 30
 
 func (l *Listeners) complete(errs *settingErrors) {
@@ -40,7 +40,7 @@ func (l *Listeners) complete(errs *settingErrors) {
 	if l.ServerUseTLS && (l.ServerCert == "" || l.ServerKey == "") {
 		errs.add("GRPC_SERVER_USE_TLS", "set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too")
 	}
-	// With a CA of clients, a port that accepts every client would be a surprise.
+	// With a CA for clients, a port that accepts every client is probably a mistake.
 	if !l.ServerUseTLS && l.ClientCA != "" {
 		errs.add("GRPC_CLIENT_TLS_CACERT", "set GRPC_SERVER_USE_TLS=true too: without it every client is accepted, without encryption")
 	}

@@ -1,6 +1,6 @@
-// Package settings is the table of Weir's settings. Each is a field with its flag, environment variable, default and
-// meaning. --help and docs/settings.md are made from the fields. Variables that envoyproxy/ratelimit has too keep its names,
-// values and defaults; those of its variables that do nothing here are in [Inert].
+// Package settings declares Weir's settings. Each is a field with its flag, environment variable, default and help, from which
+// --help and docs/settings.md are generated. Variables of envoyproxy/ratelimit keep their names, values and defaults; those without
+// an effect in Weir are in [Inert].
 package settings
 
 import (
@@ -40,7 +40,7 @@ var Groups = []struct{ Key, Title string }{
 	{"process", "Process:"},
 }
 
-// Validate completes the settings and returns all that is wrong with them. kong calls it.
+// Validate applies defaults and returns all errors. kong calls it.
 func (s *Serve) Validate() error {
 	var errs settingErrors
 	s.Rules.complete(&errs)
@@ -79,19 +79,19 @@ func (s *Serve) redisUsesTLS() bool {
 	return uses(s.Redis.TLS, s.Redis.URL) || s.RedisPerSecond && uses(s.Second.TLS, s.Second.URL)
 }
 
-// Basic are the variables that most users set, in the order in which --help shows them.
+// Basic are the most common variables, in the order of --help.
 var Basic = []string{
 	"CONFIG_PATH", "REDIS_URL", "STORE_TIMEOUT", "GRPC_HOST", "GRPC_PORT", "HOST", "PORT", "MEMORY_SNAPSHOT", "SHADOW_MODE", "LOG_LEVEL",
 }
 
-// settingErrors are the errors of invalid settings. Each begins with the name of its variable.
+// settingErrors are errors that begin with the name of a variable.
 type settingErrors []error
 
 func (errs *settingErrors) add(variable, format string, args ...any) {
 	*errs = append(*errs, fmt.Errorf("%s: "+format, append([]any{variable}, args...)...))
 }
 
-// oneOf replaces a value by the allowed value that differs at most in upper and lower case. It adds an error if there is none.
+// oneOf replaces a value by the allowed value that is equal except for case. If there is none, it adds an error.
 func (errs *settingErrors) oneOf(variable string, value *string, allowed ...string) {
 	i := slices.IndexFunc(allowed, func(a string) bool { return strings.EqualFold(a, *value) })
 	if i < 0 {
@@ -102,14 +102,14 @@ func (errs *settingErrors) oneOf(variable string, value *string, allowed ...stri
 	*value = allowed[i]
 }
 
-// notBoth adds an error if a variable and the file that replaces it are both set.
+// notBoth adds an error if a variable and the corresponding file are both set.
 func (errs *settingErrors) notBoth(variable, value, file string) {
 	if value != "" && file != "" {
 		errs.add(variable+"_FILE", "not together with %s: remove one of them", variable)
 	}
 }
 
-// orDefault replaces an empty value: charts render unset variables as empty ones.
+// orDefault replaces an empty value, because charts render unset variables as empty.
 func orDefault(value *string, otherwise string) {
 	if *value == "" {
 		*value = otherwise

@@ -10,21 +10,21 @@ import (
 	"github.com/weir-rls/weir/internal/spelling"
 )
 
-// prefixes begin only names of settings.
+// prefixes are prefixes that only settings have.
 var prefixes = []string{
 	"CONFIG_GRPC_XDS_", "XDS_CLIENT_", "GRPC_CLIENT_TLS_", "GRPC_MAX_CONNECTION_", "GRPC_SERVER_TLS_", "REDIS_PERSECOND_",
 	"REDIS_TLS_", "REDIS_SENTINEL_", "STORE_MAX_", "DENY_CACHE_", "MEMORY_MAX_", "MEMORY_SNAPSHOT_", "TRACING_EXPORTER_", "ADMIN_TLS_",
 }
 
-// ofService matches the variables that Kubernetes sets in each pod for a Service, which may have the name redis-sentinel.
+// ofService matches the variables that Kubernetes sets in each pod for a Service, for example one named redis-sentinel.
 var ofService = regexp.MustCompile(`_SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?$|_PORT(_\d+_[A-Z]+(_PROTO|_PORT|_ADDR)?)?$`)
 
-// minMisspelled is the length of the shortest setting whose misspellings Unknown reports. PORT and HOST are too near to
+// minMisspelled is the minimum length of a setting whose misspellings are reported. Shorter names, such as PORT and HOST, resemble
 // variables of other programs.
 const minMisspelled = 6
 
-// Unknown returns the variables of environ, a list of name=value, that are probably misspelled settings. Each either is one
-// typing mistake away from a setting, or begins like settings do. Any other variable may belong to another program.
+// Unknown returns the variables of environ, a list of name=value, that are probably misspelled settings: one typing mistake away
+// from a setting, or with a prefix of settings.
 func Unknown(environ []string) (found []Ineffective) {
 	known := variables()
 	long := slices.DeleteFunc(slices.Clone(known), func(v string) bool { return len(v) < minMisspelled })

@@ -21,7 +21,7 @@ const (
 	maxKeys = 1000
 )
 
-// A candidate is the rules of a shadow file, with their counters and the diff. Only one goroutine calls compare.
+// A candidate holds the rules of a shadow file, their counters and the comparison. Only one goroutine calls compare.
 type candidate struct {
 	rules   *descriptors.Rules
 	loaded  time.Time
@@ -38,7 +38,7 @@ type candidate struct {
 	diff diff
 }
 
-// A diff counts how the outcomes of the candidate differ from those of the rules in force.
+// A diff counts the differences between the outcomes of the candidate and of the rules in force.
 type diff struct {
 	since   time.Time
 	version string // of the rules in force
@@ -56,7 +56,7 @@ type limitCounts struct {
 }
 
 func (s *Shadow) newCandidate(rules *descriptors.Rules, now time.Time) *candidate {
-	// The virtual clock must never run back: the first request may have been decided before the candidate was loaded.
+	// The virtual clock must not step back, and the first request may have been decided before the candidate was loaded.
 	c := &candidate{rules: rules, loaded: now, now: now.Add(-time.Minute), seed: maphash.MakeSeed()}
 	c.store = s.options.NewStore(func() time.Time { return c.now })
 	c.decider = decide.New(func() *descriptors.Rules { return rules }, c.store, s.options.Decide)
@@ -94,7 +94,7 @@ func (c *candidate) compare(ctx context.Context, j *job) {
 	c.count(j)
 }
 
-// newVersion begins a diff with other rules in force. The candidate keeps its counters.
+// newVersion starts a diff with other rules in force. The candidate keeps its counters.
 func (c *candidate) newVersion(j *job) {
 	since := j.at
 	if c.diff.version == "" {
@@ -147,14 +147,14 @@ func (c *candidate) count(j *job) {
 	}
 }
 
-// add counts a request for its key. A descriptor that is denied because of its lease id has no key.
+// add counts a request for its key. A denial because of a lease id has no key.
 func (c *candidate) add(to *spacesaving.Sketch[denial], of *denial) {
 	if of.key != "" {
 		to.Add(maphash.String(c.seed, of.key), *of, 1)
 	}
 }
 
-// row returns the counts of the limit of a denial, nil if there are too many limits.
+// row returns the counts of a denial's limit; nil if there are too many limits.
 func (d *diff) row(of *denial) *limitCounts {
 	found := d.limits[of.limitID]
 	if found == nil {

@@ -43,7 +43,7 @@ type limitID struct{ domain, rule, limit string }
 
 var jobs = sync.Pool{New: func() any { return new(job) }}
 
-// maxPooledEntries is the number of entries of the largest job that is used again.
+// maxPooledEntries bounds the entries of a pooled job.
 const maxPooledEntries = 64
 
 func newJob(request *decide.Request, result *decide.Result, at time.Time) *job {
@@ -55,7 +55,7 @@ func newJob(request *decide.Request, result *decide.Result, at time.Time) *job {
 	return j
 }
 
-// release returns j to the pool. Nothing may use j after.
+// release returns j to the pool.
 func (j *job) release() {
 	if cap(j.entries) > maxPooledEntries || cap(j.request.Descriptors) > maxPooledEntries {
 		return
@@ -69,7 +69,7 @@ func (j *job) release() {
 	jobs.Put(j)
 }
 
-// copy copies a request, whose memory belongs to the caller. All strings share one allocation.
+// copy copies a request, which belongs to the caller. All strings share one allocation.
 func (j *job) copy(from *decide.Request) {
 	size, entries := len(from.Domain), 0
 	for i := range from.Descriptors {
@@ -99,7 +99,7 @@ func (j *job) copy(from *decide.Request) {
 	}
 }
 
-// keep returns a copy of s in the memory of the job.
+// keep copies s into the memory of the job.
 func (j *job) keep(s string) string {
 	first := j.text.Len()
 	j.text.WriteString(s)
@@ -118,9 +118,9 @@ func decidedByStore(r *decide.Result) bool {
 	return true
 }
 
-// read reads the outcome of a decided request. Of the result it keeps only keys and the text of rules.
+// read sets o from a decided request. It retains only keys and texts of rules.
 func (o *outcome) read(r *decide.Result) {
-	// With SHADOW_MODE the server denies nothing. The denials that it would make are compared.
+	// With SHADOW_MODE, compare the denials that the server would enforce.
 	o.denied = r.Denied || r.Shadowed
 	for i := range r.Decisions {
 		d := &r.Decisions[i]

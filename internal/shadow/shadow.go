@@ -1,11 +1,10 @@
-// Package shadow decides live requests a second time, by the candidate rules of a shadow file, and counts where the outcomes differ.
+// Package shadow decides live requests again under the candidate rules of a shadow file, and counts the differences.
 //
-// The requests of the server pass [Shadow.Observe] after their decision. Observe copies a request into a bounded queue and returns. If
-// the queue is full, it drops the copy and counts the drop. [Shadow.Run] decides the copies in the order of the queue, by
-// [decide.Decider] on a memory store of its own, at the times of the live decisions. So a candidate cannot deny, fail or delay a
-// request.
+// [Shadow.Observe] copies decided requests to a bounded queue, and drops and counts them if it is full. [Shadow.Run] decides the
+// copies in order, with a [decide.Decider] on a separate memory store, at the times of the live decisions. So a candidate cannot
+// deny, fail or delay a request.
 //
-// A Shadow sees the requests of its own process only. With several replicas, each counts its own part of a key's hits.
+// A Shadow sees only the requests of its process. With several replicas, each counts its part of a key's hits.
 package shadow
 
 import (
@@ -23,26 +22,26 @@ import (
 type Options struct {
 	// Decide has the settings by which the server decides.
 	Decide decide.Options
-	// MaxBytes bounds the counters of the candidate. The default is 128 MiB, which is room for about a million keys.
+	// MaxBytes bounds the counters of the candidate; default 128 MiB, which is enough for about a million keys.
 	MaxBytes int64
-	// Secret hides keys, see [descriptors.KeyHash]. Empty: keys are shown.
+	// Secret, if not empty, hides keys, see [descriptors.KeyHash].
 	Secret []byte
-	// Panicked, if not nil, gets the value of a panic, which is a bug. It must not panic.
+	// Panicked, if not nil, receives the value of a recovered panic. It must not panic.
 	Panicked func(any)
-	// NewStore, if not nil, makes the store of a candidate. now is the time of the request that is being decided. Default: memstore.
+	// NewStore returns the store of a candidate; default memstore. now is the time of the request being decided.
 	NewStore func(now func() time.Time) limiters.Store
 }
 
 const defaultMaxBytes = 128 << 20
 
-// The bounds of the queue. A decision takes a few µs, so the queue holds some 10 ms of a busy server.
+// Bounds of the queue. A decision takes a few µs, so the queue holds some 10 ms of a busy server.
 const (
 	maxQueued = 8192
 	// maxQueuedBytes bounds the text of the queued requests.
 	maxQueuedBytes = 32 << 20
 )
 
-// A Shadow compares a candidate with the rules in force. It is safe for concurrent use. A nil Shadow observes nothing.
+// A Shadow compares a candidate with the rules in force. It is safe for concurrent use. Nil observes nothing.
 type Shadow struct {
 	options Options
 	queue   chan *job
@@ -68,8 +67,8 @@ func New(o Options) *Shadow {
 	return &Shadow{options: o, queue: make(chan *job, maxQueued)}
 }
 
-// Use makes rules the candidate, with empty counters and an empty diff. Nil rules end the comparison. Use reports whether it has changed
-// anything: it does not if the candidate has the version of rules.
+// Use makes rules the candidate, with empty counters. Nil rules end the comparison. It returns false, and changes nothing, if the
+// candidate already has the version of rules.
 func (s *Shadow) Use(rules *descriptors.Rules) bool {
 	old := s.current.Load()
 	switch {
@@ -83,7 +82,7 @@ func (s *Shadow) Use(rules *descriptors.Rules) bool {
 	return true
 }
 
-// Observe queues a decided request for the candidate, or drops it. It keeps nothing of request and result, and never waits.
+// Observe queues a decided request, or drops it. It never waits, and does not retain request and result.
 func (s *Shadow) Observe(request *decide.Request, result *decide.Result) {
 	if s == nil || len(result.Decisions) == 0 { // nothing was decided: the request was invalid, or there are no rules
 		return
@@ -132,7 +131,7 @@ func (s *Shadow) Run(ctx context.Context) {
 	}
 }
 
-// compare has the candidate decide a job. A panic costs only the job.
+// compare decides a job with the candidate. A panic affects only the job.
 func (s *Shadow) compare(ctx context.Context, c *candidate, j *job) {
 	defer s.recovered()
 	c.compare(ctx, j)

@@ -1,4 +1,4 @@
-// Package snapshot keeps the counters of a store in a file while no process runs.
+// Package snapshot saves and loads the counters of a store in a file.
 package snapshot
 
 import (
@@ -13,12 +13,12 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// errNotAFile is the error of a path that names a folder, a pipe or a device.
+// errNotAFile is returned for a path of a folder, a pipe or a device.
 var errNotAFile = errors.New("not a regular file")
 
-// Load makes a store from the snapshot at path. The error is fs.ErrNotExist if there is none.
+// Load returns a store with the snapshot at path, or fs.ErrNotExist.
 func Load(path string, o memstore.Options) (*memstore.Store, memstore.Loaded, error) {
-	// A pipe would block Open until somebody writes to it.
+	// Opening a pipe would block.
 	if info, err := os.Stat(path); err != nil {
 		return nil, memstore.Loaded{}, err
 	} else if !info.Mode().IsRegular() {
@@ -32,7 +32,7 @@ func Load(path string, o memstore.Options) (*memstore.Store, memstore.Loaded, er
 	return memstore.Load(f, o)
 }
 
-// SetAside renames a snapshot that Load rejected, so that Save does not overwrite it. It returns the new name.
+// SetAside renames a snapshot that Load rejected, so that Save does not overwrite it. It returns the new path.
 func SetAside(path string) (aside string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -45,16 +45,16 @@ func SetAside(path string) (aside string, err error) {
 	return aside, os.Rename(path, aside)
 }
 
-// A Saver writes its counters, and returns how many keys it wrote. A memstore.Store is one.
+// A Saver writes its counters and returns the number of keys, as memstore.Store does.
 type Saver interface {
 	Save(w io.Writer) (keys int64, err error)
 }
 
-// Save replaces the snapshot at path, or leaves it as it is: path never names half of a snapshot, not even after a crash.
-// Only the owner of the process can read the file, because keys contain what users sent.
+// Save atomically replaces the snapshot at path, even if the machine crashes. Only the owner of the process can read the file,
+// because keys contain data of users.
 func Save(path string, from Saver) (keys int64, err error) {
 	temporary := path + ".tmp"
-	// A process that was killed may have left one.
+	// A killed process may have left one.
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}

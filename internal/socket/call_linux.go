@@ -16,7 +16,7 @@ func call(number, fd uintptr, b []byte) (int, syscall.Errno) {
 	return int(n), err
 }
 
-// nothing reports whether there is nothing to read and the connection is open.
+// nothing reports whether the connection is open and has no data.
 func nothing(fd uintptr) bool {
 	var b [1]byte
 	_, _, err := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b)), uintptr(len(b)),

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// Quick returns a connection whose Read and Write bypass the scheduler. Each is one system call if the socket has data or room.
-// Otherwise it waits like that of c, up to the deadline of c. Quick returns c itself if it is not a TCP or Unix socket of
-// package net, because a wrapper such as TLS must not be bypassed.
+// Quick returns a connection whose Read and Write bypass the scheduler. Each is one system call if the socket has data or room, and
+// otherwise waits as in c, up to the deadline of c. Quick returns c itself unless c is a TCP or Unix socket of package net, because
+// a wrapper such as TLS must not be bypassed.
 func Quick(c net.Conn) net.Conn {
 	var raw syscall.RawConn
 	var err error
@@ -32,7 +32,7 @@ func Quick(c net.Conn) net.Conn {
 	return q
 }
 
-// Reader returns a reader of a non-blocking descriptor, such as a kernel timer. It reads like [Quick]'s connection.
+// Reader returns a reader of a non-blocking descriptor, such as a kernel timer, that bypasses the scheduler as [Quick] does.
 func Reader(raw syscall.RawConn) io.Reader {
 	t := &transfer{call: read}
 	t.try = t.once
@@ -53,7 +53,7 @@ type conn struct {
 	reading, writing transfer
 }
 
-// A transfer is a Read or a Write. One may be under way at a time.
+// A transfer is a Read or a Write in progress.
 type transfer struct {
 	sync.Mutex
 	call  func(fd uintptr, b []byte) (int, syscall.Errno)
@@ -63,7 +63,7 @@ type transfer struct {
 	err   syscall.Errno
 }
 
-// run transfers b. wait calls try, each time that the socket is ready, until try returns true.
+// run transfers b. wait calls its function whenever the socket is ready, until it returns true.
 func (t *transfer) run(wait func(func(uintptr) bool) error, b []byte) (int, error) {
 	t.bytes, t.n, t.err = b, 0, 0
 	err := wait(t.try)
@@ -74,7 +74,7 @@ func (t *transfer) run(wait func(func(uintptr) bool) error, b []byte) (int, erro
 	return t.n, err
 }
 
-// read reads the available data, or waits for some. A read of 0 bytes is EOF, unless b is empty.
+// read reads available data, or waits for some. A read of 0 bytes into a non-empty b is EOF.
 func (t *transfer) read(raw syscall.RawConn, b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -88,7 +88,7 @@ func (t *transfer) read(raw syscall.RawConn, b []byte) (int, error) {
 	return n, err
 }
 
-// once makes one system call. It returns false if the socket was not ready.
+// once makes one system call. It returns false if the socket is not ready.
 func (t *transfer) once(fd uintptr) (done bool) {
 	for {
 		n, err := t.call(fd, t.bytes)
@@ -136,7 +136,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// error returns err in the form of package net.
+// error wraps err as package net does.
 func (c *conn) error(call string, err error) error {
 	var no syscall.Errno
 	var op *net.OpError // of a wait: raw-read or raw-write
@@ -149,13 +149,12 @@ func (c *conn) error(call string, err error) error {
 	return err
 }
 
-// SyscallConn implements [syscall.Conn]. go-redis uses it before each call, to check whether the peer has closed the
-// connection. The check is skipped while there is nothing to read.
+// SyscallConn implements [syscall.Conn]. go-redis uses it before each call to check whether the peer has closed the connection.
 func (c *conn) SyscallConn() (syscall.RawConn, error) { return rawConn{c.raw}, nil }
 
 type rawConn struct{ syscall.RawConn }
 
-// Read implements [syscall.RawConn], but calls f only if there is data or the end of the connection.
+// Read implements [syscall.RawConn]. It calls f only if there is data or the connection is closed.
 func (r rawConn) Read(f func(fd uintptr) bool) error {
 	return r.RawConn.Read(func(fd uintptr) bool { return nothing(fd) || f(fd) })
 }

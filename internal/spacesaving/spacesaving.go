@@ -1,13 +1,13 @@
-// Package spacesaving finds the heaviest keys of a stream in bounded memory, by the Space-Saving algorithm. Its source is Metwally,
+// Package spacesaving finds the heaviest keys of a stream in bounded memory. It implements the Space-Saving algorithm of Metwally,
 // Agrawal and El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams" (ICDT 2005).
 //
-// A [Sketch] of size m keeps counts of m keys. A key without a count takes over the smallest count and adds to it. So a count is never
-// too low, and each count comes with the most by which it may be too high:
+// A [Sketch] of size m counts m keys. A new key replaces the key with the smallest count and adds to that count. So a count is
+// never too low, and has a known error:
 //
 //	Count - Error <= true count <= Count
 //
-// The error of a key is at most the smallest count, and so at most the total divided by m. The same bound holds for the true count of
-// a key outside of the sketch. Every key whose true count exceeds that bound is in the sketch.
+// An error, and the true count of a key that is not in the sketch, is at most the smallest count, and so at most the total divided
+// by m. Every key with a larger true count is in the sketch.
 package spacesaving
 
 import (
@@ -16,8 +16,8 @@ import (
 	"slices"
 )
 
-// A Sketch counts keys. The caller identifies a key by a hash of 64 bits, and V is the data that the caller keeps with the key. Two keys
-// with the same hash are one key, so the hash should be a good one. A Sketch is not safe for concurrent use.
+// A Sketch counts keys, which the caller identifies by 64-bit hashes. V is the caller's data for a key. Keys with equal hashes are
+// the same key. A Sketch is not safe for concurrent use.
 type Sketch[V any] struct {
 	heap  []counter // a min-heap by count, in which each counter has arity children
 	slots []slot[V]
@@ -26,7 +26,7 @@ type Sketch[V any] struct {
 	total uint64
 }
 
-// arity is the number of children in the heap. Eight children are two cache lines, and a heap of 1,000 keys has four levels.
+// arity is the number of children in the heap. Eight children fill two cache lines, and a heap of 1,000 keys has four levels.
 const arity = 8
 
 // A counter holds what the heap compares, so that a search for the smallest count reads no slot.
@@ -56,8 +56,7 @@ func New[V any](size int) *Sketch[V] {
 	}
 }
 
-// Add counts n for a key, in O(log size). It does not allocate. The sketch keeps value only if the key has no count yet. Counts stop
-// at 2^64 - 1.
+// Add counts n for a key in O(log size) without allocating. It stores value only for a new key. Counts saturate at 2^64 - 1.
 func (s *Sketch[V]) Add(hash uint64, value V, n uint64) {
 	if n == 0 {
 		return
@@ -86,11 +85,11 @@ func (s *Sketch[V]) Add(hash uint64, value V, n uint64) {
 	s.down(0)
 }
 
-// Total returns the sum of all counts that were added.
+// Total returns the sum of all added counts.
 func (s *Sketch[V]) Total() uint64 { return s.total }
 
-// MaxError returns the most by which a count of s may be too high. It is also the highest true count of a key that s does not keep. It
-// is 0 until the sketch is full, and never more than Total divided by the size.
+// MaxError bounds the error of a count, and the true count of a key that is not in the sketch. It is 0 until the sketch is full,
+// and at most Total divided by the size.
 func (s *Sketch[V]) MaxError() uint64 {
 	if len(s.slots) < cap(s.slots) {
 		return 0
@@ -98,14 +97,14 @@ func (s *Sketch[V]) MaxError() uint64 {
 	return s.heap[0].count
 }
 
-// Reset forgets all counts and keeps the memory.
+// Reset clears the counts and keeps the memory.
 func (s *Sketch[V]) Reset() {
 	clear(s.slots) // values may hold memory
 	clear(s.of)
 	s.heap, s.slots, s.total = s.heap[:0], s.slots[:0], 0
 }
 
-// A List is a copy of the counts of a sketch, in no order.
+// A List is an unordered copy of the counts of a sketch.
 type List[V any] struct {
 	Items           []Item[V]
 	Total, MaxError uint64
@@ -121,9 +120,9 @@ func (s *Sketch[V]) List() List[V] {
 	return l
 }
 
-// Top returns the k keys with the highest counts over all lists, highest first. The lists may be of different parts of one stream, and
-// each may have each key. The counts of a key are added, and so are the errors. A list without the key counts it with its MaxError. So
-// the error of an item is at most the sum of the lists' MaxError. Keys with equal counts are in the order of their hashes.
+// Top returns the k keys with the highest counts over all lists, highest first and then by hash. The lists must be of disjoint
+// parts of a stream. Counts and errors of a key are added; a list without the key adds its MaxError to both. So an error is at most
+// the sum of the lists' MaxError.
 func Top[V any](k int, lists ...List[V]) []Item[V] {
 	var all []Item[V]
 	missing := uint64(0) // the sum of MaxError
@@ -152,7 +151,7 @@ func Compare[V any](a, b Item[V]) int {
 	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Hash, b.Hash))
 }
 
-// down moves the counter at i of the heap towards the leaves until no child has a smaller count.
+// down restores the heap property below i.
 func (s *Sketch[V]) down(i int32) {
 	n := int32(len(s.heap))
 	moved := s.heap[i]
@@ -172,7 +171,7 @@ func (s *Sketch[V]) down(i int32) {
 	s.put(i, moved)
 }
 
-// up moves the counter at i of the heap towards the root until its parent has no larger count.
+// up restores the heap property above i.
 func (s *Sketch[V]) up(i int32) {
 	moved := s.heap[i]
 	for i > 0 {

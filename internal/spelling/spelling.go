@@ -1,16 +1,15 @@
-// Package spelling finds the known word that a misspelled word is nearest to.
+// Package spelling suggests corrections of misspelled words.
 package spelling
 
 import "strings"
 
-// Nearest returns the one of words that word is probably a misspelling of, or "". It ignores case and separators.
+// Nearest returns the element of words that word probably misspells, or "". It ignores case and separators.
 func Nearest(word string, words []string) string { return nearest(word, words, 2) }
 
-// OneMistake returns the one of words that is at most one typing mistake away from word, or "". Like Nearest, it ignores
-// case and separators.
+// OneMistake returns the element of words that is at most one typing mistake away from word, or "". It ignores case and separators.
 func OneMistake(word string, words []string) string { return nearest(word, words, 1) }
 
-// nearest returns the nearest of the words that are at most so many mistakes away from word.
+// nearest returns the nearest of words within a number of mistakes, or "".
 func nearest(word string, words []string, mistakes int) string {
 	const maxWord = 48 // bytes, which bounds the work
 	if len(word) > maxWord {
@@ -19,7 +18,7 @@ func nearest(word string, words []string, mistakes int) string {
 	best, minDistance := "", mistakes+1
 	for _, w := range words {
 		d := distance(plain(word), plain(w))
-		// In a short word, one other letter already makes another word.
+		// In a short word, one changed letter often makes another word.
 		if d < minDistance && 3*d <= len(w) {
 			best, minDistance = w, d
 		}
@@ -27,12 +26,12 @@ func nearest(word string, words []string, mistakes int) string {
 	return best
 }
 
-// plain drops what people spell differently: rateLimit, rate-limit, RATE_LIMIT.
+// plain normalizes spellings such as rateLimit, rate-limit and RATE_LIMIT.
 func plain(word string) string {
 	return strings.NewReplacer("_", "", "-", "", " ", "").Replace(strings.ToLower(word))
 }
 
-// distance returns the number of insertions, deletions, substitutions and swaps of neighbours that turn a into b.
+// distance returns the edit distance of a and b with insertions, deletions, substitutions and transpositions of neighbors.
 func distance(a, b string) int {
 	d := make([][]int, len(a)+1)
 	for i := range d {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A dialect writes lines of statsd, name:value|type, and in dogstatsd the tags after them.
+// A dialect formats lines of statsd (name:value|type) or dogstatsd, which appends tags.
 type dialect struct {
 	dog        bool
 	suffix     string   // of every name in statsd: the tags as envoyproxy/ratelimit writes them, .__key=value
@@ -39,7 +39,7 @@ func (d *dialect) counter(dst []byte, name string, n uint64) []byte {
 	return d.end(append(dst, "|c"...), tags)
 }
 
-// time writes a duration in milliseconds that stands for 1/rate durations.
+// time appends a duration in milliseconds with a sample rate.
 func (d *dialect) time(dst []byte, name string, took time.Duration, rate float64) []byte {
 	dst, tags := d.name(dst, name)
 	dst = strconv.AppendFloat(append(dst, ':'), float64(took.Microseconds())/1000, 'f', -1, 64)
@@ -69,7 +69,7 @@ func (d *dialect) end(dst []byte, tags []string) []byte {
 	return append(dst, '\n')
 }
 
-// DogTags returns the tags that Datadog's clients add to every line: the pod, and those of unified service tagging.
+// DogTags returns the tags of Datadog's clients: the pod, and those of unified service tagging.
 func DogTags(getenv func(string) string) []string {
 	var tags []string
 	for _, one := range [][2]string{

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// A Mogrifier turns parts of a metric's name into tags, for dogstatsd.
+// A Mogrifier converts parts of a metric's name to dogstatsd tags.
 type Mogrifier struct {
 	pattern *regexp.Regexp
 	name    string
 	tags    [][2]string
 }
 
-// Mogrifiers reads the mogrifiers named in list, which is the comma-separated USE_DOG_STATSD_MOGRIFIERS, from the variables
-// DOG_STATSD_MOGRIFIER_<NAME>_PATTERN, _NAME and _TAGS. The first mogrifier whose pattern matches a name rewrites it. The
-// error joins the errors of all mogrifiers.
+// Mogrifiers returns the mogrifiers in list, the comma-separated USE_DOG_STATSD_MOGRIFIERS, from the variables
+// DOG_STATSD_MOGRIFIER_<NAME>_PATTERN, _NAME and _TAGS. The first one whose pattern matches rewrites a name. The error joins the
+// errors of all mogrifiers.
 func Mogrifiers(list string, getenv func(string) string) ([]Mogrifier, error) {
 	var made []Mogrifier
 	var errs []error
@@ -71,7 +71,7 @@ func newMogrifier(name string, getenv func(string) string) (m Mogrifier, err err
 
 var groups = regexp.MustCompile(`\$\d+`)
 
-// mogrify returns the name and the tags of the first mogrifier that matches, or the name itself.
+// mogrify applies the first mogrifier that matches name.
 func mogrify(mogrifiers []Mogrifier, name string) (string, []string) {
 	for i := range mogrifiers {
 		m := &mogrifiers[i]

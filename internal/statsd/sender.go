@@ -1,4 +1,4 @@
-// Package statsd sends counters and response times to a server that understands statsd or dogstatsd.
+// Package statsd sends counters and response times to a statsd or dogstatsd server.
 package statsd
 
 import (
@@ -17,17 +17,16 @@ import (
 
 // A Source supplies the metrics of a Sender.
 type Source interface {
-	// KeepForSending makes the Source sample response times and keep the last counts of dropped series.
+	// KeepForSending enables the sampling of response times, and keeps the last counts of dropped series.
 	KeepForSending()
-	// Counters calls send for each counter with its name, its total, and the part of the total that was sent before,
-	// which send updates.
+	// Counters calls send for each counter with its name, its total, and the part of the total sent before, which send updates.
 	Counters(send func(name string, total uint64, sent *uint64))
-	// ResponseTimes calls send for each kind of call with the number of calls since the last time and a sample of their
-	// response times.
+	// ResponseTimes calls send for each kind of call with the number of calls since the last time and a sample of their response
+	// times.
 	ResponseTimes(send func(name string, calls int, sample []time.Duration))
 }
 
-// A Destination is a server that understands statsd or dogstatsd.
+// A Destination is a statsd or dogstatsd server.
 type Destination struct {
 	Network    string            // tcp or udp
 	Address    string            // host:port
@@ -38,8 +37,8 @@ type Destination struct {
 	Mogrifiers []Mogrifier       // for dogstatsd
 }
 
-// A Sender sends the increments of counters, and response times, to a Destination. While the server is unreachable no
-// line waits in a queue: increments are sent after the server returns, and response times are dropped.
+// A Sender sends increments of counters, and response times, to a Destination. While the server is unreachable, nothing is queued:
+// increments are sent after it returns, and response times are dropped.
 type Sender struct {
 	to      Destination
 	from    Source
@@ -61,7 +60,7 @@ type Sender struct {
 	opened time.Time
 }
 
-// limits bounds the time and the bytes of a Sender.
+// limits bounds the time and the packets of a Sender.
 type limits struct {
 	wait       time.Duration // for a connection, and for all the writes of one flush together
 	last       time.Duration // for the last flush as a whole
@@ -72,17 +71,17 @@ type limits struct {
 	renew      time.Duration // UDP: age after which the name is resolved again, because UDP does not report a moved server
 }
 
-// maxDatagram is the size of the largest line that UDP can carry.
+// maxDatagram is the maximum size of a UDP payload.
 const maxDatagram = 65_507
 
-// New returns a Sender whose metrics are registered with registry.
+// New returns a Sender and registers its metrics.
 func New(to Destination, from Source, registry prometheus.Registerer, log *zap.Logger) *Sender {
 	s := &Sender{
 		to: to, from: from, log: log, write: newDialect(&to),
 		limits: limits{wait: 2 * time.Second, last: 5 * time.Second, first: time.Second, max: 30 * time.Second, packet: 1 << 15},
 	}
 	if to.Network == "udp" {
-		// Fits one Ethernet frame, with room for the headers of tunnels.
+		// A packet fits one Ethernet frame, with room for tunnel headers.
 		s.limits.packet, s.limits.burst, s.limits.pause = 1432, 32, 10*time.Millisecond
 		s.limits.renew = time.Minute
 	}
@@ -135,8 +134,8 @@ func (s *Sender) Run(ctx context.Context) {
 	}
 }
 
-// flush sends the response times, and the counters if they are due. If ctx ends, counters that are not sent yet keep
-// their increments for the next flush.
+// flush sends the response times, and the counters if they are due. If ctx ends, unsent counters keep their increments for the next
+// flush.
 func (s *Sender) flush(ctx context.Context, counters bool) {
 	s.left = s.limits.wait
 	if !s.connected(ctx) {
@@ -175,7 +174,7 @@ func (s *Sender) times(ctx context.Context, name string, calls int, sample []tim
 	}
 }
 
-// counter sends the increment of a counter. If it cannot be sent now, it is part of the next increment.
+// counter sends the increment of a counter. If sending fails, the increment remains for the next flush.
 func (s *Sender) counter(ctx context.Context, name string, total uint64, sent *uint64) {
 	if s.conn == nil || ctx.Err() != nil || total == *sent {
 		return
@@ -196,8 +195,7 @@ func (s *Sender) line(ctx context.Context, line []byte) {
 	s.lines++
 }
 
-// send writes the packet. A packet that fails is dropped, because a part of it may have arrived, and the connection is
-// closed.
+// send writes the packet. If it fails, send drops the packet, because a part may have arrived, and closes the connection.
 func (s *Sender) send(ctx context.Context) {
 	packet, lines := s.packet, s.lines
 	s.packet, s.lines = s.packet[:0], 0
@@ -222,8 +220,7 @@ func (s *Sender) send(ctx context.Context) {
 	s.sent.Add(uint64(lines))
 }
 
-// writePacket writes within the time that is left for the writes of this flush. Only the writes use up that time: pauses
-// between packets say nothing about the server.
+// writePacket writes within the remaining time for the writes of this flush. Pauses between packets do not count.
 func (s *Sender) writePacket(packet []byte) error {
 	start := time.Now()
 	if err := s.conn.SetWriteDeadline(start.Add(s.left)); err != nil {
@@ -243,7 +240,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// connected reports whether there is a connection. If there is none it tries to connect, unless it just did.
+// connected reports whether there is a connection. If not, it tries to connect, subject to the backoff.
 func (s *Sender) connected(ctx context.Context) bool {
 	if s.conn != nil {
 		err := s.closed()
@@ -276,8 +273,7 @@ func (s *Sender) connected(ctx context.Context) bool {
 	return true
 }
 
-// closed returns an error if the server has closed the connection. A write would not report this, and its data would be
-// lost.
+// closed returns an error if the server has closed the connection. A write might not report that, and its data would be lost.
 func (s *Sender) closed() error {
 	var one [1]byte
 	if err := s.conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
@@ -289,7 +285,7 @@ func (s *Sender) closed() error {
 	return nil
 }
 
-// fail closes the connection and sets the time of the next attempt.
+// fail closes the connection and schedules the next attempt.
 func (s *Sender) fail(err error) {
 	if s.conn != nil {
 		_ = s.conn.Close()

@@ -9,8 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// Admin registers the metrics of the admin API. The function that it returns counts a call, whose route must be one of a bounded
-// number.
+// Admin registers the metrics of the admin API. The returned function counts a call. Callers must bound the set of routes.
 func (m *Metrics) Admin() func(route string, code int) {
 	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_admin_requests_total",
@@ -20,7 +19,7 @@ func (m *Metrics) Admin() func(route string, code int) {
 	return func(route string, code int) { calls.WithLabelValues(route, strconv.Itoa(code)).Inc() }
 }
 
-// RuleHits returns how many hits of a rule were allowed and denied, see weir_hits_total.
+// RuleHits returns the allowed and denied hits of a rule, see weir_hits_total.
 func (m *Metrics) RuleHits(rule *descriptors.Rule) (allowed, denied uint64) {
 	var found *ruleHits
 	if cached := m.hits.byRule.Of(rule); cached != nil {
@@ -32,7 +31,7 @@ func (m *Metrics) RuleHits(rule *descriptors.Rule) (allowed, denied uint64) {
 	return found.counts[hitAllowed].Load(), found.counts[hitDenied].Load() + found.counts[hitDeniedBySeveral].Load()
 }
 
-// StoreCalls returns the number of calls of the store, and the seconds that they took.
+// StoreCalls returns the number of store calls and their total duration in seconds.
 func (m *Metrics) StoreCalls() (calls uint64, seconds float64) {
 	var read dto.Metric
 	if err := m.store.Write(&read); err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A labelSet holds the label values of one counter of a counterMap. Unused elements are empty.
+// A labelSet holds the label values of a counter. Unused elements are empty.
 type labelSet [4]string
 
-// A counterMap collects a counter for each label set that was counted. Unlike a prometheus.CounterVec it can list its label
-// sets, and a lookup allocates nothing.
+// A counterMap collects a counter for each label set. Unlike a prometheus.CounterVec it can list its label sets, and a lookup does
+// not allocate.
 type counterMap struct {
 	desc   *prometheus.Desc
 	labels int // used in a labelSet

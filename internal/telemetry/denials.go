@@ -17,7 +17,7 @@ func newDenials() *counterMap {
 	return newCounterMap("weir_denials_total", denialsHelp, "domain", "rule", "limit", "enforced")
 }
 
-// denialDetails counts kinds of denials. All of them are in weir_denials_total too.
+// denialDetails counts kinds of denials, all of which weir_denials_total includes.
 type denialDetails struct{ peeks, penalties, byPenalty *counterMap }
 
 func newDenialDetails() denialDetails {
@@ -43,7 +43,7 @@ func (c *denialDetails) count(labels labelSet, hits int64, v *limiters.Verdict) 
 	}
 }
 
-// countDenials counts the limits of a descriptor that deny it.
+// countDenials counts the limits that deny a descriptor.
 func (m *Metrics) countDenials(a *rls.Observation, d *decide.Decision) {
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; !v.Allowed && v.Err == nil {
@@ -54,7 +54,7 @@ func (m *Metrics) countDenials(a *rls.Observation, d *decide.Decision) {
 	}
 }
 
-// enforced reports whether a denial by a descriptor's limits is part of the response.
+// enforced reports whether a descriptor's denial affects the response.
 func enforced(a *rls.Observation, d *decide.Decision) bool { return a.Denied && !d.Shadow }
 
 // limitOf returns the label of limit i of a descriptor.
@@ -65,7 +65,7 @@ func limitOf(d *decide.Decision, i int) string {
 	return limitLabel(d.Limits, i)
 }
 
-// overrideLimit is the limit label of limits that came with a request.
+// overrideLimit is the label of limits in requests.
 const overrideLimit = "override"
 
 // limitLabel returns the name of a rule's limit, or its index from 0 if it has no name.
@@ -79,7 +79,7 @@ func limitLabel(limits []descriptors.RateLimit, i int) string {
 	return strconv.Itoa(i)
 }
 
-// maxLimitName bounds the label of a limit, in bytes. The rules do not bound the name.
+// maxLimitName bounds the label of a limit, in bytes, because rules do not bound names.
 const maxLimitName = 200
 
 // keepDenials drops the denials of rules and limits that no longer exist.

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
-// Fallback registers the metrics of the fallback. The modes of a domain are those of the rules in force.
+// Fallback registers the metrics of the fallback. rules returns the rules in force, whose domains are reported with their modes.
 func (m *Metrics) Fallback(stats func() guard.FallbackStats, rules func() *descriptors.Rules) {
 	m.Registry.MustRegister(&fallback{
 		stats: stats, rules: rules,

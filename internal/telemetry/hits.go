@@ -26,8 +26,8 @@ const hitsHelp = "Hits by rule and verdict: denied if any limit of the rule deni
 	"not decide; else allowed. Peeks, refunds, releases and settles are not counted. Denied hits of a rule with " +
 	"several limits have the label limit: the limit with the longest wait."
 
-// hits collects weir_hits_total: three counters for each rule, by the rule's name, which a reload does not change. For a
-// hundred thousand rules it takes a few MB; a prometheus.Counter for each verdict would take a hundred.
+// hits collects weir_hits_total: three counters for each rule, by name, so that they survive reloads. For a hundred thousand rules
+// they take a few MB instead of a hundred with prometheus.Counter.
 type hits struct {
 	desc   *prometheus.Desc
 	named  *prometheus.Desc // of denied, with the label limit
@@ -40,12 +40,12 @@ type hits struct {
 	room  []ruleHits           // allocated in advance, side by side
 }
 
-// A ruleID names a rule across reloads.
+// A ruleID identifies a rule across reloads.
 type ruleID struct{ domain, name string }
 
 func ruleIDOf(r *descriptors.Rule) ruleID { return ruleID{r.Domain, r.Name} }
 
-// ruleHits counts the hits of a rule by verdict. It fills a cache line, because several cores count at once.
+// A ruleHits counts the hits of a rule by verdict. It fills a cache line, because several cores count concurrently.
 type ruleHits struct {
 	counts
 	_ [64 - 8*hitCounters]byte
@@ -53,7 +53,7 @@ type ruleHits struct {
 
 type counts [hitCounters]atomic.Uint64
 
-// roomFor is the number of ruleHits allocated at once: a page, so that each starts at a cache line.
+// roomFor is the number of ruleHits allocated at once: a page, so that each is aligned to a cache line.
 const roomFor = 64
 
 func newHits() *hits {
@@ -65,7 +65,7 @@ func newHits() *hits {
 	}
 }
 
-// of returns the counters of a rule. It creates them if there are none.
+// of returns the counters of a rule, creating them if necessary.
 func (h *hits) of(id ruleID) *ruleHits {
 	h.mu.RLock()
 	found := h.rules[id]
@@ -88,10 +88,10 @@ func (h *hits) of(id ruleID) *ruleHits {
 	return found
 }
 
-// keepAtOnce is the number of rules that keep visits before it releases the lock for a moment.
+// keepAtOnce is the number of rules that keep visits before it briefly releases the lock.
 const keepAtOnce = 1024
 
-// keep drops the counters of rules that no longer exist. It is for one caller at a time.
+// keep drops the counters of removed rules. It is not safe for concurrent use.
 func (h *hits) keep(rules *descriptors.Rules) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,7 +119,7 @@ func (h *hits) keep(rules *descriptors.Rules) {
 // Describe implements prometheus.Collector. It describes nothing, because the label limit is absent from most series.
 func (h *hits) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector. Counters that are 0 are left out.
+// Collect implements prometheus.Collector. It omits counters that are 0.
 func (h *hits) Collect(to chan<- prometheus.Metric) {
 	h.mu.RLock()
 	all := make([]prometheus.Metric, 0, len(h.rules))

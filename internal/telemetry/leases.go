@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// leases counts what becomes of leases and reservations. The takes are in weir_hits_total.
+// leases counts ends of leases and reservations. Their takes are in weir_hits_total.
 type leases struct {
 	ends    *counterMap
 	badIDs  *counterMap
@@ -37,7 +37,7 @@ func newLeases() leases {
 	return l
 }
 
-// count counts the descriptor of a rule with leases.
+// count counts a descriptor under a rule with leases.
 func (l *leases) count(d *decide.Decision) {
 	switch {
 	case d.Reason == decide.BadLeaseID:
@@ -61,7 +61,7 @@ func (l *leases) countGivenUp(a *rls.Observation) {
 	}
 }
 
-// keep drops the series of rules that no longer exist, or have no leases any more.
+// keep drops the series of rules that were removed or have no leases.
 func (l *leases) keep(rules *descriptors.Rules) {
 	exist := map[ruleID]bool{}
 	for r := range rules.All() {

@@ -27,15 +27,15 @@ func NewLog(w io.Writer, level zapcore.Level, format string) *zap.Logger {
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
 }
 
-// OncePerSecond returns a log that drops a message that it has logged in the same second.
+// OncePerSecond returns a logger that drops repetitions of a message within a second.
 func OncePerSecond(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(core, time.Second, 1, 0)
 	}))
 }
 
-// StoreLog returns a function that logs failures and recoveries of the store, at most one line of each a second. A cluster
-// without one of its nodes may alternate between both.
+// StoreLog returns a function that logs failures and recoveries of the store, at most one line of each in a second. A cluster
+// without one of its nodes may alternate between them.
 func StoreLog(log *zap.Logger) func(down bool, err error) {
 	sampled := OncePerSecond(log)
 	return func(down bool, err error) {
@@ -47,8 +47,8 @@ func StoreLog(log *zap.Logger) func(down bool, err error) {
 	}
 }
 
-// AnswerLog returns a function that logs requests that were not decided: at most one line a second for each gRPC code. It also
-// logs leases that could not be ended. At level debug it also logs denials, and the keys of descriptors that no rule limits: one line of each a second.
+// AnswerLog returns a function that logs undecided requests, at most one line in a second for each gRPC code, and leases that could
+// not be ended. At level debug, it also logs denials and unmatched descriptors, one line of each in a second.
 func AnswerLog(log *zap.Logger) func(*rls.Observation) {
 	debug, giveUps := OncePerSecond(log), OncePerSecond(log)
 	var sampled [codes.Unauthenticated + 1]*zap.Logger
@@ -67,7 +67,7 @@ func AnswerLog(log *zap.Logger) func(*rls.Observation) {
 			return
 		}
 		fields := []zap.Field{zap.Stringer("code", a.Code), zap.Error(a.Err), zap.Duration("took_seconds", a.Took)}
-		// A key contains a user's data: it is logged at level debug only.
+		// A key contains data of users, so it is logged only at level debug.
 		if keyed := (interface{ StoreKey() string })(nil); log.Core().Enabled(zap.DebugLevel) && errors.As(a.Err, &keyed) {
 			fields = append(fields, zap.String("key", keyed.StoreKey()))
 		}
@@ -75,7 +75,7 @@ func AnswerLog(log *zap.Logger) func(*rls.Observation) {
 	}
 }
 
-// logUnmatched logs the keys of descriptors that no rule limits. It omits the values, because users sent them.
+// logUnmatched logs the keys of descriptors without a limit. It omits the values, which users sent.
 func logUnmatched(log *zap.Logger, a *rls.Observation) {
 	if a.DomainNotFound {
 		log.Debug("no rules for this domain", zap.String("domain", a.Domain))
@@ -92,8 +92,7 @@ func logUnmatched(log *zap.Logger, a *rls.Observation) {
 	}
 }
 
-// logDenials logs the limits that denied a request, and the descriptors with their values: an operator needs these to see which
-// user is denied.
+// logDenials logs the denying limits and the descriptors with their values, which show operators which user is denied.
 func logDenials(log *zap.Logger, a *rls.Observation) {
 	for i := range a.Decisions {
 		d := &a.Decisions[i]

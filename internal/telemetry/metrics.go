@@ -1,7 +1,6 @@
-// Package telemetry keeps Weir's own metrics and its log. It reads values that other packages have finished and decides
-// nothing. It imports no store: the process passes in what a store reports.
+// Package telemetry has Weir's own metrics and its log. It observes finished results, and depends on no store.
 //
-// All labels come from the rules, so the number of series is bounded by them.
+// All labels come from the rules, which bounds the number of series.
 package telemetry
 
 import (
@@ -42,11 +41,11 @@ type Metrics struct {
 	handler     http.Handler
 }
 
-// seconds are the bounds of the buckets. They include the default timeouts, 15 ms of Weir and 20 ms of Envoy, and the
-// thresholds of the alerts, so that a quantile near these values is exact.
+// seconds are the bucket bounds. They include the default timeouts, 15 ms of Weir and 20 ms of Envoy, and the thresholds of the
+// alerts, so that quantiles near these values are exact.
 var seconds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .015, .02, .025, .05, .1, .25, 1}
 
-// NewMetrics returns Metrics with a registry of their own.
+// NewMetrics returns Metrics with a new registry.
 func NewMetrics(version string) *Metrics {
 	m := &Metrics{
 		Registry: prometheus.NewRegistry(),
@@ -101,10 +100,10 @@ func NewMetrics(version string) *Metrics {
 	return m
 }
 
-// maxScrapes bounds the scrapes under way, because each of them holds all series in memory. Scrapes beyond it get 503.
+// maxScrapes bounds concurrent scrapes, each of which holds all series in memory. Further scrapes get 503.
 const maxScrapes = 4
 
-// Handler serves the metrics. All its users share one bound on the scrapes under way.
+// Handler returns the handler of the metrics. All users share the bound on concurrent scrapes.
 func (m *Metrics) Handler() http.Handler { return m.handler }
 
 // Answered counts a finished request.
@@ -148,7 +147,7 @@ func (m *Metrics) Answered(a *rls.Observation) {
 	}
 }
 
-// countHits counts the hits of a descriptor once, however many limits it is under.
+// countHits counts the hits of a descriptor once, however many limits it has.
 func (m *Metrics) countHits(d *decide.Decision) {
 	verdict := hitAllowed
 	for i := range d.Verdicts {
@@ -166,7 +165,7 @@ func (m *Metrics) countHits(d *decide.Decision) {
 	m.hitsOf(d)[verdict].Add(uint64(d.Hits))
 }
 
-// decidedByCache reports whether the deny cache decided everything, so that the store was not called.
+// decidedByCache reports whether the deny cache decided everything, without a store call.
 func decidedByCache(decisions []decide.Decision) bool {
 	cached := false
 	for i := range decisions {
@@ -179,8 +178,8 @@ func decidedByCache(decisions []decide.Decision) bool {
 	return cached
 }
 
-// Loaded counts an attempt to load rules. After a successful load it drops the series of rules that no longer exist.
-// Loaded is for one caller at a time.
+// Loaded counts an attempt to load rules. After a successful one, it drops the series of removed rules. It is not safe for
+// concurrent use.
 func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	if err != nil {
 		m.loads.WithLabelValues("error").Inc()
@@ -198,5 +197,5 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.unmatched.removeIf(func(l labelSet) bool { return !rules.HasDomain(l[0]) })
 }
 
-// Panicked counts a request that panicked.
+// Panicked counts a recovered panic.
 func (m *Metrics) Panicked() { m.panics.Inc() }

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-rls/weir/internal/observe"
 )
 
-// DenialLog returns a function that logs a denial for DENIAL_LOG. A line contains no value that a user sent, except where the rules name
-// it, so it may be kept and shared.
+// DenialLog returns a function that logs a denial for DENIAL_LOG. A line contains only those values of users that the rules name,
+// so that it may be kept and shared.
 func DenialLog(log *zap.Logger) func(*observe.Denial) {
 	return func(d *observe.Denial) {
 		fields := []zap.Field{
@@ -39,7 +39,7 @@ func (m *Metrics) Observer(stats func() observe.Stats) {
 	)
 }
 
-// RecordingStats holds the state and the counts of the recording of RECORD_PATH.
+// RecordingStats holds the state and the counts of the recording.
 type RecordingStats struct {
 	Lines, Bytes int64            // written; the bytes before compression
 	Dropped      map[string]int64 // lines, by reason

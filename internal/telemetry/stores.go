@@ -40,7 +40,7 @@ type RedisStats struct {
 	Panics          int64 // calls that failed because of a bug
 }
 
-// Redis registers the metrics of a store on Redis. The label redis is name.
+// Redis registers the metrics of a store on Redis, with the label redis=name.
 func (m *Metrics) Redis(name string, stats func() RedisStats) {
 	_, counter := readers(stats, prometheus.Labels{"redis": name})
 	m.Registry.MustRegister(
@@ -98,7 +98,7 @@ type SnapshotStats struct {
 	Failures      int64     // of saves
 }
 
-// Snapshot registers the metrics of the snapshot of the store in memory.
+// Snapshot registers the metrics of the memory store's snapshots.
 func (m *Metrics) Snapshot(stats func() SnapshotStats) {
 	gauge, counter := readers(stats, nil)
 	m.Registry.MustRegister(
@@ -134,7 +134,7 @@ func readers[S any](stats func() S, labels prometheus.Labels) (
 	return gauge, counter
 }
 
-// constMetric is [prometheus.NewConstMetric] with an invalid metric instead of an error, so that a bad label fails a scrape
+// constMetric is [prometheus.NewConstMetric], but returns an invalid metric instead of an error, so that a bad label fails a scrape
 // and not the process.
 func constMetric(desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) prometheus.Metric {
 	m, err := prometheus.NewConstMetric(desc, kind, value, labels...)

@@ -2,13 +2,13 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// XDS counts the connections to an xDS server and its pushes.
+// XDS counts connections to an xDS server and its pushes.
 type XDS struct {
 	connected prometheus.Gauge
 	pushes    *prometheus.CounterVec
 }
 
-// NewXDS returns metrics and registers them.
+// NewXDS returns registered metrics.
 func NewXDS(registry prometheus.Registerer) *XDS {
 	x := &XDS{
 		connected: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -25,7 +25,7 @@ func NewXDS(registry prometheus.Registerer) *XDS {
 	return x
 }
 
-// Connected sets whether a stream is open.
+// Connected records whether a stream is open.
 func (x *XDS) Connected(up bool) {
 	if up {
 		x.connected.Set(1)

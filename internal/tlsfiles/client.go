@@ -6,8 +6,7 @@ import (
 	"errors"
 )
 
-// Client names the PEM files of a TLS client. The zero value is a client without a certificate that trusts the
-// authorities of the system.
+// Client names the PEM files of a TLS client. The zero value has no client certificate and trusts the system's CAs.
 type Client struct {
 	Cert, Key string // the client's certificate and its key; both or neither
 	CA        string // the authorities that may sign the server's certificate; empty: those of the system
@@ -16,8 +15,8 @@ type Client struct {
 	SkipHostname bool   // accept any name in the server's certificate
 }
 
-// Config reads the files. Its error names the file that failed. The client's certificate is read again for each connection.
-// A caller that calls Config for each connection also gets a changed CA.
+// Config reads the files. Its error names the failing file. The client certificate is read again for each connection; a changed CA
+// takes effect with the next call of Config.
 func (c Client) Config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
 	if c.CA != "" {
@@ -34,7 +33,7 @@ func (c Client) Config() (*tls.Config, error) {
 		config.GetClientCertificate = c.pair
 	}
 	if c.SkipHostname {
-		// InsecureSkipVerify alone would accept any certificate.
+		// InsecureSkipVerify alone would accept any certificate; VerifyConnection verifies the chain.
 		config.InsecureSkipVerify = true
 		config.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s, config.RootCAs) }
 	}
@@ -46,7 +45,7 @@ func (c Client) pair(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	return &pair, err
 }
 
-// verifyChain verifies the server's certificate for any name.
+// verifyChain verifies the server's certificate, but not its name.
 func verifyChain(s tls.ConnectionState, roots *x509.CertPool) error {
 	if len(s.PeerCertificates) == 0 {
 		return errors.New("the server sent no certificate")

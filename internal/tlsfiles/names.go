@@ -9,19 +9,17 @@ import (
 	"strings"
 )
 
-// Names are the names of clients that may connect. A client's certificate must have at least one of them. An empty list
-// accepts every certificate.
+// Names are the accepted names of clients. A certificate must have at least one of them. An empty list accepts every certificate.
 type Names []name
 
-// A name is one name that a certificate can have: a host, an IP address or a URI.
+// A name is a host, an IP address or a URI.
 type name struct {
 	host string // a DNS name or an IP address; empty: uri is set
 	uri  string
 }
 
-// ParseNames reads names separated by commas: DNS names, IP addresses, and URIs such as
-// spiffe://cluster.local/ns/edge/sa/envoy. A name must not contain a wildcard. A certificate for *.edge.example has every
-// DNS name one level below edge.example.
+// ParseNames parses comma-separated DNS names, IP addresses, and URIs such as spiffe://cluster.local/ns/edge/sa/envoy. Names must
+// not contain wildcards, but a certificate for *.edge.example has every DNS name one level below edge.example.
 func ParseNames(list string) (Names, error) {
 	if list == "" {
 		return nil, nil
@@ -61,7 +59,7 @@ func parseName(text string) (name, error) {
 	return name{host: text}, nil
 }
 
-// isHost reports whether x509 compares text as the name of a host.
+// isHost reports whether x509 accepts text as a host name.
 func isHost(text string) bool {
 	text = strings.TrimSuffix(text, ".")
 	if len(text) > 253 {
@@ -81,7 +79,7 @@ func isHost(text string) bool {
 	return true
 }
 
-// check returns an error if the certificate has none of the names.
+// check returns an error if cert has none of the names.
 func (n Names) check(cert *x509.Certificate) error {
 	if len(n) == 0 {
 		return nil

@@ -18,10 +18,9 @@ type Server struct {
 	Protocols []string // of ALPN; default h2 only
 }
 
-// Config returns the configuration of a server. Each handshake checks whether the files have changed,
-// and reads them again if they have. While changed files cannot be used, the last good configuration stays, and each
-// handshake tries them again. Config passes the error to failed, once until the error changes. The error of Config itself
-// names the file that cannot be used now.
+// Config returns the configuration of a server. Each handshake reloads changed files. If changed files are invalid, the last good
+// configuration stays in use, each handshake retries, and failed is called once for each different error. The error of Config names
+// the invalid file.
 func (s Server) Config(failed func(error)) (*tls.Config, error) {
 	if s.Cert == "" || s.Key == "" {
 		return nil, errors.New("a server needs both a certificate and a key")
@@ -94,8 +93,8 @@ func (r *reloader) current() *tls.Config {
 	return r.config
 }
 
-// load reads the files unless they are those that config was read from. Their versions are taken before they are read: a
-// file that changes in between is read again by the next handshake.
+// load reads the files if they have changed. It records their versions before reading, so that a later change is noticed by the
+// next handshake.
 func (r *reloader) load() error {
 	var found [3]fs.FileInfo
 	changed := false

@@ -1,5 +1,4 @@
-// Package tlsfiles makes TLS configurations from PEM files. Certificates are read again when their files change, so
-// renewing one needs no restart.
+// Package tlsfiles loads TLS configurations from PEM files, and reloads changed certificates without a restart.
 package tlsfiles
 
 import (
@@ -31,7 +30,7 @@ func readPair(cert, key string) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// readCA reads certificates of authorities.
+// readCA reads CA certificates.
 func readCA(path string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(path)
 	if err != nil {

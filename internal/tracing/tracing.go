@@ -1,5 +1,5 @@
-// Package tracing sends traces by OpenTelemetry's protocol. A request has a span from the instrumentation of grpc-go, with a
-// child span for the call of the store. Without TRACING_ENABLED, none of this code runs.
+// Package tracing exports traces by OTLP. A request has a span from the instrumentation of grpc-go, and a child span for the store
+// call. Without TRACING_ENABLED, none of this code runs.
 package tracing
 
 import (
@@ -28,14 +28,14 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
-// Tracing holds the tracer of a process. A nil Tracing traces nothing.
+// Tracing holds the tracer of a process. Nil traces nothing.
 type Tracing struct {
 	provider    *sdk.TracerProvider
 	propagators propagation.TextMapPropagator
 }
 
-// Start makes the exporter from the settings and the variables of OpenTelemetry (OTEL_EXPORTER_OTLP_*). It returns nil if
-// tracing is disabled. An exporter that cannot reach its collector loses spans, and calls failed with the error.
+// Start starts the exporter, configured by s and the OTEL_EXPORTER_OTLP_* variables. It returns nil if tracing is disabled. If the
+// collector is unreachable, spans are lost and failed is called with the error.
 func Start(ctx context.Context, s settings.Tracing, failed func(error)) (*Tracing, error) {
 	if !s.TracingEnabled {
 		return nil, nil
@@ -70,7 +70,7 @@ func Start(ctx context.Context, s settings.Tracing, failed func(error)) (*Tracin
 	}, nil
 }
 
-// Stop sends what has not been sent, for five seconds at most.
+// Stop sends the remaining spans, for at most five seconds.
 func (t *Tracing) Stop() error {
 	if t == nil {
 		return nil
@@ -80,7 +80,7 @@ func (t *Tracing) Stop() error {
 	return t.provider.Shutdown(ctx)
 }
 
-// GRPC are the options of a gRPC server that traces its requests.
+// GRPC returns the options of a gRPC server that traces its requests.
 func (t *Tracing) GRPC() []grpc.ServerOption {
 	if t == nil {
 		return nil
@@ -89,7 +89,7 @@ func (t *Tracing) GRPC() []grpc.ServerOption {
 		otelgrpc.WithTracerProvider(t.provider), otelgrpc.WithPropagators(t.propagators)))}
 }
 
-// Store traces the calls of a store, as parts of the requests that make them.
+// Store returns a store that traces the calls of inner as children of their requests.
 func (t *Tracing) Store(inner limiters.Store) limiters.Store {
 	if t == nil {
 		return inner
@@ -99,7 +99,7 @@ func (t *Tracing) Store(inner limiters.Store) limiters.Store {
 		ctx, span := tracer.Start(ctx, "store take", trace.WithAttributes(attribute.Int("weir.hits", hits)))
 		return ctx, func(err error) {
 			if err != nil {
-				// The text of err is omitted: it may contain keys, and keys contain values of users.
+				// err may contain keys, and so data of users, so its text is omitted.
 				span.SetStatus(codes.Error, "the store did not answer")
 			}
 			span.End()
