@@ -64,29 +64,26 @@ func (b *batch) encodeRuns() {
 
 // join adds the run next of one hit to r. It returns false if next does not belong to r.
 func (r *run) join(next run) bool {
-	if r.times > 0 && r.kind == next.kind && (r.kind == kindLeases || r.kind == kindReserves) {
-		r.times++
-		return true
-	}
-	shared := next.kind == kindShared
-	if r.times == 0 || r.kind >= kindLeases || next.kind >= kindLeases || shared != (r.kind == kindShared) || r.group != 0 || next.group != 0 {
+	if r.times == 0 || r.group != 0 || next.group != 0 {
 		return false
 	}
-	equal := next.limit == r.limit && next.n == r.n
-	if shared {
-		if next.key != r.key || !equal {
-			return false
-		}
-	} else {
-		if next.key != r.key+r.times || !equal && r.kind == kindAlone && r.times >= longRun {
-			return false
-		}
-		if !equal {
+	joins, equal := false, next.limit == r.limit && next.n == r.n
+	switch next.kind {
+	case kindLeases, kindReserves:
+		joins = r.kind == next.kind
+	case kindShared:
+		joins = r.kind == kindShared && next.key == r.key && equal
+	case kindAlone:
+		alone := r.kind == kindAlone && (equal || r.times < longRun)
+		joins = (alone || r.kind == kindMixed) && next.key == r.key+r.times
+		if joins && !equal {
 			r.kind = kindMixed
 		}
 	}
-	r.times++
-	return true
+	if joins {
+		r.times++
+	}
+	return joins
 }
 
 func (b *batch) appendRun(r *run) {
