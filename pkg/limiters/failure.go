@@ -25,8 +25,7 @@ type unchargedError struct{ error }
 func (e *unchargedError) Error() string { return e.error.Error() + ": nothing was charged" }
 func (e *unchargedError) Unwrap() error { return e.error }
 
-// OnError is the policy for a hit that the store could not decide. guard.Fallback applies it; it is declared here because rules,
-// hits and metrics share it.
+// An OnError is the policy of a hit that the store cannot decide. It is a part of the hit, because hits of one Take may differ in it.
 type OnError uint8
 
 // The policies. OnErrorUnset defers to the domain, and then to OnErrorFail.
@@ -49,10 +48,10 @@ func OnErrorOf(name string) OnError { return OnError(max(0, slices.Index(onError
 // String returns the policy's name; "" for OnErrorUnset.
 func (o OnError) String() string { return onErrorNames[o] }
 
-// A Source is the origin of a verdict.
+// A Source names the decider of a hit: the store with the counters, or this process in place of that store.
 type Source uint8
 
-// The sources. Stores return ByStore; the decorators of package guard return the others.
+// The sources.
 const (
 	ByStore Source = iota
 	// ByCache: a remembered denial of this process. Usage and times are those of the store's last verdict. RetryAfter is never too

@@ -39,10 +39,10 @@ type Hit struct {
 	// be ungrouped, under a limit with leases. The store remembers the end of an unknown id for [EndedTTL]; a take of the id within
 	// that time opens no lease, and a reservation is charged its actual cost.
 	End bool
-	// Uncharged reports, for an End, that a policy decided the take, so that the store has not charged it. Then only the local
-	// store of guard.Fallback needs the end, and guard.EndQueue does not retry it. See [Verdict].Uncharged.
+	// Uncharged is, for an End, the Uncharged of the take's verdict. An end that the store cannot decide is then not retried,
+	// because the store has no such lease.
 	Uncharged bool
-	// OnError is the policy of guard.Fallback if the store fails. Stores ignore it.
+	// OnError decides the hit if the store cannot. A Store that only counts ignores it and returns an error.
 	OnError OnError
 }
 
@@ -80,7 +80,7 @@ type Verdict struct {
 	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations. RetryAfter is then the time until the first
 	// of them expires, at most a second.
 	TooManyLeases bool
-	Uncharged     bool   // By is ByShare or ByPolicy, and the store has certainly not charged the hit
+	Uncharged     bool   // this process decided because the store failed, and the store has certainly not charged the hit
 	By            Source // what decided the hit
 	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
