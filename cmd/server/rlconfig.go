@@ -21,7 +21,7 @@ func writeRules(w http.ResponseWriter, rules *descriptors.Rules) {
 			_, _ = fmt.Fprintf(w, "%sunit=UNKNOWN requests_per_unit=0, %s%s\n", start, modes, nameSetting(r.LimitName)+lists)
 		}
 		for _, l := range r.Limits {
-			onError := cmp.Or(l.OnError, rules.Domain(r.Domain).OnError(), limiters.OnErrorFail)
+			onError := rules.Domain(r.Domain).OnError(&l)
 			_, _ = fmt.Fprintf(w, "%sunit=%s requests_per_unit=%d, %s, unit_multiplier: %d, algorithm: %s, capacity: %d, "+
 				"count_denied: %t%s, on_store_error: %s%s%s\n",
 				start, strings.ToUpper(l.Unit.String()), l.RequestsPerUnit, modes, l.UnitMultiplier, l.Limit.Spec().Algorithm,

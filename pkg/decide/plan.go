@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -182,7 +181,7 @@ func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Dom
 	for i := range decision.Limits {
 		l := &decision.Limits[i]
 		r.hits = append(r.hits, limiters.Hit{
-			Key: key, Limit: l.Limit, N: decision.Hits, OnError: cmp.Or(l.OnError, domain.OnError()), End: decision.End,
+			Key: key, Limit: l.Limit, N: decision.Hits, OnError: domain.OnError(l), End: decision.End,
 		})
 		if r.leases && l.Limit.HasLeases() {
 			r.hits[len(r.hits)-1].Lease = lease

@@ -77,7 +77,7 @@ func (r *Rule) equal(other *Rule, domain, otherDomain *Domain) bool {
 		slices.EqualFunc(r.Limits, other.Limits, func(a, b RateLimit) bool {
 			return a.Unit == b.Unit && a.UnitMultiplier == b.UnitMultiplier && a.RequestsPerUnit == b.RequestsPerUnit &&
 				a.Name == b.Name && a.Limit.Spec() == b.Limit.Spec() &&
-				cmp.Or(a.OnError, domain.OnError()) == cmp.Or(b.OnError, otherDomain.OnError()) &&
+				cmp.Or(a.OnError, domain.onError) == cmp.Or(b.OnError, otherDomain.onError) &&
 				cmp.Or(a.OnDeny, domain.OnDeny()).equal(cmp.Or(b.OnDeny, otherDomain.OnDeny()))
 		})
 }

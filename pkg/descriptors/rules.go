@@ -36,8 +36,10 @@ func (r *Rules) Domain(name string) *Domain {
 // Name returns the domain's name, which does not share memory with a request.
 func (d *Domain) Name() string { return d.name }
 
-// OnError returns the default of on_store_error.
-func (d *Domain) OnError() limiters.OnError { return d.onError }
+// OnError returns the policy of a limit in the domain: its own, or that of the domain, or [limiters.OnErrorFail].
+func (d *Domain) OnError(l *RateLimit) limiters.OnError {
+	return cmp.Or(l.OnError, d.onError, limiters.OnErrorFail)
+}
 
 // OnDeny returns the default response to a denied request; it may be nil.
 func (d *Domain) OnDeny() *OnDeny {
@@ -55,8 +57,7 @@ func (r *Rules) noteOnErrors() {
 	for rule := range r.All() {
 		d := r.domains[rule.Domain]
 		for i := range rule.Limits {
-			policy := cmp.Or(rule.Limits[i].OnError, d.onError, limiters.OnErrorFail)
-			if !slices.Contains(d.modes, policy) {
+			if policy := d.OnError(&rule.Limits[i]); !slices.Contains(d.modes, policy) {
 				d.modes = append(d.modes, policy)
 			}
 		}

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -73,7 +72,7 @@ func (e *explainer) limit(i int, l *descriptors.RateLimit) Limit {
 	out := Limit{
 		Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Limit.Window().String(), Name: l.Name,
 		Mode: "enforced", Key: key, KeyHash: descriptors.KeyHash(e.options.KeySecret, key), Override: planned.Override,
-		CountDenied: spec.CountDenied, OnStoreError: cmp.Or(l.OnError, e.domain.OnError(), limiters.OnErrorFail).String(),
+		CountDenied: spec.CountDenied, OnStoreError: e.domain.OnError(l).String(),
 		Parameters: parametersOf(l.Limit),
 	}
 	if len(e.options.KeySecret) > 0 {

@@ -1,7 +1,6 @@
 package sizing
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -199,7 +198,7 @@ func (p *Plan) limit(rules *descriptors.Rules, rule *descriptors.Rule, i int, ke
 	if err != nil {
 		return plan, fmt.Errorf("%s: the share of a replica: %w", rule.Name, err)
 	}
-	policy := cmp.Or(l.OnError, rules.Domain(rule.Domain).OnError(), limiters.OnErrorFail)
+	policy := rules.Domain(rule.Domain).OnError(l)
 	anyWindow := maxInWindow(l.Limit)
 	plan.Over = Over{
 		AnyWindow: anyWindow, Memory: product(load.Replicas-1, spec.Max), Policy: policy.String(), Share: share.Spec().Max, Failover: plan.Capacity,

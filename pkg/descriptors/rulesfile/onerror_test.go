@@ -25,7 +25,7 @@ descriptors:
 func modes(rules *descriptors.Rules) string {
 	var all []string
 	for d := range rules.Domains() {
-		all = append(all, fmt.Sprint(d.Name(), " ", d.OnError(), " ", d.OnErrors()))
+		all = append(all, fmt.Sprint(d.Name(), " ", d.OnError(&descriptors.RateLimit{}), " ", d.OnErrors()))
 	}
 	return strings.Join(all, "; ")
 }
@@ -35,7 +35,7 @@ func TestOnStoreErrorIsInherited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := modes(rules), "d allow [allow deny local]; e  [error]; none  []"; got != want {
+	if got, want := modes(rules), "d allow [allow deny local]; e error [error]; none error []"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for request, want := range map[string][]limiters.OnError{
@@ -92,7 +92,7 @@ descriptors:
 		t.Errorf("got %q", l.OnError)
 	}
 	rules, err = overlaid("domain: d\non_store_error: deny\n", whenLost)
-	if err != nil || rules.Domain("d").OnError() != limiters.OnErrorAllow {
+	if err != nil || rules.Domain("d").OnError(&descriptors.RateLimit{}) != limiters.OnErrorAllow {
 		t.Errorf("what the rules say does not stand: %q, %v", modes(rules), err)
 	}
 }
