@@ -26,7 +26,8 @@
 --                       of its reservations, and key and limit of its penalty, 2 bytes each, 0 = none
 --           5 RESERVES  hits under limits with reservations and no penalty, followed for each by 33 bytes: as LEASES, then key
 --                       and limit of the reservations
---         op has 1 byte, 0 = take, 1 = end. id is a lease id of 16 bytes, zeros if there is none. parts.lua decides kinds 3 to 5.
+--         op has 1 byte, 0 = take, 1 = end. id is a lease id of 16 bytes, zeros if there is none. leases.lua,
+--         parts.lua and reserves.lua decide kinds 3 to 5.
 -- units   times in µs since 1970, durations in µs
 -- reply   1: this server's time, 8 bytes, then 25 bytes for each hit: result, used, retry (-1 = never), reset. Without hits, the
 --         call ran after not_after. Results:
@@ -74,14 +75,13 @@ do
         kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n, op = op, id = id,
         reserve_key = reserve_key, reserve = limits[reserve], penalty_key = penalty_key, penalty = limits[penalty],
       }
+    elseif kind == LEASES or kind == RESERVES then
+      run = { kind = kind, first = count + 1, times = times, own = from, at = 1 }
+      from = from + (kind == LEASES and 29 or 33) * times
     else
       run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group = group, n = n }
       if kind == MIXED then
         run.own, from = from, from + 10 * times
-      elseif kind == LEASES then
-        run.own, from = from, from + 29 * times
-      elseif kind == RESERVES then
-        run.own, from = from, from + 33 * times
       end
     end
     runs[#runs + 1] = run
@@ -202,18 +202,19 @@ local function decide_alone(run, to, values, from)
   end
 end
 
--- sharing returns two functions for all runs but ALONE and MIXED ones: one decides a run, the other saves all their keys at the
--- end.
+-- sharing returns the functions for SHARED and PARTS runs, and for the rare hits of RESERVES runs. It creates them once, in all.
+--
+-- all.keys has the keys of the runs so far, but of ALONE and MIXED ones, by index. The fields of a key:
+--   name      the key in Redis
+--   state     its state, once it is loaded
+--   charged   the limit under which the state has changed
+--   reset     the reset under this limit
+--   group     the last group with a hit on the key, and sum, the hits of this group on the key
+--   failed    the reason, if the key could not be decided
+--   unsaved   the reason, if the key could not be saved
 local function sharing(all)
-  -- The keys of the runs so far, by index. The fields of a key:
-  --   name      the key in Redis
-  --   state     its state, once it is loaded
-  --   charged   the limit under which the state has changed
-  --   reset     the reset under this limit
-  --   group     the last group with a hit on the key, and sum, the hits of this group on the key
-  --   failed    the reason, if the key could not be decided
-  --   unsaved   the reason, if the key could not be saved
-  local keys = {}
+  if all.functions then return all.functions end
+  local keys = all.keys
 
   local function key_at(i)
     local key = keys[i]
@@ -298,26 +299,37 @@ local function sharing(all)
     end
   end
 
-  all.keys, all.key_at, all.state_of, all.report, all.guarded, all.failures = keys, key_at, state_of, report, guarded, failures
+  -- Hit i of a RESERVES run, as a PARTS run.
+  local function hit_of(run, i)
+    local hit, id, index, limit, n, other, reserve = { kind = PARTS, first = run.first + i - 1, times = 1, group = 0 }
+    hit.op, id, index, limit, n, other, reserve = unpacked('>I1c16I2I2i8I2I2', text, run.own + 33 * (i - 1))
+    hit.id, hit.key, hit.limit, hit.n, hit.reserve_key, hit.reserve = id, index, limits[limit], n, other, limits[reserve]
+    return hit
+  end
+
+  -- The functions by which the reservations of a limit change the state of its algorithm.
+  local function reserver_of(limit)
+    modules.settle = modules.settle or algorithm_of('settle')
+    return modules.settle[limit.algorithm.name]
+  end
 
   -- The functions of parts.lua, once they are needed.
   local parts
-  function all.parts()
-    parts = parts or all.algorithm_of('parts')(now, all.server, all)
+  local function parts_of()
+    parts = parts or algorithm_of('parts')(now, server, {
+      key_at = key_at, state_of = state_of, guarded = guarded, report = report, failures = failures, verdicts = verdicts, modules = modules,
+      algorithm_of = algorithm_of, reserver_of = reserver_of,
+    })
     return parts
   end
 
-  -- The runs so far of a group that is not complete, and the function that decides it. others has the functions of runs.lua, once
-  -- they are needed.
-  local group, decide, others = {}, decide_group
+  -- The runs so far of a group that is not complete, and the function that decides it.
+  local group, decide = {}, decide_group
 
   -- Decides a run. A group is decided when its last run is reached, the one before a run of another group or of none.
   local function decide_run(run, after)
-    if run.kind == LEASES or run.kind == RESERVES then
-      others = others or all.algorithm_of('runs')(now, all.server, all)
-      return others.decide(run)
-    elseif run.kind == PARTS then
-      decide = all.parts().decide_group
+    if run.kind == PARTS then
+      decide = parts_of().decide_group
     elseif run.group == 0 then
       return guarded(decide_hits, key_at(run.key), run)
     end
@@ -336,7 +348,7 @@ local function sharing(all)
       local limit, whole = key.charged, key.group or {}
       if limit and not key.failed then
         if not whole.unsaved then
-          local ok, problem = pcall(limit.algorithm.save, key.name, key.state, limit, key.reset, now, all.server)
+          local ok, problem = pcall(limit.algorithm.save, key.name, key.state, limit, key.reset, now, server)
           if not ok then whole.unsaved = failures().text_of(problem) end
         end
         key.unsaved = whole.unsaved
@@ -353,10 +365,10 @@ local function sharing(all)
         failed.set_unsaved(i, key.name, run.limit, run.n, key.unsaved or keys[run.penalty_key].unsaved, run)
       end
     end
-    for _, run in ipairs(all.runs) do
+    for _, run in ipairs(runs) do
       if run.kind == RESERVES then
         for i = 1, run.times do
-          local hit = others.hit(run, i)
+          local hit = hit_of(run, i)
           report_failure(hit.first, keys[hit.key], hit)
         end
       elseif run.kind == SHARED or run.kind == PARTS then
@@ -365,10 +377,14 @@ local function sharing(all)
     end
   end
 
-  return decide_run, finish
+  all.functions = {
+    key_at = key_at, report = report, reserver_of = reserver_of, parts_of = parts_of, hit_of = hit_of, decide_run = decide_run, finish = finish,
+  }
+  return all.functions
 end
 
-local decide_run, finish
+-- all is what runs share, see sharing. leases and reserves decide a run of their kind. Each is created when it is needed.
+local all, leases, reserves
 for r, run in ipairs(runs) do
   if run.kind == ALONE or run.kind == MIXED then
     -- MGET costs a third of a GET for each key. It returns nothing for keys that are absent or no strings, and an error if an ACL
@@ -391,15 +407,29 @@ for r, run in ipairs(runs) do
       end
     end
   else
-    if not finish then
-      decide_run, finish = sharing({
-        runs = runs, limits = limits, modules = modules, text = text, verdicts = verdicts, server = server, algorithm_of = algorithm_of,
-      })
+    all = all or { functions = false, keys = {} }
+    local decide, values
+    if run.kind == LEASES then
+      leases = leases or algorithm_of('leases')(now, server, all.keys, verdicts, text, limits)
+      decide = leases
+    elseif run.kind == RESERVES then
+      reserves = reserves or algorithm_of('reserves')(now, server, all, verdicts, text, limits, sharing)
+      -- One MGET reads all keys, if few of them are of other runs.
+      decide, values = reserves, #KEYS <= 3 * run.times and #KEYS <= 1000 and redis.pcall('MGET', unpack(KEYS)) or {}
+    else
+      sharing(all).decide_run(run, runs[r + 1])
     end
-    decide_run(run, runs[r + 1])
+    local done, problem = not decide
+    while not done and run.at <= run.times do
+      done, problem = pcall(decide, run, values)
+      if not done then
+        failures().fail(run.first + run.at - 1, problem)
+        run.at = run.at + 1
+      end
+    end
   end
 end
-if finish then finish() end
+if all and all.functions then all.functions.finish() end
 
 -- Clients leave a server that is no longer the master if the reply is an error.
 if is_replica then return redis.error_reply('READONLY a read only replica') end

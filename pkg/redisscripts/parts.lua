@@ -3,7 +3,6 @@
 -- The driver calls it, and gives it its functions. A group without such a hit never gets here.
 local NOTHING, OPENS, HELD, ENDED = 0, 1, 2, 3
 local END, PENALIZED, TOO_MANY, BEGAN = 1, 3, 4, 5
-local NO_ID = string.rep('\0', 16)
 
 return function(now, server, driver)
   local key_at, state_of, guarded, report = driver.key_at, driver.state_of, driver.guarded, driver.report
@@ -18,8 +17,7 @@ return function(now, server, driver)
     return OPENS
   end
 
-  -- The functions by which the reservations of a limit change the state of its algorithm.
-  local function reserver_of(run) return run.reserve.algorithm[run.limit.algorithm.name] end
+  local function reserver_of(run) return driver.reserver_of(run.limit) end
 
   local sets
 

@@ -1,6 +1,7 @@
 -- Helpers of all algorithms. The constants are MaxHits and maxUsed of pkg/limiters. The function digits writes all digits of a
 -- whole number. Without it, redis.call may lose some, and takes as long to convert a number as for the call itself.
 local MAX_HITS, MAX_USED = 2 ^ 52, 2 ^ 33
+local NO_ID = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local call, pack, unpacked = redis.call, struct.pack, struct.unpack
 
 -- The expiry, in ms, of a key that has fully reset in reset µs. It is at least soonest, and a second longer than needed: it

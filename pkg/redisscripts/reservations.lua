@@ -12,7 +12,7 @@
 -- A state has the records in text, without settled ones, or the state of the sorted set in long. A change is written at once. If that
 -- fails, it is an error, and the state is as before.
 --
--- The most frequent hits need no state. A take appends a record to the string, and a settle overwrites the id in it, see runs.lua.
+-- The most frequent hits need no state. A take appends a record to the string, and a settle overwrites the id in it, see reserves.lua.
 local M = {
   MAX_LEASES = 10000, load = 0, count = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0,
   lapse = 0, wait = 0,

@@ -1,17 +1,13 @@
--- reserve: the changes that a reservation makes in the state of its algorithm.
--- Twin of the reserver of each algorithm in pkg/limiters. The reservations themselves are kept as leases, see concurrency.lua.
+-- reserve: the reservations of a limit. It is a part of a limit, and no algorithm. reservations.lua keeps them, and settle.lua has the
+-- changes that they make in the state of the algorithm.
 --
 -- KEYS    none of its own.
 -- ARGV    the numbers of the reservation: ttl, releases. With releases = 1 an expired reservation is settled to 0.
 -- units   times in µs since 1970, durations in µs
--- reply   at: what settle needs to find the charge
+-- reply   none of its own.
 --
--- A settle of a sliding log moves the entry of the reservation, and rewrites the entries after it. It changes no entry before
--- the newest MAX_MOVED ones.
-local M = { limit = 0, unsettled = 0, at = 0, charge = 0, settle = 0, release = 0, fixed_window = 0, funnel = 0, sliding_log = 0 }
-local min, max = math.min, math.max
-local MAX_MOVED, SUMS = 10000, 2 ^ 21
-local NO_ID = string.rep('\0', 16)
+-- at_once is the algorithm whose function quick may charge and settle, because its settle needs no time.
+local M = { limit = 0, unsettled = 0, at_once = 'funnel' }
 
 function M.limit(text, at)
   local ttl, releases = unpacked('>I8I8', text, at)
@@ -20,99 +16,15 @@ end
 
 -- The records of reservations without settled ones, see reservations.lua.
 function M.unsettled(records)
-  local kept = {}
+  local kept, sub, from = {}, string.sub, 1
   for i = 1, #records, RECORD do
-    local record = string.sub(records, i, i + RECORD - 1)
-    if string.sub(record, 1, 16) ~= NO_ID then kept[#kept + 1] = record end
-  end
-  return table.concat(kept)
-end
-
--- A window is open even after an estimate of 0: its start identifies it for the settle.
-local fixed_window = {}
-function fixed_window.at(s, l, now) return s.start == 0 and l.first_hit and now or s.start end
-function fixed_window.charge(s, l, now, n) return l.algorithm.charge(s, l, now, n) end
-function fixed_window.settle(s, l, now, changes)
-  local changed = false
-  for _, c in ipairs(changes) do
-    if c.delta ~= 0 and c.at == s.start then changed = l.algorithm.charge(s, l, now, c.delta) or changed end
-  end
-  return changed
-end
-
--- at_once: the algorithm's quick may charge and settle, because a settle needs no time.
-local funnel = { at_once = true }
-function funnel.at() return 0 end
-function funnel.charge(s, l, now, n) return n > 0 and l.algorithm.charge(s, l, now, n) end
-function funnel.settle(s, l, now, changes)
-  local changed = false
-  for _, c in ipairs(changes) do changed = c.delta ~= 0 and l.algorithm.charge(s, l, now, c.delta) or changed end
-  return changed
-end
-
-local sliding_log = { charge = funnel.charge }
-function sliding_log.at(s, _, now) return max(now, s.newest) end
-
--- The entries from a time on: the time and the hits of each.
-local function entries_from(s, log, at, now)
-  local i, last, entries, before, _ = log.search(s, s.first, log.last(s), now, log.is_after, at - 1), log.last(s), {}, s.base
-  if i > s.first then _, before = log.record(s, i - 1, now) end
-  if s.list and i <= s.tail then
-    for j, text in ipairs(call('LRANGE', s.list.key, digits(i), digits(s.tail))) do s.list.records[i + j - 1] = text end
-  end
-  for j = i, last do
-    local time, sum = log.record(s, j, now)
-    entries[#entries + 1] = { at = time, hits = (sum - before) % SUMS }
-    before = sum
-  end
-  return entries
-end
-
--- Changes the hits of the entry at a time, which may be absent. A delta is cut to what the entry has and the log may hold.
-local function change(entries, c, room)
-  local i, high = 1, #entries
-  while i <= high do
-    local mid = math.floor((i + high) / 2)
-    if entries[mid].at < c.at then i = mid + 1 else high = mid - 1 end
-  end
-  if not entries[i] or entries[i].at ~= c.at then
-    if c.delta < 0 then return 0 end
-    table.insert(entries, i, { at = c.at, hits = 0 })
-  end
-  local delta = max(-entries[i].hits, min(c.delta, max(room, 0)))
-  entries[i].hits = entries[i].hits + delta
-  return delta
-end
-
-function sliding_log.settle(s, l, now, changes)
-  if #changes == 0 then return false end
-  local log, newest, first, due = l.algorithm, max(now, s.newest), math.huge, {}
-  local after, beyond = newest - l.window, log.last(s) - MAX_MOVED
-  if beyond >= s.first then after = max(after, (log.record(s, beyond, now))) end
-  for _, c in ipairs(changes) do
-    if c.delta ~= 0 and c.at > after and c.at - l.window <= newest then
-      due[#due + 1], first = c, min(first, c.at)
+    if sub(records, i, i + 15) == NO_ID then
+      kept[#kept + 1] = sub(records, from, i - 1)
+      from = i + RECORD
     end
   end
-  if #due == 0 then return false end
-  local entries = entries_from(s, log, first, now)
-  local total, changed = 0, false
-  for _, e in ipairs(entries) do total = total + e.hits end
-  local room = 2 * l.max - s.used
-  for _, c in ipairs(due) do
-    local delta = change(entries, c, room)
-    room, changed = room - delta, changed or delta ~= 0
-  end
-  if not changed then return false end
-  -- The log may hold more than the maximum allows, if that was lowered.
-  local wide = { max = 2 ^ 20, window = l.window }
-  if total > 0 then log.charge(s, wide, now, -total) end
-  for _, e in ipairs(entries) do
-    if e.hits > 0 then log.charge(s, wide, e.at, e.hits) end
-  end
-  return true
+  kept[#kept + 1] = sub(records, from)
+  return table.concat(kept)
 end
-
-M.fixed_window, M.funnel, M.sliding_log = fixed_window, funnel, sliding_log
 
 return M

@@ -49,7 +49,7 @@ func allAlgorithms() []Algorithm {
 }
 
 // parts are the files that decide hits of limits whose state has parts.
-var parts = []string{"parts", "penalty", "reservations", "reserve", "runs"}
+var parts = []string{"leases", "parts", "penalty", "reservations", "reserve", "reserves", "settle"}
 
 func source(name string) string {
 	text, err := files.ReadFile(name + ".lua")
@@ -81,11 +81,11 @@ func Batch(algorithms ...Algorithm) string {
 }
 
 var (
-	constants = regexp.MustCompile(`(?m)^local ([A-Z][A-Z_]*(?:, [A-Z][A-Z_]*)*) = (-?[0-9][0-9 ^,-]*)$`)
+	constants = regexp.MustCompile(`(?m)^local ([A-Z][A-Z_]*(?:, [A-Z][A-Z_]*)*) = (-?[0-9][0-9 ^,-]*|'(?:\\0)+')$`)
 	names     = regexp.MustCompile(`[.]?\b[A-Z][A-Z_]*\b`) // a field of a table begins with a dot
 )
 
-// inlined returns the source with the numbers of its constants instead of their names. Lua has no constants: each local that a
+// inlined returns the source with the values of its constants instead of their names. Lua has no constants: each local that a
 // function uses costs an allocation in each call.
 func inlined(source string) string {
 	numbers := map[string]string{}
