@@ -11,6 +11,9 @@ import (
 // id, until an End hit of the id or until the lease expires. A take of a held id is allowed and changes nothing. A peek asks
 // whether one more slot is free. A hit without an id is checked and holds nothing.
 //
+// A hit drops at most [leasesPerHit] expired leases, the earliest first, and the one that it names. Further ones hold their slots until a later
+// hit drops them. A key whose leases and ended ids have all expired holds no slot.
+//
 // The retry time of a denied hit is at most one second, because a lease may end at any time. If the clock stepped back or the
 // TTL was shortened, each hit cuts expiries later than now plus the TTL to that time, at most [leasesPerHit].
 //
@@ -52,14 +55,18 @@ func (l *concurrencyLimit) tag() string      { return "c" }
 func (l *concurrencyLimit) maxUsage() int64  { return l.max }
 func (l *concurrencyLimit) numbers() []int64 { return []int64{l.max, l.ttl} }
 
-// held returns the slots held at now, and in how many µs the first and the last lease expire.
+// held returns the slots held at now, and in how many µs the first and the last lease expire. A lease that has expired holds its slots until it
+// is dropped, or until the key has fully reset.
 func (l *concurrencyLimit) held(p *Parts, now int64) (slots, first, last int64) {
-	if p == nil {
+	if p == nil || p.Leases.latest() <= now {
 		return 0, 0, 0
 	}
-	slots, first, last = p.Leases.open.held(now)
-	return slots, min(first-now, l.ttl), min(last-now, l.ttl)
+	open := &p.Leases.open
+	return open.sum, l.left(open.earliest(), now), l.left(open.latest(), now)
 }
+
+// left returns the time from now until an expiry, at least 1 µs and at most the TTL.
+func (l *concurrencyLimit) left(expires, now int64) int64 { return max(1, min(expires-now, l.ttl)) }
 
 // fits reports whether n hits fit beside the leases in p at now, where 0 is a peek, and otherwise in how many µs they would;
 // negative: never.

@@ -41,23 +41,24 @@ func (s *State) openLeases() int {
 	return s.Parts.Leases.open.len()
 }
 
-// expireLeases removes the expired lease of h and up to [leasesPerHit] others. It settles expired reservations to 0 if the limit
-// releases them. It shortens expiries beyond now plus the TTL, which stem from a clock that stepped back or a shortened TTL.
+// expireLeases removes the expired lease of h and up to [leasesPerHit] others, the earliest first. It settles expired reservations to 0
+// if the limit releases them. It shortens expiries beyond now plus the TTL, which stem from a clock that stepped back or a shortened TTL.
 func (h *Hit) expireLeases(s *State, now int64) {
 	l := h.Limit
 	if s.Parts == nil || !l.HasLeases() {
 		return
 	}
 	leases := &s.Parts.Leases
+	if l.slots != nil && leases.latest() <= now {
+		*leases = Leases{} // the key has fully reset
+	}
 	var lapsed []correction
-	for l.slots != nil || len(lapsed) < leasesPerHit {
+	for range leasesPerHit {
 		r, expired := leases.open.popExpired(now)
 		if !expired {
 			break
 		}
-		if l.reserver != nil {
-			lapsed = append(lapsed, correction{r.at, -r.n})
-		}
+		lapsed = append(lapsed, correction{r.at, -r.n})
 	}
 	if r, found := leases.open.get(h.Lease); found && r.expires <= now {
 		leases.open.remove(h.Lease)

@@ -12,8 +12,7 @@ import (
 // [Verdict].TooManyLeases. It is also the maximum of a concurrency limit.
 const MaxLeases = 10_000
 
-// leasesPerHit bounds the work of one hit: the expiries shortened, the expired reservations removed, and the ended ids forgotten.
-// Expired leases of a concurrency limit are all removed at once, because they hold no slot; 10,000 of them take about 1 ms.
+// leasesPerHit bounds the work of one hit: the expiries shortened, the expired leases or reservations removed, and the ended ids forgotten.
 const leasesPerHit = 1000
 
 // EndedTTL is how long a key remembers the end of an unknown id, whose take may still be in flight.
@@ -181,18 +180,12 @@ func (s *leaseSet) cut(latest int64, maximum int) {
 	s.compact()
 }
 
-// held returns the sum of n over the unexpired leases, and their earliest and latest expiry.
-func (s *leaseSet) held(now int64) (sum, earliest, latest int64) {
-	sum = s.sum
-	for _, e := range s.order {
-		if e.at > now {
-			return sum, e.at, s.latest()
-		}
-		if !s.isStale(e) {
-			sum -= s.byID[e.id].n
-		}
+// earliest returns when the first of s expires, in µs since 1970. It may have expired already. It is 0 if s is empty.
+func (s *leaseSet) earliest() int64 {
+	if len(s.order) == 0 {
+		return 0
 	}
-	return 0, 0, 0
+	return s.order[0].at
 }
 
 func (s *leaseSet) latest() int64 {

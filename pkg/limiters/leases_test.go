@@ -58,12 +58,12 @@ func TestLeaseSetMatchesMap(t *testing.T) {
 					}
 				}
 			}
-			compareLeases(t, &s, want, now)
+			compareLeases(t, &s, want)
 		}
 	}
 }
 
-func compareLeases(t *testing.T, s *leaseSet, want map[LeaseID]lease, now int64) {
+func compareLeases(t *testing.T, s *leaseSet, want map[LeaseID]lease) {
 	t.Helper()
 	sum, first, last := int64(0), int64(0), int64(0)
 	for id, l := range want {
@@ -71,18 +71,12 @@ func compareLeases(t *testing.T, s *leaseSet, want map[LeaseID]lease, now int64)
 			t.Fatalf("%v %v, want %v", got, found, l)
 		}
 		last = max(last, l.expires)
-		if l.expires > now {
-			if sum += l.n; first == 0 || l.expires < first {
-				first = l.expires
-			}
+		if sum += l.n; first == 0 || l.expires < first {
+			first = l.expires
 		}
 	}
-	gotSum, gotFirst, gotLast := s.held(now)
-	if last <= now {
-		last = 0
-	}
-	if s.len() != len(want) || gotSum != sum || gotFirst != first || gotLast != last {
-		t.Fatalf("%d leases, %d from %d to %d, want %d, %d from %d to %d", s.len(), gotSum, gotFirst, gotLast, len(want), sum, first, last)
+	if s.len() != len(want) || s.sum != sum || s.earliest() != first || s.latest() != last {
+		t.Fatalf("%d leases, %d from %d to %d, want %d, %d from %d to %d", s.len(), s.sum, s.earliest(), s.latest(), len(want), sum, first, last)
 	}
 	if len(s.order) > 2*len(want)+compactFrom+1 {
 		t.Fatalf("%d elements for %d leases", len(s.order), len(want))

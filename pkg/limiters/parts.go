@@ -175,8 +175,7 @@ func (p *partsGroup) deny() {
 func (p *partsGroup) denial(i int, s *State) Verdict {
 	l := p.g[i].Limit
 	if p.out[i].TooManyLeases {
-		_, first, _ := s.Parts.Leases.open.held(p.now)
-		v := verdict(p.now, l, s, false, min(first-p.now, l.ttl, maxLeaseRetry))
+		v := verdict(p.now, l, s, false, max(1, min(s.Parts.Leases.open.earliest()-p.now, l.ttl, maxLeaseRetry)))
 		v.TooManyLeases = true
 		return v
 	}

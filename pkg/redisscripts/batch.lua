@@ -383,7 +383,7 @@ local function sharing(all)
   return all.functions
 end
 
--- all is what runs share, see sharing. leases and reserves decide a run of their kind. Each is created when it is needed.
+-- Runs share all, see sharing. The functions leases and reserves decide a run of their kind. Each is created when it is needed.
 local all, leases, reserves
 for r, run in ipairs(runs) do
   if run.kind == ALONE or run.kind == MIXED then

@@ -18,8 +18,8 @@
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
 -- The cost of a call does not grow with the open leases. A hit cuts at most PER_HIT expiries, and removes at most PER_HIT
--- expired leases of one slot, or reservations, and as many ended ids. A state in Lua has only the counters; leases are read and
--- written in Redis at once. A write that fails is an error and leaves the state as before.
+-- expired leases or reservations, and as many ended ids. A state in Lua has only the counters; leases are read and written in
+-- Redis at once. A write that fails is an error and leaves the state as before.
 local M = { limit = 0, fill = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0, lapse = 0, wait = 0, finish = 0, take = 0, fits = 0, charge = 0, usage = 0 }
 local ceil, min, max = math.ceil, math.min, math.max
 local TINY = 2 ^ -54
@@ -85,6 +85,12 @@ function M.fill(s, open, ended, kept, server)
   call('PEXPIRE', s.key, digits(ceil(kept * 1000 - server / 1000)))
 end
 
+-- Removes the key. A replica, which rejects all writes, keeps it.
+local function clear(s)
+  redis.pcall('DEL', s.key)
+  s.count, s.excess, s.ended, s.first, s.latest, s.kept, s.expires = 0, 0, 0, 0, 0, 0, false
+end
+
 -- Removes members, one of which expires at a time, and the whole key if nothing is left in it.
 local function drop(s, count, excess, ended, expires, ...)
   if count + ended == 0 then
@@ -105,25 +111,19 @@ local function first_score(key, low, high)
   return number(call('ZRANGEBYSCORE', key, low, high, 'WITHSCORES', 'LIMIT', '0', '1')[2])
 end
 
--- Drops what has expired: PER_HIT leases, or PER_HIT reservations and the one of the id; and PER_HIT ended ids. Further expired
--- leases stay members until later hits drop them, and count for nothing. On a replica, which rejects all writes, leases are
--- dropped only from the state. It returns the reservations, the first ones first: id, estimate and time.
+-- Drops what has expired: PER_HIT leases or reservations, the earliest first, and the one of the id; and PER_HIT ended ids. Further
+-- ones stay until later hits drop them. On a replica, which rejects all writes, they are dropped only from the state. It returns the
+-- reservations: estimate and time.
 local function expire(s, now, id)
-  local key, gone, lapsed = s.key, {}, {}
-  -- The excess of expired leases of several slots is exact only if all of them are read.
-  local open
-  if s.excess > 0 and not s.reserves then
-    open = call('ZRANGEBYSCORE', key, '1', digits(now))
-  else
-    open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits(PER_HIT))
-  end
+  local key, excess, ended, gone, lapsed = s.key, s.excess, s.ended, {}, {}
+  local open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits(PER_HIT))
   local backlog = #open >= PER_HIT
-  if backlog and s.reserves and (M.find(s, id) or math.huge) <= now then
+  if backlog and (M.find(s, id) or math.huge) <= now then
     local named = id
     for _, one in ipairs(open) do if one == id then named = nil end end
     open[PER_HIT + 1] = named
   end
-  if s.excess > 0 or s.reserves then
+  if excess > 0 or s.reserves then
     local costs, times = {}, {}
     for i, one in ipairs(open) do
       costs[i], times[i] = member(one, 'n'), member(one, 'a')
@@ -135,43 +135,45 @@ local function expire(s, now, id)
       if times then
         lapsed[i] = { at = -number(times[i]), delta = -n }
       elseif n > 1 then
-        s.excess = s.excess - (n - 1)
+        excess = excess - (n - 1)
       end
     end
   end
   for _, one in ipairs(open) do gone[#gone + 1] = one end
-  if s.reserves then
-    s.count = s.count - #open
-  else
-    s.count, s.lapsed = call('ZCOUNT', key, digits(now + 1), '+inf'), now
-  end
-  if s.ended > 0 then
-    for _, ended in ipairs(call('ZRANGEBYSCORE', key, '(0', tiny(now), 'LIMIT', '0', digits(PER_HIT))) do
-      s.ended = s.ended - 1
-      gone[#gone + 1] = ended
-      gone[#gone + 1] = member(string.sub(ended, 1, 16), 'm')
+  local count = s.count - #open
+  if ended > 0 then
+    for _, one in ipairs(call('ZRANGEBYSCORE', key, '(0', tiny(now), 'LIMIT', '0', digits(PER_HIT))) do
+      ended = ended - 1
+      gone[#gone + 1] = one
+      gone[#gone + 1] = member(string.sub(one, 1, 16), 'm')
     end
   end
   if s.expires and s.expires <= now then s.expires = false end
-  if s.count + s.ended == 0 then
-    redis.pcall('DEL', key)
-    s.excess, s.first, s.latest, s.kept = 0, 0, 0, 0
+  if count + ended == 0 then
+    clear(s)
     return lapsed
   end
   on_many('ZREM', key, gone)
   local first = math.huge
-  if backlog or s.count > 0 then first = first_score(key, backlog and '1' or digits(now + 1), '+inf') end
+  if backlog or count > 0 then first = first_score(key, backlog and '1' or digits(now + 1), '+inf') end
   if first == 0 then first = math.huge end
-  if s.ended > 0 then first = min(first, number(first_score(key, '(0', '(1')) / TINY) end
-  local latest = s.count > 0 and s.latest or 0
-  pcall(write, s, s.count, s.excess, s.ended, first, latest, 0, 0, {})
-  s.first, s.latest = first, latest
+  if ended > 0 then first = min(first, number(first_score(key, '(0', '(1')) / TINY) end
+  local latest = count > 0 and s.latest or 0
+  pcall(write, s, count, excess, ended, first, latest, 0, 0, {})
+  s.count, s.excess, s.ended, s.first, s.latest = count, excess, ended, first, latest
   return lapsed
+end
+
+-- Whether a key of leases has fully reset: the last lease and the last ended id have expired.
+local function is_over(s, now)
+  return not s.reserves and s.latest <= now and (s.ended == 0 or first_score(s.key, string.format('(%.17g', now * TINY), '(1') == 0)
 end
 
 -- Drops what has expired, before a hit with an id, see expire.
 function M.lapse(s, now, id)
-  if s.first <= now and s.count + s.ended > 0 then return expire(s, now, id) end
+  if s.first > now or s.count + s.ended == 0 then return NONE end
+  if not is_over(s, now) then return expire(s, now, id) end
+  clear(s)
   return NONE
 end
 
@@ -179,9 +181,10 @@ end
 function M.cut(s, latest)
   if s.count == 0 or s.latest <= latest then return end
   local members = {}
-  local open = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits(PER_HIT))
+  local open = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits(PER_HIT + 1))
+  local rest = table.remove(open, PER_HIT + 1)
   for i, id in ipairs(open) do members[2 * i - 1], members[2 * i] = digits(latest), id end
-  if not pcall(write, s, s.count, s.excess, s.ended, min(s.first, latest), #open == PER_HIT and s.latest or latest, 0, 0, members) then return end
+  if not pcall(write, s, s.count, s.excess, s.ended, min(s.first, latest), rest and s.latest or latest, 0, 0, members) then return end
   for _, id in ipairs(open) do
     if id == s.id then s.expires = latest end
   end
@@ -199,7 +202,7 @@ function M.load(key, id, reserves)
 end
 
 -- The wait of a hit until a lease ends, which may be at any time: until the first one expires, and at most a second.
-function M.wait(s, now, ttl) return min(first_score(s.key, digits(now + 1), '+inf') - now, ttl, MAX_RETRY) end
+function M.wait(s, now, ttl) return max(1, min(first_score(s.key, '1', '+inf') - now, ttl, MAX_RETRY)) end
 
 function M.count(s) return s.count end
 
@@ -207,7 +210,6 @@ function M.count(s) return s.count end
 function M.find(s, id)
   if s.id ~= id then
     s.id, s.expires = id, s.count > 0 and tonumber(call('ZSCORE', s.key, id))
-    if s.expires and s.lapsed and s.expires <= s.lapsed then s.expires = false end
   end
   return s.expires
 end
@@ -312,7 +314,7 @@ function M.charge() return false end
 
 function M.usage(s, l, now)
   if s.count == 0 then return 0, 0 end
-  return s.count + s.excess, min(s.latest - now, l.ttl)
+  return s.count + s.excess, max(1, min(s.latest - now, l.ttl))
 end
 
 return M

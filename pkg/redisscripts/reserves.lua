@@ -33,8 +33,8 @@ return function(now, server, all, verdicts, text, limits, sharing)
     end
   end
 
-  -- Decides the hits of a run from run.at on, which is the hit that is decided now. values[i] is the value of key i: false if it is absent
-  -- or no string, nil if it is unknown.
+  -- Decides the hits of a run from run.at on, which is the hit that is decided now. The value of key i is values[i]. It is false if the key
+  -- is absent or no string, and nil if the value is unknown.
   return function(run, values)
     local limit, reserve, algorithm, latest, least, at_once
     for at = run.at, run.times do

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// leasesPerHit is the number of leases that a hit cuts, and of expired reservations that it drops.
+// leasesPerHit is the number of leases that a hit cuts, and of expired leases or reservations that it drops.
 const leasesPerHit = 1000
 
 // manyLeases checks keys with more leases than one hit cuts or drops.
@@ -68,11 +68,17 @@ func (m *manyLeasesOfKey) takes(now time.Time, hits ...limiters.Hit) limiters.Ve
 // opens takes leases of 1 with different expiries.
 func (m *manyLeasesOfKey) opens(limit *limiters.Limit, key string, leases int) {
 	m.t.Helper()
+	m.opensOf(limit, key, leases, 1)
+}
+
+// opensOf takes leases of n with different expiries.
+func (m *manyLeasesOfKey) opensOf(limit *limiters.Limit, key string, leases int, n int64) {
+	m.t.Helper()
 	const calls = 10
 	for call := range calls {
 		hits := make([]limiters.Hit, leases/calls)
 		for i := range hits {
-			hits[i] = limiters.Hit{Key: key, Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, fmt.Sprint(call, i))}
+			hits[i] = limiters.Hit{Key: key, Limit: limit, N: n, Lease: limiters.NewLeaseID(nil, fmt.Sprintf("%d%d", call, i))}
 		}
 		m.takes(traceStart.Add(time.Duration(call)*time.Microsecond), hits...)
 	}
@@ -97,37 +103,59 @@ func (m *manyLeasesOfKey) cuts(algorithm string) {
 	}
 }
 
-// ends checks that expired leases hold no slot, even if they are too many for one hit to drop. One lease stays open, because a
-// key without open leases is deleted.
+// ends checks that each hit drops at most leasesPerHit expired leases, the earliest ones first, and the one that it names. The others hold
+// their slots. A key that has fully reset holds none.
 func (m *manyLeasesOfKey) ends(algorithm string) {
 	m.t.Helper()
 	limit, late, later := m.limit(algorithm), traceStart.Add(900*time.Millisecond), traceStart.Add(1500*time.Millisecond)
-	m.opens(limit, "end", 5000)
-	m.takes(late, limiters.Hit{Key: "end", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "open")})
-	old := limiters.Hit{Key: "end", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, fmt.Sprint(9, 499))}
-	ended, large, next := old, old, old
-	ended.End = true
-	large.N, large.Lease = 3, limiters.NewLeaseID(nil, "large")
-	next.Lease = limiters.NewLeaseID(nil, fmt.Sprint(9, 498))
-	for _, step := range []struct {
-		hit  limiters.Hit
-		want int64
-	}{{ended, 1}, {next, 2}, {old, 2}, {old, 3}, {large, 6}, {limiters.Hit{Key: "end", Limit: limit}, 6}} {
-		if v := m.takes(later, step.hit); v.Used != step.want {
-			m.t.Errorf("%+v: %s, want %d used", step.hit, Format(v), step.want)
+	for _, slots := range []int64{1, 2} {
+		key := fmt.Sprintf("end %d ", slots)
+		m.opensOf(limit, key, 4500, slots)
+		hit := func(n int64, id string) limiters.Hit {
+			return limiters.Hit{Key: key, Limit: limit, N: n, Lease: limiters.NewLeaseID(nil, id)}
+		}
+		m.takes(late, hit(1, "open"))
+		peek, ended, large := hit(0, ""), hit(0, "9449"), hit(limiters.MaxLeases-499*slots, "large")
+		ended.End = true
+		for _, step := range []struct {
+			hit  limiters.Hit
+			want int64
+		}{
+			{peek, 3500*slots + 1},
+			{ended, 2499*slots + 1},
+			{hit(slots, "9448"), 1499*slots + 1}, // the expired lease is dropped, and the hit opens a new one
+			{large, 499*slots + 1},               // denied: leases that have expired hold its slots
+			{large, limiters.MaxLeases - 498*slots + 1},
+		} {
+			if v := m.takes(later, step.hit); v.Used != step.want {
+				m.t.Errorf("%d slots, %+v: %s, want %d used", slots, step.hit, Format(v), step.want)
+			}
+		}
+		m.opensOf(limit, key+"one call", 3500, slots)
+		m.takes(late, limiters.Hit{Key: key + "one call", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "open")})
+		peek.Key = key + "one call"
+		if v := m.takes(later, peek, peek, peek); v.Used != 500*slots+1 {
+			m.t.Errorf("%d slots, three hits of one call: %s, want %d used", slots, Format(v), 500*slots+1)
 		}
 	}
-	m.opens(limit, "several", 5000)
-	first := limiters.Hit{Key: "several", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "first")}
-	other, again, finished := first, first, first
-	other.Lease, again.Lease = next.Lease, old.Lease
-	finished.Lease, finished.End = old.Lease, true
-	m.takes(late, first)
-	if v := m.takes(later, first, other, finished, again, first); v.Used != 2 {
-		m.t.Errorf("hits of one call: %s, want 2 used", Format(v))
+	back, cut := traceStart.Add(-24*time.Hour), limiters.Hit{Key: "cut all", Limit: limit}
+	m.opens(limit, cut.Key, 2*leasesPerHit)
+	m.takes(back, cut, cut)
+	if v := m.takes(back.Add(time.Second), cut); v.Used != 0 {
+		m.t.Errorf("after the TTL of leases that are all cut: %s, want 0 used", Format(v))
 	}
-	if v := m.takes(traceStart.Add(2*time.Second), limiters.Hit{Key: "several", Limit: limit}); v.Used != 1 {
-		m.t.Errorf("the hit of a later call: %s, want 1 used", Format(v))
+	for _, at := range []time.Duration{2 * time.Second, 5*time.Second + 500*time.Millisecond - 1, 5500 * time.Millisecond} {
+		key := fmt.Sprint("reset ", at)
+		m.opensOf(limit, key, 3500, 2)
+		end := limiters.Hit{Key: key, Limit: limit, Lease: limiters.NewLeaseID(nil, "unknown"), End: true}
+		m.takes(traceStart.Add(500*time.Millisecond), end)
+		want := int64(5000)
+		if at == 5500*time.Millisecond {
+			want = 0 // the end of the unknown id is forgotten, too
+		}
+		if v := m.takes(traceStart.Add(at), limiters.Hit{Key: key, Limit: limit}); v.Used != want {
+			m.t.Errorf("after %v: %s, want %d used", at, Format(v), want)
+		}
 	}
 }
 
@@ -136,7 +164,7 @@ func (m *manyLeasesOfKey) drops(algorithm string) {
 	m.t.Helper()
 	limit, later := m.limit(algorithm), traceStart.Add(2*time.Second)
 	m.opens(limit, "drop", 3500)
-	named := limiters.Hit{Key: "drop", Limit: limit, N: 7, Lease: limiters.NewLeaseID(nil, fmt.Sprint(9, 349))}
+	named := limiters.Hit{Key: "drop", Limit: limit, N: 7, Lease: limiters.NewLeaseID(nil, "9349")}
 	settled := named
 	settled.End = true
 	for _, step := range []struct {
@@ -162,7 +190,7 @@ func (m *manyLeasesOfKey) full(algorithm string) {
 	m.opens(limit, "full", limiters.MaxLeases)
 	further := limiters.Hit{Key: "full", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "further")}
 	held := further
-	held.Lease = limiters.NewLeaseID(nil, fmt.Sprint(9, 0))
+	held.Lease = limiters.NewLeaseID(nil, "90")
 	want := limiters.Verdict{
 		TooManyLeases: true, Used: limiters.MaxLeases, Remaining: 1_000_000 - limiters.MaxLeases, RetryAfter: 500 * time.Millisecond, At: now.UnixMicro(),
 	}

@@ -1,6 +1,8 @@
 package limiterstest
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"math/big"
 	"slices"
@@ -36,7 +38,7 @@ type charged interface {
 }
 
 func (m *naiveLeases) take(now int64, h limiters.Hit) limiters.Verdict {
-	m.expire(now)
+	m.expire(now, h.Lease)
 	is := func(l naiveLease) bool { return l.id == h.Lease }
 	open, ended := slices.IndexFunc(m.open, is), slices.IndexFunc(m.ended, is)
 	n, none := clamp(h.N), h.Lease == limiters.LeaseID{}
@@ -71,18 +73,27 @@ func (m *naiveLeases) take(now int64, h limiters.Hit) limiters.Verdict {
 	return v
 }
 
-func (m *naiveLeases) expire(now int64) {
+// expire drops the first leasesPerHit expired leases and the one of id. A key of leases alone is empty once all has expired.
+func (m *naiveLeases) expire(now int64, id limiters.LeaseID) {
+	expired := func(l naiveLease) bool { return l.expires <= now }
+	isOver := !m.reserves && !slices.ContainsFunc(slices.Concat(m.open, m.ended), func(l naiveLease) bool { return !expired(l) })
+	slices.SortFunc(m.open, func(a, b naiveLease) int {
+		return cmp.Or(cmp.Compare(a.expires, b.expires), bytes.Compare(a.id[:], b.id[:]))
+	})
 	var left []naiveLease
-	for _, l := range m.open {
-		if l.expires > now {
+	for i, l := range m.open {
+		switch {
+		case !expired(l):
 			l.expires = min(l.expires, now+m.ttl)
 			left = append(left, l)
-		} else if m.releases {
+		case i >= leasesPerHit && l.id != id && !isOver:
+			left = append(left, l)
+		case m.releases:
 			m.of.settle(now, l.timeOfItsHits, -l.n)
 		}
 	}
 	m.open = left
-	m.ended = slices.DeleteFunc(m.ended, func(l naiveLease) bool { return l.expires <= now })
+	m.ended = slices.DeleteFunc(m.ended, expired)
 }
 
 // A naiveSlots is concurrency: it counts the open leases.
@@ -97,7 +108,7 @@ func (s *naiveSlots) take(now, n, _ int64) limiters.Verdict {
 	n = clamp(n)
 	slots, first, last := int64(0), int64(1_000_000), int64(0)
 	for _, l := range s.leases.open {
-		left := min(l.expires-now, s.leases.ttl)
+		left := max(1, min(l.expires-now, s.leases.ttl))
 		slots, first, last = slots+l.n, min(first, left), max(last, left)
 	}
 	switch {

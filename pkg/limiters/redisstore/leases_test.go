@@ -224,38 +224,43 @@ func TestLeasesNeedFewCommands(t *testing.T) {
 	}
 }
 
-// A hit drops at most 1,000 expired leases, so it never blocks Redis for long. Expired leases that are left hold no slot.
+// A hit drops at most 1,000 expired leases, so it never blocks Redis for long.
 func TestHitDropsFewExpiredLeases(t *testing.T) {
 	server := redistest.Start(t)
 	s, c, limit := open(t, server), server.Client(t), slotsOfKey(limiters.MaxLeases, time.Hour)
-	fill := make([]limiters.Hit, limiters.MaxLeases)
-	for i := range fill {
-		fill[i] = limiters.Hit{Key: "k", Limit: limit, N: 1, Lease: leaseID(i)}
-	}
-	takeAt := func(now time.Time, hits ...limiters.Hit) int64 {
-		out := make([]limiters.Verdict, len(hits))
-		if err := s.Take(t.Context(), now, limiters.Singles(hits...), out); err != nil {
-			t.Fatal(err)
+	for _, slots := range []int64{1, 2} {
+		leases := limiters.MaxLeases / int(slots)
+		fill := make([]limiters.Hit, leases)
+		for i := range fill {
+			fill[i] = limiters.Hit{Key: "k", Limit: limit, N: slots, Lease: leaseID(i)}
 		}
-		return out[len(out)-1].Used
-	}
-	takeAt(logStart, fill[1:]...)
-	takeAt(logStart.Add(time.Minute), fill[0])
-	key, later := c.Keys(t.Context(), "*").Val()[0], logStart.Add(time.Hour)
-	members := c.ZCard(t.Context(), key).Val()
-	for range 9 {
-		if used := takeAt(later, limiters.Hit{Key: "k", Limit: limit}); used != 1 {
-			t.Fatalf("%d slots used, want 1", used)
+		takeAt := func(now time.Time, hits ...limiters.Hit) int64 {
+			out := make([]limiters.Verdict, len(hits))
+			if err := s.Take(t.Context(), now, limiters.Singles(hits...), out); err != nil {
+				t.Fatal(err)
+			}
+			return out[len(out)-1].Used
 		}
-		left := c.ZCard(t.Context(), key).Val()
-		if members-left > 1000 || left == members {
-			t.Fatalf("a hit dropped %d members, want 1 to 1000", members-left)
+		takeAt(logStart, fill[1:]...)
+		takeAt(logStart.Add(time.Minute), fill[0])
+		key, later := keyOf("", &fill[0]), logStart.Add(time.Hour)
+		members := c.ZCard(t.Context(), key).Val()
+		for left := leases - 1000; left > 1000; left -= 1000 {
+			if used := takeAt(later, limiters.Hit{Key: "k", Limit: limit}); used != int64(left)*slots {
+				t.Fatalf("%d slots used, want %d", used, int64(left)*slots)
+			}
+			rest := c.ZCard(t.Context(), key).Val()
+			if dropped := members - rest; dropped != 1000*slots { // a lease of several slots has two members
+				t.Fatalf("a hit dropped %d members of leases of %d slots", dropped, slots)
+			}
+			members = rest
 		}
-		members = left
-	}
-	takeAt(later, limiters.Hit{Key: "k", Limit: limit})
-	if left := c.ZCard(t.Context(), key).Val(); left > 10 {
-		t.Errorf("%d members are left after ten hits", left)
+		if used := takeAt(later, limiters.Hit{Key: "k", Limit: limit}, limiters.Hit{Key: "k", Limit: limit, Lease: leaseID(0), End: true}); used != 0 {
+			t.Errorf("%d slots used after the last lease, want none", used)
+		}
+		if n := c.Exists(t.Context(), key).Val(); n != 0 {
+			t.Error("the key exists without leases")
+		}
 	}
 }
 
