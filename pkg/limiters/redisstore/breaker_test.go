@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -174,6 +175,33 @@ func TestCanceledAndShortCallsOpenNoBreaker(t *testing.T) {
 		if got := judge(c.err, c.had, timeout); got != c.want {
 			t.Errorf("%v within %v: got %v, want %v", c.err, c.had, got, c.want)
 		}
+	}
+}
+
+// A late reply is a reply: clients with deadlines shorter than the round trip do not open the breaker for others. Timeouts open it,
+// and those within one timeout of each other count once, because they may have one cause.
+func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
+	const timeout = time.Second
+	for _, c := range []struct {
+		what  string
+		err   error
+		apart time.Duration
+		opens bool
+	}{
+		{"timeouts", context.DeadlineExceeded, timeout, true},
+		{"timeouts within one timeout", context.DeadlineExceeded, timeout / 1000, false},
+		{"late replies", errLate, timeout, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var b breaker
+			for range 100 {
+				b.record(c.err, timeout, timeout)
+				time.Sleep(c.apart)
+			}
+			if b.open() != c.opens {
+				t.Errorf("100 %s, %v apart: the breaker is open: %v, want %v", c.what, c.apart, b.open(), c.opens)
+			}
+		})
 	}
 }
 

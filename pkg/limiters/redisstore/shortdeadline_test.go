@@ -111,17 +111,6 @@ func TestFrozenRedisOpensBreakerForShortDeadlines(t *testing.T) {
 	t.Error("the breaker is closed after 100 calls to a frozen Redis")
 }
 
-// A late reply is a reply: clients with deadlines shorter than the round trip do not open the breaker for others.
-func TestLateRepliesOpenNoBreaker(t *testing.T) {
-	b := &breaker{}
-	for range 100 {
-		b.record(errLate, time.Second, time.Second)
-	}
-	if b.open() {
-		t.Error("the breaker is open, and Redis has answered each call")
-	}
-}
-
 // scriptConnection returns the server's id of the connection that runs the script.
 func scriptConnection(t *testing.T, server *redistest.Server) string {
 	t.Helper()
