@@ -214,7 +214,7 @@ func TestCompressedMessagesAreRejected(t *testing.T) {
 }
 
 // A watch may last as long as its connection. It must not keep the name that the client sent, which may have 64 KiB.
-func TestWatchKeepsNoRequest(t *testing.T) {
+func TestHealthWatchDoesNotRetainRequest(t *testing.T) {
 	checks := health.NewServer()
 	checks.SetServingStatus(serviceName, healthv1.HealthCheckResponse_SERVING)
 	for _, c := range []struct {

@@ -90,7 +90,7 @@ func TestAtMost20FaultsAreLogged(t *testing.T) {
 	}
 }
 
-func TestReloadLogsWhatChanged(t *testing.T) {
+func TestReloadLogsChanges(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)

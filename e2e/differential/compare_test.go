@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A run fails if a larger share of its requests is discarded: because a window turned, or because of exceptions about counters.
+// A run fails if a larger share of its requests is discarded: because a window ended, or because of exceptions about counters.
 const (
 	maxDiscarded = 0.5 // a slow machine beside other tests loses a quarter
 	maxExcepted  = 0.35
@@ -123,7 +123,7 @@ func (c *comparison) compare(t *testing.T, r *request) {
 	case p.from.Add(-minLateness-c.slowest).Unix() != p.to.Unix():
 		c.turned++
 		return
-	case why == windowTurned:
+	case why == windowEnded:
 		c.turned++
 		return
 	case why != "":
@@ -164,7 +164,7 @@ func (c *comparison) drop(p *pair, before, after []string) (why string) {
 		l := p.theirs.response.GetStatuses()[i].GetCurrentLimit()
 		if before[i] != name {
 			// One side may have counted in the previous window.
-			c.lost[name] = windowTurned
+			c.lost[name] = windowEnded
 		}
 		unit := l.GetUnit().String()
 		if first, known := c.unit[name]; known && first != unit {
@@ -279,7 +279,7 @@ func count(name string, n int) {
 func (c *comparison) sum(t *testing.T) {
 	t.Helper()
 	share := func(n int) float64 { return float64(n) / float64(max(1, c.asked)) }
-	t.Logf("%d requests: %d under a limit, %d over one, %d errors; discarded %.1f %% because a window turned, "+
+	t.Logf("%d requests: %d under a limit, %d over one, %d errors; discarded %.1f %% because a window ended, "+
 		"%.1f %% by exceptions about counters", c.asked, c.limited, c.overs, c.errors,
 		100*share(c.turned), 100*share(c.excepted))
 	for name, n := range c.used {
@@ -290,7 +290,7 @@ func (c *comparison) sum(t *testing.T) {
 		t.Errorf("%d answers differ (seed %d)", c.different, *seed)
 	}
 	if share(c.turned) > maxDiscarded || share(c.excepted) > maxExcepted {
-		t.Errorf("too many were discarded: at most %.0f %% may be because a window turned, %.0f %% by exceptions",
+		t.Errorf("too many were discarded: at most %.0f %% may be because a window ended, %.0f %% by exceptions",
 			100*maxDiscarded, 100*maxExcepted)
 	}
 	compared := c.asked - c.turned // a slow machine discards many requests

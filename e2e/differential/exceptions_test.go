@@ -15,7 +15,7 @@ const (
 	ok   = ratelimitv3.RateLimitResponse_OK
 	over = ratelimitv3.RateLimitResponse_OVER_LIMIT
 
-	windowTurned    = "the window turned during the request"
+	windowEnded     = "the window ended during the request"
 	unitNotInKey    = "the unit is not in the key"
 	cachedOverrides = "the local cache denies a larger limit"
 	zeroCounts      = "a limit of 0 counts nothing"
@@ -30,7 +30,7 @@ var exceptions = []struct {
 	rewrite      func(p *pair, theirs, ours *response) bool
 }{
 	{
-		name:   windowTurned,
+		name:   windowEnded,
 		reason: "two servers cannot receive a request at the same instant",
 	},
 	{

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// AdminServer are the flags of commands that call the admin API of a running server.
+// AdminServer holds the flags of commands that call the admin API of a running server.
 type AdminServer struct {
 	Server           string `env:"WEIR_ADMIN_URL" default:"http://127.0.0.1:6071" placeholder:"URL" help:"The URL of the admin API of a replica: its ADMIN_ADDR. Default: ${default}."`
 	adminCredentials `embed:""`
@@ -59,13 +59,13 @@ func (s *adminCredentials) clientOf(flag, server string) (*client.Client, error)
 	return c, nil
 }
 
-// An adminKey is the key that a command is about.
+// An adminKey is the key named by the arguments.
 type adminKey struct {
 	Domain     string `short:"d" help:"The domain. Default: that of the rules, if they have only one."`
 	Descriptor string `arg:"" optional:"" help:"The entries of the descriptor, such as user_id=42,action=login. A backslash before a comma or = makes it part of a value."`
 }
 
-// domain returns the domain, that of the rules by default.
+// domain returns the domain of the flag, or the only one of the server's rules.
 func (k *adminKey) domain(ctx context.Context, c *client.Client) (string, error) {
 	if k.Domain != "" {
 		return k.Domain, nil
@@ -87,7 +87,7 @@ func (k *adminKey) domain(ctx context.Context, c *client.Client) (string, error)
 	return rules[0].Domain, nil
 }
 
-// domainsOf returns the part of an error that names the domains of the first rules.
+// domainsOf returns the part of an error message that lists some domains of the rules.
 func domainsOf(ctx context.Context, c *client.Client) string {
 	const maxRules, most = 1000, 5
 	rules, err := c.Rules(ctx, "", maxRules, 0)
@@ -124,7 +124,8 @@ func adminEntries(entries []descriptors.Entry) []admin.Entry {
 	return all
 }
 
-// printAdminError prints the error of a call of the admin API. The result is [Failed] if the server knows no such key, and otherwise [Fault].
+// printAdminError prints the error of an admin call. It returns [Failed] if the server does not know the key, and otherwise
+// [Fault].
 func printAdminError(err error, to Streams) error {
 	_ = printFault(err, to)
 	if client.IsNotFound(err) {
@@ -133,7 +134,7 @@ func printAdminError(err error, to Streams) error {
 	return Fault
 }
 
-// printTable prints rows in columns, without spaces at the end of a line.
+// printTable prints rows in aligned columns, without trailing spaces.
 func printTable(out io.Writer, rows [][]string) error {
 	joined := make([]string, len(rows))
 	for k, row := range rows {

@@ -15,13 +15,13 @@ import (
 // retries are the waits between attempts to reach a server.
 var retries = backoff.Backoff{Initial: time.Second, Max: 30 * time.Second, Jitter: .2}
 
-// isRefused reports whether the server has refused a call, so that another attempt is of no use.
-func isRefused(err error) bool {
+// isRejected reports whether the server rejected a call, so that retrying is useless.
+func isRejected(err error) bool {
 	var e *client.Error
 	return errors.As(err, &e) && e.Status < http.StatusInternalServerError && e.Status != http.StatusTooManyRequests
 }
 
-// printRetry prints why a command is not connected, and when it tries again.
+// printRetry prints the reason of a failed connection and the wait before the next attempt.
 func printRetry(w io.Writer, err error, wait time.Duration) {
 	fmt.Fprintf(w, "weir: %s\n", retryText(err, wait))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// Check reports the faults of rules and settings without serving, and warns about rules that load and do not limit as they seem to.
+// Check validates rules and settings without serving, and warns about valid rules that probably do not have the intended effect.
 type Check struct {
 	Settings    bool     `help:"Check the settings in the environment. Weir then reads no file and makes no connection for them."`
 	Strict      bool     `help:"Treat warnings as faults."`
@@ -21,17 +21,17 @@ type Check struct {
 	Paths       []string `arg:"" optional:"" name:"path" help:"YAML files, or folders of them, which are checked together. - is standard input."`
 }
 
-// A SettingsChecker returns what weir serve would report about the settings in the environment.
+// A SettingsChecker validates the settings in the environment.
 type SettingsChecker func() SettingsReport
 
-// A SettingsReport is a report about settings.
+// A SettingsReport is the result of a SettingsChecker.
 type SettingsReport struct {
 	Fault    string // why weir serve would not start; may have several lines; "" if it would
 	Warnings []Ineffective
 	InMemory bool // the store is in memory, so that it never fails
 }
 
-// An Ineffective is a setting of the environment without effect.
+// An Ineffective is a setting without effect.
 type Ineffective struct{ Setting, Reason string }
 
 // Validate reports a missing path.
@@ -42,7 +42,7 @@ func (c *Check) Validate() error {
 	return nil
 }
 
-// Run prints every fault and every warning. Its error is [Failed] if there is a fault, or a warning and Strict is set.
+// Run prints all faults and warnings. It returns [Failed] after a fault, or after a warning if Strict is set.
 func (c *Check) Run(to Streams, settings SettingsChecker) error {
 	report := &checkReport{texts: map[string]*text{}}
 	replicasKnown := c.Replicas != "" || c.ReplicasDNS != ""

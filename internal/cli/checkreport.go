@@ -10,13 +10,13 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// The severities of a finding.
+// Severities of a finding.
 const (
 	fault   = "fault"
 	warning = "warning"
 )
 
-// maxPrinted bounds the findings that are printed as text or as annotations.
+// maxPrinted bounds the findings printed as text or annotations.
 const maxPrinted = 100
 
 // A finding is a fault or a warning. Its JSON is documented in docs/lint.md.
@@ -33,7 +33,7 @@ type finding struct {
 	caret string // spaces and tabs as wide as the excerpt before the column
 }
 
-// A checkReport collects what weir check finds.
+// A checkReport collects findings.
 type checkReport struct {
 	findings []finding
 	results  []string // a line for each part without a fault
@@ -48,7 +48,7 @@ func (r *checkReport) addTexts(files []rulesfile.File) {
 	}
 }
 
-// addError adds the faults in err, or err.
+// addError adds the faults in err, or err itself.
 func (r *checkReport) addError(err error) {
 	var faults rulesfile.Faults
 	if !errors.As(err, &faults) {
@@ -60,7 +60,7 @@ func (r *checkReport) addError(err error) {
 	}
 }
 
-// addAt adds a fault or a warning of a file. Those of one file must come sorted by line, else some have no excerpt.
+// addAt adds a fault or a warning of a file. Findings of a file must be added in the order of their lines, or else lack an excerpt.
 func (r *checkReport) addAt(f rulesfile.Fault, severity string) {
 	found := finding{File: f.File, Line: f.Line, Column: f.Column, Severity: severity, ID: f.ID, Message: f.Message, Hint: f.Remedy}
 	if t := r.texts[f.File]; t != nil {
@@ -116,7 +116,7 @@ func (r *checkReport) printJSON(out io.Writer) error {
 	return printJSON(out, all)
 }
 
-// text returns f for a terminal: its position and message, the line of the file with a caret, and the hint.
+// text formats f for a terminal: position, message, the line with a caret, and the hint.
 func (f finding) text(strict bool) string {
 	if f.Line == 0 {
 		if f.Severity == warning && !strict {
@@ -141,7 +141,7 @@ var (
 	annotationKey  = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 )
 
-// annotation returns f as a command of a GitHub workflow.
+// annotation formats f as a workflow command of GitHub Actions.
 func (f finding) annotation() string {
 	command, at := "error", ""
 	if f.Severity == warning {

@@ -1,5 +1,5 @@
-// Package cli contains the commands of weir that do not serve. A command is a struct with the tags of kong and a method Run, which
-// calls a package under pkg and prints what it returns.
+// Package cli has the commands of weir except serve. A command is a struct with kong's tags and a method Run, which calls a package
+// under pkg and prints its result.
 package cli
 
 import (
@@ -16,22 +16,22 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// Streams are the inputs and outputs of a command.
+// Streams are the standard streams of a command.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// An Exit is the error of a command that has printed or logged everything that it has to report. Its value is the exit code.
+// An Exit is an exit code, returned as the error of a command that has already printed everything.
 type Exit int
 
-// The exit codes. Each command documents the one that it uses for a result which is no success and no fault.
+// Exit codes. Each command documents what Failed means for it.
 const (
 	Failed Exit = 1
 	Fault  Exit = 2
 )
 
-// Error implements error. The program prints it for no Exit.
+// Error implements error. The program does not print it.
 func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // printJSON prints a value as indented JSON.
@@ -42,7 +42,7 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// printFault prints an error with the name of the program. Faults of rules begin with their file and line instead. The result is [Fault].
+// printFault prints an error, prefixed by the program's name or, for faults of rules, by file and line. It returns [Fault].
 func printFault(err error, to Streams) error {
 	if errors.As(err, new(rulesfile.Faults)) {
 		printEscaped(to.Err, err)
@@ -52,12 +52,12 @@ func printFault(err error, to Streams) error {
 	return Fault
 }
 
-// printEscaped prints values as [fmt.Fprintln] does, with every control character as an escape: the values may contain text of a stranger's file.
+// printEscaped is [fmt.Fprintln] with escaped control characters, for values from untrusted files.
 func printEscaped(to io.Writer, values ...any) {
 	fmt.Fprintln(to, terminal.PrintableLines(strings.TrimSuffix(fmt.Sprintln(values...), "\n")))
 }
 
-// compile returns the regular expression of a flag.
+// compile parses the regular expression of a flag.
 func compile(flag, text string) (*regexp.Regexp, error) {
 	re, err := regexp.Compile(text)
 	if fault := (*syntax.Error)(nil); errors.As(err, &fault) {
@@ -66,12 +66,12 @@ func compile(flag, text string) (*regexp.Regexp, error) {
 	return re, err
 }
 
-// colored reports whether an output is a terminal that shows colors. NO_COLOR turns them off.
+// colored reports whether an output is a terminal and NO_COLOR is not set.
 func colored(out io.Writer) bool {
 	return isTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// isTerminal reports whether a stream is a device of characters, as a terminal is. It is a variable for tests.
+// isTerminal reports whether a stream is a character device. Tests replace it.
 var isTerminal = func(stream any) bool {
 	file, ok := stream.(*os.File)
 	if !ok {

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/pkg/conform"
 )
 
-// Conform grades a rate limit service for Envoy from outside.
+// Conform tests a rate limit service for Envoy from outside and grades it.
 type Conform struct {
 	Rules      bool     `help:"Print the rules that the service must hold, and exit."`
 	List       bool     `help:"Print the checks, and exit."`
@@ -52,7 +52,7 @@ requests that crash some services. They run last.
 The exit code is 0 if no check failed, 1 if one failed, and 2 after a fault, such as a service without the rules.`
 }
 
-// Validate reports arguments that are missing, or have no meaning together.
+// Validate reports missing and conflicting arguments.
 func (c *Conform) Validate() error {
 	switch {
 	case c.Rules && c.List:
@@ -69,7 +69,7 @@ func (c *Conform) Validate() error {
 	return nil
 }
 
-// Run grades the service and prints the report. Its error is [Failed] if a check failed, and [Fault] after a fault, which it prints.
+// Run prints the report. It returns [Failed] if a check failed, and [Fault] after an error, which it prints.
 func (c *Conform) Run(ctx context.Context, to Streams) error {
 	if c.Rules || c.List {
 		if err := c.print(to.Out); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-rls/weir/pkg/accesslog"
 )
 
-// Convert makes a recording from access logs.
+// Convert converts access logs to a recording.
 type Convert struct {
 	Format    string   `enum:"envoy,nginx,json,csv," default:"" placeholder:"FORMAT" help:"The format of the logs: envoy or nginx (lines of text), json or csv."`
 	LogFormat string   `name:"log-format" placeholder:"TEXT" help:"The format string of the log: text_format of Envoy, or log_format of nginx. Default: Envoy's default format, or combined."`
@@ -40,7 +40,7 @@ type Convert struct {
 	Paths []string `arg:"" optional:"" name:"log" help:"Logs, plain or compressed by gzip or zstd. - is standard input."`
 }
 
-// Help is the text behind the flags in the help of the command.
+// Help returns the text after the flags in the command's help.
 func (*Convert) Help() string {
 	return `Examples:
   weir convert --format envoy --domain ugc --descriptor 'path=%{path|path}' --out day.ndjson.zst access.log
@@ -54,8 +54,8 @@ A value is text with fields as %{name}. Filters change a field: %{path|segment 1
 The exit code is 0 if every line was read, 1 if lines could not be read, which are listed, and 2 after a fault.`
 }
 
-// Run writes the recording, and a report on standard error. Its error is [Failed] if lines could not be read, and [Fault] after a fault,
-// which it prints.
+// Run writes the recording, and a report on standard error. It returns [Failed] if some lines were unreadable, and [Fault] after an
+// error, which it prints.
 func (c *Convert) Run(ctx context.Context, to Streams) error {
 	report, err := c.convert(ctx, to)
 	if err != nil {
@@ -186,7 +186,7 @@ func (c *Convert) read(ctx context.Context, paths []string, converter *accesslog
 	return ctx.Err()
 }
 
-// logReader reads logs, and shows how much of them has been read.
+// A logReader reads logs and shows the progress.
 type logReader struct {
 	io.Reader
 	ctx         context.Context

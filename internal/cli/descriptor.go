@@ -8,8 +8,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// parseDescriptor reads a descriptor such as user_id=42,action=login. A '\' before ',', '=' or '\' makes it a part of the key or the value.
-// The first '=' of an entry ends its key. An empty text has no entries.
+// parseDescriptor parses a descriptor such as user_id=42,action=login. '\' escapes ',', '=' and '\'. The first unescaped '=' of an entry
+// ends its key. An empty text has no entries.
 func parseDescriptor(text string) ([]descriptors.Entry, error) {
 	if text == "" {
 		return nil, nil
@@ -33,8 +33,7 @@ func parseDescriptor(text string) ([]descriptors.Entry, error) {
 
 const escapable = `,=\`
 
-// cutAll splits a text at a separator that no backslash escapes, into at most n parts, or any number if n is below 0. The parts keep their
-// escapes.
+// cutAll splits text at unescaped separators into at most n parts, or any number if n < 0. The parts keep their escapes.
 func cutAll(text string, separator byte, n int) []string {
 	var parts []string
 	start := 0
@@ -64,7 +63,7 @@ func unescape(text string) string {
 	return b.String()
 }
 
-// parseDescriptors reads one descriptor from each text.
+// parseDescriptors parses each text as a descriptor.
 func parseDescriptors(texts []string) ([][]descriptors.Entry, error) {
 	var all [][]descriptors.Entry
 	var errs []error

@@ -33,14 +33,14 @@ type Diff struct {
 	Recordings []string `arg:"" optional:"" name:"recording" help:"Further recordings."`
 }
 
-// The exit codes of [Diff], which differ from those of other commands. They are those of diff's counterparts in pipelines: a plan with
-// changes is no fault.
+// Exit codes of [Diff]. They follow the convention of similar tools in pipelines, in which changes are not an error, and so differ
+// from those of other commands.
 const (
 	diffFault   Exit = 1
 	diffChanges Exit = 2
 )
 
-// Help is the text behind the flags in the help of the command.
+// Help returns the text after the flags in the command's help.
 func (*Diff) Help() string {
 	return `Examples:
   weir diff old.yaml new.yaml --against day.ndjson.zst
@@ -59,7 +59,7 @@ func (d *Diff) Validate() error {
 	return nil
 }
 
-// Run prints the comparison. Its error is 2 for changes, and 1 after a fault, which it prints.
+// Run prints the comparison. It returns 2 if there are changes, and 1 after an error, which it prints.
 func (d *Diff) Run(ctx context.Context, to Streams) error {
 	report, conditions, err := d.compare(ctx, to)
 	if err == nil {
@@ -137,7 +137,7 @@ func (d *Diff) rules(path, overlay string, stdin io.Reader) (*descriptors.Rules,
 	return flags.load(stdin)
 }
 
-// read compares all requests of the recordings, and returns the lines that it could not compare.
+// read compares all requests of the recordings. It returns the lines that it skipped.
 func (d *Diff) read(ctx context.Context, paths []string, comparison *rulesdiff.Comparison, to Streams) ([]replay.FileSkipped, error) {
 	in, err := openRecordings(paths, to)
 	if err != nil {

@@ -14,7 +14,7 @@ type text struct {
 	line int // the number of lines before data, once at was called
 }
 
-// at returns a line without its end, "" if it is before a line that was returned.
+// at returns a line without its line end. Lines must be requested in order; an earlier line gives "".
 func (t *text) at(line int) string {
 	for t.line+1 < line {
 		end := bytes.IndexByte(t.data, '\n')
@@ -36,8 +36,8 @@ const (
 	beforeColumn = 60      // of them before the column, if the line is longer
 )
 
-// excerpt returns a line for a terminal, and the spaces that move a caret below the column, which is a character from 1. A long
-// line is cut. A control character is replaced, and so is one that changes the direction of text, because the file may come from a stranger.
+// excerpt returns a line for a terminal, and the indentation of a caret below column, which counts characters from 1. It shortens a
+// long line, and replaces control and bidirectional characters, because the file may be untrusted.
 func excerpt(line string, column int) (shown, indent string) {
 	runes := []rune(line)
 	at := min(max(column-1, 0), len(runes))
@@ -73,7 +73,7 @@ func excerpt(line string, column int) (shown, indent string) {
 	return text.String(), spaces.String()
 }
 
-// columns returns the number of columns of a terminal that r takes.
+// columns returns the width of r on a terminal.
 func columns(r rune) int {
 	switch kind := width.LookupRune(r).Kind(); {
 	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// Explain reports which limits a request is under, and why. It charges nothing.
+// Explain reports the limits of a request and how they were found. It charges nothing.
 type Explain struct {
 	rulesFlags `embed:""`
 	KeySecret  string `env:"KEY_HASH_SECRET" hidden:"" help:"Print the hashes of keys."`
@@ -30,7 +30,7 @@ type Explain struct {
 	Descriptors []string `arg:"" optional:"" name:"descriptor" help:"Descriptors such as user_id=42,action=login. Write a comma in a value as '\\,'."`
 }
 
-// Help is the text behind the flags in the help of the command.
+// Help returns the text after the flags in the command's help.
 func (*Explain) Help() string {
 	return `Examples:
   weir explain --config rules.yaml user_id=42,action=login
@@ -43,7 +43,7 @@ func (*Explain) Help() string {
 The exit code is 0 if every descriptor has a limit or needs none, 1 if one has no limit, and 2 after a fault.`
 }
 
-// Validate reports arguments that are missing, or have no meaning together.
+// Validate reports missing and conflicting arguments.
 func (e *Explain) Validate() error {
 	if e.Receipt != "" {
 		return e.validateReceipt()
@@ -69,7 +69,7 @@ func (e *Explain) Validate() error {
 	return nil
 }
 
-// Run prints the explanation. Its error is [Failed] if a descriptor has no limit, and [Fault] after a fault, which it prints.
+// Run prints the explanation. It returns [Failed] if a descriptor has no limit, and [Fault] after an error, which it prints.
 func (e *Explain) Run(ctx context.Context, to Streams) error {
 	if e.Receipt != "" {
 		return e.openReceipt(to)
@@ -114,7 +114,7 @@ func (e *Explain) record(ctx context.Context, to Streams) (*explain.Record, erro
 	return explain.With(options, rules, request), nil
 }
 
-// request returns the request that the arguments describe. The domain may be left out if the rules have only one.
+// request returns the request that the arguments describe. The domain is optional if the rules have only one.
 func (e *Explain) request(rules *descriptors.Rules, stdin io.Reader) (*decide.Request, error) {
 	request := &decide.Request{}
 	if e.Request != "" {
@@ -139,12 +139,12 @@ func (e *Explain) request(rules *descriptors.Rules, stdin io.Reader) (*decide.Re
 	return request, nil
 }
 
-// body reads the request in JSON. The name is that of the file.
+// body reads the request in JSON, and returns the file's name.
 func (e *Explain) body(stdin io.Reader) (name string, body []byte, err error) {
 	return readNamed(e.Request, stdin, rls.MaxBody)
 }
 
-// domainOf returns the domain of the request: the one that it has, that of the flag, or the only one of the rules.
+// domainOf returns the domain of the request, of the flag, or of the rules if they have only one.
 func (e *Explain) domainOf(own string, rules *descriptors.Rules) (string, error) {
 	switch {
 	case own != "" && e.Domain != "" && own != e.Domain:

@@ -17,7 +17,7 @@ import (
 // maxEnvoyFile bounds a configuration of Envoy, in bytes.
 const maxEnvoyFile = 16 << 20
 
-// The flags of a request to Envoy, which makes the descriptors.
+// envoyFlags describe a request to Envoy, from which Envoy makes descriptors.
 type envoyFlags struct {
 	Envoy          string   `placeholder:"FILE|-" help:"The configuration of Envoy: a bootstrap, a listener, a route configuration, a virtual host or a route. Its rate_limits make the descriptors."`
 	Header         []string `sep:"none" placeholder:"'NAME: VALUE'" help:"With --envoy: a header of the request. It may repeat."`
@@ -31,7 +31,7 @@ type envoyFlags struct {
 	Filter         string   `placeholder:"NAME" help:"With --envoy: the rate limit filter, if the listener has several."`
 }
 
-// given reports whether a flag other than --envoy is set.
+// given reports whether any flag except --envoy is set.
 func (f *envoyFlags) given() bool {
 	texts := f.Path + f.Method + f.Host + f.RemoteAddress + f.ServiceCluster + f.Listener + f.Filter
 	return texts != "" || len(f.Header)+len(f.Metadata) > 0
@@ -49,7 +49,7 @@ func (e *Explain) validateEnvoy() error {
 	return nil
 }
 
-// withEnvoy explains the descriptors that Envoy makes.
+// withEnvoy explains the descriptors that Envoy would send.
 func (e *Explain) withEnvoy(o explain.Options, rules *descriptors.Rules, stdin io.Reader) (*explain.Record, error) {
 	request, err := e.toEnvoy()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// readAll reads at most so many bytes. The error of a longer input has its name.
+// readAll reads at most maximum bytes. The error for a longer input contains name.
 func readAll(from io.Reader, name string, maximum int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(from, maximum+1))
 	switch {
@@ -29,7 +29,7 @@ func readAll(from io.Reader, name string, maximum int64) ([]byte, error) {
 	return data, nil
 }
 
-// readNamed reads a file, or standard input for -. The name is that of the file.
+// readNamed reads a file, or standard input for -, and returns its name.
 func readNamed(path string, stdin io.Reader, maximum int64) (name string, data []byte, err error) {
 	if path == "-" {
 		data, err = readAll(stdin, "standard input", maximum)
@@ -44,7 +44,7 @@ func readNamed(path string, stdin io.Reader, maximum int64) (name string, data [
 	return path, data, err
 }
 
-// writeFile writes a file by a function, and reports every error of it.
+// writeFile creates a file and calls write. It reports all errors, including that of Close.
 func writeFile(name string, flags int, write func(io.Writer) error) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|flags, 0o644)
 	if err != nil {
@@ -53,8 +53,8 @@ func writeFile(name string, flags int, write func(io.Writer) error) error {
 	return errors.Join(write(file), file.Close())
 }
 
-// writeAtomically writes a file that only its owner can read. The file has its name only once it is complete. It replaces a regular file,
-// and nothing else.
+// writeAtomically writes a file that only its owner can read, and renames it to path once it is complete. It replaces only a
+// regular file.
 func writeAtomically(path string, write func(io.Writer) error) error {
 	if err := checkWritable(path); err != nil {
 		return err
@@ -70,7 +70,7 @@ func writeAtomically(path string, write func(io.Writer) error) error {
 	return os.Rename(file.Name(), path)
 }
 
-// checkWritable reports, before a long run, a path at which [writeAtomically] writes no file.
+// checkWritable reports early whether [writeAtomically] would fail for path.
 func checkWritable(path string) error {
 	if info, err := os.Lstat(path); err == nil && info.IsDir() {
 		return fmt.Errorf("%s is a folder: name a file in it", path)
@@ -95,7 +95,7 @@ func writeCompressed(w io.Writer, compressed bool, write func(io.Writer) error) 
 	return cmp.Or(write(encoder), encoder.Close(), out.Flush())
 }
 
-// A fileError is the error of a file, as a sentence with a remedy.
+// A fileError is a file's error with a remedy.
 type fileError struct {
 	text string
 	err  error
@@ -104,10 +104,10 @@ type fileError struct {
 func (e *fileError) Error() string { return e.text }
 func (e *fileError) Unwrap() error { return e.err }
 
-// ReadError returns the error of a file or folder that a command cannot read, with a remedy. It returns other errors, and nil, unchanged.
+// ReadError adds a remedy to the error of reading a file or folder. It returns other errors, and nil, unchanged.
 func ReadError(err error) error { return withRemedy(err, "read", "correct the path") }
 
-// writeError is [ReadError] for a file that a command cannot write.
+// writeError is [ReadError] for writing.
 func writeError(err error) error {
 	return withRemedy(err, "write", "create the folder, or correct the path")
 }
@@ -119,7 +119,7 @@ func withRemedy(err error, verb, correct string) error {
 	}
 	text := err.Error()
 	if path := (*fs.PathError)(nil); errors.As(err, &path) {
-		// The name of the system call says nothing to a user.
+		// The name of the system call does not help a user.
 		text = strings.Replace(text, path.Error(), fmt.Sprintf("%s %s: %v", verb, path.Path, path.Err), 1)
 	}
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/envoygen"
 )
 
-// Gen writes Envoy's half of rules.
+// Gen generates Envoy's configuration for rules.
 type Gen struct {
 	Envoy       GenEnvoy       `cmd:"" help:"Write a configuration of Envoy, or a part of one."`
 	EnvoyFilter GenEnvoyFilter `cmd:"" name:"envoyfilter" help:"Write an EnvoyFilter of Istio."`
@@ -32,7 +32,7 @@ func (f *genFlags) options() envoygen.Options {
 	return envoygen.Options{Domain: f.Domain, From: f.From, Hits: f.Hits, Cost: f.Cost, Timeout: f.Timeout, FailureModeDeny: f.Deny}
 }
 
-// Validate reports missing rules and a timeout that no request survives.
+// Validate reports missing rules and an invalid timeout.
 func (f *genFlags) Validate() error {
 	switch {
 	case len(f.Config) == 0:
@@ -43,8 +43,8 @@ func (f *genFlags) Validate() error {
 	return nil
 }
 
-// write plans the configuration, prints its notes, and prints what a function makes of it. Its error is [Failed] if Envoy would not limit
-// as the rules say, and [Fault] after another fault. It prints both, and then no configuration.
+// write plans the configuration and prints its notes and the result of text. It returns [Failed] if Envoy could not limit as the
+// rules say, and [Fault] after another error; it then prints only the error.
 func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Config) ([]byte, error)) error {
 	rules, err := f.load(to.In)
 	if err == nil {
@@ -86,7 +86,7 @@ type GenEnvoy struct {
 	TrustedHops int      `help:"The number of trusted proxies in front of Envoy."`
 }
 
-// Help is the text behind the flags in the help of the command.
+// Help returns the text after the flags in the command's help.
 func (*GenEnvoy) Help() string {
 	return `Examples:
   weir gen envoy --config rules.yaml --upstream shop:8080 --service weir:8081 > envoy.yaml
@@ -99,7 +99,7 @@ masked_remote_address:V4/V6, constant, match:VALUE=HEADER:TEXT, status:CODES or 
 The exit code is 0, 1 if Envoy cannot be configured to limit as the rules say, and 2 after another fault. After 1 and 2 nothing is written.`
 }
 
-// Validate reports arguments that are missing, or have no meaning together.
+// Validate reports missing and conflicting arguments.
 func (g *GenEnvoy) Validate() error {
 	switch err := g.genFlags.Validate(); {
 	case err != nil:

@@ -33,7 +33,7 @@ var hostile = map[string]string{
 }
 
 // Names and values of a file reach a terminal without control characters, in the output and in the errors.
-func TestTextOfFilesDoesNotReachTheTerminalAsCommands(t *testing.T) {
+func TestControlCharactersOfFilesAreEscaped(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range hostile {
 		if err := os.WriteFile(filepath.Base(name), []byte(text), 0o600); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rulesimport"
 )
 
-// Import writes rules for the limits of another rate limiter.
+// Import converts the limits of another rate limiter to rules.
 type Import struct {
 	Limitador    ImportLimitador    `cmd:"" help:"Import a limits file or a Limitador resource."`
 	Nginx        ImportNginx        `cmd:"" help:"Import limit_req and limit_conn of nginx."`
@@ -15,7 +15,7 @@ type Import struct {
 	EnvoyGateway ImportEnvoyGateway `cmd:"" name:"envoy-gateway" help:"Import the global limits of BackendTrafficPolicy resources."`
 }
 
-// Help is the text behind the flags in the help of the command.
+// Help returns the text after the flags in the command's help.
 func (*Import) Help() string {
 	return `Examples:
   weir import limitador limits.yaml > rules.yaml
@@ -32,7 +32,7 @@ type importFlags struct {
 	File    string `arg:"" optional:"" help:"The file. - is standard input."`
 }
 
-// missing returns the error of a command without a file, with a file as an example, or nil.
+// missing returns an error with an example if the file is missing.
 func (f *importFlags) missing(command, example string) error {
 	if f.File == "" {
 		return fmt.Errorf("want a file, for example: weir import %s %s (- reads standard input)", command, example)
@@ -40,8 +40,8 @@ func (f *importFlags) missing(command, example string) error {
 	return nil
 }
 
-// run reads the file and prints the rules. Its error is [Failed] if they would not have every limit, and [Fault] after another fault; it
-// prints both, and then no rules.
+// run reads the file and prints the rules. It returns [Failed] if the rules would lack a limit, and [Fault] after another error; it
+// then prints only the error.
 func (f *importFlags) run(to Streams, domain string, read func(name string, data []byte) (*rulesimport.Imported, error)) error {
 	name, data, err := readNamed(f.File, to.In, rulesimport.MaxFile)
 	if err != nil {

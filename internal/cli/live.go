@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// live asks a running server for the explanation and the state of each limit.
+// live gets the explanation, and the state of each limit, from a running server.
 func (e *Explain) live(ctx context.Context, stdin io.Reader) (*explain.Record, error) {
 	c, err := e.clientOf("--live", e.Live)
 	if err != nil {

@@ -25,8 +25,8 @@ func (p *Peek) Validate() error {
 	return nil
 }
 
-// Run prints the limits of the descriptor with their states. Its error is [Failed] if no limit applies to the descriptor, and [Fault]
-// if the server does not answer.
+// Run prints the limits of the descriptor with their states. It returns [Failed] if the descriptor has no limit, and [Fault] if the
+// server does not answer.
 func (p *Peek) Run(ctx context.Context, to Streams) error {
 	c, err := p.client()
 	if err != nil {

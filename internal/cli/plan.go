@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/pkg/sizing"
 )
 
-// Plan answers the questions of sizing before a deployment: local limits of replicas, memory, calls to Redis and over-admission.
+// Plan computes the size of a deployment: local limits, memory, calls to Redis and over-admission.
 type Plan struct {
 	rulesFlags  `embed:""`
 	Limit       int64         `placeholder:"N" help:"The requests in a window that the replicas share: print the local limit that each replica needs."`
@@ -24,7 +24,7 @@ type Plan struct {
 	Output      string        `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 }
 
-// Help is the text behind the flags in the help of the command.
+// Help returns the text after the flags in the command's help.
 func (*Plan) Help() string {
 	return `Examples:
   weir plan --limit 1000 --replicas 100
@@ -35,7 +35,7 @@ func (*Plan) Help() string {
 The exit code is 0, or 2 after a fault. docs/plan.md describes every column.`
 }
 
-// Validate reports arguments that are missing, or have no meaning together.
+// Validate reports missing and conflicting arguments.
 func (p *Plan) Validate() error {
 	rules := len(p.Config) > 0
 	switch {
@@ -56,7 +56,7 @@ type planned struct {
 	Figures    *sizing.Measured   `json:"figures,omitempty"`
 }
 
-// Run prints the answers. Its error is [Fault] after a fault, which it prints.
+// Run prints the answers. It returns [Fault] after an error, which it prints.
 func (p *Plan) Run(to Streams) error {
 	answers, err := p.answers(to.In)
 	if err == nil {

@@ -57,7 +57,7 @@ func TestPlanOfOneReplicaNamesTheFlag(t *testing.T) {
 	}
 }
 
-func TestPlanFaultsAreSentences(t *testing.T) {
+func TestPlanErrorsNameTheRemedy(t *testing.T) {
 	good := planFile(t, "domain: d\ndescriptors:\n- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}\n")
 	bad := planFile(t, "domain: d\ndescriptors:\n- {key: user, rate_limit: {unit: fortnight, requests_per_unit: 5}}\n")
 	for _, c := range []struct {

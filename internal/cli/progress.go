@@ -11,7 +11,7 @@ import (
 	"charm.land/lipgloss/v2"
 )
 
-// A progressBar is one line on a terminal. The zero value shows nothing.
+// A progressBar is a line on a terminal. The zero value shows nothing.
 type progressBar struct {
 	to    io.Writer // nil without a terminal
 	start time.Time
@@ -27,7 +27,7 @@ func newProgressBar(to io.Writer) progressBar {
 	return progressBar{to: to, start: now, last: now, model: progress.New(progress.WithWidth(50))}
 }
 
-// due reports whether the bar should be drawn again: at most ten times a second.
+// due reports whether to draw the bar, at most ten times a second.
 func (b *progressBar) due() bool { return b.to != nil && time.Since(b.last) > 100*time.Millisecond }
 
 // show draws the bar. A total of 0 is unknown.

@@ -13,14 +13,14 @@ import (
 	"github.com/weir-rls/weir/pkg/receipt"
 )
 
-// receiptFlags are the flags of explain that open a receipt.
+// receiptFlags are the flags of explain for a receipt.
 type receiptFlags struct {
 	Receipt string        `placeholder:"TEXT" help:"Open a receipt, the value of RECEIPT_HEADER in a 429. A descriptor beside it is compared with the key of the receipt."`
 	Keys    string        `env:"RECEIPT_KEYS_FILE" placeholder:"FILE" help:"With --receipt: the keys of receipts."`
 	MaxAge  time.Duration `default:"720h" help:"With --receipt: the age beyond which a receipt is expired."`
 }
 
-// A denialRecord is the content of a receipt, with the limit in its present form.
+// A denialRecord is the content of a receipt, with the current form of its limit.
 type denialRecord struct {
 	Time         time.Time `json:"time"`
 	Replica      string    `json:"replica"`
@@ -55,8 +55,8 @@ func (e *Explain) validateReceipt() error {
 	return nil
 }
 
-// openReceipt prints a receipt. Its error is [Fault] if the receipt is forged, expired or unreadable, and [Failed] if the rules lack the limit
-// or the key is that of another descriptor.
+// openReceipt prints a receipt. It returns [Fault] if the receipt is forged, expired or malformed, and [Failed] if the rules lack
+// the limit or the key is that of another descriptor.
 func (e *Explain) openReceipt(to Streams) error {
 	record, err := e.denial(to.In)
 	if err != nil {
@@ -137,7 +137,7 @@ func (d *denialRecord) setLimit(rule *descriptors.Rule, i int) {
 	d.Text = l.Rate() + ", " + l.Limit.Spec().Algorithm
 }
 
-// compareKey compares the key of the receipt with those of the descriptor in the arguments.
+// compareKey compares the key of the receipt with that of the descriptor in the arguments.
 func (e *Explain) compareKey(record *denialRecord, rules *descriptors.Rules, rule *descriptors.Rule) error {
 	entries, err := parseDescriptor(e.Descriptors[0])
 	if err != nil {

@@ -148,7 +148,7 @@ func TestReceiptIsExplained(t *testing.T) {
 	}
 }
 
-func TestReceiptArgumentsHaveSentences(t *testing.T) {
+func TestReceiptArgumentErrorsNameTheRemedy(t *testing.T) {
 	for want, e := range map[string]Explain{
 		"--receipt needs --config with the rules, and no server":                                 {receiptFlags: receiptFlags{Receipt: "x", Keys: "k"}},
 		"--request not together with --receipt: write the descriptor as user_id=42,action=login": {rulesFlags: rulesFlags{Config: []string{"c"}}, Request: "r", receiptFlags: receiptFlags{Receipt: "x", Keys: "k"}},

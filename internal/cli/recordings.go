@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// recordings are the recordings in the arguments of a command, read as one. On a terminal they show how much has been read.
+// recordings reads the recordings in the arguments of a command as one, and shows the progress on a terminal.
 type recordings struct {
 	*replay.Files
 	bar  progressBar

@@ -31,7 +31,7 @@ type Simulate struct {
 	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings, plain or compressed by zstd, or folders of RECORD_PATH, read as one. - is standard input."`
 }
 
-// Help is the text behind the flags in the help of the command.
+// Help returns the text after the flags in the command's help.
 func (*Simulate) Help() string {
 	return `Examples:
   weir simulate --config rules.yaml recording.ndjson.zst
@@ -42,7 +42,7 @@ func (*Simulate) Help() string {
 The exit code is 0, or 2 after a fault. Lines that cannot be replayed are skipped, counted and reported on standard error.`
 }
 
-// Validate reports arguments that are missing, or have no meaning together.
+// Validate reports missing and conflicting arguments.
 func (s *Simulate) Validate() error {
 	switch {
 	case len(s.Config) == 0:

@@ -33,7 +33,7 @@ type Suggest struct {
 	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings, plain or compressed by zstd, or folders of RECORD_PATH, read as one. - is standard input."`
 }
 
-// Help is the text behind the flags in the help of the command.
+// Help returns the text after the flags in the command's help.
 func (*Suggest) Help() string {
 	return `Examples:
   weir suggest --config rules.yaml recording.ndjson.zst
@@ -43,7 +43,7 @@ func (*Suggest) Help() string {
 The exit code is 0 if at least one limit is recommended, 1 if none is, and 2 after a fault.`
 }
 
-// Validate reports arguments that are missing, or have no meaning together.
+// Validate reports missing and conflicting arguments.
 func (s *Suggest) Validate() error {
 	switch {
 	case len(s.Recordings) == 0:

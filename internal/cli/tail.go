@@ -70,7 +70,7 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 			return nil
 		case unwritten != nil:
 			return unwritten
-		case isRefused(err):
+		case isRejected(err):
 			return printFault(err, to)
 		}
 		wait := retries.Wait(failures)

@@ -157,7 +157,7 @@ func TestTestInitWritesAFileThatPasses(t *testing.T) {
 	}
 }
 
-func TestTestCommandRefusesArgumentsWithoutMeaning(t *testing.T) {
+func TestTestCommandRejectsInvalidArguments(t *testing.T) {
 	for want, command := range map[string]cli.Test{
 		"want a test file":            {},
 		"need --init":                 {Files: []string{"a"}, Overlay: "b"},

@@ -77,7 +77,7 @@ func (t *Top) print(ctx context.Context, conn *client.Client, to Streams) error 
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case isRefused(err), err != nil && t.Interval == 0:
+		case isRejected(err), err != nil && t.Interval == 0:
 			return printFault(err, to)
 		case err != nil:
 			wait = max(wait, retries.Wait(failures))
@@ -164,7 +164,7 @@ func (t *Top) show(ctx context.Context, conn *client.Client, to Streams) error {
 	if err != nil && !errors.Is(err, tea.ErrInterrupted) && !errors.Is(err, tea.ErrProgramKilled) {
 		return fmt.Errorf("the terminal: %w", err)
 	}
-	if m, ok := last.(topModel); ok && isRefused(m.err) {
+	if m, ok := last.(topModel); ok && isRejected(m.err) {
 		return printFault(m.err, to)
 	}
 	return nil

@@ -138,7 +138,7 @@ func TestTopRepeatsAndOutlivesAnOutage(t *testing.T) {
 	}
 }
 
-func TestTopAndTailEndWithCode2IfCredentialsAreRefused(t *testing.T) {
+func TestTopAndTailExitWith2IfCredentialsAreRejected(t *testing.T) {
 	flags, _ := observing(t, observedKeys{})
 	flags.TokenFile = ""
 	for name, run := range map[string]func(context.Context, Streams) error{
@@ -224,7 +224,7 @@ func TestTailPrintsJSONLines(t *testing.T) {
 	}
 }
 
-func TestTopAndTailRejectValuesWithoutMeaning(t *testing.T) {
+func TestTopAndTailRejectInvalidValues(t *testing.T) {
 	for name, err := range map[string]error{
 		"-n 0": (&Top{N: 0}).Validate(), "-n 1001": (&Top{N: 1001}).Validate(), "--interval 1ms": (&Top{N: 1, Interval: time.Millisecond}).Validate(),
 		"--sample 0": (&Tail{}).Validate(), "--sample 2": (&Tail{Sample: 2}).Validate(),

@@ -93,7 +93,7 @@ func (m topModel) pressed(key string) (tea.Model, tea.Cmd) {
 func (m topModel) received(f fetched) (tea.Model, tea.Cmd) {
 	m.err, m.next = f.err, m.top.Interval
 	switch {
-	case isRefused(f.err):
+	case isRejected(f.err):
 		return m, tea.Quit
 	case f.err != nil:
 		m.next = max(m.next, retries.Wait(m.failures))

@@ -181,7 +181,7 @@ func TestCountsOfKeysAge(t *testing.T) {
 	})
 }
 
-func TestSubscriptionGetsWhatItsFilterSelects(t *testing.T) {
+func TestSubscriptionAppliesItsFilter(t *testing.T) {
 	for _, tt := range []struct {
 		filter Filter
 		want   int
@@ -397,7 +397,7 @@ func TestDenialLogNamesTheLimit(t *testing.T) {
 	}
 }
 
-func TestDenialLogIsBoundedAndCountsWhatItLeavesOut(t *testing.T) {
+func TestDenialLogIsBoundedAndCountsSkippedDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged []int64
 		f := observing(t, Options{LogDenial: func(d *Denial) { logged = append(logged, d.Suppressed) }, DenialShare: 1, DenialsPerSecond: 2})
@@ -426,7 +426,7 @@ func TestDenialLogSamplesKeys(t *testing.T) {
 	}
 }
 
-func TestObserverThatIsOffCostsNothing(t *testing.T) {
+func TestDisabledObserverCostsNothing(t *testing.T) {
 	f := observing(t, Options{})
 	r := f.ask(1, "user_id=42")
 	for name, o := range map[string]*Observer{"nil": nil, "without observers": f.Observer, "with keys": New(Options{TopKeys: 100})} {

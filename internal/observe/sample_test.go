@@ -217,7 +217,7 @@ func TestBoundsOfASample(t *testing.T) {
 }
 
 // The keys that are kept do not keep the messages that they came with.
-func TestHeaviestKeysKeepNoMessage(t *testing.T) {
+func TestHeaviestKeysDoNotRetainRequests(t *testing.T) {
 	f := observing(t, Options{TopKeys: 10})
 	r := f.ask(1, "user_id=42")
 	if got, want := seenOf("key", &r.Decisions[0]).domain, r.Decisions[0].Rule.Domain; unsafe.StringData(got) != unsafe.StringData(want) {
@@ -230,7 +230,7 @@ func TestHeaviestKeysKeepNoMessage(t *testing.T) {
 }
 
 // A window that begins at a high rate has the weight of this rate, and so have the lists until it is over.
-func TestBoundsKnowTheWeightOfBothWindows(t *testing.T) {
+func TestBoundsUseTheWeightOfBothWindows(t *testing.T) {
 	s := newSampler()
 	s.weight.Store(16)
 	for window, want := range []uint64{16, 16, 16, 1} {

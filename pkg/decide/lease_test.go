@@ -359,7 +359,7 @@ func TestTakeAfterItsEndHoldsNothing(t *testing.T) {
 	wantReasons(t, d, "ok: within_limit2", "0 user=u lease=z")
 }
 
-func TestGiveUpEndsWhatMayBeCharged(t *testing.T) {
+func TestGiveUpEndsPossiblyChargedLeases(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		verdict limiters.Verdict // of the hit on user=u lease=a

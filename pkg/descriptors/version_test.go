@@ -36,7 +36,7 @@ descriptors:
 - {key: other, rate_limit: {unlimited: true}}
 `
 
-func TestVersionIgnoresWhatDecidesNothing(t *testing.T) {
+func TestVersionIgnoresChangesWithoutEffect(t *testing.T) {
 	want := parseWith(t, rulesfile.Options{}, versioned).Version()
 	if !regexp.MustCompile("^[0-9a-f]{16}$").MatchString(want) {
 		t.Fatalf("version %q", want)

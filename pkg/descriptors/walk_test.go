@@ -144,7 +144,7 @@ func TestWalkExplainsEachLevel(t *testing.T) {
 }
 
 // A message names at most five of many values, and finds the one that was probably meant.
-func TestWalkBoundsWhatItNames(t *testing.T) {
+func TestWalkBoundsSuggestions(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("domain: d\ndescriptors:\n")
 	for i := range 30 {

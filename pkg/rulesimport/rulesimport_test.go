@@ -278,7 +278,7 @@ func joined(all []Problem) string {
 }
 
 // Each limit that rules do not express is named with its line and the reason.
-func TestImportsNameWhatIsMissing(t *testing.T) {
+func TestImportErrorsNameMissingValues(t *testing.T) {
 	limit := "- {namespace: a, max_value: 1, seconds: 1, "
 	zone := "limit_req_zone $binary_remote_addr zone=z:1m rate=1r/s;\n"
 	plugin := "plugins:\n- name: rate-limiting\n  config: "

@@ -33,7 +33,7 @@ func wantLint(t *testing.T, o rulesfile.Options, text string, want ...string) {
 }
 
 // Three mistakes that load, and then admit requests without limit.
-func TestLintFindsWhatFailsOpen(t *testing.T) {
+func TestLintFindsRulesThatFailOpen(t *testing.T) {
 	wantLint(t, rulesfile.Options{}, `domain: traps
 descriptors:
   - key: user_id
@@ -209,7 +209,7 @@ func TestLintFindsUnreachableRules(t *testing.T) {
 	}
 }
 
-func TestLintKnowsTemplates(t *testing.T) {
+func TestLintFindsTemplates(t *testing.T) {
 	limit := "rate_limit: {unit: day, requests_per_unit: 1}"
 	for _, tt := range []struct{ key, value, remedy string }{
 		{"user_id", "%REQ(x-user-id)%", "leave out the value"},
@@ -258,7 +258,7 @@ func TestLintFindsSpacesAroundTexts(t *testing.T) {
 	}
 }
 
-func TestLintKnowsRegularExpressions(t *testing.T) {
+func TestLintFindsRegularExpressions(t *testing.T) {
 	ids := func(value string) string {
 		return strings.Join(lint(t, rulesfile.Options{}, "domain: d\ndescriptors:\n  - {key: k, value: '"+value+"', rate_limit: {unit: day, requests_per_unit: 1}}\n"), "\n")
 	}

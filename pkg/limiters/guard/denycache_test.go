@@ -420,7 +420,7 @@ func TestDebtOfAnEndedWindowIsNotSent(t *testing.T) {
 	})
 }
 
-func TestRefundByAnotherReplicaIsSeenAfterMaxAge(t *testing.T) {
+func TestRefundByAnotherReplicaTakesEffectWithinMaxAge(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.replica(defaults), w.replica(defaults)
 		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
@@ -451,7 +451,7 @@ func TestDebtOfAKeyBelowItsLimitIsNotCounted(t *testing.T) {
 	})
 }
 
-func TestLossOfTheStoreIsSeenAfterMaxAge(t *testing.T) {
+func TestStoreDataLossTakesEffectWithinMaxAge(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		for _, key := range []string{"quiet", "busy"} {
@@ -483,7 +483,7 @@ func TestRaisedLimitHasNoDenials(t *testing.T) {
 	})
 }
 
-func TestRefundForgetsTheDenialsOfItsKey(t *testing.T) {
+func TestRefundRemovesTheDenialsOfItsKey(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, day := w.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
 		a.take("k", counted, 2, "ok used=2 remaining=0 reset=60s")
@@ -498,7 +498,7 @@ func TestRefundForgetsTheDenialsOfItsKey(t *testing.T) {
 }
 
 // The store denies the hit, then takes the refund, and then the verdict on the hit arrives: it is from before.
-func TestRefundForgetsTheDenialOfACallUnderWay(t *testing.T) {
+func TestRefundRemovesTheDenialOfACallInFlight(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		a.take("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
@@ -555,7 +555,7 @@ func TestDenialDuringARefundIsNotRemembered(t *testing.T) {
 	}
 }
 
-func TestForgetForgetsAllDenials(t *testing.T) {
+func TestForgetRemovesAllDenials(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		a.take("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")

@@ -60,7 +60,7 @@ func TestEndGoesToBothStores(t *testing.T) {
 }
 
 // Every release in normal operation would otherwise be remembered by the local store, too.
-func TestEndLeavesLocalStoreAloneUntilItHasLeases(t *testing.T) {
+func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
 	local := &line{inner: memory()}
 	f := guard.NewFallback(memory(), guard.FallbackOptions{Local: local})
 	takeGroups(t, f, limiters.Group{lease("a", limiters.OnErrorLocal)}, limiters.Group{lease("a", limiters.OnErrorLocal, end)})
@@ -155,7 +155,7 @@ func (e ending) Take(ctx context.Context, now time.Time, groups []limiters.Group
 }
 
 // A policy hides the error of the store, and must not hide that the store has certainly charged nothing.
-func TestVerdictOfAPolicySaysUncharged(t *testing.T) {
+func TestPolicyVerdictIsUncharged(t *testing.T) {
 	for err, want := range map[error]bool{errGone: false, limiters.Uncharged(errGone): true} {
 		for _, whole := range []bool{true, false} {
 			store := failing{memory(), err, whole}

@@ -89,7 +89,7 @@ func TestReleaseOnAFullStore(t *testing.T) {
 	}
 }
 
-func TestReleaseIsNotRefusedWhenBytesAreUsedUp(t *testing.T) {
+func TestReleaseIsAllowedAtMaxBytes(t *testing.T) {
 	s := New(Options{MaxBytes: 1}) // the first key uses them up
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1})
 	decided(t, s, leaseHit(limit, "a", 1, false))

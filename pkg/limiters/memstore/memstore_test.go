@@ -298,7 +298,7 @@ func TestMemoryBound(t *testing.T) {
 
 // A record is protected by the smallest limit that its key is hit under. A limit that a reload has raised must not protect
 // records for longer than its window.
-func TestRaisedLimitNoLongerProtectsItsKeys(t *testing.T) {
+func TestRaisedLimitDoesNotProtectItsKeys(t *testing.T) {
 	s := New(Options{MaxKeys: 1})
 	low := limiters.Spec{Algorithm: "sliding_log", Max: 2, Window: time.Hour}
 	raised := low
