@@ -86,7 +86,7 @@ func (p *Plan) answers(stdin io.Reader) (answers planned, err error) {
 		return answers, err
 	}
 	answers.Figures = sizing.Figures()
-	answers.Plan, err = sizing.New(rules, load)
+	answers.Plan, err = sizing.NewPlan(rules, load)
 	return answers, err
 }
 

@@ -29,14 +29,6 @@ type limitCount struct {
 	keys             map[string]struct{} // denied
 }
 
-// A retry is a denied request that will be sent again.
-type retry struct {
-	at       int64 // in µs since 1970
-	sequence int64 // of retries that are due at one time
-	request  *decide.Request
-	sent     int // retries, including this one
-}
-
 func newClient(m Model, rules *descriptors.Rules, index *index, o Options) *client {
 	return &client{
 		o: o, index: index, replayer: replay.New(rules, o.Replay), counts: Client{Model: m}, limits: make([]limitCount, len(index.slots)),
@@ -162,92 +154,4 @@ func (c *client) countKey(count *limitCount, key string) {
 	}
 	c.keys++
 	count.keys[key] = struct{}{}
-}
-
-// An index numbers the limits of rules: the slots.
-type index struct {
-	slots []slot
-	of    map[*descriptors.Rule]int // the first slot of a rule
-}
-
-// A slot is a limit of a rule. The last slot of a rule, with limit nil, is for the limits of requests. So is the last slot of all, for
-// requests without a rule.
-type slot struct {
-	rule   *descriptors.Rule
-	limit  *descriptors.RateLimit
-	number int // of the limit within the rule
-}
-
-func newIndex(rules *descriptors.Rules) *index {
-	x := &index{of: map[*descriptors.Rule]int{}}
-	for rule := range rules.All() {
-		x.of[rule] = len(x.slots)
-		for i := range rule.Limits {
-			x.slots = append(x.slots, slot{rule, &rule.Limits[i], i})
-		}
-		x.slots = append(x.slots, slot{rule: rule})
-	}
-	x.slots = append(x.slots, slot{})
-	return x
-}
-
-// slot returns the number of the slot of limit i of a decision.
-func (x *index) slot(d *decide.Decision, i int) int {
-	if d.Rule == nil {
-		return len(x.slots) - 1
-	}
-	first := x.of[d.Rule]
-	switch {
-	case d.Override:
-		return first + len(d.Rule.Limits)
-	case len(d.Limits) == len(d.Rule.Limits):
-		return first + i
-	}
-	// The end of a lease is under some of the limits only.
-	for j := range d.Rule.Limits {
-		if d.Rule.Limits[j].Limit == d.Limits[i].Limit {
-			return first + j
-		}
-	}
-	return first
-}
-
-// retries are a heap in the order of their times. Package container/heap would allocate for each retry.
-type retries []retry
-
-func (r *retry) before(other *retry) bool {
-	return r.at < other.at || r.at == other.at && r.sequence < other.sequence
-}
-
-func (r *retries) push(added retry) {
-	h := append(*r, added)
-	*r = h
-	for i := len(h) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if !h[i].before(&h[parent]) {
-			return
-		}
-		h[i], h[parent] = h[parent], h[i]
-		i = parent
-	}
-}
-
-// pop removes the earliest retry. There is at least one.
-func (r *retries) pop() retry {
-	h := *r
-	first, last := h[0], len(h)-1
-	h[0], h[last] = h[last], retry{}
-	h = h[:last]
-	*r = h
-	for i := 0; ; {
-		child := 2*i + 1
-		if child+1 < len(h) && h[child+1].before(&h[child]) {
-			child++
-		}
-		if child >= len(h) || !h[child].before(&h[i]) {
-			return first
-		}
-		h[i], h[child] = h[child], h[i]
-		i = child
-	}
 }

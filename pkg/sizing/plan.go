@@ -108,8 +108,8 @@ type Over struct {
 	Failover int64 `json:"failover"`
 }
 
-// New returns the plan of the rules.
-func New(rules *descriptors.Rules, load Load) (*Plan, error) {
+// NewPlan returns the plan of the rules.
+func NewPlan(rules *descriptors.Rules, load Load) (*Plan, error) {
 	if err := load.check(); err != nil {
 		return nil, err
 	}
@@ -193,24 +193,30 @@ func (p *Plan) limit(rules *descriptors.Rules, rule *descriptors.Rule, i int, ke
 	}
 	size := func(s Size) Range { return s.Key.times(plan.Keys).plus(s.Hit.times(max(0, hits-plan.Keys))) }
 	plan.MemoryBytes, plan.RedisBytes = size(growing(Figures().Memory, l.Limit)), size(growing(Figures().Redis, l.Limit))
+	var err error
+	plan.Over, err = over(rules, rule, l, load)
+	return plan, err
+}
 
+// over returns the bounds of the over-admission under a limit.
+func over(rules *descriptors.Rules, rule *descriptors.Rule, l *descriptors.RateLimit, load *Load) (Over, error) {
 	share, err := guard.Share(l.Limit, load.Replicas, load.Probability)
 	if err != nil {
-		return plan, fmt.Errorf("%s: the share of a replica: %w", rule.Name, err)
+		return Over{}, fmt.Errorf("%s: the share of a replica: %w", rule.Name, err)
 	}
 	policy := rules.Domain(rule.Domain).OnError(l)
-	anyWindow := maxInWindow(l.Limit)
-	plan.Over = Over{
-		AnyWindow: anyWindow, Memory: product(load.Replicas-1, spec.Max), Policy: policy.String(), Share: share.Spec().Max, Failover: plan.Capacity,
+	o := Over{
+		AnyWindow: maxInWindow(l.Limit), Memory: product(load.Replicas-1, l.Limit.Spec().Max), Policy: policy.String(), Share: share.Spec().Max,
+		Failover: l.Limit.Capacity(),
 	}
 	switch policy {
 	case limiters.OnErrorDeny:
-		plan.Over.Outage = new(int64)
+		o.Outage = new(int64)
 	case limiters.OnErrorLocal:
 		together := product(load.Replicas, perWindow(share))
-		plan.Over.Outage = &together
+		o.Outage = &together
 	}
-	return plan, nil
+	return o, nil
 }
 
 // growing returns the size of a key. An algorithm without a log has the leases of its reservations beside its own state.

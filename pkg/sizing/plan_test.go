@@ -1,6 +1,7 @@
 package sizing
 
 import (
+	"errors"
 	"math"
 	"os"
 	"strings"
@@ -38,7 +39,7 @@ func parse(t *testing.T, text string) *descriptors.Rules {
 
 func plan(t *testing.T, text string, load Load) *Plan {
 	t.Helper()
-	p, err := New(parse(t, text), load)
+	p, err := NewPlan(parse(t, text), load)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,11 +167,11 @@ func TestInvalidLoadsAreFaults(t *testing.T) {
 		"values":      {Users: 1, Replicas: 1, Probability: 0.1, Values: map[string]int64{"user_id": 0}},
 		"unknown key": {Users: 1, Replicas: 1, Probability: 0.1, Values: map[string]int64{"user": 5}},
 	} {
-		if p, err := New(rules, load); err == nil {
+		if p, err := NewPlan(rules, load); err == nil {
 			t.Errorf("%s: got %+v, want an error", name, p)
 		}
 	}
-	if _, err := New(parse(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]"), million); err == nil {
+	if _, err := NewPlan(parse(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]"), million); err == nil {
 		t.Error("rules without a limit have a plan")
 	}
 	for _, text := range []string{"action", "=5", "action=", "action=x", "action=99999999999999999999"} {
@@ -189,8 +190,8 @@ func TestOutputsOfTheDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var text strings.Builder
-	if err := plan(t, shop, million).WriteText(&text); err != nil {
+	var localText, planText strings.Builder
+	if err := errors.Join(local.WriteText(&localText), plan(t, shop, million).WriteText(&planText)); err != nil {
 		t.Fatal(err)
 	}
 	const path, end = "../../docs/plan.md", "```\n<!-- end -->"
@@ -199,7 +200,7 @@ func TestOutputsOfTheDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := string(file)
-	for name, output := range map[string]string{"local": local.String(), "plan": text.String(), "rules": shop} {
+	for name, output := range map[string]string{"local": localText.String(), "plan": planText.String(), "rules": shop} {
 		begin := "<!-- " + name + ": go test ./pkg/sizing -update -->\n"
 		before, rest, found := strings.Cut(want, begin)
 		fence, rest, _ := strings.Cut(rest, "\n")
@@ -216,6 +217,6 @@ func TestOutputsOfTheDocs(t *testing.T) {
 		return
 	}
 	if want != string(file) {
-		t.Errorf("%s has other outputs: run go test ./pkg/sizing -update\n%s%s", path, local, &text)
+		t.Errorf("%s has other outputs: run go test ./pkg/sizing -update\n%s%s", path, &localText, &planText)
 	}
 }

@@ -1,4 +1,4 @@
-// Package sizing answers the questions of an operator before a deployment. [Local] computes the local limits of replicas. [New]
+// Package sizing answers the questions of an operator before a deployment. [Local] computes the local limits of replicas. [NewPlan]
 // computes memory, calls to Redis and the largest over-admission of rules.
 package sizing
 

@@ -104,7 +104,7 @@ func TestHundredMachinesShareAThousandRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("\n%s", local)
+	t.Logf("\n%+v", local)
 	if local.EqualPart.Limit != 10 || local.One.Limit != 21 || local.Any.Limit != 26 || local.Any.Together != 2600 || local.Any.Over != 1600 {
 		t.Errorf("got %+v, want local limits of 10, 21 and 26, and 2600 together", local)
 	}

@@ -10,15 +10,6 @@ import (
 	"time"
 )
 
-// String returns the tables of l as text.
-func (l *LocalLimit) String() string {
-	var b strings.Builder
-	if err := l.WriteText(&b); err != nil {
-		return err.Error() // impossible: a Builder does not fail
-	}
-	return b.String()
-}
-
 // WriteText writes l for people.
 func (l *LocalLimit) WriteText(w io.Writer) error {
 	if l.Replicas == 1 {
