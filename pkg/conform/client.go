@@ -78,12 +78,8 @@ type answer struct {
 	call, ret time.Duration // since the start of the run
 }
 
-func (c *client) ask(ctx context.Context, conn *grpc.ClientConn, r *request) answer {
-	return c.invoke(ctx, conn, r)
-}
-
-// invoke sends a message: a request, or bytes with the codec of [raw].
-func (c *client) invoke(ctx context.Context, conn *grpc.ClientConn, message any, options ...grpc.CallOption) answer {
+// ask sends a message: a request, or bytes with the codec of [raw].
+func (c *client) ask(ctx context.Context, conn *grpc.ClientConn, message any, options ...grpc.CallOption) answer {
 	ctx, cancel := context.WithTimeout(ctx, c.options.CallTimeout)
 	defer cancel()
 	a := answer{response: &response{}, call: time.Since(c.started)}

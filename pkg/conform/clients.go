@@ -85,9 +85,9 @@ func begin(conn net.Conn, authority string, wire []byte, requests int, part floa
 	return err
 }
 
-// beside calls from a client of its own while others stall. The check fails if the client is not served in time, or if it gets an error
+// checkOtherClient calls from a client of its own while others stall. The check fails if the client is not served in time, or if it gets an error
 // after it was served. A service may shed the load of the first requests.
-func (t *trial) beside(what string) {
+func (t *trial) checkOtherClient(what string) {
 	conn, err := t.client.connect()
 	if err != nil {
 		t.fault(Evidence{Fault: err.Error()})
@@ -141,17 +141,17 @@ func (t *trial) stall(n, requests int, part float64) (done func()) {
 
 func stalledReads(t *trial) {
 	defer t.stall(stalledClients, stalledRequests, 1)()
-	t.beside("others read no answers")
+	t.checkOtherClient("others read no answers")
 }
 
 func stalledWrites(t *trial) {
 	defer t.stall(stalledClients, stalledRequests, 0.5)()
-	t.beside("others send half of a request")
+	t.checkOtherClient("others send half of a request")
 }
 
 func silentConnections(t *trial) {
 	defer t.stall(100, 0, 0)()
-	t.beside("100 connections send nothing")
+	t.checkOtherClient("100 connections send nothing")
 }
 
 // malformedLoad has clients send bad messages on the connections that good requests use too.
@@ -162,7 +162,7 @@ func malformedLoad(t *trial) {
 	var sent, answers atomic.Int64
 	stop := t.background(func(i int) {
 		n := sent.Add(1)
-		if a := t.client.invoke(t.ctx, t.conn(i), bad[int(n)%len(bad)], grpc.ForceCodec(raw{})); a.err == nil {
+		if a := t.client.ask(t.ctx, t.conn(i), bad[int(n)%len(bad)], grpc.ForceCodec(raw{})); a.err == nil {
 			answers.Add(1)
 		}
 	})
@@ -217,7 +217,7 @@ func (t *trial) background(run func(i int)) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		clients(32, func(i int) {
+		concurrently(32, func(i int) {
 			for ctx.Err() == nil {
 				run(i)
 			}
@@ -233,8 +233,8 @@ func manyCalls(t *trial) {
 	const n = 1000
 	d := t.key("day_1000")
 	all := make([]op, n)
-	clients(n, func(i int) { all[i] = op{client: i, hits: 1, answer: t.client.ask(t.ctx, t.conn(0), t.request(d))} })
-	lost := t.failed(all)
+	concurrently(n, func(i int) { all[i] = op{client: i, hits: 1, answer: t.client.ask(t.ctx, t.conn(0), t.request(d))} })
+	lost := t.countErrors(all)
 	if got, _ := admitted(all); got < n-lost {
 		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d calls get OK", got, n), Request: describe(t.request(d)), Expected: "OK for each"})
 	}
@@ -244,7 +244,7 @@ func manyConnections(t *trial) {
 	const n = 200
 	d := t.key("day_1000")
 	all := make([]op, n)
-	clients(n, func(i int) {
+	concurrently(n, func(i int) {
 		all[i] = op{client: i, hits: 1}
 		conn, err := t.client.connect()
 		if err != nil {
@@ -254,7 +254,7 @@ func manyConnections(t *trial) {
 		defer func() { _ = conn.Close() }()
 		all[i].answer = t.client.ask(t.ctx, conn, t.request(d))
 	})
-	lost := t.failed(all)
+	lost := t.countErrors(all)
 	if got, _ := admitted(all); got < n-lost {
 		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d connections get OK", got, n), Request: describe(t.request(d)), Expected: "OK for each"})
 	}

@@ -131,7 +131,7 @@ type runner struct {
 	algorithm []algorithm
 	rules     map[string]rule
 	client    *client
-	died      string // the check since which the service does not answer
+	downSince string // the check since which the service does not answer
 	chosen    map[string]choices
 	count     int // of fresh keys
 }
@@ -231,13 +231,13 @@ func (r *runner) check(ctx context.Context, c check) Result {
 	switch {
 	case ctx.Err() != nil:
 		t.skip(timeEnded)
-	case r.died != "" && r.client.alive(ctx) != nil:
-		t.skip("the service does not answer since " + r.died)
+	case r.downSince != "" && r.client.alive(ctx) != nil:
+		t.skip("the service does not answer since " + r.downSince)
 	default:
 		t.protect(c.run)
 		if err := r.client.alive(ctx); err != nil && ctx.Err() == nil {
 			t.fault(Evidence{Fault: "the service does not answer after this check: " + err.Error()})
-			r.died = c.id
+			r.downSince = c.id
 		}
 		if ctx.Err() != nil { // the service is not to blame, and the check may have skipped a part
 			t.Evidence, t.Observations = nil, nil

@@ -20,8 +20,8 @@ func countingChecks(a algorithm) []check {
 	}
 }
 
-// clients runs a function for each of n clients at once, and returns when all have ended.
-func clients(n int, run func(i int)) {
+// concurrently runs a function for each of n clients at once, and returns when all have ended.
+func concurrently(n int, run func(i int)) {
 	var all sync.WaitGroup
 	start := make(chan struct{})
 	for i := range n {
@@ -37,7 +37,7 @@ func clients(n int, run func(i int)) {
 // perform has n clients send calls each for a descriptor, with the hits that next returns.
 func (t *trial) perform(d *descriptor, n, calls int, next func(client, call int) int64) []op {
 	all := make([][]op, n)
-	clients(n, func(i int) {
+	concurrently(n, func(i int) {
 		for call := range calls {
 			o := op{client: i, hits: next(i, call)}
 			o.answer = t.client.ask(t.ctx, t.conn(i), t.request(charge(d, o.hits)))
@@ -55,8 +55,8 @@ func charge(d *descriptor, n int64) *descriptor {
 	return hits(d, uint64(n))
 }
 
-// failed returns the number of ops with an error. Each fails the check, unless errors are allowed.
-func (t *trial) failed(ops []op) (n int64) {
+// countErrors returns the number of ops with an error. Each fails the check, unless errors are allowed.
+func (t *trial) countErrors(ops []op) (n int64) {
 	for _, o := range ops {
 		if o.err == nil {
 			continue
@@ -88,7 +88,7 @@ func exact(t *trial, a algorithm) {
 	t.steady(minSteady)
 	d := t.key(a.rule("day_100"))
 	ops := t.perform(d, 64, 4, func(int, int) int64 { return 1 })
-	lost := t.failed(ops)
+	lost := t.countErrors(ops)
 	n, left := admitted(ops)
 	e := Evidence{Request: fmt.Sprintf("256 calls of 64 clients, each %s", describe(t.request(hits(d, 1)))), Expected: "exactly 100 admitted"}
 	switch {
@@ -119,7 +119,7 @@ func costs(t *trial, a algorithm) {
 	c := t.choices(a)
 	d := t.key(a.rule("day_100"))
 	ops := t.perform(d, 64, 4, func(i, call int) int64 { return int64((i+call)%maximum) + 1 })
-	lost := t.failed(ops)
+	lost := t.countErrors(ops)
 	n, _ := admitted(ops)
 	minimum := int64(limit + 1) // that a denied call charged
 	for _, o := range ops {
@@ -144,10 +144,10 @@ func groups(t *trial, a algorithm) {
 	c := t.choices(a)
 	small, large := t.key(a.rule("day_5")), t.key(a.rule("day_1000"))
 	all := make([]op, 32)
-	clients(len(all), func(i int) {
+	concurrently(len(all), func(i int) {
 		all[i] = op{client: i, hits: 1, answer: t.client.ask(t.ctx, t.conn(i), t.request(small, large))}
 	})
-	lost := t.failed(all)
+	lost := t.countErrors(all)
 	n, _ := admitted(all)
 	r := t.request(small, large)
 	if n > 5 || n < 5-lost {
@@ -193,11 +193,11 @@ func histories(t *trial, a algorithm, withRefunds bool) {
 			keys[i] = t.key(a.rule("day_5"))
 			requests[first+i] = describe(t.request(keys[i]))
 		}
-		clients(connections, func(i int) {
+		concurrently(connections, func(i int) {
 			all[first+i] = t.perform(keys[i], historyClients, historyCalls, func(int, int) int64 { return randomHits(withRefunds) })
 		})
 	}
-	if t.failed(slices.Concat(all...)) > 0 && !t.AllowErrors {
+	if t.countErrors(slices.Concat(all...)) > 0 && !t.AllowErrors {
 		return
 	}
 	worst, unknown := exactDenials, 0

@@ -97,7 +97,7 @@ func emptyTexts(t *trial) {
 
 // send sends bytes as a message.
 func (t *trial) send(wire []byte) answer {
-	return t.client.invoke(t.ctx, t.client.conns[0], wire, grpc.ForceCodec(raw{}))
+	return t.client.ask(t.ctx, t.client.conns[0], wire, grpc.ForceCodec(raw{}))
 }
 
 func (t *trial) wire(m proto.Message) []byte {

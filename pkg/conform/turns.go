@@ -27,7 +27,7 @@ func (t *trial) hammer(rule string, d time.Duration) []op {
 	var mu sync.Mutex
 	var all []op
 	end := time.Now().Add(d)
-	clients(callers, func(i int) {
+	concurrently(callers, func(i int) {
 		for time.Now().Before(end) && t.ctx.Err() == nil {
 			o := op{client: i, hits: 1, answer: t.client.ask(t.ctx, t.conn(i), r)}
 			mu.Lock()
@@ -46,8 +46,9 @@ type turnFault struct {
 	ops  []op
 }
 
-func (t *trial) turned(rule string, ops []op, f *turnFault) {
-	t.failed(ops)
+// reportTurns counts the errors of calls, and fails the check if there is a fault.
+func (t *trial) reportTurns(rule string, ops []op, f *turnFault) {
+	t.countErrors(ops)
 	if f == nil {
 		return
 	}
@@ -66,7 +67,7 @@ func (t *trial) turned(rule string, ops []op, f *turnFault) {
 func turnsOfWindow(t *trial, a algorithm) {
 	rule := a.rule("second_10")
 	ops := t.hammer(rule, 2600*time.Millisecond)
-	t.turned(rule, ops, windowFault(ops, t.rules[rule].limit, time.Second, t.Skew))
+	t.reportTurns(rule, ops, windowFault(ops, t.rules[rule].limit, time.Second, t.Skew))
 }
 
 // turnOfMinute calls around the turn of a window of a minute.
@@ -81,7 +82,7 @@ func turnOfMinute(t *trial) {
 		return
 	}
 	ops := t.hammer(rule, 4*time.Second)
-	t.turned(rule, ops, windowFault(ops, t.rules[rule].limit, time.Minute, t.Skew))
+	t.reportTurns(rule, ops, windowFault(ops, t.rules[rule].limit, time.Minute, t.Skew))
 	if n, _ := admitted(ops); n < 2*t.rules[rule].limit {
 		t.fault(Evidence{Fault: fmt.Sprintf("only %d hits are admitted in 4 s around the end of the window", n), Expected: "20, 10 before the end of the window and 10 after it"})
 	}
@@ -159,7 +160,7 @@ func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, 
 func turnsOfLog(t *trial, a algorithm) {
 	rule := a.rule("second_10")
 	ops := t.hammer(rule, 1900*time.Millisecond)
-	t.turned(rule, ops, logFault(ops, t.rules[rule].limit, time.Second, t.Skew))
+	t.reportTurns(rule, ops, logFault(ops, t.rules[rule].limit, time.Second, t.Skew))
 }
 
 // logFault returns a fault of a sliding log: no window of its length admits more than the limit, wherever it begins.
@@ -195,7 +196,7 @@ func turnsOfFunnel(t *trial, a algorithm) {
 	rule := a.rule("second_10")
 	ops := t.hammer(rule, 1900*time.Millisecond)
 	limit := t.rules[rule].limit
-	t.turned(rule, ops, funnelFault(ops, float64(limit), float64(limit), t.Skew))
+	t.reportTurns(rule, ops, funnelFault(ops, float64(limit), float64(limit), t.Skew))
 }
 
 // funnelFault returns a fault of a funnel that holds capacity hits and leaks rate hits in a second.
