@@ -62,7 +62,7 @@ func BenchmarkWrite(b *testing.B) {
 			}
 			w.drain()
 			w.write(true)
-			w.files.close()
+			w.out.close()
 		})
 	}
 }

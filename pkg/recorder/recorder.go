@@ -82,7 +82,7 @@ type Stats struct {
 // A Recorder records requests. It is safe for concurrent use. A nil Recorder records nothing.
 type Recorder struct {
 	options Options
-	keep    uint64 // the highest hash of a key in the sample
+	maxHash uint64 // the highest hash of a key in the sample
 	queues  [queues]queue
 	wake    chan struct{}
 
@@ -140,7 +140,7 @@ func New(o Options) *Recorder {
 		o.retries = retryAfter
 	}
 	r := &Recorder{
-		options: o, keep: thresholdOf(o.Sample), wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
+		options: o, maxHash: thresholdOf(o.Sample), wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	for i := range r.queues {
 		r.queues[i].entries = make([]byte, 0, queueBytes/4)

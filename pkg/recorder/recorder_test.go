@@ -409,7 +409,7 @@ func TestLinesWaitForEarlierOnes(t *testing.T) {
 		w.write(false)
 	}
 	w.write(true)
-	w.files.close()
+	w.out.close()
 	files := recordings(t, dir)
 	text, err := os.Open(files[len(files)-1])
 	if err != nil {
@@ -450,7 +450,7 @@ func TestClockThatStepsBackIsCounted(t *testing.T) {
 		w.write(false)
 	}
 	w.write(true)
-	w.files.close()
+	w.out.close()
 	all, skipped := lines(t, dir)
 	if len(skipped) != 1 || skipped[0].Kind != replay.OutOfOrder || int64(len(all))+skipped[0].Lines != 4*each || len(all) < 3*each {
 		t.Errorf("%d lines replayed of %d, and skipped %+v", len(all), 4*each, skipped)

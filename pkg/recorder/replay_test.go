@@ -282,7 +282,7 @@ func TestEstimateOfKeysContainsTheNumber(t *testing.T) {
 	contained := 0
 	for run := range 100 {
 		random := rand.New(rand.NewPCG(uint64(run), 1))
-		r := &Recorder{options: Options{Sample: .1}, keep: thresholdOf(.1)}
+		r := &Recorder{options: Options{Sample: .1}, maxHash: thresholdOf(.1)}
 		hit, sampled := map[int]bool{}, map[int]bool{}
 		zipf := rand.NewZipf(random, 1.1, 1, 3000)
 		var result decide.Result

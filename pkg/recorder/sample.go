@@ -35,7 +35,7 @@ func (r *Recorder) sample(result *decide.Result) (kept selection) {
 			kept.add(i)
 		case result.Decisions[i].Reason == decide.Replaced:
 			replaced++
-		case hashOf(result, i) <= r.keep:
+		case hashOf(result, i) <= r.maxHash:
 			kept.add(i)
 		}
 	}

@@ -32,7 +32,7 @@ const (
 // A writer writes the lines of a Recorder. Only its goroutine uses it.
 type writer struct {
 	recorder *Recorder
-	files    *files
+	out      *rotatingFile
 	spare    []byte // an empty queue
 
 	held          []heldLine
@@ -76,7 +76,7 @@ func (o *offset) add(micros int64) {
 
 func newWriter(r *Recorder) *writer {
 	w := &writer{recorder: r, mac: hmac.New(sha256.New, r.options.Secret), hashes: map[string]string{}}
-	w.files = &files{options: &r.options, secret: secretID(r.options.Secret)}
+	w.out = &rotatingFile{options: &r.options, secret: secretID(r.options.Secret)}
 	return w
 }
 
@@ -113,7 +113,7 @@ func (w *writer) run() {
 			period = now
 		}
 	}
-	w.files.close()
+	w.out.close()
 }
 
 // recover ends the recording after a panic, which is a bug. The server goes on, and counts all further lines as dropped.
@@ -182,14 +182,14 @@ func (w *writer) write(all bool) {
 			w.flush()
 		}
 	}
-	w.keep(w.held[n:])
+	w.retain(w.held[n:])
 	w.cutoff = w.seen
 	w.lastOffset, w.offset = w.offset, offset{}
 	w.flush()
 }
 
-// keep has only some of the held lines remain.
-func (w *writer) keep(lines []heldLine) {
+// retain drops all held lines but these.
+func (w *writer) retain(lines []heldLine) {
 	held, entries := w.unusedHeld[:0], w.unusedEntries[:0]
 	for _, l := range lines {
 		length := binary.LittleEndian.Uint32(w.entries[l.start-4:])
@@ -211,7 +211,7 @@ func (w *writer) flush() {
 	for i := range r.dropped {
 		dropped += r.dropped[i].Load()
 	}
-	err := w.files.write(w.text, w.line.At, dropped)
+	err := w.out.write(w.text, w.line.At, dropped)
 	if failed := err != nil; failed != r.failing.Load() {
 		r.failing.Store(failed)
 		r.options.Changed(failed, err)

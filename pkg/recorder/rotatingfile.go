@@ -31,8 +31,8 @@ func create(path string) (file, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 }
 
-// files writes text to the current file of a recording, and begins the next one.
-type files struct {
+// A rotatingFile writes text to the current file of a recording, and begins the next one.
+type rotatingFile struct {
 	options *Options
 	secret  string
 
@@ -60,7 +60,7 @@ func (s *sized) Write(b []byte) (int, error) {
 
 // write writes whole lines, the last of which is of the time at. Before them it notes how many lines have been dropped. After an error
 // all of text counts as unwritten, and a further attempt is made in a new file after a while.
-func (f *files) write(text []byte, at time.Time, dropped int64) error {
+func (f *rotatingFile) write(text []byte, at time.Time, dropped int64) error {
 	if time.Now().Before(f.retryAt) {
 		return f.err
 	}
@@ -73,7 +73,7 @@ func (f *files) write(text []byte, at time.Time, dropped int64) error {
 	return f.err
 }
 
-func (f *files) try(text []byte, at time.Time, dropped int64) error {
+func (f *rotatingFile) try(text []byte, at time.Time, dropped int64) error {
 	if f.file != nil && (f.sized.n+int64(len(text)) > f.options.FileBytes && f.sized.n > 0 || f.isRemoved()) {
 		if err := f.finish(); err != nil {
 			return err
@@ -105,7 +105,7 @@ func (f *files) try(text []byte, at time.Time, dropped int64) error {
 }
 
 // put writes texts and has them reach the file, as a frame of zstd of its own: the file is complete after each.
-func (f *files) put(texts ...[]byte) error {
+func (f *rotatingFile) put(texts ...[]byte) error {
 	var to io.Writer = f.sized
 	if f.encoder != nil {
 		to = f.encoder
@@ -124,7 +124,7 @@ func (f *files) put(texts ...[]byte) error {
 }
 
 // isRemoved reports whether the name of the current file leads to it no more.
-func (f *files) isRemoved() bool {
+func (f *rotatingFile) isRemoved() bool {
 	open, err := f.file.Stat()
 	if err != nil {
 		return true
@@ -134,7 +134,7 @@ func (f *files) isRemoved() bool {
 }
 
 // begin opens the next file, after it has made room for it.
-func (f *files) begin() error {
+func (f *rotatingFile) begin() error {
 	if err := os.MkdirAll(f.options.Path, 0o700); err != nil {
 		return fmt.Errorf("make the folder of recordings: %w", err)
 	}
@@ -164,7 +164,7 @@ func (f *files) begin() error {
 }
 
 // makeRoom removes the oldest recordings, so that a further file fits under MaxBytes.
-func (f *files) makeRoom() error {
+func (f *rotatingFile) makeRoom() error {
 	all, err := os.ReadDir(f.options.Path) // sorted by name, so by age
 	if err != nil {
 		return fmt.Errorf("list the recordings: %w", err)
@@ -199,7 +199,7 @@ func (f *files) makeRoom() error {
 }
 
 // finish completes the current file.
-func (f *files) finish() error {
+func (f *rotatingFile) finish() error {
 	var err error
 	if f.encoder != nil {
 		err = f.encoder.Close()
@@ -214,7 +214,7 @@ func (f *files) finish() error {
 
 // abandon closes the current file after an error. It stays readable up to the last write that succeeded. A file without such a write is
 // removed.
-func (f *files) abandon() {
+func (f *rotatingFile) abandon() {
 	if f.file == nil {
 		return
 	}
@@ -225,7 +225,7 @@ func (f *files) abandon() {
 	}
 }
 
-func (f *files) close() {
+func (f *rotatingFile) close() {
 	if f.file != nil {
 		_ = f.finish()
 	}
