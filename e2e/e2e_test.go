@@ -104,7 +104,7 @@ func (c *client) allowed(t *testing.T, n int, user, action string) {
 	}
 }
 
-// denied sends a request that must not pass.
+// denied sends a request and expects a denial.
 func (c *client) denied(t *testing.T, user, action string) harness.Answer {
 	t.Helper()
 	a := c.do(t, user, action)

@@ -56,12 +56,12 @@ func TestHostileHeadersHaveTheirOwnCounters(t *testing.T) {
 	})
 }
 
-// Values that Envoy would refuse, from a client that reaches Weir directly.
+// Values that Envoy would reject, from a client that reaches Weir directly.
 func TestHostileValuesHaveTheirOwnCounters(t *testing.T) {
 	onEachStore(t, onceAYear, func(t *testing.T, w *harness.Weir) {
 		ask := asking(t, w)
 		huge := strings.Repeat("x", 1<<20)
-		// The client's own codec refuses invalid UTF-8.
+		// The client's codec rejects invalid UTF-8.
 		noUTF8 := func(value string) bool { return !utf8.ValidString(value) }
 		values := append(slices.DeleteFunc(hostile(), noUTF8), "\x00", "alice\x00", "\x00alice", "a\nb", "a\r\nb", "\x1b[2J", "", " ", "alice ", " alice", huge, huge+"y")
 		for round, want := range []ratelimitv3.RateLimitResponse_Code{ratelimitv3.RateLimitResponse_OK, ratelimitv3.RateLimitResponse_OVER_LIMIT} {

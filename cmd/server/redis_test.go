@@ -93,7 +93,7 @@ func TestRedisSlowerThanStoreTimeoutIsNotReady(t *testing.T) {
 	}
 }
 
-// Hits past STORE_MAX_WAITING are refused at once.
+// Hits past STORE_MAX_WAITING are rejected at once.
 func TestStoreMaxWaitingBoundsTheQueue(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

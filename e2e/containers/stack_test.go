@@ -152,8 +152,8 @@ func (s *stack) redis() *service {
 // onRedis returns the settings of a Weir that counts on the redis of its network.
 var onRedis = map[string]string{"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis:6379"}
 
-// weir starts the image unchanged, as nobody, without rights, with rules at /etc/weir. Its own settings make timing on a
-// busy machine irrelevant.
+// weir starts the unchanged image as user nobody, without privileges, with rules at /etc/weir. Its settings make it insensitive to
+// delays of a busy machine.
 func (s *stack) weir(rules string, env ...map[string]string) *service {
 	s.t.Helper()
 	return s.weirNamed("weir", rules, env...)
@@ -217,7 +217,7 @@ func (c *proxy) allowed(n int, user, action string) {
 	}
 }
 
-// denied sends a request that must not pass.
+// denied sends a request and expects a denial.
 func (c *proxy) denied(user, action string) harness.Answer {
 	c.t.Helper()
 	a := c.do(user, action)

@@ -1,6 +1,6 @@
-// Command demo shows Weir at work. It starts Weir with a real Envoy in front of it and sends one request a second under each
-// algorithm of envoy/rules.yaml. Then each client that is denied waits as long as the response says, and is admitted again.
-// The servers stay up for requests by hand.
+// Command demo demonstrates Weir behind a real Envoy. It sends one request a second under each algorithm of envoy/rules.yaml. Then
+// it exceeds each limit, waits as the response says, and shows that the next request is admitted. The servers stay up for manual
+// requests.
 //
 //	make demo                 counters in memory
 //	make demo STORE=redis     counters in a real Redis, which the demo starts
@@ -40,7 +40,7 @@ var acts = []act{
 const (
 	burst  = 3 // requests that each rule admits at once
 	rounds = 10
-	// interval is the time between two rounds. It is not a whole second, so that no request is sent at the end of a window.
+	// interval is the time between two rounds. It is not a whole second, so that no request coincides with the end of a window.
 	interval = 1050 * time.Millisecond
 )
 
@@ -107,7 +107,7 @@ func run(ctx context.Context, store string, once bool) (err error) {
 	return stay(ctx, weir, envoy)
 }
 
-// startStore starts a Redis if store is redis. For memory, addr is empty.
+// startStore starts Redis if store is redis. For memory, addr is "".
 func startStore(store string) (addr string, stop func(), err error) {
 	switch store {
 	case "memory":
@@ -139,7 +139,7 @@ func introduce(weir *harness.Weir, envoy *harness.Envoy, redis string) {
 	}
 }
 
-// stay prints the log of Weir until ctx ends. It returns an error if a server ends before.
+// stay prints the log of Weir until ctx ends. It returns an error if a server exits first.
 func stay(ctx context.Context, weir *harness.Weir, envoy *harness.Envoy) error {
 	fmt.Printf(`
 Now try it: several times in a row, as any user, with the action login, reply or post
@@ -168,7 +168,7 @@ Edit envoy/rules.yaml, and Weir loads it at once. Its log follows. Ctrl-C ends t
 	}
 }
 
-// play sends a request for each act in each round. Then each act runs into its limit, waits for retry-after and is admitted.
+// play sends a request for each act in each round. Then each act exceeds its limit, waits for retry-after and is admitted.
 func play(ctx context.Context, envoy *harness.Envoy) error {
 	fmt.Printf("\nOne request a second for each action: the status, then the remaining requests or retry-after.\n\n  second")
 	for _, a := range acts {
@@ -246,7 +246,7 @@ func (a act) send(ctx context.Context, envoy *harness.Envoy) (harness.Answer, er
 	return got, nil
 }
 
-// cell returns a cell of the table, 20 columns wide. A 429 is red on a terminal.
+// cell formats a cell of the table, 20 columns wide. A 429 is red on a terminal.
 func cell(got harness.Answer) string {
 	if got.Status == 429 {
 		text := fmt.Sprintf("%-20s", fmt.Sprintf("%d  wait %d s", got.Status, got.RetryAfter))

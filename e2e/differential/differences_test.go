@@ -244,7 +244,7 @@ func filesOfDifferences(env string) (files []file) {
 // unindent turns the tabs of a Go raw string into spaces, which YAML requires.
 func unindent(s string) string { return strings.ReplaceAll(s, "\t", "  ") }
 
-// Both sides must give the answers in the table. A difference that no longer exists must leave it.
+// Both sides must give the answers in the table, so that an obsolete difference fails.
 func TestIntentionalDifferencesAreCurrent(t *testing.T) {
 	incumbentBinary(t)
 	for _, env := range []string{"", cacheOn, stopOn} {

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Clients that send half a request, and clients that do not read their answers, delay no other client. After they
-// disconnect, Weir holds nothing for them.
+// Clients that send partial requests, and clients that do not read responses, delay no other client. After they disconnect, Weir
+// holds nothing for them.
 func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 	t.Parallel()
 	w := startWeir(t, rules(many))

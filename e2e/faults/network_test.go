@@ -22,7 +22,7 @@ func TestFaultyNetworkNeverOverAdmits(t *testing.T) {
 	l := &load{rate: either(600, 3000)}
 	const limit = 30
 	users := l.rate / 100
-	// Each counter gets 1.5 times its limit, and then other counters follow: denied clients no longer reach Redis.
+	// Each counter gets 1.5 times its limit before other counters follow, because hits of denied clients do not reach Redis.
 	round := users * len(actions) * limit * 3 / 2
 	l.pick = func(n int) counter {
 		return counter{actions[n%len(actions)].name, n/round*users + n/len(actions)%users}

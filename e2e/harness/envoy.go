@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The ports in the files of envoy/.
+// Ports in the files of envoy/.
 const (
 	IngressPort = 10000
 	stubPort    = 10001
@@ -43,12 +43,12 @@ type EnvoyOptions struct {
 	Weir      string // host:port of the RateLimitService
 	Dir       string // for the log and the file with the real ports
 	Port      int    // the port for clients; 0: a free one
-	// Upstream is the host:port of the upstream; empty: the file has a stub on port 10001.
+	// Upstream is the host:port of the upstream. If empty, it is the stub of the file on port 10001.
 	Upstream string
-	// Timeout is Envoy's wait for Weir and for a connection; 0: that of the file. A test on a busy machine needs a longer one
-	// than a user, because Envoy lets a request pass after it.
+	// Timeout overrides Envoy's timeouts for Weir and for connections; 0 keeps those of the file. On a busy machine a test needs
+	// longer timeouts than a user, because Envoy may let a request pass after a timeout.
 	Timeout time.Duration
-	// Edit, if not nil, changes the text of the file. Ports has the ports that it adds.
+	// Edit, if not nil, edits the text of the file. Ports has the ports that it adds.
 	Edit  func(text string) string
 	Ports []int
 }
@@ -103,7 +103,7 @@ func startEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
 	if err := rewrite(text, o.Bootstrap, conf, o.Timeout, ports); err != nil {
 		return nil, err
 	}
-	// Without hot restart, Envoys on one machine share nothing.
+	// Without hot restart, several Envoys on one machine do not interfere.
 	cmd := exec.Command(path, "-c", conf, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning")
 	e := &Envoy{URL: "http://" + loopback(p[0]), Admin: "http://" + loopback(p[2])}
 	e.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "envoy.log"), func(ctx context.Context) error {
@@ -119,7 +119,7 @@ func startEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
 	return e, nil
 }
 
-// Validate asks Envoy whether it accepts a bootstrap file.
+// Validate runs Envoy's validation of a bootstrap file.
 func Validate(ctx context.Context, bootstrap string) error {
 	path, err := FindEnvoy()
 	if err != nil {
@@ -132,8 +132,7 @@ func Validate(ctx context.Context, bootstrap string) error {
 	return nil
 }
 
-// rewrite writes the text of a bootstrap file with other ports. The file must have exactly these ports: any other port might
-// be in use.
+// rewrite writes a bootstrap file with other ports. It fails if the file has any other port, which might be in use.
 func rewrite(text []byte, from, to string, timeout time.Duration, ports map[int]string) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
@@ -235,7 +234,7 @@ func (e *Envoy) Do(ctx context.Context, user, action string) (Answer, error) {
 	return a, err
 }
 
-// Wait waits for the time that the response to a denied request gives.
+// Wait waits for the retry-after of a denied request.
 func (a Answer) Wait(ctx context.Context) error {
 	if a.RetryAfter < 1 {
 		return fmt.Errorf("no retry-after to wait for in %+v", a)

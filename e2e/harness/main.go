@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// Main runs the tests m, of which at most parallel run at once, and then remove. It returns the exit code. Without an Envoy it
-// runs no test, and prints the error once.
+// Main runs the tests m, at most parallel at a time, and then remove. It returns the exit code. Without Envoy it prints an error
+// once and runs no test.
 func Main(m interface{ Run() int }, name, parallel string, remove func() error) int {
 	flag.Parse()
 	_, err := FindEnvoy()

@@ -31,7 +31,7 @@ type Process struct {
 	code int           // valid once done is closed
 }
 
-// Start runs cmd with its output in the file log and waits until ready returns nil. The process ends with this one, on Linux.
+// Start runs cmd with its output in the file log, and waits until ready returns nil. On Linux, the process dies with its parent.
 func Start(ctx context.Context, cmd *exec.Cmd, log string, ready func(context.Context) error) (*Process, error) {
 	f, err := os.Create(log)
 	if err != nil {
@@ -77,8 +77,8 @@ func (p *Process) await(ctx context.Context, ready func(context.Context) error) 
 	}
 }
 
-// Stop asks the process to end with SIGTERM and returns its exit code. A process that does not end is killed, which is an
-// error. Stop may be called again: it then returns the same code.
+// Stop sends SIGTERM and returns the exit code. It kills a process that does not exit in time, and returns an error. It is
+// idempotent.
 func (p *Process) Stop() (int, error) {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // an error means that it has ended
 	select {
@@ -90,7 +90,7 @@ func (p *Process) Stop() (int, error) {
 	}
 }
 
-// Hangup sends SIGHUP, on which Weir loads its rules at once.
+// Hangup sends SIGHUP, which makes Weir reload its rules.
 func (p *Process) Hangup() error { return p.cmd.Process.Signal(syscall.SIGHUP) }
 
 func (p *Process) kill() {
@@ -104,7 +104,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done returns a channel that is closed once the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Log returns all output of the process so far.
+// Log returns the output of the process so far.
 func (p *Process) Log() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
@@ -123,7 +123,7 @@ func (p *Process) Tail() string {
 	return s
 }
 
-// retryInUse calls f again while it fails because another process has taken a free port.
+// retryInUse retries f while another process has taken one of its free ports.
 func retryInUse[T any](f func() (T, error)) (T, error) {
 	for try := 1; ; try++ {
 		v, err := f()
@@ -138,8 +138,8 @@ var ports struct {
 	given map[int]bool
 }
 
-// FreePorts returns n loopback ports that are free and that it has not returned before. Envoy would silently share a port with
-// another Envoy. The ports are below those that systems give to clients: a client could take the port of a server that restarts.
+// FreePorts returns n free loopback ports, different from those of earlier calls, because Envoys can share a port unnoticed. They
+// are below the ephemeral range, so that no client takes the port of a server that restarts.
 func FreePorts(n int) ([]int, error) {
 	ports.Lock()
 	defer ports.Unlock()

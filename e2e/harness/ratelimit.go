@@ -18,7 +18,7 @@ func FindRatelimit() (string, error) {
 	return exec.LookPath(name)
 }
 
-// RatelimitOptions configures an envoyproxy/ratelimit. All but Env are required.
+// RatelimitOptions configures an envoyproxy/ratelimit. All fields but Env are required.
 type RatelimitOptions struct {
 	Binary string   // as FindRatelimit returned it
 	Rules  string   // the text of its rules

@@ -1,5 +1,5 @@
-// Package harness starts real servers for the demo and for the end-to-end tests: Weir, built from this tree, and Envoy with
-// the files in envoy/. All of them listen on free loopback ports only, and end with their parent process.
+// Package harness starts real servers for the demo and the end-to-end tests: Weir, built from this tree, and Envoy with the files
+// in envoy/. They listen only on free loopback ports, and end with their parent process.
 package harness
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Root returns the folder of the repository: the nearest folder upwards with cmd/server. Some tests are modules of their own.
+// Root returns the root of the repository: the nearest parent folder with cmd/server. Some tests are separate modules.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -49,8 +49,8 @@ func BuildWeir(ctx context.Context, dir string) (string, error) {
 	return path, nil
 }
 
-// BuildOnce is BuildWeir for all tests of a package. The first call of binary builds Weir into a folder of its own. remove
-// deletes the folder.
+// BuildOnce is [BuildWeir] for all tests of a package. The first call of binary builds Weir into a new folder, which remove
+// deletes.
 func BuildOnce() (binary func() (string, error), remove func() error) {
 	dir := ""
 	binary = sync.OnceValues(func() (path string, err error) {
@@ -89,7 +89,7 @@ type Weir struct {
 	*Process
 	GRPC string // host:port of Envoy's RateLimitService
 	HTTP string // the URL of /healthcheck and /metrics, without the path
-	// Debug is the URL of the debug pages, without the path, unless Env says otherwise.
+	// Debug is the URL of the debug pages, without a path, unless Env overrides it.
 	Debug string
 }
 
@@ -129,7 +129,7 @@ func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 	return w, nil
 }
 
-// client keeps no connections open: a poll must not delay a draining server.
+// client does not reuse connections, so that polling does not delay a draining server.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func get200(ctx context.Context, url string) error {

@@ -1,9 +1,8 @@
-// Package seeds holds Weir to the articles it began from. It has tests only.
+// Package seeds compares Weir with the limiters of the articles that inspired it. It has only tests.
 //
-// Each article shows a limiter, and each limiter has a flaw. The tests run the article's own commands against a real Redis,
-// or its classes in Go, as an oracle. Oracle and Weir judge the same trace and must give the same verdicts. Each flaw has a
-// test that shows both sides. A further test removes only the flaw from the oracle and checks that both then agree on every
-// try.
+// Each test runs an article's commands against a real Redis, or its classes in Go, as an oracle. Oracle and Weir decide the same
+// trace and must agree. Each article's limiter has a flaw: a test shows the flaw beside Weir's behavior, and another test removes
+// only the flaw from the oracle and checks that both then agree.
 //
 //	oracle                article                              Weir's algorithm
 //	countdown             EXISTS, GET, INCRBY, SETEX           fixed_window from the first hit

@@ -105,7 +105,7 @@ func TestRuleGetsSeriesAfterOthersExpire(t *testing.T) {
 	}
 }
 
-// One instance must not use what another has noted with a rule.
+// Instances must not share what they cache for a rule.
 func TestTwoInstancesCountTheSameRules(t *testing.T) {
 	rules := loaded(t, "domain: d\ndescriptors: [{key: a, "+dayLimit+"}]")
 	one, two := newStats(Options{}), newStats(Options{})

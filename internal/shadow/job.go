@@ -84,11 +84,11 @@ func (j *job) copy(from *decide.Request) {
 	if cap(j.entries) < entries {
 		j.entries = make([]descriptors.Entry, 0, entries)
 	}
-	j.request.Domain = j.keep(from.Domain)
+	j.request.Domain = j.copyText(from.Domain)
 	for i := range from.Descriptors {
 		d, first := from.Descriptors[i], len(j.entries)
 		for _, e := range d.Entries {
-			j.entries = append(j.entries, descriptors.Entry{Key: j.keep(e.Key), Value: j.keep(e.Value)})
+			j.entries = append(j.entries, descriptors.Entry{Key: j.copyText(e.Key), Value: j.copyText(e.Value)})
 		}
 		d.Entries = j.entries[first:len(j.entries):len(j.entries)]
 		if d.Override != nil {
@@ -99,8 +99,8 @@ func (j *job) copy(from *decide.Request) {
 	}
 }
 
-// keep copies s into the memory of the job.
-func (j *job) keep(s string) string {
+// copyText copies s into the memory of the job.
+func (j *job) copyText(s string) string {
 	first := j.text.Len()
 	j.text.WriteString(s)
 	return j.text.String()[first:]

@@ -182,9 +182,9 @@ func (n *Node) SetRule(r Rule) *Rule {
 		r.hasLeases = r.hasLeases || r.Limits[i].Limit.HasLeases()
 	}
 	if len(r.Limits) == 1 {
-		r.Limits = b.intern.only(r.Limits[0])
+		r.Limits = b.intern.one(r.Limits[0])
 	}
-	n.rule = b.chunks.keep(&r)
+	n.rule = b.chunks.add(&r)
 	return n.rule
 }
 

@@ -260,8 +260,8 @@ type chunks struct {
 
 const perChunk = 256
 
-// keep stores a copy of r and sets its number, from 1.
-func (c *chunks) keep(r *Rule) *Rule {
+// add stores a copy of r and sets its number, from 1.
+func (c *chunks) add(r *Rule) *Rule {
 	if c.n%perChunk == 0 {
 		c.of = append(c.of, make([]Rule, perChunk))
 	}

@@ -64,8 +64,8 @@ func (in *intern) limit(l *limiters.Limit) *limiters.Limit {
 	return l
 }
 
-// only returns l in a slice of length 1.
-func (in *intern) only(l RateLimit) []RateLimit {
+// one returns l in a slice of length 1.
+func (in *intern) one(l RateLimit) []RateLimit {
 	one, found := in.single[l]
 	if !found {
 		one = []RateLimit{l}

@@ -57,7 +57,7 @@ func (d *deque) push(e entry) {
 	case len(d.chunks) == 0:
 		d.chunks = [][]entry{make([]entry, firstLen)}
 	case end == chunkLen*(len(d.chunks)-1)+len(d.chunks[len(d.chunks)-1]):
-		end = d.room(end)
+		end = d.grow(end)
 	}
 	d.chunks[end/chunkLen][end%chunkLen] = e
 	if d.n++; d.n == 1 {
@@ -66,8 +66,8 @@ func (d *deque) push(e entry) {
 	d.newest = e
 }
 
-// room makes room for an entry after the last chunk is full, and returns its index.
-func (d *deque) room(end int) int {
+// grow makes room for an entry after the last chunk is full, and returns its index.
+func (d *deque) grow(end int) int {
 	c := d.chunks[0]
 	switch {
 	case len(d.chunks) == 1 && d.len() <= len(c)/2:

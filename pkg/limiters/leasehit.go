@@ -72,7 +72,7 @@ func (h *Hit) expireLeases(s *State, now int64) {
 			break
 		}
 	}
-	leases.open.cut(now+l.ttl, leasesPerHit)
+	leases.open.shorten(now+l.ttl, leasesPerHit)
 	s.removeEmptyParts()
 }
 

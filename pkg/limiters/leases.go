@@ -157,8 +157,8 @@ func (s *leaseSet) popExpired(now int64) (lease, bool) {
 	return s.remove(s.order[0].id)
 }
 
-// cut shortens later expiries to latest, for at most maximum leases, the earliest first.
-func (s *leaseSet) cut(latest int64, maximum int) {
+// shorten shortens later expiries to latest, for at most maximum leases, the earliest first.
+func (s *leaseSet) shorten(latest int64, maximum int) {
 	if s.latest() <= latest {
 		return
 	}

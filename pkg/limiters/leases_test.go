@@ -26,7 +26,7 @@ func TestLeaseSetMatchesMap(t *testing.T) {
 			switch rnd.IntN(9) {
 			case 8:
 				latest := now + 1 + rnd.Int64N(50)
-				s.cut(latest, len(want))
+				s.shorten(latest, len(want))
 				for id, l := range want {
 					l.expires = min(l.expires, latest)
 					want[id] = l

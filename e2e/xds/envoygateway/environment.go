@@ -1,6 +1,6 @@
 package envoygateway
 
-// Endpoints holds the addresses and files that the environment names. Pod returns those of Envoy Gateway.
+// Endpoints holds the addresses and files in Envoy Gateway's environment variables.
 type Endpoints struct {
 	Gateway           string // host:port of the control plane
 	Redis             string
@@ -16,7 +16,7 @@ func Pod(redis string) Endpoints {
 	}
 }
 
-// Environment returns all variables that Envoy Gateway sets. Nothing exists at /data, and there is no mapping file.
+// Environment returns the variables that Envoy Gateway sets. There is no /data folder and no mapping file.
 func Environment(p Endpoints) map[string]string {
 	return map[string]string{
 		"RUNTIME_ROOT": "/data", "RUNTIME_SUBDIRECTORY": "ratelimit", "RUNTIME_IGNOREDOTFILES": "true", "RUNTIME_WATCH_ROOT": "false",

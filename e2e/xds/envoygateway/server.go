@@ -1,5 +1,5 @@
-// Package envoygateway imitates Envoy Gateway towards a rate limit service: a control plane of go-control-plane, assembled
-// like Envoy Gateway's, and the environment that it sets for the service.
+// Package envoygateway imitates Envoy Gateway for a rate limit service: a control plane built with go-control-plane in the same
+// way, and the same environment variables.
 package envoygateway
 
 import (
@@ -23,7 +23,7 @@ const NodeID = "envoy-ratelimit"
 
 // A Server serves one set of rules.
 type Server struct {
-	// Node is the node id that gets the rules.
+	// Node is the node id of the clients that get the rules.
 	Node string
 	// Requests receives the service's requests in order.
 	Requests chan *discovery.DiscoveryRequest
@@ -72,8 +72,7 @@ func (s *Server) Stop() {
 	s.stop = nil
 }
 
-// Set replaces the server's configs. Without configs, its snapshot lacks the type, as in Envoy Gateway, and the version is
-// "".
+// Set replaces the configs. Without configs, the snapshot has no resources of the type and the version "", as in Envoy Gateway.
 func (s *Server) Set(ctx context.Context, version string, configs ...*conf.RateLimitConfig) error {
 	resources := map[resource.Type][]types.Resource{}
 	for _, c := range configs {

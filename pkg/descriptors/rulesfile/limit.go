@@ -132,7 +132,7 @@ func (p *parser) list(f field, at location, rule *descriptors.Rule) bool {
 func (p *parser) limit(n *yaml.Node, f fields, overlay *policy, before int) (descriptors.RateLimit, bool) {
 	faultyKeys := p.found > before
 	own := p.policy(n, f)
-	sum, borrowed := own.over(overlay)
+	sum, borrowed := own.completedBy(overlay)
 	unit, multiplier, requests := descriptors.UnitUnknown, uint32(1), int64(0)
 	switch slots := f["concurrent_requests"]; {
 	case own.algorithm() == concurrency:

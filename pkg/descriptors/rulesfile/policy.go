@@ -66,8 +66,8 @@ func (r *reader) onError(f field) limiters.OnError {
 	return limiters.OnErrorOf(name)
 }
 
-// over returns p completed by under, and the keys taken from under. An object is taken as a whole. A nil under is empty.
-func (p *policy) over(under *policy) (sum *policy, borrowed []string) {
+// completedBy returns p completed by under, and the keys taken from under. An object is taken as a whole. A nil under is empty.
+func (p *policy) completedBy(under *policy) (sum *policy, borrowed []string) {
 	if under == nil {
 		return p, nil
 	}

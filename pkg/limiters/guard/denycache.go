@@ -145,11 +145,11 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 		return nil
 	case forwarded == len(out) && len(debts) == 0:
 		err := c.store.Take(ctx, time.Time{}, groups, out)
-		c.learn(from, groups, lookups, out, err)
+		c.recordDenials(from, groups, lookups, out, err)
 		return err
 	}
 	err := c.forward(ctx, groups, lookups, out, debts)
-	c.learn(from, groups, lookups, out, err)
+	c.recordDenials(from, groups, lookups, out, err)
 	if forwarded == len(out) {
 		return err
 	}
@@ -242,9 +242,9 @@ func (c *DenyCache) forward(
 	return err
 }
 
-// learn records the denials of a call that began at from. It removes those of refunded keys, even if the refund failed, because it
+// recordDenials records the denials of a call that began at from. It removes those of refunded keys, even if the refund failed, because it
 // may have been charged.
-func (c *DenyCache) learn(from int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, err error) {
+func (c *DenyCache) recordDenials(from int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, err error) {
 	after := int64(0)
 	for first, g := range eachGroup(groups) {
 		for i := range g {
@@ -274,7 +274,7 @@ func (c *DenyCache) denialOf(from, after int64, l *limiters.Limit, n int64, v *l
 		offset = v.At*int64(time.Microsecond) - after
 	}
 	return denial{
-		learnt: after, offset: offset,
+		recorded: after, offset: offset,
 		minHits: minHits, used: v.Used,
 		// The store's clock is truncated to microseconds, so the denial may end one microsecond early.
 		expires: from + min(int64(v.RetryAfter-time.Microsecond), c.maxAge),

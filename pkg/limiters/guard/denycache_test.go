@@ -70,7 +70,7 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 					time.Sleep(every)
 					for i, v := range take(t, a, hits(1)...) {
 						if v.Allowed || v.By != limiters.ByCache {
-							t.Fatalf("at %v: key %d: %s", time.Now().Format("05.000"), i, tell(v))
+							t.Fatalf("at %v: key %d: %s", time.Now().Format("05.000"), i, describe(v))
 						}
 					}
 				}
@@ -81,13 +81,13 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 				}
 				for _, v := range take(t, b, hits(-300)...) {
 					if !v.Allowed {
-						t.Errorf("a refund: %s", tell(v))
+						t.Errorf("a refund: %s", describe(v))
 					}
 				}
 				time.Sleep(time.Second)
 				for i, v := range take(t, a, hits(1)...) {
 					if !v.Allowed {
-						t.Errorf("key %d, a second after it was given back: %s", i, tell(v))
+						t.Errorf("key %d, a second after it was given back: %s", i, describe(v))
 					}
 				}
 			})
@@ -134,7 +134,7 @@ func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
 				for i := range 50 {
 					v := take(t, a, limiters.Hit{Key: "k", Limit: l, N: 1})[0]
 					if v.Allowed || (v.By == limiters.ByCache) != (i > 0) {
-						t.Errorf("at %v: %s", time.Now().Format("05.000"), tell(v))
+						t.Errorf("at %v: %s", time.Now().Format("05.000"), describe(v))
 					}
 					time.Sleep(900 * time.Millisecond)
 				}
@@ -224,7 +224,7 @@ func TestExpiredDenialsAreEvicted(t *testing.T) {
 				late := limiters.Hit{Key: "late", Limit: l, N: 1}
 				take(t, a, late, late, late)
 				if v := take(t, a, late)[0]; v.By != limiters.ByCache {
-					t.Errorf("%s, want that it is remembered", tell(v))
+					t.Errorf("%s, want that it is remembered", describe(v))
 				}
 			})
 		})
@@ -392,7 +392,7 @@ func TestDebtIsNotCountedInTheNextWindow(t *testing.T) {
 				a.line.set(150*time.Millisecond, 0, nil)
 				v := take(w, a, limiters.Hit{Key: "k", Limit: limit(more), N: 1})[0] // with the debt
 				if !v.Allowed || v.Used != 1 {
-					t.Errorf("in the next window: %s, want that it is empty", tell(v))
+					t.Errorf("in the next window: %s, want that it is empty", describe(v))
 				}
 				if got := a.Stats(); got.Sent != 2800 {
 					t.Errorf("%+v: the sum was not sent", got)
@@ -613,7 +613,7 @@ func TestDenialsThatAreNotRemembered(t *testing.T) {
 			l := limit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, CountDenied: true})
 			for i := range 5 {
 				if v := take(t, a, limiters.Hit{Key: name, Limit: l, N: 1})[0]; v.Allowed != (i < 2) || v.By == limiters.ByCache {
-					t.Errorf("hit %d of a %s: %s", i, name, tell(v))
+					t.Errorf("hit %d of a %s: %s", i, name, describe(v))
 				}
 			}
 		}
@@ -636,7 +636,7 @@ func TestCallWithATimeBypassesTheCache(t *testing.T) {
 		groups, out := []limiters.Group{{{Key: "k", Limit: twoALog, N: 2}}}, make([]limiters.Verdict, 1)
 		for i := range 4 {
 			if err := a.Take(w.Context(), time.Now(), groups, out); err != nil || out[0].Allowed != (i == 0) || out[0].By == limiters.ByCache {
-				t.Errorf("%s, %v", tell(out[0]), err)
+				t.Errorf("%s, %v", describe(out[0]), err)
 			}
 		}
 		if got := a.Stats(); got != (guard.DenyStats{}) {

@@ -44,13 +44,13 @@ type denyEntry struct {
 
 // A denial is a range of hits that are denied, and its end. Times are by the cache's clock, in ns.
 type denial struct {
-	minHits int64 // this many hits or more are denied
-	used    int64 // the key's usage
-	expires int64 // when the denial is no longer certain, or too old
-	retryAt int64 // when minHits fit, at the latest
-	resetAt int64 // when the key has fully reset, at the latest
-	learnt  int64 // when the denial was recorded
-	offset  int64 // of the store's clock from the cache's, at most; 0 if the store does not report its time
+	minHits  int64 // this many hits or more are denied
+	used     int64 // the key's usage
+	expires  int64 // when the denial is no longer certain, or too old
+	retryAt  int64 // when minHits fit, at the latest
+	resetAt  int64 // when the key has fully reset, at the latest
+	recorded int64 // when the denial was recorded
+	offset   int64 // of the store's clock from the cache's, at most; 0 if the store does not report its time
 }
 
 // entryBytes approximates the memory of an entry and its map slot, without the text of its key.
@@ -65,13 +65,13 @@ func (s *denyShard) init(maxAge int64) {
 	}
 }
 
-func (e *denyEntry) is(key string, l *limiters.Limit) bool {
+func (e *denyEntry) matches(key string, l *limiters.Limit) bool {
 	return (e.limit == l || e.limit.Spec() == l.Spec()) && e.key == key
 }
 
 func (s *denyShard) find(hash uint64, key string, l *limiters.Limit) *denyEntry {
 	e := s.entries[hash]
-	for e != nil && !e.is(key, l) {
+	for e != nil && !e.matches(key, l) {
 		e = e.chain
 	}
 	return e
@@ -106,7 +106,7 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 	}
 	if e.offset != 0 {
 		// now was read before the lock was taken, so the denial may be newer.
-		v.At, v.Order = (e.offset+max(now, e.learnt))/int64(time.Microsecond), math.MaxUint16
+		v.At, v.Order = (e.offset+max(now, e.recorded))/int64(time.Microsecond), math.MaxUint16
 	}
 	if h.Limit.HasPenalty() && v.RetryAfter == retry {
 		*v = v.Penalize()

@@ -45,7 +45,7 @@ func TestPenaltyIsNotRechecked(t *testing.T) {
 		calls := a.line.calls.Load()
 		for range 9 {
 			if v := take(w, a, limiters.Hit{Key: "k", Limit: twoAPenalty, N: 1})[0]; !v.Penalized || v.By != limiters.ByCache {
-				t.Errorf("%s: want a penalty from memory", tell(v))
+				t.Errorf("%s: want a penalty from memory", describe(v))
 			}
 			time.Sleep(100 * time.Millisecond)
 		}

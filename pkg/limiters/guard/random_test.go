@@ -75,7 +75,7 @@ func changesNoDecision(t *testing.T, generator func(algorithm string, seed uint6
 						default:
 							continue
 						}
-						t.Fatalf("seed %d of %s: hit %d of %+v under %+v:\n got %s\nwant %s", seed, name, i, hits, h.Limit.Spec(), tell(got[i]), tell(want[i]))
+						t.Fatalf("seed %d of %s: hit %d of %+v under %+v:\n got %s\nwant %s", seed, name, i, hits, h.Limit.Spec(), describe(got[i]), describe(want[i]))
 					}
 					g.Saw(want)
 				}
@@ -87,7 +87,7 @@ func changesNoDecision(t *testing.T, generator func(algorithm string, seed uint6
 					want, got := take(t, bare, h)[0], take(t, c, h)[0]
 					want.Order, got.Order = 0, 0 // two stores
 					if got.By != limiters.ByCache && got != want {
-						t.Fatalf("seed %d of %s: %q in the end:\n got %s\nwant %s", seed, name, h.Key, tell(got), tell(want))
+						t.Fatalf("seed %d of %s: %q in the end:\n got %s\nwant %s", seed, name, h.Key, describe(got), describe(want))
 					}
 				}
 				answered += c.Stats().Answered

@@ -267,7 +267,7 @@ func TestDenyCacheOfAFullRedisDeniesNothingThatFits(t *testing.T) {
 			}
 			setFull("0")
 			if v := take(t, c, of(1))[0]; !v.Allowed || v.Used != 4 {
-				t.Errorf("%s, two hits in a call: %t: 1 more of 5, after 3: %s by %d", name, together, tell(v), v.By)
+				t.Errorf("%s, two hits in a call: %t: 1 more of 5, after 3: %s by %d", name, together, describe(v), v.By)
 			}
 		}
 	}

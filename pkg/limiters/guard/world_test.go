@@ -115,8 +115,8 @@ func (w *world) replica(o guard.DenyOptions) *replica {
 	return r
 }
 
-// tell returns a verdict as the traces write it, and whether it was remembered.
-func tell(v limiters.Verdict) string {
+// describe returns a verdict as the traces write it, and whether it was remembered.
+func describe(v limiters.Verdict) string {
 	if v.By == limiters.ByCache {
 		return "remembered: " + limiterstest.Format(v)
 	}
@@ -133,7 +133,7 @@ func (w *world) takesGroups(store limiters.Store, groups []limiters.Group, want 
 	w.Helper()
 	hits := slices.Concat(groups...)
 	for i, v := range takeGroups(w, store, groups...) {
-		if got := tell(v); got != want[i] {
+		if got := describe(v); got != want[i] {
 			w.Errorf("at %v: hit %d of %d, of %q:\n got %s\nwant %s", time.Now().Format("15:04:05.999999"), i, hits[i].N, hits[i].Key, got, want[i])
 		}
 	}

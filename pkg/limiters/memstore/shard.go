@@ -45,14 +45,14 @@ func (sh *shard) find(hash uint32, key string, l *limiters.Limit) position {
 		return 0
 	}
 	for i := x.home(hash); x.slots[i] != 0; i = x.next(i) {
-		if slot := x.slots[i]; uint32(slot>>32) == hash && sh.is(sh.record(position(slot)), key, l) {
+		if slot := x.slots[i]; uint32(slot>>32) == hash && sh.matches(sh.record(position(slot)), key, l) {
 			return position(slot)
 		}
 	}
 	return 0
 }
 
-func (sh *shard) is(r record, key string, l *limiters.Limit) bool {
+func (sh *shard) matches(r record, key string, l *limiters.Limit) bool {
 	if n := r.textLen(); n == inTable {
 		if sh.texts.items[r.word(headLen)] != key {
 			return false
@@ -293,8 +293,8 @@ const (
 	sampleShards = 8 // shards that are checked
 )
 
-// room makes room for a new key or a growing one. It reports whether there is room. The lock of sh must be held.
-func (t *take) room(sh *shard, isNew bool) bool {
+// makeRoom makes room for a new key or a growing one. It reports whether there is room. The lock of sh must be held.
+func (t *take) makeRoom(sh *shard, isNew bool) bool {
 	s := t.store
 	for range sampleShards {
 		if s.hasRoom(isNew) {

@@ -338,7 +338,7 @@ func mustLoad(t *testing.T, b []byte) *Store {
 	return s
 }
 
-// Any file, even with the right checksum, is refused, or loads states that can be decided on and saved.
+// Any file, even with a valid checksum, is rejected, or loads states that can be decided on and saved.
 func FuzzLoad(f *testing.F) {
 	b := saved(f, some(f))
 	f.Add(b)

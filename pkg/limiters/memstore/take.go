@@ -132,13 +132,13 @@ func (t *take) find(i int) {
 		t.ensureOverflow(o, h)
 	}
 	if (isNew || h.Limit.Grows()) && h.WouldCharge(s, t.now) {
-		room := t.room(o.shard, isNew)
+		room := t.makeRoom(o.shard, isNew)
 		if room && isNew {
 			o.position, room = t.store.insert(o.shard, o.hash, h.Key, h.Limit, needsOverflow(h.Limit))
 		}
 		if !room {
 			t.stateIndex[i] = -1
-			t.noRoom(s, h, v)
+			t.decideWithoutRoom(s, h, v)
 		}
 	}
 }
@@ -178,8 +178,8 @@ func (t *take) firstOf(i int) int {
 	return i
 }
 
-// noRoom decides a hit for which there is no room.
-func (t *take) noRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
+// decideWithoutRoom decides a hit for whose result there is no room.
+func (t *take) decideWithoutRoom(s *limiters.State, h *limiters.Hit, v *limiters.Verdict) {
 	checked := h.Limit.Check(s, t.now, h.N)
 	if h.End {
 		// The end of an unknown id is not remembered.

@@ -245,7 +245,7 @@ func TestSingleRedisIsNotACluster(t *testing.T) {
 	}
 }
 
-// The timeout of a Take includes learning the slots.
+// The timeout of a Take includes loading the slots.
 func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

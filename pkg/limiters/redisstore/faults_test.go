@@ -193,7 +193,7 @@ func TestReplicaWithoutMasterIsLeft(t *testing.T) {
 	l.check()
 }
 
-// A master without its replica (min-replicas-to-write) refuses charges, and still denies hits.
+// A master without its replica (min-replicas-to-write) rejects charges, and still denies hits.
 func TestMasterWithoutReplicaChargesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)

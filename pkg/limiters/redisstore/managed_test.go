@@ -18,7 +18,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// Redis refuses and announces in these tests what managed services refuse and announce. docs/stores.md lists the services.
+// Redis rejects and announces in these tests what managed services reject and announce. docs/stores.md lists the services.
 
 // refusedCommands are commands that some managed service refuses, and that Weir does not need.
 var refusedCommands = []string{
@@ -37,7 +37,7 @@ func passes(t *testing.T, open func(t *testing.T) limiters.Store) {
 	limiterstest.Traces(t, open(t))
 }
 
-// A managed service answers a command that it refuses as an unknown one, or by NOPERM.
+// A managed service rejects a command as unknown, or with NOPERM.
 func TestServiceThatRefusesCommandsPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	var settings []string
@@ -74,7 +74,7 @@ func TestServiceThatRefusesCommandsPassesTheSuite(t *testing.T) {
 	}
 }
 
-// Of the commands that Weir sends as the user of the documented ACL, only INFO is refused. Weir does without it.
+// Of the commands that Weir sends, the documented ACL rejects only INFO, which Weir does not need.
 func TestACLUserIsRefusedNothingButINFO(t *testing.T) {
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", append(slices.Clone(aclRules), adminRules...)...)

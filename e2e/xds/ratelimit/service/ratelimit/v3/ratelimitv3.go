@@ -1,5 +1,5 @@
-// Package ratelimitv3 replaces a package of go-control-plane: its server takes the names of its methods from it. This version has
-// no messages, because the repository uses newer ones.
+// Package ratelimitv3 replaces a package of go-control-plane, whose server needs only its method names. It omits the messages, for
+// which the repository uses a newer version.
 package ratelimitv3
 
 import (
@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// RateLimitConfigDiscoveryServiceServer is the service, which no gateway offers.
+// RateLimitConfigDiscoveryServiceServer is the service, which Envoy Gateway does not offer.
 type RateLimitConfigDiscoveryServiceServer any
 
 // RateLimitConfigDiscoveryService_StreamRlsConfigsServer is its stream.
