@@ -41,7 +41,7 @@ func newAdmitter(requests *admission.InFlight, service *rls.Service) *admitter {
 
 // Receive implements [rls.Admission]. It observes a request whose message is compressed or too large as rejected, because Envoy's
 // failure mode may let that request pass.
-func (a *admitter) Receive(ctx context.Context, decode func(any) error, message any) error {
+func (a *admitter) Receive(ctx context.Context, decode func(any) error, message rls.Message) error {
 	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
@@ -51,7 +51,7 @@ func (a *admitter) Receive(ctx context.Context, decode func(any) error, message 
 		}
 		return err
 	}
-	if err := a.Enter(); err != nil {
+	if err := a.Enter(message.Ends); err != nil {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	return nil

@@ -9,8 +9,13 @@ import (
 	"testing"
 	"time"
 
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/redistest"
@@ -142,4 +147,72 @@ func TestExpiredOrCanceledRequestIsNotDecoded(t *testing.T) {
 	if n := requests.Stats().InFlight; n != 0 {
 		t.Errorf("%d requests in flight", n)
 	}
+}
+
+// A request that frees what another holds is shed only beyond twice the limit. Without its release, a slot would be held until the TTL,
+// and deny requests long after the load.
+func TestReleasesAreShedLast(t *testing.T) {
+	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), rls.Options{})
+	requests := newAdmitter(admission.NewInFlight(2), service)
+	handle := rls.ServiceDesc(requests).Methods[0].Handler
+	codec := rls.Codec()
+	decide := func(refund bool, keys ...string) codes.Code {
+		d := &commonv3.RateLimitDescriptor{}
+		for _, key := range keys {
+			d.Entries = append(d.Entries, &commonv3.RateLimitDescriptor_Entry{Key: key, Value: "1"})
+		}
+		if refund {
+			d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(1), true
+		}
+		data, err := proto.Marshal(&ratelimitv3.RateLimitRequest{Domain: "d", Descriptors: []*commonv3.RateLimitDescriptor{
+			{Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "other", Value: "1"}}}, d,
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = handle(service, t.Context(), func(into any) error {
+			return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, into)
+		}, nil)
+		return status.Code(err)
+	}
+	const shed = codes.ResourceExhausted
+	end := func() bool { return true }
+	for held, want := range []struct{ ordinary, end codes.Code }{
+		{codes.OK, codes.OK}, {codes.OK, codes.OK}, {shed, codes.OK}, {shed, codes.OK}, {shed, shed},
+	} {
+		for _, c := range []struct {
+			what      string
+			got, want codes.Code
+		}{
+			{"a take", decide(false, "user", "lease"), want.ordinary},
+			{"a refund", decide(true, "user", "lease"), want.end},
+			{"a release", decide(false, "user", "lease", "release"), want.end},
+			{"a settle", decide(false, "user", "lease", "settle"), want.end},
+			{"a key that is called release", decide(false, "release"), want.ordinary},
+			{"a release that is not last", decide(false, "user", "release", "lease"), want.ordinary},
+		} {
+			if c.got != c.want {
+				t.Errorf("beside %d requests: %s: %v, want %v", held, c.what, c.got, c.want)
+			}
+		}
+		if n := requests.Stats().InFlight; n != int64(held) {
+			t.Fatalf("%d requests in flight, want %d", n, held)
+		}
+		if err := requests.Enter(end); (err != nil) != (want.end == shed) {
+			t.Errorf("beside %d requests: %v", held, err)
+		}
+	}
+	requests.Close(canceled(t))
+	for requests.Stats().InFlight > 0 {
+		requests.Leave()
+	}
+	if err := requests.Enter(end); err == nil {
+		t.Error("an end is admitted after Close")
+	}
+}
+
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
 }

@@ -34,7 +34,7 @@ func (f *InFlight) Handler(next http.Handler, maxBody int64) http.Handler {
 			reject(w, http.StatusBadRequest)
 			return
 		}
-		if r.Context().Err() != nil || f.Enter() != nil {
+		if r.Context().Err() != nil || f.Enter(nil) != nil {
 			reject(w, http.StatusServiceUnavailable)
 			return
 		}

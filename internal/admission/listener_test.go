@@ -75,7 +75,7 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 func BenchmarkEnterAndLeave(b *testing.B) {
 	f := NewInFlight(1)
 	for b.Loop() {
-		if f.Enter() == nil {
+		if f.Enter(nil) == nil {
 			f.Leave()
 		}
 	}

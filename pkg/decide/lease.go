@@ -20,14 +20,19 @@ const (
 	settleKey  = "settle"
 )
 
+// MarksEnd reports whether the last of entries may end a lease. It does if a rule with leases matches the entries before it.
+func MarksEnd(entries []descriptors.Entry) bool {
+	last := len(entries) - 1
+	return last > 0 && (entries[last].Key == releaseKey || entries[last].Key == settleKey)
+}
+
 // matchEnd matches an unmatched descriptor without its last entry, if that entry ends a lease.
 func (d *Decision) matchEnd(domain *descriptors.Domain) {
-	last := len(d.Entries) - 1
-	key := d.Entries[last].Key
-	if last == 0 || key != releaseKey && key != settleKey {
+	if !MarksEnd(d.Entries) {
 		return
 	}
-	rule := domain.Match(d.Entries[:last])
+	last := len(d.Entries) - 1
+	key, rule := d.Entries[last].Key, domain.Match(d.Entries[:last])
 	if rule == nil || !rule.HasLeases() {
 		return
 	}

@@ -14,6 +14,16 @@ type call struct {
 	observation Observation    // holds the decide.Result
 }
 
+// Ends implements [Message].
+func (c *call) Ends() bool {
+	for i := range c.message.descriptors {
+		if d := &c.message.descriptors[i]; d.isNegativeHits || decide.MarksEnd(d.entries) {
+			return true
+		}
+	}
+	return false
+}
+
 var calls = sync.Pool{New: func() any { return new(call) }}
 
 func newCall() *call { return calls.Get().(*call) }

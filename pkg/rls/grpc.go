@@ -15,14 +15,21 @@ import (
 // An Admission admits or rejects gRPC requests.
 type Admission interface {
 	// Receive calls decode to fill message, and then admits the request. A non-nil error is the response.
-	Receive(ctx context.Context, decode func(message any) error, message any) error
+	Receive(ctx context.Context, decode func(message any) error, message Message) error
 	// Leave ends an admitted request.
 	Leave()
 }
 
+// A Message is a request by gRPC, empty until it is decoded.
+type Message interface {
+	// Ends reports whether the request refunds hits, ends a lease or settles a reservation. Ordinary keys may have the names of the
+	// keys that do.
+	Ends() bool
+}
+
 type admitAll struct{}
 
-func (admitAll) Receive(_ context.Context, decode func(any) error, message any) error {
+func (admitAll) Receive(_ context.Context, decode func(any) error, message Message) error {
 	return decode(message)
 }
 func (admitAll) Leave() {}
