@@ -121,13 +121,6 @@ func (m *memory) run(ctx context.Context, answered func()) {
 // check returns nil: memory always answers.
 func (m *memory) check(context.Context) error { return nil }
 
-// requestsEnded saves the final snapshot.
-func (m *memory) requestsEnded() {
-	if m.path != "" {
-		m.save()
-	}
-}
-
 func (m *memory) close() {}
 
 func (m *memory) save() {

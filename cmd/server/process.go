@@ -166,7 +166,7 @@ func (p *process) run(ctx context.Context, signals, reload <-chan os.Signal) err
 	group.Go(func() error {
 		p.drain(running, signals)
 		forcing.Go(func() { p.forceStop(stopped, signals, force) })
-		p.servers.stop(forced, p.store.backend.requestsEnded)
+		p.servers.stop(forced, p.store.save)
 		cancel()
 		return nil
 	})

@@ -86,8 +86,6 @@ func (r *redisBackend) check(ctx context.Context) error {
 	return err
 }
 
-func (r *redisBackend) requestsEnded() {}
-
 func (r *redisBackend) close() {
 	if err := r.Close(); err != nil {
 		r.log.Warn("redis not closed", zap.Error(err))
@@ -111,8 +109,6 @@ func (p *redisPair) check(ctx context.Context) error {
 	}
 	return p.second.check(ctx)
 }
-
-func (p *redisPair) requestsEnded() {}
 
 func (p *redisPair) close() {
 	p.main.close()

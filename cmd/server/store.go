@@ -25,8 +25,6 @@ type backend interface {
 	run(ctx context.Context, answered func())
 	// check returns an error if the backend does not answer. It charges nothing.
 	check(ctx context.Context) error
-	// requestsEnded is called after the last request and before close.
-	requestsEnded()
 	close()
 }
 
@@ -159,6 +157,13 @@ func (s *store) forget() {
 		s.denyCache.Forget()
 	}
 	s.fallback.Forget()
+}
+
+// save saves the counters in memory if they have a snapshot. Call it after the last request.
+func (s *store) save() {
+	if m, ok := s.backend.(*memory); ok && m.path != "" {
+		m.save()
+	}
 }
 
 // closeTimeout bounds the last writes of each part.
