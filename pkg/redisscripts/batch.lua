@@ -1,20 +1,20 @@
--- batch: the driver. It decides a batch of hits in order, all at one now. It is the twin of limiters.Decide.
+-- batch: the driver, which decides a batch of hits in order, all at the same time. Twin of limiters.Decide.
 --
--- The driver knows no algorithm. The function algorithm_of, which is defined before it, returns the functions of an algorithm:
--- limit, load, fits, charge, usage, save and quick. The function quick handles the most frequent case, hits that fit in a state
--- that exists: it charges and saves them, and returns used and reset. In any other case it returns nil and does nothing.
+-- The driver is independent of the algorithms. The function algorithm_of returns the functions of one: limit, load, fits, charge,
+-- usage, save and quick. The function quick handles the most frequent case, hits that fit in an existing state: it charges and
+-- saves them, and returns used and reset. In any other case it changes nothing and returns nil.
 --
 -- KEYS    the keys, each once
--- ARGV[1] 16 bytes: now, 0 = this server's TIME; not_after in this server's TIME, 0 = none. A call after not_after charges
---         nothing.
+-- ARGV[1] 16 bytes: now, 0 = this server's TIME; not_after, the deadline in this server's TIME, 0 = none. A call after
+--         not_after charges nothing.
 -- ARGV[2] and on: the limits. Each is "<algorithm>\0" and numbers, see the header of <algorithm>.lua.
--- ARGV[#] the runs. A run is consecutive hits that are decided together, because that costs less than one by one. It has 17 bytes:
+-- ARGV[#] the runs. A run has consecutive hits, which cost less together than one by one. It has 17 bytes:
 --           2  number of hits
 --           2  index of the first key, from 1
 --           1  kind
 --           2  index of the limit, from 1
 --           2  number of the group, 0 = none; the runs of a group follow each other
---           8  n, signed; above MAX_HITS it is a peek: n - MAX_HITS hits were denied elsewhere, and count if the peek is denied
+--           8  n, signed; above MAX_HITS, a peek with n - MAX_HITS denied hits, see limiters.Hit
 --         Some kinds have more bytes, and then no limit and n for the whole run, except PARTS:
 --           0 SHARED    hits with the same key, limit and n, or one hit of a group. The state is saved once, after all hits of
 --                       the batch, see sharing.
@@ -39,8 +39,8 @@
 --           5 as 3, and the penalty began with this hit
 --         2 and on: the reasons
 --
--- Each closure, and each local that closures use, costs time in every call. So rare closures are created when they are needed,
--- and scripts.go replaces constants by their numbers.
+-- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand, and
+-- scripts.go replaces constants by their values.
 local SHARED, ALONE, MIXED, LEASES, PARTS, RESERVES = 0, 1, 2, 3, 4, 5
 local DENIED, ALLOWED, FAILED, PENALIZED, TOO_MANY, BEGAN = 0, 1, 2, 3, 4, 5
 

@@ -1,5 +1,5 @@
--- concurrency: slots that requests hold at one time. Twin of pkg/limiters/concurrency.go and leases.go. Reservations are kept
--- in the same form.
+-- concurrency: bounds the slots that requests hold at a time. Twin of pkg/limiters/concurrency.go and leases.go. Many
+-- reservations of a key are stored in the same form, see reservations.lua.
 --
 -- KEYS    one sorted set. Leases have scores from 1, ended ids from 0 to 1, and all other members 0 or less:
 --           id      16 bytes: an open lease. Score: when it expires, in µs since 1970
@@ -17,9 +17,9 @@
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
--- The cost of a call does not grow with the open leases. A hit cuts at most PER_HIT expiries, and removes at most PER_HIT
--- expired leases or reservations, and as many ended ids. A state in Lua has only the counters; leases are read and written in
--- Redis at once. A write that fails is an error and leaves the state as before.
+-- The cost of a call does not grow with the open leases. A hit shortens at most PER_HIT expiries, and removes at most PER_HIT
+-- expired leases or reservations and as many ended ids. A state in Lua has only the counters; leases are read from and written
+-- to Redis immediately. A failed write is an error and leaves the state unchanged.
 local M = { limit = 0, fill = 0, load = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0, lapse = 0, wait = 0, finish = 0, take = 0, fits = 0, charge = 0, usage = 0 }
 local ceil, min, max = math.ceil, math.min, math.max
 local TINY = 2 ^ -54

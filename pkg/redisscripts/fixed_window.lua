@@ -1,4 +1,4 @@
--- fixed_window: hits counted in windows that do not overlap. Twin of pkg/limiters/fixedwindow.go.
+-- fixed_window: counts hits in consecutive windows. Twin of pkg/limiters/fixedwindow.go.
 --
 -- KEYS    one string of 16 bytes: the start of a window in µs since 1970, and the hits counted in it.
 -- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), start of windows (0 = by the clock, 1 = first hit,
@@ -7,7 +7,7 @@
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
--- A state is the window at now. With first_hit, a start of 0 means that no window is open.
+-- A state is the current window. With first_hit, a start of 0 means that no window is open.
 local M = { name = 'fixed_window', limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
 
 -- A calendar has a function window_at. It returns the start and the end of the window at now. If the clock stepped back since the

@@ -1,8 +1,8 @@
--- funnel: holds up to a capacity and leaks max per window, continuously. Twin of pkg/limiters/funnel.go.
+-- funnel: a leaky bucket as a meter: it holds up to a capacity and drains max per window. Twin of pkg/limiters/funnel.go.
 --
--- KEYS    one string of 28 bytes: at, whole, frac, den, kept. At time at (µs since 1970) the funnel needed whole + frac/den µs
---         to drain. The key expires at kept, in s since 1970 by this server's clock.
--- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), capacity, and the time one hit takes to leave:
+-- KEYS    one string of 28 bytes: at, whole, frac, den, kept. At time at (µs since 1970), whole + frac/den µs were left to
+--         drain. The key expires at kept, in s since 1970 by this server's clock.
+-- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), capacity, and the time to drain a hit:
 --         p + r/den µs, in lowest terms; peek_over (0|1)
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset

@@ -1,6 +1,5 @@
--- parts: decides groups with a hit of a limit that has parts, see limiters.Parts. Twin of pkg/limiters/parts.go.
---
--- The driver calls it, and gives it its functions. A group without such a hit never gets here.
+-- parts: decides groups in which a limit has parts, see limiters.Parts. Twin of pkg/limiters/parts.go. The driver calls it and
+-- passes its own functions.
 local NOTHING, OPENS, HELD, ENDED = 0, 1, 2, 3
 local END, PENALIZED, TOO_MANY, BEGAN = 1, 3, 4, 5
 

@@ -1,10 +1,10 @@
--- penalty: the offences and the penalties of a key. Twin of pkg/limiters/penalty.go. It is a part of a state, and no algorithm.
+-- penalty: the offences and penalties of a key, which are a part of a state. Twin of pkg/limiters/penalty.go.
 --
 -- KEYS    one string of 28 bytes: start of the window of offences, end of the last penalty, offences, level, kept. The key
 --         expires at kept, in s since 1970 by this server's clock.
--- ARGV    the numbers of the penalty: after, within, for, factor, max, forget.
+-- ARGV    the penalty: after, within, for, factor, max, forget
 -- units   times in µs since 1970, durations in µs
--- reply   wait: how long the penalty denies every request
+-- reply   wait: the rest of the penalty, which denies every request
 local M = { limit = 0, load = 0, wait = 0, offend = 0, reset = 0, save = 0 }
 local ceil, min, max = math.ceil, math.min, math.max
 local MAX_LEVEL = 63

@@ -1,5 +1,5 @@
--- Helpers of all algorithms. The constants are MaxHits and maxUsed of pkg/limiters. The function digits writes all digits of a
--- whole number. Without it, redis.call may lose some, and takes as long to convert a number as for the call itself.
+-- prelude: helpers of all algorithms. The constants are MaxHits and maxUsed of pkg/limiters. digits formats an integer exactly;
+-- redis.call by itself may lose digits, and takes as long for the conversion as for the call.
 local MAX_HITS, MAX_USED = 2 ^ 52, 2 ^ 33
 local NO_ID = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
 local call, pack, unpacked = redis.call, struct.pack, struct.unpack

@@ -1,18 +1,18 @@
 -- reservations: the open reservations of a key, and the ids that ended before their take. Twin of pkg/limiters/leases.go.
 --
--- KEYS    one string of at most FEW records. With more it becomes a sorted set, see concurrency.lua, until that is empty.
---         The string begins with the expiry of the key, in s since 1970 by this server's clock; and the number of records of ended
---         ids, 4 bytes each. A record has an id, 16 bytes; when it expires; its estimate; and the time charged, 8 bytes each.
---         The reservations come first, and the ids that ended before their take follow, both in the order in which they expire. The
---         estimate of an id that ended is its actual cost. A reservation without an id is settled. The last record is not settled.
+-- KEYS    one string of at most FEW records. Beyond that it becomes a sorted set, see concurrency.lua, until the set is empty.
+--         The string begins with the expiry of the key, in s since 1970 by this server's clock, and the number of records of
+--         ended ids, 4 bytes each. A record has an id, 16 bytes, and its expiry, its estimate and the time charged, 8 bytes
+--         each. Reservations come first, then ids that ended before their take, whose estimate is the actual cost; both are in
+--         the order of expiry. A settled reservation has no id. The last record is not settled.
 -- ARGV    none of its own.
 -- units   times in µs since 1970, durations in µs
 -- reply   none of its own.
 --
--- A state has the records in text, without settled ones, or the state of the sorted set in long. A change is written at once. If that
--- fails, it is an error, and the state is as before.
+-- A state has the unsettled records in text, or the state of the sorted set in long. Changes are written immediately. A failed
+-- write is an error and leaves the state unchanged.
 --
--- The most frequent hits need no state. A take appends a record to the string, and a settle overwrites the id in it, see reserves.lua.
+-- The most frequent hits need no state: a take appends a record to the string, and a settle overwrites its id, see reserves.lua.
 local M = {
   MAX_LEASES = 10000, load = 0, count = 0, find = 0, cost = 0, put = 0, remove = 0, has_ended = 0, remember = 0, forget = 0, cut = 0,
   lapse = 0, wait = 0,

@@ -1,12 +1,12 @@
--- reserve: the reservations of a limit. It is a part of a limit, and no algorithm. reservations.lua keeps them, and settle.lua has the
--- changes that they make in the state of the algorithm.
+-- reserve: the part of a limit that reserves. reservations.lua stores the reservations, and settle.lua applies them to the
+-- state of the algorithm.
 --
 -- KEYS    none of its own.
 -- ARGV    the numbers of the reservation: ttl, releases. With releases = 1 an expired reservation is settled to 0.
 -- units   times in µs since 1970, durations in µs
 -- reply   none of its own.
 --
--- at_once is the algorithm whose function quick may charge and settle, because its settle needs no time.
+-- at_once is the algorithm whose quick may charge and settle, because its settle does not need the time of the charge.
 local M = { limit = 0, unsettled = 0, at_once = 'funnel' }
 
 function M.limit(text, at)

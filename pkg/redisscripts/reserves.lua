@@ -1,8 +1,8 @@
--- reserves: decides RESERVES runs, see batch.lua. It decides the most frequent hits itself. parts.lua decides the others, and is
--- defined when one of them occurs, because its many functions cost Lua as much as several hits.
+-- reserves: decides RESERVES runs, see batch.lua. It decides the most frequent hits itself, and leaves the others to parts.lua,
+-- which is defined on demand, because creating its functions costs as much as several hits.
 --
--- Most hits change the list of a key, see reservations.lua, where it is: a take appends a record, and a settle overwrites an id.
--- So Lua makes no other long string than the list, which it hashes byte by byte.
+-- Most hits change the list of a key, see reservations.lua, in place: a take appends a record, and a settle overwrites an id.
+-- So the list is the only long string that Lua creates, and hashes byte by byte.
 local END, SETTLED = 1, 8
 
 return function(now, server, all, verdicts, text, limits, sharing)

@@ -1,8 +1,7 @@
-// Package redisscripts holds the Lua code that runs inside Redis. Each algorithm of pkg/limiters has a twin, and the driver
-// decides a batch of hits with them in one call. All of it is one script, so Redis caches one.
+// Package redisscripts has the Lua code that runs inside Redis: a twin of each algorithm of pkg/limiters, and a driver that decides
+// a batch of hits in one call. All of it is one script, so Redis caches a single one, and it needs no Redis module.
 //
-// The header of batch.lua describes the arguments and the reply. The header of each algorithm describes its keys and its
-// numbers. The script needs no Redis module.
+// The header of batch.lua documents the arguments and the reply. The header of each algorithm documents its keys and its numbers.
 package redisscripts
 
 import (
@@ -23,13 +22,13 @@ var (
 	files embed.FS
 )
 
-// An Algorithm is the Lua twin of one algorithm of pkg/limiters.
+// An Algorithm is the Lua twin of an algorithm of pkg/limiters.
 type Algorithm struct {
 	Name   string
 	Source string
 }
 
-// Algorithms are the twins, by the names of pkg/limiters. Each is the file of its name.
+// Algorithms are the twins, in files named like the algorithms.
 var Algorithms = allAlgorithms()
 
 func allAlgorithms() []Algorithm {
@@ -48,7 +47,7 @@ func allAlgorithms() []Algorithm {
 	return all
 }
 
-// parts are the files that decide hits of limits whose state has parts.
+// parts are the files for limits whose state has parts.
 var parts = []string{"leases", "parts", "penalty", "reservations", "reserve", "reserves", "settle"}
 
 func source(name string) string {
@@ -59,16 +58,16 @@ func source(name string) string {
 	return string(text)
 }
 
-// packed is the number of verdicts that one call of struct.pack encodes. Each takes 4 values on Lua's stack.
+// packed is the number of verdicts that one call of struct.pack encodes. Each takes four values on Lua's stack.
 const packed = 64
 
-// Batch returns the source of the script: the driver with these algorithms.
+// Batch returns the source of the script: the driver with the given algorithms.
 func Batch(algorithms ...Algorithm) string {
 	var b strings.Builder
 	b.WriteString(prelude)
-	// The format of packed verdicts is a constant of the source, because building the string would cost Lua time in each call.
+	// The format is a constant, because building the string would cost time in each call.
 	fmt.Fprintf(&b, "local PACKED, FORMAT = %d, '>I8%s'\n", packed, strings.Repeat("I1i8i8i8", packed))
-	// One function defines all algorithms: creating closures costs Lua time, and most batches use one algorithm.
+	// One function defines all algorithms on demand, because creating closures costs time, and most batches use one algorithm.
 	b.WriteString("local function algorithm_of(name)\n")
 	for _, a := range algorithms {
 		b.WriteString("if name == '" + a.Name + "' then\n" + a.Source + "end\n")
@@ -85,8 +84,8 @@ var (
 	names     = regexp.MustCompile(`[.]?\b[A-Z][A-Z_]*\b`) // a field of a table begins with a dot
 )
 
-// inlined returns the source with the values of its constants instead of their names. Lua has no constants: each local that a
-// function uses costs an allocation in each call.
+// inlined replaces the names of constants in source by their values. Lua has no constants, and each local that a function captures
+// costs an allocation in each call.
 func inlined(source string) string {
 	numbers := map[string]string{}
 	source = constants.ReplaceAllStringFunc(source, func(line string) string {

@@ -1,8 +1,7 @@
--- settle: the changes that a reservation makes in the state of its algorithm. Twin of the reserver of each algorithm in pkg/limiters.
--- at returns the value by which a settle finds the charge. charge charges an estimate, and settle makes corrections.
+-- settle: applies reservations to the state of their algorithm. Twin of each reserver in pkg/limiters. at returns the time by
+-- which settle finds a charge; charge charges an estimate; settle applies corrections.
 --
--- A settle of a sliding log moves the entry of the reservation, and rewrites the entries after it. It changes no entry before
--- the newest MAX_MOVED ones.
+-- In a sliding log, settle rewrites the entry of the charge and those after it, but only among the newest MAX_MOVED entries.
 local min, max = math.min, math.max
 local MAX_MOVED, SUMS = 10000, 2 ^ 21
 

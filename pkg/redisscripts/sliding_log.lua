@@ -1,9 +1,9 @@
--- sliding_log: hits are allowed if they fit with those of the last window, (t - window, t]. Twin of pkg/limiters/slidinglog.go.
+-- sliding_log: allows hits that fit together with those in (t - window, t]. Twin of pkg/limiters/slidinglog.go.
 --
--- KEYS    records of 9 bytes in the order of time. They are in one string, or in a list once there are more than SHORT. A list
---         stays a list until it is empty. A record (at, sum) means that sum hits (modulo 2^21, more than twice the largest
---         max) were logged until time at inclusive (µs since 1970, modulo 2^51). Record 0 is not a hit: its sum is the
---         count before the first hit, and its time has no meaning.
+-- KEYS    records of 9 bytes in the order of time: a string of at most SHORT records, or a list, which stays a list until it is
+--         empty. A record (at, sum) means that sum hits (modulo 2^21, more than twice the largest max) were logged up to and
+--         including time at (µs since 1970, modulo 2^51). Record 0 is not a hit: its sum is the count before the first hit, and
+--         its time is meaningless.
 -- ARGV    the limit's numbers: max, window (µs), count_denied (0|1), peek_over (0|1)
 -- units   times in µs since 1970, durations in µs
 -- reply   fits: a boolean, retry (-1 = never); usage: used, reset
@@ -11,9 +11,9 @@
 -- The cost of a call does not grow with the number of hits. One LTRIM removes expired records of a list, and a binary search
 -- by LINDEX finds the others.
 --
--- A state has the stored records from first to tail, then those of pend, which are not stored yet. Its base is the sum before
--- the first of them, used is the number of hits in them, and newest the time of the last one. When the oldest records expire,
--- the last of these becomes record 0.
+-- A state has the stored records from first to tail, followed by the unstored records in pend. Its base is the sum before the
+-- first of them, used is their number of hits, and newest the time of the last one. When the oldest records expire, the last of
+-- these becomes record 0.
 local M = { name = 'sliding_log', limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0, search = 0, is_after = 0, record = 0, last = 0 }
 local floor, max, min = math.floor, math.max, math.min
 local SUMS, TIMES, HALF = 2 ^ 21, 2 ^ 51, 2 ^ 50
