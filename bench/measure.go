@@ -167,7 +167,7 @@ func (up *setup) measure(ctx context.Context, s subject, rate float64, d span) (
 	m.ClientCPU = micros(r.CPU) / requests
 	m.Allocs = (after.allocs - before.allocs) / requests
 	if up.envoy != nil {
-		passed, err := notAsked(ctx, up.envoyAdmin)
+		passed, err := unanswered(ctx, up.envoyAdmin)
 		if err != nil {
 			return nil, err
 		}

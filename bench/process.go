@@ -66,8 +66,8 @@ func allocations(ctx context.Context, debug string) (float64, error) {
 	return 0, fmt.Errorf("%s: no count of allocations", debug)
 }
 
-// notAsked returns the number of requests that Envoy passed because the service did not answer.
-func notAsked(ctx context.Context, admin string) (n uint64, err error) {
+// unanswered returns the number of requests that Envoy passed because the service did not answer.
+func unanswered(ctx context.Context, admin string) (n uint64, err error) {
 	text, err := get(ctx, admin+"/stats?filter=ratelimit.error$")
 	if err != nil {
 		return 0, err

@@ -50,9 +50,9 @@ var (
 
 const tenThousand = 10_000
 
-// asked returns the load of the first row: 4 connections with 16 requests in flight on each, one descriptor of two entries and
+// baseLoad returns the load of the first row: 4 connections with 16 requests in flight on each, one descriptor of two entries and
 // 10,000 users with equal probability. Other rows change one thing.
-func asked(change func(l *load)) load {
+func baseLoad(change func(l *load)) load {
 	l := load{request: loadclient.Decide(domain, action(0)), users: loadclient.Uniform(tenThousand), conns: 4, inflight: 16}
 	if change != nil {
 		change(&l)
@@ -63,7 +63,7 @@ func asked(change func(l *load)) load {
 // across returns a case for each x.
 func across(values []float64, change func(l *load, x float64)) (cases []load) {
 	for _, x := range values {
-		cases = append(cases, asked(func(l *load) {
+		cases = append(cases, baseLoad(func(l *load) {
 			l.x = x
 			change(l, x)
 		}))
@@ -92,7 +92,7 @@ func (l load) of(s subject) load {
 }
 
 func rows() []row {
-	single := func(change func(l *load)) []load { return []load{asked(change)} }
+	single := func(change func(l *load)) []load { return []load{baseLoad(change)} }
 	return []row{
 		{
 			name: "one", title: "One descriptor", subjects: both, cases: single(nil),
@@ -170,7 +170,7 @@ func scaleRows() []row {
 			name: "skew", title: "The skew of users: Zipf's exponent, from uniform (0) to nearly one user (10)", x: "exponent", subjects: few,
 			cases: across([]float64{0, 0.9, 1.2, 10}, func(l *load, x float64) { l.users = loadclient.Zipf(tenThousand, x) }),
 		}, {
-			name: "settings", title: "Settings of envoyproxy/ratelimit", subjects: settings, cases: []load{asked(nil)},
+			name: "settings", title: "Settings of envoyproxy/ratelimit", subjects: settings, cases: []load{baseLoad(nil)},
 		}, {
 			name: "match", title: "A match, by the number of rules", x: "rules",
 			gobench: &gobench{pkg: "./bench", pattern: "^BenchmarkMatch$", unit: "ns/op"},

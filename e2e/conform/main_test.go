@@ -19,16 +19,8 @@ var (
 	update = flag.Bool("update", false, "record the results, and write docs/conformance.md")
 )
 
-// built is Weir, built once for all tests.
-var built, removeBuilt = harness.BuildOnce()
-
 // weirBinary returns the path of the Weir under test.
-func weirBinary() (string, error) {
-	if *weir != "" {
-		return *weir, nil
-	}
-	return built()
-}
+var weirBinary, removeBuilt = harness.BuildOnceOr(weir)
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -23,16 +23,8 @@ var (
 	weir     = flag.String("weir", "", "a binary of Weir to test instead of one built from this tree")
 )
 
-// built is Weir, built once for all tests.
-var built, removeBuilt = harness.BuildOnce()
-
-// weirBinary returns the path of the Weir to test.
-func weirBinary() (string, error) {
-	if *weir != "" {
-		return *weir, nil
-	}
-	return built()
-}
+// weirBinary returns the path of the Weir under test.
+var weirBinary, removeBuilt = harness.BuildOnceOr(weir)
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -24,16 +24,8 @@ var (
 	soak = flag.Duration("soak", 10*time.Minute, "the length of the soak, with -full")
 )
 
-// built is Weir, built once for all tests.
-var built, removeBuilt = harness.BuildOnce()
-
 // weirBinary returns the path of the Weir under test.
-func weirBinary() (string, error) {
-	if *weir != "" {
-		return *weir, nil
-	}
-	return built()
-}
+var weirBinary, removeBuilt = harness.BuildOnceOr(weir)
 
 func TestMain(m *testing.M) {
 	flag.Parse()

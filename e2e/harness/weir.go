@@ -62,6 +62,17 @@ func BuildOnce() (binary func() (string, error), remove func() error) {
 	return binary, func() error { return os.RemoveAll(dir) }
 }
 
+// BuildOnceOr is BuildOnce, unless given names a binary when binary is called: tests have a flag for it.
+func BuildOnceOr(given *string) (binary func() (string, error), remove func() error) {
+	built, remove := BuildOnce()
+	return func() (string, error) {
+		if *given != "" {
+			return *given, nil
+		}
+		return built()
+	}, remove
+}
+
 // Listens reports whether a server listens on addr.
 func Listens(addr string) func(context.Context) error {
 	return func(ctx context.Context) error {
