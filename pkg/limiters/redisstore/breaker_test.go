@@ -101,7 +101,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 
 // When the breaker opens, all waiters are rejected at once and have charged nothing.
 func TestOpeningBreakerRejectsWaiters(t *testing.T) {
-	q := &queue{timeout: time.Minute, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
+	q := &queue{timeout: 20 * time.Second, maxBatch: 10, maxWaiting: 10, counts: &counts{}, running: &sync.WaitGroup{}}
 	calling, goOn := make(chan struct{}), make(chan struct{})
 	q.call = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
@@ -134,7 +134,13 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	attempt(3)
 	waiting(2)
 	goOn <- struct{}{}
-	takes.Wait()
+	ended := make(chan struct{})
+	go func() { takes.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(q.timeout / 2):
+		t.Fatal("the waiters wait until the end of their time")
+	}
 	q.running.Wait()
 	for i, err := range failed {
 		if rejected := errors.Is(err, ErrBreakerOpen); rejected != (i >= 2) || rejected != limiters.IsUncharged(err) {
