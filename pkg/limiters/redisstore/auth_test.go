@@ -20,7 +20,7 @@ import (
 var (
 	aclRules = []string{
 		"on", ">secret", "~weir:*", "+eval", "+evalsha", "+time", "+get", "+mget", "+set", "+setrange", "+append", "+del", "+pexpire", "+lindex",
-		"+llen", "+lrange", "+lset", "+ltrim", "+rpush", "+zadd", "+zcount", "+zmscore", "+zrange", "+zrangebyscore", "+zrem", "+zscore",
+		"+llen", "+lrange", "+lset", "+ltrim", "+rpush", "+zadd", "+zmscore", "+zrange", "+zrangebyscore", "+zrem", "+zscore",
 		"+ping", "+select",
 	}
 	clusterRules = []string{"+cluster|slots", "+asking"}
