@@ -26,10 +26,12 @@ const (
 )
 
 var (
-	errNoMessage  = status.Error(codes.Internal, "the request ended before its message")
-	errCutMessage = status.Error(codes.Internal, "the request ended within its message")
-	errTwoMessage = status.Error(codes.Internal, "the request has more than one message")
-	errFlags      = status.Error(codes.Internal, "the message has flags of a compressed message, but the request has no grpc-encoding")
+	// grpc-go uses INTERNAL for most of these faults of a client. Weir uses INTERNAL only for its own bugs.
+	errNoMessage     = status.Error(codes.InvalidArgument, "the request ended before its message")
+	errCutMessage    = status.Error(codes.InvalidArgument, "the request ended within its message")
+	errSecondMessage = status.Error(codes.InvalidArgument, "the request has more than one message")
+	errFlags         = status.Error(codes.InvalidArgument, "the message has flags of a compressed message, but the request has no grpc-encoding")
+
 	errTooLarge   = status.Errorf(codes.ResourceExhausted, "the message is larger than %d bytes", maxMessage)
 	errUnfinished = status.Errorf(codes.ResourceExhausted, "unfinished messages of all requests have more than %d bytes", maxUnfinished)
 )
@@ -40,7 +42,8 @@ type messageStream interface {
 	Read(n int) (mem.BufferSlice, error)
 }
 
-// A messageReader receives messages, those of several pieces within messageTimeout. grpc-go itself would buffer up to maxMessage bytes for every stream of every connection.
+// A messageReader receives messages in bounded memory. A message of several pieces must arrive within messageTimeout. grpc-go would
+// buffer up to maxMessage bytes for each stream.
 type messageReader struct {
 	codec      encoding.CodecV2
 	unfinished atomic.Int64 // bytes; see maxUnfinished
@@ -72,9 +75,9 @@ func (r *messageReader) read(stream messageStream, message any) error {
 	}
 	switch err := stream.ReadMessageHeader(header); {
 	case err == nil:
-		return errTwoMessage
+		return errSecondMessage
 	case !errors.Is(err, io.EOF):
-		return ended(err, errTwoMessage)
+		return ended(err, errSecondMessage)
 	}
 	return r.codec.Unmarshal(data, message)
 }

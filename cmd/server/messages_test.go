@@ -79,8 +79,8 @@ func TestMessagesAreReceived(t *testing.T) {
 		"a part, then canceled":      {framed(0, 3*pieceSize, large[:2*pieceSize+5]), canceled, 0, canceled, 0},
 		"canceled":                   {nil, canceled, 0, canceled, 0},
 		"whole, then canceled":       {framed(0, 1, large[:1]), canceled, 0, canceled, 0},
-		"whole, then a byte":         {append(framed(0, 1, large[:1]), 7), io.EOF, 0, errTwoMessage, 0},
-		"two":                        {append(framed(0, 1, large[:1]), framed(0, 1, large[:1])...), io.EOF, 0, errTwoMessage, 0},
+		"whole, then a byte":         {append(framed(0, 1, large[:1]), 7), io.EOF, 0, errSecondMessage, 0},
+		"two":                        {append(framed(0, 1, large[:1]), framed(0, 1, large[:1])...), io.EOF, 0, errSecondMessage, 0},
 		"compressed":                 {framed(1, 1, large[:1]), io.EOF, 0, errFlags, 0},
 		"one piece, no room":         {framed(0, pieceSize, large[:pieceSize]), io.EOF, maxUnfinished, nil, pieceSize},
 		"two pieces, no room":        {framed(0, 2*pieceSize, large[:2*pieceSize]), io.EOF, maxUnfinished, errUnfinished, 0},
@@ -94,6 +94,9 @@ func TestMessagesAreReceived(t *testing.T) {
 		err := r.read(&sentStream{c.sent, c.err}, &got)
 		if !errors.Is(err, c.want) || err == nil && !bytes.Equal(got, large[:c.size]) {
 			t.Errorf("%s: %d bytes, %v, want %d and %v", name, len(got), err, c.size, c.want)
+		}
+		if status.Code(err) == codes.Internal {
+			t.Errorf("%s: INTERNAL, which means a bug in Weir", name)
 		}
 		if n := r.unfinished.Load(); n != c.held {
 			t.Errorf("%s: afterwards %d bytes are unfinished, want %d", name, n, c.held)
