@@ -36,7 +36,10 @@ func TestFailureModesNameExistingTests(t *testing.T) {
 	if len(rows) < 50 {
 		t.Errorf("%d failures: this test checks too little", len(rows))
 	}
-	for failure := range rows {
+	for failure, row := range rows {
+		if regexp.MustCompile(`\|\s*\|`).MatchString(row) {
+			t.Errorf("the row of %q has an empty cell", failure)
+		}
 		if named[failure] == "" {
 			t.Errorf("the section Tests has no row for %q", failure)
 		}

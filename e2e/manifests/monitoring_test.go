@@ -390,6 +390,49 @@ descriptors:
 	}
 }
 
+// The query of WeirFallback returns only domains that the store does not decide, on each replica.
+func TestRunbookQueryFindsDomainsInFallback(t *testing.T) {
+	var query string
+	_, section, _ := strings.Cut(readFile(t, root+"/docs/runbooks.md"), "\n## WeirFallback\n")
+	if found := fence.FindStringSubmatch(section); found != nil && found[2] == "promql" {
+		query = found[3]
+	}
+	const normal = `
+	weir_domain_mode{namespace="weir", pod="a", domain="weir", mode="store"} 1x60
+	weir_domain_mode{namespace="weir", pod="a", domain="weir", mode="local"} 0x60
+	weir_domain_mode{namespace="weir", pod="b", domain="shop", mode="store"} 1x60
+	weir_domain_mode{namespace="weir", pod="b", domain="shop", mode="error"} 0x60
+`
+	for series, want := range map[string][]string{
+		normal + "\tweir_domain_mode{namespace=\"weir\", pod=\"b\", domain=\"weir\", mode=\"local\"} 0x60\n": nil,
+		normal + "\tweir_domain_mode{namespace=\"weir\", pod=\"b\", domain=\"weir\", mode=\"local\"} 1x60\n": {`{domain="weir", mode="local", pod="b"}`},
+	} {
+		if got := evaluate(t, query, series); !slices.Equal(got, want) {
+			t.Errorf("%s returns %v, want %v, of%s", query, got, want, series)
+		}
+	}
+}
+
+// evaluate returns the labels of the series that a query returns after one hour.
+func evaluate(t *testing.T, query, series string) (found []string) {
+	t.Helper()
+	storage := promqltest.LoadedStorage(t, "load 1m\n"+strings.TrimPrefix(series, "\n"))
+	defer storage.Close()
+	asked, err := promqltest.NewTestEngine(t, false, 0, 10000).NewInstantQuery(t.Context(), storage, nil, query, time.Unix(3600, 0))
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	defer asked.Close()
+	vector, err := asked.Exec(t.Context()).Vector()
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	for _, sample := range vector {
+		found = append(found, sample.Metric.String())
+	}
+	return found
+}
+
 // firing returns the alerts whose expression holds after one hour of these series.
 func firing(t *testing.T, alerts []monitoringv1.Rule, series string) (names []string) {
 	t.Helper()
