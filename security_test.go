@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The tests that these pages name exist.
@@ -50,4 +51,27 @@ func declaredTests(t *testing.T) map[string]bool {
 		t.Fatal(err)
 	}
 	return there
+}
+
+// The page that compares Weir with envoyproxy/ratelimit names the commit that the tests run.
+func TestSwitchingNamesThePinnedRatelimit(t *testing.T) {
+	ensure, err := os.ReadFile("tools/ensure")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("docs/switching.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pin := regexp.MustCompile(`(?m)^incumbent_version=.*-(\d{14})-([0-9a-f]{12})$`).FindSubmatch(ensure)
+	if pin == nil {
+		t.Fatal("tools/ensure has no incumbent_version")
+	}
+	date, err := time.Parse("20060102150405", string(pin[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "[commit " + string(pin[2]) + "](https://github.com/envoyproxy/ratelimit/commit/" + string(pin[2]) + ") of " + date.Format("2 January 2006"); !strings.Contains(string(page), want) {
+		t.Errorf("docs/switching.md does not have %q", want)
+	}
 }
