@@ -63,7 +63,7 @@ func TestSwitchingNamesThePinnedRatelimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pin := regexp.MustCompile(`(?m)^incumbent_version=.*-(\d{14})-([0-9a-f]{12})$`).FindSubmatch(ensure)
+	pin := regexp.MustCompile(`(?m)^incumbent_version=.*[.-](\d{14})-([0-9a-f]{12})$`).FindSubmatch(ensure)
 	if pin == nil {
 		t.Fatal("tools/ensure has no incumbent_version")
 	}
