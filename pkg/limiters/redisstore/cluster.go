@@ -51,6 +51,9 @@ func (n *nodes) take(ctx context.Context, now time.Time, groups []limiters.Group
 			queues[i] = queues[j] // keep the order of hits of one slot
 		} else {
 			q, err := n.queueFor(ctx, own[0])
+			if errors.Is(err, ErrBreakerOpen) {
+				n.store.counts.breakerRejected.Add(int64(len(out)))
+			}
 			if err != nil {
 				return err // the slots are unknown; nothing was sent
 			}
@@ -107,7 +110,6 @@ func (n *nodes) masterFor(ctx context.Context, key string) (*redis.Client, error
 		n.mu.Lock()
 		if n.slotsBreaker.rejects(n.learning) {
 			n.mu.Unlock()
-			n.store.counts.breakerRejected.Add(1)
 			return nil, ErrBreakerOpen
 		}
 		probing = n.slotsBreaker.open()

@@ -191,7 +191,7 @@ func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 	address := redistest.FreeAddr(t)
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{address}, Timeout: 100 * time.Millisecond})
 	redistest.Await(t, "the breaker to open", func(context.Context) error {
-		_, err := take(t, s, hitsOf("k")...)
+		_, err := take(t, s, hitsOf("k", "l", "m")...)
 		if errors.Is(err, ErrBreakerOpen) {
 			return nil
 		}
@@ -200,8 +200,8 @@ func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 		}
 		return err
 	})
-	if n := s.Stats().BreakerRejected; n != 1 {
-		t.Errorf("%d hits were rejected, want 1", n)
+	if n := s.Stats().BreakerRejected; n != 3 {
+		t.Errorf("%d hits were rejected, want 3", n)
 	}
 	server, err := redistest.Run(address)
 	if err != nil {
