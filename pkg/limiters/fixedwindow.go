@@ -45,6 +45,10 @@ var fixedWindowDefinition = definition{
 	countedPeekOver: true,
 	stateWords:      2,
 	fixedEnd:        true,
+	neverFull: func(spec Spec) Spec {
+		spec.Max = MaxPerWindow
+		return spec
+	},
 	algorithm: func(spec Spec) (algorithm, error) {
 		l := &windowLimit{
 			max: spec.Max, window: spec.Window.Microseconds(), countDenied: spec.CountDenied,

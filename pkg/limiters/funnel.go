@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -51,6 +52,11 @@ var funnelDefinition = definition{
 			return (spec.Max + step - 1) / step * step
 		}
 		return spec.Max
+	},
+	neverFull: func(spec Spec) Spec {
+		spec.Params.Capacity = 2*cmp.Or(spec.Params.Capacity, spec.Max) + 1 // a funnel stops at twice its capacity
+		spec.Max = max(spec.Max, 1)
+		return spec
 	},
 	algorithm: func(spec Spec) (algorithm, error) {
 		l := &funnelLimit{

@@ -9,7 +9,7 @@ import "slices"
 func (l *Limit) Inspect(key string) []Hit {
 	hits := []Hit{{Key: key, Limit: l.withoutPenalty()}}
 	if l.penalty != nil {
-		if limit := l.neverFull(); limit != nil {
+		if limit, err := New(l.definition.neverFull(l.spec)); err == nil {
 			hits = append(hits, Hit{Key: key, Limit: limit})
 		}
 	}
@@ -27,24 +27,4 @@ func (l *Limit) withoutPenalty() *Limit {
 		return limit
 	}
 	return l // removing optional parameters keeps a limit valid
-}
-
-// neverFull returns a limit that shares states with l and that no state fills, so that only a penalty denies its peeks; nil if
-// there is none.
-func (l *Limit) neverFull() *Limit {
-	spec := l.spec
-	switch spec.Algorithm {
-	case "fixed_window":
-		spec.Max = MaxPerWindow
-	case "sliding_log":
-		spec.Max = 2*spec.Max + 1 // a log keeps at most twice its maximum
-	default:
-		spec.Max = max(spec.Max, 1)
-		spec.Params.Capacity = 2*l.capacity + 1 // a funnel stops at twice its capacity
-	}
-	limit, err := New(spec)
-	if err != nil {
-		return nil
-	}
-	return limit
 }

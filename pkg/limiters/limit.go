@@ -95,6 +95,9 @@ type definition struct {
 	fixedEnd bool
 	// roundUp returns the next valid maximum. If nil, every maximum is valid.
 	roundUp func(Spec) int64
+	// neverFull returns a Spec whose limit shares states with that of a Spec, and which no state fills, so that only a penalty
+	// denies its peeks. Such a Spec is invalid if its maximum is too large. Nil for an algorithm without penalties.
+	neverFull func(Spec) Spec
 	// algorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range, and peek is set.
 	algorithm func(Spec) (algorithm, error)
 }

@@ -27,6 +27,10 @@ var slidingLogDefinition = definition{
 	name:       "sliding_log",
 	parameters: slices.Concat([]Parameter{peek}, penaltyParameters, reserveParameters),
 	grows:      true,
+	neverFull: func(spec Spec) Spec {
+		spec.Max = 2*spec.Max + 1 // a log keeps at most twice its maximum
+		return spec
+	},
 	algorithm: func(spec Spec) (algorithm, error) {
 		if spec.Max > LogMax {
 			return nil, fmt.Errorf("a sliding log of %d hits is too large: want at most %d, or the algorithm funnel, "+
