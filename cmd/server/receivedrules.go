@@ -38,7 +38,7 @@ func (r *receivedRules) read() []rulesfile.File {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		r.log.Warn("rules received before not read, waiting for the xDS server", zap.String("rules_file", r.path), zap.Error(err))
+		r.log.Warn("saved xDS rules not read, waiting for the xDS server", zap.String("rules_file", r.path), zap.Error(err))
 		return nil
 	}
 	r.saved = rulesfile.Fingerprint(files)
@@ -52,7 +52,7 @@ func readReceived(path string) ([]rulesfile.File, error) {
 	}
 	var content struct{ Files []receivedFile }
 	if err := json.Unmarshal(text, &content); err != nil {
-		return nil, fmt.Errorf("%s is no file of received rules: %w", path, err)
+		return nil, fmt.Errorf("%s is not a file of received rules: %w", path, err)
 	}
 	files := []rulesfile.File{}
 	for _, f := range content.Files {

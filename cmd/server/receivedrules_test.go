@@ -33,7 +33,7 @@ func TestReceivedRulesFile(t *testing.T) {
 	}
 
 	write(t, path, `{"files": [{"name": "a", "rules": "dom`)
-	if files := kept().read(); files != nil || logged.FilterMessageSnippet("rules received before not read").Len() != 1 {
+	if files := kept().read(); files != nil || logged.FilterMessageSnippet("saved xDS rules not read").Len() != 1 {
 		t.Errorf("half a file: %v, %v", files, logged.All())
 	}
 	path = filepath.Join(t.TempDir(), "missing", "rules.json")
@@ -53,7 +53,7 @@ func TestStartWithReceivedRules(t *testing.T) {
 	if got := s.left("alice"); got != 2 {
 		t.Errorf("%d left, want 2", got)
 	}
-	s.log.await(t, 0, "rules received before are in force")
+	s.log.await(t, 0, "saved xDS rules are in force")
 
 	(&receivedRules{path: path, log: zap.NewNop()}).save([]rulesfile.File{{Name: "ugc", Data: []byte(strings.Replace(rules, "second", "fortnight", 1) + "limits: 3\n")}})
 	s = serving(t, append(environment, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)

@@ -23,7 +23,7 @@ func openRecorder(s *settings.Serve, log *zap.Logger, metrics *telemetry.Metrics
 		return nil, nil
 	}
 	if info, err := os.Stat(s.RecordPath); err == nil && !info.IsDir() {
-		return nil, fmt.Errorf("RECORD_PATH: %s is no folder: name a folder, which Weir makes if it is missing", s.RecordPath)
+		return nil, fmt.Errorf("RECORD_PATH: %s is not a folder: name a folder, which Weir creates if it is missing", s.RecordPath)
 	}
 	log = log.With(zap.String("recording", s.RecordPath))
 	var secret []byte

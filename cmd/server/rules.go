@@ -51,7 +51,7 @@ func newRuleSource(
 		}
 		r.received = receivedRules{path: s.RulesFile, log: log}
 		if files := r.received.read(); files != nil && r.load(files, nil) == nil {
-			log.Info("rules received before are in force until the xDS server answers", zap.String("rules_file", s.RulesFile))
+			log.Info("saved xDS rules are in force until the xDS server answers", zap.String("rules_file", s.RulesFile))
 		}
 		return r, nil
 	}

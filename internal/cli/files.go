@@ -75,10 +75,10 @@ func checkWritable(path string) error {
 	if info, err := os.Lstat(path); err == nil && info.IsDir() {
 		return fmt.Errorf("%s is a folder: name a file in it", path)
 	} else if err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file: name a file", path)
+		return fmt.Errorf("%s is not a regular file: name a file", path)
 	}
 	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return fmt.Errorf("there is no folder %s: create it first", filepath.Dir(path))
+		return fmt.Errorf("the folder %s does not exist: create it first", filepath.Dir(path))
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func TestSimulateWritesAReport(t *testing.T) {
 		t.Errorf("left %q", left)
 	}
 	s.HTML = filepath.Join(dir, "missing", "report.html")
-	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "no folder") {
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "does not exist") {
 		t.Errorf("a missing folder: got %v", err)
 	}
 }

@@ -51,7 +51,7 @@ func newCalendar(spec Spec) (*calendar, error) {
 	unit := calendarUnit(max(0, slices.Index(calendarUnitNames, spec.Params.CalendarUnit)))
 	length := calendarUnitLengths[unit]
 	if spec.Window%length != 0 {
-		return nil, fmt.Errorf("a calendar window of %v is no whole number of units: want %ss of %v", spec.Window, calendarUnitNames[unit], length)
+		return nil, fmt.Errorf("a calendar window of %v is not a whole number of units: want %ss of %v", spec.Window, calendarUnitNames[unit], length)
 	}
 	zone, err := zoneOf(cmp.Or(spec.Params.TimeZone, utc))
 	return &calendar{zone: zone, unit: unit, count: int64(spec.Window / length)}, err

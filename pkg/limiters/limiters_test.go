@@ -30,7 +30,7 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: 90 * day, Params: Params{WindowStart: StartByCalendar, CalendarUnit: "month", TimeZone: "Europe/Berlin"}}, ""},
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: 10 * year, Params: Params{WindowStart: StartByCalendar, CalendarUnit: "year"}}, ""},
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: Params{WindowStart: StartByCalendar}}, ""},
-		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: Params{WindowStart: StartByCalendar}}, "no whole number of units: want days of 24h0m0s"},
+		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: Params{WindowStart: StartByCalendar}}, "not a whole number of units: want days of 24h0m0s"},
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: Params{WindowStart: StartByCalendar, TimeZone: "Berlin"}}, `unknown time_zone "Berlin"`},
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: Params{WindowStart: StartByCalendar, TimeZone: "{a}"}}, `unknown time_zone "{a}"`},
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: day, Params: Params{TimeZone: "UTC"}}, "time_zone has no meaning without a calendar"},
