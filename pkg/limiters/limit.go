@@ -233,14 +233,11 @@ func (l *Limit) Spec() Spec { return l.spec }
 // braces.
 func (l *Limit) ID() string { return l.id }
 
-// Numbers returns the arguments of the Lua twin at now; its header in pkg/redisscripts names them. A zero now means the current
-// time. The caller must not modify the result.
+// Numbers returns the arguments of the Lua twin at now; its header in pkg/redisscripts names them. The caller must not modify the
+// result.
 func (l *Limit) Numbers(now time.Time) []int64 {
 	if l.dated == nil {
 		return l.numbers
-	}
-	if now.IsZero() {
-		now = time.Now()
 	}
 	return l.dated.numbersAt(now.UnixMicro())
 }

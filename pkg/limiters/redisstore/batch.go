@@ -147,9 +147,11 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	for i := range b.distinct {
 		args = append(args, &b.distinct[i])
 	}
-	now := int64(0)
-	if !b.now.IsZero() {
-		now = b.now.UnixMicro()
+	now, date := int64(0), b.now
+	if date.IsZero() {
+		date = time.Now()
+	} else {
+		now = date.UnixMicro()
 	}
 	binary.BigEndian.PutUint64(b.times[:], uint64(now))
 	binary.BigEndian.PutUint64(b.times[wordSize:], uint64(notAfter))
@@ -157,7 +159,7 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	b.limitArgs = b.limitArgs[:0]
 	for _, l := range b.limits {
 		first := len(b.limitArgs)
-		b.limitArgs = appendLimit(b.limitArgs, l, b.now)
+		b.limitArgs = appendLimit(b.limitArgs, l, date)
 		args = append(args, b.limitArgs[first:])
 	}
 	b.arguments = append(args, b.runs)
@@ -203,7 +205,7 @@ func (l limitPart) numbers(now time.Time) []int64 {
 }
 
 // appendLimit appends the argument of the script for l: its name, a zero byte, and its numbers at now as big-endian integers
-// of 8 bytes. A zero now is the wall clock's.
+// of 8 bytes.
 func appendLimit(to []byte, l limitPart, now time.Time) []byte {
 	to = append(append(to, l.name()...), 0)
 	for _, n := range l.numbers(now) {

@@ -8,7 +8,7 @@
 //   - A [breaker] rejects hits at once while Redis does not answer.
 //   - A [batch] is the arguments of a call, and a [reply] its verdicts.
 //   - A [script] decides all hits of a call at one time, the server's; in a cluster, it decides those of one slot. Its
-//     source is in pkg/redisscripts, so this package knows no algorithm.
+//     source is in pkg/redisscripts, so this package knows only whether a limit has leases or a penalty.
 //
 // A call is sent again only if it certainly has not run: after NOSCRIPT, and in a cluster after MOVED, ASK or TRYAGAIN.
 // After a lost connection or a timeout, the hits get an error and may have been charged. A call carries its deadline in
