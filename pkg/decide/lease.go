@@ -126,7 +126,7 @@ func (r *Result) ends(again bool) []limiters.Hit {
 			case h.Lease == limiters.LeaseID{}:
 			case h.End && again && v.Err != nil:
 				ends = append(ends, h)
-			case !h.End && !denied && mayHold(v) && takesLease(&h):
+			case !denied && mayHold(v) && h.TakesLease():
 				h.N, h.End, h.Uncharged = 0, true, v.Uncharged
 				ends = append(ends, h)
 			}
@@ -140,10 +140,6 @@ func (r *Result) ends(again bool) []limiters.Hit {
 func mayHold(v *limiters.Verdict) bool {
 	return !limiters.IsUncharged(v.Err) && (!v.Uncharged || v.By == limiters.ByShare)
 }
-
-// takesLease reports whether a hit may take a lease. Under concurrency, whose limits have no window, N = 0 is a peek; elsewhere it
-// is a reservation with an estimate of 0.
-func takesLease(h *limiters.Hit) bool { return h.N > 0 || h.Limit.Window() > 0 }
 
 // isCertainDenial reports whether the store denied a hit, so that its group was not charged. After a denial by a policy, it may
 // have been charged.

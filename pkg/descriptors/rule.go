@@ -26,10 +26,10 @@ type RateLimit struct {
 	OnDeny *OnDeny
 }
 
-// Rate returns the rate in words: "5 per minute", "5 per 2 hours", or "5 at once" for a limit without a window.
+// Rate returns the rate in words: "5 per minute", "5 per 2 hours", or "5 at once" under concurrency.
 func (l *RateLimit) Rate() string {
 	switch {
-	case l.Limit.Window() == 0:
+	case l.Limit.IsConcurrency():
 		return fmt.Sprintf("%d at once", l.RequestsPerUnit)
 	case l.UnitMultiplier > 1:
 		return fmt.Sprintf("%d per %d %vs", l.RequestsPerUnit, l.UnitMultiplier, l.Unit)
@@ -176,7 +176,7 @@ func name(path []level) string {
 type OverrideBase struct {
 	spec           limiters.Spec
 	onError        limiters.OnError
-	slots          bool // the limit has no window: its maximum is a number of slots
+	slots          bool // the maximum is a number of slots, see [limiters.Limit.IsConcurrency]
 	calendarMonths bool
 	byClock        bool // the rule sets window_start: clock
 }
@@ -196,7 +196,7 @@ func (r *Rule) OverrideBase() OverrideBase {
 		}}
 	}
 	limit := &r.Limits[0]
-	o := OverrideBase{spec: limit.Limit.Spec(), onError: limit.OnError, slots: limit.Limit.Window() == 0, byClock: limit.ByClock}
+	o := OverrideBase{spec: limit.Limit.Spec(), onError: limit.OnError, slots: limit.Limit.IsConcurrency(), byClock: limit.ByClock}
 	o.spec.Max, o.spec.Window = 0, 0
 	if r.Limits[0].CalendarMonth {
 		o.spec.Params = withoutCalendar(o.spec.Params)

@@ -79,7 +79,7 @@ func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (how mode, ok boo
 		l := &rule.Limits[i]
 		spec := l.Limit.Spec()
 		switch {
-		case spec.Algorithm == "concurrency":
+		case l.Limit.IsConcurrency():
 			how = max(how, concurrency)
 		case l.Limit.HasLeases():
 			how = reserve

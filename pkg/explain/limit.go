@@ -125,7 +125,7 @@ func parametersOf(limit *limiters.Limit) map[string]any {
 		}
 		inner[key] = value
 	}
-	if spec.Algorithm == "concurrency" {
+	if limit.IsConcurrency() {
 		all["concurrent_requests"] = spec.Max
 	}
 	return all

@@ -30,7 +30,7 @@ type Spec struct {
 type Limit struct {
 	spec       Spec
 	definition *definition
-	counter    counter // nil: the limit counts leases, see slots
+	counter    counter // nil: see IsConcurrency
 	id         string
 	capacity   int64
 	hasParts   bool // beside the fields that every hit reads

@@ -32,6 +32,15 @@ func (l *Limit) HasParts() bool { return l.hasParts }
 // HasLeases reports whether hits under l have a [LeaseID]: the algorithm is concurrency, or the limit reserves.
 func (l *Limit) HasLeases() bool { return l.hasLeases }
 
+// IsConcurrency reports whether l bounds the slots held at one time: its leases are its whole state, and it has no window.
+func (l *Limit) IsConcurrency() bool { return l.slots != nil }
+
+// TakesLease reports whether h may open a lease or a reservation. A hit of 0 is a peek under concurrency, and elsewhere a
+// reservation with an estimate of 0.
+func (h *Hit) TakesLease() bool {
+	return h.Limit.HasLeases() && h.Lease != LeaseID{} && !h.End && (h.N > 0 || h.N == 0 && !h.Limit.IsConcurrency())
+}
+
 // LeaseTTL returns the TTL of a lease or reservation under l; 0 if l has none.
 func (l *Limit) LeaseTTL() time.Duration { return micros(l.ttl) }
 

@@ -103,7 +103,7 @@ func appendPolicies(b []byte, all []policy) []byte {
 // drain it, because the remaining hits must not exceed the quota.
 func (p *policy) appendQuota(b []byte) []byte {
 	quota, window := p.limit.RequestsPerUnit, p.limit.Limit.Window()
-	if window == 0 {
+	if p.limit.Limit.IsConcurrency() {
 		return append(appendParameter(b, "q", quota), `;qu="concurrent-requests"`...)
 	}
 	if capacity := p.limit.Limit.Capacity(); capacity > quota && quota > 0 {
@@ -120,7 +120,7 @@ func (p *policy) appendState(b []byte) []byte {
 	switch {
 	case !p.state.Allowed:
 		return appendParameter(b, "t", seconds(waitUnder(p.limit, p.state)))
-	case p.limit.Limit.Window() == 0:
+	case p.limit.Limit.IsConcurrency():
 		return b
 	}
 	return appendParameter(b, "t", seconds(p.state.ResetAfter))

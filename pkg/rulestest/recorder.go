@@ -184,7 +184,7 @@ func (r *recorder) recover(t int, d *decide.Decision) {
 	switch {
 	case d.Reason != decide.OverLimit:
 		return
-	case limit.Window() == 0: // slots
+	case limit.IsConcurrency():
 		r.send(sent{hits: 0, refund: true, id: "id-1"})
 		r.send(sent{hits: 1})
 	case limit.HasLeases() && len(r.rule.Limits) == 1: // a reservation
@@ -227,7 +227,7 @@ func pace(rule *descriptors.Rule, t int, chunk int64) (every time.Duration) {
 		}
 		spec := limit.Spec()
 		switch {
-		case limit.Window() == 0: // slots, whose leases expire
+		case limit.IsConcurrency():
 			every = max(every, limit.LeaseTTL())
 		case spec.Algorithm == "funnel":
 			every = max(every, time.Duration(float64(limit.Window())*float64(chunk)/float64(max(1, spec.Max))))

@@ -97,7 +97,7 @@ func TestOnlyLeasesNeedSortedSets(t *testing.T) {
 			t.Fatal(out, err)
 		}
 		// Few reservations are in a string.
-		if concurrent := limit.Window() == 0; forbidden(out[0].Err) != concurrent || forbidden(out[2].Err) != concurrent {
+		if concurrent := limit.IsConcurrency(); forbidden(out[0].Err) != concurrent || forbidden(out[2].Err) != concurrent {
 			t.Errorf("%s with leases: %+v; want errors that Redis forbids a command: %v", limit.Spec().Algorithm, out, concurrent)
 		}
 	}

@@ -45,7 +45,7 @@ func (b *batch) encodeRuns() {
 	for i := range b.hits {
 		next := run{first: i, times: 1, key: b.index[i], limit: b.limitOf[i], group: b.group[i], n: b.count(i)}
 		switch {
-		case b.group[i] == 0 && isConcurrency(b.hits[i].Limit):
+		case b.group[i] == 0 && b.hits[i].Limit.IsConcurrency():
 			next.kind = kindLeases
 		case b.group[i] == 0 && b.hits[i].Limit.HasLeases() && !b.hits[i].Limit.HasPenalty():
 			next.kind = kindReserves
@@ -147,6 +147,3 @@ func (b *batch) further(i int) []byte {
 }
 
 func reserves(l *limiters.Limit) bool { return l.ReserveNumbers() != nil }
-
-// isConcurrency reports whether the leases of a limit are its whole state.
-func isConcurrency(l *limiters.Limit) bool { return l.HasLeases() && !reserves(l) }

@@ -92,9 +92,8 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 			return
 		}
 		for i, hit := range g {
-			// A reservation with an estimate of 0 must be ended too. Under a concurrency limit, which has no window, 0 is a peek.
-			opens := hit.N == 0 && !hit.End && hit.Limit.HasLeases() && hit.Limit.Window() > 0
-			if (hit.N > 0 || opens) && !slices.Contains(deniedKeys, keys[i]) {
+			// A reservation with an estimate of 0 must be ended too.
+			if (hit.N > 0 || hit.TakesLease()) && !slices.Contains(deniedKeys, keys[i]) {
 				if hit.N, hit.Denied = -hit.N, 0; hit.Limit.HasLeases() {
 					hit.N, hit.End = 0, true // a lease or a reservation is given up
 				}
