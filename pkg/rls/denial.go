@@ -3,7 +3,6 @@ package rls
 import (
 	"cmp"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -87,17 +86,12 @@ func (d *denial) reason() string {
 	return d.Reason.String()
 }
 
-// limitText returns the name of the limit, or its index in the rule.
+// limitText returns the name of the limit, see [decide.Decision.LimitName]; "" if no limit denies.
 func (d *denial) limitText() string {
-	switch {
-	case d.limit < 0:
+	if d.limit < 0 {
 		return ""
-	case d.Override:
-		return "override"
-	case d.Limits[d.limit].Name != "":
-		return descriptors.Bounded(d.Limits[d.limit].Name, maxName)
 	}
-	return strconv.Itoa(d.limit)
+	return descriptors.Bounded(d.LimitName(d.limit), maxName)
 }
 
 // onDeny returns the response that the rules set for the denial, or nil. A limit in the request uses that of the rule's first
