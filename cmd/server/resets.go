@@ -93,11 +93,14 @@ func (r *resets) notifyAround(ctx context.Context, m resetMessage, reset func() 
 		return false, failed
 	}
 	if err != nil {
-		r.log.Warn("other replicas not notified of a reset", zap.Error(err), zap.String("remedy", "give Weir's Redis user the permission to publish and subscribe: SECURITY.md lists it"))
+		r.log.Warn("other replicas not notified of a reset", zap.Error(err), zap.String("remedy", messagesRemedy))
 		return false, nil
 	}
 	return true, nil
 }
+
+// messagesRemedy is the remedy if messages of resets fail.
+const messagesRemedy = "give Weir's Redis user the permission to publish and subscribe: SECURITY.md lists it"
 
 // subscribeBackoff is the wait between attempts to subscribe.
 var subscribeBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
@@ -117,7 +120,7 @@ func (r *resets) run(ctx context.Context) {
 			return
 		}
 		if failures == 1 {
-			r.log.Warn("resets by other replicas are not received", zap.Error(err), zap.String("remedy", "give Weir's Redis user the permission to publish and subscribe: SECURITY.md lists it"))
+			r.log.Warn("resets by other replicas are not received", zap.Error(err), zap.String("remedy", messagesRemedy))
 		}
 		if backoff.Sleep(ctx, subscribeBackoff.Wait(failures)) != nil {
 			return

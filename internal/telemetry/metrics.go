@@ -22,21 +22,20 @@ import (
 type Metrics struct {
 	Registry *prometheus.Registry
 
-	requests  *prometheus.CounterVec
-	ok, over  prometheus.Counter // of requests
-	took      prometheus.Histogram
-	store     prometheus.Histogram
-	hits      *hits
-	loads     *prometheus.CounterVec
-	loaded    prometheus.Gauge
-	rules     prometheus.Gauge
-	panics    prometheus.Counter
-	unmatched *counterMap
-	denials   *counterMap
-	details   denialDetails
-	rulesInfo *prometheus.GaugeVec
-	// undecodable is by protocol: gRPC and JSON
-	undecodable [2]prometheus.Counter
+	requests    *prometheus.CounterVec
+	ok, over    prometheus.Counter // of requests
+	took        prometheus.Histogram
+	store       prometheus.Histogram
+	hits        *hits
+	loads       *prometheus.CounterVec
+	loaded      prometheus.Gauge
+	rules       prometheus.Gauge
+	panics      prometheus.Counter
+	unmatched   *counterMap
+	denials     *counterMap
+	details     denialDetails
+	rulesInfo   *prometheus.GaugeVec
+	undecodable struct{ grpc, json prometheus.Counter }
 	leases      leases
 	handler     http.Handler
 }
@@ -87,7 +86,7 @@ func NewMetrics(version string) *Metrics {
 		Name: "weir_undecodable_requests_total",
 		Help: "Requests that are no RateLimitRequest: malformed, or too large. They are also in weir_requests_total, by their code.",
 	}, []string{"protocol"})
-	m.undecodable = [2]prometheus.Counter{undecodable.WithLabelValues("grpc"), undecodable.WithLabelValues("json")}
+	m.undecodable.grpc, m.undecodable.json = undecodable.WithLabelValues("grpc"), undecodable.WithLabelValues("json")
 	m.Registry.MustRegister(undecodable, m.rulesInfo, m.details.peeks, m.details.penalties, m.details.byPenalty)
 	m.Registry.MustRegister(m.requests, m.took, m.store, m.hits, m.loads, m.loaded, m.rules, m.panics, m.unmatched, m.denials, build,
 		m.leases.ends, m.leases.badIDs, m.leases.tooMany, m.leases.givenUp,
@@ -116,12 +115,11 @@ func (m *Metrics) Answered(a *rls.Observation) {
 	default:
 		m.ok.Inc()
 	}
-	if a.Undecodable {
-		protocol := 0
-		if !a.GRPC {
-			protocol = 1
-		}
-		m.undecodable[protocol].Inc()
+	switch {
+	case a.Undecodable && a.GRPC:
+		m.undecodable.grpc.Inc()
+	case a.Undecodable:
+		m.undecodable.json.Inc()
 	}
 	m.took.Observe(a.Took.Seconds())
 	if a.StoreTook > 0 && !decidedByCache(a.Decisions) {

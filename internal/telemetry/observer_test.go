@@ -44,7 +44,7 @@ func TestUndecodableRequestsAreCounted(t *testing.T) {
 	m.Answered(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true})
 	m.Answered(&rls.Observation{Code: codes.ResourceExhausted, Undecodable: true, GRPC: true})
 	m.Answered(&rls.Observation{Code: codes.InvalidArgument, GRPC: true}) // decoded, and without a domain
-	if grpc, json := testutil.ToFloat64(m.undecodable[0]), testutil.ToFloat64(m.undecodable[1]); grpc != 2 || json != 1 {
+	if grpc, json := testutil.ToFloat64(m.undecodable.grpc), testutil.ToFloat64(m.undecodable.json); grpc != 2 || json != 1 {
 		t.Errorf("%v by gRPC and %v by JSON, want 2 and 1", grpc, json)
 	}
 }
