@@ -115,20 +115,13 @@ func adminStatus(s *settings.Serve, rules *ruleSource, store *store, all *server
 	load := all.requests.Stats()
 	status := admin.Status{
 		Replica: replica(), Ready: ready.is(), InFlight: load.InFlight, Shed: load.Shed,
-		Store: admin.StoreStatus{Kind: s.BackendType, Mode: admin.ModeOK},
+		Store: admin.StoreStatus{Kind: s.BackendType, Mode: admin.ModeOK, Keys: store.keys()},
 	}
-	status.Replica = replica()
 	if store.fallback.Stats().Down {
 		status.Store.Mode = admin.ModeLost
 		if canDecideWithoutStore(rules.live.Load()) {
 			status.Store.Mode = admin.ModeFallback
 		}
-	}
-	switch b := store.backend.(type) {
-	case *memory:
-		status.Store.Keys = b.Stats().Keys
-	default:
-		status.Store.Keys = store.local.Stats().Keys
 	}
 	return status
 }

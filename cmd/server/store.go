@@ -159,6 +159,14 @@ func (s *store) forget() {
 	s.fallback.Forget()
 }
 
+// keys returns how many keys this process holds in memory.
+func (s *store) keys() int64 {
+	if m, ok := s.backend.(*memory); ok {
+		return m.Stats().Keys
+	}
+	return s.local.Stats().Keys
+}
+
 // save saves the counters in memory if they have a snapshot. Call it after the last request.
 func (s *store) save() {
 	if m, ok := s.backend.(*memory); ok && m.path != "" {
