@@ -33,7 +33,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -111,10 +110,7 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, %s\n", argumentError(err, args), helpOf(parser, args))
-		if slices.Contains(args[:min(1, len(args))], "diff") {
-			return 1 // weir diff exits with 2 for changes
-		}
-		return 2
+		return usageExitCode(parser, args)
 	}
 	err = command.Run()
 	var exit cli.Exit
@@ -129,6 +125,19 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 		return 1
 	}
 	return 0
+}
+
+// usageExitCode returns the exit code for invalid arguments: 2, unless the command has a method UsageExitCode.
+func usageExitCode(parser *kong.Kong, args []string) int {
+	for _, command := range parser.Model.Children {
+		if len(args) == 0 || command.Name != args[0] {
+			continue
+		}
+		if c, ok := command.Target.Addr().Interface().(interface{ UsageExitCode() int }); ok {
+			return c.UsageExitCode()
+		}
+	}
+	return 2
 }
 
 func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {

@@ -40,6 +40,9 @@ const (
 	diffChanges Exit = 2
 )
 
+// UsageExitCode returns the exit code for invalid arguments. That of the other commands, 2, means changes here.
+func (*Diff) UsageExitCode() int { return int(diffFault) }
+
 // Help returns the text after the flags in the command's help.
 func (*Diff) Help() string {
 	return `Examples:
