@@ -69,23 +69,17 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 		result.decided = now()
 	}
 	result.Took = result.decided - start
-	if err != nil { // a nil *Error in an error is not nil
-		return err
-	}
-	return nil
+	return err
 }
 
 // Plan is the part of Decide before the store call: it validates r and matches each descriptor to its limits. Decisions have no
 // Verdicts. Its error is that of Decide for an invalid request or missing rules.
 func (d *Decider) Plan(r *Request, result *Result) error {
 	result.Reset()
-	if err := d.prepare(r, result); err != nil { // a nil *Error in an error is not nil
-		return err
-	}
-	return nil
+	return d.prepare(r, result)
 }
 
-func (d *Decider) prepare(r *Request, result *Result) *Error {
+func (d *Decider) prepare(r *Request, result *Result) error {
 	if err := r.validate(); err != nil {
 		return err
 	}
@@ -102,7 +96,7 @@ func (d *Decider) prepare(r *Request, result *Result) *Error {
 	return nil
 }
 
-func (d *Decider) decide(ctx context.Context, r *Request, result *Result) *Error {
+func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error {
 	if err := d.prepare(r, result); err != nil {
 		return err
 	}

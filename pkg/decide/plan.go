@@ -9,7 +9,7 @@ import (
 
 // plan matches each descriptor of r to its limits and lists the hits to charge. Without rules for the domain, there are no limits,
 // not even overrides.
-func (d *Decider) plan(rules *descriptors.Rules, r *Request, result *Result) *Error {
+func (d *Decider) plan(rules *descriptors.Rules, r *Request, result *Result) error {
 	result.Decisions = resize(result.Decisions, len(r.Descriptors))
 	domain := rules.Domain(r.Domain)
 	result.DomainNotFound = domain == nil
@@ -99,7 +99,7 @@ func removeReplaced(decisions []Decision) {
 }
 
 // charge sets the modes of the decisions and lists the hits of their limits, with a group for each descriptor.
-func (d *Decider) charge(domain *descriptors.Domain, result *Result) *Error {
+func (d *Decider) charge(domain *descriptors.Domain, result *Result) error {
 	quotas, limits := 0, 0
 	for i := range result.Decisions {
 		decision := &result.Decisions[i]

@@ -42,7 +42,7 @@ type Override struct {
 	UnitMultiplier  uint32 // units per window; 0 means 1
 }
 
-func (r *Request) validate() *Error {
+func (r *Request) validate() error {
 	switch {
 	case r.Domain == "":
 		return invalid("rate limit domain must not be empty")
@@ -65,6 +65,6 @@ func (r *Request) validate() *Error {
 	return nil
 }
 
-func invalid(format string, args ...any) *Error {
+func invalid(format string, args ...any) error {
 	return &Error{Kind: InvalidRequest, text: fmt.Sprintf(format, args...)}
 }
