@@ -2,7 +2,6 @@ package descriptors
 
 import (
 	"bytes"
-	"encoding/binary"
 	"hash/maphash"
 	"math/bits"
 	"slices"
@@ -11,15 +10,6 @@ import (
 // An index is the tree of a domain, laid out for few cache misses, which dominate a search among many rules. Each level costs
 // a slot and a record with its texts; a map in each node would cost a dozen cache lines. The record of an only child follows
 // that of its parent. Only patterns and prefixes contain pointers, so the garbage collector has little to mark.
-//
-// A record is aligned to 8 bytes. Its identifier is its offset divided by 8, and its fields are:
-//
-//	4 bytes  the number of the rule; 0: no limits
-//	4        the number of the rest, for prefixes, wildcards and key-only children; 0: none
-//	4        the only exact child; 0: none; hashed: several, in slots; alias: the children are those of the record in rest
-//	4        the parent
-//	4, 4     the lengths of the key and of the value
-//	         the key and the value
 //
 // A slot of the hash table is the upper 32 bits of a hash, followed by the identifier of a record.
 type index struct {
@@ -39,13 +29,6 @@ type bareNode struct {
 	at, line     uint32
 	source, list uint32 // numbers, from 1, in sources and lists of the index; 0: none
 }
-
-const (
-	alignment    = 8
-	recordHeader = 24
-	hashed       = 1<<32 - 1
-	alias        = 1<<32 - 2
-)
 
 // A rest holds the children of a node that need more than an exact lookup.
 type rest struct {
@@ -89,26 +72,20 @@ func newIndex(root *Node, rules *chunks) *index {
 
 // newRecord appends the record of a node without its children.
 func (x *index) newRecord(n *Node, parent uint32, e Entry) (at uint32) {
-	start := len(x.records)
-	x.records = append(x.records, make([]byte, recordHeader)...)
-	x.records = append(append(x.records, e.Key...), e.Value...)
-	for len(x.records)%alignment > 0 {
-		x.records = append(x.records, 0)
-	}
-	number := uint32(0)
+	rule := uint32(0)
 	if n.rule != nil {
-		number = n.rule.number
+		rule = n.rule.number
 	}
-	for i, field := range []uint32{number, 0, 0, parent, uint32(len(e.Key)), uint32(len(e.Value))} {
-		binary.LittleEndian.PutUint32(x.records[start+4*i:], field)
-	}
-	return uint32(start / alignment)
+	at = uint32(len(x.records) / alignment)
+	x.records = appendRecord(x.records, rule, parent, e)
+	return at
 }
 
 // setChildren sets the references of a record to its children.
 func (x *index) setChildren(at, child, more uint32) {
-	binary.LittleEndian.PutUint32(x.record(at)[4:], more)
-	binary.LittleEndian.PutUint32(x.record(at)[8:], child)
+	r := x.record(at)
+	r.setChild(child)
+	r.setRest(more)
 }
 
 // add adds n and the nodes below it and returns n's record. It is called several times for a pattern (as a wildcard and by its own
@@ -192,26 +169,26 @@ func (x *index) find(entries []Entry) *Rule {
 			return nil
 		}
 	}
-	return x.rules.at(binary.LittleEndian.Uint32(x.record(at)))
+	return x.ruleAt(at)
 }
 
 // next returns the child that e selects; 0 if there is none.
 func (x *index) next(at uint32, e *Entry) uint32 {
 	r := x.record(at)
-	switch child := binary.LittleEndian.Uint32(r[8:]); child {
+	switch child := r.child(); child {
 	case 0:
 	case hashed:
 		if child = x.lookUp(at, e); child > 0 {
 			return child
 		}
 	case alias:
-		return x.next(binary.LittleEndian.Uint32(r[4:]), e)
+		return x.next(r.rest(), e)
 	default:
 		if x.isChild(child, at, e) {
 			return child
 		}
 	}
-	more := binary.LittleEndian.Uint32(r[4:])
+	more := r.rest()
 	if more == 0 {
 		return 0
 	}
@@ -245,12 +222,10 @@ func (x *index) lookUp(parent uint32, e *Entry) uint32 {
 // isChild reports whether the record at is the child of parent for e.
 func (x *index) isChild(at, parent uint32, e *Entry) bool {
 	r := x.record(at)
-	key, value := int(binary.LittleEndian.Uint32(r[16:])), int(binary.LittleEndian.Uint32(r[20:]))
-	return key == len(e.Key) && value == len(e.Value) && binary.LittleEndian.Uint32(r[12:]) == parent &&
-		string(r[recordHeader+key:recordHeader+key+value]) == e.Value && string(r[recordHeader:recordHeader+key]) == e.Key
+	return r.parent() == parent && string(r.value()) == e.Value && string(r.key()) == e.Key
 }
 
-func (x *index) record(at uint32) []byte { return x.records[int(at)*alignment:] }
+func (x *index) record(at uint32) record { return x.records[int(at)*alignment:] }
 
 // chunks stores rules contiguously, so that finding a rule by its number takes one memory access.
 type chunks struct {

@@ -2,7 +2,6 @@ package descriptors
 
 import (
 	"cmp"
-	"encoding/binary"
 	"net/netip"
 	"slices"
 
@@ -151,8 +150,8 @@ func (x *index) selectable(at uint32, e *Entry) []uint32 {
 }
 
 func (x *index) target(at uint32) uint32 {
-	if r := x.record(at); binary.LittleEndian.Uint32(r[8:]) == alias {
-		return binary.LittleEndian.Uint32(r[4:])
+	if r := x.record(at); r.child() == alias {
+		return r.rest()
 	}
 	return at
 }
@@ -160,20 +159,18 @@ func (x *index) target(at uint32) uint32 {
 var noRest rest
 
 func (x *index) restOf(at uint32) *rest {
-	if more := binary.LittleEndian.Uint32(x.record(x.target(at))[4:]); more > 0 {
+	if more := x.record(x.target(at)).rest(); more > 0 {
 		return &x.rest[more-1]
 	}
 	return &noRest
 }
 
-func (x *index) ruleAt(at uint32) *Rule { return x.rules.at(binary.LittleEndian.Uint32(x.record(at))) }
+func (x *index) ruleAt(at uint32) *Rule { return x.rules.at(x.record(at).rule()) }
 
 // entryAt returns the key and value of a record; a record with prefixes has none.
 func (x *index) entryAt(at uint32) Entry {
 	r := x.record(at)
-	key, value := int(binary.LittleEndian.Uint32(r[16:])), int(binary.LittleEndian.Uint32(r[20:]))
-	text := string(r[recordHeader : recordHeader+key+value])
-	return Entry{text[:key], text[key:]}
+	return Entry{string(r.key()), string(r.value())}
 }
 
 // explainSelection fills s with the child that its entry selects.
@@ -259,12 +256,11 @@ func (x *index) children(at uint32) []uint32 {
 	at = x.target(at)
 	var all []uint32
 	for offset := alignment; offset < len(x.records); {
-		r := x.records[offset:]
-		if binary.LittleEndian.Uint32(r[12:]) == at {
+		r := record(x.records[offset:])
+		if r.parent() == at {
 			all = append(all, uint32(offset/alignment))
 		}
-		size := recordHeader + int(binary.LittleEndian.Uint32(r[16:])) + int(binary.LittleEndian.Uint32(r[20:]))
-		offset += (size + alignment - 1) / alignment * alignment
+		offset += r.len()
 	}
 	return all
 }

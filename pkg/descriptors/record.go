@@ -1,0 +1,55 @@
+package descriptors
+
+import "encoding/binary"
+
+// A record is one node of an [index], without pointers. It is aligned to 8 bytes. Its identifier is its offset in the index divided
+// by 8. Its fields are:
+//
+//	 0  the number of the rule; 0: no limits
+//	 4  the number of the rest, for prefixes, wildcards and key-only children; 0: none
+//	 8  the only exact child; 0: none; hashed: several, in slots; alias: the children are those of the record in rest
+//	12  the parent
+//	16  the length of the key
+//	20  the length of the value
+//	24  the key and the value
+//
+// A record with prefixes has neither key nor value. The slice may extend beyond the record.
+type record []byte
+
+const (
+	alignment    = 8
+	recordHeader = 24
+	hashed       = 1<<32 - 1
+	alias        = 1<<32 - 2
+)
+
+// appendRecord appends the record of a node without children.
+func appendRecord(dst []byte, rule, parent uint32, e Entry) []byte {
+	for _, field := range [recordHeader / 4]uint32{rule, 0, 0, parent, uint32(len(e.Key)), uint32(len(e.Value))} {
+		dst = binary.LittleEndian.AppendUint32(dst, field)
+	}
+	dst = append(append(dst, e.Key...), e.Value...)
+	for len(dst)%alignment > 0 {
+		dst = append(dst, 0)
+	}
+	return dst
+}
+
+func (r record) field(at int) uint32       { return binary.LittleEndian.Uint32(r[at:]) }
+func (r record) setField(at int, v uint32) { binary.LittleEndian.PutUint32(r[at:], v) }
+
+func (r record) rule() uint32   { return r.field(0) }
+func (r record) rest() uint32   { return r.field(4) }
+func (r record) child() uint32  { return r.field(8) }
+func (r record) parent() uint32 { return r.field(12) }
+
+func (r record) setRest(number uint32) { r.setField(4, number) }
+func (r record) setChild(at uint32)    { r.setField(8, at) }
+
+func (r record) key() []byte   { return r[recordHeader:][:r.field(16)] }
+func (r record) value() []byte { return r[recordHeader+int(r.field(16)):][:r.field(20)] }
+
+// len returns the length in bytes, with the padding.
+func (r record) len() int {
+	return (recordHeader + int(r.field(16)) + int(r.field(20)) + alignment - 1) / alignment * alignment
+}
