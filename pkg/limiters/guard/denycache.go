@@ -167,9 +167,9 @@ type lookup struct {
 func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	for first, g := range eachGroup(groups) {
 		for i := range g {
-			h, u := &g[i], &lookups[first+i]
-			u.hash = maphash.String(c.seed, h.Key)
-			u.forward = h.N < 0 || len(g) > 1 || h.N == 0 && h.Denied > 0
+			h, l := &g[i], &lookups[first+i]
+			l.hash = maphash.String(c.seed, h.Key)
+			l.forward = h.N < 0 || len(g) > 1 || h.N == 0 && h.Denied > 0
 		}
 	}
 }
@@ -202,22 +202,22 @@ func (c *DenyCache) answer(
 func (c *DenyCache) answerHit(
 	now int64, h *limiters.Hit, lookups []lookup, i int, v *limiters.Verdict, debts *[]debt,
 ) bool {
-	u := &lookups[i]
+	l := &lookups[i]
 	forward := keyIsForwarded(lookups, i)
-	s := c.shard(u.hash)
+	s := c.shard(l.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h.N >= 0 && !h.End {
 		s.asked++
-		if !forward && s.answer(now, u.hash, h, v) {
+		if !forward && s.answer(now, l.hash, h, v) {
 			s.answered++
 			return true
 		}
 	}
-	u.forward, u.generation = true, s.generation
-	*debts = s.takeDebts(now, u.hash, h.Key, *debts)
+	l.forward, l.generation = true, s.generation
+	*debts = s.takeDebts(now, l.hash, h.Key, *debts)
 	if h.N < 0 {
-		s.forgetKey(u.hash, h.Key)
+		s.forgetKey(l.hash, h.Key)
 	}
 	return false
 }
@@ -248,18 +248,18 @@ func (c *DenyCache) recordDenials(from int64, groups []limiters.Group, lookups [
 	after := int64(0)
 	for first, g := range eachGroup(groups) {
 		for i := range g {
-			h, u, v := &g[i], &lookups[first+i], &out[first+i]
+			h, l, v := &g[i], &lookups[first+i], &out[first+i]
 			if h.N < 0 {
-				c.forgetKey(u.hash, h.Key)
+				c.forgetKey(l.hash, h.Key)
 			}
-			if err != nil || v.Allowed || v.Err != nil || !u.forward || len(g) > 1 {
+			if err != nil || v.Allowed || v.Err != nil || !l.forward || len(g) > 1 {
 				continue
 			}
 			if after == 0 {
 				after = c.clock()
 			}
 			if d, sure := c.denialOf(from, after, h.Limit, h.N, v); sure {
-				c.remember(u, h, d, after)
+				c.remember(l, h, d, after)
 			}
 		}
 	}
@@ -291,14 +291,14 @@ func (c *DenyCache) forgetKey(hash uint64, key string) {
 	s.forgetKey(hash, key)
 }
 
-func (c *DenyCache) remember(u *lookup, h *limiters.Hit, d denial, now int64) {
+func (c *DenyCache) remember(l *lookup, h *limiters.Hit, d denial, now int64) {
 	if d.expires <= now {
 		return
 	}
-	s := c.shard(u.hash)
+	s := c.shard(l.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.generation == u.generation {
-		s.remember(now, u.hash, h, d, c.budget)
+	if s.generation == l.generation {
+		s.remember(now, l.hash, h, d, c.budget)
 	}
 }

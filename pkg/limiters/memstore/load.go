@@ -243,7 +243,7 @@ func (l *loader) limit(f limitFields) *limiters.Limit {
 }
 
 func (l *loader) key(f *fields) error {
-	due, name, flags := f.int64(), int(f.byte()), f.byte()
+	expiry, name, flags := f.int64(), int(f.byte()), f.byte()
 	maximum, window, capacity := f.uvarint(), f.uvarint(), f.uvarint()
 	key := string(f.bytes(f.uvarint()))
 	if f.failed {
@@ -279,15 +279,15 @@ func (l *loader) key(f *fields) error {
 	if hasLeases {
 		state.SetLeases(leases)
 	}
-	l.put(key, limit, &state, due)
+	l.put(key, limit, &state, expiry)
 	return nil
 }
 
-func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, due int64) {
+func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, expiry int64) {
 	s, own := l.store, l.take.own
 	verdict := limit.Check(state, own, 1)
 	ahead := state.Parts == nil && verdict.Used == 0 && limit.ResetTime(state) > own+limit.Window().Microseconds()
-	if due <= own || ahead || state.IsZero() {
+	if expiry <= own || ahead || state.IsZero() {
 		l.loaded.Ended++
 		return
 	}
@@ -312,5 +312,5 @@ func (l *loader) put(key string, limit *limiters.Limit, state *limiters.State, d
 	sh.save(r, state)
 	sh.limits.table.items[r.limit()].hitAt = own
 	s.bytes.Add(size)
-	sh.due(p, due)
+	sh.setExpiry(p, expiry)
 }

@@ -23,12 +23,12 @@ type page struct {
 	length  uint16 // of a record, in bytes
 }
 
-func (g *page) record(slot int) record {
-	at := slot * int(g.length)
-	return record(g.bytes[at : at+int(g.length)])
+func (pg *page) record(slot int) record {
+	at := slot * int(pg.length)
+	return record(pg.bytes[at : at+int(pg.length)])
 }
 
-func (g *page) full() bool { return (int(g.n)+1)*int(g.length) > len(g.bytes) }
+func (pg *page) full() bool { return (int(pg.n)+1)*int(pg.length) > len(pg.bytes) }
 
 // Pages double in size, because there may be many lengths and few keys. The largest are few enough for the garbage collector and
 // small enough to allocate within a Take.
@@ -66,9 +66,9 @@ func (ps *pages) add(words int) (position, bool) {
 		}))
 	}
 	number := of.pages[of.filling]
-	g := &ps.table.items[number]
-	p := positionOf(number, int(g.n))
-	if g.n++; g.full() {
+	pg := &ps.table.items[number]
+	p := positionOf(number, int(pg.n))
+	if pg.n++; pg.full() {
 		of.filling++
 	}
 	return p, true
@@ -82,15 +82,15 @@ func (ps *pages) remove(p position) (from position) {
 		of.filling--
 	}
 	number := of.pages[of.filling]
-	g := &ps.table.items[number]
-	g.n--
-	from = positionOf(number, int(g.n))
+	pg := &ps.table.items[number]
+	pg.n--
+	from = positionOf(number, int(pg.n))
 	if from != p {
 		r := ps.record(p)
-		copy(r, g.record(int(g.n)))
-		ps.due(p, r.due())
+		copy(r, pg.record(int(pg.n)))
+		ps.lowerSoonest(p, r.expiry())
 	}
-	if g.n == 0 {
+	if pg.n == 0 {
 		// One empty page is kept, so that a key that comes and goes at a page boundary does not allocate each time.
 		if last := len(of.pages) - 1; last > of.filling {
 			ps.table.remove(of.pages[last])
@@ -100,9 +100,8 @@ func (ps *pages) remove(p position) (from position) {
 	return from
 }
 
-// due updates the page's earliest expiry.
-func (ps *pages) due(p position, due int64) {
-	if g := &ps.table.items[p.page()]; due < g.soonest {
-		g.soonest = due
-	}
+// lowerSoonest lowers the soonest of p's page to expiry if it is later.
+func (ps *pages) lowerSoonest(p position, expiry int64) {
+	pg := &ps.table.items[p.page()]
+	pg.soonest = min(pg.soonest, expiry)
 }

@@ -73,8 +73,8 @@ func TestSnapshotParametersSurvive(t *testing.T) {
 func TestSnapshotReadsParametersAsText(t *testing.T) {
 	s, limit := New(Options{}), limiterstest.MustLimit(
 		limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour, Params: limiters.Params{Capacity: 3}})
-	due := s.clock() + time.Hour.Microseconds()
-	b := binary.LittleEndian.AppendUint64(nil, uint64(due))
+	expiry := s.clock() + time.Hour.Microseconds()
+	b := binary.LittleEndian.AppendUint64(nil, uint64(expiry))
 	b = append(b, 0, 0) // the first name, no flags
 	for _, n := range []int64{5, time.Hour.Microseconds(), 0, 1} {
 		b = binary.AppendUvarint(b, uint64(n))

@@ -8,7 +8,7 @@ import (
 
 // A record is one key, without pointers: the garbage collector does not scan records.
 //
-//	 0  due: when the key expires, by the store's clock, in µs since 1970
+//	 0  the expiry of the key: a time by the store's clock, in µs since 1970
 //	 8  the hash of the key
 //	12  the length of the key's text in the record, 9 bits; whether the record has an overflow, 1 bit; and the number of its
 //	    limit in the shard's table, 22
@@ -48,8 +48,8 @@ func needsOverflow(l *limiters.Limit) bool { return l.Grows() || l.HasParts() }
 func (r record) word(at int) int64       { return int64(binary.LittleEndian.Uint64(r[at:])) }
 func (r record) setWord(at int, w int64) { binary.LittleEndian.PutUint64(r[at:], uint64(w)) }
 
-func (r record) due() int64        { return r.word(0) }
-func (r record) setDue(t int64)    { r.setWord(0, t) }
+func (r record) expiry() int64     { return r.word(0) }
+func (r record) setExpiry(t int64) { r.setWord(0, t) }
 func (r record) hash() uint32      { return binary.LittleEndian.Uint32(r[8:]) }
 func (r record) textLen() int      { return int(binary.LittleEndian.Uint32(r[12:]) & inTable) }
 func (r record) hasOverflow() bool { return binary.LittleEndian.Uint32(r[12:])&overflowFlag != 0 }

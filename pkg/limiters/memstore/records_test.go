@@ -386,9 +386,9 @@ func checkSweep(t *testing.T, sh *shard, seed uint64, step int) {
 			default:
 				all = page
 			}
-			if due := g.record(slot).due(); due < page || due < all {
-				t.Fatalf("seed %d, step %d: record %d of page %d is due at %d, and would be looked at from %d on, %d; %+v",
-					seed, step, slot, i, due, page, all, *c)
+			if expiry := g.record(slot).expiry(); expiry < page || expiry < all {
+				t.Fatalf("seed %d, step %d: record %d of page %d expires at %d, and would be looked at from %d on, %d; %+v",
+					seed, step, slot, i, expiry, page, all, *c)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func (s *Store) resetKey(sh *shard, hash uint32, k limiters.Keyed) bool {
 	if p == 0 {
 		return false
 	}
-	expired := sh.record(p).due() <= s.clock()
+	expired := sh.record(p).expiry() <= s.clock()
 	s.remove(sh, p)
 	return !expired
 }
@@ -95,7 +95,7 @@ func (s *Store) resetPart(sh *shard, part int, match func(key string) bool) (sca
 		if p == 0 {
 			continue
 		}
-		if sh.record(p).due() > now {
+		if sh.record(p).expiry() > now {
 			reset++
 		}
 		s.remove(sh, p)

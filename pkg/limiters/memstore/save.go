@@ -14,7 +14,7 @@ import (
 //
 //	magic, 8 bytes; version, 4; when it was saved by the store's clock, 8; the names of the algorithms: how many, 1, and
 //	each, 1 and its bytes
-//	for each key: the length of what follows, 4; when it is due, 8; its limit: algorithm by number, 1, flags, 1,
+//	for each key: the length of what follows, 4; its expiry, 8; its limit: algorithm by number, 1, flags, 1,
 //	maximum, window in µs and capacity, u each; its length, u, and text; the text of its other parameters and its leases
 //	if the name of its algorithm says so, see params.go; its state, as limiters.AppendState writes it
 //	0, 4; how many keys, 8; the CRC-64 (ECMA) of all that is before, 8
@@ -115,14 +115,14 @@ func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 		c.page, c.slot = len(of.pages)-1, math.MaxInt
 	}
 	for passed := 0; c.page >= 0; c.page, c.slot = c.page-1, math.MaxInt {
-		g := &sh.pages.table.items[of.pages[c.page]]
-		for c.slot = min(c.slot, int(g.n)); c.slot > 0; c.slot-- {
+		pg := &sh.pages.table.items[of.pages[c.page]]
+		for c.slot = min(c.slot, int(pg.n)); c.slot > 0; c.slot-- {
 			// Skipping a record takes time too.
 			if passed++; len(b) >= perHold || passed > perHold/64 {
 				return b, true
 			}
-			r := g.record(c.slot - 1)
-			if r.due() <= c.own {
+			r := pg.record(c.slot - 1)
+			if r.expiry() <= c.own {
 				continue
 			}
 			var state limiters.State
@@ -141,7 +141,7 @@ func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state *limiters.State) []byte {
 	start := len(b)
 	b = binary.LittleEndian.AppendUint32(b, 0)
-	b = binary.LittleEndian.AppendUint64(b, uint64(r.due()))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.expiry()))
 	spec := l.Spec()
 	flags := byte(0)
 	others := textOf(spec)

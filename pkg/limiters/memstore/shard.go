@@ -72,8 +72,8 @@ func (sh *shard) load(r record, s *limiters.State) {
 	at := len(r) - 8*n
 	if r.hasOverflow() {
 		at -= 8
-		g := &sh.overflows.items[r.overflow()]
-		s.Log, s.Parts = g.log, g.parts
+		o := &sh.overflows.items[r.overflow()]
+		s.Log, s.Parts = o.log, o.parts
 	}
 	if n > 0 {
 		s.A = r.word(at)
@@ -146,8 +146,8 @@ func (sh *shard) size(r record) int {
 		n += perTableEntry + perString + len(sh.texts.items[r.word(headLen)])
 	}
 	if r.hasOverflow() {
-		g := &sh.overflows.items[r.overflow()]
-		n += perTableEntry + (&limiters.State{Log: g.log, Parts: g.parts}).GrownBytes()
+		o := &sh.overflows.items[r.overflow()]
+		n += perTableEntry + (&limiters.State{Log: o.log, Parts: o.parts}).GrownBytes()
 	}
 	return n
 }
@@ -167,7 +167,7 @@ func (s *Store) remove(sh *shard, p position) (from position) {
 
 	if from = sh.pages.remove(p); from != p {
 		sh.index[r.hash()%parts].moved(r.hash(), from, p)
-		sh.soonest = min(sh.soonest, r.due())
+		sh.soonest = min(sh.soonest, r.expiry())
 	}
 	sh.live.Add(-1)
 	s.keys.Add(-1)
@@ -207,21 +207,24 @@ func (s *Store) keepSmallest(sh *shard, r record, l *limiters.Limit, own int64) 
 	}
 }
 
-// due sets the expiry of a record.
-func (sh *shard) due(p position, due int64) {
-	sh.record(p).setDue(due)
-	sh.pages.due(p, due)
-	sh.soonest = min(sh.soonest, due)
+// setExpiry sets the expiry of a record.
+func (sh *shard) setExpiry(p position, expiry int64) {
+	sh.record(p).setExpiry(expiry)
+	sh.pages.lowerSoonest(p, expiry)
+	sh.soonest = min(sh.soonest, expiry)
 }
 
 // A cursor is the progress of a sweep: its position, and the earliest expiry of the records already checked.
+//
+// Invariant: every record on a page before the cursor expires at the soonest of the shard or of the cursor, or later. Every record
+// before the cursor on its page expires at the soonest of that page or at inPage, or later.
 type cursor struct {
 	sweeping bool // a sweep of the shard is in progress
 	begun    bool // a sweep of the current page is in progress
 	page     uint32
 	slot     uint16
-	inPage   int64 // no record of the page before the slot expires before
-	soonest  int64 // no record of the pages before the page expires before
+	inPage   int64 // the earliest expiry that the sweep found before the slot, on the page
+	soonest  int64 // the earliest expiry that the sweep found on the pages before the page
 }
 
 // sweepPerTake is the number of records that a Take checks while its shard has expired ones. A Take adds one or two records, so the
@@ -256,7 +259,7 @@ func (s *Store) sweep(sh *shard, own int64) {
 		if sh.soonest > own {
 			return
 		}
-		// From now on, writes lower the shard's soonest. Earlier records are covered by their pages.
+		// The cursor is before all records, so the invariant holds. setExpiry and remove lower the shard's soonest.
 		*c, sh.soonest = cursor{sweeping: true, soonest: math.MaxInt64}, math.MaxInt64
 	}
 	for range sweepPerTake {
@@ -265,21 +268,21 @@ func (s *Store) sweep(sh *shard, own int64) {
 			c.sweeping = false
 			return
 		}
-		g := &sh.pages.table.items[c.page]
+		pg := &sh.pages.table.items[c.page]
 		switch {
-		case !c.begun && g.soonest > own:
-			c.soonest = min(c.soonest, g.soonest)
+		case !c.begun && pg.soonest > own:
+			c.soonest = min(c.soonest, pg.soonest)
 			c.page++
 		case !c.begun:
-			// The same holds for the page.
-			c.begun, c.slot, c.inPage, g.soonest = true, 0, math.MaxInt64, math.MaxInt64
-		case c.slot >= g.n:
-			g.soonest = min(g.soonest, c.inPage)
-			c.soonest = min(c.soonest, g.soonest)
+			// The cursor is before all records of the page, so the invariant holds. setExpiry lowers the page's soonest.
+			c.begun, c.slot, c.inPage, pg.soonest = true, 0, math.MaxInt64, math.MaxInt64
+		case c.slot >= pg.n:
+			pg.soonest = min(pg.soonest, c.inPage)
+			c.soonest = min(c.soonest, pg.soonest)
 			c.page, c.begun = c.page+1, false
 		default:
-			if due := g.record(int(c.slot)).due(); due > own {
-				c.inPage = min(c.inPage, due)
+			if expiry := pg.record(int(c.slot)).expiry(); expiry > own {
+				c.inPage = min(c.inPage, expiry)
 				c.slot++
 			} else {
 				s.remove(sh, positionOf(c.page, int(c.slot)))
@@ -342,18 +345,18 @@ func (t *take) evictOne(sh *shard) bool {
 			continue
 		}
 		r := sh.record(p)
-		due := r.due()
-		if due <= t.own {
-			best, soonest = p, due
+		expiry := r.expiry()
+		if expiry <= t.own {
+			best, soonest = p, expiry
 			break
 		}
-		if due >= soonest {
+		if expiry >= soonest {
 			continue
 		}
 		var state limiters.State
 		sh.load(r, &state)
 		if sh.limits.get(r.limit()).Check(&state, t.own, 1).Allowed {
-			best, soonest = p, due
+			best, soonest = p, expiry
 		}
 	}
 	if best == 0 {

@@ -388,7 +388,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 				p, _ = s.insert(sh, hash(key), key, limit, false)
 			}
 			sh.save(sh.record(p), &limiters.State{A: s.clock(), B: count})
-			sh.due(p, s.clock()+limit.Window().Microseconds())
+			sh.setExpiry(p, s.clock()+limit.Window().Microseconds())
 		}
 		var goes []string
 		for i := range 2000 {

@@ -76,10 +76,10 @@ func (t *take) lock(now time.Time, groups []limiters.Group) {
 	slots := t.slots
 	for _, g := range groups {
 		for i := range g {
-			o := &slots[i]
+			sl := &slots[i]
 			hash := t.store.hash(&g[i])
 			n := hash % shardCount
-			o.hit, o.shard, o.hash = &g[i], &t.store.shards[n], uint32(hash>>32)
+			sl.hit, sl.shard, sl.hash = &g[i], &t.store.shards[n], uint32(hash>>32)
 			t.locked[n/64] |= 1 << (n % 64)
 		}
 		slots = slots[len(g):]
@@ -125,16 +125,16 @@ func (t *take) sweep() {
 // find reads the state of hit i and makes room for its result. If there is no room, a hit that would be allowed fails with ErrFull.
 func (t *take) find(i int) {
 	h, v, first := t.slots[i].hit, &t.out[i], t.firstOf(i)
-	o, s := &t.slots[first], &t.states[first]
+	sl, s := &t.slots[first], &t.states[first]
 	*v, t.stateIndex[i] = limiters.Verdict{}, first
-	isNew := o.position == 0
+	isNew := sl.position == 0
 	if h.Limit.HasParts() && !isNew {
-		t.ensureOverflow(o, h)
+		t.ensureOverflow(sl, h)
 	}
 	if (isNew || h.Limit.Grows()) && h.WouldCharge(s, t.now) {
-		room := t.makeRoom(o.shard, isNew)
+		room := t.makeRoom(sl.shard, isNew)
 		if room && isNew {
-			o.position, room = t.store.insert(o.shard, o.hash, h.Key, h.Limit, needsOverflow(h.Limit))
+			sl.position, room = t.store.insert(sl.shard, sl.hash, h.Key, h.Limit, needsOverflow(h.Limit))
 		}
 		if !room {
 			t.stateIndex[i] = -1
@@ -143,37 +143,37 @@ func (t *take) find(i int) {
 	}
 }
 
-// ensureOverflow gives the record of o an overflow if the limit of h needs one. It replaces a record that another limit made
+// ensureOverflow gives the record of sl an overflow if the limit of h needs one. It replaces a record that another limit made
 // without one. writeBack writes the words that were read before.
-func (t *take) ensureOverflow(o *slot, h *limiters.Hit) {
-	old := o.position
-	if o.shard.record(old).hasOverflow() {
+func (t *take) ensureOverflow(sl *slot, h *limiters.Hit) {
+	old := sl.position
+	if sl.shard.record(old).hasOverflow() {
 		return
 	}
-	p, ok := t.store.insert(o.shard, o.hash, h.Key, h.Limit, true)
+	p, ok := t.store.insert(sl.shard, sl.hash, h.Key, h.Limit, true)
 	if !ok {
 		return
 	}
-	o.position = p
-	o.shard.due(p, o.shard.record(old).due())
-	t.remove(o.shard, old)
+	sl.position = p
+	sl.shard.setExpiry(p, sl.shard.record(old).expiry())
+	t.remove(sl.shard, old)
 }
 
 // firstOf returns the first hit on the key of hit i. If it is hit i, firstOf reads the record and the state.
 func (t *take) firstOf(i int) int {
-	o := &t.slots[i]
-	h := o.hit
+	sl := &t.slots[i]
+	h := sl.hit
 	for j := range i {
 		e := &t.slots[j]
-		if e.hash == o.hash && e.first == j && e.hit.Key == h.Key && sameState(e.hit.Limit, h.Limit) {
-			o.first = j
+		if e.hash == sl.hash && e.first == j && e.hit.Key == h.Key && sameState(e.hit.Limit, h.Limit) {
+			sl.first = j
 			return j
 		}
 	}
-	o.first = i
-	if o.position = o.shard.find(o.hash, h.Key, h.Limit); o.position != 0 {
-		o.shard.load(o.shard.record(o.position), &t.states[i])
-		o.overflowBytes = t.states[i].GrownBytes()
+	sl.first = i
+	if sl.position = sl.shard.find(sl.hash, h.Key, h.Limit); sl.position != 0 {
+		sl.shard.load(sl.shard.record(sl.position), &t.states[i])
+		sl.overflowBytes = t.states[i].GrownBytes()
 	}
 	return i
 }
@@ -197,39 +197,39 @@ func (t *take) decideWithoutRoom(s *limiters.State, h *limiters.Hit, v *limiters
 func (t *take) writeBack() {
 	for i := range t.slots {
 		l, first := t.slots[i].hit.Limit, t.slots[i].first
-		o, s := &t.slots[first], &t.states[first]
-		if o.position == 0 {
+		sl, s := &t.slots[first], &t.states[first]
+		if sl.position == 0 {
 			continue
 		}
-		r := o.shard.record(o.position)
+		r := sl.shard.record(sl.position)
 		if first != i {
-			t.store.keepSmallest(o.shard, r, l, t.own)
+			t.store.keepSmallest(sl.shard, r, l, t.own)
 			continue
 		}
-		o.shard.save(r, s)
-		if size := s.GrownBytes(); size != o.overflowBytes {
-			t.store.bytes.Add(int64(size - o.overflowBytes))
+		sl.shard.save(r, s)
+		if size := s.GrownBytes(); size != sl.overflowBytes {
+			t.store.bytes.Add(int64(size - sl.overflowBytes))
 		}
 		if s.IsZero() {
-			p := o.position
-			o.position = 0
-			t.remove(o.shard, p)
+			p := sl.position
+			sl.position = 0
+			t.remove(sl.shard, p)
 			continue
 		}
-		t.store.keepSmallest(o.shard, r, l, t.own)
-		due := t.own + max(0, l.ResetTime(s)-t.now) + t.keep
+		t.store.keepSmallest(sl.shard, r, l, t.own)
+		expiry := t.own + max(0, l.ResetTime(s)-t.now) + t.keep
 		if s.Parts != nil {
 			// Another limit may need the parts for longer.
-			due = max(due, r.due())
+			expiry = max(expiry, r.expiry())
 		}
-		o.shard.due(o.position, due)
+		sl.shard.setExpiry(sl.position, expiry)
 	}
 }
 
 // holds reports whether the take uses a record, which must not be evicted.
 func (t *take) holds(sh *shard, p position) bool {
 	for i := range t.slots {
-		if o := &t.slots[i]; o.position == p && o.shard == sh {
+		if sl := &t.slots[i]; sl.position == p && sl.shard == sh {
 			return true
 		}
 	}
@@ -240,8 +240,8 @@ func (t *take) holds(sh *shard, p position) bool {
 func (t *take) remove(sh *shard, p position) {
 	from := t.store.remove(sh, p)
 	for i := range t.slots {
-		if o := &t.slots[i]; o.position == from && o.shard == sh {
-			o.position = p
+		if sl := &t.slots[i]; sl.position == from && sl.shard == sh {
+			sl.position = p
 		}
 	}
 }
