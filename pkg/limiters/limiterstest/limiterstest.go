@@ -38,35 +38,26 @@ func RunOverConnection(t *testing.T, open func(t *testing.T) limiters.Store) {
 func run(t *testing.T, open func(t *testing.T) limiters.Store, sequences uint64) {
 	t.Run("traces", func(t *testing.T) { Traces(t, open(t)) })
 	t.Run("random", func(t *testing.T) { random(t, open(t), sequences, NewGenerator) })
-	if !SkipParts {
-		t.Run("random leases", func(t *testing.T) { randomLeases(t, open(t), sequences) })
-		t.Run("random mixed", func(t *testing.T) { randomMixed(t, open(t), 3*sequences) })
-		t.Run("many leases", func(t *testing.T) { manyLeases(t, open(t)) })
-		t.Run("reservations after a refund", func(t *testing.T) { reservationsAfterRefund(t, open(t)) })
-	}
+	t.Run("random leases", func(t *testing.T) { randomLeases(t, open(t), sequences) })
+	t.Run("random mixed", func(t *testing.T) { randomMixed(t, open(t), 3*sequences) })
+	t.Run("many leases", func(t *testing.T) { manyLeases(t, open(t)) })
+	t.Run("reservations after a refund", func(t *testing.T) { reservationsAfterRefund(t, open(t)) })
 	t.Run("races", func(t *testing.T) {
 		store := open(t)
 		Races(t, []limiters.Store{store, store, store})
 	})
-	if !SkipParts {
-		t.Run("random penalties", func(t *testing.T) { randomPenalties(t, open(t), sequences) })
-		t.Run("races with penalties", func(t *testing.T) {
-			store := open(t)
-			RacesWithPenalties(t, []limiters.Store{store, store, store})
-		})
-	}
-	if !SkipParts {
-		t.Run("inspections", func(t *testing.T) { inspections(t, open(t)) })
-	}
+	t.Run("random penalties", func(t *testing.T) { randomPenalties(t, open(t), sequences) })
+	t.Run("races with penalties", func(t *testing.T) {
+		store := open(t)
+		RacesWithPenalties(t, []limiters.Store{store, store, store})
+	})
+	t.Run("inspections", func(t *testing.T) { inspections(t, open(t)) })
 	t.Run("resets", func(t *testing.T) { Resets(t, open(t)) })
 	t.Run("random resets", func(t *testing.T) { randomResets(t, open(t), sequences) })
 	t.Run("canceled", func(t *testing.T) { canceled(t, open(t)) })
 	t.Run("own clock", func(t *testing.T) { ownClock(t, open(t)) })
 	t.Run("order", func(t *testing.T) { order(t, open(t)) })
 }
-
-// SkipParts leaves out the tests of limits whose state has parts, see [limiters.Limit.HasParts].
-var SkipParts bool
 
 // Windowed returns the algorithms whose limits have a window.
 func Windowed() []string {
@@ -155,9 +146,7 @@ func order(t *testing.T, store limiters.Store) {
 // Races uses up one key of each algorithm from 64 goroutines on each of several stores that share their state. They must admit
 // exactly the limit: a window of ten years does not end meanwhile, and no hit leaks from a funnel.
 func Races(t *testing.T, replicas []limiters.Store) {
-	if !SkipParts {
-		t.Run("leases", func(t *testing.T) { LeaseRaces(t, replicas) })
-	}
+	t.Run("leases", func(t *testing.T) { LeaseRaces(t, replicas) })
 	const goroutines, maximum = 64, 500
 	for _, name := range Windowed() {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: maximum, Window: limiters.MaxWindow})

@@ -21,13 +21,7 @@ func resettable() []limiters.Spec {
 		penalty, reserve := plain, plain
 		penalty.Params.Penalty = limiters.PenaltySpec{After: 1, Within: time.Hour, For: 2 * time.Hour}
 		reserve.Params.Reserve.TTL = time.Hour
-		specs = append(specs, plain)
-		if !SkipParts {
-			specs = append(specs, penalty, reserve)
-		}
-	}
-	if SkipParts {
-		return specs[1:]
+		specs = append(specs, plain, penalty, reserve)
 	}
 	return specs
 }
@@ -129,10 +123,7 @@ func MustResetMatching(t *testing.T, store limiters.Store, match func(key string
 
 // randomResets is [Random] with resets and inspections of keys between the calls.
 func randomResets(t *testing.T, store limiters.Store, sequences uint64) {
-	generators := []func(string, uint64) *Generator{NewGenerator}
-	if !SkipParts {
-		generators = append(generators, NewPenaltyGenerator, NewLeaseGenerator)
-	}
+	generators := []func(string, uint64) *Generator{NewGenerator, NewPenaltyGenerator, NewLeaseGenerator}
 	for n, generator := range generators {
 		for _, name := range Windowed() {
 			for seed := range max(sequences/4, 1) {

@@ -5,9 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -157,9 +155,6 @@ func (r *replayer) step(words []string, want string) (string, error) {
 	groups := limiters.Singles(hits...)
 	if strings.Contains(text, " & ") {
 		groups = []limiters.Group{hits}
-	}
-	if SkipParts && slices.ContainsFunc(slices.Collect(maps.Values(r.limits)), (*limiters.Limit).HasParts) {
-		return want, nil
 	}
 	out := make([]limiters.Verdict, len(hits))
 	if err := r.store.Take(context.Background(), r.now, groups, out); err != nil {
