@@ -37,11 +37,12 @@ func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict, err error) {
 		if failed == nil {
 			failed = out[i].Err
 		}
-		switch {
-		case failed == nil:
+		if failed == nil {
 			c.sent.Add(d.n)
-		case limiters.IsUncharged(failed) && c.shard(d.hash).restore(c.clock(), d):
-		default:
+			continue
+		}
+		restored := limiters.IsUncharged(failed) && c.shard(d.hash).restore(c.clock(), d)
+		if !restored {
 			c.lost.Add(d.n)
 		}
 	}
