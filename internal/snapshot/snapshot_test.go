@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// savers write a text, or fail after it.
+// A saver writes a text, and then fails if err is set.
 type saver struct {
 	text string
 	err  error

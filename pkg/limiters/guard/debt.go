@@ -63,9 +63,8 @@ func (c *DenyCache) renew(from int64, debts []debt, out []limiters.Verdict) {
 
 const (
 	forever = int64(math.MaxInt64)
-	// debtsPerCall bounds the debts in one call, and sendTimeout its duration.
+	// debtsPerCall bounds the debts in one call.
 	debtsPerCall = 50
-	sendTimeout  = time.Second
 	// minSleep bounds the sleep of the goroutine from below, whatever MaxAge is.
 	minSleep = int64(time.Millisecond)
 )

@@ -19,7 +19,7 @@ func (w *world) endQueue() *guard.EndQueue {
 	return q
 }
 
-// ends sends the end of an id, which fails.
+// endFails sends the ends of ids, and checks that each fails.
 func (w *world) endFails(q *guard.EndQueue, ids ...string) {
 	w.Helper()
 	for _, id := range ids {

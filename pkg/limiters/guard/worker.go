@@ -1,6 +1,12 @@
 package guard
 
-import "context"
+import (
+	"context"
+	"time"
+)
+
+// callTimeout bounds a store call of a worker.
+const callTimeout = time.Second
 
 // A worker is the goroutine of a decorator that calls a store. Stopping it does not cancel a call in flight, whose hits would then
 // be undecided; only the deadline of end does.
@@ -24,7 +30,7 @@ func (w *worker) begin(run func(context.Context)) {
 
 // call returns the context of a store call.
 func (w *worker) call() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(w.calls, sendTimeout)
+	return context.WithTimeout(w.calls, callTimeout)
 }
 
 // end stops the goroutine and waits for it. Calls are canceled when ctx ends or the returned function is called.
