@@ -68,7 +68,7 @@ func (f *fixture) ask(hits int64, text string) *decide.Result {
 }
 
 // list returns the keys of a Top as "domain rule entries count±error".
-func (f *fixture) list(by By, domain string, n int) (lines []string) {
+func (f *fixture) list(by Order, domain string, n int) (lines []string) {
 	f.tb.Helper()
 	top, err := f.Top(by, domain, n)
 	if err != nil {
@@ -107,7 +107,7 @@ func TestTopListsHeaviestAndMostDeniedKeys(t *testing.T) {
 	if top, _ := f.Top(ByHits, "", 1); top.Total != 14 || top.Error != 0 || top.Keys[0].KeyHash != descriptors.KeyHash(nil, "4:shop|2:ip*8:10.0.0.1|6:action=5:login") {
 		t.Errorf("%+v", top)
 	}
-	if _, err := f.Top("weight", "", 1); !errors.Is(err, ErrUnknownBy) {
+	if _, err := f.Top("weight", "", 1); !errors.Is(err, ErrUnknownOrder) {
 		t.Errorf("%v", err)
 	}
 	if _, err := observing(t, Options{}).Top(ByHits, "", 1); !errors.Is(err, ErrNoTopKeys) {

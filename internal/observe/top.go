@@ -22,19 +22,19 @@ import (
 // Window is the interval at which counts age. [Observer.Top] reports the current and the last window, which is one to two minutes.
 const Window = time.Minute
 
-// By is the order of the heaviest keys.
-type By string
+// An Order is the order of the heaviest keys.
+type Order string
 
 // The orders.
 const (
-	ByHits   By = "hits"   // hits that were requested, allowed or denied; peeks and refunds do not count
-	ByDenied By = "denied" // hits that were denied, in shadow mode too; a denied peek counts as one
+	ByHits   Order = "hits"   // hits that were requested, allowed or denied; peeks and refunds do not count
+	ByDenied Order = "denied" // hits that were denied, in shadow mode too; a denied peek counts as one
 )
 
 // Errors of [Observer.Top].
 var (
-	ErrNoTopKeys = errors.New("no heaviest keys: TOP_KEYS is 0")
-	ErrUnknownBy = fmt.Errorf("unknown order: write %s or %s", ByHits, ByDenied)
+	ErrNoTopKeys    = errors.New("no heaviest keys: TOP_KEYS is 0")
+	ErrUnknownOrder = fmt.Errorf("unknown order: write %s or %s", ByHits, ByDenied)
 )
 
 // A Top is a list of keys, heaviest first. At low rates, counts have only the error of the sketches. At high rates, requests are
@@ -190,12 +190,12 @@ func (s *topShard) age(current uint64) {
 }
 
 // Top returns the n heaviest keys of a domain; of all domains if domain is "".
-func (o *Observer) Top(by By, domain string, n int) (Top, error) {
+func (o *Observer) Top(by Order, domain string, n int) (Top, error) {
 	if o == nil || o.top == nil {
 		return Top{}, ErrNoTopKeys
 	}
 	if by != ByHits && by != ByDenied {
-		return Top{}, ErrUnknownBy
+		return Top{}, ErrUnknownOrder
 	}
 	top, items := o.top.list(by)
 	for _, item := range items {
@@ -221,7 +221,7 @@ func (o *Observer) topKey(item spacesaving.Item[seen]) TopKey {
 }
 
 // list returns all keys, heaviest first.
-func (t *topKeys) list(by By) (Top, []spacesaving.Item[seen]) {
+func (t *topKeys) list(by Order) (Top, []spacesaving.Item[seen]) {
 	t.mu.Lock() // no window begins
 	defer t.mu.Unlock()
 	top := Top{Since: t.beganLast}
@@ -250,7 +250,7 @@ func (t *topKeys) list(by By) (Top, []spacesaving.Item[seen]) {
 }
 
 // lists copies the counts of both windows.
-func (t *topKeys) lists(s *topShard, by By) (all [2]spacesaving.List[seen]) {
+func (t *topKeys) lists(s *topShard, by Order) (all [2]spacesaving.List[seen]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.count(s)

@@ -33,7 +33,7 @@ func (s *Store) resetKey(sh *shard, hash uint32, k limiters.Keyed) bool {
 
 // search returns the position of the record with a hash for which is returns true; 0 if there is none.
 func (sh *shard) search(hash uint32, is func(record) bool) position {
-	x := &sh.index[hash%parts]
+	x := &sh.index[hash%subindexes]
 	if x.n == 0 {
 		return 0
 	}
@@ -54,18 +54,18 @@ func (sh *shard) text(r record) string {
 	return string(r[headLen : headLen+n])
 }
 
-// ResetMatching implements [limiters.Resetter]. One call is a whole pass. It locks a shard for one part of its index at a time,
-// about 2,400 of 10 million keys. A key never changes its part, so none is missed.
+// ResetMatching implements [limiters.Resetter]. One call is a whole pass. It locks a shard for one subindex at a time,
+// about 2,400 of 10 million keys. A key never changes its subindex, so none is missed.
 func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, _ string) (done limiters.Progress, err error) {
 	for i := range s.shards {
 		if s.shards[i].live.Load() == 0 {
 			continue
 		}
-		for part := range parts {
+		for n := range subindexes {
 			if err := ctx.Err(); err != nil {
 				return done, err
 			}
-			scanned, reset := s.resetPart(&s.shards[i], part, match)
+			scanned, reset := s.resetSubindex(&s.shards[i], n, match)
 			done.Scanned += scanned
 			done.Reset += reset
 		}
@@ -73,13 +73,13 @@ func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, 
 	return done, nil
 }
 
-func (s *Store) resetPart(sh *shard, part int, match func(key string) bool) (scanned, reset int64) {
+func (s *Store) resetSubindex(sh *shard, n int, match func(key string) bool) (scanned, reset int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	// Removing a record moves others, so the keys are collected first.
 	var keys []limiters.Keyed
 	var hashes []uint32
-	for _, slot := range sh.index[part].slots {
+	for _, slot := range sh.index[n].slots {
 		if slot == 0 {
 			continue
 		}

@@ -19,16 +19,16 @@ type shard struct {
 	limits    limits
 	cursor    cursor
 	pages     pages
-	index     [parts]index
+	index     [subindexes]index
 	overflows table[overflow]
 	texts     table[string]
 	live      atomic.Int64 // number of records: changed under the lock, read without it
 	_         [64]byte     // keeps two shards out of one cache line
 }
 
-// parts is the number of parts of a shard's index. They grow separately to bound the pause: with 10 million keys, a part has about
+// subindexes is the number of indexes of a shard. They grow separately to bound the pause: with 10 million keys, an index has about
 // 2,400 and grows in about 20 µs.
-const parts = 16
+const subindexes = 16
 
 // perTableEntry and perString approximate the memory of a table entry and of a text's header, in bytes.
 const (
@@ -40,7 +40,7 @@ func (sh *shard) record(p position) record { return sh.pages.record(p) }
 
 // find returns the position of the record of a key; 0 if there is none.
 func (sh *shard) find(hash uint32, key string, l *limiters.Limit) position {
-	x := &sh.index[hash%parts]
+	x := &sh.index[hash%subindexes]
 	if x.n == 0 {
 		return 0
 	}
@@ -131,7 +131,7 @@ func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, ha
 	if hasOverflow {
 		r.setOverflow(sh.overflows.add(overflow{}))
 	}
-	sh.index[hash%parts].add(hash, p)
+	sh.index[hash%subindexes].add(hash, p)
 	sh.live.Add(1)
 	s.keys.Add(1)
 	s.bytes.Add(int64(bytes + sh.size(r)))
@@ -163,10 +163,10 @@ func (s *Store) remove(sh *shard, p position) (from position) {
 		sh.overflows.remove(r.overflow())
 	}
 	bytes += sh.limits.release(r.limit())
-	sh.index[r.hash()%parts].remove(r.hash(), p)
+	sh.index[r.hash()%subindexes].remove(r.hash(), p)
 
 	if from = sh.pages.remove(p); from != p {
-		sh.index[r.hash()%parts].moved(r.hash(), from, p)
+		sh.index[r.hash()%subindexes].moved(r.hash(), from, p)
 		sh.soonest = min(sh.soonest, r.expiry())
 	}
 	sh.live.Add(-1)
