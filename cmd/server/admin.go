@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
@@ -32,14 +33,15 @@ type adminServer struct {
 // person, unlike Envoy, can wait.
 const adminStoreTimeout = time.Second
 
-func newAdmin(
-	s *settings.Serve, l net.Listener, rules *ruleSource, candidate *shadowFile, store *store, all *servers, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
-) (*adminServer, error) {
+// newAdmin returns the admin server of p, which reports on the servers all.
+func (p *process) newAdmin(all *servers) (*adminServer, error) {
+	s, store, log, metrics := p.settings, p.store, p.log, p.metrics
 	auth, err := adminAuth(s, log)
 	if err != nil {
 		return nil, err
 	}
-	if l, err = adminTLS(s, l, log); err != nil {
+	l, err := adminTLS(s, p.listeners.admin, log)
+	if err != nil {
 		return nil, err
 	}
 	if s.AdminIsExposed() {
@@ -48,9 +50,9 @@ func newAdmin(
 	}
 	unauthorized := telemetry.OncePerSecond(log)
 	o := admin.Options{
-		Version: versionOf(), Rules: rules.live.Load, Store: store.states, StoreTimeout: adminStoreTimeout, Resets: store.resets,
+		Version: versionOf(), Rules: p.rules.live.Load, Store: store.states, StoreTimeout: adminStoreTimeout, Resets: store.resets,
 		Decide: decideOptions(s), ParseRequest: rls.ParseRequest,
-		Status:    func() admin.Status { return adminStatus(s, rules, store, all, ready) },
+		Status:    func() admin.Status { return p.status(all.requests.Stats()) },
 		Decisions: adminObserver{all.observer},
 		Hits:      metrics.RuleHits, StoreCalls: metrics.StoreCalls,
 		KeySecret: []byte(s.KeyHashSecret), Auth: auth,
@@ -67,8 +69,8 @@ func newAdmin(
 			_ = logPanic(log, route, value)
 		},
 	}
-	if candidate != nil {
-		o.Shadow = func(limits, keys int) admin.Shadow { return candidate.report(limits, keys, store.replicas.now()) }
+	if p.shadow != nil {
+		o.Shadow = func(limits, keys int) admin.Shadow { return p.shadow.report(limits, keys, store.replicas.now()) }
 	}
 	if *s.TopKeys > 0 {
 		o.Top = adminObserver{all.observer}
@@ -111,15 +113,15 @@ func adminTLS(s *settings.Serve, l net.Listener, log *zap.Logger) (net.Listener,
 	return tls.NewListener(l, config), nil
 }
 
-func adminStatus(s *settings.Serve, rules *ruleSource, store *store, all *servers, ready *readiness) admin.Status {
-	load := all.requests.Stats()
+// status returns the status for the admin API at a load.
+func (p *process) status(load admission.Stats) admin.Status {
 	status := admin.Status{
-		Replica: replica(), Ready: ready.is(), InFlight: load.InFlight, Shed: load.Shed,
-		Store: admin.StoreStatus{Kind: s.BackendType, Mode: admin.ModeOK, Keys: store.keys()},
+		Replica: replica(), Ready: p.ready.is(), InFlight: load.InFlight, Shed: load.Shed,
+		Store: admin.StoreStatus{Kind: p.settings.BackendType, Mode: admin.ModeOK, Keys: p.store.keys()},
 	}
-	if store.fallback.Stats().Down {
+	if p.store.fallback.Stats().Down {
 		status.Store.Mode = admin.ModeLost
-		if canDecideWithoutStore(rules.live.Load()) {
+		if canDecideWithoutStore(p.rules.live.Load()) {
 			status.Store.Mode = admin.ModeFallback
 		}
 	}

@@ -83,8 +83,10 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (_ *process, 
 	if p.recorder, err = openRecorder(s, log, p.metrics); err != nil {
 		return nil, err
 	}
-	p.servers, err = newServers(s, p.listeners, p.rules, p.shadow, p.receipts, p.store, p.recorder, p.ready, log, p.metrics, p.stats)
-	return p, err
+	if p.servers, err = p.newServers(); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // openSender opens the exporter to statsd or dogstatsd, if the settings enable one.

@@ -15,11 +15,9 @@ import (
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/observe"
-	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/decide"
-	"github.com/weir-rls/weir/pkg/recorder"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -39,24 +37,23 @@ type httpServer struct {
 	listener net.Listener
 }
 
-func newServers(
-	s *settings.Serve, l listeners, rules *ruleSource, candidate *shadowFile, receipts *receiptKeys, store *store, record *recorder.Recorder, ready *readiness, log *zap.Logger, metrics *telemetry.Metrics,
-	stats *ratelimitstats.Stats,
-) (*servers, error) {
+// newServers returns the servers of p, whose other parts must be open.
+func (p *process) newServers() (*servers, error) {
+	s, l, log, metrics := p.settings, p.listeners, p.log, p.metrics
 	logAnswer, observer := telemetry.AnswerLog(log), newObserver(s, l.admin != nil, log, metrics)
 	options := rls.Options{
 		Observe: func(o *rls.Observation) {
 			metrics.Answered(o)
-			stats.Answered(o)
+			p.stats.Answered(o)
 			logAnswer(o)
 			observer.Observe(&o.Result)
-			candidate.observe(o)
-			record.Record(&o.Result)
+			p.shadow.observe(o)
+			p.recorder.Record(&o.Result)
 		},
 		DynamicMetadata: s.ResponseDynamicMetadata,
 		StandardHeaders: s.ResponseHeadersStandard != "",
 		DeniedByHeader:  s.ResponseHeaderDeniedBy,
-		Receipts:        receipts.options(s),
+		Receipts:        p.receipts.options(s),
 	}
 	var err error
 	if options.RetryAfterJitter, err = s.Jitter(); err != nil {
@@ -65,7 +62,7 @@ func newServers(
 	if s.ResponseHeaders {
 		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}
 	}
-	service := rls.New(decide.New(rules.live.Load, store.fallback, decideOptions(s)), options)
+	service := rls.New(decide.New(p.rules.live.Load, p.store.fallback, decideOptions(s)), options)
 	grpcOptions, err := grpcOptions(&s.Listeners, log)
 	if err != nil {
 		return nil, err
@@ -79,11 +76,11 @@ func newServers(
 	all := &servers{
 		requests:     requests,
 		observer:     observer,
-		grpc:         newGRPC(service, requests, ready, log, metrics, stats, append(grpcOptions, store.traces.GRPC()...)...),
+		grpc:         newGRPC(service, requests, p.ready, log, metrics, p.stats, append(grpcOptions, p.store.traces.GRPC()...)...),
 		grpcListener: admission.NewListener(l.grpc, requests),
 		http: []httpServer{
-			{"http", newHTTP(json, ready, metrics), l.http},
-			{"debug", newDebug(rules.live.Load), l.debug},
+			{"http", newHTTP(json, p.ready, metrics), l.http},
+			{"debug", newDebug(p.rules.live.Load), l.debug},
 		},
 	}
 	if l.prometheus != nil {
@@ -91,7 +88,7 @@ func newServers(
 	}
 	if l.admin != nil {
 		var err error
-		if all.admin, err = newAdmin(s, l.admin, rules, candidate, store, all, ready, log, metrics); err != nil {
+		if all.admin, err = p.newAdmin(all); err != nil {
 			return nil, err
 		}
 	}
@@ -105,7 +102,7 @@ func newServers(
 	if l.admin != nil {
 		fields = append(fields, zap.Stringer("admin", l.admin.Addr()))
 	}
-	log.Info("listening", append(fields, zap.String("store", s.BackendType), zap.String("source", rules.report.source))...)
+	log.Info("listening", append(fields, zap.String("store", s.BackendType), zap.String("source", p.rules.report.source))...)
 	return all, nil
 }
 
