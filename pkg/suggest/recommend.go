@@ -28,12 +28,9 @@ type Recommendation struct {
 	Outliers []Outlier `json:"outliers"`
 	Reasons  []string  `json:"reasons"`
 
-	variant   *variant
 	split     split
-	sample    float64
 	window    *Window
 	algorithm *Algorithm
-	reasons   []string // for the algorithm and the window
 }
 
 // An Outlier is a key that a recommended limit hits.
