@@ -110,7 +110,9 @@ func (c *calendar) end(start int64) int64 {
 	return c.compute(start).starts[2] // the cache keeps the windows around now
 }
 
+// compute returns the windows around now. Times before 1970 are in the first window.
 func (c *calendar) compute(now int64) *calendarWindows {
+	now = max(now, 0) // start is never less, so the search below would not end
 	i := c.index(now)
 	// If clocks are turned back over midnight, the end of the old day may already be in the new window.
 	for c.start(i) > now {

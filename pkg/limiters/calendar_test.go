@@ -62,6 +62,7 @@ func TestCalendarWindow(t *testing.T) {
 		{"a year where it begins early", "Pacific/Kiritimati", calendarYear, 1, "2025-12-31T10:00:00Z", "2025-12-31T10:00:00Z", "2026-12-31T10:00:00Z"},
 		{"four years", "UTC", calendarYear, 4, "2025-11-21T00:00:00Z", "2022-01-01T00:00:00Z", "2026-01-01T00:00:00Z"},
 		{"local time before 1970", "America/New_York", calendarYear, 1, "1970-01-01T00:00:01Z", "1970-01-01T00:00:00Z", "1970-01-01T05:00:00Z"},
+		{"a clock before 1970", "America/New_York", calendarYear, 1, "0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "1970-01-01T05:00:00Z"},
 	} {
 		now, err := time.Parse(time.RFC3339, tt.now)
 		if err != nil {
