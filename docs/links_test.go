@@ -197,18 +197,20 @@ func TestRecipesAreListedAndStateEnvoyVersions(t *testing.T) {
 	}
 }
 
-func TestIndexLinksToEveryPage(t *testing.T) {
-	index, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range all {
-		if page != "README.md" && !strings.Contains(string(index), "]("+page+")") {
-			t.Errorf("docs/README.md does not link to %s", page)
+func TestIndexesLinkToEveryPage(t *testing.T) {
+	for _, folder := range []string{".", "adr"} {
+		index, err := os.ReadFile(filepath.Join(folder, "README.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := filepath.Glob(filepath.Join(folder, "*.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range all {
+			if name := filepath.Base(page); name != "README.md" && !strings.Contains(string(index), "]("+name+")") {
+				t.Errorf("docs/%s/README.md does not link to %s", folder, name)
+			}
 		}
 	}
 }
