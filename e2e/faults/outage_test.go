@@ -210,7 +210,10 @@ func TestSentinelFailoverLosesOnlyUnreplicatedCharges(t *testing.T) {
 				name:            "Sentinel failover, replication half a second behind, on_store_error: " + policy,
 				weirs:           []*harness.Weir{startWeir(t, text, env...), startWeir(t, text, env...)},
 				stopReplication: before.forgetReplicas,
-				fail:            s.Master.Stop,
+				fail: func() {
+					s.DetectFailures(t)
+					s.Master.Stop()
+				},
 				countsAtPromotion: func() map[counter]int {
 					s.Replica.Await(t, "master_link_status:down")
 					return storedCounts(t, s.Replica.Addr)

@@ -7,11 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A SentinelSet is a master, its replica, and their Sentinels.
+// A SentinelSet is a master, its replica, and their Sentinels, which promote the replica only after [SentinelSet.DetectFailures].
 type SentinelSet struct {
 	Name            string // of the master, for Sentinels
 	Master, Replica *Server
@@ -60,14 +61,29 @@ func StartSentinelsBehind(
 	return w
 }
 
+// A busy machine can stop a server for longer than a Sentinel waits for a reply. The failover that follows closes every connection
+// to the old master, so each test selects the time from which a failover is possible.
+const (
+	never     = 24 * time.Hour
+	downAfter = time.Second
+)
+
+// DetectFailures lets the Sentinels promote the replica when the master has not replied for a second.
+func (w *SentinelSet) DetectFailures(tb testing.TB) {
+	tb.Helper()
+	for _, s := range w.Sentinels {
+		s.do(tb, "sentinel", "set", w.Name, "down-after-milliseconds", downAfter.Milliseconds())
+	}
+}
+
 func startSentinel(tb testing.TB, w *SentinelSet, quorum int, secrets Secrets) *Server {
 	tb.Helper()
 	addr, dir := FreeAddr(tb), tb.TempDir()
 	host, port, _ := net.SplitHostPort(addr)
 	masterHost, masterPort, _ := net.SplitHostPort(w.announced)
 	conf := fmt.Sprintf("bind %s\nport %s\ndir %s\nsentinel monitor %s %s %s %d\n"+
-		"sentinel down-after-milliseconds %[4]s 1000\nsentinel failover-timeout %[4]s 5000\n",
-		host, port, dir, w.Name, masterHost, masterPort, quorum)
+		"sentinel down-after-milliseconds %[4]s %[8]d\nsentinel failover-timeout %[4]s 5000\n",
+		host, port, dir, w.Name, masterHost, masterPort, quorum, never.Milliseconds())
 	if secrets.Redis != "" {
 		conf += fmt.Sprintf("sentinel auth-pass %s %q\n", w.Name, secrets.Redis)
 	}

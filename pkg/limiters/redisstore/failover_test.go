@@ -172,7 +172,10 @@ func awaitMaster(t *testing.T, server *redistest.Server) time.Time {
 func TestSentinelFailoverIsFollowed(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(t *testing.T, w *redistest.SentinelSet){
-		"killed": func(_ *testing.T, w *redistest.SentinelSet) { w.Master.Stop() },
+		"killed": func(t *testing.T, w *redistest.SentinelSet) {
+			w.DetectFailures(t)
+			w.Master.Stop()
+		},
 		// It still answers, as a replica once the Sentinels have demoted it.
 		"asked for": func(t *testing.T, w *redistest.SentinelSet) {
 			if err := w.Sentinels[0].Client(t).Do(t.Context(), "sentinel", "failover", w.Name).Err(); err != nil {
@@ -181,6 +184,7 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 		},
 		// Neither it nor a Sentinel answers.
 		"frozen": func(t *testing.T, w *redistest.SentinelSet) {
+			w.DetectFailures(t)
 			for _, server := range []*redistest.Server{w.Master, w.Sentinels[0]} {
 				if err := server.Signal(syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
