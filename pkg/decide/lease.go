@@ -74,7 +74,6 @@ func withLeases(limits []descriptors.RateLimit) []descriptors.RateLimit {
 	return slices.DeleteFunc(slices.Clone(limits), lacks)
 }
 
-// defaultGiveUpTimeout is the GiveUpTimeout of an [Options] that sets none.
 // defaultGiveUpTimeout is the default of Options.GiveUpTimeout.
 const defaultGiveUpTimeout = time.Second
 

@@ -104,6 +104,9 @@ func (s *denyShard) answer(now int64, hash uint64, h *limiters.Hit, v *limiters.
 		ResetAfter: reset,
 		By:         limiters.ByCache,
 	}
+	if h.Limit.HasPenalty() && n <= v.Remaining {
+		v.RetryAfter = retry // the limit itself allows the hits, so only the penalty denies them
+	}
 	if e.offset != 0 {
 		// now was read before the lock was taken, so the denial may be newer.
 		v.At, v.Order = (e.offset+max(now, e.recorded))/int64(time.Microsecond), math.MaxUint16

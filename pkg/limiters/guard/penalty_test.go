@@ -54,3 +54,20 @@ func TestPenaltyIsNotRechecked(t *testing.T) {
 		}
 	})
 }
+
+// A remembered penalty ends at the same time for several hits as for one, unless the limit itself denies them for longer.
+func TestRememberedPenaltyOfSeveralHits(t *testing.T) {
+	limit := limiterstest.MustLimit(limiters.Spec{
+		Algorithm: "fixed_window", Max: 10, Window: time.Hour,
+		Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Penalty: limiters.PenaltySpec{After: 1, Within: time.Minute, For: 90 * time.Second}},
+	})
+	inWorld(t, func(w *world) {
+		a := w.replica(defaults)
+		a.take("k", limit, 3, "ok used=3 remaining=7 reset=3600s")
+		a.take("k", limit, 8, "denied used=3 remaining=7 retry=3600s reset=3600s")
+		a.take("k", limit, 1, "penalized used=3 remaining=0 retry=90s reset=3600s")
+		a.take("k", limit, 7, "remembered: penalized used=3 remaining=0 retry=90s reset=3600s")
+		a.take("k", limit, 8, "remembered: denied used=3 remaining=7 retry=3600s reset=3600s")
+		a.take("k", limit, 11, "remembered: denied used=3 remaining=7 retry=never reset=3600s")
+	})
+}
