@@ -53,7 +53,7 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 		Version: versionOf(), Rules: p.rules.live.Load, Store: store.states, StoreTimeout: adminStoreTimeout, Resets: store.resets,
 		Decide: decideOptions(s), ParseRequest: rls.ParseRequest,
 		Status:    func() admin.Status { return p.status(all.requests.Stats()) },
-		Decisions: adminObserver{all.observer},
+		Subscribe: all.observer.Subscribe,
 		Hits:      metrics.RuleHits, StoreCalls: metrics.StoreCalls,
 		KeySecret: []byte(s.KeyHashSecret), Auth: auth,
 		Audit: func(c admin.Change) {
@@ -73,7 +73,7 @@ func (p *process) newAdmin(all *servers) (*adminServer, error) {
 		o.Shadow = func(limits, keys int) admin.Shadow { return p.shadow.report(limits, keys, store.replicas.now()) }
 	}
 	if *s.TopKeys > 0 {
-		o.Top = adminObserver{all.observer}
+		o.Top = all.observer.Top
 	}
 	api := admin.New(o)
 	server := newServer(api, 30*time.Second)

@@ -166,7 +166,7 @@ func shadowKeys(keys shadow.Keys) admin.ShadowKeys {
 	all := admin.ShadowKeys{Keys: keys.Keys, Exact: keys.Exact, Worst: []admin.ShadowKey{}}
 	for _, k := range keys.Worst {
 		all.Worst = append(all.Worst, admin.ShadowKey{
-			Domain: k.Domain, Rule: k.Rule, Limit: k.Limit, Key: adminEntries(k.Key), KeyHash: k.KeyHash, Requests: signed(k.Count), Error: signed(k.Error),
+			Domain: k.Domain, Rule: k.Rule, Limit: k.Limit, Key: admin.EntriesOf(k.Key), KeyHash: k.KeyHash, Requests: int64(k.Count), Error: int64(k.Error),
 		})
 	}
 	return all

@@ -25,7 +25,7 @@ import (
 
 const topToken = "0123456789abcdef0123456789abcdef"
 
-// observedKeys implements [admin.TopKeys] and [admin.Decisions].
+// observedKeys has the heaviest keys and the decisions of an admin API.
 type observedKeys struct{ stop chan struct{} }
 
 func (observedKeys) Top(denied bool, domain string, n int) admin.Top {
@@ -42,7 +42,7 @@ func (observedKeys) Top(denied bool, domain string, n int) admin.Top {
 	return top
 }
 
-func (o observedKeys) Subscribe(f admin.Filter) (<-chan admin.Decision, func() int64, func(), error) {
+func (o observedKeys) Subscribe(f admin.Filter) (*admin.Subscription, error) {
 	decisions := make(chan admin.Decision, 10)
 	decisions <- admin.Decision{
 		Time: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), Domain: "shop", Rule: "user_id.action=login", Limit: "burst", Algorithm: "funnel",
@@ -54,7 +54,7 @@ func (o observedKeys) Subscribe(f admin.Filter) (<-chan admin.Decision, func() i
 	if o.stop != nil {
 		close(decisions)
 	}
-	return decisions, func() int64 { return 7 }, func() {}, nil
+	return &admin.Subscription{C: decisions, Dropped: func() int64 { return 7 }, Close: func() {}}, nil
 }
 
 // observing returns a running admin API and the flags to reach it. While down is set, it answers 503.
@@ -74,7 +74,7 @@ func observing(t *testing.T, o observedKeys) (flags AdminServer, down *atomic.Bo
 		t.Fatal(err)
 	}
 	api := admin.New(admin.Options{
-		Rules: func() *descriptors.Rules { return rules }, Status: func() admin.Status { return admin.Status{} }, Auth: admin.Auth{Tokens: tokens}, Top: o, Decisions: o,
+		Rules: func() *descriptors.Rules { return rules }, Status: func() admin.Status { return admin.Status{} }, Auth: admin.Auth{Tokens: tokens}, Top: o.Top, Subscribe: o.Subscribe,
 	})
 	down = &atomic.Bool{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -67,14 +68,12 @@ func (f *fixture) ask(hits int64, text string) *decide.Result {
 	return result
 }
 
+// The orders of the heaviest keys, for [Observer.Top].
+const byHits, byDenied = false, true
+
 // list returns the keys of a Top as "domain rule entries count±error".
-func (f *fixture) list(by Order, domain string, n int) (lines []string) {
-	f.tb.Helper()
-	top, err := f.Top(by, domain, n)
-	if err != nil {
-		f.tb.Fatal(err)
-	}
-	for _, k := range top.Keys {
+func (f *fixture) list(denied bool, domain string, n int) (lines []string) {
+	for _, k := range f.Top(denied, domain, n).Keys {
 		lines = append(lines, fmt.Sprint(k.Domain, " ", k.Rule, " ", k.Key, " ", k.Count, "±", k.Error))
 	}
 	return lines
@@ -99,19 +98,16 @@ func TestTopListsHeaviestAndMostDeniedKeys(t *testing.T) {
 	f.ask(2, "shadow=x")    // denied in shadow mode
 	f.ask(100, "free=x")    // unlimited
 	f.ask(100, "unknown=x") // no rule
-	expect(t, f.list(ByHits, "", 10), "shop ip.action=login [{ip 10.0.0.1} {action login}] 7±0", "shop user_id [{user_id 42}] 5±0",
-		"shop shadow [{shadow x}] 2±0")
-	expect(t, f.list(ByHits, "shop", 1), "shop ip.action=login [{ip 10.0.0.1} {action login}] 7±0")
-	expect(t, f.list(ByHits, "other", 10))
-	expect(t, f.list(ByDenied, "", 10), "shop user_id [{user_id 42}] 3±0", "shop shadow [{shadow x}] 2±0")
-	if top, _ := f.Top(ByHits, "", 1); top.Total != 14 || top.Error != 0 || top.Keys[0].KeyHash != descriptors.KeyHash(nil, "4:shop|2:ip*8:10.0.0.1|6:action=5:login") {
+	expect(t, f.list(byHits, "", 10), "shop ip.action=login [[ip 10.0.0.1] [action login]] 7±0", "shop user_id [[user_id 42]] 5±0",
+		"shop shadow [[shadow x]] 2±0")
+	expect(t, f.list(byHits, "shop", 1), "shop ip.action=login [[ip 10.0.0.1] [action login]] 7±0")
+	expect(t, f.list(byHits, "other", 10))
+	expect(t, f.list(byDenied, "", 10), "shop user_id [[user_id 42]] 3±0", "shop shadow [[shadow x]] 2±0")
+	if top := f.Top(byHits, "", 1); top.Total != 14 || top.Error != 0 || top.Keys[0].KeyHash != descriptors.KeyHash(nil, "4:shop|2:ip*8:10.0.0.1|6:action=5:login") {
 		t.Errorf("%+v", top)
 	}
-	if _, err := f.Top("weight", "", 1); !errors.Is(err, ErrUnknownOrder) {
-		t.Errorf("%v", err)
-	}
-	if _, err := observing(t, Options{}).Top(ByHits, "", 1); !errors.Is(err, ErrNoTopKeys) {
-		t.Errorf("%v", err)
+	if top := observing(t, Options{}).Top(byHits, "", 1); top.Keys == nil || len(top.Keys) > 0 {
+		t.Errorf("without sketches: %+v", top)
 	}
 }
 
@@ -120,18 +116,14 @@ func TestKeysAreHiddenUnderASecret(t *testing.T) {
 	secret := []byte("a secret of 16 bytes")
 	var logged []*Denial
 	f := observing(t, Options{TopKeys: 10, Secret: secret, LogDenial: func(d *Denial) { logged = append(logged, d) }, DenialShare: 1, DenialsPerSecond: 10})
-	s, err := f.Subscribe(Filter{})
+	s, err := f.Subscribe(admin.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	f.ask(10, "user_id=alice")
 	hash := descriptors.KeyHash(secret, "4:shop|7:user_id*5:alice")
-	top, err := f.Top(ByHits, "", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := <-s.C
+	top, d := f.Top(byHits, "", 1), <-s.C
 	for _, text := range []string{fmt.Sprintf("%+v", top), fmt.Sprintf("%+v", d), fmt.Sprintf("%+v", *logged[0])} {
 		if strings.Contains(text, "alice") || !strings.Contains(text, hash) {
 			t.Errorf("want the hash %s and no value: %s", hash, text)
@@ -149,33 +141,29 @@ func TestCountsOfKeysAge(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		since := func() time.Duration {
-			top, err := f.Top(ByHits, "", 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return top.Since.Sub(start)
+			return f.Top(byHits, "", 1).Since.Sub(start)
 		}
 		f.ask(1, "user_id=1")
 		time.Sleep(Window + time.Second)
 		synctest.Wait()
 		f.ask(2, "user_id=2")
 		f.ask(2, "user_id=1")
-		expect(t, f.list(ByHits, "", 10), "shop user_id [{user_id 1}] 3±0", "shop user_id [{user_id 2}] 2±0")
+		expect(t, f.list(byHits, "", 10), "shop user_id [[user_id 1]] 3±0", "shop user_id [[user_id 2]] 2±0")
 		if since() != 0 {
 			t.Errorf("counts since %v, want the start", since())
 		}
 		time.Sleep(Window)
 		synctest.Wait()
 		f.ask(1, "user_id=3")
-		got := f.list(ByHits, "", 10)
+		got := f.list(byHits, "", 10)
 		slices.Sort(got)
-		expect(t, got, "shop user_id [{user_id 1}] 2±0", "shop user_id [{user_id 2}] 2±0", "shop user_id [{user_id 3}] 1±0")
+		expect(t, got, "shop user_id [[user_id 1]] 2±0", "shop user_id [[user_id 2]] 2±0", "shop user_id [[user_id 3]] 1±0")
 		if since() != Window {
 			t.Errorf("counts since %v, want %v", since(), Window)
 		}
 		time.Sleep(2 * Window)
 		synctest.Wait()
-		expect(t, f.list(ByHits, "", 10))
+		expect(t, f.list(byHits, "", 10))
 		cancel()
 		ended.Wait()
 	})
@@ -183,13 +171,13 @@ func TestCountsOfKeysAge(t *testing.T) {
 
 func TestSubscriptionAppliesItsFilter(t *testing.T) {
 	for _, tt := range []struct {
-		filter Filter
+		filter admin.Filter
 		want   int
 	}{
-		{Filter{}, 8}, {Filter{Domain: "shop"}, 8}, {Filter{Domain: "other"}, 0}, {Filter{Rule: "user_id"}, 5},
-		{Filter{Outcome: Denied}, 3}, {Filter{Outcome: Allowed}, 5}, {Filter{Outcome: Undecided}, 0},
-		{Filter{Entry: descriptors.Entry{Key: "user_id", Value: "42"}}, 4}, {Filter{Entry: descriptors.Entry{Key: "user_id"}}, 5},
-		{Filter{Entry: descriptors.Entry{Key: "action", Value: "login"}}, 1}, {Filter{Outcome: Denied, Rule: "shadow"}, 1},
+		{admin.Filter{}, 8}, {admin.Filter{Domain: "shop"}, 8}, {admin.Filter{Domain: "other"}, 0}, {admin.Filter{Rule: "user_id"}, 5},
+		{admin.Filter{Outcome: Denied}, 3}, {admin.Filter{Outcome: Allowed}, 5}, {admin.Filter{Outcome: Undecided}, 0},
+		{admin.Filter{Entry: admin.Entry{"user_id", "42"}}, 4}, {admin.Filter{Entry: admin.Entry{"user_id", ""}}, 5},
+		{admin.Filter{Entry: admin.Entry{"action", "login"}}, 1}, {admin.Filter{Outcome: Denied, Rule: "shadow"}, 1},
 	} {
 		f := observing(t, Options{})
 		s, err := f.Subscribe(tt.filter)
@@ -212,7 +200,7 @@ func TestSubscriptionAppliesItsFilter(t *testing.T) {
 
 func TestDecisionsOfTheStream(t *testing.T) {
 	f := observing(t, Options{})
-	s, err := f.Subscribe(Filter{})
+	s, err := f.Subscribe(admin.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,24 +209,25 @@ func TestDecisionsOfTheStream(t *testing.T) {
 	f.ask(1, "user_id=42")
 	f.ask(2, "shadow=x")
 	f.ask(1, "none=x")
-	for _, want := range []Decision{
-		{Rule: "user_id", Key: []descriptors.Entry{{Key: "user_id", Value: "42"}}, Hits: 3, Outcome: Allowed, Reason: "within_limit",
+	for _, want := range []admin.Decision{
+		{Rule: "user_id", Key: []admin.Entry{{"user_id", "42"}}, Hits: 3, Outcome: Allowed, Reason: "within_limit",
 			Limit: "burst", Algorithm: "fixed_window", Used: 3, By: "store"},
-		{Rule: "user_id", Key: []descriptors.Entry{{Key: "user_id", Value: "42"}}, Hits: 1, Outcome: Denied, Reason: "over_limit", Enforced: true,
+		{Rule: "user_id", Key: []admin.Entry{{"user_id", "42"}}, Hits: 1, Outcome: Denied, Reason: "over_limit", Enforced: true,
 			Limit: "burst", Algorithm: "fixed_window", Used: 4, By: "store"},
-		{Rule: "shadow", Key: []descriptors.Entry{{Key: "shadow", Value: "x"}}, Hits: 2, Outcome: Denied, Reason: "never_fits",
+		{Rule: "shadow", Key: []admin.Entry{{"shadow", "x"}}, Hits: 2, Outcome: Denied, Reason: "never_fits",
 			Limit: "0", Algorithm: "fixed_window", Used: 2, By: "store"},
-		{Key: []descriptors.Entry{{Key: "none", Value: "x"}}, Hits: 1, Outcome: Allowed, Reason: "no_rule"},
+		{Key: []admin.Entry{{"none", "x"}}, Hits: 1, Outcome: Allowed, Reason: "no_rule"},
 	} {
 		got := <-s.C
-		entries := got.Key
+		entry := descriptors.Entry{Key: got.Key[0][0], Value: got.Key[0][1]}
+		entries := []descriptors.Entry{entry}
 		want.Domain, want.Replica, want.RulesVersion, want.Time = "shop", "weir-0", f.rules.Version(), got.Time
 		want.KeyHash = descriptors.KeyHash(nil, descriptors.Key("shop", f.rules.Match("shop", entries), entries))
 		want.RetryAfter, want.ResetAfter = got.RetryAfter, got.ResetAfter
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 			t.Errorf("\ngot  %+v\nwant %+v", got, want)
 		}
-		if (got.Outcome == Denied) != (got.RetryAfter != 0) || got.Time.IsZero() || got.RulesVersion == "" {
+		if (got.Outcome == Denied) != (got.RetryAfter != "0s") || got.Time.IsZero() || got.RulesVersion == "" {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -250,7 +239,7 @@ func TestSampleIsByKey(t *testing.T) {
 	seen := [2]map[string]int{}
 	for i, f := range []*fixture{a, b} {
 		seen[i] = map[string]int{}
-		s, err := f.Subscribe(Filter{Sample: .25})
+		s, err := f.Subscribe(admin.Filter{Sample: .25})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,11 +266,11 @@ func TestSampleIsByKey(t *testing.T) {
 func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := observing(t, Options{})
-		slow, err := f.Subscribe(Filter{})
+		slow, err := f.Subscribe(admin.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		fast, err := f.Subscribe(Filter{})
+		fast, err := f.Subscribe(admin.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,25 +307,20 @@ func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
 
 func TestSubscribersAreBounded(t *testing.T) {
 	f := observing(t, Options{})
-	var all []*Subscription
+	var all []*admin.Subscription
 	for range MaxSubscribers {
-		s, err := f.Subscribe(Filter{})
+		s, err := f.Subscribe(admin.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, s)
 	}
-	if _, err := f.Subscribe(Filter{}); !errors.Is(err, ErrTooManySubscribers) || f.Stats().Subscribers != MaxSubscribers {
+	if _, err := f.Subscribe(admin.Filter{}); !errors.Is(err, ErrTooManySubscribers) || f.Stats().Subscribers != MaxSubscribers {
 		t.Errorf("%v with %+v", err, f.Stats())
 	}
 	all[3].Close()
-	if _, err := f.Subscribe(Filter{}); err != nil {
+	if _, err := f.Subscribe(admin.Filter{}); err != nil {
 		t.Errorf("after Close: %v", err)
-	}
-	for _, filter := range []Filter{{Outcome: "deny"}, {Sample: -1}, {Sample: 2}, {Sample: math.NaN()}} {
-		if _, err := observing(t, Options{}).Subscribe(filter); err == nil {
-			t.Errorf("no error for %+v", filter)
-		}
 	}
 }
 
@@ -354,16 +338,14 @@ func TestSubscriptionsCloseUnderLoad(t *testing.T) {
 	for range 4 {
 		readers.Go(func() {
 			for range 50 {
-				s, err := f.Subscribe(Filter{Outcome: Denied})
+				s, err := f.Subscribe(admin.Filter{Outcome: Denied})
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				<-s.C
 				s.Close()
-				if _, err := f.Top(ByDenied, "", 3); err != nil {
-					t.Error(err)
-				}
+				f.Top(byDenied, "", 3)
 				f.top.age(time.Now())
 			}
 		})
@@ -436,10 +418,4 @@ func TestDisabledObserverCostsNothing(t *testing.T) {
 	}
 	var none *Observer
 	none.Run(context.Background())
-	if _, err := none.Top(ByHits, "", 1); !errors.Is(err, ErrNoTopKeys) {
-		t.Error(err)
-	}
-	if _, err := none.Subscribe(Filter{}); !errors.Is(err, ErrNotObserved) {
-		t.Error(err)
-	}
 }

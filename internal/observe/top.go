@@ -1,8 +1,6 @@
 package observe
 
 import (
-	"errors"
-	"fmt"
 	"hash/maphash"
 	"math"
 	"math/bits"
@@ -15,44 +13,13 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/spacesaving"
+	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // Window is the interval at which counts age. [Observer.Top] reports the current and the last window, which is one to two minutes.
 const Window = time.Minute
-
-// An Order is the order of the heaviest keys.
-type Order string
-
-// The orders.
-const (
-	ByHits   Order = "hits"   // hits that were requested, allowed or denied; peeks and refunds do not count
-	ByDenied Order = "denied" // hits that were denied, in shadow mode too; a denied peek counts as one
-)
-
-// Errors of [Observer.Top].
-var (
-	ErrNoTopKeys    = errors.New("no heaviest keys: TOP_KEYS is 0")
-	ErrUnknownOrder = fmt.Errorf("unknown order: write %s or %s", ByHits, ByDenied)
-)
-
-// A Top is a list of keys, heaviest first. At low rates, counts have only the error of the sketches. At high rates, requests are
-// sampled, and each key's bounds hold with a probability of at least 99.9 %.
-type Top struct {
-	Since time.Time // the counts are those since then
-	Total uint64    // of all keys of all domains; an estimate at high rates
-	Error uint64    // no count is too high by more; a key that is not kept has at most this true count
-	Keys  []TopKey
-}
-
-// A TopKey is a key with its count. The true count is at least Count - Error and at most Count.
-type TopKey struct {
-	Domain, Rule string
-	Key          []descriptors.Entry // see [descriptors.ParseKey]; nil if keys are hidden
-	KeyHash      string              // see [descriptors.KeyHash]
-	Count, Error uint64
-}
 
 // topKeys finds the heaviest keys. Each key belongs to one shard, and each shard has a lock, so that several cores can count.
 type topKeys struct {
@@ -189,15 +156,15 @@ func (s *topShard) age(current uint64) {
 	s.window = current
 }
 
-// Top returns the n heaviest keys of a domain; of all domains if domain is "".
-func (o *Observer) Top(by Order, domain string, n int) (Top, error) {
-	if o == nil || o.top == nil {
-		return Top{}, ErrNoTopKeys
+// Top returns the n heaviest keys of a domain, or of all domains if domain is "". Keys are ordered by their requested hits or, if
+// denied, by their denied hits, in shadow mode too, with a denied peek as one hit. Without sketches the list is empty.
+func (o *Observer) Top(denied bool, domain string, n int) admin.Top {
+	top := admin.Top{Keys: []admin.TopKey{}}
+	if o.top == nil {
+		return top
 	}
-	if by != ByHits && by != ByDenied {
-		return Top{}, ErrUnknownOrder
-	}
-	top, items := o.top.list(by)
+	since, total, maxError, items := o.top.list(denied)
+	top.Since, top.Total, top.Error = since, signed(total), signed(maxError)
 	for _, item := range items {
 		if len(top.Keys) >= n {
 			break
@@ -206,57 +173,58 @@ func (o *Observer) Top(by Order, domain string, n int) (Top, error) {
 			top.Keys = append(top.Keys, o.topKey(item))
 		}
 	}
-	return top, nil
+	return top
 }
 
-func (o *Observer) topKey(item spacesaving.Item[seen]) TopKey {
-	k := TopKey{
-		Domain: item.Value.domain, Rule: item.Value.rule, Count: item.Count, Error: item.Error,
-		KeyHash: descriptors.KeyHash(o.options.Secret, item.Value.key),
+func (o *Observer) topKey(item spacesaving.Item[seen]) admin.TopKey {
+	k := admin.TopKey{
+		Domain: item.Value.domain, Rule: item.Value.rule, Key: []admin.Entry{}, KeyHash: o.hash(item.Value.key),
+		Count: signed(item.Count), Error: signed(item.Error),
 	}
 	if len(o.options.Secret) == 0 {
-		_, k.Key, _ = descriptors.ParseKey(item.Value.key)
+		_, entries, _ := descriptors.ParseKey(item.Value.key)
+		k.Key = admin.EntriesOf(entries)
 	}
 	return k
 }
 
-// list returns all keys, heaviest first.
-func (t *topKeys) list(by Order) (Top, []spacesaving.Item[seen]) {
+func signed(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+// list returns all keys, heaviest first, the total of all counts, and the largest error of a count, see [admin.Top].
+func (t *topKeys) list(denied bool) (since time.Time, total, maxError uint64, all []spacesaving.Item[seen]) {
 	t.mu.Lock() // no window begins
 	defer t.mu.Unlock()
-	top := Top{Since: t.beganLast}
-	var all []spacesaving.Item[seen]
 	for i := range t.shards {
-		lists := t.lists(&t.shards[i], by)
-		top.Total += lists[0].Total + lists[1].Total
-		top.Error = max(top.Error, lists[0].MaxError+lists[1].MaxError)
+		lists := t.lists(&t.shards[i], denied)
+		total += lists[0].Total + lists[1].Total
+		maxError = max(maxError, lists[0].MaxError+lists[1].MaxError)
 		// Each key is in one shard, so its error is that of the shard.
 		all = append(all, spacesaving.Top(math.MaxInt, lists[:]...)...)
 	}
 	slices.SortFunc(all, spacesaving.Compare[seen])
 	sample := t.hits
-	if by == ByDenied {
+	if denied {
 		sample = t.denied
 	}
 	weight := sample.largestWeight()
-	_, top.Error = bounds(0, top.Error, weight)
+	_, maxError = bounds(0, maxError, weight)
 	for i := range all {
 		item := &all[i]
 		lower, upper := bounds(item.Count-item.Error, item.Count, weight)
 		item.Count, item.Error = upper, upper-lower
-		top.Error = max(top.Error, item.Error)
+		maxError = max(maxError, item.Error)
 	}
-	return top, all
+	return t.beganLast, total, maxError, all
 }
 
 // lists copies the counts of both windows.
-func (t *topKeys) lists(s *topShard, by Order) (all [2]spacesaving.List[seen]) {
+func (t *topKeys) lists(s *topShard, denied bool) (all [2]spacesaving.List[seen]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.count(s)
 	s.age(t.current.Load())
 	sketches := &s.hits
-	if by == ByDenied {
+	if denied {
 		sketches = &s.denied
 	}
 	for i := range all {

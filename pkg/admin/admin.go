@@ -22,8 +22,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Options configures an [API]. Rules, Store, Status and Auth are required. A nil function is not called, and a route whose
-// interface is nil answers 404.
+// Options configures an [API]. Rules, Store, Status and Auth are required. A nil function is not called, and a route that
+// needs it answers 404.
 type Options struct {
 	Version string // of Weir
 	// Rules returns the rules in force, nil if none have been loaded yet.
@@ -58,10 +58,10 @@ type Options struct {
 	Panicked func(route string, value any)
 	// Page serves every path that is not part of the API, without credentials. It must contain no data of the process.
 	Page http.Handler
-	// Top lists the heaviest and the most denied keys.
-	Top TopKeys
-	// Decisions streams decisions.
-	Decisions Decisions
+	// Top returns at most n keys, the heaviest first: by hits, or by denied hits if denied is true. An empty domain means all domains.
+	Top func(denied bool, domain string, n int) Top
+	// Subscribe returns a stream of the decisions that a filter selects. The error reports too many subscribers.
+	Subscribe func(Filter) (*Subscription, error)
 	// Shadow returns the comparison of the candidate rules. The parameters bound the lengths of its lists.
 	Shadow func(limits, keys int) Shadow
 }

@@ -18,6 +18,23 @@ import (
 // An Entry is a key and a value.
 type Entry [2]string
 
+// EntriesOf converts entries. The result is not nil.
+func EntriesOf(entries []descriptors.Entry) []Entry {
+	all := make([]Entry, len(entries))
+	for i, e := range entries {
+		all[i] = Entry{e.Key, e.Value}
+	}
+	return all
+}
+
+// WaitText returns a wait in a response; a negative wait never ends.
+func WaitText(wait time.Duration) string {
+	if wait < 0 {
+		return "never"
+	}
+	return wait.String()
+}
+
 // A KeyRequest names a key by its descriptor.
 type KeyRequest struct {
 	Domain     string  `json:"domain" minLength:"1" maxLength:"4096" example:"shop" doc:"The domain of the request."`
@@ -169,13 +186,9 @@ func (a *API) states(ctx context.Context, t target) ([]LimitState, error) {
 }
 
 func stateOf(v Inspected) explain.State {
-	s := explain.State{
-		Used: v.Used, Remaining: v.Remaining, RetryAfter: v.RetryAfter.String(), ResetAfter: v.ResetAfter.String(), Penalty: v.Penalty.String(),
+	return explain.State{
+		Used: v.Used, Remaining: v.Remaining, RetryAfter: WaitText(v.RetryAfter), ResetAfter: v.ResetAfter.String(), Penalty: v.Penalty.String(),
 	}
-	if v.RetryAfter < 0 {
-		s.RetryAfter = "never"
-	}
-	return s
 }
 
 // An Inspected is the verdict of a limit on one more hit, and the rest of the key's penalty.

@@ -2,12 +2,6 @@ package admin
 
 import "time"
 
-// TopKeys lists the heaviest and the most denied keys. It is safe for concurrent use.
-type TopKeys interface {
-	// Top returns at most n keys, the heaviest first: by hits, or by denied hits if denied is true. An empty domain means all domains.
-	Top(denied bool, domain string, n int) Top
-}
-
 // A Top is a list of the heaviest keys. Its counts are estimates of a sketch: no count is too small, and none exceeds the true count by more
 // than its error. At high rates the sketch counts a sample. Then this holds for a key with a probability of at least 99.9 %.
 type Top struct {
@@ -27,12 +21,11 @@ type TopKey struct {
 	Error   int64   `json:"error" doc:"By how much the count may be too large, including the error of a sample."`
 }
 
-// Decisions streams decisions. It is safe for concurrent use.
-type Decisions interface {
-	// Subscribe returns a channel of the decisions that a filter selects. The channel is bounded: a decision that finds it full is
-	// dropped and counted. dropped returns the number of drops so far. The caller must call cancel, which ends the stream. The
-	// error names the fault of the filter, or reports too many subscribers.
-	Subscribe(f Filter) (decisions <-chan Decision, dropped func() int64, cancel func(), err error)
+// A Subscription receives decisions. Its channel is bounded: a decision that finds it full is dropped and counted.
+type Subscription struct {
+	C       <-chan Decision // closed by Close
+	Dropped func() int64    // the number of dropped decisions so far
+	Close   func()          // must be called; further calls have no effect
 }
 
 // A Filter selects decisions. An empty field selects all.

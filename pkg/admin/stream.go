@@ -27,7 +27,7 @@ func (a *API) top(_ context.Context, in *topInput) (*topOutput, error) {
 	if in.Domain != "" && !a.options.Rules().HasDomain(in.Domain) {
 		return nil, unknownDomain(a.options.Rules(), in.Domain)
 	}
-	return &topOutput{a.options.Top.Top(in.By == "denied", in.Domain, in.Limit)}, nil
+	return &topOutput{a.options.Top(in.By == "denied", in.Domain, in.Limit)}, nil
 }
 
 type decisionsInput struct {
@@ -47,25 +47,25 @@ const (
 )
 
 func (a *API) decisions(_ context.Context, in *decisionsInput) (*huma.StreamResponse, error) {
-	if a.options.Decisions == nil {
+	if a.options.Subscribe == nil {
 		return nil, huma.Error404NotFound("this process observes no decisions")
 	}
 	key, value, _ := strings.Cut(in.Entry, "=")
-	decisions, dropped, cancel, err := a.options.Decisions.Subscribe(Filter{
+	subscription, err := a.options.Subscribe(Filter{
 		Domain: in.Domain, Rule: in.Rule, Outcome: in.Outcome, Sample: in.Sample, Entry: Entry{key, value},
 	})
 	if err != nil {
 		return nil, huma.Error503ServiceUnavailable(err.Error())
 	}
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
-		defer cancel()
+		defer subscription.Close()
 		r, w := humago.Unwrap(ctx)
-		s := stream{w: w, control: http.NewResponseController(w), dropped: dropped}
+		s := stream{w: w, control: http.NewResponseController(w), dropped: subscription.Dropped}
 		w.Header().Set("Content-Type", "text/event-stream")
 		_ = s.control.SetReadDeadline(time.Time{}) // that of the request would end the stream
 		// The client learns at once that the stream has begun.
 		if s.write(": decisions\n\n") {
-			s.send(r.Context(), decisions, a.stopping, func() bool { _, ok := a.options.Auth.caller(r); return ok })
+			s.send(r.Context(), subscription.C, a.stopping, func() bool { _, ok := a.options.Auth.caller(r); return ok })
 		}
 	}}, nil
 }

@@ -31,15 +31,15 @@ func (s *scripted) Top(denied bool, domain string, n int) Top {
 	return Top{Keys: []TopKey{}}
 }
 
-func (s *scripted) Subscribe(f Filter) (<-chan Decision, func() int64, func(), error) {
+func (s *scripted) Subscribe(f Filter) (*Subscription, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.filter = f
-	return s.out, s.drops.Load, func() { s.cancels.Add(1) }, s.err
+	return &Subscription{s.out, s.drops.Load, func() { s.cancels.Add(1) }}, s.err
 }
 
 func TestTop(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.Top = &scripted{} })
+	w := newWorld(t, func(o *Options) { o.Top = (&scripted{}).Top })
 	var top Top
 	if code, text := w.call("GET", "/v1/top?by=denied&domain=shop&limit=7", "", &top); code != 200 || top.Total != 9 || top.Keys[0].Count != 7 {
 		t.Errorf("%d %s", code, text)
@@ -96,7 +96,7 @@ func next(lines *bufio.Scanner, text string) (string, bool) {
 
 func TestDecisionsAreStreamed(t *testing.T) {
 	s := &scripted{out: make(chan Decision)}
-	w := newWorld(t, func(o *Options) { o.Decisions = s })
+	w := newWorld(t, func(o *Options) { o.Subscribe = s.Subscribe })
 	lines, end := streamOf(t, w, "domain=shop&outcome=denied&sample=0.5&entry=user_id=4=2")
 	s.out <- Decision{Domain: "shop", Rule: "user_id", Outcome: "denied", Key: []Entry{{"user_id", "42"}}}
 	if line, _ := next(lines, "data: "); !strings.Contains(line, `"outcome":"denied"`) || !strings.Contains(line, `"key":[["user_id","42"]]`) {
@@ -155,7 +155,7 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &scripted{out: make(chan Decision)}
-	w := newWorld(t, func(o *Options) { o.Decisions, o.Auth = s, Auth{Tokens: tokens} })
+	w := newWorld(t, func(o *Options) { o.Subscribe, o.Auth = s.Subscribe, Auth{Tokens: tokens} })
 	lines, _ := streamOf(t, w, "")
 	if _, more := next(lines, ": decisions"); !more {
 		t.Fatal("no stream")
@@ -174,7 +174,7 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 // Streams are bounded, and do not take the calls of others.
 func TestStreamsAreBounded(t *testing.T) {
 	s := &scripted{out: make(chan Decision)}
-	w := newWorld(t, func(o *Options) { o.Decisions = s })
+	w := newWorld(t, func(o *Options) { o.Subscribe = s.Subscribe })
 	for range maxStreams {
 		lines, _ := streamOf(t, w, "")
 		if _, more := next(lines, ": decisions"); !more {
@@ -192,7 +192,7 @@ func TestStreamsAreBounded(t *testing.T) {
 
 func TestInvalidStreamRequestsAreRejected(t *testing.T) {
 	s := &scripted{err: errors.New("8 subscribers already")}
-	w := newWorld(t, func(o *Options) { o.Decisions = s })
+	w := newWorld(t, func(o *Options) { o.Subscribe = s.Subscribe })
 	for query, want := range map[string]int{"outcome=no": 422, "sample=2": 422, "sample=x": 422, "": 503} {
 		if code, text := w.call("GET", decisionsPath+"?"+query, "", nil); code != want {
 			t.Errorf("%s: %d %s", query, code, text)

@@ -42,8 +42,8 @@ func (f fake) Top(denied bool, domain string, n int) admin.Top {
 	return admin.Top{Total: int64(n), Keys: []admin.TopKey{{Domain: domain, Key: []admin.Entry{{"denied", strings.Repeat("x", map[bool]int{true: 1}[denied])}}}}}
 }
 
-func (f fake) Subscribe(admin.Filter) (<-chan admin.Decision, func() int64, func(), error) {
-	return f.decisions, func() int64 { return 5 }, func() {}, nil
+func (f fake) Subscribe(admin.Filter) (*admin.Subscription, error) {
+	return &admin.Subscription{C: f.decisions, Dropped: func() int64 { return 5 }, Close: func() {}}, nil
 }
 
 func serve(t *testing.T) (c *client.Client, f fake, api *admin.API, url string) {
@@ -63,7 +63,7 @@ func serve(t *testing.T) (c *client.Client, f fake, api *admin.API, url string) 
 	}
 	f = fake{memstore.New(memstore.Options{}), make(chan admin.Decision)}
 	api = admin.New(admin.Options{
-		Rules: func() *descriptors.Rules { return rules }, Store: f.Store, Auth: admin.Auth{Tokens: tokens}, Resets: f, Top: f, Decisions: f,
+		Rules: func() *descriptors.Rules { return rules }, Store: f.Store, Auth: admin.Auth{Tokens: tokens}, Resets: f, Top: f.Top, Subscribe: f.Subscribe,
 		Status: func() admin.Status {
 			return admin.Status{Replica: "r", Store: admin.StoreStatus{Kind: "memory", Mode: admin.ModeOK}}
 		},
