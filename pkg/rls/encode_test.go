@@ -159,7 +159,9 @@ func TestNegativeHitsAreRefunds(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c call
-	c.message.read(&r)
+	if err := c.message.read(&r); err != nil {
+		t.Fatal(err)
+	}
 	if err := c.message.request(&c.request); err != nil {
 		t.Fatal(err)
 	}

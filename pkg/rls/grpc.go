@@ -5,11 +5,9 @@ import (
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/status"
 )
 
 // An Admission admits or rejects gRPC requests.
@@ -67,10 +65,7 @@ func (h handler) shouldRateLimit(
 // serve answers a decoded call and releases it.
 func (s *Service) serve(ctx context.Context, c *call) (any, error) {
 	var encoded *encodedResponse
-	err := c.malformed
-	if err == nil {
-		err = s.decide(ctx, c)
-	}
+	err := s.decide(ctx, c)
 	if err == nil {
 		encoded, err = s.encode(c)
 	}
@@ -125,9 +120,7 @@ func (o codec) Unmarshal(data mem.BufferSlice, v any) error {
 	} else {
 		wire = data.Materialize()
 	}
-	if err := c.message.unmarshal(wire); err != nil {
-		c.malformed = status.Error(codes.InvalidArgument, "malformed request: "+err.Error())
-	}
+	c.malformed = malformed(c.message.unmarshal(wire))
 	return nil
 }
 

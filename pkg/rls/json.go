@@ -23,7 +23,7 @@ const MaxBody = 256 << 10
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv3.RateLimitRequest
 	if err := readJSON(w, r, &request); err != nil {
-		s.observeRejected(status.Error(codes.InvalidArgument, "malformed request: "+err.Error()), false)
+		s.observeRejected(malformed(err), false)
 		badRequest(w, err.Error())
 		return
 	}
@@ -80,7 +80,9 @@ func ParseRequest(body []byte) (*decide.Request, error) {
 		return nil, err
 	}
 	var m message
-	m.read(&sent)
+	if err := m.read(&sent); err != nil {
+		return nil, err
+	}
 	request := new(decide.Request)
 	return request, m.request(request)
 }

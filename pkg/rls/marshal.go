@@ -1,9 +1,14 @@
 package rls
 
 import (
+	"math"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // Tags of a response: field number and wire type. The numbers are below 16, so each tag takes one byte.
@@ -43,6 +48,30 @@ const (
 	typicalDenialSize = 240
 )
 
+const (
+	codeOK        = ratelimitv3.RateLimitResponse_OK
+	codeOverLimit = ratelimitv3.RateLimitResponse_OVER_LIMIT
+)
+
+var codeOf = [...]ratelimitv3.RateLimitResponse_Code{
+	decide.Allowed: codeOK, decide.Denied: codeOverLimit, decide.Undecided: ratelimitv3.RateLimitResponse_UNKNOWN,
+}
+
+func overallCode(r *decide.Result) ratelimitv3.RateLimitResponse_Code {
+	if r.Denied {
+		return codeOverLimit
+	}
+	return codeOK
+}
+
+// saturated converts n to 32 bits, as requests_per_unit and limit_remaining have; larger values become the maximum.
+func saturated(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
+
+func remaining(d *decide.Decision) uint32 { return saturated(d.Remaining) }
+
+// resetSeconds returns duration_until_reset rounded up to seconds. Envoy would round down, and clients would retry too early.
+func resetSeconds(d *decide.Decision) int64 { return int64((d.Reset + time.Second - 1) / time.Second) }
+
 // marshal appends the response of a decided call to b. It appends optional parts as further messages, because concatenated messages
 // are merged when they are decoded.
 func (s *Service) marshal(b []byte, c *call) ([]byte, error) {
@@ -79,6 +108,16 @@ func appendStatus(b []byte, d *decide.Decision) []byte {
 		b = closeMessage(appendNumber(b, tagSeconds, uint64(resetSeconds(d))), reset)
 	}
 	return closeMessage(b, status)
+}
+
+var unitOfLimit = [...]ratelimitv3.RateLimitResponse_RateLimit_Unit{
+	descriptors.Second: ratelimitv3.RateLimitResponse_RateLimit_SECOND,
+	descriptors.Minute: ratelimitv3.RateLimitResponse_RateLimit_MINUTE,
+	descriptors.Hour:   ratelimitv3.RateLimitResponse_RateLimit_HOUR,
+	descriptors.Day:    ratelimitv3.RateLimitResponse_RateLimit_DAY,
+	descriptors.Week:   ratelimitv3.RateLimitResponse_RateLimit_WEEK,
+	descriptors.Month:  ratelimitv3.RateLimitResponse_RateLimit_MONTH,
+	descriptors.Year:   ratelimitv3.RateLimitResponse_RateLimit_YEAR,
 }
 
 // appendNumber appends a varint field. Proto3 omits 0.

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -73,27 +73,13 @@ func (d *descriptor) clear() {
 	*d = descriptor{entries: d.entries[:0]}
 }
 
-// read fills an empty m from Envoy's generated type.
-func (m *message) read(request *ratelimitv3.RateLimitRequest) {
-	m.domain, m.hitsAddend = request.GetDomain(), request.GetHitsAddend()
-	for _, sent := range request.GetDescriptors() {
-		m.next().read(sent)
+// read fills an empty m from Envoy's generated type. It fails for invalid UTF-8.
+func (m *message) read(request *ratelimitv3.RateLimitRequest) error {
+	wire, err := proto.Marshal(request)
+	if err != nil {
+		return err
 	}
-}
-
-func (d *descriptor) read(sent *commonv3.RateLimitDescriptor) {
-	for _, e := range sent.GetEntries() {
-		d.add(descriptors.Entry{Key: e.GetKey(), Value: escaped(e.GetValue())})
-	}
-	d.hasHitsAddend, d.hitsAddend = sent.GetHitsAddend() != nil, sent.GetHitsAddend().GetValue()
-	d.isNegativeHits = sent.GetIsNegativeHits()
-	if limit := sent.GetLimit(); limit != nil {
-		d.hasLimit = true
-		d.limit = limitOverride{
-			limit.GetRequestsPerUnit(), limit.GetUnit(),
-			limit.GetUnitMultiplier() != nil, limit.GetUnitMultiplier().GetValue(),
-		}
-	}
+	return m.unmarshal(wire)
 }
 
 // request fills an empty r from m. Its error is shown to the client.

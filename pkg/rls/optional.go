@@ -2,6 +2,7 @@ package rls
 
 import (
 	"encoding/json"
+	"math"
 	"strconv"
 	"time"
 
@@ -43,6 +44,31 @@ func (s *Service) appendOptional(b []byte, c *call) ([]byte, error) {
 		b = appendPolicies(b, policies(result, nil))
 	}
 	return b, nil
+}
+
+// appendLimitHeaders appends the headers of one limit: of the last descriptor that is denied by itself, or else of the first one
+// with the fewest remaining hits. It skips descriptors that only end a lease, and appends nothing if no limit is known.
+func (s *Service) appendLimitHeaders(b []byte, decisions []decide.Decision) []byte {
+	var shown *decide.Decision
+	minimum := int64(math.MaxInt64)
+	for i := range decisions {
+		// envoyproxy/ratelimit omits a limit with 2^32 - 1 remaining hits.
+		if d := &decisions[i]; d.Limit != nil && !d.End && d.Remaining < minimum && d.Remaining != math.MaxUint32 {
+			shown, minimum = d, d.Remaining
+		}
+	}
+	for i := range decisions {
+		if d := &decisions[i]; d.Outcome == decide.Denied && !d.Quota {
+			shown = d
+		}
+	}
+	if shown == nil || shown.Limit == nil {
+		return b
+	}
+	h := s.options.Headers
+	b = appendHeader(b, h.Limit, strconv.FormatInt(int64(saturated(shown.Limit.RequestsPerUnit)), 10))
+	b = appendHeader(b, h.Remaining, strconv.FormatInt(int64(remaining(shown)), 10))
+	return appendHeader(b, h.Reset, strconv.FormatInt(resetSeconds(shown), 10))
 }
 
 func (s *Service) appendDenial(b []byte, result *decide.Result) []byte {

@@ -9,6 +9,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-rls/weir/pkg/decide"
 )
@@ -82,7 +83,7 @@ func (s *Service) decideMessage(
 ) (response *ratelimitv3.RateLimitResponse, err error) {
 	c := newCall()
 	c.observation.GRPC = byGRPC
-	c.message.read(request)
+	c.malformed = malformed(c.message.read(request))
 	if err = s.decide(ctx, c); err == nil {
 		response, err = s.response(c)
 	}
@@ -91,8 +92,29 @@ func (s *Service) decideMessage(
 	return response, err
 }
 
-// decide decides a decoded call. Its error is a gRPC status.
+// response returns the response of a decided call as Envoy's generated type.
+func (s *Service) response(c *call) (*ratelimitv3.RateLimitResponse, error) {
+	wire, err := s.marshal(nil, c)
+	if err != nil {
+		return nil, err
+	}
+	r := &ratelimitv3.RateLimitResponse{}
+	return r, proto.Unmarshal(wire, r)
+}
+
+// malformed returns the gRPC status of a request that could not be decoded; nil if err is nil.
+func malformed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return status.Error(codes.InvalidArgument, "malformed request: "+err.Error())
+}
+
+// decide decides a call unless it is malformed. Its error is a gRPC status.
 func (s *Service) decide(ctx context.Context, c *call) error {
+	if c.malformed != nil {
+		return c.malformed
+	}
 	if err := c.message.request(&c.request); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
