@@ -25,6 +25,7 @@ descriptors:
 		{"metadata", strings.Replace(old, "[1]", "[2]", 1), descriptors.Changes{RulesModified: 1}},
 		{"share_threshold", strings.Replace(old, "x*,", "x*, share_threshold: true,", 1), descriptors.Changes{RulesModified: 1}},
 		{"the policy of the domain", old + "on_store_error: deny\n", descriptors.Changes{RulesModified: 3}},
+		{"the default policy, written out", old + "on_store_error: error\n", descriptors.Changes{}},
 		{"a rule more", old + "  - {key: c, rate_limit: {unit: day, requests_per_unit: 1}}\n", descriptors.Changes{RulesAdded: 1}},
 		{"a rule less", b[0] + b[1] + b[2] + b[4], descriptors.Changes{RulesRemoved: 1}},
 		{"another order", b[0] + b[1] + b[2] + b[4] + b[3], descriptors.Changes{Reordered: true}},

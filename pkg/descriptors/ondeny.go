@@ -1,7 +1,5 @@
 package descriptors
 
-import "slices"
-
 // Bounds of an [OnDeny]. Envoy buffers a response until the client has read it.
 const (
 	MaxDenyBody        = 16 << 10 // bytes
@@ -20,11 +18,3 @@ type OnDeny struct {
 
 // A Header is a response header. Its name is in lower case.
 type Header struct{ Name, Value string }
-
-func (o *OnDeny) equal(other *OnDeny) bool {
-	if o == nil || other == nil {
-		return o == other
-	}
-	return o.Body == other.Body && o.ContentType == other.ContentType && o.Problem == other.Problem &&
-		slices.Equal(o.Headers, other.Headers)
-}

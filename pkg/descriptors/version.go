@@ -31,7 +31,7 @@ type digest = [sha256.Size]byte
 func (b *Builder) version() string {
 	var text []byte
 	for _, name := range slices.Sorted(maps.Keys(b.domains)) {
-		d := digester{cmp.Or(b.domains[name].onError, limiters.OnErrorFail), b.domains[name].onDeny}
+		d := b.domains[name].digester()
 		of := d.node(b.roots[name])
 		text = append(appendPart(append(text, byte(d.onError)), name), of[:]...)
 	}
@@ -39,10 +39,33 @@ func (b *Builder) version() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// A digester computes the digests of the nodes of a domain.
+// A digester encodes the rules of a domain.
 type digester struct {
 	onError limiters.OnError // the policy of limits that set none
 	onDeny  *OnDeny          // the response of limits that set none
+}
+
+func (d *Domain) digester() digester {
+	return digester{cmp.Or(d.onError, limiters.OnErrorFail), d.onDeny}
+}
+
+// effect encodes the path of r and every field that affects a decision or a response. The domain is that of r.
+func (r *Rule) effect(domain *Domain) (b []byte) {
+	for i := range r.path {
+		b = r.path[i].appendDigest(b)
+	}
+	d := domain.digester()
+	return d.appendRule(b, r)
+}
+
+// identity encodes the domain and the path of r, which are unique among the rules.
+func (r *Rule) identity() []byte {
+	b := appendPart(nil, r.Domain)
+	for i := range r.path {
+		l := &r.path[i]
+		b = appendPart(appendPart(append(b, byte(l.how)), l.key), l.value)
+	}
+	return b
 }
 
 // node returns the digest of n and all nodes below it. Children that no wildcard matches are sorted, because their order has no
@@ -149,12 +172,7 @@ func bit(set bool) byte {
 // Hash identifies limit i of r by its domain, path, and name or index, but not by its numbers or algorithm. For an unlimited rule,
 // pass 0.
 func (r *Rule) Hash(i int) uint64 {
-	b := appendPart(nil, r.Domain)
-	for j := range r.path {
-		l := &r.path[j]
-		b = appendPart(appendPart(append(b, byte(l.how)), l.key), l.value)
-	}
-	sum := sha256.Sum256(appendPart(append(b, 0), r.limitIdentity(i)))
+	sum := sha256.Sum256(appendPart(append(r.identity(), 0), r.limitIdentity(i)))
 	return binary.BigEndian.Uint64(sum[:])
 }
 
