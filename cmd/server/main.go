@@ -33,6 +33,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -44,7 +45,12 @@ import (
 	"github.com/weir-rls/weir/internal/spelling"
 )
 
+// heapSample is the mean number of bytes between two allocations that the heap profile samples. Go's default of 512 KiB takes 0.7 %
+// of the CPU time of a request.
+const heapSample = 2 << 20
+
 func main() {
+	runtime.MemProfileRate = heapSample
 	args := os.Args
 	// The debug pages show the command line, and a flag may contain a password.
 	os.Args = os.Args[:1]
