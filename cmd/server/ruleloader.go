@@ -17,7 +17,8 @@ type ruleLoader struct {
 	// calendarMonths makes month a calendar month, see rulesfile.Options.
 	calendarMonths bool
 	report         *ruleReport
-	replaced       func() // called after rules have come into force and before the report; nil at start
+	// replaced is called with the files of rules that have come into force, before the report; nil at start.
+	replaced func([]rulesfile.File)
 
 	mu      sync.Mutex       // guards the fields below, and calls of report
 	files   []rulesfile.File // read last, with or without faults
@@ -104,7 +105,7 @@ func (l *ruleLoader) apply(files []rulesfile.File, err error) error {
 	old := l.live.Swap(rules)
 	l.current = fingerprint
 	if l.replaced != nil {
-		l.replaced()
+		l.replaced(files)
 	}
 	l.report.loaded(old, rules, warnings)
 	return nil

@@ -85,7 +85,12 @@ func (r *ruleSource) openOverlay(path string) error {
 // watch loads the rules and the overlay when they change, until ctx ends. It calls replaced when rules have come into force,
 // before it reports them. It calls reloaded after each signal of reload.
 func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal, replaced, reloaded func()) error {
-	r.replaced = replaced
+	r.replaced = func(files []rulesfile.File) {
+		replaced()
+		if r.xds != nil {
+			r.received.save(files)
+		}
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		for {
@@ -105,13 +110,7 @@ func (r *ruleSource) watch(ctx context.Context, reload <-chan os.Signal, replace
 	}
 	group.Go(func() error {
 		if r.xds != nil {
-			return r.xds.Watch(ctx, func(files []rulesfile.File) error {
-				err := r.load(files, nil)
-				if err == nil {
-					r.received.save(files)
-				}
-				return err
-			})
+			return r.xds.Watch(ctx, func(files []rulesfile.File) error { return r.load(files, nil) })
 		}
 		return r.file.Watch(ctx, func(files []rulesfile.File, err error) { _ = r.load(files, err) })
 	})

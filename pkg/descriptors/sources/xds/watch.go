@@ -32,7 +32,7 @@ type watch struct {
 	waits backoff.Backoff
 
 	version  string // last accepted
-	accepted string // fingerprint of the last accepted files; initially ""
+	accepted string // fingerprint of the last accepted files; "" initially, and after apply has rejected a push
 
 	rejected   string // the last rejected version
 	rejections int    // consecutive rejections of that version
@@ -107,6 +107,8 @@ func (w *watch) handle(ctx context.Context, push *discovery.DiscoveryResponse) *
 	default:
 		w.waitBeforeRepeat(ctx, version)
 		if err = w.apply(files); err != nil {
+			// The caller may put these files in force later, so it must hear of a return to the files before them.
+			w.accepted = ""
 			w.reject(version, err)
 			break
 		}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
+	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
+)
+
+// A controlPlane sends pushes to one client and receives its replies.
+type controlPlane struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+	t       *testing.T
+	pushes  chan *discovery.DiscoveryResponse
+	replies chan *discovery.DiscoveryRequest
+}
+
+// startControlPlane serves on the returned address until the end of the test.
+func startControlPlane(t *testing.T) (plane *controlPlane, address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plane = &controlPlane{t: t, pushes: make(chan *discovery.DiscoveryResponse), replies: make(chan *discovery.DiscoveryRequest, 100)}
+	server := grpc.NewServer()
+	discovery.RegisterAggregatedDiscoveryServiceServer(server, plane)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return plane, listener.Addr().String()
+}
+
+func (p *controlPlane) StreamAggregatedResources(to discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	go func() {
+		for {
+			request, err := to.Recv()
+			if err != nil {
+				return
+			}
+			p.replies <- request
+		}
+	}()
+	for {
+		select {
+		case push := <-p.pushes:
+			if err := to.Send(push); err != nil {
+				return err
+			}
+		case <-to.Context().Done():
+			return nil
+		}
+	}
+}
+
+// push sends the rules of the domain ugc, which allow each user a number of requests in a year. It returns the text with which the
+// client rejects them, if it does.
+func (p *controlPlane) push(version string, perYear uint32) (rejection string) {
+	p.t.Helper()
+	value, err := proto.Marshal(&conf.RateLimitConfig{Name: "ugc", Domain: "ugc", Descriptors: []*conf.RateLimitDescriptor{{
+		Key: "user_id", RateLimit: &conf.RateLimitPolicy{Unit: conf.RateLimitUnit_YEAR, RequestsPerUnit: perYear},
+	}}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	deadline := time.After(time.Minute)
+	select {
+	case p.pushes <- &discovery.DiscoveryResponse{
+		VersionInfo: version, Nonce: version, TypeUrl: xds.TypeURL, Resources: []*anypb.Any{{TypeUrl: xds.TypeURL, Value: value}},
+	}:
+	case <-deadline:
+		p.t.Fatal("no client takes the push")
+	}
+	for {
+		select {
+		case reply := <-p.replies:
+			if reply.GetResponseNonce() == version {
+				return reply.GetErrorDetail().GetMessage()
+			}
+		case <-deadline:
+			p.t.Fatal("no reply to the push")
+		}
+	}
+}
+
+// Rules that only the overlay made faulty come into force with the next overlay, and are saved. The server may then return to the
+// rules before them.
+func TestCorrectedOverlayPutsRejectedRulesInForce(t *testing.T) {
+	t.Parallel()
+	plane, address := startControlPlane(t)
+	dir := t.TempDir()
+	overlay, saved := filepath.Join(dir, "overlay.yaml"), filepath.Join(dir, "rules.json")
+	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: sliding_log}}\n")
+	environment := []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_OVERLAY=" + overlay, "CONFIG_GRPC_XDS_RULES_FILE=" + saved}
+	s := serving(t, append(environment, "CONFIG_GRPC_XDS_SERVER_URL="+address, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)
+	if rejection := plane.push("1", 5); rejection != "" {
+		t.Fatal(rejection)
+	}
+	if rejection := plane.push("2", 2_000_000); !strings.Contains(rejection, "the overlay sets algorithm") {
+		t.Errorf("rejected with %q, want the fault of the overlay", rejection)
+	}
+	if got := s.left("alice"); got != 5 {
+		t.Errorf("%d left under the old rules, want 5", got)
+	}
+
+	write(t, overlay, "domain: ugc\n")
+	_, seen := s.log.await(t, 0, "rules loaded") // the first push
+	s.log.await(t, seen, "rules loaded")
+	if got := s.left("bob"); got != 2_000_000 {
+		t.Errorf("%d left with the corrected overlay, want 2000000", got)
+	}
+	restarted := serving(t, append(environment, "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1")...)
+	if got := restarted.left("carol"); got != 2_000_000 {
+		t.Errorf("%d left after a restart without the xDS server, want 2000000", got)
+	}
+
+	if rejection := plane.push("3", 5); rejection != "" {
+		t.Error(rejection)
+	}
+	if got := s.left("dave"); got != 5 {
+		t.Errorf("%d left, want 5: the server has returned to its first rules", got)
+	}
+}
