@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -64,16 +65,15 @@ func startNode(tb testing.TB, behind func(addr string) string, settings ...strin
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
-	s, err := Run(addr, append([]string{
+	return startAt(tb, addr, clusterSettings(tb, bus, append([]string{"--cluster-announce-port", announced}, settings...)...)...), bus
+}
+
+// clusterSettings returns the settings of a node with a bus port.
+func clusterSettings(tb testing.TB, bus string, settings ...string) []string {
+	return append([]string{
 		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--dir", tb.TempDir(),
-		"--cluster-announce-port", announced, "--cluster-announce-bus-port", bus, "--cluster-node-timeout", "5000",
-		"--repl-diskless-sync-delay", "0",
-	}, settings...)...)
-	if err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
-	tb.Cleanup(s.Stop)
-	return s, bus
+		"--cluster-announce-bus-port", bus, "--cluster-node-timeout", "5000", "--repl-diskless-sync-delay", "0",
+	}, settings...)
 }
 
 func (c *Cluster) meet(tb testing.TB, addr, bus string) {
@@ -82,44 +82,45 @@ func (c *Cluster) meet(tb testing.TB, addr, bus string) {
 	c.Servers[0].do(tb, "cluster", "meet", host, port, bus)
 }
 
-// Replicate adds a replica to each master and waits until all are in sync and known to all nodes. It returns them in the order of
-// the masters.
+// Replicate adds a replica to each master. It returns them in the order of the masters.
 func (c *Cluster) Replicate(tb testing.TB, settings ...string) []*Server {
 	tb.Helper()
 	var replicas []*Server
-	for range c.Servers {
-		s, bus := startNode(tb, func(addr string) string { return addr }, settings...)
-		c.meet(tb, s.Addr, bus)
-		replicas = append(replicas, s)
-	}
-	for i, s := range replicas {
-		Await(tb, "replica at "+s.Addr, func(ctx context.Context) error {
-			client := s.newClient()
-			defer client.Close()
-			return client.ClusterReplicate(ctx, c.ids[i]).Err()
-		})
-		s.Await(tb, "master_link_status:up")
-	}
-	for _, s := range append(replicas, c.Servers...) {
-		Await(tb, "cluster at "+s.Addr, func(ctx context.Context) error { return s.clusterIsOK(ctx, 2*len(c.Servers)) })
-	}
-	for i, s := range c.Servers {
-		Await(tb, "replica of "+s.Addr, func(ctx context.Context) error {
-			for _, other := range c.Servers {
-				client := other.newClient()
-				defer client.Close()
-				known, err := client.Do(ctx, "cluster", "replicas", c.ids[i]).StringSlice()
-				if err == nil && len(known) != 1 {
-					err = fmt.Errorf("%s knows %q", other.Addr, known)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+	for i := range c.Servers {
+		replicas = append(replicas, c.AddReplica(tb, i, settings...))
 	}
 	return replicas
+}
+
+// AddReplica adds a replica of a node. It returns once the replica is in sync and all nodes know it.
+func (c *Cluster) AddReplica(tb testing.TB, of int, settings ...string) *Server {
+	tb.Helper()
+	s, bus := startNode(tb, func(addr string) string { return addr }, settings...)
+	c.meet(tb, s.Addr, bus)
+	id := fmt.Sprint(s.do(tb, "cluster", "myid"))
+	// ask waits until the reply of a server has a line that begins with line and contains want.
+	ask := func(server *Server, line, want string, command ...any) {
+		Await(tb, want+" at "+server.Addr, func(ctx context.Context) error {
+			client := server.newClient()
+			defer client.Close()
+			text, err := client.Do(ctx, command...).Text()
+			for reply := range strings.Lines(text) {
+				if strings.HasPrefix(reply, line) && strings.Contains(reply, want) {
+					return nil
+				}
+			}
+			return errors.Join(err, fmt.Errorf("want %q in %q", want, text))
+		})
+	}
+	ask(s, c.ids[of], "master", "cluster", "nodes")
+	s.do(tb, "cluster", "replicate", c.ids[of])
+	ask(s, "master_link_status", ":up", "info", "replication")
+	// A node that does not know that all slots are served would not serve its own.
+	ask(s, "cluster_state", ":ok", "cluster", "info")
+	for _, server := range c.Servers {
+		ask(server, id, " slave "+c.ids[of], "cluster", "nodes")
+	}
+	return s
 }
 
 // freeForCluster returns a free address for a node, and its bus port. Before Redis 7 the bus port is always 10,000 above the

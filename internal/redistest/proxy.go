@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A Proxy is a proxy in front of a Redis. It can cut the connection after Redis has run a script and before the reply.
@@ -18,6 +19,7 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	redis string
+	delay time.Duration // of each request
 	cuts  bool
 	calls int
 	open  map[net.Conn]bool
@@ -34,6 +36,18 @@ func NewProxy(tb testing.TB) *Proxy {
 	p.pumps.Go(p.accept)
 	tb.Cleanup(p.close)
 	return p
+}
+
+// SlowProxy starts a proxy in front of a Redis that adds roundTrip to each round trip. It returns its address. The proxy
+// ends with the test.
+func SlowProxy(tb testing.TB, addr string, roundTrip time.Duration) string {
+	tb.Helper()
+	p := NewProxy(tb)
+	p.SetTarget(addr)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = roundTrip
+	return p.Addr
 }
 
 // SetTarget sets the address of the Redis for new connections.
@@ -80,15 +94,22 @@ func (p *Proxy) accept() {
 		} else {
 			p.open[client], p.open[server] = true, true
 			called := make(chan struct{}, 1)
-			p.pumps.Go(func() { p.ask(client, server, called) })
+			delay := p.delay
+			p.pumps.Go(func() { p.ask(client, server, delay, called) })
 			p.pumps.Go(func() { p.answer(client, server, called) })
 		}
 		p.mu.Unlock()
 	}
 }
 
-func (p *Proxy) ask(client, server net.Conn, called chan<- struct{}) {
+func (p *Proxy) ask(client, server net.Conn, delay time.Duration, called chan<- struct{}) {
 	defer server.Close()
+	var requests io.Writer = server
+	if delay > 0 {
+		delayed := newDelayed(server, delay)
+		defer delayed.Close()
+		requests = delayed
+	}
 	buf := make([]byte, 1<<20)
 	for {
 		n, err := client.Read(buf)
@@ -106,10 +127,45 @@ func (p *Proxy) ask(client, server net.Conn, called chan<- struct{}) {
 			}
 			p.mu.Unlock()
 		}
-		if _, err := server.Write(buf[:n]); err != nil {
+		if _, err := requests.Write(buf[:n]); err != nil {
 			return
 		}
 	}
+}
+
+// A delayed is a writer that returns at once, and writes to another writer after a delay.
+type delayed struct {
+	delay   time.Duration
+	pieces  chan piece
+	writing sync.WaitGroup
+}
+
+type piece struct {
+	data []byte
+	due  time.Time
+}
+
+func newDelayed(to io.Writer, delay time.Duration) *delayed {
+	d := &delayed{delay: delay, pieces: make(chan piece, 1024)}
+	d.writing.Go(func() {
+		for p := range d.pieces {
+			time.Sleep(time.Until(p.due))
+			_, _ = to.Write(p.data)
+		}
+	})
+	return d
+}
+
+// Write implements [io.Writer].
+func (d *delayed) Write(data []byte) (int, error) {
+	d.pieces <- piece{bytes.Clone(data), time.Now().Add(d.delay)}
+	return len(data), nil
+}
+
+// Close waits for the last write.
+func (d *delayed) Close() {
+	close(d.pieces)
+	d.writing.Wait()
 }
 
 // countCalls counts the scripts in data from a client, assuming that each command is written at once.

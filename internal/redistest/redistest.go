@@ -34,7 +34,18 @@ type Server struct {
 // PATH or in $REDIS_SERVER, the test fails.
 func Start(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
-	s, err := Run(FreeAddr(tb), settings...)
+	return startAt(tb, FreeAddr(tb), settings...)
+}
+
+func startAt(tb testing.TB, addr string, settings ...string) *Server {
+	tb.Helper()
+	s, err := Run(addr, settings...)
+	return untilEnd(tb, s, err)
+}
+
+// untilEnd stops a server at the end of the test. It fails the test if the server has not started.
+func untilEnd(tb testing.TB, s *Server, err error) *Server {
+	tb.Helper()
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
@@ -44,24 +55,18 @@ func Start(tb testing.TB, settings ...string) *Server {
 
 // Run starts a Redis on addr and returns once it answers. It needs no test.
 func Run(addr string, settings ...string) (*Server, error) {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, err
-	}
-	return launch(redis.Options{Addr: addr}, append([]string{"--bind", host, "--port", port}, withoutDisk(settings)...))
+	return launch(redis.Options{Addr: addr}, arguments(addr, settings...))
 }
 
 // RunLoading is like Run, but returns as soon as Redis replies LOADING.
 func RunLoading(addr string, settings ...string) (*Server, error) {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, err
-	}
-	return launch(redis.Options{Addr: addr}, append([]string{"--bind", host, "--port", port}, withoutDisk(settings)...), "LOADING")
+	return launch(redis.Options{Addr: addr}, arguments(addr, settings...), "LOADING")
 }
 
-func withoutDisk(settings []string) []string {
-	return append([]string{"--save", "", "--appendonly", "no"}, settings...)
+// arguments returns the arguments of a redis-server on addr without persistence.
+func arguments(addr string, settings ...string) []string {
+	host, port, _ := net.SplitHostPort(addr)
+	return append([]string{"--bind", host, "--port", port, "--save", "", "--appendonly", "no"}, settings...)
 }
 
 // launch starts a redis-server. It returns once a client with these options gets an answer, possibly one of the given errors.
@@ -180,6 +185,17 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 
 // Login sets the user and password of later clients.
 func (s *Server) Login(user, password string) { s.login.Username, s.login.Password = user, password }
+
+// CheckMaster returns an error if the server is not a master.
+func (s *Server) CheckMaster(ctx context.Context) error {
+	c := s.newClient()
+	defer c.Close()
+	role, err := c.Do(ctx, "role").Slice()
+	if err == nil && (len(role) == 0 || role[0] != "master") {
+		err = fmt.Errorf("its role is %v", role)
+	}
+	return err
+}
 
 // SetUser creates a user. The rules are those of ACL SETUSER.
 func (s *Server) SetUser(tb testing.TB, name string, rules ...string) {

@@ -95,11 +95,7 @@ func startSentinel(tb testing.TB, w *SentinelSet, quorum int, secrets Secrets) *
 		tb.Fatalf("redistest: %v", err)
 	}
 	s, err := launch(redis.Options{Addr: addr, Password: secrets.Sentinel}, []string{path, "--sentinel"})
-	if err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
-	tb.Cleanup(s.Stop)
-	return s
+	return untilEnd(tb, s, err)
 }
 
 func (s *Server) seesAll(ctx context.Context, name string, others int) error {

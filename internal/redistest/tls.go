@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -20,16 +21,14 @@ func StartTLS(tb testing.TB, a *certtest.Authority, hosts ...string) *Server {
 	// Tests may choose other hosts than the server's address.
 	config := &tls.Config{Certificates: []tls.Certificate{a.Issue(tb, "client").Load(tb)}, InsecureSkipVerify: true}
 	login := redis.Options{Addr: addr, TLSConfig: config}
-	host, port, _ := net.SplitHostPort(addr)
-	s, err := launch(login, withoutDisk([]string{
-		"--bind", host, "--port", "0", "--tls-port", port,
-		"--tls-cert-file", shown.Cert, "--tls-key-file", shown.Key, "--tls-ca-cert-file", a.File,
-	}))
-	if err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
-	tb.Cleanup(s.Stop)
-	return s
+	s, err := launch(login, arguments(addr, append(tlsSettings(a, addr, shown), "--port", "0")...))
+	return untilEnd(tb, s, err)
+}
+
+// tlsSettings returns the settings of a server with TLS on addr.
+func tlsSettings(a *certtest.Authority, addr string, shown certtest.Pair) []string {
+	_, port, _ := net.SplitHostPort(addr)
+	return []string{"--tls-port", port, "--tls-cert-file", shown.Cert, "--tls-key-file", shown.Key, "--tls-ca-cert-file", a.File}
 }
 
 // needTLS skips the test if the server was built without TLS, see tools/stores.
@@ -48,18 +47,10 @@ func StartTLSCluster(tb testing.TB, a *certtest.Authority, nodes int, hosts []st
 	shown, c, secure := a.Issue(tb, hosts...), &Cluster{}, []string(nil)
 	for range nodes {
 		addr, bus := freeForCluster(tb)
-		plain := FreeAddr(tb)
 		_, port, _ := net.SplitHostPort(addr)
-		s, err := Run(plain, append([]string{
-			"--tls-port", port, "--tls-cluster", "yes", "--tls-auth-clients", "no",
-			"--tls-cert-file", shown.Cert, "--tls-key-file", shown.Key, "--tls-ca-cert-file", a.File,
-			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--dir", tb.TempDir(),
-			"--cluster-announce-tls-port", port, "--cluster-announce-bus-port", bus, "--cluster-node-timeout", "5000",
-		}, settings...)...)
-		if err != nil {
-			tb.Fatalf("redistest: %v", err)
-		}
-		tb.Cleanup(s.Stop)
+		s := startAt(tb, FreeAddr(tb), slices.Concat(
+			tlsSettings(a, addr, shown), []string{"--tls-cluster", "yes", "--tls-auth-clients", "no", "--cluster-announce-tls-port", port},
+			clusterSettings(tb, bus, settings...))...)
 		c.Servers, c.bus, secure = append(c.Servers, s), append(c.bus, bus), append(secure, addr)
 	}
 	c.form(tb, secure)
