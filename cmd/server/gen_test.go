@@ -108,7 +108,7 @@ func TestGenCommand(t *testing.T) {
 	write(t, filepath.Join(two, "b.yaml"), "domain: b\ndescriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
 	for _, c := range []commandTest{
 		{"gen envoy --config " + good + " --upstream shop:8080", 0, []string{"type: STRICT_DNS", "address: shop, port_value: 8080", "header_name: x-user-id"}, []string{"note: user_id: the header x-user-id"}},
-		{"gen envoy --config " + good + " --part cluster --service [::1]:9000", 0, []string{"type: STATIC", `address: ::1, port_value: 9000`}, nil},
+		{"gen envoy --config " + good + " --part cluster --service [::1]:9000", 0, []string{"type: STATIC", `address: '::1', port_value: 9000`}, nil},
 		{"gen envoy --config " + good + " --part filter --failure-mode-deny --timeout 250ms", 0, []string{"failure_mode_deny: true", "timeout: 0.25s"}, nil},
 		{"gen envoyfilter --config " + good + " --selector app=shop --namespace shops --context SIDECAR_INBOUND", 0,
 			[]string{"cluster_name: outbound|8081||weir.weir.svc.cluster.local", "app: shop", "namespace: shops", "context: SIDECAR_INBOUND"}, nil},

@@ -48,7 +48,7 @@ func TestControlCharactersOfFilesAreEscaped(t *testing.T) {
 		"gen envoy --config rules.yaml --upstream a:1 --domain x":   `they have d\x1b[31m`,
 		"gen envoy --config faults.yaml --upstream a:1":             "faults.yaml:1",
 		"test --coverage rules_test.yaml":                           `t\x1b[31m`,
-		"test --init rules.yaml":                                    `k\x1b[32m`,
+		"test --init rules.yaml":                                    `k\e[32m`,
 		"diff rules.yaml new.yaml --against r.ndjson":               `k\x1b[32m`,
 		"diff rules.yaml faults.yaml --against r.ndjson":            "faults.yaml:1",
 		"import nginx nginx.conf":                                   `zone=\x1b[32m`,

@@ -15,12 +15,14 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 //go:embed templates
 var files embed.FS
 
-var templates = template.Must(template.New("").Funcs(template.FuncMap{"scalar": scalar, "item": item}).ParseFS(files, "templates/*.yaml"))
+var templates = template.Must(template.New("").Funcs(template.FuncMap{"scalar": rulesfile.Quoted, "item": item}).ParseFS(files, "templates/*.yaml"))
 
 // Parts are the names of the parts of a bootstrap.
 var Parts = []string{"filter", "route", "cluster"}
@@ -81,7 +83,7 @@ func (e endpoint) Type() string {
 
 func (c *Config) execute(name string) ([]byte, error) {
 	p := page{
-		Leases: c.idHeader, Path: c.path, Address: c.address, AtEnd: c.atEnd, RetryAfter: name != "envoyfilter.yaml", DomainText: scalar(c.domain),
+		Leases: c.idHeader, Path: c.path, Address: c.address, AtEnd: c.atEnd, RetryAfter: name != "envoyfilter.yaml", DomainText: rulesfile.Quoted(c.domain),
 		Timeout: seconds(cmp.Or(c.o.Timeout, 100*time.Millisecond)), FailureModeDeny: c.o.FailureModeDeny, TrustedHops: c.o.TrustedHops,
 		Cluster: "weir", Namespace: cmp.Or(c.o.Namespace, "istio-system"), Context: cmp.Or(c.o.Context, "GATEWAY"),
 	}
@@ -161,15 +163,6 @@ func render(name string, values any) ([]byte, error) {
 
 // seconds returns a duration as Envoy reads it.
 func seconds(d time.Duration) string { return fmt.Sprintf("%gs", d.Seconds()) }
-
-// scalar returns a text as a scalar of YAML on one line.
-func scalar(text string) string {
-	plain, err := yaml.Marshal(text)
-	if out := strings.TrimSuffix(string(plain), "\n"); err == nil && !strings.Contains(out, "\n") {
-		return out
-	}
-	return fmt.Sprintf("%q", text) // YAML's double quotes have the escapes of Go
-}
 
 // item returns lines for a template that has indented the first of them already, without the last line break.
 func item(columns int, text string) string {

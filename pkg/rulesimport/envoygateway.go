@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // EnvoyGateway reads the global limits of BackendTrafficPolicy resources. Each policy is a domain, NAMESPACE/NAME.
@@ -62,9 +65,9 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule *yaml.Node) {
 	if !ok || !slices.Contains(gatewayUnits, unit) {
 		g.problem(orLine(f["limit"], rule), "the limit has no number of requests, or no unit of %s", strings.Join(gatewayUnits, ", "))
 	}
-	path := []node{{key: "rule", value: fmt.Sprintf("%s/%d", policy, n)}}
+	path := []descriptors.Level{entry("rule", fmt.Sprintf("%s/%d", policy, n))}
 	if shared = shared || textOf(f["shared"]) == "true"; !shared {
-		path = append(path, node{key: "route"})
+		path = append(path, entry("route", ""))
 	}
 	if selectors := itemsOf(f["clientSelectors"]); len(selectors) > 1 {
 		g.problem(selectors[1].Line, "a rule with several clientSelectors: write a rule for each, because each has a counter of its own")
@@ -73,7 +76,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule *yaml.Node) {
 	}
 	keys := make([]string, len(path))
 	for i, step := range path {
-		keys[i] = step.key
+		keys[i] = step.Key
 	}
 	g.readCost(strings.Join(keys, "."), f["cost"])
 	if len(g.Problems) > before {
@@ -83,9 +86,9 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule *yaml.Node) {
 	if !shared {
 		g.flag("--route /PREFIX:route=NAME-OF-THE-ROUTE")
 	}
-	leaf := g.domain(policy).root.at(path)
-	leaf.shadow = textOf(f["shadowMode"]) == "true"
-	leaf.addLimit(limit{unit: unit, multiplier: 1, requests: requests})
+	leaf := g.domain(policy).root.At(path)
+	leaf.ShadowMode = textOf(f["shadowMode"]) == "true"
+	addLimit(leaf, rulesfile.DraftLimit{Unit: unit, RequestsPerUnit: requests})
 }
 
 // readCost reads the hits of a request, which are arguments of weir gen.
@@ -116,7 +119,7 @@ func (g *gateway) readCost(keys string, cost *yaml.Node) {
 }
 
 // readSelector returns the descriptors of a clientSelector. All of its conditions must hold.
-func (g *gateway) readSelector(n *yaml.Node) (path []node) {
+func (g *gateway) readSelector(n *yaml.Node) (path []descriptors.Level) {
 	f := g.fieldsOf(n, "headers", "methods", "path", "sourceCIDR", "queryParams")
 	for _, h := range itemsOf(f["headers"]) {
 		path = append(path, g.readMatch(h, "name", "header")...)
@@ -132,9 +135,9 @@ func (g *gateway) readSelector(n *yaml.Node) (path []node) {
 	}
 	switch {
 	case len(methods) == 1:
-		path = append(path, node{key: "method", value: methods[0]})
+		path = append(path, entry("method", methods[0]))
 	case len(methods) > 1:
-		path = append(path, node{key: "method", values: methods, share: true})
+		path = append(path, descriptors.Level{Entry: descriptors.Entry{Key: "method"}, Values: methods, ShareThreshold: true})
 	}
 	if f["path"] != nil {
 		path = append(path, g.readPath(f["path"])...)
@@ -152,7 +155,7 @@ func (g *gateway) noInvert(of map[string]*yaml.Node) {
 }
 
 // readMatch reads a header or a parameter of the query.
-func (g *gateway) readMatch(n *yaml.Node, name, kind string) []node {
+func (g *gateway) readMatch(n *yaml.Node, name, kind string) []descriptors.Level {
 	of := g.fieldsOf(n, name, "type", "value", "invert")
 	g.noInvert(of)
 	key, value := strings.ToLower(textOf(of[name])), textOf(of["value"])
@@ -169,15 +172,15 @@ func (g *gateway) readMatch(n *yaml.Node, name, kind string) []node {
 		if value == "" || strings.Contains(value, "*") {
 			g.problem(n.Line, "the value %q of %s: a rule takes an empty value for any, and * for a wildcard", value, key)
 		}
-		return []node{{key: key, value: value}}
+		return []descriptors.Level{entry(key, value)}
 	case "Distinct":
-		return []node{{key: key}}
+		return []descriptors.Level{entry(key, "")}
 	}
 	g.problem(orLine(of["type"], n), "%s matches by %s: rules have exact values and wildcards, and no regular expressions", key, textOf(of["type"]))
 	return nil
 }
 
-func (g *gateway) readPath(n *yaml.Node) []node {
+func (g *gateway) readPath(n *yaml.Node) []descriptors.Level {
 	of := g.fieldsOf(n, "type", "value", "invert")
 	g.noInvert(of)
 	value := textOf(of["value"])
@@ -185,11 +188,11 @@ func (g *gateway) readPath(n *yaml.Node) []node {
 	case strings.Contains(value, "*"):
 		g.problem(n.Line, "the path %s has a *, which is a wildcard in a rule", value)
 	case kind == "" || kind == "Exact":
-		return []node{{key: "path", value: value}}
+		return []descriptors.Level{entry("path", value)}
 	case kind == "PathPrefix" && value == "/":
 		return nil
 	case kind == "PathPrefix" && strings.HasSuffix(value, "/"):
-		return []node{{key: "path", value: value + "*", share: true}}
+		return []descriptors.Level{{Entry: descriptors.Entry{Key: "path", Value: value + "*"}, ShareThreshold: true}}
 	case kind == "PathPrefix":
 		g.problem(n.Line, "PathPrefix %s matches %s and %s/..., which is no wildcard of a rule: write %s/ if that is enough", value, value, value, value)
 	default:
@@ -198,7 +201,7 @@ func (g *gateway) readPath(n *yaml.Node) []node {
 	return nil
 }
 
-func (g *gateway) readCIDR(n *yaml.Node) []node {
+func (g *gateway) readCIDR(n *yaml.Node) []descriptors.Level {
 	of := g.fieldsOf(n, "type", "value", "invert")
 	g.noInvert(of)
 	prefix, err := netip.ParsePrefix(textOf(of["value"]))
@@ -206,12 +209,11 @@ func (g *gateway) readCIDR(n *yaml.Node) []node {
 		g.problem(n.Line, "sourceCIDR %s is no prefix such as 10.0.0.0/8", textOf(of["value"]))
 		return nil
 	}
-	switch textOf(of["type"]) {
-	case "", "Exact":
-		return []node{{key: "remote_address", cidr: []string{prefix.Masked().String()}, share: true}}
-	case "Distinct":
-		return []node{{key: "remote_address", cidr: []string{prefix.Masked().String()}}}
+	kind := cmp.Or(textOf(of["type"]), "Exact")
+	if kind != "Exact" && kind != "Distinct" {
+		g.problem(n.Line, "sourceCIDR matches by %s: want Exact or Distinct", kind)
 	}
-	g.problem(n.Line, "sourceCIDR matches by %s: want Exact or Distinct", textOf(of["type"]))
-	return nil
+	address := entry("remote_address", "")
+	address.Prefixes, address.ShareThreshold = []netip.Prefix{prefix.Masked()}, kind == "Exact"
+	return []descriptors.Level{address}
 }

@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // Kong reads the plugins rate-limiting of a declarative configuration of Kong. The rules have the domain given.
@@ -40,9 +43,9 @@ type kong struct {
 // A kongPlugin is a plugin rate-limiting.
 type kongPlugin struct {
 	line            int
-	scope, consumer string // "service:NAME", "route:NAME" or ""; the consumer or ""
-	by              node   // what the plugin counts by; no key: the scope
-	limits          []limit
+	scope, consumer string            // "service:NAME", "route:NAME" or ""; the consumer or ""
+	by              descriptors.Level // what the plugin counts by; no key: the scope
+	limits          []rulesfile.DraftLimit
 	tolerant        bool
 }
 
@@ -136,7 +139,7 @@ func (k *kong) readConfig(p *kongPlugin, config map[string]*yaml.Node) bool {
 			k.problem(value.Line, "%s is no number from 0 to %d", period.name, int64(maxRequests))
 			return false
 		}
-		p.limits = append(p.limits, limit{unit: period.name, multiplier: 1, requests: n, windowStart: period.start, countDenied: "false"})
+		p.limits = append(p.limits, rulesfile.DraftLimit{Unit: period.name, RequestsPerUnit: n, WindowStart: period.start, CountDenied: uncounted})
 	}
 	if len(p.limits) == 0 {
 		k.problem(p.line, "the plugin has no second, minute, hour, day, month or year")
@@ -153,9 +156,9 @@ func (k *kong) readConfig(p *kongPlugin, config map[string]*yaml.Node) bool {
 	}
 	switch by := cmp.Or(textOf(config["limit_by"]), "consumer"); by {
 	case "ip":
-		p.by = node{key: "remote_address"}
+		p.by = entry("remote_address", "")
 	case "consumer", "credential":
-		p.by = node{key: by}
+		p.by = entry(by, "")
 		k.note(p.line, "limit_by %s: Kong counts a request without one by its address; in Envoy a filter must set the header x-%s for each request, for example to the address", by, by)
 	case "service":
 	case "header":
@@ -164,7 +167,7 @@ func (k *kong) readConfig(p *kongPlugin, config map[string]*yaml.Node) bool {
 			k.problem(p.line, "limit_by header without header_name")
 			return false
 		}
-		p.by = node{key: header}
+		p.by = entry(header, "")
 		k.flag("--from %s=header:%s", header, header)
 		k.note(p.line, "limit_by header: Kong counts a request without %s by its address, and Envoy sends no descriptor for it", header)
 	case "path":
@@ -173,7 +176,7 @@ func (k *kong) readConfig(p *kongPlugin, config map[string]*yaml.Node) bool {
 			k.problem(p.line, "limit_by path without a path that begins with / and has no *")
 			return false
 		}
-		p.by = node{key: "path", value: path}
+		p.by = entry("path", path)
 	default:
 		k.problem(p.line, "limit_by %s is not imported: write a rule by hand", by)
 		return false
@@ -186,32 +189,32 @@ func (k *kong) addAll() {
 	special := func(p *kongPlugin) bool { return p.consumer != "" }
 	scoped := slices.ContainsFunc(k.plugins, func(p *kongPlugin) bool { return p.scope != "" })
 	for _, p := range k.plugins {
-		if special(p) && slices.ContainsFunc(k.plugins, func(o *kongPlugin) bool { return o.consumer == "" && (o.by.key != "consumer" || o.scope != p.scope) }) {
+		if special(p) && slices.ContainsFunc(k.plugins, func(o *kongPlugin) bool { return o.consumer == "" && (o.by.Key != "consumer" || o.scope != p.scope) }) {
 			k.problem(p.line, "the plugin of the consumer %s replaces others that count by something else or in another scope: a rule for it would add to them", p.consumer)
 			continue
 		}
-		var path []node
-		if scoped || p.by.key == "" {
-			path = append(path, node{key: "scope", value: cmp.Or(p.scope, "global")})
+		var path []descriptors.Level
+		if scoped || p.by.Key == "" {
+			path = append(path, entry("scope", cmp.Or(p.scope, "global")))
 			k.scopeFlag(p, scoped)
 		}
 		if p.consumer != "" {
-			path = append(path, node{key: "consumer", value: p.consumer})
+			path = append(path, entry("consumer", p.consumer))
 		}
-		if p.by.key != "" && (p.by.key != "consumer" || p.consumer == "") {
+		if p.by.Key != "" && (p.by.Key != "consumer" || p.consumer == "") {
 			path = append(path, p.by)
 		}
-		if slices.ContainsFunc(path, func(n node) bool { return strings.Contains(n.value, "*") }) {
+		if slices.ContainsFunc(path, func(l descriptors.Level) bool { return strings.Contains(l.Value, "*") }) {
 			k.problem(p.line, "a name with a * would be a wildcard in a rule")
 			continue
 		}
-		leaf := k.root.root.at(path)
-		if len(leaf.limits) > 0 {
+		leaf := k.root.root.At(path)
+		if len(leaf.Limits) > 0 {
 			k.problem(p.line, "another plugin has the same scope, and Kong runs one of them")
 			continue
 		}
 		for _, l := range p.limits {
-			leaf.addLimit(l)
+			addLimit(leaf, l)
 		}
 		if p.tolerant {
 			k.root.onError = "allow"

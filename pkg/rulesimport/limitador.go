@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // Limitador reads a limits file of Limitador, or the limits of a Limitador resource of Kubernetes. Each namespace is a domain.
@@ -53,7 +56,7 @@ type limitadorLimit struct {
 	line      int
 	namespace string
 	values    map[string]string // by key; "" for a variable
-	limit     limit
+	limit     rulesfile.DraftLimit
 }
 
 // reference matches a value of a descriptor, in the present and in the former syntax.
@@ -81,7 +84,9 @@ func (p *limitador) read(n *yaml.Node) {
 		return
 	}
 	unit, multiplier := windowOf(seconds)
-	l.limit = limit{unit: unit, multiplier: multiplier, requests: maximum, windowStart: "first_hit", countDenied: "false", name: textOf(f["name"])}
+	l.limit = rulesfile.DraftLimit{
+		Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: maximum, WindowStart: "first_hit", CountDenied: uncounted, Name: textOf(f["name"]),
+	}
 	index, sound := "", true
 	use := func(at *yaml.Node, key, of, value string) {
 		if index == "" {
@@ -157,13 +162,13 @@ func conjuncts(text string) []string {
 
 // add puts a limit into the tree of its domain.
 func (p *limitador) add(l limitadorLimit) {
-	var path []node
+	var path []descriptors.Level
 	used := map[string]bool{}
-	identity := fmt.Sprintf("%q %s %d", l.namespace, l.limit.unit, l.limit.multiplier)
+	identity := fmt.Sprintf("%q %s %d", l.namespace, l.limit.Unit, l.limit.UnitMultiplier)
 	for _, key := range p.order {
 		if value, ok := l.values[key]; ok && !used[key] {
 			used[key] = true
-			path = append(path, node{key: key, value: value})
+			path = append(path, entry(key, value))
 			identity += fmt.Sprintf(" %q=%q", key, value)
 		}
 	}
@@ -175,5 +180,5 @@ func (p *limitador) add(l limitadorLimit) {
 		return
 	}
 	p.known[identity] = l.line
-	p.domain(l.namespace).root.at(path).addLimit(l.limit)
+	addLimit(p.domain(l.namespace).root.At(path), l.limit)
 }

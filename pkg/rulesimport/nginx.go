@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // Nginx reads the limits of a configuration of nginx: limit_req and limit_conn with their zones. The rules have the domain given.
@@ -21,7 +24,7 @@ func Nginx(name string, data []byte, domain string) (*Imported, error) {
 	p.readScope(&scope{name: "the file"}, tree)
 	p.addZones()
 	p.noteGroups()
-	if len(p.root.root.below) == 0 && len(p.Problems) == 0 {
+	if len(p.root.root.Below) == 0 && len(p.Problems) == 0 {
 		return nil, fmt.Errorf("%s has no limit_req and no limit_conn: an include is not read, so pass the output of nginx -T", name)
 	}
 	return p.Imported, nil
@@ -41,9 +44,9 @@ type nginx struct {
 type zone struct {
 	name  string
 	line  int
-	path  []node
+	path  []descriptors.Level
 	sound bool // the key can be expressed
-	limit limit
+	limit rulesfile.DraftLimit
 	uses  []use
 }
 
@@ -96,14 +99,14 @@ func (p *nginx) readZone(d *directive) {
 		}
 		if m := rate.FindStringSubmatch(w); m != nil {
 			n, _ := strconv.ParseInt(m[1], 10, 64)
-			z.limit = limit{algorithm: "funnel", unit: map[string]string{"s": "second", "m": "minute"}[m[2]], multiplier: 1, requests: n}
+			z.limit = rulesfile.DraftLimit{Algorithm: "funnel", Unit: map[string]string{"s": "second", "m": "minute"}[m[2]], RequestsPerUnit: n}
 		}
 	}
 	kindOf := d.words[0]
 	if kindOf == "limit_conn_zone" {
-		z.limit = limit{algorithm: "concurrency"}
+		z.limit = rulesfile.DraftLimit{Algorithm: "concurrency"}
 	}
-	if !zoneName.MatchString(z.name) || z.limit.algorithm == "" || z.limit.algorithm == "funnel" && z.limit.requests == 0 {
+	if !zoneName.MatchString(z.name) || z.limit.Algorithm == "" || z.limit.Algorithm == "funnel" && z.limit.RequestsPerUnit == 0 {
 		p.problem(d.line, "%s %s: want zone=NAME:SIZE and, for requests, a rate such as rate=10r/s of at least 1", kindOf, z.name)
 		return
 	}
@@ -119,28 +122,28 @@ func (p *nginx) readZone(d *directive) {
 var nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
 
 // keyOf returns the descriptors for the key of a zone.
-func (p *nginx) keyOf(line int, zone, key string) (path []node, ok bool) {
+func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.Level, ok bool) {
 	ok = true
 	for _, m := range nginxVariable.FindAllStringSubmatch(strings.ToLower(key), -1) {
 		name := m[1] + m[2]
 		switch {
 		case name == "binary_remote_addr" || name == "remote_addr":
-			path = append(path, node{key: "remote_address"})
+			path = append(path, entry("remote_address", ""))
 		case name == "server_name" || name == "host" || name == "http_host":
-			path = append(path, node{key: "host"})
+			path = append(path, entry("host", ""))
 		case name == "uri" || name == "document_uri":
-			path = append(path, node{key: "path"})
+			path = append(path, entry("path", ""))
 		case name == "request_uri":
-			path = append(path, node{key: "request_uri"})
+			path = append(path, entry("request_uri", ""))
 			p.flag("--from request_uri=header::path")
 		case name == "request_method":
-			path = append(path, node{key: "method"})
+			path = append(path, entry("method", ""))
 		case strings.HasPrefix(name, "http_") && name != "http_":
 			header := strings.TrimPrefix(name, "http_")
-			path = append(path, node{key: header})
+			path = append(path, entry(header, ""))
 			p.flag("--from %s=header:%s", header, strings.ReplaceAll(header, "_", "-"))
 		case strings.HasPrefix(name, "arg_") && name != "arg_":
-			path = append(path, node{key: name})
+			path = append(path, entry(name, ""))
 			p.flag("--from %s=query:%s", name, strings.TrimPrefix(name, "arg_"))
 		default:
 			p.problem(line, "the zone %s counts by $%s, which is no header, parameter, address, host, path or method of the request: write a rule by hand", zone, name)
@@ -233,7 +236,7 @@ func (p *nginx) readUse(s *scope, d *directive) *zone {
 	name, u := strings.TrimPrefix(d.words[1], "zone="), use{line: d.line, capacity: 1}
 	z := p.zones[name]
 	requests := d.words[0] == "limit_req"
-	if z == nil || requests != (z.limit.algorithm == "funnel") {
+	if z == nil || requests != (z.limit.Algorithm == "funnel") {
 		p.problem(d.line, "%s: no such zone is in the file: %s", strings.Join(d.words, " "), name)
 		return nil
 	}
@@ -287,21 +290,21 @@ func (p *nginx) addZones() {
 			continue
 		}
 		l := z.limit
-		l.capacity, l.slots = z.uses[0].capacity, z.uses[0].slots
+		l.Capacity, l.ConcurrentRequests = z.uses[0].capacity, z.uses[0].slots
 		path := z.path
 		if !p.everywhere(z) || len(path) == 0 {
-			path = append([]node{{key: z.name, value: "on"}}, path...)
+			path = append([]descriptors.Level{entry(z.name, "on")}, path...)
 			p.addRoutes(z)
 		}
-		if l.algorithm == "concurrency" {
-			l.capacity = 0
-			path = append(slices.Clone(path), node{key: "lease"})
+		if l.Algorithm == "concurrency" {
+			l.Capacity = 0
+			path = append(slices.Clone(path), entry("lease", ""))
 			p.note(z.line, "limit_conn %s: a request holds its slot for at most 60 s, the default of lease_ttl", z.name)
 		}
-		leaf := p.root.root.at(path)
-		leaf.addLimit(l)
-		leaf.comment = fmt.Sprintf("zone %s, line %d", z.name, z.line)
-		leaf.shadow = leaf.shadow || z.uses[0].dryRun
+		leaf := p.root.root.At(path)
+		addLimit(leaf, l)
+		leaf.Comment = fmt.Sprintf("zone %s, line %d", z.name, z.line)
+		leaf.ShadowMode = leaf.ShadowMode || z.uses[0].dryRun
 	}
 }
 

@@ -13,8 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
@@ -47,33 +46,13 @@ type Imported struct {
 // A domain is a tree of rules.
 type domain struct {
 	name    string
-	root    node
+	root    rulesfile.Draft
 	onError string
 }
 
-// A node is a descriptor, or the root.
-type node struct {
-	key, value string
-	values     []string
-	cidr       []string
-	share      bool
-	shadow     bool
-	limits     []limit
-	below      []*node
-	comment    string
-}
-
-// A limit is a rate_limit, in the order of its keys in the output.
-type limit struct {
-	algorithm   string
-	slots       int64 // of concurrency
-	unit        string
-	multiplier  int64
-	requests    int64
-	capacity    int64
-	windowStart string
-	countDenied string // "false", or "" for the default
-	name        string
+// entry returns what matches a key with a value, or with any value if value is "".
+func entry(key, value string) descriptors.Level {
+	return descriptors.Level{Entry: descriptors.Entry{Key: key, Value: value}}
 }
 
 // problem records a limit that is not carried over.
@@ -136,11 +115,11 @@ func (i *Imported) Rules(name string) ([]byte, error) {
 			return nil, fmt.Errorf("%s has no domain %s: set --domain to one of %s", i.name, name, strings.Join(i.Domains(), ", "))
 		}
 	}
-	if len(one.root.below) == 0 {
+	if len(one.root.Below) == 0 {
 		return nil, fmt.Errorf("%s: no limit of the domain %s can be imported", i.name, one.name)
 	}
 	if left := maxNodes; i.additive {
-		if one.root.complete(&left); left < 0 {
+		if complete(&one.root, &left); left < 0 {
 			return nil, fmt.Errorf("%s: the rules would have more than %d descriptors", i.name, maxNodes)
 		}
 	}
@@ -151,68 +130,53 @@ func (i *Imported) Rules(name string) ([]byte, error) {
 	return text, nil
 }
 
-// at returns the descriptor of a path below n, and adds the missing descriptors.
-func (n *node) at(path []node) *node {
-	for _, step := range path {
-		found := slices.IndexFunc(n.below, func(b *node) bool { return b.isLike(&step) })
-		if found < 0 {
-			n.below = append(n.below, &node{key: step.key, value: step.value, values: step.values, cidr: step.cidr, share: step.share})
-			found = len(n.below) - 1
-		}
-		n = n.below[found]
-	}
-	return n
-}
-
-// isLike reports whether two nodes match the same entries.
-func (n *node) isLike(other *node) bool {
-	return n.key == other.key && n.value == other.value && slices.Equal(n.values, other.values) && slices.Equal(n.cidr, other.cidr)
-}
-
-// addLimit adds a limit. Of two limits with one window, the smaller decides.
-func (n *node) addLimit(l limit) {
-	for i := range n.limits {
-		have := &n.limits[i]
-		if have.algorithm == l.algorithm && have.unit == l.unit && have.multiplier == l.multiplier && have.windowStart == l.windowStart {
-			if l.requests < have.requests || l.slots < have.slots {
+// addLimit adds a limit to a descriptor. Of two limits with one window, the smaller decides.
+func addLimit(to *rulesfile.Draft, l rulesfile.DraftLimit) {
+	for i := range to.Limits {
+		have := &to.Limits[i]
+		if have.Algorithm == l.Algorithm && have.Unit == l.Unit && have.UnitMultiplier == l.UnitMultiplier && have.WindowStart == l.WindowStart {
+			if l.RequestsPerUnit < have.RequestsPerUnit || l.ConcurrentRequests < have.ConcurrentRequests {
 				*have = l
 			}
 			return
 		}
 	}
-	n.limits = append(n.limits, l)
+	to.Limits = append(to.Limits, l)
 }
 
-// complete repeats the limits of a key without a value below every value of the key, because a value hides the key without one.
-func (n *node) complete(left *int) {
-	if *left -= len(n.below); *left < 0 {
+// complete repeats the limits of a key without a value below every value of the key, because a value hides the key without one. It stops
+// when left, the number of descriptors that it may still visit, is below 0.
+func complete(d *rulesfile.Draft, left *int) {
+	if *left -= len(d.Below); *left < 0 {
 		return
 	}
-	for _, general := range n.below {
-		if general.value != "" || general.values != nil || general.cidr != nil {
+	for _, general := range d.Below {
+		if general.Level.Value != "" || isList(general) {
 			continue
 		}
-		for _, special := range n.below {
-			if special != general && special.key == general.key && special.values == nil && special.cidr == nil {
-				special.merge(general, left)
+		for _, special := range d.Below {
+			if special != general && special.Level.Key == general.Level.Key && !isList(special) {
+				merge(special, general, left)
 			}
 		}
 	}
-	for _, b := range n.below {
-		b.complete(left)
+	for _, b := range d.Below {
+		complete(b, left)
 	}
 }
 
-// merge adds copies of the limits and descriptors of another node.
-func (n *node) merge(other *node, left *int) {
-	if *left -= 1 + len(other.below); *left < 0 {
+func isList(d *rulesfile.Draft) bool { return len(d.Level.Values)+len(d.Level.Prefixes) > 0 }
+
+// merge adds copies of the limits and descriptors of another descriptor.
+func merge(to, other *rulesfile.Draft, left *int) {
+	if *left -= 1 + len(other.Below); *left < 0 {
 		return
 	}
-	for _, l := range other.limits {
-		n.addLimit(l)
+	for _, l := range other.Limits {
+		addLimit(to, l)
 	}
-	for _, b := range other.below {
-		n.at([]node{*b}).merge(b, left)
+	for _, b := range other.Below {
+		merge(to.At([]descriptors.Level{b.Level}), b, left)
 	}
 }
 
@@ -227,117 +191,18 @@ func (i *Imported) write(d *domain) []byte {
 		}
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, "domain: %s\n", scalar(d.name))
-	if d.onError != "" {
-		fmt.Fprintf(&b, "on_store_error: %s\n", d.onError)
-	}
-	b.WriteString("descriptors:\n")
-	for _, n := range d.root.below {
-		n.write(&b, "  ")
-	}
+	b.Write(d.root.YAML(d.name, d.onError))
 	return b.Bytes()
 }
 
-func (n *node) write(b *bytes.Buffer, indent string) {
-	fmt.Fprintf(b, "%s- key: %s", indent, scalar(n.key))
-	if n.comment != "" {
-		fmt.Fprintf(b, " # %s", comment(n.comment))
-	}
-	b.WriteString("\n")
-	indent += "  "
-	for _, field := range []struct {
-		name  string
-		value any
-		given bool
-	}{{"value", n.value, n.value != ""}, {"values", n.values, n.values != nil}, {"cidr", n.cidr, n.cidr != nil}, {"share_threshold", true, n.share}, {"shadow_mode", true, n.shadow}} {
-		if field.given {
-			fmt.Fprintf(b, "%s%s: %s\n", indent, field.name, flow(field.value))
-		}
-	}
-	switch len(n.limits) {
-	case 0:
-	case 1:
-		fmt.Fprintf(b, "%srate_limit: {%s}\n", indent, &n.limits[0])
-	default:
-		fmt.Fprintf(b, "%srate_limits:\n", indent)
-		for i := range n.limits {
-			fmt.Fprintf(b, "%s  - {%s}\n", indent, &n.limits[i])
-		}
-	}
-	if len(n.below) > 0 {
-		fmt.Fprintf(b, "%sdescriptors:\n", indent)
-		for _, child := range n.below {
-			child.write(b, indent+"  ")
-		}
-	}
-}
-
-// String returns the fields of a limit in the flow style of YAML.
-func (l *limit) String() string {
-	if l.algorithm == "concurrency" {
-		return fmt.Sprintf("algorithm: concurrency, concurrent_requests: %d", l.slots)
-	}
-	var all []string
-	text := func(name, value string) {
-		if value != "" {
-			all = append(all, name+": "+value)
-		}
-	}
-	text("algorithm", l.algorithm)
-	text("unit", l.unit)
-	if l.multiplier > 1 {
-		text("unit_multiplier", fmt.Sprint(l.multiplier))
-	}
-	text("requests_per_unit", fmt.Sprint(l.requests))
-	if l.capacity > 0 {
-		text("capacity", fmt.Sprint(l.capacity))
-	}
-	text("window_start", l.windowStart)
-	text("count_denied", l.countDenied)
-	if l.name != "" {
-		text("name", flow(l.name))
-	}
-	return strings.Join(all, ", ")
-}
-
 // comment returns a text for a comment: one line.
-func comment(text string) string { return strings.Map(printable, text) }
-
-func printable(r rune) rune {
-	if r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 || r == 0xfeff {
-		return ' '
-	}
-	return r
-}
-
-// scalar returns a text as a scalar of YAML on one line.
-func scalar(text string) string {
-	plain, err := yaml.Marshal(text)
-	if out := strings.TrimSuffix(string(plain), "\n"); err == nil && !strings.Contains(out, "\n") {
-		return out
-	}
-	return fmt.Sprintf("%q", text)
-}
-
-// flow returns a value in the flow style of YAML.
-func flow(value any) string {
-	var n yaml.Node
-	if err := n.Encode(value); err != nil {
-		return fmt.Sprintf("%q", value)
-	}
-	list := yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: []*yaml.Node{&n}}
-	for _, child := range append(slices.Clone(n.Content), &n) {
-		if child.Kind == yaml.ScalarNode && strings.ContainsAny(child.Value, "\n\r") {
-			child.Style = yaml.DoubleQuotedStyle
+func comment(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 || r == 0xfeff {
+			return ' '
 		}
-	}
-	n.Style |= yaml.FlowStyle
-	out, err := yaml.Marshal(&list)
-	if err != nil {
-		return fmt.Sprintf("%q", value)
-	}
-	text := strings.TrimSuffix(string(out), "\n")
-	return text[1 : len(text)-1]
+		return r
+	}, text)
 }
 
 // windows are the units that a number of seconds may be a multiple of, the longest first.
@@ -355,6 +220,9 @@ func windowOf(seconds int64) (unit string, multiplier int64) {
 	}
 	return "second", seconds
 }
+
+// uncounted is the count_denied of limiters that do not count denied requests.
+var uncounted = new(bool)
 
 // The largest numbers that rules may have.
 const (

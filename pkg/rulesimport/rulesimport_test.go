@@ -137,7 +137,7 @@ descriptors:
       - key: user_id
         value: admin
         rate_limits:
-          - {unit: minute, requests_per_unit: 5, window_start: first_hit, count_denied: false, name: admins}
+          - {name: admins, unit: minute, requests_per_unit: 5, window_start: first_hit, count_denied: false}
           - {unit: hour, requests_per_unit: 100, window_start: first_hit, count_denied: false}
       - key: user_id
         rate_limit: {unit: hour, requests_per_unit: 100, window_start: first_hit, count_denied: false}
@@ -197,14 +197,14 @@ descriptors:
 on_store_error: allow
 descriptors:
   - key: scope
-    value: 'route:login'
+    value: route:login
     descriptors:
       - key: x-user-id
         rate_limits:
           - {unit: minute, requests_per_unit: 5, count_denied: false}
           - {unit: month, requests_per_unit: 1000, window_start: calendar, count_denied: false}
   - key: scope
-    value: 'service:shop'
+    value: service:shop
     descriptors:
       - key: remote_address
         rate_limits:

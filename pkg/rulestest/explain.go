@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
@@ -56,9 +57,9 @@ func outcome(r *decide.Result, d *decide.Decision) string {
 	case decide.WithinLimit:
 		parts = append(parts, fmt.Sprintf("remaining: %d", d.Remaining))
 	case decide.OverLimit, decide.TooManyLeases, decide.NeverFits:
-		parts = append(parts, "retry_after: "+retryAfter(d), "rule: "+quote(d.RuleName()))
+		parts = append(parts, "retry_after: "+retryAfter(d), "rule: "+rulesfile.Quoted(d.RuleName()))
 		if name, _ := limitOf(d); name.name != "" || len(d.Limits) > 1 {
-			parts = append(parts, "limit: "+quote(name.String()))
+			parts = append(parts, "limit: "+rulesfile.Quoted(name.String()))
 		}
 		if !r.Denied || d.Reason == decide.TooManyLeases {
 			parts = append(parts, "reason: "+d.Reason.String())

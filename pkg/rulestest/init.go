@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // errNoLimits is the error of rules for which there is nothing to test.
@@ -55,7 +56,7 @@ func writeSource(b *strings.Builder, source Source, file string) error {
 			if err != nil {
 				return err
 			}
-			relative = append(relative, quote(r))
+			relative = append(relative, rulesfile.Quoted(r))
 		}
 		switch len(relative) {
 		case 0:
@@ -152,9 +153,9 @@ func (g *generator) write(rule *descriptors.Rule, about string, r *recorder) {
 		name += fmt.Sprintf(" (%d)", g.names[name])
 	}
 	g.tests++
-	fmt.Fprintf(g.out, "  - name: %s\n", quote(name))
+	fmt.Fprintf(g.out, "  - name: %s\n", rulesfile.Quoted(name))
 	if g.domains {
-		fmt.Fprintf(g.out, "    domain: %s\n", quote(rule.Domain))
+		fmt.Fprintf(g.out, "    domain: %s\n", rulesfile.Quoted(rule.Domain))
 	}
 	if !r.start.Equal(DefaultStart) {
 		fmt.Fprintf(g.out, "    start: %s\n", r.start.Format(time.RFC3339Nano))
@@ -163,34 +164,4 @@ func (g *generator) write(rule *descriptors.Rule, about string, r *recorder) {
 	for _, step := range r.steps {
 		g.out.WriteString(step)
 	}
-}
-
-// quote returns a text as a YAML value, also inside of [] and {}.
-func quote(text string) string {
-	plain, printable := text != "", true
-	for i, c := range text {
-		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '/'
-		plain = plain && (letter || i > 0 && strings.ContainsRune(".=-+@", c))
-		printable = printable && ' ' <= c && c <= '~'
-	}
-	switch {
-	case plain && !isOther(text):
-		return text
-	case printable:
-		return "'" + strings.ReplaceAll(text, "'", "''") + "'"
-	default:
-		return fmt.Sprintf("%q", text)
-	}
-}
-
-// isOther reports whether a plain text may be no text for YAML: a number, a time, or a word such as null.
-func isOther(text string) bool {
-	if '0' <= text[0] && text[0] <= '9' {
-		return true
-	}
-	switch strings.ToLower(text) {
-	case "y", "n", "yes", "no", "on", "off", "true", "false", "null":
-		return true
-	}
-	return false
 }

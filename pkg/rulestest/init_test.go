@@ -225,7 +225,7 @@ func TestInitKeepsOverlayOptionsAndDomains(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"\nrules: '../rules'\noverlay: '../overlay.yaml'\noptions: {use_calendar_month_rate_limit: true, merge_domain_config: true}\n",
+		"\nrules: ../rules\noverlay: ../overlay.yaml\noptions: {use_calendar_month_rate_limit: true, merge_domain_config: true}\n",
 		"'a: k: 3 per month'\n    domain: a\n", "'b: k: 3 per minute'\n    domain: b\n", "retry_after: 744h0m0s", "retry_after: 20s",
 	} {
 		if !strings.Contains(string(out), want) {

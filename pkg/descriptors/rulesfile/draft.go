@@ -1,0 +1,167 @@
+package rulesfile
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
+)
+
+// A Draft is a descriptor of rules to be written, with the descriptors below it. The root of a domain has no Level.
+type Draft struct {
+	Level      descriptors.Level
+	Comment    string // behind the key
+	ShadowMode bool
+	Limits     []DraftLimit
+	Below      []*Draft
+}
+
+// A DraftLimit is a limit of a [Draft]. A key with the zero value is left out.
+type DraftLimit struct {
+	Comment            string // the lines above the limit
+	Name, Algorithm    string
+	ConcurrentRequests int64
+	Unit               string // if empty, RequestsPerUnit is left out too
+	UnitMultiplier     int64
+	RequestsPerUnit    int64
+	Capacity           int64
+	WindowStart        string
+	CountDenied        *bool
+	Parameters         map[string]any // further keys
+}
+
+// At returns the descriptor at a path below d, and adds the missing descriptors.
+func (d *Draft) At(path []descriptors.Level) *Draft {
+	for _, level := range path {
+		found := slices.IndexFunc(d.Below, func(b *Draft) bool {
+			return b.Level.Entry == level.Entry && slices.Equal(b.Level.Values, level.Values) && slices.Equal(b.Level.Prefixes, level.Prefixes)
+		})
+		if found < 0 {
+			d.Below = append(d.Below, &Draft{Level: level})
+			found = len(d.Below) - 1
+		}
+		d = d.Below[found]
+	}
+	return d
+}
+
+// YAML returns the rules of a domain whose descriptors are below d. onError is its on_store_error, or "".
+func (d *Draft) YAML(domain, onError string) []byte {
+	root := mapping(0, pair{"domain", domain}, pair{"on_store_error", onError}, pair{"descriptors", d.below()})
+	var b bytes.Buffer
+	encoder := yaml.NewEncoder(&b)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(root); err != nil {
+		panic(fmt.Sprintf("rules that cannot be written: %v", err)) // unreachable: the nodes are valid
+	}
+	return b.Bytes()
+}
+
+func (d *Draft) below() *yaml.Node {
+	list := &yaml.Node{Kind: yaml.SequenceNode}
+	for _, b := range d.Below {
+		list.Content = append(list.Content, b.node())
+	}
+	return list
+}
+
+func (d *Draft) node() *yaml.Node {
+	l := &d.Level
+	var cidr []string
+	for _, p := range l.Prefixes {
+		cidr = append(cidr, p.String())
+	}
+	limits := &yaml.Node{Kind: yaml.SequenceNode}
+	for i := range d.Limits {
+		limits.Content = append(limits.Content, d.Limits[i].node())
+	}
+	var one *yaml.Node
+	if len(limits.Content) == 1 {
+		one, limits = limits.Content[0], nil
+	}
+	n := mapping(0, pair{"key", l.Key}, pair{"value", l.Value}, pair{"values", l.Values}, pair{"cidr", cidr}, pair{"share_threshold", l.ShareThreshold},
+		pair{"shadow_mode", d.ShadowMode}, pair{"rate_limit", one}, pair{"rate_limits", limits}, pair{"descriptors", d.below()})
+	n.Content[1].LineComment = d.Comment
+	return n
+}
+
+func (l *DraftLimit) node() *yaml.Node {
+	var requests *int64 // 0 is a limit too
+	if l.Unit != "" {
+		requests = &l.RequestsPerUnit
+	}
+	multiplier := l.UnitMultiplier
+	if multiplier == 1 {
+		multiplier = 0
+	}
+	pairs := []pair{
+		{"name", l.Name}, {"algorithm", l.Algorithm}, {"concurrent_requests", l.ConcurrentRequests}, {"unit", l.Unit}, {"unit_multiplier", multiplier},
+		{"requests_per_unit", requests}, {"capacity", l.Capacity}, {"window_start", l.WindowStart}, {"count_denied", l.CountDenied},
+	}
+	for _, key := range slices.Sorted(maps.Keys(l.Parameters)) {
+		pairs = append(pairs, pair{key, l.Parameters[key]})
+	}
+	n := mapping(yaml.FlowStyle, pairs...)
+	n.HeadComment = l.Comment
+	return n
+}
+
+type pair struct {
+	key   string
+	value any
+}
+
+// mapping returns a mapping without the pairs whose values are zero or an empty list.
+func mapping(style yaml.Style, pairs ...pair) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode, Style: style}
+	for _, p := range pairs {
+		if reflect.ValueOf(p.value).IsZero() {
+			continue
+		}
+		key, value := encoded(p.key), p.value
+		node, isNode := value.(*yaml.Node)
+		switch {
+		case !isNode:
+			node = encoded(value)
+		case node.Kind == yaml.SequenceNode && len(node.Content) == 0:
+			continue
+		case node.Kind == yaml.MappingNode:
+			key.HeadComment, node.HeadComment = node.HeadComment, ""
+		}
+		n.Content = append(n.Content, key, node)
+	}
+	return n
+}
+
+// encoded returns a scalar or a list of scalars, each on one line.
+func encoded(value any) *yaml.Node {
+	n := &yaml.Node{}
+	if err := n.Encode(value); err != nil {
+		panic(fmt.Sprintf("%v is no scalar: %v", value, err)) // unreachable
+	}
+	for _, c := range append(slices.Clone(n.Content), n) {
+		if c.Kind == yaml.ScalarNode && strings.ContainsAny(c.Value, "\n\r") {
+			c.Style = yaml.DoubleQuotedStyle
+		}
+	}
+	if n.Kind == yaml.SequenceNode {
+		n.Style = yaml.FlowStyle
+	}
+	return n
+}
+
+// Quoted returns a text as YAML on one line, also for use inside of [] and {}. Plain texts have no quotes.
+func Quoted(text string) string {
+	list, err := yaml.Marshal(encoded([]string{text}))
+	if err != nil {
+		return strconv.Quote(text) // unreachable: a text has no error
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(string(list), "["), "]\n")
+}
