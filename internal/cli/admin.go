@@ -108,7 +108,7 @@ func domainsOf(ctx context.Context, c *client.Client) string {
 
 // request returns the key that the arguments name.
 func (k *adminKey) request(ctx context.Context, c *client.Client) (admin.KeyRequest, error) {
-	entries, err := parseDescriptor(k.Descriptor)
+	entries, err := descriptors.ParseEntries(k.Descriptor)
 	if err != nil {
 		return admin.KeyRequest{}, err
 	}

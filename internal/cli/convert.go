@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/accesslog"
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // Convert converts access logs to a recording.
@@ -127,7 +128,7 @@ func (c *Convert) options() (accesslog.Options, error) {
 		}
 	}
 	for _, text := range c.Descriptors {
-		entries, err := parseDescriptor(text)
+		entries, err := descriptors.ParseEntries(text)
 		if err != nil {
 			return o, fmt.Errorf("--descriptor %q: %w", text, err)
 		}

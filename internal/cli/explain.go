@@ -163,3 +163,17 @@ func (e *Explain) domainOf(own string, rules *descriptors.Rules) (string, error)
 	}
 	return only, nil
 }
+
+// parseDescriptors parses each text as a descriptor.
+func parseDescriptors(texts []string) ([][]descriptors.Entry, error) {
+	var all [][]descriptors.Entry
+	var errs []error
+	for _, text := range texts {
+		entries, err := descriptors.ParseEntries(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("descriptor %q: %w", text, err))
+		}
+		all = append(all, entries)
+	}
+	return all, errors.Join(errs...)
+}

@@ -28,14 +28,14 @@ func TestDescriptorArguments(t *testing.T) {
 		"a= spaces stay ,b=\xff":          {{Key: "a", Value: " spaces stay "}, {Key: "b", Value: "\xff"}},
 		`ua=Mozilla/5.0 (X11\, a\=b),x=1`: {{Key: "ua", Value: "Mozilla/5.0 (X11, a=b)"}, {Key: "x", Value: "1"}},
 	} {
-		if got, err := parseDescriptor(text); err != nil || !slices.Equal(got, want) {
+		if got, err := descriptors.ParseEntries(text); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
 		}
 	}
 	for text, want := range map[string]string{
 		"a": `entry 1, "a", has no '='`, "a=1,": "entry 2 is empty", ",a=1": "entry 1 is empty", "a=1,=2": `entry 2, "=2", has no key`, `a\=1`: "has no '='",
 	} {
-		if got, err := parseDescriptor(text); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := descriptors.ParseEntries(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %q, %v, want the error %s", text, got, err, want)
 		}
 	}
@@ -48,7 +48,7 @@ func FuzzDescriptorArgument(f *testing.F) {
 	}
 	escape := strings.NewReplacer(`\`, `\\`, ",", `\,`, "=", `\=`)
 	f.Fuzz(func(t *testing.T, key, value string) {
-		entries, err := parseDescriptor(key)
+		entries, err := descriptors.ParseEntries(key)
 		if err == nil && key != "" && len(entries) == 0 || err != nil && len(entries) > 0 {
 			t.Errorf("%q: %q, %v", key, entries, err)
 		}
@@ -57,7 +57,7 @@ func FuzzDescriptorArgument(f *testing.F) {
 		}
 		want := []descriptors.Entry{{Key: key, Value: value}, {Key: value + "k", Value: key}}
 		text := escape.Replace(key) + "=" + escape.Replace(value) + "," + escape.Replace(value+"k") + "=" + escape.Replace(key)
-		if got, err := parseDescriptor(text); err != nil || !slices.Equal(got, want) {
+		if got, err := descriptors.ParseEntries(text); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
 		}
 	})

@@ -139,7 +139,7 @@ func (d *denialRecord) setLimit(rule *descriptors.Rule, i int) {
 
 // compareKey compares the key of the receipt with that of the descriptor in the arguments.
 func (e *Explain) compareKey(record *denialRecord, rules *descriptors.Rules, rule *descriptors.Rule) error {
-	entries, err := parseDescriptor(e.Descriptors[0])
+	entries, err := descriptors.ParseEntries(e.Descriptors[0])
 	if err != nil {
 		return fmt.Errorf("descriptor %q: %w", e.Descriptors[0], err)
 	}

@@ -120,7 +120,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 
 // parseEntry reads the value of --entry.
 func parseEntry(text string) (descriptors.Entry, error) {
-	entries, err := parseDescriptor(text)
+	entries, err := descriptors.ParseEntries(text)
 	if err == nil && len(entries) != 1 {
 		err = errors.New("want one entry, such as user_id=42")
 	}

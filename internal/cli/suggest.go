@@ -126,9 +126,9 @@ func (s *Suggest) report(ctx context.Context, to Streams) (*suggest.Report, erro
 		}
 	}
 	for _, text := range s.Path {
-		levels, err := parsePath(text)
+		levels, err := descriptors.ParsePath(text)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--path %s: %w", text, err)
 		}
 		o.Paths = append(o.Paths, suggest.Path{Domain: s.Domain, Levels: levels})
 	}
@@ -170,21 +170,4 @@ func (s *Suggest) setShare(collector *suggest.Collector, lines *recordings) erro
 		collector.SetSampleShare(share)
 	}
 	return err
-}
-
-// parsePath reads a key path such as user_id,action=login.
-func parsePath(text string) ([]descriptors.Level, error) {
-	var levels []descriptors.Level
-	for i, part := range cutAll(text, ',', -1) {
-		pair := cutAll(part, '=', 2)
-		level := descriptors.Level{}
-		if level.Key = unescape(strings.TrimSpace(pair[0])); level.Key == "" {
-			return nil, fmt.Errorf("--path %s: entry %d has no key: write keys such as user_id,action=login", text, i+1)
-		}
-		if len(pair) == 2 {
-			level.Value = unescape(pair[1])
-		}
-		levels = append(levels, level)
-	}
-	return levels, nil
 }

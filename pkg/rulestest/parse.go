@@ -3,6 +3,7 @@ package rulestest
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -262,8 +263,8 @@ func (p *parser) descriptor(n rulesfile.Node, name string, hits hitsOf) decide.D
 		p.Fault(entries, "write key=value", "the request is empty")
 	}
 	var err error
-	if d.Entries, err = parseEntries(text); err != nil {
-		p.Fault(entries, `write key=value,key=value, and \, for a comma in a text`, "%v", err)
+	if d.Entries, err = descriptors.ParseEntries(text); err != nil {
+		p.Fault(entries, "", "%v", err)
 	}
 	if len(d.Entries) > decide.MaxEntries {
 		p.Fault(entries, fmt.Sprintf("write at most %d", decide.MaxEntries), "the descriptor has %d entries", len(d.Entries))
@@ -313,4 +314,27 @@ func formatRequest(r *decide.Request, domain string) string {
 		text += ", domain " + r.Domain
 	}
 	return text
+}
+
+// number in a value stands for the number of the request in its step, from 1.
+const number = "{n}"
+
+// formatEntries is the inverse of [descriptors.ParseEntries].
+func formatEntries(entries []descriptors.Entry) string {
+	key := strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)
+	value := strings.NewReplacer(`\`, `\\`, `,`, `\,`)
+	parts := make([]string, len(entries))
+	for i, e := range entries {
+		parts[i] = key.Replace(e.Key) + "=" + value.Replace(e.Value)
+	}
+	return strings.Join(parts, ",")
+}
+
+// numbered returns entries with the number of a request in their values.
+func numbered(entries []descriptors.Entry, n int) []descriptors.Entry {
+	all := make([]descriptors.Entry, len(entries))
+	for i, e := range entries {
+		all[i] = descriptors.Entry{Key: e.Key, Value: strings.ReplaceAll(e.Value, number, strconv.Itoa(n))}
+	}
+	return all
 }

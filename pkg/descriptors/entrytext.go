@@ -1,20 +1,17 @@
-package cli
+package descriptors
 
 import (
-	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// parseDescriptor parses a descriptor such as user_id=42,action=login. '\' escapes ',', '=' and '\'. The first unescaped '=' of an entry
+// ParseEntries parses a descriptor such as user_id=42,action=login. '\' escapes ',', '=' and '\'. The first unescaped '=' of an entry
 // ends its key. An empty text has no entries.
-func parseDescriptor(text string) ([]descriptors.Entry, error) {
+func ParseEntries(text string) ([]Entry, error) {
 	if text == "" {
 		return nil, nil
 	}
-	var entries []descriptors.Entry
+	var entries []Entry
 	for i, part := range cutAll(text, ',', -1) {
 		pair := cutAll(part, '=', 2)
 		pair[0] = strings.TrimSpace(pair[0]) // people write a space after a comma
@@ -26,7 +23,7 @@ func parseDescriptor(text string) ([]descriptors.Entry, error) {
 		case pair[0] == "":
 			return nil, fmt.Errorf("entry %d, %q, has no key: write key=value", i+1, part)
 		}
-		entries = append(entries, descriptors.Entry{Key: unescape(pair[0]), Value: unescape(pair[1])})
+		entries = append(entries, Entry{Key: unescape(pair[0]), Value: unescape(pair[1])})
 	}
 	return entries, nil
 }
@@ -63,16 +60,16 @@ func unescape(text string) string {
 	return b.String()
 }
 
-// parseDescriptors parses each text as a descriptor.
-func parseDescriptors(texts []string) ([][]descriptors.Entry, error) {
-	var all [][]descriptors.Entry
-	var errs []error
-	for _, text := range texts {
-		entries, err := parseDescriptor(text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("descriptor %q: %w", text, err))
+// ParsePath parses the keys of a path, each with or without a value, such as user_id,action=login. The escapes are those of [ParseEntries].
+func ParsePath(text string) ([]Level, error) {
+	var levels []Level
+	for i, part := range cutAll(text, ',', -1) {
+		pair := append(cutAll(part, '=', 2), "")
+		entry := Entry{Key: unescape(strings.TrimSpace(pair[0])), Value: unescape(pair[1])}
+		if entry.Key == "" {
+			return nil, fmt.Errorf("entry %d has no key: write keys such as user_id,action=login", i+1)
 		}
-		all = append(all, entries)
+		levels = append(levels, Level{Entry: entry})
 	}
-	return all, errors.Join(errs...)
+	return levels, nil
 }
