@@ -8,10 +8,14 @@
 package rulestest
 
 import (
+	"context"
+	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/replay"
 )
 
 // Bounds of a file. A test that needs more is probably a mistake, and would take minutes.
@@ -83,3 +87,161 @@ type wanted struct {
 
 // never is the retry_after of a request that can never fit.
 const never = time.Duration(-1)
+
+// Options configures [Suite.Run]. The zero value runs every test.
+type Options struct {
+	Only     *regexp.Regexp // runs the tests whose names match; nil: all
+	Coverage *Coverage      // collects what the tests reach; may be nil
+}
+
+// A Result is the outcome of one test.
+type Result struct {
+	File     string        `json:"file"`
+	Line     int           `json:"line"`
+	Name     string        `json:"name"`
+	Requests int64         `json:"requests"`
+	Failures []Failure     `json:"failures,omitempty"`
+	Warnings []Warning     `json:"warnings,omitempty"`
+	Took     time.Duration `json:"-"`
+}
+
+// Passed reports whether every step got what it expects.
+func (r *Result) Passed() bool { return len(r.Failures) == 0 }
+
+// A Failure is a step that did not get what it expects.
+type Failure struct {
+	Line        int           `json:"line"` // of the step
+	Step        int           `json:"step"` // from 1
+	Repetition  int           `json:"repetition"`
+	At          time.Duration `json:"-"` // from the start of the test
+	Time        time.Time     `json:"time"`
+	Request     string        `json:"request"`
+	Problems    []Problem     `json:"problems"`
+	Outcome     string        `json:"outcome"` // in the form of an expectation; "" if the request is invalid
+	Explanation string        `json:"explanation"`
+}
+
+// A Warning is a step that passed, although the rules limit none of its requests. Its request may have a misspelled entry.
+type Warning struct {
+	Line    int    `json:"line"` // of the step
+	Step    int    `json:"step"` // from 1
+	Request string `json:"request"`
+	Reason  string `json:"reason"`
+}
+
+// checkEvery is the number of requests between two looks at the context.
+const checkEvery = 1000
+
+// Run runs the tests in the order of the file. The error is that of ctx, if it ends before.
+func (s *Suite) Run(ctx context.Context, o Options) ([]Result, error) {
+	var all []Result
+	if o.Coverage != nil {
+		o.Coverage.add(s.Rules)
+	}
+	for i := range s.Tests {
+		if t := &s.Tests[i]; o.Only == nil || o.Only.MatchString(t.Name) {
+			result, err := s.run(ctx, t, o.Coverage)
+			if err != nil {
+				return all, fmt.Errorf("%s:%d: %s: %w", s.File, t.Line, t.Name, err)
+			}
+			all = append(all, result)
+		}
+	}
+	return all, nil
+}
+
+func (s *Suite) run(ctx context.Context, t *Test, coverage *Coverage) (Result, error) {
+	began := time.Now()
+	runner := &runner{suite: s, replayer: replay.New(s.Rules, replay.Options{Decide: s.settings.decide}), coverage: coverage}
+	result := Result{File: s.File, Line: t.Line, Name: t.Name}
+	for i := range t.Steps {
+		failure, err := runner.step(ctx, &t.Steps[i])
+		if err != nil {
+			return result, err
+		}
+		result.Requests += int64(t.Steps[i].Repeat)
+		if failure != nil {
+			failure.Step, failure.At = i+1, failure.Time.Sub(t.Steps[0].At)
+			result.Failures = append(result.Failures, *failure)
+		} else if reason := s.unlimitedReason(&t.Steps[i]); reason != "" {
+			result.Warnings = append(result.Warnings, Warning{t.Steps[i].Line, i + 1, t.Steps[i].Text, reason})
+		}
+	}
+	result.Took = time.Since(began)
+	return result, nil
+}
+
+// A runner runs the steps of one test.
+type runner struct {
+	suite    *Suite
+	replayer *replay.Replayer
+	coverage *Coverage
+	result   decide.Result
+	// explained is the number of failures of the test.
+	explained int
+}
+
+// maxExplained is the number of failures of one test that are explained. The others probably have the same reasons.
+const maxExplained = 20
+
+// step sends the requests of a step. It returns the first failure, nil if there is none.
+func (r *runner) step(ctx context.Context, s *Step) (failure *Failure, err error) {
+	request, denied := s.request, int64(0)
+	for i := range s.Repeat {
+		if i%checkEvery == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if s.numbered {
+			request.Descriptors = make([]decide.Descriptor, len(s.request.Descriptors))
+			for j, d := range s.request.Descriptors {
+				d.Entries = numbered(d.Entries, i+1)
+				request.Descriptors[j] = d
+			}
+		}
+		at := s.At.Add(time.Duration(i) * s.Every)
+		err := r.replayer.Decide(at, &request, &r.result)
+		if r.result.Denied {
+			denied++
+		}
+		if r.coverage != nil {
+			r.coverage.observe(&r.result)
+		}
+		if failure != nil {
+			continue
+		}
+		last := i == s.Repeat-1
+		var problems []Problem
+		if err != nil {
+			problems = []Problem{{"request", "a decision", "the error: " + err.Error()}}
+		} else {
+			problems = s.want.problems(&r.result, last)
+		}
+		if last {
+			problems = append(problems, s.want.counts(int64(s.Repeat), denied)...)
+		}
+		if len(problems) > 0 {
+			failure = &Failure{
+				Line: s.Line, Repetition: i + 1, Time: at, Request: formatRequest(&request, request.Domain), Problems: problems,
+			}
+			if r.explained++; r.explained <= maxExplained {
+				failure.Explanation = r.suite.explanation(&request)
+			}
+			if len(r.result.Decisions) > 0 {
+				failure.Outcome = outcome(&r.result, deciding(&r.result))
+			}
+		}
+	}
+	return failure, nil
+}
+
+// counts returns what is wrong with the numbers of allowed and denied requests.
+func (e *expectation) counts(requests, denied int64) []Problem {
+	var all []Problem
+	if e.allowed != nil && *e.allowed != requests-denied {
+		all = append(all, Problem{"allowed", fmt.Sprint(*e.allowed), fmt.Sprint(requests - denied)})
+	}
+	if e.denied != nil && *e.denied != denied {
+		all = append(all, Problem{"denied", fmt.Sprint(*e.denied), fmt.Sprint(denied)})
+	}
+	return all
+}

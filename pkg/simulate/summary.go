@@ -233,3 +233,15 @@ func quantilesOf(values []int64) Quantiles {
 	at := func(perMille int) int64 { return values[max(0, (len(values)*perMille+999)/1000-1)] }
 	return Quantiles{Min: values[0], P50: at(500), P75: at(750), P90: at(900), P95: at(950), P99: at(990), P999: at(999), Max: at(1000)}
 }
+
+// estimateKeys estimates the number of all keys from the number in a sample by hash of key.
+func estimateKeys(sampled int64, share float64) *Estimate {
+	low, high := replay.EstimateKeys(sampled, share)
+	return &Estimate{Value: float64(sampled) / share, Low: float64(low), High: float64(high)}
+}
+
+// estimateSum estimates a sum over all keys from the sum over a sample, and the sum of the squares of the addends.
+func estimateSum(sum, squares, share float64) Estimate {
+	low, high := replay.EstimateSum(sum, squares, share)
+	return Estimate{Value: sum / min(share, 1), Low: low, High: high}
+}
