@@ -25,7 +25,7 @@ import (
 // A Decider decides requests by the rules in force and a store. It is safe for concurrent use.
 type Decider struct {
 	rules     func() *descriptors.Rules
-	store     limiters.Store
+	store     Fallback
 	options   Options
 	overrides overrideCache
 }
@@ -47,9 +47,29 @@ type Options struct {
 	CalendarMonths bool
 }
 
-// New returns a Decider. It calls rules once for each request; nil rules mean that none are loaded yet.
+// A Fallback decides hits by a store, or by policies if the store cannot. See guard.Fallback.
+type Fallback interface {
+	// Take is Take of [limiters.Store] with the on_store_error policy of each hit.
+	Take(ctx context.Context, now time.Time, groups []limiters.Group, policies []limiters.OnError, out []limiters.Verdict) error
+}
+
+// New returns a Decider without a fallback: hits that the store cannot decide fail, whatever their policies. It calls rules once for
+// each request; nil rules mean that none are loaded yet.
 func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Decider {
-	return &Decider{rules: rules, store: store, options: o}
+	return NewWithFallback(rules, noFallback{store}, o)
+}
+
+// NewWithFallback is [New] with a fallback.
+func NewWithFallback(rules func() *descriptors.Rules, f Fallback, o Options) *Decider {
+	return &Decider{rules: rules, store: f, options: o}
+}
+
+type noFallback struct{ store limiters.Store }
+
+func (f noFallback) Take(
+	ctx context.Context, now time.Time, groups []limiters.Group, _ []limiters.OnError, out []limiters.Verdict,
+) error {
+	return f.store.Take(ctx, now, groups, out)
 }
 
 // Decide decides r and writes the outcome to result, which it resets first.
@@ -103,7 +123,7 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error 
 	why := "the store could not decide every descriptor"
 	if len(result.hits) > 0 {
 		start := now()
-		err := d.store.Take(ctx, r.Now, result.groups, result.verdicts)
+		err := d.store.Take(ctx, r.Now, result.groups, result.policies, result.verdicts)
 		result.decided = now()
 		result.StoreTook = result.decided - start
 		if err != nil {

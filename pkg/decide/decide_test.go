@@ -70,11 +70,16 @@ func (s *testStore) Take(ctx context.Context, now time.Time, groups []limiters.G
 
 func newDeciderOn(t testing.TB, store limiters.Store, rules string, o Options) *Decider {
 	t.Helper()
+	return newDeciderWithFallback(t, noFallback{store}, rules, o)
+}
+
+func newDeciderWithFallback(t testing.TB, f Fallback, rules string, o Options) *Decider {
+	t.Helper()
 	parsed, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: []byte(rules)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(func() *descriptors.Rules { return parsed }, store, o)
+	return NewWithFallback(func() *descriptors.Rules { return parsed }, f, o)
 }
 
 func newDecider(t testing.TB, rules string, o Options) *Decider {
@@ -174,14 +179,14 @@ func TestOnStoreErrorDecides(t *testing.T) {
 	} {
 		down := newStore()
 		down.err = errStore
-		d := newDeciderOn(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
+		d := newDeciderWithFallback(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
 		if got := ask(t, d, keys); got != want {
 			t.Errorf("%s: %s, want %s", keys, got, want)
 		}
 	}
 	down := newStore()
 	down.err = errStore
-	d := newDeciderOn(t, guard.NewFallback(down, guard.FallbackOptions{}), onStoreError, Options{})
+	d := newDeciderWithFallback(t, guard.NewFallback(down, guard.FallbackOptions{}), onStoreError, Options{})
 	for _, key := range []string{"failing", "local"} {
 		var result Result
 		if err := d.Decide(t.Context(), request(key), &result); kindOf(err) != StoreFailed {
@@ -190,10 +195,54 @@ func TestOnStoreErrorDecides(t *testing.T) {
 	}
 }
 
+// A policyFallback keeps the policies of each call.
+type policyFallback struct {
+	noFallback
+	got []string
+}
+
+func (f *policyFallback) Take(
+	ctx context.Context, now time.Time, groups []limiters.Group, policies []limiters.OnError, out []limiters.Verdict,
+) error {
+	f.got = append(f.got, fmt.Sprintf("%d: %v", len(out), policies))
+	return f.noFallback.Take(ctx, now, groups, policies, out)
+}
+
+func TestEachHitHasThePolicyOfItsLimit(t *testing.T) {
+	const rules = `
+domain: modes
+on_store_error: allow
+descriptors:
+  - {key: full, rate_limit: {unit: hour, requests_per_unit: 0, on_store_error: deny}}
+  - key: user
+    descriptors:
+      - key: lease
+        rate_limits:
+          - {unit: hour, requests_per_unit: 7}
+          - {algorithm: concurrency, concurrent_requests: 2, on_store_error: local}
+`
+	for _, c := range []struct {
+		name    string
+		lease   string
+		options Options
+		want    []string
+	}{
+		{"the last call ends the lease", "a", Options{}, []string{"3: [deny allow local]", "1: [local]"}},
+		{"a bad lease adds a denying hit", strings.Repeat("a", MaxLeaseID+1), Options{AllOrNothing: true}, []string{"2: [deny ]"}},
+	} {
+		f := &policyFallback{noFallback: noFallback{newStore()}}
+		var result Result
+		err := newDeciderWithFallback(t, f, rules, c.options).Decide(t.Context(), leaseRequest("full", "user lease="+c.lease), &result)
+		if err != nil || !slices.Equal(f.got, c.want) {
+			t.Errorf("%s: %v, %v, want %v", c.name, f.got, err, c.want)
+		}
+	}
+}
+
 func TestVerdictNamesItsSource(t *testing.T) {
 	down := newStore()
 	down.err = errStore
-	d := newDeciderOn(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
+	d := newDeciderWithFallback(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
 	var result Result
 	if err := d.Decide(t.Context(), request("local denied"), &result); err != nil {
 		t.Fatal(err)

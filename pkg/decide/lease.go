@@ -89,7 +89,7 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	if !result.Denied && !ended {
 		return
 	}
-	ends := result.ends(ended)
+	ends, policies := result.ends(ended)
 	if len(ends) == 0 {
 		return
 	}
@@ -100,7 +100,7 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	verdicts := make([]limiters.Verdict, len(ends))
-	err := d.store.Take(ctx, now, limiters.Singles(ends...), verdicts)
+	err := d.store.Take(ctx, now, limiters.Singles(ends...), policies, verdicts)
 	for i := range verdicts {
 		switch v := &verdicts[i]; {
 		case err != nil:
@@ -113,26 +113,28 @@ func (d *Decider) giveUp(ctx context.Context, now time.Time, result *Result) {
 	result.GivenUp, result.GiveUpErr = len(ends), err
 }
 
-// ends returns hits that end the leases that r may have taken. With again, it includes the ends in r that the store may not have
-// decided.
-func (r *Result) ends(again bool) []limiters.Hit {
-	var ends []limiters.Hit
-	verdicts := r.verdicts
+// ends returns hits that end the leases that r may have taken, and their policies. With again, it includes the ends in r that the
+// store may not have decided.
+func (r *Result) ends(again bool) (ends []limiters.Hit, policies []limiters.OnError) {
+	first := 0
 	for _, g := range r.groups {
-		denied := slices.ContainsFunc(verdicts[:len(g)], isCertainDenial)
-		for i := range g {
-			switch h, v := g[i], &verdicts[i]; {
+		verdicts := r.verdicts[first : first+len(g)]
+		denied := slices.ContainsFunc(verdicts, isCertainDenial)
+		for i, h := range g {
+			switch v := &verdicts[i]; {
 			case h.Lease == limiters.LeaseID{}:
+				continue
 			case h.End && again && v.Err != nil:
-				ends = append(ends, h)
 			case !denied && mayHold(v) && h.TakesLease():
 				h.N, h.End, h.Uncharged = 0, true, v.Uncharged
-				ends = append(ends, h)
+			default:
+				continue
 			}
+			ends, policies = append(ends, h), append(policies, r.policies[first+i])
 		}
-		verdicts = verdicts[len(g):]
+		first += len(g)
 	}
-	return ends
+	return ends, policies
 }
 
 // mayHold reports whether the store or the local store may have charged a hit.

@@ -157,6 +157,7 @@ func (d *Decider) addRequestGroup(result *Result, domain *descriptors.Domain, qu
 	if denied && first < len(result.hits) {
 		// This hit has no decision.
 		result.hits = append(result.hits, limiters.DenyingHit(result.hits[first].Key))
+		result.policies = append(result.policies, limiters.OnErrorUnset)
 	}
 }
 
@@ -180,9 +181,8 @@ func (d *Decider) addHits(r *Result, decision *Decision, domain *descriptors.Dom
 	}
 	for i := range decision.Limits {
 		l := &decision.Limits[i]
-		r.hits = append(r.hits, limiters.Hit{
-			Key: key, Limit: l.Limit, N: decision.Hits, OnError: domain.OnError(l), End: decision.End,
-		})
+		r.hits = append(r.hits, limiters.Hit{Key: key, Limit: l.Limit, N: decision.Hits, End: decision.End})
+		r.policies = append(r.policies, domain.OnError(l))
 		if r.leases && l.Limit.HasLeases() {
 			r.hits[len(r.hits)-1].Lease = lease
 		}

@@ -29,7 +29,8 @@ type Result struct {
 	GiveUpErr error
 
 	hits     []limiters.Hit
-	groups   []limiters.Group // slices of hits
+	groups   []limiters.Group   // slices of hits
+	policies []limiters.OnError // of hits
 	verdicts []limiters.Verdict
 	key      []byte // scratch
 	leases   bool   // a hit has a lease
@@ -122,7 +123,9 @@ func (r *Result) Reset() {
 	clear(r.hits)
 	clear(r.groups)
 	clear(r.verdicts)
-	*r = Result{Decisions: r.Decisions, hits: r.hits[:0], groups: r.groups[:0], verdicts: r.verdicts[:0], key: r.key[:0]}
+	*r = Result{
+		Decisions: r.Decisions, hits: r.hits[:0], groups: r.groups[:0], policies: r.policies[:0], verdicts: r.verdicts[:0], key: r.key[:0],
+	}
 }
 
 func (r *Result) clearDecisions() {

@@ -25,7 +25,7 @@ type unchargedError struct{ error }
 func (e *unchargedError) Error() string { return e.error.Error() + ": nothing was charged" }
 func (e *unchargedError) Unwrap() error { return e.error }
 
-// An OnError is the policy of a hit that the store cannot decide. It is a part of the hit, because hits of one Take may differ in it.
+// An OnError is the policy of a hit that the store cannot decide. Hits of one Take may have different policies.
 type OnError uint8
 
 // The policies. OnErrorUnset defers to the domain, and then to OnErrorFail.

@@ -42,8 +42,6 @@ type Hit struct {
 	// Uncharged is, for an End, the Uncharged of the take's verdict. An end that the store cannot decide is then not retried,
 	// because the store has no such lease.
 	Uncharged bool
-	// OnError decides the hit if the store cannot. A Store that only counts ignores it and returns an error.
-	OnError OnError
 }
 
 // A Group is a non-empty list of hits that are charged together or not at all: only if each of them is allowed. Positive hits on

@@ -24,7 +24,7 @@ func (w *world) endFails(q *guard.EndQueue, ids ...string) {
 	w.Helper()
 	for _, id := range ids {
 		out := make([]limiters.Verdict, 1)
-		if err := q.Take(context.Background(), time.Time{}, limiters.Singles(lease(id, 0, end)), out); err == nil && out[0].Err == nil {
+		if err := q.Take(context.Background(), time.Time{}, limiters.Singles(lease(id, end)), out); err == nil && out[0].Err == nil {
 			w.Errorf("the end of %s did not fail: %+v", id, out[0])
 		}
 	}
@@ -32,7 +32,7 @@ func (w *world) endFails(q *guard.EndQueue, ids ...string) {
 
 // held returns the slots held in the store itself.
 func (w *world) held() int64 {
-	return takeGroups(w, w.store.inner, limiters.Group{lease("z", 0, peek)})[0].Used
+	return takeGroups(w, w.store.inner, limiters.Group{lease("z", peek)})[0].Used
 }
 
 func TestEndQueuePassesTheSuite(t *testing.T) {
@@ -53,7 +53,7 @@ func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				q := w.endQueue()
-				w.takes(q, []limiters.Hit{lease("a", 0), lease("b", 0)}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
+				w.takes(q, []limiters.Hit{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
 				fail(w, true)
 				w.endFails(q, "a")
 				time.Sleep(3 * time.Second)
@@ -80,10 +80,10 @@ func TestEndQueueRepeatsNoTake(t *testing.T) {
 	inWorld(t, func(w *world) {
 		q := w.endQueue()
 		w.store.set(0, 0, errGone)
-		for _, h := range []limiters.Hit{lease("a", 0), {Key: "k", Limit: twoALog, N: -1}, {Key: "k", Limit: twoALog, N: 1}} {
+		for _, h := range []limiters.Hit{lease("a"), {Key: "k", Limit: twoALog, N: -1}, {Key: "k", Limit: twoALog, N: 1}} {
 			_ = q.Take(context.Background(), time.Time{}, limiters.Singles(h), make([]limiters.Verdict, 1))
 		}
-		_ = q.Take(context.Background(), time.Now(), limiters.Singles(lease("a", 0, end)), make([]limiters.Verdict, 1))
+		_ = q.Take(context.Background(), time.Now(), limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
 		if got := q.Stats(); got != (guard.EndStats{}) {
 			t.Errorf("%+v, want nothing pending", got)
 		}
@@ -111,7 +111,7 @@ func TestEndQueueIsBounded(t *testing.T) {
 func TestEndQueueSurvivesPanic(t *testing.T) {
 	inWorld(t, func(w *world) {
 		q := w.endQueue()
-		w.takes(q, []limiters.Hit{lease("a", 0)}, "ok used=1 remaining=1 reset=10s")
+		w.takes(q, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
 		w.store.set(0, 0, errGone)
 		w.endFails(q, "a")
 		w.store.panics(true)
@@ -129,7 +129,7 @@ func TestEndQueueRepeatsOnceMoreWhenClosed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, back := range []bool{true, false} {
 			q := guard.NewEndQueue(w.store)
-			w.takes(q, []limiters.Hit{lease("a", 0)}, "ok used=1 remaining=1 reset=10s")
+			w.takes(q, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
 			w.store.set(0, 0, errGone)
 			w.endFails(q, "a")
 			synctest.Wait()
@@ -152,14 +152,14 @@ func TestEndQueueRepeatsOnceMoreWhenClosed(t *testing.T) {
 func TestEndQueueHoldsEachEndOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		q := w.endQueue()
-		w.takes(q, []limiters.Hit{lease("a", 0), lease("b", 0)}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
+		w.takes(q, []limiters.Hit{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
 		w.store.set(0, 0, errGone)
 		for range 3 {
 			w.endFails(q, "a", "b", "a")
 			time.Sleep(time.Second) // the queue repeats them meanwhile
 		}
-		reserved := limiters.Hit{Key: "k", Limit: reserves, Lease: lease("a", 0).Lease, End: true}
-		other := lease("a", 0, end)
+		reserved := limiters.Hit{Key: "k", Limit: reserves, Lease: lease("a").Lease, End: true}
+		other := lease("a", end)
 		other.Key = "other"
 		for range 2 {
 			_ = q.Take(t.Context(), time.Time{}, limiters.Singles(reserved, other), make([]limiters.Verdict, 2))
@@ -185,7 +185,7 @@ func TestEndQueueRepeatsNoEndOfAnUnchargedTake(t *testing.T) {
 	inWorld(t, func(w *world) {
 		q := w.endQueue()
 		w.store.set(0, 0, errGone)
-		uncharged := lease("a", 0, end)
+		uncharged := lease("a", end)
 		uncharged.Uncharged = true
 		if err := q.Take(t.Context(), time.Time{}, limiters.Singles(uncharged), make([]limiters.Verdict, 1)); err == nil {
 			t.Error("the end did not fail")
@@ -225,7 +225,7 @@ func TestCloseIsBounded(t *testing.T) {
 			q := guard.NewEndQueue(store)
 			ctx, cancel := context.WithTimeout(w.Context(), time.Millisecond)
 			defer cancel()
-			_ = q.Take(ctx, time.Time{}, limiters.Singles(lease("a", 0, end)), make([]limiters.Verdict, 1))
+			_ = q.Take(ctx, time.Time{}, limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
 			return q
 		},
 		"denials": func(w *world, _ limiters.Store) interface{ Close(context.Context) error } {

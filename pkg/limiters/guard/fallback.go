@@ -11,14 +11,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A Fallback is a Store that decides hits for which the wrapped Store failed. By their OnError, it allows them, denies them, or
-// decides them by this process's share of the limit. Every hit goes to the wrapped store first, so recovery is automatic.
+// A Fallback decides hits for which the wrapped Store failed. By their policies, it allows them, denies them, or decides them by this
+// process's share of the limit. Every hit goes to the wrapped store first, so recovery is automatic. A Fallback is not a Store,
+// because a hit has no policy.
 //
 // Local and remote counts are never merged. In one window, the replicas together admit at most the limit through the store plus
 // replicas times the share. The share depends on the size of hits, because few large hits are distributed less evenly over replicas
 // than many small ones.
 //
-// Once the local store has decided a hit with a lease, ends with OnErrorLocal go to both stores, because the lease may be in
+// Once the local store has decided a hit with a lease, ends under OnErrorLocal go to both stores, because the lease may be in
 // either. Ends are never denied and not counted in FallbackStats. If the context of a Take has ended, Take fails, but its ends
 // still reach the local store.
 type Fallback struct {
@@ -35,7 +36,7 @@ type Fallback struct {
 
 // FallbackOptions configures a Fallback. Zero fields have defaults.
 type FallbackOptions struct {
-	// Local decides by this process's share. If nil, hits with OnErrorLocal fail.
+	// Local decides by this process's share. If nil, hits under OnErrorLocal fail.
 	Local limiters.Store
 	// Replicas returns the current number of processes that share a limit; default 1.
 	Replicas func() int
@@ -78,12 +79,15 @@ func (f *Fallback) Stats() FallbackStats {
 // Forget clears the cached shares. Call it after rules were replaced.
 func (f *Fallback) Forget() { f.shares.forget() }
 
-// Take implements limiters.Store.
-func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// Take is Take of [limiters.Store] with a policy for each hit, in the order of the hits of all groups.
+func (f *Fallback) Take(
+	ctx context.Context, now time.Time, groups []limiters.Group, policies []limiters.OnError, out []limiters.Verdict,
+) error {
 	err := f.store.Take(ctx, now, groups, out)
+	t := fallbackTake{now, groups, policies, out}
 	if f.leases.Load() {
 		if ended := ctx.Err() != nil; err == nil || ended {
-			f.endLocally(ctx, now, groups, out, ended)
+			f.endLocally(ctx, t, ended)
 		}
 	}
 	switch {
@@ -101,12 +105,20 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 			out[i] = limiters.Verdict{Err: err}
 		}
 	}
-	f.decide(ctx, now, groups, out)
-	f.takeRest(ctx, now, groups, out)
+	f.decide(ctx, t)
+	f.takeRest(ctx, t)
 	if err != nil && !slices.ContainsFunc(out, isDecided) {
 		return err
 	}
 	return nil
+}
+
+// A fallbackTake has the arguments of a Take.
+type fallbackTake struct {
+	now      time.Time
+	groups   []limiters.Group
+	policies []limiters.OnError
+	out      []limiters.Verdict
 }
 
 func failed(v limiters.Verdict) bool    { return v.Err != nil }
@@ -116,10 +128,11 @@ func isByStore(v limiters.Verdict) bool { return v.By == limiters.ByStore }
 
 // takeRest retries hits that the store allowed but did not charge because another hit of their group failed. Otherwise one failing
 // limit would let a client pass uncharged under the others.
-func (f *Fallback) takeRest(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
+func (f *Fallback) takeRest(ctx context.Context, t fallbackTake) {
 	var part split.Part
-	for first, g := range eachGroup(groups) {
-		verdicts := out[first : first+len(g)]
+	var policies []limiters.OnError
+	for first, g := range eachGroup(t.groups) {
+		verdicts := t.out[first : first+len(g)]
 		if slices.ContainsFunc(verdicts, isDenied) {
 			continue
 		}
@@ -130,20 +143,24 @@ func (f *Fallback) takeRest(ctx context.Context, now time.Time, groups []limiter
 				rest, at = append(rest, g[i]), append(at, first+i)
 			}
 		}
-		if len(rest) > 0 && len(rest) < len(g) {
-			part.AddHits(rest, at...)
+		if len(rest) == 0 || len(rest) == len(g) {
+			continue
+		}
+		part.AddHits(rest, at...)
+		for _, i := range at {
+			policies = append(policies, t.policies[i])
 		}
 	}
 	if part.Len() == 0 {
 		return
 	}
-	if err := part.Take(ctx, f.store, now); err != nil {
+	if err := part.Take(ctx, f.store, t.now); err != nil {
 		for i := range part.Verdicts {
 			part.Verdicts[i] = limiters.Verdict{Err: err}
 		}
 	}
-	f.decide(ctx, now, part.Groups, part.Verdicts)
-	part.Scatter(out, nil)
+	f.decide(ctx, fallbackTake{t.now, part.Groups, policies, part.Verdicts})
+	part.Scatter(t.out, nil)
 }
 
 // eachGroup yields each group with the index of its first hit among all hits.
@@ -190,16 +207,16 @@ func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) er
 }
 
 // decide applies the policies to hits whose verdicts are errors.
-func (f *Fallback) decide(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
+func (f *Fallback) decide(ctx context.Context, t fallbackTake) {
 	local := false
-	for first, g := range eachGroup(groups) {
+	for first, g := range eachGroup(t.groups) {
 		for i := range g {
-			h, v := &g[i], &out[first+i]
+			h, policy, v := &g[i], t.policies[first+i], &t.out[first+i]
 			if v.Err == nil {
 				continue
 			}
 			uncharged := limiters.IsUncharged(v.Err)
-			switch h.OnError {
+			switch policy {
 			case limiters.OnErrorAllow:
 				*v = limiters.Verdict{Allowed: true, Remaining: h.Limit.Capacity(), By: limiters.ByPolicy, Uncharged: uncharged}
 			case limiters.OnErrorDeny:
@@ -209,11 +226,11 @@ func (f *Fallback) decide(ctx context.Context, now time.Time, groups []limiters.
 				local = true
 				continue
 			}
-			f.count(h, max(h.OnError, limiters.OnErrorFail))
+			f.count(h, max(policy, limiters.OnErrorFail))
 		}
 	}
 	if local {
-		f.decideLocally(ctx, now, groups, out)
+		f.decideLocally(ctx, t)
 	}
 }
 
@@ -226,11 +243,11 @@ func (f *Fallback) count(h *limiters.Hit, policy limiters.OnError) {
 
 // endLocally ends leases in the local store that the wrapped store has ended or, with all, that it failed to end. It ignores the
 // verdicts, and a canceled ctx, which must not keep a slot occupied.
-func (f *Fallback) endLocally(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict, all bool) {
+func (f *Fallback) endLocally(ctx context.Context, t fallbackTake, all bool) {
 	var part split.Part
-	for first, g := range eachGroup(groups) {
+	for first, g := range eachGroup(t.groups) {
 		for i, h := range g {
-			if !h.End || h.OnError != limiters.OnErrorLocal || !all && out[first+i].Err != nil {
+			if !h.End || t.policies[first+i] != limiters.OnErrorLocal || !all && t.out[first+i].Err != nil {
 				continue
 			}
 			if share, err := f.share(h.Limit, h.N); err == nil {
@@ -240,22 +257,22 @@ func (f *Fallback) endLocally(ctx context.Context, now time.Time, groups []limit
 		}
 	}
 	if part.Len() > 0 {
-		_ = part.Take(context.WithoutCancel(ctx), f.options.Local, now)
+		_ = part.Take(context.WithoutCancel(ctx), f.options.Local, t.now)
 	}
 }
 
 // decideLocally decides failed hits by this process's share. If the local store fails too, the verdict keeps the error of the
 // wrapped store. A group with a hit that is denied elsewhere is not charged.
-func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) {
+func (f *Fallback) decideLocally(ctx context.Context, t fallbackTake) {
 	var part split.Part
-	for first, g := range eachGroup(groups) {
-		f.addLocal(&part, first, g, out[first:first+len(g)])
+	for first, g := range eachGroup(t.groups) {
+		f.addLocal(&part, first, g, t)
 	}
 	if part.Len() == 0 {
 		return
 	}
 	// The local store does not block, and must end a lease even if ctx is canceled.
-	err := part.Take(context.WithoutCancel(ctx), f.options.Local, now)
+	err := part.Take(context.WithoutCancel(ctx), f.options.Local, t.now)
 	for first, g := range eachGroup(part.Groups) {
 		for i := range g {
 			switch v := &part.Verdicts[first+i]; {
@@ -264,22 +281,22 @@ func (f *Fallback) decideLocally(ctx context.Context, now time.Time, groups []li
 				f.count(&g[i], limiters.OnErrorFail)
 				part.Omit(first + i)
 			default:
-				v.By, v.Uncharged = limiters.ByShare, limiters.IsUncharged(out[part.At(first+i)].Err)
+				v.By, v.Uncharged = limiters.ByShare, limiters.IsUncharged(t.out[part.At(first+i)].Err)
 				f.count(&g[i], limiters.OnErrorLocal)
 			}
 		}
 	}
-	part.Scatter(out, nil)
+	part.Scatter(t.out, nil)
 }
 
 // addLocal adds the hits of g that this process decides to part. It adds a denying hit if another hit of g was denied or failed.
-func (f *Fallback) addLocal(part *split.Part, first int, g limiters.Group, verdicts []limiters.Verdict) {
+func (f *Fallback) addLocal(part *split.Part, first int, g limiters.Group, t fallbackTake) {
 	var local limiters.Group
 	var at []int
 	denied := false
 	for i, h := range g {
-		if verdicts[i].Err == nil || h.OnError != limiters.OnErrorLocal {
-			denied = denied || !verdicts[i].Allowed
+		if v := &t.out[first+i]; v.Err == nil || t.policies[first+i] != limiters.OnErrorLocal {
+			denied = denied || !v.Allowed
 			continue
 		}
 		var err error

@@ -54,35 +54,45 @@ func memory() limiters.Store { return memstore.New(memstore.Options{}) }
 
 var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour, CountDenied: true})
 
-func hit(key string, on limiters.OnError) limiters.Hit {
-	return limiters.Hit{Key: key, Limit: hourly, N: 1, OnError: on}
+func hit(key string) limiters.Hit { return limiters.Hit{Key: key, Limit: hourly, N: 1} }
+
+// under returns f as a store that applies one policy to all hits of a Take, or one to each.
+func under(f *guard.Fallback, policies ...limiters.OnError) limiters.Store {
+	return &underPolicies{f, policies}
+}
+
+type underPolicies struct {
+	*guard.Fallback
+	policies []limiters.OnError
+}
+
+func (u *underPolicies) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	policies := u.policies
+	if len(policies) == 1 {
+		policies = slices.Repeat(policies, len(out))
+	}
+	return u.Fallback.Take(ctx, now, groups, policies, out)
 }
 
 func TestFallbackPassesTheSuite(t *testing.T) {
 	limiterstest.Run(t, func(*testing.T) limiters.Store {
-		return guard.NewFallback(memory(), guard.FallbackOptions{Local: memory()})
+		return under(guard.NewFallback(memory(), guard.FallbackOptions{Local: memory()}), limiters.OnErrorFail)
 	})
 }
 
 // If the store is always down, the local store decides everything, by the whole share of one replica.
 func TestFallbackOnLocalStorePassesTheSuite(t *testing.T) {
 	limiterstest.Run(t, func(*testing.T) limiters.Store {
-		return sole{guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: memory()})}
+		f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: memory()})
+		return sole{&underPolicies{f, []limiters.OnError{limiters.OnErrorLocal}}}
 	})
 }
 
-// sole has hits decided locally, and hides that.
-type sole struct{ *guard.Fallback }
+// sole hides that hits are decided locally.
+type sole struct{ *underPolicies }
 
 func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	groups = slices.Clone(groups)
-	for i := range groups {
-		groups[i] = slices.Clone(groups[i])
-		for j := range groups[i] {
-			groups[i][j].OnError = limiters.OnErrorLocal
-		}
-	}
-	err := s.Fallback.Take(ctx, now, groups, out)
+	err := s.underPolicies.Take(ctx, now, groups, out)
 	for i := range out {
 		out[i].By = limiters.ByStore
 	}
@@ -92,14 +102,12 @@ func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, 
 func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: memory()})
 	hits := []limiters.Hit{
-		hit("a", limiters.OnErrorAllow), hit("d", limiters.OnErrorDeny), hit("l", limiters.OnErrorLocal),
-		hit("f", limiters.OnErrorFail), hit("u", limiters.OnErrorUnset),
-		{Key: "d", Limit: hourly, N: -1, OnError: limiters.OnErrorDeny}, {Key: "d", Limit: hourly, OnError: limiters.OnErrorDeny},
+		hit("a"), hit("d"), hit("l"), hit("f"), hit("u"), {Key: "d", Limit: hourly, N: -1}, {Key: "d", Limit: hourly},
 	}
-	got := make([]limiters.Verdict, len(hits))
-	if err := f.Take(t.Context(), time.Time{}, limiters.Singles(hits...), got); err != nil {
-		t.Fatal(err)
-	}
+	got := take(t, under(f,
+		limiters.OnErrorAllow, limiters.OnErrorDeny, limiters.OnErrorLocal, limiters.OnErrorFail, limiters.OnErrorUnset,
+		limiters.OnErrorDeny, limiters.OnErrorDeny,
+	), hits...)
 	got[2].ResetAfter, got[2].At = 0, 0 // depend on the clock
 	if want := []limiters.Verdict{
 		{Allowed: true, Remaining: 5, By: limiters.ByPolicy}, {By: limiters.ByPolicy},
@@ -118,13 +126,15 @@ func TestFallbackAppliesOnErrorOfEachHit(t *testing.T) {
 func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 	f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
-	hits := []limiters.Hit{hit("a", limiters.OnErrorFail), hit("b", limiters.OnErrorLocal)}
-	if err := f.Take(t.Context(), time.Time{}, limiters.Singles(hits...), out); !errors.Is(err, errGone) {
+	hits := limiters.Singles(hit("a"), hit("b"))
+	policies := []limiters.OnError{limiters.OnErrorFail, limiters.OnErrorLocal}
+	if err := f.Take(t.Context(), time.Time{}, hits, policies, out); !errors.Is(err, errGone) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := f.Take(ctx, time.Time{}, limiters.Singles(hit("a", limiters.OnErrorAllow)), out[:1]); !errors.Is(err, context.Canceled) {
+	policies = []limiters.OnError{limiters.OnErrorAllow}
+	if err := f.Take(ctx, time.Time{}, limiters.Singles(hit("a")), policies, out[:1]); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -132,11 +142,7 @@ func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 func TestFallbackKeepsVerdictsOfTheStore(t *testing.T) {
 	store := &flaky{Store: memory(), bad: "bad"}
 	f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
-	hits := []limiters.Hit{hit("good", limiters.OnErrorDeny), hit("bad", limiters.OnErrorDeny), hit("bad2", limiters.OnErrorFail)}
-	out := make([]limiters.Verdict, 3)
-	if err := f.Take(t.Context(), time.Time{}, limiters.Singles(hits...), out); err != nil {
-		t.Fatal(err)
-	}
+	out := take(t, under(f, limiters.OnErrorDeny, limiters.OnErrorDeny, limiters.OnErrorFail), hit("good"), hit("bad"), hit("bad2"))
 	if !out[0].Allowed || out[0].By != limiters.ByStore || out[1].Allowed || out[1].By != limiters.ByPolicy || out[2].Err == nil {
 		t.Errorf("got %+v", out)
 	}
@@ -158,7 +164,7 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 			if !gone {
 				time.Sleep(time.Second)
 			}
-			v := take(t, f, hit("k", limiters.OnErrorLocal))[0]
+			v := take(t, under(f, limiters.OnErrorLocal), hit("k"))[0]
 			got = append(got, fmt.Sprintf("%d %t %t", v.Used, v.By == limiters.ByShare, f.Stats().Down))
 		}
 		// The local counts continue.
@@ -179,7 +185,7 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 		f := guard.NewFallback(store, guard.FallbackOptions{Local: memory(), Changed: func(bool, error) { changes++ }})
 		for i := range 100 {
 			store.gone = i%2 == 0
-			take(t, f, hit("k", limiters.OnErrorLocal))
+			take(t, under(f, limiters.OnErrorLocal), hit("k"))
 			time.Sleep(100 * time.Millisecond)
 		}
 		if !f.Stats().Down || changes != 1 {
@@ -187,7 +193,7 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 		}
 		store.gone = false
 		time.Sleep(time.Second)
-		take(t, f, hit("k", limiters.OnErrorLocal))
+		take(t, under(f, limiters.OnErrorLocal), hit("k"))
 		if f.Stats().Down || changes != 2 {
 			t.Errorf("a second later: down %t after %d changes, want up after two", f.Stats().Down, changes)
 		}
@@ -205,7 +211,7 @@ func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
 		check := func(context.Context) error {
 			checks++
 			if fails {
-				take(t, f, hit("k", limiters.OnErrorLocal))
+				take(t, under(f, limiters.OnErrorLocal), hit("k"))
 			}
 			return result
 		}
@@ -217,7 +223,7 @@ func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
 			}
 		}
 		want("without a failure", false, 0, 0)
-		take(t, f, hit("k", limiters.OnErrorLocal))
+		take(t, under(f, limiters.OnErrorLocal), hit("k"))
 		want("after a failure", true, 0, 1)
 		time.Sleep(10*time.Second - 1)
 		want("just before 10s", true, 0, 1)
@@ -241,12 +247,12 @@ func TestDenialFromACacheIsNoRecovery(t *testing.T) {
 	defer cache.Close(t.Context())
 	f := guard.NewFallback(cache, guard.FallbackOptions{})
 	once := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
-	over := limiters.Hit{Key: "over", Limit: once, N: 1, OnError: limiters.OnErrorAllow}
-	take(t, f, over)
-	take(t, f, over)
+	over, allowing := limiters.Hit{Key: "over", Limit: once, N: 1}, under(f, limiters.OnErrorAllow)
+	take(t, allowing, over)
+	take(t, allowing, over)
 	store.gone = true
-	take(t, f, hit("new", limiters.OnErrorAllow))
-	if v := take(t, f, over)[0]; v.Allowed || v.By != limiters.ByCache || !f.Stats().Down {
+	take(t, allowing, hit("new"))
+	if v := take(t, allowing, over)[0]; v.Allowed || v.By != limiters.ByCache || !f.Stats().Down {
 		t.Errorf("%+v, down: %v", v, f.Stats().Down)
 	}
 }
@@ -270,9 +276,9 @@ func TestFallbackAdmitsTheShare(t *testing.T) {
 				})
 				now := time.Now()
 				for i := range int64(400) {
-					h := limiters.Hit{Key: "k", Limit: limit, N: n, OnError: limiters.OnErrorLocal}
+					h := limiters.Hit{Key: "k", Limit: limit, N: n}
 					var out [1]limiters.Verdict
-					if err := f.Take(t.Context(), now, []limiters.Group{{h}}, out[:]); err != nil {
+					if err := under(f, limiters.OnErrorLocal).Take(t.Context(), now, []limiters.Group{{h}}, out[:]); err != nil {
 						t.Fatal(err)
 					}
 					if out[0].Allowed {
@@ -301,7 +307,7 @@ func TestShareFollowsTheNumberOfReplicas(t *testing.T) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, CountDenied: true})
 	var got []int64
 	for _, replicas = range []int{1, 10, 3, 10, 1} {
-		v := take(t, f, limiters.Hit{Key: "k", Limit: limit, OnError: limiters.OnErrorLocal})[0]
+		v := take(t, under(f, limiters.OnErrorLocal), limiters.Hit{Key: "k", Limit: limit})[0]
 		got = append(got, v.Remaining)
 	}
 	if want := []int64{1000, 137, 385, 137, 1000}; !slices.Equal(got, want) {
@@ -315,7 +321,7 @@ func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			for j := range 200 {
-				take(t, f, limiters.Hit{Key: "k", Limit: hourly, N: int64(j % 5), OnError: limiters.OnErrorLocal})
+				take(t, under(f, limiters.OnErrorLocal), limiters.Hit{Key: "k", Limit: hourly, N: int64(j % 5)})
 				if i == 0 {
 					f.Forget()
 				}
@@ -332,20 +338,17 @@ func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
 // easily make keys for which the store has no room.
 func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 	store := memstore.New(memstore.Options{MaxKeys: 1})
-	take(t, store, hit("k", limiters.OnErrorFail))
+	take(t, store, hit("k"))
 	for range 5 {
-		take(t, store, hit("k", limiters.OnErrorFail)) // the store is full, and its key is over its limit
+		take(t, store, hit("k")) // the store is full, and its key is over its limit
 	}
 	larger := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 8, Window: time.Hour, CountDenied: true})
-	with := func(key string, l *limiters.Limit, on limiters.OnError) limiters.Hit {
-		return limiters.Hit{Key: key, Limit: l, N: 1, OnError: on}
-	}
 	f := guard.NewFallback(store, guard.FallbackOptions{})
 	var got []string
 	for _, on := range []limiters.OnError{
 		limiters.OnErrorDeny, limiters.OnErrorFail, limiters.OnErrorAllow, limiters.OnErrorAllow, limiters.OnErrorAllow,
 	} {
-		v := takeGroups(t, f, limiters.Group{with("k", larger, on), with("new", hourly, on)})
+		v := takeGroups(t, under(f, on), limiters.Group{{Key: "k", Limit: larger, N: 1}, hit("new")})
 		got = append(got, fmt.Sprint(v[0].Used, v[0].Allowed, v[0].By == limiters.ByStore, v[1].Allowed, v[1].Err != nil))
 	}
 	if want := []string{
@@ -367,12 +370,12 @@ func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 	}{
 		{limiters.OnErrorDeny, true, 0}, {limiters.OnErrorFail, true, 0}, {limiters.OnErrorDeny, false, 1}, {limiters.OnErrorAllow, true, 2},
 	} {
-		hits := []limiters.Hit{hit("local", limiters.OnErrorLocal), hit(fmt.Sprint(c.with), c.with)}
+		hits := []limiters.Hit{hit("local"), hit(fmt.Sprint(c.with))}
 		groups := limiters.Singles(hits...)
 		if c.together {
 			groups = []limiters.Group{hits}
 		}
-		v := takeGroups(t, f, groups...)
+		v := takeGroups(t, under(f, limiters.OnErrorLocal, c.with), groups...)
 		if !v[0].Allowed || v[0].By != limiters.ByShare || v[0].Used != c.want {
 			t.Errorf("with %q: %+v, want %d used", c.with, v[0], c.want)
 		}
@@ -387,8 +390,8 @@ func TestHitLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
 	now := time.Now()
 	for i := range 3 {
 		var v [1]limiters.Verdict
-		h := limiters.Hit{Key: "k", Limit: limit, N: 600, OnError: limiters.OnErrorLocal}
-		if err := f.Take(t.Context(), now.Add(time.Duration(i)*10*time.Minute), []limiters.Group{{h}}, v[:]); err != nil || !v[0].Allowed {
+		h := limiters.Hit{Key: "k", Limit: limit, N: 600}
+		if err := under(f, limiters.OnErrorLocal).Take(t.Context(), now.Add(time.Duration(i)*10*time.Minute), []limiters.Group{{h}}, v[:]); err != nil || !v[0].Allowed {
 			t.Errorf("hit %d: %+v, %v", i, v, err)
 		}
 	}

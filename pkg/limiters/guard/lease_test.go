@@ -15,8 +15,8 @@ var slots = limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 
 var reserves = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 10, Window: time.Minute, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: 10 * time.Second}}})
 
 // lease returns a hit that takes a slot of k under an id. Options change it.
-func lease(id string, on limiters.OnError, options ...func(*limiters.Hit)) limiters.Hit {
-	h := limiters.Hit{Key: "k", Limit: slots, N: 1, Lease: limiters.NewLeaseID(nil, id), OnError: on}
+func lease(id string, options ...func(*limiters.Hit)) limiters.Hit {
+	h := limiters.Hit{Key: "k", Limit: slots, N: 1, Lease: limiters.NewLeaseID(nil, id)}
 	for _, o := range options {
 		o(&h)
 	}
@@ -34,16 +34,16 @@ func TestEndGoesToBothStores(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, local := &flaky{Store: memory()}, memory()
-			f := guard.NewFallback(store, guard.FallbackOptions{Local: local})
+			f := under(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
 			store.gone = true
-			takeGroups(t, f, limiters.Group{lease("other", limiters.OnErrorLocal)}) // stays in the local store
+			takeGroups(t, f, limiters.Group{lease("other")}) // stays in the local store
 			store.gone = c.goneAtTake
-			takeGroups(t, f, limiters.Group{lease("a", limiters.OnErrorLocal)})
+			takeGroups(t, f, limiters.Group{lease("a")})
 			store.gone = c.goneAtEnd
-			if v := takeGroups(t, f, limiters.Group{lease("a", limiters.OnErrorLocal, end)})[0]; !v.Allowed || v.Err != nil {
+			if v := takeGroups(t, f, limiters.Group{lease("a", end)})[0]; !v.Allowed || v.Err != nil {
 				t.Errorf("the end was answered by %+v", v)
 			}
-			held := func(s limiters.Store) int64 { return takeGroups(t, s, limiters.Group{lease("z", 0, peek)})[0].Used }
+			held := func(s limiters.Store) int64 { return takeGroups(t, s, limiters.Group{lease("z", peek)})[0].Used }
 			wantInStore := int64(0)
 			if c.goneAtEnd && !c.goneAtTake {
 				wantInStore = 1 // until its TTL
@@ -62,8 +62,8 @@ func TestEndGoesToBothStores(t *testing.T) {
 // Every release in normal operation would otherwise be remembered by the local store, too.
 func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
 	local := &line{inner: memory()}
-	f := guard.NewFallback(memory(), guard.FallbackOptions{Local: local})
-	takeGroups(t, f, limiters.Group{lease("a", limiters.OnErrorLocal)}, limiters.Group{lease("a", limiters.OnErrorLocal, end)})
+	f := under(guard.NewFallback(memory(), guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
+	takeGroups(t, f, limiters.Group{lease("a")}, limiters.Group{lease("a", end)})
 	if got := local.calls.Load(); got != 0 {
 		t.Errorf("%d calls of the local store, want none", got)
 	}
@@ -78,11 +78,9 @@ func TestFailedEndIsAnsweredByPolicyAndNotCounted(t *testing.T) {
 	} {
 		f := guard.NewFallback(&flaky{Store: memory(), gone: true}, guard.FallbackOptions{Local: memory()})
 		// A second hit that is decided, so that the call does not fail as a whole.
-		groups := limiters.Singles(lease("a", on, end), hit("other", limiters.OnErrorAllow))
-		out := make([]limiters.Verdict, 2)
-		err := f.Take(context.Background(), time.Time{}, groups, out)
-		if out[0].At, out[0].Order = 0, 0; err != nil || out[0] != want {
-			t.Errorf("on_store_error %v: %+v, %v, want %+v", on, out[0], err, want)
+		out := take(t, under(f, on, limiters.OnErrorAllow), lease("a", end), hit("other"))
+		if out[0].At, out[0].Order = 0, 0; out[0] != want {
+			t.Errorf("on_store_error %v: %+v, want %+v", on, out[0], want)
 		}
 		if got := f.Stats().Decided; got != [limiters.OnErrorLocal + 1]int64{limiters.OnErrorAllow: 1} {
 			t.Errorf("on_store_error %v: decided %v, want the other hit only", on, got)
@@ -94,17 +92,17 @@ func TestDenyCachePassesOnLeases(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.replica(defaults)
 		for range 2 {
-			w.takes(a, []limiters.Hit{lease("a", 0)}, "ok used=1 remaining=1 reset=10s")
+			w.takes(a, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
 		}
-		w.takes(a, []limiters.Hit{lease("b", 0)}, "ok used=2 remaining=0 reset=10s")
+		w.takes(a, []limiters.Hit{lease("b")}, "ok used=2 remaining=0 reset=10s")
 		calls, asked := a.line.calls.Load(), a.Stats().Asked
 		for range 2 {
-			w.takes(a, []limiters.Hit{lease("c", 0)}, "denied used=2 remaining=0 retry=1s reset=10s")
+			w.takes(a, []limiters.Hit{lease("c")}, "denied used=2 remaining=0 retry=1s reset=10s")
 		}
 		if got := a.line.calls.Load() - calls; got != 2 {
 			t.Errorf("%d calls of the store for two denials by leases, want 2", got)
 		}
-		w.takes(a, []limiters.Hit{lease("a", 0, end), lease("c", 0)},
+		w.takes(a, []limiters.Hit{lease("a", end), lease("c")},
 			"ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
 		if got := a.Stats().Asked - asked; got != 3 {
 			t.Errorf("asked grew by %d, want 3: an end is no question", got)
@@ -114,7 +112,7 @@ func TestDenyCachePassesOnLeases(t *testing.T) {
 		w.takes(a, []limiters.Hit{twoALogKey}, "ok used=1 remaining=1 reset=60s")
 		w.takes(a, []limiters.Hit{twoALogKey}, "ok used=2 remaining=0 reset=60s")
 		w.takes(a, []limiters.Hit{twoALogKey}, "denied used=2 remaining=0 retry=60s reset=60s")
-		w.takes(a, []limiters.Hit{lease("c", 0, end)}, "ok used=1 remaining=1 reset=10s")
+		w.takes(a, []limiters.Hit{lease("c", end)}, "ok used=1 remaining=1 reset=10s")
 		w.takes(a, []limiters.Hit{twoALogKey}, "remembered: denied used=2 remaining=0 retry=60s reset=60s")
 	})
 }
@@ -129,14 +127,14 @@ func TestEndTimesOutAndEndsTheLocalLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, local := &flaky{Store: memory(), gone: true}, memory()
-			f := guard.NewFallback(store, guard.FallbackOptions{Local: local})
-			takeGroups(t, f, limiters.Group{lease("a", limiters.OnErrorLocal)})
+			f := under(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
+			takeGroups(t, f, limiters.Group{lease("a")})
 			store.gone = false
 			ctx, cancel := context.WithCancel(t.Context())
 			fail(store, cancel)
-			_ = f.Take(ctx, time.Time{}, limiters.Singles(lease("a", limiters.OnErrorLocal, end)), make([]limiters.Verdict, 1))
+			_ = f.Take(ctx, time.Time{}, limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
 			cancel()
-			if got := takeGroups(t, local, limiters.Group{lease("z", 0, peek)})[0].Used; got != 0 {
+			if got := takeGroups(t, local, limiters.Group{lease("z", peek)})[0].Used; got != 0 {
 				t.Errorf("%d slots in the local store, want none", got)
 			}
 		})
@@ -161,7 +159,7 @@ func TestPolicyVerdictIsUncharged(t *testing.T) {
 			store := failing{memory(), err, whole}
 			f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
 			for _, on := range []limiters.OnError{limiters.OnErrorAllow, limiters.OnErrorDeny, limiters.OnErrorLocal} {
-				if v := takeGroups(t, f, limiters.Group{lease("a", on)})[0]; v.Uncharged != want || v.Err != nil {
+				if v := takeGroups(t, under(f, on), limiters.Group{lease("a")})[0]; v.Uncharged != want || v.Err != nil {
 					t.Errorf("%v, %v, the call as a whole: %t: %+v, want uncharged: %t", on, err, whole, v, want)
 				}
 			}

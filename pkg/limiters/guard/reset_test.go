@@ -96,13 +96,13 @@ func TestResetDuringAnOutageResetsLocalCounters(t *testing.T) {
 		local := memory()
 		f := guard.NewFallback(resetless{memory()}, guard.FallbackOptions{Local: local})
 		out := make([]limiters.Verdict, 1)
-		if err := local.Take(t.Context(), time.Time{}, limiters.Singles(hit("k", 0)), out); err != nil {
+		if err := local.Take(t.Context(), time.Time{}, limiters.Singles(hit("k")), out); err != nil {
 			t.Fatal(err)
 		}
 		if err := reset(f); err == nil {
 			t.Errorf("%s: no error, and the store is gone", name)
 		}
-		if err := local.Take(t.Context(), time.Time{}, limiters.Singles(hit("k", 0)), out); err != nil || out[0].Used != 1 {
+		if err := local.Take(t.Context(), time.Time{}, limiters.Singles(hit("k")), out); err != nil || out[0].Used != 1 {
 			t.Errorf("%s: the local counter was not reset: %+v %v", name, out[0], err)
 		}
 	}
@@ -111,7 +111,7 @@ func TestResetDuringAnOutageResetsLocalCounters(t *testing.T) {
 // A reset that fails because the store is unreachable ends no lease. The slots of requests that ended meanwhile are free soon after
 // the store is back.
 func TestFailedResetLosesNoEnds(t *testing.T) {
-	limit := lease("a", 0).Limit
+	limit := lease("a").Limit
 	for name, reset := range map[string]func(*guard.EndQueue) error{
 		"a key": func(q *guard.EndQueue) error {
 			_, err := q.Reset(t.Context(), []limiters.Keyed{limit.Keyed("k")})
@@ -126,7 +126,7 @@ func TestFailedResetLosesNoEnds(t *testing.T) {
 			inWorld(t, func(w *world) {
 				q := guard.NewEndQueue(resetless{w.store})
 				w.Cleanup(func() { _ = q.Close(context.Background()) })
-				w.takes(q, []limiters.Hit{lease("a", 0)}, "ok used=1 remaining=1 reset=10s")
+				w.takes(q, []limiters.Hit{lease("a")}, "ok used=1 remaining=1 reset=10s")
 				w.store.set(0, 0, errGone)
 				w.endFails(q, "a")
 				if err := reset(q); err == nil {
