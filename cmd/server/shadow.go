@@ -114,18 +114,12 @@ func (f *shadowFile) state() (loads, faults int64, err error) {
 func (f *shadowFile) stats() telemetry.ShadowStats {
 	r := f.Report(maxShadowSeries, 0)
 	loads, faults, _ := f.state()
-	s := telemetry.ShadowStats{
+	return telemetry.ShadowStats{
 		Running: r.Running, Loads: loads - faults, Faults: faults, BothAllowed: r.Counts.BothAllowed, BothDenied: r.Counts.BothDenied,
 		NewlyDenied: r.Counts.NewlyDenied, NewlyAllowed: r.Counts.NewlyAllowed, Undecided: r.Counts.Undecided,
 		Dropped: r.Stats.Dropped, Panics: r.Stats.Panics, Keys: r.Stats.Keys, Bytes: r.Stats.Bytes, Evicted: r.Stats.Evicted, Rejected: r.Stats.Rejected,
+		Limits: r.Limits,
 	}
-	for _, l := range r.Limits {
-		s.Limits = append(s.Limits, telemetry.ShadowLimit{
-			Domain: l.Domain, Rule: l.Rule, Limit: l.Limit, NewlyDenied: l.NewlyDenied, NewlyAllowed: l.NewlyAllowed, BothDenied: l.BothDenied,
-			Shadowed: l.Shadowed,
-		})
-	}
-	return s
 }
 
 // maxShadowSeries bounds the limits in the metrics. Each limit has up to four series.
@@ -141,8 +135,8 @@ func (f *shadowFile) report(limits, keys, replicas int) admin.Shadow {
 			Compared: r.Counts.Compared(), BothAllowed: r.Counts.BothAllowed, BothDenied: r.Counts.BothDenied, NewlyDenied: r.Counts.NewlyDenied,
 			NewlyAllowed: r.Counts.NewlyAllowed, Undecided: r.Counts.Undecided, Dropped: r.Dropped,
 		},
-		Limits: []admin.ShadowLimit{}, LimitsTotal: r.LimitsTotal, Evicted: r.Stats.Evicted + r.Stats.Rejected, Panics: r.Stats.Panics,
-		NewlyDeniedKeys: shadowKeys(r.NewlyDenied), NewlyAllowedKeys: shadowKeys(r.NewlyAllowed),
+		Limits: r.Limits, LimitsTotal: r.LimitsTotal, Evicted: r.Stats.Evicted + r.Stats.Rejected, Panics: r.Stats.Panics,
+		NewlyDeniedKeys: r.NewlyDenied, NewlyAllowedKeys: r.NewlyAllowed,
 	}
 	if all := r.Dropped + r.Seen; all > 0 {
 		s.DroppedShare = float64(r.Dropped) / float64(all)
@@ -153,21 +147,5 @@ func (f *shadowFile) report(limits, keys, replicas int) admin.Shadow {
 	if r.Running {
 		s.LoadedAt, s.Since = &r.Loaded, &r.Since
 	}
-	for _, l := range r.Limits {
-		s.Limits = append(s.Limits, admin.ShadowLimit{
-			Domain: l.Domain, Rule: l.Rule, Limit: l.Limit, Algorithm: l.Algorithm, NewlyDenied: l.NewlyDenied, NewlyAllowed: l.NewlyAllowed,
-			BothDenied: l.BothDenied, Shadowed: l.Shadowed, Warm: l.Warm,
-		})
-	}
 	return s
-}
-
-func shadowKeys(keys shadow.Keys) admin.ShadowKeys {
-	all := admin.ShadowKeys{Keys: keys.Keys, Exact: keys.Exact, Worst: []admin.ShadowKey{}}
-	for _, k := range keys.Worst {
-		all.Worst = append(all.Worst, admin.ShadowKey{
-			Domain: k.Domain, Rule: k.Rule, Limit: k.Limit, Key: admin.EntriesOf(k.Key), KeyHash: k.KeyHash, Requests: int64(k.Count), Error: int64(k.Error),
-		})
-	}
-	return all
 }

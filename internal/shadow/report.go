@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/spacesaving"
+	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
@@ -23,34 +24,6 @@ func (c Counts) Compared() int64 {
 	return c.BothAllowed + c.BothDenied + c.NewlyDenied + c.NewlyAllowed
 }
 
-// A Limit is a limit that denied requests, with the counts of them. A request that several descriptors deny counts once for each.
-type Limit struct {
-	Domain, Rule, Limit string
-	Algorithm           string // empty if no limit is known
-	// NewlyDenied and BothDenied are requests that this limit of the candidate denies. NewlyAllowed are requests that this limit of
-	// the rules in force denied.
-	NewlyDenied, NewlyAllowed, BothDenied int64
-	// Shadowed are requests that this limit of the candidate would deny without its shadow mode.
-	Shadowed int64
-	// Warm is false until the candidate has counted for one window of its limit. Until then the candidate denies too little.
-	Warm bool
-}
-
-// A Key is a key with the number of its requests.
-type Key struct {
-	Domain, Rule, Limit string
-	Key                 []descriptors.Entry // nil if keys are hidden
-	KeyHash             string              // see [descriptors.KeyHash]
-	Count, Error        uint64              // the true count is at least Count - Error
-}
-
-// Keys are the keys of a kind of requests.
-type Keys struct {
-	Keys  int  // the number of keys
-	Exact bool // false: there are more keys
-	Worst []Key
-}
-
 // A Report is the state of a [Shadow].
 type Report struct {
 	Running      bool
@@ -61,11 +34,11 @@ type Report struct {
 	Counts       Counts
 	// Dropped and Seen are the requests that the candidate missed and saw since Loaded. With drops, its counters are too low.
 	Dropped, Seen int64
-	Limits        []Limit // the most newly denied requests first
+	Limits        []admin.ShadowLimit // the most newly denied requests first
 	LimitsTotal   int
 	Unlisted      int64 // denials of limits beyond the first 10,000
-	NewlyDenied   Keys
-	NewlyAllowed  Keys
+	NewlyDenied   admin.ShadowKeys
+	NewlyAllowed  admin.ShadowKeys
 	Stats         Stats
 }
 
@@ -90,7 +63,8 @@ func (s *Shadow) Stats() Stats {
 
 // Report returns the diff. The parameters bound the lengths of its lists.
 func (s *Shadow) Report(limits, keys int) Report {
-	r := Report{Stats: s.Stats()}
+	none := admin.ShadowKeys{Worst: []admin.ShadowKey{}}
+	r := Report{Stats: s.Stats(), Limits: []admin.ShadowLimit{}, NewlyDenied: none, NewlyAllowed: none}
 	c := s.current.Load()
 	if c == nil {
 		return r
@@ -105,7 +79,7 @@ func (s *Shadow) Report(limits, keys int) Report {
 	for id, n := range d.limits {
 		r.Limits = append(r.Limits, n.report(id, c.loaded, now))
 	}
-	slices.SortFunc(r.Limits, func(a, b Limit) int {
+	slices.SortFunc(r.Limits, func(a, b admin.ShadowLimit) int {
 		return cmp.Or(cmp.Compare(b.NewlyDenied, a.NewlyDenied), cmp.Compare(b.NewlyAllowed, a.NewlyAllowed), cmp.Compare(b.BothDenied, a.BothDenied),
 			cmp.Compare(b.Shadowed, a.Shadowed), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Limit, b.Limit))
 	})
@@ -114,8 +88,8 @@ func (s *Shadow) Report(limits, keys int) Report {
 	return r
 }
 
-func (n *limitCounts) report(id limitID, loaded, now time.Time) Limit {
-	l := Limit{
+func (n *limitCounts) report(id limitID, loaded, now time.Time) admin.ShadowLimit {
+	l := admin.ShadowLimit{
 		Domain: id.domain, Rule: id.rule, Limit: id.limit, NewlyDenied: n.newlyDenied, NewlyAllowed: n.newlyAllowed, BothDenied: n.both,
 		Shadowed: n.shadowed, Warm: true,
 	}
@@ -126,16 +100,17 @@ func (n *limitCounts) report(id limitID, loaded, now time.Time) Limit {
 	return l
 }
 
-func (s *Shadow) keys(of *spacesaving.Sketch[denial], n int) Keys {
+func (s *Shadow) keys(of *spacesaving.Sketch[denial], n int) admin.ShadowKeys {
 	list := of.List()
-	found := Keys{Keys: len(list.Items), Exact: list.MaxError == 0 || len(list.Items) < maxKeys}
+	found := admin.ShadowKeys{Keys: len(list.Items), Exact: list.MaxError == 0 || len(list.Items) < maxKeys, Worst: []admin.ShadowKey{}}
 	for _, item := range spacesaving.Top(n, list) {
-		k := Key{
-			Domain: item.Value.domain, Rule: item.Value.rule, Limit: item.Value.limitID.limit, Count: item.Count, Error: item.Error,
-			KeyHash: descriptors.KeyHash(s.options.Secret, item.Value.key),
+		k := admin.ShadowKey{
+			Domain: item.Value.domain, Rule: item.Value.rule, Limit: item.Value.limitID.limit, Key: []admin.Entry{},
+			KeyHash: descriptors.KeyHash(s.options.Secret, item.Value.key), Requests: int64(item.Count), Error: int64(item.Error),
 		}
 		if len(s.options.Secret) == 0 {
-			_, k.Key, _ = descriptors.ParseKey(item.Value.key)
+			_, entries, _ := descriptors.ParseKey(item.Value.key)
+			k.Key = admin.EntriesOf(entries)
 		}
 		found.Worst = append(found.Worst, k)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/statsd"
 	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -316,7 +317,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	m.Load(func() admission.Stats { return admission.Stats{} })
 	m.Admin()("/v1/status", 200)
 	m.Shadow(func() telemetry.ShadowStats {
-		return telemetry.ShadowStats{Limits: []telemetry.ShadowLimit{{Domain: "d", Rule: "k", Limit: "0", NewlyDenied: 1}}}
+		return telemetry.ShadowStats{Limits: []admin.ShadowLimit{{Domain: "d", Rule: "k", Limit: "0", NewlyDenied: 1}}}
 	})
 	m.Snapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats{} })
 	m.Fallback(func() guard.FallbackStats { return guard.FallbackStats{} }, func() *descriptors.Rules { return rules })

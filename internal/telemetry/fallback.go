@@ -10,46 +10,27 @@ import (
 
 // Fallback registers the metrics of the fallback. rules returns the rules in force, whose domains are reported with their modes.
 func (m *Metrics) Fallback(stats func() guard.FallbackStats, rules func() *descriptors.Rules) {
-	m.Registry.MustRegister(&fallback{
-		stats: stats, rules: rules,
-		mode: prometheus.NewDesc("weir_domain_mode", "1 for each mode that decides a domain's hits now: store, or the "+
-			"on_store_error of its limits while the store fails. Else 0.", []string{"domain", "mode"}, nil),
-		hits: prometheus.NewDesc("weir_fallback_hits_total", "Hits that the store failed to decide, by the on_store_error that decided them.",
-			[]string{"mode"}, nil),
-	})
-}
-
-// A fallback collects its metrics at each scrape.
-type fallback struct {
-	stats      func() guard.FallbackStats
-	rules      func() *descriptors.Rules
-	mode, hits *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (f *fallback) Describe(to chan<- *prometheus.Desc) { to <- f.mode; to <- f.hits }
-
-// Collect implements prometheus.Collector.
-func (f *fallback) Collect(to chan<- prometheus.Metric) {
-	stats := f.stats()
-	gauge := func(domain, mode string, active bool) {
-		value := 0.0
-		if active {
-			value = 1
+	mode := prometheus.NewDesc("weir_domain_mode", "1 for each mode that decides a domain's hits now: store, or the "+
+		"on_store_error of its limits while the store fails. Else 0.", []string{"domain", "mode"}, nil)
+	hits := prometheus.NewDesc("weir_fallback_hits_total", "Hits that the store failed to decide, by the on_store_error that decided them.",
+		[]string{"mode"}, nil)
+	m.Registry.MustRegister(collectFunc(func(to chan<- prometheus.Metric) {
+		stats := stats()
+		gauge := func(domain, name string, active bool) {
+			to <- constMetric(mode, prometheus.GaugeValue, float64(bit(active)), domain, name)
 		}
-		to <- constMetric(f.mode, prometheus.GaugeValue, value, domain, mode)
-	}
-	for d := range f.rules().Domains() {
-		modes := d.OnErrors()
-		if len(modes) == 0 {
-			continue
+		for d := range rules().Domains() {
+			modes := d.OnErrors()
+			if len(modes) == 0 {
+				continue
+			}
+			gauge(d.Name(), "store", !stats.Down)
+			for _, mode := range modes {
+				gauge(d.Name(), mode.String(), stats.Down)
+			}
 		}
-		gauge(d.Name(), "store", !stats.Down)
-		for _, mode := range modes {
-			gauge(d.Name(), mode.String(), stats.Down)
+		for mode := limiters.OnErrorFail; mode <= limiters.OnErrorLocal; mode++ {
+			to <- constMetric(hits, prometheus.CounterValue, float64(stats.Decided[mode]), mode.String())
 		}
-	}
-	for mode := limiters.OnErrorFail; mode <= limiters.OnErrorLocal; mode++ {
-		to <- constMetric(f.hits, prometheus.CounterValue, float64(stats.Decided[mode]), mode.String())
-	}
+	}))
 }

@@ -55,12 +55,7 @@ func (m *Metrics) Recording(stats func() RecordingStats) {
 		counter("weir_recording_bytes_total", "Bytes of the lines written to the recording, before compression.",
 			func(s RecordingStats) int64 { return s.Bytes }),
 		gauge("weir_recording_failing", "1 while the recording cannot be written, for example because the disk is full. Requests are decided all the same.",
-			func(s RecordingStats) int64 {
-				if s.Failing {
-					return 1
-				}
-				return 0
-			}),
+			func(s RecordingStats) int64 { return bit(s.Failing) }),
 	)
 	for reason := range stats().Dropped {
 		_, counter := readers(stats, prometheus.Labels{"reason": reason})

@@ -26,13 +26,7 @@ func NewXDS(registry prometheus.Registerer) *XDS {
 }
 
 // Connected records whether a stream is open.
-func (x *XDS) Connected(up bool) {
-	if up {
-		x.connected.Set(1)
-	} else {
-		x.connected.Set(0)
-	}
-}
+func (x *XDS) Connected(up bool) { x.connected.Set(float64(bit(up))) }
 
 // Pushed counts a push by its result.
 func (x *XDS) Pushed(result string) { x.pushes.WithLabelValues(result).Inc() }
