@@ -123,8 +123,16 @@ func isFlag(setting string) bool { return strings.HasPrefix(setting, "--") }
 
 func isVariable(setting string) bool { return !isFlag(setting) }
 
-// serving starts a server with variables and flags.
+// serving starts a server with variables and flags, and returns once it listens.
 func serving(t *testing.T, settings ...string) *server {
+	t.Helper()
+	s := starting(t, settings...)
+	s.connect()
+	return s
+}
+
+// starting is like serving, but returns at once. The server has no client until [server.connect].
+func starting(t *testing.T, settings ...string) *server {
 	t.Helper()
 	s := &server{t: t, cmd: exec.Command(os.Args[0])}
 	s.log.more = make(chan struct{})
@@ -157,19 +165,19 @@ func serving(t *testing.T, settings ...string) *server {
 		_ = w.Close()
 		<-read
 	})
-	line, _ := s.log.await(t, 0, `"listening"`)
-	var addrs struct{ GRPC, HTTP string }
-	if err := json.Unmarshal([]byte(line), &addrs); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := grpc.NewClient(addrs.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	s.client, s.health = ratelimitv3.NewRateLimitServiceClient(conn), healthv1.NewHealthClient(conn)
-	s.httpAddr = addrs.HTTP
 	return s
+}
+
+// connect waits until the server listens, and connects its clients.
+func (s *server) connect() {
+	s.t.Helper()
+	conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = conn.Close() })
+	s.client, s.health = ratelimitv3.NewRateLimitServiceClient(conn), healthv1.NewHealthClient(conn)
+	s.httpAddr = s.address("http")
 }
 
 func (s *server) ask(user string) (*ratelimitv3.RateLimitResponse, error) {

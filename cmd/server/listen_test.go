@@ -24,15 +24,17 @@ func freePort(t *testing.T) string {
 func TestRestartWithinDrainDelayWaitsForThePorts(t *testing.T) {
 	settings := []string{
 		"CONFIG_PATH=" + rulesFile(t), "MEMORY_SNAPSHOT=" + filepath.Join(t.TempDir(), "snapshot"),
-		"PORT=" + freePort(t), "GRPC_PORT=" + freePort(t), "DEBUG_PORT=" + freePort(t), "DRAIN_DELAY=1s",
+		"PORT=" + freePort(t), "GRPC_PORT=" + freePort(t), "DEBUG_PORT=" + freePort(t), "DRAIN_DELAY=1h",
 	}
 	first := serving(t, settings...)
 	first.left("alice")
 	first.left("alice")
 	first.terminate(1)
 	first.log.await(t, 0, `"stopping"`)
-	second := serving(t, append(settings, "DRAIN_DELAY=30s")...) // how long it waits
+	second := starting(t, settings...)
 	second.log.await(t, 0, "port in use, waiting for it")
+	first.terminate(1) // ends the drain delay
+	second.connect()
 	second.awaitHealthy()
 	if got := second.left("alice"); got != 0 {
 		t.Errorf("alice has %d left after the restart, want 0", got)
