@@ -11,10 +11,10 @@
 -- ARGV[#] the runs. A run has consecutive hits, which cost less together than one by one. It has 17 bytes:
 --           2  number of hits
 --           2  index of the first key, from 1
---           1  kind
+--           1  kind; plus PEEKS, for kinds 0 to 2, if the hits are peeks with denied hits, see limiters.Hit
 --           2  index of the limit, from 1
 --           2  number of the group, 0 = none; the runs of a group follow each other
---           8  n, signed; above MAX_HITS, a peek with n - MAX_HITS denied hits, see limiters.Hit
+--           8  n, signed; with PEEKS, the number of denied hits of each peek
 --         Some kinds have more bytes, and then no limit and n for the whole run, except PARTS:
 --           0 SHARED    hits with the same key, limit and n, or one hit of a group. The state is saved once, after all hits of
 --                       the batch, see sharing.
@@ -41,7 +41,7 @@
 --
 -- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand, and
 -- scripts.go replaces constants by their values.
-local SHARED, ALONE, MIXED, LEASES, PARTS, RESERVES = 0, 1, 2, 3, 4, 5
+local SHARED, ALONE, MIXED, LEASES, PARTS, RESERVES, PEEKS = 0, 1, 2, 3, 4, 5, 8
 local DENIED, ALLOWED, FAILED, PENALIZED, TOO_MANY, BEGAN = 0, 1, 2, 3, 4, 5
 
 local now, not_after = unpacked('>I8I8', ARGV[1])
@@ -67,7 +67,8 @@ do
   while from <= #text do
     local times, key, kind, limit, group, n
     times, key, kind, limit, group, n, from = unpacked('>I2I2I1I2I2i8', text, from)
-    local run
+    local peeks, run = kind >= PEEKS
+    if peeks then kind = kind - PEEKS end
     if kind == PARTS then
       local op, id, reserve_key, reserve, penalty_key, penalty
       op, id, reserve_key, reserve, penalty_key, penalty, from = unpacked('>I1c16I2I2I2I2', text, from)
@@ -83,6 +84,7 @@ do
       if kind == MIXED then
         run.own, from = from, from + 10 * times
       end
+      if peeks then run.n, run.denied = 0, n end
     end
     runs[#runs + 1] = run
     count = count + times
@@ -121,7 +123,7 @@ local function failures()
     problem = text_of(problem)
     local function deny()
       local s, wait, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty
-      local fits, retry = limit.algorithm.fits(s, limit, now, n > MAX_HITS and 0 or n)
+      local fits, retry = limit.algorithm.fits(s, limit, now, n)
       if penalty then wait = penalty.algorithm.wait(penalty.algorithm.load(KEYS[run.penalty_key]), penalty, now) end
       if fits and wait == 0 then error(problem, 0) end
       local used, reset = limit.algorithm.usage(s, limit, now)
@@ -141,13 +143,11 @@ local function failures()
   return { text_of = text_of, fail = fail, set_unsaved = set_unsaved }
 end
 
--- Charges n checked hits on a state, or counts them if they are denied and the limit counts denied hits. It returns the wait,
--- and whether the state has changed.
-local function charge_checked(s, limit, n, allowed, retry)
+-- Charges n checked hits on a state. If they are denied and the limit counts denied hits, it charges denied ones: n, or those of
+-- a peek. It returns the wait, and whether the state has changed.
+local function charge_checked(s, limit, n, denied, allowed, retry)
   local algorithm = limit.algorithm
   if allowed then return 0, algorithm.charge(s, limit, now, n) end
-  local denied = n
-  if n > MAX_HITS then n, denied = 0, n - MAX_HITS end
   if denied <= 0 or not limit.counts_denied then return retry, false end
   local charged = algorithm.charge(s, limit, now, denied)
   -- The wait includes the hits that were just counted.
@@ -163,13 +163,14 @@ local at
 -- error. A false value means that the key is absent if values.absent is false, and otherwise that the value is unknown. The
 -- functions of the algorithm are locals, because Lua reads a local faster than a field.
 local function decide_alone(run, to, values, from)
-  local limit, n, own, first, offset = run.limit, run.n, run.own, run.first, run.key - 1
+  local limit, n, denied, own, first, offset = run.limit, run.n, run.denied, run.own, run.first, run.key - 1
   local keys, out = KEYS, verdicts
   local algorithm, load, fits, usage, quick, s
   while at <= to do
     if own then
       limit, n = unpacked('>I2i8', text, own + 10 * (at - 1))
       limit = limits[limit]
+      if denied then n, denied = 0, n end
     end
     if limit.algorithm ~= algorithm then
       algorithm, s = limit.algorithm, nil
@@ -180,11 +181,9 @@ local function decide_alone(run, to, values, from)
     if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
     if not used then
       s = load(key, limit, now, value, s)
-      local hits = n
-      if n > MAX_HITS then hits = 0 end
-      if hits >= 0 then allowed, retry = fits(s, limit, now, hits) end
-      if allowed and hits ~= 0 or not allowed and limit.counts_denied then
-        retry, charged = charge_checked(s, limit, n, allowed, retry)
+      if n >= 0 then allowed, retry = fits(s, limit, now, n) end
+      if allowed and n ~= 0 or not allowed and limit.counts_denied then
+        retry, charged = charge_checked(s, limit, n, denied or n, allowed, retry)
       end
       used, reset = usage(s, limit, now)
     end
@@ -247,12 +246,11 @@ local function sharing(all)
   -- Decides the hits of a run without a group.
   local function decide_hits(key, run)
     local limit, n, s, fits = run.limit, run.n, state_of(key, run.limit), run.limit.algorithm.fits
-    local hits = n
-    if n > MAX_HITS then hits = 0 end
+    local denied = run.denied or n
     for i = run.first, run.first + run.times - 1 do
       local allowed, retry, charged = true, 0, false
-      if hits >= 0 then allowed, retry = fits(s, limit, now, hits) end
-      if hits ~= 0 or not allowed then retry, charged = charge_checked(s, limit, n, allowed, retry) end
+      if n >= 0 then allowed, retry = fits(s, limit, now, n) end
+      if n ~= 0 or not allowed then retry, charged = charge_checked(s, limit, n, denied, allowed, retry) end
       if charged then key.charged = limit end
       report(key, i, limit, allowed, retry)
     end

@@ -290,7 +290,7 @@ function M.take(s, id, l, now, n, server)
   end
   if n <= 0 or not id then
     if n < 0 then return true, 0 end
-    return M.fits(s, l, now, n > MAX_HITS and 0 or n)
+    return M.fits(s, l, now, n)
   end
   if M.find(s, id) then return true, 0 end
   local fits, retry = M.fits(s, l, now, n)

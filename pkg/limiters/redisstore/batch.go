@@ -124,13 +124,13 @@ func (b *batch) keyIndex(key string) int {
 	return i
 }
 
-// count returns the N of hit i for the script. It encodes a peek with Denied hits as MaxHits + Denied.
-func (b *batch) count(i int) int64 {
+// count returns the N of hit i, or the Denied hits of a peek.
+func (b *batch) count(i int) (n int64, peek bool) {
 	h := b.hits[i]
 	if h.N == 0 && b.group[i] == 0 && h.Denied > 0 && !h.Limit.HasParts() {
-		return limiters.MaxHits + min(h.Denied, limiters.MaxHits)
+		return limiters.ClampHits(h.Denied), true
 	}
-	return limiters.ClampHits(h.N)
+	return limiters.ClampHits(h.N), false
 }
 
 func (b *batch) limitIndex(l limitPart) int {

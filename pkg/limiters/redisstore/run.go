@@ -16,6 +16,8 @@ const (
 	kindLeases                  // hits of limits whose state is leases, each with a key, a limit and a count of its own; no group
 	kindParts                   // one hit of a limit whose state has parts
 	kindReserves                // like kindLeases, for limits with reservations and no penalty
+
+	kindPeeks runKind = 8 // added to one of the first three: the hits are peeks, and their counts are Denied hits
 )
 
 // The operations of a run of kindParts.
@@ -32,7 +34,8 @@ type run struct {
 	key   int // index of the first hit's key
 	limit int // index of the hits' limit
 	group uint16
-	n     int64
+	n     int64 // N of each hit; with peeks, its Denied
+	peeks bool
 }
 
 // longRun is the length from which a run of equal hits does not become a mixed one. A run costs the script as much as a few
@@ -43,7 +46,8 @@ const longRun = 8
 func (b *batch) encodeRuns() {
 	var last run
 	for i := range b.hits {
-		next := run{first: i, times: 1, key: b.index[i], limit: b.limitOf[i], group: b.group[i], n: b.count(i)}
+		next := run{first: i, times: 1, key: b.index[i], limit: b.limitOf[i], group: b.group[i]}
+		next.n, next.peeks = b.count(i)
 		switch {
 		case b.group[i] == 0 && b.hits[i].Limit.IsConcurrency():
 			next.kind = kindLeases
@@ -64,7 +68,7 @@ func (b *batch) encodeRuns() {
 
 // join adds the run next of one hit to r. It returns false if next does not belong to r.
 func (r *run) join(next run) bool {
-	if r.times == 0 || r.group != 0 || next.group != 0 {
+	if r.times == 0 || r.group != 0 || next.group != 0 || r.peeks != next.peeks {
 		return false
 	}
 	joins, equal := false, next.limit == r.limit && next.n == r.n
@@ -92,7 +96,11 @@ func (b *batch) appendRun(r *run) {
 	}
 	to := binary.BigEndian.AppendUint16(b.runs, uint16(r.times))
 	to = binary.BigEndian.AppendUint16(to, uint16(r.key))
-	to = append(to, byte(r.kind))
+	kind := r.kind
+	if r.peeks {
+		kind += kindPeeks
+	}
+	to = append(to, byte(kind))
 	to = binary.BigEndian.AppendUint16(to, uint16(r.limit))
 	to = binary.BigEndian.AppendUint16(to, r.group)
 	to = binary.BigEndian.AppendUint64(to, uint64(r.n))
@@ -105,7 +113,7 @@ func (b *batch) appendRun(r *run) {
 			to = b.appendLease(to, i)
 			to = binary.BigEndian.AppendUint16(to, uint16(b.index[i]))
 			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
-			to = binary.BigEndian.AppendUint64(to, uint64(b.count(i)))
+			to = b.appendCount(to, i)
 			if r.kind == kindReserves {
 				to = append(to, b.further(i)[:4]...)
 			}
@@ -113,10 +121,15 @@ func (b *batch) appendRun(r *run) {
 	case kindMixed:
 		for i := r.first; i < r.first+r.times; i++ {
 			to = binary.BigEndian.AppendUint16(to, uint16(b.limitOf[i]))
-			to = binary.BigEndian.AppendUint64(to, uint64(b.count(i)))
+			to = b.appendCount(to, i)
 		}
 	}
 	b.runs = to
+}
+
+func (b *batch) appendCount(to []byte, i int) []byte {
+	n, _ := b.count(i)
+	return binary.BigEndian.AppendUint64(to, uint64(n))
 }
 
 // appendLease appends the operation and the lease id of hit i.
