@@ -1,6 +1,9 @@
 package simulate
 
 import (
+	"cmp"
+	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -39,7 +42,7 @@ func newClient(m Model, rules *descriptors.Rules, index *index, o Options) *clie
 func (c *client) recorded(line *replay.Line) {
 	at := line.At.UnixMicro()
 	for len(c.waiting) > 0 && c.waiting[0].at <= at {
-		next := c.waiting.pop()
+		next := heap.Pop(&c.waiting).(retry)
 		c.counts.Retries++
 		c.send(next, nil)
 	}
@@ -95,7 +98,7 @@ func (c *client) retry(r retry) {
 		c.counts.Overflowed++
 	default:
 		c.sequence++
-		c.waiting.push(retry{r.at + wait.Microseconds(), c.sequence, r.request, r.sent + 1})
+		heap.Push(&c.waiting, retry{r.at + wait.Microseconds(), c.sequence, r.request, r.sent + 1})
 	}
 }
 
@@ -164,42 +167,17 @@ type retry struct {
 	sent     int // retries, including this one
 }
 
-// retries are a heap in the order of their times. Package container/heap would allocate for each retry.
+// retries are a [heap.Interface] in the order of their times.
 type retries []retry
 
-func (r *retry) before(other *retry) bool {
-	return r.at < other.at || r.at == other.at && r.sequence < other.sequence
+func (r retries) Len() int { return len(r) }
+func (r retries) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(r[i].at, r[j].at), cmp.Compare(r[i].sequence, r[j].sequence)) < 0
 }
-
-func (r *retries) push(added retry) {
-	h := append(*r, added)
-	*r = h
-	for i := len(h) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if !h[i].before(&h[parent]) {
-			return
-		}
-		h[i], h[parent] = h[parent], h[i]
-		i = parent
-	}
-}
-
-// pop removes the earliest retry. There is at least one.
-func (r *retries) pop() retry {
-	h := *r
-	first, last := h[0], len(h)-1
-	h[0], h[last] = h[last], retry{}
-	h = h[:last]
-	*r = h
-	for i := 0; ; {
-		child := 2*i + 1
-		if child+1 < len(h) && h[child+1].before(&h[child]) {
-			child++
-		}
-		if child >= len(h) || !h[child].before(&h[i]) {
-			return first
-		}
-		h[i], h[child] = h[child], h[i]
-		i = child
-	}
+func (r retries) Swap(i, j int) { r[i], r[j] = r[j], r[i] }
+func (r *retries) Push(x any)   { *r = append(*r, x.(retry)) }
+func (r *retries) Pop() any {
+	last := (*r)[len(*r)-1]
+	*r = slices.Delete(*r, len(*r)-1, len(*r))
+	return last
 }
